@@ -1,0 +1,41 @@
+// The error channel of the whole project: a value, or one sentence that says why there is none.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+#include <type_traits>
+#include <utility>
+
+namespace bootstrap {
+
+enum class ErrorCode {
+  kInvalid,       // a text or number that does not mean what it should
+  kMissing,       // something that must be there is not
+  kDisagreement,  // two sources say different things
+  kUnavailable,   // the system refused: a busy port, a closed device
+  kUnsupported,   // understood, and not possible here
+  kLimit,         // larger than we are willing to handle
+};
+
+// `message` is one sentence without a trailing full stop: what was tried, with what, why it failed, what to do.
+struct Error {
+  ErrorCode code = ErrorCode::kInvalid;
+  std::string message;
+
+  bool operator==(const Error&) const = default;
+};
+
+// tl::expected 1.0 is not [[nodiscard]]; a dropped error would be a silent wrong value, so this one is.
+// Callers test it and then use `*result`; `.value()` is not used, since it throws.
+template <class T>
+class [[nodiscard]] Result : public tl::expected<T, Error> {
+ public:
+  using tl::expected<T, Error>::expected;
+  // NOLINTNEXTLINE(google-explicit-constructor): so that `return other.map(...)` works.
+  Result(tl::expected<T, Error> other) : tl::expected<T, Error>(std::move(other)) {}
+};
+
+using Status = Result<std::monostate>;
+
+}  // namespace bootstrap

@@ -1,0 +1,30 @@
+// Small pure functions on text: concatenation, splitting, and number parsing that cannot overflow or guess.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bootstrap {
+
+std::string cat(std::initializer_list<std::string_view> parts);
+
+// "a,,b" split at ',' gives {"a", "", "b"}; an empty text gives {""}.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+// Decimal digits only: no sign, no space, no prefix; nothing when the value is above `max`.
+std::optional<std::uint64_t> parse_unsigned(std::string_view text, std::uint64_t max = UINT64_MAX);
+
+std::string_view trim(std::string_view text);  // spaces and tabs at both ends
+
+// For error messages about text from users: control and non-ASCII bytes as \xNN, at most `max` bytes shown.
+std::string quoted(std::string_view text, std::size_t max = 80);
+
+// FNV-1a, 32 bit. Not a secure hash: it tells whether a value is the one that we wrote.
+std::uint32_t fingerprint(std::string_view text);
+
+}  // namespace bootstrap

@@ -1,0 +1,12 @@
+# How the two shared objects are linked so that any process can load them: nothing needed but libc, nothing exported
+# but the names in the version script, nothing of theirs replaced by names of the host program.
+function(bootstrap_harden_shared_object target version_script)
+  target_link_options(${target} PRIVATE
+    -Wl,--version-script=${version_script}
+    -Wl,-Bsymbolic -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--as-needed -Wl,--exclude-libs,ALL)
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${version_script})
+  if(NOT BOOTSTRAP_SANITIZE)
+    # A dynamic libstdc++ would make srun and user programs load the one that happens to be on LD_LIBRARY_PATH.
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
+endfunction()
