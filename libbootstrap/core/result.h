@@ -6,6 +6,7 @@
 #include <tl/expected.hpp>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 namespace bootstrap {
 
@@ -37,5 +38,8 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
 };
 
 using Status = Result<std::monostate>;
+
+inline tl::unexpected<Error> fail(Error error) { return tl::unexpected<Error>(std::move(error)); }
+inline tl::unexpected<Error> fail(ErrorCode code, std::string message) { return fail({code, std::move(message)}); }
 
 }  // namespace bootstrap

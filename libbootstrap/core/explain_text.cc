@@ -1,0 +1,136 @@
+// The plan as a table of 80 columns.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+
+#include "core/explain.h"
+#include "core/layout_text.h"
+#include "core/ranges.h"
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::size_t kWidth = 80;
+constexpr std::size_t kNameWidth = 20;
+constexpr std::size_t kValueWidth = 24;
+constexpr std::size_t kMaxNodesShown = 16;
+
+void pad_to(std::string& line, std::size_t column) {
+  if (line.size() < column) line.append(column - line.size(), ' ');
+}
+
+// Adds `text` at `column`, broken between words so that it stays within the width.
+void append_wrapped(std::string& out, std::string line, std::size_t column, std::string_view text) {
+  pad_to(line, column);
+  const auto indent = column;
+  for (const auto word : split(text, ' ')) {
+    if (line.size() + word.size() > kWidth && line.size() > indent) {
+      line.erase(line.find_last_not_of(' ') + 1);
+      out += line + "\n";
+      line.assign(indent, ' ');
+    }
+    line += word;
+    line += ' ';
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  out += line + "\n";
+}
+
+void append_row(std::string& out, std::string_view name, std::string_view value, std::string_view from) {
+  std::string line(name);
+  pad_to(line, kNameWidth);
+  if (line.size() > kNameWidth || line.back() != ' ') line += ' ';
+  line += value;
+  if (line.size() >= kNameWidth + kValueWidth) {  // a long value gets a line of its own
+    out += line + "\n";
+    line.clear();
+  }
+  append_wrapped(out, std::move(line), kNameWidth + kValueWidth, from);
+}
+
+// "0 1 0 1" where it fits, else the range of values.
+std::string values_by_rank(const Layout& layout, std::uint32_t Place::*member) {
+  std::string all;
+  std::uint32_t least = UINT32_MAX;
+  std::uint32_t most = 0;
+  bool fits = true;
+  for (Rank rank = 0; rank < layout.size(); ++rank) {
+    const auto value = layout.place(rank).*member;
+    least = std::min(least, value);
+    most = std::max(most, value);
+    if (fits) all += cat({rank == 0 ? "" : " ", std::to_string(value)});
+    fits = all.size() < kValueWidth;
+  }
+  if (least == most) return std::to_string(least);
+  return fits ? all : cat({std::to_string(least), " to ", std::to_string(most), " by rank"});
+}
+
+std::string shown_value(const PlannedVariable& variable, const Layout& layout) {
+  if (variable.of_place != nullptr) return values_by_rank(layout, variable.of_place);
+  if (variable.name == kExportsVariable) return "...";
+  return variable.value(0);
+}
+
+void append_nodes(std::string& out, const Layout& layout) {
+  out += "\nNODE RANK  HOST                RANKS (LOCAL RANK 0 FIRST)\n";
+  const auto shown = std::min(layout.node_count(), kMaxNodesShown);
+  for (std::uint32_t node_rank = 0; node_rank < shown; ++node_rank) {
+    std::string line = std::to_string(node_rank);
+    pad_to(line, 11);
+    line += layout.host_by_node_rank(node_rank);
+    pad_to(line, 30);
+    line += ' ';
+    append_wrapped(out, std::move(line), 31, write_ranges(layout.ranks_on(layout.node_by_node_rank(node_rank))));
+  }
+  if (shown < layout.node_count()) {
+    out += cat({"... and ", std::to_string(layout.node_count() - shown), " more nodes\n"});
+  }
+}
+
+void append_variables(std::string& out, const Facts& facts, const Plan& plan) {
+  out += "\n";
+  append_row(out, "VARIABLE", "VALUE (RANK 0 FIRST)", "FROM");
+  for (const auto& variable : plan.variables) {
+    const auto ours = shown_value(variable, facts.layout);
+    if (variable.action == Action::kKept) {
+      append_row(out, variable.name, variable.previous, cat({"kept: ", variable.why}));
+      append_row(out, "", ours, cat({"not used: ", variable.from}));
+      continue;
+    }
+    append_row(out, variable.name, ours, variable.from);
+    if (variable.action == Action::kReplaced) {
+      append_row(out, "", variable.previous, cat({"replaced: ", variable.why}));
+    }
+  }
+  for (const auto name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"}) {
+    if (const auto value = facts.environment.get(name)) append_row(out, name, *value, "as Slurm or the user set it");
+  }
+  for (const auto& name : plan.removals) {
+    append_row(out, name, "(removed)", name == kLayoutVariable ? "used up" : "left over from an outer step");
+  }
+}
+
+}  // namespace
+
+std::string explain_text(const Facts& facts, const Settings& settings, const Scope& scope, const Plan& plan) {
+  const auto& layout = facts.layout;
+  std::string out;
+  append_wrapped(out, "", 0,
+                 cat({"bootstrap: step ", to_string(facts.id), ": ", std::to_string(layout.size()),
+                      layout.size() == 1 ? " task on " : " tasks on ", std::to_string(layout.node_count()),
+                      layout.node_count() == 1 ? " node; " : " nodes; ", scope.why}));
+  append_nodes(out, layout);
+  append_variables(out, facts, plan);
+  const auto changed = write_settings(settings);
+  out += "\n";
+  append_wrapped(out, "", 0, cat({"Settings: ", changed.empty() ? "all at their default" : changed}));
+  if (plan.port_to_claim) {
+    append_wrapped(out, "", 0,
+                   cat({"Port ", std::to_string(*plan.port_to_claim), " of ", layout.host_of(0),
+                        " is held for rank 0 until the step ends."}));
+  }
+  return out;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,185 @@
+// The decision of the whole project: facts and settings in, what each task of this node gets out. No I/O.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "core/layout_text.h"
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+// Longer layouts have done their duty in slurmstepd and are not left in the tasks' environment.
+constexpr std::size_t kMaxLayoutInTasks = 1024;
+
+// Variables that say who set the others are ours alone and never kept.
+PlannedVariable mark(std::string_view name, std::vector<std::string> values, std::string from) {
+  PlannedVariable variable;
+  variable.name = name;
+  variable.values = std::move(values);
+  variable.from = std::move(from);
+  return variable;
+}
+
+class Planner {
+ public:
+  Planner(const Facts& facts, const Settings& settings) : facts_(facts), leftovers_(facts.environment) {
+    port_is_asked_ = settings.port.source >= Source::kEnvironment && settings.port.value != 0;
+    address_is_asked_ = settings.address.source >= Source::kEnvironment;
+  }
+
+  void common(std::string_view name, std::string value, std::string from, bool is_asked = false) {
+    add(name, {std::move(value)}, std::move(from), is_asked);
+  }
+
+  void per_task(std::string_view name, std::uint32_t Place::*member, std::string from) {
+    std::vector<std::string> values;
+    for (const auto rank : facts_.local_ranks) values.push_back(std::to_string(facts_.layout.place(rank).*member));
+    if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end()) values.resize(1);
+    add(name, std::move(values), std::move(from), false, member);
+  }
+
+  bool port_is_asked() const { return port_is_asked_; }
+  bool address_is_asked() const { return address_is_asked_; }
+  std::vector<PlannedVariable> take() && { return std::move(variables_); }
+
+ private:
+  void add(std::string_view name, std::vector<std::string> values, std::string from, bool is_asked,
+           std::uint32_t Place::*member = nullptr) {
+    auto variable = mark(name, std::move(values), std::move(from));
+    variable.of_place = member;
+    if (const auto current = facts_.environment.get(name)) {
+      variable.previous = *current;
+      if (leftovers_.is_ours(name, *current)) {
+        variable.action = leftovers_.stamp() == stamp(facts_.id) ? Action::kSet : Action::kReplaced;
+        variable.why = cat({"left over from step ", leftovers_.stamp().substr(0, leftovers_.stamp().rfind('.'))});
+      } else if (is_asked) {
+        variable.action = Action::kReplaced;
+        variable.why = "asked for by option or BOOTSTRAP_* variable";
+      } else {
+        variable.action = Action::kKept;
+        variable.why = "set by the user";
+      }
+    }
+    variables_.push_back(std::move(variable));
+  }
+
+  const Facts& facts_;
+  Leftovers leftovers_;
+  bool port_is_asked_ = false;
+  bool address_is_asked_ = false;
+  std::vector<PlannedVariable> variables_;
+};
+
+void add_ranks(Planner& planner, const Facts& facts) {
+  planner.per_task("RANK", &Place::rank, "SLURM_PROCID");
+  planner.common("WORLD_SIZE", std::to_string(facts.layout.size()), "SLURM_STEP_NUM_TASKS");
+  planner.per_task("LOCAL_RANK", &Place::local_rank, "place among the tasks of the node");
+  planner.per_task("LOCAL_WORLD_SIZE", &Place::local_size, "tasks on the node");
+  planner.per_task("NODE_RANK", &Place::node_rank, "nodes in order of their lowest rank");
+  planner.per_task("GROUP_RANK", &Place::node_rank, "NODE_RANK, as torchrun names it");
+  planner.common("GROUP_WORLD_SIZE", std::to_string(facts.layout.node_count()), "SLURM_STEP_NUM_NODES");
+}
+
+// A list of indices counts GPUs in the order that CUDA_DEVICE_ORDER says, and CUDA's own default, fastest first, is
+// neither Slurm's order nor the same on every node.
+void add_gpus(Planner& planner, const Facts& facts) {
+  if (!facts.has_gpus || !facts.environment.has("CUDA_VISIBLE_DEVICES")) return;
+  planner.common("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "Slurm counts GPUs in this order");
+}
+
+bool is_kept(const Plan& plan, std::string_view name) {
+  const auto at = plan.find(name);
+  return at && plan.variables[*at].action == Action::kKept;
+}
+
+// The port that the tasks will really use, if it is for us to hold: here, at our address, on the node of rank 0.
+std::optional<std::uint16_t> claimed_port(const Plan& plan, const Facts& facts, const Settings& settings) {
+  const auto& ranks = facts.local_ranks;
+  if (!settings.claim.value || std::find(ranks.begin(), ranks.end(), Rank{0}) == ranks.end()) return std::nullopt;
+  if (is_kept(plan, "MASTER_ADDR")) return std::nullopt;  // the user's rendezvous, perhaps served already
+  if (!is_kept(plan, "MASTER_PORT")) return plan.rendezvous.port;
+  const auto port = parse_unsigned(plan.variables[*plan.find("MASTER_PORT")].previous, 65535);
+  if (!port || *port == 0) return std::nullopt;
+  return static_cast<std::uint16_t>(*port);
+}
+
+// What is left of an outer step and not set anew for this one.
+std::vector<std::string> removals(const Plan& plan, const Facts& facts) {
+  std::vector<std::string> names;
+  for (auto& name : Leftovers(facts.environment).unchanged(facts.environment)) {
+    if (!plan.find(name)) names.push_back(std::move(name));
+  }
+  const auto layout = facts.environment.get(kLayoutVariable);
+  if (layout && (layout->size() > kMaxLayoutInTasks || facts.layout_source != LayoutSource::kStepLayout)) {
+    names.emplace_back(kLayoutVariable);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::optional<std::size_t> Plan::find(std::string_view name) const {
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    if (variables[i].name == name) return i;
+  }
+  return std::nullopt;
+}
+
+Scope decide_scope(const Environment& environment, const Settings& settings) {
+  if (settings.mode.value == Mode::kOff) return {false, "switched off by the mode off"};
+  if (settings.mode.value == Mode::kOn) return {true, "asked for by the mode on"};
+  if (environment.has("SUBMITIT_EXECUTOR")) {
+    // submitit exports this in its job script and refuses to start when RANK is already set.
+    return {false, "the job was started by submitit, which sets its own ranks"};
+  }
+  switch (settings.when.value) {
+    case When::kAlways:
+      return {true, "the site sets up every step (when=always)"};
+    case When::kAsked:
+      return {false, "the site sets up steps that ask for it (when=asked)"};
+    case When::kGpu:
+      break;
+  }
+  if (has_gpus(environment)) return {true, "Slurm gave GPUs to the step (when=gpu)"};
+  return {false, "Slurm gave no GPUs to the step (when=gpu)"};
+}
+
+std::vector<std::string> inert_removals(const Environment& environment) {
+  auto names = Leftovers(environment).unchanged(environment);
+  if (environment.get(kLayoutVariable)) names.emplace_back(kLayoutVariable);
+  return names;
+}
+
+Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
+  auto rendezvous = make_rendezvous(facts, settings);
+  if (!rendezvous) return fail(rendezvous.error());
+  Plan plan;
+  plan.rendezvous = std::move(*rendezvous);
+
+  Planner planner(facts, settings);
+  add_ranks(planner, facts);
+  planner.common("MASTER_ADDR", plan.rendezvous.address, plan.rendezvous.address_from, planner.address_is_asked());
+  planner.common("MASTER_PORT", std::to_string(plan.rendezvous.port), plan.rendezvous.port_from,
+                 planner.port_is_asked());
+  add_gpus(planner, facts);
+  plan.variables = std::move(planner).take();
+
+  const auto settings_text = write_settings(settings);
+  if (!settings_text.empty()) {
+    plan.variables.push_back(mark(kSettingsVariable, {settings_text}, "settings that are not the default"));
+  }
+  plan.variables.push_back(mark(kStampVariable, {stamp(facts.id)}, "job.step.restart: marks our values"));
+  std::vector<std::string> exports;
+  for (std::size_t task = 0; task < facts.local_ranks.size(); ++task) {
+    exports.push_back(write_exports(plan.variables, task));
+  }
+  plan.variables.push_back(mark(kExportsVariable, std::move(exports), "checksums: tell our values from yours"));
+  plan.removals = removals(plan, facts);
+  plan.port_to_claim = claimed_port(plan, facts, settings);
+  return plan;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,41 @@
+// The decision of the whole project: facts and settings in, what each task of this node gets out. No I/O.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/facts.h"
+#include "core/rendezvous.h"
+#include "core/result.h"
+#include "core/settings.h"
+#include "core/variables.h"
+
+namespace bootstrap {
+
+struct Scope {
+  bool applies = false;
+  std::string why;  // for people: "the step was given GPUs (when=gpu)"
+};
+
+struct Plan {
+  std::vector<PlannedVariable> variables;
+  std::vector<std::string> removals;  // leftovers and messengers that the tasks must not see
+  Rendezvous rendezvous;
+  std::optional<std::uint16_t> port_to_claim;  // set on the node of rank 0 alone
+
+  std::optional<std::size_t> find(std::string_view name) const;  // place in `variables`
+};
+
+// Whether anything is set at all. Needs only what the environment tells, so that a step in which nothing is to be done
+// cannot fail.
+Scope decide_scope(const Environment& environment, const Settings& settings);
+
+// For a step in which nothing is set: what must go so that it sees its environment as it would be without us.
+std::vector<std::string> inert_removals(const Environment& environment);
+
+Result<Plan> make_plan(const Facts& facts, const Settings& settings);
+
+}  // namespace bootstrap

@@ -1,0 +1,220 @@
+// What can be set and by whom: one table for plugstack.conf arguments, BOOTSTRAP_* variables and srun options.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/settings.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::uint64_t kMaxPort = 65535;
+constexpr std::uint64_t kMinPort = 1024;  // lower ones belong to root
+
+template <class T>
+Status assign(Setting<T>& setting, T value, Source source) {
+  if (source >= setting.source) setting = {std::move(value), source};
+  return {};
+}
+
+tl::unexpected<Error> refuse(std::string reason) { return fail(ErrorCode::kInvalid, std::move(reason)); }
+
+Status apply_mode(Settings& settings, std::string_view value, Source source) {
+  auto mode = std::optional<Mode>();
+  bool explain = false;
+  for (const auto word : split(value, ',')) {
+    if (word == "explain" && !explain) {
+      explain = true;
+    } else if (word == "on" && !mode) {
+      mode = Mode::kOn;
+    } else if (word == "off" && !mode) {
+      mode = Mode::kOff;
+    } else if (word == "auto" && !mode) {
+      mode = Mode::kAuto;
+    } else {
+      return refuse("it takes on, off, auto or explain (\"on,explain\" for both)");
+    }
+  }
+  // "explain" alone says nothing about the mode, so BOOTSTRAP_MODE=on stays on under --bootstrap=explain.
+  if (mode) (void)assign(settings.mode, *mode, source);
+  if (explain || mode) (void)assign(settings.explain, explain, source);
+  return {};
+}
+
+Status apply_when(Settings& settings, std::string_view value, Source source) {
+  if (value == "gpu") return assign(settings.when, When::kGpu, source);
+  if (value == "always") return assign(settings.when, When::kAlways, source);
+  if (value == "asked") return assign(settings.when, When::kAsked, source);
+  return refuse("it takes gpu, always or asked");
+}
+
+Status apply_port(Settings& settings, std::string_view value, Source source) {
+  if (value == "auto") return assign(settings.port, std::uint16_t{0}, source);
+  const auto port = parse_unsigned(value, kMaxPort);
+  if (!port || *port < kMinPort) return refuse("it takes auto or a port from 1024 to 65535");
+  return assign(settings.port, static_cast<std::uint16_t>(*port), source);
+}
+
+Status apply_port_range(Settings& settings, std::string_view value, Source source) {
+  const auto ends = split(value, '-');
+  const auto low = parse_unsigned(ends[0], kMaxPort);
+  const auto high = parse_unsigned(ends.back(), kMaxPort);
+  if (ends.size() != 2 || !low || !high || *low < kMinPort || *high < *low) {
+    return refuse("it takes two ports from 1024 to 65535 in ascending order, such as 20000-29999");
+  }
+  return assign(settings.port_range, {static_cast<std::uint16_t>(*low), static_cast<std::uint16_t>(*high)}, source);
+}
+
+bool is_host_character(char character) {
+  return (character >= '0' && character <= '9') || (character >= 'a' && character <= 'z') ||
+         (character >= 'A' && character <= 'Z') || character == '-' || character == '.' || character == '_' ||
+         character == ':';
+}
+
+Status apply_address(Settings& settings, std::string_view value, Source source) {
+  bool valid = !value.empty() && value.size() <= 255;
+  for (std::size_t at = 0; valid && at < value.size(); ++at) {
+    if (value[at] == '%') {
+      valid = ++at < value.size() && value[at] == 'h';
+    } else {
+      valid = is_host_character(value[at]);
+    }
+  }
+  if (!valid) return refuse("it takes a host name or address, or a template such as %h-ib0, where %h is rank 0's host");
+  return assign(settings.address, std::string(value), source);
+}
+
+Status apply_claim(Settings& settings, std::string_view value, Source source) {
+  if (value == "on") return assign(settings.claim, true, source);
+  if (value == "off") return assign(settings.claim, false, source);
+  return refuse("it takes on or off");
+}
+
+constexpr std::array kSpecs{
+    SettingSpec{"mode", "BOOTSTRAP_MODE", "bootstrap", "on|off|auto|explain",
+                "set the variables of this step, or do not; auto: as the site's when= says; explain: also print a "
+                "table of them",
+                apply_mode},
+    SettingSpec{"when", "", "", "gpu|always|asked",
+                "which steps are set up without being asked: those with GPUs, all, or none", apply_when},
+    SettingSpec{"port", "BOOTSTRAP_PORT", "bootstrap-port", "auto|PORT",
+                "MASTER_PORT; auto: reserved by Slurm where MpiParams=ports= is set, else computed", apply_port},
+    SettingSpec{"port_range", "BOOTSTRAP_PORT_RANGE", "bootstrap-port-range", "LOW-HIGH",
+                "range for computed ports; keep it outside ip_local_port_range", apply_port_range},
+    SettingSpec{"master_addr", "BOOTSTRAP_ADDR", "bootstrap-addr", "NAME|TEMPLATE",
+                "MASTER_ADDR; %h stands for the host of rank 0, as in %h-ib0", apply_address},
+    SettingSpec{"claim", "BOOTSTRAP_CLAIM", "bootstrap-claim", "on|off",
+                "hold MASTER_PORT for the step, so that nothing else can take it", apply_claim},
+};
+
+}  // namespace
+
+std::span<const SettingSpec> setting_specs() { return kSpecs; }
+
+std::string setting_name(const SettingSpec& spec, Source source) {
+  if (source == Source::kOption) return cat({"--", spec.option});
+  if (source == Source::kEnvironment) return std::string(spec.variable);
+  return cat({spec.site, "= in plugstack.conf"});
+}
+
+Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_view value, Source source) {
+  const auto applied = spec.apply(settings, value, source);
+  if (applied) return applied;
+  const auto name = source == Source::kOption        ? cat({"--", spec.option, "="})
+                    : source == Source::kEnvironment ? cat({spec.variable, "="})
+                                                     : cat({spec.site, "="});
+  const auto where = source == Source::kSite ? " in plugstack.conf" : "";
+  return refuse(cat({name, quoted(value), where, " is not valid: ", applied.error().message}));
+}
+
+Status apply_site_argument(Settings& settings, std::string_view argument) {
+  const auto equals = argument.find('=');
+  const auto name = argument.substr(0, equals);
+  std::string known;
+  for (const auto& spec : kSpecs) {
+    if (spec.site == name && equals != std::string_view::npos) {
+      return apply_setting(settings, spec, argument.substr(equals + 1), Source::kSite);
+    }
+    known += cat({known.empty() ? "" : ", ", spec.site, "="});
+  }
+  return refuse(cat({"argument ", quoted(argument), " in plugstack.conf is not known; known are ", known}));
+}
+
+Status apply_environment(Settings& settings, const Environment& environment) {
+  for (const auto& spec : kSpecs) {
+    if (spec.variable.empty()) continue;
+    const auto value = environment.get(spec.variable);
+    if (!value) continue;
+    const auto applied = apply_setting(settings, spec, *value, Source::kEnvironment);
+    if (!applied) return applied;
+  }
+  return {};
+}
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kSourceNames{"default", "site", "environment", "option"};
+
+std::string mode_text(const Settings& settings) {
+  constexpr std::array<std::string_view, 3> kModes{"auto", "on", "off"};
+  return cat({kModes[static_cast<std::size_t>(settings.mode.value)], settings.explain.value ? ",explain" : ""});
+}
+
+std::string when_text(When when) {
+  constexpr std::array<std::string_view, 3> kWhens{"gpu", "always", "asked"};
+  return std::string(kWhens[static_cast<std::size_t>(when)]);
+}
+
+struct Shown {
+  std::string value;
+  Source source;
+};
+
+// In the order of kSpecs.
+std::array<Shown, kSpecs.size()> shown(const Settings& settings) {
+  const auto& range = settings.port_range.value;
+  return {{{mode_text(settings), std::max(settings.mode.source, settings.explain.source)},
+           {when_text(settings.when.value), settings.when.source},
+           {settings.port.value == 0 ? "auto" : std::to_string(settings.port.value), settings.port.source},
+           {cat({std::to_string(range.low), "-", std::to_string(range.high)}), settings.port_range.source},
+           {settings.address.value, settings.address.source},
+           {settings.claim.value ? "on" : "off", settings.claim.source}}};
+}
+
+}  // namespace
+
+std::string write_settings(const Settings& settings) {
+  std::string text;
+  const auto values = shown(settings);
+  for (std::size_t i = 0; i < kSpecs.size(); ++i) {
+    const auto& [value, source] = values[i];
+    if (source == Source::kDefault) continue;
+    text +=
+        cat({text.empty() ? "" : " ", kSourceNames[static_cast<std::size_t>(source)], ":", kSpecs[i].site, "=", value});
+  }
+  return text;
+}
+
+Result<Settings> read_settings(std::string_view text) {
+  Settings settings;
+  if (text.empty()) return settings;
+  for (const auto item : split(text, ' ')) {
+    const auto colon = item.find(':');
+    const auto equals = item.find('=');
+    bool applied = false;
+    for (std::size_t source = 1; source < kSourceNames.size() && equals != std::string_view::npos; ++source) {
+      if (item.substr(0, colon) != kSourceNames[source]) continue;
+      for (const auto& spec : kSpecs) {
+        if (spec.site != item.substr(colon + 1, equals - colon - 1)) continue;
+        applied = spec.apply(settings, item.substr(equals + 1), static_cast<Source>(source)).has_value();
+      }
+    }
+    if (!applied) return refuse(cat({"BOOTSTRAP_SETTINGS=", quoted(text), " is not what this version writes"}));
+  }
+  return settings;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,79 @@
+// What can be set and by whom: one table for plugstack.conf arguments, BOOTSTRAP_* variables and srun options.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/environment.h"
+#include "core/result.h"
+
+namespace bootstrap {
+
+// Later ones win over earlier ones.
+enum class Source : std::uint8_t { kDefault, kSite, kEnvironment, kOption };
+
+template <class T>
+struct Setting {
+  T value;
+  Source source = Source::kDefault;
+
+  bool operator==(const Setting&) const = default;
+};
+
+enum class Mode : std::uint8_t { kAuto, kOn, kOff };       // kAuto: as `when` says
+enum class When : std::uint8_t { kGpu, kAlways, kAsked };  // kGpu: steps that were given GPUs
+
+struct PortRange {
+  std::uint16_t low = 20000;
+  std::uint16_t high = 29999;  // inclusive
+
+  bool operator==(const PortRange&) const = default;
+};
+
+struct Settings {
+  Setting<Mode> mode{Mode::kAuto};
+  Setting<bool> explain{false};
+  Setting<When> when{When::kGpu};
+  Setting<std::uint16_t> port{0};              // 0: reserved by Slurm, or computed from port_range
+  Setting<PortRange> port_range{PortRange{}};  // below Linux' default ip_local_port_range, 32768 to 60999
+  Setting<std::string> address{"%h"};          // %h: the host of rank 0
+  Setting<bool> claim{true};                   // hold the port on the host of rank 0 until the step ends
+
+  bool operator==(const Settings&) const = default;
+};
+
+// One row of the table. An empty name means: cannot be set this way.
+struct SettingSpec {
+  std::string_view site;      // argument in plugstack.conf: "port" for port=...
+  std::string_view variable;  // BOOTSTRAP_PORT
+  std::string_view option;    // "bootstrap-port" for --bootstrap-port=...
+  std::string_view values;    // what it takes, for usage texts
+  std::string_view help;
+  Status (*apply)(Settings&, std::string_view value, Source source);
+};
+
+std::span<const SettingSpec> setting_specs();
+
+// "--bootstrap-port", "BOOTSTRAP_PORT" or "port= in plugstack.conf": for messages.
+std::string setting_name(const SettingSpec& spec, Source source);
+
+// Applies one value and, when it is wrong, answers with the sentence the user reads. A lower source never replaces
+// a value of a higher one, so the order of calls does not matter.
+Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_view value, Source source);
+
+// "when=always" as it stands in plugstack.conf.
+Status apply_site_argument(Settings& settings, std::string_view argument);
+
+// Every BOOTSTRAP_* variable of the table.
+Status apply_environment(Settings& settings, const Environment& environment);
+
+// The settings that are not at their default, as BOOTSTRAP_SETTINGS carries them to the tasks so that
+// `slurm-bootstrap explain` can show where each came from: "site:when=always,option:port=2000". Empty if none.
+std::string write_settings(const Settings& settings);
+Result<Settings> read_settings(std::string_view text);
+
+}  // namespace bootstrap

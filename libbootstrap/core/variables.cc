@@ -1,0 +1,72 @@
+// The rule that decides what becomes of one variable: the user's value is kept, a leftover of ours is replaced.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/variables.h"
+
+#include <charconv>
+
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::size_t kMaxExports = 256;  // we set at most 40; a longer record is not ours
+constexpr int kHexadecimal = 16;
+
+std::string hexadecimal(std::uint32_t value) {
+  char digits[8];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value, kHexadecimal).ptr;
+  return {digits, end};
+}
+
+std::optional<std::uint32_t> parse_hexadecimal(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, kHexadecimal);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+Leftovers::Leftovers(const Environment& environment) {
+  const auto stamp = environment.get(kStampVariable);
+  const auto exports = environment.get(kExportsVariable);
+  if (!stamp || !exports) return;
+  stamp_ = *stamp;
+  for (const auto item : split(*exports, ',')) {
+    const auto colon = item.find(':');
+    if (colon == std::string_view::npos || exports_.size() == kMaxExports) continue;
+    const auto mark = parse_hexadecimal(item.substr(colon + 1));
+    if (mark) exports_.emplace_back(item.substr(0, colon), *mark);
+  }
+}
+
+bool Leftovers::is_ours(std::string_view name, std::string_view value) const {
+  for (const auto& [ours, mark] : exports_) {
+    if (ours == name) return mark == fingerprint(value);
+  }
+  return false;
+}
+
+std::vector<std::string> Leftovers::unchanged(const Environment& environment) const {
+  std::vector<std::string> names;
+  if (stamp_.empty()) return names;
+  for (const auto& [name, mark] : exports_) {
+    const auto value = environment.get(name);
+    if (value && fingerprint(*value) == mark) names.push_back(name);
+  }
+  for (const auto name : {kStampVariable, kExportsVariable, kSettingsVariable}) {
+    if (environment.has(name)) names.emplace_back(name);
+  }
+  return names;
+}
+
+std::string write_exports(const std::vector<PlannedVariable>& variables, std::size_t local_task) {
+  std::string text;
+  for (const auto& variable : variables) {
+    if (variable.action == Action::kKept) continue;
+    text += cat({text.empty() ? "" : ",", variable.name, ":", hexadecimal(fingerprint(variable.value(local_task)))});
+  }
+  return text;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,61 @@
+// The rule that decides what becomes of one variable: the user's value is kept, a leftover of ours is replaced.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/environment.h"
+#include "core/layout.h"
+
+namespace bootstrap {
+
+inline constexpr std::string_view kStampVariable = "BOOTSTRAP_STEP";       // job.step.restart that set the others
+inline constexpr std::string_view kExportsVariable = "BOOTSTRAP_EXPORTS";  // name:fingerprint of what was set
+inline constexpr std::string_view kSettingsVariable = "BOOTSTRAP_SETTINGS";
+
+enum class Action : std::uint8_t {
+  kSet,       // was not there
+  kReplaced,  // `previous` was there: a leftover of ours, or the user asked for another value by option
+  kKept,      // `previous` was there, set by the user for this step
+};
+
+struct PlannedVariable {
+  std::string name;
+  std::vector<std::string> values;           // one for all tasks, or one for each local task
+  std::string from;                          // where the value comes from, for people
+  std::uint32_t Place::*of_place = nullptr;  // set: the value of each rank of the step is this part of its place
+  Action action = Action::kSet;
+  std::string previous;  // for kReplaced and kKept
+  std::string why;       // why `previous` was replaced or kept, for people
+
+  const std::string& value(std::size_t local_task) const {
+    return values.size() == 1 ? values.front() : values[local_task];
+  }
+  bool operator==(const PlannedVariable&) const = default;
+};
+
+// What an outer step's plugin left in an environment that this step inherited.
+class Leftovers {
+ public:
+  explicit Leftovers(const Environment& environment);
+
+  // True when the value was set by us, for whichever step, and not changed since. A user who sets RANK or MASTER_PORT
+  // inside a task of the outer step changes it, and it is the user's from then on.
+  bool is_ours(std::string_view name, std::string_view value) const;
+
+  const std::string& stamp() const { return stamp_; }                        // empty: there are none
+  std::vector<std::string> unchanged(const Environment& environment) const;  // names that still hold our values
+
+ private:
+  std::string stamp_;
+  std::vector<std::pair<std::string, std::uint32_t>> exports_;
+};
+
+// The value of BOOTSTRAP_EXPORTS for one task.
+std::string write_exports(const std::vector<PlannedVariable>& variables, std::size_t local_task);
+
+}  // namespace bootstrap
