@@ -1,0 +1,260 @@
+// Host lists: what each form means, what is refused and why, and that all views of a list agree with each other.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/hostlist.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bootstrap {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// Every expectation below without the mark "23.11" is what `scontrol show hostnames` of Slurm 22.05.8 prints.
+struct Accepted {
+  std::string_view text;
+  Names names;
+};
+
+const Accepted kAccepted[] = {
+    {"", {}},
+    {",, \t\n,", {}},
+    {"login", {"login"}},
+    {"a,a", {"a", "a"}},
+    {"c,a,b", {"c", "a", "b"}},
+    {"gpu-1.rack_2.example.org", {"gpu-1.rack_2.example.org"}},
+    {"192.0.2.1,1-2,007", {"192.0.2.1", "1-2", "007"}},
+    {" a, b\tc\nd,,e, ", {"a", "b", "c", "d", "e"}},
+    {"n[7]", {"n7"}},
+    {"n[5-5]", {"n5"}},
+    {"n[1-3]", {"n1", "n2", "n3"}},
+    {"n[3,1-2,2]", {"n3", "n1", "n2", "n2"}},
+    {"[08-10]", {"08", "09", "10"}},
+    {"n [1-2]", {"n", "1", "2"}},
+    {"n[001-003,7],login", {"n001", "n002", "n003", "n7", "login"}},
+    {"n[9-10,011]", {"n9", "n10", "n011"}},
+    {"n[8-010]", {"n8", "n9", "n10"}},
+    {"n[98-101]", {"n98", "n99", "n100", "n101"}},
+    {"n[098-101]", {"n098", "n099", "n100", "n101"}},
+    {"n[0,00,000]", {"n0", "n00", "n000"}},
+    {"n[00000000000000000000001]", {"n00000000000000000000001"}},
+    {"n[4294967295-4294967297]", {"n4294967295", "n4294967296", "n4294967297"}},
+    {"n[18446744073709551615]", {"n18446744073709551615"}},
+    {"rack[1-2]n[3-4]", {"rack1n3", "rack1n4", "rack2n3", "rack2n4"}},
+    {"r[9,010]n[09-10]", {"r9n09", "r9n10", "r010n09", "r010n10"}},
+    {"n[1-2][3-4]", {"n13", "n14", "n23", "n24"}},
+    {"a[1-2]b[1-2]c[1-2]", {"a1b1c1", "a1b1c2", "a2b1c1", "a2b1c2", "a1b2c1", "a1b2c2", "a2b2c1", "a2b2c2"}},
+    {"n[1-2]-ib", {"n1-ib", "n2-ib"}},                                         // 23.11
+    {"n[9-10].x,m[1]2", {"n9.x", "n10.x", "m12"}},                             // 23.11
+    {"r[1-2]n[3-4]s,t", {"r1n3s", "r1n4s", "r2n3s", "r2n4s", "t"}},            // 23.11
+    {"n123456789012345678901234567890", {"n123456789012345678901234567890"}},  // Slurm: n018446744073709551615
+};
+
+TEST(HostListParse, MeansWhatSlurmMeans) {
+  for (const auto& [text, names] : kAccepted) {
+    const auto list = HostList::parse(text);
+    ASSERT_TRUE(list) << text << ": " << list.error().message;
+    EXPECT_EQ(list->expand(), names) << text;
+  }
+}
+
+struct Refused {
+  std::string_view text;
+  std::string_view reason;
+};
+
+const Refused kRefused[] = {
+    {"n[]", R"("" at character 3 is not a number or a range of numbers)"},
+    {"n[1,]", R"("" at character 5 is not a number or a range of numbers)"},
+    {"n[1,,2]", R"("" at character 5 is not a number or a range of numbers)"},
+    {"n[a]", R"("a" at character 3 is not a number or a range of numbers)"},
+    {"n[1-]", R"("1-" at character 3 is not a number or a range of numbers)"},
+    {"n[-3]", R"("-3" at character 3 is not a number or a range of numbers)"},
+    {"n[1-2-3]", R"("1-2-3" at character 3 is not a number or a range of numbers)"},
+    {"n[1--2]", R"("1--2" at character 3 is not a number or a range of numbers)"},
+    {"n[+1]", R"("+1" at character 3 is not a number or a range of numbers)"},
+    {"n[0x10]", R"("0x10" at character 3 is not a number or a range of numbers)"},
+    {"n[1, 2]", R"(" 2" at character 5 is not a number or a range of numbers)"},
+    {"n[1 ]", R"("1 " at character 3 is not a number or a range of numbers)"},
+    {"n[[1]]", R"("[1" at character 3 is not a number or a range of numbers)"},
+    {"a,n[5-3]", R"("5-3" at character 5 counts down)"},
+    {"n[010-9]", R"("010-9" at character 3 counts down)"},
+    {"n[18446744073709551616]", R"("18446744073709551616" at character 3 holds a number of more than 64 bits)"},
+    {"n[1", R"("[1" at character 2 is not closed by ']')"},
+    {"n[", R"("[" at character 2 is not closed by ']')"},
+    {"n[1-", R"("[1-" at character 2 is not closed by ']')"},
+    {"n[1,2-3", R"(",2-3" at character 4 is not closed by ']')"},
+    {"n1]", R"("]" at character 3 closes a bracket that is not open)"},
+    {"n[1]]", R"("]" at character 5 closes a bracket that is not open)"},
+    {"(null)", R"("(" at character 1 cannot be part of a host name)"},
+    {"a,b\x01", R"("\x01" at character 4 cannot be part of a host name)"},
+    {"a\r\n", R"("\x0d" at character 2 cannot be part of a host name)"},
+    {std::string_view("a\0b", 3), R"("\x00" at character 2 cannot be part of a host name)"},
+    {"n\xc3\xa9", R"("\xc3" at character 2 cannot be part of a host name)"},
+};
+
+TEST(HostListParse, RefusesMalformedTextAndSaysWhere) {
+  for (const auto& [text, reason] : kRefused) {
+    const auto list = HostList::parse(text);
+    ASSERT_FALSE(list) << text;
+    EXPECT_EQ(list.error().code, ErrorCode::kInvalid) << text;
+    EXPECT_EQ(list.error().message, "cannot read the host list: " + std::string(reason));
+  }
+}
+
+TEST(HostListParse, TakesExactlyTheMostHosts) {
+  for (const auto* const text : {"n[1-1048576]", "a,n[2-1048576]", "a[1-1024]b[1-1024]", "n[1-1048575],a"}) {
+    const auto list = HostList::parse(text);
+    ASSERT_TRUE(list) << text << ": " << list.error().message;
+    EXPECT_EQ(list->size(), HostList::kMaxHosts) << text;
+  }
+  for (const auto* const text :
+       {"n[1-1048577]", "a,n[1-1048576]", "n[1-1048576],a", "n[1-1048576,5]", "a[1-1024]b[1-1024],c",
+        "a[1-1024]b[1-1025]", "a[1-65536]b[1-65536]c[1-65536]d[1-65536]", "n[0-18446744073709551615]",
+        "n[1-18446744073709551615,0]"}) {
+    const auto list = HostList::parse(text);
+    ASSERT_FALSE(list) << text;
+    EXPECT_EQ(list.error().code, ErrorCode::kLimit) << list.error().message;
+  }
+}
+
+TEST(HostListParse, TakesExactlyTheLongestName) {
+  const auto longest = std::string(HostList::kMaxNameLength, 'a');
+  const auto almost = longest.substr(2);
+  const auto zeros = std::string(HostList::kMaxNameLength, '0');
+  for (const auto& text : {longest, almost + "[1-99]", "[98-99]" + almost, zeros, "[" + zeros + "]"}) {
+    const auto list = HostList::parse(text);
+    ASSERT_TRUE(list) << list.error().message;
+    EXPECT_EQ(list->at(list->size() - 1).size(), HostList::kMaxNameLength);
+  }
+  for (const auto& text :
+       {longest + 'a', almost + "[1-100]", "[99-100]" + almost, "[0" + zeros + "]", longest + "[1]"}) {
+    const auto list = HostList::parse("b," + text);
+    ASSERT_FALSE(list) << text;
+    EXPECT_EQ(list.error().code, ErrorCode::kLimit);
+    EXPECT_NE(list.error().message.find("at character 3 begins a name of more than 255"), std::string::npos)
+        << list.error().message;
+  }
+}
+
+TEST(HostListFind, TellsNamesApartByTheirZeros) {
+  const auto list = *HostList::parse("n[8-11,008-011,7],x[1-2]y[05-10]z");
+  EXPECT_EQ(list.find("n9"), 1U);
+  EXPECT_EQ(list.find("n011"), 7U);
+  EXPECT_EQ(list.find("x2y07z"), 9U + 6U + 2U);
+  for (const auto* const stranger : {"", "n", "n07", "n09", "n0009", "n12", "n9x", "m9", "x2y7z", "x2y07", "x2y011z",
+                                     "n99999999999999999999", "n-9", "n 9", "xyz", "x1y05"}) {
+    EXPECT_EQ(list.find(stranger), std::nullopt) << stranger;
+  }
+  EXPECT_EQ(list.find(std::string(5000, '9')), std::nullopt);
+  EXPECT_EQ(HostList::parse("")->find(""), std::nullopt);
+}
+
+TEST(HostListFind, TakesTheLowestIndexWhereANameCanBeReadInTwoWays) {
+  const auto list = *HostList::parse("n[1-11][1-11],n111");
+  EXPECT_EQ(list.find("n111"), 10U);  // n1 + 11, not n11 + 1 at index 110
+  EXPECT_EQ(HostList::parse("n[11,1][1,11]")->find("n111"), 0U);
+}
+
+TEST(FirstHost, NeedsOnlyTheFirstName) {
+  EXPECT_EQ(first_host("n[007-9,1],m").value_or("?"), "n007");
+  EXPECT_EQ(first_host(" ,a[3,1]b[05-6]-ib,c").value_or("?"), "a3b05-ib");
+  EXPECT_EQ(first_host("login,n[garbage").value_or("?"), "login");
+}
+
+TEST(FirstHost, RefusesWhatItCannotName) {
+  const auto none = first_host(" ,");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::kMissing);
+  for (const auto* const text :
+       {"n[1", "n[1,2", "n[]", "n[3-1]", "n[1]]", "(null)", "n[1]b[", "n[18446744073709551616]"}) {
+    const auto host = first_host(text);
+    ASSERT_FALSE(host) << *host;
+    EXPECT_EQ(host.error().code, ErrorCode::kInvalid) << text;
+  }
+  const auto long_name = first_host(std::string(200, 'a') + "[" + std::string(56, '0') + "]");
+  ASSERT_FALSE(long_name);
+  EXPECT_EQ(long_name.error().code, ErrorCode::kLimit);
+}
+
+// at, find, size, first_host and expand are written differently; on the same list they must tell the same story.
+void expect_all_views_agree(std::string_view text) {
+  const auto list = HostList::parse(text);
+  ASSERT_TRUE(list) << text << ": " << list.error().message;
+  const auto names = list->expand();
+  ASSERT_EQ(list->size(), names.size()) << text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    ASSERT_EQ(list->at(i), names[i]) << text;
+    const auto first = static_cast<std::size_t>(std::find(names.begin(), names.end(), names[i]) - names.begin());
+    ASSERT_EQ(list->find(names[i]), first) << text << ' ' << names[i];
+  }
+  const auto first = first_host(text);
+  ASSERT_EQ(first.has_value(), !names.empty()) << text;
+  if (first) {
+    ASSERT_EQ(*first, names.front()) << text;
+  }
+}
+
+class RandomText {
+ public:
+  explicit RandomText(unsigned seed) : random_(seed) {}
+
+  std::string list() {
+    std::string text;
+    for (auto items = pick(1, 4); items > 0; --items) text += item() + ",";
+    return text;
+  }
+
+ private:
+  unsigned pick(unsigned low, unsigned high) { return low + static_cast<unsigned>(random_() % (high - low + 1)); }
+
+  std::string item() {
+    std::string text(1, "nx1"[pick(0, 2)]);
+    for (auto brackets = pick(0, 3); brackets > 0; --brackets) {
+      text += '[';
+      for (auto ranges = pick(1, 3); ranges > 0; --ranges) text += range() + (ranges > 1 ? "," : "]");
+      if (pick(0, 1) == 1) text += "-1"[pick(0, 1)];  // digits behind digits make a name that reads in many ways
+    }
+    return text;
+  }
+
+  std::string range() {
+    const auto first = pick(0, 12);
+    const auto number = std::string(pick(0, 2), '0') + std::to_string(first);
+    return pick(0, 1) == 1 ? number : number + "-" + std::to_string(first + pick(0, 3));
+  }
+
+  std::mt19937 random_;
+};
+
+TEST(HostListProperties, AllViewsAgree) {
+  for (const auto& accepted : kAccepted) expect_all_views_agree(accepted.text);
+  RandomText random(20240229);
+  for (int round = 0; round < 500 && !HasFatalFailure(); ++round) expect_all_views_agree(random.list());
+}
+
+TEST(HostListProperties, NoPieceOfAListCrashesOrLies) {
+  const std::string_view text = " a,n[08-10,7]x[1-2]-ib,c[18446744073709551615] ,d";
+  for (std::size_t begin = 0; begin <= text.size(); ++begin) {
+    for (std::size_t size = 0; begin + size <= text.size(); ++size) {
+      const auto piece = text.substr(begin, size);
+      if (HostList::parse(piece)) expect_all_views_agree(piece);
+    }
+  }
+}
+
+TEST(HostListProperties, ACopyStandsOnItsOwn) {
+  auto original = *HostList::parse("node[1-3]-x");
+  const auto copy = original;
+  original = *HostList::parse("other");
+  EXPECT_EQ(copy.expand(), (Names{"node1-x", "node2-x", "node3-x"}));
+  EXPECT_EQ(original.at(0), "other");
+}
+
+}  // namespace
+}  // namespace bootstrap

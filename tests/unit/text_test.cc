@@ -1,0 +1,78 @@
+// The small text functions, with the inputs at which such functions usually go wrong.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/text.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bootstrap {
+namespace {
+
+TEST(Cat, JoinsInOrder) {
+  EXPECT_EQ(cat({}), "");
+  EXPECT_EQ(cat({"a", "", "bc", std::string_view("\0d", 2)}), std::string("abc\0d", 5));
+}
+
+TEST(Split, KeepsEmptyParts) {
+  using Parts = std::vector<std::string_view>;
+  EXPECT_EQ(split("", ','), (Parts{""}));
+  EXPECT_EQ(split(",", ','), (Parts{"", ""}));
+  EXPECT_EQ(split("a,,b", ','), (Parts{"a", "", "b"}));
+  EXPECT_EQ(split("a b", ','), (Parts{"a b"}));
+  EXPECT_EQ(split("a:b:", ':'), (Parts{"a", "b", ""}));
+}
+
+TEST(ParseUnsigned, TakesDecimalDigitsOnly) {
+  EXPECT_EQ(parse_unsigned("0"), 0U);
+  EXPECT_EQ(parse_unsigned("007"), 7U);
+  EXPECT_EQ(parse_unsigned("18446744073709551615"), UINT64_MAX);
+  EXPECT_EQ(parse_unsigned(std::string(300, '0') + "9"), 9U);
+  for (const auto* const text : {"", " 1", "1 ", "+1", "-1", "-0", "0x10", "1e3", "1.", "1,2", "a", "1\n"}) {
+    EXPECT_EQ(parse_unsigned(text), std::nullopt) << text;
+  }
+  EXPECT_EQ(parse_unsigned(std::string_view("1\0", 2)), std::nullopt);
+}
+
+TEST(ParseUnsigned, NeverWrapsAround) {
+  EXPECT_EQ(parse_unsigned("18446744073709551616"), std::nullopt);
+  EXPECT_EQ(parse_unsigned("99999999999999999999999"), std::nullopt);
+  EXPECT_EQ(parse_unsigned("65535", 65535), 65535U);
+  EXPECT_EQ(parse_unsigned("65536", 65535), std::nullopt);
+  EXPECT_EQ(parse_unsigned("0", 0), 0U);
+}
+
+TEST(Trim, TakesSpacesAndTabsFromBothEndsOnly) {
+  EXPECT_EQ(trim(""), "");
+  EXPECT_EQ(trim(" \t "), "");
+  EXPECT_EQ(trim("\t a b \t"), "a b");
+  EXPECT_EQ(trim("\na\n"), "\na\n");
+}
+
+TEST(Quoted, ShowsEveryByteSafely) {
+  EXPECT_EQ(quoted(""), R"("")");
+  EXPECT_EQ(quoted("node[1-3], x"), R"("node[1-3], x")");
+  EXPECT_EQ(quoted("a\"b\\c"), R"("a\x22b\x5cc")");
+  EXPECT_EQ(quoted("\x1b[31m\n\x7f\xc3\xa9"), R"("\x1b[31m\x0a\x7f\xc3\xa9")");
+  EXPECT_EQ(quoted(std::string_view("\0", 1)), R"("\x00")");
+}
+
+TEST(Quoted, ShortensLongText) {
+  EXPECT_EQ(quoted("abcd", 4), R"("abcd")");
+  EXPECT_EQ(quoted("abcde", 4), R"("abcd...")");
+  EXPECT_EQ(quoted("a", 0), R"("...")");
+  EXPECT_EQ(bootstrap::quoted(std::string(81, 'a')), '"' + std::string(80, 'a') + "...\"");
+}
+
+TEST(Fingerprint, IsFnv1a) {  // the published test vectors of 32-bit FNV-1a
+  EXPECT_EQ(fingerprint(""), 0x811c9dc5U);
+  EXPECT_EQ(fingerprint("a"), 0xe40c292cU);
+  EXPECT_EQ(fingerprint("foobar"), 0xbf9cf968U);
+}
+
+}  // namespace
+}  // namespace bootstrap
