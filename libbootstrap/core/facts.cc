@@ -47,19 +47,20 @@ Status check_places(const Layout& layout, const LocalTasks& local) {
   return {};
 }
 
-// Ranks within a component become ranks of the step.
-Result<LocalTasks> in_step(LocalTasks local, const LayoutText& text) {
+// Ranks within a component become ranks of the step. Components of a heterogeneous job differ in their job id, those of
+// a heterogeneous step in a plain job only in where their tasks are.
+Result<LocalTasks> in_step(const LocalTasks& local, const LayoutText& text, const Layout& layout) {
   if (!local.component_job || text.component_jobs.empty()) return local;
   Rank first = 0;
   for (std::size_t i = 0; i < text.component_jobs.size(); ++i) {
-    if (text.component_jobs[i] == *local.component_job) {
-      for (auto& rank : local.ranks) rank += first;
-      return local;
-    }
+    auto here = local;
+    for (auto& rank : here.ranks) rank += first;
     first += static_cast<Rank>(text.components[i].node_of_rank.size());
+    const bool fits = here.ranks.empty() || here.ranks.back() < first;
+    if (text.component_jobs[i] == *local.component_job && fits && check_places(layout, here)) return here;
   }
-  return fail(ErrorCode::kDisagreement, cat({"job ", std::to_string(*local.component_job),
-                                             " is not among the components that srun names in ", kLayoutVariable}));
+  return fail(ErrorCode::kDisagreement, cat({"the tasks of ", local.host,
+                                             " are in none of the components that srun names in ", kLayoutVariable}));
 }
 
 // Without srun's word: in block, cyclic and plane order alike rank 0 is on the first node and nodes are numbered in
@@ -115,7 +116,7 @@ Result<PlacedTasks> read_places(const Environment& environment, const StepId& id
   if (!read) return fail(read.error());
   auto layout = Layout::make(read->components);
   if (!layout) return fail(layout.error());
-  const auto here = in_step(local, *read);
+  const auto here = in_step(local, *read, *layout);
   if (!here) return fail(here.error());
   const auto agrees = check_places(*layout, *here);
   if (!agrees) return fail(agrees.error());

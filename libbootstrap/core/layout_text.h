@@ -16,6 +16,11 @@ namespace bootstrap {
 inline constexpr std::string_view kLayoutVariable = "SLURM_BOOTSTRAP_LAYOUT";
 inline constexpr std::size_t kMaxLayoutText = 60000;  // below Environment::kMaxValue
 
+// srun's --export for steps of several components, set by us so that the layout reaches all of them; removed again
+// from the tasks' environment.
+inline constexpr std::string_view kExportVariable = "SRUN_EXPORT_ENV";
+inline constexpr std::string_view kExportValue = "SLURM_BOOTSTRAP_LAYOUT,ALL";
+
 // Tasks of one component as srun reports them.
 struct ComponentText {
   std::uint32_t job = 0;                      // each component of a heterogeneous job has a job id of its own

@@ -106,6 +106,10 @@ std::optional<std::uint16_t> claimed_port(const Plan& plan, const Facts& facts, 
   return static_cast<std::uint16_t>(*port);
 }
 
+void add_messengers(std::vector<std::string>& names, const Environment& environment) {
+  if (environment.get(kExportVariable) == kExportValue) names.emplace_back(kExportVariable);
+}
+
 // What is left of an outer step and not set anew for this one.
 std::vector<std::string> removals(const Plan& plan, const Facts& facts) {
   std::vector<std::string> names;
@@ -116,6 +120,7 @@ std::vector<std::string> removals(const Plan& plan, const Facts& facts) {
   if (layout && (layout->size() > kMaxLayoutInTasks || facts.layout_source != LayoutSource::kStepLayout)) {
     names.emplace_back(kLayoutVariable);
   }
+  add_messengers(names, facts.environment);
   return names;
 }
 
@@ -150,6 +155,7 @@ Scope decide_scope(const Environment& environment, const Settings& settings) {
 std::vector<std::string> inert_removals(const Environment& environment) {
   auto names = Leftovers(environment).unchanged(environment);
   if (environment.get(kLayoutVariable)) names.emplace_back(kLayoutVariable);
+  add_messengers(names, environment);
   return names;
 }
 

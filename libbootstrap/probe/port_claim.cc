@@ -1,0 +1,111 @@
+// Holds a TCP port so that only a server that sets SO_REUSEADDR, as rendezvous servers do, can listen on it.
+// SPDX-License-Identifier: Apache-2.0
+#include "probe/port_claim.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+// ::ffff:127.83.66.1. No server listens there and no connection ends there, so on this address only a wildcard
+// socket can be in the way of a bind.
+constexpr in6_addr kQuietAddress = {{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 83, 66, 1}}};
+
+// A TCP socket of either family, so that the same code serves hosts with IPv6 switched off.
+class Socket {
+ public:
+  Socket() {
+    descriptor_ = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (descriptor_ >= 0) {
+      const int off = 0;  // dual-stack, as the servers are that will bind the port
+      (void)::setsockopt(descriptor_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    } else {
+      is_ipv6_ = false;
+      descriptor_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    }
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  ~Socket() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+
+  bool is_open() const { return descriptor_ >= 0; }
+  int release() { return std::exchange(descriptor_, -1); }
+
+  bool allow_reuse() const {
+    const int on = 1;
+    return ::setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
+  }
+
+  bool bind_everywhere(std::uint16_t port) const { return bind(port, in6addr_any, INADDR_ANY); }
+  bool bind_quiet_address(std::uint16_t port) const {
+    constexpr std::uint32_t kSameAddress = (127U << 24) | (83U << 16) | (66U << 8) | 1U;
+    return bind(port, kQuietAddress, kSameAddress);
+  }
+
+ private:
+  bool bind(std::uint16_t port, const in6_addr& ipv6, std::uint32_t ipv4) const {
+    if (is_ipv6_) {
+      sockaddr_in6 address{};
+      address.sin6_family = AF_INET6;
+      address.sin6_addr = ipv6;
+      address.sin6_port = htons(port);
+      return ::bind(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    }
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(ipv4);
+    address.sin_port = htons(port);
+    return ::bind(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  }
+
+  int descriptor_ = -1;
+  bool is_ipv6_ = true;
+};
+
+tl::unexpected<Error> refused(std::uint16_t port, int error) {
+  const char* const reason = error == EADDRINUSE ? "it is in use by another program" : std::strerror(error);
+  return fail(ErrorCode::kUnavailable, cat({"port ", std::to_string(port), " cannot be held: ", reason}));
+}
+
+// The exclusive bind also fails on connections of an earlier server that are in TIME_WAIT for up to 60 s, which do no
+// harm: a bind with SO_REUSEADDR passes them. That bind alone would also pass another claim, so first make sure there
+// is none: on an address without traffic, an exclusive bind meets wildcard sockets and nothing else.
+Result<int> bind_beside_time_wait(std::uint16_t port) {
+  const Socket probe;
+  if (!probe.is_open() || !probe.bind_quiet_address(port) || !probe.allow_reuse()) return refused(port, errno);
+  Socket holder;
+  if (!holder.is_open() || !holder.allow_reuse() || !holder.bind_everywhere(port)) return refused(port, errno);
+  return holder.release();
+}
+
+}  // namespace
+
+Result<PortClaim> PortClaim::take(std::uint16_t port) {
+  Socket holder;
+  if (!holder.is_open()) return refused(port, errno);
+  if (holder.bind_everywhere(port)) {
+    // Only now: set before the bind it would let a second claim through.
+    if (!holder.allow_reuse()) return refused(port, errno);
+    return PortClaim(holder.release());
+  }
+  if (errno != EADDRINUSE) return refused(port, errno);
+  const auto descriptor = bind_beside_time_wait(port);
+  if (!descriptor) return fail(descriptor.error());
+  return PortClaim(*descriptor);
+}
+
+void PortClaim::release() noexcept {
+  if (socket_ >= 0) ::close(std::exchange(socket_, -1));
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,37 @@
+// Holds a TCP port so that only a server that sets SO_REUSEADDR, as rendezvous servers do, can listen on it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "core/result.h"
+
+namespace bootstrap {
+
+// A bound socket that does not listen. While it lives bind(0) and connect() never pick the port, a second claim and
+// a bind without SO_REUSEADDR are refused, and PyTorch's TCPStore, NCCL, gRPC and Python's servers can bind and listen.
+// It cannot keep out another user's program that sets SO_REUSEADDR: Linux compares users for SO_REUSEPORT only.
+class PortClaim {
+ public:
+  PortClaim() = default;
+  PortClaim(PortClaim&& other) noexcept : socket_(std::exchange(other.socket_, -1)) {}
+  PortClaim& operator=(PortClaim&& other) noexcept {
+    std::swap(socket_, other.socket_);
+    return *this;
+  }
+  ~PortClaim() { release(); }
+
+  // Never blocks, opens no file, sends nothing. Fails with kUnavailable and the system's reason.
+  static Result<PortClaim> take(std::uint16_t port);
+
+  void release() noexcept;
+  bool is_held() const { return socket_ >= 0; }
+
+ private:
+  explicit PortClaim(int socket) : socket_(socket) {}
+
+  int socket_ = -1;
+};
+
+}  // namespace bootstrap

@@ -1,0 +1,49 @@
+// What slurmstepd knows about the step and its tasks on this node.
+// SPDX-License-Identifier: Apache-2.0
+#include "facts.h"
+
+#include <cstdlib>
+
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+Result<std::uint32_t> require_item(spank_t spank, spank_item_t which, const char* name) {
+  const auto value = item(spank, which);
+  if (!value) return fail(ErrorCode::kMissing, cat({"Slurm does not tell ", name}));
+  return *value;
+}
+
+// The job id of the step's name: that of the first component, which is SLURM_JOB_ID in all of them.
+Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
+  const auto job = require_item(spank, S_JOB_ID, "the job id");
+  if (!job) return fail(job.error());
+  const auto step = require_item(spank, S_JOB_STEPID, "the step id");
+  if (!step) return fail(step.error());
+  const auto named = parse_unsigned(environment.get("SLURM_JOB_ID").value_or(""), UINT32_MAX);
+  StepId id{.job = *job, .step = *step, .restart = item(spank, S_SLURM_RESTART_COUNT).value_or(0)};
+  if (named && *named < id.job) id.job = static_cast<std::uint32_t>(*named);
+  return id;
+}
+
+}  // namespace
+
+Result<Facts> gather_facts(spank_t spank, const Environment& environment) {
+  const auto id = gather_step_id(spank, environment);
+  if (!id) return fail(id.error());
+  const auto count = require_item(spank, S_JOB_LOCAL_TASK_COUNT, "the number of tasks on this node");
+  if (!count) return fail(count.error());
+
+  LocalTasks local{.host = {}, .ranks = {}, .component_job = item(spank, S_JOB_ID)};
+  // slurmstepd puts the NodeName into its own environment; the host name may differ from it.
+  if (const char* const name = std::getenv("SLURMD_NODENAME")) local.host = name;
+  for (std::uint32_t task = 0; task < *count; ++task) {
+    const auto rank = global_task_id(spank, task);
+    if (!rank) return fail(ErrorCode::kMissing, "Slurm does not tell which tasks run on this node");
+    local.ranks.push_back(*rank);
+  }
+  return read_facts(environment, *id, local);
+}
+
+}  // namespace bootstrap

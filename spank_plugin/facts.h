@@ -1,0 +1,14 @@
+// What slurmstepd knows about the step and its tasks on this node.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "core/facts.h"
+#include "spank_api.h"
+
+namespace bootstrap {
+
+// In user_init. SPANK's items are preferred to the environment, which users can change; where both say something
+// they must agree.
+Result<Facts> gather_facts(spank_t spank, const Environment& environment);
+
+}  // namespace bootstrap

@@ -1,0 +1,153 @@
+// The plugin's options, and where their values come from: plugstack.conf, BOOTSTRAP_* variables, the command line.
+// SPDX-License-Identifier: Apache-2.0
+#include "options.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "core/text.h"
+#include "guard.h"
+#include "launcher.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::size_t kMaxOptions = 16;
+
+struct State {
+  Context context = Context::kOther;
+  Settings site;
+  std::optional<Error> site_error;
+  std::array<std::optional<std::string>, kMaxOptions> given;  // by place in setting_specs()
+  std::vector<std::string> forwarded;                         // variables that `init` set for Slurm's parser
+};
+
+// One per process. Never freed: hooks may run until the process ends, and a global object would need a constructor.
+State& state() {
+  static auto* const state = new State;
+  return *state;
+}
+
+// Slurm calls this once or more for each way in which the option was given, on the submit host and on the nodes.
+// It only remembers; what it remembers last was given last.
+int option_callback(int place, const char* value, int remote) {
+  return guard("option", kRefused, [&] {
+    const auto& spec = setting_specs()[static_cast<std::size_t>(place)];
+    const std::string_view text = value == nullptr ? "" : value;
+    if (remote == 0) {
+      Settings probe;
+      const auto variable = std::getenv(std::string(spec.variable).c_str());
+      const bool from_environment = variable != nullptr && text == variable;
+      const auto applied = apply_setting(probe, spec, text, from_environment ? Source::kEnvironment : Source::kOption);
+      if (!applied) {
+        log_error(cat({"bootstrap: ", applied.error().message}));
+        return kRefused;
+      }
+    }
+    state().given[static_cast<std::size_t>(place)] = std::string(text);
+    return kAccepted;
+  });
+}
+
+void register_options(spank_t spank) {
+  static std::array<std::string, kMaxOptions> usages;  // Slurm copies them, older releases keep the pointer
+  const auto specs = setting_specs();
+  for (std::size_t place = 0; place < specs.size(); ++place) {
+    const auto& spec = specs[place];
+    if (spec.option.empty()) continue;
+    usages[place] = cat({"[bootstrap] ", spec.help});
+    // The names are string literals in the table, so they end with NUL and live as long as this code.
+    spank_option option{};
+    option.name = const_cast<char*>(spec.option.data());
+    option.arginfo = const_cast<char*>(spec.values.data());
+    option.usage = usages[place].data();
+    option.has_arg = 1;
+    option.val = static_cast<int>(place);
+    option.cb = option_callback;
+    if (spank_option_register(spank, &option) != ESPANK_SUCCESS) {
+      log_error(cat({"bootstrap: option --", spec.option, " could not be registered"}));
+    }
+  }
+}
+
+std::string option_variable(std::string_view option) {
+  std::string name(option);
+  for (auto& character : name) {
+    if (character == '-') character = '_';
+  }
+  return cat({"SLURM_SPANK__SLURM_SPANK_OPTION_bootstrap_", name});
+}
+
+// BOOTSTRAP_PORT=... becomes the default of --bootstrap-port through Slurm's own variable for it, so that a wrong value
+// stops the command as a wrong option does (a hook of an optional plugin cannot), and a right one travels to the nodes
+// with --export=NONE too.
+void forward_variables() {
+  for (const auto& spec : setting_specs()) {
+    if (spec.option.empty() || spec.variable.empty()) continue;
+    const char* const value = std::getenv(std::string(spec.variable).c_str());
+    if (value == nullptr || *value == '\0') continue;
+    const auto name = option_variable(spec.option);
+    if (::setenv(name.c_str(), value, 1) == 0) state().forwarded.push_back(name);
+  }
+}
+
+void read_site_arguments(int count, char** arguments) {
+  for (int i = 0; i < count; ++i) {
+    const auto applied = apply_site_argument(state().site, arguments[i]);
+    if (!applied && !state().site_error) state().site_error = applied.error();
+  }
+}
+
+}  // namespace
+
+int init(spank_t spank, int count, char** arguments) {
+  const auto context = current_context();
+  if (context == Context::kOther || state().context != Context::kOther) return kAccepted;  // or listed twice
+  state().context = context;
+  read_site_arguments(count, arguments);
+  register_options(spank);
+  if (context == Context::kSlurmstepd) return kAccepted;
+
+  if (state().site_error) log_error(cat({"bootstrap: ", state().site_error->message}));
+  forward_variables();
+  if (context == Context::kSrun) set_launch_defaults(state().site);
+  return kAccepted;
+}
+
+int after_options() {
+  if (state().context == Context::kSlurmstepd || state().context == Context::kOther) return kAccepted;
+  for (const auto& name : state().forwarded) ::unsetenv(name.c_str());
+  if (state().context == Context::kSrun) unset_launch_defaults();
+  if (state().context == Context::kAllocator) {
+    // sbatch hands its environment to the script: an option given to sbatch is there what a variable is to srun.
+    const auto specs = setting_specs();
+    for (std::size_t place = 0; place < specs.size(); ++place) {
+      const auto& given = state().given[place];
+      if (given) ::setenv(std::string(specs[place].variable).c_str(), given->c_str(), 1);
+    }
+  }
+  return kAccepted;
+}
+
+Result<Settings> collect_settings(const Environment& job_environment) {
+  if (state().site_error) return fail(*state().site_error);
+  auto settings = state().site;
+  const auto applied = apply_environment(settings, job_environment);
+  if (!applied) return fail(applied.error());
+  const auto specs = setting_specs();
+  for (std::size_t place = 0; place < specs.size(); ++place) {
+    const auto& given = state().given[place];
+    if (!given) continue;
+    const bool from_environment = job_environment.get(specs[place].variable) == *given;
+    const auto set =
+        apply_setting(settings, specs[place], *given, from_environment ? Source::kEnvironment : Source::kOption);
+    if (!set) return fail(set.error());
+  }
+  return settings;
+}
+
+}  // namespace bootstrap

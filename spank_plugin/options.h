@@ -1,0 +1,20 @@
+// The plugin's options, and where their values come from: plugstack.conf, BOOTSTRAP_* variables, the command line.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "core/settings.h"
+#include "spank_api.h"
+
+namespace bootstrap {
+
+// The hook of every context: registers the options and reads the arguments of plugstack.conf.
+int init(spank_t spank, int count, char** arguments);
+
+// srun, sbatch, salloc: puts back what `init` changed in the environment for Slurm's own parser to read.
+int after_options();
+
+// slurmstepd: everything that was set, by rising precedence, for the environment of this job. The first wrong value is
+// an error; on the submit host it would have stopped the command, so here it is the site's or was smuggled in.
+Result<Settings> collect_settings(const Environment& job_environment);
+
+}  // namespace bootstrap

@@ -1,0 +1,105 @@
+// What one slurmstepd keeps between its hooks: the plan of the step on this node, or the reason why there is none.
+// SPDX-License-Identifier: Apache-2.0
+#include "session.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "apply.h"
+#include "core/explain.h"
+#include "core/text.h"
+#include "facts.h"
+#include "guard.h"
+#include "options.h"
+
+namespace bootstrap {
+
+Session& Session::current() {
+  static auto* const session = new Session;  // never freed: see options.cc
+  return *session;
+}
+
+int Session::prepare(spank_t spank) {
+  if (current_context() != Context::kSlurmstepd || is_prepared_) return kAccepted;  // listed twice in plugstack.conf
+  const auto step = item(spank, S_JOB_STEPID);
+  if (!step || !is_normal_step(*step)) return kAccepted;
+  is_prepared_ = true;
+  step_ = to_string(StepId{.job = item(spank, S_JOB_ID).value_or(0), .step = *step});
+  holds_first_node_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
+
+  const auto environment = Environment::from_entries(job_environment(spank));
+  const auto settings = collect_settings(environment);
+  const auto scope = decide_scope(environment, settings.value_or(Settings{}));
+  if (!scope.applies) {
+    removals_ = inert_removals(environment);
+    if (settings && settings->explain.value) {
+      explanation_ = cat({"bootstrap: step ", step_, ": nothing is set: ", scope.why, "\n"});
+    }
+    return kAccepted;
+  }
+  const auto planned = settings ? plan_step(spank, environment, *settings) : Status(fail(settings.error()));
+  if (!planned) error_ = planned.error();
+  return kAccepted;
+}
+
+Status Session::plan_step(spank_t spank, const Environment& environment, const Settings& settings) {
+  auto facts = gather_facts(spank, environment);
+  if (!facts) return fail(facts.error());
+  ranks_ = facts->local_ranks;
+  step_ = to_string(facts->id);
+  holds_first_node_ = std::find(ranks_.begin(), ranks_.end(), Rank{0}) != ranks_.end();
+  auto plan = make_plan(*facts, settings);
+  if (!plan) return fail(plan.error());
+  if (plan->port_to_claim) {
+    auto claim = PortClaim::take(*plan->port_to_claim);
+    if (!claim) {
+      error_is_local_ = true;
+      return fail(claim.error().code, explain_refused_port(claim.error().message, facts->layout.host_of(0), settings));
+    }
+    claim_ = std::move(*claim);
+  }
+  if (settings.explain.value && holds_first_node_) {
+    explanation_ = explain_text(*facts, settings, decide_scope(environment, settings), *plan);
+  }
+  plan_ = std::move(*plan);
+  return {};
+}
+
+bool Session::speaks_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
+
+int Session::start_task(spank_t spank) {
+  if (!is_prepared_) return kAccepted;
+  const auto task = local_task_id(spank);
+  if (!task) return kAccepted;
+  if (!plan_ && !error_) {
+    for (const auto& name : removals_) unset_task_variable(spank, name);
+    if (holds_first_node_ && *task == 0) print_to_task(explanation_);
+    return kAccepted;
+  }
+  const auto applied = error_ ? Status(fail(*error_)) : apply_plan(spank, *task);
+  if (!applied) {
+    // A plan that failed, failed for all nodes alike: one of them speaks. A task that cannot be set up speaks itself.
+    const bool speaks = error_ ? speaks_for_step(*task) : true;
+    refuse_task(speaks ? cat({"bootstrap: job ", step_, ": ", applied.error().message}) : "");
+  }
+  return kAccepted;
+}
+
+Status Session::apply_plan(spank_t spank, std::uint32_t task) const {
+  if (task >= ranks_.size()) {
+    return fail(ErrorCode::kDisagreement,
+                cat({"Slurm starts local task ", std::to_string(task), " of ", std::to_string(ranks_.size())}));
+  }
+  const auto applied = apply(spank, *plan_, task, ranks_[task]);
+  if (!applied) return applied;
+  if (ranks_[task] == 0) print_to_task(explanation_);
+  return {};
+}
+
+int Session::end() {
+  claim_.release();
+  return kAccepted;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,39 @@
+// What one slurmstepd keeps between its hooks: the plan of the step on this node, or the reason why there is none.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/plan.h"
+#include "probe/port_claim.h"
+#include "spank_api.h"
+
+namespace bootstrap {
+
+class Session {
+ public:
+  static Session& current();
+
+  int prepare(spank_t spank);     // user_init: facts, plan, port. Never fails; what went wrong waits for start_task
+  int start_task(spank_t spank);  // task_init, in the forked child: only applies
+  int end();                      // exit: gives the port back
+
+ private:
+  Status plan_step(spank_t spank, const Environment& environment, const Settings& settings);
+  Status apply_plan(spank_t spank, std::uint32_t task) const;
+  bool speaks_for_step(std::uint32_t task) const;
+
+  bool is_prepared_ = false;
+  std::string step_;  // "12.0", for messages
+  std::optional<Error> error_;
+  bool error_is_local_ = false;        // only this node has it, so this node must tell
+  std::optional<Plan> plan_;           // of a step in which something is set
+  std::vector<Rank> ranks_;            // of the local tasks
+  bool holds_first_node_ = false;      // rank 0 is here, or would be
+  std::vector<std::string> removals_;  // of a step in which nothing is set
+  std::string explanation_;            // printed once, by rank 0
+  PortClaim claim_;
+};
+
+}  // namespace bootstrap

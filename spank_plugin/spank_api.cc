@@ -1,0 +1,71 @@
+// Slurm's SPANK interface with C++ types.
+// SPDX-License-Identifier: Apache-2.0
+#include "spank_api.h"
+
+#include <array>
+
+#include "core/environment.h"
+#include "core/text.h"
+
+namespace bootstrap {
+
+Context current_context() {
+  switch (spank_context()) {
+    case S_CTX_LOCAL:
+      return Context::kSrun;
+    case S_CTX_ALLOCATOR:
+      return Context::kAllocator;
+    case S_CTX_REMOTE:
+      return Context::kSlurmstepd;
+    default:
+      return Context::kOther;
+  }
+}
+
+std::optional<std::uint32_t> item(spank_t spank, spank_item_t which) {
+  std::uint32_t value = 0;
+  if (spank_get_item(spank, which, &value) != ESPANK_SUCCESS) return std::nullopt;
+  return value;
+}
+
+std::optional<std::uint32_t> local_task_id(spank_t spank) {
+  int id = -1;
+  if (spank_get_item(spank, S_TASK_ID, &id) != ESPANK_SUCCESS || id < 0) return std::nullopt;
+  return static_cast<std::uint32_t>(id);
+}
+
+const char* const* job_environment(spank_t spank) {
+  char** entries = nullptr;
+  if (spank_get_item(spank, S_JOB_ENV, &entries) != ESPANK_SUCCESS) return nullptr;
+  return entries;
+}
+
+std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_id) {
+  std::uint32_t global = 0;
+  if (spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, local_id, &global) != ESPANK_SUCCESS) return std::nullopt;
+  return global;
+}
+
+std::optional<std::string> task_variable(spank_t spank, const char* name) {
+  std::array<char, 4096> buffer{};
+  if (spank_getenv(spank, name, buffer.data(), static_cast<int>(buffer.size())) != ESPANK_SUCCESS) return std::nullopt;
+  return std::string(buffer.data());
+}
+
+Status set_task_variable(spank_t spank, const std::string& name, const std::string& value) {
+  // Slurm reports success for values that it drops, so what it would drop never gets there.
+  if (name.size() + value.size() >= Environment::kMaxValue) {
+    return fail(ErrorCode::kLimit, cat({name, " would be ", std::to_string(value.size()), " bytes long"}));
+  }
+  const auto error = spank_setenv(spank, name.c_str(), value.c_str(), 1);
+  if (error == ESPANK_SUCCESS) return {};
+  return fail(ErrorCode::kUnavailable, cat({"Slurm did not accept ", name, ": ", spank_strerror(error)}));
+}
+
+void unset_task_variable(spank_t spank, const std::string& name) { (void)spank_unsetenv(spank, name.c_str()); }
+
+void log_error(const std::string& message) { slurm_error("%s", message.c_str()); }
+
+void log_debug(const std::string& message) { slurm_debug("%s", message.c_str()); }
+
+}  // namespace bootstrap

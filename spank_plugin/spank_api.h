@@ -1,0 +1,42 @@
+// Slurm's SPANK interface with C++ types. The only header that includes spank.h.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// spank.h declares the callbacks outside its own extern "C" block; without this one ours would be C++ names.
+extern "C" {
+#include <slurm/spank.h>
+}
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/result.h"
+
+namespace bootstrap {
+
+enum class Context : std::uint8_t {
+  kSrun,        // S_CTX_LOCAL
+  kAllocator,   // sbatch, salloc
+  kSlurmstepd,  // S_CTX_REMOTE
+  kOther,       // slurmd, prolog and epilog: nothing to do there
+};
+Context current_context();
+
+// Nothing when Slurm has no such item here. Strings and arrays stay Slurm's memory.
+std::optional<std::uint32_t> item(spank_t spank, spank_item_t which);
+std::optional<std::uint32_t> local_task_id(spank_t spank);
+const char* const* job_environment(spank_t spank);
+std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_id);
+
+// In the environment of the task (in task_init) or of all tasks of the node (in user_init).
+std::optional<std::string> task_variable(spank_t spank, const char* name);
+Status set_task_variable(spank_t spank, const std::string& name, const std::string& value);
+void unset_task_variable(spank_t spank, const std::string& name);
+
+// One line for the user: on the standard error of srun, sbatch or the task, and in slurmd's log on a node.
+void log_error(const std::string& message);
+void log_debug(const std::string& message);
+
+}  // namespace bootstrap

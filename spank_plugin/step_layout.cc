@@ -1,0 +1,85 @@
+// Slurm's own record of which task runs where, asked for by srun.
+// SPDX-License-Identifier: Apache-2.0
+#include "step_layout.h"
+
+#include <dlfcn.h>
+#include <slurm/slurm.h>
+
+#include <memory>
+#include <optional>
+
+#include "core/facts.h"
+
+namespace bootstrap {
+namespace {
+
+static_assert(kMaxNormalStepId == SLURM_MAX_NORMAL_STEP_ID);
+static_assert(kInteractiveStepId == SLURM_INTERACTIVE_STEP && kBatchStepId == SLURM_BATCH_SCRIPT);
+static_assert(kExternStepId == SLURM_EXTERN_CONT);
+
+constexpr std::uint32_t kMaxComponents = 64;
+
+// Looked up in srun's own process, whose libslurm it is: linking to libslurm would load a second copy.
+class SlurmApi {
+ public:
+  SlurmApi() {
+    get_ = reinterpret_cast<decltype(get_)>(::dlsym(RTLD_DEFAULT, "slurm_job_step_layout_get"));
+    free_ = reinterpret_cast<decltype(free_)>(::dlsym(RTLD_DEFAULT, "slurm_job_step_layout_free"));
+  }
+
+  std::optional<ComponentText> layout(slurm_step_id_t id) const {
+    if (get_ == nullptr || free_ == nullptr) return std::nullopt;
+    const std::unique_ptr<slurm_step_layout_t, decltype(free_)> layout(get_(&id), free_);
+    if (layout == nullptr || layout->node_list == nullptr || layout->task_cnt > kMaxRanks) return std::nullopt;
+    ComponentText component;
+    component.job = id.job_id;
+    component.nodes = layout->node_list;
+    component.node_of_rank.resize(layout->task_cnt);
+    for (std::uint32_t node = 0; node < layout->node_cnt; ++node) {
+      component.tasks_per_node.push_back(layout->tasks[node]);
+      for (std::uint32_t task = 0; task < layout->tasks[node]; ++task) {
+        const auto rank = layout->tids[node][task];
+        if (rank >= layout->task_cnt) return std::nullopt;
+        component.node_of_rank[rank] = node;
+      }
+    }
+    return component;
+  }
+
+ private:
+  decltype(&slurm_job_step_layout_get) get_ = nullptr;
+  decltype(&slurm_job_step_layout_free) free_ = nullptr;
+};
+
+// Collects components until they make up the step; `next` gives the id of the n-th.
+template <class Next>
+std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, Next next) {
+  std::vector<ComponentText> components;
+  std::size_t found = 0;
+  for (std::uint32_t i = 0; i < kMaxComponents && found < tasks; ++i) {
+    auto component = slurm.layout(next(i));
+    if (!component) continue;  // --het-group may leave components out
+    found += component->node_of_rank.size();
+    components.push_back(std::move(*component));
+  }
+  if (found != tasks) components.clear();
+  return components;
+}
+
+}  // namespace
+
+std::vector<ComponentText> ask_step_layout(std::uint32_t job, std::uint32_t leader_job, std::uint32_t step,
+                                           std::uint32_t tasks) {
+  const SlurmApi slurm;
+  auto whole = slurm.layout({.job_id = job, .step_het_comp = NO_VAL, .step_id = step});
+  if (whole && whole->node_of_rank.size() == tasks) return {std::move(*whole)};
+  // A heterogeneous job has one job id for each component, a heterogeneous step of a plain job one component number.
+  auto components = collect(slurm, tasks, [&](std::uint32_t i) {
+    return slurm_step_id_t{.job_id = leader_job + i, .step_het_comp = NO_VAL, .step_id = step};
+  });
+  if (!components.empty()) return components;
+  return collect(slurm, tasks,
+                 [&](std::uint32_t i) { return slurm_step_id_t{.job_id = job, .step_het_comp = i, .step_id = step}; });
+}
+
+}  // namespace bootstrap
