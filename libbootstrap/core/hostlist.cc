@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "core/text.h"
@@ -17,7 +18,7 @@ constexpr std::size_t kMaxText = HostList::kMaxHosts * (HostList::kMaxNameLength
 static_assert(kMaxText <= UINT32_MAX);
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
-constexpr bool is_separator(char c) { return c == ',' || c == ' ' || c == '\t' || c == '\n'; }
+constexpr bool is_separator(char c) { return c == ',' || c == ' ' || c == '\t'; }
 constexpr bool is_name_character(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' || c == '_';
 }
@@ -28,28 +29,29 @@ std::size_t skip(std::string_view text, std::size_t position, Predicate predicat
   return position;
 }
 
-Error error_at(std::size_t position, std::string_view part, std::string_view why, ErrorCode code) {
-  return {code,
-          cat({"cannot read the host list: ", quoted(part), " at character ", std::to_string(position + 1), " ", why})};
+tl::unexpected<Error> refuse(std::string_view text, std::size_t begin, std::size_t end, std::string_view why,
+                             ErrorCode code = ErrorCode::kInvalid) {
+  const auto part = quoted(text.substr(begin, end - begin));
+  return fail(code, cat({"cannot read the host list: ", part, " at character ", std::to_string(begin + 1), " ", why}));
 }
 
-Error malformed(std::size_t position, std::string_view part, std::string_view why) {
-  return error_at(position, part, why, ErrorCode::kInvalid);
+tl::unexpected<Error> refuse_size(std::string_view text, std::size_t item_begin, std::size_t end) {
+  const auto why = cat({"makes more than ", std::to_string(HostList::kMaxHosts), " hosts"});
+  return refuse(text, item_begin, end, why, ErrorCode::kLimit);
 }
 
-Error too_many_hosts() {
-  return {ErrorCode::kLimit,
-          cat({"cannot read the host list: it names more than ", std::to_string(HostList::kMaxHosts), " hosts"})};
-}
-
-Error name_too_long(std::string_view text, std::size_t position) {
+tl::unexpected<Error> refuse_length(std::string_view text, std::size_t item_begin) {
   const auto why = cat({"begins a name of more than ", std::to_string(HostList::kMaxNameLength), " characters"});
-  return error_at(position, text.substr(position, 40), why, ErrorCode::kLimit);
+  return refuse(text, item_begin, text.size(), why, ErrorCode::kLimit);
 }
 
-Error unexpected(std::string_view text, std::size_t position) {
+tl::unexpected<Error> refuse_character(std::string_view text, std::size_t position) {
   const auto why = text[position] == ']' ? "closes a bracket that is not open" : "cannot be part of a host name";
-  return malformed(position, text.substr(position, 1), why);
+  return refuse(text, position, position + 1, why);
+}
+
+tl::unexpected<Error> refuse_open_bracket(std::string_view text, std::size_t bracket_begin) {
+  return refuse(text, bracket_begin, text.size(), "is not closed by ']'");
 }
 
 struct Numbers {  // one range of a bracket: "7" or "08-10"
@@ -62,24 +64,21 @@ struct Numbers {  // one range of a bracket: "7" or "08-10"
 Result<Numbers> read_numbers(std::string_view text, std::size_t& position) {
   const auto begin = position;
   const auto first_end = skip(text, begin, is_digit);
-  const auto dash = first_end < text.size() && text[first_end] == '-';
-  const auto last_begin = dash ? first_end + 1 : begin;
-  position = dash ? skip(text, last_begin, is_digit) : first_end;
+  const auto has_dash = first_end < text.size() && text[first_end] == '-';
+  const auto last_begin = has_dash ? first_end + 1 : begin;
+  position = has_dash ? skip(text, last_begin, is_digit) : first_end;
+  if (position == text.size()) return refuse_open_bracket(text, begin - 1);
 
-  if (position == text.size())
-    return tl::unexpected(malformed(begin - 1, text.substr(begin - 1), "is not closed by ']'"));
-  const auto refuse = [&](std::string_view why) {
-    const auto end = std::min(text.find_first_of(",]", begin), text.size());
-    return tl::unexpected(malformed(begin, text.substr(begin, end - begin), why));
-  };
-  const auto is_closed = text[position] == ',' || text[position] == ']';
-  if (!is_closed || first_end == begin || position == last_begin)
-    return refuse("is not a number or a range of numbers");
+  const auto is_complete = first_end > begin && position > last_begin;
+  const auto is_delimited = text[position] == ',' || text[position] == ']';
   const auto first = parse_unsigned(text.substr(begin, first_end - begin));
   const auto last = parse_unsigned(text.substr(last_begin, position - last_begin));
-  if (!first || !last) return refuse("holds a number of more than 64 bits");
-  if (*last < *first) return refuse("counts down");
-  return Numbers{*first, *last, first_end - begin};
+  if (is_complete && is_delimited && first && last && *first <= *last) return Numbers{*first, *last, first_end - begin};
+
+  const auto* const why = !is_complete || !is_delimited ? "is not a number or a range of numbers"
+                          : !first || !last             ? "holds a number of more than 64 bits"
+                                                        : "counts down";
+  return refuse(text, begin, text.find_first_of(",]", begin), why);
 }
 
 // As many digits as Slurm prints: zeros up to the width of the range's first number, more where the number needs them.
@@ -90,6 +89,8 @@ void append_number(std::string& name, std::uint64_t number, std::size_t width) {
   if (length < width) name.append(width - length, '0');
   name.append(digits.data(), length);
 }
+
+constexpr auto kEndsBehind = [](std::size_t index, const auto& part) { return index < part.end; };
 
 std::size_t printed_length(std::uint64_t number, std::size_t width) {
   std::size_t length = 1;
@@ -104,57 +105,55 @@ class HostList::Parser {
   explicit Parser(std::string_view text) { list_.text_ = text; }
 
   Result<HostList> run() && {
-    const std::string_view text = list_.text_;
-    for (position_ = skip(text, 0, is_separator); position_ < text.size();
-         position_ = skip(text, position_, is_separator)) {
-      if (auto status = read_item(); !status) return tl::unexpected(std::move(status).error());
+    for (;;) {
+      item_begin_ = position_ = skip(text(), position_, is_separator);
+      if (position_ == text().size()) return std::move(list_);
+      if (auto status = read_item(); !status) return fail(std::move(status).error());
     }
-    return std::move(list_);
   }
 
  private:
   static std::uint32_t narrow(std::size_t value) { return static_cast<std::uint32_t>(value); }
+  std::string_view text() const { return list_.text_; }
 
   Status read_item() {
-    const std::string_view text = list_.text_;
-    const auto item_begin = position_;
     const auto first_bracket = list_.brackets_.size();
     std::size_t hosts = 1;
-    std::size_t longest = 0;
+    std::size_t longest_name = 0;
     for (;;) {
       const auto literal_begin = position_;
-      position_ = skip(text, position_, is_name_character);
+      position_ = skip(text(), position_, is_name_character);
       const Slice literal{narrow(literal_begin), narrow(position_ - literal_begin)};
-      longest += literal.size;
-      if (longest > kMaxNameLength) return tl::unexpected(name_too_long(text, item_begin));
-      if (position_ == text.size() || is_separator(text[position_])) {
+      longest_name += literal.size;
+      if (longest_name > kMaxNameLength) return refuse_length(text(), item_begin_);
+      if (position_ == text().size() || is_separator(text()[position_])) {
         return finish_item(literal, first_bracket, hosts);
       }
-      if (text[position_] != '[') return tl::unexpected(unexpected(text, position_));
+      if (text()[position_] != '[') return refuse_character(text(), position_);
 
-      auto length = read_bracket(literal);
-      if (!length) return tl::unexpected(std::move(length).error());
-      longest += *length;
-      hosts *= list_.brackets_.back().size;  // both are at most kMaxHosts here
-      if (hosts > kMaxHosts) return tl::unexpected(too_many_hosts());
+      auto longest_number = read_bracket(literal);
+      if (!longest_number) return fail(std::move(longest_number).error());
+      longest_name += *longest_number;
+      hosts *= list_.brackets_.back().size;  // neither is above kMaxHosts, so this cannot overflow
+      if (hosts > kMaxHosts) return refuse_size(text(), item_begin_, position_);
     }
   }
 
   // Reads "[...]" and returns the length of the longest number in it.
   Result<std::size_t> read_bracket(Slice literal) {
-    const std::string_view text = list_.text_;
     Bracket bracket{.literal = literal, .first_range = narrow(list_.ranges_.size())};
     std::size_t longest = 0;
     do {
       ++position_;  // the '[' or ','
-      const auto numbers = read_numbers(text, position_);
-      if (!numbers) return tl::unexpected(numbers.error());
-      if (numbers->last - numbers->first >= kMaxHosts - bracket.size) return tl::unexpected(too_many_hosts());
-      bracket.size += narrow(numbers->last - numbers->first + 1);
+      const auto numbers = read_numbers(text(), position_);
+      if (!numbers) return fail(numbers.error());
+      const auto steps = numbers->last - numbers->first;
+      if (steps >= kMaxHosts - bracket.size) return refuse_size(text(), item_begin_, position_);
+      bracket.size += narrow(steps + 1);
       ++bracket.range_count;
       list_.ranges_.push_back({.last = numbers->last, .end = bracket.size, .width = narrow(numbers->width)});
       longest = std::max(longest, printed_length(numbers->last, numbers->width));
-    } while (text[position_] == ',');
+    } while (text()[position_] == ',');
     ++position_;  // the ']'
     list_.brackets_.push_back(bracket);
     return longest;
@@ -164,29 +163,29 @@ class HostList::Parser {
   // a1b1c1 a1b1c2 a2b1c1 a2b1c2 a1b2c1.
   Status finish_item(Slice suffix, std::size_t first_bracket, std::size_t hosts) {
     const auto before = list_.size();
-    if (hosts > kMaxHosts - before) return tl::unexpected(too_many_hosts());
+    if (hosts > kMaxHosts - before) return refuse_size(text(), item_begin_, position_);
     auto& brackets = list_.brackets_;
-    if (brackets.size() > first_bracket) {
-      brackets.back().stride = 1;
-      auto stride = brackets.back().size;
-      for (auto i = first_bracket; i + 1 < brackets.size(); ++i) {
-        brackets[i].stride = stride;
-        stride *= brackets[i].size;
-      }
+    const auto count = brackets.size() - first_bracket;
+    std::uint32_t stride = 1;
+    for (std::size_t i = 0; i < count; ++i) {
+      auto& bracket = i == 0 ? brackets.back() : brackets[first_bracket + i - 1];
+      bracket.stride = stride;
+      stride *= bracket.size;
     }
     list_.patterns_.push_back({.suffix = suffix,
                                .first_bracket = narrow(first_bracket),
-                               .bracket_count = narrow(brackets.size() - first_bracket),
+                               .bracket_count = narrow(count),
                                .end = narrow(before + hosts)});
     return std::monostate{};
   }
 
   HostList list_;
   std::size_t position_ = 0;
+  std::size_t item_begin_ = 0;
 };
 
 Result<HostList> HostList::parse(std::string_view text) {
-  if (text.size() > kMaxText) return tl::unexpected(too_many_hosts());
+  if (text.size() > kMaxText) return refuse_size(text, 0, text.size());
   return Parser(text).run();
 }
 
@@ -198,18 +197,14 @@ void HostList::append_brackets(const Pattern& pattern, std::size_t count, std::s
     const auto& bracket = brackets_[pattern.first_bracket + i];
     const auto number_index = index / bracket.stride % bracket.size;
     const auto begin = ranges_.begin() + bracket.first_range;
-    const auto range =
-        std::upper_bound(begin, begin + bracket.range_count, number_index,
-                         [](std::size_t wanted, const Range& candidate) { return wanted < candidate.end; });
+    const auto& range = *std::upper_bound(begin, begin + bracket.range_count, number_index, kEndsBehind);
     name.append(view(bracket.literal));
-    append_number(name, range->last - (range->end - 1 - number_index), range->width);
+    append_number(name, range.last - (range.end - 1 - number_index), range.width);
   }
 }
 
 std::string HostList::at(std::size_t index) const {
-  const auto pattern =
-      std::upper_bound(patterns_.begin(), patterns_.end(), index,
-                       [](std::size_t wanted, const Pattern& candidate) { return wanted < candidate.end; });
+  const auto pattern = std::upper_bound(patterns_.begin(), patterns_.end(), index, kEndsBehind);
   const std::size_t before = pattern == patterns_.begin() ? 0 : std::prev(pattern)->end;
   std::string name;
   append_brackets(*pattern, pattern->bracket_count, index - before, name);
@@ -314,7 +309,7 @@ std::optional<std::size_t> HostList::find_in(const Bracket& bracket, std::string
 
 Result<std::string> first_host(std::string_view text) {
   auto position = skip(text, 0, is_separator);
-  if (position == text.size()) return tl::unexpected(Error{ErrorCode::kMissing, "the host list names no host"});
+  if (position == text.size()) return fail(ErrorCode::kMissing, "the host list names no host");
   const auto item_begin = position;
   std::string name;
   for (;;) {
@@ -322,19 +317,19 @@ Result<std::string> first_host(std::string_view text) {
     position = skip(text, position, is_name_character);
     name.append(text, literal_begin, position - literal_begin);
     if (position == text.size() || is_separator(text[position])) break;
-    if (text[position] != '[') return tl::unexpected(unexpected(text, position));
+    if (text[position] != '[') return refuse_character(text, position);
     const auto bracket_begin = position++;
     const auto numbers = read_numbers(text, position);
-    if (!numbers) return tl::unexpected(numbers.error());
-    if (numbers->width > HostList::kMaxNameLength) return tl::unexpected(name_too_long(text, item_begin));
+    if (!numbers) return fail(numbers.error());
+    if (numbers->width > HostList::kMaxNameLength) return refuse_length(text, item_begin);
     append_number(name, numbers->first, numbers->width);
     position = text.find(']', position);
     if (position == std::string_view::npos) {
-      return tl::unexpected(malformed(bracket_begin, text.substr(bracket_begin), "is not closed by ']'"));
+      return refuse_open_bracket(text, bracket_begin);
     }
     ++position;
   }
-  if (name.size() > HostList::kMaxNameLength) return tl::unexpected(name_too_long(text, item_begin));
+  if (name.size() > HostList::kMaxNameLength) return refuse_length(text, item_begin);
   return name;
 }
 

@@ -14,7 +14,7 @@
 namespace bootstrap {
 
 // Accepts what slurmctld and users write: zero padding, several brackets in a name, a suffix behind a bracket,
-// and names and brackets mixed with commas, spaces, tabs or newlines. Order and duplicates are kept, as
+// and names and brackets mixed with commas, spaces or tabs. Order and duplicates are kept, as
 // `scontrol show hostnames` keeps them. Memory is proportional to the text, not to the number of hosts.
 //
 // Where `scontrol show hostnames` of Slurm 22.05 would answer and this class deliberately does not answer the same
@@ -24,10 +24,12 @@ namespace bootstrap {
 //   unclosed     "n[1-2" is refused; Slurm answers "n]". So are "[" inside brackets and "]" outside of them.
 //   open-range   "n[1-]" is refused; Slurm answers "n1".
 //   space        "n[1, 2]" and "n[+2]" are refused; Slurm counts the space or the sign as a digit and answers "n02".
-//   overflow     a bracket number above 2^64 - 1 is refused; Slurm answers 2^64 - 1 (or crashes on a range up to it).
+//   overflow     a bracket number above 2^64 - 1 is refused; Slurm answers 2^64 - 1, or crashes on a range up to it.
 //   digits       a plain name that ends in a number above 2^64 - 1 is kept; Slurm changes it to 2^64 - 1.
+//   dropped      an error in a bracket is refused wherever it is; Slurm silently leaves out the hosts that it concerns
+//                where two more brackets follow: "a[x]b[1]c[1],d" is "d".
 //   character    names hold letters, digits, '-', '.' and '_' only; Slurm takes any byte ("(null)" is a host to it).
-//   long-name    names are at most kMaxNameLength bytes long; Slurm does not limit them.
+//   long-name    names are at most kMaxNameLength bytes long; Slurm allows longer ones.
 //   too-many     a list of more than kMaxHosts is refused.
 class HostList {
  public:
