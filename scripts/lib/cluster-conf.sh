@@ -1,0 +1,139 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # the sourcing script sets what is named below
+# Writes the configuration of a cluster: Slurm's files, names and users of its hosts, the munge key.
+# Reads cluster_name, cluster_state, node_count, gpu_count, cpu_count, constrain_devices, plugstack_lines, overrides.
+
+# Addresses exist in the cluster's own network namespaces only, so they cannot clash with the machine's.
+node_address() {
+  printf '10.20.%d.%d' $((1 + ($1 - 1) / 250)) $((1 + ($1 - 1) % 250))
+}
+
+node_names() {
+  seq -f 'node%03g' 1 "$node_count"
+}
+
+write_slurm_conf() {
+  local task_plugin=task/none setting nodes
+  ((constrain_devices)) && task_plugin=task/cgroup,task/affinity
+  printf -v nodes 'node[001-%03d]' "$node_count"
+  cat >"$cluster_state/etc/slurm.conf" <<TEXT
+# Written by scripts/cluster up; gone with scripts/cluster down.
+ClusterName=$cluster_name
+SlurmctldHost=head
+SlurmUser=slurm
+AuthType=auth/munge
+CredType=cred/munge
+# A requeued job may not start again before its old credential has expired: 10 s instead of 120 s.
+AuthInfo=cred_expire=10
+StateSaveLocation=$cluster_state/spool/slurmctld
+SlurmdSpoolDir=$cluster_state/spool/%n
+SlurmctldPidFile=/run/slurm/slurmctld.pid
+SlurmdPidFile=/run/slurm/slurmd.pid
+SlurmctldLogFile=$cluster_state/log/slurmctld.log
+SlurmdLogFile=$cluster_state/log/slurmd.%n.log
+SlurmctldDebug=info
+SlurmdDebug=info
+PlugStackConfig=$cluster_state/etc/plugstack.conf
+ProctrackType=proctrack/linuxproc
+TaskPlugin=$task_plugin
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+# More CPUs than the machine has are fine.
+SlurmdParameters=config_overrides
+GresTypes=gpu
+MpiDefault=none
+ReturnToService=2
+KillWait=5
+SchedulerType=sched/backfill
+# Heterogeneous jobs are started by the backfill scheduler only: let it look every second, not every 30.
+SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_min_interval=0
+TEXT
+  # A setting named twice would be an error or a matter of order, so the user's line replaces ours.
+  for setting in "${overrides[@]}"; do
+    sed -i "/^${setting%%=*}=/Id" "$cluster_state/etc/slurm.conf"
+    printf '%s\n' "$setting" >>"$cluster_state/etc/slurm.conf"
+  done
+  {
+    printf 'NodeName=%s CPUs=%d Boards=1 SocketsPerBoard=1 CoresPerSocket=%d ThreadsPerCore=1 RealMemory=65536' \
+      "$nodes" "$cpu_count" "$cpu_count"
+    ((gpu_count)) && printf ' Gres=gpu:%d' "$gpu_count"
+    printf ' State=UNKNOWN\n'
+    printf 'PartitionName=main Nodes=%s Default=YES MaxTime=INFINITE State=UP\n' "$nodes"
+    printf 'PartitionName=debug Nodes=%s MaxTime=60 State=UP\n' "$nodes"
+  } >>"$cluster_state/etc/slurm.conf"
+}
+
+write_gres_conf() {
+  local range=0
+  ((gpu_count > 1)) && range="[0-$((gpu_count - 1))]"
+  if ((gpu_count)); then
+    printf 'Name=gpu File=/dev/nvidia%s\n' "$range"
+  fi >"$cluster_state/etc/gres.conf"
+}
+
+write_cgroup_conf() {
+  cat >"$cluster_state/etc/cgroup.conf" <<TEXT
+CgroupPlugin=cgroup/v1
+CgroupMountpoint=/sys/fs/cgroup
+CgroupAutomount=no
+ConstrainDevices=$( ((constrain_devices)) && echo yes || echo no)
+ConstrainCores=no
+ConstrainRAMSpace=no
+ConstrainSwapSpace=no
+TEXT
+}
+
+# /etc/hosts, passwd and group that the hosts see in place of the machine's.
+write_host_files() {
+  local folder=$cluster_state/hosts i=0 name
+  {
+    printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n10.20.0.1 head\n'
+    while read -r name; do
+      i=$((i + 1))
+      printf '%s %s\n' "$(node_address "$i")" "$name"
+    done < <(node_names)
+  } >"$folder/hosts"
+  awk -F: '$1 != "alice" && $1 != "bob" && $3 != 10001 && $3 != 10002' /etc/passwd >"$folder/passwd"
+  awk -F: '$1 != "alice" && $1 != "bob" && $1 != "lab" && ($3 < 10000 || $3 > 10002)' /etc/group >"$folder/group"
+  printf '%s:x:%d:%d::/home/%s:/bin/bash\n' alice 10001 10001 alice bob 10002 10002 bob >>"$folder/passwd"
+  # A second group, as most users of a real cluster have one.
+  printf 'alice:x:10001:\nbob:x:10002:\nlab:x:10000:alice,bob\n' >>"$folder/group"
+  { printf 'head\n' && node_names; } | while read -r name; do
+    printf '%s\n' "$name" >"$folder/hostname.$name"
+  done
+}
+
+write_homes() {
+  local user
+  for user in alice:10001 bob:10002; do
+    install -d -m 700 "$cluster_state/home/${user%:*}"
+    ln -s /opt/slurm-bootstrap/etc/examples "$cluster_state/home/${user%:*}/examples"
+    chown -hR "${user#*:}:${user#*:}" "$cluster_state/home/${user%:*}"
+  done
+}
+
+# The daemons run as these users and create neither key nor log in folders that root owns.
+write_daemon_files() {
+  local name
+  install -d -m 700 -o munge -g munge "$cluster_state/munge"
+  (umask 077 && head -c 1024 /dev/urandom >"$cluster_state/munge/key")
+  chown munge:munge "$cluster_state/munge/key"
+  install -d -m 700 -o slurm -g slurm "$cluster_state/spool/slurmctld"
+  install -m 644 -o slurm -g slurm /dev/null "$cluster_state/log/slurmctld.log"
+  { printf 'head\n' && node_names; } | while read -r name; do
+    install -m 640 -o munge -g munge /dev/null "$cluster_state/log/munged.$name.log"
+    install -d "$cluster_state/spool/$name" "$cluster_state/hosts/$name"
+  done
+}
+
+write_configuration() {
+  install -d -m 755 "$cluster_state"/{etc,log,spool,hosts,home,pids}
+  write_slurm_conf
+  write_gres_conf
+  write_cgroup_conf
+  printf '%s\n' "$plugstack_lines" >"$cluster_state/etc/plugstack.conf"
+  write_host_files
+  write_homes
+  write_daemon_files
+}

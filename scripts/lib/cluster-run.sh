@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Runs one command as a user and passes signals and its exit status on. `cluster exec` enters a host and becomes this:
+# cluster-run.sh TERMINAL(yes|no) UID GID FOLDER VARIABLES... -- COMMAND...
+#
+# It is entered with `nsenter --no-fork`: this shell stays in the machine's PID namespace and only its children are
+# in the cluster's, so that the shell itself is the parent of the command. The parent that nsenter would leave dies of
+# Ctrl-C before the command does, or, when made to ignore it, loses the exit status.
+set -euo pipefail
+
+readonly terminal=$1 uid=$2 gid=$3 folder=$4
+shift 4
+variables=()
+while [[ $1 != -- ]]; do
+  variables+=("$1")
+  shift
+done
+shift
+
+# shellcheck disable=SC2317 # called by traps
+pass_on() {
+  kill -"$1" "$child" 2>/dev/null || true
+}
+
+# A background command would ignore SIGINT and SIGQUIT and read nothing, hence --default-signal and <&0. env is
+# entered with an environment of its own; setpriv leaves no capability when the uid changes.
+env --ignore-environment --default-signal=INT,QUIT --chdir="$folder" "${variables[@]}" \
+  setpriv --reuid "$uid" --regid "$gid" --init-groups -- "$@" <&0 &
+child=$!
+for name in HUP TERM USR1 USR2; do
+  # shellcheck disable=SC2064 # the name of now
+  trap "pass_on $name" "$name"
+done
+# Ctrl-C and Ctrl-\ on a terminal reach the command without us, and twice would mean something else to srun.
+for name in INT QUIT; do
+  if [[ $terminal == yes ]]; then
+    trap : "$name"
+  else
+    # shellcheck disable=SC2064
+    trap "pass_on $name" "$name"
+  fi
+done
+# A trapped signal ends `wait`, not the command.
+while true; do
+  wait "$child" && status=0 || status=$?
+  kill -0 "$child" 2>/dev/null || exit "$status"
+done

@@ -1,0 +1,118 @@
+# shellcheck shell=bash
+# Where a cluster keeps its state, who holds it, and how everything of it is removed again.
+#
+# A cluster is one process tree below an init process with a PID namespace of its own. Whoever holds the lock on
+# the state folder is that init (or an `up` still at work), so a process id read from the folder is only believed
+# while the lock is held: no process of somebody else can be killed by a stale file.
+
+readonly state_root=/run/slurm-bootstrap
+# Below the mount point of the cgroup v1 devices controller.
+readonly cgroup_folder=slurm-bootstrap
+
+# Sets cluster_name and cluster_state.
+select_cluster() {
+  [[ $1 =~ ^[a-z0-9][a-z0-9-]{0,31}$ ]] ||
+    misused "cluster name '$1' is not usable, a name has lower-case letters, digits and '-', 32 at most"
+  cluster_name=$1
+  cluster_state=$state_root/$1
+}
+
+# Locks the state folder, waiting at most $1 seconds, and leaves the descriptor in state_lock. Fails when somebody
+# else holds it or the folder is gone (also when it was removed while we waited).
+lock_state() {
+  [[ -d $cluster_state ]] || return 1
+  { exec {state_lock}<"$cluster_state"; } 2>/dev/null || return 1
+  if flock --wait "$1" "$state_lock" && [[ $cluster_state -ef /proc/self/fd/$state_lock ]]; then
+    return 0
+  fi
+  exec {state_lock}<&-
+  return 1
+}
+
+# True when an init or an `up` holds the state folder.
+state_is_held() {
+  [[ -d $cluster_state ]] && ! flock --nonblock "$cluster_state" true
+}
+
+cluster_is_up() {
+  [[ -e $cluster_state/ready ]] && state_is_held
+}
+
+require_up() {
+  cluster_is_up || fail "looked for cluster $cluster_name, which is not up; start it with: scripts/cluster up --name $cluster_name"
+}
+
+# The mount point of the cgroup v1 devices controller; empty where the machine has none.
+devices_controller() {
+  awk '{ for (i = 7; i < NF && $i != "-"; i++); if ($(i + 1) == "cgroup" && $NF ~ /(^|,)devices(,|$)/) { print $5; exit } }' \
+    /proc/self/mountinfo
+}
+
+# Host process id of host $1 of the cluster (init, head, node001, ...).
+host_pid() {
+  local pid=
+  { read -r pid <"$cluster_state/pids/$1"; } 2>/dev/null || true
+  printf '%s' "$pid"
+}
+
+# Killing init ends every process in its PID namespace, and with the last process of a namespace the kernel drops
+# its mounts, bridge and veth pairs. Init is gone only after all the others are.
+kill_init() {
+  local pid
+  pid=$(host_pid init)
+  [[ -n $pid ]] || return 0
+  kill -KILL "$pid" 2>/dev/null || return 0
+  while [[ -e /proc/$pid ]] && ! grep -q '^State:.Z' "/proc/$pid/status" 2>/dev/null; do
+    sleep 0.02
+  done
+}
+
+remove_cgroups() {
+  local mount folder attempt
+  mount=$(devices_controller)
+  folder=$mount/$cgroup_folder/$cluster_name
+  [[ -n $mount && -d $folder ]] || return 0
+  # A cgroup can be removed only once the kernel has let go of its last dead process, some time after its end.
+  for attempt in {1..50}; do
+    find "$folder" -depth -type d -exec rmdir {} + 2>/dev/null || true
+    [[ -d $folder ]] || break
+    sleep 0.1
+  done
+  [[ ! -d $folder ]] || say "removed cgroups of cluster $cluster_name, but $folder is still in use after $attempt attempts; rmdir it later"
+  rmdir "$mount/$cgroup_folder" 2>/dev/null || true
+}
+
+# Removes what is left of the selected cluster, in any state it may be in. The caller holds the lock, or init does.
+tear_down() {
+  kill_init
+  remove_cgroups
+  rm -rf --one-file-system "$cluster_state"
+  rmdir "$state_root" 2>/dev/null || true
+}
+
+# `down`: waits for an `up` at work to notice that its init is gone, so that two cleanups do not meet.
+bring_down() {
+  if [[ ! -d $cluster_state ]]; then
+    # Cgroups are looked at too: somebody may have removed the state folder by hand.
+    remove_cgroups
+    say "no cluster $cluster_name here, nothing to do"
+    return 0
+  fi
+  local deadline=$((SECONDS + 20))
+  until lock_state 0.2; do
+    [[ -d $cluster_state ]] || return 0
+    ((SECONDS < deadline)) ||
+      fail "took down cluster $cluster_name, but a process still holds $cluster_state after 20 s; \`fuser $cluster_state\` names it"
+    kill_init
+  done
+  tear_down
+  exec {state_lock}<&-
+}
+
+cluster_names() {
+  local folder
+  for folder in "$state_root"/*/; do
+    [[ -d $folder ]] && basename "$folder"
+  done
+  return 0
+}
