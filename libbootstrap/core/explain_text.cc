@@ -12,8 +12,8 @@ namespace bootstrap {
 namespace {
 
 constexpr std::size_t kWidth = 80;
-constexpr std::size_t kNameWidth = 20;
-constexpr std::size_t kValueWidth = 24;
+constexpr std::size_t kNameWidth = 22;
+constexpr std::size_t kValueWidth = 22;
 constexpr std::size_t kMaxNodesShown = 16;
 
 void pad_to(std::string& line, std::size_t column) {

@@ -1,0 +1,23 @@
+// slurm-bootstrap: the command. Each subcommand has a file of its own.
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "bootstrap/bootstrap.h"
+#include "explain_command.h"
+
+int main(int count, char** arguments) {
+  try {
+    CLI::App app("Shows and checks how slurm-bootstrap sets up the tasks of a Slurm step.", "slurm-bootstrap");
+    app.set_version_flag("--version", BOOTSTRAP_VERSION_TEXT);
+    app.require_subcommand(1);
+    int status = 0;
+    bootstrap::add_explain_command(app, status);
+    CLI11_PARSE(app, count, arguments);
+    return status;
+  } catch (const std::exception& exception) {
+    (void)std::fprintf(stderr, "slurm-bootstrap: %s\n", exception.what());
+    return 1;
+  }
+}

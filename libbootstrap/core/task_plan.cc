@@ -1,0 +1,54 @@
+// The plan as a task itself sees it, from nothing but its environment: for the library and the command.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/task_plan.h"
+
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+// With the plugin in the step its settings came along, the site's among them, which are known nowhere else.
+Result<Settings> read_task_settings(const Environment& environment, bool is_set) {
+  if (is_set) return read_settings(environment.get(kSettingsVariable).value_or(""));
+  Settings settings;
+  const auto applied = apply_environment(settings, environment);
+  if (!applied) return fail(applied.error());
+  return settings;
+}
+
+std::vector<std::string> find_differences(const Environment& environment, const Plan& plan) {
+  std::vector<std::string> differences;
+  for (const auto& variable : plan.variables) {
+    if (variable.action == Action::kKept || variable.name == kExportsVariable) continue;
+    const auto value = environment.get(variable.name);
+    if (value == variable.value(0)) continue;
+    differences.push_back(cat({variable.name, value ? cat({" is ", quoted(*value)}) : std::string(" is not set"),
+                               " in this process, not ", quoted(variable.value(0))}));
+  }
+  return differences;
+}
+
+}  // namespace
+
+Result<TaskPlan> make_task_plan(const Environment& environment) {
+  auto facts = read_task_facts(environment);
+  if (!facts) return fail(facts.error());
+  const bool is_set = environment.get(kStampVariable) == stamp(facts->id);
+  auto settings = read_task_settings(environment, is_set);
+  if (!settings) return fail(settings.error());
+  auto plan = make_plan(*facts, *settings);
+  if (!plan) return fail(plan.error());
+  auto differences = is_set ? find_differences(environment, *plan) : std::vector<std::string>();
+  auto scope = decide_scope(environment, *settings);
+  return TaskPlan{std::move(*facts),     std::move(*settings), std::move(scope), std::move(*plan), is_set,
+                  std::move(differences)};
+}
+
+std::string effective_value(const Plan& plan, std::string_view name) {
+  const auto at = plan.find(name);
+  if (!at) return {};
+  const auto& variable = plan.variables[*at];
+  return variable.action == Action::kKept ? variable.previous : variable.value(0);
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,18 @@
+// Environments of the world outside: this process's own, and captured ones.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "core/environment.h"
+#include "core/result.h"
+
+namespace bootstrap {
+
+Environment process_environment();
+
+// A file written by `env -0` or `env`, or "-" for standard input. With `env` a value of several lines is cut to the
+// first, since there the end of a value cannot be told.
+Result<Environment> captured_environment(const std::string& path);
+
+}  // namespace bootstrap
