@@ -146,10 +146,14 @@ start_daemons() {
   slurmd -f "$SLURM_CONF"
 }
 
-hostname "$host"
-join_network
-make_mounts
-cd /
-start_daemons
-trap - EXIT
-exec sleep infinity
+main() {
+  hostname "$host"
+  join_network
+  make_mounts
+  cd /
+  start_daemons
+  trap - EXIT
+  exec sleep infinity
+}
+
+main

@@ -7,15 +7,6 @@ set -euo pipefail
 readonly cluster_state=$1 state_lock=$2
 library=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 
-# Nothing of the caller is kept open for the life of the cluster: a pipe it reads to the end would never end.
-for descriptor in /proc/self/fd/*; do
-  descriptor=${descriptor##*/}
-  # 255 is where bash reads this script.
-  if ((descriptor > 2 && descriptor != state_lock && descriptor != 255)); then
-    exec {descriptor}>&-
-  fi
-done
-
 # The process id outside: the machine's /proc is still the one we see.
 read -r init_pid _ </proc/self/stat
 printf '%s\n' "$init_pid" >"$cluster_state/pids/init.new"
@@ -39,15 +30,18 @@ start_hosts() {
   done
 }
 
-start_hosts
+main() {
+  local word never
+  start_hosts
+  # `up` writes one word when the cluster answers. When it dies before that, even by SIGKILL, the pipe ends, and so do
+  # we, and the kernel ends everything else.
+  read -r word || exit 1
+  [[ $word == ready ]] || exit 1
+  # From here on only orphans are reaped, which bash does while it waits for a line that never comes.
+  exec {never}<> <(:)
+  while true; do
+    read -r -u "$never" _ || true
+  done
+}
 
-# `up` writes one word when the cluster answers. When it dies before that, even by SIGKILL, the pipe ends,
-# and so do we, and the kernel ends everything else.
-read -r word || exit 1
-[[ $word == ready ]] || exit 1
-
-# From here on only orphans are reaped, which bash does while it waits for a line that never comes.
-exec {never}<> <(:)
-while true; do
-  read -r -u "$never" _ || true
-done
+main

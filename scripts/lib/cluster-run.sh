@@ -18,29 +18,42 @@ shift
 
 # shellcheck disable=SC2317 # called by traps
 pass_on() {
-  kill -"$1" "$child" 2>/dev/null || true
+  early=$1
+  [[ -z $child ]] || kill -"$1" "$child" 2>/dev/null || true
 }
 
-# A background command would ignore SIGINT and SIGQUIT and read nothing, hence --default-signal and <&0. env is
-# entered with an environment of its own; setpriv leaves no capability when the uid changes.
-env --ignore-environment --default-signal=INT,QUIT --chdir="$folder" "${variables[@]}" \
-  setpriv --reuid "$uid" --regid "$gid" --init-groups -- "$@" <&0 &
-child=$!
-for name in HUP TERM USR1 USR2; do
-  # shellcheck disable=SC2064 # the name of now
-  trap "pass_on $name" "$name"
-done
-# Ctrl-C and Ctrl-\ on a terminal reach the command without us, and twice would mean something else to srun.
-for name in INT QUIT; do
-  if [[ $terminal == yes ]]; then
-    trap : "$name"
-  else
-    # shellcheck disable=SC2064
-    trap "pass_on $name" "$name"
-  fi
-done
-# A trapped signal ends `wait`, not the command.
-while true; do
-  wait "$child" && status=0 || status=$?
-  kill -0 "$child" 2>/dev/null || exit "$status"
-done
+# A background command would ignore SIGINT and SIGQUIT and read nothing, hence --default-signal and <&0.
+# env is entered with an environment of its own; setpriv leaves no capability when the uid changes.
+start_command() {
+  env --ignore-environment --default-signal=INT,QUIT --chdir="$folder" "${variables[@]}" \
+    setpriv --reuid "$uid" --regid "$gid" --init-groups -- "$@" <&0 &
+  child=$!
+}
+
+set_traps() {
+  local name
+  for name in HUP TERM USR1 USR2 INT QUIT; do
+    if [[ $terminal == yes && $name =~ ^(INT|QUIT)$ ]]; then
+      # Ctrl-C and Ctrl-\ on a terminal reach the command without us, and twice means something else to srun.
+      trap : "$name"
+    else
+      # shellcheck disable=SC2064 # the name of now
+      trap "pass_on $name" "$name"
+    fi
+  done
+}
+
+# In one function, so that nothing is read from this file while the command runs: it may be replaced meanwhile.
+main() {
+  local status child='' early=''
+  set_traps
+  start_command "$@"
+  [[ -z $early ]] || pass_on "$early"
+  # A trapped signal ends `wait`, not the command.
+  while true; do
+    wait "$child" && status=0 || status=$?
+    kill -0 "$child" 2>/dev/null || exit "$status"
+  done
+}
+
+main "$@"

@@ -6,8 +6,9 @@
 # while the lock is held: no process of somebody else can be killed by a stale file.
 
 readonly state_root=/run/slurm-bootstrap
-# Below the mount point of the cgroup v1 devices controller.
-readonly cgroup_folder=slurm-bootstrap
+# Cgroups of cluster NAME are in this-NAME, just below the mount point of the cgroup v1 devices controller: without a
+# folder shared by clusters, one cluster's cleanup cannot meet another's start.
+readonly cgroup_prefix=slurm-bootstrap-
 
 # Sets cluster_name and cluster_state.
 select_cluster() {
@@ -70,7 +71,7 @@ kill_init() {
 remove_cgroups() {
   local mount folder attempt
   mount=$(devices_controller)
-  folder=$mount/$cgroup_folder/$cluster_name
+  folder=$mount/$cgroup_prefix$cluster_name
   [[ -n $mount && -d $folder ]] || return 0
   # A cgroup can be removed only once the kernel has let go of its last dead process, some time after its end.
   for attempt in {1..50}; do
@@ -79,7 +80,6 @@ remove_cgroups() {
     sleep 0.1
   done
   [[ ! -d $folder ]] || say "removed cgroups of cluster $cluster_name, but $folder is still in use after $attempt attempts; rmdir it later"
-  rmdir "$mount/$cgroup_folder" 2>/dev/null || true
 }
 
 # Removes what is left of the selected cluster, in any state it may be in. The caller holds the lock, or init does.

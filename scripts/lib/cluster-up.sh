@@ -76,7 +76,7 @@ check_machine() {
     devices=$(devices_controller)
     [[ -n $devices ]] ||
       fail "looked for the cgroup v1 devices controller for --constrain-devices, this machine has none; leave the option out, or boot with systemd.unified_cgroup_hierarchy=0"
-    device_cgroup=$devices/$cgroup_folder/$cluster_name
+    device_cgroup=$devices/$cgroup_prefix$cluster_name
   fi
 }
 
@@ -95,7 +95,6 @@ choose_device_major() {
 
 # Takes the lock on a fresh state folder, or refuses.
 claim_state() {
-  mkdir -p "$state_root"
   if [[ -d $cluster_state ]]; then
     if ! lock_state 3; then
       fail "started cluster $cluster_name, which is already up; use it, or take it down first: scripts/cluster down --name $cluster_name"
@@ -103,11 +102,17 @@ claim_state() {
     say "removing what an earlier cluster $cluster_name left"
     tear_down
     exec {state_lock}<&-
+  fi
+  # More than once, because the end of another cluster may remove the empty folder above.
+  local attempt
+  for attempt in 1 2 3; do
     mkdir -p "$state_root"
-  fi
-  if ! mkdir "$cluster_state" 2>/dev/null || ! lock_state 0; then
-    fail "started cluster $cluster_name, somebody else starts it at this moment; wait for that"
-  fi
+    if mkdir "$cluster_state" 2>/dev/null; then
+      lock_state 0 && return
+      break
+    fi
+  done
+  fail "started cluster $cluster_name, somebody else starts it at this moment (attempt $attempt); wait for that"
 }
 
 give_up() {
@@ -116,14 +121,29 @@ give_up() {
   tear_down
 }
 
+# Nothing of the caller is kept open for the life of the cluster: a pipe it reads to the end would never end.
+close_inherited() {
+  local descriptor
+  for descriptor in /proc/self/fd/*; do
+    descriptor=${descriptor##*/}
+    if ((descriptor > 2 && descriptor != state_lock)); then
+      exec {descriptor}>&-
+    fi
+  done
+}
+
 # Init reads from a pipe that we alone hold open, and ends when we do (see cluster-init.sh).
 start_init() {
   mkfifo -m 600 "$cluster_state/starting"
   declare -p cluster_name node_count gpu_count cpu_count constrain_devices device_major device_cgroup \
     plugin_folder repository | sed 's/^declare -[-r]*/declare --/' >"$cluster_state/settings"
-  setsid unshare --net --mount --uts --ipc --pid --fork --kill-child -- \
-    "$repository/scripts/lib/cluster-init.sh" "$cluster_state" "$state_lock" \
-    <"$cluster_state/starting" >"$cluster_state/log/init.log" 2>&1 &
+  (
+    close_inherited
+    # A session of its own: Ctrl-C is for `up`, which then ends it.
+    exec setsid unshare --net --mount --uts --ipc --pid --fork --kill-child -- \
+      "$repository/scripts/lib/cluster-init.sh" "$cluster_state" "$state_lock"
+  ) <"$cluster_state/starting" >"$cluster_state/log/init.log" 2>&1 &
+  init_job=$!
   exec {start_pipe}>"$cluster_state/starting"
 }
 
@@ -138,24 +158,33 @@ show_failure() {
   ) 2>/dev/null | sed 's|^|  |' >&2 || true
 }
 
-wait_for_nodes() {
-  local deadline=$((SECONDS + start_limit)) idle=0 enter failed
-  until [[ -s $cluster_state/pids/head ]] && ((SECONDS <= deadline)); do sleep 0.02; done
+# The number of idle nodes; 0 while slurmctld does not answer. What runs meanwhile must not keep the pipe of init or
+# the lock, should we be killed.
+count_idle_nodes() {
+  local enter
+  exec {start_pipe}>&- {state_lock}<&-
   host_prefix head
-  while true; do
+  "${enter[@]}" env SLURM_CONF="$cluster_state/etc/slurm.conf" sinfo -h -N -p main -t idle -o %T 2>/dev/null | grep -cx idle || true
+}
+
+wait_for_nodes() {
+  local deadline=$((SECONDS + start_limit)) idle=0 failed
+  while ((idle < node_count)); do
     failed=$(cd "$cluster_state/pids" && printf '%s ' *.failed)
     if [[ $failed != '*.failed ' ]]; then
       show_failure
       fail "started hosts of cluster $cluster_name, ${failed//.failed/}failed; the lines above are from their logs"
     fi
-    [[ -e /proc/$(host_pid init) ]] || fail "started cluster $cluster_name, its init process ended; somebody took it down"
-    idle=$("${enter[@]}" env SLURM_CONF="$cluster_state/etc/slurm.conf" sinfo -h -N -p main -t idle -o %T 2>/dev/null | grep -cx idle || true)
-    ((idle < node_count)) || return 0
+    if ! kill -0 "$init_job" 2>/dev/null; then
+      show_failure
+      fail "started cluster $cluster_name, its init process ended (killed, or not allowed to make namespaces); the lines above are from its logs"
+    fi
     if ((SECONDS > deadline)); then
       show_failure
       fail "waited $start_limit s for $node_count nodes of cluster $cluster_name, $idle are idle; the lines above are from the logs"
     fi
     sleep 0.05
+    [[ ! -s $cluster_state/pids/head ]] || idle=$(count_idle_nodes)
   done
 }
 
@@ -170,13 +199,14 @@ run_up() {
   trap 'exit 129' HUP
   trap 'exit 130' INT
   trap 'exit 143' TERM
+  trap 'exit 141' PIPE
   say "starting $cluster_name: $node_count nodes with $cpu_count CPUs and $gpu_count GPUs each"
   write_configuration
   start_init
   wait_for_nodes
   touch "$cluster_state/ready"
   printf 'ready\n' >&"$start_pipe"
-  trap - EXIT HUP INT TERM
+  trap - EXIT HUP INT TERM PIPE
   say "all nodes are idle after $SECONDS s; plugstack: $plugstack_lines"
   word=''
   [[ $cluster_name == default ]] || word=" --name $cluster_name"
