@@ -96,7 +96,7 @@ choose_device_major() {
 # Takes the lock on a fresh state folder, or refuses.
 claim_state() {
   if [[ -d $cluster_state ]]; then
-    if ! lock_state 3; then
+    if cluster_is_up || ! lock_state 3; then
       fail "started cluster $cluster_name, which is already up; use it, or take it down first: scripts/cluster down --name $cluster_name"
     fi
     say "removing what an earlier cluster $cluster_name left"
@@ -134,17 +134,15 @@ close_inherited() {
 
 # Init reads from a pipe that we alone hold open, and ends when we do (see cluster-init.sh).
 start_init() {
-  mkfifo -m 600 "$cluster_state/starting"
   declare -p cluster_name node_count gpu_count cpu_count constrain_devices device_major device_cgroup \
     plugin_folder repository | sed 's/^declare -[-r]*/declare --/' >"$cluster_state/settings"
-  (
+  # A session of its own: Ctrl-C is for `up`, which then ends it.
+  exec {start_pipe}> >(
     close_inherited
-    # A session of its own: Ctrl-C is for `up`, which then ends it.
     exec setsid unshare --net --mount --uts --ipc --pid --fork --kill-child -- \
-      "$repository/scripts/lib/cluster-init.sh" "$cluster_state" "$state_lock"
-  ) <"$cluster_state/starting" >"$cluster_state/log/init.log" 2>&1 &
+      "$repository/scripts/lib/cluster-init.sh" "$cluster_state" "$state_lock" >"$cluster_state/log/init.log" 2>&1
+  )
   init_job=$!
-  exec {start_pipe}>"$cluster_state/starting"
 }
 
 # The last lines of what the start itself wrote, and the last errors of the daemons.
