@@ -23,8 +23,10 @@ namespace bootstrap {
 //   long-range   a range of more than 65,536 hosts is accepted up to kMaxHosts in all; Slurm refuses it.
 //   unclosed     "n[1-2" is refused; Slurm answers "n]". So are "[" inside brackets and "]" outside of them.
 //   open-range   "n[1-]" is refused; Slurm answers "n1".
-//   space        "n[1, 2]" and "n[+2]" are refused; Slurm counts the space or the sign as a digit and answers "n02".
-//   overflow     a bracket number above 2^64 - 1 is refused; Slurm answers 2^64 - 1, or crashes on a range up to it.
+//   junk         "n[1, 2]", "n[+2]" and "n[1x-2]" are refused; Slurm counts a blank, a sign and anything between a
+//                range's first number and its '-' as digits, and answers "n02" for the second.
+//   overflow     a bracket number above 2^64 - 1 is refused; Slurm answers 2^64 - 1.
+//   crash        a range that ends at 2^64 - 1 is accepted; Slurm takes all memory and ends.
 //   digits       a plain name that ends in a number above 2^64 - 1 is kept; Slurm changes it to 2^64 - 1.
 //   dropped      an error in a bracket is refused wherever it is; Slurm silently leaves out the hosts that it concerns
 //                where two more brackets follow: "a[x]b[1]c[1],d" is "d".

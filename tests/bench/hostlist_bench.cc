@@ -1,0 +1,87 @@
+// What host lists cost: to parse, to expand, to index and to search, by size and by form.
+// SPDX-License-Identifier: Apache-2.0
+#include <benchmark/benchmark.h>
+
+#include <string>
+
+#include "core/hostlist.h"
+
+namespace {
+
+using bootstrap::HostList;
+
+// One range, as slurmctld writes a full partition.
+std::string one_range(std::int64_t hosts) { return "node[000001-" + std::to_string(hosts) + "]"; }
+
+// Every second host: nothing can be compressed, so the text grows with the hosts.
+std::string every_second(std::int64_t hosts) {
+  std::string text = "node[1";
+  for (std::int64_t i = 1; i < hosts; ++i) text += "," + std::to_string(2 * i + 1);
+  return text + "]";
+}
+
+std::string racks(std::int64_t hosts) { return "rack[01-" + std::to_string(hosts / 50) + "]n[01-50]"; }
+
+// Names of more than 15 characters, which std::string keeps on the heap.
+std::string long_names(std::int64_t hosts) { return "gpu-node[000001-" + std::to_string(hosts) + "].example.org"; }
+
+HostList parsed(const std::string& text) {
+  auto list = HostList::parse(text);
+  return list ? *list : HostList{};
+}
+
+using Form = std::string (*)(std::int64_t);
+
+void expand(benchmark::State& state, Form form) {
+  const auto list = parsed(form(state.range(0)));
+  for (auto _ : state) benchmark::DoNotOptimize(list.expand());
+  state.counters["per_host"] = benchmark::Counter(
+      static_cast<double>(list.size()), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+
+void parse(benchmark::State& state, Form form) {
+  const auto text = form(state.range(0));
+  for (auto _ : state) benchmark::DoNotOptimize(HostList::parse(text));
+  state.SetBytesProcessed(static_cast<std::int64_t>(text.size()) * static_cast<std::int64_t>(state.iterations()));
+}
+
+void first_host(benchmark::State& state, Form form) {
+  const auto text = form(state.range(0));
+  for (auto _ : state) benchmark::DoNotOptimize(bootstrap::first_host(text));
+}
+
+void at(benchmark::State& state, Form form) {
+  const auto list = parsed(form(state.range(0)));
+  std::size_t index = 0;
+  for (auto _ : state) {
+    index = (index + 7919) % list.size();
+    benchmark::DoNotOptimize(list.at(index));
+  }
+}
+
+void find(benchmark::State& state, Form form) {
+  const auto list = parsed(form(state.range(0)));
+  const auto last = list.at(list.size() - 1);
+  for (auto _ : state) benchmark::DoNotOptimize(list.find(last));
+}
+
+void sizes(benchmark::internal::Benchmark* benchmark) { benchmark->Arg(1000)->Arg(10000)->Arg(100000); }
+
+BENCHMARK_CAPTURE(expand, one_range, one_range)->Apply(sizes);
+BENCHMARK_CAPTURE(expand, every_second, every_second)->Apply(sizes);
+BENCHMARK_CAPTURE(expand, racks, racks)->Apply(sizes);
+BENCHMARK_CAPTURE(expand, long_names, long_names)->Apply(sizes);
+BENCHMARK_CAPTURE(parse, one_range, one_range)->Apply(sizes);
+BENCHMARK_CAPTURE(parse, every_second, every_second)->Apply(sizes);
+BENCHMARK_CAPTURE(first_host, one_range, one_range)->Apply(sizes);
+BENCHMARK_CAPTURE(first_host, every_second, every_second)->Apply(sizes);
+BENCHMARK_CAPTURE(at, one_range, one_range)->Apply(sizes);
+BENCHMARK_CAPTURE(at, every_second, every_second)->Apply(sizes);
+BENCHMARK_CAPTURE(at, racks, racks)->Apply(sizes);
+BENCHMARK_CAPTURE(find, one_range, one_range)->Apply(sizes);
+BENCHMARK_CAPTURE(find, every_second, every_second)->Apply(sizes);
+BENCHMARK_CAPTURE(find, racks, racks)->Apply(sizes);
+
+}  // namespace
+
+BENCHMARK_MAIN();
