@@ -69,6 +69,7 @@ std::string values_by_rank(const Layout& layout, std::uint32_t Place::*member) {
 std::string shown_value(const PlannedVariable& variable, const Layout& layout) {
   if (variable.of_place != nullptr) return values_by_rank(layout, variable.of_place);
   if (variable.name == kExportsVariable) return "...";
+  if (variable.name == kSettingsVariable) return "(below)";
   return variable.value(0);
 }
 

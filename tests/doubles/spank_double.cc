@@ -1,0 +1,125 @@
+// Slurm as a SPANK plugin sees it: functions of the same names, answered from one struct that a test fills.
+// SPDX-License-Identifier: Apache-2.0
+#include "spank_double.h"
+
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+namespace {
+
+// A plain number up to 22.05, an enumerator later.
+constexpr auto kSuccess = static_cast<spank_err_t>(ESPANK_SUCCESS);
+
+std::vector<char*> environment_pointers;
+
+char** job_environment() {
+  environment_pointers.clear();
+  for (auto& entry : spank_double().job_environment) environment_pointers.push_back(entry.data());
+  environment_pointers.push_back(nullptr);
+  return environment_pointers.data();
+}
+
+spank_err_t number_item(std::uint32_t value, va_list arguments) {
+  *va_arg(arguments, std::uint32_t*) = value;
+  return kSuccess;
+}
+
+spank_err_t get_item(spank_item_t item, va_list arguments) {
+  const auto& slurm = spank_double();
+  switch (item) {
+    case S_JOB_ID:
+      return number_item(slurm.job, arguments);
+    case S_JOB_STEPID:
+      return number_item(slurm.step, arguments);
+    case S_JOB_NODEID:
+      return number_item(slurm.node_id, arguments);
+    case S_JOB_LOCAL_TASK_COUNT:
+      return number_item(static_cast<std::uint32_t>(slurm.local_to_global.size()), arguments);
+    case S_JOB_TOTAL_TASK_COUNT:
+      return number_item(slurm.total_tasks, arguments);
+    case S_SLURM_RESTART_COUNT:
+      return number_item(slurm.restart, arguments);
+    case S_JOB_ENV:
+      *va_arg(arguments, char***) = job_environment();
+      return kSuccess;
+    case S_TASK_ID:
+      if (!slurm.task) return ESPANK_NOT_TASK;
+      *va_arg(arguments, int*) = *slurm.task;
+      return kSuccess;
+    case S_JOB_LOCAL_TO_GLOBAL_ID: {
+      const auto local = va_arg(arguments, std::uint32_t);
+      if (local >= slurm.local_to_global.size()) return ESPANK_BAD_ARG;
+      return number_item(slurm.local_to_global[local], arguments);
+    }
+    default:
+      return ESPANK_NOT_AVAIL;
+  }
+}
+
+}  // namespace
+
+SpankDouble& spank_double() {
+  static SpankDouble slurm;
+  return slurm;
+}
+
+spank_t the_spank_handle() { return reinterpret_cast<spank_t>(&spank_double()); }
+
+extern "C" {
+
+spank_context_t spank_context(void) { return spank_double().context; }
+
+spank_err_t spank_get_item(spank_t /*spank*/, spank_item_t item, ...) {
+  if (spank_double().fails("item " + std::to_string(static_cast<int>(item)))) return ESPANK_NOT_AVAIL;
+  va_list arguments;
+  va_start(arguments, item);
+  const auto result = get_item(item, arguments);
+  va_end(arguments);
+  return result;
+}
+
+spank_err_t spank_getenv(spank_t /*spank*/, const char* name, char* buffer, int length) {
+  const auto& values = spank_double().task_environment;
+  const auto found = values.find(name);
+  if (found == values.end()) return ESPANK_ENV_NOEXIST;
+  if (found->second.size() >= static_cast<std::size_t>(length)) return ESPANK_NOSPACE;
+  std::strcpy(buffer, found->second.c_str());
+  return kSuccess;
+}
+
+spank_err_t spank_setenv(spank_t /*spank*/, const char* name, const char* value, int overwrite) {
+  if (spank_double().fails(std::string("setenv ") + name)) return ESPANK_ERROR;
+  auto& values = spank_double().task_environment;
+  if (overwrite == 0 && values.count(name) != 0) return ESPANK_ENV_EXISTS;
+  values[name] = value;
+  return kSuccess;
+}
+
+spank_err_t spank_unsetenv(spank_t /*spank*/, const char* name) {
+  spank_double().task_environment.erase(name);
+  return kSuccess;
+}
+
+spank_err_t spank_option_register(spank_t /*spank*/, struct spank_option* option) {
+  if (spank_double().fails(std::string("register ") + option->name)) return ESPANK_ERROR;
+  spank_double().options[option->name] = *option;
+  return kSuccess;
+}
+
+const char* spank_strerror(spank_err_t /*error*/) { return "an error of the double"; }
+
+void slurm_error(const char* format, ...) {
+  std::array<char, 4096> text{};
+  va_list arguments;
+  va_start(arguments, format);
+  (void)std::vsnprintf(text.data(), text.size(), format, arguments);
+  va_end(arguments);
+  spank_double().errors.emplace_back(text.data());
+  (void)std::fprintf(stderr, "error: %s\n", text.data());
+}
+
+void slurm_debug(const char* /*format*/, ...) {}
+
+}  // extern "C"

@@ -1,0 +1,36 @@
+// Slurm as a SPANK plugin sees it: functions of the same names, answered from one struct that a test fills.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+extern "C" {
+#include <slurm/spank.h>
+}
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+struct SpankDouble {
+  spank_context_t context = S_CTX_REMOTE;
+  std::uint32_t job = 12;
+  std::uint32_t step = 0;
+  std::uint32_t restart = 0;
+  std::uint32_t node_id = 0;
+  std::uint32_t total_tasks = 4;
+  std::vector<std::uint32_t> local_to_global{0, 1};
+  std::optional<int> task;                   // set: the hook runs for this local task
+  std::vector<std::string> job_environment;  // "NAME=VALUE"
+  std::map<std::string, std::string> task_environment;
+  std::vector<std::string> errors;              // what slurm_error was given
+  std::map<std::string, spank_option> options;  // by name
+  std::function<bool(const std::string& call)> fails = [](const std::string&) { return false; };
+};
+
+// The one that the functions answer from. A test sets it up in a child process, where nothing is left of other tests.
+SpankDouble& spank_double();
+
+// The opaque handle for the plugin's hooks.
+spank_t the_spank_handle();

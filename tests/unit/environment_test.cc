@@ -1,0 +1,51 @@
+// Environments as values, and captured ones from files.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/environment.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+
+#include "probe/environment.h"
+
+namespace bootstrap {
+namespace {
+
+TEST(EnvironmentValue, ReadsEntriesAsGetenvDoes) {
+  const std::array<const char*, 7> entries{"A=1", "B", "=C", "D=", "A=2", "E=x=y", nullptr};
+  const auto environment = Environment::from_entries(entries.data());
+  EXPECT_EQ(environment.get("A"), "1");
+  EXPECT_EQ(environment.get("E"), "x=y");
+  EXPECT_FALSE(environment.has("B"));
+  EXPECT_FALSE(environment.has("D"));  // empty
+  EXPECT_EQ(environment.all().size(), 3U);
+  EXPECT_TRUE(Environment::from_entries(nullptr).all().empty());
+}
+
+class Capture : public testing::Test {
+ protected:
+  void SetUp() override { path_ = testing::TempDir() + "capture" + std::to_string(::getpid()); }
+  void TearDown() override { ::unlink(path_.c_str()); }
+  void write(std::string_view text) { std::ofstream(path_, std::ios::binary) << text; }
+
+  std::string path_;
+};
+
+TEST_F(Capture, OfBothForms) {
+  write(std::string_view("A=1\nmore\0B=2\0", 13));
+  EXPECT_EQ(captured_environment(path_)->get("A"), "1\nmore");
+  EXPECT_EQ(captured_environment(path_)->get("B"), "2");
+  write("A=1\nB=2\n");
+  EXPECT_EQ(captured_environment(path_)->get("B"), "2");
+}
+
+TEST_F(Capture, SaysWhatItCannotRead) {
+  const auto environment = captured_environment("/nonexistent/file");
+  ASSERT_FALSE(environment);
+  EXPECT_EQ(environment.error().message, "cannot read /nonexistent/file: No such file or directory");
+}
+
+}  // namespace
+}  // namespace bootstrap

@@ -1,0 +1,226 @@
+// Plans: scope, values, the user's word, and what is left over from outer steps.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/task_plan.h"
+#include "step_environment.h"
+
+namespace bootstrap {
+namespace {
+
+Plan plan_of(const Environment& environment, const Settings& settings = {}) {
+  return *make_plan(*read_task_facts(environment), settings);
+}
+
+const PlannedVariable& variable(const Plan& plan, std::string_view name) { return plan.variables[*plan.find(name)]; }
+
+// What a task would see, and could hand to a nested step.
+Environment applied(const Plan& plan, Environment environment) {
+  for (const auto& name : plan.removals) environment.unset(name);
+  for (const auto& planned : plan.variables) {
+    if (planned.action != Action::kKept) environment.set(planned.name, planned.value(0));
+  }
+  return environment;
+}
+
+TEST(Scope, FollowsTheTable) {
+  const auto gpu = two_by_two();
+  auto cpu = two_by_two();
+  cpu.unset("SLURM_STEP_GPUS");
+  const auto applies = [](const Environment& environment, Mode mode, When when) {
+    Settings settings;
+    settings.mode.value = mode;
+    settings.when.value = when;
+    return decide_scope(environment, settings).applies;
+  };
+  EXPECT_TRUE(applies(gpu, Mode::kAuto, When::kGpu));
+  EXPECT_FALSE(applies(cpu, Mode::kAuto, When::kGpu));
+  EXPECT_TRUE(applies(cpu, Mode::kAuto, When::kAlways));
+  EXPECT_FALSE(applies(gpu, Mode::kAuto, When::kAsked));
+  EXPECT_TRUE(applies(cpu, Mode::kOn, When::kAsked));
+  EXPECT_FALSE(applies(gpu, Mode::kOff, When::kAlways));
+}
+
+TEST(Scope, SubmititIsLeftAloneUnlessAsked) {
+  auto environment = two_by_two();
+  environment.set("SUBMITIT_EXECUTOR", "slurm");
+  Settings settings;
+  EXPECT_FALSE(decide_scope(environment, settings).applies);
+  settings.mode.value = Mode::kOn;
+  EXPECT_TRUE(decide_scope(environment, settings).applies);
+}
+
+TEST(Plan, GivesEachTaskItsValues) {
+  const std::pair<const char*, const char*> expected[] = {{"RANK", "3"},
+                                                          {"WORLD_SIZE", "4"},
+                                                          {"LOCAL_RANK", "1"},
+                                                          {"LOCAL_WORLD_SIZE", "2"},
+                                                          {"NODE_RANK", "1"},
+                                                          {"GROUP_RANK", "1"},
+                                                          {"GROUP_WORLD_SIZE", "2"},
+                                                          {"MASTER_ADDR", "node001"},
+                                                          {"MASTER_PORT", "20444"},
+                                                          {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
+                                                          {"BOOTSTRAP_STEP", "12.0.0"}};
+  const auto plan = plan_of(two_by_two(3));
+  for (const auto& [name, value] : expected) EXPECT_EQ(variable(plan, name).value(0), value) << name;
+  EXPECT_EQ(plan.variables.size(), 12U);  // and BOOTSTRAP_EXPORTS
+  EXPECT_TRUE(plan.removals.empty());
+}
+
+TEST(Plan, ValuesOfAllLocalTasks) {
+  const auto facts = read_facts(two_by_two(), {12, 0, 0}, {.host = "node002", .ranks = {2, 3}, .component_job = {}});
+  const auto plan = *make_plan(*facts, {});
+  EXPECT_EQ(variable(plan, "RANK").values, std::vector<std::string>({"2", "3"}));
+  EXPECT_EQ(variable(plan, "NODE_RANK").value(1), "1");
+  EXPECT_NE(variable(plan, "BOOTSTRAP_EXPORTS").value(0), variable(plan, "BOOTSTRAP_EXPORTS").value(1));
+}
+
+TEST(Plan, TheUsersValueIsKept) {
+  auto environment = two_by_two();
+  environment.set("MASTER_PORT", "29500");
+  const auto plan = plan_of(environment);
+  EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kKept);
+  EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "29500");
+  EXPECT_EQ(plan.port_to_claim, 29500);  // it is where rank 0 will listen
+  EXPECT_EQ(applied(plan, environment).get("MASTER_PORT"), "29500");
+}
+
+TEST(Plan, AnOptionIsTheUsersLaterWord) {
+  auto environment = two_by_two();
+  environment.set("MASTER_PORT", "29500");
+  environment.set("MASTER_ADDR", "elsewhere");
+  Settings settings;
+  settings.port = {2345, Source::kOption};
+  settings.address = {"%h-ib0", Source::kSite};
+  const auto plan = plan_of(environment, settings);
+  EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "2345");
+  EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kReplaced);
+  EXPECT_EQ(effective_value(plan, "MASTER_ADDR"), "elsewhere");  // the site's word is less than the user's
+}
+
+TEST(Plan, LeftoversOfAnOuterStepAreReplaced) {
+  auto outer = two_by_two(3);
+  const auto inherited = applied(plan_of(outer), outer);
+  auto inner = inherited;
+  inner.set("SLURM_STEP_ID", "1");
+  inner.set("SLURM_PROCID", "0");
+  inner.set("SLURMD_NODENAME", "node001");
+  const auto plan = plan_of(inner);
+  EXPECT_EQ(effective_value(plan, "RANK"), "0");
+  EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "20445");
+  EXPECT_EQ(variable(plan, "RANK").action, Action::kReplaced);
+  EXPECT_EQ(variable(plan, "RANK").why, "left over from step 12.0");
+}
+
+TEST(Plan, WhatTheUserChangedInTheOuterStepIsTheUsers) {
+  auto outer = two_by_two(3);
+  auto inner = applied(plan_of(outer), outer);
+  inner.set("SLURM_STEP_ID", "1");
+  inner.set("MASTER_PORT", "5555");
+  const auto plan = plan_of(inner);
+  EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "5555");
+  EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kKept);
+  // And in a third step inside the second it still is.
+  auto innermost = applied(plan, inner);
+  innermost.set("SLURM_STEP_ID", "2");
+  EXPECT_EQ(effective_value(plan_of(innermost), "MASTER_PORT"), "5555");
+  EXPECT_EQ(variable(plan_of(innermost), "RANK").action, Action::kReplaced);
+}
+
+TEST(Plan, AnInactiveStepInsideAnActiveOneSeesNoLeftovers) {
+  auto outer = two_by_two(3);
+  Settings settings;
+  settings.port = {2345, Source::kOption};
+  auto inner = applied(plan_of(outer, settings), outer);
+  inner.set("SLURM_BOOTSTRAP_LAYOUT", "12.1/block");
+  inner.set("SRUN_EXPORT_ENV", "SLURM_BOOTSTRAP_LAYOUT,ALL");
+  for (const auto& name : inert_removals(inner)) inner.unset(name);
+  EXPECT_EQ(inner, outer);
+}
+
+TEST(Plan, EmptyCountsAsNotSet) {
+  auto environment = two_by_two();
+  environment.set("MASTER_ADDR", "");
+  EXPECT_EQ(effective_value(plan_of(environment), "MASTER_ADDR"), "node001");
+}
+
+TEST(Plan, ThePortIsClaimedOnceAndOnlyIfItIsOurs) {
+  EXPECT_EQ(plan_of(two_by_two(0)).port_to_claim, 20444);
+  EXPECT_EQ(plan_of(two_by_two(2)).port_to_claim, std::nullopt);
+  auto elsewhere = two_by_two(0);
+  elsewhere.set("MASTER_ADDR", "store.example");
+  EXPECT_EQ(plan_of(elsewhere).port_to_claim, std::nullopt);
+  Settings settings;
+  settings.claim = {false, Source::kOption};
+  EXPECT_EQ(plan_of(two_by_two(0), settings).port_to_claim, std::nullopt);
+  auto nonsense = two_by_two(0);
+  nonsense.set("MASTER_PORT", "http");
+  EXPECT_EQ(plan_of(nonsense).port_to_claim, std::nullopt);
+}
+
+TEST(Plan, IsSmallAtAnySize) {
+  auto environment = two_by_two(0);
+  environment.set("SLURM_STEP_NODELIST", "node[00001-12500]");
+  environment.set("SLURM_STEP_TASKS_PER_NODE", "8(x12500)");
+  environment.set("SLURM_STEP_NUM_TASKS", "100000");
+  environment.set("SLURMD_NODENAME", "node00001");
+  std::size_t bytes = 0;
+  const auto plan = plan_of(environment);
+  for (const auto& planned : plan.variables) bytes += planned.name.size() + planned.value(0).size() + 2;
+  EXPECT_LE(plan.variables.size(), 40U);
+  EXPECT_LE(bytes, 4096U);
+}
+
+TEST(Plan, ALongLayoutIsNotLeftInTheTasks) {
+  auto environment = two_by_two(0);
+  environment.set("SLURM_STEP_NODELIST", "n[1-600]");
+  environment.set("SLURM_STEP_TASKS_PER_NODE", "1(x600)");
+  environment.set("SLURM_STEP_NUM_TASKS", "600");
+  environment.set("SLURMD_NODENAME", "n600");
+  std::string map;
+  for (int node = 599; node >= 0; --node) map += (map.empty() ? "" : ",") + std::to_string(node);
+  environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/map:" + map);
+  const auto plan = plan_of(environment);
+  EXPECT_NE(std::find(plan.removals.begin(), plan.removals.end(), "SLURM_BOOTSTRAP_LAYOUT"), plan.removals.end());
+  EXPECT_EQ(effective_value(plan, "MASTER_ADDR"), "n600");
+}
+
+TEST(TaskPlan, SeesWhatThePluginSet) {
+  const auto before = two_by_two(1);
+  Settings settings;
+  settings.port_range = {{5000, 5999}, Source::kSite};
+  const auto environment = applied(plan_of(before, settings), before);
+  auto task = make_task_plan(environment);
+  ASSERT_TRUE(task);
+  EXPECT_TRUE(task->is_set);
+  EXPECT_TRUE(task->differences.empty());
+  EXPECT_EQ(task->settings, settings);
+
+  auto changed = environment;
+  changed.set("LOCAL_RANK", "7");
+  task = make_task_plan(changed);
+  ASSERT_TRUE(task);
+  EXPECT_EQ(effective_value(task->plan, "LOCAL_RANK"), "7");  // the user's word from here on
+
+  task = make_task_plan(before);
+  ASSERT_TRUE(task);
+  EXPECT_FALSE(task->is_set);
+}
+
+TEST(Leftovers, ForgedRecordsDoNoHarm) {
+  for (const auto* exports : {"", ",", "RANK", "RANK:", "RANK:xyz", ":0", "RANK:123456789", "RANK:-1", "=,=:="}) {
+    auto environment = two_by_two();
+    environment.set("RANK", "7");
+    environment.set("BOOTSTRAP_STEP", "1.2.3");
+    environment.set("BOOTSTRAP_EXPORTS", exports);
+    EXPECT_EQ(variable(plan_of(environment), "RANK").action, Action::kKept) << exports;
+  }
+}
+
+}  // namespace
+}  // namespace bootstrap

@@ -1,0 +1,202 @@
+// The plugin's hooks with Slurm played by a double: what reaches the tasks, and where failures go.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "probe/port_claim.h"
+#include "spank_double.h"
+#include "step_environment.h"
+
+namespace bootstrap {
+namespace {
+
+struct Outcome {
+  int status = -1;      // exit status, or 128 + signal
+  std::string printed;  // standard error
+};
+
+// The plugin's state lives as long as its process, and task_init may end it: each scenario has a process of its own.
+Outcome in_child(const std::function<int()>& scenario) {
+  int ends[2];
+  if (::pipe(ends) != 0) return {};
+  const auto child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    ::close(ends[0]);
+    ::close(ends[1]);
+    ::_exit(scenario());
+  }
+  ::close(ends[1]);
+  Outcome outcome;
+  char buffer[4096];
+  for (ssize_t count = 0; (count = ::read(ends[0], buffer, sizeof buffer)) > 0;) {
+    outcome.printed.append(buffer, static_cast<std::size_t>(count));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+void enter_step(const Environment& environment) {
+  auto& slurm = spank_double();
+  slurm.job_environment.clear();
+  for (const auto& [name, value] : environment.all()) slurm.job_environment.push_back(name + "=" + value);
+  ::setenv("SLURMD_NODENAME", "node001", 1);
+}
+
+Environment job_environment() {
+  auto environment = two_by_two();
+  environment.unset("SLURM_PROCID");
+  environment.unset("SLURMD_NODENAME");
+  return environment;
+}
+
+int start_task(int local, int rank) {
+  auto& slurm = spank_double();
+  slurm.task = local;
+  slurm.task_environment["SLURM_PROCID"] = std::to_string(rank);
+  return slurm_spank_task_init(the_spank_handle(), 0, nullptr);
+}
+
+int run_hooks(int local = 0, int rank = 0) {
+  if (slurm_spank_init(the_spank_handle(), 0, nullptr) != 0) return 10;
+  if (slurm_spank_init_post_opt(the_spank_handle(), 0, nullptr) != 0) return 11;
+  if (slurm_spank_user_init(the_spank_handle(), 0, nullptr) != 0) return 12;
+  const auto started = start_task(local, rank);
+  if (slurm_spank_exit(the_spank_handle(), 0, nullptr) != 0) return 13;
+  return started;
+}
+
+TEST(PluginHooks, SetUpATask) {
+  const auto outcome = in_child([] {
+    enter_step(job_environment());
+    if (run_hooks(1, 1) != 0) return 1;
+    const auto& task = spank_double().task_environment;
+    if (task.at("RANK") != "1" || task.at("LOCAL_RANK") != "1" || task.at("MASTER_ADDR") != "node001") return 2;
+    return task.at("BOOTSTRAP_STEP") == "12.0.0" && spank_double().errors.empty() ? 0 : 3;
+  });
+  EXPECT_EQ(outcome.status, 0) << outcome.printed;
+}
+
+TEST(PluginHooks, DoNothingInStepsThatAreNotNormal) {
+  for (const std::uint32_t step : {0xfffffffaU, 0xfffffffbU, 0xfffffffcU}) {
+    const auto outcome = in_child([step] {
+      enter_step(job_environment());
+      spank_double().step = step;
+      return run_hooks() == 0 && spank_double().task_environment.size() == 1 ? 0 : 1;
+    });
+    EXPECT_EQ(outcome.status, 0) << step << outcome.printed;
+  }
+}
+
+TEST(PluginHooks, DoNothingInSlurmd) {
+  const auto outcome = in_child([] {
+    spank_double().context = S_CTX_SLURMD;
+    return slurm_spank_init(the_spank_handle(), 0, nullptr) == 0 && spank_double().options.empty() ? 0 : 1;
+  });
+  EXPECT_EQ(outcome.status, 0);
+}
+
+TEST(PluginHooks, ListedTwiceIsAsListedOnce) {
+  const auto outcome = in_child([] {
+    enter_step(job_environment());
+    auto* const handle = the_spank_handle();
+    for (int i = 0; i < 2; ++i) slurm_spank_init(handle, 0, nullptr);
+    for (int i = 0; i < 2; ++i) slurm_spank_user_init(handle, 0, nullptr);
+    return start_task(0, 0) == 0 && start_task(0, 0) == 0 && spank_double().errors.empty() ? 0 : 1;
+  });
+  EXPECT_EQ(outcome.status, 0) << outcome.printed;
+}
+
+// Refusals end the child with 1, print one line, and only from task_init.
+void expect_refusal(const std::function<void()>& arrange, const std::string& words) {
+  const auto outcome = in_child([&] {
+    enter_step(job_environment());
+    arrange();
+    return run_hooks() == 0 ? 77 : 78;
+  });
+  EXPECT_EQ(outcome.status, 1) << outcome.printed;
+  EXPECT_NE(outcome.printed.find(words), std::string::npos) << outcome.printed;
+  EXPECT_EQ(std::count(outcome.printed.begin(), outcome.printed.end(), '\n'), 1) << outcome.printed;
+}
+
+TEST(PluginHooks, RefuseWhatContradicts) {
+  expect_refusal([] { ::setenv("SLURMD_NODENAME", "node002", 1); }, "task 0 runs on node002");
+  expect_refusal([] { spank_double().local_to_global = {4, 5}; }, "task 4 is here, but the step has only 4 tasks");
+  expect_refusal(
+      [] {
+        auto environment = job_environment();
+        environment.set("SLURM_STEP_NUM_TASKS", "5");
+        enter_step(environment);
+      },
+      "SLURM_STEP_NUM_TASKS is 5");
+}
+
+TEST(PluginHooks, RefuseATaskThatSlurmCountsDifferently) {
+  const auto outcome = in_child([] {
+    enter_step(job_environment());
+    slurm_spank_user_init(the_spank_handle(), 0, nullptr);
+    return start_task(0, 3) + 77;
+  });
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.printed.find("SLURM_PROCID=3"), std::string::npos) << outcome.printed;
+}
+
+TEST(PluginHooks, RefuseATakenPort) {
+  auto claim = PortClaim::take(20444);
+  ASSERT_TRUE(claim);
+  expect_refusal([] {}, "bootstrap: job 12.0: MASTER_PORT on node001: port 20444 cannot be held: it is in use");
+}
+
+TEST(PluginHooks, RefuseWhenSlurmDoesNotTakeAVariable) {
+  expect_refusal([] { spank_double().fails = [](const std::string& call) { return call == "setenv MASTER_PORT"; }; },
+                 "Slurm did not accept MASTER_PORT");
+}
+
+TEST(PluginHooks, NeverFailOutsideTaskInitWhateverSlurmDenies) {
+  for (int denied = 0; denied < 40; ++denied) {
+    const auto outcome = in_child([denied] {
+      enter_step(job_environment());
+      spank_double().fails = [denied](const std::string& call) { return call == "item " + std::to_string(denied); };
+      const auto status = run_hooks();
+      return status == 0 || status == -1 ? 0 : status;
+    });
+    EXPECT_TRUE(outcome.status == 0 || outcome.status == 1) << denied << ": " << outcome.status << outcome.printed;
+  }
+}
+
+TEST(PluginHooks, AWrongOptionStopsTheCommandAndIsForgivenOnTheNode) {
+  const auto outcome = in_child([] {
+    spank_double().context = S_CTX_LOCAL;
+    slurm_spank_init(the_spank_handle(), 0, nullptr);
+    const auto& option = spank_double().options.at("bootstrap-port");
+    if (option.cb(option.val, "99", 0) != -1) return 1;
+    if (option.cb(option.val, nullptr, 0) != -1) return 2;
+    if (option.cb(option.val, "2345", 0) != 0) return 3;
+    return option.cb(option.val, "99", 1) == 0 ? 0 : 4;
+  });
+  EXPECT_EQ(outcome.status, 0) << outcome.printed;
+}
+
+TEST(PluginHooks, ExplainPrintsOnce) {
+  const auto outcome = in_child([] {
+    enter_step(job_environment());
+    slurm_spank_init(the_spank_handle(), 0, nullptr);
+    const auto& option = spank_double().options.at("bootstrap");
+    option.cb(option.val, "explain", 1);
+    slurm_spank_user_init(the_spank_handle(), 0, nullptr);
+    return start_task(0, 0) + start_task(1, 1);
+  });
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.printed.find("bootstrap: step 12.0: 4 tasks on 2 nodes"), 0U) << outcome.printed;
+  EXPECT_EQ(outcome.printed.find("bootstrap: step", 10), std::string::npos);
+}
+
+}  // namespace
+}  // namespace bootstrap

@@ -1,0 +1,138 @@
+// The table of settings: what each takes, who wins, and what the user reads when a value is wrong.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "step_environment.h"
+
+namespace bootstrap {
+namespace {
+
+const SettingSpec& spec(std::string_view site) {
+  const auto specs = setting_specs();
+  return *std::find_if(specs.begin(), specs.end(), [&](const auto& s) { return s.site == site; });
+}
+
+TEST(Settings, LaterSourcesWinInAnyOrderOfCalls) {
+  const std::pair<Source, const char*> calls[] = {
+      {Source::kSite, "2001"}, {Source::kEnvironment, "2002"}, {Source::kOption, "2003"}};
+  int order[] = {0, 1, 2};
+  do {
+    Settings settings;
+    for (const auto i : order) ASSERT_TRUE(apply_setting(settings, spec("port"), calls[i].second, calls[i].first));
+    EXPECT_EQ(settings.port, (Setting<std::uint16_t>{2003, Source::kOption}));
+  } while (std::next_permutation(std::begin(order), std::end(order)));
+}
+
+TEST(Settings, EachTakesWhatItsTableRowSays) {
+  Settings settings;
+  for (const auto* argument :
+       {"mode=on,explain", "when=always", "port=1024", "port_range=1024-65535", "master_addr=%h-ib0", "claim=off"}) {
+    EXPECT_TRUE(apply_site_argument(settings, argument)) << argument;
+  }
+  EXPECT_EQ(settings.mode.value, Mode::kOn);
+  EXPECT_TRUE(settings.explain.value);
+  EXPECT_EQ(settings.when.value, When::kAlways);
+  EXPECT_EQ(settings.port.value, 1024);
+  EXPECT_EQ(settings.port_range.value, (PortRange{1024, 65535}));
+  EXPECT_EQ(settings.address.value, "%h-ib0");
+  EXPECT_FALSE(settings.claim.value);
+}
+
+TEST(Settings, WrongValuesAreRefusedAndChangeNothing) {
+  for (const auto* argument : {"mode=",
+                               "mode=yes",
+                               "mode=on,off",
+                               "mode=explain,explain",
+                               "mode=on,",
+                               "when=",
+                               "when=GPU",
+                               "port=",
+                               "port=0",
+                               "port=1023",
+                               "port=65536",
+                               "port=99999999999999999999",
+                               "port=-1",
+                               "port= 2000",
+                               "port=0x800",
+                               "port_range=",
+                               "port_range=2000",
+                               "port_range=3000-2000",
+                               "port_range=80-2000",
+                               "port_range=2000-70000",
+                               "port_range=1-2-3",
+                               "master_addr=",
+                               "master_addr=%",
+                               "master_addr=%x",
+                               "master_addr=a b",
+                               "master_addr=a;b",
+                               "master_addr=a%",
+                               "claim=",
+                               "claim=yes",
+                               "bogus=1",
+                               "port",
+                               "=",
+                               ""}) {
+    Settings settings;
+    const auto applied = apply_site_argument(settings, argument);
+    ASSERT_FALSE(applied) << argument;
+    EXPECT_EQ(settings, Settings{}) << argument;
+    EXPECT_EQ(applied.error().message.find('\n'), std::string::npos);
+  }
+  Settings settings;
+  EXPECT_FALSE(apply_site_argument(settings, "master_addr=" + std::string(256, 'a')));
+}
+
+TEST(Settings, MessagesNameWhatTheUserTyped) {
+  Settings settings;
+  EXPECT_EQ(apply_setting(settings, spec("port"), "99", Source::kOption).error().message,
+            "--bootstrap-port=\"99\" is not valid: it takes auto or a port from 1024 to 65535");
+  EXPECT_EQ(apply_setting(settings, spec("port"), "99", Source::kEnvironment).error().message,
+            "BOOTSTRAP_PORT=\"99\" is not valid: it takes auto or a port from 1024 to 65535");
+  EXPECT_EQ(apply_site_argument(settings, "port=99").error().message,
+            "port=\"99\" in plugstack.conf is not valid: it takes auto or a port from 1024 to 65535");
+}
+
+TEST(Settings, ExplainLeavesTheModeAlone) {
+  Settings settings;
+  ASSERT_TRUE(apply_setting(settings, spec("mode"), "on", Source::kEnvironment));
+  ASSERT_TRUE(apply_setting(settings, spec("mode"), "explain", Source::kOption));
+  EXPECT_EQ(settings.mode.value, Mode::kOn);
+  EXPECT_TRUE(settings.explain.value);
+}
+
+TEST(Settings, TravelAsTextAndComeBackTheSame) {
+  EXPECT_EQ(write_settings({}), "");
+  EXPECT_EQ(*read_settings(""), Settings{});
+  Settings settings;
+  ASSERT_TRUE(apply_site_argument(settings, "when=always"));
+  ASSERT_TRUE(apply_site_argument(settings, "port_range=5000-6000"));
+  ASSERT_TRUE(apply_environment(settings, environment_of({{"BOOTSTRAP_ADDR", "%h-ib0"}, {"BOOTSTRAP_CLAIM", "off"}})));
+  ASSERT_TRUE(apply_setting(settings, spec("port"), "2000", Source::kOption));
+  const auto text = write_settings(settings);
+  EXPECT_EQ(text,
+            "site:when=always option:port=2000 site:port_range=5000-6000 environment:master_addr=%h-ib0 "
+            "environment:claim=off");
+  const auto read = read_settings(text);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(*read, settings);
+}
+
+TEST(Settings, TextFromElsewhereIsRefused) {
+  for (const auto* text : {"x", "site:port=99", "default:port=2000", "site:port", "nobody:port=2000", "site:bogus=1",
+                           "site:port=2000  option:port=2001"}) {
+    EXPECT_FALSE(read_settings(text)) << text;
+  }
+}
+
+TEST(Settings, EmptyVariableCountsAsNotSet) {
+  Settings settings;
+  EXPECT_TRUE(apply_environment(settings, environment_of({{"BOOTSTRAP_PORT", ""}})));
+  EXPECT_EQ(settings, Settings{});
+}
+
+}  // namespace
+}  // namespace bootstrap

@@ -1,0 +1,31 @@
+// Environments of imaginary steps, as Slurm would set them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "core/environment.h"
+
+namespace bootstrap {
+
+inline Environment environment_of(std::initializer_list<std::pair<const char*, std::string>> values) {
+  Environment environment;
+  for (const auto& [name, value] : values) environment.set(name, value);
+  return environment;
+}
+
+// Step 12.0: four tasks on two nodes with two GPUs each; the environment of rank `rank`.
+inline Environment two_by_two(int rank = 0) {
+  return environment_of({{"SLURM_JOB_ID", "12"},
+                         {"SLURM_STEP_ID", "0"},
+                         {"SLURM_STEP_NODELIST", "node[001-002]"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+                         {"SLURM_STEP_NUM_TASKS", "4"},
+                         {"SLURM_STEP_NUM_NODES", "2"},
+                         {"SLURM_PROCID", std::to_string(rank)},
+                         {"SLURMD_NODENAME", rank < 2 ? "node001" : "node002"},
+                         {"SLURM_STEP_GPUS", "0,1"},
+                         {"CUDA_VISIBLE_DEVICES", "0,1"}});
+}
+
+}  // namespace bootstrap
