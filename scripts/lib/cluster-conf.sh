@@ -44,6 +44,7 @@ SlurmdParameters=config_overrides
 GresTypes=gpu
 MpiDefault=none
 ReturnToService=2
+MailProg=/bin/true
 KillWait=5
 SchedulerType=sched/backfill
 # Heterogeneous jobs are started by the backfill scheduler only: let it look every second, not every 30.

@@ -149,8 +149,10 @@ start_init() {
 show_failure() {
   (
     cd "$cluster_state/log"
-    tail -qn 3 init.log host.*.log
-    for log in *; do
+    for log in init.log host.*.log; do
+      tail -n 3 "$log" | sed "s|^|$log: |"
+    done
+    for log in munged.*.log slurmctld.log slurmd.*.log; do
       { grep -E 'error:|fatal:|Error:' "$log" || true; } | tail -n 3 | sed "s|^|$log: |"
     done
   ) 2>/dev/null | sed 's|^|  |' >&2 || true
