@@ -297,9 +297,8 @@ std::optional<std::size_t> HostList::find_in(const Bracket& bracket, std::string
   std::uint32_t begin = 0;
   for (std::size_t i = 0; i < bracket.range_count; ++i) {
     const auto& range = ranges_[bracket.first_range + i];
-    const auto from_last = range.last - *number;
-    if (*number <= range.last && from_last < range.end - begin &&
-        digits.size() == printed_length(*number, range.width)) {
+    const auto from_last = range.last - *number;  // wraps around, and so is too large, for a number behind the last
+    if (from_last < range.end - begin && digits.size() == printed_length(*number, range.width)) {
       return range.end - 1 - from_last;
     }
     begin = range.end;
@@ -321,7 +320,6 @@ Result<std::string> first_host(std::string_view text) {
     const auto bracket_begin = position++;
     const auto numbers = read_numbers(text, position);
     if (!numbers) return fail(numbers.error());
-    if (numbers->width > HostList::kMaxNameLength) return refuse_length(text, item_begin);
     append_number(name, numbers->first, numbers->width);
     position = text.find(']', position);
     if (position == std::string_view::npos) {
