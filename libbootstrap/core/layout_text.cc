@@ -137,8 +137,10 @@ Result<LayoutText> read_layout(std::string_view text, std::string_view nodes, st
   LayoutText layout;
   layout.job = static_cast<std::uint32_t>(*job);
   layout.step = static_cast<std::uint32_t>(*step);
-  for (const auto part : split(text.substr(slash + 1), '/')) {
+  const auto parts = split(text.substr(slash + 1), '/');
+  for (const auto part : parts) {
     const auto fields = split(part, ';');
+    if (fields.size() == 1 && parts.size() > 1) return fail(unreadable(text));  // which component would it be
     const auto component_job = fields.size() == 4 ? parse_unsigned(fields[0], UINT32_MAX) : job;
     if ((fields.size() != 1 && fields.size() != 4) || !component_job) return fail(unreadable(text));
     auto component = fields.size() == 1 ? read_component(nodes, tasks_per_node, fields[0])

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "core/text.h"
 
@@ -158,42 +159,46 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kSourceNames{"default", "site", "environment", "option"};
 
-std::string mode_text(const Settings& settings) {
-  constexpr std::array<std::string_view, 3> kModes{"auto", "on", "off"};
-  return cat({kModes[static_cast<std::size_t>(settings.mode.value)], settings.explain.value ? ",explain" : ""});
-}
-
 std::string when_text(When when) {
   constexpr std::array<std::string_view, 3> kWhens{"gpu", "always", "asked"};
   return std::string(kWhens[static_cast<std::size_t>(when)]);
 }
 
 struct Shown {
+  std::string_view site;
   std::string value;
   Source source;
 };
 
-// In the order of kSpecs.
-std::array<Shown, kSpecs.size()> shown(const Settings& settings) {
+// The mode and whether to explain are one option to users and two settings to us, each with a source of its own.
+std::vector<Shown> shown_mode(const Settings& settings) {
+  constexpr std::array<std::string_view, 3> kModes{"auto", "on", "off"};
+  const std::string mode(kModes[static_cast<std::size_t>(settings.mode.value)]);
+  if (!settings.explain.value) return {{"mode", mode, settings.mode.source}};
+  if (settings.explain.source == settings.mode.source) return {{"mode", mode + ",explain", settings.mode.source}};
+  return {{"mode", mode, settings.mode.source}, {"mode", "explain", settings.explain.source}};
+}
+
+std::vector<Shown> shown(const Settings& settings) {
+  auto all = shown_mode(settings);
   const auto& range = settings.port_range.value;
-  return {{{mode_text(settings), std::max(settings.mode.source, settings.explain.source)},
-           {when_text(settings.when.value), settings.when.source},
-           {settings.port.value == 0 ? "auto" : std::to_string(settings.port.value), settings.port.source},
-           {cat({std::to_string(range.low), "-", std::to_string(range.high)}), settings.port_range.source},
-           {settings.address.value, settings.address.source},
-           {settings.claim.value ? "on" : "off", settings.claim.source}}};
+  all.push_back({"when", when_text(settings.when.value), settings.when.source});
+  all.push_back(
+      {"port", settings.port.value == 0 ? "auto" : std::to_string(settings.port.value), settings.port.source});
+  all.push_back(
+      {"port_range", cat({std::to_string(range.low), "-", std::to_string(range.high)}), settings.port_range.source});
+  all.push_back({"master_addr", settings.address.value, settings.address.source});
+  all.push_back({"claim", settings.claim.value ? "on" : "off", settings.claim.source});
+  return all;
 }
 
 }  // namespace
 
 std::string write_settings(const Settings& settings) {
   std::string text;
-  const auto values = shown(settings);
-  for (std::size_t i = 0; i < kSpecs.size(); ++i) {
-    const auto& [value, source] = values[i];
+  for (const auto& [site, value, source] : shown(settings)) {
     if (source == Source::kDefault) continue;
-    text +=
-        cat({text.empty() ? "" : " ", kSourceNames[static_cast<std::size_t>(source)], ":", kSpecs[i].site, "=", value});
+    text += cat({text.empty() ? "" : " ", kSourceNames[static_cast<std::size_t>(source)], ":", site, "=", value});
   }
   return text;
 }

@@ -71,6 +71,10 @@ extern "C" {
 
 spank_context_t spank_context(void) { return spank_double().context; }
 
+#pragma GCC diagnostic push
+#if defined(__clang__)
+#pragma GCC diagnostic ignored "-Wvarargs"  // the enum before the ellipsis is in Slurm's own declaration
+#endif
 spank_err_t spank_get_item(spank_t /*spank*/, spank_item_t item, ...) {
   if (spank_double().fails("item " + std::to_string(static_cast<int>(item)))) return ESPANK_NOT_AVAIL;
   va_list arguments;
@@ -79,6 +83,8 @@ spank_err_t spank_get_item(spank_t /*spank*/, spank_item_t item, ...) {
   va_end(arguments);
   return result;
 }
+
+#pragma GCC diagnostic pop
 
 spank_err_t spank_getenv(spank_t /*spank*/, const char* name, char* buffer, int length) {
   const auto& values = spank_double().task_environment;

@@ -78,7 +78,8 @@ TEST(LayoutText, RefusesGarbage) {
                            "12.3/1;2;3;4;5",
                            "12.3/1;n1;1x9999999;block",
                            "12.3/x;n1;1;block",
-                           "12.3/-1/block"}) {
+                           "12.3/-1/block",
+                           "12.3/block/13;n2;1;block"}) {
     EXPECT_FALSE(read_layout(text, "n[1-2]", "2(x2)")) << text;
   }
 }
