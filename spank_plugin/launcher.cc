@@ -77,7 +77,8 @@ int hand_over_layout(spank_t spank) {
   const auto count = item(spank, S_JOB_TOTAL_TASK_COUNT);
   if (!job || !step || !count || !is_normal_step(*step)) return kAccepted;
   const auto leader = number_variable("SLURM_JOB_ID").value_or(*job);
-  auto components = ask_step_layout(*job, leader, *step, std::max(tasks.value_or(*count), *count));
+  const StepTasks step_tasks{.in_component = *count, .in_step = std::max(tasks.value_or(*count), *count)};
+  auto components = ask_step_layout(step_tasks, *job, leader, *step);
   if (components.empty()) {
     log_debug("bootstrap: slurmctld did not tell the layout of the step");  // the nodes say so if it matters
     return kAccepted;

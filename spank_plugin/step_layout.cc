@@ -53,12 +53,13 @@ class SlurmApi {
 
 // Collects components until they make up the step; `next` gives the id of the n-th.
 template <class Next>
-std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, Next next) {
+std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, bool has_gaps, Next next) {
   std::vector<ComponentText> components;
   std::size_t found = 0;
   for (std::uint32_t i = 0; i < kMaxComponents && found < tasks; ++i) {
     auto component = slurm.layout(next(i));
-    if (!component) continue;  // --het-group may leave components out
+    if (!component && !has_gaps) break;
+    if (!component) continue;
     found += component->node_of_rank.size();
     components.push_back(std::move(*component));
   }
@@ -68,18 +69,23 @@ std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, N
 
 }  // namespace
 
-std::vector<ComponentText> ask_step_layout(std::uint32_t job, std::uint32_t leader_job, std::uint32_t step,
-                                           std::uint32_t tasks) {
+std::vector<ComponentText> ask_step_layout(const StepTasks& tasks, std::uint32_t job, std::uint32_t leader_job,
+                                           std::uint32_t step) {
   const SlurmApi slurm;
-  auto whole = slurm.layout({.job_id = job, .step_het_comp = NO_VAL, .step_id = step});
-  if (whole && whole->node_of_rank.size() == tasks) return {std::move(*whole)};
-  // A heterogeneous job has one job id for each component, a heterogeneous step of a plain job one component number.
-  auto components = collect(slurm, tasks, [&](std::uint32_t i) {
-    return slurm_step_id_t{.job_id = leader_job + i, .step_het_comp = NO_VAL, .step_id = step};
+  if (tasks.in_component == tasks.in_step) {
+    auto whole = slurm.layout({.job_id = job, .step_het_comp = NO_VAL, .step_id = step});
+    if (whole && whole->node_of_rank.size() == tasks.in_step) return {std::move(*whole)};
+  }
+  // A heterogeneous step of a plain job has one component number for each component, and none is left out. Asked for
+  // without a number, slurmctld 22.05 merges them, the last one first, and ranks end up on the wrong nodes.
+  auto components = collect(slurm, tasks.in_step, false, [&](std::uint32_t i) {
+    return slurm_step_id_t{.job_id = job, .step_het_comp = i, .step_id = step};
   });
   if (!components.empty()) return components;
-  return collect(slurm, tasks,
-                 [&](std::uint32_t i) { return slurm_step_id_t{.job_id = job, .step_het_comp = i, .step_id = step}; });
+  // A heterogeneous job has one job id for each component; --het-group may leave components out.
+  return collect(slurm, tasks.in_step, true, [&](std::uint32_t i) {
+    return slurm_step_id_t{.job_id = leader_job + i, .step_het_comp = NO_VAL, .step_id = step};
+  });
 }
 
 }  // namespace bootstrap

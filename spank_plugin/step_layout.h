@@ -9,9 +9,14 @@
 
 namespace bootstrap {
 
-// All components of the step in order of rank; empty when they do not add up to `tasks`. One RPC for a plain step,
-// 0.7 to 1 ms. Only for srun: in slurmstepd Slurm's API can deadlock.
-std::vector<ComponentText> ask_step_layout(std::uint32_t job, std::uint32_t leader_job, std::uint32_t step,
-                                           std::uint32_t tasks);
+struct StepTasks {
+  std::uint32_t in_component = 0;  // of the component that srun's hook is called for: the first, or the only one
+  std::uint32_t in_step = 0;       // of all components
+};
+
+// All components of the step in order of rank; empty when they do not add up. One RPC for a plain step, 0.7 to 1 ms.
+// Only for srun: in slurmstepd Slurm's API can deadlock.
+std::vector<ComponentText> ask_step_layout(const StepTasks& tasks, std::uint32_t job, std::uint32_t leader_job,
+                                           std::uint32_t step);
 
 }  // namespace bootstrap
