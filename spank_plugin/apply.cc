@@ -22,7 +22,7 @@ Status apply(spank_t spank, const Plan& plan, std::uint32_t local_task, Rank ran
   for (const auto& name : plan.removals) unset_task_variable(spank, name);
   for (const auto& variable : plan.variables) {
     if (variable.action == Action::kKept) continue;
-    const auto set = set_task_variable(spank, variable.name, variable.value(local_task));
+    auto set = set_task_variable(spank, variable.name, variable.value(local_task));
     if (!set) return set;
   }
   return {};

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "facts.h"
 
+#include <algorithm>
 #include <cstdlib>
 
+#include "core/layout_text.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -22,9 +24,25 @@ Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
   const auto step = require_item(spank, S_JOB_STEPID, "the step id");
   if (!step) return fail(step.error());
   const auto named = parse_unsigned(environment.get("SLURM_JOB_ID").value_or(""), UINT32_MAX);
-  StepId id{.job = *job, .step = *step, .restart = item(spank, S_SLURM_RESTART_COUNT).value_or(0)};
+  // The item is that of the batch step; in srun's steps it is 0, and the variable comes along from the batch script.
+  const auto item_restart = item(spank, S_SLURM_RESTART_COUNT).value_or(0);
+  const auto restart = parse_unsigned(environment.get("SLURM_RESTART_COUNT").value_or(""), UINT32_MAX).value_or(0);
+  StepId id{.job = *job, .step = *step, .restart = std::max(item_restart, static_cast<std::uint32_t>(restart))};
   if (named && *named < id.job) id.job = static_cast<std::uint32_t>(*named);
   return id;
+}
+
+// In a step of several components the items are those of one component and the variables those of the whole step, and
+// which component has which ranks is known to srun alone. Its word reaches the others only through --export (see
+// launcher.cc).
+Status check_components(spank_t spank, const Environment& environment, const StepId& id) {
+  const auto here = item(spank, S_JOB_TOTAL_TASK_COUNT);
+  const auto all = parse_unsigned(environment.get("SLURM_STEP_NUM_TASKS").value_or(""), UINT32_MAX);
+  if (!here || !all || *here == *all) return {};
+  if (layout_is_for(environment.get(kLayoutVariable).value_or(""), id.job, id.step)) return {};
+  return fail(ErrorCode::kMissing,
+              cat({"a step of several components was started with --export, which kept the order of its ranks from ",
+                   "some of them; add the name ", kLayoutVariable, " to the list, as in --export=", kExportValue}));
 }
 
 }  // namespace
@@ -32,10 +50,15 @@ Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
 Result<Facts> gather_facts(spank_t spank, const Environment& environment) {
   const auto id = gather_step_id(spank, environment);
   if (!id) return fail(id.error());
+  const auto components = check_components(spank, environment, *id);
+  if (!components) return fail(components.error());
   const auto count = require_item(spank, S_JOB_LOCAL_TASK_COUNT, "the number of tasks on this node");
   if (!count) return fail(count.error());
 
-  LocalTasks local{.host = {}, .ranks = {}, .component_job = item(spank, S_JOB_ID)};
+  LocalTasks local{.host = {},
+                   .ranks = {},
+                   .component_job = item(spank, S_JOB_ID),
+                   .component_size = item(spank, S_JOB_TOTAL_TASK_COUNT)};
   // slurmstepd puts the NodeName into its own environment; the host name may differ from it.
   if (const char* const name = std::getenv("SLURMD_NODENAME")) local.host = name;
   for (std::uint32_t task = 0; task < *count; ++task) {

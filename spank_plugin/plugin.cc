@@ -18,7 +18,6 @@ extern const unsigned int spank_plugin_version;
 SPANK_PLUGIN(bootstrap, 1)
 }
 
-using bootstrap::Context;
 using bootstrap::guard;
 using bootstrap::kAccepted;
 using bootstrap::kRefused;

@@ -91,7 +91,7 @@ Status Session::apply_plan(spank_t spank, std::uint32_t task) const {
     return fail(ErrorCode::kDisagreement,
                 cat({"Slurm starts local task ", std::to_string(task), " of ", std::to_string(ranks_.size())}));
   }
-  const auto applied = apply(spank, *plan_, task, ranks_[task]);
+  auto applied = apply(spank, *plan_, task, ranks_[task]);
   if (!applied) return applied;
   if (ranks_[task] == 0) print_to_task(explanation_);
   return {};

@@ -67,6 +67,12 @@ Result<LocalTasks> in_step(const LocalTasks& local, const LayoutText& text, cons
 // list order, so it is enough to find the one that agrees with the tasks that are here. No other order is guessed.
 Result<Layout> deal(const Environment& environment, std::string_view nodes, std::string_view counts,
                     const LocalTasks& local) {
+  const auto step_size = environment.get("SLURM_STEP_NUM_TASKS").value_or("");
+  if (local.component_size && step_size != std::to_string(*local.component_size)) {
+    return fail(ErrorCode::kMissing,
+                cat({"this is one component of a heterogeneous step and srun did not say which host has rank 0; ",
+                     "load the plugin where srun runs, too, and let srun's --export name ", kLayoutVariable}));
+  }
   const auto distribution = environment.get("SLURM_DISTRIBUTION").value_or("");
   if (distribution.starts_with("arbitrary")) {
     return fail(ErrorCode::kMissing,
@@ -172,10 +178,14 @@ Result<Facts> read_task_facts(const Environment& environment) {
   }
   const auto rank = require_number(environment, "SLURM_PROCID");
   if (!rank) return fail(rank.error());
-  return read_facts(environment, *id,
-                    {.host = std::string(environment.get("SLURMD_NODENAME").value_or("")),
-                     .ranks = {*rank},
-                     .component_job = std::nullopt});
+  LocalTasks local{.host = std::string(environment.get("SLURMD_NODENAME").value_or("")),
+                   .ranks = {*rank},
+                   .component_job = std::nullopt,
+                   .component_size = std::nullopt};
+  // SLURM_NPROCS is the old name that srun sets to the tasks of the component alone.
+  const auto count = parse_unsigned(environment.get("SLURM_NPROCS").value_or(""), kMaxRanks);
+  if (count) local.component_size = *count;
+  return read_facts(environment, *id, local);
 }
 
 }  // namespace bootstrap

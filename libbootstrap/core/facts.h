@@ -43,6 +43,7 @@ struct LocalTasks {
   std::string host;                            // NodeName of this node; empty when not known
   std::vector<Rank> ranks;                     // in order of local task id
   std::optional<std::uint32_t> component_job;  // set: `ranks` count from 0 within the component with this job id
+  std::optional<std::size_t> component_size;   // tasks of the component; of a plain step, all tasks
 };
 
 struct Facts {

@@ -122,7 +122,7 @@ std::string setting_name(const SettingSpec& spec, Source source) {
 }
 
 Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_view value, Source source) {
-  const auto applied = spec.apply(settings, value, source);
+  auto applied = spec.apply(settings, value, source);
   if (applied) return applied;
   const auto name = source == Source::kOption        ? cat({"--", spec.option, "="})
                     : source == Source::kEnvironment ? cat({spec.variable, "="})
@@ -149,7 +149,7 @@ Status apply_environment(Settings& settings, const Environment& environment) {
     if (spec.variable.empty()) continue;
     const auto value = environment.get(spec.variable);
     if (!value) continue;
-    const auto applied = apply_setting(settings, spec, *value, Source::kEnvironment);
+    auto applied = apply_setting(settings, spec, *value, Source::kEnvironment);
     if (!applied) return applied;
   }
   return {};

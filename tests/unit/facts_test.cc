@@ -91,12 +91,26 @@ TEST(Facts, ComponentsOfAHeterogeneousJobDifferInTheirJobId) {
   environment.set("SLURM_STEP_NODELIST", "n[1-3]");
   environment.set("SLURM_STEP_TASKS_PER_NODE", "2,1,1");
   environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/12;n3;1;block/13;n[1-2];2,1;cyclic");
-  const auto facts = read_facts(environment, {12, 0, 0}, {.host = "n1", .ranks = {0, 2}, .component_job = 13});
+  const auto facts =
+      read_facts(environment, {12, 0, 0}, {.host = "n1", .ranks = {0, 2}, .component_job = 13, .component_size = {}});
   ASSERT_TRUE(facts) << facts.error().message;
   EXPECT_EQ(facts->local_ranks, std::vector<Rank>({1, 3}));
   EXPECT_EQ(facts->layout.host_of(0), "n3");
   EXPECT_EQ(facts->layout.place(1).node_rank, 1U);
-  EXPECT_FALSE(read_facts(environment, {12, 0, 0}, {.host = "n1", .ranks = {0, 2}, .component_job = 14}));
+  EXPECT_FALSE(
+      read_facts(environment, {12, 0, 0}, {.host = "n1", .ranks = {0, 2}, .component_job = 14, .component_size = {}}));
+}
+
+TEST(Facts, AComponentAloneDoesNotGuess) {
+  // Rank 0 of the second component is on the first host of the sorted list, as the step's rank 0 would be.
+  const LocalTasks local{.host = "node001", .ranks = {0, 1}, .component_job = 13, .component_size = 2};
+  const auto facts = read_facts(two_by_two(), {12, 0, 0}, local);
+  ASSERT_FALSE(facts);
+  EXPECT_NE(facts.error().message.find("one component of a heterogeneous step"), std::string::npos);
+
+  auto environment = two_by_two();
+  environment.set("SLURM_NPROCS", "2");
+  EXPECT_FALSE(read_task_facts(environment));
 }
 
 TEST(Facts, ComponentsWithinOneJobDifferInTheirPlace) {
@@ -104,7 +118,8 @@ TEST(Facts, ComponentsWithinOneJobDifferInTheirPlace) {
   environment.set("SLURM_STEP_NODELIST", "n[1-2]");
   environment.set("SLURM_STEP_TASKS_PER_NODE", "2,2");
   environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/12;n2;2;block/12;n1;2;block");
-  const auto facts = read_facts(environment, {12, 0, 0}, {.host = "n1", .ranks = {0, 1}, .component_job = 12});
+  const auto facts =
+      read_facts(environment, {12, 0, 0}, {.host = "n1", .ranks = {0, 1}, .component_job = 12, .component_size = {}});
   ASSERT_TRUE(facts) << facts.error().message;
   EXPECT_EQ(facts->local_ranks, std::vector<Rank>({2, 3}));
   EXPECT_EQ(facts->layout.host_of(0), "n2");

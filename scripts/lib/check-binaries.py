@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""What the two shared objects export and need: the promise that any process can load them. Takes a build folder."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+LIBC = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+
+# Names that the loader of Slurm would call in any library that has them.
+NEVER = {"init", "fini"}
+
+
+def run(*command):
+    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
+
+
+def exports(path):
+    """Names and symbol types that the object offers to others; version nodes (type A) are no symbols."""
+    symbols = {}
+    for line in run("nm", "-D", "--defined-only", str(path)).splitlines():
+        kind, name = line.split()[-2:]
+        if kind != "A":
+            symbols[name.split("@")[0]] = kind
+    return symbols
+
+
+def names_in_map(path):
+    text = path.read_text(encoding="utf-8")
+    return set(re.findall(r"^\s+(\w+);", text.split("local:")[0], flags=re.M))
+
+
+def names_in_header(path):
+    return set(re.findall(r"BOOTSTRAP_API [\w ]+?\*?(bootstrap_\w+)\(", path.read_text(encoding="utf-8")))
+
+
+def check_object(path, expected):
+    found = exports(path)
+    if set(found) != expected:
+        yield f"exports differ: too many {sorted(set(found) - expected)}, missing {sorted(expected - set(found))}"
+    if "u" in found.values():
+        yield "exports a UNIQUE symbol: dlclose would not unload it"
+    if NEVER & set(found):
+        yield "exports init or fini, which Slurm's loader calls"
+    dynamic = run("readelf", "-dW", str(path))
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
+    if not needed <= LIBC:
+        yield f"needs {sorted(needed - LIBC)}: on a machine without it every process that loads us would fail"
+    for word in ("RUNPATH", "RPATH", "TEXTREL"):
+        if f"({word})" in dynamic:
+            yield f"has {word}"
+    if "BIND_NOW" not in dynamic and "NOW" not in dynamic:
+        yield "is not linked with -z now"
+    segments = run("readelf", "-lW", str(path))
+    if "GNU_RELRO" not in segments:
+        yield "has no RELRO segment"
+    if re.search(r"GNU_STACK\s.*RWE", segments):
+        yield "asks for an executable stack"
+
+
+def check_clash(path, hosts):
+    """None of our names may be one of the host program's: Slurm's are all visible to its plugins."""
+    own = set(exports(path))
+    for host in hosts:
+        if pathlib.Path(host).exists():
+            common = (own & set(exports(host))) - {"plugin_name", "plugin_type", "plugin_version"}
+            if common:
+                yield f"shares names with {host}: {sorted(common)}"
+
+
+def main(build):
+    top = pathlib.Path(__file__).resolve().parents[2]
+    plugin = build / "spank_plugin/spank_bootstrap.so"
+    library = build / "libbootstrap/libbootstrap.so.0"
+    plugin_names = names_in_map(top / "spank_plugin/exports.map")
+    library_names = names_in_map(top / "libbootstrap/exports.map")
+    problems = [f"{plugin}: {problem}" for problem in check_object(plugin, plugin_names)]
+    problems += [f"{library}: {problem}" for problem in check_object(library, library_names)]
+    if library_names != names_in_header(top / "libbootstrap/include/bootstrap/bootstrap.h"):
+        problems.append("libbootstrap/exports.map and bootstrap.h name different functions")
+    problems += check_clash(plugin, ["/usr/bin/srun", "/usr/bin/sbatch", "/usr/bin/salloc", "/usr/sbin/slurmd",
+                                     "/usr/sbin/slurmstepd"])
+    # The checks themselves: libstdc++ exports and needs much, and must not pass.
+    control = pathlib.Path(run("g++", "-print-file-name=libstdc++.so.6").strip())
+    if not list(check_object(control, plugin_names)):
+        problems.append("control: libstdc++ would have passed")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(f"binaries: {len(plugin_names)} + {len(library_names)} exports, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))

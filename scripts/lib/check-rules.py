@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Who may include whom, who may call what, and how long a file may be: the rules of the house, checked on the sources."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+# Area -> areas whose headers it may include. Longest prefix wins.
+MAY_INCLUDE = {
+    "libbootstrap/core": {"core"},
+    "libbootstrap/probe": {"core", "probe"},
+    "libbootstrap/comm": {"core", "comm"},
+    "libbootstrap/api": {"core", "probe", "comm", "bootstrap"},
+    "libbootstrap/preload": {"core", "probe", "comm", "preload", "bootstrap"},
+    "libbootstrap/cli": {"core", "probe", "comm", "bootstrap", "cli"},
+    "spank_plugin": {"core", "probe", "spank_plugin"},
+}
+
+# Third-party header -> stem of the file pair that may include it.
+ONE_PAIR = {
+    "slurm/spank.h": "spank_plugin/spank_api",
+    "slurm/slurm.h": "spank_plugin/step_layout",
+    "hwloc.h": "libbootstrap/probe/topology",
+    "pmix.h": "libbootstrap/comm/pmix",
+    "nccl.h": "libbootstrap/comm/nccl",
+}
+
+# The core does no I/O, reads no environment and no clock, and logs nothing.
+CORE_HEADERS = re.compile(
+    r"^(algorithm|array|charconv|compare|cstddef|cstdint|functional|initializer_list|iterator|limits|map|memory|numeric|"
+    r"optional|set|span|string|string_view|system_error|tl/expected\.hpp|tuple|type_traits|unordered_map|utility|"
+    r"variant|vector)$")
+
+# Slow to start, heavy to link, or absent from one of the two compilers.
+BANNED_HEADERS = {"format", "iostream", "regex", "source_location", "ranges", "coroutine", "filesystem", "thread",
+                  "future"}
+
+# In the plugin: nothing that ends, forks or waits. apply.cc ends the task's own child, before the program starts.
+PLUGIN_BANNED = re.compile(r"(?<![\w:.])(?:::|std::)?(exit|_exit|_Exit|quick_exit|abort|fork|vfork|system|popen|dlopen|sleep|"
+                           r"usleep|nanosleep|connect|getpwuid|getpwnam|getaddrinfo|execv\w*|signal|assert)\s*\(|"
+                           r"\b(throw|thread_local)\b|std::(thread|mutex)")
+PLUGIN_ALLOWED = {("spank_plugin/apply.cc", "::_exit(1)")}
+
+MAX_LINES = 400
+
+
+def area_of(path):
+    areas = [area for area in MAY_INCLUDE if path.startswith(area + "/")]
+    return max(areas, key=len) if areas else None
+
+
+def without_comments(text):
+    text = re.sub(r"//[^\n]*", "", text)
+    text = re.sub(r"/\*.*?\*/", lambda match: re.sub(r"[^\n]", "", match.group()), text, flags=re.S)
+    return re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text)
+
+
+def check_include(path, area, header, quoted):
+    if header in ONE_PAIR:
+        if not path.startswith(ONE_PAIR[header] + "."):
+            yield f"only {ONE_PAIR[header]}.* may include <{header}>"
+    elif quoted:
+        target = header.split("/")[0] if "/" in header else area.split("/")[-1]
+        if target not in MAY_INCLUDE[area]:
+            yield f'{area} may not include "{header}"'
+    elif header in BANNED_HEADERS:
+        yield f"<{header}> is not used in this project"
+    elif area == "libbootstrap/core" and not CORE_HEADERS.match(header):
+        yield f"the core is pure: <{header}> is not on its list"
+
+
+def check_source(path, text):
+    area = area_of(path)
+    if area is None:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s+([<"])([^>"]+)[>"]', line)
+        if match:
+            for problem in check_include(path, area, match.group(2), match.group(1) == '"'):
+                yield f"{path}:{number}: {problem}"
+    if area == "spank_plugin":
+        for number, line in enumerate(without_comments(text).splitlines(), 1):
+            if PLUGIN_BANNED.search(line) and (path, line.strip().rstrip(";")) not in PLUGIN_ALLOWED:
+                yield f"{path}:{number}: not in the plugin: {line.strip()}"
+
+
+def check_file(path, text):
+    lines = text.count("\n")
+    if lines > MAX_LINES and not path.startswith("tests/data/") and not path.endswith(("LICENSE", ".md")):
+        yield f"{path}: {lines} lines are a sign of two things in one file"
+    if path.endswith((".cc", ".h", ".py", ".sh")) and not re.match(r'#!|//|/\*|"""|#', text):
+        yield f"{path}: the first line must say what the file is for"
+
+
+def control():
+    """The checks themselves: each of these sources breaks one rule."""
+    broken = {
+        "libbootstrap/core/a.cc": ['#include "probe/b.h"', "#include <unistd.h>", "#include <regex>"],
+        "libbootstrap/probe/a.cc": ['#include "comm/b.h"', "#include <hwloc.h>", "#include <slurm/spank.h>"],
+        "spank_plugin/a.cc": ['#include "comm/b.h"', "  ::_exit(1);", "int x = dlopen(name);", "throw 1;"],
+    }
+    missed = [f"{path}: {line}" for path, lines in broken.items() for line in lines
+              if not list(check_source(path, line + "\n"))]
+    for line in missed:
+        print(f"control: not noticed: {line}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def main():
+    if control():
+        return 1
+    top = pathlib.Path(__file__).resolve().parents[2]
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=top, check=True, text=True,
+                           stdout=subprocess.PIPE).stdout.split()
+    problems = []
+    folders = {name.split("/")[0] for name in names if "/" in name}
+    for folder in sorted(folders - {"spank_plugin", "libbootstrap", "scripts", "tests", "etc", ".ci"}):
+        problems.append(f"{folder}/: not one of the top-level folders")
+    for name in names:
+        if name.startswith("tests/fuzz/corpus/") or not (top / name).is_file():
+            continue
+        text = (top / name).read_text(encoding="utf-8")
+        problems += check_file(name, text)
+        if name.endswith((".cc", ".h", ".c")):
+            problems += check_source(name, text)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(f"rules: {len(names)} files, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
