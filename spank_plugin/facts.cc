@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "core/layout_text.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -32,26 +31,11 @@ Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
   return id;
 }
 
-// In a step of several components the items are those of one component and the variables those of the whole step, and
-// which component has which ranks is known to srun alone. Its word reaches the others only through --export (see
-// launcher.cc).
-Status check_components(spank_t spank, const Environment& environment, const StepId& id) {
-  const auto here = item(spank, S_JOB_TOTAL_TASK_COUNT);
-  const auto all = parse_unsigned(environment.get("SLURM_STEP_NUM_TASKS").value_or(""), UINT32_MAX);
-  if (!here || !all || *here == *all) return {};
-  if (layout_is_for(environment.get(kLayoutVariable).value_or(""), id.job, id.step)) return {};
-  return fail(ErrorCode::kMissing,
-              cat({"a step of several components was started with --export, which kept the order of its ranks from ",
-                   "some of them; add the name ", kLayoutVariable, " to the list, as in --export=", kExportValue}));
-}
-
 }  // namespace
 
 Result<Facts> gather_facts(spank_t spank, const Environment& environment) {
   const auto id = gather_step_id(spank, environment);
   if (!id) return fail(id.error());
-  const auto components = check_components(spank, environment, *id);
-  if (!components) return fail(components.error());
   const auto count = require_item(spank, S_JOB_LOCAL_TASK_COUNT, "the number of tasks on this node");
   if (!count) return fail(count.error());
 

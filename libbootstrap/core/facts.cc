@@ -70,8 +70,9 @@ Result<Layout> deal(const Environment& environment, std::string_view nodes, std:
   const auto step_size = environment.get("SLURM_STEP_NUM_TASKS").value_or("");
   if (local.component_size && step_size != std::to_string(*local.component_size)) {
     return fail(ErrorCode::kMissing,
-                cat({"this is one component of a heterogeneous step and srun did not say which host has rank 0; ",
-                     "load the plugin where srun runs, too, and let srun's --export name ", kLayoutVariable}));
+                cat({"this is one component of a heterogeneous step, and srun did not say which host has rank 0; load ",
+                     "the plugin where srun runs, too, and name ", kLayoutVariable,
+                     " in its --export, as in --export=", kExportValue}));
   }
   const auto distribution = environment.get("SLURM_DISTRIBUTION").value_or("");
   if (distribution.starts_with("arbitrary")) {

@@ -133,6 +133,7 @@ TEST(PluginHooks, RefuseWhatContradicts) {
       [] {
         auto environment = job_environment();
         environment.set("SLURM_STEP_NUM_TASKS", "5");
+        spank_double().total_tasks = 5;
         enter_step(environment);
       },
       "SLURM_STEP_NUM_TASKS is 5");
