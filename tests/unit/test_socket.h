@@ -37,9 +37,15 @@ class TestSocket {
     (void)::setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   }
 
+  // No TIME_WAIT stays behind.
+  void reset_at_close() const {
+    const linger now{.l_onoff = 1, .l_linger = 0};
+    (void)::setsockopt(descriptor_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  }
+
   int bind(const char* address, std::uint16_t port) const { return call(::bind, address, port); }
   int connect(const char* address, std::uint16_t port) const { return call(::connect, address, port); }
-  int listen() const { return ::listen(descriptor_, 16) == 0 ? 0 : errno; }
+  int listen() const { return ::listen(descriptor_, 128) == 0 ? 0 : errno; }
   TestSocket accept() const { return TestSocket(::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC), is_ipv4_); }
 
   bool at_end() const {
