@@ -6,7 +6,12 @@ import signal
 
 import pytest
 
-from harness import Cluster
+from harness import REPOSITORY, Cluster
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="the long form: hundreds of layouts")
+    parser.addoption("--seed", type=int, default=0, help="of what is generated; 0: another one each time")
 
 
 def pytest_configure(config):
@@ -42,3 +47,23 @@ def cluster_factory():
 def cluster(cluster_factory):
     """The cluster most tests share: two nodes, two GPUs each, no plugin."""
     return cluster_factory("plain").up("--no-plugin")
+
+
+@pytest.fixture(scope="session")
+def wide_cluster(cluster_factory):
+    """Four nodes with many CPUs, where the plugin sets up every step."""
+    # sched_interval: a requeued job becomes eligible after 11 s, which by itself makes nobody look at the queue.
+    scheduler = "SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_min_interval=0,sched_interval=1"
+    return cluster_factory("wide").up(
+        *("--nodes", "4", "--cpus", "64", "--gpus", "8", "--plugin-args", "when=always"),
+        *("--set", "LaunchParameters=use_interactive_step", "--set", scheduler),
+    )
+
+
+@pytest.fixture(scope="session")
+def probe():
+    """The probe's path inside every cluster."""
+    path = "build/release/tests/integration/layout_probe"
+    if not (REPOSITORY / path).exists():
+        pytest.fail(f"{path} is not built; run cmake --preset release && cmake --build --preset release")
+    return f"/opt/slurm-bootstrap/{path}"

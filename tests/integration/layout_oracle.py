@@ -1,0 +1,99 @@
+"""What each task must have been told, worked out from nothing but who really ran where; no rule of the product is used.
+
+A report is what one layout_probe wrote down: its environment, and under '@host' and '@verdict' where it ran and what
+came of meeting the other ranks.
+"""
+
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+
+Report = dict[str, str]
+StepKey = tuple[str, str, str]
+
+NAIVE_PORT_RANGE = 20000
+
+
+def read_reports(folder: Path) -> list[Report]:
+    """All reports of a folder; a report is complete as soon as it has its name."""
+    reports = []
+    for path in sorted(folder.glob("*.task")):
+        entries = path.read_bytes().decode(errors="surrogateescape").split("\0")
+        reports.append(dict(entry.partition("=")[::2] for entry in entries if entry))
+    return reports
+
+
+def by_step(reports: list[Report]) -> dict[StepKey, list[Report]]:
+    """Reports of each step, in order of rank. All components of a heterogeneous step are one step."""
+    steps = defaultdict(list)
+    for report in reports:
+        steps[report["SLURM_JOB_ID"], report["SLURM_STEP_ID"], report.get("SLURM_RESTART_COUNT", "0")].append(report)
+    return {key: sorted(tasks, key=lambda task: int(task["SLURM_PROCID"])) for key, tasks in sorted(steps.items())}
+
+
+def expected(key: StepKey, tasks: list[Report]) -> list[Report]:
+    """The right values for each task of one step, in the order given."""
+    hosts = list(dict.fromkeys(task["@host"] for task in tasks))  # in order of their lowest rank
+    seen: Counter[str] = Counter()
+    sizes = Counter(task["@host"] for task in tasks)
+    values = []
+    for rank, task in enumerate(tasks):
+        host = task["@host"]
+        values.append({
+            "SLURM_PROCID": str(rank),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(tasks)),
+            "LOCAL_RANK": str(seen[host]),
+            "LOCAL_WORLD_SIZE": str(sizes[host]),
+            "NODE_RANK": str(hosts.index(host)),
+            "GROUP_RANK": str(hosts.index(host)),
+            "GROUP_WORLD_SIZE": str(len(hosts)),
+            "MASTER_ADDR": tasks[0]["@host"],
+            "MASTER_PORT": tasks[0].get("MASTER_PORT", "(not set)"),
+            "BOOTSTRAP_STEP": ".".join(key),
+            "@verdict": "ok",
+        })
+        seen[host] += 1
+    return values
+
+
+def differences(reports: list[Report], step_sizes: tuple[int, ...], hosts: tuple[str, ...] = ()) -> list[str]:
+    """What is wrong with the reports of one case, as readable lines; [] when all is well.
+
+    `step_sizes`: tasks of each step that the case must have started. `hosts`: where the ranks of its one step belong.
+    """
+    steps = by_step(reports)
+    found = []
+    if sorted(map(len, steps.values())) != sorted(step_sizes):
+        found.append(f"steps of {sorted(step_sizes)} tasks were asked for, {sorted(map(len, steps.values()))} reported")
+    meeting_points = Counter((tasks[0].get("MASTER_ADDR"), tasks[0].get("MASTER_PORT")) for tasks in steps.values())
+    found += [f"{count} steps share the meeting point {point}" for point, count in meeting_points.items() if count > 1]
+    for key, tasks in steps.items():
+        name = ".".join(key)
+        if hosts and tuple(task["@host"] for task in tasks) != hosts:
+            found.append(f"step {name} ran on {[task['@host'] for task in tasks]}, not on {list(hosts)}")
+        for rank, (task, right) in enumerate(zip(tasks, expected(key, tasks))):
+            wrong = [f"{name}={task.get(name)!r} and not {value!r}" for name, value in right.items() if task.get(name) != value]
+            if wrong:
+                found.append(f"step {name}: rank {rank} on {task['@host']}: {'; '.join(wrong)}")
+        port = tasks[0].get("MASTER_PORT", "")
+        if not port.isdecimal() or not 1024 <= int(port) <= 65535:
+            found.append(f"step {name}: MASTER_PORT={port!r} is no port")
+    return found
+
+
+def first_host(host_list: str) -> str:
+    """The first name of a Slurm host list of one bracket, which is all that these clusters have."""
+    return re.sub(r"\[(\d+).*", r"\1", host_list).partition(",")[0]
+
+
+def as_launch_scripts_do(report: Report) -> Report:
+    """The same task under the rules that launch scripts use: the control that shows that the oracle can fail."""
+    return report | {
+        "RANK": report["SLURM_PROCID"],
+        "WORLD_SIZE": report["SLURM_NTASKS"],
+        "LOCAL_RANK": report["SLURM_LOCALID"],
+        "NODE_RANK": report["SLURM_NODEID"],
+        "MASTER_ADDR": first_host(report["SLURM_STEP_NODELIST"]),
+        "MASTER_PORT": str(10000 + int(report["SLURM_JOB_ID"]) % NAIVE_PORT_RANGE),
+    }

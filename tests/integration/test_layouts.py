@@ -1,0 +1,142 @@
+"""The layout matrix: real steps of every shape, whose ranks really meet, against what really ran where."""
+
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness import Cluster
+from layout_cases import PREAMBLE, Case, fixed, generated, refused_cases
+from layout_oracle import Report, as_launch_scripts_do, by_step, differences, read_reports
+
+GENERATED = 20
+GENERATED_IN_FULL = 300
+AT_ONCE = 3
+TIME_LIMIT = 60  # seconds for one case
+
+
+@dataclass
+class Outcome:
+    case: Case
+    reports: list[Report]
+    trouble: list[str]
+
+    @property
+    def text(self) -> str:
+        return "\n  ".join([f"{self.case.name}: {self.case.script}", *self.trouble])
+
+
+class Runner:
+    """Runs cases in a cluster, each with a folder of its own in alice's home."""
+
+    def __init__(self, cluster: Cluster, probe: str):
+        self.cluster = cluster
+        self.probe = probe
+        self.count = 0
+        self.wide = self.allocate("-N4", "--ntasks-per-node=16", "--gres=gpu:4")
+        self.odd = self.allocate("-N4", "-n14")
+
+    def allocate(self, *options: str) -> str:
+        done = self.cluster.run(["salloc", "--no-shell", *options])
+        assert done.returncode == 0, done.stderr
+        return done.stderr.split()[-1]
+
+    def run(self, case: Case, probe_options: str = "") -> Outcome:
+        self.count += 1
+        out = f"/home/alice/layouts/{self.count}"
+        variables = {"OUT": out, "probe": self.probe, "WIDE": self.wide, "ODD": self.odd}
+        script = f"{PREAMBLE}\nPROBE=\"$PROBE {probe_options}\"; mkdir -p $OUT\n{case.script}"
+        done = self.cluster.run(["timeout", str(TIME_LIMIT), "bash", "-c", script], env=variables, timeout=TIME_LIMIT + 20)
+        reports = read_reports(Path(f"{self.cluster.state}{out}"))
+        trouble = differences(reports, case.steps, case.hosts)
+        if done.returncode != 0:
+            trouble.append(f"exit status {done.returncode}")
+        if trouble:
+            trouble += done.stderr.splitlines()[:12]
+        return Outcome(case, reports, trouble)
+
+
+@pytest.fixture(scope="module")
+def runner(wide_cluster: Cluster, probe: str) -> Runner:
+    return Runner(wide_cluster, probe)
+
+
+@pytest.fixture(scope="module")
+def seed(request: pytest.FixtureRequest) -> int:
+    return request.config.getoption("--seed") or random.SystemRandom().randrange(1, 1_000_000)
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, runner: Runner, seed: int) -> list[Outcome]:
+    """Every case, run once; several at once, and those that wait for Slurm first."""
+    full = request.config.getoption("--full")
+    cases = fixed() + generated(GENERATED_IN_FULL if full else GENERATED, seed)
+    cases.sort(key=lambda case: not case.slow)
+    slow = sum(case.slow for case in cases)
+    with ThreadPoolExecutor(AT_ONCE) as quick, ThreadPoolExecutor(AT_ONCE) as waiting:
+        running = [waiting.submit(runner.run, case) for case in cases[:slow]]
+        running += [quick.submit(runner.run, case) for case in cases[slow:]]
+        return [future.result() for future in running]
+
+
+def test_every_task_of_every_layout_is_right(outcomes, seed, request, capsys):
+    steps = sum(len(by_step(outcome.reports)) for outcome in outcomes)
+    tasks = sum(len(outcome.reports) for outcome in outcomes)
+    wrong = [outcome for outcome in outcomes if outcome.trouble]
+    with capsys.disabled():
+        print(f"\nlayout matrix: {steps} layouts, {tasks} tasks, {len(wrong)} differences, seed {seed}")
+    assert not wrong, "\n" + "\n".join(outcome.text for outcome in wrong)
+    least_steps, least_tasks = (300, 3000) if request.config.getoption("--full") else (60, 400)
+    assert steps >= least_steps and tasks >= least_tasks
+
+
+def test_a_requeued_job_gets_another_port(outcomes):
+    steps = by_step(named(outcomes, "requeue").reports)
+    assert [(key[1], key[2]) for key in steps] == [("0", "0"), ("0", "1")]
+    assert len({key[0] for key in steps}) == 1
+    assert len({tasks[0]["MASTER_PORT"] for tasks in steps.values()}) == 2
+
+
+def test_a_port_chosen_inside_a_task_is_kept(outcomes):
+    outer, inner = by_step(named(outcomes, "step inside a task, port chosen there").reports).values()
+    assert {task["MASTER_PORT"] for task in inner} == {"31013"} != {task["MASTER_PORT"] for task in outer}
+
+
+@pytest.mark.parametrize("case", refused_cases(), ids=lambda case: case.name)
+def test_order_that_cannot_be_told_is_refused_with_one_sentence(runner, case):
+    outcome = runner.run(case)
+    assert not any(report["@verdict"] == "ok" for report in outcome.reports), outcome.text
+    sentences = [line for line in outcome.trouble if "bootstrap: job" in line]
+    assert len(sentences) == 1, outcome.text
+    assert "--export" in sentences[0] and "SLURM_BOOTSTRAP_LAYOUT" in sentences[0]
+
+
+def test_control_rules_of_launch_scripts_are_found_wrong(outcomes):
+    blind = []
+    for outcome in outcomes:
+        if outcome.case.naive_fails:
+            naive = [as_launch_scripts_do(report) for report in outcome.reports]
+            if not differences(naive, outcome.case.steps, outcome.case.hosts):
+                blind.append(outcome.case.name)
+    assert not blind
+    assert sum(outcome.case.naive_fails for outcome in outcomes) >= 20
+
+
+def test_control_ranks_of_launch_scripts_do_not_meet(runner):
+    case = next(case for case in fixed() if case.name == "rank 0 on the last node")
+    started = time.monotonic()
+    outcome = runner.run(case, "naive")
+    assert any("exit status" in line for line in outcome.trouble)
+    assert any("not an address of node003" in line for line in outcome.trouble), outcome.text
+    assert time.monotonic() - started < 20
+
+
+def test_no_node_suffered(outcomes, runner):
+    assert runner.cluster.script("status").returncode == 0
+
+
+def named(outcomes: list[Outcome], name: str) -> Outcome:
+    return next(outcome for outcome in outcomes if outcome.case.name == name)
