@@ -32,7 +32,7 @@ def names_in_map(path):
 
 
 def names_in_header(path):
-    return set(re.findall(r"BOOTSTRAP_API [\w ]+?\*?(bootstrap_\w+)\(", path.read_text(encoding="utf-8")))
+    return set(re.findall(r"BOOTSTRAP_API [\w *]+?\b(bootstrap_\w+)\(", path.read_text(encoding="utf-8")))
 
 
 def check_object(path, expected):
