@@ -37,8 +37,7 @@ void print_to_task(const std::string& text) noexcept {
   }
 }
 
-void refuse_task(const std::string& message) {
-  if (!message.empty()) log_error(message);
+int end_task() noexcept {
   // To return -1 would do this only for a plugin that plugstack.conf calls `required`; for an `optional` one Slurm
   // drops the -1 and starts the program. Slurm itself ends the child this way when a required plugin fails.
   ::_exit(1);

@@ -16,8 +16,8 @@ Status apply(spank_t spank, const Plan& plan, std::uint32_t local_task, Rank ran
 // Standard error of the task, unchanged: no "slurmstepd: " in front of a table.
 void print_to_task(const std::string& text) noexcept;
 
-// Does not return: ends the child before the program starts. An empty message is not printed.
-[[noreturn]] void refuse_task(const std::string& message);
+// Ends the child before the program starts; does not return, whatever its type says, which is that of a hook.
+int end_task() noexcept;
 
 // "port 20037 of node001 cannot be held: it is in use ...; ...": what the user can do about it.
 std::string explain_refused_port(const std::string& reason, const std::string& host, const Settings& settings);

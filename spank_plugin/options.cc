@@ -35,7 +35,7 @@ State& state() {
 // Slurm calls this once or more for each way in which the option was given, on the submit host and on the nodes.
 // It only remembers; what it remembers last was given last.
 int option_callback(int place, const char* value, int remote) {
-  return guard("option", kRefused, [&] {
+  return guard("option", refuse, [&] {
     const auto& spec = setting_specs()[static_cast<std::size_t>(place)];
     const std::string_view text = value == nullptr ? "" : value;
     if (remote == 0) {

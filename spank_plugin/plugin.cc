@@ -1,5 +1,6 @@
 // What Slurm sees: the plugin's names and its hooks, each of them one line.
 // SPDX-License-Identifier: Apache-2.0
+#include "apply.h"
 #include "guard.h"
 #include "launcher.h"
 #include "options.h"
@@ -18,38 +19,37 @@ extern const unsigned int spank_plugin_version;
 SPANK_PLUGIN(bootstrap, 1)
 }
 
+using bootstrap::accept;
 using bootstrap::guard;
-using bootstrap::kAccepted;
-using bootstrap::kRefused;
 
 // All contexts: srun, sbatch, salloc and slurmstepd. In slurmstepd a failure here drains the node: never fail there.
 extern "C" int slurm_spank_init(spank_t spank, int count, char** arguments) {
-  return guard("init", kAccepted, [&] { return bootstrap::init(spank, count, arguments); });
+  return guard("init", accept, [&] { return bootstrap::init(spank, count, arguments); });
 }
 
 // srun, sbatch and salloc have read their command lines.
 extern "C" int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char** /*arguments*/) {
-  return guard("init_post_opt", kAccepted, [] { return bootstrap::after_options(); });
+  return guard("init_post_opt", accept, [] { return bootstrap::after_options(); });
 }
 
 // srun, when the step exists and its tasks do not yet.
 extern "C" int slurm_spank_local_user_init(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard("local_user_init", kAccepted, [&] { return bootstrap::hand_over_layout(spank); });
+  return guard("local_user_init", accept, [&] { return bootstrap::hand_over_layout(spank); });
 }
 
 // slurmstepd, once per node, as the user. A failure drains the node under sbatch: it is remembered for task_init.
 extern "C" int slurm_spank_user_init(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard("user_init", kAccepted, [&] { return bootstrap::Session::current().prepare(spank); });
+  return guard("user_init", accept, [&] { return bootstrap::Session::current().prepare(spank); });
 }
 
 // The forked child that will become the task: the one place where a failure ends the step and nothing else.
 extern "C" int slurm_spank_task_init(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard("task_init", kRefused, [&] { return bootstrap::Session::current().start_task(spank); });
+  return guard("task_init", bootstrap::end_task, [&] { return bootstrap::Session::current().start_task(spank); });
 }
 
 // slurmstepd, when all tasks of the node have ended.
 extern "C" int slurm_spank_exit(spank_t /*spank*/, int /*count*/, char** /*arguments*/) {
-  return guard("exit", kAccepted, [] { return bootstrap::Session::current().end(); });
+  return guard("exit", accept, [] { return bootstrap::Session::current().end(); });
 }
 
 #pragma GCC visibility pop

@@ -32,7 +32,8 @@ int Session::prepare(spank_t spank) {
   const auto settings = collect_settings(environment);
   const auto scope = decide_scope(environment, settings.value_or(Settings{}));
   if (!scope.applies) {
-    removals_ = inert_removals(environment);
+    // In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
+    for (const auto& name : inert_removals(environment)) unset_task_variable(spank, name);
     if (settings && settings->explain.value) {
       explanation_ = cat({"bootstrap: step ", step_, ": nothing is set: ", scope.why, "\n"});
     }
@@ -73,15 +74,14 @@ int Session::start_task(spank_t spank) {
   const auto task = local_task_id(spank);
   if (!task) return kAccepted;
   if (!plan_ && !error_) {
-    for (const auto& name : removals_) unset_task_variable(spank, name);
     if (holds_first_node_ && *task == 0) print_to_task(explanation_);
     return kAccepted;
   }
   const auto applied = error_ ? Status(fail(*error_)) : apply_plan(spank, *task);
   if (!applied) {
     // A plan that failed, failed for all nodes alike: one of them speaks. A task that cannot be set up speaks itself.
-    const bool speaks = error_ ? speaks_for_step(*task) : true;
-    refuse_task(speaks ? cat({"bootstrap: job ", step_, ": ", applied.error().message}) : "");
+    if (!error_ || speaks_for_step(*task)) log_error(cat({"bootstrap: job ", step_, ": ", applied.error().message}));
+    return end_task();
   }
   return kAccepted;
 }

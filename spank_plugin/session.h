@@ -31,7 +31,6 @@ class Session {
   std::optional<Plan> plan_;           // of a step in which something is set
   std::vector<Rank> ranks_;            // of the local tasks
   bool holds_first_node_ = false;      // rank 0 is here, or would be
-  std::vector<std::string> removals_;  // of a step in which nothing is set
   std::string explanation_;            // printed once, by rank 0
   PortClaim claim_;
 };
