@@ -2,7 +2,7 @@
 #include "bootstrap/bootstrap.h"
 
 int c_header_opens_and_closes(void) {
-  bootstrap_t *job = 0;
+  bootstrap_t* job = 0;
   bootstrap_status_t status = bootstrap_open(&job, 0);
   int rank = bootstrap_rank(job) + bootstrap_size(job) + bootstrap_local_rank(job) + bootstrap_local_size(job);
   rank += bootstrap_node_rank(job) + bootstrap_node_count(job) + bootstrap_cross_rank(job);

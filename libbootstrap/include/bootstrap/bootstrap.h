@@ -50,30 +50,30 @@ BOOTSTRAP_API int bootstrap_version(void);
  * Reads the step. On success *job is a handle that the caller owns and gives back with bootstrap_close(); on failure
  * it is NULL and bootstrap_last_error() says why.
  */
-BOOTSTRAP_API bootstrap_status_t bootstrap_open(bootstrap_t **job, const bootstrap_options_t *options);
+BOOTSTRAP_API bootstrap_status_t bootstrap_open(bootstrap_t** job, const bootstrap_options_t* options);
 
 /* Gives the handle back; NULL is fine. */
-BOOTSTRAP_API void bootstrap_close(bootstrap_t *job);
+BOOTSTRAP_API void bootstrap_close(bootstrap_t* job);
 
 /* Who am I. All answer -1 for a NULL handle and cannot fail otherwise. */
-BOOTSTRAP_API int bootstrap_rank(const bootstrap_t *job);       /* 0 .. size-1: RANK, hvd.rank() */
-BOOTSTRAP_API int bootstrap_size(const bootstrap_t *job);       /* WORLD_SIZE, hvd.size() */
-BOOTSTRAP_API int bootstrap_local_rank(const bootstrap_t *job); /* place among the ranks of my node: intra_rank */
-BOOTSTRAP_API int bootstrap_local_size(const bootstrap_t *job); /* ranks of my node: intra_size */
-BOOTSTRAP_API int bootstrap_node_rank(const bootstrap_t *job);  /* nodes in order of lowest rank: inter_rank */
-BOOTSTRAP_API int bootstrap_node_count(const bootstrap_t *job); /* nodes of the step: inter_size */
-BOOTSTRAP_API int bootstrap_cross_rank(const bootstrap_t *job); /* my node among those that have my local rank */
-BOOTSTRAP_API int bootstrap_cross_size(const bootstrap_t *job); /* how many nodes have my local rank */
+BOOTSTRAP_API int bootstrap_rank(const bootstrap_t* job);       /* 0 .. size-1: RANK, hvd.rank() */
+BOOTSTRAP_API int bootstrap_size(const bootstrap_t* job);       /* WORLD_SIZE, hvd.size() */
+BOOTSTRAP_API int bootstrap_local_rank(const bootstrap_t* job); /* place among the ranks of my node: intra_rank */
+BOOTSTRAP_API int bootstrap_local_size(const bootstrap_t* job); /* ranks of my node: intra_size */
+BOOTSTRAP_API int bootstrap_node_rank(const bootstrap_t* job);  /* nodes in order of lowest rank: inter_rank */
+BOOTSTRAP_API int bootstrap_node_count(const bootstrap_t* job); /* nodes of the step: inter_size */
+BOOTSTRAP_API int bootstrap_cross_rank(const bootstrap_t* job); /* my node among those that have my local rank */
+BOOTSTRAP_API int bootstrap_cross_size(const bootstrap_t* job); /* how many nodes have my local rank */
 
 /* Where the ranks meet. The text belongs to the handle. NULL and -1 for a NULL handle. */
-BOOTSTRAP_API const char *bootstrap_master_addr(const bootstrap_t *job);
-BOOTSTRAP_API int bootstrap_master_port(const bootstrap_t *job);
+BOOTSTRAP_API const char* bootstrap_master_addr(const bootstrap_t* job);
+BOOTSTRAP_API int bootstrap_master_port(const bootstrap_t* job);
 
 /*
  * One sentence about the last failure in this thread, "" if there was none. It belongs to the library and is valid
  * until the next call of this library in the thread.
  */
-BOOTSTRAP_API const char *bootstrap_last_error(void);
+BOOTSTRAP_API const char* bootstrap_last_error(void);
 
 #ifdef __cplusplus
 }
