@@ -27,11 +27,11 @@ class Session {
   bool is_prepared_ = false;
   std::string step_;  // "12.0", for messages
   std::optional<Error> error_;
-  bool error_is_local_ = false;        // only this node has it, so this node must tell
-  std::optional<Plan> plan_;           // of a step in which something is set
-  std::vector<Rank> ranks_;            // of the local tasks
-  bool holds_first_node_ = false;      // rank 0 is here, or would be
-  std::string explanation_;            // printed once, by rank 0
+  bool error_is_local_ = false;    // only this node has it, so this node must tell
+  std::optional<Plan> plan_;       // of a step in which something is set
+  std::vector<Rank> ranks_;        // of the local tasks
+  bool holds_first_node_ = false;  // rank 0 is here, or would be
+  std::string explanation_;        // printed once, by rank 0
   PortClaim claim_;
 };
 
