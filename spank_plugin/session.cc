@@ -93,7 +93,9 @@ Status Session::apply_plan(spank_t spank, std::uint32_t task) const {
   }
   auto applied = apply(spank, *plan_, task, ranks_[task]);
   if (!applied) return applied;
-  if (ranks_[task] == 0) print_to_task(explanation_);
+  if (ranks_[task] != 0) return {};
+  if (!plan_->warning.empty()) log_error(cat({"bootstrap: job ", step_, ": ", plan_->warning}));
+  print_to_task(explanation_);
   return {};
 }
 

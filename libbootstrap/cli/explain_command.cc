@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/explain.h"
@@ -17,6 +18,7 @@ namespace {
 struct Options {
   bool json = false;
   std::string file;
+  std::optional<std::uint32_t> rank;
 };
 
 int explain(const Options& options) {
@@ -27,6 +29,7 @@ int explain(const Options& options) {
     (void)std::fprintf(stderr, "slurm-bootstrap: %s\n", task.error().message.c_str());
     return 1;
   }
+  if (options.rank && *options.rank != task->facts.local_ranks.front()) return 0;
   const auto text = options.json ? explain_json(task->facts, task->settings, task->scope, task->plan)
                                  : explain_text(task->facts, task->settings, task->scope, task->plan);
   (void)std::fputs(text.c_str(), stdout);
@@ -47,6 +50,8 @@ void add_explain_command(CLI::App& app, int& status) {
   command->add_flag("--json", options->json, "As JSON");
   command->add_option("--env", options->file, "Explain an environment captured with `env -0`; - is standard input")
       ->type_name("FILE");
+  command->add_option("--rank", options->rank, "Print in the task of this rank alone, say nothing in the others")
+      ->type_name("RANK");
   command->callback([options, &status] { status = explain(*options); });
 }
 

@@ -95,6 +95,31 @@ bool is_kept(const Plan& plan, std::string_view name) {
   return at && plan.variables[*at].action == Action::kKept;
 }
 
+// Whether `value`, kept for all tasks of the step, is what each of them should have.
+bool fits_every_rank(const PlannedVariable& variable, const Layout& layout) {
+  if (variable.of_place == nullptr) return variable.previous == variable.value(0);
+  for (Rank rank = 0; rank < layout.size(); ++rank) {
+    if (variable.previous != std::to_string(layout.place(rank).*variable.of_place)) return false;
+  }
+  return true;
+}
+
+// The user's word is kept, and it may be another than was meant: a RANK in the environment of srun reaches all tasks.
+// Where the ranks meet is for the user to say; who they are and how many is not open to opinion.
+std::string warn_of_kept(const Plan& plan, const Layout& layout) {
+  std::string names;
+  for (const auto& variable : plan.variables) {
+    if (variable.action != Action::kKept || variable.name.starts_with("MASTER_") ||
+        variable.name == "CUDA_DEVICE_ORDER" || fits_every_rank(variable, layout)) {
+      continue;
+    }
+    names += cat({names.empty() ? "" : ", ", variable.name, "=", quoted(variable.previous, 20)});
+  }
+  if (names.empty()) return {};
+  return cat({names, " came with the environment of srun and is kept for every task, though it is not right for all ",
+              "of them; unset it before srun, or say --bootstrap=off if it is meant"});
+}
+
 // The port that the tasks will really use, if it is for us to hold: here, at our address, on the node of rank 0.
 std::optional<std::uint16_t> claimed_port(const Plan& plan, const Facts& facts, const Settings& settings) {
   const auto& ranks = facts.local_ranks;
@@ -185,6 +210,7 @@ Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
   plan.variables.push_back(mark(kExportsVariable, std::move(exports), "checksums: tell our values from yours"));
   plan.removals = removals(plan, facts);
   plan.port_to_claim = claimed_port(plan, facts, settings);
+  plan.warning = warn_of_kept(plan, facts.layout);
   return plan;
 }
 

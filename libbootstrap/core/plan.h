@@ -25,6 +25,7 @@ struct Plan {
   std::vector<std::string> removals;  // leftovers and messengers that the tasks must not see
   Rendezvous rendezvous;
   std::optional<std::uint16_t> port_to_claim;  // set on the node of rank 0 alone
+  std::string warning;                         // one sentence for the user; empty if there is nothing to say
 
   std::optional<std::size_t> find(std::string_view name) const;  // place in `variables`
 };

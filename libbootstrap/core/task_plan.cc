@@ -38,6 +38,7 @@ Result<TaskPlan> make_task_plan(const Environment& environment) {
   if (!settings) return fail(settings.error());
   auto plan = make_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
+  if (!is_set) plan->port_to_claim.reset();  // nobody holds it
   auto differences = is_set ? find_differences(environment, *plan) : std::vector<std::string>();
   auto scope = decide_scope(environment, *settings);
   return TaskPlan{std::move(*facts),     std::move(*settings), std::move(scope), std::move(*plan), is_set,

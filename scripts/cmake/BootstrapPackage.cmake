@@ -8,5 +8,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/slurm-bootstrap-config-ve
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/slurm-bootstrap-config-version.cmake DESTINATION ${_package_dir})
 
+# Relative to the file itself, so that it is right wherever `cmake --install --prefix` puts it.
+file(RELATIVE_PATH BOOTSTRAP_PREFIX_FROM_PC /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(${PROJECT_SOURCE_DIR}/scripts/cmake/bootstrap.pc.in ${PROJECT_BINARY_DIR}/bootstrap.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/bootstrap.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

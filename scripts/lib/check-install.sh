@@ -47,7 +47,7 @@ libdir=$(dirname "$(find "$prefix" -name libbootstrap.so.0)")
 
 # shellcheck disable=SC2046 # pkg-config answers with words
 cc -std=c99 -Wall -Wextra -Werror "$work/main.c" -o "$work/by-pkg-config" \
-  $(PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config --define-variable="prefix=$prefix" --cflags --libs bootstrap)
+  $(PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config --cflags --libs bootstrap)
 env -i LD_LIBRARY_PATH="$libdir" "$work/by-pkg-config" >/dev/null
 
 mkdir "$work/project"

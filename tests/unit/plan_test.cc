@@ -91,6 +91,18 @@ TEST(Plan, TheUsersValueIsKept) {
   EXPECT_EQ(applied(plan, environment).get("MASTER_PORT"), "29500");
 }
 
+TEST(Plan, WarnsOfAKeptIdentityThatCannotBeRight) {
+  auto environment = two_by_two();
+  EXPECT_EQ(plan_of(environment).warning, "");
+  environment.set("MASTER_PORT", "29500");
+  environment.set("WORLD_SIZE", "4");
+  EXPECT_EQ(plan_of(environment).warning, "");  // it is the user's to choose, and it is right
+  environment.set("RANK", "0");
+  environment.set("WORLD_SIZE", "1");
+  EXPECT_EQ(plan_of(environment).warning.find("RANK=\"0\", WORLD_SIZE=\"1\" came with the environment"), 0U)
+      << plan_of(environment).warning;
+}
+
 TEST(Plan, AnOptionIsTheUsersLaterWord) {
   auto environment = two_by_two();
   environment.set("MASTER_PORT", "29500");
