@@ -214,8 +214,8 @@ def generated(count: int, seed: int) -> list[Case]:
             step = f"$IN --gres=gpu:{source.randint(1, 4)} {step}"
         elif form.startswith("$IN"):
             step = form.format(step)
-        else:  # --relative counts the nodes of a job that is there already
-            plain = f"-N{nodes} -n{tasks} {order}"
+        else:  # --relative counts the nodes of a job that is there already; planes must reach every node
+            plain = f"-N{nodes} -n{tasks} {'-m plane=1' if 'plane' in order else order}"
             step = f"srun {plain} {export} $PROBE" if form.startswith("srun") else f"salloc -Q {plain} srun {export} $PROBE"
         cases.append(Case(name, step, (tasks,)))
     return cases
