@@ -54,7 +54,8 @@ class Cluster:
 
     def start(self, arguments, user="alice", node="head", env=None, **popen):
         """Starts a command in a session of its own, so that a signal sent to it is passed on (and Ctrl-C is not)."""
-        popen = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **popen}
+        popen = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
+        popen = {"text": True, "errors": "surrogateescape", **popen}  # what users type need not be UTF-8
         return subprocess.Popen(self.command(arguments, user, node, env), start_new_session=True, **popen)
 
     def run(self, arguments, user="alice", node="head", env=None, timeout=60, stdin=""):
