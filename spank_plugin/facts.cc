@@ -16,6 +16,8 @@ Result<std::uint32_t> require_item(spank_t spank, spank_item_t which, const char
   return *value;
 }
 
+}  // namespace
+
 // The job id of the step's name: that of the first component, which is SLURM_JOB_ID in all of them.
 Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
   const auto job = require_item(spank, S_JOB_ID, "the job id");
@@ -30,8 +32,6 @@ Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
   if (named && *named < id.job) id.job = static_cast<std::uint32_t>(*named);
   return id;
 }
-
-}  // namespace
 
 Result<Facts> gather_facts(spank_t spank, const Environment& environment) {
   const auto id = gather_step_id(spank, environment);

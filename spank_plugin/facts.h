@@ -7,6 +7,9 @@
 
 namespace bootstrap {
 
+// In user_init: of the whole step, the same in all components of a heterogeneous one.
+Result<StepId> gather_step_id(spank_t spank, const Environment& environment);
+
 // In user_init. SPANK's items are preferred to the environment, which users can change; where both say something
 // they must agree.
 Result<Facts> gather_facts(spank_t spank, const Environment& environment);

@@ -25,10 +25,10 @@ int Session::prepare(spank_t spank) {
   const auto step = item(spank, S_JOB_STEPID);
   if (!step || !is_normal_step(*step)) return kAccepted;
   is_prepared_ = true;
-  step_ = to_string(StepId{.job = item(spank, S_JOB_ID).value_or(0), .step = *step});
   holds_first_node_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
 
   const auto environment = Environment::from_entries(job_environment(spank));
+  step_ = to_string(gather_step_id(spank, environment).value_or(StepId{.step = *step}));
   const auto settings = collect_settings(environment);
   const auto scope = decide_scope(environment, settings.value_or(Settings{}));
   if (!scope.applies) {
@@ -74,7 +74,8 @@ int Session::start_task(spank_t spank) {
   const auto task = local_task_id(spank);
   if (!task) return kAccepted;
   if (!plan_ && !error_) {
-    if (holds_first_node_ && *task == 0) print_to_task(explanation_);
+    // Each component of a heterogeneous step has a first node; the step has one rank 0.
+    if (!explanation_.empty() && task_variable(spank, "SLURM_PROCID") == "0") print_to_task(explanation_);
     return kAccepted;
   }
   const auto applied = error_ ? Status(fail(*error_)) : apply_plan(spank, *task);

@@ -163,18 +163,18 @@ Scope decide_scope(const Environment& environment, const Settings& settings) {
   if (settings.mode.value == Mode::kOn) return {true, "asked for by the mode on"};
   if (environment.has("SUBMITIT_EXECUTOR")) {
     // submitit exports this in its job script and refuses to start when RANK is already set.
-    return {false, "the job was started by submitit, which sets its own ranks"};
+    return {false, "submitit sets its own ranks"};
   }
   switch (settings.when.value) {
     case When::kAlways:
       return {true, "the site sets up every step (when=always)"};
     case When::kAsked:
-      return {false, "the site sets up steps that ask for it (when=asked)"};
+      return {false, "nobody asked for it (when=asked)"};
     case When::kGpu:
       break;
   }
   if (has_gpus(environment)) return {true, "Slurm gave GPUs to the step (when=gpu)"};
-  return {false, "Slurm gave no GPUs to the step (when=gpu)"};
+  return {false, "Slurm gave it no GPUs (when=gpu)"};
 }
 
 std::vector<std::string> inert_removals(const Environment& environment) {

@@ -30,6 +30,7 @@ struct Plan {
   std::optional<std::size_t> find(std::string_view name) const;  // place in `variables`
 };
 
+// `why` is short enough for "bootstrap: step 1234567.12: nothing is set: WHY" to fit in 80 columns.
 // Whether anything is set at all. Needs only what the environment tells, so that a step in which nothing is to be done
 // cannot fail.
 Scope decide_scope(const Environment& environment, const Settings& settings);
