@@ -1,0 +1,115 @@
+"""What the plugin costs a step: variables, and system calls of slurmstepd between its start and the program's."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from harness import command_line, process_namespaces
+
+STEP = ["srun", "-w", "node001", "-n2", "--gres=gpu:2"]
+TRACED = ("openat", "socket", "bind", "connect", "listen", "execve", "clone", "clone3", "fork", "vfork", "unlink", "mkdir")
+
+
+@pytest.fixture(scope="module")
+def small_cluster(cluster_factory):
+    return cluster_factory("footprint").up("--nodes", "1")
+
+
+def environment(cluster, mode):
+    done = cluster.run([*STEP, "-n1", f"--bootstrap={mode}", "env", "-0"])
+    assert done.returncode == 0, done.stderr
+    return dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
+
+
+def test_adds_few_and_short_variables(small_cluster):
+    without = environment(small_cluster, "off")
+    added = {name: value for name, value in environment(small_cluster, "on").items() if name not in without}
+    size = sum(len(name) + len(value) + 2 for name, value in added.items())
+    print(f"{len(added)} variables, {size} bytes: {' '.join(sorted(added))}")
+    assert "RANK" in added and "MASTER_PORT" in added
+    assert len(added) <= 40
+    assert size <= 4096
+
+
+def slurmd_of(cluster, node):
+    """The process id, outside the cluster's namespaces, of the slurmd on `node`."""
+    host = process_namespaces((cluster.state / "pids" / node).read_text().strip())
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if command_line(pid).startswith(b"slurmd\0") and process_namespaces(pid) == host:
+            return pid
+    raise AssertionError(f"no slurmd on {node}")
+
+
+def trace_step(cluster, mode, log):
+    """System calls of slurmd's new children in one step, as strace writes them."""
+    line = ["strace", "-f", "-qq", "-p", slurmd_of(cluster, "node001"), "-e", "trace=" + ",".join(TRACED), "-o", str(log)]
+    tracer = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(0.5)  # strace has no way to say that it is attached
+        assert tracer.poll() is None, "strace could not attach"
+        done = cluster.run([*STEP, f"--bootstrap={mode}", "true"])
+        assert done.returncode == 0, done.stderr
+        time.sleep(0.5)
+    finally:
+        tracer.send_signal(signal.SIGINT)
+        tracer.wait(10)
+    return Path(log).read_text().splitlines()
+
+
+def calls_before_programs(lines):
+    """What slurmstepd and its children did, without the programs: they begin at their execve. Names and families only:
+    descriptors, process ids and step ids differ from step to step."""
+    counts, programs = Counter(), set()
+    for line in lines:
+        match = re.match(r"(\d+) +(\w+)\((.*)", line)
+        if not match or match.group(1) in programs:
+            continue
+        pid, call, rest = match.groups()
+        if call == "execve" and "/true" in rest:
+            programs.add(pid)
+            continue
+        what = re.search(r'AF_\w+|"[^"]*"', rest)
+        name = what.group() if what else ""
+        counts[call, name if name.startswith("AF_") else re.sub(r"\d+", "N", name)] += 1
+    return counts
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_slurmstepd_makes_one_socket_more_and_nothing_else(small_cluster, tmp_path):
+    trace_step(small_cluster, "off", tmp_path / "warm")
+    without = calls_before_programs(trace_step(small_cluster, "off", tmp_path / "off"))
+    with_plugin = calls_before_programs(trace_step(small_cluster, "on", tmp_path / "on"))
+    assert sum(without.values()) > 100, "strace saw too little to compare"
+    added = with_plugin - without
+    # The holder of MASTER_PORT. Slurm itself connects with AF_UNIX and AF_INET a varying number of times.
+    assert added.pop(("socket", "AF_INET6")) == 1
+    assert added.pop(("bind", "AF_INET6")) == 1
+    new = {call for call in added if call not in without and not call[1].startswith('"/proc/N')}
+    assert not new, f"calls that a step without the plugin does not make: {new}"
+
+
+def test_nothing_of_a_step_is_left(small_cluster):
+    """Twenty steps later slurmd has as many descriptors, and the node as many sockets and processes, as before."""
+
+    def state():
+        pid = slurmd_of(small_cluster, "node001")
+        sockets = small_cluster.run(["cat", "/proc/net/sockstat"], node="node001", user="root").stdout
+        stepds = small_cluster.run(["pgrep", "-c", "slurmstepd"], node="node001", user="root").stdout
+        return len(os.listdir(f"/proc/{pid}/fd")), re.search(r"TCP: inuse (\d+)", sockets).group(1), stepds
+
+    small_cluster.run([*STEP, "true"])
+    time.sleep(1)
+    before = state()
+    for _ in range(20):
+        assert small_cluster.run([*STEP, "true"]).returncode == 0
+    deadline = time.monotonic() + 10
+    while state() != before and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert state() == before
