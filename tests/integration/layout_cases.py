@@ -106,7 +106,8 @@ def arbitrary_cases() -> list[Case]:
              ("node002", "node001"), naive_fails=True),
         Case("arbitrary by node list", "$IN -m arbitrary -n3 -w node003,node001,node003 $PROBE", (3,),
              ("node003", "node001", "node003"), naive_fails=True),
-        Case("arbitrary in a batch job", "submit -N4 <<< 'printf \"node004\\nnode001\\n\" > $OUT/hosts; SLURM_HOSTFILE=$OUT/hosts srun -n2 -m arbitrary $PROBE'", (2,),
+        Case("arbitrary in a batch job", "submit -N4 <<< 'printf \"node004\\nnode001\\n\" > $OUT/hosts; "
+             "SLURM_HOSTFILE=$OUT/hosts srun -n2 -m arbitrary $PROBE'", (2,),
              ("node004", "node001"), naive_fails=True),
     ]
 
@@ -183,7 +184,8 @@ def job_cases() -> list[Case]:
              "$IN -N2 -n5 -m cyclic --multi-prog $OUT/programs", (5,)),
         Case("step inside a task", nested.format(""), (4, 5)),
         Case("step inside a task, port chosen there", nested.format("MASTER_PORT=31013"), (4, 5)),
-        Case("job sent from a task", "printf '#!/bin/bash\\nsrun -N2 -n3 -m cyclic %s\\ntouch %s/done\\n' \"$PROBE\" $OUT > $OUT/inner; "
+        Case("job sent from a task",
+             "printf '#!/bin/bash\\nsrun -N2 -n3 -m cyclic %s\\ntouch %s/done\\n' \"$PROBE\" $OUT > $OUT/inner; "
              "$IN -N2 -n2 bash -c '$PROBE; [ $RANK = 0 ] || sbatch -Q -N2 -n3 -o $OUT/log $OUT/inner'; "
              "for ((i = 0; i < 200; i++)); do [[ ! -e $OUT/done ]] || break; sleep 0.1; done", (2, 3)),
         Case("srun of another job from a task", "$IN -N2 -n2 bash -c '$PROBE; [ $RANK = 0 ] || "
