@@ -177,6 +177,11 @@ Scope decide_scope(const Environment& environment, const Settings& settings) {
   return {false, "Slurm gave it no GPUs (when=gpu)"};
 }
 
+bool may_apply(const Settings& settings) {
+  if (settings.mode.value != Mode::kAuto) return settings.mode.value == Mode::kOn;
+  return settings.when.value != When::kAsked;
+}
+
 std::vector<std::string> inert_removals(const Environment& environment) {
   auto names = Leftovers(environment).unchanged(environment);
   if (environment.get(kLayoutVariable)) names.emplace_back(kLayoutVariable);

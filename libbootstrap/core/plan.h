@@ -35,6 +35,9 @@ struct Plan {
 // cannot fail.
 Scope decide_scope(const Environment& environment, const Settings& settings);
 
+// Before the step is known: whether any step could be set up with these settings.
+bool may_apply(const Settings& settings);
+
 // For a step in which nothing is set: what must go so that it sees its environment as it would be without us.
 std::vector<std::string> inert_removals(const Environment& environment);
 

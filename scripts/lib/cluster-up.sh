@@ -139,7 +139,8 @@ start_init() {
   # A session of its own: Ctrl-C is for `up`, which then ends it.
   exec {start_pipe}> >(
     close_inherited
-    exec setsid unshare --net --mount --uts --ipc --pid --fork --kill-child -- \
+    # Daemons of a real node know nothing of the shell that somebody sits at.
+    exec env -i PATH="$PATH" setsid unshare --net --mount --uts --ipc --pid --fork --kill-child -- \
       "$repository/scripts/lib/cluster-init.sh" "$cluster_state" "$state_lock" >"$cluster_state/log/init.log" 2>&1
   )
   init_job=$!

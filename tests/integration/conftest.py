@@ -52,11 +52,9 @@ def cluster(cluster_factory):
 @pytest.fixture(scope="session")
 def wide_cluster(cluster_factory):
     """Four nodes with many CPUs, where the plugin sets up every step."""
-    # sched_interval: a requeued job becomes eligible after 11 s, which by itself makes nobody look at the queue.
-    scheduler = "SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_min_interval=0,sched_interval=1"
     return cluster_factory("wide").up(
         *("--nodes", "4", "--cpus", "64", "--gpus", "8", "--plugin-args", "when=always"),
-        *("--set", "LaunchParameters=use_interactive_step", "--set", scheduler),
+        *("--set", "LaunchParameters=use_interactive_step"),
     )
 
 

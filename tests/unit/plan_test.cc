@@ -45,6 +45,18 @@ TEST(Scope, FollowsTheTable) {
   EXPECT_FALSE(applies(gpu, Mode::kOff, When::kAlways));
 }
 
+TEST(Scope, IsKnownBeforeTheStepWhereItIsOff) {
+  Settings settings;
+  EXPECT_TRUE(may_apply(settings));
+  settings.when.value = When::kAsked;
+  EXPECT_FALSE(may_apply(settings));
+  settings.mode.value = Mode::kOn;
+  EXPECT_TRUE(may_apply(settings));
+  settings.mode.value = Mode::kOff;
+  settings.when.value = When::kAlways;
+  EXPECT_FALSE(may_apply(settings));
+}
+
 TEST(Scope, SubmititIsLeftAloneUnlessAsked) {
   auto environment = two_by_two();
   environment.set("SUBMITIT_EXECUTOR", "slurm");
