@@ -102,6 +102,25 @@ void read_site_arguments(int count, char** arguments) {
   }
 }
 
+// Applies what is right and answers with the first error.
+Status collect(const Environment& job_environment, Settings& settings) {
+  settings = state().site;
+  Status collected;
+  if (state().site_error) collected = fail(*state().site_error);
+  const auto note = [&](const Status& applied) {
+    if (collected && !applied) collected = applied;
+  };
+  note(apply_environment(settings, job_environment));
+  const auto specs = setting_specs();
+  for (std::size_t place = 0; place < specs.size(); ++place) {
+    const auto& given = state().given[place];
+    if (!given) continue;
+    const bool from_environment = job_environment.get(specs[place].variable) == *given;
+    note(apply_setting(settings, specs[place], *given, from_environment ? Source::kEnvironment : Source::kOption));
+  }
+  return collected;
+}
+
 }  // namespace
 
 int init(spank_t spank, int count, char** arguments) {
@@ -134,19 +153,15 @@ int after_options() {
 }
 
 Result<Settings> collect_settings(const Environment& job_environment) {
-  if (state().site_error) return fail(*state().site_error);
-  auto settings = state().site;
-  const auto applied = apply_environment(settings, job_environment);
-  if (!applied) return fail(applied.error());
-  const auto specs = setting_specs();
-  for (std::size_t place = 0; place < specs.size(); ++place) {
-    const auto& given = state().given[place];
-    if (!given) continue;
-    const bool from_environment = job_environment.get(specs[place].variable) == *given;
-    const auto set =
-        apply_setting(settings, specs[place], *given, from_environment ? Source::kEnvironment : Source::kOption);
-    if (!set) return fail(set.error());
-  }
+  Settings settings;
+  const auto collected = collect(job_environment, settings);
+  if (!collected) return fail(collected.error());
+  return settings;
+}
+
+Settings right_settings(const Environment& job_environment) {
+  Settings settings;
+  (void)collect(job_environment, settings);
   return settings;
 }
 

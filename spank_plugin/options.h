@@ -17,4 +17,7 @@ int after_options();
 // an error; on the submit host it would have stopped the command, so here it is the site's or was smuggled in.
 Result<Settings> collect_settings(const Environment& job_environment);
 
+// The same without the wrong values: whether the step applies, and with it the error, is asked of these.
+Settings right_settings(const Environment& job_environment);
+
 }  // namespace bootstrap

@@ -30,7 +30,7 @@ int Session::prepare(spank_t spank) {
   const auto environment = Environment::from_entries(job_environment(spank));
   step_ = to_string(gather_step_id(spank, environment).value_or(StepId{.step = *step}));
   const auto settings = collect_settings(environment);
-  const auto scope = decide_scope(environment, settings.value_or(Settings{}));
+  const auto scope = decide_scope(environment, settings ? *settings : right_settings(environment));
   if (!scope.applies) {
     // In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
     for (const auto& name : inert_removals(environment)) unset_task_variable(spank, name);
@@ -46,7 +46,11 @@ int Session::prepare(spank_t spank) {
 
 Status Session::plan_step(spank_t spank, const Environment& environment, const Settings& settings) {
   auto facts = gather_facts(spank, environment);
-  if (!facts) return fail(facts.error());
+  if (!facts) {
+    // Each node checks the places of its own tasks, and the first one may have found nothing wrong with its own.
+    error_is_local_ = facts.error().code == ErrorCode::kDisagreement;
+    return fail(facts.error());
+  }
   ranks_ = facts->local_ranks;
   step_ = to_string(facts->id);
   holds_first_node_ = std::find(ranks_.begin(), ranks_.end(), Rank{0}) != ranks_.end();
@@ -72,7 +76,8 @@ bool Session::speaks_for_step(std::uint32_t task) const { return task == 0 && (h
 int Session::start_task(spank_t spank) {
   if (!is_prepared_) return kAccepted;
   const auto task = local_task_id(spank);
-  if (!task) return kAccepted;
+  if (!task || started_task_ == task) return kAccepted;  // or listed twice in plugstack.conf
+  started_task_ = task;
   if (!plan_ && !error_) {
     // Each component of a heterogeneous step has a first node; the step has one rank 0.
     if (!explanation_.empty() && task_variable(spank, "SLURM_PROCID") == "0") print_to_task(explanation_);

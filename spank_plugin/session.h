@@ -25,6 +25,7 @@ class Session {
   bool speaks_for_step(std::uint32_t task) const;
 
   bool is_prepared_ = false;
+  std::optional<std::uint32_t> started_task_;
   std::string step_;  // "12.0", for messages
   std::optional<Error> error_;
   bool error_is_local_ = false;    // only this node has it, so this node must tell
