@@ -39,10 +39,9 @@ Result<Facts> gather_facts(spank_t spank, const Environment& environment) {
   const auto count = require_item(spank, S_JOB_LOCAL_TASK_COUNT, "the number of tasks on this node");
   if (!count) return fail(count.error());
 
-  LocalTasks local{.host = {},
-                   .ranks = {},
-                   .component_job = item(spank, S_JOB_ID),
-                   .component_size = item(spank, S_JOB_TOTAL_TASK_COUNT)};
+  LocalTasks local;
+  local.component_job = item(spank, S_JOB_ID);
+  local.component_size = item(spank, S_JOB_TOTAL_TASK_COUNT);
   // slurmstepd puts the NodeName into its own environment; the host name may differ from it.
   if (const char* const name = std::getenv("SLURMD_NODENAME")) local.host = name;
   for (std::uint32_t task = 0; task < *count; ++task) {

@@ -17,8 +17,6 @@ static_assert(kMaxNormalStepId == SLURM_MAX_NORMAL_STEP_ID);
 static_assert(kInteractiveStepId == SLURM_INTERACTIVE_STEP && kBatchStepId == SLURM_BATCH_SCRIPT);
 static_assert(kExternStepId == SLURM_EXTERN_CONT);
 
-constexpr std::uint32_t kMaxComponents = 64;
-
 // Looked up in srun's own process, whose libslurm it is: linking to libslurm would load a second copy.
 class SlurmApi {
  public:

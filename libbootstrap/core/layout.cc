@@ -4,15 +4,15 @@
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_map>
 
 #include "core/text.h"
 
 namespace bootstrap {
 namespace {
 
-Error too_many_ranks() {
-  return {ErrorCode::kLimit, cat({"a step of more than ", std::to_string(kMaxRanks), " tasks is not supported"})};
+Error too_large() {
+  return {ErrorCode::kLimit, cat({"a step of more than ", std::to_string(kMaxRanks), " tasks or ",
+                                  std::to_string(kMaxNodes), " nodes is not supported"})};
 }
 
 // "2(x3)" or "2"; appends and answers false when it is neither or too large.
@@ -27,7 +27,7 @@ bool append_counts(std::string_view item, std::vector<std::uint32_t>& counts) {
     item = item.substr(0, bracket);
   }
   const auto count = parse_unsigned(item, kMaxRanks);
-  if (!count || counts.size() + repeat > kMaxRanks) return false;
+  if (!count || counts.size() + repeat > kMaxNodes) return false;
   counts.insert(counts.end(), repeat, static_cast<std::uint32_t>(*count));
   return true;
 }
@@ -45,7 +45,7 @@ Result<std::vector<std::uint32_t>> parse_tasks_per_node(std::string_view text) {
       return fail(ErrorCode::kInvalid, cat({"tasks per node ", quoted(text), " is not a list like \"2(x3),1\""}));
     }
   }
-  if (total(counts) > kMaxRanks) return fail(too_many_ranks());
+  if (total(counts) > kMaxRanks) return fail(too_large());
   return counts;
 }
 
@@ -78,65 +78,73 @@ std::vector<NodeIndex> deal_plane(const std::vector<std::uint32_t>& tasks_per_no
   return nodes;
 }
 
-Result<Layout> Layout::make(const std::vector<LayoutComponent>& components) {
-  Layout layout;
-  std::vector<std::uint32_t> ranks_on_node;
-  std::vector<std::uint32_t> lowest_rank;
-  std::unordered_map<std::string, std::uint32_t> node_of_host;
-  for (const auto& component : components) {
-    if (component.nodes.size() != component.tasks_per_node.size()) {
-      return fail(ErrorCode::kDisagreement,
-                  cat({"the node list names ", std::to_string(component.nodes.size()),
-                       " nodes, but there are task counts for ", std::to_string(component.tasks_per_node.size())}));
-    }
-    std::vector<std::uint32_t> node_here;  // place in hosts_ of each node of the component
-    for (auto& host : component.nodes.expand()) {
-      const auto next = static_cast<std::uint32_t>(layout.hosts_.size());
-      const auto [entry, is_new] = node_of_host.try_emplace(host, next);
-      if (is_new) layout.hosts_.push_back(std::move(host));
-      node_here.push_back(entry->second);
-    }
-    ranks_on_node.resize(layout.hosts_.size());
-    lowest_rank.resize(layout.hosts_.size(), UINT32_MAX);
-    if (layout.places_.size() + component.node_of_rank.size() > kMaxRanks) {
-      return fail(too_many_ranks());
-    }
-    for (const auto index : component.node_of_rank) {
-      if (index >= node_here.size()) {
-        return fail(ErrorCode::kInvalid, "a rank is on a node outside the node list");
-      }
-      const auto node = node_here[index];
-      const auto rank = static_cast<Rank>(layout.places_.size());
-      lowest_rank[node] = std::min(lowest_rank[node], rank);
-      layout.places_.push_back({.rank = rank, .node = node, .local_rank = ranks_on_node[node]++});
-    }
+Status Layout::add_component(const LayoutComponent& component,
+                             std::unordered_map<std::string, std::uint32_t>& node_of_host) {
+  const auto count = component.nodes.size();
+  if (count != component.tasks_per_node.size()) {
+    return fail(ErrorCode::kDisagreement,
+                cat({"the node list names ", std::to_string(count), " nodes, but there are task counts for ",
+                     std::to_string(component.tasks_per_node.size())}));
   }
+  if (count > kMaxNodes || hosts_.size() + count > kMaxNodes ||
+      places_.size() + component.node_of_rank.size() > kMaxRanks) {
+    return fail(too_large());
+  }
+  std::vector<std::uint32_t> node_here;  // place in hosts_ of each node of the component
+  node_here.reserve(count);
+  for (auto& host : component.nodes.expand()) {
+    const auto next = static_cast<std::uint32_t>(hosts_.size());
+    const auto [entry, is_new] = node_of_host.try_emplace(host, next);
+    if (is_new) hosts_.push_back(std::move(host));
+    node_here.push_back(entry->second);
+  }
+  ranks_on_node_.resize(hosts_.size());
+  lowest_rank_.resize(hosts_.size(), UINT32_MAX);
+  for (const auto index : component.node_of_rank) {
+    if (index >= node_here.size()) return fail(ErrorCode::kInvalid, "a rank is on a node outside the node list");
+    const auto node = node_here[index];
+    const auto rank = static_cast<Rank>(places_.size());
+    lowest_rank_[node] = std::min(lowest_rank_[node], rank);
+    places_.push_back({.rank = rank, .node = node, .local_rank = ranks_on_node_[node]++});
+  }
+  return {};
+}
 
-  // Nodes in order of their lowest rank; a node without a task of this step comes last and has no rank to care.
-  auto& order = layout.by_node_rank_;
-  order.resize(layout.hosts_.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return lowest_rank[a] < lowest_rank[b]; });
+// Node ranks, and what follows from them, once every rank has its node.
+void Layout::number_nodes() {
+  by_node_rank_.resize(hosts_.size());
+  std::iota(by_node_rank_.begin(), by_node_rank_.end(), 0U);
+  std::stable_sort(by_node_rank_.begin(), by_node_rank_.end(),
+                   [&](auto a, auto b) { return lowest_rank_[a] < lowest_rank_[b]; });
 
-  // nodes_with[l]: how many of the nodes seen so far have a rank with local rank l.
-  const auto most = ranks_on_node.empty() ? 0U : *std::max_element(ranks_on_node.begin(), ranks_on_node.end());
-  std::vector<std::uint32_t> nodes_with(most);
-  std::vector<std::uint32_t> node_rank(order.size());
-  std::vector<std::size_t> first_cross(order.size());  // where the node's cross ranks start in `cross`
+  const auto most = ranks_on_node_.empty() ? 0U : *std::max_element(ranks_on_node_.begin(), ranks_on_node_.end());
+  std::vector<std::uint32_t> nodes_with(most);  // [l]: nodes so far that have a rank with local rank l
+  std::vector<std::uint32_t> node_rank(hosts_.size());
+  std::vector<std::size_t> first_cross(hosts_.size());  // where a node's cross ranks start in `cross`
   std::vector<std::uint32_t> cross;
-  cross.reserve(layout.places_.size());
-  for (std::uint32_t rank = 0; rank < order.size(); ++rank) {
-    const auto node = order[rank];
+  cross.reserve(places_.size());
+  for (std::uint32_t rank = 0; rank < by_node_rank_.size(); ++rank) {
+    const auto node = by_node_rank_[rank];
     node_rank[node] = rank;
     first_cross[node] = cross.size();
-    for (std::uint32_t local = 0; local < ranks_on_node[node]; ++local) cross.push_back(nodes_with[local]++);
+    for (std::uint32_t local = 0; local < ranks_on_node_[node]; ++local) cross.push_back(nodes_with[local]++);
   }
-  for (auto& place : layout.places_) {
-    place.local_size = ranks_on_node[place.node];
+  for (auto& place : places_) {
+    place.local_size = ranks_on_node_[place.node];
     place.node_rank = node_rank[place.node];
     place.cross_rank = cross[first_cross[place.node] + place.local_rank];
     place.cross_size = nodes_with[place.local_rank];
   }
+}
+
+Result<Layout> Layout::make(const std::vector<LayoutComponent>& components) {
+  Layout layout;
+  std::unordered_map<std::string, std::uint32_t> node_of_host;
+  for (const auto& component : components) {
+    const auto added = layout.add_component(component, node_of_host);
+    if (!added) return fail(added.error());
+  }
+  layout.number_nodes();
   return layout;
 }
 

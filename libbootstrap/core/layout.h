@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/hostlist.h"
@@ -16,7 +17,10 @@ namespace bootstrap {
 using Rank = std::uint32_t;
 using NodeIndex = std::uint32_t;  // place of a node in a node list, not its node rank
 
+// Sizes above which a text is garbage or an attack: environments are user input that slurmstepd reads.
 inline constexpr std::size_t kMaxRanks = std::size_t{1} << 20;
+inline constexpr std::size_t kMaxNodes = 65536;     // Slurm's own limit
+inline constexpr std::size_t kMaxComponents = 128;  // Slurm's MAX_HET_JOB_COMPONENTS
 
 // SLURM_STEP_TASKS_PER_NODE: "2(x3),1" is {2, 2, 2, 1}.
 Result<std::vector<std::uint32_t>> parse_tasks_per_node(std::string_view text);
@@ -61,7 +65,12 @@ class Layout {
   std::uint32_t node_by_node_rank(std::uint32_t node_rank) const { return by_node_rank_[node_rank]; }
 
  private:
+  Status add_component(const LayoutComponent& component, std::unordered_map<std::string, std::uint32_t>& node_of_host);
+  void number_nodes();
+
   std::vector<std::string> hosts_;
+  std::vector<std::uint32_t> ranks_on_node_;  // in the order of hosts_
+  std::vector<std::uint32_t> lowest_rank_;    // likewise
   std::vector<Place> places_;
   std::vector<std::uint32_t> by_node_rank_;
 };

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/layout_text.h"
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 
@@ -39,7 +40,7 @@ std::optional<std::vector<NodeIndex>> read_runs(std::string_view text) {
     const auto cross = item.find('x');
     const auto value = parse_unsigned(item.substr(0, cross), kMaxRanks);
     const auto times = cross == std::string_view::npos ? 1 : parse_unsigned(item.substr(cross + 1), kMaxRanks);
-    if (!value || !times || values.size() + *times > kMaxRanks) return std::nullopt;
+    if (!value || !times || *times == 0 || values.size() + *times > kMaxRanks) return std::nullopt;
     values.insert(values.end(), *times, static_cast<NodeIndex>(*value));
   }
   return values;
@@ -76,29 +77,52 @@ std::optional<std::vector<NodeIndex>> read_map(std::string_view text, const std:
   return map;
 }
 
-// The counts in our run form ("2x3,1"), which Slurm's parser does not read; ours reads both.
+// The counts in our run form, "2x3,1". A node without a task is no node of the step.
 std::optional<std::vector<std::uint32_t>> read_counts(std::string_view text) {
-  if (text.find('(') == std::string_view::npos) return read_runs(text);
-  auto counts = parse_tasks_per_node(text);
-  if (!counts) return std::nullopt;
-  return std::move(*counts);
+  auto counts = read_runs(text);
+  if (!counts || std::find(counts->begin(), counts->end(), 0U) != counts->end()) return std::nullopt;
+  return counts;
 }
 
 Error unreadable(std::string_view text) {
   return {ErrorCode::kInvalid, cat({kLayoutVariable, "=", quoted(text), " is not a layout that this version writes"})};
 }
 
-Result<LayoutComponent> read_component(std::string_view nodes, std::string_view counts, std::string_view map) {
-  auto list = HostList::parse(nodes);
-  if (!list) return fail(list.error());
-  auto tasks = read_counts(counts);
-  if (!tasks || std::accumulate(tasks->begin(), tasks->end(), std::size_t{0}) > kMaxRanks) {
-    return fail(ErrorCode::kInvalid, cat({"tasks per node ", quoted(counts), " is not a list like \"2(x3),1\""}));
-  }
-  auto ranks = read_map(map, *tasks);
-  if (!ranks) return fail(unreadable(map));
-  return LayoutComponent{std::move(*list), std::move(*tasks), std::move(*ranks)};
+Error too_large(std::string_view text) {
+  return {ErrorCode::kLimit, cat({kLayoutVariable, "=", quoted(text), " is larger than any step"})};
 }
+
+// "44;n[1-2];2x2;block": the job id, nodes, counts and map of one component.
+struct ComponentFields {
+  std::uint32_t job = 0;
+  HostList nodes;
+  std::vector<std::uint32_t> counts;
+};
+
+Result<ComponentFields> read_fields(const std::vector<std::string_view>& fields, std::string_view whole) {
+  const auto job = parse_unsigned(fields[0], UINT32_MAX);
+  if (!job) return fail(unreadable(whole));
+  auto nodes = HostList::parse(fields[1]);
+  if (!nodes) return fail(nodes.error());
+  if (nodes->size() > kMaxNodes) return fail(too_large(whole));
+  auto counts = read_counts(fields[2]);
+  if (!counts || counts->size() != nodes->size()) return fail(unreadable(whole));
+  return ComponentFields{static_cast<std::uint32_t>(*job), std::move(*nodes), std::move(*counts)};
+}
+
+// Keeps the sizes of all components together below what a step can have.
+class Budget {
+ public:
+  bool take(const std::vector<std::uint32_t>& counts) {
+    nodes_ += counts.size();
+    ranks_ += std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+    return nodes_ <= kMaxNodes && ranks_ <= kMaxRanks;
+  }
+
+ private:
+  std::size_t nodes_ = 0;
+  std::size_t ranks_ = 0;
+};
 
 }  // namespace
 
@@ -124,12 +148,12 @@ bool layout_is_for(std::string_view text, std::uint32_t job, std::uint32_t step)
   return text.starts_with(step_prefix(job, step));
 }
 
-Result<LayoutText> read_layout(std::string_view text, std::string_view nodes, std::string_view tasks_per_node) {
+Result<LayoutText> read_layout(std::string_view text, const HostList& nodes,
+                               const std::vector<std::uint32_t>& tasks_per_node) {
+  if (text.size() > kMaxLayoutText) return fail(too_large(text));
   const auto slash = text.find('/');
   const auto dot = text.find('.');
-  if (slash == std::string_view::npos || dot == std::string_view::npos || dot > slash) {
-    return fail(unreadable(text));
-  }
+  if (slash == std::string_view::npos || dot > slash) return fail(unreadable(text));
   const auto job = parse_unsigned(text.substr(0, dot), UINT32_MAX);
   const auto step = parse_unsigned(text.substr(dot + 1, slash - dot - 1), UINT32_MAX);
   if (!job || !step) return fail(unreadable(text));
@@ -138,16 +162,20 @@ Result<LayoutText> read_layout(std::string_view text, std::string_view nodes, st
   layout.job = static_cast<std::uint32_t>(*job);
   layout.step = static_cast<std::uint32_t>(*step);
   const auto parts = split(text.substr(slash + 1), '/');
+  if (parts.size() > kMaxComponents) return fail(too_large(text));
+  Budget budget;
   for (const auto part : parts) {
     const auto fields = split(part, ';');
-    if (fields.size() == 1 && parts.size() > 1) return fail(unreadable(text));  // which component would it be
-    const auto component_job = fields.size() == 4 ? parse_unsigned(fields[0], UINT32_MAX) : job;
-    if ((fields.size() != 1 && fields.size() != 4) || !component_job) return fail(unreadable(text));
-    auto component = fields.size() == 1 ? read_component(nodes, tasks_per_node, fields[0])
-                                        : read_component(fields[1], fields[2], fields[3]);
-    if (!component) return fail(component.error());
-    if (fields.size() == 4) layout.component_jobs.push_back(static_cast<std::uint32_t>(*component_job));
-    layout.components.push_back(std::move(*component));
+    const bool is_whole = parts.size() == 1 && fields.size() == 1;
+    if (!is_whole && fields.size() != 4) return fail(unreadable(text));
+    auto own = is_whole ? Result<ComponentFields>(ComponentFields{layout.job, nodes, tasks_per_node})
+                        : read_fields(fields, text);
+    if (!own) return fail(own.error());
+    if (!budget.take(own->counts)) return fail(too_large(text));
+    auto map = read_map(fields.back(), own->counts);
+    if (!map) return fail(unreadable(text));
+    if (!is_whole) layout.component_jobs.push_back(own->job);
+    layout.components.push_back({std::move(own->nodes), std::move(own->counts), std::move(*map)});
   }
   return layout;
 }

@@ -42,8 +42,10 @@ struct LayoutText {
   std::vector<std::uint32_t> component_jobs;  // parallel to `components`; empty for a single one
 };
 
-// `nodes` and `tasks_per_node` stand in where the text leaves them out.
-Result<LayoutText> read_layout(std::string_view text, std::string_view nodes, std::string_view tasks_per_node);
+// `nodes` and `tasks_per_node` stand in where the text leaves them out. Refuses what is larger than kMaxRanks,
+// kMaxNodes or kMaxComponents before it makes anything of it.
+Result<LayoutText> read_layout(std::string_view text, const HostList& nodes,
+                               const std::vector<std::uint32_t>& tasks_per_node);
 
 // Which step a layout text is for, without reading the rest: a text that an outer step left behind is passed over.
 bool layout_is_for(std::string_view text, std::uint32_t job, std::uint32_t step);

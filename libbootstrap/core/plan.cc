@@ -12,7 +12,7 @@ namespace bootstrap {
 namespace {
 
 // Longer layouts have done their duty in slurmstepd and are not left in the tasks' environment.
-constexpr std::size_t kMaxLayoutInTasks = 1024;
+constexpr std::size_t kMaxLayoutInTasks = 2048;
 
 // Variables that say who set the others are ours alone and never kept.
 PlannedVariable mark(std::string_view name, std::vector<std::string> values, std::string from) {

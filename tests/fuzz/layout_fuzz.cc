@@ -43,11 +43,9 @@ void check_round_trip(const bootstrap::LayoutText& layout) {
   if (ranks > kMaxRanksHere) return;
   const auto text = bootstrap::write_layout(layout.job, layout.step, components);
   if (!text || components.empty() || components[0].tasks_per_node.empty()) return;
-  std::string counts;
-  for (const auto count : components[0].tasks_per_node) {
-    counts += (counts.empty() ? "" : ",") + std::to_string(count);
-  }
-  const auto again = bootstrap::read_layout(*text, components[0].nodes, counts);
+  const auto nodes = bootstrap::HostList::parse(components[0].nodes);
+  check(nodes.has_value(), "a list of numbered nodes is a list");
+  const auto again = bootstrap::read_layout(*text, *nodes, components[0].tasks_per_node);
   check(again.has_value(), "what is written can be read");
   check(again->components.size() == layout.components.size(), "with all its components");
   for (std::size_t i = 0; i < layout.components.size(); ++i) {
@@ -64,9 +62,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto second = first == std::string_view::npos ? first : text.find('\0', first + 1);
   const auto layout_text = text.substr(0, first);
   check_counts(layout_text);
-  const auto nodes = first == std::string_view::npos ? "n[1-2]" : text.substr(first + 1, second - first - 1);
-  const auto counts = second == std::string_view::npos ? "2(x2)" : text.substr(second + 1);
-  const auto layout = bootstrap::read_layout(layout_text, nodes, counts);
+  const auto nodes = bootstrap::HostList::parse(
+      first == std::string_view::npos ? "n[1-2]" : text.substr(first + 1, second - first - 1));
+  const auto counts =
+      bootstrap::parse_tasks_per_node(second == std::string_view::npos ? "2(x2)" : text.substr(second + 1));
+  if (!nodes || !counts || nodes->size() != counts->size()) return 0;
+  const auto layout = bootstrap::read_layout(layout_text, *nodes, *counts);
   if (!layout) return 0;
   check_round_trip(*layout);
   (void)bootstrap::Layout::make(layout->components).has_value();

@@ -48,6 +48,18 @@ TEST(Facts, WithoutSrunsWordTheOrderThatFitsIsFound) {
   EXPECT_EQ(facts->layout.host_of(2), "node001");
 }
 
+TEST(Facts, TheLocalIdTellsOrdersApart) {
+  // Two nodes with three tasks each: rank 2 is on the first node in block and in cyclic order, as its third or second.
+  auto environment = two_by_two(2);
+  environment.set("SLURM_STEP_TASKS_PER_NODE", "3(x2)");
+  environment.set("SLURM_STEP_NUM_TASKS", "6");
+  environment.set("SLURMD_NODENAME", "node001");
+  environment.set("SLURM_LOCALID", "1");
+  const auto facts = read_task_facts(environment);
+  ASSERT_TRUE(facts) << facts.error().message;
+  EXPECT_EQ(facts->layout.place(2).local_rank, 1U);
+}
+
 TEST(Facts, EachMissingVariableIsNamed) {
   for (const auto* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NODELIST",
                            "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NUM_TASKS"}) {
@@ -75,7 +87,8 @@ TEST(Facts, WhatContradictsIsRefused) {
                                                          {"SLURM_DISTRIBUTION", "arbitrary"},
                                                          {"SLURM_STEP_ID", "4294967291"},
                                                          {"SLURM_BOOTSTRAP_LAYOUT", "12.0/map:1"},
-                                                         {"SLURM_STEP_NUM_TASKS", "4 "}};
+                                                         {"SLURM_STEP_NUM_TASKS", "4 "},
+                                                         {"SLURM_LOCALID", "1"}};
   for (const auto& [name, value] : changes) {
     auto environment = two_by_two();
     environment.set(name, value);
@@ -92,18 +105,19 @@ TEST(Facts, ComponentsOfAHeterogeneousJobDifferInTheirJobId) {
   environment.set("SLURM_STEP_TASKS_PER_NODE", "2,1,1");
   environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/12;n3;1;block/13;n[1-2];2,1;cyclic");
   const auto facts =
-      read_facts(environment, {12, 0, 0}, {.host = "n1", .ranks = {0, 2}, .component_job = 13, .component_size = {}});
+      read_facts(environment, {12, 0, 0},
+                 {.host = "n1", .ranks = {0, 2}, .local_id = {}, .component_job = 13, .component_size = {}});
   ASSERT_TRUE(facts) << facts.error().message;
   EXPECT_EQ(facts->local_ranks, std::vector<Rank>({1, 3}));
   EXPECT_EQ(facts->layout.host_of(0), "n3");
   EXPECT_EQ(facts->layout.place(1).node_rank, 1U);
-  EXPECT_FALSE(
-      read_facts(environment, {12, 0, 0}, {.host = "n1", .ranks = {0, 2}, .component_job = 14, .component_size = {}}));
+  EXPECT_FALSE(read_facts(environment, {12, 0, 0},
+                          {.host = "n1", .ranks = {0, 2}, .local_id = {}, .component_job = 14, .component_size = {}}));
 }
 
 TEST(Facts, AComponentAloneDoesNotGuess) {
   // Rank 0 of the second component is on the first host of the sorted list, as the step's rank 0 would be.
-  const LocalTasks local{.host = "node001", .ranks = {0, 1}, .component_job = 13, .component_size = 2};
+  const LocalTasks local{.host = "node001", .ranks = {0, 1}, .local_id = {}, .component_job = 13, .component_size = 2};
   const auto facts = read_facts(two_by_two(), {12, 0, 0}, local);
   ASSERT_FALSE(facts);
   EXPECT_NE(facts.error().message.find("one component of a heterogeneous step"), std::string::npos);
@@ -119,7 +133,8 @@ TEST(Facts, ComponentsWithinOneJobDifferInTheirPlace) {
   environment.set("SLURM_STEP_TASKS_PER_NODE", "2,2");
   environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/12;n2;2;block/12;n1;2;block");
   const auto facts =
-      read_facts(environment, {12, 0, 0}, {.host = "n1", .ranks = {0, 1}, .component_job = 12, .component_size = {}});
+      read_facts(environment, {12, 0, 0},
+                 {.host = "n1", .ranks = {0, 1}, .local_id = {}, .component_job = 12, .component_size = {}});
   ASSERT_TRUE(facts) << facts.error().message;
   EXPECT_EQ(facts->local_ranks, std::vector<Rank>({2, 3}));
   EXPECT_EQ(facts->layout.host_of(0), "n2");

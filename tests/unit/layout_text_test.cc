@@ -27,7 +27,7 @@ TEST(LayoutText, NamesTheUsualOrders) {
 TEST(LayoutText, ComponentsCarryTheirOwn) {
   const auto text = write_layout(43, 0, {{43, "n[1-2]", {2, 2}, deal_block({2, 2})}, {44, "n3", {1}, {0}}});
   EXPECT_EQ(*text, "43.0/43;n[1-2];2x2;block/44;n3;1;block");
-  const auto read = read_layout(*text, "n[1-3]", "2(x2),1");
+  const auto read = read_layout(*text, *HostList::parse("n[1-3]"), {2, 2, 1});
   ASSERT_TRUE(read);
   EXPECT_EQ(read->component_jobs, Counts({43, 44}));
   EXPECT_EQ(read->components[1].nodes.at(0), "n3");
@@ -40,9 +40,8 @@ TEST(LayoutText, ComesBackTheSame) {
     for (auto& count : counts) count = static_cast<std::uint32_t>(1 + random() % 4);
     auto map = deal_plane(counts, static_cast<std::uint32_t>(1 + random() % 4));
     if (round % 3 == 0) std::shuffle(map.begin(), map.end(), random);
-    std::string slurm_counts;
-    for (const auto count : counts) slurm_counts += (slurm_counts.empty() ? "" : ",") + std::to_string(count);
-    const auto read = read_layout(write(counts, map), "n[1-" + std::to_string(counts.size()) + "]", slurm_counts);
+    const auto read =
+        read_layout(write(counts, map), *HostList::parse("n[1-" + std::to_string(counts.size()) + "]"), counts);
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(read->job, 12U);
     EXPECT_EQ(read->step, 3U);
@@ -80,7 +79,19 @@ TEST(LayoutText, RefusesGarbage) {
                            "12.3/x;n1;1;block",
                            "12.3/-1/block",
                            "12.3/block/13;n2;1;block"}) {
-    EXPECT_FALSE(read_layout(text, "n[1-2]", "2(x2)")) << text;
+    EXPECT_FALSE(read_layout(text, *HostList::parse("n[1-2]"), {2, 2})) << text;
+  }
+}
+
+TEST(LayoutText, LargeClaimsAreRefusedBeforeTheyCost) {
+  const auto nodes = *HostList::parse("n[1-2]");
+  std::string many = "12.0/";
+  for (int i = 0; i < 129; ++i) many += (i == 0 ? "" : "/") + std::string("1;n1;1;block");
+  for (const auto& text : {many, std::string("12.0/1;a[1-1048576];1x1048576;block"),
+                           std::string("12.0/1;a[1-40000];1x40000;block/1;b[1-40000];1x40000;block"),
+                           std::string("12.0/1;a;1048577;block"), std::string("12.0/1;a[1-2];0,1;block"),
+                           "12.0/map:" + std::string(60000, '0')}) {
+    EXPECT_FALSE(read_layout(text, nodes, {2, 2})) << text.substr(0, 60);
   }
 }
 

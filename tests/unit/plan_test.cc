@@ -85,8 +85,9 @@ TEST(Plan, GivesEachTaskItsValues) {
 }
 
 TEST(Plan, ValuesOfAllLocalTasks) {
-  const auto facts = read_facts(two_by_two(), {12, 0, 0},
-                                {.host = "node002", .ranks = {2, 3}, .component_job = {}, .component_size = {}});
+  const auto facts =
+      read_facts(two_by_two(), {12, 0, 0},
+                 {.host = "node002", .ranks = {2, 3}, .local_id = {}, .component_job = {}, .component_size = {}});
   const auto plan = *make_plan(*facts, {});
   EXPECT_EQ(variable(plan, "RANK").values, std::vector<std::string>({"2", "3"}));
   EXPECT_EQ(variable(plan, "NODE_RANK").value(1), "1");

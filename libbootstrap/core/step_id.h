@@ -1,0 +1,35 @@
+// The name of a step, and the step ids that mean something else than a step of ranks.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/text.h"
+
+namespace bootstrap {
+
+// Step ids from slurm.h (SLURM_MAX_NORMAL_STEP_ID and above are no normal steps). Fixed in Slurm's protocol, and
+// written here so that the core needs no Slurm header; the plugin asserts that they are equal.
+inline constexpr std::uint32_t kMaxNormalStepId = 0xfffffff0U;
+inline constexpr std::uint32_t kInteractiveStepId = 0xfffffffaU;
+inline constexpr std::uint32_t kBatchStepId = 0xfffffffbU;
+inline constexpr std::uint32_t kExternStepId = 0xfffffffcU;
+
+inline bool is_normal_step(std::uint32_t step) { return step < kMaxNormalStepId; }
+
+struct StepId {
+  std::uint32_t job = 0;  // of a heterogeneous job: that of its first component, the same for all
+  std::uint32_t step = 0;
+  std::uint32_t restart = 0;  // SLURM_RESTART_COUNT: how often the job was requeued
+
+  bool operator==(const StepId&) const = default;
+};
+
+// "12.0", what users type.
+inline std::string to_string(const StepId& id) { return cat({std::to_string(id.job), ".", std::to_string(id.step)}); }
+
+// "12.0.0", BOOTSTRAP_STEP.
+inline std::string stamp(const StepId& id) { return cat({to_string(id), ".", std::to_string(id.restart)}); }
+
+}  // namespace bootstrap
