@@ -72,8 +72,9 @@ void unset_launch_defaults() {
 
 int hand_over_layout(spank_t spank) {
   if (current_context() != Context::kSrun) return kAccepted;
-  const auto settings = collect_settings(Environment::from_entries(environ));
-  if (settings && !may_apply(*settings)) return kAccepted;
+  const auto environment = Environment::from_entries(environ);
+  const auto settings = collect_settings(environment);
+  if (settings && !may_apply(environment, *settings)) return kAccepted;
   const auto job = item(spank, S_JOB_ID);
   const auto step = item(spank, S_JOB_STEPID);
   const auto tasks = number_variable("SLURM_NTASKS");  // of all components; the item counts one component

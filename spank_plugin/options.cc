@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/plan.h"
 #include "core/text.h"
 #include "guard.h"
 #include "launcher.h"
@@ -20,6 +21,7 @@ constexpr std::size_t kMaxOptions = 16;
 
 struct State {
   Context context = Context::kOther;
+  pid_t process = ::getpid();
   Settings site;
   std::optional<Error> site_error;
   std::array<std::optional<std::string>, kMaxOptions> given;  // by place in setting_specs()
@@ -54,7 +56,8 @@ int option_callback(int place, const char* value, int remote) {
 }
 
 void register_options(spank_t spank) {
-  static std::array<std::string, kMaxOptions> usages;  // Slurm copies them, older releases keep the pointer
+  static auto& usages =
+      *new std::array<std::string, kMaxOptions>;  // Slurm copies them; older releases keep the pointer
   const auto specs = setting_specs();
   for (std::size_t place = 0; place < specs.size(); ++place) {
     const auto& spec = specs[place];
@@ -142,6 +145,8 @@ int after_options() {
   for (const auto& name : state().forwarded) ::unsetenv(name.c_str());
   if (state().context == Context::kSrun) unset_launch_defaults();
   if (state().context == Context::kAllocator) {
+    // A job that is submitted from inside a task is no part of that task's step.
+    for (const auto& name : inert_removals(Environment::from_entries(environ))) ::unsetenv(name.c_str());
     // sbatch hands its environment to the script: an option given to sbatch is there what a variable is to srun.
     const auto specs = setting_specs();
     for (std::size_t place = 0; place < specs.size(); ++place) {
@@ -151,6 +156,8 @@ int after_options() {
   }
   return kAccepted;
 }
+
+bool runs_in_slurmstepd() { return state().process == ::getpid(); }
 
 Result<Settings> collect_settings(const Environment& job_environment) {
   Settings settings;

@@ -13,6 +13,10 @@ int init(spank_t spank, int count, char** arguments);
 // srun, sbatch, salloc: puts back what `init` changed in the environment for Slurm's own parser to read.
 int after_options();
 
+// False in a user_init that Slurm contains (SlurmdParameters=contain_spank, since 24.05): a child that shares the
+// memory of slurmstepd, and neither its descriptors nor its life.
+bool runs_in_slurmstepd();
+
 // slurmstepd: everything that was set, by rising precedence, for the environment of this job. The first wrong value is
 // an error; on the submit host it would have stopped the command, so here it is the site's or was smuggled in.
 Result<Settings> collect_settings(const Environment& job_environment);

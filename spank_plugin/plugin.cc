@@ -21,6 +21,7 @@ SPANK_PLUGIN(bootstrap, 1)
 
 using bootstrap::accept;
 using bootstrap::guard;
+using bootstrap::Session;
 
 // All contexts: srun, sbatch, salloc and slurmstepd. In slurmstepd a failure here drains the node: never fail there.
 extern "C" int slurm_spank_init(spank_t spank, int count, char** arguments) {
@@ -39,17 +40,18 @@ extern "C" int slurm_spank_local_user_init(spank_t spank, int /*count*/, char** 
 
 // slurmstepd, once per node, as the user. A failure drains the node under sbatch: it is remembered for task_init.
 extern "C" int slurm_spank_user_init(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard("user_init", accept, [&] { return bootstrap::Session::current().prepare(spank); });
+  return guard(
+      "user_init", [] { return Session::current().break_down(); }, [&] { return Session::current().prepare(spank); });
 }
 
 // The forked child that will become the task: the one place where a failure ends the step and nothing else.
 extern "C" int slurm_spank_task_init(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard("task_init", bootstrap::end_task, [&] { return bootstrap::Session::current().start_task(spank); });
+  return guard("task_init", bootstrap::end_task, [&] { return Session::current().start_task(spank); });
 }
 
 // slurmstepd, when all tasks of the node have ended.
 extern "C" int slurm_spank_exit(spank_t /*spank*/, int /*count*/, char** /*arguments*/) {
-  return guard("exit", accept, [] { return bootstrap::Session::current().end(); });
+  return guard("exit", accept, [] { return Session::current().end(); });
 }
 
 #pragma GCC visibility pop

@@ -27,7 +27,12 @@ int Session::prepare(spank_t spank) {
   is_prepared_ = true;
   holds_first_node_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
 
-  const auto environment = Environment::from_entries(job_environment(spank));
+  const auto* const entries = job_environment(spank);
+  if (entries == nullptr) {
+    error_ = Error{ErrorCode::kMissing, "Slurm does not tell the environment of the job"};
+    return kAccepted;
+  }
+  const auto environment = Environment::from_entries(entries);
   step_ = to_string(gather_step_id(spank, environment).value_or(StepId{.step = *step}));
   const auto settings = collect_settings(environment);
   const auto scope = decide_scope(environment, settings ? *settings : right_settings(environment));
@@ -56,14 +61,8 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
   holds_first_node_ = std::find(ranks_.begin(), ranks_.end(), Rank{0}) != ranks_.end();
   auto plan = make_plan(*facts, settings);
   if (!plan) return fail(plan.error());
-  if (plan->port_to_claim) {
-    auto claim = PortClaim::take(*plan->port_to_claim);
-    if (!claim) {
-      error_is_local_ = true;
-      return fail(claim.error().code, explain_refused_port(claim.error().message, facts->layout.host_of(0), settings));
-    }
-    claim_ = std::move(*claim);
-  }
+  const auto held = hold_port(*plan, *facts, settings);
+  if (!held) return fail(held.error());
   if (settings.explain.value && holds_first_node_) {
     explanation_ = explain_text(*facts, settings, decide_scope(environment, settings), *plan);
   }
@@ -71,12 +70,41 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
   return {};
 }
 
+Status Session::hold_port(Plan& plan, const Facts& facts, const Settings& settings) {
+  // In a contained user_init the socket would be closed again before the tasks start.
+  if (!runs_in_slurmstepd()) plan.port_to_claim.reset();
+  if (!plan.port_to_claim) return {};
+  const auto port = *plan.port_to_claim;
+  auto claim = PortClaim::take(port);
+  if (claim) {
+    claim_ = std::move(*claim);
+    return {};
+  }
+  plan.port_to_claim.reset();
+  const auto& host = facts.layout.host_of(0);
+  if (facts.layout.size() == 1) return {};  // nobody is to be met, and a server would say itself what is wrong
+  if (plan.port_is_users) {
+    // Two steps of a job that exports MASTER_PORT may run at once, and only one of them need listen.
+    plan.warning = cat({"MASTER_PORT=", std::to_string(port), ", which you set, on ", host, ": ", claim.error().message,
+                        "; if this step is to listen there, choose another one"});
+    return {};
+  }
+  error_is_local_ = true;
+  return fail(claim.error().code, explain_refused_port(claim.error().message, host, settings));
+}
+
 bool Session::speaks_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
+
+int Session::break_down() noexcept {
+  is_broken_ = true;
+  return kAccepted;
+}
 
 int Session::start_task(spank_t spank) {
   if (!is_prepared_) return kAccepted;
   const auto task = local_task_id(spank);
-  if (!task || started_task_ == task) return kAccepted;  // or listed twice in plugstack.conf
+  if (is_broken_ || !task) return plan_ || error_ || is_broken_ ? end_task() : kAccepted;
+  if (started_task_ == task) return kAccepted;  // listed twice in plugstack.conf
   started_task_ = task;
   if (!plan_ && !error_) {
     // Each component of a heterogeneous step has a first node; the step has one rank 0.

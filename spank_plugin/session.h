@@ -17,14 +17,17 @@ class Session {
 
   int prepare(spank_t spank);     // user_init: facts, plan, port. Never fails; what went wrong waits for start_task
   int start_task(spank_t spank);  // task_init, in the forked child: only applies
+  int break_down() noexcept;      // user_init itself failed: no task of this node starts
   int end();                      // exit: gives the port back
 
  private:
   Status plan_step(spank_t spank, const Environment& environment, const Settings& settings);
   Status apply_plan(spank_t spank, std::uint32_t task) const;
+  Status hold_port(Plan& plan, const Facts& facts, const Settings& settings);
   bool speaks_for_step(std::uint32_t task) const;
 
   bool is_prepared_ = false;
+  bool is_broken_ = false;
   std::optional<std::uint32_t> started_task_;
   std::string step_;  // "12.0", for messages
   std::optional<Error> error_;

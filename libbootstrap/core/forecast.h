@@ -1,4 +1,4 @@
-// Before srun has read its command line: will this step be one that is set up? Wrong guesses must be harmless.
+// Before srun has read its command line: will this step be one that is set up?
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,8 +11,9 @@
 namespace bootstrap {
 
 // True when the settings, srun's input variables or its arguments ask for GPUs or for the plugin by name. Decides
-// only srun's default for --kill-on-bad-exit, which srun reads before any hook that knows more. `arguments` may hold
-// the program's own, too: where they end, only srun's parser knows.
+// srun's default for --kill-on-bad-exit, which srun reads before any hook that knows more, so it is right wherever that
+// can be told from the words: a wrong yes would end the other tasks of a step that is none of our business, a wrong no
+// would leave tasks waiting for one that was refused.
 bool expects_to_apply(const Environment& environment, std::span<const std::string> arguments, const Settings& settings);
 
 // A step of several components: "srun ... : ..." or --het-group.

@@ -109,7 +109,8 @@ bool fits_every_rank(const PlannedVariable& variable, const Layout& layout) {
 std::string warn_of_kept(const Plan& plan, const Layout& layout) {
   std::string names;
   for (const auto& variable : plan.variables) {
-    if (variable.action != Action::kKept || variable.name.starts_with("MASTER_") ||
+    const bool is_port = variable.name == "MASTER_PORT" && parse_unsigned(variable.previous, 65535).value_or(0) > 0;
+    if (variable.action != Action::kKept || variable.name == "MASTER_ADDR" || is_port ||
         variable.name == "CUDA_DEVICE_ORDER" || fits_every_rank(variable, layout)) {
       continue;
     }
@@ -177,9 +178,9 @@ Scope decide_scope(const Environment& environment, const Settings& settings) {
   return {false, "Slurm gave it no GPUs (when=gpu)"};
 }
 
-bool may_apply(const Settings& settings) {
+bool may_apply(const Environment& environment, const Settings& settings) {
   if (settings.mode.value != Mode::kAuto) return settings.mode.value == Mode::kOn;
-  return settings.when.value != When::kAsked;
+  return settings.when.value != When::kAsked && !environment.has("SUBMITIT_EXECUTOR");
 }
 
 std::vector<std::string> inert_removals(const Environment& environment) {
@@ -215,6 +216,7 @@ Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
   plan.variables.push_back(mark(kExportsVariable, std::move(exports), "checksums: tell our values from yours"));
   plan.removals = removals(plan, facts);
   plan.port_to_claim = claimed_port(plan, facts, settings);
+  plan.port_is_users = is_kept(plan, "MASTER_PORT");
   plan.warning = warn_of_kept(plan, facts.layout);
   return plan;
 }

@@ -25,6 +25,7 @@ struct Plan {
   std::vector<std::string> removals;  // leftovers and messengers that the tasks must not see
   Rendezvous rendezvous;
   std::optional<std::uint16_t> port_to_claim;  // set on the node of rank 0 alone
+  bool port_is_users = false;                  // MASTER_PORT was in the environment and is kept
   std::string warning;                         // one sentence for the user; empty if there is nothing to say
 
   std::optional<std::size_t> find(std::string_view name) const;  // place in `variables`
@@ -35,8 +36,8 @@ struct Plan {
 // cannot fail.
 Scope decide_scope(const Environment& environment, const Settings& settings);
 
-// Before the step is known: whether any step could be set up with these settings.
-bool may_apply(const Settings& settings);
+// Before the step is known: whether any step could be set up from this environment.
+bool may_apply(const Environment& environment, const Settings& settings);
 
 // For a step in which nothing is set: what must go so that it sees its environment as it would be without us.
 std::vector<std::string> inert_removals(const Environment& environment);

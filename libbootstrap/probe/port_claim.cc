@@ -105,7 +105,8 @@ Result<PortClaim> PortClaim::take(std::uint16_t port) {
 }
 
 void PortClaim::release() noexcept {
-  if (socket_ >= 0) ::close(std::exchange(socket_, -1));
+  const int socket = std::exchange(socket_, -1);
+  if (socket >= 0 && ::getpid() == owner_) ::close(socket);
 }
 
 }  // namespace bootstrap

@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <utility>
 
@@ -15,9 +18,10 @@ namespace bootstrap {
 class PortClaim {
  public:
   PortClaim() = default;
-  PortClaim(PortClaim&& other) noexcept : socket_(std::exchange(other.socket_, -1)) {}
+  PortClaim(PortClaim&& other) noexcept : socket_(std::exchange(other.socket_, -1)), owner_(other.owner_) {}
   PortClaim& operator=(PortClaim&& other) noexcept {
     std::swap(socket_, other.socket_);
+    std::swap(owner_, other.owner_);
     return *this;
   }
   ~PortClaim() { release(); }
@@ -29,9 +33,12 @@ class PortClaim {
   bool is_held() const { return socket_ >= 0; }
 
  private:
-  explicit PortClaim(int socket) : socket_(socket) {}
+  explicit PortClaim(int socket) : socket_(socket), owner_(::getpid()) {}
 
   int socket_ = -1;
+  // A process that shares our memory need not share our descriptors (clone with CLONE_VM alone, as Slurm's
+  // contain_spank does): the number may belong to another file there.
+  pid_t owner_ = 0;
 };
 
 }  // namespace bootstrap

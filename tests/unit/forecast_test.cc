@@ -28,6 +28,26 @@ TEST(Forecast, GpusOnTheCommandLineOrInTheJob) {
   EXPECT_TRUE(expects({"srun", "./a"}, environment_of({{"SLURM_GRES", "gpu:1"}})));
 }
 
+TEST(Forecast, ReadsOptionsAsSrunDoes) {
+  EXPECT_TRUE(expects({"srun", "--bootstrap", "on", "./a"}));
+  EXPECT_TRUE(expects({"srun", "--bootstrap=explain,on", "./a"}));
+  EXPECT_TRUE(expects({"srun", "--gres", "tmp:1,gpu:2", "./a"}));
+  EXPECT_TRUE(expects({"srun", "--tres-per-task", "gres/gpu:1", "./a"}));
+  EXPECT_FALSE(expects({"srun", "--gres=gpu:2", "--gres=none", "./a"}));
+  EXPECT_FALSE(expects({"srun", "-G0", "./a"}, environment_of({{"SLURM_JOB_GPUS", "0"}})));
+  EXPECT_FALSE(expects({"srun", "--gres=none", "./a"}, environment_of({{"SLURM_JOB_GPUS", "0"}})));
+  EXPECT_FALSE(expects({"srun", "--bootstrap=on", "--bootstrap=off", "./a"}));
+}
+
+TEST(Forecast, TheProgramsOwnArgumentsAreNotSruns) {
+  EXPECT_FALSE(expects({"srun", "-n2", "bash", "-c", "true", "x", "--gpus=2"}));
+  EXPECT_FALSE(expects({"srun", "-n", "2", "./a", "--gpus=2"}));
+  EXPECT_FALSE(expects({"srun", "--", "./a", "--gres=gpu:1"}));
+  EXPECT_FALSE(expects({"srun", "-n2", "./a", "--bootstrap=on"}));
+  EXPECT_FALSE(expects({"srun"}));
+  EXPECT_FALSE(expects({}));
+}
+
 TEST(Forecast, OtherStepsAreLeftAlone) {
   EXPECT_FALSE(expects({"srun", "-n4", "./a", "--gres=disk"}));
   EXPECT_FALSE(expects({"srun", "--gres=gpu:2", "--bootstrap=off", "./a"}));

@@ -47,14 +47,15 @@ TEST(Scope, FollowsTheTable) {
 
 TEST(Scope, IsKnownBeforeTheStepWhereItIsOff) {
   Settings settings;
-  EXPECT_TRUE(may_apply(settings));
+  EXPECT_TRUE(may_apply({}, settings));
   settings.when.value = When::kAsked;
-  EXPECT_FALSE(may_apply(settings));
+  EXPECT_FALSE(may_apply({}, settings));
   settings.mode.value = Mode::kOn;
-  EXPECT_TRUE(may_apply(settings));
+  EXPECT_TRUE(may_apply({}, settings));
   settings.mode.value = Mode::kOff;
   settings.when.value = When::kAlways;
-  EXPECT_FALSE(may_apply(settings));
+  EXPECT_FALSE(may_apply({}, settings));
+  EXPECT_FALSE(may_apply(environment_of({{"SUBMITIT_EXECUTOR", "slurm"}}), {}));
 }
 
 TEST(Scope, SubmititIsLeftAloneUnlessAsked) {
