@@ -1,0 +1,57 @@
+"""What the plugin does to one step must not reach another: jobs sent from a task, steps at the same time, other steps."""
+
+import pytest
+
+OURS = "^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|BOOTSTRAP_|SLURM_BOOTSTRAP)"
+FIRST_TASK_FAILS = "if [ $SLURM_PROCID = 0 ]; then exit 3; fi; sleep 2; echo survived"
+
+
+@pytest.fixture(scope="module")
+def pair(cluster_factory):
+    """Two nodes where the plugin sets up steps with GPUs, as on a real cluster."""
+    return cluster_factory("neighbours").up("--nodes", "2", "--cpus", "8")
+
+
+@pytest.mark.parametrize("send", ["sbatch -Q --wait -w node002 -o $HOME/sent.out --wrap env", "salloc -Q -w node002 env"])
+def test_a_job_sent_from_a_task_is_no_part_of_its_step(pair, send):
+    script = f"env | grep -qE '{OURS}' || exit 9; export MY_OWN=1 LOCAL_RANK=mine; {send} > $HOME/sent.env"
+    script += "; cat $HOME/sent.out $HOME/sent.env 2>/dev/null; rm -f $HOME/sent.*"
+    done = pair.run(["srun", "-w", "node001", "-n1", "--gres=gpu:1", "bash", "-c", script])
+    assert done.returncode == 0, done.stderr
+    sent = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert sent["MY_OWN"] == "1", "the job did not run"
+    left = {name: value for name, value in sent.items() if name.startswith(("BOOTSTRAP_", "SLURM_BOOTSTRAP", "MASTER_"))}
+    assert not left
+    assert "RANK" not in sent and "WORLD_SIZE" not in sent
+    assert sent["LOCAL_RANK"] == "mine", "a value that the user changed is the user's"
+
+
+def test_a_port_of_the_user_may_be_shared_by_steps_at_the_same_time(pair):
+    script = """export MASTER_PORT=29500
+    srun --overlap -N2 -n2 --gres=gpu:1 sleep 4 & sleep 1
+    srun --overlap -N1 -n1 --gres=gpu:1 echo one; srun --overlap -N2 -n2 --gres=gpu:1 echo two; wait"""
+    done = pair.run(["salloc", "-Q", "-N2", "-n2", "--gres=gpu:2", "bash", "-c", script])
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["one", "two", "two"]
+    # One task alone meets nobody and hears nothing; two are told that the port is taken.
+    warnings = [line for line in done.stderr.splitlines() if "bootstrap:" in line]
+    assert len(warnings) == 1 and "MASTER_PORT=29500, which you set, on node001" in warnings[0], done.stderr
+
+
+@pytest.mark.parametrize("options", [["-n2"], ["-n2", "--gres=none"], ["-n2", "--bootstrap=off"]])
+def test_other_steps_end_as_slurm_ends_them(pair, options):
+    """Without our default of --kill-on-bad-exit the second task outlives the first."""
+    done = pair.run(["srun", *options, "bash", "-c", FIRST_TASK_FAILS, "name", "--gpus=1"])
+    assert done.stdout.split() == ["survived"], done.stderr
+
+
+@pytest.mark.parametrize("options", [["-n2", "--gres=gpu:1"], ["-n2", "--bootstrap", "on"], ["-n2", "--gres", "gpu:1"]])
+def test_steps_that_are_set_up_end_with_their_first_failure(pair, options):
+    done = pair.run(["srun", *options, "bash", "-c", FIRST_TASK_FAILS])
+    assert done.returncode != 0
+    assert "survived" not in done.stdout
+
+
+def test_the_user_can_keep_the_others_running(pair):
+    done = pair.run(["srun", "-n2", "-K0", "--gres=gpu:1", "bash", "-c", FIRST_TASK_FAILS])
+    assert done.stdout.split() == ["survived"], done.stderr
