@@ -6,7 +6,8 @@
  * the variables RANK, LOCAL_RANK, MASTER_ADDR and so on, without it they are computed from SLURM_* by the same rules.
  * Nothing is sent, opened or changed. Calls on different handles may run at the same time in several threads.
  *
- * Environment read: SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_STEP_NUM_TASKS,
+ * Environment read: SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS,
+ * SLURM_STEP_NUM_TASKS,
  * SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_STEP_RESV_PORTS,
  * SLURM_STEP_GPUS, SLURMD_NODENAME, SLURM_BOOTSTRAP_LAYOUT, BOOTSTRAP_*, MASTER_ADDR, MASTER_PORT.
  */
