@@ -90,7 +90,7 @@ Result<Layout> deal(const Environment& environment, const HostList& nodes, const
   }
   // None does; the disagreement of the most likely one is told.
   const auto layout = Layout::make({{nodes, counts, std::move(orders[0])}});
-  if (!layout) return layout;
+  if (!layout) return fail(layout.error());
   const auto agrees = check_places(*layout, local);
   if (!agrees) return fail(agrees.error());
   return fail(ErrorCode::kDisagreement, "SLURM_LOCALID is not the place of this task among those of its node");

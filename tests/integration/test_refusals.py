@@ -193,7 +193,7 @@ FORGED = {
     "overflow": ("plane:4294967296", "not a layout"),
     "huge run": ("map:0x99999999999", "not a layout"),
     "garbage": ("garbage", "not a layout"),
-    "another job's component": ("43;n1;1;block", "none of the components"),
+    "another job's component": ("43;node[001-003];1x3;block", "none of the components"),
     "long": ("map:" + "0," * 30000, "not a layout"),
 }
 
@@ -212,6 +212,9 @@ def test_forged_layout_is_refused_where_srun_cannot_replace_it(desk, how):
             # One sentence, or one of each host whose own tasks are not where the layout puts them.
             assert len({line.split(":")[0] for line in sentences(done)}) == len(sentences(done)) <= 3
             assert max(map(len, sentences(done))) < 400
+        # What another step left behind is not a forgery.
+        env = {"SLURM_BOOTSTRAP_LAYOUT": f"{job}.9999/map:1,0,2"}
+        assert_right(desk.cluster.run([*step_line(job, 3, 3), *SHOW], env=env), 3)
     with allocation(desk.cluster, "-N3") as job:
         for _, done in forge(desk, job):
             assert_right(done, 3)
