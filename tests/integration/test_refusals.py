@@ -194,7 +194,7 @@ FORGED = {
     "huge run": ("map:0x99999999999", "not a layout"),
     "garbage": ("garbage", "not a layout"),
     "another job's component": ("43;node[001-003];1x3;block", "none of the components"),
-    "long": ("map:" + "0," * 30000, "not a layout"),
+    "long": ("map:" + "0," * 30000, "SLURM_BOOTSTRAP_LAYOUT"),
 }
 
 
