@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apply.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +10,11 @@
 #include "core/text.h"
 
 namespace bootstrap {
+namespace {
+
+constexpr int kTravelTimeOfASentence = 300;  // milliseconds; 10 to 50 are usual
+
+}  // namespace
 
 Status apply(spank_t spank, const Plan& plan, std::uint32_t local_task, Rank rank) {
   // The last word on who this task is has Slurm, just before the program starts.
@@ -38,6 +44,10 @@ void print_to_task(const std::string& text) noexcept {
 }
 
 int end_task() noexcept {
+  // srun ends the step on the first exit status that is not 0, and drops what the tasks wrote and it has not read by
+  // then: the sentence of the one that speaks. So all of them wait for it to arrive. This is the child that was to
+  // become the program; nothing else waits for it.
+  (void)::poll(nullptr, 0, kTravelTimeOfASentence);
   // To return -1 would do this only for a plugin that plugstack.conf calls `required`; for an `optional` one Slurm
   // drops the -1 and starts the program. Slurm itself ends the child this way when a required plugin fails.
   ::_exit(1);

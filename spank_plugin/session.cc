@@ -53,7 +53,7 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
   auto facts = gather_facts(spank, environment);
   if (!facts) {
     // Each node checks the places of its own tasks, and the first one may have found nothing wrong with its own.
-    error_is_local_ = facts.error().code == ErrorCode::kDisagreement;
+    error_is_local_ = facts.error().code == ErrorCode::kMisplaced;
     return fail(facts.error());
   }
   ranks_ = facts->local_ranks;

@@ -35,6 +35,7 @@ bootstrap_status_t status_of(bootstrap::ErrorCode code) noexcept {
     case bootstrap::ErrorCode::kMissing:
       return BOOTSTRAP_ERROR_MISSING;
     case bootstrap::ErrorCode::kDisagreement:
+    case bootstrap::ErrorCode::kMisplaced:
       return BOOTSTRAP_ERROR_DISAGREEMENT;
     case bootstrap::ErrorCode::kUnavailable:
       return BOOTSTRAP_ERROR_UNAVAILABLE;

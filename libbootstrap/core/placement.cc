@@ -18,12 +18,12 @@ namespace {
 Status check_places(const Layout& layout, const LocalTasks& local) {
   for (const auto rank : local.ranks) {
     if (rank >= layout.size()) {
-      return fail(ErrorCode::kDisagreement, cat({"task ", std::to_string(rank), " is here, but the step has only ",
-                                                 std::to_string(layout.size()), " tasks"}));
+      return fail(ErrorCode::kMisplaced, cat({"task ", std::to_string(rank), " is here, but the step has only ",
+                                              std::to_string(layout.size()), " tasks"}));
     }
     if (!local.host.empty() && layout.host_of(rank) != local.host) {
-      return fail(ErrorCode::kDisagreement, cat({"task ", std::to_string(rank), " runs on ", local.host,
-                                                 ", but the layout of the step puts it on ", layout.host_of(rank)}));
+      return fail(ErrorCode::kMisplaced, cat({"task ", std::to_string(rank), " runs on ", local.host,
+                                              ", but the layout of the step puts it on ", layout.host_of(rank)}));
     }
   }
   return {};
@@ -41,8 +41,8 @@ Result<LocalTasks> in_step(const LocalTasks& local, const LayoutText& text, cons
     const bool fits = here.ranks.empty() || here.ranks.back() < first;
     if (text.component_jobs[i] == *local.component_job && fits && check_places(layout, here)) return here;
   }
-  return fail(ErrorCode::kDisagreement, cat({"the tasks of ", local.host,
-                                             " are in none of the components that srun names in ", kLayoutVariable}));
+  return fail(ErrorCode::kMisplaced, cat({"the tasks of ", local.host,
+                                          " are in none of the components that srun names in ", kLayoutVariable}));
 }
 
 // Whether an order puts the tasks at hand where they are, without making a layout of it.
@@ -93,7 +93,7 @@ Result<Layout> deal(const Environment& environment, const HostList& nodes, const
   if (!layout) return fail(layout.error());
   const auto agrees = check_places(*layout, local);
   if (!agrees) return fail(agrees.error());
-  return fail(ErrorCode::kDisagreement, "SLURM_LOCALID is not the place of this task among those of its node");
+  return fail(ErrorCode::kMisplaced, "SLURM_LOCALID is not the place of this task among those of its node");
 }
 
 struct Sizes {

@@ -13,7 +13,8 @@ namespace bootstrap {
 enum class ErrorCode {
   kInvalid,       // a text or number that does not mean what it should
   kMissing,       // something that must be there is not
-  kDisagreement,  // two sources say different things
+  kDisagreement,  // two sources say different things about the step
+  kMisplaced,     // a task of this node is not where it should be; other nodes may not notice
   kUnavailable,   // the system refused: a busy port, a closed device
   kUnsupported,   // understood, and not possible here
   kLimit,         // larger than we are willing to handle
