@@ -63,11 +63,7 @@ TEST(Explain, ShowsWhatOverrodeWhat) {
 }
 
 TEST(Explain, FitsIntoEightyColumns) {
-  auto environment = two_by_two();
-  environment.set("SLURM_STEP_NODELIST", "node[00001-12500]");
-  environment.set("SLURM_STEP_TASKS_PER_NODE", "8(x12500)");
-  environment.set("SLURM_STEP_NUM_TASKS", "100000");
-  environment.set("SLURMD_NODENAME", "node00001");
+  const auto environment = step_of("node[00001-12500]", "8(x12500)", 100000, "node00001");
   std::string map;
   for (int i = 0; i < 8; ++i) map += (i == 0 ? "" : ",") + std::string("0,1x2,0");
   Settings settings;

@@ -191,11 +191,7 @@ TEST(Plan, ThePortIsClaimedOnceAndOnlyIfItIsOurs) {
 }
 
 TEST(Plan, IsSmallAtAnySize) {
-  auto environment = two_by_two(0);
-  environment.set("SLURM_STEP_NODELIST", "node[00001-12500]");
-  environment.set("SLURM_STEP_TASKS_PER_NODE", "8(x12500)");
-  environment.set("SLURM_STEP_NUM_TASKS", "100000");
-  environment.set("SLURMD_NODENAME", "node00001");
+  const auto environment = step_of("node[00001-12500]", "8(x12500)", 100000, "node00001");
   std::size_t bytes = 0;
   const auto plan = plan_of(environment);
   for (const auto& planned : plan.variables) bytes += planned.name.size() + planned.value(0).size() + 2;
@@ -204,11 +200,7 @@ TEST(Plan, IsSmallAtAnySize) {
 }
 
 TEST(Plan, ALongLayoutIsNotLeftInTheTasks) {
-  auto environment = two_by_two(0);
-  environment.set("SLURM_STEP_NODELIST", "n[1-600]");
-  environment.set("SLURM_STEP_TASKS_PER_NODE", "1(x600)");
-  environment.set("SLURM_STEP_NUM_TASKS", "600");
-  environment.set("SLURMD_NODENAME", "n600");
+  auto environment = step_of("n[1-600]", "1(x600)", 600, "n600");
   std::string map;
   for (int node = 599; node >= 0; --node) map += (map.empty() ? "" : ",") + std::to_string(node);
   environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/map:" + map);

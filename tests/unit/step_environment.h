@@ -28,4 +28,15 @@ inline Environment two_by_two(int rank = 0) {
                          {"CUDA_VISIBLE_DEVICES", "0,1"}});
 }
 
+// The same step with other sizes, seen by rank 0 on `host`.
+inline Environment step_of(const std::string& nodes, const std::string& tasks_per_node, int tasks,
+                           const std::string& host) {
+  auto environment = two_by_two(0);
+  environment.set("SLURM_STEP_NODELIST", nodes);
+  environment.set("SLURM_STEP_TASKS_PER_NODE", tasks_per_node);
+  environment.set("SLURM_STEP_NUM_TASKS", std::to_string(tasks));
+  environment.set("SLURMD_NODENAME", host);
+  return environment;
+}
+
 }  // namespace bootstrap
