@@ -66,9 +66,17 @@ std::string values_by_rank(const Layout& layout, std::uint32_t Place::*member) {
   return fits ? all : cat({std::to_string(least), " to ", std::to_string(most), " by rank"});
 }
 
+// Of the tasks of this node: "0,1 1,0".
+std::string values_by_task(const PlannedVariable& variable) {
+  std::string all;
+  for (const auto& value : variable.values) all += cat({all.empty() ? "" : " ", value});
+  return all.size() < kValueWidth ? all : cat({variable.value(0), " ..."});
+}
+
 std::string shown_value(const PlannedVariable& variable, const Layout& layout) {
   if (variable.of_place != nullptr) return values_by_rank(layout, variable.of_place);
   if (variable.name == kExportsVariable) return "...";
+  if (variable.values.size() > 1) return values_by_task(variable);
   if (variable.name == kSettingsVariable) return "(below)";
   return variable.value(0);
 }
@@ -104,11 +112,13 @@ void append_variables(std::string& out, const Facts& facts, const Plan& plan) {
       append_row(out, "", variable.previous, cat({"replaced: ", variable.why}));
     }
   }
-  for (const auto name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"}) {
-    if (const auto value = facts.environment.get(name)) append_row(out, name, *value, "as Slurm or the user set it");
+  for (const auto& kind : kGpuListKinds) {
+    const auto value = facts.environment.get(kind.variable);
+    if (value && !plan.find(kind.variable)) append_row(out, kind.variable, *value, "as Slurm or the user set it");
   }
   for (const auto& name : plan.removals) {
-    append_row(out, name, "(removed)", name == kLayoutVariable ? "used up" : "left over from an outer step");
+    const bool is_message = name.starts_with("SLURM_BOOTSTRAP_") || name == kExportVariable;
+    append_row(out, name, "(removed)", is_message ? "used up" : "left over from an outer step");
   }
 }
 
@@ -126,6 +136,7 @@ std::string explain_text(const Facts& facts, const Settings& settings, const Sco
   const auto changed = write_settings(settings);
   out += "\n";
   append_wrapped(out, "", 0, cat({"Settings: ", changed.empty() ? "all at their default" : changed}));
+  if (!facts.topology_from.empty()) append_wrapped(out, "", 0, cat({"Places of the GPUs: ", facts.topology_from}));
   if (plan.port_to_claim) {
     append_wrapped(out, "", 0,
                    cat({"Port ", std::to_string(*plan.port_to_claim), " of ", layout.host_of(0),

@@ -39,8 +39,13 @@ Result<Facts> read_facts(const Environment& environment, const StepId& id, const
                .layout = std::move(placement->layout),
                .layout_source = placement->source,
                .local_ranks = std::move(placement->local_ranks),
+               .is_one_task = false,
                .has_gpus = has_gpus(environment),
-               .environment = environment};
+               .environment = environment,
+               .topology = {},
+               .device_files = {},
+               .topology_from = {},
+               .gpu_bind_cure = Facts().gpu_bind_cure};
 }
 
 Result<Facts> read_task_facts(const Environment& environment) {
@@ -58,7 +63,9 @@ Result<Facts> read_task_facts(const Environment& environment) {
   local.local_id = number(environment, "SLURM_LOCALID");
   // SLURM_NPROCS is the old name that srun sets to the tasks of the component alone.
   local.component_size = number(environment, "SLURM_NPROCS");
-  return read_facts(environment, *id, local);
+  auto facts = read_facts(environment, *id, local);
+  if (facts) facts->is_one_task = true;
+  return facts;
 }
 
 }  // namespace bootstrap

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/environment.h"
@@ -9,6 +11,7 @@
 #include "core/placement.h"
 #include "core/result.h"
 #include "core/step_id.h"
+#include "core/topology.h"
 
 namespace bootstrap {
 
@@ -17,8 +20,14 @@ struct Facts {
   Layout layout;
   LayoutSource layout_source = LayoutSource::kDistribution;
   std::vector<Rank> local_ranks;  // ranks that this process starts, or the one that it is, in order of local task id
+  bool is_one_task = false;       // gathered by a task about itself; GPUs may have been dealt out already
   bool has_gpus = false;          // Slurm gave GPUs to this step
   Environment environment;        // as the job brought it along
+  Topology topology;              // of this node; empty when not known
+  std::vector<std::string> device_files;  // NVIDIA's on this node; for a topology that does not know them
+  std::string topology_from;              // where it comes from, or why it is not known; for people
+  std::string_view gpu_bind_cure =
+      "--gpu-bind=none";  // the option of this Slurm's srun that keeps GPUs from being hidden
 };
 
 // Whether Slurm gave GPUs to the step that this environment is of. Slurm renews or removes this variable at every step,

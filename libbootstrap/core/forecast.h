@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -11,10 +12,21 @@
 namespace bootstrap {
 
 // True when the settings, srun's input variables or its arguments ask for GPUs or for the plugin by name. Decides
-// srun's default for --kill-on-bad-exit, which srun reads before any hook that knows more, so it is right wherever that
-// can be told from the words: a wrong yes would end the other tasks of a step that is none of our business, a wrong no
-// would leave tasks waiting for one that was refused.
+// srun's defaults for --kill-on-bad-exit and --gpu-bind, which srun reads before any hook that knows more, so it is
+// right wherever that can be told from the words: a wrong yes would end the other tasks of a step that is none of our
+// business, a wrong no would leave tasks waiting for one that was refused.
 bool expects_to_apply(const Environment& environment, std::span<const std::string> arguments, const Settings& settings);
+
+// The settings with the options of ours that are among srun's arguments.
+Settings with_arguments(std::span<const std::string> arguments, const Settings& settings);
+
+// Whether Slurm would bind each task to GPUs of its own, which hides the others from it, without being asked to:
+// --gpus-per-task and its kin imply it.
+bool implies_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
+
+// What the user asked for with --gpu-bind and its kin: kNone also for the word none.
+enum class GpuBind : std::uint8_t { kNone, kClosest, kNarrow };
+GpuBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
 
 // A step of several components: "srun ... : ..." or --het-group.
 bool expects_components(std::span<const std::string> arguments);

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "core/layout_text.h"
+#include "core/plan_gpus.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -41,6 +43,9 @@ class Planner {
     add(name, std::move(values), std::move(from), false, member);
   }
 
+  // Nobody's value but ours: what Slurm or an outer step left there is replaced without a word.
+  void own(PlannedVariable variable) { variables_.push_back(std::move(variable)); }
+
   bool port_is_asked() const { return port_is_asked_; }
   bool address_is_asked() const { return address_is_asked_; }
   std::vector<PlannedVariable> take() && { return std::move(variables_); }
@@ -73,9 +78,21 @@ class Planner {
   std::vector<PlannedVariable> variables_;
 };
 
-void add_ranks(Planner& planner, const Facts& facts) {
+// Programs that take device 0, or that are shown no other, must not count GPUs by LOCAL_RANK: to them each task is a
+// node of its own.
+void add_lonely_ranks(Planner& planner, const Facts& facts) {
+  const auto size = std::to_string(facts.layout.size());
+  planner.common("LOCAL_RANK", "0", "each task's own GPU is its device 0");
+  planner.common("LOCAL_WORLD_SIZE", "1", "as if each task had a node of its own");
+  planner.per_task("NODE_RANK", &Place::rank, "likewise");
+  planner.per_task("GROUP_RANK", &Place::rank, "likewise");
+  planner.common("GROUP_WORLD_SIZE", size, "likewise");
+}
+
+void add_ranks(Planner& planner, const Facts& facts, bool is_alone) {
   planner.per_task("RANK", &Place::rank, "SLURM_PROCID");
   planner.common("WORLD_SIZE", std::to_string(facts.layout.size()), "SLURM_STEP_NUM_TASKS");
+  if (is_alone) return add_lonely_ranks(planner, facts);
   planner.per_task("LOCAL_RANK", &Place::local_rank, "place among the tasks of the node");
   planner.per_task("LOCAL_WORLD_SIZE", &Place::local_size, "tasks on the node");
   planner.per_task("NODE_RANK", &Place::node_rank, "nodes in order of their lowest rank");
@@ -83,16 +100,12 @@ void add_ranks(Planner& planner, const Facts& facts) {
   planner.common("GROUP_WORLD_SIZE", std::to_string(facts.layout.node_count()), "SLURM_STEP_NUM_NODES");
 }
 
-// A list of indices counts GPUs in the order that CUDA_DEVICE_ORDER says, and CUDA's own default, fastest first, is
-// neither Slurm's order nor the same on every node.
-void add_gpus(Planner& planner, const Facts& facts) {
-  if (!facts.has_gpus || !facts.environment.has("CUDA_VISIBLE_DEVICES")) return;
-  planner.common("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "Slurm counts GPUs in this order");
-}
-
-bool is_kept(const Plan& plan, std::string_view name) {
-  const auto at = plan.find(name);
-  return at && plan.variables[*at].action == Action::kKept;
+void add_gpus(Planner& planner, const GpuPlan& plan, const Facts& facts) {
+  if (!plan.kind().order_variable.empty()) {
+    // CUDA's own default is fastest first, which is neither Slurm's order nor the same on every node.
+    planner.common(plan.kind().order_variable, "PCI_BUS_ID", "Slurm counts GPUs in this order");
+  }
+  for (auto& variable : gpu_variables(plan, facts)) planner.own(std::move(variable));
 }
 
 // Whether `value`, kept for all tasks of the step, is what each of them should have.
@@ -121,12 +134,21 @@ std::string warn_of_kept(const Plan& plan, const Layout& layout) {
               "of them; unset it before srun, or say --bootstrap=off if it is meant"});
 }
 
+std::string warn_of_mig(const Plan& plan, const Layout& layout, const Settings& settings) {
+  const bool is_asked = settings.gpu.source >= Source::kEnvironment;
+  if (!plan.gpus || !plan.gpus->list.has_mig || is_asked || layout.size() == layout.node_count()) return {};
+  return "tasks of a node have MIG instances, one each, as CUDA allows no more; NCCL does not connect instances of one "
+         "GPU and has no direct copies between any (use Gloo or MPI, or whole GPUs); --bootstrap-gpu=narrow says the "
+         "same "
+         "without this line";
+}
+
 // The port that the tasks will really use, if it is for us to hold: here, at our address, on the node of rank 0.
 std::optional<std::uint16_t> claimed_port(const Plan& plan, const Facts& facts, const Settings& settings) {
   const auto& ranks = facts.local_ranks;
   if (!settings.claim.value || std::find(ranks.begin(), ranks.end(), Rank{0}) == ranks.end()) return std::nullopt;
-  if (is_kept(plan, "MASTER_ADDR")) return std::nullopt;  // the user's rendezvous, perhaps served already
-  if (!is_kept(plan, "MASTER_PORT")) return plan.rendezvous.port;
+  if (plan.is_kept("MASTER_ADDR")) return std::nullopt;  // the user's rendezvous, perhaps served already
+  if (!plan.is_kept("MASTER_PORT")) return plan.rendezvous.port;
   const auto port = parse_unsigned(plan.variables[*plan.find("MASTER_PORT")].previous, 65535);
   if (!port || *port == 0) return std::nullopt;
   return static_cast<std::uint16_t>(*port);
@@ -134,6 +156,7 @@ std::optional<std::uint16_t> claimed_port(const Plan& plan, const Facts& facts, 
 
 void add_messengers(std::vector<std::string>& names, const Environment& environment) {
   if (environment.get(kExportVariable) == kExportValue) names.emplace_back(kExportVariable);
+  if (environment.has(kUsersBindVariable)) names.emplace_back(kUsersBindVariable);
 }
 
 // What is left of an outer step and not set anew for this one.
@@ -157,6 +180,11 @@ std::optional<std::size_t> Plan::find(std::string_view name) const {
     if (variables[i].name == name) return i;
   }
   return std::nullopt;
+}
+
+bool Plan::is_kept(std::string_view name) const {
+  const auto at = find(name);
+  return at && variables[*at].action == Action::kKept;
 }
 
 Scope decide_scope(const Environment& environment, const Settings& settings) {
@@ -193,15 +221,18 @@ std::vector<std::string> inert_removals(const Environment& environment) {
 Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
   auto rendezvous = make_rendezvous(facts, settings);
   if (!rendezvous) return fail(rendezvous.error());
+  auto gpus = plan_gpus(facts, settings);
+  if (!gpus) return fail(gpus.error());
   Plan plan;
   plan.rendezvous = std::move(*rendezvous);
+  plan.gpus = std::move(*gpus);
 
   Planner planner(facts, settings);
-  add_ranks(planner, facts);
+  add_ranks(planner, facts, plan.gpus && plan.gpus->mode != GpuMode::kIndex);
   planner.common("MASTER_ADDR", plan.rendezvous.address, plan.rendezvous.address_from, planner.address_is_asked());
   planner.common("MASTER_PORT", std::to_string(plan.rendezvous.port), plan.rendezvous.port_from,
                  planner.port_is_asked());
-  add_gpus(planner, facts);
+  if (plan.gpus) add_gpus(planner, *plan.gpus, facts);
   plan.variables = std::move(planner).take();
 
   const auto settings_text = write_settings(settings);
@@ -209,15 +240,15 @@ Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
     plan.variables.push_back(mark(kSettingsVariable, {settings_text}, "settings that are not the default"));
   }
   plan.variables.push_back(mark(kStampVariable, {stamp(facts.id)}, "job.step.restart: marks our values"));
-  std::vector<std::string> exports;
-  for (std::size_t task = 0; task < facts.local_ranks.size(); ++task) {
-    exports.push_back(write_exports(plan.variables, task));
-  }
-  plan.variables.push_back(mark(kExportsVariable, std::move(exports), "checksums: tell our values from yours"));
+  std::vector<std::size_t> tasks(facts.local_ranks.size());
+  std::iota(tasks.begin(), tasks.end(), std::size_t{0});
+  plan.variables.push_back(exports_variable(plan.variables, tasks));
   plan.removals = removals(plan, facts);
   plan.port_to_claim = claimed_port(plan, facts, settings);
-  plan.port_is_users = is_kept(plan, "MASTER_PORT");
-  plan.warning = warn_of_kept(plan, facts.layout);
+  plan.port_is_users = plan.is_kept("MASTER_PORT");
+  for (auto& warning : {warn_of_kept(plan, facts.layout), warn_of_mig(plan, facts.layout, settings)}) {
+    if (!warning.empty()) plan.warnings.push_back(warning);
+  }
   return plan;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/facts.h"
+#include "core/gpu_plan.h"
 #include "core/rendezvous.h"
 #include "core/result.h"
 #include "core/settings.h"
@@ -26,9 +27,11 @@ struct Plan {
   Rendezvous rendezvous;
   std::optional<std::uint16_t> port_to_claim;  // set on the node of rank 0 alone
   bool port_is_users = false;                  // MASTER_PORT was in the environment and is kept
-  std::string warning;                         // one sentence for the user; empty if there is nothing to say
+  std::optional<GpuPlan> gpus;                 // set where the tasks' GPUs are ours to deal out
+  std::vector<std::string> warnings;           // one sentence each, for the user
 
   std::optional<std::size_t> find(std::string_view name) const;  // place in `variables`
+  bool is_kept(std::string_view name) const;                     // the user's value stays
 };
 
 // `why` is short enough for "bootstrap: step 1234567.12: nothing is set: WHY" to fit in 80 columns.

@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::uint64_t kMaxPort = 65535;
 constexpr std::uint64_t kMinPort = 1024;  // lower ones belong to root
+constexpr std::size_t kMaxPath = 1024;
+constexpr std::array<std::string_view, 4> kGpuModes{"index", "first", "narrow", "off"};  // by GpuMode
 
 template <class T>
 Status assign(Setting<T>& setting, T value, Source source) {
@@ -88,27 +90,67 @@ Status apply_address(Settings& settings, std::string_view value, Source source) 
   return assign(settings.address, std::string(value), source);
 }
 
-Status apply_claim(Settings& settings, std::string_view value, Source source) {
-  if (value == "on") return assign(settings.claim, true, source);
-  if (value == "off") return assign(settings.claim, false, source);
+Status apply_switch(Setting<bool>& setting, std::string_view value, Source source) {
+  if (value == "on") return assign(setting, true, source);
+  if (value == "off") return assign(setting, false, source);
   return refuse("it takes on or off");
 }
 
+Status apply_claim(Settings& settings, std::string_view value, Source source) {
+  return apply_switch(settings.claim, value, source);
+}
+
+Status apply_gpu(Settings& settings, std::string_view value, Source source) {
+  for (std::size_t mode = 0; mode < kGpuModes.size(); ++mode) {
+    if (value == kGpuModes[mode]) return assign(settings.gpu, static_cast<GpuMode>(mode), source);
+  }
+  return refuse("it takes index, first, narrow or off");
+}
+
+Status apply_gpu_share(Settings& settings, std::string_view value, Source source) {
+  return apply_switch(settings.gpu_share, value, source);
+}
+
+Status apply_cpu(Settings& settings, std::string_view value, Source source) {
+  if (value == "near") return assign(settings.cpu_near, true, source);
+  if (value == "off") return assign(settings.cpu_near, false, source);
+  return refuse("it takes near or off");
+}
+
+Status apply_topology(Settings& settings, std::string_view value, Source source) {
+  const bool is_path = value.starts_with('/') && value.size() <= kMaxPath &&
+                       std::none_of(value.begin(), value.end(), [](char c) { return c <= ' ' || c == 0x7f; });
+  if (!value.empty() && !is_path) {
+    return refuse("it takes the absolute path of a file, in which %h stands for the NodeName, and no spaces");
+  }
+  return assign(settings.topology, std::string(value), source);
+}
+
 constexpr std::array kSpecs{
-    SettingSpec{"mode", "BOOTSTRAP_MODE", "bootstrap", "on|off|auto|explain",
+    SettingSpec{"mode", "BOOTSTRAP_MODE", "bootstrap", "on|off|auto|explain", "",
                 "set the variables of this step, or do not; auto: as the site's when= says; explain: also print a "
                 "table of them",
                 apply_mode},
-    SettingSpec{"when", "", "", "gpu|always|asked",
+    SettingSpec{"when", "", "", "gpu|always|asked", "",
                 "which steps are set up without being asked: those with GPUs, all, or none", apply_when},
-    SettingSpec{"port", "BOOTSTRAP_PORT", "bootstrap-port", "auto|PORT",
+    SettingSpec{"port", "BOOTSTRAP_PORT", "bootstrap-port", "auto|PORT", "",
                 "MASTER_PORT; auto: reserved by Slurm where MpiParams=ports= is set, else computed", apply_port},
-    SettingSpec{"port_range", "BOOTSTRAP_PORT_RANGE", "bootstrap-port-range", "LOW-HIGH",
+    SettingSpec{"port_range", "BOOTSTRAP_PORT_RANGE", "bootstrap-port-range", "LOW-HIGH", "",
                 "range for computed ports; keep it outside ip_local_port_range", apply_port_range},
-    SettingSpec{"master_addr", "BOOTSTRAP_ADDR", "bootstrap-addr", "NAME|TEMPLATE",
+    SettingSpec{"master_addr", "BOOTSTRAP_ADDR", "bootstrap-addr", "NAME|TEMPLATE", "",
                 "MASTER_ADDR; %h stands for the host of rank 0, as in %h-ib0", apply_address},
-    SettingSpec{"claim", "BOOTSTRAP_CLAIM", "bootstrap-claim", "on|off",
+    SettingSpec{"claim", "BOOTSTRAP_CLAIM", "bootstrap-claim", "on|off", "",
                 "hold MASTER_PORT for the step, so that nothing else can take it", apply_claim},
+    SettingSpec{"gpu", "BOOTSTRAP_GPU_MODE", "bootstrap-gpu", "index|first|narrow|off", "",
+                "list of GPUs: the same in all tasks, own one at LOCAL_RANK; own one first; own one alone; as Slurm "
+                "set it",
+                apply_gpu},
+    SettingSpec{"gpu_share", "BOOTSTRAP_GPU_SHARE", "bootstrap-gpu-share", "on|off", "on",
+                "let several tasks of a node use one GPU", apply_gpu_share},
+    SettingSpec{"cpu", "BOOTSTRAP_CPU", "bootstrap-cpu", "near|off", "",
+                "bind each task to those of its cores that are near its GPU", apply_cpu},
+    SettingSpec{"topology", "", "", "PATH", "", "which cores each GPU is near to, written by slurm-bootstrap topology",
+                apply_topology},
 };
 
 }  // namespace
@@ -155,71 +197,6 @@ Status apply_environment(Settings& settings, const Environment& environment) {
   return {};
 }
 
-namespace {
-
-constexpr std::array<std::string_view, 4> kSourceNames{"default", "site", "environment", "option"};
-
-std::string when_text(When when) {
-  constexpr std::array<std::string_view, 3> kWhens{"gpu", "always", "asked"};
-  return std::string(kWhens[static_cast<std::size_t>(when)]);
-}
-
-struct Shown {
-  std::string_view site;
-  std::string value;
-  Source source;
-};
-
-// The mode and whether to explain are one option to users and two settings to us, each with a source of its own.
-std::vector<Shown> shown_mode(const Settings& settings) {
-  constexpr std::array<std::string_view, 3> kModes{"auto", "on", "off"};
-  const std::string mode(kModes[static_cast<std::size_t>(settings.mode.value)]);
-  if (!settings.explain.value) return {{"mode", mode, settings.mode.source}};
-  if (settings.explain.source == settings.mode.source) return {{"mode", mode + ",explain", settings.mode.source}};
-  return {{"mode", mode, settings.mode.source}, {"mode", "explain", settings.explain.source}};
-}
-
-std::vector<Shown> shown(const Settings& settings) {
-  auto all = shown_mode(settings);
-  const auto& range = settings.port_range.value;
-  all.push_back({"when", when_text(settings.when.value), settings.when.source});
-  all.push_back(
-      {"port", settings.port.value == 0 ? "auto" : std::to_string(settings.port.value), settings.port.source});
-  all.push_back(
-      {"port_range", cat({std::to_string(range.low), "-", std::to_string(range.high)}), settings.port_range.source});
-  all.push_back({"master_addr", settings.address.value, settings.address.source});
-  all.push_back({"claim", settings.claim.value ? "on" : "off", settings.claim.source});
-  return all;
-}
-
-}  // namespace
-
-std::string write_settings(const Settings& settings) {
-  std::string text;
-  for (const auto& [site, value, source] : shown(settings)) {
-    if (source == Source::kDefault) continue;
-    text += cat({text.empty() ? "" : " ", kSourceNames[static_cast<std::size_t>(source)], ":", site, "=", value});
-  }
-  return text;
-}
-
-Result<Settings> read_settings(std::string_view text) {
-  Settings settings;
-  if (text.empty()) return settings;
-  for (const auto item : split(text, ' ')) {
-    const auto colon = item.find(':');
-    const auto equals = item.find('=');
-    bool applied = false;
-    for (std::size_t source = 1; source < kSourceNames.size() && equals != std::string_view::npos; ++source) {
-      if (item.substr(0, colon) != kSourceNames[source]) continue;
-      for (const auto& spec : kSpecs) {
-        if (spec.site != item.substr(colon + 1, equals - colon - 1)) continue;
-        applied = spec.apply(settings, item.substr(equals + 1), static_cast<Source>(source)).has_value();
-      }
-    }
-    if (!applied) return refuse(cat({"BOOTSTRAP_SETTINGS=", quoted(text), " is not what this version writes"}));
-  }
-  return settings;
-}
+std::string_view gpu_mode_name(GpuMode mode) { return kGpuModes[static_cast<std::size_t>(mode)]; }
 
 }  // namespace bootstrap

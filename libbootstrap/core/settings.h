@@ -27,6 +27,13 @@ struct Setting {
 enum class Mode : std::uint8_t { kAuto, kOn, kOff };       // kAuto: as `when` says
 enum class When : std::uint8_t { kGpu, kAlways, kAsked };  // kGpu: steps that were given GPUs
 
+enum class GpuMode : std::uint8_t {
+  kIndex,   // the same list for all tasks of a node, each task's own GPU at position LOCAL_RANK
+  kFirst,   // each task's own GPU first, for programs that always use device 0
+  kNarrow,  // each task's own GPU alone
+  kOff,     // the list as Slurm set it
+};
+
 struct PortRange {
   std::uint16_t low = 20000;
   std::uint16_t high = 29999;  // inclusive
@@ -42,6 +49,10 @@ struct Settings {
   Setting<PortRange> port_range{PortRange{}};  // below Linux' default ip_local_port_range, 32768 to 60999
   Setting<std::string> address{"%h"};          // %h: the host of rank 0
   Setting<bool> claim{true};                   // hold the port on the host of rank 0 until the step ends
+  Setting<GpuMode> gpu{GpuMode::kIndex};
+  Setting<bool> gpu_share{false};     // more tasks than GPUs on a node are meant
+  Setting<bool> cpu_near{false};      // bind tasks that are bound to more than one place to cores near their GPU
+  Setting<std::string> topology{""};  // file with the topology of the node, %h: its NodeName; empty: ask the kernel
 
   bool operator==(const Settings&) const = default;
 };
@@ -52,11 +63,14 @@ struct SettingSpec {
   std::string_view variable;  // BOOTSTRAP_PORT
   std::string_view option;    // "bootstrap-port" for --bootstrap-port=...
   std::string_view values;    // what it takes, for usage texts
+  std::string_view alone;     // the value of an option that is given without one; empty: it needs a value
   std::string_view help;
   Status (*apply)(Settings&, std::string_view value, Source source);
 };
 
 std::span<const SettingSpec> setting_specs();
+
+std::string_view gpu_mode_name(GpuMode mode);
 
 // "--bootstrap-port", "BOOTSTRAP_PORT" or "port= in plugstack.conf": for messages.
 std::string setting_name(const SettingSpec& spec, Source source);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/task_plan.h"
 
+#include "core/plan_gpus.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -18,9 +19,17 @@ Result<Settings> read_task_settings(const Environment& environment, bool is_set)
 
 std::vector<std::string> find_differences(const Environment& environment, const Plan& plan) {
   std::vector<std::string> differences;
+  const Leftovers ours(environment);
   for (const auto& variable : plan.variables) {
     if (variable.action == Action::kKept || variable.name == kExportsVariable) continue;
     const auto value = environment.get(variable.name);
+    if (plan.gpus && variable.name == plan.gpus->kind().variable) {
+      // What it was can only be told by its checksum: the plan of a task starts from the list that it sees.
+      if (value && !ours.is_ours(variable.name, *value)) {
+        differences.push_back(cat({variable.name, " is ", quoted(*value), " in this process, not as it was set"}));
+      }
+      continue;
+    }
     if (value == variable.value(0)) continue;
     differences.push_back(cat({variable.name, value ? cat({" is ", quoted(*value)}) : std::string(" is not set"),
                                " in this process, not ", quoted(variable.value(0))}));
@@ -38,6 +47,7 @@ Result<TaskPlan> make_task_plan(const Environment& environment) {
   if (!settings) return fail(settings.error());
   auto plan = make_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
+  if (is_set) adopt_gpu_view(*plan, facts->layout.place(facts->local_ranks.front()), environment);
   if (!is_set) plan->port_to_claim.reset();  // nobody holds it
   auto differences = is_set ? find_differences(environment, *plan) : std::vector<std::string>();
   auto scope = decide_scope(environment, *settings);

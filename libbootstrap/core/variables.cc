@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/variables.h"
 
+#include <algorithm>
 #include <charconv>
 
+#include "core/gpu_list.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -23,6 +25,15 @@ std::optional<std::uint32_t> parse_hexadecimal(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, kHexadecimal);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+std::string write_exports(const std::vector<PlannedVariable>& variables, std::size_t local_task) {
+  std::string text;
+  for (const auto& variable : variables) {
+    if (variable.action == Action::kKept) continue;
+    text += cat({text.empty() ? "" : ",", variable.name, ":", hexadecimal(fingerprint(variable.value(local_task)))});
+  }
+  return text;
 }
 
 }  // namespace
@@ -52,7 +63,10 @@ std::vector<std::string> Leftovers::unchanged(const Environment& environment) co
   if (stamp_.empty()) return names;
   for (const auto& [name, mark] : exports_) {
     const auto value = environment.get(name);
-    if (value && fingerprint(*value) == mark) names.push_back(name);
+    // Slurm sets or removes the lists of GPUs anew at each step: what is there now is of this step.
+    const bool is_slurms =
+        std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
+    if (value && fingerprint(*value) == mark && !is_slurms) names.push_back(name);
   }
   for (const auto name : {kStampVariable, kExportsVariable, kSettingsVariable}) {
     if (environment.has(name)) names.emplace_back(name);
@@ -60,13 +74,12 @@ std::vector<std::string> Leftovers::unchanged(const Environment& environment) co
   return names;
 }
 
-std::string write_exports(const std::vector<PlannedVariable>& variables, std::size_t local_task) {
-  std::string text;
-  for (const auto& variable : variables) {
-    if (variable.action == Action::kKept) continue;
-    text += cat({text.empty() ? "" : ",", variable.name, ":", hexadecimal(fingerprint(variable.value(local_task)))});
-  }
-  return text;
+PlannedVariable exports_variable(const std::vector<PlannedVariable>& variables, const std::vector<std::size_t>& tasks) {
+  PlannedVariable variable;
+  variable.name = kExportsVariable;
+  variable.from = "checksums: tell our values from yours";
+  for (const auto task : tasks) variable.values.push_back(write_exports(variables, task));
+  return variable;
 }
 
 }  // namespace bootstrap

@@ -55,7 +55,7 @@ class Leftovers {
   std::vector<std::pair<std::string, std::uint32_t>> exports_;
 };
 
-// The value of BOOTSTRAP_EXPORTS for one task.
-std::string write_exports(const std::vector<PlannedVariable>& variables, std::size_t local_task);
+// BOOTSTRAP_EXPORTS for these local tasks: the record of all that is in `variables`.
+PlannedVariable exports_variable(const std::vector<PlannedVariable>& variables, const std::vector<std::size_t>& tasks);
 
 }  // namespace bootstrap

@@ -38,9 +38,32 @@ TEST_F(CApi, TellsWhoIAm) {
   EXPECT_EQ(bootstrap_node_count(job), 2);
   EXPECT_EQ(bootstrap_cross_rank(job), 1);
   EXPECT_EQ(bootstrap_cross_size(job), 2);
+  EXPECT_EQ(bootstrap_device(job), 1);
   EXPECT_STREQ(bootstrap_master_addr(job), "node001");
   EXPECT_EQ(bootstrap_master_port(job), 20444);
   bootstrap_close(job);
+}
+
+TEST_F(CApi, TheDeviceIsTheOneThatTheListSays) {
+  const auto device = [this](const Environment& environment) {
+    enter(environment);
+    bootstrap_t* job = nullptr;
+    EXPECT_EQ(bootstrap_open(&job, nullptr), BOOTSTRAP_OK) << bootstrap_last_error();
+    const auto found = bootstrap_device(job);
+    EXPECT_EQ(bootstrap_local_rank(job), 1);
+    bootstrap_close(job);
+    return found;
+  };
+  auto environment = two_by_two(3);
+  EXPECT_EQ(device(environment), 1);
+  environment.set("BOOTSTRAP_GPU_MODE", "first");
+  EXPECT_EQ(device(environment), 0);
+  environment.set("BOOTSTRAP_GPU_MODE", "off");
+  EXPECT_EQ(device(environment), -1);
+  environment.unset("BOOTSTRAP_GPU_MODE");
+  environment.set("CUDA_VISIBLE_DEVICES", "0");  // bound by Slurm, without the plugin
+  EXPECT_EQ(device(environment), -1);
+  EXPECT_EQ(bootstrap_device(nullptr), -1);
 }
 
 TEST_F(CApi, SaysWhyItCannot) {

@@ -6,7 +6,7 @@ int c_header_opens_and_closes(void) {
   bootstrap_status_t status = bootstrap_open(&job, 0);
   int rank = bootstrap_rank(job) + bootstrap_size(job) + bootstrap_local_rank(job) + bootstrap_local_size(job);
   rank += bootstrap_node_rank(job) + bootstrap_node_count(job) + bootstrap_cross_rank(job);
-  rank += bootstrap_cross_size(job) + bootstrap_master_port(job);
+  rank += bootstrap_cross_size(job) + bootstrap_device(job) + bootstrap_master_port(job);
   (void)bootstrap_master_addr(job);
   (void)bootstrap_last_error();
   bootstrap_close(job);

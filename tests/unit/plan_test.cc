@@ -78,10 +78,12 @@ TEST(Plan, GivesEachTaskItsValues) {
                                                           {"MASTER_ADDR", "node001"},
                                                           {"MASTER_PORT", "20444"},
                                                           {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
+                                                          {"CUDA_VISIBLE_DEVICES", "0,1"},
+                                                          {"BOOTSTRAP_GPU", "1"},
                                                           {"BOOTSTRAP_STEP", "12.0.0"}};
   const auto plan = plan_of(two_by_two(3));
   for (const auto& [name, value] : expected) EXPECT_EQ(variable(plan, name).value(0), value) << name;
-  EXPECT_EQ(plan.variables.size(), 12U);  // and BOOTSTRAP_EXPORTS
+  EXPECT_EQ(plan.variables.size(), 14U);  // and BOOTSTRAP_EXPORTS
   EXPECT_TRUE(plan.removals.empty());
 }
 
@@ -107,14 +109,15 @@ TEST(Plan, TheUsersValueIsKept) {
 
 TEST(Plan, WarnsOfAKeptIdentityThatCannotBeRight) {
   auto environment = two_by_two();
-  EXPECT_EQ(plan_of(environment).warning, "");
+  EXPECT_TRUE(plan_of(environment).warnings.empty());
   environment.set("MASTER_PORT", "29500");
   environment.set("WORLD_SIZE", "4");
-  EXPECT_EQ(plan_of(environment).warning, "");  // it is the user's to choose, and it is right
+  EXPECT_TRUE(plan_of(environment).warnings.empty());  // it is the user's to choose, and it is right
   environment.set("RANK", "0");
   environment.set("WORLD_SIZE", "1");
-  EXPECT_EQ(plan_of(environment).warning.find("RANK=\"0\", WORLD_SIZE=\"1\" came with the environment"), 0U)
-      << plan_of(environment).warning;
+  const auto warnings = plan_of(environment).warnings;
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings[0].find("RANK=\"0\", WORLD_SIZE=\"1\" came with the environment"), 0U) << warnings[0];
 }
 
 TEST(Plan, AnOptionIsTheUsersLaterWord) {

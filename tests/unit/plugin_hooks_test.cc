@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -200,7 +203,10 @@ TEST(PluginHooks, AJobSubmittedFromATaskInheritsNothingOfItsStep) {
     slurm_spank_init(the_spank_handle(), 0, nullptr);
     slurm_spank_init_post_opt(the_spank_handle(), 0, nullptr);
     const auto left = Environment::from_entries(environ).all();
-    return left.size() == 1 && left.count("LOCAL_RANK") == 1 ? 0 : static_cast<int>(left.size()) + 10;
+    // The user's own, and the list of GPUs, which is Slurm's and would be there without us.
+    return left.size() == 2 && left.count("LOCAL_RANK") + left.count("CUDA_VISIBLE_DEVICES") == 2
+               ? 0
+               : static_cast<int>(left.size()) + 10;
   });
   EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
@@ -248,6 +254,141 @@ TEST(PluginHooks, ExplainPrintsOnce) {
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.printed.find("bootstrap: step 12.0: 4 tasks on 2 nodes"), 0U) << outcome.printed;
   EXPECT_EQ(outcome.printed.find("bootstrap: step", 10), std::string::npos);
+}
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "(not set)" : value;
+}
+
+// What srun's parser of options finds in this variable, and what it is afterwards, for a step with --gpus-per-task.
+std::string launch_default(const char* name, const std::string& minor, const char* users = nullptr) {
+  return in_child([&] {
+           spank_double().context = S_CTX_LOCAL;
+           spank_double().version[0] = minor == "05" ? "22" : "24";
+           spank_double().version[1] = minor;
+           ::setenv("SLURM_GPUS_PER_TASK", "1", 1);
+           if (users != nullptr) ::setenv(name, users, 1);
+           slurm_spank_init(the_spank_handle(), 0, nullptr);
+           const auto during = variable(name);
+           slurm_spank_init_post_opt(the_spank_handle(), 0, nullptr);
+           (void)std::fprintf(stderr, "%s, then %s", during.c_str(), variable(name).c_str());
+           return 0;
+         })
+      .printed;
+}
+
+TEST(PluginHooks, SrunIsToldNotToHideGpus) {
+  EXPECT_EQ(launch_default("SLURM_GPU_BIND", "05"), "none, then (not set)");
+  EXPECT_EQ(launch_default("SLURM_GPU_BIND", "05", "closest"), "closest, then closest");
+  EXPECT_EQ(launch_default("SLURM_GPU_BIND", "11"), "(not set), then (not set)");
+  EXPECT_EQ(launch_default("SLURM_GRES_FLAGS", "05"), "(not set), then (not set)");
+  EXPECT_EQ(launch_default("SLURM_GRES_FLAGS", "11"), "allow-task-sharing, then (not set)");
+  EXPECT_EQ(launch_default("SLURM_GRES_FLAGS", "11", "disable-binding"),
+            "disable-binding,allow-task-sharing, then disable-binding");
+  EXPECT_EQ(launch_default("SLURM_GRES_FLAGS", "11", "allow-task-sharing"),
+            "allow-task-sharing, then allow-task-sharing");
+  EXPECT_EQ(launch_default("SLURM_KILL_BAD_EXIT", "05"), "1, then (not set)");
+}
+
+// A process that stands for a task with this one CPU.
+class Sleeper {
+ public:
+  explicit Sleeper(int cpu) {
+    process_ = ::fork();
+    if (process_ != 0) return;
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(cpu, &only);
+    ::_exit(::sched_setaffinity(0, sizeof only, &only) == 0 && ::raise(SIGSTOP) == 0 ? 0 : 1);
+  }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+  ~Sleeper() {
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+  }
+  // False when the machine has no such CPU.
+  bool is_ready() const {
+    int status = 0;
+    return ::waitpid(process_, &status, WUNTRACED) == process_ && WIFSTOPPED(status);
+  }
+  pid_t process() const { return process_; }
+
+ private:
+  pid_t process_ = -1;
+};
+
+constexpr int kTooFewCpus = 66;
+
+// What task 1 of two gets as its list when they have CPUs 0 and 1, with these arguments in plugstack.conf.
+Outcome list_of_second_task(const std::string& arguments, const std::string& expected) {
+  return in_child([&] {
+    auto environment = job_environment();
+    environment.set("SLURM_STEP_GPUS", "0,1,2,3");
+    environment.set("CUDA_VISIBLE_DEVICES", "0,1,2,3");
+    enter_step(environment);
+    const Sleeper first(0);
+    const Sleeper second(1);
+    if (!first.is_ready() || !second.is_ready()) return kTooFewCpus;
+    auto* const handle = the_spank_handle();
+    auto argument = arguments;
+    char* list[] = {argument.data()};
+    if (slurm_spank_init(handle, 1, list) != 0 || slurm_spank_user_init(handle, 1, list) != 0) return 1;
+    for (const auto* task : {&first, &second}) {
+      for (int round = 0; round < 2; ++round) {  // as if listed twice in plugstack.conf
+        spank_double().task = task == &first ? 0 : 1;
+        spank_double().task_pid = task->process();
+        if (slurm_spank_task_post_fork(handle, 1, list) != 0) return 2;
+      }
+    }
+    if (start_task(1, 1) != 0) return 3;  // one alone: slurmstepd forks a process for each
+    const auto& task = spank_double().task_environment;
+    (void)std::fprintf(stderr, "%s %s", task.at("CUDA_VISIBLE_DEVICES").c_str(), task.at("BOOTSTRAP_GPUS").c_str());
+    return task.at("CUDA_VISIBLE_DEVICES") == expected ? 0 : 4;
+  });
+}
+
+// A checkout may be writable for a group, and such a file would be refused.
+class TopologyCopy {
+ public:
+  TopologyCopy() {
+    std::ofstream(path_) << std::ifstream(TEST_DATA_DIR "/topologies/two-cpus.xml").rdbuf();
+    ::chmod(path_.c_str(), 0644);
+  }
+  TopologyCopy(const TopologyCopy&) = delete;
+  TopologyCopy& operator=(const TopologyCopy&) = delete;
+  ~TopologyCopy() { ::unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = ::testing::TempDir() + "two-cpus." + std::to_string(::getpid()) + ".xml";
+};
+
+TEST(PluginHooks, TheOrderOfGpusFollowsTheCoresOfTheTasks) {
+  const TopologyCopy topology;
+  const auto outcome = list_of_second_task("topology=" + topology.path(), "2,0,3,1");
+  if (outcome.status == kTooFewCpus) GTEST_SKIP() << "needs CPUs 0 and 1";
+  EXPECT_EQ(outcome.status, 0) << outcome.printed;
+  EXPECT_EQ(outcome.printed, "2,0,3,1 1,3");
+}
+
+TEST(PluginHooks, WhatSlurmTookFromATaskIsGivenBack) {
+  const auto outcome = in_child([] {
+    auto environment = job_environment();
+    environment.set("ROCR_VISIBLE_DEVICES", "0,1");
+    enter_step(environment);
+    if (run_hooks(1, 1) != 0) return 1;
+    const auto& task = spank_double().task_environment;
+    return task.at("SLURM_STEP_GPUS") == "0,1" && task.at("ROCR_VISIBLE_DEVICES") == "0,1" ? 0 : 2;
+  });
+  EXPECT_EQ(outcome.status, 0) << outcome.printed;
+}
+
+TEST(PluginHooks, WithoutATopologyTheOrderIsSlurms) {
+  const auto outcome = list_of_second_task("topology=/nowhere/to/be/found.xml", "0,2,1,3");
+  if (outcome.status == kTooFewCpus) GTEST_SKIP() << "needs CPUs 0 and 1";
+  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 }  // namespace

@@ -121,6 +121,23 @@ TEST(Settings, TravelAsTextAndComeBackTheSame) {
   EXPECT_EQ(*read, settings);
 }
 
+TEST(Settings, GpusAndCores) {
+  Settings settings;
+  ASSERT_TRUE(apply_site_argument(settings, "topology=/etc/slurm/%h.xml"));
+  ASSERT_TRUE(apply_site_argument(settings, "gpu=narrow"));
+  ASSERT_TRUE(apply_environment(
+      settings,
+      environment_of({{"BOOTSTRAP_GPU_MODE", "first"}, {"BOOTSTRAP_GPU_SHARE", "on"}, {"BOOTSTRAP_CPU", "near"}})));
+  EXPECT_EQ(settings.gpu.value, GpuMode::kFirst);
+  EXPECT_TRUE(settings.gpu_share.value && settings.cpu_near.value);
+  EXPECT_EQ(settings.topology.value, "/etc/slurm/%h.xml");
+  EXPECT_EQ(*read_settings(write_settings(settings)), settings);
+  for (const auto* argument :
+       {"topology=relative.xml", "topology=/a b", "topology=/a\nb", "gpu=all", "gpu_share=2", "cpu=on"}) {
+    EXPECT_FALSE(apply_site_argument(settings, argument)) << argument;
+  }
+}
+
 TEST(Settings, TextFromElsewhereIsRefused) {
   for (const auto* text : {"x", "site:port=99", "default:port=2000", "site:port", "nobody:port=2000", "site:bogus=1",
                            "site:port=2000  option:port=2001"}) {

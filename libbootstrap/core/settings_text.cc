@@ -1,0 +1,82 @@
+// The settings as one line of text, which carries them from slurmstepd to the tasks.
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <vector>
+
+#include "core/settings.h"
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::array<std::string_view, 4> kSourceNames{"default", "site", "environment", "option"};
+
+std::string when_text(When when) {
+  constexpr std::array<std::string_view, 3> kWhens{"gpu", "always", "asked"};
+  return std::string(kWhens[static_cast<std::size_t>(when)]);
+}
+
+struct Shown {
+  std::string_view site;
+  std::string value;
+  Source source;
+};
+
+// The mode and whether to explain are one option to users and two settings to us, each with a source of its own.
+std::vector<Shown> shown_mode(const Settings& settings) {
+  constexpr std::array<std::string_view, 3> kModes{"auto", "on", "off"};
+  const std::string mode(kModes[static_cast<std::size_t>(settings.mode.value)]);
+  if (!settings.explain.value) return {{"mode", mode, settings.mode.source}};
+  if (settings.explain.source == settings.mode.source) return {{"mode", mode + ",explain", settings.mode.source}};
+  return {{"mode", mode, settings.mode.source}, {"mode", "explain", settings.explain.source}};
+}
+
+std::vector<Shown> shown(const Settings& settings) {
+  auto all = shown_mode(settings);
+  const auto& range = settings.port_range.value;
+  all.push_back({"when", when_text(settings.when.value), settings.when.source});
+  all.push_back(
+      {"port", settings.port.value == 0 ? "auto" : std::to_string(settings.port.value), settings.port.source});
+  all.push_back(
+      {"port_range", cat({std::to_string(range.low), "-", std::to_string(range.high)}), settings.port_range.source});
+  all.push_back({"master_addr", settings.address.value, settings.address.source});
+  all.push_back({"claim", settings.claim.value ? "on" : "off", settings.claim.source});
+  all.push_back({"gpu", std::string(gpu_mode_name(settings.gpu.value)), settings.gpu.source});
+  all.push_back({"gpu_share", settings.gpu_share.value ? "on" : "off", settings.gpu_share.source});
+  all.push_back({"cpu", settings.cpu_near.value ? "near" : "off", settings.cpu_near.source});
+  all.push_back({"topology", settings.topology.value, settings.topology.source});
+  return all;
+}
+
+}  // namespace
+
+std::string write_settings(const Settings& settings) {
+  std::string text;
+  for (const auto& [site, value, source] : shown(settings)) {
+    if (source == Source::kDefault) continue;
+    text += cat({text.empty() ? "" : " ", kSourceNames[static_cast<std::size_t>(source)], ":", site, "=", value});
+  }
+  return text;
+}
+
+Result<Settings> read_settings(std::string_view text) {
+  Settings settings;
+  if (text.empty()) return settings;
+  for (const auto item : split(text, ' ')) {
+    const auto colon = item.find(':');
+    const auto equals = item.find('=');
+    bool applied = false;
+    for (std::size_t source = 1; source < kSourceNames.size() && equals != std::string_view::npos; ++source) {
+      if (item.substr(0, colon) != kSourceNames[source]) continue;
+      for (const auto& spec : setting_specs()) {
+        if (spec.site != item.substr(colon + 1, equals - colon - 1)) continue;
+        applied = spec.apply(settings, item.substr(equals + 1), static_cast<Source>(source)).has_value();
+      }
+    }
+    if (!applied)
+      return fail(ErrorCode::kInvalid, cat({"BOOTSTRAP_SETTINGS=", quoted(text), " is not what this version writes"}));
+  }
+  return settings;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,36 @@
+// Whether this process may open a GPU's device node: the question that a device cgroup answers.
+// SPDX-License-Identifier: Apache-2.0
+#include "probe/device_access.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "core/text.h"
+
+namespace bootstrap {
+
+GpuSight::Access try_device(const std::string& path) {
+  if (::access(path.c_str(), R_OK | W_OK) == 0) return GpuSight::Access::kOpen;
+  return errno == EPERM || errno == EACCES ? GpuSight::Access::kDenied : GpuSight::Access::kUnknown;
+}
+
+std::vector<std::string> nvidia_device_files() {
+  constexpr int kMaxFiles = 64;  // above what a node holds; numbers may have gaps
+  std::vector<std::string> files;
+  for (int number = 0; number < kMaxFiles; ++number) {
+    auto path = cat({"/dev/nvidia", std::to_string(number)});
+    if (try_device(path) != GpuSight::Access::kUnknown) files.push_back(std::move(path));
+  }
+  return files;
+}
+
+std::vector<GpuSight::Access> try_devices(const std::vector<std::string>& paths) {
+  std::vector<GpuSight::Access> found;
+  found.reserve(paths.size());
+  for (const auto& path : paths) found.push_back(try_device(path));
+  return found;
+}
+
+}  // namespace bootstrap

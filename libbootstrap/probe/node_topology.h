@@ -1,0 +1,23 @@
+// Where the GPUs of this node are: from the file that the site names, else from the kernel.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "core/topology.h"
+
+namespace bootstrap {
+
+struct NodeTopology {
+  Topology topology;
+  std::string from;  // for people: the file, or the kernel and why not the file
+};
+
+// "/etc/slurm/%h.xml" for node001 is "/etc/slurm/node001.xml".
+std::string with_host(const std::string& path, const std::string& host);
+
+// `file`: as set by topology= in plugstack.conf, with %h for `host`; empty: there is none. Files that cannot be used
+// cost nothing but themselves.
+NodeTopology read_node_topology(const std::string& file, const std::string& host);
+
+}  // namespace bootstrap

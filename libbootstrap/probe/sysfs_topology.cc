@@ -1,0 +1,244 @@
+// The topology of this machine from /sys and /proc, without a library: for slurmstepd, at every start of a step.
+// SPDX-License-Identifier: Apache-2.0
+#include "probe/sysfs_topology.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <climits>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+// The longest list of CPUs takes less; so does what NVIDIA's driver says about a GPU.
+constexpr std::size_t kMaxFile = std::size_t{128} << 10;
+constexpr std::size_t kMaxEntries = 65536;
+constexpr std::size_t kMaxNumaNodes = 1024;  // CONFIG_NODES_SHIFT of Linux is at most 10
+constexpr std::size_t kMaxName = 128;
+
+// The files of the machine, or of a test's folder. Every answer is empty for what is not there.
+class Tree {
+ public:
+  explicit Tree(std::string root) : root_(std::move(root)) {}
+
+  // Without the newline at its end.
+  std::string read(std::string_view path) const {
+    std::string text;
+    const auto file = ::open(cat({root_, path}).c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return text;
+    std::array<char, 4096> buffer;
+    for (ssize_t count = 0; (count = ::read(file, buffer.data(), buffer.size())) > 0 && text.size() <= kMaxFile;) {
+      text.append(buffer.data(), static_cast<std::size_t>(count));
+    }
+    ::close(file);
+    if (text.size() > kMaxFile) text.clear();
+    while (text.ends_with('\n')) text.pop_back();
+    return text;
+  }
+
+  CpuSet read_cpus(std::string_view path) const { return CpuSet::parse_list(read(path)).value_or(CpuSet()); }
+
+  std::vector<std::string> names_in(std::string_view path) const {
+    std::vector<std::string> names;
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(cat({root_, path}).c_str()), ::closedir);
+    if (folder == nullptr) return names;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own, for which glibc's readdir is safe.
+    while (const auto* const entry = ::readdir(folder.get())) {
+      if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+      if (names.size() == kMaxEntries) break;
+    }
+    return names;
+  }
+
+  // The last part of where a symbolic link points to.
+  std::string link_name(std::string_view path) const {
+    std::array<char, PATH_MAX> target;
+    const auto size = ::readlink(cat({root_, path}).c_str(), target.data(), target.size());
+    if (size <= 0) return "";
+    const std::string_view text(target.data(), static_cast<std::size_t>(size));
+    return std::string(text.substr(text.rfind('/') + 1));
+  }
+
+ private:
+  std::string root_;
+};
+
+// "0x10de"; 0 when it is not there.
+std::uint32_t parse_hex(std::string_view text) {
+  std::uint32_t value = 0;
+  if (text.starts_with("0x")) (void)std::from_chars(text.data() + 2, text.data() + text.size(), value, 16);
+  return value;
+}
+
+std::vector<NumaNode> read_numa_nodes(const Tree& tree) {
+  // Nodes of memory alone are in `online` only, and a machine of four GH200 has 32 of those.
+  const std::string folder = "/sys/devices/system/node/";
+  auto numbers = tree.read_cpus(folder + "has_cpu");
+  if (numbers.empty()) numbers = tree.read_cpus(folder + "online");
+  std::vector<NumaNode> nodes;
+  for (const auto number : numbers.members()) {
+    if (nodes.size() == kMaxNumaNodes) break;
+    NumaNode node;
+    node.number = static_cast<std::uint32_t>(number);
+    node.cpus = tree.read_cpus(cat({folder, "node", std::to_string(number), "/cpulist"}));
+    if (!node.cpus.empty()) nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+// One CPU of each package tells about all of them.
+std::vector<Package> read_packages(const Tree& tree, const CpuSet& cpus) {
+  std::vector<Package> packages;
+  for (auto rest = cpus; !rest.empty();) {
+    const auto cpu = rest.members().front();
+    const auto folder = cat({"/sys/devices/system/cpu/cpu", std::to_string(cpu), "/topology/"});
+    Package package;
+    package.cpus = tree.read_cpus(folder + "package_cpus_list");
+    if (package.cpus.empty()) package.cpus = tree.read_cpus(folder + "core_siblings_list");  // before Linux 5.3
+    if (!package.cpus.has(cpu)) break;  // what the others say would be no better
+    // -1 where the firmware does not say, as in some virtual machines.
+    const auto number = parse_unsigned(tree.read(folder + "physical_package_id"), UINT32_MAX);
+    package.number = static_cast<std::uint32_t>(number.value_or(packages.size()));
+    rest = rest - package.cpus;
+    packages.push_back(std::move(package));
+  }
+  return packages;
+}
+
+class GpuFinder {
+ public:
+  GpuFinder(const Tree& tree, const CpuSet& cpus, const std::vector<NumaNode>& nodes)
+      : tree_(tree), cpus_(cpus), nodes_(nodes) {}
+
+  std::vector<FoundGpu> run() && {
+    find_by_driver_of_nvidia();
+    find_by_render_nodes();
+    // Hundreds of devices to look at: only where no driver has a GPU.
+    if (found_.empty()) find_on_bus();
+    return std::move(found_);
+  }
+
+ private:
+  void find_by_driver_of_nvidia() {
+    const std::string folder = "/proc/driver/nvidia/gpus/";
+    for (const auto& name : tree_.names_in(folder)) {
+      const auto pci = normal_pci(name);
+      if (!pci || known_.count(*pci) != 0) continue;
+      Gpu gpu;
+      const auto text = tree_.read(cat({folder, name, "/information"}));
+      if (read_information(text, gpu)) add(*pci, std::move(gpu), 0x0302);
+    }
+  }
+
+  // "Model: \t\t NVIDIA H100", a line for each fact. Answers false for a GPU that the administrator keeps from all use
+  // (NVreg_ExcludedGpus): CUDA and Slurm do not count it.
+  static bool read_information(std::string_view text, Gpu& gpu) {
+    for (const auto line : split(text, '\n')) {
+      const auto colon = line.find(':');
+      if (colon == std::string_view::npos) continue;
+      const auto name = line.substr(0, colon);
+      const auto value = trim(line.substr(colon + 1));
+      if (name == "GPU Excluded" && value == "Yes") return false;
+      if (name == "GPU UUID" && is_gpu_uuid(value)) gpu.uuid = value;
+      if (name == "Model") gpu.name = printable(value);
+      const auto minor = name == "Device Minor" ? parse_unsigned(value, 65535) : std::nullopt;
+      if (minor) gpu.device = cat({"/dev/nvidia", std::to_string(*minor)});
+    }
+    return true;
+  }
+
+  static std::string printable(std::string_view text) {
+    std::string shown(text.substr(0, kMaxName));
+    std::replace_if(
+        shown.begin(), shown.end(), [](char c) { return c < 0x20 || c >= 0x7f; }, '?');
+    return shown;
+  }
+
+  // AMD and Intel. The parts of a GPU that has several render nodes (AMD's partitions) belong to other devices than PCI
+  // ones, except the first part.
+  void find_by_render_nodes() {
+    for (const auto& name : tree_.names_in("/sys/class/drm")) {
+      if (!name.starts_with("renderD")) continue;
+      const auto pci = normal_pci(tree_.link_name(cat({"/sys/class/drm/", name, "/device"})));
+      if (!pci || known_.count(*pci) != 0) continue;
+      const auto [vendor, device_class] = identify(*pci);
+      if (!vendor || vendor == GpuVendor::kNvidia) continue;
+      Gpu gpu;
+      gpu.vendor = *vendor;
+      gpu.device = cat({"/dev/dri/", name});
+      add(*pci, std::move(gpu), device_class);
+    }
+  }
+
+  void find_on_bus() {
+    for (const auto& name : tree_.names_in("/sys/bus/pci/devices")) {
+      const auto pci = normal_pci(name);
+      const auto [vendor, device_class] = pci ? identify(*pci) : std::pair<std::optional<GpuVendor>, std::uint32_t>();
+      if (vendor != GpuVendor::kNvidia) continue;
+      add(*pci, Gpu(), device_class);
+    }
+  }
+
+  std::pair<std::optional<GpuVendor>, std::uint32_t> identify(std::string_view pci) const {
+    const auto vendor = parse_hex(tree_.read(device_file(pci, "vendor")));
+    if (vendor != 0x10de && vendor != 0x1002 && vendor != 0x8086) return {};
+    const auto device_class = parse_hex(tree_.read(device_file(pci, "class"))) >> 8;  // without programming interface
+    return {gpu_vendor(vendor, device_class), device_class};
+  }
+
+  void add(const std::string& pci, Gpu gpu, std::uint32_t device_class) {
+    known_.insert(pci);
+    if (found_.size() == kMaxGpus) return;
+    gpu.pci = pci;
+    found_.push_back({std::move(gpu), device_class, local_cpus(pci)});
+  }
+
+  CpuSet local_cpus(std::string_view pci) const {
+    const auto number = parse_unsigned(tree_.read(device_file(pci, "numa_node")), UINT32_MAX);  // "-1": not known
+    const auto is_it = [number](const NumaNode& node) { return node.number == number; };
+    const auto node = std::find_if(nodes_.begin(), nodes_.end(), is_it);
+    if (node != nodes_.end()) return node->cpus;
+    const auto local = tree_.read_cpus(device_file(pci, "local_cpulist"));
+    return local.empty() ? cpus_ : local;
+  }
+
+  static std::string device_file(std::string_view pci, std::string_view name) {
+    return cat({"/sys/bus/pci/devices/", pci, "/", name});
+  }
+
+  const Tree& tree_;
+  const CpuSet& cpus_;
+  const std::vector<NumaNode>& nodes_;
+  std::set<std::string> known_;
+  std::vector<FoundGpu> found_;
+};
+
+}  // namespace
+
+Topology read_sysfs_topology(const std::string& root) {
+  const Tree tree(root);
+  auto cpus = tree.read_cpus("/sys/devices/system/cpu/online");
+  auto nodes = read_numa_nodes(tree);
+  if (cpus.empty()) {
+    for (const auto& node : nodes) cpus = cpus | node.cpus;
+  }
+  // A kernel without NUMA; hwloc makes one node, too.
+  if (nodes.empty() && !cpus.empty()) nodes.push_back({0, std::nullopt, cpus});
+  auto packages = read_packages(tree, cpus);
+  auto gpus = GpuFinder(tree, cpus, nodes).run();
+  return make_topology(std::move(cpus), std::move(packages), std::move(nodes), std::move(gpus));
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,83 @@
+// The topology in a file that `slurm-bootstrap topology` wrote before.
+// SPDX-License-Identifier: Apache-2.0
+#include "probe/topology_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "core/text.h"
+#include "core/topology_xml.h"
+
+namespace bootstrap {
+namespace {
+
+class File {
+ public:
+  // A FIFO would block an open without O_NONBLOCK; for a regular file it changes nothing.
+  explicit File(const std::string& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+// Empty when it may be believed.
+std::string distrust(const struct stat& status) {
+  if (!S_ISREG(status.st_mode)) return "it is not a regular file";
+  if (status.st_uid != 0 && status.st_uid != ::geteuid() && status.st_uid != ::getuid()) {
+    return cat({"it belongs to uid ", std::to_string(status.st_uid), "; make it root's with chown"});
+  }
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return "others than its owner can write to it; take that away with chmod go-w";
+  }
+  if (static_cast<std::size_t>(status.st_size) > kMaxTopologyText) return "it is too large for a topology";
+  return "";
+}
+
+// Up to one byte more than is allowed, so that a file that grew is noticed.
+Result<std::string> read_whole(int descriptor, std::size_t expected) {
+  std::string text(expected + 1, '\0');
+  for (std::size_t size = 0;;) {
+    const auto count = ::read(descriptor, text.data() + size, text.size() - size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return fail(ErrorCode::kUnavailable, std::strerror(errno));
+    size += static_cast<std::size_t>(count);
+    if (size == text.size()) return fail(ErrorCode::kUnavailable, "it changes while it is read");
+    if (count > 0) continue;
+    text.resize(size);
+    return text;
+  }
+}
+
+}  // namespace
+
+Result<Topology> read_topology_file(const std::string& path) {
+  const auto cannot = [&path](ErrorCode code, std::string_view why) {
+    return fail(code, cat({"cannot use the topology in ", quoted(path, 256), ": ", why}));
+  };
+  const File file(path);
+  struct stat status {};
+  if (file.descriptor() < 0 || ::fstat(file.descriptor(), &status) != 0) {
+    const auto error = errno;
+    return cannot(error == ENOENT ? ErrorCode::kMissing : ErrorCode::kUnavailable, std::strerror(error));
+  }
+  if (const auto reason = distrust(status); !reason.empty()) return cannot(ErrorCode::kInvalid, reason);
+  const auto text = read_whole(file.descriptor(), static_cast<std::size_t>(status.st_size));
+  if (!text) return cannot(text.error().code, text.error().message);
+  auto topology = parse_topology_xml(*text);
+  if (!topology) return cannot(topology.error().code, topology.error().message);
+  return topology;
+}
+
+}  // namespace bootstrap
