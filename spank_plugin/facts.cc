@@ -6,6 +6,8 @@
 #include <cstdlib>
 
 #include "core/text.h"
+#include "probe/device_access.h"
+#include "probe/node_topology.h"
 
 namespace bootstrap {
 namespace {
@@ -14,6 +16,12 @@ Result<std::uint32_t> require_item(spank_t spank, spank_item_t which, const char
   const auto value = item(spank, which);
   if (!value) return fail(ErrorCode::kMissing, cat({"Slurm does not tell ", name}));
   return *value;
+}
+
+// slurmstepd puts the NodeName into its own environment; the host name may differ from it.
+std::string own_host() {
+  const char* const name = std::getenv("SLURMD_NODENAME");
+  return name == nullptr ? "" : name;
 }
 
 }  // namespace
@@ -42,14 +50,31 @@ Result<Facts> gather_facts(spank_t spank, const Environment& environment) {
   LocalTasks local;
   local.component_job = item(spank, S_JOB_ID);
   local.component_size = item(spank, S_JOB_TOTAL_TASK_COUNT);
-  // slurmstepd puts the NodeName into its own environment; the host name may differ from it.
-  if (const char* const name = std::getenv("SLURMD_NODENAME")) local.host = name;
+  local.host = own_host();
   for (std::uint32_t task = 0; task < *count; ++task) {
     const auto rank = global_task_id(spank, task);
     if (!rank) return fail(ErrorCode::kMissing, "Slurm does not tell which tasks run on this node");
     local.ranks.push_back(*rank);
   }
-  return read_facts(environment, *id, local);
+  auto facts = read_facts(environment, *id, local);
+  if (facts) facts->gpu_bind_cure = gpu_bind_default_of(spank).option;
+  return facts;
+}
+
+void gather_topology(Facts& facts, const Settings& settings) {
+  auto found = read_node_topology(settings.topology.value, own_host());
+  facts.topology = std::move(found.topology);
+  facts.topology_from = std::move(found.from);
+  const auto& gpus = facts.topology.gpus;
+  const auto knows_files = [](const Gpu& gpu) { return !gpu.device.empty(); };
+  if (!std::any_of(gpus.begin(), gpus.end(), knows_files)) facts.device_files = nvidia_device_files();
+}
+
+GpuBindDefault gpu_bind_default_of(spank_t spank) {
+  const auto number = [&](spank_item_t which) {
+    return static_cast<std::uint32_t>(parse_unsigned(text_item(spank, which), UINT32_MAX).value_or(0));
+  };
+  return gpu_bind_default(number(S_SLURM_VERSION_MAJOR), number(S_SLURM_VERSION_MINOR), number(S_SLURM_VERSION_MICRO));
 }
 
 }  // namespace bootstrap

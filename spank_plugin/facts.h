@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/facts.h"
+#include "core/plan_gpus.h"
 #include "spank_api.h"
 
 namespace bootstrap {
@@ -13,5 +14,11 @@ Result<StepId> gather_step_id(spank_t spank, const Environment& environment);
 // In user_init. SPANK's items are preferred to the environment, which users can change; where both say something
 // they must agree.
 Result<Facts> gather_facts(spank_t spank, const Environment& environment);
+
+// In user_init: adds where the GPUs of this node are.
+void gather_topology(Facts& facts, const Settings& settings);
+
+// What keeps the Slurm that runs from hiding GPUs.
+GpuBindDefault gpu_bind_default_of(spank_t spank);
 
 }  // namespace bootstrap

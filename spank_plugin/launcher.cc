@@ -5,15 +5,20 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/forecast.h"
 #include "core/layout_text.h"
 #include "core/plan.h"
+#include "core/plan_gpus.h"
 #include "core/text.h"
+#include "facts.h"
 #include "guard.h"
 #include "options.h"
 #include "step_layout.h"
@@ -21,9 +26,37 @@
 namespace bootstrap {
 namespace {
 
-constexpr const char* kKillVariable = "SLURM_KILL_BAD_EXIT";
+// A variable that `init` set for srun's own parser of options, and what it was before.
+struct LaunchDefault {
+  std::string name;
+  std::optional<std::string> before;
+};
 
-bool kill_default_is_ours = false;
+std::vector<LaunchDefault>& defaults() {
+  static auto* const defaults = new std::vector<LaunchDefault>;  // never freed: see options.cc
+  return *defaults;
+}
+
+// Unless the user has one. Flags are added to those of the user.
+void set_default(std::string_view name, std::string_view value, bool is_flag = false) {
+  const std::string variable(name);
+  const char* const given = std::getenv(variable.c_str());
+  if (given != nullptr && (!is_flag || std::string_view(given).find(value) != std::string_view::npos)) return;
+  const auto before = given == nullptr ? std::nullopt : std::optional<std::string>(given);
+  const auto now = before ? cat({*before, ",", value}) : std::string(value);
+  if (::setenv(variable.c_str(), now.c_str(), 1) == 0) defaults().push_back({variable, before});
+}
+
+void unset_launch_defaults() {
+  for (const auto& [name, before] : defaults()) {
+    if (before) ::setenv(name.c_str(), before->c_str(), 1);
+    if (!before) ::unsetenv(name.c_str());
+  }
+  defaults().clear();
+}
+
+// Components of the step, separated by ":", whose options srun has not read.
+std::ptrdiff_t components_to_parse = 0;
 
 std::vector<std::string> own_command_line() {
   std::string text;
@@ -47,17 +80,41 @@ std::optional<std::uint32_t> number_variable(const char* name) {
   return static_cast<std::uint32_t>(*value);
 }
 
+// Slurm's own binding hides the other GPUs from each task. Where the user did not ask for it, it is to leave them;
+// where he did, the nodes must know, since they see no more than what came of it: also in a step that takes the GPUs of
+// its job, of which neither srun's words nor its variables tell.
+void set_gpu_defaults(spank_t spank, const Environment& environment, const std::vector<std::string>& arguments,
+                      bool expects_gpus) {
+  ::unsetenv(std::string(kUsersBindVariable).c_str());  // of an outer step
+  const auto has = [&](std::string_view word) { return std::count(arguments.begin(), arguments.end(), word) != 0; };
+  if (has("--interactive")) return;  // the shell of salloc
+  const auto asked = asked_gpu_binding(environment, arguments);
+  if (asked != GpuBind::kNone) {
+    const auto value = asked == GpuBind::kNarrow ? kNarrowingBind : kClosestBind;
+    ::setenv(std::string(kUsersBindVariable).c_str(), std::string(value).c_str(), 1);
+  }
+  // A component that asked does not speak for the others, and its own word is stronger than the default.
+  if ((asked == GpuBind::kNone || has(":")) && expects_gpus && implies_gpu_binding(environment, arguments)) {
+    const auto binding = gpu_bind_default_of(spank);
+    set_default(binding.variable, binding.value, binding.is_flag);
+  }
+}
+
 }  // namespace
 
-void set_launch_defaults(const Settings& site) {
+void set_launch_defaults(spank_t spank, const Settings& site) {
   const auto environment = Environment::from_entries(environ);
   const auto arguments = own_command_line();
   auto settings = site;
   if (!apply_environment(settings, environment)) return;  // the option parser will say what is wrong
+  const bool is_expected = expects_to_apply(environment, arguments, settings);
   // Without --kill-on-bad-exit a task that ends early leaves the others waiting for it: half an hour with PyTorch.
-  if (expects_to_apply(environment, arguments, settings)) {
-    kill_default_is_ours = std::getenv(kKillVariable) == nullptr && ::setenv(kKillVariable, "1", 0) == 0;
+  if (is_expected) set_default("SLURM_KILL_BAD_EXIT", "1");
+  settings = with_arguments(arguments, settings);
+  if (may_apply(environment, settings) && settings.gpu.value != GpuMode::kOff) {
+    set_gpu_defaults(spank, environment, arguments, is_expected);
   }
+  components_to_parse = 1 + std::count(arguments.begin(), arguments.end(), ":");
   // srun runs local_user_init once for all components, but copies the environment of the others before it. A variable
   // that --export names is looked up after it, so that the layout reaches them, too.
   if (expects_components(arguments) && !environment.has("SLURM_EXPORT_ENV") && !environment.has(kExportVariable)) {
@@ -65,13 +122,14 @@ void set_launch_defaults(const Settings& site) {
   }
 }
 
-void unset_launch_defaults() {
-  if (kill_default_is_ours) ::unsetenv(kKillVariable);
-  kill_default_is_ours = false;
+void end_of_options() {
+  // srun parses one component after the other, each with the environment of that moment.
+  if (--components_to_parse <= 0) unset_launch_defaults();
 }
 
 int hand_over_layout(spank_t spank) {
   if (current_context() != Context::kSrun) return kAccepted;
+  unset_launch_defaults();  // a ":" among the program's arguments was taken for a component
   const auto environment = Environment::from_entries(environ);
   const auto settings = collect_settings(environment);
   if (settings && !may_apply(environment, *settings)) return kAccepted;

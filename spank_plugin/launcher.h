@@ -13,7 +13,7 @@ int hand_over_layout(spank_t spank);
 
 // Defaults for srun's own options, through the variables that it reads before its command line; a value of the user's
 // is left alone. The second puts the environment back as it was.
-void set_launch_defaults(const Settings& site);
-void unset_launch_defaults();
+void set_launch_defaults(spank_t spank, const Settings& site);
+void end_of_options();
 
 }  // namespace bootstrap

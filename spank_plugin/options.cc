@@ -39,7 +39,8 @@ State& state() {
 int option_callback(int place, const char* value, int remote) {
   return guard("option", refuse, [&] {
     const auto& spec = setting_specs()[static_cast<std::size_t>(place)];
-    const std::string_view text = value == nullptr ? "" : value;
+    const bool is_alone = (value == nullptr || *value == '\0') && !spec.alone.empty();
+    const std::string_view text = is_alone ? spec.alone : value == nullptr ? "" : value;
     if (remote == 0) {
       Settings probe;
       const auto variable = std::getenv(std::string(spec.variable).c_str());
@@ -68,7 +69,7 @@ void register_options(spank_t spank) {
     option.name = const_cast<char*>(spec.option.data());
     option.arginfo = const_cast<char*>(spec.values.data());
     option.usage = usages[place].data();
-    option.has_arg = 1;
+    option.has_arg = spec.alone.empty() ? 1 : 2;
     option.val = static_cast<int>(place);
     option.cb = option_callback;
     if (spank_option_register(spank, &option) != ESPANK_SUCCESS) {
@@ -136,14 +137,14 @@ int init(spank_t spank, int count, char** arguments) {
 
   if (state().site_error) log_error(cat({"bootstrap: ", state().site_error->message}));
   forward_variables();
-  if (context == Context::kSrun) set_launch_defaults(state().site);
+  if (context == Context::kSrun) set_launch_defaults(spank, state().site);
   return kAccepted;
 }
 
 int after_options() {
   if (state().context == Context::kSlurmstepd || state().context == Context::kOther) return kAccepted;
   for (const auto& name : state().forwarded) ::unsetenv(name.c_str());
-  if (state().context == Context::kSrun) unset_launch_defaults();
+  if (state().context == Context::kSrun) end_of_options();
   if (state().context == Context::kAllocator) {
     // A job that is submitted from inside a task is no part of that task's step.
     for (const auto& name : inert_removals(Environment::from_entries(environ))) ::unsetenv(name.c_str());

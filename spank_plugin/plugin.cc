@@ -44,6 +44,12 @@ extern "C" int slurm_spank_user_init(spank_t spank, int /*count*/, char** /*argu
       "user_init", [] { return Session::current().break_down(); }, [&] { return Session::current().prepare(spank); });
 }
 
+// slurmstepd as root, once for each task, when all are forked and have their cores, and none runs on yet. A failure
+// drains the node under sbatch.
+extern "C" int slurm_spank_task_post_fork(spank_t spank, int /*count*/, char** /*arguments*/) {
+  return guard("task_post_fork", accept, [&] { return Session::current().note_task(spank); });
+}
+
 // The forked child that will become the task: the one place where a failure ends the step and nothing else.
 extern "C" int slurm_spank_task_init(spank_t spank, int /*count*/, char** /*arguments*/) {
   return guard("task_init", bootstrap::end_task, [&] { return Session::current().start_task(spank); });

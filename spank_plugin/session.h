@@ -4,8 +4,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/plan.h"
+#include "gpu_order.h"
 #include "probe/port_claim.h"
 #include "spank_api.h"
 
@@ -16,13 +18,14 @@ class Session {
   static Session& current();
 
   int prepare(spank_t spank);     // user_init: facts, plan, port. Never fails; what went wrong waits for start_task
+  int note_task(spank_t spank);   // task_post_fork: with the last task all cores are known, and the order of the GPUs
   int start_task(spank_t spank);  // task_init, in the forked child: only applies
   int break_down() noexcept;      // user_init itself failed: no task of this node starts
   int end();                      // exit: gives the port back
 
  private:
   Status plan_step(spank_t spank, const Environment& environment, const Settings& settings);
-  Status apply_plan(spank_t spank, std::uint32_t task) const;
+  Status start_rank(spank_t spank, std::uint32_t task);
   Status hold_port(Plan& plan, const Facts& facts, const Settings& settings);
   bool speaks_for_step(std::uint32_t task) const;
 
@@ -31,11 +34,13 @@ class Session {
   std::optional<std::uint32_t> started_task_;
   std::string step_;  // "12.0", for messages
   std::optional<Error> error_;
-  bool error_is_local_ = false;    // only this node has it, so this node must tell
-  std::optional<Plan> plan_;       // of a step in which something is set
-  std::vector<Rank> ranks_;        // of the local tasks
+  bool error_is_local_ = false;  // only this node has it, so this node must tell
+  std::optional<Facts> facts_;   // these three: of a step in which something is set
+  Settings settings_;
+  std::optional<Plan> plan_;
+  GpuOrder gpu_order_;
   bool holds_first_node_ = false;  // rank 0 is here, or would be
-  std::string explanation_;        // printed once, by rank 0
+  std::string refusal_to_set_;     // --bootstrap=explain in a step in which nothing is set; printed by rank 0
   PortClaim claim_;
 };
 

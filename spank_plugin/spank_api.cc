@@ -28,6 +28,18 @@ std::optional<std::uint32_t> item(spank_t spank, spank_item_t which) {
   return value;
 }
 
+std::string text_item(spank_t spank, spank_item_t which) {
+  char* text = nullptr;
+  if (spank_get_item(spank, which, &text) != ESPANK_SUCCESS || text == nullptr) return {};
+  return text;
+}
+
+std::optional<pid_t> task_process(spank_t spank) {
+  pid_t process = 0;
+  if (spank_get_item(spank, S_TASK_PID, &process) != ESPANK_SUCCESS || process <= 0) return std::nullopt;
+  return process;
+}
+
 std::optional<std::uint32_t> local_task_id(spank_t spank) {
   int id = -1;
   if (spank_get_item(spank, S_TASK_ID, &id) != ESPANK_SUCCESS || id < 0) return std::nullopt;

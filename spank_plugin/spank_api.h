@@ -7,6 +7,8 @@ extern "C" {
 #include <slurm/spank.h>
 }
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,6 +28,8 @@ Context current_context();
 
 // Nothing when Slurm has no such item here. Strings and arrays stay Slurm's memory.
 std::optional<std::uint32_t> item(spank_t spank, spank_item_t which);
+std::string text_item(spank_t spank, spank_item_t which);  // empty when Slurm has none
+std::optional<pid_t> task_process(spank_t spank);          // in task_post_fork
 std::optional<std::uint32_t> local_task_id(spank_t spank);
 const char* const* job_environment(spank_t spank);
 std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_id);

@@ -65,25 +65,30 @@ std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, b
   return components;
 }
 
+// Slurm 24.11 has one member more than 22.05; what is not named stays 0.
+slurm_step_id_t step_id(std::uint32_t job, std::uint32_t component, std::uint32_t step) {
+  slurm_step_id_t id{};
+  id.job_id = job;
+  id.step_het_comp = component;
+  id.step_id = step;
+  return id;
+}
+
 }  // namespace
 
 std::vector<ComponentText> ask_step_layout(const StepTasks& tasks, std::uint32_t job, std::uint32_t leader_job,
                                            std::uint32_t step) {
   const SlurmApi slurm;
   if (tasks.in_component == tasks.in_step) {
-    auto whole = slurm.layout({.job_id = job, .step_het_comp = NO_VAL, .step_id = step});
+    auto whole = slurm.layout(step_id(job, NO_VAL, step));
     if (whole && whole->node_of_rank.size() == tasks.in_step) return {std::move(*whole)};
   }
   // A heterogeneous step of a plain job has one component number for each component, and none is left out. Asked for
   // without a number, slurmctld 22.05 merges them, the last one first, and ranks end up on the wrong nodes.
-  auto components = collect(slurm, tasks.in_step, false, [&](std::uint32_t i) {
-    return slurm_step_id_t{.job_id = job, .step_het_comp = i, .step_id = step};
-  });
+  auto components = collect(slurm, tasks.in_step, false, [&](std::uint32_t i) { return step_id(job, i, step); });
   if (!components.empty()) return components;
   // A heterogeneous job has one job id for each component; --het-group may leave components out.
-  return collect(slurm, tasks.in_step, true, [&](std::uint32_t i) {
-    return slurm_step_id_t{.job_id = leader_job + i, .step_het_comp = NO_VAL, .step_id = step};
-  });
+  return collect(slurm, tasks.in_step, true, [&](std::uint32_t i) { return step_id(leader_job + i, NO_VAL, step); });
 }
 
 }  // namespace bootstrap

@@ -17,6 +17,7 @@ struct bootstrap_job {
   int node_count = 0;
   std::string master_addr;
   int master_port = 0;
+  int device = -1;
 };
 
 namespace {
@@ -64,6 +65,8 @@ bootstrap_status_t open_step(bootstrap_t** job) {
   step->node_count = static_cast<int>(task->facts.layout.node_count());
   step->master_addr = effective_value(task->plan, "MASTER_ADDR");
   step->master_port = static_cast<int>(*port);
+  const auto device = bootstrap::parse_unsigned(effective_value(task->plan, "BOOTSTRAP_GPU"), bootstrap::kMaxGpus);
+  if (device) step->device = static_cast<int>(*device);
   *job = step.release();
   return BOOTSTRAP_OK;
 }
@@ -104,6 +107,8 @@ int bootstrap_node_rank(const bootstrap_t* job) { return part(job, &bootstrap::P
 int bootstrap_node_count(const bootstrap_t* job) { return job == nullptr ? -1 : job->node_count; }
 int bootstrap_cross_rank(const bootstrap_t* job) { return part(job, &bootstrap::Place::cross_rank); }
 int bootstrap_cross_size(const bootstrap_t* job) { return part(job, &bootstrap::Place::cross_size); }
+
+int bootstrap_device(const bootstrap_t* job) { return job == nullptr ? -1 : job->device; }
 
 const char* bootstrap_master_addr(const bootstrap_t* job) {
   return job == nullptr ? nullptr : job->master_addr.c_str();

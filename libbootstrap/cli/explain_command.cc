@@ -1,43 +1,96 @@
 // slurm-bootstrap explain: what this task was given and why.
 // SPDX-License-Identifier: Apache-2.0
-#include "explain_command.h"
+#include "cli/explain_command.h"
 
 #include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "cli/node_picture.h"
+#include "cli/output_file.h"
+#include "cli/step_picture.h"
 #include "core/explain.h"
 #include "core/task_plan.h"
 #include "core/text.h"
+#include "probe/cores.h"
+#include "probe/device_access.h"
 #include "probe/environment.h"
+#include "probe/node_topology.h"
+#include "probe/topology_file.h"
 
 namespace bootstrap {
 namespace {
 
 struct Options {
   bool json = false;
+  bool gpus = false;
+  std::string svg;
+  std::string topology;
   std::string file;
   std::optional<std::uint32_t> rank;
 };
+
+int complain(const Error& error) {
+  (void)std::fprintf(stderr, "slurm-bootstrap: %s\n", error.message.c_str());
+  return 1;
+}
+
+void print_table(const TaskPlan& task, bool as_json) {
+  const auto text = as_json ? explain_json(task.facts, task.settings, task.scope, task.plan)
+                            : explain_text(task.facts, task.settings, task.scope, task.plan);
+  (void)std::fputs(text.c_str(), stdout);
+  if (as_json) return;
+  if (!task.is_set) {
+    (void)std::puts("The plugin did not set these in this step; they are what it would have set.");
+  }
+  for (const auto& difference : task.differences) (void)std::printf("Note: %s.\n", difference.c_str());
+}
+
+// A file of the user's choice, else what slurmstepd goes by.
+Result<Topology> topology_for(const TaskPlan& task, const std::string& host, const Options& options) {
+  if (!options.topology.empty()) return read_topology_file(options.topology);
+  return read_node_topology(task.settings.topology.value, host).topology;
+}
+
+// The device nodes that the topology knows, else NVIDIA's from 0 on.
+std::vector<OwnSight::Device> own_devices(const Topology& topology) {
+  std::vector<std::string> paths;
+  for (const auto& gpu : topology.gpus) {
+    if (!gpu.device.empty()) paths.push_back(gpu.device);
+  }
+  if (paths.empty()) paths = nvidia_device_files();
+  std::vector<OwnSight::Device> devices;
+  devices.reserve(paths.size());
+  for (const auto& path : paths) devices.push_back({path, try_device(path) == GpuSight::Access::kOpen});
+  return devices;
+}
+
+int draw(const TaskPlan& task, const Options& options) {
+  const auto& place = task.facts.layout.place(task.facts.local_ranks.front());
+  const auto& host = task.facts.layout.hosts()[place.node];
+  const auto topology = topology_for(task, host, options);
+  if (!topology) return complain(topology.error());
+  const auto sight = options.file.empty() ? OwnSight{cores_of(0), own_devices(*topology)} : OwnSight();
+  const auto picture = picture_of(task, *topology, sight);
+  if (options.gpus) (void)std::fputs(picture_text(picture).c_str(), stdout);
+  if (options.svg.empty()) return 0;
+  const auto written = replace_file(with_host(options.svg, host), picture_svg(picture));
+  return written ? 0 : complain(written.error());
+}
 
 int explain(const Options& options) {
   const auto environment =
       options.file.empty() ? Result<Environment>(process_environment()) : captured_environment(options.file);
   const auto task = environment ? make_task_plan(*environment) : Result<TaskPlan>(fail(environment.error()));
-  if (!task) {
-    (void)std::fprintf(stderr, "slurm-bootstrap: %s\n", task.error().message.c_str());
-    return 1;
-  }
-  if (options.rank && *options.rank != task->facts.local_ranks.front()) return 0;
-  const auto text = options.json ? explain_json(task->facts, task->settings, task->scope, task->plan)
-                                 : explain_text(task->facts, task->settings, task->scope, task->plan);
-  (void)std::fputs(text.c_str(), stdout);
-  if (options.json) return 0;
-  if (!task->is_set) {
-    (void)std::puts("The plugin did not set these in this step; they are what it would have set.");
-  }
-  for (const auto& difference : task->differences) (void)std::printf("Note: %s.\n", difference.c_str());
+  if (!task) return complain(task.error());
+  const auto& place = task->facts.layout.place(task->facts.local_ranks.front());
+  const bool is_picture = options.gpus || !options.svg.empty();
+  // A picture is of a node, so that one task of each is enough.
+  if (options.rank ? *options.rank != place.rank : is_picture && options.file.empty() && place.local_rank != 0)
+    return 0;
+  if (is_picture) return draw(*task, options);
+  print_table(*task, options.json);
   return 0;
 }
 
@@ -52,6 +105,14 @@ void add_explain_command(CLI::App& app, int& status) {
       ->type_name("FILE");
   command->add_option("--rank", options->rank, "Print in the task of this rank alone, say nothing in the others")
       ->type_name("RANK");
+  command->add_flag("--gpus", options->gpus,
+                    "Draw the node instead: which rank sits where, and which GPUs it can use; once for each node");
+  command->add_option("--svg", options->svg, "Write that picture to this file, as SVG; %h is the name of the node")
+      ->type_name("FILE");
+  command
+      ->add_option("--topology", options->topology,
+                   "Where the GPUs are, written by `slurm-bootstrap topology` or `lstopo --of xml`")
+      ->type_name("FILE");
   command->callback([options, &status] { status = explain(*options); });
 }
 

@@ -5,7 +5,8 @@
 #include <exception>
 
 #include "bootstrap/bootstrap.h"
-#include "explain_command.h"
+#include "cli/explain_command.h"
+#include "cli/topology_command.h"
 
 int main(int count, char** arguments) {
   try {
@@ -14,6 +15,7 @@ int main(int count, char** arguments) {
     app.require_subcommand(1);
     int status = 0;
     bootstrap::add_explain_command(app, status);
+    bootstrap::add_topology_command(app, status);
     CLI11_PARSE(app, count, arguments);
     return status;
   } catch (const std::exception& exception) {

@@ -48,6 +48,14 @@ spank_err_t get_item(spank_item_t item, va_list arguments) {
       if (!slurm.task) return ESPANK_NOT_TASK;
       *va_arg(arguments, int*) = *slurm.task;
       return kSuccess;
+    case S_SLURM_VERSION_MAJOR:
+    case S_SLURM_VERSION_MINOR:
+    case S_SLURM_VERSION_MICRO:
+      *va_arg(arguments, char**) = const_cast<char*>(slurm.version[item - S_SLURM_VERSION_MAJOR].c_str());
+      return kSuccess;
+    case S_TASK_PID:
+      *va_arg(arguments, pid_t*) = slurm.task_pid;
+      return kSuccess;
     case S_JOB_LOCAL_TO_GLOBAL_ID: {
       const auto local = va_arg(arguments, std::uint32_t);
       if (local >= slurm.local_to_global.size()) return ESPANK_BAD_ARG;

@@ -15,6 +15,7 @@ extern "C" {
 
 struct SpankDouble {
   spank_context_t context = S_CTX_REMOTE;
+  std::string version[3] = {"22", "05", "8"};
   std::uint32_t job = 12;
   std::uint32_t step = 0;
   std::uint32_t restart = 0;
@@ -22,6 +23,7 @@ struct SpankDouble {
   std::uint32_t total_tasks = 4;
   std::vector<std::uint32_t> local_to_global{0, 1};
   std::optional<int> task;                   // set: the hook runs for this local task
+  int task_pid = 0;                          // its process, as task_post_fork sees it
   std::vector<std::string> job_environment;  // "NAME=VALUE"
   std::map<std::string, std::string> task_environment;
   std::vector<std::string> errors;              // what slurm_error was given

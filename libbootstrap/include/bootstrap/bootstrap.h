@@ -4,12 +4,15 @@
  *
  * It reads the environment of a task that srun started; with the SPANK plugin in the step the answers are the same as
  * the variables RANK, LOCAL_RANK, MASTER_ADDR and so on, without it they are computed from SLURM_* by the same rules.
- * Nothing is sent, opened or changed. Calls on different handles may run at the same time in several threads.
+ * One difference: local and node ranks are the true places here, also where the variables are made for programs that
+ * take device 0 (--bootstrap-gpu=first and narrow, MIG). The GPU to use is bootstrap_device in any case. Nothing is
+ * sent, opened or changed. Calls on different handles may run at the same time in several threads.
  *
  * Environment read: SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS,
  * SLURM_STEP_NUM_TASKS,
  * SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_STEP_RESV_PORTS,
- * SLURM_STEP_GPUS, SLURMD_NODENAME, SLURM_BOOTSTRAP_LAYOUT, BOOTSTRAP_*, MASTER_ADDR, MASTER_PORT.
+ * SLURM_STEP_GPUS, CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, ZE_AFFINITY_MASK, WORLD_SIZE, SLURMD_NODENAME,
+ * SLURM_BOOTSTRAP_LAYOUT, BOOTSTRAP_*, MASTER_ADDR, MASTER_PORT.
  */
 #ifndef BOOTSTRAP_BOOTSTRAP_H
 #define BOOTSTRAP_BOOTSTRAP_H
@@ -65,6 +68,12 @@ BOOTSTRAP_API int bootstrap_node_rank(const bootstrap_t* job);  /* nodes in orde
 BOOTSTRAP_API int bootstrap_node_count(const bootstrap_t* job); /* nodes of the step: inter_size */
 BOOTSTRAP_API int bootstrap_cross_rank(const bootstrap_t* job); /* my node among those that have my local rank */
 BOOTSTRAP_API int bootstrap_cross_size(const bootstrap_t* job); /* how many nodes have my local rank */
+
+/*
+ * The GPU of this task: its ordinal among those that the task can use, from 0, as cudaSetDevice takes it. -1 when Slurm
+ * gave it none, when GPUs are left to the program (--bootstrap-gpu=off), or for a NULL handle.
+ */
+BOOTSTRAP_API int bootstrap_device(const bootstrap_t* job);
 
 /* Where the ranks meet. The text belongs to the handle. NULL and -1 for a NULL handle. */
 BOOTSTRAP_API const char* bootstrap_master_addr(const bootstrap_t* job);
