@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # the sourcing script sets what is named below
 # Writes the configuration of a cluster: Slurm's files, names and users of its hosts, the munge key.
-# Reads cluster_name, cluster_state, node_count, gpu_count, cpu_count, constrain_devices, plugstack_lines, overrides.
+# Reads cluster_name, cluster_state, node_count, gpu_counts, real_gpu_numbers, gpu_env, cpu_count, socket_count, constrain_devices,
+# plugstack_lines, overrides.
 
 # Addresses exist in the cluster's own network namespaces only, so they cannot clash with the machine's.
 node_address() {
@@ -12,10 +13,29 @@ node_names() {
   seq -f 'node%03g' 1 "$node_count"
 }
 
+# Neighbouring nodes with equally many GPUs, one line each: their names as a host list, and how many GPUs.
+gpu_groups() {
+  local counts node first=1
+  read -ra counts <<<"$gpu_counts"
+  for ((node = 1; node <= node_count; node++)); do
+    ((node == node_count || counts[node] != counts[node - 1])) || continue
+    printf 'node[%03d-%03d] %d\n' "$first" "$node" "${counts[node - 1]}"
+    first=$((node + 1))
+  done
+}
+
+# What gres.conf calls the device nodes of a node with $1 GPUs.
+gpu_files() {
+  if [[ -n $real_gpu_numbers ]]; then
+    printf '/dev/nvidia[%s]' "${real_gpu_numbers// /,}"
+    return
+  fi
+  (($1 == 1)) && printf '/dev/nvidia0' || printf '/dev/nvidia[0-%d]' $(($1 - 1))
+}
+
 write_slurm_conf() {
-  local task_plugin=task/none setting nodes
+  local task_plugin=task/none setting
   ((constrain_devices)) && task_plugin=task/cgroup,task/affinity
-  printf -v nodes 'node[001-%03d]' "$node_count"
   cat >"$cluster_state/etc/slurm.conf" <<TEXT
 # Written by scripts/cluster up; gone with scripts/cluster down.
 ClusterName=$cluster_name
@@ -56,22 +76,27 @@ TEXT
     sed -i "/^${setting%%=*}=/Id" "$cluster_state/etc/slurm.conf"
     printf '%s\n' "$setting" >>"$cluster_state/etc/slurm.conf"
   done
-  {
-    printf 'NodeName=%s CPUs=%d Boards=1 SocketsPerBoard=1 CoresPerSocket=%d ThreadsPerCore=1 RealMemory=65536' \
-      "$nodes" "$cpu_count" "$cpu_count"
-    ((gpu_count)) && printf ' Gres=gpu:%d' "$gpu_count"
+  write_nodes >>"$cluster_state/etc/slurm.conf"
+}
+
+write_nodes() {
+  local nodes gpus
+  while read -r nodes gpus; do
+    printf 'NodeName=%s CPUs=%d Boards=1 SocketsPerBoard=%d CoresPerSocket=%d ThreadsPerCore=1 RealMemory=65536' \
+      "$nodes" "$cpu_count" "$socket_count" $((cpu_count / socket_count))
+    ((gpus)) && printf ' Gres=gpu:%d' "$gpus"
     printf ' State=UNKNOWN\n'
-    printf 'PartitionName=main Nodes=%s Default=YES MaxTime=INFINITE State=UP\n' "$nodes"
-    printf 'PartitionName=debug Nodes=%s MaxTime=60 State=UP\n' "$nodes"
-  } >>"$cluster_state/etc/slurm.conf"
+  done < <(gpu_groups)
+  printf 'PartitionName=main Nodes=node[001-%03d] Default=YES MaxTime=INFINITE State=UP\n' "$node_count"
+  printf 'PartitionName=debug Nodes=node[001-%03d] MaxTime=60 State=UP\n' "$node_count"
 }
 
 write_gres_conf() {
-  local range=0
-  ((gpu_count > 1)) && range="[0-$((gpu_count - 1))]"
-  if ((gpu_count)); then
-    printf 'Name=gpu File=/dev/nvidia%s\n' "$range"
-  fi >"$cluster_state/etc/gres.conf"
+  local nodes gpus flags=''
+  [[ $gpu_env == all ]] || flags=" Flags=${gpu_env}_gpu_env"
+  while read -r nodes gpus; do
+    ((gpus == 0)) || printf 'NodeName=%s Name=gpu File=%s%s\n' "$nodes" "$(gpu_files "$gpus")" "$flags"
+  done < <(gpu_groups) >"$cluster_state/etc/gres.conf"
 }
 
 write_cgroup_conf() {

@@ -44,9 +44,9 @@ mirror_folder() {
   done
 }
 
-# A private /dev: the machine's is never touched, and a real /dev/nvidia0 is not visible here.
+# A private /dev: the machine's is never touched, and a real /dev/nvidia0 is visible here with --gpus real only.
 make_devices() {
-  local dev=$1 entry name major minor i
+  local dev=$1 entry name major minor gpus i
   for entry in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0 ptmx:5:2; do
     IFS=: read -r name major minor <<<"$entry"
     mknod -m 666 "$dev/$name" c "$major" "$minor"
@@ -58,7 +58,12 @@ make_devices() {
   ln -s /proc/self/fd "$dev/fd"
   ln -s fd/0 "$dev/stdin" && ln -s fd/1 "$dev/stdout" && ln -s fd/2 "$dev/stderr"
   [[ $host == head ]] && return
-  for ((i = 0; i < gpu_count; i++)); do
+  if [[ -n ${real_gpu_numbers?} ]]; then
+    cp -a /dev/nvidia* "$dev/"
+    return
+  fi
+  read -ra gpus <<<"${gpu_counts:?}"
+  for ((i = 0; i < gpus[10#${host#node} - 1]; i++)); do
     mknod -m 666 "$dev/nvidia$i" c "${device_major:?}" "$i"
   done
 }

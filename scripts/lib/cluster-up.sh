@@ -17,8 +17,35 @@ number_of() {
   printf '%d' $((10#$2))
 }
 
+# Numbers of the machine's own /dev/nvidiaN, ascending, with blanks in between.
+real_gpus() {
+  local path numbers=()
+  for path in /dev/nvidia[0-9]*; do
+    [[ -c $path ]] && numbers+=("${path#/dev/nvidia}")
+  done
+  ((${#numbers[@]})) || return 0
+  printf '%s\n' "${numbers[@]}" | sort -n | paste -s -d ' '
+}
+
+# One number for all nodes or one for each, as one number for each with blanks in between.
+gpu_counts_of() {
+  local words word counts=() node
+  IFS=, read -ra words <<<"$1,"
+  for word in "${words[@]}"; do
+    counts+=("$(number_of --gpus "$word" 0 64)") || exit
+  done
+  if ((${#counts[@]} == 1)); then
+    for ((node = 1; node < node_count; node++)); do counts+=("${counts[0]}"); done
+  fi
+  ((${#counts[@]} == node_count)) ||
+    misused "up: --gpus $1 has ${#counts[@]} numbers for $node_count nodes; give one number, or one for every node"
+  printf '%s' "${counts[*]}"
+}
+
 parse_up() {
-  node_count=2 gpu_count=2 cpu_count=4 constrain_devices=0 plugstack_file='' plugin_arguments='' overrides=()
+  local gpus=2
+  node_count=2 cpu_count=4 socket_count=1 constrain_devices=0 plugstack_file='' plugin_arguments='' overrides=()
+  gpu_env=all real_gpu_numbers=''
   plugin=$repository/build/release/spank_plugin/spank_bootstrap.so
   select_cluster default
   while (($#)); do
@@ -30,8 +57,13 @@ parse_up() {
     case $1 in
       --name) select_cluster "$2" ;;
       --nodes) node_count=$(number_of "$1" "$2" 1 200) ;;
-      --gpus) gpu_count=$(number_of "$1" "$2" 0 64) ;;
+      --gpus) gpus=$2 ;;
+      --gpu-env)
+        [[ $2 =~ ^(nvidia|amd|intel|all)$ ]] || misused "up: --gpu-env '$2' is none of nvidia, amd, intel and all"
+        gpu_env=$2
+        ;;
       --cpus) cpu_count=$(number_of "$1" "$2" 1 1024) ;;
+      --sockets) socket_count=$(number_of "$1" "$2" 1 64) ;;
       --plugin) plugin=$2 ;;
       --plugin-args) plugin_arguments=$2 ;;
       --plugstack) plugstack_file=$2 plugin='' ;;
@@ -43,6 +75,14 @@ parse_up() {
     esac
     shift 2
   done
+  if [[ $gpus == real ]]; then
+    real_gpu_numbers=$(real_gpus)
+    gpus=$(wc -w <<<"$real_gpu_numbers")
+    ((gpus)) || fail "looked for the machine's own GPUs, there is no /dev/nvidia0; leave --gpus real out"
+  fi
+  gpu_counts=$(gpu_counts_of "$gpus")
+  ((cpu_count % socket_count == 0)) ||
+    misused "up: --cpus $cpu_count cannot be divided over --sockets $socket_count; give a multiple"
 }
 
 # Sets plugstack_lines and plugin_folder. The hosts see the repository at /opt/slurm-bootstrap and a plugin from
@@ -134,7 +174,7 @@ close_inherited() {
 
 # Init reads from a pipe that we alone hold open, and ends when we do (see cluster-init.sh).
 start_init() {
-  declare -p cluster_name node_count gpu_count cpu_count constrain_devices device_major device_cgroup \
+  declare -p cluster_name node_count gpu_counts real_gpu_numbers constrain_devices device_major device_cgroup \
     plugin_folder repository | sed 's/^declare -[-r]*/declare --/' >"$cluster_state/settings"
   # A session of its own: Ctrl-C is for `up`, which then ends it.
   exec {start_pipe}> >(
@@ -189,6 +229,15 @@ wait_for_nodes() {
   done
 }
 
+gpu_words() {
+  local first=${gpu_counts%% *} others=" $gpu_counts"
+  if [[ -z ${others// $first/} ]]; then
+    printf 'and %d GPUs each' "$first"
+  else
+    printf 'each and %s GPUs' "${gpu_counts// /, }"
+  fi
+}
+
 run_up() {
   local word
   parse_up "$@"
@@ -201,7 +250,7 @@ run_up() {
   trap 'exit 130' INT
   trap 'exit 143' TERM
   trap 'exit 141' PIPE
-  say "starting $cluster_name: $node_count nodes with $cpu_count CPUs and $gpu_count GPUs each"
+  say "starting $cluster_name: $node_count nodes with $cpu_count CPUs $(gpu_words)"
   write_configuration
   start_init
   wait_for_nodes

@@ -15,6 +15,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "gpu: needs a real GPU; skips without one, and never passes")
     # SIGTERM ends pytest as Ctrl-C does: through the fixtures, which take their clusters down.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -51,9 +52,9 @@ def cluster(cluster_factory):
 
 @pytest.fixture(scope="session")
 def wide_cluster(cluster_factory):
-    """Four nodes with many CPUs, where the plugin sets up every step."""
+    """Four nodes with many CPUs, where the plugin sets up every step, also those with more tasks than GPUs."""
     return cluster_factory("wide").up(
-        *("--nodes", "4", "--cpus", "64", "--gpus", "8", "--plugin-args", "when=always"),
+        *("--nodes", "4", "--cpus", "64", "--gpus", "8", "--plugin-args", "when=always gpu_share=on"),
         *("--set", "LaunchParameters=use_interactive_step"),
     )
 

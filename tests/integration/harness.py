@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -131,6 +132,14 @@ def stop(process):
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
+
+
+def wait_for(condition, seconds=10, what="waited too long"):
+    """Asks again until it is so; `what` tells a reader what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
 
 
 def machine_traces():

@@ -10,6 +10,8 @@ A case is a shell script for the login host. It finds there:
 import random
 from dataclasses import dataclass
 
+from case_shell import FUNCTIONS
+
 NODES = ("node001", "node002", "node003", "node004")
 MAX_TASKS = 16
 
@@ -18,14 +20,7 @@ set -u
 IN="srun --jobid=$WIDE --overlap"
 PROBE="$probe $OUT"
 export PROBE OUT
-hostfile() { printf '%s\\n' "$@" > $OUT/hosts; export SLURM_HOSTFILE=$OUT/hosts; }
-submit() {
-  { echo '#!/bin/bash'; cat; echo "touch $OUT/done"; } > $OUT/batch
-  sbatch --quiet --output=$OUT/log "$@" $OUT/batch > $OUT/id || return
-  for ((i = 0; i < 400; i++)); do [[ ! -e $OUT/done ]] || break; sleep 0.1; done
-  cat $OUT/log >&2
-}
-"""
+""" + FUNCTIONS
 
 
 @dataclass(frozen=True)

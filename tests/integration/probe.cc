@@ -20,7 +20,12 @@
 #include <thread>
 #include <vector>
 
+#include "probe_report.h"
+
 namespace {
+
+using probe::host_name;
+using probe::system_error;
 
 using Clock = std::chrono::steady_clock;
 
@@ -39,15 +44,6 @@ std::string variable(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
-
-std::string host_name() {
-  char name[256] = "";
-  (void)::gethostname(name, sizeof name - 1);
-  return name;
-}
-
-// Verdicts: "ok", or what went wrong, for people.
-std::string system_error(const std::string& what) { return what + ": " + std::strerror(errno); }
 
 class Socket {
  public:
@@ -93,6 +89,7 @@ struct Addresses {
   }
 };
 
+// A verdict is "ok", or what went wrong, for people.
 std::string resolve(const std::string& name, const std::string& port, Addresses& addresses) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -212,19 +209,6 @@ std::string meet() {
   return variable("RANK") == "0" ? serve(size) : join();
 }
 
-// "NAME=VALUE" with NUL in between; names with '@' are findings of ours, all others the environment. Written under
-// another name first, so that nobody reads half of it.
-bool report(const std::string& folder, const std::string& verdict) {
-  std::string text = "@host=" + host_name() + '\0' + "@verdict=" + verdict + '\0';
-  for (char** entry = environ; *entry != nullptr; ++entry) text += std::string(*entry) + '\0';
-  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  const auto name = folder + "/" + host_name() + "." + std::to_string(::getpid()) + "." + std::to_string(now);
-  const int file = ::open((name + ".new").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (file < 0) return false;
-  const bool is_written = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  return ::close(file) == 0 && is_written && ::rename((name + ".new").c_str(), (name + ".task").c_str()) == 0;
-}
-
 // The rule that launch scripts use: the first host of the list, and a port from nothing but the job's number. Shows
 // that the meeting fails where the rule is wrong.
 void be_naive() {
@@ -244,7 +228,7 @@ int main(int count, char** arguments) {
   const std::string how = count > 2 ? arguments[2] : "";
   if (how == "naive") be_naive();
   const auto verdict = how == "alone" ? "ok" : meet();
-  if (!report(folder, verdict)) {
+  if (!probe::write_report(folder, {{"verdict", verdict}})) {
     std::fprintf(stderr, "layout_probe: %s\n", system_error("write the report to " + folder).c_str());
     return 1;
   }

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness import SCRIPT, machine_traces
+from harness import SCRIPT, machine_traces, wait_for
 
 DEVICES_CONTROLLER = re.search(r"^devices\s+[1-9]", open("/proc/cgroups").read(), re.MULTILINE)
 needs_device_cgroups = pytest.mark.skipif(not DEVICES_CONTROLLER, reason="this machine has no cgroup v1 devices controller")
@@ -157,6 +157,53 @@ def test_gres_step_has_its_gpus(cluster):
     assert cluster.run(["srun", *show]).stdout == "unset\n"
 
 
+@pytest.fixture(scope="session")
+def uneven(cluster_factory):
+    return cluster_factory("uneven").up(
+        "--no-plugin", "--nodes", "4", "--gpus", "1,0,3,3", "--cpus", "4", "--sockets", "2", "--gpu-env", "amd")
+
+
+def test_every_node_has_the_gpus_that_were_asked_for_it(uneven):
+    count = ["bash", "-c", "shopt -s nullglob; set -- /dev/nvidia*; echo $#"]
+    assert [uneven.run(count, node=node).stdout for node in uneven.nodes] == ["1\n", "0\n", "3\n", "3\n"]
+    where = ["srun", "-N1", "--gres=gpu:3", "sh", "-c", "echo $SLURMD_NODENAME $SLURM_STEP_GPUS"]
+    assert uneven.run(where).stdout == "node003 0,1,2\n"
+    assert words(uneven.run(["srun", "-N2", "--gres=gpu:3", "hostname"]).stdout) == ["node003", "node004"]
+    assert uneven.run(["srun", "--immediate", "-w", "node001", "--gres=gpu:2", "true"]).returncode != 0
+    status = uneven.script("status")
+    rows = [line.split()[3:] for line in status.stdout.splitlines() if line.startswith("node0")]
+    assert status.returncode == 0 and rows == [["2", "gpu:1"], ["2", "none"], ["2", "gpu:3"], ["2", "gpu:3"]]
+
+
+def test_cpus_are_divided_over_sockets(uneven, cluster):
+    ask = ["scontrol", "-o", "show", "node", "node003"]
+    assert {"Sockets=2", "CoresPerSocket=2", "CPUTot=4"} <= set(uneven.run(ask).stdout.split())
+    ask[-1] = "node002"
+    assert {"Sockets=1", "CoresPerSocket=4", "CPUTot=4"} <= set(cluster.run(ask).stdout.split())
+
+
+def test_one_vendor_has_its_list_alone(uneven, cluster):
+    show = ["bash", "-c", "echo ${CUDA_VISIBLE_DEVICES-} ${ROCR_VISIBLE_DEVICES-} ${ZE_AFFINITY_MASK-}"]
+    assert uneven.run(["srun", "--gres=gpu:2", "env"]).stdout.count("_VISIBLE_DEVICES=0,1\n") == 1
+    assert uneven.run(["srun", "--gres=gpu:2", *show]).stdout == "0,1\n"
+    # Control: without the choice there are lists of several vendors.
+    assert cluster.run(["srun", "--gres=gpu:2", *show]).stdout.split() == ["0,1"] * 3
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--gpus", "1,2,4"], "--gpus 1,2,4 has 3 numbers for 2 nodes"),
+    (["--gpus", "1,two"], "--gpus two is not a number from 0 to 64"),
+    (["--gpus", "1,,2"], "is not a number from 0 to 64"),
+    (["--gpu-env", "any"], "--gpu-env 'any' is none of nvidia, amd, intel and all"),
+    (["--cpus", "4", "--sockets", "3"], "--cpus 4 cannot be divided over --sockets 3"),
+])  # fmt: skip
+def test_a_cluster_that_cannot_be_is_refused_in_one_sentence(cluster_factory, options, words):
+    cluster = cluster_factory("never")
+    done = cluster.script("up", *options)
+    assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
+    assert not cluster.state.exists()
+
+
 @needs_device_cgroups
 def test_hidden_device_is_refused_and_allowed_one_reaches_the_driver(constrained):
     constrained.write_home("open_gpus.py", OPEN_GPUS)
@@ -226,9 +273,3 @@ def test_status_tells_a_drained_node(cluster):
         cluster.run([*change, "state=resume"], user="root")
     wait_for(lambda: cluster.script("status").returncode == 0)
 
-
-def wait_for(condition, seconds=10):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)

@@ -18,7 +18,11 @@ ACTIVE = {
     "cyclic": "srun {explain} -N4 -n11 -m cyclic $PROBE",
     "sixteen": "srun {explain} -N4 -n16 $PROBE",
     "arbitrary": "printf 'node003\\nnode001\\nnode003\\n' > $OUT/hosts; SLURM_HOSTFILE=$OUT/hosts srun {explain} -n3 -m arbitrary $PROBE",
-    "GPUs": "srun {explain} -N2 -n4 --gres=gpu:2 $PROBE",
+    "GPUs": "srun {explain} -N2 --ntasks-per-node=2 --gres=gpu:2 $PROBE",
+    "GPUs in groups": "srun {explain} -N1 --ntasks-per-node=2 --gres=gpu:4 $PROBE",
+    "own GPU first": "srun {explain} --bootstrap-gpu=first -N1 -n3 --gpus-per-task=1 $PROBE",
+    "own GPU alone": "srun {explain} --bootstrap-gpu=narrow -N1 -n2 --gres=gpu:4 $PROBE",
+    "shared GPUs": "srun {explain} --bootstrap-gpu-share -N1 -n3 --gres=gpu:2 $PROBE",
     "components": "srun -Q {explain} -n2 -wnode002 $PROBE : -N2 -n3 -wnode[001,003] $PROBE",
     "export none": "srun {explain} --export=NONE -N2 -n3 $PROBE",
     "many settings": "BOOTSTRAP_PORT_RANGE=21000-21999 srun {explain} --bootstrap-addr=%h --bootstrap-claim=off -N2 -n2 $PROBE",
@@ -70,7 +74,8 @@ class Stage:
         self.cluster = cluster
         self.probe = probe
         self.count = 0
-        self.plugin = (cluster.state / "etc" / "plugstack.conf").read_text().split(" when=")[0].strip()
+        self.original = (cluster.state / "etc" / "plugstack.conf").read_text()
+        self.plugin = self.original.split(" when=")[0].strip()
         self.configure("when=always")
 
     def configure(self, arguments: str) -> None:
@@ -91,7 +96,7 @@ class Stage:
 def stage(wide_cluster: Cluster, probe: str):
     stage = Stage(wide_cluster, probe)
     yield stage
-    stage.configure("when=always")
+    stage.cluster.write_plugstack(stage.original)
 
 
 def shown(values: list[str]) -> str:
@@ -99,6 +104,8 @@ def shown(values: list[str]) -> str:
     if len(set(values)) == 1:
         return values[0]
     listed = " ".join(values)
+    if not all(map(str.isdecimal, values)):
+        return listed if len(listed) < VALUE_COLUMN else f"{values[0]} ..."
     numbers = sorted(map(int, values))
     return listed if len(listed) < VALUE_COLUMN else f"{numbers[0]} to {numbers[-1]} by rank"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import command_line, process_namespaces
+from harness import REPOSITORY, command_line, process_namespaces
 
 STEP = ["srun", "-w", "node001", "-n2", "--gres=gpu:2"]
 TRACED = ("openat", "socket", "bind", "connect", "listen", "execve", "clone", "clone3", "fork", "vfork", "unlink", "mkdir")
@@ -82,18 +82,39 @@ def calls_before_programs(lines):
     return counts
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
-def test_slurmstepd_makes_one_socket_more_and_nothing_else(small_cluster, tmp_path):
-    trace_step(small_cluster, "off", tmp_path / "warm")
-    without = calls_before_programs(trace_step(small_cluster, "off", tmp_path / "off"))
-    with_plugin = calls_before_programs(trace_step(small_cluster, "on", tmp_path / "on"))
+# Where the kernel tells which cores a GPU is near to. Read only, and by nobody with another file name than these.
+KERNEL_FILES = ('"/proc/driver/nvidia/gpus', '"/sys/bus/pci/devices', '"/sys/class/drm', '"/sys/devices/system/')
+
+
+def added_calls(cluster, tmp_path):
+    """Calls of a step with the plugin that one without it does not make, beside the holder of MASTER_PORT."""
+    trace_step(cluster, "off", tmp_path / "warm")
+    without = calls_before_programs(trace_step(cluster, "off", tmp_path / "off"))
+    with_plugin = calls_before_programs(trace_step(cluster, "on", tmp_path / "on"))
     assert sum(without.values()) > 100, "strace saw too little to compare"
     added = with_plugin - without
-    # The holder of MASTER_PORT. Slurm itself connects with AF_UNIX and AF_INET a varying number of times.
+    # Slurm itself connects with AF_UNIX and AF_INET a varying number of times.
     assert added.pop(("socket", "AF_INET6")) == 1
     assert added.pop(("bind", "AF_INET6")) == 1
-    new = {call for call in added if call not in without and not call[1].startswith('"/proc/N')}
-    assert not new, f"calls that a step without the plugin does not make: {new}"
+    return {call for call in added if call not in without and not call[1].startswith('"/proc/N')}
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_slurmstepd_makes_one_socket_more_and_asks_the_kernel_for_gpus(small_cluster, tmp_path):
+    new = added_calls(small_cluster, tmp_path)
+    other = {call for call in new if call[0] != "openat" or not call[1].startswith(KERNEL_FILES)}
+    assert not other, f"calls that a step without the plugin does not make: {other}"
+    assert new, "the kernel was not asked, so this test would not notice what is read"
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_with_a_topology_file_slurmstepd_reads_that_alone(cluster_factory, tmp_path):
+    cluster = cluster_factory("topology")
+    file = f"{cluster.state}/etc/topology.xml"
+    cluster.up("--nodes", "1", "--plugin-args", f"topology={file}")
+    shutil.copyfile(REPOSITORY / "tests/data/topologies/two-socket-4gpu.xml", file)
+    assert added_calls(cluster, tmp_path) == {("openat", re.sub(r"\d+", "N", f'"{file}"'))}
+    cluster.close()
 
 
 def test_nothing_of_a_step_is_left(small_cluster):

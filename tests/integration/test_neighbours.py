@@ -45,7 +45,7 @@ def test_other_steps_end_as_slurm_ends_them(pair, options):
     assert done.stdout.split() == ["survived"], done.stderr
 
 
-@pytest.mark.parametrize("options", [["-n2", "--gres=gpu:1"], ["-n2", "--bootstrap", "on"], ["-n2", "--gres", "gpu:1"]])
+@pytest.mark.parametrize("options", [["-n2", "--gres=gpu:2"], ["-n2", "--bootstrap", "on"], ["-n2", "--gres", "gpu:2"]])
 def test_steps_that_are_set_up_end_with_their_first_failure(pair, options):
     done = pair.run(["srun", *options, "bash", "-c", FIRST_TASK_FAILS])
     assert done.returncode != 0
@@ -53,5 +53,5 @@ def test_steps_that_are_set_up_end_with_their_first_failure(pair, options):
 
 
 def test_the_user_can_keep_the_others_running(pair):
-    done = pair.run(["srun", "-n2", "-K0", "--gres=gpu:1", "bash", "-c", FIRST_TASK_FAILS])
+    done = pair.run(["srun", "-n2", "-K0", "--gres=gpu:2", "bash", "-c", FIRST_TASK_FAILS])
     assert done.stdout.split() == ["survived"], done.stderr

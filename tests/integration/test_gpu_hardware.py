@@ -1,0 +1,123 @@
+"""With real GPUs (label `gpu`; skipped without): the device of each task is the one that the driver and CUDA mean.
+
+Run on a machine with NVIDIA's driver: scripts/check --only integration -- -m gpu
+"""
+
+import ctypes
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+# What a task of CUDA sees, through the driver's own interface: no toolkit is needed.
+TASK = r"""
+import ctypes, json, os
+cuda = ctypes.CDLL("libcuda.so.1")
+def call(name, *arguments):
+    result = getattr(cuda, name)(*arguments)
+    assert result == 0, f"{name}: error {result}"
+call("cuInit", 0)
+count = ctypes.c_int()
+call("cuDeviceGetCount", ctypes.byref(count))
+devices = []
+for ordinal in range(count.value):
+    device, uuid, bus = ctypes.c_int(), (ctypes.c_ubyte * 16)(), ctypes.create_string_buffer(32)
+    call("cuDeviceGet", ctypes.byref(device), ordinal)
+    call("cuDeviceGetUuid", ctypes.byref(uuid), device)
+    call("cuDeviceGetPCIBusId", bus, 32, device)
+    text = bytes(uuid).hex()
+    parts = [text[:8], text[8:12], text[12:16], text[16:20], text[20:]]
+    devices.append({"uuid": "GPU-" + "-".join(parts), "bus": bus.value.decode().lower()})
+print(json.dumps({"devices": devices, "environment": dict(os.environ)}))
+"""
+
+
+def driver_gpus():
+    """UUIDs in the order of `nvidia-smi -L`, which is that of the PCI addresses; [] without a driver."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0 or "MIG" in done.stdout:
+        return []
+    return re.findall(r"UUID: (GPU-[0-9a-f-]+)", done.stdout)
+
+
+@pytest.fixture(scope="module")
+def gpus():
+    found = driver_gpus()
+    if not found:
+        pytest.skip("needs a GPU, NVIDIA's driver and nvidia-smi, and no MIG")
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        pytest.skip(f"needs libcuda: {error}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def gpu_cluster(cluster_factory, gpus):
+    return cluster_factory("gpu").up("--nodes", "1", "--gpus", "real", "--cpus", str(2 * len(gpus)))
+
+
+def run_tasks(cluster, *options):
+    """What each task of a step sees, in order of rank."""
+    script = cluster.write_home("gpu_task.py", TASK)
+    done = cluster.run(["srun", "-N1", *options, "/usr/bin/python3", script], timeout=120)
+    assert done.returncode == 0, done.stderr
+    tasks = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return sorted(tasks, key=lambda task: int(task["environment"]["RANK"])), done.stderr
+
+
+def own_uuid(task):
+    return task["devices"][int(task["environment"]["BOOTSTRAP_GPU"])]["uuid"]
+
+
+@pytest.mark.parametrize("mode", ["index", "first", "narrow"])
+def test_each_task_has_a_gpu_of_its_own(gpu_cluster, gpus, mode):
+    count = str(len(gpus))
+    tasks, _ = run_tasks(gpu_cluster, "-n", count, f"--gres=gpu:{count}", f"--bootstrap-gpu={mode}")
+    assert sorted(map(own_uuid, tasks)) == sorted(gpus)
+    for task in tasks:
+        assert own_uuid(task) == task["devices"][int(task["environment"]["LOCAL_RANK"])]["uuid"]
+        assert len(task["devices"]) == (1 if mode == "narrow" else len(gpus))
+
+
+def test_the_list_counts_as_nvidia_smi_does(gpu_cluster, gpus):
+    tasks, _ = run_tasks(gpu_cluster, "-n1", f"--gres=gpu:{len(gpus)}")
+    order = [int(entry) for entry in tasks[0]["environment"]["CUDA_VISIBLE_DEVICES"].split(",")]
+    assert [device["uuid"] for device in tasks[0]["devices"]] == [gpus[entry] for entry in order]
+
+
+def test_a_uuid_list_names_the_tasks_own(gpu_cluster, gpus):
+    """As Slurm with AutoDetect=nvml writes it, by the double that is listed before the plugin."""
+    double = "/opt/slurm-bootstrap/build/release/tests/doubles/uuid_spank.so"
+    plain = (gpu_cluster.state / "etc" / "plugstack.conf").read_text()
+    gpu_cluster.write_plugstack(f"required {double} uuids={','.join(gpus)}\n{plain}")
+    try:
+        tasks, _ = run_tasks(gpu_cluster, "-n", str(len(gpus)), f"--gres=gpu:{len(gpus)}")
+    finally:
+        gpu_cluster.write_plugstack(plain)
+    for task in tasks:
+        assert task["environment"]["BOOTSTRAP_GPU_UUIDS"] == own_uuid(task)
+    assert sorted(map(own_uuid, tasks)) == sorted(gpus)
+
+
+def test_the_topology_knows_the_gpus(gpu_cluster, gpus):
+    command = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
+    done = gpu_cluster.run([command, "topology"], node="node001")
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r'name="BootstrapUUID" value="(GPU-[^"]+)"', done.stdout) == gpus
+    for device in re.findall(r'name="BootstrapDevice" value="([^"]+)"', done.stdout):
+        assert Path(device).is_char_device()
+
+
+def test_two_ranks_on_one_gpu_are_shared_only_if_asked(gpu_cluster, gpus):
+    tasks, _ = run_tasks(gpu_cluster, "-n2", "--gres=gpu:1", "--bootstrap-gpu-share")
+    assert len({own_uuid(task) for task in tasks}) == 1
+    refused = gpu_cluster.run(["srun", "-N1", "-n2", "--gres=gpu:1", "true"])
+    assert refused.returncode != 0 and "--bootstrap-gpu-share" in refused.stderr
