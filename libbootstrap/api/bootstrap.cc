@@ -1,81 +1,104 @@
-// The C interface: every function is noexcept, checks its arguments and hands over to the core.
+// The C interface: a handle on the step, who this rank is, and the last error. Nothing here talks to anybody.
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/bootstrap.h"
 
 #include <cstdio>
-#include <exception>
-#include <memory>
 #include <string>
 
+#include "api/job.h"
+#include "api/options.h"
 #include "core/task_plan.h"
 #include "core/text.h"
 #include "probe/environment.h"
 
-struct bootstrap_job {
-  bootstrap::Place place;
-  int size = 0;
-  int node_count = 0;
-  std::string master_addr;
-  int master_port = 0;
-  int device = -1;
-};
-
+namespace bootstrap::api {
 namespace {
 
+constexpr std::uint64_t kMaxTimeoutSeconds = 86400;
+
 // Not a std::string: it must be there, and free of destructors, in threads that end during exit.
-thread_local char last_error[1024];
+thread_local char last_error[2048];
 
-void remember(const std::string& message) noexcept {
-  (void)std::snprintf(last_error, sizeof last_error, "%s", message.c_str());
-}
-
-bootstrap_status_t status_of(bootstrap::ErrorCode code) noexcept {
+bootstrap_status_t status_of(ErrorCode code) noexcept {
   switch (code) {
-    case bootstrap::ErrorCode::kInvalid:
+    case ErrorCode::kInvalid:
       return BOOTSTRAP_ERROR_INVALID;
-    case bootstrap::ErrorCode::kMissing:
+    case ErrorCode::kMissing:
       return BOOTSTRAP_ERROR_MISSING;
-    case bootstrap::ErrorCode::kDisagreement:
-    case bootstrap::ErrorCode::kMisplaced:
+    case ErrorCode::kDisagreement:
+    case ErrorCode::kMisplaced:
       return BOOTSTRAP_ERROR_DISAGREEMENT;
-    case bootstrap::ErrorCode::kUnavailable:
+    case ErrorCode::kUnavailable:
       return BOOTSTRAP_ERROR_UNAVAILABLE;
-    case bootstrap::ErrorCode::kUnsupported:
+    case ErrorCode::kUnsupported:
       return BOOTSTRAP_ERROR_UNSUPPORTED;
-    case bootstrap::ErrorCode::kLimit:
+    case ErrorCode::kLimit:
       return BOOTSTRAP_ERROR_LIMIT;
+    case ErrorCode::kTimeout:
+      return BOOTSTRAP_ERROR_TIMEOUT;
   }
   return BOOTSTRAP_ERROR_INTERNAL;
 }
 
-bootstrap_status_t open_step(bootstrap_t** job) {
-  const auto task = bootstrap::make_task_plan(bootstrap::process_environment());
-  if (!task) {
-    remember(bootstrap::cat({"bootstrap: ", task.error().message}));
-    return status_of(task.error().code);
-  }
-  const auto port = bootstrap::parse_unsigned(effective_value(task->plan, "MASTER_PORT"), 65535);
-  if (!port) {
-    remember("bootstrap: MASTER_PORT is set for this step, but it is not a port");
-    return BOOTSTRAP_ERROR_INVALID;
-  }
-  auto step = std::make_unique<bootstrap_t>();
-  step->place = task->facts.layout.place(task->facts.local_ranks.front());
-  step->size = static_cast<int>(task->facts.layout.size());
-  step->node_count = static_cast<int>(task->facts.layout.node_count());
-  step->master_addr = effective_value(task->plan, "MASTER_ADDR");
-  step->master_port = static_cast<int>(*port);
-  const auto device = bootstrap::parse_unsigned(effective_value(task->plan, "BOOTSTRAP_GPU"), bootstrap::kMaxGpus);
-  if (device) step->device = static_cast<int>(*device);
-  *job = step.release();
-  return BOOTSTRAP_OK;
+Result<std::chrono::milliseconds> read_timeout(const Environment& environment, int timeout_ms) {
+  if (timeout_ms < 0) return fail(ErrorCode::kInvalid, "bootstrap_options_t.timeout_ms is negative");
+  if (timeout_ms > 0) return std::chrono::milliseconds(timeout_ms);
+  const auto text = environment.get("BOOTSTRAP_TIMEOUT").value_or("60");
+  const auto seconds = parse_unsigned(text, kMaxTimeoutSeconds);
+  if (seconds && *seconds > 0) return std::chrono::seconds(*seconds);
+  return fail(ErrorCode::kInvalid, cat({"BOOTSTRAP_TIMEOUT is ", quoted(text), "; it takes whole seconds, 1 to ",
+                                        std::to_string(kMaxTimeoutSeconds)}));
 }
 
-int part(const bootstrap_t* job, std::uint32_t bootstrap::Place::*member) noexcept {
+Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
+  const auto options = read_options(given, bootstrap_options_t BOOTSTRAP_OPTIONS_INIT, "bootstrap_options_t");
+  if (!options) return fail(options.error());
+  if (options->reserved != 0) return fail(ErrorCode::kInvalid, "bootstrap_options_t.reserved is not 0");
+  const Environment environment = process_environment();
+  const auto timeout = read_timeout(environment, options->timeout_ms);
+  if (!timeout) return fail(timeout.error());
+  const auto task = make_task_plan(environment);
+  if (!task) return fail(task.error());
+  const auto port = parse_unsigned(effective_value(task->plan, "MASTER_PORT"), 65535);
+  if (!port) return fail(ErrorCode::kInvalid, "MASTER_PORT is set for this step, but it is not a port");
+  auto step = std::make_unique<bootstrap_t>();
+  const Rank rank = task->facts.local_ranks.front();
+  step->layout = task->facts.layout;
+  step->place = step->layout.place(rank);
+  step->master_addr = effective_value(task->plan, "MASTER_ADDR");
+  step->master_port = static_cast<int>(*port);
+  const auto device = parse_unsigned(effective_value(task->plan, "BOOTSTRAP_GPU"), kMaxGpus);
+  if (device) step->device = static_cast<int>(*device);
+  step->timeout = *timeout;
+  step->nccl_library = environment.get("BOOTSTRAP_NCCL").value_or("");
+  step->exchange = make_pmix_exchange(task->facts.id, step->layout, rank, environment);
+  *job = step.release();
+  return {};
+}
+
+int part(const bootstrap_t* job, std::uint32_t Place::*member) noexcept {
   return job == nullptr ? -1 : static_cast<int>(job->place.*member);
 }
 
+int count(const bootstrap_t* job, std::size_t (Layout::*member)() const) noexcept {
+  return job == nullptr ? -1 : static_cast<int>((job->layout.*member)());
+}
+
 }  // namespace
+
+bootstrap_status_t report(bootstrap_status_t status, const char* sentence) noexcept {
+  (void)std::snprintf(last_error, sizeof last_error, "bootstrap: %s", sentence);
+  return status;
+}
+
+bootstrap_status_t report(const Error& error) noexcept { return report(status_of(error.code), error.message.c_str()); }
+
+}  // namespace bootstrap::api
+
+using bootstrap::Layout;
+using bootstrap::Place;
+using bootstrap::api::count;
+using bootstrap::api::part;
 
 extern "C" {
 
@@ -84,29 +107,23 @@ int bootstrap_version(void) {
 }
 
 bootstrap_status_t bootstrap_open(bootstrap_t** job, const bootstrap_options_t* options) {
-  if (job == nullptr || options != nullptr) {
-    remember("bootstrap: bootstrap_open takes the address of a handle and, for now, NULL for the options");
-    return BOOTSTRAP_ERROR_INVALID;
+  if (job == nullptr) {
+    return bootstrap::api::report(BOOTSTRAP_ERROR_INVALID, "bootstrap_open was given no place for the handle (NULL)");
   }
   *job = nullptr;
-  try {
-    return open_step(job);
-  } catch (const std::exception& exception) {
-    (void)std::snprintf(last_error, sizeof last_error, "bootstrap: bootstrap_open failed: %s", exception.what());
-    return BOOTSTRAP_ERROR_INTERNAL;
-  }
+  return bootstrap::api::guarded("bootstrap_open", [=] { return bootstrap::api::open_step(job, options); });
 }
 
 void bootstrap_close(bootstrap_t* job) { delete job; }
 
-int bootstrap_rank(const bootstrap_t* job) { return part(job, &bootstrap::Place::rank); }
-int bootstrap_size(const bootstrap_t* job) { return job == nullptr ? -1 : job->size; }
-int bootstrap_local_rank(const bootstrap_t* job) { return part(job, &bootstrap::Place::local_rank); }
-int bootstrap_local_size(const bootstrap_t* job) { return part(job, &bootstrap::Place::local_size); }
-int bootstrap_node_rank(const bootstrap_t* job) { return part(job, &bootstrap::Place::node_rank); }
-int bootstrap_node_count(const bootstrap_t* job) { return job == nullptr ? -1 : job->node_count; }
-int bootstrap_cross_rank(const bootstrap_t* job) { return part(job, &bootstrap::Place::cross_rank); }
-int bootstrap_cross_size(const bootstrap_t* job) { return part(job, &bootstrap::Place::cross_size); }
+int bootstrap_rank(const bootstrap_t* job) { return part(job, &Place::rank); }
+int bootstrap_size(const bootstrap_t* job) { return count(job, &Layout::size); }
+int bootstrap_local_rank(const bootstrap_t* job) { return part(job, &Place::local_rank); }
+int bootstrap_local_size(const bootstrap_t* job) { return part(job, &Place::local_size); }
+int bootstrap_node_rank(const bootstrap_t* job) { return part(job, &Place::node_rank); }
+int bootstrap_node_count(const bootstrap_t* job) { return count(job, &Layout::node_count); }
+int bootstrap_cross_rank(const bootstrap_t* job) { return part(job, &Place::cross_rank); }
+int bootstrap_cross_size(const bootstrap_t* job) { return part(job, &Place::cross_size); }
 
 int bootstrap_device(const bootstrap_t* job) { return job == nullptr ? -1 : job->device; }
 
@@ -115,6 +132,6 @@ const char* bootstrap_master_addr(const bootstrap_t* job) {
 }
 int bootstrap_master_port(const bootstrap_t* job) { return job == nullptr ? -1 : job->master_port; }
 
-const char* bootstrap_last_error(void) { return last_error; }
+const char* bootstrap_last_error(void) { return bootstrap::api::last_error; }
 
 }  // extern "C"

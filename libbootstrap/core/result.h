@@ -18,6 +18,7 @@ enum class ErrorCode {
   kUnavailable,   // the system refused: a busy port, a closed device
   kUnsupported,   // understood, and not possible here
   kLimit,         // larger than we are willing to handle
+  kTimeout,       // not there when the deadline passed
 };
 
 // `message` is one sentence without a trailing full stop: what was tried, with what, why it failed, what to do.

@@ -11,7 +11,7 @@ MAY_INCLUDE = {
     "libbootstrap/core": {"core"},
     "libbootstrap/probe": {"core", "probe"},
     "libbootstrap/comm": {"core", "comm"},
-    "libbootstrap/api": {"core", "probe", "comm", "bootstrap"},
+    "libbootstrap/api": {"core", "probe", "comm", "bootstrap", "api"},
     "libbootstrap/preload": {"core", "probe", "comm", "preload", "bootstrap"},
     "libbootstrap/cli": {"core", "probe", "comm", "bootstrap", "cli"},
     "spank_plugin": {"core", "probe", "spank_plugin"},

@@ -1,22 +1,30 @@
 /*
- * The public C interface of libbootstrap: who am I in this Slurm step, and where do the ranks meet.
+ * The public C interface of libbootstrap: who am I in this Slurm step, where do the ranks meet, small exchanges between
+ * them, and NCCL communicators.
  * SPDX-License-Identifier: Apache-2.0
  *
  * It reads the environment of a task that srun started; with the SPANK plugin in the step the answers are the same as
  * the variables RANK, LOCAL_RANK, MASTER_ADDR and so on, without it they are computed from SLURM_* by the same rules.
  * One difference: local and node ranks are the true places here, also where the variables are made for programs that
- * take device 0 (--bootstrap-gpu=first and narrow, MIG). The GPU to use is bootstrap_device in any case. Nothing is
- * sent, opened or changed. Calls on different handles may run at the same time in several threads.
+ * take device 0 (--bootstrap-gpu=first and narrow, MIG). The GPU to use is bootstrap_device in any case.
+ *
+ * Opening a handle and asking it sends, opens and changes nothing. What talks to other ranks says "collective": all
+ * ranks of the step make these calls in the same order, one at a time in a process, and each comes back within its
+ * deadline and two seconds with an error that names the ranks that never came. It goes over the PMIx server of Slurm
+ * (srun --mpi=pmix) in sessions that end with the call: the process may end, exec or fork at any other time, and MPI
+ * may be used before, after or between. Not in a forked child: open a handle in the process that is the rank.
  *
  * Environment read: SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS,
  * SLURM_STEP_NUM_TASKS,
  * SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_STEP_RESV_PORTS,
  * SLURM_STEP_GPUS, CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, ZE_AFFINITY_MASK, WORLD_SIZE, SLURMD_NODENAME,
- * SLURM_BOOTSTRAP_LAYOUT, BOOTSTRAP_*, MASTER_ADDR, MASTER_PORT.
+ * SLURM_BOOTSTRAP_LAYOUT, BOOTSTRAP_*, MASTER_ADDR, MASTER_PORT; for exchanges PMIX_NAMESPACE, PMIX_RANK,
+ * PMIX_SERVER_URI*; BOOTSTRAP_TIMEOUT (seconds, 60) and BOOTSTRAP_NCCL (the libnccl to load, libnccl.so.2).
  */
 #ifndef BOOTSTRAP_BOOTSTRAP_H
 #define BOOTSTRAP_BOOTSTRAP_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -41,18 +49,26 @@ typedef enum bootstrap_status {
   BOOTSTRAP_ERROR_UNAVAILABLE = 4,  /* the system refused */
   BOOTSTRAP_ERROR_UNSUPPORTED = 5,  /* understood, and not possible here */
   BOOTSTRAP_ERROR_LIMIT = 6,        /* larger than supported: 1,048,576 ranks, 64 KiB a variable */
-  BOOTSTRAP_ERROR_INTERNAL = 7      /* out of memory, or a bug */
+  BOOTSTRAP_ERROR_INTERNAL = 7,     /* out of memory, or a bug */
+  BOOTSTRAP_ERROR_TIMEOUT = 8       /* a rank did not come, or NCCL did not finish, before the deadline */
 } bootstrap_status_t;
 
-typedef struct bootstrap_job bootstrap_t;             /* one step as this task sees it */
-typedef struct bootstrap_options bootstrap_options_t; /* none yet: pass NULL */
+typedef struct bootstrap_job bootstrap_t; /* one step as this task sees it */
+
+/* Start from BOOTSTRAP_OPTIONS_INIT, so that a newer library knows which members there are. */
+typedef struct bootstrap_options {
+  size_t struct_size; /* sizeof(bootstrap_options_t) */
+  int timeout_ms;     /* deadline of each collective call in milliseconds; 0: BOOTSTRAP_TIMEOUT, or 60,000 */
+  int reserved;       /* 0: no uninitialised padding may be taken for a later member */
+} bootstrap_options_t;
+#define BOOTSTRAP_OPTIONS_INIT {sizeof(bootstrap_options_t), 0, 0}
 
 /* Version of the library that is loaded, as 10000 * major + 100 * minor + patch. */
 BOOTSTRAP_API int bootstrap_version(void);
 
 /*
  * Reads the step. On success *job is a handle that the caller owns and gives back with bootstrap_close(); on failure
- * it is NULL and bootstrap_last_error() says why.
+ * it is NULL and bootstrap_last_error() says why. `options` may be NULL.
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_open(bootstrap_t** job, const bootstrap_options_t* options);
 
@@ -78,6 +94,67 @@ BOOTSTRAP_API int bootstrap_device(const bootstrap_t* job);
 /* Where the ranks meet. The text belongs to the handle. NULL and -1 for a NULL handle. */
 BOOTSTRAP_API const char* bootstrap_master_addr(const bootstrap_t* job);
 BOOTSTRAP_API int bootstrap_master_port(const bootstrap_t* job);
+
+/*
+ * A small allgather, collective: `bytes` bytes (0 to 65,536, the same on all ranks) from `mine` of every rank arrive
+ * in `all`, in order of rank; `all` has room for bytes * bootstrap_size() bytes. What is sent stays in Slurm's memory
+ * on every node until the step ends: this is for ids and addresses, not for data.
+ */
+BOOTSTRAP_API bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t bytes, void* all);
+
+/* Comes back when all ranks of the step have called it. Collective. */
+BOOTSTRAP_API bootstrap_status_t bootstrap_barrier(bootstrap_t* job);
+
+/* Which ranks share a communicator. */
+typedef enum bootstrap_group {
+  BOOTSTRAP_WORLD = 0, /* all, in order of rank */
+  BOOTSTRAP_NODE = 1,  /* those of my node, in order of local rank */
+  BOOTSTRAP_CROSS = 2  /* those with my local rank, in order of node rank */
+} bootstrap_group_t;
+
+/* An ncclUniqueId: 128 bytes that let anybody take a rank's place. Keep it in memory, and clear it after use. */
+#define BOOTSTRAP_UNIQUE_ID_BYTES 128
+typedef struct bootstrap_unique_id {
+  char internal[BOOTSTRAP_UNIQUE_ID_BYTES];
+} bootstrap_unique_id_t;
+
+/* Start from BOOTSTRAP_COMM_OPTIONS_INIT. */
+typedef struct bootstrap_comm_options {
+  size_t struct_size; /* sizeof(bootstrap_comm_options_t) */
+  int timeout_ms;     /* 0: as given to bootstrap_open */
+  int roots;          /* unique ids; 0: one for each 256 ranks from NCCL 2.23 on, else 1. The same on all ranks */
+  int device;         /* CUDA ordinal to make current before; -1: bootstrap_device(), or the current one if that is -1 */
+  int nonblocking;    /* 0: later calls on the communicator block as usual. 1: the communicator is non-blocking, later
+                         calls may return ncclInProgress, and one that does not come about is aborted */
+} bootstrap_comm_options_t;
+#define BOOTSTRAP_COMM_OPTIONS_INIT {sizeof(bootstrap_comm_options_t), 0, 0, -1, 0}
+
+struct ncclComm; /* ncclComm_t is a pointer to it */
+
+/*
+ * An NCCL communicator of the group that this rank is in. Collective over the step. The caller owns *comm and ends it
+ * with ncclCommDestroy(). NCCL is the copy that the process has, else libnccl.so.2; 2.14 or newer. Before NCCL is
+ * called the ranks agree: the same NCCL version everywhere, no two ranks of a node on one GPU.
+ */
+BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_comm(bootstrap_t* job, bootstrap_group_t group,
+                                                     const bootstrap_comm_options_t* options, struct ncclComm** comm);
+
+/*
+ * The same for any ranks: `ranks` lists the members of my communicator in the order of their ranks in it, this one
+ * among them, and all members give the same list. Collective over the step, as MPI_Comm_create: different ranks may
+ * give different lists, and a rank that is in none gives count 0 and gets NULL.
+ */
+BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_comm_ranks(bootstrap_t* job, const int* ranks, int count,
+                                                           const bootstrap_comm_options_t* options,
+                                                           struct ncclComm** comm);
+
+/*
+ * Unique ids alone, for programs that call ncclCommInitRank (count = 1) or ncclCommInitRankScalable (count = nId)
+ * themselves: the same ids in the same order on all ranks of the group. Collective over the step. The ranks that made
+ * one must stay alive until the communicator is there.
+ */
+BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_unique_ids(bootstrap_t* job, bootstrap_group_t group,
+                                                           bootstrap_unique_id_t* ids, int count);
 
 /*
  * One sentence about the last failure in this thread, "" if there was none. It belongs to the library and is valid

@@ -1,0 +1,206 @@
+// The C interface: what all ranks of the step do together.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/job.h"
+#include "api/options.h"
+#include "comm/communicator.h"
+#include "comm/nccl.h"
+#include "comm/secret.h"
+#include "core/text.h"
+
+namespace bootstrap::api {
+namespace {
+
+Deadline deadline_of(const bootstrap_t& job, int timeout_ms) {
+  const auto timeout = timeout_ms > 0 ? std::chrono::milliseconds(timeout_ms) : job.timeout;
+  return std::chrono::steady_clock::now() + timeout;
+}
+
+std::vector<Rank> all_ranks(const bootstrap_t& job) {
+  std::vector<Rank> ranks(job.layout.size());
+  std::iota(ranks.begin(), ranks.end(), Rank{0});
+  return ranks;
+}
+
+// Its size is part of the purpose: ranks that bring different sizes are told apart before anybody reads past an end.
+Status exchange(bootstrap_t& job, const void* mine, std::size_t bytes, void* all) {
+  Round round;
+  round.purpose = cat({"exchange of ", std::to_string(bytes), " bytes"});
+  round.shared.emplace(static_cast<const char*>(mine), bytes);
+  round.read_shared = all_ranks(job);
+  round.deadline = deadline_of(job, 0);
+  const auto result = job.exchange->run(round);
+  if (!result) return fail(result.error());
+  auto* to = static_cast<char*>(all);
+  for (const auto& value : result->shared) {
+    if (value.size() != bytes) return fail(ErrorCode::kDisagreement, "a rank sent another number of bytes");
+    std::memcpy(to, value.data(), bytes);
+    to += bytes;
+  }
+  return {};
+}
+
+// A fence can succeed without a rank that died in it; the data of that rank's node is lost with it. So one value of
+// each node is looked at, and all of the own one.
+Status barrier(bootstrap_t& job) {
+  Round round;
+  round.purpose = "barrier";
+  round.shared.emplace();
+  for (Rank rank = 0; rank < job.layout.size(); ++rank) {
+    const Place& place = job.layout.place(rank);
+    if (place.local_rank == 0 || place.node == job.place.node) round.read_shared.push_back(rank);
+  }
+  round.deadline = deadline_of(job, 0);
+  const auto result = job.exchange->run(round);
+  if (!result) return fail(result.error());
+  return {};
+}
+
+Result<Group> group_of(const bootstrap_t& job, bootstrap_group_t group) {
+  switch (group) {
+    case BOOTSTRAP_WORLD:
+      return world_group(job.layout, job.place.rank);
+    case BOOTSTRAP_NODE:
+      return node_group(job.layout, job.place.rank);
+    case BOOTSTRAP_CROSS:
+      return cross_group(job.layout, job.place.rank);
+  }
+  return fail(ErrorCode::kInvalid, cat({"there is no group ", std::to_string(static_cast<int>(group)),
+                                        "; it is BOOTSTRAP_WORLD, BOOTSTRAP_NODE or BOOTSTRAP_CROSS"}));
+}
+
+Result<Group> group_of_list(const bootstrap_t& job, const int* ranks, int count) {
+  if (count < 0 || (count > 0 && ranks == nullptr)) {
+    return fail(ErrorCode::kInvalid, "the list of ranks is missing, or its count is negative");
+  }
+  std::vector<Rank> list;
+  for (int i = 0; i < count; ++i) {
+    if (ranks[i] < 0) return fail(ErrorCode::kInvalid, cat({"the list has rank ", std::to_string(ranks[i])}));
+    list.push_back(static_cast<Rank>(ranks[i]));
+  }
+  return list_group(job.layout, job.place.rank, std::move(list));
+}
+
+Result<CommunicatorOptions> read_comm_options(const bootstrap_t& job, const bootstrap_comm_options_t* given) {
+  const auto options =
+      read_options(given, bootstrap_comm_options_t BOOTSTRAP_COMM_OPTIONS_INIT, "bootstrap_comm_options_t");
+  if (!options) return fail(options.error());
+  if (options->timeout_ms < 0 || options->roots < 0 || options->device < -1) {
+    return fail(ErrorCode::kInvalid, "bootstrap_comm_options_t has a negative member");
+  }
+  CommunicatorOptions wanted;
+  wanted.roots = static_cast<std::uint32_t>(options->roots);
+  wanted.device = options->device >= 0 ? options->device : job.device;
+  wanted.nonblocking = options->nonblocking != 0;
+  wanted.deadline = deadline_of(job, options->timeout_ms);
+  return wanted;
+}
+
+// A rank that cannot take part comes to the round all the same, and says why: the others hear it at once, and do not
+// wait for it until the deadline.
+struct Attempt {
+  Group group;
+  CommunicatorOptions options;
+  nccl::Functions nccl;
+};
+
+Attempt prepare(const bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given) {
+  Attempt attempt;
+  const auto options = read_comm_options(job, given);
+  if (options) {
+    attempt.options = *options;
+  } else {
+    attempt.options.deadline = deadline_of(job, 0);
+    attempt.options.refusal = options.error();
+  }
+  if (group) {
+    attempt.group = *group;
+  } else {
+    attempt.group = world_group(job.layout, job.place.rank);
+    attempt.options.refusal = group.error();
+  }
+  const auto nccl = nccl::load(job.nccl_library);
+  if (nccl) {
+    attempt.nccl = **nccl;
+  } else if (!attempt.options.refusal) {
+    attempt.options.refusal = nccl.error();
+  }
+  return attempt;
+}
+
+Status make_comm(bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given, ncclComm** comm) {
+  const Attempt attempt = prepare(job, group, given);
+  const auto made = make_communicator(*job.exchange, job.layout, attempt.group, attempt.nccl, attempt.options);
+  if (!made) return fail(made.error());
+  *comm = *made;
+  return {};
+}
+
+Status make_ids(bootstrap_t& job, bootstrap_group_t kind, bootstrap_unique_id_t* ids, int count) {
+  Attempt attempt = prepare(job, group_of(job, kind), nullptr);
+  if (count < 1) {
+    attempt.options.refusal =
+        Error{ErrorCode::kInvalid, cat({std::to_string(count), " unique ids were asked for; it takes at least 1"})};
+  }
+  const auto roots = static_cast<std::uint32_t>(std::max(count, 1));
+  auto made = exchange_unique_ids(*job.exchange, job.layout, attempt.group, roots, attempt.nccl, attempt.options);
+  if (!made) return fail(made.error());
+  static_assert(sizeof(bootstrap_unique_id_t) == sizeof(nccl::UniqueId));
+  std::memcpy(ids, made->data(), made->size() * sizeof(nccl::UniqueId));
+  wipe(*made);
+  return {};
+}
+
+bootstrap_status_t refuse(const char* sentence) { return report(BOOTSTRAP_ERROR_INVALID, sentence); }
+
+}  // namespace
+}  // namespace bootstrap::api
+
+using bootstrap::api::guarded;
+using bootstrap::api::refuse;
+
+extern "C" {
+
+bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t bytes, void* all) {
+  if (job == nullptr) return refuse("bootstrap_exchange was given no handle (NULL)");
+  if (bytes > 0 && (mine == nullptr || all == nullptr)) return refuse("bootstrap_exchange was given a NULL buffer");
+  return guarded("bootstrap_exchange", [=] { return bootstrap::api::exchange(*job, mine, bytes, all); });
+}
+
+bootstrap_status_t bootstrap_barrier(bootstrap_t* job) {
+  if (job == nullptr) return refuse("bootstrap_barrier was given no handle (NULL)");
+  return guarded("bootstrap_barrier", [=] { return bootstrap::api::barrier(*job); });
+}
+
+bootstrap_status_t bootstrap_nccl_comm(bootstrap_t* job, bootstrap_group_t group,
+                                       const bootstrap_comm_options_t* options, struct ncclComm** comm) {
+  if (job == nullptr || comm == nullptr) return refuse("bootstrap_nccl_comm was given a NULL handle or communicator");
+  *comm = nullptr;
+  return guarded("bootstrap_nccl_comm",
+                 [=] { return bootstrap::api::make_comm(*job, bootstrap::api::group_of(*job, group), options, comm); });
+}
+
+bootstrap_status_t bootstrap_nccl_comm_ranks(bootstrap_t* job, const int* ranks, int count,
+                                             const bootstrap_comm_options_t* options, struct ncclComm** comm) {
+  if (job == nullptr || comm == nullptr) {
+    return refuse("bootstrap_nccl_comm_ranks was given a NULL handle or communicator");
+  }
+  *comm = nullptr;
+  return guarded("bootstrap_nccl_comm_ranks", [=] {
+    return bootstrap::api::make_comm(*job, bootstrap::api::group_of_list(*job, ranks, count), options, comm);
+  });
+}
+
+bootstrap_status_t bootstrap_nccl_unique_ids(bootstrap_t* job, bootstrap_group_t group, bootstrap_unique_id_t* ids,
+                                             int count) {
+  if (job == nullptr || ids == nullptr) return refuse("bootstrap_nccl_unique_ids was given a NULL handle or buffer");
+  return guarded("bootstrap_nccl_unique_ids", [=] { return bootstrap::api::make_ids(*job, group, ids, count); });
+}
+
+}  // extern "C"

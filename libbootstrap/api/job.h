@@ -1,0 +1,46 @@
+// What stands behind a handle of the C interface, and how its functions report failure.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "bootstrap/bootstrap.h"
+#include "comm/exchange.h"
+#include "core/layout.h"
+#include "core/result.h"
+
+struct bootstrap_job {
+  bootstrap::Layout layout;
+  bootstrap::Place place;
+  std::string master_addr;
+  int master_port = 0;
+  int device = -1;
+  std::chrono::milliseconds timeout{0};
+  std::string nccl_library;  // BOOTSTRAP_NCCL
+  std::unique_ptr<bootstrap::Exchange> exchange;
+};
+
+namespace bootstrap::api {
+
+// Keeps the sentence for bootstrap_last_error() of this thread, and gives the status that goes with it.
+bootstrap_status_t report(const Error& error) noexcept;
+bootstrap_status_t report(bootstrap_status_t status, const char* sentence) noexcept;
+
+// No exception leaves a C function: what a body throws is a lack of memory, or a bug.
+template <class Body>
+bootstrap_status_t guarded(const char* function, Body body) noexcept {
+  try {
+    const Status status = body();
+    return status ? BOOTSTRAP_OK : report(status.error());
+  } catch (const std::exception& exception) {
+    return report(BOOTSTRAP_ERROR_INTERNAL, exception.what());
+  } catch (...) {
+    return report(BOOTSTRAP_ERROR_INTERNAL, function);
+  }
+}
+
+}  // namespace bootstrap::api

@@ -1,0 +1,102 @@
+// Who has come to a call that everybody must make, asked without a fence: for calls that wait inside NCCL.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/attendance.h"
+
+#include <utility>
+
+#include "comm/session.h"
+#include "comm/worker.h"
+#include "core/pmix_gate.h"
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr auto kCloseTime = std::chrono::seconds(2);
+
+// What the worker that opens the session leaves behind; it may be given up while it still works.
+struct Opening {
+  std::optional<Session> session;
+  Status status = fail(ErrorCode::kUnavailable, "PMIx was not asked");
+};
+
+std::string key_of(const std::string& topic) { return cat({"bootstrap.here.", topic}); }
+
+Status open_and_say(Opening& opening, const PmixServer& server, Rank rank, const std::string& topic,
+                    const std::string& value) {
+  auto session = Session::open(server, rank);
+  if (!session) return fail(session.error());
+  auto status = session->put(pmix::Scope::kStep, key_of(topic), value);
+  if (status) status = session->commit();
+  if (status) {
+    opening.session = std::move(*session);
+  } else {
+    (void)session->close(steady_clock::now());
+  }
+  return status;
+}
+
+class OpenAttendance final : public Attendance {
+ public:
+  OpenAttendance(std::shared_ptr<Opening> opening, Layout layout, Rank rank, std::string topic, std::string value)
+      : opening_(std::move(opening)),
+        layout_(std::move(layout)),
+        rank_(rank),
+        topic_(std::move(topic)),
+        value_(std::move(value)) {}
+
+  ~OpenAttendance() override {
+    Worker worker;
+    const auto deadline = steady_clock::now() + kCloseTime;
+    const auto started = worker.start([opening = opening_, deadline] { (void)opening->session->close(deadline); });
+    if (started) (void)worker.wait_until(deadline);
+  }
+  OpenAttendance(const OpenAttendance&) = delete;
+  OpenAttendance& operator=(const OpenAttendance&) = delete;
+
+  std::vector<std::optional<std::string>> ask(const std::vector<Rank>& ranks, Deadline deadline) override {
+    std::vector<Wanted> wanted;
+    for (const Rank rank : ranks) {
+      if (rank != rank_) wanted.push_back({rank, key_of(topic_), is_remote(rank)});
+    }
+    auto values = opening_->session->read(wanted, deadline, true, [](Rank, const std::string&) { return true; });
+    std::vector<std::optional<std::string>> answers;
+    answers.reserve(ranks.size());
+    std::size_t next = 0;
+    for (const Rank rank : ranks) answers.push_back(rank == rank_ ? value_ : std::move(values[next++]));
+    return answers;
+  }
+
+ private:
+  bool is_remote(Rank rank) const { return layout_.place(rank).node != layout_.place(rank_).node; }
+
+  std::shared_ptr<Opening> opening_;
+  Layout layout_;
+  Rank rank_;
+  std::string topic_;
+  std::string value_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Attendance>> Attendance::announce(const StepId& id, const Layout& layout, Rank rank,
+                                                         const Environment& environment, const std::string& topic,
+                                                         const std::string& value, Deadline deadline) {
+  const auto server = check_pmix_environment(environment, id, rank);
+  if (!server) return fail(server.error());
+  auto opening = std::make_shared<Opening>();
+  Worker worker;
+  const auto started = worker.start([opening, server = *server, rank, topic, value] {
+    opening->status = open_and_say(*opening, server, rank, topic, value);
+  });
+  if (!started) return fail(started.error());
+  if (!worker.wait_until(deadline)) {
+    return fail(ErrorCode::kTimeout, "the PMIx server of this node does not answer");
+  }
+  if (!opening->status) return fail(opening->status.error());
+  return std::unique_ptr<Attendance>(new OpenAttendance(opening, layout, rank, topic, value));
+}
+
+}  // namespace bootstrap

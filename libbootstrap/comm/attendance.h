@@ -1,0 +1,30 @@
+// Who has come to a call that everybody must make, asked without a fence: for calls that wait inside NCCL.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/exchange.h"
+
+namespace bootstrap {
+
+// An open PMIx session in which this rank has said that it is there. A process that ends while one is open ends its
+// step (Slurm takes it for a crash), so it is opened only once something has waited for seconds, and closed soon.
+class Attendance {
+ public:
+  // `topic` is the same for all ranks that shall find each other, `value` is what they can read of this one.
+  // Comes back within the deadline. Errors as of Exchange::run.
+  static Result<std::unique_ptr<Attendance>> announce(const StepId& id, const Layout& layout, Rank rank,
+                                                      const Environment& environment, const std::string& topic,
+                                                      const std::string& value, Deadline deadline);
+  virtual ~Attendance() = default;  // closes the session, in two seconds at most
+
+  // The values of the ranks that announced the topic, in the order of `ranks`; nothing for those that had not when the
+  // deadline passed. Comes back earlier when all have.
+  virtual std::vector<std::optional<std::string>> ask(const std::vector<Rank>& ranks, Deadline deadline) = 0;
+};
+
+}  // namespace bootstrap

@@ -1,0 +1,58 @@
+// What the ranks of a step tell each other: small values, over the PMIx server of their slurmstepd, within a deadline.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/environment.h"
+#include "core/layout.h"
+#include "core/result.h"
+#include "core/step_id.h"
+
+namespace bootstrap {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+// One round. All ranks of the step take part in every round, in the same order: Slurm's PMIx server ends a step in
+// which only some of the ranks fence (22.05.8 with PMIx 4.2.2: measured).
+struct Round {
+  std::string purpose;  // the same on all ranks, for messages: "exchange", "barrier", "communicator world"
+  std::optional<std::string> shared;  // what the whole step may read
+  std::string local;                  // what the ranks of this node may read; may be empty
+  std::vector<Rank> read_shared;      // whose `shared` is wanted: each of them must give one in this round
+  bool read_local = false;            // whether the `local` of all ranks of this node is wanted
+  Deadline deadline;
+};
+
+struct RoundResult {
+  std::vector<std::string> shared;  // in the order of Round::read_shared
+  std::vector<std::string> local;   // in order of local rank, this one's own included; empty if not wanted
+};
+
+// At most this many bytes in `shared` and in `local`: all of it travels to every node and stays there until the step
+// ends.
+inline constexpr std::size_t kMaxContribution = 65536;
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  // Comes back within the deadline and two seconds, whatever the server and the other ranks do. Errors: kMissing (no
+  // PMIx in this step), kDisagreement (PMIx of another step, or ranks that do different things), kTimeout (with the
+  // ranks that never came), kUnavailable, kUnsupported, kLimit.
+  virtual Result<RoundResult> run(const Round& round) = 0;
+};
+
+// The real one. Opens nothing until the first round; a step of one rank never does. `layout` and the rest are copied.
+std::unique_ptr<Exchange> make_pmix_exchange(const StepId& id, const Layout& layout, Rank rank,
+                                             const Environment& environment);
+
+// "libpmix.so.2 4.2.2", or why PMIx cannot be used here. Opens the library and talks to nobody.
+Result<std::string> pmix_version();
+
+}  // namespace bootstrap

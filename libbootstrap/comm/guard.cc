@@ -1,0 +1,122 @@
+// What a rank says of the communicator that it is about to make, and the sentence where two ranks do not fit together.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/guard.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/roll_call.h"
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::string_view kFormat = "claim 1";  // another number where a later version adds a line
+constexpr std::size_t kLines = 10;
+constexpr std::size_t kMaxWords = 1000;  // of a refusal
+
+std::string one_line(std::string_view text) {
+  std::string line(text.substr(0, kMaxWords));
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return line;
+}
+
+template <class Number>
+bool read(std::string_view text, Number& number, std::uint64_t max) {
+  const auto value = parse_unsigned(text, max);
+  if (value) number = static_cast<Number>(*value);
+  return value.has_value();
+}
+
+std::string both(const Layout& layout, const RankClaim& one, const RankClaim& other) {
+  return cat({describe_rank(layout, one.rank), " and ", describe_rank(layout, other.rank)});
+}
+
+// "a communicator of the world (32 ranks, 3 roots)", "no communicator (the empty list)".
+std::string wish(const Claim& claim) {
+  if (claim.size == 0) return cat({"in no group for ", claim.call, " (the empty list)"});
+  return cat({claim.call, " for ", to_string(claim.kind), " (", std::to_string(claim.size), " ranks, ",
+              std::to_string(claim.roots), claim.roots == 1 ? " root)" : " roots)"});
+}
+
+tl::unexpected<Error> disagree(std::string sentence) { return fail(ErrorCode::kDisagreement, std::move(sentence)); }
+
+Status compare_calls(const Layout& layout, const RankClaim& one, const RankClaim& other, bool is_member) {
+  const Claim& a = one.claim;
+  const Claim& b = other.claim;
+  const bool is_same = a.call == b.call && a.kind == b.kind && (!is_member || (a.size == b.size && a.roots == b.roots));
+  if (!is_same) {
+    return disagree(cat({describe_rank(layout, one.rank), " makes ", wish(a), ", ", describe_rank(layout, other.rank),
+                         " makes ", wish(b), ": all ranks must make the same calls in the same order"}));
+  }
+  if (is_member && a.members != b.members) {
+    return disagree(cat({both(layout, one, other), " give different lists of ", std::to_string(a.size),
+                         " ranks: all members of a communicator must give the same, in the same order"}));
+  }
+  return {};
+}
+
+Status compare_versions(const Layout& layout, const RankClaim& one, const RankClaim& other) {
+  if (one.claim.nccl_version == other.claim.nccl_version) return {};
+  return disagree(cat({"NCCL ", nccl::version_text(one.claim.nccl_version), " on ", describe_rank(layout, one.rank),
+                       " and ", nccl::version_text(other.claim.nccl_version), " on ", describe_rank(layout, other.rank),
+                       ": a communicator needs the same everywhere; set LD_LIBRARY_PATH or BOOTSTRAP_NCCL to one "
+                       "libnccl.so.2 that all nodes have"}));
+}
+
+Status compare_gpus(const Layout& layout, const RankClaim& one, const RankClaim& other) {
+  const bool is_same = !one.claim.gpu.empty() && one.claim.gpu == other.claim.gpu &&
+                       one.claim.gpu_host == other.claim.gpu_host &&
+                       layout.place(one.rank).node == layout.place(other.rank).node;
+  if (!is_same) return {};
+  return disagree(cat({both(layout, one, other), " are both on GPU ", one.claim.gpu,
+                       ": each rank of a communicator needs its own; give the step a GPU for each task (srun "
+                       "--gpus-per-node), and each rank the device that bootstrap_device() names"}));
+}
+
+}  // namespace
+
+const char* to_string(GroupKind kind) {
+  constexpr std::array<const char*, 4> kNames = {"world", "node", "cross", "list"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string encode(const Claim& claim) {
+  return cat({kFormat, "\n", claim.call, "\n", std::to_string(static_cast<unsigned>(claim.kind)), "\n",
+              std::to_string(claim.size), "\n", std::to_string(claim.roots), "\n", std::to_string(claim.members), "\n",
+              std::to_string(std::max(claim.nccl_version, 0)), "\n", one_line(claim.gpu), "\n",
+              std::to_string(claim.gpu_host), "\n", one_line(claim.refusal)});
+}
+
+std::optional<Claim> decode_claim(std::string_view text) {
+  const auto lines = split(text, '\n');
+  if (lines.size() != kLines || lines[0] != kFormat) return std::nullopt;
+  Claim claim;
+  claim.call = lines[1];
+  const bool is_right = read(lines[2], claim.kind, static_cast<std::uint64_t>(GroupKind::kList)) &&
+                        read(lines[3], claim.size, UINT32_MAX) && read(lines[4], claim.roots, UINT32_MAX) &&
+                        read(lines[5], claim.members, UINT32_MAX) && read(lines[6], claim.nccl_version, INT32_MAX) &&
+                        read(lines[8], claim.gpu_host, UINT32_MAX);
+  if (!is_right) return std::nullopt;
+  claim.gpu = lines[7];
+  claim.refusal = lines[9];
+  return claim;
+}
+
+Status compare(const Layout& layout, const RankClaim& one, const RankClaim& other, bool is_member) {
+  if (other.rank < one.rank) return compare(layout, other, one, is_member);  // the same sentence on both
+  if (is_member) {
+    for (const auto* const side : {&one, &other}) {
+      if (side->claim.refusal.empty()) continue;
+      return fail(ErrorCode::kUnavailable, cat({describe_rank(layout, side->rank), " cannot take part in this ",
+                                                side->claim.call, ": ", side->claim.refusal}));
+    }
+    // Before the roots: their number follows from the version where nobody has set it.
+    if (auto status = compare_versions(layout, one, other); !status) return status;
+  }
+  if (auto status = compare_calls(layout, one, other, is_member); !status) return status;
+  return is_member ? compare_gpus(layout, one, other) : Status();
+}
+
+}  // namespace bootstrap

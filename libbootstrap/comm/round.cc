@@ -1,0 +1,233 @@
+// What happens in one round, from the connection to the last value read; runs on a worker's thread, which owns it all.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/round.h"
+
+#include <time.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/node_meeting.h"
+#include "comm/secret.h"
+#include "comm/session.h"
+#include "core/roll_call.h"
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+using std::chrono::steady_clock;
+
+class RoundRunner {
+ public:
+  explicit RoundRunner(RoundJob& job)
+      : job_(job), here_(job.layout.place(job.rank)), local_ranks_(job.layout.ranks_on(here_.node)) {}
+
+  void run();
+
+ private:
+  void finish(Result<RoundResult> result);
+  Result<RoundResult> exchange(const Session& session);
+  Status put_all(const Session& session);
+  Status meet_before_fence(const Session& session) const;
+  Status fence(const Session& session) const;
+  Result<RoundResult> read_all(const Session& session);
+  void leave(Session& session, bool has_succeeded) const;
+
+  Error explain_absence(const Session& session, ErrorCode code, const std::string& what) const;
+  bool is_called(Rank rank) const;
+  bool is_remote(Rank rank) const { return job_.layout.place(rank).node != here_.node; }
+  bool is_of_this_round(std::string_view text) const;
+  Result<std::vector<std::string>> read_from(const Session& session, const std::vector<Rank>& ranks,
+                                             const std::string& key) const;
+  std::string key(const char* kind) const { return cat({"bootstrap.", kind, ".", slot_}); }
+  void name_slot(const Session& session);
+
+  RoundJob& job_;
+  Place here_;
+  std::vector<Rank> local_ranks_;
+  NodeMeeting meeting_;       // of the node's first rank
+  std::string meeting_name_;  // as the others were told it
+  std::string slot_;
+};
+
+bool RoundRunner::is_of_this_round(std::string_view text) const {
+  const auto value = decode_round_value(text);
+  return value && value->tag == job_.tag;
+}
+
+// Two names take turns: a fast rank's next value cannot replace one that a slow rank has yet to read. A shared session
+// remembers every value that it has read under its name, so there each round needs a name of its own.
+void RoundRunner::name_slot(const Session& session) {
+  slot_ = std::to_string(session.is_shared() ? job_.tag.sequence : job_.tag.sequence % 2);
+}
+
+bool RoundRunner::is_called(Rank rank) const {
+  const Place& place = job_.layout.place(rank);
+  return job_.layout.size() <= kMaxCalledRanks || place.local_rank == 0 || place.node == here_.node;
+}
+
+Status RoundRunner::put_all(const Session& session) {
+  const bool is_for_all = job_.round.shared || job_.layout.size() <= kMaxCalledRanks || here_.local_rank == 0;
+  std::string shared = encode_round_value(job_.tag, job_.round.shared ? std::string_view(*job_.round.shared) : "");
+  auto status = session.put(is_for_all ? pmix::Scope::kStep : pmix::Scope::kNode, key("step"), shared);
+  wipe(shared);
+  if (!status) return status;
+  const bool is_host = here_.local_rank == 0 && here_.local_size > 1 && !session.is_shared();
+  if (is_host) {
+    meeting_ = NodeMeeting::open();
+    meeting_name_ = meeting_.name();
+  }
+  if (is_host || !job_.round.local.empty() || job_.round.read_local) {
+    const std::string local = cat({meeting_name_, "\n", job_.round.local});
+    status = session.put(pmix::Scope::kNode, key("node"), encode_round_value(job_.tag, local));
+    if (!status) return status;
+  }
+  return session.commit();
+}
+
+// When a session of somebody else (MPI's) has just been closed, the server may not have taken note on behalf of a slow
+// rank of this node, and would count that rank out of a fence that a fast one has begun. So all come first.
+Status RoundRunner::meet_before_fence(const Session& session) const {
+  if (here_.local_size < 2 || !session.may_follow_another()) return {};
+  std::vector<Wanted> wanted;
+  for (const Rank rank : local_ranks_) {
+    if (rank != job_.rank) wanted.push_back({rank, key("step"), false});
+  }
+  const auto values = session.read(wanted, job_.round.deadline, false,
+                                   [this](Rank, const std::string& text) { return is_of_this_round(text); });
+  for (const auto& value : values) {
+    if (!value) return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks of this node came"));
+  }
+  return {};
+}
+
+Status RoundRunner::fence(const Session& session) const {
+  const pmix::Answer done = session.client().fence();
+  if (!done.wait_until(job_.round.deadline)) {
+    return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks came before the deadline"));
+  }
+  if (done.code() == pmix::kSuccess) return {};
+  return fail(explain_absence(session, ErrorCode::kUnavailable,
+                              cat({"the fence ended early: ", session.client().describe(done.code())})));
+}
+
+// Success of a fence does not say that all took part: a rank that dies in it is left out without a word, and with it
+// the data of its node. So each value is looked at.
+Result<std::vector<std::string>> RoundRunner::read_from(const Session& session, const std::vector<Rank>& ranks,
+                                                        const std::string& of_key) const {
+  std::vector<Wanted> wanted;
+  wanted.reserve(ranks.size());
+  for (const Rank rank : ranks) wanted.push_back({rank, of_key, is_remote(rank)});
+  const auto until = std::min(job_.round.deadline, steady_clock::now() + kRollCallTime);
+  const auto texts =
+      session.read(wanted, until, false, [this](Rank, const std::string& text) { return is_of_this_round(text); });
+  std::vector<std::string> values;
+  values.reserve(texts.size());
+  for (const auto& text : texts) {
+    if (!text) {
+      return fail(explain_absence(session, ErrorCode::kUnavailable, "a rank ended, or was cut off, during the call"));
+    }
+    values.emplace_back(decode_round_value(*text)->bytes);
+  }
+  return values;
+}
+
+Result<RoundResult> RoundRunner::read_all(const Session& session) {
+  RoundResult result;
+  auto shared = read_from(session, job_.round.read_shared, key("step"));
+  if (!shared) return fail(shared.error());
+  result.shared = std::move(*shared);
+  const bool needs_meeting = here_.local_size > 1 && here_.local_rank != 0 && !session.is_shared();
+  if (!job_.round.read_local && !needs_meeting) return result;
+  const auto local =
+      read_from(session, job_.round.read_local ? local_ranks_ : std::vector<Rank>{local_ranks_.front()}, key("node"));
+  if (!local) return fail(local.error());
+  if (needs_meeting) meeting_name_ = local->front().substr(0, local->front().find('\n'));
+  if (!job_.round.read_local) return result;
+  for (const auto& text : *local) result.local.push_back(text.substr(text.find('\n') + 1));
+  return result;
+}
+
+Result<RoundResult> RoundRunner::exchange(const Session& session) {
+  auto status = put_all(session);
+  if (status) status = meet_before_fence(session);
+  if (status) status = fence(session);
+  if (!status) return fail(status.error());
+  return read_all(session);
+}
+
+// Who has not come, in words. Asked of the servers: a rank that is there has put its value, and waits as we do.
+Error RoundRunner::explain_absence(const Session& session, ErrorCode code, const std::string& what) const {
+  std::vector<Wanted> wanted;
+  for (Rank rank = 0; rank < job_.layout.size(); ++rank) {
+    if (rank != job_.rank && is_called(rank)) wanted.push_back({rank, key("step"), is_remote(rank)});
+  }
+  std::vector<std::optional<RoundTag>> elsewhere(job_.layout.size());
+  const auto values =
+      session.read(wanted, steady_clock::now() + kRollCallTime, true, [&](Rank rank, const std::string& text) {
+        const auto value = decode_round_value(text);
+        if (value && value->tag == job_.tag) return true;
+        if (value && value->tag.id == job_.tag.id) elsewhere[rank] = value->tag;
+        return false;
+      });
+  std::vector<Rank> missing;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (!values[i]) missing.push_back(wanted[i].rank);
+  }
+  for (const Rank rank : missing) {
+    if (!elsewhere[rank] || elsewhere[rank]->sequence < job_.tag.sequence) continue;
+    return {ErrorCode::kDisagreement,
+            cat({describe_rank(job_.layout, rank), " makes ", describe(*elsewhere[rank]), ", this one makes ",
+                 describe(job_.tag), ": all ranks must make the same calls in the same order"})};
+  }
+  if (missing.empty()) return {code, cat({what, ", though all are there now; the network may be slow"})};
+  return {code, cat({what, "; ", missing_ranks(job_.layout, missing)})};
+}
+
+// All ranks of the node leave together: the server takes the end of a connection for the loss of its rank in whatever
+// fence a faster rank of the node has begun meanwhile, be it MPI's (openpmix #3931). On failure there is nobody to wait
+// for.
+void RoundRunner::leave(Session& session, bool has_succeeded) const {
+  const auto deadline = steady_clock::now() + kLeaveTime;
+  bool is_known = session.close(deadline);
+  if (session.is_shared() || !has_succeeded || here_.local_size < 2) return;
+  if (here_.local_rank == 0) {
+    is_known = meeting_.host(here_.local_size - 1, deadline) && is_known;
+  } else {
+    is_known = NodeMeeting::join(meeting_name_, deadline) && is_known;
+  }
+  if (is_known) return;
+  const timespec pause{0, 20'000'000};  // 20 ms were enough in all of 1,000 rounds without any meeting
+  (void)::nanosleep(&pause, nullptr);
+}
+
+void RoundRunner::finish(Result<RoundResult> result) {
+  job_.result = std::move(result);
+  job_.has_result = true;
+}
+
+void RoundRunner::run() {
+  auto session = Session::open(job_.server, job_.rank);
+  job_.is_connected = true;
+  if (!session) return finish(fail(session.error()));
+  name_slot(*session);
+  auto result = exchange(*session);
+  const bool has_succeeded = result.has_value();
+  finish(std::move(result));
+  leave(*session, has_succeeded);
+}
+
+}  // namespace
+
+RoundJob::~RoundJob() {
+  if (round.shared) wipe(*round.shared);
+  if (!result) return;
+  for (auto& value : result->shared) wipe(value);
+}
+
+void perform(RoundJob& job) { RoundRunner(job).run(); }
+
+}  // namespace bootstrap

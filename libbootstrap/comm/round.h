@@ -1,0 +1,51 @@
+// What happens in one round, from the connection to the last value read; runs on a worker's thread, which owns it all.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "comm/exchange.h"
+#include "core/pmix_gate.h"
+#include "core/round_value.h"
+
+namespace bootstrap {
+
+// How long after its deadline a round may still ask who is missing, and then take leave of the server.
+inline constexpr auto kRollCallTime = std::chrono::milliseconds(1000);
+inline constexpr auto kLeaveTime = std::chrono::milliseconds(800);
+
+// In larger steps only the ranks of the own node and one of each other node are called by name: the names of all would
+// travel to every node with every round.
+inline constexpr std::size_t kMaxCalledRanks = 4096;
+
+struct RoundJob {
+  RoundJob(Layout of_step, Rank own, PmixServer of_node, RoundTag of_round, Round wanted)
+      : layout(std::move(of_step)),
+        rank(own),
+        server(std::move(of_node)),
+        tag(std::move(of_round)),
+        round(std::move(wanted)),
+        result(fail(ErrorCode::kUnavailable, "the round did not run")) {}
+
+  // What was exchanged may be unique ids: no copy of ours stays in memory that is used again.
+  ~RoundJob();
+  RoundJob(const RoundJob&) = delete;
+  RoundJob& operator=(const RoundJob&) = delete;
+
+  Layout layout;
+  Rank rank;
+  PmixServer server;
+  RoundTag tag;
+  Round round;
+
+  // Past the point up to which nothing but the server can hold us up.
+  std::atomic<bool> is_connected{false};
+  // Written by the worker before has_result, and not touched after: taking leave of the server may take longer.
+  Result<RoundResult> result;
+  std::atomic<bool> has_result{false};
+};
+
+void perform(RoundJob& job);
+
+}  // namespace bootstrap

@@ -1,0 +1,81 @@
+// The TCP connection that libpmix holds to the server of this node: kept from programs, and waited for when it closes.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/server_connection.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+bool is_connection_to(int descriptor, std::uint16_t port) {
+  sockaddr_storage peer{};
+  socklen_t length = sizeof peer;
+  if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return false;
+  if (peer.ss_family == AF_INET) {
+    sockaddr_in address{};
+    std::memcpy(&address, &peer, sizeof address);
+    return address.sin_port == htons(port) && (ntohl(address.sin_addr.s_addr) >> 24U) == 127;
+  }
+  if (peer.ss_family == AF_INET6) {
+    sockaddr_in6 address{};
+    std::memcpy(&address, &peer, sizeof address);
+    return address.sin6_port == htons(port) && IN6_IS_ADDR_LOOPBACK(&address.sin6_addr) != 0;
+  }
+  return false;
+}
+
+int tcp_state(int descriptor) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_state : -1;
+}
+
+void nap() {
+  const timespec pause{0, 100'000};  // 100 us: the server needs one turn of its event loop
+  (void)::nanosleep(&pause, nullptr);
+}
+
+}  // namespace
+
+ServerConnection::~ServerConnection() {
+  if (descriptor_ >= 0) (void)::close(descriptor_);
+}
+
+ServerConnection ServerConnection::find(std::uint16_t server_port) {
+  if (server_port == 0) return {};
+  DIR* folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) return {};
+  int found = -1;
+  while (const dirent* entry = ::readdir(folder)) {
+    const auto number = parse_unsigned(entry->d_name, INT32_MAX);
+    if (!number || !is_connection_to(static_cast<int>(*number), server_port)) continue;
+    found = static_cast<int>(*number);
+    (void)::fcntl(found, F_SETFD, FD_CLOEXEC);
+  }
+  (void)::closedir(folder);
+  return ServerConnection(found < 0 ? -1 : ::fcntl(found, F_DUPFD_CLOEXEC, 3));
+}
+
+bool ServerConnection::wait_closed(Deadline deadline) const {
+  if (descriptor_ < 0) return false;
+  // libpmix shuts its socket down before it closes it. One that only closes leaves ours, which would keep it open.
+  if (tcp_state(descriptor_) == TCP_ESTABLISHED) (void)::shutdown(descriptor_, SHUT_RDWR);
+  while (true) {
+    const int state = tcp_state(descriptor_);
+    if (state != TCP_ESTABLISHED && state != TCP_FIN_WAIT1 && state != TCP_FIN_WAIT2) return true;
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    nap();
+  }
+}
+
+}  // namespace bootstrap

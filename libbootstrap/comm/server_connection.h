@@ -1,0 +1,36 @@
+// The TCP connection that libpmix holds to the server of this node: kept from programs, and waited for when it closes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "comm/exchange.h"
+
+namespace bootstrap {
+
+class ServerConnection {
+ public:
+  ServerConnection() = default;
+  ServerConnection(ServerConnection&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  ServerConnection& operator=(ServerConnection&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~ServerConnection();
+
+  // Looks for it among the open files of this process, marks it close-on-exec (libpmix does not, and a program that
+  // inherits it and ends is taken for the rank), and keeps a second descriptor of it.
+  static ServerConnection find(std::uint16_t server_port);
+
+  // After libpmix has closed its end: comes back once the server has closed its own, so that it has taken note. False
+  // when that was not seen before the deadline.
+  bool wait_closed(Deadline deadline) const;
+
+ private:
+  explicit ServerConnection(int descriptor) : descriptor_(descriptor) {}
+
+  int descriptor_ = -1;
+};
+
+}  // namespace bootstrap

@@ -1,0 +1,58 @@
+// Whether the PMIx variables in an environment are those of this very rank, before anything is said to a server.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/pmix_gate.h"
+
+#include <array>
+
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::string_view kAdvice = "start the program with srun --mpi=pmix";
+
+// Newest first: a client picks the newest that it knows, and servers set all to the same address.
+constexpr std::array<std::string_view, 6> kAddresses = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3",
+                                                        "PMIX_SERVER_URI21", "PMIX_SERVER_URI2", "PMIX_SERVER_URI"};
+
+std::optional<std::string_view> server_address(const Environment& environment) {
+  for (const auto name : kAddresses) {
+    if (const auto value = environment.get(name)) return value;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<std::uint16_t> port_of_server(std::string_view address) {
+  const auto protocol = address.find(";tcp");
+  const auto colon = address.rfind(':');
+  if (protocol == std::string_view::npos || colon == std::string_view::npos) return {};
+  const auto port = parse_unsigned(address.substr(colon + 1), 65535);
+  if (!port || *port == 0) return {};
+  return static_cast<std::uint16_t>(*port);
+}
+
+Result<PmixServer> check_pmix_environment(const Environment& environment, const StepId& id, Rank rank) {
+  const auto name_space = environment.get("PMIX_NAMESPACE");
+  const auto address = server_address(environment);
+  if (!name_space || !address) {
+    return fail(ErrorCode::kMissing, cat({"this step has no PMIx (", name_space ? "PMIX_SERVER_URI" : "PMIX_NAMESPACE",
+                                          " is not set): ", kAdvice}));
+  }
+  // Slurm's plugin names it after the job and the step; in a heterogeneous job after the first component's job.
+  const std::string expected = cat({"slurm.pmix.", to_string(id)});
+  if (*name_space != expected) {
+    return fail(ErrorCode::kDisagreement,
+                cat({"PMIX_NAMESPACE is ", quoted(*name_space), ", but this step's is ", expected,
+                     ": the variables are another step's or launcher's; ", kAdvice}));
+  }
+  const auto pmix_rank = environment.get("PMIX_RANK").value_or("");
+  if (pmix_rank != std::to_string(rank)) {
+    return fail(ErrorCode::kDisagreement, cat({"PMIX_RANK is ", quoted(pmix_rank), ", but SLURM_PROCID is ",
+                                               std::to_string(rank), ": one of them was changed; ", kAdvice}));
+  }
+  return PmixServer{std::string(*name_space), port_of_server(*address).value_or(0)};
+}
+
+}  // namespace bootstrap

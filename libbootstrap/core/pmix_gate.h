@@ -1,0 +1,29 @@
+// Whether the PMIx variables in an environment are those of this very rank, before anything is said to a server.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/environment.h"
+#include "core/layout.h"
+#include "core/result.h"
+#include "core/step_id.h"
+
+namespace bootstrap {
+
+struct PmixServer {
+  std::string name_space;  // "slurm.pmix.12.0"
+  std::uint16_t port = 0;  // TCP port of the server on this node; 0 when the address has none
+};
+
+// PMIX_* are inherited by whatever a rank starts, and may be of an outer step or of another launcher. kMissing when
+// this step has no PMIx, kDisagreement when the variables are not those of this step and rank.
+Result<PmixServer> check_pmix_environment(const Environment& environment, const StepId& id, Rank rank);
+
+// "pmix-server.17549;tcp4://127.0.0.1:46173" is 46173.
+std::optional<std::uint16_t> port_of_server(std::string_view address);
+
+}  // namespace bootstrap

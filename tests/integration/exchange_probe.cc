@@ -1,0 +1,130 @@
+// One rank that exchanges: rounds of checked values over the C interface, with a fault at a chosen point on a chosen
+// rank. SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+
+namespace {
+
+using std::chrono::steady_clock;
+
+struct Options {
+  std::string mode = "exchange";
+  int rounds = 1;
+  std::size_t bytes = 128;
+  int timeout_ms = 0;
+  int victim = -1;
+  std::string fault;  // what happens to the victim
+  int before = 0;     // in front of this round
+};
+
+Options parse(int count, char** words) {
+  Options options;
+  for (int i = 1; i + 1 < count; i += 2) {
+    const std::string name = words[i];
+    const char* value = words[i + 1];
+    if (name == "--mode") options.mode = value;
+    if (name == "--rounds") options.rounds = std::atoi(value);
+    if (name == "--bytes") options.bytes = std::strtoul(value, nullptr, 10);
+    if (name == "--timeout") options.timeout_ms = std::atoi(value);
+    if (name == "--victim") options.victim = std::atoi(value);
+    if (name == "--fault") options.fault = value;
+    if (name == "--before") options.before = std::atoi(value);
+  }
+  return options;
+}
+
+// What each rank brings in a round: every byte depends on the rank, the round and its place.
+unsigned char byte_at(int rank, int round, std::size_t at) {
+  return static_cast<unsigned char>(rank * 7 + round * 13 + static_cast<int>(at) * 3);
+}
+
+int count_files() {
+  int open = 0;
+  for (int descriptor = 0; descriptor < 256; ++descriptor) open += ::fcntl(descriptor, F_GETFD) != -1 ? 1 : 0;
+  return open;
+}
+
+double milliseconds_since(steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(steady_clock::now() - start).count();
+}
+
+void suffer(const std::string& fault) {
+  if (fault == "kill") (void)std::raise(SIGKILL);
+  if (fault == "stop") (void)std::raise(SIGSTOP);
+  if (fault == "abort") std::abort();
+  if (fault == "exit") std::exit(0);
+  if (fault == "exec") (void)::execl("/bin/sleep", "sleep", "30", nullptr);
+  if (fault == "sleep") (void)::sleep(30);
+}
+
+// In the midst of the round: a timer's signal ends or stops the process whatever it is doing.
+void suffer_soon(const std::string& fault) {
+  if (fault.rfind("after-", 0) != 0) return;
+  const int milliseconds = std::atoi(fault.c_str() + 6);
+  (void)std::signal(
+      SIGALRM, fault.find("stop") == std::string::npos ? SIG_DFL : [](int) { (void)std::raise(SIGSTOP); });
+  const itimerval once{{0, 0}, {milliseconds / 1000, milliseconds % 1000 * 1000}};
+  (void)::setitimer(ITIMER_REAL, &once, nullptr);
+}
+
+bool exchange_round(bootstrap_t* job, int round, std::size_t bytes) {
+  const int rank = bootstrap_rank(job);
+  const int size = bootstrap_size(job);
+  std::vector<unsigned char> mine(bytes);
+  std::vector<unsigned char> all(bytes * static_cast<std::size_t>(size));
+  for (std::size_t i = 0; i < bytes; ++i) mine[i] = byte_at(rank, round, i);
+  if (bootstrap_exchange(job, mine.data(), bytes, all.data()) != BOOTSTRAP_OK) return false;
+  for (int from = 0; from < size; ++from) {
+    for (std::size_t i = 0; i < bytes; ++i) {
+      if (all[static_cast<std::size_t>(from) * bytes + i] != byte_at(from, round, i)) {
+        (void)std::fprintf(stderr, "WRONG: rank %d round %d: byte %zu of rank %d\n", rank, round, i, from);
+        std::_Exit(9);
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const Options options = parse(count, words);
+  bootstrap_options_t settings = BOOTSTRAP_OPTIONS_INIT;
+  settings.timeout_ms = options.timeout_ms;
+  bootstrap_t* job = nullptr;
+  if (bootstrap_open(&job, &settings) != BOOTSTRAP_OK) {
+    (void)std::fprintf(stderr, "%s\n", bootstrap_last_error());
+    return 3;
+  }
+  const int rank = bootstrap_rank(job);
+  const int files = count_files();
+  const auto start = steady_clock::now();
+  for (int round = 0; round < options.rounds; ++round) {
+    if (rank == options.victim && round == options.before) {
+      suffer(options.fault);
+      suffer_soon(options.fault);
+    }
+    const bool is_done =
+        options.mode == "barrier" ? bootstrap_barrier(job) == BOOTSTRAP_OK : exchange_round(job, round, options.bytes);
+    if (!is_done) {
+      (void)std::fprintf(stderr, "%s\n", bootstrap_last_error());
+      (void)std::printf("rank %d failed in round %d after %.0f ms\n", rank, round, milliseconds_since(start));
+      return 4;
+    }
+  }
+  (void)std::printf("rank %d of %d: %d rounds in %.1f ms, files %d before and %d after\n", rank, bootstrap_size(job),
+                    options.rounds, milliseconds_since(start), files, count_files());
+  bootstrap_close(job);
+  return 0;
+}
