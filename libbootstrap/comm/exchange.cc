@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -17,9 +18,9 @@ namespace {
 
 // A process is one PMIx client, however many handles it has open.
 struct ProcessState {
+  std::atomic<pid_t> owner{0};         // who ran the first: PMIx does not survive a fork
   std::mutex mutex;                    // held for the time of a round
   std::uint64_t rounds = 0;            // begun so far; the same on all ranks
-  pid_t owner = 0;                     // who ran the first: PMIx does not survive a fork
   Worker worker;                       // of the last round
   std::shared_ptr<RoundJob> last_job;  // not null: it was given up, and may still be in the server's hands
 };
@@ -72,13 +73,14 @@ Result<RoundResult> PmixExchange::run_with_others(const Round& round) {
   const auto server = check_pmix_environment(environment_, id_, rank_);
   if (!server) return fail(server.error());
   ProcessState& process = process_state();
-  const std::lock_guard lock(process.mutex);
-  if (process.owner == 0) process.owner = ::getpid();
-  if (process.owner != ::getpid()) {
+  // Before the lock: in a child that was forked in the midst of a round it stays locked for ever.
+  pid_t owner = 0;
+  if (!process.owner.compare_exchange_strong(owner, ::getpid()) && owner != ::getpid()) {
     return fail(ErrorCode::kUnsupported,
                 "this process was forked from the rank, and PMIx does not survive a fork: "
                 "make the call in the rank itself, or exec a program that makes it");
   }
+  const std::lock_guard lock(process.mutex);
   if (process.last_job && !process.worker.wait_until(std::chrono::steady_clock::now())) {
     return fail(ErrorCode::kUnavailable,
                 "an earlier call still waits for the PMIx server of this node; end the program");

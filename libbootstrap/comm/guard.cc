@@ -33,10 +33,10 @@ std::string both(const Layout& layout, const RankClaim& one, const RankClaim& ot
   return cat({describe_rank(layout, one.rank), " and ", describe_rank(layout, other.rank)});
 }
 
-// "a communicator of the world (32 ranks, 3 roots)", "no communicator (the empty list)".
+// "'communicator world' (32 ranks, 3 roots)", as calls are named where ranks of different nodes disagree.
 std::string wish(const Claim& claim) {
-  if (claim.size == 0) return cat({"in no group for ", claim.call, " (the empty list)"});
-  return cat({claim.call, " for ", to_string(claim.kind), " (", std::to_string(claim.size), " ranks, ",
+  const auto size = std::to_string(claim.size);
+  return cat({"'", claim.call, " ", to_string(claim.kind), "' (", size, claim.size == 1 ? " rank, " : " ranks, ",
               std::to_string(claim.roots), claim.roots == 1 ? " root)" : " roots)"});
 }
 
@@ -109,8 +109,8 @@ Status compare(const Layout& layout, const RankClaim& one, const RankClaim& othe
   if (is_member) {
     for (const auto* const side : {&one, &other}) {
       if (side->claim.refusal.empty()) continue;
-      return fail(ErrorCode::kUnavailable, cat({describe_rank(layout, side->rank), " cannot take part in this ",
-                                                side->claim.call, ": ", side->claim.refusal}));
+      return fail(ErrorCode::kUnavailable,
+                  cat({describe_rank(layout, side->rank), " cannot take part: ", side->claim.refusal}));
     }
     // Before the roots: their number follows from the version where nobody has set it.
     if (auto status = compare_versions(layout, one, other); !status) return status;

@@ -7,9 +7,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/text.h"
@@ -34,6 +36,22 @@ bool is_connection_to(int descriptor, std::uint16_t port) {
   return false;
 }
 
+// Numbers of descriptors are used again, also by other threads meanwhile; a socket's inode is its own.
+template <class Action>
+void for_each_connection(std::uint16_t port, Action action) {
+  if (port == 0) return;
+  DIR* folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) return;
+  while (const dirent* entry = ::readdir(folder)) {
+    const auto number = parse_unsigned(entry->d_name, INT32_MAX);
+    if (!number || !is_connection_to(static_cast<int>(*number), port)) continue;
+    struct stat facts {};
+    const int descriptor = static_cast<int>(*number);
+    if (::fstat(descriptor, &facts) == 0) action(descriptor, facts.st_ino);
+  }
+  (void)::closedir(folder);
+}
+
 int tcp_state(int descriptor) {
   tcp_info info{};
   socklen_t length = sizeof info;
@@ -51,18 +69,19 @@ ServerConnection::~ServerConnection() {
   if (descriptor_ >= 0) (void)::close(descriptor_);
 }
 
-ServerConnection ServerConnection::find(std::uint16_t server_port) {
-  if (server_port == 0) return {};
-  DIR* folder = ::opendir("/proc/self/fd");
-  if (folder == nullptr) return {};
+std::vector<ino_t> ServerConnection::list(std::uint16_t server_port) {
+  std::vector<ino_t> sockets;
+  for_each_connection(server_port, [&](int, ino_t socket) { sockets.push_back(socket); });
+  return sockets;
+}
+
+ServerConnection ServerConnection::find(std::uint16_t server_port, const std::vector<ino_t>& before) {
   int found = -1;
-  while (const dirent* entry = ::readdir(folder)) {
-    const auto number = parse_unsigned(entry->d_name, INT32_MAX);
-    if (!number || !is_connection_to(static_cast<int>(*number), server_port)) continue;
-    found = static_cast<int>(*number);
+  for_each_connection(server_port, [&](int descriptor, ino_t socket) {
+    if (std::find(before.begin(), before.end(), socket) != before.end()) return;
+    found = descriptor;
     (void)::fcntl(found, F_SETFD, FD_CLOEXEC);
-  }
-  (void)::closedir(folder);
+  });
   return ServerConnection(found < 0 ? -1 : ::fcntl(found, F_DUPFD_CLOEXEC, 3));
 }
 

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "comm/exchange.h"
 
@@ -19,9 +22,13 @@ class ServerConnection {
   }
   ~ServerConnection();
 
-  // Looks for it among the open files of this process, marks it close-on-exec (libpmix does not, and a program that
+  // The connections to that port which this process has: another copy of libpmix, as some builds of MPI bring one
+  // along, may have its own open.
+  static std::vector<ino_t> list(std::uint16_t server_port);
+
+  // Looks for the one that was not there `before`, marks it close-on-exec (libpmix does not, and a program that
   // inherits it and ends is taken for the rank), and keeps a second descriptor of it.
-  static ServerConnection find(std::uint16_t server_port);
+  static ServerConnection find(std::uint16_t server_port, const std::vector<ino_t>& before);
 
   // After libpmix has closed its end: comes back once the server has closed its own, so that it has taken note. False
   // when that was not seen before the deadline.

@@ -17,10 +17,11 @@ Result<Session> Session::open(const PmixServer& server, Rank rank) {
   const auto client = pmix::Client::load();
   if (!client) return fail(client.error());
   const bool is_shared = (*client)->is_initialized();
+  const auto others = ServerConnection::list(server.port);
   auto self = (*client)->init();
   if (!self) return fail(self.error());
   Session session(*client, std::move(*self), is_shared);
-  if (!is_shared) session.connection_ = ServerConnection::find(server.port);
+  if (!is_shared) session.connection_ = ServerConnection::find(server.port, others);
   if (session.self_.name_space != server.name_space || session.self_.rank != rank) {
     const std::string found = cat({session.self_.name_space, " rank ", std::to_string(session.self_.rank)});
     (void)session.client_->finish();

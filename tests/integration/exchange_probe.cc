@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
@@ -25,7 +26,9 @@ struct Options {
   int timeout_ms = 0;
   int victim = -1;
   std::string fault;  // what happens to the victim
-  int before = 0;     // in front of this round
+  int before = 0;     // in front of this round; as many as there are rounds: after the last
+  int delay_ms = 0;   // into the call
+  int seconds = 30;   // how long a rank sleeps, also one that has exec'd
 };
 
 Options parse(int count, char** words) {
@@ -40,6 +43,8 @@ Options parse(int count, char** words) {
     if (name == "--victim") options.victim = std::atoi(value);
     if (name == "--fault") options.fault = value;
     if (name == "--before") options.before = std::atoi(value);
+    if (name == "--delay") options.delay_ms = std::atoi(value);
+    if (name == "--seconds") options.seconds = std::atoi(value);
   }
   return options;
 }
@@ -59,21 +64,24 @@ double milliseconds_since(steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(steady_clock::now() - start).count();
 }
 
-void suffer(const std::string& fault) {
+Options of_this_run;
+
+// Also from a signal handler: every call here may be made in one (signal-safety(7)).
+void suffer() {
+  const std::string_view fault = of_this_run.fault;
+  char seconds[] = {static_cast<char>('0' + of_this_run.seconds / 10),
+                    static_cast<char>('0' + of_this_run.seconds % 10), '\0'};
   if (fault == "kill") (void)std::raise(SIGKILL);
   if (fault == "stop") (void)std::raise(SIGSTOP);
   if (fault == "abort") std::abort();
-  if (fault == "exit") std::exit(0);
-  if (fault == "exec") (void)::execl("/bin/sleep", "sleep", "30", nullptr);
-  if (fault == "sleep") (void)::sleep(30);
+  if (fault == "exit") ::_exit(0);
+  if (fault == "exec") (void)::execl("/bin/sleep", "sleep", seconds, nullptr);
+  if (fault == "sleep") (void)::sleep(static_cast<unsigned>(of_this_run.seconds));
 }
 
-// In the midst of the round: a timer's signal ends or stops the process whatever it is doing.
-void suffer_soon(const std::string& fault) {
-  if (fault.rfind("after-", 0) != 0) return;
-  const int milliseconds = std::atoi(fault.c_str() + 6);
-  (void)std::signal(
-      SIGALRM, fault.find("stop") == std::string::npos ? SIG_DFL : [](int) { (void)std::raise(SIGSTOP); });
+void suffer_soon(int milliseconds) {
+  if (milliseconds == 0) return suffer();
+  (void)std::signal(SIGALRM, [](int) { suffer(); });
   const itimerval once{{0, 0}, {milliseconds / 1000, milliseconds % 1000 * 1000}};
   (void)::setitimer(ITIMER_REAL, &once, nullptr);
 }
@@ -99,7 +107,7 @@ bool exchange_round(bootstrap_t* job, int round, std::size_t bytes) {
 }  // namespace
 
 int main(int count, char** words) {
-  const Options options = parse(count, words);
+  const Options& options = of_this_run = parse(count, words);
   bootstrap_options_t settings = BOOTSTRAP_OPTIONS_INIT;
   settings.timeout_ms = options.timeout_ms;
   bootstrap_t* job = nullptr;
@@ -111,20 +119,20 @@ int main(int count, char** words) {
   const int files = count_files();
   const auto start = steady_clock::now();
   for (int round = 0; round < options.rounds; ++round) {
-    if (rank == options.victim && round == options.before) {
-      suffer(options.fault);
-      suffer_soon(options.fault);
-    }
+    if (rank == options.victim && round == options.before) suffer_soon(options.delay_ms);
+    const auto call = steady_clock::now();
     const bool is_done =
         options.mode == "barrier" ? bootstrap_barrier(job) == BOOTSTRAP_OK : exchange_round(job, round, options.bytes);
     if (!is_done) {
       (void)std::fprintf(stderr, "%s\n", bootstrap_last_error());
-      (void)std::printf("rank %d failed in round %d after %.0f ms\n", rank, round, milliseconds_since(start));
+      (void)std::printf("rank %d failed in round %d after %.0f ms\n", rank, round, milliseconds_since(call));
       return 4;
     }
   }
   (void)std::printf("rank %d of %d: %d rounds in %.1f ms, files %d before and %d after\n", rank, bootstrap_size(job),
                     options.rounds, milliseconds_since(start), files, count_files());
+  (void)std::fflush(stdout);
   bootstrap_close(job);
+  if (rank == options.victim && options.before == options.rounds) suffer_soon(options.delay_ms);
   return 0;
 }

@@ -1,0 +1,192 @@
+// What the exchange costs once PMIx is initialised, beside bare PMIx calls in the same step: time, messages, memory.
+// SPDX-License-Identifier: Apache-2.0
+//
+//     exchange_bench rounds COUNT            begin and end of each round, ours and bare in turn
+//     exchange_bench wire ours|bare COUNT    COUNT rounds of one kind and nothing else, to be looked at from outside
+//     exchange_bench memory COUNT            private memory before and during COUNT rounds of ours
+//     exchange_bench start COUNT             start of the process (see exchange_clock) to one bare round; COUNT is 1
+//
+// Every rank prints lines of JSON. Times are CLOCK_MONOTONIC in nanoseconds: the same clock for all processes of a
+// machine, also in the network namespaces of scripts/cluster.
+#include <time.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bare_pmix.h"
+#include "comm/exchange.h"
+#include "core/task_plan.h"
+#include "probe/environment.h"
+
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kValue(128, 'x');  // as large as an ncclUniqueId
+
+std::int64_t now() {
+  timespec time{};
+  (void)::clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec;
+}
+
+[[noreturn]] void stop(const std::string& why) {
+  (void)std::fprintf(stderr, "exchange_bench: %s\n", why.c_str());
+  std::exit(1);
+}
+
+// Ours, as the library does it.
+class Ours {
+ public:
+  Ours() {
+    const auto environment = bootstrap::process_environment();
+    auto task = bootstrap::make_task_plan(environment);
+    if (!task) stop(task.error().message);
+    size_ = static_cast<std::uint32_t>(task->facts.layout.size());
+    rank_ = task->facts.local_ranks.front();
+    exchange_ = bootstrap::make_pmix_exchange(task->facts.id, task->facts.layout, rank_, environment);
+  }
+
+  std::uint32_t rank() const { return rank_; }
+  std::uint32_t size() const { return size_; }
+
+  void broadcast() { run({0}, rank_ == 0); }
+  void gather() {
+    std::vector<bootstrap::Rank> all(size_);
+    for (bootstrap::Rank rank = 0; rank < size_; ++rank) all[rank] = rank;
+    run(all, true);
+  }
+
+ private:
+  void run(const std::vector<bootstrap::Rank>& wanted, bool is_mine_wanted) {
+    bootstrap::Round round;
+    round.purpose = "bench";
+    if (is_mine_wanted) round.shared = kValue;
+    round.read_shared = wanted;
+    round.deadline = std::chrono::steady_clock::now() + 30s;
+    const auto result = exchange_->run(round);
+    if (!result) stop(result.error().message);
+    for (const auto& value : result->shared) {
+      if (value != kValue) stop("another value came than was sent");
+    }
+  }
+
+  std::unique_ptr<bootstrap::Exchange> exchange_;
+  std::uint32_t rank_ = 0;
+  std::uint32_t size_ = 0;
+};
+
+void check_sum(unsigned sum, std::uint32_t values) {
+  if (sum != values * static_cast<unsigned>(kValue.size()) * 'x')
+    stop("another value came over bare PMIx than was sent");
+}
+
+void print_times(std::uint32_t rank, const char* kind, const char* who, const std::vector<std::int64_t>& times) {
+  std::string line =
+      "{\"rank\": " + std::to_string(rank) + ", \"kind\": \"" + kind + "\", \"who\": \"" + who + "\", \"times\": [";
+  for (std::size_t i = 0; i < times.size(); ++i) line += (i == 0 ? "" : ",") + std::to_string(times[i]);
+  std::puts((line + "]}").c_str());
+}
+
+// Ours and bare take turns, each with a barrier before it. Begin and end of each round stand one after the other.
+void measure_rounds(Ours& ours, bench::BarePmix& bare, int count) {
+  struct Kind {
+    const char* name;
+    std::function<void()> run[2];
+    std::vector<std::int64_t> times[2];
+  };
+  Kind kinds[] = {
+      {"id", {[&] { ours.broadcast(); }, [&] { check_sum(bare.broadcast(0, kValue), 1); }}, {}},
+      {"gather", {[&] { ours.gather(); }, [&] { check_sum(bare.gather(ours.size(), kValue), ours.size()); }}, {}},
+  };
+  for (int round = 0; round < count; ++round) {
+    for (auto& kind : kinds) {
+      for (const std::size_t turn : {0U, 1U}) {
+        const std::size_t who = (turn + static_cast<std::size_t>(round)) % 2;
+        bare.barrier();
+        kind.times[who].push_back(now());
+        kind.run[who]();
+        kind.times[who].push_back(now());
+      }
+    }
+  }
+  for (const auto& kind : kinds) {
+    print_times(ours.rank(), kind.name, "ours", kind.times[0]);
+    print_times(ours.rank(), kind.name, "bare", kind.times[1]);
+  }
+}
+
+// Memory that this process wrote to and alone has, in KiB; pages of a program that it only reads are the file's.
+long private_memory() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("Private_Dirty:", 0) == 0) return std::atol(line.substr(line.find(':') + 1).c_str());
+  }
+  stop("/proc/self/smaps_rollup says nothing of Private_Dirty");
+}
+
+void measure_memory(Ours& ours, bench::BarePmix& bare, int count) {
+  // Everything that libpmix takes for itself at the first round is there before the first look.
+  for (int round = 0; round < 3; ++round) check_sum(bare.broadcast(0, kValue), 1);
+  std::atomic<bool> is_over{false};
+  std::atomic<long> most{0};
+  std::thread sampler([&] {
+    while (!is_over) {
+      most = std::max(most.load(), private_memory());
+      const timespec pause{0, 200'000};
+      (void)::nanosleep(&pause, nullptr);
+    }
+  });
+  const timespec settle{0, 50'000'000};
+  (void)::nanosleep(&settle, nullptr);
+  const long before = private_memory();
+  most = before;
+  for (int round = 0; round < count; ++round) {
+    bare.barrier();
+    ours.broadcast();
+  }
+  is_over = true;
+  sampler.join();
+  std::printf("{\"rank\": %u, \"before\": %ld, \"during\": %ld, \"after\": %ld}\n", ours.rank(), before, most.load(),
+              private_memory());
+}
+
+// What a program that calls PMIx itself needs from its start to the id.
+void measure_start() {
+  const char* const started = std::getenv("BENCH_STARTED");
+  const char* const rank = std::getenv("SLURM_PROCID");
+  if (started == nullptr || rank == nullptr) stop("start it with srun and exchange_clock");
+  bench::BarePmix bare;
+  check_sum(bare.broadcast(0, kValue), 1);
+  std::printf("{\"rank\": %s, \"started\": %s, \"ended\": %jd}\n", rank, started, static_cast<std::intmax_t>(now()));
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const std::string mode = count > 1 ? words[1] : "";
+  const int rounds = count > 2 ? std::atoi(words[count - 1]) : 0;
+  if (rounds < 1) stop("usage: exchange_bench rounds|memory|start COUNT, exchange_bench wire ours|bare COUNT");
+  if (mode == "start") {
+    measure_start();
+    return 0;
+  }
+  Ours ours;
+  bench::BarePmix bare;
+  if (mode == "rounds") {
+    measure_rounds(ours, bare, rounds);
+  } else if (mode == "memory") {
+    measure_memory(ours, bare, rounds);
+  } else {
+    const bool is_ours = std::strcmp(words[2], "ours") == 0;
+    for (int round = 0; round < rounds; ++round) is_ours ? ours.broadcast() : check_sum(bare.broadcast(0, kValue), 1);
+  }
+  return 0;
+}

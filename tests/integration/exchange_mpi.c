@@ -1,0 +1,50 @@
+/*
+ * Exchanges before, between and after MPI's own session: each letter of the first argument is one thing to do.
+ * x: exchange, I: MPI_Init, B: MPI_Barrier, F: MPI_Finalize.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bootstrap/bootstrap.h"
+
+static int exchange(bootstrap_t* job) {
+  const int size = bootstrap_size(job);
+  static int round = 0;
+  int mine = bootstrap_rank(job) * 1000 + ++round;
+  int* all = malloc((size_t)size * sizeof *all);
+  int is_right = bootstrap_exchange(job, &mine, sizeof mine, all) == BOOTSTRAP_OK;
+  if (!is_right) fprintf(stderr, "%s\n", bootstrap_last_error());
+  for (int rank = 0; is_right && rank < size; ++rank) is_right = all[rank] == rank * 1000 + round;
+  free(all);
+  return is_right;
+}
+
+static int do_one(char what, bootstrap_t* job) {
+  switch (what) {
+    case 'x':
+      return exchange(job);
+    case 'I':
+      return MPI_Init(NULL, NULL) == MPI_SUCCESS;
+    case 'B':
+      return MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS;
+    case 'F':
+      return MPI_Finalize() == MPI_SUCCESS;
+    default:
+      return 0;
+  }
+}
+
+int main(int count, char** words) {
+  bootstrap_t* job = NULL;
+  if (count != 2 || bootstrap_open(&job, NULL) != BOOTSTRAP_OK) return 3;
+  for (const char* what = words[1]; *what != '\0'; ++what) {
+    if (!do_one(*what, job)) {
+      fprintf(stderr, "rank %d failed in %s of %s\n", bootstrap_rank(job), what, words[1]);
+      return 4;
+    }
+  }
+  bootstrap_close(job);
+  return 0;
+}

@@ -1,0 +1,64 @@
+"""Steps of the exchange tests: how they are started, what their ranks report, and what they must leave behind."""
+
+import os
+import re
+import time
+from collections import namedtuple
+
+import pytest
+
+from harness import REPOSITORY
+
+# Another build folder than the usual one, below the repository: hosts of a cluster see nothing else of the machine.
+BUILD = os.environ.get("BOOTSTRAP_TEST_BUILD", "build/release")
+
+Step = namedtuple("Step", "returncode stdout stderr seconds")
+Failure = namedtuple("Failure", "rank round milliseconds")
+
+DONE = re.compile(r"^rank (\d+) of (\d+): (\d+) rounds in \S+ ms, files (\d+) before and (\d+) after$", re.MULTILINE)
+FAILED = re.compile(r"^rank (\d+) failed in round (\d+) after (\d+) ms$", re.MULTILINE)
+WAITED = re.compile(r"^srun: job \d+ (queued and waiting for|has been allocated) resources\n", re.MULTILINE)
+SENTENCE = re.compile(r"^bootstrap: step \d+\.\d+ rank (\d+): (.+)$", re.MULTILINE)
+
+
+def program(name):
+    """Its path in a cluster."""
+    path = REPOSITORY / BUILD / "tests" / "integration" / name
+    if not path.exists():
+        pytest.fail(f"{path} is not built; run cmake --preset release && cmake --build --preset release")
+    return f"/opt/slurm-bootstrap/{BUILD}/tests/integration/{name}"
+
+
+def library():
+    return f"/opt/slurm-bootstrap/{BUILD}/libbootstrap/libbootstrap.so.0"
+
+
+def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=None, limit=60):
+    """One step with an end: what has not ended after `limit` seconds is killed, with exit 124 or 137."""
+    line = ["srun", f"-N{nodes}", "--ntasks-per-node", str(per_node), *options, *command]
+    began = time.monotonic()
+    done = cluster.run(["timeout", "--kill-after=5", str(limit), *line], env=env, timeout=limit + 30)
+    return Step(done.returncode, done.stdout, WAITED.sub("", done.stderr), time.monotonic() - began)
+
+
+def successes(step):
+    """The ranks that had a success in all rounds."""
+    return {int(rank) for rank, *_ in DONE.findall(step.stdout)}
+
+
+def failures(step):
+    return [Failure(*map(int, found)) for found in FAILED.findall(step.stdout)]
+
+
+def sentences(step):
+    """What each rank said, as (rank, sentence)."""
+    return [(int(rank), text) for rank, text in SENTENCE.findall(step.stderr)]
+
+
+def leftovers(cluster):
+    """The files that a step could leave: those of every host's /tmp and /dev/shm, and of the spool folders."""
+    found = {str(path) for path in (cluster.state / "spool").glob("node*/**/*") if "cred_state" not in path.name}
+    for node in cluster.nodes:
+        listed = cluster.run(["find", "/tmp", "/dev/shm", "-mindepth", "1"], user="root", node=node)
+        found |= {f"{node}:{path}" for path in listed.stdout.split()}
+    return found

@@ -1,0 +1,33 @@
+"""Who has come is found out without a fence, and whoever asked leaves the step unharmed."""
+
+import re
+
+import pytest
+
+from exchange_steps import program, run_step
+
+
+@pytest.fixture(scope="module")
+def attendance_cluster(cluster_factory):
+    return cluster_factory("attend").up("--nodes", "2", "--cpus", "8", "--no-plugin")
+
+
+def attend(cluster, absent, late):
+    step = run_step(cluster, 2, 3, program("exchange_attendance"), str(absent), str(late))
+    found = re.findall(r"^rank (\d+) after (\d+) ms: (.+)$", step.stdout, re.MULTILINE)
+    # The step is as if nobody had asked: also a second after the sessions were closed.
+    assert step.returncode == 0 and step.stderr == "", step
+    return {int(rank): (int(milliseconds), text) for rank, milliseconds, text in found}
+
+
+def test_the_one_that_never_comes_is_named_by_all(attendance_cluster):
+    found = attend(attendance_cluster, absent=4, late=-1)
+    assert set(found) == {0, 1, 2, 3, 5}
+    assert {text for _, text in found.values()} == {"missing: rank 4 (node002, local rank 1)"}
+    assert all(3000 <= milliseconds < 5000 for milliseconds, _ in found.values()), found
+
+
+def test_latecomers_are_found_and_nobody_waits_longer(attendance_cluster):
+    found = attend(attendance_cluster, absent=-1, late=1)
+    assert set(found) == set(range(6)) and {text for _, text in found.values()} == {"all are there"}
+    assert all(milliseconds < 2800 for milliseconds, _ in found.values()), found

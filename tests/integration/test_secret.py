@@ -1,0 +1,126 @@
+"""A unique id is in memory and nowhere else: looked for in every environment, command line, log and file of real steps."""
+
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from exchange_steps import program
+
+LIBNCCL = next((path for path in ("/usr/local/cuda/lib/libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",
+                                  "/usr/lib/x86_64-linux-gnu/libnccl.so.2") if os.path.exists(path)), None)
+
+
+@pytest.fixture(scope="module")
+def secret_cluster(cluster_factory):
+    return cluster_factory("secret").up("--nodes", "2", "--cpus", "8", "--no-plugin", "--set", "SlurmdDebug=debug3")
+
+
+def processes_of(cluster):
+    """Those of the cluster's hosts, by their network or mount namespaces."""
+    wanted = cluster.namespaces()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            found = {("net", os.readlink(f"/proc/{pid}/ns/net")), ("mnt", os.readlink(f"/proc/{pid}/ns/mnt"))}
+        except OSError:
+            continue
+        if found & wanted:
+            yield pid
+
+
+def content(path):
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode) and "proc" not in path.parts[:2]:
+            return b""
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def places(cluster):
+    """Everything that is looked through, with its name. PMIx's shared memory is a file below slurmd's spool: see below."""
+    roots = {}
+    for pid in processes_of(cluster):
+        for name in ("environ", "cmdline"):
+            yield f"process {pid} {name}", content(Path(f"/proc/{pid}/{name}"))
+        roots.setdefault(os.readlink(f"/proc/{pid}/ns/mnt"), pid)
+    folders = [cluster.state / "log", cluster.state / "spool", cluster.state / "home"]
+    folders += [Path(f"/proc/{pid}/root/{name}") for pid in roots.values() for name in ("tmp", "dev/shm", "var/tmp")]
+    for folder in folders:
+        for path in folder.glob("**/*"):
+            if "pmix_dstor" not in str(path):
+                yield f"file {path}", content(path)
+
+
+def forms(disguised):
+    """The 64 random bits at the front of the id, which are its secret, as bytes and in the ways people print them."""
+    key = bytes(byte ^ 0x5A for byte in bytes.fromhex(disguised))[:8]
+    number = int.from_bytes(key, "little")
+    return [key, key.hex().encode(), f"{number:x}".encode(), str(number).encode(), f"{number:X}".encode()]
+
+
+def ids_of_step(cluster, number, leak=()):
+    """Starts a step and yields its id's forms while all ranks have it."""
+    flag = cluster.state / "home" / "alice" / f"end-{number}"
+    line = ["srun", "-N2", "--ntasks-per-node", "2", "--mpi=pmix", program("secret_probe"),
+            f"/home/alice/{flag.name}", *leak]
+    step = cluster.start(line, env={"BOOTSTRAP_NCCL": LIBNCCL})
+    try:
+        lines = [step.stdout.readline().split() for _ in range(4)]
+        assert all(len(line) == 2 and line[0] == "id" for line in lines), step.communicate(timeout=20)[1]
+        assert len({line[1] for line in lines}) == 1
+        yield forms(lines[0][1])
+    finally:
+        flag.touch()
+        assert step.wait(timeout=30) == 0, step.stderr.read()
+        flag.unlink()
+
+
+def search(cluster, wanted):
+    looked, hits = 0, []
+    for name, text in places(cluster):
+        looked += 1
+        hits += [name for form in wanted if form in text]
+    return looked, hits
+
+
+@pytest.mark.skipif(not LIBNCCL, reason="needs libnccl.so.2, whose ids have a key")
+def test_the_id_is_nowhere_but_in_memory(secret_cluster, request, capsys):
+    steps = 100 if request.config.getoption("--full") else 8
+    began, looked, keys = time.monotonic(), 0, []
+    for number in range(steps):
+        for wanted in ids_of_step(secret_cluster, number):
+            count, hits = search(secret_cluster, wanted)
+            assert not hits, hits
+            looked += count
+            keys.append(wanted)
+    # What was written late: the logs and files after the steps.
+    count, hits = search(secret_cluster, [form for wanted in keys for form in wanted])
+    assert not hits, hits
+    assert len({wanted[0] for wanted in keys}) == steps
+    with capsys.disabled():
+        print(f"\nunique ids: {steps} steps, {looked + count} environments, command lines, logs and files, 0 hits, "
+              f"{time.monotonic() - began:.0f} s")
+
+
+@pytest.mark.skipif(not LIBNCCL, reason="needs libnccl.so.2, whose ids have a key")
+def test_control_an_id_in_a_file_is_found(secret_cluster):
+    for wanted in ids_of_step(secret_cluster, "control", leak=["/tmp/leak"]):
+        _, hits = search(secret_cluster, wanted)
+        assert any("tmp/leak" in name for name in hits)
+
+
+@pytest.mark.skipif(not LIBNCCL, reason="needs libnccl.so.2, whose ids have a key")
+def test_what_pmix_keeps_is_the_users_alone_and_goes_with_the_step(secret_cluster):
+    """libpmix shares what was exchanged with the ranks of a node through a file that only their user may open."""
+    stores = []
+    for _ in ids_of_step(secret_cluster, "store"):
+        for path in (secret_cluster.state / "spool").glob("**/pmix_dstor*/**/*"):
+            if path.is_file():
+                stores.append(path)
+                assert not stat.S_IMODE(path.stat().st_mode) & 0o077, oct(path.stat().st_mode)
+    assert not any(path.exists() for path in stores)
+    other = secret_cluster.run(["sh", "-c", "cat /run/slurm-bootstrap/*/spool/*/pmix*/* 2>/dev/null | wc -c"], user="bob")
+    assert other.stdout.strip() in ("0", ""), other.stdout
