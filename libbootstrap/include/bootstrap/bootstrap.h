@@ -11,8 +11,10 @@
  * Opening a handle and asking it sends, opens and changes nothing. What talks to other ranks says "collective": all
  * ranks of the step make these calls in the same order, one at a time in a process, and each comes back within its
  * deadline and two seconds with an error that names the ranks that never came. It goes over the PMIx server of Slurm
- * (srun --mpi=pmix) in sessions that end with the call: the process may end, exec or fork at any other time, and MPI
- * may be used before, after or between. Not in a forked child: open a handle in the process that is the rank.
+ * (srun --mpi=pmix) in sessions that end with the call: the process may end, exec or fork at any other time. Not in a
+ * forked child: open a handle in the process that is the rank. A program that also uses MPI calls MPI_Init first: in a
+ * rank that had a PMIx session before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare PMIx_Init, PMIx_Finalize,
+ * MPI_Init fails likewise); PMIX_MCA_gds=hash in the environment of srun lifts that, for exchanges before MPI_Finalize.
  *
  * Environment read: SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS,
  * SLURM_STEP_NUM_TASKS,
@@ -61,7 +63,8 @@ typedef struct bootstrap_options {
   int timeout_ms;     /* deadline of each collective call in milliseconds; 0: BOOTSTRAP_TIMEOUT, or 60,000 */
   int reserved;       /* 0: no uninitialised padding may be taken for a later member */
 } bootstrap_options_t;
-#define BOOTSTRAP_OPTIONS_INIT {sizeof(bootstrap_options_t), 0, 0}
+#define BOOTSTRAP_OPTIONS_INIT \
+  { sizeof(bootstrap_options_t), 0, 0 }
 
 /* Version of the library that is loaded, as 10000 * major + 100 * minor + patch. */
 BOOTSTRAP_API int bootstrap_version(void);
@@ -123,11 +126,12 @@ typedef struct bootstrap_comm_options {
   size_t struct_size; /* sizeof(bootstrap_comm_options_t) */
   int timeout_ms;     /* 0: as given to bootstrap_open */
   int roots;          /* unique ids; 0: one for each 256 ranks from NCCL 2.23 on, else 1. The same on all ranks */
-  int device;         /* CUDA ordinal to make current before; -1: bootstrap_device(), or the current one if that is -1 */
-  int nonblocking;    /* 0: later calls on the communicator block as usual. 1: the communicator is non-blocking, later
-                         calls may return ncclInProgress, and one that does not come about is aborted */
+  int device;      /* CUDA ordinal to make current before; -1: bootstrap_device(), or the current one if that is -1 */
+  int nonblocking; /* 0: later calls on the communicator block as usual. 1: the communicator is non-blocking, later
+                      calls may return ncclInProgress, and one that does not come about is aborted */
 } bootstrap_comm_options_t;
-#define BOOTSTRAP_COMM_OPTIONS_INIT {sizeof(bootstrap_comm_options_t), 0, 0, -1, 0}
+#define BOOTSTRAP_COMM_OPTIONS_INIT \
+  { sizeof(bootstrap_comm_options_t), 0, 0, -1, 0 }
 
 struct ncclComm; /* ncclComm_t is a pointer to it */
 
