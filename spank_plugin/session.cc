@@ -14,6 +14,7 @@
 #include "gpu_view.h"
 #include "guard.h"
 #include "options.h"
+#include "preload.h"
 
 namespace bootstrap {
 
@@ -164,6 +165,10 @@ Status Session::start_rank(spank_t spank, std::uint32_t task) {
   if (plan_->gpus && settings_.cpu_near.value) {
     const auto bound = bind_near(*plan_->gpus, *view);
     if (!bound) plan_->warnings.push_back(cat({"--bootstrap-cpu=near: ", bound.error().message}));
+  }
+  if (settings_.preload.value) {
+    const auto preloaded = preload(spank, settings_);
+    if (!preloaded && task == 0) log_error(cat({"bootstrap: job ", step_, ": ", preloaded.error().message}));
   }
   if (place.rank != 0) return {};
   for (const auto& warning : plan_->warnings) log_error(cat({"bootstrap: job ", step_, ": ", warning}));

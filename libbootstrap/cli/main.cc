@@ -5,7 +5,9 @@
 #include <exception>
 
 #include "bootstrap/bootstrap.h"
+#include "cli/check_command.h"
 #include "cli/explain_command.h"
+#include "cli/run_command.h"
 #include "cli/topology_command.h"
 
 int main(int count, char** arguments) {
@@ -15,6 +17,8 @@ int main(int count, char** arguments) {
     app.require_subcommand(1);
     int status = 0;
     bootstrap::add_explain_command(app, status);
+    bootstrap::add_check_command(app, status);
+    bootstrap::add_run_command(app, status);
     bootstrap::add_topology_command(app, status);
     CLI11_PARSE(app, count, arguments);
     return status;

@@ -231,7 +231,7 @@ NodePicture picture_of(const TaskPlan& task, const Topology& topology, const Own
   if (const auto open = open_gpus(picture.topology, task, sight)) {
     const auto given = parse_unsigned(task.facts.environment.get("SLURM_GPUS_ON_NODE").value_or(""), kMaxGpus);
     add_hidden_gpus(picture, task, *open, given.value_or(0));
-  } else if (task.plan.gpus) {
+  } else if (task.plan.gpus && !task.plan.gpus->is_own_list) {
     add_gpus(picture, task, cores);
   } else if (const auto list = read_gpu_list(task.facts.environment)) {
     add_undealt_gpus(picture, *list, task.facts.environment);

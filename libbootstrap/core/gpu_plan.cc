@@ -16,6 +16,7 @@ bool has(const Entries& entries, std::uint32_t entry) {
 }
 
 Entries own_entries(const GpuPlan& plan, std::uint32_t local_rank) {
+  if (plan.is_own_list) return plan.order;
   Entries own;
   for (const auto position : positions_of(local_rank, plan.tasks, plan.order.size())) {
     own.push_back(plan.order[position]);

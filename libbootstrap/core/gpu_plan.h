@@ -24,6 +24,7 @@ struct GpuPlan {
   std::vector<std::uint32_t> order;  // entry at each position; Slurm's own order until the tasks' cores are known
   std::vector<std::string> devices;  // files to try in the task: those of the entries first, then others of the node
   std::vector<std::pair<std::string_view, std::string>> slurms;  // Slurm's other GPU variables, as the step has them
+  bool is_own_list = false;                                      // Slurm left this task nothing but its own GPUs
   bool is_users_bind = false;                                    // the user gave srun --gpu-bind, which is obeyed
   bool is_narrowing_bind = false;  // and it leaves less than all wherever there are several tasks
   bool srun_has_plugin = false;    // else nobody kept Slurm from binding GPUs by itself

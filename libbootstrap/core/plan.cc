@@ -187,6 +187,15 @@ bool Plan::is_kept(std::string_view name) const {
   return at && variables[*at].action == Action::kKept;
 }
 
+namespace {
+
+// By the user, that is: a site that preloads the library into all steps has when= to say which ones those are.
+bool is_asked_by_preload(const Settings& settings) {
+  return settings.preload.value && settings.preload.source >= Source::kEnvironment;
+}
+
+}  // namespace
+
 Scope decide_scope(const Environment& environment, const Settings& settings) {
   if (settings.mode.value == Mode::kOff) return {false, "switched off by the mode off"};
   if (settings.mode.value == Mode::kOn) return {true, "asked for by the mode on"};
@@ -194,6 +203,7 @@ Scope decide_scope(const Environment& environment, const Settings& settings) {
     // submitit exports this in its job script and refuses to start when RANK is already set.
     return {false, "submitit sets its own ranks"};
   }
+  if (is_asked_by_preload(settings)) return {true, "asked for by preloading the library"};
   switch (settings.when.value) {
     case When::kAlways:
       return {true, "the site sets up every step (when=always)"};
@@ -208,7 +218,8 @@ Scope decide_scope(const Environment& environment, const Settings& settings) {
 
 bool may_apply(const Environment& environment, const Settings& settings) {
   if (settings.mode.value != Mode::kAuto) return settings.mode.value == Mode::kOn;
-  return settings.when.value != When::kAsked && !environment.has("SUBMITIT_EXECUTOR");
+  return (settings.when.value != When::kAsked || is_asked_by_preload(settings)) &&
+         !environment.has("SUBMITIT_EXECUTOR");
 }
 
 std::vector<std::string> inert_removals(const Environment& environment) {

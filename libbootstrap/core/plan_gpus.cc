@@ -27,6 +27,14 @@ tl::unexpected<Error> refuse_oversubscription(const std::string& host, std::size
            "it is meant"}));
 }
 
+// Without the plugin Slurm binds GPUs as it likes, and a task that asks sees what is left to it; how many the node's
+// tasks have together is told all the same.
+bool is_narrowed(const Facts& facts, const GpuList& list) {
+  if (!facts.is_one_task || facts.environment.get(kStampVariable) == stamp(facts.id)) return false;
+  const auto of_node = parse_unsigned(facts.environment.get("SLURM_GPUS_ON_NODE").value_or(""), kMaxGpus);
+  return of_node && *of_node > list.entries.size();
+}
+
 // Files that a task can try to open: those of the list's entries, then those of the node's other GPUs. None when those
 // of the entries are not all known. Where they are guessed, the others are all that there are: the number of those that
 // can be opened is right then, whichever file belongs to whom.
@@ -125,14 +133,17 @@ Result<std::optional<GpuPlan>> plan_gpus(const Facts& facts, const Settings& set
   if (!list) return std::nullopt;
   const auto& place = facts.layout.place(facts.local_ranks.front());
   const auto& host = facts.layout.hosts()[place.node];
-  if (place.local_size > list->entries.size() && !settings.gpu_share.value && !has_shares(facts.environment)) {
+  const bool is_own_list = is_narrowed(facts, *list);
+  if (place.local_size > list->entries.size() && !is_own_list && !settings.gpu_share.value &&
+      !has_shares(facts.environment)) {
     // A task sees what is left of the list: one GPU of its own with --bootstrap-gpu=narrow or a binding of Slurm's.
     const bool is_dealt = facts.environment.get(kStampVariable) == stamp(facts.id);
     if (!facts.is_one_task) return refuse_oversubscription(host, place.local_size, list->entries.size());
     if (!is_dealt) return std::nullopt;
   }
   GpuPlan plan;
-  plan.mode = list->has_mig ? GpuMode::kNarrow : settings.gpu.value;
+  plan.mode = list->has_mig || is_own_list ? GpuMode::kNarrow : settings.gpu.value;
+  plan.is_own_list = is_own_list;
   if (plan.mode == GpuMode::kFirst && !list->kind->is_ordered) {
     return fail(ErrorCode::kUnsupported, cat({"--bootstrap-gpu=first cannot be had with ", list->kind->variable,
                                               ", which names GPUs and does not order them; choose index or narrow"}));

@@ -117,13 +117,28 @@ Status apply_cpu(Settings& settings, std::string_view value, Source source) {
   return refuse("it takes near or off");
 }
 
+bool is_path(std::string_view value) {
+  return value.starts_with('/') && value.size() <= kMaxPath &&
+         std::none_of(value.begin(), value.end(), [](char c) { return c <= ' ' || c == 0x7f; });
+}
+
 Status apply_topology(Settings& settings, std::string_view value, Source source) {
-  const bool is_path = value.starts_with('/') && value.size() <= kMaxPath &&
-                       std::none_of(value.begin(), value.end(), [](char c) { return c <= ' ' || c == 0x7f; });
-  if (!value.empty() && !is_path) {
+  if (!value.empty() && !is_path(value)) {
     return refuse("it takes the absolute path of a file, in which %h stands for the NodeName, and no spaces");
   }
   return assign(settings.topology, std::string(value), source);
+}
+
+Status apply_preload(Settings& settings, std::string_view value, Source source) {
+  return apply_switch(settings.preload, value, source);
+}
+
+// Space and colon separate the entries of LD_PRELOAD and cannot be quoted there.
+Status apply_preload_library(Settings& settings, std::string_view value, Source source) {
+  if (!value.empty() && (!is_path(value) || value.find(':') != std::string_view::npos)) {
+    return refuse("it takes the absolute path of libbootstrap.so on the nodes, with no space and no colon in it");
+  }
+  return assign(settings.preload_library, std::string(value), source);
 }
 
 constexpr std::array kSpecs{
@@ -151,6 +166,11 @@ constexpr std::array kSpecs{
                 "bind each task to those of its cores that are near its GPU", apply_cpu},
     SettingSpec{"topology", "", "", "PATH", "", "which cores each GPU is near to, written by slurm-bootstrap topology",
                 apply_topology},
+    SettingSpec{"preload", "BOOTSTRAP_PRELOAD", "bootstrap-preload", "on|off", "on",
+                "add libbootstrap.so to LD_PRELOAD of the tasks, so that a rank that does not come to NCCL is named",
+                apply_preload},
+    SettingSpec{"preload_library", "", "", "PATH", "", "libbootstrap.so on the nodes, where it is not as installed",
+                apply_preload_library},
 };
 
 }  // namespace

@@ -53,6 +53,8 @@ struct Settings {
   Setting<bool> gpu_share{false};     // more tasks than GPUs on a node are meant
   Setting<bool> cpu_near{false};      // bind tasks that are bound to more than one place to cores near their GPU
   Setting<std::string> topology{""};  // file with the topology of the node, %h: its NodeName; empty: ask the kernel
+  Setting<bool> preload{false};       // LD_PRELOAD of the tasks ends with libbootstrap.so
+  Setting<std::string> preload_library{""};  // where that is on the nodes; empty: where it was installed
 
   bool operator==(const Settings&) const = default;
 };

@@ -45,6 +45,8 @@ std::vector<Shown> shown(const Settings& settings) {
   all.push_back({"gpu_share", settings.gpu_share.value ? "on" : "off", settings.gpu_share.source});
   all.push_back({"cpu", settings.cpu_near.value ? "near" : "off", settings.cpu_near.source});
   all.push_back({"topology", settings.topology.value, settings.topology.source});
+  all.push_back({"preload", settings.preload.value ? "on" : "off", settings.preload.source});
+  all.push_back({"preload_library", settings.preload_library.value, settings.preload_library.source});
   return all;
 }
 

@@ -11,6 +11,10 @@ LIBC = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 # Names that the loader of Slurm would call in any library that has them.
 NEVER = {"init", "fini"}
 
+# NCCL's names that the library puts itself in front of when it is preloaded.
+INTERPOSED = {"ncclGetUniqueId", "ncclCommInitRank", "ncclCommInitRankConfig", "ncclCommInitRankScalable",
+              "ncclCommInitAll", "ncclCommSplit"}
+
 
 def run(*command):
     return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
@@ -59,6 +63,29 @@ def check_object(path, expected):
         yield "asks for an executable stack"
 
 
+def constructors(path):
+    """Addresses in .init_array: what the dynamic linker runs before `main`."""
+    shown = run("readelf", "--hex-dump=.init_array", str(path))
+    words = re.findall(r"^\s+0x[0-9a-f]+ ((?:[0-9a-f]{8} ?)+)", shown, flags=re.M)
+    data = bytes.fromhex("".join(words).replace(" ", ""))
+    return [int.from_bytes(data[at:at + 8], "little") for at in range(0, len(data), 8)]
+
+
+def check_constructors(path, known):
+    """In a preloaded library each of them is run by every process, and none may need another that has not run yet."""
+    names = {}
+    for line in run("nm", str(path)).splitlines():
+        address, _, name = line.rpartition(" ")
+        if address and not address.startswith(" "):
+            names.setdefault(int(address.split()[0], 16), name)
+    found = [names.get(address, hex(address)) for address in constructors(path)]
+    strange = [name for name in found if not any(word in name for word in known)]
+    if strange:
+        yield f"runs {strange} before main in every process that preloads it"
+    if not any(word in name for name in found for word in known):
+        yield f"has none of the constructors {sorted(known)}"
+
+
 def check_clash(path, hosts):
     """None of our names may be one of the host program's: Slurm's are all visible to its plugins."""
     own = set(exports(path))
@@ -77,14 +104,18 @@ def main(build):
     library_names = names_in_map(top / "libbootstrap/exports.map")
     problems = [f"{plugin}: {problem}" for problem in check_object(plugin, plugin_names)]
     problems += [f"{library}: {problem}" for problem in check_object(library, library_names)]
-    if library_names != names_in_header(top / "libbootstrap/include/bootstrap/bootstrap.h"):
-        problems.append("libbootstrap/exports.map and bootstrap.h name different functions")
+    if library_names != names_in_header(top / "libbootstrap/include/bootstrap/bootstrap.h") | INTERPOSED:
+        problems.append("libbootstrap/exports.map names others than bootstrap.h and the interposed functions of NCCL")
+    own = {"frame_dummy", "enter"}  # of the compiler, and of preload/constructor.cc
+    problems += [f"{library}: {problem}" for problem in check_constructors(library, own)]
     problems += check_clash(plugin, ["/usr/bin/srun", "/usr/bin/sbatch", "/usr/bin/salloc", "/usr/sbin/slurmd",
                                      "/usr/sbin/slurmstepd"])
     # The checks themselves: libstdc++ exports and needs much, and must not pass.
     control = pathlib.Path(run("g++", "-print-file-name=libstdc++.so.6").strip())
     if not list(check_object(control, plugin_names)):
         problems.append("control: libstdc++ would have passed")
+    if not list(check_constructors(library, {"frame_dummy"})) or not list(check_constructors(library, {"absent"})):
+        problems.append("control: a constructor more, or one less, would have passed")
     for problem in problems:
         print(problem, file=sys.stderr)
     print(f"binaries: {len(plugin_names)} + {len(library_names)} exports, {len(problems)} problems")

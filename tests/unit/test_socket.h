@@ -48,6 +48,10 @@ class TestSocket {
   int listen() const { return ::listen(descriptor_, 128) == 0 ? 0 : errno; }
   TestSocket accept() const { return TestSocket(::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC), is_ipv4_); }
 
+  int send(const void* bytes, std::size_t size) const {
+    return ::send(descriptor_, bytes, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size) ? 0 : errno;
+  }
+
   bool at_end() const {
     char byte = 0;
     return ::recv(descriptor_, &byte, 1, 0) == 0;

@@ -1,0 +1,37 @@
+// One check from a rank's point of view: rank 0 listens and judges, the others go there and tell.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "cli/check_self.h"
+#include "core/check_table.h"
+
+namespace bootstrap {
+
+struct CheckSession {
+  std::chrono::seconds timeout{10};  // until all ranks have to be heard
+  // Open MPI's MPI_Init fails in a rank that had a PMIx session before (PMIx 4.2, also in another process): so none is
+  // opened where a program follows.
+  bool leaves_pmix_alone = false;
+  std::function<void(const CheckTable&)> show = nullptr;  // called on rank 0 alone, before the others hear the verdict
+};
+
+// True when nothing failed; the same on all ranks that rank 0 could tell. What only this rank knows, as that it cannot
+// reach rank 0, it says in one sentence on standard error. Comes back within timeout + longest_tail(timeout).
+bool run_check(CheckSelf self, const CheckSession& session);
+
+// What may follow when all ranks were heard in the last moment: the exchange over PMIx, and the verdict.
+std::chrono::seconds longest_tail(std::chrono::seconds timeout);
+
+// Ends the process with one sentence if it lives longer than `limit`, whatever it hangs in.
+class Watchdog {
+ public:
+  explicit Watchdog(std::chrono::seconds limit);
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+  ~Watchdog();
+};
+
+}  // namespace bootstrap

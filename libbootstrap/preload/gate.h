@@ -1,0 +1,21 @@
+// What a process that has us preloaded is, told from its environment alone and in microseconds.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace bootstrap {
+
+enum class Role : std::uint8_t {
+  kOutside,  // no process of a step of ranks, or one that Slurm starts beside them: a prolog
+  kInside,   // of a rank whose variables are set already, here or in a process before it
+  kFirst,    // of a rank that nobody has set up
+};
+
+// Neither allocates nor calls the system: it runs before `main` in every process of a user who exports LD_PRELOAD, in
+// some before the C++ runtime or malloc of the program are ready. `process` is the caller's own id.
+Role role_of(const char* const* environment, pid_t process) noexcept;
+
+}  // namespace bootstrap

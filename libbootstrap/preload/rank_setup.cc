@@ -1,0 +1,179 @@
+// A rank on a cluster without the plugin: the same plan, and its variables in this process before `main`.
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/rank_setup.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/explain.h"
+#include "core/plan.h"
+#include "core/text.h"
+#include "preload/message.h"
+#include "probe/environment.h"
+#include "probe/port_claim.h"
+
+namespace bootstrap {
+namespace {
+
+// A descriptor of ours must not become the standard input, output or error of a program that was started without one.
+class StandardFiles {
+ public:
+  StandardFiles() noexcept {
+    while (count_ < 3) {
+      const int file = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+      if (file > STDERR_FILENO) (void)::close(file);
+      if (file < 0 || file > STDERR_FILENO) return;
+      held_[count_++] = file;
+    }
+  }
+  StandardFiles(const StandardFiles&) = delete;
+  StandardFiles& operator=(const StandardFiles&) = delete;
+  ~StandardFiles() {
+    while (count_ > 0) (void)::close(held_[--count_]);
+  }
+
+ private:
+  int held_[3] = {};
+  int count_ = 0;
+};
+
+// To preload the library is to ask for it, with or without GPUs; to say off is to say off.
+Result<Settings> settings_of(const Environment& environment) {
+  Settings settings;
+  settings.preload = {true, Source::kEnvironment};
+  auto applied = apply_environment(settings, environment);
+  if (!applied) return fail(applied.error());
+  return settings;
+}
+
+// The environment of this process, changed all at once and kept for ever. Not by setenv(3): programs have their own
+// under that name, and bash's works on shell variables, which it has not got before `main`.
+class NewEnvironment {
+ public:
+  NewEnvironment() {
+    for (char** entry = environ; *entry != nullptr; ++entry) entries_.push_back(*entry);
+  }
+
+  void remove(std::string_view name) {
+    std::erase_if(entries_, [name](std::string_view entry) {
+      return entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=';
+    });
+  }
+
+  void set(std::string_view name, std::string_view value) {
+    remove(name);
+    auto* const entry = new std::string(cat({name, "=", value}));
+    entries_.push_back(entry->data());
+  }
+
+  void install() && {
+    entries_.push_back(nullptr);
+    environ = (new std::vector<char*>(std::move(entries_)))->data();
+  }
+
+ private:
+  std::vector<char*> entries_;
+};
+
+void remove_leftovers(const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  NewEnvironment fresh;
+  for (const auto& name : names) fresh.remove(name);
+  std::move(fresh).install();
+}
+
+void export_plan(const Plan& plan) {
+  NewEnvironment fresh;
+  for (const auto& name : plan.removals) fresh.remove(name);
+  for (const auto& variable : plan.variables) {
+    if (variable.action != Action::kKept) fresh.set(variable.name, variable.value(0));
+  }
+  std::move(fresh).install();
+}
+
+// Until this process ends: a claim is closed by exec and shared with forked children, and is never given back, since
+// threads of the program may meet at the port while the process ends.
+void hold_port(const Facts& facts, const Settings& settings, const Plan& plan, const std::string& who) {
+  if (!plan.port_to_claim) return;
+  const StandardFiles standard;
+  auto claim = PortClaim::take(*plan.port_to_claim);
+  if (claim) {
+    (void)new PortClaim(std::move(*claim));
+    return;
+  }
+  if (facts.layout.size() == 1) return;  // nobody is to be met, and a server would say itself what is wrong
+  const auto cure = plan.port_is_users         ? ", which you set; if this step is to listen there, choose another one"
+                    : settings.port.value != 0 ? "; choose another one with BOOTSTRAP_PORT, or leave the choice to us"
+                                               : "; start the step again, or choose a port with BOOTSTRAP_PORT";
+  say(cat({who, "MASTER_PORT on ", facts.layout.host_of(0), ": ", claim.error().message, cure}));
+}
+
+// What the plugin refuses; here the program goes on, and its own error will be the less clear one.
+std::string warn_of_missing_gpus(const Facts& facts, const Settings& settings, const Plan& plan) {
+  if (!facts.has_gpus || plan.gpus || settings.gpu.value == GpuMode::kOff) return {};
+  const auto list = read_gpu_list(facts.environment);
+  const auto& place = facts.layout.place(facts.local_ranks.front());
+  if (!list || place.local_rank != 0) return {};
+  return cat({std::to_string(place.local_size), " tasks on ", facts.layout.host_of(place.rank), " share ",
+              std::to_string(list->entries.size()), list->entries.size() == 1 ? " GPU" : " GPUs",
+              ", and NCCL does not work with two ranks on one; ask for a GPU for each task (--gres=gpu:",
+              std::to_string(place.local_size), "), or set BOOTSTRAP_GPU_SHARE=on if it is meant"});
+}
+
+Status set_up(const Environment& environment) {
+  const auto settings = settings_of(environment);
+  if (!settings) return fail(settings.error());
+  const auto scope = decide_scope(environment, *settings);
+  if (!scope.applies) {
+    remove_leftovers(inert_removals(environment));
+    return {};
+  }
+  const auto facts = read_task_facts(environment);
+  if (!facts) return fail(facts.error());
+  const auto plan = make_plan(*facts, *settings);
+  if (!plan) return fail(plan.error());
+  export_plan(*plan);
+  const auto who = cat({"bootstrap: job ", to_string(facts->id), ": "});
+  hold_port(*facts, *settings, *plan, who);
+  const auto shared = warn_of_missing_gpus(*facts, *settings, *plan);
+  if (!shared.empty()) say(who + shared);
+  if (facts->local_ranks.front() != 0) return {};
+  for (const auto& warning : plan->warnings) say(who + warning);
+  if (settings->explain.value) {
+    auto table = explain_text(*facts, *settings, scope, *plan);
+    if (table.ends_with('\n')) table.pop_back();
+    say(table);
+  }
+  return {};
+}
+
+// A plan that fails, fails for all ranks alike, or for this node's: one of each node speaks.
+void complain(const Environment& environment, const std::string& reason) {
+  if (environment.get("SLURM_LOCALID").value_or("0") != "0") return;
+  say(cat({"bootstrap: job ", environment.get("SLURM_JOB_ID").value_or("?"), ".",
+           environment.get("SLURM_STEP_ID").value_or("?"), ": ", reason,
+           "; the program starts without the variables of its rank"}));
+}
+
+}  // namespace
+
+void set_up_rank() noexcept {
+  const int before = errno;
+  try {
+    const auto environment = process_environment();
+    const auto done = set_up(environment);
+    if (!done) complain(environment, done.error().message);
+  } catch (const std::exception&) {
+    say("bootstrap: there is no memory to set the variables of this rank; the program starts without them");
+  }
+  errno = before;
+}
+
+}  // namespace bootstrap

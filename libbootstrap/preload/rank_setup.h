@@ -1,0 +1,11 @@
+// A rank on a cluster without the plugin: the same plan, and its variables in this process before `main`.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace bootstrap {
+
+// For the first process of a rank. Changes `environ` as the plugin would have; on rank 0 it holds MASTER_PORT until the
+// process ends. What goes wrong is one sentence on standard error, and the program starts all the same.
+void set_up_rank() noexcept;
+
+}  // namespace bootstrap

@@ -1,0 +1,66 @@
+// The step as the interposed calls see it: who this process is in it, and what the user wants of them.
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/step.h"
+
+#include <unistd.h>
+
+#include <exception>
+#include <utility>
+
+#include "core/task_plan.h"
+#include "core/text.h"
+#include "preload/gate.h"
+#include "preload/message.h"
+#include "probe/environment.h"
+
+namespace bootstrap {
+namespace {
+
+// What the plugin or our constructor have set is not there when they did not apply to this step.
+bool is_rank(const TaskPlan& task, const Environment& environment) {
+  const auto& layout = task.facts.layout;
+  return task.is_set && environment.get("RANK") == std::to_string(task.facts.local_ranks.front()) &&
+         environment.get("WORLD_SIZE") == std::to_string(layout.size());
+}
+
+const Step* read_step() {
+  if (role_of(environ, ::getpid()) != Role::kInside) return nullptr;
+  auto environment = process_environment();
+  auto task = make_task_plan(environment);
+  if (!task || !is_rank(*task, environment)) return nullptr;
+  auto options = read_preload_options(environment);
+  auto gpus = own_gpus(*task);
+  const auto* const step = new Step{.id = task->facts.id,
+                                    .layout = std::move(task->facts.layout),
+                                    .rank = task->facts.local_ranks.front(),
+                                    .environment = std::move(environment),
+                                    .options = std::move(options),
+                                    .gpus = std::move(gpus)};
+  if (step->rank == 0) {
+    for (const auto& complaint : step->options.complaints) step->say(complaint);
+  }
+  return step;
+}
+
+}  // namespace
+
+void Step::say(std::string_view sentence) const noexcept {
+  try {
+    bootstrap::say(cat({"bootstrap: job ", to_string(id), ": ", sentence}));
+  } catch (const std::exception&) {
+    bootstrap::say(sentence);
+  }
+}
+
+const Step* this_step() noexcept {
+  static const Step* const step = []() noexcept -> const Step* {
+    try {
+      return read_step();
+    } catch (const std::exception&) {
+      return nullptr;  // without memory NCCL will say so itself
+    }
+  }();
+  return step;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,178 @@
+// A thread beside an NCCL call that waits for other ranks: at the deadline it says who has not come, and nothing else.
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/watch.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+#include <vector>
+
+#include "comm/attendance.h"
+#include "comm/worker.h"
+#include "core/text.h"
+
+namespace bootstrap {
+
+struct Watch::State {
+  State(const Step& the_step, const WaitingCall& the_call) : step(the_step), call(the_call) {}
+
+  const Step& step;
+  const WaitingCall call;
+  const Deadline start = std::chrono::steady_clock::now();
+  Worker worker;
+
+  // True when the call has come back, or the process ends, before that time.
+  bool is_over_before(Deadline time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, time, [this] { return is_over_; });
+  }
+  void end() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_over_ = false;
+};
+
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kAnnounceDelay{5};
+constexpr std::chrono::seconds kGrace{2};  // for answers at the deadline, and for the end of a session
+constexpr Rank kLowest = 16;               // ranks that are asked first, so that all of many ranks need not ask all
+
+// The one session that a task may have: PMIx takes all processes of a task for one client, and so must we. Bound to a
+// name that is no file and goes with the process.
+class TaskClaim {
+ public:
+  explicit TaskClaim(const Step& step) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const auto name = cat({"bootstrap.", stamp(step.id), ".", std::to_string(step.rank)});
+    const auto size = std::min(name.size(), sizeof address.sun_path - 1);
+    std::memcpy(address.sun_path + 1, name.data(), size);
+    socket_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
+    is_held_ = socket_ >= 0 && ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), length) == 0;
+  }
+  TaskClaim(const TaskClaim&) = delete;
+  TaskClaim& operator=(const TaskClaim&) = delete;
+  ~TaskClaim() {
+    if (socket_ >= 0) (void)::close(socket_);
+  }
+
+  bool is_held() const { return is_held_; }
+
+ private:
+  int socket_ = -1;
+  bool is_held_ = false;
+};
+
+// Watches whose threads run, for the end of the process. A forked child starts with none: it has no threads.
+struct Running {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Watch::State>> states;
+  const pid_t process = ::getpid();
+};
+
+Running& running() {
+  static std::atomic<Running*> current = nullptr;
+  auto* all = current.load();
+  if (all == nullptr || all->process != ::getpid()) {
+    auto* const fresh = new Running;  // never deleted: threads use it while the process ends
+    if (current.compare_exchange_strong(all, fresh)) return *fresh;
+    delete fresh;
+  }
+  return *all;
+}
+
+// A process that ends inside a PMIx session ends its step: Slurm takes it for a crash.
+void end_all() {
+  auto& all = running();
+  std::vector<std::shared_ptr<Watch::State>> states;
+  {
+    const std::lock_guard lock(all.mutex);
+    states = all.states;
+  }
+  for (const auto& state : states) state->end();
+  const auto deadline = steady_clock::now() + kGrace;
+  for (const auto& state : states) (void)state->worker.wait_until(deadline);
+}
+
+std::vector<std::optional<std::uint32_t>> ask(Attendance& attendance, const std::vector<Rank>& ranks) {
+  std::vector<std::optional<std::uint32_t>> came;
+  for (const auto& answer : attendance.ask(ranks, steady_clock::now() + kGrace)) {
+    const auto rank = answer ? parse_unsigned(*answer, kMaxRanks) : std::nullopt;
+    came.push_back(rank ? std::optional(static_cast<std::uint32_t>(*rank)) : std::nullopt);
+  }
+  return came;
+}
+
+// The lowest rank that came speaks for all that did.
+void call_the_roll(const Watch::State& state, Attendance& attendance) {
+  const auto& step = state.step;
+  std::vector<Rank> ranks(step.layout.size());
+  std::iota(ranks.begin(), ranks.end(), Rank{0});
+  const std::vector<Rank> lower(ranks.begin(), ranks.begin() + std::min(step.rank, kLowest));
+  for (const auto& came : ask(attendance, lower)) {
+    if (came) return;
+  }
+  const auto came = ask(attendance, ranks);
+  const auto first = std::find_if(came.begin(), came.end(), [](const auto& rank) { return rank.has_value(); });
+  if (first - came.begin() != static_cast<std::ptrdiff_t>(step.rank)) return;
+  step.say(describe_attendance(step.layout, state.call, step.options.timeout, came));
+}
+
+void watch(Watch::State& state) {
+  const auto& step = state.step;
+  const auto deadline = state.start + step.options.timeout;
+  const auto quarter = std::chrono::duration_cast<std::chrono::milliseconds>(step.options.timeout) / 4;
+  if (state.is_over_before(state.start + std::min<std::chrono::milliseconds>(kAnnounceDelay, quarter))) return;
+  const TaskClaim claim(step);
+  if (!claim.is_held()) return;  // another call, or another process of this task, has it
+  const auto topic = cat({"call.", std::to_string(state.call.topic)});
+  const auto attendance = Attendance::announce(step.id, step.layout, step.rank, step.environment, topic,
+                                               std::to_string(state.call.rank), deadline);
+  if (state.is_over_before(deadline)) return;
+  if (attendance) return call_the_roll(state, **attendance);
+  const auto& place = step.layout.place(step.rank);
+  if (place.local_rank != 0) return;
+  step.say(describe_lonely_wait(step.layout, step.rank, state.call, step.options.timeout, attendance.error()));
+}
+
+}  // namespace
+
+Watch::Watch(const Step& step, const WaitingCall& call) : state_(std::make_shared<State>(step, call)) {
+  static const bool is_registered = std::atexit(end_all) == 0;
+  if (!is_registered) return;
+  auto& all = running();
+  const std::lock_guard lock(all.mutex);
+  const auto started = state_->worker.start([state = state_] { watch(*state); });
+  if (started) all.states.push_back(state_);
+}
+
+Watch::~Watch() {
+  state_->end();
+  (void)state_->worker.wait_until(steady_clock::now() + kGrace);
+  auto& all = running();
+  const std::lock_guard lock(all.mutex);
+  std::erase(all.states, state_);
+}
+
+}  // namespace bootstrap

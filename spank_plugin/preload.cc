@@ -1,0 +1,35 @@
+// In the forked child that becomes the task: libbootstrap.so at the end of its LD_PRELOAD, where that was asked for.
+// SPDX-License-Identifier: Apache-2.0
+#include "preload.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/preload_list.h"
+#include "core/text.h"
+
+namespace bootstrap {
+
+std::string preload_library(const Settings& settings) {
+  return settings.preload_library.value.empty() ? BOOTSTRAP_LIBRARY : settings.preload_library.value;
+}
+
+Status preload(spank_t spank, const Settings& settings) {
+  const auto library = preload_library(settings);
+  const auto cannot = [&](std::string_view why) {
+    constexpr std::string_view kCure =
+        "; have it installed there, or named by preload_library= in plugstack.conf; the tasks start without it";
+    return fail(ErrorCode::kUnavailable, cat({"--bootstrap-preload: ", library, " cannot be preloaded: ", why, kCure}));
+  };
+  // A file that is not there would make ld.so complain in every process of the task.
+  if (library.find_first_of(" :") != std::string::npos) return cannot("LD_PRELOAD takes no path with a space or colon");
+  if (::access(library.c_str(), R_OK) != 0) return cannot(std::strerror(errno));
+  const auto current = task_variable(spank, "LD_PRELOAD").value_or("");
+  const auto list = append_preload(current, library);
+  if (list == current) return {};
+  return set_task_variable(spank, "LD_PRELOAD", list);
+}
+
+}  // namespace bootstrap

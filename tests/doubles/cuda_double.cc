@@ -1,0 +1,182 @@
+// libcuda.so.1 for machines without a GPU: devices, their ids, and a current one in each thread.
+// SPDX-License-Identifier: Apache-2.0
+//
+// CUDA_DOUBLE_DEVICES says how many GPUs the machine has (none without it), CUDA_VISIBLE_DEVICES which of them count,
+// in which order, as CUDA reads it: numbers up to the first that is none, or the UUID of a MIG instance, of GPU 0 here.
+// CUDA_DOUBLE_VERSION is the driver's version (13000).
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#define CUDA_DOUBLE_API extern "C" __attribute__((visibility("default"))) int
+
+namespace {
+
+constexpr int kSuccess = 0;
+constexpr int kInvalidValue = 1;
+constexpr int kNotInitialized = 3;
+constexpr int kNoDevice = 100;
+constexpr int kInvalidDevice = 101;
+constexpr int kInvalidContext = 201;
+constexpr std::size_t kUuidSize = 16;
+
+struct Device {
+  int index = 0;    // in the machine
+  std::string mig;  // "MIG-..." of an instance
+};
+
+struct Context {
+  int device;
+};
+
+std::atomic<bool> is_initialized{false};
+// Without a block of its own for each thread: ThreadSanitizer takes the next use of such a block for a race.
+__attribute__((tls_model("initial-exec"))) thread_local Context* current = nullptr;
+
+int number_in(const char* variable, int otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+// Read at the first call, as CUDA does.
+const std::vector<Device>& devices() {
+  static const std::vector<Device> all = [] {
+    std::vector<Device> found;
+    const int count = number_in("CUDA_DOUBLE_DEVICES", 0);
+    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    for (int index = 0; visible == nullptr && index < count; ++index) found.push_back({index, ""});
+    std::string rest = visible == nullptr ? "" : visible;
+    while (!rest.empty()) {
+      const auto word = rest.substr(0, rest.find(','));
+      rest.erase(0, word.size() + 1);
+      const bool is_mig = word.rfind("MIG-", 0) == 0;
+      const int index = is_mig ? 0 : std::atoi(word.c_str());
+      if ((!is_mig && word.find_first_not_of("0123456789") != std::string::npos) || index >= count) break;
+      found.push_back({index, is_mig ? word : ""});
+    }
+    return found;
+  }();
+  return all;
+}
+
+bool is_device(int device) { return device >= 0 && static_cast<std::size_t>(device) < devices().size(); }
+
+// One context for each device, never gone.
+Context* context_of(int device) {
+  static std::array<Context, 64> all = [] {
+    std::array<Context, 64> contexts{};
+    for (std::size_t i = 0; i < contexts.size(); ++i) contexts[i].device = static_cast<int>(i);
+    return contexts;
+  }();
+  return &all.at(static_cast<std::size_t>(device));
+}
+
+std::array<unsigned char, kUuidSize> uuid_of_gpu(int index) {
+  std::array<unsigned char, kUuidSize> uuid{};
+  uuid.fill(static_cast<unsigned char>(0xa0 + index));
+  return uuid;
+}
+
+std::array<unsigned char, kUuidSize> uuid_in(const std::string& mig) {
+  std::array<unsigned char, kUuidSize> uuid{};
+  std::string digits;
+  for (const char c : mig.substr(4)) {
+    if (c != '-') digits += c;
+  }
+  for (std::size_t i = 0; i < uuid.size() && 2 * i + 1 < digits.size(); ++i) {
+    uuid[i] = static_cast<unsigned char>(std::strtoul(digits.substr(2 * i, 2).c_str(), nullptr, 16));
+  }
+  return uuid;
+}
+
+}  // namespace
+
+CUDA_DOUBLE_API cuInit(unsigned flags) {
+  if (flags != 0) return kInvalidValue;
+  if (devices().empty()) return kNoDevice;
+  is_initialized = true;
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuDriverGetVersion(int* version) {
+  *version = number_in("CUDA_DOUBLE_VERSION", 13000);
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuDeviceGetCount(int* count) {
+  if (!is_initialized) return kNotInitialized;
+  *count = static_cast<int>(devices().size());
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuDeviceGet(int* device, int ordinal) {
+  if (!is_initialized) return kNotInitialized;
+  if (!is_device(ordinal)) return kInvalidDevice;
+  *device = ordinal;
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuDevicePrimaryCtxRetain(void** context, int device) {
+  if (!is_initialized) return kNotInitialized;
+  if (!is_device(device)) return kInvalidDevice;
+  *context = context_of(device);
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuCtxSetCurrent(void* context) {
+  if (!is_initialized) return kNotInitialized;
+  current = static_cast<Context*>(context);
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuCtxGetDevice(int* device) {
+  if (!is_initialized) return kNotInitialized;
+  if (current == nullptr) return kInvalidContext;
+  *device = current->device;
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuDeviceGetPCIBusId(char* text, int size, int device) {
+  if (!is_initialized) return kNotInitialized;
+  if (!is_device(device)) return kInvalidDevice;
+  const int index = devices()[static_cast<std::size_t>(device)].index;
+  // Capital letters, so that those who compare ids have to think of it.
+  const int length = std::snprintf(text, static_cast<std::size_t>(size), "0000:%02X:00.0", 0x1a + 0x10 * index);
+  return length < size ? kSuccess : kInvalidValue;
+}
+
+CUDA_DOUBLE_API cuDeviceGetUuid(unsigned char* uuid, int device) {
+  if (!is_initialized) return kNotInitialized;
+  if (!is_device(device)) return kInvalidDevice;
+  std::memcpy(uuid, uuid_of_gpu(devices()[static_cast<std::size_t>(device)].index).data(), kUuidSize);
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
+  if (!is_initialized) return kNotInitialized;
+  if (!is_device(device)) return kInvalidDevice;
+  const auto& found = devices()[static_cast<std::size_t>(device)];
+  std::memcpy(uuid, (found.mig.empty() ? uuid_of_gpu(found.index) : uuid_in(found.mig)).data(), kUuidSize);
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuGetErrorString(int code, const char** text) {
+  switch (code) {
+    case kNotInitialized:
+      *text = "initialization error";
+      return kSuccess;
+    case kNoDevice:
+      *text = "no CUDA-capable device is detected";
+      return kSuccess;
+    case kInvalidDevice:
+      *text = "invalid device ordinal";
+      return kSuccess;
+    default:
+      *text = nullptr;
+      return kInvalidValue;
+  }
+}

@@ -1,0 +1,55 @@
+// A communicator of the NCCL double, and what its ranks tell each other when they make it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "nccl_double.h"
+#include "nccl_double_ring.h"
+
+// The device that the calling thread has in CUDA, if CUDA is in the process.
+struct DeviceOfThread {
+  int ordinal = 0;
+  std::int64_t bus = -1;  // PCI bus id as one number, as NCCL prints it; -1: no CUDA
+};
+DeviceOfThread device_of_thread();
+
+struct ncclComm {
+  ncclComm(int comm_rank, int comm_ranks, bool is_blocking)
+      : rank(comm_rank), ranks(comm_ranks), blocking(is_blocking), device(device_of_thread()) {}
+  ~ncclComm() {
+    if (worker.joinable()) worker.join();
+  }
+
+  // Makes the ring with `connect` and holds the ranks against each other.
+  void build(const std::function<std::unique_ptr<nccl_double::Ring>(ncclComm&)>& connect);
+  void all_reduce(const void* from, void* to, std::size_t count, ncclDataType_t type);
+  std::unique_ptr<nccl_double::Ring> split(int color, int key);  // null with NCCL_SPLIT_NOCOLOR
+
+  // On a blocking communicator at once; else in a thread, and ncclInProgress meanwhile.
+  ncclResult_t perform(std::function<void(ncclComm&)> work);
+
+  int rank;
+  int ranks;
+  bool blocking;
+  DeviceOfThread device;
+  int splits = 0;  // so far
+  nccl_double::AbortFlag abort{false};
+  std::atomic<ncclResult_t> state{ncclSuccess};
+  std::unique_ptr<nccl_double::Ring> ring;
+  std::thread worker;
+};
+
+namespace nccl_double {
+
+int version();  // that this copy stands for, as ncclGetVersion tells it
+
+// Calls `work` and answers with its trouble, if it has any.
+ncclResult_t guarded(const std::function<void()>& work) noexcept;
+const char* last_error();
+
+}  // namespace nccl_double

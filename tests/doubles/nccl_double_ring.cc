@@ -1,0 +1,211 @@
+// How the ranks of the NCCL double find each other: roots that listen, and a ring over which they gather.
+// SPDX-License-Identifier: Apache-2.0
+#include "nccl_double_ring.h"
+
+#include <pthread.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace nccl_double {
+namespace {
+
+// What a rank tells its root. A rank that is the first of its root tells the root before it, too, whose last rank
+// connects to it; it is called by the number behind that root's last one there.
+struct CheckIn {
+  int rank;
+  int ranks;
+  int root;
+  int roots;
+  sockaddr_in answer_to;
+  sockaddr_in ring;
+};
+constexpr std::uint32_t kHandshakeType = 1;
+
+struct Greeting {
+  std::uint32_t type = kHandshakeType;
+  std::uint32_t size = sizeof(CheckIn);
+};
+
+int root_of(int rank, int ranks, int roots) {
+  int root = 0;
+  while (root + 1 < roots && first_rank(root + 1, ranks, roots) <= rank) ++root;
+  return root;
+}
+
+Handle handle_in(const ncclUniqueId& id) {
+  Handle handle{};
+  std::memcpy(&handle, &id, sizeof handle);
+  return handle;
+}
+
+// The root that one id names: tells each of its ranks where the next one listens, as soon as both have come.
+class Root {
+ public:
+  Root(Magic magic, Socket listener) : magic_(magic), listener_(std::move(listener)) {}
+
+  void serve() {
+    bool is_done = false;
+    while (!is_done) {
+      const auto peer = listener_.accept(magic_, never_);
+      Greeting greeting;
+      CheckIn info{};
+      peer.receive(&greeting, sizeof greeting, never_);
+      if (greeting.type != kHandshakeType || greeting.size != sizeof info) {
+        throw Trouble{ncclInternalError, "Message truncated : received " + std::to_string(greeting.size) +
+                                             " bytes instead of " + std::to_string(sizeof info)};
+      }
+      peer.receive(&info, sizeof info, never_);
+      take(info);
+      is_done = pass_on();
+    }
+  }
+
+ private:
+  void take(const CheckIn& info) {
+    if (ranks_ == 0) begin(info);
+    if (info.ranks != ranks_ || info.roots != roots_ || info.root != root_) {
+      throw Trouble{ncclInternalError, "Bootstrap Root : mismatch in info from procs, nranks " +
+                                           std::to_string(ranks_) + " vs " + std::to_string(info.ranks) + ", nroots " +
+                                           std::to_string(roots_) + " vs " + std::to_string(info.roots) + ", iroot " +
+                                           std::to_string(root_) + " vs " + std::to_string(info.root)};
+    }
+    const auto place = static_cast<std::size_t>(info.rank - first_);
+    if (info.rank < first_ || place >= came_.size()) {
+      throw Trouble{ncclInternalError, "Bootstrap Root : rank " + std::to_string(info.rank) + " is not of this root"};
+    }
+    if (came_[place]) {
+      throw Trouble{ncclInternalError, "Bootstrap Root : rank " + std::to_string(info.rank) + " of " +
+                                           std::to_string(ranks_) + " ranks has already checked in"};
+    }
+    came_[place] = info;
+  }
+
+  void begin(const CheckIn& info) {
+    ranks_ = info.ranks;
+    roots_ = info.roots;
+    root_ = info.root;
+    first_ = first_rank(root_, ranks_, roots_);
+    own_ = first_rank(root_ + 1, ranks_, roots_) - first_;
+    came_.resize(static_cast<std::size_t>(roots_ > 1 ? own_ + 1 : own_));
+    told_.resize(static_cast<std::size_t>(own_));
+  }
+
+  // True when all ranks have been told.
+  bool pass_on() {
+    bool is_done = true;
+    for (std::size_t place = 0; place < told_.size(); ++place) {
+      const auto& next = came_[(place + 1) % came_.size()];
+      if (!told_[place] && came_[place] && next) {
+        Socket::connect(came_[place]->answer_to, magic_, never_).send(&next->ring, sizeof next->ring, never_);
+        told_[place] = true;
+      }
+      is_done = is_done && told_[place];
+    }
+    return is_done;
+  }
+
+  const AbortFlag never_{false};
+  Magic magic_;
+  Socket listener_;
+  int ranks_ = 0;
+  int roots_ = 0;
+  int root_ = 0;
+  int first_ = 0;
+  int own_ = 0;                               // ranks of this root
+  std::vector<std::optional<CheckIn>> came_;  // by place in this root; one more where the next root's first rank counts
+  std::vector<bool> told_;
+};
+
+extern "C" void* run_root(void* argument) {
+  const std::unique_ptr<Root> root(static_cast<Root*>(argument));
+  try {
+    root->serve();
+  } catch (const Trouble& trouble) {
+    set_last_error(trouble.text);  // and the ranks go on waiting, as NCCL's do
+  }
+  return nullptr;
+}
+
+void check_in(const Handle& root, const CheckIn& info, const AbortFlag& abort) {
+  const auto socket = Socket::connect(root.address, root.magic, abort);
+  const Greeting greeting;
+  socket.send(&greeting, sizeof greeting, abort);
+  socket.send(&info, sizeof info, abort);
+}
+
+}  // namespace
+
+int first_rank(int root, int ranks, int roots) {
+  int first = 0;
+  for (int i = 0; i < root; ++i) first += ranks / roots + (i < ranks % roots ? 1 : 0);
+  return first;
+}
+
+ncclUniqueId start_root() {
+  Handle handle{};
+  if (::getrandom(&handle.magic, sizeof handle.magic, 0) != static_cast<ssize_t>(sizeof handle.magic)) {
+    throw Trouble{ncclSystemError, "Call to getrandom failed"};
+  }
+  auto listener = Socket::listener();
+  handle.address = listener.address();
+  auto root = std::make_unique<Root>(handle.magic, std::move(listener));
+  pthread_t thread{};
+  if (::pthread_create(&thread, nullptr, run_root, root.get()) != 0) {
+    throw Trouble{ncclSystemError, "Call to pthread_create failed"};
+  }
+  (void)::pthread_detach(thread);
+  (void)root.release();
+  ncclUniqueId id{};
+  static_assert(sizeof handle <= sizeof id);
+  std::memcpy(&id, &handle, sizeof handle);
+  return id;
+}
+
+Ring::Ring(const std::vector<ncclUniqueId>& ids, int rank, int ranks, const AbortFlag& abort)
+    : rank_(rank), ranks_(ranks), magic_(handle_in(ids.front()).magic) {
+  while (std::getenv("NCCL_DOUBLE_STALL") != nullptr) {
+    if (abort) throw Trouble{ncclInternalError, "aborted"};
+    (void)::usleep(10000);
+  }
+  const int roots = static_cast<int>(ids.size());
+  const int root = root_of(rank, ranks, roots);
+  const auto mine = handle_in(ids[static_cast<std::size_t>(root)]);
+  const auto answers = Socket::listener();
+  const auto ring = Socket::listener();
+  CheckIn info{rank, ranks, root, roots, answers.address(), ring.address()};
+  check_in(mine, info, abort);
+  if (roots > 1 && rank == first_rank(root, ranks, roots)) {
+    info.root = (root + roots - 1) % roots;
+    info.rank = first_rank(info.root + 1, ranks, roots);
+    check_in(handle_in(ids[static_cast<std::size_t>(info.root)]), info, abort);
+  }
+  sockaddr_in next{};
+  answers.accept(mine.magic, abort).receive(&next, sizeof next, abort);
+  close(ring, next, abort);
+}
+
+Ring::Ring(Magic magic, Socket listener, const sockaddr_in& next, int rank, int ranks, const AbortFlag& abort)
+    : rank_(rank), ranks_(ranks), magic_(magic) {
+  close(listener, next, abort);
+}
+
+void Ring::close(const Socket& listener, const sockaddr_in& next, const AbortFlag& abort) {
+  next_ = Socket::connect(next, magic_, abort);
+  previous_ = listener.accept(magic_, abort);
+}
+
+void Ring::all_gather(void* all, std::size_t size, const AbortFlag& abort) const {
+  auto* const bytes = static_cast<char*>(all);
+  const auto place = [&](int rank) { return bytes + size * static_cast<std::size_t>((rank + ranks_) % ranks_); };
+  for (int step = 0; step + 1 < ranks_; ++step) {
+    next_.swap_with(previous_, place(rank_ - step), place(rank_ - step - 1), size, abort);
+  }
+}
+
+}  // namespace nccl_double

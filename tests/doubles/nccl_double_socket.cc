@@ -1,0 +1,194 @@
+// TCP for the NCCL double: each connection begins with a magic number, and each wait ends when a flag says so.
+// SPDX-License-Identifier: Apache-2.0
+#include "nccl_double_socket.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+namespace nccl_double {
+namespace {
+
+constexpr int kLookAtFlag = 20;  // milliseconds between two looks at the abort flag
+constexpr int kBacklog = 16384;  // NCCL's
+
+[[noreturn]] void fail_with_errno(const char* call) {
+  throw Trouble{ncclSystemError, std::string("Call to ") + call + " failed : " + std::strerror(errno)};
+}
+
+// What the flag interrupts, all of the waiting in the double.
+short wait_for(int descriptor, short events, const AbortFlag& abort) {
+  while (true) {
+    if (abort) throw Trouble{ncclInternalError, "aborted"};
+    pollfd waited{.fd = descriptor, .events = events, .revents = 0};
+    const int ready = ::poll(&waited, 1, kLookAtFlag);
+    if (ready < 0 && errno != EINTR) fail_with_errno("poll");
+    if (ready > 0) return waited.revents;
+  }
+}
+
+// "eth" is a prefix, "=eth0" a name, "^docker" whatever does not begin so; several with commas between them.
+bool matches(std::string_view wanted, std::string_view name) {
+  const bool is_excluding = wanted.substr(0, 1) == "^";
+  if (is_excluding) wanted.remove_prefix(1);
+  const bool is_exact = wanted.substr(0, 1) == "=";
+  if (is_exact) wanted.remove_prefix(1);
+  bool is_listed = false;
+  while (!wanted.empty()) {
+    const auto item = wanted.substr(0, wanted.find(','));
+    is_listed = is_listed || (is_exact ? name == item : name.substr(0, item.size()) == item);
+    wanted.remove_prefix(std::min(wanted.size(), item.size() + 1));
+  }
+  return is_listed != is_excluding;
+}
+
+sockaddr_in find_interface() {
+  const char* const wanted = std::getenv("NCCL_SOCKET_IFNAME");
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) fail_with_errno("getifaddrs");
+  const sockaddr* found = nullptr;
+  const sockaddr* loopback = nullptr;
+  for (const auto* each = all; each != nullptr && found == nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || (each->ifa_flags & IFF_UP) == 0) continue;
+    const bool is_asked_for = wanted != nullptr && wanted[0] != '\0';
+    if (is_asked_for ? !matches(wanted, each->ifa_name) : matches("docker,virbr", each->ifa_name)) continue;
+    if (!is_asked_for && (each->ifa_flags & IFF_LOOPBACK) != 0) {
+      loopback = each->ifa_addr;
+    } else {
+      found = each->ifa_addr;
+    }
+  }
+  if (found == nullptr) found = loopback;
+  sockaddr_in address{};
+  if (found != nullptr) std::memcpy(&address, found, sizeof address);
+  ::freeifaddrs(all);
+  if (address.sin_family != AF_INET) throw Trouble{ncclSystemError, "Bootstrap : no socket interface found"};
+  address.sin_port = 0;
+  return address;
+}
+
+int new_socket() {
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (descriptor < 0) fail_with_errno("socket");
+  const int on = 1;
+  (void)::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return descriptor;
+}
+
+bool is_worth_another_try(int error) {
+  return error == ECONNREFUSED || error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
+}
+
+}  // namespace
+
+Socket::~Socket() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Socket Socket::listener() {
+  Socket socket(new_socket());
+  const auto address = find_interface();
+  if (::bind(socket.descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    fail_with_errno("bind");
+  }
+  if (::listen(socket.descriptor_, kBacklog) != 0) fail_with_errno("listen");
+  return socket;
+}
+
+sockaddr_in Socket::address() const {
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size) != 0) fail_with_errno("getsockname");
+  return address;
+}
+
+Socket Socket::connect(const sockaddr_in& address, Magic magic, const AbortFlag& abort) {
+  while (true) {
+    Socket socket(new_socket());
+    int error = 0;
+    if (::connect(socket.descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) error = errno;
+    if (error == EINPROGRESS) {
+      (void)wait_for(socket.descriptor_, POLLOUT, abort);
+      socklen_t size = sizeof error;
+      if (::getsockopt(socket.descriptor_, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+    }
+    if (error == 0) {
+      socket.send(&magic, sizeof magic, abort);
+      return socket;
+    }
+    errno = error;
+    if (!is_worth_another_try(error)) fail_with_errno("connect");
+    if (abort) throw Trouble{ncclInternalError, "aborted"};
+    (void)::usleep(kLookAtFlag * 1000);
+  }
+}
+
+Socket Socket::accept(Magic magic, const AbortFlag& abort) const {
+  while (true) {
+    (void)wait_for(descriptor_, POLLIN, abort);
+    Socket peer(::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (peer.descriptor_ < 0) continue;  // gone again
+    const int on = 1;
+    (void)::setsockopt(peer.descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    Magic shown = 0;
+    try {
+      peer.receive(&shown, sizeof shown, abort);
+    } catch (const Trouble&) {
+      if (abort) throw;
+      continue;  // a port scan
+    }
+    if (shown == magic) return peer;
+  }
+}
+
+void Socket::send(const void* bytes, std::size_t size, const AbortFlag& abort) const {
+  const auto* next = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const auto sent = ::send(descriptor_, next, size, MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) fail_with_errno("send");
+    if (sent < 0) {
+      (void)wait_for(descriptor_, POLLOUT, abort);
+      continue;
+    }
+    next += sent;
+    size -= static_cast<std::size_t>(sent);
+  }
+}
+
+void Socket::receive(void* bytes, std::size_t size, const AbortFlag& abort) const {
+  auto* next = static_cast<char*>(bytes);
+  while (size > 0) {
+    const auto received = ::recv(descriptor_, next, size, 0);
+    if (received == 0) throw Trouble{ncclRemoteError, "socketProgress: Connection closed by remote peer"};
+    if (received < 0 && errno != EAGAIN && errno != EINTR) fail_with_errno("recv");
+    if (received < 0) {
+      (void)wait_for(descriptor_, POLLIN, abort);
+      continue;
+    }
+    next += received;
+    size -= static_cast<std::size_t>(received);
+  }
+}
+
+void Socket::swap_with(const Socket& other, const void* sent, void* received, std::size_t size,
+                       const AbortFlag& abort) const {
+  // Small enough for the kernel to take at once, whatever the peer does meanwhile.
+  constexpr std::size_t kPiece = 16384;
+  const auto* out = static_cast<const char*>(sent);
+  auto* in = static_cast<char*>(received);
+  for (std::size_t at = 0; at < size; at += kPiece) {
+    const auto piece = std::min(kPiece, size - at);
+    send(out + at, piece, abort);
+    other.receive(in + at, piece, abort);
+  }
+}
+
+}  // namespace nccl_double

@@ -1,0 +1,150 @@
+/*
+ * A rank that makes NCCL communicators as frameworks do: for the tests of the interposed calls, with the NCCL double.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * preload_nccl FOLDER CALL [absent=RANK] [device=N] [size=N] [end=N] [_end=N]
+ *   CALL is rank, config, scalable, all or split. The id goes through a file in FOLDER, one for each step.
+ *   absent=RANK   this rank sleeps for a minute in place of the call
+ *   device=N      the CUDA device that all make current; without it the one of the local rank
+ *   size=N        the communicator has the first N ranks of the step, the others do nothing
+ *   end=N         after N seconds each rank ends with exit(0), whatever it waits for, and the absent one 4 seconds
+ *                 later; _end=N: with _exit(0)
+ * Prints "rank R of N: CODE on device D" on standard output when the call has come back.
+ *
+ * The same code is a library (PRELOAD_NCCL_LIBRARY), which preload_loader opens as Python opens its modules.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nccl_double.h"
+
+int cuInit(unsigned flags);
+int cuDevicePrimaryCtxRetain(void** context, int device);
+int cuCtxSetCurrent(void* context);
+int cudaGetDevice(int* device);
+
+struct order {
+  const char* folder;
+  const char* how;
+  int rank, size, absent, device, end, end_at_once;
+};
+
+static int number(const char* name, int otherwise) {
+  const char* const text = getenv(name);
+  return text == NULL ? otherwise : atoi(text);
+}
+
+static int has_gpus(void) { return number("CUDA_DOUBLE_DEVICES", 0) > 0; }
+
+/* As the CUDA runtime does it since 12.0: the device's primary context becomes the thread's. */
+static void use_device(int device) {
+  void* context = NULL;
+  if (cuInit(0) != 0 || cuDevicePrimaryCtxRetain(&context, device) != 0 || cuCtxSetCurrent(context) != 0) exit(4);
+}
+
+static void share_id(const struct order* order, ncclUniqueId* id) {
+  char path[512];
+  char fresh[520];
+  int version = 0; /* two copies of NCCL in a process meet by ids of their own */
+  ncclGetVersion(&version);
+  snprintf(path, sizeof path, "%s/id.%s.%s.%d", order->folder, getenv("SLURM_JOB_ID"), getenv("SLURM_STEP_ID"),
+           version);
+  snprintf(fresh, sizeof fresh, "%s.new", path);
+  if (order->rank == 0) {
+    FILE* const file = ncclGetUniqueId(id) == ncclSuccess ? fopen(fresh, "w") : NULL;
+    if (file == NULL || fwrite(id, sizeof *id, 1, file) != 1 || fclose(file) != 0 || rename(fresh, path) != 0) exit(3);
+    return;
+  }
+  for (int tries = 0; tries < 1000; ++tries) {
+    FILE* const file = fopen(path, "r");
+    if (file != NULL) {
+      const size_t count = fread(id, sizeof *id, 1, file);
+      fclose(file);
+      if (count == 1) return;
+    }
+    usleep(10000);
+  }
+  exit(3);
+}
+
+static ncclResult_t init(const struct order* order, ncclComm_t* comm) {
+  ncclUniqueId id;
+  share_id(order, &id);
+  if (strcmp(order->how, "config") == 0) {
+    ncclConfig_t config = {sizeof config, 0xcafebeef, 21400, 1};
+    return ncclCommInitRankConfig(comm, order->size, id, order->rank, &config);
+  }
+  if (strcmp(order->how, "scalable") == 0) {
+    return ncclCommInitRankScalable(comm, order->size, order->rank, 1, &id, NULL);
+  }
+  return ncclCommInitRank(comm, order->size, id, order->rank);
+}
+
+static void* end_process(void* argument) {
+  const struct order* const order = argument;
+  sleep((unsigned)(order->end + order->end_at_once));
+  if (order->end_at_once > 0) _exit(0);
+  exit(0);
+}
+
+static void* serve(void* argument) {
+  pthread_setname_np(pthread_self(), "NCCL Service 0"); /* as NCCL's own are called */
+  sleep(60);
+  return argument;
+}
+
+/* What preload_loader looks for. */
+__attribute__((visibility("default"))) int preload_nccl(int count, char** arguments) {
+  static struct order order;
+  order.rank = number("SLURM_PROCID", 0);
+  order.size = number("SLURM_STEP_NUM_TASKS", 1);
+  order.absent = -1;
+  order.device = number("LOCAL_RANK", number("SLURM_LOCALID", 0));
+  if (count < 3) return 2;
+  order.folder = arguments[1];
+  order.how = arguments[2];
+  for (int i = 3; i < count; ++i) {
+    const char* const text = arguments[i];
+    if (sscanf(text, "absent=%d", &order.absent) != 1 && sscanf(text, "device=%d", &order.device) != 1 &&
+        sscanf(text, "size=%d", &order.size) != 1 && sscanf(text, "end=%d", &order.end) != 1 &&
+        sscanf(text, "_end=%d", &order.end_at_once) != 1) {
+      return 2;
+    }
+  }
+  if (order.rank >= order.size) return 0;
+  pthread_t thread;
+  const int end = order.end + order.end_at_once;
+  if (end > 0 && order.rank == order.absent) return (int)sleep((unsigned)end + 4); /* sees how the step goes on */
+  if (end > 0) pthread_create(&thread, NULL, end_process, &order);
+  pthread_create(&thread, NULL, serve, NULL);
+  if (has_gpus()) use_device(order.device);
+  const int is_split = strcmp(order.how, "split") == 0;
+  ncclComm_t comm = NULL;
+  ncclResult_t code = ncclSuccess;
+  if (order.rank == order.absent && !is_split) sleep(60);
+  if (strcmp(order.how, "all") == 0) {
+    ncclComm_t comms[2];
+    code = ncclCommInitAll(comms, 2, NULL);
+  } else {
+    code = init(&order, &comm);
+  }
+  if (is_split && code == ncclSuccess) {
+    ncclComm_t half = NULL;
+    if (order.rank == order.absent) sleep(60);
+    code = ncclCommSplit(comm, order.rank % 2, order.rank, &half, NULL);
+  }
+  int device = -1;
+  if (has_gpus()) cudaGetDevice(&device);
+  printf("rank %d of %d: %d on device %d\n", order.rank, order.size, (int)code, device);
+  fflush(stdout);
+  if (end > 0) return 0; /* others have ended before, and that is what is looked at */
+  return (int)code;
+}
+
+#ifndef PRELOAD_NCCL_LIBRARY
+int main(int count, char** arguments) { return preload_nccl(count, arguments); }
+#endif

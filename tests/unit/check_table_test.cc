@@ -1,0 +1,256 @@
+// What a check makes of the reports: the table of a good step, and each thing that can be wrong.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/check_table.h"
+
+#include <gtest/gtest.h>
+
+#include "check_step.h"
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+TEST(CheckTable, OfAGoodStepReadsLikeThis) {
+  EXPECT_EQ(table_text(judge_step(good_step())),
+            R"(bootstrap: step 12.0: 4 ranks on 2 nodes, to meet at node001:20444
+
+CHECK          RESULT     WHAT WAS FOUND
+plan           ok         the same for all ranks, set by the plugin
+ranks          ok         all 4 ranks heard within 87 ms
+network        ok         node001 is 10.1.0.1 (ib0), 0.10 ms there and back
+port           ok         20444 on node001 is free for rank 0 to listen on
+clocks         ok         within 0.10 ms of rank 0's
+PMIx           ok         client 4.2.2, server 4.2.2; exchange in 14 ms
+NCCL           ok         2.28.9 (/usr/lib/libnccl.so.2)
+CUDA           ok         13.0 (driver 580.65.06)
+GPUs           ok         4 GPUs on 2 nodes; each rank can open its own
+GPU peers      ok         every rank can open all GPUs of the step on its node
+CPUs           ok         4 CPUs for each rank
+/dev/shm       ok         12 GiB free at least
+locked memory  ok         no limit
+system         ok         Linux 6.1.0-18-amd64, glibc 2.36
+
+All is well.
+)");
+}
+
+TEST(CheckTable, LinesAreOfEightyCharacters) {
+  auto findings = good_step(4, 8);
+  for (auto& report : findings.reports) {
+    report->kernel = std::string(50, 'k') + " " + std::string(50, 'k');
+    report->reach_trouble = "Connection refused";
+    report->reach = report->rank % 3 == 1 ? Reach::kRefused : Reach::kReached;
+    if (report->rank == 7) report->nccl_version = "2.27.3";
+  }
+  const auto text = table_text(judge_step(findings));
+  for (const auto line : split(text, '\n')) EXPECT_LE(line.size(), std::size_t{80}) << line;
+  EXPECT_NE(text.find("local rank 6) and 3"), std::string::npos) << text;
+  EXPECT_NE(text.find("2 FAILED: network, NCCL."), std::string::npos) << text;
+}
+
+TEST(CheckTable, JsonSaysTheSame) {
+  auto findings = good_step();
+  findings.reports[3]->nccl_version = "2.27.3";
+  const auto json = table_json(judge_step(findings));
+  EXPECT_NE(json.find("\"step\": \"12.0\""), std::string::npos);
+  EXPECT_NE(json.find("\"result\": \"FAILED\",\n"), std::string::npos);
+  EXPECT_NE(
+      json.find("{\"check\": \"NCCL\", \"result\": \"FAILED\", \"text\": \"2.27.3 on 1 rank, 2.28.9 on the others; "
+                "NCCL refuses to connect them\", \"ranks\": [3], "),
+      std::string::npos)
+      << json;
+  EXPECT_EQ(json.substr(json.size() - 4), "]\n}\n");
+}
+
+TEST(CheckTable, AStepWithoutGpusNeedsNoneOfThem) {
+  auto findings = good_step();
+  findings.has_exchanged = false;
+  for (auto& report : findings.reports) {
+    report->has_gpus = report->is_nvidia = report->has_pmix = false;
+    report->nccl_version = report->nccl_path = report->cuda_version = report->cuda_module = {};
+    report->gpu_list = report->open_gpus = {};
+    report->own_gpu = {};
+  }
+  const auto table = judge_step(findings);
+  for (const auto* const name : {"PMIx", "NCCL", "CUDA", "GPUs", "GPU peers"}) {
+    EXPECT_EQ(row_of(findings, name).result, CheckResult::kAbsent) << name;
+  }
+  EXPECT_EQ(table.worst(), CheckResult::kOk);
+  // Control: a step with GPUs does need a driver.
+  for (auto& report : findings.reports) report->has_gpus = report->is_nvidia = true;
+  EXPECT_EQ(row_of(findings, "CUDA").result, CheckResult::kWarning);
+}
+
+TEST(CheckPlan, ARankThatMeetsElsewhereIsNamed) {
+  auto findings = good_step();
+  findings.reports[2]->port = 29501;
+  findings.reports[2]->reach = Reach::kRefused;  // of its own port: no second trouble
+  const auto row = only_row(findings, "plan", CheckResult::kFailed);
+  EXPECT_EQ(row.text, "not one place to meet: node001:29501 here, node001:20444 for rank 0");
+  EXPECT_EQ(row.ranks, std::vector<Rank>{2});
+
+  findings = good_step();
+  findings.reports[1]->layout = 7;
+  EXPECT_EQ(only_row(findings, "plan", CheckResult::kFailed).ranks, std::vector<Rank>{1});
+}
+
+TEST(CheckPlan, SaysWhoSetIt) {
+  auto findings = good_step();
+  for (auto& report : findings.reports) report->set_by = SetBy::kPreload;
+  EXPECT_EQ(only_row(findings, "plan", CheckResult::kOk).text, "the same for all ranks, set by the preloaded library");
+  for (auto& report : findings.reports) report->set_by = SetBy::kNobody;
+  EXPECT_NE(only_row(findings, "plan", CheckResult::kWarning).cure.find("LD_PRELOAD"), std::string::npos);
+  findings.reports[3]->set_by = SetBy::kPlugin;
+  EXPECT_EQ(only_row(findings, "plan", CheckResult::kWarning).ranks, std::vector<Rank>{3});
+}
+
+TEST(CheckPlan, AVariableThatWasChangedIsTold) {
+  auto findings = good_step();
+  findings.reports[1]->plan_trouble = "RANK is \"7\" in this process, not \"1\"";
+  const auto row = only_row(findings, "plan", CheckResult::kWarning);
+  EXPECT_EQ(row.text, findings.reports[1]->plan_trouble);
+  EXPECT_EQ(row.ranks, std::vector<Rank>{1});
+}
+
+TEST(CheckPlan, ARankWithoutOneSaysWhy) {
+  auto findings = good_step();
+  findings.reports[2]->has_plan = false;
+  findings.reports[2]->plan_trouble = "BOOTSTRAP_PORT is \"none\", which is no port";
+  const auto row = only_row(findings, "plan", CheckResult::kFailed);
+  EXPECT_EQ(row.text, findings.reports[2]->plan_trouble);
+  EXPECT_EQ(row.ranks, std::vector<Rank>{2});
+}
+
+TEST(CheckRanks, ThoseThatWereNotHeardAreNamed) {
+  auto findings = good_step();
+  findings.reports[2].reset();
+  findings.reports[3].reset();
+  findings.has_exchanged = false;
+  findings.waited_ms = 10'000;
+  const auto row = row_of(findings, "ranks");
+  EXPECT_EQ(row.result, CheckResult::kFailed);
+  EXPECT_EQ(row.text, "2 of 4 ranks not heard within 10 s");
+  const auto text = table_text(judge_step(findings));
+  EXPECT_NE(text.find("ranks 2-3 (all of node002)"), std::string::npos) << text;
+  // The exchange takes all ranks, and says that this is why there was none.
+  EXPECT_EQ(row_of(findings, "PMIx").text, "client 4.2.2, server 4.2.2; it takes all ranks");
+}
+
+TEST(CheckRanks, StrangersAreCounted) {
+  auto findings = good_step();
+  findings.strangers = 3;
+  EXPECT_EQ(only_row(findings, "ranks", CheckResult::kOk).text,
+            "all 4 ranks heard within 87 ms; 3 connections of others turned away");
+}
+
+TEST(CheckNetwork, EachWayToFailHasItsSentence) {
+  const auto with = [](Reach reach, const char* trouble) {
+    auto findings = good_step();
+    for (const Rank rank : {2U, 3U}) {
+      findings.reports[rank]->reach = reach;
+      findings.reports[rank]->reach_trouble = trouble;
+      if (reach == Reach::kNoName) findings.reports[rank]->target.clear();
+    }
+    const auto row = only_row(findings, "network", CheckResult::kFailed);
+    EXPECT_EQ(row.ranks, (std::vector<Rank>{2, 3}));
+    EXPECT_FALSE(row.cure.empty());
+    return row.text;
+  };
+  EXPECT_EQ(with(Reach::kNoName, "Name or service not known"),
+            "the name node001 means nothing there (Name or service not known)");
+  EXPECT_EQ(with(Reach::kRefused, "Connection refused"),
+            "node001:20444 (10.1.0.1) refuses: nobody listens there (Connection refused)");
+  EXPECT_EQ(with(Reach::kSilent, ""), "node001:20444 (10.1.0.1) does not answer");
+  EXPECT_EQ(with(Reach::kUnreachable, "No route to host"), "no way to node001:20444 (10.1.0.1) (No route to host)");
+}
+
+TEST(CheckNetwork, ALoopbackAddressIsRecognised) {
+  auto findings = good_step();
+  for (const Rank rank : {2U, 3U}) {
+    findings.reports[rank]->reach = Reach::kRefused;
+    findings.reports[rank]->target = "127.0.0.1";
+  }
+  EXPECT_NE(row_of(findings, "network").cure.find("each machine itself"), std::string::npos);
+  findings = good_step();
+  findings.reports[0]->target = "127.0.1.1";
+  EXPECT_EQ(only_row(findings, "network", CheckResult::kWarning).text,
+            "node001 is 127.0.1.1 on its own node: Gloo would tell its peers that address");
+  // On one node nobody else needs it.
+  findings = good_step(1);
+  findings.reports[0]->target = "127.0.1.1";
+  EXPECT_EQ(row_of(findings, "network").result, CheckResult::kOk);
+}
+
+TEST(CheckPort, ATakenPortIsOneTroubleAndNotTwo) {
+  auto findings = good_step();
+  findings.port_trouble = "another program has it";
+  for (const Rank rank : {1U, 2U, 3U}) findings.reports[rank]->reach = Reach::kForeign;
+  const auto row = only_row(findings, "port", CheckResult::kFailed);
+  EXPECT_EQ(row.text, "20444 on node001 is not free for rank 0: another program has it");
+  // Control: somebody else's answer is a trouble of the network where the port is ours.
+  findings.port_trouble.clear();
+  EXPECT_EQ(row_of(findings, "network").result, CheckResult::kFailed);
+}
+
+TEST(CheckClocks, ASkewAboveATenthOfASecondIsAWarning) {
+  auto findings = good_step();
+  findings.reports[3]->clock_offset_us = 99'000;
+  EXPECT_EQ(only_row(findings, "clocks", CheckResult::kOk).text, "within 99 ms of rank 0's");
+  for (const std::int64_t offset : {150'000, -150'000}) {
+    findings.reports[3]->clock_offset_us = offset;
+    const auto row = only_row(findings, "clocks", CheckResult::kWarning);
+    EXPECT_EQ(row.ranks, std::vector<Rank>{3});
+    EXPECT_EQ(row.text, "up to 150 ms off rank 0's");
+  }
+  // A question that travelled for a second says nothing about a tenth of it.
+  findings.reports[3]->clock_error_us = 500'000;
+  EXPECT_EQ(row_of(findings, "clocks").result, CheckResult::kOk);
+  // The farthest a clock can be written to be.
+  findings.reports[3]->clock_offset_us = INT64_MIN;
+  EXPECT_EQ(row_of(findings, "clocks").result, CheckResult::kWarning);
+}
+
+TEST(CheckPmix, AnExchangeThatFailedIsNamed) {
+  auto findings = good_step();
+  findings.outcomes[1]->trouble = "nothing came within 5 s";
+  findings.outcomes[3].reset();
+  const auto row = only_row(findings, "PMIx", CheckResult::kFailed);
+  EXPECT_EQ(row.ranks, (std::vector<Rank>{1, 3}));
+  EXPECT_EQ(row.text, "client 4.2.2, server 4.2.2; an exchange failed: nothing came within 5 s");
+}
+
+TEST(CheckPmix, ItIsLeftToTheProgramThatFollows) {
+  auto findings = good_step();
+  findings.has_exchanged = false;
+  findings.leaves_pmix_alone = true;
+  const auto row = row_of(findings, "PMIx");
+  EXPECT_EQ(row.result, CheckResult::kSkipped);
+  EXPECT_EQ(row.text, "client 4.2.2, server 4.2.2; left to the program");
+  EXPECT_EQ(judge_step(findings).worst(), CheckResult::kOk);
+}
+
+TEST(CheckPmix, PartOfTheRanksIsATrouble) {
+  auto findings = good_step();
+  findings.has_exchanged = false;
+  findings.reports[1]->has_pmix = false;
+  EXPECT_EQ(only_row(findings, "PMIx", CheckResult::kFailed).ranks, std::vector<Rank>{1});
+  findings.reports[1]->has_pmix = true;
+  findings.reports[1]->pmix_client.clear();
+  findings.reports[1]->pmix_trouble = "libpmix.so.2 is not there";
+  EXPECT_EQ(only_row(findings, "PMIx", CheckResult::kWarning).text, "in this step, but libpmix.so.2 is not there");
+}
+
+TEST(CheckTable, OfOneMachineNeedsNoStep) {
+  auto report = *good_step().reports[0];
+  const auto good = judge_machine(report);
+  EXPECT_EQ(good.worst(), CheckResult::kOk);
+  EXPECT_NE(table_text(good).find("GPUs           ok         2, all can be opened"), std::string::npos);
+  report.closed_gpus = {"/dev/nvidia7"};
+  report.host = "n[1-3]\x1b";  // whatever a machine is called
+  report.rank = 3;
+  EXPECT_EQ(judge_machine(report).worst(), CheckResult::kWarning);
+  EXPECT_EQ(judge_machine(CheckReport()).rows.front().result, CheckResult::kAbsent);
+}
+
+}  // namespace
+}  // namespace bootstrap

@@ -1,0 +1,135 @@
+// Communicators among threads as ranks: the round in which they agree, NCCL's part against its double, and every end.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "communicator_step.h"
+#include "in_child.h"
+
+namespace bootstrap {
+namespace {
+
+using Answers = std::vector<std::string>;
+
+TEST(Groups, AreThoseOfThePlaces) {
+  const auto layout = layout_of({2, 3, 1});
+  EXPECT_EQ(world_group(layout, 4).ranks, (std::vector<Rank>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(world_group(layout, 4).own, 4U);
+  EXPECT_EQ(node_group(layout, 3).ranks, (std::vector<Rank>{2, 3, 4}));
+  EXPECT_EQ(node_group(layout, 3).own, 1U);
+  EXPECT_EQ(cross_group(layout, 2).ranks, (std::vector<Rank>{0, 2, 5}));
+  EXPECT_EQ(cross_group(layout, 5).own, 2U);
+  EXPECT_EQ(cross_group(layout, 3).ranks, (std::vector<Rank>{1, 3}));
+  EXPECT_EQ(cross_group(layout, 4).ranks, (std::vector<Rank>{4}));
+}
+
+// With --distribution=cyclic or arbitrary the order of nodes is that of their lowest ranks.
+TEST(Groups, FollowTheOrderOfTheRanks) {
+  const LayoutComponent component{*HostList::parse("node[001-003]"), {1, 2, 1}, {2, 1, 0, 1}};
+  const auto layout = *Layout::make({component});
+  EXPECT_EQ(cross_group(layout, 2).ranks, (std::vector<Rank>{0, 1, 2}));
+  EXPECT_EQ(node_group(layout, 3).ranks, (std::vector<Rank>{1, 3}));
+}
+
+TEST(Groups, OfAListAreChecked) {
+  const auto layout = layout_of({2, 2});
+  const auto listed = list_group(layout, 2, {3, 2, 0});
+  ASSERT_TRUE(listed);
+  EXPECT_EQ(listed->ranks, (std::vector<Rank>{3, 2, 0})) << "in the order given";
+  EXPECT_EQ(listed->own, 1U);
+  EXPECT_TRUE(list_group(layout, 2, {}));
+  const auto refusal = [&](std::vector<Rank> ranks) {
+    const auto group = list_group(layout, 2, std::move(ranks));
+    return group ? "" : group.error().message;
+  };
+  EXPECT_EQ(refusal({2, 4}), "the list has rank 4, and the ranks of this step are 0 to 3");
+  EXPECT_EQ(refusal({2, 0, 2}), "the list has rank 2 twice");
+  EXPECT_EQ(refusal({0, 1}),
+            "the list of 2 ranks is without this one, rank 2; a rank that is in no group gives an empty list");
+}
+
+TEST(Communicator, OfTheWorldWithAnyNumberOfRoots) {
+  for (const std::uint32_t roots : {0U, 1U, 2U, 3U, 5U, 6U}) {
+    Step step({2, 3, 1});
+    const auto comms = step.make([&](Rank, Call& call) { call.options.roots = roots; });
+    EXPECT_EQ(used(comms), (Answers{"0/6 15", "1/6 15", "2/6 15", "3/6 15", "4/6 15", "5/6 15"})) << roots << " roots";
+    EXPECT_EQ(step.values_read(), 6 * std::max(roots, 1U)) << "R values for each rank, not N";
+  }
+}
+
+TEST(Communicator, OfEveryVersion) {
+  for (const std::string version : {"2.14.3", "2.18.3", "2.23.4", "2.28.9"}) {
+    for (const bool nonblocking : {false, true}) {
+      Step step({2, 2}, version);
+      const auto comms = step.make([&](Rank, Call& call) { call.options.nonblocking = nonblocking; });
+      if (!nonblocking) {
+        EXPECT_EQ(used(comms, version), (Answers{"0/4 6", "1/4 6", "2/4 6", "3/4 6"})) << version;
+        continue;
+      }
+      EXPECT_EQ(sentences(comms), std::multiset<std::string>()) << version;
+      const auto abort = nccl_double(version).abort;
+      for (const auto& comm : comms) EXPECT_EQ(comm ? abort(*comm) : -1, nccl::kSuccess);
+    }
+  }
+}
+
+TEST(Communicator, OfOneRank) {
+  Step step({1});
+  EXPECT_EQ(used(step.make(kNoChange)), (Answers{"0/1 0"}));
+}
+
+TEST(Communicator, OfEachNode) {
+  Step step({2, 3, 1});
+  const auto comms = step.make([&](Rank rank, Call& call) {
+    call.group = node_group(step.layout(), rank);
+    call.options.roots = 2;  // the last node has one rank, so one root
+  });
+  EXPECT_EQ(used(comms), (Answers{"0/2 1", "1/2 1", "0/3 9", "1/3 9", "2/3 9", "0/1 5"}));
+}
+
+TEST(Communicator, AcrossNodes) {
+  Step step({2, 3, 1});
+  const auto comms = step.make([&](Rank rank, Call& call) { call.group = cross_group(step.layout(), rank); });
+  EXPECT_EQ(used(comms), (Answers{"0/3 7", "0/2 4", "1/3 7", "1/2 4", "0/1 4", "2/3 7"}));
+}
+
+TEST(Communicator, OfLists) {
+  Step step({2, 2, 2});
+  const auto comms = step.make([&](Rank rank, Call& call) {
+    const std::vector<Rank> list = rank == 1       ? std::vector<Rank>{}
+                                   : rank % 2 == 1 ? std::vector<Rank>{5, 3}
+                                                   : std::vector<Rank>{4, 0, 2};
+    call.group = *list_group(step.layout(), rank, list);
+  });
+  EXPECT_EQ(used(comms), (Answers{"1/3 6", "none", "2/3 6", "1/2 8", "0/3 6", "0/2 8"}));
+}
+
+// NCCL's own rule for the environment: its non-blocking mode comes first, and is waited for.
+TEST(Communicator, IsReadyAlsoWhenTheEnvironmentSaysNonBlocking) {
+  in_child([] {
+    ::setenv("NCCL_COMM_BLOCKING", "0", 1);
+    Step step({2, 2});
+    const auto comms = step.make(kNoChange);
+    const auto nccl = nccl_double("2.28.9");
+    for (const auto& comm : comms) {
+      ASSERT_TRUE(comm) << comm.error().message;
+      nccl::ResultCode state = -1;
+      EXPECT_EQ(nccl.get_async_error(*comm, &state), nccl::kSuccess);
+      EXPECT_EQ(state, nccl::kSuccess);
+      EXPECT_EQ(nccl.destroy(*comm), nccl::kSuccess);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace bootstrap

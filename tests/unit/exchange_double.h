@@ -1,0 +1,112 @@
+// Exchange among threads: rounds as PMIx makes them, all ranks or none, with a deadline, and nothing remembered after.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/exchange.h"
+#include "core/roll_call.h"
+#include "core/text.h"
+
+namespace bootstrap {
+
+// The ranks of one step; each takes its Exchange and runs rounds in a thread of its own.
+class ExchangeHall {
+ public:
+  explicit ExchangeHall(Layout layout) : layout_(std::move(layout)), current_(new_round()) {}
+
+  const Layout& layout() const { return layout_; }
+  std::unique_ptr<Exchange> exchange_of(Rank rank) { return std::make_unique<Seat>(this, rank); }
+
+  // Bytes that ranks have asked for in `shared`, and how many values: what costs at scale.
+  std::size_t values_read() const { return values_read_; }
+
+ private:
+  struct Meeting {
+    std::vector<std::optional<Round>> came;
+    std::size_t count = 0;
+    bool has_failed = false;  // somebody has given up
+  };
+
+  class Seat : public Exchange {
+   public:
+    Seat(ExchangeHall* hall, Rank rank) : hall_(hall), rank_(rank) {}
+    Result<RoundResult> run(const Round& round) override { return hall_->run(rank_, round); }
+
+   private:
+    ExchangeHall* hall_;
+    Rank rank_;
+  };
+
+  std::shared_ptr<Meeting> new_round() const {
+    auto meeting = std::make_shared<Meeting>();
+    meeting->came.resize(layout_.size());
+    return meeting;
+  }
+
+  Result<RoundResult> run(Rank rank, const Round& round) {
+    std::unique_lock lock(mutex_);
+    const auto meeting = current_;
+    meeting->came[rank] = round;
+    if (++meeting->count == layout_.size()) {
+      current_ = new_round();
+      changed_.notify_all();
+    }
+    const bool is_whole = changed_.wait_until(lock, round.deadline,
+                                              [&] { return meeting->has_failed || meeting->count == layout_.size(); });
+    if (!is_whole || meeting->has_failed) {
+      meeting->has_failed = true;
+      changed_.notify_all();
+      return fail(ErrorCode::kTimeout,
+                  cat({round.purpose, ": not all ranks came; ", missing_ranks(layout_, missing(*meeting))}));
+    }
+    return read(rank, round, *meeting);
+  }
+
+  std::vector<Rank> missing(const Meeting& meeting) const {
+    std::vector<Rank> ranks;
+    for (Rank rank = 0; rank < layout_.size(); ++rank) {
+      if (!meeting.came[rank]) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
+  Result<RoundResult> read(Rank rank, const Round& round, const Meeting& meeting) {
+    for (Rank other = 0; other < layout_.size(); ++other) {
+      if (meeting.came[other]->purpose == round.purpose) continue;
+      return fail(ErrorCode::kDisagreement,
+                  cat({describe_rank(layout_, other), " makes '", meeting.came[other]->purpose, "', this one makes '",
+                       round.purpose, "'"}));
+    }
+    RoundResult result;
+    for (const Rank other : round.read_shared) result.shared.push_back(meeting.came[other]->shared.value_or(""));
+    values_read_ += round.read_shared.size();
+    if (!round.read_local) return result;
+    for (const Rank other : layout_.ranks_on(layout_.place(rank).node)) {
+      result.local.push_back(meeting.came[other]->local);
+    }
+    return result;
+  }
+
+  const Layout layout_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<Meeting> current_;
+  std::size_t values_read_ = 0;
+};
+
+// A step with these numbers of ranks on node001, node002 and so on; block distribution.
+inline Layout layout_of(const std::vector<std::uint32_t>& ranks_per_node) {
+  const auto last = std::to_string(1000 + ranks_per_node.size()).substr(1);
+  LayoutComponent component{*HostList::parse(cat({"node[001-", last, "]"})), ranks_per_node,
+                            deal_block(ranks_per_node)};
+  return *Layout::make({component});
+}
+
+}  // namespace bootstrap

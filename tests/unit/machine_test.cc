@@ -1,0 +1,59 @@
+// What a check asks the machine, from files in place of /proc and /sys, and from this machine itself.
+// SPDX-License-Identifier: Apache-2.0
+#include "probe/machine.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <string>
+
+#include "fake_machine.h"
+
+namespace bootstrap {
+namespace {
+
+TEST(Machine, ThisOneHasANameAKernelAndALibrary) {
+  const auto machine = read_machine();
+  EXPECT_FALSE(machine.host.empty());
+  EXPECT_TRUE(machine.kernel.starts_with("Linux ")) << machine.kernel;
+  EXPECT_TRUE(machine.libc.starts_with("glibc 2.")) << machine.libc;
+  EXPECT_GT(machine.shm_free, 0U);
+}
+
+TEST(Machine, DriverAndRdmaDevicesAreFoundWhereTheyAre) {
+  const FakeMachine fake;
+  fake.write("/proc/driver/nvidia/version",
+             "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder@U22)\n"
+             "GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n");
+  fake.write("/sys/class/infiniband/mlx5_0/node_type", "1: CA\n");
+  fake.write("/sys/class/infiniband/mlx5_1/node_type", "1: CA\n");
+  const auto machine = read_machine(fake.root());
+  EXPECT_EQ(machine.nvidia_module, "580.65.06");
+  EXPECT_EQ(machine.rdma_devices, 2U);
+  EXPECT_EQ(machine.shm_free, 0U);  // there is no /dev/shm in it
+
+  fake.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May\n");
+  EXPECT_EQ(read_machine(fake.root()).nvidia_module, "535.183.01");
+  fake.write("/proc/driver/nvidia/version", "NVRM version: 1..2 .5 6. a.b\n");
+  EXPECT_EQ(read_machine(fake.root()).nvidia_module, "");
+}
+
+TEST(Machine, WithoutAnyOfTheseNothingIsWrong) {
+  const FakeMachine fake;
+  const auto machine = read_machine(fake.root());
+  EXPECT_EQ(machine.nvidia_module, "");
+  EXPECT_EQ(machine.rdma_devices, 0U);
+}
+
+TEST(Machine, TheLimitOfLockedMemoryIsThatOfTheProcess) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &before), 0);
+  auto small = before;
+  small.rlim_cur = 65536;
+  ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &small), 0);
+  EXPECT_EQ(read_machine().locked_memory, 65536U);
+  ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &before), 0);
+}
+
+}  // namespace
+}  // namespace bootstrap

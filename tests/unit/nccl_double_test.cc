@@ -1,0 +1,247 @@
+// The NCCL double itself: it has to fail where NCCL fails, or tests that use it would show nothing.
+// SPDX-License-Identifier: Apache-2.0
+#include "nccl_double.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "in_child.h"
+#include "nccl_doubles.h"
+#include "test_socket.h"
+
+namespace bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// One version of the double, by the names of its functions.
+class Double {
+ public:
+  explicit Double(std::string version = "2.28.9") : version_(std::move(version)) {
+    ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  }
+
+  template <class Function>
+  Function* get(const char* name) const {
+    return nccl_double_function<Function*>(version_, name);
+  }
+
+ private:
+  std::string version_;
+};
+#define CALL(nccl, name) (nccl).get<decltype(name)>(#name)
+
+struct Outcome {
+  ncclComm_t comm = nullptr;
+  ncclResult_t code = ncclInternalError;
+};
+
+std::vector<Outcome> in_threads(int ranks, const std::function<ncclResult_t(int rank, ncclComm_t* comm)>& make) {
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto& outcome = outcomes[static_cast<std::size_t>(rank)];
+      outcome.code = make(rank, &outcome.comm);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return outcomes;
+}
+
+std::vector<Outcome> world(const Double& nccl, int ranks) {
+  ncclUniqueId id{};
+  EXPECT_EQ(CALL(nccl, ncclGetUniqueId)(&id), ncclSuccess);
+  const auto init = CALL(nccl, ncclCommInitRank);
+  return in_threads(ranks, [&](int rank, ncclComm_t* comm) { return init(comm, ranks, id, rank); });
+}
+
+void destroy(const Double& nccl, const std::vector<Outcome>& outcomes) {
+  for (const auto& outcome : outcomes) {
+    EXPECT_EQ(outcome.comm == nullptr ? ncclSuccess : CALL(nccl, ncclCommDestroy)(outcome.comm), ncclSuccess);
+  }
+}
+
+// Magic, family, port and address, as in NCCL's own.
+struct OpenedId {
+  std::uint64_t magic;
+  sockaddr_in address;
+};
+OpenedId open_id(const ncclUniqueId& id) {
+  OpenedId opened{};
+  std::memcpy(&opened, &id, sizeof opened);
+  return opened;
+}
+
+TEST(NcclDouble, AnIdHasARandomMagicAndAnAddressThatListens) {
+  const Double nccl;
+  ncclUniqueId one{};
+  ncclUniqueId other{};
+  ASSERT_EQ(CALL(nccl, ncclGetUniqueId)(&one), ncclSuccess);
+  ASSERT_EQ(CALL(nccl, ncclGetUniqueId)(&other), ncclSuccess);
+  EXPECT_NE(open_id(one).magic, open_id(other).magic);
+  EXPECT_EQ(TestSocket(Family::kIpv4).connect("127.0.0.1", ntohs(open_id(one).address.sin_port)), 0);
+  const std::array<char, 88> rest{};
+  EXPECT_EQ(std::memcmp(one.internal + 40, rest.data(), rest.size()), 0) << "40 bytes are used, as in NCCL's";
+}
+
+TEST(NcclDouble, TurnsStrangersAwayAndServesItsRanks) {
+  const Double nccl;
+  ncclUniqueId id{};
+  ASSERT_EQ(CALL(nccl, ncclGetUniqueId)(&id), ncclSuccess);
+  const auto port = ntohs(open_id(id).address.sin_port);
+  for (int i = 0; i < 3; ++i) {
+    const TestSocket stranger(Family::kIpv4);
+    ASSERT_EQ(stranger.connect("127.0.0.1", port), 0);
+    const std::array<char, 200> noise{};
+    ASSERT_EQ(stranger.send(noise.data(), i == 0 ? 0 : noise.size()), 0);
+  }
+  const auto init = CALL(nccl, ncclCommInitRank);
+  const auto made = in_threads(2, [&](int rank, ncclComm_t* comm) { return init(comm, 2, id, rank); });
+  for (const auto& each : made) EXPECT_EQ(each.code, ncclSuccess);
+  destroy(nccl, made);
+}
+
+// As NCCL's: the root says so and gives up, and the ranks wait until somebody aborts them.
+std::string root_gives_up(int (*ranks_of)(int), int (*rank_of)(int)) {
+  const Double nccl;
+  ncclUniqueId id{};
+  EXPECT_EQ(CALL(nccl, ncclGetUniqueId)(&id), ncclSuccess);
+  ncclConfig_t config{sizeof(ncclConfig_t), 0xcafebeef, 22809, 0};
+  std::array<ncclComm_t, 2> comms{};
+  for (int i = 0; i < 2; ++i) {
+    const auto code =
+        CALL(nccl, ncclCommInitRankConfig)(&comms[static_cast<std::size_t>(i)], ranks_of(i), id, rank_of(i), &config);
+    EXPECT_EQ(code, ncclInProgress);
+  }
+  std::string said;
+  const auto end = steady_clock::now() + milliseconds(10000);
+  while (said.find("Bootstrap Root") == std::string::npos && steady_clock::now() < end) {
+    std::this_thread::sleep_for(milliseconds(10));
+    said = CALL(nccl, ncclGetLastError)(nullptr);
+  }
+  for (auto* const comm : comms) {
+    ncclResult_t state = ncclSuccess;
+    EXPECT_EQ(CALL(nccl, ncclCommGetAsyncError)(comm, &state), ncclSuccess);
+    EXPECT_EQ(state, ncclInProgress);
+    EXPECT_EQ(CALL(nccl, ncclCommAbort)(comm), ncclSuccess);
+  }
+  return said;
+}
+
+TEST(NcclDouble, ItsRootNoticesWrongNumbers) {
+  const auto two = [](int) { return 2; };
+  const auto mismatch = root_gives_up([](int i) { return 2 + i; }, [](int i) { return i; });
+  EXPECT_EQ(mismatch.find("Bootstrap Root : mismatch in info from procs, nranks "), 0U) << mismatch;
+  EXPECT_EQ(root_gives_up(two, [](int) { return 1; }), "Bootstrap Root : rank 1 of 2 ranks has already checked in");
+}
+
+TEST(NcclDouble, AddsManyNumbersOnAllRanks) {
+  const Double nccl;
+  const auto made = world(nccl, 4);
+  constexpr std::size_t kCount = 100000;  // more than the kernel buffers hold
+  std::vector<std::vector<double>> numbers(4, std::vector<double>(kCount));
+  const auto codes = in_threads(4, [&](int rank, ncclComm_t*) {
+    auto& mine = numbers[static_cast<std::size_t>(rank)];
+    for (std::size_t i = 0; i < kCount; ++i) mine[i] = static_cast<double>(i) * (rank + 1);
+    return CALL(nccl, ncclAllReduce)(mine.data(), mine.data(), kCount, ncclFloat64, ncclSum,
+                                     made[static_cast<std::size_t>(rank)].comm, nullptr);
+  });
+  for (const auto& code : codes) EXPECT_EQ(code.code, ncclSuccess);
+  for (const auto& mine : numbers) {
+    EXPECT_EQ(mine[7], 70.0);
+    EXPECT_EQ(mine, numbers[0]);
+  }
+  destroy(nccl, made);
+}
+
+TEST(NcclDouble, Splits) {
+  const Double nccl("2.18.3");
+  const auto made = world(nccl, 5);
+  // Odd and even ranks, in reverse order; rank 4 in none.
+  const auto parts = in_threads(5, [&](int rank, ncclComm_t* part) {
+    const int color = rank == 4 ? NCCL_SPLIT_NOCOLOR : rank % 2;
+    return CALL(nccl, ncclCommSplit)(made[static_cast<std::size_t>(rank)].comm, color, -rank, part, nullptr);
+  });
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto& part = parts[static_cast<std::size_t>(rank)];
+    ASSERT_EQ(part.code, ncclSuccess);
+    int size = 0;
+    int place = -1;
+    EXPECT_EQ(CALL(nccl, ncclCommCount)(part.comm, &size), ncclSuccess);
+    EXPECT_EQ(CALL(nccl, ncclCommUserRank)(part.comm, &place), ncclSuccess);
+    EXPECT_EQ(size, 2);
+    EXPECT_EQ(place, rank < 2 ? 1 : 0);
+  }
+  EXPECT_EQ(parts[4].comm, nullptr);
+  destroy(nccl, parts);
+  destroy(nccl, made);
+}
+
+TEST(NcclDouble, MakesCommunicatorsOfOneProcess) {
+  in_child([] {
+    ::setenv("CUDA_DOUBLE_DEVICES", "4", 1);
+    ASSERT_NE(::dlopen(DOUBLES_DIR "/cuda/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), nullptr);
+    const auto cu_init = reinterpret_cast<int (*)(unsigned)>(::dlsym(RTLD_DEFAULT, "cuInit"));
+    ASSERT_EQ(cu_init(0), 0);
+    const Double nccl;
+    std::array<ncclComm_t, 3> comms{};
+    const std::array<int, 3> devices = {2, 0, 3};
+    ASSERT_EQ(CALL(nccl, ncclCommInitAll)(comms.data(), 3, devices.data()), ncclSuccess);
+    for (std::size_t i = 0; i < comms.size(); ++i) {
+      int device = -1;
+      EXPECT_EQ(CALL(nccl, ncclCommCuDevice)(comms[i], &device), ncclSuccess);
+      EXPECT_EQ(device, devices[i]);
+      EXPECT_EQ(CALL(nccl, ncclCommDestroy)(comms[i]), ncclSuccess);
+    }
+    const std::array<int, 2> same = {1, 1};
+    EXPECT_EQ(CALL(nccl, ncclCommInitAll)(comms.data(), 2, same.data()), ncclInvalidUsage);
+    EXPECT_STREQ(CALL(nccl, ncclGetLastError)(nullptr),
+                 "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 2a000");
+  });
+}
+
+TEST(NcclDouble, VersionsMustBeEqual) {
+  const Double nccl;
+  const Double old("2.14.3");
+  ncclUniqueId id{};
+  ASSERT_EQ(CALL(nccl, ncclGetUniqueId)(&id), ncclSuccess);
+  const auto made = in_threads(2, [&](int rank, ncclComm_t* comm) {
+    return rank == 0 ? CALL(nccl, ncclCommInitRank)(comm, 2, id, 0) : CALL(old, ncclCommInitRank)(comm, 2, id, 1);
+  });
+  for (const auto& each : made) EXPECT_EQ(each.code, ncclInvalidUsage);
+  EXPECT_STREQ(CALL(nccl, ncclGetLastError)(nullptr),
+               "Mismatched NCCL version detected : rank 1 version 21403 rank 0 version 22809");
+}
+
+TEST(NcclDouble, ExportsWeakAndStrongNames) {
+  const auto weak = nccl_double_function<const void*>("2.28.9", "ncclCommInitRank");
+  EXPECT_EQ(weak, nccl_double_function<const void*>("2.28.9", "pncclCommInitRank"));
+}
+
+TEST(NcclDouble, ListensWhereItIsTold) {
+  in_child([] {
+    const Double nccl;
+    ncclUniqueId id{};
+    ::setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
+    ASSERT_EQ(CALL(nccl, ncclGetUniqueId)(&id), ncclSuccess);
+    EXPECT_EQ(open_id(id).address.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+    ::setenv("NCCL_SOCKET_IFNAME", "nothing", 1);
+    EXPECT_EQ(CALL(nccl, ncclGetUniqueId)(&id), ncclSystemError);
+    EXPECT_STREQ(CALL(nccl, ncclGetLastError)(nullptr), "Bootstrap : no socket interface found");
+  });
+}
+
+}  // namespace
+}  // namespace bootstrap

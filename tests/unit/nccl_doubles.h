@@ -1,0 +1,31 @@
+// The NCCL double of each version as a loaded copy: several may be in one process, as they are in some programs.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "comm/nccl.h"
+#include "nccl_double.h"
+
+namespace bootstrap {
+
+inline std::string nccl_double_path(const std::string& version) {
+  return std::string(DOUBLES_DIR) + "/nccl-" + version + "/libnccl.so.2";
+}
+
+// A function of a copy that is private to its loader, as Python loads libraries.
+template <class Function>
+Function nccl_double_function(const std::string& version, const char* name) {
+  void* const library = ::dlopen(nccl_double_path(version).c_str(), RTLD_NOW | RTLD_LOCAL);
+  EXPECT_NE(library, nullptr) << ::dlerror();
+  return library == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(library, name));
+}
+
+inline nccl::Functions nccl_double(const std::string& version) {
+  return nccl::functions_for(nccl_double_function<const void*>(version, "ncclGetVersion"));
+}
+
+}  // namespace bootstrap

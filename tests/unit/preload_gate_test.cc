@@ -1,0 +1,67 @@
+// The gate of the preloaded library: which processes it sets up, told from an environment alone.
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/gate.h"
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <vector>
+
+namespace bootstrap {
+namespace {
+
+constexpr pid_t kSelf = 400;
+
+Role role(std::initializer_list<const char*> entries, pid_t process = kSelf) {
+  std::vector<const char*> environment(entries);
+  environment.push_back(nullptr);
+  return role_of(environment.data(), process);
+}
+
+TEST(PreloadGate, ARankIsSetUpOnce) {
+  EXPECT_EQ(role({"A=1", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3"}), Role::kFirst);
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "BOOTSTRAP_STEP=12.0.0"}), Role::kInside);
+  EXPECT_EQ(
+      role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=3", "SLURM_RESTART_COUNT=2", "SLURM_PROCID=3", "BOOTSTRAP_STEP=12.3.2"}),
+      Role::kInside);
+}
+
+TEST(PreloadGate, TheStampOfAnotherStepIsNone) {
+  for (const char* const stamp :
+       {"BOOTSTRAP_STEP=12.1.0", "BOOTSTRAP_STEP=11.0.0", "BOOTSTRAP_STEP=12.0.1", "BOOTSTRAP_STEP=12.0",
+        "BOOTSTRAP_STEP=12.0.0.0", "BOOTSTRAP_STEP=", "BOOTSTRAP_STEP=12.0.", "BOOTSTRAP_STEP=12.0.0x",
+        "BOOTSTRAP_STEP=18446744073709551628.0.0", "BOOTSTRAP_STEP=.0.0"}) {
+    EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", stamp}), Role::kFirst) << stamp;
+  }
+}
+
+TEST(PreloadGate, WhatIsNoStepOfRanksIsOutside) {
+  EXPECT_EQ(role({}), Role::kOutside);
+  EXPECT_EQ(role_of(nullptr, kSelf), Role::kOutside);
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_PROCID=0"}), Role::kOutside) << "a batch script of 22.05";
+  for (const char* const step :
+       {"SLURM_STEP_ID=4294967291", "SLURM_STEP_ID=4294967290", "SLURM_STEP_ID=4294967292", "SLURM_STEP_ID=4294967296",
+        "SLURM_STEP_ID=", "SLURM_STEP_ID=0x1", "SLURM_STEP_ID=-1"}) {
+    EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_PROCID=0", step}), Role::kOutside) << step;
+  }
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=x"}), Role::kOutside);
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=0", "BOOTSTRAP_PRELOAD=off"}), Role::kOutside);
+}
+
+TEST(PreloadGate, APrologIsNotTheTask) {
+  const auto task = {"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "SLURM_TASK_PID=400",
+                     "SLURM_SCRIPT_CONTEXT=prolog_task"};
+  EXPECT_EQ(role(task, 401), Role::kOutside);
+  EXPECT_EQ(role(task, 400), Role::kFirst) << "22.05 leaves the word in the task";
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "SLURM_TASK_PID=400"}, 401), Role::kFirst)
+      << "a program under a wrapper that did not see us";
+}
+
+TEST(PreloadGate, TheFirstOfEqualNamesCountsAsForGetenv) {
+  EXPECT_EQ(
+      role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "BOOTSTRAP_STEP=12.0.0", "BOOTSTRAP_STEP=1.0.0"}),
+      Role::kInside);
+}
+
+}  // namespace
+}  // namespace bootstrap

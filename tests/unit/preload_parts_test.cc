@@ -1,0 +1,233 @@
+// Parts of the preloaded library: its variables, whose GPU is whose, what it says of a call that waits, LD_PRELOAD.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "core/preload_list.h"
+#include "preload/attendance_text.h"
+#include "preload/message.h"
+#include "preload/options.h"
+#include "preload/own_gpus.h"
+#include "preload/topic.h"
+#include "step_environment.h"
+
+namespace bootstrap {
+namespace {
+
+Layout layout_of(const Environment& environment) {
+  const auto task = make_task_plan(environment);
+  EXPECT_TRUE(task.has_value());
+  return task->facts.layout;
+}
+
+// Step 12.0: ranks 0 and 1 on node001, 2 and 3 on node002.
+const Layout& two_nodes() {
+  static const auto* const layout = new Layout(layout_of(two_by_two(0)));
+  return *layout;
+}
+
+TEST(PreloadOptions, WrongValuesArePassedOverWithASentence) {
+  const auto options = read_preload_options(environment_of({{"BOOTSTRAP_TIMEOUT", "0"},
+                                                            {"BOOTSTRAP_GUARD", "loud"},
+                                                            {"BOOTSTRAP_TIMING", "yes"},
+                                                            {"BOOTSTRAP_ROOTS", "-1"}}));
+  EXPECT_EQ(options.timeout, std::chrono::seconds(60));
+  EXPECT_EQ(options.guard, Guard::kWarn);
+  EXPECT_FALSE(options.timing);
+  EXPECT_FALSE(options.roots);
+  EXPECT_EQ(options.complaints.size(), 4U);
+}
+
+TEST(PreloadOptions, RightValuesAreTaken) {
+  const auto options = read_preload_options(environment_of({{"BOOTSTRAP_TIMEOUT", "4"},
+                                                            {"BOOTSTRAP_GUARD", "fix"},
+                                                            {"BOOTSTRAP_TIMING", "1"},
+                                                            {"BOOTSTRAP_ROOTS", "auto"}}));
+  EXPECT_EQ(options.timeout, std::chrono::seconds(4));
+  EXPECT_EQ(options.guard, Guard::kFix);
+  EXPECT_TRUE(options.timing);
+  EXPECT_EQ(options.roots, 0U);
+  EXPECT_TRUE(options.complaints.empty());
+}
+
+TEST(PreloadList, IsAppendedOnceAndLast) {
+  constexpr const char* kOurs = "/usr/lib/libbootstrap.so.0";
+  EXPECT_EQ(append_preload("", kOurs), kOurs);
+  EXPECT_EQ(append_preload("/lib/libasan.so.8", kOurs), "/lib/libasan.so.8:/usr/lib/libbootstrap.so.0");
+  EXPECT_EQ(append_preload("a.so b.so", kOurs), "a.so b.so:/usr/lib/libbootstrap.so.0");
+  for (const char* const there : {"/usr/lib/libbootstrap.so.0", "/home/me/libbootstrap.so",
+                                  "a.so /x/libbootstrap.so.0.1.0", "libbootstrap.so:b.so"}) {
+    EXPECT_EQ(append_preload(there, kOurs), there);
+  }
+  EXPECT_EQ(append_preload("/x/libbootstrapper.so", kOurs), "/x/libbootstrapper.so:/usr/lib/libbootstrap.so.0");
+}
+
+TEST(OwnGpus, AGpuOfAnotherRankIsNamedWithItsOwner) {
+  const OwnGpus own{.ordinals = {1}, .visible = 2, .is_shared_list = true};
+  EXPECT_EQ(
+      describe_wrong_gpu(two_nodes(), 3, own, 0),
+      "rank 3 (node002, local rank 1) is about to use cuda:0, the GPU of rank 2 (node002, local rank 0); its own is "
+      "cuda:1: call cudaSetDevice(LOCAL_RANK) before NCCL, or set BOOTSTRAP_GUARD=fix");
+  EXPECT_EQ(describe_wrong_gpu(two_nodes(), 3, own, 1), "");
+}
+
+TEST(OwnGpus, GroupsAreDealtByTurnsAndTheRestIsNobodys) {
+  const OwnGpus own{.ordinals = {1, 3}, .visible = 5, .is_shared_list = true};
+  EXPECT_EQ(describe_wrong_gpu(two_nodes(), 1, own, 3), "");
+  EXPECT_NE(describe_wrong_gpu(two_nodes(), 1, own, 2).find("the GPU of rank 0"), std::string::npos);
+  EXPECT_NE(describe_wrong_gpu(two_nodes(), 1, own, 4).find("which is not its own"), std::string::npos);
+}
+
+TEST(OwnGpus, APlaceInAListOfItsOwnTellsNothingOfOthers) {
+  const OwnGpus own{.ordinals = {0}, .visible = 2, .is_shared_list = false};
+  const auto said = describe_wrong_gpu(two_nodes(), 1, own, 1);
+  EXPECT_NE(said.find("cuda:1, which is not its own; its own is cuda:0: call cudaSetDevice(BOOTSTRAP_GPU)"),
+            std::string::npos)
+      << said;
+}
+
+TEST(OwnGpus, OneProcessMayTakeAllWhereItIsAlone) {
+  const OwnGpus own{.ordinals = {0}, .visible = 2, .is_shared_list = true};
+  EXPECT_NE(describe_taken_gpu(two_nodes(), 0, own, {0, 1}).find("cuda:1, the GPU of rank 1"), std::string::npos);
+  EXPECT_EQ(describe_taken_gpu(two_nodes(), 0, own, {0}), "");
+  const auto alone = layout_of(step_of("node[001-002]", "1(x2)", 2, "node001"));
+  EXPECT_EQ(describe_taken_gpu(alone, 0, own, {0, 1}), "");
+}
+
+TEST(OwnGpus, AreThoseOfThePlan) {
+  auto environment = two_by_two(1);
+  const auto task = make_task_plan(environment);
+  ASSERT_TRUE(task);
+  const auto own = own_gpus(*task);
+  ASSERT_TRUE(own);
+  EXPECT_EQ(own->ordinals, std::vector<std::uint32_t>{1});
+  EXPECT_EQ(own->visible, 2U);
+  EXPECT_TRUE(own->is_shared_list);
+}
+
+TEST(OwnGpus, AListThatSlurmNarrowedIsTheTasksOwn) {
+  auto environment = two_by_two(1);
+  environment.set("SLURM_GPUS_ON_NODE", "2");
+  environment.set("CUDA_VISIBLE_DEVICES", "1");
+  const auto task = make_task_plan(environment);
+  ASSERT_TRUE(task);
+  EXPECT_EQ(effective_value(task->plan, "BOOTSTRAP_GPU"), "0");
+  EXPECT_EQ(effective_value(task->plan, "LOCAL_RANK"), "0");
+  environment.set("SLURM_GPUS_ON_NODE", "1");  // control: one GPU for two tasks
+  const auto shared = make_task_plan(environment);
+  ASSERT_TRUE(shared);
+  EXPECT_EQ(effective_value(shared->plan, "BOOTSTRAP_GPU"), "");
+  EXPECT_EQ(effective_value(shared->plan, "LOCAL_RANK"), "1");
+}
+
+const WaitingCall kCall{.function = "ncclCommInitRank", .ranks = 4, .rank = 0, .topic = 7};
+constexpr std::chrono::seconds kMinute{60};
+
+TEST(AttendanceText, NamesRanksOfTheStepWhereAllAreWanted) {
+  EXPECT_EQ(describe_attendance(two_nodes(), kCall, kMinute, {0, 1, 2, std::nullopt}),
+            "rank 3 (node002, local rank 1) has not called ncclCommInitRank after 60 s");
+  EXPECT_EQ(describe_attendance(two_nodes(), kCall, kMinute, {0, 1, std::nullopt, std::nullopt}),
+            "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s");
+}
+
+TEST(AttendanceText, NamesRanksOfTheCommunicatorWhereNobodyKnowsWhoIsMeant) {
+  auto call = kCall;
+  call.ranks = 3;
+  EXPECT_EQ(
+      describe_attendance(two_nodes(), call, kMinute, {std::nullopt, 2, std::nullopt, std::nullopt}),
+      "ranks 0, 1 of a communicator of 3 have not called ncclCommInitRank after 60 s; of those that have, 2 is rank 1 "
+      "(node001, local rank 1)");
+}
+
+TEST(AttendanceText, SaysSoWhenAllAreThere) {
+  EXPECT_TRUE(describe_attendance(two_nodes(), kCall, kMinute, {0, 1, 2, 3})
+                  .starts_with("all 4 ranks have called ncclCommInitRank, and it does not come back after 60 s"));
+}
+
+TEST(AttendanceText, StaysShort) {
+  const auto layout = layout_of(step_of("node[0001-1000]", "8(x1000)", 8000, "node0001"));
+  auto call = kCall;
+  for (const std::uint32_t ranks : {8000U, 7999U}) {
+    call.ranks = ranks;
+    std::vector<std::optional<std::uint32_t>> came(8000);
+    for (Rank rank = 0; rank < 8000; rank += 2) came[rank] = rank;
+    EXPECT_LT(describe_attendance(layout, call, kMinute, came).size(), 1000U);
+  }
+}
+
+TEST(Topic, IsTheSameForOneIdAndAnotherForOthers) {
+  nccl::UniqueId ids[2] = {};
+  ids[1].internal[127] = 1;
+  EXPECT_EQ(topic_of(&ids[0], 1), topic_of(&ids[0], 1));
+  EXPECT_NE(topic_of(&ids[0], 1), topic_of(&ids[1], 1));
+}
+
+TEST(Topic, CallsOnOneCommunicatorDifferAndAgreeBetweenRanks) {
+  int places[3];
+  const auto comm = [&](int i) { return reinterpret_cast<nccl::Comm>(&places[i]); };
+  auto one = kCall;
+  auto other = kCall;
+  other.rank = 1;
+  remember(comm(0), one);
+  remember(comm(1), other);
+  const auto first = call_on(comm(0), "ncclCommSplit");
+  const auto second = call_on(comm(0), "ncclCommSplit");
+  const auto of_other = call_on(comm(1), "ncclCommSplit");
+  ASSERT_TRUE(first && second && of_other);
+  EXPECT_NE(first->topic, second->topic);
+  EXPECT_EQ(first->topic, of_other->topic);
+  EXPECT_EQ(of_other->rank, 1U);
+  EXPECT_FALSE(call_on(comm(2), "ncclCommSplit"));
+}
+
+// Standard error, replaced for the life of this object.
+class StandardError {
+ public:
+  explicit StandardError(int file) : before_(::dup(STDERR_FILENO)) { ::dup2(file, STDERR_FILENO); }
+  ~StandardError() {
+    ::dup2(before_, STDERR_FILENO);
+    ::close(before_);
+  }
+
+ private:
+  int before_;
+};
+
+TEST(Message, ABrokenPipeIsNoSignalAndErrnoStays) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ::close(ends[0]);
+  errno = 77;
+  {
+    const StandardError broken(ends[1]);
+    errno = 77;
+    say("nobody reads this");  // the default action of SIGPIPE would end the test
+    EXPECT_EQ(errno, 77);
+  }
+  ::close(ends[1]);
+  sigset_t pending;
+  ASSERT_EQ(::sigpending(&pending), 0);
+  EXPECT_EQ(::sigismember(&pending, SIGPIPE), 0);
+}
+
+TEST(Message, IsOneLine) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  {
+    const StandardError heard(ends[1]);
+    say("one");
+  }
+  char text[16] = "";
+  EXPECT_EQ(::read(ends[0], text, sizeof text), 4);
+  EXPECT_STREQ(text, "one\n");
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+}  // namespace
+}  // namespace bootstrap
