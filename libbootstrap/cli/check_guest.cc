@@ -87,7 +87,9 @@ Attempt try_address(const Address& address, const Hello& hello, Deadline deadlin
     attempt.visit = std::move(visit);
   } else {
     attempt.reach = Reach::kForeign;
-    attempt.trouble = "it accepts connections and is not rank 0 of this step";
+    const bool is_silent = Deadline::clock::now() >= deadline;
+    attempt.trouble = is_silent ? "it accepts connections and says nothing: it is stuck, or not rank 0"
+                                : "it accepts connections and is not rank 0 of this step";
   }
   return attempt;
 }

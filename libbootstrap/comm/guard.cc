@@ -58,21 +58,24 @@ Status compare_calls(const Layout& layout, const RankClaim& one, const RankClaim
 }
 
 Status compare_versions(const Layout& layout, const RankClaim& one, const RankClaim& other) {
+  constexpr std::string_view kHint =
+      ": a communicator needs the same everywhere; set LD_LIBRARY_PATH or BOOTSTRAP_NCCL to one libnccl.so.2 that all "
+      "nodes have";
   if (one.claim.nccl_version == other.claim.nccl_version) return {};
-  return disagree(cat({"NCCL ", nccl::version_text(one.claim.nccl_version), " on ", describe_rank(layout, one.rank),
-                       " and ", nccl::version_text(other.claim.nccl_version), " on ", describe_rank(layout, other.rank),
-                       ": a communicator needs the same everywhere; set LD_LIBRARY_PATH or BOOTSTRAP_NCCL to one "
-                       "libnccl.so.2 that all nodes have"}));
+  return disagree(
+      cat({"NCCL ", nccl::version_text(one.claim.nccl_version), " on ", describe_rank(layout, one.rank), " and ",
+           nccl::version_text(other.claim.nccl_version), " on ", describe_rank(layout, other.rank), kHint}));
 }
 
 Status compare_gpus(const Layout& layout, const RankClaim& one, const RankClaim& other) {
+  constexpr std::string_view kHint =
+      ": each rank of a communicator needs its own; give the step a GPU for each task (srun --gpus-per-node), and each "
+      "rank the device that bootstrap_device() names";
   const bool is_same = !one.claim.gpu.empty() && one.claim.gpu == other.claim.gpu &&
                        one.claim.gpu_host == other.claim.gpu_host &&
                        layout.place(one.rank).node == layout.place(other.rank).node;
   if (!is_same) return {};
-  return disagree(cat({both(layout, one, other), " are both on GPU ", one.claim.gpu,
-                       ": each rank of a communicator needs its own; give the step a GPU for each task (srun "
-                       "--gpus-per-node), and each rank the device that bootstrap_device() names"}));
+  return disagree(cat({both(layout, one, other), " are both on GPU ", one.claim.gpu, kHint}));
 }
 
 }  // namespace

@@ -73,11 +73,13 @@ const char* Init::name() const {
 }
 
 Error Init::too_late() const {
+  constexpr std::string_view kHint =
+      " in the communicator: a rank has not called it, or cannot be reached over the network interface that NCCL "
+      "chose; "
+      "NCCL_DEBUG=INFO shows it, NCCL_SOCKET_IFNAME chooses";
   return {ErrorCode::kTimeout,
           cat({name(), " has not finished after ", seconds_since(start_), " on ", call_.who, ", which is rank ",
-               std::to_string(call_.rank), " of ", std::to_string(call_.ranks),
-               " in the communicator: a rank has not called it, or cannot be reached over the network interface that "
-               "NCCL chose; NCCL_DEBUG=INFO shows it, NCCL_SOCKET_IFNAME chooses"})};
+               std::to_string(call_.rank), " of ", std::to_string(call_.ranks), kHint})};
 }
 
 nccl::ResultCode Init::start(nccl::Comm* comm) {
@@ -143,10 +145,9 @@ Result<nccl::Comm> Init::take_result() {
 
 Status can_init(const nccl::Functions& nccl, std::size_t ids, bool nonblocking) {
   if (ids > 1 && nccl.init_rank_scalable == nullptr) {
-    return fail(ErrorCode::kUnsupported, cat({std::to_string(ids),
-                                              " roots need ncclCommInitRankScalable, which NCCL has "
-                                              "from 2.23 on; this is ",
-                                              nccl::version_text(nccl.version), " in ", nccl.path}));
+    constexpr std::string_view kHint = " roots need ncclCommInitRankScalable, which NCCL has from 2.23 on; this is ";
+    return fail(ErrorCode::kUnsupported,
+                cat({std::to_string(ids), kHint, nccl::version_text(nccl.version), " in ", nccl.path}));
   }
   const bool has_config = nccl.init_rank_config != nullptr && nccl.get_async_error != nullptr && nccl.abort != nullptr;
   if (nccl.init_rank == nullptr || (nonblocking && !has_config)) {

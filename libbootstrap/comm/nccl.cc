@@ -58,7 +58,8 @@ static_assert(sizeof(ncclResult_t) == sizeof(ResultCode));
 static_assert(ncclSuccess == kSuccess && ncclInvalidArgument == kInvalidArgument);
 static_assert(ncclInvalidUsage == kInvalidUsage && ncclInProgress == kInProgress);
 
-static_assert(sizeof(ncclUniqueId) == sizeof(UniqueId) && alignof(ncclUniqueId) == alignof(UniqueId));
+static_assert(sizeof(ncclUniqueId) == sizeof(UniqueId));
+static_assert(alignof(ncclUniqueId) == alignof(UniqueId));
 static_assert(std::is_trivially_copyable_v<UniqueId>, "it is handed over by value, as a C structure is");
 
 static_assert(offsetof(ncclConfig_t, size) == offsetof(Config, size));

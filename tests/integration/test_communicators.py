@@ -1,4 +1,4 @@
-"""NCCL communicators of real steps: ids over Slurm's PMIx server, NCCL's own rendezvous by its double, and every refusal."""
+"""NCCL communicators of real steps: ids over Slurm's PMIx server, the rendezvous of NCCL's double, every refusal."""
 
 import os
 import re
@@ -39,7 +39,8 @@ def run(cluster, nodes, per_node, *command, nccl="2.28.9", env=None, **more):
 
 def on_node(number, there, elsewhere, *command):
     """The command with other values of a variable on one node: `there` and `elsewhere` are (name, value)."""
-    script = f'if [ "$SLURM_NODEID" = {number} ]; then export {"=".join(there)}; else export {"=".join(elsewhere)}; fi; exec "$@"'
+    there, elsewhere = "=".join(there), "=".join(elsewhere)
+    script = f'if [ "$SLURM_NODEID" = {number} ]; then export {there}; else export {elsewhere}; fi; exec "$@"'
     return ("sh", "-c", script, "sh", *command)
 
 
@@ -119,22 +120,22 @@ def test_two_versions_are_told_apart(comm_cluster):
     names = [("LD_LIBRARY_PATH", libraries(version)) for version in ("2.18.3", "2.28.9")]
     command = on_node(0, *names, program("comm_probe"), "--timeout-ms", "4000", "--nonblocking")
     said = failures(run(comm_cluster, 2, 4, *command))
-    wrong = {rank: text for rank, (text, _) in said.items() if "NCCL 2.18.3 on rank 0 (node001, local rank 0) and 2.28.9 on rank"
-             not in text}
+    named = "NCCL 2.18.3 on rank 0 (node001, local rank 0) and 2.28.9 on rank"
+    waited = {rank: text for rank, (text, _) in said.items() if named not in text}
     assert set(said) == set(range(8))
-    assert set(wrong) == {0, 1, 2, 3}, "the ranks of the root's own node see nothing wrong, and wait in NCCL for the others"
-    assert all("has not finished after 4" in text or "has not finished after 3" in text for text in wrong.values()), wrong
+    assert set(waited) == {0, 1, 2, 3}, "the ranks of the root's own node see nothing wrong, and wait in NCCL"
+    assert all(re.search("has not finished after [34]", text) for text in waited.values()), waited
     assert all(after < 4000 + GRACE_MS for _, after in said.values()), said
-    assert all(after < 3000 for rank, (_, after) in said.items() if rank >= 4), "the others say so at once"
+    assert all(after < 3000 for rank, (_, after) in said.items() if rank not in waited), "the others say so at once"
 
 
-TWO_ON_ONE_GPU = re.compile(r"^rank 0 \(node001, local rank 0\) and rank 1 \(node001, local rank 1\) are both on GPU 0000:1a:00.0: ")
+TWO_ON_ONE_GPU = "rank 0 (node001, local rank 0) and rank 1 (node001, local rank 1) are both on GPU 0000:1a:00.0: "
 
 
 def test_two_ranks_on_one_gpu(comm_cluster):
     said = failures(run(comm_cluster, 1, 4, program("comm_probe"), "--device", "0"))
     assert set(said) == set(range(4))
-    assert all(TWO_ON_ONE_GPU.match(text) for text, _ in said.values()), said
+    assert all(text.startswith(TWO_ON_ONE_GPU) for text, _ in said.values()), said
     # Control: with a GPU each they have their communicator.
     own = ("sh", "-c", 'exec "$@" --device $SLURM_LOCALID', "sh", program("comm_probe"))
     assert answers(run(comm_cluster, 1, 4, *own)) == whole([range(4)])

@@ -276,6 +276,16 @@ TEST(CheckGuest, ServersThatAnswerSomethingElseAreNotRankZero) {
   });
 }
 
+TEST(CheckGuest, ARankZeroThatIsStuckIsNotCalledSomebodyElse) {
+  with_own_network([] {
+    const auto stuck = listen_on(kPort, true);  // the kernel accepts, the process does not go on
+    ASSERT_EQ(stuck.error, 0);
+    const auto found = visit_rank_zero({"127.0.0.1", kPort, "127.0.0.1", kSides}, {kStamp, 1}, in(500));
+    ASSERT_FALSE(found);
+    EXPECT_EQ(found.error().message, "it accepts connections and says nothing: it is stuck, or not rank 0 (127.0.0.1)");
+  });
+}
+
 TEST(CheckGuest, OwnWayKnowsItsOwnAddressesFromOthers) {
   with_own_network([] {
     EXPECT_EQ(try_own_way("127.0.0.1", kPort, false, in(500)).reach, Reach::kReached);

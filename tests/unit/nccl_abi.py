@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # comm/nccl.cc holds our declarations against nccl.h; here nccl.h is changed, and then it must not compile.
 # SPDX-License-Identifier: Apache-2.0
-"""nccl_abi.py --header nccl.h -- COMPILER ARGUMENTS...: exit 0 when every change is noticed and the real header is not."""
+"""nccl_abi.py --header nccl.h -- COMPILER ARGUMENTS...: exit 0 if all changes are noticed and nccl.h is right."""
 
 import argparse
 import re
@@ -16,13 +16,13 @@ CHANGES = {
     "another magic of the configuration": ("0xcafebeef", "0xcafebabe"),
     "a new member before `blocking`": (r"\n  int blocking;", "\n  int fresh;\n  int blocking;"),
     "a wider `blocking`": (r"\n  int blocking;", "\n  long blocking;"),
-    "an id that is a pointer": (r"( ncclCommInitRank\(ncclComm_t\* comm, int nranks, )ncclUniqueId commId", r"\1ncclUniqueId* commId"),
+    "an id that is a pointer": (r"( ncclCommInitRank\(ncclComm_t\* comm, int nranks, ncclUniqueId) ", r"\1* "),
     "one argument more": (r"( ncclCommAbort\(ncclComm_t comm)", r"\1, int flags"),
     "another result": (r"ncclResult_t( +ncclCommDestroy\()", r"void\1"),
     "a list that is not constant": (r"( ncclCommInitAll\(ncclComm_t\* comm, int ndev, )const int\*", r"\1int*"),
-    "fewer ids": (r"( ncclCommInitRankScalable\(ncclComm_t\* newcomm, int nranks, int myrank, )int nId, ", r"\1"),
-    "another order in split": (r"( ncclCommSplit\(ncclComm_t comm, int color, int key, )ncclComm_t \*newcomm, ncclConfig_t\* config",
-                               r"\1ncclConfig_t* config, ncclComm_t *newcomm"),
+    "fewer numbers": (r"( ncclCommInitRankScalable\(ncclComm_t\* newcomm, int nranks, int myrank, )int nId, ", r"\1"),
+    "another order": (r"( ncclCommSplit\(ncclComm_t comm, int color, )int key, ncclComm_t \*newcomm",
+                      r"\1ncclComm_t *newcomm, int key"),
 }
 
 

@@ -13,8 +13,9 @@
  * deadline and two seconds with an error that names the ranks that never came. It goes over the PMIx server of Slurm
  * (srun --mpi=pmix) in sessions that end with the call: the process may end, exec or fork at any other time. Not in a
  * forked child: open a handle in the process that is the rank. A program that also uses MPI calls MPI_Init first: in a
- * rank that had a PMIx session before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare PMIx_Init, PMIx_Finalize,
- * MPI_Init fails likewise); PMIX_MCA_gds=hash in the environment of srun lifts that, for exchanges before MPI_Finalize.
+ * rank that had a PMIx session before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare PMIx_Init,
+ * PMIx_Finalize, MPI_Init fails likewise); PMIX_MCA_gds=hash in the environment of srun lifts that, for exchanges
+ * before MPI_Finalize.
  *
  * Environment read: SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS,
  * SLURM_STEP_NUM_TASKS,
