@@ -162,7 +162,7 @@ Result<const Client*> Client::load() {
   const std::lock_guard lock(mutex);
   if (loaded == nullptr) {
     const auto opened = open();
-    if (!opened) return opened;
+    if (!opened) return fail(opened.error());
     loaded = *opened;
   }
   return loaded;
@@ -196,21 +196,21 @@ Code Client::commit() const { return functions_->commit(); }
 
 Answer Client::fence() const {
   // Slurm's server looks only whether the key is there, and collects; without it the data would stay on its node.
-  static const pmix_info_t* const kCollect = flag(PMIX_COLLECT_DATA);
+  static const pmix_info_t* const collect = flag(PMIX_COLLECT_DATA);
   auto state = std::make_shared<Answer::State>();
   void* reference = reference_for_callback(state);
-  return started(functions_->fence(nullptr, 0, kCollect, 1, fence_is_done, reference), state, reference);
+  return started(functions_->fence(nullptr, 0, collect, 1, fence_is_done, reference), state, reference);
 }
 
 Answer Client::get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once) const {
-  static const pmix_info_t* const kImmediate = flag(PMIX_IMMEDIATE);
+  static const pmix_info_t* const immediate = flag(PMIX_IMMEDIATE);
   auto state = std::make_shared<Answer::State>();
   std::memcpy(state->target.nspace, self.name_space.data(),
               std::min(self.name_space.size(), sizeof state->target.nspace - 1));
   state->target.rank = rank;
   state->key = key;
   void* reference = reference_for_callback(state);
-  return started(functions_->get(&state->target, state->key.c_str(), at_once ? kImmediate : nullptr, at_once ? 1 : 0,
+  return started(functions_->get(&state->target, state->key.c_str(), at_once ? immediate : nullptr, at_once ? 1 : 0,
                                  value_is_there, reference),
                  state, reference);
 }
