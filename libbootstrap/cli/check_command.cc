@@ -28,7 +28,7 @@ void print(const CheckTable& table, bool as_json) {
 
 int check(const Options& options) {
   const std::chrono::seconds timeout(options.timeout);
-  const Watchdog watchdog(timeout + longest_tail(timeout));
+  const Watchdog watchdog(longest_check(timeout));
   const auto environment = process_environment();
   if (options.local) {
     const auto table = judge_machine(look_at_machine(environment));

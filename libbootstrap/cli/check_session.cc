@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 
 #include "cli/check_guest.h"
@@ -49,6 +51,7 @@ ExchangeOutcome exchange_over_pmix(const CheckSelf& self, seconds timeout) {
   const auto neighbour = static_cast<Rank>((rank + 1) % layout.size());
   const auto word_of = [](Rank speaker) { return cat({"check of rank ", std::to_string(speaker)}); };
   const auto begin = Deadline::clock::now();
+  Watchdog::now("the exchange over PMIx");
   const auto exchange = make_pmix_exchange(self.facts.id, layout, rank, process_environment());
   Round round;
   round.purpose = "check";
@@ -92,6 +95,7 @@ bool check_as_rank_zero(CheckSelf& self, const CheckSession& session) {
   report.reach_trouble = own.trouble;
   report.target = own.target;
   host->reports()[0] = report;
+  Watchdog::now("hearing the other ranks");
   host->gather_reports(begin + session.timeout);
   const auto waited = std::chrono::duration_cast<milliseconds>(Deadline::clock::now() - begin);
   findings.waited_ms = static_cast<std::uint64_t>(std::max<std::int64_t>(waited.count(), 1));
@@ -100,6 +104,7 @@ bool check_as_rank_zero(CheckSelf& self, const CheckSession& session) {
     findings.has_exchanged = true;
     host->tell(FrameKind::kExchange, {});
     host->outcomes()[0] = exchange_over_pmix(self, session.timeout);
+    Watchdog::now("hearing how the exchange went");
     // The others began after us, by no more than a message takes.
     host->gather_outcomes(in(kExchangeExcess + kTravel));
   }
@@ -120,6 +125,7 @@ bool check_as_rank_zero(CheckSelf& self, const CheckSession& session) {
 bool check_as_guest(CheckSelf& self, const CheckSession& session) {
   auto& report = self.report;
   const MeetingPlace place{report.address, report.port, self.facts.layout.host_of(0), side_doors(self.facts.id)};
+  Watchdog::now("the way to rank 0");
   auto visit = visit_rank_zero(place, {report.stamp, report.rank}, in(session.timeout));
   if (!visit) {
     complain(self, cat({"this rank, on ", report.host, ", cannot reach rank 0 at ", report.address, ":",
@@ -132,9 +138,11 @@ bool check_as_guest(CheckSelf& self, const CheckSession& session) {
   add_way(report, *visit);
   auto& talk = visit->talk;
   const bool is_sent = talk.say(FrameKind::kReport, write_report(report), in(kTravel));
+  Watchdog::now("waiting for rank 0");
   auto answer = is_sent ? talk.hear(in(session.timeout + kTravel)) : std::nullopt;
   if (answer && answer->kind == FrameKind::kExchange) {
     const auto outcome = exchange_over_pmix(self, session.timeout);
+    Watchdog::now("waiting for the verdict of rank 0");
     (void)talk.say(FrameKind::kOutcome, write_outcome(outcome), in(kTravel));
     answer = talk.hear(in(exchange_time(session.timeout) + kExchangeExcess + kTravel));
   }
@@ -143,12 +151,12 @@ bool check_as_guest(CheckSelf& self, const CheckSession& session) {
   return false;
 }
 
-constexpr char kTooLong[] =
-    "bootstrap: the check takes longer than all its deadlines together; something hangs that "
-    "cannot be told to stop (a name lookup, a driver, a file system)\n";
+std::atomic<const char*> activity = "its start";
 
 extern "C" void end_process(int /*signal*/) {
-  (void)!::write(STDERR_FILENO, kTooLong, sizeof kTooLong - 1);
+  for (const char* const part : {"bootstrap: the check hangs, beyond all its deadlines, in ", activity.load(), "\n"}) {
+    (void)!::write(STDERR_FILENO, part, std::strlen(part));
+  }
   ::_exit(1);
 }
 
@@ -158,8 +166,9 @@ bool run_check(CheckSelf self, const CheckSession& session) {
   return self.report.rank == 0 ? check_as_rank_zero(self, session) : check_as_guest(self, session);
 }
 
-seconds longest_tail(seconds timeout) {
-  return kTravel + exchange_time(timeout) + kExchangeExcess + kTravel + seconds(1);
+seconds longest_check(seconds timeout) {
+  const auto tail = kTravel + exchange_time(timeout) + kExchangeExcess + kTravel + kExchangeExcess + kTravel;
+  return 2 * timeout + tail + seconds(1);
 }
 
 Watchdog::Watchdog(seconds limit) {
@@ -174,5 +183,7 @@ Watchdog::~Watchdog() {
   (void)::alarm(0);
   (void)::signal(SIGALRM, SIG_DFL);
 }
+
+void Watchdog::now(const char* what) { activity = what; }
 
 }  // namespace bootstrap

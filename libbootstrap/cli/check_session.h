@@ -19,11 +19,12 @@ struct CheckSession {
 };
 
 // True when nothing failed; the same on all ranks that rank 0 could tell. What only this rank knows, as that it cannot
-// reach rank 0, it says in one sentence on standard error. Comes back within timeout + longest_tail(timeout).
+// reach rank 0, it says in one sentence on standard error. Comes back within longest_check(timeout).
 bool run_check(CheckSelf self, const CheckSession& session);
 
-// What may follow when all ranks were heard in the last moment: the exchange over PMIx, and the verdict.
-std::chrono::seconds longest_tail(std::chrono::seconds timeout);
+// Longer than any rank may take by its deadlines: one that came first waits twice for rank 0, which may start in the
+// last moment and then waits for the others.
+std::chrono::seconds longest_check(std::chrono::seconds timeout);
 
 // Ends the process with one sentence if it lives longer than `limit`, whatever it hangs in.
 class Watchdog {
@@ -32,6 +33,8 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
+
+  static void now(const char* activity);  // for the sentence: "the exchange over PMIx"; the text is kept, not copied
 };
 
 }  // namespace bootstrap

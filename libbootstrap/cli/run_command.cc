@@ -36,7 +36,7 @@ void print_trouble(const CheckTable& table) {
 // 0 when the program may start.
 int check_first(const Options& options) {
   const std::chrono::seconds timeout(options.timeout);
-  const Watchdog watchdog(timeout + longest_tail(timeout));
+  const Watchdog watchdog(longest_check(timeout));
   auto self = look_at_self(process_environment());
   if (!self) {
     const bool is_outside = self.error().code == ErrorCode::kMissing;
