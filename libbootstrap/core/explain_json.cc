@@ -3,38 +3,11 @@
 #include <array>
 
 #include "core/explain.h"
+#include "core/json.h"
 #include "core/text.h"
 
 namespace bootstrap {
 namespace {
-
-std::string json_string(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string out = "\"";
-  for (const char character : text) {
-    const auto byte = static_cast<unsigned char>(character);
-    if (character == '"' || character == '\\') {
-      out += {'\\', character};
-    } else if (byte < 0x20 || byte >= 0x7f) {
-      // Bytes above 0x7e are shown one by one: an environment value need not be UTF-8, and JSON must be.
-      out += {'\\', 'u', '0', '0', kHex[byte >> 4], kHex[byte & 15]};
-    } else {
-      out += character;
-    }
-  }
-  return out + "\"";
-}
-
-std::string json_member(std::string_view name, std::string_view json) { return cat({json_string(name), ": ", json}); }
-
-std::string json_number(std::string_view name, std::uint64_t value) { return json_member(name, std::to_string(value)); }
-
-// `items` one to a line inside the brackets.
-std::string json_list(const std::vector<std::string>& items) {
-  std::string out = "[";
-  for (const auto& item : items) out += cat({out.size() > 1 ? ",\n    " : "\n    ", item});
-  return out + (items.empty() ? "]" : "\n  ]");
-}
 
 std::string json_rank(const Layout& layout, const Place& place) {
   return cat({"{", json_number("rank", place.rank), ", ", json_member("host", json_string(layout.hosts()[place.node])),
