@@ -2,10 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <chrono>
 
 namespace bootstrap {
 
-void add_check_command(CLI::App& app, int& status);
+struct CheckOptions {
+  bool json = false;
+  bool local = false;                // this machine alone
+  std::chrono::seconds timeout{10};  // for all ranks to come
+};
+
+// The exit status: 0, 1 when something failed, 2 outside a step.
+int check_command(const CheckOptions& options);
 
 }  // namespace bootstrap

@@ -3,8 +3,6 @@
 #include "cli/explain_command.h"
 
 #include <cstdio>
-#include <memory>
-#include <optional>
 #include <string>
 
 #include "cli/node_picture.h"
@@ -21,15 +19,6 @@
 
 namespace bootstrap {
 namespace {
-
-struct Options {
-  bool json = false;
-  bool gpus = false;
-  std::string svg;
-  std::string topology;
-  std::string file;
-  std::optional<std::uint32_t> rank;
-};
 
 int complain(const Error& error) {
   (void)std::fprintf(stderr, "slurm-bootstrap: %s\n", error.message.c_str());
@@ -48,7 +37,7 @@ void print_table(const TaskPlan& task, bool as_json) {
 }
 
 // A file of the user's choice, else what slurmstepd goes by.
-Result<Topology> topology_for(const TaskPlan& task, const std::string& host, const Options& options) {
+Result<Topology> topology_for(const TaskPlan& task, const std::string& host, const ExplainOptions& options) {
   if (!options.topology.empty()) return read_topology_file(options.topology);
   return read_node_topology(task.settings.topology.value, host).topology;
 }
@@ -66,12 +55,12 @@ std::vector<OwnSight::Device> own_devices(const Topology& topology) {
   return devices;
 }
 
-int draw(const TaskPlan& task, const Options& options) {
+int draw(const TaskPlan& task, const ExplainOptions& options) {
   const auto& place = task.facts.layout.place(task.facts.local_ranks.front());
   const auto& host = task.facts.layout.hosts()[place.node];
   const auto topology = topology_for(task, host, options);
   if (!topology) return complain(topology.error());
-  const auto sight = options.file.empty() ? OwnSight{cores_of(0), own_devices(*topology)} : OwnSight();
+  const auto sight = options.environment.empty() ? OwnSight{cores_of(0), own_devices(*topology)} : OwnSight();
   const auto picture = picture_of(task, *topology, sight);
   if (options.gpus) (void)std::fputs(picture_text(picture).c_str(), stdout);
   if (options.svg.empty()) return 0;
@@ -79,41 +68,21 @@ int draw(const TaskPlan& task, const Options& options) {
   return written ? 0 : complain(written.error());
 }
 
-int explain(const Options& options) {
-  const auto environment =
-      options.file.empty() ? Result<Environment>(process_environment()) : captured_environment(options.file);
+}  // namespace
+
+int explain_command(const ExplainOptions& options) {
+  const auto environment = options.environment.empty() ? Result<Environment>(process_environment())
+                                                       : captured_environment(options.environment);
   const auto task = environment ? make_task_plan(*environment) : Result<TaskPlan>(fail(environment.error()));
   if (!task) return complain(task.error());
   const auto& place = task->facts.layout.place(task->facts.local_ranks.front());
   const bool is_picture = options.gpus || !options.svg.empty();
   // A picture is of a node, so that one task of each is enough.
-  if (options.rank ? *options.rank != place.rank : is_picture && options.file.empty() && place.local_rank != 0)
+  if (options.rank ? *options.rank != place.rank : is_picture && options.environment.empty() && place.local_rank != 0)
     return 0;
   if (is_picture) return draw(*task, options);
   print_table(*task, options.json);
   return 0;
-}
-
-}  // namespace
-
-void add_explain_command(CLI::App& app, int& status) {
-  const auto options = std::make_shared<Options>();
-  auto* const command = app.add_subcommand(
-      "explain", "Prints each variable of this task's step, its value for each rank, and where it comes from");
-  command->add_flag("--json", options->json, "As JSON");
-  command->add_option("--env", options->file, "Explain an environment captured with `env -0`; - is standard input")
-      ->type_name("FILE");
-  command->add_option("--rank", options->rank, "Print in the task of this rank alone, say nothing in the others")
-      ->type_name("RANK");
-  command->add_flag("--gpus", options->gpus,
-                    "Draw the node instead: which rank sits where, and which GPUs it can use; once for each node");
-  command->add_option("--svg", options->svg, "Write that picture to this file, as SVG; %h is the name of the node")
-      ->type_name("FILE");
-  command
-      ->add_option("--topology", options->topology,
-                   "Where the GPUs are, written by `slurm-bootstrap topology` or `lstopo --of xml`")
-      ->type_name("FILE");
-  command->callback([options, &status] { status = explain(*options); });
 }
 
 }  // namespace bootstrap

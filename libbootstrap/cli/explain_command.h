@@ -2,10 +2,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
 
 namespace bootstrap {
 
-void add_explain_command(CLI::App& app, int& status);
+struct ExplainOptions {
+  bool json = false;
+  bool gpus = false;                  // a picture of the node, as text
+  std::string svg;                    // file for that picture; empty: none
+  std::string topology;               // file; empty: as slurmstepd finds it
+  std::string environment;            // file with a captured one, - is standard input; empty: this process's
+  std::optional<std::uint32_t> rank;  // say nothing in the others
+};
+
+// The exit status: 0, or 1 with a sentence on standard error.
+int explain_command(const ExplainOptions& options);
 
 }  // namespace bootstrap

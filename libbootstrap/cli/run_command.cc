@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,21 +21,14 @@ constexpr int kNoStep = 2;
 constexpr int kCannotRun = 126;  // as shells say it
 constexpr int kNotFound = 127;
 
-struct Options {
-  bool keep_going = false;
-  unsigned timeout = 10;
-  std::vector<std::string> program;  // and its arguments
-};
-
 // Standard output is the program's.
 void print_trouble(const CheckTable& table) {
   if (table.worst() == CheckResult::kFailed) (void)std::fputs(table_text(table).c_str(), stderr);
 }
 
 // 0 when the program may start.
-int check_first(const Options& options) {
-  const std::chrono::seconds timeout(options.timeout);
-  const Watchdog watchdog(longest_check(timeout));
+int check_first(const RunOptions& options) {
+  const Watchdog watchdog(longest_check(options.timeout));
   auto self = look_at_self(process_environment());
   if (!self) {
     const bool is_outside = self.error().code == ErrorCode::kMissing;
@@ -45,7 +37,7 @@ int check_first(const Options& options) {
     return is_outside ? kNoStep : kFailed;
   }
   CheckSession session;
-  session.timeout = timeout;
+  session.timeout = options.timeout;
   session.leaves_pmix_alone = true;
   session.show = print_trouble;
   return run_check(std::move(*self), session) || options.keep_going ? 0 : kFailed;
@@ -61,23 +53,11 @@ int become(std::vector<std::string> words) {
   return errno == ENOENT ? kNotFound : kCannotRun;
 }
 
-int run(const Options& options) {
-  const int status = check_first(options);
-  return status == 0 ? become(options.program) : status;
-}
-
 }  // namespace
 
-void add_run_command(CLI::App& app, int& status) {
-  const auto options = std::make_shared<Options>();
-  auto* const command = app.add_subcommand(
-      "run", "Checks the step, then becomes the program: srun slurm-bootstrap run -- PROGRAM ARGUMENTS");
-  command->add_flag("--keep-going", options->keep_going, "Start the program also when something failed");
-  command->add_option("--timeout", options->timeout, "Wait this long for all ranks (10)")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(1U, 3600U));
-  command->add_option("PROGRAM", options->program, "The program and its arguments, after --")->required();
-  command->callback([options, &status] { status = run(*options); });
+int run_command(const RunOptions& options) {
+  const int status = check_first(options);
+  return status == 0 ? become(options.program) : status;
 }
 
 }  // namespace bootstrap

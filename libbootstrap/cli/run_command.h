@@ -2,10 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <chrono>
+#include <string>
+#include <vector>
 
 namespace bootstrap {
 
-void add_run_command(CLI::App& app, int& status);
+struct RunOptions {
+  bool keep_going = false;  // start the program also when something failed
+  std::chrono::seconds timeout{10};
+  std::vector<std::string> program;  // and its arguments; not empty
+};
+
+// The exit status when the program was not started: that of `check`, or 126 or 127 as shells have it.
+int run_command(const RunOptions& options);
 
 }  // namespace bootstrap

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -23,23 +22,14 @@ Status write_out(const std::string& path, std::string_view text) {
   return fail(ErrorCode::kUnavailable, cat({"cannot write to standard output: ", std::strerror(errno)}));
 }
 
-int topology(const std::string& path) {
+}  // namespace
+
+int topology_command(const std::string& path) {
   const auto text = export_topology_xml();
   const auto written = text ? write_out(path, *text) : Status(fail(text.error()));
   if (written) return 0;
   (void)std::fprintf(stderr, "slurm-bootstrap: %s\n", written.error().message.c_str());
   return 1;
-}
-
-}  // namespace
-
-void add_topology_command(CLI::App& app, int& status) {
-  const auto path = std::make_shared<std::string>();
-  auto* const command = app.add_subcommand(
-      "topology",
-      "Prints which CPUs each GPU of this machine is near to, in the XML of hwloc, for topology= of the plugin");
-  command->add_option("--output", *path, "Write it to this file, in one step")->type_name("FILE");
-  command->callback([path, &status] { status = topology(*path); });
 }
 
 }  // namespace bootstrap

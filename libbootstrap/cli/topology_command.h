@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <string>
 
 namespace bootstrap {
 
-void add_topology_command(CLI::App& app, int& status);
+// Writes the file, or standard output when there is no name. The exit status: 0, or 1 with a sentence.
+int topology_command(const std::string& path);
 
 }  // namespace bootstrap
