@@ -121,7 +121,7 @@ Result<std::vector<std::string>> RoundRunner::read_from(const Session& session, 
   std::vector<Wanted> wanted;
   wanted.reserve(ranks.size());
   for (const Rank rank : ranks) wanted.push_back({rank, of_key, is_remote(rank)});
-  const auto until = std::min(job_.round.deadline, steady_clock::now() + kRollCallTime);
+  const auto until = std::min(job_.round.deadline, steady_clock::now() + kReadTime);
   const auto texts =
       session.read(wanted, until, false, [this](Rank, const std::string& text) { return is_of_this_round(text); });
   std::vector<std::string> values;
@@ -183,7 +183,11 @@ Error RoundRunner::explain_absence(const Session& session, ErrorCode code, const
             cat({describe_rank(job_.layout, rank), " makes ", describe(*elsewhere[rank]), ", this one makes ",
                  describe(job_.tag), ": all ranks must make the same calls in the same order"})};
   }
-  if (missing.empty()) return {code, cat({what, ", though all are there now; the network may be slow"})};
+  if (missing.empty()) {
+    return {code, cat({what,
+                       ", though all are there now: the network is slow, or slurmstepd lost a message (look for "
+                       "\"Connection reject\" in the errors of the step)"})};
+  }
   return {code, cat({what, "; ", missing_ranks(job_.layout, missing)})};
 }
 
