@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from harness import REPOSITORY, Cluster
+from harness import REPOSITORY, Cluster, steps_run_again
 
 
 def pytest_addoption(parser):
@@ -18,6 +18,11 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs a real GPU; skips without one, and never passes")
     # SIGTERM ends pytest as Ctrl-C does: through the fixtures, which take their clusters down.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter):
+    for command in steps_run_again:
+        terminalreporter.write_line(f"run again, since slurmstepd lost a message of PMIx: {command[:200]}")
 
 
 @pytest.fixture(scope="session")

@@ -124,7 +124,8 @@ def test_two_versions_are_told_apart(comm_cluster):
     waited = {rank: text for rank, (text, _) in said.items() if named not in text}
     assert set(said) == set(range(8))
     assert set(waited) == {0, 1, 2, 3}, "the ranks of the root's own node see nothing wrong, and wait in NCCL"
-    assert all(re.search("has not finished after [34]", text) for text in waited.values()), waited
+    assert any("has not finished after " in text for text in waited.values()), waited
+    assert all(after > 3000 for rank, (_, after) in said.items() if rank in waited), "the first that ends, ends the others"
     assert all(after < 4000 + GRACE_MS for _, after in said.values()), said
     assert all(after < 3000 for rank, (_, after) in said.items() if rank not in waited), "the others say so at once"
 

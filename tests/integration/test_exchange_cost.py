@@ -67,11 +67,22 @@ def program(name):
 def run_ranks(cluster, ranks, *command, timeout=120):
     """What each rank printed, as a list of all lines; every rank printed some."""
     step = ["srun", "--mpi=pmix", f"-N{NODES}", "--ntasks-per-node", str(ranks // NODES), "--overcommit"]
-    done = cluster.run(["timeout", str(timeout), *step, *command], timeout=timeout + 30)
+    done = cluster.run(["timeout", str(timeout), *step, "--kill-on-bad-exit=1", *command], timeout=timeout + 30)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert {line["rank"] for line in lines} == set(range(ranks)), done.stderr
     return lines
+
+
+def run_peer(cluster, ranks, *command):
+    """What each rank of a peer printed, and in how many tries it failed before: that is no fault of what we measure.
+    A step of 32 ranks was seen to crash in MPI_Init of Open MPI 4.1.4."""
+    for failures in range(3):
+        try:
+            return run_ranks(cluster, ranks, *command, timeout=60), failures
+        except AssertionError as error:
+            failed = error
+    raise failed
 
 
 def spans(lines, kind, who):
@@ -156,11 +167,12 @@ def clock(name, *arguments):
 def test_from_start_to_id(bench, ranks, request, capsys):
     """Process start to id in hand: ours, MPI_Init + MPI_Bcast and TCPStore in turn."""
     full = request.config.getoption("--full")
-    turns, store_turns = (15, 5) if full else (5, 1)
+    turns, store_turns = (15, 5) if full else (3, 1 if ranks == min(SIZES) else 0)
     source = REPOSITORY / "tests/bench/exchange_start_store.py"
     script = bench.write_home(source.name, source.read_text())
     found = defaultdict(list)
     has_nccl = True
+    peer_failures = 0
     for turn in range(turns):
         found["bytes"].append(start_time(run_ranks(bench, ranks, *clock("exchange_start", "bytes"))))
         if has_nccl:
@@ -170,7 +182,9 @@ def test_from_start_to_id(bench, ranks, request, capsys):
                 assert "libnccl" in str(error), error
                 has_nccl = False
         found["bare"].append(start_time(run_ranks(bench, ranks, *clock("exchange_bench", "start", "1"))))
-        found["mpi"].append(start_time(run_ranks(bench, ranks, *clock("exchange_start_mpi"))))
+        lines, failures = run_peer(bench, ranks, *clock("exchange_start_mpi"))
+        found["mpi"].append(start_time(lines))
+        peer_failures += failures
         if turn < store_turns:
             folder = bench.state / "home" / "alice" / f"store.{ranks}.{turn}"
             folder.mkdir()
@@ -189,9 +203,12 @@ def test_from_start_to_id(bench, ranks, request, capsys):
             continue
         mine = median(found[kind])
         table.add(what, mine, median(found["mpi"]), "MPI_Init + MPI_Bcast", "ms", 0.2)
-        table.add(what, mine, median(found["store"]), "TCPStore without import torch", "ms", 1)
         table.note(what, mine, median(found["bare"]), "bare PMIx: init, put, fence, get", "ms")
-        table.note(what, mine, median(found["store and import"]), "TCPStore with import torch", "ms")
+        if store_turns:
+            table.add(what, mine, median(found["store"]), "TCPStore without import torch", "ms", 1)
+            table.note(what, mine, median(found["store and import"]), "TCPStore with import torch", "ms")
+    if peer_failures:
+        table.rows.append(["steps of Open MPI that failed", "", str(peer_failures), "", "", ""])
     table.show(capsys)
 
 

@@ -166,6 +166,13 @@ def test_off_is_off(bare, switch):
     assert done.stdout == "0\n" and not sentences(done.stderr)
 
 
+def test_a_program_that_is_only_linked_gets_no_variables(bare):
+    program = inside("tests/integration/preload_linked")
+    assert run_steps(bare, f"srun -n2 {program}").stdout == "linked none\n" * 2
+    control = run_steps(bare, f"srun -n2 {preloading()} {program}")
+    assert sorted(control.stdout.splitlines()) == ["linked 0", "linked 1"], control.stderr
+
+
 def test_batch_and_prolog_see_nothing_and_inner_steps_their_own(bare):
     look = "$(env | grep -E '^(RANK|WORLD_SIZE|BOOTSTRAP_STEP)' | sort | xargs)"
     bare.write_home("inner", f"#!/bin/bash\necho inner {look}\n")

@@ -39,6 +39,11 @@ def content(path):
         return b""
 
 
+def is_the_machines_own(folder):
+    own = Path("/", *folder.parts[4:])
+    return folder.parts[1] == "proc" and folder.exists() and own.exists() and folder.samefile(own)
+
+
 def places(cluster):
     """Everything that is looked through, with its name. PMIx's shared memory is a file below slurmd's spool: see below."""
     roots = {}
@@ -49,6 +54,8 @@ def places(cluster):
     folders = [cluster.state / "log", cluster.state / "spool", cluster.state / "home"]
     folders += [Path(f"/proc/{pid}/root/{name}") for pid in roots.values() for name in ("tmp", "dev/shm", "var/tmp")]
     for folder in folders:
+        if is_the_machines_own(folder):  # no host of the cluster has it
+            continue
         for path in folder.glob("**/*"):
             if "pmix_dstor" not in str(path):
                 yield f"file {path}", content(path)
