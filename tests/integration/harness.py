@@ -66,7 +66,7 @@ class Cluster:
     def run(self, arguments, user="alice", node="head", env=None, timeout=60, stdin=""):
         """Runs a command to its end; the result has returncode, stdout and stderr. At the timeout it is killed."""
         done = self.run_once(arguments, user, node, env, timeout, stdin)
-        if LOST_BY_SLURM in done.stderr and done.returncode != 0:
+        if LOST_BY_SLURM in done.stderr:
             steps_run_again.append(" ".join(map(str, arguments)))
             done = self.run_once(arguments, user, node, env, timeout, stdin)
         return done
