@@ -68,7 +68,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   step->master_addr = effective_value(task->plan, "MASTER_ADDR");
   step->master_port = static_cast<int>(*port);
   const auto device = parse_unsigned(effective_value(task->plan, "BOOTSTRAP_GPU"), kMaxGpus);
-  if (device) step->device = static_cast<int>(*device);
+  if (device && has_our_gpu_list(*task)) step->device = static_cast<int>(*device);
   step->timeout = *timeout;
   step->nccl_library = environment.get("BOOTSTRAP_NCCL").value_or("");
   step->exchange = make_pmix_exchange(task->facts.id, step->layout, rank, environment);

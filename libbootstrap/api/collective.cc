@@ -40,8 +40,7 @@ Status exchange(bootstrap_t& job, const void* mine, std::size_t bytes, void* all
   auto* to = static_cast<char*>(all);
   for (const auto& value : result->shared) {
     if (value.size() != bytes) return fail(ErrorCode::kDisagreement, "a rank sent another number of bytes");
-    std::memcpy(to, value.data(), bytes);
-    to += bytes;
+    to = std::copy(value.begin(), value.end(), to);
   }
   return {};
 }
@@ -152,7 +151,7 @@ Status make_ids(bootstrap_t& job, bootstrap_group_t kind, bootstrap_unique_id_t*
   auto made = exchange_unique_ids(*job.exchange, job.layout, attempt.group, roots, attempt.nccl, attempt.options);
   if (!made) return fail(made.error());
   static_assert(sizeof(bootstrap_unique_id_t) == sizeof(nccl::UniqueId));
-  std::memcpy(ids, made->data(), made->size() * sizeof(nccl::UniqueId));
+  if (!made->empty()) std::memcpy(ids, made->data(), made->size() * sizeof(nccl::UniqueId));
   wipe(*made);
   return {};
 }

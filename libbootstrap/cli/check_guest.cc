@@ -150,7 +150,9 @@ Result<CheckVisit> visit_rank_zero(const MeetingPlace& place, const Hello& hello
       side.visit->target = again.target;
       return std::move(*side.visit);
     }
-    if (Deadline::clock::now() + pause >= deadline) return fail(ErrorCode::kTimeout, sentence(attempt));
+    // The last attempt must have the time to be refused.
+    if (Deadline::clock::now() + pause + kFirstPatience / 10 >= deadline)
+      return fail(ErrorCode::kTimeout, sentence(attempt));
     (void)::poll(nullptr, 0, static_cast<int>(pause.count()));
     pause = std::min(2 * pause, kLongestPause);
     patience = std::min(2 * patience, kMostPatience);

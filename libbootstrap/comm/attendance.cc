@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/attendance.h"
 
+#include <mutex>
 #include <utility>
 
 #include "comm/session.h"
@@ -16,8 +17,11 @@ using std::chrono::steady_clock;
 
 constexpr auto kCloseTime = std::chrono::seconds(2);
 
-// What the worker that opens the session leaves behind; it may be given up while it still works.
+// What the worker that opens the session leaves behind. One that comes too late for its caller closes the session
+// itself: a process that ends with one open ends its step.
 struct Opening {
+  std::mutex mutex;
+  bool is_given_up = false;
   std::optional<Session> session;
   Status status = fail(ErrorCode::kUnavailable, "PMIx was not asked");
 };
@@ -30,12 +34,20 @@ Status open_and_say(Opening& opening, const PmixServer& server, Rank rank, const
   if (!session) return fail(session.error());
   auto status = session->put(pmix::Scope::kStep, key_of(topic), value);
   if (status) status = session->commit();
-  if (status) {
+  const std::lock_guard lock(opening.mutex);
+  if (status && !opening.is_given_up) {
     opening.session = std::move(*session);
   } else {
     (void)session->close(steady_clock::now());
   }
   return status;
+}
+
+// False when the session was there in the last moment.
+bool give_up(Opening& opening) {
+  const std::lock_guard lock(opening.mutex);
+  opening.is_given_up = !opening.session;
+  return opening.is_given_up;
 }
 
 class OpenAttendance final : public Attendance {
@@ -93,9 +105,10 @@ Result<std::unique_ptr<Attendance>> Attendance::announce(const StepId& id, const
   });
   if (!started) return fail(started.error());
   if (!worker.wait_until(deadline)) {
-    return fail(ErrorCode::kTimeout, "the PMIx server of this node does not answer");
+    if (give_up(*opening)) return fail(ErrorCode::kTimeout, "the PMIx server of this node does not answer");
+  } else if (!opening->status) {
+    return fail(opening->status.error());
   }
-  if (!opening->status) return fail(opening->status.error());
   return std::unique_ptr<Attendance>(new OpenAttendance(opening, layout, rank, topic, value));
 }
 

@@ -100,11 +100,14 @@ Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, c
   auto ids = agree_on_ids(exchange, layout, group, nccl, request_of(group, nccl, options));
   if (!ids) return fail(ids.error());
   if (group.ranks.empty()) return nullptr;
+  // CUDA's current device is the thread's, and NCCL is called in another one.
+  const auto device =
+      options.device >= 0 ? options.device : current_gpu().value_or(CurrentGpu{.ordinal = -1, .id = {}}).ordinal;
   return init_communicator({.nccl = nccl,
                             .ids = std::move(*ids),
                             .ranks = static_cast<int>(group.ranks.size()),
                             .rank = static_cast<int>(group.own),
-                            .device = options.device,
+                            .device = device,
                             .nonblocking = options.nonblocking,
                             .who = describe_rank(layout, group.ranks[group.own]),
                             .deadline = options.deadline});

@@ -6,6 +6,7 @@
 #include <link.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <type_traits>
 
@@ -95,6 +96,8 @@ namespace {
 
 constexpr const char* kSystemLibrary = "libnccl.so.2";
 
+std::atomic<const Functions*> loaded = nullptr;  // by load(); never deleted
+
 const void* own_address() { return reinterpret_cast<const void*>(&own_address); }
 
 const void* start_of_object(const void* address) {
@@ -125,18 +128,34 @@ bool is_interposed(const void* function) {
   return is_ours;
 }
 
-void* find(void* source, const char* name) {
-  void* const found = ::dlsym(source, name);
-  return found == nullptr || is_interposed(found) ? nullptr : found;
+// The order of symbols in which everybody's calls are bound. Not RTLD_DEFAULT: it begins with the caller's own object
+// where that was linked with -Bsymbolic, as ours is.
+void* order_of_process() {
+  static void* const order = ::dlopen(nullptr, RTLD_LAZY);
+  return order;
+}
+
+// Where functions are looked for: a handle, or RTLD_NEXT.
+struct Source {
+  void* handle = nullptr;
+  // Whoever calls us by this name may be a library in front of us with functions of the same names, such as a tracer
+  // that was preloaded before. It would pass our call back to us for ever.
+  bool is_callers = false;
+};
+
+void* find(const Source& source, const char* name) {
+  void* const found = ::dlsym(source.handle, name);
+  if (found == nullptr || is_interposed(found)) return nullptr;
+  return source.is_callers && found == ::dlsym(order_of_process(), name) ? nullptr : found;
 }
 
 template <class Function>
-void take(void* source, const char* name, Function& member) {
+void take(const Source& source, const char* name, Function& member) {
   member = reinterpret_cast<Function>(find(source, name));
 }
 
-// All functions of one source, a handle or RTLD_NEXT: never some of one copy and some of another.
-Functions functions_of(void* source) {
+// All functions of one source: never some of one copy and some of another.
+Functions functions_of(const Source& source) {
   Functions found;
   take(source, "ncclGetVersion", found.get_version);
   take(source, "ncclGetUniqueId", found.get_unique_id);
@@ -164,15 +183,15 @@ bool is_nccl(const Functions& functions) { return functions.init_rank != nullptr
 Functions functions_of_loaded_library() {
   void* const handle = ::dlopen(kSystemLibrary, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) return {};
-  auto found = functions_of(handle);
-  (void)::dlclose(handle);  // it was there before us, and stays
+  auto found = functions_of({handle});
+  (void)::dlclose(handle);  // the process has it; load() keeps it
   return found;
 }
 
 // What the process' own order of symbols has, ours passed over: NCCL linked into the program, or by another name.
 Functions functions_of_process() {
-  auto found = functions_of(RTLD_DEFAULT);
-  return is_nccl(found) ? found : functions_of(RTLD_NEXT);
+  auto found = functions_of({order_of_process()});
+  return is_nccl(found) ? found : functions_of({RTLD_NEXT});
 }
 
 Result<Functions> open_library(const std::string& file) {
@@ -183,7 +202,7 @@ Result<Functions> open_library(const std::string& file) {
                 cat({"NCCL is not in this process and cannot be loaded: ", reason == nullptr ? file : reason,
                      "; add its folder to LD_LIBRARY_PATH, or set BOOTSTRAP_NCCL to the file"}));
   }
-  auto found = functions_of(handle);
+  auto found = functions_of({handle});
   if (is_nccl(found)) return found;
   (void)::dlclose(handle);
   return fail(ErrorCode::kUnavailable,
@@ -218,24 +237,28 @@ std::string version_text(int version) {
 
 Result<const Functions*> load(std::string_view preferred) {
   static std::mutex mutex;
-  static const Functions* loaded = nullptr;  // never deleted: threads may be in NCCL when the process ends
   const std::lock_guard lock(mutex);
-  if (loaded == nullptr) {
-    auto found = find_or_open(preferred);
-    if (!found) return fail(found.error());
-    loaded = new Functions(std::move(*found));
-  }
-  return loaded;
+  if (const auto* const before = loaded.load()) return before;
+  auto found = find_or_open(preferred);
+  if (!found) return fail(found.error());
+  // A reference of our own, for good: whoever opened it may close it, and threads may be in it when the process ends.
+  (void)::dlopen(found->path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  loaded = new Functions(std::move(*found));
+  return loaded.load();
 }
 
+bool has_loaded() noexcept { return loaded != nullptr; }
+
+// In the order in which the loader would have bound the call without us: what all see, then what the caller needs.
 Functions functions_for(const void* caller) {
+  auto found = functions_of({RTLD_NEXT});
+  if (is_nccl(found)) return found;
   if (void* const handle = handle_of(caller); handle != nullptr) {
-    auto found = functions_of(handle);
+    found = functions_of({handle, true});
     (void)::dlclose(handle);  // its library is in use by the caller, and so are those that it needs
     if (is_nccl(found)) return found;
   }
-  auto found = functions_of(RTLD_NEXT);
-  return is_nccl(found) ? found : functions_of_loaded_library();
+  return functions_of_loaded_library();
 }
 
 std::string describe(const Functions& nccl, std::string_view call, ResultCode code, Comm comm) {

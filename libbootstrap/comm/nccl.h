@@ -60,6 +60,7 @@ std::string version_text(int version);
 // file name or an absolute path). Never one of our own interposed functions. Found once; the copy stays loaded.
 // Fails with kUnavailable and what was tried.
 Result<const Functions*> load(std::string_view preferred = {});
+bool has_loaded() noexcept;  // load() has succeeded in this process
 
 // The functions that a caller at this address would reach without us in the process: those of the library that the
 // caller was linked with, then the next in the process' own order, then a loaded libnccl.so.2. Not cached.

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <mutex>
 
 #include "core/text.h"
@@ -32,7 +33,11 @@ struct Answer::State {
     if (is_there) return;
     code = status;
     if (status == PMIX_SUCCESS && value != nullptr && value->type == PMIX_BYTE_OBJECT) {
-      bytes.assign(value->data.bo.bytes, value->data.bo.size);
+      try {
+        bytes.assign(value->data.bo.bytes, value->data.bo.size);
+      } catch (const std::exception&) {  // libpmix is C, and calls us
+        code = PMIX_ERR_NOMEM;
+      }
     }
     is_there = true;
     changed.notify_all();

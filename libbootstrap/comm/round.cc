@@ -122,15 +122,17 @@ Result<std::vector<std::string>> RoundRunner::read_from(const Session& session, 
   wanted.reserve(ranks.size());
   for (const Rank rank : ranks) wanted.push_back({rank, of_key, is_remote(rank)});
   const auto until = std::min(job_.round.deadline, steady_clock::now() + kReadTime);
-  const auto texts =
+  auto texts =
       session.read(wanted, until, false, [this](Rank, const std::string& text) { return is_of_this_round(text); });
   std::vector<std::string> values;
   values.reserve(texts.size());
-  for (const auto& text : texts) {
+  for (auto& text : texts) {
     if (!text) {
+      for (auto& value : values) wipe(value);
       return fail(explain_absence(session, ErrorCode::kUnavailable, "a rank ended, or was cut off, during the call"));
     }
     values.emplace_back(decode_round_value(*text)->bytes);
+    wipe(*text);
   }
   return values;
 }
@@ -195,7 +197,9 @@ Error RoundRunner::explain_absence(const Session& session, ErrorCode code, const
 // fence a faster rank of the node has begun meanwhile, be it MPI's (openpmix #3931). On failure there is nobody to wait
 // for.
 void RoundRunner::leave(Session& session, bool has_succeeded) const {
-  const auto deadline = steady_clock::now() + kLeaveTime;
+  const auto now = steady_clock::now();
+  const auto deadline =
+      has_succeeded ? std::max(now + kLeaveTime, std::min(job_.round.deadline, now + kReadTime)) : now + kLeaveTime;
   bool is_known = session.close(deadline);
   if (session.is_shared() || !has_succeeded || here_.local_size < 2) return;
   if (here_.local_rank == 0) {

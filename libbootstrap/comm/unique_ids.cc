@@ -54,6 +54,7 @@ class IdRound {
   void make_id();
   void make_claim();
   Round make_round() const;
+  Result<std::vector<nccl::UniqueId>> judge(const RoundResult& result) const;
   Status check_node(const std::vector<std::string>& local) const;
   Result<std::vector<nccl::UniqueId>> take_ids(const std::vector<std::string>& shared) const;
 
@@ -158,6 +159,13 @@ Result<std::vector<nccl::UniqueId>> IdRound::take_ids(const std::vector<std::str
   return ids;
 }
 
+Result<std::vector<nccl::UniqueId>> IdRound::judge(const RoundResult& result) const {
+  if (request_.refusal) return fail(*request_.refusal);
+  if (is_outside()) return std::vector<nccl::UniqueId>();
+  if (const auto status = check_node(result.local); !status) return fail(status.error());
+  return take_ids(result.shared);
+}
+
 Result<std::vector<nccl::UniqueId>> IdRound::run(Exchange& exchange) {
   make_id();
   make_claim();
@@ -165,12 +173,10 @@ Result<std::vector<nccl::UniqueId>> IdRound::run(Exchange& exchange) {
   wipe(id_);
   auto result = exchange.run(round);
   if (round.shared) wipe(*round.shared);
-  if (request_.refusal) return fail(*request_.refusal);
-  if (!result) return fail(result.error());
-  if (is_outside()) return std::vector<nccl::UniqueId>();
-  auto status = check_node(result->local);
-  auto ids = status ? take_ids(result->shared) : Result<std::vector<nccl::UniqueId>>(fail(status.error()));
-  for (auto& text : result->shared) wipe(text);
+  auto ids = result ? judge(*result) : Result<std::vector<nccl::UniqueId>>(fail(result.error()));
+  if (result) {
+    for (auto& text : result->shared) wipe(text);
+  }
   return ids;
 }
 

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <utility>
 
@@ -48,7 +49,11 @@ Status Worker::start(std::function<void()> work) {
   auto state = std::make_shared<State>();
   state->work = std::move(work);
   auto body = std::make_unique<std::function<void()>>([state] {
-    state->work();
+    try {
+      state->work();
+    } catch (const std::exception&) {
+      // No memory: what was to be done is not done, and its result says so. The program is not to end for it.
+    }
     state->work = nullptr;  // what it owns goes before anybody hears of the end
     const std::lock_guard lock(state->mutex);
     state->has_ended = true;

@@ -55,6 +55,15 @@ Result<TaskPlan> make_task_plan(const Environment& environment) {
                   std::move(differences)};
 }
 
+bool has_our_gpu_list(const TaskPlan& task) {
+  const auto& environment = task.facts.environment;
+  const Leftovers ours(environment);
+  if (!task.plan.gpus || ours.stamp().empty()) return true;
+  const std::string name(task.plan.gpus->kind().variable);
+  const auto list = environment.get(name);
+  return !list || ours.is_ours(name, *list);
+}
+
 std::string effective_value(const Plan& plan, std::string_view name) {
   const auto at = plan.find(name);
   if (!at) return {};

@@ -20,6 +20,10 @@ struct TaskPlan {
 
 Result<TaskPlan> make_task_plan(const Environment& environment);
 
+// Whether the list of GPUs is still the one that we set: BOOTSTRAP_GPU counts in that one, and means nothing in a list
+// that the program has made itself.
+bool has_our_gpu_list(const TaskPlan& task);
+
 // The value that the program really sees: the user's where it is kept, else ours.
 std::string effective_value(const Plan& plan, std::string_view name);
 

@@ -14,7 +14,7 @@ struct Name {
   std::size_t size;
 };
 
-enum Wanted : std::uint8_t { kRank, kJob, kStep, kRestart, kTask, kContext, kStamp, kPreload, kWantedCount };
+enum Wanted : std::uint8_t { kRank, kJob, kStep, kRestart, kTask, kContext, kStamp, kGivenUp, kPreload, kWantedCount };
 
 template <std::size_t N>
 constexpr Name name(const char (&text)[N]) {
@@ -22,8 +22,9 @@ constexpr Name name(const char (&text)[N]) {
 }
 
 constexpr Name kNames[kWantedCount] = {
-    name("SLURM_PROCID="),   name("SLURM_JOB_ID="),         name("SLURM_STEP_ID="),  name("SLURM_RESTART_COUNT="),
-    name("SLURM_TASK_PID="), name("SLURM_SCRIPT_CONTEXT="), name("BOOTSTRAP_STEP="), name("BOOTSTRAP_PRELOAD="),
+    name("SLURM_PROCID="),        name("SLURM_JOB_ID="),       name("SLURM_STEP_ID="),
+    name("SLURM_RESTART_COUNT="), name("SLURM_TASK_PID="),     name("SLURM_SCRIPT_CONTEXT="),
+    name("BOOTSTRAP_STEP="),      name("BOOTSTRAP_GIVEN_UP="), name("BOOTSTRAP_PRELOAD="),
 };
 
 bool is_digit(char character) noexcept { return character >= '0' && character <= '9'; }
@@ -78,6 +79,7 @@ Role role_of(const char* const* environment, pid_t process) noexcept {
   // Absent or unreadable is 0 here; what is unreadable will be told by who reads all of it.
   if (!parse(values[kRestart], step[2])) step[2] = 0;
   if (is_stamp(values[kStamp], step)) return Role::kInside;
+  if (is_stamp(values[kGivenUp], step)) return Role::kOutside;  // a parent has said why
   // TaskProlog and srun's --task-prolog run in children of the task to be, with its environment and this word in it.
   // Slurm 22.05 leaves the word in the task's own environment too.
   if (values[kContext] != nullptr && parse(values[kTask], task) && static_cast<pid_t>(task) != process) {

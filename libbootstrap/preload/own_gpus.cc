@@ -35,6 +35,7 @@ std::string whose(const Layout& layout, Rank rank, const OwnGpus& own, std::uint
 
 std::optional<OwnGpus> own_gpus(const TaskPlan& task) {
   if (!task.plan.gpus || task.plan.gpus->kind().vendor != GpuVendor::kNvidia) return std::nullopt;
+  if (!has_our_gpu_list(task)) return std::nullopt;
   OwnGpus own;
   auto text = effective_value(task.plan, kGroupVariable);
   if (text.empty()) text = effective_value(task.plan, kGpuVariable);

@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <exception>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -69,17 +71,23 @@ class NewEnvironment {
 
   void set(std::string_view name, std::string_view value) {
     remove(name);
-    auto* const entry = new std::string(cat({name, "=", value}));
-    entries_.push_back(entry->data());
+    own_.push_back(std::make_unique<std::string>(cat({name, "=", value})));
+    entries_.push_back(own_.back()->data());
   }
 
   void install() && {
     entries_.push_back(nullptr);
-    environ = (new std::vector<char*>(std::move(entries_)))->data();
+    // What is replaced later stays, too: somebody may have kept a pointer into it. A list, for checkers of leaks.
+    static NewEnvironment* last = nullptr;
+    auto* const fresh = new NewEnvironment(std::move(*this));
+    fresh->before_ = std::exchange(last, fresh);
+    environ = fresh->entries_.data();
   }
 
  private:
   std::vector<char*> entries_;
+  std::vector<std::unique_ptr<std::string>> own_;
+  const NewEnvironment* before_ = nullptr;
 };
 
 void remove_leftovers(const std::vector<std::string>& names) {
@@ -105,7 +113,8 @@ void hold_port(const Facts& facts, const Settings& settings, const Plan& plan, c
   const StandardFiles standard;
   auto claim = PortClaim::take(*plan.port_to_claim);
   if (claim) {
-    (void)new PortClaim(std::move(*claim));
+    static std::atomic<const PortClaim*> held = nullptr;  // for checkers of leaks
+    held = new PortClaim(std::move(*claim));
     return;
   }
   if (facts.layout.size() == 1) return;  // nobody is to be met, and a server would say itself what is wrong
@@ -169,7 +178,17 @@ void set_up_rank() noexcept {
   try {
     const auto environment = process_environment();
     const auto done = set_up(environment);
-    if (!done) complain(environment, done.error().message);
+    if (done) {
+      errno = before;
+      return;
+    }
+    complain(environment, done.error().message);
+    // Once: the programs that this one starts would fail in the same way.
+    if (const auto id = read_step_id(environment)) {
+      NewEnvironment fresh;
+      fresh.set("BOOTSTRAP_GIVEN_UP", stamp(*id));
+      std::move(fresh).install();
+    }
   } catch (const std::exception&) {
     say("bootstrap: there is no memory to set the variables of this rank; the program starts without them");
   }

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 
+#include "comm/nccl.h"
 #include "core/text.h"
 #include "preload/step.h"
 
@@ -46,7 +47,7 @@ void note_seen() noexcept { is_seen = true; }
 
 void tell_unseen() noexcept {
   // The commands of a job script have one thread: they must not pay for this.
-  if (__libc_single_threaded != 0 || is_seen) return;
+  if (__libc_single_threaded != 0 || is_seen || nccl::has_loaded()) return;
   const int before = errno;
   try {
     const auto* const step = has_nccl_threads() ? this_step() : nullptr;

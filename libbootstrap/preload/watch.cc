@@ -169,7 +169,8 @@ Watch::Watch(const Step& step, const WaitingCall& call) : state_(std::make_share
 
 Watch::~Watch() {
   state_->end();
-  (void)state_->worker.wait_until(steady_clock::now() + kGrace);
+  // One that has not ended may still open a session: the end of the process must wait for it.
+  if (!state_->worker.wait_until(steady_clock::now() + kGrace)) return;
   auto& all = running();
   const std::lock_guard lock(all.mutex);
   std::erase(all.states, state_);

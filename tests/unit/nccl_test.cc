@@ -85,7 +85,7 @@ TEST(Nccl, SaysWhatWasTriedWhenThereIsNone) {
 // A library that has its own NCCL inside, loaded as Python does: its caller gets that one, whichever else is there.
 TEST(Nccl, EachCallerGetsItsOwnCopy) {
   in_child([] {
-    ASSERT_NE(::dlopen(nccl_double_path("2.28.9").c_str(), RTLD_NOW | RTLD_GLOBAL), nullptr);
+    ASSERT_NE(::dlopen(nccl_double_path("2.28.9").c_str(), RTLD_NOW | RTLD_LOCAL), nullptr);
     EXPECT_EQ(nccl_double("2.14.3").version, 21403);
     EXPECT_EQ(nccl_double("2.28.9").version, 22809);
     // A caller that brings none: the program, and a library that NCCL has nothing to do with.

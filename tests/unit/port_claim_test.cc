@@ -22,7 +22,7 @@ namespace {
 std::uint16_t unused_port() {
   constexpr int kFirst = 20000;
   constexpr int kCount = 10000;
-  static int next = ::getpid() % kCount;
+  static int next = ::getpid() * 64 % kCount;  // not the ports of the next process
   for (int tries = 0; tries < kCount; ++tries) {
     const auto port = static_cast<std::uint16_t>(kFirst + next++ % kCount);
     if (TestSocket(Family::kDual).bind("::", port) == 0) return port;

@@ -26,6 +26,12 @@ TEST(PreloadGate, ARankIsSetUpOnce) {
       Role::kInside);
 }
 
+TEST(PreloadGate, WhatFailedInAParentIsNotTriedAgain) {
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "BOOTSTRAP_GIVEN_UP=12.0.0"}),
+            Role::kOutside);
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=1", "SLURM_PROCID=3", "BOOTSTRAP_GIVEN_UP=12.0.0"}), Role::kFirst);
+}
+
 TEST(PreloadGate, TheStampOfAnotherStepIsNone) {
   for (const char* const stamp :
        {"BOOTSTRAP_STEP=12.1.0", "BOOTSTRAP_STEP=11.0.0", "BOOTSTRAP_STEP=12.0.1", "BOOTSTRAP_STEP=12.0",

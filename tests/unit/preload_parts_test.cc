@@ -110,6 +110,24 @@ TEST(OwnGpus, AreThoseOfThePlan) {
   EXPECT_TRUE(own->is_shared_list);
 }
 
+TEST(OwnGpus, AListThatTheProgramMadeTellsNothing) {
+  auto environment = two_by_two(1);
+  const auto planned = make_task_plan(environment);
+  ASSERT_TRUE(planned);
+  for (const auto& variable : planned->plan.variables) environment.set(variable.name, variable.value(0));
+  const auto untouched = make_task_plan(environment);
+  ASSERT_TRUE(untouched);
+  EXPECT_TRUE(has_our_gpu_list(*untouched));
+  EXPECT_TRUE(own_gpus(*untouched));
+  for (const char* const list : {"1", "1,0"}) {
+    environment.set("CUDA_VISIBLE_DEVICES", list);
+    const auto changed = make_task_plan(environment);
+    ASSERT_TRUE(changed);
+    EXPECT_FALSE(changed->plan.gpus && has_our_gpu_list(*changed)) << list;
+    EXPECT_FALSE(own_gpus(*changed)) << list;
+  }
+}
+
 TEST(OwnGpus, AListThatSlurmNarrowedIsTheTasksOwn) {
   auto environment = two_by_two(1);
   environment.set("SLURM_GPUS_ON_NODE", "2");
