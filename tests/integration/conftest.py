@@ -21,8 +21,35 @@ def pytest_configure(config):
 
 
 def pytest_terminal_summary(terminalreporter):
-    for command in steps_run_again:
-        terminalreporter.write_line(f"run again, since slurmstepd lost a message of PMIx: {command[:200]}")
+    if steps_run_again:
+        count, example = len(steps_run_again), steps_run_again[0][:160]
+        terminalreporter.write_line(f"{count} steps run again, since slurmstepd lost a message of PMIx, such as: {example}")
+
+
+def limit_time(item):
+    """Lets a test fail that hangs, so that the others are run; not while clusters are taken down."""
+    seconds = 7200 if item.config.getoption("--full") else 600
+
+    def give_up(*_):
+        pytest.fail(f"{item.nodeid} has not ended after {seconds} s")
+
+    previous = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_setup(item):
+    yield from limit_time(item)
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_call(item):
+    yield from limit_time(item)
 
 
 @pytest.fixture(scope="session")

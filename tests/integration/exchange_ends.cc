@@ -69,8 +69,9 @@ int main(int count, char** words) {
   // A lost connection is acted on after a second: somebody must still be at work then.
   const char* rank = std::getenv("SLURM_PROCID");
   if (rank != nullptr && std::strcmp(rank, "0") == 0) {
-    (void)::sleep(2);
-    if (std::string_view(words[1]) == "pmix") (void)PMIx_Finalize(nullptr, 0);
+    const bool is_pmix = std::string_view(words[1]) == "pmix";
+    (void)::sleep(is_pmix ? 10 : 2);  // with a session left open the step is killed, on a busy machine later than usual
+    if (is_pmix) (void)PMIx_Finalize(nullptr, 0);
     return 0;
   }
   return end(words[2]);

@@ -7,7 +7,7 @@ from collections import namedtuple
 
 import pytest
 
-from harness import REPOSITORY
+from harness import REPOSITORY, everything_below
 
 # Another build folder than the usual one, below the repository: hosts of a cluster see nothing else of the machine.
 BUILD = os.environ.get("BOOTSTRAP_TEST_BUILD", "build/release")
@@ -55,9 +55,25 @@ def sentences(step):
     return [(int(rank), text) for rank, text in SENTENCE.findall(step.stderr)]
 
 
+def missing_ranks(text):
+    """Those that a sentence calls missing; a node of which all are is one item."""
+    items = re.findall(r"\branks? (\d+)(?:-(\d+))? \(", text.partition("missing: ")[2])
+    return {rank for first, last in items for rank in range(int(first), int(last or first) + 1)}
+
+
+def are_told_of(told, missing, per_node):
+    """Whether all sentences (by rank) name the missing, and one of each node nobody else: a roll call lasts a second,
+    and on a busy machine somebody else may not be heard in it by some ranks."""
+    named = missing_ranks(f"missing: {missing}")
+    exact = {rank // per_node for rank, text in told.items() if text.endswith(f"missing: {missing}")}
+    nodes = {rank // per_node for rank in told}
+    return bool(named) and exact == nodes and all(named <= missing_ranks(text) for text in told.values())
+
+
 def leftovers(cluster):
     """The files that a step could leave: those of every host's /tmp and /dev/shm, and of the spool folders."""
-    found = {str(path) for path in (cluster.state / "spool").glob("node*/**/*") if "cred_state" not in path.name}
+    spools = (cluster.state / "spool").glob("node*")
+    found = {str(path) for spool in spools for path in everything_below(spool) if "cred_state" not in path.name}
     for node in cluster.nodes:
         listed = cluster.run(["find", "/tmp", "/dev/shm", "-mindepth", "1"], user="root", node=node)
         found |= {f"{node}:{path}" for path in listed.stdout.split()}

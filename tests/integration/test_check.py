@@ -175,7 +175,7 @@ def test_a_taken_port_is_named_and_the_rest_is_still_told(cluster):
     assert done.failed == ["port"] and done.status == 1, done.stdout
     assert done.text("port") == f"{port} on node001 is not free for rank 0: another program has it"
     assert done.result("ranks") == done.result("PMIx") == "ok"
-    assert done.seconds < 10
+    assert done.seconds < 18
     # Control: the same port when nobody has it.
     assert check(cluster, "--mpi=pmix", *CPU, env={"MASTER_PORT": port}).failed == []
 
@@ -207,12 +207,12 @@ def test_two_ranks_on_one_gpu_are_named(cluster):
 
 
 def test_a_rank_that_never_comes_is_named_at_the_deadline(cluster):
-    options = programs(cluster, "missing", f"0-2 {COMMAND} check --json --timeout 3", "3 sleep 20")
+    options = programs(cluster, "missing", f"0-2 {COMMAND} check --json --timeout 3", "3 sleep 60")
     done = check(cluster, "--mpi=pmix", *CPU, *options, program=())
     assert done.failed == ["ranks"] and done.ranks("ranks") == [3], done.stdout
     assert done.text("ranks") == "1 of 4 ranks not heard within 3 s"
     assert done.result("PMIx") == "not tried"  # a fence without rank 3 would end the step
-    assert done.status != 0 and done.seconds < 12
+    assert done.status != 0 and done.seconds < 18
 
 
 def test_without_rank_0_every_rank_says_that_it_cannot_reach_it(cluster):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from exchange_steps import DONE, leftovers, program, run_step, sentences, successes
-from harness import wait_for
+from harness import steps_run_again, wait_for
 
 AT_ONCE = 3
 DISTRIBUTIONS = ("block", "cyclic", "plane=2")
@@ -36,21 +36,23 @@ def test_all_ranks_have_all_values_and_nothing_is_left(exchange_cluster, request
     generator = random.Random(seed)
     count = 1000 if request.config.getoption("--full") else 20
     shapes = [(1, 1, "block", 128), (4, 16, "block", 128)] + [random_shape(generator) for _ in range(count - 2)]
-    before = leftovers(exchange_cluster)
+    before, again = leftovers(exchange_cluster), len(steps_run_again)
 
     def run(shape):
         nodes, per_node, distribution, size = shape
         options = ("--mpi=pmix", f"--distribution={distribution}")
-        command = (program("exchange_probe"), "--rounds", "2", "--bytes", str(size))
+        command = (program("exchange_probe"), "--rounds", "2", "--bytes", str(size), "--timeout", "20000")
         return run_step(exchange_cluster, nodes, per_node, *command, options=options)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         steps = list(pool.map(run, shapes))
     bad = [(shape, step) for shape, step in zip(shapes, steps) if not is_complete(step, shape[0] * shape[1], 2)]
     ranks = sum(nodes * per_node for nodes, per_node, *_ in shapes)
+    again = len(steps_run_again) - again
     with capsys.disabled():
         print(f"\nexchange: {count} steps, {ranks} ranks, {2 * ranks} exchanges: {len(bad)} bad steps (seed {seed})")
-    assert not bad, bad[0]
+    assert again <= max(3, count * 0.03), "Slurm loses about one of 100 steps, of bare PMIx as of ours"
+    assert not bad, "\n".join(f"{shape}: {step.returncode} {step.stdout}{step.stderr}" for shape, step in bad)
     wait_for(lambda: leftovers(exchange_cluster) <= before, 10, "steps left files on their nodes")
 
 

@@ -37,9 +37,20 @@ def neighbours_cluster(cluster_factory):
     return cluster_factory("beside").up("--nodes", "2", "--cpus", "32", "--no-plugin")
 
 
+def of_each_task(line):
+    """srun puts tasks into one line as their ends happen to reach it: one line for each task instead."""
+    told = re.fullmatch(r"(srun: error: \S+): tasks? ([\d,-]+): (.+)", line)
+    if not told:
+        return {line}
+    ranges = [(part.split("-")[0], part.split("-")[-1]) for part in told[2].split(",")]
+    tasks = [task for first, last in ranges for task in range(int(first), int(last) + 1)]
+    return {f"{told[1]}: task {task}: {told[3]}" for task in tasks}
+
+
 def outcome(step):
     """What Slurm made of a step: its exit and what srun says of tasks, without the numbers of jobs."""
     lines = [line for line in step.stderr.splitlines() if line.startswith("srun:")]
+    lines = {each for line in lines for each in of_each_task(line)}
     return step.returncode, sorted(re.sub(r"\d+\.\d+|\d\d:\d\d:\d\d", "", line) for line in lines)
 
 
@@ -90,8 +101,18 @@ def test_control_a_child_of_bare_pmix_inherits_the_connection(neighbours_cluster
     assert len(sockets(step.stdout)) == len(sockets(plain.stdout)) + 1, (step.stdout, plain.stdout)
 
 
-def run_mpi(cluster, order, env=None):
-    return run_step(cluster, 2, 4, program("exchange_mpi"), order, env=env, limit=40)
+MPI_LIMIT = 90  # seconds
+LOST_CONNECTION = "status = -61"
+
+
+def run_mpi(cluster, per_node, *command, env=None):
+    """A step with MPI, and whether it is the second one: Open MPI 4.1.4 itself was seen to crash in MPI_Init. What an
+    exchange could be to blame for is not repeated: whatever is told by it or of a connection, and what hangs."""
+    step = run_step(cluster, 2, per_node, *command, env=env, limit=MPI_LIMIT)
+    told = ("bootstrap:", "failed in", "AssertionError", LOST_CONNECTION)
+    if step.returncode == 0 or step.seconds >= MPI_LIMIT or any(words in step.stderr for words in told):
+        return step, False
+    return run_step(cluster, 2, per_node, *command, env=env, limit=MPI_LIMIT), True
 
 
 def test_mpi_and_the_exchange_take_turns(neighbours_cluster, request, capsys):
@@ -100,12 +121,17 @@ def test_mpi_and_the_exchange_take_turns(neighbours_cluster, request, capsys):
     # it; a second session finds it in the hash store alone (the control below). With the hash store, though, its fences
     # fail after MPI_Finalize (UNPACK-PAST-END in the server), so that no setting serves both.
     cases = [(order, {}) for order in AFTER_INIT] + [(order, {"PMIX_MCA_gds": "hash"}) for order in BEFORE_INIT]
-    steps = [(order, run_mpi(neighbours_cluster, order, env)) for order, env in cases * repeats]
+    steps, again = [], 0
+    for order, env in cases * repeats:
+        step, is_second = run_mpi(neighbours_cluster, 4, program("exchange_mpi"), order, env=env)
+        steps.append((order, step))
+        again += is_second
     bad = [(order, step) for order, step in steps if step.returncode != 0]
     with capsys.disabled():
-        print(f"\nexchange, MPI: {len(steps)} steps of 8 ranks, {len(cases)} orders: {len(bad)} failed")
+        print(f"\nexchange, MPI: {len(steps)} steps of 8 ranks, {len(cases)} orders: {len(bad)} failed, "
+              f"{again} repeated")
     assert not bad, bad[0]
-    assert not any("status = -61" in step.stderr for _, step in steps)  # LOST_CONNECTION
+    assert not any(LOST_CONNECTION in step.stderr for _, step in steps)
 
 
 def test_control_a_second_session_of_bare_pmix_lacks_its_local_rank(neighbours_cluster):
@@ -117,9 +143,11 @@ def test_control_a_second_session_of_bare_pmix_lacks_its_local_rank(neighbours_c
     assert "NOT-FOUND" in step.stderr and cured.returncode == 0, (step, cured)
 
 
-def test_mpi4py(neighbours_cluster):
+def test_mpi4py(neighbours_cluster, capsys):
     check = neighbours_cluster.run(["/usr/bin/python3", "-c", "import mpi4py"])
     if check.returncode != 0:
         pytest.skip("mpi4py is not installed")
-    step = run_step(neighbours_cluster, 2, 2, "/usr/bin/python3", "-c", MPI4PY, library())
+    step, is_second = run_mpi(neighbours_cluster, 2, "/usr/bin/python3", "-c", MPI4PY, library())
+    with capsys.disabled():
+        print(f"\nexchange, mpi4py: {int(is_second)} repeated")
     assert step.returncode == 0 and step.stdout == "right\n" * 4, step

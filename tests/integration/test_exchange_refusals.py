@@ -64,7 +64,7 @@ def test_refused_in_one_sentence(refusals_cluster, name):
     assert sorted(rank for rank, _ in told) == [0, 1, 2, 3], step
     assert all(re.search(sentence, text) for _, text in told), step
     # With the time that a step needs to start and end; a thread that held the exit up would hold it for ever.
-    assert step.seconds < DEADLINE + 2 + 3, step
+    assert step.seconds < 20, step
 
 
 @pytest.mark.parametrize("before", ["", "export PMIX_MCA_gds=hash"])

@@ -85,7 +85,7 @@ class Stage:
         self.count += 1
         out = f"/home/alice/explained/{self.count}"
         script = script.replace("{explain}", "--bootstrap=explain")
-        preamble = f"export OUT={out} PROBE='{self.probe} {out} alone'; mkdir -p $OUT; "
+        preamble = f"export OUT={out} PROBE='{self.probe} {out} alone'; rm -rf $OUT; mkdir -p $OUT; "
         done = self.cluster.run(["timeout", "30", "bash", "-c", preamble + script])
         assert done.returncode == 0, done.stderr
         tasks = sorted(read_reports(Path(f"{self.cluster.state}{out}")), key=lambda task: int(task["SLURM_PROCID"]))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY, command_line, process_namespaces
+from harness import REPOSITORY, command_line, process_namespaces, wait_for
 
 STEP = ["srun", "-w", "node001", "-n2", "--gres=gpu:2"]
 TRACED = ("openat", "socket", "bind", "connect", "listen", "execve", "clone", "clone3", "fork", "vfork", "unlink", "mkdir")
@@ -48,12 +48,23 @@ def slurmd_of(cluster, node):
     raise AssertionError(f"no slurmd on {node}")
 
 
+def is_traced(pid, tracer):
+    """Whether all threads of a process are; a thread that ends meanwhile is asked for again."""
+    try:
+        states = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
+    except OSError:
+        return False
+    return bool(states) and all(f"\nTracerPid:\t{tracer}\n" in state for state in states)
+
+
 def trace_step(cluster, mode, log):
     """System calls of slurmd's new children in one step, as strace writes them."""
-    line = ["strace", "-f", "-qq", "-p", slurmd_of(cluster, "node001"), "-e", "trace=" + ",".join(TRACED), "-o", str(log)]
+    slurmd = slurmd_of(cluster, "node001")
+    line = ["strace", "-f", "-qq", "-p", slurmd, "-e", "trace=" + ",".join(TRACED), "-o", str(log)]
     tracer = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        time.sleep(0.5)  # strace has no way to say that it is attached
+        # strace has no way to say that it is attached; the kernel has.
+        wait_for(lambda: tracer.poll() is not None or is_traced(slurmd, tracer.pid), 20, "strace does not attach")
         assert tracer.poll() is None, "strace could not attach"
         done = cluster.run([*STEP, f"--bootstrap={mode}", "true"])
         assert done.returncode == 0, done.stderr
@@ -127,8 +138,14 @@ def test_nothing_of_a_step_is_left(small_cluster):
         return len(os.listdir(f"/proc/{pid}/fd")), re.search(r"TCP: inuse (\d+)", sockets).group(1), stepds
 
     small_cluster.run([*STEP, "true"])
-    time.sleep(1)
-    before = state()
+    # What that step still has on its way out is not to be compared with: so no slurmstepd, and three times the same.
+    seen = []
+    deadline = time.monotonic() + 20
+    while len(seen) < 3 or len(set(seen[-3:])) > 1 or int(seen[-1][2]) > 0:
+        assert time.monotonic() < deadline, f"the node does not come to rest: {seen}"
+        time.sleep(0.2)
+        seen.append(state())
+    before = seen[-1]
     for _ in range(20):
         assert small_cluster.run([*STEP, "true"]).returncode == 0
     deadline = time.monotonic() + 10

@@ -50,7 +50,7 @@ class Runner:
 
     def run(self, case: Case) -> Outcome:
         out = f"/home/alice/gpus/{next(self.runs)}"
-        script = f"{PREAMBLE}\nmkdir -p $OUT\n{case.script}"
+        script = f"{PREAMBLE}\nrm -rf $OUT; mkdir -p $OUT\n{case.script}"
         variables = {"OUT": out, "probe": f"/opt/slurm-bootstrap/{PROBE}"}
         done = self.cluster.run(["timeout", str(TIME_LIMIT), "bash", "-c", script], env=variables, timeout=TIME_LIMIT + 20)
         folder = Path(f"{self.cluster.state}{out}")

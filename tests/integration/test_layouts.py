@@ -48,7 +48,7 @@ class Runner:
         self.count += 1
         out = f"/home/alice/layouts/{self.count}"
         variables = {"OUT": out, "probe": self.probe, "WIDE": self.wide, "ODD": self.odd}
-        script = f"{PREAMBLE}\nPROBE=\"$PROBE {probe_options}\"; mkdir -p $OUT\n{case.script}"
+        script = f"{PREAMBLE}\nPROBE=\"$PROBE {probe_options}\"; rm -rf $OUT; mkdir -p $OUT\n{case.script}"
         done = self.cluster.run(["timeout", str(TIME_LIMIT), "bash", "-c", script], env=variables, timeout=TIME_LIMIT + 20)
         reports = read_reports(Path(f"{self.cluster.state}{out}"))
         trouble = differences(reports, case.steps, case.hosts)

@@ -27,9 +27,13 @@ def test_a_job_sent_from_a_task_is_no_part_of_its_step(pair, send):
 
 
 def test_a_port_of_the_user_may_be_shared_by_steps_at_the_same_time(pair):
-    script = """export MASTER_PORT=29500
-    srun --overlap -N2 -n2 --gres=gpu:1 sleep 4 & sleep 1
-    srun --overlap -N1 -n1 --gres=gpu:1 echo one; srun --overlap -N2 -n2 --gres=gpu:1 echo two; wait"""
+    # The first step has the port from before its tasks start until the others have ended, and 30 seconds at most.
+    script = """export MASTER_PORT=29500; rm -f ~/held.* ~/over
+    srun --overlap -N2 -n2 --gres=gpu:1 timeout 30 bash -c \
+      'touch ~/held.$SLURM_PROCID; until [ -e ~/over ]; do sleep 0.1; done' &
+    for ((i = 0; i < 200; i++)); do [ ! -e ~/held.0 ] || break; sleep 0.1; done
+    srun --overlap -N1 -n1 --gres=gpu:1 echo one; srun --overlap -N2 -n2 --gres=gpu:1 echo two
+    touch ~/over; wait $!"""
     done = pair.run(["salloc", "-Q", "-N2", "-n2", "--gres=gpu:2", "bash", "-c", script])
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()) == ["one", "two", "two"]

@@ -98,7 +98,8 @@ def test_steps_with_one_port_do_not_meet_each_other(storm):
     """Two steps at once with the same port: one is refused, and no task reaches the other's server."""
     cluster, job = storm
     with ThreadPoolExecutor(2) as pool:
-        line = [*step_line(job, 2, 4, "--bootstrap-port=31000"), *PEER, "meet", "0.5", "0.5"]
+        # Rank 0 listens after 4 seconds, so that the first step is still there when the second one starts.
+        line = [*step_line(job, 2, 4, "--bootstrap-port=31000"), *PEER, "meet", "4", "4"]
         outcomes = list(pool.map(lambda _: cluster.run(line), range(2)))
     assert sorted(len(peers(done.stdout)) for done in outcomes) == [0, 4]
     assert {peer.word for done in outcomes for peer in peers(done.stdout)} == {"served", "joined"}

@@ -171,7 +171,7 @@ def test_a_taken_port_ends_the_step_with_one_sentence(cluster, job, squatter):
         line = [*step_line(job, 3, 6, f"--bootstrap-port={port}"), "sleep", "600"]
         started = time.monotonic()
         done = cluster.run(line, timeout=30)
-        assert time.monotonic() - started < 5 and done.returncode != 0
+        assert time.monotonic() - started < 20 and done.returncode != 0
         assert done.stderr.count("bootstrap:") == 1, done.stderr
         sentence = REFUSAL.search(done.stderr)
         assert (sentence["node"], sentence["host"], int(sentence["port"])) == ("node001", "node001", port)
@@ -190,7 +190,7 @@ def test_a_taken_port_is_told_by_the_host_of_rank_0_wherever_it_is(cluster, job)
         line = ["srun", f"--jobid={job}", "--overlap", "-n3", *options, "sleep", "600"]
         started = time.monotonic()
         done = cluster.run(line, env={"SLURM_HOSTFILE": hosts}, timeout=30)
-    assert time.monotonic() - started < 5 and done.returncode != 0
+    assert time.monotonic() - started < 20 and done.returncode != 0
     assert done.stderr.count("bootstrap:") == 1, done.stderr
     sentence = REFUSAL.search(done.stderr)
     assert (sentence["node"], sentence["host"]) == ("node003", "node003")

@@ -40,8 +40,10 @@ LAYOUTS = {
 @pytest.fixture(scope="module")
 def bare(cluster_factory) -> Cluster:
     """Four nodes with four GPUs each; plugstack.conf is empty but where a test writes a line of it."""
-    return cluster_factory("preload").up("--nodes", "4", "--cpus", "16", "--gpus", "4", "--no-plugin",
-                                         "--plugin", built(PLUGIN))
+    cluster = cluster_factory("preload").up("--nodes", "4", "--cpus", "16", "--gpus", "4", "--no-plugin",
+                                            "--plugin", built(PLUGIN))
+    cluster.write_plugstack("\n")  # --plugin lets the nodes see it, and switches it on
+    return cluster
 
 
 @pytest.fixture
@@ -62,7 +64,8 @@ def play(cluster: Cluster, name: str, options: str, how: str) -> tuple[list, sub
     folder = f"/home/alice/{how}-{re.sub('[^a-z0-9]+', '-', name)}"
     export = preloading() if how == "preload" else "--export=ALL"
     mode = " alone" if "BOOTSTRAP_ADDR" in variables else ""
-    script = f"mkdir -p {folder}; srun {' '.join(words)} {export} {inside('tests/integration/layout_probe')} {folder}{mode}"
+    script = f"rm -rf {folder}; mkdir -p {folder}; srun {' '.join(words)} {export} "
+    script += f"{inside('tests/integration/layout_probe')} {folder}{mode}"
     done = run_steps(cluster, script, variables)
     return read_reports(cluster.state / folder.lstrip("/")), done
 
@@ -156,7 +159,9 @@ def test_a_plan_that_fails_is_one_sentence_and_the_program_goes_on(bare):
     assert done.stdout.split() == ["on", "on"] and done.returncode == 0
     told = sentences(done.stderr)
     assert len(told) == 2 and all("the order of ranks is arbitrary" in line for line in told), told  # one of each node
-    done = run_steps(bare, f"BOOTSTRAP_PORT=1 srun -N1 -n3 {preloading()} bash -c 'echo on $RANK'")
+    # Said once, although each program that the rank starts would fail in the same way.
+    program = "bash -c '/bin/true; ls /dev/null >&2; echo on $RANK'"
+    done = run_steps(bare, f"BOOTSTRAP_PORT=1 srun -N1 -n3 {preloading()} {program}")
     assert done.stdout.split() == ["on"] * 3 and len(sentences(done.stderr)) == 1, done.stderr
 
 

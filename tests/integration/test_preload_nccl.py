@@ -17,13 +17,13 @@ def bare(cluster_factory) -> Cluster:
     return cluster_factory("interpose").up("--nodes", "4", "--cpus", "16", "--gpus", "4", "--no-plugin")
 
 
-def step(cluster: Cluster, options: str, arguments: str, library: bool = True, nccl: str = "2.28.9", program: str = "",
-         **variables: str):
+def step(cluster: Cluster, options: str, arguments: str, library: bool | str = True, nccl: str = "2.28.9",
+         program: str = "", **variables: str):
     """One step of ranks that make communicators."""
     paths = f"{inside(f'{DOUBLES}/nccl-{nccl}')}:{inside(f'{DOUBLES}/cuda')}"
     variables = {"LD_LIBRARY_PATH": paths, "NCCL_DOUBLE_LOG": "/home/alice/nccl.log"} | variables
     command = program or inside("tests/integration/preload_nccl")
-    export = preloading() if library else "--export=ALL"
+    export = library if isinstance(library, str) else preloading() if library else "--export=ALL"
     words = " ".join(f"{name}={value}" for name, value in variables.items())
     return run_steps(cluster, f"rm -f ~/nccl.log; {words} srun -Q -K0 {options} {export} {command} /home/alice {arguments}")
 
@@ -35,6 +35,24 @@ def results(done) -> list[str]:
 def bounded(arguments: str, seconds: int) -> dict[str, str]:
     """For ranks that wait for one that does not come: each is ended by itself, and Slurm kills nobody."""
     return {"program": f"timeout {seconds} {inside('tests/integration/preload_nccl')}", "arguments": arguments}
+
+
+@pytest.mark.parametrize("is_local", [False, True], ids=["linked", "opened as Python does"])
+@pytest.mark.parametrize("is_first", [False, True], ids=["behind us", "before us"])
+def test_a_tracer_is_called_once_and_nobody_calls_in_circles(bare, is_first, is_local):
+    libraries = [inside(LIBRARY), inside(f"{DOUBLES}/nccl_tracer.so")]
+    program, arguments = "", "rank"
+    if is_local:
+        program = inside("tests/integration/preload_loader")
+        program = f"{program} {inside('tests/integration/preload_nccl_shared.so')} -- "
+    done = step(bare, f"--mpi=pmix {STEP}", arguments, preloading(*(libraries[::-1] if is_first else libraries)),
+                program=program)
+    if not is_first and is_local:  # nothing stands behind a tracer that is behind us, with or without us
+        assert done.returncode != 0 and "tracer: ncclGetUniqueId has no next" in done.stderr
+        return
+    assert done.returncode == 0 and len(results(done)) == 4, done.stderr
+    assert done.stderr.count("tracer: ncclCommInitRank\n") == 4 and "came back" not in done.stderr
+
 
 
 @pytest.mark.parametrize("call", ["rank", "config", "scalable", "split", "all"])
@@ -64,7 +82,7 @@ def test_control_without_the_library_nobody_is_named(bare):
 
 def test_rank_zero_may_be_the_one_that_is_missing(bare):
     """The members find each other by the id, so it is there before rank 0 goes astray."""
-    done = step(bare, f"--mpi=pmix {STEP}", **bounded("split absent=0", 9), BOOTSTRAP_TIMEOUT="4")
+    done = step(bare, f"--mpi=pmix {STEP}", **bounded("split absent=0", 15), BOOTSTRAP_TIMEOUT="4")
     assert [line.split(": ", 2)[2] for line in sentences(done.stderr)] == [
         "rank 0 (node001, local rank 0) has not called ncclCommSplit after 4 s"]
 
