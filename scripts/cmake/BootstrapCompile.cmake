@@ -7,6 +7,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+# The hosts of a test cluster see the build folder by another path.
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 
 add_compile_options(-Wall -Wextra -Wconversion -Wshadow)
 if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT BOOTSTRAP_SANITIZE)
