@@ -67,7 +67,8 @@ def program(name):
 def run_ranks(cluster, ranks, *command, timeout=120):
     """What each rank printed, as a list of all lines; every rank printed some."""
     step = ["srun", "--mpi=pmix", f"-N{NODES}", "--ntasks-per-node", str(ranks // NODES), "--overcommit"]
-    done = cluster.run(["timeout", str(timeout), *step, "--kill-on-bad-exit=1", *command], timeout=timeout + 30)
+    line = ["timeout", str(timeout), *step, "--kill-on-bad-exit=1", *command]
+    done = cluster.run(line, env={"BOOTSTRAP_TIMEOUT": "20"}, timeout=timeout + 30)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert {line["rank"] for line in lines} == set(range(ranks)), done.stderr
