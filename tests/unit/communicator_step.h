@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -19,6 +20,13 @@
 
 namespace bootstrap {
 
+// CUDA's double for this process; call it in a child.
+inline void load_gpus(const char* count) {
+  ::setenv("CUDA_DOUBLE_DEVICES", count, 1);
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  ASSERT_NE(::dlopen(DOUBLES_DIR "/cuda/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), nullptr) << ::dlerror();
+}
+
 inline constexpr auto kEnough = std::chrono::seconds(60);  // on a machine with many more ranks than cores
 
 // One call of all ranks, each in a thread: what a test can change is a rank's own options, group and NCCL.
@@ -26,6 +34,7 @@ struct Call {
   CommunicatorOptions options;
   Group group;
   nccl::Functions nccl;
+  std::function<void()> before = [] {};  // in the rank's thread
 };
 using Change = std::function<void(Rank, Call&)>;
 using Comms = std::vector<Result<nccl::Comm>>;
@@ -66,7 +75,10 @@ class Step {
       call.nccl = nccl;
       change(rank, call);
       if (call.nccl.path == "absent") continue;
-      threads.emplace_back([&, rank, call] { results[rank] = work(*hall_.exchange_of(rank), call); });
+      threads.emplace_back([&, rank, call] {
+        call.before();
+        results[rank] = work(*hall_.exchange_of(rank), call);
+      });
     }
     for (auto& thread : threads) thread.join();
     return results;

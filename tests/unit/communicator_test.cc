@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/gpu.h"
 #include "communicator_step.h"
 #include "in_child.h"
 
@@ -112,6 +113,17 @@ TEST(Communicator, OfLists) {
     call.group = *list_group(step.layout(), rank, list);
   });
   EXPECT_EQ(used(comms), (Answers{"1/3 6", "none", "2/3 6", "1/2 8", "0/3 6", "0/2 8"}));
+}
+
+// CUDA's current device is the thread's own, and NCCL is called in another thread than the caller's.
+TEST(Communicator, IsOnTheCallersGpuWhereNoneIsNamed) {
+  in_child([] {
+    load_gpus("4");
+    Step step({3});
+    const auto comms = step.make(
+        [](Rank rank, Call& call) { call.before = [rank] { EXPECT_TRUE(use_gpu(static_cast<int>(rank) + 1)); }; });
+    for (const auto& comm : comms) EXPECT_TRUE(comm) << comm.error().message;
+  });
 }
 
 // NCCL's own rule for the environment: its non-blocking mode comes first, and is waited for.

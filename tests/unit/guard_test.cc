@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/guard.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -94,12 +93,6 @@ TEST(Guard, TellsVersionsApartAcrossNodes) {
       << comms[2].error().message;
   ASSERT_FALSE(comms[1]);
   EXPECT_EQ(comms[1].error().code, ErrorCode::kTimeout) << comms[1].error().message;
-}
-
-void load_gpus(const char* count) {
-  ::setenv("CUDA_DOUBLE_DEVICES", count, 1);
-  ::unsetenv("CUDA_VISIBLE_DEVICES");
-  ASSERT_NE(::dlopen(DOUBLES_DIR "/cuda/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), nullptr) << ::dlerror();
 }
 
 constexpr const char* kOneGpu =
