@@ -14,13 +14,18 @@
 #include <vector>
 
 #include "core/forecast.h"
+#include "core/hostlist.h"
 #include "core/layout_text.h"
 #include "core/plan.h"
 #include "core/plan_gpus.h"
+#include "core/rendezvous.h"
 #include "core/text.h"
 #include "facts.h"
+#include "failure_ear.h"
 #include "guard.h"
+#include "name_lookup.h"
 #include "options.h"
+#include "session.h"
 #include "step_layout.h"
 
 namespace bootstrap {
@@ -57,6 +62,8 @@ void unset_launch_defaults() {
 
 // Components of the step, separated by ":", whose options srun has not read.
 std::ptrdiff_t components_to_parse = 0;
+
+bool is_expected = false;  // that this step is set up, by srun's words
 
 std::vector<std::string> own_command_line() {
   std::string text;
@@ -102,14 +109,23 @@ void set_gpu_defaults(spank_t spank, const Environment& environment, const std::
 
 }  // namespace
 
+void unset_outer_defaults() {
+  forget_outer_failure_ear();
+  const auto environment = Environment::from_entries(environ);
+  const auto value = environment.get(kTasksPerNodeVariable);
+  if (!value || !Leftovers(environment).is_ours(kTasksPerNodeVariable, *value)) return;
+  ::unsetenv(std::string(kTasksPerNodeVariable).c_str());
+}
+
 void set_launch_defaults(spank_t spank, const Settings& site) {
   const auto environment = Environment::from_entries(environ);
   const auto arguments = own_command_line();
   auto settings = site;
   if (!apply_environment(settings, environment)) return;  // the option parser will say what is wrong
-  const bool is_expected = expects_to_apply(environment, arguments, settings);
+  is_expected = expects_to_apply(environment, arguments, settings);
   // Without --kill-on-bad-exit a task that ends early leaves the others waiting for it: half an hour with PyTorch.
   if (is_expected) set_default("SLURM_KILL_BAD_EXIT", "1");
+  if (is_expected) open_failure_ear();
   settings = with_arguments(arguments, settings);
   if (may_apply(environment, settings) && settings.gpu.value != GpuMode::kOff) {
     set_gpu_defaults(spank, environment, arguments, is_expected);
@@ -125,6 +141,32 @@ void set_launch_defaults(spank_t spank, const Settings& site) {
 void end_of_options() {
   // srun parses one component after the other, each with the environment of that moment.
   if (--components_to_parse <= 0) unset_launch_defaults();
+}
+
+namespace {
+
+// The address of MASTER_ADDR, for nodes that choose an interface by their routes. Here, since this runs as the user, in
+// a command that has looked up the names of all nodes already; a loopback address is a name's own host's alone.
+std::string master_ip(const Settings& settings, const std::vector<ComponentText>& components) {
+  using Kind = InterfaceChoice::Kind;
+  const auto kind = settings.interface.value.kind;
+  if (!is_expected || (kind != Kind::kGloo && kind != Kind::kAuto) || components.front().node_of_rank.empty())
+    return {};
+  std::size_t nodes = 0;
+  for (const auto& component : components) nodes += component.tasks_per_node.size();
+  const auto hosts = HostList::parse(components.front().nodes);
+  if (nodes < 2 || !hosts) return {};
+  return look_up(fabric_address(settings, hosts->at(components.front().node_of_rank.front())));
+}
+
+}  // namespace
+
+int end_of_step() {
+  if (current_context() == Context::kSrun) {
+    tell_first_failure();
+    return kAccepted;
+  }
+  return Session::current().end();
 }
 
 int hand_over_layout(spank_t spank) {
@@ -145,7 +187,7 @@ int hand_over_layout(spank_t spank) {
     log_debug("bootstrap: slurmctld did not tell the layout of the step");  // the nodes say so if it matters
     return kAccepted;
   }
-  const auto text = write_layout(leader, *step, components);
+  const auto text = write_layout(leader, *step, components, settings ? master_ip(*settings, components) : "");
   if (!text) {
     log_error(cat({"bootstrap: ", text.error().message}));
     return kAccepted;

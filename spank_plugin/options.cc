@@ -136,6 +136,7 @@ int init(spank_t spank, int count, char** arguments) {
   if (context == Context::kSlurmstepd) return kAccepted;
 
   if (state().site_error) log_error(cat({"bootstrap: ", state().site_error->message}));
+  unset_outer_defaults();
   forward_variables();
   if (context == Context::kSrun) set_launch_defaults(spank, state().site);
   return kAccepted;

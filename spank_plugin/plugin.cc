@@ -55,9 +55,14 @@ extern "C" int slurm_spank_task_init(spank_t spank, int /*count*/, char** /*argu
   return guard("task_init", bootstrap::end_task, [&] { return Session::current().start_task(spank); });
 }
 
-// slurmstepd, when all tasks of the node have ended.
+// slurmstepd as root, for each task that has ended.
+extern "C" int slurm_spank_task_exit(spank_t spank, int /*count*/, char** /*arguments*/) {
+  return guard("task_exit", accept, [&] { return Session::current().note_exit(spank); });
+}
+
+// srun and slurmstepd, when all tasks (of the node) have ended.
 extern "C" int slurm_spank_exit(spank_t /*spank*/, int /*count*/, char** /*arguments*/) {
-  return guard("exit", accept, [] { return Session::current().end(); });
+  return guard("exit", accept, [] { return bootstrap::end_of_step(); });
 }
 
 #pragma GCC visibility pop

@@ -8,6 +8,7 @@
 
 #include "apply.h"
 #include "core/explain.h"
+#include "core/frameworks.h"
 #include "core/plan_gpus.h"
 #include "core/text.h"
 #include "facts.h"
@@ -15,6 +16,8 @@
 #include "guard.h"
 #include "options.h"
 #include "preload.h"
+#include "probe/cores.h"
+#include "probe/network.h"
 
 namespace bootstrap {
 
@@ -63,6 +66,7 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
   step_ = to_string(facts->id);
   holds_first_node_ = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
   if (needs_topology(*facts, settings)) gather_topology(*facts, settings);
+  gather_network(*facts, settings);
   auto plan = make_plan(*facts, settings);
   if (!plan) {
     error_is_local_ = plan.error().code == ErrorCode::kMisplaced;
@@ -74,8 +78,10 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
                 "components of the step share a node, where each has GPUs of its own and LOCAL_RANK counts over both; "
                 "start the step with --bootstrap-gpu=off, and choose the GPUs in the program");
   }
-  const auto held = hold_port(*plan, *facts, settings);
-  if (!held) return fail(held.error());
+  for (const auto& held : {hold_port(*plan, *facts, settings), hold_worker_ports(*plan, *facts)}) {
+    if (!held) return fail(held.error());
+  }
+  failure_voice_.prepare(environment);
   if (plan->gpus) gpu_order_.prepare(*plan->gpus, facts->topology);
   facts_ = std::move(*facts);
   settings_ = settings;
@@ -104,6 +110,22 @@ Status Session::hold_port(Plan& plan, const Facts& facts, const Settings& settin
   }
   error_is_local_ = true;
   return fail(claim.error().code, explain_refused_port(claim.error().message, host, settings));
+}
+
+// As MASTER_PORT, for the servers of TensorFlow that the tasks of this node are to start.
+Status Session::hold_worker_ports(const Plan& plan, const Facts& facts) {
+  if (!runs_in_slurmstepd()) return {};
+  for (const auto port : plan.worker_ports) {
+    auto claim = PortClaim::take(port);
+    if (!claim) {
+      error_is_local_ = true;
+      return fail(claim.error().code,
+                  cat({"TF_CONFIG: ", facts.layout.host_of(facts.local_ranks.front()), ": ", claim.error().message,
+                       "; start the step again, or choose other ports with --bootstrap-port-range"}));
+    }
+    worker_claims_.push_back(std::move(*claim));
+  }
+  return {};
 }
 
 bool Session::speaks_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
@@ -149,23 +171,11 @@ Status Session::start_rank(spank_t spank, std::uint32_t task) {
                 cat({"Slurm starts local task ", std::to_string(task), " of ", std::to_string(ranks.size())}));
   }
   const auto& place = facts_->layout.place(ranks[task]);
-  Result<GpuView> view = GpuView();
-  if (plan_->gpus) {
-    if (gpu_order_.apply_to(*plan_->gpus)) {
-      // A table shows all tasks of the node; without one, each task has to know no more than its own.
-      const bool shows_table = settings_.explain.value && place.rank == 0;
-      if (shows_table) refresh_gpu_variables(*plan_, *facts_);
-      if (!shows_table) set_gpu_view(*plan_, task, place.rank, view_of(*plan_->gpus, place.local_rank));
-    }
-    view = look_at_gpus(spank, *plan_, task, place);
-    if (!view) return fail(view.error());
-  }
+  const auto view = settle_gpus(spank, task, place);
+  if (!view) return fail(view.error());
+  settle_frameworks(spank, task, *view);
   auto applied = apply(spank, *plan_, task, place.rank);
   if (!applied) return applied;
-  if (plan_->gpus && settings_.cpu_near.value) {
-    const auto bound = bind_near(*plan_->gpus, *view);
-    if (!bound) plan_->warnings.push_back(cat({"--bootstrap-cpu=near: ", bound.error().message}));
-  }
   if (settings_.preload.value) {
     const auto preloaded = preload(spank, settings_);
     if (!preloaded && task == 0) log_error(cat({"bootstrap: job ", step_, ": ", preloaded.error().message}));
@@ -178,7 +188,51 @@ Status Session::start_rank(spank_t spank, std::uint32_t task) {
   return {};
 }
 
+// What the task has of the GPUs, with its copy of the plan brought in line.
+Result<std::optional<GpuView>> Session::settle_gpus(spank_t spank, std::uint32_t task, const Place& place) {
+  if (!plan_->gpus) return std::optional<GpuView>();
+  if (gpu_order_.apply_to(*plan_->gpus)) {
+    // A table shows all tasks of the node; without one, each task has to know no more than its own.
+    const bool shows_table = settings_.explain.value && place.rank == 0;
+    if (shows_table) refresh_gpu_variables(*plan_, *facts_);
+    if (!shows_table) set_gpu_view(*plan_, task, place.rank, view_of(*plan_->gpus, place.local_rank));
+  }
+  auto view = look_at_gpus(spank, *plan_, task, place);
+  if (!view) return fail(view.error());
+  if (settings_.cpu_near.value) {
+    const auto bound = bind_near(*plan_->gpus, *view);
+    if (!bound) plan_->warnings.push_back(cat({"--bootstrap-cpu=near: ", bound.error().message}));
+  }
+  return std::optional<GpuView>(std::move(*view));
+}
+
+void Session::settle_frameworks(spank_t spank, std::uint32_t task, const std::optional<GpuView>& view) {
+  const auto number = [&](const char* name) {
+    return static_cast<std::uint32_t>(parse_unsigned(task_variable(spank, name).value_or(""), UINT32_MAX).value_or(0));
+  };
+  const TaskSight sight{.gpus = view,
+                        .cores = static_cast<std::uint32_t>(cores_of(0).count()),
+                        .cores_of_node = number("SLURM_CPUS_ON_NODE"),
+                        .cores_asked = number("SLURM_CPUS_PER_TASK")};
+  refine_frameworks(*plan_, *facts_, settings_, task, sight);
+}
+
+int Session::note_exit(spank_t spank) {
+  const auto task = local_task_id(spank);
+  const auto status = item(spank, S_TASK_EXIT_STATUS);
+  if (!plan_ || !task || *task >= facts_->local_ranks.size() || status.value_or(0) == 0) return kAccepted;
+  const auto& place = facts_->layout.place(facts_->local_ranks[*task]);
+  if (facts_->layout.size() == 1) return kAccepted;  // srun's own line says as much
+  failure_voice_.tell({.step = step_,
+                       .rank = place.rank,
+                       .local_rank = place.local_rank,
+                       .host = facts_->layout.host_of(place.rank),
+                       .wait_status = static_cast<std::int32_t>(*status)});
+  return kAccepted;
+}
+
 int Session::end() {
+  worker_claims_.clear();
   claim_.release();
   return kAccepted;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/plan.h"
+#include "failure_voice.h"
 #include "gpu_order.h"
 #include "probe/port_claim.h"
 #include "spank_api.h"
@@ -20,13 +21,17 @@ class Session {
   int prepare(spank_t spank);     // user_init: facts, plan, port. Never fails; what went wrong waits for start_task
   int note_task(spank_t spank);   // task_post_fork: with the last task all cores are known, and the order of the GPUs
   int start_task(spank_t spank);  // task_init, in the forked child: only applies
+  int note_exit(spank_t spank);   // task_exit: srun hears of one that failed
   int break_down() noexcept;      // user_init itself failed: no task of this node starts
-  int end();                      // exit: gives the port back
+  int end();                      // exit: gives the ports back
 
  private:
   Status plan_step(spank_t spank, const Environment& environment, const Settings& settings);
   Status start_rank(spank_t spank, std::uint32_t task);
   Status hold_port(Plan& plan, const Facts& facts, const Settings& settings);
+  Status hold_worker_ports(const Plan& plan, const Facts& facts);
+  Result<std::optional<GpuView>> settle_gpus(spank_t spank, std::uint32_t task, const Place& place);
+  void settle_frameworks(spank_t spank, std::uint32_t task, const std::optional<GpuView>& view);
   bool speaks_for_step(std::uint32_t task) const;
 
   bool is_prepared_ = false;
@@ -42,6 +47,8 @@ class Session {
   bool holds_first_node_ = false;  // rank 0 is here, or would be
   std::string refusal_to_set_;     // --bootstrap=explain in a step in which nothing is set; printed by rank 0
   PortClaim claim_;
+  std::vector<PortClaim> worker_claims_;
+  FailureVoice failure_voice_;
 };
 
 }  // namespace bootstrap

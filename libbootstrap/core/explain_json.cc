@@ -31,6 +31,9 @@ std::string json_variable(const PlannedVariable& variable, const Facts& facts) {
                               variable.of_place != nullptr ? cat({"[", values, "]"}) : values),
                   ", ", json_member("from", json_string(variable.from)), ", ",
                   json_member("action", json_string(kActions[static_cast<std::size_t>(variable.action)]))});
+  if (variable.framework) {
+    out += cat({", ", json_member("framework", json_string(framework_name(*variable.framework)))});
+  }
   if (variable.action != Action::kSet) {
     out += cat({", ", json_member("previous", json_string(variable.previous)), ", ",
                 json_member("why", json_string(variable.why))});

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/explain.h"
+#include "core/frameworks.h"
 #include "core/layout_text.h"
 #include "core/ranges.h"
 #include "core/text.h"
@@ -14,6 +15,7 @@ namespace {
 constexpr std::size_t kWidth = 80;
 constexpr std::size_t kNameWidth = 22;
 constexpr std::size_t kValueWidth = 22;
+constexpr std::size_t kFrameworkColumn = 12;
 constexpr std::size_t kMaxNodesShown = 16;
 
 void pad_to(std::string& line, std::size_t column) {
@@ -101,6 +103,7 @@ void append_variables(std::string& out, const Facts& facts, const Plan& plan) {
   out += "\n";
   append_row(out, "VARIABLE", "VALUE (RANK 0 FIRST)", "FROM");
   for (const auto& variable : plan.variables) {
+    if (variable.framework) continue;
     const auto ours = shown_value(variable, facts.layout);
     if (variable.action == Action::kKept) {
       append_row(out, variable.name, variable.previous, cat({"kept: ", variable.why}));
@@ -122,6 +125,40 @@ void append_variables(std::string& out, const Facts& facts, const Plan& plan) {
   }
 }
 
+// "HOROVOD_RANK=0 HOROVOD_SIZE=4": of rank 0, or of the task that asks.
+std::string assignments(const Plan& plan, Framework framework) {
+  std::string text;
+  for (const auto& variable : plan.variables) {
+    if (variable.framework != framework) continue;
+    const bool is_kept = variable.action == Action::kKept;
+    const auto& value = is_kept ? variable.previous : variable.value(0);
+    text += cat({text.empty() ? "" : " ", variable.name, "=", value.size() > kWidth ? "..." : value,
+                 is_kept ? " (kept: set by the user)" : ""});
+  }
+  return text;
+}
+
+void append_frameworks(std::string& out, const Facts& facts, const Settings& settings, const Plan& plan) {
+  std::string rows;
+  std::string others;
+  for (std::size_t i = 0; i < kFrameworkCount; ++i) {
+    const auto framework = static_cast<Framework>(i);
+    const auto name = std::string(framework_name(framework));
+    const auto text = assignments(plan, framework);
+    const auto state = framework_state(framework, plan, facts, settings);
+    if (!text.empty()) append_wrapped(rows, name, kFrameworkColumn, text);
+    if (text.empty() && !state.is_set) others += cat({others.empty() ? "" : "; ", name, ": ", state.why});
+  }
+  if (!rows.empty()) {
+    std::string heading;
+    append_wrapped(heading, "FOR", kFrameworkColumn, "VARIABLES AND VALUES (OF RANK 0)");
+    out += cat({"\n", heading, rows});
+  }
+  if (!others.empty() && settings.frameworks.value != FrameworkSet{false, 0}) {
+    append_wrapped(out, "", 0, cat({"Not set for ", others, "."}));
+  }
+}
+
 }  // namespace
 
 std::string explain_text(const Facts& facts, const Settings& settings, const Scope& scope, const Plan& plan) {
@@ -133,6 +170,7 @@ std::string explain_text(const Facts& facts, const Settings& settings, const Sco
                       layout.node_count() == 1 ? " node; " : " nodes; ", scope.why}));
   append_nodes(out, layout);
   append_variables(out, facts, plan);
+  append_frameworks(out, facts, settings, plan);
   const auto changed = write_settings(settings);
   out += "\n";
   append_wrapped(out, "", 0, cat({"Settings: ", changed.empty() ? "all at their default" : changed}));

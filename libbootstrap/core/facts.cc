@@ -45,6 +45,9 @@ Result<Facts> read_facts(const Environment& environment, const StepId& id, const
                .topology = {},
                .device_files = {},
                .topology_from = {},
+               .master_ip = std::move(placement->master_ip),
+               .routes = {},
+               .rdma = {},
                .gpu_bind_cure = Facts().gpu_bind_cure};
 }
 

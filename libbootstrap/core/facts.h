@@ -8,6 +8,7 @@
 
 #include "core/environment.h"
 #include "core/layout.h"
+#include "core/network.h"
 #include "core/placement.h"
 #include "core/result.h"
 #include "core/step_id.h"
@@ -26,6 +27,9 @@ struct Facts {
   Topology topology;              // of this node; empty when not known
   std::vector<std::string> device_files;  // NVIDIA's on this node; for a topology that does not know them
   std::string topology_from;              // where it comes from, or why it is not known; for people
+  std::string master_ip;                  // srun's answer to what MASTER_ADDR is; empty: not known
+  std::vector<Route> routes;              // of this node, where an interface is to be chosen
+  std::vector<RdmaPort> rdma;             // of this node, where UCX is to be told one
   std::string_view gpu_bind_cure =
       "--gpu-bind=none";  // the option of this Slurm's srun that keeps GPUs from being hidden
 };

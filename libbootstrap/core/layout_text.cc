@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 
+#include "core/network.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -126,7 +127,8 @@ class Budget {
 
 }  // namespace
 
-Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components) {
+Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
+                                 std::string_view master_ip) {
   auto text = step_prefix(job, step);
   for (const auto& component : components) {
     if (components.size() > 1) {
@@ -136,6 +138,7 @@ Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const st
     }
     text += write_map(component);
   }
+  if (!master_ip.empty()) text += cat({"@", master_ip});
   if (text.size() > kMaxLayoutText) {
     return fail(ErrorCode::kLimit, cat({"the rank order of this step takes ", std::to_string(text.size()),
                                         " bytes to describe, more than the ", std::to_string(kMaxLayoutText),
@@ -161,7 +164,12 @@ Result<LayoutText> read_layout(std::string_view text, const HostList& nodes,
   LayoutText layout;
   layout.job = static_cast<std::uint32_t>(*job);
   layout.step = static_cast<std::uint32_t>(*step);
-  const auto parts = split(text.substr(slash + 1), '/');
+  const auto at = text.find('@');
+  if (at != std::string_view::npos) {
+    layout.master_ip = text.substr(at + 1);
+    if (!parse_ip_address(layout.master_ip)) return fail(unreadable(text));
+  }
+  const auto parts = split(text.substr(slash + 1, at == std::string_view::npos ? at : at - slash - 1), '/');
   if (parts.size() > kMaxComponents) return fail(too_large(text));
   Budget budget;
   for (const auto part : parts) {

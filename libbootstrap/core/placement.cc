@@ -136,7 +136,7 @@ Result<Placement> find_placement(const Environment& environment, const StepId& i
     if (!known) return fail(known.error());
     auto layout = deal(environment, sizes->nodes, sizes->counts, local);
     if (!layout) return fail(layout.error());
-    return Placement{std::move(*layout), LayoutSource::kDistribution, local.ranks};
+    return Placement{std::move(*layout), LayoutSource::kDistribution, local.ranks, {}};
   }
   const auto read = read_layout(*text, sizes->nodes, sizes->counts);
   if (!read) return fail(read.error());
@@ -152,7 +152,7 @@ Result<Placement> find_placement(const Environment& environment, const StepId& i
   if (!here) return fail(here.error());
   const auto agrees = check_places(*layout, *here);
   if (!agrees) return fail(agrees.error());
-  return Placement{std::move(*layout), LayoutSource::kStepLayout, here->ranks};
+  return Placement{std::move(*layout), LayoutSource::kStepLayout, here->ranks, read->master_ip};
 }
 
 }  // namespace bootstrap

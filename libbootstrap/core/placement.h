@@ -33,6 +33,7 @@ struct Placement {
   Layout layout;
   LayoutSource source = LayoutSource::kDistribution;
   std::vector<Rank> local_ranks;  // within the step, whatever `LocalTasks::ranks` counted
+  std::string master_ip;          // srun's answer to what MASTER_ADDR is; empty: not told
 };
 
 // Fails when the sources disagree: a task that is not where the layout puts it, a size that is not the sum of its

@@ -3,11 +3,13 @@
 #include "core/plan.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
+#include "core/failure.h"
+#include "core/frameworks.h"
 #include "core/layout_text.h"
 #include "core/plan_gpus.h"
+#include "core/planner.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -16,88 +18,33 @@ namespace {
 // Longer layouts have done their duty in slurmstepd and are not left in the tasks' environment.
 constexpr std::size_t kMaxLayoutInTasks = 2048;
 
-// Variables that say who set the others are ours alone and never kept.
-PlannedVariable mark(std::string_view name, std::vector<std::string> values, std::string from) {
-  PlannedVariable variable;
-  variable.name = name;
-  variable.values = std::move(values);
-  variable.from = std::move(from);
-  return variable;
-}
-
-class Planner {
- public:
-  Planner(const Facts& facts, const Settings& settings) : facts_(facts), leftovers_(facts.environment) {
-    port_is_asked_ = settings.port.source >= Source::kEnvironment && settings.port.value != 0;
-    address_is_asked_ = settings.address.source >= Source::kEnvironment;
-  }
-
-  void common(std::string_view name, std::string value, std::string from, bool is_asked = false) {
-    add(name, {std::move(value)}, std::move(from), is_asked);
-  }
-
-  void per_task(std::string_view name, std::uint32_t Place::*member, std::string from) {
-    std::vector<std::string> values;
-    for (const auto rank : facts_.local_ranks) values.push_back(std::to_string(facts_.layout.place(rank).*member));
-    if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end()) values.resize(1);
-    add(name, std::move(values), std::move(from), false, member);
-  }
-
-  // Nobody's value but ours: what Slurm or an outer step left there is replaced without a word.
-  void own(PlannedVariable variable) { variables_.push_back(std::move(variable)); }
-
-  bool port_is_asked() const { return port_is_asked_; }
-  bool address_is_asked() const { return address_is_asked_; }
-  std::vector<PlannedVariable> take() && { return std::move(variables_); }
-
- private:
-  void add(std::string_view name, std::vector<std::string> values, std::string from, bool is_asked,
-           std::uint32_t Place::*member = nullptr) {
-    auto variable = mark(name, std::move(values), std::move(from));
-    variable.of_place = member;
-    if (const auto current = facts_.environment.get(name)) {
-      variable.previous = *current;
-      if (leftovers_.is_ours(name, *current)) {
-        variable.action = leftovers_.stamp() == stamp(facts_.id) ? Action::kSet : Action::kReplaced;
-        variable.why = cat({"left over from step ", leftovers_.stamp().substr(0, leftovers_.stamp().rfind('.'))});
-      } else if (is_asked) {
-        variable.action = Action::kReplaced;
-        variable.why = "asked for by option or BOOTSTRAP_* variable";
-      } else {
-        variable.action = Action::kKept;
-        variable.why = "set by the user";
-      }
-    }
-    variables_.push_back(std::move(variable));
-  }
-
-  const Facts& facts_;
-  Leftovers leftovers_;
-  bool port_is_asked_ = false;
-  bool address_is_asked_ = false;
-  std::vector<PlannedVariable> variables_;
-};
-
 // Programs that take device 0, or that are shown no other, must not count GPUs by LOCAL_RANK: to them each task is a
 // node of its own.
 void add_lonely_ranks(Planner& planner, const Facts& facts) {
   const auto size = std::to_string(facts.layout.size());
   planner.common("LOCAL_RANK", "0", "each task's own GPU is its device 0");
   planner.common("LOCAL_WORLD_SIZE", "1", "as if each task had a node of its own");
-  planner.per_task("NODE_RANK", &Place::rank, "likewise");
-  planner.per_task("GROUP_RANK", &Place::rank, "likewise");
+  planner.by_place("NODE_RANK", &Place::rank, "likewise");
+  planner.by_place("GROUP_RANK", &Place::rank, "likewise");
   planner.common("GROUP_WORLD_SIZE", size, "likewise");
 }
 
 void add_ranks(Planner& planner, const Facts& facts, bool is_alone) {
-  planner.per_task("RANK", &Place::rank, "SLURM_PROCID");
+  planner.by_place("RANK", &Place::rank, "SLURM_PROCID");
   planner.common("WORLD_SIZE", std::to_string(facts.layout.size()), "SLURM_STEP_NUM_TASKS");
   if (is_alone) return add_lonely_ranks(planner, facts);
-  planner.per_task("LOCAL_RANK", &Place::local_rank, "place among the tasks of the node");
-  planner.per_task("LOCAL_WORLD_SIZE", &Place::local_size, "tasks on the node");
-  planner.per_task("NODE_RANK", &Place::node_rank, "nodes in order of their lowest rank");
-  planner.per_task("GROUP_RANK", &Place::node_rank, "NODE_RANK, as torchrun names it");
+  planner.by_place("LOCAL_RANK", &Place::local_rank, "place among the tasks of the node");
+  planner.by_place("LOCAL_WORLD_SIZE", &Place::local_size, "tasks on the node");
+  planner.by_place("NODE_RANK", &Place::node_rank, "nodes in order of their lowest rank");
+  planner.by_place("GROUP_RANK", &Place::node_rank, "NODE_RANK, as torchrun names it");
   planner.common("GROUP_WORLD_SIZE", std::to_string(facts.layout.node_count()), "SLURM_STEP_NUM_NODES");
+}
+
+void add_meeting(Planner& planner, const Rendezvous& rendezvous, const Settings& settings) {
+  const bool port_is_asked = settings.port.source >= Source::kEnvironment && settings.port.value != 0;
+  const bool address_is_asked = settings.address.source >= Source::kEnvironment;
+  planner.common("MASTER_ADDR", rendezvous.address, rendezvous.address_from, address_is_asked);
+  planner.common("MASTER_PORT", std::to_string(rendezvous.port), rendezvous.port_from, port_is_asked);
 }
 
 void add_gpus(Planner& planner, const GpuPlan& plan, const Facts& facts) {
@@ -124,7 +71,7 @@ std::string warn_of_kept(const Plan& plan, const Layout& layout) {
   for (const auto& variable : plan.variables) {
     const bool is_port = variable.name == "MASTER_PORT" && parse_unsigned(variable.previous, 65535).value_or(0) > 0;
     if (variable.action != Action::kKept || variable.name == "MASTER_ADDR" || is_port ||
-        variable.name == "CUDA_DEVICE_ORDER" || fits_every_rank(variable, layout)) {
+        variable.name == "CUDA_DEVICE_ORDER" || variable.framework || fits_every_rank(variable, layout)) {
       continue;
     }
     names += cat({names.empty() ? "" : ", ", variable.name, "=", quoted(variable.previous, 20)});
@@ -156,7 +103,9 @@ std::optional<std::uint16_t> claimed_port(const Plan& plan, const Facts& facts, 
 
 void add_messengers(std::vector<std::string>& names, const Environment& environment) {
   if (environment.get(kExportVariable) == kExportValue) names.emplace_back(kExportVariable);
-  if (environment.has(kUsersBindVariable)) names.emplace_back(kUsersBindVariable);
+  for (const auto name : {kUsersBindVariable, kFailureVariable}) {
+    if (environment.has(name)) names.emplace_back(name);
+  }
 }
 
 // What is left of an outer step and not set anew for this one.
@@ -238,19 +187,19 @@ Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
   plan.rendezvous = std::move(*rendezvous);
   plan.gpus = std::move(*gpus);
 
-  Planner planner(facts, settings);
+  Planner planner(facts);
   add_ranks(planner, facts, plan.gpus && plan.gpus->mode != GpuMode::kIndex);
-  planner.common("MASTER_ADDR", plan.rendezvous.address, plan.rendezvous.address_from, planner.address_is_asked());
-  planner.common("MASTER_PORT", std::to_string(plan.rendezvous.port), plan.rendezvous.port_from,
-                 planner.port_is_asked());
+  add_meeting(planner, plan.rendezvous, settings);
   if (plan.gpus) add_gpus(planner, *plan.gpus, facts);
   plan.variables = std::move(planner).take();
+  const auto added = add_frameworks(plan, facts, settings);
+  if (!added) return fail(added.error());
 
+  Planner marks(facts);
   const auto settings_text = write_settings(settings);
-  if (!settings_text.empty()) {
-    plan.variables.push_back(mark(kSettingsVariable, {settings_text}, "settings that are not the default"));
-  }
-  plan.variables.push_back(mark(kStampVariable, {stamp(facts.id)}, "job.step.restart: marks our values"));
+  if (!settings_text.empty()) marks.own(kSettingsVariable, settings_text, "settings that are not the default");
+  marks.own(kStampVariable, stamp(facts.id), "job.step.restart: marks our values");
+  for (auto& variable : std::move(marks).take()) plan.variables.push_back(std::move(variable));
   std::vector<std::size_t> tasks(facts.local_ranks.size());
   std::iota(tasks.begin(), tasks.end(), std::size_t{0});
   plan.variables.push_back(exports_variable(plan.variables, tasks));

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <numeric>
 #include <tuple>
 
+#include "core/planner.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -61,15 +61,6 @@ std::string origin_of_list(const GpuPlan& plan) {
                      : plan.order_matters() ? "near to the tasks' cores, "
                                             : "in groups, ";
   return cat({order, kHow[static_cast<std::size_t>(plan.mode)]});
-}
-
-PlannedVariable own_variable(std::string_view name, std::vector<std::string> values, std::string from) {
-  if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end()) values.resize(1);
-  PlannedVariable variable;
-  variable.name = name;
-  variable.values = std::move(values);
-  variable.from = std::move(from);
-  return variable;
 }
 
 // From here on for one task: the value of the others is no longer known.
@@ -184,13 +175,13 @@ std::vector<PlannedVariable> gpu_variables(const GpuPlan& plan, const Facts& fac
     has_groups = has_groups || view.group.size() > 1;
   }
   std::vector<PlannedVariable> variables;
-  variables.push_back(own_variable(plan.kind().variable, std::move(lists), origin_of_list(plan)));
-  variables.push_back(own_variable(kGpuVariable, std::move(own), "the task's own GPU in that list"));
+  variables.push_back(variable_of(plan.kind().variable, std::move(lists), origin_of_list(plan)));
+  variables.push_back(variable_of(kGpuVariable, std::move(own), "the task's own GPU in that list"));
   if (is_by_local_rank && plan.mode == GpuMode::kIndex) variables.back().of_place = &Place::local_rank;
   if (has_groups) {
-    variables.push_back(own_variable(kGroupVariable, std::move(groups), "all GPUs that are the task's own"));
+    variables.push_back(variable_of(kGroupVariable, std::move(groups), "all GPUs that are the task's own"));
   }
-  if (plan.list.has_uuids) variables.push_back(own_variable(kUuidsVariable, std::move(uuids), "their UUIDs"));
+  if (plan.list.has_uuids) variables.push_back(variable_of(kUuidsVariable, std::move(uuids), "their UUIDs"));
   return variables;
 }
 

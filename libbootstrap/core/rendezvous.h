@@ -21,6 +21,17 @@ Result<std::uint16_t> first_reserved_port(std::string_view text);
 // than its previous run, whose processes may still be about.
 std::uint16_t computed_port(const StepId& id, const PortRange& range);
 
+// One more port of the same step, for what does not meet at MASTER_PORT: the n-th reserved one where Slurm reserved as
+// many (n counts from 1; the first is MASTER_PORT), else one computed from the ids, far from those of neighbouring
+// steps.
+std::uint16_t further_port(const Facts& facts, const PortRange& range, std::uint32_t n);
+
+// MASTER_ADDR where `host` has rank 0: the site's or the user's name or template, with the host filled in.
+std::string fabric_address(const Settings& settings, const std::string& host);
+
+// The name of a node in the network that the ranks meet in: `host`, or the site's template with it filled in.
+std::string fabric_name(const Settings& settings, const std::string& host);
+
 struct Rendezvous {
   std::string address;
   std::string address_from;  // where it comes from, for people

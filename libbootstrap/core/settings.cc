@@ -141,6 +141,26 @@ Status apply_preload_library(Settings& settings, std::string_view value, Source 
   return assign(settings.preload_library, std::string(value), source);
 }
 
+Status apply_frameworks(Settings& settings, std::string_view value, Source source) {
+  const auto set = parse_frameworks(value);
+  if (!set) return refuse(cat({"it takes auto, all, none or a list of ", known_frameworks()}));
+  return assign(settings.frameworks, *set, source);
+}
+
+Status apply_interface(Settings& settings, std::string_view value, Source source) {
+  auto choice = parse_interface(value);
+  if (!choice)
+    return refuse("it takes gloo, auto, off, the name of a network interface or a network such as 10.0.0.0/8");
+  return assign(settings.interface, std::move(*choice), source);
+}
+
+Status apply_shared_dir(Settings& settings, std::string_view value, Source source) {
+  if (!value.empty() && !is_path(value)) {
+    return refuse("it takes the absolute path of a folder that all nodes see, in which %u stands for the user");
+  }
+  return assign(settings.shared_dir, std::string(value), source);
+}
+
 constexpr std::array kSpecs{
     SettingSpec{"mode", "BOOTSTRAP_MODE", "bootstrap", "on|off|auto|explain", "",
                 "set the variables of this step, or do not; auto: as the site's when= says; explain: also print a "
@@ -171,6 +191,16 @@ constexpr std::array kSpecs{
                 apply_preload},
     SettingSpec{"preload_library", "", "", "PATH", "", "libbootstrap.so on the nodes, where it is not as installed",
                 apply_preload_library},
+    SettingSpec{"frameworks", "BOOTSTRAP_FRAMEWORKS", "bootstrap-frameworks", "auto|all|none|LIST", "",
+                "frameworks whose own variables are set, too, such as torchrun,jax; auto: those that harm no other",
+                apply_frameworks},
+    SettingSpec{"interface", "BOOTSTRAP_INTERFACE", "bootstrap-interface", "gloo|auto|NAME|CIDR|off", "",
+                "network interface for NCCL, Gloo, Horovod, NVSHMEM and UCX; auto: the one that routes to MASTER_ADDR; "
+                "gloo: that one for Gloo alone",
+                apply_interface},
+    SettingSpec{"shared_dir", "BOOTSTRAP_SHARED_DIR", "bootstrap-shared-dir", "PATH", "",
+                "folder that all nodes see, %u: the user; BOOTSTRAP_INIT_FILE names a new file in it",
+                apply_shared_dir},
 };
 
 }  // namespace

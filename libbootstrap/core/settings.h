@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include "core/environment.h"
+#include "core/framework_set.h"
+#include "core/network.h"
 #include "core/result.h"
 
 namespace bootstrap {
@@ -55,6 +57,11 @@ struct Settings {
   Setting<std::string> topology{""};  // file with the topology of the node, %h: its NodeName; empty: ask the kernel
   Setting<bool> preload{false};       // LD_PRELOAD of the tasks ends with libbootstrap.so
   Setting<std::string> preload_library{""};  // where that is on the nodes; empty: where it was installed
+  Setting<FrameworkSet> frameworks{FrameworkSet{}};
+  Setting<InterfaceChoice> interface {
+    InterfaceChoice {}
+  };
+  Setting<std::string> shared_dir{""};  // folder that all nodes see, %u: the user; empty: no BOOTSTRAP_INIT_FILE
 
   bool operator==(const Settings&) const = default;
 };

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/task_plan.h"
 
+#include "core/frameworks.h"
 #include "core/plan_gpus.h"
 #include "core/text.h"
 
@@ -21,6 +22,7 @@ std::vector<std::string> find_differences(const Environment& environment, const 
   std::vector<std::string> differences;
   const Leftovers ours(environment);
   for (const auto& variable : plan.variables) {
+    // What a framework reads may depend on what slurmstepd alone knew; the plan has it as it is here.
     if (variable.action == Action::kKept || variable.name == kExportsVariable) continue;
     const auto value = environment.get(variable.name);
     if (plan.gpus && variable.name == plan.gpus->kind().variable) {
@@ -47,7 +49,10 @@ Result<TaskPlan> make_task_plan(const Environment& environment) {
   if (!settings) return fail(settings.error());
   auto plan = make_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
-  if (is_set) adopt_gpu_view(*plan, facts->layout.place(facts->local_ranks.front()), environment);
+  if (is_set) {
+    adopt_gpu_view(*plan, facts->layout.place(facts->local_ranks.front()), environment);
+    adopt_frameworks(*plan, environment);
+  }
   if (!is_set) plan->port_to_claim.reset();  // nobody holds it
   auto differences = is_set ? find_differences(environment, *plan) : std::vector<std::string>();
   auto scope = decide_scope(environment, *settings);

@@ -63,8 +63,10 @@ std::vector<std::string> Leftovers::unchanged(const Environment& environment) co
   if (stamp_.empty()) return names;
   for (const auto& [name, mark] : exports_) {
     const auto value = environment.get(name);
-    // Slurm sets or removes the lists of GPUs anew at each step: what is there now is of this step.
+    // Slurm sets or removes these anew at each step (or srun, with us in it, the last one): what is there now is of
+    // this step.
     const bool is_slurms =
+        name == kTasksPerNodeVariable ||
         std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
     if (value && fingerprint(*value) == mark && !is_slurms) names.push_back(name);
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/environment.h"
+#include "core/framework_set.h"
 #include "core/layout.h"
 
 namespace bootstrap {
@@ -16,6 +17,7 @@ namespace bootstrap {
 inline constexpr std::string_view kStampVariable = "BOOTSTRAP_STEP";       // job.step.restart that set the others
 inline constexpr std::string_view kExportsVariable = "BOOTSTRAP_EXPORTS";  // name:fingerprint of what was set
 inline constexpr std::string_view kSettingsVariable = "BOOTSTRAP_SETTINGS";
+inline constexpr std::string_view kTasksPerNodeVariable = "SLURM_NTASKS_PER_NODE";  // Slurm's, and missing at times
 
 enum class Action : std::uint8_t {
   kSet,       // was not there
@@ -28,6 +30,7 @@ struct PlannedVariable {
   std::vector<std::string> values;           // one for all tasks, or one for each local task
   std::string from;                          // where the value comes from, for people
   std::uint32_t Place::*of_place = nullptr;  // set: the value of each rank of the step is this part of its place
+  std::optional<Framework> framework;        // the one that reads it; empty: all do, or ours do
   Action action = Action::kSet;
   std::string previous;  // for kReplaced and kKept
   std::string why;       // why `previous` was replaced or kept, for people

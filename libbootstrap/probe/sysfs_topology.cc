@@ -2,15 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/sysfs_topology.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <climits>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -18,62 +12,13 @@
 #include <vector>
 
 #include "core/text.h"
+#include "probe/file_tree.h"
 
 namespace bootstrap {
 namespace {
 
-// The longest list of CPUs takes less; so does what NVIDIA's driver says about a GPU.
-constexpr std::size_t kMaxFile = std::size_t{128} << 10;
-constexpr std::size_t kMaxEntries = 65536;
 constexpr std::size_t kMaxNumaNodes = 1024;  // CONFIG_NODES_SHIFT of Linux is at most 10
 constexpr std::size_t kMaxName = 128;
-
-// The files of the machine, or of a test's folder. Every answer is empty for what is not there.
-class Tree {
- public:
-  explicit Tree(std::string root) : root_(std::move(root)) {}
-
-  // Without the newline at its end.
-  std::string read(std::string_view path) const {
-    std::string text;
-    const auto file = ::open(cat({root_, path}).c_str(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) return text;
-    std::array<char, 4096> buffer;
-    for (ssize_t count = 0; (count = ::read(file, buffer.data(), buffer.size())) > 0 && text.size() <= kMaxFile;) {
-      text.append(buffer.data(), static_cast<std::size_t>(count));
-    }
-    ::close(file);
-    if (text.size() > kMaxFile) text.clear();
-    while (text.ends_with('\n')) text.pop_back();
-    return text;
-  }
-
-  CpuSet read_cpus(std::string_view path) const { return CpuSet::parse_list(read(path)).value_or(CpuSet()); }
-
-  std::vector<std::string> names_in(std::string_view path) const {
-    std::vector<std::string> names;
-    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(cat({root_, path}).c_str()), ::closedir);
-    if (folder == nullptr) return names;
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own, for which glibc's readdir is safe.
-    while (const auto* const entry = ::readdir(folder.get())) {
-      if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-      if (names.size() == kMaxEntries) break;
-    }
-    return names;
-  }
-
-  // The last part of where a symbolic link points to.
-  std::string link_name(std::string_view path) const {
-    std::array<char, PATH_MAX> target;
-    const auto size = ::readlink(cat({root_, path}).c_str(), target.data(), target.size());
-    if (size <= 0) return "";
-    const std::string_view text(target.data(), static_cast<std::size_t>(size));
-    return std::string(text.substr(text.rfind('/') + 1));
-  }
-
- private:
-  std::string root_;
-};
 
 // "0x10de"; 0 when it is not there.
 std::uint32_t parse_hex(std::string_view text) {
@@ -82,7 +27,7 @@ std::uint32_t parse_hex(std::string_view text) {
   return value;
 }
 
-std::vector<NumaNode> read_numa_nodes(const Tree& tree) {
+std::vector<NumaNode> read_numa_nodes(const FileTree& tree) {
   // Nodes of memory alone are in `online` only, and a machine of four GH200 has 32 of those.
   const std::string folder = "/sys/devices/system/node/";
   auto numbers = tree.read_cpus(folder + "has_cpu");
@@ -99,7 +44,7 @@ std::vector<NumaNode> read_numa_nodes(const Tree& tree) {
 }
 
 // One CPU of each package tells about all of them.
-std::vector<Package> read_packages(const Tree& tree, const CpuSet& cpus) {
+std::vector<Package> read_packages(const FileTree& tree, const CpuSet& cpus) {
   std::vector<Package> packages;
   for (auto rest = cpus; !rest.empty();) {
     const auto cpu = rest.members().front();
@@ -119,7 +64,7 @@ std::vector<Package> read_packages(const Tree& tree, const CpuSet& cpus) {
 
 class GpuFinder {
  public:
-  GpuFinder(const Tree& tree, const CpuSet& cpus, const std::vector<NumaNode>& nodes)
+  GpuFinder(const FileTree& tree, const CpuSet& cpus, const std::vector<NumaNode>& nodes)
       : tree_(tree), cpus_(cpus), nodes_(nodes) {}
 
   std::vector<FoundGpu> run() && {
@@ -218,7 +163,7 @@ class GpuFinder {
     return cat({"/sys/bus/pci/devices/", pci, "/", name});
   }
 
-  const Tree& tree_;
+  const FileTree& tree_;
   const CpuSet& cpus_;
   const std::vector<NumaNode>& nodes_;
   std::set<std::string> known_;
@@ -228,7 +173,7 @@ class GpuFinder {
 }  // namespace
 
 Topology read_sysfs_topology(const std::string& root) {
-  const Tree tree(root);
+  const FileTree tree(root);
   auto cpus = tree.read_cpus("/sys/devices/system/cpu/online");
   auto nodes = read_numa_nodes(tree);
   if (cpus.empty()) {

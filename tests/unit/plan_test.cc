@@ -81,7 +81,9 @@ TEST(Plan, GivesEachTaskItsValues) {
                                                           {"CUDA_VISIBLE_DEVICES", "0,1"},
                                                           {"BOOTSTRAP_GPU", "1"},
                                                           {"BOOTSTRAP_STEP", "12.0.0"}};
-  const auto plan = plan_of(two_by_two(3));
+  Settings settings;
+  settings.frameworks.value = *parse_frameworks("none");
+  const auto plan = plan_of(two_by_two(3), settings);
   for (const auto& [name, value] : expected) EXPECT_EQ(variable(plan, name).value(0), value) << name;
   EXPECT_EQ(plan.variables.size(), 14U);  // and BOOTSTRAP_EXPORTS
   EXPECT_TRUE(plan.removals.empty());
@@ -169,6 +171,7 @@ TEST(Plan, AnInactiveStepInsideAnActiveOneSeesNoLeftovers) {
   auto inner = applied(plan_of(outer, settings), outer);
   inner.set("SLURM_BOOTSTRAP_LAYOUT", "12.1/block");
   inner.set("SRUN_EXPORT_ENV", "SLURM_BOOTSTRAP_LAYOUT,ALL");
+  inner.unset("SLURM_NTASKS_PER_NODE");  // srun's part, which reads it as an option
   for (const auto& name : inert_removals(inner)) inner.unset(name);
   EXPECT_EQ(inner, outer);
 }

@@ -1,0 +1,44 @@
+// Which frameworks a step is set up for, as users name them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace bootstrap {
+
+// Each has variables of its own beside RANK, WORLD_SIZE and their kin, which are always set.
+enum class Framework : std::uint8_t {
+  kPytorch,
+  kTorchrun,
+  kAccelerate,
+  kLightning,
+  kDeepspeed,
+  kHorovod,
+  kTensorflow,
+  kJax,
+  kNvshmem,
+  kNcclTests,
+  kTorchcomms,
+  kOpenmp,
+};
+inline constexpr std::size_t kFrameworkCount = 12;
+
+std::string_view framework_name(Framework framework);
+
+// "auto", "all", "none" or a list such as "torchrun,jax".
+struct FrameworkSet {
+  bool is_auto = true;     // those that cannot harm others, as far as the step is one for them
+  std::uint32_t mask = 0;  // by Framework; 0 with is_auto
+
+  bool asks_for(Framework framework) const { return ((mask >> static_cast<unsigned>(framework)) & 1U) != 0; }
+  bool operator==(const FrameworkSet&) const = default;
+};
+
+std::optional<FrameworkSet> parse_frameworks(std::string_view text);
+std::string write_frameworks(const FrameworkSet& set);
+std::string known_frameworks();  // "pytorch, torchrun, ...", for messages
+
+}  // namespace bootstrap

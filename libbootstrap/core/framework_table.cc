@@ -1,0 +1,180 @@
+// The table behind core/frameworks: each variable, who reads it, and how its value follows from the plan.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/framework_table.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/frameworks.h"
+#include "core/json.h"
+#include "core/rendezvous.h"
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+std::string number(std::uint32_t value) { return std::to_string(value); }
+
+// As the program will see it: the user's where it is kept.
+std::string in_effect(const Plan& plan, std::string_view name) {
+  const auto at = plan.find(name);
+  if (!at) return {};
+  const auto& variable = plan.variables[*at];
+  return variable.action == Action::kKept ? variable.previous : variable.value(0);
+}
+
+std::string master_addr(const ToldTask& task) { return in_effect(task.plan, "MASTER_ADDR"); }
+std::string master_port(const ToldTask& task) { return in_effect(task.plan, "MASTER_PORT"); }
+
+std::string endpoint(const std::string& host, const std::string& port) {
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return is_ipv6 ? cat({"[", host, "]:", port}) : cat({host, ":", port});
+}
+
+std::string gpu_count(const ToldTask& task) {
+  if (!task.gpus) return {};
+  return number(std::max(1U, static_cast<std::uint32_t>(task.gpus->group.size())));
+}
+
+std::string gpu_ordinals(const ToldTask& task) {
+  if (!task.gpus) return {};
+  return task.gpus->group.empty() ? number(task.gpus->own) : write_ordinals(task.gpus->group);
+}
+
+// By itself nccl-tests takes the GPU with the number of the task among those of its node.
+std::string nccl_tests_device(const ToldTask& task) {
+  const auto local_rank = task.facts.layout.place(task.rank).local_rank;
+  if (!task.gpus || task.gpus->group.size() > 1 || task.gpus->own == local_rank) return {};
+  return number(task.gpus->own);
+}
+
+// Horovod names a scope of its meeting after it, which tasks that pass for nodes must not share.
+std::string horovod_hostname(const ToldTask& task) {
+  const auto& host = task.facts.layout.host_of(task.rank);
+  if (!task.is_alone) return host;
+  return cat({host, "-", number(task.facts.layout.place(task.rank).local_rank)});
+}
+
+std::string nvshmem_pmi(const ToldTask& task) {
+  const auto mpi = mpi_launch(task.facts.environment);
+  if (mpi.starts_with("pmix")) return "PMIX";
+  return mpi == "pmi2" ? "PMI-2" : "";
+}
+
+std::string tasks_per_node(const ToldTask& task) {
+  const auto& layout = task.facts.layout;
+  const auto size = layout.place(0).local_size;
+  for (Rank rank = 0; rank < layout.size(); ++rank) {
+    if (layout.place(rank).local_size != size) return {};
+  }
+  const auto value = number(size);
+  return task.facts.environment.get(kTasksPerNodeVariable) == value ? std::string() : value;
+}
+
+// {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, the workers in order of rank.
+std::string tf_config(const ToldTask& task) {
+  const auto& layout = task.facts.layout;
+  std::string workers;
+  for (Rank rank = 0; rank < layout.size(); ++rank) {
+    const auto host = fabric_name(task.settings, layout.host_of(rank));
+    const auto port = std::to_string(worker_port(task.facts, task.settings, rank));
+    workers += cat({rank == 0 ? "" : ", ", json_string(endpoint(host, port))});
+  }
+  return cat(
+      {R"({"cluster": {"worker": [)", workers, R"(]}, "task": {"type": "worker", "index": )", number(task.rank), "}}"});
+}
+
+// What reads which, with the sources: reference manuals of torchrun (torch/distributed/run.py), Horovod
+// (common/gloo/gloo_context.cc), JAX (_src/distributed.py), TensorFlow (tfconfig_cluster_resolver.py), Lightning
+// (plugins/environments/slurm.py), DeepSpeed (launcher/launch.py), NVSHMEM, nccl-tests (src/common.cu) and torchcomms
+// (utils/Utils.cpp).
+using F = Framework;
+using T = const ToldTask&;
+constexpr std::array kTable{
+    TableRow{F::kTorchrun, "PET_NNODES", "nodes of the step", [](T t) { return number(t.node_count); }, false},
+    TableRow{F::kTorchrun, "PET_NODE_RANK", "NODE_RANK", [](T t) { return number(t.place.node_rank); }, true},
+    TableRow{F::kTorchrun, "PET_NPROC_PER_NODE", "GPUs of the task", gpu_count, true},
+    TableRow{F::kTorchrun, "PET_RDZV_BACKEND", "no guess who is the host", [](T) { return std::string("static"); },
+             false},
+    TableRow{F::kTorchrun, "PET_RDZV_ID", "job.step.restart", [](T t) { return stamp(t.facts.id); }, false},
+    TableRow{F::kTorchrun, "PET_MASTER_ADDR", "MASTER_ADDR", master_addr, false},
+    TableRow{F::kTorchrun, "PET_MASTER_PORT", "MASTER_PORT", master_port, false},
+
+    TableRow{F::kHorovod, "HOROVOD_RANK", "RANK", [](T t) { return number(t.rank); }, true},
+    TableRow{F::kHorovod, "HOROVOD_SIZE", "WORLD_SIZE", [](T t) { return std::to_string(t.facts.layout.size()); },
+             false},
+    TableRow{F::kHorovod, "HOROVOD_LOCAL_RANK", "LOCAL_RANK", [](T t) { return number(t.place.local_rank); }, true},
+    TableRow{F::kHorovod, "HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", [](T t) { return number(t.place.local_size); },
+             true},
+    TableRow{F::kHorovod, "HOROVOD_CROSS_RANK", "among nodes with this LOCAL_RANK",
+             [](T t) { return number(t.place.cross_rank); }, true},
+    TableRow{F::kHorovod, "HOROVOD_CROSS_SIZE", "number of these", [](T t) { return number(t.place.cross_size); },
+             true},
+    TableRow{F::kHorovod, "HOROVOD_HOSTNAME", "name of the node", horovod_hostname, true},
+    TableRow{F::kHorovod, "HOROVOD_GLOO_RENDEZVOUS_ADDR", "MASTER_ADDR", [](T t) { return t.plan.rendezvous.address; },
+             false},
+    TableRow{F::kHorovod, "HOROVOD_GLOO_RENDEZVOUS_PORT", "our server on the node of rank 0",
+             [](T t) { return std::to_string(horovod_port(t.facts, t.settings)); }, false},
+    TableRow{F::kHorovod, "HOROVOD_CONTROLLER", "without MPI", [](T) { return std::string("gloo"); }, false},
+    TableRow{F::kHorovod, "HOROVOD_CPU_OPERATIONS", "without MPI", [](T) { return std::string("gloo"); }, false},
+
+    TableRow{F::kTensorflow, "TF_CONFIG", "hosts and ports of all tasks", tf_config, true},
+
+    TableRow{F::kJax, "JAX_COORDINATOR_ADDRESS", "MASTER_ADDR and MASTER_PORT",
+             [](T t) { return endpoint(master_addr(t), master_port(t)); }, false},
+    TableRow{F::kJax, "JAX_LOCAL_DEVICE_IDS", "the task's own GPUs", gpu_ordinals, true},
+
+    TableRow{F::kLightning, kTasksPerNodeVariable, "tasks on each node", tasks_per_node, false},
+
+    TableRow{F::kDeepspeed, "LOCAL_SIZE", "LOCAL_WORLD_SIZE", [](T t) { return number(t.place.local_size); }, true},
+    TableRow{F::kDeepspeed, "CROSS_RANK", "NODE_RANK", [](T t) { return number(t.place.node_rank); }, true},
+    TableRow{F::kDeepspeed, "CROSS_SIZE", "nodes of the step", [](T t) { return number(t.node_count); }, false},
+
+    TableRow{F::kNvshmem, "NVSHMEM_BOOTSTRAP_PMI", "srun --mpi=", nvshmem_pmi, false},
+    TableRow{F::kNcclTests, "NCCL_TESTS_DEVICE", "BOOTSTRAP_GPU", nccl_tests_device, true},
+
+    TableRow{F::kTorchcomms, "TORCHCOMM_RANK", "RANK", [](T t) { return number(t.rank); }, true},
+    TableRow{F::kTorchcomms, "TORCHCOMM_SIZE", "WORLD_SIZE", [](T t) { return std::to_string(t.facts.layout.size()); },
+             false},
+
+    TableRow{F::kOpenmp, "OMP_NUM_THREADS", "cores of the task",
+             [](T t) { return t.threads == 0 ? std::string() : number(t.threads); }, true},
+};
+
+}  // namespace
+
+ToldTask told_task(const Plan& plan, const Facts& facts, const Settings& settings, Rank rank,
+                   const std::optional<GpuView>& gpus, std::uint32_t threads) {
+  ToldTask task{plan,
+                facts,
+                settings,
+                rank,
+                facts.layout.place(rank),
+                static_cast<std::uint32_t>(facts.layout.node_count()),
+                gpus && (gpus->is_alone || plan.gpus->mode != GpuMode::kIndex),
+                gpus,
+                threads};
+  if (!task.is_alone) return task;
+  const auto size = static_cast<std::uint32_t>(facts.layout.size());
+  task.place.local_rank = 0;
+  task.place.local_size = 1;
+  task.place.node_rank = rank;
+  task.place.cross_rank = rank;
+  task.place.cross_size = size;
+  task.node_count = size;
+  return task;
+}
+
+std::span<const TableRow> framework_table() { return kTable; }
+
+std::uint16_t horovod_port(const Facts& facts, const Settings& settings) {
+  std::uint32_t most = 0;
+  for (Rank rank = 0; rank < facts.layout.size(); ++rank) most = std::max(most, facts.layout.place(rank).local_size);
+  return further_port(facts, settings.port_range.value, most + 1);
+}
+
+std::uint16_t worker_port(const Facts& facts, const Settings& settings, Rank rank) {
+  return further_port(facts, settings.port_range.value, facts.layout.place(rank).local_rank + 1);
+}
+
+}  // namespace bootstrap

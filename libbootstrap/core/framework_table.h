@@ -1,0 +1,51 @@
+// The table behind core/frameworks: each variable, who reads it, and how its value follows from the plan.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/facts.h"
+#include "core/framework_set.h"
+#include "core/gpu_plan.h"
+#include "core/plan.h"
+#include "core/settings.h"
+
+namespace bootstrap {
+
+// One task as its program is told about it.
+struct ToldTask {
+  const Plan& plan;
+  const Facts& facts;
+  const Settings& settings;
+  Rank rank;
+  Place place;  // of a task that is told that it has its node alone, accordingly
+  std::uint32_t node_count;
+  bool is_alone;
+  std::optional<GpuView> gpus;
+  std::uint32_t threads;  // 0: not known
+};
+
+ToldTask told_task(const Plan& plan, const Facts& facts, const Settings& settings, Rank rank,
+                   const std::optional<GpuView>& gpus, std::uint32_t threads);
+
+struct TableRow {
+  Framework framework;
+  std::string_view name;
+  std::string_view from;                  // for people
+  std::string (*value)(const ToldTask&);  // empty: not set in this step
+  bool is_of_task;                        // else the same for all tasks of the step
+};
+
+std::span<const TableRow> framework_table();
+
+// Where Horovod's ranks find each other, on the node of rank 0.
+std::uint16_t horovod_port(const Facts& facts, const Settings& settings);
+
+// Where a rank's TensorFlow server listens, on its own node.
+std::uint16_t worker_port(const Facts& facts, const Settings& settings, Rank rank);
+
+}  // namespace bootstrap

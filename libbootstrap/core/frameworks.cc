@@ -1,0 +1,273 @@
+// When a framework's variables are set, and the rules around them: the user's word, the interface, a task's own view.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/frameworks.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "core/framework_table.h"
+#include "core/planner.h"
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::size_t kMaxVariable = 60000;  // below what Slurm hands on; see Environment::kMaxValue
+
+bool has_one_task_on_each_node(const Layout& layout) { return layout.node_count() == layout.size(); }
+
+std::size_t own_gpus(const Plan& plan, const Facts& facts) {
+  if (!plan.gpus) return 0;
+  return view_of(*plan.gpus, facts.layout.place(facts.local_ranks.front()).local_rank).group.size();
+}
+
+// A user who sets one of these runs a rendezvous of his own, and half of ours would break it.
+constexpr std::array<std::string_view, 4> kHorovodIdentity{"HOROVOD_CONTROLLER", "HOROVOD_RANK",
+                                                           "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_CPU_OPERATIONS"};
+
+using State = FrameworkState;
+
+State horovod_state(const Plan& plan, const Facts& facts, bool is_asked) {
+  const Planner planner(facts);
+  for (const auto name : kHorovodIdentity) {
+    if (planner.is_users(name)) return {false, cat({"you set ", name})};
+  }
+  if (facts.layout.size() == 1) return {false, "there is nobody to meet"};
+  if (is_asked) return {true, "asked for"};
+  const auto mpi = mpi_launch(facts.environment);
+  if (!mpi.empty()) return {false, cat({"srun --mpi=", mpi, " starts Horovod over MPI"})};
+  const bool is_torchruns = has_one_task_on_each_node(facts.layout) && own_gpus(plan, facts) > 1;
+  if (is_torchruns) return {false, "a task with several GPUs is no rank of Horovod"};
+  return {true, "srun does not start the tasks for MPI"};
+}
+
+// Sets of variables that no other framework looks at, or that can only be right.
+constexpr std::array kAuto{Framework::kPytorch,   Framework::kTorchrun,  Framework::kAccelerate,
+                           Framework::kLightning, Framework::kHorovod,   Framework::kJax,
+                           Framework::kNvshmem,   Framework::kNcclTests, Framework::kOpenmp};
+
+State auto_state(Framework framework) {
+  if (std::find(kAuto.begin(), kAuto.end(), framework) != kAuto.end()) return {true, "harms no other"};
+  switch (framework) {
+    case Framework::kTensorflow:
+      return {false, "programs that find TF_CONFIG train together, also those that were to run alone"};
+    case Framework::kDeepspeed:
+      return {false, "DeepSpeed needs no more than what is always set"};
+    case Framework::kTorchcomms:
+      return {false, "under torchrun they would hide torchrun's own ranks"};
+    default:
+      return {false, "not one of auto"};
+  }
+}
+
+// One row for the tasks of this node; nothing when it has no value in this step.
+std::vector<std::string> values_of(const TableRow& row, const Plan& plan, const Facts& facts,
+                                   const Settings& settings) {
+  std::vector<std::string> values;
+  for (const auto rank : facts.local_ranks) {
+    std::optional<GpuView> view;
+    if (plan.gpus) view = view_of(*plan.gpus, facts.layout.place(rank).local_rank);
+    values.push_back(row.value(told_task(plan, facts, settings, rank, view, 0)));
+    if (values.back().empty()) return {};
+    if (!row.is_of_task) break;
+  }
+  return values;
+}
+
+std::string warn_of_size(const TableRow& row, std::size_t size) {
+  return cat({row.name, " would be ", std::to_string(size),
+              " bytes for this many tasks, more than a variable can hold; ", "it is not set"});
+}
+
+void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& settings) {
+  for (const auto& row : framework_table()) {
+    if (!framework_state(row.framework, plan, facts, settings).is_set) continue;
+    auto values = values_of(row, plan, facts, settings);
+    if (values.empty()) continue;
+    if (values.front().size() > kMaxVariable) {
+      plan.warnings.push_back(warn_of_size(row, values.front().size()));
+      continue;
+    }
+    if (row.name == kTasksPerNodeVariable) {
+      // Not the user's but Slurm's word about the job, of which this step may be another part.
+      planner.own(row.name, values.front(), std::string(row.from));
+    } else {
+      planner.by_task(row.name, std::move(values), std::string(row.from));
+    }
+    planner.set_framework(row.framework);
+  }
+}
+
+bool meets_at_port(Framework framework, const Plan& plan, const Facts& facts, const Settings& settings) {
+  return framework_state(framework, plan, facts, settings).is_set;
+}
+
+void add_ports(Plan& plan, const Facts& facts, const Settings& settings) {
+  const auto& ranks = facts.local_ranks;
+  const bool has_first = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
+  if (has_first && meets_at_port(Framework::kHorovod, plan, facts, settings)) {
+    plan.served_port = horovod_port(facts, settings);
+    plan.is_serving_asked = settings.frameworks.value.asks_for(Framework::kHorovod);
+  }
+  if (!meets_at_port(Framework::kTensorflow, plan, facts, settings)) return;
+  for (const auto rank : ranks) plan.worker_ports.push_back(worker_port(facts, settings, rank));
+}
+
+std::string ucx_devices(const Facts& facts, const std::string& interface) {
+  for (const auto& port : facts.rdma) {
+    if (port.interface == interface) return cat({port.device, ",", interface});
+  }
+  return interface;
+}
+
+Status add_interface(Planner& planner, const Plan& plan, const Facts& facts, const Settings& settings) {
+  const auto& choice = settings.interface.value;
+  if (facts.layout.node_count() == 1 || facts.routes.empty()) return {};
+  const auto chosen =
+      choose_interface(choice, facts.routes, facts.master_ip, facts.layout.host_of(facts.local_ranks.front()));
+  if (!chosen) return fail(chosen.error());
+  if (!*chosen) return {};
+  const auto& name = **chosen;
+  const bool is_found = choice.kind == InterfaceChoice::Kind::kGloo || choice.kind == InterfaceChoice::Kind::kAuto;
+  constexpr std::array<std::string_view, 5> kNames{"GLOO_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME",
+                                                   "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "UCX_NET_DEVICES"};
+  const auto is_users = [&](std::string_view variable) { return planner.is_users(variable); };
+  // Who names interfaces himself knows more than a route tells.
+  if (is_found && std::any_of(kNames.begin(), kNames.end(), is_users)) return {};
+  const auto from = is_found ? std::string("routes to MASTER_ADDR") : cat({"--bootstrap-interface=", choice.text});
+  planner.common("GLOO_SOCKET_IFNAME", name, from);
+  if (framework_state(Framework::kHorovod, plan, facts, settings).is_set) {
+    planner.common("HOROVOD_GLOO_IFACE", name, from);
+  }
+  if (choice.kind == InterfaceChoice::Kind::kGloo) return {};
+  // NCCL takes a bare name for the beginning of one.
+  planner.common("NCCL_SOCKET_IFNAME", cat({"=", name}), from);
+  planner.common("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", cat({"=", name}), from);
+  planner.common("UCX_NET_DEVICES", ucx_devices(facts, name), from);
+  return {};
+}
+
+void add_init_file(Planner& planner, Plan& plan, const Facts& facts, const Settings& settings) {
+  std::string folder;
+  const auto& text = settings.shared_dir.value;
+  if (text.empty()) return;
+  const auto user = facts.environment.get("USER");
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text.compare(at, 2, "%u") != 0) {
+      folder += text[at];
+      continue;
+    }
+    if (!user) {
+      plan.warnings.emplace_back("BOOTSTRAP_INIT_FILE is not set: USER, which stands for %u in shared_dir=, is not");
+      return;
+    }
+    folder += *user;
+    ++at;
+  }
+  planner.own(kInitFileVariable, cat({folder, folder.ends_with('/') ? "" : "/", "bootstrap-", stamp(facts.id)}),
+              "a name in shared_dir= for this step alone");
+}
+
+// What one task sees replaces what was assumed for it.
+void put(Plan& plan, PlannedVariable variable) {
+  const auto at = plan.find(variable.name);
+  if (!at) {
+    plan.variables.push_back(std::move(variable));
+  } else if (plan.variables[*at].action != Action::kKept) {
+    variable.action = plan.variables[*at].action;
+    variable.previous = plan.variables[*at].previous;
+    variable.why = plan.variables[*at].why;
+    plan.variables[*at] = std::move(variable);
+  }
+}
+
+void renew_exports(Plan& plan, std::size_t local_task) {
+  std::erase_if(plan.variables, [](const PlannedVariable& variable) { return variable.name == kExportsVariable; });
+  plan.variables.push_back(exports_variable(plan.variables, {local_task}));
+}
+
+}  // namespace
+
+std::string_view mpi_launch(const Environment& environment) {
+  const auto type = environment.get("SLURM_MPI_TYPE");
+  if (type) return *type == "none" ? std::string_view() : *type;
+  // In a task, or where the type comes from slurm.conf: what the plugins of Slurm hand over.
+  if (environment.has("SLURM_PMIX_MAPPING_SERV") || environment.has("PMIX_NAMESPACE")) return "pmix";
+  if (environment.has("SLURM_PMI2_SRUN_PORT") || environment.has("PMI_FD")) return "pmi2";
+  return {};
+}
+
+FrameworkState framework_state(Framework framework, const Plan& plan, const Facts& facts, const Settings& settings) {
+  const auto& set = settings.frameworks.value;
+  const bool is_asked = set.asks_for(framework);
+  if (!set.is_auto && !is_asked) return {false, cat({"frameworks=", write_frameworks(set)})};
+  if (framework == Framework::kHorovod) return horovod_state(plan, facts, is_asked);
+  if (framework == Framework::kTorchrun && !has_one_task_on_each_node(facts.layout)) {
+    return {false, "torchrun is one task on each node, and here are several"};
+  }
+  if (is_asked) return {true, "asked for"};
+  return auto_state(framework);
+}
+
+Status add_frameworks(Plan& plan, const Facts& facts, const Settings& settings) {
+  Planner planner(facts);
+  add_init_file(planner, plan, facts, settings);
+  add_rows(planner, plan, facts, settings);
+  auto added = add_interface(planner, plan, facts, settings);
+  if (!added) return added;
+  add_ports(plan, facts, settings);
+  for (auto& variable : std::move(planner).take()) plan.variables.push_back(std::move(variable));
+  return {};
+}
+
+void refine_frameworks(Plan& plan, const Facts& facts, const Settings& settings, std::size_t local_task,
+                       const TaskSight& sight) {
+  const auto rank = facts.local_ranks[local_task];
+  const auto threads = thread_count(sight, facts.layout.place(rank).local_size);
+  const auto task = told_task(plan, facts, settings, rank, sight.gpus, threads);
+  Planner planner(facts);
+  for (const auto& row : framework_table()) {
+    if (!row.is_of_task || !framework_state(row.framework, plan, facts, settings).is_set) continue;
+    auto value = row.value(task);
+    if (value.empty()) continue;
+    planner.by_task(row.name, {std::move(value)}, std::string(row.from));
+    planner.set_framework(row.framework);
+  }
+  for (auto& variable : std::move(planner).take()) put(plan, std::move(variable));
+  renew_exports(plan, local_task);
+}
+
+void adopt_frameworks(Plan& plan, const Environment& environment) {
+  const Leftovers ours(environment);
+  for (auto& variable : plan.variables) {
+    const auto value = environment.get(variable.name);
+    if (variable.framework && value && ours.is_ours(variable.name, *value)) variable.values = {std::string(*value)};
+  }
+  for (const auto& name : ours.unchanged(environment)) {
+    const bool is_mark = name == kStampVariable || name == kExportsVariable || name == kSettingsVariable;
+    if (is_mark || plan.find(name)) continue;
+    plan.variables.push_back(
+        variable_of(name, {std::string(*environment.get(name))}, "as slurmstepd set it for this task"));
+  }
+  std::erase_if(plan.removals, [&](const std::string& name) { return plan.find(name).has_value(); });
+  renew_exports(plan, 0);
+}
+
+std::uint32_t thread_count(const TaskSight& sight, std::uint32_t local_size) {
+  auto threads = sight.cores_asked;
+  if (threads == 0 && sight.cores_of_node != 0) threads = std::max(1U, sight.cores_of_node / std::max(1U, local_size));
+  if (sight.cores != 0) threads = threads == 0 ? sight.cores : std::min(threads, sight.cores);
+  // A task with several GPUs starts a process or thread for each of them, as torchrun does.
+  const auto gpus = sight.gpus ? static_cast<std::uint32_t>(sight.gpus->group.size()) : 0U;
+  return threads == 0 || gpus < 2 ? threads : std::max(1U, threads / gpus);
+}
+
+std::vector<FrameworkRow> framework_rows() {
+  std::vector<FrameworkRow> rows;
+  for (const auto& row : framework_table()) rows.push_back({row.framework, row.name, row.from});
+  return rows;
+}
+
+}  // namespace bootstrap

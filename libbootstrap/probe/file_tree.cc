@@ -1,0 +1,60 @@
+// The small files of /proc and /sys below a root of a test's choice.
+// SPDX-License-Identifier: Apache-2.0
+#include "probe/file_tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <memory>
+
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+// The longest list of CPUs takes less; so does what NVIDIA's driver says about a GPU.
+constexpr std::size_t kMaxFile = std::size_t{128} << 10;
+constexpr std::size_t kMaxEntries = 65536;
+
+}  // namespace
+
+std::string FileTree::read(std::string_view path) const {
+  std::string text;
+  const auto file = ::open(cat({root_, path}).c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return text;
+  std::array<char, 4096> buffer;
+  for (ssize_t count = 0; (count = ::read(file, buffer.data(), buffer.size())) > 0 && text.size() <= kMaxFile;) {
+    text.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+  ::close(file);
+  if (text.size() > kMaxFile) text.clear();
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+CpuSet FileTree::read_cpus(std::string_view path) const { return CpuSet::parse_list(read(path)).value_or(CpuSet()); }
+
+std::vector<std::string> FileTree::names_in(std::string_view path) const {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(cat({root_, path}).c_str()), ::closedir);
+  if (folder == nullptr) return names;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own, for which glibc's readdir is safe.
+  while (const auto* const entry = ::readdir(folder.get())) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+    if (names.size() == kMaxEntries) break;
+  }
+  return names;
+}
+
+std::string FileTree::link_name(std::string_view path) const {
+  std::array<char, PATH_MAX> target;
+  const auto size = ::readlink(cat({root_, path}).c_str(), target.data(), target.size());
+  if (size <= 0) return "";
+  const std::string_view text(target.data(), static_cast<std::size_t>(size));
+  return std::string(text.substr(text.rfind('/') + 1));
+}
+
+}  // namespace bootstrap

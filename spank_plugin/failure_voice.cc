@@ -1,0 +1,53 @@
+// In slurmstepd: tells srun that a task of this node has failed.
+// SPDX-License-Identifier: Apache-2.0
+#include "failure_voice.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/network.h"
+
+namespace bootstrap {
+namespace {
+
+void send_text(const std::string& text, const IpAddress& host, std::uint16_t port) {
+  const bool is_ipv6 = host.bits == 128;
+  const int socket = ::socket(is_ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket < 0) return;
+  sockaddr_in6 to6{};
+  to6.sin6_family = AF_INET6;
+  to6.sin6_port = htons(port);
+  std::copy(host.bytes.begin(), host.bytes.end(), std::begin(to6.sin6_addr.s6_addr));
+  sockaddr_in to4{};
+  to4.sin_family = AF_INET;
+  to4.sin_port = htons(port);
+  std::copy_n(host.bytes.begin(), sizeof to4.sin_addr, reinterpret_cast<std::uint8_t*>(&to4.sin_addr));
+  const auto* const to = is_ipv6 ? reinterpret_cast<const sockaddr*>(&to6) : reinterpret_cast<const sockaddr*>(&to4);
+  const auto size = is_ipv6 ? sizeof to6 : sizeof to4;
+  (void)::sendto(socket, text.data(), text.size(), MSG_NOSIGNAL, to, static_cast<socklen_t>(size));
+  ::close(socket);
+}
+
+}  // namespace
+
+void FailureVoice::prepare(const Environment& environment) {
+  start_ = std::chrono::steady_clock::now();
+  to_ = read_failure_address(environment.get(kFailureVariable).value_or(""));
+  host_ = environment.get("SLURM_SRUN_COMM_HOST").value_or("");
+}
+
+void FailureVoice::tell(Failure failure) {
+  const auto host = parse_ip_address(host_);
+  if (!to_ || !host || told_ == kMost) return;
+  ++told_;
+  const auto since = std::chrono::steady_clock::now() - start_;
+  failure.milliseconds =
+      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
+  send_text(write_failure(failure, to_->mark), *host, to_->port);
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,32 @@
+// The address of a host name, asked for by srun alone.
+// SPDX-License-Identifier: Apache-2.0
+#include "name_lookup.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <memory>
+
+#include "core/network.h"
+
+namespace bootstrap {
+
+std::string look_up(const std::string& name) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(name.c_str(), nullptr, &wanted, &found) != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
+  for (; found != nullptr; found = found->ai_next) {
+    std::array<char, NI_MAXHOST> text;
+    const auto written =
+        ::getnameinfo(found->ai_addr, found->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+    const auto address = written == 0 ? parse_ip_address(text.data()) : std::nullopt;
+    if (address && !is_loopback(*address)) return text.data();
+  }
+  return {};
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,364 @@
+// What the frameworks are told: consistent with the plan in every mode, only where it is theirs, and never the user's.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/frameworks.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/rendezvous.h"
+#include "core/task_plan.h"
+#include "core/text.h"
+#include "step_environment.h"
+
+namespace bootstrap {
+namespace {
+
+// One task on each of two nodes with two GPUs each, as torchrun is started.
+Environment one_by_two(int rank = 0) {
+  auto environment = two_by_two(2 * rank);
+  environment.set("SLURM_STEP_TASKS_PER_NODE", "1(x2)");
+  environment.set("SLURM_STEP_NUM_TASKS", "2");
+  environment.set("SLURM_PROCID", std::to_string(rank));
+  return environment;
+}
+
+Settings with(std::string_view frameworks) {
+  Settings settings;
+  settings.frameworks = {*parse_frameworks(frameworks), Source::kOption};
+  return settings;
+}
+
+Plan plan_of(const Environment& environment, const Settings& settings = {}) {
+  return *make_plan(*read_task_facts(environment), settings);
+}
+
+std::string value(const Plan& plan, std::string_view name) {
+  return plan.find(name) ? effective_value(plan, name) : "-";
+}
+
+std::set<std::string> names(const Plan& plan) {
+  std::set<std::string> names;
+  for (const auto& variable : plan.variables) names.insert(variable.name);
+  return names;
+}
+
+TEST(Frameworks, TorchrunNeedsNoFlag) {
+  const auto plan = plan_of(one_by_two(1));
+  EXPECT_EQ(value(plan, "PET_NNODES"), "2");
+  EXPECT_EQ(value(plan, "PET_NODE_RANK"), "1");
+  EXPECT_EQ(value(plan, "PET_NPROC_PER_NODE"), "2");
+  EXPECT_EQ(value(plan, "PET_RDZV_BACKEND"), "static");
+  EXPECT_EQ(value(plan, "PET_RDZV_ID"), "12.0.0");
+  EXPECT_EQ(value(plan, "PET_MASTER_ADDR"), value(plan, "MASTER_ADDR"));
+  EXPECT_EQ(value(plan, "PET_MASTER_PORT"), value(plan, "MASTER_PORT"));
+}
+
+TEST(Frameworks, TorchrunIsOneTaskOnEachNode) {
+  EXPECT_EQ(value(plan_of(two_by_two()), "PET_NNODES"), "-");
+  EXPECT_EQ(value(plan_of(two_by_two(), with("torchrun")), "PET_NNODES"), "-");
+}
+
+TEST(Frameworks, TorchrunsChildrenSeeNoOtherRanks) {
+  for (const auto& name : names(plan_of(one_by_two(1)))) {
+    EXPECT_FALSE(name.starts_with("HOROVOD_") || name.starts_with("TORCHCOMM_") || name == "LOCAL_SIZE") << name;
+  }
+}
+
+TEST(Frameworks, TheMeetingPlaceIsTheUsersWhereItIs) {
+  auto environment = one_by_two();
+  environment.set("MASTER_ADDR", "elsewhere");
+  environment.set("MASTER_PORT", "4711");
+  const auto plan = plan_of(environment);
+  EXPECT_EQ(value(plan, "PET_MASTER_ADDR"), "elsewhere");
+  EXPECT_EQ(value(plan, "PET_MASTER_PORT"), "4711");
+  EXPECT_EQ(value(plan, "JAX_COORDINATOR_ADDRESS"), "elsewhere:4711");
+  environment.set("MASTER_ADDR", "fd00::7");
+  EXPECT_EQ(value(plan_of(environment), "JAX_COORDINATOR_ADDRESS"), "[fd00::7]:4711");
+}
+
+TEST(Frameworks, HorovodMeetsAtOurServer) {
+  const auto plan = plan_of(two_by_two(3));
+  EXPECT_EQ(value(plan, "HOROVOD_RANK"), "3");
+  EXPECT_EQ(value(plan, "HOROVOD_SIZE"), "4");
+  EXPECT_EQ(value(plan, "HOROVOD_LOCAL_RANK"), "1");
+  EXPECT_EQ(value(plan, "HOROVOD_LOCAL_SIZE"), "2");
+  EXPECT_EQ(value(plan, "HOROVOD_CROSS_RANK"), "1");
+  EXPECT_EQ(value(plan, "HOROVOD_CROSS_SIZE"), "2");
+  EXPECT_EQ(value(plan, "HOROVOD_HOSTNAME"), "node002");
+  EXPECT_EQ(value(plan, "HOROVOD_CONTROLLER"), "gloo");
+  EXPECT_FALSE(plan.served_port);  // rank 0 is elsewhere
+  const auto first = plan_of(two_by_two(0));
+  ASSERT_TRUE(first.served_port);
+  EXPECT_EQ(value(plan, "HOROVOD_GLOO_RENDEZVOUS_PORT"), std::to_string(*first.served_port));
+  EXPECT_NE(value(plan, "HOROVOD_GLOO_RENDEZVOUS_PORT"), value(plan, "MASTER_PORT"));
+}
+
+TEST(Frameworks, HorovodIsLeftToMpiWhereSrunStartsMpi) {
+  const std::pair<const char*, const char*> starts[] = {
+      {"SLURM_MPI_TYPE", "pmix"}, {"SLURM_MPI_TYPE", "pmi2"}, {"SLURM_PMIX_MAPPING_SERV", "(vector,(0,2,2))"}};
+  for (const auto& [name, text] : starts) {
+    auto environment = two_by_two();
+    environment.set(name, text);
+    EXPECT_EQ(value(plan_of(environment), "HOROVOD_RANK"), "-") << name;
+    EXPECT_FALSE(plan_of(environment).served_port);
+    EXPECT_EQ(value(plan_of(environment, with("horovod")), "HOROVOD_RANK"), "0") << "asked for by name";
+  }
+  auto none = two_by_two();
+  none.set("SLURM_MPI_TYPE", "none");
+  EXPECT_EQ(value(plan_of(none), "HOROVOD_RANK"), "0");
+}
+
+TEST(Frameworks, AUserWithAHorovodOfHisOwnIsLeftAlone) {
+  for (const auto* name : {"HOROVOD_CONTROLLER", "HOROVOD_RANK", "HOROVOD_GLOO_RENDEZVOUS_ADDR"}) {
+    auto environment = two_by_two();
+    environment.set(name, "1");
+    EXPECT_EQ(value(plan_of(environment), "HOROVOD_SIZE"), "-") << name;
+    EXPECT_FALSE(plan_of(environment).served_port) << name;
+  }
+}
+
+TEST(Frameworks, ATaskThatIsToldToBeAloneIsSoForAll) {
+  for (const auto mode : {GpuMode::kFirst, GpuMode::kNarrow}) {
+    auto settings = with("all");
+    settings.gpu = {mode, Source::kOption};
+    const auto plan = plan_of(two_by_two(3), settings);
+    EXPECT_EQ(value(plan, "HOROVOD_LOCAL_RANK"), value(plan, "LOCAL_RANK"));
+    EXPECT_EQ(value(plan, "HOROVOD_LOCAL_SIZE"), "1");
+    EXPECT_EQ(value(plan, "HOROVOD_CROSS_RANK"), "3");
+    EXPECT_EQ(value(plan, "HOROVOD_CROSS_SIZE"), "4");
+    EXPECT_EQ(value(plan, "HOROVOD_HOSTNAME"), "node002-1");  // two tasks of a node must not share the scope
+    EXPECT_EQ(value(plan, "LOCAL_SIZE"), "1");
+    EXPECT_EQ(value(plan, "CROSS_RANK"), value(plan, "NODE_RANK"));
+    EXPECT_EQ(value(plan, "CROSS_SIZE"), value(plan, "GROUP_WORLD_SIZE"));
+    EXPECT_EQ(value(plan, "JAX_LOCAL_DEVICE_IDS"), "0");
+    EXPECT_EQ(value(plan, "NCCL_TESTS_DEVICE"), "0");
+  }
+  EXPECT_EQ(value(plan_of(two_by_two(3)), "NCCL_TESTS_DEVICE"), "-");  // what it takes by itself is right
+}
+
+TEST(Frameworks, TfConfigIsTheSameClusterForAll) {
+  nlohmann::json clusters[4];
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto plan = plan_of(two_by_two(rank), with("tensorflow"));
+    clusters[rank] = nlohmann::json::parse(value(plan, "TF_CONFIG"));
+    EXPECT_EQ(clusters[rank]["task"]["index"], rank);
+    EXPECT_EQ(clusters[rank]["task"]["type"], "worker");
+    EXPECT_EQ(clusters[rank]["cluster"], clusters[0]["cluster"]);
+    const std::string own = clusters[rank]["cluster"]["worker"][rank];
+    ASSERT_EQ(plan.worker_ports.size(), 1U);
+    EXPECT_EQ(own, (rank < 2 ? "node001:" : "node002:") + std::to_string(plan.worker_ports[0]));
+  }
+  const std::set<std::string> workers = clusters[0]["cluster"]["worker"];
+  EXPECT_EQ(workers.size(), 4U);
+}
+
+TEST(Frameworks, TfConfigKeepsZerosAndUnevenTasks) {
+  auto environment = step_of("gpu[08-10]", "3,1(x2)", 5, "gpu08");
+  environment.set("SLURM_STEP_NUM_NODES", "3");
+  auto settings = with("tensorflow");
+  settings.gpu_share = {true, Source::kOption};
+  const auto config = nlohmann::json::parse(value(plan_of(environment, settings), "TF_CONFIG"));
+  std::vector<std::string> hosts;
+  for (const std::string worker : config["cluster"]["worker"]) hosts.push_back(worker.substr(0, worker.find(':')));
+  EXPECT_EQ(hosts, (std::vector<std::string>{"gpu08", "gpu08", "gpu08", "gpu09", "gpu10"}));
+}
+
+TEST(Frameworks, ATfConfigThatNoVariableCanHoldIsSaidAndLeftOut) {
+  auto environment = step_of("node[00001-12500]", "8(x12500)", 100000, "node00001");
+  environment.unset("SLURM_STEP_GPUS");
+  const auto plan = plan_of(environment, with("tensorflow"));
+  EXPECT_EQ(value(plan, "TF_CONFIG"), "-");
+  ASSERT_EQ(plan.warnings.size(), 1U);
+  EXPECT_NE(plan.warnings[0].find("TF_CONFIG would be"), std::string::npos);
+}
+
+TEST(Frameworks, LightningHearsTheStepsOwnNumber) {
+  EXPECT_EQ(value(plan_of(two_by_two()), "SLURM_NTASKS_PER_NODE"), "2");
+  auto environment = two_by_two();
+  environment.set("SLURM_NTASKS_PER_NODE", "4");  // the job's, of which the step takes a part
+  EXPECT_EQ(value(plan_of(environment), "SLURM_NTASKS_PER_NODE"), "2");
+  environment.set("SLURM_NTASKS_PER_NODE", "2");
+  EXPECT_EQ(value(plan_of(environment), "SLURM_NTASKS_PER_NODE"), "-");  // Slurm's word, and right
+  auto uneven = step_of("node[001-002]", "2,1", 3, "node001");
+  EXPECT_EQ(value(plan_of(uneven), "SLURM_NTASKS_PER_NODE"), "-");
+}
+
+TEST(Frameworks, ListsAllAndNone) {
+  const auto base = names(plan_of(two_by_two(), with("none")));
+  EXPECT_EQ(base.count("MASTER_PORT"), 1U);
+  EXPECT_EQ(base.count("JAX_COORDINATOR_ADDRESS"), 0U);
+  const auto jax = names(plan_of(two_by_two(), with("jax")));
+  EXPECT_EQ(jax.size(), base.size() + 2);
+  const auto all = names(plan_of(two_by_two(), with("all")));
+  for (const auto* name : {"TF_CONFIG", "TORCHCOMM_RANK", "LOCAL_SIZE", "HOROVOD_RANK", "JAX_LOCAL_DEVICE_IDS"}) {
+    EXPECT_EQ(all.count(name), 1U) << name;
+  }
+  EXPECT_EQ(names(plan_of(two_by_two())).count("TF_CONFIG"), 0U);
+}
+
+TEST(Frameworks, AtMostFortyVariablesByDefault) {
+  auto environment = one_by_two();
+  environment.set("SLURM_STEP_GPUS", "0");  // the shape with most of them: torchrun's and Horovod's
+  environment.set("CUDA_VISIBLE_DEVICES", "GPU-11111111-2222-3333-4444-555555555555");
+  auto facts = *read_task_facts(environment);
+  facts.master_ip = "10.1.0.1";
+  facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
+  auto plan = *make_plan(facts, {});
+  refine_frameworks(plan, facts, {}, 0, {.gpus = view_of(*plan.gpus, 0), .cores = 8, .cores_of_node = 8});
+  std::size_t bytes = 0;
+  for (const auto& variable : plan.variables) bytes += variable.name.size() + variable.value(0).size() + 2;
+  EXPECT_EQ(names(plan).count("PET_NNODES") + names(plan).count("HOROVOD_RANK") + names(plan).count("OMP_NUM_THREADS"),
+            3U);
+  EXPECT_LE(plan.variables.size(), 40U);
+  EXPECT_LE(bytes, 4096U);
+}
+
+TEST(Frameworks, EveryVariableIsKeptWhereTheUserSetIt) {
+  for (const auto& row : framework_rows()) {
+    if (row.variable == kTasksPerNodeVariable) continue;  // Slurm's
+    auto environment = row.framework == Framework::kTorchrun ? one_by_two() : two_by_two();
+    environment.set("SLURM_MPI_TYPE", row.framework == Framework::kNvshmem ? "pmix" : "none");
+    environment.set(row.variable, "mine");
+    const auto plan = plan_of(environment, with("all"));
+    const auto set = value(plan, row.variable);
+    EXPECT_TRUE(set == "mine" || set == "-") << row.variable << "=" << set;
+  }
+}
+
+TEST(Frameworks, AnotherStepsValuesAreReplacedAndRemoved) {
+  const auto outer = two_by_two(3);
+  auto environment = outer;
+  const auto plan = plan_of(outer, with("all"));
+  for (const auto& variable : plan.variables) environment.set(variable.name, variable.value(0));
+  auto inner = environment;
+  inner.set("SLURM_STEP_ID", "1");
+  inner.set("SLURM_PROCID", "0");
+  inner.set("SLURMD_NODENAME", "node001");
+  const auto again = plan_of(inner, with("jax"));
+  EXPECT_EQ(value(again, "JAX_COORDINATOR_ADDRESS"), "node001:20445");
+  for (const auto* name : {"HOROVOD_RANK", "TF_CONFIG", "TORCHCOMM_RANK"}) {
+    EXPECT_NE(std::find(again.removals.begin(), again.removals.end(), name), again.removals.end()) << name;
+  }
+}
+
+TEST(Frameworks, TheTaskItselfSeesWhatSlurmstepdSet) {
+  auto environment = two_by_two(1);
+  auto facts = *read_task_facts(environment);
+  facts.master_ip = "10.1.0.1";
+  facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
+  auto plan = *make_plan(facts, {});
+  refine_frameworks(plan, facts, {}, 0, {.gpus = view_of(*plan.gpus, 1), .cores = 6, .cores_of_node = 16});
+  for (const auto& variable : plan.variables) environment.set(variable.name, variable.value(0));
+  const auto task = make_task_plan(environment);
+  ASSERT_TRUE(task);
+  EXPECT_TRUE(task->differences.empty()) << task->differences.front();
+  EXPECT_EQ(value(task->plan, "OMP_NUM_THREADS"), "6");
+  EXPECT_EQ(value(task->plan, "GLOO_SOCKET_IFNAME"), "eth0");
+  EXPECT_TRUE(task->plan.removals.empty()) << task->plan.removals.front();
+}
+
+Plan plan_with_routes(Environment environment, std::string_view interface) {
+  auto facts = *read_task_facts(environment);
+  facts.master_ip = "10.2.0.1";
+  facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true},
+                  {"ib0", *parse_ip_prefix("10.2.0.0/16"), 0, true}};
+  facts.rdma = {{"ib0", "mlx5_0:1"}};
+  Settings settings;
+  settings.interface = {*parse_interface(interface), Source::kOption};
+  return *make_plan(facts, settings);
+}
+
+TEST(Interface, OneAnswerForAll) {
+  for (const auto* choice : {"auto", "ib0", "10.2.0.0/16"}) {
+    const auto plan = plan_with_routes(two_by_two(), choice);
+    EXPECT_EQ(value(plan, "GLOO_SOCKET_IFNAME"), "ib0");
+    EXPECT_EQ(value(plan, "HOROVOD_GLOO_IFACE"), "ib0");
+    EXPECT_EQ(value(plan, "NCCL_SOCKET_IFNAME"), "=ib0");
+    EXPECT_EQ(value(plan, "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME"), "=ib0");
+    EXPECT_EQ(value(plan, "UCX_NET_DEVICES"), "mlx5_0:1,ib0");
+  }
+  EXPECT_EQ(value(plan_with_routes(two_by_two(), "eth0"), "UCX_NET_DEVICES"), "eth0");
+  EXPECT_EQ(value(plan_with_routes(two_by_two(), "off"), "GLOO_SOCKET_IFNAME"), "-");
+}
+
+TEST(Interface, ByDefaultForGlooAlone) {
+  const auto plan = plan_with_routes(two_by_two(), "gloo");
+  EXPECT_EQ(value(plan, "GLOO_SOCKET_IFNAME"), "ib0");
+  EXPECT_EQ(value(plan, "NCCL_SOCKET_IFNAME"), "-");
+  EXPECT_EQ(value(plan, "UCX_NET_DEVICES"), "-");
+}
+
+TEST(Interface, AUserWhoNamesOneIsNotSecondGuessed) {
+  auto environment = two_by_two();
+  environment.set("NCCL_SOCKET_IFNAME", "eth0");
+  EXPECT_EQ(value(plan_with_routes(environment, "auto"), "GLOO_SOCKET_IFNAME"), "-");
+  const auto named = plan_with_routes(environment, "ib0");
+  EXPECT_EQ(value(named, "GLOO_SOCKET_IFNAME"), "ib0");
+  EXPECT_EQ(value(named, "NCCL_SOCKET_IFNAME"), "eth0");
+}
+
+TEST(InitFile, IsANewNameForEachStepAndRestart) {
+  auto environment = two_by_two();
+  environment.set("USER", "alice");
+  Settings settings;
+  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "-");
+  settings.shared_dir = {"/home/%u/.meet", Source::kSite};
+  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "/home/alice/.meet/bootstrap-12.0.0");
+  environment.set("SLURM_RESTART_COUNT", "2");
+  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "/home/alice/.meet/bootstrap-12.0.2");
+  environment.unset("USER");
+  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "-");
+}
+
+TEST(Threads, AreTheTasksShareOfTheCores) {
+  const auto count = [](std::uint32_t cores, std::uint32_t of_node, std::uint32_t asked, std::uint32_t tasks) {
+    return thread_count({.gpus = {}, .cores = cores, .cores_of_node = of_node, .cores_asked = asked}, tasks);
+  };
+  EXPECT_EQ(count(8, 64, 8, 8), 8U);   // --cpus-per-task, bound
+  EXPECT_EQ(count(64, 64, 0, 8), 8U);  // not bound: they share the node
+  EXPECT_EQ(count(4, 64, 0, 8), 4U);   // bound to fewer than the share
+  EXPECT_EQ(count(64, 64, 16, 2), 16U);
+  EXPECT_EQ(count(64, 4, 0, 8), 1U);
+  EXPECT_EQ(count(0, 0, 0, 2), 0U);  // nobody says: nothing is set
+  GpuView view;
+  view.group = {0, 1, 2, 3};
+  EXPECT_EQ(thread_count({.gpus = view, .cores = 64, .cores_of_node = 64, .cores_asked = 0}, 1), 16U);
+}
+
+TEST(FurtherPorts, AreDifferentAndStayInTheRange) {
+  for (const PortRange range : {PortRange{20000, 29999}, PortRange{30000, 30015}}) {
+    for (std::uint32_t job = 1; job < 500; ++job) {
+      auto environment = two_by_two();
+      environment.set("SLURM_JOB_ID", std::to_string(job));
+      const auto facts = *read_task_facts(environment);
+      std::set<std::uint16_t> ports{computed_port(facts.id, range)};
+      for (std::uint32_t n = 1; n <= 9; ++n) {
+        const auto port = further_port(facts, range, n);
+        EXPECT_TRUE(port >= range.low && port <= range.high);
+        EXPECT_TRUE(ports.insert(port).second) << job << " " << n;
+      }
+    }
+  }
+}
+
+TEST(FurtherPorts, AreSlurmsWhereItReservedAsMany) {
+  auto environment = two_by_two();
+  environment.set("SLURM_STEP_RESV_PORTS", "12004-12005,12009");
+  const auto facts = *read_task_facts(environment);
+  EXPECT_EQ(further_port(facts, {}, 1), 12005);
+  EXPECT_EQ(further_port(facts, {}, 2), 12009);
+  EXPECT_GE(further_port(facts, {}, 3), 20000);
+}
+
+TEST(FrameworkSet, IsReadAndWrittenTheSame) {
+  for (const auto* text : {"auto", "all", "none", "horovod", "torchrun,jax", "nccl-tests,torchcomms,openmp"}) {
+    EXPECT_EQ(write_frameworks(*parse_frameworks(text)), text);
+  }
+  for (const auto* text : {"", "jax,", "JAX", "auto,jax", "caffe", " jax"})
+    EXPECT_FALSE(parse_frameworks(text)) << text;
+}
+
+}  // namespace
+}  // namespace bootstrap

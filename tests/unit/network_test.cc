@@ -1,0 +1,147 @@
+// Which interface leads to an address: the kernel's tables, and what a node answers to each choice.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/network.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "probe/network.h"
+#include "step_environment.h"
+
+namespace bootstrap {
+namespace {
+
+// As a node with a management network, InfiniBand and Docker shows it; 10.1.0.0/16 is eth0, 10.2.0.0/16 is ib0.
+constexpr const char* kTable =
+    "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
+    "eth0\t00000000\t0100010A\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
+    "ib1\t00000000\t0100020A\t0003\t0\t0\t900\t00000000\t0\t0\t0\n"
+    "eth0\t0000010A\t00000000\t0001\t0\t0\t100\t0000FFFF\t0\t0\t0\n"
+    "ib0\t0000020A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"
+    "docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"
+    "eth9\t0000030A\t00000000\t0000\t0\t0\t0\t0000FFFF\t0\t0\t0\n"   // down
+    "eth9\t0000040A\t00000000\t0201\t0\t0\t0\t0000FFFF\t0\t0\t0\n";  // refuses
+constexpr const char* kTable6 =
+    "fd000000000000000000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 "
+    "00000001 00000000 00000001      ib0\n"
+    "ff000000000000000000000000000000 08 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 "
+    "00000004 00000000 00000001     eth0\n"
+    "00000000000000000000000000000001 80 00000000000000000000000000000000 00 00000000000000000000000000000000 00000000 "
+    "00000002 00000000 80200001       lo\n";
+
+std::string to(const std::vector<Route>& routes, const char* address) {
+  return interface_to(routes, *parse_ip_address(address)).value_or("none");
+}
+
+TEST(Routes, TheLongestPrefixWinsThenTheSmallestMetric) {
+  const auto routes = parse_ipv4_routes(kTable);
+  EXPECT_EQ(routes.size(), 5U);
+  EXPECT_EQ(to(routes, "10.1.3.4"), "eth0");
+  EXPECT_EQ(to(routes, "10.2.3.4"), "ib0");
+  EXPECT_EQ(to(routes, "172.17.0.9"), "docker0");
+  EXPECT_EQ(to(routes, "8.8.8.8"), "eth0");  // and not ib1, whose default route has a larger metric
+  EXPECT_EQ(to(routes, "fd00::1"), "none");
+}
+
+TEST(Routes, OfIpv6) {
+  const auto routes = parse_ipv6_routes(kTable6);
+  EXPECT_EQ(to(routes, "fd00::1"), "ib0");
+  EXPECT_EQ(to(routes, "fe00::1"), "none");
+  EXPECT_EQ(to(routes, "10.2.3.4"), "none");
+}
+
+TEST(Routes, GarbageIsPassedOver) {
+  for (const auto* table : {"", "\n\n", "eth0", "eth0 x y z a b c d e", "eth0\t1\t2\t3",
+                            "\xff\xff\t0\t0\t0\t0\t0\t0\t0", "eth0\t000000000\t00000000\t0001\t0\t0\t-1\t0000FFFF"}) {
+    EXPECT_TRUE(parse_ipv4_routes(table).empty()) << table;
+    EXPECT_TRUE(parse_ipv6_routes(table).empty()) << table;
+  }
+}
+
+std::string chosen(const char* choice, const char* address = "10.2.0.1") {
+  const auto found = choose_interface(*parse_interface(choice), parse_ipv4_routes(kTable), address, "node007");
+  if (!found) return "error: " + found.error().message;
+  return *found ? **found : "nothing";
+}
+
+TEST(Interface, IsTheOneThatWasAskedFor) {
+  EXPECT_EQ(chosen("auto"), "ib0");
+  EXPECT_EQ(chosen("gloo"), "ib0");
+  EXPECT_EQ(chosen("eth0"), "eth0");
+  EXPECT_EQ(chosen("10.0.0.0/8"), "eth0");
+  EXPECT_EQ(chosen("10.2.0.0/16"), "ib0");
+  EXPECT_EQ(chosen("10.2.128.0/17"), "ib0");  // the interface's own network is the larger one
+  EXPECT_EQ(chosen("off"), "nothing");
+}
+
+TEST(Interface, NobodyIsToldALoopbackOrUnknownAddress) {
+  EXPECT_EQ(chosen("auto", "127.0.1.1"), "nothing");
+  EXPECT_EQ(chosen("auto", ""), "nothing");
+  EXPECT_EQ(chosen("auto", "node001"), "nothing");
+}
+
+TEST(Interface, OneThatIsNotThereIsOneSentence) {
+  const std::string sentence =
+      "has no such interface with an address; it has eth0, ib1, ib0, docker0; name one of these, or a network such as "
+      "10.0.0.0/8, or say auto";
+  EXPECT_EQ(chosen("ib7"), "error: --bootstrap-interface=ib7: node007 " + sentence);
+  EXPECT_EQ(chosen("192.168.0.0/16"), "error: --bootstrap-interface=192.168.0.0/16: node007 " + sentence);
+}
+
+TEST(Interface, TakesNoNonsense) {
+  for (const auto* text :
+       {"", "a b", "eth0/1", "10.0.0.0/33", "1.2.3/8", "a-name-of-more-than-15", "..", "x;y", "/8"}) {
+    EXPECT_FALSE(parse_interface(text)) << text;
+  }
+}
+
+TEST(Prefix, ContainsByItsBits) {
+  const auto prefix = *parse_ip_prefix("10.1.2.3/15");
+  EXPECT_TRUE(prefix.contains(*parse_ip_address("10.0.255.255")));
+  EXPECT_FALSE(prefix.contains(*parse_ip_address("10.2.0.0")));
+  EXPECT_TRUE(parse_ip_prefix("0.0.0.0/0")->contains(*parse_ip_address("255.1.2.3")));
+  EXPECT_FALSE(parse_ip_prefix("0.0.0.0/0")->contains(*parse_ip_address("::1")));
+  EXPECT_TRUE(parse_ip_prefix("fd00::/8")->contains(*parse_ip_prefix("fd12:3456::/32")));
+}
+
+class NodeFiles : public ::testing::Test {
+ protected:
+  NodeFiles() {
+    char name[] = "/tmp/bootstrap-network-XXXXXX";
+    root_ = ::mkdtemp(name);
+    std::filesystem::create_directories(root_ + "/proc/net");
+    std::filesystem::create_directories(root_ + "/sys/class/net/ib0/device/infiniband/mlx5_2");
+    std::ofstream(root_ + "/proc/net/route") << kTable;
+    std::ofstream(root_ + "/sys/class/net/ib0/dev_port") << "1\n";
+  }
+  ~NodeFiles() override { std::filesystem::remove_all(root_); }
+
+  Facts facts(const char* interface, const char* master_ip) const {
+    auto facts = *read_task_facts(two_by_two());
+    facts.master_ip = master_ip;
+    Settings settings;
+    settings.interface.value = *parse_interface(interface);
+    gather_network(facts, settings, root_);
+    return facts;
+  }
+
+  std::string root_;
+};
+
+TEST_F(NodeFiles, AreReadWhereTheyAreNeeded) {
+  EXPECT_EQ(facts("gloo", "10.2.0.1").routes.size(), 5U);
+  EXPECT_TRUE(facts("gloo", "10.2.0.1").rdma.empty());
+  EXPECT_TRUE(facts("gloo", "").routes.empty());
+  EXPECT_TRUE(facts("off", "10.2.0.1").routes.empty());
+  const auto named = facts("ib0", "");
+  ASSERT_EQ(named.rdma.size(), 1U);
+  EXPECT_EQ(named.rdma[0].interface, "ib0");
+  EXPECT_EQ(named.rdma[0].device, "mlx5_2:2");
+}
+
+}  // namespace
+}  // namespace bootstrap
