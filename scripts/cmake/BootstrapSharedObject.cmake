@@ -12,3 +12,11 @@ function(bootstrap_harden_shared_object target version_script)
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
   endif()
 endfunction()
+
+# The same for a program that is started in every step, in whatever environment the user has: no library but libc.
+function(bootstrap_harden_program target)
+  target_link_options(${target} PRIVATE -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--as-needed -Wl,--gc-sections)
+  if(NOT BOOTSTRAP_SANITIZE)
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
+endfunction()

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What the two shared objects export and need: the promise that any process can load them. Takes a build folder."""
+"""What the shared objects export and need, and the program of each step: that any process can load or start them. Takes a
+build folder."""
 
 import pathlib
 import re
@@ -47,6 +48,11 @@ def check_object(path, expected):
         yield "exports a UNIQUE symbol: dlclose would not unload it"
     if NEVER & set(found):
         yield "exports init or fini, which Slurm's loader calls"
+    yield from check_linking(path)
+
+
+def check_linking(path):
+    """What holds for everything that is started or loaded in an environment that is not ours."""
     dynamic = run("readelf", "-dW", str(path))
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
     if not needed <= LIBC:
@@ -61,6 +67,12 @@ def check_object(path, expected):
         yield "has no RELRO segment"
     if re.search(r"GNU_STACK\s.*RWE", segments):
         yield "asks for an executable stack"
+
+
+def check_program(path):
+    yield from check_linking(path)
+    if not re.search(r"Type:\s+DYN", run("readelf", "-hW", str(path))):
+        yield "is always loaded at the same address"
 
 
 def constructors(path):
@@ -104,6 +116,8 @@ def main(build):
     library_names = names_in_map(top / "libbootstrap/exports.map")
     problems = [f"{plugin}: {problem}" for problem in check_object(plugin, plugin_names)]
     problems += [f"{library}: {problem}" for problem in check_object(library, library_names)]
+    rendezvous = build / "libbootstrap/slurm-bootstrap-rendezvous"
+    problems += [f"{rendezvous}: {problem}" for problem in check_program(rendezvous)]
     if library_names != names_in_header(top / "libbootstrap/include/bootstrap/bootstrap.h") | INTERPOSED:
         problems.append("libbootstrap/exports.map names others than bootstrap.h and the interposed functions of NCCL")
     own = {"frame_dummy", "enter"}  # of the compiler, and of preload/constructor.cc
@@ -114,6 +128,8 @@ def main(build):
     control = pathlib.Path(run("g++", "-print-file-name=libstdc++.so.6").strip())
     if not list(check_object(control, plugin_names)):
         problems.append("control: libstdc++ would have passed")
+    if not list(check_program(build / "libbootstrap/slurm-bootstrap")):
+        problems.append("control: the command, which needs libstdc++ and hwloc, would have passed for the rendezvous")
     if not list(check_constructors(library, {"frame_dummy"})) or not list(check_constructors(library, {"absent"})):
         problems.append("control: a constructor more, or one less, would have passed")
     for problem in problems:
