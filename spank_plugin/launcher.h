@@ -11,7 +11,8 @@ namespace bootstrap {
 // takes it to the tasks.
 int hand_over_layout(spank_t spank);
 
-// srun, sbatch and salloc read some of what we set for the frameworks in the task that they run in as options of theirs.
+// srun, sbatch and salloc read some of what we set for the frameworks in the task that they run in as options of
+// theirs.
 void unset_outer_defaults();
 
 // Defaults for srun's own options, through the variables that it reads before its command line; a value of the user's

@@ -16,6 +16,10 @@ std::string preload_library(const Settings& settings) {
   return settings.preload_library.value.empty() ? BOOTSTRAP_LIBRARY : settings.preload_library.value;
 }
 
+std::string rendezvous_program(const Settings& settings) {
+  return settings.rendezvous_program.value.empty() ? BOOTSTRAP_RENDEZVOUS : settings.rendezvous_program.value;
+}
+
 Status preload(spank_t spank, const Settings& settings) {
   const auto library = preload_library(settings);
   const auto cannot = [&](std::string_view why) {

@@ -10,6 +10,9 @@ namespace bootstrap {
 // Where the library is on the nodes: the site's word, or where it was installed.
 std::string preload_library(const Settings& settings);
 
+// Where Horovod's server is, likewise.
+std::string rendezvous_program(const Settings& settings);
+
 // Fails where the task cannot read the file; it starts without the library then.
 Status preload(spank_t spank, const Settings& settings);
 

@@ -18,6 +18,7 @@
 #include "preload.h"
 #include "probe/cores.h"
 #include "probe/network.h"
+#include "rendezvous/start.h"
 
 namespace bootstrap {
 
@@ -67,6 +68,7 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
   holds_first_node_ = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
   if (needs_topology(*facts, settings)) gather_topology(*facts, settings);
   gather_network(*facts, settings);
+  facts->can_serve = ::access(rendezvous_program(settings).c_str(), X_OK) == 0;
   auto plan = make_plan(*facts, settings);
   if (!plan) {
     error_is_local_ = plan.error().code == ErrorCode::kMisplaced;
@@ -78,7 +80,8 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
                 "components of the step share a node, where each has GPUs of its own and LOCAL_RANK counts over both; "
                 "start the step with --bootstrap-gpu=off, and choose the GPUs in the program");
   }
-  for (const auto& held : {hold_port(*plan, *facts, settings), hold_worker_ports(*plan, *facts)}) {
+  for (const auto& held : {hold_port(*plan, *facts, settings), hold_worker_ports(*plan, *facts),
+                           open_rendezvous(*plan, *facts)}) {
     if (!held) return fail(held.error());
   }
   failure_voice_.prepare(environment);
@@ -128,6 +131,38 @@ Status Session::hold_worker_ports(const Plan& plan, const Facts& facts) {
   return {};
 }
 
+// The socket is open before any task is there, so that a rank that is early waits in its queue.
+Status Session::open_rendezvous(Plan& plan, const Facts& facts) {
+  if (!runs_in_slurmstepd()) plan.served_port.reset();
+  if (!plan.served_port) return {};
+  auto listener = open_listener({&*plan.served_port, 1});
+  if (listener) {
+    rendezvous_ = std::move(*listener);
+    return {};
+  }
+  plan.served_port.reset();
+  const auto sentence =
+      cat({"HOROVOD_GLOO_RENDEZVOUS_PORT on ", facts.layout.host_of(0), ": ", listener.error().message});
+  if (plan.is_serving_asked) {
+    error_is_local_ = true;
+    return fail(listener.error().code, cat({sentence, "; start the step again"}));
+  }
+  plan.warnings.push_back(cat({sentence, "; if this is a program of Horovod's, start the step again; else say ",
+                               "--bootstrap-frameworks=none to hear no more of it"}));
+  return {};
+}
+
+// By rank 0's own process, so that the server is in the cgroup of the step and runs as the user.
+void Session::start_rendezvous(const Place& place) {
+  if (place.rank != 0 || !rendezvous_.socket.is_open()) return;
+  const auto started = start_server({.program = rendezvous_program(settings_),
+                                     .listener = rendezvous_.socket.get(),
+                                     .step = step_,
+                                     .ranks = facts_->layout.size(),
+                                     .while_process = ::getppid()});
+  if (!started) plan_->warnings.push_back(cat({"Horovod's ranks cannot meet: ", started.error().message}));
+}
+
 bool Session::speaks_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
 
 int Session::break_down() noexcept {
@@ -136,6 +171,8 @@ int Session::break_down() noexcept {
 }
 
 int Session::note_task(spank_t spank) {
+  rendezvous_.socket
+      .reset();  // all tasks are forked: rank 0 has its own, and a server that has gone must not be hidden
   const auto task = local_task_id(spank);
   const auto process = task_process(spank);
   if (!plan_ || !plan_->gpus || !task || !process || *task >= facts_->local_ranks.size()) return kAccepted;
@@ -174,6 +211,7 @@ Status Session::start_rank(spank_t spank, std::uint32_t task) {
   const auto view = settle_gpus(spank, task, place);
   if (!view) return fail(view.error());
   settle_frameworks(spank, task, *view);
+  start_rendezvous(place);
   auto applied = apply(spank, *plan_, task, place.rank);
   if (!applied) return applied;
   if (settings_.preload.value) {
@@ -232,6 +270,7 @@ int Session::note_exit(spank_t spank) {
 }
 
 int Session::end() {
+  rendezvous_.socket.reset();
   worker_claims_.clear();
   claim_.release();
   return kAccepted;

@@ -10,6 +10,7 @@
 #include "failure_voice.h"
 #include "gpu_order.h"
 #include "probe/port_claim.h"
+#include "rendezvous/listener.h"
 #include "spank_api.h"
 
 namespace bootstrap {
@@ -29,6 +30,8 @@ class Session {
   Status plan_step(spank_t spank, const Environment& environment, const Settings& settings);
   Status start_rank(spank_t spank, std::uint32_t task);
   Status hold_port(Plan& plan, const Facts& facts, const Settings& settings);
+  Status open_rendezvous(Plan& plan, const Facts& facts);
+  void start_rendezvous(const Place& place);
   Status hold_worker_ports(const Plan& plan, const Facts& facts);
   Result<std::optional<GpuView>> settle_gpus(spank_t spank, std::uint32_t task, const Place& place);
   void settle_frameworks(spank_t spank, std::uint32_t task, const std::optional<GpuView>& view);
@@ -48,6 +51,7 @@ class Session {
   std::string refusal_to_set_;     // --bootstrap=explain in a step in which nothing is set; printed by rank 0
   PortClaim claim_;
   std::vector<PortClaim> worker_claims_;
+  Listener rendezvous_;  // where Horovod's ranks meet, until rank 0 has handed it to the server
   FailureVoice failure_voice_;
 };
 

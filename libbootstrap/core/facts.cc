@@ -48,6 +48,7 @@ Result<Facts> read_facts(const Environment& environment, const StepId& id, const
                .master_ip = std::move(placement->master_ip),
                .routes = {},
                .rdma = {},
+               .can_serve = true,
                .gpu_bind_cure = Facts().gpu_bind_cure};
 }
 

@@ -35,6 +35,7 @@ State horovod_state(const Plan& plan, const Facts& facts, bool is_asked) {
     if (planner.is_users(name)) return {false, cat({"you set ", name})};
   }
   if (facts.layout.size() == 1) return {false, "there is nobody to meet"};
+  if (!facts.can_serve) return {false, "slurm-bootstrap-rendezvous is not installed on this node"};
   if (is_asked) return {true, "asked for"};
   const auto mpi = mpi_launch(facts.environment);
   if (!mpi.empty()) return {false, cat({"srun --mpi=", mpi, " starts Horovod over MPI"})};

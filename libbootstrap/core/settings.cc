@@ -161,6 +161,13 @@ Status apply_shared_dir(Settings& settings, std::string_view value, Source sourc
   return assign(settings.shared_dir, std::string(value), source);
 }
 
+Status apply_rendezvous_program(Settings& settings, std::string_view value, Source source) {
+  if (!value.empty() && !is_path(value)) {
+    return refuse("it takes the absolute path of slurm-bootstrap-rendezvous on the nodes, with no space in it");
+  }
+  return assign(settings.rendezvous_program, std::string(value), source);
+}
+
 constexpr std::array kSpecs{
     SettingSpec{"mode", "BOOTSTRAP_MODE", "bootstrap", "on|off|auto|explain", "",
                 "set the variables of this step, or do not; auto: as the site's when= says; explain: also print a "
@@ -198,6 +205,8 @@ constexpr std::array kSpecs{
                 "network interface for NCCL, Gloo, Horovod, NVSHMEM and UCX; auto: the one that routes to MASTER_ADDR; "
                 "gloo: that one for Gloo alone",
                 apply_interface},
+    SettingSpec{"rendezvous_program", "", "", "PATH", "",
+                "slurm-bootstrap-rendezvous on the nodes, where it is not as installed", apply_rendezvous_program},
     SettingSpec{"shared_dir", "BOOTSTRAP_SHARED_DIR", "bootstrap-shared-dir", "PATH", "",
                 "folder that all nodes see, %u: the user; BOOTSTRAP_INIT_FILE names a new file in it",
                 apply_shared_dir},

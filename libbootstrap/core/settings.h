@@ -61,6 +61,7 @@ struct Settings {
   Setting<InterfaceChoice> interface {
     InterfaceChoice {}
   };
+  Setting<std::string> rendezvous_program{""};  // where slurm-bootstrap-rendezvous is; empty: where it was installed
   Setting<std::string> shared_dir{""};  // folder that all nodes see, %u: the user; empty: no BOOTSTRAP_INIT_FILE
 
   bool operator==(const Settings&) const = default;

@@ -47,6 +47,8 @@ Result<TaskPlan> make_task_plan(const Environment& environment) {
   const bool is_set = environment.get(kStampVariable) == stamp(facts->id);
   auto settings = read_task_settings(environment, is_set);
   if (!settings) return fail(settings.error());
+  // Whether slurmstepd found the server is known by what came of it.
+  if (is_set) facts->can_serve = environment.has("HOROVOD_GLOO_RENDEZVOUS_PORT");
   auto plan = make_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
   if (is_set) {

@@ -18,8 +18,8 @@ MAY_INCLUDE = {
     "spank_plugin": {"core", "probe", "rendezvous", "spank_plugin"},
 }
 
-# Area -> its one header for others: what is behind it is a program of its own.
-ONE_DOOR = {"rendezvous": "rendezvous/listener.h"}
+# Area -> its headers for others: what is behind them is a program of its own.
+DOORS = {"rendezvous": ("rendezvous/listener.h", "rendezvous/start.h")}
 
 # Third-party header -> stem of the file pair that may include it.
 ONE_PAIR = {
@@ -45,7 +45,7 @@ BANNED_HEADERS = {"format", "iostream", "regex", "source_location", "ranges", "c
 PLUGIN_BANNED = re.compile(r"(?<![\w:.])(?:::|std::)?(exit|_exit|_Exit|quick_exit|abort|fork|vfork|system|popen|dlopen|sleep|"
                            r"usleep|nanosleep|connect|getpwuid|getpwnam|getaddrinfo|execv\w*|signal|assert)\s*\(|"
                            r"\b(throw|thread_local)\b|std::(thread|mutex)")
-PLUGIN_ALLOWED = {("spank_plugin/apply.cc", "::_exit(1)"), 
+PLUGIN_ALLOWED = {("spank_plugin/apply.cc", "::_exit(1)"),
                   ("spank_plugin/name_lookup.cc",
                    "if (::getaddrinfo(name.c_str(), nullptr, &wanted, &found) != 0) return {}")}
 
@@ -71,8 +71,8 @@ def check_include(path, area, header, quoted):
         target = header.split("/")[0] if "/" in header else area.split("/")[-1]
         if target not in MAY_INCLUDE[area]:
             yield f'{area} may not include "{header}"'
-        elif target != area.split("/")[-1] and ONE_DOOR.get(target, header) != header:
-            yield f'{area} may include nothing of {target} but "{ONE_DOOR[target]}"'
+        elif target != area.split("/")[-1] and header not in DOORS.get(target, (header,)):
+            yield f"{area} may include nothing of {target} but {' and '.join(DOORS[target])}"
     elif header in BANNED_HEADERS:
         yield f"<{header}> is not used in this project"
     elif area == "libbootstrap/core" and not CORE_HEADERS.match(header):
