@@ -36,6 +36,13 @@ std::string gpu_count(const ToldTask& task) {
   return number(std::max(1U, static_cast<std::uint32_t>(task.gpus->group.size())));
 }
 
+// Redirect the output of local rank 9 alone, that is, none of up to nine: the default, 0, for all, ends torchrun of
+// PyTorch 1.13 on Python 3.11 with "'NoneType' object has no attribute 'get'" (Debian 12 ships this pair).
+std::string no_redirects(const ToldTask& task) {
+  constexpr std::size_t kMostRanks = 9;
+  return task.gpus && task.gpus->group.size() <= kMostRanks ? "9:1" : "";
+}
+
 std::string gpu_ordinals(const ToldTask& task) {
   if (!task.gpus) return {};
   return task.gpus->group.empty() ? number(task.gpus->own) : write_ordinals(task.gpus->group);
@@ -99,6 +106,9 @@ constexpr std::array kTable{
     TableRow{F::kTorchrun, "PET_RDZV_ID", "job.step.restart", [](T t) { return stamp(t.facts.id); }, false},
     TableRow{F::kTorchrun, "PET_MASTER_ADDR", "MASTER_ADDR", master_addr, false},
     TableRow{F::kTorchrun, "PET_MASTER_PORT", "MASTER_PORT", master_port, false},
+
+    TableRow{F::kTorchrun, "PET_REDIRECTS", "none; see the manual", no_redirects, true},
+    TableRow{F::kTorchrun, "PET_TEE", "none, likewise", no_redirects, true},
 
     TableRow{F::kHorovod, "HOROVOD_RANK", "RANK", [](T t) { return number(t.rank); }, true},
     TableRow{F::kHorovod, "HOROVOD_SIZE", "WORLD_SIZE", [](T t) { return std::to_string(t.facts.layout.size()); },
