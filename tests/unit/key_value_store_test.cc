@@ -180,7 +180,8 @@ TEST(KeyValueStore, NeedsNoSizesToDoAsHorovodsServerDoes) {
       for (const auto& [scope, size] : sizes) {
         for (std::size_t rank = 0; rank < size; ++rank) walkers.push_back({scope, rank, size});
       }
-      while (!walkers.empty()) {
+      for (int turn = 0; !walkers.empty(); ++turn) {
+        ASSERT_LT(turn, 100000) << "they wait for each other";
         const auto chosen = random() % walkers.size();
         ASSERT_NO_FATAL_FAILURE(walkers[chosen].go(store, model));
         if (walkers[chosen].is_done()) walkers.erase(walkers.begin() + static_cast<std::ptrdiff_t>(chosen));
