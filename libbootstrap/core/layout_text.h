@@ -33,7 +33,9 @@ struct ComponentText {
 // node list and the counts are SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE.
 // For several components "43.0/43;n[1-2];2x2;block/44;n3;1;block": each carries its job id, nodes and counts, since
 // Slurm's variables hold only the sorted union.
-Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components);
+// `with_nodes`: a single component carries them, too.
+Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
+                                 bool with_nodes = false);
 
 struct LayoutText {
   std::uint32_t job = 0;
