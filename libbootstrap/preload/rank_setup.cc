@@ -15,11 +15,14 @@
 #include <vector>
 
 #include "core/explain.h"
+#include "core/mpi_facts.h"
 #include "core/plan.h"
 #include "core/text.h"
+#include "preload/ask_hosts.h"
 #include "preload/message.h"
 #include "probe/environment.h"
 #include "probe/port_claim.h"
+#include "probe/surroundings.h"
 
 namespace bootstrap {
 namespace {
@@ -124,16 +127,24 @@ void hold_port(const Facts& facts, const Settings& settings, const Plan& plan, c
   say(cat({who, "MASTER_PORT on ", facts.layout.host_of(0), ": ", claim.error().message, cure}));
 }
 
+std::string cure_of(const Facts& facts, std::size_t gpus) {
+  if (facts.id.launcher == Launcher::kMpirun) {
+    return cat({"start no more ranks on a node than it has GPUs (-npernode ", std::to_string(gpus), ")"});
+  }
+  const auto tasks = facts.layout.place(facts.local_ranks.front()).local_size;
+  return cat({"ask for a GPU for each task (--gres=gpu:", std::to_string(tasks), ")"});
+}
+
 // What the plugin refuses; here the program goes on, and its own error will be the less clear one.
 std::string warn_of_missing_gpus(const Facts& facts, const Settings& settings, const Plan& plan) {
   if (!facts.has_gpus || plan.gpus || settings.gpu.value == GpuMode::kOff) return {};
-  const auto list = read_gpu_list(facts.environment);
+  const auto list = gpu_list_of(facts);
   const auto& place = facts.layout.place(facts.local_ranks.front());
   if (!list || place.local_rank != 0) return {};
   return cat({std::to_string(place.local_size), " tasks on ", facts.layout.host_of(place.rank), " share ",
               std::to_string(list->entries.size()), list->entries.size() == 1 ? " GPU" : " GPUs",
-              ", and NCCL does not work with two ranks on one; ask for a GPU for each task (--gres=gpu:",
-              std::to_string(place.local_size), "), or set BOOTSTRAP_GPU_SHARE=on if it is meant"});
+              ", and NCCL does not work with two ranks on one; ", cure_of(facts, list->entries.size()),
+              ", or set BOOTSTRAP_GPU_SHARE=on if it is meant"});
 }
 
 Status set_up(const Environment& environment) {
@@ -144,7 +155,13 @@ Status set_up(const Environment& environment) {
     remove_leftovers(inert_removals(environment));
     return {};
   }
-  const auto facts = read_task_facts(environment);
+  auto around = look_around(environment);
+  if (needs_hosts(environment)) {
+    auto hosts = ask_for_hosts(environment);
+    if (!hosts) return fail(hosts.error());
+    around.hosts = std::move(*hosts);
+  }
+  const auto facts = read_task_facts(environment, around);
   if (!facts) return fail(facts.error());
   const auto plan = make_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
@@ -163,28 +180,38 @@ Status set_up(const Environment& environment) {
   return {};
 }
 
+Result<StepId> id_of(const Environment& environment, Launcher launcher) {
+  if (launcher == Launcher::kSlurm) return read_step_id(environment);
+  return mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
+}
+
 // A plan that fails, fails for all ranks alike, or for this node's: one of each node speaks.
-void complain(const Environment& environment, const std::string& reason) {
-  if (environment.get("SLURM_LOCALID").value_or("0") != "0") return;
-  say(cat({"bootstrap: job ", environment.get("SLURM_JOB_ID").value_or("?"), ".",
-           environment.get("SLURM_STEP_ID").value_or("?"), ": ", reason,
-           "; the program starts without the variables of its rank"}));
+void complain(const Environment& environment, Launcher launcher, const std::string& reason) {
+  const auto local_rank = launcher == Launcher::kMpirun ? "OMPI_COMM_WORLD_LOCAL_RANK" : "SLURM_LOCALID";
+  if (environment.get(local_rank).value_or("0") != "0") return;
+  const auto id = id_of(environment, launcher);
+  const auto job =
+      id ? to_string(*id)
+         : cat({environment.get("SLURM_JOB_ID").value_or("?"), ".", environment.get("SLURM_STEP_ID").value_or("?")});
+  say(cat({"bootstrap: job ", job, ": ", reason, "; the program starts without the variables of its rank"}));
 }
 
 }  // namespace
 
-void set_up_rank() noexcept {
+void set_up_rank(Launcher launcher) noexcept {
   const int before = errno;
   try {
+    // They would name this rank in every program that knows Open MPI, ours included.
+    if (launcher == Launcher::kSlurm) remove_leftovers(stale_mpirun_names(process_environment()));
     const auto environment = process_environment();
     const auto done = set_up(environment);
     if (done) {
       errno = before;
       return;
     }
-    complain(environment, done.error().message);
+    complain(environment, launcher, done.error().message);
     // Once: the programs that this one starts would fail in the same way.
-    if (const auto id = read_step_id(environment)) {
+    if (const auto id = id_of(environment, launcher)) {
       NewEnvironment fresh;
       fresh.set("BOOTSTRAP_GIVEN_UP", stamp(*id));
       std::move(fresh).install();
