@@ -42,7 +42,8 @@ int Session::prepare(spank_t spank) {
   const auto environment = Environment::from_entries(entries);
   step_ = to_string(gather_step_id(spank, environment).value_or(StepId{.step = *step}));
   const auto settings = collect_settings(environment);
-  const auto scope = decide_scope(environment, settings ? *settings : right_settings(environment));
+  program_ = job_program(spank);
+  const auto scope = decide_scope(environment, settings ? *settings : right_settings(environment), program_);
   if (!scope.applies) {
     // In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
     for (const auto& name : inert_removals(environment)) unset_task_variable(spank, name);
@@ -221,7 +222,7 @@ Status Session::start_rank(spank_t spank, std::uint32_t task) {
   if (place.rank != 0) return {};
   for (const auto& warning : plan_->warnings) log_error(cat({"bootstrap: job ", step_, ": ", warning}));
   if (settings_.explain.value) {
-    print_to_task(explain_text(*facts_, settings_, decide_scope(facts_->environment, settings_), *plan_));
+    print_to_task(explain_text(*facts_, settings_, decide_scope(facts_->environment, settings_, program_), *plan_));
   }
   return {};
 }

@@ -40,7 +40,8 @@ class Session {
   bool is_prepared_ = false;
   bool is_broken_ = false;
   std::optional<std::uint32_t> started_task_;
-  std::string step_;  // "12.0", for messages
+  std::string step_;     // "12.0", for messages
+  std::string program_;  // what the step starts
   std::optional<Error> error_;
   bool error_is_local_ = false;  // only this node has it, so this node must tell
   std::optional<Facts> facts_;   // these three: of a step in which something is set

@@ -52,6 +52,13 @@ const char* const* job_environment(spank_t spank) {
   return entries;
 }
 
+std::string job_program(spank_t spank) {
+  int count = 0;
+  char** words = nullptr;
+  if (spank_get_item(spank, S_JOB_ARGV, &count, &words) != ESPANK_SUCCESS) return {};
+  return count > 0 && words != nullptr && words[0] != nullptr ? words[0] : "";
+}
+
 std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_id) {
   std::uint32_t global = 0;
   if (spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, local_id, &global) != ESPANK_SUCCESS) return std::nullopt;

@@ -32,6 +32,7 @@ std::string text_item(spank_t spank, spank_item_t which);  // empty when Slurm h
 std::optional<pid_t> task_process(spank_t spank);          // in task_post_fork
 std::optional<std::uint32_t> local_task_id(spank_t spank);
 const char* const* job_environment(spank_t spank);
+std::string job_program(spank_t spank);  // the first word of what the step starts; empty when Slurm does not tell
 std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_id);
 
 // In the environment of the task (in task_init) or of all tasks of the node (in user_init).

@@ -7,9 +7,11 @@
 
 #include "api/job.h"
 #include "api/options.h"
+#include "comm/hosts.h"
 #include "core/task_plan.h"
 #include "core/text.h"
 #include "probe/environment.h"
+#include "probe/surroundings.h"
 
 namespace bootstrap::api {
 namespace {
@@ -57,7 +59,11 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   const Environment environment = process_environment();
   const auto timeout = read_timeout(environment, options->timeout_ms);
   if (!timeout) return fail(timeout.error());
-  const auto task = make_task_plan(environment);
+  auto around = look_around(environment);
+  auto hosts = hosts_of_ranks(environment, std::chrono::steady_clock::now() + *timeout);
+  if (!hosts) return fail(hosts.error());
+  around.hosts = std::move(*hosts);
+  const auto task = make_task_plan(environment, around);
   if (!task) return fail(task.error());
   const auto port = parse_unsigned(effective_value(task->plan, "MASTER_PORT"), 65535);
   if (!port) return fail(ErrorCode::kInvalid, "MASTER_PORT is set for this step, but it is not a port");

@@ -15,6 +15,7 @@
 #include "probe/device_access.h"
 #include "probe/environment.h"
 #include "probe/node_topology.h"
+#include "probe/surroundings.h"
 #include "probe/topology_file.h"
 
 namespace bootstrap {
@@ -73,7 +74,9 @@ int draw(const TaskPlan& task, const ExplainOptions& options) {
 int explain_command(const ExplainOptions& options) {
   const auto environment = options.environment.empty() ? Result<Environment>(process_environment())
                                                        : captured_environment(options.environment);
-  const auto task = environment ? make_task_plan(*environment) : Result<TaskPlan>(fail(environment.error()));
+  const bool is_own = options.environment.empty();
+  const auto task = environment ? make_task_plan(*environment, is_own ? look_around(*environment) : Surroundings())
+                                : Result<TaskPlan>(fail(environment.error()));
   if (!task) return complain(task.error());
   const auto& place = task->facts.layout.place(task->facts.local_ranks.front());
   const bool is_picture = options.gpus || !options.svg.empty();

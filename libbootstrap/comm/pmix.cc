@@ -16,6 +16,7 @@
 
 namespace bootstrap::pmix {
 
+static_assert(std::string_view(kHostKey) == PMIX_HOSTNAME);
 static_assert(kSuccess == PMIX_SUCCESS && kTimedOut == PMIX_ERR_TIMEOUT && kNotFound == PMIX_ERR_NOT_FOUND);
 
 struct Answer::State {
@@ -32,9 +33,10 @@ struct Answer::State {
     const std::lock_guard lock(mutex);
     if (is_there) return;
     code = status;
-    if (status == PMIX_SUCCESS && value != nullptr && value->type == PMIX_BYTE_OBJECT) {
+    if (status == PMIX_SUCCESS && value != nullptr) {
       try {
-        bytes.assign(value->data.bo.bytes, value->data.bo.size);
+        if (value->type == PMIX_BYTE_OBJECT) bytes.assign(value->data.bo.bytes, value->data.bo.size);
+        if (value->type == PMIX_STRING && value->data.string != nullptr) bytes = value->data.string;
       } catch (const std::exception&) {  // libpmix is C, and calls us
         code = PMIX_ERR_NOMEM;
       }
@@ -181,7 +183,7 @@ Result<Client::Identity> Client::init() const {
   const Code code = functions_->init(&self, nullptr, 0);
   if (code != PMIX_SUCCESS) {
     return fail(ErrorCode::kUnavailable,
-                cat({"PMIx ", version_, " cannot connect to Slurm's server on this node: ", describe(code)}));
+                cat({"PMIx ", version_, " cannot connect to the server of this node: ", describe(code)}));
   }
   return Identity{std::string(self.nspace, ::strnlen(self.nspace, sizeof self.nspace)), self.rank};
 }

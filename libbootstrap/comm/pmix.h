@@ -18,6 +18,8 @@ inline constexpr Code kSuccess = 0;
 inline constexpr Code kTimedOut = -24;  // PMIX_ERR_TIMEOUT
 inline constexpr Code kNotFound = -46;  // PMIX_ERR_NOT_FOUND
 
+inline constexpr const char* kHostKey = "pmix.hname";  // PMIX_HOSTNAME: of each rank, known without an exchange
+
 // The answer to a call that was started: it may come at any time, or never, and outlives the session.
 class Answer {
  public:

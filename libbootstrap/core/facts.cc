@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/facts.h"
 
+#include "core/mpi_facts.h"
 #include "core/require.h"
 #include "core/text.h"
 
@@ -41,6 +42,7 @@ Result<Facts> read_facts(const Environment& environment, const StepId& id, const
                .local_ranks = std::move(placement->local_ranks),
                .is_one_task = false,
                .has_gpus = has_gpus(environment),
+               .gpu_list = {},
                .environment = environment,
                .topology = {},
                .device_files = {},
@@ -52,7 +54,12 @@ Result<Facts> read_facts(const Environment& environment, const StepId& id, const
                .gpu_bind_cure = Facts().gpu_bind_cure};
 }
 
-Result<Facts> read_task_facts(const Environment& environment) {
+std::optional<GpuList> gpu_list_of(const Facts& facts) {
+  return facts.id.launcher == Launcher::kMpirun ? facts.gpu_list : read_gpu_list(facts.environment);
+}
+
+Result<Facts> read_task_facts(const Environment& environment, const Surroundings& around) {
+  if (is_mpirun_rank(environment)) return read_mpirun_facts(environment, around);
   const auto id = read_step_id(environment);
   if (!id) return fail(id.error());
   if (!is_normal_step(id->step)) {

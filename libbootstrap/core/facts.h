@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/environment.h"
+#include "core/gpu_list.h"
 #include "core/layout.h"
 #include "core/network.h"
 #include "core/placement.h"
@@ -16,15 +18,23 @@
 
 namespace bootstrap {
 
+// What a rank of mpirun does not find in its environment. Slurm's ranks need none of it.
+struct Surroundings {
+  std::string host;                // name of this node
+  std::vector<std::string> hosts;  // of each rank; empty: not asked for
+  std::size_t gpus = 0;            // NVIDIA's on this node that this process may open
+};
+
 struct Facts {
   StepId id;
   Layout layout;
   LayoutSource layout_source = LayoutSource::kDistribution;
-  std::vector<Rank> local_ranks;  // ranks that this process starts, or the one that it is, in order of local task id
-  bool is_one_task = false;       // gathered by a task about itself; GPUs may have been dealt out already
-  bool has_gpus = false;          // Slurm gave GPUs to this step
-  Environment environment;        // as the job brought it along
-  Topology topology;              // of this node; empty when not known
+  std::vector<Rank> local_ranks;    // ranks that this process starts, or the one that it is, in order of local task id
+  bool is_one_task = false;         // gathered by a task about itself; GPUs may have been dealt out already
+  bool has_gpus = false;            // Slurm gave GPUs to this step
+  std::optional<GpuList> gpu_list;  // of a rank of mpirun; Slurm's stands in `environment`
+  Environment environment;          // as the job brought it along
+  Topology topology;                // of this node; empty when not known
   std::vector<std::string> device_files;  // NVIDIA's on this node; for a topology that does not know them
   std::string topology_from;              // where it comes from, or why it is not known; for people
   std::string master_ip;                  // srun's answer to what MASTER_ADDR is; empty: not known
@@ -44,7 +54,11 @@ Result<StepId> read_step_id(const Environment& environment);
 
 Result<Facts> read_facts(const Environment& environment, const StepId& id, const LocalTasks& local);
 
-// The facts as one task sees them in its own environment (SLURM_PROCID and the rest): the library and the command.
-Result<Facts> read_task_facts(const Environment& environment);
+// The facts as one task sees them in its own environment (SLURM_PROCID and the rest, or OMPI_COMM_WORLD_RANK and the
+// rest): the library and the command.
+Result<Facts> read_task_facts(const Environment& environment, const Surroundings& around = {});
+
+// The GPUs that are to be dealt out on this node; nothing when there are none, or it cannot be told which.
+std::optional<GpuList> gpu_list_of(const Facts& facts);
 
 }  // namespace bootstrap

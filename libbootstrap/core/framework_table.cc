@@ -69,6 +69,7 @@ std::string nvshmem_pmi(const ToldTask& task) {
 }
 
 std::string tasks_per_node(const ToldTask& task) {
+  if (task.facts.id.launcher != Launcher::kSlurm) return {};
   const auto& layout = task.facts.layout;
   const auto size = layout.place(0).local_size;
   for (Rank rank = 0; rank < layout.size(); ++rank) {

@@ -78,6 +78,18 @@ std::string GpuList::text() const {
 
 std::optional<GpuList> read_gpu_list(const Environment& environment) {
   if (!environment.has("SLURM_STEP_GPUS")) return std::nullopt;
+  return read_visible_gpus(environment);
+}
+
+GpuList all_gpus(std::size_t count) {
+  GpuList list;
+  list.kind = kGpuListKinds.data();
+  for (std::size_t i = 0; i < std::min<std::size_t>(count, kMaxGpus); ++i) list.entries.push_back(std::to_string(i));
+  list.is_assumed = true;
+  return list;
+}
+
+std::optional<GpuList> read_visible_gpus(const Environment& environment) {
   for (const auto& kind : kGpuListKinds) {
     const auto text = environment.get(kind.variable);
     if (!text) continue;

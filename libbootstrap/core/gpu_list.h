@@ -38,6 +38,7 @@ struct GpuList {
   std::vector<std::uint32_t> ids;    // of each entry: index among all GPUs of the node; empty: not known
   bool has_uuids = false;            // "GPU-..." or "MIG-...", never turned into indices
   bool has_mig = false;              // a process can use one MIG instance, the first one of its list
+  bool is_assumed = false;           // nobody gave a list: all GPUs of the node
   bool is_relative = false;          // indices count the GPUs that the step may open, not those of the node
 
   std::string text() const;  // as Slurm wrote it
@@ -49,6 +50,12 @@ inline constexpr std::array<std::string_view, 5> kSlurmGpuVariables{
 
 // Nothing when the environment has no list that says which GPUs: none was given, or Slurm does not know their files.
 std::optional<GpuList> read_gpu_list(const Environment& environment);
+
+// The same where another launcher than Slurm started the ranks: the list alone counts.
+std::optional<GpuList> read_visible_gpus(const Environment& environment);
+
+// "0,1,2" for three: where no list says otherwise, each process sees all NVIDIA GPUs of its node.
+GpuList all_gpus(std::size_t count);
 
 // For each entry the GPU of the machine that it means; one without a place where that cannot be told.
 std::vector<Gpu> find_gpus(const GpuList& list, const Topology& topology);

@@ -128,10 +128,10 @@ class Budget {
 }  // namespace
 
 Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
-                                 std::string_view master_ip) {
+                                 std::string_view master_ip, bool with_nodes) {
   auto text = step_prefix(job, step);
   for (const auto& component : components) {
-    if (components.size() > 1) {
+    if (components.size() > 1 || with_nodes) {
       if (&component != &components.front()) text += '/';
       text +=
           cat({std::to_string(component.job), ";", component.nodes, ";", write_runs(component.tasks_per_node), ";"});

@@ -34,8 +34,9 @@ struct ComponentText {
 // For several components "43.0/43;n[1-2];2x2;block/44;n3;1;block": each carries its job id, nodes and counts, since
 // Slurm's variables hold only the sorted union. Behind "@" stands what srun found to be the address of MASTER_ADDR, if
 // it did: nodes ask no name server.
+// `with_nodes`: a single component carries nodes and counts, too.
 Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
-                                 std::string_view master_ip = {});
+                                 std::string_view master_ip = {}, bool with_nodes = false);
 
 struct LayoutText {
   std::uint32_t job = 0;

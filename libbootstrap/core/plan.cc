@@ -8,6 +8,7 @@
 #include "core/failure.h"
 #include "core/frameworks.h"
 #include "core/layout_text.h"
+#include "core/mpi_facts.h"
 #include "core/plan_gpus.h"
 #include "core/planner.h"
 #include "core/text.h"
@@ -30,14 +31,25 @@ void add_lonely_ranks(Planner& planner, const Facts& facts) {
 }
 
 void add_ranks(Planner& planner, const Facts& facts, bool is_alone) {
-  planner.by_place("RANK", &Place::rank, "SLURM_PROCID");
-  planner.common("WORLD_SIZE", std::to_string(facts.layout.size()), "SLURM_STEP_NUM_TASKS");
+  const bool is_mpiruns = facts.id.launcher == Launcher::kMpirun;
+  planner.by_place("RANK", &Place::rank, is_mpiruns ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID");
+  planner.common("WORLD_SIZE", std::to_string(facts.layout.size()),
+                 is_mpiruns ? "OMPI_COMM_WORLD_SIZE" : "SLURM_STEP_NUM_TASKS");
   if (is_alone) return add_lonely_ranks(planner, facts);
   planner.by_place("LOCAL_RANK", &Place::local_rank, "place among the tasks of the node");
   planner.by_place("LOCAL_WORLD_SIZE", &Place::local_size, "tasks on the node");
   planner.by_place("NODE_RANK", &Place::node_rank, "nodes in order of their lowest rank");
   planner.by_place("GROUP_RANK", &Place::node_rank, "NODE_RANK, as torchrun names it");
-  planner.common("GROUP_WORLD_SIZE", std::to_string(facts.layout.node_count()), "SLURM_STEP_NUM_NODES");
+  planner.common("GROUP_WORLD_SIZE", std::to_string(facts.layout.node_count()),
+                 is_mpiruns ? "hosts of mpirun's ranks" : "SLURM_STEP_NUM_NODES");
+}
+
+// What a rank of mpirun that has asked where the others are leaves for MPI, and for the processes that it starts.
+void add_answers(Planner& planner, const Facts& facts) {
+  auto layout = hand_on(facts);
+  if (facts.layout_source != LayoutSource::kMpirun || facts.layout.node_count() < 2) return;
+  planner.common(kGdsVariable, std::string(kGdsValue), "else MPI could not start after we asked its server");
+  if (!layout.empty()) planner.own(kHandedOnVariable, std::move(layout), "hosts of the ranks, told by mpirun");
 }
 
 void add_meeting(Planner& planner, const Rendezvous& rendezvous, const Settings& settings) {
@@ -66,19 +78,23 @@ bool fits_every_rank(const PlannedVariable& variable, const Layout& layout) {
 
 // The user's word is kept, and it may be another than was meant: a RANK in the environment of srun reaches all tasks.
 // Where the ranks meet is for the user to say; who they are and how many is not open to opinion.
-std::string warn_of_kept(const Plan& plan, const Layout& layout) {
+std::string warn_of_kept(const Plan& plan, const Layout& layout, Launcher launcher) {
   std::string names;
   for (const auto& variable : plan.variables) {
     const bool is_port = variable.name == "MASTER_PORT" && parse_unsigned(variable.previous, 65535).value_or(0) > 0;
     if (variable.action != Action::kKept || variable.name == "MASTER_ADDR" || is_port ||
-        variable.name == "CUDA_DEVICE_ORDER" || variable.framework || fits_every_rank(variable, layout)) {
+        variable.name == "CUDA_DEVICE_ORDER" || variable.name == kGdsVariable || variable.framework ||
+        fits_every_rank(variable, layout)) {
       continue;
     }
     names += cat({names.empty() ? "" : ", ", variable.name, "=", quoted(variable.previous, 20)});
   }
   if (names.empty()) return {};
-  return cat({names, " came with the environment of srun and is kept for every task, though it is not right for all ",
-              "of them; unset it before srun, or say --bootstrap=off if it is meant"});
+  const bool is_mpiruns = launcher == Launcher::kMpirun;
+  const std::string_view start = is_mpiruns ? "mpirun" : "srun";
+  return cat({names, " came with the environment of ", start,
+              " and is kept for every task, though it is not right for ", "all of them; unset it before ", start,
+              ", or say ", is_mpiruns ? "BOOTSTRAP_MODE=off" : "--bootstrap=off", " if it is meant"});
 }
 
 std::string warn_of_mig(const Plan& plan, const Layout& layout, const Settings& settings) {
@@ -145,13 +161,15 @@ bool is_asked_by_preload(const Settings& settings) {
 
 }  // namespace
 
-Scope decide_scope(const Environment& environment, const Settings& settings) {
+Scope decide_scope(const Environment& environment, const Settings& settings, std::string_view program) {
   if (settings.mode.value == Mode::kOff) return {false, "switched off by the mode off"};
   if (settings.mode.value == Mode::kOn) return {true, "asked for by the mode on"};
   if (environment.has("SUBMITIT_EXECUTOR")) {
     // submitit exports this in its job script and refuses to start when RANK is already set.
     return {false, "submitit sets its own ranks"};
   }
+  // Its ranks would inherit what is set for the daemon that starts them: RANK=0 for all of a node.
+  if (is_mpi_launcher(program)) return {false, "an MPI launcher numbers its ranks itself"};
   if (is_asked_by_preload(settings)) return {true, "asked for by preloading the library"};
   switch (settings.when.value) {
     case When::kAlways:
@@ -191,6 +209,7 @@ Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
   add_ranks(planner, facts, plan.gpus && plan.gpus->mode != GpuMode::kIndex);
   add_meeting(planner, plan.rendezvous, settings);
   if (plan.gpus) add_gpus(planner, *plan.gpus, facts);
+  add_answers(planner, facts);
   plan.variables = std::move(planner).take();
   const auto added = add_frameworks(plan, facts, settings);
   if (!added) return fail(added.error());
@@ -206,7 +225,8 @@ Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
   plan.removals = removals(plan, facts);
   plan.port_to_claim = claimed_port(plan, facts, settings);
   plan.port_is_users = plan.is_kept("MASTER_PORT");
-  for (auto& warning : {warn_of_kept(plan, facts.layout), warn_of_mig(plan, facts.layout, settings)}) {
+  for (auto& warning :
+       {warn_of_kept(plan, facts.layout, facts.id.launcher), warn_of_mig(plan, facts.layout, settings)}) {
     if (!warning.empty()) plan.warnings.push_back(warning);
   }
   return plan;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/facts.h"
@@ -40,7 +41,8 @@ struct Plan {
 // `why` is short enough for "bootstrap: step 1234567.12: nothing is set: WHY" to fit in 80 columns.
 // Whether anything is set at all. Needs only what the environment tells, so that a step in which nothing is to be done
 // cannot fail.
-Scope decide_scope(const Environment& environment, const Settings& settings);
+// `program` is what the step starts, where that is known.
+Scope decide_scope(const Environment& environment, const Settings& settings, std::string_view program = {});
 
 // Before the step is known: whether any step could be set up from this environment.
 bool may_apply(const Environment& environment, const Settings& settings);

@@ -114,13 +114,13 @@ GpuBindDefault gpu_bind_default(std::uint32_t major, std::uint32_t minor, std::u
 
 bool needs_topology(const Facts& facts, const Settings& settings) {
   if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff) return false;
-  const auto list = read_gpu_list(facts.environment);
+  const auto list = gpu_list_of(facts);
   return list && (list->entries.size() > 1 || settings.cpu_near.value);
 }
 
 Result<std::optional<GpuPlan>> plan_gpus(const Facts& facts, const Settings& settings) {
   if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.local_ranks.empty()) return std::nullopt;
-  auto list = read_gpu_list(facts.environment);
+  auto list = gpu_list_of(facts);
   if (!list) return std::nullopt;
   const auto& place = facts.layout.place(facts.local_ranks.front());
   const auto& host = facts.layout.hosts()[place.node];
@@ -175,7 +175,10 @@ std::vector<PlannedVariable> gpu_variables(const GpuPlan& plan, const Facts& fac
     has_groups = has_groups || view.group.size() > 1;
   }
   std::vector<PlannedVariable> variables;
-  variables.push_back(variable_of(plan.kind().variable, std::move(lists), origin_of_list(plan)));
+  // Where nobody gave a list, all GPUs are seen in this order anyway.
+  if (!plan.list.is_assumed || plan.mode != GpuMode::kIndex) {
+    variables.push_back(variable_of(plan.kind().variable, std::move(lists), origin_of_list(plan)));
+  }
   variables.push_back(variable_of(kGpuVariable, std::move(own), "the task's own GPU in that list"));
   if (is_by_local_rank && plan.mode == GpuMode::kIndex) variables.back().of_place = &Place::local_rank;
   if (has_groups) {

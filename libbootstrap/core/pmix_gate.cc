@@ -4,12 +4,21 @@
 
 #include <array>
 
+#include "core/mpi_facts.h"
 #include "core/text.h"
 
 namespace bootstrap {
 namespace {
 
-constexpr std::string_view kAdvice = "start the program with srun --mpi=pmix";
+std::string_view advice(const StepId& id) {
+  return id.launcher == Launcher::kMpirun ? "start the program with mpirun" : "start the program with srun --mpi=pmix";
+}
+
+// Slurm's plugin names it after the job and the step; in a heterogeneous job after the first component's job.
+bool is_of(const StepId& id, std::string_view name_space) {
+  if (id.launcher == Launcher::kMpirun) return is_mpirun_name_space(name_space) && mpirun_id(name_space) == id;
+  return name_space == cat({"slurm.pmix.", to_string(id)});
+}
 
 // Newest first: a client picks the newest that it knows, and servers set all to the same address.
 constexpr std::array<std::string_view, 6> kAddresses = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3",
@@ -38,19 +47,19 @@ Result<PmixServer> check_pmix_environment(const Environment& environment, const 
   const auto address = server_address(environment);
   if (!name_space || !address) {
     return fail(ErrorCode::kMissing, cat({"this step has no PMIx (", name_space ? "PMIX_SERVER_URI" : "PMIX_NAMESPACE",
-                                          " is not set): ", kAdvice}));
+                                          " is not set): ", advice(id)}));
   }
-  // Slurm's plugin names it after the job and the step; in a heterogeneous job after the first component's job.
-  const std::string expected = cat({"slurm.pmix.", to_string(id)});
-  if (*name_space != expected) {
+  if (!is_of(id, *name_space)) {
     return fail(ErrorCode::kDisagreement,
-                cat({"PMIX_NAMESPACE is ", quoted(*name_space), ", but this step's is ", expected,
-                     ": the variables are another step's or launcher's; ", kAdvice}));
+                cat({"PMIX_NAMESPACE is ", quoted(*name_space), ", but this step is ", to_string(id),
+                     ": the variables are another step's or launcher's; ", advice(id)}));
   }
   const auto pmix_rank = environment.get("PMIX_RANK").value_or("");
   if (pmix_rank != std::to_string(rank)) {
-    return fail(ErrorCode::kDisagreement, cat({"PMIX_RANK is ", quoted(pmix_rank), ", but SLURM_PROCID is ",
-                                               std::to_string(rank), ": one of them was changed; ", kAdvice}));
+    return fail(ErrorCode::kDisagreement,
+                cat({"PMIX_RANK is ", quoted(pmix_rank), ", but ",
+                     id.launcher == Launcher::kMpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID", " is ",
+                     std::to_string(rank), ": one of them was changed; ", advice(id)}));
   }
   return PmixServer{std::string(*name_space), port_of_server(*address).value_or(0)};
 }

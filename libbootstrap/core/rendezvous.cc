@@ -36,7 +36,15 @@ std::string fill_template(std::string_view address, std::string_view host) {
 }
 
 std::string_view layout_origin(LayoutSource source) {
-  return source == LayoutSource::kStepLayout ? "host of rank 0, told by srun" : "first host of SLURM_STEP_NODELIST";
+  switch (source) {
+    case LayoutSource::kStepLayout:
+      return "host of rank 0, told by srun";
+    case LayoutSource::kMpirun:
+      return "host of rank 0, told by mpirun";
+    case LayoutSource::kDistribution:
+      break;
+  }
+  return "first host of SLURM_STEP_NODELIST";
 }
 
 // The n-th port, counted from 0, of a list such as "12000-12003,12007".

@@ -10,6 +10,8 @@ namespace {
 constexpr std::string_view kMark = "bootstrap1";
 
 std::optional<StepId> parse_stamp(std::string_view text) {
+  const bool is_mpiruns = text.starts_with(kMpirunPrefix);
+  if (is_mpiruns) text.remove_prefix(kMpirunPrefix.size());
   const auto parts = split(text, '.');
   if (parts.size() != 3) return {};
   const auto job = parse_unsigned(parts[0], UINT32_MAX);
@@ -17,7 +19,7 @@ std::optional<StepId> parse_stamp(std::string_view text) {
   const auto restart = parse_unsigned(parts[2], UINT32_MAX);
   if (!job || !step || !restart) return {};
   return StepId{static_cast<std::uint32_t>(*job), static_cast<std::uint32_t>(*step),
-                static_cast<std::uint32_t>(*restart)};
+                static_cast<std::uint32_t>(*restart), is_mpiruns ? Launcher::kMpirun : Launcher::kSlurm};
 }
 
 }  // namespace

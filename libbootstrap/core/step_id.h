@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "core/text.h"
 
@@ -18,16 +19,26 @@ inline constexpr std::uint32_t kExternStepId = 0xfffffffcU;
 
 inline bool is_normal_step(std::uint32_t step) { return step < kMaxNormalStepId; }
 
+// Who started the ranks, and so numbers and names them.
+enum class Launcher : std::uint8_t { kSlurm, kMpirun };
+
+// In front of the ids of mpirun, which counts by itself: its 12.0 is not Slurm's.
+inline constexpr std::string_view kMpirunPrefix = "mpirun-";
+
 struct StepId {
   std::uint32_t job = 0;  // of a heterogeneous job: that of its first component, the same for all
   std::uint32_t step = 0;
   std::uint32_t restart = 0;  // SLURM_RESTART_COUNT: how often the job was requeued
+  Launcher launcher = Launcher::kSlurm;
 
   bool operator==(const StepId&) const = default;
 };
 
-// "12.0", what users type.
-inline std::string to_string(const StepId& id) { return cat({std::to_string(id.job), ".", std::to_string(id.step)}); }
+// "12.0", what users type, or "mpirun-12141.1", which Open MPI writes as [12141,1].
+inline std::string to_string(const StepId& id) {
+  return cat(
+      {id.launcher == Launcher::kMpirun ? kMpirunPrefix : "", std::to_string(id.job), ".", std::to_string(id.step)});
+}
 
 // "12.0.0", BOOTSTRAP_STEP.
 inline std::string stamp(const StepId& id) { return cat({to_string(id), ".", std::to_string(id.restart)}); }

@@ -41,8 +41,8 @@ std::vector<std::string> find_differences(const Environment& environment, const 
 
 }  // namespace
 
-Result<TaskPlan> make_task_plan(const Environment& environment) {
-  auto facts = read_task_facts(environment);
+Result<TaskPlan> make_task_plan(const Environment& environment, const Surroundings& around) {
+  auto facts = read_task_facts(environment, around);
   if (!facts) return fail(facts.error());
   const bool is_set = environment.get(kStampVariable) == stamp(facts->id);
   auto settings = read_task_settings(environment, is_set);

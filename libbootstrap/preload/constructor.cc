@@ -24,12 +24,15 @@ bool is_preloaded(char** environment) noexcept {
 bool is_rank = false;  // or a process that a rank has started
 
 // glibc hands the arguments of `main` to constructors. Every dynamic program of a user who exports LD_PRELOAD comes
-// through here, so nothing may be done but in the first process of a rank: no thread, no file, no memory, no PMIx.
-__attribute__((constructor)) void enter(int /*count*/, char** /*arguments*/, char** environment) {
+// through here, so nothing may be done but in the first process of a rank: no thread, no file, no memory. PMIx is asked
+// for ranks of mpirun alone, in a process of its own.
+__attribute__((constructor)) void enter(int count, char** arguments, char** environment) {
+  const char* const program = count > 0 ? arguments[0] : nullptr;
   if (!is_preloaded(environment)) return;
-  const auto role = bootstrap::role_of(environment, ::getpid());
+  const auto role = bootstrap::role_of(environment, ::getpid(), program);
   is_rank = role != bootstrap::Role::kOutside;
-  if (role == bootstrap::Role::kFirst) bootstrap::set_up_rank();
+  if (role == bootstrap::Role::kFirst) bootstrap::set_up_rank(bootstrap::Launcher::kSlurm);
+  if (role == bootstrap::Role::kFirstOfMpirun) bootstrap::set_up_rank(bootstrap::Launcher::kMpirun);
 }
 
 __attribute__((destructor)) void leave() {

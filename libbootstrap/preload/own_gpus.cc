@@ -44,7 +44,8 @@ std::optional<OwnGpus> own_gpus(const TaskPlan& task) {
     if (!ordinal) return std::nullopt;
     own.ordinals.push_back(static_cast<std::uint32_t>(*ordinal));
   }
-  own.visible = split(effective_value(task.plan, task.plan.gpus->kind().variable), ',').size();
+  const auto list = effective_value(task.plan, task.plan.gpus->kind().variable);
+  own.visible = list.empty() ? task.plan.gpus->list.entries.size() : split(list, ',').size();
   const auto& place = task.facts.layout.place(task.facts.local_ranks.front());
   const bool is_alone = task.plan.gpus->mode != GpuMode::kIndex ||
                         effective_value(task.plan, "LOCAL_WORLD_SIZE") != std::to_string(place.local_size);

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <exception>
 #include <memory>
@@ -15,11 +14,18 @@
 #include <vector>
 
 #include "core/explain.h"
+#include "core/frameworks.h"
+#include "core/mpi_facts.h"
 #include "core/plan.h"
 #include "core/text.h"
+#include "preload/ask_hosts.h"
 #include "preload/message.h"
+#include "preload/serve_horovod.h"
+#include "probe/cores.h"
 #include "probe/environment.h"
+#include "probe/network.h"
 #include "probe/port_claim.h"
+#include "probe/surroundings.h"
 
 namespace bootstrap {
 namespace {
@@ -108,15 +114,30 @@ void export_plan(const Plan& plan) {
 
 // Until this process ends: a claim is closed by exec and shared with forked children, and is never given back, since
 // threads of the program may meet at the port while the process ends.
+Status hold_for_ever(std::uint16_t port) {
+  auto claim = PortClaim::take(port);
+  if (!claim) return fail(claim.error());
+  static std::vector<PortClaim>* const held = new std::vector<PortClaim>;
+  held->push_back(std::move(*claim));
+  return {};
+}
+
+void hold_worker_ports(const Facts& facts, const Plan& plan, const std::string& who) {
+  const StandardFiles standard;
+  for (const auto port : plan.worker_ports) {
+    const auto claim = hold_for_ever(port);
+    if (claim) continue;
+    say(cat({who, "TF_CONFIG: ", facts.layout.host_of(facts.local_ranks.front()), ": ", claim.error().message,
+             "; start the step again, or choose other ports with BOOTSTRAP_PORT_RANGE"}));
+  }
+}
+
 void hold_port(const Facts& facts, const Settings& settings, const Plan& plan, const std::string& who) {
+  hold_worker_ports(facts, plan, who);
   if (!plan.port_to_claim) return;
   const StandardFiles standard;
-  auto claim = PortClaim::take(*plan.port_to_claim);
-  if (claim) {
-    static std::atomic<const PortClaim*> held = nullptr;  // for checkers of leaks
-    held = new PortClaim(std::move(*claim));
-    return;
-  }
+  const auto claim = hold_for_ever(*plan.port_to_claim);
+  if (claim) return;
   if (facts.layout.size() == 1) return;  // nobody is to be met, and a server would say itself what is wrong
   const auto cure = plan.port_is_users         ? ", which you set; if this step is to listen there, choose another one"
                     : settings.port.value != 0 ? "; choose another one with BOOTSTRAP_PORT, or leave the choice to us"
@@ -124,16 +145,51 @@ void hold_port(const Facts& facts, const Settings& settings, const Plan& plan, c
   say(cat({who, "MASTER_PORT on ", facts.layout.host_of(0), ": ", claim.error().message, cure}));
 }
 
+std::string cure_of(const Facts& facts, std::size_t gpus) {
+  if (facts.id.launcher == Launcher::kMpirun) {
+    return cat({"start no more ranks on a node than it has GPUs (-npernode ", std::to_string(gpus), ")"});
+  }
+  const auto tasks = facts.layout.place(facts.local_ranks.front()).local_size;
+  return cat({"ask for a GPU for each task (--gres=gpu:", std::to_string(tasks), ")"});
+}
+
 // What the plugin refuses; here the program goes on, and its own error will be the less clear one.
 std::string warn_of_missing_gpus(const Facts& facts, const Settings& settings, const Plan& plan) {
   if (!facts.has_gpus || plan.gpus || settings.gpu.value == GpuMode::kOff) return {};
-  const auto list = read_gpu_list(facts.environment);
+  const auto list = gpu_list_of(facts);
   const auto& place = facts.layout.place(facts.local_ranks.front());
   if (!list || place.local_rank != 0) return {};
   return cat({std::to_string(place.local_size), " tasks on ", facts.layout.host_of(place.rank), " share ",
               std::to_string(list->entries.size()), list->entries.size() == 1 ? " GPU" : " GPUs",
-              ", and NCCL does not work with two ranks on one; ask for a GPU for each task (--gres=gpu:",
-              std::to_string(place.local_size), "), or set BOOTSTRAP_GPU_SHARE=on if it is meant"});
+              ", and NCCL does not work with two ranks on one; ", cure_of(facts, list->entries.size()),
+              ", or set BOOTSTRAP_GPU_SHARE=on if it is meant"});
+}
+
+// What the plugin learns from Slurm, this process knows of itself.
+void know_oneself(Facts& facts, Plan& plan, const Settings& settings) {
+  const auto number = [&](const char* name) {
+    return static_cast<std::uint32_t>(parse_unsigned(facts.environment.get(name).value_or(""), UINT32_MAX).value_or(0));
+  };
+  TaskSight sight{.gpus = {},
+                  .cores = static_cast<std::uint32_t>(cores_of(0).count()),
+                  .cores_of_node = number("SLURM_CPUS_ON_NODE"),
+                  .cores_asked = number("SLURM_CPUS_PER_TASK")};
+  if (plan.gpus) sight.gpus = view_of(*plan.gpus, facts.layout.place(facts.local_ranks.front()).local_rank);
+  refine_frameworks(plan, facts, settings, 0, sight);
+}
+
+// Not found where the library alone was copied; then Horovod is not told to look for it.
+std::string prepare_serving(Facts& facts) {
+  auto program = find_rendezvous_program();
+  facts.can_serve = !program.empty();
+  return program;
+}
+
+void serve(const Facts& facts, const Plan& plan, const std::string& program, const std::string& who) {
+  if (!plan.served_port) return;
+  const StandardFiles standard;
+  const auto served = serve_horovod(facts, plan, program);
+  if (!served) say(cat({who, "Horovod's ranks cannot meet: ", served.error().message, "; start the step again"}));
 }
 
 Status set_up(const Environment& environment) {
@@ -144,13 +200,23 @@ Status set_up(const Environment& environment) {
     remove_leftovers(inert_removals(environment));
     return {};
   }
-  const auto facts = read_task_facts(environment);
+  auto around = look_around(environment);
+  if (needs_hosts(environment)) {
+    auto hosts = ask_for_hosts(environment);
+    if (!hosts) return fail(hosts.error());
+    around.hosts = std::move(*hosts);
+  }
+  auto facts = read_task_facts(environment, around);
   if (!facts) return fail(facts.error());
-  const auto plan = make_plan(*facts, *settings);
+  const auto program = prepare_serving(*facts);
+  gather_network(*facts, *settings);
+  auto plan = make_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
+  know_oneself(*facts, *plan, *settings);
   export_plan(*plan);
   const auto who = cat({"bootstrap: job ", to_string(facts->id), ": "});
   hold_port(*facts, *settings, *plan, who);
+  serve(*facts, *plan, program, who);
   const auto shared = warn_of_missing_gpus(*facts, *settings, *plan);
   if (!shared.empty()) say(who + shared);
   if (facts->local_ranks.front() != 0) return {};
@@ -163,28 +229,38 @@ Status set_up(const Environment& environment) {
   return {};
 }
 
+Result<StepId> id_of(const Environment& environment, Launcher launcher) {
+  if (launcher == Launcher::kSlurm) return read_step_id(environment);
+  return mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
+}
+
 // A plan that fails, fails for all ranks alike, or for this node's: one of each node speaks.
-void complain(const Environment& environment, const std::string& reason) {
-  if (environment.get("SLURM_LOCALID").value_or("0") != "0") return;
-  say(cat({"bootstrap: job ", environment.get("SLURM_JOB_ID").value_or("?"), ".",
-           environment.get("SLURM_STEP_ID").value_or("?"), ": ", reason,
-           "; the program starts without the variables of its rank"}));
+void complain(const Environment& environment, Launcher launcher, const std::string& reason) {
+  const auto local_rank = launcher == Launcher::kMpirun ? "OMPI_COMM_WORLD_LOCAL_RANK" : "SLURM_LOCALID";
+  if (environment.get(local_rank).value_or("0") != "0") return;
+  const auto id = id_of(environment, launcher);
+  const auto job =
+      id ? to_string(*id)
+         : cat({environment.get("SLURM_JOB_ID").value_or("?"), ".", environment.get("SLURM_STEP_ID").value_or("?")});
+  say(cat({"bootstrap: job ", job, ": ", reason, "; the program starts without the variables of its rank"}));
 }
 
 }  // namespace
 
-void set_up_rank() noexcept {
+void set_up_rank(Launcher launcher) noexcept {
   const int before = errno;
   try {
+    // They would name this rank in every program that knows Open MPI, ours included.
+    if (launcher == Launcher::kSlurm) remove_leftovers(stale_mpirun_names(process_environment()));
     const auto environment = process_environment();
     const auto done = set_up(environment);
     if (done) {
       errno = before;
       return;
     }
-    complain(environment, done.error().message);
+    complain(environment, launcher, done.error().message);
     // Once: the programs that this one starts would fail in the same way.
-    if (const auto id = read_step_id(environment)) {
+    if (const auto id = id_of(environment, launcher)) {
       NewEnvironment fresh;
       fresh.set("BOOTSTRAP_GIVEN_UP", stamp(*id));
       std::move(fresh).install();

@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/step_id.h"
+
 namespace bootstrap {
 
 // For the first process of a rank. Changes `environ` as the plugin would have; on rank 0 it holds MASTER_PORT until the
 // process ends. What goes wrong is one sentence on standard error, and the program starts all the same.
-void set_up_rank() noexcept;
+void set_up_rank(Launcher launcher) noexcept;
 
 }  // namespace bootstrap

@@ -12,6 +12,7 @@
 #include "preload/gate.h"
 #include "preload/message.h"
 #include "probe/environment.h"
+#include "probe/surroundings.h"
 
 namespace bootstrap {
 namespace {
@@ -26,7 +27,7 @@ bool is_rank(const TaskPlan& task, const Environment& environment) {
 const Step* read_step() {
   if (role_of(environ, ::getpid()) != Role::kInside) return nullptr;
   auto environment = process_environment();
-  auto task = make_task_plan(environment);
+  auto task = make_task_plan(environment, look_around(environment));
   if (!task || !is_rank(*task, environment)) return nullptr;
   auto options = read_preload_options(environment);
   auto gpus = own_gpus(*task);

@@ -44,6 +44,13 @@ spank_err_t get_item(spank_item_t item, va_list arguments) {
     case S_JOB_ENV:
       *va_arg(arguments, char***) = job_environment();
       return kSuccess;
+    case S_JOB_ARGV: {
+      static char* words[2] = {};
+      words[0] = spank_double().program.data();
+      *va_arg(arguments, int*) = 1;
+      *va_arg(arguments, char***) = words;
+      return kSuccess;
+    }
     case S_TASK_ID:
       if (!slurm.task) return ESPANK_NOT_TASK;
       *va_arg(arguments, int*) = *slurm.task;

@@ -25,6 +25,7 @@ struct SpankDouble {
   std::optional<int> task;                   // set: the hook runs for this local task
   int task_pid = 0;                          // its process, as task_post_fork sees it
   std::vector<std::string> job_environment;  // "NAME=VALUE"
+  std::string program = "python3";           // what the step starts
   std::map<std::string, std::string> task_environment;
   std::vector<std::string> errors;              // what slurm_error was given
   std::map<std::string, spank_option> options;  // by name

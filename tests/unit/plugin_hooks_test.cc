@@ -102,6 +102,19 @@ TEST(PluginHooks, DoNothingInStepsThatAreNotNormal) {
   }
 }
 
+TEST(PluginHooks, DoNothingForTheDaemonOfAnMpiLauncher) {
+  for (const bool is_asked : {false, true}) {
+    const auto outcome = in_child([is_asked] {
+      auto environment = job_environment();
+      if (is_asked) environment.set("BOOTSTRAP_MODE", "on");
+      enter_step(environment);
+      spank_double().program = "/usr/bin/orted";
+      return run_hooks() == 0 && spank_double().task_environment.contains("RANK") == is_asked ? 0 : 1;
+    });
+    EXPECT_EQ(outcome.status, 0) << is_asked << outcome.printed;
+  }
+}
+
 TEST(PluginHooks, DoNothingInSlurmd) {
   const auto outcome = in_child([] {
     spank_double().context = S_CTX_SLURMD;

@@ -12,10 +12,10 @@ namespace {
 
 constexpr pid_t kSelf = 400;
 
-Role role(std::initializer_list<const char*> entries, pid_t process = kSelf) {
+Role role(std::initializer_list<const char*> entries, pid_t process = kSelf, const char* program = nullptr) {
   std::vector<const char*> environment(entries);
   environment.push_back(nullptr);
-  return role_of(environment.data(), process);
+  return role_of(environment.data(), process, program);
 }
 
 TEST(PreloadGate, ARankIsSetUpOnce) {
@@ -61,6 +61,40 @@ TEST(PreloadGate, APrologIsNotTheTask) {
   EXPECT_EQ(role(task, 400), Role::kFirst) << "22.05 leaves the word in the task";
   EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "SLURM_TASK_PID=400"}, 401), Role::kFirst)
       << "a program under a wrapper that did not see us";
+}
+
+TEST(PreloadGate, ARankOfMpirunIsMpirunsWhateverStepItIsIn) {
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577"}), Role::kFirstOfMpirun);
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0",
+                  "SLURM_PROCID=1", "SLURM_TASK_PID=399", "BOOTSTRAP_STEP=12.0.0"}),
+            Role::kFirstOfMpirun);
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "BOOTSTRAP_STEP=mpirun-12141.1.0"}),
+            Role::kInside);
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "BOOTSTRAP_STEP=12141.1.0"}),
+            Role::kFirstOfMpirun);
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "BOOTSTRAP_GIVEN_UP=mpirun-12141.1.0"}),
+            Role::kOutside);
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "BOOTSTRAP_PRELOAD=off"}), Role::kOutside);
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3"}), Role::kOutside);
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=x", "PMIX_NAMESPACE=795672577"}), Role::kOutside);
+  EXPECT_EQ(role({"PMIX_NAMESPACE=795672577"}), Role::kOutside);
+}
+
+TEST(PreloadGate, ATaskOfSlurmIsSlurmsWhateverItInherited) {
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=slurm.pmix.12.0", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0",
+                  "SLURM_PROCID=1"}),
+            Role::kFirst);
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0",
+                  "SLURM_PROCID=1", "SLURM_TASK_PID=400"}),
+            Role::kFirst)
+      << "srun --mpi=none from within a rank of mpirun";
+}
+
+TEST(PreloadGate, TheDaemonsOfMpirunStartAsTheyAre) {
+  const auto step = {"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=1"};
+  EXPECT_EQ(role(step, kSelf, "/usr/bin/orted"), Role::kOutside);
+  EXPECT_EQ(role(step, kSelf, "mpirun"), Role::kOutside);
+  EXPECT_EQ(role(step, kSelf, "python3"), Role::kFirst);
 }
 
 TEST(PreloadGate, TheFirstOfEqualNamesCountsAsForGetenv) {

@@ -1,0 +1,21 @@
+// Which host each rank of mpirun is on, asked of its PMIx server.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/exchange.h"
+#include "core/environment.h"
+#include "core/result.h"
+
+namespace bootstrap {
+
+// One session, no fence: the server knows it from the start. May block for ever.
+Result<std::vector<std::string>> ask_hosts(const Environment& environment, Deadline deadline);
+
+// The same on a thread of its own, so that it comes back at the deadline; asked once in the life of a process.
+// Empty in a rank that needs no answer: Slurm's, or one whose ranks are all on this node.
+Result<std::vector<std::string>> hosts_of_ranks(const Environment& environment, Deadline deadline);
+
+}  // namespace bootstrap

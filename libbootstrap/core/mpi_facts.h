@@ -1,0 +1,56 @@
+// What is known about the ranks that mpirun starts: who they are from OMPI_COMM_WORLD_*, where from its PMIx server.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/environment.h"
+#include "core/facts.h"
+#include "core/result.h"
+#include "core/step_id.h"
+
+namespace bootstrap {
+
+// From one process of a rank to those that it starts, so that the server is asked once: "12141.1/12141;a,b;2x2;block".
+inline constexpr std::string_view kHandedOnVariable = "BOOTSTRAP_LAYOUT";
+
+// PMIx' choice of how a server hands its data to clients. "ds21", the default of 3.x and 4.x, has a lock for each rank
+// of the node that no client gives back when it ends, so that after a session of ours MPI_Init finds none and fails.
+inline constexpr std::string_view kGdsVariable = "PMIX_MCA_gds";
+inline constexpr std::string_view kGdsValue = "hash";
+
+// A job of Open MPI or PRRTE. Slurm's own PMIx server has name spaces that start with "slurm.pmix.".
+bool is_mpirun_name_space(std::string_view name_space) noexcept;
+
+// "795672577" is [12141,1] in Open MPI's own words, 12141.1 in ours. Other names ("prterun-node001-17@1") are hashed.
+StepId mpirun_id(std::string_view name_space) noexcept;
+
+// Whether OMPI_COMM_WORLD_RANK and PMIX_NAMESPACE say that mpirun started the ranks. SLURM_PROCID may be there as well:
+// that of the step in which mpirun started its daemon, or of the batch script.
+bool is_mpirun_rank(const Environment& environment);
+
+// The environment without what Slurm says of the step around mpirun, which differs from node to node.
+Environment without_outer_step(const Environment& environment);
+
+// Names under which the ranks of another launcher know themselves: leftovers in a step that srun started inside of one.
+std::vector<std::string> stale_mpirun_names(const Environment& environment);
+
+// Several nodes, and nobody has asked yet which rank is where.
+bool needs_hosts(const Environment& environment);
+
+// Whether MPI can still start after a PMIx session of ours, given what the user chose for PMIX_MCA_gds.
+Status check_mpi_can_follow(const Environment& environment);
+
+Result<Facts> read_mpirun_facts(const Environment& environment, const Surroundings& around);
+
+// What kHandedOnVariable carries; empty where it is not needed, or too long for a variable.
+std::string hand_on(const Facts& facts);
+
+// Programs that start the ranks of an MPI job on a node, or the whole of it: orted, hydra_pmi_proxy, mpirun. `program`
+// is the first word of a command line.
+bool is_mpi_launcher(std::string_view program) noexcept;
+
+}  // namespace bootstrap

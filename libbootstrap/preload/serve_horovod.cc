@@ -1,0 +1,38 @@
+// Where no plugin does it: the server at which Horovod's ranks meet, started by rank 0 before `main`.
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/serve_horovod.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "core/text.h"
+#include "rendezvous/listener.h"
+#include "rendezvous/start.h"
+
+namespace bootstrap {
+
+std::string find_rendezvous_program() {
+  constexpr std::string_view kName = "slurm-bootstrap-rendezvous";
+  Dl_info self{};
+  if (::dladdr(reinterpret_cast<void*>(&find_rendezvous_program), &self) == 0 || self.dli_fname == nullptr) return {};
+  const std::string_view library = self.dli_fname;
+  const auto folder = library.substr(0, library.rfind('/') + 1);
+  // Copied to a home together, or installed: PREFIX/lib/x86_64-linux-gnu and PREFIX/lib64 to PREFIX/libexec.
+  for (const std::string_view place : {"", "../libexec/slurm-bootstrap/", "../../libexec/slurm-bootstrap/"}) {
+    auto program = cat({folder, place, kName});
+    if (::access(program.c_str(), X_OK) == 0) return program;
+  }
+  return {};
+}
+
+Status serve_horovod(const Facts& facts, const Plan& plan, const std::string& program) {
+  auto listener = open_listener({&*plan.served_port, 1});
+  if (!listener) return fail(listener.error());
+  return start_server({.program = program,
+                       .listener = listener->socket.get(),
+                       .step = to_string(facts.id),
+                       .ranks = facts.layout.size(),
+                       .while_process = ::getpid()});
+}
+
+}  // namespace bootstrap

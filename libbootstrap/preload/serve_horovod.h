@@ -1,0 +1,19 @@
+// Where no plugin does it: the server at which Horovod's ranks meet, started by rank 0 before `main`.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "core/facts.h"
+#include "core/plan.h"
+#include "core/result.h"
+
+namespace bootstrap {
+
+// slurm-bootstrap-rendezvous: beside this library, or where both were installed; empty where it is not.
+std::string find_rendezvous_program();
+
+// Precondition: this process is rank 0, and plan.served_port is set. The server ends with it.
+Status serve_horovod(const Facts& facts, const Plan& plan, const std::string& program);
+
+}  // namespace bootstrap
