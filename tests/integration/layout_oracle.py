@@ -53,8 +53,29 @@ def expected(key: StepKey, tasks: list[Report]) -> list[Report]:
             "BOOTSTRAP_STEP": ".".join(key),
             "@verdict": "ok",
         })
+        values[-1] |= of_frameworks(task, tasks, hosts, sizes, seen[host], rank)
         seen[host] += 1
     return values
+
+
+def of_frameworks(task: Report, tasks: list[Report], hosts: list[str], sizes: Counter, local_rank: int, rank: int) -> Report:
+    """What Horovod, JAX and torchrun are told, from the same facts; None: must not be there."""
+    meeting = f"{tasks[0]['@host']}:{tasks[0].get('MASTER_PORT')}"
+    peers = [host for host in hosts if sizes[host] > local_rank]  # those that have a rank with this local rank
+    of_horovod = {
+        "HOROVOD_RANK": rank, "HOROVOD_SIZE": len(tasks), "HOROVOD_LOCAL_RANK": local_rank,
+        "HOROVOD_LOCAL_SIZE": sizes[task["@host"]], "HOROVOD_CROSS_RANK": peers.index(task["@host"]),
+        "HOROVOD_CROSS_SIZE": len(peers), "HOROVOD_HOSTNAME": task["@host"],
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": tasks[0]["@host"],
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": tasks[0].get("HOROVOD_GLOO_RENDEZVOUS_PORT"),
+    }
+    has_horovod = len(tasks) > 1 and "SLURM_MPI_TYPE" not in task and "BOOTSTRAP_GPUS" not in task
+    of_torchrun = {"PET_NNODES": len(tasks), "PET_NODE_RANK": rank, "PET_MASTER_ADDR": tasks[0]["@host"],
+                   "PET_MASTER_PORT": tasks[0].get("MASTER_PORT")}
+    has_torchrun = len(hosts) == len(tasks)
+    return {"JAX_COORDINATOR_ADDRESS": meeting} \
+        | {name: str(value) if has_horovod else None for name, value in of_horovod.items()} \
+        | {name: str(value) if has_torchrun else None for name, value in of_torchrun.items()}
 
 
 def differences(reports: list[Report], step_sizes: tuple[int, ...], hosts: tuple[str, ...] = ()) -> list[str]:

@@ -9,6 +9,7 @@ from harness import REPOSITORY, Cluster
 BUILD = os.environ.get("BOOTSTRAP_BUILD", "build/release")  # a folder of the repository, since clusters see nothing else
 LIBRARY = "libbootstrap/libbootstrap.so.0"
 PLUGIN = "spank_plugin/spank_bootstrap.so"
+RENDEZVOUS = "libbootstrap/slurm-bootstrap-rendezvous"
 
 
 def built(path: str) -> str:
