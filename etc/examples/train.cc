@@ -1,9 +1,11 @@
+// Start it with: srun --mpi=pmix -N2 --ntasks-per-node 2 --gres gpu:2 ./train
+// SPDX-License-Identifier: Apache-2.0
+//
 // Data-parallel training with srun alone: a small network, a GPU for each rank and NCCL, or the CPUs where there are
-// none. SPDX-License-Identifier: Apache-2.0
+// none. Built with one of these:
 //
 //     g++ -O2 train.cc -o train -lbootstrap                                       (CPUs)
 //     nvcc -O2 -DWITH_CUDA train.cc train_cuda.cu -o train -lbootstrap -lnccl     (GPUs, and CPUs where there are none)
-//     srun --mpi=pmix -N2 --ntasks-per-node 2 --gres gpu:2 ./train
 //
 // Every rank works on its part of the same batch, and the gradients are summed over all ranks: with ncclAllReduce over
 // a communicator of bootstrap_nccl_comm, or, on CPUs, with bootstrap_exchange. So any number of ranks computes what one

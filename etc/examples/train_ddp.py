@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trains a small classifier with PyTorch DistributedDataParallel (DDP) on data that it makes itself.
+"""Start it with: srun -N2 --ntasks-per-node 2 --gres gpu:2 python3 train_ddp.py
+
+Trains a small classifier with PyTorch DistributedDataParallel (DDP) on data that it makes itself.
 
 An ordinary DDP program: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT tell it everything,
-and it does not ask who set them. On a cluster with slurm-bootstrap:
-
-    srun -N2 --ntasks-per-node 2 --gres gpu:2 python3 train_ddp.py
+and it does not ask who set them: srun with slurm-bootstrap, as above, or torchrun, as in train_torchrun.sbatch.
 
 Uses NCCL where PyTorch finds a GPU, else gloo on the CPUs. Needs PyTorch 1.13 or newer and nothing else. Rank 0 prints
 what every rank sees, the loss while it falls, and the speed. Exits with 1 when the loss did not fall or when the ranks
@@ -35,7 +35,7 @@ reduced = []
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[1])
     parser.add_argument("--steps", type=int, default=400, help="optimiser steps (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=64, help="samples of one rank in a step (default: %(default)s)")
     parser.add_argument("--lr", type=float, default=0.005, help="learning rate (default: %(default)s)")
@@ -163,8 +163,8 @@ def main():
     if dist.get_rank() == 0:
         rate = arguments.steps / seconds
         samples = rate * arguments.batch_size * dist.get_world_size()
-        print(f"\nfinal loss {final_loss:.4f} (it was {first_loss:.4f}), {accuracy:.1%} of {POINTS} points right")
-        print(f"{rate:.0f} steps per second, {samples:.0f} samples per second on {dist.get_world_size()} ranks", flush=True)
+        print(f"\n{rate:.0f} steps per second, {samples:.0f} samples per second, {accuracy:.1%} of all points right")
+        print(f"final loss {final_loss:.4f} (it was {first_loss:.4f}) on {dist.get_world_size()} ranks", flush=True)
     dist.destroy_process_group()
     if not agree:
         sys.exit("the ranks do not hold the same model")

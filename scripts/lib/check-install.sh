@@ -28,6 +28,9 @@ expect 'bin/slurm-bootstrap'
 expect 'libexec/slurm-bootstrap/slurm-bootstrap-rendezvous'
 expect 'include/bootstrap/bootstrap.h'
 expect 'share/slurm-bootstrap/*bootstrap.conf'
+for example in "$here"/../../etc/examples/*.{py,sbatch}; do
+  expect "share/doc/*/examples/${example##*/}"
+done
 expect 'share/man/man1/slurm-bootstrap.1*'
 expect 'share/man/man8/spank_bootstrap.8*'
 # Slurm reads what lies in its own configuration folder; nothing of ours may be there by itself.
