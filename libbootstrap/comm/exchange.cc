@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/round.h"
+#include "comm/session.h"
 #include "comm/worker.h"
 #include "core/pmix_gate.h"
 #include "core/text.h"
@@ -30,10 +31,19 @@ ProcessState& process_state() {
   return *state;
 }
 
+std::atomic<int> open_exchanges{0};
+
 class PmixExchange final : public Exchange {
  public:
   PmixExchange(const StepId& id, Layout layout, Rank rank, Environment environment)
-      : id_(id), layout_(std::move(layout)), rank_(rank), environment_(std::move(environment)) {}
+      : id_(id), layout_(std::move(layout)), rank_(rank), environment_(std::move(environment)) {
+    ++open_exchanges;
+  }
+  PmixExchange(const PmixExchange&) = delete;
+  PmixExchange& operator=(const PmixExchange&) = delete;
+  ~PmixExchange() override {
+    if (--open_exchanges == 0) Session::end_kept();
+  }
 
   Result<RoundResult> run(const Round& round) override;
 
@@ -95,8 +105,8 @@ Result<RoundResult> PmixExchange::run_with_others(const Round& round) {
   }
   if (has_ended) process.last_job.reset();
   if (job->has_result) return job->result;
-  return fail(ErrorCode::kTimeout, cat({"the PMIx server of this node (", layout_.host_of(rank_),
-                                        ") does not answer; look for slurmstepd in its slurmd.log"}));
+  return fail(ErrorCode::kTimeout, cat({"the PMIx server of this node (", layout_.host_of(rank_), ") does not answer",
+                                        server->is_mpiruns ? "" : "; look for slurmstepd in its slurmd.log"}));
 }
 
 Error PmixExchange::name(const Round& round, const Error& error) const {

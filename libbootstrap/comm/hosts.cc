@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/hosts.h"
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "comm/node_meeting.h"
 #include "comm/session.h"
 #include "comm/worker.h"
 #include "core/mpi_facts.h"
@@ -42,6 +44,37 @@ Result<Hosts> read_hosts(const Session& session, std::size_t size, Deadline dead
   return hosts;
 }
 
+// Where the ranks of this node meet after their sessions, told by the first of them.
+constexpr const char* kMeetingKey = "bootstrap.asked";
+// For mpirun to note that a rank has finalised, before it sees that its connection is gone: see Session::open().
+constexpr auto kPause = std::chrono::milliseconds(100);
+
+struct Self {
+  PmixServer server;
+  Rank rank = 0;
+  std::size_t size = 0;
+};
+
+Result<Self> read_self(const Environment& environment) {
+  const auto rank = parse_unsigned(environment.get("OMPI_COMM_WORLD_RANK").value_or(""), kMaxRanks);
+  const auto size = parse_unsigned(environment.get("OMPI_COMM_WORLD_SIZE").value_or(""), kMaxRanks);
+  if (!rank || !size) return fail(ErrorCode::kInvalid, "OMPI_COMM_WORLD_RANK or OMPI_COMM_WORLD_SIZE is no number");
+  const auto id = mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
+  auto server = check_pmix_environment(environment, id, static_cast<Rank>(*rank));
+  if (!server) return fail(server.error());
+  return Self{std::move(*server), static_cast<Rank>(*rank), *size};
+}
+
+Result<Hosts> ask_within_session(const Environment& environment, Deadline deadline) {
+  const auto self = read_self(environment);
+  if (!self) return fail(self.error());
+  auto session = Session::open(self->server, self->rank);
+  if (!session) return fail(session.error());
+  auto hosts = read_hosts(*session, self->size, deadline);
+  (void)session->close(deadline);
+  return hosts;
+}
+
 struct Question {
   Environment environment;
   Deadline deadline;
@@ -54,26 +87,66 @@ Result<Hosts> ask_in_time(const Environment& environment, Deadline deadline) {
   question->deadline = deadline;
   Worker worker;
   const auto started =
-      worker.start([question] { question->hosts = ask_hosts(question->environment, question->deadline); });
+      worker.start([question] { question->hosts = ask_within_session(question->environment, question->deadline); });
   if (!started) return fail(started.error());
-  // ask_hosts() itself keeps the deadline, but for connecting and taking leave.
+  // It keeps the deadline itself, but for connecting and taking leave.
   if (worker.wait_until(deadline + std::chrono::seconds(1))) return question->hosts;
   return fail(ErrorCode::kTimeout, "mpirun's PMIx server on this node does not answer");
 }
 
+// The ranks of this node leave together: the end of one session must not fall into what another one does next.
+class Leaving {
+ public:
+  Leaving(const Hosts& hosts, Rank rank) {
+    while (hosts[first_] != hosts[rank]) ++first_;
+    others_ = static_cast<std::uint32_t>(std::count(hosts.begin(), hosts.end(), hosts[rank])) - 1;
+    is_first_ = first_ == rank;
+  }
+
+  // Within the session: who meets where.
+  void prepare(const Session& session, Deadline deadline) {
+    if (others_ == 0) return;
+    if (!is_first_) {
+      const auto names = session.read({{first_, kMeetingKey, false}}, deadline, false,
+                                      [](Rank, const std::string& name) { return !name.empty(); });
+      name_ = names.front().value_or("");
+      return;
+    }
+    meeting_ = NodeMeeting::open();
+    const auto put = session.put(pmix::Scope::kNode, kMeetingKey, meeting_.name());
+    if (put) (void)session.commit();
+  }
+
+  void leave(Deadline deadline) const {
+    if (others_ == 0) return;
+    (void)(is_first_ ? meeting_.host(others_, deadline) : NodeMeeting::join(name_, deadline));
+  }
+
+ private:
+  Rank first_ = 0;
+  std::uint32_t others_ = 0;
+  bool is_first_ = false;
+  NodeMeeting meeting_;
+  std::string name_;
+};
+
 }  // namespace
 
-Result<std::vector<std::string>> ask_hosts(const Environment& environment, Deadline deadline) {
-  const auto rank = parse_unsigned(environment.get("OMPI_COMM_WORLD_RANK").value_or(""), kMaxRanks);
-  const auto size = parse_unsigned(environment.get("OMPI_COMM_WORLD_SIZE").value_or(""), kMaxRanks);
-  if (!rank || !size) return fail(ErrorCode::kInvalid, "OMPI_COMM_WORLD_RANK or OMPI_COMM_WORLD_SIZE is no number");
-  const auto id = mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
-  const auto server = check_pmix_environment(environment, id, static_cast<Rank>(*rank));
-  if (!server) return fail(server.error());
-  auto session = Session::open(*server, static_cast<Rank>(*rank));
+Result<std::vector<std::string>> ask_hosts_first(const Environment& environment, Deadline deadline) {
+  const auto self = read_self(environment);
+  if (!self) return fail(self.error());
+  (void)keep_connections();
+  auto session = Session::open(self->server, self->rank, Lifetime::kCall);
   if (!session) return fail(session.error());
-  auto hosts = read_hosts(*session, *size, deadline);
-  (void)session->close(deadline);
+  auto hosts = read_hosts(*session, self->size, deadline);
+  if (!hosts || hosts->size() <= self->rank) {
+    (void)session->close(deadline, kPause);
+    return hosts;
+  }
+  Leaving leaving(*hosts, self->rank);
+  leaving.prepare(*session, deadline);
+  (void)session->close(deadline, kPause);
+  leaving.leave(deadline);
   return hosts;
 }
 

@@ -11,11 +11,12 @@
 
 namespace bootstrap {
 
-// One session, no fence: the server knows it from the start. May block for ever.
-Result<std::vector<std::string>> ask_hosts(const Environment& environment, Deadline deadline);
+// In a process of its own: one session, no fence, since the server knows it from the start. Comes back when all ranks
+// of this node have closed theirs, or at the deadline, so that no fence of theirs begins before. May block for ever.
+Result<std::vector<std::string>> ask_hosts_first(const Environment& environment, Deadline deadline);
 
-// The same on a thread of its own, so that it comes back at the deadline; asked once in the life of a process.
-// Empty in a rank that needs no answer: Slurm's, or one whose ranks are all on this node.
+// In the rank itself, on a thread of its own, so that it comes back at the deadline; asked once in the life of a
+// process. Empty in a rank that needs no answer: Slurm's, or one whose ranks are all on this node.
 Result<std::vector<std::string>> hosts_of_ranks(const Environment& environment, Deadline deadline);
 
 }  // namespace bootstrap

@@ -186,9 +186,10 @@ Error RoundRunner::explain_absence(const Session& session, ErrorCode code, const
                  describe(job_.tag), ": all ranks must make the same calls in the same order"})};
   }
   if (missing.empty()) {
-    return {code, cat({what,
-                       ", though all are there now: the network is slow, or slurmstepd lost a message (look for "
-                       "\"Connection reject\" in the errors of the step)"})};
+    return {code, cat({what, ", though all are there now: the network is slow",
+                       job_.server.is_mpiruns ? ""
+                                              : ", or slurmstepd lost a message (look for \"Connection reject\" in the "
+                                                "errors of the step)"})};
   }
   return {code, cat({what, "; ", missing_ranks(job_.layout, missing)})};
 }

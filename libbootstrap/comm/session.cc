@@ -3,7 +3,13 @@
 #include "comm/session.h"
 
 #include <time.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+
+#include "comm/worker.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -13,9 +19,49 @@ void pause_before_asking_again() {
   (void)::nanosleep(&pause, nullptr);
 }
 
-Result<Session> Session::open(const PmixServer& server, Rank rank) {
+namespace {
+
+// Of a session that outlives its call: who opened it, since a forked child has no part in it.
+std::atomic<pid_t> keeper{0};
+
+// mpirun answers PMIx_Finalize from a thread of its own and notes only then that the rank has finalised
+// (op_cbfunc2() in src/server/pmix_server.c of PMIx 4.2.2). A client that is faster to close its connection has been
+// lost to the server, which counts one rank less on the node in all later fences, MPI's included: 1 of 25 runs with 8
+// ranks. Slurm's server answers from the thread that notes it. So with mpirun one session serves all calls of a
+// process.
+Status keep_open(const pmix::Client& client, std::uint16_t port) {
+  if (keeper == ::getpid()) return {};
+  const auto others = ServerConnection::list(port);
+  const auto self = client.init();
+  if (!self) return fail(self.error());
+  (void)ServerConnection::find(port, others);  // close-on-exec
+  if (keeper.exchange(::getpid()) == 0) (void)std::atexit([] { Session::end_kept(); });
+  return {};
+}
+
+}  // namespace
+
+void Session::end_kept() noexcept {
+  pid_t self = ::getpid();
+  if (!keeper.compare_exchange_strong(self, 0)) return;
+  try {
+    const auto client = pmix::Client::load();
+    Worker worker;
+    if (client && worker.start([client = *client] { (void)client->finish(); })) {
+      (void)worker.wait_until(std::chrono::steady_clock::now() + std::chrono::seconds(2));
+    }
+  } catch (const std::exception&) {
+    // Without memory mpirun will say that the rank ended without taking leave.
+  }
+}
+
+Result<Session> Session::open(const PmixServer& server, Rank rank, Lifetime lifetime) {
   const auto client = pmix::Client::load();
   if (!client) return fail(client.error());
+  if (server.is_mpiruns && lifetime == Lifetime::kProcess) {
+    const auto kept = keep_open(**client, server.port);
+    if (!kept) return fail(kept.error());
+  }
   const bool is_shared = (*client)->is_initialized();
   const auto others = ServerConnection::list(server.port);
   auto self = (*client)->init();
@@ -50,8 +96,10 @@ Session::Question Session::ask(const std::vector<Wanted>& wanted, std::size_t in
   return {index, client_->get(self_, one.rank, one.key, !(ask_others && one.is_remote))};
 }
 
-bool Session::close(Deadline deadline) {
+bool Session::close(Deadline deadline, std::chrono::milliseconds pause) {
   (void)client_->finish();
+  const timespec time{0, std::chrono::nanoseconds(pause).count()};
+  if (pause.count() > 0) (void)::nanosleep(&time, nullptr);
   return is_shared_ || connection_.wait_closed(deadline);
 }
 

@@ -25,10 +25,15 @@ struct Wanted {
 
 void pause_before_asking_again();
 
+enum class Lifetime : std::uint8_t {
+  kCall,     // from open() to close()
+  kProcess,  // with mpirun's server: the first one keeps the connection, and the later ones share it
+};
+
 class Session {
  public:
-  // May block for ever, as may close().
-  static Result<Session> open(const PmixServer& server, Rank rank);
+  // May block for ever, as may close(). `lifetime` is kCall for Slurm's server in any case.
+  static Result<Session> open(const PmixServer& server, Rank rank, Lifetime lifetime = Lifetime::kProcess);
 
   const pmix::Client& client() const { return *client_; }
   const pmix::Client::Identity& self() const { return self_; }
@@ -48,8 +53,12 @@ class Session {
                                                Accept accept) const;
 
   // True once the server has taken note, so that it cannot mistake the end of this connection for the loss of a rank
-  // that has come back meanwhile (openpmix #3931).
-  bool close(Deadline deadline);
+  // that has come back meanwhile (openpmix #3931). The connection stays for the pause in a process that has called
+  // keep_connections().
+  bool close(Deadline deadline, std::chrono::milliseconds pause = std::chrono::milliseconds(0));
+
+  // Ends what a Lifetime of kProcess left open, in two seconds at most. So does the end of the process by exit(3).
+  static void end_kept() noexcept;
 
  private:
   Session(const pmix::Client* client, pmix::Client::Identity self, bool is_shared)

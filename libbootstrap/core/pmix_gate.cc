@@ -61,7 +61,7 @@ Result<PmixServer> check_pmix_environment(const Environment& environment, const 
                      id.launcher == Launcher::kMpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID", " is ",
                      std::to_string(rank), ": one of them was changed; ", advice(id)}));
   }
-  return PmixServer{std::string(*name_space), port_of_server(*address).value_or(0)};
+  return PmixServer{std::string(*name_space), port_of_server(*address).value_or(0), id.launcher == Launcher::kMpirun};
 }
 
 }  // namespace bootstrap

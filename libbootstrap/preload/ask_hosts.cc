@@ -30,6 +30,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr auto kPatience = std::chrono::seconds(10);
+constexpr auto kTimeForOthers = std::chrono::seconds(8);  // ranks of the node that are not preloaded never come
 constexpr unsigned kLifeOfHelper = 60;  // seconds: one that is late for us takes leave of the server all the same
 constexpr int kAnswer = 3;              // the helper's descriptor for it
 constexpr std::string_view kDone = "end\n";
@@ -214,8 +215,8 @@ void answer_where_hosts_are() noexcept {
   if (child != 0) ::_exit(child < 0 ? 1 : 0);
   (void)::alarm(kLifeOfHelper);
   try {
-    const auto until = steady_clock::now() + std::chrono::seconds(kLifeOfHelper / 2);
-    write_all(kAnswer, write_answer(ask_hosts(process_environment(), until)));
+    const auto until = steady_clock::now() + kTimeForOthers;
+    write_all(kAnswer, write_answer(ask_hosts_first(process_environment(), until)));
   } catch (const std::exception&) {
     // Without memory there is no answer, and the rank says so.
   }
