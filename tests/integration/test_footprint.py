@@ -57,7 +57,7 @@ def is_traced(pid, tracer):
     return bool(states) and all(f"\nTracerPid:\t{tracer}\n" in state for state in states)
 
 
-def trace_step(cluster, mode, log):
+def trace_step(cluster, mode, log, *options):
     """System calls of slurmd's new children in one step, as strace writes them."""
     slurmd = slurmd_of(cluster, "node001")
     line = ["strace", "-f", "-qq", "-p", slurmd, "-e", "trace=" + ",".join(TRACED), "-o", str(log)]
@@ -66,7 +66,7 @@ def trace_step(cluster, mode, log):
         # strace has no way to say that it is attached; the kernel has.
         wait_for(lambda: tracer.poll() is not None or is_traced(slurmd, tracer.pid), 20, "strace does not attach")
         assert tracer.poll() is None, "strace could not attach"
-        done = cluster.run([*STEP, f"--bootstrap={mode}", "true"])
+        done = cluster.run([*STEP, f"--bootstrap={mode}", *options, "true"])
         assert done.returncode == 0, done.stderr
         time.sleep(0.5)
     finally:
@@ -97,11 +97,11 @@ def calls_before_programs(lines):
 KERNEL_FILES = ('"/proc/driver/nvidia/gpus', '"/sys/bus/pci/devices', '"/sys/class/drm', '"/sys/devices/system/')
 
 
-def added_calls(cluster, tmp_path):
+def added_calls(cluster, tmp_path, *options):
     """Calls of a step with the plugin that one without it does not make, beside the holder of MASTER_PORT."""
     trace_step(cluster, "off", tmp_path / "warm")
     without = calls_before_programs(trace_step(cluster, "off", tmp_path / "off"))
-    with_plugin = calls_before_programs(trace_step(cluster, "on", tmp_path / "on"))
+    with_plugin = calls_before_programs(trace_step(cluster, "on", tmp_path / "on", *options))
     assert sum(without.values()) > 100, "strace saw too little to compare"
     added = with_plugin - without
     # Slurm itself connects with AF_UNIX and AF_INET a varying number of times.
@@ -112,10 +112,18 @@ def added_calls(cluster, tmp_path):
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
 def test_slurmstepd_makes_one_socket_more_and_asks_the_kernel_for_gpus(small_cluster, tmp_path):
-    new = added_calls(small_cluster, tmp_path)
+    new = added_calls(small_cluster, tmp_path, "--bootstrap-frameworks=none")
     other = {call for call in new if call[0] != "openat" or not call[1].startswith(KERNEL_FILES)}
     assert not other, f"calls that a step without the plugin does not make: {other}"
     assert new, "the kernel was not asked, so this test would not notice what is read"
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_horovod_adds_a_listening_socket_and_its_server(small_cluster, tmp_path):
+    new = added_calls(small_cluster, tmp_path)
+    other = {call for call in new if call[0] != "openat" or not call[1].startswith(KERNEL_FILES)}
+    program = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap-rendezvous"
+    assert other == {("bind", "AF_INET"), ("execve", f'"{program}"')}
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
@@ -124,7 +132,7 @@ def test_with_a_topology_file_slurmstepd_reads_that_alone(cluster_factory, tmp_p
     file = f"{cluster.state}/etc/topology.xml"
     cluster.up("--nodes", "1", "--plugin-args", f"topology={file}")
     shutil.copyfile(REPOSITORY / "tests/data/topologies/two-socket-4gpu.xml", file)
-    assert added_calls(cluster, tmp_path) == {("openat", re.sub(r"\d+", "N", f'"{file}"'))}
+    assert added_calls(cluster, tmp_path, "--bootstrap-frameworks=none") == {("openat", re.sub(r"\d+", "N", f'"{file}"'))}
     cluster.close()
 
 
