@@ -125,7 +125,8 @@ void set_launch_defaults(spank_t spank, const Settings& site) {
   is_expected = expects_to_apply(environment, arguments, settings);
   // Without --kill-on-bad-exit a task that ends early leaves the others waiting for it: half an hour with PyTorch.
   if (is_expected) set_default("SLURM_KILL_BAD_EXIT", "1");
-  if (is_expected) open_failure_ear();
+  const bool is_shell = std::count(arguments.begin(), arguments.end(), "--interactive") != 0;  // of salloc
+  if (is_expected && !is_shell) open_failure_ear();
   settings = with_arguments(arguments, settings);
   if (may_apply(environment, settings) && settings.gpu.value != GpuMode::kOff) {
     set_gpu_defaults(spank, environment, arguments, is_expected);

@@ -81,8 +81,8 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
                 "components of the step share a node, where each has GPUs of its own and LOCAL_RANK counts over both; "
                 "start the step with --bootstrap-gpu=off, and choose the GPUs in the program");
   }
-  for (const auto& held : {hold_port(*plan, *facts, settings), hold_worker_ports(*plan, *facts),
-                           open_rendezvous(*plan, *facts)}) {
+  for (const auto& held :
+       {hold_port(*plan, *facts, settings), hold_worker_ports(*plan, *facts), open_rendezvous(*plan, *facts)}) {
     if (!held) return fail(held.error());
   }
   failure_voice_.prepare(environment);

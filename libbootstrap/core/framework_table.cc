@@ -32,8 +32,8 @@ std::string endpoint(const std::string& host, const std::string& port) {
 }
 
 std::string gpu_count(const ToldTask& task) {
-  if (!task.gpus) return {};
-  return number(std::max(1U, static_cast<std::uint32_t>(task.gpus->group.size())));
+  if (!task.gpus || task.gpus->group.size() < 2) return {};  // one is torchrun's default
+  return std::to_string(task.gpus->group.size());
 }
 
 // Redirect the output of local rank 9 alone, that is, none of up to nine: the default, 0, for all, ends torchrun of

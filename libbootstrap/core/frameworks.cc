@@ -242,6 +242,9 @@ void refine_frameworks(Plan& plan, const Facts& facts, const Settings& settings,
 
 void adopt_frameworks(Plan& plan, const Environment& environment) {
   const Leftovers ours(environment);
+  std::erase_if(plan.variables, [&](const PlannedVariable& variable) {
+    return variable.framework && variable.action != Action::kKept && !ours.has_set(variable.name);
+  });
   for (auto& variable : plan.variables) {
     const auto value = environment.get(variable.name);
     if (variable.framework && value && ours.is_ours(variable.name, *value)) variable.values = {std::string(*value)};

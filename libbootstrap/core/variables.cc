@@ -58,6 +58,10 @@ bool Leftovers::is_ours(std::string_view name, std::string_view value) const {
   return false;
 }
 
+bool Leftovers::has_set(std::string_view name) const {
+  return std::any_of(exports_.begin(), exports_.end(), [name](const auto& entry) { return entry.first == name; });
+}
+
 std::vector<std::string> Leftovers::unchanged(const Environment& environment) const {
   std::vector<std::string> names;
   if (stamp_.empty()) return names;

@@ -50,6 +50,8 @@ class Leftovers {
   // inside a task of the outer step changes it, and it is the user's from then on.
   bool is_ours(std::string_view name, std::string_view value) const;
 
+  bool has_set(std::string_view name) const;  // by the record, whatever became of it
+
   const std::string& stamp() const { return stamp_; }                        // empty: there are none
   std::vector<std::string> unchanged(const Environment& environment) const;  // names that still hold our values
 

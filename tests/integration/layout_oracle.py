@@ -69,10 +69,11 @@ def of_frameworks(task: Report, tasks: list[Report], hosts: list[str], sizes: Co
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": tasks[0]["@host"],
         "HOROVOD_GLOO_RENDEZVOUS_PORT": tasks[0].get("HOROVOD_GLOO_RENDEZVOUS_PORT"),
     }
-    has_horovod = len(tasks) > 1 and "SLURM_MPI_TYPE" not in task and "BOOTSTRAP_GPUS" not in task
     of_torchrun = {"PET_NNODES": len(tasks), "PET_NODE_RANK": rank, "PET_MASTER_ADDR": tasks[0]["@host"],
                    "PET_MASTER_PORT": tasks[0].get("MASTER_PORT")}
     has_torchrun = len(hosts) == len(tasks)
+    is_agent = has_torchrun and "BOOTSTRAP_GPUS" in task
+    has_horovod = len(tasks) > 1 and "SLURM_MPI_TYPE" not in task and not is_agent
     return {"JAX_COORDINATOR_ADDRESS": meeting} \
         | {name: str(value) if has_horovod else None for name, value in of_horovod.items()} \
         | {name: str(value) if has_torchrun else None for name, value in of_torchrun.items()}

@@ -136,6 +136,53 @@ def test_horovod_over_mpi_is_left_to_mpi(site):
     rows.append(("Horovod over MPI, ChainerMN, mpi4py", "`srun --mpi=pmix`", "MPI's ranks are ours"))
 
 
+@pytest.mark.parametrize("program, row", [
+    (("torch_world.py", "env"), ("PyTorch, env://", "world of 4, unchanged")),
+    (("mpi_ranks.py",), ("Horovod over MPI, ChainerMN, mpi4py", "MPI's ranks are ours")),
+])
+def test_mpirun_with_the_preload(site, program, row):
+    library = "/opt/slurm-bootstrap/build/release/libbootstrap/libbootstrap.so.0"
+    words = ["mpirun", "-np", "4", "-npernode", "2", "-x", f"LD_PRELOAD={library}", "python3", f"{FOLDER}/{program[0]}", *program[1:]]
+    done = run(site, "salloc", "--quiet", *FOUR, *words)
+    if program[0] == "torch_world.py":
+        assert_world(done.stdout, 4, 2)
+    else:
+        assert done.stdout == "equal: 4 ranks\n"
+    rows.append((row[0], "`mpirun -npernode 2` in a job, with the preload", row[1]))
+
+
+def test_mpirun_needs_the_preload(site):
+    """The control: the plugin leaves the step of mpirun's daemon alone, so its ranks have no RANK."""
+    done = run(site, "salloc", "--quiet", *FOUR, "mpirun", "-np", "4", "-npernode", "2", "bash", "-c", "echo rank=$RANK")
+    assert done.stdout.split() == ["rank="] * 4
+
+
+def test_cpp_with_nccl_or_without(site):
+    done = run(site, "srun", "--mpi=pmix", *FOUR, "/opt/slurm-bootstrap/build/release/etc/train")
+    assert re.search(r"final loss \S+ .* on all 4 ranks", done.stdout), done.stdout
+    rows.append(("C++ with NCCL (`train.cc`; here on CPUs)", "`srun --mpi=pmix`", "4 ranks, the loss of one"))
+
+
+def test_the_preload_alone(site):
+    """On a cluster without the plugin."""
+    original = (site.state / "etc" / "plugstack.conf").read_text()
+    library = "/opt/slurm-bootstrap/build/release/libbootstrap/libbootstrap.so.0"
+    export = f"--export=ALL,LD_PRELOAD={library}"
+    site.write_plugstack("\n")
+    try:
+        done = run(site, "srun", export, *FOUR, "python3", f"{FOLDER}/torch_world.py", "env")
+        assert_world(done.stdout, 4, 2)
+        done = run(site, "srun", export, *AGENTS, "torchrun", f"{FOLDER}/torch_world.py", "env")
+        assert_world(done.stdout, 4, 2)
+        done = run(site, "srun", export, *FOUR, "python3", f"{FOLDER}/horovod_client.py")
+        assert sorted(line.rsplit(" ", 2)[-1] for line in done.stdout.splitlines()) == ["OK"] * 4
+    finally:
+        site.write_plugstack(original)
+    for name, result in (("PyTorch, env://", "world of 4"), ("PyTorch, `torchrun`", "world of 4"),
+                         ("Horovod, Gloo (its protocol)", "4 ranks meet and add up")):
+        rows.append((name, "`srun` with the preload, no plugin", result))
+
+
 def readings(done):
     return sorted(map(json.loads, done.stdout.splitlines()), key=lambda reading: reading["task"]["rank"])
 

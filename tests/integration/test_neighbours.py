@@ -3,7 +3,7 @@
 import pytest
 
 OURS = "^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|BOOTSTRAP_|SLURM_BOOTSTRAP)"
-FIRST_TASK_FAILS = "if [ $SLURM_PROCID = 0 ]; then exit 3; fi; sleep 2; echo survived"
+FIRST_TASK_FAILS = "if [ $SLURM_PROCID = 0 ]; then exit 3; fi; sleep 4; echo survived"
 
 
 @pytest.fixture(scope="module")
