@@ -177,13 +177,13 @@ Result<const Client*> Client::load() {
 
 bool Client::is_initialized() const { return functions_->initialized() != 0; }
 
-Result<Client::Identity> Client::init() const {
+Result<Client::Identity> Client::init(std::string_view whose) const {
   pmix_proc_t self;
   std::memset(&self, 0, sizeof self);
   const Code code = functions_->init(&self, nullptr, 0);
   if (code != PMIX_SUCCESS) {
     return fail(ErrorCode::kUnavailable,
-                cat({"PMIx ", version_, " cannot connect to the server of this node: ", describe(code)}));
+                cat({"PMIx ", version_, " cannot connect to ", whose, " server on this node: ", describe(code)}));
   }
   return Identity{std::string(self.nspace, ::strnlen(self.nspace, sizeof self.nspace)), self.rank};
 }

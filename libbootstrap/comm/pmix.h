@@ -50,7 +50,7 @@ class Client {
     std::string name_space;
     std::uint32_t rank = 0;
   };
-  Result<Identity> init() const;
+  Result<Identity> init(std::string_view whose) const;  // "Slurm's" server, for messages
   Code finish() const;
 
   Code put(Scope scope, const std::string& key, std::string_view bytes) const;

@@ -21,6 +21,8 @@ void pause_before_asking_again() {
 
 namespace {
 
+constexpr std::string_view kMpiruns = "mpirun's";
+
 // Of a session that outlives its call: who opened it, since a forked child has no part in it.
 std::atomic<pid_t> keeper{0};
 
@@ -32,7 +34,7 @@ std::atomic<pid_t> keeper{0};
 Status keep_open(const pmix::Client& client, std::uint16_t port) {
   if (keeper == ::getpid()) return {};
   const auto others = ServerConnection::list(port);
-  const auto self = client.init();
+  const auto self = client.init(kMpiruns);
   if (!self) return fail(self.error());
   (void)ServerConnection::find(port, others);  // close-on-exec
   if (keeper.exchange(::getpid()) == 0) (void)std::atexit([] { Session::end_kept(); });
@@ -64,7 +66,7 @@ Result<Session> Session::open(const PmixServer& server, Rank rank, Lifetime life
   }
   const bool is_shared = (*client)->is_initialized();
   const auto others = ServerConnection::list(server.port);
-  auto self = (*client)->init();
+  auto self = (*client)->init(server.is_mpiruns ? kMpiruns : "Slurm's");
   if (!self) return fail(self.error());
   Session session(*client, std::move(*self), is_shared);
   if (!is_shared) session.connection_ = ServerConnection::find(server.port, others);

@@ -105,7 +105,8 @@ Result<Layout> find_layout(const Environment& environment, const Identity& self,
   }
   if (around.hosts.empty()) {
     return fail(ErrorCode::kMissing,
-                "mpirun started ranks on several nodes, and nobody has asked its PMIx server yet which one is where");
+                "mpirun started ranks on several nodes, and nobody has asked its PMIx server which one is where; "
+                "preload libbootstrap.so");
   }
   auto component = component_of(around.hosts);
   if (!component) return fail(component.error());

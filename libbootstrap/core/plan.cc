@@ -62,7 +62,9 @@ void add_meeting(Planner& planner, const Rendezvous& rendezvous, const Settings&
 void add_gpus(Planner& planner, const GpuPlan& plan, const Facts& facts) {
   if (!plan.kind().order_variable.empty()) {
     // CUDA's own default is fastest first, which is neither Slurm's order nor the same on every node.
-    planner.common(plan.kind().order_variable, "PCI_BUS_ID", "Slurm counts GPUs in this order");
+    planner.common(plan.kind().order_variable, "PCI_BUS_ID",
+                   facts.id.launcher == Launcher::kMpirun ? "so that all nodes count GPUs alike"
+                                                          : "Slurm counts GPUs in this order");
   }
   for (auto& variable : gpu_variables(plan, facts)) planner.own(std::move(variable));
 }

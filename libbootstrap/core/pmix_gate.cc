@@ -15,9 +15,13 @@ std::string_view advice(const StepId& id) {
 }
 
 // Slurm's plugin names it after the job and the step; in a heterogeneous job after the first component's job.
+std::string expected(const StepId& id) {
+  return id.launcher == Launcher::kMpirun ? to_string(id) : cat({"slurm.pmix.", to_string(id)});
+}
+
 bool is_of(const StepId& id, std::string_view name_space) {
   if (id.launcher == Launcher::kMpirun) return is_mpirun_name_space(name_space) && mpirun_id(name_space) == id;
-  return name_space == cat({"slurm.pmix.", to_string(id)});
+  return name_space == expected(id);
 }
 
 // Newest first: a client picks the newest that it knows, and servers set all to the same address.
@@ -51,7 +55,7 @@ Result<PmixServer> check_pmix_environment(const Environment& environment, const 
   }
   if (!is_of(id, *name_space)) {
     return fail(ErrorCode::kDisagreement,
-                cat({"PMIX_NAMESPACE is ", quoted(*name_space), ", but this step is ", to_string(id),
+                cat({"PMIX_NAMESPACE is ", quoted(*name_space), ", but this step's is ", expected(id),
                      ": the variables are another step's or launcher's; ", advice(id)}));
   }
   const auto pmix_rank = environment.get("PMIX_RANK").value_or("");

@@ -91,27 +91,15 @@ TEST(PluginHooks, SetUpATask) {
   EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
-TEST(PluginHooks, DoNothingInStepsThatAreNotNormal) {
-  for (const std::uint32_t step : {0xfffffffaU, 0xfffffffbU, 0xfffffffcU}) {
+TEST(PluginHooks, DoNothingInStepsThatAreNotNormalAndForTheDaemonsOfMpirun) {
+  for (const std::uint32_t step : {0xfffffffaU, 0xfffffffbU, 0xfffffffcU, 0U}) {
     const auto outcome = in_child([step] {
       enter_step(job_environment());
       spank_double().step = step;
+      if (step == 0) spank_double().program = "/usr/bin/orted";
       return run_hooks() == 0 && spank_double().task_environment.size() == 1 ? 0 : 1;
     });
     EXPECT_EQ(outcome.status, 0) << step << outcome.printed;
-  }
-}
-
-TEST(PluginHooks, DoNothingForTheDaemonOfAnMpiLauncher) {
-  for (const bool is_asked : {false, true}) {
-    const auto outcome = in_child([is_asked] {
-      auto environment = job_environment();
-      if (is_asked) environment.set("BOOTSTRAP_MODE", "on");
-      enter_step(environment);
-      spank_double().program = "/usr/bin/orted";
-      return run_hooks() == 0 && spank_double().task_environment.contains("RANK") == is_asked ? 0 : 1;
-    });
-    EXPECT_EQ(outcome.status, 0) << is_asked << outcome.printed;
   }
 }
 

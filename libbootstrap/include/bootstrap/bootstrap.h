@@ -1,24 +1,30 @@
 /*
- * The public C interface of libbootstrap: who am I in this Slurm step, where do the ranks meet, small exchanges between
- * them, and NCCL communicators.
+ * The public C interface of libbootstrap: who am I in this Slurm step or MPI job, where do the ranks meet, small
+ * exchanges between them, and NCCL communicators.
  * SPDX-License-Identifier: Apache-2.0
  *
- * It reads the environment of a task that srun started; with the SPANK plugin in the step the answers are the same as
- * the variables RANK, LOCAL_RANK, MASTER_ADDR and so on, without it they are computed from SLURM_* by the same rules.
- * One difference: local and node ranks are the true places here, also where the variables are made for programs that
- * take device 0 (--bootstrap-gpu=first and narrow, MIG). The GPU to use is bootstrap_device in any case.
+ * It reads the environment of a task that srun or Open MPI's mpirun started; with the SPANK plugin in the step the
+ * answers are the same as the variables RANK, LOCAL_RANK, MASTER_ADDR and so on, without it they are computed from
+ * SLURM_* by the same rules. One difference: local and node ranks are the true places here, also where the variables
+ * are made for programs that take device 0 (--bootstrap-gpu=first and narrow, MIG). The GPU to use is bootstrap_device
+ * in any case.
  *
- * Opening a handle and asking it sends, opens and changes nothing. What talks to other ranks says "collective": all
- * ranks of the step make these calls in the same order, one at a time in a process, and each comes back within its
- * deadline and two seconds with an error that names the ranks that never came. It goes over the PMIx server of Slurm
- * (srun --mpi=pmix) in sessions that end with the call: the process may end, exec or fork at any other time. Not in a
- * forked child: open a handle in the process that is the rank. A program that also uses MPI calls MPI_Init first: in a
- * rank that had a PMIx session before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare PMIx_Init,
- * PMIx_Finalize, MPI_Init fails likewise); PMIX_MCA_gds=hash in the environment of srun lifts that, for exchanges
- * before MPI_Finalize.
+ * Opening a handle and asking it sends, opens and changes nothing (but see mpirun, below). What talks to other ranks
+ * says "collective": all ranks of the step make these calls in the same order, one at a time in a process, and each
+ * comes back within its deadline and two seconds with an error that names the ranks that never came. It goes over the
+ * PMIx server of Slurm (srun --mpi=pmix) in sessions that end with the call: the process may end, exec or fork at any
+ * other time. Not in a forked child: open a handle in the process that is the rank. A program that also uses MPI calls
+ * MPI_Init first: in a rank that had a PMIx session before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare
+ * PMIx_Init, PMIx_Finalize, MPI_Init fails likewise); PMIX_MCA_gds=hash in the environment of srun lifts that, for
+ * exchanges before MPI_Finalize.
  *
- * Environment read: SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS,
- * SLURM_STEP_NUM_TASKS,
+ * With mpirun the answers come from OMPI_COMM_WORLD_* and, on several nodes, from its PMIx server, which knows where
+ * the ranks are: the preloaded library has asked it before `main`, without it bootstrap_open does. The session with it
+ * stays open from the first call to the last bootstrap_close or exit(3): a rank that ends by _exit(2) or exec(3) in
+ * between has mpirun end the job, as an MPI program would. MPI_Init may come before and after.
+ *
+ * Environment read: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK and _LOCAL_SIZE, PMIX_HOSTNAME; SLURM_JOB_ID,
+ * SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS, SLURM_STEP_NUM_TASKS,
  * SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_STEP_RESV_PORTS,
  * SLURM_STEP_GPUS, CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, ZE_AFFINITY_MASK, WORLD_SIZE, SLURMD_NODENAME,
  * SLURM_BOOTSTRAP_LAYOUT, BOOTSTRAP_*, MASTER_ADDR, MASTER_PORT; for exchanges PMIX_NAMESPACE, PMIX_RANK,
