@@ -1,0 +1,54 @@
+"""The layouts of the matrix once more, with mpi4py in the tasks: MPI's ranks, intra and inter ranks are ours."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from harness import steps_run_again
+from layout_cases import PREAMBLE, arbitrary_cases, fixed, generated, het_cases, plain_cases
+from test_layouts import GENERATED_IN_FULL, Runner
+
+AT_ONCE = 3
+TIME_LIMIT = 40
+PROGRAM = "/usr/bin/python3 /opt/slurm-bootstrap/tests/integration/mpi_ranks.py"
+# A terminal joins the output of its tasks with its own; a job that is requeued is killed in the midst of MPI.
+LEFT_OUT = {"terminal", "requeue", "step inside a task, port chosen there", "step inside a task",
+            "srun of another job from a task", "job sent from a task", "job array"}
+
+
+@pytest.fixture(scope="module")
+def runner(wide_cluster, probe):
+    return Runner(wide_cluster, probe)
+
+
+def run(runner, case, number, program=PROGRAM):
+    """What is wrong with the case, or ''. A step whose MPI_Init never ends has lost a message: see CONTRIBUTING.md."""
+    out = f"/home/alice/mpi/{number}"
+    variables = {"OUT": out, "probe": "unused", "WIDE": runner.wide, "ODD": runner.odd, "SLURM_MPI_TYPE": "pmix"}
+    script = f"{PREAMBLE}\nexport PROBE='{program}'; rm -rf $OUT; mkdir -p $OUT\n{case.script}"
+    for _ in range(3):
+        done = runner.cluster.run(["timeout", str(TIME_LIMIT), "bash", "-c", script], env=variables, timeout=TIME_LIMIT + 20)
+        if done.returncode != 124:
+            break
+        steps_run_again.append(case.name)
+    said = sorted(map(int, re.findall(r"^equal: (\d+) ranks$", done.stdout + done.stderr, re.M)))
+    if done.returncode == 0 and said == sorted(case.steps):
+        return ""
+    return f"{case.name}: {case.script}: exit status {done.returncode}: {said} {done.stdout[-400:]} {done.stderr[-800:]}"
+
+
+def test_mpis_ranks_are_ours_in_every_layout(runner, request):
+    cases = plain_cases() + arbitrary_cases() + het_cases()[:3]
+    if request.config.getoption("--full"):
+        cases = fixed() + generated(GENERATED_IN_FULL, request.config.getoption("--seed") or 1)
+    cases = [case for case in cases if case.name not in LEFT_OUT]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        wrong = list(filter(None, pool.map(lambda pair: run(runner, pair[1], pair[0]), enumerate(cases))))
+    assert not wrong, "\n" + "\n".join(wrong)
+    assert len(cases) >= 40
+
+
+def test_control_another_rank_is_noticed(runner):
+    case = next(case for case in plain_cases() if case.name == "uneven cyclic")
+    assert "LOCAL_RANK is 7, and" in run(runner, case, "control", f"env LOCAL_RANK=7 {PROGRAM}")
