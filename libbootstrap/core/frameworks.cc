@@ -77,6 +77,10 @@ std::vector<std::string> values_of(const TableRow& row, const Plan& plan, const 
   return values;
 }
 
+bool is_in_effect(Framework framework, const Plan& plan, const Facts& facts, const Settings& settings) {
+  return framework_state(framework, plan, facts, settings).is_set;
+}
+
 std::string warn_of_size(const TableRow& row, std::size_t size) {
   return cat({row.name, " would be ", std::to_string(size),
               " bytes for this many tasks, more than a variable can hold; ", "it is not set"});
@@ -84,7 +88,7 @@ std::string warn_of_size(const TableRow& row, std::size_t size) {
 
 void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& settings) {
   for (const auto& row : framework_table()) {
-    if (!framework_state(row.framework, plan, facts, settings).is_set) continue;
+    if (!is_in_effect(row.framework, plan, facts, settings)) continue;
     auto values = values_of(row, plan, facts, settings);
     if (values.empty()) continue;
     if (values.front().size() > kMaxVariable) {
@@ -101,18 +105,14 @@ void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& 
   }
 }
 
-bool meets_at_port(Framework framework, const Plan& plan, const Facts& facts, const Settings& settings) {
-  return framework_state(framework, plan, facts, settings).is_set;
-}
-
 void add_ports(Plan& plan, const Facts& facts, const Settings& settings) {
   const auto& ranks = facts.local_ranks;
   const bool has_first = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
-  if (has_first && meets_at_port(Framework::kHorovod, plan, facts, settings)) {
+  if (has_first && is_in_effect(Framework::kHorovod, plan, facts, settings)) {
     plan.served_port = horovod_port(facts, settings);
     plan.is_serving_asked = settings.frameworks.value.asks_for(Framework::kHorovod);
   }
-  if (!meets_at_port(Framework::kTensorflow, plan, facts, settings)) return;
+  if (!is_in_effect(Framework::kTensorflow, plan, facts, settings)) return;
   for (const auto rank : ranks) plan.worker_ports.push_back(worker_port(facts, settings, rank));
 }
 
@@ -139,7 +139,7 @@ Status add_interface(Planner& planner, const Plan& plan, const Facts& facts, con
   if (is_found && std::any_of(kNames.begin(), kNames.end(), is_users)) return {};
   const auto from = is_found ? std::string("routes to MASTER_ADDR") : cat({"--bootstrap-interface=", choice.text});
   planner.common("GLOO_SOCKET_IFNAME", name, from);
-  if (framework_state(Framework::kHorovod, plan, facts, settings).is_set) {
+  if (is_in_effect(Framework::kHorovod, plan, facts, settings)) {
     planner.common("HOROVOD_GLOO_IFACE", name, from);
   }
   if (choice.kind == InterfaceChoice::Kind::kGloo) return {};
@@ -230,7 +230,7 @@ void refine_frameworks(Plan& plan, const Facts& facts, const Settings& settings,
   const auto task = told_task(plan, facts, settings, rank, sight.gpus, threads);
   Planner planner(facts);
   for (const auto& row : framework_table()) {
-    if (!row.is_of_task || !framework_state(row.framework, plan, facts, settings).is_set) continue;
+    if (!row.is_of_task || !is_in_effect(row.framework, plan, facts, settings)) continue;
     auto value = row.value(task);
     if (value.empty()) continue;
     planner.by_task(row.name, {std::move(value)}, std::string(row.from));

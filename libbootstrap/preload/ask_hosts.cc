@@ -22,6 +22,7 @@
 #include "comm/hosts.h"
 #include "core/mpi_facts.h"
 #include "core/text.h"
+#include "probe/descriptor.h"
 #include "probe/environment.h"
 
 namespace bootstrap {
@@ -35,21 +36,6 @@ constexpr unsigned kLifeOfHelper = 60;  // seconds: one that is late for us take
 constexpr int kAnswer = 3;              // the helper's descriptor for it
 constexpr std::string_view kDone = "end\n";
 constexpr std::size_t kMaxAnswer = std::size_t{64} << 20;
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { close(); }
-  int get() const { return number_; }
-  void close() {
-    if (number_ >= 0) (void)::close(std::exchange(number_, -1));
-  }
-
- private:
-  int number_;
-};
 
 // This library has an entry point (preload/entry.cc), and the loader of this process can start it as a program.
 struct Helper {
@@ -197,10 +183,10 @@ Result<std::vector<std::string>> ask_for_hosts(const Environment& environment) {
   Descriptor low(ends[1]);
   // Above those that the helper opens anew: a program may have been started without a standard output.
   Descriptor theirs(::fcntl(low.get(), F_DUPFD_CLOEXEC, kAnswer + 1));
-  low.close();
+  low.reset();
   const auto process =
       SpawnPlan(theirs.get()).start({helper->loader, helper->library}, environment_of_helper(environment));
-  theirs.close();
+  theirs.reset();
   if (!process) return fail(process.error());
   // It ends at once and leaves the work to a child: the program shall not meet a child that it knows nothing of.
   while (::waitpid(*process, nullptr, 0) < 0 && errno == EINTR) {

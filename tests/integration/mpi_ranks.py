@@ -25,9 +25,10 @@ def main():
     mine = as_chainermn(world)
     wrong = [f"rank {world.rank}: {name} is {os.environ.get(name)}, and {value} to MPI"
              for name, value in mine.items() if os.environ.get(name) != str(value)]
-    # The device that such programs take, comm.intra_rank, is the task's own where there is one.
+    # The device that such programs take, comm.intra_rank, is the task's own, where there is one for each.
     device = os.environ.get("BOOTSTRAP_GPU")
-    if device is not None and int(device) != mine["LOCAL_RANK"] and "," in os.environ.get("CUDA_VISIBLE_DEVICES", ""):
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if device is not None and mine["LOCAL_WORLD_SIZE"] <= len(gpus) and int(device) != mine["LOCAL_RANK"]:
         wrong.append(f"rank {world.rank}: intra_rank {mine['LOCAL_RANK']} is not the task's own GPU {device}")
     found = world.gather(wrong)
     if sys.argv[1:] == ["list"]:

@@ -28,21 +28,24 @@ def run(runner, case, number, program=PROGRAM):
     variables = {"OUT": out, "probe": "unused", "WIDE": runner.wide, "ODD": runner.odd, "SLURM_MPI_TYPE": "pmix"}
     script = f"{PREAMBLE}\nexport PROBE='{program}'; rm -rf $OUT; mkdir -p $OUT\n{case.script}"
     for _ in range(3):
-        done = runner.cluster.run(["timeout", str(TIME_LIMIT), "bash", "-c", script], env=variables, timeout=TIME_LIMIT + 20)
-        if done.returncode != 124:
+        done = runner.cluster.run(["timeout", "--kill-after=2", str(TIME_LIMIT), "bash", "-c", script], env=variables, timeout=TIME_LIMIT + 20)
+        if done.returncode not in (124, 137):
             break
         steps_run_again.append(case.name)
-    said = sorted(map(int, re.findall(r"^equal: (\d+) ranks$", done.stdout + done.stderr, re.M)))
+    said = sorted(map(int, re.findall(r"^(?:\d+: )?equal: (\d+) ranks$", done.stdout + done.stderr, re.M)))
     if done.returncode == 0 and said == sorted(case.steps):
         return ""
     return f"{case.name}: {case.script}: exit status {done.returncode}: {said} {done.stdout[-400:]} {done.stderr[-800:]}"
 
 
 def test_mpis_ranks_are_ours_in_every_layout(runner, request):
-    cases = plain_cases() + arbitrary_cases() + het_cases()[:3]
+    cases = plain_cases() + arbitrary_cases() + het_cases()
     if request.config.getoption("--full"):
         cases = fixed() + generated(GENERATED_IN_FULL, request.config.getoption("--seed") or 1)
-    cases = [case for case in cases if case.name not in LEFT_OUT]
+    # Where components are not in the order of their nodes, Slurm 22.05's PMIx connects to the wrong ones and ends the
+    # step, with and without us.
+    out_of_order = {case.name for case in het_cases() if case.naive_fails}
+    cases = [case for case in cases if case.name not in LEFT_OUT | out_of_order]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         wrong = list(filter(None, pool.map(lambda pair: run(runner, pair[1], pair[0]), enumerate(cases))))
     assert not wrong, "\n" + "\n".join(wrong)
