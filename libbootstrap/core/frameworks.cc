@@ -77,18 +77,27 @@ std::vector<std::string> values_of(const TableRow& row, const Plan& plan, const 
   return values;
 }
 
-bool is_in_effect(Framework framework, const Plan& plan, const Facts& facts, const Settings& settings) {
-  return framework_state(framework, plan, facts, settings).is_set;
+// By Framework: which sets are in effect in this step. Asked once for all rows.
+using InEffect = std::array<bool, kFrameworkCount>;
+
+InEffect sets_in_effect(const Plan& plan, const Facts& facts, const Settings& settings) {
+  InEffect sets{};
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    sets[i] = framework_state(static_cast<Framework>(i), plan, facts, settings).is_set;
+  }
+  return sets;
 }
+
+bool has(const InEffect& sets, Framework framework) { return sets[static_cast<std::size_t>(framework)]; }
 
 std::string warn_of_size(const TableRow& row, std::size_t size) {
   return cat({row.name, " would be ", std::to_string(size),
               " bytes for this many tasks, more than a variable can hold; ", "it is not set"});
 }
 
-void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& settings) {
+void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& settings, const InEffect& sets) {
   for (const auto& row : framework_table()) {
-    if (!is_in_effect(row.framework, plan, facts, settings)) continue;
+    if (!has(sets, row.framework)) continue;
     auto values = values_of(row, plan, facts, settings);
     if (values.empty()) continue;
     if (values.front().size() > kMaxVariable) {
@@ -105,14 +114,14 @@ void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& 
   }
 }
 
-void add_ports(Plan& plan, const Facts& facts, const Settings& settings) {
+void add_ports(Plan& plan, const Facts& facts, const Settings& settings, const InEffect& sets) {
   const auto& ranks = facts.local_ranks;
   const bool has_first = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
-  if (has_first && is_in_effect(Framework::kHorovod, plan, facts, settings)) {
+  if (has_first && has(sets, Framework::kHorovod)) {
     plan.served_port = horovod_port(facts, settings);
     plan.is_serving_asked = settings.frameworks.value.asks_for(Framework::kHorovod);
   }
-  if (!is_in_effect(Framework::kTensorflow, plan, facts, settings)) return;
+  if (!has(sets, Framework::kTensorflow)) return;
   for (const auto rank : ranks) plan.worker_ports.push_back(worker_port(facts, settings, rank));
 }
 
@@ -123,7 +132,7 @@ std::string ucx_devices(const Facts& facts, const std::string& interface) {
   return interface;
 }
 
-Status add_interface(Planner& planner, const Plan& plan, const Facts& facts, const Settings& settings) {
+Status add_interface(Planner& planner, const Facts& facts, const Settings& settings, const InEffect& sets) {
   const auto& choice = settings.interface.value;
   if (facts.layout.node_count() == 1 || facts.routes.empty()) return {};
   const auto chosen =
@@ -139,9 +148,7 @@ Status add_interface(Planner& planner, const Plan& plan, const Facts& facts, con
   if (is_found && std::any_of(kNames.begin(), kNames.end(), is_users)) return {};
   const auto from = is_found ? std::string("routes to MASTER_ADDR") : cat({"--bootstrap-interface=", choice.text});
   planner.common("GLOO_SOCKET_IFNAME", name, from);
-  if (is_in_effect(Framework::kHorovod, plan, facts, settings)) {
-    planner.common("HOROVOD_GLOO_IFACE", name, from);
-  }
+  if (has(sets, Framework::kHorovod)) planner.common("HOROVOD_GLOO_IFACE", name, from);
   if (choice.kind == InterfaceChoice::Kind::kGloo) return {};
   // NCCL takes a bare name for the beginning of one.
   planner.common("NCCL_SOCKET_IFNAME", cat({"=", name}), from);
@@ -215,10 +222,11 @@ FrameworkState framework_state(Framework framework, const Plan& plan, const Fact
 Status add_frameworks(Plan& plan, const Facts& facts, const Settings& settings) {
   Planner planner(facts);
   add_init_file(planner, plan, facts, settings);
-  add_rows(planner, plan, facts, settings);
-  auto added = add_interface(planner, plan, facts, settings);
+  const auto sets = sets_in_effect(plan, facts, settings);
+  add_rows(planner, plan, facts, settings, sets);
+  auto added = add_interface(planner, facts, settings, sets);
   if (!added) return added;
-  add_ports(plan, facts, settings);
+  add_ports(plan, facts, settings, sets);
   for (auto& variable : std::move(planner).take()) plan.variables.push_back(std::move(variable));
   return {};
 }
@@ -228,9 +236,10 @@ void refine_frameworks(Plan& plan, const Facts& facts, const Settings& settings,
   const auto rank = facts.local_ranks[local_task];
   const auto threads = thread_count(sight, facts.layout.place(rank).local_size);
   const auto task = told_task(plan, facts, settings, rank, sight.gpus, threads);
+  const auto sets = sets_in_effect(plan, facts, settings);
   Planner planner(facts);
   for (const auto& row : framework_table()) {
-    if (!row.is_of_task || !is_in_effect(row.framework, plan, facts, settings)) continue;
+    if (!row.is_of_task || !has(sets, row.framework)) continue;
     auto value = row.value(task);
     if (value.empty()) continue;
     planner.by_task(row.name, {std::move(value)}, std::string(row.from));
