@@ -45,9 +45,9 @@ def test_mpis_ranks_are_ours_in_every_layout(runner, request):
     if request.config.getoption("--full"):
         cases = fixed() + generated(GENERATED_IN_FULL, request.config.getoption("--seed") or 1)
     # Where components are not in the order of their nodes, Slurm 22.05's PMIx connects to the wrong ones and ends the
-    # step, with and without us.
-    out_of_order = {case.name for case in het_cases() if case.naive_fails}
-    cases = [case for case in cases if case.name not in LEFT_OUT | out_of_order]
+    # step, and where a plain job has several components at once it hangs in 1 of 10: both with and without us.
+    not_by_slurm = {case.name for case in het_cases() if case.naive_fails or not case.slow}
+    cases = [case for case in cases if case.name not in LEFT_OUT | not_by_slurm]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         wrong = list(filter(None, pool.map(lambda pair: run(runner, pair[1], pair[0]), enumerate(cases))))
     assert not wrong, "\n" + "\n".join(wrong)
