@@ -122,11 +122,14 @@ bool is_path(std::string_view value) {
          std::none_of(value.begin(), value.end(), [](char c) { return c <= ' ' || c == 0x7f; });
 }
 
+Status apply_path(Setting<std::string>& setting, std::string_view value, Source source, const char* takes) {
+  if (!value.empty() && !is_path(value)) return refuse(takes);
+  return assign(setting, std::string(value), source);
+}
+
 Status apply_topology(Settings& settings, std::string_view value, Source source) {
-  if (!value.empty() && !is_path(value)) {
-    return refuse("it takes the absolute path of a file, in which %h stands for the NodeName, and no spaces");
-  }
-  return assign(settings.topology, std::string(value), source);
+  return apply_path(settings.topology, value, source,
+                    "it takes the absolute path of a file, in which %h stands for the NodeName, and no spaces");
 }
 
 Status apply_preload(Settings& settings, std::string_view value, Source source) {
@@ -155,17 +158,13 @@ Status apply_interface(Settings& settings, std::string_view value, Source source
 }
 
 Status apply_shared_dir(Settings& settings, std::string_view value, Source source) {
-  if (!value.empty() && !is_path(value)) {
-    return refuse("it takes the absolute path of a folder that all nodes see, in which %u stands for the user");
-  }
-  return assign(settings.shared_dir, std::string(value), source);
+  return apply_path(settings.shared_dir, value, source,
+                    "it takes the absolute path of a folder that all nodes see, in which %u stands for the user");
 }
 
 Status apply_rendezvous_program(Settings& settings, std::string_view value, Source source) {
-  if (!value.empty() && !is_path(value)) {
-    return refuse("it takes the absolute path of slurm-bootstrap-rendezvous on the nodes, with no space in it");
-  }
-  return assign(settings.rendezvous_program, std::string(value), source);
+  return apply_path(settings.rendezvous_program, value, source,
+                    "it takes the absolute path of slurm-bootstrap-rendezvous on the nodes, with no space in it");
 }
 
 constexpr std::array kSpecs{
