@@ -1,0 +1,102 @@
+"""A Slurm cluster on this machine, as Python programs use it: `scripts/cluster` behind a small class."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPT = REPOSITORY / "scripts" / "cluster"
+STATE_ROOT = Path("/run/slurm-bootstrap")
+INSIDE = "/opt/slurm-bootstrap"  # the repository, as every host of a cluster sees it
+
+
+class ClusterError(RuntimeError):
+    """`scripts/cluster` could not do what it was asked; the text is what it said."""
+
+
+@dataclass
+class LocalCluster:
+    """One cluster; `up` starts it, `down` removes everything of it in whatever state it is."""
+
+    name: str
+    options: list = field(default_factory=list)
+
+    @property
+    def state(self):
+        """The state folder: etc, log, spool and home of the cluster."""
+        return STATE_ROOT / self.name
+
+    @property
+    def nodes(self):
+        return sorted(path.name for path in (self.state / "pids").glob("node???"))
+
+    def script(self, command, *arguments, timeout=90):
+        """Runs `scripts/cluster COMMAND --name NAME ...`."""
+        line = [str(SCRIPT), command, "--name", self.name, *arguments]
+        return subprocess.run(line, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+
+    def up(self, *options):
+        """Starts it; raises ClusterError."""
+        self.options = list(options)
+        done = self.script("up", *options)
+        if done.returncode != 0:
+            raise ClusterError(f"cluster up {' '.join(options)}: {done.stderr.strip()}")
+        return self
+
+    def down(self):
+        """Takes it down; raises ClusterError when something is left on the machine."""
+        done = self.script("down")
+        if done.returncode != 0:
+            raise ClusterError(f"cluster down --name {self.name}: {done.stderr.strip()}")
+
+    def command(self, arguments, user="alice", node="head", env=None):
+        """The command line that runs `arguments` in the cluster, for those who start it themselves."""
+        line = [str(SCRIPT), "exec", "--name", self.name, "--user", user, "--node", node]
+        for name, value in (env or {}).items():
+            line += ["--env", f"{name}={value}"]
+        return [*line, "--", *map(str, arguments)]
+
+    def start(self, arguments, user="alice", node="head", env=None, **popen):
+        """Starts a command in a session of its own, so that a signal sent to it is passed on (and Ctrl-C is not)."""
+        popen = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
+        popen = {"text": True, "errors": "surrogateescape", **popen}  # what users type need not be UTF-8
+        return subprocess.Popen(self.command(arguments, user, node, env), start_new_session=True, **popen)
+
+    def run(self, arguments, user="alice", node="head", env=None, timeout=60, stdin=""):
+        """Runs a command to its end; the result has returncode, stdout and stderr. At the timeout it is stopped."""
+        process = self.start(arguments, user, node, env, stdin=subprocess.PIPE)
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=timeout)
+        except BaseException:
+            stop(process)
+            raise
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def write_plugstack(self, text):
+        """Replaces plugstack.conf at once: Slurm reads it at every step, and would see a half-written one."""
+        fresh = self.state / "etc" / "plugstack.conf.new"
+        fresh.write_text(text)
+        fresh.rename(self.state / "etc" / "plugstack.conf")
+
+    def write_home(self, name, text, user="alice", mode=0o755):
+        """Puts a file into a user's home and returns its path inside the cluster."""
+        path = self.state / "home" / user / name
+        path.write_text(text)
+        path.chmod(mode)
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid)
+        return f"/home/{user}/{name}"
+
+
+def stop(process):
+    """Ends a started command: politely, so that `cluster exec` passes it on and srun cancels its step, then by force."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
