@@ -1,17 +1,37 @@
-// In the forked child that becomes the task: applies a plan, or ends the task with a reason. Nothing is opened, locked
-// or found out here: the child of a threaded process may do little.
+// Applies a plan: for all tasks of the node at once before they are forked, and in the forked child that becomes the
+// task, or ends that with a reason. Nothing is opened, locked or found out here: the child of a threaded process may do
+// little.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/plan.h"
 #include "spank_api.h"
 
 namespace bootstrap {
 
-Status apply(spank_t spank, const Plan& plan, std::uint32_t local_task, Rank rank);
+// What slurmstepd has put into the environment of all its tasks.
+class CommonEnvironment {
+ public:
+  // In user_init. What Slurm refuses now, and what it writes itself in each task, is left for apply().
+  void put(spank_t spank, const Plan& plan);
+
+  bool has_removed() const { return has_removed_; }  // what the plan wants to be gone
+  bool holds(std::string_view name, std::string_view value) const;
+  std::vector<std::string> obsolete(const Plan& plan) const;  // names that a task's own plan has no more
+
+ private:
+  std::vector<std::pair<std::string, std::string>> variables_;
+  bool has_removed_ = false;
+};
+
+// In task_init: what is the task's own, and what it found to be otherwise than was put there for all.
+Status apply(spank_t spank, const Plan& plan, const CommonEnvironment& common, std::uint32_t local_task, Rank rank);
 
 // Standard error of the task, unchanged: no "slurmstepd: " in front of a table.
 void print_to_task(const std::string& text) noexcept;

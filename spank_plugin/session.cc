@@ -90,6 +90,8 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
   facts_ = std::move(*facts);
   settings_ = settings;
   plan_ = std::move(*plan);
+  // In a contained user_init it would be lost with the process.
+  if (runs_in_slurmstepd()) common_.put(spank, *plan_);
   return {};
 }
 
@@ -209,11 +211,11 @@ Status Session::start_rank(spank_t spank, std::uint32_t task) {
                 cat({"Slurm starts local task ", std::to_string(task), " of ", std::to_string(ranks.size())}));
   }
   const auto& place = facts_->layout.place(ranks[task]);
-  const auto view = settle_gpus(spank, task, place);
-  if (!view) return fail(view.error());
-  settle_frameworks(spank, task, *view);
+  auto sight = settle_gpus(spank, task, place);
+  if (!sight) return fail(sight.error());
+  settle_frameworks(spank, task, std::move(*sight));
   start_rendezvous(place);
-  auto applied = apply(spank, *plan_, task, place.rank);
+  auto applied = apply(spank, *plan_, common_, task, place.rank);
   if (!applied) return applied;
   if (settings_.preload.value) {
     const auto preloaded = preload(spank, settings_);
@@ -228,9 +230,12 @@ Status Session::start_rank(spank_t spank, std::uint32_t task) {
 }
 
 // What the task has of the GPUs, with its copy of the plan brought in line.
-Result<std::optional<GpuView>> Session::settle_gpus(spank_t spank, std::uint32_t task, const Place& place) {
-  if (!plan_->gpus) return std::optional<GpuView>();
+Result<TaskSight> Session::settle_gpus(spank_t spank, std::uint32_t task, const Place& place) {
+  TaskSight sight;
+  sight.has_planned_gpus = true;
+  if (!plan_->gpus) return sight;
   if (gpu_order_.apply_to(*plan_->gpus)) {
+    sight.has_planned_gpus = false;
     // A table shows all tasks of the node; without one, each task has to know no more than its own.
     const bool shows_table = settings_.explain.value && place.rank == 0;
     if (shows_table) refresh_gpu_variables(*plan_, *facts_);
@@ -242,17 +247,18 @@ Result<std::optional<GpuView>> Session::settle_gpus(spank_t spank, std::uint32_t
     const auto bound = bind_near(*plan_->gpus, *view);
     if (!bound) plan_->warnings.push_back(cat({"--bootstrap-cpu=near: ", bound.error().message}));
   }
-  return std::optional<GpuView>(std::move(*view));
+  sight.has_planned_gpus = sight.has_planned_gpus && view->is_as_planned;
+  sight.gpus = std::move(*view);
+  return sight;
 }
 
-void Session::settle_frameworks(spank_t spank, std::uint32_t task, const std::optional<GpuView>& view) {
+void Session::settle_frameworks(spank_t spank, std::uint32_t task, TaskSight sight) {
   const auto number = [&](const char* name) {
     return static_cast<std::uint32_t>(parse_unsigned(task_variable(spank, name).value_or(""), UINT32_MAX).value_or(0));
   };
-  const TaskSight sight{.gpus = view,
-                        .cores = static_cast<std::uint32_t>(cores_of(0).count()),
-                        .cores_of_node = number("SLURM_CPUS_ON_NODE"),
-                        .cores_asked = number("SLURM_CPUS_PER_TASK")};
+  sight.cores = static_cast<std::uint32_t>(cores_of(0).count());
+  sight.cores_of_node = number("SLURM_CPUS_ON_NODE");
+  sight.cores_asked = number("SLURM_CPUS_PER_TASK");
   refine_frameworks(*plan_, *facts_, settings_, task, sight);
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "apply.h"
+#include "core/frameworks.h"
 #include "core/plan.h"
 #include "failure_voice.h"
 #include "gpu_order.h"
@@ -33,8 +35,8 @@ class Session {
   Status open_rendezvous(Plan& plan, const Facts& facts);
   void start_rendezvous(const Place& place);
   Status hold_worker_ports(const Plan& plan, const Facts& facts);
-  Result<std::optional<GpuView>> settle_gpus(spank_t spank, std::uint32_t task, const Place& place);
-  void settle_frameworks(spank_t spank, std::uint32_t task, const std::optional<GpuView>& view);
+  Result<TaskSight> settle_gpus(spank_t spank, std::uint32_t task, const Place& place);
+  void settle_frameworks(spank_t spank, std::uint32_t task, TaskSight sight);
   bool speaks_for_step(std::uint32_t task) const;
 
   bool is_prepared_ = false;
@@ -47,6 +49,7 @@ class Session {
   std::optional<Facts> facts_;   // these three: of a step in which something is set
   Settings settings_;
   std::optional<Plan> plan_;
+  CommonEnvironment common_;
   GpuOrder gpu_order_;
   bool holds_first_node_ = false;  // rank 0 is here, or would be
   std::string refusal_to_set_;     // --bootstrap=explain in a step in which nothing is set; printed by rank 0

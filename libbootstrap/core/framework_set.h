@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@ enum class Framework : std::uint8_t {
   kOpenmp,
 };
 inline constexpr std::size_t kFrameworkCount = 12;
+using FrameworkFlags = std::array<bool, kFrameworkCount>;
 
 std::string_view framework_name(Framework framework);
 

@@ -32,12 +32,19 @@ struct ToldTask {
 ToldTask told_task(const Plan& plan, const Facts& facts, const Settings& settings, Rank rank,
                    const std::optional<GpuView>& gpus, std::uint32_t threads);
 
+// What of a task its value is made of, and so when it has to be made anew.
+enum class MadeOf : std::uint8_t {
+  kStep,   // the same for all tasks of the step
+  kTask,   // its place and its GPUs
+  kCores,  // its share of the cores
+};
+
 struct TableRow {
   Framework framework;
   std::string_view name;
   std::string_view from;                  // for people
   std::string (*value)(const ToldTask&);  // empty: not set in this step
-  bool is_of_task;                        // else the same for all tasks of the step
+  MadeOf made_of;
 };
 
 std::span<const TableRow> framework_table();

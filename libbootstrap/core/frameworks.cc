@@ -72,30 +72,27 @@ std::vector<std::string> values_of(const TableRow& row, const Plan& plan, const 
     if (plan.gpus) view = view_of(*plan.gpus, facts.layout.place(rank).local_rank);
     values.push_back(row.value(told_task(plan, facts, settings, rank, view, 0)));
     if (values.back().empty()) return {};
-    if (!row.is_of_task) break;
+    if (row.made_of == MadeOf::kStep) break;
   }
   return values;
 }
 
-// By Framework: which sets are in effect in this step. Asked once for all rows.
-using InEffect = std::array<bool, kFrameworkCount>;
-
-InEffect sets_in_effect(const Plan& plan, const Facts& facts, const Settings& settings) {
-  InEffect sets{};
+FrameworkFlags sets_in_effect(const Plan& plan, const Facts& facts, const Settings& settings) {
+  FrameworkFlags sets{};
   for (std::size_t i = 0; i < sets.size(); ++i) {
     sets[i] = framework_state(static_cast<Framework>(i), plan, facts, settings).is_set;
   }
   return sets;
 }
 
-bool has(const InEffect& sets, Framework framework) { return sets[static_cast<std::size_t>(framework)]; }
+bool has(const FrameworkFlags& sets, Framework framework) { return sets[static_cast<std::size_t>(framework)]; }
 
 std::string warn_of_size(const TableRow& row, std::size_t size) {
   return cat({row.name, " would be ", std::to_string(size),
               " bytes for this many tasks, more than a variable can hold; ", "it is not set"});
 }
 
-void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& settings, const InEffect& sets) {
+void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& settings, const FrameworkFlags& sets) {
   for (const auto& row : framework_table()) {
     if (!has(sets, row.framework)) continue;
     auto values = values_of(row, plan, facts, settings);
@@ -114,7 +111,7 @@ void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& 
   }
 }
 
-void add_ports(Plan& plan, const Facts& facts, const Settings& settings, const InEffect& sets) {
+void add_ports(Plan& plan, const Facts& facts, const Settings& settings, const FrameworkFlags& sets) {
   const auto& ranks = facts.local_ranks;
   const bool has_first = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
   if (has_first && has(sets, Framework::kHorovod)) {
@@ -132,7 +129,7 @@ std::string ucx_devices(const Facts& facts, const std::string& interface) {
   return interface;
 }
 
-Status add_interface(Planner& planner, const Facts& facts, const Settings& settings, const InEffect& sets) {
+Status add_interface(Planner& planner, const Facts& facts, const Settings& settings, const FrameworkFlags& sets) {
   const auto& choice = settings.interface.value;
   if (facts.layout.node_count() == 1 || facts.routes.empty()) return {};
   const auto chosen =
@@ -182,18 +179,15 @@ void add_init_file(Planner& planner, Plan& plan, const Facts& facts, const Setti
 void put(Plan& plan, PlannedVariable variable) {
   const auto at = plan.find(variable.name);
   if (!at) {
-    plan.variables.push_back(std::move(variable));
+    // In front of the record of all of them, which is the last.
+    const auto record = plan.find(kExportsVariable).value_or(plan.variables.size());
+    plan.variables.insert(plan.variables.begin() + static_cast<std::ptrdiff_t>(record), std::move(variable));
   } else if (plan.variables[*at].action != Action::kKept) {
     variable.action = plan.variables[*at].action;
     variable.previous = plan.variables[*at].previous;
     variable.why = plan.variables[*at].why;
     plan.variables[*at] = std::move(variable);
   }
-}
-
-void renew_exports(Plan& plan, std::size_t local_task) {
-  std::erase_if(plan.variables, [](const PlannedVariable& variable) { return variable.name == kExportsVariable; });
-  plan.variables.push_back(exports_variable(plan.variables, {local_task}));
 }
 
 }  // namespace
@@ -222,7 +216,8 @@ FrameworkState framework_state(Framework framework, const Plan& plan, const Fact
 Status add_frameworks(Plan& plan, const Facts& facts, const Settings& settings) {
   Planner planner(facts);
   add_init_file(planner, plan, facts, settings);
-  const auto sets = sets_in_effect(plan, facts, settings);
+  plan.frameworks = sets_in_effect(plan, facts, settings);
+  const auto& sets = plan.frameworks;
   add_rows(planner, plan, facts, settings, sets);
   auto added = add_interface(planner, facts, settings, sets);
   if (!added) return added;
@@ -233,20 +228,25 @@ Status add_frameworks(Plan& plan, const Facts& facts, const Settings& settings) 
 
 void refine_frameworks(Plan& plan, const Facts& facts, const Settings& settings, std::size_t local_task,
                        const TaskSight& sight) {
+  // This runs in the forked child, where all memory that is written to is copied first: so no more than is needed.
   const auto rank = facts.local_ranks[local_task];
   const auto threads = thread_count(sight, facts.layout.place(rank).local_size);
   const auto task = told_task(plan, facts, settings, rank, sight.gpus, threads);
-  const auto sets = sets_in_effect(plan, facts, settings);
   Planner planner(facts);
   for (const auto& row : framework_table()) {
-    if (!row.is_of_task || !has(sets, row.framework)) continue;
+    // A row that is not in the plan may have no value for another task alone.
+    const bool is_planned = row.made_of == MadeOf::kTask && sight.has_planned_gpus && plan.find(row.name);
+    const bool is_settled = row.made_of == MadeOf::kStep || is_planned;
+    if (is_settled || !has(plan.frameworks, row.framework)) continue;
     auto value = row.value(task);
     if (value.empty()) continue;
     planner.by_task(row.name, {std::move(value)}, std::string(row.from));
     planner.set_framework(row.framework);
   }
-  for (auto& variable : std::move(planner).take()) put(plan, std::move(variable));
-  renew_exports(plan, local_task);
+  auto variables = std::move(planner).take();
+  if (variables.empty()) return;
+  for (auto& variable : variables) put(plan, std::move(variable));
+  renew_exports(plan.variables, {local_task});
 }
 
 void adopt_frameworks(Plan& plan, const Environment& environment) {
@@ -261,11 +261,10 @@ void adopt_frameworks(Plan& plan, const Environment& environment) {
   for (const auto& name : ours.unchanged(environment)) {
     const bool is_mark = name == kStampVariable || name == kExportsVariable || name == kSettingsVariable;
     if (is_mark || plan.find(name)) continue;
-    plan.variables.push_back(
-        variable_of(name, {std::string(*environment.get(name))}, "as slurmstepd set it for this task"));
+    put(plan, variable_of(name, {std::string(*environment.get(name))}, "as slurmstepd set it for this task"));
   }
   std::erase_if(plan.removals, [&](const std::string& name) { return plan.find(name).has_value(); });
-  renew_exports(plan, 0);
+  renew_exports(plan.variables, {0});
 }
 
 std::uint32_t thread_count(const TaskSight& sight, std::uint32_t local_size) {

@@ -29,6 +29,7 @@ Status add_frameworks(Plan& plan, const Facts& facts, const Settings& settings);
 // What a task knows of itself when it starts.
 struct TaskSight {
   std::optional<GpuView> gpus;
+  bool has_planned_gpus = false;    // these are the ones that the plan was made with
   std::uint32_t cores = 0;          // that it may run on; 0: not known
   std::uint32_t cores_of_node = 0;  // that the job has on the node; 0: not known
   std::uint32_t cores_asked = 0;    // --cpus-per-task; 0: not given

@@ -223,7 +223,10 @@ Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
   for (auto& variable : std::move(marks).take()) plan.variables.push_back(std::move(variable));
   std::vector<std::size_t> tasks(facts.local_ranks.size());
   std::iota(tasks.begin(), tasks.end(), std::size_t{0});
-  plan.variables.push_back(exports_variable(plan.variables, tasks));
+  // Room for what a task finds out: in the forked child to move all of them would be to copy their memory.
+  constexpr std::size_t kOfTasks = 4;
+  plan.variables.reserve(plan.variables.size() + kOfTasks);
+  renew_exports(plan.variables, tasks);
   plan.removals = removals(plan, facts);
   plan.port_to_claim = claimed_port(plan, facts, settings);
   plan.port_is_users = plan.is_kept("MASTER_PORT");

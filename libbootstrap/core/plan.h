@@ -24,6 +24,7 @@ struct Scope {
 
 struct Plan {
   std::vector<PlannedVariable> variables;
+  FrameworkFlags frameworks{};        // by Framework: whose variables are set in this step
   std::vector<std::string> removals;  // leftovers and messengers that the tasks must not see
   Rendezvous rendezvous;
   std::optional<std::uint16_t> port_to_claim;  // set on the node of rank 0 alone

@@ -79,8 +79,7 @@ void erase(Plan& plan, std::string_view name) {
 void refresh_exports(Plan& plan, std::size_t local_tasks) {
   std::vector<std::size_t> tasks(local_tasks);
   std::iota(tasks.begin(), tasks.end(), std::size_t{0});
-  erase(plan, kExportsVariable);
-  plan.variables.push_back(exports_variable(plan.variables, tasks));
+  renew_exports(plan.variables, tasks);
 }
 
 void set_alone(Plan& plan, Rank rank) {
@@ -205,8 +204,7 @@ void set_gpu_view(Plan& plan, std::size_t local_task, Rank rank, const GpuView& 
   if (view.group.size() < 2) erase(plan, kGroupVariable);
   if (view.uuids.empty()) erase(plan, kUuidsVariable);
   if (view.is_alone) set_alone(plan, rank);
-  erase(plan, kExportsVariable);
-  plan.variables.push_back(exports_variable(plan.variables, {local_task}));
+  renew_exports(plan.variables, {local_task});
 }
 
 void adopt_gpu_view(Plan& plan, const Place& place, const Environment& environment) {

@@ -28,10 +28,13 @@ std::optional<std::uint32_t> parse_hexadecimal(std::string_view text) {
 }
 
 std::string write_exports(const std::vector<PlannedVariable>& variables, std::size_t local_task) {
+  constexpr std::size_t kUsualEntry = 32;
   std::string text;
+  text.reserve(variables.size() * kUsualEntry);
   for (const auto& variable : variables) {
-    if (variable.action == Action::kKept) continue;
-    text += cat({text.empty() ? "" : ",", variable.name, ":", hexadecimal(fingerprint(variable.value(local_task)))});
+    if (variable.action == Action::kKept || variable.name == kExportsVariable) continue;
+    if (!text.empty()) text += ',';
+    text.append(variable.name).append(1, ':').append(hexadecimal(fingerprint(variable.value(local_task))));
   }
   return text;
 }
@@ -80,12 +83,17 @@ std::vector<std::string> Leftovers::unchanged(const Environment& environment) co
   return names;
 }
 
-PlannedVariable exports_variable(const std::vector<PlannedVariable>& variables, const std::vector<std::size_t>& tasks) {
-  PlannedVariable variable;
-  variable.name = kExportsVariable;
-  variable.from = "checksums: tell our values from yours";
-  for (const auto task : tasks) variable.values.push_back(write_exports(variables, task));
-  return variable;
+void renew_exports(std::vector<PlannedVariable>& variables, const std::vector<std::size_t>& tasks) {
+  std::vector<std::string> values;
+  for (const auto task : tasks) values.push_back(write_exports(variables, task));
+  auto at = std::find_if(variables.begin(), variables.end(),
+                         [](const PlannedVariable& variable) { return variable.name == kExportsVariable; });
+  if (at == variables.end()) {
+    at = variables.emplace(at);
+    at->name = kExportsVariable;
+    at->from = "checksums: tell our values from yours";
+  }
+  at->values = std::move(values);
 }
 
 }  // namespace bootstrap

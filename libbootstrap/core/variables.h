@@ -60,7 +60,8 @@ class Leftovers {
   std::vector<std::pair<std::string, std::uint32_t>> exports_;
 };
 
-// BOOTSTRAP_EXPORTS for these local tasks: the record of all that is in `variables`.
-PlannedVariable exports_variable(const std::vector<PlannedVariable>& variables, const std::vector<std::size_t>& tasks);
+// Writes BOOTSTRAP_EXPORTS for these local tasks: the record of all others in `variables`, added as the last where
+// there is none.
+void renew_exports(std::vector<PlannedVariable>& variables, const std::vector<std::size_t>& tasks);
 
 }  // namespace bootstrap

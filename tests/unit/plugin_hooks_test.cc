@@ -3,82 +3,20 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "core/plan.h"
+#include "plugin_scenario.h"
 #include "probe/port_claim.h"
-#include "spank_double.h"
-#include "step_environment.h"
 
 namespace bootstrap {
 namespace {
-
-struct Outcome {
-  int status = -1;      // exit status, or 128 + signal
-  std::string printed;  // standard error
-};
-
-// The plugin's state lives as long as its process, and task_init may end it: each scenario has a process of its own.
-Outcome in_child(const std::function<int()>& scenario) {
-  int ends[2];
-  if (::pipe(ends) != 0) return {};
-  const auto child = ::fork();
-  if (child == 0) {
-    ::dup2(ends[1], STDERR_FILENO);
-    ::close(ends[0]);
-    ::close(ends[1]);
-    ::_exit(scenario());
-  }
-  ::close(ends[1]);
-  Outcome outcome;
-  char buffer[4096];
-  for (ssize_t count = 0; (count = ::read(ends[0], buffer, sizeof buffer)) > 0;) {
-    outcome.printed.append(buffer, static_cast<std::size_t>(count));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return outcome;
-}
-
-void enter_step(const Environment& environment) {
-  auto& slurm = spank_double();
-  slurm.job_environment.clear();
-  for (const auto& [name, value] : environment.all()) slurm.job_environment.push_back(name + "=" + value);
-  ::setenv("SLURMD_NODENAME", "node001", 1);
-}
-
-Environment job_environment() {
-  auto environment = two_by_two();
-  environment.unset("SLURM_PROCID");
-  environment.unset("SLURMD_NODENAME");
-  return environment;
-}
-
-int start_task(int local, int rank) {
-  auto& slurm = spank_double();
-  slurm.task = local;
-  slurm.task_environment["SLURM_PROCID"] = std::to_string(rank);
-  return slurm_spank_task_init(the_spank_handle(), 0, nullptr);
-}
-
-int run_hooks(int local = 0, int rank = 0) {
-  if (slurm_spank_init(the_spank_handle(), 0, nullptr) != 0) return 10;
-  if (slurm_spank_init_post_opt(the_spank_handle(), 0, nullptr) != 0) return 11;
-  if (slurm_spank_user_init(the_spank_handle(), 0, nullptr) != 0) return 12;
-  const auto started = start_task(local, rank);
-  if (slurm_spank_exit(the_spank_handle(), 0, nullptr) != 0) return 13;
-  return started;
-}
 
 TEST(PluginHooks, SetUpATask) {
   const auto outcome = in_child([] {
@@ -87,6 +25,49 @@ TEST(PluginHooks, SetUpATask) {
     const auto& task = spank_double().task_environment;
     if (task.at("RANK") != "1" || task.at("LOCAL_RANK") != "1" || task.at("MASTER_ADDR") != "node001") return 2;
     return task.at("BOOTSTRAP_STEP") == "12.0.0" && spank_double().errors.empty() ? 0 : 3;
+  });
+  EXPECT_EQ(outcome.status, 0) << outcome.printed;
+}
+
+// spank_setenv is most of what task_init costs, so that what all tasks of the node have in common is set before the
+// fork.
+TEST(PluginHooks, WhatAllTasksHaveInCommonIsSetOnceForAll) {
+  const auto outcome = in_child([] {
+    auto environment = job_environment();
+    environment.set("SLURM_BOOTSTRAP_FAILURE", "not for the tasks");
+    enter_step(environment);
+    auto* const handle = the_spank_handle();
+    slurm_spank_init(handle, 0, nullptr);
+    auto& task = spank_double().task_environment;
+    task["SLURM_BOOTSTRAP_FAILURE"] = "not for the tasks";
+    slurm_spank_user_init(handle, 0, nullptr);
+    if (task["WORLD_SIZE"] != "4" || task["MASTER_ADDR"] != "node001") return 1;
+    for (const auto* name :
+         {"RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_FAILURE"}) {
+      if (task.count(name) != 0) return 2;  // each task's own, or Slurm's to write first
+    }
+    task.erase("WORLD_SIZE");  // what comes now is not to set it again
+    if (start_task(1, 1) != 0) return 3;
+    return task.count("WORLD_SIZE") == 0 && task.at("RANK") == "1" && task.count("BOOTSTRAP_EXPORTS") == 1 ? 0 : 4;
+  });
+  EXPECT_EQ(outcome.status, 0) << outcome.printed;
+}
+
+TEST(PluginHooks, WhatATaskFindsToBeOtherwiseReplacesWhatAllHave) {
+  const auto outcome = in_child([] {
+    auto environment = job_environment();
+    environment.set("SLURM_STEP_GPUS", "0,1,2,3");
+    environment.set("CUDA_VISIBLE_DEVICES", "0,1,2,3");
+    environment.set("SLURM_BOOTSTRAP_GPU_BIND", "given");
+    enter_step(environment);
+    auto* const handle = the_spank_handle();
+    slurm_spank_init(handle, 0, nullptr);
+    slurm_spank_user_init(handle, 0, nullptr);
+    auto& task = spank_double().task_environment;
+    if (task["LOCAL_WORLD_SIZE"] != "2") return 1;
+    task["CUDA_VISIBLE_DEVICES"] = "3";  // Slurm's binding leaves this task one GPU: it passes for a node of its own
+    if (start_task(1, 1) != 0) return 2;
+    return task["LOCAL_WORLD_SIZE"] == "1" && task["LOCAL_RANK"] == "0" && task.count("BOOTSTRAP_GPUS") == 0 ? 0 : 3;
   });
   EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
@@ -186,9 +167,12 @@ TEST(PluginHooks, AContainedUserInitHoldsNoPortAndClosesNothing) {
     const auto child = ::clone(contained, stack.data() + stack.size(), CLONE_VM | SIGCHLD, nullptr);
     int status = 0;
     if (::waitpid(child, &status, 0) != child || status != 0) return 2;
+    // Another process takes the environment that it wrote with it: so nothing of it may be relied on.
+    if (spank_double().task_environment.count("WORLD_SIZE") != 0) return 6;
     const int innocent = ::open("/dev/null", O_RDONLY);  // gets the number that the claim would have had
     if (start_task(0, 0) != 0 || slurm_spank_exit(the_spank_handle(), 0, nullptr) != 0) return 3;
     if (spank_double().task_environment.at("RANK") != "0") return 4;
+    if (spank_double().task_environment.at("WORLD_SIZE") != "4") return 7;
     return ::fcntl(innocent, F_GETFD) >= 0 ? 0 : 5;
   });
   EXPECT_EQ(outcome.status, 0) << outcome.printed;
@@ -290,106 +274,6 @@ TEST(PluginHooks, SrunIsToldNotToHideGpus) {
   EXPECT_EQ(launch_default("SLURM_GRES_FLAGS", "11", "allow-task-sharing"),
             "allow-task-sharing, then allow-task-sharing");
   EXPECT_EQ(launch_default("SLURM_KILL_BAD_EXIT", "05"), "1, then (not set)");
-}
-
-// A process that stands for a task with this one CPU.
-class Sleeper {
- public:
-  explicit Sleeper(int cpu) {
-    process_ = ::fork();
-    if (process_ != 0) return;
-    cpu_set_t only;
-    CPU_ZERO(&only);
-    CPU_SET(cpu, &only);
-    ::_exit(::sched_setaffinity(0, sizeof only, &only) == 0 && ::raise(SIGSTOP) == 0 ? 0 : 1);
-  }
-  Sleeper(const Sleeper&) = delete;
-  Sleeper& operator=(const Sleeper&) = delete;
-  ~Sleeper() {
-    ::kill(process_, SIGKILL);
-    ::waitpid(process_, nullptr, 0);
-  }
-  // False when the machine has no such CPU.
-  bool is_ready() const {
-    int status = 0;
-    return ::waitpid(process_, &status, WUNTRACED) == process_ && WIFSTOPPED(status);
-  }
-  pid_t process() const { return process_; }
-
- private:
-  pid_t process_ = -1;
-};
-
-constexpr int kTooFewCpus = 66;
-
-// What task 1 of two gets as its list when they have CPUs 0 and 1, with these arguments in plugstack.conf.
-Outcome list_of_second_task(const std::string& arguments, const std::string& expected) {
-  return in_child([&] {
-    auto environment = job_environment();
-    environment.set("SLURM_STEP_GPUS", "0,1,2,3");
-    environment.set("CUDA_VISIBLE_DEVICES", "0,1,2,3");
-    enter_step(environment);
-    const Sleeper first(0);
-    const Sleeper second(1);
-    if (!first.is_ready() || !second.is_ready()) return kTooFewCpus;
-    auto* const handle = the_spank_handle();
-    auto argument = arguments;
-    char* list[] = {argument.data()};
-    if (slurm_spank_init(handle, 1, list) != 0 || slurm_spank_user_init(handle, 1, list) != 0) return 1;
-    for (const auto* task : {&first, &second}) {
-      for (int round = 0; round < 2; ++round) {  // as if listed twice in plugstack.conf
-        spank_double().task = task == &first ? 0 : 1;
-        spank_double().task_pid = task->process();
-        if (slurm_spank_task_post_fork(handle, 1, list) != 0) return 2;
-      }
-    }
-    if (start_task(1, 1) != 0) return 3;  // one alone: slurmstepd forks a process for each
-    const auto& task = spank_double().task_environment;
-    (void)std::fprintf(stderr, "%s %s", task.at("CUDA_VISIBLE_DEVICES").c_str(), task.at("BOOTSTRAP_GPUS").c_str());
-    return task.at("CUDA_VISIBLE_DEVICES") == expected ? 0 : 4;
-  });
-}
-
-// A checkout may be writable for a group, and such a file would be refused.
-class TopologyCopy {
- public:
-  TopologyCopy() {
-    std::ofstream(path_) << std::ifstream(TEST_DATA_DIR "/topologies/two-cpus.xml").rdbuf();
-    ::chmod(path_.c_str(), 0644);
-  }
-  TopologyCopy(const TopologyCopy&) = delete;
-  TopologyCopy& operator=(const TopologyCopy&) = delete;
-  ~TopologyCopy() { ::unlink(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_ = ::testing::TempDir() + "two-cpus." + std::to_string(::getpid()) + ".xml";
-};
-
-TEST(PluginHooks, TheOrderOfGpusFollowsTheCoresOfTheTasks) {
-  const TopologyCopy topology;
-  const auto outcome = list_of_second_task("topology=" + topology.path(), "2,0,3,1");
-  if (outcome.status == kTooFewCpus) GTEST_SKIP() << "needs CPUs 0 and 1";
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
-  EXPECT_EQ(outcome.printed, "2,0,3,1 1,3");
-}
-
-TEST(PluginHooks, WhatSlurmTookFromATaskIsGivenBack) {
-  const auto outcome = in_child([] {
-    auto environment = job_environment();
-    environment.set("ROCR_VISIBLE_DEVICES", "0,1");
-    enter_step(environment);
-    if (run_hooks(1, 1) != 0) return 1;
-    const auto& task = spank_double().task_environment;
-    return task.at("SLURM_STEP_GPUS") == "0,1" && task.at("ROCR_VISIBLE_DEVICES") == "0,1" ? 0 : 2;
-  });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
-}
-
-TEST(PluginHooks, WithoutATopologyTheOrderIsSlurms) {
-  const auto outcome = list_of_second_task("topology=/nowhere/to/be/found.xml", "0,2,1,3");
-  if (outcome.status == kTooFewCpus) GTEST_SKIP() << "needs CPUs 0 and 1";
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 }  // namespace

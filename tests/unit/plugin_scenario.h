@@ -1,0 +1,75 @@
+// The plugin's hooks in a process of their own, with Slurm played by a double.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "spank_double.h"
+#include "step_environment.h"
+
+namespace bootstrap {
+
+struct Outcome {
+  int status = -1;      // exit status, or 128 + signal
+  std::string printed;  // standard error
+};
+
+// The plugin's state lives as long as its process, and task_init may end it: each scenario has a process of its own.
+inline Outcome in_child(const std::function<int()>& scenario) {
+  int ends[2];
+  if (::pipe(ends) != 0) return {};
+  const auto child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    ::close(ends[0]);
+    ::close(ends[1]);
+    ::_exit(scenario());
+  }
+  ::close(ends[1]);
+  Outcome outcome;
+  char buffer[4096];
+  for (ssize_t count = 0; (count = ::read(ends[0], buffer, sizeof buffer)) > 0;) {
+    outcome.printed.append(buffer, static_cast<std::size_t>(count));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+inline void enter_step(const Environment& environment) {
+  auto& slurm = spank_double();
+  slurm.job_environment.clear();
+  for (const auto& [name, value] : environment.all()) slurm.job_environment.push_back(name + "=" + value);
+  ::setenv("SLURMD_NODENAME", "node001", 1);
+}
+
+inline Environment job_environment() {
+  auto environment = two_by_two();
+  environment.unset("SLURM_PROCID");
+  environment.unset("SLURMD_NODENAME");
+  return environment;
+}
+
+inline int start_task(int local, int rank) {
+  auto& slurm = spank_double();
+  slurm.task = local;
+  slurm.task_environment["SLURM_PROCID"] = std::to_string(rank);
+  return slurm_spank_task_init(the_spank_handle(), 0, nullptr);
+}
+
+inline int run_hooks(int local = 0, int rank = 0) {
+  if (slurm_spank_init(the_spank_handle(), 0, nullptr) != 0) return 10;
+  if (slurm_spank_init_post_opt(the_spank_handle(), 0, nullptr) != 0) return 11;
+  if (slurm_spank_user_init(the_spank_handle(), 0, nullptr) != 0) return 12;
+  const auto started = start_task(local, rank);
+  if (slurm_spank_exit(the_spank_handle(), 0, nullptr) != 0) return 13;
+  return started;
+}
+
+}  // namespace bootstrap
