@@ -1,6 +1,7 @@
 // A SPANK plugin that notes when slurmstepd calls it. Two copies of its file, listed around another plugin in
 // plugstack.conf, tell how long that one's hooks take. Arguments: clock=before or clock=after, and out=FILE, to which
-// slurmstepd adds a line for each call when the step ends: "before task_init NODE JOB STEP TASK NANOSECONDS".
+// slurmstepd adds a line for each call when the step ends: "before task_init NODE JOB STEP TASK NANOSECONDS". With
+// setenv=COUNT alone it sets so many variables in task_init: what a plugin between the clocks could at best take for that.
 // SPDX-License-Identifier: Apache-2.0
 #include <slurm/spank.h>
 #include <stdbool.h>
@@ -19,6 +20,7 @@ enum Hook { kUserInit, kTaskPostFork, kTaskInit, kHooks };
 static const char* const kNames[kHooks] = {"user_init", "task_post_fork", "task_init"};
 static const char kClock[] = "clock=";
 static const char kOut[] = "out=";
+static const char kSetenv[] = "setenv=";
 
 // Shared with the tasks, which thus leave their time behind without opening a file between two hooks.
 static volatile int64_t (*times)[kMaxTasks];
@@ -73,8 +75,18 @@ int slurm_spank_task_post_fork(spank_t spank, int count, char** arguments) {
   return 0;
 }
 
+static void set_variables(spank_t spank, int variables) {
+  char name[32];
+  for (int i = 0; i < variables; ++i) {
+    (void)snprintf(name, sizeof name, "CLOCK_DOUBLE_%d", i);
+    (void)spank_setenv(spank, name, "twelve bytes", 1);
+  }
+}
+
 int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
   const int64_t came = now();
+  const char* const variables = argument(kSetenv, count, arguments);
+  if (variables != NULL) set_variables(spank, atoi(variables));
   note(kTaskInit, item(spank, S_TASK_ID), came, count, arguments);
   return 0;
 }
