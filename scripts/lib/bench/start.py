@@ -1,0 +1,113 @@
+"""From the start of the processes to an id in the hand of the last rank: ours, MPI, bare PMIx and PyTorch's stores in turn."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+from collections import defaultdict
+from statistics import median
+
+from bench.steps import NODES, StepFailed, Steps, clocked, latest, start_time
+from bench.table import Group
+from bench.programs import inside
+from local_cluster import REPOSITORY
+
+SIZES = (2, 8, 16, 32, 64)
+MPI_RATIO, STORE_RATIO = 0.2, 1
+STORE_RANKS = 16  # each imports torch, which takes seconds of a core
+FIRST_PORT = 29600
+
+
+class Starts:
+    """Times of one number of ranks, by program."""
+
+    def __init__(self, steps, ranks):
+        self.steps, self.ranks = steps, ranks
+        self.found = defaultdict(list)
+        self.missing = {}  # by program, why it was not measured
+
+    def time(self, name, *command, timeout=60, of=start_time):
+        if name in self.missing:
+            return
+        try:
+            self.found[name].append(of(self.steps.run(self.ranks, *command, timeout=timeout, name=name)))
+        except StepFailed as error:
+            self.missing[name] = str(error).splitlines()[-1]
+
+    def shared_folder(self, name):
+        """An empty folder that all nodes see."""
+        folder = self.steps.cluster.state / "home" / "alice" / f"{name}.{self.ranks}"
+        folder.mkdir()
+        owner = folder.parent.stat()
+        os.chown(folder, owner.st_uid, owner.st_gid)
+        return f"/home/alice/{folder.name}"
+
+    def turn(self, number):
+        self.time("bytes", *clocked("exchange_start", "bytes"))
+        self.time("ids", *clocked("exchange_start", "ids"))
+        self.time("bare", *clocked("exchange_bench", "start", "1"))
+        self.time("mpi", *clocked("exchange_start_mpi"))
+        self.time("file", *clocked("exchange_start_file", self.shared_folder(f"file.{number}")))
+
+    def store_turn(self, number, script):
+        command = ["/usr/bin/python3", script, "node001", str(FIRST_PORT + number), self.shared_folder(f"store.{number}")]
+        self.time("store", inside("tests/bench/exchange_clock"), *command, timeout=300, of=store_times)
+
+
+def store_times(lines):
+    """The same for TCPStore without the import of torch, and the import; without the wait for other ranks in both."""
+    interpreter = median(line["interpreted"] - line["started"] for line in lines) / 1e6
+    importing = median(line["imported"] - line["interpreted"] for line in lines) / 1e6
+    return interpreter + latest(lines, "ended") - latest(lines, "resumed"), importing
+
+
+def add_rows(group, starts):
+    found = starts.found
+    where = f"{starts.ranks} ranks on {min(NODES, starts.ranks)} nodes"
+    for kind, what in (("bytes", "128 bytes"), ("ids", "an NCCL id")):
+        mine = found[kind]
+        if not mine:
+            group.notes.append(f"start to {what}, {where}: not measured: {starts.missing[kind]}")
+            continue
+        name = f"start to {what}, {where}"
+        if found["mpi"]:
+            row = group.add(name, "ms", mine, found["mpi"], "MPI_Init + MPI_Bcast", ratio_limit=MPI_RATIO)
+            bare = found["bare"]
+            if bare:
+                row.why_not = (
+                    f"PMIx alone, initialised by a program in C that does nothing else, took {median(bare):.0f} ms, "
+                    f"{median(bare) / row.peer.median:.2f}x of MPI"
+                )
+        if found["bare"]:
+            group.add(name, "ms", mine, found["bare"], "bare PMIx: init, put, fence, get")
+        if found["file"]:
+            row = group.add(name, "ms", mine, found["file"], "file store: rename, polled every 10 ms", ratio_limit=STORE_RATIO)
+            row.why_not = (
+                "a folder of one machine's memory, as here, is the fastest file store that can be; PMIx_Init alone took more: "
+                f"{median(found['bare']):.0f} ms" if found["bare"] else ""
+            )
+        if found["store"]:
+            times = [without for without, _ in found["store"]]
+            importing = median(importing for _, importing in found["store"])
+            group.add(name, "ms", mine, times, "TCPStore, import torch left out", ratio_limit=STORE_RATIO)
+            group.notes.append(f"{where}: the import of torch took {importing:.0f} ms more")
+    for kind in ("bare", "mpi", "file", "store"):
+        if kind in starts.missing:
+            group.notes.append(f"{kind}, {where}: {starts.missing[kind]}")
+
+
+def measure(cluster, pairs, store_pairs, sizes=SIZES, tell=lambda done, of: None):
+    group = Group("From process start to an id in the hand of the last rank")
+    steps = Steps(cluster)
+    source = REPOSITORY / "tests/bench/exchange_start_store.py"
+    script = cluster.write_home(source.name, source.read_text())
+    for place, ranks in enumerate(sizes):
+        starts = Starts(steps, ranks)
+        count = pairs if ranks <= 32 else max(1, pairs // 3)
+        for number in range(count):
+            starts.turn(number)
+            if ranks <= STORE_RANKS and number < store_pairs:
+                starts.store_turn(number, script)
+            tell(place + (number + 1) / count, len(sizes))
+        add_rows(group, starts)
+    group.notes += steps.notes()
+    return group

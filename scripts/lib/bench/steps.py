@@ -1,0 +1,62 @@
+"""Steps of a cluster whose ranks print lines of JSON: run, read, and run again where one failed for another's reason."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import json
+from collections import Counter
+
+from bench.programs import inside
+
+NODES = 4
+CLUSTER = ("--nodes", str(NODES), "--cpus", "16", "--no-plugin")
+TRIES = 3
+
+
+class StepFailed(RuntimeError):
+    """All tries of a step failed; the text is what the last one wrote."""
+
+
+class Steps:
+    """Runs steps over PMIx; `failures` counts by program the tries that failed and were made again. Slurm 22.05 loses a
+    message of PMIx in about one of a hundred steps of a busy machine, whoever uses it, and Open MPI was seen to crash."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.failures = Counter()
+
+    def run_once(self, ranks, command, nodes, timeout):
+        step = ["srun", "-Q", "--mpi=pmix", f"-N{nodes}", f"-n{ranks}", f"--ntasks-per-node={-(-ranks // nodes)}"]
+        line = ["timeout", str(timeout), *step, "--overcommit", "--kill-on-bad-exit=1", *command]
+        done = self.cluster.run(line, env={"BOOTSTRAP_TIMEOUT": "20"}, timeout=timeout + 30)
+        lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+        if done.returncode != 0 or {entry["rank"] for entry in lines} != set(range(ranks)):
+            raise StepFailed(f"{' '.join(map(str, command))}: status {done.returncode}: {done.stderr.strip()}")
+        return lines
+
+    def run(self, ranks, *command, nodes=NODES, timeout=60, name=None):
+        """What each rank printed, as a list of all lines; every rank printed some. Raises StepFailed."""
+        for left in reversed(range(TRIES)):
+            try:
+                return self.run_once(ranks, command, min(nodes, ranks), timeout)
+            except StepFailed:
+                if left == 0:
+                    raise
+                self.failures[name or "ours"] += 1
+
+    def notes(self):
+        return [f"{count} steps of {name} failed and were run again" for name, count in self.failures.items()]
+
+
+def clocked(name, *arguments):
+    """A program that is told when its process was started."""
+    return [inside("tests/bench/exchange_clock"), inside(f"tests/bench/{name}"), *arguments]
+
+
+def latest(lines, name):
+    return max(line[name] for line in lines) / 1e6
+
+
+def start_time(lines):
+    """Milliseconds from the start of the last process to the id in the hand of the last rank. When srun starts the
+    last one is no matter of any of those that are compared."""
+    return latest(lines, "ended") - latest(lines, "started")
