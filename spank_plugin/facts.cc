@@ -57,7 +57,9 @@ Result<Facts> gather_facts(spank_t spank, const Environment& environment) {
     local.ranks.push_back(*rank);
   }
   auto facts = read_facts(environment, *id, local);
-  if (facts) facts->gpu_bind_cure = gpu_bind_default_of(spank).option;
+  if (!facts) return facts;
+  facts->gpu_bind_cure = gpu_bind_default_of(spank).option;
+  facts->cores_of_node = cores_of_step(spank).value_or(0);
   return facts;
 }
 

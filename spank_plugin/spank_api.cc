@@ -46,6 +46,12 @@ std::optional<std::uint32_t> local_task_id(spank_t spank) {
   return static_cast<std::uint32_t>(id);
 }
 
+std::optional<std::uint32_t> cores_of_step(spank_t spank) {
+  std::uint16_t cores = 0;
+  if (spank_get_item(spank, S_JOB_NCPUS, &cores) != ESPANK_SUCCESS) return std::nullopt;
+  return cores;
+}
+
 const char* const* job_environment(spank_t spank) {
   char** entries = nullptr;
   if (spank_get_item(spank, S_JOB_ENV, &entries) != ESPANK_SUCCESS) return nullptr;
@@ -66,7 +72,7 @@ std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_i
 }
 
 std::optional<std::string> task_variable(spank_t spank, const char* name) {
-  std::array<char, 4096> buffer{};
+  std::array<char, 4096> buffer;  // not cleared: in a forked child each page that is written to is copied first
   if (spank_getenv(spank, name, buffer.data(), static_cast<int>(buffer.size())) != ESPANK_SUCCESS) return std::nullopt;
   return std::string(buffer.data());
 }

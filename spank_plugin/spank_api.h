@@ -31,6 +31,7 @@ std::optional<std::uint32_t> item(spank_t spank, spank_item_t which);
 std::string text_item(spank_t spank, spank_item_t which);  // empty when Slurm has none
 std::optional<pid_t> task_process(spank_t spank);          // in task_post_fork
 std::optional<std::uint32_t> local_task_id(spank_t spank);
+std::optional<std::uint32_t> cores_of_step(spank_t spank);  // on this node; slurmstepd only
 const char* const* job_environment(spank_t spank);
 std::string job_program(spank_t spank);  // the first word of what the step starts; empty when Slurm does not tell
 std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_id);

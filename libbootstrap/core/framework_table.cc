@@ -32,7 +32,7 @@ std::string endpoint(const std::string& host, const std::string& port) {
 }
 
 std::string gpu_count(const ToldTask& task) {
-  if (!task.gpus || task.gpus->group.size() < 2) return {};  // one is torchrun's default
+  if (task.gpus == nullptr || task.gpus->group.size() < 2) return {};  // one is torchrun's default
   return std::to_string(task.gpus->group.size());
 }
 
@@ -40,18 +40,18 @@ std::string gpu_count(const ToldTask& task) {
 // PyTorch 1.13 on Python 3.11 with "'NoneType' object has no attribute 'get'" (Debian 12 ships this pair).
 std::string no_redirects(const ToldTask& task) {
   constexpr std::size_t kMostRanks = 9;
-  return task.gpus && task.gpus->group.size() <= kMostRanks ? "9:1" : "";
+  return task.gpus != nullptr && task.gpus->group.size() <= kMostRanks ? "9:1" : "";
 }
 
 std::string gpu_ordinals(const ToldTask& task) {
-  if (!task.gpus) return {};
+  if (task.gpus == nullptr) return {};
   return task.gpus->group.empty() ? number(task.gpus->own) : write_ordinals(task.gpus->group);
 }
 
 // By itself nccl-tests takes the GPU with the number of the task among those of its node.
 std::string nccl_tests_device(const ToldTask& task) {
   const auto local_rank = task.facts.layout.place(task.rank).local_rank;
-  if (!task.gpus || task.gpus->group.size() > 1 || task.gpus->own == local_rank) return {};
+  if (task.gpus == nullptr || task.gpus->group.size() > 1 || task.gpus->own == local_rank) return {};
   return number(task.gpus->own);
 }
 
@@ -157,15 +157,15 @@ constexpr std::array kTable{
 
 }  // namespace
 
-ToldTask told_task(const Plan& plan, const Facts& facts, const Settings& settings, Rank rank,
-                   const std::optional<GpuView>& gpus, std::uint32_t threads) {
+ToldTask told_task(const Plan& plan, const Facts& facts, const Settings& settings, Rank rank, const GpuView* gpus,
+                   std::uint32_t threads) {
   ToldTask task{plan,
                 facts,
                 settings,
                 rank,
                 facts.layout.place(rank),
                 static_cast<std::uint32_t>(facts.layout.node_count()),
-                gpus && (gpus->is_alone || plan.gpus->mode != GpuMode::kIndex),
+                gpus != nullptr && (gpus->is_alone || plan.gpus->mode != GpuMode::kIndex),
                 gpus,
                 threads};
   if (!task.is_alone) return task;

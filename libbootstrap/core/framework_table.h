@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,12 +24,12 @@ struct ToldTask {
   Place place;  // of a task that is told that it has its node alone, accordingly
   std::uint32_t node_count;
   bool is_alone;
-  std::optional<GpuView> gpus;
+  const GpuView* gpus;    // null: none that are dealt out
   std::uint32_t threads;  // 0: not known
 };
 
-ToldTask told_task(const Plan& plan, const Facts& facts, const Settings& settings, Rank rank,
-                   const std::optional<GpuView>& gpus, std::uint32_t threads);
+ToldTask told_task(const Plan& plan, const Facts& facts, const Settings& settings, Rank rank, const GpuView* gpus,
+                   std::uint32_t threads);
 
 // What of a task its value is made of, and so when it has to be made anew.
 enum class MadeOf : std::uint8_t {

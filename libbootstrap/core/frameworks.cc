@@ -63,19 +63,41 @@ State auto_state(Framework framework) {
   }
 }
 
-// One row for the tasks of this node; nothing when it has no value in this step.
-std::vector<std::string> values_of(const TableRow& row, const Plan& plan, const Facts& facts,
-                                   const Settings& settings) {
-  std::vector<std::string> values;
-  for (const auto rank : facts.local_ranks) {
-    std::optional<GpuView> view;
-    if (plan.gpus) view = view_of(*plan.gpus, facts.layout.place(rank).local_rank);
-    values.push_back(row.value(told_task(plan, facts, settings, rank, view, 0)));
-    if (values.back().empty()) return {};
-    if (row.made_of == MadeOf::kStep) break;
-  }
-  return values;
+std::uint32_t cores_asked(const Facts& facts) {
+  const auto text = facts.environment.get("SLURM_CPUS_PER_TASK").value_or("");
+  return static_cast<std::uint32_t>(parse_unsigned(text, UINT32_MAX).value_or(0));
 }
+
+// The tasks of this node, as far as they are known before they start.
+class ToldTasks {
+ public:
+  ToldTasks(const Plan& plan, const Facts& facts, const Settings& settings) {
+    TaskSight sight{.gpus = {}, .cores_of_node = facts.cores_of_node, .cores_asked = cores_asked(facts)};
+    views_.reserve(facts.local_ranks.size());  // the tasks point to them
+    for (const auto rank : facts.local_ranks) {
+      const auto& place = facts.layout.place(rank);
+      if (plan.gpus) sight.gpus = views_.emplace_back(view_of(*plan.gpus, place.local_rank));
+      // Which cores a task will be bound to is not known yet; that it has its share of the node's is mostly right.
+      const auto threads = facts.cores_of_node == 0 ? 0 : thread_count(sight, place.local_size);
+      tasks_.push_back(told_task(plan, facts, settings, rank, plan.gpus ? &views_.back() : nullptr, threads));
+    }
+  }
+
+  // One row for all of them, or one value where they have it in common; nothing when it has none in this step.
+  std::vector<std::string> values_of(const TableRow& row) const {
+    std::vector<std::string> values;
+    for (const auto& task : tasks_) {
+      values.push_back(row.value(task));
+      if (values.back().empty()) return {};
+      if (row.made_of == MadeOf::kStep) break;
+    }
+    return values;
+  }
+
+ private:
+  std::vector<GpuView> views_;
+  std::vector<ToldTask> tasks_;
+};
 
 FrameworkFlags sets_in_effect(const Plan& plan, const Facts& facts, const Settings& settings) {
   FrameworkFlags sets{};
@@ -93,9 +115,10 @@ std::string warn_of_size(const TableRow& row, std::size_t size) {
 }
 
 void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& settings, const FrameworkFlags& sets) {
+  const ToldTasks tasks(plan, facts, settings);
   for (const auto& row : framework_table()) {
     if (!has(sets, row.framework)) continue;
-    auto values = values_of(row, plan, facts, settings);
+    auto values = tasks.values_of(row);
     if (values.empty()) continue;
     if (values.front().size() > kMaxVariable) {
       plan.warnings.push_back(warn_of_size(row, values.front().size()));
@@ -231,21 +254,24 @@ void refine_frameworks(Plan& plan, const Facts& facts, const Settings& settings,
   // This runs in the forked child, where all memory that is written to is copied first: so no more than is needed.
   const auto rank = facts.local_ranks[local_task];
   const auto threads = thread_count(sight, facts.layout.place(rank).local_size);
-  const auto task = told_task(plan, facts, settings, rank, sight.gpus, threads);
-  Planner planner(facts);
+  const auto task = told_task(plan, facts, settings, rank, sight.gpus ? &*sight.gpus : nullptr, threads);
+  std::vector<std::pair<const TableRow*, std::string>> changes;
   for (const auto& row : framework_table()) {
+    if (row.made_of == MadeOf::kStep || !has(plan.frameworks, row.framework)) continue;
     // A row that is not in the plan may have no value for another task alone.
-    const bool is_planned = row.made_of == MadeOf::kTask && sight.has_planned_gpus && plan.find(row.name);
-    const bool is_settled = row.made_of == MadeOf::kStep || is_planned;
-    if (is_settled || !has(plan.frameworks, row.framework)) continue;
+    const auto at = plan.find(row.name);
+    if (at && row.made_of == MadeOf::kTask && sight.has_planned_gpus) continue;
     auto value = row.value(task);
-    if (value.empty()) continue;
-    planner.by_task(row.name, {std::move(value)}, std::string(row.from));
-    planner.set_framework(row.framework);
+    if (value.empty() || (at && plan.variables[*at].value(local_task) == value)) continue;
+    changes.emplace_back(&row, std::move(value));
   }
-  auto variables = std::move(planner).take();
-  if (variables.empty()) return;
-  for (auto& variable : variables) put(plan, std::move(variable));
+  if (changes.empty()) return;
+  Planner planner(facts);
+  for (auto& [row, value] : changes) {
+    planner.by_task(row->name, {std::move(value)}, std::string(row->from));
+    planner.set_framework(row->framework);
+  }
+  for (auto& variable : std::move(planner).take()) put(plan, std::move(variable));
   renew_exports(plan.variables, {local_task});
 }
 

@@ -27,8 +27,14 @@ CpuSet cores_of(pid_t process) {
   Mask mask;
   CpuSet cores;
   if (::sched_getaffinity(process, kSize, mask.set()) != 0) return cores;
-  for (std::size_t cpu = 0; cpu < CpuSet::kMaxCpus; ++cpu) {
-    if (CPU_ISSET_S(cpu, kSize, mask.set())) cores.add(cpu);
+  constexpr std::size_t kBits = 8 * sizeof(unsigned long);  // the kernel's word
+  for (std::size_t first = 0; first < CpuSet::kMaxCpus; first += kBits) {
+    unsigned long word = 0;
+    std::memcpy(&word, mask.bytes + first / 8, sizeof word);
+    // Most are empty, and a task asks this just before its program starts.
+    for (std::size_t bit = 0; word != 0; ++bit, word >>= 1U) {
+      if ((word & 1U) != 0) cores.add(first + bit);
+    }
   }
   return cores;
 }
