@@ -9,10 +9,9 @@ The ranks share the machine's few cores: what counts is the ratio to a peer that
 import re
 
 from bench.programs import inside
-from bench.steps import NODES, Steps, clocked
+from bench.steps import NODES, Steps, clocked, shape
 from bench.table import Group
 
-SIZES = (2, 8, 16, 32, 64)
 RATIO = 1.25
 KINDS = {"id": "one id to all", "gather": "128 bytes of each to all"}
 
@@ -25,18 +24,33 @@ def spans(lines, kind, who):
     return [(end - begin) / 1e6 for begin, end in zip(begins, ends)]
 
 
-def measure_rounds(cluster, rounds, sizes=SIZES, tell=lambda done, of: None):
+def measure_rounds(cluster, rounds, shapes, tell=lambda done, of: None):
     group = Group("A round of the exchange, PMIx initialised before, all ranks begin together")
     steps = Steps(cluster)
-    for number, ranks in enumerate(sizes):
-        lines = steps.run(ranks, inside("tests/bench/exchange_bench"), "rounds", str(rounds), timeout=120)
-        where = f"{ranks} ranks on {min(NODES, ranks)} nodes"
+    for number, (ranks, nodes) in enumerate(shapes):
+        lines = steps.run(ranks, inside("tests/bench/exchange_bench"), "rounds", str(rounds), nodes=nodes, timeout=120)
+        where = shape(ranks, nodes)
         for kind, what in KINDS.items():
             ours, bare = spans(lines, kind, "ours"), spans(lines, kind, "bare")
             assert len(ours) == len(bare) == rounds
             row = group.add(f"{what}, {where}", "ms", ours, bare, "bare PMIx", ratio_limit=RATIO)
             row.why_not = "ours looks at the values, with a deadline on another thread: two changes of threads on shared cores"
-        tell(number + 1, len(sizes))
+        tell(number + 1, len(shapes))
+    group.notes += steps.notes()
+    return group
+
+
+def measure_fences(cluster, turns):
+    """Slurm joins its nodes in a ring when a fence collects data, and in a tree when it is told so: the same exchange,
+    with SLURM_PMIX_FENCE in the environment of srun. With four nodes a ring is no longer than a tree is deep."""
+    group = Group("Ring and tree: the same round with SLURM_PMIX_FENCE")
+    steps = Steps(cluster)
+    found = {"tree": [], "ring": []}
+    for _ in range(turns):
+        for fence, times in found.items():
+            line = [inside("tests/bench/exchange_bench"), "rounds", "6"]
+            times += spans(steps.run(16, *line, env={"SLURM_PMIX_FENCE": fence}), "id", "ours")
+    group.add(f"one id to all, tree, {shape(16, NODES)}", "ms", found["tree"], found["ring"], "ring, Slurm's default")
     group.notes += steps.notes()
     return group
 

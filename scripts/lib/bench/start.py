@@ -6,12 +6,11 @@ import os
 from collections import defaultdict
 from statistics import median
 
-from bench.steps import NODES, StepFailed, Steps, clocked, latest, start_time
-from bench.table import Group
 from bench.programs import inside
+from bench.steps import StepFailed, Steps, clocked, latest, shape, start_time
+from bench.table import Group
 from local_cluster import REPOSITORY
 
-SIZES = (2, 8, 16, 32, 64)
 MPI_RATIO, STORE_RATIO = 0.2, 1
 STORE_RANKS = 16  # each imports torch, which takes seconds of a core
 FIRST_PORT = 29600
@@ -20,8 +19,8 @@ FIRST_PORT = 29600
 class Starts:
     """Times of one number of ranks, by program."""
 
-    def __init__(self, steps, ranks):
-        self.steps, self.ranks = steps, ranks
+    def __init__(self, steps, ranks, nodes):
+        self.steps, self.ranks, self.nodes = steps, ranks, nodes
         self.found = defaultdict(list)
         self.missing = {}  # by program, why it was not measured
 
@@ -29,13 +28,13 @@ class Starts:
         if name in self.missing:
             return
         try:
-            self.found[name].append(of(self.steps.run(self.ranks, *command, timeout=timeout, name=name)))
+            self.found[name].append(of(self.steps.run(self.ranks, *command, nodes=self.nodes, timeout=timeout, name=name)))
         except StepFailed as error:
             self.missing[name] = str(error).splitlines()[-1]
 
     def shared_folder(self, name):
         """An empty folder that all nodes see."""
-        folder = self.steps.cluster.state / "home" / "alice" / f"{name}.{self.ranks}"
+        folder = self.steps.cluster.state / "home" / "alice" / f"{name}.{self.ranks}.{self.nodes}"
         folder.mkdir()
         owner = folder.parent.stat()
         os.chown(folder, owner.st_uid, owner.st_gid)
@@ -62,7 +61,7 @@ def store_times(lines):
 
 def add_rows(group, starts):
     found = starts.found
-    where = f"{starts.ranks} ranks on {min(NODES, starts.ranks)} nodes"
+    where = shape(starts.ranks, starts.nodes)
     for kind, what in (("bytes", "128 bytes"), ("ids", "an NCCL id")):
         mine = found[kind]
         if not mine:
@@ -95,19 +94,19 @@ def add_rows(group, starts):
             group.notes.append(f"{kind}, {where}: {starts.missing[kind]}")
 
 
-def measure(cluster, pairs, store_pairs, sizes=SIZES, tell=lambda done, of: None):
+def measure(cluster, pairs, store_pairs, shapes, tell=lambda done, of: None):
     group = Group("From process start to an id in the hand of the last rank")
     steps = Steps(cluster)
     source = REPOSITORY / "tests/bench/exchange_start_store.py"
     script = cluster.write_home(source.name, source.read_text())
-    for place, ranks in enumerate(sizes):
-        starts = Starts(steps, ranks)
+    for place, (ranks, nodes) in enumerate(shapes):
+        starts = Starts(steps, ranks, nodes)
         count = pairs if ranks <= 32 else max(1, pairs // 3)
         for number in range(count):
             starts.turn(number)
             if ranks <= STORE_RANKS and number < store_pairs:
                 starts.store_turn(number, script)
-            tell(place + (number + 1) / count, len(sizes))
+            tell(place + (number + 1) / count, len(shapes))
         add_rows(group, starts)
     group.notes += steps.notes()
     return group

@@ -24,20 +24,20 @@ class Steps:
         self.cluster = cluster
         self.failures = Counter()
 
-    def run_once(self, ranks, command, nodes, timeout):
+    def run_once(self, ranks, command, nodes, timeout, env):
         step = ["srun", "-Q", "--mpi=pmix", f"-N{nodes}", f"-n{ranks}", f"--ntasks-per-node={-(-ranks // nodes)}"]
         line = ["timeout", str(timeout), *step, "--overcommit", "--kill-on-bad-exit=1", *command]
-        done = self.cluster.run(line, env={"BOOTSTRAP_TIMEOUT": "20"}, timeout=timeout + 30)
+        done = self.cluster.run(line, env={"BOOTSTRAP_TIMEOUT": "20", **env}, timeout=timeout + 30)
         lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
         if done.returncode != 0 or {entry["rank"] for entry in lines} != set(range(ranks)):
             raise StepFailed(f"{' '.join(map(str, command))}: status {done.returncode}: {done.stderr.strip()}")
         return lines
 
-    def run(self, ranks, *command, nodes=NODES, timeout=60, name=None):
+    def run(self, ranks, *command, nodes=NODES, timeout=60, name=None, env=None):
         """What each rank printed, as a list of all lines; every rank printed some. Raises StepFailed."""
         for left in reversed(range(TRIES)):
             try:
-                return self.run_once(ranks, command, min(nodes, ranks), timeout)
+                return self.run_once(ranks, command, nodes, timeout, env or {})
             except StepFailed:
                 if left == 0:
                     raise
@@ -45,6 +45,10 @@ class Steps:
 
     def notes(self):
         return [f"{count} steps of {name} failed and were run again" for name, count in self.failures.items()]
+
+
+def shape(ranks, nodes):
+    return f"{ranks} ranks on {nodes} {'node' if nodes == 1 else 'nodes'}"
 
 
 def clocked(name, *arguments):
