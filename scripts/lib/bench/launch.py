@@ -63,7 +63,7 @@ def measure_wall_time(cluster, pairs, sizes=SIZES, tell=lambda done, of: None):
 
 def variables(cluster, mode, *options):
     """The environment of the first task of a step."""
-    step = ["srun", "-Q", "-N2", "-n4", "--gres=gpu:2", f"--bootstrap={mode}", *options]
+    step = ["srun", "-Q", "-N2", "--ntasks-per-node=2", "--gres=gpu:2", f"--bootstrap={mode}", *options]
     done = cluster.run([*step, "bash", "-c", "((SLURM_PROCID)) || env -0"])
     assert done.returncode == 0, done.stderr
     return dict(entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)

@@ -30,7 +30,7 @@ class Starts:
         try:
             self.found[name].append(of(self.steps.run(self.ranks, *command, nodes=self.nodes, timeout=timeout, name=name)))
         except StepFailed as error:
-            self.missing[name] = str(error).splitlines()[-1]
+            self.missing[name] = str(error)
 
     def shared_folder(self, name):
         """An empty folder that all nodes see."""

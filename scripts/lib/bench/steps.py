@@ -13,7 +13,7 @@ TRIES = 3
 
 
 class StepFailed(RuntimeError):
-    """All tries of a step failed; the text is what the last one wrote."""
+    """All tries of a step failed; the text is one line of what the last one wrote."""
 
 
 class Steps:
@@ -30,7 +30,8 @@ class Steps:
         done = self.cluster.run(line, env={"BOOTSTRAP_TIMEOUT": "20", **env}, timeout=timeout + 30)
         lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
         if done.returncode != 0 or {entry["rank"] for entry in lines} != set(range(ranks)):
-            raise StepFailed(f"{' '.join(map(str, command))}: status {done.returncode}: {done.stderr.strip()}")
+            name = " ".join(str(word).rpartition("/")[2] for word in command)
+            raise StepFailed(f"{name}: {shape(ranks, nodes)}: status {done.returncode}: {first_line(done.stderr)}")
         return lines
 
     def run(self, ranks, *command, nodes=NODES, timeout=60, name=None, env=None):
@@ -45,6 +46,11 @@ class Steps:
 
     def notes(self):
         return [f"{count} steps of {name} failed and were run again" for name, count in self.failures.items()]
+
+
+def first_line(text):
+    """All ranks complain of the same; the others of how they were ended."""
+    return next(iter(text.strip().splitlines()), "nothing was written")
 
 
 def shape(ranks, nodes):
