@@ -23,6 +23,7 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kNoStep = 2;
+constexpr int kWrongOption = 105;            // as CLI11 ends for a value that it does not take
 constexpr int kTravelTimeOfTable = 300;      // milliseconds: srun drops what it has not read when it ends a step
 constexpr std::chrono::seconds kExcess(10);  // of an exchange and what else has no deadline, beyond the timeout
 
@@ -125,7 +126,7 @@ int bench_command(const BenchOptions& options) {
   auto plan = read_plan(options);
   if (!plan) {
     complain(plan.error().message);
-    return kFailed;
+    return kWrongOption;
   }
   auto self = read_self(environment, options.timeout);
   if (!self) {

@@ -23,6 +23,11 @@ namespace {
 using Milliseconds = std::chrono::duration<double, std::milli>;
 using std::chrono::milliseconds;
 
+// What the ranks' deadlines may be apart: who has an answer early waits for those who have none until theirs.
+constexpr milliseconds kLateness(5000);
+
+Deadline in(milliseconds time) { return Deadline::clock::now() + time; }
+
 constexpr std::string_view kNoGpu =
     "Slurm gave it no GPU; ask for some: srun --mpi=pmix --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench";
 
@@ -92,25 +97,23 @@ BenchMember BenchSession::describe_self() {
   return member;
 }
 
-std::string BenchSession::name(const Error& error) const {
-  return cat({error.message, " (", describe_rank(self_.layout, self_.rank), ")"});
-}
-
 // Everybody reads everybody: what one rank knows decides for all.
-Result<std::vector<std::string>> BenchSession::tell(std::string_view purpose, const std::string& mine) {
+Result<std::vector<std::string>> BenchSession::tell(std::string_view purpose, const std::string& mine,
+                                                    Deadline deadline) {
   Round round;
   round.purpose = purpose;
   round.shared = mine;
   round.read_shared.resize(self_.layout.size());
   std::iota(round.read_shared.begin(), round.read_shared.end(), Rank{0});
-  round.deadline = deadline();
+  round.deadline = deadline;
   auto result = exchange_.run(round);
   if (!result) return fail(result.error());
   return std::move(result->shared);
 }
 
-Result<std::vector<BenchFinding>> BenchSession::compare(std::string_view purpose, const BenchFinding& mine) {
-  const auto texts = tell(purpose, write_finding(mine));
+Result<std::vector<BenchFinding>> BenchSession::compare(std::string_view purpose, const BenchFinding& mine,
+                                                        Deadline deadline) {
+  const auto texts = tell(purpose, write_finding(mine), deadline + kLateness);
   if (!texts) return fail(texts.error());
   std::vector<BenchFinding> findings;
   for (const auto& text : *texts) {
@@ -142,7 +145,7 @@ std::optional<BenchEnd> BenchSession::judge(const std::vector<BenchMember>& memb
 }
 
 std::optional<BenchEnd> BenchSession::look() {
-  const auto texts = tell("bench", write_member(describe_self()));
+  const auto texts = tell("bench", write_member(describe_self()), in(plan_.timeout));
   if (!texts) return BenchEnd{.sentence = texts.error().message};
   std::vector<BenchMember> members;
   for (const auto& text : *texts) {
@@ -159,7 +162,7 @@ std::optional<BenchEnd> BenchSession::look() {
 std::optional<BenchEnd> BenchSession::connect() {
   CommunicatorOptions options;
   options.device = self_.device;
-  options.deadline = deadline();
+  options.deadline = in(plan_.timeout);
   const auto begin = Deadline::clock::now();
   auto agreed = begin;
   options.agreed = &agreed;
@@ -172,8 +175,9 @@ std::optional<BenchEnd> BenchSession::connect() {
     mine.more = milliseconds_between(agreed, Deadline::clock::now());
   } else {
     mine.trouble = comm.error().message;
+    mine.is_late = comm.error().code == ErrorCode::kTimeout;
   }
-  const auto findings = compare("bench communicator", mine);
+  const auto findings = compare("bench communicator", mine, options.deadline);
   if (!findings) return BenchEnd{.sentence = comm ? findings.error().message : mine.trouble};
   if (const auto trouble = trouble_of(self_.layout, *findings); trouble) return known_to_all(1, *trouble);
   const auto fewer = [](const auto& one, const auto& other) { return one.ranks < other.ranks; };
@@ -191,10 +195,12 @@ std::optional<BenchEnd> BenchSession::measure(const std::function<void(const Ben
   all_reduce_.emplace(std::move(member), plan_.sizes.back());
   for (const auto size : plan_.sizes) {
     plan_.task.bytes = size;
-    const auto result = all_reduce_->run(plan_.task, deadline());
+    const auto deadline = in(plan_.timeout);
+    const auto result = all_reduce_->run(plan_.task, deadline);
     auto mine = result.value_or(BenchFinding());
     if (!result) mine.trouble = result.error().message;
-    const auto findings = compare(cat({"bench of ", bytes_text(size)}), mine);
+    mine.is_late = !result && result.error().code == ErrorCode::kTimeout;
+    const auto findings = compare(cat({"bench of ", bytes_text(size)}), mine, deadline);
     if (!findings) {
       const auto& own = mine.trouble;
       return BenchEnd{.sentence = own.empty() ? findings.error().message : cat({own, "; ", findings.error().message})};
@@ -207,9 +213,6 @@ std::optional<BenchEnd> BenchSession::measure(const std::function<void(const Ben
   return std::nullopt;
 }
 
-void BenchSession::say_goodbye() {
-  plan_.timeout = std::min(plan_.timeout, milliseconds(2000));
-  (void)tell("bench end", "");
-}
+void BenchSession::say_goodbye() { (void)tell("bench end", "", in(kLateness)); }
 
 }  // namespace bootstrap

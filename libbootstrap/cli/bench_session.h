@@ -59,12 +59,10 @@ class BenchSession {
   bool is_stuck() const { return all_reduce_ && all_reduce_->is_stuck(); }
 
  private:
-  Deadline deadline() const { return Deadline::clock::now() + plan_.timeout; }
   BenchMember describe_self();
   std::optional<BenchEnd> judge(const std::vector<BenchMember>& members) const;
-  Result<std::vector<std::string>> tell(std::string_view purpose, const std::string& mine);
-  Result<std::vector<BenchFinding>> compare(std::string_view purpose, const BenchFinding& mine);
-  std::string name(const Error& error) const;
+  Result<std::vector<std::string>> tell(std::string_view purpose, const std::string& mine, Deadline deadline);
+  Result<std::vector<BenchFinding>> compare(std::string_view purpose, const BenchFinding& mine, Deadline deadline);
 
   BenchSelf self_;
   Exchange& exchange_;

@@ -121,6 +121,9 @@ int main(int count, char** arguments) {
     CLI::App app("Shows and checks how slurm-bootstrap sets up the tasks of a Slurm step.", "slurm-bootstrap");
     app.set_version_flag("--version", BOOTSTRAP_VERSION_TEXT);
     app.require_subcommand(1);
+    app.failure_message([](const CLI::App*, const CLI::Error& error) {
+      return std::string("slurm-bootstrap: ") + error.what() + "; --help lists what there is\n";
+    });
     bootstrap::CommandLine line;
     bootstrap::add_explain(app, line);
     bootstrap::add_check(app, line);

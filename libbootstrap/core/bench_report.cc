@@ -70,12 +70,12 @@ std::string write_finding(const BenchFinding& finding) {
   return write({number(finding.microseconds), number(finding.more), std::to_string(finding.ranks),
                 std::to_string(finding.wrong), first.is_in_place ? "1" : "0", std::to_string(first.index),
                 number(static_cast<double>(first.found)), number(static_cast<double>(first.expected)),
-                finding.trouble});
+                finding.is_late ? "1" : "0", finding.trouble});
 }
 
 std::optional<BenchFinding> read_finding(std::string_view text) {
   const auto fields = split(text, kSeparator);
-  if (fields.size() != 9) return std::nullopt;
+  if (fields.size() != 10) return std::nullopt;
   const auto time = read_number(fields[0]);
   const auto more = read_number(fields[1]);
   const auto ranks = parse_unsigned(fields[2], kMaxRanks);
@@ -92,11 +92,17 @@ std::optional<BenchFinding> read_finding(std::string_view text) {
                                 .index = *index,
                                 .found = static_cast<float>(*found),
                                 .expected = static_cast<float>(*expected)},
-                      .trouble = std::string(fields[8])};
+                      .is_late = fields[8] == "1",
+                      .trouble = std::string(fields[9])};
 }
 
 std::optional<std::string> trouble_of(const Layout& layout, const std::vector<BenchFinding>& findings) {
-  const auto has_trouble = [](const BenchFinding& finding) { return !finding.trouble.empty(); };
+  const bool somebody_knows = std::any_of(findings.begin(), findings.end(), [](const BenchFinding& finding) {
+    return !finding.trouble.empty() && !finding.is_late;
+  });
+  const auto has_trouble = [=](const BenchFinding& finding) {
+    return !finding.trouble.empty() && !(somebody_knows && finding.is_late);
+  };
   const auto first = std::find_if(findings.begin(), findings.end(), has_trouble);
   if (first == findings.end()) return std::nullopt;
   const auto others = std::count_if(first + 1, findings.end(), has_trouble);

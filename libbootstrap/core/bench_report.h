@@ -38,6 +38,7 @@ struct BenchFinding {
   std::uint32_t ranks = 0;  // of its communicator
   std::uint64_t wrong = 0;  // values that are not the sum
   WrongValue first;         // where wrong > 0
+  bool is_late = false;     // the trouble is that it did not end, for which another rank may be the reason
   std::string trouble;      // one sentence; empty: it was done
 };
 
@@ -83,7 +84,8 @@ std::string row_text(const BenchRow& row, bool is_checked);
 std::string foot_text(const std::vector<BenchRow>& rows);
 std::string bench_json(const BenchStage& stage, const std::vector<BenchRow>& rows);
 
-// "rank 3 (node002, local rank 1) and 2 more: NCCL says no"; nothing where no rank has trouble.
+// "rank 3 (node002, local rank 1) and 2 more: NCCL says no"; nothing where no rank has trouble. Ranks that are only
+// late are passed over where others know more.
 std::optional<std::string> trouble_of(const Layout& layout, const std::vector<BenchFinding>& findings);
 // "rank 3 (node002, local rank 1) has 5 wrong values of 1024, the first is number 17: 12 where the sum is 13 (in
 // place)".
