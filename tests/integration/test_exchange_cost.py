@@ -1,4 +1,4 @@
-"""What the exchange costs beside bare PMIx, MPI_Init with MPI_Bcast, and PyTorch's TCPStore, on the same cluster.
+"""What the exchange costs beside bare PMIx, NVSHMEM's way over it, MPI_Init with MPI_Bcast, PyTorch's TCPStore and a file.
 
 Nothing fails for being slow, since the machine may be busy: the table says which goals were met. A test fails when
 something did not run, or when what was counted cannot be. Times are CLOCK_MONOTONIC: all nodes of such a cluster are
@@ -21,7 +21,7 @@ BENCH = "build/release/tests/bench"
 INSIDE = "/opt/slurm-bootstrap"
 NODES = 4
 SIZES = (16, 32)
-PROGRAMS = ("exchange_bench", "exchange_clock", "exchange_start", "exchange_start_mpi")
+PROGRAMS = ("exchange_bench", "exchange_clock", "exchange_start", "exchange_start_file", "exchange_start_mpi")
 
 
 class Table:
@@ -111,6 +111,12 @@ def test_beside_bare_pmix(bench, ranks, request, capsys):
         ratio = median(one / other for one, other in zip(ours, bare))
         name = f"bare PMIx; p10-p90: ours {spread(ours)}, bare {spread(bare)}"
         table.add(f"{what}, {ranks} ranks", median(ours), median(bare), name, "ms", 1.25, ratio)
+    mine = median(spans(lines, "id", "ours"))
+    for who, name in (("nvshmem-style", f"NVSHMEM's way: {ranks} gets of each"), ("direct", "no fence, ask until it is there"),
+                      ("node", "one get on each node, then shared memory")):
+        theirs = median(spans(lines, "id", who))
+        show = table.add if who == "nvshmem-style" and ranks == max(SIZES) else table.note
+        show(f"one id to all, {ranks} ranks", mine, theirs, name, "ms", *([0.5] if show == table.add else []))
     table.show(capsys)
 
 
@@ -185,6 +191,8 @@ def test_from_start_to_id(bench, ranks, request, capsys):
         found["bare"].append(start_time(run_ranks(bench, ranks, *clock("exchange_bench", "start", "1"))))
         lines, failures = run_peer(bench, ranks, *clock("exchange_start_mpi"))
         found["mpi"].append(start_time(lines))
+        file = f"/home/alice/id.{ranks}.{turn}"
+        found["file"].append(start_time(run_ranks(bench, ranks, *clock("exchange_start_file", file))))
         peer_failures += failures
         if turn < store_turns:
             folder = bench.state / "home" / "alice" / f"store.{ranks}.{turn}"
@@ -205,6 +213,7 @@ def test_from_start_to_id(bench, ranks, request, capsys):
         mine = median(found[kind])
         table.add(what, mine, median(found["mpi"]), "MPI_Init + MPI_Bcast", "ms", 0.2)
         table.note(what, mine, median(found["bare"]), "bare PMIx: init, put, fence, get", "ms")
+        table.add(what, mine, median(found["file"]), "a file that is looked for every 10 ms", "ms", 1)
         if store_turns:
             table.add(what, mine, median(found["store"]), "TCPStore without import torch", "ms", 1)
             table.note(what, mine, median(found["store and import"]), "TCPStore with import torch", "ms")
