@@ -95,9 +95,8 @@ nccl::ResultCode Sizing::state_of_comm() const {
 
 Status Sizing::start(bool is_in_place) {
   const auto& work = *state_.work;
-  // NCCL takes addresses of the GPU as pointers.
-  auto* const to = reinterpret_cast<void*>(work.to());
-  const void* const from = is_in_place ? to : reinterpret_cast<const void*>(work.from());
+  auto* const to = as_pointer(work.to());
+  const void* const from = is_in_place ? to : as_pointer(work.from());
   auto code = state_.member.nccl.all_reduce(from, to, task_.bytes / kFloatBytes, nccl::kFloat32, nccl::kSum,
                                             state_.member.comm, work.stream());
   // With NCCL_COMM_BLOCKING=0 in the environment every call may only have begun.

@@ -13,6 +13,9 @@
 namespace bootstrap {
 
 using GpuAddress = std::uint64_t;  // CUdeviceptr
+// NCCL takes addresses of the GPU as pointers, which nobody here follows.
+// NOLINTNEXTLINE(performance-no-int-to-ptr)
+inline void* as_pointer(GpuAddress address) { return reinterpret_cast<void*>(address); }
 
 // "NVIDIA H200". kUnavailable with CUDA's reason. Precondition: use_gpu().
 Result<std::string> name_of_gpu(int ordinal);

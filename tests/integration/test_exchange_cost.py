@@ -213,7 +213,7 @@ def test_from_start_to_id(bench, ranks, request, capsys):
         mine = median(found[kind])
         table.add(what, mine, median(found["mpi"]), "MPI_Init + MPI_Bcast", "ms", 0.2)
         table.note(what, mine, median(found["bare"]), "bare PMIx: init, put, fence, get", "ms")
-        table.add(what, mine, median(found["file"]), "a file that is looked for every 10 ms", "ms", 1)
+        table.add(what, mine, median(found["file"]), "a file on this machine's disk, looked for every 10 ms", "ms", 1)
         if store_turns:
             table.add(what, mine, median(found["store"]), "TCPStore without import torch", "ms", 1)
             table.note(what, mine, median(found["store and import"]), "TCPStore with import torch", "ms")
