@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cli/check_session.h"
+#include "cli/watchdog.h"
 #include "probe/environment.h"
 
 namespace bootstrap {
@@ -21,7 +22,7 @@ void print(const CheckTable& table, bool as_json) {
 }  // namespace
 
 int check_command(const CheckOptions& options) {
-  const Watchdog watchdog(longest_check(options.timeout));
+  const Watchdog watchdog("the check", longest_check(options.timeout));
   const auto environment = process_environment();
   if (options.local) {
     const auto table = judge_machine(look_at_machine(environment));

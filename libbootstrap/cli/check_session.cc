@@ -3,17 +3,14 @@
 #include "cli/check_session.h"
 
 #include <poll.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
-#include <cstring>
 #include <optional>
 
 #include "cli/check_guest.h"
 #include "cli/check_host.h"
+#include "cli/watchdog.h"
 #include "comm/exchange.h"
 #include "core/roll_call.h"
 #include "core/text.h"
@@ -151,15 +148,6 @@ bool check_as_guest(CheckSelf& self, const CheckSession& session) {
   return false;
 }
 
-std::atomic<const char*> activity = "its start";
-
-extern "C" void end_process(int /*signal*/) {
-  for (const char* const part : {"bootstrap: the check hangs, beyond all its deadlines, in ", activity.load(), "\n"}) {
-    (void)!::write(STDERR_FILENO, part, std::strlen(part));
-  }
-  ::_exit(1);
-}
-
 }  // namespace
 
 bool run_check(CheckSelf self, const CheckSession& session) {
@@ -170,20 +158,5 @@ seconds longest_check(seconds timeout) {
   const auto tail = kTravel + exchange_time(timeout) + kExchangeExcess + kTravel + kExchangeExcess + kTravel;
   return 2 * timeout + tail + seconds(1);
 }
-
-Watchdog::Watchdog(seconds limit) {
-  struct sigaction action {};
-  action.sa_handler = end_process;
-  (void)::sigaction(SIGALRM, &action, nullptr);
-  (void)::alarm(static_cast<unsigned>(limit.count()));
-}
-
-// A program that this process becomes would inherit the alarm.
-Watchdog::~Watchdog() {
-  (void)::alarm(0);
-  (void)::signal(SIGALRM, SIG_DFL);
-}
-
-void Watchdog::now(const char* what) { activity = what; }
 
 }  // namespace bootstrap

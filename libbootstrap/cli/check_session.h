@@ -26,15 +26,4 @@ bool run_check(CheckSelf self, const CheckSession& session);
 // last moment and then waits for the others.
 std::chrono::seconds longest_check(std::chrono::seconds timeout);
 
-// Ends the process with one sentence if it lives longer than `limit`, whatever it hangs in.
-class Watchdog {
- public:
-  explicit Watchdog(std::chrono::seconds limit);
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
-  ~Watchdog();
-
-  static void now(const char* activity);  // for the sentence: "the exchange over PMIx"; the text is kept, not copied
-};
-
 }  // namespace bootstrap

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "bootstrap/bootstrap.h"
+#include "cli/bench_command.h"
 #include "cli/check_command.h"
 #include "cli/explain_command.h"
 #include "cli/run_command.h"
@@ -17,6 +18,7 @@ namespace {
 struct CommandLine {
   ExplainOptions explain;
   CheckOptions check;
+  BenchOptions bench;
   RunOptions run;
   std::string topology;
   int status = 0;
@@ -43,21 +45,22 @@ void add_explain(CLI::App& app, CommandLine& line) {
   command->callback([&line] { line.status = explain_command(line.explain); });
 }
 
-void add_timeout(CLI::App& command, std::chrono::seconds& timeout) {
+void add_timeout(CLI::App& command, std::chrono::seconds& timeout, const char* help) {
   command
       .add_option_function<unsigned>(
-          "--timeout", [&timeout](unsigned value) { timeout = std::chrono::seconds(value); },
-          "Wait this long for all ranks (10)")
+          "--timeout", [&timeout](unsigned value) { timeout = std::chrono::seconds(value); }, help)
       ->type_name("SECONDS")
       ->check(CLI::Range(1U, 3600U));
 }
+
+constexpr const char* kTimeoutOfRanks = "Wait this long for all ranks (10)";
 
 void add_check(CLI::App& app, CommandLine& line) {
   auto& options = line.check;
   auto* const command = app.add_subcommand(
       "check", "Tells in one table what works for all ranks of this step: srun slurm-bootstrap check");
   command->add_flag("--json", options.json, "As JSON");
-  add_timeout(*command, options.timeout);
+  add_timeout(*command, options.timeout, kTimeoutOfRanks);
   command->add_flag("--local", options.local, "Look at this machine alone; needs no step");
   command->callback([&line] { line.status = check_command(line.check); });
 }
@@ -67,9 +70,39 @@ void add_run(CLI::App& app, CommandLine& line) {
   auto* const command = app.add_subcommand(
       "run", "Checks the step, then becomes the program: srun slurm-bootstrap run -- PROGRAM ARGUMENTS");
   command->add_flag("--keep-going", options.keep_going, "Start the program also when something failed");
-  add_timeout(*command, options.timeout);
+  add_timeout(*command, options.timeout, kTimeoutOfRanks);
   command->add_option("PROGRAM", options.program, "The program and its arguments, after --")->required();
   command->callback([&line] { line.status = run_command(line.run); });
+}
+
+void add_bench(CLI::App& app, CommandLine& line) {
+  constexpr std::uint32_t kMost = 1000000;
+  auto& options = line.bench;
+  auto* const command = app.add_subcommand(
+      "bench",
+      "Times NCCL's all-reduce between the GPUs of this step: srun --mpi=pmix --gres gpu:8 slurm-bootstrap bench");
+  command
+      ->add_option("--min-bytes", options.min_bytes, "Begin with messages of this size (8); K, M, G are 1024^1 to ^3")
+      ->type_name("BYTES");
+  command->add_option("--max-bytes", options.max_bytes, "End with this size or below it (128M)")->type_name("BYTES");
+  command->add_option("--factor", options.factor, "From one size to the next (2)")
+      ->type_name("N")
+      ->check(CLI::Range(2U, kMost));
+  command->add_option("--iterations", options.iterations, "All-reduces of each size that are timed (20)")
+      ->type_name("N")
+      ->check(CLI::Range(1U, kMost));
+  command->add_option("--warmup", options.warmup, "All-reduces of each size before them (5)")
+      ->type_name("N")
+      ->check(CLI::Range(0U, kMost));
+  command
+      ->add_option("--communicator", options.communicator, "Of all ranks, of each node, or of each local rank (world)")
+      ->type_name("world|node|cross")
+      ->check(CLI::IsMember({"world", "node", "cross"}));
+  command->add_flag("--in-place", options.in_place, "Time it in one buffer instead of two");
+  command->add_flag("--check,!--no-check", options.check, "Verify the sums, in place and out of place (the default)");
+  command->add_flag("--json", options.json, "As JSON");
+  add_timeout(*command, options.timeout, "End a size, or the wait for all ranks, after this long (60)");
+  command->callback([&line] { line.status = bench_command(line.bench); });
 }
 
 void add_topology(CLI::App& app, CommandLine& line) {
@@ -88,10 +121,14 @@ int main(int count, char** arguments) {
     CLI::App app("Shows and checks how slurm-bootstrap sets up the tasks of a Slurm step.", "slurm-bootstrap");
     app.set_version_flag("--version", BOOTSTRAP_VERSION_TEXT);
     app.require_subcommand(1);
+    app.failure_message([](const CLI::App*, const CLI::Error& error) {
+      return std::string("slurm-bootstrap: ") + error.what() + "; --help lists what there is\n";
+    });
     bootstrap::CommandLine line;
     bootstrap::add_explain(app, line);
     bootstrap::add_check(app, line);
     bootstrap::add_run(app, line);
+    bootstrap::add_bench(app, line);
     bootstrap::add_topology(app, line);
     CLI11_PARSE(app, count, arguments);
     return line.status;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/check_session.h"
+#include "cli/watchdog.h"
 #include "probe/environment.h"
 
 namespace bootstrap {
@@ -28,7 +29,7 @@ void print_trouble(const CheckTable& table) {
 
 // 0 when the program may start.
 int check_first(const RunOptions& options) {
-  const Watchdog watchdog(longest_check(options.timeout));
+  const Watchdog watchdog("the check", longest_check(options.timeout));
   auto self = look_at_self(process_environment());
   if (!self) {
     const bool is_outside = self.error().code == ErrorCode::kMissing;

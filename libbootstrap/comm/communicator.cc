@@ -99,6 +99,7 @@ Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, c
                                      const nccl::Functions& nccl, const CommunicatorOptions& options) {
   auto ids = agree_on_ids(exchange, layout, group, nccl, request_of(group, nccl, options));
   if (!ids) return fail(ids.error());
+  if (options.agreed != nullptr) *options.agreed = Deadline::clock::now();
   if (group.ranks.empty()) return nullptr;
   // CUDA's current device is the thread's, and NCCL is called in another one.
   const auto device =

@@ -38,6 +38,7 @@ struct CommunicatorOptions {
   // the others hear of it there and not at the deadline; then it fails with this.
   std::optional<Error> refusal;
   Deadline deadline;
+  Deadline* agreed = nullptr;  // gets the time at which this rank had the unique ids, for those who measure
 };
 
 // The unique ids of `group`, in order of root; made by the ranks that core/roots.h names. Collective over the step.

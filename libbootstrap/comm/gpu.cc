@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <string_view>
 
 #include "core/text.h"
 
@@ -19,6 +20,8 @@ using Device = int;
 using Context = void*;
 using Uuid = std::array<unsigned char, 16>;
 constexpr Code kSuccess = 0;
+constexpr Code kNoDevice = 100;
+constexpr std::string_view kNoDriver = "there is no libcuda.so.1; is the driver installed, and given to the container?";
 
 struct Driver {
   Code (*init)(unsigned flags) = nullptr;
@@ -73,12 +76,15 @@ std::optional<Runtime> loaded_runtime() {
   return std::nullopt;
 }
 
-tl::unexpected<Error> refused(const Driver& driver, int ordinal, Code code) {
+std::string reason_of(const Driver& driver, Code code) {
   const char* reason = nullptr;
   if (driver.error_string == nullptr || driver.error_string(code, &reason) != kSuccess) reason = nullptr;
+  return cat({reason == nullptr ? "CUDA error" : reason, " (", std::to_string(code), ")"});
+}
+
+tl::unexpected<Error> refused(const Driver& driver, int ordinal, Code code) {
   return fail(ErrorCode::kUnavailable,
-              cat({"GPU ", std::to_string(ordinal), " cannot be used: ", reason == nullptr ? "CUDA error" : reason,
-                   " (", std::to_string(code), ")"}));
+              cat({"GPU ", std::to_string(ordinal), " cannot be used: ", reason_of(driver, code)}));
 }
 
 // "MIG-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9", as nvidia-smi -L shows it.
@@ -147,9 +153,7 @@ std::optional<CurrentGpu> ask_driver(const Driver& driver) {
 Status use_gpu(int ordinal) {
   const auto driver = open_driver(0);
   if (!driver) {
-    return fail(ErrorCode::kUnavailable, cat({"GPU ", std::to_string(ordinal),
-                                              " cannot be used: there is no libcuda.so.1; is the driver installed, and "
-                                              "given to the container?"}));
+    return fail(ErrorCode::kUnavailable, cat({"GPU ", std::to_string(ordinal), " cannot be used: ", kNoDriver}));
   }
   Device device = 0;
   Context context = nullptr;
@@ -173,6 +177,23 @@ std::optional<int> driver_version() {
   int version = 0;
   if (!driver || driver->driver_version(&version) != kSuccess) return std::nullopt;
   return version;
+}
+
+std::optional<std::string> why_no_gpu() {
+  const auto driver = open_driver(0);
+  if (!driver) return std::string(kNoDriver);
+  const Code code = driver->init(0);
+  return code == kNoDevice ? std::optional(reason_of(*driver, code)) : std::nullopt;
+}
+
+void* find_cuda_function(const char* name) {
+  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW);
+  return library == nullptr ? nullptr : ::dlsym(library, name);
+}
+
+std::string cuda_reason(int code) {
+  const auto driver = open_driver(RTLD_NOLOAD);
+  return reason_of(driver.value_or(Driver()), code);
 }
 
 }  // namespace bootstrap

@@ -26,4 +26,12 @@ std::optional<CurrentGpu> current_gpu();
 // Version of the driver as CUDA numbers it (13000 for 13.0); nothing without a driver. Loads libcuda.so.1.
 std::optional<int> driver_version();
 
+// Why CUDA has no device for this process: no driver, or none that it shows. Nothing when there is one, whether or not
+// it can be used. Loads libcuda.so.1.
+std::optional<std::string> why_no_gpu();
+
+// A function of the driver, for those that need more of it; null where there is none. Loads libcuda.so.1.
+void* find_cuda_function(const char* name);
+std::string cuda_reason(int code);  // "out of memory (2)"
+
 }  // namespace bootstrap

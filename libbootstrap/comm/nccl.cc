@@ -40,6 +40,14 @@ struct Ours<ncclResult_t> {
   using Type = ResultCode;
 };
 template <>
+struct Ours<ncclDataType_t> {
+  using Type = DataType;
+};
+template <>
+struct Ours<ncclRedOp_t> {
+  using Type = Operation;
+};
+template <>
 struct Ours<ncclUniqueId> {
   using Type = UniqueId;
 };
@@ -58,6 +66,9 @@ constexpr bool kSame = std::is_same_v<typename Ours<Theirs>::Type*, Member>;
 static_assert(sizeof(ncclResult_t) == sizeof(ResultCode));
 static_assert(ncclSuccess == kSuccess && ncclInvalidArgument == kInvalidArgument);
 static_assert(ncclInvalidUsage == kInvalidUsage && ncclInProgress == kInProgress);
+
+static_assert(sizeof(ncclDataType_t) == sizeof(DataType) && ncclFloat32 == kFloat32);
+static_assert(sizeof(ncclRedOp_t) == sizeof(Operation) && ncclSum == kSum);
 
 static_assert(sizeof(ncclUniqueId) == sizeof(UniqueId));
 static_assert(alignof(ncclUniqueId) == alignof(UniqueId));
@@ -80,6 +91,7 @@ static_assert(kSame<decltype(ncclCommInitAll), decltype(Functions::init_all)>);
 static_assert(kSame<decltype(ncclCommAbort), decltype(Functions::abort)>);
 static_assert(kSame<decltype(ncclCommDestroy), decltype(Functions::destroy)>);
 static_assert(kSame<decltype(ncclCommGetAsyncError), decltype(Functions::get_async_error)>);
+static_assert(kSame<decltype(ncclAllReduce), decltype(Functions::all_reduce)>);
 static_assert(kSame<decltype(ncclGetErrorString), decltype(Functions::get_error_string)>);
 static_assert(kSame<decltype(ncclGetLastError), decltype(Functions::get_last_error)>);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1)
@@ -167,6 +179,7 @@ Functions functions_of(const Source& source) {
   take(source, "ncclCommAbort", found.abort);
   take(source, "ncclCommDestroy", found.destroy);
   take(source, "ncclCommGetAsyncError", found.get_async_error);
+  take(source, "ncclAllReduce", found.all_reduce);
   take(source, "ncclGetErrorString", found.get_error_string);
   take(source, "ncclGetLastError", found.get_last_error);
   if (found.init_rank == nullptr) return {};

@@ -1,7 +1,8 @@
 // What the exchange costs once PMIx is initialised, beside bare PMIx calls in the same step: time, messages, memory.
 // SPDX-License-Identifier: Apache-2.0
 //
-//     exchange_bench rounds COUNT            begin and end of each round, ours and bare in turn
+//     exchange_bench rounds COUNT            begin and end of each round, ours and its peers in turn:
+//                                            one id to all ("id"), and 128 bytes of each rank to all ("gather")
 //     exchange_bench wire ours|bare COUNT    COUNT rounds of one kind and nothing else, to be looked at from outside
 //     exchange_bench memory COUNT            private memory before and during COUNT rounds of ours
 //     exchange_bench start COUNT             start of the process (see exchange_clock) to one bare round; COUNT is 1
@@ -23,6 +24,7 @@
 #include "bare_pmix.h"
 #include "comm/exchange.h"
 #include "core/task_plan.h"
+#include "node_share.h"
 #include "probe/environment.h"
 
 namespace {
@@ -51,11 +53,15 @@ class Ours {
     if (!task) stop(task.error().message);
     size_ = static_cast<std::uint32_t>(task->facts.layout.size());
     rank_ = task->facts.local_ranks.front();
+    place_ = task->facts.layout.place(rank_);
+    node_ = to_string(task->facts.id) + "-" + task->facts.layout.host_of(rank_);
     exchange_ = bootstrap::make_pmix_exchange(task->facts.id, task->facts.layout, rank_, environment);
   }
 
   std::uint32_t rank() const { return rank_; }
   std::uint32_t size() const { return size_; }
+  const bootstrap::Place& place() const { return place_; }
+  const std::string& node() const { return node_; }  // "12.0-node001"
 
   void broadcast() { run({0}, rank_ == 0); }
   void gather() {
@@ -79,6 +85,8 @@ class Ours {
   }
 
   std::unique_ptr<bootstrap::Exchange> exchange_;
+  bootstrap::Place place_;
+  std::string node_;
   std::uint32_t rank_ = 0;
   std::uint32_t size_ = 0;
 };
@@ -88,39 +96,60 @@ void check_sum(unsigned sum, std::uint32_t values) {
     stop("another value came over bare PMIx than was sent");
 }
 
-void print_times(std::uint32_t rank, const char* kind, const char* who, const std::vector<std::int64_t>& times) {
-  std::string line =
-      "{\"rank\": " + std::to_string(rank) + ", \"kind\": \"" + kind + "\", \"who\": \"" + who + "\", \"times\": [";
-  for (std::size_t i = 0; i < times.size(); ++i) line += (i == 0 ? "" : ",") + std::to_string(times[i]);
+// One way to move the same values: a round of it verifies what came.
+struct Way {
+  const char* kind;
+  const char* who;
+  std::function<void()> run;
+  std::vector<std::int64_t> times = {};  // begin and end of each round stand one after the other
+  bool is_counted = true;
+  std::uint64_t gets = 0;  // of all rounds
+  std::uint64_t retries = 0;
+};
+
+void print_times(std::uint32_t rank, const Way& way) {
+  std::string line = "{\"rank\": " + std::to_string(rank) + ", \"kind\": \"" + way.kind + "\", \"who\": \"" + way.who +
+                     "\", \"gets\": " + (way.is_counted ? std::to_string(way.gets) : "null") +
+                     ", \"retries\": " + std::to_string(way.retries) + ", \"times\": [";
+  for (std::size_t i = 0; i < way.times.size(); ++i) line += (i == 0 ? "" : ",") + std::to_string(way.times[i]);
   std::puts((line + "]}").c_str());
 }
 
-// Ours and bare take turns, each with a barrier before it. Begin and end of each round stand one after the other.
+// Ours counts no gets of its own: its session is closed to us. "wire" mode and strace count its messages.
+std::vector<Way> all_ways(Ours& ours, bench::BarePmix& bare, bench::NodeShare& share) {
+  const auto size = ours.size();
+  const auto by_node = [&] {
+    return bare.broadcast_by_node(0, kValue, ours.place().local_rank == 0, [&](std::string& id) { share.pass_on(id); });
+  };
+  return {{"id", "ours", [&] { ours.broadcast(); }, {}, false},
+          {"id", "bare", [&] { check_sum(bare.broadcast(0, kValue), 1); }},
+          {"id", "nvshmem-style", [&, size] { check_sum(bare.gather(size, kValue), size); }},
+          {"id", "direct", [&] { check_sum(bare.broadcast_direct(0, kValue), 1); }},
+          {"id", "node", [=] { check_sum(by_node(), 1); }},
+          {"gather", "ours", [&] { ours.gather(); }, {}, false},
+          {"gather", "bare", [&, size] { check_sum(bare.gather(size, kValue), size); }}};
+}
+
+// All ways take turns, each with a barrier before it; another one is the first in each round.
 void measure_rounds(Ours& ours, bench::BarePmix& bare, int count) {
-  struct Kind {
-    const char* name;
-    std::function<void()> run[2];
-    std::vector<std::int64_t> times[2];
-  };
-  Kind kinds[] = {
-      {"id", {[&] { ours.broadcast(); }, [&] { check_sum(bare.broadcast(0, kValue), 1); }}, {}},
-      {"gather", {[&] { ours.gather(); }, [&] { check_sum(bare.gather(ours.size(), kValue), ours.size()); }}, {}},
-  };
-  for (int round = 0; round < count; ++round) {
-    for (auto& kind : kinds) {
-      for (const std::size_t turn : {0U, 1U}) {
-        const std::size_t who = (turn + static_cast<std::size_t>(round)) % 2;
-        bare.barrier();
-        kind.times[who].push_back(now());
-        kind.run[who]();
-        kind.times[who].push_back(now());
-      }
+  bench::NodeShare share("/bench-" + ours.node(), ours.place().local_rank == 0);
+  bare.barrier();
+  share.forget_name();
+  auto ways = all_ways(ours, bare, share);
+  for (std::size_t round = 0; round < static_cast<std::size_t>(count); ++round) {
+    for (std::size_t turn = 0; turn < ways.size(); ++turn) {
+      auto& way = ways[(turn + round) % ways.size()];
+      bare.barrier();
+      const auto gets = bare.gets();
+      const auto retries = bare.retries();
+      way.times.push_back(now());
+      way.run();
+      way.times.push_back(now());
+      way.gets += bare.gets() - gets;
+      way.retries += bare.retries() - retries;
     }
   }
-  for (const auto& kind : kinds) {
-    print_times(ours.rank(), kind.name, "ours", kind.times[0]);
-    print_times(ours.rank(), kind.name, "bare", kind.times[1]);
-  }
+  for (const auto& way : ways) print_times(ours.rank(), way);
 }
 
 // Memory that this process wrote to and alone has, in KiB; pages of a program that it only reads are the file's.

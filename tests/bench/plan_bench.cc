@@ -2,40 +2,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
 
-#include <string>
-
+#include "bench_step.h"
 #include "core/plan.h"
 
 namespace bootstrap {
 namespace {
 
-Environment environment_of_step(std::int64_t nodes) {
-  Environment environment;
-  // As many other variables as a login environment has.
-  for (int i = 0; i < 120; ++i) environment.set("SOME_VARIABLE_" + std::to_string(i), std::string(60, 'x'));
-  const auto last = std::to_string(100000 + nodes).substr(1);
-  environment.set("SLURM_JOB_ID", "12");
-  environment.set("SLURM_STEP_NODELIST", "node[00001-" + last + "]");
-  environment.set("SLURM_STEP_TASKS_PER_NODE", "8(x" + std::to_string(nodes) + ")");
-  environment.set("SLURM_STEP_NUM_TASKS", std::to_string(nodes * 8));
-  environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/block");
-  environment.set("SLURM_STEP_GPUS", "0,1,2,3,4,5,6,7");
-  environment.set("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7");
-  return environment;
-}
-
-void make_plan_of_node(benchmark::State& state) {
+// The variables that the plan really has: a measurement of a plan that was refused would be worth nothing.
+void plan_node(benchmark::State& state, const Settings& settings) {
   const auto environment = environment_of_step(state.range(0));
-  LocalTasks local;
-  local.host = "node00001";
-  local.ranks = {0, 1, 2, 3, 4, 5, 6, 7};
+  const auto local = tasks_of_node();
+  std::size_t variables = 0;
   for (auto _ : state) {
-    const auto facts = read_facts(environment, {.job = 12, .step = 0, .restart = 0}, local);
-    auto plan = make_plan(*facts, {});
+    const auto facts = read_facts(environment, kStep, local);
+    auto plan = make_plan(*facts, settings);
+    if (!plan) return state.SkipWithError(plan.error().message.c_str());
+    variables = plan->variables.size();
     benchmark::DoNotOptimize(plan);
   }
+  state.counters["variables"] = static_cast<double>(variables);
 }
+
+void make_plan_of_node(benchmark::State& state) { plan_node(state, {}); }
 BENCHMARK(make_plan_of_node)->Arg(2)->Arg(128)->Arg(1000)->Arg(12500)->Unit(benchmark::kMicrosecond);
+
+// The most that a user can ask for: the variables of every framework, TF_CONFIG with all hosts among them.
+void make_plan_of_all_frameworks(benchmark::State& state) {
+  Settings settings;
+  settings.frameworks = {*parse_frameworks("all"), Source::kOption};
+  plan_node(state, settings);
+}
+BENCHMARK(make_plan_of_all_frameworks)->Arg(2)->Arg(128)->Arg(1000)->Arg(12500)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace bootstrap

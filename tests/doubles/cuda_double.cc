@@ -3,7 +3,8 @@
 //
 // CUDA_DOUBLE_DEVICES says how many GPUs the machine has (none without it), CUDA_VISIBLE_DEVICES which of them count,
 // in which order, as CUDA reads it: numbers up to the first that is none, or the UUID of a MIG instance, of GPU 0 here.
-// CUDA_DOUBLE_VERSION is the driver's version (13000).
+// CUDA_DOUBLE_VERSION is the driver's version (13000). Memory of a GPU is the process' own, up to CUDA_DOUBLE_MEMORY
+// bytes (1 GiB), and work in a stream is done when the call comes back, as the NCCL double does its own.
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
+constexpr int kOutOfMemory = 2;
 constexpr int kNotInitialized = 3;
 constexpr int kNoDevice = 100;
 constexpr int kInvalidDevice = 101;
@@ -32,6 +34,13 @@ struct Device {
 struct Context {
   int device;
 };
+
+struct Stream {
+  int device;
+};
+
+using Address = unsigned long long;  // CUdeviceptr
+constexpr std::size_t kMemory = std::size_t{1} << 30;
 
 std::atomic<bool> is_initialized{false};
 // Without a block of its own for each thread: ThreadSanitizer takes the next use of such a block for a race.
@@ -149,6 +158,64 @@ CUDA_DOUBLE_API cuDeviceGetPCIBusId(char* text, int size, int device) {
   return length < size ? kSuccess : kInvalidValue;
 }
 
+CUDA_DOUBLE_API cuDeviceGetName(char* name, int size, int device) {
+  if (!is_initialized) return kNotInitialized;
+  if (!is_device(device)) return kInvalidDevice;
+  const int length = std::snprintf(name, static_cast<std::size_t>(size), "CUDA double");
+  return length < size ? kSuccess : kInvalidValue;
+}
+
+CUDA_DOUBLE_API cuStreamCreate(void** stream, unsigned) {
+  if (current == nullptr) return kInvalidContext;
+  *stream = new Stream{current->device};
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuStreamDestroy_v2(void* stream) {
+  delete static_cast<Stream*>(stream);
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuStreamQuery(void*) { return current == nullptr ? kInvalidContext : kSuccess; }
+CUDA_DOUBLE_API cuStreamSynchronize(void*) { return current == nullptr ? kInvalidContext : kSuccess; }
+
+CUDA_DOUBLE_API cuMemAlloc_v2(Address* address, std::size_t bytes) {
+  if (current == nullptr) return kInvalidContext;
+  const char* const most = std::getenv("CUDA_DOUBLE_MEMORY");
+  if (bytes > (most == nullptr ? kMemory : std::strtoull(most, nullptr, 10))) return kOutOfMemory;
+  void* const memory = std::malloc(bytes);
+  *address = reinterpret_cast<Address>(memory);
+  return memory == nullptr ? kOutOfMemory : kSuccess;
+}
+
+CUDA_DOUBLE_API cuMemFree_v2(Address address) {
+  if (current == nullptr) return kInvalidContext;
+  std::free(reinterpret_cast<void*>(address));
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuMemcpyHtoD_v2(Address to, const void* from, std::size_t bytes) {
+  if (current == nullptr) return kInvalidContext;
+  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuMemcpyDtoH_v2(void* to, Address from, std::size_t bytes) {
+  if (current == nullptr) return kInvalidContext;
+  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuMemcpyDtoD_v2(Address to, Address from, std::size_t bytes) {
+  return cuMemcpyHtoD_v2(to, reinterpret_cast<const void*>(from), bytes);
+}
+
+CUDA_DOUBLE_API cuMemsetD8_v2(Address to, unsigned char byte, std::size_t bytes) {
+  if (current == nullptr) return kInvalidContext;
+  std::memset(reinterpret_cast<void*>(to), byte, bytes);
+  return kSuccess;
+}
+
 CUDA_DOUBLE_API cuDeviceGetUuid(unsigned char* uuid, int device) {
   if (!is_initialized) return kNotInitialized;
   if (!is_device(device)) return kInvalidDevice;
@@ -168,6 +235,9 @@ CUDA_DOUBLE_API cuGetErrorString(int code, const char** text) {
   switch (code) {
     case kNotInitialized:
       *text = "initialization error";
+      return kSuccess;
+    case kOutOfMemory:
+      *text = "out of memory";
       return kSuccess;
     case kNoDevice:
       *text = "no CUDA-capable device is detected";

@@ -6,7 +6,10 @@
  * check in over TCP, a ring between them, agreement of version and GPU. It needs no GPU: buffers are host memory, a
  * stream is ignored, and a call is done when it comes back (or, on a non-blocking communicator, when
  * ncclCommGetAsyncError says so). NCCL_SOCKET_IFNAME, NCCL_HOSTID, NCCL_COMM_BLOCKING and NCCL_DEBUG are honoured;
- * NCCL_DOUBLE_LOG names a file that gets one line for each call; with NCCL_DOUBLE_STALL a rank never checks in.
+ * NCCL_DOUBLE_LOG names a file that gets one line for each call; with NCCL_DOUBLE_STALL a rank never checks in. From
+ * the all-reduce number NCCL_DOUBLE_FAULT_AT (0) on, NCCL_DOUBLE_FAULT is what a rank does wrong: "sum" (the last
+ * number is one too much), "lazy" (the result is left as it was), "stop" (the process stands still), "stall" (the call
+ * does not come back), "error" (it comes back with an error).
  */
 #ifndef TESTS_DOUBLES_NCCL_DOUBLE_H
 #define TESTS_DOUBLES_NCCL_DOUBLE_H

@@ -37,7 +37,8 @@ struct ncclComm {
   int ranks;
   bool blocking;
   DeviceOfThread device;
-  int splits = 0;  // so far
+  int splits = 0;       // so far
+  int all_reduces = 0;  // likewise
   nccl_double::AbortFlag abort{false};
   std::atomic<ncclResult_t> state{ncclSuccess};
   std::unique_ptr<nccl_double::Ring> ring;

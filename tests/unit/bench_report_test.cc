@@ -1,0 +1,153 @@
+// What ranks of a bench tell each other survives the way, and the table and the sentences say it right.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/bench_report.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "exchange_double.h"
+
+namespace bootstrap {
+namespace {
+
+BenchFinding timed(double microseconds, std::uint32_t ranks = 4) {
+  return {.microseconds = microseconds,
+          .more = 0,
+          .ranks = ranks,
+          .wrong = 0,
+          .first = {},
+          .is_late = false,
+          .trouble = {}};
+}
+
+TEST(BenchReport, MembersSurviveTheWay) {
+  BenchMember member;
+  member.gpu = BenchMember::Gpu::kThere;
+  member.text = "NVIDIA\tH200\n";
+  member.nccl_version = 22809;
+  member.nccl_path = "/usr/lib/libnccl.so.2";
+  const auto read = read_member(write_member(member));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->gpu, BenchMember::Gpu::kThere);
+  EXPECT_EQ(read->text, "NVIDIA H200 ") << "no text can be taken for two";
+  EXPECT_EQ(read->nccl_version, 22809);
+  EXPECT_EQ(read->nccl_path, "/usr/lib/libnccl.so.2");
+  EXPECT_EQ(read->nccl_trouble, "");
+  for (const char* const text :
+       {"", "3\ta\t1\tb\tc", "1\ta\t1\tb", "1\ta\t-1\tb\tc", "1\ta\t1\tb\tc\td", "x\ta\t1\tb\tc"}) {
+    EXPECT_FALSE(read_member(text)) << text;
+  }
+}
+
+TEST(BenchReport, FindingsSurviveTheWay) {
+  auto finding = timed(1.0 / 3);
+  finding.more = 1e-9;
+  finding.wrong = std::numeric_limits<std::uint64_t>::max();
+  finding.first = {
+      .is_in_place = true, .index = 17, .found = std::numeric_limits<float>::quiet_NaN(), .expected = 13.5F};
+  finding.trouble = "it went wrong";
+  finding.is_late = true;
+  const auto read = read_finding(write_finding(finding));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->microseconds, 1.0 / 3) << "all digits";
+  EXPECT_EQ(read->more, 1e-9);
+  EXPECT_EQ(read->ranks, 4U);
+  EXPECT_EQ(read->wrong, finding.wrong);
+  EXPECT_TRUE(read->first.is_in_place);
+  EXPECT_EQ(read->first.index, 17U);
+  EXPECT_TRUE(std::isnan(read->first.found));
+  EXPECT_EQ(read->first.expected, 13.5F);
+  EXPECT_EQ(read->trouble, "it went wrong");
+  EXPECT_TRUE(read->is_late);
+  for (const char* const text :
+       {"", "1", "1\t2\t3\t4\t5\t6\t7\t8\t0", "x\t0\t1\t0\t0\t0\t0\t0\t0\t", "1x\t0\t1\t0\t0\t0\t0\t0\t0\t"}) {
+    EXPECT_FALSE(read_finding(text)) << text;
+  }
+}
+
+TEST(BenchReport, TheSlowestRankCounts) {
+  auto findings = std::vector{timed(10), timed(40, 2), timed(20)};
+  findings[0].wrong = 2;
+  findings[2].wrong = 3;
+  const auto row = row_of(4000000, findings);
+  EXPECT_DOUBLE_EQ(row.microseconds, 40);
+  EXPECT_DOUBLE_EQ(row.algorithm, 100);
+  EXPECT_DOUBLE_EQ(row.bus, 100) << "of its own communicator of two";
+  EXPECT_EQ(row.wrong, 5U);
+  EXPECT_DOUBLE_EQ(average_bus({row, {.bytes = 8, .microseconds = 1, .algorithm = 1, .bus = 50, .wrong = 0}}), 75);
+  EXPECT_DOUBLE_EQ(average_bus({}), 0);
+}
+
+TEST(BenchReport, SentencesNameRankAndSize) {
+  const auto layout = layout_of({2, 2});
+  std::vector<BenchFinding> findings(4, timed(1));
+  EXPECT_FALSE(trouble_of(layout, findings));
+  EXPECT_EQ(wrong_text(layout, 1024, findings), "");
+  findings[3].wrong = 5;
+  findings[3].first = {.is_in_place = true, .index = 17, .found = 12, .expected = 13};
+  EXPECT_EQ(
+      wrong_text(layout, 1024, findings),
+      "an all-reduce of 1 KiB gave wrong sums on rank 3 (node002, local rank 1): 5 values on rank 3, the first is "
+      "number 17 of 256, 12 where the sum is 13 (in place)");
+  findings[1].trouble = "no";
+  EXPECT_EQ(trouble_of(layout, findings), "rank 1 (node001, local rank 1): no");
+  findings[2].trouble = "neither";
+  EXPECT_EQ(trouble_of(layout, findings), "rank 1 (node001, local rank 1) and 1 more: no");
+  findings[1].is_late = true;
+  EXPECT_EQ(trouble_of(layout, findings), "rank 2 (node002, local rank 0): neither") << "who waited for it knows less";
+  findings[2].is_late = true;
+  EXPECT_EQ(trouble_of(layout, findings), "rank 1 (node001, local rank 1) and 1 more: no");
+}
+
+BenchStage stage_of_four() {
+  BenchStage stage;
+  stage.step = "12.0";
+  stage.group = "node";
+  stage.ranks = 4;
+  stage.nodes = 2;
+  stage.fewest = 1;
+  stage.most = 3;
+  stage.gpus = {"NVIDIA H200", "NVIDIA H200", "NVIDIA \"L4\"", "NVIDIA H200"};
+  stage.nccl_version = "2.28.9";
+  stage.nccl_path = "/lib/libnccl.so.2";
+  stage.id_ms = 12.34;
+  stage.comm_ms = 845;
+  stage.iterations = 20;
+  stage.warmup = 1;
+  return stage;
+}
+
+TEST(BenchReport, TheTable) {
+  EXPECT_EQ(head_text(stage_of_four()),
+            "all-reduce in step 12.0: 4 ranks on 2 nodes, communicator node of 1 to 3 ranks\n"
+            "3 x NVIDIA H200, 1 x NVIDIA \"L4\"; NCCL 2.28.9 (/lib/libnccl.so.2)\n"
+            "unique ids in 12.3 ms, communicator in 845.0 ms more; out of place, 1 warm-up and 20 iterations of each "
+            "size, sums verified\n\n"
+            "       BYTES       COUNT   TYPE      TIME us   ALGBW GB/s  BUSBW GB/s  #WRONG\n");
+  const BenchRow row{.bytes = 1024, .microseconds = 12.345, .algorithm = 0.5, .bus = 0.75, .wrong = 2};
+  EXPECT_EQ(row_text(row, true), "        1024         256  float        12.35        0.500       0.750       2\n");
+  EXPECT_EQ(row_text(row, false), "        1024         256  float        12.35        0.500       0.750       -\n")
+      << "what was not looked at is not right either";
+  EXPECT_EQ(foot_text({row}), "\naverage busbw 0.750 GB/s\n");
+}
+
+TEST(BenchReport, Json) {
+  const BenchRow row{.bytes = 8, .microseconds = 2.5, .algorithm = 0.0032, .bus = 0.0048, .wrong = 0};
+  const auto text = bench_json(stage_of_four(), {row});
+  EXPECT_NE(text.find("\"NVIDIA \\\"L4\\\"\""), std::string::npos);
+  EXPECT_NE(
+      text.find("{\"bytes\": 8, \"count\": 2, \"type\": \"float\", \"time_us\": 2.500000, \"algbw_gbs\": 0.003200, "
+                "\"busbw_gbs\": 0.004800, \"wrong\": 0}"),
+      std::string::npos)
+      << text;
+  auto unchecked = stage_of_four();
+  unchecked.is_checked = false;
+  EXPECT_NE(bench_json(unchecked, {row}).find("\"wrong\": null"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace bootstrap
