@@ -20,7 +20,7 @@ class Facts:
 
 
 def percent(value):
-    return f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.1f} %"
+    return f"{100 * value:.0f} %" if value >= 0.0995 else f"{100 * value:.1f} %"
 
 
 def known(spread):
@@ -95,23 +95,29 @@ def winners(rows):
                 even += 1
         for backend, wins in sorted(won.items(), key=lambda item: -len(item[1])):
             ratio, doubt, best, other = max(wins, key=lambda win: win[0])
-            yield (f"{model}: {backend} has the shortest step in {len(wins)} of {noun(len(compared), 'layout')} with several processes, "
-                   f"by most at {place_of(best.cell)}: {ratio:.2f} +- {doubt:.2f} times as fast as {other.cell.backend}.")
+            crowds = sum(win[2].oversubscribed for win in wins)
+            crowded = f" ({crowds} of them with more processes than cores)" if crowds else ""
+            yield (f"{model}: {backend} has the shortest step in {len(wins)} of {noun(len(compared), 'layout')} with several "
+                   f"processes{crowded}, by most at {place_of(best.cell)}: {ratio:.2f} +- {doubt:.2f} times as fast as {other.cell.backend}.")
         if even:
             yield f"{model}: in {even} of {noun(len(compared), 'layout')} the back ends differ by less than spread and noise: none wins."
 
 
+def share_of(row):
+    """How much of a step is communication, in words."""
+    figures = row.figures
+    waiting = f", {percent(figures.wait / figures.communication)} of it waiting for slower ranks" if figures.communication else ""
+    return (f"{percent(figures.share)} at {place_of(row.cell)} (computing {1000 * figures.compute:.1f} ms, communicating "
+            f"{1000 * figures.communication:.1f} ms{waiting})")
+
+
 def ratios(rows):
-    """How much of a step is communication, at the smallest and the largest world that exchange something."""
+    """The share of communication, at the smallest and the largest world that exchange something."""
     for (model, backend), group in grouped(rows, lambda row: (row.cell.model, row.cell.backend)).items():
         several = sorted((row for row in group if row.cell.ranks > 1), key=lambda row: (row.cell.ranks, row.cell.nodes))
-        if not several:
-            continue
-        texts = [f"{percent(row.figures.share)} at {place_of(row.cell)} (computing {1000 * row.figures.compute:.1f} ms, communicating "
-                 f"{1000 * row.figures.communication:.1f} ms, of which {percent(row.figures.wait / row.figures.communication)} "
-                 f"is waiting for slower ranks)"
-                 for row in (several[:1] if len(several) == 1 else [several[0], several[-1]])]
-        yield f"{model}, {backend}: communication takes {', and '.join(texts)}."
+        if several:
+            ends = several[:1] if len(several) == 1 else [several[0], several[-1]]
+            yield f"{model}, {backend}: communication takes {' and '.join(map(share_of, ends))} of a step."
 
 
 def efficiencies(rows):
@@ -127,7 +133,8 @@ def efficiencies(rows):
             continue
         first, doubt = low[0], known(low[0].efficiency.spread)
         sure = "" if first.efficiency.mean + doubt < HALF else ", which its spread does not tell from 50 %"
-        crowded = f", with {first.load[0]} processes on {noun(first.load[1], 'core')}" if first.oversubscribed else ""
+        crowded = (f"; {first.load[0]} processes on {noun(first.load[1], 'core')} allow {percent(first.load[1] / first.load[0] / first.threads)} "
+                   f"at most" if first.oversubscribed else "")
         yield (f"{model}, {backend}: efficiency is under 50 % in {len(low)} of {noun(len(several), 'layout')}, first at "
                f"{place_of(first.cell)}: {percent(first.efficiency.mean)} +- {100 * doubt:.0f}{sure}{crowded}.")
 

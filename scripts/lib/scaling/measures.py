@@ -99,10 +99,11 @@ class Row:
     speedup: Value
     efficiency: Value
     load: tuple  # most processes on one machine, and the cores that they share
+    threads: int = 1  # of a process
 
     @property
     def oversubscribed(self):
-        return self.load[0] > self.load[1]
+        return self.load[0] * self.threads > self.load[1]
 
 
 def load_of(ranks):
@@ -128,5 +129,6 @@ def make_rows(results):
         cell, base = result.cell, bases[result.cell.backend, result.cell.model]
         ratio = Value(1.0, 0.0) if cell == base else figures[cell].throughput.over(figures[base].throughput)
         speedup = ratio.times(base.ranks)
-        rows.append(Row(cell, figures[cell], base, speedup, speedup.times(1 / cell.ranks), load_of(result.ranks)))
+        rows.append(Row(cell, figures[cell], base, speedup, speedup.times(1 / cell.ranks), load_of(result.ranks),
+                        result.parameters.get("threads", 1)))
     return rows

@@ -86,8 +86,9 @@ def what_was_done(results, parameters):
             + f" Each cell is the mean of {parameters['steps']} steps after {parameters['warm_up']} steps of warm-up.")
 
 
-def method(results, parameters):
-    ways = [f"{name}: {WAYS[name]}." for name in dict.fromkeys(result.cell.backend for result in results)]
+def method(results, parameters, crowded):
+    polls = " Its ranks poll while they wait, and so take cores from those that compute where there are too few." if crowded else ""
+    ways = [f"{name}: {WAYS[name]}.{polls if name == 'mpi' else ''}" for name in dict.fromkeys(result.cell.backend for result in results)]
     size = "small (made for cores)" if parameters["size"] == "small" else "full (made for GPUs)"
     batch = f"{parameters['batch']}" if parameters["batch"] else "the model's own"
     return Lines([
@@ -142,6 +143,6 @@ def compose(results, rows, findings, environment, parameters, pictures, no_pictu
             "A thin ResNet-50 (8 channels in its first stage instead of 64) on images of 32 x 32, so these figures compare layouts of "
             "this cluster, and no other ResNet-50."), synthetic_lines(images, "GPU" if gpu else "CPU process")]
     blocks += [Heading("Where the time of a step goes"), time_table(rows) if rows else Text("No cell gave numbers.")]
-    blocks += [Heading("All cells"), cells_table(results), Heading("How it was measured"), method(results, parameters),
+    blocks += [Heading("All cells"), cells_table(results), Heading("How it was measured"), method(results, parameters, any(row.oversubscribed for row in rows)),
                Heading("Files"), files()]
     return blocks

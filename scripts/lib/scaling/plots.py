@@ -11,6 +11,8 @@ COLOURS = {"gloo": "#0072B2", "mpi": "#D55E00", "nccl": "#009E73"}
 PARTS = (("computing", "#0072B2"), ("transfer", "#E69F00"), ("waiting for slower ranks", "#CCCCCC"))
 POINTS = {"gloo": (7, 6), "mpi": (5, 4), "nccl": (9, 8)}  # filled and open circle, square, triangle
 SIZE = (860, 520)
+# Error bars: `with yerrorbars` of gnuplot 5.4 paints a white disc over what is below the middle of each.
+BARS = "with vectors heads size screen 0.004,90"
 TERMINALS = {
     "svg": f"svg size {SIZE[0]},{SIZE[1]} fixed font 'sans-serif,15' background '#ffffff'",
     "png": f"pngcairo size {2 * SIZE[0]},{2 * SIZE[1]} fontscale 2 linewidth 2 pointscale 2 font 'Sans,11' background '#ffffff'",
@@ -52,18 +54,22 @@ def scaling_script(model, rows, scaling):
         series.setdefault((row.cell.backend, row.cell.tasks), []).append(row)
     most = max(row.cell.ranks for row in rows)
     least = min(row.cell.ranks for row in rows)
-    top = max(most, *(row.speedup.mean + (0 if math.isnan(row.speedup.spread) else row.speedup.spread) for row in rows))
+    top = max(most, *(row.speedup.mean + known(row.speedup.spread) for row in rows))
+    bottom = min(row.speedup.mean for row in rows)
     tasks = sorted({key[1] for key in series})
     ticks = ", ".join(str(count) for count in sorted({row.cell.ranks for row in rows}))
-    data, lines = "", [f"[{least}:{most if most > least else least + 1}] x with lines linewidth 2 dashtype 2 "
-                       f"linecolor rgb '#555555' title 'ideal'"]
+    data = block("ideal", [f"{least} {least}", f"{most} {most}"])
+    lines = ["$ideal using 1:2 with lines linewidth 2 dashtype 3 linecolor rgb '#555555' title 'ideal'"]
     for index, ((backend, count), group) in enumerate(series.items()):
-        data += block(f"s{index}", (f"{row.cell.ranks} {number(row.speedup.mean)} {number(row.speedup.spread)}" for row in group))
+        aside = 1 + 0.02 * (index - (len(series) - 1) / 2)  # a little, so that bars at one place do not hide each other
+        data += block(f"s{index}", (" ".join(map(number, (
+            row.cell.ranks * aside, row.speedup.mean, max(row.speedup.mean - known(row.speedup.spread), bottom / 4),
+            row.speedup.mean + known(row.speedup.spread)))) for row in group))
         place = tasks.index(count)
         style = f"linecolor rgb '{COLOURS[backend]}'"
         title = f"{backend}, {count} on a server"
-        lines.append(f"$s{index} using 1:2:3 with yerrorbars {style} pointtype 0 notitle")
-        lines.append(f"$s{index} using 1:2 with linespoints {style} linewidth 2 dashtype {place % 3 + 1 if place else 1} "
+        lines.append(f"$s{index} using 1:3:(0):($4-$3) {BARS} {style} notitle")
+        lines.append(f"$s{index} using 1:2 with linespoints {style} linewidth 2 dashtype {(1, 2, 4, 5)[place % 4]} "
                      f"pointtype {POINTS[backend][min(place, 1)]} pointsize 1.1 title '{title}'")
     crowded = [row.cell.ranks for row in rows if row.oversubscribed]
     mark = ""
@@ -72,18 +78,18 @@ def scaling_script(model, rows, scaling):
         fits = [row.cell.ranks for row in rows if not row.oversubscribed and row.cell.ranks < min(crowded)]
         edge = math.sqrt(min(crowded) * max(fits)) if fits else min(crowded) / 1.2
         mark = (f"set object 1 rectangle from {edge:.4f},graph 0 to graph 1,graph 1 fillcolor rgb '#f0e8d8' fillstyle solid noborder "
-                f"behind\nset label 1 'more processes than cores' at {edge:.4f},graph 0.03 offset 0.6,0 textcolor rgb '#6b5a2e' front\n")
+                f"behind\nset label 1 'more processes than cores' at graph 0.99,graph 0.03 right textcolor rgb '#6b5a2e' front\n")
     return data + mark + f"""
 set title '{model}: speed-up ({scaling} scaling), bars are 1.96 standard errors'
 set xlabel 'processes'
 set ylabel 'speed-up of samples per second'
-set logscale x 2
+set logscale xy 2
 set xrange [{least / 1.15}:{most * 1.15}]
-set yrange [0:{top * 1.08}]
+set yrange [{min(bottom / 1.4, least / 1.4)}:{top * 1.15}]
 set xtics ({ticks}) nomirror
 set ytics nomirror
 set border 3
-set grid ytics linecolor rgb '#dddddd'
+set grid ytics linetype 1 linecolor rgb '#cccccc'
 set key outside right top reverse Left samplen 2.5
 plot {', '.join(lines)}"""
 
@@ -106,7 +112,7 @@ def split_script(model, rows):
     sums = ("$2+$3+$4", "$2+$3", "$2")
     boxes = [f"$bars using 1:({total}) with boxes linecolor rgb '{colour}' title '{title}'"
              for total, (title, colour) in zip(sums, reversed(PARTS))]
-    boxes.append("$bars using 1:($2+$3+$4):5 with yerrorbars pointtype 0 linecolor rgb '#000000' notitle")
+    boxes.append(f"$bars using 1:($2+$3+$4-$5):(0):(2*$5) {BARS} linecolor rgb '#000000' notitle")
     boxes.append("$bars using 1:(0):xticlabels(6) with dots linecolor rgb '#ffffff' notitle")
     labels = "".join(f"set label '{name}' at {(low + high) / 2},graph 0 offset 0,-2.4 center\n" for name, low, high in names)
     top = max(1000 * (row.figures.step.mean + known(row.figures.step.spread)) for row in rows)
@@ -119,12 +125,12 @@ set ylabel 'milliseconds of a step, mean over ranks'
 set style fill solid 1.0 border rgb '#ffffff'
 set boxwidth 0.8
 set xrange [-0.8:{place + 0.8}]
-set yrange [0:{top * 1.12}]
+set yrange [0:{top * 1.3}]
 set xtics nomirror scale 0
 set ytics nomirror
 set border 3
-set grid ytics linecolor rgb '#dddddd'
-set key outside right top reverse Left samplen 1.5
+set grid ytics linetype 1 linecolor rgb '#cccccc'
+set key inside left top reverse Left samplen 1.5
 plot {', '.join(boxes)}"""
 
 

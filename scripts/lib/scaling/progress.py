@@ -8,9 +8,9 @@ from scaling.cells import DONE, FAILED
 from scaling.measures import figures_of
 
 
-def cost(cell):
-    """What a cell costs in proportion to others: a start, and as much again for each process on crowded cores."""
-    return 2 + cell.ranks
+def costs_of(groups):
+    """What each cell costs in proportion to others: more with each process, and most where Python and PyTorch start."""
+    return {cell: (2 + cell.ranks) * (1 if place else 3) for group in groups for place, cell in enumerate(group)}
 
 
 def spoken(seconds):
@@ -18,9 +18,11 @@ def spoken(seconds):
 
 
 class Progress:
-    def __init__(self, waiting, total, say):
-        self.left = sum(map(cost, waiting))
-        self.spent, self.count, self.total, self.say = 0, total - len(waiting), total, say
+    """Of the groups of cells that are to be run."""
+
+    def __init__(self, groups, say):
+        self.costs, self.say = costs_of(groups), say
+        self.spent, self.count = 0, 0
         self.start = time.monotonic()
 
     def begin(self, known):
@@ -28,19 +30,19 @@ class Progress:
         passed = len(known) - kept
         notes = [f"{kept} are done already"] if kept else []
         notes += [f"{passed} cannot be run here"] if passed else []
-        self.say(f"{self.total} cells" + (f", of which {' and '.join(notes)}" if notes else ""))
+        self.say(f"{len(self.costs) + len(known)} cells" + (f", of which {' and '.join(notes)}" if notes else ""))
 
     def done(self, result):
         """A line for the cell that has a result now."""
         self.count += 1
-        self.left -= cost(result.cell)
-        self.spent += cost(result.cell)
+        self.spent += self.costs[result.cell]
+        left = sum(self.costs.values()) - self.spent
         if result.status == FAILED:
             text = f"failed: {result.reason}"
         else:
             figures = figures_of(result.rows)
             text = f"{1000 * figures.step.mean:.1f} ms a step, {figures.throughput.mean:,.0f} samples/s"
-        seconds = (time.monotonic() - self.start) / self.spent * self.left
-        more = f"; about {spoken(seconds)} left" if self.left else ""
-        width = len(str(self.total))
-        self.say(f"[{self.count:{width}}/{self.total}] {result.cell.backend} {result.cell.model} {result.cell.layout}: {text}{more}")
+        seconds = (time.monotonic() - self.start) / self.spent * left
+        more = f"; about {spoken(seconds)} left" if left else ""
+        total = len(self.costs)
+        self.say(f"[{self.count:{len(str(total))}}/{total}] {result.cell.backend} {result.cell.model} {result.cell.layout}: {text}{more}")
