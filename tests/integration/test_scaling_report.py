@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import REPOSITORY, STATE_ROOT, Cluster, machine_traces, wait_for
+from harness import REPOSITORY, STATE_ROOT, Cluster, wait_for
 
 SCRIPT = REPOSITORY / "scripts/scaling-report"
 INSIDE = "/opt/slurm-bootstrap/scripts/scaling-report"
@@ -164,11 +164,10 @@ def test_the_numbers_are_those_of_the_raw_rows(first):
     assert not mistakes(first.cells, first.steps)
 
 
-@pytest.mark.parametrize("column, place", [("communication", -2), ("forward", -5), ("update", -4)])
-def test_a_changed_row_is_noticed(first, column, place):
+@pytest.mark.parametrize("column", ["forward", "backward", "communication", "update"])
+def test_a_changed_row_is_noticed(first, column):
     """Control: one time of one rank, a millisecond longer."""
     lines = first.steps.splitlines()
-    assert lines[0].split(",")[{-2: -3}.get(place, place)] or column
     at = lines[0].split(",").index(column)
     words = lines[-1].split(",")
     words[at] = str(float(words[at]) + 0.001)
@@ -261,7 +260,7 @@ ONE = ("--nodes", "1", "--tasks-per-node", "2", "--steps", str(STEPS), "--models
 @pytest.mark.parametrize("backend, fault, reason", [
     ("gloo", "differ mlp", "the ranks do not hold the same parameters in the end: they differ by "),
     ("mpi", "differ mlp", "the ranks do not hold the same parameters in the end: they differ by "),
-    ("gloo", "raise mlp", "rank 1 (node001, local rank 1) was the first to fail: exit code 1"),
+    ("gloo", "raise mlp", r"rank 1 \(node00., local rank 1\) was the first to fail: exit code 1, .*: RuntimeError: the disk is on fire$"),
     ("gloo", "hang mlp", "no sign of life for 15 s after 'mlp' began, so it was stopped"),
 ])
 def test_a_cell_that_goes_wrong_is_failed_and_the_next_one_is_run(cluster, backend, fault, reason):
@@ -269,10 +268,9 @@ def test_a_cell_that_goes_wrong_is_failed_and_the_next_one_is_run(cluster, backe
     done = report(cluster, name, *ONE, backend, "--cell-timeout", "15", fault=fault)
     cells = cells_of(home(cluster) / name)
     assert done.returncode == 1, done.stderr
-    assert cells[f"{backend}-mlp-1x2"]["status"] == "failed" and cells[f"{backend}-mlp-1x2"]["reason"].startswith(reason)
+    failed = cells[f"{backend}-mlp-1x2"]
+    assert failed["status"] == "failed" and re.match(reason, failed["reason"]), failed["reason"]
     assert cells[f"{backend}-cnn-1x2"]["status"] == "done"
-    if fault.startswith("raise"):
-        assert cells["gloo-mlp-1x2"]["reason"].endswith("RuntimeError: the disk is on fire")
 
 
 def test_a_loss_that_does_not_fall_is_a_failure(cluster):
@@ -322,25 +320,12 @@ def needs_no_slurm():
         pytest.skip("a Slurm cluster answers here")
 
 
-def processes_of(name: str) -> list:
-    """Processes of a cluster, by what its state folder is called."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if f"/{name}".encode() in path.read_bytes():
-                found.append(path)
-        except OSError:
-            pass
-    return found
-
-
 @pytest.mark.parametrize("number, after, status", [
     (signal.SIGTERM, "starting one on this machine", 143),
     (signal.SIGINT, r"\[1/2\] ", 130),
 ])
 def test_a_signal_takes_the_cluster_down_and_resume_goes_on(tmp_path, number, after, status):
     needs_no_slurm()
-    before = machine_traces()
     options = ("--nodes", "1", "--tasks-per-node", "1", "--steps", "4", "--models", "mlp", "--backends", "gloo,mpi")
     process = start_here(tmp_path / "report", *options)
     name, said = f"scaling-{process.pid}", ""
@@ -350,18 +335,19 @@ def test_a_signal_takes_the_cluster_down_and_resume_goes_on(tmp_path, number, af
         said += line
     if status == 143:
         wait_for(lambda: (STATE_ROOT / name / "pids").exists(), 20, "the cluster did not begin to start")
+    assert Cluster(name).traces() != []  # control: what is looked for below
     process.send_signal(number)
     _, rest = process.communicate(timeout=60)
     assert process.returncode == status, said + rest
     assert f"stopped by {number.name}" in rest and "Traceback" not in rest
-    assert not (STATE_ROOT / name).exists() and not processes_of(name) and machine_traces() <= before | machine_traces()
+    assert Cluster(name).traces() == []
     if status == 130:
         process = start_here(tmp_path / "report", *options, "--resume")
         stdout, stderr = process.communicate(timeout=120)
         assert process.returncode == 0, stderr
         assert "1 are done already" in stderr and "[1/1] mpi mlp 1x1" in stderr
         assert stdout.strip().endswith(str(tmp_path / "report/report.html"))
-        assert not (STATE_ROOT / f"scaling-{process.pid}").exists()
+        assert Cluster(f"scaling-{process.pid}").traces() == []
         assert not mistakes(cells_of(tmp_path / "report"), (tmp_path / "report/steps.csv").read_text())
 
 
