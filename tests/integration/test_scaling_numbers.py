@@ -162,7 +162,7 @@ PARAMETERS = {"threads": 1, "device": "cpu", "scaling": "weak", "batch": 0}
     (("gloo", 1, 4), {"threads": 2}, "need nodes of 8 CPUs"),
     (("nccl", 1, 1), {}, "there is no GPU"),
     (("nccl", 2, 2), {"device": "cuda"}, ""),
-    (("nccl", 1, 4), {"device": "cuda"}, "4 a node, and the nodes have 2"),
+    (("nccl", 1, 4), {"device": "cuda"}, "4 on a node, and the nodes have 2"),
     (("gloo", 2, 2), {"scaling": "strong", "batch": 3}, "4 processes cannot share a batch of 3 samples"),
 ])
 def test_a_cell_that_cannot_be_run_is_known_before(cell, change, reason):

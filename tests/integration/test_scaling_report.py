@@ -149,7 +149,7 @@ def test_every_cell_has_a_result_and_the_one_that_fails_has_a_reason(first):
     assert sum(what == "done" for what in status.values()) == 15
     assert "was the first to fail" in first.cells["mpi-cnn-2x2"]["reason"] and first.cells["mpi-cnn-2x2"]["tries"] == 2
     assert first.cells["gloo-mlp-4x1"]["reason"] == "the cluster has 2 nodes that can be used"
-    assert re.match(r"Slurm counts 2 GPUs on each node, PyTorch on the nodes finds none", first.cells["nccl-mlp-1x1"]["reason"])
+    assert re.match(r"Slurm counts 2 GPUs on each node, PyTorch there finds none", first.cells["nccl-mlp-1x1"]["reason"])
     assert first.returncode == 1 and "Failed: mpi, cnn, 2 servers x 2: rank 3 (" in first.stdout
     assert "failed" in first.markdown and "first to fail" in first.page
 
@@ -279,14 +279,30 @@ def test_a_loss_that_does_not_fall_is_a_failure(cluster):
     assert done.returncode == 1 and all(reason.startswith("the loss did not fall: ") for reason in reasons), reasons
 
 
+def assert_rates_are_those_of(raw: str, page: str):
+    """The lines of images per second, against the time that each process took for its own."""
+    shown = re.findall(r"  Img/sec per CPU process: ([\d.]+) \+- [\d.]+\n  Total img/sec on 2 CPU process\(s\): ([\d.]+) \+- ", page)
+    assert len(shown) == 2, page
+    for backend, (each, total) in zip(("gloo", "mpi"), shown):
+        rows = [row for row in csv.DictReader(raw.splitlines())
+                if (row["backend"], row["model"]) == (backend, "resnet50") and int(row["step"]) >= 0]
+        took = np.zeros((4, 2))
+        for row in rows:
+            took[int(row["step"]), int(row["rank"])] = sum(float(row[name]) for name in ("forward", "backward", "communication", "update"))
+        rates = int(rows[0]["samples"]) / took.mean(axis=1)
+        assert float(each) == pytest.approx(rates.mean(), abs=0.06) and float(total) == pytest.approx(2 * rates.mean(), abs=0.11)
+
+
 def test_without_the_plugin_the_preloaded_library_sets_up_the_world(cluster):
     plugstack = cluster.state / "etc/plugstack.conf"
     before = plugstack.read_text()
     try:
         cluster.write_plugstack("")
-        done = report(cluster, "preloaded", "--nodes", "2", "--tasks-per-node", "1", "--steps", "4", "--models", "mlp", "--backends", "gloo,mpi")
+        done = report(cluster, "preloaded", "--nodes", "2", "--tasks-per-node", "1", "--steps", "4", "--models", "mlp,resnet50", "--backends", "gloo,mpi")
         assert done.returncode == 0, done.stderr
-        assert "library, LD_PRELOAD" in (home(cluster) / "preloaded/report.md").read_text()
+        page, raw = ((home(cluster) / "preloaded" / name).read_text() for name in ("report.md", "steps.csv"))
+        assert "library, LD_PRELOAD" in page
+        assert_rates_are_those_of(raw, page)
         lost = report(cluster, "lost", "--quick", "--preload", "/nowhere.so")
         assert lost.returncode == 1
     finally:
@@ -301,9 +317,26 @@ def test_a_disk_that_takes_no_more_is_one_sentence(cluster):
     assert re.search(r"scaling-report: .* could not be used: File too large; .*--resume goes on there", done.stderr), done.stderr
 
 
+@pytest.mark.parametrize("gpus, sentence", [
+    ([], "the nodes have no GPU that PyTorch can use"),
+    (["--gres=gpu:1"], "Slurm counts 1 GPUs on each node"),
+    (["--gpus-per-node=2"], "Slurm counts 2 GPUs on each node"),
+])
+def test_in_an_allocation_its_nodes_cpus_and_gpus_are_what_there_is(cluster, gpus, sentence):
+    words = ["salloc", "-N1", "-n1", "-c2", *gpus, INSIDE, "--out", f"allocated{gpus[0] if gpus else ''}", "--steps", "4", "--models", "mlp", "--backends", "gloo,nccl",
+             "--nodes", "1,2", "--tasks-per-node", "2,4"]
+    done = cluster.run(words, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    cells = cells_of(home(cluster) / f"allocated{gpus[0] if gpus else ''}")
+    assert cells["nccl-mlp-1x2"]["reason"].startswith(sentence)
+    assert cells["gloo-mlp-1x2"]["status"] == "done"
+    assert cells["gloo-mlp-2x2"]["reason"] == "the cluster has 1 node that can be used"
+    assert "need nodes of 4 CPUs, and 0 of the cluster's nodes have so many" in cells["gloo-mlp-1x4"]["reason"]
+
+
 def test_device_cuda_without_a_gpu_is_refused(cluster):
     done = report(cluster, "cuda", "--quick", "--device", "cuda")
-    assert done.returncode == 1 and "Slurm counts 2 GPUs on each node, PyTorch on the nodes finds none" in done.stderr
+    assert done.returncode == 1 and "Slurm counts 2 GPUs on each node, PyTorch there finds none" in done.stderr
     assert done.trained == []
 
 

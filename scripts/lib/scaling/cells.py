@@ -68,7 +68,7 @@ def why_impossible(cell, parameters, place):
         return place.no_gpu
     if parameters["device"] == "cuda":
         if cell.tasks > place.gpus:
-            return f"NCCL wants a GPU for each process, {cell.tasks} a node, and the nodes have {place.gpus}"
+            return f"each process needs a GPU of its own, {cell.tasks} on a node, and the nodes have {place.gpus}"
         if place.one_machine and cell.nodes > 1:
             return "all nodes of the one-machine cluster have the same GPUs, which two processes would then share"
     if cell.backend == "mpi" and not place.has_pmix:

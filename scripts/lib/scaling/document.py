@@ -45,11 +45,13 @@ class Output:
 
 @dataclass(frozen=True)
 class Table:
-    """`classes` holds a word for each row: '', 'marked' or 'bad'."""
+    """`classes` holds a word for each row: '', 'marked' or 'bad'. Numbers are set to the right, but not in a table of
+    text, where 1.24.2 is no number."""
 
     head: list
     rows: list
     classes: list = None
+    text: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def table_as_html(table):
     classes = table.classes or [""] * len(table.rows)
     lines = ["<div class=wide><table>", "<tr>" + "".join(f"<th>{shown(cell)}</th>" for cell in table.head) + "</tr>"]
     for row, word in zip(table.rows, classes):
-        cells = "".join(f"<td{' class=number' if looks_like_number(cell) else ''}>{shown(cell)}</td>" for cell in row)
+        cells = "".join(f"<td{' class=number' if not table.text and looks_like_number(cell) else ''}>{shown(cell)}</td>" for cell in row)
         lines.append(f"<tr{f' class={word}' if word else ''}>{cells}</tr>")
     return "\n".join([*lines, "</table></div>"])
 

@@ -18,7 +18,7 @@ examples:
   scripts/scaling-report --out report                  all back ends and models; on a one-machine cluster where
                                                        no Slurm answers (as root, since it starts one)
   scripts/scaling-report --quick --out report          a look in about a minute
-  salloc -N4 --gpus-per-node 8 scripts/scaling-report --nodes 1,2,4 --tasks-per-node 1,2,4,8 \\
+  salloc -N4 --exclusive --gpus-per-node 8 scripts/scaling-report --nodes 1,2,4 --tasks-per-node 1,2,4,8 \\
       --backends nccl --models resnet50 --steps 100 --out report
                                                        on GPUs, in an allocation of its own
   scripts/scaling-report --out report --resume         after Ctrl-C, or to run failed cells again

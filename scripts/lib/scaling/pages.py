@@ -126,7 +126,7 @@ def compose(results, rows, findings, environment, parameters, pictures, no_pictu
     gpu = parameters["device"] == "cuda"
     unit = "GPUs" if gpu else "processes"
     blocks = [Heading(TITLE, 1), Text(what_was_done(results, parameters)), Heading("Findings"), Lines(findings),
-              Heading("Environment"), Table(["what", "here"], [list(row) for row in environment])]
+              Heading("Environment"), Table(["what", "here"], [list(row) for row in environment], text=True)]
     inside, across = ([row for row in rows if (row.cell.nodes == 1) == one] for one in (True, False))
     for title, part in (("Inside one server", inside), ("Across servers", across)):
         blocks += [Heading(title), scaling_table(part, unit) if part else Text("No cell of this kind gave numbers.")]

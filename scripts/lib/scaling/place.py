@@ -39,7 +39,7 @@ class Place:
         self.options = options
         self.repository = str(REPOSITORY)
         self.python = options.python or "python3"
-        self.waits_in_queue = "SLURM_JOB_ID" not in os.environ
+        self.waits_in_queue = not ("SLURM_JOB_ID" in os.environ and "SLURM_JOB_NODELIST" in os.environ)
 
     def start(self, words):
         """Starts a command in a session of its own, so that Ctrl-C is ours to pass on."""
@@ -76,14 +76,33 @@ class Place:
         lines = [line.split("|") for line in self.ask(["sinfo", "-h", "-N", "-o", "%N|%c|%G|%T|%P", *partition]).splitlines()]
         lines = [line for line in lines if len(line) == 5]
         default = [line for line in lines if line[4].endswith("*")]
-        allocated = set(self.ask(["scontrol", "show", "hostnames"]).split()) if "SLURM_JOB_NODELIST" in os.environ else None
+        allocated = self.allocated()
         if allocated:
             default = [line for line in lines if line[0] in allocated]
         nodes = {}
         for name, cpus, gres, state, _ in default or lines:
             if USABLE.match(state) and (cpus := re.match(r"\d+", cpus)):
-                nodes[name] = Node(name, int(cpus[0]), sum(map(int, re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", gres))))
-        return list(nodes.values())
+                nodes[name] = Node(name, int(cpus[0]), gpus_in(gres))
+        if not allocated:
+            return list(nodes.values())
+        gpus = self.allocated_gpus()
+        return [Node(node.name, min(node.cpus, allocated[node.name]), min(node.gpus, gpus)) for node in nodes.values()]
+
+    def allocated_gpus(self):
+        """GPUs of this job on that of its nodes where it has fewest."""
+        job = self.ask(["scontrol", "show", "job", "-d", os.environ["SLURM_JOB_ID"]])
+        return min(map(gpus_in, re.findall(r"^\s*Nodes=.*\bGRES=(\S*)", job, re.M)), default=0)
+
+    def allocated(self):
+        """CPUs that this job has on each of its nodes, by name; {} outside a job."""
+        if self.waits_in_queue:
+            return {}
+        names = self.ask(["scontrol", "show", "hostnames"]).split()
+        counts = []
+        for part in os.environ.get("SLURM_JOB_CPUS_PER_NODE", "").split(","):
+            if found := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part):
+                counts += [int(found[1])] * int(found[2] or 1)
+        return dict(zip(names, counts))
 
     def way_to_set_up(self):
         """What srun is told so that each rank learns its place: the plugin's option, or the preloaded library."""
@@ -106,10 +125,12 @@ class Place:
         """The line that starts `words` on so many nodes, with the number of its rank before every line of output."""
         if world and not self.has_plugin:
             mpi = "pmix"  # the preloaded library asks the PMIx server
+        # srun takes --gpus-per-node of the job from its environment, and would then mind --gres.
+        asked = f"--gpus-per-node={gpus}" if "SLURM_GPUS_PER_NODE" in os.environ else f"--gres=gpu:{gpus}"
         partition = [f"--partition={self.options.partition}"] if self.options.partition and self.waits_in_queue else []
         return ["srun", "--label", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}",
                 f"--cpus-per-task={threads}", f"--mpi={mpi}", "--kill-on-bad-exit=1", "--job-name=scaling-report",
-                *([f"--gres=gpu:{gpus}"] if gpus else []), *(self.world_options if world else []), *partition,
+                *([asked] if gpus else []), *(self.world_options if world else []), *partition,
                 *shlex.split(self.options.srun_options), *words]
 
     def program(self, name, *arguments):
@@ -142,6 +163,9 @@ class LocalPlace(Place):
             raise PlaceError(f"starting a cluster of {nodes} nodes on this machine failed: {last_line(str(error))}") from error
         return self
 
+    def allocated(self):
+        return {}  # what this program itself may be a part of is another cluster's job
+
     def wrap(self, words):
         return self.local.command(words)
 
@@ -150,6 +174,11 @@ class LocalPlace(Place):
 
     def close(self):
         self.local.down()
+
+
+def gpus_in(gres):
+    """How many GPUs these generic resources hold, such as gpu:a100:4(S:0-1),shard:8."""
+    return sum(map(int, re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", gres)))
 
 
 def last_line(text):
