@@ -20,7 +20,7 @@ from scaling.runner import Result, Runner
 STEPS, WARM_UP = 20, 4
 
 
-def made_rows(ranks, compute, transfer, waits=(), steps=STEPS, jitter=0.0, samples=8):
+def made_rows(ranks, compute, transfer, waits=(), steps=STEPS, jitter=0.0, samples=8, busy=1.0):
     """Rows of a training whose slowest rank computes so long, and of which each waits so long for that one."""
     waits = waits or [0.0] * ranks
     rows = []
@@ -29,7 +29,8 @@ def made_rows(ranks, compute, transfer, waits=(), steps=STEPS, jitter=0.0, sampl
         for rank in range(ranks):
             own = compute * slow - waits[rank]
             rows.append({"rank": str(rank), "step": str(step), "samples": str(samples), "forward": str(own / 2), "backward": str(own / 4),
-                         "communication": str(transfer * slow + waits[rank]), "update": str(own / 4), "loss": str(3.0 - 0.1 * step)})
+                         "communication": str(transfer * slow + waits[rank]), "update": str(own / 4), "busy": str(own * busy),
+                         "loss": str(3.0 - 0.1 * step)})
     return rows
 
 
@@ -142,6 +143,15 @@ def test_findings_say_what_crowded_cores_mean():
     assert "The 4 servers are 1 machine" in crowded[1]
     free = sentences([made("gloo", 4, 1, 0.01, 0.0)], hosts=4, machines=4)
     assert not any("Oversubscribed" in line or "are 1 machine" in line for line in free)
+
+
+def test_findings_tell_that_others_used_the_cores():
+    cells = [made("gloo", 1, 1, 0.01, 0.0), made("gloo", 2, 1, 0.01, 0.0, busy=0.6)]
+    assert any(line.startswith("Disturbed: in 1 of 2 cells") and "60 % in gloo-mlp-2x1" in line for line in sentences(cells))
+    quiet = [made("gloo", 1, 1, 0.01, 0.0), made("gloo", 2, 1, 0.01, 0.0, busy=0.97)]
+    assert any("got at least 97 % of it" in line for line in sentences(quiet))
+    crowded = [made("gloo", 4, 1, 0.01, 0.0, cores=2, machines=1, busy=0.5)]  # these disturb each other, which is said already
+    assert not any("isturbed" in line for line in sentences(crowded, 4, 1))
 
 
 def test_findings_hold_what_failed_and_what_was_not_run():

@@ -112,10 +112,11 @@ def recomputed(text: str) -> dict:
     numbers = {}
     for name, rows in cells.items():
         shape = (max(int(row["step"]) for row in rows) + 1, max(int(row["rank"]) for row in rows) + 1)
-        times = {kind: np.full(shape, np.nan) for kind in ("forward", "backward", "communication", "update")}
+        times = {kind: np.full(shape, np.nan) for kind in ("forward", "backward", "communication", "update", "busy")}
         for row in rows:
             for kind, table in times.items():
                 table[int(row["step"]), int(row["rank"])] = float(row[kind])
+        busy = times.pop("busy")
         step = sum(times.values()).mean(axis=1)
         blocks = np.array([part.mean() for part in np.array_split(step, min(10, len(step)))])
         samples = sum(int(row["samples"]) for row in rows if row["step"] == "0")
@@ -125,6 +126,7 @@ def recomputed(text: str) -> dict:
             "transfer_seconds": times["communication"].min(axis=1).mean(), "samples_per_second": samples / step.mean(),
             "wait_seconds": (times["communication"].mean(axis=1) - times["communication"].min(axis=1)).mean(),
         }  # fmt: skip
+        numbers[name]["core_share"] = busy.mean() / numbers[name]["compute_seconds"]
     for name, values in numbers.items():
         backend, model, layout = name.split("-")
         values["speedup"] = values["samples_per_second"] / numbers[f"{backend}-{model}-1x1"]["samples_per_second"]
@@ -164,7 +166,7 @@ def test_the_numbers_are_those_of_the_raw_rows(first):
     assert not mistakes(first.cells, first.steps)
 
 
-@pytest.mark.parametrize("column", ["forward", "backward", "communication", "update"])
+@pytest.mark.parametrize("column", ["forward", "backward", "communication", "update", "busy"])
 def test_a_changed_row_is_noticed(first, column):
     """Control: one time of one rank, a millisecond longer."""
     lines = first.steps.splitlines()
@@ -323,7 +325,8 @@ def test_a_disk_that_takes_no_more_is_one_sentence(cluster):
     (["--gpus-per-node=2"], "Slurm counts 2 GPUs on each node"),
 ])
 def test_in_an_allocation_its_nodes_cpus_and_gpus_are_what_there_is(cluster, gpus, sentence):
-    words = ["salloc", "-N1", "-n1", "-c2", *gpus, INSIDE, "--out", f"allocated{gpus[0] if gpus else ''}", "--steps", "4", "--models", "mlp", "--backends", "gloo,nccl",
+    words = ["salloc", "-N1", "-n1", "-c2", *gpus, INSIDE, "--out", f"allocated{gpus[0] if gpus else ''}", "--steps", "4", "--models", "mlp",
+             "--backends", "gloo,nccl",
              "--nodes", "1,2", "--tasks-per-node", "2,4"]
     done = cluster.run(words, timeout=LIMIT)
     assert done.returncode == 0, done.stderr

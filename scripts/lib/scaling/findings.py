@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from scaling.cells import FAILED, NOT_RUN
+from scaling.measures import ALONE
 
 HALF = 0.5  # efficiency
 
@@ -63,6 +64,17 @@ def meaning(rows, facts):
                f"the cores, so those figures tell what a layout costs, and nothing about how it scales on cores of its own.")
     elif rows:
         yield "No machine had more processes than cores: every process computed on a core of its own."
+    disturbed = [row for row in rows if row.disturbed]
+    if disturbed:
+        worst = min(disturbed, key=lambda row: row.core_share)
+        several = [row for row in rows if not row.oversubscribed]
+        yield (f"Disturbed: in {len(disturbed)} of {noun(len(several), 'cell')} with a core for each process, the processes got less than "
+               f"{percent(ALONE)} of it while they computed, {percent(worst.core_share)} in {worst.cell.key}: other programs ran on the same "
+               f"cores. These cells are slower than they would be alone, and differences to them prove little.")
+    elif any(not row.oversubscribed and row.on_cpu for row in rows):
+        least = min((row for row in rows if not row.oversubscribed), key=lambda row: row.core_share)
+        yield (f"Not disturbed: where there is a core for each process, the processes got at least {percent(least.core_share)} of it "
+               f"while they computed.")
     if facts.machines < facts.hosts:
         yield (f"The {facts.hosts} servers are {noun(facts.machines, 'machine')}: between them data goes through the kernel's memory "
                f"and not over a network, so figures across servers hold the cost of the network protocol without a network.")

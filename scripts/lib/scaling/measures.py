@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from scaling.output import TIMES
 
 BLOCKS = 10
+ALONE = 0.9  # of a core, that a process gets at least which has it for itself
 WIDTH = 1.96  # standard errors, or deviations: 95 % of a normal distribution
 
 
@@ -52,6 +53,7 @@ class Figures:
     wait: float  # what communication took beyond that, for slower ranks
     samples: int  # of a step, on all ranks
     throughput: Value  # samples per second
+    busy: float  # CPU seconds of a rank in a step, without communication
     rates: tuple  # samples per second of one process: mean and 1.96 standard deviations of the blocks
 
     @property
@@ -70,7 +72,7 @@ def figures_of(rows):
     for row in rows:
         if int(row["step"]) >= 0:
             steps.setdefault(int(row["step"]), []).append(row)
-    totals, computes, communications, least, samples = [], [], [], [], 0
+    totals, computes, communications, least, busy, samples = [], [], [], [], [], 0
     for _, ranks in sorted(steps.items()):
         times = [[float(row[name]) for name in TIMES] for row in ranks]
         communication = [row[TIMES.index("communication")] for row in times]
@@ -78,6 +80,7 @@ def figures_of(rows):
         communications.append(statistics.fmean(communication))
         computes.append(totals[-1] - communications[-1])
         least.append(min(communication))
+        busy.append(statistics.fmean(float(row["busy"]) for row in ranks))
         samples = sum(int(row["samples"]) for row in ranks)
     step = mean_of(totals)
     rate = Value(samples / step.mean, samples / step.mean * step.spread / step.mean)
@@ -86,7 +89,7 @@ def figures_of(rows):
     deviation = WIDTH * statistics.stdev(blocks) if len(blocks) > 1 else math.nan
     transfer = statistics.fmean(least)
     return Figures(step, statistics.fmean(computes), transfer, statistics.fmean(communications) - transfer, samples, rate,
-                   (statistics.fmean(blocks), deviation))
+                   statistics.fmean(busy), (statistics.fmean(blocks), deviation))
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,17 @@ class Row:
     efficiency: Value
     load: tuple  # most processes on one machine, and the cores that they share
     threads: int = 1  # of a process
+    on_cpu: bool = True
+
+    @property
+    def core_share(self):
+        """How much of its cores a process got while it computed."""
+        return self.figures.busy / self.figures.compute / self.threads
+
+    @property
+    def disturbed(self):
+        """Whether others used the cores: a process alone on them gets nearly all of their time."""
+        return self.on_cpu and not self.oversubscribed and self.core_share < ALONE
 
     @property
     def oversubscribed(self):
@@ -130,5 +144,5 @@ def make_rows(results):
         ratio = Value(1.0, 0.0) if cell == base else figures[cell].throughput.over(figures[base].throughput)
         speedup = ratio.times(base.ranks)
         rows.append(Row(cell, figures[cell], base, speedup, speedup.times(1 / cell.ranks), load_of(result.ranks),
-                        result.parameters.get("threads", 1)))
+                        result.parameters.get("threads", 1), result.parameters.get("device", "cpu") == "cpu"))
     return rows

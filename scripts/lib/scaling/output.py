@@ -7,7 +7,7 @@ import re
 
 LABEL = re.compile(r"^\s*(\d+): ?")  # that `srun --label` puts before each line
 TIMES = ("forward", "backward", "communication", "update")
-ROW_FIELDS = ("rank", "step", "samples", *TIMES, "loss")
+ROW_FIELDS = ("rank", "step", "samples", *TIMES, "busy", "loss")
 BATCHES = 4  # of a rank, in turn: models.py has the same
 TOLERANCE = 1e-5  # between the parameters of ranks, relative to the largest
 

@@ -11,7 +11,7 @@ from scaling.plots import POINTS
 
 TITLE = "Scaling report"
 HEAD = ["model", "back end", "servers", "{unit} per server", "step (ms)", "samples/s", "speed-up", "efficiency"]
-TIME_HEAD = ["model", "back end", "layout", "computing (ms)", "transfer (ms)", "waiting (ms)", "communication"]
+TIME_HEAD = ["model", "back end", "layout", "computing (ms)", "transfer (ms)", "waiting (ms)", "communication", "CPU"]
 WAYS = {"gloo": "`torch.distributed.all_reduce` with gloo", "mpi": "`Allreduce` of mpi4py on the same buffer, ranks started with "
         "`srun --mpi=pmix`", "nccl": "`torch.distributed.all_reduce` with NCCL on GPUs"}
 
@@ -50,7 +50,7 @@ def time_table(rows):
     rows = sorted(rows, key=order)
     lines = [[row.cell.model, row.cell.backend, f"{row.cell.layout}{star(row)}",
               *(f"{1000 * part:.2f}" for part in (row.figures.compute, row.figures.transfer, row.figures.wait)),
-              f"{100 * row.figures.share:.1f} %"] for row in rows]
+              f"{100 * row.figures.share:.1f} %", f"{100 * row.core_share:.0f} %" if row.on_cpu else "-"] for row in rows]
     return Table(TIME_HEAD, lines, [mark(row) for row in rows])
 
 
@@ -100,6 +100,8 @@ def method(results, parameters, crowded):
         "holds the wait for slower ranks. The least over the ranks of a step, that of the rank which came last, is called transfer; "
         "what the mean over the ranks is above that, waiting. On crowded cores a rank that is ready may have to wait for a core, "
         "too, which nobody can tell from either.",
+        "CPU is the part of the time of computing in which a process really had its core, as the kernel accounts for it: where it is much "
+        "below 100 % with a core for each process, other programs were running.",
         "Step time is the mean over the ranks, which the sum keeps in lock-step. Samples per second are the samples of a step on all "
         "ranks, divided by it. Speed-up is relative to the smallest world of the same back end and model, and efficiency is speed-up "
         "divided by the number of processes.",

@@ -15,6 +15,8 @@ from local_cluster import INSIDE, REPOSITORY, ClusterError, LocalCluster
 MOST_LOCAL_NODES = 8  # each is some daemons; more say nothing new about one machine
 USABLE = re.compile(r"idle|mixed|allocated|completing|reserved|planned", re.IGNORECASE)
 LIBRARY = "libbootstrap.so.0"
+# What a job was asked for, which srun would take for a wish of ours, beside what we ask for.
+OF_THE_JOB = re.compile(r"SLURM_(GPUS|GPUS_PER_\w+|NTASKS_PER_\w+|CPUS_PER_\w+|NTASKS|NPROCS|TRES_PER_TASK)")
 
 
 class PlaceError(RuntimeError):
@@ -43,8 +45,9 @@ class Place:
 
     def start(self, words):
         """Starts a command in a session of its own, so that Ctrl-C is ours to pass on."""
+        variables = {name: value for name, value in os.environ.items() if not OF_THE_JOB.fullmatch(name)}
         return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                text=True, errors="replace", start_new_session=True)
+                                text=True, errors="replace", start_new_session=True, env=variables)
 
     def ask(self, words):
         """Standard output and error of a command that answers at once; '' when it cannot be asked."""
@@ -125,12 +128,12 @@ class Place:
         """The line that starts `words` on so many nodes, with the number of its rank before every line of output."""
         if world and not self.has_plugin:
             mpi = "pmix"  # the preloaded library asks the PMIx server
-        # srun takes --gpus-per-node of the job from its environment, and would then mind --gres.
-        asked = f"--gpus-per-node={gpus}" if "SLURM_GPUS_PER_NODE" in os.environ else f"--gres=gpu:{gpus}"
+        # Within a job a step that asks for no GPU gets those of the job, and the plugin refuses to share one.
+        asked = [f"--gres=gpu:{gpus}"] if gpus else [] if self.waits_in_queue else ["--gres=none"]
         partition = [f"--partition={self.options.partition}"] if self.options.partition and self.waits_in_queue else []
         return ["srun", "--label", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}",
                 f"--cpus-per-task={threads}", f"--mpi={mpi}", "--kill-on-bad-exit=1", "--job-name=scaling-report",
-                *([asked] if gpus else []), *(self.world_options if world else []), *partition,
+                *asked, *(self.world_options if world else []), *partition,
                 *shlex.split(self.options.srun_options), *words]
 
     def program(self, name, *arguments):

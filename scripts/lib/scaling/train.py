@@ -87,19 +87,20 @@ class Training:
         return time.perf_counter()
 
     def step(self, number, exchange):
-        """One step: its loss, and the seconds of forward, backward, communication and update."""
+        """One step: its loss, and the seconds of forward, backward, communication and update, and of CPU time without
+        communication: where that is less than the time that passed, somebody else had the core."""
         samples, labels = self.batches[number % len(self.batches)]
-        begin = self.clock()
+        begin, busy = self.clock(), -time.process_time()
         loss = self.torch.nn.functional.cross_entropy(self.model(samples), labels)
         forward = self.clock()
         self.gradients.zero_()
         (loss * self.weight).backward()  # so that the sum over all ranks is the mean over all samples
-        backward = self.clock()
+        backward, busy = self.clock(), busy + time.process_time()
         exchange.sum(self.gradients)
-        communication = self.clock()
+        communication, busy = self.clock(), busy - time.process_time()
         self.optimizer.step()
-        update = self.clock()
-        return loss.detach(), (forward - begin, backward - forward, communication - backward, update - communication)
+        update, busy = self.clock(), busy + time.process_time()
+        return loss.detach(), (forward - begin, backward - forward, communication - backward, update - communication, busy)
 
     def flat(self):
         """All parameters as one buffer."""
@@ -122,9 +123,9 @@ def run_model(torch, models, name, arguments, rank, exchange, device):
     difference = (most - least).abs().max().item()  # of a nan nothing is more or less: it stays one
     scale = most.abs().max().item()
     for number, (loss, seconds) in enumerate(steps):
-        forward, backward, communication, update = (f"{part:.7f}" for part in seconds)
+        forward, backward, communication, update, busy = (f"{part:.7f}" for part in seconds)
         tell("step", model=name, rank=rank, step=number - arguments.warm_up, samples=samples, forward=forward,
-             backward=backward, communication=communication, update=update, loss=f"{loss.item():.6g}")
+             backward=backward, communication=communication, update=update, busy=busy, loss=f"{loss.item():.6g}")
     digest = hashlib.sha256(parameters.cpu().numpy().tobytes()).hexdigest()
     tell("end", model=name, rank=rank, digest=digest, difference=f"{difference:.3g}", scale=f"{scale:.3g}",
          parameters=parameters.numel())
