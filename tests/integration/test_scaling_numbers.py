@@ -280,6 +280,12 @@ def test_a_second_try_that_succeeds_is_noted():
     assert results["mlp"].status == DONE and results["mlp"].tries == 2 and results["mlp"].notes[0] == "try 1 failed: bad start"
 
 
+def test_a_step_that_fails_when_all_is_done_is_noted():
+    _, results = run_stub(prints("mlp", "cnn") + "echo '0: cannot say goodbye' >&2; exit 1")
+    assert [results[model].status for model in ("mlp", "cnn")] == [DONE, DONE]
+    assert "its step failed after that: cannot say goodbye" in results["cnn"].notes and len(results["mlp"].notes) == 1
+
+
 def test_a_step_that_cannot_start_is_not_tried_for_each_model():
     started, results = run_stub("exit 7", "exit 7")
     assert len(started) == 2 and {result.status for result in results.values()} == {FAILED}
@@ -316,6 +322,7 @@ def test_resume_takes_what_was_done_with_the_same_parameters_alone(tmp_path):
     (["--steps", "3"], "3 is too little, the least is 4"),
     (["--steps", "many"], "'many' is no whole number"),
     (["--scaling", "odd"], "invalid choice: 'odd'"),
+    (["--srun-options", "'--account"], "cannot be taken apart into words: No closing quotation"),
     (["--frobnicate"], "unrecognized arguments: --frobnicate"),
 ])
 def test_a_wrong_command_line_is_one_sentence(tmp_path, capsys, words, reason):

@@ -67,7 +67,7 @@ def build(name, size):
         return convolutional(shape["width"])
     if name == "rnn":
         return Recurrent(shape["width"])
-    return load_resnet50()(shape["width"], CLASSES)
+    return load_resnet50()(shape["width"], 1000 if size == "full" else CLASSES)  # the real one tells 1000 classes apart
 
 
 def sample_shape(name, size):

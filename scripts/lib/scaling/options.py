@@ -4,6 +4,7 @@
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 
 from scaling.cells import BACKENDS, MODELS
@@ -71,6 +72,14 @@ def at_least(least):
     return parse
 
 
+def words(text):
+    """Words as a shell would take them."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' cannot be taken apart into words: {error}") from None
+
+
 def make_parser():
     parser = Parser(
         prog="scaling-report", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EXAMPLES,
@@ -97,7 +106,7 @@ def make_parser():
     what.add_argument("--quick", action="store_true", help="1,2 nodes, gloo,mpi, mlp,cnn and 10 steps, unless said otherwise")
     where = parser.add_argument_group("where")
     where.add_argument("--partition", metavar="NAME", help="of Slurm (its default)")
-    where.add_argument("--srun-options", default="", metavar="TEXT", help="more options of srun, such as '--account x'")
+    where.add_argument("--srun-options", type=words, default=[], metavar="TEXT", help="more options of srun, such as '--account x'")
     where.add_argument("--python", metavar="FILE", help="Python with PyTorch, and mpi4py, on the nodes (python3; on the "
                        "one-machine cluster /usr/bin/python3)")
     where.add_argument("--preload", metavar="FILE", help="libbootstrap.so.0, where the plugin is not (as built or installed)")

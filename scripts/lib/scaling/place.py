@@ -4,7 +4,6 @@
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -81,7 +80,7 @@ class Place:
         default = [line for line in lines if line[4].endswith("*")]
         allocated = self.allocated()
         if allocated:
-            default = [line for line in lines if line[0] in allocated]
+            lines = default = [line for line in lines if line[0] in allocated]
         nodes = {}
         for name, cpus, gres, state, _ in default or lines:
             if USABLE.match(state) and (cpus := re.match(r"\d+", cpus)):
@@ -134,7 +133,7 @@ class Place:
         return ["srun", "--label", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}",
                 f"--cpus-per-task={threads}", f"--mpi={mpi}", "--kill-on-bad-exit=1", "--job-name=scaling-report",
                 *asked, *(self.world_options if world else []), *partition,
-                *shlex.split(self.options.srun_options), *words]
+                *self.options.srun_options, *words]
 
     def program(self, name, *arguments):
         """The command that runs a program of this folder with the nodes' Python."""

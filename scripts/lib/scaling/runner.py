@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import queue
+import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
@@ -41,7 +42,10 @@ class Runner:
             output, trouble = self.run_step(waiting)
             done = [cell for cell in waiting if output.finished(cell.model, cell.ranks)]
             for cell in done:
-                self.report(self.result_of(cell, output, failures[cell]))
+                result = self.result_of(cell, output, failures[cell])
+                if trouble and cell == waiting[-1]:
+                    result.notes.append(f"its step failed after that: {trouble}")
+                self.report(result)
             waiting = [cell for cell in waiting if cell not in done]
             # A step that ended before the first model began would do so for the others as well; later, one cell did it.
             for cell in waiting[:1] if output.begun else list(waiting):
@@ -139,12 +143,11 @@ def stop_step(process):
     process.terminate()
     try:
         process.wait(10)
-    except Exception:
+    except BaseException as error:
         process.kill()
         process.wait()
-    except BaseException:
-        process.kill()
-        raise
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
 
 
 def not_run(cell, reason, parameters):
