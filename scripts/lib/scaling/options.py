@@ -92,21 +92,21 @@ def make_parser():
                       help="gloo and nccl: those of torch.distributed; mpi: Allreduce of mpi4py (gloo,mpi,nccl)")
     what.add_argument("--models", type=names_of("model", MODELS), metavar="NAME,...",
                       help="mlp, cnn, rnn (an LSTM), resnet50 (mlp,cnn,rnn,resnet50)")
-    what.add_argument("--steps", type=at_least(LEAST_STEPS), help="steps measured in each cell (30)")
-    what.add_argument("--warm-up", type=at_least(0), default=4, help="steps before those (4)")
+    what.add_argument("--steps", type=at_least(LEAST_STEPS), metavar="N", help="steps measured in each cell (30)")
+    what.add_argument("--warm-up", type=at_least(0), default=4, metavar="N", help="steps before those (4)")
     what.add_argument("--scaling", choices=("weak", "strong"), default="weak",
                       help="weak: each process has a batch of its own; strong: all share one (weak)")
-    what.add_argument("--batch", type=at_least(1), default=0, help="samples of a process, with --scaling strong of all "
+    what.add_argument("--batch", type=at_least(1), default=0, metavar="N", help="samples of a process, with --scaling strong of all "
                       "(the model's own, with strong eight times that)")
     what.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto",
                       help="auto: GPUs where PyTorch finds one on every node (auto)")
     what.add_argument("--size", choices=("auto", "small", "full"), default="auto",
                       help="of models and samples; auto: full on GPUs, small on CPUs (auto)")
-    what.add_argument("--threads", type=at_least(1), default=1, help="CPUs and computing threads of a process (1)")
+    what.add_argument("--threads", type=at_least(1), default=1, metavar="N", help="CPUs and computing threads of a process (1)")
     what.add_argument("--quick", action="store_true", help="1,2 nodes, gloo,mpi, mlp,cnn and 10 steps, unless said otherwise")
     where = parser.add_argument_group("where")
     where.add_argument("--partition", metavar="NAME", help="of Slurm (its default)")
-    where.add_argument("--srun-options", type=words, default=[], metavar="TEXT", help="more options of srun, such as '--account x'")
+    where.add_argument("--srun-options", type=words, default=[], metavar="TEXT", help="more options of srun: --srun-options='--account x'")
     where.add_argument("--python", metavar="FILE", help="Python with PyTorch, and mpi4py, on the nodes (python3; on the "
                        "one-machine cluster /usr/bin/python3)")
     where.add_argument("--preload", metavar="FILE", help="libbootstrap.so.0, where the plugin is not (as built or installed)")

@@ -58,7 +58,7 @@ class Output:
         first = next((found for line in reversed(self.errors) if (found := FIRST.search(line))), None)
         said = [line for line in self.errors if not NOISE.match(LABEL.sub("", line, count=1)) and not FIRST.search(line)]
         if first:
-            said = [line for line in said if (label := LABEL.match(line)) and label[1] == first[1]]
+            said = [line for line in said if (label := LABEL.match(line)) and int(label[1]) == int(first[1])]
         last = LABEL.sub("", said[-1], count=1).strip() if said else ""
         return ": ".join(filter(None, (first[0] if first else "", last)))[:500]
 
