@@ -154,6 +154,15 @@ def test_findings_tell_that_others_used_the_cores():
     assert not any("isturbed" in line for line in sentences(crowded, 4, 1))
 
 
+def test_what_was_disturbed_is_told_with_every_finding_on_it():
+    base = [made("gloo", 1, 1, 0.010, 0.0), made("mpi", 1, 1, 0.010, 0.0)]
+    said = sentences([*base, made("gloo", 2, 1, 0.010, 0.015, busy=0.5), made("mpi", 2, 1, 0.010, 0.0)])
+    assert any("with several processes (1 of them disturbed by other programs), by most" in line for line in said)
+    assert any(line.endswith("first at 2 servers x 1: 40 % +- 0; other programs disturbed it.") for line in said)
+    said = sentences([made("gloo", 1, 1, 0.010, 0.0, busy=0.5), made("gloo", 2, 1, 0.010, 0.015)])
+    assert any(line.endswith("40 % +- 0; other programs disturbed its base.") for line in said)
+
+
 def test_findings_hold_what_failed_and_what_was_not_run():
     said = sentences([Result(Cell("mpi", "cnn", 2, 2), FAILED, "rank 3 died"), Result(Cell("nccl", "cnn", 1, 1), NOT_RUN, "no GPU"),
                       Result(Cell("nccl", "mlp", 1, 1), NOT_RUN, "no GPU")])

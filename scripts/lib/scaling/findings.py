@@ -108,9 +108,12 @@ def winners(rows):
         for backend, wins in sorted(won.items(), key=lambda item: -len(item[1])):
             ratio, doubt, best, other = max(wins, key=lambda win: win[0])
             crowds = sum(win[2].oversubscribed for win in wins)
-            crowded = f" ({crowds} of them with more processes than cores)" if crowds else ""
+            shaken = sum(win[2].disturbed or win[3].disturbed for win in wins)
+            notes = [f"{crowds} of them with more processes than cores"] if crowds else []
+            notes += [f"{shaken} of them disturbed by other programs"] if shaken else []
+            remarks = f" ({', '.join(notes)})" if notes else ""
             yield (f"{model}: {backend} has the shortest step in {len(wins)} of {noun(len(compared), 'layout')} with several "
-                   f"processes{crowded}, by most at {place_of(best.cell)}: {ratio:.2f} +- {doubt:.2f} times as fast as {other.cell.backend}.")
+                   f"processes{remarks}, by most at {place_of(best.cell)}: {ratio:.2f} +- {doubt:.2f} times as fast as {other.cell.backend}.")
         if even:
             yield f"{model}: in {even} of {noun(len(compared), 'layout')} the back ends differ by less than spread and noise: none wins."
 
@@ -147,6 +150,7 @@ def efficiencies(rows):
         sure = "" if first.efficiency.mean + doubt < HALF else ", which its spread does not tell from 50 %"
         crowded = (f"; {first.load[0]} processes on {noun(first.load[1], 'core')} allow {percent(first.load[1] / first.load[0] / first.threads)} "
                    f"at most" if first.oversubscribed else "")
+        crowded += "; other programs disturbed it" if first.disturbed else "; other programs disturbed its base" if first.base_disturbed else ""
         yield (f"{model}, {backend}: efficiency is under 50 % in {len(low)} of {noun(len(several), 'layout')}, first at "
                f"{place_of(first.cell)}: {percent(first.efficiency.mean)} +- {100 * doubt:.0f}{sure}{crowded}.")
 

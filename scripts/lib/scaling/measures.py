@@ -4,7 +4,7 @@
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scaling.output import TIMES
 
@@ -104,6 +104,7 @@ class Row:
     load: tuple  # most processes on one machine, and the cores that they share
     threads: int = 1  # of a process
     on_cpu: bool = True
+    base_disturbed: bool = False  # so that speed-up and efficiency come out too high
 
     @property
     def core_share(self):
@@ -145,4 +146,5 @@ def make_rows(results):
         speedup = ratio.times(base.ranks)
         rows.append(Row(cell, figures[cell], base, speedup, speedup.times(1 / cell.ranks), load_of(result.ranks),
                         result.parameters.get("threads", 1), result.parameters.get("device", "cpu") == "cpu"))
-    return rows
+    disturbed = {row.cell for row in rows if row.disturbed}
+    return [replace(row, base_disturbed=row.base in disturbed) for row in rows]

@@ -10,7 +10,7 @@ from pathlib import Path
 from scaling.cells import BACKENDS, MODELS
 
 DEFAULTS = {"nodes": [1, 2, 4], "tasks_per_node": [1, 2], "backends": ["gloo", "mpi", "nccl"],
-            "models": ["mlp", "cnn", "rnn", "resnet50"], "steps": 30}
+            "models": ["mlp", "cnn", "rnn", "resnet50"], "steps": 20}
 QUICK = {"nodes": [1, 2], "tasks_per_node": [1, 2], "backends": ["gloo", "mpi"], "models": ["mlp", "cnn"], "steps": 10}
 LEAST_STEPS = 4  # of the losses, the first round through the four batches is compared with the last
 
@@ -92,7 +92,7 @@ def make_parser():
                       help="gloo and nccl: those of torch.distributed; mpi: Allreduce of mpi4py (gloo,mpi,nccl)")
     what.add_argument("--models", type=names_of("model", MODELS), metavar="NAME,...",
                       help="mlp, cnn, rnn (an LSTM), resnet50 (mlp,cnn,rnn,resnet50)")
-    what.add_argument("--steps", type=at_least(LEAST_STEPS), metavar="N", help="steps measured in each cell (30)")
+    what.add_argument("--steps", type=at_least(LEAST_STEPS), metavar="N", help="steps measured in each cell (20)")
     what.add_argument("--warm-up", type=at_least(0), default=4, metavar="N", help="steps before those (4)")
     what.add_argument("--scaling", choices=("weak", "strong"), default="weak",
                       help="weak: each process has a batch of its own; strong: all share one (weak)")
