@@ -179,7 +179,7 @@ def test_a_changed_row_is_noticed(first, column):
 def test_the_pages_tables_hold_those_numbers(first):
     expected, found = recomputed(first.steps), 0
     for line in first.markdown.splitlines():
-        row = re.match(r"\| (\w+) \| (\w+) \| (\d+) \| (\d+)(?:\\\*)? \| ([\d.,]+) .*?\| ([\d.,]+) .*?\| ([\d.]+).*?\| (\d+)", line)
+        row = re.match(r"\| (\w+) \| (\w+) \| (\d+) \| (\d+)(?:\\[*~])? \| ([\d.,]+) .*?\| ([\d.,]+) .*?\| ([\d.]+).*?\| (\d+)", line)
         if row:
             values = expected[f"{row[2]}-{row[1]}-{row[3]}x{row[4]}"]
             shown = [float(text.replace(",", "")) for text in row.groups()[4:]]
@@ -195,11 +195,13 @@ def test_crowded_rows_are_marked_as_the_machines_cores_say(first):
     cores = len(os.sched_getaffinity(0))
     done = {name: cell for name, cell in first.cells.items() if cell["status"] == "done"}
     for name, cell in done.items():
+        assert cell["disturbed"] == (not cell["oversubscribed"] and cell["core_share"] < 0.9)
         assert cell["oversubscribed"] == (cell["nodes"] * cell["tasks"] > cores), name
         assert (cell["processes_on_a_machine"], cell["cores_of_it"]) == (cell["nodes"] * cell["tasks"], cores)
     crowded = sum(cell["oversubscribed"] for cell in done.values())
     assert first.page.count("<tr class=marked>") == 2 * crowded  # in the table of scaling, and that of times
     assert ("Oversubscribed: " in first.page) == bool(crowded)
+    assert ("Disturbed: " in first.page) == any(cell["disturbed"] for cell in done.values())
     assert "The 2 servers are 1 machine" in first.page
 
 

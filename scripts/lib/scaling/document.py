@@ -61,7 +61,7 @@ class Picture:
 
 
 def looks_like_number(text):
-    return bool(re.match(r"-?\d[\d,.]*( ?%)?( \+- [\d,.]+)?( ?%)?\*?$", text))
+    return bool(re.match(r"-?\d[\d,.]*( ?%)?( \+- [\d,.]+)?( ?%)?[*~]?$", text))
 
 
 def shown(text):
@@ -104,7 +104,7 @@ def as_html(title, blocks, folder):
 
 
 def cell_as_markdown(text):
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("~", "\\~")
 
 
 def line_as_markdown(text):

@@ -26,7 +26,7 @@ def mark(row):
 
 
 def star(row):
-    return "*" if row.oversubscribed else ""
+    return "*" if row.oversubscribed else "~" if row.disturbed else ""
 
 
 def order(row):
@@ -68,7 +68,7 @@ def synthetic_lines(rows, unit):
     text = []
     for row in sorted(rows, key=order):
         mean, deviation = row.figures.rates
-        text.append(f"{row.cell.backend}, {row.cell.nodes} x {row.cell.tasks}{' (more processes than cores)' if row.oversubscribed else ''}")
+        text.append(f"{row.cell.backend}, {row.cell.nodes} x {row.cell.tasks}{' (more processes than cores)' if row.oversubscribed else ' (disturbed)' if row.disturbed else ''}")
         text.append(f"  Img/sec per {unit}: {mean:.1f} +- {deviation:.1f}")
         text.append(f"  Total img/sec on {row.cell.ranks} {unit}(s): {row.cell.ranks * mean:.1f} +- {row.cell.ranks * deviation:.1f}")
     return Output("\n".join(text))
@@ -129,9 +129,12 @@ def compose(results, rows, findings, environment, parameters, pictures, no_pictu
     unit = "GPUs" if gpu else "processes"
     blocks = [Heading(TITLE, 1), Text(what_was_done(results, parameters)), Heading("Findings"), Lines(findings),
               Heading("Environment"), Table(["what", "here"], [list(row) for row in environment], text=True)]
+    note = Text("Behind +- are 1.96 standard errors of the mean over the steps of this run." + (
+        " An asterisk marks layouts with more processes than cores." if any(row.oversubscribed for row in rows) else "") + (
+        " A tilde marks cells that other programs disturbed." if any(row.disturbed for row in rows) else ""))
     inside, across = ([row for row in rows if (row.cell.nodes == 1) == one] for one in (True, False))
     for title, part in (("Inside one server", inside), ("Across servers", across)):
-        blocks += [Heading(title), scaling_table(part, unit) if part else Text("No cell of this kind gave numbers.")]
+        blocks += [Heading(title), *([note, scaling_table(part, unit)] if part else [Text("No cell of this kind gave numbers.")])]
     blocks.append(Heading("Pictures"))
     if no_pictures:
         blocks.append(Text(f"There are none: {no_pictures}."))
