@@ -23,52 +23,11 @@ STEPS = 8
 SMALL = ("--models", "mlp,cnn", "--steps", str(STEPS), "--backends", "gloo,mpi,nccl", "--nodes", "1,2,4", "--tasks-per-node", "1,2")
 LIMIT = 400
 
-# Python on the nodes loads this first: it writes down what is trained, and does what SCALING_FAULT says to a model.
-FAULTS = """
-import builtins, os, pathlib, signal, sys, time
-plain_import, fault = builtins.__import__, os.environ.get("SCALING_FAULT", "")
-place = os.environ.get("SLURM_STEP_NUM_NODES", "") + "x" + os.environ.get("SLURM_STEP_NUM_TASKS", "")
-backend = sys.argv[sys.argv.index("--backend") + 1] if hasattr(sys, "argv") and "--backend" in sys.argv else ""
-
-def spoil(models):
-    build = models.build
-    def spoiled(name, size):
-        rank = int(os.environ["RANK"])
-        backend = sys.argv[sys.argv.index("--backend") + 1]
-        if rank == 0:
-            with pathlib.Path(os.environ["HOME"], "trained").open("a") as file:
-                file.write(f"{backend}-{name}-{place}\\n")
-        last = rank == int(os.environ["WORLD_SIZE"]) - 1
-        if fault == f"kill {backend} {name} {place}" and last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if fault == f"hang {name}" and last:
-            time.sleep(1000)
-        if fault == f"raise {name}" and last:
-            raise RuntimeError("the disk is on fire")
-        model = build(name, size)
-        if fault == f"differ {name}" and last:
-            next(model.parameters()).data.add_(0.01)
-        if fault == "still":
-            sys.modules["__main__"].LEARNING_RATE = 0.0
-        return model
-    models.build, models.spoiled = spoiled, True
-
-def watching(name, *rest, **more):
-    module = plain_import(name, *rest, **more)
-    models = sys.modules.get("scaling.models")
-    if hasattr(models, "build") and not hasattr(models, "spoiled"):
-        spoil(models)
-    return module
-
-builtins.__import__ = watching
-"""
-
-
 @pytest.fixture(scope="module")
 def cluster(cluster_factory) -> Cluster:
     """Two nodes whose GPUs are device nodes without a driver."""
     cluster = cluster_factory("scaling").up("--nodes", "2", "--gpus", "2", "--cpus", "4")
-    cluster.write_home("sitecustomize.py", FAULTS)
+    cluster.write_home("sitecustomize.py", (REPOSITORY / "tests/integration/scaling_faults.py").read_text())
     return cluster
 
 
