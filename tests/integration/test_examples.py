@@ -93,6 +93,18 @@ def test_a_program_trains_with_the_line_at_its_head(cluster, name):
     check_end(name, start(cluster, line))
 
 
+def test_the_rate_of_all_ranks_is_that_of_one_times_their_number(cluster):
+    done = start(cluster, start_line("bench_synthetic.py") + " --iterations 4 --batches 2 --lr 0.02")
+    each = re.search(r"^Img/sec per CPU process: ([\d.]+) \+- ([\d.]+)$", done.stdout, re.M)
+    total = re.search(r"^Total img/sec on 4 CPU process\(s\): ([\d.]+) \+- ([\d.]+)$", done.stdout, re.M)
+    assert each and total, f"{done.stdout}\n{done.stderr}"
+    for one, all_four in zip(each.groups(), total.groups()):
+        assert 4 * float(one) == pytest.approx(float(all_four), abs=0.25)
+    # The ranks are in lock-step, so that rank 0's iterations are about those of all.
+    rates = [float(rate) for rate in re.findall(r"^iteration +\d+: ([\d.]+) img/sec", done.stdout, re.M)]
+    assert len(rates) == 4 and sum(rates) / 4 == pytest.approx(float(each[1]), rel=0.2)
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_trains_when_it_is_submitted(cluster, name):
     line = start_line(name)

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Prints what this node is and has, as lines `@fact NAME VALUE`; started by the scaling report, one task a node."""
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+LONGEST = 800  # characters: Slurm forwards lines of up to 1 KiB whole
+
+
+def read(path):
+    try:
+        return Path(path).read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def ask(*words):
+    """What a command prints; '' when it is not there or fails."""
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def system():
+    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', read("/etc/os-release"), re.M)
+    return name[1] if name else platform.system()
+
+
+def processor():
+    info = read("/proc/cpuinfo")
+    model = re.search(r"^(?:model name|Model)\s*:\s*(.+)", info, re.M)
+    sockets = len(set(re.findall(r"^physical id\s*:\s*(\d+)", info, re.M))) or 1
+    return (f"{model[1] if model else platform.machine()}: {os.cpu_count()} logical CPUs in {sockets} "
+            f"{'socket' if sockets == 1 else 'sockets'}, this task may use {len(os.sched_getaffinity(0))}")
+
+
+def memory():
+    found = re.search(r"^MemTotal:\s*(\d+) kB", read("/proc/meminfo"), re.M)
+    return f"{int(found[1]) / 2**20:.0f} GiB" if found else "unknown"
+
+
+def interfaces():
+    """Each but the loopback, with its speed where the driver tells one."""
+    addresses = {}
+    for line in ask("ip", "-o", "-4", "addr").splitlines():
+        words = line.split()
+        addresses.setdefault(words[1].split("@")[0], []).append(words[3])
+    found = []
+    for path in sorted(Path("/sys/class/net").glob("*")):
+        if path.name == "lo" or not (path / "operstate").exists():
+            continue
+        speed = read(path / "speed")
+        driver = os.path.basename(os.path.realpath(path / "device/driver")) if (path / "device/driver").exists() else "virtual"
+        speed = f"{speed} Mbit/s" if speed.isdigit() else "speed not told"
+        found.append(" ".join([path.name, read(path / "operstate"), f"({driver}, {speed})", *addresses.get(path.name, [])]))
+    return "; ".join(found) or "none"
+
+
+def fabric():
+    found = []
+    for port in sorted(Path("/sys/class/infiniband").glob("*/ports/*")):
+        found.append(f"{port.parents[1].name} port {port.name}: {read(port / 'rate') or 'rate not told'}")
+    return "; ".join(found) or "none"
+
+
+def gpus():
+    lines = ask("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader").splitlines()
+    names = [f"{lines.count(name)} x {name}" for name in dict.fromkeys(lines)]
+    if not names:
+        names = [line.strip() for line in ask("rocm-smi", "--showproductname").splitlines() if "Card" in line]
+    return "; ".join(names) or "none"
+
+
+def gpu_links():
+    """How each pair of GPUs is joined, counted: NV18 is 18 NVLinks, PIX one PCIe switch, SYS the other socket."""
+    pairs = []
+    for line in ask("nvidia-smi", "topo", "-m").splitlines():
+        words = re.sub(r"\x1b\[[0-9;]*m", "", line).split()
+        if words and re.fullmatch(r"GPU\d+", words[0]):
+            pairs += [word for word in words[1:] if re.fullmatch(r"NV\d+|PIX|PXB|PHB|NODE|SYS", word)]
+    return ", ".join(f"{pairs.count(kind) // 2} pairs {kind}" for kind in dict.fromkeys(pairs)) or "none"
+
+
+def driver():
+    return (ask("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").splitlines() or ["none"])[0]
+
+
+def torch_facts():
+    try:
+        import torch
+        import torch.distributed as dist
+    except ImportError:
+        return {"PyTorch": "not installed", "CUDA": "not installed", "NCCL": "not installed", "GPUs for PyTorch": "0"}
+    ready = [name for name in ("gloo", "nccl", "mpi") if dist.is_available() and getattr(dist, f"is_{name}_available")()]
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if "nccl" in ready else "not installed"
+    return {"PyTorch": f"{torch.__version__}, with {', '.join(ready) or 'no back end'}",
+            "CUDA": torch.version.cuda or "not installed (PyTorch without CUDA)", "NCCL": nccl,
+            "GPUs for PyTorch": str(torch.cuda.device_count() if torch.cuda.is_available() else 0)}
+
+
+def mpi_facts():
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError):
+        return {"mpi4py": "not installed", "MPI": "not installed"}
+    return {"mpi4py": mpi4py.__version__, "MPI": MPI.Get_library_version().split(",")[0].strip("\0 \n")}
+
+
+def numpy_version():
+    try:
+        import numpy
+    except ImportError:
+        return "not installed"
+    return numpy.__version__
+
+
+def main():
+    facts = {
+        "operating system": system(), "kernel": platform.release(), "machine": read("/proc/sys/kernel/random/boot_id") or "unknown",
+        "CPU": processor(), "memory": memory(), "network interfaces": interfaces(), "InfiniBand or RoCE": fabric(),
+        "GPUs": gpus(), "GPU links": gpu_links(), "GPU driver": driver(), "Python": f"{platform.python_version()} ({sys.executable})",
+        "NumPy": numpy_version(), **torch_facts(), **mpi_facts(),
+    }  # fmt: skip
+    print(f"@fact host {platform.node()}")
+    for name, value in facts.items():
+        value = " ".join(value.split())[:LONGEST]
+        print(f"@fact {name.replace(' ', '_')} {value}")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
