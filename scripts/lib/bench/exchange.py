@@ -14,6 +14,12 @@ from bench.table import Group
 
 RATIO = 1.25
 KINDS = {"id": "one id to all", "gather": "128 bytes of each to all"}
+NVSHMEM_RATIO = 0.5  # from 32 ranks on
+OTHERS = {  # other ways to bring one id to all over the same server
+    "nvshmem-style": "NVSHMEM's way, {ranks} gets of each",
+    "direct": "no fence, ask until it is there",
+    "node": "one get on each node, then shared memory",
+}
 
 
 def spans(lines, kind, who):
@@ -34,7 +40,13 @@ def measure_rounds(cluster, rounds, shapes, tell=lambda done, of: None):
             ours, bare = spans(lines, kind, "ours"), spans(lines, kind, "bare")
             assert len(ours) == len(bare) == rounds
             row = group.add(f"{what}, {where}", "ms", ours, bare, "bare PMIx", ratio_limit=RATIO)
-            row.why_not = "ours looks at the values, with a deadline on another thread: two changes of threads on shared cores"
+            row.why_not = "ours waits on a thread of its own, for the deadline: two changes of threads on shared cores"
+        for who, peer in OTHERS.items():
+            name = peer.format(ranks=ranks)
+            row = group.add(f"one id to all, {where}", "ms", spans(lines, "id", "ours"), spans(lines, "id", who), name)
+            if who == "nvshmem-style" and ranks >= 32:
+                row.ratio_limit = NVSHMEM_RATIO
+                row.why_not = "the fence takes most of a round here, and both have one"
         tell(number + 1, len(shapes))
     group.notes += steps.notes()
     return group

@@ -45,7 +45,7 @@ class Starts:
         self.time("ids", *clocked("exchange_start", "ids"))
         self.time("bare", *clocked("exchange_bench", "start", "1"))
         self.time("mpi", *clocked("exchange_start_mpi"))
-        self.time("file", *clocked("exchange_start_file", self.shared_folder(f"file.{number}")))
+        self.time("file", *clocked("exchange_start_file", f"{self.shared_folder(f'file.{number}')}/id"))
 
     def store_turn(self, number, script):
         command = ["/usr/bin/python3", script, "node001", str(FIRST_PORT + number), self.shared_folder(f"store.{number}")]
@@ -57,6 +57,23 @@ def store_times(lines):
     interpreter = median(line["interpreted"] - line["started"] for line in lines) / 1e6
     importing = median(line["imported"] - line["interpreted"] for line in lines) / 1e6
     return interpreter + latest(lines, "ended") - latest(lines, "resumed"), importing
+
+
+def measure_late_store(cluster):
+    """What clients of TCPStore wait that come before its server: nothing is gained by those that are early."""
+    group = Group("PyTorch's TCPStore when rank 0 is 0.3 s late, 4 ranks on 2 nodes")
+    steps = Steps(cluster)
+    source = REPOSITORY / "tests/bench/exchange_start_store.py"
+    script = cluster.write_home(source.name, source.read_text())
+    starts = Starts(steps, 4, 2)
+    command = [inside("tests/bench/exchange_clock"), "/usr/bin/python3", script, "node001"]
+    for place, (mode, words) in enumerate({"on time": (), "late": ("late",)}.items()):
+        folder = starts.shared_folder(f"late.{place}")
+        lines = steps.run(4, *command, str(FIRST_PORT + 100 + place), folder, *words, nodes=2, timeout=120, name="TCPStore")
+        waits = [(line["ended"] - line["served"]) / 1e6 for line in lines if line["rank"] != 0]
+        group.add(f"server there to id in hand, rank 0 {mode}", "ms", max(waits))
+    group.notes.append("a client that is refused asks again after a time of its own, and not when the server comes")
+    return group
 
 
 def add_rows(group, starts):
