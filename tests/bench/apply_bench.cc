@@ -1,8 +1,8 @@
-// What task_init does once for each task: a plan that is there is set, variable by variable.
+// What task_init does once for each task: what a plan has for it alone is set, variable by variable.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Slurm is its double, which keeps the variables in a map: Slurm's own spank_setenv takes longer, so this is our part
-// of the cost and no more. test_cost measures the hook with all of it in a real slurmstepd.
+// of the cost and no more. scripts/bench measures the hook with all of it in a real slurmstepd.
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -24,9 +24,11 @@ void apply_to_task(benchmark::State& state, const char* frameworks) {
   if (!plan) return state.SkipWithError(plan.error().message.c_str());
   auto& slurm = spank_double();
   slurm.task = 3;
+  CommonEnvironment common;
+  common.put(the_spank_handle(), *plan);
   for (auto _ : state) {
     slurm.task_environment = {{"SLURM_PROCID", "3"}};
-    const auto status = apply(the_spank_handle(), *plan, 3, 3);
+    const auto status = apply(the_spank_handle(), *plan, common, 3, 3);
     if (!status) return state.SkipWithError(status.error().message.c_str());
   }
   if (slurm.task_environment.find("RANK") == slurm.task_environment.end()) state.SkipWithError("RANK was not set");

@@ -10,8 +10,9 @@ from collections import Counter, defaultdict
 from statistics import median
 
 from bench.programs import built
+from bench.steps import ALLOCATE, leave
 from bench.table import Group
-from local_cluster import REPOSITORY, stop
+from local_cluster import REPOSITORY
 
 TOPOLOGY = REPOSITORY / "tests/data/topologies/dgx-h100.xml"
 TASKS = 8
@@ -82,7 +83,7 @@ class HookClock:
 
     def run(self, count, tell=lambda done, of: None):
         """`count` steps with the plugin and some in each other way, in turn."""
-        command = ["salloc", "-Q", "-N1", f"-n{TASKS}", f"--gres=gpu:{TASKS}", "bash"]
+        command = [*ALLOCATE, "-N1", f"-n{TASKS}", f"--gres=gpu:{TASKS}", "bash"]
         shell = self.cluster.start(command, stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:
             for number in range(count):
@@ -94,10 +95,8 @@ class HookClock:
                     assert answer == "status 0\n", f"step {len(self.ran)} ({way}): {answer}"
                     self.ran.append(way)
                 tell(number + 1, count)
-            shell.communicate("exit\n", timeout=10)
         finally:
-            if shell.poll() is None:
-                stop(shell)
+            leave(shell)
 
     def read(self):
         """How long each hook took in each way, in microseconds, and how often a call was not noted by both clocks."""

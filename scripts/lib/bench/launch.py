@@ -4,8 +4,8 @@
 
 import subprocess
 
+from bench.steps import ALLOCATE, leave
 from bench.table import Group
-from local_cluster import stop
 
 NODES, GPUS = 4, 8
 CLUSTER = ("--nodes", str(NODES), "--gpus", str(GPUS), "--cpus", "32", "--plugin-args", "when=gpu")
@@ -20,7 +20,7 @@ class Stopwatch:
     def __init__(self, cluster):
         self.cluster = cluster
         self.with_plugin = (cluster.state / "etc" / "plugstack.conf").read_text()
-        command = ["salloc", "-Q", f"-N{NODES}", f"--ntasks-per-node={GPUS}", f"--gres=gpu:{GPUS}", "bash"]
+        command = [*ALLOCATE, f"-N{NODES}", f"--ntasks-per-node={GPUS}", f"--gres=gpu:{GPUS}", "bash"]
         self.shell = cluster.start(command, stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def time(self, line, has_plugin):
@@ -34,8 +34,7 @@ class Stopwatch:
 
     def close(self):
         self.cluster.write_plugstack(self.with_plugin)
-        if self.shell.poll() is None:
-            stop(self.shell)
+        leave(self.shell)
 
 
 def measure_wall_time(cluster, pairs, sizes=SIZES, tell=lambda done, of: None):

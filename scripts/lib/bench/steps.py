@@ -3,13 +3,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import json
+import subprocess
 from collections import Counter
 
 from bench.programs import inside
+from local_cluster import stop
 
 NODES = 4
 CLUSTER = ("--nodes", str(NODES), "--cpus", "16", "--no-plugin")
 TRIES = 3
+ALLOCATE = ("salloc", "-Q", "--immediate=60")  # who cannot have the nodes says so, and does not wait
 
 
 class StepFailed(RuntimeError):
@@ -46,6 +49,17 @@ class Steps:
 
     def notes(self):
         return [f"{count} steps of {name} failed and were run again" for name, count in self.failures.items()]
+
+
+def leave(shell):
+    """Ends the bash of an allocation. By its own word: salloc 22.05 that gets SIGTERM may wait for it for ever, and keeps
+    a core busy with it."""
+    if shell.poll() is not None:
+        return
+    try:
+        shell.communicate("exit\n", timeout=20)
+    except (subprocess.TimeoutExpired, BrokenPipeError, ValueError):
+        stop(shell)
 
 
 def first_line(text):
