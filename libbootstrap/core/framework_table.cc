@@ -84,6 +84,7 @@ std::string tf_config(const ToldTask& task) {
   const auto& layout = task.facts.layout;
   std::string workers;
   for (Rank rank = 0; rank < layout.size(); ++rank) {
+    if (workers.size() > kMaxFrameworkValue) return workers;  // it will not be set: no need for 100,000 ranks in it
     const auto host = fabric_name(task.settings, layout.host_of(rank));
     const auto port = std::to_string(worker_port(task.facts, task.settings, rank));
     workers += cat({rank == 0 ? "" : ", ", json_string(endpoint(host, port))});

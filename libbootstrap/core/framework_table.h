@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -47,6 +48,9 @@ struct TableRow {
 };
 
 std::span<const TableRow> framework_table();
+
+// Below what Slurm hands on (see Environment::kMaxValue). A value that is longer need not be whole.
+inline constexpr std::size_t kMaxFrameworkValue = 60000;
 
 // Where Horovod's ranks find each other, on the node of rank 0.
 std::uint16_t horovod_port(const Facts& facts, const Settings& settings);

@@ -14,8 +14,6 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::size_t kMaxVariable = 60000;  // below what Slurm hands on; see Environment::kMaxValue
-
 bool has_one_task_on_each_node(const Layout& layout) { return layout.node_count() == layout.size(); }
 
 std::size_t own_gpus(const Plan& plan, const Facts& facts) {
@@ -89,6 +87,7 @@ class ToldTasks {
     for (const auto& task : tasks_) {
       values.push_back(row.value(task));
       if (values.back().empty()) return {};
+      if (values.back().size() > kMaxFrameworkValue) break;  // for all of them
       if (row.made_of == MadeOf::kStep) break;
     }
     return values;
@@ -109,9 +108,9 @@ FrameworkFlags sets_in_effect(const Plan& plan, const Facts& facts, const Settin
 
 bool has(const FrameworkFlags& sets, Framework framework) { return sets[static_cast<std::size_t>(framework)]; }
 
-std::string warn_of_size(const TableRow& row, std::size_t size) {
-  return cat({row.name, " would be ", std::to_string(size),
-              " bytes for this many tasks, more than a variable can hold; ", "it is not set"});
+std::string warn_of_size(const TableRow& row) {
+  return cat({row.name, " would be longer than ", std::to_string(kMaxFrameworkValue),
+              " bytes for this many tasks, more than a variable can hold; it is not set"});
 }
 
 void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& settings, const FrameworkFlags& sets) {
@@ -120,8 +119,8 @@ void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& 
     if (!has(sets, row.framework)) continue;
     auto values = tasks.values_of(row);
     if (values.empty()) continue;
-    if (values.front().size() > kMaxVariable) {
-      plan.warnings.push_back(warn_of_size(row, values.front().size()));
+    if (values.back().size() > kMaxFrameworkValue) {
+      plan.warnings.push_back(warn_of_size(row));
       continue;
     }
     if (row.name == kTasksPerNodeVariable) {

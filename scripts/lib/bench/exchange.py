@@ -9,7 +9,7 @@ The ranks share the machine's few cores: what counts is the ratio to a peer that
 import re
 
 from bench.programs import inside
-from bench.steps import NODES, Steps, clocked, shape
+from bench.steps import NODES, StepFailed, Steps, clocked, shape
 from bench.table import Group
 
 RATIO = 1.25
@@ -53,17 +53,27 @@ def measure_rounds(cluster, rounds, shapes, tell=lambda done, of: None):
 
 
 def measure_fences(cluster, turns):
-    """Slurm joins its nodes in a ring when a fence collects data, and in a tree when it is told so: the same exchange,
-    with SLURM_PMIX_FENCE in the environment of srun. With four nodes a ring is no longer than a tree is deep."""
-    group = Group("Ring and tree: the same round with SLURM_PMIX_FENCE")
+    """Slurm joins its nodes in a ring when a fence collects data, and in a tree when SLURM_PMIX_FENCE says so. Bare PMIx,
+    so that what fails is Slurm's; with four nodes a ring is no longer than a tree is deep."""
+    group = Group("Ring and tree: one id to all over bare PMIx, with SLURM_PMIX_FENCE in the environment of srun")
     steps = Steps(cluster)
-    found = {"tree": [], "ring": []}
+    found, failed, reason = {"tree": [], "ring": []}, {"tree": 0, "ring": 0}, ""
     for _ in range(turns):
         for fence, times in found.items():
             line = [inside("tests/bench/exchange_bench"), "rounds", "6"]
-            times += spans(steps.run(16, *line, env={"SLURM_PMIX_FENCE": fence}), "id", "ours")
-    group.add(f"one id to all, tree, {shape(16, NODES)}", "ms", found["tree"], found["ring"], "ring, Slurm's default")
-    group.notes += steps.notes()
+            try:
+                lines = steps.run_once(16, line, NODES, 60, {"SLURM_PMIX_FENCE": fence})
+            except StepFailed as error:
+                failed[fence] += 1
+                reason = str(error)
+                continue
+            times += spans(lines, "id", "bare")
+    for fence, times in found.items():
+        group.add(f"{fence}: steps of {turns} that failed, {shape(16, NODES)}", "", failed[fence])
+        if times:
+            group.add(f"{fence}: one id to all, {shape(16, NODES)}", "ms", times)
+    if reason:
+        group.notes.append(f"such as: {reason}")
     return group
 
 
