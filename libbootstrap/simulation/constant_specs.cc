@@ -24,6 +24,7 @@ constexpr std::array kSpecs{
     ConstantSpec{"task_exec", kTime, &C::task_exec, "work of a task from its fork to main()"},
     ConstantSpec{"init_client", kTime, &C::init_client, "work of a rank in PMIx_Init"},
     ConstantSpec{"init_server", kTime, &C::init_server, "work of the node's server for it"},
+    ConstantSpec{"init_wait", kTime, &C::init_wait, "what it waits there besides"},
     ConstantSpec{"local_message", kTime, &C::local_message, "a message between a rank and the server of its node"},
     ConstantSpec{"called_ranks", kCount, &C::called_ranks, "up to so many ranks each puts a value, above one a node"},
     ConstantSpec{"put_client", kTime, &C::put_client, "work of a rank for put, commit and fence"},
@@ -53,11 +54,9 @@ constexpr std::array kSpecs{
     ConstantSpec{"store_key", kTime, &C::store_key, "its server thread for a key that a rank reads"},
     ConstantSpec{"store_backlog", kCount, &C::store_backlog, "connections that wait for it at most"},
     ConstantSpec{"store_retry", kTime, &C::store_retry, "until a client tries again that came too early"},
-    ConstantSpec{"cores_per_node", kCount, &C::cores_per_node, "0: enough for all that runs at once"},
-    ConstantSpec{"machine_cores", kCount, &C::machine_cores,
-                 "all nodes are on one machine with so many; 0: they are not"},
-    ConstantSpec{"core_share", Dimension::kFactor, &C::core_share, "part of a core's time that the work gets"},
-    ConstantSpec{"jitter", Dimension::kFactor, &C::jitter, "how much the length of work varies, with --seed"},
+    ConstantSpec{"cores_per_node", Dimension::kNumber, &C::cores_per_node, "0: enough for all that runs at once"},
+    ConstantSpec{"machine_cores", Dimension::kNumber, &C::machine_cores, "that all nodes share; 0: each has its own"},
+    ConstantSpec{"jitter", Dimension::kNumber, &C::jitter, "how much the length of work varies, with --seed"},
 };
 
 }  // namespace

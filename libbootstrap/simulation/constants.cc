@@ -31,7 +31,7 @@ constexpr std::array kUnits{
     Unit{"Mb/s", Dimension::kBandwidth, 1e6 / 8},
     Unit{"B", Dimension::kBytes, 1},
     Unit{"", Dimension::kCount, 1},
-    Unit{"", Dimension::kFactor, 1},
+    Unit{"", Dimension::kNumber, 1},
 };
 
 constexpr std::array<std::string_view, 4> kOrigins{"measured", "read in", "assumed", "computed"};
@@ -54,11 +54,10 @@ const ConstantSpec* find_spec(std::string_view name) {
 // What a value may be, beyond its unit: the simulator divides by some, and counts up to others.
 std::string limits_broken(const ConstantSpec& spec, double value) {
   const auto must_be_positive = spec.dimension == Dimension::kRate || spec.dimension == Dimension::kBandwidth ||
-                                spec.name == "core_share" || spec.name == "root_backlog" ||
-                                spec.name == "store_backlog" || spec.name == "connect_retry" ||
-                                spec.name == "store_retry";
+                                spec.name == "root_backlog" || spec.name == "store_backlog" ||
+                                spec.name == "connect_retry" || spec.name == "store_retry";
   if (must_be_positive && value <= 0) return "must be more than 0";
-  if (spec.dimension == Dimension::kFactor && value > 1) return "must be 1 at most";
+  if (spec.name == "jitter" && value > 1) return "must be 1 at most";
   if (spec.dimension == Dimension::kCount && value != std::floor(value)) return "must be a whole number";
   if (spec.name == "tree_width" && value < 2) return "must be 2 or more";
   if (spec.name == "tree_width" && value > 65533) return "must be 65533 at most, as for Slurm";

@@ -29,6 +29,7 @@ struct Constants {
   // PMIx_Init.
   double init_client = 0;
   double init_server = 0;
+  double init_wait = 0;
   double local_message = 0;
   // The exchange.
   double called_ranks = 0;
@@ -64,11 +65,10 @@ struct Constants {
   // The machines.
   double cores_per_node = 0;
   double machine_cores = 0;
-  double core_share = 0;
   double jitter = 0;
 };
 
-enum class Dimension { kTime, kRate, kBandwidth, kBytes, kCount, kFactor };
+enum class Dimension { kTime, kRate, kBandwidth, kBytes, kCount, kNumber };
 
 struct ConstantSpec {
   std::string_view name;

@@ -8,18 +8,28 @@
 namespace bootstrap::simulation {
 
 void EventQueue::at(Seconds when, Action action) {
-  events_.push_back({std::max(when, now_), scheduled_++, std::move(action)});
-  std::push_heap(events_.begin(), events_.end(), is_later);
+  std::size_t slot = actions_.size();
+  if (free_slots_.empty()) {
+    actions_.push_back(std::move(action));
+  } else {
+    slot = free_slots_.back();
+    free_slots_.pop_back();
+    actions_[slot] = std::move(action);
+  }
+  events_.push_back({std::max(when, now_), scheduled_++, slot});
+  std::push_heap(events_.begin(), events_.end(), IsLater());
 }
 
 void EventQueue::run() {
   while (!events_.empty()) {
-    std::pop_heap(events_.begin(), events_.end(), is_later);
-    const auto event = std::move(events_.back());
+    std::pop_heap(events_.begin(), events_.end(), IsLater());
+    const auto event = events_.back();
     events_.pop_back();
+    const auto action = std::move(actions_[event.slot]);
+    free_slots_.push_back(event.slot);
     now_ = event.when;
     ++handled_;
-    event.action();
+    action();
   }
 }
 

@@ -27,13 +27,17 @@ class EventQueue {
   struct Event {
     Seconds when;
     std::uint64_t number;
-    Action action;
+    std::size_t slot;  // of `actions_`, which stay where they are while events move in the heap
   };
-  static bool is_later(const Event& a, const Event& b) {
-    return a.when != b.when ? a.when > b.when : a.number > b.number;
-  }
+  struct IsLater {
+    bool operator()(const Event& a, const Event& b) const {
+      return a.when != b.when ? a.when > b.when : a.number > b.number;
+    }
+  };
 
   std::vector<Event> events_;  // a heap, the next one first
+  std::vector<Action> actions_;
+  std::vector<std::size_t> free_slots_;
   Seconds now_ = 0;
   std::uint64_t scheduled_ = 0;
   std::uint64_t handled_ = 0;

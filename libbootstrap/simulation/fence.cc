@@ -79,7 +79,7 @@ void RingByHops::go_around() {
     for (std::size_t node = 0; node < nodes; ++node) {
       const Seconds arrived = before + latency * noise.factor();
       before = left[node];
-      handled[node] = std::max(handled[node], arrived) + constants.hop_server * noise.factor() / constants.core_share;
+      handled[node] = std::max(handled[node], arrived) + constants.hop_server * noise.factor();
       sent[node] = left[node] = std::max(handled[node], sent[node]) + length;
     }
   }

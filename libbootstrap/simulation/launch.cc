@@ -60,7 +60,7 @@ void Sessions::begin(Rank rank) {
   world_.run_on(node, world_.constants().init_client, [this, node, rank] {
     world_.wait(world_.constants().local_message, [this, node, rank] {
       world_.serve_on(node, world_.constants().init_server, [this, rank] {
-        world_.wait(world_.constants().local_message, [this, rank] {
+        world_.wait(world_.constants().init_wait + world_.constants().local_message, [this, rank] {
           world_.end(Phase::kInit);
           ready_(rank);
         });

@@ -23,7 +23,7 @@ Outcome simulate_outcome(const Constants& constants, const Scenario& scenario) {
 }
 
 bool is_varied(const ConstantSpec& spec, double value) {
-  return value > 0 && spec.dimension != Dimension::kCount && spec.dimension != Dimension::kFactor;
+  return value > 0 && spec.dimension != Dimension::kCount && spec.dimension != Dimension::kNumber;
 }
 
 }  // namespace

@@ -2,31 +2,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulation/resources.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 namespace bootstrap::simulation {
 
 void Cores::run(Seconds work, Action done) {
-  if (count_ == 0) return queue_.after(work / share_, std::move(done));
-  if (busy_ == count_) {
-    waiting_.push_back({work, std::move(done)});
-  } else {
-    begin({work, std::move(done)});
-  }
+  if (count_ == 0) return queue_.after(work, std::move(done));
+  advance();
+  jobs_.push_back({clock_ + work, number_++, std::move(done)});
+  std::push_heap(jobs_.begin(), jobs_.end(), IsLater());
+  plan_next();
 }
 
-void Cores::begin(Job job) {
-  ++busy_;
-  queue_.after(job.work / share_, [this, done = std::move(job.done)] {
-    --busy_;
-    if (!waiting_.empty()) {
-      Job next = std::move(waiting_.front());
-      waiting_.pop_front();
-      begin(std::move(next));
-    }
-    done();
+// All jobs have the same speed at any time, so one clock serves them all.
+void Cores::advance() {
+  if (!jobs_.empty()) clock_ += (queue_.now() - advanced_) * speed();
+  advanced_ = queue_.now();
+}
+
+void Cores::plan_next() {
+  if (jobs_.empty()) return;
+  const auto left = std::max(0.0, jobs_.front().finished_at - clock_);
+  queue_.after(left / speed(), [this, plan = ++plan_] {
+    if (plan == plan_) finish_first();
   });
+}
+
+void Cores::finish_first() {
+  advance();
+  std::pop_heap(jobs_.begin(), jobs_.end(), IsLater());
+  const auto done = std::move(jobs_.back().done);
+  jobs_.pop_back();
+  plan_next();
+  done();
 }
 
 void SerialServer::serve(Seconds work, Action done) {

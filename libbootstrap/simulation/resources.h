@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -11,27 +12,38 @@
 
 namespace bootstrap::simulation {
 
-// Cores that take work in the order in which it comes, and keep it to its end. The kernel shares them out in slices
-// instead; when the last of all work is done is the same.
+// Cores that share their time out equally among all that is to be done, as the kernel does; one piece of work has one
+// core at most.
 class Cores {
  public:
-  // No count: as many cores as there is work. A core gives its work `share` of its time, the rest is somebody else's.
-  Cores(EventQueue& queue, std::size_t count, double share) : queue_(queue), count_(count), share_(share) {}
+  // `count` need not be whole: what other users of a machine leave. 0: as many cores as there is work.
+  Cores(EventQueue& queue, double count) : queue_(queue), count_(count) {}
 
   void run(Seconds work, Action done);
 
  private:
   struct Job {
-    Seconds work;
+    Seconds finished_at;  // on the clock of the work
+    std::uint64_t number;
     Action done;
   };
-  void begin(Job job);
+  struct IsLater {
+    bool operator()(const Job& a, const Job& b) const {
+      return a.finished_at != b.finished_at ? a.finished_at > b.finished_at : a.number > b.number;
+    }
+  };
+  double speed() const { return std::min(1.0, count_ / static_cast<double>(jobs_.size())); }
+  void advance();
+  void plan_next();
+  void finish_first();
 
   EventQueue& queue_;
-  std::size_t count_;
-  double share_;
-  std::size_t busy_ = 0;
-  std::deque<Job> waiting_;
+  double count_;
+  std::vector<Job> jobs_;  // a heap, the next to be finished first
+  Seconds clock_ = 0;      // work that each job there has got since the beginning
+  Seconds advanced_ = 0;   // when that was so
+  std::uint64_t number_ = 0;
+  std::uint64_t plan_ = 0;  // of the last event that was planned; those before it are void
 };
 
 // A thread: one job after another, in the order in which they come, each on one of the cores.

@@ -42,14 +42,13 @@ void RootService::begin(Rank rank) {
   });
 }
 
-// Who comes while the backlog of a listening socket is full is not heard, and TCP tries again, each time after twice as
-// long (RFC 6298).
+// Who comes while the backlog of a listening socket is full is not heard, and TCP tries again.
 void RootService::connect(Visit visit, Seconds pause) {
   world_.wait(world_.constants().hop, [this, visit, pause] {
     auto& thread = threads_[visit.root];
     if (static_cast<double>(thread.waiting()) >= world_.constants().root_backlog) {
       ++refused_;
-      return world_.wait(pause, [this, visit, pause] { connect(visit, 2 * pause); });
+      return world_.wait(pause, [this, visit, pause] { connect(visit, world_.next_retry(pause)); });
     }
     thread.serve(world_.constants().root_rank / 2 * world_.noise().factor(), [this, visit] { check_in(visit); });
   });

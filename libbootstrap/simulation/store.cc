@@ -14,7 +14,7 @@ void Store::begin(Rank rank) {
   });
 }
 
-// `pause`: until TCP tries again when the backlog is full; twice as long each time (RFC 6298).
+// `pause`: until TCP tries again when the backlog is full.
 void Store::connect(Rank rank, Seconds pause) {
   const auto& constants = world_.constants();
   const Node node = world_.scenario().node_of(rank);
@@ -22,7 +22,7 @@ void Store::connect(Rank rank, Seconds pause) {
     const auto& known = world_.constants();
     const bool is_full = static_cast<double>(thread_.waiting()) >= known.store_backlog;
     if (!is_listening_) return world_.wait(known.store_retry, [this, rank, pause] { connect(rank, pause); });
-    if (is_full) return world_.wait(pause, [this, rank, pause] { connect(rank, 2 * pause); });
+    if (is_full) return world_.wait(pause, [this, rank, pause] { connect(rank, world_.next_retry(pause)); });
     const double keys = world_.scenario().root_ranks();
     const auto work = (known.store_rank + known.store_key * keys) * world_.noise().factor();
     thread_.serve(work, [this, node, bytes = known.id_bytes * keys] {

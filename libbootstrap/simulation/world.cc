@@ -18,11 +18,9 @@ World::World(const Constants& constants, const Scenario& scenario)
       noise_(scenario.seed == 0 ? 0 : constants.jitter, scenario.seed),
       links_(scenario.nodes()) {
   const bool is_one_machine = constants.machine_cores > 0;
-  const auto count = static_cast<std::size_t>(is_one_machine ? constants.machine_cores : constants.cores_per_node);
+  const double count = is_one_machine ? constants.machine_cores : constants.cores_per_node;
   const bool is_one_set = is_one_machine || count == 0;  // without a limit the nodes do not wait for each other
-  for (Node node = 0; node < (is_one_set ? 1 : scenario.nodes()); ++node) {
-    cores_.emplace_back(queue_, count, constants.core_share);
-  }
+  for (Node node = 0; node < (is_one_set ? 1 : scenario.nodes()); ++node) cores_.emplace_back(queue_, count);
   servers_.reserve(scenario.nodes());
   for (Node node = 0; node < scenario.nodes(); ++node) servers_.emplace_back(cores(node));
 }

@@ -80,6 +80,12 @@ class World {
   // A message from node to node; `done` when all of it is there.
   void send(Node from, Node to, Seconds latency, double bytes, Action done);
 
+  // After a connection that was not heard TCP waits twice as long each time (RFC 6298); after seven of them (Linux:
+  // tcp_syn_retries) it gives up, and the program begins anew.
+  Seconds next_retry(Seconds pause) const {
+    return pause >= 64 * constants_.connect_retry ? constants_.connect_retry : 2 * pause;
+  }
+
   Cores& cores(Node node) { return cores_[cores_.size() == 1 ? 0 : node]; }
 
   void begin(Phase phase);

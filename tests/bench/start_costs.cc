@@ -1,7 +1,7 @@
 // What the parts of a start cost on this cluster: time and CPU time of ranks and of their slurmstepd, over bare PMIx.
 // SPDX-License-Identifier: Apache-2.0
 //
-//     exchange_clock env SRUN_STARTED=... srun --mpi=pmix ... exchange_clock start_costs ROUNDS
+//     exchange_clock bash -c 'SRUN_STARTED=$BENCH_STARTED exec srun --mpi=pmix ... exchange_clock start_costs ROUNDS'
 //
 // Every rank prints a line of JSON: times in nanoseconds of CLOCK_MONOTONIC, CPU times in nanoseconds. The simulator's
 // constants come from it (scripts/lib/calibrate.py).
@@ -134,6 +134,7 @@ void Probe::run() {
     put("first");
     collect();
   });
+  measure("first_reads", [this] { read_all("first"); });
   measure("barriers", [this] {
     for (int round = 0; round < rounds_; ++round) barrier();
   });
