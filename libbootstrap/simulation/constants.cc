@@ -51,16 +51,17 @@ const ConstantSpec* find_spec(std::string_view name) {
   return found == specs.end() ? nullptr : &*found;
 }
 
-// What a value may be, beyond its unit: the simulator divides by some, and counts up to others.
+// What a value may be, beyond its unit: the simulator divides by some, counts up to others, and shall end.
 std::string limits_broken(const ConstantSpec& spec, double value) {
-  const auto must_be_positive = spec.dimension == Dimension::kRate || spec.dimension == Dimension::kBandwidth ||
-                                spec.name == "root_backlog" || spec.name == "store_backlog" ||
-                                spec.name == "connect_retry" || spec.name == "store_retry";
-  if (must_be_positive && value <= 0) return "must be more than 0";
-  if (spec.name == "jitter" && value > 1) return "must be 1 at most";
+  const auto is = [&spec](std::string_view name) { return spec.name == name; };
+  const bool is_divisor = spec.dimension == Dimension::kRate || spec.dimension == Dimension::kBandwidth ||
+                          is("root_backlog") || is("store_backlog") || is("connect_retry") || is("store_retry");
+  if (is_divisor && value < 1e-3) return "must be 0.001 at least";
+  if ((is("machine_cores") || is("cores_per_node")) && value > 0 && value < 0.01) return "must be 0 or 0.01 at least";
+  if (is("jitter") && value > 1) return "must be 1 at most";
   if (spec.dimension == Dimension::kCount && value != std::floor(value)) return "must be a whole number";
-  if (spec.name == "tree_width" && value < 2) return "must be 2 or more";
-  if (spec.name == "tree_width" && value > 65533) return "must be 65533 at most, as for Slurm";
+  if (is("tree_width") && value < 2) return "must be 2 or more";
+  if (is("tree_width") && value > 65533) return "must be 65533 at most, as for Slurm";
   if (spec.dimension == Dimension::kTime && value > 3600) return "must be an hour at most";
   return "";
 }

@@ -70,8 +70,12 @@ struct Constants {
 
 enum class Dimension { kTime, kRate, kBandwidth, kBytes, kCount, kNumber };
 
+// Of a start, that a constant belongs to. Messages between nodes are of the exchange, and NCCL's roots use them, too.
+enum class Part { kLaunch, kExchange, kNccl, kStore, kMachine };
+
 struct ConstantSpec {
   std::string_view name;
+  Part part;
   Dimension dimension;
   double Constants::*member;
   std::string_view meaning;

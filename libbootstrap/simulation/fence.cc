@@ -70,17 +70,17 @@ void RingByHops::go_around() {
   const auto nodes = ready_.size();
   const Seconds length = load_.bytes_of_node / constants.link;
   auto& noise = world_.noise();
-  std::vector<Seconds> left = ready_;                      // when the message of this hop has left a node
-  std::vector<Seconds> handled(nodes, 0), sent(nodes, 0);  // when its server, and its link, are free
-  for (std::size_t node = 0; node < nodes; ++node) left[node] = sent[node] = ready_[node] + length;
+  std::vector<Seconds> left(nodes);        // when the message of this hop has left a node, and its link is free again
+  std::vector<Seconds> handled(nodes, 0);  // when its server is
+  for (std::size_t node = 0; node < nodes; ++node) left[node] = ready_[node] + length;
   for (std::size_t hop = 1; hop < nodes; ++hop) {
     const Seconds latency = constants.hop + (load_.is_first && hop == 1 ? constants.first_hop : 0);
-    Seconds before = left[nodes - 1];
+    Seconds sent = left[nodes - 1];  // to this node, by the one before it
     for (std::size_t node = 0; node < nodes; ++node) {
-      const Seconds arrived = before + latency * noise.factor();
-      before = left[node];
+      const Seconds arrived = sent + latency * noise.factor();
       handled[node] = std::max(handled[node], arrived) + constants.hop_server * noise.factor();
-      sent[node] = left[node] = std::max(handled[node], sent[node]) + length;
+      sent = left[node];
+      left[node] = std::max(handled[node], sent) + length;
     }
   }
   for (std::size_t node = 0; node < nodes; ++node) {

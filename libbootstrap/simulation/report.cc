@@ -22,6 +22,17 @@ Outcome simulate_outcome(const Constants& constants, const Scenario& scenario) {
           std::max(line.at(Phase::kRoot).end, line.at(Phase::kGets).end)};
 }
 
+// The same where only what a constant of this part can change is simulated again.
+Outcome simulate_change(const Constants& constants, const Scenario& scenario, Part part, const Outcome& usual) {
+  auto outcome = usual;
+  if (part == Part::kStore) return outcome;
+  if (part == Part::kExchange) outcome.exchange = simulate_exchange(constants, scenario);
+  if (part != Part::kLaunch) outcome.roots = simulate_roots(constants, scenario);
+  const auto line = simulate_start(constants, scenario);
+  outcome.start = std::max(line.at(Phase::kRoot).end, line.at(Phase::kGets).end);
+  return outcome;
+}
+
 bool is_varied(const ConstantSpec& spec, double value) {
   return value > 0 && spec.dimension != Dimension::kCount && spec.dimension != Dimension::kNumber;
 }
@@ -66,7 +77,7 @@ std::vector<SensitivityRow> simulate_sensitivity(const Constants& constants, con
     for (const std::size_t way : {0U, 1U}) {
       auto varied = constants;
       varied.*spec.member = value * (way == 0 ? 0.5 : 2.0);
-      const auto outcome = simulate_outcome(varied, scenario);
+      const auto outcome = simulate_change(varied, scenario, spec.part, usual);
       row.exchange[way] = outcome.exchange / usual.exchange;
       row.roots[way] = outcome.roots / usual.roots;
       row.start[way] = outcome.start / usual.start;

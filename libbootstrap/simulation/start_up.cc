@@ -18,7 +18,8 @@ namespace {
 void go_around_ring(World& world) {
   const auto& constants = world.constants();
   world.begin(Phase::kRing);
-  const double steps = constants.allgathers * ((world.scenario().ranks + 1) / 2);
+  const std::uint32_t steps_of_one = (world.scenario().ranks + 1) / 2;
+  const double steps = constants.allgathers * steps_of_one;
   world.queue().after(steps * constants.ring_step, [&world] { world.end(Phase::kRing); });
 }
 

@@ -23,7 +23,9 @@ from calibrate import SHAPES, Calibration, Host, constants_text, probe, run_step
 
 COMMAND = REPOSITORY / "build/release/libbootstrap/slurm-bootstrap"
 PREDICTED = ((1, 2), (2, 4), (2, 8), (4, 16), (4, 32), (4, 64))  # nodes, ranks
-BAND = 2.5  # simulated over measured, or the reverse; wider by what the measurements themselves vary, see `allowed`
+BAND = 2.5  # simulated over measured, or the reverse; wider by what the measurements themselves vary, see Band
+FEW = 8  # ranks, with which an exchange waits for messages more than it computes
+MOST_BAND = 4  # with a wider one a constant that is ten times too large may pass
 
 
 def simulate(constants, nodes, ranks):
@@ -73,11 +75,31 @@ def tenths(values):
     return found[0], found[-1]
 
 
-def allowed(values):
-    """The factor between simulated and measured that passes: where the same step takes 3 times as long now and then, as
-    on a machine that others use, no prediction can be better than that."""
+def variation(values):
     low, high = tenths(values)
-    return max(BAND, high / median(values), median(values) / low)
+    return max(high / median(values), median(values) / low)
+
+
+# What of a step of one rank the constants for a quantity hang on most.
+CALIBRATED = {
+    "exchange": lambda line: [line[f"fence{number}"][1] - line[f"fence{number}"][0] for number in range(3)],
+    "launch": lambda line: [line["started"] - line["srun"]],
+    "start": lambda line: [line["init"][1] - line["init"][0]],
+}
+
+
+class Band:
+    """The factor between simulated and measured that passes. Where the same step, or the same calibrating one, takes 3
+    times as long now and then, as on a machine that others use, no prediction can be better than that."""
+
+    def __init__(self, calibration):
+        lines = [line for step in calibration.samples[1, 1] for line in step]
+        self.of_constants = {quantity: variation([time for line in lines for time in times(line)])
+                             for quantity, times in CALIBRATED.items()}
+
+    def allowed(self, quantity, ranks, values):
+        depends = quantity != "exchange" or ranks <= FEW
+        return max(BAND, variation(values), self.of_constants[quantity] if depends else 1)
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +115,7 @@ def measured(cluster_factory, request):
     for _ in range(10 if request.config.getoption("--full") else 4):
         calibration.take_turn()
         measurements.take_turn()
+    measurements.band = Band(calibration)
     return measurements, calibration.constants()
 
 
@@ -103,20 +126,24 @@ def write_constants(folder, constants):
 
 
 def compare(measurements, constants):
-    """Rows of: quantity, nodes, ranks, measured values, simulated, ratio, whether that is within what is allowed."""
+    """Rows of: quantity, nodes, ranks, measured values, simulated, ratio, the factor that is allowed."""
     for (quantity, nodes, ranks), values in measurements.samples.items():
         simulated = simulate(constants, nodes, ranks)[quantity]
         ratio = simulated / median(values)
-        yield quantity, nodes, ranks, values, simulated, ratio, max(ratio, 1 / ratio) <= allowed(values)
+        yield quantity, nodes, ranks, values, simulated, ratio, measurements.band.allowed(quantity, ranks, values)
+
+
+def is_near(ratio, allowed):
+    return max(ratio, 1 / ratio) <= allowed
 
 
 def show(rows, capsys):
     table = [["", "nodes", "ranks", "measured", "p10-p90", "simulated", "ratio", "allowed", ""]]
-    for quantity, nodes, ranks, values, simulated, ratio, is_near in rows:
+    for quantity, nodes, ranks, values, simulated, ratio, allowed in rows:
         low, high = tenths(values)
         numbers = [f"{median(values):.1f} ms", f"{low:.1f}-{high:.1f}", f"{simulated:.1f} ms", f"{ratio:.2f}"]
-        verdict = "" if is_near else "OUTSIDE"
-        table.append([quantity, str(nodes), str(ranks), *numbers, f"{allowed(values):.1f}", verdict])
+        verdict = "" if is_near(ratio, allowed) else "OUTSIDE"
+        table.append([quantity, str(nodes), str(ranks), *numbers, f"{allowed:.1f}", verdict])
     widths = [max(len(row[column]) for row in table) for column in range(9)]
     with capsys.disabled():
         print(f"\nsimulated beside measured, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs:")
@@ -133,7 +160,7 @@ def test_agrees_with_real_runs(measured, tmp_path, capsys):
     rows = list(compare(measurements, write_constants(tmp_path, constants)))
     show(rows, capsys)
     assert len(rows) == 3 * len(PREDICTED)
-    assert all(is_near for *_, is_near in rows)
+    assert all(is_near(ratio, allowed) for *_, ratio, allowed in rows)
 
 
 # What a constant that is wrong by this factor must change, and of which shape.
@@ -152,7 +179,9 @@ def test_control_wrong_constant(measured, tmp_path, name):
     value, unit, how = constants[name]
     wrong = value / 10 if name == "machine_cores" else value * 10
     path = write_constants(tmp_path, constants | {name: (wrong, unit, how)})
-    quantity, nodes, ranks = CONTROLS[name]
-    for row in compare(measurements, path):
-        if row[:3] == (quantity, nodes, ranks):
-            assert not row[-1], f"{name} is wrong ten times, and {row[4]:.1f} ms simulated still fits {row[3]}"
+    for *shape, values, simulated, ratio, allowed in compare(measurements, path):
+        if tuple(shape) != CONTROLS[name]:
+            continue
+        if allowed > MOST_BAND:
+            pytest.skip(f"the same steps vary by a factor of {allowed:.1f}: the machine is too busy for this control")
+        assert not is_near(ratio, allowed), f"{name} is wrong ten times, and {simulated:.1f} ms still fits {values}"
