@@ -13,6 +13,8 @@ namespace {
 
 using Row = std::vector<std::string>;
 
+constexpr std::size_t kMostColumns = 112;
+
 constexpr std::array<std::string_view, kPhases> kTitles{
     "srun to slurmstepds",     "fork and exec of tasks",    "PMIx_Init", "put and fence", "Gets",
     "check-in with the roots", "NCCL's own rings, not ours"};
@@ -128,10 +130,13 @@ void append_sensitivity(std::string& out, const Report& report) {
   out += cat({"\nWith 0.5 and 2 times each constant, ", std::to_string(report.scenario.ranks),
               " ranks (simulated; 1.00 is as above)\n\n"});
   std::vector<Row> rows{{"CONSTANT", "VALUE", "EXCHANGE", "CHECK-IN", "SRUN TO CHECKED IN"}};
-  std::string others;
+  std::string others = "Less than 1 % of all of these:";
+  std::size_t width = others.size();
   for (const auto& row : report.sensitivity) {
     if (row.most() < 1.005) {
-      others += cat({others.empty() ? "" : " ", row.name});
+      width += 1 + row.name.size();
+      others += cat({width > kMostColumns ? "\n" : " ", row.name});
+      if (width > kMostColumns) width = row.name.size();
       continue;
     }
     const auto specs = constant_specs();
@@ -140,7 +145,7 @@ void append_sensitivity(std::string& out, const Report& report) {
                     factors(row.start)});
   }
   append_table(out, rows, 1);
-  if (!others.empty()) out += cat({"\nLess than 1 % of all of these: ", others, "\n"});
+  out += cat({"\n", others, "\n"});
 }
 
 }  // namespace
@@ -155,9 +160,11 @@ std::string report_text(const Report& report) {
   out +=
       "\nEXCHANGE: put, fence and Gets of ranks that begin together, after PMIx_Init. MAIN() TO: from the last "
       "program\n"
-      "that starts to the last rank that has the ids. Left out: loading of the program and its libraries, the "
-      "network's\n"
-      "topology and other traffic, lost messages, slurmctld under load, CUDA, and what NCCL does after its rings.\n";
+      "that starts to the last rank that has the ids; TCPSTORE: the same with PyTorch's server, which is there before\n"
+      "all ranks, or late, so that those who come first try again a second later. Left out: loading of the program "
+      "and\n"
+      "its libraries, the network's topology and other traffic, lost messages, slurmctld under load, CUDA, and what\n"
+      "NCCL does besides its rings.\n";
   return out;
 }
 

@@ -64,7 +64,7 @@ TEST(SimulationCores, OneCoreIsSharedEqually) { expect_near(run_on_cores(1, {1, 
 
 TEST(SimulationCores, OnePieceOfWorkHasOneCoreAtMost) { expect_near(run_on_cores(2, {4}), {4}); }
 
-TEST(SimulationCores, TwoCoresServeThree) { expect_near(run_on_cores(2, {1, 1, 2}), {1.5, 1.5, 2}); }
+TEST(SimulationCores, TwoCoresServeThree) { expect_near(run_on_cores(2, {1, 1, 2}), {1.5, 1.5, 2.5}); }
 
 TEST(SimulationCores, HalfACoreTakesTwiceAsLong) { expect_near(run_on_cores(0.5, {1}), {2}); }
 

@@ -191,8 +191,8 @@ TEST(Simulation, RingGrowsWithTheNodesAndTreeWithTheirLogarithm) {
   const auto tree = [&](std::uint32_t ranks) {
     return simulate_exchange(constants, {.ranks = ranks, .fence = FenceKind::kTree});
   };
-  EXPECT_NEAR(ring(80'000) / ring(8'000), 10, 0.02);
-  EXPECT_LT(tree(80'000), 2 * tree(8'000));
+  EXPECT_NEAR(ring(8'080) / ring(808), 1009.0 / 100, 1e-6);
+  EXPECT_LT(tree(8'080), 2 * tree(808));
 }
 
 TEST(Simulation, NothingGetsFasterWithMoreRanks) {
@@ -214,8 +214,9 @@ TEST(Simulation, PhasesFollowEachOther) {
   for (std::size_t i = 0; i < kPhases; ++i) {
     EXPECT_TRUE(line.phases[i].is_there) << i;
     EXPECT_GE(line.phases[i].takes(), 0) << i;
-    if (i > 0) EXPECT_GE(line.phases[i].end, line.phases[i - 1].end) << i;
-    if (i > 0) EXPECT_GE(line.phases[i].begin, line.phases[i - 1].begin) << i;
+    if (i == 0) continue;
+    EXPECT_GE(line.phases[i].end, line.phases[i - 1].end) << i;
+    EXPECT_GE(line.phases[i].begin, line.phases[i - 1].begin) << i;
   }
 }
 
@@ -242,7 +243,7 @@ TEST(Simulation, NodesOfOneMachineShareItsCores) {
 }
 
 TEST(Simulation, EveryConstantCountsInTheRightDirection) {
-  const auto rows = simulate_sensitivity(usual(), {.ranks = 2000, .ranks_per_node = 8});
+  const auto rows = simulate_sensitivity(usual(), {.ranks = 320, .ranks_per_node = 8});
   std::set<std::string_view> names;
   for (const auto& row : rows) {
     names.insert(row.name);
