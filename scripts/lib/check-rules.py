@@ -13,7 +13,8 @@ MAY_INCLUDE = {
     "libbootstrap/comm": {"core", "comm"},
     "libbootstrap/api": {"core", "probe", "comm", "bootstrap", "api"},
     "libbootstrap/preload": {"core", "probe", "comm", "rendezvous", "preload", "bootstrap"},
-    "libbootstrap/cli": {"core", "probe", "comm", "bootstrap", "cli"},
+    "libbootstrap/simulation": {"core", "simulation"},
+    "libbootstrap/cli": {"core", "probe", "comm", "simulation", "bootstrap", "cli"},
     "libbootstrap/rendezvous": {"core", "probe", "rendezvous"},
     "spank_plugin": {"core", "probe", "rendezvous", "spank_plugin"},
 }
@@ -109,6 +110,8 @@ def control():
         "libbootstrap/probe/a.cc": ['#include "comm/b.h"', "#include <hwloc.h>", "#include <slurm/spank.h>"],
         "libbootstrap/rendezvous/a.cc": ['#include "comm/b.h"', '#include "cli/b.h"'],
         "libbootstrap/cli/a.cc": ['#include "rendezvous/listener.h"'],
+        "libbootstrap/simulation/a.cc": ['#include "probe/b.h"', '#include "comm/b.h"'],
+        "libbootstrap/api/a.cc": ['#include "simulation/b.h"'],
         "spank_plugin/a.cc": ['#include "comm/b.h"', '#include "rendezvous/server.h"', "  ::_exit(1);", "int x = dlopen(name);", "throw 1;"],
     }
     missed = [f"{path}: {line}" for path, lines in broken.items() for line in lines

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Measures what the simulator takes for granted, on a cluster of this machine or, without root, on the one that srun reaches.
+
+What ranks and slurmstepds compute is taken as CPU time, which other load on the machine hardly changes. What they wait
+for is the median of several times, so that it holds for this machine with its load, or with --elsewhere the shortest.
+Steps of different shapes take turns, and straight lines through them tell what a rank, a node and a value add.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from statistics import mean, median
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from local_cluster import INSIDE, REPOSITORY, LocalCluster
+
+BENCH = "build/release/tests/bench"
+SHAPES = ((1, 1), (1, 6), (1, 16), (2, 2), (3, 3), (3, 12), (4, 40))  # nodes, ranks
+BUSY = ((1, 16), (3, 12), (4, 40))  # of these: enough ranks to keep all cores of one machine busy
+ROUNDS = 10
+KEYS = 3  # a rank's values that every fence of these rounds carries
+UNITS = {"ms": 1e-3, "us": 1e-6, "": 1, "/s": 1}
+
+
+class ReachedCluster:
+    """The cluster whose srun this user can run; the repository has the same path on its nodes."""
+
+    is_one_machine = False
+    folder = f"{REPOSITORY}/{BENCH}"
+
+    def run(self, arguments, timeout):
+        return subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+
+
+class Host:
+    """A LocalCluster in the place of such a cluster."""
+
+    is_one_machine = True
+    folder = f"{INSIDE}/{BENCH}"
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+
+    def run(self, arguments, timeout):
+        return self.cluster.run(arguments, timeout=timeout)
+
+
+def run_step(host, nodes, ranks, program):
+    """What each rank of a step printed, one dictionary each."""
+    tasks = [f"-N{nodes}", f"-n{ranks}", "--distribution=block", "--overcommit", "--kill-on-bad-exit=1"]
+    if ranks % nodes == 0:
+        tasks.append(f"--ntasks-per-node={ranks // nodes}")
+    step = " ".join(["srun", "--mpi=pmix", *tasks, f"{host.folder}/exchange_clock", f"{host.folder}/{program}"])
+    line = f"SRUN_STARTED=$BENCH_STARTED exec {step}"
+    for _ in range(3):  # Slurm loses a message of PMIx now and then, and the step with it
+        done = host.run(["timeout", "60", f"{host.folder}/exchange_clock", "bash", "-c", line], timeout=90)
+        lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+        if done.returncode == 0 and {line["rank"] for line in lines} == set(range(ranks)):
+            return lines
+    raise RuntimeError(f"{step}: {done.stderr.strip()[-300:]}")
+
+
+def probe(host, nodes, ranks):
+    return run_step(host, nodes, ranks, f"start_costs {ROUNDS}")
+
+
+def least_squares(rows, wanted):
+    """Coefficients, none below zero, with which the columns of `rows` come nearest to `wanted`, relative to it."""
+    used = list(range(len(rows[0])))
+    while True:
+        scaled = [[row[i] / goal for i in used] for row, goal in zip(rows, wanted)]
+        found = solve([[sum(row[i] * row[j] for row in scaled) for j in range(len(used))] for i in range(len(used))],
+                      [sum(row[i] for row in scaled) for i in range(len(used))])
+        if min(found) >= 0:
+            return [found[used.index(i)] if i in used else 0.0 for i in range(len(rows[0]))]
+        used.remove(used[found.index(min(found))])
+
+
+def solve(matrix, right):
+    """Gauss, with the largest pivot."""
+    size = len(right)
+    rows = [[*row, value] for row, value in zip(matrix, right)]
+    for i in range(size):
+        pivot = max(range(i, size), key=lambda k: abs(rows[k][i]))
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        for k in range(size):
+            if k != i and rows[i][i]:
+                factor = rows[k][i] / rows[i][i]
+                rows[k] = [a - factor * b for a, b in zip(rows[k], rows[i])]
+    return [row[size] / row[i] if row[i] else 0.0 for i, row in enumerate(rows)]
+
+
+class Calibration:
+    """Samples of several turns, and the constants that follow from them."""
+
+    def __init__(self, host, elsewhere=False):
+        self.host = host
+        self.choose = min if elsewhere else median  # of times; CPU times are always medians
+        self.samples = {shape: [] for shape in SHAPES}  # of each step: what its ranks printed
+
+    def take_turn(self):
+        for shape in SHAPES:
+            self.samples[shape].append(probe(self.host, *shape))
+
+    def of_shape(self, shape, value, choose=median):
+        """`value` of each step, and of these one; in seconds."""
+        return choose([value(lines) for lines in self.samples[shape]]) / 1e9
+
+    def per_rank(self, name, column, choose=median):
+        return median(self.of_shape(shape, lambda lines: mean(line[name][column] for line in lines), choose)
+                      for shape in SHAPES)
+
+    def per_node(self, shape, value):
+        """Of the slurmstepds: each node's first rank has it."""
+        return self.of_shape(shape, lambda lines: mean(value(line) for line in lines if line["local_rank"] == 0))
+
+    def fit_servers(self, value, columns):
+        rows = [columns(nodes, ranks) for nodes, ranks in SHAPES]
+        return least_squares(rows, [max(self.per_node(shape, value), 1e-9) for shape in SHAPES])
+
+    def fence_time(self, shape):
+        """Of put and fence; where the nodes have one clock, from the first rank that begins to the last that ends."""
+        def of_step(lines):
+            columns = [[line[f"fence{number}"] for line in lines] for number in range(3)]
+            if self.host.is_one_machine:
+                return median(max(row[1] for row in rows) - min(row[0] for row in rows) for rows in columns)
+            return median(row[1] - row[0] for rows in columns for row in rows)
+
+        return self.of_shape(shape, of_step, self.choose)
+
+    def find_waits(self, work, of_value, hop_server):
+        """What a message between rank and server waits, and one between nodes: what is left of the shortest fences
+        without the work of a rank and its server, which on one machine takes turns with that of another node."""
+        cores = self.machine_cores() if self.host.is_one_machine else 2
+        alone = (work + of_value) / min(1, cores)
+        both = (work + 2 * of_value + hop_server) * max(1, 2 / cores)
+        local_message = max(5e-6, (self.fence_time((1, 1)) - alone) / 2)
+        return local_message, max(5e-6, self.fence_time((2, 2)) - both - 2 * local_message)
+
+    def machine_cores(self):
+        """Cores' worth of time that the ranks and servers of one machine got, while they had enough to do."""
+        found = []
+        for nodes, ranks in BUSY:
+            for lines in self.samples[nodes, ranks]:
+                used = sum(line["fences"][2] + line["fences"][3] for line in lines)
+                took = max(line["fences"][1] for line in lines) - min(line["fences"][0] for line in lines)
+                found.append(used / took)
+        return min(os.cpu_count(), median(found))
+
+    def constants(self):
+        """By name: value in units of the unit, unit, and how it was found."""
+        steps = f"{min(map(len, self.samples.values()))} steps each of {len(SHAPES)} shapes"
+        start, fork = self.fit_servers(lambda line: line["launching"], lambda n, r: (1, r / n))
+        settle, init_server = self.fit_servers(lambda line: line["init"][3], lambda n, r: (1, r / n))
+        fence_node, fence_server, hop_server, store_value = self.fit_servers(
+            lambda line: line["fences"][3] / ROUNDS, lambda n, r: (1, r / n, n - 1, r * KEYS))
+        gets = [(line["reads0"][2] / len(lines), line["reads0"][3] / len(lines))
+                for shape in SHAPES for lines in self.samples[shape] for line in lines]
+        loading = median(self.of_shape(s, lambda lines: mean(line["loading"] for line in lines)) for s in SHAPES)
+        server_of_get = median(server for _, server in gets) / 1e9
+        put_client = self.per_rank("fences", 2) / ROUNDS
+        local_message, hop = self.find_waits(put_client + fence_node + fence_server, store_value, hop_server)
+        init_wait = self.of_shape((1, 1), lambda lines: lines[0]["init"][1] - lines[0]["init"][0] - lines[0]["init"][2],
+                                  self.choose)
+        cpu = f"measured: CPU time, {steps}"
+        wall = f"measured: {'shortest' if self.choose is min else 'median'} of {steps}"
+        found = {
+            "stepd_start": (start, "ms", f"{cpu}, of slurmstepd until its first task runs"),
+            "stepd_settle": (settle, "ms", f"{cpu}, of slurmstepd while its ranks are in PMIx_Init, beside init_server"),
+            "task_fork": (fork, "us", f"{cpu}, of slurmstepd for each task of the node"),
+            "task_exec": (loading, "ms", f"{cpu}, of a C program with libpmix at main()"),
+            "init_client": (self.per_rank("init", 2), "us", cpu),
+            "init_server": (init_server, "us", cpu),
+            "init_wait": (max(init_wait, 0), "ms", f"{wall}: PMIx_Init of one rank, without its CPU time"),
+            "local_message": (local_message, "us", f"{wall}: half of what one rank waits in a fence, without work"),
+            "put_client": (put_client, "us", cpu),
+            "fence_node": (fence_node, "us", cpu),
+            "fence_server": (fence_server, "us", cpu),
+            "hop": (hop, "us", f"{wall}: what a rank waits more with a second node"),
+            "hop_server": (hop_server, "us", cpu),
+            "store_value": (store_value, "us", cpu),
+            "get_client": (median(client for client, _ in gets) / 1e9, "us", cpu),
+            "get_server": (server_of_get if server_of_get > 2e-6 else 0, "us",
+                           f"{cpu}; 0: values come from shared memory, without a message"),
+        }
+        if self.host.is_one_machine:
+            found |= self.machine(start + fork + loading)
+        return found
+
+    def machine(self, of_first_task):
+        """What holds for this machine alone, where all nodes share the cores, and all clocks are one."""
+        cores = self.machine_cores()
+        launched = self.of_shape((1, 1), lambda lines: lines[0]["started"] - lines[0]["srun"])
+        waited = launched - of_first_task / min(1, cores)
+        first = self.of_shape((2, 2), lambda lines: max(line["first"][1] for line in lines)
+                              - max(line["first"][0] for line in lines), self.choose)
+        usual = self.fence_time((2, 2))
+        return {
+            "step_create": (max(waited, 1e-3), "ms", "measured: the start of one task, without the work for it"),
+            "first_hop": (max(first - usual, 0), "us", "measured: the first fence of two nodes over another one"),
+            "machine_cores": (cores, "", "measured: CPU time of ranks and servers in a second of fences"),
+        }
+
+
+# Of a cluster whose nodes do not share cores, and have a network between them. What one machine needs for the first of
+# these would be its own load.
+ELSEWHERE = {
+    "step_create": (0.1, "ms", "assumed: srun, slurmctld and a credential, without load"),
+    "first_hop": (500e-6, "us", "assumed: a TCP connection and its credential; on one machine it was 1.8 ms"),
+    "machine_cores": (0, "", "assumed: the nodes do not share cores"),
+    "hop": (50e-6, "us", "assumed: TCP between two hosts of a cluster; one machine has no network to measure"),
+}
+
+
+def measure(host, full, elsewhere):
+    calibration = Calibration(host, elsewhere)
+    for _ in range(20 if full else 5):
+        calibration.take_turn()
+    return calibration.constants()
+
+
+def calibrate(cluster, full=False):
+    """The constants of a LocalCluster of four nodes with 16 CPUs each that is up."""
+    return measure(Host(cluster), full, False)
+
+
+def constants_text(constants, machine):
+    """A file for slurm-bootstrap simulate --constants; what is not in it is as built in."""
+    lines = [f"date = {datetime.date.today()}", f"machine = {machine}"]
+    for name, (value, unit, how) in constants.items():
+        lines.append(f"{name} = {float(f'{value / UNITS[unit]:.4g}'):.10g} {unit}".rstrip() + f"  # {how}")
+    return "\n".join(lines) + "\n"
+
+
+def describe_machine(host):
+    slurm = host.run(["sinfo", "--version"], timeout=30).stdout.strip()
+    where = f"cluster of namespaces on one machine with {os.cpu_count()} CPUs" if host.is_one_machine else "a cluster"
+    return f"{where}, Slurm {slurm.split()[-1]}, Linux {platform.release().split('-')[0]}"
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", metavar="FILE", help="write the constants to this file (standard output)")
+    parser.add_argument("--full", action="store_true", help="20 steps of each shape (5)")
+    parser.add_argument("--elsewhere", action="store_true",
+                        help="for the simulation of real clusters: leave out what one machine's cores and network do")
+    parser.add_argument("--root-rate", type=float, metavar="RANKS_PER_S", help="what NCCL's root thread was measured at")
+    return parser.parse_args()
+
+
+def measure_anywhere(full, elsewhere):
+    """The constants, and of which machine they are."""
+    if os.geteuid() != 0:
+        return measure(ReachedCluster(), full, elsewhere), describe_machine(ReachedCluster())
+    cluster = LocalCluster(f"calibrate{os.getpid()}")
+    try:
+        host = Host(cluster.up("--nodes", "4", "--cpus", "16", "--no-plugin"))
+        return measure(host, full, elsewhere), describe_machine(host)
+    finally:
+        cluster.down()
+
+
+def main():
+    arguments = parse_arguments()
+    constants, machine = measure_anywhere(arguments.full, arguments.elsewhere)
+    if arguments.root_rate:
+        constants["root_rank"] = (1 / arguments.root_rate, "us", f"measured: {arguments.root_rate:.0f} ranks a second")
+    if arguments.elsewhere:
+        constants |= ELSEWHERE
+    text = constants_text(constants, machine)
+    if arguments.out:
+        Path(arguments.out).write_text(text)
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
