@@ -180,7 +180,7 @@ class Calibration:
             "init_client": (self.per_rank("init", 2), "us", cpu),
             "init_server": (init_server, "us", cpu),
             "init_wait": (max(init_wait, 0), "ms", f"{wall}: PMIx_Init of one rank, without its CPU time"),
-            "local_message": (local_message, "us", f"{wall}: half of what one rank waits in a fence, without work"),
+            "local_message": (local_message, "us", f"{wall}: half of what one rank waits in a fence, 5 us at least"),
             "put_client": (put_client, "us", cpu),
             "fence_node": (fence_node, "us", cpu),
             "fence_server": (fence_server, "us", cpu),
