@@ -2,7 +2,9 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
+import os
 import subprocess
+from statistics import median
 
 from bench.steps import ALLOCATE, leave
 from bench.table import Group
@@ -12,6 +14,16 @@ CLUSTER = ("--nodes", str(NODES), "--gpus", str(GPUS), "--cpus", "32", "--plugin
 SIZES = (2, 8, 32)  # tasks
 LAUNCHES = ("none", "pmix")  # srun --mpi=
 ADDED_MILLISECONDS, ADDED_RATIO = 5, 1.01
+
+
+def switched_off(watch, step, pairs):
+    """How much of it is the loading of the plugin, measured."""
+    line = step.replace("srun ", "srun --bootstrap=off ")
+    added = [watch.time(line, True) - watch.time(step, False) for _ in range(max(3, pairs // 2))]
+    return (
+        f"loaded and switched off (--bootstrap=off) it adds {median(added):+.1f} ms; what {NODES} nodes do side by side on a "
+        f"cluster takes turns on {os.cpu_count()} CPUs here"
+    )
 
 
 class Stopwatch:
@@ -55,6 +67,8 @@ def measure_wall_time(cluster, pairs, sizes=SIZES, tell=lambda done, of: None):
                 tell(number * pairs + pair, len(cells) * pairs)
             row = group.add(f"srun --mpi={launch}, {tasks} tasks", "ms", times[True], times[False], "no plugin")
             row.added_limit, row.ratio_limit = ADDED_MILLISECONDS, ADDED_RATIO
+            if not row.is_met:
+                row.why_not = switched_off(watch, step, pairs)
     finally:
         watch.close()
     return group
