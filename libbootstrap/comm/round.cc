@@ -31,12 +31,14 @@ class RoundRunner {
   void finish(Result<RoundResult> result);
   Result<RoundResult> exchange(const Session& session);
   Status put_all(const Session& session);
-  Status meet_before_fence(const Session& session) const;
-  Status fence(const Session& session) const;
+  Status meet_before_fence(const Session& session);
+  Status fence(const Session& session);
+  void announce(const Session& session);
   Result<RoundResult> read_all(const Session& session);
   void leave(Session& session, bool has_succeeded) const;
 
   Error explain_absence(const Session& session, ErrorCode code, const std::string& what) const;
+  std::string called_key(Rank rank) const;
   bool is_called(Rank rank) const;
   bool is_remote(Rank rank) const { return job_.layout.place(rank).node != here_.node; }
   bool is_of_this_round(std::string_view text) const;
@@ -51,6 +53,7 @@ class RoundRunner {
   NodeMeeting meeting_;       // of the node's first rank
   std::string meeting_name_;  // as the others were told it
   std::string slot_;
+  bool is_announced_ = false;
 };
 
 bool RoundRunner::is_of_this_round(std::string_view text) const {
@@ -90,7 +93,7 @@ Status RoundRunner::put_all(const Session& session) {
 
 // When a session of somebody else (MPI's) has just been closed, the server may not have taken note on behalf of a slow
 // rank of this node, and would count that rank out of a fence that a fast one has begun. So all come first.
-Status RoundRunner::meet_before_fence(const Session& session) const {
+Status RoundRunner::meet_before_fence(const Session& session) {
   if (here_.local_size < 2 || !session.may_follow_another()) return {};
   std::vector<Wanted> wanted;
   for (const Rank rank : local_ranks_) {
@@ -99,17 +102,33 @@ Status RoundRunner::meet_before_fence(const Session& session) const {
   const auto values = session.read(wanted, job_.round.deadline, false,
                                    [this](Rank, const std::string& text) { return is_of_this_round(text); });
   for (const auto& value : values) {
-    if (!value) return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks of this node came"));
+    if (value) continue;
+    announce(session);
+    return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks of this node came"));
   }
   return {};
 }
 
-Status RoundRunner::fence(const Session& session) const {
+// From the third round on the server of this node has a value of each remote rank under both names, and asks no other
+// server for a newer one: a roll call by those names would miss whole nodes. A name of the round itself is asked for,
+// and it is put only where a fence takes long, since servers keep every name for as long as the step lasts.
+void RoundRunner::announce(const Session& session) {
+  if (session.is_shared() || is_announced_) return;
+  is_announced_ = true;
+  (void)session.put(pmix::Scope::kStep, cat({"bootstrap.here.", std::to_string(job_.tag.sequence)}),
+                    encode_round_value(job_.tag, ""));
+  (void)session.commit();
+}
+
+Status RoundRunner::fence(const Session& session) {
   const pmix::Answer done = session.client().fence();
+  const auto soon = std::min(job_.round.deadline, steady_clock::now() + kAnnounceTime);
+  if (!done.wait_until(soon)) announce(session);
   if (!done.wait_until(job_.round.deadline)) {
     return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks came before the deadline"));
   }
   if (done.code() == pmix::kSuccess) return {};
+  announce(session);
   return fail(explain_absence(session, ErrorCode::kUnavailable,
                               cat({"the fence ended early: ", session.client().describe(done.code())})));
 }
@@ -161,11 +180,19 @@ Result<RoundResult> RoundRunner::exchange(const Session& session) {
   return read_all(session);
 }
 
+// After a fence that succeeded, the values that it brought are asked for. Else a remote rank is called by the name
+// under which it announces itself, once its values of earlier rounds are here (see announce()).
+std::string RoundRunner::called_key(Rank rank) const {
+  constexpr std::uint64_t kSlots = 2;
+  const bool is_by_name = is_announced_ && is_remote(rank) && job_.tag.sequence >= kSlots;
+  return is_by_name ? cat({"bootstrap.here.", std::to_string(job_.tag.sequence)}) : key("step");
+}
+
 // Who has not come, in words. Asked of the servers: a rank that is there has put its value, and waits as we do.
 Error RoundRunner::explain_absence(const Session& session, ErrorCode code, const std::string& what) const {
   std::vector<Wanted> wanted;
   for (Rank rank = 0; rank < job_.layout.size(); ++rank) {
-    if (rank != job_.rank && is_called(rank)) wanted.push_back({rank, key("step"), is_remote(rank)});
+    if (rank != job_.rank && is_called(rank)) wanted.push_back({rank, called_key(rank), is_remote(rank)});
   }
   std::vector<std::optional<RoundTag>> elsewhere(job_.layout.size());
   const auto values =

@@ -31,3 +31,12 @@ def test_latecomers_are_found_and_nobody_waits_longer(attendance_cluster):
     found = attend(attendance_cluster, absent=-1, late=1)
     assert set(found) == set(range(6)) and {text for _, text in found.values()} == {"all are there"}
     assert all(milliseconds < 2800 for milliseconds, _ in found.values()), found
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 3, 6])
+def test_the_one_that_does_not_come_again_is_named_by_all(attendance_cluster, before):
+    """From the third round on the servers have values of earlier rounds, which must not be taken for absence."""
+    fault = ("--fault", "sleep", "--seconds", "8", "--victim", "4", "--before", str(before))
+    step = run_step(attendance_cluster, 2, 3, program("exchange_probe"), "--rounds", "7", "--timeout", "3000", *fault)
+    told = re.findall(r"missing: .*", step.stdout + step.stderr)
+    assert len(told) == 5 and set(told) == {"missing: rank 4 (node002, local rank 1)"}, step
