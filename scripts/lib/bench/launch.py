@@ -18,10 +18,10 @@ ADDED_MILLISECONDS, ADDED_RATIO = 5, 1.01
 
 def switched_off(watch, step, pairs):
     """How much of it is the loading of the plugin, measured."""
-    line = step.replace("srun ", "srun --bootstrap=off ")
-    added = [watch.time(line, True) - watch.time(step, False) for _ in range(max(3, pairs // 2))]
+    ours, without = watch.pairs(step.replace("srun ", "srun --bootstrap=off "), step, pairs)
+    added = median(one - other for one, other in zip(ours, without))
     return (
-        f"loaded and switched off (--bootstrap=off) it adds {median(added):+.1f} ms; what {NODES} nodes do side by side on a "
+        f"loaded and switched off (--bootstrap=off) it adds {added:+.1f} ms; what {NODES} nodes do side by side on a "
         f"cluster takes turns on {os.cpu_count()} CPUs here"
     )
 
@@ -44,6 +44,16 @@ class Stopwatch:
         assert len(answer) == 3 and answer[0] == "0", f"{line}: {' '.join(answer)}"
         return (float(answer[2]) - float(answer[1])) * 1000
 
+    def pairs(self, with_plugin, without, count):
+        """Milliseconds of `count` pairs. What a step leaves to be cleaned up slows the one behind it, so that each comes
+        first as often as the other."""
+        times = {True: [], False: []}
+        self.time(without, False)  # warms up
+        for pair in range(count + count % 2):
+            for has_plugin in (True, False) if pair % 2 else (False, True):
+                times[has_plugin].append(self.time(with_plugin if has_plugin else without, has_plugin))
+        return times[True], times[False]
+
     def close(self):
         self.cluster.write_plugstack(self.with_plugin)
         leave(self.shell)
@@ -58,14 +68,9 @@ def measure_wall_time(cluster, pairs, sizes=SIZES, tell=lambda done, of: None):
             nodes = min(NODES, tasks)
             # Binary that does nothing; -Q, since there is nothing to say.
             step = f"timeout 60 srun -Q --mpi={launch} -N{nodes} -n{tasks} --gres=gpu:{tasks // nodes} true"
-            times = {True: [], False: []}
-            for pair in range(pairs + 1):
-                for has_plugin in (True, False) if pair % 2 else (False, True):
-                    took = watch.time(step, has_plugin)
-                    if pair > 0:  # the first one warms up
-                        times[has_plugin].append(took)
-                tell(number * pairs + pair, len(cells) * pairs)
-            row = group.add(f"srun --mpi={launch}, {tasks} tasks", "ms", times[True], times[False], "no plugin")
+            ours, without = watch.pairs(step, step, pairs)
+            tell(number + 1, len(cells))
+            row = group.add(f"srun --mpi={launch}, {tasks} tasks", "ms", ours, without, "no plugin")
             row.added_limit, row.ratio_limit = ADDED_MILLISECONDS, ADDED_RATIO
             if not row.is_met:
                 row.why_not = switched_off(watch, step, pairs)

@@ -98,7 +98,7 @@ def add_rows(group, starts):
         if found["file"]:
             row = group.add(name, "ms", mine, found["file"], "file store: rename, polled every 10 ms", ratio_limit=STORE_RATIO)
             row.why_not = (
-                "a folder of one machine's memory, as here, is the fastest file store that can be; PMIx_Init alone took more: "
+                "a folder of one machine's memory, as here, is the fastest file store that can be; bare PMIx by itself took "
                 f"{median(found['bare']):.0f} ms" if found["bare"] else ""
             )
         if found["store"]:
