@@ -85,6 +85,7 @@ std::vector<std::string> Leftovers::unchanged(const Environment& environment) co
 
 void renew_exports(std::vector<PlannedVariable>& variables, const std::vector<std::size_t>& tasks) {
   std::vector<std::string> values;
+  values.reserve(tasks.size());
   for (const auto task : tasks) values.push_back(write_exports(variables, task));
   auto at = std::find_if(variables.begin(), variables.end(),
                          [](const PlannedVariable& variable) { return variable.name == kExportsVariable; });
