@@ -37,7 +37,7 @@ def run(runner, case, number, program=PROGRAM):
     said = sorted(map(int, re.findall(r"^(?:\d+: )?equal: (\d+) ranks$", done.stdout + done.stderr, re.M)))
     if done.returncode == 0 and said == sorted(case.steps):
         return ""
-    return f"{case.name}: {case.script}: exit status {done.returncode}: {said} {done.stdout[-400:]} {done.stderr[-800:]}"
+    return f"{case.name}: {case.script}: exit status {done.returncode}: {said} {done.stdout[-400:]} {done.stderr[-4000:]}"
 
 
 def test_mpis_ranks_are_ours_in_every_layout(runner, request):
