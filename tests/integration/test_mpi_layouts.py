@@ -25,13 +25,14 @@ def runner(wide_cluster, probe):
 
 
 def run(runner, case, number, program=PROGRAM):
-    """What is wrong with the case, or ''. A step whose MPI_Init never ends has lost a message: see CONTRIBUTING.md."""
+    """What is wrong with the case, or ''. A step whose MPI_Init never ends has lost a message: see CONTRIBUTING.md. Open
+    MPI 4.1.4 was also seen to crash there, on a busy machine."""
     out = f"/home/alice/mpi/{number}"
     variables = {"OUT": out, "probe": "unused", "WIDE": runner.wide, "ODD": runner.odd, "SLURM_MPI_TYPE": "pmix"}
     script = f"{PREAMBLE}\nexport PROBE='{program}'; rm -rf $OUT; mkdir -p $OUT\n{case.script}"
     for _ in range(3):
         done = runner.cluster.run(["timeout", "--kill-after=2", str(TIME_LIMIT), "bash", "-c", script], env=variables, timeout=TIME_LIMIT + 20)
-        if done.returncode not in (124, 137):
+        if done.returncode not in (124, 137) and "SIGSEGV" not in done.stderr:
             break
         steps_run_again.append(case.name)
     said = sorted(map(int, re.findall(r"^(?:\d+: )?equal: (\d+) ranks$", done.stdout + done.stderr, re.M)))
