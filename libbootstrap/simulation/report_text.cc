@@ -164,7 +164,8 @@ std::string report_text(const Report& report) {
       "all ranks, or late, so that those who come first try again a second later. Left out: loading of the program "
       "and\n"
       "its libraries, the network's topology and other traffic, lost messages, slurmctld under load, CUDA, and what\n"
-      "NCCL does besides its rings.\n";
+      "NCCL does besides its rings. Slurm 22.05 with PMIx 4.2 loses data in trees (SLURM_PMIX_FENCE=tree): do not use "
+      "it.\n";
   return out;
 }
 

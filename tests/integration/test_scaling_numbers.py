@@ -97,6 +97,8 @@ def test_processes_are_counted_by_machine_and_not_by_host():
     alone, = measures.make_rows([made("gloo", 4, 1, 0.01, 0.0, cores=2)])
     assert crowded.load == (4, 2) and crowded.oversubscribed
     assert alone.load == (1, 2) and not alone.oversubscribed
+    just, = measures.make_rows([made("gloo", 2, 1, 0.01, 0.0, cores=2, machines=1)])
+    assert just.load == (2, 2) and not just.oversubscribed  # a core for each
 
 
 def test_cores_of_a_machine_are_those_of_all_its_ranks():

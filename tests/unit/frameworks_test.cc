@@ -215,6 +215,20 @@ TEST(Frameworks, AtMostFortyVariablesByDefault) {
   EXPECT_LE(bytes, 4096U);
 }
 
+TEST(Frameworks, TheRecordOfATaskIsTheLastAndOfAllButItself) {
+  const auto facts = *read_task_facts(two_by_two());
+  auto plan = *make_plan(facts, {});
+  refine_frameworks(plan, facts, {}, 0, {.gpus = view_of(*plan.gpus, 0), .cores = 8, .cores_of_node = 8});
+  ASSERT_EQ(plan.variables.back().name, kExportsVariable);
+  const auto& record = plan.variables.back().value(0);
+  EXPECT_EQ(record.find(kExportsVariable), std::string::npos) << record;
+  for (const auto& variable : plan.variables) {
+    if (variable.name == kExportsVariable) continue;
+    EXPECT_NE((',' + record).find(',' + variable.name + ':'), std::string::npos) << variable.name;
+  }
+  EXPECT_NE(record.find("OMP_NUM_THREADS:"), std::string::npos);
+}
+
 TEST(Frameworks, EveryVariableIsKeptWhereTheUserSetIt) {
   for (const auto& row : framework_rows()) {
     if (row.variable == kTasksPerNodeVariable) continue;  // Slurm's
