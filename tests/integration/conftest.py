@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from harness import REPOSITORY, Cluster, steps_run_again
+from trust.figures import Figure, keep
 
 
 def pytest_addoption(parser):
@@ -98,3 +99,14 @@ def probe():
     if not (REPOSITORY / path).exists():
         pytest.fail(f"{path} is not built; run cmake --preset release && cmake --build --preset release")
     return f"/opt/slurm-bootstrap/{path}"
+
+
+@pytest.fixture
+def figure(request):
+    """Keeps a figure for the report: figure("B1", got="0 of 10,000 failed", met=True, control="...", seed=7)."""
+
+    def add(identity, part="", **facts):
+        is_full = facts.pop("is_full", request.config.getoption("--full"))
+        keep(Figure(id=identity, part=part, is_full=is_full, **facts))
+
+    return add
