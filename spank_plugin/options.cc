@@ -4,8 +4,8 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,15 +17,15 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::size_t kMaxOptions = 16;
-
 struct State {
   Context context = Context::kOther;
   pid_t process = ::getpid();
   Settings site;
   std::optional<Error> site_error;
-  std::array<std::optional<std::string>, kMaxOptions> given;  // by place in setting_specs()
-  std::vector<std::string> forwarded;                         // variables that `init` set for Slurm's parser
+  // Both by place in setting_specs(). Slurm copies the usages; older releases keep the pointer.
+  std::vector<std::optional<std::string>> given = std::vector<std::optional<std::string>>(setting_specs().size());
+  std::vector<std::string> usages = std::vector<std::string>(setting_specs().size());
+  std::vector<std::string> forwarded;  // variables that `init` set for Slurm's parser
 };
 
 // One per process. Never freed: hooks may run until the process ends, and a global object would need a constructor.
@@ -57,8 +57,7 @@ int option_callback(int place, const char* value, int remote) {
 }
 
 void register_options(spank_t spank) {
-  static auto& usages =
-      *new std::array<std::string, kMaxOptions>;  // Slurm copies them; older releases keep the pointer
+  auto& usages = state().usages;
   const auto specs = setting_specs();
   for (std::size_t place = 0; place < specs.size(); ++place) {
     const auto& spec = specs[place];

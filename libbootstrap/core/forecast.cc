@@ -126,6 +126,13 @@ bool any_component(const Environment& environment, std::string_view name, auto c
   });
 }
 
+// Where the step runs, as far as srun's words tell: in a job that is known; else srun may name several, or none.
+std::string_view partitions_of(const Environment& environment, std::span<const std::string> arguments) {
+  if (const auto of_job = environment.get("SLURM_JOB_PARTITION")) return *of_job;
+  const auto named = last_word(Environment(), arguments, "-p", "");
+  return named.empty() ? last_word(environment, arguments, "--partition", "SLURM_PARTITION") : named;
+}
+
 }  // namespace
 
 Settings with_arguments(std::span<const std::string> arguments, const Settings& settings) {
@@ -141,7 +148,9 @@ bool expects_to_apply(const Environment& environment, std::span<const std::strin
                       const Settings& settings) {
   const auto asked = with_arguments(arguments, settings);
   if (!may_apply(environment, asked)) return false;
-  if (asked.mode.value == Mode::kOn || asked.when.value == When::kAlways) return true;
+  if (asked.mode.value == Mode::kOn) return true;
+  if (!has_partitions(asked, partitions_of(environment, arguments))) return false;
+  if (asked.when.value == When::kAlways) return true;
   // The last word of each option counts, and one option that asks for GPUs is enough.
   std::map<std::string_view, Request> requests;
   for_each_option(arguments, [&](std::string_view option, std::string_view value) {

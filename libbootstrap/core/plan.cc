@@ -173,6 +173,10 @@ Scope decide_scope(const Environment& environment, const Settings& settings, std
   // Its ranks would inherit what is set for the daemon that starts them: RANK=0 for all of a node.
   if (is_mpi_launcher(program)) return {false, "an MPI launcher numbers its ranks itself"};
   if (is_asked_by_preload(settings)) return {true, "asked for by preloading the library"};
+  const auto partition = environment.get("SLURM_JOB_PARTITION").value_or("");
+  if (!has_partitions(settings, partition)) {
+    return {false, "its partition is not among those of partitions= in plugstack.conf"};
+  }
   switch (settings.when.value) {
     case When::kAlways:
       return {true, "the site sets up every step (when=always)"};

@@ -54,6 +54,18 @@ Status apply_when(Settings& settings, std::string_view value, Source source) {
   return refuse("it takes gpu, always or asked");
 }
 
+bool is_partition(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c != 0x7f; });
+}
+
+Status apply_partitions(Settings& settings, std::string_view value, Source source) {
+  const auto names = split(value, ',');
+  if (!value.empty() && (value.size() > kMaxPath || !std::all_of(names.begin(), names.end(), is_partition))) {
+    return refuse("it takes names of partitions, separated by commas");
+  }
+  return assign(settings.partitions, std::string(value), source);
+}
+
 Status apply_port(Settings& settings, std::string_view value, Source source) {
   if (value == "auto") return assign(settings.port, std::uint16_t{0}, source);
   const auto port = parse_unsigned(value, kMaxPort);
@@ -174,6 +186,9 @@ constexpr std::array kSpecs{
                 apply_mode},
     SettingSpec{"when", "", "", "gpu|always|asked", "",
                 "which steps are set up without being asked: those with GPUs, all, or none", apply_when},
+    SettingSpec{"partitions", "", "", "LIST", "",
+                "partitions whose steps are set up without being asked; default stands for srun without a partition",
+                apply_partitions},
     SettingSpec{"port", "BOOTSTRAP_PORT", "bootstrap-port", "auto|PORT", "",
                 "MASTER_PORT; auto: reserved by Slurm where MpiParams=ports= is set, else computed", apply_port},
     SettingSpec{"port_range", "BOOTSTRAP_PORT_RANGE", "bootstrap-port-range", "LOW-HIGH", "",
@@ -253,6 +268,14 @@ Status apply_environment(Settings& settings, const Environment& environment) {
     if (!applied) return applied;
   }
   return {};
+}
+
+bool has_partitions(const Settings& settings, std::string_view names) {
+  if (settings.partitions.value.empty()) return true;
+  const auto known = split(settings.partitions.value, ',');
+  const auto asked = split(names.empty() ? "default" : names, ',');
+  return std::all_of(asked.begin(), asked.end(),
+                     [&](auto name) { return std::find(known.begin(), known.end(), name) != known.end(); });
 }
 
 std::string_view gpu_mode_name(GpuMode mode) { return kGpuModes[static_cast<std::size_t>(mode)]; }

@@ -47,6 +47,7 @@ struct Settings {
   Setting<Mode> mode{Mode::kAuto};
   Setting<bool> explain{false};
   Setting<When> when{When::kGpu};
+  Setting<std::string> partitions{""};         // names separated by commas, whose steps `when` is about; empty: of all
   Setting<std::uint16_t> port{0};              // 0: reserved by Slurm, or computed from port_range
   Setting<PortRange> port_range{PortRange{}};  // below Linux' default ip_local_port_range, 32768 to 60999
   Setting<std::string> address{"%h"};          // %h: the host of rank 0
@@ -66,6 +67,10 @@ struct Settings {
 
   bool operator==(const Settings&) const = default;
 };
+
+// Whether `partitions` holds all that are named, separated by commas: srun may be told several, of which one is taken.
+// For a step that names none, "default" is asked for.
+bool has_partitions(const Settings& settings, std::string_view names);
 
 // One row of the table. An empty name means: cannot be set this way.
 struct SettingSpec {

@@ -35,6 +35,7 @@ std::vector<Shown> shown(const Settings& settings) {
   auto all = shown_mode(settings);
   const auto& range = settings.port_range.value;
   all.push_back({"when", when_text(settings.when.value), settings.when.source});
+  all.push_back({"partitions", settings.partitions.value, settings.partitions.source});
   all.push_back(
       {"port", settings.port.value == 0 ? "auto" : std::to_string(settings.port.value), settings.port.source});
   all.push_back(

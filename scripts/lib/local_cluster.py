@@ -24,6 +24,7 @@ class LocalCluster:
 
     name: str
     options: list = field(default_factory=list)
+    prefix: list = field(default_factory=list)  # words before `scripts/cluster`, such as those that enter a namespace
 
     @property
     def state(self):
@@ -36,7 +37,7 @@ class LocalCluster:
 
     def script(self, command, *arguments, timeout=90):
         """Runs `scripts/cluster COMMAND --name NAME ...`."""
-        line = [str(SCRIPT), command, "--name", self.name, *arguments]
+        line = [*self.prefix, str(SCRIPT), command, "--name", self.name, *arguments]
         return subprocess.run(line, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
 
     def up(self, *options):

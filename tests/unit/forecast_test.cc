@@ -39,6 +39,26 @@ TEST(Forecast, ReadsOptionsAsSrunDoes) {
   EXPECT_FALSE(expects({"srun", "--bootstrap=on", "--bootstrap=off", "./a"}));
 }
 
+TEST(Forecast, OnlyThePartitionsOfTheSite) {
+  Settings settings;
+  settings.partitions.value = "gpu,pilot";
+  const auto in_job = [](const char* partition) {
+    return environment_of({{"SLURM_JOB_PARTITION", partition}, {"SLURM_PARTITION", "gpu"}});
+  };
+  EXPECT_TRUE(expects({"srun", "-p", "pilot", "-G1", "./a"}, {}, settings));
+  EXPECT_TRUE(expects({"srun", "-pgpu", "-G1", "./a"}, {}, settings));
+  EXPECT_TRUE(expects({"srun", "--partition=gpu,pilot", "-G1", "./a"}, {}, settings));
+  EXPECT_TRUE(expects({"srun", "-G1", "./a"}, in_job("pilot"), settings));
+  EXPECT_TRUE(expects({"srun", "-G1", "./a"}, environment_of({{"SLURM_PARTITION", "gpu"}}), settings));
+  EXPECT_FALSE(expects({"srun", "--partition=gpu,old", "-G1", "./a"}, {}, settings)) << "it may run in either";
+  EXPECT_FALSE(expects({"srun", "-p", "old", "-G1", "./a"}, environment_of({{"SLURM_PARTITION", "gpu"}}), settings));
+  EXPECT_FALSE(expects({"srun", "-G1", "./a"}, in_job("old"), settings));
+  EXPECT_FALSE(expects({"srun", "-G1", "./a"}, {}, settings));
+  EXPECT_TRUE(expects({"srun", "-p", "old", "--bootstrap=on", "./a"}, {}, settings)) << "the user's word";
+  settings.partitions.value = "pilot,default";
+  EXPECT_TRUE(expects({"srun", "-G1", "./a"}, {}, settings));
+}
+
 TEST(Forecast, TheProgramsOwnArgumentsAreNotSruns) {
   EXPECT_FALSE(expects({"srun", "-n2", "bash", "-c", "true", "x", "--gpus=2"}));
   EXPECT_FALSE(expects({"srun", "-n", "2", "./a", "--gpus=2"}));

@@ -45,6 +45,20 @@ TEST(Scope, FollowsTheTable) {
   EXPECT_FALSE(applies(gpu, Mode::kOff, When::kAlways));
 }
 
+TEST(Scope, OnlyThePartitionsOfTheSite) {
+  auto environment = two_by_two();
+  Settings settings;
+  settings.partitions.value = "pilot";
+  EXPECT_FALSE(decide_scope(environment, settings).applies);
+  environment.set("SLURM_JOB_PARTITION", "pilots");
+  EXPECT_FALSE(decide_scope(environment, settings).applies);
+  environment.set("SLURM_JOB_PARTITION", "pilot");
+  EXPECT_TRUE(decide_scope(environment, settings).applies);
+  environment.set("SLURM_JOB_PARTITION", "main");
+  settings.mode.value = Mode::kOn;
+  EXPECT_TRUE(decide_scope(environment, settings).applies) << "the user's word";
+}
+
 TEST(Scope, IsKnownBeforeTheStepWhereItIsOff) {
   Settings settings;
   EXPECT_TRUE(may_apply({}, settings));

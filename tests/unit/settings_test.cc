@@ -49,6 +49,8 @@ TEST(Settings, WrongValuesAreRefusedAndChangeNothing) {
                                "mode=explain,explain",
                                "mode=on,",
                                "when=",
+                               "partitions=,",
+                               "partitions=gpu,,debug",
                                "when=GPU",
                                "port=",
                                "port=0",
@@ -109,13 +111,14 @@ TEST(Settings, TravelAsTextAndComeBackTheSame) {
   EXPECT_EQ(*read_settings(""), Settings{});
   Settings settings;
   ASSERT_TRUE(apply_site_argument(settings, "when=always"));
+  ASSERT_TRUE(apply_site_argument(settings, "partitions=gpu,debug"));
   ASSERT_TRUE(apply_site_argument(settings, "port_range=5000-6000"));
   ASSERT_TRUE(apply_environment(settings, environment_of({{"BOOTSTRAP_ADDR", "%h-ib0"}, {"BOOTSTRAP_CLAIM", "off"}})));
   ASSERT_TRUE(apply_setting(settings, spec("port"), "2000", Source::kOption));
   const auto text = write_settings(settings);
   EXPECT_EQ(text,
-            "site:when=always option:port=2000 site:port_range=5000-6000 environment:master_addr=%h-ib0 "
-            "environment:claim=off");
+            "site:when=always site:partitions=gpu,debug option:port=2000 site:port_range=5000-6000 "
+            "environment:master_addr=%h-ib0 environment:claim=off");
   const auto read = read_settings(text);
   ASSERT_TRUE(read);
   EXPECT_EQ(*read, settings);

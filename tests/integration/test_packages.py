@@ -1,0 +1,216 @@
+"""Packages as an administrator uses them: installed by the lines of the README on a copy of this machine, switched on, used
+on a cluster, switched off in an emergency, upgraded and removed while steps run."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from harness import REPOSITORY
+from throwaway_machine import ThrowawayMachine
+
+LINK = "/etc/slurm/plugstack.conf.d/bootstrap.conf"
+STEP = ["srun", "-N2", "--ntasks-per-node=2", "--gres=gpu:2"]
+SHOW = ["sh", "-c", "echo task $SLURM_PROCID ${RANK:-none}"]
+PACKAGES = REPOSITORY / "build" / "package" / "packages"
+NAMES = ["libbootstrap-dev", "libbootstrap0", "slurm-bootstrap", "slurm-bootstrap-plugin"]
+
+
+def readme_lines():
+    """The commands under "Install it on a cluster"."""
+    section = (REPOSITORY / "README.md").read_text().split("\n## Install it on a cluster\n")[1].split("\n## ")[0]
+    block = re.search(r"(?:^ {4}\S.*\n)+", section, re.MULTILINE).group()
+    return [line.strip().removeprefix("sudo ") for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def deb_packages(request):
+    """Made by the README's own line with --full; else from what is built already, which takes seconds."""
+    shutil.rmtree(PACKAGES, ignore_errors=True)
+    line = readme_lines()[1].split()
+    if not request.config.getoption("--full"):
+        line = ["cpack", "--config", "build/release/CPackConfig.cmake", "-G", "DEB", "-B", str(PACKAGES)]
+    done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    found = {path.name.split("_")[0]: path for path in PACKAGES.glob("*.deb")}
+    assert sorted(found) == NAMES
+    return found
+
+
+@pytest.fixture
+def machine():
+    try:
+        machine = ThrowawayMachine()
+    except OSError as error:
+        pytest.skip(f"no overlay over this machine: {error}")
+    yield machine
+    machine.close()
+
+
+@pytest.fixture
+def cluster(cluster_factory, machine, tmp_path):
+    """Reads the plugstack.conf that Debian's Slurm has, which includes a folder."""
+    plugstack = REPOSITORY / "build" / f"plugstack.{tmp_path.name}"
+    plugstack.write_text("include /etc/slurm/plugstack.conf.d/*.conf\n")
+    cluster = cluster_factory("packages")
+    cluster.prefix = machine.enter
+    cluster.up("--cpus", "8", "--plugstack", str(plugstack))
+    # The hosts of a cluster have a folder of their own in place of /etc/slurm: the administrator is to see it, too.
+    (cluster.state / "etc" / "plugstack.conf.d").mkdir()
+    succeed(machine, ["mount", "--bind", cluster.state / "etc", "/etc/slurm"])
+    yield cluster
+    plugstack.unlink()
+    assert cluster.close() == ""
+    cluster.prefix = []  # the machine is gone before the cluster is closed once more
+
+
+def ranks(cluster, *options):
+    """What each task has for RANK."""
+    done = cluster.run([*STEP, *options, *SHOW])
+    assert done.returncode == 0, done.stderr
+    tasks = sorted(line.split()[1:] for line in done.stdout.splitlines())
+    assert [task[0] for task in tasks] == list("0123")
+    return [task[1] for task in tasks]
+
+
+def start(cluster, program, *options):
+    """A step whose tasks have all begun, so that it has loaded what it will use."""
+    step = cluster.start([*STEP, *options, "sh", "-c", f"echo started; {program}"])
+    assert [step.stdout.readline() for _ in range(4)] == ["started\n"] * 4
+    return step
+
+
+def succeed(machine, line):
+    done = machine.run(line)
+    assert done.returncode == 0, f"{line}: {done.stdout[-1000:]}{done.stderr[-1000:]}"
+    return done.stdout
+
+
+NOTHING, ALL = ["none"] * 4, list("0123")
+
+
+def test_the_readmes_lines_install_it(cluster, machine, deb_packages, figure):
+    tools, _, install, switch_on, look = readme_lines()
+    succeed(machine, tools.replace("apt-get install", "apt-get install -y"))
+    assert ranks(cluster) == NOTHING
+    succeed(machine, install.replace("apt-get install", "apt-get install -y"))
+    assert ranks(cluster) == NOTHING, "installing it switched it on"
+
+    succeed(machine, switch_on)
+    assert ranks(cluster) == ALL
+    table = cluster.run(look.split()).stderr
+    assert "MASTER_PORT" in table and "nothing is set" not in table
+    assert "RANK" in cluster.run([*STEP, "-N1", "-n1", "slurm-bootstrap", "explain"]).stdout
+    library = cluster.run([*STEP, "--bootstrap-preload", "sh", "-c", "readlink -f $LD_PRELOAD"])
+    owner = succeed(machine, ["dpkg", "-S", library.stdout.split()[0]])
+    assert owner.startswith("libbootstrap0:")
+    trained = cluster.run([*STEP, "python3", "/usr/share/doc/slurm-bootstrap/examples/train_ddp.py"], timeout=120)
+    assert trained.returncode == 0 and "4 ranks" in trained.stdout, trained.stderr
+    for page in ("slurm-bootstrap.1", "bootstrap.3", "slurm-bootstrap.7", "spank_bootstrap.8", "slurm-bootstrap-admin.8"):
+        assert machine.run(["test", "-s", f"/usr/share/man/man{page[-1]}/{page}"]).returncode == 0, page
+
+    # The emergency switch, while a step runs: that one goes on, the next one has nothing.
+    running = start(cluster, "sleep 4; echo task $SLURM_PROCID $RANK")
+    succeed(machine, f"rm {LINK}")
+    assert ranks(cluster, "--overlap") == NOTHING
+    stdout, stderr = running.communicate(timeout=60)
+    assert running.returncode == 0, stderr
+    assert sorted(stdout.split("\n"))[-4:] == [f"task {rank} {rank}" for rank in range(4)]
+
+    # Removal takes the link along: one to nowhere would be left.
+    succeed(machine, switch_on)
+    assert ranks(cluster) == ALL
+    succeed(machine, "apt-get remove -y slurm-bootstrap-plugin libbootstrap0")
+    assert machine.run(["test", "-L", LINK]).returncode != 0
+    assert ranks(cluster) == NOTHING
+    left = machine.run("dpkg -L slurm-bootstrap-plugin libbootstrap0; find /usr /etc -name '*spank_bootstrap*' -newer /proc/1")
+    assert "spank_bootstrap" not in left.stdout
+    assert idle_nodes(cluster) == 2
+    figure("C4", "packages", got="installed, used, switched off, removed by apt on a cluster; 0 nodes drained", met=True)
+
+
+def idle_nodes(cluster):
+    return cluster.run(["sinfo", "-h", "-N", "-p", "main", "-o", "%T"]).stdout.split().count("idle")
+
+
+def next_version(machine, package, where):
+    """The same package as a newer release would be, with files that differ."""
+    script = f"""set -e
+      rm -rf {where}; dpkg-deb -R {package} {where}
+      sed -i 's/^Version: .*/&+next/; s/(= \\([0-9.]*\\))/(= \\1+next)/' {where}/DEBIAN/control
+      for file in $(find {where}/usr -name 'spank_bootstrap.so' -o -name 'libbootstrap.so.0.*'); do printf next >>$file; done
+      dpkg-deb -b {where} {where}.deb"""
+    succeed(machine, script)
+    return f"{where}.deb"
+
+
+def test_an_upgrade_or_a_removal_under_running_steps_does_no_harm(cluster, machine, deb_packages):
+    ours = [deb_packages["libbootstrap0"], deb_packages["slurm-bootstrap-plugin"]]
+    succeed(machine, ["apt-get", "install", "-y", *ours])
+    succeed(machine, readme_lines()[3])
+    # Long enough for task_exit and exit hooks to be called in code that has been replaced; with the preload in the ranks.
+    program = "sleep 6; test $RANK = $SLURM_PROCID && echo whole; exit $((RANK == 3 ? 3 : 0))"
+    upgraded = start(cluster, program, "--bootstrap-preload")
+    fresh = [next_version(machine, path, f"/var/tmp/next{i}") for i, path in enumerate(ours)]
+    succeed(machine, ["dpkg", "-i", *fresh])
+    assert machine.run(["test", "-L", LINK]).returncode == 0, "an upgrade switched it off"
+    assert ranks(cluster, "--overlap", "--bootstrap-preload") == ALL
+    removed = start(cluster, program)
+    succeed(machine, "dpkg -r slurm-bootstrap-plugin libbootstrap0")
+    for step in (upgraded, removed):
+        stdout, stderr = step.communicate(timeout=60)
+        assert stdout.count("whole") == 4, stderr
+        assert step.returncode == 3 and "rank 3 (node002, local rank 1) was the first to fail" in stderr
+    assert ranks(cluster) == NOTHING
+    assert idle_nodes(cluster) == 2
+    for node in cluster.nodes:
+        assert not re.search("segfault|signal 11|abort", cluster.log(f"slurmd.{node}"), re.IGNORECASE)
+
+
+def test_a_file_that_is_gone_stops_nobody(cluster, machine, deb_packages):
+    """Somebody who removes the files by hand, and leaves the link."""
+    succeed(machine, ["apt-get", "install", "-y", deb_packages["libbootstrap0"], deb_packages["slurm-bootstrap-plugin"]])
+    succeed(machine, readme_lines()[3])
+    assert ranks(cluster) == ALL
+    succeed(machine, "rm $(dpkg -L slurm-bootstrap-plugin | grep spank_bootstrap.so)")
+    assert ranks(cluster) == NOTHING
+    succeed(machine, "rm /usr/share/slurm-bootstrap/bootstrap.conf")
+    assert ranks(cluster) == NOTHING
+
+
+def test_the_plugin_needs_its_release_of_slurm(deb_packages):
+    fields = subprocess.run(["dpkg", "-f", deb_packages["slurm-bootstrap-plugin"], "Depends"], capture_output=True, text=True,
+                            check=True).stdout  # fmt: skip
+    bounds = re.findall(r"slurm-wlm-basic-plugins \((\S+) ([^)]+)\)", fields)
+    installed = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
+    release = ".".join(installed.split(".")[:2])
+
+    def fits(version):
+        return all(subprocess.run(["dpkg", "--compare-versions", version, *bound], check=False).returncode == 0
+                   for bound in bounds)  # fmt: skip
+
+    year, month = map(int, release.split("."))
+    assert len(bounds) == 2
+    assert fits(f"{release}.0-1") and fits(f"{release}.99-1") and fits(f"{release}.8-4+deb12u3")
+    assert not fits(f"{year}.{month + 6:02}.0-1") and not fits(f"{year - 1}.11.9-1")
+
+
+@pytest.mark.skipif(not shutil.which("rpmbuild"), reason="needs rpmbuild")
+def test_rpm_packages_work_and_leave_nothing(cluster, machine, tmp_path):
+    line = ["cpack", "--config", "build/release/CPackConfig.cmake", "-G", "RPM", "-B", str(tmp_path)]
+    done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    files = sorted(map(str, tmp_path.glob("*.rpm")))
+    assert len(files) == 4
+    needs = succeed(machine, ["rpm", "-qp", "--requires", *[file for file in files if "plugin" in file]])
+    assert re.search(r"^slurm >= \d\d\.\d\d$", needs, re.MULTILINE)
+    assert re.search(r"^slurm < \d\d\.\d\d$", needs, re.MULTILINE)
+    # This machine's Slurm is not known to rpm.
+    succeed(machine, ["rpm", "-i", "--force-debian", "--nodeps", *files])
+    assert ranks(cluster) == NOTHING, "installing it switched it on"
+    succeed(machine, readme_lines()[3])
+    assert ranks(cluster) == ALL
+    succeed(machine, "rpm -e --nodeps slurm-bootstrap-plugin libbootstrap0")
+    assert machine.run(["test", "-L", LINK]).returncode != 0
+    assert ranks(cluster) == NOTHING
