@@ -45,7 +45,7 @@ def pair(name: str, options: str, program: str = "true", **variables: str) -> Sh
 def fixed() -> list[Shape]:
     """One of each kind; the first three are the most different ones."""
     return [
-        pair("a rank that fails", "--bootstrap-frameworks=all", "sh -c 'exit $((SLURM_PROCID == 3))'"),
+        pair("a rank of each node fails", "--bootstrap-frameworks=all", "sh -c 'exit $((SLURM_PROCID % 3 == 0))'"),
         Shape("refused: more tasks than GPUs", "srun -N2 --ntasks-per-node=4 --gres=gpu:2 true"),
         pair("hostile values", "", BOOTSTRAP_EXPORTS="\xff=,,=", SLURM_BOOTSTRAP_LAYOUT="1" * 65536,
              SLURM_STEP_TASKS_PER_NODE="2(x4294967295)", BOOTSTRAP_SETTINGS="\n\n=%n%s"),

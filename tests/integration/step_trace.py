@@ -51,7 +51,7 @@ def traced(cluster, node, *options):
 
 
 # Everything that names a file, opens a socket, makes a process or changes who one is; `close` and memory are left out.
-WITH_STACKS = ("-ff", "-k", "-e", "trace=%file,%network,%process,kill,setuid,setreuid,setresuid,setfsuid,pidfd_open,bpf")
+WITH_STACKS = ("-ff", "-k", "--decode-pids=pidns", "-e", "trace=%file,%network,%process,kill,setuid,setreuid,setresuid,setfsuid,pidfd_open,bpf")
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Call:
 
 
 START = re.compile(r"^(\w+)\((.*)$")
-CHILD = re.compile(r"^(?:clone|clone3|fork|vfork)\(.* = (\d+)$")
-SETUID = re.compile(r"^setresuid\((-?\d+), (-?\d+), -?\d+\) += 0$")
+CHILD = re.compile(r"^(?:clone|clone3|fork|vfork)\(.* = \d+ /\* (\d+) in strace's PID NS \*/$")
+SETUID = re.compile(r"^setre(?:s)?uid\((-?\d+), (-?\d+)(?:, -?\d+)?\) += 0$")
 FRAME = re.compile(r"^ > (\S+?)\((\S*?)(?:\(.*)?\+0x")
 
 
@@ -87,25 +87,31 @@ def stanzas(text: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         yield call, frames
 
 
+EXECUTED = re.compile(r'^execve\("([^"]*)".* = 0$')
+
+
 class UidTrace:
-    """The files of `strace -ff -k`, one for each thread: who made which call of an object."""
+    """The files of `strace -ff -k`, one for each thread: who made which call of an object in slurmstepd."""
 
     def __init__(self, prefix: Path, name: str):
-        self.texts = {path.suffix[1:]: path.read_text(errors="replace") for path in prefix.parent.glob(f"{prefix.name}.*")}
+        found = prefix.parent.glob(f"{prefix.name}.*")
+        self.texts = {path.suffix[1:]: path.read_text(errors="replace") for path in found}
         self.name = name
         self.calls: list[Call] = []
-        self.changes = 0  # of uid, in all processes
-        self.read = set()
-        children = {match.group(1) for text in self.texts.values() for match in map(CHILD.match, text.splitlines()) if match}
+        self.changes = 0  # of uids that were seen, in all threads
+        children = set()
+        for text in self.texts.values():
+            children |= {match.group(1) for match in map(CHILD.match, text.splitlines()) if match}
         for pid in self.texts.keys() - children:
             self.follow(pid, 0, 0)
 
     def follow(self, pid: str, real: int, effective: int) -> None:
-        """A thread begins as whoever its parent was; slurmd is root."""
-        if pid in self.read:
-            return
-        self.read.add(pid)
+        """A thread begins as who its parent was, and slurmd's as root; a program of the user's is no slurmstepd."""
         for call, frames in stanzas(self.texts.get(pid, "")):
+            ours = [function for path, function in frames if path.endswith(f"/{self.name}")]
+            if ours and (start := START.match(call)):
+                hook = next((function for function in reversed(ours) if function.startswith("slurm_spank_")), ours[-1])
+                self.calls.append(Call(hook, effective, real, *start.groups()))
             if match := SETUID.match(call):
                 new_real, new_effective = map(int, match.groups())
                 real = real if new_real == -1 else new_real
@@ -113,7 +119,5 @@ class UidTrace:
                 self.changes += 1
             elif match := CHILD.match(call):
                 self.follow(match.group(1), real, effective)
-            ours = [function for path, function in frames if path.endswith(f"/{self.name}")]
-            if ours and (start := START.match(call)):
-                hook = next((function for function in reversed(ours) if function.startswith("slurm_spank_")), ours[-1])
-                self.calls.append(Call(hook, effective, real, *start.groups()))
+            elif (match := EXECUTED.match(call)) and "slurmstepd" not in match.group(1):
+                return
