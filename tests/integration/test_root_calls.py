@@ -80,10 +80,11 @@ def table_of(calls):
     """What was seen, as Markdown: numbers in arguments are left out."""
     counts = Counter()
     for call in calls:
-        what = re.search(r'AF_\w+|"[^"]*"', call.arguments)
+        what = re.search(r'(AF_\w+)|"[^"]*"', call.arguments)
         who = "root" if call.effective == 0 else "the user"
-        counts[call.hook, who, call.name, re.sub(r"\d+", "N", what.group()) if what else ""] += 1
-    rows = [f"| {hook} | {who} | {name} | {what} | {count} |" for (hook, who, name, what), count in sorted(counts.items())]
+        name = what.group(1) or re.sub(r"\d+", "N", what.group()) if what else ""
+        counts[call.hook, who, call.name, name] += 1
+    rows = [f"| {hook} | {who} | {name} | {of} | {count} |" for (hook, who, name, of), count in sorted(counts.items())]
     return "\n".join(["| hook | effective user | call | of what | times |", "| --- | --- | --- | --- | --- |", *rows])
 
 
