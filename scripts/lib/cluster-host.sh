@@ -148,7 +148,8 @@ start_daemons() {
   until (: </dev/tcp/head/6817) 2>/dev/null || ((SECONDS > deadline)); do
     sleep 0.05
   done
-  slurmd -f "$SLURM_CONF"
+  # shellcheck disable=SC2154 # the settings have it
+  env "${slurmd_variables[@]}" slurmd -f "$SLURM_CONF"
 }
 
 main() {

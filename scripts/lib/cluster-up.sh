@@ -44,7 +44,7 @@ gpu_counts_of() {
 
 parse_up() {
   local gpus=2
-  node_count=2 cpu_count=4 socket_count=1 constrain_devices=0 plugstack_file='' plugin_arguments='' overrides=()
+  node_count=2 cpu_count=4 socket_count=1 constrain_devices=0 plugstack_file='' plugin_arguments='' overrides=() slurmd_variables=()
   gpu_env=all real_gpu_numbers=''
   plugin=$repository/build/release/spank_plugin/spank_bootstrap.so
   select_cluster default
@@ -70,6 +70,10 @@ parse_up() {
       --set)
         [[ $2 =~ ^[A-Za-z][A-Za-z0-9]*= ]] || misused "up: --set '$2' is not of the form KEY=VALUE"
         overrides+=("$2")
+        ;;
+      --slurmd-env)
+        [[ $2 =~ ^[A-Za-z_][A-Za-z0-9_]*= ]] || misused "up: --slurmd-env '$2' is not of the form NAME=VALUE"
+        slurmd_variables+=("$2")
         ;;
       *) misused "up: option $1 is not known" ;;
     esac
@@ -178,7 +182,7 @@ close_inherited() {
 # Init reads from a pipe that we alone hold open, and ends when we do (see cluster-init.sh).
 start_init() {
   declare -p cluster_name node_count gpu_counts real_gpu_numbers constrain_devices device_major device_cgroup \
-    plugin_folder repository | sed 's/^declare -[-r]*/declare --/' >"$cluster_state/settings"
+    plugin_folder repository slurmd_variables | sed 's/^declare -[-r]* /declare -- /' >"$cluster_state/settings"
   # A session of its own: Ctrl-C is for `up`, which then ends it.
   exec {start_pipe}> >(
     close_inherited

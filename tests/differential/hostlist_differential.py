@@ -249,7 +249,7 @@ class Comparison:
 
     def __init__(self, driver, driver_options):
         self.driver, self.driver_options = driver, driver_options
-        self.lists, self.hosts, self.documented, self.differences = 0, 0, collections.Counter(), []
+        self.lists, self.hosts, self.refused, self.documented, self.differences = 0, 0, 0, collections.Counter(), []
 
     def answers(self, texts, ask):
         """Asks both about a batch (in a worker thread) and returns the answers that differ."""
@@ -260,11 +260,11 @@ class Comparison:
         suffixed = [answer for answer in named if answer[0] == "suffix"]
         expected = ask_scontrol_without_suffixes([text for _, text, _, _ in suffixed])
         wrong = [(None, text, names, ours) for (_, text, _, ours), names in zip(suffixed, expected) if names != ours]
-        return len(texts), sum(names.count("\n") for names in theirs if names), named + wrong
+        hosts = sum(names.count("\n") for names in theirs if names)
+        return (len(texts), hosts, theirs.count(None)), named + wrong
 
-    def add(self, lists, hosts, named):
-        self.lists += lists
-        self.hosts += hosts
+    def add(self, counts, named):
+        self.lists, self.hosts, self.refused = map(sum, zip(counts, (self.lists, self.hosts, self.refused)))
         self.documented.update(name for name, *_ in named if name)
         self.differences += [answer for name, *answer in named if not name]
 
@@ -289,6 +289,18 @@ def prepare_environment(folder):
     os.environ.update(TERM="dumb", COLUMNS="30000", INPUTRC="/dev/null")
 
 
+def keep_figure(comparison, is_good, seed):
+    """F2, for the report of scripts/check --full."""
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "scripts", "lib"))
+    from trust.figures import Figure, keep
+
+    got = (f"{len(comparison.differences)} differences in {comparison.lists:,} lists with {comparison.hosts:,} hosts, "
+           f"of which {comparison.refused:,} are refused by Slurm")
+    is_full = comparison.lists >= 1_000_000 and comparison.refused >= 100_000
+    keep(Figure("F2", "", got, is_good, is_full, "a driver with spoiled answers is found out", seed,
+                why="" if is_full else f"bounded to {comparison.lists:,} lists"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--driver", required=True, help="the compiled hostlist_driver")
@@ -296,6 +308,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--verbose", action="store_true", help="also count each documented difference")
     parser.add_argument("--break", dest="breaks", action="store_true", help="spoil the driver's answers (a control)")
+    parser.add_argument("--keep-figure", action="store_true", help="for the report of scripts/check --full")
     arguments = parser.parse_args()
     if not shutil.which("scontrol"):
         print("skipped: scontrol (Slurm's client commands) is not installed")
@@ -313,6 +326,8 @@ def main():
         for job in jobs:
             comparison.add(*job.result())
     is_good = comparison.report(arguments.verbose)
+    if arguments.keep_figure:
+        keep_figure(comparison, is_good, arguments.seed)
     print(f"lists {comparison.lists}, hosts {comparison.hosts}, differences {len(comparison.differences)}, "
           f"documented differences {comparison.documented.total()}, seed {arguments.seed}, "
           f"{time.monotonic() - started:.1f} seconds")

@@ -3,15 +3,14 @@
 import os
 import re
 import shutil
-import signal
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY, command_line, process_namespaces, wait_for
+from harness import REPOSITORY
+from step_trace import slurmd_of, traced
 
 STEP = ["srun", "-w", "node001", "-n2", "--gres=gpu:2"]
 TRACED = ("openat", "socket", "bind", "connect", "listen", "execve", "clone", "clone3", "fork", "vfork", "unlink", "mkdir")
@@ -39,39 +38,11 @@ def test_adds_few_and_short_variables(small_cluster, capsys):
     assert size <= 4096
 
 
-def slurmd_of(cluster, node):
-    """The process id, outside the cluster's namespaces, of the slurmd on `node`."""
-    host = process_namespaces((cluster.state / "pids" / node).read_text().strip())
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        if command_line(pid).startswith(b"slurmd\0") and process_namespaces(pid) == host:
-            return pid
-    raise AssertionError(f"no slurmd on {node}")
-
-
-def is_traced(pid, tracer):
-    """Whether all threads of a process are; a thread that ends meanwhile is asked for again."""
-    try:
-        states = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
-    except OSError:
-        return False
-    return bool(states) and all(f"\nTracerPid:\t{tracer}\n" in state for state in states)
-
-
 def trace_step(cluster, mode, log, *options):
     """System calls of slurmd's new children in one step, as strace writes them."""
-    slurmd = slurmd_of(cluster, "node001")
-    line = ["strace", "-f", "-qq", "-p", slurmd, "-e", "trace=" + ",".join(TRACED), "-o", str(log)]
-    tracer = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        # strace has no way to say that it is attached; the kernel has.
-        wait_for(lambda: tracer.poll() is not None or is_traced(slurmd, tracer.pid), 20, "strace does not attach")
-        assert tracer.poll() is None, "strace could not attach"
+    with traced(cluster, "node001", "-e", "trace=" + ",".join(TRACED), "-o", log):
         done = cluster.run([*STEP, f"--bootstrap={mode}", *options, "true"])
         assert done.returncode == 0, done.stderr
-        time.sleep(0.5)
-    finally:
-        tracer.send_signal(signal.SIGINT)
-        tracer.wait(10)
     return Path(log).read_text().splitlines()
 
 

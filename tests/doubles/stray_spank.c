@@ -1,0 +1,93 @@
+// A SPANK plugin that does what ours must not do, for the controls of the tests that would notice it. Its arguments say
+// what, and in which hook: overflow=HOOK writes behind its memory, undefined=HOOK shifts too far, leak=HOOK loses
+// memory, open=HOOK opens a file, connect=HOOK a connection; HOOK is local_user_init, user_init, task_post_fork,
+// task_init or task_exit.
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <slurm/spank.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+SPANK_PLUGIN(stray_double, 1)
+
+enum { kBytes = 16 };
+
+static void overflow(void) {
+  volatile char* volatile memory = malloc(kBytes);  // or the compiler would leave out what it sees to be in vain
+  if (memory == NULL) return;
+  memory[kBytes] = 1;
+  free((void*)memory);
+}
+
+static volatile int result;
+
+static void undefined(void) {
+  volatile int distance = 40;
+  result = 1 << distance;
+}
+
+static void leak(void) {
+  char* volatile memory = malloc(kBytes);
+  if (memory != NULL) memory[0] = 1;
+  memory = NULL;
+}
+
+static void open_file(void) {
+  const int file = open("/etc/hostname", O_RDONLY | O_CLOEXEC);
+  if (file >= 0) close(file);
+}
+
+static void connect_somewhere(void) {
+  struct sockaddr_un nobody = {.sun_family = AF_UNIX, .sun_path = "/nobody/listens/here"};
+  const int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return;
+  (void)connect(descriptor, (struct sockaddr*)&nobody, sizeof nobody);
+  close(descriptor);
+}
+
+static const struct {
+  const char* name;
+  void (*run)(void);
+} kDeeds[] = {
+    {"overflow", overflow}, {"undefined", undefined},       {"leak", leak},
+    {"open", open_file},    {"connect", connect_somewhere},
+};
+
+static int act(const char* hook, int count, char** arguments) {
+  for (int i = 0; i < count; ++i) {
+    for (size_t deed = 0; deed < sizeof kDeeds / sizeof kDeeds[0]; ++deed) {
+      const size_t length = strlen(kDeeds[deed].name);
+      if (strncmp(arguments[i], kDeeds[deed].name, length) != 0 || arguments[i][length] != '=') continue;
+      if (strcmp(arguments[i] + length + 1, hook) == 0) kDeeds[deed].run();
+    }
+  }
+  return 0;
+}
+
+int slurm_spank_local_user_init(spank_t spank, int count, char** arguments) {
+  (void)spank;
+  return act("local_user_init", count, arguments);
+}
+
+int slurm_spank_user_init(spank_t spank, int count, char** arguments) {
+  (void)spank;
+  return act("user_init", count, arguments);
+}
+
+int slurm_spank_task_post_fork(spank_t spank, int count, char** arguments) {
+  (void)spank;
+  return act("task_post_fork", count, arguments);
+}
+
+int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
+  (void)spank;
+  return act("task_init", count, arguments);
+}
+
+int slurm_spank_task_exit(spank_t spank, int count, char** arguments) {
+  (void)spank;
+  return act("task_exit", count, arguments);
+}

@@ -1,0 +1,19 @@
+// The meeting of a node's ranks with nobody but strangers at the door: meeting_host SECONDS says its socket's name,
+// waits for one guest of its own user, and says whether one came. SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "comm/node_meeting.h"
+
+int main(int count, char** words) {
+  if (count != 2) return 2;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(std::atoi(words[1]));
+  const auto meeting = bootstrap::NodeMeeting::open();
+  if (meeting.name().empty()) return 2;
+  for (const char byte : meeting.name()) (void)std::printf("%02x", static_cast<unsigned char>(byte));
+  (void)std::printf("\n");
+  (void)std::fflush(stdout);
+  (void)std::printf("%s\n", meeting.host(1, deadline) ? "came" : "nobody came");
+  return 0;
+}
