@@ -22,8 +22,9 @@ trap 'touch "$cluster_state/pids/$host.failed"' EXIT
 join_network() {
   local address=10.20.0.1
   [[ $host == head ]] || address=$(node_address $((10#${host#node})))
-  # The kernel takes process ids of our own namespace (init is 1); nsenter those of the /proc it sees, the machine's.
-  ip link add eth0 type veth peer name "$host" netns 1
+  # By its file: a bare process id is one of our own namespace for iproute2 up to Debian 12, and one of /proc, which is
+  # still the machine's, from 6.15 on.
+  ip link add eth0 type veth peer name "$host" netns "/proc/$init_pid/ns/net"
   nsenter --target "$init_pid" --net -- ip link set "$host" master fabric up
   ip -batch - <<TEXT
 link set lo up
