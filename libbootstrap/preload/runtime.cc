@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <stdexcept>
 
 namespace {
@@ -50,5 +51,9 @@ void __cxa_free_dependent_exception(void* exception) noexcept { give_back(static
 
 namespace std {
 void __throw_system_error(int error) { throw runtime_error(strerror(error)); }
+
+// libstdc++'s strings of before C++11, which its own exceptions hold, are linked together with a use of this one, and
+// it throws a system_error since gcc 13. Nothing here calls it: code that did would not link, as the rest is not here.
+void random_device::_M_init(const char* /*token*/, size_t /*length*/) { throw runtime_error("no random_device here"); }
 }  // namespace std
 // NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming,cert-dcl58-cpp)

@@ -103,7 +103,6 @@ write_cgroup_conf() {
   cat >"$cluster_state/etc/cgroup.conf" <<TEXT
 CgroupPlugin=cgroup/v1
 CgroupMountpoint=/sys/fs/cgroup
-CgroupAutomount=no
 ConstrainDevices=$( ((constrain_devices)) && echo yes || echo no)
 ConstrainCores=no
 ConstrainRAMSpace=no

@@ -22,8 +22,9 @@ trap 'touch "$cluster_state/pids/$host.failed"' EXIT
 join_network() {
   local address=10.20.0.1
   [[ $host == head ]] || address=$(node_address $((10#${host#node})))
-  # The kernel takes process ids of our own namespace (init is 1); nsenter those of the /proc it sees, the machine's.
-  ip link add eth0 type veth peer name "$host" netns 1
+  # By its file: a bare process id is one of our own namespace for iproute2 up to Debian 12, and one of /proc, which is
+  # still the machine's, from 6.15 on.
+  ip link add eth0 type veth peer name "$host" netns "/proc/$init_pid/ns/net"
   nsenter --target "$init_pid" --net -- ip link set "$host" master fabric up
   ip -batch - <<TEXT
 link set lo up
@@ -42,6 +43,12 @@ mirror_folder() {
       mkdir "$2/${entry##*/}" && mount --rbind "$entry" "$2/${entry##*/}"
     fi
   done
+}
+
+# Folder $1 of the machine at $2, to be read only.
+show_folder() {
+  mount --bind "$1" "$2"
+  mount -o remount,bind,ro "$2"
 }
 
 # A private /dev: the machine's is never touched, and a real /dev/nvidia0 is visible here with --gpus real only.
@@ -96,12 +103,10 @@ make_mounts() {
   [[ -z $real_cgroup ]] || mount --bind "$device_cgroup/$host" "$real_cgroup"
   mirror_folder /opt "$stage/opt"
   mkdir -p "$stage/opt/slurm-bootstrap" "$stage/opt/slurm-bootstrap-plugin" "$stage/run/slurm-bootstrap/$cluster_name"
-  mount --bind "${repository:?}" "$stage/opt/slurm-bootstrap"
-  mount -o remount,bind,ro "$stage/opt/slurm-bootstrap"
-  if [[ -n ${plugin_folder:-} ]]; then
-    mount --bind "$plugin_folder" "$stage/opt/slurm-bootstrap-plugin"
-    mount -o remount,bind,ro "$stage/opt/slurm-bootstrap-plugin"
-  fi
+  show_folder "${repository:?}" "$stage/opt/slurm-bootstrap"
+  # It may be a mount of its own (debian13.sh), which comes not with what is around it.
+  [[ ! -d $repository/build ]] || show_folder "$repository/build" "$stage/opt/slurm-bootstrap/build"
+  [[ -z ${plugin_folder:-} ]] || show_folder "$plugin_folder" "$stage/opt/slurm-bootstrap-plugin"
   mount -t tmpfs -o mode=1777,nosuid,nodev tmp "$stage/tmp"
   mount -t tmpfs -o mode=1777,nosuid,nodev tmp "$stage/vartmp"
   mount --bind "$cluster_state/home" "$stage/home"

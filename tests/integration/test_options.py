@@ -142,8 +142,10 @@ def test_option_of_the_job_reaches_its_steps_and_gives_way_to_theirs(desk, setti
     if command == "salloc":
         found = desk.seen(f"salloc -Q {setting.option}={given} ./steps")
     else:
-        found = desk.seen(f"rm -f steps.done; sbatch -Q -o steps.out {setting.option}={given} ./steps; "
-                          "for ((i = 0; i < 200; i++)); do [[ ! -e steps.done ]] || break; sleep 0.1; done; cat steps.out")
+        # Apart from what srun says: that of 24.11 tells when it had to wait for the step before.
+        found = desk.seen(f"rm -f steps.done; sbatch -Q -o steps.out -e steps.err {setting.option}={given} ./steps; "
+                          "for ((i = 0; i < 200; i++)); do [[ ! -e steps.done ]] || break; sleep 0.1; done; "
+                          "cat steps.out; cat steps.err >&2")
     assert [seen[setting.name] for seen in found] == [expected, overridden, overridden, expected]
 
 

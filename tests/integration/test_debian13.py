@@ -1,0 +1,122 @@
+"""The second Debian: commands run in it as on a machine of its own, and whatever their end, nothing of them stays."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness import REPOSITORY, STATE_ROOT, machine_traces, process_namespaces, wait_for
+
+SCRIPT = str(REPOSITORY / "scripts" / "lib" / "debian13.sh")
+CGROUPS = Path("/sys/fs/cgroup/devices")
+
+# A cluster, and a word when it is up; its command would go on for minutes.
+CLUSTER = """scripts/cluster up --name inside --no-plugin --nodes 1 $OPTIONS >/dev/null 2>&1 || exit
+scripts/cluster exec --name inside -- srun hostname
+exec sleep 600
+"""
+
+
+def path_of_root():
+    return subprocess.run([SCRIPT, "path"], text=True, stdout=subprocess.PIPE).stdout.strip()
+
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not path_of_root(),
+                                reason="there is no Debian 13; make it with scripts/lib/debian13.sh make")  # fmt: skip
+
+
+def run(*command, stdin=""):
+    return subprocess.run([SCRIPT, "run", *command], input=stdin, capture_output=True, text=True, timeout=60)
+
+
+def processes_in(namespaces):
+    return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if process_namespaces(pid) & namespaces]
+
+
+def cgroups():
+    """Those of commands in Debian 13."""
+    return set(CGROUPS.glob("slurm-bootstrap-debian13-*"))
+
+
+def test_its_slurm_is_another_release():
+    ours = subprocess.run(["slurmd", "-V"], capture_output=True, text=True).stdout
+    assert run("slurmd", "-V").stdout.startswith("slurm-wlm 24.11.")
+    assert not ours.startswith("slurm-wlm 24.11.")
+
+
+@pytest.mark.parametrize("code", [0, 3, 127])
+def test_streams_and_status_pass_through(code):
+    done = run("bash", "-c", f"cat; echo said >&2; exit {code}", stdin="typed\n")
+    assert (done.stdout, done.stderr, done.returncode) == ("typed\n", "said\n", code)
+
+
+def test_the_checkout_is_there_with_a_build_folder_of_its_own():
+    done = run("bash", "-c", "cat README.md | head -n 1; touch build/made-inside; ls /run /tmp; echo > /tmp/stray")
+    mark = REPOSITORY / "build" / "debian13" / "made-inside"
+    assert done.stdout == "# slurm-bootstrap\n/run:\nlock\n\n/tmp:\n", done.stderr
+    assert mark.exists() and not (REPOSITORY / "build" / "made-inside").exists()
+    mark.unlink()
+    assert run("ls", "/tmp").stdout == "" and not Path("/tmp/stray").exists()
+
+
+@pytest.fixture
+def command():
+    """Starts a command in Debian 13 that says one word on standard output; it is gone at the end of the test."""
+    made = []
+
+    def start(*words):
+        made.append(subprocess.Popen([SCRIPT, "run", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     stdin=subprocess.DEVNULL, start_new_session=True))  # fmt: skip
+        return made[-1], made[-1].stdout.readline().strip()
+
+    yield start
+    for process in made:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+        process.communicate()
+
+
+def namespaces_of(process):
+    """The PID and mount namespaces of a command: those of its session's processes that are not ours."""
+    found = set()
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            found |= process_namespaces(pid) if os.getsid(pid) == process.pid else set()
+        except ProcessLookupError:
+            pass
+    return {(kind, inode) for kind, inode in found - process_namespaces("self") if kind in ("mnt", "pid")}
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_a_cluster_in_it_ends_with_its_command(command, name):
+    """Also when only the script that started it is killed, and nobody is left to clean up."""
+    before, others = machine_traces(), cgroups()
+    options = "--constrain-devices" if CGROUPS.exists() else ""
+    process, word = command("env", f"OPTIONS={options}", "bash", "-c", CLUSTER)
+    assert word == "node001"
+    namespaces = namespaces_of(process)
+    assert {kind for kind, _ in namespaces} == {"mnt", "pid"}
+    # What is looked for below is there now: processes of the command and its cgroups; nothing else of it on the machine.
+    assert len(processes_in(namespaces)) > 1
+    assert bool(cgroups() - others) == bool(options)
+    assert machine_traces() - before == set() and not (STATE_ROOT / "inside").exists()
+    if name == "SIGKILL":
+        process.kill()
+    else:
+        os.killpg(process.pid, getattr(signal, name))
+    process.communicate(timeout=20)
+    assert process.returncode != 0
+    wait_for(lambda: not processes_in(namespaces), what="processes of Debian 13 outlive their command")
+    assert machine_traces() - before == set()
+    # Those of a script that was killed are removed by the next one.
+    assert run("true").returncode == 0
+    assert cgroups() - others == set()
+
+
+def test_it_is_not_removed_under_a_command(command):
+    _, word = command("sh", "-c", "echo up; exec sleep 60")
+    assert word == "up"
+    refused = subprocess.run([SCRIPT, "remove"], capture_output=True, text=True)
+    assert refused.returncode == 1 and "at work" in refused.stderr and path_of_root()
