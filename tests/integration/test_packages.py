@@ -127,7 +127,7 @@ def test_the_readmes_lines_install_it(cluster, machine, deb_packages, figure):
     left = machine.run("dpkg -L slurm-bootstrap-plugin libbootstrap0; find /usr /etc -name '*spank_bootstrap*' -newer /proc/1")
     assert "spank_bootstrap" not in left.stdout
     assert idle_nodes(cluster) == 2
-    figure("C4", "packages", got="installed, used, switched off, removed by apt on a cluster; 0 nodes drained", met=True)
+    figure("C4", "packages", got="installed, used, switched off, removed by apt on a cluster; 0 nodes drained", met=True, is_full=True)
 
 
 def idle_nodes(cluster):
