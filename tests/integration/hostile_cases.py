@@ -30,8 +30,8 @@ VALUES = {
 }
 
 # What Slurm itself might say, for what is nearly right.
-PLAUSIBLE = ["node[001-002]", "node002,node001", "2(x2)", "1,3", "4", "0", "block", "cyclic:block", "plane", "1.0.0", "12000-12003",
-             "map:1,0", "1.0/map:1,0", "1.0;node[001-002];2(x2);block", "RANK,WORLD_SIZE", "20001", "on"]  # fmt: skip
+PLAUSIBLE = ["node[001-002]", "node002,node001", "2(x2)", "1,3", "4", "0", "block", "cyclic:block", "plane", "1.0.0",
+             "12000-12003", "map:1,0", "1.0/map:1,0", "1.0;node[001-002];2(x2);block", "RANK,WORLD_SIZE", "20001", "on"]  # fmt: skip
 
 # What contradicts the step that is asked for by options (-N2 -n4).
 CONTRADICTIONS = [("SLURM_NTASKS", "3"), ("SLURM_NPROCS", "3"), ("SLURM_NNODES", "1"), ("SLURM_JOB_NUM_NODES", "7"),

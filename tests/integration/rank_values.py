@@ -8,7 +8,7 @@ SHOW = ["/bin/sh", "-c", ECHO]
 
 
 def wrong_values(text, size, per_node, address=""):
-    """What is wrong with what the tasks of a step with equally many on each node printed, in blocks; '' when it is right.
+    """What is wrong with what the tasks of a step with equally many on each node printed; '' when it is right.
 
     `address` is the user's own, in place of the host of rank 0.
     """
@@ -16,11 +16,14 @@ def wrong_values(text, size, per_node, address=""):
     if sorted(task[1] for task in tasks) != sorted(map(str, range(size))):
         return "not every task ran"
     host_of_0 = next(task[2] for task in tasks if task[1] == "0")
+    of_node = {}
+    for task in sorted(tasks, key=lambda task: int(task[1])):
+        of_node.setdefault(task[2], []).append(task[1])
     for task in tasks:
         if len(task) != 8:
             return f"values are missing: {task}"
-        _, procid, _, rank, world_size, local_rank, told, port = task
-        if (rank, world_size, local_rank) != (procid, str(size), str(int(procid) % per_node)):
+        _, procid, node, rank, world_size, local_rank, told, port = task
+        if (rank, world_size, local_rank) != (procid, str(size), str(of_node[node].index(procid))):
             return f"wrong ranks: {task}"
         if told != (address or host_of_0):
             return f"wrong address: {task}"
@@ -28,4 +31,4 @@ def wrong_values(text, size, per_node, address=""):
             return f"wrong port: {task}"
     if len({task[-1] for task in tasks}) != 1:
         return "different ports"
-    return "" if len({task[2] for task in tasks}) == size // per_node else "tasks are not spread over the nodes"
+    return "" if {len(ranks) for ranks in of_node.values()} == {per_node} else "tasks are not spread over the nodes"

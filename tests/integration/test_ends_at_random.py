@@ -182,8 +182,9 @@ def test_everything_is_free_soon(ends_cluster, request, capsys, figure):
     started = sum(step.started for step in ended)
     tell(f"{dict(ways)}, {started} whose tasks had started, slowest {slowest} s, more than before: {more}")
     figure(
-        "B4", got=f"{len(bad)} of {len(ended):,} left something {LIMIT} s after their end; slowest {max(slowest.values())} s; "
-                  f"{len(more)} sockets, processes or files more; {'no' if status.returncode == 0 else 'a'} node unfit for jobs",
+        "B4", got=f"{len(bad)} of {len(ended):,} left something {LIMIT} s after their end; slowest "
+                  f"{max(slowest.values())} s; {len(more)} sockets, processes or files more; "
+                  f"{'no' if status.returncode == 0 else 'a'} node unfit for jobs",
         met=not bad and not more and status.returncode == 0 and len(ended) >= len(cases),
         is_full=is_full and len(ended) >= len(cases), seed=seed,
         why="" if len(ended) >= len(cases) else f"{minutes:.0f} minutes were over after {len(ended)} of {len(cases)}",
