@@ -13,6 +13,7 @@ from trust.figures import Figure, keep
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="the long form: hundreds of layouts")
     parser.addoption("--seed", type=int, default=0, help="of what is generated; 0: another one each time")
+    parser.addoption("--minutes", type=float, default=35, help="after which a campaign of --full ends, whatever it has reached")
 
 
 def pytest_configure(config):

@@ -74,7 +74,7 @@ def leftovers(cluster):
     """The files that a step could leave: those of every host's /tmp and /dev/shm, and of the spool folders."""
     spools = (cluster.state / "spool").glob("node*")
     found = {str(path) for spool in spools for path in everything_below(spool) if "cred_state" not in path.name}
-    for node in cluster.nodes:
-        listed = cluster.run(["find", "/tmp", "/dev/shm", "-mindepth", "1"], user="root", node=node)
-        found |= {f"{node}:{path}" for path in listed.stdout.split()}
+    for host in ("head", *cluster.nodes):
+        listed = cluster.run(["find", "/tmp", "/dev/shm", "-mindepth", "1"], user="root", node=host)
+        found |= {f"{host}:{path}" for path in listed.stdout.split()}
     return found

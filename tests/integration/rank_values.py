@@ -1,0 +1,34 @@
+"""Whether the tasks of a step were told the right values: each against what the task itself and its neighbours say."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+# What a task prints; SHOW prints it by the cheapest start there is.
+ECHO = "echo task $SLURM_PROCID $SLURMD_NODENAME $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $MASTER_PORT"
+SHOW = ["/bin/sh", "-c", ECHO]
+
+
+def wrong_values(text, size, per_node, address=""):
+    """What is wrong with what the tasks of a step with equally many on each node printed; '' when it is right.
+
+    `address` is the user's own, in place of the host of rank 0.
+    """
+    tasks = [line.split() for line in text.splitlines() if line.startswith("task ")]
+    if sorted(task[1] for task in tasks) != sorted(map(str, range(size))):
+        return "not every task ran"
+    host_of_0 = next(task[2] for task in tasks if task[1] == "0")
+    of_node = {}
+    for task in sorted(tasks, key=lambda task: int(task[1])):
+        of_node.setdefault(task[2], []).append(task[1])
+    for task in tasks:
+        if len(task) != 8:
+            return f"values are missing: {task}"
+        _, procid, node, rank, world_size, local_rank, told, port = task
+        if (rank, world_size, local_rank) != (procid, str(size), str(of_node[node].index(procid))):
+            return f"wrong ranks: {task}"
+        if told != (address or host_of_0):
+            return f"wrong address: {task}"
+        if not port.isdigit() or not 1024 <= int(port) <= 65535:
+            return f"wrong port: {task}"
+    if len({task[-1] for task in tasks}) != 1:
+        return "different ports"
+    return "" if {len(ranks) for ranks in of_node.values()} == {per_node} else "tasks are not spread over the nodes"

@@ -1,0 +1,169 @@
+"""Thousands of steps, several at once: every task is told the right values, and the cluster holds no more than before."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import random
+import re
+import time
+from collections import Counter, namedtuple
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from exchange_steps import DONE, program
+from harness import REPOSITORY, steps_run_again
+from load_watch import growth, look, settled
+from port_steps import REFUSAL, allocation, step_line
+from rank_values import ECHO, SHOW, wrong_values
+
+NODES, TASKS = 4, 8
+SHAPE = (f"-N{NODES}", f"-n{TASKS}", f"--ntasks-per-node={TASKS // NODES}")
+AT_ONCE = 10  # more start no more steps in a second on two cores, and each then takes longer
+BATCH = 250  # steps of one allocation
+WARM_UP = 60
+LARGEST_GROWTH = 2048  # KiB, of slurmd and of slurmctld
+# Of each batch: steps of the allocation, jobs of their own, and steps whose ranks exchange values over PMIx.
+KINDS = {"step": 7, "job": 2, "exchange": 1}
+
+Ended = namedtuple("Ended", "kind seconds refusals trouble")
+
+
+@pytest.fixture(scope="module")
+def load_cluster(cluster_factory):
+    # slurmctld forgets a job 2 s after its end: with 300 s, its default, it would grow with every job.
+    options = ("--nodes", str(NODES), "--cpus", "64", "--plugin-args", "when=always", "--set", "MinJobAge=2")
+    return cluster_factory("load").up(*options)
+
+
+def line_of(kind, job):
+    if kind == "job":
+        return ["srun", *SHAPE, *SHOW]
+    options = step_line(job, NODES, TASKS)
+    if kind == "step":
+        return [*options, *SHOW]
+    exchange = f"{ECHO}; exec {program('exchange_probe')} --timeout 20000"
+    return [*options, "--mpi=pmix", "/bin/sh", "-c", exchange]
+
+
+def run_one(cluster, kind, job):
+    """One step to its end. Steps of the allocation and jobs beside it may compute the same port: who comes second is
+    refused with one sentence, as documented, and is run again."""
+    began, refusals = time.monotonic(), 0
+    while True:
+        done = cluster.run(line_of(kind, job), timeout=120)
+        if done.returncode == 0 or refusals == 3 or len(REFUSAL.findall(done.stderr)) != 1 or done.stdout:
+            break
+        refusals += 1
+    trouble = wrong_values(done.stdout, TASKS, TASKS // NODES)
+    if done.returncode != 0:
+        trouble = f"exit {done.returncode}: {done.stderr[:500]}"
+    elif kind == "exchange" and len(DONE.findall(done.stdout)) != TASKS:
+        trouble = f"not all ranks exchanged: {done.stdout}"
+    return Ended(kind, time.monotonic() - began, refusals, trouble)
+
+
+def run_batch(cluster, count, generator):
+    kinds = generator.choices(list(KINDS), weights=KINDS.values(), k=count)
+    with allocation(cluster, f"-N{NODES}") as job, ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda kind: run_one(cluster, kind, job), kinds))
+
+
+def run_many(cluster, count, minutes, seed, tell):
+    """Batches until there are enough steps, or the time is over."""
+    generator, ended, began = random.Random(seed), [], time.monotonic()
+    while len(ended) < count and time.monotonic() - began < minutes * 60:
+        ended += run_batch(cluster, min(BATCH, count - len(ended)), generator)
+        tell(f"{len(ended)} of {count} steps, {sum(bool(step.trouble) for step in ended)} in trouble, "
+             f"{len(ended) / (time.monotonic() - began):.1f} a second")
+    return ended
+
+
+def test_many_steps_are_right_and_leave_nothing(load_cluster, request, capsys, figure):
+    is_full = request.config.getoption("--full")
+    seed = request.config.getoption("--seed") or random.randrange(1, 2**31)
+    count = 10000 if is_full else 40
+    minutes = request.config.getoption("--minutes")
+
+    def tell(text):
+        with capsys.disabled():
+            print(f"\nload: {text} (seed {seed})", end="", flush=True)
+
+    again = len(steps_run_again)
+    run_batch(load_cluster, WARM_UP, random.Random(seed))
+    more, before = settled(load_cluster, look(load_cluster), seconds=0)
+    ended = run_many(load_cluster, count, minutes, seed, tell)
+    more, after = settled(load_cluster, before)
+    bad = [step for step in ended if step.trouble]
+    growths = {daemon: growth(before, after, daemon) for daemon in ("slurmd", "slurmctld")}
+    status = load_cluster.script("status")
+    kinds = Counter(step.kind for step in ended)
+    refusals = sum(step.refusals for step in ended)
+    again = len(steps_run_again) - again
+    tell(f"{dict(kinds)}, {refusals} refused and run again, {again} lost by PMIx and run again, "
+         f"slowest {max(step.seconds for step in ended):.1f} s, growth {growths} KiB, more than before: {more}")
+    is_met = not bad and not more and status.returncode == 0 and max(growths.values()) < LARGEST_GROWTH
+    figure(
+        "B1", got=f"{len(bad)} of {len(ended):,} steps of {TASKS} tasks failed; slurmd {growths['slurmd']:+} KiB, slurmctld "
+                  f"{growths['slurmctld']:+} KiB; {len(more)} descriptors, sockets, processes or files more; "
+                  f"{again} steps of PMIx lost by Slurm, {refusals} refused for a taken port, both run again",
+        met=is_met and len(ended) >= count, is_full=is_full and len(ended) >= count, seed=seed,
+        why="" if len(ended) >= count else f"{minutes:.0f} minutes were over after {len(ended):,} of {count:,} steps",
+        control="a plugin that loses descriptors, sockets, memory, files and processes is told of by each",
+    )  # fmt: skip
+    assert not bad, bad[:5]
+    assert not more
+    assert status.returncode == 0, status.stdout
+    assert max(growths.values()) < LARGEST_GROWTH, growths
+    assert again <= max(3, kinds["exchange"] * 0.05), "Slurm loses about one of 100 steps of PMIx"
+    assert refusals <= max(2, len(ended) * 0.002)
+
+
+def test_control_a_plugin_that_leaks_is_noticed(cluster_factory):
+    path = "build/release/tests/doubles/leaky_spank.so"
+    if not (REPOSITORY / path).exists():
+        pytest.fail(f"{path} is not built; run cmake --preset release && cmake --build --preset release")
+    cluster = cluster_factory("leaky").up("--nodes", "2", "--plugin", str(REPOSITORY / path))
+    before = look(cluster)
+    for _ in range(4):
+        assert cluster.run(["srun", "-N2", "-n2", "true"]).returncode == 0
+    more, after = settled(cluster, before, seconds=2)
+    for node in cluster.nodes:
+        for what in ("descriptors of slurmd", "sockets, sockets used", "processes slurmstepd"):
+            assert any(line.startswith(f"{node}: {what}") for line in more), (node, what, more)
+        assert any(re.match(f"file {node}:/tmp/leaky_double", line) for line in more), more
+    assert growth(before, after, "slurmd") > LARGEST_GROWTH
+
+
+def test_control_a_wrong_value_is_noticed(load_cluster):
+    """A value that the user sets is kept, also a wrong one, so that the judge can be shown some."""
+    line = ["srun", *SHAPE, *SHOW]
+    for wrong in ({"RANK": "7"}, {"WORLD_SIZE": "4"}, {"LOCAL_RANK": "1"}, {"MASTER_ADDR": "node002"}, {"MASTER_PORT": "80"}):
+        done = load_cluster.run(line, env=wrong)
+        assert done.returncode == 0 and wrong_values(done.stdout, TASKS, TASKS // NODES), done
+
+
+def test_512_tasks_exchange_or_fail_in_time(load_cluster, request, capsys, figure):
+    """128 tasks on each node, and two cores for all of them."""
+    count, deadline = 20 if request.config.getoption("--full") else 1, 60
+    done_well, clean, bad, slowest = 0, 0, [], 0
+    with allocation(load_cluster, f"-N{NODES}") as job:
+        line = [*step_line(job, NODES, 512, "--mpi=pmix"), program("exchange_probe"), "--timeout", str(deadline * 1000)]
+        for _ in range(count):
+            began = time.monotonic()
+            # What Slurm's PMIx lost is not run again here: a clean failure is as good.
+            done = load_cluster.run_once(line, timeout=deadline + 60)
+            slowest = max(slowest, time.monotonic() - began)
+            ranks = len(DONE.findall(done.stdout))
+            if done.returncode == 0 and ranks == 512:
+                done_well += 1
+            elif done.returncode != 0 and "bootstrap:" in done.stderr and "WRONG" not in done.stderr:
+                clean += 1
+            else:
+                bad.append((done.returncode, ranks, done.stderr[:500]))
+    with capsys.disabled():
+        print(f"\nload, 512 tasks: {count} steps, {done_well} done, {clean} failed cleanly, slowest {slowest:.0f} s")
+    figure("B3", got=f"{done_well} of {count} steps of 512 tasks done, {clean} failed with a sentence, {len(bad)} otherwise; "
+                     f"slowest {slowest:.0f} s", met=not bad)  # fmt: skip
+    assert not bad, bad[0]
+    assert done_well
+    assert load_cluster.script("status").returncode == 0

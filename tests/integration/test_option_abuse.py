@@ -1,0 +1,83 @@
+"""More than a hundred abuses of our options, typed at real commands: status and text are those of the table."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from harness import REPOSITORY
+from option_cases import Case, all_cases, clashes
+
+AT_ONCE = 6
+CLASH = "build/release/tests/doubles/clash_spank.so"
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory):
+    return cluster_factory("abuse").up("--cpus", "64", "--plugin-args", "when=always")
+
+
+def run(cluster, case):
+    return cluster.run(["timeout", "40", *case.line], env=case.env, timeout=60)
+
+
+def trouble(case, done):
+    """What is not as in the table; '' when all is."""
+    ours = [line for line in done.stderr.splitlines() if "error: bootstrap: " in line]
+    if done.returncode != case.status:
+        return f"status {done.returncode}"
+    if len(ours) != (1 if case.text else 0):
+        return f"{len(ours)} lines of ours"
+    if case.text and (not re.match(case.text, ours[0]) or not ours[0].isascii() or len(ours[0]) > 400):
+        return f"other text: {ours[0]!r}"
+    if not re.fullmatch(case.output, done.stdout.strip()):
+        return f"output {done.stdout[:200]!r}"
+    return "" if re.search(case.slurm, done.stderr) else "Slurm said something else"
+
+
+def judge(cluster, cases):
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        outcomes = list(pool.map(lambda case: run(cluster, case), cases))
+    return [f"{case.name}: {trouble(case, done)}: {done.stderr[:300]!r}" for case, done in zip(cases, outcomes)
+            if trouble(case, done)]  # fmt: skip
+
+
+def test_every_abuse_has_its_status_and_text(cluster, figure, capsys):
+    cases = all_cases()
+    assert len({case.name for case in cases}) == len(cases) >= 100
+    bad = judge(cluster, cases)
+    refused = sum(case.status != 0 for case in cases)
+    got = f"{len(cases)} cases, {refused} of them refused, {len(bad)} not as in the table"
+    with capsys.disabled():
+        print(f"\noptions: {got}")
+    figure("F4", got=got, met=not bad, is_full=True, control="each entry of the table fails for another command's outcome")
+    assert not bad, "\n".join(bad)
+    # Nothing that was refused has left a job: only those that ran, and are over, were ever there.
+    assert cluster.run(["squeue", "-h", "-t", "PD,R"]).stdout == ""
+    assert cluster.script("status").returncode == 0
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["theirs first", "ours first"])
+def test_another_plugin_with_options_of_the_same_names(cluster, is_first):
+    if not (REPOSITORY / CLASH).exists():
+        pytest.fail(f"{CLASH} is not built; run cmake --preset release && cmake --build --preset release")
+    original = (cluster.state / "etc" / "plugstack.conf").read_text()
+    theirs = f"optional /opt/slurm-bootstrap/{CLASH}\n"
+    cluster.write_plugstack(theirs + original if is_first else f"{original.rstrip()}\n{theirs}")
+    try:
+        bad = judge(cluster, list(clashes(is_first)))
+    finally:
+        cluster.write_plugstack(original)
+    assert not bad, "\n".join(bad)
+
+
+def test_control_another_outcome_is_noticed(cluster):
+    right = run(cluster, Case("nothing", ("srun", "true"), 0))
+    wrong = run(cluster, Case("wrong", ("srun", "--bootstrap-port=81", "true"), 255))
+    unnoticed = [case.name for case in all_cases() if not trouble(case, right if case.text or case.slurm else wrong)]
+    # A sentence about another value is not that of the table either, save where the table shows no value.
+    unnoticed += [case.name for case in all_cases() if case.text and "bootstrap-port" in case.name and not trouble(case, wrong)
+                  and "[^" not in case.text]  # fmt: skip
+    assert not unnoticed
