@@ -9,6 +9,7 @@
 
 #include "core/preload_list.h"
 #include "core/text.h"
+#include "probe/file_trust.h"
 
 namespace bootstrap {
 
@@ -31,6 +32,8 @@ Status preload(spank_t spank, const Settings& settings) {
   if (library.find_first_of(" :") != std::string::npos) return cannot("LD_PRELOAD takes no path with a space or colon");
   if (::access(library.c_str(), R_OK) != 0) return cannot(std::strerror(errno));
   const auto current = task_variable(spank, "LD_PRELOAD").value_or("");
+  // Whoever can change it would run code in the tasks of all users.
+  if (const auto reason = distrust_of_writers(library); !reason.empty()) return cannot(reason);
   const auto list = append_preload(current, library);
   if (list == current) return {};
   return set_task_variable(spank, "LD_PRELOAD", list);

@@ -17,6 +17,7 @@
 #include "options.h"
 #include "preload.h"
 #include "probe/cores.h"
+#include "probe/file_trust.h"
 #include "probe/network.h"
 #include "rendezvous/start.h"
 
@@ -158,12 +159,20 @@ Status Session::open_rendezvous(Plan& plan, const Facts& facts) {
 // By rank 0's own process, so that the server is in the cgroup of the step and runs as the user.
 void Session::start_rendezvous(const Place& place) {
   if (place.rank != 0 || !rendezvous_.socket.is_open()) return;
-  const auto started = start_server({.program = rendezvous_program(settings_),
+  const auto program = rendezvous_program(settings_);
+  const auto cannot_meet = [&](std::string_view why) {
+    plan_->warnings.push_back(cat({"Horovod's ranks cannot meet: ", why}));
+  };
+  // Whoever can change it would run code as any user.
+  if (const auto reason = distrust_of_writers(program); !reason.empty()) {
+    return cannot_meet(cat({program, " is not started: ", reason}));
+  }
+  const auto started = start_server({.program = program,
                                      .listener = rendezvous_.socket.get(),
                                      .step = step_,
                                      .ranks = facts_->layout.size(),
                                      .while_process = ::getppid()});
-  if (!started) plan_->warnings.push_back(cat({"Horovod's ranks cannot meet: ", started.error().message}));
+  if (!started) cannot_meet(started.error().message);
 }
 
 bool Session::speaks_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }

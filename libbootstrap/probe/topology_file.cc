@@ -13,6 +13,7 @@
 
 #include "core/text.h"
 #include "core/topology_xml.h"
+#include "probe/file_trust.h"
 
 namespace bootstrap {
 namespace {
@@ -38,9 +39,7 @@ std::string distrust(const struct stat& status) {
   if (status.st_uid != 0 && status.st_uid != ::geteuid() && status.st_uid != ::getuid()) {
     return cat({"it belongs to uid ", std::to_string(status.st_uid), "; make it root's with chown"});
   }
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return "others than its owner can write to it; take that away with chmod go-w";
-  }
+  if (auto reason = distrust_of_writers(status); !reason.empty()) return reason;
   if (static_cast<std::size_t>(status.st_size) > kMaxTopologyText) return "it is too large for a topology";
   return "";
 }
