@@ -1,3 +1,8 @@
+# Where the umask lets a group write to what is built: the plugin neither starts nor preloads such a file.
+function(_bootstrap_own target)
+  add_custom_command(TARGET ${target} POST_BUILD COMMAND chmod go-w $<TARGET_FILE:${target}> VERBATIM)
+endfunction()
+
 # How the two shared objects are linked so that any process can load them: nothing needed but libc, nothing exported
 # but the names in the version script, nothing of theirs replaced by names of the host program.
 function(bootstrap_harden_shared_object target version_script)
@@ -11,6 +16,7 @@ function(bootstrap_harden_shared_object target version_script)
     # A dynamic libstdc++ would make srun and user programs load the one that happens to be on LD_LIBRARY_PATH.
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
   endif()
+  _bootstrap_own(${target})
 endfunction()
 
 # The same for a program that is started in every step, in whatever environment the user has: no library but libc.
@@ -19,4 +25,5 @@ function(bootstrap_harden_program target)
   if(NOT BOOTSTRAP_SANITIZE)
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
   endif()
+  _bootstrap_own(${target})
 endfunction()
