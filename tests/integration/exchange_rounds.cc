@@ -1,5 +1,6 @@
 // Opens, exchanges and closes again and again in one process, and tells what that costs in memory and open files:
-// exchange_rounds ours|bare ROUNDS. SPDX-License-Identifier: Apache-2.0
+// exchange_rounds ours|bare|racy ROUNDS; the last exchanges nothing, and has the data race of a control.
+// SPDX-License-Identifier: Apache-2.0
 #include <pmix.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
@@ -45,6 +47,20 @@ bool use_pmix(int round) {
   return is_right;
 }
 
+int unguarded = 0;
+
+bool race() {
+  std::thread other([] { ++unguarded; });
+  ++unguarded;
+  other.join();
+  return true;
+}
+
+bool run_round(std::string_view mode, int round) {
+  if (mode == "racy") return race();
+  return mode == "ours" ? exchange(round) : use_pmix(round);
+}
+
 long resident_kib() {
   long total = 0;
   long resident = 0;
@@ -60,7 +76,6 @@ long open_files() {
 
 int main(int count, char** words) {
   if (count != 3) return 2;
-  const bool is_ours = std::string_view(words[1]) == "ours";
   const int rounds = std::atoi(words[2]);
   const int warm = std::min(rounds / 4, 500);  // after these the libraries have what they keep
   long kib = 0;
@@ -70,7 +85,7 @@ int main(int count, char** words) {
       kib = resident_kib();
       files = open_files();
     }
-    if (is_ours ? !exchange(round) : !use_pmix(round)) return 4;
+    if (!run_round(words[1], round)) return 4;
   }
   (void)std::printf("%s: %d rounds, %ld KiB more after %d, files %ld before and %ld after\n", words[1], rounds,
                     resident_kib() - kib, warm, files, open_files());

@@ -14,10 +14,10 @@ import gpu_cases
 import layout_cases
 from case_shell import FUNCTIONS
 from harness import Cluster
-from test_hostile import NAMES, RUN, VALUES
+from hostile_cases import NAMES, VALUES
+from test_hostile import RUN
 
 UP = ("--nodes", "4", "--gpus", "8", "--cpus", "64")
-TIME_LIMIT = 60  # seconds for a shape
 SPACE = {"node001": 4, "node002": 4, "node003": 2}  # GPUs that gpu_cases may count on, beside the job that holds others
 
 PREAMBLE = f"""
@@ -101,10 +101,10 @@ class ShapeRunner:
         self.program = cluster.write_home("shape", RUN)
 
     def run(self, shape: Shape):
-        """The outcome as a CompletedProcess; the script is ended after TIME_LIMIT seconds."""
+        """The outcome as a CompletedProcess; RUN ends a script that takes too long."""
         self.count += 1
         script = f"{PREAMBLE}\n{shape.script}"
         # The script's own environment has room for any bytes; that of `cluster exec` has not.
         given = {"SHAPE": str(self.count), "WIDE": self.wide, **shape.variables}
-        line = [self.program, "timeout", "--kill-after=5", str(TIME_LIMIT), "bash", "-c", script]
-        return self.cluster.run(line, stdin=json.dumps(given), timeout=TIME_LIMIT + 30)
+        order = {"given": given, "lacking": [], "is_empty": False}
+        return self.cluster.run([self.program, "bash", "-c", script], stdin=json.dumps(order), timeout=90)

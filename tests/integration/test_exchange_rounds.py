@@ -1,4 +1,5 @@
-"""Ten thousand times open, exchange and close in one process: no memory of ours is lost, and no file stays open.
+"""Ten thousand times open, exchange and close: in one process no memory of ours is lost and no file stays open, and under
+ThreadSanitizer none of it is reported.
 
 Without Slurm: exchange_server is the PMIx server of a step of one node, on this machine.
 """
@@ -16,14 +17,22 @@ from harness import REPOSITORY
 LINE = re.compile(r"^\w+: (\d+) rounds, (-?\d+) KiB more after (\d+), files (\d+) before and (\d+) after$", re.MULTILINE)
 
 ATTEMPTS = 3  # of the reference
+TSAN_ROUNDS, TSAN_ROUNDS_IN_FULL = 30, 10000
+TSAN_ROUNDS_OF_A_PROCESS = 1000  # of which libpmix loses 0.8 MiB each there
+SUPPRESSIONS = REPOSITORY / "tests" / "integration" / "tsan.supp"
+
+
+def folder_of(build):
+    folder = REPOSITORY / build / "tests" / "integration"
+    if not (folder / "exchange_server").exists():
+        pytest.skip(f"{build} has no exchange_server: it was not built, or libpmix' headers were not there")
+    return folder
 
 
 def run_rounds(who, rounds):
     """Of two ranks: KiB that were added after the warm-up, and whether as many files are open as then; None if they
     did not come through, and what happened."""
-    folder = REPOSITORY / BUILD / "tests" / "integration"
-    if not (folder / "exchange_server").exists():
-        pytest.skip("the headers of libpmix were not there when the tests were built")
+    folder = folder_of(BUILD)
     line = [folder / "exchange_server", "2", folder / "exchange_rounds", who, str(rounds)]
     pipe = subprocess.PIPE
     process = subprocess.Popen(line, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
@@ -41,7 +50,7 @@ def run_rounds(who, rounds):
     return ([int(added) for _, added, *_ in found], [before == after for *_, before, after in found]), done
 
 
-def test_memory_and_files_stay_as_they_are(request, capsys):
+def test_memory_and_files_stay_as_they_are(request, figure, capsys):
     """libpmix loses memory with every session (4.2.2: 150 KiB), so that only the difference to it alone is ours."""
     rounds = 10000 if request.config.getoption("--full") else 200
     result, done = run_rounds("ours", rounds)
@@ -58,5 +67,36 @@ def test_memory_and_files_stay_as_they_are(request, capsys):
     with capsys.disabled():
         print(f"\nexchange, {rounds} rounds in a process: {max(ours)} KiB more, bare PMIx {min(bare)} "
               f"(attempt {attempt}): {more} KiB are ours")
+    figure("M10", "memory", got=f"{more} KiB more than bare PMIx after {rounds} rounds in a process, files constant: {all(files)}",
+           met=more < 1024 and all(files), control=f"bare PMIx in the same loop adds {min(bare)} KiB, which are seen")
     assert all(files)
     assert more < 1024
+
+
+def run_under_tsan(mode, rounds):
+    """The exit status, and what was said, of a server and two ranks under ThreadSanitizer."""
+    folder = folder_of("build/tsan")
+    options = f"suppressions={SUPPRESSIONS}:exitcode=66:print_suppressions=0"
+    line = [folder / "exchange_server", "2", folder / "exchange_rounds", mode, str(rounds)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300 + rounds,
+                          env={**os.environ, "TSAN_OPTIONS": options})
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_no_data_race_in_exchanges(request, figure, capsys):
+    rounds = TSAN_ROUNDS_IN_FULL if request.config.getoption("--full") else TSAN_ROUNDS
+    reports, done = 0, 0
+    while done < rounds:
+        status, said = run_under_tsan("ours", min(rounds, TSAN_ROUNDS_OF_A_PROCESS))
+        reports += said.count("WARNING: ThreadSanitizer")
+        assert status == 0 and reports == 0, said[-6000:]
+        done += min(rounds, TSAN_ROUNDS_OF_A_PROCESS)
+    with capsys.disabled():
+        print(f"\nexchange under ThreadSanitizer: {done} rounds of two ranks, {reports} reports")
+    figure("M10", "tsan", got=f"{reports} reports in {done} rounds of two ranks, {min(rounds, TSAN_ROUNDS_OF_A_PROCESS)} in a process",
+           met=reports == 0, control="a race in the same program is reported")
+
+
+def test_control_a_data_race_is_reported():
+    status, said = run_under_tsan("racy", 5)
+    assert status == 66 and "WARNING: ThreadSanitizer: data race" in said, said

@@ -1,4 +1,4 @@
-"""MASTER_PORT of real steps: which one it is, that it is held and free again, and what happens when it is taken."""
+"""MASTER_PORT of real steps: which one it is, that it is held and free again; test_squatters.py has what others do to it."""
 
 import itertools
 import time
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from harness import wait_for
-from port_steps import HERE, PEER, REFUSAL, STORM, allocation, background, in_node, peers, step_line
+from port_steps import HERE, PEER, allocation, background, in_node, peers, step_line
 
 ECHO = "echo $SLURMD_NODENAME $MASTER_PORT $SLURM_STEP_RESV_PORTS"
 PLAIN_BIND = "import socket, sys; socket.socket(socket.AF_INET6).bind(('::', int(sys.argv[1])))"
@@ -152,48 +152,6 @@ def test_pytorch_serves_its_store_on_the_held_port(cluster, job):
     done = cluster.run(line, timeout=90)
     assert done.returncode == 0, done.stderr
     assert sorted(peer.word for peer in peers(done.stdout)) == ["joined", "joined", "served"]
-
-
-SQUATTERS = [
-    ("::", "listen"),
-    ("::", "listen", "reuse"),
-    ("::",),
-    ("::", "reuse"),
-    ("0.0.0.0", "reuse"),
-    ("127.0.0.1", "listen", "reuse"),
-]
-
-
-@pytest.mark.parametrize("squatter", SQUATTERS, ids=" ".join)
-def test_a_taken_port_ends_the_step_with_one_sentence(cluster, job, squatter):
-    port = next(PORTS)
-    with background(cluster, [*STORM, "squat", port, *squatter], user="bob", ready=True):
-        line = [*step_line(job, 3, 6, f"--bootstrap-port={port}"), "sleep", "600"]
-        started = time.monotonic()
-        done = cluster.run(line, timeout=30)
-        assert time.monotonic() - started < 20 and done.returncode != 0
-        assert done.stderr.count("bootstrap:") == 1, done.stderr
-        sentence = REFUSAL.search(done.stderr)
-        assert (sentence["node"], sentence["host"], int(sentence["port"])) == ("node001", "node001", port)
-        assert sentence["reason"] == "it is in use by another program" and "--bootstrap-port" in sentence["advice"]
-        assert "sleep" not in in_node(cluster, "ps -eo args= | grep '[s]leep 600' || true")
-        # The way round, for whoever knows better.
-        assert cluster.run([*line[:-2], "--bootstrap-claim=off", "true"]).returncode == 0
-    assert cluster.run([*line[:-2], "true"]).returncode == 0
-
-
-def test_a_taken_port_is_told_by_the_host_of_rank_0_wherever_it_is(cluster, job):
-    port = next(PORTS)
-    hosts = cluster.write_home("hosts", "node003\nnode001\nnode002\n")
-    with background(cluster, [*STORM, "squat", port, "::", "listen"], user="bob", node="node003", ready=True):
-        options = ["--distribution=arbitrary", f"--bootstrap-port={port}"]
-        line = ["srun", f"--jobid={job}", "--overlap", "-n3", *options, "sleep", "600"]
-        started = time.monotonic()
-        done = cluster.run(line, env={"SLURM_HOSTFILE": hosts}, timeout=30)
-    assert time.monotonic() - started < 20 and done.returncode != 0
-    assert done.stderr.count("bootstrap:") == 1, done.stderr
-    sentence = REFUSAL.search(done.stderr)
-    assert (sentence["node"], sentence["host"]) == ("node003", "node003")
 
 
 def test_no_node_suffered(cluster):
