@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+from collections import Counter
 
 import pytest
 
@@ -111,3 +112,24 @@ def figure(request):
         keep(Figure(id=identity, part=part, is_full=is_full, **facts))
 
     return add
+
+
+@pytest.fixture(scope="module")
+def tally(request):
+    """Counts for figures what several tests of a file measure: tally("M6", "steps refused"). It is kept when all of them
+    have run, and is met when none of them failed and TALLY_GOALS of the file, if it has any, are reached."""
+    counts, failed_before = {}, request.session.testsfailed
+    goals = getattr(request.module, "TALLY_GOALS", {})
+
+    def add(identity, what, count=1, part=""):
+        counts.setdefault((identity, part), Counter())[what] += count
+
+    yield add
+    failed = request.session.testsfailed - failed_before
+    for (identity, part), of_figure in counts.items():
+        total, goal = sum(of_figure.values()), goals.get(identity, 0)
+        told = ", ".join(f"{count:,} {what}" for what, count in of_figure.items())
+        why = f"{total:,} of {goal:,} were run" if total < goal else ""
+        keep(Figure(id=identity, part=part, got=f"{told}; {failed} tests failed", met=not failed and not why,
+                    is_full=total >= goal and request.config.getoption("--full"), why=why,
+                    control=getattr(request.module, "TALLY_CONTROL", "")))  # fmt: skip

@@ -54,7 +54,7 @@ def outcome(step):
     return step.returncode, sorted(re.sub(r"\d+\.\d+|\d\d:\d\d:\d\d", "", line) for line in lines)
 
 
-def test_every_end_of_a_program_is_as_without_the_library(neighbours_cluster, request, capsys):
+def test_every_end_of_a_program_is_as_without_the_library(neighbours_cluster, request, capsys, figure):
     repeats = 50 if request.config.getoption("--full") else 1
     cases = [(how, first) for how in ENDS for first in ("nothing", "exchange")] * repeats
     cases += [(how, "kept") for how in ("return", "_exit", "exec")]
@@ -69,6 +69,8 @@ def test_every_end_of_a_program_is_as_without_the_library(neighbours_cluster, re
     codes = {how: code for how, (code, _) in expected.items()}
     with capsys.disabled():
         print(f"\nexchange, ends: {len(cases)} steps, {len(ENDS)} ways {codes}: {len(bad)} differ from those without the library")
+    figure("M8", got=f"{len(ENDS)} ways, {len(cases):,} steps, {len(bad)} differences", met=not bad,
+           control="PMIx_Init without PMIx_Finalize ends the step")  # fmt: skip
     assert not bad, bad[0]
     assert codes["return"] == codes["child"] == codes["workers"] == 0 and codes["exit3"] == 3 and codes["abort"] != 0
 
@@ -115,7 +117,7 @@ def run_mpi(cluster, per_node, *command, env=None):
     return run_step(cluster, 2, per_node, *command, env=env, limit=MPI_LIMIT), True
 
 
-def test_mpi_and_the_exchange_take_turns(neighbours_cluster, request, capsys):
+def test_mpi_and_the_exchange_take_turns(neighbours_cluster, request, capsys, figure):
     repeats = 50 if request.config.getoption("--full") else 1
     # Slurm's PMIx 4.2.2 loses what it knows of a rank in shared memory when the rank's first session ends, whoever had
     # it; a second session finds it in the hash store alone (the control below). With the hash store, though, its fences
@@ -130,6 +132,11 @@ def test_mpi_and_the_exchange_take_turns(neighbours_cluster, request, capsys):
     with capsys.disabled():
         print(f"\nexchange, MPI: {len(steps)} steps of 8 ranks, {len(cases)} orders: {len(bad)} failed, "
               f"{again} repeated")
+    lost = sum(LOST_CONNECTION in step.stderr for _, step in steps)
+    figure("M7", got=f"{len(cases)} orders, {len(steps)} steps, {len(bad)} failed, {lost} lost connections; {again} repeated, "
+                     "as Open MPI itself crashed", met=not bad and not lost, why="" if len(cases) >= 6 else
+           "a sixth order, with the preload, is in test_preload",
+           control="a second session of bare PMIx lacks its local rank")  # fmt: skip
     assert not bad, bad[0]
     assert not any(LOST_CONNECTION in step.stderr for _, step in steps)
 

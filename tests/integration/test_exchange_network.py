@@ -9,6 +9,8 @@ from harness import LOST_BY_SLURM, steps_run_again, stop, wait_for
 from port_steps import in_node
 
 DEADLINE = 4  # seconds
+TALLY_GOALS = {"M4": 320}
+TALLY_CONTROL = "nothing fails while all links are up"
 NODES, PER_NODE = 3, 2
 CUT = "node002"  # ranks 2 and 3
 
@@ -45,9 +47,18 @@ def reports(cluster, label, kind):
     return "".join(path.read_text() for path in sorted(home.glob(f"{label}.*.{kind}")))
 
 
-def test_a_node_that_is_cut_off_is_named(network_cluster):
+def repeats(request):
+    return 10 if request.config.getoption("--full") else 1
+
+
+def test_a_node_that_is_cut_off_is_named(network_cluster, request, tally):
+    for number in range(repeats(request)):
+        cut_off_and_judge(network_cluster, f"cut-{number}")
+        tally("M4", "cut off in a fence, ended in the deadline, the node named")
+
+
+def cut_off_and_judge(network_cluster, label):
     """What its own ranks say depends on what had arrived: they may have all values, as Slurm's servers form a ring."""
-    label = "cut"
     step = start_step(network_cluster, label, nap=2)
 
     def ended():
@@ -77,14 +88,16 @@ def test_control_nothing_fails_while_all_links_are_up(network_cluster):
 
 
 @pytest.mark.parametrize("discipline", ["netem delay 100ms loss 5%", "tbf rate 512kbit burst 3000 latency 300ms"])
-def test_a_slow_link_is_no_failure(network_cluster, discipline):
+def test_a_slow_link_is_no_failure(network_cluster, discipline, request, tally):
     added = network_cluster.run(["sh", "-c", f"tc qdisc add dev eth0 root {discipline}"], user="root", node=CUT)
     if added.returncode != 0:
         pytest.skip(f"this kernel has no {discipline.split()[0]}: {added.stderr.strip()}")
-    label = discipline.split()[0]
     try:
-        status = run_to_end(network_cluster, label, nap=1)
+        for number in range(repeats(request)):
+            label = f"{discipline.split()[0]}-{number}"
+            status = run_to_end(network_cluster, label, nap=1)
+            assert status == 0, reports(network_cluster, label, "err")
+            assert len(DONE.findall(reports(network_cluster, label, "out"))) == NODES * PER_NODE
+            tally("M4", f"done with {discipline}")
     finally:
         in_node(network_cluster, "tc qdisc del dev eth0 root", node=CUT)
-    assert status == 0, reports(network_cluster, label, "err")
-    assert len(DONE.findall(reports(network_cluster, label, "out"))) == NODES * PER_NODE

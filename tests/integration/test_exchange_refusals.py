@@ -1,6 +1,7 @@
 """No PMIx, somebody else's, or a server that says nothing: one sentence in time, and a process that ends."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -9,6 +10,9 @@ from port_steps import background
 
 DEADLINE = 2  # seconds
 SILENT_PORT = 23456
+AT_ONCE = 3
+TALLY_GOALS = {"M6": 400}
+TALLY_CONTROL = "bare PMIx waits for a silent server"
 SILENT = f"""import socket, time
 listener = socket.create_server(("127.0.0.1", {SILENT_PORT}), backlog=50)
 print("ready", flush=True)
@@ -51,26 +55,31 @@ def run_script(cluster, before, mpi):
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_refused_in_one_sentence(refusals_cluster, name):
+def test_refused_in_one_sentence(refusals_cluster, name, request, tally):
+    repeats = 50 if request.config.getoption("--full") else 1
     before, mpi, sentence = REFUSALS[name]
     listen = ["python3", "-I", "-S", "-c", SILENT]
     with (
         background(refusals_cluster, listen, node="node001", ready=True),
         background(refusals_cluster, listen, node="node002", ready=True),
     ):
-        step = run_script(refusals_cluster, before, mpi)
-    told = sentences(step)
-    assert step.returncode != 0 and not successes(step)
-    assert sorted(rank for rank, _ in told) == [0, 1, 2, 3], step
-    assert all(re.search(sentence, text) for _, text in told), step
-    # With the time that a step needs to start and end; a thread that held the exit up would hold it for ever.
-    assert step.seconds < 20, step
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            steps = list(pool.map(lambda _: run_script(refusals_cluster, before, mpi), range(repeats)))
+    for step in steps:
+        told = sentences(step)
+        assert step.returncode != 0 and not successes(step)
+        assert sorted(rank for rank, _ in told) == [0, 1, 2, 3], step
+        assert all(re.search(sentence, text) for _, text in told), step
+        # With the time that a step needs to start and end; a thread that held the exit up would hold it for ever.
+        assert step.seconds < 20, step
+        tally("M6", "steps refused, each rank with its sentence")
 
 
 @pytest.mark.parametrize("before", ["", "export PMIX_MCA_gds=hash"])
-def test_control_it_works_where_nothing_is_wrong(refusals_cluster, before):
+def test_control_it_works_where_nothing_is_wrong(refusals_cluster, before, tally):
     step = run_script(refusals_cluster, before, "--mpi=pmix")
     assert step.returncode == 0 and successes(step) == {0, 1, 2, 3}, step
+    tally("M6", "done where nothing is wrong")
 
 
 def test_control_bare_pmix_waits_for_a_silent_server(refusals_cluster):

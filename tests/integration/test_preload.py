@@ -245,12 +245,13 @@ def ending(cluster: Cluster, export: str, command: str) -> tuple:
 
 
 @pytest.mark.parametrize("way", [*ENDS, *(f"python {name}" for name in ENDS_OF_PYTHON)])
-def test_a_program_ends_as_it_would_without_us(bare, way):
+def test_a_program_ends_as_it_would_without_us(bare, way, tally):
     command = f"{inside('tests/integration/preload_ends')} {way}"
     if way.startswith("python"):
         path = bare.write_home("ends.py", ENDS_OF_PYTHON[way.split()[1]])
         command = f"/usr/bin/python3 {path}"
     assert ending(bare, preloading(), command) == ending(bare, "--export=ALL", command)
+    tally("M8", "ways to end, as without it", part="with the preload")
 
 
 def test_control_a_library_that_changes_the_end_is_seen(bare):
@@ -258,7 +259,7 @@ def test_control_a_library_that_changes_the_end_is_seen(bare):
     assert ending(bare, preloading(inside("tests/integration/preload_bad.so")), command) != ending(bare, "--export=ALL", command)
 
 
-def test_the_plugin_preloads_where_it_applies(bare, plugin):
+def test_the_plugin_preloads_where_it_applies(bare, plugin, tally):
     look = "bash -c 'echo $RANK:$LD_PRELOAD'"
     library = inside(LIBRARY)
     plugin(f"when=gpu preload_library={library}")
@@ -273,6 +274,7 @@ def test_the_plugin_preloads_where_it_applies(bare, plugin):
     assert run_steps(bare, f"srun -n1 --gres=gpu:1 {look}").stdout == f"0:{library}\n"
     assert run_steps(bare, f"srun -n1 --gres=gpu:1 --bootstrap-preload=off {look}").stdout == "0:\n"
     assert run_steps(bare, f"srun -n1 {look}").stdout == ":\n"  # the site asks, and says which steps: those with GPUs
+    tally("L2", "lists that the plugin extends, ours once and last", 2, part="by the plugin")
 
 
 def test_a_library_that_is_not_there_is_a_sentence_and_no_preload(bare, plugin):

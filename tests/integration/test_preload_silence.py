@@ -47,11 +47,12 @@ def programs(tmp_path_factory) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_programs_run_as_without_us(programs, role):
+def test_programs_run_as_without_us(programs, role, tally):
     for name, command in programs.items():
         if name == "gcc ASan":
             continue
         assert run(command, role, built(LIBRARY)) == run(command, role), f"{name}: {command}"
+        tally("L1", "programs with the same output and status")
 
 
 def test_a_program_of_gccs_asan_runs_when_we_come_last(programs):
@@ -67,10 +68,11 @@ def test_a_program_of_gccs_asan_runs_when_we_come_last(programs):
 
 
 @pytest.mark.parametrize("form", ["{own}:{ours}", "{ours}:{own}", "{ours}:{ours}", " {own} {ours} ", "{ours} {own}:{ours}"])
-def test_the_list_of_the_user_is_composed_as_ld_so_reads_it(programs, form):
+def test_the_list_of_the_user_is_composed_as_ld_so_reads_it(programs, form, tally):
     both = form.format(own=built("tests/integration/preload_empty.so"), ours=built(LIBRARY))
     for role in ROLES:
         assert run(programs["bash"], role, both) == run(programs["bash"], role)
+        tally("L2", "lists of the user's with ours in them: nothing else changes")
 
 
 def system_calls(command: list[str], role: str, preload: str, folder) -> list[str]:
@@ -95,9 +97,10 @@ def added_calls(library: str, role: str, folder) -> list[str]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_no_system_call_but_those_that_load_the_file(role, tmp_path):
+def test_no_system_call_but_those_that_load_the_file(role, tmp_path, tally):
     if not shutil.which("strace"):
         pytest.skip("no strace")
     allowed = {"mmap", "mprotect", "close", "read", "pread64", "fstat", "newfstatat", "getpid"}  # ld.so's own, and getpid
     assert set(added_calls(built(LIBRARY), role, tmp_path)) <= allowed
     assert "write" in added_calls(built("tests/integration/preload_bad.so"), role, tmp_path)  # control
+    tally("L1", "roles of a process without a system call of ours")

@@ -142,7 +142,7 @@ def broken_plugin(desk, foreign, kind):
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("kind", ["missing", "foreign"])
-def test_plugin_that_cannot_be_loaded(desk, foreign, how, kind, command):
+def test_plugin_that_cannot_be_loaded(desk, foreign, how, kind, command, tally):
     path, words = broken_plugin(desk, foreign, kind)
     desk.configure(f"{how} {path} when=always")
     done = desk.run(command)
@@ -151,24 +151,27 @@ def test_plugin_that_cannot_be_loaded(desk, foreign, how, kind, command):
     assert ("Failed to load plugin" in done.stderr) == (how == "required")
     if command == "srun" and how == "optional":
         assert len(done.stdout.splitlines()) == 4
+    tally("C4", "commands with a plugin that cannot be loaded", part="plugins that cannot be loaded")
 
 
-def test_plugin_that_only_the_nodes_cannot_load(desk, foreign):
+def test_plugin_that_only_the_nodes_cannot_load(desk, foreign, tally):
     """Optional, as the README says: the step runs as without a plugin."""
     desk.configure(f"optional {foreign} when=always")
     with desk.without_plugin_on_head():
         done = desk.run("srun")
         assert done.returncode == 0 and len(done.stdout.splitlines()) == 4 and "bootstrap:" not in done.stderr
+        tally("C4", "step whose nodes cannot load it", part="plugins that cannot be loaded")
     desk.configure(f"optional {desk.plugin} when=always")
     assert desk.cluster.script("status").returncode == 0
 
 
-def test_plugin_listed_twice_works_once(desk, how):
+def test_plugin_listed_twice_works_once(desk, how, tally):
     desk.configure(*[f"{how} {desk.plugin} when=always"] * 2)
     done = desk.run("srun", "--bootstrap=explain")
     table = [line for line in done.stderr.splitlines() if "MASTER_PORT" in line]
     assert len(table) == 1, done.stderr
     assert_right(desk.run("srun"))
+    tally("C4", "steps with the plugin listed twice", part="plugins that cannot be loaded")
 
 
 def test_order_that_only_srun_knows(desk, how):

@@ -1,0 +1,97 @@
+"""A daemon of Slurm goes away in the midst of an exchange: slurmstepd with a node's ranks, or slurmd, which no step needs."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import time
+
+import pytest
+
+from exchange_steps import DONE, FAILED, SENTENCE, program
+from harness import LOST_BY_SLURM, steps_run_again, stop, wait_for
+from port_steps import in_node
+
+DEADLINE, GRACE = 4, 2  # seconds of a call, and what it may take beyond
+NODES, PER_NODE = 3, 2
+HIT = "node002"  # ranks 2 and 3
+NAP = 3  # seconds that rank 0 comes late to the second round, in whose fence the others wait meanwhile
+OF_NODE = "--ns $$ --nslist net"  # for pkill and pgrep: hosts of a cluster see each other's processes
+RESTART = f"pkill {OF_NODE} -x slurmd; while pgrep {OF_NODE} -x slurmd > /dev/null; do sleep 0.05; done; slurmd"
+
+
+@pytest.fixture(scope="module")
+def daemons_cluster(cluster_factory):
+    return cluster_factory("daemons").up("--nodes", str(NODES), "--cpus", "8", "--no-plugin")
+
+
+def start_step(cluster, label):
+    """Ranks report to files of the shared home: srun hears nothing of a node whose slurmstepd is gone, and would wait for
+    it for ever without -W, which ends the step some seconds after the first rank."""
+    command = f"{program('exchange_probe')} --timeout {DEADLINE * 1000} --rounds 2 --victim 0 --fault sleep"
+    script = f"exec {command} --seconds {NAP} --before 1 > ~/{label}.$SLURM_PROCID.out 2> ~/{label}.$SLURM_PROCID.err"
+    line = ["srun", "--mpi=pmix", "-W", "6", f"-N{NODES}", "--ntasks-per-node", str(PER_NODE), "bash", "-c", script]
+    step = cluster.start(line)
+    home = cluster.state / "home" / "alice"
+    wait_for(lambda: len(list(home.glob(f"{label}.*.out"))) == NODES * PER_NODE, 20, "not all ranks have started")
+    time.sleep(0.8)  # the first round is over
+    return step
+
+
+def reports(cluster, label, kind):
+    return "".join(path.read_text() for path in (cluster.state / "home" / "alice").glob(f"{label}.*.{kind}"))
+
+
+def failed_ranks(cluster, label):
+    """Milliseconds of the failed call, by rank."""
+    return {int(rank): int(took) for rank, _, took in FAILED.findall(reports(cluster, label, "out"))}
+
+
+def kill_slurmstepd(cluster, label):
+    """Ranks on other nodes fail in time and say so; the step ends."""
+    step, elsewhere = start_step(cluster, label), {0, 1, 4, 5}
+    try:
+        in_node(cluster, f"pkill -KILL {OF_NODE} -f '^slurmstepd: .[0-9]+[.][0-9]+.$'", HIT)
+        wait_for(lambda: elsewhere <= set(failed_ranks(cluster, label)), NAP + DEADLINE + GRACE + 2, "a rank still waits")
+        took = failed_ranks(cluster, label)
+        assert max(took.values()) <= (DEADLINE + GRACE) * 1000, took
+        assert elsewhere <= {int(rank) for rank, _ in SENTENCE.findall(reports(cluster, label, "err"))}
+        assert step.wait(timeout=30) != 0
+    finally:
+        cluster.run(["scancel", "-u", "alice"])
+        stop(step)
+    # Nobody ends the ranks whose slurmstepd is gone, but they themselves do, at their deadline.
+    wait_for(lambda: "exchange_probe" not in in_node(cluster, "ps -eo args=", HIT), 20, "ranks are left")
+    wait_for(lambda: cluster.script("status").returncode == 0, 30, "the node does not come back")
+    return max(took.values())
+
+
+def restart_slurmd(cluster, label):
+    """The step notices nothing."""
+    for attempt in (1, 2):
+        step = start_step(cluster, label)
+        try:
+            in_node(cluster, RESTART, HIT)
+            said = step.communicate(timeout=40)[1]
+        finally:
+            stop(step)
+        if not LOST_BY_SLURM.search(said) or attempt == 2:
+            break
+        steps_run_again.append("a step of the tests with daemons")
+    assert step.returncode == 0, (said, reports(cluster, label, "err"))
+    assert len(DONE.findall(reports(cluster, label, "out"))) == NODES * PER_NODE
+    wait_for(lambda: cluster.script("status").returncode == 0, 30, "the node does not come back")
+
+
+def test_slurmstepd_of_a_node_is_killed(daemons_cluster, request, figure):
+    count = 10 if request.config.getoption("--full") else 1
+    slowest = max(kill_slurmstepd(daemons_cluster, f"killed-{number}") for number in range(count))
+    figure("M5", part="slurmstepd killed", got=f"{count} steps ended, each other node's ranks with a sentence; slowest call "
+                                               f"{slowest} ms (deadline {DEADLINE * 1000})", met=True,
+           control="nothing fails where slurmd alone is restarted")  # fmt: skip
+
+
+def test_slurmd_is_restarted(daemons_cluster, request, figure):
+    """And the control of the test above: the same step, to which nothing is done but this."""
+    count = 10 if request.config.getoption("--full") else 1
+    for number in range(count):
+        restart_slurmd(daemons_cluster, f"restarted-{number}")
+    figure("M5", part="slurmd restarted", got=f"{count} steps noticed nothing", met=True)
