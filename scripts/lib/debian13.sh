@@ -93,7 +93,8 @@ make_root() {
   say "making Debian 13 in $root, from $site"
   rm -rf --one-file-system "$fresh"
   # debootstrap mounts, and when it is killed unmounts nothing; in a namespace of its own that is nobody's loss.
-  unshare --mount -- debootstrap --variant=minbase --include=ca-certificates trixie "$fresh" "$site" >"$cache/debootstrap.log" 2>&1 || {
+  unshare --mount -- debootstrap --variant=minbase --include=ca-certificates trixie "$fresh" "$site" \
+    >"$cache/debootstrap.log" 2>&1 || {
     tail -n 5 "$cache/debootstrap.log" >&2
     fail "debootstrap failed, its last lines are above; the log is $cache/debootstrap.log"
   }

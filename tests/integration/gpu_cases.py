@@ -171,7 +171,8 @@ def job_cases() -> list[Case]:
     """Jobs with several steps, steps beside others, batch jobs, steps inside tasks."""
     pair = ["-n2 --gres=gpu:2"] * 2
     two_jobs = both(*["srun --quiet -N1 -n2 -w {largest} {asked}"] * 2)
-    nested = "srun --quiet -N1 -n1 -c4 --gres=gpu:4 bash -c '$PROBE; srun --overlap -n{} {} $PROBE'"
+    # The inner srun of Slurm 24.11 would otherwise have the four CPUs of the outer one for each of its tasks.
+    nested = "srun --quiet -N1 -n1 -c4 --gres=gpu:4 bash -c '$PROBE; srun --overlap -c1 -n{} {} $PROBE'"
     cases = [
         *(at_once(f"two steps at once, {mode}", "-N1 -n4 --gres=gpu:4", [f"{line} --bootstrap-gpu={mode}" for line in pair],
                   (2, 2), per_node=2, mode=mode) for mode in OUR_MODES),

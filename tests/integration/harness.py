@@ -1,10 +1,13 @@
 """A cluster as the integration tests see it, and what it would leave behind."""
 
+import importlib.metadata
 import os
 import re
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts" / "lib"))
 
@@ -18,6 +21,13 @@ LOST_BY_SLURM = re.compile("error: Munge decode failed: Unauthorized credential|
 steps_run_again = []
 
 
+# PyTorch asks for libuv since 2.4, unless the environment says no, and its torchrun whatever the environment says. Debian
+# builds it without.
+TORCH = next((found.version for found in importlib.metadata.distributions(name="torch")), "0.0")
+ASKS_FOR_LIBUV = tuple(map(int, TORCH.split(".")[:2])) >= (2, 4)
+needs_torchrun = pytest.mark.skipif(ASKS_FOR_LIBUV, reason=f"torchrun of PyTorch {TORCH} asks for libuv; Debian's has none")
+
+
 class Cluster(LocalCluster):
     """A cluster of a test: what it would leave behind can be asked for, and a step that Slurm lost is run again."""
 
@@ -29,6 +39,9 @@ class Cluster(LocalCluster):
             return str(error)
         return ""
 
+    def command(self, arguments, user="alice", node="head", env=None):
+        return super().command(arguments, user, node, ({"USE_LIBUV": "0"} if ASKS_FOR_LIBUV else {}) | (env or {}))
+
     def run(self, arguments, user="alice", node="head", env=None, timeout=60, stdin=""):
         for _ in range(3):
             done = self.run_once(arguments, user, node, env, timeout, stdin)
@@ -38,6 +51,12 @@ class Cluster(LocalCluster):
         return done
 
     run_once = LocalCluster.run
+
+    def allocate(self, *options):
+        """The id of a job that holds resources for steps from elsewhere, until scancel."""
+        done = self.run(["salloc", "--no-shell", *options])
+        assert done.returncode == 0, done.stderr
+        return re.search(r"Granted job allocation (\d+)", done.stderr).group(1)
 
     def log(self, name):
         return (self.state / "log" / f"{name}.log").read_text(errors="replace")

@@ -125,7 +125,9 @@ def torch_store():
     from torch.distributed import TCPStore
 
     size = int(os.environ["WORLD_SIZE"])
-    store = TCPStore(os.environ["MASTER_ADDR"], PORT, size, RANK == 0, timedelta(seconds=60))
+    # As env:// reads it; PyTorch 1.13 has no such argument.
+    more = {"use_libuv": False} if os.environ.get("USE_LIBUV") == "0" else {}
+    store = TCPStore(os.environ["MASTER_ADDR"], PORT, size, RANK == 0, timedelta(seconds=60), **more)
     store.set(f"step of {RANK}", STEP)
     steps = {store.get(f"step of {rank}").decode() for rank in range(size)}
     store.add("done", 1)

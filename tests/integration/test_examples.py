@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import REPOSITORY, Cluster
+from harness import REPOSITORY, Cluster, needs_torchrun
 
 EXAMPLES = REPOSITORY / "etc/examples"
 TRAIN = "build/release/etc/train"
@@ -105,7 +105,8 @@ def test_the_rate_of_all_ranks_is_that_of_one_times_their_number(cluster):
     assert len(rates) == 4 and sum(rates) / 4 == pytest.approx(float(each[1]), rel=0.2)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[needs_torchrun] if "torchrun" in name else []) for name in SCRIPTS])  # fmt: skip
 def test_a_script_trains_when_it_is_submitted(cluster, name):
     line = start_line(name)
     assert line == f"sbatch {name}"
@@ -117,6 +118,7 @@ def test_a_program_is_python_of_an_old_release_too(name):
     ast.parse((EXAMPLES / name).read_text(), name, feature_version=(3, 8))
 
 
+@needs_torchrun
 def test_torchrun_without_the_plugin_trains_on_each_node_alone(cluster):
     """Control: it is the plugin's variables that make one training of the two nodes."""
     debian = "env PET_REDIRECTS=1 PET_TEE=1"  # as in train_torchrun.sbatch

@@ -173,7 +173,7 @@ def test_slurm_is_told_of_no_binding_that_reaches_further(uneven):
     """The default that the plugin sets is for one srun: not for the programs it starts, and not for other steps."""
     script = "srun --quiet -N1 -n2 --gpus-per-task=1 bash -c 'env | grep SLURM_GPU_BIND'; [ $? = 1 ]"
     assert "exit status 1" not in uneven.run(Case("variable", script, ())).trouble
-    nested = "srun --quiet -N1 -n1 -c4 --gres=gpu:4 srun --bootstrap=off --overlap -n4 --gpus-per-task=1 $PROBE"
+    nested = "srun --quiet -N1 -n1 -c4 --gres=gpu:4 srun --bootstrap=off --overlap -c1 -n4 --gpus-per-task=1 $PROBE"
     assert sorted(len(numbers(task["@open"])) for task in uneven.run(Case("nested", nested, ())).reports) == [1] * 4
 
 

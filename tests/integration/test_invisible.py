@@ -134,8 +134,7 @@ def test_extern_step_has_the_environment_it_has_without_the_plugin(cluster_facto
 
     def extern_environment(arguments: str | None) -> list[bytes]:
         stage.configure(arguments)
-        granted = stage.cluster.run(["salloc", "--no-shell", "-n1", "--gres=gpu:2"]).stderr
-        job = granted.partition("job allocation ")[2].split()[0]
+        job = stage.cluster.allocate("-n1", "--gres=gpu:2")
         listing = stage.cluster.run(["ps", "-eo", "pid,ppid,args"], user="root").stdout
         processes = [line.split(None, 2) for line in listing.splitlines()]
         step = next(pid for pid, _, command in processes if f"[{job}.extern]" in command)

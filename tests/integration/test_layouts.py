@@ -36,13 +36,8 @@ class Runner:
         self.cluster = cluster
         self.probe = probe
         self.count = 0
-        self.wide = self.allocate("-N4", "--ntasks-per-node=16", "--gres=gpu:4")
-        self.odd = self.allocate("-N4", "-n14")
-
-    def allocate(self, *options: str) -> str:
-        done = self.cluster.run(["salloc", "--no-shell", *options])
-        assert done.returncode == 0, done.stderr
-        return done.stderr.split()[-1]
+        self.wide = cluster.allocate("-N4", "--ntasks-per-node=16", "--gres=gpu:4")
+        self.odd = cluster.allocate("-N4", "-n14")
 
     def run(self, case: Case, probe_options: str = "") -> Outcome:
         self.count += 1

@@ -128,7 +128,8 @@ def descriptors(cluster, job, *options):
         steps = cluster.run(["squeue", "-hs", "-j", job, "-o", "%i"]).stdout.split()
         step = max((name for name in steps if name.split(".")[1].isdigit()), key=lambda name: int(name.split(".")[1]))
         before, now = None, []
-        while before != now:  # until slurmstepd has closed what it needs for the start only
+        # Until all tasks have started, and slurmstepd has closed what it needs for that only.
+        while before != now or not all(task for _, task in now):
             time.sleep(0.2)
             script = DESCRIPTORS % step
             before, now = now, [in_node(cluster, script, node).splitlines() for node in ("node001", "node002")]

@@ -78,7 +78,8 @@ def keep_part(part, results, folder=FOLDER):
     facts = dict(lines)
     got = f"{facts['integration tests']} with Slurm {facts['Slurm']}, PMIx {facts['PMIx']}"
     met = tests["passed"] > 0 and tests["failed"] == 0
-    keep(Figure("M9", part, got, met, True, why="" if met else "tests failed", table=markdown(("what", part), lines)), folder)
+    table = markdown(("what", part), lines)
+    keep(Figure("M9", part, got, met, True, why="" if met else "tests failed", table=table), folder)
 
 
 def show(folder=FOLDER):
