@@ -64,6 +64,7 @@ int option_callback(int place, const char* value, int remote) {
 void register_options(spank_t spank) {
   auto& usages = state().usages;
   const auto specs = setting_specs();
+  bool is_told = false;
   for (std::size_t place = 0; place < specs.size(); ++place) {
     const auto& spec = specs[place];
     if (spec.option.empty()) continue;
@@ -76,11 +77,11 @@ void register_options(spank_t spank) {
     option.has_arg = spec.alone.empty() ? 1 : 2;
     option.val = static_cast<int>(place);
     option.cb = option_callback;
-    if (spank_option_register(spank, &option) != ESPANK_SUCCESS) {
-      log_error(cat({"bootstrap: option --", spec.option, " could not be registered"}));
-      // srun refuses an option that it does not know. slurmstepd would start the step as if it had not been given.
-      Session::break_down(false);
-    }
+    if (spank_option_register(spank, &option) == ESPANK_SUCCESS) continue;
+    if (!is_told) log_error(cat({"bootstrap: option --", spec.option, " could not be registered"}));
+    is_told = true;  // where one is not, the others may well not be, either
+    // srun refuses an option that it does not know. slurmstepd would start the step as if it had not been given.
+    Session::break_down(false);
   }
 }
 

@@ -38,6 +38,16 @@ TEST(PluginFailures, AnOptionThatSlurmstepdDoesNotKnowEndsTheStep) {
   EXPECT_NE(outcome.printed.find("the log of slurmd says why"), std::string::npos) << outcome.printed;
 }
 
+TEST(PluginFailures, OptionsThatAreNotKnownAreOneSentence) {
+  const auto outcome = in_child([] {
+    spank_double().context = S_CTX_LOCAL;
+    spank_double().fails = [](const std::string& call) { return call.starts_with("register "); };
+    return slurm_spank_init(the_spank_handle(), 0, nullptr);
+  });
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
+}
+
 TEST(PluginFailures, NothingThatFailsEndsABatchScript) {
   const auto outcome = run_step([] {
     spank_double().step = kBatchStep;
