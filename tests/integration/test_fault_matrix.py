@@ -74,7 +74,7 @@ def test_only_answers_below_zero_of_required_plugins_count(published):
         for cell, outcomes in published.items()
         if (cell.fault == "+1" or (cell.plugin, cell.fault) == ("optional", "-1")) and outcomes != {UNDISTURBED}
     }
-    # Of an option that srun has read, and of the plugins of slurmd itself, every answer but 0 counts.
+    # Of an option that srun has read every answer but 0 counts.
     assert {place for place, _, _ in changed} == {"option.local"}, changed
 
 
