@@ -13,6 +13,7 @@
 #include "core/text.h"
 #include "guard.h"
 #include "launcher.h"
+#include "session.h"
 
 namespace bootstrap {
 namespace {
@@ -37,7 +38,11 @@ State& state() {
 // Slurm calls this once or more for each way in which the option was given, on the submit host and on the nodes.
 // It only remembers; what it remembers last was given last.
 int option_callback(int place, const char* value, int remote) {
-  return guard("option", refuse, [&] {
+  const auto give_up = [] {
+    Session::break_down(false);  // Slurm goes on with a step whose option was refused on the node
+    return refuse();
+  };
+  return guard("option", give_up, [&] {
     const auto& spec = setting_specs()[static_cast<std::size_t>(place)];
     const bool is_alone = (value == nullptr || *value == '\0') && !spec.alone.empty();
     const std::string_view text = is_alone ? spec.alone : value == nullptr ? "" : value;
@@ -59,6 +64,7 @@ int option_callback(int place, const char* value, int remote) {
 void register_options(spank_t spank) {
   auto& usages = state().usages;
   const auto specs = setting_specs();
+  bool is_told = false;
   for (std::size_t place = 0; place < specs.size(); ++place) {
     const auto& spec = specs[place];
     if (spec.option.empty()) continue;
@@ -71,9 +77,11 @@ void register_options(spank_t spank) {
     option.has_arg = spec.alone.empty() ? 1 : 2;
     option.val = static_cast<int>(place);
     option.cb = option_callback;
-    if (spank_option_register(spank, &option) != ESPANK_SUCCESS) {
-      log_error(cat({"bootstrap: option --", spec.option, " could not be registered"}));
-    }
+    if (spank_option_register(spank, &option) == ESPANK_SUCCESS) continue;
+    if (!is_told) log_error(cat({"bootstrap: option --", spec.option, " could not be registered"}));
+    is_told = true;  // where one is not, the others may well not be, either
+    // srun refuses an option that it does not know. slurmstepd would start the step as if it had not been given.
+    Session::break_down(false);
   }
 }
 

@@ -23,9 +23,11 @@ using bootstrap::accept;
 using bootstrap::guard;
 using bootstrap::Session;
 
-// All contexts: srun, sbatch, salloc and slurmstepd. In slurmstepd a failure here drains the node: never fail there.
+// All contexts: srun, sbatch, salloc and slurmstepd. In slurmstepd a failure here drains the node: it is remembered for
+// task_init, since a step whose options are not known would get other values than it was to.
 extern "C" int slurm_spank_init(spank_t spank, int count, char** arguments) {
-  return guard("init", accept, [&] { return bootstrap::init(spank, count, arguments); });
+  return guard(
+      "init", [] { return Session::break_down(false); }, [&] { return bootstrap::init(spank, count, arguments); });
 }
 
 // srun, sbatch and salloc have read their command lines.
@@ -41,7 +43,7 @@ extern "C" int slurm_spank_local_user_init(spank_t spank, int /*count*/, char** 
 // slurmstepd, once per node, as the user. A failure drains the node under sbatch: it is remembered for task_init.
 extern "C" int slurm_spank_user_init(spank_t spank, int /*count*/, char** /*arguments*/) {
   return guard(
-      "user_init", [] { return Session::current().break_down(); }, [&] { return Session::current().prepare(spank); });
+      "user_init", [] { return Session::break_down(true); }, [&] { return Session::prepare(spank); });
 }
 
 // slurmstepd as root, once for each task, when all are forked and have their cores, and none runs on yet. A failure
@@ -52,7 +54,7 @@ extern "C" int slurm_spank_task_post_fork(spank_t spank, int /*count*/, char** /
 
 // The forked child that will become the task: the one place where a failure ends the step and nothing else.
 extern "C" int slurm_spank_task_init(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard("task_init", bootstrap::end_task, [&] { return Session::current().start_task(spank); });
+  return guard("task_init", bootstrap::end_task, [&] { return Session::start_task(spank); });
 }
 
 // slurmstepd as root, for each task that has ended.

@@ -28,16 +28,14 @@ Session& Session::current() {
   return *session;
 }
 
-int Session::prepare(spank_t spank) {
-  if (current_context() != Context::kSlurmstepd || is_prepared_) return kAccepted;  // listed twice in plugstack.conf
-  const auto step = item(spank, S_JOB_STEPID);
-  if (!step || !is_normal_step(*step)) return kAccepted;
-  is_prepared_ = true;
+int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   holds_first_node_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
 
   const auto* const entries = job_environment(spank);
-  if (entries == nullptr) {
-    error_ = Error{ErrorCode::kMissing, "Slurm does not tell the environment of the job"};
+  if (!step || entries == nullptr) {
+    error_ = Error{ErrorCode::kUnavailable,
+                   cat({"Slurm does not tell ", step ? "the environment of the job" : "the step id"})};
+    error_is_local_ = true;
     return kAccepted;
   }
   const auto environment = Environment::from_entries(entries);
@@ -61,8 +59,10 @@ int Session::prepare(spank_t spank) {
 Status Session::plan_step(spank_t spank, const Environment& environment, const Settings& settings) {
   auto facts = gather_facts(spank, environment);
   if (!facts) {
-    // Each node checks the places of its own tasks, and the first one may have found nothing wrong with its own.
-    error_is_local_ = facts.error().code == ErrorCode::kMisplaced;
+    // Each node checks the places of its own tasks, and asks its own slurmstepd: the first one may have found nothing
+    // wrong.
+    const auto code = facts.error().code;
+    error_is_local_ = code == ErrorCode::kMisplaced || code == ErrorCode::kUnavailable;
     return fail(facts.error());
   }
   const auto& ranks = facts->local_ranks;
@@ -177,11 +177,6 @@ void Session::start_rendezvous(const Place& place) {
 
 bool Session::speaks_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
 
-int Session::break_down() noexcept {
-  is_broken_ = true;
-  return kAccepted;
-}
-
 int Session::note_task(spank_t spank) {
   rendezvous_.socket
       .reset();  // all tasks are forked: rank 0 has its own, and a server that has gone must not be hidden
@@ -192,10 +187,13 @@ int Session::note_task(spank_t spank) {
   return kAccepted;
 }
 
-int Session::start_task(spank_t spank) {
-  if (!is_prepared_) return kAccepted;
+int Session::start_prepared_task(spank_t spank) {
   const auto task = local_task_id(spank);
-  if (is_broken_ || !task) return plan_ || error_ || is_broken_ ? end_task() : kAccepted;
+  if (!task) {
+    if (!plan_ && !error_) return kAccepted;
+    log_error(cat({"bootstrap: job ", step_, ": Slurm does not tell which task this is"}));
+    return end_task();
+  }
   if (started_task_ == task) return kAccepted;  // listed twice in plugstack.conf
   started_task_ = task;
   if (!plan_ && !error_) {

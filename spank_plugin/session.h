@@ -21,14 +21,20 @@ class Session {
  public:
   static Session& current();
 
-  int prepare(spank_t spank);     // user_init: facts, plan, port. Never fails; what went wrong waits for start_task
-  int note_task(spank_t spank);   // task_post_fork: with the last task all cores are known, and the order of the GPUs
-  int start_task(spank_t spank);  // task_init, in the forked child: only applies
-  int note_exit(spank_t spank);   // task_exit: srun hears of one that failed
-  int break_down() noexcept;      // user_init itself failed: no task of this node starts
-  int end();                      // exit: gives the ports back
+  // These three need no session.
+  static int prepare(spank_t spank);  // user_init: facts, plan, port. Never fails; what went wrong waits for start_task
+  static int start_task(spank_t spank);  // task_init, in the forked child: only applies
+  // A hook before task_init failed: no task of this node starts, if the step is a normal one. is_told: in words that
+  // reach the user, and not the log of slurmd alone.
+  static int break_down(bool is_told) noexcept;
+
+  int note_task(spank_t spank);  // task_post_fork: with the last task all cores are known, and the order of the GPUs
+  int note_exit(spank_t spank);  // task_exit: srun hears of one that failed
+  int end();                     // exit: gives the ports back
 
  private:
+  int prepare_step(spank_t spank, std::optional<std::uint32_t> step);
+  int start_prepared_task(spank_t spank);
   Status plan_step(spank_t spank, const Environment& environment, const Settings& settings);
   Status start_rank(spank_t spank, std::uint32_t task);
   Status hold_port(Plan& plan, const Facts& facts, const Settings& settings);
@@ -39,8 +45,7 @@ class Session {
   void settle_frameworks(spank_t spank, std::uint32_t task, TaskSight sight);
   bool speaks_for_step(std::uint32_t task) const;
 
-  bool is_prepared_ = false;
-  bool is_broken_ = false;
+  static bool is_prepared_, is_broken_, is_told_;
   std::optional<std::uint32_t> started_task_;
   std::string step_;     // "12.0", for messages
   std::string program_;  // what the step starts

@@ -1,0 +1,39 @@
+// What stands before a session, and needs none: steps that are not ours get none, and there may be no memory for one.
+// SPDX-License-Identifier: Apache-2.0
+#include "apply.h"
+#include "core/plan.h"
+#include "guard.h"
+#include "session.h"
+
+namespace bootstrap {
+
+bool Session::is_prepared_ = false;
+bool Session::is_broken_ = false;
+bool Session::is_told_ = false;
+
+int Session::prepare(spank_t spank) {
+  if (current_context() != Context::kSlurmstepd || is_prepared_) return kAccepted;  // listed twice in plugstack.conf
+  const auto step = item(spank, S_JOB_STEPID);
+  if (step && !is_normal_step(*step)) {
+    is_broken_ = false;  // whatever broke is not needed here
+    return kAccepted;
+  }
+  is_prepared_ = true;
+  return current().prepare_step(spank, step);
+}
+
+int Session::start_task(spank_t spank) {
+  if (!is_broken_) return is_prepared_ ? current().start_prepared_task(spank) : kAccepted;
+  if (!is_told_ && local_task_id(spank).value_or(0) == 0) {
+    slurm_error("bootstrap: a task cannot be set up, since the plugin failed before; the log of slurmd says why");
+  }
+  return end_task();
+}
+
+int Session::break_down(bool is_told) noexcept {
+  is_broken_ = true;
+  is_told_ = is_told;
+  return kAccepted;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,87 @@
+// What of the plugin fails before task_init is remembered until then, and told on the node that has it.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plugin_scenario.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::uint32_t kBatchStep = 0xfffffffbU;
+
+// Slurm answers this with an error.
+void deny(const std::string& call) {
+  spank_double().fails = [call](const std::string& asked) { return asked == call; };
+}
+
+void deny_item(spank_item_t item) { deny("item " + std::to_string(static_cast<int>(item))); }
+
+Outcome run_step(const std::function<void()>& arrange) {
+  return in_child([&] {
+    enter_step(job_environment());
+    arrange();
+    return run_hooks() == 0 ? 77 : 78;  // task_init ends the child before that, or the task starts
+  });
+}
+
+std::size_t count_lines(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// The step would be set up as if the user had not given the option.
+TEST(PluginFailures, AnOptionThatSlurmstepdDoesNotKnowEndsTheStep) {
+  const auto outcome = run_step([] { deny("register bootstrap-port"); });
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.printed.find("option --bootstrap-port could not be registered"), std::string::npos);
+  EXPECT_NE(outcome.printed.find("the log of slurmd says why"), std::string::npos) << outcome.printed;
+}
+
+TEST(PluginFailures, OptionsThatAreNotKnownAreOneSentence) {
+  const auto outcome = in_child([] {
+    spank_double().context = S_CTX_LOCAL;
+    spank_double().fails = [](const std::string& call) { return call.starts_with("register "); };
+    return slurm_spank_init(the_spank_handle(), 0, nullptr);
+  });
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
+}
+
+TEST(PluginFailures, NothingThatFailsEndsABatchScript) {
+  const auto outcome = run_step([] {
+    spank_double().step = kBatchStep;
+    deny("register bootstrap-port");
+  });
+  EXPECT_EQ(outcome.status, 77) << outcome.printed;
+}
+
+TEST(PluginFailures, AStepWithoutANumberIsRefused) {
+  const auto outcome = run_step([] { deny_item(S_JOB_STEPID); });
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.printed.find("Slurm does not tell the step id"), std::string::npos) << outcome.printed;
+}
+
+// Those of another node ask another slurmstepd, and know nothing of it.
+TEST(PluginFailures, ANodeTellsWhatItsOwnSlurmstepdDoesNotKnow) {
+  for (const auto item : {S_JOB_ID, S_JOB_LOCAL_TASK_COUNT, S_JOB_LOCAL_TO_GLOBAL_ID, S_JOB_ENV}) {
+    const auto outcome = run_step([item] {
+      ::setenv("SLURMD_NODENAME", "node002", 1);
+      spank_double().node_id = 1;
+      spank_double().local_to_global = {2, 3};
+      deny_item(item);
+    });
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_NE(outcome.printed.find("Slurm does not tell"), std::string::npos) << item;
+    EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
+  }
+}
+
+TEST(PluginFailures, ATaskThatDoesNotKnowWhichItIsSaysSo) {
+  const auto outcome = run_step([] { deny_item(S_TASK_ID); });
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.printed.find("bootstrap: job 12.0: Slurm does not tell which task this is"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace bootstrap
