@@ -50,11 +50,7 @@ def run_rounds(who, rounds):
     return ([int(added) for _, added, *_ in found], [before == after for *_, before, after in found]), done
 
 
-<<<<<<< HEAD
 def test_memory_and_files_stay_as_they_are(request, figure, capsys):
-=======
-def test_memory_and_files_stay_as_they_are(request, capsys, figure):
->>>>>>> load
     """libpmix loses memory with every session (4.2.2: 150 KiB), so that only the difference to it alone is ours."""
     rounds = 10000 if request.config.getoption("--full") else 200
     result, done = run_rounds("ours", rounds)
@@ -71,14 +67,8 @@ def test_memory_and_files_stay_as_they_are(request, capsys, figure):
     with capsys.disabled():
         print(f"\nexchange, {rounds} rounds in a process: {max(ours)} KiB more, bare PMIx {min(bare)} "
               f"(attempt {attempt}): {more} KiB are ours")
-<<<<<<< HEAD
     figure("M10", "memory", got=f"{more} KiB more than bare PMIx after {rounds} rounds in a process, files constant: {all(files)}",
            met=more < 1024 and all(files), control=f"bare PMIx in the same loop adds {min(bare)} KiB, which are seen")
-=======
-    figure("M10", part="memory", got=f"{rounds:,} exchanges in a process: {more} KiB more than with bare PMIx, which loses "
-                                     f"{min(bare):,}; descriptors {'as before' if all(files) else 'more'}",
-           met=all(files) and more < 1024, control="bare PMIx beside it")  # fmt: skip
->>>>>>> load
     assert all(files)
     assert more < 1024
 
