@@ -77,11 +77,13 @@ void register_options(spank_t spank) {
     option.has_arg = spec.alone.empty() ? 1 : 2;
     option.val = static_cast<int>(place);
     option.cb = option_callback;
-    if (spank_option_register(spank, &option) == ESPANK_SUCCESS) continue;
+    const auto registered = spank_option_register(spank, &option);
+    if (registered == ESPANK_SUCCESS) continue;
     if (!is_told) log_error(cat({"bootstrap: option --", spec.option, " could not be registered"}));
     is_told = true;  // where one is not, the others may well not be, either
-    // srun refuses an option that it does not know. slurmstepd would start the step as if it had not been given.
-    Session::break_down(false);
+    // ESPANK_BAD_ARG: another plugin has an option of this name, and srun gives it to that one. Whatever else went
+    // wrong here and not in srun: slurmstepd would start the step as if the option had not been given.
+    if (registered != ESPANK_BAD_ARG) Session::break_down(false);
   }
 }
 

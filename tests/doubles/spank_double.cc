@@ -125,8 +125,8 @@ spank_err_t spank_unsetenv(spank_t /*spank*/, const char* name) {
 
 spank_err_t spank_option_register(spank_t /*spank*/, struct spank_option* option) {
   if (spank_double().fails(std::string("register ") + option->name)) return ESPANK_ERROR;
-  spank_double().options[option->name] = *option;
-  return kSuccess;
+  const bool is_new = spank_double().options.emplace(option->name, *option).second;
+  return is_new ? kSuccess : ESPANK_BAD_ARG;
 }
 
 const char* spank_strerror(spank_err_t /*error*/) { return "an error of the double"; }

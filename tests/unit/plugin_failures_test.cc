@@ -38,6 +38,13 @@ TEST(PluginFailures, AnOptionThatSlurmstepdDoesNotKnowEndsTheStep) {
   EXPECT_NE(outcome.printed.find("the log of slurmd says why"), std::string::npos) << outcome.printed;
 }
 
+// Slurm gives it to the plugin that comes first; ours goes on without it.
+TEST(PluginFailures, AnOptionThatAnotherPluginHasEndsNothing) {
+  const auto outcome = run_step([] { spank_double().options["bootstrap-port"] = {}; });
+  EXPECT_EQ(outcome.status, 77) << outcome.printed;
+  EXPECT_NE(outcome.printed.find("option --bootstrap-port could not be registered"), std::string::npos);
+}
+
 TEST(PluginFailures, OptionsThatAreNotKnownAreOneSentence) {
   const auto outcome = in_child([] {
     spank_double().context = S_CTX_LOCAL;
