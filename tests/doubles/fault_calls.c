@@ -178,6 +178,7 @@ FAULT(int, execve, (const char* path, char* const words[], char* const entries[]
       WITH(ENOMEM, -1))
 FAULT(pid_t, fork, (void), (), WITH(EAGAIN, -1))
 FAULT(int, fstat, (int file, struct stat* facts), (file, facts), WITH(EIO, -1))
+FAULT(int, stat, (const char* path, struct stat* facts), (path, facts), WITH(EIO, -1))
 FAULT(int, getaddrinfo, (const char* name, const char* service, const struct addrinfo* hints, struct addrinfo** found),
       (name, service, hints, found), return EAI_MEMORY)
 FAULT(int, getnameinfo,
