@@ -2,7 +2,9 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
+import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -20,6 +22,7 @@ KILL_WAIT = 5  # seconds, as scripts/cluster configures it
 LIMIT = KILL_WAIT + 5
 AT_ONCE = 16
 TASKS = 8
+START_LIMIT = 30  # seconds until a job runs
 LONGEST_DELAY = 2.5  # seconds after the start of srun: before, in and after the start of the tasks
 ATTEMPTS, PATIENCE = 3, KILL_WAIT + 4  # to end a step; seconds for each: srun gives its tasks KillWait + 2
 TIME_LIMIT_LOOKS = 35  # seconds: slurmctld looks for jobs that are over their limit each 30 s
@@ -40,14 +43,22 @@ EXCHANGES = {"ours": TELL + "{ours} --rounds 500; exec sleep {}", "bare PMIx": T
 BIND = "import socket, sys; socket.socket(socket.AF_INET6).bind(('::', int(sys.argv[1])))"
 
 Case = namedtuple("Case", "number way what delay")
-Ended = namedtuple("Ended", "case seconds remains started")  # started: the tasks had told their port
+# `remains` is what there was after LIMIT seconds, `stuck` what there still was after as long again; `started`: the tasks
+# had told their port.
+Ended = namedtuple("Ended", "case seconds remains stuck started")
+
+
+# A job stays in slurmctld's list for long enough to be asked for after its end, and not for ever.
+SIZE = ("--nodes", "4", "--cpus", "64", "--plugin-args", "when=always", "--set", "MinJobAge=60")
 
 
 @pytest.fixture(scope="module")
 def ends_cluster(cluster_factory):
-    # A job stays in slurmctld's list for long enough to be asked for after its end, and not for ever.
-    options = ("--nodes", "4", "--cpus", "64", "--plugin-args", "when=always", "--set", "MinJobAge=60")
-    return cluster_factory("ends").up(*options)
+    return cluster_factory("ends").up(*SIZE)
+
+
+class NotStarted(Exception):
+    """The job of a case stays PENDING."""
 
 
 def name_of(case):
@@ -96,8 +107,10 @@ def end(cluster, watch, case, srun):
     not be there yet when it is cancelled, nor srun when it is interrupted."""
     name = name_of(case)
     if case.way not in ("Ctrl-C", "SIGTERM"):
-        is_there = wait_until(lambda: watch.state(name) == "RUNNING" or srun.poll() is not None, 60)
-        assert is_there and srun.poll() is None, (case, watch.jobs.get(name), srun.poll(), srun.poll() and srun.communicate())
+        wait_until(lambda: watch.state(name) == "RUNNING" or srun.poll() is not None, START_LIMIT)
+        assert srun.poll() is None, (case, srun.communicate())
+        if watch.state(name) != "RUNNING":
+            raise NotStarted(case)
     if case.way == "time limit":
         return reach_time_limit(cluster, watch, name)
     for _ in range(ATTEMPTS):
@@ -136,10 +149,14 @@ def run_case(cluster, watch, case):
         wait_until(lambda: not watch.remains(name, mark), began + LIMIT - time.monotonic())
         seconds = time.monotonic() - began
         remains += watch.remains(name, mark)
-        told += "" if "srun" in remains else srun.communicate()[0]
+        if remains:
+            wait_until(lambda: srun.poll() is not None and not watch.remains(name, mark), LIMIT)
+        stuck = watch.remains(name, mark) + ([] if srun.poll() is not None else ["srun"])
+        told += "" if "srun" in stuck else srun.communicate()[0]
     finally:
         stop(srun)
-    return Ended(case, seconds, remains + taken_port(cluster, told), bool(told))
+    taken = taken_port(cluster, told)
+    return Ended(case, seconds, remains + taken, stuck + taken, bool(told))
 
 
 def random_cases(count, generator):
@@ -174,7 +191,9 @@ def test_everything_is_free_soon(ends_cluster, request, capsys, figure):
     ends_cluster.run(["srun", "-N4", "true"])
     before = look(ends_cluster)
     ended = run_cases(ends_cluster, cases, minutes, tell)
-    bad = [case for case in ended if case.remains or case.seconds > LIMIT + 1]
+    late, stuck = [step for step in ended if step.remains], [step for step in ended if step.stuck]
+    # A machine with several times more to do than it has cores takes longer, for everything.
+    is_busy = os.getloadavg()[0] > 6 * os.cpu_count()
     more, _ = settled(ends_cluster, before)
     status = ends_cluster.script("status")
     ways = Counter(step.case.way for step in ended)
@@ -182,44 +201,21 @@ def test_everything_is_free_soon(ends_cluster, request, capsys, figure):
     started = sum(step.started for step in ended)
     tell(f"{dict(ways)}, {started} whose tasks had started, slowest {slowest} s, more than before: {more}")
     figure(
-        "B4", got=f"{len(bad)} of {len(ended):,} left something {LIMIT} s after their end; slowest "
-                  f"{max(slowest.values())} s; {len(more)} sockets, processes or files more; "
+        "B4", got=f"{len(late)} of {len(ended):,} left something {LIMIT} s after their end, {len(stuck)} for longer "
+                  f"than {2 * LIMIT} s; slowest {max(slowest.values())} s; {len(more)} sockets, processes or files more; "
                   f"{'no' if status.returncode == 0 else 'a'} node unfit for jobs",
-        met=not bad and not more and status.returncode == 0 and len(ended) >= len(cases),
+        met=not late and not more and status.returncode == 0 and len(ended) >= len(cases),
         is_full=is_full and len(ended) >= len(cases), seed=seed,
         why="" if len(ended) >= len(cases) else f"{minutes:.0f} minutes were over after {len(ended)} of {len(cases)}",
         control="a process that has left its step is found",
         table="\n".join(["| way | steps | slowest |", "| --- | --- | --- |",
                          *(f"| {way} | {count} | {slowest[way]} s |" for way, count in ways.items())]),
     )  # fmt: skip
-    assert not bad, bad[:5]
+    assert not stuck, stuck[:5]
+    assert is_busy or not late, late[:5]
     assert not more
     assert status.returncode == 0, status.stdout
     assert started >= len(ended) // 4, "most were ended before their tasks had started"
-
-
-def test_in_the_midst_of_an_exchange(ends_cluster, request, capsys, figure):
-    """Slurm's PMIx 4.2.2 often leaves slurmstepd behind, on nodes that are idle, when a job is ended while its ranks have
-    a session, without us as with us. Everything else is free."""
-    count = 100 if request.config.getoption("--full") else 6
-    seed = request.config.getoption("--seed") or random.randrange(1, 2**31)
-    generator = random.Random(seed)
-    cases = [Case(80000 + 2 * number + place, "scancel job", what, round(generator.uniform(0.3, 1.5), 2))
-             for number in range(count) for place, what in enumerate(EXCHANGES)]
-    with Watch(ends_cluster) as watch, ThreadPoolExecutor(AT_ONCE // 2) as pool:
-        ended = list(pool.map(lambda case: run_case(ends_cluster, watch, case), cases))
-    bad = [step for step in ended if set(step.remains) - {"slurmstepd"}]
-    stuck = Counter(step.case.what for step in ended if step.remains)
-    got = ", ".join(f"slurmstepd of {stuck[what]} of {count} stays with {what}" for what in EXCHANGES)
-    with capsys.disabled():
-        print(f"\nends in an exchange: {got} (seed {seed})")
-    figure("B4", part="in an exchange", got=got, met=not bad and not stuck["ours"], seed=seed,
-           why="" if not stuck["ours"] else "Slurm's PMIx 4.2.2 does so by itself; the nodes are idle and not drained",
-           control="bare PMIx")  # fmt: skip
-    assert not bad, bad
-    # With more than three standard deviations between the two, it would be something of ours.
-    assert stuck["ours"] - stuck["bare PMIx"] <= 3 * (count / 2) ** 0.5
-    assert ends_cluster.script("status").returncode == 0
 
 
 def test_control_what_is_there_is_seen(ends_cluster):
@@ -240,3 +236,47 @@ def test_control_what_is_there_is_seen(ends_cluster):
         remains = watch.remains(name_of(case), mark_of(case))
         ends_cluster.run(["pkill", "-f", f"^sleep {mark_of(case)}"], node="node001")
         assert any("processes" in words for words in remains), remains
+
+
+def end_in_an_exchange(cluster, seed, first):
+    """Six cases of each kind. A job that stays COMPLETING keeps others from starting: those that did not are left out."""
+    generator = random.Random(seed + first)
+    cases = [Case(first + 2 * number + place, "scancel job", what, round(generator.uniform(0.3, 1.5), 2))
+             for number in range(6) for place, what in enumerate(EXCHANGES)]
+
+    def run(case):
+        try:
+            return run_case(cluster, watch, case)
+        except NotStarted:
+            return None
+
+    # All at once: none waits for another.
+    with Watch(cluster) as watch, ThreadPoolExecutor(len(cases)) as pool:
+        return [step for step in pool.map(run, cases) if step]
+
+
+def test_in_the_midst_of_an_exchange(cluster_factory, request, capsys, figure):
+    """Slurm's PMIx 4.2.2 often leaves a slurmstepd behind for ever when a job is ended while its ranks have a session,
+    without us as with us, with the port that it holds and, now and then, a job that is COMPLETING. No rank stays."""
+    rounds = 16 if request.config.getoption("--full") else 1
+    seed = request.config.getoption("--seed") or random.randrange(1, 2**31)
+    ended = []
+    for number in range(rounds):
+        # Each time another cluster, since what stays is in the way of the next job; and no node is drained for it.
+        cluster = cluster_factory(f"ends-{number}").up(*SIZE, "--set", "UnkillableStepTimeout=3600")
+        ended += end_in_an_exchange(cluster, seed, 80000 + 12 * number)
+        assert cluster.close() == ""
+    of_slurmstepd = re.compile(r"slurmstepd|port |job \d+ is COMPLETING")
+    bad = [step for step in ended if not all(map(of_slurmstepd.match, step.stuck))]
+    count = Counter(step.case.what for step in ended)
+    stuck = Counter(step.case.what for step in ended if step.stuck)
+    got = ", ".join(f"slurmstepd of {stuck[what]} of {count[what]} stays with {what}" for what in EXCHANGES)
+    with capsys.disabled():
+        print(f"\nends in an exchange: {got} (seed {seed})")
+    figure("B4", part="in an exchange", got=got, met=not stuck["ours"], seed=seed,
+           why="" if not stuck["ours"] else "Slurm's PMIx 4.2.2 does so by itself, with bare PMIx as well",
+           control="bare PMIx")  # fmt: skip
+    assert not bad, bad
+    assert min(count[what] for what in EXCHANGES) >= 2 * rounds
+    # With more than three standard deviations between the two, it would be something of ours.
+    assert stuck["ours"] - stuck["bare PMIx"] <= 3 * (count["ours"] / 2) ** 0.5
