@@ -1,6 +1,7 @@
 """The layouts of the matrix once more, with mpi4py in the tasks: MPI's ranks, intra and inter ranks are ours."""
 
 import re
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,6 +17,14 @@ PROGRAM = "/usr/bin/env HOME=/home/alice /usr/bin/python3 /opt/slurm-bootstrap/t
 # A terminal joins the output of its tasks with its own; a job that is requeued is killed in the midst of MPI.
 LEFT_OUT = {"terminal", "requeue", "step inside a task, port chosen there", "step inside a task",
             "srun of another job from a task", "job sent from a task", "job array"}
+# Open MPI 5.0.7 does not come out of its first collective where one node has 11 ranks and three have one each, with us
+# and with --bootstrap=off.
+HANGS_IN_MPI_5 = {"odd job, block", "odd job, cyclic", "odd job, plane"}
+
+
+def not_by_mpi():
+    said = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    return HANGS_IN_MPI_5 if re.search(r"Open MPI\) 5\.", said) else set()
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +58,7 @@ def test_mpis_ranks_are_ours_in_every_layout(runner, request):
     # Where components are not in the order of their nodes, Slurm 22.05's PMIx connects to the wrong ones and ends the
     # step, and where a plain job has several components at once it hangs in 1 of 10: both with and without us.
     not_by_slurm = {case.name for case in het_cases() if case.naive_fails or not case.slow}
-    cases = [case for case in cases if case.name not in LEFT_OUT | not_by_slurm]
+    cases = [case for case in cases if case.name not in LEFT_OUT | not_by_slurm | not_by_mpi()]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         wrong = list(filter(None, pool.map(lambda pair: run(runner, pair[1], pair[0]), enumerate(cases))))
     assert not wrong, "\n" + "\n".join(wrong)
