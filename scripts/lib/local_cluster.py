@@ -100,4 +100,11 @@ def stop(process):
         process.communicate(timeout=10)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.communicate()
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            # A program below it holds its output, such as srun that waits for a slurmstepd that has died. It ends with the
+            # cluster.
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
