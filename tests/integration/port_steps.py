@@ -5,6 +5,8 @@ import time
 from collections import namedtuple
 from contextlib import contextmanager
 
+import pytest
+
 from harness import stop
 
 HERE = "/opt/slurm-bootstrap/tests/integration"
@@ -40,6 +42,19 @@ def allocation(cluster, *options):
         yield job
     finally:
         cluster.run(["scancel", job])
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory, request):
+    """For a module that imports it: three nodes, and every step is set up."""
+    label = request.module.__name__.removeprefix("test_")
+    return cluster_factory(label).up("--nodes", "3", "--cpus", "16", "--plugin-args", "when=always")
+
+
+@pytest.fixture(scope="module")
+def job(cluster):
+    with allocation(cluster, "-N3", "--cpus-per-task=8") as job:
+        yield job
 
 
 def step_line(job, nodes, tasks, *options):

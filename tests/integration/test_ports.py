@@ -7,22 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from harness import wait_for
-from port_steps import HERE, PEER, allocation, background, in_node, peers, step_line
+from port_steps import HERE, PEER, allocation, background, cluster, in_node, job, peers, step_line  # two of them are fixtures
 
 ECHO = "echo $SLURMD_NODENAME $MASTER_PORT $SLURM_STEP_RESV_PORTS"
 PLAIN_BIND = "import socket, sys; socket.socket(socket.AF_INET6).bind(('::', int(sys.argv[1])))"
 PORTS = itertools.count(31100)  # one for each test that chooses: what one leaves behind is not the next one's
-
-
-@pytest.fixture(scope="module")
-def cluster(cluster_factory):
-    return cluster_factory("ports").up("--nodes", "3", "--cpus", "16", "--plugin-args", "when=always")
-
-
-@pytest.fixture(scope="module")
-def job(cluster):
-    with allocation(cluster, "-N3", "--cpus-per-task=8") as job:
-        yield job
 
 
 def seen(done):

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from port_steps import PEER, REFUSAL, STORM, allocation, background, in_node, peers, step_line
+from port_steps import PEER, REFUSAL, STORM, background, cluster, in_node, job, peers, step_line  # two of them are fixtures
 
 PORTS = itertools.count(32100, 10)  # for each test: what one leaves behind is not the next one's
 SOON = 5  # seconds in which a step has said what is wrong, and ended
@@ -24,17 +24,6 @@ SQUATTERS = [
     ("0.0.0.0", "reuse"),
     ("127.0.0.1", "listen", "reuse"),
 ]
-
-
-@pytest.fixture(scope="module")
-def cluster(cluster_factory):
-    return cluster_factory("squatters").up("--nodes", "3", "--cpus", "16", "--plugin-args", "when=always")
-
-
-@pytest.fixture(scope="module")
-def job(cluster):
-    with allocation(cluster, "-N3", "--cpus-per-task=8") as job:
-        yield job
 
 
 @pytest.fixture(scope="module")
