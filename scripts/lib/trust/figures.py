@@ -70,13 +70,15 @@ class Figure:
 
 
 def keep(figure, folder=None):
-    """Writes a figure, in place of an earlier one of the same id and part."""
+    """Writes a figure, in place of an earlier one of the same id and part; but a short form never in place of the full one."""
     assert figure.id in GOALS, f"{figure.id} is not in the list of figures"
     folder = Path(folder or FOLDER)
     folder.mkdir(parents=True, exist_ok=True)
     figure.date = datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
     name = f"{figure.id}-{figure.part}" if figure.part else figure.id
     path = folder / (name.lower().replace(" ", "-").replace("/", "-") + ".json")
+    if path.exists() and not figure.is_full and json.loads(path.read_text())["is_full"]:
+        return
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(asdict(figure), indent=1) + "\n")
     fresh.rename(path)
