@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The plugin is built with each spank.h at hand and both compilers, warnings being errors, and not at all where Slurm's
-version is unknown. Takes prefixes that hold include/slurm; the machine's own and that of debian13.sh need no naming."""
+version is unknown. Takes prefixes that hold include/slurm; the machine's own and those of debian/root.sh need no naming."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -21,7 +21,7 @@ from trust.figures import Figure, keep  # noqa: E402
 
 COMPILERS = ("gcc", "clang-14")
 CXX_OF = {"gcc": "g++", "clang-14": "clang++-14"}
-# Those that are supported. Debian has two of them; the headers of the others come with an installation of Slurm.
+# Those that are supported. Debian 12, 13 and 14 have one each; the headers of the others come with an installation of Slurm.
 RELEASES = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
 PLUGIN = "spank_plugin/spank_bootstrap.so"
 ONE_OBJECT = "spank_plugin/CMakeFiles/bootstrap_spank_parts.dir/spank_api.cc.o"
@@ -52,8 +52,9 @@ def headers_in(folder):
 
 
 def at_hand(prefixes):
-    root = subprocess.run([TOP / "scripts/lib/debian13.sh", "path"], text=True, stdout=subprocess.PIPE).stdout.strip()
-    folders = [Path("/usr/include"), *([Path(root, "usr/include")] if root else [])]
+    roots = [subprocess.run([TOP / "scripts/lib/debian/root.sh", release, "path"], text=True, stdout=subprocess.PIPE).stdout.strip()
+             for release in ("13", "14")]  # fmt: skip
+    folders = [Path("/usr/include"), *(Path(root, "usr/include") for root in roots if root)]
     folders += [Path(prefix, "include") for prefix in prefixes]
     return [headers for headers in map(headers_in, folders) if headers]
 

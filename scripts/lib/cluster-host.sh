@@ -104,7 +104,7 @@ make_mounts() {
   mirror_folder /opt "$stage/opt"
   mkdir -p "$stage/opt/slurm-bootstrap" "$stage/opt/slurm-bootstrap-plugin" "$stage/run/slurm-bootstrap/$cluster_name"
   show_folder "${repository:?}" "$stage/opt/slurm-bootstrap"
-  # It may be a mount of its own (debian13.sh), which comes not with what is around it.
+  # It may be a mount of its own (debian/root.sh), which comes not with what is around it.
   [[ ! -d $repository/build ]] || show_folder "$repository/build" "$stage/opt/slurm-bootstrap/build"
   [[ -z ${plugin_folder:-} ]] || show_folder "$plugin_folder" "$stage/opt/slurm-bootstrap-plugin"
   mount -t tmpfs -o mode=1777,nosuid,nodev tmp "$stage/tmp"

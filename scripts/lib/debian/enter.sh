@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Process 1 of a command in another root folder: makes its mounts, turns to it, and becomes the runner of the command.
-# Run by debian13.sh in new mount and PID namespaces: debian13-enter.sh ROOT CHECKOUT DEVICES CGROUP TERMINAL COMMAND...
-# DEVICES is the mount point of the cgroup v1 devices controller and CGROUP what stands there instead; '' where there is
+# Run by root.sh in new mount and PID namespaces: enter.sh ROOT CHECKOUT NAME DEVICES CGROUP TERMINAL COMMAND...
+# The build folders in there are those of build/NAME of the checkout. DEVICES is the mount point of the cgroup v1 devices controller and CGROUP what stands there instead; '' where there is
 # none. TERMINAL is for cluster-run.sh.
 set -euo pipefail
 
-readonly root=$1 checkout=$2 devices=$3 cgroup=$4 terminal=$5
-shift 5
+readonly root=$1 checkout=$2 name=$3 devices=$4 cgroup=$5 terminal=$6
+shift 6
 readonly inside=/srv/slurm-bootstrap
 
 # pivot_root wants a mount point.
@@ -18,10 +18,10 @@ mount --rbind /dev "$root/dev"
 for folder in run tmp var/tmp; do
   mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs "$root/$folder"
 done
-mkdir -p "$root/run/lock" "$root$inside" "$checkout/build/debian13"
+mkdir -p "$root/run/lock" "$root$inside" "$checkout/build/$name"
 mount --bind "$checkout" "$root$inside"
 # What one release has built is nothing for the other.
-mount --bind "$checkout/build/debian13" "$root$inside/build"
+mount --bind "$checkout/build/$name" "$root$inside/build"
 
 # The old root comes to lie on the new one, from which it is taken off.
 cd "$root"

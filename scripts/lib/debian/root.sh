@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# A Debian 13 beside the Debian 12 of this machine, for its Slurm 24.11: a root folder, made once, in which commands run.
+# Another Debian beside that of this machine, for its Slurm: a root folder, made once, in which commands run.
 set -euo pipefail
 
 # shellcheck disable=SC2034 # message.sh reads it
-readonly program=debian13
-library=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+readonly program=debian
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+library=$(dirname "$here")
 repository=$(dirname "$(dirname "$library")")
-readonly library repository
+readonly here library repository
 # shellcheck source=scripts/lib/message.sh
 source "$library/message.sh"
 # shellcheck source=scripts/lib/cluster-state.sh
@@ -15,15 +16,18 @@ source "$library/cluster-state.sh"
 source "$library/cluster-exec.sh"
 
 readonly cache=/var/cache/slurm-bootstrap
-readonly root=$cache/debian13
+# By the number of the release: its name in the mirror.
+declare -rA suites=([13]=trixie [14]=forky)
 
 usage() {
   cat <<'TEXT'
-Usage: scripts/lib/debian13.sh COMMAND
+Usage: scripts/lib/debian/root.sh RELEASE COMMAND
+
+RELEASE is 13, whose Slurm is 24.11, or 14, the coming one, whose Slurm was 26.05 in November 2026.
 
   make            make the root folder, or install in it what it has not: 2 GB, some minutes, once
   run COMMAND...  run a command in it as root, in the checkout (there: /srv/slurm-bootstrap); its build folders are in
-                  build/debian13 of the checkout. Its mounts, processes and clusters are gone when it ends.
+                  build/debianRELEASE of the checkout. Its mounts, processes and clusters are gone when it ends.
   path            print where the root folder is; exit 1 when it is not made
   remove          remove it
 TEXT
@@ -39,14 +43,14 @@ mirror() {
 # $1 is --shared or --exclusive.
 hold_root() {
   mkdir -p "$cache"
-  exec {root_lock}<"$cache"
-  flock "$1" --nonblock "$root_lock" || fail "another command of debian13 is at work in $cache; wait for its end"
+  exec {root_lock}>>"$root.lock"
+  flock "$1" --nonblock "$root_lock" || fail "another command is at work in $root; wait for its end"
 }
 
 # Cgroups of commands that were killed before they could remove them.
 remove_stale_cgroups() {
   local folder
-  for folder in "$1/$cgroup_prefix"debian13-*; do
+  for folder in "$1/$cgroup_prefix"debian[0-9]*-*; do
     [[ -d $folder && ! -e /proc/${folder##*-} ]] || continue
     cluster_name=${folder##*/"$cgroup_prefix"}
     remove_cgroups
@@ -63,25 +67,27 @@ run_in() {
   if [[ -n $devices ]]; then
     remove_stale_cgroups "$devices"
     # Process ids in there are small and not the machine's, so that clusters named after them would meet others' cgroups.
-    cluster_name=debian13-$$
+    cluster_name=$name-$$
     cgroup=$devices/$cgroup_prefix$cluster_name
     mkdir "$cgroup"
     trap remove_cgroups EXIT
   fi
   setpriv --pdeathsig KILL -- unshare --mount --pid --fork --kill-child -- \
-    "$library/debian13-enter.sh" "$folder" "$repository" "$devices" "$cgroup" "$terminal" "$@" {root_lock}<&- || status=$?
+    "$here/enter.sh" "$folder" "$repository" "$name" "$devices" "$cgroup" "$terminal" "$@" {root_lock}<&- || status=$?
   return "$status"
 }
 
-# The packages of scripts/setup, for which the names of proxies are passed on.
+# The packages of scripts/setup, for which the names of proxies are passed on. The lists of a coming release are signed for a
+# week only, and mirrors lag.
 install_packages() {
+  printf 'Acquire::Check-Valid-Until "false";\n' >"$1/etc/apt/apt.conf.d/90slurm-bootstrap"
   run_in "$1" env ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} \
     scripts/setup --no-clang
 }
 
 make_root() {
   local fresh=$root.new site
-  require_root "debian13 make"
+  require_root "$name make"
   hold_root --exclusive
   if [[ -d $root ]]; then
     install_packages "$root"
@@ -90,13 +96,14 @@ make_root() {
   command -v debootstrap >/dev/null || fail "looked for debootstrap, which is not installed; run scripts/setup"
   site=$(mirror)
   [[ -n $site ]] || fail "asked apt-get for the Debian mirror of this machine, it names none; see /etc/apt/sources.list"
-  say "making Debian 13 in $root, from $site"
+  say "making Debian $release in $root, from $site"
   rm -rf --one-file-system "$fresh"
   # debootstrap mounts, and when it is killed unmounts nothing; in a namespace of its own that is nobody's loss.
-  unshare --mount -- debootstrap --variant=minbase --include=ca-certificates trixie "$fresh" "$site" \
-    >"$cache/debootstrap.log" 2>&1 || {
-    tail -n 5 "$cache/debootstrap.log" >&2
-    fail "debootstrap failed, its last lines are above; the log is $cache/debootstrap.log"
+  # The script named last: debootstrap of Debian 12 does not know all later releases, which are made like this one.
+  unshare --mount -- debootstrap --variant=minbase --include=ca-certificates "${suites[$release]}" "$fresh" "$site" sid \
+    >"$root.log" 2>&1 || {
+    tail -n 5 "$root.log" >&2
+    fail "debootstrap failed, its last lines are above; the log is $root.log"
   }
   install_packages "$fresh" || fail "scripts/setup failed in $fresh; repair what it names and run make again"
   rm -rf "$fresh"/var/cache/apt/archives/*.deb
@@ -105,23 +112,29 @@ make_root() {
 }
 
 remove_root() {
-  require_root "debian13 remove"
+  require_root "$name remove"
   hold_root --exclusive
-  rm -rf --one-file-system "$root" "$root.new" "$cache/debootstrap.log"
+  rm -rf --one-file-system "$root" "$root.new" "$root.log"
   say "removed $root"
 }
 
 run_command() {
   (($#)) || misused "run: no command"
-  require_root "debian13 run"
+  require_root "$name run"
   hold_root --shared
-  [[ -d $root ]] || fail "looked for $root, which is not made; run: scripts/lib/debian13.sh make"
+  [[ -d $root ]] || fail "looked for $root, which is not made; run: scripts/lib/debian/root.sh $release make"
   run_in "$root" "$@"
 }
 
 main() {
-  local command=${1:-}
-  shift || true
+  case ${1:-} in
+    -h | --help | help) usage && return ;;
+    '') misused "no release" ;;
+  esac
+  [[ -n ${suites[$1]:-} ]] || misused "there is no Debian $1 to be made; known are ${!suites[*]}"
+  readonly release=$1 name=debian$1 root=$cache/debian$1
+  local command=${2:-}
+  shift $(($# > 1 ? 2 : 1))
   case $command in
     make) make_root ;;
     run) run_command "$@" ;;
@@ -130,7 +143,6 @@ main() {
       printf '%s\n' "$root"
       ;;
     remove) remove_root ;;
-    -h | --help | help) usage ;;
     '') misused "no command" ;;
     *) misused "command $command is not known" ;;
   esac
