@@ -1,4 +1,4 @@
-"""The second Debian: commands run in it as on a machine of its own, and whatever their end, nothing of them stays."""
+"""Another Debian: commands run in it as on a machine of its own, and whatever their end, nothing of them stays."""
 
 import os
 import signal
@@ -9,7 +9,9 @@ import pytest
 
 from harness import REPOSITORY, STATE_ROOT, machine_traces, process_namespaces, wait_for
 
-SCRIPT = str(REPOSITORY / "scripts" / "lib" / "debian13.sh")
+SCRIPT = str(REPOSITORY / "scripts" / "lib" / "debian" / "root.sh")
+# Of each Debian that can be made: the release of its Slurm.
+SLURM_OF = {"13": "24.11", "14": "26.05"}
 CGROUPS = Path("/sys/fs/cgroup/devices")
 
 # A cluster, and a word when it is up; its command would go on for minutes.
@@ -19,16 +21,23 @@ exec sleep 600
 """
 
 
-def path_of_root():
-    return subprocess.run([SCRIPT, "path"], text=True, stdout=subprocess.PIPE).stdout.strip()
+def path_of_root(release):
+    return subprocess.run([SCRIPT, release, "path"], text=True, stdout=subprocess.PIPE).stdout.strip()
 
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not path_of_root(),
-                                reason="there is no Debian 13; make it with scripts/lib/debian13.sh make")  # fmt: skip
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
-def run(*command, stdin=""):
-    return subprocess.run([SCRIPT, "run", *command], input=stdin, capture_output=True, text=True, timeout=60)
+@pytest.fixture(scope="module", params=SLURM_OF)
+def release(request):
+    """One that is made on this machine."""
+    if not path_of_root(request.param):
+        pytest.skip(f"there is no Debian {request.param}; make it with scripts/lib/debian/root.sh {request.param} make")
+    return request.param
+
+
+def run(release, *command, stdin=""):
+    return subprocess.run([SCRIPT, release, "run", *command], input=stdin, capture_output=True, text=True, timeout=60)
 
 
 def processes_in(namespaces):
@@ -36,38 +45,38 @@ def processes_in(namespaces):
 
 
 def cgroups():
-    """Those of commands in Debian 13."""
-    return set(CGROUPS.glob("slurm-bootstrap-debian13-*"))
+    """Those of commands in another Debian."""
+    return set(CGROUPS.glob("slurm-bootstrap-debian[0-9]*"))
 
 
-def test_its_slurm_is_another_release():
+def test_its_slurm_is_another_release(release):
     ours = subprocess.run(["slurmd", "-V"], capture_output=True, text=True).stdout
-    assert run("slurmd", "-V").stdout.startswith("slurm-wlm 24.11.")
-    assert not ours.startswith("slurm-wlm 24.11.")
+    assert run(release, "slurmd", "-V").stdout.startswith(f"slurm-wlm {SLURM_OF[release]}.")
+    assert not ours.startswith(f"slurm-wlm {SLURM_OF[release]}.")
 
 
 @pytest.mark.parametrize("code", [0, 3, 127])
-def test_streams_and_status_pass_through(code):
-    done = run("bash", "-c", f"cat; echo said >&2; exit {code}", stdin="typed\n")
+def test_streams_and_status_pass_through(release, code):
+    done = run(release, "bash", "-c", f"cat; echo said >&2; exit {code}", stdin="typed\n")
     assert (done.stdout, done.stderr, done.returncode) == ("typed\n", "said\n", code)
 
 
-def test_the_checkout_is_there_with_a_build_folder_of_its_own():
-    done = run("bash", "-c", "cat README.md | head -n 1; touch build/made-inside; ls /run /tmp; echo > /tmp/stray")
-    mark = REPOSITORY / "build" / "debian13" / "made-inside"
+def test_the_checkout_is_there_with_a_build_folder_of_its_own(release):
+    done = run(release, "bash", "-c", "cat README.md | head -n 1; touch build/made-inside; ls /run /tmp; echo > /tmp/stray")
+    mark = REPOSITORY / "build" / f"debian{release}" / "made-inside"
     assert done.stdout == "# slurm-bootstrap\n/run:\nlock\n\n/tmp:\n", done.stderr
     assert mark.exists() and not (REPOSITORY / "build" / "made-inside").exists()
     mark.unlink()
-    assert run("ls", "/tmp").stdout == "" and not Path("/tmp/stray").exists()
+    assert run(release, "ls", "/tmp").stdout == "" and not Path("/tmp/stray").exists()
 
 
 @pytest.fixture
-def command():
-    """Starts a command in Debian 13 that says one word on standard output; it is gone at the end of the test."""
+def command(release):
+    """Starts a command in it that says one word on standard output; it is gone at the end of the test."""
     made = []
 
     def start(*words):
-        made.append(subprocess.Popen([SCRIPT, "run", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        made.append(subprocess.Popen([SCRIPT, release, "run", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                      stdin=subprocess.DEVNULL, start_new_session=True))  # fmt: skip
         return made[-1], made[-1].stdout.readline().strip()
 
@@ -90,7 +99,7 @@ def namespaces_of(process):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
-def test_a_cluster_in_it_ends_with_its_command(command, name):
+def test_a_cluster_in_it_ends_with_its_command(release, command, name):
     """Also when only the script that started it is killed, and nobody is left to clean up."""
     before, others = machine_traces(), cgroups()
     options = "--constrain-devices" if CGROUPS.exists() else ""
@@ -108,15 +117,15 @@ def test_a_cluster_in_it_ends_with_its_command(command, name):
         os.killpg(process.pid, getattr(signal, name))
     process.communicate(timeout=20)
     assert process.returncode != 0
-    wait_for(lambda: not processes_in(namespaces), what="processes of Debian 13 outlive their command")
+    wait_for(lambda: not processes_in(namespaces), what="processes in it outlive their command")
     assert machine_traces() - before == set()
     # Those of a script that was killed are removed by the next one.
-    assert run("true").returncode == 0
+    assert run(release, "true").returncode == 0
     assert cgroups() - others == set()
 
 
-def test_it_is_not_removed_under_a_command(command):
+def test_it_is_not_removed_under_a_command(release, command):
     _, word = command("sh", "-c", "echo up; exec sleep 60")
     assert word == "up"
-    refused = subprocess.run([SCRIPT, "remove"], capture_output=True, text=True)
-    assert refused.returncode == 1 and "at work" in refused.stderr and path_of_root()
+    refused = subprocess.run([SCRIPT, release, "remove"], capture_output=True, text=True)
+    assert refused.returncode == 1 and "at work" in refused.stderr and path_of_root(release)

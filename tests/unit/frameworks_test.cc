@@ -146,7 +146,7 @@ TEST(Frameworks, TfConfigIsTheSameClusterForAll) {
     EXPECT_EQ(clusters[rank]["task"]["index"], rank);
     EXPECT_EQ(clusters[rank]["task"]["type"], "worker");
     EXPECT_EQ(clusters[rank]["cluster"], clusters[0]["cluster"]);
-    const std::string own = clusters[rank]["cluster"]["worker"][rank];
+    const std::string own = clusters[rank]["cluster"]["worker"][static_cast<std::size_t>(rank)];
     ASSERT_EQ(plan.worker_ports.size(), 1U);
     EXPECT_EQ(own, (rank < 2 ? "node001:" : "node002:") + std::to_string(plan.worker_ports[0]));
   }
