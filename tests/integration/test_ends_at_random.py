@@ -168,13 +168,29 @@ def random_cases(count, generator):
     return [Case(number, *pair, round(generator.uniform(0, LONGEST_DELAY), 2)) for number, pair in enumerate(chosen)]
 
 
+def run_if_it_starts(cluster, watch, case):
+    """None for a job that stays PENDING."""
+    try:
+        return run_case(cluster, watch, case)
+    except NotStarted:
+        return None
+
+
 def run_cases(cluster, cases, minutes, tell):
-    """Several at once, until all are done or the time is over."""
-    ended, began = [], time.monotonic()
+    """Several at once, until all are done or the time is over. What slurmctld did not start in time, as happens on a busy
+    machine, comes once more at the end."""
+    ended, began, waiting, late_starts = [], time.monotonic(), list(cases), 0
     with Watch(cluster) as watch, ThreadPoolExecutor(AT_ONCE) as pool:
-        while len(ended) < len(cases) and time.monotonic() - began < minutes * 60:
-            ended += pool.map(lambda case: run_case(cluster, watch, case), cases[len(ended):len(ended) + 10 * AT_ONCE])
-            tell(f"{len(ended)} of {len(cases)}, {sum(bool(case.remains) for case in ended)} left something")
+        while waiting and time.monotonic() - began < minutes * 60 and late_starts <= max(1, len(cases) // 50):
+            batch, waiting = waiting[:10 * AT_ONCE], waiting[10 * AT_ONCE:]
+            for case, step in zip(batch, pool.map(lambda case: run_if_it_starts(cluster, watch, case), batch)):
+                if step:
+                    ended.append(step)
+                else:
+                    waiting.append(case)
+                    late_starts += 1
+            tell(f"{len(ended)} of {len(cases)}, {sum(bool(case.remains) for case in ended)} left something, "
+                 f"{late_starts} did not start in {START_LIMIT} s")
     return ended
 
 
@@ -206,11 +222,12 @@ def test_everything_is_free_soon(ends_cluster, request, capsys, figure):
                   f"{'no' if status.returncode == 0 else 'a'} node unfit for jobs",
         met=not late and not more and status.returncode == 0 and len(ended) >= len(cases),
         is_full=is_full and len(ended) >= len(cases), seed=seed,
-        why="" if len(ended) >= len(cases) else f"{minutes:.0f} minutes were over after {len(ended)} of {len(cases)}",
+        why="" if len(ended) >= len(cases) else f"{len(ended)} of {len(cases)} in {minutes:.0f} minutes",
         control="a process that has left its step is found",
         table="\n".join(["| way | steps | slowest |", "| --- | --- | --- |",
                          *(f"| {way} | {count} | {slowest[way]} s |" for way, count in ways.items())]),
     )  # fmt: skip
+    assert is_full or len(ended) == len(cases), f"{len(cases) - len(ended)} jobs did not start"
     assert not stuck, stuck[:5]
     assert is_busy or not late, late[:5]
     assert not more
@@ -244,15 +261,9 @@ def end_in_an_exchange(cluster, seed, first):
     cases = [Case(first + 2 * number + place, "scancel job", what, round(generator.uniform(0.3, 1.5), 2))
              for number in range(6) for place, what in enumerate(EXCHANGES)]
 
-    def run(case):
-        try:
-            return run_case(cluster, watch, case)
-        except NotStarted:
-            return None
-
     # All at once: none waits for another.
     with Watch(cluster) as watch, ThreadPoolExecutor(len(cases)) as pool:
-        return [step for step in pool.map(run, cases) if step]
+        return [step for step in pool.map(lambda case: run_if_it_starts(cluster, watch, case), cases) if step]
 
 
 def test_in_the_midst_of_an_exchange(cluster_factory, request, capsys, figure):

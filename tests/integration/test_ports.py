@@ -113,7 +113,8 @@ echo $(ls -l /proc/$(pgrep -P $pid | head -n 1)/fd | awk 'NF > 9 { sub(/:.*/, ""
 def descriptors(cluster, job, *options):
     """What slurmstepd on node001 and on node002 holds while a step runs."""
     ready = ["sh", "-c", "[ $SLURM_PROCID = 0 ] && echo ready; exec sleep 600"]
-    with background(cluster, [*step_line(job, 2, 2, *options), *ready], node="head", ready=True):
+    line = step_line(job, 2, 2, "-w", "node001,node002", *options)
+    with background(cluster, [*line, *ready], node="head", ready=True):
         steps = cluster.run(["squeue", "-hs", "-j", job, "-o", "%i"]).stdout.split()
         step = max((name for name in steps if name.split(".")[1].isdigit()), key=lambda name: int(name.split(".")[1]))
         before, now = None, []
