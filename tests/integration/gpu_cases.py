@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from case_shell import FUNCTIONS
 from gpu_oracle import Wanted
+from harness import HAS_PMIX
 
 UNEVEN = {"node001": 1, "node002": 2, "node003": 4, "node004": 8}
 OPEN = {"node001": 4, "node002": 4, "node003": 2}
@@ -124,7 +125,7 @@ def order_cases() -> list[Case]:
         step("export none", "-N1 -n2 --gpus-per-task=1 --export=NONE", 2),
         step("export nil", "-N1 -n2 --gpus-per-task=1 --export=NIL", 2),
         step("export a list", "-N1 -n2 --gpus-per-task=1 --export=HOME", 2),
-        step("with PMIx", "-N1 -n2 --gpus-per-task=1 --mpi=pmix", 2),
+        *([step("with PMIx", "-N1 -n2 --gpus-per-task=1 --mpi=pmix", 2)] if HAS_PMIX else []),
         step("bound to CPUs", "-N1 -n2 --gpus-per-task=1 --cpu-bind=cores", 2),
         Case("several programs", "printf '0 %s\\n1-2 %s\\n' \"$PROBE\" \"$PROBE\" > $OUT/programs; "
              "srun --quiet -N1 -n3 --gpus-per-task=1 --multi-prog $OUT/programs", (3,)),

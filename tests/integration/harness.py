@@ -28,6 +28,11 @@ ASKS_FOR_LIBUV = tuple(map(int, TORCH.split(".")[:2])) >= (2, 4)
 needs_torchrun = pytest.mark.skipif(ASKS_FOR_LIBUV, reason=f"torchrun of PyTorch {TORCH} asks for libuv; Debian's has none")
 
 
+# Debian builds Slurm 26.05 without PMIx.
+PLUGINS = list(Path("/usr/lib").glob("*/slurm-wlm"))
+HAS_PMIX = not PLUGINS or any(next(folder.glob("mpi_pmix*.so"), None) for folder in PLUGINS)
+
+
 class Cluster(LocalCluster):
     """A cluster of a test: what it would leave behind can be asked for, and a step that Slurm lost is run again."""
 
@@ -40,6 +45,8 @@ class Cluster(LocalCluster):
         return ""
 
     def command(self, arguments, user="alice", node="head", env=None):
+        if not HAS_PMIX and "--mpi=pmix" in " ".join(map(str, arguments)):
+            pytest.skip("this Slurm was built without PMIx")
         return super().command(arguments, user, node, ({"USE_LIBUV": "0"} if ASKS_FOR_LIBUV else {}) | (env or {}))
 
     def run(self, arguments, user="alice", node="head", env=None, timeout=60, stdin=""):

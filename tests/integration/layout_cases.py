@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 
 from case_shell import FUNCTIONS
+from harness import HAS_PMIX
 
 NODES = ("node001", "node002", "node003", "node004")
 MAX_TASKS = 16
@@ -70,7 +71,7 @@ def plain_cases() -> list[Case]:
         inside("with GPUs", "-N2 --gres=gpu:2", 4),
         inside("with GPUs of its own", "-N4 --gres=gpu:1 --bootstrap=on -m cyclic", 6),
         inside("labelled", "-N2 --label --unbuffered", 5),
-        inside("with PMIx", "-N2 --mpi=pmix", 6),
+        *([inside("with PMIx", "-N2 --mpi=pmix", 6)] if HAS_PMIX else []),
         inside("export none", "-N3 --export=NONE -m cyclic", 6),
         inside("export nil", "-N2 --export=NIL", 3),
         inside("export all and one", "-N2 --export=ALL,WORD=1", 4),

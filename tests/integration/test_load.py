@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from exchange_steps import DONE, program
-from harness import REPOSITORY, steps_run_again
+from harness import HAS_PMIX, REPOSITORY, steps_run_again
 from load_watch import growth, look, settled
 from port_steps import REFUSAL, allocation, step_line
 from rank_values import ECHO, SHOW, wrong_values
@@ -42,7 +42,7 @@ def line_of(kind, job):
     if kind == "job":
         return ["srun", *SHAPE, *SHOW]
     options = step_line(job, NODES, TASKS)
-    if kind == "step":
+    if kind == "step" or not HAS_PMIX:
         return [*options, *SHOW]
     exchange = f"{ECHO}; exec {program('exchange_probe')} --timeout 20000"
     return [*options, "--mpi=pmix", "/bin/sh", "-c", exchange]
