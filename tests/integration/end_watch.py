@@ -2,7 +2,6 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
-import os
 import re
 import threading
 import time
@@ -50,7 +49,7 @@ class Watch:
                 self.ended_at.setdefault(name, time.monotonic())
         # slurmctld forgets jobs: what was said of one last stays.
         self.jobs = {**self.jobs, **jobs} if listed.returncode == 0 else self.jobs
-        self.command_lines = [command_line(pid) for pid in filter(str.isdigit, os.listdir("/proc"))]
+        self.command_lines = [command_line(pid) for pid in self.cluster.processes()]
         self.looks += 1
 
     def wait_for_look(self):

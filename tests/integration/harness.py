@@ -76,6 +76,17 @@ class Cluster(LocalCluster):
                 found |= process_namespaces(path.read_text().strip())
         return found - process_namespaces("self")
 
+    def processes(self):
+        """The ids, outside the cluster, of all processes on its hosts, by their network or mount namespaces."""
+        wanted = self.namespaces()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                found = {(kind, os.readlink(f"/proc/{pid}/ns/{kind}")) for kind in ("net", "mnt")}
+            except OSError:
+                continue
+            if found & wanted:
+                yield pid
+
     def traces(self, namespaces=()):
         """What of this cluster is on the machine now, as readable lines; [] when there is nothing."""
         found = [f"file {path}" for path in ([self.state] if self.state.exists() else [])]

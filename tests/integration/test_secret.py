@@ -19,18 +19,6 @@ def secret_cluster(cluster_factory):
     return cluster_factory("secret").up("--nodes", "2", "--cpus", "8", "--no-plugin", "--set", "SlurmdDebug=debug3")
 
 
-def processes_of(cluster):
-    """Those of the cluster's hosts, by their network or mount namespaces."""
-    wanted = cluster.namespaces()
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            found = {("net", os.readlink(f"/proc/{pid}/ns/net")), ("mnt", os.readlink(f"/proc/{pid}/ns/mnt"))}
-        except OSError:
-            continue
-        if found & wanted:
-            yield pid
-
-
 def content(path):
     try:
         if not stat.S_ISREG(path.lstat().st_mode) and "proc" not in path.parts[:2]:
@@ -48,7 +36,7 @@ def is_the_machines_own(folder):
 def places(cluster):
     """Everything that is looked through, with its name. PMIx's shared memory is a file below slurmd's spool: see below."""
     roots = {}
-    for pid in processes_of(cluster):
+    for pid in cluster.processes():
         for name in ("environ", "cmdline"):
             yield f"process {pid} {name}", content(Path(f"/proc/{pid}/{name}"))
         roots.setdefault(os.readlink(f"/proc/{pid}/ns/mnt"), pid)
