@@ -84,7 +84,7 @@ def keep_part(part, results, folder=FOLDER):
 
 def show(folder=FOLDER):
     """One table of all parts, a column each."""
-    parts = [figure for figure in kept(folder) if figure.id == "M9"]
+    parts = [figure for figure in kept(folder) if figure.id == "M9" and figure.table]
     columns = [dict(line.strip("| ").split(" | ", 1) for line in figure.table.splitlines()[2:]) for figure in parts]
     names = list(dict.fromkeys(name for column in columns for name in column))
     return markdown(["", *(figure.part for figure in parts)],
