@@ -20,7 +20,7 @@ if(BOOTSTRAP_SANITIZE)
   add_link_options(-fsanitize=${BOOTSTRAP_SANITIZE})
   # gcc 12 warns of std::string's own memcpy when it optimises what ThreadSanitizer has instrumented.
   if(BOOTSTRAP_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    add_compile_options(-Wno-array-bounds -Wno-restrict)
+    add_compile_options(-Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
   endif()
 endif()
 if(BOOTSTRAP_COVERAGE)
