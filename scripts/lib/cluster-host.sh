@@ -114,7 +114,7 @@ make_mounts() {
   install -d -o slurm -g slurm "$stage/run/slurm"
   install -d -m 1777 "$stage/run/lock"
   make_devices "$stage/dev"
-  for file in hosts passwd group; do
+  for file in hosts passwd shadow group; do
     mount --bind "$cluster_state/hosts/$file" "/etc/$file"
   done
   [[ ! -e /etc/hostname ]] || mount --bind "$cluster_state/hosts/hostname.$host" /etc/hostname

@@ -5,6 +5,8 @@
 import re
 from dataclasses import dataclass, field
 
+from harness import OF_SLURMSTEPD
+
 ECHO = 'echo "${RANK-none} $MASTER_ADDR $MASTER_PORT"'
 SHOW = ("/bin/sh", "-c", ECHO)
 RAN = r"0 node\d+ \d+"  # what a task says that was set up
@@ -129,7 +131,7 @@ def other_ways():
                "srun: error: bootstrap: " + refusal("--bootstrap", "bootstrap", "true", "true"))
     yield Case("a switch alone", (srun, "--bootstrap-gpu-share", *SHOW), 0, output=RAN)
     yield Case("the other switch alone", (srun, "--bootstrap-preload", *SHOW), 0,
-               r"slurmstepd-node\d+: error: bootstrap: job \d+\.0: --bootstrap-preload: \S+ cannot be preloaded: .*; "
+               OF_SLURMSTEPD + r" error: bootstrap: job \d+\.0: --bootstrap-preload: \S+ cannot be preloaded: .*; "
                "the tasks start without it",
                output=RAN)
     yield Case("all that is right at once",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from harness import stop
+from harness import OF_SLURMSTEPD, stop
 
 HERE = "/opt/slurm-bootstrap/tests/integration"
 # -I -S: the fastest start Python has; with PyTorch its packages are needed.
@@ -15,12 +15,17 @@ PEER = ["python3", "-I", "-S", f"{HERE}/port_peer.py"]
 STORM = ["python3", "-I", "-S", f"{HERE}/port_storm.py"]
 
 REFUSAL = re.compile(
-    r"^slurmstepd-(?P<node>\w+): error: bootstrap: job (?P<step>\d+\.\d+): MASTER_PORT on (?P<host>\w+): "
+    rf"^{OF_SLURMSTEPD} error: bootstrap: job (?P<step>\d+\.\d+): MASTER_PORT on (?P<host>\w+): "
     r"port (?P<port>\d+) cannot be held: (?P<reason>.+); (?P<advice>.+)$",
     re.MULTILINE,
 )
 
 Peer = namedtuple("Peer", "step port rank word detail")
+
+
+def teller(sentence):
+    """The host whose slurmstepd said it, which Slurm itself tells up to 24.11."""
+    return sentence["node"] or sentence["host"]
 
 
 def peers(text):

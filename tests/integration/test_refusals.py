@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY
+from harness import OF_SLURMSTEPD, REPOSITORY, slurm_release
 from port_steps import STORM, allocation, background, step_line
 
 EXPLAIN = "build/release/libbootstrap/slurm-bootstrap"
@@ -91,7 +91,7 @@ def test_bad_argument_of_the_site_is_told_and_fails_the_step_alone(desk, how):
     desk.configure(f"{how} {desk.plugin} when=always port_range=9-1")
     done = desk.run("srun")
     assert done.returncode != 0 and done.stdout == ""
-    of_steps = [line for line in sentences(done) if line.startswith("slurmstepd")]
+    of_steps = [line for line in sentences(done) if re.match(OF_SLURMSTEPD, line)]
     assert len(of_steps) == 1 and "port_range=" in of_steps[0] and "plugstack.conf" in of_steps[0], done.stderr
 
 
@@ -146,7 +146,9 @@ def test_plugin_that_cannot_be_loaded(desk, foreign, how, kind, command, tally):
     path, words = broken_plugin(desk, foreign, kind)
     desk.configure(f"{how} {path} when=always")
     done = desk.run(command)
-    assert re.search(words, done.stderr)
+    # Slurm 26.05 no longer tells that the file of an optional plugin is missing.
+    is_told = how == "required" or kind != "missing" or slurm_release() < (26, 5)
+    assert bool(re.search(words, done.stderr)) == is_told, done.stderr
     assert (done.returncode == 0) == (how == "optional"), done.stderr
     assert ("Failed to load plugin" in done.stderr) == (how == "required")
     if command == "srun" and how == "optional":
@@ -213,7 +215,8 @@ def test_forged_layout_is_refused_where_srun_cannot_replace_it(desk, how):
         for words, done in forge(desk, job):
             assert done.returncode != 0 and words in done.stderr, done.stderr
             # One sentence, or one of each host whose own tasks are not where the layout puts them.
-            assert len({line.split(":")[0] for line in sentences(done)}) == len(sentences(done)) <= 3
+            hosts = [re.search("runs on (node00.)", line) for line in sentences(done)]
+            assert len({host and host[1] for host in hosts}) == len(sentences(done)) <= 3, done.stderr
             assert max(map(len, sentences(done))) < 400
         # What another step left behind is not a forgery.
         env = {"SLURM_BOOTSTRAP_LAYOUT": f"{job}.9999/map:1,0,2"}

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from port_steps import PEER, REFUSAL, STORM, background, cluster, in_node, job, peers, step_line  # two of them are fixtures
+from port_steps import PEER, REFUSAL, STORM, background, cluster, in_node, job, peers, step_line, teller  # two of them are fixtures
 
 PORTS = itertools.count(32100, 10)  # for each test: what one leaves behind is not the next one's
 SOON = 5  # seconds in which a step has said what is wrong, and ended
@@ -54,7 +54,7 @@ def test_a_taken_port_ends_the_step_with_one_sentence(cluster, job, taken, how):
     line = [*step_line(job, 3, 6, f"--bootstrap-port={port}"), "sleep", "600"]
     with squatter(cluster, port, *how):
         sentence = REFUSAL.search(refused(cluster, taken, f"before, {' '.join(how)}", line))
-        assert (sentence["node"], sentence["host"], int(sentence["port"])) == ("node001", "node001", port)
+        assert (teller(sentence), sentence["host"], int(sentence["port"])) == ("node001", "node001", port)
         assert sentence["reason"] == "it is in use by another program" and "--bootstrap-port" in sentence["advice"]
         assert "sleep" not in in_node(cluster, "ps -eo args= | grep '[s]leep 600' || true")
         # The way round, for whoever knows better.
@@ -71,7 +71,7 @@ def test_a_taken_port_is_told_by_the_host_of_rank_0_wherever_it_is(cluster, job,
     with squatter(cluster, port, "::", "listen", node="node003"):
         text = refused(cluster, taken, "before, on the last node", line, env={"SLURM_HOSTFILE": hosts})
     sentence = REFUSAL.search(text)
-    assert (sentence["node"], sentence["host"]) == ("node003", "node003")
+    assert (teller(sentence), sentence["host"]) == ("node003", "node003")
 
 
 FURTHER = {"horovod": r"HOROVOD_GLOO_RENDEZVOUS_PORT on node001: .*\b{port}\b.*in use",
