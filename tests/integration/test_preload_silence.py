@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import shutil
 import subprocess
 
 import pytest
@@ -36,6 +37,8 @@ def programs(tmp_path_factory) -> dict[str, list[str]]:
     for name, compiler, options in (("static", "gcc", ["-static"]), ("setuid", "gcc", []), ("plain", "gcc", []),
                                     ("clang ASan", "clang-14", ["-fsanitize=address"]), ("gcc ASan", "gcc", ["-fsanitize=address"])):
         target = str(folder / name.replace(" ", "-"))
+        if not shutil.which(compiler):
+            continue
         done = subprocess.run([compiler, "-x", "c", "-", "-o", target, *options], input=HELLO, text=True, capture_output=True)
         if done.returncode == 0:
             commands[name] = [target]
