@@ -32,6 +32,7 @@ needs_torchrun = pytest.mark.skipif(ASKS_FOR_LIBUV, reason=f"torchrun of PyTorch
 # Debian builds Slurm 26.05 without PMIx.
 PLUGINS = list(Path("/usr/lib").glob("*/slurm-wlm"))
 HAS_PMIX = not PLUGINS or any(next(folder.glob("mpi_pmix*.so"), None) for folder in PLUGINS)
+needs_pmix = pytest.mark.skipif(not HAS_PMIX, reason="this Slurm was built without PMIx")
 
 # Before what slurmstepd says on standard error: its name, and from Slurm 26.05 on the time alone.
 OF_SLURMSTEPD = r"(?:slurmstepd-(?P<node>\w+):|\[[\d.:T-]+\])"
@@ -39,7 +40,7 @@ OF_SLURMSTEPD = r"(?:slurmstepd-(?P<node>\w+):|\[[\d.:T-]+\])"
 
 def slurm_release():
     """Of this machine, as (26, 5)."""
-    version = subprocess.run(["srun", "--version"], capture_output=True, text=True).stdout
+    version = subprocess.run(["slurmd", "-V"], capture_output=True, text=True).stdout
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 

@@ -60,7 +60,7 @@ def run_one(cluster, kind, job):
     trouble = wrong_values(done.stdout, TASKS, TASKS // NODES)
     if done.returncode != 0:
         trouble = f"exit {done.returncode}: {done.stderr[:500]}"
-    elif kind == "exchange" and len(DONE.findall(done.stdout)) != TASKS:
+    elif kind == "exchange" and HAS_PMIX and len(DONE.findall(done.stdout)) != TASKS:
         trouble = f"not all ranks exchanged: {done.stdout}"
     return Ended(kind, time.monotonic() - began, refusals, trouble)
 

@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness import steps_run_again
+from harness import needs_pmix, steps_run_again
 from layout_cases import PREAMBLE, arbitrary_cases, fixed, generated, het_cases, plain_cases
 from test_layouts import GENERATED_IN_FULL, Runner
+
+pytestmark = needs_pmix
 
 AT_ONCE = 3
 TIME_LIMIT = 40

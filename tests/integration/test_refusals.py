@@ -215,7 +215,7 @@ def test_forged_layout_is_refused_where_srun_cannot_replace_it(desk, how):
         for words, done in forge(desk, job):
             assert done.returncode != 0 and words in done.stderr, done.stderr
             # One sentence, or one of each host whose own tasks are not where the layout puts them.
-            hosts = [re.search("runs on (node00.)", line) for line in sentences(done)]
+            hosts = [re.search("(?:runs on|the tasks of) (node00.)", line) for line in sentences(done)]
             assert len({host and host[1] for host in hosts}) == len(sentences(done)) <= 3, done.stderr
             assert max(map(len, sentences(done))) < 400
         # What another step left behind is not a forgery.

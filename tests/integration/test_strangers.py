@@ -12,11 +12,13 @@ from contextlib import contextmanager
 import pytest
 
 from exchange_steps import program
-from harness import REPOSITORY, everything_below
+from harness import REPOSITORY, everything_below, needs_pmix
 from local_cluster import INSIDE
 from port_steps import background, in_node
 
 ROUNDS, ROUNDS_IN_FULL = 6, 50
+pytestmark = needs_pmix
+
 DEADLINE = 5  # seconds for an exchange of the step's own
 SERVER_DOORS = ("server", "server, by its own word")
 STRANGER = ["python3", "-I", "-S", f"{INSIDE}/tests/integration/stranger.py"]

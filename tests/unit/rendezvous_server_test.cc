@@ -140,7 +140,7 @@ TEST(RendezvousServer, WhoDoesNotReadIsCutOffWithAnError) {
   // Who reads gets all of it, also if it takes longer than a deadline.
   const auto reader = server.connect(4096);
   ASSERT_TRUE(send_all(reader, request_text("GET", "/global/0")));
-  EXPECT_EQ(body_of(read_all(reader).value_or("")), large);
+  EXPECT_TRUE(body_of(read_all(reader).value_or("")) == large);
 }
 
 TEST(RendezvousServer, TheDeadLeaveNothingBehind) {
