@@ -38,13 +38,17 @@ class RoundRunner {
   void leave(Session& session, bool has_succeeded) const;
 
   Error explain_absence(const Session& session, ErrorCode code, const std::string& what) const;
-  std::string called_key(Rank rank) const;
+  std::vector<Wanted> roll_call(const Session& session) const;
   bool is_called(Rank rank) const;
   bool is_remote(Rank rank) const { return job_.layout.place(rank).node != here_.node; }
   bool is_of_this_round(std::string_view text) const;
   Result<std::vector<std::string>> read_from(const Session& session, const std::vector<Rank>& ranks,
                                              const std::string& key) const;
   std::string key(const char* kind) const { return cat({"bootstrap.", kind, ".", slot_}); }
+  std::string key_of_round(const char* kind) const {
+    return cat({"bootstrap.", kind, ".", std::to_string(job_.tag.sequence)});
+  }
+  bool has_come_key(const Session& session) const { return here_.local_size > 1 && !session.is_shared(); }
   void name_slot(const Session& session);
 
   RoundJob& job_;
@@ -88,16 +92,22 @@ Status RoundRunner::put_all(const Session& session) {
     status = session.put(pmix::Scope::kNode, key("node"), encode_round_value(job_.tag, local));
     if (!status) return status;
   }
+  if (has_come_key(session)) {
+    status = session.put(pmix::Scope::kNode, key_of_round("come"), encode_round_value(job_.tag, ""));
+    if (!status) return status;
+  }
   return session.commit();
 }
 
 // When a session of somebody else (MPI's) has just been closed, the server may not have taken note on behalf of a slow
-// rank of this node, and would count that rank out of a fence that a fast one has begun. So all come first.
+// rank of this node, and would count that rank out of a fence that a fast one has begun. So all come first. Each round
+// asks by a name of its own: libpmix 5, and 4.2 with gds=hash, gives a session that has once read the value of an
+// earlier round that value for as long as it lasts, after the fence, too.
 Status RoundRunner::meet_before_fence(const Session& session) {
   if (here_.local_size < 2 || !session.may_follow_another()) return {};
   std::vector<Wanted> wanted;
   for (const Rank rank : local_ranks_) {
-    if (rank != job_.rank) wanted.push_back({rank, key("step"), false});
+    if (rank != job_.rank) wanted.push_back({rank, key_of_round("come"), false});
   }
   const auto values = session.read(wanted, job_.round.deadline, false,
                                    [this](Rank, const std::string& text) { return is_of_this_round(text); });
@@ -115,8 +125,7 @@ Status RoundRunner::meet_before_fence(const Session& session) {
 void RoundRunner::announce(const Session& session) {
   if (session.is_shared() || is_announced_) return;
   is_announced_ = true;
-  (void)session.put(pmix::Scope::kStep, cat({"bootstrap.here.", std::to_string(job_.tag.sequence)}),
-                    encode_round_value(job_.tag, ""));
+  (void)session.put(pmix::Scope::kStep, key_of_round("here"), encode_round_value(job_.tag, ""));
   (void)session.commit();
 }
 
@@ -180,31 +189,38 @@ Result<RoundResult> RoundRunner::exchange(const Session& session) {
   return read_all(session);
 }
 
-// After a fence that succeeded, the values that it brought are asked for. Else a remote rank is called by the name
-// under which it announces itself, once its values of earlier rounds are here (see announce()).
-std::string RoundRunner::called_key(Rank rank) const {
+// What tells that a rank is there: after a fence that succeeded, the values that it brought. Else a remote rank is
+// called by the name under which it announces itself, once its values of earlier rounds are here (see announce()), and
+// one of this node also by that under which it came (see meet_before_fence()).
+std::vector<Wanted> RoundRunner::roll_call(const Session& session) const {
   constexpr std::uint64_t kSlots = 2;
-  const bool is_by_name = is_announced_ && is_remote(rank) && job_.tag.sequence >= kSlots;
-  return is_by_name ? cat({"bootstrap.here.", std::to_string(job_.tag.sequence)}) : key("step");
+  std::vector<Wanted> wanted;
+  for (Rank rank = 0; rank < job_.layout.size(); ++rank) {
+    if (rank == job_.rank || !is_called(rank)) continue;
+    const bool is_by_name = is_announced_ && is_remote(rank) && job_.tag.sequence >= kSlots;
+    wanted.push_back({rank, is_by_name ? key_of_round("here") : key("step"), is_remote(rank)});
+    if (has_come_key(session) && !is_remote(rank)) wanted.push_back({rank, key_of_round("come"), false});
+  }
+  return wanted;
 }
 
 // Who has not come, in words. Asked of the servers: a rank that is there has put its value, and waits as we do.
 Error RoundRunner::explain_absence(const Session& session, ErrorCode code, const std::string& what) const {
-  std::vector<Wanted> wanted;
-  for (Rank rank = 0; rank < job_.layout.size(); ++rank) {
-    if (rank != job_.rank && is_called(rank)) wanted.push_back({rank, called_key(rank), is_remote(rank)});
-  }
+  const std::vector<Wanted> wanted = roll_call(session);
   std::vector<std::optional<RoundTag>> elsewhere(job_.layout.size());
-  const auto values =
-      session.read(wanted, steady_clock::now() + kRollCallTime, true, [&](Rank rank, const std::string& text) {
-        const auto value = decode_round_value(text);
-        if (value && value->tag == job_.tag) return true;
-        if (value && value->tag.id == job_.tag.id) elsewhere[rank] = value->tag;
-        return false;
-      });
+  std::vector<bool> is_here(job_.layout.size());
+  (void)session.read(wanted, steady_clock::now() + kRollCallTime, true, [&](Rank rank, const std::string& text) {
+    const auto value = decode_round_value(text);
+    if (value && value->tag == job_.tag) {
+      is_here[rank] = true;
+    } else if (value && value->tag.id == job_.tag.id) {
+      elsewhere[rank] = value->tag;
+    }
+    return is_here[rank];
+  });
   std::vector<Rank> missing;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (!values[i]) missing.push_back(wanted[i].rank);
+  for (const Wanted& one : wanted) {
+    if (!is_here[one.rank] && (missing.empty() || missing.back() != one.rank)) missing.push_back(one.rank);
   }
   for (const Rank rank : missing) {
     if (!elsewhere[rank] || elsewhere[rank]->sequence < job_.tag.sequence) continue;
