@@ -102,17 +102,15 @@ Status RoundRunner::put_all(const Session& session) {
 // When a session of somebody else (MPI's) has just been closed, the server may not have taken note on behalf of a slow
 // rank of this node, and would count that rank out of a fence that a fast one has begun. So all come first. Each round
 // asks by a name of its own: libpmix 5, and 4.2 with gds=hash, gives a session that has once read the value of an
-// earlier round that value for as long as it lasts, after the fence, too.
+// earlier round that value for as long as it lasts, after the fence, too. One rank after the other: when the first has
+// come most have, and a name that nobody has put yet costs the server a message each time.
 Status RoundRunner::meet_before_fence(const Session& session) {
   if (here_.local_size < 2 || !session.may_follow_another()) return {};
-  std::vector<Wanted> wanted;
   for (const Rank rank : local_ranks_) {
-    if (rank != job_.rank) wanted.push_back({rank, key_of_round("come"), false});
-  }
-  const auto values = session.read(wanted, job_.round.deadline, false,
-                                   [this](Rank, const std::string& text) { return is_of_this_round(text); });
-  for (const auto& value : values) {
-    if (value) continue;
+    if (rank == job_.rank) continue;
+    const auto values = session.read({{rank, key_of_round("come"), false}}, job_.round.deadline, false,
+                                     [this](Rank, const std::string& text) { return is_of_this_round(text); });
+    if (values.front()) continue;
     announce(session);
     return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks of this node came"));
   }
@@ -150,8 +148,9 @@ Result<std::vector<std::string>> RoundRunner::read_from(const Session& session, 
   wanted.reserve(ranks.size());
   for (const Rank rank : ranks) wanted.push_back({rank, of_key, is_remote(rank)});
   const auto until = std::min(job_.round.deadline, steady_clock::now() + kReadTime);
-  auto texts =
-      session.read(wanted, until, false, [this](Rank, const std::string& text) { return is_of_this_round(text); });
+  // The fence of PRRTE 3 (Open MPI 5) brings nothing from other nodes: its server has to ask theirs.
+  auto texts = session.read(wanted, until, job_.server.is_mpiruns,
+                            [this](Rank, const std::string& text) { return is_of_this_round(text); });
   std::vector<std::string> values;
   values.reserve(texts.size());
   for (auto& text : texts) {
