@@ -1,11 +1,14 @@
 /*
  * Exchanges before, between and after MPI's own session: each letter of the first argument is one thing to do.
- * x: exchange, I: MPI_Init, B: MPI_Barrier, F: MPI_Finalize.
+ * x: exchange, I: MPI_Init, B: MPI_Barrier, F: MPI_Finalize, o: bootstrap_open (which is else the first thing that is
+ * done), p: PMIx_Init and q: PMIx_Finalize, in steps that have nothing of ours.
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <dlfcn.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bootstrap/bootstrap.h"
 
@@ -21,10 +24,31 @@ static int exchange(bootstrap_t* job) {
   return is_right;
 }
 
-static int do_one(char what, bootstrap_t* job) {
+/* PMIx_Init or PMIx_Finalize of the copy that MPI uses. */
+static int call_pmix(const char* name) {
+  void* library = dlopen("libpmix.so.2", RTLD_NOW);
+  int (*init)(void*, void*, size_t) = NULL;
+  int (*finalize)(void*, size_t) = NULL;
+  void* found = library == NULL ? NULL : dlsym(library, name);
+  if (found == NULL) return 0;
+  if (strcmp(name, "PMIx_Finalize") == 0) {
+    *(void**)&finalize = found;
+    return finalize(NULL, 0) == 0;
+  }
+  *(void**)&init = found;
+  return init(NULL, NULL, 0) == 0;
+}
+
+static int do_one(char what, bootstrap_t** job) {
   switch (what) {
+    case 'o':
+      return bootstrap_open(job, NULL) == BOOTSTRAP_OK;
+    case 'p':
+      return call_pmix("PMIx_Init");
+    case 'q':
+      return call_pmix("PMIx_Finalize");
     case 'x':
-      return exchange(job);
+      return exchange(*job);
     case 'I':
       return MPI_Init(NULL, NULL) == MPI_SUCCESS;
     case 'B':
@@ -38,13 +62,14 @@ static int do_one(char what, bootstrap_t* job) {
 
 int main(int count, char** words) {
   bootstrap_t* job = NULL;
-  if (count != 2 || bootstrap_open(&job, NULL) != BOOTSTRAP_OK) return 3;
+  if (count != 2) return 3;
+  if (strpbrk(words[1], "op") == NULL && bootstrap_open(&job, NULL) != BOOTSTRAP_OK) return 3;
   for (const char* what = words[1]; *what != '\0'; ++what) {
-    if (!do_one(*what, job)) {
-      fprintf(stderr, "rank %d failed in %s of %s\n", bootstrap_rank(job), what, words[1]);
+    if (!do_one(*what, &job)) {
+      fprintf(stderr, "rank %d failed in %s of %s\n", job == NULL ? -1 : bootstrap_rank(job), what, words[1]);
       return 4;
     }
   }
-  bootstrap_close(job);
+  if (job != NULL) bootstrap_close(job);
   return 0;
 }

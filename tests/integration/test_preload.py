@@ -72,8 +72,12 @@ def play(cluster: Cluster, name: str, options: str, how: str) -> tuple[list, sub
 
 def without_marks(report: dict) -> dict:
     """What a framework may read. Ports are computed from the ids of the step, which are other ones in each run."""
-    kept = {name: value for name, value in report.items() if not name.startswith(("SLURM", "PMI", "@"))}
-    for name in ("LD_PRELOAD", "BOOTSTRAP_SETTINGS", "BOOTSTRAP_EXPORTS", "BOOTSTRAP_STEP"):
+    # srun of 24.11 leaves what it tells slurmstepd of a plugin's options in the environment of the tasks.
+    marks = ("SLURM", "_SLURM_SPANK_OPTION_", "PMI", "@")
+    kept = {name: value for name, value in report.items() if not name.startswith(marks)}
+    # The last is Slurm's own and made of the ids of the step, by mpi/pmix of 24.11.
+    for name in ("LD_PRELOAD", "BOOTSTRAP_SETTINGS", "BOOTSTRAP_EXPORTS", "BOOTSTRAP_STEP",
+                 "OMPI_MCA_orte_precondition_transports"):
         kept.pop(name, None)
     job, step = int(report["SLURM_JOB_ID"]), int(report["SLURM_STEP_ID"])
     computed = str(20000 + (job * 37 + step) % 10000)
@@ -191,7 +195,9 @@ def test_batch_and_prolog_see_nothing_and_inner_steps_their_own(bare):
     bare.write_home("job", f"#!/bin/bash\necho batch {look}\nsrun -n2 -N2 --task-prolog=$HOME/prolog ~/outer\n")
     script = f"LD_PRELOAD={inside(LIBRARY)} sbatch -Q --wait -N2 -n4 -o ~/log ~/job; cat ~/log"
     done = run_steps(bare, script)
-    lines = sorted(line.strip() for line in done.stdout.splitlines())
+    # srun of 24.11 takes the ranks per node from the step around it, and says that they do not fit.
+    ignored = "srun: warning: can't honor --ntasks-per-node set to 1 which doesn't match the requested tasks 3"
+    lines = sorted(line.strip() for line in done.stdout.splitlines() if not line.startswith(ignored))
     steps = [re.sub(r"BOOTSTRAP_STEP=\d+\.(\d+)\.0", r"step \1", line) for line in lines]
     assert steps == ["batch", "inner step 1 RANK=0 WORLD_SIZE=3", "inner step 1 RANK=1 WORLD_SIZE=3",
                      "inner step 1 RANK=2 WORLD_SIZE=3", "outer step 0 RANK=0 WORLD_SIZE=2",

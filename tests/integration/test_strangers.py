@@ -45,11 +45,13 @@ def step_of_alice(cluster, label):
     said = iter(step.stdout.readline, "")
     assert "ready\n" in said, step.communicate()[1]
     spool = everything_below(cluster.state / "spool" / "node001")
+    files = [str(path) for path in spool if "/pmix." in str(path) and path.is_file()]  # of ds21 in PMIx 4
+    files += in_node(cluster, "find /tmp -path '/tmp/spmix_appdir_*' -type f").split()  # of shmem2 in PMIx 5
     told = {
         "pid": in_node(cluster, "cat /tmp/victim").strip(),
         "environment": "/tmp/environment",
         "visitor": program("pmix_visitor"),
-        "files": [str(path) for path in spool if "/pmix." in str(path) and path.is_file()],
+        "files": files,
         "liar": f"{INSIDE}/{LIAR}",
     }
     try:
@@ -91,7 +93,7 @@ def test_another_user_is_refused(cluster, request, figure, capsys):
     for number in range(rounds):
         door = SERVER_DOORS[number % len(SERVER_DOORS)]
         with step_of_alice(cluster, number) as told:
-            assert len(told["files"]) > 2, "libpmix keeps what was exchanged in files"
+            assert len(told["files"]) >= 2, "libpmix keeps what it knows of the step in files"
             let_in.update(tried(cluster, "bob", 1, ["environment", "files", door], told))
         stalled += has_stalled(told["end"])
     with background(cluster, [program("meeting_host"), "100"]) as host:
