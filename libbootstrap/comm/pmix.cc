@@ -175,6 +175,14 @@ Result<const Client*> Client::load() {
   return loaded;
 }
 
+// Of a rank of this node, without a fence. PMIx 4 with ds21 reads the server's memory anew each time; hash, the choice
+// of all others and what 4 can be told to use, has a table of its own in each session.
+bool Client::keeps_what_it_read() const {
+  const char* chosen = std::getenv("PMIX_MCA_gds");
+  const auto major = parse_unsigned(version_.substr(0, version_.find('.')), UINT32_MAX);
+  return !major || *major != 4 || (chosen != nullptr && std::string_view(chosen) == "hash");
+}
+
 bool Client::is_initialized() const { return functions_->initialized() != 0; }
 
 Result<Client::Identity> Client::init(std::string_view whose) const {

@@ -44,6 +44,7 @@ class Client {
 
   const std::string& version() const { return version_; }  // "4.2.2"
   bool was_in_process() const { return was_in_process_; }  // before we looked: MPI or the program uses it
+  bool keeps_what_it_read() const;                         // within a session, though another value was put
   bool is_initialized() const;                             // somebody else in this process has a session open
 
   struct Identity {

@@ -48,7 +48,9 @@ class RoundRunner {
   std::string key_of_round(const char* kind) const {
     return cat({"bootstrap.", kind, ".", std::to_string(job_.tag.sequence)});
   }
-  bool has_come_key(const Session& session) const { return here_.local_size > 1 && !session.is_shared(); }
+  bool has_come_key(const Session& session) const {
+    return here_.local_size > 1 && !session.is_shared() && session.client().keeps_what_it_read();
+  }
   void name_slot(const Session& session);
 
   RoundJob& job_;
@@ -100,15 +102,16 @@ Status RoundRunner::put_all(const Session& session) {
 }
 
 // When a session of somebody else (MPI's) has just been closed, the server may not have taken note on behalf of a slow
-// rank of this node, and would count that rank out of a fence that a fast one has begun. So all come first. Each round
-// asks by a name of its own: libpmix 5, and 4.2 with gds=hash, gives a session that has once read the value of an
-// earlier round that value for as long as it lasts, after the fence, too. One rank after the other: when the first has
-// come most have, and a name that nobody has put yet costs the server a message each time.
+// rank of this node, and would count that rank out of a fence that a fast one has begun. So all come first. Where
+// libpmix keeps what a session has read, an earlier round's value would stay for as long as the session lasts, after
+// the fence, too, and each round has a name of its own; elsewhere not, since with ds21 ranks lose memory with each
+// name. One rank after the other: when the first has come most have, and what is not there costs the server a message.
 Status RoundRunner::meet_before_fence(const Session& session) {
   if (here_.local_size < 2 || !session.may_follow_another()) return {};
   for (const Rank rank : local_ranks_) {
     if (rank == job_.rank) continue;
-    const auto values = session.read({{rank, key_of_round("come"), false}}, job_.round.deadline, false,
+    const std::string name = has_come_key(session) ? key_of_round("come") : key("step");
+    const auto values = session.read({{rank, name, false}}, job_.round.deadline, false,
                                      [this](Rank, const std::string& text) { return is_of_this_round(text); });
     if (values.front()) continue;
     announce(session);
