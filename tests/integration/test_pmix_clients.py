@@ -65,7 +65,7 @@ def step(cluster, *command):
 
 
 def assert_all_exchanged(done, words):
-    ranks = sorted(int(rank) for rank in re.findall(r"^rank (\d) of 4: 1 rounds", done.stdout, re.MULTILINE))
+    ranks = sorted(int(rank) for rank in re.findall(r"^rank (\d) of 4: 5 rounds", done.stdout, re.MULTILINE))
     assert done.returncode == 0 and ranks == [0, 1, 2, 3], (done.stdout, words)
 
 
@@ -73,7 +73,7 @@ def test_a_client_of_another_release(cluster, root, figure, capsys):
     client, server = version_in(f"--admindir={root}/var/lib/dpkg"), version_in()
     assert client != server
     for who in (INSIDE, ("sh", "-c", MIXED, "mixed")):
-        done, loaded, words, _ = step(cluster, *who, root, program("exchange_probe"))
+        done, loaded, words, _ = step(cluster, *who, root, program("exchange_probe"), "--rounds", "5")
         assert_all_exchanged(done, words)
         assert loaded, done.stderr
     with capsys.disabled():
@@ -85,6 +85,6 @@ def test_a_client_of_another_release(cluster, root, figure, capsys):
 def test_control_a_client_without_pmix_is_told_so(cluster, root):
     """What was exchanged above came through the folder's own libpmix: without it there is one sentence, soon."""
     hide = ENTER.replace("exec chroot", 'for file in "$root"/usr/lib/*/libpmix.so*; do mount --bind /dev/null "$file"; done; exec chroot')
-    done, loaded, words, seconds = step(cluster, "unshare", "--mount", "sh", "-c", hide, "enter", root, program("exchange_probe"))
+    done, loaded, words, seconds = step(cluster, "unshare", "--mount", "sh", "-c", hide, "enter", root, program("exchange_probe"), "--rounds", "5")
     assert done.returncode != 0 and not loaded and seconds < SOON, (done, seconds)
     assert any("libpmix.so.2" in line for line in words), words
