@@ -219,14 +219,18 @@ def test_everything_is_free_soon(ends_cluster, request, capsys, figure):
     ways = Counter(step.case.way for step in ended)
     slowest = {way: round(max(step.seconds for step in ended if step.case.way == way), 1) for way in ways}
     started = sum(step.started for step in ended)
+    left = Counter(f"{step.case.way}, {step.case.what}: {re.sub('[0-9]+', 'N', ', '.join(step.remains))}" for step in late)
     tell(f"{dict(ways)}, {started} whose tasks had started, slowest {slowest} s, more than before: {more}")
+    if left:
+        tell(f"left something: {left.most_common(8)}")
     figure(
         "B4", got=f"{len(late)} of {len(ended):,} left something {LIMIT} s after their end, {len(stuck)} for longer "
                   f"than {2 * LIMIT} s; slowest {max(slowest.values())} s; {len(more)} sockets, processes or files more; "
                   f"{'no' if status.returncode == 0 else 'a'} node unfit for jobs",
         met=not late and not more and status.returncode == 0 and len(ended) >= len(cases),
         is_full=is_full and len(ended) >= len(cases), seed=seed,
-        why="" if len(ended) >= len(cases) else f"{len(ended)} of {len(cases)} in {minutes:.0f} minutes",
+        why=f"{len(ended)} of {len(cases)} in {minutes:.0f} minutes" if len(ended) < len(cases)
+        else f"most of all: {left.most_common(3)}" if left else "",
         control="a process that has left its step is found",
         table="\n".join(["| way | steps | slowest |", "| --- | --- | --- |",
                          *(f"| {way} | {count} | {slowest[way]} s |" for way, count in ways.items())]),
