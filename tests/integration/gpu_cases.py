@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from case_shell import FUNCTIONS
 from gpu_oracle import Wanted
-from harness import HAS_PMIX
+from harness import HAS_PMIX, slurm_release
 
 UNEVEN = {"node001": 1, "node002": 2, "node003": 4, "node004": 8}
 OPEN = {"node001": 4, "node002": 4, "node003": 2}
@@ -267,6 +267,9 @@ def generated(cluster: dict[str, int], count: int, seed: int) -> list[Case]:
             form = "gres"
         asked = {"node": f"--gpus-per-node={gpus}", "task": f"--gpus-per-task={gpus // tasks}"}.get(form, f"--gres=gpu:{gpus}")
         order = source.choice(["", "-m block", "-m cyclic", "-m plane=1"])
+        # "Requested node configuration is not available", also without a plugin.
+        if form == "task" and order == "-m plane=1" and slurm_release() >= (26, 5):
+            order = "-m cyclic"
         ours = f"{order} --bootstrap-gpu={mode} {'--bootstrap-gpu-share' if share else ''}"
         script = f"srun --quiet {shape} {asked} {ours} $PROBE"
         wanted = Wanted(mode, share)

@@ -34,6 +34,10 @@ PLUGINS = list(Path("/usr/lib").glob("*/slurm-wlm"))
 HAS_PMIX = not PLUGINS or any(next(folder.glob("mpi_pmix*.so"), None) for folder in PLUGINS)
 needs_pmix = pytest.mark.skipif(not HAS_PMIX, reason="this Slurm was built without PMIx")
 
+# Open MPI 6.0.0rc2 of the coming Debian fails in its first collective, or does not end, by itself.
+OPEN_MPI = next(iter(subprocess.run(["sh", "-c", "mpirun --version 2>&1 | head -n 1"], capture_output=True, text=True).stdout.split()[-1:]), "")
+needs_mpirun = pytest.mark.skipif(OPEN_MPI.startswith("6.0.0rc"), reason=f"Open MPI {OPEN_MPI} does not start by itself")
+
 # Before what slurmstepd says on standard error: its name, and from Slurm 26.05 on the time alone.
 OF_SLURMSTEPD = r"(?:slurmstepd-(?P<node>\w+):|\[[\d.:T-]+\])"
 

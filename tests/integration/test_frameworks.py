@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from harness import ASKS_FOR_LIBUV, REPOSITORY, needs_torchrun
+from harness import ASKS_FOR_LIBUV, REPOSITORY, needs_mpirun, needs_torchrun
 
 FOLDER = "/opt/slurm-bootstrap/tests/integration"
 EXAMPLES = "/opt/slurm-bootstrap/etc/examples"
@@ -141,7 +141,7 @@ def test_horovod_over_mpi_is_left_to_mpi(site):
 
 @pytest.mark.parametrize("program, row", [
     (("torch_world.py", "env"), ("PyTorch, env://", "world of 4, unchanged")),
-    (("mpi_ranks.py",), ("Horovod over MPI, ChainerMN, mpi4py", "MPI's ranks are ours")),
+    pytest.param(("mpi_ranks.py",), ("Horovod over MPI, ChainerMN, mpi4py", "MPI's ranks are ours"), marks=needs_mpirun),
 ])
 def test_mpirun_with_the_preload(site, program, row):
     library = "/opt/slurm-bootstrap/build/release/libbootstrap/libbootstrap.so.0"

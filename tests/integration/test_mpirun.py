@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from exchange_steps import leftovers
-from harness import Cluster, stop
+from harness import Cluster, needs_mpirun, stop
 from preload_stage import LIBRARY, PLUGIN, built, inside, sentences
 from test_communicators import libraries
 
@@ -144,12 +144,14 @@ def test_a_shell_around_the_program_is_the_rank_and_its_children_inherit(hosts):
     assert_right(seen[::2])
 
 
+@needs_mpirun
 def test_mpi_starts_and_agrees(hosts):
     for mapping in ("-np 4 -npernode 2", "-np 3 --map-by node", "-np 3 -npernode 3"):
         done = mpirun(hosts, "python3", "-c", MPI, mapping=mapping.split())
         assert done.returncode == 0 and set(done.stdout.split()) == {"True"}, done
 
 
+@needs_mpirun
 def test_mpi_would_not_start_without_our_choice_for_pmix(hosts):
     """The control: PMIX_MCA_gds=hash, which we leave behind, is what lets MPI of PMIx 4 start after a session of ours."""
     done = mpirun(hosts, "env", "-u", "PMIX_MCA_gds", "python3", "-c", MPI)
@@ -166,6 +168,7 @@ def test_a_choice_for_pmix_that_would_keep_mpi_from_starting_is_refused(hosts):
     assert len(found := sentences(done.stderr)) == 2 and all("PMIX_MCA_gds" in text for text in found), done.stderr
 
 
+@needs_mpirun
 def test_many_starts_of_mpi_lose_nothing(hosts):
     """Without the pause in front of the end of our session 1 of 25 such runs did not end."""
     for _ in range(10):
@@ -181,6 +184,7 @@ def test_exchanges_go_over_the_server_of_mpirun(hosts, preload):
         assert done.returncode == 0 and done.stdout.count(": 20 rounds in") == 8 and done.stderr == "", done
 
 
+@needs_mpirun
 @pytest.mark.parametrize("order", ["IxBxF", "IxFx", "IoxBxF", "IoxFx", "xIBF", "xx"])
 @pytest.mark.parametrize("preload", [False, True])
 def test_exchanges_before_during_and_after_mpi(hosts, order, preload):
@@ -244,6 +248,7 @@ print(done.stdout.strip(), 9 < time.monotonic() - began < 14, done.stderr.strip(
     assert len([line for line in lines if said in line]) == 2, "one on each node"
 
 
+@needs_mpirun
 def test_files_are_left_nowhere(hosts):
     before = {path for path in leftovers(hosts) if "ompi." not in path}
     mpirun(hosts, "python3", "-c", MPI)
