@@ -123,9 +123,8 @@ write_host_files() {
   awk -F: '$1 != "alice" && $1 != "bob" && $3 != 10001 && $3 != 10002' /etc/passwd >"$folder/passwd"
   awk -F: '$1 != "alice" && $1 != "bob" && $1 != "lab" && ($3 < 10000 || $3 > 10002)' /etc/group >"$folder/group"
   printf '%s:x:%d:%d::/home/%s:/bin/bash\n' alice 10001 10001 alice bob 10002 10002 bob >>"$folder/passwd"
-  # Without a line there `su` refuses them, by which slurmd finds the environment of a user for --export=NONE.
-  (umask 077 && grep -vE '^(alice|bob):' /etc/shadow >"$folder/shadow" &&
-    printf '%s:*:20000:0:99999:7:::\n' alice bob >>"$folder/shadow")
+  # No passwords; but without a line `su` refuses a user, and by `su` slurmd finds the environment for --export=NONE.
+  (umask 077 && awk -F: '{ print $1 ":*:20000:0:99999:7:::" }' "$folder/passwd" >"$folder/shadow")
   # A second group, as most users of a real cluster have one.
   printf 'alice:x:10001:\nbob:x:10002:\nlab:x:10000:alice,bob\n' >>"$folder/group"
   { printf 'head\n' && node_names; } | while read -r name; do

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Process 1 of a command in another root folder: makes its mounts, turns to it, and becomes the runner of the command.
 # Run by root.sh in new mount and PID namespaces: enter.sh ROOT CHECKOUT NAME DEVICES CGROUP TERMINAL COMMAND...
-# The build folders in there are those of build/NAME of the checkout. DEVICES is the mount point of the cgroup v1 devices controller and CGROUP what stands there instead; '' where there is
-# none. TERMINAL is for cluster-run.sh.
+# The build folders in there are those of build/NAME of the checkout. DEVICES is the mount point of the cgroup v1 devices
+# controller and CGROUP what stands there instead; '' where there is none. TERMINAL is for cluster-run.sh.
 set -euo pipefail
 
 readonly root=$1 checkout=$2 name=$3 devices=$4 cgroup=$5 terminal=$6
