@@ -14,9 +14,11 @@ SCRIPT = str(REPOSITORY / "scripts" / "lib" / "debian" / "root.sh")
 SLURM_OF = {"13": "24.11", "14": "26.05"}
 CGROUPS = Path("/sys/fs/cgroup/devices")
 
-# A cluster, and a word when it is up; its command would go on for minutes.
+# A cluster, and a word when it is up; its command would go on for minutes. The word comes last: a shell that gets SIGINT while
+# it waits for a command goes on when that command has ended well.
 CLUSTER = """scripts/cluster up --name inside --no-plugin --nodes 1 $OPTIONS >/dev/null 2>&1 || exit
-scripts/cluster exec --name inside -- srun hostname
+word=$(scripts/cluster exec --name inside -- srun hostname)
+echo $word
 exec sleep 600
 """
 
