@@ -50,6 +50,13 @@ def run_rounds(who, rounds):
     return ([int(added) for _, added, *_ in found], [before == after for *_, before, after in found]), done
 
 
+def test_rounds_where_libpmix_keeps_what_it_has_read(monkeypatch):
+    """As libpmix 5 always does: what a session has once read of a rank of its node it gets again, whatever was put since."""
+    monkeypatch.setenv("PMIX_MCA_gds", "hash")
+    result, done = run_rounds("ours", 20)
+    assert result, done
+
+
 def test_memory_and_files_stay_as_they_are(request, figure, capsys):
     """libpmix loses memory with every session (4.2.2: 150 KiB), so that only the difference to it alone is ours."""
     rounds = 10000 if request.config.getoption("--full") else 200

@@ -6,6 +6,7 @@ import pytest
 
 import harness  # noqa: F401 # makes scripts/lib importable
 from trust import versions
+from trust.figures import Figure, keep, kept
 
 RESULTS = '<testsuites><testsuite tests="{}" errors="{}" failures="{}" skipped="{}"/></testsuites>'
 
@@ -37,3 +38,17 @@ def test_failed_or_no_tests_are_told(results, tmp_path, numbers, met):
     versions.keep_part("here", results(*numbers), tmp_path)
     kept = json.loads((tmp_path / "m9-here.json").read_text())
     assert kept["met"] is met and bool(kept["why"]) is not met
+
+
+def test_a_part_without_a_table_is_no_column(results, tmp_path):
+    versions.keep_part("debian 12", results(310, 0, 0, 12), tmp_path)
+    keep(Figure("M9", "PMIx client 5.0.7", "exchanged", met=True, is_full=True), tmp_path)
+    assert versions.show(tmp_path).splitlines()[0] == "|  | debian 12 |"
+
+
+def test_a_short_form_never_takes_the_place_of_the_full_one(tmp_path):
+    for got, is_full in (("short", False), ("shorter", False), ("full", True), ("short", False)):
+        keep(Figure("B1", "", got, met=True, is_full=is_full), tmp_path)
+    assert [figure.got for figure in kept(tmp_path)] == ["full"]
+    keep(Figure("B1", "", "full again", met=True, is_full=True), tmp_path)
+    assert [figure.got for figure in kept(tmp_path)] == ["full again"]
