@@ -64,7 +64,10 @@ void forget_outer_failure_ear() { ::unsetenv(std::string(kFailureVariable).c_str
 void tell_first_failure() {
   if (ear < 0) return;
   std::array<char, kMaxFailureText + 1> text;
-  for (ssize_t size = 0; (size = ::recv(ear, text.data(), text.size(), 0)) >= 0;) {
+  // Anybody can send to this port, and faster than it is read here.
+  constexpr int kMostDatagrams = 1024;
+  ssize_t size = 0;
+  for (int count = 0; count < kMostDatagrams && (size = ::recv(ear, text.data(), text.size(), 0)) >= 0; ++count) {
     const auto failure = read_failure({text.data(), static_cast<std::size_t>(size)}, own_address.mark);
     if (!failure) continue;
     if (!is_told_to_end(failure->wait_status)) log_error(cat({"bootstrap: ", failure_sentence(*failure)}));

@@ -63,7 +63,8 @@ void unset_launch_defaults() {
 // Components of the step, separated by ":", whose options srun has not read.
 std::ptrdiff_t components_to_parse = 0;
 
-bool is_expected = false;  // that this step is set up, by srun's words
+bool is_expected = false;     // that this step is set up, by srun's words
+bool is_for_the_job = false;  // to say, since these words say nothing of GPUs
 
 std::vector<std::string> own_command_line() {
   std::string text;
@@ -123,6 +124,7 @@ void set_launch_defaults(spank_t spank, const Settings& site) {
   auto settings = site;
   if (!apply_environment(settings, environment)) return;  // the option parser will say what is wrong
   is_expected = expects_to_apply(environment, arguments, settings);
+  is_for_the_job = leaves_it_to_the_job(environment, arguments, settings);
   // Without --kill-on-bad-exit a task that ends early leaves the others waiting for it: half an hour with PyTorch.
   if (is_expected) set_default("SLURM_KILL_BAD_EXIT", "1");
   const bool is_shell = std::count(arguments.begin(), arguments.end(), "--interactive") != 0;  // of salloc
@@ -188,7 +190,10 @@ int hand_over_layout(spank_t spank) {
     log_debug("bootstrap: slurmctld did not tell the layout of the step");  // the nodes say so if it matters
     return kAccepted;
   }
-  const auto text = write_layout(leader, *step, components, settings ? master_ip(*settings, components) : "");
+  if (components.size() > 1 && is_for_the_job) is_expected = has_gpus(components);
+  const auto address = settings ? master_ip(*settings, components) : std::string();
+  const auto text =
+      write_layout(leader, *step, components, {.master_ip = address, .is_expected = is_expected, .with_nodes = false});
   if (!text) {
     log_error(cat({"bootstrap: ", text.error().message}));
     return kAccepted;

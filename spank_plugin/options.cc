@@ -177,6 +177,8 @@ Result<Settings> collect_settings(const Environment& job_environment) {
   return settings;
 }
 
+bool is_site_wrong() { return state().site_error.has_value(); }
+
 Settings right_settings(const Environment& job_environment) {
   Settings settings;
   (void)collect(job_environment, settings);

@@ -21,6 +21,9 @@ bool runs_in_slurmstepd();
 // an error; on the submit host it would have stopped the command, so here it is the site's or was smuggled in.
 Result<Settings> collect_settings(const Environment& job_environment);
 
+// slurmstepd: plugstack.conf of this node is wrong; that of other nodes may be right.
+bool is_site_wrong();
+
 // The same without the wrong values: whether the step applies, and with it the error, is asked of these.
 Settings right_settings(const Environment& job_environment);
 

@@ -39,20 +39,22 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     return kAccepted;
   }
   const auto environment = Environment::from_entries(entries);
-  step_ = to_string(gather_step_id(spank, environment).value_or(StepId{.step = *step}));
+  const auto id = gather_step_id(spank, environment).value_or(StepId{.step = *step});
+  step_ = to_string(id);
   const auto settings = collect_settings(environment);
-  program_ = job_program(spank);
-  const auto scope = decide_scope(environment, settings ? *settings : right_settings(environment), program_);
-  if (!scope.applies) {
+  scope_ = decide_scope(environment, settings ? *settings : right_settings(environment), job_program(spank),
+                        word_of_srun(environment, id));
+  if (!scope_.applies) {
     // In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
     for (const auto& name : inert_removals(environment)) unset_task_variable(spank, name);
     if (settings && settings->explain.value) {
-      refusal_to_set_ = cat({"bootstrap: step ", step_, ": nothing is set: ", scope.why, "\n"});
+      refusal_to_set_ = cat({"bootstrap: step ", step_, ": nothing is set: ", scope_.why, "\n"});
     }
     return kAccepted;
   }
   const auto planned = settings ? plan_step(spank, environment, *settings) : Status(fail(settings.error()));
   if (!planned) error_ = planned.error();
+  if (!settings) error_is_local_ = is_site_wrong();
   return kAccepted;
 }
 
@@ -231,7 +233,7 @@ Status Session::start_rank(spank_t spank, std::uint32_t task) {
   if (place.rank != 0) return {};
   for (const auto& warning : plan_->warnings) log_error(cat({"bootstrap: job ", step_, ": ", warning}));
   if (settings_.explain.value) {
-    print_to_task(explain_text(*facts_, settings_, decide_scope(facts_->environment, settings_, program_), *plan_));
+    print_to_task(explain_text(*facts_, settings_, scope_, *plan_));
   }
   return {};
 }

@@ -47,8 +47,8 @@ class Session {
 
   static bool is_prepared_, is_broken_, is_told_;
   std::optional<std::uint32_t> started_task_;
-  std::string step_;     // "12.0", for messages
-  std::string program_;  // what the step starts
+  std::string step_;  // "12.0", for messages
+  Scope scope_;       // whether anything is set, and why
   std::optional<Error> error_;
   bool error_is_local_ = false;  // only this node has it, so this node must tell
   std::optional<Facts> facts_;   // these three: of a step in which something is set

@@ -71,9 +71,26 @@ std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_i
   return global;
 }
 
+namespace {
+
+// Of any length, where Slurm keeps it; spank_getenv() cuts what it copies.
+std::optional<std::string> long_task_variable(spank_t spank, std::string_view name) {
+  for (const auto* entry = job_environment(spank); entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (text.starts_with(name) && text.substr(name.size()).starts_with('=')) {
+      return std::string(text.substr(name.size() + 1));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<std::string> task_variable(spank_t spank, const char* name) {
   std::array<char, 4096> buffer;  // not cleared: in a forked child each page that is written to is copied first
-  if (spank_getenv(spank, name, buffer.data(), static_cast<int>(buffer.size())) != ESPANK_SUCCESS) return std::nullopt;
+  const auto error = spank_getenv(spank, name, buffer.data(), static_cast<int>(buffer.size()));
+  if (error == ESPANK_NOSPACE) return long_task_variable(spank, name);
+  if (error != ESPANK_SUCCESS) return std::nullopt;
   return std::string(buffer.data());
 }
 

@@ -5,8 +5,10 @@
 #include <dlfcn.h>
 #include <slurm/slurm.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "core/facts.h"
 
@@ -17,12 +19,43 @@ static_assert(kMaxNormalStepId == SLURM_MAX_NORMAL_STEP_ID);
 static_assert(kInteractiveStepId == SLURM_INTERACTIVE_STEP && kBatchStepId == SLURM_BATCH_SCRIPT);
 static_assert(kExternStepId == SLURM_EXTERN_CONT);
 
+// Slurm 24.11 has one member more than 22.05; what is not named stays 0.
+slurm_step_id_t step_id(std::uint32_t job, std::uint32_t component, std::uint32_t step) {
+  slurm_step_id_t id{};
+  id.job_id = job;
+  id.step_het_comp = component;
+  id.step_id = step;
+  return id;
+}
+
+// A job as slurm_load_job takes it: by its number, and by the id of a step since Slurm 26.05.
+struct WholeJob {
+  std::uint32_t job;
+  operator std::uint32_t() const { return job; }
+  operator slurm_step_id_t() const { return step_id(job, NO_VAL, NO_VAL); }
+};
+
 // Looked up in srun's own process, whose libslurm it is: linking to libslurm would load a second copy.
 class SlurmApi {
  public:
   SlurmApi() {
     get_ = reinterpret_cast<decltype(get_)>(::dlsym(RTLD_DEFAULT, "slurm_job_step_layout_get"));
     free_ = reinterpret_cast<decltype(free_)>(::dlsym(RTLD_DEFAULT, "slurm_job_step_layout_free"));
+    load_job_ = reinterpret_cast<decltype(load_job_)>(::dlsym(RTLD_DEFAULT, "slurm_load_job"));
+    free_jobs_ = reinterpret_cast<decltype(free_jobs_)>(::dlsym(RTLD_DEFAULT, "slurm_free_job_info_msg"));
+  }
+
+  bool has_gpus(std::uint32_t job) const {
+    job_info_msg_t* message = nullptr;
+    if (load_job_ == nullptr || free_jobs_ == nullptr) return false;
+    if (load_job_(&message, WholeJob{job}, SHOW_ALL) != 0) return false;
+    const std::unique_ptr<job_info_msg_t, decltype(free_jobs_)> jobs(message, free_jobs_);
+    for (std::uint32_t i = 0; jobs != nullptr && i < jobs->record_count; ++i) {
+      const auto& record = jobs->job_array[i];
+      const std::string_view gres = record.gres_total == nullptr ? "" : record.gres_total;
+      if (record.job_id == job && gres.find("gpu") != std::string_view::npos) return true;
+    }
+    return false;
   }
 
   std::optional<ComponentText> layout(slurm_step_id_t id) const {
@@ -47,6 +80,8 @@ class SlurmApi {
  private:
   decltype(&slurm_job_step_layout_get) get_ = nullptr;
   decltype(&slurm_job_step_layout_free) free_ = nullptr;
+  decltype(&slurm_load_job) load_job_ = nullptr;
+  decltype(&slurm_free_job_info_msg) free_jobs_ = nullptr;
 };
 
 // Collects components until they make up the step; `next` gives the id of the n-th.
@@ -65,16 +100,13 @@ std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, b
   return components;
 }
 
-// Slurm 24.11 has one member more than 22.05; what is not named stays 0.
-slurm_step_id_t step_id(std::uint32_t job, std::uint32_t component, std::uint32_t step) {
-  slurm_step_id_t id{};
-  id.job_id = job;
-  id.step_het_comp = component;
-  id.step_id = step;
-  return id;
-}
-
 }  // namespace
+
+bool has_gpus(const std::vector<ComponentText>& components) {
+  const SlurmApi slurm;
+  return std::any_of(components.begin(), components.end(),
+                     [&](const ComponentText& component) { return slurm.has_gpus(component.job); });
+}
 
 std::vector<ComponentText> ask_step_layout(const StepTasks& tasks, std::uint32_t job, std::uint32_t leader_job,
                                            std::uint32_t step) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/attendance.h"
 
+#include <exception>
 #include <mutex>
 #include <utility>
 
@@ -34,12 +35,14 @@ Status open_and_say(Opening& opening, const PmixServer& server, Rank rank, const
   if (!session) return fail(session.error());
   auto status = session->put(pmix::Scope::kStep, key_of(topic), value);
   if (status) status = session->commit();
-  const std::lock_guard lock(opening.mutex);
-  if (status && !opening.is_given_up) {
-    opening.session = std::move(*session);
-  } else {
-    (void)session->close(steady_clock::now());
+  {
+    const std::lock_guard lock(opening.mutex);
+    if (status && !opening.is_given_up) {
+      opening.session = std::move(*session);
+      return status;
+    }
   }
+  (void)session->close(steady_clock::now());  // may block for ever, and the lock is wanted by who waits for us
   return status;
 }
 
@@ -59,11 +62,15 @@ class OpenAttendance final : public Attendance {
         topic_(std::move(topic)),
         value_(std::move(value)) {}
 
+  // Without a thread or memory for one, the session closes here, with its last owner.
   ~OpenAttendance() override {
-    Worker worker;
-    const auto deadline = steady_clock::now() + kCloseTime;
-    const auto started = worker.start([opening = opening_, deadline] { (void)opening->session->close(deadline); });
-    if (started) (void)worker.wait_until(deadline);
+    try {
+      Worker worker;
+      const auto deadline = steady_clock::now() + kCloseTime;
+      const auto started = worker.start([opening = opening_, deadline] { (void)opening->session->close(deadline); });
+      if (started) (void)worker.wait_until(deadline);
+    } catch (const std::exception&) {
+    }
   }
   OpenAttendance(const OpenAttendance&) = delete;
   OpenAttendance& operator=(const OpenAttendance&) = delete;

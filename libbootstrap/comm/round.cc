@@ -176,7 +176,10 @@ Result<RoundResult> RoundRunner::read_all(const Session& session) {
   if (!job_.round.read_local && !needs_meeting) return result;
   const auto local =
       read_from(session, job_.round.read_local ? local_ranks_ : std::vector<Rank>{local_ranks_.front()}, key("node"));
-  if (!local) return fail(local.error());
+  if (!local) {
+    for (auto& value : result.shared) wipe(value);
+    return fail(local.error());
+  }
   if (needs_meeting) meeting_name_ = local->front().substr(0, local->front().find('\n'));
   if (!job_.round.read_local) return result;
   for (const auto& text : *local) result.local.push_back(text.substr(text.find('\n') + 1));
@@ -211,15 +214,19 @@ Error RoundRunner::explain_absence(const Session& session, ErrorCode code, const
   const std::vector<Wanted> wanted = roll_call(session);
   std::vector<std::optional<RoundTag>> elsewhere(job_.layout.size());
   std::vector<bool> is_here(job_.layout.size());
-  (void)session.read(wanted, steady_clock::now() + kRollCallTime, true, [&](Rank rank, const std::string& text) {
-    const auto value = decode_round_value(text);
-    if (value && value->tag == job_.tag) {
-      is_here[rank] = true;
-    } else if (value && value->tag.id == job_.tag.id) {
-      elsewhere[rank] = value->tag;
-    }
-    return is_here[rank];
-  });
+  auto answers =
+      session.read(wanted, steady_clock::now() + kRollCallTime, true, [&](Rank rank, const std::string& text) {
+        const auto value = decode_round_value(text);
+        if (value && value->tag == job_.tag) {
+          is_here[rank] = true;
+        } else if (value && value->tag.id == job_.tag.id) {
+          elsewhere[rank] = value->tag;
+        }
+        return is_here[rank];
+      });
+  for (auto& answer : answers) {
+    if (answer) wipe(*answer);
+  }
   std::vector<Rank> missing;
   for (const Wanted& one : wanted) {
     if (!is_here[one.rank] && (missing.empty() || missing.back() != one.rank)) missing.push_back(one.rank);

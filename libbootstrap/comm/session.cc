@@ -72,7 +72,6 @@ Result<Session> Session::open(const PmixServer& server, Rank rank, Lifetime life
   if (!is_shared) session.connection_ = ServerConnection::find(server.port, others);
   if (session.self_.name_space != server.name_space || session.self_.rank != rank) {
     const std::string found = cat({session.self_.name_space, " rank ", std::to_string(session.self_.rank)});
-    (void)session.client_->finish();
     return fail(ErrorCode::kDisagreement,
                 cat({"the PMIx server of this node takes this process for ", found, ", but it is ", server.name_space,
                      " rank ", std::to_string(rank), ": the PMIX_* variables were changed after the task started"}));
@@ -99,7 +98,7 @@ Session::Question Session::ask(const std::vector<Wanted>& wanted, std::size_t in
 }
 
 bool Session::close(Deadline deadline, std::chrono::milliseconds pause) {
-  (void)client_->finish();
+  open_.reset();
   const timespec time{0, std::chrono::nanoseconds(pause).count()};
   if (pause.count() > 0) (void)::nanosleep(&time, nullptr);
   return is_shared_ || connection_.wait_closed(deadline);

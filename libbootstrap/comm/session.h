@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "comm/exchange.h"
 #include "comm/pmix.h"
+#include "comm/secret.h"
 #include "comm/server_connection.h"
 #include "core/pmix_gate.h"
 #include "core/result.h"
@@ -30,9 +32,12 @@ enum class Lifetime : std::uint8_t {
   kProcess,  // with mpirun's server: the first one keeps the connection, and the later ones share it
 };
 
+// Closed by close(), or by its destructor, whatever happens in between: a process that ends with one open ends its
+// step.
 class Session {
  public:
-  // May block for ever, as may close(). `lifetime` is kCall for Slurm's server in any case.
+  // May block for ever, as may close() and the destructor of one that is open. `lifetime` is kCall for Slurm's server
+  // in any case.
   static Result<Session> open(const PmixServer& server, Rank rank, Lifetime lifetime = Lifetime::kProcess);
 
   const pmix::Client& client() const { return *client_; }
@@ -62,7 +67,7 @@ class Session {
 
  private:
   Session(const pmix::Client* client, pmix::Client::Identity self, bool is_shared)
-      : client_(client), self_(std::move(self)), is_shared_(is_shared) {}
+      : client_(client), open_(client), self_(std::move(self)), is_shared_(is_shared) {}
 
   struct Question {
     std::size_t index;  // of what is wanted
@@ -70,7 +75,12 @@ class Session {
   };
   Question ask(const std::vector<Wanted>& wanted, std::size_t index, bool ask_others) const;
 
+  struct Finish {
+    void operator()(const pmix::Client* client) const { (void)client->finish(); }
+  };
+
   const pmix::Client* client_;
+  std::unique_ptr<const pmix::Client, Finish> open_;
   pmix::Client::Identity self_;
   bool is_shared_;
   ServerConnection connection_;
@@ -98,6 +108,7 @@ std::vector<std::optional<std::string>> Session::read(const std::vector<Wanted>&
       if (bytes && accept(wanted[question.index].rank, *bytes)) {
         values[question.index] = std::move(bytes);
       } else {
+        if (bytes) wipe(*bytes);  // of another round, and perhaps a secret of it
         again.push_back(question.index);
       }
     }

@@ -49,7 +49,7 @@ bool is_complete(std::string_view option) {
 
 // Calls `note(option, value)` for each option of srun's. Its arguments end where its program begins: at the first word
 // that is neither an option nor, as far as can be told without srun's table of options, the value of the one before it.
-// Those of the next component begin behind ":".
+// Those of the next component begin behind ":", which is noted, too.
 template <class Note>
 void for_each_option(std::span<const std::string> arguments, Note note) {
   std::string_view open;  // an option whose value may be the next word
@@ -59,6 +59,7 @@ void for_each_option(std::span<const std::string> arguments, Note note) {
     if (word == ":") {
       is_program = false;
       open = {};
+      note(word, std::string_view());
       continue;
     }
     if (is_program) continue;
@@ -133,6 +134,8 @@ std::string_view partitions_of(const Environment& environment, std::span<const s
   return named.empty() ? last_word(environment, arguments, "--partition", "SLURM_PARTITION") : named;
 }
 
+enum class Forecast : std::uint8_t { kNo, kYes, kUnsaid };
+
 }  // namespace
 
 Settings with_arguments(std::span<const std::string> arguments, const Settings& settings) {
@@ -144,27 +147,46 @@ Settings with_arguments(std::span<const std::string> arguments, const Settings& 
   return with;
 }
 
-bool expects_to_apply(const Environment& environment, std::span<const std::string> arguments,
-                      const Settings& settings) {
+namespace {
+
+Forecast forecast(const Environment& environment, std::span<const std::string> arguments, const Settings& settings) {
   const auto asked = with_arguments(arguments, settings);
-  if (!may_apply(environment, asked)) return false;
-  if (asked.mode.value == Mode::kOn) return true;
-  if (!has_partitions(asked, partitions_of(environment, arguments))) return false;
-  if (asked.when.value == When::kAlways) return true;
-  // The last word of each option counts, and one option that asks for GPUs is enough.
-  std::map<std::string_view, Request> requests;
+  if (!may_apply(environment, asked)) return Forecast::kNo;
+  if (asked.mode.value == Mode::kOn) return Forecast::kYes;
+  if (!has_partitions(asked, partitions_of(environment, arguments))) return Forecast::kNo;
+  if (asked.when.value == When::kAlways) return Forecast::kYes;
+  // The last word of each option of a component counts, and one option that asks for GPUs is enough for the whole step.
+  std::map<std::pair<int, std::string_view>, Request> requests;
+  int component = 0;
   for_each_option(arguments, [&](std::string_view option, std::string_view value) {
+    if (option == ":") ++component;
     const auto found = request(option, value);
-    if (found != Request::kNone) requests[option == "-G" ? "--gpus" : option] = found;
+    if (found != Request::kNone) requests[{component, option == "-G" ? "--gpus" : option}] = found;
   });
   const auto asks = [](const auto& entry) { return entry.second == Request::kGpus; };
-  if (!requests.empty()) return std::any_of(requests.begin(), requests.end(), asks);
+  if (!requests.empty()) {
+    return std::any_of(requests.begin(), requests.end(), asks) ? Forecast::kYes : Forecast::kNo;
+  }
   const auto names_gpus = [](std::string_view list) { return list.find("gpu") != std::string_view::npos; };
   const auto any_names_gpus = [&](std::string_view name) {
     return names_gpus(environment.get(name).value_or("")) || any_component(environment, name, names_gpus);
   };
-  return any_names_gpus("SLURM_GRES") || any_names_gpus("SLURM_TRES_PER_TASK") ||
-         std::any_of(kGpuVariables.begin(), kGpuVariables.end(), [&](auto name) { return environment.has(name); });
+  const bool is_named =
+      any_names_gpus("SLURM_GRES") || any_names_gpus("SLURM_TRES_PER_TASK") ||
+      std::any_of(kGpuVariables.begin(), kGpuVariables.end(), [&](auto name) { return environment.has(name); });
+  return is_named ? Forecast::kYes : Forecast::kUnsaid;
+}
+
+}  // namespace
+
+bool expects_to_apply(const Environment& environment, std::span<const std::string> arguments,
+                      const Settings& settings) {
+  return forecast(environment, arguments, settings) == Forecast::kYes;
+}
+
+bool leaves_it_to_the_job(const Environment& environment, std::span<const std::string> arguments,
+                          const Settings& settings) {
+  return forecast(environment, arguments, settings) == Forecast::kUnsaid;
 }
 
 bool implies_gpu_binding(const Environment& environment, std::span<const std::string> arguments) {

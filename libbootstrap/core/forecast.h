@@ -17,6 +17,11 @@ namespace bootstrap {
 // business, a wrong no would leave tasks waiting for one that was refused.
 bool expects_to_apply(const Environment& environment, std::span<const std::string> arguments, const Settings& settings);
 
+// True when these words say nothing of GPUs, so that it depends on those of the job, which srun learns of too late for
+// its defaults.
+bool leaves_it_to_the_job(const Environment& environment, std::span<const std::string> arguments,
+                          const Settings& settings);
+
 // The settings with the options of ours that are among srun's arguments.
 Settings with_arguments(std::span<const std::string> arguments, const Settings& settings);
 

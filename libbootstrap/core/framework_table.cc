@@ -143,7 +143,7 @@ constexpr std::array kTable{
     TableRow{F::kDeepspeed, "LOCAL_SIZE", "LOCAL_WORLD_SIZE", [](T t) { return number(t.place.local_size); },
              MadeOf::kTask},
     TableRow{F::kDeepspeed, "CROSS_RANK", "NODE_RANK", [](T t) { return number(t.place.node_rank); }, MadeOf::kTask},
-    TableRow{F::kDeepspeed, "CROSS_SIZE", "nodes of the step", [](T t) { return number(t.node_count); }, MadeOf::kStep},
+    TableRow{F::kDeepspeed, "CROSS_SIZE", "nodes of the step", [](T t) { return number(t.node_count); }, MadeOf::kTask},
 
     TableRow{F::kNvshmem, "NVSHMEM_BOOTSTRAP_PMI", "srun --mpi=", nvshmem_pmi, MadeOf::kStep},
     TableRow{F::kNcclTests, "NCCL_TESTS_DEVICE", "BOOTSTRAP_GPU", nccl_tests_device, MadeOf::kTask},

@@ -20,7 +20,8 @@ namespace bootstrap {
 // Where `scontrol show hostnames` of Slurm 22.05 would answer and this class deliberately does not answer the same
 // (tests/differential/hostlist_differential.py knows these by the same names):
 //   suffix       "n[1-2]-ib" is accepted, as Slurm 23.11 does; 22.05 refuses it.
-//   long-range   a range of more than 65,536 hosts is accepted up to kMaxHosts in all; Slurm refuses it.
+//   long-range   a range of more than 65,536 hosts, or a bracket of as many before another one, is accepted up to
+//                kMaxHosts in all; Slurm refuses it.
 //   unclosed     "n[1-2" is refused; Slurm answers "n]". So are "[" inside brackets and "]" outside of them.
 //   open-range   "n[1-]" is refused; Slurm answers "n1".
 //   junk         "n[1, 2]", "n[+2]" and "n[1x-2]" are refused; Slurm counts a blank, a sign and anything between a

@@ -199,8 +199,10 @@ Result<Facts> read_mpirun_facts(const Environment& environment, const Surroundin
   facts.is_one_task = true;
   facts.environment = without_outer_step(environment);
   facts.gpu_list = read_visible_gpus(facts.environment);
+  // A list that is there and empty shows a program no GPU at all, which is somebody's word, too.
+  const auto& all = facts.environment.all();
   const bool has_list = std::any_of(kGpuListKinds.begin(), kGpuListKinds.end(),
-                                    [&](const GpuListKind& kind) { return facts.environment.has(kind.variable); });
+                                    [&](const GpuListKind& kind) { return all.find(kind.variable) != all.end(); });
   if (!has_list && around.gpus > 0) facts.gpu_list = all_gpus(around.gpus);
   facts.has_gpus = facts.gpu_list.has_value();
   return facts;
@@ -217,7 +219,9 @@ std::string hand_on(const Facts& facts) {
     ++component.tasks_per_node[node];
     component.node_of_rank.push_back(node);
   }
-  return write_layout(facts.id.job, facts.id.step, {std::move(component)}, {}, true).value_or("");
+  return write_layout(facts.id.job, facts.id.step, {std::move(component)},
+                      {.master_ip = {}, .is_expected = false, .with_nodes = true})
+      .value_or("");
 }
 
 bool is_mpi_launcher(std::string_view program) noexcept {

@@ -170,8 +170,9 @@ std::optional<std::string> interface_in(const std::vector<Route>& routes, const 
   const Route* best = nullptr;
   for (const auto& route : routes) {
     // Every interface with IPv6 has a route to multicast addresses, which no network of a site contains.
-    const bool fits = route.is_direct && route.to.length > 0 &&
-                      (network.contains(route.to) || (route.to.contains(network) && best == nullptr));
+    // A route within the network is better than one around it, and of those around it the narrowest is.
+    const bool is_around = route.to.contains(network) && (best == nullptr || best->to.contains(network));
+    const bool fits = route.is_direct && route.to.length > 0 && (network.contains(route.to) || is_around);
     if (fits && (best == nullptr || route.to.length > best->to.length)) best = &route;
   }
   if (best == nullptr) return std::nullopt;

@@ -161,9 +161,19 @@ bool is_asked_by_preload(const Settings& settings) {
   return settings.preload.value && settings.preload.source >= Source::kEnvironment;
 }
 
+// Components are set up together or not at all: else a part of the ranks would wait for the others.
+Status check_components(const Facts& facts, const Settings& settings) {
+  const bool is_asked = settings.mode.value == Mode::kOn || is_asked_by_preload(settings);
+  if (is_asked || !facts.has_gpus || word_of_srun(facts.environment, facts.id) != false) return {};
+  return fail(ErrorCode::kMisplaced,
+              "srun expected GPUs in no component of this heterogeneous step, and this one has some, so that its ranks "
+              "would wait for the others; start the step with --bootstrap=on or --bootstrap=off");
+}
+
 }  // namespace
 
-Scope decide_scope(const Environment& environment, const Settings& settings, std::string_view program) {
+Scope decide_scope(const Environment& environment, const Settings& settings, std::string_view program,
+                   std::optional<bool> components) {
   if (settings.mode.value == Mode::kOff) return {false, "switched off by the mode off"};
   if (settings.mode.value == Mode::kOn) return {true, "asked for by the mode on"};
   if (environment.has("SUBMITIT_EXECUTOR")) {
@@ -173,6 +183,7 @@ Scope decide_scope(const Environment& environment, const Settings& settings, std
   // Its ranks would inherit what is set for the daemon that starts them: RANK=0 for all of a node.
   if (is_mpi_launcher(program)) return {false, "an MPI launcher numbers its ranks itself"};
   if (is_asked_by_preload(settings)) return {true, "asked for by preloading the library"};
+  if (components == true) return {true, "srun sets up all components of the step"};
   const auto partition = environment.get("SLURM_JOB_PARTITION").value_or("");
   if (!has_partitions(settings, partition)) {
     return {false, "its partition is not among those of partitions= in plugstack.conf"};
@@ -195,6 +206,10 @@ bool may_apply(const Environment& environment, const Settings& settings) {
          !environment.has("SUBMITIT_EXECUTOR");
 }
 
+std::optional<bool> word_of_srun(const Environment& environment, const StepId& id) {
+  return expectation_of_components(environment.get(kLayoutVariable).value_or(""), id.job, id.step);
+}
+
 std::vector<std::string> inert_removals(const Environment& environment) {
   auto names = Leftovers(environment).unchanged(environment);
   if (environment.get(kLayoutVariable)) names.emplace_back(kLayoutVariable);
@@ -203,6 +218,8 @@ std::vector<std::string> inert_removals(const Environment& environment) {
 }
 
 Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
+  const auto whole = check_components(facts, settings);
+  if (!whole) return fail(whole.error());
   auto rendezvous = make_rendezvous(facts, settings);
   if (!rendezvous) return fail(rendezvous.error());
   auto gpus = plan_gpus(facts, settings);

@@ -42,8 +42,12 @@ struct Plan {
 // `why` is short enough for "bootstrap: step 1234567.12: nothing is set: WHY" to fit in 80 columns.
 // Whether anything is set at all. Needs only what the environment tells, so that a step in which nothing is to be done
 // cannot fail.
-// `program` is what the step starts, where that is known.
-Scope decide_scope(const Environment& environment, const Settings& settings, std::string_view program = {});
+// `program` is what the step starts, where that is known; `components` is what srun says of a step of several.
+Scope decide_scope(const Environment& environment, const Settings& settings, std::string_view program = {},
+                   std::optional<bool> components = {});
+
+// For the above, from the environment of a step; see expectation_of_components().
+std::optional<bool> word_of_srun(const Environment& environment, const StepId& id);
 
 // Before the step is known: whether any step could be set up from this environment.
 bool may_apply(const Environment& environment, const Settings& settings);

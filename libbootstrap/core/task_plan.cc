@@ -57,7 +57,7 @@ Result<TaskPlan> make_task_plan(const Environment& environment, const Surroundin
   }
   if (!is_set) plan->port_to_claim.reset();  // nobody holds it
   auto differences = is_set ? find_differences(environment, *plan) : std::vector<std::string>();
-  auto scope = decide_scope(environment, *settings);
+  auto scope = decide_scope(environment, *settings, {}, word_of_srun(environment, facts->id));
   return TaskPlan{std::move(*facts),     std::move(*settings), std::move(scope), std::move(*plan), is_set,
                   std::move(differences)};
 }

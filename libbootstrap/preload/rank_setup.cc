@@ -195,7 +195,9 @@ void serve(const Facts& facts, const Plan& plan, const std::string& program, con
 Status set_up(const Environment& environment) {
   const auto settings = settings_of(environment);
   if (!settings) return fail(settings.error());
-  const auto scope = decide_scope(environment, *settings);
+  const auto id = read_step_id(environment);  // not under mpirun, which has no components
+  const auto scope =
+      decide_scope(environment, *settings, {}, id ? word_of_srun(environment, *id) : std::optional<bool>());
   if (!scope.applies) {
     remove_leftovers(inert_removals(environment));
     return {};

@@ -41,7 +41,7 @@ void check_round_trip(const bootstrap::LayoutText& layout) {
                           component.node_of_rank});
   }
   if (ranks > kMaxRanksHere) return;
-  const auto text = bootstrap::write_layout(layout.job, layout.step, components);
+  const auto text = bootstrap::write_layout(layout.job, layout.step, components, {});
   if (!text || components.empty() || components[0].tasks_per_node.empty()) return;
   const auto nodes = bootstrap::HostList::parse(components[0].nodes);
   check(nodes.has_value(), "a list of numbered nodes is a list");

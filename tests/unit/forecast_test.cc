@@ -39,6 +39,23 @@ TEST(Forecast, ReadsOptionsAsSrunDoes) {
   EXPECT_FALSE(expects({"srun", "--bootstrap=on", "--bootstrap=off", "./a"}));
 }
 
+TEST(Forecast, WhereNothingIsSaidOfGpusTheJobDecides) {
+  const auto is_left = [](const Arguments& arguments, const Environment& environment = {}) {
+    return leaves_it_to_the_job(environment, arguments, {});
+  };
+  EXPECT_TRUE(is_left({"srun", "--het-group=0,1", "./a"}));
+  EXPECT_FALSE(is_left({"srun", "--gres=gpu:1", "./a"}));
+  EXPECT_FALSE(is_left({"srun", "--gres=none", "./a"}));
+  EXPECT_FALSE(is_left({"srun", "./a"}, environment_of({{"SLURM_GRES", "gpu:1"}})));
+  EXPECT_FALSE(is_left({"srun", "--bootstrap=off", "./a"}));
+}
+
+TEST(Forecast, OneComponentWithGpusIsEnoughForAll) {
+  EXPECT_TRUE(expects({"srun", "-n1", "./a", ":", "-n2", "--gres=gpu:2", "./a"}));
+  EXPECT_TRUE(expects({"srun", "--gres=gpu:2", "./a", ":", "--gres=none", "./a"}));
+  EXPECT_FALSE(expects({"srun", "--gres=gpu:2", "--gres=none", "./a", ":", "-n2", "./a"}));
+}
+
 TEST(Forecast, OnlyThePartitionsOfTheSite) {
   Settings settings;
   settings.partitions.value = "gpu,pilot";

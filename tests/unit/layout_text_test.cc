@@ -13,7 +13,7 @@ namespace {
 using Counts = std::vector<std::uint32_t>;
 
 std::string write(const Counts& counts, const std::vector<NodeIndex>& map) {
-  return *write_layout(12, 3, {{12, "n[1-9]", counts, map}});
+  return *write_layout(12, 3, {{12, "n[1-9]", counts, map}}, {});
 }
 
 TEST(LayoutText, NamesTheUsualOrders) {
@@ -25,12 +25,29 @@ TEST(LayoutText, NamesTheUsualOrders) {
 }
 
 TEST(LayoutText, ComponentsCarryTheirOwn) {
-  const auto text = write_layout(43, 0, {{43, "n[1-2]", {2, 2}, deal_block({2, 2})}, {44, "n3", {1}, {0}}});
+  const auto text = write_layout(43, 0, {{43, "n[1-2]", {2, 2}, deal_block({2, 2})}, {44, "n3", {1}, {0}}}, {});
   EXPECT_EQ(*text, "43.0/43;n[1-2];2x2;block/44;n3;1;block");
   const auto read = read_layout(*text, *HostList::parse("n[1-3]"), {2, 2, 1});
   ASSERT_TRUE(read);
   EXPECT_EQ(read->component_jobs, Counts({43, 44}));
   EXPECT_EQ(read->components[1].nodes.at(0), "n3");
+}
+
+TEST(LayoutText, ComponentsAreToldWhetherTheStepIsSetUp) {
+  const std::vector<ComponentText> components{{43, "n1", {1}, {0}}, {44, "n2", {1}, {0}}};
+  const auto expected =
+      *write_layout(43, 0, components, {.master_ip = "10.0.0.1", .is_expected = true, .with_nodes = false});
+  EXPECT_EQ(expected, "43.0/43;n1;1;block/44;n2;1;block@10.0.0.1!");
+  EXPECT_EQ(expectation_of_components(expected, 43, 0), true);
+  EXPECT_EQ(expectation_of_components(*write_layout(43, 0, components, {}), 43, 0), false);
+  EXPECT_EQ(expectation_of_components(expected, 43, 1), std::nullopt) << "of another step";
+  EXPECT_EQ(*write_layout(43, 0, {components[0]}, {.master_ip = {}, .is_expected = true, .with_nodes = false}),
+            "43.0/block");
+  EXPECT_EQ(expectation_of_components("43.0/block@10.0.0.1", 43, 0), std::nullopt) << "one component";
+  const auto read = read_layout(expected, *HostList::parse("n[1-2]"), {1, 1});
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->master_ip, "10.0.0.1");
+  EXPECT_EQ(read->component_jobs, Counts({43, 44}));
 }
 
 TEST(LayoutText, ComesBackTheSame) {
@@ -99,7 +116,7 @@ TEST(LayoutText, TooIrregularForAVariableIsSaid) {
   std::vector<NodeIndex> map = deal_block(Counts(20000, 2));
   std::mt19937 random(1);
   std::shuffle(map.begin(), map.end(), random);
-  const auto text = write_layout(1, 0, {{1, "n[1-20000]", Counts(20000, 2), map}});
+  const auto text = write_layout(1, 0, {{1, "n[1-20000]", Counts(20000, 2), map}}, {});
   ASSERT_FALSE(text);
   EXPECT_EQ(text.error().code, ErrorCode::kLimit);
 }

@@ -108,6 +108,8 @@ TEST(MpirunFacts, GpusGoByLocalRankWithAndWithoutAList) {
   environment.set("CUDA_VISIBLE_DEVICES", "4,6");
   EXPECT_EQ(value_of(plan_of(environment, around), "BOOTSTRAP_GPU"), "1");
   EXPECT_EQ(value_of(plan_of(environment, around), "CUDA_VISIBLE_DEVICES"), "4,6");
+  environment.set("CUDA_VISIBLE_DEVICES", "");
+  EXPECT_FALSE(plan_of(environment, around).find("BOOTSTRAP_GPU")) << "hidden by somebody";
   around.gpus = 1;
   EXPECT_FALSE(plan_of(mpirun_rank(3), around).find("BOOTSTRAP_GPU")) << "two ranks, and one GPU";
   Settings settings;

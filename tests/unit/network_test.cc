@@ -78,6 +78,16 @@ TEST(Interface, IsTheOneThatWasAskedFor) {
   EXPECT_EQ(chosen("off"), "nothing");
 }
 
+TEST(Interface, OfNetworksAroundTheOneThatWasAskedForTheNarrowestIsTaken) {
+  const Route wide{"eth0", *parse_ip_prefix("10.0.0.0/8")};
+  const Route narrow{"ib0", *parse_ip_prefix("10.149.0.0/16")};
+  const Route inside{"ib1", *parse_ip_prefix("10.149.3.128/25")};
+  const auto network = *parse_ip_prefix("10.149.3.0/24");
+  EXPECT_EQ(interface_in({wide, narrow}, network), "ib0");
+  EXPECT_EQ(interface_in({narrow, wide}, network), "ib0");
+  EXPECT_EQ(interface_in({wide, inside, narrow}, network), "ib1");
+}
+
 TEST(Interface, NobodyIsToldALoopbackOrUnknownAddress) {
   EXPECT_EQ(chosen("auto", "127.0.1.1"), "nothing");
   EXPECT_EQ(chosen("auto", ""), "nothing");

@@ -45,6 +45,36 @@ TEST(Scope, FollowsTheTable) {
   EXPECT_FALSE(applies(gpu, Mode::kOff, When::kAlways));
 }
 
+// Each component sees its own GPUs and partition alone.
+TEST(Scope, ComponentsGoBySrunsWord) {
+  const auto gpu = two_by_two();
+  auto cpu = two_by_two();
+  cpu.unset("SLURM_STEP_GPUS");
+  EXPECT_TRUE(decide_scope(cpu, {}, {}, true).applies);
+  EXPECT_FALSE(decide_scope(cpu, {}, {}, false).applies);
+  Settings settings;
+  settings.partitions.value = "pilot";
+  EXPECT_TRUE(decide_scope(gpu, settings, {}, true).applies);
+  settings.mode.value = Mode::kOff;
+  EXPECT_FALSE(decide_scope(gpu, settings, {}, true).applies) << "the user's word";
+  EXPECT_FALSE(decide_scope(cpu, {}, "orted", true).applies);
+}
+
+TEST(Plans, AComponentThatAloneWouldBeSetUpIsRefused) {
+  auto environment = two_by_two();
+  const auto refusal = [&environment](const Settings& settings) {
+    const auto plan = make_plan(*read_task_facts(environment), settings);
+    return plan ? std::string() : plan.error().message;
+  };
+  environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/12;node001;2;block/12;node002;2;block");
+  EXPECT_NE(refusal({}).find("srun expected GPUs in no component"), std::string::npos) << refusal({});
+  Settings on;
+  on.mode = {Mode::kOn, Source::kOption};
+  EXPECT_EQ(refusal(on), "");
+  environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/12;node001;2;block/12;node002;2;block!");
+  EXPECT_EQ(refusal({}), "");
+}
+
 TEST(Scope, OnlyThePartitionsOfTheSite) {
   auto environment = two_by_two();
   Settings settings;

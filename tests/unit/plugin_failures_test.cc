@@ -55,6 +55,25 @@ TEST(PluginFailures, OptionsThatAreNotKnownAreOneSentence) {
   EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
 }
 
+// plugstack.conf may be wrong on this node alone, which is not that of rank 0.
+TEST(PluginFailures, AWrongArgumentIsToldByEachNodeThatHasIt) {
+  const auto outcome = in_child([] {
+    enter_step(job_environment());
+    ::setenv("SLURMD_NODENAME", "node002", 1);
+    spank_double().node_id = 1;
+    std::string wrong = "prot=25000";
+    char* arguments[] = {wrong.data()};
+    auto* const handle = the_spank_handle();
+    slurm_spank_init(handle, 1, arguments);
+    slurm_spank_user_init(handle, 1, arguments);
+    return start_task(0, 2) == 0 ? 77 : 78;
+  });
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
+  EXPECT_NE(outcome.printed.find("argument \"prot=25000\" in plugstack.conf is not known"), std::string::npos)
+      << outcome.printed;
+}
+
 TEST(PluginFailures, NothingThatFailsEndsABatchScript) {
   const auto outcome = run_step([] {
     spank_double().step = kBatchStep;

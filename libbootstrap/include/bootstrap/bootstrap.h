@@ -21,14 +21,17 @@
  * With mpirun the answers come from OMPI_COMM_WORLD_* and, on several nodes, from its PMIx server, which knows where
  * the ranks are: the preloaded library has asked it before `main`, without it bootstrap_open does. The session with it
  * stays open from the first call to the last bootstrap_close or exit(3): a rank that ends by _exit(2) or exec(3) in
- * between has mpirun end the job, as an MPI program would. MPI_Init may come before and after.
+ * between has mpirun end the job, as an MPI program would. With Open MPI 4 MPI_Init may come before and after; Open MPI
+ * 5 does not start while a session is open: MPI_Init comes before bootstrap_open, with the preload before the first
+ * collective call.
  *
  * Environment read: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK and _LOCAL_SIZE, PMIX_HOSTNAME; SLURM_JOB_ID,
  * SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS, SLURM_STEP_NUM_TASKS,
  * SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_STEP_RESV_PORTS,
  * SLURM_STEP_GPUS, CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, ZE_AFFINITY_MASK, WORLD_SIZE, SLURMD_NODENAME,
  * SLURM_BOOTSTRAP_LAYOUT, BOOTSTRAP_*, MASTER_ADDR, MASTER_PORT; for exchanges PMIX_NAMESPACE, PMIX_RANK,
- * PMIX_SERVER_URI*; BOOTSTRAP_TIMEOUT (seconds, 60) and BOOTSTRAP_NCCL (the libnccl to load, libnccl.so.2).
+ * PMIX_SERVER_URI*; BOOTSTRAP_TIMEOUT (seconds, 60), BOOTSTRAP_NCCL (the libnccl to load, libnccl.so.2) and
+ * BOOTSTRAP_PMIX (the libpmix to load, libpmix.so.2).
  */
 #ifndef BOOTSTRAP_BOOTSTRAP_H
 #define BOOTSTRAP_BOOTSTRAP_H
@@ -145,7 +148,8 @@ struct ncclComm; /* ncclComm_t is a pointer to it */
 /*
  * An NCCL communicator of the group that this rank is in. Collective over the step. The caller owns *comm and ends it
  * with ncclCommDestroy(). NCCL is the copy that the process has, else libnccl.so.2; 2.14 or newer. Before NCCL is
- * called the ranks agree: the same NCCL version everywhere, no two ranks of a node on one GPU.
+ * called the ranks agree: the same NCCL version everywhere, no two ranks of a node on one GPU (but where NCCL was told
+ * to accept it, by NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30.3 on or by different NCCL_HOSTID).
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_comm(bootstrap_t* job, bootstrap_group_t group,
                                                      const bootstrap_comm_options_t* options, struct ncclComm** comm);
