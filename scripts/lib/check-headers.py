@@ -17,11 +17,12 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts" / "lib"))
 
+from other_debians import root_of, slurm_of_debians  # noqa: E402
 from trust.figures import Figure, keep  # noqa: E402
 
 COMPILERS = ("gcc", "clang-14")
 CXX_OF = {"gcc": "g++", "clang-14": "clang++-14"}
-# Those that are supported. Debian 12, 13 and 14 have one each; the headers of the others come with an installation of Slurm.
+# Those that are supported. Each Debian has one; the headers of the others come with an installation of Slurm.
 RELEASES = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
 PLUGIN = "spank_plugin/spank_bootstrap.so"
 ONE_OBJECT = "spank_plugin/CMakeFiles/bootstrap_spank_parts.dir/spank_api.cc.o"
@@ -52,8 +53,7 @@ def headers_in(folder):
 
 
 def at_hand(prefixes):
-    roots = [subprocess.run([TOP / "scripts/lib/debian/root.sh", release, "path"], text=True, stdout=subprocess.PIPE).stdout.strip()
-             for release in ("13", "14")]  # fmt: skip
+    roots = [root_of(release) for release in slurm_of_debians()]
     folders = [Path("/usr/include"), *(Path(root, "usr/include") for root in roots if root)]
     folders += [Path(prefix, "include") for prefix in prefixes]
     return [headers for headers in map(headers_in, folders) if headers]
@@ -147,7 +147,7 @@ def report(sets, compilers, troubles, unnoticed):
                  for name in compilers]  # fmt: skip
         lines.append(f"| {versions.get(release, release)} | {' | '.join(cells)} |")
     got = f"{len(sets) * len(compilers) - len(troubles)} of {len(sets) * len(compilers)} builds without a warning"
-    why = f"Debian 12 and 13 have no headers of {', '.join(missing)}; those at hand: {', '.join(versions.values())}"
+    why = f"no Debian has the headers of {', '.join(missing)}; those at hand: {', '.join(versions.values())}"
     control = "; ".join(unnoticed) or "a warning that a changed spank.h causes ends the build; unchanged it builds"
     keep(Figure("G3", "", got if unnoticed else f"{got}, refused without slurm_version.h",
                 not (missing or troubles or unnoticed), True, control=control, why=why if missing else "",

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from campaign import Campaign
 from harness import REPOSITORY, Cluster, steps_run_again
 from trust.figures import Figure, keep
 
@@ -14,7 +15,7 @@ from trust.figures import Figure, keep
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="the long form: hundreds of layouts")
     parser.addoption("--seed", type=int, default=0, help="of what is generated; 0: another one each time")
-    parser.addoption("--minutes", type=float, default=35, help="after which a campaign of --full ends, whatever it has reached")
+    parser.addoption("--minutes", type=float, default=35, help="after which a campaign of --full begins no other case")
 
 
 def pytest_configure(config):
@@ -104,12 +105,21 @@ def probe():
 
 
 @pytest.fixture
-def figure(request):
-    """Keeps a figure for the report: figure("B1", got="0 of 10,000 failed", met=True, control="...", seed=7)."""
+def campaign(request):
+    option = request.config.getoption
+    return Campaign(option("--full"), option("--minutes"), option("--seed"))
 
-    def add(identity, part="", **facts):
-        is_full = facts.pop("is_full", request.config.getoption("--full"))
-        keep(Figure(id=identity, part=part, is_full=is_full, **facts))
+
+@pytest.fixture
+def figure(campaign):
+    """Keeps a figure for the report: figure("B1", got="0 of 10,000 failed", met=True, control="...", seed=7). That of a
+    campaign which was cut short is not met."""
+
+    def add(identity, part="", *, met, why="", **facts):
+        is_full = facts.pop("is_full", campaign.is_full)
+        why = "; ".join(filter(None, (campaign.why, why)))
+        met, is_full = met and campaign.is_whole, is_full and campaign.is_whole
+        keep(Figure(id=identity, part=part, met=met, is_full=is_full, why=why, **facts))
 
     return add
 

@@ -70,6 +70,12 @@ def are_told_of(told, missing, per_node):
     return bool(named) and exact == nodes and all(named <= missing_ranks(text) for text in told.values())
 
 
+def steps_of(paths):
+    """Which steps files are of, by their names."""
+    named = ((path, re.search(r"[_.](\d+\.\d+)(?=[/.]|$)", path)) for path in paths)
+    return {found[1] if found else path for path, found in named}
+
+
 def leftovers(cluster):
     """The files that a step could leave: those of every host's /tmp and /dev/shm, and of the spool folders."""
     spools = (cluster.state / "spool").glob("node*")

@@ -226,14 +226,14 @@ def wait_until(condition, seconds, what):
 
 def in_lanes(lanes, items, work):
     """Gives every item to the next free lane, as work(lane, item); {item: result}. The first failure ends it."""
-    queue, results, failures, lock = list(items), {}, [], threading.Lock()
+    queue, results, failures, lock = iter(items), {}, [], threading.Lock()
 
     def serve(lane):
         while True:
             with lock:
-                if not queue or failures:
-                    return
-                item = queue.pop(0)
+                item = None if failures else next(queue, None)
+            if item is None:
+                return
             try:
                 result = work(lane, item)
             except Exception as error:  # noqa: BLE001 - told below, in the thread of the test

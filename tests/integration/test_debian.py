@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness import REPOSITORY, STATE_ROOT, machine_traces, process_namespaces, wait_for
+from other_debians import ROOT_SCRIPT, root_of, slurm_of_debians
 
-SCRIPT = str(REPOSITORY / "scripts" / "lib" / "debian" / "root.sh")
-# Of each Debian that can be made: the release of its Slurm.
-SLURM_OF = {"13": "24.11", "14": "26.05"}
+SLURM_OF = slurm_of_debians()
 CGROUPS = Path("/sys/fs/cgroup/devices")
 
 # A cluster, and a word when it is up; its command would go on for minutes. The word comes last: a shell that gets SIGINT while
@@ -23,23 +22,19 @@ exec sleep 600
 """
 
 
-def path_of_root(release):
-    return subprocess.run([SCRIPT, release, "path"], text=True, stdout=subprocess.PIPE).stdout.strip()
-
-
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 @pytest.fixture(scope="module", params=SLURM_OF)
 def release(request):
     """One that is made on this machine."""
-    if not path_of_root(request.param):
+    if not root_of(request.param):
         pytest.skip(f"there is no Debian {request.param}; make it with scripts/lib/debian/root.sh {request.param} make")
     return request.param
 
 
 def run(release, *command, stdin=""):
-    return subprocess.run([SCRIPT, release, "run", *command], input=stdin, capture_output=True, text=True, timeout=60)
+    return subprocess.run([ROOT_SCRIPT, release, "run", *command], input=stdin, capture_output=True, text=True, timeout=60)
 
 
 def processes_in(namespaces):
@@ -78,7 +73,7 @@ def command(release):
     made = []
 
     def start(*words):
-        made.append(subprocess.Popen([SCRIPT, release, "run", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        made.append(subprocess.Popen([ROOT_SCRIPT, release, "run", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                      stdin=subprocess.DEVNULL, start_new_session=True))  # fmt: skip
         return made[-1], made[-1].stdout.readline().strip()
 
@@ -129,5 +124,5 @@ def test_a_cluster_in_it_ends_with_its_command(release, command, name):
 def test_it_is_not_removed_under_a_command(release, command):
     _, word = command("sh", "-c", "echo up; exec sleep 60")
     assert word == "up"
-    refused = subprocess.run([SCRIPT, release, "remove"], capture_output=True, text=True)
-    assert refused.returncode == 1 and "at work" in refused.stderr and path_of_root(release)
+    refused = subprocess.run([ROOT_SCRIPT, release, "remove"], capture_output=True, text=True)
+    assert refused.returncode == 1 and "at work" in refused.stderr and root_of(release)

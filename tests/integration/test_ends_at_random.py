@@ -180,12 +180,12 @@ def run_if_it_starts(cluster, watch, case):
         return None
 
 
-def run_cases(cluster, cases, minutes, tell):
+def run_cases(cluster, cases, campaign, tell):
     """Several at once, until all are done or the time is over. What did not start comes once more at the
     end: a job that slurmctld left waiting, as happens on a busy machine, or one that computed another's port."""
-    ended, began, waiting, late_starts = [], time.monotonic(), list(cases), 0
+    ended, waiting, late_starts = [], list(cases), 0
     with Watch(cluster) as watch, ThreadPoolExecutor(AT_ONCE) as pool:
-        while waiting and time.monotonic() - began < minutes * 60 and late_starts <= max(1, len(cases) // 20):
+        while waiting and not campaign.is_over() and late_starts <= max(1, len(cases) // 20):
             batch, waiting = waiting[:10 * AT_ONCE], waiting[10 * AT_ONCE:]
             for case, step in zip(batch, pool.map(lambda case: run_if_it_starts(cluster, watch, case), batch)):
                 if step:
@@ -198,19 +198,17 @@ def run_cases(cluster, cases, minutes, tell):
     return ended
 
 
-def test_everything_is_free_soon(ends_cluster, request, capsys, figure):
-    is_full = request.config.getoption("--full")
-    seed = request.config.getoption("--seed") or random.randrange(1, 2**31)
-    minutes = request.config.getoption("--minutes")
-    cases = random_cases(1000 if is_full else 15, random.Random(seed))
+def test_everything_is_free_soon(ends_cluster, campaign, capsys, figure):
+    cases = random_cases(campaign.size(1000, 15), random.Random(campaign.seed))
 
     def tell(text):
         with capsys.disabled():
-            print(f"\nends at random: {text} (seed {seed})", end="", flush=True)
+            print(f"\nends at random: {text} (seed {campaign.seed})", end="", flush=True)
 
     ends_cluster.run(["srun", "-N4", "true"])
     before = look(ends_cluster)
-    ended = run_cases(ends_cluster, cases, minutes, tell)
+    ended = run_cases(ends_cluster, cases, campaign, tell)
+    campaign.planned, campaign.done = len(cases), len(ended)
     late, stuck = [step for step in ended if step.remains], [step for step in ended if step.stuck]
     # A machine with several times more to do than it has cores takes longer, for everything.
     is_busy = os.getloadavg()[0] > 6 * os.cpu_count()
@@ -227,15 +225,13 @@ def test_everything_is_free_soon(ends_cluster, request, capsys, figure):
         "B4", got=f"{len(late)} of {len(ended):,} left something {LIMIT} s after their end, {len(stuck)} for longer "
                   f"than {2 * LIMIT} s; slowest {max(slowest.values())} s; {len(more)} sockets, processes or files more; "
                   f"{'no' if status.returncode == 0 else 'a'} node unfit for jobs",
-        met=not late and not more and status.returncode == 0 and len(ended) >= len(cases),
-        is_full=is_full and len(ended) >= len(cases), seed=seed,
-        why=f"{len(ended)} of {len(cases)} in {minutes:.0f} minutes" if len(ended) < len(cases)
-        else f"most of all: {left.most_common(3)}" if left else "",
+        met=not late and not more and status.returncode == 0, seed=campaign.seed,
+        why=f"most of all: {left.most_common(3)}" if left else "",
         control="a process that has left its step is found",
         table="\n".join(["| way | steps | slowest |", "| --- | --- | --- |",
                          *(f"| {way} | {count} | {slowest[way]} s |" for way, count in ways.items())]),
     )  # fmt: skip
-    assert is_full or len(ended) == len(cases), f"{len(cases) - len(ended)} jobs did not start"
+    assert campaign.is_full or campaign.is_whole, f"{len(cases) - len(ended)} jobs did not start"
     assert not stuck, stuck[:5]
     assert is_busy or not late, late[:5]
     assert not more
@@ -274,16 +270,14 @@ def end_in_an_exchange(cluster, seed, first):
         return [step for step in pool.map(lambda case: run_if_it_starts(cluster, watch, case), cases) if step]
 
 
-def test_in_the_midst_of_an_exchange(cluster_factory, request, capsys, figure):
+def test_in_the_midst_of_an_exchange(cluster_factory, campaign, capsys, figure):
     """Slurm's PMIx 4.2.2 often leaves a slurmstepd behind for ever when a job is ended while its ranks have a session,
     without us as with us, with the port that it holds and, now and then, a job that is COMPLETING. No rank stays."""
-    rounds = 16 if request.config.getoption("--full") else 1
-    seed = request.config.getoption("--seed") or random.randrange(1, 2**31)
     ended = []
-    for number in range(rounds):
+    for number in campaign.each(range(campaign.size(16, 1))):
         # Each time another cluster, since what stays is in the way of the next job; and no node is drained for it.
         cluster = cluster_factory(f"ends-{number}").up(*SIZE, "--set", "UnkillableStepTimeout=3600")
-        ended += end_in_an_exchange(cluster, seed, 80000 + 12 * number)
+        ended += end_in_an_exchange(cluster, campaign.seed, 80000 + 12 * number)
         assert cluster.close() == ""
     of_slurmstepd = re.compile(r"slurmstepd|port |job \d+ is COMPLETING")
     bad = [step for step in ended if not all(map(of_slurmstepd.match, step.stuck))]
@@ -291,11 +285,11 @@ def test_in_the_midst_of_an_exchange(cluster_factory, request, capsys, figure):
     stuck = Counter(step.case.what for step in ended if step.stuck)
     got = ", ".join(f"slurmstepd of {stuck[what]} of {count[what]} stays with {what}" for what in EXCHANGES)
     with capsys.disabled():
-        print(f"\nends in an exchange: {got} (seed {seed})")
-    figure("B4", part="in an exchange", got=got, met=not stuck["ours"], seed=seed,
+        print(f"\nends in an exchange: {got} (seed {campaign.seed})")
+    figure("B4", part="in an exchange", got=got, met=not stuck["ours"], seed=campaign.seed,
            why="" if not stuck["ours"] else "Slurm's PMIx 4.2.2 does so by itself, with bare PMIx as well",
            control="bare PMIx")  # fmt: skip
     assert not bad, bad
-    assert min(count[what] for what in EXCHANGES) >= 2 * rounds
+    assert min(count[what] for what in EXCHANGES) >= 2 * campaign.done
     # With more than three standard deviations between the two, it would be something of ours.
     assert stuck["ours"] - stuck["bare PMIx"] <= 3 * (count["ours"] / 2) ** 0.5

@@ -81,17 +81,16 @@ def restart_slurmd(cluster, label):
     wait_for(lambda: cluster.script("status").returncode == 0, 30, "the node does not come back")
 
 
-def test_slurmstepd_of_a_node_is_killed(daemons_cluster, request, figure):
-    count = 10 if request.config.getoption("--full") else 1
-    slowest = max(kill_slurmstepd(daemons_cluster, f"killed-{number}") for number in range(count))
-    figure("M5", part="slurmstepd killed", got=f"{count} steps ended, each other node's ranks with a sentence; slowest call "
+def test_slurmstepd_of_a_node_is_killed(daemons_cluster, campaign, figure):
+    numbers = campaign.each(range(campaign.size(10, 1)))
+    slowest = max(kill_slurmstepd(daemons_cluster, f"killed-{number}") for number in numbers)
+    figure("M5", part="slurmstepd killed", got=f"{campaign.done} steps ended, each other node's ranks with a sentence; slowest call "
                                                f"{slowest} ms (deadline {DEADLINE * 1000})", met=True,
            control="nothing fails where slurmd alone is restarted")  # fmt: skip
 
 
-def test_slurmd_is_restarted(daemons_cluster, request, figure):
+def test_slurmd_is_restarted(daemons_cluster, campaign, figure):
     """And the control of the test above: the same step, to which nothing is done but this."""
-    count = 10 if request.config.getoption("--full") else 1
-    for number in range(count):
+    for number in campaign.each(range(campaign.size(10, 1))):
         restart_slurmd(daemons_cluster, f"restarted-{number}")
-    figure("M5", part="slurmd restarted", got=f"{count} steps noticed nothing", met=True)
+    figure("M5", part="slurmd restarted", got=f"{campaign.done} steps noticed nothing", met=True)

@@ -3,7 +3,6 @@
 import random
 import re
 from collections import Counter, namedtuple
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -69,36 +68,6 @@ def faults_of(case, step):
     return wrong
 
 
-def test_every_call_ends_in_time_and_nobody_is_deceived(faults_cluster, request, capsys, figure):
-    seed = request.config.getoption("--seed") or random.randrange(1, 2**31)
-    everything = [Case(fault, place, *point) for fault in FAULTS for place in PLACES for point in POINTS]
-    is_full = request.config.getoption("--full")
-    # The two that a rank can least do about are met more often.
-    often = [case for case in everything if case.fault in ("kill", "stop")]
-    cases = everything * 3 + often * 17 if is_full else random.Random(seed).sample(everything, 12)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        steps = list(pool.map(lambda case: run_case(faults_cluster, case), cases))
-    bad = [(case, faults_of(case, step), step) for case, step in zip(cases, steps) if faults_of(case, step)]
-    named = sum(1 for step in steps if sentences(step))
-    slowest = max((failure.milliseconds for step in steps for failure in failures(step)), default=0)
-    with capsys.disabled():
-        print(
-            f"\nexchange, faults: {len(cases)} steps, {named} with a sentence, slowest failed call {slowest} ms"
-            f" (deadline {DEADLINE * 1000:.0f}), {sum(map(is_held, steps))} held by slurmstepd: {len(bad)} bad (seed {seed})"
-            f" {dict(Counter(word for _, words, _ in bad for word in words))}"
-        )
-    for identity, fault in (("M2", "kill"), ("M3", "stop")):
-        of_fault = [step for case, step in zip(cases, steps) if case.fault == fault]
-        wrong = sum(case.fault == fault for case, *_ in bad)
-        longest = max((failure.milliseconds for step in of_fault for failure in failures(step)), default=0)
-        figure(identity, got=f"{len(of_fault)} steps, {wrong} wrong; slowest failed call {longest} ms (deadline "
-                             f"{DEADLINE * 1000:.0f}); {sum(map(is_held, of_fault))} held by slurmstepd after all ranks had "
-                             "ended", met=not wrong and len(of_fault) >= 480, seed=seed,
-               why="" if len(of_fault) >= 480 else "the short form takes a few of all cases",
-               control="bare PMIx deceives or hangs")  # fmt: skip
-    assert not bad, bad[0]
-
-
 def test_control_bare_pmix_deceives_or_hangs(faults_cluster):
     """A rank that leaves before its fence: with PMIx alone somebody has a success, or the step does not end."""
     step = run_step(faults_cluster, NODES, 2, program("exchange_bare"), "1", "3", options=("--mpi=pmix", "-W", "20"), limit=8)
@@ -133,3 +102,33 @@ def test_stopped_and_continued_rank_does_not_revive_a_failed_call(faults_cluster
     assert step.returncode != 0 and not successes(step), step
     assert {failure.rank for failure in failures(step)} == {0, 1, 2, 3}, step
     assert re.search(r"missing: .*rank 3 \(node002, local rank 1\)", step.stderr), step
+
+
+def test_every_call_ends_in_time_and_nobody_is_deceived(faults_cluster, campaign, capsys, figure):
+    """The last one of this cluster: a slurmstepd that is held keeps its node from other jobs."""
+    generator = random.Random(campaign.seed)
+    everything = [Case(fault, place, *point) for fault in FAULTS for place in PLACES for point in POINTS]
+    # The two that a rank can least do about are met more often.
+    often = [case for case in everything if case.fault in ("kill", "stop")]
+    cases = campaign.size(everything * 3 + often * 17, generator.sample(everything, 12))
+    generator.shuffle(cases)
+    outcomes = campaign.run(lambda case: run_case(faults_cluster, case), cases, AT_ONCE)
+    steps = [step for _, step in outcomes]
+    bad = [(case, faults_of(case, step), step) for case, step in outcomes if faults_of(case, step)]
+    named = sum(1 for step in steps if sentences(step))
+    slowest = max((failure.milliseconds for step in steps for failure in failures(step)), default=0)
+    with capsys.disabled():
+        print(
+            f"\nexchange, faults: {len(steps)} steps, {named} with a sentence, slowest failed call {slowest} ms"
+            f" (deadline {DEADLINE * 1000:.0f}), {sum(map(is_held, steps))} held by slurmstepd: {len(bad)} bad (seed {campaign.seed})"
+            f" {dict(Counter(word for _, words, _ in bad for word in words))}"
+        )
+    for identity, fault in (("M2", "kill"), ("M3", "stop")):
+        of_fault = [step for case, step in outcomes if case.fault == fault]
+        wrong = sum(case.fault == fault for case, *_ in bad)
+        longest = max((failure.milliseconds for step in of_fault for failure in failures(step)), default=0)
+        figure(identity, got=f"{len(of_fault)} steps, {wrong} wrong; slowest failed call {longest} ms (deadline "
+                             f"{DEADLINE * 1000:.0f}); {sum(map(is_held, of_fault))} held by slurmstepd after all ranks had "
+                             "ended", met=not wrong, seed=campaign.seed,
+               control="bare PMIx deceives or hangs")  # fmt: skip
+    assert not bad, bad[0]

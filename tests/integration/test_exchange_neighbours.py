@@ -54,22 +54,20 @@ def outcome(step):
     return step.returncode, sorted(re.sub(r"\d+\.\d+|\d\d:\d\d:\d\d", "", line) for line in lines)
 
 
-def test_every_end_of_a_program_is_as_without_the_library(neighbours_cluster, request, capsys, figure):
-    repeats = 50 if request.config.getoption("--full") else 1
-    cases = [(how, first) for how in ENDS for first in ("nothing", "exchange")] * repeats
-    cases += [(how, "kept") for how in ("return", "_exit", "exec")]
+def test_every_end_of_a_program_is_as_without_the_library(neighbours_cluster, campaign, capsys, figure):
+    cases = [(how, first) for how in ENDS for first in ("nothing", "exchange")] * campaign.size(50, 1)
+    cases = [(how, "kept") for how in ("return", "_exit", "exec")] + cases
 
     def run(case):
         return run_step(neighbours_cluster, 2, 2, program("exchange_ends"), case[1], case[0])
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        steps = list(pool.map(run, cases))
-    expected = {how: outcome(step) for (how, first), step in zip(cases, steps) if first == "nothing"}
-    bad = [(case, step, expected[case[0]]) for case, step in zip(cases, steps) if outcome(step) != expected[case[0]]]
+    steps = campaign.run(run, cases, AT_ONCE)
+    expected = {how: outcome(step) for (how, first), step in steps if first == "nothing"}
+    bad = [(case, step, expected[case[0]]) for case, step in steps if outcome(step) != expected[case[0]]]
     codes = {how: code for how, (code, _) in expected.items()}
     with capsys.disabled():
-        print(f"\nexchange, ends: {len(cases)} steps, {len(ENDS)} ways {codes}: {len(bad)} differ from those without the library")
-    figure("M8", got=f"{len(ENDS)} ways, {len(cases):,} steps, {len(bad)} differences", met=not bad,
+        print(f"\nexchange, ends: {len(steps)} steps, {len(ENDS)} ways {codes}: {len(bad)} differ from those without the library")
+    figure("M8", got=f"{len(ENDS)} ways, {len(steps):,} steps, {len(bad)} differences", met=not bad,
            control="PMIx_Init without PMIx_Finalize ends the step")  # fmt: skip
     assert not bad, bad[0]
     assert codes["return"] == codes["child"] == codes["workers"] == 0 and codes["exit3"] == 3 and codes["abort"] != 0
@@ -117,14 +115,13 @@ def run_mpi(cluster, per_node, *command, env=None):
     return run_step(cluster, 2, per_node, *command, env=env, limit=MPI_LIMIT), True
 
 
-def test_mpi_and_the_exchange_take_turns(neighbours_cluster, request, capsys, figure):
-    repeats = 50 if request.config.getoption("--full") else 1
+def test_mpi_and_the_exchange_take_turns(neighbours_cluster, campaign, capsys, figure):
     # Slurm's PMIx 4.2.2 loses what it knows of a rank in shared memory when the rank's first session ends, whoever had
     # it; a second session finds it in the hash store alone (the control below). With the hash store, though, its fences
     # fail after MPI_Finalize (UNPACK-PAST-END in the server), so that no setting serves both.
     cases = [(order, {}) for order in AFTER_INIT] + [(order, {"PMIX_MCA_gds": "hash"}) for order in BEFORE_INIT]
     steps, again = [], 0
-    for order, env in cases * repeats:
+    for order, env in campaign.each(cases * campaign.size(50, 1)):
         step, is_second = run_mpi(neighbours_cluster, 4, program("exchange_mpi"), order, env=env)
         steps.append((order, step))
         again += is_second

@@ -47,12 +47,12 @@ def reports(cluster, label, kind):
     return "".join(path.read_text() for path in sorted(home.glob(f"{label}.*.{kind}")))
 
 
-def repeats(request):
-    return 10 if request.config.getoption("--full") else 1
+def repeats(campaign):
+    return campaign.each(range(campaign.size(10, 1)))
 
 
-def test_a_node_that_is_cut_off_is_named(network_cluster, request, tally):
-    for number in range(repeats(request)):
+def test_a_node_that_is_cut_off_is_named(network_cluster, campaign, tally):
+    for number in repeats(campaign):
         cut_off_and_judge(network_cluster, f"cut-{number}")
         tally("M4", "cut off in a fence, ended in the deadline, the node named")
 
@@ -88,12 +88,12 @@ def test_control_nothing_fails_while_all_links_are_up(network_cluster):
 
 
 @pytest.mark.parametrize("discipline", ["netem delay 100ms loss 5%", "tbf rate 512kbit burst 3000 latency 300ms"])
-def test_a_slow_link_is_no_failure(network_cluster, discipline, request, tally):
+def test_a_slow_link_is_no_failure(network_cluster, discipline, campaign, tally):
     added = network_cluster.run(["sh", "-c", f"tc qdisc add dev eth0 root {discipline}"], user="root", node=CUT)
     if added.returncode != 0:
         pytest.skip(f"this kernel has no {discipline.split()[0]}: {added.stderr.strip()}")
     try:
-        for number in range(repeats(request)):
+        for number in repeats(campaign):
             label = f"{discipline.split()[0]}-{number}"
             status = run_to_end(network_cluster, label, nap=1)
             assert status == 0, reports(network_cluster, label, "err")

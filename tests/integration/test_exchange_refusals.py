@@ -1,7 +1,6 @@
 """No PMIx, somebody else's, or a server that says nothing: one sentence in time, and a process that ends."""
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -55,17 +54,15 @@ def run_script(cluster, before, mpi):
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_refused_in_one_sentence(refusals_cluster, name, request, tally):
-    repeats = 50 if request.config.getoption("--full") else 1
+def test_refused_in_one_sentence(refusals_cluster, name, campaign, tally):
     before, mpi, sentence = REFUSALS[name]
     listen = ["python3", "-I", "-S", "-c", SILENT]
     with (
         background(refusals_cluster, listen, node="node001", ready=True),
         background(refusals_cluster, listen, node="node002", ready=True),
     ):
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            steps = list(pool.map(lambda _: run_script(refusals_cluster, before, mpi), range(repeats)))
-    for step in steps:
+        steps = campaign.run(lambda _: run_script(refusals_cluster, before, mpi), range(campaign.size(50, 1)), AT_ONCE)
+    for _, step in steps:
         told = sentences(step)
         assert step.returncode != 0 and not successes(step)
         assert sorted(rank for rank, _ in told) == [0, 1, 2, 3], step

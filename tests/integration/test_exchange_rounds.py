@@ -58,7 +58,8 @@ def test_rounds_where_libpmix_keeps_what_it_has_read(monkeypatch):
 
 
 def test_memory_and_files_stay_as_they_are(request, figure, capsys):
-    """libpmix loses memory with every session (4.2.2: 150 KiB), so that only the difference to it alone is ours."""
+    """libpmix loses memory with every session (4.2.2: 150 KiB) and with what it is asked without blocking, so that only the
+    difference to the same calls of it alone is ours."""
     rounds = 10000 if request.config.getoption("--full") else 200
     result, done = run_rounds("ours", rounds)
     assert result, done

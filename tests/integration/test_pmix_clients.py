@@ -11,10 +11,10 @@ import time
 import pytest
 
 from exchange_steps import program
-from harness import HAS_PMIX, REPOSITORY
+from harness import HAS_PMIX
+from other_debians import root_of, slurm_of_debians
 from trust.versions import PACKAGES
 
-ROOT_SCRIPT = str(REPOSITORY / "scripts" / "lib" / "debian" / "root.sh")
 TASKS = ("-N2", "--ntasks-per-node", "2", "--mpi=pmix")
 SOON = 5  # seconds: what does not work says so by then
 # As a container runtime does it: what the task needs of the host comes to lie in the root folder.
@@ -39,9 +39,9 @@ def version_in(*folder):
     return found[0].split("-")[0] if found else ""
 
 
-@pytest.fixture(scope="module", params=["13", "14"])
+@pytest.fixture(scope="module", params=slurm_of_debians())
 def root(request):
-    found = subprocess.run([ROOT_SCRIPT, request.param, "path"], capture_output=True, text=True).stdout.strip()
+    found = root_of(request.param)
     if not found:
         pytest.skip(f"there is no Debian {request.param}; make it with scripts/lib/debian/root.sh {request.param} make")
     return found

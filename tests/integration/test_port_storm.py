@@ -66,18 +66,17 @@ def told(trouble):
     return ", ".join(counts)
 
 
-def test_no_step_loses_its_port_to_a_storm(storm, request, capsys, figure):
-    count = 1000 if request.config.getoption("--full") else 40
-    tasks = [random.randint(2, 8) for _ in range(count)]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        outcomes = list(pool.map(lambda number: run_until_started(storm, number), tasks))
-    trouble = sum((outcome[0] for outcome in outcomes), Counter())
-    refused = sum(outcome[1] for outcome in outcomes)
+def test_no_step_loses_its_port_to_a_storm(storm, campaign, capsys, figure):
+    tasks = [random.randint(2, 8) for _ in range(campaign.size(1000, 40))]
+    outcomes = campaign.run(lambda number: run_until_started(storm, number), tasks, AT_ONCE)
+    count, tasks = len(outcomes), sum(number for number, _ in outcomes)
+    trouble = sum((found for _, (found, _) in outcomes), Counter())
+    refused = sum(starts for _, (_, starts) in outcomes)
     with capsys.disabled():
-        print(f"\nport storm: {count} steps, {sum(tasks)} tasks: {told(trouble)}")
+        print(f"\nport storm: {count} steps, {tasks} tasks: {told(trouble)}")
         print(f"  {refused} starts were refused with one sentence, because the storm had the port at that instant,")
         print("  and were repeated: with port_range= inside ip_local_port_range that can happen; by default it is not.")
-    figure("Q1", got=f"{count:,} steps, {sum(tasks):,} tasks: {told(trouble)}; {refused} refused at their start, with one "
+    figure("Q1", got=f"{count:,} steps, {tasks:,} tasks: {told(trouble)}; {refused} refused at their start, with one "
                      "sentence, and repeated", met=not trouble, control="without the claim both are seen")  # fmt: skip
     assert not trouble
 

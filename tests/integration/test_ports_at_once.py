@@ -59,10 +59,10 @@ def run_round(cluster, job, count, label, *options):
                  slowest, slowest > all_started + 5)  # fmt: skip
 
 
-def test_fifty_steps_at_once_share_no_port(ports, request, capsys, figure):
+def test_fifty_steps_at_once_share_no_port(ports, campaign, capsys, figure):
     kind, cluster, job = ports
-    rounds = 20 if request.config.getoption("--full") else 1
-    found = [run_round(cluster, job, STEPS, f"round-{number}") for number in range(rounds)]
+    found = [run_round(cluster, job, STEPS, f"round-{number}") for number in campaign.each(range(campaign.size(20, 1)))]
+    rounds = len(found)
     words = sum((each.words for each in found), Counter())
     shared, refused = sum(each.shared for each in found), sum(each.refused for each in found)
     got = f"{rounds} rounds of {STEPS} steps: {shared} shared ports, {refused} refused, {words['cross-talk']} met another step"

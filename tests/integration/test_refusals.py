@@ -92,7 +92,9 @@ def test_bad_argument_of_the_site_is_told_and_fails_the_step_alone(desk, how):
     done = desk.run("srun")
     assert done.returncode != 0 and done.stdout == ""
     of_steps = [line for line in sentences(done) if re.match(OF_SLURMSTEPD, line)]
-    assert len(of_steps) == 1 and "port_range=" in of_steps[0] and "plugstack.conf" in of_steps[0], done.stderr
+    # Each node tells of its own file, as long as the step has not been ended for what another one found in its.
+    assert 1 <= len(of_steps) <= 2, done.stderr
+    assert all("port_range=" in line and "plugstack.conf" in line for line in of_steps), done.stderr
 
 
 def test_taken_port_in_a_batch_job(desk, how):

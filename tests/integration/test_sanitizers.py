@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -108,14 +107,14 @@ def started(cluster):
     return len(re.findall(r"launch task StepId=|Launching batch job ", logs))
 
 
-def test_slurmstepd_under_sanitizers(sanitized, request, seed, figure, capsys):
+def test_slurmstepd_under_sanitizers(sanitized, campaign, seed, figure, capsys):
     """UBSan's reports go to the step's stderr, ASan's into files: the file of leaks at the end, which Slurm's own leaks
     always fill, is missing where a slurmstepd did not come to its end."""
     runner, folder = sanitized
-    shapes = fixed() + (generated(IN_FULL - len(fixed()), seed) if request.config.getoption("--full") else [])
+    shapes = fixed() + campaign.size(generated(IN_FULL - len(fixed()), seed), [])
     began = time.monotonic()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        outcomes = list(pool.map(runner.run, shapes))
+    outcomes = campaign.run(runner.run, shapes, AT_ONCE)
+    shapes, outcomes = [shape for shape, _ in outcomes], [done for _, done in outcomes]
     come_to_rest(runner.cluster)
     succeeded = sum(done.returncode == 0 for done in outcomes)
     refused = sum("error: bootstrap: job" in done.stderr for done in outcomes)
@@ -210,15 +209,15 @@ needs_valgrind = pytest.mark.skipif(not shutil.which("valgrind"), reason="needs 
 
 
 @needs_valgrind
-def test_srun_under_valgrind(plain, request, figure, capsys):
-    count = STEPS_UNDER_VALGRIND_IN_FULL if request.config.getoption("--full") else STEPS_UNDER_VALGRIND
+def test_srun_under_valgrind(plain, campaign, figure, capsys):
+    count = campaign.size(STEPS_UNDER_VALGRIND_IN_FULL, STEPS_UNDER_VALGRIND)
     ours, others, succeeded, began = [], 0, 0, time.monotonic()
-    for number in range(count):
+    for number in campaign.each(range(count)):
         done, errors = run_under_valgrind(plain, number, SRUN_SHAPES[number % len(SRUN_SHAPES)])
         succeeded += done.returncode == 0
         ours += [error.text for error in errors if PLUGIN in error.objects]
         others += sum(PLUGIN not in error.objects for error in errors)
-    got = f"{len(ours)} errors and definite leaks with our frames in {count} sruns"
+    got = f"{len(ours)} errors and definite leaks with our frames in {campaign.done} sruns"
     with capsys.disabled():
         print(f"\nvalgrind: {got}, {others} of Slurm alone, {succeeded} sruns succeeded, {time.monotonic() - began:.0f} s")
     figure("C5", "srun", got=got, met=not ours, control="an overflow and a leak of another plugin are reported")

@@ -96,15 +96,15 @@ def search(cluster, wanted):
 
 
 @pytest.mark.skipif(not LIBNCCL, reason="needs libnccl.so.2, whose ids have a key")
-def test_the_id_is_nowhere_but_in_memory(secret_cluster, request, capsys, figure):
-    steps = 100 if request.config.getoption("--full") else 4
+def test_the_id_is_nowhere_but_in_memory(secret_cluster, campaign, capsys, figure):
     began, looked, keys = time.monotonic(), 0, []
-    for number in range(steps):
+    for number in campaign.each(range(campaign.size(100, 4))):
         for wanted in ids_of_step(secret_cluster, number):
             count, hits = search(secret_cluster, wanted)
             assert not hits, hits
             looked += count
             keys.append(wanted)
+    steps = campaign.done
     # What was written late: the logs and files after the steps.
     count, hits = search(secret_cluster, [form for wanted in keys for form in wanted])
     assert not hits, hits

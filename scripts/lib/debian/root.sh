@@ -16,12 +16,15 @@ source "$library/cluster-state.sh"
 source "$library/cluster-exec.sh"
 
 readonly cache=/var/cache/slurm-bootstrap
-# By the number of the release: its name in the mirror.
-declare -rA suites=([13]=trixie [14]=forky)
+# By the number of the release: its name in the mirror, and the release of its Slurm.
+declare -rA suites=([13]=trixie [14]=forky) slurms=([13]=24.11 [14]=26.05)
 
 usage() {
   cat <<'TEXT'
 Usage: scripts/lib/debian/root.sh RELEASE COMMAND
+       scripts/lib/debian/root.sh list
+
+`list` prints each release that can be made, and the release of its Slurm.
 
 RELEASE is 13, whose Slurm is 24.11, or 14, the coming one, whose Slurm was 26.05 in November 2026.
 
@@ -129,9 +132,13 @@ run_command() {
 main() {
   case ${1:-} in
     -h | --help | help) usage && return ;;
+    list)
+      for release in "${!suites[@]}"; do printf '%s %s\n' "$release" "${slurms[$release]}"; done | sort
+      return
+      ;;
     '') misused "no release" ;;
   esac
-  [[ -n ${suites[$1]:-} ]] || misused "there is no Debian $1 to be made; known are ${!suites[*]}"
+  [[ -n ${suites[$1]:-} ]] || misused "there is no Debian $1 to be made; known are $(printf '%s\n' "${!suites[@]}" | sort | xargs)"
   readonly release=$1 name=debian$1 root=$cache/debian$1
   local command=${2:-}
   shift $(($# > 1 ? 2 : 1))
