@@ -14,7 +14,8 @@ struct StepTasks {
   std::uint32_t in_step = 0;       // of all components
 };
 
-// Whether the job of any component was given GPUs. One RPC for each job. Only for srun, likewise.
+// Whether the job of any component was given GPUs. An RPC for each component up to the first with GPUs. Only for srun,
+// likewise.
 bool has_gpus(const std::vector<ComponentText>& components);
 
 // All components of the step in order of rank; empty when they do not add up. One RPC for a plain step, 0.7 to 1 ms.

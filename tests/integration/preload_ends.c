@@ -32,6 +32,9 @@ int main(int count, char** arguments) {
   const char* const way = count > 1 ? arguments[1] : "";
   printf("%s\n", way);
   fflush(stdout);
+  /* srun loses what a task printed that a signal ends at once: two times of five, without any library of ours. */
+  const int is_by_signal = strcmp(way, "abort") == 0 || strcmp(way, "sigterm") == 0;
+  if (is_by_signal) usleep(300000);
   if (strcmp(way, "return") == 0) return 0;
   if (strcmp(way, "exit") == 0) exit(3);
   if (strcmp(way, "_exit") == 0) _exit(0);

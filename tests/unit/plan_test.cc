@@ -71,6 +71,9 @@ TEST(Plans, AComponentThatAloneWouldBeSetUpIsRefused) {
   Settings on;
   on.mode = {Mode::kOn, Source::kOption};
   EXPECT_EQ(refusal(on), "");
+  auto cpu = environment;
+  cpu.unset("SLURM_STEP_GPUS");
+  EXPECT_TRUE(make_plan(*read_task_facts(cpu), {})) << "set up by the word of the site";
   environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/12;node001;2;block/12;node002;2;block!");
   EXPECT_EQ(refusal({}), "");
 }
