@@ -51,13 +51,19 @@ def line_of(kind, job):
     return [*options, "--mpi=pmix", "/bin/sh", "-c", exchange]
 
 
+def is_refused_its_port(done):
+    """With one sentence, and no task of that node ran. Those of the other nodes may have, until srun ended them."""
+    refusals = list(REFUSAL.finditer(done.stderr))
+    return len(refusals) == 1 and not re.search(rf"^task \d+ {refusals[0]['host']} ", done.stdout, re.MULTILINE)
+
+
 def run_one(cluster, kind, job):
     """One step to its end. Steps of the allocation and jobs beside it may compute the same port: who comes second is
-    refused with one sentence, as documented, and is run again."""
+    refused, as documented, and is run again."""
     began, refusals = time.monotonic(), 0
     while True:
         done = cluster.run(line_of(kind, job), timeout=120)
-        if done.returncode == 0 or refusals == 3 or len(REFUSAL.findall(done.stderr)) != 1 or done.stdout:
+        if done.returncode == 0 or refusals == 3 or not is_refused_its_port(done):
             break
         refusals += 1
     trouble = wrong_values(done.stdout, TASKS, TASKS // NODES)
