@@ -4,8 +4,10 @@
 
 #include <dlfcn.h>
 #include <pmix.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -185,7 +187,30 @@ bool Client::keeps_what_it_read() const {
 
 bool Client::is_initialized() const { return functions_->initialized() != 0; }
 
+namespace {
+
+// libpmix before openpmix #4017 (2026) keeps a thread-specific key of each session, of which a process has 1,024. The
+// last of them are left to the program: a library that it loads later may want one.
+constexpr std::size_t kSparedKeys = 64;
+
+bool has_keys_to_spare() {
+  std::array<pthread_key_t, kSparedKeys> keys;
+  std::size_t count = 0;
+  while (count < keys.size() && pthread_key_create(&keys[count], nullptr) == 0) ++count;
+  std::for_each(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count), pthread_key_delete);
+  return count == keys.size();
+}
+
+}  // namespace
+
 Result<Client::Identity> Client::init(std::string_view whose) const {
+  if (!is_initialized() && !has_keys_to_spare()) {
+    return fail(
+        ErrorCode::kLimit,
+        cat({"PMIx ", version_, " keeps one of the 1,024 thread-specific keys of a process for each session with ",
+             whose, " server, and of this process's fewer than ", std::to_string(kSparedKeys),
+             " are left; make fewer exchanges, such as one that opens a communicator for all that follows"}));
+  }
   pmix_proc_t self;
   std::memset(&self, 0, sizeof self);
   const Code code = functions_->init(&self, nullptr, 0);

@@ -60,7 +60,7 @@ typedef enum bootstrap_status {
   BOOTSTRAP_ERROR_DISAGREEMENT = 3, /* two sources say different things about this step */
   BOOTSTRAP_ERROR_UNAVAILABLE = 4,  /* the system refused */
   BOOTSTRAP_ERROR_UNSUPPORTED = 5,  /* understood, and not possible here */
-  BOOTSTRAP_ERROR_LIMIT = 6,        /* larger than supported: 1,048,576 ranks, 64 KiB a variable */
+  BOOTSTRAP_ERROR_LIMIT = 6,        /* larger than supported: 1,048,576 ranks, 64 KiB a variable, 900 exchanges */
   BOOTSTRAP_ERROR_INTERNAL = 7,     /* out of memory, or a bug */
   BOOTSTRAP_ERROR_TIMEOUT = 8       /* a rank did not come, or NCCL did not finish, before the deadline */
 } bootstrap_status_t;
@@ -111,7 +111,9 @@ BOOTSTRAP_API int bootstrap_master_port(const bootstrap_t* job);
 /*
  * A small allgather, collective: `bytes` bytes (0 to 65,536, the same on all ranks) from `mine` of every rank arrive
  * in `all`, in order of rank; `all` has room for bytes * bootstrap_size() bytes. What is sent stays in Slurm's memory
- * on every node until the step ends: this is for ids and addresses, not for data.
+ * on every node until the step ends: this is for ids and addresses, not for data. A process can make some 900
+ * collective calls: libpmix, in all releases until 2026, keeps one of the 1,024 thread-specific keys of a process for
+ * each session, and the last 64 are left to the program.
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t bytes, void* all);
 
