@@ -22,6 +22,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs a real GPU; skips without one, and never passes")
     # SIGTERM ends pytest as Ctrl-C does: through the fixtures, which take their clusters down.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell lets what it starts in the background ignore SIGINT, and every srun would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter):
