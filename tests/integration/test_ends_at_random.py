@@ -26,6 +26,7 @@ TASKS = 8
 START_LIMIT = 30  # seconds until a job runs
 LONGEST_DELAY = 2.5  # seconds after the start of srun: before, in and after the start of the tasks
 ATTEMPTS, PATIENCE = 3, KILL_WAIT + 4  # to end a step; seconds for each: srun gives its tasks KillWait + 2
+ANOTHER = 10000  # more than there are cases
 TIME_LIMIT_LOOKS = 35  # seconds: slurmctld looks for jobs that are over their limit each 30 s
 
 WAYS = ("scancel job", "scancel step", "Ctrl-C", "SIGTERM", "time limit")
@@ -190,8 +191,8 @@ def run_cases(cluster, cases, campaign, tell):
             for case, step in zip(batch, pool.map(lambda case: run_if_it_starts(cluster, watch, case), batch)):
                 if step:
                     ended.append(step)
-                else:
-                    waiting.append(case)
+                else:  # by another name: this one's end has been seen
+                    waiting.append(case._replace(number=case.number + ANOTHER))
                     late_starts += 1
             tell(f"{len(ended)} of {len(cases)}, {sum(bool(case.remains) for case in ended)} left something, "
                  f"{late_starts} did not start and were run again")
