@@ -12,7 +12,7 @@ import pytest
 
 from campaign import Campaign
 from exchange_steps import DONE, program
-from harness import HAS_PMIX, REPOSITORY, slurm_release, steps_run_again
+from harness import HAS_PMIX, REPOSITORY, slurm_release, steps_run_again, stop
 from load_watch import growth, look, settled
 from port_steps import REFUSAL, allocation, step_line
 from rank_values import ECHO, SHOW, wrong_values
@@ -159,6 +159,20 @@ def test_control_a_plugin_that_leaks_is_noticed(cluster_factory):
             assert any(line.startswith(f"{node}: {what}") for line in more), (node, what, more)
         assert any(re.match(f"file {node}:/tmp/leaky_double", line) for line in more), more
     assert growth(before, after, "slurmd") > LARGEST_GROWTH
+
+
+def test_control_a_task_on_the_node_that_refuses_is_noticed(load_cluster):
+    """Of a step whose port is taken, tasks of other nodes may run, and none of the node of rank 0."""
+    line = ["srun", "--bootstrap-port=20123", *SHAPE, *SHOW]
+    holder = load_cluster.start(["srun", "--bootstrap-port=20123", *SHAPE, "sh", "-c", "echo runs; exec sleep 60"])
+    try:
+        assert holder.stdout.readline() == "runs\n"
+        done = load_cluster.run(line)
+    finally:
+        stop(holder)
+    assert done.returncode != 0 and is_refused_its_port(done), done
+    done.stdout += "task 0 node001 0 8 0 node001 20123\n"
+    assert not is_refused_its_port(done)
 
 
 def test_control_a_wrong_value_is_noticed(load_cluster):
