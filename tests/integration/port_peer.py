@@ -39,19 +39,24 @@ def listen(port):
     return server
 
 
-def serve(size):
-    """Rank 0: answers every client with the name of the step; whoever says another name belongs elsewhere."""
+def serve(size, stay):
+    """Rank 0: answers every client with the name of the step, until all have come and for `stay` seconds at least, as a
+    program keeps its store; whoever says another name belongs elsewhere."""
     try:
         server = listen(PORT)
     except OSError as error:
         end("in-use", error.strerror)
-    server.settimeout(LIMIT)
+    began = time.monotonic()
     seen, strangers = set(), set()
-    while len(seen) < size - 1:
+    while True:
+        left = began + (LIMIT if len(seen) < size - 1 else stay) - time.monotonic()
+        if left <= 0:
+            break
+        server.settimeout(left)
         try:
             connection, _ = server.accept()
         except TimeoutError:
-            end("alone", f"{len(seen)} of {size - 1} came")
+            break
         with connection:
             connection.settimeout(1)
             try:
@@ -63,6 +68,8 @@ def serve(size):
                 seen.add(int(rank))
             else:
                 strangers.add(name)
+    if len(seen) < size - 1:
+        end("alone", f"{len(seen)} of {size - 1} came")
     if strangers:
         end("cross-talk", ",".join(sorted(strangers)))
     end("served", len(seen))
@@ -92,11 +99,11 @@ def join(address):
     end("lost", address)
 
 
-def meet(shortest, longest):
-    """Rank 0 lets the others wait for a time between the two, in seconds."""
+def meet(shortest, longest, stay=0):
+    """Rank 0 lets the others wait for a time between the two, in seconds, and serves for `stay` at least."""
     if RANK == 0:
         time.sleep(random.uniform(shortest, longest))
-        serve(int(os.environ["WORLD_SIZE"]))
+        serve(int(os.environ["WORLD_SIZE"]), stay)
     join(os.environ["MASTER_ADDR"])
 
 

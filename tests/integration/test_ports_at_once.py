@@ -14,9 +14,10 @@ STEPS, IN_FEW_PORTS = 50, 16
 PATIENCE = 60  # seconds until those that are there go on without the others
 # Eight ports, and nobody else who takes one of them: Horovod's ranks would meet at another port of the range.
 FEW_PORTS = ("--bootstrap-port-range=28000-28007", "--bootstrap-frameworks=none")
-# Each rank is there, waits for the word to go on, and then meets the others of its step at its port.
+# Each rank is there, waits for the word to go on, and then meets the others of its step at its port. Rank 0 stays for
+# two seconds: steps that share a port have it at the same time.
 MEET = (f": > $1.$SLURM_STEP_ID.$SLURM_PROCID; until [ -e $1.go ]; do sleep 0.3; done; "
-        f"exec python3 -I -S {HERE}/port_peer.py meet 0 0")  # fmt: skip
+        f"exec python3 -I -S {HERE}/port_peer.py meet 0 0 2")  # fmt: skip
 
 Round = namedtuple("Round", "shared words refused slowest late")
 
