@@ -1,6 +1,9 @@
 // One rank that exchanges: rounds of checked values over the C interface, with a fault at a chosen point on a chosen
 // rank. SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -9,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,10 +58,32 @@ unsigned char byte_at(int rank, int round, std::size_t at) {
   return static_cast<unsigned char>(rank * 7 + round * 13 + static_cast<int>(at) * 3);
 }
 
-int count_files() {
-  int open = 0;
-  for (int descriptor = 0; descriptor < 256; ++descriptor) open += ::fcntl(descriptor, F_GETFD) != -1 ? 1 : 0;
+using Files = std::map<int, std::string>;  // what each open descriptor leads to
+
+Files open_files() {
+  Files open;
+  for (int descriptor = 0; descriptor < 256; ++descriptor) {
+    if (::fcntl(descriptor, F_GETFD) == -1) continue;
+    char target[256];
+    const auto length = ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), target, sizeof target);
+    open[descriptor] = std::string(target, length < 0 ? 0 : static_cast<std::size_t>(length));
+    sockaddr_in peer{};
+    socklen_t size = sizeof peer;
+    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && peer.sin_family == AF_INET) {
+      open[descriptor] += " to port " + std::to_string(ntohs(peer.sin_port));
+    }
+  }
   return open;
+}
+
+// For whoever reads of a test that failed: which file was left open.
+std::string changes(const Files& before, const Files& after) {
+  std::string text;
+  for (const auto& [descriptor, target] : after) {
+    const auto was = before.find(descriptor);
+    if (was == before.end() || was->second != target) text += ", new: " + std::to_string(descriptor) + " " + target;
+  }
+  return text;
 }
 
 double milliseconds_since(steady_clock::time_point start) {
@@ -116,7 +142,7 @@ int main(int count, char** words) {
     return 3;
   }
   const int rank = bootstrap_rank(job);
-  const int files = count_files();
+  const Files files = open_files();
   const auto start = steady_clock::now();
   for (int round = 0; round < options.rounds; ++round) {
     if (rank == options.victim && round == options.before) suffer_soon(options.delay_ms);
@@ -129,8 +155,10 @@ int main(int count, char** words) {
       return 4;
     }
   }
-  (void)std::printf("rank %d of %d: %d rounds in %.1f ms, files %d before and %d after\n", rank, bootstrap_size(job),
-                    options.rounds, milliseconds_since(start), files, count_files());
+  const Files after = open_files();
+  (void)std::printf("rank %d of %d: %d rounds in %.1f ms, files %zu before and %zu after%s\n", rank,
+                    bootstrap_size(job), options.rounds, milliseconds_since(start), files.size(), after.size(),
+                    changes(files, after).c_str());
   (void)std::fflush(stdout);
   bootstrap_close(job);
   if (rank == options.victim && options.before == options.rounds) suffer_soon(options.delay_ms);
