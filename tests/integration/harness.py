@@ -65,7 +65,7 @@ class Cluster(LocalCluster):
         return super().command(arguments, user, node, ({"USE_LIBUV": "0"} if ASKS_FOR_LIBUV else {}) | (env or {}))
 
     def run(self, arguments, user="alice", node="head", env=None, timeout=60, stdin=""):
-        for _ in range(3):
+        for _ in range(5):
             done = self.run_once(arguments, user, node, env, timeout, stdin)
             if not LOST_BY_SLURM.search(done.stderr):
                 break
