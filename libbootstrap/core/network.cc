@@ -126,6 +126,7 @@ bool IpPrefix::contains(const IpAddress& other) const {
 }
 
 std::optional<IpAddress> parse_ip_address(std::string_view text) {
+  if (text.find('\0') != std::string_view::npos) return std::nullopt;  // C would see the end of the text there
   const std::string name(text);
   IpAddress address;
   if (::inet_pton(AF_INET, name.c_str(), address.bytes.data()) == 1) return address;

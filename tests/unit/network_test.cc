@@ -107,6 +107,7 @@ TEST(Interface, TakesNoNonsense) {
        {"", "a b", "eth0/1", "10.0.0.0/33", "1.2.3/8", "a-name-of-more-than-15", "..", "x;y", "/8"}) {
     EXPECT_FALSE(parse_interface(text)) << text;
   }
+  EXPECT_FALSE(parse_interface(std::string_view("::\0 /4", 6)));  // where C would see an end
 }
 
 TEST(Prefix, ContainsByItsBits) {
