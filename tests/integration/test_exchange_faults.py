@@ -44,6 +44,7 @@ def run_case(cluster, case, name):
 def release(cluster, name):
     """Ends what is left of a job, which would keep CPUs of its nodes from the next ones."""
     for job in cluster.run(["squeue", "-h", "--name", name, "-o", "%A"]).stdout.split():
+        cluster.run(["scancel", job])
         for node in cluster.nodes:
             cluster.run(["pkill", "-KILL", "-f", f"^slurmstepd: .{job}[.]"], user="root", node=node)
 
