@@ -15,7 +15,7 @@ AGENT = "/opt/slurm-bootstrap/tests/integration/mpirun_agent.py"
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE",
              "MASTER_ADDR", "MASTER_PORT", "BOOTSTRAP_GPU", "CUDA_VISIBLE_DEVICES", "BOOTSTRAP_STEP")
 # Of mpirun of Open MPI 5 where its agent has made itself a session, with any program.
-NOT_OURS = re.compile(r"^\[\w+:\d+\] plm:ssh: Warning: setpgid\(\d+,\d+\) failed in parent with errno=.*\n", re.MULTILINE)
+NOT_OURS = re.compile(r"^\[\w+:\d+\] plm:[rs]sh: Warning: setpgid\(\d+,\d+\) failed in parent with errno=.*\n", re.MULTILINE)
 # Where a process is, and what it sees: one line of JSON.
 REPORT = """
 import json, os, socket
