@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/attendance.h"
 
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <utility>
@@ -75,16 +76,18 @@ class OpenAttendance final : public Attendance {
   OpenAttendance(const OpenAttendance&) = delete;
   OpenAttendance& operator=(const OpenAttendance&) = delete;
 
-  std::vector<std::optional<std::string>> ask(const std::vector<Rank>& ranks, Deadline deadline) override {
+  Answers ask(const std::vector<Rank>& ranks, Deadline deadline) override {
     std::vector<Wanted> wanted;
     for (const Rank rank : ranks) {
       if (rank != rank_) wanted.push_back({rank, key_of(topic_), is_remote(rank)});
     }
     auto values = opening_->session->read(wanted, deadline, true, [](Rank, const std::string&) { return true; });
-    std::vector<std::optional<std::string>> answers;
-    answers.reserve(ranks.size());
+    Answers answers;
+    answers.values.reserve(ranks.size());
     std::size_t next = 0;
-    for (const Rank rank : ranks) answers.push_back(rank == rank_ ? value_ : std::move(values[next++]));
+    for (const Rank rank : ranks) answers.values.push_back(rank == rank_ ? value_ : std::move(values[next++]));
+    const bool has_all = std::all_of(answers.values.begin(), answers.values.end(), [](const auto& one) { return one; });
+    answers.is_whole = has_all || opening_->session->is_answered_before(steady_clock::now() + kAnswerTime);
     return answers;
   }
 

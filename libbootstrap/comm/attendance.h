@@ -15,6 +15,13 @@ namespace bootstrap {
 // step (Slurm takes it for a crash), so it is opened only once something has waited for seconds, and closed soon.
 class Attendance {
  public:
+  struct Answers {
+    std::vector<std::optional<std::string>>
+        values;  // of the ranks that announced the topic, in the order of the question
+    bool is_whole =
+        true;  // false: the server of this node fell silent, and who has no value may have announced it, too
+  };
+
   // `topic` is the same for all ranks that shall find each other, `value` is what they can read of this one.
   // Comes back within the deadline. Errors as of Exchange::run.
   static Result<std::unique_ptr<Attendance>> announce(const StepId& id, const Layout& layout, Rank rank,
@@ -22,9 +29,9 @@ class Attendance {
                                                       const std::string& value, Deadline deadline);
   virtual ~Attendance() = default;  // closes the session, in two seconds at most
 
-  // The values of the ranks that announced the topic, in the order of `ranks`; nothing for those that had not when the
-  // deadline passed. Comes back earlier when all have.
-  virtual std::vector<std::optional<std::string>> ask(const std::vector<Rank>& ranks, Deadline deadline) = 0;
+  // Nothing for the ranks that had not announced it when the deadline passed. Comes back earlier when all have, and a
+  // quarter of a second later where slurmstepd does not answer.
+  virtual Answers ask(const std::vector<Rank>& ranks, Deadline deadline) = 0;
 };
 
 }  // namespace bootstrap

@@ -105,8 +105,11 @@ Result<RoundResult> PmixExchange::run_with_others(const Round& round) {
   }
   if (has_ended) process.last_job.reset();
   if (job->has_result) return job->result;
-  return fail(ErrorCode::kTimeout, cat({"the PMIx server of this node (", layout_.host_of(rank_), ") does not answer",
-                                        server->is_mpiruns ? "" : "; look for slurmstepd in its slurmd.log"}));
+  return fail(
+      ErrorCode::kTimeout,
+      cat({"the PMIx server of this node (", layout_.host_of(rank_), ") does not answer",
+           server->is_mpiruns ? ""
+                              : "; look for slurmstepd in its slurmd.log, and at nodes where all ranks have ended"}));
 }
 
 Error PmixExchange::name(const Round& round, const Error& error) const {

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "comm/absence.h"
 #include "comm/node_meeting.h"
 #include "comm/secret.h"
 #include "comm/session.h"
-#include "core/roll_call.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -209,41 +209,8 @@ std::vector<Wanted> RoundRunner::roll_call(const Session& session) const {
   return wanted;
 }
 
-// Who has not come, in words. Asked of the servers: a rank that is there has put its value, and waits as we do.
 Error RoundRunner::explain_absence(const Session& session, ErrorCode code, const std::string& what) const {
-  const std::vector<Wanted> wanted = roll_call(session);
-  std::vector<std::optional<RoundTag>> elsewhere(job_.layout.size());
-  std::vector<bool> is_here(job_.layout.size());
-  auto answers =
-      session.read(wanted, steady_clock::now() + kRollCallTime, true, [&](Rank rank, const std::string& text) {
-        const auto value = decode_round_value(text);
-        if (value && value->tag == job_.tag) {
-          is_here[rank] = true;
-        } else if (value && value->tag.id == job_.tag.id) {
-          elsewhere[rank] = value->tag;
-        }
-        return is_here[rank];
-      });
-  for (auto& answer : answers) {
-    if (answer) wipe(*answer);
-  }
-  std::vector<Rank> missing;
-  for (const Wanted& one : wanted) {
-    if (!is_here[one.rank] && (missing.empty() || missing.back() != one.rank)) missing.push_back(one.rank);
-  }
-  for (const Rank rank : missing) {
-    if (!elsewhere[rank] || elsewhere[rank]->sequence < job_.tag.sequence) continue;
-    return {ErrorCode::kDisagreement,
-            cat({describe_rank(job_.layout, rank), " makes ", describe(*elsewhere[rank]), ", this one makes ",
-                 describe(job_.tag), ": all ranks must make the same calls in the same order"})};
-  }
-  if (missing.empty()) {
-    return {code, cat({what, ", though all are there now: the network is slow",
-                       job_.server.is_mpiruns ? ""
-                                              : ", or slurmstepd lost a message (look for \"Connection reject\" in the "
-                                                "errors of the step)"})};
-  }
-  return {code, cat({what, "; ", missing_ranks(job_.layout, missing)})};
+  return RollCall(session, job_).explain(roll_call(session), {code, what});
 }
 
 // All ranks of the node leave together: the server takes the end of a connection for the loss of its rank in whatever

@@ -27,6 +27,9 @@ struct Wanted {
 
 void pause_before_asking_again();
 
+// For a server to answer at all, once a roll call is over.
+inline constexpr auto kAnswerTime = std::chrono::milliseconds(250);
+
 enum class Lifetime : std::uint8_t {
   kCall,     // from open() to close()
   kProcess,  // with mpirun's server: the first one keeps the connection, and the later ones share it
@@ -56,6 +59,10 @@ class Session {
   template <class Accept>
   std::vector<std::optional<std::string>> read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others,
                                                Accept accept) const;
+
+  // Whether the server of this node answers a question that it can answer by itself. Slurm's asks another node from
+  // the thread that serves its own ranks: where slurmstepd has ended there, it tries for 31 s and answers nobody.
+  bool is_answered_before(Deadline deadline) const;
 
   // True once the server has taken note, so that it cannot mistake the end of this connection for the loss of a rank
   // that has come back meanwhile (openpmix #3931). The connection stays for the pause in a process that has called

@@ -14,7 +14,6 @@
 namespace bootstrap {
 
 // A call of ncclCommInitRank or one of its kin, in this process.
-// A call of ncclCommInitRank or one of its kin, in this process.
 struct WaitingCall {
   std::string_view function;  // "ncclCommInitRank"
   std::uint32_t ranks = 0;    // of the communicator
@@ -23,9 +22,10 @@ struct WaitingCall {
 };
 
 // `came`: for each rank of the step its rank in the communicator, nothing where it has not come. A communicator of all
-// ranks is spoken of in ranks of the step, a smaller one in its own, since nobody knows who was to be in it.
+// ranks is spoken of in ranks of the step, a smaller one in its own, since nobody knows who was to be in it. Not
+// `is_whole`: others may have come, as Attendance::Answers says.
 std::string describe_attendance(const Layout& layout, const WaitingCall& call, std::chrono::seconds waited,
-                                const std::vector<std::optional<std::uint32_t>>& came);
+                                const std::vector<std::optional<std::uint32_t>>& came, bool is_whole);
 
 // The same where PMIx cannot be asked, for `reason`.
 std::string describe_lonely_wait(const Layout& layout, Rank rank, const WaitingCall& call, std::chrono::seconds waited,

@@ -115,28 +115,35 @@ void end_all() {
   for (const auto& state : states) (void)state->worker.wait_until(deadline);
 }
 
-std::vector<std::optional<std::uint32_t>> ask(Attendance& attendance, const std::vector<Rank>& ranks) {
+struct Roll {
   std::vector<std::optional<std::uint32_t>> came;
-  for (const auto& answer : attendance.ask(ranks, steady_clock::now() + kGrace)) {
+  bool is_whole = true;
+};
+
+Roll ask(Attendance& attendance, const std::vector<Rank>& ranks) {
+  const auto answers = attendance.ask(ranks, steady_clock::now() + kGrace);
+  Roll roll{{}, answers.is_whole};
+  for (const auto& answer : answers.values) {
     const auto rank = answer ? parse_unsigned(*answer, kMaxRanks) : std::nullopt;
-    came.push_back(rank ? std::optional(static_cast<std::uint32_t>(*rank)) : std::nullopt);
+    roll.came.push_back(rank ? std::optional(static_cast<std::uint32_t>(*rank)) : std::nullopt);
   }
-  return came;
+  return roll;
 }
 
-// The lowest rank that came speaks for all that did.
+// The lowest rank that came speaks for all that did; where slurmstepd does not tell who did, several may.
 void call_the_roll(const Watch::State& state, Attendance& attendance) {
   const auto& step = state.step;
   std::vector<Rank> ranks(step.layout.size());
   std::iota(ranks.begin(), ranks.end(), Rank{0});
   const std::vector<Rank> lower(ranks.begin(), ranks.begin() + std::min(step.rank, kLowest));
-  for (const auto& came : ask(attendance, lower)) {
+  for (const auto& came : ask(attendance, lower).came) {
     if (came) return;
   }
-  const auto came = ask(attendance, ranks);
-  const auto first = std::find_if(came.begin(), came.end(), [](const auto& rank) { return rank.has_value(); });
-  if (first - came.begin() != static_cast<std::ptrdiff_t>(step.rank)) return;
-  step.say(describe_attendance(step.layout, state.call, step.options.timeout, came));
+  const auto roll = ask(attendance, ranks);
+  const auto first =
+      std::find_if(roll.came.begin(), roll.came.end(), [](const auto& rank) { return rank.has_value(); });
+  if (first - roll.came.begin() != static_cast<std::ptrdiff_t>(step.rank)) return;
+  step.say(describe_attendance(step.layout, state.call, step.options.timeout, roll.came, roll.is_whole));
 }
 
 void watch(Watch::State& state) {

@@ -30,15 +30,16 @@ int attend(const bootstrap::TaskPlan& task, const bootstrap::Environment& enviro
   }
   std::vector<Rank> ranks(layout.size());
   std::iota(ranks.begin(), ranks.end(), Rank{0});
-  const auto values = (*attendance)->ask(ranks, steady_clock::now() + milliseconds(3000));
+  const auto [values, is_whole] = (*attendance)->ask(ranks, steady_clock::now() + milliseconds(3000));
   std::vector<Rank> missing;
   for (const Rank one : ranks) {
     if (!values[one]) missing.push_back(one);
     if (values[one] && *values[one] != std::to_string(one)) return 5;
   }
   const auto took = std::chrono::duration_cast<milliseconds>(steady_clock::now() - start);
-  (void)std::printf("rank %u after %d ms: %s\n", rank, static_cast<int>(took.count()),
-                    missing.empty() ? "all are there" : bootstrap::missing_ranks(layout, missing).c_str());
+  (void)std::printf("rank %u after %d ms: %s%s\n", rank, static_cast<int>(took.count()),
+                    missing.empty() ? "all are there" : bootstrap::missing_ranks(layout, missing).c_str(),
+                    is_whole ? "" : ", or not heard");
   (void)std::fflush(stdout);
   return 0;
 }
