@@ -22,9 +22,9 @@ class RollCall {
 
  private:
   void ask(const std::vector<Wanted>& wanted, Deadline until);
-  void ask_node_by_node(const std::vector<Wanted>& wanted);
+  void ask_in_turns(const std::vector<Wanted>& wanted);
+  bool leads_its_node() const;
   std::vector<Wanted> unheard(const std::vector<Wanted>& wanted) const;
-  std::vector<Rank> missing(const std::vector<Wanted>& wanted) const;
   std::optional<Error> disagreement(const std::vector<Rank>& missing) const;
   std::string describe_silence(const std::vector<Rank>& absent) const;
 
@@ -33,8 +33,8 @@ class RollCall {
   const Deadline deadline_;
   std::vector<bool> is_here_;                       // by rank, as what follows
   std::vector<std::optional<RoundTag>> elsewhere_;  // those that make another call
-  // Where nodes are asked one after the other: what was asked of the one at which the server of this node fell silent.
-  std::vector<Wanted> unanswered_;
+  // The remote ranks that were asked last when the server of this node fell silent, as far as that is known.
+  std::vector<Rank> asked_last_;
 };
 
 }  // namespace bootstrap

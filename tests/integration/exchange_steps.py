@@ -57,7 +57,8 @@ def sentences(step):
 
 def missing_ranks(text):
     """Those that a sentence calls missing; a node of which all are is one item."""
-    items = re.findall(r"\branks? (\d+)(?:-(\d+))? \(", text.partition("missing: ")[2])
+    _, _, listed = text.partition("missing: " if "missing: " in text else "missing or not heard: ")
+    items = re.findall(r"\branks? (\d+)(?:-(\d+))? \(", listed)
     return {rank for first, last in items for rank in range(int(first), int(last or first) + 1)}
 
 

@@ -106,33 +106,30 @@ def test_ranks_of_a_node_are_one_item(faults_cluster):
 
 
 def leave_with_a_node(cluster, nodes, per_node, gone):
-    """What each rank said after all ranks of one node had ended, with success, before the others' call. Slurm's PMIx tries
-    for 31 s to reach such a node and then answers nobody, so that none was heard, and all were called missing."""
-    script = f"if ((SLURM_NODEID == {gone})); then exec true; fi; exec {program('exchange_probe')} --timeout 2000"
+    """What each rank said after all ranks of one node had ended, with success, while the others were in their call. Slurm's
+    PMIx tries for 31 s to reach such a node and then answers nobody, so that none was heard, and all were called missing."""
+    # Not at once: while nodes still connect to each other Slurm kills a step for it.
+    script = f"if ((SLURM_NODEID == {gone})); then exec sleep 1; fi; exec {program('exchange_probe')} --timeout 2000"
     # All shall speak: without the option srun ends the step with the first that fails.
     step = run_step(cluster, nodes, per_node, "bash", "-c", script, options=("--mpi=pmix", "--kill-on-bad-exit=0"))
     told = dict(sentences(step))
     assert set(told) == {rank for rank in range(nodes * per_node) if rank // per_node != gone}, step
     assert max(failure.milliseconds for failure in failures(step)) <= (DEADLINE + GRACE) * 1000, step
-    # The node before it in the ring of the fence is held up in the fence, before anybody could be asked.
-    held = {rank for rank, text in told.items() if re.search(r"server of this node .* does not answer", text)}
-    assert {rank // per_node for rank in held} <= {gone - 1}, told
-    named = set(range(gone * per_node, (gone + 1) * per_node))
-    return {rank: text for rank, text in told.items() if rank not in held}, named
+    return told, set(range(gone * per_node, (gone + 1) * per_node))
 
 
-def test_a_node_where_all_ranks_have_ended_is_named_and_no_other(faults_cluster):
-    told, gone = leave_with_a_node(faults_cluster, 4, 1, gone=2)
-    assert all(gone <= missing_ranks(text) for text in told.values()), told
-    words = "missing: rank 2 (node003, local rank 0), and perhaps others; slurmstepd of this node no longer answers since it asked node003"
-    assert sum(words in text for text in told.values()) >= 2, told
-
-
-def test_who_was_not_heard_is_not_called_missing(faults_cluster):
-    """Where ranks share a node nobody knows at which question of the other their server fell silent."""
-    told, _ = leave_with_a_node(faults_cluster, 3, 2, gone=1)
-    exact = [text for text in told.values() if "missing or not heard: " in text and "slurmstepd of this node no longer answers" in text]
-    assert len(exact) >= 2 and all("ranks 2-3 (all of node002)" in text for text in told.values()), told
+@pytest.mark.parametrize("nodes, per_node, gone, name", [
+    (4, 1, 2, "rank 2 (node003, local rank 0)"),
+    (4, 3, 2, "ranks 6-8 (all of node003)"),
+    (2, 2, 1, "ranks 2-3 (all of node002)"),
+])  # fmt: skip
+def test_a_node_where_all_ranks_have_ended_is_named_and_no_other(faults_cluster, nodes, per_node, gone, name):
+    told, named = leave_with_a_node(faults_cluster, nodes, per_node, gone)
+    assert all(named <= missing_ranks(text) for text in told.values()), told
+    # One rank of each node can tell, on a busy machine not of every node, and the others know that they were not told.
+    exact = f"missing: {name}, and perhaps others; slurmstepd of this node no longer answers since it asked there"
+    assert any(exact in text for text in told.values()), told
+    assert all(exact in text or "missing or not heard: " in text for text in told.values()), told
 
 
 def test_stopped_and_continued_rank_does_not_revive_a_failed_call(faults_cluster):
