@@ -3,7 +3,11 @@
 import pytest
 
 OURS = "^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|BOOTSTRAP_|SLURM_BOOTSTRAP)"
-FIRST_TASK_FAILS = "if [ $SLURM_PROCID = 0 ]; then exit 3; fi; sleep 4; echo survived"
+
+
+def first_task_fails(seconds):
+    """The other ones live for so long after it, unless they are ended."""
+    return f"if [ $SLURM_PROCID = 0 ]; then exit 3; fi; sleep {seconds}; echo survived"
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +49,17 @@ def test_a_port_of_the_user_may_be_shared_by_steps_at_the_same_time(pair):
 @pytest.mark.parametrize("options", [["-n2"], ["-n2", "--gres=none"], ["-n2", "--bootstrap=off"]])
 def test_other_steps_end_as_slurm_ends_them(pair, options):
     """Without our default of --kill-on-bad-exit the second task outlives the first."""
-    done = pair.run(["srun", *options, "bash", "-c", FIRST_TASK_FAILS, "name", "--gpus=1"])
+    done = pair.run(["srun", *options, "bash", "-c", first_task_fails(2), "name", "--gpus=1"])
     assert done.stdout.split() == ["survived"], done.stderr
 
 
 @pytest.mark.parametrize("options", [["-n2", "--gres=gpu:2"], ["-n2", "--bootstrap", "on"], ["-n2", "--gres", "gpu:2"]])
 def test_steps_that_are_set_up_end_with_their_first_failure(pair, options):
-    done = pair.run(["srun", *options, "bash", "-c", FIRST_TASK_FAILS])
+    done = pair.run(["srun", *options, "bash", "-c", first_task_fails(20)])
     assert done.returncode != 0
-    assert "survived" not in done.stdout
+    assert "survived" not in done.stdout, done.stderr
 
 
 def test_the_user_can_keep_the_others_running(pair):
-    done = pair.run(["srun", "-n2", "-K0", "--gres=gpu:2", "bash", "-c", FIRST_TASK_FAILS])
+    done = pair.run(["srun", "-n2", "-K0", "--gres=gpu:2", "bash", "-c", first_task_fails(2)])
     assert done.stdout.split() == ["survived"], done.stderr
