@@ -24,20 +24,6 @@ def pytest_configure(config):
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A shell lets what it starts in the background ignore SIGINT, and every srun would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if config.pluginmanager.hasplugin("xdist"):
-        from xdist.workermanage import NodeManager
-
-        NodeManager.EXIT_TIMEOUT = 120  # seconds to take clusters down after Ctrl-C, before a worker is killed
-
-
-def pytest_sessionfinish(session):
-    if hasattr(session.config, "workeroutput"):  # one of several processes of xdist: what it tells the one with the terminal
-        session.config.workeroutput["steps_run_again"] = steps_run_again
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node):
-    steps_run_again.extend(getattr(node, "workeroutput", {}).get("steps_run_again", []))
 
 
 def pytest_terminal_summary(terminalreporter):
