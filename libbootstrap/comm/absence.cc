@@ -128,7 +128,11 @@ Error RollCall::explain(const std::vector<Wanted>& wanted, const Error& what) {
   if (is_slurms && !far.empty()) {
     const auto end_of_turns = steady_clock::now() + kTimeOfTurns;
     ask(near, steady_clock::now() + kTurnTime);
-    leads_its_node() ? ask_in_turns(far) : sleep_until(end_of_turns);
+    if (leads_its_node()) {
+      ask_in_turns(far);
+    } else {
+      sleep_until(end_of_turns);
+    }
   }
   if (asked_last_.empty()) ask(unheard(wanted), deadline_);
   const auto absent = ranks_of(unheard(wanted));

@@ -7,7 +7,7 @@ from collections import namedtuple
 
 import pytest
 
-from harness import REPOSITORY, everything_below
+from harness import LOST_BY_SLURM, REPOSITORY, everything_below
 
 # Another build folder than the usual one, below the repository: hosts of a cluster see nothing else of the machine.
 BUILD = os.environ.get("BOOTSTRAP_TEST_BUILD", "build/release")
@@ -33,11 +33,15 @@ def library():
     return f"/opt/slurm-bootstrap/{BUILD}/libbootstrap/libbootstrap.so.0"
 
 
-def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=None, limit=60):
-    """One step with an end: what has not ended after `limit` seconds is killed, with exit 124 or 137."""
-    line = ["srun", f"-N{nodes}", "--ntasks-per-node", str(per_node), *options, *command]
+def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=None, limit=60, lost=LOST_BY_SLURM):
+    """One step with an end: what has not ended after `limit` seconds is killed, with exit 124 or 137. Calls without a
+    deadline of their own give up well before, so that they can tell of a message that Slurm lost."""
+    env = {"BOOTSTRAP_TIMEOUT": str(limit // 2), **(env or {})}
+    # Of this step alone, also where it is run again.
+    fresh = ["sh", "-c", 'rm -f "$NCCL_DOUBLE_LOG"; exec "$@"', "sh"] if "NCCL_DOUBLE_LOG" in env else []
+    line = [*fresh, "srun", f"-N{nodes}", "--ntasks-per-node", str(per_node), *options, *command]
     began = time.monotonic()
-    done = cluster.run(["timeout", "--kill-after=5", str(limit), *line], env=env, timeout=limit + 30)
+    done = cluster.run(["timeout", "--kill-after=5", str(limit), *line], env=env, timeout=limit + 30, lost=lost)
     return Step(done.returncode, done.stdout, WAITED.sub("", done.stderr), time.monotonic() - began)
 
 

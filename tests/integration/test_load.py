@@ -12,7 +12,7 @@ import pytest
 
 from campaign import Campaign
 from exchange_steps import DONE, program
-from harness import HAS_PMIX, REPOSITORY, slurm_release, steps_run_again, stop
+from harness import HAS_PMIX, LOST_WHERE_ALL_COME, REPOSITORY, slurm_release, steps_run_again, stop
 from load_watch import growth, look, settled
 from port_steps import REFUSAL, allocation, step_line
 from rank_values import ECHO, SHOW, wrong_values
@@ -64,7 +64,7 @@ def run_one(cluster, kind, job):
     refused, as documented, and is run again."""
     began, refusals = time.monotonic(), 0
     while True:
-        done = cluster.run(line_of(kind, job), timeout=120)
+        done = cluster.run(line_of(kind, job), timeout=120, lost=LOST_WHERE_ALL_COME)
         if done.returncode == 0 or refusals == 3 or not is_refused_its_port(done):
             break
         refusals += 1
