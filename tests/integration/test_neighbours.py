@@ -6,8 +6,11 @@ OURS = "^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|BOOTSTRAP_|SLURM_BO
 
 
 def first_task_fails(seconds):
-    """The other ones live for so long after it, unless they are ended."""
-    return f"if [ $SLURM_PROCID = 0 ]; then exit 3; fi; sleep {seconds}; echo survived"
+    """The other ones live for so long after it, unless they are ended.
+
+    Slurm signals one process of a task after the other: a shell whose sleep has ended before it has not survived.
+    """
+    return f"if [ $SLURM_PROCID = 0 ]; then exit 3; fi; sleep {seconds} && echo survived"
 
 
 @pytest.fixture(scope="module")
