@@ -14,7 +14,7 @@
 #include "comm/gpu_work.h"
 #include "comm/guard.h"
 #include "core/bandwidth.h"
-#include "core/roll_call.h"
+#include "core/rank_names.h"
 #include "core/text.h"
 
 namespace bootstrap {

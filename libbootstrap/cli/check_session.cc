@@ -12,7 +12,7 @@
 #include "cli/check_host.h"
 #include "cli/watchdog.h"
 #include "comm/exchange.h"
-#include "core/roll_call.h"
+#include "core/rank_names.h"
 #include "core/text.h"
 #include "probe/environment.h"
 

@@ -56,8 +56,10 @@ bool give_up(Opening& opening) {
 
 class OpenAttendance final : public Attendance {
  public:
-  OpenAttendance(std::shared_ptr<Opening> opening, Layout layout, Rank rank, std::string topic, std::string value)
+  OpenAttendance(std::shared_ptr<Opening> opening, bool is_mpiruns, Layout layout, Rank rank, std::string topic,
+                 std::string value)
       : opening_(std::move(opening)),
+        is_mpiruns_(is_mpiruns),
         layout_(std::move(layout)),
         rank_(rank),
         topic_(std::move(topic)),
@@ -87,7 +89,8 @@ class OpenAttendance final : public Attendance {
     std::size_t next = 0;
     for (const Rank rank : ranks) answers.values.push_back(rank == rank_ ? value_ : std::move(values[next++]));
     const bool has_all = std::all_of(answers.values.begin(), answers.values.end(), [](const auto& one) { return one; });
-    answers.is_whole = has_all || opening_->session->is_answered_before(steady_clock::now() + kAnswerTime);
+    if (!has_all && !is_mpiruns_)
+      answers.server = opening_->session->look_for_server(steady_clock::now() + kAnswerTime);
     return answers;
   }
 
@@ -95,6 +98,7 @@ class OpenAttendance final : public Attendance {
   bool is_remote(Rank rank) const { return layout_.place(rank).node != layout_.place(rank_).node; }
 
   std::shared_ptr<Opening> opening_;
+  bool is_mpiruns_;
   Layout layout_;
   Rank rank_;
   std::string topic_;
@@ -119,7 +123,7 @@ Result<std::unique_ptr<Attendance>> Attendance::announce(const StepId& id, const
   } else if (!opening->status) {
     return fail(opening->status.error());
   }
-  return std::unique_ptr<Attendance>(new OpenAttendance(opening, layout, rank, topic, value));
+  return std::unique_ptr<Attendance>(new OpenAttendance(opening, server->is_mpiruns, layout, rank, topic, value));
 }
 
 }  // namespace bootstrap

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
+#include "core/absence.h"
 
 namespace bootstrap {
 
@@ -16,10 +17,10 @@ namespace bootstrap {
 class Attendance {
  public:
   struct Answers {
-    std::vector<std::optional<std::string>>
-        values;  // of the ranks that announced the topic, in the order of the question
-    bool is_whole =
-        true;  // false: the server of this node fell silent, and who has no value may have announced it, too
+    // Of the ranks that announced the topic, in the order of the question.
+    std::vector<std::optional<std::string>> values;
+    // Where it does not answer, who has no value may have announced the topic, too.
+    ServerState server = ServerState::kAnswers;
   };
 
   // `topic` is the same for all ranks that shall find each other, `value` is what they can read of this one.

@@ -9,7 +9,7 @@
 #include "comm/gpu.h"
 #include "comm/init.h"
 #include "comm/unique_ids.h"
-#include "core/roll_call.h"
+#include "core/rank_names.h"
 #include "core/text.h"
 
 namespace bootstrap {

@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "core/roll_call.h"
+#include "core/rank_names.h"
 #include "core/text.h"
 
 namespace bootstrap {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/absence.h"
 #include "comm/node_meeting.h"
+#include "comm/roll_call.h"
 #include "comm/secret.h"
 #include "comm/session.h"
 #include "core/text.h"

@@ -104,6 +104,8 @@ ServerConnection ServerConnection::find(std::uint16_t server_port, const std::ve
   return ServerConnection(found < 0 ? -1 : ::fcntl(found, F_DUPFD_CLOEXEC, 3));
 }
 
+bool ServerConnection::is_lost() const { return descriptor_ >= 0 && tcp_state(descriptor_) != TCP_ESTABLISHED; }
+
 bool ServerConnection::wait_closed(Deadline deadline) const {
   if (descriptor_ < 0) return false;
   // libpmix shuts its socket down before it closes it. One that only closes leaves ours, which would keep it open.

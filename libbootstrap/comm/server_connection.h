@@ -34,6 +34,9 @@ class ServerConnection {
   // inherits it and ends is taken for the rank), and keeps a second descriptor of it.
   static ServerConnection find(std::uint16_t server_port, const std::vector<ino_t>& before);
 
+  // The server has ended it; false where none was found.
+  bool is_lost() const;
+
   // After libpmix has closed its end: comes back once the server has closed its own, so that it has taken note. False
   // when that was not seen before the deadline.
   bool wait_closed(Deadline deadline) const;

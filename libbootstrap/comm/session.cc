@@ -97,9 +97,11 @@ Session::Question Session::ask(const std::vector<Wanted>& wanted, std::size_t in
   return {index, client_->get(self_, one.rank, one.key, !(ask_others && one.is_remote))};
 }
 
-bool Session::is_answered_before(Deadline deadline) const {
+ServerState Session::look_for_server(Deadline deadline) const {
   // Nobody has that value, this rank least of all; with PMIX_IMMEDIATE a server says so at once, in 0.3 ms.
-  return client_->get(self_, self_.rank, "bootstrap.nothing", true).wait_until(deadline);
+  const bool is_answered = client_->get(self_, self_.rank, "bootstrap.nothing", true).wait_until(deadline);
+  if (connection_.is_lost()) return ServerState::kEnded;  // libpmix answers in its place
+  return is_answered ? ServerState::kAnswers : ServerState::kSilent;
 }
 
 bool Session::close(Deadline deadline, std::chrono::milliseconds pause) {

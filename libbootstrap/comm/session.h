@@ -13,6 +13,7 @@
 #include "comm/pmix.h"
 #include "comm/secret.h"
 #include "comm/server_connection.h"
+#include "core/absence.h"
 #include "core/pmix_gate.h"
 #include "core/result.h"
 
@@ -27,7 +28,7 @@ struct Wanted {
 
 void pause_before_asking_again();
 
-// For a server to answer at all, once a roll call is over.
+// For a server to answer at all; for values of ranks of its own node it needs less than a millisecond.
 inline constexpr auto kAnswerTime = std::chrono::milliseconds(250);
 
 enum class Lifetime : std::uint8_t {
@@ -60,9 +61,10 @@ class Session {
   std::vector<std::optional<std::string>> read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others,
                                                Accept accept) const;
 
-  // Whether the server of this node answers a question that it can answer by itself. Slurm's asks another node from
-  // the thread that serves its own ranks: where slurmstepd has ended there, it tries for 31 s and answers nobody.
-  bool is_answered_before(Deadline deadline) const;
+  // Whether Slurm's server on this node answers, before the deadline, a question that it can answer by itself. It asks
+  // another node from the thread that serves its own ranks: where slurmstepd has ended there, it tries for 31 s and
+  // answers nobody.
+  ServerState look_for_server(Deadline deadline) const;
 
   // True once the server has taken note, so that it cannot mistake the end of this connection for the loss of a rank
   // that has come back meanwhile (openpmix #3931). The connection stays for the pause in a process that has called

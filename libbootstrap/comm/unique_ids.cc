@@ -10,7 +10,7 @@
 
 #include "comm/guard.h"
 #include "comm/secret.h"
-#include "core/roll_call.h"
+#include "core/rank_names.h"
 #include "core/roots.h"
 #include "core/text.h"
 

@@ -7,7 +7,7 @@
 
 #include "core/bandwidth.h"
 #include "core/bench_report.h"
-#include "core/roll_call.h"
+#include "core/rank_names.h"
 #include "core/text.h"
 
 namespace bootstrap {

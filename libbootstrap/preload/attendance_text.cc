@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/attendance_text.h"
 
-#include "core/roll_call.h"
+#include "core/rank_names.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -46,7 +46,7 @@ std::string describe_part(const Layout& layout, const WaitingCall& call,
 }  // namespace
 
 std::string describe_attendance(const Layout& layout, const WaitingCall& call, std::chrono::seconds waited,
-                                const std::vector<std::optional<std::uint32_t>>& came, bool is_whole) {
+                                const std::vector<std::optional<std::uint32_t>>& came, ServerState server) {
   std::string text;
   if (call.ranks == layout.size()) {
     std::vector<Rank> missing;
@@ -60,9 +60,8 @@ std::string describe_attendance(const Layout& layout, const WaitingCall& call, s
   } else {
     text = describe_part(layout, call, came, after(waited));
   }
-  if (!text.empty() && !is_whole) {
-    text +=
-        "; some may have: slurmstepd of this node no longer answers, as when it asks a node where all ranks have ended";
+  if (!text.empty() && server != ServerState::kAnswers) {
+    text += cat({"; some may have: ", describe_server(layout, server)});
   }
   if (!text.empty()) return text;
   return cat({"all ", std::to_string(call.ranks), " ranks have called ", call.function, ", and it does not come back",

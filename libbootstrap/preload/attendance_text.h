@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/absence.h"
 #include "core/layout.h"
 
 namespace bootstrap {
@@ -22,10 +23,10 @@ struct WaitingCall {
 };
 
 // `came`: for each rank of the step its rank in the communicator, nothing where it has not come. A communicator of all
-// ranks is spoken of in ranks of the step, a smaller one in its own, since nobody knows who was to be in it. Not
-// `is_whole`: others may have come, as Attendance::Answers says.
+// ranks is spoken of in ranks of the step, a smaller one in its own, since nobody knows who was to be in it. Where
+// the `server` does not answer others may have come.
 std::string describe_attendance(const Layout& layout, const WaitingCall& call, std::chrono::seconds waited,
-                                const std::vector<std::optional<std::uint32_t>>& came, bool is_whole);
+                                const std::vector<std::optional<std::uint32_t>>& came, ServerState server);
 
 // The same where PMIx cannot be asked, for `reason`.
 std::string describe_lonely_wait(const Layout& layout, Rank rank, const WaitingCall& call, std::chrono::seconds waited,

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/plan_gpus.h"
-#include "core/roll_call.h"
+#include "core/rank_names.h"
 #include "core/text.h"
 
 namespace bootstrap {

@@ -117,12 +117,12 @@ void end_all() {
 
 struct Roll {
   std::vector<std::optional<std::uint32_t>> came;
-  bool is_whole = true;
+  ServerState server = ServerState::kAnswers;
 };
 
 Roll ask(Attendance& attendance, const std::vector<Rank>& ranks) {
   const auto answers = attendance.ask(ranks, steady_clock::now() + kGrace);
-  Roll roll{{}, answers.is_whole};
+  Roll roll{{}, answers.server};
   for (const auto& answer : answers.values) {
     const auto rank = answer ? parse_unsigned(*answer, kMaxRanks) : std::nullopt;
     roll.came.push_back(rank ? std::optional(static_cast<std::uint32_t>(*rank)) : std::nullopt);
@@ -136,14 +136,18 @@ void call_the_roll(const Watch::State& state, Attendance& attendance) {
   std::vector<Rank> ranks(step.layout.size());
   std::iota(ranks.begin(), ranks.end(), Rank{0});
   const std::vector<Rank> lower(ranks.begin(), ranks.begin() + std::min(step.rank, kLowest));
-  for (const auto& came : ask(attendance, lower).came) {
-    if (came) return;
+  Roll roll = ask(attendance, lower);
+  const auto has_come = [](const auto& rank) { return rank.has_value(); };
+  if (std::any_of(roll.came.begin(), roll.came.end(), has_come)) return;
+  if (roll.server == ServerState::kAnswers) {
+    roll = ask(attendance, ranks);
+  } else {  // nor will it answer for the others
+    roll.came.assign(ranks.size(), std::nullopt);
+    roll.came[step.rank] = state.call.rank;
   }
-  const auto roll = ask(attendance, ranks);
-  const auto first =
-      std::find_if(roll.came.begin(), roll.came.end(), [](const auto& rank) { return rank.has_value(); });
+  const auto first = std::find_if(roll.came.begin(), roll.came.end(), has_come);
   if (first - roll.came.begin() != static_cast<std::ptrdiff_t>(step.rank)) return;
-  step.say(describe_attendance(step.layout, state.call, step.options.timeout, roll.came, roll.is_whole));
+  step.say(describe_attendance(step.layout, state.call, step.options.timeout, roll.came, roll.server));
 }
 
 void watch(Watch::State& state) {

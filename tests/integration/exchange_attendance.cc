@@ -9,7 +9,7 @@
 #include <string>
 
 #include "comm/attendance.h"
-#include "core/roll_call.h"
+#include "core/rank_names.h"
 #include "core/task_plan.h"
 #include "probe/environment.h"
 
@@ -30,7 +30,7 @@ int attend(const bootstrap::TaskPlan& task, const bootstrap::Environment& enviro
   }
   std::vector<Rank> ranks(layout.size());
   std::iota(ranks.begin(), ranks.end(), Rank{0});
-  const auto [values, is_whole] = (*attendance)->ask(ranks, steady_clock::now() + milliseconds(3000));
+  const auto [values, server] = (*attendance)->ask(ranks, steady_clock::now() + milliseconds(3000));
   std::vector<Rank> missing;
   for (const Rank one : ranks) {
     if (!values[one]) missing.push_back(one);
@@ -39,7 +39,7 @@ int attend(const bootstrap::TaskPlan& task, const bootstrap::Environment& enviro
   const auto took = std::chrono::duration_cast<milliseconds>(steady_clock::now() - start);
   (void)std::printf("rank %u after %d ms: %s%s\n", rank, static_cast<int>(took.count()),
                     missing.empty() ? "all are there" : bootstrap::missing_ranks(layout, missing).c_str(),
-                    is_whole ? "" : ", or not heard");
+                    server == bootstrap::ServerState::kAnswers ? "" : ", or not heard");
   (void)std::fflush(stdout);
   return 0;
 }

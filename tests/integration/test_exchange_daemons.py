@@ -60,6 +60,10 @@ def kill_slurmstepd(cluster, label):
         stop(step)
     # Nobody ends the ranks whose slurmstepd is gone, but they themselves do, at their deadline.
     wait_for(lambda: "exchange_probe" not in in_node(cluster, "ps -eo args=", HIT), 20, "ranks are left")
+    # And they call nobody missing of whom they cannot know.
+    said = dict(SENTENCE.findall(reports(cluster, label, "err")))
+    for rank in ("2", "3"):
+        assert "missing or not heard: " in said[rank] and said[rank].endswith("; slurmstepd of this node has ended"), said
     wait_for(lambda: cluster.script("status").returncode == 0, 30, "the node does not come back")
     return max(took.values())
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
-#include "core/roll_call.h"
+#include "core/rank_names.h"
 #include "core/text.h"
 
 namespace bootstrap {

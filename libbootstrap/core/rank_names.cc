@@ -1,6 +1,6 @@
 // How missing ranks are named to people: each with its host and local rank, and a bounded number of them.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/roll_call.h"
+#include "core/rank_names.h"
 
 #include "core/text.h"
 

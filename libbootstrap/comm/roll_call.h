@@ -1,4 +1,4 @@
-// Who has not come to a round, asked of the servers, in words.
+// Who has not come to a round, asked of the servers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,6 +8,7 @@
 
 #include "comm/round.h"
 #include "comm/session.h"
+#include "core/absence.h"
 
 namespace bootstrap {
 
@@ -17,24 +18,28 @@ class RollCall {
   RollCall(const Session& session, const RoundJob& job);
 
   // What went wrong, with the ranks that are not there, of those that are `wanted` (in order of rank); takes
-  // kRollCallTime, or a little longer where slurmstepd does not answer.
+  // kRollCallTime, and up to 2 kAnswerTime more where the server does not answer.
   Error explain(const std::vector<Wanted>& wanted, const Error& what);
 
  private:
   void ask(const std::vector<Wanted>& wanted, Deadline until);
-  void ask_in_turns(const std::vector<Wanted>& wanted);
+  void ask_with_care(const std::vector<Wanted>& near, const std::vector<Wanted>& far);
+  void ask_in_turns(const std::vector<Wanted>& far);
+  bool is_server_there();
   bool leads_its_node() const;
-  std::vector<Wanted> unheard(const std::vector<Wanted>& wanted) const;
-  std::optional<Error> disagreement(const std::vector<Rank>& missing) const;
-  std::string describe_silence(const std::vector<Rank>& absent) const;
+  std::vector<Wanted> absent_of(const std::vector<Wanted>& wanted) const;
+  Absence sort_out(const std::vector<Wanted>& wanted) const;
+  std::optional<Error> disagreement(const std::vector<Rank>& absent) const;
 
   const Session& session_;
   const RoundJob& job_;
+  const Deadline start_;
   const Deadline deadline_;
   std::vector<bool> is_here_;                       // by rank, as what follows
   std::vector<std::optional<RoundTag>> elsewhere_;  // those that make another call
-  // The remote ranks that were asked last when the server of this node fell silent, as far as that is known.
-  std::vector<Rank> asked_last_;
+  ServerState server_ = ServerState::kAnswers;
+  std::vector<Rank> silencers_;  // see Absence
+  bool are_near_asked_ = false;
 };
 
 }  // namespace bootstrap

@@ -1,0 +1,171 @@
+// Who has not come to a round, asked of the servers.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/roll_call.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "comm/secret.h"
+#include "core/rank_names.h"
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Slurm's server falls silent when it asks a node that has no slurmstepd any more (see Session::look_for_server()).
+// So one rank of each node asks a few nodes at a time, in so many turns at most, and looks after each whether the
+// server still answers, which takes it less than a millisecond: then it knows at which nodes it fell silent. The others
+// of its node wait until it is through, since a question of theirs could be the one; longer than its turns take, as
+// their deadline may be earlier than its. The server then has most answers. Nodes to which no turn has come in time are
+// asked with all that have not answered.
+constexpr std::size_t kMaxTurns = 64;
+constexpr milliseconds kNearTime{50};
+constexpr milliseconds kTurnTime{5};
+constexpr milliseconds kTimeOfTurns{500};
+constexpr milliseconds kTimeOfOthers{800};
+
+std::vector<Rank> ranks_of(const std::vector<Wanted>& wanted) {
+  std::vector<Rank> ranks;
+  ranks.reserve(wanted.size());
+  for (const Wanted& one : wanted) ranks.push_back(one.rank);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+}  // namespace
+
+RollCall::RollCall(const Session& session, const RoundJob& job)
+    : session_(session),
+      job_(job),
+      start_(steady_clock::now()),
+      deadline_(start_ + kRollCallTime),
+      is_here_(job.layout.size()),
+      elsewhere_(job.layout.size()) {}
+
+// Asked of the servers: a rank that is there has put its value, and waits as we do.
+void RollCall::ask(const std::vector<Wanted>& wanted, Deadline until) {
+  auto answers = session_.read(wanted, until, true, [this](Rank rank, const std::string& text) {
+    const auto value = decode_round_value(text);
+    if (value && value->tag == job_.tag) {
+      is_here_[rank] = true;
+    } else if (value && value->tag.id == job_.tag.id) {
+      elsewhere_[rank] = value->tag;
+    }
+    return is_here_[rank];
+  });
+  for (auto& answer : answers) {
+    if (answer) wipe(*answer);
+  }
+}
+
+bool RollCall::is_server_there() {
+  if (server_ != ServerState::kAnswers) return false;
+  server_ = session_.look_for_server(std::max(deadline_, steady_clock::now() + kAnswerTime));
+  return server_ == ServerState::kAnswers;
+}
+
+void RollCall::ask_in_turns(const std::vector<Wanted>& far) {
+  std::map<NodeIndex, std::vector<Wanted>> of_node;
+  for (const Wanted& one : far) of_node[job_.layout.place(one.rank).node].push_back(one);
+  std::vector<NodeIndex> nodes;
+  for (const auto& [node, questions] : of_node) nodes.push_back(node);
+  for (const auto& turn : deal_turns(nodes, kMaxTurns)) {
+    const auto now = steady_clock::now();
+    if (now >= start_ + kTimeOfTurns) return;
+    std::vector<Wanted> questions;
+    for (const NodeIndex node : turn) {
+      questions.insert(questions.end(), of_node[node].begin(), of_node[node].end());
+    }
+    ask(questions, now + kTurnTime);
+    if (is_server_there()) continue;
+    if (server_ == ServerState::kSilent) silencers_ = ranks_of(absent_of(questions));
+    return;
+  }
+}
+
+void RollCall::ask_with_care(const std::vector<Wanted>& near, const std::vector<Wanted>& far) {
+  // A rank of this node whose deadline was earlier may have asked before.
+  if (!is_server_there()) return;
+  ask(near, steady_clock::now() + kNearTime);
+  are_near_asked_ = true;
+  if (leads_its_node()) {
+    ask_in_turns(far);
+  } else {
+    std::this_thread::sleep_until(start_ + kTimeOfOthers);
+  }
+  if (!is_server_there()) return;
+  auto all = absent_of(near);
+  const auto rest = absent_of(far);
+  all.insert(all.end(), rest.begin(), rest.end());
+  ask(all, std::max(deadline_, steady_clock::now() + kAnswerTime));
+  (void)is_server_there();
+}
+
+// The lowest of those that are there.
+bool RollCall::leads_its_node() const {
+  const auto own = job_.layout.ranks_on(job_.layout.place(job_.rank).node);
+  return std::none_of(own.begin(), own.end(), [this](Rank rank) { return rank < job_.rank && is_here_[rank]; });
+}
+
+std::vector<Wanted> RollCall::absent_of(const std::vector<Wanted>& wanted) const {
+  std::vector<Wanted> rest;
+  std::copy_if(wanted.begin(), wanted.end(), std::back_inserter(rest),
+               [this](const Wanted& one) { return !is_here_[one.rank]; });
+  return rest;
+}
+
+Absence RollCall::sort_out(const std::vector<Wanted>& wanted) const {
+  Absence absence{{}, silencers_, {}, server_};
+  const auto own_node = job_.layout.place(job_.rank).node;
+  for (const Rank rank : ranks_of(absent_of(wanted))) {
+    const bool is_near = job_.layout.place(rank).node == own_node;
+    if (server_ == ServerState::kAnswers || (is_near && are_near_asked_)) {
+      absence.missing.push_back(rank);
+    } else if (!std::binary_search(silencers_.begin(), silencers_.end(), rank)) {
+      absence.unheard.push_back(rank);
+    }
+  }
+  return absence;
+}
+
+std::optional<Error> RollCall::disagreement(const std::vector<Rank>& absent) const {
+  for (const Rank rank : absent) {
+    if (!elsewhere_[rank] || elsewhere_[rank]->sequence < job_.tag.sequence) continue;
+    return Error{ErrorCode::kDisagreement,
+                 cat({describe_rank(job_.layout, rank), " makes ", describe(*elsewhere_[rank]), ", this one makes ",
+                      describe(job_.tag), ": all ranks must make the same calls in the same order"})};
+  }
+  return std::nullopt;
+}
+
+Error RollCall::explain(const std::vector<Wanted>& wanted, const Error& what) {
+  const bool is_slurms = !job_.server.is_mpiruns;
+  std::vector<Wanted> near;
+  std::vector<Wanted> far;
+  for (const Wanted& one : wanted) (one.is_remote ? far : near).push_back(one);
+  if (is_slurms && !far.empty()) {
+    ask_with_care(near, far);
+  } else {
+    ask(wanted, deadline_);
+    if (is_slurms && !absent_of(wanted).empty()) (void)is_server_there();
+  }
+  const auto absent = ranks_of(absent_of(wanted));
+  if (auto error = disagreement(absent)) return *error;
+  if (absent.empty()) {
+    return {what.code,
+            cat({what.message, ", though all are there now: the network is slow",
+                 is_slurms ? ", or slurmstepd lost a message (look for \"Connection reject\" in the errors of "
+                             "the step)"
+                           : ""})};
+  }
+  return {what.code, cat({what.message, "; ", describe_absence(job_.layout, sort_out(wanted))})};
+}
+
+}  // namespace bootstrap
