@@ -29,7 +29,7 @@ def pytest_configure(config):
 def pytest_terminal_summary(terminalreporter):
     if steps_run_again:
         count, example = len(steps_run_again), steps_run_again[0][:160]
-        terminalreporter.write_line(f"{count} steps run again, since slurmstepd lost a message of PMIx, such as: {example}")
+        terminalreporter.write_line(f"{count} steps run again, since Slurm lost a message of PMIx or had no GPU for them, such as: {example}")
 
 
 def limit_time(item):
@@ -56,6 +56,15 @@ def pytest_runtest_setup(item):
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_call(item):
     yield from limit_time(item)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_steps_are_run_again():
+    """One of 100 is lost by Slurm; what fails more often is our fault, and no test may pass by its next try."""
+    again, run = len(steps_run_again), Cluster.steps_run
+    yield
+    again, run = len(steps_run_again) - again, Cluster.steps_run - run
+    assert again <= 5 + run / 10, f"{again} of {run} steps were run again, the last ones: {steps_run_again[-3:]}"
 
 
 @pytest.fixture(scope="session")

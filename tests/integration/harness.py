@@ -54,6 +54,8 @@ def slurm_release():
 class Cluster(LocalCluster):
     """A cluster of a test: what it would leave behind can be asked for, and a step that Slurm lost is run again."""
 
+    steps_run = 0  # in all clusters
+
     def close(self):
         """Takes it down; returns what went wrong, since that leaves something on the machine, or ''."""
         try:
@@ -68,6 +70,7 @@ class Cluster(LocalCluster):
         return super().command(arguments, user, node, ({"USE_LIBUV": "0"} if ASKS_FOR_LIBUV else {}) | (env or {}))
 
     def run(self, arguments, user="alice", node="head", env=None, timeout=60, stdin="", lost=LOST_BY_SLURM):
+        Cluster.steps_run += "srun" in " ".join(map(str, arguments))
         for _ in range(5):
             done = self.run_once(arguments, user, node, env, timeout, stdin)
             if not re.search(lost, done.stderr):

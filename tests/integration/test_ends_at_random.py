@@ -133,12 +133,19 @@ def end(cluster, watch, case, srun):
 
 
 def taken_port(cluster, told):
-    """What there is to say of the port that the tasks told; [] when it can be had again, or when they told none."""
+    """What there is to say of the port that the tasks told; [] when it can be had, or when they told none."""
     for line in told.splitlines():
         host, _, port = line.partition(" ")
         if port.isdigit() and cluster.run(["python3", "-I", "-S", "-c", BIND, port], node=host).returncode != 0:
             return [f"port {port} of {host}"]
     return []
+
+
+def port_left(cluster, told, deadline):
+    """The same, but not of a port that can be had before the deadline: a process that ends has no command line any more
+    and is not seen by a watch, while it may still have its sockets."""
+    is_free = wait_until(lambda: not taken_port(cluster, told), deadline - time.monotonic())
+    return [] if is_free else taken_port(cluster, told)
 
 
 def run_case(cluster, watch, case):
@@ -160,8 +167,9 @@ def run_case(cluster, watch, case):
         told += "" if "srun" in stuck else srun.communicate()[0]
     finally:
         stop(srun)
-    taken = taken_port(cluster, told)
-    return Ended(case, seconds, remains + taken, stuck + taken, bool(told))
+    remains += port_left(cluster, told, began + LIMIT)
+    stuck += port_left(cluster, told, began + 2 * LIMIT)
+    return Ended(case, seconds, remains, stuck, bool(told))
 
 
 def random_cases(count, generator):

@@ -5,8 +5,8 @@ import pytest
 OURS = "^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|BOOTSTRAP_|SLURM_BOOTSTRAP)"
 
 
-def first_task_fails(seconds):
-    """The other ones live for so long after it, unless they are ended.
+def first_task_fails(seconds=6):
+    """The other ones live for so long after it, unless they are ended; that takes Slurm a second or two.
 
     Slurm signals one process of a task after the other: a shell whose sleep has ended before it has not survived.
     """
@@ -52,7 +52,7 @@ def test_a_port_of_the_user_may_be_shared_by_steps_at_the_same_time(pair):
 @pytest.mark.parametrize("options", [["-n2"], ["-n2", "--gres=none"], ["-n2", "--bootstrap=off"]])
 def test_other_steps_end_as_slurm_ends_them(pair, options):
     """Without our default of --kill-on-bad-exit the second task outlives the first."""
-    done = pair.run(["srun", *options, "bash", "-c", first_task_fails(2), "name", "--gpus=1"])
+    done = pair.run(["srun", *options, "bash", "-c", first_task_fails(), "name", "--gpus=1"])
     assert done.stdout.split() == ["survived"], done.stderr
 
 
@@ -64,5 +64,5 @@ def test_steps_that_are_set_up_end_with_their_first_failure(pair, options):
 
 
 def test_the_user_can_keep_the_others_running(pair):
-    done = pair.run(["srun", "-n2", "-K0", "--gres=gpu:2", "bash", "-c", first_task_fails(2)])
+    done = pair.run(["srun", "-n2", "-K0", "--gres=gpu:2", "bash", "-c", first_task_fails()])
     assert done.stdout.split() == ["survived"], done.stderr
