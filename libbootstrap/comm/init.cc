@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/init.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -12,6 +10,7 @@
 #include <utility>
 
 #include "comm/gpu.h"
+#include "comm/pause.h"
 #include "comm/secret.h"
 #include "comm/worker.h"
 #include "core/text.h"
@@ -26,11 +25,6 @@ using std::chrono::steady_clock;
 constexpr milliseconds kAbortTime{1500};
 constexpr milliseconds kShortestPause{1};
 constexpr milliseconds kLongestPause{20};
-
-void nap(milliseconds time) {
-  const timespec pause{0, static_cast<long>(time.count()) * 1'000'000};
-  (void)::nanosleep(&pause, nullptr);
-}
 
 // "60 s", "0.5 s".
 std::string seconds_since(Deadline start) {
@@ -110,7 +104,7 @@ Result<nccl::Comm> Init::wait_until_ready(nccl::Comm comm) const {
       (void)nccl.abort(comm);
       return fail(std::move(error));
     }
-    nap(pause);
+    pause_for(pause);
     pause = std::min(2 * pause, kLongestPause);
   }
 }

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <map>
 #include <string>
-#include <thread>
 
+#include "comm/pause.h"
 #include "comm/secret.h"
 #include "core/rank_names.h"
 #include "core/text.h"
@@ -75,6 +75,7 @@ void RollCall::ask_in_turns(const std::vector<Wanted>& far) {
   std::map<NodeIndex, std::vector<Wanted>> of_node;
   for (const Wanted& one : far) of_node[job_.layout.place(one.rank).node].push_back(one);
   std::vector<NodeIndex> nodes;
+  nodes.reserve(of_node.size());
   for (const auto& [node, questions] : of_node) nodes.push_back(node);
   for (const auto& turn : deal_turns(nodes, kMaxTurns)) {
     const auto now = steady_clock::now();
@@ -98,7 +99,7 @@ void RollCall::ask_with_care(const std::vector<Wanted>& near, const std::vector<
   if (leads_its_node()) {
     ask_in_turns(far);
   } else {
-    std::this_thread::sleep_until(start_ + kTimeOfOthers);
+    pause_for(start_ + kTimeOfOthers - steady_clock::now());
   }
   if (!is_server_there()) return;
   auto all = absent_of(near);

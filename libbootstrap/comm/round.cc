@@ -2,14 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/round.h"
 
-#include <time.h>
-
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "comm/node_meeting.h"
+#include "comm/pause.h"
 #include "comm/roll_call.h"
 #include "comm/secret.h"
 #include "comm/session.h"
@@ -228,8 +227,7 @@ void RoundRunner::leave(Session& session, bool has_succeeded) const {
     is_known = NodeMeeting::join(meeting_name_, deadline) && is_known;
   }
   if (is_known) return;
-  const timespec pause{0, 20'000'000};  // 20 ms were enough in all of 1,000 rounds without any meeting
-  (void)::nanosleep(&pause, nullptr);
+  pause_for(std::chrono::milliseconds(20));  // were enough in all of 1,000 rounds without any meeting
 }
 
 void RoundRunner::finish(Result<RoundResult> result) {

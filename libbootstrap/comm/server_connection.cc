@@ -12,13 +12,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
+#include "comm/pause.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -61,11 +61,6 @@ int tcp_state(int descriptor) {
   tcp_info info{};
   socklen_t length = sizeof info;
   return ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_state : -1;
-}
-
-void nap() {
-  const timespec pause{0, 100'000};  // 100 us: the server needs one turn of its event loop
-  (void)::nanosleep(&pause, nullptr);
 }
 
 }  // namespace
@@ -114,7 +109,7 @@ bool ServerConnection::wait_closed(Deadline deadline) const {
     const int state = tcp_state(descriptor_);
     if (state != TCP_ESTABLISHED && state != TCP_FIN_WAIT1 && state != TCP_FIN_WAIT2) return true;
     if (std::chrono::steady_clock::now() >= deadline) return false;
-    nap();
+    pause_for(std::chrono::microseconds(100));  // the server needs one turn of its event loop
   }
 }
 

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/session.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,12 +12,6 @@
 #include "core/text.h"
 
 namespace bootstrap {
-
-void pause_before_asking_again() {
-  const timespec pause{0, 2'000'000};  // 2 ms: each question is a message to the server
-  (void)::nanosleep(&pause, nullptr);
-}
-
 namespace {
 
 constexpr std::string_view kMpiruns = "mpirun's";
@@ -106,8 +99,7 @@ ServerState Session::look_for_server(Deadline deadline) const {
 
 bool Session::close(Deadline deadline, std::chrono::milliseconds pause) {
   open_.reset();
-  const timespec time{0, std::chrono::nanoseconds(pause).count()};
-  if (pause.count() > 0) (void)::nanosleep(&time, nullptr);
+  pause_for(pause);
   return is_shared_ || connection_.wait_closed(deadline);
 }
 

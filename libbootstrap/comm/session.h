@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
+#include "comm/pause.h"
 #include "comm/pmix.h"
 #include "comm/secret.h"
 #include "comm/server_connection.h"
@@ -25,8 +26,6 @@ struct Wanted {
   std::string key;
   bool is_remote = false;  // on another node, whose server must be asked when ours does not have it
 };
-
-void pause_before_asking_again();
 
 // For a server to answer at all; for values of ranks of its own node it needs less than a millisecond.
 inline constexpr auto kAnswerTime = std::chrono::milliseconds(250);
@@ -100,6 +99,7 @@ std::vector<std::optional<std::string>> Session::read(const std::vector<Wanted>&
                                                       bool ask_others, Accept accept) const {
   // A question about a rank that never comes stays open for ever; the others must not wait behind it.
   constexpr auto kPatience = std::chrono::milliseconds(5);
+  constexpr auto kPauseToAskAgain = std::chrono::milliseconds(2);  // each question is a message to the server
   std::vector<std::optional<std::string>> values(wanted.size());
   std::vector<Question> open;
   for (std::size_t i = 0; i < wanted.size(); ++i) open.push_back(ask(wanted, i, ask_others));
@@ -123,7 +123,7 @@ std::vector<std::optional<std::string>> Session::read(const std::vector<Wanted>&
     }
     open = std::move(still_open);
     if (now >= deadline || (open.empty() && again.empty())) break;
-    if (!again.empty()) pause_before_asking_again();
+    if (!again.empty()) pause_for(kPauseToAskAgain);
     for (const std::size_t index : again) open.push_back(ask(wanted, index, ask_others));
   }
   return values;
