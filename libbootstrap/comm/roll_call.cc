@@ -65,9 +65,15 @@ void RollCall::ask(const std::vector<Wanted>& wanted, Deadline until) {
   }
 }
 
+// Until the deadline, or a while if that is near; but a server that is slow each time shall not be waited for much
+// longer.
+Deadline RollCall::time_to_answer() const {
+  return std::min(std::max(deadline_, steady_clock::now() + kAnswerTime), deadline_ + 2 * kAnswerTime);
+}
+
 bool RollCall::is_server_there() {
   if (server_ != ServerState::kAnswers) return false;
-  server_ = session_.look_for_server(std::max(deadline_, steady_clock::now() + kAnswerTime));
+  server_ = session_.look_for_server(time_to_answer());
   return server_ == ServerState::kAnswers;
 }
 
@@ -105,7 +111,7 @@ void RollCall::ask_with_care(const std::vector<Wanted>& near, const std::vector<
   auto all = absent_of(near);
   const auto rest = absent_of(far);
   all.insert(all.end(), rest.begin(), rest.end());
-  ask(all, std::max(deadline_, steady_clock::now() + kAnswerTime));
+  ask(all, time_to_answer());
   (void)is_server_there();
 }
 

@@ -25,6 +25,7 @@ class RollCall {
   void ask(const std::vector<Wanted>& wanted, Deadline until);
   void ask_with_care(const std::vector<Wanted>& near, const std::vector<Wanted>& far);
   void ask_in_turns(const std::vector<Wanted>& far);
+  Deadline time_to_answer() const;
   bool is_server_there();
   bool leads_its_node() const;
   std::vector<Wanted> absent_of(const std::vector<Wanted>& wanted) const;
