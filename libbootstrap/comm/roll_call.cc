@@ -92,7 +92,13 @@ void RollCall::ask_in_turns(const std::vector<Wanted>& far) {
     }
     ask(questions, now + kTurnTime);
     if (is_server_there()) continue;
-    if (server_ == ServerState::kSilent) silencers_ = ranks_of(absent_of(questions));
+    if (server_ == ServerState::kEnded) return;
+    for (const NodeIndex node : turn) {
+      const auto ranks = ranks_of(of_node[node]);
+      const bool has_slurmstepd = std::any_of(ranks.begin(), ranks.end(), [this](Rank rank) { return is_here_[rank]; });
+      if (!has_slurmstepd) silencers_.insert(silencers_.end(), ranks.begin(), ranks.end());
+    }
+    std::sort(silencers_.begin(), silencers_.end());
     return;
   }
 }
@@ -101,6 +107,7 @@ void RollCall::ask_with_care(const std::vector<Wanted>& near, const std::vector<
   // A rank of this node whose deadline was earlier may have asked before.
   if (!is_server_there()) return;
   ask(near, steady_clock::now() + kNearTime);
+  if (!is_server_there()) return;  // it may not have heard of these either
   are_near_asked_ = true;
   if (leads_its_node()) {
     ask_in_turns(far);

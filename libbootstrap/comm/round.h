@@ -13,8 +13,8 @@ namespace bootstrap {
 
 // What a successful fence brought is there at once, but on a busy node a rank may have to wait for its turn.
 inline constexpr auto kReadTime = std::chrono::seconds(5);
-// How long after its deadline a round may still ask who is missing (with kAnswerTime on top where the server is slow or
-// silent), and then take leave of the server.
+// How long after its deadline a round may still ask who is missing (with 2 kAnswerTime on top where the server is slow
+// or silent), and then take leave of the server.
 inline constexpr auto kRollCallTime = std::chrono::milliseconds(1000);
 inline constexpr auto kLeaveTime = std::chrono::milliseconds(800);
 // After so long in a fence a rank announces itself under a name of this round alone, for the roll call of others; well

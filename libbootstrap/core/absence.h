@@ -23,7 +23,7 @@ std::string describe_server(const Layout& layout, ServerState state);
 // Each list ascending, and no rank in two of them.
 struct Absence {
   std::vector<Rank> missing;    // asked for while the server answered
-  std::vector<Rank> silencers;  // on the nodes that it was asking when it fell silent: at least one of those is gone
+  std::vector<Rank> silencers;  // on the nodes that it was asking when it fell silent, most likely since one is gone
   std::vector<Rank> unheard;    // of whom nothing is known
   ServerState server = ServerState::kAnswers;
 };
