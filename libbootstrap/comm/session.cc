@@ -61,7 +61,7 @@ Result<Session> Session::open(const PmixServer& server, Rank rank, Lifetime life
   const auto others = ServerConnection::list(server.port);
   auto self = (*client)->init(server.is_mpiruns ? kMpiruns : "Slurm's");
   if (!self) return fail(self.error());
-  Session session(*client, std::move(*self), is_shared);
+  Session session(*client, std::move(*self), server.port, is_shared);
   if (!is_shared) session.connection_ = ServerConnection::find(server.port, others);
   if (session.self_.name_space != server.name_space || session.self_.rank != rank) {
     const std::string found = cat({session.self_.name_space, " rank ", std::to_string(session.self_.rank)});
@@ -90,10 +90,15 @@ Session::Question Session::ask(const std::vector<Wanted>& wanted, std::size_t in
   return {index, client_->get(self_, one.rank, one.key, !(ask_others && one.is_remote))};
 }
 
+bool Session::is_connection_lost() const {
+  if (!is_shared_) return connection_.is_lost();
+  return server_port_ != 0 && ServerConnection::list(server_port_).empty();  // libpmix has closed its end, too
+}
+
 ServerState Session::look_for_server(Deadline deadline) const {
   // Nobody has that value, this rank least of all; with PMIX_IMMEDIATE a server says so at once, in 0.3 ms.
   const bool is_answered = client_->get(self_, self_.rank, "bootstrap.nothing", true).wait_until(deadline);
-  if (connection_.is_lost()) return ServerState::kEnded;  // libpmix answers in its place
+  if (is_connection_lost()) return ServerState::kEnded;  // libpmix answers in its place
   return is_answered ? ServerState::kAnswers : ServerState::kSilent;
 }
 

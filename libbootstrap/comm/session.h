@@ -74,14 +74,15 @@ class Session {
   static void end_kept() noexcept;
 
  private:
-  Session(const pmix::Client* client, pmix::Client::Identity self, bool is_shared)
-      : client_(client), open_(client), self_(std::move(self)), is_shared_(is_shared) {}
+  Session(const pmix::Client* client, pmix::Client::Identity self, std::uint16_t server_port, bool is_shared)
+      : client_(client), open_(client), self_(std::move(self)), server_port_(server_port), is_shared_(is_shared) {}
 
   struct Question {
     std::size_t index;  // of what is wanted
     pmix::Answer answer;
   };
   Question ask(const std::vector<Wanted>& wanted, std::size_t index, bool ask_others) const;
+  bool is_connection_lost() const;
 
   struct Finish {
     void operator()(const pmix::Client* client) const { (void)client->finish(); }
@@ -90,8 +91,9 @@ class Session {
   const pmix::Client* client_;
   std::unique_ptr<const pmix::Client, Finish> open_;
   pmix::Client::Identity self_;
+  std::uint16_t server_port_;  // 0 where it is not known
   bool is_shared_;
-  ServerConnection connection_;
+  ServerConnection connection_;  // of a session that is not shared
 };
 
 template <class Accept>

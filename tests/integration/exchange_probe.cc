@@ -1,6 +1,7 @@
 // One rank that exchanges: rounds of checked values over the C interface, with a fault at a chosen point on a chosen
 // rank. SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -29,10 +30,11 @@ struct Options {
   std::size_t bytes = 128;
   int timeout_ms = 0;
   int victim = -1;
-  std::string fault;  // what happens to the victim
-  int before = 0;     // in front of this round; as many as there are rounds: after the last
-  int delay_ms = 0;   // into the call
-  int seconds = 30;   // how long a rank sleeps, also one that has exec'd
+  std::string fault;    // what happens to the victim
+  int before = 0;       // in front of this round; as many as there are rounds: after the last
+  int delay_ms = 0;     // into the call
+  std::string session;  // "own": the program has one of PMIx open, as after MPI_Init
+  int seconds = 30;     // how long a rank sleeps, also one that has exec'd
 };
 
 Options parse(int count, char** words) {
@@ -48,6 +50,7 @@ Options parse(int count, char** words) {
     if (name == "--fault") options.fault = value;
     if (name == "--before") options.before = std::atoi(value);
     if (name == "--delay") options.delay_ms = std::atoi(value);
+    if (name == "--session") options.session = value;
     if (name == "--seconds") options.seconds = std::atoi(value);
   }
   return options;
@@ -130,10 +133,19 @@ bool exchange_round(bootstrap_t* job, int round, std::size_t bytes) {
   return true;
 }
 
+bool open_own_session() {
+  void* library = ::dlopen("libpmix.so.2", RTLD_NOW);
+  void* found = library == nullptr ? nullptr : ::dlsym(library, "PMIx_Init");
+  if (found == nullptr) return false;
+  using Init = int(void*, void*, std::size_t);
+  return reinterpret_cast<Init*>(found)(nullptr, nullptr, 0) == 0;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
   const Options& options = of_this_run = parse(count, words);
+  if (options.session == "own" && !open_own_session()) return 5;
   bootstrap_options_t settings = BOOTSTRAP_OPTIONS_INIT;
   settings.timeout_ms = options.timeout_ms;
   bootstrap_t* job = nullptr;
