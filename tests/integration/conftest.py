@@ -60,11 +60,11 @@ def pytest_runtest_call(item):
 
 @pytest.fixture(scope="module", autouse=True)
 def few_steps_are_run_again():
-    """One of 100 is lost by Slurm; what fails more often is our fault, and no test may pass by its next try."""
+    """One of 100 is lost by Slurm, up to seven on a busy machine; what fails more often is our fault."""
     again, run = len(steps_run_again), Cluster.steps_run
     yield
     again, run = len(steps_run_again) - again, Cluster.steps_run - run
-    assert again <= 5 + run / 10, f"{again} of {run} steps were run again, the last ones: {steps_run_again[-3:]}"
+    assert again <= 3 + run / 10, f"{again} of {run} steps were run again, the last ones: {steps_run_again[-3:]}"
 
 
 @pytest.fixture(scope="session")
