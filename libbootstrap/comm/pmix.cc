@@ -3,6 +3,7 @@
 #include "comm/pmix.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <pmix.h>
 #include <pthread.h>
 
@@ -118,6 +119,15 @@ std::string short_version(const char* text) {
   return "of unknown version";
 }
 
+// Open MPI closes libpmix in MPI_Finalize, but stays itself.
+bool is_mpi_loaded() {
+  const auto is_mpis = [](dl_phdr_info* object, std::size_t, void*) {
+    const std::string_view path = object->dlpi_name;
+    return path.substr(path.rfind('/') + 1).starts_with("libmpi") ? 1 : 0;
+  };
+  return ::dl_iterate_phdr(is_mpis, nullptr) != 0;
+}
+
 void* already_loaded() { return ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL); }
 
 }  // namespace
@@ -176,6 +186,8 @@ Result<const Client*> Client::load() {
   }
   return loaded;
 }
+
+bool Client::may_serve_others() const { return was_in_process_ || is_mpi_loaded(); }
 
 // Of a rank of this node, without a fence. PMIx 4 with ds21 reads the server's memory anew each time; hash, the choice
 // of all others and what 4 can be told to use, has a table of its own in each session.

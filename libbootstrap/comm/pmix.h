@@ -43,7 +43,7 @@ class Client {
   static Result<const Client*> load();
 
   const std::string& version() const { return version_; }  // "4.2.2"
-  bool was_in_process() const { return was_in_process_; }  // before we looked: MPI or the program uses it
+  bool may_serve_others() const;                           // MPI, or the program: now, before, or soon
   bool keeps_what_it_read() const;                         // within a session, though another value was put
   bool is_initialized() const;                             // somebody else in this process has a session open
 

@@ -49,7 +49,7 @@ class Session {
   // MPI, or the program, has a session of its own open, and ours is a part of it: it caches what it has read.
   bool is_shared() const { return is_shared_; }
   // Somebody in this process may have closed a session a moment ago.
-  bool may_follow_another() const { return client_->was_in_process() && !is_shared_; }
+  bool may_follow_another() const { return client_->may_serve_others() && !is_shared_; }
 
   Status put(pmix::Scope scope, const std::string& key, std::string_view bytes) const;
   Status commit() const;

@@ -1,7 +1,8 @@
 /*
  * Exchanges before, between and after MPI's own session: each letter of the first argument is one thing to do.
- * x: exchange, I: MPI_Init, B: MPI_Barrier, F: MPI_Finalize, o: bootstrap_open (which is else the first thing that is
- * done), p: PMIx_Init and q: PMIx_Finalize, in steps that have nothing of ours.
+ * x: exchange, I: MPI_Init, B: MPI_Barrier, F: MPI_Finalize, L: MPI_Finalize that leaves PMIx late in odd ranks,
+ * o: bootstrap_open (which is else the first thing that is done), p: PMIx_Init and q: PMIx_Finalize, in steps that have
+ * nothing of ours.
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <dlfcn.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bootstrap/bootstrap.h"
 
@@ -39,6 +41,22 @@ static int call_pmix(const char* name) {
   return init(NULL, NULL, 0) == 0;
 }
 
+static int is_late = 0;
+
+/* Exported, and hence what MPI's component calls; our library asks libpmix itself. */
+__attribute__((visibility("default"))) int PMIx_Finalize(const void* information, size_t count);
+int PMIx_Finalize(const void* information, size_t count) {
+  void* library = dlopen("libpmix.so.2", RTLD_NOLOAD | RTLD_LAZY);
+  int (*finalize)(const void*, size_t) = NULL;
+  void* found = library == NULL ? NULL : dlsym(library, "PMIx_Finalize");
+  if (found == NULL) return -1;
+  *(void**)&finalize = found;
+  if (is_late) usleep(200000);
+  const int result = finalize(information, count);
+  dlclose(library); /* MPI expects to have been the last */
+  return result;
+}
+
 static int do_one(char what, bootstrap_t** job) {
   switch (what) {
     case 'o':
@@ -53,6 +71,9 @@ static int do_one(char what, bootstrap_t** job) {
       return MPI_Init(NULL, NULL) == MPI_SUCCESS;
     case 'B':
       return MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS;
+    case 'L':
+      is_late = bootstrap_rank(*job) % 2;
+      return MPI_Finalize() == MPI_SUCCESS;
     case 'F':
       return MPI_Finalize() == MPI_SUCCESS;
     default:

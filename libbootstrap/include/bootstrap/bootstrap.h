@@ -15,8 +15,7 @@
  * PMIx server of Slurm (srun --mpi=pmix) in sessions that end with the call: the process may end, exec or fork at any
  * other time. Not in a forked child: open a handle in the process that is the rank. A program that also uses MPI calls
  * MPI_Init first: in a rank that had a PMIx session before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare
- * PMIx_Init, PMIx_Finalize, MPI_Init fails likewise); PMIX_MCA_gds=hash in the environment of srun lifts that, for
- * exchanges before MPI_Finalize.
+ * PMIx_Init, PMIx_Finalize, MPI_Init fails likewise); PMIX_MCA_gds=hash in the environment of srun lifts that.
  *
  * With mpirun the answers come from OMPI_COMM_WORLD_* and, on several nodes, from its PMIx server, which knows where
  * the ranks are: the preloaded library has asked it before `main`, without it bootstrap_open does. The session with it
