@@ -40,7 +40,7 @@ class Scenario:
 # All GPUs of a node, so that each run gets the same ones.
 # srun's own --epilog is the one exception: srun's environment is how the layout gets to the nodes, and no hook of srun
 # runs between the launch and that program.
-SRUN_EPILOG = Scenario("epilog of srun itself", "when=gpu", "program epilog; srun -Q -n1 --epilog=$HOME/epilog true", ("epilog",))
+SRUN_EPILOG = Scenario("epilog of srun itself", "when=gpu", "program epilog; srun -Q -n1 -wnode001 --epilog=$HOME/epilog true", ("epilog",))
 
 SCENARIOS = [
     Scenario("batch step", "when=always", "submit -wnode001 --gres=gpu:2 <<< 'env -0 > ~/seen/batch'", ("batch",)),
@@ -53,7 +53,7 @@ SCENARIOS = [
              ("task.0", "task.1")),
     Scenario("srun nobody asked about", "when=asked", 'srun -Q -N2 -n2 --gres=gpu:2 bash -c "$(dump task)"', ("task.0", "task.1")),
     Scenario("bootstrap=off", "when=always", 'srun -Q {off} -N2 -n2 --gres=gpu:2 bash -c "$(dump task)"', ("task.0", "task.1")),
-    Scenario("BOOTSTRAP_MODE=off", "when=always", 'BOOTSTRAP_MODE=off srun -Q -n1 --gres=gpu:2 bash -c "$(dump task)"', ("task.0",)),
+    Scenario("BOOTSTRAP_MODE=off", "when=always", 'BOOTSTRAP_MODE=off srun -Q -n1 -wnode001 --gres=gpu:2 bash -c "$(dump task)"', ("task.0",)),
     Scenario("job of submitit", "when=gpu",
              'export SUBMITIT_EXECUTOR=slurm; srun -Q -N2 -n2 --gres=gpu:2 bash -c "$(dump task)"', ("task.0", "task.1")),
     Scenario("components without GPUs", "when=gpu",
@@ -64,9 +64,9 @@ SCENARIOS = [
     Scenario("inactive step inside an active one", "when=always",
              'salloc -Q -N2 -n2 --gres=gpu:2 srun -Q --overlap -n1 -N1 bash -c '
              '"BOOTSTRAP_MODE=off srun -Q --overlap -N1 -n2 -O bash -c \'$(dump inner)\'"', ("inner.0", "inner.1")),
-    Scenario("prolog of srun itself", "when=gpu", "program prolog; srun -Q -n1 --prolog=$HOME/prolog true", ("prolog",)),
+    Scenario("prolog of srun itself", "when=gpu", "program prolog; srun -Q -n1 -wnode001 --prolog=$HOME/prolog true", ("prolog",)),
     Scenario("prolog and epilog of a task", "when=gpu",
-             "program prolog; program epilog; srun -Q -n1 --task-prolog=$HOME/prolog --task-epilog=$HOME/epilog true", ("prolog", "epilog")),
+             "program prolog; program epilog; srun -Q -n1 -wnode001 --task-prolog=$HOME/prolog --task-epilog=$HOME/epilog true", ("prolog", "epilog")),
 ]
 
 

@@ -61,6 +61,8 @@ def play(cluster: Cluster, name: str, options: str, how: str) -> tuple[list, sub
     words = options.split()
     variables = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
     words = [word for word in words if word.partition("=")[0] not in variables]
+    if "-w" not in words:  # Slurm may choose other nodes for the second way, while the first way's job leaves its own
+        words.append(f"-wnode[001-00{(re.findall(r'-N([0-9])', options) or [1])[0]}]")
     folder = f"/home/alice/{how}-{re.sub('[^a-z0-9]+', '-', name)}"
     export = preloading() if how == "preload" else "--export=ALL"
     mode = " alone" if "BOOTSTRAP_ADDR" in variables else ""
