@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 
 #include "comm/pause.h"
 #include "core/text.h"
@@ -24,19 +25,27 @@
 namespace bootstrap {
 namespace {
 
+template <class Address>
+std::optional<Address> address_of(int descriptor, int (*ask)(int, sockaddr*, socklen_t*), sa_family_t family) {
+  Address address{};
+  socklen_t length = sizeof address;
+  if (ask(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) return std::nullopt;
+  sa_family_t found = 0;
+  std::memcpy(&found, &address, sizeof found);
+  return found == family && length == sizeof address ? std::optional(address) : std::nullopt;
+}
+
+// Both ends on this node: most servers are on the loopback address, but mpirun's own, from Open MPI 5 on, is on one
+// that other nodes reach.
 bool is_connection_to(int descriptor, std::uint16_t port) {
-  sockaddr_storage peer{};
-  socklen_t length = sizeof peer;
-  if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return false;
-  if (peer.ss_family == AF_INET) {
-    sockaddr_in address{};
-    std::memcpy(&address, &peer, sizeof address);
-    return address.sin_port == htons(port) && (ntohl(address.sin_addr.s_addr) >> 24U) == 127;
+  if (const auto peer = address_of<sockaddr_in>(descriptor, ::getpeername, AF_INET)) {
+    const auto own = address_of<sockaddr_in>(descriptor, ::getsockname, AF_INET);
+    return own && peer->sin_port == htons(port) && peer->sin_addr.s_addr == own->sin_addr.s_addr;
   }
-  if (peer.ss_family == AF_INET6) {
-    sockaddr_in6 address{};
-    std::memcpy(&address, &peer, sizeof address);
-    return address.sin6_port == htons(port) && IN6_IS_ADDR_LOOPBACK(&address.sin6_addr) != 0;
+  if (const auto peer = address_of<sockaddr_in6>(descriptor, ::getpeername, AF_INET6)) {
+    const auto own = address_of<sockaddr_in6>(descriptor, ::getsockname, AF_INET6);
+    return own && peer->sin6_port == htons(port) &&
+           std::memcmp(&peer->sin6_addr, &own->sin6_addr, sizeof own->sin6_addr) == 0;
   }
   return false;
 }
