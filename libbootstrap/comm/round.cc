@@ -41,6 +41,7 @@ class RoundRunner {
   bool is_called(Rank rank) const;
   bool is_remote(Rank rank) const { return job_.layout.place(rank).node != here_.node; }
   bool is_of_this_round(std::string_view text) const;
+  bool has_value(const Session& session, Rank near, const std::string& of_key, Deadline deadline) const;
   Result<std::vector<std::string>> read_from(const Session& session, const std::vector<Rank>& ranks,
                                              const std::string& key) const;
   std::string key(const char* kind) const { return cat({"bootstrap.", kind, ".", slot_}); }
@@ -77,6 +78,13 @@ bool RoundRunner::is_called(Rank rank) const {
   return job_.layout.size() <= kMaxCalledRanks || place.local_rank == 0 || place.node == here_.node;
 }
 
+bool RoundRunner::has_value(const Session& session, Rank near, const std::string& of_key, Deadline deadline) const {
+  auto values = session.read({{near, of_key, false}}, deadline, false,
+                             [this](Rank, const std::string& text) { return is_of_this_round(text); });
+  if (values.front()) wipe(*values.front());
+  return values.front().has_value();
+}
+
 Status RoundRunner::put_all(const Session& session) {
   const bool is_for_all = job_.round.shared || job_.layout.size() <= kMaxCalledRanks || here_.local_rank == 0;
   std::string shared = encode_round_value(job_.tag, job_.round.shared ? std::string_view(*job_.round.shared) : "");
@@ -100,20 +108,21 @@ Status RoundRunner::put_all(const Session& session) {
   return session.commit();
 }
 
-// When a session of somebody else (MPI's) has just been closed, the server may not have taken note on behalf of a slow
-// rank of this node, and would count that rank out of a fence that a fast one has begun. So all come first. Where
+// Where somebody else (MPI) may have closed a session a moment ago, the server may not have taken note on behalf of a
+// slow rank of this node, and would count that rank out of a fence that a fast one has begun. So all come first. Where
 // libpmix keeps what a session has read, an earlier round's value would stay for as long as the session lasts, after
 // the fence, too, and each round has a name of its own; elsewhere not, since with ds21 ranks lose memory with each
 // name. One rank after the other: when the first has come most have, and what is not there costs the server a message.
+// Who waits here for long announces itself as in a fence: others may call the roll before its own deadline.
 Status RoundRunner::meet_before_fence(const Session& session) {
   if (here_.local_size < 2 || !session.may_follow_another()) return {};
+  const auto soon = std::min(job_.round.deadline, steady_clock::now() + kAnnounceTime);
   for (const Rank rank : local_ranks_) {
     if (rank == job_.rank) continue;
     const std::string name = has_come_key(session) ? key_of_round("come") : key("step");
-    const auto values = session.read({{rank, name, false}}, job_.round.deadline, false,
-                                     [this](Rank, const std::string& text) { return is_of_this_round(text); });
-    if (values.front()) continue;
+    if (!is_announced_ && has_value(session, rank, name, soon)) continue;
     announce(session);
+    if (has_value(session, rank, name, job_.round.deadline)) continue;
     return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks of this node came"));
   }
   return {};
@@ -121,7 +130,7 @@ Status RoundRunner::meet_before_fence(const Session& session) {
 
 // From the third round on the server of this node has a value of each remote rank under both names, and asks no other
 // server for a newer one: a roll call by those names would miss whole nodes. A name of the round itself is asked for,
-// and it is put only where a fence takes long, since servers keep every name for as long as the step lasts.
+// and it is put only where a round takes long, since servers keep every name for as long as the step lasts.
 void RoundRunner::announce(const Session& session) {
   if (session.is_shared() || is_announced_) return;
   is_announced_ = true;

@@ -134,6 +134,23 @@ def test_a_node_where_all_ranks_have_ended_is_named_and_no_other(faults_cluster,
     assert all("missing or not heard: " in text and "missing: " not in text for text in of_others), told
 
 
+def test_a_rank_that_waits_for_its_neighbour_is_there_to_others(faults_cluster):
+    """Where MPI is loaded, ranks of a node meet before the fence. One that waits there for a rank that never comes, with a
+    later deadline than others have, is not missing to them, also in a round for which the servers have old values."""
+    script = f"""case $SLURM_PROCID in
+      0) fault="--victim 0 --fault sleep --before 2 --timeout 2000" ;;
+      1) fault="--victim 1 --fault sleep --before 2 --seconds 1 --timeout 20000" ;;
+      *) fault="--timeout 4000" ;;
+    esac
+    LD_PRELOAD=libmpi.so.40 exec {program("exchange_probe")} --rounds 3 $fault"""
+    loads_mpi = faults_cluster.run(["sh", "-c", "LD_PRELOAD=libmpi.so.40 exec true"])
+    if loads_mpi.stderr:
+        pytest.skip("Open MPI is not installed")
+    step = run_step(faults_cluster, 2, 2, "bash", "-c", script, options=("--mpi=pmix", "-W", "1"))
+    told = {rank: text for rank, text in sentences(step) if rank >= 2}
+    assert set(told) == {2, 3} and all(text.endswith("missing: rank 0 (node001, local rank 0)") for text in told.values()), step
+
+
 def test_stopped_and_continued_rank_does_not_revive_a_failed_call(faults_cluster):
     """SIGCONT after the others gave up: that rank fails, too, and in time."""
     probe = f"{program('exchange_probe')} --timeout 2000 --rounds 2"
