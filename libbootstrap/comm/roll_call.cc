@@ -108,6 +108,8 @@ void RollCall::ask_with_care(const std::vector<Wanted>& near, const std::vector<
   if (!is_server_there()) return;
   ask(near, steady_clock::now() + kNearTime);
   if (!is_server_there()) return;  // it may not have heard of these either
+  // It answers in order: what it said of these after kNearTime is here now.
+  ask(absent_of(near), steady_clock::now() + kTurnTime);
   are_near_asked_ = true;
   if (leads_its_node()) {
     ask_in_turns(far);
@@ -118,7 +120,7 @@ void RollCall::ask_with_care(const std::vector<Wanted>& near, const std::vector<
   auto all = absent_of(near);
   const auto rest = absent_of(far);
   all.insert(all.end(), rest.begin(), rest.end());
-  ask(all, time_to_answer());
+  ask(all, std::min(time_to_answer(), deadline_ + kAnswerTime));  // which leaves time for the last look
   (void)is_server_there();
 }
 

@@ -17,7 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <optional>
+#include <utility>
 
 #include "comm/pause.h"
 #include "core/text.h"
@@ -52,10 +52,10 @@ bool is_connection_to(int descriptor, std::uint16_t port) {
 
 // Numbers of descriptors are used again, also by other threads meanwhile; a socket's inode is its own.
 template <class Action>
-void for_each_connection(std::uint16_t port, Action action) {
-  if (port == 0) return;
+bool for_each_connection(std::uint16_t port, Action action) {
+  if (port == 0) return false;
   DIR* folder = ::opendir("/proc/self/fd");
-  if (folder == nullptr) return;
+  if (folder == nullptr) return false;
   while (const dirent* entry = ::readdir(folder)) {
     const auto number = parse_unsigned(entry->d_name, INT32_MAX);
     if (!number || !is_connection_to(static_cast<int>(*number), port)) continue;
@@ -64,6 +64,7 @@ void for_each_connection(std::uint16_t port, Action action) {
     if (::fstat(descriptor, &facts) == 0) action(descriptor, facts.st_ino);
   }
   (void)::closedir(folder);
+  return true;
 }
 
 int tcp_state(int descriptor) {
@@ -92,15 +93,15 @@ ServerConnection::~ServerConnection() {
   if (descriptor_ >= 0) (void)::close(descriptor_);
 }
 
-std::vector<ino_t> ServerConnection::list(std::uint16_t server_port) {
-  std::vector<ino_t> sockets;
-  for_each_connection(server_port, [&](int, ino_t socket) { sockets.push_back(socket); });
-  return sockets;
+std::optional<Sockets> ServerConnection::list(std::uint16_t server_port) {
+  Sockets sockets;
+  const bool is_told = for_each_connection(server_port, [&](int, ino_t socket) { sockets.push_back(socket); });
+  return is_told ? std::optional(std::move(sockets)) : std::nullopt;
 }
 
-ServerConnection ServerConnection::find(std::uint16_t server_port, const std::vector<ino_t>& before) {
+ServerConnection ServerConnection::find(std::uint16_t server_port, const Sockets& before) {
   int found = -1;
-  for_each_connection(server_port, [&](int descriptor, ino_t socket) {
+  (void)for_each_connection(server_port, [&](int descriptor, ino_t socket) {
     if (std::find(before.begin(), before.end(), socket) != before.end()) return;
     found = descriptor;
     (void)::fcntl(found, F_SETFD, FD_CLOEXEC);

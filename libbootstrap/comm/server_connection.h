@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace bootstrap {
 // From now on libpmix' way to end a connection, shutdown(2) of both directions, does nothing in this process, and what
 // find() has kept stays connected. For a process of our own: it cannot be undone. False when the kernel refused.
 bool keep_connections() noexcept;
+
+using Sockets = std::vector<ino_t>;
 
 class ServerConnection {
  public:
@@ -27,12 +30,12 @@ class ServerConnection {
   ~ServerConnection();
 
   // The connections to that port which this process has: another copy of libpmix, as some builds of MPI bring one
-  // along, may have its own open.
-  static std::vector<ino_t> list(std::uint16_t server_port);
+  // along, may have its own open. Nothing where that cannot be told, as in a process without a descriptor left.
+  static std::optional<Sockets> list(std::uint16_t server_port);
 
   // Looks for the one that was not there `before`, marks it close-on-exec (libpmix does not, and a program that
   // inherits it and ends is taken for the rank), and keeps a second descriptor of it.
-  static ServerConnection find(std::uint16_t server_port, const std::vector<ino_t>& before);
+  static ServerConnection find(std::uint16_t server_port, const Sockets& before);
 
   // The server has ended it; false where none was found.
   bool is_lost() const;

@@ -26,7 +26,7 @@ std::atomic<pid_t> keeper{0};
 // process.
 Status keep_open(const pmix::Client& client, std::uint16_t port) {
   if (keeper == ::getpid()) return {};
-  const auto others = ServerConnection::list(port);
+  const auto others = ServerConnection::list(port).value_or(Sockets{});
   const auto self = client.init(kMpiruns);
   if (!self) return fail(self.error());
   (void)ServerConnection::find(port, others);  // close-on-exec
@@ -58,11 +58,12 @@ Result<Session> Session::open(const PmixServer& server, Rank rank, Lifetime life
     if (!kept) return fail(kept.error());
   }
   const bool is_shared = (*client)->is_initialized();
-  const auto others = ServerConnection::list(server.port);
+  const auto others = ServerConnection::list(server.port).value_or(Sockets{});
   auto self = (*client)->init(server.is_mpiruns ? kMpiruns : "Slurm's");
   if (!self) return fail(self.error());
-  Session session(*client, std::move(*self), server.port, is_shared);
+  Session session(*client, std::move(*self), is_shared);
   if (!is_shared) session.connection_ = ServerConnection::find(server.port, others);
+  if (is_shared && !others.empty()) session.seen_port_ = server.port;
   if (session.self_.name_space != server.name_space || session.self_.rank != rank) {
     const std::string found = cat({session.self_.name_space, " rank ", std::to_string(session.self_.rank)});
     return fail(ErrorCode::kDisagreement,
@@ -92,7 +93,9 @@ Session::Question Session::ask(const std::vector<Wanted>& wanted, std::size_t in
 
 bool Session::is_connection_lost() const {
   if (!is_shared_) return connection_.is_lost();
-  return server_port_ != 0 && ServerConnection::list(server_port_).empty();  // libpmix has closed its end, too
+  if (seen_port_ == 0) return false;
+  const auto open = ServerConnection::list(seen_port_);
+  return open && open->empty();  // libpmix has closed its end, too
 }
 
 ServerState Session::look_for_server(Deadline deadline) const {

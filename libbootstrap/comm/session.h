@@ -74,8 +74,8 @@ class Session {
   static void end_kept() noexcept;
 
  private:
-  Session(const pmix::Client* client, pmix::Client::Identity self, std::uint16_t server_port, bool is_shared)
-      : client_(client), open_(client), self_(std::move(self)), server_port_(server_port), is_shared_(is_shared) {}
+  Session(const pmix::Client* client, pmix::Client::Identity self, bool is_shared)
+      : client_(client), open_(client), self_(std::move(self)), is_shared_(is_shared) {}
 
   struct Question {
     std::size_t index;  // of what is wanted
@@ -91,8 +91,8 @@ class Session {
   const pmix::Client* client_;
   std::unique_ptr<const pmix::Client, Finish> open_;
   pmix::Client::Identity self_;
-  std::uint16_t server_port_;  // 0 where it is not known
   bool is_shared_;
+  std::uint16_t seen_port_ = 0;  // of the server to which a shared session had a connection, where that was seen
   ServerConnection connection_;  // of a session that is not shared
 };
 
@@ -101,7 +101,9 @@ std::vector<std::optional<std::string>> Session::read(const std::vector<Wanted>&
                                                       bool ask_others, Accept accept) const {
   // A question about a rank that never comes stays open for ever; the others must not wait behind it.
   constexpr auto kPatience = std::chrono::milliseconds(5);
-  constexpr auto kPauseToAskAgain = std::chrono::milliseconds(2);  // each question is a message to the server
+  // Each question is a message to the server, and hundreds of ranks of a node may wait for a late one.
+  constexpr auto kLongestPause = std::chrono::milliseconds(16);
+  auto pause = std::chrono::milliseconds(2);
   std::vector<std::optional<std::string>> values(wanted.size());
   std::vector<Question> open;
   for (std::size_t i = 0; i < wanted.size(); ++i) open.push_back(ask(wanted, i, ask_others));
@@ -125,7 +127,10 @@ std::vector<std::optional<std::string>> Session::read(const std::vector<Wanted>&
     }
     open = std::move(still_open);
     if (now >= deadline || (open.empty() && again.empty())) break;
-    if (!again.empty()) pause_for(kPauseToAskAgain);
+    if (!again.empty()) {
+      pause_for(pause);
+      pause = std::min(2 * pause, kLongestPause);
+    }
     for (const std::size_t index : again) open.push_back(ask(wanted, index, ask_others));
   }
   return values;

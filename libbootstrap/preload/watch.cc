@@ -131,7 +131,7 @@ Roll ask(Attendance& attendance, const std::vector<Rank>& ranks) {
 }
 
 // The lowest rank that came speaks for all that did; where slurmstepd does not tell who did, several may.
-void call_the_roll(const Watch::State& state, Attendance& attendance) {
+void call_the_roll(Watch::State& state, Attendance& attendance) {
   const auto& step = state.step;
   std::vector<Rank> ranks(step.layout.size());
   std::iota(ranks.begin(), ranks.end(), Rank{0});
@@ -139,6 +139,7 @@ void call_the_roll(const Watch::State& state, Attendance& attendance) {
   Roll roll = ask(attendance, lower);
   const auto has_come = [](const auto& rank) { return rank.has_value(); };
   if (std::any_of(roll.came.begin(), roll.came.end(), has_come)) return;
+  if (state.is_over_before(steady_clock::now())) return;  // the process may end, and waits for kGrace alone
   if (roll.server == ServerState::kAnswers) {
     roll = ask(attendance, ranks);
   } else {  // nor will it answer for the others

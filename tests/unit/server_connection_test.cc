@@ -3,6 +3,7 @@
 #include "comm/server_connection.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "own_network.h"
 #include "test_socket.h"
@@ -37,12 +38,12 @@ void expect_found_until_it_ends(Family family, const char* address) {
   const auto port = listener.port();
   const TestSocket earlier(family);
   ASSERT_EQ(earlier.connect(address, port), 0);
-  const auto before = ServerConnection::list(port);
+  const auto before = ServerConnection::list(port).value_or(Sockets{});
   EXPECT_EQ(before.size(), 1U);
   const TestSocket client(family);
   ASSERT_EQ(client.connect(address, port), 0);
-  EXPECT_EQ(ServerConnection::list(port).size(), 2U);
-  EXPECT_TRUE(ServerConnection::list(static_cast<std::uint16_t>(port + 1)).empty());
+  EXPECT_EQ(ServerConnection::list(port)->size(), 2U);
+  EXPECT_TRUE(ServerConnection::list(static_cast<std::uint16_t>(port + 1))->empty());
 
   const auto connection = ServerConnection::find(port, before);
   const auto first = listener.accept();
@@ -74,12 +75,23 @@ TEST(ServerConnection, IsNoneToAnotherHost) {
     const TestSocket client(Family::kIpv4);
     ASSERT_EQ(client.bind("127.0.0.2", 0), 0);  // as from there
     ASSERT_EQ(client.connect("127.0.0.1", listener.port()), 0);
-    EXPECT_TRUE(ServerConnection::list(listener.port()).empty());
+    EXPECT_TRUE(ServerConnection::list(listener.port())->empty());
     const auto none = ServerConnection::find(listener.port(), {});
     EXPECT_FALSE(none.is_lost());
     EXPECT_FALSE(none.wait_closed(steady_clock::now() + std::chrono::seconds(10)));
   });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
+}
+
+TEST(ServerConnection, CannotBeToldWithoutADescriptor) {
+  EXPECT_TRUE(ServerConnection::list(1).has_value());
+  rlimit limits{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limits), 0);
+  const rlimit none{0, limits.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto sockets = ServerConnection::list(1);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limits), 0);
+  EXPECT_FALSE(sockets.has_value());
 }
 
 }  // namespace
