@@ -1,4 +1,7 @@
-"""Shell functions for the scripts of cases: a host file for --distribution=arbitrary, and sbatch that waits."""
+"""Scripts of cases: shell functions for them, a host file for --distribution=arbitrary and sbatch that waits; and how they
+are run."""
+
+import subprocess
 
 FUNCTIONS = """
 hostfile() { printf '%s\\n' "$@" > $OUT/hosts; export SLURM_HOSTFILE=$OUT/hosts; }
@@ -9,3 +12,20 @@ submit() {
   cat $OUT/log >&2
 }
 """
+LIMIT = 60  # seconds for one case
+HELD = (124, 137)  # exit statuses of a script that did not end by itself
+# What such a script leaves: its jobs, which are known by the folder where it ran, since a salloc may outlive `timeout`.
+END_JOBS = """squeue --me --noheader --format='%A %Z' | awk -v folder="$OUT" '$2 == folder { print $1 }' | xargs -r scancel"""
+
+
+def run_script(cluster, script, variables, limit=LIMIT):
+    """The script of a case in its folder, $OUT, which is made anew; after `limit` seconds it is ended, with its jobs."""
+    line = ["timeout", "--kill-after=2", str(limit), "bash", "-c", f"rm -rf $OUT; mkdir -p $OUT; cd $OUT || exit\n{script}"]
+    try:
+        done = cluster.run(line, env=variables, timeout=limit + 20)
+    except subprocess.TimeoutExpired as held:
+        said = [(text or b"").decode(errors="replace") for text in (held.stdout, held.stderr)]
+        done = subprocess.CompletedProcess(line, HELD[0], *said)
+    if done.returncode in HELD:
+        cluster.run(["sh", "-c", END_JOBS], env=variables)
+    return done

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from case_shell import run_script
 from gpu_cases import (OPEN, OUR_MODES, PREAMBLE, TASK, UNEVEN, Case, basic_cases, fixed, generated, placed,
                        refused_cases, step)
 from gpu_oracle import Wanted, cuda_devices, differences, given_to_jobs, numbers
@@ -22,7 +23,6 @@ IN_SHORT = {"uneven": 10, "open": 5}  # generated steps
 IN_FULL = {"uneven": 100, "open": 60}
 PARTS = 3  # the short form has one part of the named cases, the full form all
 AT_ONCE = 4
-TIME_LIMIT = 60  # seconds for one case
 # Where a hostfile says who runs where, and other jobs have GPUs of those nodes, Slurm gives the job others and then refuses
 # its step; without the plugin, too. So such a case waits for the others.
 NOT_NOW = "Unable to create step for job .*: Insufficient GRES available in allocation"
@@ -55,10 +55,9 @@ class Runner:
 
     def run(self, case: Case) -> Outcome:
         out = f"/home/alice/gpus/{next(self.runs)}"
-        script = f"{PREAMBLE}\nrm -rf $OUT; mkdir -p $OUT\n{case.script}"
         variables = {"OUT": out, "probe": f"/opt/slurm-bootstrap/{PROBE}"}
         for pause in range(10):
-            done = self.cluster.run(["timeout", str(TIME_LIMIT), "bash", "-c", script], env=variables, timeout=TIME_LIMIT + 20)
+            done = run_script(self.cluster, f"{PREAMBLE}\n{case.script}", variables)
             if "hostfile" not in case.script or not re.search(NOT_NOW, done.stderr):
                 break
             if pause == 0:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from case_shell import run_script
 from harness import Cluster
 from layout_cases import PREAMBLE, Case, fixed, generated, refused_cases
 from layout_oracle import Report, as_launch_scripts_do, by_step, differences, read_reports
@@ -15,7 +16,6 @@ from layout_oracle import Report, as_launch_scripts_do, by_step, differences, re
 GENERATED = 20
 GENERATED_IN_FULL = 750
 AT_ONCE = 3
-TIME_LIMIT = 60  # seconds for one case
 
 
 @dataclass
@@ -43,8 +43,7 @@ class Runner:
         self.count += 1
         out = f"/home/alice/layouts/{self.count}"
         variables = {"OUT": out, "probe": self.probe, "WIDE": self.wide, "ODD": self.odd}
-        script = f"{PREAMBLE}\nPROBE=\"$PROBE {probe_options}\"; rm -rf $OUT; mkdir -p $OUT\n{case.script}"
-        done = self.cluster.run(["timeout", str(TIME_LIMIT), "bash", "-c", script], env=variables, timeout=TIME_LIMIT + 20)
+        done = run_script(self.cluster, f"{PREAMBLE}\nPROBE=\"$PROBE {probe_options}\"\n{case.script}", variables)
         reports = read_reports(Path(f"{self.cluster.state}{out}"))
         trouble = differences(reports, case.steps, case.hosts)
         if done.returncode != 0:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from case_shell import HELD, run_script
 from harness import needs_pmix, steps_run_again
 from layout_cases import PREAMBLE, arbitrary_cases, fixed, generated, het_cases, plain_cases
 from test_layouts import GENERATED_IN_FULL, Runner
@@ -41,10 +42,9 @@ def run(runner, case, number, program=PROGRAM):
     MPI 4.1.4 was also seen to crash there, on a busy machine."""
     out = f"/home/alice/mpi/{number}"
     variables = {"OUT": out, "probe": "unused", "WIDE": runner.wide, "ODD": runner.odd, "SLURM_MPI_TYPE": "pmix"}
-    script = f"{PREAMBLE}\nexport PROBE='{program}'; rm -rf $OUT; mkdir -p $OUT\n{case.script}"
     for _ in range(3):
-        done = runner.cluster.run(["timeout", "--kill-after=2", str(TIME_LIMIT), "bash", "-c", script], env=variables, timeout=TIME_LIMIT + 20)
-        if done.returncode not in (124, 137) and "SIGSEGV" not in done.stderr:
+        done = run_script(runner.cluster, f"{PREAMBLE}\nexport PROBE='{program}'\n{case.script}", variables, TIME_LIMIT)
+        if done.returncode not in HELD and "SIGSEGV" not in done.stderr:
             break
         steps_run_again.append(case.name)
     said = sorted(map(int, re.findall(r"^(?:\d+: )?equal: (\d+) ranks$", done.stdout + done.stderr, re.M)))
