@@ -8,11 +8,13 @@ from collections import Counter
 import pytest
 
 from campaign import Campaign
+from file_queue import run_taken
 from harness import REPOSITORY, Cluster, steps_run_again
 from trust.figures import Figure, keep
 
 
 def pytest_addoption(parser):
+    parser.addoption("--queue", help="a folder: files of tests that several pytest share are marked there as taken")
     parser.addoption("--full", action="store_true", help="the long form: hundreds of layouts")
     parser.addoption("--seed", type=int, default=0, help="of what is generated; 0: another one each time")
     parser.addoption("--minutes", type=float, default=35, help="after which a campaign of --full begins no other case")
@@ -24,6 +26,14 @@ def pytest_configure(config):
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A shell lets what it starts in the background ignore SIGINT, and every srun would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_runtestloop(session):
+    folder = session.config.getoption("--queue")
+    if folder is None or session.testsfailed or session.config.option.collectonly:
+        return None  # pytest's own loop
+    run_taken(session, folder)
+    return True
 
 
 def pytest_terminal_summary(terminalreporter):
