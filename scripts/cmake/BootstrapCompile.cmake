@@ -7,6 +7,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+# A static library is compiled without waiting for those that its users link, too.
+set(CMAKE_OPTIMIZE_DEPENDENCIES ON)
 # The hosts of a test cluster see the build folder by another path.
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 
@@ -30,6 +32,7 @@ endif()
 
 find_program(BOOTSTRAP_CCACHE ccache)
 if(BOOTSTRAP_CCACHE)
-  set(CMAKE_C_COMPILER_LAUNCHER ${BOOTSTRAP_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${BOOTSTRAP_CCACHE})
+  # What is compiled alike in several build folders, as for packages, is compiled once; its debug information names one.
+  set(CMAKE_C_COMPILER_LAUNCHER env CCACHE_NOHASHDIR=1 ${BOOTSTRAP_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
 endif()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The plugin is built with each spank.h at hand and both compilers, warnings being errors, and not at all where Slurm's
-version is unknown. Takes prefixes that hold include/slurm; the machine's own and those of debian/root.sh need no naming."""
+"""The plugin is compiled with each spank.h at hand and both compilers, warnings being errors, and not at all where Slurm's
+version is unknown. What does not include spank.h is left to the step `build`, as is the linking. Takes prefixes that hold include/slurm; the machine's own and those of debian/root.sh need no naming."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -24,7 +24,8 @@ COMPILERS = ("gcc", "clang-14")
 CXX_OF = {"gcc": "g++", "clang-14": "clang++-14"}
 # Those that are supported. Each Debian has one; the headers of the others come with an installation of Slurm.
 RELEASES = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
-PLUGIN = "spank_plugin/spank_bootstrap.so"
+PARTS = "bootstrap_spank_parts"
+HOOKS = "spank_plugin/CMakeFiles/spank_bootstrap.dir/plugin.cc.o"
 ONE_OBJECT = "spank_plugin/CMakeFiles/bootstrap_spank_parts.dir/spank_api.cc.o"
 
 
@@ -65,7 +66,7 @@ def version_of(compiler):
 
 
 def configure(build, compiler, folder):
-    """The plugin's build with the headers in `folder`. What does not include them is not built again for the next ones."""
+    """The plugin's build with the headers in `folder`."""
     line = ["cmake", "-S", TOP, "-B", build, "-G", "Ninja", f"-DCMAKE_C_COMPILER={compiler}"]
     line += [f"-DCMAKE_CXX_COMPILER={CXX_OF[compiler]}", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DBUILD_TESTING=OFF"]
     line += ["-DCMAKE_COMPILE_WARNING_AS_ERROR=ON", "-USlurmHeaders_INCLUDE_DIR"]
@@ -73,28 +74,27 @@ def configure(build, compiler, folder):
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
 
 
-def make(build, target):
-    return subprocess.run(["cmake", "--build", build, "--target", target], text=True,
+def make(build, *targets):
+    return subprocess.run(["cmake", "--build", build, "--target", *targets], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
 
 
 def plugin_version(path):
-    """The release that Slurm's loader would read from the plugin: the constant of that name."""
-    symbols = subprocess.run(["nm", "-D", path], text=True, check=True, stdout=subprocess.PIPE).stdout
-    address = int(re.search(r"^([0-9a-f]+) \w plugin_version$", symbols, re.MULTILINE).group(1), 16)
-    sections = subprocess.run(["readelf", "-SW", path], text=True, check=True, stdout=subprocess.PIPE).stdout
-    start, offset = re.search(r" \.rodata +PROGBITS +([0-9a-f]+) ([0-9a-f]+) ", sections).groups()
-    return struct.unpack_from("<I", path.read_bytes(), address - int(start, 16) + int(offset, 16))[0]
+    """The release that Slurm's loader would read from the plugin: the constant of that name in the object of its hooks."""
+    listed = subprocess.run(["readelf", "-sSW", path], text=True, check=True, stdout=subprocess.PIPE).stdout
+    value, section = re.search(r": ([0-9a-f]+) .* (\d+) plugin_version$", listed, re.MULTILINE).groups()
+    offset = re.search(rf"^ +\[ *{section}\] \S+ +PROGBITS +[0-9a-f]+ ([0-9a-f]+) ", listed, re.MULTILINE).group(1)
+    return struct.unpack_from("<I", path.read_bytes(), int(offset, 16) + int(value, 16))[0]
 
 
 def trouble_of(compiler, headers):
-    """Builds one cell; '' when the plugin is there and is one for this release."""
+    """Compiles one cell; '' when the plugin is one for this release."""
     build, place = TOP / "build" / f"headers-{compiler}", TOP / "build" / f"headers-{headers.version}"
     shutil.rmtree(place, ignore_errors=True)
-    for done in (configure(build, compiler, copy_of(headers, place)), make(build, "spank_bootstrap")):
+    for done in (configure(build, compiler, copy_of(headers, place)), make(build, PARTS, HOOKS)):
         if done.returncode != 0:
             return f"does not build with {compiler}:\n{done.stdout[-2000:]}"
-    found = plugin_version(build / PLUGIN)
+    found = plugin_version(build / HOOKS)
     return "" if found == headers.number else f"{compiler} made a plugin for {found:#x} and not {headers.number:#x}"
 
 
