@@ -78,7 +78,7 @@ def main(arguments):
     with tempfile.TemporaryDirectory() as folder:
         pass_on(parts)
         for number in range(AT_ONCE):
-            parts.append(Part(folder, number, arguments, shows))
+            parts.append(Part(folder, number, ["--busy", *arguments] if number == 0 else arguments, shows))
         statuses = [part.wait() for part in parts]
         if max(statuses) > 1 or min(statuses) < 0:
             print(f"run-tests: a pytest ended before its tests: exit statuses {statuses}", file=sys.stderr)

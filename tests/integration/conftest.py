@@ -15,6 +15,7 @@ from trust.figures import Figure, keep
 
 def pytest_addoption(parser):
     parser.addoption("--queue", help="a folder: files of tests that several pytest share are marked there as taken")
+    parser.addoption("--busy", action="store_true", help="with --queue: of these pytest the one for files that use all cores")
     parser.addoption("--full", action="store_true", help="the long form: hundreds of layouts")
     parser.addoption("--seed", type=int, default=0, help="of what is generated; 0: another one each time")
     parser.addoption("--minutes", type=float, default=35, help="after which a campaign of --full begins no other case")
@@ -32,7 +33,7 @@ def pytest_runtestloop(session):
     folder = session.config.getoption("--queue")
     if folder is None or session.testsfailed or session.config.option.collectonly:
         return None  # pytest's own loop
-    run_taken(session, folder)
+    run_taken(session, folder, session.config.getoption("--busy"))
     return True
 
 

@@ -7,7 +7,7 @@ from collections import namedtuple
 
 import pytest
 
-from harness import LOST_BY_SLURM, REPOSITORY, everything_below
+from harness import LOST_BY_SLURM, REPOSITORY, everything_below, steps_run_again, stop
 
 # Another build folder than the usual one, below the repository: hosts of a cluster see nothing else of the machine.
 BUILD = os.environ.get("BOOTSTRAP_TEST_BUILD", "build/release")
@@ -43,6 +43,26 @@ def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=No
     began = time.monotonic()
     done = cluster.run(["timeout", "--kill-after=5", str(limit), *line], env=env, timeout=limit + 30, lost=lost)
     return Step(done.returncode, done.stdout, WAITED.sub("", done.stderr), time.monotonic() - began)
+
+
+def reports(cluster, label, kind):
+    """What the ranks of a step wrote into files of alice's home: those of a node that is cut off, too."""
+    return "".join(path.read_text() for path in sorted((cluster.state / "home" / "alice").glob(f"{label}.*.{kind}")))
+
+
+def run_to_end(start, what, meanwhile=lambda: None, limit=40):
+    """The exit status and the errors of a started step, to which something happens meanwhile; of a second one, where Slurm
+    lost a message of the first."""
+    for is_last in (False, True):
+        step = start()
+        try:
+            meanwhile()
+            said = step.communicate(timeout=limit)[1]
+        finally:
+            stop(step)
+        if is_last or not LOST_BY_SLURM.search(said):
+            return step.returncode, said
+        steps_run_again.append(what)
 
 
 def successes(step):

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from exchange_steps import DONE, FAILED, SENTENCE, program
-from harness import LOST_BY_SLURM, steps_run_again, stop, wait_for
+from exchange_steps import DONE, FAILED, SENTENCE, program, reports, run_to_end
+from harness import stop, wait_for
 from port_steps import in_node
 
 DEADLINE, GRACE = 4, 2  # seconds of a call, and what it may take beyond
@@ -34,10 +34,6 @@ def start_step(cluster, label, session="none"):
     wait_for(lambda: len(list(home.glob(f"{label}.*.out"))) == NODES * PER_NODE, 20, "not all ranks have started")
     time.sleep(0.8)  # the first round is over
     return step
-
-
-def reports(cluster, label, kind):
-    return "".join(path.read_text() for path in (cluster.state / "home" / "alice").glob(f"{label}.*.{kind}"))
 
 
 def failed_ranks(cluster, label):
@@ -71,17 +67,8 @@ def kill_slurmstepd(cluster, label, session):
 
 def restart_slurmd(cluster, label):
     """The step notices nothing."""
-    for attempt in (1, 2):
-        step = start_step(cluster, label)
-        try:
-            in_node(cluster, RESTART, HIT)
-            said = step.communicate(timeout=40)[1]
-        finally:
-            stop(step)
-        if not LOST_BY_SLURM.search(said) or attempt == 2:
-            break
-        steps_run_again.append("a step of the tests with daemons")
-    assert step.returncode == 0, (said, reports(cluster, label, "err"))
+    status, said = run_to_end(lambda: start_step(cluster, label), label, lambda: in_node(cluster, RESTART, HIT))
+    assert status == 0, (said, reports(cluster, label, "err"))
     assert len(DONE.findall(reports(cluster, label, "out"))) == NODES * PER_NODE
     wait_for(lambda: cluster.script("status").returncode == 0, 30, "the node does not come back")
 

@@ -148,7 +148,8 @@ def test_a_rank_that_waits_for_its_neighbour_is_there_to_others(faults_cluster):
         pytest.skip("Open MPI is not installed")
     step = run_step(faults_cluster, 2, 2, "bash", "-c", script, options=("--mpi=pmix", "-W", "1"))
     told = {rank: text for rank, text in sentences(step) if rank >= 2}
-    assert set(told) == {2, 3} and all(text.endswith("missing: rank 0 (node001, local rank 0)") for text in told.values()), step
+    assert set(told) == {2, 3}, step
+    assert all(text.endswith("missing: rank 0 (node001, local rank 0)") for text in told.values()), told
 
 
 def test_stopped_and_continued_rank_does_not_revive_a_failed_call(faults_cluster):

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from exchange_steps import DONE, FAILED, SENTENCE, are_told_of, program
-from harness import LOST_BY_SLURM, steps_run_again, stop, wait_for
+from exchange_steps import DONE, FAILED, SENTENCE, are_told_of, program, reports, run_to_end
+from harness import stop, wait_for
 from port_steps import in_node
 
 DEADLINE = 4  # seconds
@@ -27,24 +27,6 @@ def start_step(cluster, label, nap):
     command = f"{program('exchange_probe')} --timeout {DEADLINE * 1000} --rounds 2 {late}"
     script = f"exec {command} > ~/{label}.$SLURM_PROCID.out 2> ~/{label}.$SLURM_PROCID.err"
     return cluster.start(["srun", "--mpi=pmix", f"-N{NODES}", "--ntasks-per-node", str(PER_NODE), "bash", "-c", script])
-
-
-def run_to_end(cluster, label, nap):
-    """Such a step when nothing is done to it meanwhile: its exit status."""
-    for attempt in (1, 2):
-        step = start_step(cluster, label, nap)
-        try:
-            said = step.communicate(timeout=40)[1]
-        finally:
-            stop(step)
-        if not LOST_BY_SLURM.search(said) or attempt == 2:
-            return step.returncode
-        steps_run_again.append(f"{label} of the network tests")
-
-
-def reports(cluster, label, kind):
-    home = cluster.state / "home" / "alice"
-    return "".join(path.read_text() for path in sorted(home.glob(f"{label}.*.{kind}")))
 
 
 def repeats(campaign):
@@ -83,7 +65,8 @@ def cut_off_and_judge(network_cluster, label):
 
 
 def test_control_nothing_fails_while_all_links_are_up(network_cluster):
-    assert run_to_end(network_cluster, "whole", nap=2) == 0, reports(network_cluster, "whole", "err")
+    status, said = run_to_end(lambda: start_step(network_cluster, "whole", nap=2), "whole")
+    assert status == 0, (said, reports(network_cluster, "whole", "err"))
     assert len(DONE.findall(reports(network_cluster, "whole", "out"))) == NODES * PER_NODE
 
 
@@ -95,8 +78,8 @@ def test_a_slow_link_is_no_failure(network_cluster, discipline, campaign, tally)
     try:
         for number in repeats(campaign):
             label = f"{discipline.split()[0]}-{number}"
-            status = run_to_end(network_cluster, label, nap=1)
-            assert status == 0, reports(network_cluster, label, "err")
+            status, said = run_to_end(lambda: start_step(network_cluster, label, nap=1), label)
+            assert status == 0, (said, reports(network_cluster, label, "err"))
             assert len(DONE.findall(reports(network_cluster, label, "out"))) == NODES * PER_NODE
             tally("M4", f"done with {discipline}")
     finally:

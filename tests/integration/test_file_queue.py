@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from file_queue import LONGEST, by_file, take, with_next
+from file_queue import BUSY, LONGEST, by_file, take, with_next
 from harness import REPOSITORY
 
 SCRIPT = REPOSITORY / "scripts/lib/run-tests.py"
@@ -26,15 +26,22 @@ def names(files):
     return [[item.name for item in file] for file in files]
 
 
-def test_the_longest_files_are_begun_first():
-    short = ["aaa", "bbb"]
-    ordered = names(by_file(items("aaa", *reversed(LONGEST), "bbb")))
-    assert [file[0].removesuffix(".0") for file in ordered] == [*LONGEST, *short]
-    assert all(len(file) == 3 for file in ordered)
+def test_one_begins_with_the_busy_files_and_the_others_with_the_longest():
+    given = items("aaa", *reversed(LONGEST), *reversed(BUSY), "bbb")
+    for is_busy, first in ((True, BUSY), (False, ())):
+        ordered = names(by_file(given, is_busy))
+        assert [file[0].removesuffix(".0") for file in ordered] == [*first, *LONGEST, "aaa", "bbb"]
+        assert all(len(file) == 3 for file in ordered)
+
+
+def test_the_files_are_there():
+    """A name that is not, would be of no use."""
+    folder = REPOSITORY / "tests/integration"
+    assert [name for name in (*BUSY, *LONGEST) if not (folder / f"test_{name}.py").exists()] == []
 
 
 def test_each_file_is_taken_once(tmp_path):
-    files = by_file(items("aaa", "bbb"))
+    files = by_file(items("aaa", "bbb"), is_busy=True)
     assert take(tmp_path, files[0]) and not take(tmp_path, files[0]) and take(tmp_path, files[1])
 
 
