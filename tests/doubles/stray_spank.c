@@ -1,7 +1,7 @@
 // A SPANK plugin that does what ours must not do, for the controls of the tests that would notice it. Its arguments say
 // what, and in which hook: overflow=HOOK writes behind its memory, undefined=HOOK shifts too far, leak=HOOK loses
-// memory, open=HOOK opens a file, connect=HOOK a connection; HOOK is local_user_init, user_init, task_post_fork,
-// task_init or task_exit.
+// memory, open=HOOK opens a file, connect=HOOK a connection, hang=HOOK waits for ever; HOOK is local_user_init,
+// user_init, task_post_fork, task_init or task_exit.
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <slurm/spank.h>
@@ -48,12 +48,16 @@ static void connect_somewhere(void) {
   close(descriptor);
 }
 
+static void hang(void) {
+  while (result != 40) (void)pause();
+}
+
 static const struct {
   const char* name;
   void (*run)(void);
 } kDeeds[] = {
     {"overflow", overflow}, {"undefined", undefined},       {"leak", leak},
-    {"open", open_file},    {"connect", connect_somewhere},
+    {"open", open_file},    {"connect", connect_somewhere}, {"hang", hang},
 };
 
 static int act(const char* hook, int count, char** arguments) {

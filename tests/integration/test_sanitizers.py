@@ -10,12 +10,13 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import time
 
 import pytest
 
-from harness import REPOSITORY, wait_for
+from harness import REPOSITORY, command_line, wait_for
 from local_cluster import INSIDE
 from port_steps import background
 from sanitizer_reports import SANITIZER_FRAME, reports_with, valgrind_errors
@@ -91,14 +92,31 @@ def sanitized(cluster_factory, tmp_path_factory):
     assert cluster.close() == ""
 
 
-def come_to_rest(cluster):
-    """Waits for the slurmstepds: they look for leaks when they end."""
+def come_to_rest(cluster, seconds=60):
+    """Waits for the slurmstepds: they look for leaks when they end. What is left then is ended: the stacks of each."""
 
-    def are_gone():
-        hosts = cluster.nodes
-        return all(cluster.run(["pgrep", "slurmstepd"], user="root", node=node).returncode == 1 for node in hosts)
+    def left():
+        return [pid for pid in cluster.processes() if command_line(pid).startswith(b"slurmstepd")]
 
-    wait_for(are_gone, 60, "slurmstepds do not end")
+    deadline = time.monotonic() + seconds
+    while left() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    held = [f"{command_line(pid).decode().strip()}\n{stacks(pid)}" for pid in left()]
+    for pid in left():
+        os.kill(int(pid), signal.SIGKILL)
+    return held
+
+
+def stacks(pid):
+    """Of all its threads. A frame names its object, or its source where that is known."""
+    line = ["gdb", "-p", pid, "-batch", "-ex", "thread apply all backtrace 30"]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60).stdout
+
+
+def is_in(plugin, told):
+    """Whether stacks have a frame of a plugin."""
+    source = {PLUGIN: "/spank_plugin/", CONTROL: "stray_spank.c"}[plugin]
+    return plugin in told or source in told
 
 
 def started(cluster):
@@ -115,19 +133,23 @@ def test_slurmstepd_under_sanitizers(sanitized, campaign, seed, figure, capsys):
     began = time.monotonic()
     outcomes = campaign.run(runner.run, shapes, AT_ONCE)
     shapes, outcomes = [shape for shape, _ in outcomes], [done for _, done in outcomes]
-    come_to_rest(runner.cluster)
+    held = come_to_rest(runner.cluster)
     succeeded = sum(done.returncode == 0 for done in outcomes)
     refused = sum("error: bootstrap: job" in done.stderr for done in outcomes)
     found = reports_with(folder, REPORTS, PLUGIN) + [done.stderr for done in outcomes if UBSAN in done.stderr]
     ended, of = len(list(folder.glob(REPORTS))), started(runner.cluster)
     got = f"{len(found)} reports with our frames; {len(shapes)} steps and scripts, {of} slurmstepds"
+    # Seen in 1 of 40 short runs, and not explained: a fork of a process with threads can hang in ASan's runtime.
+    got += f", of which {len(held)} did not end" if held else ""
     with capsys.disabled():
         print(f"\nsanitizers: {got}; {succeeded} succeeded, {refused} were refused; seed {seed}, "
               f"{time.monotonic() - began:.0f} s")
-    figure("C5", "slurmstepd", got=got, met=not found and ended >= of, seed=seed,
+    figure("C5", "slurmstepd", got=got, met=not (found or held) and ended >= of, seed=seed,
            control="overflows, a leak and a shift too far of another plugin are reported")
     assert not found, f"seed {seed}\n" + "\n\n".join(found[:5])
-    assert ended >= of >= len(shapes), f"{of} slurmstepds were started, {ended} have looked for leaks at their end"
+    told = "\n".join(held)
+    assert not is_in(PLUGIN, told) and len(held) <= 1 + of // 500, f"slurmstepds do not end\n{told}"
+    assert ended + len(held) >= of >= len(shapes), f"{of} slurmstepds were started, {ended} have looked for leaks at their end"
     failed = [(shape.name, done.stderr[-300:]) for shape, done in zip(shapes, outcomes) if done.returncode]
     assert succeeded / len(shapes) > 0.4 and refused > 0, failed
     status = runner.cluster.script("status")
@@ -159,6 +181,20 @@ def test_control_what_another_plugin_does_is_reported(sanitized, deed):
         # After an overflow slurmstepd ends with its report, and srun waits for it.
         with background(cluster, ["sh", "-c", "exec srun -N1 -n1 -J stray true 2> ~/said"], node="head"):
             wait_for(is_reported, 30, f"{deed} is not reported")
+            cluster.run(["scancel", "--name=stray"])
+    finally:
+        cluster.write_plugstack(plugstack())
+
+
+def test_control_a_plugin_that_holds_slurmstepd_is_in_its_stacks(sanitized):
+    cluster = sanitized[0].cluster
+    cluster.write_plugstack(plugstack("hang=task_exit"))
+    try:
+        with background(cluster, ["srun", "-N1", "-n1", "-J", "stray", "sh", "-c", "echo runs; exec sleep 1"], node="head") as step:
+            assert step.stdout.readline() == "runs\n"
+            cluster.write_plugstack(plugstack())
+            (told,) = come_to_rest(cluster, seconds=4)
+            assert is_in(CONTROL, told) and not is_in(PLUGIN, told), told
             cluster.run(["scancel", "--name=stray"])
     finally:
         cluster.write_plugstack(plugstack())
