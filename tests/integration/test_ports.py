@@ -94,7 +94,7 @@ def test_the_port_is_free_again_as_soon_as_srun_has_ended(cluster, job):
 def test_a_cancelled_step_gives_the_port_back(cluster, job):
     port = next(PORTS)
     for signal in ("KILL", "TERM"):
-        line = [*step_line(job, 3, 3, f"--bootstrap-port={port}"), "sh", "-c", "echo ready; sleep 600"]
+        line = [*step_line(job, 3, 3, f"--bootstrap-port={port}"), "sh", "-c", "[ $SLURM_PROCID != 0 ] || echo ready; exec sleep 600"]
         with background(cluster, line, node="head", ready=True):
             assert cluster.run(["python3", "-c", PLAIN_BIND, port], node="node001").returncode != 0
             cluster.run(["sh", "-c", f"scancel -s {signal} $(squeue -h -s -j {job} -o %i | grep -v batch)"])
