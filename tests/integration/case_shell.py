@@ -18,11 +18,12 @@ HELD = (124, 137)  # exit statuses of a script that did not end by itself
 END_JOBS = """squeue --me --noheader --format='%A %Z' | awk -v folder="$OUT" '$2 == folder { print $1 }' | xargs -r scancel"""
 
 
-def run_script(cluster, script, variables, limit=LIMIT):
-    """The script of a case in its folder, $OUT, which is made anew; after `limit` seconds it is ended, with its jobs."""
+def run_script(cluster, script, variables, limit=LIMIT, grace=20):
+    """The script of a case in its folder, $OUT, which is made anew. After `limit` seconds it is ended, with its jobs, and
+    `grace` seconds later nobody waits for who still has its output open."""
     line = ["timeout", "--kill-after=2", str(limit), "bash", "-c", f"rm -rf $OUT; mkdir -p $OUT; cd $OUT || exit\n{script}"]
     try:
-        done = cluster.run(line, env=variables, timeout=limit + 20)
+        done = cluster.run(line, env=variables, timeout=limit + grace)
     except subprocess.TimeoutExpired as held:
         said = [(text or b"").decode(errors="replace") for text in (held.stdout, held.stderr)]
         done = subprocess.CompletedProcess(line, HELD[0], *said)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from case_shell import run_script
-from harness import Cluster
+from case_shell import HELD, run_script
+from harness import Cluster, wait_for
 from layout_cases import PREAMBLE, Case, fixed, generated, refused_cases
 from layout_oracle import Report, as_launch_scripts_do, by_step, differences, read_reports
 
@@ -129,6 +129,15 @@ def test_control_ranks_of_launch_scripts_do_not_meet(runner):
     assert any("exit status" in line for line in outcome.trouble)
     assert any("not an address of node003" in line for line in outcome.trouble), outcome.text
     assert time.monotonic() - started < 20
+
+
+def test_a_case_that_is_held_ends_with_its_jobs(runner):
+    """Also where something outlives it that has its output open, as salloc can."""
+    folder, jobs = "/home/alice/layouts/held", ["squeue", "--me", "-h", "-o", "%Z"]
+    script = f"salloc --no-shell -Q -N1 -n1; setsid sleep 8 & {' '.join(jobs)}; sleep 60"
+    held = run_script(runner.cluster, script, {"OUT": folder}, limit=2, grace=2)
+    assert held.returncode in HELD and folder in held.stdout.splitlines(), held
+    wait_for(lambda: folder not in runner.cluster.run(jobs).stdout.splitlines(), what="its job is still there")
 
 
 def test_no_node_suffered(outcomes, runner):
