@@ -18,7 +18,7 @@ constexpr int kTravelTimeOfASentence = 300;  // milliseconds; 10 to 50 are usual
 
 // Written or read by Slurm itself between user_init and task_init: a value of ours would be mistaken for its own.
 bool is_slurms(std::string_view name) {
-  return name.starts_with("SLURM_") ||
+  return (name.starts_with("SLURM_") && !name.starts_with("SLURM_BOOTSTRAP_")) ||
          std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
 }
 

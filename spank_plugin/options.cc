@@ -95,9 +95,9 @@ std::string option_variable(std::string_view option) {
   return cat({"SLURM_SPANK__SLURM_SPANK_OPTION_bootstrap_", name});
 }
 
-// BOOTSTRAP_PORT=... becomes the default of --bootstrap-port through Slurm's own variable for it, so that a wrong value
-// stops the command as a wrong option does (a hook of an optional plugin cannot), and a right one travels to the nodes
-// with --export=NONE too.
+// SLURM_BOOTSTRAP_PORT=... becomes the default of --bootstrap-port through Slurm's own variable for it, so that a wrong
+// value stops the command as a wrong option does (a hook of an optional plugin cannot), and a right one travels to the
+// nodes with --export=NONE too.
 void forward_variables() {
   for (const auto& spec : setting_specs()) {
     if (spec.option.empty() || spec.variable.empty()) continue;

@@ -45,10 +45,10 @@ bootstrap_status_t status_of(ErrorCode code) noexcept {
 Result<std::chrono::milliseconds> read_timeout(const Environment& environment, int timeout_ms) {
   if (timeout_ms < 0) return fail(ErrorCode::kInvalid, "bootstrap_options_t.timeout_ms is negative");
   if (timeout_ms > 0) return std::chrono::milliseconds(timeout_ms);
-  const auto text = environment.get("BOOTSTRAP_TIMEOUT").value_or("60");
+  const auto text = environment.get("SLURM_BOOTSTRAP_TIMEOUT").value_or("60");
   const auto seconds = parse_unsigned(text, kMaxTimeoutSeconds);
   if (seconds && *seconds > 0) return std::chrono::seconds(*seconds);
-  return fail(ErrorCode::kInvalid, cat({"BOOTSTRAP_TIMEOUT is ", quoted(text), "; it takes whole seconds, 1 to ",
+  return fail(ErrorCode::kInvalid, cat({"SLURM_BOOTSTRAP_TIMEOUT is ", quoted(text), "; it takes whole seconds, 1 to ",
                                         std::to_string(kMaxTimeoutSeconds)}));
 }
 
@@ -76,7 +76,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   const auto device = parse_unsigned(effective_value(task->plan, "BOOTSTRAP_GPU"), kMaxGpus);
   if (device && has_our_gpu_list(*task)) step->device = static_cast<int>(*device);
   step->timeout = *timeout;
-  step->nccl_library = environment.get("BOOTSTRAP_NCCL").value_or("");
+  step->nccl_library = environment.get("SLURM_BOOTSTRAP_NCCL").value_or("");
   step->exchange = make_pmix_exchange(task->facts.id, step->layout, rank, environment);
   *job = step.release();
   return {};

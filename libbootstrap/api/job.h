@@ -20,7 +20,7 @@ struct bootstrap_job {
   int master_port = 0;
   int device = -1;
   std::chrono::milliseconds timeout{0};
-  std::string nccl_library;  // BOOTSTRAP_NCCL
+  std::string nccl_library;  // SLURM_BOOTSTRAP_NCCL
   std::unique_ptr<bootstrap::Exchange> exchange;
 };
 

@@ -63,7 +63,7 @@ Result<BenchSelf> read_self(const Environment& environment, std::chrono::seconds
   self.rank = task->facts.local_ranks.front();
   const auto device = parse_unsigned(effective_value(task->plan, "BOOTSTRAP_GPU"), kMaxGpus);
   if (device && has_our_gpu_list(*task)) self.device = static_cast<int>(*device);
-  self.nccl_library = environment.get("BOOTSTRAP_NCCL").value_or("");
+  self.nccl_library = environment.get("SLURM_BOOTSTRAP_NCCL").value_or("");
   return self;
 }
 

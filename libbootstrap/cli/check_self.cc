@@ -66,11 +66,11 @@ void add_libraries(CheckReport& report, const Environment& environment) {
   if (!pmix) report.pmix_trouble = pmix.error().message;
   if (report.has_pmix) report.pmix_server = text_of(environment, "PMIX_VERSION");
 
-  const auto nccl = nccl::load(environment.get("BOOTSTRAP_NCCL").value_or(""));
+  const auto nccl = nccl::load(environment.get("SLURM_BOOTSTRAP_NCCL").value_or(""));
   if (nccl) {
     report.nccl_version = (*nccl)->version > 0 ? nccl::version_text((*nccl)->version) : "unknown version";
     report.nccl_path = (*nccl)->path;
-  } else if (environment.has("BOOTSTRAP_NCCL") || nccl.error().code == ErrorCode::kUnsupported) {
+  } else if (environment.has("SLURM_BOOTSTRAP_NCCL") || nccl.error().code == ErrorCode::kUnsupported) {
     report.nccl_trouble = nccl.error().message;  // else there is none, and nobody asked for it
   }
   if (const auto cuda = driver_version()) {

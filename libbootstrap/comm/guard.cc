@@ -59,7 +59,8 @@ Status compare_calls(const Layout& layout, const RankClaim& one, const RankClaim
 
 Status compare_versions(const Layout& layout, const RankClaim& one, const RankClaim& other) {
   constexpr std::string_view kHint =
-      ": a communicator needs the same everywhere; set LD_LIBRARY_PATH or BOOTSTRAP_NCCL to one libnccl.so.2 that all "
+      ": a communicator needs the same everywhere; set LD_LIBRARY_PATH or SLURM_BOOTSTRAP_NCCL to one libnccl.so.2 "
+      "that all "
       "nodes have";
   if (one.claim.nccl_version == other.claim.nccl_version) return {};
   return disagree(

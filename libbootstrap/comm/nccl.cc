@@ -213,13 +213,13 @@ Result<Functions> open_library(const std::string& file) {
     const char* const reason = ::dlerror();
     return fail(ErrorCode::kUnavailable,
                 cat({"NCCL is not in this process and cannot be loaded: ", reason == nullptr ? file : reason,
-                     "; add its folder to LD_LIBRARY_PATH, or set BOOTSTRAP_NCCL to the file"}));
+                     "; add its folder to LD_LIBRARY_PATH, or set SLURM_BOOTSTRAP_NCCL to the file"}));
   }
   auto found = functions_of({handle});
   if (is_nccl(found)) return found;
   (void)::dlclose(handle);
   return fail(ErrorCode::kUnavailable,
-              cat({file, " has no ncclCommInitRank: it is not NCCL; set BOOTSTRAP_NCCL to a libnccl.so.2"}));
+              cat({file, " has no ncclCommInitRank: it is not NCCL; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2"}));
 }
 
 Result<Functions> check_age(Functions found) {
@@ -227,7 +227,7 @@ Result<Functions> check_age(Functions found) {
   if (is_whole && found.version >= kOldestVersion) return found;
   return fail(ErrorCode::kUnsupported,
               cat({"NCCL in ", found.path, " is ", is_whole ? version_text(found.version) : "incomplete",
-                   ", and 2.14 or newer is needed; set BOOTSTRAP_NCCL to such a libnccl.so.2"}));
+                   ", and 2.14 or newer is needed; set SLURM_BOOTSTRAP_NCCL to such a libnccl.so.2"}));
 }
 
 Result<Functions> find_or_open(std::string_view preferred) {

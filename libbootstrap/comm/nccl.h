@@ -65,9 +65,9 @@ struct Functions {
 // "2.28.9".
 std::string version_text(int version);
 
-// The copy that is in this process already, else the system's (libnccl.so.2, or BOOTSTRAP_NCCL when that is set: a
-// file name or an absolute path). Never one of our own interposed functions. Found once; the copy stays loaded.
-// Fails with kUnavailable and what was tried.
+// The copy that is in this process already, else the system's (libnccl.so.2, or SLURM_BOOTSTRAP_NCCL when that is set:
+// a file name or an absolute path). Never one of our own interposed functions. Found once; the copy stays loaded. Fails
+// with kUnavailable and what was tried.
 Result<const Functions*> load(std::string_view preferred = {});
 bool has_loaded() noexcept;  // load() has succeeded in this process
 

@@ -152,13 +152,13 @@ Client::Client(std::shared_ptr<const Functions> functions) : functions_(std::mov
 Result<const Client*> Client::open() {
   void* library = already_loaded();
   const bool was_in_process = library != nullptr;
-  const char* name = std::getenv("BOOTSTRAP_PMIX");
+  const char* name = std::getenv("SLURM_BOOTSTRAP_PMIX");
   if (name == nullptr || *name == '\0') name = kLibrary;
   if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = ::dlerror();
     return fail(ErrorCode::kUnavailable, cat({"PMIx cannot be loaded: ", reason == nullptr ? name : reason,
-                                              "; install it (Debian: libpmix2), or name it in BOOTSTRAP_PMIX"}));
+                                              "; install it (Debian: libpmix2), or name it in SLURM_BOOTSTRAP_PMIX"}));
   }
   auto functions = std::make_shared<Functions>();
   if (!find(library, "PMIx_Get_version", functions->get_version) ||

@@ -39,7 +39,7 @@ enum class Scope : std::uint8_t { kNode, kStep };  // who may read what is put: 
 // init() and finish() can block for ever when the server does not answer; the others return at once.
 class Client {
  public:
-  // The copy that is in this process already, else libpmix.so.2, or what BOOTSTRAP_PMIX names. It stays loaded.
+  // The copy that is in this process already, else libpmix.so.2, or what SLURM_BOOTSTRAP_PMIX names. It stays loaded.
   static Result<const Client*> load();
 
   const std::string& version() const { return version_; }  // "4.2.2"

@@ -87,7 +87,7 @@ CheckRow nccl_row(const Survey& survey) {
   }
   if (versions.size() > 1) {
     return failed("NCCL", cat({describe_variants(versions), "; NCCL refuses to connect them"}), odd_ranks(versions),
-                  "one version on all nodes; BOOTSTRAP_NCCL names the file to load");
+                  "one version on all nodes; SLURM_BOOTSTRAP_NCCL names the file to load");
   }
   auto without = survey.where([](const CheckReport& report) { return report.nccl_version.empty(); });
   if (!without.empty()) return partly("NCCL", versions, std::move(without), has_nvidia(survey));

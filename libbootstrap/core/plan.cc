@@ -96,7 +96,7 @@ std::string warn_of_kept(const Plan& plan, const Layout& layout, Launcher launch
   const std::string_view start = is_mpiruns ? "mpirun" : "srun";
   return cat({names, " came with the environment of ", start,
               " and is kept for every task, though it is not right for ", "all of them; unset it before ", start,
-              ", or say ", is_mpiruns ? "BOOTSTRAP_MODE=off" : "--bootstrap=off", " if it is meant"});
+              ", or say ", is_mpiruns ? "SLURM_BOOTSTRAP=off" : "--bootstrap=off", " if it is meant"});
 }
 
 std::string warn_of_mig(const Plan& plan, const Layout& layout, const Settings& settings) {

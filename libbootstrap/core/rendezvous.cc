@@ -7,7 +7,7 @@
 namespace bootstrap {
 namespace {
 
-// Where a setting was made, in the words of the user: "--bootstrap-port", "BOOTSTRAP_PORT", "port= of the site".
+// Where a setting was made, in the words of the user: "--bootstrap-port", "SLURM_BOOTSTRAP_PORT", "port= of the site".
 std::string setting_origin(std::string_view option, std::string_view variable, std::string_view site, Source source) {
   switch (source) {
     case Source::kOption:
@@ -113,11 +113,11 @@ Result<Rendezvous> make_rendezvous(const Facts& facts, const Settings& settings)
   rendezvous.address_from =
       settings.address.source == Source::kDefault
           ? std::string(layout_origin(facts.layout_source))
-          : setting_origin("bootstrap-addr", "BOOTSTRAP_ADDR", "master_addr", settings.address.source);
+          : setting_origin("bootstrap-addr", "SLURM_BOOTSTRAP_ADDR", "master_addr", settings.address.source);
 
   if (settings.port.value != 0) {
     rendezvous.port = settings.port.value;
-    rendezvous.port_from = setting_origin("bootstrap-port", "BOOTSTRAP_PORT", "port", settings.port.source);
+    rendezvous.port_from = setting_origin("bootstrap-port", "SLURM_BOOTSTRAP_PORT", "port", settings.port.source);
     return rendezvous;
   }
   if (const auto reserved = facts.environment.get("SLURM_STEP_RESV_PORTS")) {

@@ -41,7 +41,7 @@ Status apply_mode(Settings& settings, std::string_view value, Source source) {
       return refuse("it takes on, off, auto or explain (\"on,explain\" for both)");
     }
   }
-  // "explain" alone says nothing about the mode, so BOOTSTRAP_MODE=on stays on under --bootstrap=explain.
+  // "explain" alone says nothing about the mode, so SLURM_BOOTSTRAP=on stays on under --bootstrap=explain.
   if (mode) (void)assign(settings.mode, *mode, source);
   if (explain || mode) (void)assign(settings.explain, explain, source);
   return {};
@@ -180,7 +180,7 @@ Status apply_rendezvous_program(Settings& settings, std::string_view value, Sour
 }
 
 constexpr std::array kSpecs{
-    SettingSpec{"mode", "BOOTSTRAP_MODE", "bootstrap", "on|off|auto|explain", "",
+    SettingSpec{"mode", "SLURM_BOOTSTRAP", "bootstrap", "on|off|auto|explain", "",
                 "set the variables of this step, or do not; auto: as the site's when= says; explain: also print a "
                 "table of them",
                 apply_mode},
@@ -189,39 +189,39 @@ constexpr std::array kSpecs{
     SettingSpec{"partitions", "", "", "LIST", "",
                 "partitions whose steps are set up without being asked; default stands for srun without a partition",
                 apply_partitions},
-    SettingSpec{"port", "BOOTSTRAP_PORT", "bootstrap-port", "auto|PORT", "",
+    SettingSpec{"port", "SLURM_BOOTSTRAP_PORT", "bootstrap-port", "auto|PORT", "",
                 "MASTER_PORT; auto: reserved by Slurm where MpiParams=ports= is set, else computed", apply_port},
-    SettingSpec{"port_range", "BOOTSTRAP_PORT_RANGE", "bootstrap-port-range", "LOW-HIGH", "",
+    SettingSpec{"port_range", "SLURM_BOOTSTRAP_PORT_RANGE", "bootstrap-port-range", "LOW-HIGH", "",
                 "range for computed ports; keep it outside ip_local_port_range", apply_port_range},
-    SettingSpec{"master_addr", "BOOTSTRAP_ADDR", "bootstrap-addr", "NAME|TEMPLATE", "",
+    SettingSpec{"master_addr", "SLURM_BOOTSTRAP_ADDR", "bootstrap-addr", "NAME|TEMPLATE", "",
                 "MASTER_ADDR; %h stands for the host of rank 0, as in %h-ib0", apply_address},
-    SettingSpec{"claim", "BOOTSTRAP_CLAIM", "bootstrap-claim", "on|off", "",
+    SettingSpec{"claim", "SLURM_BOOTSTRAP_CLAIM", "bootstrap-claim", "on|off", "",
                 "hold MASTER_PORT for the step, so that nothing else can take it", apply_claim},
-    SettingSpec{"gpu", "BOOTSTRAP_GPU_MODE", "bootstrap-gpu", "index|first|narrow|off", "",
+    SettingSpec{"gpu", "SLURM_BOOTSTRAP_GPU", "bootstrap-gpu", "index|first|narrow|off", "",
                 "list of GPUs: the same in all tasks, own one at LOCAL_RANK; own one first; own one alone; as Slurm "
                 "set it",
                 apply_gpu},
-    SettingSpec{"gpu_share", "BOOTSTRAP_GPU_SHARE", "bootstrap-gpu-share", "on|off", "on",
+    SettingSpec{"gpu_share", "SLURM_BOOTSTRAP_GPU_SHARE", "bootstrap-gpu-share", "on|off", "on",
                 "let several tasks of a node use one GPU", apply_gpu_share},
-    SettingSpec{"cpu", "BOOTSTRAP_CPU", "bootstrap-cpu", "near|off", "",
+    SettingSpec{"cpu", "SLURM_BOOTSTRAP_CPU", "bootstrap-cpu", "near|off", "",
                 "bind each task to those of its cores that are near its GPU", apply_cpu},
     SettingSpec{"topology", "", "", "PATH", "", "which cores each GPU is near to, written by slurm-bootstrap topology",
                 apply_topology},
-    SettingSpec{"preload", "BOOTSTRAP_PRELOAD", "bootstrap-preload", "on|off", "on",
+    SettingSpec{"preload", "SLURM_BOOTSTRAP_PRELOAD", "bootstrap-preload", "on|off", "on",
                 "add libbootstrap.so to LD_PRELOAD of the tasks, so that a rank that does not come to NCCL is named",
                 apply_preload},
     SettingSpec{"preload_library", "", "", "PATH", "", "libbootstrap.so on the nodes, where it is not as installed",
                 apply_preload_library},
-    SettingSpec{"frameworks", "BOOTSTRAP_FRAMEWORKS", "bootstrap-frameworks", "auto|all|none|LIST", "",
+    SettingSpec{"frameworks", "SLURM_BOOTSTRAP_FRAMEWORKS", "bootstrap-frameworks", "auto|all|none|LIST", "",
                 "frameworks whose own variables are set, too, such as torchrun,jax; auto: those that harm no other",
                 apply_frameworks},
-    SettingSpec{"interface", "BOOTSTRAP_INTERFACE", "bootstrap-interface", "gloo|auto|NAME|CIDR|off", "",
+    SettingSpec{"interface", "SLURM_BOOTSTRAP_INTERFACE", "bootstrap-interface", "gloo|auto|NAME|CIDR|off", "",
                 "network interface for NCCL, Gloo, Horovod, NVSHMEM and UCX; auto: the one that routes to MASTER_ADDR; "
                 "gloo: that one for Gloo alone",
                 apply_interface},
     SettingSpec{"rendezvous_program", "", "", "PATH", "",
                 "slurm-bootstrap-rendezvous on the nodes, where it is not as installed", apply_rendezvous_program},
-    SettingSpec{"shared_dir", "BOOTSTRAP_SHARED_DIR", "bootstrap-shared-dir", "PATH", "",
+    SettingSpec{"shared_dir", "SLURM_BOOTSTRAP_SHARED_DIR", "bootstrap-shared-dir", "PATH", "",
                 "folder that all nodes see, %u: the user; BOOTSTRAP_INIT_FILE names a new file in it",
                 apply_shared_dir},
 };

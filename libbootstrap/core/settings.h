@@ -75,7 +75,7 @@ bool has_partitions(const Settings& settings, std::string_view names);
 // One row of the table. An empty name means: cannot be set this way.
 struct SettingSpec {
   std::string_view site;      // argument in plugstack.conf: "port" for port=...
-  std::string_view variable;  // BOOTSTRAP_PORT
+  std::string_view variable;  // SLURM_BOOTSTRAP_PORT
   std::string_view option;    // "bootstrap-port" for --bootstrap-port=...
   std::string_view values;    // what it takes, for usage texts
   std::string_view alone;     // the value of an option that is given without one; empty: it needs a value
@@ -87,7 +87,7 @@ std::span<const SettingSpec> setting_specs();
 
 std::string_view gpu_mode_name(GpuMode mode);
 
-// "--bootstrap-port", "BOOTSTRAP_PORT" or "port= in plugstack.conf": for messages.
+// "--bootstrap-port", "SLURM_BOOTSTRAP_PORT" or "port= in plugstack.conf": for messages.
 std::string setting_name(const SettingSpec& spec, Source source);
 
 // Applies one value and, when it is wrong, answers with the sentence the user reads. A lower source never replaces
@@ -100,7 +100,7 @@ Status apply_site_argument(Settings& settings, std::string_view argument);
 // Every BOOTSTRAP_* variable of the table.
 Status apply_environment(Settings& settings, const Environment& environment);
 
-// The settings that are not at their default, as BOOTSTRAP_SETTINGS carries them to the tasks so that
+// The settings that are not at their default, as SLURM_BOOTSTRAP_SETTINGS carries them to the tasks so that
 // `slurm-bootstrap explain` can show where each came from: "site:when=always,option:port=2000". Empty if none.
 std::string write_settings(const Settings& settings);
 Result<Settings> read_settings(std::string_view text);

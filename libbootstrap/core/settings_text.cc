@@ -81,7 +81,8 @@ Result<Settings> read_settings(std::string_view text) {
       }
     }
     if (!applied)
-      return fail(ErrorCode::kInvalid, cat({"BOOTSTRAP_SETTINGS=", quoted(text), " is not what this version writes"}));
+      return fail(ErrorCode::kInvalid,
+                  cat({"SLURM_BOOTSTRAP_SETTINGS=", quoted(text), " is not what this version writes"}));
   }
   return settings;
 }

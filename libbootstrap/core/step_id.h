@@ -40,7 +40,7 @@ inline std::string to_string(const StepId& id) {
       {id.launcher == Launcher::kMpirun ? kMpirunPrefix : "", std::to_string(id.job), ".", std::to_string(id.step)});
 }
 
-// "12.0.0", BOOTSTRAP_STEP.
+// "12.0.0", SLURM_BOOTSTRAP_STEP.
 inline std::string stamp(const StepId& id) { return cat({to_string(id), ".", std::to_string(id.restart)}); }
 
 }  // namespace bootstrap

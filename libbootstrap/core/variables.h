@@ -14,9 +14,9 @@
 
 namespace bootstrap {
 
-inline constexpr std::string_view kStampVariable = "BOOTSTRAP_STEP";       // job.step.restart that set the others
-inline constexpr std::string_view kExportsVariable = "BOOTSTRAP_EXPORTS";  // name:fingerprint of what was set
-inline constexpr std::string_view kSettingsVariable = "BOOTSTRAP_SETTINGS";
+inline constexpr std::string_view kStampVariable = "SLURM_BOOTSTRAP_STEP";       // job.step.restart that set the others
+inline constexpr std::string_view kExportsVariable = "SLURM_BOOTSTRAP_EXPORTS";  // name:fingerprint of what was set
+inline constexpr std::string_view kSettingsVariable = "SLURM_BOOTSTRAP_SETTINGS";
 inline constexpr std::string_view kTasksPerNodeVariable = "SLURM_NTASKS_PER_NODE";  // Slurm's, and missing at times
 
 enum class Action : std::uint8_t {
@@ -60,8 +60,8 @@ class Leftovers {
   std::vector<std::pair<std::string, std::uint32_t>> exports_;
 };
 
-// Writes BOOTSTRAP_EXPORTS for these local tasks: the record of all others in `variables`, added as the last where
-// there is none.
+// Writes SLURM_BOOTSTRAP_EXPORTS for these local tasks: the record of all others in `variables`, added as the last
+// where there is none.
 void renew_exports(std::vector<PlannedVariable>& variables, const std::vector<std::size_t>& tasks);
 
 }  // namespace bootstrap

@@ -37,9 +37,17 @@ constexpr Name name(const char (&text)[N]) {
 }
 
 constexpr Name kNames[kWantedCount] = {
-    name("SLURM_PROCID="),      name("SLURM_JOB_ID="),         name("SLURM_STEP_ID="),  name("SLURM_RESTART_COUNT="),
-    name("SLURM_TASK_PID="),    name("SLURM_SCRIPT_CONTEXT="), name("BOOTSTRAP_STEP="), name("BOOTSTRAP_GIVEN_UP="),
-    name("BOOTSTRAP_PRELOAD="), name("OMPI_COMM_WORLD_RANK="), name("PMIX_NAMESPACE="),
+    name("SLURM_PROCID="),
+    name("SLURM_JOB_ID="),
+    name("SLURM_STEP_ID="),
+    name("SLURM_RESTART_COUNT="),
+    name("SLURM_TASK_PID="),
+    name("SLURM_SCRIPT_CONTEXT="),
+    name("SLURM_BOOTSTRAP_STEP="),
+    name("SLURM_BOOTSTRAP_GIVEN_UP="),
+    name("SLURM_BOOTSTRAP_PRELOAD="),
+    name("OMPI_COMM_WORLD_RANK="),
+    name("PMIX_NAMESPACE="),
 };
 
 bool is_digit(char character) noexcept { return character >= '0' && character <= '9'; }
@@ -77,8 +85,8 @@ bool is_stamp(const char* text, const StepId& id) noexcept {
 bool is_off(const char* value) noexcept { return value != nullptr && std::strcmp(value, "off") == 0; }
 
 bool may_matter(const char* entry) noexcept {
-  return std::strncmp(entry, "SLURM_", 6) == 0 || std::strncmp(entry, "BOOTSTRAP_", 10) == 0 ||
-         std::strncmp(entry, "OMPI_COMM", 9) == 0 || std::strncmp(entry, "PMIX_N", 6) == 0;
+  return std::strncmp(entry, "SLURM_", 6) == 0 || std::strncmp(entry, "OMPI_COMM", 9) == 0 ||
+         std::strncmp(entry, "PMIX_N", 6) == 0;
 }
 
 // Absent or unreadable is 0 for a restart; what is unreadable will be told by who reads all of it.

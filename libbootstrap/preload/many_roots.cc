@@ -16,7 +16,7 @@ namespace {
 // One rank of a node speaks: the reason is the same for all.
 void complain(const Step& step, const std::string& reason) {
   if (step.layout.place(step.rank).local_rank != 0) return;
-  step.say(cat({"BOOTSTRAP_ROOTS: ", reason, "; the communicator is made with one root"}));
+  step.say(cat({"SLURM_BOOTSTRAP_ROOTS: ", reason, "; the communicator is made with one root"}));
 }
 
 Result<std::vector<nccl::UniqueId>> exchange_ids(const Step& step, const nccl::Functions& nccl, std::uint32_t roots) {

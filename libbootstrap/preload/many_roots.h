@@ -12,7 +12,7 @@ namespace bootstrap {
 
 // Unique ids in order of root, exchanged over PMIx; empty where the call is to go on with the program's own: one root
 // is enough, it is not a communicator of all ranks in their order, or it cannot be done, which is told. Collective over
-// the step, so that BOOTSTRAP_ROOTS must be the same in all ranks, as srun makes it.
+// the step, so that SLURM_BOOTSTRAP_ROOTS must be the same in all ranks, as srun makes it.
 std::vector<nccl::UniqueId> more_roots(const Step& step, const nccl::Functions& nccl, std::uint32_t ranks,
                                        std::uint32_t rank);
 

@@ -44,10 +44,10 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {"BOOTSTRAP_TIMEOUT", read_timeout, "whole seconds, 1 to 86400"},
-    {"BOOTSTRAP_GUARD", read_guard, "warn, fix or off"},
-    {"BOOTSTRAP_TIMING", read_timing, "0 or 1"},
-    {"BOOTSTRAP_ROOTS", read_roots, "auto, off or a number of roots"},
+    {"SLURM_BOOTSTRAP_TIMEOUT", read_timeout, "whole seconds, 1 to 86400"},
+    {"SLURM_BOOTSTRAP_GUARD", read_guard, "warn, fix or off"},
+    {"SLURM_BOOTSTRAP_TIMING", read_timing, "0 or 1"},
+    {"SLURM_BOOTSTRAP_ROOTS", read_roots, "auto, off or a number of roots"},
 };
 
 }  // namespace

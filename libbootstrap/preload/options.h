@@ -15,11 +15,11 @@ namespace bootstrap {
 enum class Guard : std::uint8_t { kWarn, kFix, kOff };
 
 struct PreloadOptions {
-  std::chrono::seconds timeout{60};  // BOOTSTRAP_TIMEOUT: after which a call that waits is explained
-  Guard guard = Guard::kWarn;        // BOOTSTRAP_GUARD=warn|fix|off: a rank on a GPU that is not its own
-  bool timing = false;               // BOOTSTRAP_TIMING=1: one line for each call
+  std::chrono::seconds timeout{60};  // SLURM_BOOTSTRAP_TIMEOUT: after which a call that waits is explained
+  Guard guard = Guard::kWarn;        // SLURM_BOOTSTRAP_GUARD=warn|fix|off: a rank on a GPU that is not its own
+  bool timing = false;               // SLURM_BOOTSTRAP_TIMING=1: one line for each call
   std::optional<std::uint32_t>
-      roots;  // BOOTSTRAP_ROOTS=N, or 0 for auto: as many roots as NCCL needs; unset: as called
+      roots;  // SLURM_BOOTSTRAP_ROOTS=N, or 0 for auto: as many roots as NCCL needs; unset: as called
   std::vector<std::string> complaints;  // one sentence for each value that was passed over
 };
 

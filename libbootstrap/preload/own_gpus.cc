@@ -58,7 +58,7 @@ std::string describe_wrong_gpu(const Layout& layout, Rank rank, const OwnGpus& o
   return cat({describe_rank(layout, rank), " is about to use ", cuda(ordinal), ", ", whose(layout, rank, own, ordinal),
               "; its own is ", cuda(own.ordinals.front()), ": call cudaSetDevice(",
               own.ordinals.front() == layout.place(rank).local_rank ? "LOCAL_RANK" : "BOOTSTRAP_GPU",
-              ") before NCCL, or set BOOTSTRAP_GUARD=fix"});
+              ") before NCCL, or set SLURM_BOOTSTRAP_GUARD=fix"});
 }
 
 std::string describe_taken_gpu(const Layout& layout, Rank rank, const OwnGpus& own,

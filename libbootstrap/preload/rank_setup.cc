@@ -128,7 +128,7 @@ void hold_worker_ports(const Facts& facts, const Plan& plan, const std::string& 
     const auto claim = hold_for_ever(port);
     if (claim) continue;
     say(cat({who, "TF_CONFIG: ", facts.layout.host_of(facts.local_ranks.front()), ": ", claim.error().message,
-             "; start the step again, or choose other ports with BOOTSTRAP_PORT_RANGE"}));
+             "; start the step again, or choose other ports with SLURM_BOOTSTRAP_PORT_RANGE"}));
   }
 }
 
@@ -139,9 +139,10 @@ void hold_port(const Facts& facts, const Settings& settings, const Plan& plan, c
   const auto claim = hold_for_ever(*plan.port_to_claim);
   if (claim) return;
   if (facts.layout.size() == 1) return;  // nobody is to be met, and a server would say itself what is wrong
-  const auto cure = plan.port_is_users         ? ", which you set; if this step is to listen there, choose another one"
-                    : settings.port.value != 0 ? "; choose another one with BOOTSTRAP_PORT, or leave the choice to us"
-                                               : "; start the step again, or choose a port with BOOTSTRAP_PORT";
+  const auto cure = plan.port_is_users ? ", which you set; if this step is to listen there, choose another one"
+                    : settings.port.value != 0
+                        ? "; choose another one with SLURM_BOOTSTRAP_PORT, or leave the choice to us"
+                        : "; start the step again, or choose a port with SLURM_BOOTSTRAP_PORT";
   say(cat({who, "MASTER_PORT on ", facts.layout.host_of(0), ": ", claim.error().message, cure}));
 }
 
@@ -162,7 +163,7 @@ std::string warn_of_missing_gpus(const Facts& facts, const Settings& settings, c
   return cat({std::to_string(place.local_size), " tasks on ", facts.layout.host_of(place.rank), " share ",
               std::to_string(list->entries.size()), list->entries.size() == 1 ? " GPU" : " GPUs",
               ", and NCCL does not work with two ranks on one; ", cure_of(facts, list->entries.size()),
-              ", or set BOOTSTRAP_GPU_SHARE=on if it is meant"});
+              ", or set SLURM_BOOTSTRAP_GPU_SHARE=on if it is meant"});
 }
 
 // What the plugin learns from Slurm, this process knows of itself.
@@ -264,7 +265,7 @@ void set_up_rank(Launcher launcher) noexcept {
     // Once: the programs that this one starts would fail in the same way.
     if (const auto id = id_of(environment, launcher)) {
       NewEnvironment fresh;
-      fresh.set("BOOTSTRAP_GIVEN_UP", stamp(*id));
+      fresh.set("SLURM_BOOTSTRAP_GIVEN_UP", stamp(*id));
       std::move(fresh).install();
     }
   } catch (const std::exception&) {

@@ -10,7 +10,7 @@
 namespace bootstrap {
 
 // Lives as long as the call. Nothing is opened in the first seconds; then the rank says over PMIx that it is here, and
-// at BOOTSTRAP_TIMEOUT the lowest of those that are here names the others. The call itself goes on in any case.
+// at SLURM_BOOTSTRAP_TIMEOUT the lowest of those that are here names the others. The call itself goes on in any case.
 class Watch {
  public:
   Watch(const Step& step, const WaitingCall& call);

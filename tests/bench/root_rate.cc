@@ -6,7 +6,8 @@
 // Prints a line of JSON for each measurement: from the moment that all ranks may check in to the last answer, which
 // holds the right address. The ranks are sockets of this process (root_rate_ranks), so its cores are shared by the
 // roots' threads and all ranks. Where there is no NCCL, or one that is not 2.28, whose protocol is known here, it
-// prints {"not_measured": why} and ends with 77. BOOTSTRAP_NCCL chooses the libnccl.so.2; NCCL_SOCKET_IFNAME is lo.
+// prints {"not_measured": why} and ends with 77. SLURM_BOOTSTRAP_NCCL chooses the libnccl.so.2; NCCL_SOCKET_IFNAME is
+// lo.
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -97,7 +98,7 @@ int main(int count, char** words) {
   }
   (void)::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
   (void)::unsetenv("NCCL_COMM_ID");  // with it there is no root
-  const char* const library = ::getenv("BOOTSTRAP_NCCL");
+  const char* const library = ::getenv("SLURM_BOOTSTRAP_NCCL");
   const auto nccl = bootstrap::nccl::load(library == nullptr ? "" : library);
   if (!nccl) return not_measured(nccl.error().message);
   if ((*nccl)->version / 100 != kKnownVersion) {

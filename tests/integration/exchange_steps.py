@@ -36,7 +36,7 @@ def library():
 def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=None, limit=60, lost=LOST_BY_SLURM):
     """One step with an end: what has not ended after `limit` seconds is killed, with exit 124 or 137. Calls without a
     deadline of their own give up well before, so that they can tell of a message that Slurm lost."""
-    env = {"BOOTSTRAP_TIMEOUT": str(limit // 2), **(env or {})}
+    env = {"SLURM_BOOTSTRAP_TIMEOUT": str(limit // 2), **(env or {})}
     # Of this step alone, also where it is run again.
     fresh = ["sh", "-c", 'rm -f "$NCCL_DOUBLE_LOG"; exec "$@"', "sh"] if "NCCL_DOUBLE_LOG" in env else []
     line = [*fresh, "srun", f"-N{nodes}", "--ntasks-per-node", str(per_node), *options, *command]

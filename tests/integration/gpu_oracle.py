@@ -264,7 +264,7 @@ def differences(reports: list[Report], jobs: dict[str, Given], sizes: tuple[int,
     Steps without a rank ran without the plugin: they show what Slurm does alone.
     """
     steps = by_step(reports)
-    ours = {key: tasks for key, tasks in steps.items() if any("BOOTSTRAP_STEP" in task for task in tasks)}
+    ours = {key: tasks for key, tasks in steps.items() if any("SLURM_BOOTSTRAP_STEP" in task for task in tasks)}
     twins = [tasks for key, tasks in steps.items() if key not in ours]
     found = []
     if sorted(map(len, ours.values())) != sorted(sizes):

@@ -4,13 +4,13 @@
 
 from dataclasses import dataclass, field
 
-OURS = ["BOOTSTRAP_EXPORTS", "BOOTSTRAP_STEP", "BOOTSTRAP_SETTINGS", "SLURM_BOOTSTRAP_LAYOUT", "SRUN_EXPORT_ENV"]
+OURS = ["SLURM_BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_STEP", "SLURM_BOOTSTRAP_SETTINGS", "SLURM_BOOTSTRAP_LAYOUT", "SRUN_EXPORT_ENV"]
 SLURMS = ["SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_PROCID",
           "SLURM_DISTRIBUTION", "SLURM_DIST_PLANESIZE", "SLURM_RESTART_COUNT", "SLURM_STEP_GPUS", "SLURMD_NODENAME",
           "SLURM_TASKS_PER_NODE", "SLURM_GTIDS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_RESV_PORTS"]  # fmt: skip
 # Options on their way from srun to slurmstepd, which srun has not looked at.
 SMUGGLED = [f"_SLURM_SPANK_OPTION_bootstrap_bootstrap{name}" for name in ("", "_port", "_addr", "_claim")]
-SETTINGS = ["BOOTSTRAP_MODE", "BOOTSTRAP_PORT", "BOOTSTRAP_PORT_RANGE", "BOOTSTRAP_ADDR", "BOOTSTRAP_CLAIM"]
+SETTINGS = ["SLURM_BOOTSTRAP", "SLURM_BOOTSTRAP_PORT", "SLURM_BOOTSTRAP_PORT_RANGE", "SLURM_BOOTSTRAP_ADDR", "SLURM_BOOTSTRAP_CLAIM"]
 NAMES = OURS + SLURMS + SMUGGLED + SETTINGS
 
 LONGEST = 131072 - 64  # the kernel's limit for one string, less the name
@@ -69,7 +69,7 @@ def fixed():
     cases.append(Case("10,000 variables", {f"VARIABLE_{i}": "x" * 60 for i in range(10000)}))
     odd = {"with space": "1", "RANK\n": "9", "%s%n": "1", "\xff": "1", "BOOTSTRAP_": "1", "bootstrap_port": "1"}
     cases += [Case("odd names", odd), Case("env -i", {}, is_empty=True)]
-    for export in ("NONE", "NIL", "HOME", "ALL,BOOTSTRAP_EXPORTS=x", "BOOTSTRAP_STEP=1.0.0"):
+    for export in ("NONE", "NIL", "HOME", "ALL,SLURM_BOOTSTRAP_EXPORTS=x", "SLURM_BOOTSTRAP_STEP=1.0.0"):
         cases.append(Case(f"--export={export}", dict.fromkeys(OURS, "garbage"), options=(f"--export={export}",)))
     return cases
 

@@ -50,7 +50,7 @@ def expected(key: StepKey, tasks: list[Report]) -> list[Report]:
             "GROUP_WORLD_SIZE": str(len(hosts)),
             "MASTER_ADDR": tasks[0]["@host"],
             "MASTER_PORT": tasks[0].get("MASTER_PORT", "(not set)"),
-            "BOOTSTRAP_STEP": ".".join(key),
+            "SLURM_BOOTSTRAP_STEP": ".".join(key),
             "@verdict": "ok",
         })
         values[-1] |= of_frameworks(task, tasks, hosts, sizes, seen[host], rank)

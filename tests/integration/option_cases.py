@@ -28,7 +28,7 @@ TAKES = {
     "bootstrap-interface": "it takes gloo, auto, off, the name of a network interface or a network such as 10.0.0.0/8",
     "bootstrap-shared-dir": "it takes the absolute path of a folder that all nodes see, in which %u stands for the user",
 }  # fmt: skip
-VARIABLES = {"bootstrap": "BOOTSTRAP_MODE", "bootstrap-gpu": "BOOTSTRAP_GPU_MODE"}  # where these are not the option's name
+VARIABLES = {"bootstrap": "SLURM_BOOTSTRAP", "bootstrap-gpu": "SLURM_BOOTSTRAP_GPU"}  # where these are not the option's name
 
 # Values, and how a sentence shows them; what cannot be printed is shown in hexadecimal, and what is long is cut.
 WRONG = {
@@ -94,7 +94,7 @@ def wrong_values():
 
 
 PORT_80 = refusal("--bootstrap-port", "bootstrap-port", "80", "80")
-PORT_80_SET = refusal("BOOTSTRAP_PORT", "bootstrap-port", "80", "80")
+PORT_80_SET = refusal("SLURM_BOOTSTRAP_PORT", "bootstrap-port", "80", "80")
 
 
 def at(port):
@@ -111,11 +111,11 @@ def other_ways():
                f"srun: error: bootstrap: {PORT_80}")
     yield Case("a hundred times", (srun, *["--bootstrap-port=25004"] * 100, *SHOW), 0, output=at(25004))
     yield Case("option over variable", (srun, "--bootstrap-port=25005", *SHOW), 0, output=at(25005),
-               env={"BOOTSTRAP_PORT": "25006"})
+               env={"SLURM_BOOTSTRAP_PORT": "25006"})
     yield Case("right option, wrong variable", (srun, "--bootstrap-port=25007", *SHOW), 1,
-               f"srun: error: bootstrap: {PORT_80_SET}", env={"BOOTSTRAP_PORT": "80"})
+               f"srun: error: bootstrap: {PORT_80_SET}", env={"SLURM_BOOTSTRAP_PORT": "80"})
     yield Case("empty variables", (srun, *SHOW), 0, output=RAN,
-               env={"BOOTSTRAP_PORT": "", "BOOTSTRAP_MODE": "", "BOOTSTRAP_ADDR": ""})
+               env={"SLURM_BOOTSTRAP_PORT": "", "SLURM_BOOTSTRAP": "", "SLURM_BOOTSTRAP_ADDR": ""})
     yield Case("on after off", (srun, "--bootstrap=off", "--bootstrap=on", *SHOW), 0, output=RAN)
     yield Case("off after on", (srun, "--bootstrap=on", "--bootstrap=off", *SHOW), 0, output="none *")
     yield Case("shortened", (srun, "--bootstrap-cl=off", *SHOW), 0, output=RAN)
@@ -142,7 +142,7 @@ def other_ways():
     yield Case("job's option under the step's", (*salloc, "--bootstrap-port=25011", srun, "--bootstrap-port=25012", *SHOW), 0,
                output=at(25012))
     yield Case("wrong in a job", (*salloc, srun, "--bootstrap-port=80", *SHOW), 255, f"srun: error: bootstrap: {PORT_80}")
-    yield Case("wrong variable in a job", (*salloc, "/bin/sh", "-c", f"BOOTSTRAP_PORT=80 srun {SHOW[0]} -c '{ECHO}'"), 1,
+    yield Case("wrong variable in a job", (*salloc, "/bin/sh", "-c", f"SLURM_BOOTSTRAP_PORT=80 srun {SHOW[0]} -c '{ECHO}'"), 1,
                f"srun: error: bootstrap: {PORT_80_SET}")
     yield Case("wrong step in a step", (srun, "--bootstrap-port=25013", srun, "--overlap", "--bootstrap-port=80", *SHOW), 255,
                f"srun: error: bootstrap: {PORT_80}")
@@ -151,7 +151,7 @@ def other_ways():
     yield Case("one wrong component", (srun, "--bootstrap-port=25016", ":", "--bootstrap-port=80", *SHOW), 255,
                f"srun: error: bootstrap: {PORT_80}")
     yield Case("--export=NONE", (srun, "--export=NONE", "--bootstrap-port=25017", *SHOW), 0, output=at(25017))
-    yield Case("--export=NONE, variable", (srun, "--export=NONE", *SHOW), 0, output=at(25018), env={"BOOTSTRAP_PORT": "25018"})
+    yield Case("--export=NONE, variable", (srun, "--export=NONE", *SHOW), 0, output=at(25018), env={"SLURM_BOOTSTRAP_PORT": "25018"})
     for name, value in (("bootstrap_port", "80"), ("bootstrap", "perhaps")):
         variable = f"SLURM_SPANK__SLURM_SPANK_OPTION_bootstrap_{name}"
         yield Case(f"Slurm's own variable {name}={value}", (srun, *SHOW), 1,
@@ -171,7 +171,7 @@ def clashes(is_first):
     told = r'spank: option "bootstrap-port" provided by both'
     yield Case("an option of ours alone", ("srun", "--bootstrap-claim=maybe", *SHOW), 255, slurm=told,
                text="srun: error: bootstrap: " + refusal("--bootstrap-claim", "bootstrap-claim", "maybe", "maybe"))
-    yield Case("our variable", ("srun", *SHOW), 0, output=at(25020), slurm=told, env={"BOOTSTRAP_PORT": "25020"})
+    yield Case("our variable", ("srun", *SHOW), 0, output=at(25020), slurm=told, env={"SLURM_BOOTSTRAP_PORT": "25020"})
     yield Case("no option", ("srun", *SHOW), 0, output=RAN, slurm=told)
     if is_first:
         yield Case("theirs", ("srun", "--bootstrap-port=80", *SHOW), 0, output=RAN, slurm="clash_double: given 80")

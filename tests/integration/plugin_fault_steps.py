@@ -23,7 +23,7 @@ LAST_HOOKS = ("task_exit", "exit")
 
 ECHO = "echo task $SLURM_PROCID $SLURMD_NODENAME $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $MASTER_PORT $BOOTSTRAP_GPU"
 FAIL = "; test $SLURM_PROCID != 3 || exit 3"
-BATCH = "echo batch ${RANK-none} ${MASTER_PORT-none} ${BOOTSTRAP_STEP-none} >/tmp/ran"
+BATCH = "echo batch ${RANK-none} ${MASTER_PORT-none} ${SLURM_BOOTSTRAP_STEP-none} >/tmp/ran"
 
 # Not the default ones, so that an option that gets lost is noticed.
 PORTS = range(25000, 26000)

@@ -141,7 +141,7 @@ std::string listen_on(const std::string& port, int& file) {
 
 // What every rank says of itself: "RANK WORLD_SIZE STAMP HOST". All but the first and the last must be equal.
 std::string greeting() {
-  return variable("RANK") + " " + variable("WORLD_SIZE") + " " + variable("BOOTSTRAP_STEP") + " " + host_name();
+  return variable("RANK") + " " + variable("WORLD_SIZE") + " " + variable("SLURM_BOOTSTRAP_STEP") + " " + host_name();
 }
 
 std::string check_greeting(const std::string& line, int size, std::set<int>& seen) {
@@ -150,7 +150,7 @@ std::string check_greeting(const std::string& line, int size, std::set<int>& see
   int rank = -1;
   if (std::sscanf(line.c_str(), "%d %1024s %1024s", &rank, world, stamp) != 3) return "unreadable greeting: " + line;
   if (world != variable("WORLD_SIZE")) return "another WORLD_SIZE came: " + line;
-  if (stamp != variable("BOOTSTRAP_STEP")) return "a rank of another step came: " + line;
+  if (stamp != variable("SLURM_BOOTSTRAP_STEP")) return "a rank of another step came: " + line;
   if (rank < 1 || rank >= size) return "a rank outside the step came: " + line;
   if (!seen.insert(rank).second) return "the same rank came twice: " + line;
   return "ok";
@@ -202,7 +202,7 @@ std::string join() {
 }
 
 std::string meet() {
-  for (const auto* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "BOOTSTRAP_STEP"}) {
+  for (const auto* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_BOOTSTRAP_STEP"}) {
     if (variable(name).empty()) return std::string(name) + " is not set";
   }
   const int size = std::atoi(variable("WORLD_SIZE").c_str());

@@ -47,8 +47,8 @@ def fixed() -> list[Shape]:
     return [
         pair("a rank of each node fails", "--bootstrap-frameworks=all", "sh -c 'exit $((SLURM_PROCID % 3 == 0))'"),
         Shape("refused: more tasks than GPUs", "srun -N2 --ntasks-per-node=4 --gres=gpu:2 true"),
-        pair("hostile values", "", BOOTSTRAP_EXPORTS="\xff=,,=", SLURM_BOOTSTRAP_LAYOUT="1" * 65536,
-             SLURM_STEP_TASKS_PER_NODE="2(x4294967295)", BOOTSTRAP_SETTINGS="\n\n=%n%s"),
+        pair("hostile values", "", SLURM_BOOTSTRAP_EXPORTS="\xff=,,=", SLURM_BOOTSTRAP_LAYOUT="1" * 65536,
+             SLURM_STEP_TASKS_PER_NODE="2(x4294967295)", SLURM_BOOTSTRAP_SETTINGS="\n\n=%n%s"),
         pair("explained", "--bootstrap=explain --bootstrap-gpu=narrow -m cyclic"),
         pair("torchrun's shape", "--ntasks-per-node=1 --bootstrap-interface=auto --bootstrap-cpu=near"),
         pair("first, preloaded, shared folder", "--bootstrap-gpu=first --bootstrap-preload --bootstrap-shared-dir=/home/%u"),

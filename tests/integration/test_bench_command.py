@@ -157,7 +157,7 @@ def test_a_gpu_that_only_some_have_is_a_failure(bench_cluster):
 
 
 def test_no_nccl_is_a_failure(bench_cluster):
-    step = bench(bench_cluster, 1, 2, env={"LD_LIBRARY_PATH": f"{DOUBLES}/cuda", "BOOTSTRAP_NCCL": "/nowhere/libnccl.so"})
+    step = bench(bench_cluster, 1, 2, env={"LD_LIBRARY_PATH": f"{DOUBLES}/cuda", "SLURM_BOOTSTRAP_NCCL": "/nowhere/libnccl.so"})
     assert step.returncode == 1 and len(sentences(step)) == 1, step
     assert sentences(step)[0].startswith("rank 0 (node001, local rank 0): NCCL is not in this process"), step
 

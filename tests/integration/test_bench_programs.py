@@ -104,7 +104,7 @@ def test_a_tcp_store_whose_server_is_late(bench_nodes):
 
 def root_rate(*words, nccl):
     done = subprocess.run([built("root_rate"), *words], capture_output=True, text=True, timeout=90,
-                          env={**os.environ, "BOOTSTRAP_NCCL": nccl, "LD_LIBRARY_PATH": ""})
+                          env={**os.environ, "SLURM_BOOTSTRAP_NCCL": nccl, "LD_LIBRARY_PATH": ""})
     return done, [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -134,7 +134,7 @@ def constrained(cluster_factory) -> Cluster:
 
 
 def test_a_good_step_is_good_in_all_rows(cluster):
-    done = check(cluster, "--mpi=pmix", *GPU, env={"LD_LIBRARY_PATH": DRIVER, "BOOTSTRAP_NCCL": NEW_NCCL})
+    done = check(cluster, "--mpi=pmix", *GPU, env={"LD_LIBRARY_PATH": DRIVER, "SLURM_BOOTSTRAP_NCCL": NEW_NCCL})
     assert {name: done.result(name) for name in NAMES} == dict.fromkeys(NAMES, "ok"), done.stdout
     assert (done.status, done.stderr) == (0, "")
     assert re.fullmatch(r"client \S+, server \S+; exchange in \S+ m?s", done.text("PMIx"))
@@ -225,8 +225,8 @@ def test_without_rank_0_every_rank_says_that_it_cannot_reach_it(cluster):
 
 
 def test_another_nccl_on_one_node_is_named(cluster):
-    take = f"[ $SLURM_NODEID = 1 ] && export BOOTSTRAP_NCCL={OLD_NCCL}; exec {COMMAND} check --json"
-    done = check(cluster, *CPU, program=("bash", "-c", take), env={"BOOTSTRAP_NCCL": NEW_NCCL})
+    take = f"[ $SLURM_NODEID = 1 ] && export SLURM_BOOTSTRAP_NCCL={OLD_NCCL}; exec {COMMAND} check --json"
+    done = check(cluster, *CPU, program=("bash", "-c", take), env={"SLURM_BOOTSTRAP_NCCL": NEW_NCCL})
     assert done.failed == ["NCCL"] and done.ranks("NCCL") == [2, 3] and done.status == 1, done.stdout
     assert done.text("NCCL") == "2.18.3 on 2 ranks, 2.28.9 on the others; NCCL refuses to connect them"
 

@@ -196,9 +196,9 @@ def test_different_calls_are_told_apart(comm_cluster):
 
 
 def test_no_nccl_on_a_node(comm_cluster):
-    script = 'if [ "$SLURM_NODEID" = 0 ]; then export BOOTSTRAP_NCCL=/nowhere/libnccl.so.2; fi; exec "$@"'
+    script = 'if [ "$SLURM_NODEID" = 0 ]; then export SLURM_BOOTSTRAP_NCCL=/nowhere/libnccl.so.2; fi; exec "$@"'
     command = ("sh", "-c", script, "sh", program("comm_probe"), "--ids", "1")
-    said = failures(run(comm_cluster, 2, 2, *command, env={"BOOTSTRAP_NCCL": "libnccl.so.2"}))
+    said = failures(run(comm_cluster, 2, 2, *command, env={"SLURM_BOOTSTRAP_NCCL": "libnccl.so.2"}))
     assert set(said) == set(range(4)), said
     assert all("/nowhere/libnccl.so.2" in text for text, _ in said.values()), said
 

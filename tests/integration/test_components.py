@@ -46,8 +46,8 @@ def test_components_meet_at_a_reserved_port(cluster):
 
 
 def test_the_users_word_is_for_all_components(cluster):
-    assert is_right(run(cluster, FIRST, ("-N1", "-n2"), env={"BOOTSTRAP_MODE": "on"}))
-    assert is_untouched(run(cluster, FIRST, SECOND, env={"BOOTSTRAP_MODE": "off"}))
+    assert is_right(run(cluster, FIRST, ("-N1", "-n2"), env={"SLURM_BOOTSTRAP": "on"}))
+    assert is_untouched(run(cluster, FIRST, SECOND, env={"SLURM_BOOTSTRAP": "off"}))
 
 
 @pytest.mark.parametrize("gpus, is_set_up", [("--gres=gpu:2", True), ("--gres=gpu:0", False)], ids=["gpus", "none"])

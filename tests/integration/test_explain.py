@@ -25,8 +25,8 @@ ACTIVE = {
     "shared GPUs": "srun {explain} --bootstrap-gpu-share -N1 -n3 --gres=gpu:2 $PROBE",
     "components": "srun -Q {explain} -n2 -wnode002 $PROBE : -N2 -n3 -wnode[001,003] $PROBE",
     "export none": "srun {explain} --export=NONE -N2 -n3 $PROBE",
-    "many settings": "BOOTSTRAP_PORT_RANGE=21000-21999 srun {explain} --bootstrap-addr=%h --bootstrap-claim=off -N2 -n2 $PROBE",
-    "by variable": "BOOTSTRAP_MODE=explain srun -N2 -n2 $PROBE",
+    "many settings": "SLURM_BOOTSTRAP_PORT_RANGE=21000-21999 srun {explain} --bootstrap-addr=%h --bootstrap-claim=off -N2 -n2 $PROBE",
+    "by variable": "SLURM_BOOTSTRAP=explain srun -N2 -n2 $PROBE",
     "in a batch job": "printf '#!/bin/bash\\nsrun -N2 -n3 %s\\ntouch %s/done\\n' \"$PROBE\" $OUT > $OUT/batch; "
                       "sbatch -Q -N2 -n3 {explain} -o $OUT/log $OUT/batch; for ((i = 0; i < 100; i++)); do "
                       "[[ ! -e $OUT/done ]] || break; sleep 0.1; done; cat $OUT/log >&2",
@@ -122,15 +122,15 @@ def shown(values: list[str]) -> str:
 def untrue(step: Explained) -> list[str]:
     """Variables whose value in the table is not that of the tasks, or that the table leaves out."""
     found = []
-    ours = [item.partition(":")[0] for item in step.tasks[0]["BOOTSTRAP_EXPORTS"].split(",")]
-    for name in {*ours, "BOOTSTRAP_STEP", "BOOTSTRAP_EXPORTS"}:
+    ours = [item.partition(":")[0] for item in step.tasks[0]["SLURM_BOOTSTRAP_EXPORTS"].split(",")]
+    for name in {*ours, "SLURM_BOOTSTRAP_STEP", "SLURM_BOOTSTRAP_EXPORTS"}:
         if name in step.frameworks:
             if step.frameworks[name] != step.tasks[0][name]:
                 found.append(f"{name}: rank 0 has {step.tasks[0][name]!r}, the table says {step.frameworks[name]!r}")
             continue
         text = " ".join(step.rows.get(name, ["(not in the table)"])).strip()
         text = text.replace("(below)", step.settings)
-        value = "..." if name == "BOOTSTRAP_EXPORTS" else shown([task[name] for task in step.tasks])
+        value = "..." if name == "SLURM_BOOTSTRAP_EXPORTS" else shown([task[name] for task in step.tasks])
         if not f"{text} ".startswith(f"{value} "):
             found.append(f"{name}: the tasks have {value!r}, the table says {text!r}")
     return found

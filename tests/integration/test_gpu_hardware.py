@@ -129,7 +129,7 @@ def run_bench(cluster, *options, script=""):
     words = ["sh", "-c", f'{script} exec "$@"', "sh", command, "bench", "--max-bytes", "16M", "--factor", "8", "--json"]
     done = cluster.run(["timeout", "100", "srun", "--mpi=pmix", "-N1", *options, *words], timeout=120)
     if "NCCL is not in this process" in done.stderr:
-        pytest.skip("needs libnccl.so.2 where the loader finds it, or BOOTSTRAP_NCCL")
+        pytest.skip("needs libnccl.so.2 where the loader finds it, or SLURM_BOOTSTRAP_NCCL")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -22,7 +22,7 @@ def reports(mode: str, tasks: int, gpus: int = 4, constrained: bool = True) -> l
             "@host": "node001", "@open": ",".join(map(str, opened)), "@hidden": "", "@cpus": "0",
             "SLURM_JOB_ID": "4", "SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank), "RANK": str(rank), "WORLD_SIZE": str(tasks),
             "LOCAL_RANK": "0" if alone else str(rank), "LOCAL_WORLD_SIZE": "1" if alone else str(tasks),
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, order)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "BOOTSTRAP_STEP": "4.0.0",
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, order)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "SLURM_BOOTSTRAP_STEP": "4.0.0",
             "BOOTSTRAP_GPU": str(places[0]), "BOOTSTRAP_GPUS": ",".join(map(str, places)),
         })  # fmt: skip
         if mode == "off":
@@ -32,7 +32,7 @@ def reports(mode: str, tasks: int, gpus: int = 4, constrained: bool = True) -> l
 
 def judge(step, wanted=Wanted(), twins=(), given=DEVICES):
     """What the oracle says of it, where Slurm gave `given` to the job. Twins ran without the plugin, as another step."""
-    plain = [{name: value for name, value in twin.items() if name != "BOOTSTRAP_STEP"} | {"SLURM_STEP_ID": "1"} for twin in twins]
+    plain = [{name: value for name, value in twin.items() if name != "SLURM_BOOTSTRAP_STEP"} | {"SLURM_STEP_ID": "1"} for twin in twins]
     return differences([*step, *plain], {"4": {"node001": set(given)}}, (len(step),), wanted)
 
 
@@ -93,7 +93,7 @@ def test_what_is_wrong_with_a_whole_step_is_noticed():
     assert "2 of [2, 3, 5, 7] belong to each" in found(reports("index", 2), Wanted(per_node=2))
     assert found(reports("index", 2, 2), Wanted(per_node=2)) == ""
     assert "asked for, [3] reported" in "\n".join(differences(reports("index", 3), {}, (4,), Wanted()))
-    other = [task | {"SLURM_STEP_ID": "1", "BOOTSTRAP_STEP": "4.1.0"} for task in reports("index", 2)]
+    other = [task | {"SLURM_STEP_ID": "1", "SLURM_BOOTSTRAP_STEP": "4.1.0"} for task in reports("index", 2)]
     together = differences(reports("index", 2) + other, {"4": {"node001": set(DEVICES)}}, (2, 2), Wanted(apart=True))
     assert "node001: 2 steps at the same time have GPU 2" in together
 

@@ -166,7 +166,7 @@ def test_without_the_plugin_slurm_hides_the_peers(uneven):
     devices = {task["SLURM_LOCALID"]: cuda_devices(task) for task in outcome.reports}
     assert devices == {"0": [0], "1": [1], "2": [2], "3": [3]}  # so set_device(LOCAL_RANK) fails for all but one
     as_scripts_do = [task | {"RANK": task["SLURM_PROCID"], "LOCAL_RANK": task["SLURM_LOCALID"], "WORLD_SIZE": "4",
-                             "BOOTSTRAP_GPU": "0", "BOOTSTRAP_STEP": "0.0.0"} for task in outcome.reports]
+                             "BOOTSTRAP_GPU": "0", "SLURM_BOOTSTRAP_STEP": "0.0.0"} for task in outcome.reports]
     jobs = {task["SLURM_JOB_ID"]: {"node003": {0, 1, 2, 3}} for task in outcome.reports}
     found = differences(as_scripts_do, jobs, (4,), Wanted())
     assert any("set_device(LOCAL_RANK) is None" in line for line in found), found

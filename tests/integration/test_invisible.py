@@ -53,7 +53,7 @@ SCENARIOS = [
              ("task.0", "task.1")),
     Scenario("srun nobody asked about", "when=asked", 'srun -Q -N2 -n2 --gres=gpu:2 bash -c "$(dump task)"', ("task.0", "task.1")),
     Scenario("bootstrap=off", "when=always", 'srun -Q {off} -N2 -n2 --gres=gpu:2 bash -c "$(dump task)"', ("task.0", "task.1")),
-    Scenario("BOOTSTRAP_MODE=off", "when=always", 'BOOTSTRAP_MODE=off srun -Q -n1 -wnode001 --gres=gpu:2 bash -c "$(dump task)"', ("task.0",)),
+    Scenario("SLURM_BOOTSTRAP=off", "when=always", 'SLURM_BOOTSTRAP=off srun -Q -n1 -wnode001 --gres=gpu:2 bash -c "$(dump task)"', ("task.0",)),
     Scenario("job of submitit", "when=gpu",
              'export SUBMITIT_EXECUTOR=slurm; srun -Q -N2 -n2 --gres=gpu:2 bash -c "$(dump task)"', ("task.0", "task.1")),
     Scenario("components without GPUs", "when=gpu",
@@ -63,7 +63,7 @@ SCENARIOS = [
     Scenario("srun in a batch job", "when=gpu", 'submit -N2 -n2 <<< "srun -Q bash -c \'$(dump task)\'"', ("task.0", "task.1")),
     Scenario("inactive step inside an active one", "when=always",
              'salloc -Q -N2 -n2 --gres=gpu:2 srun -Q --overlap -n1 -N1 bash -c '
-             '"BOOTSTRAP_MODE=off srun -Q --overlap -N1 -n2 -O bash -c \'$(dump inner)\'"', ("inner.0", "inner.1")),
+             '"SLURM_BOOTSTRAP=off srun -Q --overlap -N1 -n2 -O bash -c \'$(dump inner)\'"', ("inner.0", "inner.1")),
     Scenario("prolog of srun itself", "when=gpu", "program prolog; srun -Q -n1 -wnode001 --prolog=$HOME/prolog true", ("prolog",)),
     Scenario("prolog and epilog of a task", "when=gpu",
              "program prolog; program epilog; srun -Q -n1 -wnode001 --task-prolog=$HOME/prolog --task-epilog=$HOME/epilog true", ("prolog", "epilog")),
@@ -156,7 +156,7 @@ def test_control_an_active_step_is_seen(stage):
     active, without = stage.play(scenario, "when=always"), stage.play(scenario, None)
     for name in scenario.files:
         added = {entry.partition(b"=")[0] for entry in set(active[name]) - set(without[name])}
-        assert {b"RANK", b"MASTER_PORT", b"BOOTSTRAP_STEP"} <= added
+        assert {b"RANK", b"MASTER_PORT", b"SLURM_BOOTSTRAP_STEP"} <= added
 
 
 def test_control_one_added_variable_and_one_changed_byte_are_seen():

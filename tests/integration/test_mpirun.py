@@ -13,7 +13,7 @@ from test_communicators import libraries
 
 AGENT = "/opt/slurm-bootstrap/tests/integration/mpirun_agent.py"
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE",
-             "MASTER_ADDR", "MASTER_PORT", "BOOTSTRAP_GPU", "CUDA_VISIBLE_DEVICES", "BOOTSTRAP_STEP")
+             "MASTER_ADDR", "MASTER_PORT", "BOOTSTRAP_GPU", "CUDA_VISIBLE_DEVICES", "SLURM_BOOTSTRAP_STEP")
 # Of mpirun of Open MPI 5 where its agent has made itself a session, with any program.
 NOT_OURS = re.compile(r"^\[\w+:\d+\] plm:[rs]sh: Warning: setpgid\(\d+,\d+\) failed in parent with errno=.*\n", re.MULTILINE)
 # Where a process is, and what it sees: one line of JSON.
@@ -98,8 +98,8 @@ def expected(seen: list[dict]) -> list[dict]:
 def assert_right(seen: list[dict]) -> None:
     for report, answer in zip(seen, expected(seen), strict=True):
         assert {name: report[name] for name in answer} == answer
-    assert len({(report["MASTER_PORT"], report["BOOTSTRAP_STEP"]) for report in seen}) == 1
-    assert re.fullmatch(r"mpirun-\d+\.\d+\.0", seen[0]["BOOTSTRAP_STEP"])
+    assert len({(report["MASTER_PORT"], report["SLURM_BOOTSTRAP_STEP"]) for report in seen}) == 1
+    assert re.fullmatch(r"mpirun-\d+\.\d+\.0", seen[0]["SLURM_BOOTSTRAP_STEP"])
 
 
 @pytest.mark.parametrize("mapping", [

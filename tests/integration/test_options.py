@@ -36,12 +36,12 @@ class Setting:
 
 
 SETTINGS = [
-    Setting("mode", "--bootstrap", "BOOTSTRAP_MODE", "mode", ("on", "off"), ("on", "off")),
-    Setting("port", "--bootstrap-port", "BOOTSTRAP_PORT", "port", ("23001", "23002"), ("23001", "23002")),
-    Setting("port_range", "--bootstrap-port-range", "BOOTSTRAP_PORT_RANGE", "port_range", ("24001-24001", "24002-24002"),
+    Setting("mode", "--bootstrap", "SLURM_BOOTSTRAP", "mode", ("on", "off"), ("on", "off")),
+    Setting("port", "--bootstrap-port", "SLURM_BOOTSTRAP_PORT", "port", ("23001", "23002"), ("23001", "23002")),
+    Setting("port_range", "--bootstrap-port-range", "SLURM_BOOTSTRAP_PORT_RANGE", "port_range", ("24001-24001", "24002-24002"),
             ("24001", "24002")),
-    Setting("addr", "--bootstrap-addr", "BOOTSTRAP_ADDR", "master_addr", ("%h-ib0", "10.20.1.1"), ("node001-ib0", "10.20.1.1")),
-    Setting("claim", "--bootstrap-claim", "BOOTSTRAP_CLAIM", "claim", ("off", "on"), ("off", "on")),
+    Setting("addr", "--bootstrap-addr", "SLURM_BOOTSTRAP_ADDR", "master_addr", ("%h-ib0", "10.20.1.1"), ("node001-ib0", "10.20.1.1")),
+    Setting("claim", "--bootstrap-claim", "SLURM_BOOTSTRAP_CLAIM", "claim", ("off", "on"), ("off", "on")),
 ]
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 WAYS = ("site", "variable", "option")  # in order of rising precedence
@@ -195,7 +195,7 @@ def test_wrong_values_stop_every_command_before_anything_is_allocated(desk):
 
 
 def test_right_option_does_not_hide_a_wrong_variable(desk):
-    refused(desk.run("srun", "--bootstrap-port=23001", "true", env={"BOOTSTRAP_PORT": "1"}), "BOOTSTRAP_PORT")
+    refused(desk.run("srun", "--bootstrap-port=23001", "true", env={"SLURM_BOOTSTRAP_PORT": "1"}), "SLURM_BOOTSTRAP_PORT")
 
 
 def test_last_of_an_option_given_twice_counts(desk):
@@ -213,8 +213,8 @@ def test_empty_variable_counts_as_not_set(desk):
 def test_longest_value_that_can_be_given_is_refused_like_any_other(desk):
     refused(desk.run("srun", "--bootstrap-addr=" + "a" * LONGEST_ARGUMENT, "true"), "--bootstrap-addr")
     # As a variable it comes through the shell, since `env` starts the command with both.
-    desk.cluster.write_home("long", f"#!/bin/bash\nBOOTSTRAP_ADDR={'a' * 100000} exec srun true\n")
-    refused(desk.run("./long"), "BOOTSTRAP_ADDR")
+    desk.cluster.write_home("long", f"#!/bin/bash\nSLURM_BOOTSTRAP_ADDR={'a' * 100000} exec srun true\n")
+    refused(desk.run("./long"), "SLURM_BOOTSTRAP_ADDR")
 
 
 @pytest.mark.parametrize("argument", ["colour=blue", "when", "when=", "when=sometimes", "when=always,gpu", "port=1", "port_range=5-1",

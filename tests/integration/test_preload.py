@@ -29,11 +29,11 @@ LAYOUTS = {
     "a GPU each": ("-N2 --ntasks-per-node=2 --gres=gpu:2", 4),
     "two GPUs each": ("-N2 --ntasks-per-node=2 --gres=gpu:4", 4),
     "GPUs, cyclic": ("-N2 --ntasks-per-node=2 -m cyclic --gres=gpu:2", 4),
-    "first GPU first": ("-N2 --ntasks-per-node=2 --gres=gpu:2 BOOTSTRAP_GPU_MODE=first", 4),
-    "own GPU alone": ("-N2 --ntasks-per-node=2 --gres=gpu:2 BOOTSTRAP_GPU_MODE=narrow", 4),
-    "port chosen": ("-N2 -n4 BOOTSTRAP_PORT=31017", 4),
+    "first GPU first": ("-N2 --ntasks-per-node=2 --gres=gpu:2 SLURM_BOOTSTRAP_GPU=first", 4),
+    "own GPU alone": ("-N2 --ntasks-per-node=2 --gres=gpu:2 SLURM_BOOTSTRAP_GPU=narrow", 4),
+    "port chosen": ("-N2 -n4 SLURM_BOOTSTRAP_PORT=31017", 4),
     "port of the user": ("-N2 -n4 MASTER_PORT=31019", 4),
-    "address template": ("-N2 -n2 BOOTSTRAP_ADDR=%h.cluster BOOTSTRAP_CLAIM=off", 2),
+    "address template": ("-N2 -n2 SLURM_BOOTSTRAP_ADDR=%h.cluster SLURM_BOOTSTRAP_CLAIM=off", 2),
 }
 
 
@@ -65,7 +65,7 @@ def play(cluster: Cluster, name: str, options: str, how: str) -> tuple[list, sub
         words.append(f"-wnode[001-00{(re.findall(r'-N([0-9])', options) or [1])[0]}]")
     folder = f"/home/alice/{how}-{re.sub('[^a-z0-9]+', '-', name)}"
     export = preloading() if how == "preload" else "--export=ALL"
-    mode = " alone" if "BOOTSTRAP_ADDR" in variables else ""
+    mode = " alone" if "SLURM_BOOTSTRAP_ADDR" in variables else ""
     script = f"rm -rf {folder}; mkdir -p {folder}; srun {' '.join(words)} {export} "
     script += f"{inside('tests/integration/layout_probe')} {folder}{mode}"
     done = run_steps(cluster, script, variables)
@@ -78,7 +78,7 @@ def without_marks(report: dict) -> dict:
     marks = ("SLURM", "_SLURM_SPANK_OPTION_", "PMI", "@")
     kept = {name: value for name, value in report.items() if not name.startswith(marks)}
     # The last is Slurm's own and made of the ids of the step, by mpi/pmix of 24.11.
-    for name in ("LD_PRELOAD", "BOOTSTRAP_SETTINGS", "BOOTSTRAP_EXPORTS", "BOOTSTRAP_STEP",
+    for name in ("LD_PRELOAD", "SLURM_BOOTSTRAP_SETTINGS", "SLURM_BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_STEP",
                  "OMPI_MCA_orte_precondition_transports"):
         kept.pop(name, None)
     job, step = int(report["SLURM_JOB_ID"]), int(report["SLURM_STEP_ID"])
@@ -104,7 +104,7 @@ def test_variables_are_those_of_the_plugin(bare, plugin, name):
         assert not sentences(done.stderr)
         seen[how] = sorted((without_marks(report) for report in reports), key=lambda report: int(report["@rank"]))
         assert len(seen[how]) == tasks
-        if "BOOTSTRAP_GPU_MODE" not in options and "=3101" not in options and "BOOTSTRAP_ADDR" not in options:
+        if "SLURM_BOOTSTRAP_GPU" not in options and "=3101" not in options and "SLURM_BOOTSTRAP_ADDR" not in options:
             assert not differences(reports, (tasks,))  # the ranks met, and are where they were said to be
     assert seen["preload"] == seen["plugin"]
 
@@ -154,7 +154,7 @@ print(subprocess.run(["ls", "/proc/self/fd"], stdout=subprocess.PIPE, text=True)
 
 
 def test_a_port_that_is_taken_is_one_sentence_and_the_program_goes_on(bare):
-    script = f"""export BOOTSTRAP_PORT=31021
+    script = f"""export SLURM_BOOTSTRAP_PORT=31021
     srun --overlap -w node001 -n2 {preloading()} sleep 5 & sleep 2
     srun --overlap -w node001 -n2 {preloading()} echo on; wait"""
     done = run_steps(bare, f"salloc -Q -N1 -n4 bash -c '{script}'")
@@ -172,13 +172,13 @@ def test_a_plan_that_fails_is_one_sentence_and_the_program_goes_on(bare):
     assert len(told) == 2 and all("the order of ranks is arbitrary" in line for line in told), told  # one of each node
     # Said once, although each program that the rank starts would fail in the same way.
     program = "bash -c '/bin/true; ls /dev/null >&2; echo on $RANK'"
-    done = run_steps(bare, f"BOOTSTRAP_PORT=1 srun -N1 -n3 {preloading()} {program}")
+    done = run_steps(bare, f"SLURM_BOOTSTRAP_PORT=1 srun -N1 -n3 {preloading()} {program}")
     assert done.stdout.split() == ["on"] * 3 and len(sentences(done.stderr)) == 1, done.stderr
 
 
-@pytest.mark.parametrize("switch", ["BOOTSTRAP_MODE=off", "BOOTSTRAP_PRELOAD=off", "SUBMITIT_EXECUTOR=slurm"])
+@pytest.mark.parametrize("switch", ["SLURM_BOOTSTRAP=off", "SLURM_BOOTSTRAP_PRELOAD=off", "SUBMITIT_EXECUTOR=slurm"])
 def test_off_is_off(bare, switch):
-    done = run_steps(bare, f"{switch} srun -n1 {preloading()} bash -c 'env | grep -cE \"^(RANK|MASTER_|BOOTSTRAP_STEP)\"'")
+    done = run_steps(bare, f"{switch} srun -n1 {preloading()} bash -c 'env | grep -cE \"^(RANK|MASTER_|SLURM_BOOTSTRAP_STEP)\"'")
     assert done.stdout == "0\n" and not sentences(done.stderr)
 
 
@@ -190,7 +190,7 @@ def test_a_program_that_is_only_linked_gets_no_variables(bare):
 
 
 def test_batch_and_prolog_see_nothing_and_inner_steps_their_own(bare):
-    look = "$(env | grep -E '^(RANK|WORLD_SIZE|BOOTSTRAP_STEP)' | sort | xargs)"
+    look = "$(env | grep -E '^(RANK|WORLD_SIZE|SLURM_BOOTSTRAP_STEP)' | sort | xargs)"
     bare.write_home("inner", f"#!/bin/bash\necho inner {look}\n")
     bare.write_home("outer", f"#!/bin/bash\necho outer {look}\n[ $RANK = 1 ] || srun --overlap -N2 -n3 ~/inner\n")
     bare.write_home("prolog", f"#!/bin/bash\necho print prolog {look}\n")
@@ -200,7 +200,7 @@ def test_batch_and_prolog_see_nothing_and_inner_steps_their_own(bare):
     # srun of 24.11 takes the ranks per node from the step around it, and says that they do not fit.
     ignored = "srun: warning: can't honor --ntasks-per-node set to 1 which doesn't match the requested tasks 3"
     lines = sorted(line.strip() for line in done.stdout.splitlines() if not line.startswith(ignored))
-    steps = [re.sub(r"BOOTSTRAP_STEP=\d+\.(\d+)\.0", r"step \1", line) for line in lines]
+    steps = [re.sub(r"SLURM_BOOTSTRAP_STEP=\d+\.(\d+)\.0", r"step \1", line) for line in lines]
     assert steps == ["batch", "inner step 1 RANK=0 WORLD_SIZE=3", "inner step 1 RANK=1 WORLD_SIZE=3",
                      "inner step 1 RANK=2 WORLD_SIZE=3", "outer step 0 RANK=0 WORLD_SIZE=2",
                      "outer step 0 RANK=1 WORLD_SIZE=2", "prolog", "prolog"], done.stdout + done.stderr
@@ -211,7 +211,7 @@ import multiprocessing, os, subprocess, sys, torch
 from torch.utils.data import DataLoader
 
 def names(_=None):
-    return os.environ["RANK"] + os.environ["BOOTSTRAP_STEP"]
+    return os.environ["RANK"] + os.environ["SLURM_BOOTSTRAP_STEP"]
 
 class Data(torch.utils.data.Dataset):
     def __len__(self): return 4
@@ -223,7 +223,7 @@ if __name__ == "__main__":
         with multiprocessing.get_context(way).Pool(2) as pool:
             assert pool.map(names, range(4)) == [mine] * 4
     assert sum(batch.sum() for batch in DataLoader(Data(), num_workers=2)) == 4 * len(mine)
-    inner = [sys.executable, "-c", "import os; print(os.environ['RANK'] + os.environ['BOOTSTRAP_STEP'])"]
+    inner = [sys.executable, "-c", "import os; print(os.environ['RANK'] + os.environ['SLURM_BOOTSTRAP_STEP'])"]
     assert subprocess.run(inner, stdout=subprocess.PIPE, text=True).stdout == mine + "\\n"
     print("same")
 """

@@ -59,7 +59,7 @@ def test_a_tracer_is_called_once_and_nobody_calls_in_circles(bare, is_first, is_
 def test_calls_pass_through_and_nothing_is_said(bare, call):
     seen = {}
     for library in (True, False):
-        quiet = {"BOOTSTRAP_GUARD": "off"} if call == "all" else {}  # two ranks that take both GPUs are told otherwise
+        quiet = {"SLURM_BOOTSTRAP_GUARD": "off"} if call == "all" else {}  # two ranks that take both GPUs are told otherwise
         done = step(bare, f"--mpi=pmix {STEP} --gres=gpu:2", call, library, CUDA_DOUBLE_DEVICES="2", **quiet)
         seen[library] = (done.returncode, results(done), done.stderr)
     assert seen[True] == seen[False]
@@ -69,33 +69,33 @@ def test_calls_pass_through_and_nothing_is_said(bare, call):
 @pytest.mark.parametrize("call, function", [("rank", "ncclCommInitRank"), ("config", "ncclCommInitRankConfig"),
                                             ("scalable", "ncclCommInitRankScalable"), ("split", "ncclCommSplit")])
 def test_a_rank_that_does_not_call_is_named(bare, call, function):
-    done = step(bare, f"--mpi=pmix {STEP}", **bounded(f"{call} absent=3", 9), BOOTSTRAP_TIMEOUT="4")
+    done = step(bare, f"--mpi=pmix {STEP}", **bounded(f"{call} absent=3", 9), SLURM_BOOTSTRAP_TIMEOUT="4")
     told = sentences(done.stderr)
     assert len(told) == 1, done.stderr
     assert re.fullmatch(rf"bootstrap: job \d+\.0: rank 3 \(node002, local rank 1\) has not called {function} after 4 s", told[0])
 
 
 def test_control_without_the_library_nobody_is_named(bare):
-    done = step(bare, f"--mpi=pmix {STEP}", **bounded("rank absent=3", 7), library=False, BOOTSTRAP_TIMEOUT="4")
+    done = step(bare, f"--mpi=pmix {STEP}", **bounded("rank absent=3", 7), library=False, SLURM_BOOTSTRAP_TIMEOUT="4")
     assert done.returncode != 0 and not sentences(done.stderr)
 
 
 def test_rank_zero_may_be_the_one_that_is_missing(bare):
     """The members find each other by the id, so it is there before rank 0 goes astray."""
-    done = step(bare, f"--mpi=pmix {STEP}", **bounded("split absent=0", 15), BOOTSTRAP_TIMEOUT="4")
+    done = step(bare, f"--mpi=pmix {STEP}", **bounded("split absent=0", 15), SLURM_BOOTSTRAP_TIMEOUT="4")
     assert [line.split(": ", 2)[2] for line in sentences(done.stderr)] == [
         "rank 0 (node001, local rank 0) has not called ncclCommSplit after 4 s"]
 
 
 def test_a_part_of_the_step_is_spoken_of_in_its_own_ranks(bare):
-    done = step(bare, f"--mpi=pmix {STEP}", **bounded("rank size=3 absent=2", 9), BOOTSTRAP_TIMEOUT="4")
+    done = step(bare, f"--mpi=pmix {STEP}", **bounded("rank size=3 absent=2", 9), SLURM_BOOTSTRAP_TIMEOUT="4")
     assert [line.split(": ", 2)[2] for line in sentences(done.stderr)] == [
         "rank 2 of a communicator of 3 has not called ncclCommInitRank after 4 s; of those that have, "
         "0 is rank 0 (node001, local rank 0), 1 is rank 1 (node001, local rank 1)"]
 
 
 def test_without_pmix_each_node_says_that_it_waits(bare):
-    done = step(bare, f"--mpi=none {STEP}", **bounded("rank absent=3", 7), BOOTSTRAP_TIMEOUT="4")
+    done = step(bare, f"--mpi=none {STEP}", **bounded("rank absent=3", 7), SLURM_BOOTSTRAP_TIMEOUT="4")
     told = sorted(line.split(": ", 2)[2] for line in sentences(done.stderr))
     assert told == [f"rank {rank} (node00{node}, local rank 0) has waited 4 s in ncclCommInitRank; srun --mpi=pmix would tell "
                     "for whom" for rank, node in ((0, 1), (2, 2))]
@@ -104,10 +104,10 @@ def test_without_pmix_each_node_says_that_it_waits(bare):
 def test_an_exit_while_ranks_announce_themselves_ends_no_step(bare):
     """A process that ends in a PMIx session is a crash to Slurm: exit() closes it, which _exit() cannot."""
     began = time.monotonic()
-    done = step(bare, f"--mpi=pmix {STEP}", "rank absent=3 end=4", BOOTSTRAP_TIMEOUT="8")
+    done = step(bare, f"--mpi=pmix {STEP}", "rank absent=3 end=4", SLURM_BOOTSTRAP_TIMEOUT="8")
     assert done.returncode == 0 and not sentences(done.stderr), done.stderr
     assert time.monotonic() - began > 7  # the absent rank was there to be killed
-    control = step(bare, f"--mpi=pmix {STEP}", "rank absent=3 _end=4", BOOTSTRAP_TIMEOUT="8")
+    control = step(bare, f"--mpi=pmix {STEP}", "rank absent=3 _end=4", SLURM_BOOTSTRAP_TIMEOUT="8")
     assert control.returncode != 0
 
 
@@ -115,14 +115,14 @@ def test_a_gpu_of_another_rank_is_named(bare):
     done = step(bare, "-N1 --ntasks-per-node=4 --gres=gpu:4", "rank device=0", CUDA_DOUBLE_DEVICES="4")
     told = sorted(line.split(": ", 2)[2] for line in sentences(done.stderr))
     assert told == [f"rank {rank} (node001, local rank {rank}) is about to use cuda:0, the GPU of rank 0 (node001, local rank 0); "
-                    f"its own is cuda:{rank}: call cudaSetDevice(LOCAL_RANK) before NCCL, or set BOOTSTRAP_GUARD=fix"
+                    f"its own is cuda:{rank}: call cudaSetDevice(LOCAL_RANK) before NCCL, or set SLURM_BOOTSTRAP_GUARD=fix"
                     for rank in (1, 2, 3)]
     assert results(done) == [f"rank {rank} of 4: 5 on device 0" for rank in range(4)]  # NCCL's own refusal
 
 
 @pytest.mark.parametrize("guard, code, used", [("fix", 0, [0, 1, 2, 3]), ("off", 5, [0, 0, 0, 0])])
 def test_the_guard_can_correct_and_be_silent(bare, guard, code, used):
-    done = step(bare, "-N1 --ntasks-per-node=4 --gres=gpu:4", "rank device=0", CUDA_DOUBLE_DEVICES="4", BOOTSTRAP_GUARD=guard)
+    done = step(bare, "-N1 --ntasks-per-node=4 --gres=gpu:4", "rank device=0", CUDA_DOUBLE_DEVICES="4", SLURM_BOOTSTRAP_GUARD=guard)
     assert not sentences(done.stderr)
     assert results(done) == [f"rank {rank} of 4: {code} on device {device}" for rank, device in enumerate(used)]
 
@@ -142,7 +142,7 @@ def test_one_process_that_takes_the_gpus_of_others_is_told(bare):
 
 
 def test_timing_on_request(bare):
-    done = step(bare, f"--mpi=pmix {STEP}", "config", BOOTSTRAP_TIMING="1")
+    done = step(bare, f"--mpi=pmix {STEP}", "config", SLURM_BOOTSTRAP_TIMING="1")
     told = sorted(line.split(": ", 2)[2] for line in sentences(done.stderr))
     assert [re.sub(r"[\d.]+ ms", "T", line) for line in told] == [
         f"rank {rank}: ncclCommInitRankConfig of 4 ranks, 1 root: T" for rank in range(4)]
@@ -153,19 +153,19 @@ def init_calls(cluster: Cluster) -> list[str]:
 
 
 def test_more_roots_on_request(bare):
-    done = step(bare, f"--mpi=pmix {STEP}", "rank", BOOTSTRAP_ROOTS="3")
+    done = step(bare, f"--mpi=pmix {STEP}", "rank", SLURM_BOOTSTRAP_ROOTS="3")
     assert done.returncode == 0 and not done.stderr, done.stderr
     calls = init_calls(bare)
     assert len(calls) == 4 and all("ncclCommInitRankScalable" in call and "ids=3" in call for call in calls), calls
     assert len({re.search(r"hash=(\d+)", call)[1] for call in calls}) == 1
-    control = step(bare, f"--mpi=pmix {STEP}", "rank", BOOTSTRAP_ROOTS="auto")  # four ranks need one root
+    control = step(bare, f"--mpi=pmix {STEP}", "rank", SLURM_BOOTSTRAP_ROOTS="auto")  # four ranks need one root
     assert control.returncode == 0 and not any("Scalable" in call for call in init_calls(bare))
 
 
 @pytest.mark.parametrize("options, nccl, reason", [(f"--mpi=none {STEP}", "2.28.9", "this step has no PMIx"),
                                                    (f"--mpi=pmix {STEP}", "2.18.3", "has no ncclCommInitRankScalable")])
 def test_more_roots_that_cannot_be_had_are_told_and_one_is_used(bare, options, nccl, reason):
-    done = step(bare, options, "rank", nccl=nccl, BOOTSTRAP_ROOTS="2")
+    done = step(bare, options, "rank", nccl=nccl, SLURM_BOOTSTRAP_ROOTS="2")
     told = sentences(done.stderr)
     assert done.returncode == 0 and len(told) == 2 and all(reason in line for line in told), done.stderr
     assert all("ids=1" in call or "Scalable" not in call for call in init_calls(bare))
@@ -176,7 +176,7 @@ def test_two_copies_of_nccl_in_one_process_each_serve_their_own(bare):
     libraries = [inside(f"tests/integration/preload_nccl_{kind}.so") for kind in ("shared", "static")]
     for order in (libraries, libraries[::-1]):
         program = f"{inside('tests/integration/preload_loader')} {' '.join(order)} --"
-        done = step(bare, f"--mpi=pmix {STEP}", "rank", program=program, BOOTSTRAP_TIMING="1")
+        done = step(bare, f"--mpi=pmix {STEP}", "rank", program=program, SLURM_BOOTSTRAP_TIMING="1")
         versions = [re.search(r"version=(\d+)", call)[1] for call in init_calls(bare) if "rank=0" in call]
         expected = ["22809", "22304"] if order == libraries else ["22304", "22809"]
         assert sorted(versions) == sorted(expected), done.stderr
@@ -194,14 +194,14 @@ def test_a_call_that_is_not_seen_is_told_once(bare):
 
 
 def test_a_wrong_value_is_one_sentence_and_passed_over(bare):
-    done = step(bare, f"--mpi=pmix {STEP}", "rank", BOOTSTRAP_TIMEOUT="soon")
+    done = step(bare, f"--mpi=pmix {STEP}", "rank", SLURM_BOOTSTRAP_TIMEOUT="soon")
     assert done.returncode == 0
     assert [line.split(": ", 2)[2] for line in sentences(done.stderr)] == [
-        'BOOTSTRAP_TIMEOUT="soon" is passed over: it takes whole seconds, 1 to 86400']
+        'SLURM_BOOTSTRAP_TIMEOUT="soon" is passed over: it takes whole seconds, 1 to 86400']
 
 
 def test_workers_of_a_launcher_are_left_alone(bare):
     """torchrun numbers its workers anew: what we know of the task is not true of them."""
     program = f"env RANK=7 WORLD_SIZE=8 {inside('tests/integration/preload_nccl')}"
-    done = step(bare, f"--mpi=pmix {STEP}", "rank", program=program, BOOTSTRAP_TIMING="1")
+    done = step(bare, f"--mpi=pmix {STEP}", "rank", program=program, SLURM_BOOTSTRAP_TIMING="1")
     assert done.returncode == 0 and not sentences(done.stderr), done.stderr

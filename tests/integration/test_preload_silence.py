@@ -12,7 +12,7 @@ from preload_stage import LIBRARY, built
 HELLO = '#include <stdio.h>\nint main(void) { puts("out"); fputs("err\\n", stderr); return 3; }\n'
 
 # A child of a rank that has been set up: stamp and identity agree.
-RANK = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "BOOTSTRAP_STEP": "12.0.0",
+RANK = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_BOOTSTRAP_STEP": "12.0.0",
         "RANK": "1", "WORLD_SIZE": "2"}
 BATCH = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "4294967291", "SLURM_PROCID": "0"}
 ROLES = {"no job": {}, "batch step": BATCH, "child of a rank": RANK}

@@ -68,7 +68,7 @@ def ids_of_step(cluster, number, leak=()):
     flag = cluster.state / "home" / "alice" / f"end-{number}"
     line = ["srun", "-N2", "--ntasks-per-node", "2", "--mpi=pmix", program("secret_probe"),
             f"/home/alice/{flag.name}", *leak]
-    env = {"BOOTSTRAP_NCCL": LIBNCCL}
+    env = {"SLURM_BOOTSTRAP_NCCL": LIBNCCL}
     step = cluster.start(line, env=env)
     try:
         ids = read_ids(step)

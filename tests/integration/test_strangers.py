@@ -41,7 +41,7 @@ def step_of_alice(cluster, label):
     `told["end"]` afterwards what became of it."""
     flag = cluster.state / "home" / "alice" / f"flag.{label}"
     line = ["srun", "-N1", "-n2", "--mpi=pmix", "sh", "-c", VICTIM, "sh", program("exchange_probe"), f"/home/alice/{flag.name}"]
-    step = cluster.start(line, env={"BOOTSTRAP_TIMEOUT": DEADLINE})
+    step = cluster.start(line, env={"SLURM_BOOTSTRAP_TIMEOUT": DEADLINE})
     said = iter(step.stdout.readline, "")
     assert "ready\n" in said, step.communicate()[1]
     spool = everything_below(cluster.state / "spool" / "node001")

@@ -56,11 +56,11 @@ TEST_F(CApi, TheDeviceIsTheOneThatTheListSays) {
   };
   auto environment = two_by_two(3);
   EXPECT_EQ(device(environment), 1);
-  environment.set("BOOTSTRAP_GPU_MODE", "first");
+  environment.set("SLURM_BOOTSTRAP_GPU", "first");
   EXPECT_EQ(device(environment), 0);
-  environment.set("BOOTSTRAP_GPU_MODE", "off");
+  environment.set("SLURM_BOOTSTRAP_GPU", "off");
   EXPECT_EQ(device(environment), -1);
-  environment.unset("BOOTSTRAP_GPU_MODE");
+  environment.unset("SLURM_BOOTSTRAP_GPU");
   environment.set("CUDA_VISIBLE_DEVICES", "0");  // bound by Slurm, without the plugin
   EXPECT_EQ(device(environment), -1);
   EXPECT_EQ(bootstrap_device(nullptr), -1);

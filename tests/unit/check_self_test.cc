@@ -68,11 +68,11 @@ TEST(CheckSelf, KnowsWhoSetTheVariables) {
 
 TEST(CheckSelf, AStepThatCannotBePlannedIsReportedAllTheSame) {
   auto environment = two_by_two(1);
-  environment.set("BOOTSTRAP_PORT", "none");
+  environment.set("SLURM_BOOTSTRAP_PORT", "none");
   const auto self = look_at_self(environment);
   ASSERT_TRUE(self);
   EXPECT_FALSE(self->report.has_plan);
-  EXPECT_NE(self->report.plan_trouble.find("BOOTSTRAP_PORT"), std::string::npos) << self->report.plan_trouble;
+  EXPECT_NE(self->report.plan_trouble.find("SLURM_BOOTSTRAP_PORT"), std::string::npos) << self->report.plan_trouble;
   EXPECT_EQ(self->report.address, "node001");  // so that it finds rank 0
 }
 

@@ -115,7 +115,7 @@ TEST(CheckPlan, AVariableThatWasChangedIsTold) {
 TEST(CheckPlan, ARankWithoutOneSaysWhy) {
   auto findings = good_step();
   findings.reports[2]->has_plan = false;
-  findings.reports[2]->plan_trouble = "BOOTSTRAP_PORT is \"none\", which is no port";
+  findings.reports[2]->plan_trouble = "SLURM_BOOTSTRAP_PORT is \"none\", which is no port";
   const auto row = only_row(findings, "plan", CheckResult::kFailed);
   EXPECT_EQ(row.text, findings.reports[2]->plan_trouble);
   EXPECT_EQ(row.ranks, std::vector<Rank>{2});

@@ -38,8 +38,8 @@ CUDA_DEVICE_ORDER     PCI_BUS_ID            Slurm counts GPUs in this order
 CUDA_VISIBLE_DEVICES  0,1                   Slurm's order, the same in all tasks
                                             of the node
 BOOTSTRAP_GPU         0 1 0 1               the task's own GPU in that list
-BOOTSTRAP_STEP        12.0.0                job.step.restart: marks our values
-BOOTSTRAP_EXPORTS     ...                   checksums: tell our values from
+SLURM_BOOTSTRAP_STEP  12.0.0                job.step.restart: marks our values
+SLURM_BOOTSTRAP_EXPORTS ...                 checksums: tell our values from
                                             yours
 
 FOR         VARIABLES AND VALUES (OF RANK 0)

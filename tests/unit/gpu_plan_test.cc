@@ -259,7 +259,7 @@ TEST(GpuSight, CoresAreNearToWhatTheTaskReallyHas) {
 TEST(SetGpuView, RewritesTheTasksPlanAndItsRecord) {
   const auto facts = one_node(4, 4);
   auto plan = *make_plan(facts, {});
-  const auto before = plan.variables[*plan.find("BOOTSTRAP_EXPORTS")].value(2);
+  const auto before = plan.variables[*plan.find("SLURM_BOOTSTRAP_EXPORTS")].value(2);
   set_gpu_view(plan, 2, 2, view_of(*plan.gpus, 2, {{kNo, kNo, kYes, kNo}, "0"}));
   const auto value = [&](const char* name) { return plan.variables[*plan.find(name)].value(2); };
   EXPECT_EQ(value("CUDA_VISIBLE_DEVICES"), "0");
@@ -267,7 +267,7 @@ TEST(SetGpuView, RewritesTheTasksPlanAndItsRecord) {
   EXPECT_EQ(value("RANK"), "2");
   EXPECT_EQ(value("GROUP_RANK"), "2");
   EXPECT_EQ(value("GROUP_WORLD_SIZE"), "4");
-  EXPECT_NE(value("BOOTSTRAP_EXPORTS"), before);
+  EXPECT_NE(value("SLURM_BOOTSTRAP_EXPORTS"), before);
 }
 
 // The environment of a task as slurmstepd leaves it.

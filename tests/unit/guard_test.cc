@@ -68,11 +68,12 @@ TEST(Guard, TellsVersionsApart) {
   const auto comms = step.make([&](Rank rank, Call& call) {
     if (rank == 2) call.nccl = old;
   });
-  EXPECT_EQ(sentences(comms),
-            times(4,
-                  "NCCL 2.28.9 on rank 0 (node001, local rank 0) and 2.18.3 on rank 2 (node001, local rank 2): a "
-                  "communicator needs the same everywhere; set LD_LIBRARY_PATH or BOOTSTRAP_NCCL to one libnccl.so.2 "
-                  "that all nodes have"));
+  EXPECT_EQ(
+      sentences(comms),
+      times(4,
+            "NCCL 2.28.9 on rank 0 (node001, local rank 0) and 2.18.3 on rank 2 (node001, local rank 2): a "
+            "communicator needs the same everywhere; set LD_LIBRARY_PATH or SLURM_BOOTSTRAP_NCCL to one libnccl.so.2 "
+            "that all nodes have"));
   EXPECT_EQ(comms[0].error().code, ErrorCode::kDisagreement);
 }
 

@@ -77,7 +77,7 @@ TEST(Nccl, SaysWhatWasTriedWhenThereIsNone) {
     const auto other = nccl::load("libm.so.6");
     ASSERT_FALSE(other);
     EXPECT_EQ(other.error().message,
-              "libm.so.6 has no ncclCommInitRank: it is not NCCL; set BOOTSTRAP_NCCL to a libnccl.so.2");
+              "libm.so.6 has no ncclCommInitRank: it is not NCCL; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2");
     EXPECT_TRUE(nccl::load(nccl_double_path("2.28.9"))) << "a failure is not for ever";
   });
 }
@@ -132,7 +132,7 @@ TEST(Nccl, TakesNcclUnderAnotherName) {
     EXPECT_EQ(found.error().code, ErrorCode::kUnsupported) << "it says that it is 2.10.3";
     EXPECT_EQ(found.error().message,
               "NCCL in " UNMARKED_NCCL
-              " is 2.10.3, and 2.14 or newer is needed; set BOOTSTRAP_NCCL to such a libnccl.so.2");
+              " is 2.10.3, and 2.14 or newer is needed; set SLURM_BOOTSTRAP_NCCL to such a libnccl.so.2");
   });
 }
 

@@ -127,12 +127,12 @@ TEST(Plan, GivesEachTaskItsValues) {
                                                           {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
                                                           {"CUDA_VISIBLE_DEVICES", "0,1"},
                                                           {"BOOTSTRAP_GPU", "1"},
-                                                          {"BOOTSTRAP_STEP", "12.0.0"}};
+                                                          {"SLURM_BOOTSTRAP_STEP", "12.0.0"}};
   Settings settings;
   settings.frameworks.value = *parse_frameworks("none");
   const auto plan = plan_of(two_by_two(3), settings);
   for (const auto& [name, value] : expected) EXPECT_EQ(variable(plan, name).value(0), value) << name;
-  EXPECT_EQ(plan.variables.size(), 14U);  // and BOOTSTRAP_EXPORTS
+  EXPECT_EQ(plan.variables.size(), 14U);  // and SLURM_BOOTSTRAP_EXPORTS
   EXPECT_TRUE(plan.removals.empty());
 }
 
@@ -143,7 +143,7 @@ TEST(Plan, ValuesOfAllLocalTasks) {
   const auto plan = *make_plan(*facts, {});
   EXPECT_EQ(variable(plan, "RANK").values, std::vector<std::string>({"2", "3"}));
   EXPECT_EQ(variable(plan, "NODE_RANK").value(1), "1");
-  EXPECT_NE(variable(plan, "BOOTSTRAP_EXPORTS").value(0), variable(plan, "BOOTSTRAP_EXPORTS").value(1));
+  EXPECT_NE(variable(plan, "SLURM_BOOTSTRAP_EXPORTS").value(0), variable(plan, "SLURM_BOOTSTRAP_EXPORTS").value(1));
 }
 
 TEST(Plan, TheUsersValueIsKept) {
@@ -288,8 +288,8 @@ TEST(Leftovers, ForgedRecordsDoNoHarm) {
   for (const auto* exports : {"", ",", "RANK", "RANK:", "RANK:xyz", ":0", "RANK:123456789", "RANK:-1", "=,=:="}) {
     auto environment = two_by_two();
     environment.set("RANK", "7");
-    environment.set("BOOTSTRAP_STEP", "1.2.3");
-    environment.set("BOOTSTRAP_EXPORTS", exports);
+    environment.set("SLURM_BOOTSTRAP_STEP", "1.2.3");
+    environment.set("SLURM_BOOTSTRAP_EXPORTS", exports);
     EXPECT_EQ(variable(plan_of(environment), "RANK").action, Action::kKept) << exports;
   }
 }

@@ -24,7 +24,7 @@ TEST(PluginHooks, SetUpATask) {
     if (run_hooks(1, 1) != 0) return 1;
     const auto& task = spank_double().task_environment;
     if (task.at("RANK") != "1" || task.at("LOCAL_RANK") != "1" || task.at("MASTER_ADDR") != "node001") return 2;
-    return task.at("BOOTSTRAP_STEP") == "12.0.0" && spank_double().errors.empty() ? 0 : 3;
+    return task.at("SLURM_BOOTSTRAP_STEP") == "12.0.0" && spank_double().errors.empty() ? 0 : 3;
   });
   EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
@@ -43,12 +43,13 @@ TEST(PluginHooks, WhatAllTasksHaveInCommonIsSetOnceForAll) {
     slurm_spank_user_init(handle, 0, nullptr);
     if (task["WORLD_SIZE"] != "4" || task["MASTER_ADDR"] != "node001") return 1;
     for (const auto* name :
-         {"RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_FAILURE"}) {
+         {"RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "SLURM_BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_FAILURE"}) {
       if (task.count(name) != 0) return 2;  // each task's own, or Slurm's to write first
     }
     task.erase("WORLD_SIZE");  // what comes now is not to set it again
     if (start_task(1, 1) != 0) return 3;
-    return task.count("WORLD_SIZE") == 0 && task.at("RANK") == "1" && task.count("BOOTSTRAP_EXPORTS") == 1 ? 0 : 4;
+    return task.count("WORLD_SIZE") == 0 && task.at("RANK") == "1" && task.count("SLURM_BOOTSTRAP_EXPORTS") == 1 ? 0
+                                                                                                                 : 4;
   });
   EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
@@ -59,7 +60,7 @@ TEST(PluginHooks, WhatATaskFindsToBeOtherwiseReplacesWhatAllHave) {
     environment.set("SLURM_STEP_GPUS", "0,1,2,3");
     environment.set("CUDA_VISIBLE_DEVICES", "0,1,2,3");
     environment.set("SLURM_BOOTSTRAP_GPU_BIND", "given");
-    environment.set("BOOTSTRAP_FRAMEWORKS", "deepspeed");
+    environment.set("SLURM_BOOTSTRAP_FRAMEWORKS", "deepspeed");
     enter_step(environment);
     auto* const handle = the_spank_handle();
     slurm_spank_init(handle, 0, nullptr);
@@ -78,7 +79,7 @@ TEST(PluginHooks, ALongListOfPreloadsIsKept) {
   const auto outcome = in_child([] {
     const std::string users = "/opt/tools/" + std::string(4990, 'x') + ".so";
     auto environment = job_environment();
-    environment.set("BOOTSTRAP_PRELOAD", "on");
+    environment.set("SLURM_BOOTSTRAP_PRELOAD", "on");
     environment.set("LD_PRELOAD", users);
     enter_step(environment);
     auto& task = spank_double().task_environment;

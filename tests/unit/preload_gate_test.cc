@@ -20,23 +20,26 @@ Role role(std::initializer_list<const char*> entries, pid_t process = kSelf, con
 
 TEST(PreloadGate, ARankIsSetUpOnce) {
   EXPECT_EQ(role({"A=1", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3"}), Role::kFirst);
-  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "BOOTSTRAP_STEP=12.0.0"}), Role::kInside);
-  EXPECT_EQ(
-      role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=3", "SLURM_RESTART_COUNT=2", "SLURM_PROCID=3", "BOOTSTRAP_STEP=12.3.2"}),
-      Role::kInside);
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "SLURM_BOOTSTRAP_STEP=12.0.0"}),
+            Role::kInside);
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=3", "SLURM_RESTART_COUNT=2", "SLURM_PROCID=3",
+                  "SLURM_BOOTSTRAP_STEP=12.3.2"}),
+            Role::kInside);
 }
 
 TEST(PreloadGate, WhatFailedInAParentIsNotTriedAgain) {
-  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "BOOTSTRAP_GIVEN_UP=12.0.0"}),
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "SLURM_BOOTSTRAP_GIVEN_UP=12.0.0"}),
             Role::kOutside);
-  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=1", "SLURM_PROCID=3", "BOOTSTRAP_GIVEN_UP=12.0.0"}), Role::kFirst);
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=1", "SLURM_PROCID=3", "SLURM_BOOTSTRAP_GIVEN_UP=12.0.0"}),
+            Role::kFirst);
 }
 
 TEST(PreloadGate, TheStampOfAnotherStepIsNone) {
   for (const char* const stamp :
-       {"BOOTSTRAP_STEP=12.1.0", "BOOTSTRAP_STEP=11.0.0", "BOOTSTRAP_STEP=12.0.1", "BOOTSTRAP_STEP=12.0",
-        "BOOTSTRAP_STEP=12.0.0.0", "BOOTSTRAP_STEP=", "BOOTSTRAP_STEP=12.0.", "BOOTSTRAP_STEP=12.0.0x",
-        "BOOTSTRAP_STEP=18446744073709551628.0.0", "BOOTSTRAP_STEP=.0.0"}) {
+       {"SLURM_BOOTSTRAP_STEP=12.1.0", "SLURM_BOOTSTRAP_STEP=11.0.0", "SLURM_BOOTSTRAP_STEP=12.0.1",
+        "SLURM_BOOTSTRAP_STEP=12.0", "SLURM_BOOTSTRAP_STEP=12.0.0.0",
+        "SLURM_BOOTSTRAP_STEP=", "SLURM_BOOTSTRAP_STEP=12.0.", "SLURM_BOOTSTRAP_STEP=12.0.0x",
+        "SLURM_BOOTSTRAP_STEP=18446744073709551628.0.0", "SLURM_BOOTSTRAP_STEP=.0.0"}) {
     EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", stamp}), Role::kFirst) << stamp;
   }
 }
@@ -51,7 +54,8 @@ TEST(PreloadGate, WhatIsNoStepOfRanksIsOutside) {
     EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_PROCID=0", step}), Role::kOutside) << step;
   }
   EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=x"}), Role::kOutside);
-  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=0", "BOOTSTRAP_PRELOAD=off"}), Role::kOutside);
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_BOOTSTRAP_PRELOAD=off"}),
+            Role::kOutside);
 }
 
 TEST(PreloadGate, APrologIsNotTheTask) {
@@ -66,15 +70,16 @@ TEST(PreloadGate, APrologIsNotTheTask) {
 TEST(PreloadGate, ARankOfMpirunIsMpirunsWhateverStepItIsIn) {
   EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577"}), Role::kFirstOfMpirun);
   EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0",
-                  "SLURM_PROCID=1", "SLURM_TASK_PID=399", "BOOTSTRAP_STEP=12.0.0"}),
+                  "SLURM_PROCID=1", "SLURM_TASK_PID=399", "SLURM_BOOTSTRAP_STEP=12.0.0"}),
             Role::kFirstOfMpirun);
-  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "BOOTSTRAP_STEP=mpirun-12141.1.0"}),
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "SLURM_BOOTSTRAP_STEP=mpirun-12141.1.0"}),
             Role::kInside);
-  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "BOOTSTRAP_STEP=12141.1.0"}),
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "SLURM_BOOTSTRAP_STEP=12141.1.0"}),
             Role::kFirstOfMpirun);
-  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "BOOTSTRAP_GIVEN_UP=mpirun-12141.1.0"}),
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "SLURM_BOOTSTRAP_GIVEN_UP=mpirun-12141.1.0"}),
             Role::kOutside);
-  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "BOOTSTRAP_PRELOAD=off"}), Role::kOutside);
+  EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3", "PMIX_NAMESPACE=795672577", "SLURM_BOOTSTRAP_PRELOAD=off"}),
+            Role::kOutside);
   EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=3"}), Role::kOutside);
   EXPECT_EQ(role({"OMPI_COMM_WORLD_RANK=x", "PMIX_NAMESPACE=795672577"}), Role::kOutside);
   EXPECT_EQ(role({"PMIX_NAMESPACE=795672577"}), Role::kOutside);
@@ -98,9 +103,9 @@ TEST(PreloadGate, TheDaemonsOfMpirunStartAsTheyAre) {
 }
 
 TEST(PreloadGate, TheFirstOfEqualNamesCountsAsForGetenv) {
-  EXPECT_EQ(
-      role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "BOOTSTRAP_STEP=12.0.0", "BOOTSTRAP_STEP=1.0.0"}),
-      Role::kInside);
+  EXPECT_EQ(role({"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "SLURM_BOOTSTRAP_STEP=12.0.0",
+                  "SLURM_BOOTSTRAP_STEP=1.0.0"}),
+            Role::kInside);
 }
 
 }  // namespace

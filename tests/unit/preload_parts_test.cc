@@ -34,10 +34,10 @@ const Layout& two_nodes() {
 }
 
 TEST(PreloadOptions, WrongValuesArePassedOverWithASentence) {
-  const auto options = read_preload_options(environment_of({{"BOOTSTRAP_TIMEOUT", "0"},
-                                                            {"BOOTSTRAP_GUARD", "loud"},
-                                                            {"BOOTSTRAP_TIMING", "yes"},
-                                                            {"BOOTSTRAP_ROOTS", "-1"}}));
+  const auto options = read_preload_options(environment_of({{"SLURM_BOOTSTRAP_TIMEOUT", "0"},
+                                                            {"SLURM_BOOTSTRAP_GUARD", "loud"},
+                                                            {"SLURM_BOOTSTRAP_TIMING", "yes"},
+                                                            {"SLURM_BOOTSTRAP_ROOTS", "-1"}}));
   EXPECT_EQ(options.timeout, std::chrono::seconds(60));
   EXPECT_EQ(options.guard, Guard::kWarn);
   EXPECT_FALSE(options.timing);
@@ -46,10 +46,10 @@ TEST(PreloadOptions, WrongValuesArePassedOverWithASentence) {
 }
 
 TEST(PreloadOptions, RightValuesAreTaken) {
-  const auto options = read_preload_options(environment_of({{"BOOTSTRAP_TIMEOUT", "4"},
-                                                            {"BOOTSTRAP_GUARD", "fix"},
-                                                            {"BOOTSTRAP_TIMING", "1"},
-                                                            {"BOOTSTRAP_ROOTS", "auto"}}));
+  const auto options = read_preload_options(environment_of({{"SLURM_BOOTSTRAP_TIMEOUT", "4"},
+                                                            {"SLURM_BOOTSTRAP_GUARD", "fix"},
+                                                            {"SLURM_BOOTSTRAP_TIMING", "1"},
+                                                            {"SLURM_BOOTSTRAP_ROOTS", "auto"}}));
   EXPECT_EQ(options.timeout, std::chrono::seconds(4));
   EXPECT_EQ(options.guard, Guard::kFix);
   EXPECT_TRUE(options.timing);
@@ -74,7 +74,7 @@ TEST(OwnGpus, AGpuOfAnotherRankIsNamedWithItsOwner) {
   EXPECT_EQ(
       describe_wrong_gpu(two_nodes(), 3, own, 0),
       "rank 3 (node002, local rank 1) is about to use cuda:0, the GPU of rank 2 (node002, local rank 0); its own is "
-      "cuda:1: call cudaSetDevice(LOCAL_RANK) before NCCL, or set BOOTSTRAP_GUARD=fix");
+      "cuda:1: call cudaSetDevice(LOCAL_RANK) before NCCL, or set SLURM_BOOTSTRAP_GUARD=fix");
   EXPECT_EQ(describe_wrong_gpu(two_nodes(), 3, own, 1), "");
 }
 

@@ -93,7 +93,7 @@ TEST(Settings, MessagesNameWhatTheUserTyped) {
   EXPECT_EQ(apply_setting(settings, spec("port"), "99", Source::kOption).error().message,
             "--bootstrap-port=\"99\" is not valid: it takes auto or a port from 1024 to 65535");
   EXPECT_EQ(apply_setting(settings, spec("port"), "99", Source::kEnvironment).error().message,
-            "BOOTSTRAP_PORT=\"99\" is not valid: it takes auto or a port from 1024 to 65535");
+            "SLURM_BOOTSTRAP_PORT=\"99\" is not valid: it takes auto or a port from 1024 to 65535");
   EXPECT_EQ(apply_site_argument(settings, "port=99").error().message,
             "port=\"99\" in plugstack.conf is not valid: it takes auto or a port from 1024 to 65535");
 }
@@ -113,7 +113,8 @@ TEST(Settings, TravelAsTextAndComeBackTheSame) {
   ASSERT_TRUE(apply_site_argument(settings, "when=always"));
   ASSERT_TRUE(apply_site_argument(settings, "partitions=gpu,debug"));
   ASSERT_TRUE(apply_site_argument(settings, "port_range=5000-6000"));
-  ASSERT_TRUE(apply_environment(settings, environment_of({{"BOOTSTRAP_ADDR", "%h-ib0"}, {"BOOTSTRAP_CLAIM", "off"}})));
+  ASSERT_TRUE(apply_environment(
+      settings, environment_of({{"SLURM_BOOTSTRAP_ADDR", "%h-ib0"}, {"SLURM_BOOTSTRAP_CLAIM", "off"}})));
   ASSERT_TRUE(apply_setting(settings, spec("port"), "2000", Source::kOption));
   const auto text = write_settings(settings);
   EXPECT_EQ(text,
@@ -128,9 +129,9 @@ TEST(Settings, GpusAndCores) {
   Settings settings;
   ASSERT_TRUE(apply_site_argument(settings, "topology=/etc/slurm/%h.xml"));
   ASSERT_TRUE(apply_site_argument(settings, "gpu=narrow"));
-  ASSERT_TRUE(apply_environment(
-      settings,
-      environment_of({{"BOOTSTRAP_GPU_MODE", "first"}, {"BOOTSTRAP_GPU_SHARE", "on"}, {"BOOTSTRAP_CPU", "near"}})));
+  ASSERT_TRUE(apply_environment(settings, environment_of({{"SLURM_BOOTSTRAP_GPU", "first"},
+                                                          {"SLURM_BOOTSTRAP_GPU_SHARE", "on"},
+                                                          {"SLURM_BOOTSTRAP_CPU", "near"}})));
   EXPECT_EQ(settings.gpu.value, GpuMode::kFirst);
   EXPECT_TRUE(settings.gpu_share.value && settings.cpu_near.value);
   EXPECT_EQ(settings.topology.value, "/etc/slurm/%h.xml");
@@ -150,7 +151,7 @@ TEST(Settings, TextFromElsewhereIsRefused) {
 
 TEST(Settings, EmptyVariableCountsAsNotSet) {
   Settings settings;
-  EXPECT_TRUE(apply_environment(settings, environment_of({{"BOOTSTRAP_PORT", ""}})));
+  EXPECT_TRUE(apply_environment(settings, environment_of({{"SLURM_BOOTSTRAP_PORT", ""}})));
   EXPECT_EQ(settings, Settings{});
 }
 

@@ -29,8 +29,8 @@
  * SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_STEP_RESV_PORTS,
  * SLURM_STEP_GPUS, CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, ZE_AFFINITY_MASK, WORLD_SIZE, SLURMD_NODENAME,
  * SLURM_BOOTSTRAP_LAYOUT, BOOTSTRAP_*, MASTER_ADDR, MASTER_PORT; for exchanges PMIX_NAMESPACE, PMIX_RANK,
- * PMIX_SERVER_URI*; BOOTSTRAP_TIMEOUT (seconds, 60), BOOTSTRAP_NCCL (the libnccl to load, libnccl.so.2) and
- * BOOTSTRAP_PMIX (the libpmix to load, libpmix.so.2).
+ * PMIX_SERVER_URI*; SLURM_BOOTSTRAP_TIMEOUT (seconds, 60), SLURM_BOOTSTRAP_NCCL (the libnccl to load, libnccl.so.2) and
+ * SLURM_BOOTSTRAP_PMIX (the libpmix to load, libpmix.so.2).
  */
 #ifndef BOOTSTRAP_BOOTSTRAP_H
 #define BOOTSTRAP_BOOTSTRAP_H
@@ -69,7 +69,7 @@ typedef struct bootstrap_job bootstrap_t; /* one step as this task sees it */
 /* Start from BOOTSTRAP_OPTIONS_INIT, so that a newer library knows which members there are. */
 typedef struct bootstrap_options {
   size_t struct_size; /* sizeof(bootstrap_options_t) */
-  int timeout_ms;     /* deadline of each collective call in milliseconds; 0: BOOTSTRAP_TIMEOUT, or 60,000 */
+  int timeout_ms;     /* deadline of each collective call in milliseconds; 0: SLURM_BOOTSTRAP_TIMEOUT, or 60,000 */
   int reserved;       /* 0: no uninitialised padding may be taken for a later member */
 } bootstrap_options_t;
 #define BOOTSTRAP_OPTIONS_INIT \

@@ -15,7 +15,7 @@ from bench.table import Group
 
 LIBRARIES = {"preload library": "libbootstrap/libbootstrap.so.0", "plugin": "spank_plugin/spank_bootstrap.so"}
 # A child of a rank that has been set up: stamp and identity agree.
-RANK = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "BOOTSTRAP_STEP": "12.0.0"}
+RANK = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_BOOTSTRAP_STEP": "12.0.0"}
 ROLES = {"no step": {}, "child of a rank": RANK | {"RANK": "1", "WORLD_SIZE": "2"}}
 HOSTS = 100_000
 OF_LIBC = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}

@@ -30,7 +30,7 @@ class Steps:
     def run_once(self, ranks, command, nodes, timeout, env):
         step = ["srun", "-Q", "--mpi=pmix", f"-N{nodes}", f"-n{ranks}", f"--ntasks-per-node={-(-ranks // nodes)}"]
         line = ["timeout", str(timeout), *step, "--overcommit", "--kill-on-bad-exit=1", *command]
-        done = self.cluster.run(line, env={"BOOTSTRAP_TIMEOUT": "20", **env}, timeout=timeout + 30)
+        done = self.cluster.run(line, env={"SLURM_BOOTSTRAP_TIMEOUT": "20", **env}, timeout=timeout + 30)
         lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
         if done.returncode != 0 or {entry["rank"] for entry in lines} != set(range(ranks)):
             name = " ".join(str(word).rpartition("/")[2] for word in command)
