@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "core/gpu_list.h"
 #include "core/text.h"
@@ -35,6 +34,10 @@ void CommonEnvironment::put(spank_t spank, const Plan& plan) {
     if (!set_task_variable(spank, variable.name, variable.value(0))) continue;
     variables_.emplace_back(variable.name, variable.value(0));
   }
+}
+
+void CommonEnvironment::withdraw(spank_t spank) const {
+  for (const auto& [name, value] : variables_) unset_task_variable(spank, name);
 }
 
 bool CommonEnvironment::holds(std::string_view name, std::string_view value) const {
@@ -71,15 +74,6 @@ Status apply(spank_t spank, const Plan& plan, const CommonEnvironment& common, s
     if (!set) return set;
   }
   return {};
-}
-
-void print_to_task(const std::string& text) noexcept {
-  for (std::size_t written = 0; written < text.size();) {
-    const auto count = ::write(STDERR_FILENO, text.data() + written, text.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;
-    written += static_cast<std::size_t>(count);
-  }
 }
 
 int end_task() noexcept {

@@ -21,6 +21,9 @@ class CommonEnvironment {
   // In user_init. What Slurm refuses now, and what it writes itself in each task, is left for apply().
   void put(spank_t spank, const Plan& plan);
 
+  // In task_init: the task is to start without them.
+  void withdraw(spank_t spank) const;
+
   bool has_removed() const { return has_removed_; }  // what the plan wants to be gone
   bool holds(std::string_view name, std::string_view value) const;
   std::vector<std::string> obsolete(const Plan& plan) const;  // names that a task's own plan has no more
@@ -32,9 +35,6 @@ class CommonEnvironment {
 
 // In task_init: what is the task's own, and what it found to be otherwise than was put there for all.
 Status apply(spank_t spank, const Plan& plan, const CommonEnvironment& common, std::uint32_t local_task, Rank rank);
-
-// Standard error of the task, unchanged: no "slurmstepd: " in front of a table.
-void print_to_task(const std::string& text) noexcept;
 
 // Ends the child before the program starts; does not return, whatever its type says, which is that of a hook.
 int end_task() noexcept;

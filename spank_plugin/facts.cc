@@ -18,13 +18,13 @@ Result<std::uint32_t> require_item(spank_t spank, spank_item_t which, const char
   return *value;
 }
 
+}  // namespace
+
 // slurmstepd puts the NodeName into its own environment; the host name may differ from it.
 std::string own_host() {
   const char* const name = std::getenv("SLURMD_NODENAME");
   return name == nullptr ? "" : name;
 }
-
-}  // namespace
 
 // The job id of the step's name: that of the first component, which is SLURM_JOB_ID in all of them.
 Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {

@@ -19,6 +19,9 @@ Result<Facts> gather_facts(spank_t spank, const Environment& environment);
 void gather_topology(Facts& facts, const Settings& settings);
 
 // What keeps the Slurm that runs from hiding GPUs.
+// The NodeName of this node, which its host name may differ from; empty: not known.
+std::string own_host();
+
 GpuBindDefault gpu_bind_default_of(spank_t spank);
 
 }  // namespace bootstrap

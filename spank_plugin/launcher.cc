@@ -1,37 +1,50 @@
-// What only srun can do: tell the nodes the rank order, and give srun's own options a default.
+// What only srun can do: decide whether its step is set up, and hand the nodes what they cannot know.
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher.h"
 
-#include <fcntl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/forecast.h"
+#include "core/activation.h"
 #include "core/hostlist.h"
 #include "core/layout_text.h"
 #include "core/plan.h"
 #include "core/plan_gpus.h"
 #include "core/rendezvous.h"
+#include "core/srun_arguments.h"
 #include "core/text.h"
+#include "deadline_call.h"
 #include "facts.h"
 #include "failure_ear.h"
 #include "guard.h"
 #include "name_lookup.h"
 #include "options.h"
 #include "session.h"
-#include "step_layout.h"
+#include "slurmctld_calls.h"
+#include "srun_facts.h"
 
 namespace bootstrap {
 namespace {
 
-// A variable that `init` set for srun's own parser of options, and what it was before.
+// For all calls of srun's together: slurmctld and the name server. An answer takes a millisecond.
+constexpr std::chrono::milliseconds kCallDeadline{5000};
+
+void set_variable(std::string_view name, const std::string& value) {
+  ::setenv(std::string(name).c_str(), value.c_str(), 1);
+}
+
+void unset_variable(std::string_view name) { ::unsetenv(std::string(name).c_str()); }
+
+// A variable that begin_launch set for srun's own parser of options, and what it was before.
 struct LaunchDefault {
   std::string name;
   std::optional<std::string> before;
@@ -63,46 +76,22 @@ void unset_launch_defaults() {
 // Components of the step, separated by ":", whose options srun has not read.
 std::ptrdiff_t components_to_parse = 0;
 
-bool is_expected = false;     // that this step is set up, by srun's words
-bool is_for_the_job = false;  // to say, since these words say nothing of GPUs
-
-std::vector<std::string> own_command_line() {
-  std::string text;
-  const int file = ::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return {};
-  std::array<char, 4096> buffer{};
-  for (ssize_t count = 0; (count = ::read(file, buffer.data(), buffer.size())) > 0;) {
-    text.append(buffer.data(), static_cast<std::size_t>(count));
-    if (text.size() > Environment::kMaxValue) break;
-  }
-  ::close(file);
-  std::vector<std::string> arguments;
-  for (const auto argument : split(text, '\0')) arguments.emplace_back(argument);
-  return arguments;
-}
-
-std::optional<std::uint32_t> number_variable(const char* name) {
-  const char* const text = std::getenv(name);
-  const auto value = parse_unsigned(text == nullptr ? "" : text, UINT32_MAX);
-  if (!value) return std::nullopt;
-  return static_cast<std::uint32_t>(*value);
+std::uint32_t number_variable(const Environment& environment, std::string_view name, std::uint32_t otherwise) {
+  const auto value = parse_unsigned(environment.get(name).value_or(""), UINT32_MAX);
+  return value ? static_cast<std::uint32_t>(*value) : otherwise;
 }
 
 // Slurm's own binding hides the other GPUs from each task. Where the user did not ask for it, it is to leave them;
 // where he did, the nodes must know, since they see no more than what came of it: also in a step that takes the GPUs of
 // its job, of which neither srun's words nor its variables tell.
-void set_gpu_defaults(spank_t spank, const Environment& environment, const std::vector<std::string>& arguments,
-                      bool expects_gpus) {
-  ::unsetenv(std::string(kUsersBindVariable).c_str());  // of an outer step
+void set_gpu_defaults(spank_t spank, const Environment& environment, const std::vector<std::string>& arguments) {
   const auto has = [&](std::string_view word) { return std::count(arguments.begin(), arguments.end(), word) != 0; };
-  if (has("--interactive")) return;  // the shell of salloc
   const auto asked = asked_gpu_binding(environment, arguments);
   if (asked != GpuBind::kNone) {
-    const auto value = asked == GpuBind::kNarrow ? kNarrowingBind : kClosestBind;
-    ::setenv(std::string(kUsersBindVariable).c_str(), std::string(value).c_str(), 1);
+    set_variable(kUsersBindVariable, std::string(asked == GpuBind::kNarrow ? kNarrowingBind : kClosestBind));
   }
   // A component that asked does not speak for the others, and its own word is stronger than the default.
-  if ((asked == GpuBind::kNone || has(":")) && expects_gpus && implies_gpu_binding(environment, arguments)) {
+  if ((asked == GpuBind::kNone || has(":")) && implies_gpu_binding(environment, arguments)) {
     const auto binding = gpu_bind_default_of(spank);
     set_default(binding.variable, binding.value, binding.is_flag);
   }
@@ -110,34 +99,30 @@ void set_gpu_defaults(spank_t spank, const Environment& environment, const std::
 
 }  // namespace
 
-void unset_outer_defaults() {
-  forget_outer_failure_ear();
+void unset_outer_variables() {
+  for (const auto name : kMessages) unset_variable(name);
   const auto environment = Environment::from_entries(environ);
   const auto value = environment.get(kTasksPerNodeVariable);
-  if (!value || !Leftovers(environment).is_ours(kTasksPerNodeVariable, *value)) return;
-  ::unsetenv(std::string(kTasksPerNodeVariable).c_str());
+  if (value && Leftovers(environment).is_ours(kTasksPerNodeVariable, *value)) unset_variable(kTasksPerNodeVariable);
 }
 
-void set_launch_defaults(spank_t spank, const Settings& site) {
+// These are srun's words before srun has read them, so a step may be taken for one that asks, and never for one that
+// does not: what is set here does nothing to a step that has no GPUs per task.
+void begin_launch(spank_t spank, const Settings& site, bool job_asks) {
   const auto environment = Environment::from_entries(environ);
   const auto arguments = own_command_line();
-  auto settings = site;
-  if (!apply_environment(settings, environment)) return;  // the option parser will say what is wrong
-  is_expected = expects_to_apply(environment, arguments, settings);
-  is_for_the_job = leaves_it_to_the_job(environment, arguments, settings);
-  // Without --kill-on-bad-exit a task that ends early leaves the others waiting for it: half an hour with PyTorch.
-  if (is_expected) set_default("SLURM_KILL_BAD_EXIT", "1");
-  const bool is_shell = std::count(arguments.begin(), arguments.end(), "--interactive") != 0;  // of salloc
-  if (is_expected && !is_shell) open_failure_ear();
-  settings = with_arguments(arguments, settings);
-  if (may_apply(environment, settings) && settings.gpu.value != GpuMode::kOff) {
-    set_gpu_defaults(spank, environment, arguments, is_expected);
-  }
   components_to_parse = 1 + std::count(arguments.begin(), arguments.end(), ":");
+  if (!job_asks && !asks_for_itself(arguments)) return;
+  auto settings = site;
+  (void)apply_environment(settings, environment);
+  settings = with_arguments(arguments, settings);
+  if (settings.mode.value == Mode::kOff) return;
+  const bool is_salloc_shell = std::count(arguments.begin(), arguments.end(), "--interactive") != 0;
+  if (settings.gpu.value != GpuMode::kOff && !is_salloc_shell) set_gpu_defaults(spank, environment, arguments);
   // srun runs local_user_init once for all components, but copies the environment of the others before it. A variable
-  // that --export names is looked up after it, so that the layout reaches them, too.
+  // that --export names is looked up after it, so that what srun decides reaches them, too.
   if (expects_components(arguments) && !environment.has("SLURM_EXPORT_ENV") && !environment.has(kExportVariable)) {
-    ::setenv(std::string(kExportVariable).c_str(), std::string(kExportValue).c_str(), 0);
+    set_variable(kExportVariable, std::string(kExportValue));
   }
 }
 
@@ -148,21 +133,163 @@ void end_of_options() {
 
 namespace {
 
-// The address of MASTER_ADDR, for nodes that choose an interface by their routes. Here, since this runs as the user, in
-// a command that has looked up the names of all nodes already; a loopback address is a name's own host's alone.
-std::string master_ip(const Settings& settings, const std::vector<ComponentText>& components) {
-  using Kind = InterfaceChoice::Kind;
-  const auto kind = settings.interface.value.kind;
-  if (!is_expected || (kind != Kind::kGloo && kind != Kind::kAuto) || components.front().node_of_rank.empty())
-    return {};
+// Who the step is, for slurmctld and in messages.
+struct StepNumbers {
+  std::uint32_t job = 0;     // of the first component, or the only one
+  std::uint32_t leader = 0;  // of the whole job, as users name it
+  std::uint32_t step = 0;
+  StepTasks tasks;
+
+  StepId id() const { return {.job = leader, .step = step}; }
+};
+
+std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& environment) {
+  const auto job = item(spank, S_JOB_ID);
+  const auto step = item(spank, S_JOB_STEPID);
+  const auto count = item(spank, S_JOB_TOTAL_TASK_COUNT);  // of one component; the variable counts all of them
+  if (!job || !step || !count || !is_normal_step(*step)) return std::nullopt;
+  const auto tasks = std::max(number_variable(environment, "SLURM_NTASKS", *count), *count);
+  return StepNumbers{.job = *job,
+                     .leader = number_variable(environment, "SLURM_JOB_ID", *job),
+                     .step = *step,
+                     .tasks = {.in_component = *count, .in_step = tasks}};
+}
+
+// What the calls need. They run in a thread that may be left behind, so it owns all of this.
+struct Questions {
+  StepNumbers numbers;
+  bool needs_record = false;  // what the step asked for
+  std::string master;         // a template with %h for the host of rank 0; empty: its address is not needed
+  std::string users_master;   // MASTER_ADDR of the user, to be looked up; empty: there is none
+};
+
+struct Answers {
+  std::optional<StepRecord> record;
+  std::vector<ComponentText> components;
+  std::string master_ip;
+  std::string unusable_master;
+};
+
+std::size_t node_count(const std::vector<ComponentText>& components) {
   std::size_t nodes = 0;
   for (const auto& component : components) nodes += component.tasks_per_node.size();
+  return nodes;
+}
+
+std::string host_of_first_rank(const std::vector<ComponentText>& components) {
+  if (components.empty() || components.front().node_of_rank.empty()) return {};
   const auto hosts = HostList::parse(components.front().nodes);
-  if (nodes < 2 || !hosts) return {};
-  return look_up(fabric_address(settings, hosts->at(components.front().node_of_rank.front())));
+  return hosts ? hosts->at(components.front().node_of_rank.front()) : std::string();
+}
+
+void add_addresses(Answers& answers, const Questions& questions) {
+  const auto first = host_of_first_rank(answers.components);
+  if (node_count(answers.components) < 2 || first.empty()) return;
+  if (!questions.master.empty()) answers.master_ip = look_up(fill_address(questions.master, first)).address;
+  const auto& users = questions.users_master;
+  if (users.empty() || users == first) return;
+  if (look_up(users).is_unusable) answers.unusable_master = users;
+}
+
+Answers ask(const Questions& questions) {
+  const auto& numbers = questions.numbers;
+  Answers answers;
+  if (questions.needs_record) {
+    answers.record = ask_step_record(numbers.job, numbers.step);
+    if (!answers.record) return answers;
+  }
+  answers.components = ask_step_layout(numbers.tasks, numbers.job, numbers.leader, numbers.step);
+  add_addresses(answers, questions);
+  return answers;
+}
+
+Questions questions_of(const StepNumbers& numbers, const Environment& environment, const Settings& settings,
+                       bool needs_record) {
+  using Kind = InterfaceChoice::Kind;
+  const auto kind = settings.interface.value.kind;
+  Questions questions{.numbers = numbers, .needs_record = needs_record, .master = {}, .users_master = {}};
+  if (kind == Kind::kGloo || kind == Kind::kAuto) questions.master = settings.address.value;
+  const auto users = environment.get("MASTER_ADDR");
+  // What goes into the decision is one field of several. A loopback address needs no look-up.
+  if (users && !Leftovers(environment).is_ours("MASTER_ADDR", *users) && is_host_name(*users) &&
+      !is_loopback_name(*users)) {
+    questions.users_master = *users;
+  }
+  return questions;
+}
+
+// The address of a step of several nodes is looked up where srun runs, as the user; nodes ask no name server.
+void hand_over(const StepNumbers& numbers, Decision decision, const Answers& answers) {
+  if (::getrandom(&decision.salt, sizeof decision.salt, GRND_NONBLOCK) != sizeof decision.salt) decision.salt = 0;
+  decision.unusable_master = answers.unusable_master;
+  set_variable(kDecisionVariable, write_decision(numbers.id(), decision));
+  if (decision.set_up == SetUp::kNothing) return;
+  if (answers.components.empty()) {
+    log_debug("bootstrap: slurmctld did not say which rank is where");  // the nodes say so if it matters
+    return;
+  }
+  const auto text = write_layout(numbers.leader, numbers.step, answers.components,
+                                 {.master_ip = answers.master_ip, .with_nodes = false});
+  if (text) set_variable(kLayoutVariable, *text);
+  if (!text) log_error(cat({"bootstrap: ", text.error().message}));
+}
+
+void tell(const StepNumbers& numbers, const Activation& activation, const Settings& settings) {
+  const auto line = cat({"StepId=", to_string(numbers.id()), ": ", activation.line()});
+  const bool is_set_up = activation.decision.set_up != SetUp::kNothing;
+  if (!is_set_up && settings.explain.value) {
+    print_to_stderr(cat({"bootstrap: ", line, "\n"}));
+  } else if (activation.is_told) {
+    log_warning(line);
+  } else {
+    log_verbose(cat({"bootstrap: ", line}));
+  }
+}
+
+Activation decide(spank_t spank, const StepNumbers& numbers, const UserChoice& choice, const Settings& settings,
+                  Answers& answers) {
+  const auto environment = Environment::from_entries(environ);
+  const auto step = gather_step_facts(spank, environment);
+  auto activation = decide_without_calls(choice, settings, step);
+  if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
+  const auto questions = questions_of(numbers, environment, settings, !activation);
+  const auto got = call_with_deadline<Answers>([questions] { return ask(questions); }, kCallDeadline);
+  if (got) answers = *got;
+  if (activation) return std::move(*activation);
+  if (!got) return activation_without_answers(choice, "slurmctld did not answer within 5 s");
+  if (!answers.record || answers.components.empty()) {
+    return activation_without_answers(choice, "slurmctld did not say what the step asked for");
+  }
+  return decide_activation(choice, settings, step,
+                           {.request = answers.record->request,
+                            .partition = answers.record->partition,
+                            .tasks_per_node = answers.components.front().tasks_per_node});
 }
 
 }  // namespace
+
+int decide_step(spank_t spank) {
+  if (current_context() != Context::kSrun) return kAccepted;
+  unset_launch_defaults();  // a ":" among the program's arguments was taken for a component
+  const auto environment = Environment::from_entries(environ);
+  const auto numbers = read_numbers(spank, environment);
+  if (!numbers) return kAccepted;
+  const auto choice = user_choice(environment);
+  const auto collected = collect_settings(environment);
+  Answers answers;
+  const auto activation = decide(spank, *numbers, choice, collected.settings, answers);
+  tell(*numbers, activation, collected.settings);
+  const auto& decision = activation.decision;
+  // The nodes have to know that an option of ours, which they see, was passed over by srun and not lost.
+  const bool is_heard = decision.is_observed || has_options();
+  if (decision.set_up != SetUp::kNothing || is_heard) hand_over(*numbers, decision, answers);
+  if (decision.set_up != SetUp::kNothing) open_failure_ear();
+  if (decision.set_up == SetUp::kNothing) {
+    unset_variable(kUsersBindVariable);
+    if (environment.get(kExportVariable) == kExportValue) unset_variable(kExportVariable);
+  }
+  return kAccepted;
+}
 
 int end_of_step() {
   if (current_context() == Context::kSrun) {
@@ -170,36 +297,6 @@ int end_of_step() {
     return kAccepted;
   }
   return Session::current().end();
-}
-
-int hand_over_layout(spank_t spank) {
-  if (current_context() != Context::kSrun) return kAccepted;
-  unset_launch_defaults();  // a ":" among the program's arguments was taken for a component
-  const auto environment = Environment::from_entries(environ);
-  const auto settings = collect_settings(environment);
-  if (settings && !may_apply(environment, *settings)) return kAccepted;
-  const auto job = item(spank, S_JOB_ID);
-  const auto step = item(spank, S_JOB_STEPID);
-  const auto tasks = number_variable("SLURM_NTASKS");  // of all components; the item counts one component
-  const auto count = item(spank, S_JOB_TOTAL_TASK_COUNT);
-  if (!job || !step || !count || !is_normal_step(*step)) return kAccepted;
-  const auto leader = number_variable("SLURM_JOB_ID").value_or(*job);
-  const StepTasks step_tasks{.in_component = *count, .in_step = std::max(tasks.value_or(*count), *count)};
-  auto components = ask_step_layout(step_tasks, *job, leader, *step);
-  if (components.empty()) {
-    log_debug("bootstrap: slurmctld did not tell the layout of the step");  // the nodes say so if it matters
-    return kAccepted;
-  }
-  if (components.size() > 1 && is_for_the_job) is_expected = has_gpus(components);
-  const auto address = settings ? master_ip(*settings, components) : std::string();
-  const auto text =
-      write_layout(leader, *step, components, {.master_ip = address, .is_expected = is_expected, .with_nodes = false});
-  if (!text) {
-    log_error(cat({"bootstrap: ", text.error().message}));
-    return kAccepted;
-  }
-  ::setenv(std::string(kLayoutVariable).c_str(), text->c_str(), 1);
-  return kAccepted;
 }
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// What only srun can do: tell the nodes the rank order, and give srun's own options a default.
+// What only srun can do: decide whether its step is set up, and hand the nodes what they cannot know.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,18 +7,17 @@
 
 namespace bootstrap {
 
-// The hook: the step exists, its tasks do not. Sets SLURM_BOOTSTRAP_LAYOUT in srun's environment, from where srun
-// takes it to the tasks.
-int hand_over_layout(spank_t spank);
-
-// srun, sbatch and salloc read some of what we set for the frameworks in the task that they run in as options of
-// theirs.
-void unset_outer_defaults();
-
-// Defaults for srun's own options, through the variables that it reads before its command line; a value of the user's
-// is left alone. The second puts the environment back as it was.
-void set_launch_defaults(spank_t spank, const Settings& site);
+// Before srun has read its options. In a step that asks: defaults for options of srun's own, through the variables that
+// it reads before its command line; a value of the user's is left alone. end_of_options() puts the environment back.
+void begin_launch(spank_t spank, const Settings& site, bool job_asks);
 void end_of_options();
+
+// srun, sbatch and salloc take some of what we set in the task that they run in for options of theirs.
+void unset_outer_variables();
+
+// The step exists, its tasks do not. What is to reach the nodes is set in srun's environment, from where srun takes it
+// to the tasks. A step that is not set up gets none of it.
+int decide_step(spank_t spank);
 
 // The last hook of all: in srun it says which task failed first, in slurmstepd it gives back what was held.
 int end_of_step();

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -18,15 +19,22 @@
 namespace bootstrap {
 namespace {
 
+// One option, as it was given. Slurm calls back for the job's option (that of sbatch or salloc, which comes with the
+// environment) before it does for srun's own line.
+struct Given {
+  std::optional<std::string> by_job;
+  std::optional<std::string> on_line;  // or, in slurmstepd, whichever srun handed over
+  bool is_job_next = false;            // the next callback is for the job's
+};
+
 struct State {
   Context context = Context::kOther;
   pid_t process = ::getpid();
   Settings site;
   std::optional<Error> site_error;
   // Both by place in setting_specs(). Slurm copies the usages; older releases keep the pointer.
-  std::vector<std::optional<std::string>> given = std::vector<std::optional<std::string>>(setting_specs().size());
+  std::vector<Given> given = std::vector<Given>(setting_specs().size());
   std::vector<std::string> usages = std::vector<std::string>(setting_specs().size());
-  std::vector<std::string> forwarded;  // variables that `init` set for Slurm's parser
 };
 
 // One per process. Never freed: hooks may run until the process ends, and a global object would need a constructor.
@@ -48,17 +56,23 @@ int option_callback(int place, const char* value, int remote) {
     const std::string_view text = is_alone ? spec.alone : value == nullptr ? "" : value;
     if (remote == 0) {
       Settings probe;
-      const auto variable = std::getenv(std::string(spec.variable).c_str());
-      const bool from_environment = variable != nullptr && text == variable;
-      const auto applied = apply_setting(probe, spec, text, from_environment ? Source::kEnvironment : Source::kOption);
+      const auto applied = apply_setting(probe, spec, text, Source::kOption);
       if (!applied) {
         log_error(cat({"bootstrap: ", applied.error().message}));
         return kRefused;
       }
     }
-    state().given[static_cast<std::size_t>(place)] = std::string(text);
+    auto& given = state().given[static_cast<std::size_t>(place)];
+    (given.is_job_next ? given.by_job : given.on_line) = std::string(text);
+    given.is_job_next = false;
     return kAccepted;
   });
+}
+
+// slurmd's log on a node, srun -v elsewhere.
+void log_info_quietly(const std::string& message) {
+  if (state().context == Context::kSlurmstepd) return log_info(message);
+  log_verbose(message);
 }
 
 void register_options(spank_t spank) {
@@ -79,7 +93,8 @@ void register_options(spank_t spank) {
     option.cb = option_callback;
     const auto registered = spank_option_register(spank, &option);
     if (registered == ESPANK_SUCCESS) continue;
-    if (!is_told) log_error(cat({"bootstrap: option --", spec.option, " could not be registered"}));
+    // Not for a user who gave no option of ours.
+    if (!is_told) log_info_quietly(cat({"bootstrap: option --", spec.option, " could not be registered"}));
     is_told = true;  // where one is not, the others may well not be, either
     // ESPANK_BAD_ARG: another plugin has an option of this name, and srun gives it to that one. Whatever else went
     // wrong here and not in srun: slurmstepd would start the step as if the option had not been given.
@@ -95,17 +110,21 @@ std::string option_variable(std::string_view option) {
   return cat({"SLURM_SPANK__SLURM_SPANK_OPTION_bootstrap_", name});
 }
 
-// SLURM_BOOTSTRAP_PORT=... becomes the default of --bootstrap-port through Slurm's own variable for it, so that a wrong
-// value stops the command as a wrong option does (a hook of an optional plugin cannot), and a right one travels to the
-// nodes with --export=NONE too.
-void forward_variables() {
-  for (const auto& spec : setting_specs()) {
-    if (spec.option.empty() || spec.variable.empty()) continue;
-    const char* const value = std::getenv(std::string(spec.variable).c_str());
-    if (value == nullptr || *value == '\0') continue;
-    const auto name = option_variable(spec.option);
-    if (::setenv(name.c_str(), value, 1) == 0) state().forwarded.push_back(name);
+// srun parses the options of each component of a heterogeneous step anew, the job's first.
+void expect_options_of_job() {
+  const auto specs = setting_specs();
+  for (std::size_t place = 0; place < specs.size(); ++place) {
+    const auto is_there =
+        !specs[place].option.empty() && std::getenv(option_variable(specs[place].option).c_str()) != nullptr;
+    state().given[place].is_job_next = is_there;
   }
+}
+
+bool job_asks() {
+  const auto& given = state().given;
+  const char* const variable = std::getenv("SLURM_BOOTSTRAP");
+  return std::any_of(given.begin(), given.end(), [](const Given& option) { return option.is_job_next; }) ||
+         (variable != nullptr && mode_of(variable) == Mode::kOn);
 }
 
 void read_site_arguments(int count, char** arguments) {
@@ -115,23 +134,26 @@ void read_site_arguments(int count, char** arguments) {
   }
 }
 
-// Applies what is right and answers with the first error.
-Status collect(const Environment& job_environment, Settings& settings) {
-  settings = state().site;
-  Status collected;
-  if (state().site_error) collected = fail(*state().site_error);
-  const auto note = [&](const Status& applied) {
-    if (collected && !applied) collected = applied;
-  };
-  note(apply_environment(settings, job_environment));
+// Which of the given options ask or refuse: one group of them, all of the job or all of srun's line. Nothing: none was
+// given, or they say neither.
+std::optional<UserChoice> choice_of(std::optional<std::string> Given::*where, Asked strength, std::string_view of) {
   const auto specs = setting_specs();
+  std::optional<UserChoice> choice;
   for (std::size_t place = 0; place < specs.size(); ++place) {
-    const auto& given = state().given[place];
-    if (!given) continue;
-    const bool from_environment = job_environment.get(specs[place].variable) == *given;
-    note(apply_setting(settings, specs[place], *given, from_environment ? Source::kEnvironment : Source::kOption));
+    const auto& value = state().given[place].*where;
+    if (!value) continue;
+    const auto origin = cat({of, "--", specs[place].option});
+    if (!is_mode(specs[place])) {
+      if (!choice) choice = UserChoice{.asked = strength, .is_off = false, .origin = origin};
+      continue;
+    }
+    const auto mode = mode_of(*value);
+    if (!mode) continue;  // explain alone
+    return UserChoice{.asked = *mode == Mode::kOn ? strength : Asked::kUnasked,
+                      .is_off = *mode == Mode::kOff,
+                      .origin = cat({origin, "=", *value})};
   }
-  return collected;
+  return choice;
 }
 
 }  // namespace
@@ -144,25 +166,29 @@ int init(spank_t spank, int count, char** arguments) {
   register_options(spank);
   if (context == Context::kSlurmstepd) return kAccepted;
 
-  if (state().site_error) log_error(cat({"bootstrap: ", state().site_error->message}));
-  unset_outer_defaults();
-  forward_variables();
-  if (context == Context::kSrun) set_launch_defaults(spank, state().site);
+  // To the users of a site its mistake is none of theirs; `slurm-bootstrap check` and slurmd's log have it, too.
+  if (state().site_error) log_info_quietly(cat({"bootstrap: ", state().site_error->message}));
+  unset_outer_variables();
+  if (context == Context::kSrun) {
+    expect_options_of_job();
+    begin_launch(spank, state().site, job_asks());
+  }
   return kAccepted;
 }
 
 int after_options() {
-  if (state().context == Context::kSlurmstepd || state().context == Context::kOther) return kAccepted;
-  for (const auto& name : state().forwarded) ::unsetenv(name.c_str());
-  if (state().context == Context::kSrun) end_of_options();
+  if (state().context == Context::kSrun) {
+    end_of_options();
+    expect_options_of_job();
+  }
   if (state().context == Context::kAllocator) {
     // A job that is submitted from inside a task is no part of that task's step.
     for (const auto& name : inert_removals(Environment::from_entries(environ))) ::unsetenv(name.c_str());
-    // sbatch hands its environment to the script: an option given to sbatch is there what a variable is to srun.
+    // sbatch hands its environment to the script: mpirun and the library read there what srun gets from Slurm.
     const auto specs = setting_specs();
     for (std::size_t place = 0; place < specs.size(); ++place) {
-      const auto& given = state().given[place];
-      if (given) ::setenv(std::string(specs[place].variable).c_str(), given->c_str(), 1);
+      const auto& given = state().given[place].on_line;
+      if (given && !is_mode(specs[place])) ::setenv(std::string(specs[place].variable).c_str(), given->c_str(), 1);
     }
   }
   return kAccepted;
@@ -170,19 +196,36 @@ int after_options() {
 
 bool runs_in_slurmstepd() { return state().process == ::getpid(); }
 
-Result<Settings> collect_settings(const Environment& job_environment) {
-  Settings settings;
-  const auto collected = collect(job_environment, settings);
-  if (!collected) return fail(collected.error());
-  return settings;
+CollectedSettings collect_settings(const Environment& environment) {
+  CollectedSettings collected{.settings = state().site, .error = state().site_error};
+  const auto note = [&](const Status& applied) {
+    if (!applied && !collected.error) collected.error = applied.error();
+  };
+  note(apply_environment(collected.settings, environment));
+  const auto specs = setting_specs();
+  for (const auto where : {&Given::by_job, &Given::on_line}) {
+    for (std::size_t place = 0; place < specs.size(); ++place) {
+      const auto& value = state().given[place].*where;
+      if (value) note(apply_setting(collected.settings, specs[place], *value, Source::kOption));
+    }
+  }
+  return collected;
 }
 
-bool is_site_wrong() { return state().site_error.has_value(); }
+UserChoice user_choice(const Environment& environment) {
+  if (auto choice = choice_of(&Given::on_line, Asked::kStrongly, "")) return std::move(*choice);
+  if (auto choice = choice_of(&Given::by_job, Asked::kWeakly, "the job's ")) return std::move(*choice);
+  const auto variable = environment.get("SLURM_BOOTSTRAP");
+  const auto mode = variable ? mode_of(*variable) : std::nullopt;
+  if (!mode || *mode == Mode::kAuto) return {};
+  return {.asked = *mode == Mode::kOn ? Asked::kWeakly : Asked::kUnasked,
+          .is_off = *mode == Mode::kOff,
+          .origin = cat({"SLURM_BOOTSTRAP=", *variable})};
+}
 
-Settings right_settings(const Environment& job_environment) {
-  Settings settings;
-  (void)collect(job_environment, settings);
-  return settings;
+bool has_options() {
+  const auto& given = state().given;
+  return std::any_of(given.begin(), given.end(), [](const Given& option) { return option.on_line || option.by_job; });
 }
 
 }  // namespace bootstrap

@@ -1,7 +1,10 @@
-// The plugin's options, and where their values come from: plugstack.conf, BOOTSTRAP_* variables, the command line.
-// SPDX-License-Identifier: Apache-2.0
+// The plugin's options, and where their values come from: plugstack.conf, SLURM_BOOTSTRAP_* variables, the job's
+// options, srun's own command line. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+
+#include "core/activation.h"
 #include "core/settings.h"
 #include "spank_api.h"
 
@@ -17,14 +20,19 @@ int after_options();
 // memory of slurmstepd, and neither its descriptors nor its life.
 bool runs_in_slurmstepd();
 
-// slurmstepd: everything that was set, by rising precedence, for the environment of this job. The first wrong value is
-// an error; on the submit host it would have stopped the command, so here it is the site's or was smuggled in.
-Result<Settings> collect_settings(const Environment& job_environment);
+// Everything that was set, by rising precedence, for the environment of this job. A wrong value is passed over. On the
+// submit host it would have stopped the command if it was an option, so on a node it is the site's, a variable's, or
+// was smuggled in.
+struct CollectedSettings {
+  Settings settings;
+  std::optional<Error> error;  // the first wrong value
+};
+CollectedSettings collect_settings(const Environment& environment);
 
-// slurmstepd: plugstack.conf of this node is wrong; that of other nodes may be right.
-bool is_site_wrong();
+// srun: what the user said about the step. The nearest counts: srun's own line, the job's option, SLURM_BOOTSTRAP.
+UserChoice user_choice(const Environment& environment);
 
-// The same without the wrong values: whether the step applies, and with it the error, is asked of these.
-Settings right_settings(const Environment& job_environment);
+// An option of ours came with the step.
+bool has_options();
 
 }  // namespace bootstrap

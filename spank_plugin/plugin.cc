@@ -37,7 +37,7 @@ extern "C" int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char*
 
 // srun, when the step exists and its tasks do not yet.
 extern "C" int slurm_spank_local_user_init(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard("local_user_init", accept, [&] { return bootstrap::hand_over_layout(spank); });
+  return guard("local_user_init", accept, [&] { return bootstrap::decide_step(spank); });
 }
 
 // slurmstepd, once per node, as the user. A failure drains the node under sbatch: it is remembered for task_init.

@@ -32,30 +32,50 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   holds_first_node_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
 
   const auto* const entries = job_environment(spank);
-  if (!step || entries == nullptr) {
-    error_ = Error{ErrorCode::kUnavailable,
-                   cat({"Slurm does not tell ", step ? "the environment of the job" : "the step id"})};
-    error_is_local_ = true;
-    return kAccepted;
-  }
   const auto environment = Environment::from_entries(entries);
-  const auto id = gather_step_id(spank, environment).value_or(StepId{.step = *step});
+  const auto found = gather_step_id(spank, environment);
+  if (!step || entries == nullptr || !found) {
+    // Whether the step asked is not known here; each task can tell.
+    log_info(cat({"bootstrap: Slurm did not provide the environment or the ids of a step: nothing is set"}));
+    return break_down(false);
+  }
+  const auto& id = *found;
   step_ = to_string(id);
-  const auto settings = collect_settings(environment);
-  scope_ = decide_scope(environment, settings ? *settings : right_settings(environment), job_program(spank),
-                        word_of_srun(environment, id));
-  if (!scope_.applies) {
-    // In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
-    for (const auto& name : inert_removals(environment)) unset_task_variable(spank, name);
-    if (settings && settings->explain.value) {
-      refusal_to_set_ = cat({"bootstrap: step ", step_, ": nothing is set: ", scope_.why, "\n"});
+  const auto decision = read_decision(environment.get(kDecisionVariable).value_or(""), id);
+  if (!decision || decision->set_up == SetUp::kNothing) {
+    leave_alone(spank, environment);
+    if (decision && decision->is_observed) log_info(cat({"bootstrap: StepId=", step_, ": ", decision->reason}));
+    if (!decision && has_options()) {
+      warnings_.emplace_back(
+          "srun did not say whether this step is set up, so that nothing is set; install the same version of the "
+          "plugin "
+          "where srun runs and on the nodes");
     }
     return kAccepted;
   }
-  const auto planned = settings ? plan_step(spank, environment, *settings) : Status(fail(settings.error()));
-  if (!planned) error_ = planned.error();
-  if (!settings) error_is_local_ = is_site_wrong();
+  decision_ = *decision;
+  const auto collected = collect_settings(environment);
+  const bool is_refused = is_strong() && collected.error;
+  if (is_refused) error_is_local_ = true;
+  auto planned = is_refused ? Status(fail(*collected.error)) : plan_step(spank, environment, collected.settings);
+  if (planned) {
+    if (collected.error) plan_->warnings.push_back(collected.error->message);
+  } else if (is_strong()) {
+    error_ = planned.error();
+  } else {
+    // Nobody asked this step to end.
+    warnings_.push_back(cat({planned.error().message, "; the tasks of this node start as without the plugin"}));
+    plan_.reset();
+    leave_alone(spank, environment);
+  }
   return kAccepted;
+}
+
+bool Session::is_strong() const { return decision_.asked == Asked::kStrongly; }
+
+// In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
+void Session::leave_alone(spank_t spank, const Environment& environment) {
+  for (const auto& name : inert_removals(environment)) unset_task_variable(spank, name);
 }
 
 Status Session::plan_step(spank_t spank, const Environment& environment, const Settings& settings) {
@@ -67,6 +87,7 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
     error_is_local_ = code == ErrorCode::kMisplaced || code == ErrorCode::kUnavailable;
     return fail(facts.error());
   }
+  facts->decision = decision_;
   const auto& ranks = facts->local_ranks;
   step_ = to_string(facts->id);
   holds_first_node_ = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
@@ -86,7 +107,8 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
   }
   for (const auto& held :
        {hold_port(*plan, *facts, settings), hold_worker_ports(*plan, *facts), open_rendezvous(*plan, *facts)}) {
-    if (!held) return fail(held.error());
+    if (!held && is_strong()) return fail(held.error());
+    if (!held) plan->warnings.push_back(held.error().message);
   }
   failure_voice_.prepare(environment);
   if (plan->gpus) gpu_order_.prepare(*plan->gpus, facts->topology);
@@ -147,15 +169,9 @@ Status Session::open_rendezvous(Plan& plan, const Facts& facts) {
     return {};
   }
   plan.served_port.reset();
-  const auto sentence =
-      cat({"HOROVOD_GLOO_RENDEZVOUS_PORT on ", facts.layout.host_of(0), ": ", listener.error().message});
-  if (plan.is_serving_asked) {
-    error_is_local_ = true;
-    return fail(listener.error().code, cat({sentence, "; start the step again"}));
-  }
-  plan.warnings.push_back(cat({sentence, "; if this is a program of Horovod's, start the step again; else say ",
-                               "--bootstrap-frameworks=none to hear no more of it"}));
-  return {};
+  error_is_local_ = true;
+  return fail(listener.error().code, cat({"HOROVOD_GLOO_RENDEZVOUS_PORT on ", facts.layout.host_of(0), ": ",
+                                          listener.error().message, "; start the step again"}));
 }
 
 // By rank 0's own process, so that the server is in the cgroup of the step and runs as the user.
@@ -193,20 +209,32 @@ int Session::start_prepared_task(spank_t spank) {
   const auto task = local_task_id(spank);
   if (!task) {
     if (!plan_ && !error_) return kAccepted;
-    log_error(cat({"bootstrap: job ", step_, ": Slurm does not tell which task this is"}));
-    return end_task();
+    const auto line = cat({"StepId=", step_, ": Slurm did not provide the number of a task on ", own_host()});
+    if (is_strong()) {
+      log_error(cat({"bootstrap: ", line}));
+      return end_task();
+    }
+    common_.withdraw(spank);
+    log_warning(cat({line, "; it starts as without the plugin"}));
+    return kAccepted;
   }
   if (started_task_ == task) return kAccepted;  // listed twice in plugstack.conf
   started_task_ = task;
   if (!plan_ && !error_) {
-    // Each component of a heterogeneous step has a first node; the step has one rank 0.
-    if (!refusal_to_set_.empty() && task_variable(spank, "SLURM_PROCID") == "0") print_to_task(refusal_to_set_);
+    if (*task == 0 && (holds_first_node_ || error_is_local_)) {
+      for (const auto& warning : warnings_) log_warning(cat({"StepId=", step_, ": ", warning}));
+    }
     return kAccepted;
   }
   const auto started = error_ ? Status(fail(*error_)) : start_rank(spank, *task);
+  if (!started && !is_strong()) {
+    common_.withdraw(spank);
+    log_warning(cat({"StepId=", step_, ": ", started.error().message, "; the task starts as without the plugin"}));
+    return kAccepted;
+  }
   if (!started) {
     // A plan that failed, failed for all nodes alike: one of them speaks. A task that cannot be set up speaks itself.
-    if (!error_ || speaks_for_step(*task)) log_error(cat({"bootstrap: job ", step_, ": ", started.error().message}));
+    if (!error_ || speaks_for_step(*task)) log_error(cat({"bootstrap: StepId=", step_, ": ", started.error().message}));
     return end_task();
   }
   return kAccepted;
@@ -228,12 +256,12 @@ Status Session::start_rank(spank_t spank, std::uint32_t task) {
   if (!applied) return applied;
   if (settings_.preload.value) {
     const auto preloaded = preload(spank, settings_);
-    if (!preloaded && task == 0) log_error(cat({"bootstrap: job ", step_, ": ", preloaded.error().message}));
+    if (!preloaded && task == 0) log_warning(cat({"StepId=", step_, ": ", preloaded.error().message}));
   }
   if (place.rank != 0) return {};
-  for (const auto& warning : plan_->warnings) log_error(cat({"bootstrap: job ", step_, ": ", warning}));
+  for (const auto& warning : plan_->warnings) log_warning(cat({"StepId=", step_, ": ", warning}));
   if (settings_.explain.value) {
-    print_to_task(explain_text(*facts_, settings_, scope_, *plan_));
+    print_to_stderr(explain_text(*facts_, settings_, decision_.reason, *plan_));
   }
   return {};
 }
@@ -243,6 +271,7 @@ Result<TaskSight> Session::settle_gpus(spank_t spank, std::uint32_t task, const 
   TaskSight sight;
   sight.has_planned_gpus = true;
   if (!plan_->gpus) return sight;
+  if (plan_->gpus->is_untouched) return sight;
   if (gpu_order_.apply_to(*plan_->gpus)) {
     sight.has_planned_gpus = false;
     // A table shows all tasks of the node; without one, each task has to know no more than its own.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apply.h"
+#include "core/decision.h"
 #include "core/frameworks.h"
 #include "core/plan.h"
 #include "failure_voice.h"
@@ -43,12 +44,15 @@ class Session {
   Status hold_worker_ports(const Plan& plan, const Facts& facts);
   Result<TaskSight> settle_gpus(spank_t spank, std::uint32_t task, const Place& place);
   void settle_frameworks(spank_t spank, std::uint32_t task, TaskSight sight);
+  void leave_alone(spank_t spank, const Environment& environment);
+  bool is_strong() const;
   bool speaks_for_step(std::uint32_t task) const;
 
   static bool is_prepared_, is_broken_, is_told_;
   std::optional<std::uint32_t> started_task_;
-  std::string step_;  // "12.0", for messages
-  Scope scope_;       // whether anything is set, and why
+  std::string step_;                   // "12.0", for messages
+  Decision decision_;                  // srun's
+  std::vector<std::string> warnings_;  // of a step that is left alone
   std::optional<Error> error_;
   bool error_is_local_ = false;  // only this node has it, so this node must tell
   std::optional<Facts> facts_;   // these three: of a step in which something is set
@@ -57,7 +61,6 @@ class Session {
   CommonEnvironment common_;
   GpuOrder gpu_order_;
   bool holds_first_node_ = false;  // rank 0 is here, or would be
-  std::string refusal_to_set_;     // --bootstrap=explain in a step in which nothing is set; printed by rank 0
   PortClaim claim_;
   std::vector<PortClaim> worker_claims_;
   Listener rendezvous_;  // where Horovod's ranks meet, until rank 0 has handed it to the server

@@ -1,6 +1,7 @@
 // What stands before a session, and needs none: steps that are not ours get none, and there may be no memory for one.
 // SPDX-License-Identifier: Apache-2.0
 #include "apply.h"
+#include "core/decision.h"
 #include "core/plan.h"
 #include "guard.h"
 #include "session.h"
@@ -18,12 +19,19 @@ int Session::prepare(spank_t spank) {
     is_broken_ = false;  // whatever broke is not needed here
     return kAccepted;
   }
+  if (is_broken_) return kAccepted;
   is_prepared_ = true;
   return current().prepare_step(spank, step);
 }
 
 int Session::start_task(spank_t spank) {
   if (!is_broken_) return is_prepared_ ? current().start_prepared_task(spank) : kAccepted;
+  // What broke may have happened before user_init, which would know whether this step asked.
+  const auto decision = task_variable(spank, std::string(kDecisionVariable).c_str()).value_or("");
+  if (!asks_strongly(decision)) {
+    for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
+    return kAccepted;
+  }
   if (!is_told_ && local_task_id(spank).value_or(0) == 0) {
     slurm_error("bootstrap: a task cannot be set up, since the plugin failed before; the log of slurmd says why");
   }

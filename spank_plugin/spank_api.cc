@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_api.h"
 
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 
 #include "core/environment.h"
 #include "core/text.h"
@@ -58,11 +61,13 @@ const char* const* job_environment(spank_t spank) {
   return entries;
 }
 
-std::string job_program(spank_t spank) {
+std::vector<std::string> job_command(spank_t spank) {
   int count = 0;
   char** words = nullptr;
-  if (spank_get_item(spank, S_JOB_ARGV, &count, &words) != ESPANK_SUCCESS) return {};
-  return count > 0 && words != nullptr && words[0] != nullptr ? words[0] : "";
+  if (spank_get_item(spank, S_JOB_ARGV, &count, &words) != ESPANK_SUCCESS || words == nullptr) return {};
+  std::vector<std::string> command;
+  for (int i = 0; i < count && words[i] != nullptr; ++i) command.emplace_back(words[i]);
+  return command;
 }
 
 std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_id) {
@@ -107,6 +112,28 @@ Status set_task_variable(spank_t spank, const std::string& name, const std::stri
 void unset_task_variable(spank_t spank, const std::string& name) { (void)spank_unsetenv(spank, name.c_str()); }
 
 void log_error(const std::string& message) { slurm_error("%s", message.c_str()); }
+
+void print_to_stderr(const std::string& text) noexcept {
+  for (std::size_t written = 0; written < text.size();) {
+    const auto count = ::write(STDERR_FILENO, text.data() + written, text.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return;
+    written += static_cast<std::size_t>(count);
+  }
+}
+
+void log_warning(const std::string& message) {
+  const auto text = cat({"bootstrap: warning: ", message});
+  if (current_context() != Context::kSlurmstepd) {
+    slurm_info("%s", text.c_str());
+    return;
+  }
+  print_to_stderr(cat({text, "\n"}));
+}
+
+void log_info(const std::string& message) { slurm_info("%s", message.c_str()); }
+
+void log_verbose(const std::string& message) { slurm_verbose("%s", message.c_str()); }
 
 void log_debug(const std::string& message) { slurm_debug("%s", message.c_str()); }
 

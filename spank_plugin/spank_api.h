@@ -13,6 +13,7 @@ extern "C" {
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/result.h"
 
@@ -33,7 +34,7 @@ std::optional<pid_t> task_process(spank_t spank);          // in task_post_fork
 std::optional<std::uint32_t> local_task_id(spank_t spank);
 std::optional<std::uint32_t> cores_of_step(spank_t spank);  // on this node; slurmstepd only
 const char* const* job_environment(spank_t spank);
-std::string job_program(spank_t spank);  // the first word of what the step starts; empty when Slurm does not tell
+std::vector<std::string> job_command(spank_t spank);  // what the step starts, word by word; empty: Slurm has none
 std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_id);
 
 // In the environment of the task (in task_init) or of all tasks of the node (in user_init).
@@ -43,6 +44,16 @@ void unset_task_variable(spank_t spank, const std::string& name);
 
 // One line for the user: on the standard error of srun, sbatch or the task, and in slurmd's log on a node.
 void log_error(const std::string& message);
+
+// What the step goes on after, in task_init and in srun: "bootstrap: warning: StepId=12.0: ...", on the standard error
+// of the task, or of srun. Slurm has no such level, and its `error:` would say that the step ends.
+void log_warning(const std::string& message);
+
+// Standard error of the task in task_init, of srun in srun; unchanged: no "slurmstepd: " in front of a table.
+void print_to_stderr(const std::string& text) noexcept;
+
+void log_info(const std::string& message);     // slurmd's log, and srun
+void log_verbose(const std::string& message);  // srun -v
 void log_debug(const std::string& message);
 
 }  // namespace bootstrap

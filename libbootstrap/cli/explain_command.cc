@@ -27,8 +27,8 @@ int complain(const Error& error) {
 }
 
 void print_table(const TaskPlan& task, bool as_json) {
-  const auto text = as_json ? explain_json(task.facts, task.settings, task.scope, task.plan)
-                            : explain_text(task.facts, task.settings, task.scope, task.plan);
+  const auto text = as_json ? explain_json(task.facts, task.settings, task.reason, task.plan)
+                            : explain_text(task.facts, task.settings, task.reason, task.plan);
   (void)std::fputs(text.c_str(), stdout);
   if (as_json) return;
   if (!task.is_set) {

@@ -11,9 +11,9 @@
 namespace bootstrap {
 
 // Lines of at most 80 characters unless a name or value is longer itself; ends with a newline.
-std::string explain_text(const Facts& facts, const Settings& settings, const Scope& scope, const Plan& plan);
+std::string explain_text(const Facts& facts, const Settings& settings, const std::string& reason, const Plan& plan);
 
 // One JSON object, RFC 8259, with a newline at its end.
-std::string explain_json(const Facts& facts, const Settings& settings, const Scope& scope, const Plan& plan);
+std::string explain_json(const Facts& facts, const Settings& settings, const std::string& reason, const Plan& plan);
 
 }  // namespace bootstrap

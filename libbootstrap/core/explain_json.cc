@@ -43,7 +43,7 @@ std::string json_variable(const PlannedVariable& variable, const Facts& facts) {
 
 }  // namespace
 
-std::string explain_json(const Facts& facts, const Settings& settings, const Scope& scope, const Plan& plan) {
+std::string explain_json(const Facts& facts, const Settings& settings, const std::string& reason, const Plan& plan) {
   std::vector<std::string> ranks;
   for (Rank rank = 0; rank < facts.layout.size(); ++rank) {
     ranks.push_back(json_rank(facts.layout, facts.layout.place(rank)));
@@ -56,8 +56,7 @@ std::string explain_json(const Facts& facts, const Settings& settings, const Sco
   const std::vector<std::string> members{
       json_member("step", json_string(to_string(facts.id))),
       json_number("restart", facts.id.restart),
-      json_member("applies", scope.applies ? "true" : "false"),
-      json_member("why", json_string(scope.why)),
+      json_member("why", json_string(reason)),
       json_number("world_size", facts.layout.size()),
       json_number("node_count", facts.layout.node_count()),
       json_member("settings", json_string(write_settings(settings))),

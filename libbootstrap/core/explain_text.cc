@@ -120,8 +120,7 @@ void append_variables(std::string& out, const Facts& facts, const Plan& plan) {
     if (value && !plan.find(kind.variable)) append_row(out, kind.variable, *value, "as Slurm or the user set it");
   }
   for (const auto& name : plan.removals) {
-    const bool is_message = name.starts_with("SLURM_BOOTSTRAP_") || name == kExportVariable;
-    append_row(out, name, "(removed)", is_message ? "used up" : "left over from an outer step");
+    append_row(out, name, "(removed)", is_message(name) ? "used up" : "left over from an outer step");
   }
 }
 
@@ -145,7 +144,7 @@ void append_frameworks(std::string& out, const Facts& facts, const Settings& set
     const auto framework = static_cast<Framework>(i);
     const auto name = std::string(framework_name(framework));
     const auto text = assignments(plan, framework);
-    const auto state = framework_state(framework, plan, facts, settings);
+    const auto state = framework_state(framework, facts, settings);
     if (!text.empty()) append_wrapped(rows, name, kFrameworkColumn, text);
     if (text.empty() && !state.is_set) others += cat({others.empty() ? "" : "; ", name, ": ", state.why});
   }
@@ -154,20 +153,21 @@ void append_frameworks(std::string& out, const Facts& facts, const Settings& set
     append_wrapped(heading, "FOR", kFrameworkColumn, "VARIABLES AND VALUES (OF RANK 0)");
     out += cat({"\n", heading, rows});
   }
-  if (!others.empty() && settings.frameworks.value != FrameworkSet{false, 0}) {
+  const bool is_torchruns = facts.decision.set_up == SetUp::kTorchrun;
+  if (!others.empty() && !is_torchruns && settings.frameworks.value != FrameworkSet{false, 0}) {
     append_wrapped(out, "", 0, cat({"Not set for ", others, "."}));
   }
 }
 
 }  // namespace
 
-std::string explain_text(const Facts& facts, const Settings& settings, const Scope& scope, const Plan& plan) {
+std::string explain_text(const Facts& facts, const Settings& settings, const std::string& reason, const Plan& plan) {
   const auto& layout = facts.layout;
   std::string out;
   append_wrapped(out, "", 0,
                  cat({"bootstrap: step ", to_string(facts.id), ": ", std::to_string(layout.size()),
                       layout.size() == 1 ? " task on " : " tasks on ", std::to_string(layout.node_count()),
-                      layout.node_count() == 1 ? " node; " : " nodes; ", scope.why}));
+                      layout.node_count() == 1 ? " node; " : " nodes; ", reason}));
   append_nodes(out, layout);
   append_variables(out, facts, plan);
   append_frameworks(out, facts, settings, plan);

@@ -37,6 +37,7 @@ Result<Facts> read_facts(const Environment& environment, const StepId& id, const
   auto placement = find_placement(environment, id, local);
   if (!placement) return fail(placement.error());
   return Facts{.id = id,
+               .decision = Facts().decision,
                .layout = std::move(placement->layout),
                .layout_source = placement->source,
                .local_ranks = std::move(placement->local_ranks),

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/decision.h"
 #include "core/environment.h"
 #include "core/gpu_list.h"
 #include "core/layout.h"
@@ -27,6 +28,8 @@ struct Surroundings {
 
 struct Facts {
   StepId id;
+  // srun's, or of a process that asks for itself.
+  Decision decision{.set_up = SetUp::kAllSettings, .asked = Asked::kStrongly, .unusable_master = {}, .reason = {}};
   Layout layout;
   LayoutSource layout_source = LayoutSource::kDistribution;
   std::vector<Rank> local_ranks;    // ranks that this process starts, or the one that it is, in order of local task id

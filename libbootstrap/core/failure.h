@@ -8,13 +8,13 @@
 #include <string>
 #include <string_view>
 
+#include "core/internal_variables.h"
 #include "core/layout.h"
 
 namespace bootstrap {
 
 // From srun to the nodes: "PORT.MARK", the UDP port where it hears of failures and the mark that they carry. Not seen
 // by tasks. Like all that srun adds it starts with SLURM_, which carries it through --export=NONE.
-inline constexpr std::string_view kFailureVariable = "SLURM_BOOTSTRAP_FAILURE";
 inline constexpr std::size_t kMaxFailureText = 400;  // one datagram, far below any network's limit
 
 struct FailureAddress {

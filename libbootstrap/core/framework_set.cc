@@ -33,6 +33,10 @@ std::optional<FrameworkSet> parse_frameworks(std::string_view text) {
   if (text == "none") return FrameworkSet{false, 0};
   FrameworkSet set{false, 0};
   for (const auto word : split(text, ',')) {
+    if (word == "auto" && !set.is_auto) {
+      set.is_auto = true;
+      continue;
+    }
     const auto* const found = std::find(kNames.begin(), kNames.end(), word);
     if (found == kNames.end()) return std::nullopt;
     set.mask |= 1U << static_cast<unsigned>(found - kNames.begin());
@@ -41,7 +45,7 @@ std::optional<FrameworkSet> parse_frameworks(std::string_view text) {
 }
 
 std::string write_frameworks(const FrameworkSet& set) {
-  if (set.is_auto) return "auto";
+  if (set.is_auto) return set.mask == 0 ? "auto" : cat({"auto,", join(set.mask, ",")});
   if (set.mask == kAll) return "all";
   return set.mask == 0 ? "none" : join(set.mask, ",");
 }

@@ -30,11 +30,12 @@ using FrameworkFlags = std::array<bool, kFrameworkCount>;
 
 std::string_view framework_name(Framework framework);
 
-// "auto", "all", "none" or a list such as "torchrun,jax".
+// "auto", "all", "none" or a list such as "torchrun,jax"; "auto,horovod" adds to auto.
 struct FrameworkSet {
   bool is_auto = true;     // those that cannot harm others, as far as the step is one for them
-  std::uint32_t mask = 0;  // by Framework; 0 with is_auto
+  std::uint32_t mask = 0;  // by Framework: those that were named
 
+  bool is_all() const { return mask == (1U << kFrameworkCount) - 1; }
   bool asks_for(Framework framework) const { return ((mask >> static_cast<unsigned>(framework)) & 1U) != 0; }
   bool operator==(const FrameworkSet&) const = default;
 };

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/frameworks.h"
+#include "core/hostlist.h"
 #include "core/json.h"
 #include "core/rendezvous.h"
 #include "core/text.h"
@@ -31,6 +32,8 @@ std::string endpoint(const std::string& host, const std::string& port) {
   return is_ipv6 ? cat({"[", host, "]:", port}) : cat({host, ":", port});
 }
 
+bool is_all_settings(const ToldTask& task) { return task.facts.decision.set_up == SetUp::kAllSettings; }
+
 std::string gpu_count(const ToldTask& task) {
   if (task.gpus == nullptr || task.gpus->group.size() < 2) return {};  // one is torchrun's default
   return std::to_string(task.gpus->group.size());
@@ -47,6 +50,20 @@ std::string gpu_ordinals(const ToldTask& task) {
   if (task.gpus == nullptr) return {};
   return task.gpus->group.empty() ? number(task.gpus->own) : write_ordinals(task.gpus->group);
 }
+
+// JAX finds Slurm's ranks by itself. It takes the first host of the step's list for that of rank 0, and a port that
+// goes by the job alone, on which two steps of a job meet.
+std::string coordinator_port(const ToldTask& task) { return std::to_string(jax_port(task.facts, task.settings)); }
+
+std::string coordinator_address(const ToldTask& task) {
+  const auto& layout = task.facts.layout;
+  const auto hosts = HostList::parse(task.facts.environment.get("SLURM_STEP_NODELIST").value_or(""));
+  const bool is_first = hosts && hosts->size() > 0 && hosts->at(0) == layout.host_of(0);
+  if (!is_all_settings(task) && is_first) return {};
+  return endpoint(master_addr(task), coordinator_port(task));
+}
+
+std::string own_device_ids(const ToldTask& task) { return is_all_settings(task) ? gpu_ordinals(task) : std::string(); }
 
 // By itself nccl-tests takes the GPU with the number of the task among those of its node.
 std::string nccl_tests_device(const ToldTask& task) {
@@ -76,6 +93,9 @@ std::string tasks_per_node(const ToldTask& task) {
     if (layout.place(rank).local_size != size) return {};
   }
   const auto value = number(size);
+  const auto current = task.facts.environment.get(kTasksPerNodeVariable);
+  const bool is_slurms = current && !Leftovers(task.facts.environment).is_ours(kTasksPerNodeVariable, *current);
+  if (is_slurms && !is_all_settings(task)) return {};
   return task.facts.environment.get(kTasksPerNodeVariable) == value ? std::string() : value;
 }
 
@@ -134,9 +154,9 @@ constexpr std::array kTable{
 
     TableRow{F::kTensorflow, "TF_CONFIG", "hosts and ports of all tasks", tf_config, MadeOf::kTask},
 
-    TableRow{F::kJax, "JAX_COORDINATOR_ADDRESS", "MASTER_ADDR and MASTER_PORT",
-             [](T t) { return endpoint(master_addr(t), master_port(t)); }, MadeOf::kStep},
-    TableRow{F::kJax, "JAX_LOCAL_DEVICE_IDS", "the task's own GPUs", gpu_ordinals, MadeOf::kTask},
+    TableRow{F::kJax, "JAX_COORDINATOR_PORT", "a port of its own", coordinator_port, MadeOf::kStep},
+    TableRow{F::kJax, "JAX_COORDINATOR_ADDRESS", "MASTER_ADDR and that port", coordinator_address, MadeOf::kStep},
+    TableRow{F::kJax, "JAX_LOCAL_DEVICE_IDS", "the task's own GPUs", own_device_ids, MadeOf::kTask},
 
     TableRow{F::kLightning, kTasksPerNodeVariable, "tasks on each node", tasks_per_node, MadeOf::kStep},
 
@@ -182,10 +202,23 @@ ToldTask told_task(const Plan& plan, const Facts& facts, const Settings& setting
 
 std::span<const TableRow> framework_table() { return kTable; }
 
-std::uint16_t horovod_port(const Facts& facts, const Settings& settings) {
+namespace {
+
+// Ports of a step, counted from MASTER_PORT: one for each task of a node (TensorFlow), then Horovod's and JAX's.
+std::uint32_t most_tasks_of_a_node(const Layout& layout) {
   std::uint32_t most = 0;
-  for (Rank rank = 0; rank < facts.layout.size(); ++rank) most = std::max(most, facts.layout.place(rank).local_size);
-  return further_port(facts, settings.port_range.value, most + 1);
+  for (Rank rank = 0; rank < layout.size(); ++rank) most = std::max(most, layout.place(rank).local_size);
+  return most;
+}
+
+}  // namespace
+
+std::uint16_t horovod_port(const Facts& facts, const Settings& settings) {
+  return further_port(facts, settings.port_range.value, most_tasks_of_a_node(facts.layout) + 1);
+}
+
+std::uint16_t jax_port(const Facts& facts, const Settings& settings) {
+  return further_port(facts, settings.port_range.value, most_tasks_of_a_node(facts.layout) + 2);
 }
 
 std::uint16_t worker_port(const Facts& facts, const Settings& settings, Rank rank) {

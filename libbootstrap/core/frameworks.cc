@@ -16,42 +16,39 @@ namespace {
 
 bool has_one_task_on_each_node(const Layout& layout) { return layout.node_count() == layout.size(); }
 
-std::size_t own_gpus(const Plan& plan, const Facts& facts) {
-  if (!plan.gpus) return 0;
-  return view_of(*plan.gpus, facts.layout.place(facts.local_ranks.front()).local_rank).group.size();
-}
-
 // A user who sets one of these runs a rendezvous of his own, and half of ours would break it.
-constexpr std::array<std::string_view, 4> kHorovodIdentity{"HOROVOD_CONTROLLER", "HOROVOD_RANK",
-                                                           "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_CPU_OPERATIONS"};
+constexpr std::array<std::string_view, 3> kHorovodIdentity{"HOROVOD_RANK", "HOROVOD_SIZE",
+                                                           "HOROVOD_GLOO_RENDEZVOUS_ADDR"};
 
 using State = FrameworkState;
 
-State horovod_state(const Plan& plan, const Facts& facts, bool is_asked) {
+State horovod_state(const Facts& facts) {
   const Planner planner(facts);
   for (const auto name : kHorovodIdentity) {
     if (planner.is_users(name)) return {false, cat({"you set ", name})};
   }
-  if (facts.layout.size() == 1) return {false, "there is nobody to meet"};
-  if (!facts.can_serve) return {false, "slurm-bootstrap-rendezvous is not installed on this node"};
-  if (is_asked) return {true, "asked for"};
-  const auto mpi = mpi_launch(facts.environment);
-  if (!mpi.empty()) return {false, cat({"srun --mpi=", mpi, " starts Horovod over MPI"})};
-  const bool is_torchruns = has_one_task_on_each_node(facts.layout) && own_gpus(plan, facts) > 1;
-  if (is_torchruns) return {false, "a task with several GPUs is no rank of Horovod"};
-  return {true, "srun does not start the tasks for MPI"};
+  if (facts.layout.size() > 1 && !facts.can_serve) {
+    return {false, "slurm-bootstrap-rendezvous is not installed on this node"};
+  }
+  return {true, "asked for"};
 }
 
 // Sets of variables that no other framework looks at, or that can only be right.
-constexpr std::array kAuto{Framework::kPytorch,   Framework::kTorchrun,  Framework::kAccelerate,
-                           Framework::kLightning, Framework::kHorovod,   Framework::kJax,
-                           Framework::kNvshmem,   Framework::kNcclTests, Framework::kOpenmp};
+constexpr std::array kAuto{Framework::kPytorch, Framework::kTorchrun, Framework::kAccelerate, Framework::kLightning,
+                           Framework::kJax,     Framework::kNvshmem,  Framework::kNcclTests,  Framework::kOpenmp};
+
+// The same in a step that nobody asked for. torchrun's are a row of their own; the number of threads is a setting that
+// programs obey (GROMACS ends where its own option says otherwise).
+constexpr std::array kWorld{Framework::kPytorch, Framework::kAccelerate, Framework::kLightning,
+                            Framework::kJax,     Framework::kNvshmem,    Framework::kNcclTests};
 
 State auto_state(Framework framework) {
   if (std::find(kAuto.begin(), kAuto.end(), framework) != kAuto.end()) return {true, "harms no other"};
   switch (framework) {
     case Framework::kTensorflow:
       return {false, "programs that find TF_CONFIG train together, also those that were to run alone"};
+    case Framework::kHorovod:
+      return {false, "its ranks meet at a server, which is started only where it is asked for"};
     case Framework::kDeepspeed:
       return {false, "DeepSpeed needs no more than what is always set"};
     case Framework::kTorchcomms:
@@ -98,10 +95,10 @@ class ToldTasks {
   std::vector<ToldTask> tasks_;
 };
 
-FrameworkFlags sets_in_effect(const Plan& plan, const Facts& facts, const Settings& settings) {
+FrameworkFlags sets_in_effect(const Facts& facts, const Settings& settings) {
   FrameworkFlags sets{};
   for (std::size_t i = 0; i < sets.size(); ++i) {
-    sets[i] = framework_state(static_cast<Framework>(i), plan, facts, settings).is_set;
+    sets[i] = framework_state(static_cast<Framework>(i), facts, settings).is_set;
   }
   return sets;
 }
@@ -136,9 +133,9 @@ void add_rows(Planner& planner, Plan& plan, const Facts& facts, const Settings& 
 void add_ports(Plan& plan, const Facts& facts, const Settings& settings, const FrameworkFlags& sets) {
   const auto& ranks = facts.local_ranks;
   const bool has_first = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
-  if (has_first && has(sets, Framework::kHorovod)) {
+  // One task alone meets nobody.
+  if (has_first && has(sets, Framework::kHorovod) && facts.layout.size() > 1) {
     plan.served_port = horovod_port(facts, settings);
-    plan.is_serving_asked = settings.frameworks.value.asks_for(Framework::kHorovod);
   }
   if (!has(sets, Framework::kTensorflow)) return;
   for (const auto rank : ranks) plan.worker_ports.push_back(worker_port(facts, settings, rank));
@@ -223,26 +220,57 @@ std::string_view mpi_launch(const Environment& environment) {
   return {};
 }
 
-FrameworkState framework_state(Framework framework, const Plan& plan, const Facts& facts, const Settings& settings) {
+namespace {
+
+bool is_in(std::span<const Framework> set, Framework framework) {
+  return std::find(set.begin(), set.end(), framework) != set.end();
+}
+
+// By name, and for this step: what the site says holds for the steps that asked.
+bool is_named(Framework framework, const Facts& facts, const Settings& settings) {
+  const bool is_heard =
+      facts.decision.set_up == SetUp::kAllSettings || settings.frameworks.source >= Source::kEnvironment;
+  return is_heard && settings.frameworks.value.asks_for(framework);
+}
+
+}  // namespace
+
+FrameworkState framework_state(Framework framework, const Facts& facts, const Settings& settings) {
+  const auto set_up = facts.decision.set_up;
   const auto& set = settings.frameworks.value;
-  const bool is_asked = set.asks_for(framework);
+  if (set_up == SetUp::kTorchrun) {
+    if (framework == Framework::kTorchrun) return {true, "torchrun is the program"};
+    return {false, "torchrun sets up its own ranks"};
+  }
+  const bool is_asked = is_named(framework, facts, settings);
   if (!set.is_auto && !is_asked) return {false, cat({"frameworks=", write_frameworks(set)})};
-  if (framework == Framework::kHorovod) return horovod_state(plan, facts, is_asked);
+  if (framework == Framework::kHorovod && is_asked) return horovod_state(facts);
   if (framework == Framework::kTorchrun && !has_one_task_on_each_node(facts.layout)) {
     return {false, "torchrun is one task on each node, and here are several"};
   }
   if (is_asked) return {true, "asked for"};
+  if (set_up == SetUp::kWorld && is_in(kAuto, framework) && !is_in(kWorld, framework)) {
+    return {false, "only in steps that say --bootstrap=on"};
+  }
   return auto_state(framework);
 }
 
 Status add_frameworks(Plan& plan, const Facts& facts, const Settings& settings) {
   Planner planner(facts);
   add_init_file(planner, plan, facts, settings);
-  plan.frameworks = sets_in_effect(plan, facts, settings);
+  plan.frameworks = sets_in_effect(facts, settings);
+  const auto horovod = framework_state(Framework::kHorovod, facts, settings);
+  const bool is_by_name = !settings.frameworks.value.is_all() && is_named(Framework::kHorovod, facts, settings);
+  if (is_by_name && !horovod.is_set) {
+    const auto place =
+        setting_origin("bootstrap-frameworks", "SLURM_BOOTSTRAP_FRAMEWORKS", "frameworks", settings.frameworks.source);
+    return fail(ErrorCode::kUnsupported, cat({"horovod, which ", place, " names, cannot be set up: ", horovod.why}));
+  }
   const auto& sets = plan.frameworks;
   add_rows(planner, plan, facts, settings, sets);
   auto added = add_interface(planner, facts, settings, sets);
-  if (!added) return added;
+  if (!added && facts.decision.asked == Asked::kStrongly) return added;
+  if (!added) plan.warnings.push_back(added.error().message);
   add_ports(plan, facts, settings, sets);
   for (auto& variable : std::move(planner).take()) plan.variables.push_back(std::move(variable));
   return {};

@@ -58,6 +58,6 @@ struct FrameworkState {
   bool is_set = false;
   std::string why;
 };
-FrameworkState framework_state(Framework framework, const Plan& plan, const Facts& facts, const Settings& settings);
+FrameworkState framework_state(Framework framework, const Facts& facts, const Settings& settings);
 
 }  // namespace bootstrap

@@ -12,8 +12,6 @@
 namespace bootstrap {
 namespace {
 
-constexpr char kExpected = '!';
-
 std::string step_prefix(std::uint32_t job, std::uint32_t step) {
   return cat({std::to_string(job), ".", std::to_string(step), "/"});
 }
@@ -141,7 +139,6 @@ Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const st
     text += write_map(component);
   }
   if (!notes.master_ip.empty()) text += cat({"@", notes.master_ip});
-  if (components.size() > 1 && notes.is_expected) text += kExpected;
   if (text.size() > kMaxLayoutText) {
     return fail(ErrorCode::kLimit, cat({"the rank order of this step takes ", std::to_string(text.size()),
                                         " bytes to describe, more than the ", std::to_string(kMaxLayoutText),
@@ -154,16 +151,9 @@ bool layout_is_for(std::string_view text, std::uint32_t job, std::uint32_t step)
   return text.starts_with(step_prefix(job, step));
 }
 
-std::optional<bool> expectation_of_components(std::string_view text, std::uint32_t job, std::uint32_t step) {
-  if (!layout_is_for(text, job, step)) return std::nullopt;
-  const bool has_several = std::count(text.begin(), text.end(), '/') > 1;
-  return has_several ? std::optional(text.ends_with(kExpected)) : std::nullopt;
-}
-
 Result<LayoutText> read_layout(std::string_view text, const HostList& nodes,
                                const std::vector<std::uint32_t>& tasks_per_node) {
   if (text.size() > kMaxLayoutText) return fail(too_large(text));
-  if (text.ends_with(kExpected)) text.remove_suffix(1);
   const auto slash = text.find('/');
   const auto dot = text.find('.');
   if (slash == std::string_view::npos || dot > slash) return fail(unreadable(text));

@@ -9,18 +9,13 @@
 #include <string_view>
 #include <vector>
 
+#include "core/internal_variables.h"
 #include "core/layout.h"
 #include "core/result.h"
 
 namespace bootstrap {
 
-inline constexpr std::string_view kLayoutVariable = "SLURM_BOOTSTRAP_LAYOUT";
 inline constexpr std::size_t kMaxLayoutText = 60000;  // below Environment::kMaxValue
-
-// srun's --export for steps of several components, set by us so that the layout reaches all of them; removed again
-// from the tasks' environment.
-inline constexpr std::string_view kExportVariable = "SRUN_EXPORT_ENV";
-inline constexpr std::string_view kExportValue = "SLURM_BOOTSTRAP_LAYOUT,ALL";
 
 // Tasks of one component as srun reports them.
 struct ComponentText {
@@ -34,11 +29,10 @@ struct ComponentText {
 // node list and the counts are SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE.
 // For several components "43.0/43;n[1-2];2x2;block/44;n3;1;block": each carries its job id, nodes and counts, since
 // Slurm's variables hold only the sorted union. Behind "@" stands what srun found to be the address of MASTER_ADDR, if
-// it did: nodes ask no name server. "!" at the end of several components: srun expects the step to be set up.
+// it did: nodes ask no name server.
 struct LayoutNotes {
   std::string_view master_ip;
-  bool is_expected = false;  // to be set up; written for several components only
-  bool with_nodes = false;   // a single component carries nodes and counts, too
+  bool with_nodes = false;  // a single component carries nodes and counts, too
 };
 Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
                                  const LayoutNotes& notes);
@@ -55,10 +49,6 @@ struct LayoutText {
 // kMaxNodes or kMaxComponents before it makes anything of it.
 Result<LayoutText> read_layout(std::string_view text, const HostList& nodes,
                                const std::vector<std::uint32_t>& tasks_per_node);
-
-// Of a step of several components, whether srun expects it to be set up: one word for all of them, since each sees its
-// own GPUs and partition alone. Nothing for other steps, and where srun did not say.
-std::optional<bool> expectation_of_components(std::string_view text, std::uint32_t job, std::uint32_t step);
 
 // Which step a layout text is for, without reading the rest: a text that an outer step left behind is passed over.
 bool layout_is_for(std::string_view text, std::uint32_t job, std::uint32_t step);

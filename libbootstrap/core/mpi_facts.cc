@@ -219,8 +219,7 @@ std::string hand_on(const Facts& facts) {
     ++component.tasks_per_node[node];
     component.node_of_rank.push_back(node);
   }
-  return write_layout(facts.id.job, facts.id.step, {std::move(component)},
-                      {.master_ip = {}, .is_expected = false, .with_nodes = true})
+  return write_layout(facts.id.job, facts.id.step, {std::move(component)}, {.master_ip = {}, .with_nodes = true})
       .value_or("");
 }
 

@@ -9,13 +9,14 @@
 
 #include "core/environment.h"
 #include "core/facts.h"
+#include "core/internal_variables.h"
 #include "core/result.h"
 #include "core/step_id.h"
 
 namespace bootstrap {
 
 // From one process of a rank to those that it starts, so that the server is asked once: "12141.1/12141;a,b;2x2;block".
-inline constexpr std::string_view kHandedOnVariable = "SLURM_BOOTSTRAP_MPIRUN_LAYOUT";
+// In SLURM_BOOTSTRAP_MPIRUN_LAYOUT.
 
 // PMIx' choice of how a server hands its data to clients. "ds21", the default of 3.x and 4.x, has a lock for each rank
 // of the node that no client gives back when it ends, so that after a session of ours MPI_Init finds none and fails.

@@ -145,6 +145,12 @@ std::optional<IpPrefix> parse_ip_prefix(std::string_view text) {
   return IpPrefix{*address, static_cast<std::uint8_t>(*length)};
 }
 
+bool is_loopback_name(std::string_view name) {
+  const auto address = parse_ip_address(name);
+  if (address) return is_loopback(*address) || name == "0.0.0.0" || name == "::";
+  return name == "localhost" || name.starts_with("localhost.") || name == "ip6-localhost" || name == "ip6-loopback";
+}
+
 bool is_loopback(const IpAddress& address) {
   if (address.bits == 32) return address.bytes[0] == 127;
   IpAddress own{.bytes = {}, .bits = 128};

@@ -33,6 +33,7 @@ struct IpPrefix {
 std::optional<IpAddress> parse_ip_address(std::string_view text);  // "10.0.0.1" or "fd00::1"
 std::optional<IpPrefix> parse_ip_prefix(std::string_view text);    // "10.0.0.0/16"; bits behind the length do not count
 bool is_loopback(const IpAddress& address);                        // 127.0.0.0/8 or ::1
+bool is_loopback_name(std::string_view name);  // such an address, the any-address, or "localhost": to each node itself
 
 struct Route {
   std::string interface;

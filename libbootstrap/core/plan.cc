@@ -9,6 +9,7 @@
 #include "core/frameworks.h"
 #include "core/layout_text.h"
 #include "core/mpi_facts.h"
+#include "core/network.h"
 #include "core/plan_gpus.h"
 #include "core/planner.h"
 #include "core/text.h"
@@ -23,25 +24,25 @@ constexpr std::size_t kMaxLayoutInTasks = 2048;
 // node of its own.
 void add_lonely_ranks(Planner& planner, const Facts& facts) {
   const auto size = std::to_string(facts.layout.size());
-  planner.common("LOCAL_RANK", "0", "each task's own GPU is its device 0");
-  planner.common("LOCAL_WORLD_SIZE", "1", "as if each task had a node of its own");
+  planner.fact("LOCAL_RANK", "0", "each task's own GPU is its device 0");
+  planner.fact("LOCAL_WORLD_SIZE", "1", "as if each task had a node of its own");
   planner.by_place("NODE_RANK", &Place::rank, "likewise");
   planner.by_place("GROUP_RANK", &Place::rank, "likewise");
-  planner.common("GROUP_WORLD_SIZE", size, "likewise");
+  planner.fact("GROUP_WORLD_SIZE", size, "likewise");
 }
 
 void add_ranks(Planner& planner, const Facts& facts, bool is_alone) {
   const bool is_mpiruns = facts.id.launcher == Launcher::kMpirun;
   planner.by_place("RANK", &Place::rank, is_mpiruns ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID");
-  planner.common("WORLD_SIZE", std::to_string(facts.layout.size()),
-                 is_mpiruns ? "OMPI_COMM_WORLD_SIZE" : "SLURM_STEP_NUM_TASKS");
+  planner.fact("WORLD_SIZE", std::to_string(facts.layout.size()),
+               is_mpiruns ? "OMPI_COMM_WORLD_SIZE" : "SLURM_STEP_NUM_TASKS");
   if (is_alone) return add_lonely_ranks(planner, facts);
   planner.by_place("LOCAL_RANK", &Place::local_rank, "place among the tasks of the node");
   planner.by_place("LOCAL_WORLD_SIZE", &Place::local_size, "tasks on the node");
   planner.by_place("NODE_RANK", &Place::node_rank, "nodes in order of their lowest rank");
   planner.by_place("GROUP_RANK", &Place::node_rank, "NODE_RANK, as torchrun names it");
-  planner.common("GROUP_WORLD_SIZE", std::to_string(facts.layout.node_count()),
-                 is_mpiruns ? "hosts of mpirun's ranks" : "SLURM_STEP_NUM_NODES");
+  planner.fact("GROUP_WORLD_SIZE", std::to_string(facts.layout.node_count()),
+               is_mpiruns ? "hosts of mpirun's ranks" : "SLURM_STEP_NUM_NODES");
 }
 
 // What a rank of mpirun that has asked where the others are leaves for MPI, and for the processes that it starts.
@@ -52,15 +53,39 @@ void add_answers(Planner& planner, const Facts& facts) {
   if (!layout.empty()) planner.own(kHandedOnVariable, std::move(layout), "hosts of the ranks, told by mpirun");
 }
 
-void add_meeting(Planner& planner, const Rendezvous& rendezvous, const Settings& settings) {
+// Why the user's MASTER_ADDR cannot be right for a step of several nodes; empty: it can. Any other name may be one of
+// another network of rank 0's host.
+std::string unsuitable_master(const Facts& facts, std::string_view address) {
+  const auto& layout = facts.layout;
+  if (layout.node_count() < 2) return {};
+  if (is_loopback_name(address)) return "it leads each node to itself";
+  if (address == facts.decision.unusable_master) return "it leads nowhere";
+  const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
+  const auto& first = layout.host_of(0);
+  if (address == first || short_name(address) == short_name(first) || parse_ip_address(address)) return {};
+  const auto& hosts = layout.hosts();
+  const auto is_named = [&](const std::string& host) {
+    return address == host || (address.find('.') != std::string_view::npos && short_name(address) == host);
+  };
+  return std::any_of(hosts.begin(), hosts.end(), is_named) ? cat({"rank 0 is on ", first}) : std::string();
+}
+
+void add_rendezvous(Planner& planner, const Facts& facts, const Rendezvous& rendezvous, const Settings& settings) {
   const bool port_is_asked = settings.port.source >= Source::kEnvironment && settings.port.value != 0;
   const bool address_is_asked = settings.address.source >= Source::kEnvironment;
   planner.common("MASTER_ADDR", rendezvous.address, rendezvous.address_from, address_is_asked);
+  if (auto why = unsuitable_master(facts, facts.environment.get("MASTER_ADDR").value_or("")); !why.empty()) {
+    planner.replace_users(std::move(why));
+  }
   planner.common("MASTER_PORT", std::to_string(rendezvous.port), rendezvous.port_from, port_is_asked);
+  if (parse_unsigned(facts.environment.get("MASTER_PORT").value_or(""), 65535).value_or(0) == 0) {
+    planner.replace_users("it is no port");
+  }
 }
 
 void add_gpus(Planner& planner, const GpuPlan& plan, const Facts& facts) {
-  if (!plan.kind().order_variable.empty()) {
+  const bool has_order = !plan.kind().order_variable.empty() && !(plan.is_untouched && plan.list.has_uuids);
+  if (has_order) {
     // CUDA's own default is fastest first, which is neither Slurm's order nor the same on every node.
     planner.common(plan.kind().order_variable, "PCI_BUS_ID",
                    facts.id.launcher == Launcher::kMpirun ? "so that all nodes count GPUs alike"
@@ -69,34 +94,20 @@ void add_gpus(Planner& planner, const GpuPlan& plan, const Facts& facts) {
   for (auto& variable : gpu_variables(plan, facts)) planner.own(std::move(variable));
 }
 
-// Whether `value`, kept for all tasks of the step, is what each of them should have.
-bool fits_every_rank(const PlannedVariable& variable, const Layout& layout) {
-  if (variable.of_place == nullptr) return variable.previous == variable.value(0);
-  for (Rank rank = 0; rank < layout.size(); ++rank) {
-    if (variable.previous != std::to_string(layout.place(rank).*variable.of_place)) return false;
-  }
-  return true;
-}
-
-// The user's word is kept, and it may be another than was meant: a RANK in the environment of srun reaches all tasks.
-// Where the ranks meet is for the user to say; who they are and how many is not open to opinion.
-std::string warn_of_kept(const Plan& plan, const Layout& layout, Launcher launcher) {
+// One line for all of them, which says what to do.
+std::string warn_of_unsuitable(const Plan& plan, Launcher launcher) {
   std::string names;
   for (const auto& variable : plan.variables) {
-    const bool is_port = variable.name == "MASTER_PORT" && parse_unsigned(variable.previous, 65535).value_or(0) > 0;
-    if (variable.action != Action::kKept || variable.name == "MASTER_ADDR" || is_port ||
-        variable.name == "CUDA_DEVICE_ORDER" || variable.name == kGdsVariable || variable.framework ||
-        fits_every_rank(variable, layout)) {
-      continue;
-    }
-    names += cat({names.empty() ? "" : ", ", variable.name, "=", quoted(variable.previous, 20)});
+    if (!variable.is_unsuitable) continue;
+    names +=
+        cat({names.empty() ? "" : ", ", variable.name, "=", quoted(variable.previous, 20), " (", variable.why, ")"});
   }
   if (names.empty()) return {};
   const bool is_mpiruns = launcher == Launcher::kMpirun;
   const std::string_view start = is_mpiruns ? "mpirun" : "srun";
-  return cat({names, " came with the environment of ", start,
-              " and is kept for every task, though it is not right for ", "all of them; unset it before ", start,
-              ", or say ", is_mpiruns ? "SLURM_BOOTSTRAP=off" : "--bootstrap=off", " if it is meant"});
+  return cat({names, " came with the environment of ", start, " and cannot be right for this step; it was replaced; ",
+              "unset it before ", start, ", or say ", is_mpiruns ? "SLURM_BOOTSTRAP=off" : "--bootstrap=off",
+              " to keep it"});
 }
 
 std::string warn_of_mig(const Plan& plan, const Layout& layout, const Settings& settings) {
@@ -119,9 +130,9 @@ std::optional<std::uint16_t> claimed_port(const Plan& plan, const Facts& facts, 
   return static_cast<std::uint16_t>(*port);
 }
 
-void add_messengers(std::vector<std::string>& names, const Environment& environment) {
+void add_messages(std::vector<std::string>& names, const Environment& environment) {
   if (environment.get(kExportVariable) == kExportValue) names.emplace_back(kExportVariable);
-  for (const auto name : {kUsersBindVariable, kFailureVariable}) {
+  for (const auto name : kMessages) {
     if (environment.has(name)) names.emplace_back(name);
   }
 }
@@ -136,7 +147,7 @@ std::vector<std::string> removals(const Plan& plan, const Facts& facts) {
   if (layout && (layout->size() > kMaxLayoutInTasks || facts.layout_source != LayoutSource::kStepLayout)) {
     names.emplace_back(kLayoutVariable);
   }
-  add_messengers(names, facts.environment);
+  add_messages(names, facts.environment);
   return names;
 }
 
@@ -154,72 +165,40 @@ bool Plan::is_kept(std::string_view name) const {
   return at && variables[*at].action == Action::kKept;
 }
 
-namespace {
-
-// By the user, that is: a site that preloads the library into all steps has when= to say which ones those are.
-bool is_asked_by_preload(const Settings& settings) {
-  return settings.preload.value && settings.preload.source >= Source::kEnvironment;
+std::vector<std::string> inert_removals(const Environment& environment) {
+  auto names = Leftovers(environment).unchanged(environment);
+  if (environment.get(kLayoutVariable)) names.emplace_back(kLayoutVariable);
+  add_messages(names, environment);
+  return names;
 }
 
-// Components are set up together or not at all: else a part of the ranks would wait for the others.
-Status check_components(const Facts& facts, const Settings& settings) {
-  const bool is_asked = settings.mode.value == Mode::kOn || is_asked_by_preload(settings);
-  if (is_asked || !facts.has_gpus || word_of_srun(facts.environment, facts.id) != false) return {};
-  return fail(ErrorCode::kMisplaced,
-              "srun expected GPUs in no component of this heterogeneous step, and this one has some, so that its ranks "
-              "would wait for the others; start the step with --bootstrap=on or --bootstrap=off");
+namespace {
+
+// What torchrun reads, and nothing else: its workers get the rest from torchrun.
+void keep_torchruns(Plan& plan) {
+  std::erase_if(plan.variables,
+                [](const PlannedVariable& variable) { return variable.framework != Framework::kTorchrun; });
+}
+
+// srun leaves such a step of a job that asked alone where it can see it; here it could not, and no node may do
+// otherwise than the others.
+std::string warn_of_sharing(const Facts& facts, const Settings& settings) {
+  if (facts.is_one_task || facts.decision.asked != Asked::kWeakly || !is_oversubscribed(facts, settings)) return {};
+  const auto& place = facts.layout.place(facts.local_ranks.front());
+  return cat(
+      {std::to_string(place.local_size), " tasks on ", facts.layout.hosts()[place.node],
+       " share fewer GPUs, so that their GPUs stay as Slurm set them; say --bootstrap-gpu-share if it is meant"});
+}
+
+std::string settings_record(const Facts& facts, const Settings& settings) {
+  const auto text = write_settings(settings);
+  if (facts.decision.set_up == SetUp::kAllSettings) return text;
+  return cat({write_set_up(facts.decision.set_up), text.empty() ? "" : " ", text});
 }
 
 }  // namespace
 
-Scope decide_scope(const Environment& environment, const Settings& settings, std::string_view program,
-                   std::optional<bool> components) {
-  if (settings.mode.value == Mode::kOff) return {false, "switched off by the mode off"};
-  if (settings.mode.value == Mode::kOn) return {true, "asked for by the mode on"};
-  if (environment.has("SUBMITIT_EXECUTOR")) {
-    // submitit exports this in its job script and refuses to start when RANK is already set.
-    return {false, "submitit sets its own ranks"};
-  }
-  // Its ranks would inherit what is set for the daemon that starts them: RANK=0 for all of a node.
-  if (is_mpi_launcher(program)) return {false, "an MPI launcher numbers its ranks itself"};
-  if (is_asked_by_preload(settings)) return {true, "asked for by preloading the library"};
-  if (components == true) return {true, "srun sets up all components of the step"};
-  const auto partition = environment.get("SLURM_JOB_PARTITION").value_or("");
-  if (!has_partitions(settings, partition)) {
-    return {false, "its partition is not among those of partitions= in plugstack.conf"};
-  }
-  switch (settings.when.value) {
-    case When::kAlways:
-      return {true, "the site sets up every step (when=always)"};
-    case When::kAsked:
-      return {false, "nobody asked for it (when=asked)"};
-    case When::kGpu:
-      break;
-  }
-  if (has_gpus(environment)) return {true, "Slurm gave GPUs to the step (when=gpu)"};
-  return {false, "Slurm gave it no GPUs (when=gpu)"};
-}
-
-bool may_apply(const Environment& environment, const Settings& settings) {
-  if (settings.mode.value != Mode::kAuto) return settings.mode.value == Mode::kOn;
-  return (settings.when.value != When::kAsked || is_asked_by_preload(settings)) &&
-         !environment.has("SUBMITIT_EXECUTOR");
-}
-
-std::optional<bool> word_of_srun(const Environment& environment, const StepId& id) {
-  return expectation_of_components(environment.get(kLayoutVariable).value_or(""), id.job, id.step);
-}
-
-std::vector<std::string> inert_removals(const Environment& environment) {
-  auto names = Leftovers(environment).unchanged(environment);
-  if (environment.get(kLayoutVariable)) names.emplace_back(kLayoutVariable);
-  add_messengers(names, environment);
-  return names;
-}
-
 Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
-  const auto whole = check_components(facts, settings);
-  if (!whole) return fail(whole.error());
   auto rendezvous = make_rendezvous(facts, settings);
   if (!rendezvous) return fail(rendezvous.error());
   auto gpus = plan_gpus(facts, settings);
@@ -230,16 +209,19 @@ Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
 
   Planner planner(facts);
   add_ranks(planner, facts, plan.gpus && plan.gpus->mode != GpuMode::kIndex);
-  add_meeting(planner, plan.rendezvous, settings);
+  add_rendezvous(planner, facts, plan.rendezvous, settings);
   if (plan.gpus) add_gpus(planner, *plan.gpus, facts);
   add_answers(planner, facts);
   plan.variables = std::move(planner).take();
   const auto added = add_frameworks(plan, facts, settings);
   if (!added) return fail(added.error());
+  plan.port_to_claim = claimed_port(plan, facts, settings);
+  plan.port_is_users = plan.is_kept("MASTER_PORT");
+  if (facts.decision.set_up == SetUp::kTorchrun) keep_torchruns(plan);
 
   Planner marks(facts);
-  const auto settings_text = write_settings(settings);
-  if (!settings_text.empty()) marks.own(kSettingsVariable, settings_text, "settings that are not the default");
+  const auto record = settings_record(facts, settings);
+  if (!record.empty()) marks.own(kSettingsVariable, record, "settings that are not the default");
   marks.own(kStampVariable, stamp(facts.id), "job.step.restart: marks our values");
   for (auto& variable : std::move(marks).take()) plan.variables.push_back(std::move(variable));
   std::vector<std::size_t> tasks(facts.local_ranks.size());
@@ -249,10 +231,8 @@ Result<Plan> make_plan(const Facts& facts, const Settings& settings) {
   plan.variables.reserve(plan.variables.size() + kOfTasks);
   renew_exports(plan.variables, tasks);
   plan.removals = removals(plan, facts);
-  plan.port_to_claim = claimed_port(plan, facts, settings);
-  plan.port_is_users = plan.is_kept("MASTER_PORT");
-  for (auto& warning :
-       {warn_of_kept(plan, facts.layout, facts.id.launcher), warn_of_mig(plan, facts.layout, settings)}) {
+  for (auto& warning : {warn_of_unsuitable(plan, facts.id.launcher), warn_of_mig(plan, facts.layout, settings),
+                        warn_of_sharing(facts, settings)}) {
     if (!warning.empty()) plan.warnings.push_back(warning);
   }
   return plan;

@@ -102,6 +102,18 @@ std::vector<std::uint32_t> read_ordinals(std::string_view text) {
   return ordinals;
 }
 
+// A step that nobody asked for keeps the list of Slurm, and what the site says of GPUs is for those that were asked
+// for.
+bool is_untouched(const Facts& facts, const Settings& settings) {
+  return facts.decision.set_up != SetUp::kAllSettings && settings.gpu.source < Source::kEnvironment;
+}
+
+// Each task its own entry of the list, by LOCAL_RANK; torchrun all of them.
+bool fits_untouched(const Facts& facts, const GpuList& list, std::size_t tasks) {
+  if (list.has_mig) return false;
+  return facts.decision.set_up == SetUp::kTorchrun || list.entries.size() == tasks;
+}
+
 }  // namespace
 
 GpuBindDefault gpu_bind_default(std::uint32_t major, std::uint32_t minor, std::uint32_t micro) {
@@ -112,9 +124,17 @@ GpuBindDefault gpu_bind_default(std::uint32_t major, std::uint32_t minor, std::u
 }
 
 bool needs_topology(const Facts& facts, const Settings& settings) {
-  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff) return false;
+  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || is_untouched(facts, settings)) return false;
   const auto list = gpu_list_of(facts);
   return list && (list->entries.size() > 1 || settings.cpu_near.value);
+}
+
+bool is_oversubscribed(const Facts& facts, const Settings& settings) {
+  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.local_ranks.empty()) return false;
+  const auto list = gpu_list_of(facts);
+  const auto tasks = facts.layout.place(facts.local_ranks.front()).local_size;
+  return list && tasks > list->entries.size() && !is_narrowed(facts, *list) && !settings.gpu_share.value &&
+         !has_shares(facts.environment);
 }
 
 Result<std::optional<GpuPlan>> plan_gpus(const Facts& facts, const Settings& settings) {
@@ -122,17 +142,20 @@ Result<std::optional<GpuPlan>> plan_gpus(const Facts& facts, const Settings& set
   auto list = gpu_list_of(facts);
   if (!list) return std::nullopt;
   const auto& place = facts.layout.place(facts.local_ranks.front());
-  const auto& host = facts.layout.hosts()[place.node];
   const bool is_own_list = is_narrowed(facts, *list);
-  if (place.local_size > list->entries.size() && !is_own_list && !settings.gpu_share.value &&
-      !has_shares(facts.environment)) {
+  const bool is_left_alone = is_untouched(facts, settings);
+  if (is_left_alone && !fits_untouched(facts, *list, place.local_size)) return std::nullopt;
+  if (is_oversubscribed(facts, settings)) {
+    const auto& host = facts.layout.hosts()[place.node];
+    const bool is_refused = !facts.is_one_task && facts.decision.asked == Asked::kStrongly;
+    if (is_refused) return refuse_oversubscription(host, place.local_size, list->entries.size());
     // A task sees what is left of the list: one GPU of its own with --bootstrap-gpu=narrow or a binding of Slurm's.
     const bool is_dealt = facts.environment.get(kStampVariable) == stamp(facts.id);
-    if (!facts.is_one_task) return refuse_oversubscription(host, place.local_size, list->entries.size());
-    if (!is_dealt) return std::nullopt;
+    if (!facts.is_one_task || !is_dealt) return std::nullopt;
   }
   GpuPlan plan;
-  plan.mode = list->has_mig || is_own_list ? GpuMode::kNarrow : settings.gpu.value;
+  plan.is_untouched = is_left_alone;
+  plan.mode = list->has_mig || is_own_list ? GpuMode::kNarrow : is_left_alone ? GpuMode::kIndex : settings.gpu.value;
   plan.is_own_list = is_own_list;
   if (plan.mode == GpuMode::kFirst && !list->kind->is_ordered) {
     return fail(ErrorCode::kMisplaced, cat({"--bootstrap-gpu=first cannot be had with ", list->kind->variable,
@@ -175,11 +198,13 @@ std::vector<PlannedVariable> gpu_variables(const GpuPlan& plan, const Facts& fac
   }
   std::vector<PlannedVariable> variables;
   // Where nobody gave a list, all GPUs are seen in this order anyway.
-  if (!plan.list.is_assumed || plan.mode != GpuMode::kIndex) {
+  const bool is_ours = !plan.is_untouched && (!plan.list.is_assumed || plan.mode != GpuMode::kIndex);
+  if (is_ours) {
     variables.push_back(variable_of(plan.kind().variable, std::move(lists), origin_of_list(plan)));
   }
   variables.push_back(variable_of(kGpuVariable, std::move(own), "the task's own GPU in that list"));
   if (is_by_local_rank && plan.mode == GpuMode::kIndex) variables.back().of_place = &Place::local_rank;
+  if (plan.is_untouched) return variables;
   if (has_groups) {
     variables.push_back(variable_of(kGroupVariable, std::move(groups), "all GPUs that are the task's own"));
   }

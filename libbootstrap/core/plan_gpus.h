@@ -7,6 +7,7 @@
 
 #include "core/facts.h"
 #include "core/gpu_plan.h"
+#include "core/internal_variables.h"
 #include "core/plan.h"
 #include "core/result.h"
 #include "core/settings.h"
@@ -19,7 +20,6 @@ inline constexpr std::string_view kUuidsVariable = "BOOTSTRAP_GPU_UUIDS";
 
 // From srun to the nodes: the user gave --gpu-bind or one of its kin. Not seen by tasks. The first value: a task gets
 // less than all; the other one: it depends on its cores (closest).
-inline constexpr std::string_view kUsersBindVariable = "SLURM_BOOTSTRAP_GPU_BIND";
 inline constexpr std::string_view kNarrowingBind = "narrow";
 inline constexpr std::string_view kClosestBind = "closest";
 
@@ -36,7 +36,11 @@ GpuBindDefault gpu_bind_default(std::uint32_t major, std::uint32_t minor, std::u
 // Whether it is worth to find out where the GPUs are.
 bool needs_topology(const Facts& facts, const Settings& settings);
 
-// Nothing when the tasks' GPUs are none of our business.
+// More tasks on this node than GPUs, and nobody said that it is meant.
+bool is_oversubscribed(const Facts& facts, const Settings& settings);
+
+// Nothing when the tasks' GPUs are none of our business. Fails where a step that was asked for cannot have what it
+// says.
 Result<std::optional<GpuPlan>> plan_gpus(const Facts& facts, const Settings& settings);
 
 // The variables of a GPU plan for the tasks of this node, if nothing is hidden from them.

@@ -1,4 +1,4 @@
-// Collects the variables of a plan under one rule: what the user set for this step is kept.
+// Collects the variables of a plan under one rule: what the user set for this step is kept where it can be right.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/planner.h"
 
@@ -23,6 +23,34 @@ void Planner::by_place(std::string_view name, std::uint32_t Place::*member, std:
   std::vector<std::string> values;
   for (const auto rank : facts_.local_ranks) values.push_back(std::to_string(facts_.layout.place(rank).*member));
   add(name, std::move(values), std::move(from), false, member);
+  if (variables_.back().action == Action::kKept && !fits_every_rank(variables_.back())) {
+    replace_users("it is not right for every task");
+  }
+}
+
+void Planner::fact(std::string_view name, std::string value, std::string from) {
+  add(name, {std::move(value)}, std::move(from), false);
+  const auto& variable = variables_.back();
+  if (variable.action == Action::kKept && variable.previous != variable.value(0)) {
+    replace_users(cat({"this step has ", variable.value(0)}));
+  }
+}
+
+void Planner::replace_users(std::string why) {
+  auto& variable = variables_.back();
+  if (variable.action != Action::kKept || is_set_up()) return;
+  variable.action = Action::kReplaced;
+  variable.is_unsuitable = true;
+  variable.why = std::move(why);
+}
+
+// A task that knows no more than its own environment judges by its own value.
+bool Planner::fits_every_rank(const PlannedVariable& variable) const {
+  if (facts_.is_one_task) return variable.previous == variable.value(0);
+  for (Rank rank = 0; rank < facts_.layout.size(); ++rank) {
+    if (variable.previous != std::to_string(facts_.layout.place(rank).*variable.of_place)) return false;
+  }
+  return true;
 }
 
 void Planner::by_task(std::string_view name, std::vector<std::string> values, std::string from) {

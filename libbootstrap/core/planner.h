@@ -1,4 +1,4 @@
-// Collects the variables of a plan under one rule: what the user set for this step is kept.
+// Collects the variables of a plan under one rule: what the user set for this step is kept where it can be right.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,10 @@ class Planner {
     add(name, {std::move(value)}, std::move(from), is_asked);
   }
 
-  // A part of each rank's place.
+  // The same for the whole step: another value cannot be right.
+  void fact(std::string_view name, std::string value, std::string from);
+
+  // A part of each rank's place. One value for all of them is kept where each of them has it.
   void by_place(std::string_view name, std::uint32_t Place::*member, std::string from);
 
   // One value for each local task.
@@ -35,11 +38,16 @@ class Planner {
   // Set by the user, or by Slurm for the user: there, and not left over from us.
   bool is_users(std::string_view name) const;
 
+  // Of the last one added: the user's value cannot be right, and gives way.
+  void replace_users(std::string why);
+
   std::vector<PlannedVariable> take() && { return std::move(variables_); }
 
  private:
   void add(std::string_view name, std::vector<std::string> values, std::string from, bool is_asked,
            std::uint32_t Place::*member = nullptr);
+  bool is_set_up() const { return leftovers_.stamp() == stamp(facts_.id); }  // what is there is this task's own
+  bool fits_every_rank(const PlannedVariable& variable) const;
 
   const Facts& facts_;
   Leftovers leftovers_;

@@ -2,38 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/rendezvous.h"
 
+#include <algorithm>
+
 #include "core/text.h"
 
 namespace bootstrap {
 namespace {
-
-// Where a setting was made, in the words of the user: "--bootstrap-port", "SLURM_BOOTSTRAP_PORT", "port= of the site".
-std::string setting_origin(std::string_view option, std::string_view variable, std::string_view site, Source source) {
-  switch (source) {
-    case Source::kOption:
-      return cat({"--", option});
-    case Source::kEnvironment:
-      return std::string(variable);
-    case Source::kSite:
-      return cat({site, "= of the site"});
-    case Source::kDefault:
-      break;
-  }
-  return "default";
-}
-
-std::string fill_template(std::string_view address, std::string_view host) {
-  std::string filled;
-  for (std::size_t at = 0; at < address.size(); ++at) {
-    if (address[at] == '%') {
-      filled += host;
-      ++at;  // the 'h'; settings accept no other
-    } else {
-      filled += address[at];
-    }
-  }
-  return filled;
-}
 
 std::string_view layout_origin(LayoutSource source) {
   switch (source) {
@@ -73,34 +47,77 @@ Result<std::uint16_t> first_reserved_port(std::string_view text) {
   return static_cast<std::uint16_t>(*port);
 }
 
-std::uint16_t computed_port(const StepId& id, const PortRange& range) {
+namespace {
+
+// splitmix64's finalizer: what is close together lands anywhere but beside each other.
+std::uint64_t mix(std::uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
+  return value ^ (value >> 31);
+}
+
+std::uint64_t ids_of(const StepId& id) {
+  return (std::uint64_t{id.job} << 32) ^ (std::uint64_t{id.restart} << 24) ^ id.step;
+}
+
+std::uint64_t size_of(const PortRange& range) { return std::uint64_t{range.high} - range.low + 1; }
+
+}  // namespace
+
+std::uint16_t computed_port(const StepId& id, const PortRange& range, std::uint64_t salt) {
   constexpr std::uint64_t kPerJob = 37;
   constexpr std::uint64_t kPerRestart = 5003;  // prime, far from a multiple of kPerJob
-  const std::uint64_t size = std::uint64_t{range.high} - range.low + 1;
-  const auto offset = (id.job * kPerJob + id.step + id.restart * kPerRestart) % size;
-  return static_cast<std::uint16_t>(range.low + offset);
+  const auto place = salt == 0 ? id.job * kPerJob + id.step + id.restart * kPerRestart : mix(salt);
+  return static_cast<std::uint16_t>(range.low + place % size_of(range));
+}
+
+std::optional<std::string> free_reserved_ports(const Environment& environment) {
+  const auto reserved = environment.get("SLURM_STEP_RESV_PORTS");
+  if (!reserved) return std::nullopt;
+  const auto taken = split(environment.get("PMI_CONTROL_PORT").value_or(""), ',');
+  // Slurm's plugin for Cray's PMI gives it the first port, and tells the tasks alone.
+  const bool is_cray = environment.get("SLURM_MPI_TYPE") == "cray_shasta";
+  std::string ports;
+  for (std::uint64_t n = is_cray ? 1 : 0;; ++n) {
+    const auto port = reserved_port(*reserved, n);
+    if (!port) break;
+    const auto text = std::to_string(*port);
+    if (std::find(taken.begin(), taken.end(), text) != taken.end()) continue;
+    ports += cat({ports.empty() ? "" : ",", text});
+  }
+  if (ports.empty() && (is_cray || !taken.front().empty())) return std::nullopt;
+  return ports.empty() ? std::string(*reserved) : ports;
 }
 
 std::uint16_t further_port(const Facts& facts, const PortRange& range, std::uint32_t n) {
-  if (const auto reserved = facts.environment.get("SLURM_STEP_RESV_PORTS")) {
+  if (const auto reserved = free_reserved_ports(facts.environment)) {
     if (const auto port = reserved_port(*reserved, n)) return *port;
   }
-  // splitmix64's finalizer: steps that follow each other land anywhere but beside each other.
-  std::uint64_t mixed = (std::uint64_t{facts.id.job} << 32) ^ (std::uint64_t{facts.id.restart} << 24) ^ facts.id.step;
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebU;
-  mixed ^= mixed >> 31;
-  const std::uint64_t size = std::uint64_t{range.high} - range.low + 1;
-  const auto master = std::uint64_t{computed_port(facts.id, range)} - range.low;
-  const auto first = mixed % size;
+  const auto salt = facts.decision.salt;
+  const auto size = size_of(range);
+  const auto master = std::uint64_t{computed_port(facts.id, range, salt)} - range.low;
+  const auto first = mix(ids_of(facts.id) ^ salt) % size;
   // Counted from the first one upwards, around the end of the range, and past the step's own MASTER_PORT.
   const bool passes_master = (master + size - first) % size < n;
   const auto offset = (first + n - (passes_master ? 0 : 1)) % size;
   return static_cast<std::uint16_t>(range.low + offset);
 }
 
+std::string fill_address(std::string_view address, std::string_view host) {
+  std::string filled;
+  for (std::size_t at = 0; at < address.size(); ++at) {
+    if (address[at] == '%') {
+      filled += host;
+      ++at;  // the 'h'; settings accept no other
+    } else {
+      filled += address[at];
+    }
+  }
+  return filled;
+}
+
 std::string fabric_address(const Settings& settings, const std::string& host) {
-  return fill_template(settings.address.value, host);
+  return fill_address(settings.address.value, host);
 }
 
 std::string fabric_name(const Settings& settings, const std::string& host) {
@@ -120,7 +137,7 @@ Result<Rendezvous> make_rendezvous(const Facts& facts, const Settings& settings)
     rendezvous.port_from = setting_origin("bootstrap-port", "SLURM_BOOTSTRAP_PORT", "port", settings.port.source);
     return rendezvous;
   }
-  if (const auto reserved = facts.environment.get("SLURM_STEP_RESV_PORTS")) {
+  if (const auto reserved = free_reserved_ports(facts.environment)) {
     const auto port = first_reserved_port(*reserved);
     if (!port) return fail(port.error());
     rendezvous.port = *port;
@@ -128,9 +145,10 @@ Result<Rendezvous> make_rendezvous(const Facts& facts, const Settings& settings)
     return rendezvous;
   }
   const auto& range = settings.port_range.value;
-  rendezvous.port = computed_port(facts.id, range);
-  rendezvous.port_from =
-      cat({"step ", to_string(facts.id), " in ", std::to_string(range.low), "-", std::to_string(range.high)});
+  const bool is_salted = facts.decision.salt != 0;
+  rendezvous.port = computed_port(facts.id, range, facts.decision.salt);
+  rendezvous.port_from = cat({is_salted ? std::string("chosen by srun") : cat({"step ", to_string(facts.id)}), " in ",
+                              std::to_string(range.low), "-", std::to_string(range.high)});
   return rendezvous;
 }
 

@@ -14,8 +14,11 @@ namespace {
 
 constexpr std::uint64_t kMaxPort = 65535;
 constexpr std::uint64_t kMinPort = 1024;  // lower ones belong to root
+constexpr std::uint64_t kMaxGrace = 86400;
 constexpr std::size_t kMaxPath = 1024;
-constexpr std::array<std::string_view, 4> kGpuModes{"index", "first", "narrow", "off"};  // by GpuMode
+constexpr std::array<std::string_view, 4> kGpuModes{"index", "first", "narrow", "off"};          // by GpuMode
+constexpr std::array<std::string_view, 5> kWhens{"world", "observe", "gpu", "always", "asked"};  // by When
+constexpr std::string_view kMode = "mode";
 
 template <class T>
 Status assign(Setting<T>& setting, T value, Source source) {
@@ -48,10 +51,17 @@ Status apply_mode(Settings& settings, std::string_view value, Source source) {
 }
 
 Status apply_when(Settings& settings, std::string_view value, Source source) {
-  if (value == "gpu") return assign(settings.when, When::kGpu, source);
-  if (value == "always") return assign(settings.when, When::kAlways, source);
-  if (value == "asked") return assign(settings.when, When::kAsked, source);
-  return refuse("it takes gpu, always or asked");
+  for (std::size_t when = 0; when < kWhens.size(); ++when) {
+    if (value == kWhens[when]) return assign(settings.when, static_cast<When>(when), source);
+  }
+  return refuse("it takes world, observe, gpu, always or asked");
+}
+
+Status apply_grace(Settings& settings, std::string_view value, Source source) {
+  if (value == "off") return assign(settings.grace, 0U, source);
+  const auto seconds = parse_unsigned(value, kMaxGrace);
+  if (!seconds || *seconds == 0) return refuse("it takes off or a number of seconds from 1 to 86400");
+  return assign(settings.grace, static_cast<std::uint32_t>(*seconds), source);
 }
 
 bool is_partition(std::string_view name) {
@@ -180,12 +190,14 @@ Status apply_rendezvous_program(Settings& settings, std::string_view value, Sour
 }
 
 constexpr std::array kSpecs{
-    SettingSpec{"mode", "SLURM_BOOTSTRAP", "bootstrap", "on|off|auto|explain", "",
+    SettingSpec{kMode, "SLURM_BOOTSTRAP", "bootstrap", "on|off|auto|explain", "",
                 "set the variables of this step, or do not; auto: as the site's when= says; explain: also print a "
                 "table of them",
                 apply_mode},
-    SettingSpec{"when", "", "", "gpu|always|asked", "",
-                "which steps are set up without being asked: those with GPUs, all, or none", apply_when},
+    SettingSpec{"when", "", "", "world|observe|gpu|always|asked", "",
+                "which steps are set up without being asked: those with a task for each GPU, none but say which would "
+                "be, those with GPUs, all, or none",
+                apply_when},
     SettingSpec{"partitions", "", "", "LIST", "",
                 "partitions whose steps are set up without being asked; default stands for srun without a partition",
                 apply_partitions},
@@ -221,6 +233,9 @@ constexpr std::array kSpecs{
                 apply_interface},
     SettingSpec{"rendezvous_program", "", "", "PATH", "",
                 "slurm-bootstrap-rendezvous on the nodes, where it is not as installed", apply_rendezvous_program},
+    SettingSpec{"grace", "SLURM_BOOTSTRAP_GRACE", "bootstrap-grace", "SECONDS|off", "",
+                "in a step that asked for the plugin: how long the other tasks may go on after one failed",
+                apply_grace},
     SettingSpec{"shared_dir", "SLURM_BOOTSTRAP_SHARED_DIR", "bootstrap-shared-dir", "PATH", "",
                 "folder that all nodes see, %u: the user; BOOTSTRAP_INIT_FILE names a new file in it",
                 apply_shared_dir},
@@ -228,7 +243,35 @@ constexpr std::array kSpecs{
 
 }  // namespace
 
+bool is_mode(const SettingSpec& spec) { return spec.site == kMode; }
+
+std::optional<Mode> mode_of(std::string_view value) {
+  Settings settings;
+  const auto applied = apply_mode(settings, value, Source::kOption);
+  if (!applied || settings.mode.source != Source::kOption) return std::nullopt;
+  return settings.mode.value;
+}
+
+bool is_host_name(std::string_view text) {
+  constexpr std::size_t kMaxHostName = 255;
+  return !text.empty() && text.size() <= kMaxHostName && std::all_of(text.begin(), text.end(), is_host_character);
+}
+
 std::span<const SettingSpec> setting_specs() { return kSpecs; }
+
+std::string setting_origin(std::string_view option, std::string_view variable, std::string_view site, Source source) {
+  switch (source) {
+    case Source::kOption:
+      return cat({"--", option});
+    case Source::kEnvironment:
+      return std::string(variable);
+    case Source::kSite:
+      return cat({site, "= in plugstack.conf"});
+    case Source::kDefault:
+      break;
+  }
+  return "default";
+}
 
 std::string setting_name(const SettingSpec& spec, Source source) {
   if (source == Source::kOption) return cat({"--", spec.option});
@@ -251,6 +294,7 @@ Status apply_site_argument(Settings& settings, std::string_view argument) {
   const auto name = argument.substr(0, equals);
   std::string known;
   for (const auto& spec : kSpecs) {
+    if (is_mode(spec)) continue;
     if (spec.site == name && equals != std::string_view::npos) {
       return apply_setting(settings, spec, argument.substr(equals + 1), Source::kSite);
     }
@@ -260,14 +304,14 @@ Status apply_site_argument(Settings& settings, std::string_view argument) {
 }
 
 Status apply_environment(Settings& settings, const Environment& environment) {
+  Status outcome;
   for (const auto& spec : kSpecs) {
-    if (spec.variable.empty()) continue;
-    const auto value = environment.get(spec.variable);
+    const auto value = spec.variable.empty() ? std::nullopt : environment.get(spec.variable);
     if (!value) continue;
     auto applied = apply_setting(settings, spec, *value, Source::kEnvironment);
-    if (!applied) return applied;
+    if (!applied && outcome) outcome = std::move(applied);
   }
-  return {};
+  return outcome;
 }
 
 bool has_partitions(const Settings& settings, std::string_view names) {
@@ -277,6 +321,8 @@ bool has_partitions(const Settings& settings, std::string_view names) {
   return std::all_of(asked.begin(), asked.end(),
                      [&](auto name) { return std::find(known.begin(), known.end(), name) != known.end(); });
 }
+
+std::string_view when_name(When when) { return kWhens[static_cast<std::size_t>(when)]; }
 
 std::string_view gpu_mode_name(GpuMode mode) { return kGpuModes[static_cast<std::size_t>(mode)]; }
 

@@ -26,8 +26,10 @@ struct Setting {
   bool operator==(const Setting&) const = default;
 };
 
-enum class Mode : std::uint8_t { kAuto, kOn, kOff };       // kAuto: as `when` says
-enum class When : std::uint8_t { kGpu, kAlways, kAsked };  // kGpu: steps that were given GPUs
+enum class Mode : std::uint8_t { kAuto, kOn, kOff };  // kAuto: as `when` says
+// Which steps are set up without being asked: worlds (a task for each GPU), none but told which would be, those that
+// asked for GPUs, all, or none.
+enum class When : std::uint8_t { kWorld, kObserve, kGpu, kAlways, kAsked };
 
 enum class GpuMode : std::uint8_t {
   kIndex,   // the same list for all tasks of a node, each task's own GPU at position LOCAL_RANK
@@ -46,7 +48,7 @@ struct PortRange {
 struct Settings {
   Setting<Mode> mode{Mode::kAuto};
   Setting<bool> explain{false};
-  Setting<When> when{When::kGpu};
+  Setting<When> when{When::kWorld};
   Setting<std::string> partitions{""};         // names separated by commas, whose steps `when` is about; empty: of all
   Setting<std::uint16_t> port{0};              // 0: reserved by Slurm, or computed from port_range
   Setting<PortRange> port_range{PortRange{}};  // below Linux' default ip_local_port_range, 32768 to 60999
@@ -63,6 +65,8 @@ struct Settings {
     InterfaceChoice {}
   };
   Setting<std::string> rendezvous_program{""};  // where slurm-bootstrap-rendezvous is; empty: where it was installed
+  Setting<std::uint32_t> grace{
+      30};  // seconds after which a step that was asked for ends with its first failure; 0: never
   Setting<std::string> shared_dir{""};  // folder that all nodes see, %u: the user; empty: no BOOTSTRAP_INIT_FILE
 
   bool operator==(const Settings&) const = default;
@@ -83,9 +87,21 @@ struct SettingSpec {
   Status (*apply)(Settings&, std::string_view value, Source source);
 };
 
+// Letters, digits and "-._:" alone: what a host or an address is written with.
+bool is_host_name(std::string_view text);
+
+// --bootstrap=, and what a value of it says of the mode. Nothing: no more than explain, or it is not valid.
+bool is_mode(const SettingSpec& spec);
+std::optional<Mode> mode_of(std::string_view value);
+
 std::span<const SettingSpec> setting_specs();
 
+// Where a setting was made, in the words of the user: "--bootstrap-port", "SLURM_BOOTSTRAP_PORT", "port= in
+// plugstack.conf".
+std::string setting_origin(std::string_view option, std::string_view variable, std::string_view site, Source source);
+
 std::string_view gpu_mode_name(GpuMode mode);
+std::string_view when_name(When when);
 
 // "--bootstrap-port", "SLURM_BOOTSTRAP_PORT" or "port= in plugstack.conf": for messages.
 std::string setting_name(const SettingSpec& spec, Source source);
@@ -95,6 +111,7 @@ std::string setting_name(const SettingSpec& spec, Source source);
 Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_view value, Source source);
 
 // "when=always" as it stands in plugstack.conf.
+// The mode is no such argument: a site chooses steps with when=, and asks for none.
 Status apply_site_argument(Settings& settings, std::string_view argument);
 
 // Every BOOTSTRAP_* variable of the table.

@@ -11,11 +11,6 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kSourceNames{"default", "site", "environment", "option"};
 
-std::string when_text(When when) {
-  constexpr std::array<std::string_view, 3> kWhens{"gpu", "always", "asked"};
-  return std::string(kWhens[static_cast<std::size_t>(when)]);
-}
-
 struct Shown {
   std::string_view site;
   std::string value;
@@ -34,7 +29,7 @@ std::vector<Shown> shown_mode(const Settings& settings) {
 std::vector<Shown> shown(const Settings& settings) {
   auto all = shown_mode(settings);
   const auto& range = settings.port_range.value;
-  all.push_back({"when", when_text(settings.when.value), settings.when.source});
+  all.push_back({"when", std::string(when_name(settings.when.value)), settings.when.source});
   all.push_back({"partitions", settings.partitions.value, settings.partitions.source});
   all.push_back(
       {"port", settings.port.value == 0 ? "auto" : std::to_string(settings.port.value), settings.port.source});
@@ -51,6 +46,8 @@ std::vector<Shown> shown(const Settings& settings) {
   all.push_back({"frameworks", write_frameworks(settings.frameworks.value), settings.frameworks.source});
   all.push_back({"interface", settings.interface.value.text, settings.interface.source});
   all.push_back({"rendezvous_program", settings.rendezvous_program.value, settings.rendezvous_program.source});
+  all.push_back(
+      {"grace", settings.grace.value == 0 ? "off" : std::to_string(settings.grace.value), settings.grace.source});
   all.push_back({"shared_dir", settings.shared_dir.value, settings.shared_dir.source});
   return all;
 }
@@ -70,6 +67,7 @@ Result<Settings> read_settings(std::string_view text) {
   Settings settings;
   if (text.empty()) return settings;
   for (const auto item : split(text, ' ')) {
+    if (item.starts_with("set_up:")) continue;  // see core/decision.h
     const auto colon = item.find(':');
     const auto equals = item.find('=');
     bool applied = false;

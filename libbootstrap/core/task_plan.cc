@@ -18,6 +18,22 @@ Result<Settings> read_task_settings(const Environment& environment, bool is_set)
   return settings;
 }
 
+// srun chose the port, and did not leave its choice in the tasks but in these values.
+void adopt_rendezvous(Plan& plan, const Environment& environment) {
+  const Leftovers ours(environment);
+  for (const std::string_view name : {"MASTER_ADDR", "MASTER_PORT"}) {
+    const auto at = plan.find(name);
+    const auto value = environment.get(name);
+    if (at && value && ours.is_ours(name, *value)) plan.variables[*at].values = {std::string(*value)};
+  }
+  const auto port = plan.find("MASTER_PORT");
+  if (port) {
+    const auto number = parse_unsigned(plan.variables[*port].value(0), UINT16_MAX).value_or(plan.rendezvous.port);
+    plan.rendezvous.port = static_cast<std::uint16_t>(number);
+    if (plan.port_to_claim) plan.port_to_claim = plan.rendezvous.port;
+  }
+}
+
 std::vector<std::string> find_differences(const Environment& environment, const Plan& plan) {
   std::vector<std::string> differences;
   const Leftovers ours(environment);
@@ -41,12 +57,23 @@ std::vector<std::string> find_differences(const Environment& environment, const 
 
 }  // namespace
 
+namespace {
+
+std::string reason_of(const Facts& facts, bool is_set) {
+  if (!is_set) return "nothing is set in this process; these are the values that the step would have";
+  if (facts.decision.set_up == SetUp::kTorchrun) return "set up for torchrun, which is the program of the step";
+  return facts.decision.set_up == SetUp::kWorld ? "set up as a world, without being asked" : "set up as it asked";
+}
+
+}  // namespace
+
 Result<TaskPlan> make_task_plan(const Environment& environment, const Surroundings& around) {
   auto facts = read_task_facts(environment, around);
   if (!facts) return fail(facts.error());
   const bool is_set = environment.get(kStampVariable) == stamp(facts->id);
   auto settings = read_task_settings(environment, is_set);
   if (!settings) return fail(settings.error());
+  if (is_set) facts->decision.set_up = read_set_up(environment.get(kSettingsVariable).value_or(""));
   // Whether slurmstepd found the server is known by what came of it.
   if (is_set) facts->can_serve = environment.has("HOROVOD_GLOO_RENDEZVOUS_PORT");
   auto plan = make_plan(*facts, *settings);
@@ -54,12 +81,17 @@ Result<TaskPlan> make_task_plan(const Environment& environment, const Surroundin
   if (is_set) {
     adopt_gpu_view(*plan, facts->layout.place(facts->local_ranks.front()), environment);
     adopt_frameworks(*plan, environment);
+    adopt_rendezvous(*plan, environment);
   }
   if (!is_set) plan->port_to_claim.reset();  // nobody holds it
+  auto reason = reason_of(*facts, is_set);
   auto differences = is_set ? find_differences(environment, *plan) : std::vector<std::string>();
-  auto scope = decide_scope(environment, *settings, {}, word_of_srun(environment, facts->id));
-  return TaskPlan{std::move(*facts),     std::move(*settings), std::move(scope), std::move(*plan), is_set,
-                  std::move(differences)};
+  return TaskPlan{.facts = std::move(*facts),
+                  .settings = std::move(*settings),
+                  .plan = std::move(*plan),
+                  .reason = std::move(reason),
+                  .is_set = is_set,
+                  .differences = std::move(differences)};
 }
 
 bool has_our_gpu_list(const TaskPlan& task) {

@@ -12,8 +12,8 @@ namespace bootstrap {
 struct TaskPlan {
   Facts facts;
   Settings settings;
-  Scope scope;
   Plan plan;
+  std::string reason;                    // why these values are there, or that nothing has set them; for people
   bool is_set = false;                   // the plugin set these variables in this very step
   std::vector<std::string> differences;  // variables that are not (any more) what the plan says, for people
 };

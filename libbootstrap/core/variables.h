@@ -10,18 +10,16 @@
 
 #include "core/environment.h"
 #include "core/framework_set.h"
+#include "core/internal_variables.h"
 #include "core/layout.h"
 
 namespace bootstrap {
 
-inline constexpr std::string_view kStampVariable = "SLURM_BOOTSTRAP_STEP";       // job.step.restart that set the others
-inline constexpr std::string_view kExportsVariable = "SLURM_BOOTSTRAP_EXPORTS";  // name:fingerprint of what was set
-inline constexpr std::string_view kSettingsVariable = "SLURM_BOOTSTRAP_SETTINGS";
 inline constexpr std::string_view kTasksPerNodeVariable = "SLURM_NTASKS_PER_NODE";  // Slurm's, and missing at times
 
 enum class Action : std::uint8_t {
   kSet,       // was not there
-  kReplaced,  // `previous` was there: a leftover of ours, or the user asked for another value by option
+  kReplaced,  // `previous` was there: a leftover of ours, not right, or the user asked for another value by option
   kKept,      // `previous` was there, set by the user for this step
 };
 
@@ -32,8 +30,9 @@ struct PlannedVariable {
   std::uint32_t Place::*of_place = nullptr;  // set: the value of each rank of the step is this part of its place
   std::optional<Framework> framework;        // the one that reads it; empty: all do, or ours do
   Action action = Action::kSet;
-  std::string previous;  // for kReplaced and kKept
-  std::string why;       // why `previous` was replaced or kept, for people
+  bool is_unsuitable = false;  // `previous` was the user's, and cannot be right
+  std::string previous;        // for kReplaced and kKept
+  std::string why;             // why `previous` was replaced or kept, for people
 
   const std::string& value(std::size_t local_task) const {
     return values.size() == 1 ? values.front() : values[local_task];

@@ -196,10 +196,7 @@ void serve(const Facts& facts, const Plan& plan, const std::string& program, con
 Status set_up(const Environment& environment) {
   const auto settings = settings_of(environment);
   if (!settings) return fail(settings.error());
-  const auto id = read_step_id(environment);  // not under mpirun, which has no components
-  const auto scope =
-      decide_scope(environment, *settings, {}, id ? word_of_srun(environment, *id) : std::optional<bool>());
-  if (!scope.applies) {
+  if (settings->mode.value == Mode::kOff) {
     remove_leftovers(inert_removals(environment));
     return {};
   }
@@ -225,7 +222,7 @@ Status set_up(const Environment& environment) {
   if (facts->local_ranks.front() != 0) return {};
   for (const auto& warning : plan->warnings) say(who + warning);
   if (settings->explain.value) {
-    auto table = explain_text(*facts, *settings, scope, *plan);
+    auto table = explain_text(*facts, *settings, "asked for by preloading the library", *plan);
     if (table.ends_with('\n')) table.pop_back();
     say(table);
   }

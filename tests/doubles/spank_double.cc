@@ -141,6 +141,18 @@ void slurm_error(const char* format, ...) {
   (void)std::fprintf(stderr, "error: %s\n", text.data());
 }
 
+// slurmd's log on a node.
+void slurm_info(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  (void)std::fprintf(stderr, "info: ");
+  (void)std::vfprintf(stderr, format, arguments);
+  (void)std::fprintf(stderr, "\n");
+  va_end(arguments);
+}
+
+void slurm_verbose(const char* /*format*/, ...) {}
+
 void slurm_debug(const char* /*format*/, ...) {}
 
 }  // extern "C"

@@ -76,7 +76,8 @@ TEST_F(CApi, SaysWhyItCannot) {
   auto environment = two_by_two();
   environment.set("MASTER_PORT", "http");
   enter(environment);
-  EXPECT_EQ(bootstrap_open(&job, nullptr), BOOTSTRAP_ERROR_INVALID);
+  EXPECT_EQ(bootstrap_open(&job, nullptr), BOOTSTRAP_OK) << "it is no port, and gives way";
+  bootstrap_close(job);
   environment.set("SLURM_STEP_NUM_TASKS", "9");
   enter(environment);
   EXPECT_EQ(bootstrap_open(&job, nullptr), BOOTSTRAP_ERROR_DISAGREEMENT);

@@ -13,12 +13,12 @@ namespace {
 
 std::string explain(const Environment& environment, const Settings& settings = {}) {
   const auto facts = *read_task_facts(environment);
-  return explain_text(facts, settings, decide_scope(environment, settings), *make_plan(facts, settings));
+  return explain_text(facts, settings, "a GPU for each task", *make_plan(facts, settings));
 }
 
 TEST(Explain, ReadsLikeThis) {
   EXPECT_EQ(explain(two_by_two()),
-            R"(bootstrap: step 12.0: 4 tasks on 2 nodes; Slurm gave GPUs to the step (when=gpu)
+            R"(bootstrap: step 12.0: 4 tasks on 2 nodes; a GPU for each task
 
 NODE RANK  HOST                RANKS (LOCAL RANK 0 FIRST)
 0          node001             0-1
@@ -44,15 +44,12 @@ SLURM_BOOTSTRAP_EXPORTS ...                 checksums: tell our values from
 
 FOR         VARIABLES AND VALUES (OF RANK 0)
 lightning   SLURM_NTASKS_PER_NODE=2
-horovod     HOROVOD_RANK=0 HOROVOD_SIZE=4 HOROVOD_LOCAL_RANK=0
-            HOROVOD_LOCAL_SIZE=2 HOROVOD_CROSS_RANK=0 HOROVOD_CROSS_SIZE=2
-            HOROVOD_HOSTNAME=node001 HOROVOD_GLOO_RENDEZVOUS_ADDR=node001
-            HOROVOD_GLOO_RENDEZVOUS_PORT=29750 HOROVOD_CONTROLLER=gloo
-            HOROVOD_CPU_OPERATIONS=gloo
-jax         JAX_COORDINATOR_ADDRESS=node001:20444 JAX_LOCAL_DEVICE_IDS=0
+jax         JAX_COORDINATOR_PORT=29751 JAX_COORDINATOR_ADDRESS=node001:29751
+            JAX_LOCAL_DEVICE_IDS=0
 Not set for torchrun: torchrun is one task on each node, and here are several;
-deepspeed: DeepSpeed needs no more than what is always set; tensorflow: programs
-that find TF_CONFIG train together, also those that were to run alone;
+deepspeed: DeepSpeed needs no more than what is always set; horovod: its ranks
+meet at a server, which is started only where it is asked for; tensorflow:
+programs that find TF_CONFIG train together, also those that were to run alone;
 torchcomms: under torchrun they would hide torchrun's own ranks.
 
 Settings: all at their default
@@ -98,7 +95,7 @@ TEST(Explain, JsonEscapesWhatUsersSet) {
   auto environment = two_by_two();
   environment.set("MASTER_ADDR", "a\"b\\c\n\xff");
   const auto facts = *read_task_facts(environment);
-  const auto json = explain_json(facts, {}, decide_scope(environment, {}), *make_plan(facts, {}));
+  const auto json = explain_json(facts, {}, "a GPU for each task", *make_plan(facts, {}));
   EXPECT_NE(json.find(R"("previous": "a\"b\\c\u000a\u00ff")"), std::string::npos) << json;
   EXPECT_NE(json.find(R"({"name": "RANK", "by_rank": ["0", "1", "2", "3"], "from": "SLURM_PROCID")"),
             std::string::npos);

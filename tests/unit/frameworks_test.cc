@@ -73,13 +73,14 @@ TEST(Frameworks, TheMeetingPlaceIsTheUsersWhereItIs) {
   const auto plan = plan_of(environment);
   EXPECT_EQ(value(plan, "PET_MASTER_ADDR"), "elsewhere");
   EXPECT_EQ(value(plan, "PET_MASTER_PORT"), "4711");
-  EXPECT_EQ(value(plan, "JAX_COORDINATOR_ADDRESS"), "elsewhere:4711");
+  EXPECT_EQ(value(plan, "JAX_COORDINATOR_ADDRESS"), "elsewhere:" + value(plan, "JAX_COORDINATOR_PORT"));
+  EXPECT_NE(value(plan, "JAX_COORDINATOR_PORT"), "4711") << "PyTorch may be there, too";
   environment.set("MASTER_ADDR", "fd00::7");
-  EXPECT_EQ(value(plan_of(environment), "JAX_COORDINATOR_ADDRESS"), "[fd00::7]:4711");
+  EXPECT_EQ(value(plan_of(environment), "JAX_COORDINATOR_ADDRESS").find("[fd00::7]:"), 0U);
 }
 
 TEST(Frameworks, HorovodMeetsAtOurServer) {
-  const auto plan = plan_of(two_by_two(3));
+  const auto plan = plan_of(two_by_two(3), with("auto,horovod"));
   EXPECT_EQ(value(plan, "HOROVOD_RANK"), "3");
   EXPECT_EQ(value(plan, "HOROVOD_SIZE"), "4");
   EXPECT_EQ(value(plan, "HOROVOD_LOCAL_RANK"), "1");
@@ -89,34 +90,71 @@ TEST(Frameworks, HorovodMeetsAtOurServer) {
   EXPECT_EQ(value(plan, "HOROVOD_HOSTNAME"), "node002");
   EXPECT_EQ(value(plan, "HOROVOD_CONTROLLER"), "gloo");
   EXPECT_FALSE(plan.served_port);  // rank 0 is elsewhere
-  const auto first = plan_of(two_by_two(0));
+  const auto first = plan_of(two_by_two(0), with("auto,horovod"));
   ASSERT_TRUE(first.served_port);
   EXPECT_EQ(value(plan, "HOROVOD_GLOO_RENDEZVOUS_PORT"), std::to_string(*first.served_port));
   EXPECT_NE(value(plan, "HOROVOD_GLOO_RENDEZVOUS_PORT"), value(plan, "MASTER_PORT"));
 }
 
-TEST(Frameworks, HorovodIsLeftToMpiWhereSrunStartsMpi) {
-  const std::pair<const char*, const char*> starts[] = {
-      {"SLURM_MPI_TYPE", "pmix"}, {"SLURM_MPI_TYPE", "pmi2"}, {"SLURM_PMIX_MAPPING_SERV", "(vector,(0,2,2))"}};
-  for (const auto& [name, text] : starts) {
-    auto environment = two_by_two();
-    environment.set(name, text);
-    EXPECT_EQ(value(plan_of(environment), "HOROVOD_RANK"), "-") << name;
-    EXPECT_FALSE(plan_of(environment).served_port);
-    EXPECT_EQ(value(plan_of(environment, with("horovod")), "HOROVOD_RANK"), "0") << "asked for by name";
-  }
-  auto none = two_by_two();
-  none.set("SLURM_MPI_TYPE", "none");
-  EXPECT_EQ(value(plan_of(none), "HOROVOD_RANK"), "0");
+TEST(Frameworks, HorovodIsSetUpWhereItIsNamed) {
+  EXPECT_EQ(value(plan_of(two_by_two()), "HOROVOD_RANK"), "-") << "nobody named it";
+  EXPECT_FALSE(plan_of(two_by_two()).served_port);
+  auto environment = two_by_two();
+  environment.set("SLURM_MPI_TYPE", "pmix");
+  EXPECT_EQ(value(plan_of(environment, with("horovod")), "HOROVOD_RANK"), "0") << "whatever starts MPI";
+  environment.set("HOROVOD_CONTROLLER", "gloo");
+  EXPECT_EQ(value(plan_of(environment, with("horovod")), "HOROVOD_RANK"), "0") << "it agrees with us";
 }
 
-TEST(Frameworks, AUserWithAHorovodOfHisOwnIsLeftAlone) {
-  for (const auto* name : {"HOROVOD_CONTROLLER", "HOROVOD_RANK", "HOROVOD_GLOO_RENDEZVOUS_ADDR"}) {
+TEST(Frameworks, WhatCannotBeHadIsRefusedWhereItIsNamed) {
+  for (const auto* name : {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR"}) {
     auto environment = two_by_two();
     environment.set(name, "1");
-    EXPECT_EQ(value(plan_of(environment), "HOROVOD_SIZE"), "-") << name;
-    EXPECT_FALSE(plan_of(environment).served_port) << name;
+    const auto plan = make_plan(*read_task_facts(environment), with("horovod"));
+    ASSERT_FALSE(plan) << name;
+    EXPECT_NE(plan.error().message.find(name), std::string::npos) << plan.error().message;
+    EXPECT_TRUE(make_plan(*read_task_facts(environment), with("all"))) << "not named by itself";
   }
+}
+
+TEST(Frameworks, AWorldThatNobodyAskedForGetsNoMoreThanItsRow) {
+  auto facts = *read_task_facts(two_by_two());
+  facts.decision = {.set_up = SetUp::kWorld, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}};
+  facts.master_ip = "10.1.0.1";
+  facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
+  auto plan = *make_plan(facts, {});
+  refine_frameworks(plan, facts, {}, 0, {.gpus = view_of(*plan.gpus, 0), .has_planned_gpus = true, .cores = 8});
+  const std::set<std::string> expected{"RANK",
+                                       "WORLD_SIZE",
+                                       "LOCAL_RANK",
+                                       "LOCAL_WORLD_SIZE",
+                                       "NODE_RANK",
+                                       "GROUP_RANK",
+                                       "GROUP_WORLD_SIZE",
+                                       "MASTER_ADDR",
+                                       "MASTER_PORT",
+                                       "CUDA_DEVICE_ORDER",
+                                       "BOOTSTRAP_GPU",
+                                       "GLOO_SOCKET_IFNAME",
+                                       "SLURM_NTASKS_PER_NODE",
+                                       "JAX_COORDINATOR_PORT",
+                                       "SLURM_BOOTSTRAP_SETTINGS",
+                                       "SLURM_BOOTSTRAP_STEP",
+                                       "SLURM_BOOTSTRAP_EXPORTS"};
+  EXPECT_EQ(names(plan), expected);
+  EXPECT_TRUE(plan.gpus->is_untouched);
+  EXPECT_NE(value(plan, "JAX_COORDINATOR_PORT"), value(plan, "MASTER_PORT"));
+}
+
+TEST(Frameworks, TorchrunAsTheProgramGetsItsOwnAlone) {
+  auto facts = *read_task_facts(one_by_two());
+  facts.decision = {.set_up = SetUp::kTorchrun, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}};
+  const auto plan = *make_plan(facts, {});
+  for (const auto& variable : plan.variables) {
+    EXPECT_TRUE(variable.name.starts_with("PET_") || variable.name.starts_with("SLURM_BOOTSTRAP_")) << variable.name;
+  }
+  EXPECT_EQ(value(plan, "PET_NNODES"), "2");
+  EXPECT_NE(value(plan, "PET_MASTER_PORT"), "-");
 }
 
 TEST(Frameworks, ATaskThatIsToldToBeAloneIsSoForAll) {
@@ -190,7 +228,7 @@ TEST(Frameworks, ListsAllAndNone) {
   EXPECT_EQ(base.count("MASTER_PORT"), 1U);
   EXPECT_EQ(base.count("JAX_COORDINATOR_ADDRESS"), 0U);
   const auto jax = names(plan_of(two_by_two(), with("jax")));
-  EXPECT_EQ(jax.size(), base.size() + 2);
+  EXPECT_EQ(jax.size(), base.size() + 3);
   const auto all = names(plan_of(two_by_two(), with("all")));
   for (const auto* name : {"TF_CONFIG", "TORCHCOMM_RANK", "LOCAL_SIZE", "HOROVOD_RANK", "JAX_LOCAL_DEVICE_IDS"}) {
     EXPECT_EQ(all.count(name), 1U) << name;
@@ -200,17 +238,17 @@ TEST(Frameworks, ListsAllAndNone) {
 
 TEST(Frameworks, AtMostFortyVariablesByDefault) {
   auto environment = one_by_two();
-  environment.set("SLURM_STEP_GPUS", "0");  // the shape with most of them: torchrun's and Horovod's
+  environment.set("SLURM_STEP_GPUS", "0");  // the shape with most of them: torchrun's
   environment.set("CUDA_VISIBLE_DEVICES", "GPU-11111111-2222-3333-4444-555555555555");
   auto facts = *read_task_facts(environment);
   facts.master_ip = "10.1.0.1";
   facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
-  auto plan = *make_plan(facts, {});
-  refine_frameworks(plan, facts, {}, 0, {.gpus = view_of(*plan.gpus, 0), .cores = 8, .cores_of_node = 8});
+  const Settings settings;
+  auto plan = *make_plan(facts, settings);
+  refine_frameworks(plan, facts, settings, 0, {.gpus = view_of(*plan.gpus, 0), .cores = 8, .cores_of_node = 8});
   std::size_t bytes = 0;
   for (const auto& variable : plan.variables) bytes += variable.name.size() + variable.value(0).size() + 2;
-  EXPECT_EQ(names(plan).count("PET_NNODES") + names(plan).count("HOROVOD_RANK") + names(plan).count("OMP_NUM_THREADS"),
-            3U);
+  EXPECT_EQ(names(plan).count("PET_NNODES") + names(plan).count("OMP_NUM_THREADS"), 2U);
   EXPECT_LE(plan.variables.size(), 40U);
   EXPECT_LE(bytes, 4096U);
 }
@@ -251,7 +289,7 @@ TEST(Frameworks, AnotherStepsValuesAreReplacedAndRemoved) {
   inner.set("SLURM_PROCID", "0");
   inner.set("SLURMD_NODENAME", "node001");
   const auto again = plan_of(inner, with("jax"));
-  EXPECT_EQ(value(again, "JAX_COORDINATOR_ADDRESS"), "node001:20445");
+  EXPECT_EQ(value(again, "JAX_COORDINATOR_ADDRESS"), "node001:" + value(again, "JAX_COORDINATOR_PORT"));
   for (const auto* name : {"HOROVOD_RANK", "TF_CONFIG", "TORCHCOMM_RANK"}) {
     EXPECT_NE(std::find(again.removals.begin(), again.removals.end(), name), again.removals.end()) << name;
   }
@@ -271,107 +309,6 @@ TEST(Frameworks, TheTaskItselfSeesWhatSlurmstepdSet) {
   EXPECT_EQ(value(task->plan, "OMP_NUM_THREADS"), "6");
   EXPECT_EQ(value(task->plan, "GLOO_SOCKET_IFNAME"), "eth0");
   EXPECT_TRUE(task->plan.removals.empty()) << task->plan.removals.front();
-}
-
-Plan plan_with_routes(Environment environment, std::string_view interface) {
-  auto facts = *read_task_facts(environment);
-  facts.master_ip = "10.2.0.1";
-  facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true},
-                  {"ib0", *parse_ip_prefix("10.2.0.0/16"), 0, true}};
-  facts.rdma = {{"ib0", "mlx5_0:1"}};
-  Settings settings;
-  settings.interface = {*parse_interface(interface), Source::kOption};
-  return *make_plan(facts, settings);
-}
-
-TEST(Interface, OneAnswerForAll) {
-  for (const auto* choice : {"auto", "ib0", "10.2.0.0/16"}) {
-    const auto plan = plan_with_routes(two_by_two(), choice);
-    EXPECT_EQ(value(plan, "GLOO_SOCKET_IFNAME"), "ib0");
-    EXPECT_EQ(value(plan, "HOROVOD_GLOO_IFACE"), "ib0");
-    EXPECT_EQ(value(plan, "NCCL_SOCKET_IFNAME"), "=ib0");
-    EXPECT_EQ(value(plan, "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME"), "=ib0");
-    EXPECT_EQ(value(plan, "UCX_NET_DEVICES"), "mlx5_0:1,ib0");
-  }
-  EXPECT_EQ(value(plan_with_routes(two_by_two(), "eth0"), "UCX_NET_DEVICES"), "eth0");
-  EXPECT_EQ(value(plan_with_routes(two_by_two(), "off"), "GLOO_SOCKET_IFNAME"), "-");
-}
-
-TEST(Interface, ByDefaultForGlooAlone) {
-  const auto plan = plan_with_routes(two_by_two(), "gloo");
-  EXPECT_EQ(value(plan, "GLOO_SOCKET_IFNAME"), "ib0");
-  EXPECT_EQ(value(plan, "NCCL_SOCKET_IFNAME"), "-");
-  EXPECT_EQ(value(plan, "UCX_NET_DEVICES"), "-");
-}
-
-TEST(Interface, AUserWhoNamesOneIsNotSecondGuessed) {
-  auto environment = two_by_two();
-  environment.set("NCCL_SOCKET_IFNAME", "eth0");
-  EXPECT_EQ(value(plan_with_routes(environment, "auto"), "GLOO_SOCKET_IFNAME"), "-");
-  const auto named = plan_with_routes(environment, "ib0");
-  EXPECT_EQ(value(named, "GLOO_SOCKET_IFNAME"), "ib0");
-  EXPECT_EQ(value(named, "NCCL_SOCKET_IFNAME"), "eth0");
-}
-
-TEST(InitFile, IsANewNameForEachStepAndRestart) {
-  auto environment = two_by_two();
-  environment.set("USER", "alice");
-  Settings settings;
-  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "-");
-  settings.shared_dir = {"/home/%u/.meet", Source::kSite};
-  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "/home/alice/.meet/bootstrap-12.0.0");
-  environment.set("SLURM_RESTART_COUNT", "2");
-  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "/home/alice/.meet/bootstrap-12.0.2");
-  environment.unset("USER");
-  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "-");
-}
-
-TEST(Threads, AreTheTasksShareOfTheCores) {
-  const auto count = [](std::uint32_t cores, std::uint32_t of_node, std::uint32_t asked, std::uint32_t tasks) {
-    return thread_count({.gpus = {}, .cores = cores, .cores_of_node = of_node, .cores_asked = asked}, tasks);
-  };
-  EXPECT_EQ(count(8, 64, 8, 8), 8U);   // --cpus-per-task, bound
-  EXPECT_EQ(count(64, 64, 0, 8), 8U);  // not bound: they share the node
-  EXPECT_EQ(count(4, 64, 0, 8), 4U);   // bound to fewer than the share
-  EXPECT_EQ(count(64, 64, 16, 2), 16U);
-  EXPECT_EQ(count(64, 4, 0, 8), 1U);
-  EXPECT_EQ(count(0, 0, 0, 2), 0U);  // nobody says: nothing is set
-  GpuView view;
-  view.group = {0, 1, 2, 3};
-  EXPECT_EQ(thread_count({.gpus = view, .cores = 64, .cores_of_node = 64, .cores_asked = 0}, 1), 16U);
-}
-
-TEST(FurtherPorts, AreDifferentAndStayInTheRange) {
-  for (const PortRange range : {PortRange{20000, 29999}, PortRange{30000, 30015}}) {
-    for (std::uint32_t job = 1; job < 500; ++job) {
-      auto environment = two_by_two();
-      environment.set("SLURM_JOB_ID", std::to_string(job));
-      const auto facts = *read_task_facts(environment);
-      std::set<std::uint16_t> ports{computed_port(facts.id, range)};
-      for (std::uint32_t n = 1; n <= 9; ++n) {
-        const auto port = further_port(facts, range, n);
-        EXPECT_TRUE(port >= range.low && port <= range.high);
-        EXPECT_TRUE(ports.insert(port).second) << job << " " << n;
-      }
-    }
-  }
-}
-
-TEST(FurtherPorts, AreSlurmsWhereItReservedAsMany) {
-  auto environment = two_by_two();
-  environment.set("SLURM_STEP_RESV_PORTS", "12004-12005,12009");
-  const auto facts = *read_task_facts(environment);
-  EXPECT_EQ(further_port(facts, {}, 1), 12005);
-  EXPECT_EQ(further_port(facts, {}, 2), 12009);
-  EXPECT_GE(further_port(facts, {}, 3), 20000);
-}
-
-TEST(FrameworkSet, IsReadAndWrittenTheSame) {
-  for (const auto* text : {"auto", "all", "none", "horovod", "torchrun,jax", "nccl-tests,torchcomms,openmp"}) {
-    EXPECT_EQ(write_frameworks(*parse_frameworks(text)), text);
-  }
-  for (const auto* text : {"", "jax,", "JAX", "auto,jax", "caffe", " jax"})
-    EXPECT_FALSE(parse_frameworks(text)) << text;
 }
 
 }  // namespace

@@ -157,15 +157,10 @@ TEST(MpirunFacts, LaunchersAreKnownByTheirNames) {
   for (const auto* program : {"orted", "/usr/bin/orted", "hydra_pmi_proxy", "/opt/mpich/bin/mpiexec.hydra", "prted",
                               "mpirun", "/usr/bin/mpirun.openmpi", "pmi_proxy"}) {
     EXPECT_TRUE(is_mpi_launcher(program)) << program;
-    EXPECT_FALSE(decide_scope(two_by_two(), {}, program).applies) << program;
   }
   for (const auto* program : {"", "python3", "ported", "orted.py", "mpirunner", "/orted/python3"}) {
     EXPECT_FALSE(is_mpi_launcher(program)) << program;
-    EXPECT_TRUE(decide_scope(two_by_two(), {}, program).applies) << program;
   }
-  Settings on;
-  on.mode = {Mode::kOn, Source::kOption};
-  EXPECT_TRUE(decide_scope(two_by_two(), on, "orted").applies) << "the user's word";
 }
 
 TEST(MpirunFacts, TheCommandSeesWhatWasSet) {

@@ -27,93 +27,6 @@ Environment applied(const Plan& plan, Environment environment) {
   return environment;
 }
 
-TEST(Scope, FollowsTheTable) {
-  const auto gpu = two_by_two();
-  auto cpu = two_by_two();
-  cpu.unset("SLURM_STEP_GPUS");
-  const auto applies = [](const Environment& environment, Mode mode, When when) {
-    Settings settings;
-    settings.mode.value = mode;
-    settings.when.value = when;
-    return decide_scope(environment, settings).applies;
-  };
-  EXPECT_TRUE(applies(gpu, Mode::kAuto, When::kGpu));
-  EXPECT_FALSE(applies(cpu, Mode::kAuto, When::kGpu));
-  EXPECT_TRUE(applies(cpu, Mode::kAuto, When::kAlways));
-  EXPECT_FALSE(applies(gpu, Mode::kAuto, When::kAsked));
-  EXPECT_TRUE(applies(cpu, Mode::kOn, When::kAsked));
-  EXPECT_FALSE(applies(gpu, Mode::kOff, When::kAlways));
-}
-
-// Each component sees its own GPUs and partition alone.
-TEST(Scope, ComponentsGoBySrunsWord) {
-  const auto gpu = two_by_two();
-  auto cpu = two_by_two();
-  cpu.unset("SLURM_STEP_GPUS");
-  EXPECT_TRUE(decide_scope(cpu, {}, {}, true).applies);
-  EXPECT_FALSE(decide_scope(cpu, {}, {}, false).applies);
-  Settings settings;
-  settings.partitions.value = "pilot";
-  EXPECT_TRUE(decide_scope(gpu, settings, {}, true).applies);
-  settings.mode.value = Mode::kOff;
-  EXPECT_FALSE(decide_scope(gpu, settings, {}, true).applies) << "the user's word";
-  EXPECT_FALSE(decide_scope(cpu, {}, "orted", true).applies);
-}
-
-TEST(Plans, AComponentThatAloneWouldBeSetUpIsRefused) {
-  auto environment = two_by_two();
-  const auto refusal = [&environment](const Settings& settings) {
-    const auto plan = make_plan(*read_task_facts(environment), settings);
-    return plan ? std::string() : plan.error().message;
-  };
-  environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/12;node001;2;block/12;node002;2;block");
-  EXPECT_NE(refusal({}).find("srun expected GPUs in no component"), std::string::npos) << refusal({});
-  Settings on;
-  on.mode = {Mode::kOn, Source::kOption};
-  EXPECT_EQ(refusal(on), "");
-  auto cpu = environment;
-  cpu.unset("SLURM_STEP_GPUS");
-  EXPECT_TRUE(make_plan(*read_task_facts(cpu), {})) << "set up by the word of the site";
-  environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/12;node001;2;block/12;node002;2;block!");
-  EXPECT_EQ(refusal({}), "");
-}
-
-TEST(Scope, OnlyThePartitionsOfTheSite) {
-  auto environment = two_by_two();
-  Settings settings;
-  settings.partitions.value = "pilot";
-  EXPECT_FALSE(decide_scope(environment, settings).applies);
-  environment.set("SLURM_JOB_PARTITION", "pilots");
-  EXPECT_FALSE(decide_scope(environment, settings).applies);
-  environment.set("SLURM_JOB_PARTITION", "pilot");
-  EXPECT_TRUE(decide_scope(environment, settings).applies);
-  environment.set("SLURM_JOB_PARTITION", "main");
-  settings.mode.value = Mode::kOn;
-  EXPECT_TRUE(decide_scope(environment, settings).applies) << "the user's word";
-}
-
-TEST(Scope, IsKnownBeforeTheStepWhereItIsOff) {
-  Settings settings;
-  EXPECT_TRUE(may_apply({}, settings));
-  settings.when.value = When::kAsked;
-  EXPECT_FALSE(may_apply({}, settings));
-  settings.mode.value = Mode::kOn;
-  EXPECT_TRUE(may_apply({}, settings));
-  settings.mode.value = Mode::kOff;
-  settings.when.value = When::kAlways;
-  EXPECT_FALSE(may_apply({}, settings));
-  EXPECT_FALSE(may_apply(environment_of({{"SUBMITIT_EXECUTOR", "slurm"}}), {}));
-}
-
-TEST(Scope, SubmititIsLeftAloneUnlessAsked) {
-  auto environment = two_by_two();
-  environment.set("SUBMITIT_EXECUTOR", "slurm");
-  Settings settings;
-  EXPECT_FALSE(decide_scope(environment, settings).applies);
-  settings.mode.value = Mode::kOn;
-  EXPECT_TRUE(decide_scope(environment, settings).applies);
-}
-
 TEST(Plan, GivesEachTaskItsValues) {
   const std::pair<const char*, const char*> expected[] = {{"RANK", "3"},
                                                           {"WORLD_SIZE", "4"},
@@ -156,7 +69,7 @@ TEST(Plan, TheUsersValueIsKept) {
   EXPECT_EQ(applied(plan, environment).get("MASTER_PORT"), "29500");
 }
 
-TEST(Plan, WarnsOfAKeptIdentityThatCannotBeRight) {
+TEST(Plan, WhatCannotBeRightIsReplacedWithAWarning) {
   auto environment = two_by_two();
   EXPECT_TRUE(plan_of(environment).warnings.empty());
   environment.set("MASTER_PORT", "29500");
@@ -166,7 +79,54 @@ TEST(Plan, WarnsOfAKeptIdentityThatCannotBeRight) {
   environment.set("WORLD_SIZE", "1");
   const auto warnings = plan_of(environment).warnings;
   ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_EQ(warnings[0].find("RANK=\"0\", WORLD_SIZE=\"1\" came with the environment"), 0U) << warnings[0];
+  EXPECT_EQ(warnings[0].find("WORLD_SIZE=\"1\" (this step has 4) came with the environment of srun"), 0U)
+      << warnings[0];
+  EXPECT_EQ(effective_value(plan_of(environment), "WORLD_SIZE"), "4");
+  auto second = two_by_two(3);
+  second.set("RANK", "0");
+  second.set("LOCAL_RANK", "0");
+  second.set("NODE_RANK", "1");
+  EXPECT_EQ(effective_value(plan_of(second), "RANK"), "3");
+  EXPECT_EQ(effective_value(plan_of(second), "LOCAL_RANK"), "1");
+  EXPECT_EQ(variable(plan_of(second), "NODE_RANK").action, Action::kKept);
+}
+
+TEST(Plan, AMasterAddressThatLeadsNowhereIsReplaced) {
+  const auto address = [](const std::string& value, const std::string& unusable = {}) {
+    auto environment = two_by_two();
+    environment.set("MASTER_ADDR", value);
+    auto facts = *read_task_facts(environment);
+    facts.decision.unusable_master = unusable;
+    return effective_value(*make_plan(facts, {}), "MASTER_ADDR");
+  };
+  for (const auto* wrong : {"localhost", "127.0.0.1", "::1", "0.0.0.0", "node002", "node002.cluster"}) {
+    EXPECT_EQ(address(wrong), "node001") << wrong;
+  }
+  for (const auto* right : {"node001", "node001.cluster", "node001-ib0", "10.20.1.1", "store.example"}) {
+    EXPECT_EQ(address(right), right);
+  }
+  EXPECT_EQ(address("gone.example", "gone.example"), "node001") << "srun could not find it";
+  auto one_node = step_of("node001", "2", 2, "node001");
+  one_node.set("MASTER_ADDR", "localhost");
+  EXPECT_EQ(effective_value(plan_of(one_node), "MASTER_ADDR"), "localhost");
+}
+
+TEST(Plan, PortsAreSaltedAndKeepAwayFromThoseOfOthers) {
+  auto facts = *read_task_facts(two_by_two());
+  facts.decision.salt = 0x1234567890abcdefU;
+  const auto salted = make_plan(facts, {})->rendezvous.port;
+  facts.decision.salt = 0xfedcba0987654321U;
+  EXPECT_NE(make_plan(facts, {})->rendezvous.port, salted);
+  auto cray = two_by_two();
+  cray.set("SLURM_STEP_RESV_PORTS", "12000-12002");
+  cray.set("PMI_CONTROL_PORT", "12000");
+  EXPECT_EQ(plan_of(cray).rendezvous.port, 12001);
+  cray.unset("PMI_CONTROL_PORT");
+  EXPECT_EQ(plan_of(cray).rendezvous.port, 12000);
+  cray.set("SLURM_MPI_TYPE", "cray_shasta");
+  EXPECT_EQ(plan_of(cray).rendezvous.port, 12001);
+  cray.set("SLURM_STEP_RESV_PORTS", "12000");
+  EXPECT_EQ(plan_of(cray).rendezvous.port, 20444) << "the only one is taken";
 }
 
 TEST(Plan, AnOptionIsTheUsersLaterWord) {
@@ -217,7 +177,7 @@ TEST(Plan, AnInactiveStepInsideAnActiveOneSeesNoLeftovers) {
   settings.port = {2345, Source::kOption};
   auto inner = applied(plan_of(outer, settings), outer);
   inner.set("SLURM_BOOTSTRAP_LAYOUT", "12.1/block");
-  inner.set("SRUN_EXPORT_ENV", "SLURM_BOOTSTRAP_LAYOUT,ALL");
+  inner.set("SRUN_EXPORT_ENV", std::string(kExportValue));
   inner.unset("SLURM_NTASKS_PER_NODE");  // srun's part, which reads it as an option
   for (const auto& name : inert_removals(inner)) inner.unset(name);
   EXPECT_EQ(inner, outer);
@@ -240,7 +200,7 @@ TEST(Plan, ThePortIsClaimedOnceAndOnlyIfItIsOurs) {
   EXPECT_EQ(plan_of(two_by_two(0), settings).port_to_claim, std::nullopt);
   auto nonsense = two_by_two(0);
   nonsense.set("MASTER_PORT", "http");
-  EXPECT_EQ(plan_of(nonsense).port_to_claim, std::nullopt);
+  EXPECT_EQ(plan_of(nonsense).port_to_claim, 20444) << "replaced: it is no port";
 }
 
 TEST(Plan, IsSmallAtAnySize) {
@@ -290,7 +250,7 @@ TEST(Leftovers, ForgedRecordsDoNoHarm) {
     environment.set("RANK", "7");
     environment.set("SLURM_BOOTSTRAP_STEP", "1.2.3");
     environment.set("SLURM_BOOTSTRAP_EXPORTS", exports);
-    EXPECT_EQ(variable(plan_of(environment), "RANK").action, Action::kKept) << exports;
+    EXPECT_TRUE(variable(plan_of(environment), "RANK").is_unsuitable) << exports;
   }
 }
 

@@ -95,13 +95,12 @@ TEST(PluginHooks, ALongListOfPreloadsIsKept) {
   EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
-TEST(PluginHooks, DoNothingInStepsThatAreNotNormalAndForTheDaemonsOfMpirun) {
+TEST(PluginHooks, DoNothingInStepsThatAreNotNormalAndWhereSrunDecidedSo) {
   for (const std::uint32_t step : {0xfffffffaU, 0xfffffffbU, 0xfffffffcU, 0U}) {
     const auto outcome = in_child([step] {
-      enter_step(job_environment());
+      enter_step(job_environment(step == 0 ? Decision{} : Facts().decision));
       spank_double().step = step;
-      if (step == 0) spank_double().program = "/usr/bin/orted";
-      return run_hooks() == 0 && spank_double().task_environment.size() == 1 ? 0 : 1;
+      return run_hooks() == 0 && spank_double().task_environment.count("RANK") == 0 ? 0 : 1;
     });
     EXPECT_EQ(outcome.status, 0) << step << outcome.printed;
   }
@@ -164,7 +163,7 @@ TEST(PluginHooks, RefuseATaskThatSlurmCountsDifferently) {
 TEST(PluginHooks, RefuseATakenPort) {
   auto claim = PortClaim::take(20444);
   ASSERT_TRUE(claim);
-  expect_refusal([] {}, "bootstrap: job 12.0: MASTER_PORT on node001: port 20444 cannot be held: it is in use");
+  expect_refusal([] {}, "bootstrap: StepId=12.0: MASTER_PORT on node001: port 20444 cannot be held: it is in use");
 }
 
 TEST(PluginHooks, AUsersPortThatIsTakenIsAWarning) {
@@ -272,12 +271,14 @@ std::string variable(const char* name) {
 }
 
 // What srun's parser of options finds in this variable, and what it is afterwards, for a step with --gpus-per-task.
-std::string launch_default(const char* name, const std::string& minor, const char* users = nullptr) {
+std::string launch_default(const char* name, const std::string& minor, const char* users = nullptr,
+                           bool is_asked = true) {
   return in_child([&] {
            spank_double().context = S_CTX_LOCAL;
            spank_double().version[0] = minor == "05" ? "22" : "24";
            spank_double().version[1] = minor;
            ::setenv("SLURM_GPUS_PER_TASK", "1", 1);
+           if (is_asked) ::setenv("SLURM_BOOTSTRAP", "on", 1);
            if (users != nullptr) ::setenv(name, users, 1);
            slurm_spank_init(the_spank_handle(), 0, nullptr);
            const auto during = variable(name);
@@ -298,7 +299,8 @@ TEST(PluginHooks, SrunIsToldNotToHideGpus) {
             "disable-binding,allow-task-sharing, then disable-binding");
   EXPECT_EQ(launch_default("SLURM_GRES_FLAGS", "11", "allow-task-sharing"),
             "allow-task-sharing, then allow-task-sharing");
-  EXPECT_EQ(launch_default("SLURM_KILL_BAD_EXIT", "05"), "1, then (not set)");
+  EXPECT_EQ(launch_default("SLURM_KILL_BAD_EXIT", "05"), "(not set), then (not set)");
+  EXPECT_EQ(launch_default("SLURM_GPU_BIND", "05", nullptr, false), "(not set), then (not set)") << "nobody asked";
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "core/facts.h"
 #include "spank_double.h"
 #include "step_environment.h"
 
@@ -46,13 +47,17 @@ inline void enter_step(const Environment& environment) {
   auto& slurm = spank_double();
   slurm.job_environment.clear();
   for (const auto& [name, value] : environment.all()) slurm.job_environment.push_back(name + "=" + value);
+  const std::string decision(kDecisionVariable);
+  if (const auto value = environment.get(decision)) slurm.task_environment[decision] = *value;
   ::setenv("SLURMD_NODENAME", "node001", 1);
 }
 
-inline Environment job_environment() {
+// As srun hands it over; of a step that asked, if not said otherwise.
+inline Environment job_environment(const Decision& decision = Facts().decision) {
   auto environment = two_by_two();
   environment.unset("SLURM_PROCID");
   environment.unset("SLURMD_NODENAME");
+  environment.set(std::string(kDecisionVariable), write_decision({.job = 12, .step = 0}, decision));
   return environment;
 }
 

@@ -30,11 +30,11 @@ TEST(Settings, LaterSourcesWinInAnyOrderOfCalls) {
 TEST(Settings, EachTakesWhatItsTableRowSays) {
   Settings settings;
   for (const auto* argument :
-       {"mode=on,explain", "when=always", "port=1024", "port_range=1024-65535", "master_addr=%h-ib0", "claim=off"}) {
+       {"when=always", "grace=off", "port=1024", "port_range=1024-65535", "master_addr=%h-ib0", "claim=off"}) {
     EXPECT_TRUE(apply_site_argument(settings, argument)) << argument;
   }
-  EXPECT_EQ(settings.mode.value, Mode::kOn);
-  EXPECT_TRUE(settings.explain.value);
+  EXPECT_FALSE(apply_site_argument(settings, "mode=on")) << "a site asks for no step";
+  EXPECT_EQ(settings.grace.value, 0U);
   EXPECT_EQ(settings.when.value, When::kAlways);
   EXPECT_EQ(settings.port.value, 1024);
   EXPECT_EQ(settings.port_range.value, (PortRange{1024, 65535}));

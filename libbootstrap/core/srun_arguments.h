@@ -1,5 +1,5 @@
-// Before srun has read its command line: will this step be one that is set up?
-// SPDX-License-Identifier: Apache-2.0
+// srun's own options, read before srun has read them. For one thing alone: the default of --gpu-bind in a step that
+// asks, which srun takes from a variable before it parses its command line. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,10 @@
 
 namespace bootstrap {
 
-// True when the settings, srun's input variables or its arguments ask for GPUs or for the plugin by name. Decides
-// srun's defaults for --kill-on-bad-exit and --gpu-bind, which srun reads before any hook that knows more, so it is
-// right wherever that can be told from the words: a wrong yes would end the other tasks of a step that is none of our
-// business, a wrong no would leave tasks waiting for one that was refused.
-bool expects_to_apply(const Environment& environment, std::span<const std::string> arguments, const Settings& settings);
+// All of these take srun's command line without its first word. The options end at the first word that is none.
 
-// True when these words say nothing of GPUs, so that it depends on those of the job, which srun learns of too late for
-// its defaults.
-bool leaves_it_to_the_job(const Environment& environment, std::span<const std::string> arguments,
-                          const Settings& settings);
+// An option of ours is among them.
+bool asks_for_itself(std::span<const std::string> arguments);
 
 // The settings with the options of ours that are among srun's arguments.
 Settings with_arguments(std::span<const std::string> arguments, const Settings& settings);

@@ -1,37 +1,64 @@
-// Before srun has read its command line: will this step be one that is set up?
+// srun's own options, read before srun has read them.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/forecast.h"
+#include "core/srun_arguments.h"
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <utility>
 
-#include "core/plan.h"
+#include "core/text.h"
 
 namespace bootstrap {
 namespace {
 
-// srun's input variables, and what Slurm sets in a job that has GPUs: a step takes the job's by default.
-constexpr std::array<std::string_view, 8> kGpuVariables{
-    "SLURM_GPUS",           "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
-    "SLURM_NTASKS_PER_GPU", "SLURM_JOB_GPUS",      "SLURM_STEP_GPUS",     "SLURM_GPUS_ON_NODE"};
-
-// What srun's own arguments say about GPUs: the last word counts, as it does for srun.
-enum class Request : std::uint8_t { kNone, kGpus, kNoGpus };
-
-// The options that say how many GPUs, and what they say with `value`.
-Request request(std::string_view option, std::string_view value) {
-  const bool is_list = option == "--gres" || option.starts_with("--tres-per-");
-  if (is_list) {
-    // Shares of a GPU are GPUs to the nodes.
-    const auto names = [value](std::string_view word) { return value.find(word) != std::string_view::npos; };
-    return names("gpu") || names("shard") || names("mps") ? Request::kGpus : Request::kNoGpus;
-  }
-  const bool is_count = option.starts_with("--gpus") || option.starts_with("--ntasks-per-gpu") || option == "-G";
-  if (!is_count) return Request::kNone;
-  return value == "0" ? Request::kNoGpus : Request::kGpus;
-}
+// srun's options that take no value, or none but behind "=" (srun(1), Slurm 22.05 to 26.05). All others take the next
+// word for theirs.
+constexpr auto kFlags = std::to_array<std::string_view>({"-E",
+                                                         "-H",
+                                                         "-I",
+                                                         "-K",
+                                                         "-O",
+                                                         "-Q",
+                                                         "-V",
+                                                         "-X",
+                                                         "-Z",
+                                                         "-h",
+                                                         "-k",
+                                                         "-l",
+                                                         "-s",
+                                                         "-u",
+                                                         "-v",
+                                                         "--contiguous",
+                                                         "--disable-status",
+                                                         "--exact",
+                                                         "--exclusive",
+                                                         "--external",
+                                                         "--get-user-env",
+                                                         "--help",
+                                                         "--hold",
+                                                         "--immediate",
+                                                         "--interactive",
+                                                         "--kill-on-bad-exit",
+                                                         "--label",
+                                                         "--multi-prog",
+                                                         "--nice",
+                                                         "--no-allocate",
+                                                         "--no-kill",
+                                                         "--overcommit",
+                                                         "--overlap",
+                                                         "--oversubscribe",
+                                                         "--preserve-env",
+                                                         "--preserve-slurm-env",
+                                                         "--propagate",
+                                                         "--pty",
+                                                         "--quiet",
+                                                         "--quit-on-interrupt",
+                                                         "--reboot",
+                                                         "--resv-ports",
+                                                         "--spread-job",
+                                                         "--unbuffered",
+                                                         "--use-min-nodes",
+                                                         "--verbose"});
 
 // The row of one of our own options.
 const SettingSpec* find_spec(std::string_view option) {
@@ -41,20 +68,21 @@ const SettingSpec* find_spec(std::string_view option) {
   return nullptr;
 }
 
-// An option of ours that takes no value but with '='.
+// An option that takes no value but behind '='.
 bool is_complete(std::string_view option) {
   const auto* const spec = find_spec(option);
-  return spec != nullptr && !spec->alone.empty();
+  if (spec != nullptr) return !spec->alone.empty();
+  return std::find(kFlags.begin(), kFlags.end(), option) != kFlags.end();
 }
 
 // Calls `note(option, value)` for each option of srun's. Its arguments end where its program begins: at the first word
-// that is neither an option nor, as far as can be told without srun's table of options, the value of the one before it.
+// that is neither an option nor the value of the one before it.
 // Those of the next component begin behind ":", which is noted, too.
 template <class Note>
 void for_each_option(std::span<const std::string> arguments, Note note) {
   std::string_view open;  // an option whose value may be the next word
   bool is_program = false;
-  for (const auto& argument : arguments.empty() ? arguments : arguments.subspan(1)) {
+  for (const auto& argument : arguments) {
     const std::string_view word = argument;
     if (word == ":") {
       is_program = false;
@@ -127,15 +155,6 @@ bool any_component(const Environment& environment, std::string_view name, auto c
   });
 }
 
-// Where the step runs, as far as srun's words tell: in a job that is known; else srun may name several, or none.
-std::string_view partitions_of(const Environment& environment, std::span<const std::string> arguments) {
-  if (const auto of_job = environment.get("SLURM_JOB_PARTITION")) return *of_job;
-  const auto named = last_word(Environment(), arguments, "-p", "");
-  return named.empty() ? last_word(environment, arguments, "--partition", "SLURM_PARTITION") : named;
-}
-
-enum class Forecast : std::uint8_t { kNo, kYes, kUnsaid };
-
 }  // namespace
 
 Settings with_arguments(std::span<const std::string> arguments, const Settings& settings) {
@@ -147,46 +166,11 @@ Settings with_arguments(std::span<const std::string> arguments, const Settings& 
   return with;
 }
 
-namespace {
-
-Forecast forecast(const Environment& environment, std::span<const std::string> arguments, const Settings& settings) {
-  const auto asked = with_arguments(arguments, settings);
-  if (!may_apply(environment, asked)) return Forecast::kNo;
-  if (asked.mode.value == Mode::kOn) return Forecast::kYes;
-  if (!has_partitions(asked, partitions_of(environment, arguments))) return Forecast::kNo;
-  if (asked.when.value == When::kAlways) return Forecast::kYes;
-  // The last word of each option of a component counts, and one option that asks for GPUs is enough for the whole step.
-  std::map<std::pair<int, std::string_view>, Request> requests;
-  int component = 0;
-  for_each_option(arguments, [&](std::string_view option, std::string_view value) {
-    if (option == ":") ++component;
-    const auto found = request(option, value);
-    if (found != Request::kNone) requests[{component, option == "-G" ? "--gpus" : option}] = found;
-  });
-  const auto asks = [](const auto& entry) { return entry.second == Request::kGpus; };
-  if (!requests.empty()) {
-    return std::any_of(requests.begin(), requests.end(), asks) ? Forecast::kYes : Forecast::kNo;
-  }
-  const auto names_gpus = [](std::string_view list) { return list.find("gpu") != std::string_view::npos; };
-  const auto any_names_gpus = [&](std::string_view name) {
-    return names_gpus(environment.get(name).value_or("")) || any_component(environment, name, names_gpus);
-  };
-  const bool is_named =
-      any_names_gpus("SLURM_GRES") || any_names_gpus("SLURM_TRES_PER_TASK") ||
-      std::any_of(kGpuVariables.begin(), kGpuVariables.end(), [&](auto name) { return environment.has(name); });
-  return is_named ? Forecast::kYes : Forecast::kUnsaid;
-}
-
-}  // namespace
-
-bool expects_to_apply(const Environment& environment, std::span<const std::string> arguments,
-                      const Settings& settings) {
-  return forecast(environment, arguments, settings) == Forecast::kYes;
-}
-
-bool leaves_it_to_the_job(const Environment& environment, std::span<const std::string> arguments,
-                          const Settings& settings) {
-  return forecast(environment, arguments, settings) == Forecast::kUnsaid;
+bool asks_for_itself(std::span<const std::string> arguments) {
+  bool asks = false;
+  for_each_option(arguments,
+                  [&](std::string_view option, std::string_view) { asks = asks || find_spec(option) != nullptr; });
+  return asks;
 }
 
 bool implies_gpu_binding(const Environment& environment, std::span<const std::string> arguments) {

@@ -1,10 +1,13 @@
-// Slurm's own record of which task runs where, asked for by srun. The only code here that talks to slurmctld.
+// What slurmctld knows of a step, asked for by srun. The only code here that talks to slurmctld.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "core/gpu_request.h"
 #include "core/layout_text.h"
 
 namespace bootstrap {
@@ -14,9 +17,12 @@ struct StepTasks {
   std::uint32_t in_step = 0;       // of all components
 };
 
-// Whether the job of any component was given GPUs. An RPC for each component up to the first with GPUs. Only for srun,
-// likewise.
-bool has_gpus(const std::vector<ComponentText>& components);
+// What the step asked for; one RPC. Nothing where slurmctld did not answer, or does not know the step.
+struct StepRecord {
+  TresRequest request;
+  std::string partition;
+};
+std::optional<StepRecord> ask_step_record(std::uint32_t job, std::uint32_t step);
 
 // All components of the step in order of rank; empty when they do not add up. One RPC for a plain step, 0.7 to 1 ms.
 // Only for srun: in slurmstepd Slurm's API can deadlock.

@@ -1,16 +1,14 @@
-// Slurm's own record of which task runs where, asked for by srun.
+// What slurmctld knows of a step, asked for by srun.
 // SPDX-License-Identifier: Apache-2.0
-#include "step_layout.h"
+#include "slurmctld_calls.h"
 
 #include <dlfcn.h>
 #include <slurm/slurm.h>
 
-#include <algorithm>
 #include <memory>
-#include <optional>
-#include <string_view>
+#include <string>
 
-#include "core/facts.h"
+#include "core/step_id.h"
 
 namespace bootstrap {
 namespace {
@@ -28,12 +26,29 @@ slurm_step_id_t step_id(std::uint32_t job, std::uint32_t component, std::uint32_
   return id;
 }
 
-// A job as slurm_load_job takes it: by its number, and by the id of a step since Slurm 26.05.
-struct WholeJob {
-  std::uint32_t job;
-  operator std::uint32_t() const { return job; }
-  operator slurm_step_id_t() const { return step_id(job, NO_VAL, NO_VAL); }
-};
+using GetSteps = decltype(&slurm_get_job_steps);
+
+// By its numbers, and by the id of a step since Slurm 23.11. slurmctld answers with all steps of the job that it would
+// show, and asks no other cluster.
+constexpr std::uint16_t kFlags = SHOW_ALL | SHOW_LOCAL;
+
+[[maybe_unused]] int get_steps(int (*get)(time_t, std::uint32_t, std::uint32_t, job_step_info_response_msg_t**,
+                                          std::uint16_t),
+                               const slurm_step_id_t& id, job_step_info_response_msg_t** answer) {
+  return get(0, id.job_id, id.step_id, answer, kFlags);
+}
+
+[[maybe_unused]] int get_steps(int (*get)(slurm_step_id_t*, job_step_info_response_msg_t**, std::uint16_t),
+                               slurm_step_id_t id, job_step_info_response_msg_t** answer) {
+  return get(&id, answer, kFlags);
+}
+
+[[maybe_unused]] int get_steps(int (*get)(time_t, slurm_step_id_t*, job_step_info_response_msg_t**, std::uint16_t),
+                               slurm_step_id_t id, job_step_info_response_msg_t** answer) {
+  return get(0, &id, answer, kFlags);
+}
+
+std::string text_of(const char* text) { return text == nullptr ? std::string() : text; }
 
 // Looked up in srun's own process, whose libslurm it is: linking to libslurm would load a second copy.
 class SlurmApi {
@@ -41,21 +56,27 @@ class SlurmApi {
   SlurmApi() {
     get_ = reinterpret_cast<decltype(get_)>(::dlsym(RTLD_DEFAULT, "slurm_job_step_layout_get"));
     free_ = reinterpret_cast<decltype(free_)>(::dlsym(RTLD_DEFAULT, "slurm_job_step_layout_free"));
-    load_job_ = reinterpret_cast<decltype(load_job_)>(::dlsym(RTLD_DEFAULT, "slurm_load_job"));
-    free_jobs_ = reinterpret_cast<decltype(free_jobs_)>(::dlsym(RTLD_DEFAULT, "slurm_free_job_info_msg"));
+    get_steps_ = reinterpret_cast<GetSteps>(::dlsym(RTLD_DEFAULT, "slurm_get_job_steps"));
+    free_steps_ =
+        reinterpret_cast<decltype(free_steps_)>(::dlsym(RTLD_DEFAULT, "slurm_free_job_step_info_response_msg"));
   }
 
-  bool has_gpus(std::uint32_t job) const {
-    job_info_msg_t* message = nullptr;
-    if (load_job_ == nullptr || free_jobs_ == nullptr) return false;
-    if (load_job_(&message, WholeJob{job}, SHOW_ALL) != 0) return false;
-    const std::unique_ptr<job_info_msg_t, decltype(free_jobs_)> jobs(message, free_jobs_);
-    for (std::uint32_t i = 0; jobs != nullptr && i < jobs->record_count; ++i) {
-      const auto& record = jobs->job_array[i];
-      const std::string_view gres = record.gres_total == nullptr ? "" : record.gres_total;
-      if (record.job_id == job && gres.find("gpu") != std::string_view::npos) return true;
+  std::optional<StepRecord> record(const slurm_step_id_t& id) const {
+    job_step_info_response_msg_t* message = nullptr;
+    if (get_steps_ == nullptr || free_steps_ == nullptr || get_steps(get_steps_, id, &message) != 0)
+      return std::nullopt;
+    const std::unique_ptr<job_step_info_response_msg_t, decltype(free_steps_)> steps(message, free_steps_);
+    for (std::uint32_t i = 0; steps != nullptr && i < steps->job_step_count; ++i) {
+      const auto& step = steps->job_steps[i];
+      if (step.step_id.job_id != id.job_id || step.step_id.step_id != id.step_id) continue;
+      return StepRecord{.request = {.per_node = text_of(step.tres_per_node),
+                                    .per_step = text_of(step.tres_per_step),
+                                    .per_socket = text_of(step.tres_per_socket),
+                                    .per_task = text_of(step.tres_per_task),
+                                    .bind = text_of(step.tres_bind)},
+                        .partition = text_of(step.partition)};
     }
-    return false;
+    return std::nullopt;
   }
 
   std::optional<ComponentText> layout(slurm_step_id_t id) const {
@@ -80,8 +101,8 @@ class SlurmApi {
  private:
   decltype(&slurm_job_step_layout_get) get_ = nullptr;
   decltype(&slurm_job_step_layout_free) free_ = nullptr;
-  decltype(&slurm_load_job) load_job_ = nullptr;
-  decltype(&slurm_free_job_info_msg) free_jobs_ = nullptr;
+  GetSteps get_steps_ = nullptr;
+  decltype(&slurm_free_job_step_info_response_msg) free_steps_ = nullptr;
 };
 
 // Collects components until they make up the step; `next` gives the id of the n-th.
@@ -102,10 +123,8 @@ std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, b
 
 }  // namespace
 
-bool has_gpus(const std::vector<ComponentText>& components) {
-  const SlurmApi slurm;
-  return std::any_of(components.begin(), components.end(),
-                     [&](const ComponentText& component) { return slurm.has_gpus(component.job); });
+std::optional<StepRecord> ask_step_record(std::uint32_t job, std::uint32_t step) {
+  return SlurmApi().record(step_id(job, NO_VAL, step));
 }
 
 std::vector<ComponentText> ask_step_layout(const StepTasks& tasks, std::uint32_t job, std::uint32_t leader_job,

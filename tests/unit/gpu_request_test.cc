@@ -1,0 +1,89 @@
+// What a step asked for, in the words of each release of Slurm.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/gpu_request.h"
+
+#include <gtest/gtest.h>
+
+namespace bootstrap {
+namespace {
+
+GpuRequest of_node(const std::string& list, std::uint32_t nodes = 2) {
+  return read_gpu_request({.per_node = list, .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}, nodes);
+}
+
+TEST(GpuRequest, CountsThoseOfANode) {
+  EXPECT_EQ(of_node("gres:gpu:2").per_node, 2U) << "up to 23.02";
+  EXPECT_EQ(of_node("gres/gpu:2").per_node, 2U) << "since 23.11";
+  EXPECT_EQ(of_node("gres/gpu=2").per_node, 2U);
+  EXPECT_EQ(of_node("gres:gpu").per_node, 1U) << "no count is one";
+  EXPECT_EQ(of_node("gres:gpu:a100").per_node, 1U);
+  EXPECT_EQ(of_node("gres:gpu:a100:4").per_node, 4U);
+  EXPECT_EQ(of_node("gres/gpu:a100=4").per_node, 4U);
+  EXPECT_EQ(of_node("gres:nic:2,gres:gpu:3").per_node, 3U);
+}
+
+TEST(GpuRequest, TheLastOfAKindCountsAndKindsAreAdded) {
+  EXPECT_EQ(of_node("gres/gpu:2,gres/gpu:2").per_node, 2U) << "srun's beside the job's";
+  EXPECT_EQ(of_node("gres/gpu:4,gres/gpu:2").per_node, 2U);
+  EXPECT_EQ(of_node("gres:gpu:a100:2,gres:gpu:v100:1").per_node, 3U);
+  EXPECT_FALSE(of_node("gres:gpu:a100:2,gres:gpu:1").per_node) << "of one kind, and of any";
+}
+
+TEST(GpuRequest, WhatIsNoGpuForEachTaskSaysWhy) {
+  const auto why = [](const TresRequest& request, std::uint32_t nodes = 2) {
+    const auto found = read_gpu_request(request, nodes);
+    EXPECT_FALSE(found.per_node);
+    return found.reason;
+  };
+  EXPECT_EQ(why({}), "it asked for no GPUs");
+  EXPECT_EQ(why({.per_node = "gres:gpu:0", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
+            "it asked for no GPUs");
+  EXPECT_EQ(why({.per_node = "gres:nic:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
+            "it asked for no GPUs");
+  EXPECT_EQ(why({.per_node = "gres:gpu:1", .per_step = {}, .per_socket = {}, .per_task = "gres:gpu:1", .bind = {}}),
+            "it asked for GPUs per task");
+  EXPECT_EQ(why({.per_node = {}, .per_step = {}, .per_socket = "gres:gpu:1", .per_task = {}, .bind = {}}),
+            "it asked for GPUs per socket");
+  EXPECT_EQ(why({.per_node = "gres:shard:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
+            "it asked for shares of GPUs");
+  EXPECT_EQ(why({.per_node = "gres:mps:50", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
+            "it asked for shares of GPUs");
+  EXPECT_EQ(why({.per_node = {}, .per_step = "gres:gpu:4", .per_socket = {}, .per_task = {}, .bind = {}}),
+            "it asked for GPUs of the whole step, on several nodes");
+  EXPECT_EQ(why({.per_node = "gres:gpu:1g.5gb:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
+            "it asked for MIG instances");
+  EXPECT_EQ(
+      why({.per_node = "gres/gpu:nvidia_a100_3g.20gb:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
+      "it asked for MIG instances");
+  EXPECT_EQ(why({.per_node = "gres:gpu:a:b:c", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
+            "its request for GPUs cannot be read");
+}
+
+TEST(GpuRequest, OfTheWholeStepCountsOnOneNodeAlone) {
+  const TresRequest step{.per_node = {}, .per_step = "gres:gpu:4", .per_socket = {}, .per_task = {}, .bind = {}};
+  EXPECT_EQ(read_gpu_request(step, 1).per_node, 4U);
+  EXPECT_TRUE(read_gpu_request(step, 2).has_gpus);
+  const TresRequest both{
+      .per_node = "gres:gpu:2", .per_step = "gres:gpu:4", .per_socket = {}, .per_task = {}, .bind = {}};
+  EXPECT_EQ(read_gpu_request(both, 2).per_node, 2U) << "#SBATCH --gpus=4 beside --gres";
+}
+
+TEST(GpuRequest, ABindingOfSlurmsIsSeen) {
+  const auto binds = [](const std::string& bind) {
+    return !read_gpu_request({.per_node = "gres:gpu:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = bind},
+                             1)
+                .per_node;
+  };
+  EXPECT_TRUE(binds("gpu:single:1"));
+  EXPECT_TRUE(binds("gres/gpu:per_task:1"));
+  EXPECT_TRUE(binds("gres:gpu:closest"));
+  EXPECT_TRUE(binds("gpu:verbose,map_gpu:1,0"));
+  EXPECT_TRUE(binds("gres/nic:none+gres/gpu:single:2"));
+  EXPECT_FALSE(binds(""));
+  EXPECT_FALSE(binds("gpu:none"));
+  EXPECT_FALSE(binds("gres/gpu:verbose,none"));
+  EXPECT_FALSE(binds("gres/nic:single:1"));
+}
+
+}  // namespace
+}  // namespace bootstrap

@@ -1,0 +1,97 @@
+// srun's own options, read before srun has read them.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/srun_arguments.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "step_environment.h"
+
+namespace bootstrap {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+TEST(SrunArguments, WhetherAStepAsksForItself) {
+  const auto asks = [](const Arguments& arguments) { return asks_for_itself(arguments); };
+  EXPECT_TRUE(asks({"--bootstrap=on", "./a"}));
+  EXPECT_TRUE(asks({"--bootstrap", "on", "./a"}));
+  EXPECT_TRUE(asks({"-N2", "-l", "--gres", "gpu:2", "--bootstrap-gpu=first", "./a"}));
+  EXPECT_TRUE(asks({"-n1", "./a", ":", "-n2", "--bootstrap=on", "./a"}));
+  EXPECT_FALSE(asks({"--gres=gpu:2", "./a"}));
+  EXPECT_FALSE(asks({"-n2", "./a", "--bootstrap=on"})) << "the program's own";
+  EXPECT_FALSE(asks({"-l", "./prog.sh", "--bootstrap=on"})) << "-l takes no value";
+  EXPECT_FALSE(asks({"--", "./a", "--bootstrap=on"}));
+  EXPECT_FALSE(asks({}));
+}
+
+TEST(SrunArguments, Components) {
+  EXPECT_TRUE(expects_components(Arguments{"-n1", "a", ":", "-n2", "b"}));
+  EXPECT_TRUE(expects_components(Arguments{"--het-group=0,1", "a"}));
+  EXPECT_FALSE(expects_components(Arguments{"a:b", "::"}));
+}
+
+TEST(SrunArguments, AnOptionThatStandsAloneTakesNoWordAfterIt) {
+  const Arguments arguments{"--bootstrap-gpu-share", "./a", "--bootstrap=off"};
+  EXPECT_TRUE(with_arguments(arguments, {}).gpu_share.value);
+  EXPECT_EQ(with_arguments(arguments, {}).mode.value, Mode::kAuto);
+  EXPECT_FALSE(with_arguments(Arguments{"--bootstrap-gpu-share=off", "./a"}, {}).gpu_share.value);
+  EXPECT_EQ(with_arguments(Arguments{"--bootstrap-gpu", "off", "./a"}, {}).gpu.value, GpuMode::kOff);
+}
+
+bool implies(const Arguments& arguments, const Environment& environment = {}) {
+  return implies_gpu_binding(environment, arguments);
+}
+
+TEST(SrunArguments, WhatMakesSlurmBind) {
+  EXPECT_TRUE(implies({"--gpus-per-task=1", "./a"}));
+  EXPECT_TRUE(implies({"--gpus-per-task", "a100:1", "./a"}));
+  EXPECT_TRUE(implies({"--ntasks-per-gpu=2", "./a"}));
+  EXPECT_TRUE(implies({"--tres-per-task=gres/gpu:1", "./a"}));
+  EXPECT_TRUE(implies({"./a"}, environment_of({{"SLURM_GPUS_PER_TASK", "1"}})));
+  EXPECT_TRUE(implies({"./a"}, environment_of({{"SLURM_NTASKS_PER_GPU", "1"}})));
+  EXPECT_FALSE(implies({"--gres=gpu:2", "./a"}));
+  EXPECT_FALSE(implies({"--gpus-per-node=2", "./a"}));
+  EXPECT_FALSE(implies({"--gpus-per-task=0", "./a"}, environment_of({{"SLURM_GPUS_PER_TASK", "1"}})));
+  EXPECT_FALSE(implies({"--tres-per-task=cpu:2", "./a"}));
+}
+
+TEST(SrunArguments, ReadsAllComponents) {
+  EXPECT_TRUE(implies({"-n1", "./a", "x", ":", "--gpus-per-task=1", "./a"}));
+  EXPECT_FALSE(implies({"-n1", "./a", ":", "-n1", "./a", "--gpus-per-task=1"}));
+}
+
+TEST(SrunArguments, WhatAsksSlurmToBind) {
+  const auto asks = [](const Arguments& arguments, const Environment& environment = {}) {
+    return asked_gpu_binding(environment, arguments) != GpuBind::kNone;
+  };
+  EXPECT_TRUE(asks({"--gpu-bind=single:1", "./a"}));
+  EXPECT_TRUE(asks({"--tres-bind", "gres/gpu:closest", "./a"}));
+  EXPECT_TRUE(asks({"--accel-bind=g", "./a"}));
+  EXPECT_TRUE(asks({"./a"}, environment_of({{"SLURM_GPU_BIND", "closest"}})));
+  EXPECT_FALSE(asks({"--gpu-bind=none", "./a"}, environment_of({{"SLURM_GPU_BIND", "closest"}})));
+  EXPECT_FALSE(asks({"--tres-bind=gres/gpu:none", "./a"}));
+  EXPECT_FALSE(asks({"--gpus-per-task=1", "./a", "--gpu-bind=closest"}));
+  EXPECT_FALSE(asks({"--tres-bind=gres/nic:single:1", "./a"}));
+  EXPECT_EQ(asked_gpu_binding({}, Arguments{"--gpu-bind=closest", "./a"}), GpuBind::kClosest);
+  EXPECT_EQ(asked_gpu_binding({}, Arguments{"--gpu-bind=verbose,map_gpu:1,0", "./a"}), GpuBind::kNarrow);
+}
+
+TEST(SrunArguments, WhatSlurmMadeOfACountIsNotTheUsersBinding) {
+  // As sbatch of Slurm 24.11 exports it for --gpus-per-task=1, and srun for --ntasks-per-gpu=1.
+  const auto counted =
+      environment_of({{"SLURM_TRES_BIND", "gres/gpu:per_task:1"}, {"SLURM_TRES_PER_TASK", "gres/gpu=1"}});
+  const auto shared = environment_of({{"SLURM_TRES_BIND", "gres/gpu:single:1"}, {"SLURM_NTASKS_PER_TRES", "1"}});
+  for (const auto& environment : {counted, shared}) {
+    EXPECT_EQ(asked_gpu_binding(environment, Arguments{"./a"}), GpuBind::kNone);
+    EXPECT_TRUE(implies({"./a"}, environment));
+    EXPECT_EQ(asked_gpu_binding(environment, Arguments{"--tres-bind=gres/gpu:single:1"}), GpuBind::kNarrow);
+  }
+  EXPECT_EQ(asked_gpu_binding(environment_of({{"SLURM_TRES_BIND", "gres/gpu:single:1"}}), Arguments{}),
+            GpuBind::kNarrow);
+  EXPECT_TRUE(implies({"./a"}, environment_of({{"SLURM_TRES_PER_TASK_HET_GROUP_0", "gres/gpu=1"}})));
+}
+
+}  // namespace
+}  // namespace bootstrap
