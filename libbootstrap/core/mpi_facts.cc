@@ -223,15 +223,4 @@ std::string hand_on(const Facts& facts) {
       .value_or("");
 }
 
-bool is_mpi_launcher(std::string_view program) noexcept {
-  constexpr std::array<std::string_view, 11> kNames{
-      "orted",     "orterun", "prted", "prterun", "prun", "mpirun", "mpiexec", "hydra_pmi_proxy", "hydra_bstrap_proxy",
-      "pmi_proxy", "mpispawn"};
-  const auto slash = program.rfind('/');
-  if (slash != std::string_view::npos) program.remove_prefix(slash + 1);
-  // "mpirun.openmpi", "mpiexec.hydra"
-  if (program.starts_with("mpirun.") || program.starts_with("mpiexec.")) return true;
-  return std::find(kNames.begin(), kNames.end(), program) != kNames.end();
-}
-
 }  // namespace bootstrap

@@ -50,8 +50,4 @@ Result<Facts> read_mpirun_facts(const Environment& environment, const Surroundin
 // What kHandedOnVariable carries; empty where it is not needed, or too long for a variable.
 std::string hand_on(const Facts& facts);
 
-// Programs that start the ranks of an MPI job on a node, or the whole of it: orted, hydra_pmi_proxy, mpirun. `program`
-// is the first word of a command line.
-bool is_mpi_launcher(std::string_view program) noexcept;
-
 }  // namespace bootstrap

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/mpi_facts.h"
+#include "core/program.h"
 #include "core/step_id.h"
 
 namespace bootstrap {
@@ -117,7 +118,7 @@ Role role_of(const char* const* environment, pid_t process, const char* program)
       break;
     }
   }
-  if (is_off(values[kPreload]) || (program != nullptr && is_mpi_launcher(program))) return Role::kOutside;
+  if (is_off(values[kPreload]) || (program != nullptr && is_launcher_name(program))) return Role::kOutside;
   StepId step;
   std::uint32_t rank = 0;
   std::uint32_t task = 0;
