@@ -68,10 +68,8 @@ static void enter_container(spank_t spank) {
   (void)spank_setenv(spank, "CONTAINER_IMAGE", image, 1);
   if (strstr(image, "pytorch") == NULL) return;
   (void)spank_setenv(spank, "PYTORCH_VERSION", "2.3.0", 1);
-  char port[kSize];
-  (void)snprintf(port, sizeof port, "%u", 61000 + item(spank, S_JOB_ID) % 4536);
   // enroot's hook: each only where the container has none; pyxis: always.
-  if (!is_set(spank, "MASTER_PORT")) (void)spank_setenv(spank, "MASTER_PORT", port, 0);
+  if (!is_set(spank, "MASTER_PORT")) (void)spank_setenv(spank, "MASTER_PORT", "61000", 0);
   set_number(spank, "WORLD_SIZE", item(spank, S_JOB_TOTAL_TASK_COUNT), 0);
   set_number(spank, "RANK", item(spank, S_TASK_GLOBAL_ID), 1);
   set_number(spank, "LOCAL_RANK", item(spank, S_TASK_ID), 1);

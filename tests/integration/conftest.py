@@ -21,6 +21,7 @@ def pytest_addoption(parser):
     parser.addoption("--minutes", type=float, default=35, help="after which a campaign of --full begins no other case")
     parser.addoption("--harm-with", choices=["plugin", "nothing", "first-version"], default="plugin",
                      help="what the harm suite compares with stock: nothing tries whether its cases are steady")
+    parser.addoption("--harm-outcomes", help="a file: what each case of the harm suite said, as JSON")
     parser.addoption("--write-harm-table", action="store_true", help="write etc/doc/harm.md from this run")
 
 

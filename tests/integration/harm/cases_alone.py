@@ -40,9 +40,9 @@ ALONE = rows(
     ("timeout_mpirun", "flux-core 5206", "mpirun behind timeout and nice.",
      """$L1 -c4 timeout 20 nice -n 1 mpirun --oversubscribe -n 2 $READ deepspeed""", {"needs": ("mpirun",)}),
     ("prterun", "flux-core 223", "prterun, prun, smpd, jsrun and mpiexec.hydra as programs of a step in a world's shape.",
-     """for name in prterun prun smpd jsrun mpiexec.hydra; do cp $P/show_env.py $name; $W4 ./$name -n 4 prog | sort; done"""),
+     """for name in prterun prun smpd jsrun mpiexec.hydra; do cp $P/show_env.py $name; ready; $W4 ./$name -n 4 prog; done"""),
     ("launchers_by_name", "issue 24", "Launchers and agents whose file is Python, in a world's shape.",
-     """for name in accelerate-launch deepspeed horovodrun dask snakemake orted; do cp $P/show_env.py $name; $L2 ./$name | sort; done"""),
+     """for name in accelerate-launch deepspeed horovodrun dask snakemake orted; do cp $P/show_env.py $name; ready; $L2 ./$name; done"""),
     ("orted_behind_wrapper", "pyxis 88", "mpirun in a batch job of two nodes, its daemons behind a script of the site.",
      """printf '#!/bin/sh\\nexec orted "$@"\\n' > wrapper; chmod +x wrapper
 job -N2 --ntasks-per-node=2 --gres=gpu:2 <<< 'mpirun --mca orte_launch_agent $OUT/wrapper $B/mpi_ring'""", {"needs": ("mpirun",)}),
@@ -107,9 +107,9 @@ velocity all create 1.0 87287
 fix 1 all nve
 run 10
 X
-srun -n1 -c2 --gres=gpu:1 lmp -in in.lj -log none 2>&1 | grep -E 'OMP|omp|Created|Step|^ +(0|10) '""", {"needs": ("lmp",), "seconds": 60}),
+srun --mpi=pmix -n1 -c2 --gres=gpu:1 lmp -in in.lj -log none 2>&1 | grep -E 'OMP|omp|Created|Step|^ +(0|10) '""", {"needs": ("lmp",), "seconds": 60}),
     ("lammps_omp", "no-harm.md E", "LAMMPS with its OpenMP style.",
-     """printf 'package omp 0\\ninfo config\\n' > in.omp; srun -n1 -c2 --gres=gpu:1 lmp -sf omp -in in.omp -log none 2>&1 | grep -iE 'omp_num|thread'""",
+     """printf 'package omp 0\\ninfo config\\n' > in.omp; srun --mpi=pmix -n1 -c2 --gres=gpu:1 lmp -sf omp -in in.omp -log none 2>&1 | grep -iE 'omp_num|thread'""",
      {"needs": ("lmp",), "seconds": 60, "is_slow": True}),
     ("python_pool", WEEK, "A pool of processes as large as the affinity.",
      """cat > pool.py <<'X'

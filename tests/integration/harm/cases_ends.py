@@ -68,7 +68,7 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)); time.sleep(20)' & sleep 0
     ("ctrl_c", "no-harm.md L", "Ctrl-C, twice.", f"set -m; $L2 {SLEEPS} & sleep 0.8; kill -INT $!; sleep 0.2; kill -INT $!; wait $!"),
     ("all_fail_alike", "no-harm.md L", "All ranks fail alike.", "$W4 python3 -c 'raise SystemExit(4)'", FAILURE),
     ("not_there", WEEK, "A program that is not there.", "$W4 /nowhere/program"),
-    ("time_limit", WEEK, "A batch job that is cancelled while its step runs.",
+    ("scancel_batch", WEEK, "A batch job that is cancelled while its step runs.",
      """sbatch -Q -o log -N1 -n2 --gres=gpu:2 --wrap 'srun bash -c "touch ready; sleep 20"'; until [[ -e ready ]]; do sleep 0.05; done
 scancel $(squeue -h --me -p $SLURM_PARTITION -o %A); for ((i = 0; i < 100; i++)); do [[ -z $(squeue -h --me -p $SLURM_PARTITION) ]] && break; sleep 0.1; done
 grep -v CANCELLED log"""),

@@ -46,7 +46,7 @@ $W4 python3 cray.py""", {"site": CRAY}),
      """cat > inner <<'X'
 #!/bin/bash
 env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_|GROUP_|PET_|JAX_|SLURM_BOOTSTRAP)'
-srun --overlap bash -c 'echo "$SLURM_PROCID: ${RANK:-none} ${WORLD_SIZE:-none} ${MASTER_ADDR:-none}"'
+srun --overlap --cpu-bind=none bash -c 'echo "$SLURM_PROCID: ${RANK:-none} ${WORLD_SIZE:-none} ${MASTER_ADDR:-none}"'
 echo done > inner.status
 X
 cat > outer.py <<'X'
@@ -59,7 +59,7 @@ $L2 python3 outer.py; for ((i = 0; i < 200; i++)); do [[ -s inner.status ]] && b
      """cat > outer.py <<'X'
 import os, subprocess
 if os.environ["SLURM_PROCID"] == "1":
-    subprocess.run("sbatch -Q -N2 --ntasks-per-node=1 -o inner.log --wrap 'srun $READ composer_program; echo done > inner.status'", shell=True, check=True)
+    subprocess.run("sbatch -Q -N2 --ntasks-per-node=1 -o inner.log --wrap 'srun --cpu-bind=none $READ composer_program; echo done > inner.status'", shell=True, check=True)
 X
 $L2 python3 outer.py; for ((i = 0; i < 200; i++)); do [[ -s inner.status ]] && break; sleep 0.1; done; sed 's/local.*//' inner.log""",
      ),
@@ -104,7 +104,7 @@ if os.environ["SLURM_PROCID"] == "0":
     print(os.environ.get("JAX_COORDINATOR_PORT", "the port of the job"))
 X
 job -N1 -n4 --gres=gpu:4 <<'Y'
-for i in 0 1; do srun --exact -N1 --ntasks-per-node=2 --gres=gpu:2 -o port.$i python3 port.py & done; wait
+for i in 0 1; do srun --exact -N1 -n2 --ntasks-per-node=2 --gres=gpu:2 -o port.$i python3 port.py & done; wait
 [ "$(cat port.0 port.1 | sort -u | wc -l)" = 2 ] && echo "two ports"
 exit 0
 Y""", {"relation": BETTER, "gives": ("two ports",)}),

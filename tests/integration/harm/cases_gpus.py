@@ -55,10 +55,10 @@ SHARED = rows(
 srun hostname | sort | uniq -c > hosts; cat hosts; [ -s hosts ] || exit 9
 X"""),
     ("overlap_four_in_two", "no-harm.md F", "Four tasks into a job with two GPUs, from outside.",
-     """id=$(sbatch --parsable -N1 -n2 --gres=gpu:2 -o /dev/null --wrap 'sleep 20')
+     """id=$(sbatch --parsable -N1 -n2 --gres=gpu:2 -o /dev/null --wrap 'sleep 20'); running $id
 srun --jobid=$id --overlap -n4 -O python3 $P/show_env.py; status=$?; scancel $id; exit $status"""),
     ("overlap_one", "fine already", "One more task into a running job, to look at it.",
-     """id=$(sbatch --parsable -N1 -n2 --gres=gpu:2 -o /dev/null --wrap 'sleep 20')
+     """id=$(sbatch --parsable -N1 -n2 --gres=gpu:2 -o /dev/null --wrap 'sleep 20'); running $id
 srun --jobid=$id --overlap -n1 bash -c "$SHOW"; status=$?; scancel $id; exit $status"""),
     ("dealt_3_and_1", "frameworks.md 6", "salloc -N2 -n4 that Slurm deals as 3 and 1.", "salloc -N2 -n4 -c2 --gres=gpu:2 srun -n4 -m plane=3 $B/show_env"),
     ("five_on_two_nodes", "issue 24", "Five tasks on two nodes, three and two.", "srun -N2 -n5 --gres=gpu:3 python3 $P/show_env.py"),
@@ -70,9 +70,9 @@ srun --jobid=$id --overlap -n1 bash -c "$SHOW"; status=$?; scancel $id; exit $st
     ("cpu_step_in_gpu_job", WEEK, "A step without GPUs in a job that has some.",
      """job -N2 --ntasks-per-node=2 --gres=gpu:2 <<< 'srun --gres=none python3 $P/show_env.py'"""),
     ("het_step", "fine already", "Two components of a het step, each in a world's shape.",
-     "srun -n2 -N1 --gres=gpu:2 python3 $P/show_env.py : -n2 -N1 --gres=gpu:2 python3 $P/show_env.py"),
+     "srun -n2 -N1 --gres=gpu:2 python3 $P/show_env.py : -n2 -N1 --gres=gpu:2 python3 $P/show_env.py", {"ignores": "SLURM_DISTRIBUTION"}),
     ("het_without_gpus", WEEK, "A het step: a server without GPUs, and clients with.",
-     "srun -n1 -N1 bash -c \"$SHOW\" : -n2 -N1 --gres=gpu:2 $B/show_env"),
+     "srun -n1 -N1 bash -c \"$SHOW\" : -n2 -N1 --gres=gpu:2 $B/show_env", {"ignores": "SLURM_DISTRIBUTION"}),
     ("het_job", WEEK, "A het job and a step on its first component.",
      """cat > batch <<'X'
 #!/bin/bash

@@ -27,24 +27,26 @@ PREAMBLE = """
 set -u
 cd; rm -rf cases/$CASE; mkdir -p cases/$CASE; cd cases/$CASE
 export OUT=$PWD
-for ((i = 0; i < 400; i++)); do
-  [[ $(sinfo -h -p $SLURM_PARTITION -t idle -o %D) == 2 ]] && break
-  sleep 0.05
-done
-submit() {  # sbatch, then what the job wrote
-  { echo '#!/bin/bash'; cat; } > batch
-  local status; sbatch --wait --quiet --output=log "$@" batch; status=$?
-  cat log; return $status
+ready() {
+  local i
+  for ((i = 0; i < 400; i++)); do
+    [[ -z $(squeue -h -p $SLURM_PARTITION) && $(sinfo -h -p $SLURM_PARTITION -t idle -o %D) == 2 ]] && return
+    sleep 0.05
+  done
 }
-job() {  # the same without the waits of `sbatch --wait`: 2 s, 6 s, ...
-  { echo '#!/bin/bash'; echo 'trap "echo \\$? > $OUT/status" EXIT'; cat; } > batch
+running() {  # waits for a job
+  local i
+  for ((i = 0; i < 400; i++)); do [[ $(squeue -h -j $1 -o %T) == RUNNING ]] && return; sleep 0.05; done
+}
+ready
+job() {  # what a batch job wrote, and its exit status, without the waits of `sbatch --wait`: 2 s, 6 s, ...
+  { echo '#!/bin/bash'; echo "trap 'echo \\$? > $OUT/status' EXIT"; cat; } > batch
   sbatch --quiet --output=log "$@" batch || return
   for ((i = 0; i < 500; i++)); do [[ -s status ]] && break; sleep 0.05; done
   cat log; return $(< status)
 }
 SHOW='env -0 | tr "\\n\\0" " \\n" | sed "s/^/${SLURM_PROCID:-none}: /"'
 terminal() { script -qec "$1" /dev/null < /dev/null; }
-export -f submit job terminal
 # Two nodes with two tasks each, with one task each; one node with two tasks; one task. Two GPUs on each node.
 W4="srun -N2 --ntasks-per-node=2 --gres=gpu:2" W2="srun -N2 --ntasks-per-node=1 --gres=gpu:2"
 L2="srun -N1 --ntasks-per-node=2 --gres=gpu:2" L1="srun -N1 -n1 --gres=gpu:2"

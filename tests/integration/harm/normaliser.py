@@ -32,7 +32,7 @@ PATTERNS = [(re.compile(pattern), by) for pattern, by in (
 # What Slurm says where it was busy, or of a race of its own.
 NOISE = re.compile(
     r"(srun|salloc|sbatch): (job \d+ (queued and waiting for resources|has been allocated resources)|Requested partition|"
-    r"Job step creation (temporarily disabled, retrying|still disabled.*)|Step created for .*|Pending job allocation \d+|"
+    r"Job (\d+ )?step creation (temporarily disabled, retrying|still disabled.*)|got SIGCONT|.*has been revoked|Step created for .*|Pending job allocation \d+|"
     r"Force Terminated|.*Waiting up to \d+ seconds for job step to finish.*|job \d+ is in (a )?complet|Nodes .* are ready for job|"
     r"Waiting for resource configuration|forcing job termination|launch/slurm: launch_p_step_launch: .*)|"
     r"srun: first task exited \d+s ago|srun: .*step:.*|srun: error: Timed out waiting for job step to complete|"
@@ -60,7 +60,7 @@ def outcome(status: int, stdout: str, stderr: str, names: dict[str, str], second
 
 
 def normalised(line: str, names: dict[str, str]) -> list[str]:
-    line = line.replace("\r", "")
+    line = re.sub("\r|\b|\\^@", "", line)
     if NOISE.search(line):
         return []
     for word, stands_for in names.items():

@@ -3,8 +3,11 @@ known to be worse has a remedy; and a plugin that does what the first version di
 
 # SPDX-License-Identifier: Apache-2.0
 
+import json
 import re
 from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -39,10 +42,14 @@ def sides(request, cluster_factory):
 
 
 @pytest.fixture(scope="module")
-def play(sides, wanted):
+def play(request, sides, wanted):
     running = Play(sides, wanted)
     yield running
     running.stop()
+    path = request.config.getoption("--harm-outcomes")
+    if path:
+        seen = {name: [asdict(each) for each in future.result()] for name, future in running.results.items() if future.done()}
+        Path(path).write_text(json.dumps(seen, indent=1))
 
 
 def verdict(case, off, on):

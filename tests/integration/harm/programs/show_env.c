@@ -7,6 +7,9 @@ extern char** environ;
 
 int main(void) {
   const char* const rank = getenv("SLURM_PROCID");
-  for (char** entry = environ; *entry != NULL; ++entry) printf("%s: %s\n", rank == NULL ? "none" : rank, *entry);
+  for (char** entry = environ; *entry != NULL; ++entry) {
+    for (char* place = *entry; *place != '\0'; ++place) *place = *place == '\n' ? ' ' : *place;
+    printf("%s: %s\n", rank == NULL ? "none" : rank, *entry);
+  }
   return 0;
 }
