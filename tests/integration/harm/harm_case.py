@@ -1,0 +1,70 @@
+"""One row of the harm suite: an ordinary use of a cluster, as data."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from dataclasses import dataclass, field
+
+EQUAL = "equal"  # exit status, output and variables are the same with the plugin and without
+KNOWN = "known worse"  # documented; the row that `remedy` names shows what helps
+BETTER = "better"  # with the plugin the output has the lines of `gives`, and without it has not
+RELATIONS = (EQUAL, KNOWN, BETTER)
+
+WEEK = "a site's week"  # the source of rows that no public report stands behind
+
+
+@dataclass(frozen=True)
+class Site:
+    """What an administrator has beside our line: other plugins before and after it, and lines of slurm.conf. Both clusters
+    have all of it; {doubles} is the folder of our stand-ins for other plugins."""
+
+    name: str
+    before: str = ""
+    after: str = ""
+    settings: tuple[str, ...] = ()
+
+
+STOCK = Site("stock")
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    group: str
+    source: str  # "Project issue", or WEEK
+    what: str  # one short sentence for the table
+    script: str  # bash, as alice on the login host; {off} becomes --bootstrap=off where a plugin knows that
+    relation: str = EQUAL
+    remedy: str = ""  # the name of another case
+    gives: tuple[str, ...] = ()
+    variables: dict[str, str] = field(default_factory=dict)  # of the user's shell
+    arguments: str = ""  # of our plugin in plugstack.conf
+    site: Site = STOCK
+    ignores: str = ""  # regular expression of lines that are our right to say: a warning, a first failure
+    is_slow: bool = False  # with --full alone
+    needs: tuple[str, ...] = ()  # programs without which it is skipped
+    seconds: int = 30  # after which it is ended; that is an outcome as any other
+
+
+def rows(group: str, *cases: tuple) -> list[Case]:
+    """Cases of one group, each as (name, source, what, script, {other fields})."""
+    made = []
+    for name, source, what, script, *more in cases:
+        made.append(Case(name, group, source, what, script.strip(), **(more[0] if more else {})))
+    return made
+
+
+def trouble_with(cases: list[Case]) -> list[str]:
+    """What is wrong with the table itself."""
+    by_name = {case.name: case for case in cases}
+    found = [] if len(by_name) == len(cases) else ["two cases have one name"]
+    for case in cases:
+        remedy = by_name.get(case.remedy)
+        if case.relation not in RELATIONS:
+            found.append(f"{case.name}: no relation {case.relation}")
+        if (case.relation == KNOWN) != (remedy is not None and remedy.relation == EQUAL):
+            found.append(f"{case.name}: a row that is known to be worse, and no other, names a remedy that is equal")
+        if (case.relation == BETTER) != bool(case.gives):
+            found.append(f"{case.name}: a row that is better, and no other, says what the plugin gives")
+        if "|" in case.name + case.what + case.source or not case.what.endswith("."):
+            found.append(f"{case.name}: its text does not fit into a table")
+    return found

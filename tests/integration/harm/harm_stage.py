@@ -1,0 +1,180 @@
+"""Two clusters that differ in plugstack.conf alone, and the cases on them: each one on the same nodes of both at the same
+time, several at once on other nodes."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import copy
+import queue
+import shutil
+import subprocess
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from harm_case import Case, Site
+from harness import LOST_BY_SLURM, REPOSITORY
+from normaliser import Outcome, outcome
+
+LANES = 3  # cases at once; each has a partition of two nodes for itself
+UP = ("--nodes", str(2 * LANES), "--gpus", "4", "--cpus", "8", "--set", "TaskPlugin=task/affinity",
+      "--set", "LaunchParameters=use_interactive_step")  # fmt: skip
+INSIDE = "/opt/slurm-bootstrap"
+BUILT = f"{INSIDE}/build/release/tests"
+ENDED = (124, 137)
+
+# Before each script. A case begins when its nodes are free, and so it gets the same ones in both clusters.
+PREAMBLE = """
+set -u
+cd; rm -rf cases/$CASE; mkdir -p cases/$CASE; cd cases/$CASE
+export OUT=$PWD
+ready() {
+  local i
+  for ((i = 0; i < 400; i++)); do
+    [[ -z $(squeue -h -p $SLURM_PARTITION) && $(sinfo -h -p $SLURM_PARTITION -t idle -o %D) == 2 ]] && return
+    sleep 0.05
+  done
+}
+running() {  # waits for a job
+  local i
+  for ((i = 0; i < 400; i++)); do [[ $(squeue -h -j $1 -o %T) == RUNNING ]] && return; sleep 0.05; done
+}
+ready
+job() {  # what a batch job wrote, and its exit status, without the waits of `sbatch --wait`: 2 s, 6 s, ...
+  { echo '#!/bin/bash'; echo "trap 'echo \\$? > $OUT/status' EXIT"; cat; } > batch
+  sbatch --quiet --output=log "$@" batch || return
+  for ((i = 0; i < 500; i++)); do [[ -s status ]] && break; sleep 0.05; done
+  cat log; return $(< status)
+}
+SHOW='env -0 | tr "\\n\\0" " \\n" | sed "s/^/${SLURM_PROCID:-none}: /"'
+terminal() { script -qec "$1" /dev/null < /dev/null; }
+# Two nodes with two tasks each, with one task each; one node with two tasks; one task. Two GPUs on each node.
+W4="srun -N2 --ntasks-per-node=2 --gres=gpu:2" W2="srun -N2 --ntasks-per-node=1 --gres=gpu:2"
+L2="srun -N1 --ntasks-per-node=2 --gres=gpu:2" L1="srun -N1 -n1 --gres=gpu:2"
+READ="python3 $P/readers.py"
+export SHOW W4 W2 L2 L1 READ
+"""
+LEFTOVERS = """squeue --me --noheader -p "$SLURM_PARTITION" --format=%A | xargs -r scancel"""
+
+
+class Side:
+    """One of the clusters, and what its plugstack.conf has at this moment."""
+
+    def __init__(self, cluster, line: str, word: str):
+        self.cluster, self.line, self.word = cluster, line, word
+        self.settings = (cluster.state / "etc" / "slurm.conf").read_text()
+        for lane in range(LANES):
+            nodes = f"node[{2 * lane + 1:03}-{2 * lane + 2:03}]"
+            made = cluster.run(["scontrol", "create", f"PartitionName=lane{lane}", f"Nodes={nodes}", "State=UP"], user="root")
+            assert made.returncode == 0, made.stderr
+            self.settings += f"PartitionName=lane{lane} Nodes={nodes} State=UP\n"
+
+    @classmethod
+    def of(cls, other: "Side", line: str, word: str) -> "Side":
+        """The same cluster with another line of plugstack.conf."""
+        side = copy.copy(other)
+        side.line, side.word = line, word
+        return side
+
+    def arrange(self, site: Site, arguments: str) -> None:
+        own = f"{self.line} {arguments}" if self.line else ""
+        lines = [line.replace("{doubles}", f"{BUILT}/doubles") for line in (site.before, own, site.after)]
+        self.cluster.write_plugstack("\n".join(filter(None, lines)) + "\n")
+
+    def set_up(self, settings: tuple[str, ...]) -> None:
+        (self.cluster.state / "etc" / "slurm.conf").write_text(self.settings + "".join(f"{line}\n" for line in settings))
+        done = self.cluster.run(["scontrol", "reconfigure"], user="root")
+        assert done.returncode == 0, done.stderr
+
+    def play(self, case: Case, lane: int) -> Outcome:
+        variables = {
+            "CASE": case.name, "P": f"{INSIDE}/tests/integration/harm/programs", "B": f"{BUILT}/integration/harm",
+            "D": f"{BUILT}/doubles", "LC_ALL": "C.UTF-8", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+            **{f"{command}_PARTITION": f"lane{lane}" for command in ("SLURM", "SBATCH", "SALLOC")}, **case.variables,
+        }  # fmt: skip
+        script = PREAMBLE + case.script.replace("{off}", self.word)
+        line = ["timeout", "--kill-after=2", str(case.seconds), "bash", "-c", script]
+        began = time.monotonic()
+        try:
+            done = self.cluster.run(line, env=variables, timeout=case.seconds + 20, lost=LOST_BY_SLURM)
+        except subprocess.TimeoutExpired as held:
+            said = [(text or b"").decode(errors="replace") for text in (held.stdout, held.stderr)]
+            done = subprocess.CompletedProcess(line, ENDED[0], *said)
+        seconds = time.monotonic() - began
+        if done.returncode in ENDED:
+            self.cluster.run(["bash", "-c", LEFTOVERS], env=variables)
+        names = {self.cluster.name: "CLUSTER", f"lane{lane}": "LANE"}
+        return outcome(done.returncode, done.stdout, done.stderr, names, seconds)
+
+
+def lacking(case: Case) -> list[str]:
+    return [program for program in case.needs if not shutil.which(program, path="/usr/bin:/bin:/usr/sbin")]
+
+
+class Play:
+    """All cases on some sides, begun in an order that puts cases of one site together; results as they come."""
+
+    def __init__(self, sides: list[Side], cases: list[Case]):
+        self.sides = sides
+        self.lanes: queue.Queue[int] = queue.Queue()
+        for lane in range(LANES):
+            self.lanes.put(lane)
+        self.results: dict[str, Future] = {case.name: Future() for case in cases}
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self._run, args=(cases,), daemon=True)
+        self.thread.start()
+
+    def of(self, name: str) -> list[Outcome]:
+        return self.results[name].result()
+
+    def stop(self) -> None:
+        """No other case is begun."""
+        self.is_over.set()
+        self.thread.join()
+
+    def _run(self, cases: list[Case]) -> None:
+        groups: dict[tuple[Site, str], list[Case]] = {}
+        for case in cases:
+            groups.setdefault((case.site, case.arguments), []).append(case)
+        try:
+            for (site, arguments), members in groups.items():
+                if not self.is_over.is_set():
+                    self._run_group(site, arguments, members)
+        except BaseException as error:
+            for future in self.results.values():
+                if not future.done():
+                    future.set_exception(error)
+            raise
+
+    def _run_group(self, site: Site, arguments: str, members: list[Case]) -> None:
+        for side in self.sides:
+            side.arrange(site, arguments)
+            if site.settings:
+                side.set_up(site.settings)
+        # The longest ones first: those that wait for something.
+        with ThreadPoolExecutor(LANES) as pool, ThreadPoolExecutor(LANES * len(self.sides)) as both:
+            list(pool.map(lambda case: self._run_case(both, case), sorted(members, key=lambda case: not case.is_slow)))
+        for side in self.sides:
+            if site.settings:
+                side.set_up(())
+
+    def _run_case(self, both: ThreadPoolExecutor, case: Case) -> None:
+        if self.is_over.is_set():
+            return
+        lane = self.lanes.get()
+        try:
+            running = [both.submit(side.play, case, lane) for side in self.sides]
+            self.results[case.name].set_result([each.result() for each in running])
+        except BaseException as error:
+            self.results[case.name].set_exception(error)
+        finally:
+            self.lanes.put(lane)
+
+
+def our_line(cluster) -> str:
+    return (cluster.state / "etc" / "plugstack.conf").read_text().strip()
+
+
+def first_version() -> str:
+    path = "build/release/tests/doubles/first_version_spank.so"
+    assert (REPOSITORY / path).exists(), f"{path} is not built; run cmake --preset release && cmake --build --preset release"
+    return f"optional {INSIDE}/{path}"

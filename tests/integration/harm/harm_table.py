@@ -1,0 +1,72 @@
+"""The table of the harm suite in etc/doc/harm.md: written from a run, read by a test."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+from dataclasses import dataclass
+
+from harm_case import BETTER, KNOWN, Case
+from harm_cases import ALL
+from harness import REPOSITORY
+
+TABLE = REPOSITORY / "etc" / "doc" / "harm.md"
+HEAD = """# What the plugin changes for other programs of a site
+
+Each row is an ordinary use of a cluster. It was run on two clusters that differ in one line of plugstack.conf, and compared:
+exit status, lines of output in any order, and variables of the environment. `off` and `on` are the exit statuses.
+
+* equal: nothing differs.
+* better: a training program that stock Slurm leaves alone is one world.
+* known worse: differs; the row that is named shows what helps.
+
+The rows are data in `tests/integration/harm`, and this table is written by
+`/usr/bin/python3 -m pytest tests/integration/harm --full --write-harm-table`.
+"""
+COLUMNS = "| case | what | source | off | on | verdict |\n| --- | --- | --- | --- | --- | --- |\n"
+ROW = re.compile(r"\| `(\w+)` \|")
+
+
+@dataclass(frozen=True)
+class Result:
+    case: Case
+    off: int
+    on: int
+    verdict: str
+    seconds: float
+
+
+def line(case: Case, result: Result | None) -> str:
+    told = result.verdict if result else "not run"
+    if case.relation == KNOWN:
+        told += f"; `{case.remedy}` helps"
+    if case.relation == BETTER and told != BETTER:
+        told += ", expected better"
+    return f"| `{case.name}` | {case.what} | {case.source} | {result.off if result else ''} | {result.on if result else ''} | {told} |"
+
+
+def write(results: dict[str, Result]) -> None:
+    TABLE.parent.mkdir(exist_ok=True)
+    text, group = HEAD, ""
+    for case in ALL:
+        if case.group != group:
+            group = case.group
+            text += f"\n## {group}\n\n{COLUMNS}"
+        text += line(case, results.get(case.name)) + "\n"
+    TABLE.write_text(text)
+
+
+def cases_of(text: str) -> list[tuple[str, str]]:
+    """[(group, name), ...] of a written table."""
+    found, group = [], ""
+    for row in text.splitlines():
+        if row.startswith("## "):
+            group = row[3:]
+        elif match := ROW.match(row):
+            found.append((group, match.group(1)))
+    return found
+
+
+def render(results, is_short: bool) -> str:
+    """The rows for a terminal; the short form leaves out the equal ones."""
+    kept = [result for result in results if not is_short or result.verdict != "equal"]
+    return "\n".join(f"{result.case.name:32} {result.case.group:30} off {result.off:3} on {result.on:3}  {result.verdict}" for result in kept)

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""What frameworks decide from the environment of a process: `readers.py NAME ARGUMENTS...` prints it in one line.
+
+Each function has the deciding lines of the source that it names, and no more; nothing is trained here. No variable of ours
+is looked at for its own sake: a program of a user knows none of them.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import sys
+
+ENV = os.environ
+
+
+def number(name, default):
+    return int(ENV.get(name, default))
+
+
+def visible():
+    """CUDA's own view: entries of the list, and none where it is empty; without a list as many as there are devices."""
+    if "CUDA_VISIBLE_DEVICES" in ENV:
+        return [entry for entry in ENV["CUDA_VISIBLE_DEVICES"].split(",") if entry]
+    return [name[len("nvidia"):] for name in sorted(os.listdir("/dev")) if name.startswith("nvidia") and name[-1].isdigit()]
+
+
+def device(index):
+    """cudaSetDevice."""
+    return f"GPU {visible()[index]}" if index < len(visible()) else "invalid device ordinal"
+
+
+def lightning(devices="1", nodes="1"):
+    """lightning/pytorch/trainer/connectors/accelerator_connector.py, fabric/plugins/environments/slurm.py and lightning.py."""
+    devices = int(devices)
+    if "TORCHELASTIC_RUN_ID" in ENV:
+        return f"torchelastic: member {ENV['RANK']} of {ENV['WORLD_SIZE']}"
+    if "SLURM_NTASKS" in ENV and ENV.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        if number("SLURM_NTASKS", 1) > 1 and "SLURM_NTASKS_PER_NODE" not in ENV:
+            return "RuntimeError: You set --ntasks, but this variable is not supported"
+        if "SLURM_NTASKS_PER_NODE" in ENV and number("SLURM_NTASKS_PER_NODE", 0) != devices:
+            return f"ValueError: devices {devices}, SLURM_NTASKS_PER_NODE {ENV['SLURM_NTASKS_PER_NODE']}"
+        return f"slurm: member {ENV['SLURM_PROCID']} of {devices * int(nodes)}, {device(number('SLURM_LOCALID', 0))}"
+    if "LOCAL_RANK" in ENV:
+        return f"launched by the user: member {ENV['LOCAL_RANK']} of {devices}, waits for the others"
+    return f"launches {devices} processes"
+
+
+def accelerate(mode=""):
+    """accelerate/state.py, PartialState; utils/modeling.py, verify_device_map."""
+    if number("LOCAL_RANK", -1) == -1:
+        return f"alone, {device(0)}" if mode != "device_map" else f"alone, layers on {len(visible())} GPUs"
+    if mode == "device_map" and len(visible()) > 1:
+        return "ValueError: You can't train a model that has been loaded with `device_map='auto'` in any distributed mode"
+    return f"member {ENV['RANK']} of {ENV['WORLD_SIZE']}, {device(number('LOCAL_RANK', 0) % max(1, len(visible())))}"
+
+
+def trainer(rate="0"):
+    """transformers/training_args.py, _setup_devices: accelerate decides; a farm's member trains with its own rate."""
+    return f"learning rate {rate}: {accelerate()}"
+
+
+def composer_program():
+    """composer/utils/dist.py: what its launcher, or we, have set; else one process."""
+    return f"member {number('RANK', 0)} of {number('WORLD_SIZE', 1)}, local {number('LOCAL_RANK', 0)} of {number('LOCAL_WORLD_SIZE', 1)}"
+
+
+def deepspeed():
+    """deepspeed/comm/comm.py, init_distributed: all five, or what MPI says."""
+    if all(name in ENV for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")):
+        return f"member {ENV['RANK']} of {ENV['WORLD_SIZE']}"
+    if "OMPI_COMM_WORLD_RANK" in ENV:
+        return f"MPI discovery: member {ENV['OMPI_COMM_WORLD_RANK']} of {ENV['OMPI_COMM_WORLD_SIZE']}"
+    return "needs mpi4py"
+
+
+def mpi_accelerate():
+    """accelerate's utils/environment.py, get_int_from_env: the first of these that is set."""
+    names = (("RANK", "WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
+    rank, size = next((pair for pair in names if pair[0] in ENV), ("", ""))
+    return f"member {ENV.get(rank, 0)} of {ENV.get(size, 1)}"
+
+
+def ultralytics(devices="0"):
+    """ultralytics/engine/trainer.py: `device` has commas, and nobody launched us: DDP by a command of its own."""
+    count, rank = len(devices.split(",")), number("RANK", -1)
+    if count > 1 and "LOCAL_RANK" not in ENV:
+        return f"starts {count} processes"
+    if count > 1:
+        return f"waits for a group of {count} as member {rank}"
+    return "trains" if rank == -1 else f"RuntimeError: group not initialised in member {rank}"
+
+
+def torch_env():
+    """torch/distributed/rendezvous.py, _env_rendezvous_handler."""
+    missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if not ENV.get(name)]
+    if missing:
+        return f"ValueError: environment variable {missing[0]} expected, but not set"
+    return f"member {ENV['RANK']} of {ENV['WORLD_SIZE']} at {ENV['MASTER_ADDR']}, {device(number('LOCAL_RANK', 0))}"
+
+
+def torch_spawn():
+    """torch.multiprocessing.spawn with the usual setdefault; a world on this node, one process for each GPU."""
+    ENV.setdefault("MASTER_ADDR", "localhost")
+    return f"world of {len(visible())} at {ENV['MASTER_ADDR']}"
+
+
+def kubeflow():
+    """Programs that take JAX_COORDINATOR_ADDRESS for Kubeflow's contract."""
+    if "JAX_COORDINATOR_ADDRESS" in ENV:
+        return f"member {ENV.get('JAX_PROCESS_ID', 'KeyError')} of {ENV.get('JAX_NUM_PROCESSES', 'KeyError')}"
+    return "asks jax.distributed for its cluster"
+
+
+def jax():
+    """jax/_src/distributed.py and jax/_src/clusters/slurm_cluster.py."""
+    names = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
+    if any(name not in ENV for name in names):
+        return "not in Slurm"
+    return f"member {ENV['SLURM_PROCID']} of {ENV['SLURM_NTASKS']}, {device(number('JAX_LOCAL_DEVICE_IDS', ENV['SLURM_LOCALID']))}"
+
+
+def ray():
+    """Ray hands its environment on to all workers, and torch in them reads it."""
+    return f"workers see RANK={ENV.get('RANK')} WORLD_SIZE={ENV.get('WORLD_SIZE')} GROUP_RANK={ENV.get('GROUP_RANK')}"
+
+
+def horovod():
+    """horovod/common/gloo/gloo_context.cc and utils/env_parser.cc."""
+    if ENV.get("HOROVOD_CONTROLLER") == "gloo" or "HOROVOD_RANK" in ENV:
+        return f"gloo: member {ENV.get('HOROVOD_RANK')} of {ENV.get('HOROVOD_SIZE')}"
+    return "asks MPI"
+
+
+def submitit():
+    """submitit/helpers.py, TorchDistributedEnvironment.export: presence alone raises."""
+    present = [name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name in ENV]
+    if present:
+        return f"RuntimeError: {present[0]} is set already"
+    return f"member {ENV['SLURM_PROCID']} of {ENV['SLURM_NTASKS']}, GPU {ENV['SLURM_LOCALID']}"
+
+
+def ignite():
+    """ignite/distributed/comp_models/native.py, _setup_env_in_slurm: raises where they are set and differ."""
+    pairs = (("RANK", "SLURM_PROCID"), ("LOCAL_RANK", "SLURM_LOCALID"), ("WORLD_SIZE", "SLURM_NTASKS"))
+    wrong = [ours for ours, theirs in pairs if ours in ENV and ENV[ours] != ENV[theirs]]
+    return f"RuntimeError: {wrong[0]}" if wrong else f"member {ENV['SLURM_PROCID']} of {ENV['SLURM_NTASKS']}"
+
+
+def torch_mpi():
+    """Programs that take the device from LOCAL_RANK with 0 as default, and have their ranks from elsewhere."""
+    return device(number("LOCAL_RANK", 0))
+
+
+def first_device():
+    """Most CUDA programs: device 0."""
+    return device(0)
+
+
+def all_devices():
+    """vLLM with -tp, llama.cpp, ..: every GPU that is visible."""
+    return f"GPUs {','.join(visible())}"
+
+
+def threads():
+    """vLLM, Ray and LAMMPS take the presence of OMP_NUM_THREADS for the user's word."""
+    return f"OMP_NUM_THREADS {ENV.get('OMP_NUM_THREADS', 'not set')}, {len(os.sched_getaffinity(0))} cores"
+
+
+def fastest_first():
+    """CUDA counts the fastest GPU first, unless CUDA_DEVICE_ORDER says PCI_BUS_ID; here the last one of the bus is the fastest."""
+    count = len(visible())
+    order = list(range(count)) if ENV.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" else list(reversed(range(count)))
+    return "the fast GPU" if order[0] == count - 1 else "a slow GPU"
+
+
+def main():
+    reader, *arguments = sys.argv[1:]
+    print(f"{ENV.get('SLURM_PROCID', 'none')}: {globals()[reader](*arguments)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

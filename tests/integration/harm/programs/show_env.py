@@ -1,0 +1,10 @@
+#!/usr/bin/env python3
+"""Prints the whole environment, one line for each variable with the task's number before it."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+
+rank = os.environ.get("SLURM_PROCID", "none")
+for name, value in os.environ.items():
+    print(f"{rank}: {name}={value.encode('unicode_escape').decode()}")

@@ -1,0 +1,115 @@
+"""The harm suite: ordinary uses of a cluster with the plugin off and on. Equal is exit status, lines and variables; what is
+known to be worse has a remedy; and a plugin that does what the first version did fails many rows."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import json
+import re
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from harm_case import BETTER, EQUAL, KNOWN, trouble_with
+from harm_cases import ALL
+from harm_stage import UP, Play, Side, first_version, lacking, our_line
+from harm_table import TABLE, Result, cases_of, render, write
+from normaliser import differences
+
+CONTROL_FAILS = 25  # rows, at least
+CONTROL_SECONDS = 4  # what a row of the control may take at most without the plugin
+RESULTS: dict[str, Result] = {}
+
+
+@pytest.fixture(scope="module")
+def wanted(request):
+    """The cases of this run that can be run here."""
+    names = {item.callspec.params["case"].name for item in request.session.items if "case" in getattr(getattr(item, "callspec", None), "params", {})}
+    is_full = request.config.getoption("--full")
+    chosen = [case for case in ALL if case.name in names or not names]
+    return [case for case in chosen if not lacking(case) and (is_full or not case.is_slow or len(names) == 1)]
+
+
+@pytest.fixture(scope="module")
+def sides(request, cluster_factory):
+    """A cluster without our plugin and one with; `--harm-with` puts something else in its place, to try the suite."""
+    kind = request.config.getoption("--harm-with")
+    off = Side(cluster_factory("harm-off").up("--no-plugin", *UP), "", "")
+    cluster = cluster_factory("harm-on").up(*UP)
+    line = {"plugin": our_line(cluster), "nothing": "", "first-version": first_version()}[kind]
+    return [off, Side(cluster, line, "--bootstrap=off" if kind == "plugin" else "")]
+
+
+@pytest.fixture(scope="module")
+def play(request, sides, wanted):
+    running = Play(sides, wanted)
+    yield running
+    running.stop()
+    path = request.config.getoption("--harm-outcomes")
+    if path:
+        seen = {name: [asdict(each) for each in future.result()] for name, future in running.results.items() if future.done()}
+        Path(path).write_text(json.dumps(seen, indent=1))
+
+
+def verdict(case, off, on):
+    """(verdict, what to tell)."""
+    if case.relation == BETTER:
+        missing = [gives for gives in case.gives if not any(re.search(gives, line) for line in on.lines)]
+        if missing:
+            return "worse", [f"not in the output: {line}" for line in missing] + list(on.lines)
+        has_all = all(any(re.search(gives, line) for line in off.lines) for gives in case.gives)
+        return ("equal", ["stock gives the same"]) if has_all else (BETTER, [])
+    found = differences(off, on, case.ignores)
+    if not found:
+        return EQUAL, []
+    return (KNOWN if case.relation == KNOWN else "worse"), found
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_harm(case, play, wanted, request):
+    if case not in wanted:
+        pytest.skip(f"needs {', '.join(lacking(case))}" if lacking(case) else "with --full")
+    off, on = play.of(case.name)
+    found, told = verdict(case, off, on)
+    RESULTS[case.name] = Result(case, off.status, on.status, found, off.seconds)
+    if request.config.getoption("--harm-with") == "nothing":
+        told = differences(off, on)
+        assert not told, "\n".join(told)  # the suite itself is not steady
+        return
+    assert found == case.relation, f"{case.what} Expected {case.relation}, found {found}:\n" + "\n".join(told[:40])
+
+
+def test_harm_control_the_first_version_fails(play, sides, wanted, request, capsys):
+    """What harm is, the suite sees: with a plugin that does unasked what the first version did, many rows are not equal."""
+    if request.config.getoption("--harm-with") != "plugin" or len(wanted) < len(ALL) // 2:
+        pytest.skip("needs all rows")
+    quick = [case for case in wanted if case.relation == EQUAL and not case.arguments and not case.site.settings
+             and play.of(case.name)[0].seconds < CONTROL_SECONDS]  # fmt: skip
+    control = Side.of(sides[1], first_version(), "")
+    again = Play([control], quick)
+    try:
+        bad = [case.name for case in quick if differences(play.of(case.name)[0], again.of(case.name)[0], case.ignores)]
+    finally:
+        again.stop()
+    with capsys.disabled():
+        print(f"\nharm control: {len(bad)} of {len(quick)} rows fail with the first version's defaults: {', '.join(bad)}")
+    assert len(bad) >= CONTROL_FAILS
+
+
+def test_harm_table_has_these_cases():
+    assert trouble_with(ALL) == []
+    assert len(ALL) >= 100
+    assert cases_of(TABLE.read_text()) == [(case.group, case.name) for case in ALL]
+
+
+def test_harm_summary(play, wanted, request, capsys):
+    """The table, on the terminal, and with --write-harm-table in etc/doc."""
+    if len(RESULTS) < len(wanted):
+        pytest.skip("some rows did not come to their end")
+    counts = Counter(result.verdict for result in RESULTS.values())
+    with capsys.disabled():
+        print("\n" + render(RESULTS.values(), is_short=True))
+        print(f"harm: {len(RESULTS)} rows: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    if request.config.getoption("--write-harm-table"):
+        write(RESULTS)
