@@ -54,6 +54,13 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     return kAccepted;
   }
   decision_ = *decision;
+  // srun sees kinds of GPUs only where the user named one. Nodes with MIG have it alike.
+  const auto list = read_gpu_list(environment);
+  if (decision_.asked == Asked::kUnasked && list && list->has_mig) {
+    leave_alone(spank, environment);
+    log_info(cat({"bootstrap: StepId=", step_, ": not set up: Slurm gave it MIG instances"}));
+    return kAccepted;
+  }
   const auto collected = collect_settings(environment);
   const bool is_refused = is_strong() && collected.error;
   if (is_refused) error_is_local_ = true;
