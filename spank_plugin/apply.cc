@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "core/gpu_list.h"
 #include "core/text.h"
@@ -71,15 +70,6 @@ Status apply(spank_t spank, const Plan& plan, const CommonEnvironment& common, s
     if (!set) return set;
   }
   return {};
-}
-
-void print_to_task(const std::string& text) noexcept {
-  for (std::size_t written = 0; written < text.size();) {
-    const auto count = ::write(STDERR_FILENO, text.data() + written, text.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;
-    written += static_cast<std::size_t>(count);
-  }
 }
 
 int end_task() noexcept {

@@ -33,9 +33,6 @@ class CommonEnvironment {
 // In task_init: what is the task's own, and what it found to be otherwise than was put there for all.
 Status apply(spank_t spank, const Plan& plan, const CommonEnvironment& common, std::uint32_t local_task, Rank rank);
 
-// Standard error of the task, unchanged: no "slurmstepd: " in front of a table.
-void print_to_task(const std::string& text) noexcept;
-
 // Ends the child before the program starts; does not return, whatever its type says, which is that of a hook.
 int end_task() noexcept;
 

@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_api.h"
 
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 
 #include "core/environment.h"
 #include "core/text.h"
@@ -107,6 +110,21 @@ Status set_task_variable(spank_t spank, const std::string& name, const std::stri
 void unset_task_variable(spank_t spank, const std::string& name) { (void)spank_unsetenv(spank, name.c_str()); }
 
 void log_error(const std::string& message) { slurm_error("%s", message.c_str()); }
+
+void print_to_task(const std::string& text) noexcept {
+  for (std::size_t written = 0; written < text.size();) {
+    const auto count = ::write(STDERR_FILENO, text.data() + written, text.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return;
+    written += static_cast<std::size_t>(count);
+  }
+}
+
+void log_warning(const std::string& message) {
+  const auto line = cat({"bootstrap: warning: ", message});
+  if (current_context() == Context::kSlurmstepd) return print_to_task(cat({line, "\n"}));
+  slurm_info("%s", line.c_str());
+}
 
 void log_debug(const std::string& message) { slurm_debug("%s", message.c_str()); }
 

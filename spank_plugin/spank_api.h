@@ -41,8 +41,14 @@ std::optional<std::string> task_variable(spank_t spank, const char* name);
 Status set_task_variable(spank_t spank, const std::string& name, const std::string& value);
 void unset_task_variable(spank_t spank, const std::string& name);
 
+// Standard error of the task, unchanged: no "slurmstepd: " in front of a table.
+void print_to_task(const std::string& text) noexcept;
+
 // One line for the user: on the standard error of srun, sbatch or the task, and in slurmd's log on a node.
 void log_error(const std::string& message);
+// "bootstrap: warning: MESSAGE", for what goes on; srun --quiet drops it. In slurmstepd only an error of Slurm's log
+// reaches the user, so that there the line goes to the task's standard error itself, and to no log.
+void log_warning(const std::string& message);
 void log_debug(const std::string& message);
 
 }  // namespace bootstrap

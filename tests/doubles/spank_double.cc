@@ -141,6 +141,15 @@ void slurm_error(const char* format, ...) {
   (void)std::fprintf(stderr, "error: %s\n", text.data());
 }
 
+void slurm_info(const char* format, ...) {
+  std::array<char, 4096> text{};
+  va_list arguments;
+  va_start(arguments, format);
+  (void)std::vsnprintf(text.data(), text.size(), format, arguments);
+  va_end(arguments);
+  (void)std::fprintf(stderr, "%s\n", text.data());
+}
+
 void slurm_debug(const char* /*format*/, ...) {}
 
 }  // extern "C"
