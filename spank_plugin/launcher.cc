@@ -21,7 +21,7 @@
 #include "core/rendezvous.h"
 #include "core/text.h"
 #include "facts.h"
-#include "failure_ear.h"
+#include "failure_receiver.h"
 #include "guard.h"
 #include "name_lookup.h"
 #include "options.h"
@@ -111,7 +111,7 @@ void set_gpu_defaults(spank_t spank, const Environment& environment, const std::
 }  // namespace
 
 void unset_outer_defaults() {
-  forget_outer_failure_ear();
+  forget_outer_failure_receiver();
   const auto environment = Environment::from_entries(environ);
   const auto value = environment.get(kTasksPerNodeVariable);
   if (!value || !Leftovers(environment).is_ours(kTasksPerNodeVariable, *value)) return;
@@ -125,10 +125,6 @@ void set_launch_defaults(spank_t spank, const Settings& site) {
   if (!apply_environment(settings, environment)) return;  // the option parser will say what is wrong
   is_expected = expects_to_apply(environment, arguments, settings);
   is_for_the_job = leaves_it_to_the_job(environment, arguments, settings);
-  // Without --kill-on-bad-exit a task that ends early leaves the others waiting for it: half an hour with PyTorch.
-  if (is_expected) set_default("SLURM_KILL_BAD_EXIT", "1");
-  const bool is_shell = std::count(arguments.begin(), arguments.end(), "--interactive") != 0;  // of salloc
-  if (is_expected && !is_shell) open_failure_ear();
   settings = with_arguments(arguments, settings);
   if (may_apply(environment, settings) && settings.gpu.value != GpuMode::kOff) {
     set_gpu_defaults(spank, environment, arguments, is_expected);
@@ -162,11 +158,24 @@ std::string master_ip(const Settings& settings, const std::vector<ComponentText>
   return look_up(fabric_address(settings, hosts->at(components.front().node_of_rank.front())));
 }
 
+void receive_failures(const Settings& settings, const StepId& id, const std::vector<ComponentText>& components) {
+  FailurePolicy policy;
+  policy.id = id;
+  for (const auto& component : components) {
+    policy.tasks += static_cast<std::uint32_t>(component.node_of_rank.size());
+    const auto is_known = std::find(policy.jobs.begin(), policy.jobs.end(), component.job) != policy.jobs.end();
+    if (!is_known) policy.jobs.push_back(component.job);
+  }
+  constexpr std::uint32_t kGrace = 30;
+  if (settings.mode.value == Mode::kOn) policy.grace = number_variable("SLURM_BOOTSTRAP_GRACE").value_or(kGrace);
+  start_failure_receiver(policy);
+}
+
 }  // namespace
 
 int end_of_step() {
   if (current_context() == Context::kSrun) {
-    tell_first_failure();
+    end_failure_receiver();
     return kAccepted;
   }
   return Session::current().end();
@@ -199,6 +208,7 @@ int hand_over_layout(spank_t spank) {
     return kAccepted;
   }
   ::setenv(std::string(kLayoutVariable).c_str(), text->c_str(), 1);
+  if (is_expected && settings) receive_failures(*settings, {.job = leader, .step = *step}, components);
   return kAccepted;
 }
 

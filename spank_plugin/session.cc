@@ -88,7 +88,7 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
        {hold_port(*plan, *facts, settings), hold_worker_ports(*plan, *facts), open_rendezvous(*plan, *facts)}) {
     if (!held) return fail(held.error());
   }
-  failure_voice_.prepare(environment);
+  failure_reporter_.prepare(environment);
   if (plan->gpus) gpu_order_.prepare(*plan->gpus, facts->topology);
   facts_ = std::move(*facts);
   settings_ = settings;
@@ -277,11 +277,10 @@ int Session::note_exit(spank_t spank) {
   if (!plan_ || !task || *task >= facts_->local_ranks.size() || status.value_or(0) == 0) return kAccepted;
   const auto& place = facts_->layout.place(facts_->local_ranks[*task]);
   if (facts_->layout.size() == 1) return kAccepted;  // srun's own line says as much
-  failure_voice_.tell({.step = step_,
-                       .rank = place.rank,
-                       .local_rank = place.local_rank,
-                       .host = facts_->layout.host_of(place.rank),
-                       .wait_status = static_cast<std::int32_t>(*status)});
+  failure_reporter_.send({.rank = place.rank,
+                          .local_rank = place.local_rank,
+                          .host = facts_->layout.host_of(place.rank),
+                          .wait_status = static_cast<std::int32_t>(*status)});
   return kAccepted;
 }
 

@@ -3,7 +3,6 @@
 #include "step_layout.h"
 
 #include <dlfcn.h>
-#include <slurm/slurm.h>
 
 #include <algorithm>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <string_view>
 
 #include "core/facts.h"
+#include "slurm_ids.h"
 
 namespace bootstrap {
 namespace {
@@ -18,22 +18,6 @@ namespace {
 static_assert(kMaxNormalStepId == SLURM_MAX_NORMAL_STEP_ID);
 static_assert(kInteractiveStepId == SLURM_INTERACTIVE_STEP && kBatchStepId == SLURM_BATCH_SCRIPT);
 static_assert(kExternStepId == SLURM_EXTERN_CONT);
-
-// Slurm 24.11 has one member more than 22.05; what is not named stays 0.
-slurm_step_id_t step_id(std::uint32_t job, std::uint32_t component, std::uint32_t step) {
-  slurm_step_id_t id{};
-  id.job_id = job;
-  id.step_het_comp = component;
-  id.step_id = step;
-  return id;
-}
-
-// A job as slurm_load_job takes it: by its number, and by the id of a step since Slurm 26.05.
-struct WholeJob {
-  std::uint32_t job;
-  operator std::uint32_t() const { return job; }
-  operator slurm_step_id_t() const { return step_id(job, NO_VAL, NO_VAL); }
-};
 
 // Looked up in srun's own process, whose libslurm it is: linking to libslurm would load a second copy.
 class SlurmApi {

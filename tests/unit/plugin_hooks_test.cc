@@ -298,7 +298,6 @@ TEST(PluginHooks, SrunIsToldNotToHideGpus) {
             "disable-binding,allow-task-sharing, then disable-binding");
   EXPECT_EQ(launch_default("SLURM_GRES_FLAGS", "11", "allow-task-sharing"),
             "allow-task-sharing, then allow-task-sharing");
-  EXPECT_EQ(launch_default("SLURM_KILL_BAD_EXIT", "05"), "1, then (not set)");
 }
 
 }  // namespace
