@@ -53,10 +53,15 @@ class FailureReceiver {
   bool wait();
   void receive_all();
   void act();
+  void end_after_grace();
   void end_step();
   void send_signal(int signal);
   void drop_if_job_was_ended();
   std::string step_name() const { return cat({"StepId=", to_string(policy_.id)}); }
+
+  // Until something is done about the first failure.
+  Milliseconds patience() const { return ends_step() ? *policy_.grace * kSecond : kUnaskedWait; }
+  bool ends_step() const { return policy_.is_asked && policy_.grace; }
 
   FailurePolicy policy_;
   FailureSocket socket_;
@@ -126,8 +131,7 @@ Milliseconds FailureReceiver::wait_for() const {
   auto at = is_looking_ ? now() + kLookForThread : kForever;
   const auto first = history_.first_arrival();
   if (first && !is_told_) {
-    const auto wait = policy_.grace ? *policy_.grace * kSecond : kUnaskedWait;
-    at = std::min(at, *first + (was_job_looked_at_ ? wait : kGathering));
+    at = std::min(at, *first + (was_job_looked_at_ ? patience() : kGathering));
   }
   if (kill_at_) at = std::min(at, *kill_at_);
   if (at == kForever) return kForever;
@@ -150,7 +154,11 @@ void FailureReceiver::receive_all() {
     const bool is_over_limit = policy_.time_limit != 0 && now() >= policy_.time_limit * kSecond;
     // srun hears a signal before it passes anything on to the tasks.
     is_ended_by_srun_ = is_ended_by_srun_ || is_over_limit || signals_.was_signalled();
-    if (!is_ended_by_srun_) history_.add(*failure, now());
+    if (failure->is_refused) {
+      if (policy_.is_asked) end_step();  // its node has said why
+    } else if (!is_ended_by_srun_) {
+      history_.add(*failure, now());
+    }
   }
 }
 
@@ -167,21 +175,25 @@ void FailureReceiver::act() {
   const auto first = history_.first_arrival();
   if (is_told_ || !first) return;
   if (!was_job_looked_at_ && now() >= *first + kGathering) drop_if_job_was_ended();
-  const auto wait = policy_.grace ? *policy_.grace * kSecond : kUnaskedWait;
-  if (now() < *first + wait) return;
+  if (now() < *first + patience()) return;
   drop_if_job_was_ended();  // it may have been meanwhile
   if (!history_.first_arrival()) return;
-  if (policy_.grace) return end_step();
   is_told_ = true;
+  if (ends_step()) return end_after_grace();
   if (is_ended_by_srun_ || signals_.was_signalled()) return;
   log_warning(cat({step_name(), ": ", history_.sentence(true), "; other tasks still run; end them with: scancel ",
                    to_string(policy_.id)}));
 }
 
-void FailureReceiver::end_step() {
-  is_told_ = true;
+void FailureReceiver::end_after_grace() {
   log_error(cat({"bootstrap: ", step_name(), ": ", history_.sentence(true), "; the step is ended now, ",
                  std::to_string(*policy_.grace), " s after that (--bootstrap-grace)"}));
+  end_step();
+}
+
+void FailureReceiver::end_step() {
+  if (kill_at_) return;
+  is_told_ = true;
   kill_at_ = now() + kTimeToSave;
   send_signal(SIGTERM);
 }

@@ -14,11 +14,12 @@ struct FailurePolicy {
   StepId id;
   std::vector<std::uint32_t> jobs;  // whose tasks these are: of a heterogeneous job, that of each component
   std::uint32_t tasks = 0;          // of the whole step
-  // Seconds from the first failure to the end of the step: of steps that were asked for, with --bootstrap-grace.
-  // Nothing: the step is never ended.
-  std::optional<std::uint32_t> grace;
-  std::uint32_t time_limit = 0;     // of the step, in seconds; 0: it has none, or nobody knows
-  bool reports_for_itself = false;  // see core/failure.h: nothing is received
+  // A step that was asked for is ended: this many seconds after its first failure, unless --bootstrap-grace=off, and at
+  // once when a node could not set its tasks up. Any other is never ended.
+  bool is_asked = false;
+  std::optional<std::uint32_t> grace;  // nothing: off
+  std::uint32_t time_limit = 0;        // of the step, in seconds; 0: it has none, or nobody knows
+  bool reports_for_itself = false;     // see core/failure.h: nothing is received
 };
 
 // In local_user_init, for a step that is set up: opens the socket, starts the thread, and puts SLURM_BOOTSTRAP_FAILURE

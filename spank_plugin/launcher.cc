@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/failure.h"
 #include "core/forecast.h"
 #include "core/hostlist.h"
 #include "core/layout_text.h"
@@ -158,7 +159,8 @@ std::string master_ip(const Settings& settings, const std::vector<ComponentText>
   return look_up(fabric_address(settings, hosts->at(components.front().node_of_rank.front())));
 }
 
-void receive_failures(const Settings& settings, const StepId& id, const std::vector<ComponentText>& components) {
+void receive_failures(const Settings& settings, std::string_view program, const StepId& id,
+                      const std::vector<ComponentText>& components) {
   FailurePolicy policy;
   policy.id = id;
   for (const auto& component : components) {
@@ -167,7 +169,11 @@ void receive_failures(const Settings& settings, const StepId& id, const std::vec
     if (!is_known) policy.jobs.push_back(component.job);
   }
   constexpr std::uint32_t kGrace = 30;
-  if (settings.mode.value == Mode::kOn) policy.grace = number_variable("SLURM_BOOTSTRAP_GRACE").value_or(kGrace);
+  const char* const grace = std::getenv("SLURM_BOOTSTRAP_GRACE");
+  policy.is_asked = settings.mode.value == Mode::kOn;
+  if (grace == nullptr) policy.grace = kGrace;
+  if (grace != nullptr) policy.grace = number_variable("SLURM_BOOTSTRAP_GRACE");
+  policy.reports_for_itself = reports_for_itself(program);
   start_failure_receiver(policy);
 }
 
@@ -208,7 +214,8 @@ int hand_over_layout(spank_t spank) {
     return kAccepted;
   }
   ::setenv(std::string(kLayoutVariable).c_str(), text->c_str(), 1);
-  if (is_expected && settings) receive_failures(*settings, {.job = leader, .step = *step}, components);
+  if (is_expected && settings)
+    receive_failures(*settings, job_program(spank), {.job = leader, .step = *step}, components);
   return kAccepted;
 }
 

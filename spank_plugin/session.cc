@@ -52,6 +52,7 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     }
     return kAccepted;
   }
+  failure_reporter_.prepare(environment);
   const auto planned = settings ? plan_step(spank, environment, *settings) : Status(fail(settings.error()));
   if (!planned) error_ = planned.error();
   if (!settings) error_is_local_ = is_site_wrong();
@@ -88,7 +89,6 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
        {hold_port(*plan, *facts, settings), hold_worker_ports(*plan, *facts), open_rendezvous(*plan, *facts)}) {
     if (!held) return fail(held.error());
   }
-  failure_reporter_.prepare(environment);
   if (plan->gpus) gpu_order_.prepare(*plan->gpus, facts->topology);
   facts_ = std::move(*facts);
   settings_ = settings;
@@ -274,7 +274,9 @@ void Session::settle_frameworks(spank_t spank, std::uint32_t task, TaskSight sig
 int Session::note_exit(spank_t spank) {
   const auto task = local_task_id(spank);
   const auto status = item(spank, S_TASK_EXIT_STATUS);
-  if (!plan_ || !task || *task >= facts_->local_ranks.size() || status.value_or(0) == 0) return kAccepted;
+  if (!task || status.value_or(0) == 0) return kAccepted;
+  if (error_) failure_reporter_.send({.local_rank = *task, .host = "-", .is_refused = true});
+  if (!plan_ || *task >= facts_->local_ranks.size()) return kAccepted;
   const auto& place = facts_->layout.place(facts_->local_ranks[*task]);
   if (facts_->layout.size() == 1) return kAccepted;  // srun's own line says as much
   failure_reporter_.send({.rank = place.rank,

@@ -15,6 +15,7 @@ constexpr std::string_view kMagic = "bootstrap-failure-2";
 constexpr int kHexadecimal = 16;
 constexpr std::size_t kTokenDigits = 16;
 constexpr std::string_view kOutOfMemory = "out-of-memory";
+constexpr std::string_view kRefused = "refused";
 constexpr std::string_view kNoMore = "-";
 
 // wait(2): the low seven bits are the signal, the byte above is the exit code. <sys/wait.h> has it as macros.
@@ -79,7 +80,10 @@ std::string failure_prefix(std::uint64_t token) {
 std::string write_failure(const Failure& failure, std::uint64_t token) {
   return cat({failure_prefix(token), " ", std::to_string(failure.rank), " ", std::to_string(failure.local_rank), " ",
               failure.host, " ", std::to_string(static_cast<std::uint32_t>(failure.wait_status)), " ",
-              std::to_string(failure.milliseconds), " ", failure.is_out_of_memory ? kOutOfMemory : kNoMore});
+              std::to_string(failure.milliseconds), " ",
+              failure.is_refused         ? kRefused
+              : failure.is_out_of_memory ? kOutOfMemory
+                                         : kNoMore});
 }
 
 std::optional<Failure> read_failure(std::string_view text, std::uint64_t token) {
@@ -91,14 +95,16 @@ std::optional<Failure> read_failure(std::string_view text, std::uint64_t token) 
   const auto status = parse_unsigned(fields[5], UINT32_MAX);
   const auto milliseconds = parse_unsigned(fields[6]);
   const auto is_out_of_memory = fields[7] == kOutOfMemory;
+  const auto is_refused = fields[7] == kRefused;
   if (!rank || !local_rank || !is_word(fields[4]) || !status || !milliseconds) return std::nullopt;
-  if (!is_out_of_memory && fields[7] != kNoMore) return std::nullopt;
+  if (!is_out_of_memory && !is_refused && fields[7] != kNoMore) return std::nullopt;
   return Failure{.rank = static_cast<Rank>(*rank),
                  .local_rank = static_cast<std::uint32_t>(*local_rank),
                  .host = std::string(fields[4]),
                  .wait_status = static_cast<std::int32_t>(*status),
                  .milliseconds = *milliseconds,
-                 .is_out_of_memory = is_out_of_memory};
+                 .is_out_of_memory = is_out_of_memory,
+                 .is_refused = is_refused};
 }
 
 bool is_told_to_end(const Failure& failure) {

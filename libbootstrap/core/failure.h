@@ -35,6 +35,8 @@ struct Failure {
   std::uint64_t milliseconds = 0;  // since the node began to start the step
   bool is_out_of_memory = false;   // the kernel counts an end for want of memory in the step's cgroup of that node
 
+  bool is_refused = false;  // the node could not set its tasks up, has said why, and started none
+
   bool operator==(const Failure&) const = default;
 };
 

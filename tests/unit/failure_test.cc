@@ -26,6 +26,9 @@ TEST(FailureText, ComesBackTheSame) {
       EXPECT_EQ(read_failure(write_failure(sent, kToken), kToken), sent);
     }
   }
+  auto refused = failure(256);
+  refused.is_refused = true;
+  EXPECT_EQ(read_failure(write_failure(refused, kToken), kToken), refused);
   const FailureAddress address{43210, kToken};
   EXPECT_EQ(read_failure_address(write_failure_address(address)), address);
   EXPECT_EQ(write_failure_address(address), "43210.fedcba9876543210");

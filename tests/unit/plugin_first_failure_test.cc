@@ -120,6 +120,7 @@ TEST(PluginFirstFailure, WhatEndsAtTheStepsLimitIsNoFailure) {
 // No libslurm here: the step cannot be ended, and that is said, too.
 TEST(PluginFirstFailure, AnAskedStepIsEndedAfterItsGrace) {
   auto asked = policy();
+  asked.is_asked = true;
   asked.grace = 1;
   const auto outcome = receive(asked, [](FailureReporter& sender) {
     sender.send(failure(2, kExit3));
@@ -132,6 +133,33 @@ TEST(PluginFirstFailure, AnAskedStepIsEndedAfterItsGrace) {
   EXPECT_NE(outcome.printed.find("the step is ended now, 1 s after that (--bootstrap-grace)"), std::string::npos);
   EXPECT_NE(outcome.printed.find("slurmctld did not send signal 15"), std::string::npos) << outcome.printed;
   EXPECT_EQ(lines(outcome.printed), 2U) << outcome.printed;
+}
+
+// Its node has said why; the tasks of other nodes would wait for it.
+TEST(PluginFirstFailure, AnAskedStepIsEndedAtOnceWhereANodeRefuses) {
+  const auto refuse = [](FailureReporter& sender) {
+    auto refusal = failure(0, 256);
+    refusal.is_refused = true;
+    for (int i = 0; i < 3; ++i) sender.send(refusal);
+    (void)::poll(nullptr, 0, 200);
+  };
+  auto asked = policy();
+  asked.is_asked = true;
+  const auto outcome = receive(asked, refuse);
+  EXPECT_NE(outcome.printed.find("slurmctld did not send signal 15"), std::string::npos) << outcome.printed;
+  EXPECT_EQ(lines(outcome.printed), 1U) << outcome.printed;
+  EXPECT_EQ(receive(policy(), refuse).printed, "");
+}
+
+TEST(PluginFirstFailure, WithoutGraceAnAskedStepIsNotEnded) {
+  auto asked = policy();
+  asked.is_asked = true;
+  const auto outcome = receive(asked, [](FailureReporter& sender) {
+    sender.send(failure(2, kExit3));
+    (void)::poll(nullptr, 0, 500);
+  });
+  EXPECT_TRUE(outcome.printed.starts_with("bootstrap: warning: StepId=12.0: task 2 ")) << outcome.printed;
+  EXPECT_EQ(lines(outcome.printed), 1U) << outcome.printed;
 }
 
 TEST(PluginFirstFailure, AFloodTakesNoLineAway) {
