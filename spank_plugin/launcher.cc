@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/activation.h"
+#include "core/failure.h"
 #include "core/hostlist.h"
 #include "core/layout_text.h"
 #include "core/plan.h"
@@ -24,7 +25,7 @@
 #include "core/text.h"
 #include "deadline_call.h"
 #include "facts.h"
-#include "failure_ear.h"
+#include "failure_receiver.h"
 #include "guard.h"
 #include "name_lookup.h"
 #include "options.h"
@@ -266,6 +267,22 @@ Activation decide(spank_t spank, const StepNumbers& numbers, const UserChoice& c
                             .tasks_per_node = answers.components.front().tasks_per_node});
 }
 
+void receive_failures(const StepNumbers& numbers, const Decision& decision, const Settings& settings,
+                      std::string_view program, const std::vector<ComponentText>& components) {
+  FailurePolicy policy;
+  policy.id = numbers.id();
+  policy.tasks = numbers.tasks.in_step;
+  policy.jobs = {numbers.job};
+  for (const auto& component : components) {
+    const bool is_known = std::find(policy.jobs.begin(), policy.jobs.end(), component.job) != policy.jobs.end();
+    if (!is_known) policy.jobs.push_back(component.job);
+  }
+  policy.is_asked = decision.asked == Asked::kStrongly;
+  if (settings.grace.value != 0) policy.grace = settings.grace.value;
+  policy.reports_for_itself = reports_for_itself(program);
+  start_failure_receiver(policy);
+}
+
 }  // namespace
 
 int decide_step(spank_t spank) {
@@ -283,7 +300,11 @@ int decide_step(spank_t spank) {
   // The nodes have to know that an option of ours, which they see, was passed over by srun and not lost.
   const bool is_heard = decision.is_observed || has_options();
   if (decision.set_up != SetUp::kNothing || is_heard) hand_over(*numbers, decision, answers);
-  if (decision.set_up != SetUp::kNothing) open_failure_ear();
+  if (decision.set_up != SetUp::kNothing) {
+    const auto command = job_command(spank);
+    receive_failures(*numbers, decision, collected.settings, command.empty() ? "" : command.front(),
+                     answers.components);
+  }
   if (decision.set_up == SetUp::kNothing) {
     unset_variable(kUsersBindVariable);
     if (environment.get(kExportVariable) == kExportValue) unset_variable(kExportVariable);
@@ -293,7 +314,7 @@ int decide_step(spank_t spank) {
 
 int end_of_step() {
   if (current_context() == Context::kSrun) {
-    tell_first_failure();
+    end_failure_receiver();
     return kAccepted;
   }
   return Session::current().end();

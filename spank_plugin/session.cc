@@ -61,6 +61,7 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     log_info(cat({"bootstrap: StepId=", step_, ": not set up: Slurm gave it MIG instances"}));
     return kAccepted;
   }
+  failure_reporter_.prepare(environment);
   const auto collected = collect_settings(environment);
   const bool is_refused = is_strong() && collected.error;
   if (is_refused) error_is_local_ = true;
@@ -117,7 +118,6 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
     if (!held && is_strong()) return fail(held.error());
     if (!held) plan->warnings.push_back(held.error().message);
   }
-  failure_voice_.prepare(environment);
   if (plan->gpus) gpu_order_.prepare(*plan->gpus, facts->topology);
   facts_ = std::move(*facts);
   settings_ = settings;
@@ -310,14 +310,15 @@ void Session::settle_frameworks(spank_t spank, std::uint32_t task, TaskSight sig
 int Session::note_exit(spank_t spank) {
   const auto task = local_task_id(spank);
   const auto status = item(spank, S_TASK_EXIT_STATUS);
-  if (!plan_ || !task || *task >= facts_->local_ranks.size() || status.value_or(0) == 0) return kAccepted;
+  if (!task || status.value_or(0) == 0) return kAccepted;
+  if (error_) failure_reporter_.send({.local_rank = *task, .host = "-", .is_refused = true});
+  if (!plan_ || *task >= facts_->local_ranks.size()) return kAccepted;
   const auto& place = facts_->layout.place(facts_->local_ranks[*task]);
   if (facts_->layout.size() == 1) return kAccepted;  // srun's own line says as much
-  failure_voice_.tell({.step = step_,
-                       .rank = place.rank,
-                       .local_rank = place.local_rank,
-                       .host = facts_->layout.host_of(place.rank),
-                       .wait_status = static_cast<std::int32_t>(*status)});
+  failure_reporter_.send({.rank = place.rank,
+                          .local_rank = place.local_rank,
+                          .host = facts_->layout.host_of(place.rank),
+                          .wait_status = static_cast<std::int32_t>(*status)});
   return kAccepted;
 }
 

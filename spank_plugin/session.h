@@ -10,7 +10,7 @@
 #include "core/decision.h"
 #include "core/frameworks.h"
 #include "core/plan.h"
-#include "failure_voice.h"
+#include "failure_reporter.h"
 #include "gpu_order.h"
 #include "probe/port_claim.h"
 #include "rendezvous/listener.h"
@@ -64,7 +64,7 @@ class Session {
   PortClaim claim_;
   std::vector<PortClaim> worker_claims_;
   Listener rendezvous_;  // where Horovod's ranks meet, until rank 0 has handed it to the server
-  FailureVoice failure_voice_;
+  FailureReporter failure_reporter_;
 };
 
 }  // namespace bootstrap

@@ -3,12 +3,12 @@
 #include "slurmctld_calls.h"
 
 #include <dlfcn.h>
-#include <slurm/slurm.h>
 
 #include <memory>
 #include <string>
 
 #include "core/step_id.h"
+#include "slurm_ids.h"
 
 namespace bootstrap {
 namespace {
@@ -16,15 +16,6 @@ namespace {
 static_assert(kMaxNormalStepId == SLURM_MAX_NORMAL_STEP_ID);
 static_assert(kInteractiveStepId == SLURM_INTERACTIVE_STEP && kBatchStepId == SLURM_BATCH_SCRIPT);
 static_assert(kExternStepId == SLURM_EXTERN_CONT);
-
-// Slurm 24.11 has one member more than 22.05; what is not named stays 0.
-slurm_step_id_t step_id(std::uint32_t job, std::uint32_t component, std::uint32_t step) {
-  slurm_step_id_t id{};
-  id.job_id = job;
-  id.step_het_comp = component;
-  id.step_id = step;
-  return id;
-}
 
 using GetSteps = decltype(&slurm_get_job_steps);
 

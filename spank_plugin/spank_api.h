@@ -46,7 +46,8 @@ void unset_task_variable(spank_t spank, const std::string& name);
 void log_error(const std::string& message);
 
 // What the step goes on after, in task_init and in srun: "bootstrap: warning: StepId=12.0: ...", on the standard error
-// of the task, or of srun. Slurm has no such level, and its `error:` would say that the step ends.
+// of the task, or of srun (which drops it with --quiet). Slurm has no such level, and its `error:` would say that the
+// step ends.
 void log_warning(const std::string& message);
 
 // Standard error of the task in task_init, of srun in srun; unchanged: no "slurmstepd: " in front of a table.

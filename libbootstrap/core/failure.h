@@ -1,4 +1,4 @@
-// Which rank failed first: one line of text from the node of a task that failed to srun, and srun's sentence for it.
+// A task that failed: one line of text from its node to srun, and how it is called in a sentence.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,13 +13,13 @@
 
 namespace bootstrap {
 
-// From srun to the nodes: "PORT.MARK", the UDP port where it hears of failures and the mark that they carry. Not seen
+// From srun to the nodes: "PORT.TOKEN", the UDP port where it receives failures and the token that they carry. Not seen
 // by tasks. Like all that srun adds it starts with SLURM_, which carries it through --export=NONE.
 inline constexpr std::size_t kMaxFailureText = 400;  // one datagram, far below any network's limit
 
 struct FailureAddress {
   std::uint16_t port = 0;
-  std::uint64_t mark = 0;  // random: whoever cannot read the step's environment cannot tell srun anything
+  std::uint64_t token = 0;  // random: whoever cannot read the step's environment cannot tell srun anything
 
   bool operator==(const FailureAddress&) const = default;
 };
@@ -28,23 +28,36 @@ std::string write_failure_address(const FailureAddress& address);
 std::optional<FailureAddress> read_failure_address(std::string_view text);
 
 struct Failure {
-  std::string step;  // "12.0"
   Rank rank = 0;
   std::uint32_t local_rank = 0;
   std::string host;
   std::int32_t wait_status = 0;    // as of wait(2)
   std::uint64_t milliseconds = 0;  // since the node began to start the step
+  bool is_out_of_memory = false;   // the kernel counts an end for want of memory in the step's cgroup of that node
+
+  bool is_refused = false;  // the node could not set its tasks up, has said why, and started none
 
   bool operator==(const Failure&) const = default;
 };
 
-std::string write_failure(const Failure& failure, std::uint64_t mark);
-std::optional<Failure> read_failure(std::string_view text, std::uint64_t mark);
+// What each datagram with this token begins with: as long for each token, in whole words of four bytes, so that a
+// filter in the kernel can look at it.
+std::string failure_prefix(std::uint64_t token);
 
-// A task that was told to end, by scancel or a time limit, has not failed.
-bool is_told_to_end(std::int32_t wait_status);
+std::string write_failure(const Failure& failure, std::uint64_t token);
+std::optional<Failure> read_failure(std::string_view text, std::uint64_t token);
 
-// "job 12.0: rank 5 (node002, local rank 1) was the first to fail: exit code 1, 3.2 s after the step began".
-std::string failure_sentence(const Failure& failure);
+// Ended by a signal with which Slurm, users and terminals end or notify programs, or exited as a shell does whose
+// program was: that task has not failed.
+bool is_told_to_end(const Failure& failure);
+// Ended by SIGKILL, and not for want of memory as far as the kernel says: Slurm ends steps so, too.
+bool is_killed(const Failure& failure);
+
+// Programs whose own last words say what is wrong, by the name of the program: "slurm-bootstrap".
+bool reports_for_itself(std::string_view program);
+
+std::string exit_cause(const Failure& failure);    // "exit code 1"
+std::string failing_task(const Failure& failure);  // "task 5 (node002, local rank 1)"
+std::string failure_time(const Failure& failure);  // "3.2 s after the step began"
 
 }  // namespace bootstrap

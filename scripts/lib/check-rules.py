@@ -27,7 +27,7 @@ DOORS = {"rendezvous": ("rendezvous/listener.h", "rendezvous/start.h")}
 # Third-party header -> stem of the file pair that may include it.
 ONE_PAIR = {
     "slurm/spank.h": "spank_plugin/spank_api",
-    "slurm/slurm.h": "spank_plugin/slurmctld_calls",
+    "slurm/slurm.h": "spank_plugin/slurm_ids",
     "hwloc.h": "libbootstrap/probe/topology",
     "pmix.h": "libbootstrap/comm/pmix",
     "nccl.h": "libbootstrap/comm/nccl",
@@ -44,12 +44,14 @@ BANNED_HEADERS = {"format", "iostream", "regex", "source_location", "ranges", "c
                   "future"}
 
 # In the plugin: nothing that ends, forks or waits. apply.cc ends the task's own child, before the program starts;
-# name_lookup.cc and deadline_call.cc are for srun.
+# name_lookup.cc, deadline_call.cc and the thread of failure_receiver.cc are for srun.
 PLUGIN_BANNED = re.compile(r"(?<![\w:.])(?:::|std::)?(exit|_exit|_Exit|quick_exit|abort|fork|vfork|system|popen|dlm?open|"
                            r"sleep|usleep|nanosleep|connect|getpw\w+|getgr\w+|gethostby\w+|getaddrinfo|exec[lv]\w*|posix_spawnp?|"
                            r"signal|sigaction|assert|pthread_create|terminate|raise|kill|longjmp|slurm_load_\w+)\s*\(|"
                            r"\b(throw|thread_local)\b|std::(thread|jthread|async|mutex)")
 PLUGIN_ALLOWED = {("spank_plugin/apply.cc", "::_exit(1)"),
+                  ("spank_plugin/failure_receiver.cc",
+                   "const bool is_started = ::pthread_create(&thread_, nullptr, run_receiver, this) == 0"),
                   ("spank_plugin/name_lookup.cc",
                    "const int outcome = ::getaddrinfo(name.c_str(), nullptr, &wanted, &found)"),
                   ("spank_plugin/deadline_call.cc",

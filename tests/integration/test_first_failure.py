@@ -1,85 +1,236 @@
-"""One rank fails: the step ends soon, and the last line says which rank it was, where, and how it ended."""
+"""A rank fails: which one was first is said, a step that was asked for ends, and nothing is said of what others ended."""
 
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-EIGHT = ("-N2", "--ntasks-per-node=4", "--gres=gpu:4")
-SENTENCE = re.compile(r"srun: error: bootstrap: job (\d+\.\d+): rank (\d+) \((\w+), local rank (\d+)\) was the first to fail: (.*), "
-                      r"(\d+\.\d) s after the step began")
+SHAPE = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
+PROGRAM = "first_failure_program.py"
+WHO = r"task (\d+) \((\w+), local rank (\d+)\) failed first: (.*), (\d+\.\d) s after the step began"
+NAMED = re.compile(rf"srun: bootstrap: warning: StepId=(?P<step>\d+\.\d+): {WHO}(?P<advice>; other tasks .*)?")
+ENDED = re.compile(rf"srun: error: bootstrap: StepId=\d+\.\d+: {WHO}; the step is ended now, (\d+) s after that \(--bootstrap-grace\)")
+FIRST_IS_3 = ("3", "node002", "1", "exit code 3")
+ASKED = "--bootstrap=on"
 
 
 @pytest.fixture(scope="module")
 def site(cluster_factory):
-    return cluster_factory("failure").up("--nodes", "2", "--gpus", "4", "--cpus", "16")
+    cluster = cluster_factory("failure").up("--nodes", "2", "--gpus", "2", "--cpus", "32")
+    (cluster.state / "home" / "alice" / PROGRAM).write_text(PROGRAM_TEXT)
+    return cluster
 
 
-def step(cluster, script, *options, timeout=60):
-    """Every task runs the shell script; (result, seconds it took)."""
+with open(__file__.replace("test_first_failure.py", PROGRAM), encoding="utf-8") as _source:
+    PROGRAM_TEXT = _source.read()
+
+
+def step(cluster, *words, options=(), env=None, before="", timeout=90):
+    """(result, seconds it took) of a step whose ranks do what first_failure_program.py does with these words."""
     start = time.monotonic()
-    done = cluster.run_once(["srun", *EIGHT, *options, "bash", "-c", script], "alice", "head", None, timeout, "")
+    srun = [*before.split(), "srun", *SHAPE, *options, "python3", PROGRAM, *words]
+    done = cluster.run_once(["sh", "-c", 'cd && exec "$@"', "sh", *srun], "alice", "head", env, timeout, "")
     return done, time.monotonic() - start
 
 
-def told(done):
-    """What the sentence says, which must be the last line; None when there is none."""
-    lines = done.stderr.splitlines()
-    found = [line for line in lines if "first to fail" in line]
-    if not found:
+def script(cluster, text, timeout=120):
+    return cluster.run_once(["bash", "-c", f"cd; {text}"], "alice", "head", None, timeout, "")
+
+
+def ours(done):
+    return [line for line in done.stderr.splitlines() if "bootstrap:" in line]
+
+
+def named(done):
+    """What the one line says; None when there is none."""
+    lines = ours(done)
+    if not lines:
         return None
-    assert found == lines[-1:], done.stderr
-    return SENTENCE.fullmatch(lines[-1]).groups()[1:]
+    assert len(lines) == 1, done.stderr
+    found = NAMED.fullmatch(lines[0])
+    assert found, lines[0]
+    return found
 
 
-def test_one_of_eight_raises_after_three_seconds(site):
-    program = "import os, time\ntime.sleep(3 if os.environ['RANK'] == '5' else 60)\nraise RuntimeError('no more data')"
-    done, seconds = step(site, f'exec python3 -c "{program}"')
-    assert done.returncode != 0
-    assert seconds < 3 + 5
-    rank, host, local_rank, cause, after = told(done)
-    assert (rank, host, local_rank, cause) == ("5", "node002", "1", "exit code 1")
-    assert 3 <= float(after) < 8
+def who(found):
+    return found.groups()[1:5]
 
 
-@pytest.mark.parametrize("end, cause", [
-    ("exit 77", "exit code 77"),
-    ("kill -SEGV $$", "killed by signal 11 (SIGSEGV)"),
-    ("kill -KILL $$", "killed by signal 9 (SIGKILL), which is what happens when memory runs out"),
-])
+# -- what is said, and what happens to the step
+
+
+def test_an_unasked_step_is_as_it_would_be_without_us(site):
+    done, seconds = step(site, "3", "0.5", "exit 3", "2.5")
+    off, _ = step(site, "3", "0.5", "exit 3", "2.5", options=("--bootstrap=off",))
+    assert done.returncode == off.returncode == 3
+    assert seconds >= 2.5
+    found = named(done)
+    assert who(found) == FIRST_IS_3 and found["advice"] is None
+    assert 0.5 <= float(found[6]) < 3
+    assert done.stderr.splitlines()[-1] == found[0]
+    assert ours(off) == []
+
+
+def test_when_others_still_run_the_line_says_how_to_end_them(site):
+    done, seconds = step(site, "3", "0", "exit 3", "13")
+    found = named(done)
+    assert who(found) == FIRST_IS_3
+    assert found["advice"] == f"; other tasks still run; end them with: scancel {found['step']}"
+    assert seconds >= 13 and done.returncode == 3
+
+
+def test_that_line_comes_while_they_run(site):
+    done = script(site, f"srun {' '.join(SHAPE)} python3 {PROGRAM} 3 0 'exit 3' 60 2>err & sleep 12; cat err >&2; "
+                        "eval $(sed -n 's/.*end them with: //p' err); wait $!; exit 0")
+    found = named(done)
+    assert who(found) == FIRST_IS_3 and found["advice"]
+
+
+@pytest.mark.parametrize("term, least, most", [("default", 2, 9), ("ignore", 11, 25)])
+def test_an_asked_step_ends_after_its_grace(site, term, least, most):
+    """SIGTERM first, and SIGKILL for who does not end by it."""
+    done, seconds = step(site, "3", "0", "exit 3", "60", term, options=(ASKED,), env={"SLURM_BOOTSTRAP_GRACE": "2"})
+    assert least <= seconds < most
+    lines = ours(done)
+    assert len(lines) == 1, done.stderr
+    found = ENDED.fullmatch(lines[0])
+    assert found.groups()[:4] == FIRST_IS_3 and found[6] == "2"
+    assert done.returncode == 128 + (9 if term == "ignore" else 15)  # srun's own, for the tasks that it saw killed
+
+
+def test_an_asked_step_that_ends_within_its_grace_is_left_alone(site):
+    done, _ = step(site, "3", "0", "exit 3", "1", options=(ASKED,), env={"SLURM_BOOTSTRAP_GRACE": "4"})
+    assert done.returncode == 3 and who(named(done)) == FIRST_IS_3
+
+
+def test_without_grace_an_asked_step_goes_on(site):
+    done, seconds = step(site, "3", "0", "exit 3", "5", options=(ASKED,), env={"SLURM_BOOTSTRAP_GRACE": "off"})
+    assert seconds >= 5 and done.returncode == 3 and who(named(done)) == FIRST_IS_3
+
+
+@pytest.mark.parametrize("end, cause", [("exit 77", "exit code 77"), ("kill 11", "killed by signal 11 (SIGSEGV)"),
+                                        ("kill 6", "killed by signal 6 (SIGABRT)")])
 def test_the_cause_is_told(site, end, cause):
-    done, _ = step(site, f"if [ $RANK = 2 ]; then sleep 0.3; {end}; fi; sleep 60")
-    assert told(done)[:4] == ("2", "node001", "2", cause)
+    done, _ = step(site, "2", "0.3", end, "1")
+    assert who(named(done)) == ("2", "node002", "0", cause)
 
 
-def test_those_that_fail_after_it_are_not_taken_for_the_first(site):
-    """As ranks do that lose their connection to the one that died."""
-    done, _ = step(site, "case $RANK in 6) sleep 1; exit 3;; *) sleep 1.1; exit 1;; esac")
-    assert told(done)[:4] == ("6", "node002", "2", "exit code 3")
+def test_nobody_guesses_about_memory(site):
+    """Killed, and the others lived on: that is all that is known."""
+    done, _ = step(site, "2", "0.3", "kill 9", "13")
+    assert who(named(done)) == ("2", "node002", "0", "killed by signal 9 (SIGKILL)")
+    assert "memory" not in done.stderr
 
 
-def test_a_step_that_goes_on_names_it_too(site):
-    done, seconds = step(site, "if [ $RANK = 1 ]; then exit 4; fi; sleep 2", "-K0")
-    assert told(done)[:4] == ("1", "node001", "1", "exit code 4")
-    assert seconds >= 2
+def test_all_tasks_that_fail_alike_are_told_as_that(site):
+    done, _ = step(site, "all", "0.5", "exit 2", "0")
+    assert len(ours(done)) == 1, done.stderr
+    assert re.fullmatch(r"srun: bootstrap: warning: StepId=\d+\.0: all 4 tasks failed alike: exit code 2, \d\.\d s after the step began",
+                        ours(done)[0])
 
 
-def test_no_word_where_nothing_failed_by_itself(site):
-    for script, options in (("true", ()), ("exit 5", ("--bootstrap=off",)), ("exit 5", ("-N1", "-n1", "--ntasks-per-node=1"))):
-        done, _ = step(site, script, *options)
-        assert told(done) is None, done.stderr
-    done, _ = step(site, "[ $RANK = 0 ] && { sleep 1; scancel $SLURM_JOB_ID; }; exec sleep 60")
-    assert done.returncode != 0 and told(done) is None, done.stderr
-
-
-def test_tasks_do_not_see_where_srun_listens(site):
-    done, _ = step(site, "env")
-    assert "RANK=7\n" in done.stdout
-    assert "SLURM_BOOTSTRAP_FAILURE" not in done.stdout
+@pytest.mark.parametrize("options", [("-K",), ("--wait=1",)])
+def test_the_failure_for_which_srun_ends_the_others_is_named(site, options):
+    done, _ = step(site, "3", "0.5", "exit 3", "60", "exit", options=options)
+    assert who(named(done)) == FIRST_IS_3
 
 
 def test_in_a_heterogeneous_step(site):
-    part = ["-n2", "--gres=gpu:2", "bash", "-c", "[ $RANK = 3 ] && exit 9; sleep 30"]
-    done = site.run_once(["srun", "-N1", *part, ":", "-N1", *part], "alice", "head", None, 60, "")
-    rank, _, local_rank, cause, _ = told(done)
-    assert (rank, local_rank, cause) == ("3", "1", "exit code 9")
+    part = ["-n2", "--gres=gpu:2", "python3", PROGRAM, "3", "0.5", "exit 9", "2"]
+    words = ["srun", "-N1", *part, ":", "-N1", *part]
+    done = site.run_once(["sh", "-c", 'cd && exec "$@"', "sh", *words], "alice", "head", None, 60, "")
+    found = named(done)
+    assert (found[2], found[4], found[5]) == ("3", "1", "exit code 9")
+
+
+# -- nothing is said
+
+
+def test_what_others_end_has_not_failed(site):
+    """Whatever the programs answer to SIGTERM. Each of these steps is named when it ends so by itself: the control."""
+    run = f"srun {' '.join(SHAPE)} python3 {PROGRAM}"
+    asleep, exits = f"{run} none 0 - 60", f"{run} none 0 - 60 exit"
+    job = "-J $NAME"
+    of_name = "$(squeue -h -n $NAME -o %i)"
+    scripts = {
+        "timeout of srun": f"timeout 2 {exits}",
+        "timeout of srun, INT": f"timeout -s INT 2 {asleep}",
+        "scancel of the job": f"{exits.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}; wait",
+        "scancel of the job, killed": f"{asleep.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}; wait",
+        "scancel of the step": f"{exits.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}.0; wait",
+        "signal of the job": f"{asleep.replace('srun', f'srun {job}')} & sleep 2; scancel -s TERM {of_name}; wait",
+        "Ctrl-C twice": f"{asleep} & sleep 2; kill -INT $!; sleep 0.3; kill -INT $!; sleep 0.3; kill -INT $!; wait",
+        "Ctrl-C twice, at once": f"{exits.replace('srun', 'srun --quit-on-interrupt')} & sleep 2; kill -INT $!; wait",
+        "--wait after a success": f"{run.replace('srun', 'srun --wait=1')} 3 0 'exit 0' 60 exit",
+        "srun killed by its shell": f"{exits} & sleep 2; kill -HUP $!; wait",
+        "a limit": f"{exits.replace('srun', 'srun -t 1')}",
+    }
+
+    def one(item):
+        number, (name, text) = item
+        return name, script(site, f"set -m; NAME=silent{number}; {text}; exit 0")
+
+    with ThreadPoolExecutor(4) as pool:
+        results = dict(pool.map(one, enumerate(scripts.items())))
+    spoken = {name: done.stderr for name, done in results.items() if ours(done)}
+    assert not spoken
+    began = [name for name, done in results.items() if "srun:" in done.stderr]  # each of them did end a step
+    assert began == list(scripts)
+
+
+def test_what_ends_so_by_itself_is_named(site):
+    """The control of the test above: the same exit code, without anybody who ended the step."""
+    done, _ = step(site, "1", "2", "exit 1", "3")
+    assert who(named(done)) == ("1", "node001", "1", "exit code 1")
+
+
+def test_programs_that_report_for_themselves_are_not_blamed(site):
+    program = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
+    done = site.run_once(["srun", *SHAPE, program, "no-such-command"], "alice", "head", None, 60, "")
+    assert done.returncode != 0
+    assert not re.search("failed first|failed alike", done.stderr), done.stderr
+
+
+def test_no_word_where_nothing_failed(site):
+    for words, options in ((("none", "0", "-", "0"), ()), (("3", "0", "exit 5", "0"), ("--bootstrap=off",))):
+        done, _ = step(site, *words, options=options)
+        assert ours(done) == [], done.stderr
+
+
+# -- the socket
+
+
+SOCKETS = "python3 -c \"print(sum(line.split()[3] == '07' for name in ('udp', 'udp6') for line in open('/proc/net/' + name).readlines()[1:]))\""
+FLOOD = """python3 -c "
+import socket
+ports = [int(line.split()[1].split(':')[1], 16) for name in ('udp', 'udp6') for line in open('/proc/net/' + name).readlines()[1:]]
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for number in range(6000):
+    sender.sendto(b'bootstrap-failure-2 %016x 1 1 node001 256 1 -' % number if number % 2 else b'junk', ('127.0.0.1', ports[number % len(ports)]))
+print(len(ports))
+\""""
+
+
+def while_it_runs(cluster, command, *options):
+    return script(cluster, f"srun {' '.join(SHAPE + options)} python3 {PROGRAM} 3 3 'exit 3' 3.5 & sleep 1.5; {command}; wait $!; exit 0")
+
+
+def test_a_flood_does_not_take_the_line_away(site):
+    done = while_it_runs(site, FLOOD)
+    assert done.stdout.strip() == "1"
+    assert who(named(done)) == FIRST_IS_3
+
+
+def test_only_a_step_that_is_set_up_has_a_socket(site):
+    threads = "; ls /proc/$!/task | wc -l"
+    on = while_it_runs(site, SOCKETS + threads).stdout.split()
+    off = while_it_runs(site, SOCKETS + threads, "--bootstrap=off").stdout.split()
+    assert (on[0], off[0]) == ("1", "0")
+    assert int(on[1]) == int(off[1]) + 1
+
+
+def test_tasks_do_not_see_where_srun_receives(site):
+    done = site.run_once(["srun", *SHAPE, "python3", "-c", "import os; print(os.environ)"], "alice", "head", None, 60, "")
+    assert "'RANK': '3'" in done.stdout
+    assert "SLURM_BOOTSTRAP_FAILURE" not in done.stdout

@@ -1,6 +1,6 @@
 // In slurmstepd: tells srun that a task of this node has failed.
 // SPDX-License-Identifier: Apache-2.0
-#include "failure_voice.h"
+#include "failure_reporter.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/network.h"
+#include "probe/memory_events.h"
 
 namespace bootstrap {
 namespace {
@@ -34,20 +35,21 @@ void send_text(const std::string& text, const IpAddress& host, std::uint16_t por
 
 }  // namespace
 
-void FailureVoice::prepare(const Environment& environment) {
+void FailureReporter::prepare(const Environment& environment) {
   start_ = std::chrono::steady_clock::now();
   to_ = read_failure_address(environment.get(kFailureVariable).value_or(""));
   host_ = environment.get("SLURM_SRUN_COMM_HOST").value_or("");
 }
 
-void FailureVoice::tell(Failure failure) {
+void FailureReporter::send(Failure failure) {
   const auto host = parse_ip_address(host_);
-  if (!to_ || !host || told_ == kMost) return;
-  ++told_;
+  if (!to_ || !host || sent_ == kMost) return;
+  ++sent_;
   const auto since = std::chrono::steady_clock::now() - start_;
   failure.milliseconds =
       static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
-  send_text(write_failure(failure, to_->mark), *host, to_->port);
+  failure.is_out_of_memory = has_lost_a_process_to_memory(FileTree("/"));
+  send_text(write_failure(failure, to_->token), *host, to_->port);
 }
 
 }  // namespace bootstrap

@@ -11,21 +11,22 @@
 
 namespace bootstrap {
 
-class FailureVoice {
+class FailureReporter {
  public:
   // In user_init: whom to tell, as srun said. Opens nothing.
   void prepare(const Environment& environment);
 
-  // One datagram to srun's host; nothing is waited for, and nothing is done about one that is lost.
-  void tell(Failure failure);
+  // One datagram to srun's host; nothing is waited for, and nothing is done about one that is lost. The time and what
+  // the kernel says of memory are filled in here.
+  void send(Failure failure);
 
  private:
-  static constexpr int kMost = 16;  // of one node: srun asks for the first of all
+  static constexpr int kMost = 512;  // of one node: srun tells whether all tasks failed alike
 
   std::optional<FailureAddress> to_;
   std::string host_;  // srun's, as an address
   std::chrono::steady_clock::time_point start_;
-  int told_ = 0;
+  int sent_ = 0;
 };
 
 }  // namespace bootstrap

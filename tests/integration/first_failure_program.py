@@ -1,0 +1,31 @@
+"""A rank of the steps of test_first_failure.py: what it does, and when, is in its arguments."""
+
+import os
+import signal
+import sys
+import time
+
+RANK = os.environ["SLURM_PROCID"]
+
+
+def on_term(answer):
+    """exit: as programs do that save and then give up; ignore: as those do that hang."""
+    if answer == "exit":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    if answer == "ignore":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def main(failing, after, end, others, term="default"):
+    """Ranks in `failing` ("3", "all", "none") end by `end` ("exit 3", "kill 9") after a time, the others when theirs is over."""
+    on_term(term)
+    if failing == "all" or RANK in failing.split(","):
+        time.sleep(float(after))
+        how, number = end.split()
+        if how == "kill":
+            os.kill(os.getpid(), int(number))
+        sys.exit(int(number))
+    time.sleep(float(others))
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,208 @@
+// From slurmstepd to the line of srun, over a real socket: what is received, what a flood takes away, when nothing is
+// said. SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <csignal>
+
+#include "failure_receiver.h"
+#include "failure_reporter.h"
+#include "failure_socket.h"
+#include "plugin_scenario.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr int kFlood = 3000;
+constexpr std::int32_t kExit3 = 3 << 8;
+
+Failure failure(Rank rank, std::int32_t status) {
+  return {.rank = rank, .local_rank = rank, .host = "node001", .wait_status = status};
+}
+
+FailurePolicy policy() {
+  FailurePolicy policy;
+  policy.id = {.job = 12, .step = 0};
+  policy.jobs = {12};
+  policy.tasks = 4;
+  return policy;
+}
+
+// As slurmstepd of a node does: the address from the variable, the host from srun's.
+FailureReporter reporter() {
+  Environment environment;
+  const char* const address = std::getenv("SLURM_BOOTSTRAP_FAILURE");
+  environment.set("SLURM_BOOTSTRAP_FAILURE", address == nullptr ? "" : address);
+  environment.set("SLURM_SRUN_COMM_HOST", "127.0.0.1");
+  FailureReporter reporter;
+  reporter.prepare(environment);
+  return reporter;
+}
+
+Descriptor sender_to(std::uint16_t port) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(port);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  return socket;
+}
+
+void flood(std::uint16_t port) {
+  const auto socket = sender_to(port);
+  for (int i = 0; i < kFlood; ++i) {
+    const auto text = i % 2 == 0 ? std::string("junk") : write_failure(failure(1, 256), static_cast<std::uint64_t>(i));
+    (void)::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  }
+}
+
+Outcome receive(const FailurePolicy& policy, const std::function<void(FailureReporter&)>& scenario) {
+  return in_child([&] {
+    spank_double().context = S_CTX_LOCAL;
+    ::unsetenv("SLURM_BOOTSTRAP_FAILURE");
+    start_failure_receiver(policy);
+    auto sender = reporter();
+    scenario(sender);
+    end_failure_receiver();
+    return 0;
+  });
+}
+
+std::size_t lines(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+TEST(PluginFirstFailure, IsOneLineAtTheEnd) {
+  const auto outcome = receive(policy(), [](FailureReporter& sender) {
+    sender.send(failure(2, kExit3));
+    sender.send(failure(1, 256));
+  });
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(
+      outcome.printed,
+      "bootstrap: warning: StepId=12.0: task 2 (node001, local rank 2) failed first: exit code 3, 0.0 s after the "
+      "step began\n");
+}
+
+TEST(PluginFirstFailure, AStepWithoutOneIsSilent) {
+  EXPECT_EQ(receive(policy(), [](FailureReporter&) {}).printed, "");
+  EXPECT_EQ(receive(policy(), [](FailureReporter& sender) { sender.send(failure(1, SIGTERM)); }).printed, "");
+}
+
+TEST(PluginFirstFailure, NothingIsOpenedWhereNothingIsToBeSaid) {
+  for (const auto& change :
+       {+[](FailurePolicy& policy) { policy.reports_for_itself = true; },
+        +[](FailurePolicy& policy) { policy.tasks = 1; }, +[](FailurePolicy& policy) { policy.jobs.clear(); }}) {
+    auto silent = policy();
+    change(silent);
+    const auto outcome = receive(silent, [](FailureReporter& sender) {
+      if (std::getenv("SLURM_BOOTSTRAP_FAILURE") != nullptr) ::_exit(1);
+      sender.send(failure(2, kExit3));
+    });
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_EQ(outcome.printed, "");
+  }
+}
+
+TEST(PluginFirstFailure, WhatEndsAtTheStepsLimitIsNoFailure) {
+  auto limited = policy();
+  limited.time_limit = 1;
+  const auto outcome = receive(limited, [](FailureReporter& sender) {
+    (void)::poll(nullptr, 0, 1100);
+    sender.send(failure(2, kExit3));
+  });
+  EXPECT_EQ(outcome.printed, "");
+}
+
+// No libslurm here: the step cannot be ended, and that is said, too.
+TEST(PluginFirstFailure, AnAskedStepIsEndedAfterItsGrace) {
+  auto asked = policy();
+  asked.is_asked = true;
+  asked.grace = 1;
+  const auto outcome = receive(asked, [](FailureReporter& sender) {
+    sender.send(failure(2, kExit3));
+    (void)::poll(nullptr, 0, 1500);
+  });
+  EXPECT_NE(
+      outcome.printed.find("error: bootstrap: StepId=12.0: task 2 (node001, local rank 2) failed first: exit code 3"),
+      std::string::npos)
+      << outcome.printed;
+  EXPECT_NE(outcome.printed.find("the step is ended now, 1 s after that (--bootstrap-grace)"), std::string::npos);
+  EXPECT_NE(outcome.printed.find("slurmctld did not send signal 15"), std::string::npos) << outcome.printed;
+  EXPECT_EQ(lines(outcome.printed), 2U) << outcome.printed;
+}
+
+// Its node has said why; the tasks of other nodes would wait for it.
+TEST(PluginFirstFailure, AnAskedStepIsEndedAtOnceWhereANodeRefuses) {
+  const auto refuse = [](FailureReporter& sender) {
+    auto refusal = failure(0, 256);
+    refusal.is_refused = true;
+    for (int i = 0; i < 3; ++i) sender.send(refusal);
+    (void)::poll(nullptr, 0, 200);
+  };
+  auto asked = policy();
+  asked.is_asked = true;
+  const auto outcome = receive(asked, refuse);
+  EXPECT_NE(outcome.printed.find("slurmctld did not send signal 15"), std::string::npos) << outcome.printed;
+  EXPECT_EQ(lines(outcome.printed), 1U) << outcome.printed;
+  EXPECT_EQ(receive(policy(), refuse).printed, "");
+}
+
+TEST(PluginFirstFailure, WithoutGraceAnAskedStepIsNotEnded) {
+  auto asked = policy();
+  asked.is_asked = true;
+  const auto outcome = receive(asked, [](FailureReporter& sender) {
+    sender.send(failure(2, kExit3));
+    (void)::poll(nullptr, 0, 500);
+  });
+  EXPECT_TRUE(outcome.printed.starts_with("bootstrap: warning: StepId=12.0: task 2 ")) << outcome.printed;
+  EXPECT_EQ(lines(outcome.printed), 1U) << outcome.printed;
+}
+
+TEST(PluginFirstFailure, AFloodTakesNoLineAway) {
+  const auto outcome = receive(policy(), [](FailureReporter& sender) {
+    const auto address = read_failure_address(std::getenv("SLURM_BOOTSTRAP_FAILURE"));
+    flood(address->port);
+    sender.send(failure(2, kExit3));
+    flood(address->port);
+  });
+  EXPECT_NE(outcome.printed.find("task 2 "), std::string::npos) << outcome.printed;
+  EXPECT_EQ(lines(outcome.printed), 1U) << outcome.printed;
+}
+
+// Nobody reads meanwhile: what has not the token takes no place in the queue.
+TEST(PluginFirstFailure, TheKernelDropsWhatHasNotTheToken) {
+  const auto socket = FailureSocket::open();
+  ASSERT_TRUE(socket.is_open());
+  flood(socket.address().port);
+  const auto text = write_failure(failure(2, kExit3), socket.address().token);
+  const auto sender = sender_to(socket.address().port);
+  ASSERT_GT(::send(sender.get(), text.data(), text.size(), 0), 0);
+  EXPECT_EQ(socket.receive(), failure(2, kExit3));
+}
+
+// The control: the same flood fills the queue of a socket without a filter.
+TEST(PluginFirstFailure, WithoutTheFilterTheLineIsLost) {
+  const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  flood(ntohs(address.sin_port));
+  const auto sender = sender_to(ntohs(address.sin_port));
+  ASSERT_EQ(::send(sender.get(), "the line", 8, 0), 8);
+  std::string last;
+  char text[kMaxFailureText];
+  for (ssize_t count = 0; (count = ::recv(socket.get(), text, sizeof text, 0)) > 0;) {
+    last.assign(text, static_cast<std::size_t>(count));
+  }
+  EXPECT_NE(last, "the line");
+}
+
+}  // namespace
+}  // namespace bootstrap
