@@ -145,7 +145,6 @@ void slurm_error(const char* format, ...) {
 void slurm_info(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  (void)std::fprintf(stderr, "info: ");
   (void)std::vfprintf(stderr, format, arguments);
   (void)std::fprintf(stderr, "\n");
   va_end(arguments);
