@@ -19,7 +19,7 @@ static_assert(kExternStepId == SLURM_EXTERN_CONT);
 
 using GetSteps = decltype(&slurm_get_job_steps);
 
-// By its numbers, and by the id of a step since Slurm 23.11. slurmctld answers with all steps of the job that it would
+// By its numbers up to Slurm 24.11, and by the id of a step in 26.05. slurmctld answers with all steps of the job that it would
 // show, and asks no other cluster.
 constexpr std::uint16_t kFlags = SHOW_ALL | SHOW_LOCAL;
 
@@ -32,11 +32,6 @@ constexpr std::uint16_t kFlags = SHOW_ALL | SHOW_LOCAL;
 [[maybe_unused]] int get_steps(int (*get)(slurm_step_id_t*, job_step_info_response_msg_t**, std::uint16_t),
                                slurm_step_id_t id, job_step_info_response_msg_t** answer) {
   return get(&id, answer, kFlags);
-}
-
-[[maybe_unused]] int get_steps(int (*get)(time_t, slurm_step_id_t*, job_step_info_response_msg_t**, std::uint16_t),
-                               slurm_step_id_t id, job_step_info_response_msg_t** answer) {
-  return get(0, &id, answer, kFlags);
 }
 
 std::string text_of(const char* text) { return text == nullptr ? std::string() : text; }
