@@ -125,6 +125,8 @@ std::optional<std::uint16_t> claimed_port(const Plan& plan, const Facts& facts, 
   if (!settings.claim.value || std::find(ranks.begin(), ranks.end(), Rank{0}) == ranks.end()) return std::nullopt;
   if (plan.is_kept("MASTER_ADDR")) return std::nullopt;  // the user's rendezvous, perhaps served already
   if (!plan.is_kept("MASTER_PORT")) return plan.rendezvous.port;
+  // To hold it could keep the program from it, which knew the port without us.
+  if (facts.decision.asked == Asked::kUnasked) return std::nullopt;
   const auto port = parse_unsigned(plan.variables[*plan.find("MASTER_PORT")].previous, 65535);
   if (!port || *port == 0) return std::nullopt;
   return static_cast<std::uint16_t>(*port);

@@ -121,8 +121,12 @@ class Walk {
       const auto* const prefix = find_prefix(name);
       if (prefix == nullptr) return judge_here(name);
       ++at_;
+      const auto first = at_ - 1;
       if (!pass(*prefix)) return std::move(*outcome_);
       if (outcome_) return std::move(*outcome_);
+      if (at_ < words_.size() || lookup_ != Lookup::kHere) continue;
+      at_ = first;  // `env` alone: it is the program
+      return judge_file(name);
     }
     return {ProgramKind::kUnseen, "", "its command line is too long to be read"};
   }
@@ -132,7 +136,7 @@ class Walk {
   bool has_word_left() const { return at_ < words_.size(); }
 
   bool unknown(const Prefix& prefix, std::string_view option) {
-    outcome_ = Program{ProgramKind::kUnseen, std::string(prefix.name),
+    outcome_ = Program{ProgramKind::kScript, std::string(prefix.name),
                        cat({"option ", quoted(option, 40), " of ", prefix.name, " is not known"})};
     return false;
   }
@@ -235,6 +239,8 @@ class Walk {
       return judged(ProgramKind::kShell, name, " is a shell, and what it starts is its author's business");
     if (is_python(name)) return judge_python(name);
     if (is_python_script(name)) return judged(ProgramKind::kTraining, name, " is a script of Python's");
+    if (is_interpreter(name))
+      return judged(ProgramKind::kScript, name, " runs a script, which is its author's business");
     return judge_file(name);
   }
 

@@ -20,7 +20,7 @@ enum class ProgramKind : std::uint8_t {
   kLauncher,  // starts ranks, workers or other programs itself: mpirun, accelerate, ray, make; a torchrun that does not
               // leave nodes and rendezvous to us is one, too
   kShell,     // a shell
-  kScript,    // a script of another interpreter, or what is no program at all
+  kScript,    // a script of another interpreter, what is no program at all, or behind words that are not known
   kUnseen,    // cannot be seen from here, and its name says nothing
 };
 

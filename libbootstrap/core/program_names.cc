@@ -75,6 +75,11 @@ constexpr auto kModules = std::to_array<Named>({
 constexpr std::string_view kShells =
     "bash rbash sh dash ash zsh ksh ksh93 mksh pdksh csh tcsh fish pwsh xonsh nu elvish rc es yash posh";
 
+// Compiled programs that run a script, which is its author's business as that of a shell is.
+constexpr std::string_view kInterpreters =
+    "perl ruby irb node nodejs deno bun Rscript R julia lua luajit php tclsh wish octave octave-cli matlab java scala "
+    "groovy awk gawk mawk guile racket sbcl ghci swipl gnuplot sas stata stata-mp mathematica wolframscript";
+
 using L = Lookup;
 constexpr std::string_view kApptainerFlags =
     "--nv --rocm --cleanenv -e --contain -c --containall -C --writable-tmpfs --fakeroot -f --no-home --writable -w "
@@ -231,6 +236,13 @@ bool is_torchrun_module(std::string_view module) noexcept {
 }
 
 bool is_shell(std::string_view name) noexcept { return has_word(kShells, name); }
+
+bool is_interpreter(std::string_view name) noexcept {
+  if (has_word(kInterpreters, name)) return true;
+  // perl5.36, lua5.4
+  const auto stem = name.substr(0, name.find_first_of("0123456789."));
+  return (stem == "perl" || stem == "lua" || stem == "ruby" || stem == "tclsh") && !name.ends_with(".pl");
+}
 
 bool is_python(std::string_view name) noexcept {
   for (const std::string_view stem : {"python", "pypy"}) {

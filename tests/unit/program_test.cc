@@ -24,6 +24,9 @@ class Files : public ProgramFiles {
  public:
   std::optional<std::string> head(const std::string& path) const override {
     static const std::map<std::string, std::string> kFiles{
+        {"/usr/bin/env",
+         "\x7f"
+         "ELF"},
         {"/usr/bin/hostname",
          "\x7f"
          "ELF"},
@@ -164,7 +167,7 @@ TEST(Program, IsJudgedByItsCommandLine) {
       {"env -S python3 -u train.py", K::kTraining},
       {"env PATH=/opt/bin special", K::kTraining},
       {"env -C /tmp ./train", K::kUnseen},
-      {"env --unknown ./train", K::kUnseen},
+      {"env --unknown ./train", K::kScript},
       {"time mpirun ./train", K::kLauncher},
       {"time -p ./train", K::kTraining},
       {"time -f %e ./train", K::kTraining},
@@ -179,14 +182,19 @@ TEST(Program, IsJudgedByItsCommandLine) {
       {"stdbuf --output=L ./train", K::kTraining},
       {"numactl --cpunodebind=0 --membind 0 ./train", K::kTraining},
       {"numactl -N 0 -m 0 bash x", K::kShell},
-      {"numactl --mystery 0 ./train", K::kUnseen},
+      {"numactl --mystery 0 ./train", K::kScript},
       {"taskset -c 0-3 ./train", K::kTraining},
       {"taskset 0xff python3 t.py", K::kTraining},
       {"setsid -w ./train", K::kTraining},
       {"nohup python3 t.py", K::kTraining},
       {"env A=1 nice numactl -l time -p timeout 5 ./train", K::kTraining},
-      {"env", K::kUnseen},
-      {"numactl --show", K::kUnseen},
+      {"env", K::kTraining},
+      {"env A=1", K::kTraining},
+      {"numactl --show", K::kScript},
+      {"perl x.pl", K::kScript},
+      {"perl5.36.0 x.pl", K::kScript},
+      {"Rscript x.R", K::kScript},
+      {"/usr/bin/julia x.jl", K::kScript},
       // Environments.
       {"conda run -n torch python3 t.py", K::kTraining},
       {"conda run --no-capture-output -n torch ctrain", K::kTraining},
@@ -208,7 +216,7 @@ TEST(Program, IsJudgedByItsCommandLine) {
       {"apptainer exec --nv -B /data:/data image.sif ./train", K::kUnseen},
       {"singularity exec --nv image.sif torchrun t.py", K::kTorchrun},
       {"singularity run image.sif", K::kUnseen},
-      {"apptainer exec --newest image.sif python3 t.py", K::kUnseen},
+      {"apptainer exec --newest image.sif python3 t.py", K::kScript},
       {"podman-hpc run --rm --gpu image python3 t.py", K::kTraining},
       {"docker run --rm --gpus all image bash", K::kShell},
       {"shifter --image=x python3 t.py", K::kTraining},
