@@ -1,4 +1,4 @@
-"""Harm A and E: tasks that stand alone or start processes of their own, and programs that count threads."""
+"""Kinds A and E of the reports: tasks that stand alone or start processes of their own, and programs that count threads."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -12,44 +12,45 @@ ALONE = rows(
      """terminal "$L1 -J train --pty bash -c '$READ lightning 2'" """),
     ("lightning_bash", "Lightning 16730", "Lightning with two devices in a shell, in a job named bash.",
      """$L1 -J bash bash -c "$READ lightning 2" """),
-    ("lightning_direct", "frameworks.md 5", "One task, Lightning with two devices, as the program of the step.",
+    ("lightning_direct", "framework trial, 5", "One task, Lightning with two devices, as the program of the step.",
      """$L1 $READ lightning 2"""),
     ("composer", "llm-foundry 439", "composer is one task and starts one process for each GPU.",
      """PATH=$P/bin:$PATH; srun -n1 --gres=gpu:4 composer $P/readers.py composer_program"""),
     ("composer_bash", "llm-foundry 243", "The same in a shell.",
      """PATH=$P/bin:$PATH; srun -n1 --gres=gpu:4 bash -c 'composer $P/readers.py composer_program'"""),
-    ("composer_in_scripts", "frameworks.md 3", "One composer on each of two nodes, each a world of its own.",
+    ("composer_in_scripts", "framework trial, 3", "One composer on each of two nodes, each a world of its own.",
      """PATH=$P/bin:$PATH; srun -N2 --ntasks-per-node=1 --gres=gpu:1 bash -c 'composer -n 2 $P/readers.py composer_program'"""),
     ("deepspeed_mpirun", "DeepSpeed 461", "mpirun in a step's shell, and DeepSpeed finds its ranks over MPI.",
      """$L1 -c4 bash -c "mpirun --oversubscribe -n 2 $READ deepspeed" """, {"needs": ("mpirun",)}),
     ("deepspeed_mpirun_pty", "DeepSpeed 608", "The same on a terminal.",
      """terminal "$L1 -c4 --pty bash -c 'mpirun --oversubscribe -n 2 $READ deepspeed'" """, {"needs": ("mpirun",)}),
-    ("accelerate_mpirun_pty", "frameworks.md A", "Accelerate under mpirun on a terminal.",
+    ("accelerate_mpirun_pty", "framework trial, A", "Accelerate under mpirun on a terminal.",
      """terminal "$L1 -c4 --pty bash -c 'mpirun --oversubscribe -n 2 $READ mpi_accelerate'" """, {"needs": ("mpirun",)}),
     ("device_map", "accelerate 2682", "One task loads a model over both of its GPUs.", """$L1 $READ accelerate device_map"""),
     ("device_map_bash", "transformers 31557", "The same in a shell.", """$L1 bash -c "$READ accelerate device_map" """),
     ("ultralytics_one", "ultralytics 16446", "One task with one GPU trains, RANK is nobody's business.",
      """srun -n1 --gres=gpu:1 $READ ultralytics 0"""),
     ("ultralytics_two", "ultralytics 13833", "One task with two GPUs starts its own two processes.", """$L1 $READ ultralytics 0,1"""),
-    ("spawn", "frameworks.md 8", "torch.multiprocessing.spawn on each of two nodes, MASTER_ADDR by setdefault.", """$W2 $READ torch_spawn"""),
-    ("ray_script", "frameworks.md 11", "Ray's documented script: one task a node, and its workers inherit the environment.",
+    ("spawn", "framework trial, 8", "torch.multiprocessing.spawn on each of two nodes, MASTER_ADDR by setdefault.", """$W2 $READ torch_spawn"""),
+    ("ray_script", "framework trial, 11", "Ray's documented script: one task a node, and its workers inherit the environment.",
      """$W2 bash -c "$READ ray" """),
-    ("ray_direct", "frameworks.md 11", "ray as the program of the step.",
+    ("ray_direct", "framework trial, 11", "ray as the program of the step.",
      """mkdir bin; cp $P/show_env.py bin/ray; $W2 bin/ray start"""),
     ("env_mpirun", "flux-core 5203", "mpirun behind env.", """$L1 -c4 env A=1 mpirun --oversubscribe -n 2 $READ deepspeed""", {"needs": ("mpirun",)}),
     ("timeout_mpirun", "flux-core 5206", "mpirun behind timeout and nice.",
      """$L1 -c4 timeout 20 nice -n 1 mpirun --oversubscribe -n 2 $READ deepspeed""", {"needs": ("mpirun",)}),
     ("prterun", "flux-core 223", "prterun, prun, smpd, jsrun and mpiexec.hydra as programs of a step in a world's shape.",
      """for name in prterun prun smpd jsrun mpiexec.hydra; do cp $P/show_env.py $name; ready; $W4 ./$name -n 4 prog; done"""),
-    ("launchers_by_name", "issue 24", "Launchers and agents whose file is Python, in a world's shape.",
+    ("launchers_by_name", "rules", "Launchers and agents whose file is Python, in a world's shape.",
      """for name in accelerate-launch deepspeed horovodrun dask snakemake orted; do cp $P/show_env.py $name; ready; $L2 ./$name; done"""),
     ("orted_behind_wrapper", "pyxis 88", "mpirun in a batch job of two nodes, its daemons behind a script of the site.",
      """printf '#!/bin/sh\\nexec orted "$@"\\n' > wrapper; chmod +x wrapper
 job -N2 --ntasks-per-node=2 --gres=gpu:2 <<< 'mpirun --mca orte_launch_agent $OUT/wrapper $B/mpi_ring'""", {"needs": ("mpirun",)}),
-    ("one_task_env", "issue 24", "The environment of one task with one GPU, whose program is Python.", """srun -n1 --gres=gpu:1 python3 $P/show_env.py"""),
-    ("one_task_elf_env", "issue 24", "The environment of one task with two GPUs, whose program is compiled.", """$L1 $B/show_env"""),
-    ("pty_env", "issue 24", "The environment on a terminal.", """terminal "$W4 --pty bash -c \\"\\$SHOW\\"" """),
-    ("pty_python", "issue 24", "Python on a terminal in a world's shape.", """terminal "$L2 --pty python3 $P/show_env.py" """),
+    ("one_task_env", "rules", "The environment of one task with one GPU, whose program is Python.",
+     """srun -n1 --gres=gpu:1 python3 $P/show_env.py"""),
+    ("one_task_elf_env", "rules", "The environment of one task with two GPUs, whose program is compiled.", """$L1 $B/show_env"""),
+    ("pty_env", "rules", "The environment on a terminal.", """terminal "$W4 --pty bash -c \\"\\$SHOW\\"" """),
+    ("pty_python", "rules", "Python on a terminal in a world's shape.", """terminal "$L2 --pty python3 $P/show_env.py" """),
 )  # fmt: skip
 
 GMX = """
@@ -77,7 +78,7 @@ run() { "$@" > run.log 2>&1; echo "status $?"; grep -hE 'Using [0-9]+ (MPI|OpenM
 
 THREADS = rows(
     "threads and cores",
-    ("gromacs", "no-harm.md E", "gmx mdrun with one thread on its command line, in a step with a GPU.",
+    ("gromacs", "public reports, E", "gmx mdrun with one thread on its command line, in a step with a GPU.",
      GMX + "run srun -n1 -c2 --gres=gpu:1 gmx -quiet mdrun -s tiny.tpr -ntmpi 1 -ntomp 1 -nb cpu", {"needs": ("gmx",), "seconds": 60}),
     ("gromacs_threads", WEEK, "gmx mdrun that takes the threads it finds.",
      GMX + "run srun -n1 -c2 --gres=gpu:2 gmx -quiet mdrun -s tiny.tpr -ntmpi 1 -nb cpu", {"needs": ("gmx",), "seconds": 60, "is_slow": True}),
@@ -87,12 +88,12 @@ THREADS = rows(
     ("nproc_one_task", "parallelly 55", "nproc of one task with three GPUs and six cores.", """srun -n1 -c6 --gres=gpu:3 nproc"""),
     ("nproc_world", "enroot 175", "nproc in a world's shape.", """$W4 nproc"""),
     ("nproc_bash", "parallelly 55", "nproc in a shell of each task.", """$L2 -c2 bash -c 'make -j $(nproc) -f /dev/null -n 2>&1; nproc'"""),
-    ("omp_default", "no-harm.md E", "OpenMP's own default in a world's shape.", """$W4 -c2 $B/omp_threads | sed 's/, GPUs.*//'"""),
+    ("omp_default", "public reports, E", "OpenMP's own default in a world's shape.", """$W4 -c2 $B/omp_threads | sed 's/, GPUs.*//'"""),
     ("omp_user", WEEK, "OMP_NUM_THREADS of the user's is kept.", """OMP_NUM_THREADS=3 $L2 $B/omp_threads"""),
     ("omp_from_slurm", WEEK, "OMP_NUM_THREADS from SLURM_CPUS_PER_TASK in a batch script.",
      """job -n1 -c3 --gres=gpu:1 <<< 'export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK; srun $B/omp_threads'"""),
-    ("vllm_threads", "no-harm.md E", "vLLM and Ray take the presence of OMP_NUM_THREADS for the user's word.", """$W4 $READ threads"""),
-    ("lammps", "no-harm.md E", "LAMMPS says how many threads it takes.",
+    ("vllm_threads", "public reports, E", "vLLM and Ray take the presence of OMP_NUM_THREADS for the user's word.", """$W4 $READ threads"""),
+    ("lammps", "public reports, E", "LAMMPS says how many threads it takes.",
      """cat > in.lj <<'X'
 units lj
 atom_style atomic
@@ -108,7 +109,7 @@ fix 1 all nve
 run 10
 X
 srun --mpi=pmix -n1 -c2 --gres=gpu:1 lmp -in in.lj -log none 2>&1 | grep -E 'OMP|omp|Created|Step|^ +(0|10) '""", {"needs": ("lmp",), "seconds": 60}),
-    ("lammps_omp", "no-harm.md E", "LAMMPS with its OpenMP style.",
+    ("lammps_omp", "public reports, E", "LAMMPS with its OpenMP style.",
      """printf 'package omp 0\\ninfo config\\n' > in.omp; srun --mpi=pmix -n1 -c2 --gres=gpu:1 lmp -sf omp -in in.omp -log none 2>&1 | grep -iE 'omp_num|thread'""",
      {"needs": ("lmp",), "seconds": 60, "is_slow": True}),
     ("python_pool", WEEK, "A pool of processes as large as the affinity.",
@@ -118,19 +119,20 @@ with multiprocessing.Pool(len(os.sched_getaffinity(0))) as pool:
     print(os.environ["SLURM_PROCID"], sum(pool.map(abs, range(-50, 50))), pool._processes)
 X
 $L2 -c2 python3 pool.py"""),
-    ("numpy", WEEK, "numpy in a world's shape.", """$L2 python3 -c 'import numpy; print(numpy.arange(10).sum(), (numpy.eye(3) @ numpy.eye(3)).trace())'"""),
+    ("numpy", WEEK, "numpy in a world's shape.",
+     """$L2 python3 -c 'import numpy; print(numpy.arange(10).sum(), (numpy.eye(3) @ numpy.eye(3)).trace())'"""),
 )  # fmt: skip
 
 BOUND = rows(
     "another plugin of the site",
-    *((f"mpibind_{order}_{name}", "no-harm.md E", f"mpibind {order} our line: {what}", script, {"site": site})
+    *((f"mpibind_{order}_{name}", "public reports, E", f"mpibind {order} our line: {what}", script, {"site": site})
       for order, site in (("before", Site("mpibind first", before="optional {doubles}/site_spank.so mpibind")),
                           ("after", Site("mpibind last", after="optional {doubles}/site_spank.so mpibind")))
       for name, what, script in (
           ("omp", "the threads of an OpenMP program.", "srun -n2 -c2 --gres=gpu:2 $B/omp_threads"),
           ("shell", "the environment of shells.", '$W4 bash -c "$SHOW"'),
           ("one", "the environment of one task.", "$L1 -c2 python3 $P/show_env.py"))),
-    *((f"pyxis_{order}_{name}", "no-harm.md K", f"pyxis {order} our line: {what}", script, {"site": site, **more})
+    *((f"pyxis_{order}_{name}", "public reports, K", f"pyxis {order} our line: {what}", script, {"site": site, **more})
       for order, site in (("before", Site("pyxis first", before="optional {doubles}/site_spank.so pyxis")),
                           ("after", Site("pyxis last", after="optional {doubles}/site_spank.so pyxis")))
       for name, what, script, more in (

@@ -9,6 +9,8 @@ KNOWN = "known worse"  # documented; the row that `remedy` names shows what help
 BETTER = "better"  # with the plugin the output has the lines of `gives`, and without it has not
 RELATIONS = (EQUAL, KNOWN, BETTER)
 
+# In a world's shape srun says in one line that it cannot see the program.
+UNSEEN = {"ignores": "srun cannot see"}
 WEEK = "a site's week"  # the source of rows that no public report stands behind
 
 
@@ -30,7 +32,7 @@ STOCK = Site("stock")
 class Case:
     name: str
     group: str
-    source: str  # "Project issue", or WEEK
+    source: str  # "Project issue", WEEK, or what harm_table.py explains
     what: str  # one short sentence for the table
     script: str  # bash, as alice on the login host; {off} becomes --bootstrap=off where a plugin knows that
     relation: str = EQUAL

@@ -34,6 +34,10 @@ ready() {
     sleep 0.05
   done
 }
+await() {  # waits for a file that is not empty
+  local i
+  for ((i = 0; i < 300; i++)); do [[ -s $1 ]] && return; sleep 0.05; done
+}
 running() {  # waits for a job
   local i
   for ((i = 0; i < 400; i++)); do [[ $(squeue -h -j $1 -o %T) == RUNNING ]] && return; sleep 0.05; done
@@ -42,8 +46,7 @@ ready
 job() {  # what a batch job wrote, and its exit status, without the waits of `sbatch --wait`: 2 s, 6 s, ...
   { echo '#!/bin/bash'; echo "trap 'echo \\$? > $OUT/status' EXIT"; cat; } > batch
   sbatch --quiet --output=log "$@" batch || return
-  for ((i = 0; i < 500; i++)); do [[ -s status ]] && break; sleep 0.05; done
-  cat log; return $(< status)
+  await status; cat log; return $(< status)
 }
 SHOW='env -0 | tr "\\n\\0" " \\n" | sed "s/^/${SLURM_PROCID:-none}: /"'
 terminal() { script -qec "$1" /dev/null < /dev/null; }
@@ -102,8 +105,15 @@ class Side:
         seconds = time.monotonic() - began
         if done.returncode in ENDED:
             self.cluster.run(["bash", "-c", LEFTOVERS], env=variables)
-        names = {self.cluster.name: "CLUSTER", f"lane{lane}": "LANE"}
-        return outcome(done.returncode, done.stdout, done.stderr, names, seconds)
+        return outcome(done.returncode, done.stdout, done.stderr, self.names(lane), seconds)
+
+    def names(self, lane: int) -> dict[str, str]:
+        """The words by which two runs differ that were on other nodes, or in another cluster."""
+        first, second = 2 * lane + 1, 2 * lane + 2
+        return {
+            self.cluster.name: "CLUSTER", f"lane{lane}": "LANE", f"node[{first:03}-{second:03}]": "NODES",
+            f"node{first:03}": "NODE1", f"node{second:03}": "NODE2", f"10.20.1.{first}": "ADDRESS1", f"10.20.1.{second}": "ADDRESS2",
+        }  # fmt: skip
 
 
 def lacking(case: Case) -> list[str]:

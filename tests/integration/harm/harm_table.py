@@ -19,6 +19,9 @@ exit status, lines of output in any order, and variables of the environment. `of
 * better: a training program that stock Slurm leaves alone is one world.
 * known worse: differs; the row that is named shows what helps.
 
+A source is an issue of the named project; "public reports" with a letter where many reports are of that kind; "framework
+trial" where the real framework was started; "rules" for a rule of this project about which steps are set up.
+
 The rows are data in `tests/integration/harm`, and this table is written by
 `/usr/bin/python3 -m pytest tests/integration/harm --full --write-harm-table`.
 """

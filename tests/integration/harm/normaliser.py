@@ -22,7 +22,7 @@ PATTERNS = [(re.compile(pattern), by) for pattern, by in (
     (r"/job\d+/", "/jobID/"),
     (r"\bslurm_script\b|job\d{5}\b", "SCRIPT"),
     (r"\b(pid|PID|process|Process)([ =:]+)\d+", r"\1\2PID"),
-    (r"\[(node\d+|head)[:,](\[?\d+,?\d*\]?,?\d*)(:\d+)?\]", r"[\1]"),
+    (r"\[(NODE\d|node\d+|head)[:,](\[?\d+,?\d*\]?,?\d*)(:\d+)?\]", r"[\1]"),
     (r"(task +\d+ +\d+) \[\d+\]", r"\1 [PID]"),
     (r"(line \d+:) *\d+ ", r"\1 PID "),
     (r"(tmp\.|/tmp/)[A-Za-z0-9._]{6,}", r"\1NAME"),
