@@ -9,6 +9,7 @@
 
 #include "core/framework_table.h"
 #include "core/planner.h"
+#include "core/port_need.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -240,6 +241,8 @@ Status add_frameworks(Plan& plan, const Facts& facts, const Settings& settings) 
   add_init_file(planner, plan, facts, settings);
   plan.frameworks = sets_in_effect(plan, facts, settings);
   const auto& sets = plan.frameworks;
+  const auto has_ports = check_port_range(facts, settings, sets);
+  if (!has_ports) return has_ports;
   add_rows(planner, plan, facts, settings, sets);
   auto added = add_interface(planner, facts, settings, sets);
   if (!added) return added;
