@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "core/gpu_list.h"
 #include "core/text.h"
@@ -21,41 +23,76 @@ bool is_slurms(std::string_view name) {
          std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
 }
 
+// What a task can do without, or have otherwise: a plugin that binds tasks to cores knows their threads better, and one
+// that starts containers their interfaces, unless the user named those.
+bool is_matter_of_taste(std::string_view name, const Settings& settings) {
+  if (name == "OMP_NUM_THREADS" || name == "CUDA_DEVICE_ORDER") return true;
+  constexpr std::array<std::string_view, 5> kInterfaces{"GLOO_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE",
+                                                        "NCCL_SOCKET_IFNAME", "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME",
+                                                        "UCX_NET_DEVICES"};
+  return settings.interface.source < Source::kEnvironment &&
+         std::find(kInterfaces.begin(), kInterfaces.end(), name) != kInterfaces.end();
+}
+
+// The environment of the task as it is now, for the names of a plan: all in one pass, since spank_getenv makes one for
+// each. A value stays valid until its own variable is set.
+class CurrentValues {
+ public:
+  CurrentValues(spank_t spank, const Plan& plan) : values_(plan.variables.size()) {
+    const auto* entry = job_environment(spank);
+    for (; entry != nullptr && *entry != nullptr; ++entry) {
+      const std::string_view text(*entry);
+      const auto name = text.substr(0, text.find('='));
+      if (name.size() == text.size()) continue;
+      const auto value = text.substr(name.size() + 1);
+      if (name == "SLURM_PROCID") rank_ = value;
+      for (std::size_t i = 0; i < plan.variables.size(); ++i) {
+        if (plan.variables[i].name == name) values_[i] = value;
+      }
+    }
+  }
+
+  std::optional<std::string_view> rank() const { return rank_; }
+  std::optional<std::string_view> of(std::size_t variable) const { return values_[variable]; }
+
+ private:
+  std::vector<std::optional<std::string_view>> values_;
+  std::optional<std::string_view> rank_;
+};
+
 }  // namespace
 
 // spank_setenv takes as long as the rest of task_init: it clears 256 KiB in each call. Most variables are the same for
-// all tasks of a node, so that these calls are made once for all.
+// all tasks of a node, so that these calls are made once for all. What plugins before us take for the user's word, if
+// it is there, waits for task_init.
 void CommonEnvironment::put(spank_t spank, const Plan& plan) {
   for (const auto& name : plan.removals) unset_task_variable(spank, name);
   has_removed_ = true;
   for (const auto& variable : plan.variables) {
     const bool is_common = variable.values.size() == 1 && variable.name != kExportsVariable;
     if (!is_common || variable.action == Action::kKept || is_slurms(variable.name)) continue;
-    if (!set_task_variable(spank, variable.name, variable.value(0))) continue;
-    variables_.emplace_back(variable.name, variable.value(0));
+    if (variable.name == "OMP_NUM_THREADS") continue;
+    if (set_task_variable(spank, variable.name, variable.value(0))) names_.push_back(variable.name);
   }
 }
 
 void CommonEnvironment::withdraw(spank_t spank) const {
-  for (const auto& [name, value] : variables_) unset_task_variable(spank, name);
-}
-
-bool CommonEnvironment::holds(std::string_view name, std::string_view value) const {
-  return std::any_of(variables_.begin(), variables_.end(),
-                     [&](const auto& entry) { return entry.first == name && entry.second == value; });
+  for (const auto& name : names_) unset_task_variable(spank, name);
 }
 
 std::vector<std::string> CommonEnvironment::obsolete(const Plan& plan) const {
   std::vector<std::string> names;
-  for (const auto& [name, value] : variables_) {
+  for (const auto& name : names_) {
     if (!plan.find(name)) names.push_back(name);
   }
   return names;
 }
 
-Status apply(spank_t spank, const Plan& plan, const CommonEnvironment& common, std::uint32_t local_task, Rank rank) {
+Status apply(spank_t spank, Plan& plan, const CommonEnvironment& common, const Settings& settings,
+             std::uint32_t local_task, Rank rank) {
+  const CurrentValues now(spank, plan);
   // The last word on who this task is has Slurm, just before the program starts.
-  const auto named = task_variable(spank, "SLURM_PROCID");
+  const auto named = now.rank();
   const auto expected = std::to_string(rank);
   if (!named || *named != expected) {
     return fail(ErrorCode::kDisagreement,
@@ -66,10 +103,17 @@ Status apply(spank_t spank, const Plan& plan, const CommonEnvironment& common, s
   if (!common.has_removed()) {
     for (const auto& name : plan.removals) unset_task_variable(spank, name);
   }
-  for (const auto& variable : plan.variables) {
+  for (std::size_t i = 0; i < plan.variables.size(); ++i) {
+    auto& variable = plan.variables[i];
     const auto& value = variable.value(local_task);
-    if (variable.action == Action::kKept || common.holds(variable.name, value)) continue;
-    if (is_slurms(variable.name) && task_variable(spank, variable.name.c_str()) == value) continue;
+    const auto current = now.of(i);
+    if (variable.action == Action::kKept || current == value) continue;
+    if (variable.action == Action::kSet && current && is_matter_of_taste(variable.name, settings)) {
+      variable.previous = *current;
+      variable.action = Action::kKept;
+      variable.why = "set by another plugin";
+      continue;
+    }
     auto set = set_task_variable(spank, variable.name, value);
     if (!set) return set;
   }
@@ -87,10 +131,15 @@ int end_task() noexcept {
 }
 
 std::string explain_refused_port(const std::string& reason, const std::string& host, const Settings& settings) {
-  const bool is_chosen = settings.port.value != 0;
-  return cat({"MASTER_PORT on ", host, ": ", reason,
-              is_chosen ? "; choose another one with --bootstrap-port, or leave the choice to us"
-                        : "; start the step again, or choose a port with --bootstrap-port"});
+  constexpr std::string_view kOthers =
+      "; start the step again, or choose other ports with --bootstrap-port or --bootstrap-port-range; where ports are "
+      "taken often, Slurm can reserve them (MpiParams=ports= in slurm.conf); with --bootstrap-claim=off the step "
+      "starts "
+      "without a port that is held";
+  const auto& port = settings.port;
+  if (port.value == 0) return cat({"MASTER_PORT on ", host, ": ", reason, kOthers});
+  return cat({"MASTER_PORT on ", host, ": ", reason, "; choose another one in ", setting_name("port", port.source),
+              ", or leave the choice to us (--bootstrap-port=auto)"});
 }
 
 }  // namespace bootstrap

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/plan.h"
@@ -24,17 +23,19 @@ class CommonEnvironment {
   // In task_init: the task is to start without them.
   void withdraw(spank_t spank) const;
 
-  bool has_removed() const { return has_removed_; }  // what the plan wants to be gone
-  bool holds(std::string_view name, std::string_view value) const;
+  bool has_removed() const { return has_removed_; }           // what the plan wants to be gone
   std::vector<std::string> obsolete(const Plan& plan) const;  // names that a task's own plan has no more
 
  private:
-  std::vector<std::pair<std::string, std::string>> variables_;
+  std::vector<std::string> names_;
   bool has_removed_ = false;
 };
 
-// In task_init: what is the task's own, and what it found to be otherwise than was put there for all.
-Status apply(spank_t spank, const Plan& plan, const CommonEnvironment& common, std::uint32_t local_task, Rank rank);
+// In task_init: what is the task's own, and what another plugin has changed since user_init (pyxis writes what the
+// image of a container says). Who the task is and where the ranks meet must be the same for all, so that our value wins
+// there; where it is a matter of taste, the other plugin's value stays, and is marked as kept in the task's plan.
+Status apply(spank_t spank, Plan& plan, const CommonEnvironment& common, const Settings& settings,
+             std::uint32_t local_task, Rank rank);
 
 // Ends the child before the program starts; does not return, whatever its type says, which is that of a hook.
 int end_task() noexcept;

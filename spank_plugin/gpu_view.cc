@@ -2,16 +2,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu_view.h"
 
+#include <algorithm>
+
 #include "core/plan_gpus.h"
 #include "probe/cores.h"
 #include "probe/device_access.h"
 
 namespace bootstrap {
 
-Result<GpuView> look_at_gpus(spank_t spank, Plan& plan, std::size_t local_task, const Place& place) {
+namespace {
+
+// Slurm narrows all of its variables or none. A plugin that binds GPUs, such as mpibind, writes the one that programs
+// read, and its user asked for that.
+bool is_anothers(spank_t spank, const GpuPlan& gpus, const std::string& list) {
+  constexpr std::string_view kOfSlurmAlone = "SLURM_STEP_GPUS";
+  if (list.empty() || list == gpus.list.text()) return false;
+  return std::any_of(gpus.slurms.begin(), gpus.slurms.end(), [&](const auto& variable) {
+    if (variable.first != kOfSlurmAlone) return false;
+    const auto now = task_variable(spank, "SLURM_STEP_GPUS");
+    return !now || *now == variable.second;  // Slurm 22.05 unsets all where it is told not to bind
+  });
+}
+
+}  // namespace
+
+Result<GpuView> look_at_gpus(spank_t spank, Plan& plan, const Settings& settings, std::size_t local_task,
+                             const Place& place) {
   const auto& gpus = *plan.gpus;
-  const GpuSight sight{try_devices(gpus.devices),
-                       task_variable(spank, std::string(gpus.kind().variable).c_str()).value_or("")};
+  GpuSight sight{try_devices(gpus.devices),
+                 task_variable(spank, std::string(gpus.kind().variable).c_str()).value_or("")};
+  sight.is_anothers_list = settings.gpu.source < Source::kEnvironment && is_anothers(spank, gpus, sight.list);
   auto view = view_of(gpus, place.local_rank, sight);
   if (!view.is_as_planned) {
     if (!view.warning.empty()) plan.warnings.push_back(view.warning);

@@ -9,7 +9,8 @@ namespace bootstrap {
 
 // Looks at what Slurm left this task and rewrites its copy of the plan if that is less than planned. Answers with what
 // the task has.
-Result<GpuView> look_at_gpus(spank_t spank, Plan& plan, std::size_t local_task, const Place& place);
+Result<GpuView> look_at_gpus(spank_t spank, Plan& plan, const Settings& settings, std::size_t local_task,
+                             const Place& place);
 
 // For --bootstrap-cpu=near: of the cores that the task has, it keeps those near its GPUs, if there are any.
 Status bind_near(const GpuPlan& plan, const GpuView& view);

@@ -1,4 +1,4 @@
-// In the forked child that becomes the task: libbootstrap.so at the end of its LD_PRELOAD, where that was asked for.
+// libbootstrap.so at the end of the tasks' LD_PRELOAD, where that was asked for.
 // SPDX-License-Identifier: Apache-2.0
 #include "preload.h"
 
@@ -9,7 +9,7 @@
 
 #include "core/preload_list.h"
 #include "core/text.h"
-#include "probe/file_trust.h"
+#include "probe/file_permissions.h"
 
 namespace bootstrap {
 
@@ -21,20 +21,25 @@ std::string rendezvous_program(const Settings& settings) {
   return settings.rendezvous_program.value.empty() ? BOOTSTRAP_RENDEZVOUS : settings.rendezvous_program.value;
 }
 
-Status preload(spank_t spank, const Settings& settings) {
+Status check_preload(const Settings& settings) {
   const auto library = preload_library(settings);
   const auto cannot = [&](std::string_view why) {
-    constexpr std::string_view kCure =
-        "; have it installed there, or named by preload_library= in plugstack.conf; the tasks start without it";
-    return fail(ErrorCode::kUnavailable, cat({"--bootstrap-preload: ", library, " cannot be preloaded: ", why, kCure}));
+    return fail(ErrorCode::kUnavailable,
+                cat({setting_name("preload", settings.preload.source), ": ", library, " cannot be preloaded: ", why,
+                     "; have it installed there, or named by preload_library= in plugstack.conf; the tasks start "
+                     "without it"}));
   };
   // A file that is not there would make ld.so complain in every process of the task.
   if (library.find_first_of(" :") != std::string::npos) return cannot("LD_PRELOAD takes no path with a space or colon");
-  if (::access(library.c_str(), R_OK) != 0) return cannot(std::strerror(errno));
-  const auto current = task_variable(spank, "LD_PRELOAD").value_or("");
+  if (!may_access(library, R_OK)) return cannot(std::strerror(errno));
   // Whoever can change it would run code in the tasks of all users.
   if (const auto reason = distrust_of_writers(library); !reason.empty()) return cannot(reason);
-  const auto list = append_preload(current, library);
+  return {};
+}
+
+Status preload(spank_t spank, const Settings& settings) {
+  const auto current = task_variable(spank, "LD_PRELOAD").value_or("");
+  const auto list = append_preload(current, preload_library(settings));
   if (list == current) return {};
   return set_task_variable(spank, "LD_PRELOAD", list);
 }

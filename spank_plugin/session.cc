@@ -17,7 +17,7 @@
 #include "options.h"
 #include "preload.h"
 #include "probe/cores.h"
-#include "probe/file_trust.h"
+#include "probe/file_permissions.h"
 #include "probe/network.h"
 #include "rendezvous/start.h"
 
@@ -101,7 +101,7 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
   holds_first_node_ = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
   if (needs_topology(*facts, settings)) gather_topology(*facts, settings);
   gather_network(*facts, settings);
-  facts->can_serve = ::access(rendezvous_program(settings).c_str(), X_OK) == 0;
+  facts->can_serve = may_access(rendezvous_program(settings), X_OK);
   auto plan = make_plan(*facts, settings);
   if (!plan) {
     error_is_local_ = plan.error().code == ErrorCode::kMisplaced;
@@ -113,14 +113,15 @@ Status Session::plan_step(spank_t spank, const Environment& environment, const S
                 "components of the step share a node, where each has GPUs of its own and LOCAL_RANK counts over both; "
                 "start the step with --bootstrap-gpu=off, and choose the GPUs in the program");
   }
-  for (const auto& held :
-       {hold_port(*plan, *facts, settings), hold_worker_ports(*plan, *facts), open_rendezvous(*plan, *facts)}) {
+  for (const auto& held : {hold_port(*plan, *facts, settings), hold_worker_ports(*plan, *facts),
+                           open_rendezvous(*plan, *facts, settings)}) {
     if (!held && is_strong()) return fail(held.error());
     if (!held) plan->warnings.push_back(held.error().message);
   }
   if (plan->gpus) gpu_order_.prepare(*plan->gpus, facts->topology);
   facts_ = std::move(*facts);
   settings_ = settings;
+  if (settings.preload.value) preload_ = check_preload(settings);
   plan_ = std::move(*plan);
   // In a contained user_init it would be lost with the process.
   if (runs_in_slurmstepd()) common_.put(spank, *plan_);
@@ -167,12 +168,15 @@ Status Session::hold_worker_ports(const Plan& plan, const Facts& facts) {
 }
 
 // The socket is open before any task is there, so that a rank that is early waits in its queue.
-Status Session::open_rendezvous(Plan& plan, const Facts& facts) {
+Status Session::open_rendezvous(Plan& plan, const Facts& facts, const Settings& settings) {
   if (!runs_in_slurmstepd()) plan.served_port.reset();
   if (!plan.served_port) return {};
-  auto listener = open_listener({&*plan.served_port, 1});
+  auto program = open_program(rendezvous_program(settings));
+  auto listener =
+      program ? open_listener({&*plan.served_port, 1}, facts.master_ip) : Result<Listener>(fail(program.error()));
   if (listener) {
     rendezvous_ = std::move(*listener);
+    server_program_ = std::move(*program);
     return {};
   }
   plan.served_port.reset();
@@ -184,27 +188,21 @@ Status Session::open_rendezvous(Plan& plan, const Facts& facts) {
 // By rank 0's own process, so that the server is in the cgroup of the step and runs as the user.
 void Session::start_rendezvous(const Place& place) {
   if (place.rank != 0 || !rendezvous_.socket.is_open()) return;
-  const auto program = rendezvous_program(settings_);
-  const auto cannot_meet = [&](std::string_view why) {
-    plan_->warnings.push_back(cat({"Horovod's ranks cannot meet: ", why}));
-  };
-  // Whoever can change it would run code as any user.
-  if (const auto reason = distrust_of_writers(program); !reason.empty()) {
-    return cannot_meet(cat({program, " is not started: ", reason}));
-  }
-  const auto started = start_server({.program = program,
+  const auto started = start_server({.program = rendezvous_program(settings_),
+                                     .program_file = server_program_.get(),
                                      .listener = rendezvous_.socket.get(),
                                      .step = step_,
                                      .ranks = facts_->layout.size(),
-                                     .while_process = ::getppid()});
-  if (!started) cannot_meet(started.error().message);
+                                     .while_process = ::getppid(),
+                                     .hosts = hosts_of_ranks(*facts_, settings_, *plan_)});
+  if (!started) plan_->warnings.push_back(cat({"Horovod's ranks cannot meet: ", started.error().message}));
 }
 
 bool Session::speaks_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
 
 int Session::note_task(spank_t spank) {
-  rendezvous_.socket
-      .reset();  // all tasks are forked: rank 0 has its own, and a server that has gone must not be hidden
+  // All tasks are forked: rank 0 has its own, and a server that has gone must not be hidden.
+  rendezvous_.socket.reset();
   const auto task = local_task_id(spank);
   const auto process = task_process(spank);
   if (!plan_ || !plan_->gpus || !task || !process || *task >= facts_->local_ranks.size()) return kAccepted;
@@ -259,10 +257,10 @@ Status Session::start_rank(spank_t spank, std::uint32_t task) {
   if (!sight) return fail(sight.error());
   settle_frameworks(spank, task, std::move(*sight));
   start_rendezvous(place);
-  auto applied = apply(spank, *plan_, common_, task, place.rank);
+  auto applied = apply(spank, *plan_, common_, settings_, task, place.rank);
   if (!applied) return applied;
   if (settings_.preload.value) {
-    const auto preloaded = preload(spank, settings_);
+    const auto preloaded = preload_ ? preload(spank, settings_) : preload_;
     if (!preloaded && task == 0) log_warning(cat({"StepId=", step_, ": ", preloaded.error().message}));
   }
   if (place.rank != 0) return {};
@@ -286,7 +284,7 @@ Result<TaskSight> Session::settle_gpus(spank_t spank, std::uint32_t task, const 
     if (shows_table) refresh_gpu_variables(*plan_, *facts_);
     if (!shows_table) set_gpu_view(*plan_, task, place.rank, view_of(*plan_->gpus, place.local_rank));
   }
-  auto view = look_at_gpus(spank, *plan_, task, place);
+  auto view = look_at_gpus(spank, *plan_, settings_, task, place);
   if (!view) return fail(view.error());
   if (settings_.cpu_near.value) {
     const auto bound = bind_near(*plan_->gpus, *view);

@@ -39,7 +39,7 @@ class Session {
   Status plan_step(spank_t spank, const Environment& environment, const Settings& settings);
   Status start_rank(spank_t spank, std::uint32_t task);
   Status hold_port(Plan& plan, const Facts& facts, const Settings& settings);
-  Status open_rendezvous(Plan& plan, const Facts& facts);
+  Status open_rendezvous(Plan& plan, const Facts& facts, const Settings& settings);
   void start_rendezvous(const Place& place);
   Status hold_worker_ports(const Plan& plan, const Facts& facts);
   Result<TaskSight> settle_gpus(spank_t spank, std::uint32_t task, const Place& place);
@@ -58,12 +58,14 @@ class Session {
   std::optional<Facts> facts_;   // these three: of a step in which something is set
   Settings settings_;
   std::optional<Plan> plan_;
+  Status preload_;  // why libbootstrap.so is not added to LD_PRELOAD, where it was asked for
   CommonEnvironment common_;
   GpuOrder gpu_order_;
   bool holds_first_node_ = false;  // rank 0 is here, or would be
   PortClaim claim_;
   std::vector<PortClaim> worker_claims_;
-  Listener rendezvous_;  // where Horovod's ranks meet, until rank 0 has handed it to the server
+  Listener rendezvous_;        // where Horovod's ranks meet, until rank 0 has handed it to the server
+  Descriptor server_program_;  // that server, as this node knows it: rank 0 may be in a container
   FailureReporter failure_reporter_;
 };
 

@@ -71,8 +71,8 @@ std::string values_by_rank(const Layout& layout, std::uint32_t Place::*member) {
 // Of the tasks of this node: "0,1 1,0".
 std::string values_by_task(const PlannedVariable& variable) {
   std::string all;
-  for (const auto& value : variable.values) all += cat({all.empty() ? "" : " ", value});
-  return all.size() < kValueWidth ? all : cat({variable.value(0), " ..."});
+  for (const auto& value : variable.values) all += cat({all.empty() ? "" : " ", printable(value)});
+  return all.size() < kValueWidth ? all : cat({printable(variable.value(0)), " ..."});
 }
 
 std::string shown_value(const PlannedVariable& variable, const Layout& layout) {
@@ -80,7 +80,7 @@ std::string shown_value(const PlannedVariable& variable, const Layout& layout) {
   if (variable.name == kExportsVariable) return "...";
   if (variable.values.size() > 1) return values_by_task(variable);
   if (variable.name == kSettingsVariable) return "(below)";
-  return variable.value(0);
+  return printable(variable.value(0));
 }
 
 void append_nodes(std::string& out, const Layout& layout) {
@@ -89,7 +89,7 @@ void append_nodes(std::string& out, const Layout& layout) {
   for (std::uint32_t node_rank = 0; node_rank < shown; ++node_rank) {
     std::string line = std::to_string(node_rank);
     pad_to(line, 11);
-    line += layout.host_by_node_rank(node_rank);
+    line += printable(layout.host_by_node_rank(node_rank));
     pad_to(line, 30);
     line += ' ';
     append_wrapped(out, std::move(line), 31, write_ranges(layout.ranks_on(layout.node_by_node_rank(node_rank))));
@@ -106,18 +106,19 @@ void append_variables(std::string& out, const Facts& facts, const Plan& plan) {
     if (variable.framework) continue;
     const auto ours = shown_value(variable, facts.layout);
     if (variable.action == Action::kKept) {
-      append_row(out, variable.name, variable.previous, cat({"kept: ", variable.why}));
+      append_row(out, variable.name, printable(variable.previous), cat({"kept: ", variable.why}));
       append_row(out, "", ours, cat({"not used: ", variable.from}));
       continue;
     }
     append_row(out, variable.name, ours, variable.from);
     if (variable.action == Action::kReplaced) {
-      append_row(out, "", variable.previous, cat({"replaced: ", variable.why}));
+      append_row(out, "", printable(variable.previous), cat({"replaced: ", variable.why}));
     }
   }
   for (const auto& kind : kGpuListKinds) {
     const auto value = facts.environment.get(kind.variable);
-    if (value && !plan.find(kind.variable)) append_row(out, kind.variable, *value, "as Slurm or the user set it");
+    if (value && !plan.find(kind.variable))
+      append_row(out, kind.variable, printable(*value), "as Slurm or the user set it");
   }
   for (const auto& name : plan.removals) {
     append_row(out, name, "(removed)", is_message(name) ? "used up" : "left over from an outer step");
@@ -131,7 +132,7 @@ std::string assignments(const Plan& plan, Framework framework) {
     if (variable.framework != framework) continue;
     const bool is_kept = variable.action == Action::kKept;
     const auto& value = is_kept ? variable.previous : variable.value(0);
-    text += cat({text.empty() ? "" : " ", variable.name, "=", value.size() > kWidth ? "..." : value,
+    text += cat({text.empty() ? "" : " ", variable.name, "=", value.size() > kWidth ? "..." : printable(value),
                  is_kept ? " (kept: set by the user)" : ""});
   }
   return text;
@@ -173,7 +174,7 @@ std::string explain_text(const Facts& facts, const Settings& settings, const std
   append_frameworks(out, facts, settings, plan);
   const auto changed = write_settings(settings);
   out += "\n";
-  append_wrapped(out, "", 0, cat({"Settings: ", changed.empty() ? "all at their default" : changed}));
+  append_wrapped(out, "", 0, cat({"Settings: ", changed.empty() ? "all at their default" : printable(changed)}));
   if (!facts.topology_from.empty()) append_wrapped(out, "", 0, cat({"Places of the GPUs: ", facts.topology_from}));
   if (plan.port_to_claim) {
     append_wrapped(out, "", 0,

@@ -9,6 +9,7 @@
 
 #include "core/framework_table.h"
 #include "core/planner.h"
+#include "core/port_need.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -267,6 +268,8 @@ Status add_frameworks(Plan& plan, const Facts& facts, const Settings& settings) 
     return fail(ErrorCode::kUnsupported, cat({"horovod, which ", place, " names, cannot be set up: ", horovod.why}));
   }
   const auto& sets = plan.frameworks;
+  const auto has_ports = check_port_range(facts, settings, sets);
+  if (!has_ports) return has_ports;
   add_rows(planner, plan, facts, settings, sets);
   auto added = add_interface(planner, facts, settings, sets);
   if (!added && facts.decision.asked == Asked::kStrongly) return added;

@@ -127,10 +127,11 @@ GpuView named_view(const GpuPlan& plan, std::uint32_t local_rank, const GpuSight
   if (!named) view.uuids.clear();
   if (!named) view.own_entries.clear();
   if (plan.mode == GpuMode::kNarrow) return view;  // a short list is what was asked for
-  view.warning =
-      cat({"the binding that you gave (--gpu-bind) leaves a task ", of_all(plan, named ? named->size() : 1), " in ",
-           plan.list.kind->variable, "; libraries that look for peers there (CUDA-aware MPI, NVSHMEM) ",
-           "do not find them; without it each task has a GPU of its own, too"});
+  view.warning = cat({sight.is_anothers_list ? "another plugin of Slurm" : "the binding that you gave (--gpu-bind)",
+                      " leaves a task ", of_all(plan, named ? named->size() : 1), " in ", plan.list.kind->variable,
+                      "; libraries that look for peers there (CUDA-aware MPI, NVSHMEM) do not find them; ",
+                      sight.is_anothers_list ? "--bootstrap-gpu=index shows each task all of them"
+                                             : "without it each task has a GPU of its own, too"});
   return view;
 }
 
@@ -174,7 +175,7 @@ GpuView view_of(const GpuPlan& plan, std::uint32_t local_rank, const GpuSight& s
     view.is_as_planned = false;
     return view;
   }
-  if (!open && !(is_narrowed && plan.is_users_bind)) return view_of(plan, local_rank);
+  if (!open && !(is_narrowed && (plan.is_users_bind || sight.is_anothers_list))) return view_of(plan, local_rank);
   auto view = open ? hidden_view(plan, local_rank, *open) : named_view(plan, local_rank, sight);
   view.is_as_planned = false;
   return view;

@@ -41,8 +41,9 @@ struct GpuPlan {
 struct GpuSight {
   enum class Access : std::uint8_t { kOpen, kDenied, kUnknown };
 
-  std::vector<Access> devices;  // of GpuPlan::devices; empty: not tried
-  std::string list;             // of GpuPlan::list's variable, as Slurm left it for this task; empty: not set
+  std::vector<Access> devices;    // of GpuPlan::devices; empty: not tried
+  std::string list;               // of GpuPlan::list's variable, as Slurm left it for this task; empty: not set
+  bool is_anothers_list = false;  // another plugin has written it since, and the user did not ask us for another
 };
 
 struct GpuView {

@@ -74,7 +74,11 @@ HttpRequestReader::State HttpRequestReader::take(std::string_view& bytes) {
   }
   const auto wanted = length_.value_or(0) - request_.body.size();
   const auto count = std::min(wanted, bytes.size());
-  request_.body.append(bytes.substr(0, count));
+  auto& body = request_.body;
+  // By doubling, as it would grow by itself, but never beyond what was announced.
+  const auto needed = body.size() + count;
+  if (needed > body.capacity()) body.reserve(std::max(needed, std::min(2 * body.capacity(), body.size() + wanted)));
+  body.append(bytes.substr(0, count));
   bytes.remove_prefix(count);
   if (count == wanted) state_ = State::kComplete;
   return state_;

@@ -55,8 +55,8 @@ class HttpRequestReader {
   HttpRequest& request() { return request_; }
   // Of kRefused.
   const HttpResponse& refusal() const { return refusal_; }
-  // What is held in memory for the body at this moment.
-  std::size_t buffered() const { return request_.body.size(); }
+  // What is held in memory at this moment, also what is reserved and not filled yet.
+  std::size_t buffered() const { return request_.body.capacity() + request_.target.capacity() + head_.capacity(); }
 
  private:
   State refuse(int status, std::string_view sentence);

@@ -36,14 +36,14 @@ HttpResponse full() { return http_refusal(507, "the store is full: a step of thi
 }  // namespace
 
 StoreLimits store_limits_for(std::uint32_t ranks) {
-  // Twice and four times of what Gloo needs, on top of what a small step never reaches.
-  constexpr std::uint64_t kMost = std::uint64_t{4} << 30;
+  // A quarter more than Gloo needs, on top of what a small step never reaches: 20 MiB for 330 ranks.
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 30;
   const std::uint64_t count = ranks;
   StoreLimits limits;
-  limits.max_value = static_cast<std::size_t>(std::min<std::uint64_t>((1U << 20) + 256 * count, kMost));
-  limits.max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>((64U << 20) + 512 * count * count, kMost));
+  limits.max_value = static_cast<std::size_t>((64U << 10) + 256 * count);
+  limits.max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>((2U << 20) + 170 * count * count, kMost));
   // rank_N and N in each of three scopes, and the same for process sets that are made at the same time.
-  limits.max_keys = static_cast<std::size_t>((std::uint64_t{1} << 16) + 32 * count);
+  limits.max_keys = static_cast<std::size_t>(1024 + 32 * count);
   return limits;
 }
 

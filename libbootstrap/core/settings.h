@@ -105,6 +105,8 @@ std::string_view when_name(When when);
 
 // "--bootstrap-port", "SLURM_BOOTSTRAP_PORT" or "port= in plugstack.conf": for messages.
 std::string setting_name(const SettingSpec& spec, Source source);
+// The same by the argument's name ("port"); of a default, the option or what else can change it.
+std::string setting_name(std::string_view site, Source source);
 
 // Applies one value and, when it is wrong, answers with the sentence the user reads. A lower source never replaces
 // a value of a higher one, so the order of calls does not matter.

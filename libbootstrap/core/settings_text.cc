@@ -54,6 +54,16 @@ std::vector<Shown> shown(const Settings& settings) {
 
 }  // namespace
 
+std::string setting_name(std::string_view site, Source source) {
+  for (const auto& spec : setting_specs()) {
+    if (spec.site != site) continue;
+    const bool is_for_users = !spec.option.empty();
+    if (source == Source::kDefault) return setting_name(spec, is_for_users ? Source::kOption : Source::kSite);
+    return setting_name(spec, source);
+  }
+  return std::string(site);
+}
+
 std::string write_settings(const Settings& settings) {
   std::string text;
   for (const auto& [site, value, source] : shown(settings)) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/text.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace bootstrap {
@@ -55,6 +56,12 @@ std::string quoted(std::string_view text, std::size_t max) {
   }
   shown += text.size() > max ? "...\"" : "\"";
   return shown;
+}
+
+std::string printable(std::string_view text) {
+  constexpr std::size_t kMax = 256;
+  const auto is_plain = [](char character) { return character >= 0x20 && character < 0x7f; };
+  return std::all_of(text.begin(), text.end(), is_plain) ? std::string(text) : quoted(text, kMax);
 }
 
 std::uint32_t fingerprint(std::string_view text) {

@@ -24,6 +24,10 @@ std::string_view trim(std::string_view text);  // spaces and tabs at both ends
 // For error messages about text from users: control and non-ASCII bytes as \xNN, at most `max` bytes shown.
 std::string quoted(std::string_view text, std::size_t max = 80);
 
+// For tables: as it is where each byte is a printable ASCII character, else quoted. A value of the user's may hold line
+// feeds, and bytes that a terminal obeys.
+std::string printable(std::string_view text);
+
 // FNV-1a, 32 bit. Not a secure hash: it tells whether a value is the one that we wrote.
 std::uint32_t fingerprint(std::string_view text);
 

@@ -186,10 +186,11 @@ std::string prepare_serving(Facts& facts) {
   return program;
 }
 
-void serve(const Facts& facts, const Plan& plan, const std::string& program, const std::string& who) {
+void serve(const Facts& facts, const Settings& settings, const Plan& plan, const std::string& program,
+           const std::string& who) {
   if (!plan.served_port) return;
   const StandardFiles standard;
-  const auto served = serve_horovod(facts, plan, program);
+  const auto served = serve_horovod(facts, settings, plan, program);
   if (!served) say(cat({who, "Horovod's ranks cannot meet: ", served.error().message, "; start the step again"}));
 }
 
@@ -216,7 +217,7 @@ Status set_up(const Environment& environment) {
   export_plan(*plan);
   const auto who = cat({"bootstrap: job ", to_string(facts->id), ": "});
   hold_port(*facts, *settings, *plan, who);
-  serve(*facts, *plan, program, who);
+  serve(*facts, *settings, *plan, program, who);
   const auto shared = warn_of_missing_gpus(*facts, *settings, *plan);
   if (!shared.empty()) say(who + shared);
   if (facts->local_ranks.front() != 0) return {};

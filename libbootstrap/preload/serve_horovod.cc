@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/text.h"
+#include "probe/file_permissions.h"
 #include "rendezvous/listener.h"
 #include "rendezvous/start.h"
 
@@ -20,19 +21,23 @@ std::string find_rendezvous_program() {
   // Copied to a home together, or installed: PREFIX/lib/x86_64-linux-gnu and PREFIX/lib64 to PREFIX/libexec.
   for (const std::string_view place : {"", "../libexec/slurm-bootstrap/", "../../libexec/slurm-bootstrap/"}) {
     auto program = cat({folder, place, kName});
-    if (::access(program.c_str(), X_OK) == 0) return program;
+    if (may_access(program, X_OK)) return program;
   }
   return {};
 }
 
-Status serve_horovod(const Facts& facts, const Plan& plan, const std::string& program) {
-  auto listener = open_listener({&*plan.served_port, 1});
+Status serve_horovod(const Facts& facts, const Settings& settings, const Plan& plan, const std::string& program) {
+  const auto file = open_program(program);
+  if (!file) return fail(file.error());
+  auto listener = open_listener({&*plan.served_port, 1}, facts.master_ip);
   if (!listener) return fail(listener.error());
   return start_server({.program = program,
+                       .program_file = file->get(),
                        .listener = listener->socket.get(),
                        .step = to_string(facts.id),
                        .ranks = facts.layout.size(),
-                       .while_process = ::getpid()});
+                       .while_process = ::getpid(),
+                       .hosts = hosts_of_ranks(facts, settings, plan)});
 }
 
 }  // namespace bootstrap

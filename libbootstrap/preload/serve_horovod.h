@@ -7,6 +7,7 @@
 #include "core/facts.h"
 #include "core/plan.h"
 #include "core/result.h"
+#include "core/settings.h"
 
 namespace bootstrap {
 
@@ -14,6 +15,6 @@ namespace bootstrap {
 std::string find_rendezvous_program();
 
 // Precondition: this process is rank 0, and plan.served_port is set. The server ends with it.
-Status serve_horovod(const Facts& facts, const Plan& plan, const std::string& program);
+Status serve_horovod(const Facts& facts, const Settings& settings, const Plan& plan, const std::string& program);
 
 }  // namespace bootstrap

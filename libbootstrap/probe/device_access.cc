@@ -8,11 +8,12 @@
 #include <utility>
 
 #include "core/text.h"
+#include "probe/file_permissions.h"
 
 namespace bootstrap {
 
 GpuSight::Access try_device(const std::string& path) {
-  if (::access(path.c_str(), R_OK | W_OK) == 0) return GpuSight::Access::kOpen;
+  if (may_access(path, R_OK | W_OK)) return GpuSight::Access::kOpen;
   return errno == EPERM || errno == EACCES ? GpuSight::Access::kDenied : GpuSight::Access::kUnknown;
 }
 

@@ -60,6 +60,11 @@ void Connection::advance(TimePoint now) {
   if (stage_ == Stage::kDraining) drain();
 }
 
+void Connection::turn_away(TimePoint now) {
+  must_drain_ = true;
+  respond(http_refusal(403, "this address is none of the hosts of the step"), now);
+}
+
 void Connection::receive(TimePoint now) {
   const auto count = ::recv(socket_.get(), house_.buffer.data(), house_.buffer.size(), MSG_DONTWAIT);
   if (count < 0 && is_only_not_yet(errno)) return;
@@ -80,7 +85,7 @@ void Connection::receive(TimePoint now) {
   } else if (state == HttpRequestReader::State::kRefused) {
     must_drain_ = true;
     respond(reader_.refusal(), now);
-  } else if (house_.buffered > house_.max_buffered) {
+  } else if (house_.buffered + house_.store.bytes() > house_.max_bytes) {
     must_drain_ = true;
     respond(http_refusal(503, "too much is being sent at once: try again"), now);
   }

@@ -19,7 +19,7 @@ using TimePoint = std::chrono::steady_clock::time_point;
 struct ConnectionHouse {
   KeyValueStore& store;
   HttpLimits http;
-  std::size_t max_buffered;  // of all bodies that are not complete yet
+  std::size_t max_bytes;  // of the store, and of all requests that are not complete yet
   std::chrono::milliseconds read_deadline;
   std::chrono::milliseconds write_deadline;
   std::vector<char> buffer = std::vector<char>(65536);  // what was just received
@@ -40,6 +40,8 @@ class Connection {
 
   // Does what can be done at once, and not more than one buffer of it, so that the others get their turn.
   void advance(TimePoint now);
+  // Answers before anything is read, with the reason.
+  void turn_away(TimePoint now);
   // The deadline has passed: says so where it can, and closes.
   void expire(TimePoint now);
   // Closes so that the client sees an error. To a mere end in the middle of a value Horovod's client pays no heed.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/listener.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -32,7 +33,7 @@ Descriptor new_socket() { return Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK
 // Beside connections in TIME_WAIT, which the exclusive bind does not pass for 60 s. SO_REUSEADDR passes them, but also
 // the claims of other steps (probe/port_claim), so that first the exclusive bind on the quiet address must show that
 // there is none. What listens on any address is refused by both.
-Descriptor bind_beside_time_wait(std::uint16_t port) {
+Descriptor bind_beside_time_wait(std::uint32_t address, std::uint16_t port) {
   const auto probe = new_socket();
   if (!probe.is_open() || !bind_to(probe, kQuietAddress, port)) return {};
   const int on = 1;
@@ -40,17 +41,17 @@ Descriptor bind_beside_time_wait(std::uint16_t port) {
   // The probe steps aside for the bind that follows, which it would be in the way of otherwise.
   if (::setsockopt(probe.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return {};
   if (!socket.is_open() || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return {};
-  if (!bind_to(socket, INADDR_ANY, port)) return {};
+  if (!bind_to(socket, address, port)) return {};
   return socket;
 }
 
 // The error is in errno.
-Descriptor listen_on(std::uint16_t port) {
+Descriptor listen_on(std::uint32_t address, std::uint16_t port) {
   auto socket = new_socket();
   if (!socket.is_open()) return {};
-  if (!bind_to(socket, INADDR_ANY, port)) {
+  if (!bind_to(socket, address, port)) {
     if (errno != EADDRINUSE) return {};
-    socket = bind_beside_time_wait(port);
+    socket = bind_beside_time_wait(address, port);
     if (!socket.is_open()) return {};
   }
   // The kernel cuts the length down to net.core.somaxconn; all ranks may come in the same moment. SO_REUSEADDR comes
@@ -66,13 +67,23 @@ Descriptor listen_on(std::uint16_t port) {
   return socket;
 }
 
+std::uint32_t address_named(const std::string& text) {
+  in_addr address{};
+  return ::inet_pton(AF_INET, text.c_str(), &address) == 1 ? ntohl(address.s_addr) : INADDR_ANY;
+}
+
 }  // namespace
 
-Result<Listener> open_listener(std::span<const std::uint16_t> candidates) {
+Result<Listener> open_listener(std::span<const std::uint16_t> candidates, const std::string& address) {
+  auto where = address_named(address);
   std::string tried;
   std::string reason = "none was given";
   for (const auto port : candidates) {
-    auto socket = listen_on(port);
+    auto socket = listen_on(where, port);
+    if (!socket.is_open() && errno == EADDRNOTAVAIL) {  // none of ours
+      where = INADDR_ANY;
+      socket = listen_on(where, port);
+    }
     if (socket.is_open()) return Listener{std::move(socket), port};
     reason = errno == EADDRINUSE ? "in use by another program" : std::strerror(errno);
     tried += cat({tried.empty() ? "" : ", ", std::to_string(port)});

@@ -25,6 +25,7 @@ namespace {
 using namespace bootstrap;  // NOLINT(google-build-using-namespace): a program of one file
 
 constexpr int kListener = 3;
+constexpr int kHosts = 4;
 constexpr int kMisused = 2;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -44,6 +45,7 @@ struct Arguments {
   std::string step;  // read by people alone, in the list of processes
   std::uint32_t ranks = 0;
   pid_t while_process = 0;
+  int hosts = -1;  // the descriptor of their names
 };
 
 std::optional<Arguments> read_arguments(int count, char** texts) {
@@ -57,10 +59,13 @@ std::optional<Arguments> read_arguments(int count, char** texts) {
       arguments.ranks = static_cast<std::uint32_t>(parse_unsigned(value, kMaxRanks).value_or(0));
     } else if (name == "--while-process") {
       arguments.while_process = static_cast<pid_t>(parse_unsigned(value, INT32_MAX).value_or(0));
+    } else if (name == "--hosts") {
+      arguments.hosts = static_cast<int>(parse_unsigned(value, kHosts).value_or(0));
     } else {
       return std::nullopt;
     }
   }
+  if (arguments.hosts >= 0 && arguments.hosts != kHosts) return std::nullopt;
   if (count % 2 == 0 || arguments.ranks == 0 || arguments.while_process == 0) return std::nullopt;
   return arguments;
 }
@@ -72,12 +77,12 @@ bool is_listening(int descriptor) {
 }
 
 // Whatever slurmstepd had open is none of ours: above all a task's output, whose reader would wait for us.
-void close_others() {
+void close_from(int first) {
 #ifdef SYS_close_range
-  if (::syscall(SYS_close_range, kListener + 1, ~0U, 0) == 0) return;
+  if (::syscall(SYS_close_range, first, ~0U, 0) == 0) return;
 #endif
   const long most = std::min(::sysconf(_SC_OPEN_MAX), 1L << 16);
-  for (int descriptor = kListener + 1; descriptor < most; ++descriptor) ::close(descriptor);
+  for (int descriptor = first; descriptor < most; ++descriptor) ::close(descriptor);
 }
 
 void leave_output() {
@@ -127,15 +132,21 @@ int main(int count, char** texts) {
         "Horovod's ranks meet here; slurm-bootstrap starts it in a step, with a listening socket as descriptor 3 and "
         "--step ID --size RANKS --while-process PID, and there is nothing to do with it by hand");
   }
-  close_others();
+  close_from(arguments->hosts < 0 ? kHosts : kHosts + 1);
+  // What slurmstepd or the tasks wait for is left first: from here on nobody hears us.
+  leave_output();
   const auto life = ProcessWatch::open(arguments->while_process);
-  if (!life) return say(1, life.error().message);
+  if (!life) return 1;  // its tasks have ended already
   ignore_signals();
   // Neither a task's working directory nor its file system shall be busy because of us.
-  if (::chdir("/") != 0) return say(1, cat({"/ cannot be entered: ", std::strerror(errno)}));
-  leave_output();
+  if (::chdir("/") != 0) return 1;
+  const auto hosts = arguments->hosts < 0 ? StepHosts() : StepHosts::look_up(arguments->hosts);
+  if (arguments->hosts >= 0) (void)::close(arguments->hosts);
 
-  ServeOptions options{.ranks = arguments->ranks, .life = &*life};
+  ServeOptions options{.ranks = arguments->ranks,
+                       .life = &*life,
+                       .hosts = &hosts,
+                       .max_connections = max_connections_for(arguments->ranks)};
   confine(options);
   return serve(kListener, options) == 0 ? 0 : 1;
 }

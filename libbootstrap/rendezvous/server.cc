@@ -3,6 +3,7 @@
 #include "rendezvous/server.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -24,9 +25,6 @@ constexpr int kAcceptsInTurn = 64;          // then those who are in get their t
 constexpr milliseconds kAcceptPause{50};    // without descriptors or memory for another one
 constexpr milliseconds kLifeInterval{200};  // to look after the process where nothing tells us
 
-// Gloo's ranks may send all their values at once, which is a quarter of what the store may hold.
-std::size_t max_buffered(const StoreLimits& limits) { return limits.max_bytes / 2; }
-
 class Server {
  public:
   Server(int listener, const ServeOptions& options)
@@ -36,7 +34,7 @@ class Server {
         store_(limits_),
         house_{.store = store_,
                .http = {.max_body = limits_.max_value},
-               .max_buffered = max_buffered(limits_),
+               .max_bytes = limits_.max_bytes,
                .read_deadline = options.read_deadline,
                .write_deadline = options.write_deadline} {
     connections_.reserve(options.max_connections);
@@ -52,7 +50,8 @@ class Server {
   void advance_ready(TimePoint now);
   void accept_some(TimePoint now);
   bool accept_failed(int error, TimePoint now);
-  void welcome(Descriptor socket, TimePoint now);
+  void welcome(Descriptor socket, bool is_stranger, TimePoint now);
+  bool is_stranger(const Descriptor& socket, const sockaddr_in& client) const;
   void expire_late(TimePoint now);
   bool may_accept(TimePoint now) const {
     return connections_.size() < options_.max_connections && now >= accept_again_;
@@ -131,9 +130,12 @@ void Server::advance_ready(TimePoint now) {
 
 void Server::accept_some(TimePoint now) {
   for (int turn = 0; turn < kAcceptsInTurn && may_accept(now); ++turn) {
-    Descriptor socket(::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    sockaddr_in client{};
+    socklen_t size = sizeof client;
+    Descriptor socket(::accept4(listener_, reinterpret_cast<sockaddr*>(&client), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.is_open()) {
-      welcome(std::move(socket), now);
+      const bool is_turned_away = is_stranger(socket, client);
+      welcome(std::move(socket), is_turned_away, now);
     } else if (!accept_failed(errno, now)) {
       return;
     }
@@ -161,10 +163,21 @@ bool Server::accept_failed(int error, TimePoint now) {
   }
 }
 
-// Most requests are complete when their connection is accepted, and answered here.
-void Server::welcome(Descriptor socket, TimePoint now) {
+bool Server::is_stranger(const Descriptor& socket, const sockaddr_in& client) const {
+  if (options_.hosts == nullptr) return false;
+  sockaddr_in own{};
+  socklen_t size = sizeof own;
+  return ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0 ||
+         !options_.hosts->admits(client, own);
+}
+
+// Most requests are complete when their connection is accepted, and answered here. Strangers are told why they are
+// turned away, as long as they leave room for the ranks.
+void Server::welcome(Descriptor socket, bool is_stranger, TimePoint now) {
+  if (is_stranger && connections_.size() >= options_.max_connections / 2) return;
   try {
     auto connection = std::make_unique<Connection>(std::move(socket), house_, now);
+    if (is_stranger) connection->turn_away(now);
     connection->advance(now);
     if (!connection->is_over()) connections_.push_back(std::move(connection));
   } catch (const std::bad_alloc&) {
@@ -185,10 +198,13 @@ void Server::expire_late(TimePoint now) {
 
 }  // namespace
 
-std::size_t serve_memory(const ServeOptions& options) {
-  const auto limits = store_limits_for(options.ranks);
-  return limits.max_bytes + max_buffered(limits);
+std::size_t max_connections_for(std::uint32_t ranks) {
+  constexpr std::size_t kLeast = 64;
+  constexpr std::size_t kMost = 2048;
+  return std::min(kMost, kLeast + std::size_t{4} * ranks);
 }
+
+std::size_t serve_memory(const ServeOptions& options) { return store_limits_for(options.ranks).max_bytes; }
 
 int serve(int listener, const ServeOptions& options) {
   // A client that is gone before it is accepted must not leave us in accept(2).

@@ -20,7 +20,7 @@ void apply_to_task(benchmark::State& state, const char* frameworks) {
   settings.frameworks = {*parse_frameworks(frameworks), Source::kOption};
   const auto facts = read_facts(environment_of_step(state.range(0)), kStep, tasks_of_node());
   if (!facts) return state.SkipWithError(facts.error().message.c_str());
-  const auto plan = make_plan(*facts, settings);
+  auto plan = make_plan(*facts, settings);
   if (!plan) return state.SkipWithError(plan.error().message.c_str());
   auto& slurm = spank_double();
   slurm.task = 3;
@@ -28,7 +28,7 @@ void apply_to_task(benchmark::State& state, const char* frameworks) {
   common.put(the_spank_handle(), *plan);
   for (auto _ : state) {
     slurm.task_environment = {{"SLURM_PROCID", "3"}};
-    const auto status = apply(the_spank_handle(), *plan, common, 3, 3);
+    const auto status = apply(the_spank_handle(), *plan, common, settings, 3, 3);
     if (!status) return state.SkipWithError(status.error().message.c_str());
   }
   if (slurm.task_environment.find("RANK") == slurm.task_environment.end()) state.SkipWithError("RANK was not set");

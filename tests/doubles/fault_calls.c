@@ -170,7 +170,8 @@ FAULT(spank_err_t, spank_setenv, (spank_t spank, const char* name, const char* t
 FAULT(spank_err_t, spank_unsetenv, (spank_t spank, const char* name), (spank, name), return ESPANK_ERROR)
 FAULT(spank_err_t, spank_option_register, (spank_t spank, struct spank_option* option), (spank, option),
       return ESPANK_ERROR)
-FAULT(int, access, (const char* path, int mode), (path, mode), WITH(EACCES, -1))
+FAULT(int, faccessat, (int folder, const char* path, int mode, int flags), (folder, path, mode, flags),
+      WITH(EACCES, -1))
 FAULT(int, bind, (int socket, const struct sockaddr* name, socklen_t size), (socket, name, size), WITH(EADDRINUSE, -1))
 FAULT(int, clock_gettime, (clockid_t clock, struct timespec* time), (clock, time), WITH(EINVAL, -1))
 FAULT(int, dup2, (int from, int to), (from, to), WITH(EMFILE, -1))

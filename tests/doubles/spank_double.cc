@@ -12,11 +12,22 @@ namespace {
 // A plain number up to 22.05, an enumerator later.
 constexpr auto kSuccess = static_cast<spank_err_t>(ESPANK_SUCCESS);
 
+std::vector<std::string> environment_of_task;
 std::vector<char*> environment_pointers;
 
+// As the job brought it along, and in a task as it has become since.
 char** job_environment() {
+  const auto& slurm = spank_double();
+  auto& entries = environment_of_task;
+  entries = slurm.job_environment;
+  if (slurm.task) {
+    std::erase_if(entries, [&](const auto& entry) {
+      return slurm.task_environment.find(entry.substr(0, entry.find('='))) != slurm.task_environment.end();
+    });
+    for (const auto& [name, value] : slurm.task_environment) entries.push_back(name + "=" + value);
+  }
   environment_pointers.clear();
-  for (auto& entry : spank_double().job_environment) environment_pointers.push_back(entry.data());
+  for (auto& entry : entries) environment_pointers.push_back(entry.data());
   environment_pointers.push_back(nullptr);
   return environment_pointers.data();
 }

@@ -171,7 +171,7 @@ def sentences(stderr):
 
 def tasks_alone(call, stdout):
     """Tasks that may find themselves alone with one GPU, since it was their question for the devices that failed."""
-    if (call.hook, call.function) != ("task_init", "access"):
+    if (call.hook, call.function) != ("task_init", "faccessat"):
         return set()
     tasks = [line.split() for line in stdout.splitlines() if line.startswith("task ")]
     hosts = {task[2] for task in tasks if (task[1] in "01") == (call.process == "first node")}

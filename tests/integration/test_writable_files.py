@@ -3,6 +3,7 @@ the topology, the program that serves Horovod's ranks, the library to preload, a
 
 # SPDX-License-Identifier: Apache-2.0
 
+import os
 import shutil
 
 import pytest
@@ -74,6 +75,18 @@ def test_a_file_that_others_can_write_is_refused(cluster, files, name, who, figu
     assert name != "library.so" or "library.so" not in done.stdout
     figure("S4", f"{name} {who}", got=f"{name} writable by {who}: not used, one line", met=True, is_full=True,
            control="the same file of root alone is used")
+
+
+@pytest.mark.parametrize("name", ["server", "library.so", "topology.xml"])
+def test_a_file_of_another_user_is_refused(cluster, files, name):
+    """Who owns it can change it, whatever its mode says; alice runs the step."""
+    bob = (cluster.state / "home" / "bob").stat().st_uid
+    os.chown(files[name], bob, -1)
+    done = run(cluster)
+    assert done.returncode == 0, done.stderr
+    found = sentences(done) if name != "topology.xml" else [explained(cluster)]
+    assert len(found) == 1 and f"it belongs to uid {bob}; make it root's with chown" in found[0] and str(files[name]) in found[0], found
+    assert name != "library.so" or "library.so" not in done.stdout
 
 
 def test_slurm_itself_reads_a_plugstack_that_others_can_write(cluster, files):

@@ -74,6 +74,27 @@ TEST(Explain, ShowsWhatOverrodeWhat) {
       << text;
 }
 
+// A table goes to the terminal of whoever asks, and a line feed would let a value write rows of its own.
+TEST(Explain, ShowsNoControlCharacterOfUsers) {
+  auto environment = two_by_two();
+  environment.set("MASTER_ADDR", "evil\x1b]0;title\x07\nRANK  9");
+  environment.set("MASTER_PORT", "2\r3");
+  environment.set("HOROVOD_RANK", "\x1b[2J");
+  environment.set("ROCR_VISIBLE_DEVICES",
+                  "0\xc2\x9b"
+                  "31m");
+  environment.set("GROUP_RANK", "plain \"words\"");
+  Settings settings;
+  settings.shared_dir = {"/shared/\xc2\x9b", Source::kEnvironment};
+  const auto text = explain(environment, settings);
+  const auto is_plain = [](char c) { return c == '\n' || (c >= 0x20 && c < 0x7f); };
+  EXPECT_TRUE(std::all_of(text.begin(), text.end(), is_plain)) << text;
+  EXPECT_EQ(text.find("\nRANK  9"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("evil\x1b]0;title\x07\x0aRANK  9")"), std::string::npos) << text;
+  EXPECT_NE(text.find("GROUP_RANK            plain \"words\""), std::string::npos) << "what is plain stays as it is\n"
+                                                                                   << text;
+}
+
 TEST(Explain, FitsIntoEightyColumns) {
   auto environment = step_of("node[00001-12500]", "8(x12500)", 100000, "node00001");
   environment.set("SLURM_STEP_GPUS", "0,1,2,3,4,5,6,7");

@@ -57,6 +57,27 @@ TEST(RendezvousListener, TakesTheNextWhereOneIsTaken) {
   });
 }
 
+TEST(RendezvousListener, ListensOnOneAddressWhereItIsTold) {
+  alone([] {
+    const auto refused = [](const char* address) { return TestSocket(Family::kIpv4).connect(address, kPort) != 0; };
+    {
+      const auto listener = open_listener(kOnly, "127.0.0.1");
+      ASSERT_TRUE(listener);
+      EXPECT_FALSE(refused("127.0.0.1"));
+      EXPECT_TRUE(refused("127.9.9.9"));
+      const TestSocket thief(Family::kIpv4);
+      thief.reuse_address();
+      EXPECT_EQ(thief.bind("0.0.0.0", kPort), EADDRINUSE);
+    }
+    // Not ours, or no address at all: on all of them.
+    for (const auto* address : {"192.0.2.1", "::1", "node001"}) {
+      const auto listener = open_listener(kOnly, address);
+      ASSERT_TRUE(listener) << address;
+      EXPECT_FALSE(refused("127.9.9.9")) << address;
+    }
+  });
+}
+
 TEST(RendezvousListener, LeavesServersAlone) {
   alone([] {
     for (const auto* address : {"0.0.0.0", "127.0.0.1"}) {

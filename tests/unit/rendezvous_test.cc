@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "core/plan.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -47,6 +48,35 @@ TEST(ReservedPort, TakesTheFirst) {
   for (const auto* text : {"", "-", "x", "70000", "0-1", " 12000", "[12000-12001]"}) {
     EXPECT_FALSE(first_reserved_port(text)) << text;
   }
+}
+
+TEST(PortRange, MustHoldAllPortsOfTheStep) {
+  const auto facts = *read_task_facts(two_by_two());
+  const auto refusal = [&](PortRange range, const char* frameworks, Source source = Source::kOption) {
+    Settings settings;
+    settings.port_range = {range, source};
+    settings.frameworks = {*parse_frameworks(frameworks), Source::kOption};
+    const auto plan = make_plan(facts, settings);
+    return plan ? std::string() : plan.error().message;
+  };
+  EXPECT_EQ(refusal({30000, 30000}, "tensorflow"),
+            "--bootstrap-port-range: 30000-30000 is one port, and this step computes 3 from it, for MASTER_PORT and "
+            "its frameworks; give it a range of at least so many");
+  EXPECT_EQ(refusal({30000, 30001}, "tensorflow", Source::kSite).substr(0, 52),
+            "port_range= in plugstack.conf: 30000-30001 are 2 por");
+  EXPECT_EQ(refusal({30000, 30002}, "tensorflow"), "");
+  EXPECT_NE(refusal({30000, 30002}, "horovod"), "");
+  EXPECT_EQ(refusal({30000, 30003}, "horovod"), "");
+  EXPECT_EQ(refusal({30000, 30000}, "auto"), "") << "nobody asked for more ports by name";
+}
+
+// The control: in such a range two ports of one step are the same.
+TEST(PortRange, ThatIsTooSmallGivesAPortTwice) {
+  const auto facts = *read_task_facts(two_by_two());
+  const PortRange two{30000, 30001};
+  std::set<std::uint16_t> ports{computed_port(facts.id, two)};
+  for (const std::uint32_t n : {1U, 2U}) ports.insert(further_port(facts, two, n));
+  EXPECT_EQ(ports.size(), 2U);
 }
 
 TEST(ComputedPort, StaysInTheRangeWhateverTheIds) {

@@ -68,6 +68,13 @@ TEST(Quoted, ShortensLongText) {
   EXPECT_EQ(bootstrap::quoted(std::string(81, 'a')), '"' + std::string(80, 'a') + "...\"");
 }
 
+TEST(Printable, ChangesNothingThatIsPlain) {
+  EXPECT_EQ(printable("a \"b\" \\c"), "a \"b\" \\c");
+  EXPECT_EQ(printable("a\nb"), R"("a\x0ab")");
+  EXPECT_EQ(printable("\xc2\x9b"), R"("\xc2\x9b")");
+  EXPECT_EQ(printable("\x7f"), R"("\x7f")");
+}
+
 TEST(Fingerprint, IsFnv1a) {  // the published test vectors of 32-bit FNV-1a
   EXPECT_EQ(fingerprint(""), 0x811c9dc5U);
   EXPECT_EQ(fingerprint("a"), 0xe40c292cU);
