@@ -58,6 +58,8 @@ void add_answers(Planner& planner, const Facts& facts) {
 std::string unsuitable_master(const Facts& facts, std::string_view address) {
   const auto& layout = facts.layout;
   if (layout.node_count() < 2) return {};
+  if (address.empty()) return {};
+  if (!is_host_name(address)) return "it is no name of a host";
   if (is_loopback_name(address)) return "it leads each node to itself";
   if (address == facts.decision.unusable_master) return "it leads nowhere";
   const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
