@@ -37,7 +37,7 @@ def test_one_begins_with_the_busy_files_and_the_others_with_the_longest():
 def test_the_files_are_there():
     """A name that is not, would be of no use."""
     folder = REPOSITORY / "tests/integration"
-    assert [name for name in (*BUSY, *LONGEST) if not (folder / f"test_{name}.py").exists()] == []
+    assert [name for name in (*BUSY, *LONGEST) if not any(folder.rglob(f"test_{name}.py"))] == []
 
 
 def test_each_file_is_taken_once(tmp_path):

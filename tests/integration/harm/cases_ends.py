@@ -6,7 +6,17 @@ from harm_case import UNSEEN, WEEK, rows
 
 # A step that is set up may name its first failure in one line.
 FAILURE = {"ignores": r"bootstrap: "}
-SLEEPS = "python3 -c 'import time; time.sleep(20)'"
+# A world that says when it is there, and then waits for its end.
+SLEEPS = """cat > sleeps.py <<'X'
+import os, signal, sys, time
+if sys.argv[1:]:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+with open("up." + os.environ["SLURM_PROCID"], "w") as file:
+    file.write("up")
+time.sleep(20)
+X
+there() { await up.0; await up.1; sleep 0.1; }
+"""
 
 ENDS = rows(
     "how steps end",
@@ -59,14 +69,16 @@ printf '0 ./part helper\\n1 ./part worker\\n' > conf; $L2 --multi-prog conf"""),
     ("exit_codes", WEEK, "srun's exit status is the highest of its tasks.", "srun -n4 bash -c 'exit $((SLURM_PROCID * 2))'"),
     ("exit_signal", WEEK, "A task that a signal ends.", "$L1 bash -c 'kill -SEGV $$'"),
     ("exit_mpi", WEEK, "An MPI program whose rank ends with 3 after MPI_Finalize.", "srun --mpi=pmix -n4 --gres=gpu:1 $B/mpi_ring 2"),
-    ("timeout_srun", "public reports, L", "timeout ends srun: nothing is said about memory.", f"$L2 {SLEEPS} & sleep 0.8; kill -TERM $!; wait $!"),
+    ("timeout_srun", "public reports, L", "timeout ends srun: nothing is said about memory.", SLEEPS + "$L2 python3 sleeps.py & there; kill -TERM $!; wait $!"),
     ("timeout_command", WEEK, "timeout 1 srun in a shell's step.", "timeout 1 $W4 bash -c 'sleep 20'"),
     ("scancel_step", "public reports, L", "scancel of a world: nothing is said about memory.",
-     f"$L2 {SLEEPS} & sleep 0.8; scancel $(squeue -h --me -p $SLURM_PARTITION -o %A); wait $!"),
+     SLEEPS + "$L2 python3 sleeps.py & there; scancel $(squeue -h --me -p $SLURM_PARTITION -o %A); wait $!"),
     ("scancel_term_handler", "public reports, L", "scancel of a program whose TERM handler ends with 1.",
-     """$L2 python3 -c 'import signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)); time.sleep(20)' & sleep 0.8; scancel $(squeue -h --me -p $SLURM_PARTITION -o %A); wait $!"""),
-    ("ctrl_c", "public reports, L", "Ctrl-C, twice.", f"set -m; $L2 {SLEEPS} & sleep 0.8; kill -INT $!; sleep 0.2; kill -INT $!; wait $!"),
+     SLEEPS + "$L2 python3 sleeps.py handler & there; scancel $(squeue -h --me -p $SLURM_PARTITION -o %A); wait $!"),
+    # Stock's own exit status is 130 or 137 as it comes, and so is what the tasks say.
+    ("ctrl_c", "public reports, L", "Ctrl-C, twice: nothing is said of a failure.",
+     SLEEPS + """set -m; $L2 python3 sleeps.py 2> said & there; kill -INT $!; sleep 0.2; kill -INT $!
+wait $! 2> /dev/null; grep bootstrap said; exec 2> /dev/null; echo over; exit 0"""),
     ("all_fail_alike", "public reports, L", "All ranks fail alike.", "$W4 python3 -c 'raise SystemExit(4)'", FAILURE),
     ("not_there", WEEK, "A program that is not there.", "$W4 /nowhere/program", UNSEEN),
     ("scancel_batch", WEEK, "A batch job that is cancelled while its step runs.",
