@@ -17,7 +17,7 @@ ASKED = "--bootstrap=on"
 
 @pytest.fixture(scope="module")
 def site(cluster_factory):
-    cluster = cluster_factory("failure").up("--nodes", "2", "--gpus", "2", "--cpus", "32")
+    cluster = cluster_factory("failure").up("--nodes", "2", "--gpus", "8", "--cpus", "32")  # four steps at once
     (cluster.state / "home" / "alice" / PROGRAM).write_text(PROGRAM_TEXT)
     return cluster
 
@@ -150,33 +150,33 @@ def test_in_a_heterogeneous_step(site):
 def test_what_others_end_has_not_failed(site):
     """Whatever the programs answer to SIGTERM. Each of these steps is named when it ends so by itself: the control."""
     run = f"srun {' '.join(SHAPE)} python3 {PROGRAM}"
-    asleep, exits = f"{run} none 0 - 60", f"{run} none 0 - 60 exit"
+    asleep, exits = f"{run} none 0 - 300", f"{run} none 0 - 300 exit"
     job = "-J $NAME"
     of_name = "$(squeue -h -n $NAME -o %i)"
     scripts = {
         "timeout of srun": f"timeout 2 {exits}",
-        "timeout of srun, INT": f"timeout -s INT 2 {asleep}",
         "scancel of the job": f"{exits.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}; wait",
         "scancel of the job, killed": f"{asleep.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}; wait",
         "scancel of the step": f"{exits.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}.0; wait",
         "signal of the job": f"{asleep.replace('srun', f'srun {job}')} & sleep 2; scancel -s TERM {of_name}; wait",
         "Ctrl-C twice": f"{asleep} & sleep 2; kill -INT $!; sleep 0.3; kill -INT $!; sleep 0.3; kill -INT $!; wait",
         "Ctrl-C twice, at once": f"{exits.replace('srun', 'srun --quit-on-interrupt')} & sleep 2; kill -INT $!; wait",
-        "--wait after a success": f"{run.replace('srun', 'srun --wait=1')} 3 0 'exit 0' 60 exit",
+        "--wait after a success": f"{run.replace('srun', 'srun --wait=1')} 3 0 'exit 0' 300 exit",
         "srun killed by its shell": f"{exits} & sleep 2; kill -HUP $!; wait",
         "a limit": f"{exits.replace('srun', 'srun -t 1')}",
     }
 
     def one(item):
         number, (name, text) = item
-        return name, script(site, f"set -m; NAME=silent{number}; {text}; exit 0")
+        return name, script(site, f"set -m; NAME=silent{number}; {text}; exit 0", 240)
 
     with ThreadPoolExecutor(4) as pool:
         results = dict(pool.map(one, enumerate(scripts.items())))
     spoken = {name: done.stderr for name, done in results.items() if ours(done)}
     assert not spoken
-    began = [name for name, done in results.items() if "srun:" in done.stderr]  # each of them did end a step
-    assert began == list(scripts)
+    not_ended = {name: done.stderr for name, done in results.items()
+                 if not re.search(r"tasks? [\d,-]+: (Exited with|Killed|Terminated)|KeyboardInterrupt", done.stderr)}
+    assert not not_ended
 
 
 def test_what_ends_so_by_itself_is_named(site):
