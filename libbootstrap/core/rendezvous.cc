@@ -7,21 +7,6 @@
 namespace bootstrap {
 namespace {
 
-// Where a setting was made, in the words of the user: "--bootstrap-port", "SLURM_BOOTSTRAP_PORT", "port= of the site".
-std::string setting_origin(std::string_view option, std::string_view variable, std::string_view site, Source source) {
-  switch (source) {
-    case Source::kOption:
-      return cat({"--", option});
-    case Source::kEnvironment:
-      return std::string(variable);
-    case Source::kSite:
-      return cat({site, "= of the site"});
-    case Source::kDefault:
-      break;
-  }
-  return "default";
-}
-
 std::string fill_template(std::string_view address, std::string_view host) {
   std::string filled;
   for (std::size_t at = 0; at < address.size(); ++at) {
@@ -110,14 +95,13 @@ std::string fabric_name(const Settings& settings, const std::string& host) {
 Result<Rendezvous> make_rendezvous(const Facts& facts, const Settings& settings) {
   Rendezvous rendezvous;
   rendezvous.address = fabric_address(settings, facts.layout.host_of(0));
-  rendezvous.address_from =
-      settings.address.source == Source::kDefault
-          ? std::string(layout_origin(facts.layout_source))
-          : setting_origin("bootstrap-addr", "SLURM_BOOTSTRAP_ADDR", "master_addr", settings.address.source);
+  rendezvous.address_from = settings.address.source == Source::kDefault
+                                ? std::string(layout_origin(facts.layout_source))
+                                : setting_name("master_addr", settings.address.source);
 
   if (settings.port.value != 0) {
     rendezvous.port = settings.port.value;
-    rendezvous.port_from = setting_origin("bootstrap-port", "SLURM_BOOTSTRAP_PORT", "port", settings.port.source);
+    rendezvous.port_from = setting_name("port", settings.port.source);
     return rendezvous;
   }
   if (const auto reserved = facts.environment.get("SLURM_STEP_RESV_PORTS")) {

@@ -91,6 +91,8 @@ std::string_view gpu_mode_name(GpuMode mode);
 std::string setting_name(const SettingSpec& spec, Source source);
 // The same by the argument's name ("port"); of a default, the option or what else can change it.
 std::string setting_name(std::string_view site, Source source);
+// "--bootstrap-gpu=first", "SLURM_BOOTSTRAP_GPU=first" or "gpu=first in plugstack.conf": as it was written there.
+std::string setting_text(std::string_view site, Source source, std::string_view value);
 
 // Applies one value and, when it is wrong, answers with the sentence the user reads. A lower source never replaces
 // a value of a higher one, so the order of calls does not matter.
