@@ -288,7 +288,9 @@ Result<TaskSight> Session::settle_gpus(spank_t spank, std::uint32_t task, const 
   if (!view) return fail(view.error());
   if (settings_.cpu_near.value) {
     const auto bound = bind_near(*plan_->gpus, *view);
-    if (!bound) plan_->warnings.push_back(cat({"--bootstrap-cpu=near: ", bound.error().message}));
+    if (!bound)
+      plan_->warnings.push_back(
+          cat({setting_text("cpu", settings_.cpu_near.source, "near"), ": ", bound.error().message}));
   }
   sight.has_planned_gpus = sight.has_planned_gpus && view->is_as_planned;
   sight.gpus = std::move(*view);

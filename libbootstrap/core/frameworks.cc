@@ -154,7 +154,8 @@ Status add_interface(Planner& planner, const Facts& facts, const Settings& setti
   if (facts.layout.node_count() == 1 || facts.routes.empty()) return {};
   const auto chosen =
       choose_interface(choice, facts.routes, facts.master_ip, facts.layout.host_of(facts.local_ranks.front()));
-  if (!chosen) return fail(chosen.error());
+  const auto said = setting_text("interface", settings.interface.source, choice.text);
+  if (!chosen) return fail(chosen.error().code, cat({said, ": ", chosen.error().message}));
   if (!*chosen) return {};
   const auto& name = **chosen;
   const bool is_found = choice.kind == InterfaceChoice::Kind::kGloo || choice.kind == InterfaceChoice::Kind::kAuto;
@@ -163,7 +164,7 @@ Status add_interface(Planner& planner, const Facts& facts, const Settings& setti
   const auto is_users = [&](std::string_view variable) { return planner.is_users(variable); };
   // Who names interfaces himself knows more than a route tells.
   if (is_found && std::any_of(kNames.begin(), kNames.end(), is_users)) return {};
-  const auto from = is_found ? std::string("routes to MASTER_ADDR") : cat({"--bootstrap-interface=", choice.text});
+  const auto from = is_found ? std::string("routes to MASTER_ADDR") : said;
   planner.common("GLOO_SOCKET_IFNAME", name, from);
   if (has(sets, Framework::kHorovod)) planner.common("HOROVOD_GLOO_IFACE", name, from);
   if (choice.kind == InterfaceChoice::Kind::kGloo) return {};
@@ -263,8 +264,7 @@ Status add_frameworks(Plan& plan, const Facts& facts, const Settings& settings) 
   const auto horovod = framework_state(Framework::kHorovod, facts, settings);
   const bool is_by_name = !settings.frameworks.value.is_all() && is_named(Framework::kHorovod, facts, settings);
   if (is_by_name && !horovod.is_set) {
-    const auto place =
-        setting_origin("bootstrap-frameworks", "SLURM_BOOTSTRAP_FRAMEWORKS", "frameworks", settings.frameworks.source);
+    const auto place = setting_name("frameworks", settings.frameworks.source);
     return fail(ErrorCode::kUnsupported, cat({"horovod, which ", place, " names, cannot be set up: ", horovod.why}));
   }
   const auto& sets = plan.frameworks;

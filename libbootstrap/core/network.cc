@@ -212,8 +212,8 @@ Result<std::optional<std::string>> choose_interface(const InterfaceChoice& choic
     return target && !is_loopback(*target) ? interface_to(routes, *target) : std::optional<std::string>();
   }
   return fail(ErrorCode::kMisplaced,
-              cat({"--bootstrap-interface=", choice.text, ": ", host, " has no such interface with an address; it has ",
-                   interfaces_of(routes), "; name one of these, or a network such as 10.0.0.0/8, or say auto"}));
+              cat({host, " has no such interface with an address; it has ", interfaces_of(routes),
+                   "; name one of these, or a network such as 10.0.0.0/8, or say auto"}));
 }
 
 }  // namespace bootstrap

@@ -80,7 +80,7 @@ struct InterfaceChoice {
 std::optional<InterfaceChoice> parse_interface(std::string_view text);
 
 // Nothing where the choice is to be made by the route to an address that is not known or not reached by a route; an
-// error where a name or network was asked for that this node does not have.
+// error, to follow the setting's name, where a name or network was asked for that this node does not have.
 Result<std::optional<std::string>> choose_interface(const InterfaceChoice& choice, const std::vector<Route>& routes,
                                                     std::string_view address, const std::string& host);
 

@@ -158,8 +158,9 @@ Result<std::optional<GpuPlan>> plan_gpus(const Facts& facts, const Settings& set
   plan.mode = list->has_mig || is_own_list ? GpuMode::kNarrow : is_left_alone ? GpuMode::kIndex : settings.gpu.value;
   plan.is_own_list = is_own_list;
   if (plan.mode == GpuMode::kFirst && !list->kind->is_ordered) {
-    return fail(ErrorCode::kMisplaced, cat({"--bootstrap-gpu=first cannot be had with ", list->kind->variable,
-                                            ", which names GPUs and does not order them; choose index or narrow"}));
+    return fail(ErrorCode::kMisplaced,
+                cat({setting_text("gpu", settings.gpu.source, "first"), " cannot be had with ", list->kind->variable,
+                     ", which names GPUs and does not order them; choose index or narrow"}));
   }
   plan.tasks = place.local_size;
   plan.gpus = find_gpus(*list, facts.topology);

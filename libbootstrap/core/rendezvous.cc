@@ -127,14 +127,13 @@ std::string fabric_name(const Settings& settings, const std::string& host) {
 Result<Rendezvous> make_rendezvous(const Facts& facts, const Settings& settings) {
   Rendezvous rendezvous;
   rendezvous.address = fabric_address(settings, facts.layout.host_of(0));
-  rendezvous.address_from =
-      settings.address.source == Source::kDefault
-          ? std::string(layout_origin(facts.layout_source))
-          : setting_origin("bootstrap-addr", "SLURM_BOOTSTRAP_ADDR", "master_addr", settings.address.source);
+  rendezvous.address_from = settings.address.source == Source::kDefault
+                                ? std::string(layout_origin(facts.layout_source))
+                                : setting_name("master_addr", settings.address.source);
 
   if (settings.port.value != 0) {
     rendezvous.port = settings.port.value;
-    rendezvous.port_from = setting_origin("bootstrap-port", "SLURM_BOOTSTRAP_PORT", "port", settings.port.source);
+    rendezvous.port_from = setting_name("port", settings.port.source);
     return rendezvous;
   }
   if (const auto reserved = free_reserved_ports(facts.environment)) {

@@ -259,20 +259,6 @@ bool is_host_name(std::string_view text) {
 
 std::span<const SettingSpec> setting_specs() { return kSpecs; }
 
-std::string setting_origin(std::string_view option, std::string_view variable, std::string_view site, Source source) {
-  switch (source) {
-    case Source::kOption:
-      return cat({"--", option});
-    case Source::kEnvironment:
-      return std::string(variable);
-    case Source::kSite:
-      return cat({site, "= in plugstack.conf"});
-    case Source::kDefault:
-      break;
-  }
-  return "default";
-}
-
 std::string setting_name(const SettingSpec& spec, Source source) {
   if (source == Source::kOption) return cat({"--", spec.option});
   if (source == Source::kEnvironment) return std::string(spec.variable);

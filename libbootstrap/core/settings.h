@@ -96,10 +96,6 @@ std::optional<Mode> mode_of(std::string_view value);
 
 std::span<const SettingSpec> setting_specs();
 
-// Where a setting was made, in the words of the user: "--bootstrap-port", "SLURM_BOOTSTRAP_PORT", "port= in
-// plugstack.conf".
-std::string setting_origin(std::string_view option, std::string_view variable, std::string_view site, Source source);
-
 std::string_view gpu_mode_name(GpuMode mode);
 std::string_view when_name(When when);
 
@@ -107,6 +103,8 @@ std::string_view when_name(When when);
 std::string setting_name(const SettingSpec& spec, Source source);
 // The same by the argument's name ("port"); of a default, the option or what else can change it.
 std::string setting_name(std::string_view site, Source source);
+// "--bootstrap-gpu=first", "SLURM_BOOTSTRAP_GPU=first" or "gpu=first in plugstack.conf": as it was written there.
+std::string setting_text(std::string_view site, Source source, std::string_view value);
 
 // Applies one value and, when it is wrong, answers with the sentence the user reads. A lower source never replaces
 // a value of a higher one, so the order of calls does not matter.

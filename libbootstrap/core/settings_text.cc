@@ -64,6 +64,11 @@ std::string setting_name(std::string_view site, Source source) {
   return std::string(site);
 }
 
+std::string setting_text(std::string_view site, Source source, std::string_view value) {
+  if (source == Source::kSite) return cat({site, "=", value, " in plugstack.conf"});
+  return cat({setting_name(site, source), "=", value});
+}
+
 std::string write_settings(const Settings& settings) {
   std::string text;
   for (const auto& [site, value, source] : shown(settings)) {

@@ -175,8 +175,7 @@ FAULT(int, faccessat, (int folder, const char* path, int mode, int flags), (fold
 FAULT(int, bind, (int socket, const struct sockaddr* name, socklen_t size), (socket, name, size), WITH(EADDRINUSE, -1))
 FAULT(int, clock_gettime, (clockid_t clock, struct timespec* time), (clock, time), WITH(EINVAL, -1))
 FAULT(int, dup2, (int from, int to), (from, to), WITH(EMFILE, -1))
-FAULT(int, execve, (const char* path, char* const words[], char* const entries[]), (path, words, entries),
-      WITH(ENOMEM, -1))
+FAULT(int, fexecve, (int file, char* const words[], char* const entries[]), (file, words, entries), WITH(ENOENT, -1))
 FAULT(pid_t, fork, (void), (), WITH(EAGAIN, -1))
 FAULT(int, fstat, (int file, struct stat* facts), (file, facts), WITH(EIO, -1))
 FAULT(int, stat, (const char* path, struct stat* facts), (path, facts), WITH(EIO, -1))
@@ -189,9 +188,12 @@ FAULT(int, getnameinfo,
 FAULT(ssize_t, getrandom, (void* bytes, size_t size, unsigned flags), (bytes, size, flags), WITH(ENOSYS, -1))
 FAULT(int, getsockname, (int socket, struct sockaddr* name, socklen_t* size), (socket, name, size), WITH(ENOBUFS, -1))
 FAULT(int, listen, (int socket, int backlog), (socket, backlog), WITH(EADDRINUSE, -1))
+FAULT(off_t, lseek, (int file, off_t offset, int from), (file, offset, from), WITH(EINVAL, -1))
+FAULT(int, memfd_create, (const char* name, unsigned flags), (name, flags), WITH(EMFILE, -1))
 FAULT(void*, mmap, (void* at, size_t size, int protection, int flags, int file, off_t offset),
       (at, size, protection, flags, file, offset), WITH(ENOMEM, MAP_FAILED))
 FAULT(DIR*, opendir, (const char* path), (path), WITH(EMFILE, NULL))
+FAULT(int, pipe2, (int ends[2], int flags), (ends, flags), WITH(EMFILE, -1))
 FAULT(int, poll, (struct pollfd * files, nfds_t count, int wait), (files, count, wait), WITH(EINTR, -1))
 FAULT(ssize_t, read, (int file, void* bytes, size_t size), (file, bytes, size), WITH(EIO, -1))
 FAULT(struct dirent*, readdir, (DIR * folder), (folder), WITH(EIO, NULL))

@@ -155,5 +155,16 @@ TEST(Settings, EmptyVariableCountsAsNotSet) {
   EXPECT_EQ(settings, Settings{});
 }
 
+TEST(SettingName, IsThePlaceWhereItWasSet) {
+  EXPECT_EQ(setting_name("port", Source::kOption), "--bootstrap-port");
+  EXPECT_EQ(setting_name("port", Source::kEnvironment), "SLURM_BOOTSTRAP_PORT");
+  EXPECT_EQ(setting_name("port", Source::kSite), "port= in plugstack.conf");
+  EXPECT_EQ(setting_name("port", Source::kDefault), "--bootstrap-port");
+  EXPECT_EQ(setting_name("topology", Source::kDefault), "topology= in plugstack.conf");
+  EXPECT_EQ(setting_text("gpu", Source::kOption, "first"), "--bootstrap-gpu=first");
+  EXPECT_EQ(setting_text("gpu", Source::kEnvironment, "first"), "SLURM_BOOTSTRAP_GPU=first");
+  EXPECT_EQ(setting_text("gpu", Source::kSite, "first"), "gpu=first in plugstack.conf");
+}
+
 }  // namespace
 }  // namespace bootstrap
