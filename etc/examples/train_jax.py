@@ -3,9 +3,11 @@
 
 Trains a small network with JAX, with the data shared out among the devices of all processes.
 
-jax.distributed.initialize() needs no argument: it finds the ranks in Slurm's variables, and the place to meet and the
-process's own GPUs in JAX_COORDINATOR_ADDRESS and JAX_LOCAL_DEVICE_IDS, which slurm-bootstrap sets. Exits with 1 when
-the loss did not fall or when the processes do not hold the same parameters in the end.
+jax.distributed.initialize() needs no argument: it finds the ranks, their host and the process's own GPU in Slurm's
+variables, and in JAX_COORDINATOR_PORT a port that no other step of the job has, which slurm-bootstrap sets. One
+process with all GPUs of a node needs `srun --bootstrap=on -N2 --ntasks-per-node 1 --gres gpu:2`, which sets
+JAX_LOCAL_DEVICE_IDS, too. Exits with 1 when the loss did not fall or when the processes do not hold the same parameters
+in the end.
 """
 # SPDX-License-Identifier: Apache-2.0
 
