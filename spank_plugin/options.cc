@@ -1,5 +1,5 @@
-// The plugin's options, and where their values come from: plugstack.conf, BOOTSTRAP_* variables, the command line.
-// SPDX-License-Identifier: Apache-2.0
+// The plugin's options, and where their values come from: plugstack.conf, SLURM_BOOTSTRAP_* variables, the command
+// line. SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
 #include <unistd.h>

@@ -54,6 +54,14 @@ bool has_chdir(std::span<const std::string> words, const Environment& environmen
          std::any_of(words.begin(), words.end(), is_short);
 }
 
+// begin_launch sets the variable for srun's own --export, which an option or the user's variable wins over.
+bool has_own_export(std::span<const std::string> words, const Environment& environment) {
+  const auto is_whole = [](std::string_view text) { return text.find(kDecisionVariable) != std::string_view::npos; };
+  if (std::any_of(words.begin(), words.end(), is_whole)) return false;
+  if (has_option(words, "--exp", "--export")) return true;
+  return !is_whole(environment.get("SLURM_EXPORT_ENV").value_or(environment.get(kExportVariable).value_or("")));
+}
+
 std::uint32_t number(const Environment& environment, std::string_view name) {
   return static_cast<std::uint32_t>(parse_unsigned(environment.get(name).value_or(""), UINT32_MAX).value_or(0));
 }
@@ -88,6 +96,7 @@ StepFacts gather_step_facts(spank_t spank, const Environment& environment) {
   // The items count one component, the variable all of them.
   step.has_components =
       number(environment, "SLURM_NTASKS") > step.tasks || std::find(words.begin(), words.end(), ":") != words.end();
+  step.has_own_export = has_own_export(words, environment);
   step.is_submitit = environment.has("SUBMITIT_EXECUTOR");
   step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");
   const FilesOfUser files;

@@ -30,9 +30,9 @@ Activation set_up(SetUp what, Asked asked, std::string reason) {
 }
 
 // A job asked for all its steps, and this one is better left alone: its user may have meant it, so he is told.
-Activation leave_alone(const UserChoice& choice, std::string reason) {
-  auto activation =
-      nothing(std::move(reason), cat({choice.origin, " asks for it; say --bootstrap=on on its srun line"}));
+Activation leave_alone(const UserChoice& choice, std::string reason,
+                       std::string_view hint = "say --bootstrap=on on its srun line") {
+  auto activation = nothing(std::move(reason), cat({choice.origin, " asks for it; ", hint}));
   activation.is_told = true;
   return activation;
 }
@@ -73,8 +73,10 @@ Activation decide_weakly(const UserChoice& choice, const Settings& settings, con
   const auto& tasks = answers.tasks_per_node;
   const auto most = tasks.empty() ? 0 : *std::max_element(tasks.begin(), tasks.end());
   if (gpus && most > *gpus && !settings.gpu_share.value && settings.gpu.value != GpuMode::kOff) {
-    return leave_alone(choice, cat({std::to_string(most), " tasks of a node share ", std::to_string(*gpus),
-                                    *gpus == 1 ? " GPU" : " GPUs"}));
+    return leave_alone(
+        choice,
+        cat({std::to_string(most), " tasks of a node share ", std::to_string(*gpus), *gpus == 1 ? " GPU" : " GPUs"}),
+        "say --bootstrap-gpu-share if it is meant");
   }
   return asked_for(choice);
 }
@@ -155,6 +157,16 @@ Activation observed(Activation activation) {
   return activation;
 }
 
+// srun hands its decision to the components of a step through their environments. An --export of the user's keeps it
+// from all but the first, which would wait for the others.
+Activation unheard(const UserChoice& choice) {
+  auto activation = nothing(cat({"it has several components, and an --export that keeps them from hearing of it; ",
+                                 choice.origin, " asks for it"}),
+                            cat({"begin the list of --export with ", kExportValue}));
+  activation.is_told = true;
+  return activation;
+}
+
 // What `when` is about: the steps that nobody asked for or refused, in the partitions of the site.
 std::optional<Activation> decide_site(const Settings& settings, const StepFacts& step) {
   if (step.is_submitit) return nothing("submitit sets its own ranks", std::string(kAskForIt));
@@ -174,6 +186,7 @@ std::string Activation::line() const {
 std::optional<Activation> decide_without_calls(const UserChoice& choice, const Settings& settings,
                                                const StepFacts& step) {
   if (choice.is_off) return nothing(cat({"switched off by ", choice.origin}));
+  if (choice.asked != Asked::kUnasked && step.has_components && step.has_own_export) return unheard(choice);
   if (choice.asked == Asked::kStrongly) return asked_for(choice);
   if (choice.asked == Asked::kWeakly) return decide_weakly_without_calls(choice, step);
   auto activation = decide_site(settings, step);

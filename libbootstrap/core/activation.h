@@ -20,6 +20,7 @@ struct StepFacts {
   std::uint32_t nodes = 1;
   bool has_terminal = false;    // --pty
   bool has_components = false;  // a heterogeneous step
+  bool has_own_export = false;  // --export without what srun has to hand over
   bool is_submitit = false;     // submitit starts it
   std::string partition;        // empty: not known
   Program program;

@@ -13,8 +13,8 @@ namespace bootstrap {
 namespace {
 
 constexpr std::size_t kWidth = 80;
-constexpr std::size_t kNameWidth = 22;
-constexpr std::size_t kValueWidth = 22;
+constexpr std::size_t kNameWidth = 26;
+constexpr std::size_t kValueWidth = 21;
 constexpr std::size_t kFrameworkColumn = 12;
 constexpr std::size_t kMaxNodesShown = 16;
 

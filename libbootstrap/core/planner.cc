@@ -77,7 +77,7 @@ void Planner::add(std::string_view name, std::vector<std::string> values, std::s
       variable.why = cat({"left over from step ", leftovers_.stamp().substr(0, leftovers_.stamp().rfind('.'))});
     } else if (is_asked) {
       variable.action = Action::kReplaced;
-      variable.why = "asked for by option or BOOTSTRAP_* variable";
+      variable.why = "asked for by option or SLURM_BOOTSTRAP_* variable";
     } else {
       variable.action = Action::kKept;
       variable.why = "set by the user";

@@ -1,4 +1,4 @@
-// What can be set and by whom: one table for plugstack.conf arguments, BOOTSTRAP_* variables and srun options.
+// What can be set and by whom: one table for plugstack.conf arguments, SLURM_BOOTSTRAP_* variables and srun options.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/settings.h"
 

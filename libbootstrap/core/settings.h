@@ -1,4 +1,4 @@
-// What can be set and by whom: one table for plugstack.conf arguments, BOOTSTRAP_* variables and srun options.
+// What can be set and by whom: one table for plugstack.conf arguments, SLURM_BOOTSTRAP_* variables and srun options.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -114,7 +114,7 @@ Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_vi
 // The mode is no such argument: a site chooses steps with when=, and asks for none.
 Status apply_site_argument(Settings& settings, std::string_view argument);
 
-// Every BOOTSTRAP_* variable of the table.
+// Every SLURM_BOOTSTRAP_* variable of the table.
 Status apply_environment(Settings& settings, const Environment& environment);
 
 // The settings that are not at their default, as SLURM_BOOTSTRAP_SETTINGS carries them to the tasks so that

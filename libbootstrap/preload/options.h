@@ -1,4 +1,4 @@
-// What users can say about the interposed NCCL calls: BOOTSTRAP_* variables of the rank.
+// What users can say about the interposed NCCL calls: SLURM_BOOTSTRAP_* variables of the rank.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -133,6 +133,17 @@ TEST(Activation, AJobThatAsksLeavesLaunchersTerminalsAndRefusalsAlone) {
   EXPECT_EQ(decide_activation(kJob, settings, step_of(4, 2), shared).decision.set_up, SetUp::kAllSettings);
 }
 
+TEST(Activation, ComponentsThatDoNotHearOfItAreLeftAlone) {
+  auto step = step_of(4, 2);
+  step.has_components = true;
+  EXPECT_EQ(set_up(step, kTwoByTwo, kLine), SetUp::kAllSettings);
+  step.has_own_export = true;
+  const auto activation = decide(step, kTwoByTwo, kLine);
+  EXPECT_EQ(activation.decision.set_up, SetUp::kNothing);
+  EXPECT_TRUE(activation.is_told);
+  EXPECT_NE(activation.line().find("SLURM_BOOTSTRAP_DECISION"), std::string::npos) << activation.line();
+}
+
 TEST(Activation, OffWins) {
   const UserChoice off{.asked = Asked::kUnasked, .is_off = true, .origin = "SLURM_BOOTSTRAP=off"};
   EXPECT_EQ(decide(step_of(4, 2), kTwoByTwo, off, When::kAlways).line(),
