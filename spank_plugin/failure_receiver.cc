@@ -36,6 +36,7 @@ constexpr Milliseconds kUnaskedWait = 10 * kSecond;  // until ranks that still r
 constexpr Milliseconds kTimeToSave = 10 * kSecond;   // from SIGTERM to SIGKILL, as Slurm's KillWait
 constexpr Milliseconds kLookForThread = 100;  // srun's thread for signals starts at about the same time as this one
 constexpr Milliseconds kLongestLook = 3 * kSecond;
+constexpr int kMostFailedWaits = 100;
 constexpr time_t kLongestEnd = 3;  // seconds
 
 class FailureReceiver {
@@ -76,6 +77,7 @@ class FailureReceiver {
   bool was_job_looked_at_ = false;
   bool is_ended_by_srun_ = false;  // what fails from now on fails for that
   bool is_told_ = false;
+  int failed_waits_ = 0;                 // one after the other: a host without memory must not keep this thread busy
   std::optional<Milliseconds> kill_at_;  // SIGTERM was sent
 };
 
@@ -144,8 +146,9 @@ bool FailureReceiver::wait() {
   std::array<pollfd, 2> events{{{socket_.descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
   const auto wait = wait_for();
   const auto timeout = wait == UINT64_MAX ? -1 : static_cast<int>(std::min<Milliseconds>(wait, INT32_MAX));
-  (void)::poll(events.data(), events.size(), timeout);
-  return events[1].revents == 0;
+  const bool is_woken = ::poll(events.data(), events.size(), timeout) >= 0;
+  failed_waits_ = is_woken ? 0 : failed_waits_ + 1;
+  return failed_waits_ <= kMostFailedWaits && events[1].revents == 0;
 }
 
 // In the order of arrival, which for srun is the order in which the tasks failed.
