@@ -17,10 +17,10 @@ namespace bootstrap {
 inline constexpr std::string_view kLayoutVariable = "SLURM_BOOTSTRAP_LAYOUT";
 inline constexpr std::size_t kMaxLayoutText = 60000;  // below Environment::kMaxValue
 
-// srun's --export for steps of several components, set by us so that the layout reaches all of them; removed again
+// srun's --export for steps of several components, set by us so that what srun adds reaches all of them; removed again
 // from the tasks' environment.
 inline constexpr std::string_view kExportVariable = "SRUN_EXPORT_ENV";
-inline constexpr std::string_view kExportValue = "SLURM_BOOTSTRAP_LAYOUT,ALL";
+inline constexpr std::string_view kExportValue = "SLURM_BOOTSTRAP_LAYOUT,SLURM_BOOTSTRAP_FAILURE,ALL";
 
 // Tasks of one component as srun reports them.
 struct ComponentText {

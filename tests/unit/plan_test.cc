@@ -217,7 +217,7 @@ TEST(Plan, AnInactiveStepInsideAnActiveOneSeesNoLeftovers) {
   settings.port = {2345, Source::kOption};
   auto inner = applied(plan_of(outer, settings), outer);
   inner.set("SLURM_BOOTSTRAP_LAYOUT", "12.1/block");
-  inner.set("SRUN_EXPORT_ENV", "SLURM_BOOTSTRAP_LAYOUT,ALL");
+  inner.set("SRUN_EXPORT_ENV", "SLURM_BOOTSTRAP_LAYOUT,SLURM_BOOTSTRAP_FAILURE,ALL");
   inner.unset("SLURM_NTASKS_PER_NODE");  // srun's part, which reads it as an option
   for (const auto& name : inert_removals(inner)) inner.unset(name);
   EXPECT_EQ(inner, outer);
