@@ -36,7 +36,8 @@ constexpr Milliseconds kUnaskedWait = 10 * kSecond;  // until ranks that still r
 constexpr Milliseconds kTimeToSave = 10 * kSecond;   // from SIGTERM to SIGKILL, as Slurm's KillWait
 constexpr Milliseconds kLookForThread = 100;  // srun's thread for signals starts at about the same time as this one
 constexpr Milliseconds kLongestLook = 3 * kSecond;
-constexpr time_t kLongestEnd = 3;  // seconds
+constexpr int kMostFailedWaits = 100;
+constexpr time_t kLongestEnd = 2;  // seconds
 
 class FailureReceiver {
  public:
@@ -56,7 +57,7 @@ class FailureReceiver {
   void end_after_grace();
   void end_step();
   void send_signal(int signal);
-  void drop_if_job_was_ended();
+  bool is_job_going_on();
   std::string step_name() const { return cat({"StepId=", to_string(policy_.id)}); }
 
   // Until something is done about the first failure.
@@ -74,8 +75,10 @@ class FailureReceiver {
   bool is_looking_ = true;  // for srun's thread that waits for signals
   FailureHistory history_;
   bool was_job_looked_at_ = false;
+  Milliseconds ask_again_at_ = 0;
   bool is_ended_by_srun_ = false;  // what fails from now on fails for that
   bool is_told_ = false;
+  int failed_waits_ = 0;                 // one after the other: a host without memory must not keep this thread busy
   std::optional<Milliseconds> kill_at_;  // SIGTERM was sent
 };
 
@@ -120,7 +123,7 @@ void FailureReceiver::run() {
     if (goes_on) act();
   }
   if (is_told_ || !history_.first_arrival()) return;
-  if (!was_job_looked_at_) drop_if_job_was_ended();
+  if (!was_job_looked_at_) (void)is_job_going_on();
   const auto sentence = history_.sentence(false);
   if (!sentence.empty()) log_warning(cat({step_name(), ": ", sentence}));
 }
@@ -131,7 +134,7 @@ Milliseconds FailureReceiver::wait_for() const {
   auto at = is_looking_ ? now() + kLookForThread : kForever;
   const auto first = history_.first_arrival();
   if (first && !is_told_) {
-    at = std::min(at, *first + (was_job_looked_at_ ? patience() : kGathering));
+    at = std::min(at, was_job_looked_at_ ? std::max(*first + patience(), ask_again_at_) : *first + kGathering);
   }
   if (kill_at_) at = std::min(at, *kill_at_);
   if (at == kForever) return kForever;
@@ -144,8 +147,9 @@ bool FailureReceiver::wait() {
   std::array<pollfd, 2> events{{{socket_.descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
   const auto wait = wait_for();
   const auto timeout = wait == UINT64_MAX ? -1 : static_cast<int>(std::min<Milliseconds>(wait, INT32_MAX));
-  (void)::poll(events.data(), events.size(), timeout);
-  return events[1].revents == 0;
+  const bool is_woken = ::poll(events.data(), events.size(), timeout) >= 0;
+  failed_waits_ = is_woken ? 0 : failed_waits_ + 1;
+  return failed_waits_ <= kMostFailedWaits && events[1].revents == 0;
 }
 
 // In the order of arrival, which for srun is the order in which the tasks failed.
@@ -162,9 +166,12 @@ void FailureReceiver::receive_all() {
   }
 }
 
-void FailureReceiver::drop_if_job_was_ended() {
+// False also where slurmctld does not answer: srun may be waiting for nothing else.
+bool FailureReceiver::is_job_going_on() {
   was_job_looked_at_ = true;
-  if (is_job_ended_by_others(policy_.jobs.front())) history_.drop_all();
+  const auto is_ended = is_job_ended_by_others(policy_.jobs.front());
+  if (is_ended == true) history_.drop_all();
+  return is_ended == false;
 }
 
 void FailureReceiver::act() {
@@ -174,10 +181,12 @@ void FailureReceiver::act() {
   }
   const auto first = history_.first_arrival();
   if (is_told_ || !first) return;
-  if (!was_job_looked_at_ && now() >= *first + kGathering) drop_if_job_was_ended();
-  if (now() < *first + patience()) return;
-  drop_if_job_was_ended();  // it may have been meanwhile
-  if (!history_.first_arrival()) return;
+  if (!was_job_looked_at_ && now() >= *first + kGathering) (void)is_job_going_on();
+  if (now() < *first + patience() || now() < ask_again_at_) return;
+  if (!is_job_going_on()) {
+    ask_again_at_ = now() + kUnaskedWait;
+    return;
+  }
   is_told_ = true;
   if (ends_step()) return end_after_grace();
   if (is_ended_by_srun_ || signals_.was_signalled()) return;

@@ -49,11 +49,12 @@ int call_kill(Function kill_step, std::uint32_t job, std::uint32_t step, std::ui
 
 }  // namespace
 
-bool is_job_ended_by_others(std::uint32_t job) {
+std::optional<bool> is_job_ended_by_others(std::uint32_t job) {
   const auto load = slurm_function<decltype(&slurm_load_job)>("slurm_load_job");
   const auto free = slurm_function<decltype(&slurm_free_job_info_msg)>("slurm_free_job_info_msg");
   job_info_msg_t* message = nullptr;
-  if (load == nullptr || free == nullptr || load(&message, WholeJob{job}, SHOW_ALL) != 0) return false;
+  if (load == nullptr || free == nullptr) return false;  // a process without libslurm has nobody to ask
+  if (load(&message, WholeJob{job}, SHOW_ALL) != 0) return std::nullopt;
   const std::unique_ptr<job_info_msg_t, decltype(free)> jobs(message, free);
   for (std::uint32_t i = 0; jobs != nullptr && i < jobs->record_count; ++i) {
     if (jobs->job_array[i].job_id == job && is_ended_by_others(jobs->job_array[i])) return true;

@@ -8,8 +8,8 @@
 namespace bootstrap {
 
 // What slurmctld says of the job at this moment: cancelled, preempted, requeued, at its time limit, on a lost node.
-// False also where slurmctld does not answer. May take as long as Slurm's own MessageTimeout.
-bool is_job_ended_by_others(std::uint32_t job);
+// Nothing where it does not answer, which may take as long as Slurm's own MessageTimeout.
+std::optional<bool> is_job_ended_by_others(std::uint32_t job);
 
 // As `scancel --signal` of the step does. Slurm's error number where it was refused.
 std::optional<int> signal_step(std::uint32_t job, std::uint32_t step, int signal);

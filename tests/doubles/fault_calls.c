@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -175,6 +176,8 @@ FAULT(int, faccessat, (int folder, const char* path, int mode, int flags), (fold
 FAULT(int, bind, (int socket, const struct sockaddr* name, socklen_t size), (socket, name, size), WITH(EADDRINUSE, -1))
 FAULT(int, clock_gettime, (clockid_t clock, struct timespec* time), (clock, time), WITH(EINVAL, -1))
 FAULT(int, dup2, (int from, int to), (from, to), WITH(EMFILE, -1))
+FAULT(int, eventfd, (unsigned count, int flags), (count, flags), WITH(EMFILE, -1))
+FAULT(int, eventfd_write, (int file, eventfd_t count), (file, count), WITH(EAGAIN, -1))
 FAULT(int, fexecve, (int file, char* const words[], char* const entries[]), (file, words, entries), WITH(ENOENT, -1))
 FAULT(pid_t, fork, (void), (), WITH(EAGAIN, -1))
 FAULT(int, fstat, (int file, struct stat* facts), (file, facts), WITH(EIO, -1))
@@ -195,6 +198,11 @@ FAULT(void*, mmap, (void* at, size_t size, int protection, int flags, int file, 
 FAULT(DIR*, opendir, (const char* path), (path), WITH(EMFILE, NULL))
 FAULT(int, pipe2, (int ends[2], int flags), (ends, flags), WITH(EMFILE, -1))
 FAULT(int, poll, (struct pollfd * files, nfds_t count, int wait), (files, count, wait), WITH(EINTR, -1))
+FAULT(int, pthread_create, (pthread_t * thread, const pthread_attr_t* how, void* (*work)(void*), void* argument),
+      (thread, how, work, argument), return EAGAIN)
+FAULT(int, pthread_sigmask, (int how, const sigset_t* set, sigset_t* old), (how, set, old), return EINVAL)
+FAULT(int, pthread_timedjoin_np, (pthread_t thread, void** answer, const struct timespec* until),
+      (thread, answer, until), return ETIMEDOUT)
 FAULT(ssize_t, read, (int file, void* bytes, size_t size), (file, bytes, size), WITH(EIO, -1))
 FAULT(struct dirent*, readdir, (DIR * folder), (folder), WITH(EIO, NULL))
 FAULT(ssize_t, readlink, (const char* path, char* text, size_t size), (path, text, size), WITH(EIO, -1))

@@ -11,7 +11,8 @@ RANK = os.environ["SLURM_PROCID"]
 def on_term(answer):
     """exit: as programs do that save and then give up; ignore: as those do that hang."""
     if answer == "exit":
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, lambda *_: sys.exit(1))
     if answer == "ignore":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
