@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "core/gpu_list.h"
+#include "core/step_id.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -124,6 +125,10 @@ void print_to_task(const std::string& text) noexcept {
     if (count <= 0) return;
     written += static_cast<std::size_t>(count);
   }
+}
+
+void warn_task(std::string_view step, std::string_view sentence) {
+  print_to_task(cat({step_prefix(step), "warning: ", sentence, "\n"}));
 }
 
 int end_task() noexcept {

@@ -37,6 +37,10 @@ Status apply(spank_t spank, Plan& plan, const CommonEnvironment& common, const S
 // Standard error of the task, unchanged: no "slurmstepd: " in front of a table.
 void print_to_task(const std::string& text) noexcept;
 
+// "bootstrap: StepId=12.0: warning: SENTENCE" likewise: what Slurm prints for a plugin says "error", and the task
+// starts.
+void warn_task(std::string_view step, std::string_view sentence);
+
 // Ends the child before the program starts; does not return, whatever its type says, which is that of a hook.
 int end_task() noexcept;
 

@@ -48,7 +48,7 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     // In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
     for (const auto& name : inert_removals(environment)) unset_task_variable(spank, name);
     if (settings && settings->explain.value) {
-      refusal_to_set_ = cat({"bootstrap: step ", step_, ": nothing is set: ", scope_.why, "\n"});
+      refusal_to_set_ = cat({step_prefix(step_), "nothing is set: ", scope_.why, "\n"});
     }
     return kAccepted;
   }
@@ -190,7 +190,7 @@ int Session::start_prepared_task(spank_t spank) {
   const auto task = local_task_id(spank);
   if (!task) {
     if (!plan_ && !error_) return kAccepted;
-    log_error(cat({"bootstrap: job ", step_, ": Slurm does not tell which task this is"}));
+    log_error(cat({step_prefix(step_), "Slurm does not tell which task this is"}));
     return end_task();
   }
   if (started_task_ == task) return kAccepted;  // listed twice in plugstack.conf
@@ -203,7 +203,7 @@ int Session::start_prepared_task(spank_t spank) {
   const auto started = error_ ? Status(fail(*error_)) : start_rank(spank, *task);
   if (!started) {
     // A plan that failed, failed for all nodes alike: one of them speaks. A task that cannot be set up speaks itself.
-    if (!error_ || speaks_for_step(*task)) log_error(cat({"bootstrap: job ", step_, ": ", started.error().message}));
+    if (!error_ || speaks_for_step(*task)) log_error(cat({step_prefix(step_), started.error().message}));
     return end_task();
   }
   return kAccepted;
@@ -225,10 +225,10 @@ Status Session::start_rank(spank_t spank, std::uint32_t task) {
   if (!applied) return applied;
   if (settings_.preload.value) {
     const auto preloaded = preload_ ? preload(spank, settings_) : preload_;
-    if (!preloaded && task == 0) log_error(cat({"bootstrap: job ", step_, ": ", preloaded.error().message}));
+    if (!preloaded && task == 0) warn_task(step_, preloaded.error().message);
   }
   if (place.rank != 0) return {};
-  for (const auto& warning : plan_->warnings) log_error(cat({"bootstrap: job ", step_, ": ", warning}));
+  for (const auto& warning : plan_->warnings) warn_task(step_, warning);
   if (settings_.explain.value) {
     print_to_task(explain_text(*facts_, settings_, scope_, *plan_));
   }

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 
+#include "core/step_id.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -98,7 +99,7 @@ bool is_told_to_end(std::int32_t wait_status) { return signal_of(wait_status) ==
 
 std::string failure_sentence(const Failure& failure) {
   const auto tenths = failure.milliseconds / 100;
-  return cat({"job ", failure.step, ": rank ", std::to_string(failure.rank), " (", failure.host, ", local rank ",
+  return cat({step_name(failure.step), ": rank ", std::to_string(failure.rank), " (", failure.host, ", local rank ",
               std::to_string(failure.local_rank), ") was the first to fail: ", cause(failure.wait_status), ", ",
               std::to_string(tenths / 10), ".", std::to_string(tenths % 10), " s after the step began"});
 }

@@ -39,7 +39,7 @@ struct Plan {
   bool is_kept(std::string_view name) const;                     // the user's value stays
 };
 
-// `why` is short enough for "bootstrap: step 1234567.12: nothing is set: WHY" to fit in 80 columns.
+// `why` is short enough for "bootstrap: StepId=1234567.12: nothing is set: WHY" to fit in 80 columns.
 // Whether anything is set at all. Needs only what the environment tells, so that a step in which nothing is to be done
 // cannot fail.
 // `program` is what the step starts, where that is known; `components` is what srun says of a step of several.

@@ -6,7 +6,7 @@ import time
 import pytest
 
 EIGHT = ("-N2", "--ntasks-per-node=4", "--gres=gpu:4")
-SENTENCE = re.compile(r"srun: error: bootstrap: job (\d+\.\d+): rank (\d+) \((\w+), local rank (\d+)\) was the first to fail: (.*), "
+SENTENCE = re.compile(r"srun: error: bootstrap: StepId=(\d+\.\d+): rank (\d+) \((\w+), local rank (\d+)\) was the first to fail: (.*), "
                       r"(\d+\.\d) s after the step began")
 
 

@@ -18,7 +18,8 @@ std::string explain(const Environment& environment, const Settings& settings = {
 
 TEST(Explain, ReadsLikeThis) {
   EXPECT_EQ(explain(two_by_two()),
-            R"(bootstrap: step 12.0: 4 tasks on 2 nodes; Slurm gave GPUs to the step (when=gpu)
+            R"(bootstrap: StepId=12.0: 4 tasks on 2 nodes; Slurm gave GPUs to the step
+(when=gpu)
 
 NODE RANK  HOST                RANKS (LOCAL RANK 0 FIRST)
 0          node001             0-1

@@ -45,8 +45,9 @@ TEST(FailureText, ForgedTextDoesNotReachTheTerminal) {
 }
 
 TEST(FailureSentence, SaysWhoAndWhy) {
-  EXPECT_EQ(failure_sentence(failure(1 << 8)),
-            "job 12.0: rank 5 (node002, local rank 1) was the first to fail: exit code 1, 3.2 s after the step began");
+  EXPECT_EQ(
+      failure_sentence(failure(1 << 8)),
+      "StepId=12.0: rank 5 (node002, local rank 1) was the first to fail: exit code 1, 3.2 s after the step began");
   EXPECT_NE(failure_sentence(failure(11)).find("killed by signal 11 (SIGSEGV), 3.2 s"), std::string::npos);
   EXPECT_NE(failure_sentence(failure(9)).find("(SIGKILL), which is what happens when memory runs out"),
             std::string::npos);

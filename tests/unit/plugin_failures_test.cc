@@ -106,7 +106,7 @@ TEST(PluginFailures, ANodeTellsWhatItsOwnSlurmstepdDoesNotKnow) {
 TEST(PluginFailures, ATaskThatDoesNotKnowWhichItIsSaysSo) {
   const auto outcome = run_step([] { deny_item(S_TASK_ID); });
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.printed.find("bootstrap: job 12.0: Slurm does not tell which task this is"), std::string::npos);
+  EXPECT_NE(outcome.printed.find("bootstrap: StepId=12.0: Slurm does not tell which task this is"), std::string::npos);
 }
 
 }  // namespace
