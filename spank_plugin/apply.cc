@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "core/gpu_list.h"
+#include "core/step_id.h"
 #include "core/text.h"
 
 namespace bootstrap {

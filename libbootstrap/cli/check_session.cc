@@ -36,8 +36,8 @@ seconds exchange_time(seconds timeout) { return std::min(kExchange, timeout); }
 void sleep_for(milliseconds time) { (void)::poll(nullptr, 0, static_cast<int>(time.count())); }
 
 void complain(const CheckSelf& self, std::string_view sentence) {
-  const auto line = cat(
-      {"bootstrap: job ", to_string(self.facts.id), " task ", std::to_string(self.report.rank), ": ", sentence, "\n"});
+  const auto line =
+      cat({"bootstrap: ", step_name(self.facts.id), " task ", std::to_string(self.report.rank), ": ", sentence, "\n"});
   (void)std::fputs(line.c_str(), stderr);
 }
 

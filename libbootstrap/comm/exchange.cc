@@ -113,8 +113,7 @@ Result<RoundResult> PmixExchange::run_with_others(const Round& round) {
 }
 
 Error PmixExchange::name(const Round& round, const Error& error) const {
-  return {error.code,
-          cat({"step ", to_string(id_), " rank ", std::to_string(rank_), ": ", round.purpose, ": ", error.message})};
+  return {error.code, cat({step_name(id_), " rank ", std::to_string(rank_), ": ", round.purpose, ": ", error.message})};
 }
 
 Result<RoundResult> PmixExchange::run(const Round& round) {

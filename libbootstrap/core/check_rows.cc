@@ -112,7 +112,7 @@ CheckTable judge_step(const CheckFindings& findings) {
   CheckTable table;
   table.id = findings.id;
   table.layout = findings.layout;
-  table.title = cat({"step ", to_string(findings.id), ": ", check::count_of(findings.layout.size(), "rank"), " on ",
+  table.title = cat({step_name(findings.id), ": ", check::count_of(findings.layout.size(), "rank"), " on ",
                      check::count_of(findings.layout.node_count(), "node")});
   if (!survey.first().address.empty()) {
     table.title += cat({", to meet at ", survey.first().address, ":", std::to_string(survey.first().port)});

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 
+#include "core/step_id.h"
 #include "core/text.h"
 
 namespace bootstrap {

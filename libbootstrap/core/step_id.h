@@ -40,6 +40,16 @@ inline std::string to_string(const StepId& id) {
       {id.launcher == Launcher::kMpirun ? kMpirunPrefix : "", std::to_string(id.job), ".", std::to_string(id.step)});
 }
 
+// "StepId=12.0", as Slurm itself names a step in its messages; what mpirun started is no step of that name.
+inline std::string step_name(std::string_view id) {
+  return id.starts_with(kMpirunPrefix) ? std::string(id) : cat({"StepId=", id});
+}
+inline std::string step_name(const StepId& id) { return step_name(to_string(id)); }
+
+// "bootstrap: StepId=12.0: ", in front of every message about a step.
+inline std::string step_prefix(std::string_view id) { return cat({"bootstrap: ", step_name(id), ": "}); }
+inline std::string step_prefix(const StepId& id) { return step_prefix(to_string(id)); }
+
 // "12.0.0", SLURM_BOOTSTRAP_STEP.
 inline std::string stamp(const StepId& id) { return cat({to_string(id), ".", std::to_string(id.restart)}); }
 

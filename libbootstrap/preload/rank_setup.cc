@@ -215,7 +215,7 @@ Status set_up(const Environment& environment) {
   if (!plan) return fail(plan.error());
   know_oneself(*facts, *plan, *settings);
   export_plan(*plan);
-  const auto who = cat({"bootstrap: job ", to_string(facts->id), ": "});
+  const auto who = step_prefix(facts->id);
   hold_port(*facts, *settings, *plan, who);
   serve(*facts, *settings, *plan, program, who);
   const auto shared = warn_of_missing_gpus(*facts, *settings, *plan);
@@ -243,7 +243,7 @@ void complain(const Environment& environment, Launcher launcher, const std::stri
   const auto job =
       id ? to_string(*id)
          : cat({environment.get("SLURM_JOB_ID").value_or("?"), ".", environment.get("SLURM_STEP_ID").value_or("?")});
-  say(cat({"bootstrap: job ", job, ": ", reason, "; the program starts without the variables of its rank"}));
+  say(cat({step_prefix(job), reason, "; the program starts without the variables of its rank"}));
 }
 
 }  // namespace

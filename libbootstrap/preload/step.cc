@@ -47,7 +47,7 @@ const Step* read_step() {
 
 void Step::say(std::string_view sentence) const noexcept {
   try {
-    bootstrap::say(cat({"bootstrap: job ", to_string(id), ": ", sentence}));
+    bootstrap::say(cat({step_prefix(id), sentence}));
   } catch (const std::exception&) {
     bootstrap::say(sentence);
   }

@@ -18,7 +18,7 @@ Failure = namedtuple("Failure", "rank round milliseconds")
 DONE = re.compile(r"^rank (\d+) of (\d+): (\d+) rounds in \S+ ms, files (\d+) before and (\d+) after$", re.MULTILINE)
 FAILED = re.compile(r"^rank (\d+) failed in round (\d+) after (\d+) ms$", re.MULTILINE)
 WAITED = re.compile(r"^srun: job \d+ (queued and waiting for|has been allocated) resources\n", re.MULTILINE)
-SENTENCE = re.compile(r"^bootstrap: step \d+\.\d+ rank (\d+): (.+)$", re.MULTILINE)
+SENTENCE = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): (.+)$", re.MULTILINE)
 
 
 def program(name):

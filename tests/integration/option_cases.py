@@ -131,7 +131,7 @@ def other_ways():
                "srun: error: bootstrap: " + refusal("--bootstrap", "bootstrap", "true", "true"))
     yield Case("a switch alone", (srun, "--bootstrap-gpu-share", *SHOW), 0, output=RAN)
     yield Case("the other switch alone", (srun, "--bootstrap-preload", *SHOW), 0,
-               OF_SLURMSTEPD + r" error: bootstrap: job \d+\.0: --bootstrap-preload: \S+ cannot be preloaded: .*; "
+               r"bootstrap: StepId=\d+\.0: warning: --bootstrap-preload: \S+ cannot be preloaded: .*; "
                "the tasks start without it",
                output=RAN)
     yield Case("all that is right at once",

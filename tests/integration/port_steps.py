@@ -15,7 +15,7 @@ PEER = ["python3", "-I", "-S", f"{HERE}/port_peer.py"]
 STORM = ["python3", "-I", "-S", f"{HERE}/port_storm.py"]
 
 REFUSAL = re.compile(
-    rf"^{OF_SLURMSTEPD} error: bootstrap: job (?P<step>\d+\.\d+): MASTER_PORT on (?P<host>\w+): "
+    rf"^{OF_SLURMSTEPD} error: bootstrap: StepId=(?P<step>\d+\.\d+): MASTER_PORT on (?P<host>\w+): "
     r"port (?P<port>\d+) cannot be held: (?P<reason>.+); (?P<advice>.+)$",
     re.MULTILINE,
 )

@@ -149,7 +149,7 @@ def test_the_table_is_printed_once_and_says_the_same(cluster):
     done = cluster.run([*options, COMMAND, "check"], env={"LD_LIBRARY_PATH": DRIVER})
     assert done.returncode == 0 and done.stderr == ""
     lines = done.stdout.splitlines()
-    assert re.fullmatch(r"bootstrap: step \d+\.0: 4 ranks on 2 nodes, to meet at node001:\d+", lines[0])
+    assert re.fullmatch(r"bootstrap: StepId=\d+\.0: 4 ranks on 2 nodes, to meet at node001:\d+", lines[0])
     assert lines[2].split() == ["CHECK", "RESULT", "WHAT", "WAS", "FOUND"] and lines[-1] == "All is well."
     assert [line[:15].strip() for line in lines[3:-2] if line[0] != " "] == NAMES
     assert max(map(len, lines)) <= WIDTH
@@ -218,7 +218,7 @@ def test_a_rank_that_never_comes_is_named_at_the_deadline(cluster):
 def test_without_rank_0_every_rank_says_that_it_cannot_reach_it(cluster):
     options = programs(cluster, "headless", "0 sleep 20", f"1-3 {COMMAND} check --timeout 3")
     done, seconds = timed(cluster, ["srun", "--quiet", *CPU, *options])
-    said = re.findall(r"^bootstrap: job \d+\.0 task (\d): this rank, on node00\d, cannot reach rank 0 at node001:\d+ "
+    said = re.findall(r"^bootstrap: StepId=\d+\.0 task (\d): this rank, on node00\d, cannot reach rank 0 at node001:\d+ "
                       r"within 3 s: Connection refused \(10\.\S+\)$", done.stderr, re.MULTILINE)  # fmt: skip
     assert sorted(said) == ["1", "2", "3"] and done.stdout == "", done.stderr
     assert done.returncode != 0 and seconds < 12
@@ -265,7 +265,7 @@ def test_a_node_that_is_cut_off_is_named_by_both_sides(cluster, tmp_path):
         link("down")
         for node in "node001", "node002":
             cluster.run(["touch", "/tmp/go"], node=node)
-        sentence = r"bootstrap: job \d+\.0 task {}: this rank, on node002, cannot reach rank 0 at node001:\d+ within 3 s: \w"
+        sentence = r"bootstrap: StepId=\d+\.0 task {}: this rank, on node002, cannot reach rank 0 at node001:\d+ within 3 s: \w"
         wait_for(lambda: table.read_text().endswith("}\n"), 20, "rank 0 said nothing")
         wait_for(lambda: all(re.match(sentence.format(rank), (home / f"said.{rank}").read_text()) for rank in (2, 3)),
                  20, "node002 said nothing")  # fmt: skip

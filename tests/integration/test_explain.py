@@ -139,7 +139,7 @@ def untrue(step: Explained) -> list[str]:
 @pytest.mark.parametrize("name", ACTIVE)
 def test_table_is_what_the_tasks_have(stage, name):
     step = stage.run(ACTIVE[name]).parse()
-    assert sum(line.startswith("bootstrap: step") for line in step.lines) == 1
+    assert sum(line.startswith("bootstrap: StepId=") for line in step.lines) == 1
     assert sum(line.startswith("VARIABLE ") for line in step.lines) == 1
     assert step.stdout == ""
     # But for a word that is longer itself: the path in the settings.
@@ -168,7 +168,7 @@ def test_inactive_step_says_why_in_one_line(stage, name):
     stage.configure(arguments)
     step = stage.run(script)
     stage.configure("when=always")
-    assert len(step.lines) == 1 and step.lines[0].startswith("bootstrap: step ") and len(step.lines[0]) <= WIDTH, step.lines
+    assert len(step.lines) == 1 and step.lines[0].startswith("bootstrap: StepId=") and len(step.lines[0]) <= WIDTH, step.lines
     assert "nothing is set" in step.lines[0] and reason in step.lines[0]
     assert len(step.tasks) == 3 and not any("RANK" in task for task in step.tasks)
 
@@ -205,4 +205,4 @@ def test_leftovers_of_an_outer_step_are_shown_as_replaced_or_removed(stage):
 def test_each_of_several_steps_is_explained_once(stage):
     step = stage.run("salloc -Q -N2 -n4 bash -c 'srun {explain} -n2 $PROBE; srun -n2 $PROBE; srun {explain} -n3 $PROBE'")
     assert len(step.tasks) == 7
-    assert [line.split()[2].partition(".")[2] for line in step.lines if line.startswith("bootstrap: step")] == ["0:", "2:"]
+    assert [line.split()[1].partition(".")[2] for line in step.lines if line.startswith("bootstrap: StepId=")] == ["0:", "2:"]

@@ -106,7 +106,7 @@ def test_a_port_chosen_inside_a_task_is_kept(outcomes):
 def test_order_that_cannot_be_told_is_refused_with_one_sentence(runner, case):
     outcome = runner.run(case)
     assert not any(report["@verdict"] == "ok" for report in outcome.reports), outcome.text
-    sentences = [line for line in outcome.trouble if "bootstrap: job" in line]
+    sentences = [line for line in outcome.trouble if "bootstrap: StepId=" in line]
     assert len(sentences) == 1, outcome.text
     assert "--export" in sentences[0] and "SLURM_BOOTSTRAP_LAYOUT" in sentences[0]
 

@@ -72,7 +72,7 @@ def test_a_rank_that_does_not_call_is_named(bare, call, function):
     done = step(bare, f"--mpi=pmix {STEP}", **bounded(f"{call} absent=3", 9), SLURM_BOOTSTRAP_TIMEOUT="4")
     told = sentences(done.stderr)
     assert len(told) == 1, done.stderr
-    assert re.fullmatch(rf"bootstrap: job \d+\.0: rank 3 \(node002, local rank 1\) has not called {function} after 4 s", told[0])
+    assert re.fullmatch(rf"bootstrap: StepId=\d+\.0: rank 3 \(node002, local rank 1\) has not called {function} after 4 s", told[0])
 
 
 def test_control_without_the_library_nobody_is_named(bare):

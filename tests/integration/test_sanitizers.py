@@ -135,7 +135,7 @@ def test_slurmstepd_under_sanitizers(sanitized, campaign, seed, figure, capsys):
     shapes, outcomes = [shape for shape, _ in outcomes], [done for _, done in outcomes]
     held = come_to_rest(runner.cluster)
     succeeded = sum(done.returncode == 0 for done in outcomes)
-    refused = sum("error: bootstrap: job" in done.stderr for done in outcomes)
+    refused = sum("error: bootstrap: StepId=" in done.stderr for done in outcomes)
     found = reports_with(folder, REPORTS, PLUGIN) + [done.stderr for done in outcomes if UBSAN in done.stderr]
     ended, of = len(list(folder.glob(REPORTS))), started(runner.cluster)
     got = f"{len(found)} reports with our frames; {len(shapes)} steps and scripts, {of} slurmstepds"

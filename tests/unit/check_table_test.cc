@@ -12,7 +12,7 @@ namespace {
 
 TEST(CheckTable, OfAGoodStepReadsLikeThis) {
   EXPECT_EQ(table_text(judge_step(good_step())),
-            R"(bootstrap: step 12.0: 4 ranks on 2 nodes, to meet at node001:20444
+            R"(bootstrap: StepId=12.0: 4 ranks on 2 nodes, to meet at node001:20444
 
 CHECK          RESULT     WHAT WAS FOUND
 plan           ok         the same for all ranks, set by the plugin
