@@ -44,11 +44,10 @@ void add_ranks(Planner& planner, const Facts& facts, bool is_alone) {
                  is_mpiruns ? "hosts of mpirun's ranks" : "SLURM_STEP_NUM_NODES");
 }
 
-// What a rank of mpirun that has asked where the others are leaves for MPI, and for the processes that it starts.
+// What a rank of mpirun that has asked where the others are leaves for the processes that it starts.
 void add_answers(Planner& planner, const Facts& facts) {
   auto layout = hand_on(facts);
   if (facts.layout_source != LayoutSource::kMpirun || facts.layout.node_count() < 2) return;
-  planner.common(kGdsVariable, std::string(kGdsValue), "else MPI could not start after we asked its server");
   if (!layout.empty()) planner.own(kHandedOnVariable, std::move(layout), "hosts of the ranks, told by mpirun");
 }
 
@@ -85,8 +84,7 @@ std::string warn_of_kept(const Plan& plan, const Layout& layout, Launcher launch
   for (const auto& variable : plan.variables) {
     const bool is_port = variable.name == "MASTER_PORT" && parse_unsigned(variable.previous, 65535).value_or(0) > 0;
     if (variable.action != Action::kKept || variable.name == "MASTER_ADDR" || is_port ||
-        variable.name == "CUDA_DEVICE_ORDER" || variable.name == kGdsVariable || variable.framework ||
-        fits_every_rank(variable, layout)) {
+        variable.name == "CUDA_DEVICE_ORDER" || variable.framework || fits_every_rank(variable, layout)) {
       continue;
     }
     names += cat({names.empty() ? "" : ", ", variable.name, "=", quoted(variable.previous, 20)});

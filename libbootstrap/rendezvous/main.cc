@@ -128,12 +128,12 @@ int main(int count, char** texts) {
         "--step ID --size RANKS --while-process PID, and there is nothing to do with it by hand");
   }
   close_others();
-  const auto life = ProcessWatch::open(arguments->while_process);
-  if (!life) return say(1, life.error().message);
   ignore_signals();
   // Neither a task's working directory nor its file system shall be busy because of us.
   if (::chdir("/") != 0) return say(1, cat({"/ cannot be entered: ", std::strerror(errno)}));
   leave_output();
+  const auto life = ProcessWatch::open(arguments->while_process);
+  if (!life) return 0;  // a short program has ended already, and nobody will meet here
 
   ServeOptions options{.ranks = arguments->ranks, .life = &*life};
   confine(options);
