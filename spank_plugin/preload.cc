@@ -21,6 +21,19 @@ std::string rendezvous_program(const Settings& settings) {
   return settings.rendezvous_program.value.empty() ? BOOTSTRAP_RENDEZVOUS : settings.rendezvous_program.value;
 }
 
+namespace {
+
+// musl ends a program with 127 whose LD_PRELOAD names a file that it finds and cannot use, and passes over one that it
+// does not find. $LIB is the name of a folder to glibc's loader (ld.so(8)), and a folder that is not there to musl's.
+// More ".." than there are folders end at the root.
+std::string for_glibc_alone(const std::string& library) {
+  constexpr std::string_view kRoot = "/$LIB/../../../../../../../..";
+  if (library.front() != '/' || ::access("/" BOOTSTRAP_GLIBC_LIB, X_OK) != 0) return library;
+  return cat({kRoot, library});
+}
+
+}  // namespace
+
 Status check_preload(const Settings& settings) {
   const auto library = preload_library(settings);
   const auto cannot = [&](std::string_view why) {
@@ -39,7 +52,7 @@ Status check_preload(const Settings& settings) {
 
 Status preload(spank_t spank, const Settings& settings) {
   const auto current = task_variable(spank, "LD_PRELOAD").value_or("");
-  const auto list = append_preload(current, preload_library(settings));
+  const auto list = append_preload(current, for_glibc_alone(preload_library(settings)));
   if (list == current) return {};
   return set_task_variable(spank, "LD_PRELOAD", list);
 }

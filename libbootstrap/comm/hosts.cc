@@ -36,8 +36,8 @@ Result<Hosts> read_hosts(const Session& session, std::size_t size, Deadline dead
     if (answer.code() != pmix::kSuccess) {
       return fail(ErrorCode::kUnavailable,
                   cat({"mpirun's PMIx server does not tell where ", who, " is: ",
-                       session.client().describe(answer.code()), "; an earlier session of this rank may have used up ",
-                       "its place there, which ", kGdsVariable, "=", kGdsValue, " in mpirun's environment prevents"}));
+                       session.client().describe(answer.code()),
+                       "; an earlier session of this rank may have used up its place there"}));
     }
     hosts.push_back(answer.take_bytes());
   }

@@ -152,7 +152,7 @@ Client::Client(std::shared_ptr<const Functions> functions) : functions_(std::mov
 Result<const Client*> Client::open() {
   void* library = already_loaded();
   const bool was_in_process = library != nullptr;
-  const char* name = std::getenv("SLURM_BOOTSTRAP_PMIX");
+  const char* name = ::secure_getenv("SLURM_BOOTSTRAP_PMIX");
   if (name == nullptr || *name == '\0') name = kLibrary;
   if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

@@ -105,8 +105,8 @@ Result<Layout> find_layout(const Environment& environment, const Identity& self,
   }
   if (around.hosts.empty()) {
     return fail(ErrorCode::kMissing,
-                "mpirun started ranks on several nodes, and nobody has asked its PMIx server which one is where; "
-                "preload libbootstrap.so");
+                "mpirun started ranks on several nodes, and nobody has asked its PMIx server which one is where: "
+                "bootstrap_open() does, and the preloaded library with SLURM_BOOTSTRAP_MPIRUN=ask");
   }
   auto component = component_of(around.hosts);
   if (!component) return fail(component.error());
@@ -172,16 +172,6 @@ bool needs_hosts(const Environment& environment) {
   if (!is_mpirun_rank(environment)) return false;
   const auto self = read_identity(environment);
   return self && !is_one_node(*self) && !handed_on(environment, self->id);
-}
-
-Status check_mpi_can_follow(const Environment& environment) {
-  const auto chosen = environment.get(kGdsVariable);
-  if (!chosen) return {};
-  const bool is_named = chosen->find("ds21") != std::string_view::npos;
-  if (is_named == chosen->starts_with('^')) return {};
-  return fail(ErrorCode::kUnsupported,
-              cat({kGdsVariable, " is ", quoted(*chosen), ", with which MPI could not start after mpirun's server was ",
-                   "asked where the ranks are; unset it, or set it to ", kGdsValue}));
 }
 
 Result<Facts> read_mpirun_facts(const Environment& environment, const Surroundings& around) {

@@ -18,11 +18,6 @@ namespace bootstrap {
 // From one process of a rank to those that it starts, so that the server is asked once: "12141.1/12141;a,b;2x2;block".
 // In SLURM_BOOTSTRAP_MPIRUN_LAYOUT.
 
-// PMIx' choice of how a server hands its data to clients. "ds21", the default of 3.x and 4.x, has a lock for each rank
-// of the node that no client gives back when it ends, so that after a session of ours MPI_Init finds none and fails.
-inline constexpr std::string_view kGdsVariable = "PMIX_MCA_gds";
-inline constexpr std::string_view kGdsValue = "hash";
-
 // A job of Open MPI or PRRTE. Slurm's own PMIx server has name spaces that start with "slurm.pmix.".
 bool is_mpirun_name_space(std::string_view name_space) noexcept;
 
@@ -41,9 +36,6 @@ std::vector<std::string> stale_mpirun_names(const Environment& environment);
 
 // Several nodes, and nobody has asked yet which rank is where.
 bool needs_hosts(const Environment& environment);
-
-// Whether MPI can still start after a PMIx session of ours, given what the user chose for PMIX_MCA_gds.
-Status check_mpi_can_follow(const Environment& environment);
 
 Result<Facts> read_mpirun_facts(const Environment& environment, const Surroundings& around);
 

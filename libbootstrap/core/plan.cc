@@ -45,11 +45,10 @@ void add_ranks(Planner& planner, const Facts& facts, bool is_alone) {
                is_mpiruns ? "hosts of mpirun's ranks" : "SLURM_STEP_NUM_NODES");
 }
 
-// What a rank of mpirun that has asked where the others are leaves for MPI, and for the processes that it starts.
+// What a rank of mpirun that has asked where the others are leaves for the processes that it starts.
 void add_answers(Planner& planner, const Facts& facts) {
   auto layout = hand_on(facts);
   if (facts.layout_source != LayoutSource::kMpirun || facts.layout.node_count() < 2) return;
-  planner.common(kGdsVariable, std::string(kGdsValue), "else MPI could not start after we asked its server");
   if (!layout.empty()) planner.own(kHandedOnVariable, std::move(layout), "hosts of the ranks, told by mpirun");
 }
 

@@ -20,7 +20,6 @@
 #include <utility>
 
 #include "comm/hosts.h"
-#include "core/mpi_facts.h"
 #include "core/text.h"
 #include "probe/descriptor.h"
 #include "probe/environment.h"
@@ -65,13 +64,12 @@ Result<Helper> find_helper() {
   return helper;
 }
 
-// As it is, but for what is preloaded; and PMIx shall leave the server as MPI needs it.
-std::vector<std::string> environment_of_helper(const Environment& environment) {
+// As it is, but for what is preloaded.
+std::vector<std::string> environment_of_helper() {
   std::vector<std::string> entries;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (std::strncmp(*entry, "LD_PRELOAD=", 11) != 0) entries.emplace_back(*entry);
   }
-  if (!environment.has(kGdsVariable)) entries.push_back(cat({kGdsVariable, "=", kGdsValue}));
   return entries;
 }
 
@@ -172,9 +170,7 @@ Result<std::vector<std::string>> read_answer(std::string_view text) {
   return hosts;
 }
 
-Result<std::vector<std::string>> ask_for_hosts(const Environment& environment) {
-  const auto allowed = check_mpi_can_follow(environment);
-  if (!allowed) return fail(allowed.error());
+Result<std::vector<std::string>> ask_for_hosts() {
   const auto helper = find_helper();
   if (!helper) return fail(helper.error());
   int ends[2] = {-1, -1};
@@ -185,7 +181,7 @@ Result<std::vector<std::string>> ask_for_hosts(const Environment& environment) {
   Descriptor theirs(::fcntl(low.get(), F_DUPFD_CLOEXEC, kAnswer + 1));
   low.reset();
   const auto process =
-      SpawnPlan(theirs.get()).start({helper->loader, helper->library}, environment_of_helper(environment));
+      SpawnPlan(theirs.get()).start({helper->loader, helper->library}, environment_of_helper());
   theirs.reset();
   if (!process) return fail(process.error());
   // It ends at once and leaves the work to a child: the program shall not meet a child that it knows nothing of.

@@ -12,7 +12,7 @@ namespace bootstrap {
 
 // Comes back within ten seconds. A process of its own, since a program may have a getenv(3) of its own that answers
 // nothing to libpmix before `main` (bash has), and so that no thread, library or memory of PMIx stays in this one.
-Result<std::vector<std::string>> ask_for_hosts(const Environment& environment);
+Result<std::vector<std::string>> ask_for_hosts();
 
 // In that process, which is this library itself, started as a program: answers and ends it.
 [[noreturn]] void answer_where_hosts_are() noexcept;

@@ -4,14 +4,16 @@
 
 #include <cstring>
 
+#include "preload/copies.h"
 #include "preload/gate.h"
+#include "preload/own_task.h"
 #include "preload/rank_setup.h"
 #include "preload/unseen.h"
 
 namespace {
 
 // A program that is only linked with the library asked for its functions, not for variables before `main`.
-bool is_preloaded(char** environment) noexcept {
+bool is_preloaded(const char* const* environment) noexcept {
   constexpr char kVariable[] = "LD_PRELOAD=";
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     if (std::strncmp(*environment, kVariable, sizeof kVariable - 1) == 0) {
@@ -23,20 +25,32 @@ bool is_preloaded(char** environment) noexcept {
 
 bool is_rank = false;  // or a process that a rank has started
 
+// What is to be done needs files or memory, and is for one of several copies of us in the process.
+void begin(const bootstrap::StepClaim& claim, bool is_first) {
+  if (!bootstrap::is_active_copy()) return;
+  if (is_first && bootstrap::is_of_its_step(claim, ::getpid())) {
+    is_rank = true;
+    bootstrap::set_up_rank(claim.step.launcher);
+  } else if (claim.has_leftovers) {
+    bootstrap::forget_outer_rank();
+  }
+}
+
 // glibc hands the arguments of `main` to constructors. Every dynamic program of a user who exports LD_PRELOAD comes
-// through here, so nothing may be done but in the first process of a rank: no thread, no file, no memory. PMIx is asked
-// for ranks of mpirun alone, in a process of its own.
-__attribute__((constructor)) void enter(int count, char** arguments, char** environment) {
-  const char* const program = count > 0 ? arguments[0] : nullptr;
-  if (!is_preloaded(environment)) return;
-  const auto role = bootstrap::role_of(environment, ::getpid(), program);
-  is_rank = role != bootstrap::Role::kOutside;
-  if (role == bootstrap::Role::kFirst) bootstrap::set_up_rank(bootstrap::Launcher::kSlurm);
-  if (role == bootstrap::Role::kFirstOfMpirun) bootstrap::set_up_rank(bootstrap::Launcher::kMpirun);
+// through here, so nothing may be done but in the first process of a rank: no thread, no file, no memory. PMIx is not
+// asked here. The third argument would be the environment as it was at the start: constructors before this one may
+// have changed it since, those of another copy of us among them.
+__attribute__((constructor)) void enter(int count, char** words) {
+  using bootstrap::Role;
+  if (!is_preloaded(environ)) return;
+  const auto claim = bootstrap::claim_of(environ, ::getpid(), count, words);
+  const bool is_first = claim.role == Role::kFirst || claim.role == Role::kFirstOfMpirun;
+  is_rank = claim.role == Role::kInside;
+  if (is_first || (claim.role == Role::kOutside && claim.has_leftovers)) begin(claim, is_first);
 }
 
 __attribute__((destructor)) void leave() {
-  if (is_rank) bootstrap::tell_unseen();
+  if (is_rank && bootstrap::is_active_copy()) bootstrap::tell_unseen();
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a process that has us preloaded is, told from its environment alone and in microseconds.
+// What a process that has us preloaded claims to be, told from its environment alone and in microseconds.
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/gate.h"
 
@@ -27,7 +27,14 @@ enum Wanted : std::uint8_t {
   kStamp,
   kGivenUp,
   kPreload,
+  kMode,
+  kSubmitit,
+  kPty,
+  kStepTasks,
+  kTasks,
+  kComponents,
   kMpiRank,
+  kMpiSize,
   kNameSpace,
   kWantedCount
 };
@@ -47,7 +54,14 @@ constexpr Name kNames[kWantedCount] = {
     name("SLURM_BOOTSTRAP_STEP="),
     name("SLURM_BOOTSTRAP_GIVEN_UP="),
     name("SLURM_BOOTSTRAP_PRELOAD="),
+    name("SLURM_BOOTSTRAP="),
+    name("SUBMITIT_EXECUTOR="),
+    name("SLURM_PTY_PORT="),
+    name("SLURM_STEP_NUM_TASKS="),
+    name("SLURM_NTASKS="),
+    name("SLURM_HET_SIZE="),
     name("OMPI_COMM_WORLD_RANK="),
+    name("OMPI_COMM_WORLD_SIZE="),
     name("PMIX_NAMESPACE="),
 };
 
@@ -83,11 +97,25 @@ bool is_stamp(const char* text, const StepId& id) noexcept {
   return true;
 }
 
-bool is_off(const char* value) noexcept { return value != nullptr && std::strcmp(value, "off") == 0; }
+bool is(const char* value, const char* word) noexcept { return value != nullptr && std::strcmp(value, word) == 0; }
 
 bool may_matter(const char* entry) noexcept {
   return std::strncmp(entry, "SLURM_", 6) == 0 || std::strncmp(entry, "OMPI_COMM", 9) == 0 ||
-         std::strncmp(entry, "PMIX_N", 6) == 0;
+         std::strncmp(entry, "PMIX_N", 6) == 0 || std::strncmp(entry, "SUBMITIT_", 9) == 0;
+}
+
+using Values = const char* [kWantedCount];
+
+void read_values(const char* const* environment, Values& values) noexcept {
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const char* const entry = *environment;
+    if (!may_matter(entry)) continue;
+    for (int wanted = 0; wanted < kWantedCount; ++wanted) {
+      if (values[wanted] != nullptr || std::strncmp(entry, kNames[wanted].text, kNames[wanted].size) != 0) continue;
+      values[wanted] = entry + kNames[wanted].size;
+      break;
+    }
+  }
 }
 
 // Absent or unreadable is 0 for a restart; what is unreadable will be told by who reads all of it.
@@ -101,42 +129,60 @@ bool read_slurm_step(const char* const* values, StepId& id) noexcept {
 // Nothing where no process before this one has set the rank up, or tried to.
 std::optional<Role> role_after(const char* const* values, const StepId& id) noexcept {
   if (is_stamp(values[kStamp], id)) return Role::kInside;
-  if (is_stamp(values[kGivenUp], id)) return Role::kOutside;  // a parent has said why
+  if (is_stamp(values[kGivenUp], id)) return Role::kBeside;  // a parent has said why
   return std::nullopt;
+}
+
+// To load the library is to ask for steps of two tasks and more; for one task, and for submitit, which starts no
+// program that has a RANK, SLURM_BOOTSTRAP=on is.
+bool is_asked(const Values& values, Wanted tasks, int count, const char* const* words) noexcept {
+  std::uint32_t size = 0;
+  if (is(values[kMode], "off") || is_launcher(count, words)) return false;
+  if (is(values[kMode], "on")) return true;
+  return values[kSubmitit] == nullptr && parse(values[tasks], size) && size > 1;
+}
+
+bool is_mpiruns(const Values& values) noexcept {
+  std::uint32_t rank = 0;
+  return parse(values[kMpiRank], rank) && values[kNameSpace] != nullptr && is_mpirun_name_space(values[kNameSpace]);
+}
+
+Role role_of(const Values& values, const StepClaim& claim, bool is_task, int count, const char* const* words) noexcept {
+  const bool is_mpirun = claim.step.launcher == Launcher::kMpirun;
+  if (const auto role = role_after(values, claim.step)) return *role;
+  // TaskProlog and srun's --task-prolog run in children of the task to be, with its environment and this word in it.
+  // Slurm 22.05 leaves the word in the task's own environment too.
+  if (!is_mpirun && values[kContext] != nullptr && claim.task > 0 && !is_task) return Role::kBeside;
+  const auto tasks = is_mpirun ? kMpiSize : values[kStepTasks] != nullptr ? kStepTasks : kTasks;
+  if (!is_asked(values, tasks, count, words)) return Role::kOutside;
+  return is_mpirun ? Role::kFirstOfMpirun : Role::kFirst;
 }
 
 }  // namespace
 
-Role role_of(const char* const* environment, pid_t process, const char* program) noexcept {
-  const char* values[kWantedCount] = {};
-  for (; environment != nullptr && *environment != nullptr; ++environment) {
-    const char* const entry = *environment;
-    if (!may_matter(entry)) continue;
-    for (int wanted = 0; wanted < kWantedCount; ++wanted) {
-      if (values[wanted] != nullptr || std::strncmp(entry, kNames[wanted].text, kNames[wanted].size) != 0) continue;
-      values[wanted] = entry + kNames[wanted].size;
-      break;
-    }
-  }
-  if (is_off(values[kPreload]) || (program != nullptr && is_launcher_name(program))) return Role::kOutside;
-  StepId step;
-  std::uint32_t rank = 0;
+bool is_launcher(int count, const char* const* words) noexcept { return is_launcher_process(count, words); }
+
+StepClaim claim_of(const char* const* environment, pid_t process, int count, const char* const* words) noexcept {
+  Values values = {};
+  read_values(environment, values);
+  StepClaim claim;
+  if (is(values[kPreload], "off")) return claim;
   std::uint32_t task = 0;
-  const bool has_task = parse(values[kTask], task);
-  const bool is_task = has_task && static_cast<pid_t>(task) == process;
-  const bool is_slurms = read_slurm_step(values, step);
+  if (parse(values[kTask], task)) claim.task = static_cast<pid_t>(task);
+  const bool is_task = claim.task > 0 && claim.task == process;
   // The variables of Slurm that mpirun's ranks see are those of the step in which it started its daemon; those of
   // mpirun that a task of Slurm's sees itself are what it inherited from a rank of mpirun.
-  if (parse(values[kMpiRank], rank) && values[kNameSpace] != nullptr && is_mpirun_name_space(values[kNameSpace]) &&
-      !(is_slurms && is_task)) {
-    return role_after(values, mpirun_id(values[kNameSpace])).value_or(Role::kFirstOfMpirun);
+  if (!is_task && is_mpiruns(values)) {
+    claim.step = mpirun_id(values[kNameSpace]);
+  } else if (!read_slurm_step(values, claim.step)) {
+    claim.has_leftovers = values[kJob] != nullptr && values[kStamp] != nullptr;
+    return claim;
   }
-  if (!is_slurms) return Role::kOutside;
-  if (const auto role = role_after(values, step)) return *role;
-  // TaskProlog and srun's --task-prolog run in children of the task to be, with its environment and this word in it.
-  // Slurm 22.05 leaves the word in the task's own environment too.
-  if (values[kContext] != nullptr && has_task && !is_task) return Role::kOutside;
-  return Role::kFirst;
+  claim.has_leftovers = values[kStamp] != nullptr;
+  if (!parse(values[kComponents], claim.components) || claim.components == 0) claim.components = 1;
+  claim.may_be_pty = values[kPty] != nullptr && !is(values[kMode], "on");
+  claim.role = role_of(values, claim, is_task, count, words);
+  return claim;
 }
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// What users can say about the interposed NCCL calls: SLURM_BOOTSTRAP_* variables of the rank.
+// What users can say about the preloaded library alone: SLURM_BOOTSTRAP_* variables of the rank.
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/options.h"
 
@@ -37,6 +37,11 @@ bool read_roots(PreloadOptions& options, std::string_view value) {
   return true;
 }
 
+bool read_mpirun(PreloadOptions& options, std::string_view value) {
+  options.asks_mpirun = value == "ask";
+  return value == "ask" || value == "off";
+}
+
 struct Row {
   std::string_view name;
   bool (*read)(PreloadOptions& options, std::string_view value);
@@ -47,6 +52,7 @@ constexpr Row kRows[] = {
     {"SLURM_BOOTSTRAP_TIMEOUT", read_timeout, "whole seconds, 1 to 86400"},
     {"SLURM_BOOTSTRAP_GUARD", read_guard, "warn, fix or off"},
     {"SLURM_BOOTSTRAP_TIMING", read_timing, "0 or 1"},
+    {"SLURM_BOOTSTRAP_MPIRUN", read_mpirun, "ask or off"},
     {"SLURM_BOOTSTRAP_ROOTS", read_roots, "auto, off or a number of roots"},
 };
 

@@ -1,4 +1,4 @@
-// What users can say about the interposed NCCL calls: SLURM_BOOTSTRAP_* variables of the rank.
+// What users can say about the preloaded library alone: SLURM_BOOTSTRAP_* variables of the rank.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,6 +20,8 @@ struct PreloadOptions {
   bool timing = false;               // SLURM_BOOTSTRAP_TIMING=1: one line for each call
   std::optional<std::uint32_t>
       roots;  // SLURM_BOOTSTRAP_ROOTS=N, or 0 for auto: as many roots as NCCL needs; unset: as called
+  std::optional<bool> asks_mpirun;  // SLURM_BOOTSTRAP_MPIRUN=ask: the program does not use MPI, so that its server may
+                                    // be asked where the ranks are; off: it does, and nothing is said
   std::vector<std::string> complaints;  // one sentence for each value that was passed over
 };
 

@@ -3,6 +3,7 @@
 #include "preload/rank_setup.h"
 
 #include <fcntl.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,6 +21,7 @@
 #include "core/text.h"
 #include "preload/ask_hosts.h"
 #include "preload/message.h"
+#include "preload/options.h"
 #include "preload/serve_horovod.h"
 #include "probe/cores.h"
 #include "probe/environment.h"
@@ -52,7 +54,7 @@ class StandardFiles {
   int count_ = 0;
 };
 
-// To preload the library is to ask for it, with or without GPUs; to say off is to say off.
+// To preload the library is to ask for it, with or without GPUs; for which steps that holds is said in gate.cc.
 Result<Settings> settings_of(const Environment& environment) {
   Settings settings;
   settings.preload = {true, Source::kEnvironment};
@@ -194,6 +196,25 @@ void serve(const Facts& facts, const Settings& settings, const Plan& plan, const
   if (!served) say(cat({who, "Horovod's ranks cannot meet: ", served.error().message, "; start the step again"}));
 }
 
+bool is_linked_with_mpi() {
+  const auto is_mpis = [](dl_phdr_info* object, std::size_t, void*) {
+    const std::string_view path = object->dlpi_name;
+    return path.substr(path.rfind('/') + 1).starts_with("libmpi") ? 1 : 0;
+  };
+  return ::dl_iterate_phdr(is_mpis, nullptr) != 0;
+}
+
+// After a session of ours with mpirun's server MPI_Init fails in the rank ("getting local rank failed") or hangs: all
+// of 20 runs with PMIx 4.2.2, whichever gds we took and whether all ranks asked or one of each node; now and then with
+// PMIx 5. Whether a program will start MPI nobody knows before `main`. So only who says that it will not lets us ask.
+Result<std::vector<std::string>> find_hosts(const Environment& environment) {
+  if (read_preload_options(environment).asks_mpirun.value_or(false) && !is_linked_with_mpi()) return ask_for_hosts();
+  return fail(ErrorCode::kUnsupported,
+              "only mpirun's PMIx server knows which node rank 0 is on, and MPI does not start after it was asked; "
+              "start the program with srun, or set SLURM_BOOTSTRAP_MPIRUN=ask where it does not use MPI, off where it "
+              "does");
+}
+
 Status set_up(const Environment& environment) {
   const auto settings = settings_of(environment);
   if (!settings) return fail(settings.error());
@@ -203,7 +224,7 @@ Status set_up(const Environment& environment) {
   }
   auto around = look_around(environment);
   if (needs_hosts(environment)) {
-    auto hosts = ask_for_hosts(environment);
+    auto hosts = find_hosts(environment);
     if (!hosts) return fail(hosts.error());
     around.hosts = std::move(*hosts);
   }
@@ -235,15 +256,22 @@ Result<StepId> id_of(const Environment& environment, Launcher launcher) {
   return mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
 }
 
-// A plan that fails, fails for all ranks alike, or for this node's: one of each node speaks.
-void complain(const Environment& environment, Launcher launcher, const std::string& reason) {
-  const auto local_rank = launcher == Launcher::kMpirun ? "OMPI_COMM_WORLD_LOCAL_RANK" : "SLURM_LOCALID";
-  if (environment.get(local_rank).value_or("0") != "0") return;
+// A plan that fails, fails for all ranks alike, or for this node's: one of each node speaks. That we do not ask mpirun
+// is the same for all ranks, and nothing to an MPI program.
+bool speaks(const Environment& environment, Launcher launcher, const Error& error) {
+  if (launcher == Launcher::kSlurm) return environment.get("SLURM_LOCALID").value_or("0") == "0";
+  if (error.code != ErrorCode::kUnsupported) return environment.get("OMPI_COMM_WORLD_LOCAL_RANK").value_or("0") == "0";
+  return environment.get("OMPI_COMM_WORLD_RANK").value_or("0") == "0" && !is_linked_with_mpi() &&
+         read_preload_options(environment).asks_mpirun != false;
+}
+
+void complain(const Environment& environment, Launcher launcher, const Error& error) {
+  if (!speaks(environment, launcher, error)) return;
   const auto id = id_of(environment, launcher);
   const auto job =
       id ? to_string(*id)
          : cat({environment.get("SLURM_JOB_ID").value_or("?"), ".", environment.get("SLURM_STEP_ID").value_or("?")});
-  say(cat({step_prefix(job), reason, "; the program starts without the variables of its rank"}));
+  say(cat({step_prefix(job), error.message, "; the program starts without the variables of its rank"}));
 }
 
 }  // namespace
@@ -259,7 +287,7 @@ void set_up_rank(Launcher launcher) noexcept {
       errno = before;
       return;
     }
-    complain(environment, launcher, done.error().message);
+    complain(environment, launcher, done.error());
     // Once: the programs that this one starts would fail in the same way.
     if (const auto id = id_of(environment, launcher)) {
       NewEnvironment fresh;
@@ -268,6 +296,16 @@ void set_up_rank(Launcher launcher) noexcept {
     }
   } catch (const std::exception&) {
     say("bootstrap: there is no memory to set the variables of this rank; the program starts without them");
+  }
+  errno = before;
+}
+
+void forget_outer_rank() noexcept {
+  const int before = errno;
+  try {
+    remove_leftovers(inert_removals(process_environment()));
+  } catch (const std::exception&) {
+    // Without memory they stay, as they would without us.
   }
   errno = before;
 }

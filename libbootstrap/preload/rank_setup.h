@@ -10,4 +10,8 @@ namespace bootstrap {
 // process ends. What goes wrong is one sentence on standard error, and the program starts all the same.
 void set_up_rank(Launcher launcher) noexcept;
 
+// For a process that is no rank of the step its variables are of: a batch script, salloc or a single task that a rank
+// has started. What we have set for that rank goes, unless somebody has changed it since.
+void forget_outer_rank() noexcept;
+
 }  // namespace bootstrap

@@ -9,6 +9,7 @@
 
 #include "core/task_plan.h"
 #include "core/text.h"
+#include "preload/copies.h"
 #include "preload/gate.h"
 #include "preload/message.h"
 #include "probe/environment.h"
@@ -25,7 +26,7 @@ bool is_rank(const TaskPlan& task, const Environment& environment) {
 }
 
 const Step* read_step() {
-  if (role_of(environ, ::getpid()) != Role::kInside) return nullptr;
+  if (claim_of(environ, ::getpid()).role != Role::kInside || !is_active_copy()) return nullptr;
   auto environment = process_environment();
   auto task = make_task_plan(environment, look_around(environment));
   if (!task || !is_rank(*task, environment)) return nullptr;

@@ -2,16 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/watch.h"
 
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <numeric>
 #include <vector>
@@ -19,6 +15,7 @@
 #include "comm/attendance.h"
 #include "comm/worker.h"
 #include "core/text.h"
+#include "preload/task_claim.h"
 
 namespace bootstrap {
 
@@ -56,33 +53,6 @@ using std::chrono::steady_clock;
 constexpr std::chrono::seconds kAnnounceDelay{5};
 constexpr std::chrono::seconds kGrace{2};  // for answers at the deadline, and for the end of a session
 constexpr Rank kLowest = 16;               // ranks that are asked first, so that all of many ranks need not ask all
-
-// The one session that a task may have: PMIx takes all processes of a task for one client, and so must we. Bound to a
-// name that is no file and goes with the process.
-class TaskClaim {
- public:
-  explicit TaskClaim(const Step& step) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const auto name = cat({"bootstrap.", stamp(step.id), ".", std::to_string(step.rank)});
-    const auto size = std::min(name.size(), sizeof address.sun_path - 1);
-    std::memcpy(address.sun_path + 1, name.data(), size);
-    socket_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
-    is_held_ = socket_ >= 0 && ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), length) == 0;
-  }
-  TaskClaim(const TaskClaim&) = delete;
-  TaskClaim& operator=(const TaskClaim&) = delete;
-  ~TaskClaim() {
-    if (socket_ >= 0) (void)::close(socket_);
-  }
-
-  bool is_held() const { return is_held_; }
-
- private:
-  int socket_ = -1;
-  bool is_held_ = false;
-};
 
 // Watches whose threads run, for the end of the process. A forked child starts with none: it has no threads.
 struct Running {
@@ -156,7 +126,8 @@ void watch(Watch::State& state) {
   const auto deadline = state.start + step.options.timeout;
   const auto quarter = std::chrono::duration_cast<std::chrono::milliseconds>(step.options.timeout) / 4;
   if (state.is_over_before(state.start + std::min<std::chrono::milliseconds>(kAnnounceDelay, quarter))) return;
-  const TaskClaim claim(step);
+  const auto task = parse_unsigned(step.environment.get("SLURM_TASK_PID").value_or(""), INT32_MAX);
+  const TaskClaim claim(claim_name(step.id, step.rank, static_cast<std::uint32_t>(task.value_or(0))));
   if (!claim.is_held()) return;  // another call, or another process of this task, has it
   const auto topic = cat({"call.", std::to_string(state.call.topic)});
   const auto attendance = Attendance::announce(step.id, step.layout, step.rank, step.environment, topic,

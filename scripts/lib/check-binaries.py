@@ -24,10 +24,10 @@ SLURM = ["/usr/bin/srun", "/usr/bin/sbatch", "/usr/bin/salloc", "/usr/sbin/slurm
 EVERY_PLUGIN_HAS = {"plugin_name", "plugin_type", "plugin_version"}
 
 # What the plugin cannot do because it does not import the function. fork and execve are there for Horovod's server alone
-# (rendezvous/start), abort for libstdc++'s terminate.
+# (rendezvous/start), abort for libstdc++'s terminate, pthread_create for srun (deadline_call, failure_receiver).
 PLUGIN_IMPORTS_NEVER = {
     "system", "popen", "vfork", "posix_spawn", "execv", "execvp", "execvpe", "execl", "execlp", "dlopen", "dlmopen",
-    "pthread_create", "exit", "_Exit", "quick_exit", "signal", "sigaction", "sleep", "usleep", "nanosleep", "connect",
+    "exit", "_Exit", "quick_exit", "signal", "sigaction", "sleep", "usleep", "nanosleep", "connect",
     "getpwnam", "getpwuid", "getgrnam", "gethostbyname", "creat", "fopen", "fopen64", "mkdir", "unlink", "rename", "chown",
     "chmod", "kill", "ptrace", "prctl", "setuid", "seteuid", "setreuid", "setresuid"}  # fmt: skip
 

@@ -64,10 +64,9 @@ TEST(MpirunFacts, HostsAreNeededOnSeveralNodesAndHandedOn) {
   alone.set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
   EXPECT_FALSE(needs_hosts(alone));
   EXPECT_EQ(value_of(plan_of(alone, {}), "MASTER_ADDR"), "node001");
-  EXPECT_FALSE(plan_of(alone, {}).find(kGdsVariable)) << "nobody was asked";
 
   const auto plan = plan_of(mpirun_rank(2));
-  EXPECT_EQ(value_of(plan, kGdsVariable), "hash");
+  for (const auto& variable : plan.variables) EXPECT_FALSE(variable.name.starts_with("PMIX_")) << "MPI would read it";
   EXPECT_EQ(value_of(plan, kHandedOnVariable), "12141.1/12141;node001,node002;2x2;block");
   auto inside = mpirun_rank(2);
   inside.set(kHandedOnVariable, value_of(plan, kHandedOnVariable));
@@ -131,15 +130,6 @@ TEST(MpirunFacts, WhatAnOuterStepSetIsReplacedAndTheUsersWordKept) {
   environment = mpirun_rank(3);
   environment.set("MASTER_PORT", "4711");
   EXPECT_EQ(value_of(plan_of(environment), "MASTER_PORT"), "4711");
-}
-
-TEST(MpirunFacts, MpiCannotFollowWithTheLocksOfDs21) {
-  for (const auto* value : {"", "hash", "ds12,hash", "^ds21", "^ds21,ds12"}) {
-    EXPECT_TRUE(check_mpi_can_follow(environment_of({{"PMIX_MCA_gds", value}}))) << value;
-  }
-  for (const auto* value : {"ds21", "ds21,hash", "^hash", "^ds12"}) {
-    EXPECT_FALSE(check_mpi_can_follow(environment_of({{"PMIX_MCA_gds", value}}))) << value;
-  }
 }
 
 TEST(MpirunFacts, TheServerMustBeThisMpiruns) {

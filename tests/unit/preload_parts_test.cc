@@ -37,22 +37,26 @@ TEST(PreloadOptions, WrongValuesArePassedOverWithASentence) {
   const auto options = read_preload_options(environment_of({{"SLURM_BOOTSTRAP_TIMEOUT", "0"},
                                                             {"SLURM_BOOTSTRAP_GUARD", "loud"},
                                                             {"SLURM_BOOTSTRAP_TIMING", "yes"},
+                                                            {"SLURM_BOOTSTRAP_MPIRUN", "yes"},
                                                             {"SLURM_BOOTSTRAP_ROOTS", "-1"}}));
   EXPECT_EQ(options.timeout, std::chrono::seconds(60));
   EXPECT_EQ(options.guard, Guard::kWarn);
   EXPECT_FALSE(options.timing);
   EXPECT_FALSE(options.roots);
-  EXPECT_EQ(options.complaints.size(), 4U);
+  EXPECT_EQ(options.asks_mpirun, std::nullopt);
+  EXPECT_EQ(options.complaints.size(), 5U);
 }
 
 TEST(PreloadOptions, RightValuesAreTaken) {
   const auto options = read_preload_options(environment_of({{"SLURM_BOOTSTRAP_TIMEOUT", "4"},
                                                             {"SLURM_BOOTSTRAP_GUARD", "fix"},
                                                             {"SLURM_BOOTSTRAP_TIMING", "1"},
+                                                            {"SLURM_BOOTSTRAP_MPIRUN", "ask"},
                                                             {"SLURM_BOOTSTRAP_ROOTS", "auto"}}));
   EXPECT_EQ(options.timeout, std::chrono::seconds(4));
   EXPECT_EQ(options.guard, Guard::kFix);
   EXPECT_TRUE(options.timing);
+  EXPECT_EQ(options.asks_mpirun, true);
   EXPECT_EQ(options.roots, 0U);
   EXPECT_TRUE(options.complaints.empty());
 }
