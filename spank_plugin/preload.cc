@@ -37,10 +37,10 @@ std::string for_glibc_alone(const std::string& library) {
 Status check_preload(const Settings& settings) {
   const auto library = preload_library(settings);
   const auto cannot = [&](std::string_view why) {
-    return fail(ErrorCode::kUnavailable,
-                cat({setting_name("preload", settings.preload.source), ": ", library, " cannot be preloaded: ", why,
-                     "; have it installed there, or named by preload_library= in plugstack.conf; the tasks start "
-                     "without it"}));
+    constexpr std::string_view kCure =
+        "; have it installed there, or named by preload_library= in plugstack.conf; the tasks start without it";
+    return fail(ErrorCode::kUnavailable, cat({setting_name("preload", settings.preload.source), ": ", library,
+                                              " cannot be preloaded: ", why, kCure}));
   };
   // A file that is not there would make ld.so complain in every process of the task.
   if (library.find_first_of(" :") != std::string::npos) return cannot("LD_PRELOAD takes no path with a space or colon");

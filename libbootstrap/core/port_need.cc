@@ -4,22 +4,24 @@
 
 #include <algorithm>
 
-#include "core/rendezvous.h"
 #include "core/text.h"
 
 namespace bootstrap {
 namespace {
 
-// Beside MASTER_PORT: the n with which further_port() is asked go from 1 to this.
-// Frameworks that nobody asked for by name refuse no step.
-std::uint32_t further_ports(const Facts& facts, const Settings& settings, const FrameworkFlags& sets) {
+// further_port() gives so many different ones, and none of them MASTER_PORT. It is asked with 1 for the first task of a
+// node, and so on, for TensorFlow, and then once for Horovod. Frameworks that nobody asked for by name refuse no step.
+std::uint32_t ports_needed(const Facts& facts, const Settings& settings, const FrameworkFlags& sets) {
   const auto counts = [&](Framework framework) {
     return sets[static_cast<std::size_t>(framework)] && settings.frameworks.value.asks_for(framework);
   };
+  const bool has_horovod = counts(Framework::kHorovod);
+  const bool has_tensorflow = counts(Framework::kTensorflow);
+  const bool has_own_master_port = settings.port.value != 0;
+  if (!has_tensorflow && (!has_horovod || has_own_master_port)) return 1;
   std::uint32_t most = 0;
   for (Rank rank = 0; rank < facts.layout.size(); ++rank) most = std::max(most, facts.layout.place(rank).local_size);
-  if (counts(Framework::kHorovod)) return most + 1;  // behind those of TensorFlow's servers
-  return counts(Framework::kTensorflow) ? most : 0;
+  return 1 + most + (has_horovod ? 1 : 0);
 }
 
 }  // namespace
@@ -27,7 +29,7 @@ std::uint32_t further_ports(const Facts& facts, const Settings& settings, const 
 Status check_port_range(const Facts& facts, const Settings& settings, const FrameworkFlags& sets) {
   const auto& range = settings.port_range.value;
   const auto size = std::uint32_t{range.high} - range.low + 1U;
-  const auto needed = 1 + further_ports(facts, settings, sets);
+  const auto needed = ports_needed(facts, settings, sets);
   if (size >= needed || facts.environment.has("SLURM_STEP_RESV_PORTS")) return {};
   return fail(
       ErrorCode::kInvalid,

@@ -122,6 +122,7 @@ Status start_server(const ServerStart& start) {
                                  std::to_string(start.while_process)};
   if (!start.hosts.empty()) words.insert(words.end(), {"--hosts", std::to_string(kHosts)});
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (auto& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   const auto program = above_places(start.program_file);

@@ -3,8 +3,11 @@
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+
+from port_steps import background
 
 SHAPE = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
 PROGRAM = "first_failure_program.py"
@@ -18,12 +21,8 @@ ASKED = "--bootstrap=on"
 @pytest.fixture(scope="module")
 def site(cluster_factory):
     cluster = cluster_factory("failure").up("--nodes", "2", "--gpus", "8", "--cpus", "32")  # four steps at once
-    (cluster.state / "home" / "alice" / PROGRAM).write_text(PROGRAM_TEXT)
+    (cluster.state / "home" / "alice" / PROGRAM).write_text(Path(__file__).with_name(PROGRAM).read_text())
     return cluster
-
-
-with open(__file__.replace("test_first_failure.py", PROGRAM), encoding="utf-8") as _source:
-    PROGRAM_TEXT = _source.read()
 
 
 def step(cluster, *words, options=(), env=None, before="", timeout=90):
@@ -142,6 +141,15 @@ def test_in_a_heterogeneous_step(site):
     done = site.run_once(["sh", "-c", 'cd && exec "$@"', "sh", *words], "alice", "head", None, 60, "")
     found = named(done)
     assert (found[2], found[4], found[5]) == ("3", "1", "exit code 9")
+
+
+def test_an_asked_step_ends_at_once_where_a_node_refuses_it(site):
+    """The port is taken on the node of rank 0; the ranks of the other one would sleep for a minute."""
+    hold = "import socket, time; s = socket.create_server(('', 31901)); print('ready', flush=True); time.sleep(90)"
+    with background(site, ["python3", "-c", hold], user="bob", ready=True):
+        done, seconds = step(site, "none", "0", "-", "60", options=(ASKED, "--bootstrap-port=31901", "-K0"))
+    assert done.returncode != 0 and seconds < 20
+    assert "31901" in done.stderr and not re.search("failed first|failed alike", done.stderr), done.stderr
 
 
 # -- nothing is said
