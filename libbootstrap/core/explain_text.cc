@@ -165,10 +165,10 @@ void append_frameworks(std::string& out, const Facts& facts, const Settings& set
 std::string explain_text(const Facts& facts, const Settings& settings, const std::string& reason, const Plan& plan) {
   const auto& layout = facts.layout;
   std::string out;
-  append_wrapped(out, "", 0,
-                 cat({"bootstrap: step ", to_string(facts.id), ": ", std::to_string(layout.size()),
-                      layout.size() == 1 ? " task on " : " tasks on ", std::to_string(layout.node_count()),
-                      layout.node_count() == 1 ? " node; " : " nodes; ", reason}));
+  append_wrapped(
+      out, "", 0,
+      cat({step_prefix(facts.id), std::to_string(layout.size()), layout.size() == 1 ? " task on " : " tasks on ",
+           std::to_string(layout.node_count()), layout.node_count() == 1 ? " node; " : " nodes; ", reason}));
   append_nodes(out, layout);
   append_variables(out, facts, plan);
   append_frameworks(out, facts, settings, plan);

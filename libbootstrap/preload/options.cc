@@ -38,8 +38,9 @@ bool read_roots(PreloadOptions& options, std::string_view value) {
 }
 
 bool read_mpirun(PreloadOptions& options, std::string_view value) {
-  options.asks_mpirun = value == "ask";
-  return value == "ask" || value == "off";
+  const bool is_right = value == "ask" || value == "off";
+  if (is_right) options.asks_mpirun = value == "ask";
+  return is_right;
 }
 
 struct Row {

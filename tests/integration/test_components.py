@@ -1,12 +1,15 @@
-"""Heterogeneous steps: each component has GPUs of its own, and all of them are set up, or none."""
+"""Heterogeneous steps: all components are set up where the step was asked for, whichever has GPUs, and none where it was not."""
 
 # SPDX-License-Identifier: Apache-2.0
+
+import re
 
 import pytest
 
 from rank_values import SHOW, wrong_values
 
 FIRST, SECOND = ("-N1", "-n1"), ("-N1", "-n2", "--gres=gpu:2")
+UNASKED = {"SLURM_BOOTSTRAP": ""}
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +34,17 @@ def is_untouched(done):
     return all(line.split()[3:] == [] for line in done.stdout.splitlines()) and len(done.stdout.splitlines()) == 3
 
 
-@pytest.mark.parametrize("components", [(FIRST, SECOND), (SECOND, FIRST)], ids=["gpus second", "gpus first"])
-def test_gpus_of_one_component_are_those_of_the_step(cluster, components):
-    assert is_right(run(cluster, *components))
+COMPONENTS = {"gpus second": (FIRST, SECOND), "gpus first": (SECOND, FIRST), "no gpus": (FIRST, ("-N1", "-n2"))}
 
 
-def test_without_gpus_no_component_is_set_up(cluster):
-    assert is_untouched(run(cluster, FIRST, ("-N1", "-n2")))
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_all_components_are_set_up_where_the_job_asks(cluster, name):
+    assert is_right(run(cluster, *COMPONENTS[name]))
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_no_component_is_set_up_unasked(cluster, name):
+    assert is_untouched(run(cluster, *COMPONENTS[name], env=UNASKED))
 
 
 def test_components_meet_at_a_reserved_port(cluster):
@@ -46,21 +53,38 @@ def test_components_meet_at_a_reserved_port(cluster):
 
 
 def test_the_users_word_is_for_all_components(cluster):
-    assert is_right(run(cluster, FIRST, ("-N1", "-n2"), env={"SLURM_BOOTSTRAP": "on"}))
+    asked, refused = ("--bootstrap=on",), ("--bootstrap=off",)
+    assert is_right(run(cluster, (*FIRST, *asked), SECOND, env=UNASKED))
+    assert is_right(run(cluster, FIRST, (*SECOND, *asked), env=UNASKED))
+    assert is_untouched(run(cluster, (*FIRST, *refused), SECOND))
     assert is_untouched(run(cluster, FIRST, SECOND, env={"SLURM_BOOTSTRAP": "off"}))
 
 
-@pytest.mark.parametrize("gpus, is_set_up", [("--gres=gpu:2", True), ("--gres=gpu:0", False)], ids=["gpus", "none"])
-def test_in_a_job_the_gpus_of_the_job_count(cluster, gpus, is_set_up):
-    """Nothing tells srun of them: neither its words nor its variables."""
+@pytest.mark.parametrize("gpus", ["--gres=gpu:2", "--gres=gpu:0"], ids=["gpus", "none"])
+@pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "unasked"])
+def test_in_a_job_as_outside(cluster, gpus, is_asked):
+    """Nothing tells srun of the GPUs that a job has: neither its words nor its variables."""
     allocated = ["salloc", "-Q", *FIRST, ":", "-N1", "-n2", gpus]
-    done = cluster.run([*allocated, "srun", "-Q", "--het-group=0,1", *SHOW])
-    assert is_right(done) if is_set_up else is_untouched(done)
+    done = cluster.run([*allocated, "srun", "-Q", "--het-group=0,1", *SHOW], env={} if is_asked else UNASKED)
+    assert is_right(done) if is_asked else is_untouched(done)
 
 
-def test_gpus_of_a_component_alone_are_refused(cluster):
-    """A part of the ranks would wait for the others."""
+@pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "unasked"])
+def test_gpus_of_the_last_component_alone_do_not_part_the_ranks(cluster, is_asked):
+    """Where a part of the ranks is set up, it waits for the others: all of them are, or none."""
     allocated = ["salloc", "-Q", *FIRST, ":", "-N1", "-n2", "--gres=gpu:2"]
-    done = cluster.run([*allocated, "srun", "-Q", "--het-group=0", "--gres=none", *SHOW, ":", "--het-group=1", *SHOW])
-    assert done.returncode != 0 and done.stderr.count("error: bootstrap: ") == 1, done
-    assert "--bootstrap=on or --bootstrap=off" in done.stderr, done
+    step = ["srun", "-Q", "--het-group=0", "--gres=none", *SHOW, ":", "--het-group=1", *SHOW]
+    done = cluster.run([*allocated, *step], env={} if is_asked else UNASKED)
+    assert is_right(done) if is_asked else is_untouched(done)
+
+
+@pytest.mark.parametrize("asked", [[], ["--bootstrap=on"]], ids=["the job asks", "the step asks"])
+def test_an_export_that_parts_the_components_leaves_all_alone(cluster, asked):
+    """srun tells the first component alone, which would wait for the others: none is set up, and srun says so."""
+    done = run(cluster, (*FIRST, *asked, "--export=PATH"), (*SECOND, "--export=PATH"))
+    assert is_untouched(done)
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("srun: bootstrap: warning: StepId=")]
+    assert len(warnings) == 1 and "not set up: it has several components, and an --export" in warnings[0], done
+    # As that line says.
+    exported = f"--export={re.search('begin the list of --export with (.+)', warnings[0]).group(1)},PATH"
+    assert is_right(run(cluster, (*FIRST, *asked, exported), (*SECOND, exported)))

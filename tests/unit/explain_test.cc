@@ -18,7 +18,7 @@ std::string explain(const Environment& environment, const Settings& settings = {
 
 TEST(Explain, ReadsLikeThis) {
   EXPECT_EQ(explain(two_by_two()),
-            R"(bootstrap: step 12.0: 4 tasks on 2 nodes; a GPU for each task
+            R"(bootstrap: StepId=12.0: 4 tasks on 2 nodes; a GPU for each task
 
 NODE RANK  HOST                RANKS (LOCAL RANK 0 FIRST)
 0          node001             0-1
