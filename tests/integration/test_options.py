@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -23,6 +24,7 @@ except OSError:
 print(json.dumps(seen))
 """
 
+AT_ONCE = 6
 LONGEST_ARGUMENT = 131072 - 64  # the kernel's limit for one string, less the name
 
 
@@ -193,10 +195,15 @@ def test_wrong_options_stop_every_command_before_anything_is_allocated(desk):
 def test_wrong_variable_refuses_only_a_step_that_asks_for_itself(desk, name):
     """It may be in a user's profile, or come from another program: no other step ends for it."""
     variable = BY_NAME[name].variable
-    for value in filter(None, BAD_VALUES[name]):  # an empty one is the same as not set
-        env = {variable: value}
-        refused(desk.run("srun", "--bootstrap=on", "hostname", env=env), variable)
-        done = desk.run("srun", "hostname", env=env)
+    values = filter(None, BAD_VALUES[name])  # an empty one is the same as not set
+
+    def both(value):
+        return [desk.run("srun", *options, "hostname", env={variable: value}) for options in (["--bootstrap=on"], [])]
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        outcomes = list(pool.map(both, values))
+    for asked, done in outcomes:
+        refused(asked, variable)
         sentences = [line for line in done.stderr.splitlines() if "bootstrap: " in line]
         assert done.returncode == 0 and done.stdout.startswith("node") and len(sentences) == 1, done
         assert re.match(rf"bootstrap: warning: StepId=[\d.]+: {variable}=\".*\" is not valid: it takes ", sentences[0]), sentences

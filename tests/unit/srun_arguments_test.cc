@@ -19,6 +19,8 @@ TEST(SrunArguments, WhetherAStepAsksForItself) {
   EXPECT_TRUE(asks({"--bootstrap", "on", "./a"}));
   EXPECT_TRUE(asks({"-N2", "-l", "--gres", "gpu:2", "--bootstrap-gpu=first", "./a"}));
   EXPECT_TRUE(asks({"-n1", "./a", ":", "-n2", "--bootstrap=on", "./a"}));
+  EXPECT_FALSE(asks({"--bootstrap=explain", "./a"})) << "what is explained is what happens without it";
+  EXPECT_FALSE(asks({"--bootstrap", "off", "./a"}));
   EXPECT_FALSE(asks({"--gres=gpu:2", "./a"}));
   EXPECT_FALSE(asks({"-n2", "./a", "--bootstrap=on"})) << "the program's own";
   EXPECT_FALSE(asks({"-l", "./prog.sh", "--bootstrap=on"})) << "-l takes no value";
