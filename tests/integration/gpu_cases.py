@@ -221,12 +221,12 @@ def uneven_cases() -> list[Case]:
 def refused_cases() -> list[Case]:
     """More tasks than GPUs on a node: a sentence of each node that has."""
     return [
-        Case("three on two", "srun --quiet -N1 -n3 --gres=gpu:2 $PROBE", (3,), warnings=1),
+        Case("three on two", "srun --quiet -N1 -n3 --gres=gpu:2 --bootstrap=on $PROBE", (3,), warnings=1),
         Case("three on two, first", "srun --quiet -N1 -n3 --gres=gpu:2 --bootstrap-gpu=first $PROBE", (3,), warnings=1),
         Case("three on two, narrow", "srun --quiet -N1 -n3 --gres=gpu:2 --bootstrap-gpu=narrow $PROBE", (3,), warnings=1),
-        Case("two nodes", "srun --quiet -N2 --ntasks-per-node=3 --gres=gpu:2 $PROBE", (6,), warnings=2),
-        Case("two tasks per GPU", "srun --quiet -N1 -n4 --ntasks-per-gpu=2 $PROBE", (4,), warnings=1),
-        Case("batch job", "submit -N1 -n3 --gres=gpu:2 <<< 'srun $PROBE; echo srun ended with $?'", (3,), warnings=1),
+        Case("two nodes", "srun --quiet -N2 --ntasks-per-node=3 --gres=gpu:2 --bootstrap=on $PROBE", (6,), warnings=2),
+        Case("two tasks per GPU", "srun --quiet -N1 -n4 --ntasks-per-gpu=2 --bootstrap=on $PROBE", (4,), warnings=1),
+        Case("batch job", "submit -N1 -n3 --gres=gpu:2 <<< 'srun --bootstrap=on $PROBE; echo srun ended with $?'", (3,), warnings=1),
     ]
 
 

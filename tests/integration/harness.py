@@ -55,6 +55,12 @@ class Cluster(LocalCluster):
     """A cluster of a test: what it would leave behind can be asked for, and a step that Slurm lost is run again."""
 
     steps_run = 0  # in all clusters
+    # Most tests are about what a step gets that asks. Those of steps that nobody asked for switch this off.
+    asks = True
+
+    def up(self, *options):
+        self.asks = self.asks and "--no-plugin" not in options
+        return super().up(*options)
 
     def close(self):
         """Takes it down; returns what went wrong, since that leaves something on the machine, or ''."""
@@ -67,7 +73,10 @@ class Cluster(LocalCluster):
     def command(self, arguments, user="alice", node="head", env=None):
         if not HAS_PMIX and "--mpi=pmix" in " ".join(map(str, arguments)):
             pytest.skip("this Slurm was built without PMIx")
-        return super().command(arguments, user, node, ({"USE_LIBUV": "0"} if ASKS_FOR_LIBUV else {}) | (env or {}))
+        defaults = {"USE_LIBUV": "0"} if ASKS_FOR_LIBUV else {}
+        if self.asks:
+            defaults["SLURM_BOOTSTRAP"] = "on"
+        return super().command(arguments, user, node, defaults | (env or {}))
 
     def run(self, arguments, user="alice", node="head", env=None, timeout=60, stdin="", lost=LOST_BY_SLURM):
         Cluster.steps_run += "srun" in " ".join(map(str, arguments))

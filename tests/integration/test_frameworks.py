@@ -102,9 +102,9 @@ def test_torchrun_needs_the_variables_for_that(site):
 
 
 def test_one_process_for_many_gpus(site):
-    done = run(site, "srun", *AGENTS, "python3", f"{FOLDER}/torch_world.py", "spawn", "2")
+    done = run(site, "srun", *AGENTS, "--bootstrap=on", "python3", f"{FOLDER}/torch_world.py", "spawn", "2")
     assert_world(done.stdout, 4, 2)
-    rows.append(("PyTorch, one process for many GPUs", "`srun`, one task on each node", "world of 4"))
+    rows.append(("PyTorch, one process for many GPUs", "`srun --bootstrap=on`, one task on each node", "world of 4"))
 
 
 def test_two_steps_of_a_job_at_once(site):
@@ -127,10 +127,10 @@ def test_an_allocation_alone_is_left_to_the_user(site):
 
 
 def test_horovods_ranks_meet_at_our_server(site):
-    done = run(site, "srun", *SIXTEEN, "python3", f"{FOLDER}/horovod_client.py")
+    done = run(site, "srun", *SIXTEEN, "--bootstrap-frameworks=horovod", "python3", f"{FOLDER}/horovod_client.py")
     lines = sorted(done.stdout.splitlines(), key=lambda line: int(line.split()[1]))
     assert lines == [f"rank {r} of 16 local {r % 4}/4 cross {r // 4}/4 sum OK" for r in range(16)], done.stdout
-    rows.append(("Horovod, Gloo (its protocol)", "`srun`", "16 ranks meet and add up"))
+    rows.append(("Horovod, Gloo (its protocol)", "`srun --bootstrap-frameworks=horovod`", "16 ranks meet and add up"))
 
 
 def test_horovod_over_mpi_is_left_to_mpi(site):
@@ -181,12 +181,14 @@ def test_the_preload_alone(site):
             done = run(site, "srun", export, *AGENTS, "torchrun", f"{FOLDER}/torch_world.py", "env")
             assert_world(done.stdout, 4, 2)
             rows.append(("PyTorch, `torchrun`", "`srun` with the preload, no plugin", "world of 4"))
-        done = run(site, "srun", export, *FOUR, "python3", f"{FOLDER}/horovod_client.py")
+        done = run(site, "srun", export, *FOUR, "python3", f"{FOLDER}/horovod_client.py",
+                   env={"SLURM_BOOTSTRAP_FRAMEWORKS": "horovod"})
         assert sorted(line.rsplit(" ", 2)[-1] for line in done.stdout.splitlines()) == ["OK"] * 4
     finally:
         site.write_plugstack(original)
-    for name, result in (("PyTorch, env://", "world of 4"), ("Horovod, Gloo (its protocol)", "4 ranks meet and add up")):
-        rows.append((name, "`srun` with the preload, no plugin", result))
+    rows.append(("PyTorch, env://", "`srun` with the preload, no plugin", "world of 4"))
+    rows.append(("Horovod, Gloo (its protocol)", "`srun` with the preload and `SLURM_BOOTSTRAP_FRAMEWORKS=horovod`, no plugin",
+                 "4 ranks meet and add up"))
 
 
 def readings(done):
@@ -289,7 +291,7 @@ def test_the_interface_is_the_one_to_the_master(site):
     by_default = run(site, "srun", *FOUR, "bash", "-c", "echo $GLOO_SOCKET_IFNAME,$NCCL_SOCKET_IFNAME")
     assert set(by_default.stdout.split()) == {"eth0,"}
     for choice in ("auto", "eth0", "10.0.0.0/8"):
-        done = run(site, "srun", *FOUR, f"--bootstrap-interface={choice}", "bash", "-c",
+        done = run(site, "srun", *FOUR, f"--bootstrap-interface={choice}", "--bootstrap-frameworks=auto,horovod", "bash", "-c",
                    "echo $GLOO_SOCKET_IFNAME,$NCCL_SOCKET_IFNAME,$HOROVOD_GLOO_IFACE,$UCX_NET_DEVICES")
         assert set(done.stdout.split()) == {"eth0,=eth0,eth0,eth0"}
     done = run(site, "srun", *FOUR, "bash", "-c", "echo $GLOO_SOCKET_IFNAME", env={"NCCL_SOCKET_IFNAME": "ib0"})

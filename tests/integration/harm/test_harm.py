@@ -37,7 +37,9 @@ def sides(request, cluster_factory):
     """A cluster without our plugin and one with; `--harm-with` puts something else in its place, to try the suite."""
     kind = request.config.getoption("--harm-with")
     off = Side(cluster_factory("harm-off").up("--no-plugin", *UP), "", "")
-    cluster = cluster_factory("harm-on").up(*UP)
+    cluster = cluster_factory("harm-on")
+    cluster.asks = False
+    cluster.up(*UP)
     line = {"plugin": our_line(cluster), "nothing": "", "first-version": first_version()}[kind]
     return [off, Side(cluster, line, "--bootstrap=off" if kind == "plugin" else "")]
 
