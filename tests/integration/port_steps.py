@@ -15,7 +15,7 @@ PEER = ["python3", "-I", "-S", f"{HERE}/port_peer.py"]
 STORM = ["python3", "-I", "-S", f"{HERE}/port_storm.py"]
 
 REFUSAL = re.compile(
-    rf"^{OF_SLURMSTEPD} error: bootstrap: job (?P<step>\d+\.\d+): MASTER_PORT on (?P<host>\w+): "
+    rf"^{OF_SLURMSTEPD} error: bootstrap: StepId=(?P<step>\d+\.\d+): MASTER_PORT on (?P<host>\w+): "
     r"port (?P<port>\d+) cannot be held: (?P<reason>.+); (?P<advice>.+)$",
     re.MULTILINE,
 )
@@ -51,7 +51,7 @@ def allocation(cluster, *options):
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory, request):
-    """For a module that imports it: three nodes, and every step is set up."""
+    """For a module that imports it: three nodes."""
     label = request.module.__name__.removeprefix("test_")
     return cluster_factory(label).up("--nodes", "3", "--cpus", "16", "--plugin-args", "when=always")
 
@@ -62,8 +62,10 @@ def job(cluster):
         yield job
 
 
-def step_line(job, nodes, tasks, *options):
-    return ["srun", f"--jobid={job}", "--overlap", "--overcommit", f"-N{nodes}", f"-n{tasks}", *options]
+def step_line(job, nodes, tasks, *options, asks=True):
+    """One that asks by itself ends where its port cannot be held."""
+    shape = ["--overlap", "--overcommit", f"-N{nodes}", f"-n{tasks}"]
+    return ["srun", f"--jobid={job}", *shape, *["--bootstrap=on"] * asks, *options]
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""Heterogeneous steps: each component has GPUs of its own, and all of them are set up, or none."""
+"""Heterogeneous steps: nobody can tell that their components are one world, so that all of them are set up for whoever asks,
+and none for anybody else."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -11,7 +12,9 @@ FIRST, SECOND = ("-N1", "-n1"), ("-N1", "-n2", "--gres=gpu:2")
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory):
-    return cluster_factory("components").up("--nodes", "3", "--cpus", "8", "--gpus", "2", "--set", "MpiParams=ports=12000-12999")
+    cluster = cluster_factory("components")
+    cluster.asks = False
+    return cluster.up("--nodes", "3", "--cpus", "8", "--gpus", "2", "--set", "MpiParams=ports=12000-12999")
 
 
 def run(cluster, first, second, *, before=(), env=None):
@@ -31,36 +34,48 @@ def is_untouched(done):
     return all(line.split()[3:] == [] for line in done.stdout.splitlines()) and len(done.stdout.splitlines()) == 3
 
 
+ASKED = {"SLURM_BOOTSTRAP": "on"}
+
+
 @pytest.mark.parametrize("components", [(FIRST, SECOND), (SECOND, FIRST)], ids=["gpus second", "gpus first"])
-def test_gpus_of_one_component_are_those_of_the_step(cluster, components):
+def test_components_are_left_alone_unless_somebody_asks(cluster, components):
+    assert is_untouched(run(cluster, *components))
+    assert is_right(run(cluster, *components, env=ASKED))
+
+
+@pytest.mark.parametrize("where", [0, 1], ids=["first", "second"])
+def test_the_option_of_one_component_is_for_all(cluster, where):
+    components = [FIRST, ("-N1", "-n2")]
+    components[where] = (*components[where], "--bootstrap=on")
     assert is_right(run(cluster, *components))
 
 
-def test_without_gpus_no_component_is_set_up(cluster):
-    assert is_untouched(run(cluster, FIRST, ("-N1", "-n2")))
-
-
 def test_components_meet_at_a_reserved_port(cluster):
-    done = run(cluster, FIRST, SECOND)
+    done = run(cluster, FIRST, SECOND, env=ASKED)
     assert is_right(done) and done.stdout.split()[-1].startswith("12"), done
 
 
 def test_the_users_word_is_for_all_components(cluster):
-    assert is_right(run(cluster, FIRST, ("-N1", "-n2"), env={"SLURM_BOOTSTRAP": "on"}))
+    assert is_right(run(cluster, FIRST, ("-N1", "-n2"), env=ASKED))
+    assert is_untouched(run(cluster, (*FIRST, "--bootstrap=off"), SECOND, env=ASKED))
     assert is_untouched(run(cluster, FIRST, SECOND, env={"SLURM_BOOTSTRAP": "off"}))
 
 
-@pytest.mark.parametrize("gpus, is_set_up", [("--gres=gpu:2", True), ("--gres=gpu:0", False)], ids=["gpus", "none"])
-def test_in_a_job_the_gpus_of_the_job_count(cluster, gpus, is_set_up):
-    """Nothing tells srun of them: neither its words nor its variables."""
-    allocated = ["salloc", "-Q", *FIRST, ":", "-N1", "-n2", gpus]
+@pytest.mark.parametrize("asks", [[], ["--bootstrap=on"]], ids=["unasked", "asked"])
+def test_in_a_job_the_jobs_word_counts(cluster, asks):
+    allocated = ["salloc", "-Q", *asks, *FIRST, ":", "-N1", "-n2", "--gres=gpu:2"]
     done = cluster.run([*allocated, "srun", "-Q", "--het-group=0,1", *SHOW])
-    assert is_right(done) if is_set_up else is_untouched(done)
+    assert is_right(done) if asks else is_untouched(done)
 
 
-def test_gpus_of_a_component_alone_are_refused(cluster):
-    """A part of the ranks would wait for the others."""
+def test_gpus_of_a_component_alone_are_no_reason_for_its_ranks_to_wait_for_the_others(cluster):
     allocated = ["salloc", "-Q", *FIRST, ":", "-N1", "-n2", "--gres=gpu:2"]
-    done = cluster.run([*allocated, "srun", "-Q", "--het-group=0", "--gres=none", *SHOW, ":", "--het-group=1", *SHOW])
-    assert done.returncode != 0 and done.stderr.count("error: bootstrap: ") == 1, done
-    assert "--bootstrap=on or --bootstrap=off" in done.stderr, done
+    step = ["srun", "-Q", "--het-group=0", "--gres=none", *SHOW, ":", "--het-group=1", *SHOW]
+    assert is_untouched(cluster.run([*allocated, *step]))
+    assert is_right(cluster.run([*allocated, *step], env=ASKED))
+
+
+def test_an_export_that_keeps_a_component_from_hearing_of_it_is_told_and_sets_none_up(cluster):
+    done = run(cluster, (*FIRST, "--export=NONE"), SECOND, env=ASKED)
+    assert is_untouched(done) and done.stderr.count("bootstrap: warning: ") == 1, done
+    assert "begin the list of --export with SLURM_BOOTSTRAP_DECISION" in done.stderr, done

@@ -48,7 +48,7 @@ def sentences(done):
 
 def explained(cluster):
     """What a step with --bootstrap=explain says, without its line breaks."""
-    return " ".join(cluster.run(["srun", "-n2", "--gres=gpu:4", "--bootstrap=explain", "true"]).stderr.split())
+    return " ".join(cluster.run(["srun", "-n2", "--gres=gpu:4", "--bootstrap=on,explain", "true"]).stderr.split())
 
 
 def run(cluster):
