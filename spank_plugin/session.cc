@@ -64,7 +64,7 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   failure_reporter_.prepare(environment);
   const auto collected = collect_settings(environment);
   const bool is_refused = is_strong() && collected.error;
-  if (is_refused) error_is_local_ = true;
+  if (is_refused) error_is_local_ = collected.is_sites;
   auto planned = is_refused ? Status(fail(*collected.error)) : plan_step(spank, environment, collected.settings);
   if (planned) {
     if (collected.error) plan_->warnings.push_back(collected.error->message);
