@@ -201,7 +201,8 @@ int after_options() {
 bool runs_in_slurmstepd() { return state().process == ::getpid(); }
 
 CollectedSettings collect_settings(const Environment& environment) {
-  CollectedSettings collected{.settings = state().site, .error = state().site_error};
+  CollectedSettings collected{
+      .settings = state().site, .error = state().site_error, .is_sites = state().site_error.has_value()};
   const auto note = [&](const Status& applied) {
     if (!applied && !collected.error) collected.error = applied.error();
   };

@@ -26,6 +26,7 @@ bool runs_in_slurmstepd();
 struct CollectedSettings {
   Settings settings;
   std::optional<Error> error;  // the first wrong value
+  bool is_sites = false;       // it is in plugstack.conf, of which each node has its own
 };
 CollectedSettings collect_settings(const Environment& environment);
 

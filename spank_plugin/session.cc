@@ -45,7 +45,7 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   if (!decision || decision->set_up == SetUp::kNothing) {
     leave_alone(spank, environment);
     if (decision && decision->is_observed) log_info(cat({"bootstrap: StepId=", step_, ": ", decision->reason}));
-    if (!decision && has_options()) {
+    if (!decision && user_choice({}).asked != Asked::kUnasked) {
       warnings_.emplace_back(
           "srun did not say whether this step is set up, so that nothing is set; install the same version of the "
           "plugin "
@@ -64,7 +64,7 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   failure_reporter_.prepare(environment);
   const auto collected = collect_settings(environment);
   const bool is_refused = is_strong() && collected.error;
-  if (is_refused) error_is_local_ = true;
+  if (is_refused) error_is_local_ = collected.is_sites;
   auto planned = is_refused ? Status(fail(*collected.error)) : plan_step(spank, environment, collected.settings);
   if (planned) {
     if (collected.error) plan_->warnings.push_back(collected.error->message);

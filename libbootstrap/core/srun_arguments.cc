@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "core/text.h"
@@ -166,13 +167,18 @@ Settings with_arguments(std::span<const std::string> arguments, const Settings& 
   return with;
 }
 
+// As the plugin itself reads them: --bootstrap=on asks, off and auto do not whatever stands beside them, and explain is
+// a question. What it sets for a step that asks would change what Slurm does with another one.
 bool asks_for_itself(std::span<const std::string> arguments) {
-  bool asks = false;
+  std::optional<Mode> mode;
+  bool has_others = false;
   for_each_option(arguments, [&](std::string_view option, std::string_view value) {
     const auto* const spec = find_spec(option);
-    asks = asks || (spec != nullptr && (!is_mode(*spec) || mode_of(value) == Mode::kOn));
+    if (spec == nullptr) return;
+    if (!is_mode(*spec)) has_others = true;
+    if (const auto given = is_mode(*spec) ? mode_of(value) : std::nullopt) mode = given;
   });
-  return asks;
+  return mode ? *mode == Mode::kOn : has_others;
 }
 
 bool implies_gpu_binding(const Environment& environment, std::span<const std::string> arguments) {

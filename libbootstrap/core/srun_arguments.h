@@ -13,7 +13,7 @@ namespace bootstrap {
 
 // All of these take srun's command line without its first word. The options end at the first word that is none.
 
-// An option of ours is among them that asks: --bootstrap=explain does not.
+// An option of ours that asks is among them.
 bool asks_for_itself(std::span<const std::string> arguments);
 
 // The settings with the options of ours that are among srun's arguments.

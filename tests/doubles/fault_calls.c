@@ -13,7 +13,9 @@
 #include <link.h>
 #include <netdb.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <slurm/spank.h>
 #include <stdarg.h>
@@ -179,6 +181,7 @@ FAULT(int, dup2, (int from, int to), (from, to), WITH(EMFILE, -1))
 FAULT(int, eventfd, (unsigned count, int flags), (count, flags), WITH(EMFILE, -1))
 FAULT(int, eventfd_write, (int file, eventfd_t count), (file, count), WITH(EAGAIN, -1))
 FAULT(int, fexecve, (int file, char* const words[], char* const entries[]), (file, words, entries), WITH(ENOENT, -1))
+FAULT(int, eventfd, (unsigned count, int flags), (count, flags), WITH(EMFILE, -1))
 FAULT(pid_t, fork, (void), (), WITH(EAGAIN, -1))
 FAULT(int, fstat, (int file, struct stat* facts), (file, facts), WITH(EIO, -1))
 FAULT(int, stat, (const char* path, struct stat* facts), (path, facts), WITH(EIO, -1))
@@ -198,11 +201,10 @@ FAULT(void*, mmap, (void* at, size_t size, int protection, int flags, int file, 
 FAULT(DIR*, opendir, (const char* path), (path), WITH(EMFILE, NULL))
 FAULT(int, pipe2, (int ends[2], int flags), (ends, flags), WITH(EMFILE, -1))
 FAULT(int, poll, (struct pollfd * files, nfds_t count, int wait), (files, count, wait), WITH(EINTR, -1))
-FAULT(int, pthread_create, (pthread_t * thread, const pthread_attr_t* how, void* (*work)(void*), void* argument),
-      (thread, how, work, argument), return EAGAIN)
-FAULT(int, pthread_sigmask, (int how, const sigset_t* set, sigset_t* old), (how, set, old), return EINVAL)
-FAULT(int, pthread_timedjoin_np, (pthread_t thread, void** answer, const struct timespec* until),
-      (thread, answer, until), return ETIMEDOUT)
+FAULT(int, pthread_create, (pthread_t * thread, const pthread_attr_t* how, void* (*body)(void*), void* argument),
+      (thread, how, body, argument), return EAGAIN)
+FAULT(int, pthread_timedjoin_np, (pthread_t thread, void** result, const struct timespec* until),
+      (thread, result, until), return ETIMEDOUT)
 FAULT(ssize_t, read, (int file, void* bytes, size_t size), (file, bytes, size), WITH(EIO, -1))
 FAULT(struct dirent*, readdir, (DIR * folder), (folder), WITH(EIO, NULL))
 FAULT(ssize_t, readlink, (const char* path, char* text, size_t size), (path, text, size), WITH(EIO, -1))
@@ -210,6 +212,8 @@ FAULT(ssize_t, recv, (int socket, void* bytes, size_t size, int flags), (socket,
 FAULT(int, sched_getaffinity, (pid_t process, size_t size, cpu_set_t* cores), (process, size, cores), WITH(EPERM, -1))
 FAULT(int, sched_setaffinity, (pid_t process, size_t size, const cpu_set_t* cores), (process, size, cores),
       WITH(EPERM, -1))
+FAULT(int, sem_clockwait, (sem_t * semaphore, clockid_t clock, const struct timespec* until), (semaphore, clock, until),
+      WITH(ETIMEDOUT, -1))
 FAULT(ssize_t, sendto,
       (int socket, const void* bytes, size_t size, int flags, const struct sockaddr* to, socklen_t to_size),
       (socket, bytes, size, flags, to, to_size), WITH(ENETUNREACH, -1))

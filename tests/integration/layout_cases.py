@@ -45,6 +45,10 @@ def arbitrary(name: str, hosts: list[str], options: str = "", **more) -> Case:
     return Case(name, script, (len(hosts),), tuple(hosts), naive_fails=wrong, **more)
 
 
+# What the other components of a step have from srun, where --export names what they get.
+HEARD = "SLURM_BOOTSTRAP_DECISION,SLURM_BOOTSTRAP_LAYOUT"
+
+
 def named(*numbers: int) -> list[str]:
     return [NODES[number - 1] for number in numbers]
 
@@ -80,7 +84,7 @@ def plain_cases() -> list[Case]:
         Case("odd job, cyclic", "srun --jobid=$ODD --overlap -n14 -m cyclic $PROBE", (14,)),
         Case("odd job, plane", "srun --jobid=$ODD --overlap -n14 -m plane=3 $PROBE", (14,)),
         Case("odd job, cyclic without the first", "srun --jobid=$ODD --overlap -N3 -r1 -n3 -m cyclic $PROBE", (3,)),
-        Case("terminal", "script -qec \"$IN -N2 -n3 --pty $PROBE\" /dev/null", (3,)),
+        Case("terminal", "script -qec \"$IN -N2 -n3 --pty --bootstrap=on $PROBE\" /dev/null", (3,)),
     ]
 
 
@@ -128,17 +132,17 @@ def het_cases() -> list[Case]:
         step("three components, the first on the last node",
              "-N1 -n2 -wnode004 : -N2 -n5 -m cyclic -wnode[001,003] : -n1 -wnode002", 8, naive_fails=True),
         step("components, exporting a list", "-N1 -n2 -wnode003 : -N2 -n3 -wnode[001-002]", 5,
-             "--export=SLURM_BOOTSTRAP_LAYOUT,HOME", naive_fails=True),
+             f"--export={HEARD},HOME", naive_fails=True),
         step("components, exporting all and one", "-N1 -n1 -wnode002 : -N1 -n2 -wnode001", 3,
-             "--export=ALL,SLURM_BOOTSTRAP_LAYOUT,WORD=1", naive_fails=True),
+             f"--export=ALL,{HEARD},WORD=1", naive_fails=True),
         Case("arbitrary order in a component", "hostfile node003 node001 node003; srun --jobid=$WIDE --overlap -n3 "
              "-m arbitrary $PROBE : --overlap -n2 -N1 -wnode002 -m block $PROBE", (5,),
              tuple(named(3, 1, 3, 2, 2)), naive_fails=True),
         job("het job of two", "-N1 -n2 : -N2 -n3", 5),
         job("het job of three", "-n1 -wnode004 : -N2 -n5 -m cyclic -wnode[002-003] : -n4 -wnode001", 10, naive_fails=True),
         job("het job with GPUs", "-n2 --gres=gpu:2 -wnode002 : -n1 --gres=gpu:1 -wnode001", 3, naive_fails=True),
-        job("het job, exporting nothing but the layout", "-n2 -wnode002 : -N2 -n3 -wnode[001,003]", 5,
-            "--export=SLURM_BOOTSTRAP_LAYOUT", naive_fails=True),
+        job("het job, exporting nothing but our messages", "-n2 -wnode002 : -N2 -n3 -wnode[001,003]", 5,
+            f"--export={HEARD}", naive_fails=True),
         Case("het groups: all", groups.format("0-2"), (6,), slow=True, naive_fails=True),
         Case("het groups: two of three", groups.format("0,2"), (3,), slow=True, naive_fails=True),
         Case("het groups: the last two", groups.format("1,2"), (4,), slow=True),
@@ -148,13 +152,13 @@ def het_cases() -> list[Case]:
     ]
 
 
-def refused_cases() -> list[Case]:
-    """Steps of several components whose order cannot reach all of them: one sentence, and nothing runs."""
+def unheard_cases() -> list[Case]:
+    """Steps of several components that srun's decision cannot reach all of: one sentence, and none of them is set up."""
     return [
         Case(f"components and {export}", f"srun --jobid=$WIDE --overlap {export} -n2 -wnode003 $PROBE : "
              f"--overlap {export} -N2 -n3 -wnode[001-002] $PROBE", ())
         for export in ("--export=NONE", "--export=NIL", "--export=HOME", "--export=ALL,WORD=1")
-    ] + [Case("het job and --export=NONE", "srun --quiet --export=NONE -n2 -wnode002 $PROBE : "
+    ] + [Case("het job and --export=NONE", "srun --export=NONE -n2 -wnode002 $PROBE : "
               "--export=NONE -n3 -wnode001 $PROBE", ())]
 
 

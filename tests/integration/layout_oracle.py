@@ -60,7 +60,7 @@ def expected(key: StepKey, tasks: list[Report]) -> list[Report]:
 
 def of_frameworks(task: Report, tasks: list[Report], hosts: list[str], sizes: Counter, local_rank: int, rank: int) -> Report:
     """What Horovod, JAX and torchrun are told, from the same facts; None: must not be there."""
-    meeting = f"{tasks[0]['@host']}:{tasks[0].get('MASTER_PORT')}"
+    coordinator = f"{tasks[0]['@host']}:{tasks[0].get('JAX_COORDINATOR_PORT')}"
     peers = [host for host in hosts if sizes[host] > local_rank]  # those that have a rank with this local rank
     of_horovod = {
         "HOROVOD_RANK": rank, "HOROVOD_SIZE": len(tasks), "HOROVOD_LOCAL_RANK": local_rank,
@@ -72,9 +72,8 @@ def of_frameworks(task: Report, tasks: list[Report], hosts: list[str], sizes: Co
     of_torchrun = {"PET_NNODES": len(tasks), "PET_NODE_RANK": rank, "PET_MASTER_ADDR": tasks[0]["@host"],
                    "PET_MASTER_PORT": tasks[0].get("MASTER_PORT")}
     has_torchrun = len(hosts) == len(tasks)
-    is_agent = has_torchrun and "BOOTSTRAP_GPUS" in task
-    has_horovod = len(tasks) > 1 and "SLURM_MPI_TYPE" not in task and not is_agent
-    return {"JAX_COORDINATOR_ADDRESS": meeting} \
+    has_horovod = "horovod" in task.get("SLURM_BOOTSTRAP_FRAMEWORKS", "")  # whoever names it has it, and nobody else
+    return {"JAX_COORDINATOR_ADDRESS": coordinator, "JAX_COORDINATOR_PORT": tasks[0].get("JAX_COORDINATOR_PORT", "(not set)")} \
         | {name: str(value) if has_horovod else None for name, value in of_horovod.items()} \
         | {name: str(value) if has_torchrun else None for name, value in of_torchrun.items()}
 
@@ -101,6 +100,8 @@ def differences(reports: list[Report], step_sizes: tuple[int, ...], hosts: tuple
         port = tasks[0].get("MASTER_PORT", "")
         if not port.isdecimal() or not 1024 <= int(port) <= 65535:
             found.append(f"step {name}: MASTER_PORT={port!r} is no port")
+        if port in (tasks[0].get(other) for other in ("JAX_COORDINATOR_PORT", "HOROVOD_GLOO_RENDEZVOUS_PORT")):
+            found.append(f"step {name}: two servers at port {port}")
     return found
 
 

@@ -163,6 +163,12 @@ def wrong_values(stdout, alone=()):
     return "" if len({task[7] for task in tasks}) == 1 else "different ports"
 
 
+def is_untouched(stdout):
+    """What srun could not decide is set up nowhere: each task is there, and has no value of ours."""
+    tasks = [line.split() for line in stdout.splitlines() if line.startswith("task ")]
+    return sorted(task[1] for task in tasks) == list("0123") and all(len(task) == 3 for task in tasks)
+
+
 def sentences(stderr):
     """What the plugin said, each sentence once, whichever tasks say it; without srun's on who failed first."""
     said = re.findall(r"error: (?:spank: )?bootstrap: (.*)", stderr)
@@ -198,6 +204,9 @@ def verdict(call, run):
     if run.status != 0:
         return said == 1, "refused with one sentence" if said == 1 else f"refused with {said} sentences"
     wrong = wrong_values(run.stdout, tasks_alone(call, run.stdout))
+    if wrong and call.process == "srun" and is_untouched(run.stdout):
+        warned = len(set(re.findall("bootstrap: warning: .*", run.stderr)))
+        return 1 <= said + warned <= 2, f"nothing set on any node, and {said + warned} sentences on it"
     if wrong:
         return False, wrong
     return True, "right values, and a sentence on what is missing" if said else "right values"

@@ -51,7 +51,7 @@ def allocation(cluster, *options):
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory, request):
-    """For a module that imports it: three nodes, and every step is set up."""
+    """For a module that imports it: three nodes."""
     label = request.module.__name__.removeprefix("test_")
     return cluster_factory(label).up("--nodes", "3", "--cpus", "16", "--plugin-args", "when=always")
 
@@ -62,8 +62,10 @@ def job(cluster):
         yield job
 
 
-def step_line(job, nodes, tasks, *options):
-    return ["srun", f"--jobid={job}", "--overlap", "--overcommit", f"-N{nodes}", f"-n{tasks}", *options]
+def step_line(job, nodes, tasks, *options, asks=True):
+    """One that asks by itself ends where its port cannot be held."""
+    shape = ["--overlap", "--overcommit", f"-N{nodes}", f"-n{tasks}"]
+    return ["srun", f"--jobid={job}", *shape, *["--bootstrap=on"] * asks, *options]
 
 
 @contextmanager

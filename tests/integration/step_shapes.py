@@ -46,7 +46,7 @@ def fixed() -> list[Shape]:
     """One of each kind; the first three are the most different ones."""
     return [
         pair("a rank of each node fails", "--bootstrap-frameworks=all", "sh -c 'exit $((SLURM_PROCID % 3 == 0))'"),
-        Shape("refused: more tasks than GPUs", "srun -N2 --ntasks-per-node=4 --gres=gpu:2 true"),
+        Shape("refused: more tasks than GPUs", "srun -N2 --ntasks-per-node=4 --gres=gpu:2 --bootstrap=on true"),
         pair("hostile values", "", SLURM_BOOTSTRAP_EXPORTS="\xff=,,=", SLURM_BOOTSTRAP_LAYOUT="1" * 65536,
              SLURM_STEP_TASKS_PER_NODE="2(x4294967295)", SLURM_BOOTSTRAP_SETTINGS="\n\n=%n%s"),
         pair("explained", "--bootstrap=explain --bootstrap-gpu=narrow -m cyclic"),
@@ -58,7 +58,11 @@ def fixed() -> list[Shape]:
         pair("a program that is not there", "", "/nowhere/program"),
         Shape("more tasks than GPUs, shared", "srun -n7 -N1 --gres=gpu:3 --bootstrap-gpu-share true"),
         Shape("no GPUs, asked for", "srun -N4 -n9 --bootstrap=on --export=NONE /bin/true"),
-        Shape("not set up", "srun -N2 -n3 true; srun -n1 --bootstrap=explain --bootstrap=off --gres=gpu:1 true"),
+        pair("a world that nobody asked for", "", SLURM_BOOTSTRAP=""),
+        pair("a world that nobody asked for, with wrong values", "--export=ALL,RANK=7,MASTER_ADDR=localhost", SLURM_BOOTSTRAP="",
+             SLURM_BOOTSTRAP_PORT="80"),
+        pair("left alone in a job that asks", "--ntasks-per-node=4"),
+        Shape("not set up", "export SLURM_BOOTSTRAP=; srun -N2 -n3 true; srun -n1 --bootstrap=explain --bootstrap=off --gres=gpu:1 true"),
         Shape("heterogeneous step", "srun --jobid=$WIDE --overlap -n2 -wnode003 true : --overlap -N2 -n3 -wnode[001-002] true"),
         Shape("batch job", "submit -N2 --ntasks-per-node=2 --gres=gpu:2 <<< 'srun true; srun -n1 -N1 false'"),
         Shape("GPUs per task, one at a time", "srun -N1 -n4 --gpus-per-task=1 --bootstrap-frameworks=tensorflow,jax true"),

@@ -19,6 +19,11 @@ PREAMBLE = """
 set -u
 rm -rf ~/seen; mkdir ~/seen
 program() { printf '#!/bin/bash\\nenv -0 > ~/seen/%s\\n' "$1" > ~/$1; chmod +x ~/$1; }
+cat > ~/dump.py <<'TEXT'
+import os
+entries = b"".join(b"%s=%s\\0" % pair for pair in os.environb.items())
+open(os.path.expanduser("~/seen/task." + os.environ["SLURM_PROCID"]), "wb").write(entries)
+TEXT
 dump() { printf 'env -0 > ~/seen/%s.$SLURM_PROCID' "$1"; }
 submit() {
   { echo '#!/bin/bash'; cat; echo 'touch ~/seen/done'; } > ~/batch
@@ -37,12 +42,23 @@ class Scenario:
     files: tuple[str, ...]  # that it must leave, one for each process looked at
 
 
-# All GPUs of a node, so that each run gets the same ones.
-# srun's own --epilog is the one exception: srun's environment is how the layout gets to the nodes, and no hook of srun
-# runs between the launch and that program.
-SRUN_EPILOG = Scenario("epilog of srun itself", "when=gpu", "program epilog; srun -Q -n1 -wnode001 --epilog=$HOME/epilog true", ("epilog",))
+# In a step that is set up srun's own --epilog is the one exception: srun's environment is how its messages get to the
+# nodes, and no hook of srun runs between the launch and that program.
+SRUN_EPILOG = Scenario("epilog of srun itself", "when=always", "program epilog; srun -Q -n1 -wnode001 --epilog=$HOME/epilog true", ("epilog",))
+TWO = "--ntasks-per-node=2 --gres=gpu:2"
+PYTHON = "python3 ~/dump.py"
 
+# All GPUs of a node, so that each run gets the same ones.
 SCENARIOS = [
+    Scenario("shells in the shape of a world", "when=world", f'srun -Q -N2 {TWO} bash -c "$(dump task)"', tuple(f"task.{rank}" for rank in range(4))),
+    Scenario("one task", "when=world", f"srun -Q -n1 -wnode001 --gres=gpu:2 {PYTHON}", ("task.0",)),
+    Scenario("GPUs per task", "when=world", f"srun -Q -n2 -wnode001 --gpus-per-task=1 {PYTHON}", ("task.0", "task.1")),
+    Scenario("several GPUs a task", "when=world", f"srun -Q -N2 -n2 --gres=gpu:2 {PYTHON}", ("task.0", "task.1")),
+    Scenario("more tasks than GPUs", "when=world", f"srun -Q -n3 -wnode001 --gres=gpu:2 {PYTHON}", ("task.0", "task.1", "task.2")),
+    Scenario("a world that is observed", "when=observe", f"srun -Q -n2 -wnode001 {TWO} {PYTHON}", ("task.0", "task.1")),
+    Scenario("a terminal", "when=always",
+             f"""script -qec "srun -Q -wnode001 -n2 {TWO} --pty bash -c '$(dump task)'" /dev/null""", ("task.0", "task.1")),
+    Scenario("epilog of srun itself", "when=gpu", SRUN_EPILOG.script, SRUN_EPILOG.files),
     Scenario("batch step", "when=always", "submit -wnode001 --gres=gpu:2 <<< 'env -0 > ~/seen/batch'", ("batch",)),
     Scenario("batch step of an array", "when=always", "submit -wnode001 --array=7 <<< 'env -0 > ~/seen/batch'", ("batch",)),
     Scenario("interactive step", "when=always",
@@ -116,7 +132,9 @@ def differences(ours: dict[str, list[bytes]], without: dict[str, list[bytes]]) -
 
 @pytest.fixture(scope="module")
 def stage(cluster_factory) -> Stage:
-    return Stage(cluster_factory("quiet").up("--set", "LaunchParameters=use_interactive_step"))
+    cluster = cluster_factory("quiet")
+    cluster.asks = False
+    return Stage(cluster.up("--set", "LaunchParameters=use_interactive_step"))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
@@ -125,14 +143,17 @@ def test_environment_is_that_of_a_cluster_without_the_plugin(stage, scenario, ta
     tally("C3", "scenarios with no variable of ours", part="inactive")
 
 
-def test_epilog_of_srun_sees_the_layout_and_nothing_else(stage):
-    found = differences(stage.play(SRUN_EPILOG, "when=gpu"), stage.play(SRUN_EPILOG, None))
-    assert len(found) == 1 and "SLURM_BOOTSTRAP_LAYOUT" in found[0]
+def test_epilog_of_srun_sees_the_messages_to_the_nodes_and_nothing_else(stage):
+    found = differences(stage.play(SRUN_EPILOG, "when=always"), stage.play(SRUN_EPILOG, None))
+    names = [re.search(r"only with the plugin: b'(\w+)=", line)[1] for line in found]
+    assert sorted(names) == ["SLURM_BOOTSTRAP_DECISION", "SLURM_BOOTSTRAP_LAYOUT"], found
 
 
 def test_extern_step_has_the_environment_it_has_without_the_plugin(cluster_factory):
     # Contain gives every job an extern step; each end of a job then takes seconds, hence a cluster of its own.
-    stage = Stage(cluster_factory("extern").up("--nodes", "1", "--gpus", "4", "--set", "PrologFlags=contain"))
+    cluster = cluster_factory("extern")
+    cluster.asks = False
+    stage = Stage(cluster.up("--nodes", "1", "--gpus", "4", "--set", "PrologFlags=contain"))
 
     def extern_environment(arguments: str | None) -> list[bytes]:
         stage.configure(arguments)

@@ -5,12 +5,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from case_shell import HELD, run_script
 from harness import Cluster, wait_for
-from layout_cases import PREAMBLE, Case, fixed, generated, refused_cases
+from layout_cases import PREAMBLE, Case, fixed, generated, unheard_cases
 from layout_oracle import Report, as_launch_scripts_do, by_step, differences, read_reports
 
 GENERATED = 20
@@ -43,6 +44,8 @@ class Runner:
         self.count += 1
         out = f"/home/alice/layouts/{self.count}"
         variables = {"OUT": out, "probe": self.probe, "WIDE": self.wide, "ODD": self.odd}
+        if crc32(case.name.encode()) % 2:  # about half of the cases
+            variables["SLURM_BOOTSTRAP_FRAMEWORKS"] = "auto,horovod"
         done = run_script(self.cluster, f"{PREAMBLE}\nPROBE=\"$PROBE {probe_options}\"\n{case.script}", variables)
         reports = read_reports(Path(f"{self.cluster.state}{out}"))
         trouble = differences(reports, case.steps, case.hosts)
@@ -102,13 +105,13 @@ def test_a_port_chosen_inside_a_task_is_kept(outcomes):
     assert {task["MASTER_PORT"] for task in inner} == {"31013"} != {task["MASTER_PORT"] for task in outer}
 
 
-@pytest.mark.parametrize("case", refused_cases(), ids=lambda case: case.name)
-def test_order_that_cannot_be_told_is_refused_with_one_sentence(runner, case):
+@pytest.mark.parametrize("case", unheard_cases(), ids=lambda case: case.name)
+def test_components_that_cannot_hear_of_each_other_are_left_alone_with_one_sentence(runner, case):
     outcome = runner.run(case)
-    assert not any(report["@verdict"] == "ok" for report in outcome.reports), outcome.text
-    sentences = [line for line in outcome.trouble if "bootstrap: StepId=" in line]
+    assert outcome.reports and not any("RANK" in report for report in outcome.reports), outcome.text
+    sentences = [line for line in outcome.trouble if "bootstrap: " in line]
     assert len(sentences) == 1, outcome.text
-    assert "--export" in sentences[0] and "SLURM_BOOTSTRAP_LAYOUT" in sentences[0]
+    assert "--export" in sentences[0] and "SLURM_BOOTSTRAP_DECISION" in sentences[0]
 
 
 def test_control_rules_of_launch_scripts_are_found_wrong(outcomes):

@@ -182,12 +182,24 @@ def test_control_a_task_on_the_node_that_refuses_is_noticed(load_cluster):
     assert not is_refused_its_port(done)
 
 
-def test_control_a_wrong_value_is_noticed(load_cluster):
-    """A value that the user sets is kept, also a wrong one, so that the judge can be shown some."""
+def test_a_wrong_value_of_the_user_is_replaced_and_one_that_may_be_right_is_kept(load_cluster):
     line = ["srun", *SHAPE, *SHOW]
-    for wrong in ({"RANK": "7"}, {"WORLD_SIZE": "4"}, {"LOCAL_RANK": "1"}, {"MASTER_ADDR": "node002"}, {"MASTER_PORT": "80"}):
+    for wrong in ({"RANK": "7"}, {"WORLD_SIZE": "4"}, {"LOCAL_RANK": "1"}, {"MASTER_ADDR": "node002"}, {"MASTER_PORT": "http"}):
         done = load_cluster.run(line, env=wrong)
-        assert done.returncode == 0 and wrong_values(done.stdout, TASKS, TASKS // NODES), done
+        assert done.returncode == 0 and not wrong_values(done.stdout, TASKS, TASKS // NODES), done
+        assert done.stderr.count("bootstrap: warning: ") == 1 and next(iter(wrong)) in done.stderr, done.stderr
+    done = load_cluster.run(line, env={"MASTER_ADDR": "10.99.99.99"})
+    assert wrong_values(done.stdout, TASKS, TASKS // NODES).startswith("wrong address"), "the judge is shown one"
+
+
+def test_control_a_wrong_value_is_noticed(load_cluster):
+    right = load_cluster.run(["srun", *SHAPE, *SHOW]).stdout
+    assert not wrong_values(right, TASKS, TASKS // NODES)
+    first, *others = right.splitlines()
+    for place, wrong in {3: "8", 4: "4", 5: "2", 6: "node009", 7: "80"}.items():
+        words = first.split()
+        words[place] = wrong
+        assert wrong_values("\n".join([" ".join(words), *others]), TASKS, TASKS // NODES), wrong
 
 
 def test_512_tasks_exchange_or_fail_in_time(load_cluster, campaign, capsys, figure):

@@ -1,16 +1,10 @@
 """What the plugin does to one step must not reach another: jobs sent from a task, steps at the same time, other steps."""
 
+import time
+
 import pytest
 
 OURS = "^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|BOOTSTRAP_|SLURM_BOOTSTRAP)"
-
-
-def first_task_fails(seconds=6):
-    """The other ones live for so long after it, unless they are ended; that takes Slurm a second or two.
-
-    Slurm signals one process of a task after the other: a shell whose sleep has ended before it has not survived.
-    """
-    return f"if [ $SLURM_PROCID = 0 ]; then exit 3; fi; sleep {seconds} && echo survived"
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +21,8 @@ def test_a_job_sent_from_a_task_is_no_part_of_its_step(pair, send):
     assert done.returncode == 0, done.stderr
     sent = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     assert sent["MY_OWN"] == "1", "the job did not run"
-    left = {name: value for name, value in sent.items() if name.startswith(("BOOTSTRAP_", "SLURM_BOOTSTRAP", "MASTER_"))}
-    assert not left
+    left = {name for name in sent if name.startswith(("BOOTSTRAP_", "SLURM_BOOTSTRAP", "MASTER_"))}
+    assert left == {"SLURM_BOOTSTRAP"}, "what the user said is for the job, too"
     assert "RANK" not in sent and "WORLD_SIZE" not in sent
     assert sent["LOCAL_RANK"] == "mine", "a value that the user changed is the user's"
 
@@ -49,20 +43,27 @@ def test_a_port_of_the_user_may_be_shared_by_steps_at_the_same_time(pair):
     assert len(warnings) == 1 and "MASTER_PORT=29500, which you set, on node001" in warnings[0], done.stderr
 
 
-@pytest.mark.parametrize("options", [["-n2"], ["-n2", "--gres=none"], ["-n2", "--bootstrap=off"]])
-def test_other_steps_end_as_slurm_ends_them(pair, options):
-    """Without our default of --kill-on-bad-exit the second task outlives the first."""
-    done = pair.run(["srun", *options, "bash", "-c", first_task_fails(), "name", "--gpus=1"])
-    assert done.stdout.split() == ["survived"], done.stderr
+WORLD = ["-N1", "-n2", "--gres=gpu:2"]
+# In Python, so that a world of it is set up unasked, and without a shell of which one part might survive the other.
+FIRST_TASK_FAILS = "import os, sys, time; os.environ['SLURM_PROCID'] == '0' and sys.exit(3); time.sleep({}); print('survived')"
 
 
-@pytest.mark.parametrize("options", [["-n2", "--gres=gpu:2"], ["-n2", "--bootstrap", "on"], ["-n2", "--gres", "gpu:2"]])
-def test_steps_that_are_set_up_end_with_their_first_failure(pair, options):
-    done = pair.run(["srun", *options, "bash", "-c", first_task_fails(20)])
-    assert done.returncode != 0
+@pytest.mark.parametrize("options", [["-n2"], ["-n2", "--bootstrap=off"], WORLD, [*WORLD, "--bootstrap=off"]], ids=" ".join)
+def test_steps_that_did_not_ask_end_as_slurm_ends_them(pair, options):
+    """The second task outlives the first, also where the step is set up: its exit code is what it is without us."""
+    done = pair.run(["srun", *options, "python3", "-c", FIRST_TASK_FAILS.format(3), "--gpus=1"], env={"SLURM_BOOTSTRAP": ""})
+    assert done.stdout.split() == ["survived"] and done.returncode == 3, done.stderr
+    assert "SLURM_KILL_BAD_EXIT" not in pair.run(["srun", *options, "env"], env={"SLURM_BOOTSTRAP": "on"}).stdout
+
+
+@pytest.mark.parametrize("asks", [["--bootstrap-grace=1"], ["--bootstrap=on", "--bootstrap-grace", "1"]], ids=" ".join)
+def test_a_step_that_asks_ends_after_its_first_failure(pair, asks):
+    began = time.monotonic()
+    done = pair.run(["srun", *WORLD, *asks, "python3", "-c", FIRST_TASK_FAILS.format(30)])
+    assert done.returncode != 0 and time.monotonic() - began < 25
     assert "survived" not in done.stdout, done.stderr
 
 
 def test_the_user_can_keep_the_others_running(pair):
-    done = pair.run(["srun", "-n2", "-K0", "--gres=gpu:2", "bash", "-c", first_task_fails()])
-    assert done.stdout.split() == ["survived"], done.stderr
+    done = pair.run(["srun", *WORLD, "--bootstrap=on", "--bootstrap-grace=off", "python3", "-c", FIRST_TASK_FAILS.format(3)])
+    assert done.stdout.split() == ["survived"] and done.returncode == 3, done.stderr

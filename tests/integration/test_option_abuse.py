@@ -16,7 +16,9 @@ CLASH = "build/release/tests/doubles/clash_spank.so"
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory):
-    return cluster_factory("abuse").up("--cpus", "64", "--plugin-args", "when=always")
+    cluster = cluster_factory("abuse")
+    cluster.asks = False
+    return cluster.up("--cpus", "64", "--plugin-args", "when=always")
 
 
 def run(cluster, case):
@@ -25,7 +27,7 @@ def run(cluster, case):
 
 def trouble(case, done):
     """What is not as in the table; '' when all is."""
-    ours = [line for line in done.stderr.splitlines() if re.search("(^| )bootstrap: ", line)]
+    ours = [line for line in done.stderr.splitlines() if re.search("error: bootstrap: |bootstrap: warning: ", line)]
     if done.returncode != case.status:
         return f"status {done.returncode}"
     if len(ours) != (1 if case.text else 0):

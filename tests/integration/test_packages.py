@@ -161,7 +161,7 @@ def test_an_upgrade_or_a_removal_under_running_steps_does_no_harm(cluster, machi
     for step in (upgraded, removed):
         stdout, stderr = step.communicate(timeout=60)
         assert stdout.count("whole") == 4, stderr
-        assert step.returncode == 3 and "rank 3 (node002, local rank 1) was the first to fail" in stderr
+        assert step.returncode == 3 and "task 3 (node002, local rank 1) failed first" in stderr
     assert ranks(cluster) == NOTHING
     assert idle_nodes(cluster) == 2
     for node in cluster.nodes:

@@ -5,14 +5,17 @@ import re
 
 import pytest
 
-STEP = ["-N2", "--ntasks-per-node=2", "--gpus-per-task=1"]
-SHOW = ["sh", "-c", 'echo "{\\"rank\\": \\"$RANK\\", \\"gpus\\": \\"$CUDA_VISIBLE_DEVICES\\", \\"kill\\": \\"$SLURM_KILL_BAD_EXIT\\"}"']
+STEP = ["-N2", "--ntasks-per-node=2", "--gres=gpu:2"]
+NAMES = {"rank": "RANK", "order": "CUDA_DEVICE_ORDER", "kill": "SLURM_KILL_BAD_EXIT"}
+SHOW = ["python3", "-c", f"import json, os; print(json.dumps({{key: os.environ.get(name, '') for key, name in {NAMES}.items()}}))"]
 
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory):
     """Its default partition is main; debug is another one of the same nodes."""
-    return cluster_factory("partitions").up("--cpus", "8", "--gpus", "2")
+    cluster = cluster_factory("partitions")
+    cluster.asks = False
+    return cluster.up("--cpus", "8", "--gpus", "2")
 
 
 @pytest.fixture
@@ -59,7 +62,8 @@ def test_steps_of_the_partition_are_set_up(cluster, site):
 def test_of_several_partitions_the_one_counts_that_slurm_names(cluster, site):
     """22.05 names all that were asked for, which are not those of partitions=; later releases the one that was chosen."""
     site("partitions=debug")
-    done = cluster.run(["srun", *STEP, "-p", "debug,main", "sh", "-c", 'echo "$SLURM_JOB_PARTITION ${RANK:-none}"'])
+    show = "import os; print(os.environ['SLURM_JOB_PARTITION'], os.environ.get('RANK', 'none'))"
+    done = cluster.run(["srun", *STEP, "-p", "debug,main", "python3", "-c", show])
     names, ranks = zip(*map(str.split, done.stdout.splitlines()))
     assert done.returncode == 0 and set(names) in ({"debug"}, {"main"}, {"debug,main"}), done
     assert sorted(ranks) == (list("0123") if names[0] == "debug" else ["none"] * 4)
@@ -69,4 +73,4 @@ def test_who_asks_is_served_everywhere_and_told_why(cluster, site):
     site("partitions=debug")
     assert sorted(task["rank"] for task in tasks(cluster, "--bootstrap=on")) == list("0123")
     told = cluster.run(["srun", *STEP, "--bootstrap=explain", "true"])
-    assert re.search("nothing is set: its partition is not among those of partitions= in plugstack.conf", told.stderr)
+    assert re.search("not set up: its partition is not among those of partitions= in plugstack.conf", told.stderr)

@@ -14,12 +14,14 @@ from plugin_fault_steps import FAILING, LAST_HOOKS, PROCESSES, Call, Pair, Run, 
 # What the plugin calls and what no fault is made of, each with the reason.
 CANNOT_FAIL = {
     "read a variable of Slurm's, write a line to its log, or name an error": {
-        "spank_context", "slurm_error", "slurm_info", "slurm_debug", "spank_strerror"},  # fmt: skip
+        "spank_context", "slurm_error", "slurm_info", "slurm_verbose", "slurm_debug", "spank_strerror"},  # fmt: skip
     "compute from their arguments alone": {
         "inet_pton", "memchr", "memcmp", "memcpy", "memmove", "memset", "strchr", "strcmp", "strlen", "strncmp", "strerror",
         "strerror_r", "sigemptyset", "sigfillset", "sprintf", "gettext"},  # fmt: skip
     "ask for what every process has": {"getenv", "secure_getenv", "getpid", "getppid", "geteuid", "getuid"},
     "give back, with an answer that nobody could make use of": {"close", "closedir", "free", "freeaddrinfo"},
+    "have no other answer for what they are given": {
+        "eventfd_write", "pthread_detach", "pthread_sigmask", "sem_destroy", "sem_init", "sem_post"},  # fmt: skip
     "belong to C and C++ themselves": {
         "abort", "_exit", "fputc", "fputs", "fwrite", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait",
         "pthread_cond_broadcast"},  # fmt: skip

@@ -110,10 +110,10 @@ echo $(ls -l /proc/$(pgrep -P $pid | head -n 1)/fd | awk 'NF > 9 { sub(/:.*/, ""
 """
 
 
-def descriptors(cluster, job, *options):
+def descriptors(cluster, job, *options, asks=True):
     """What slurmstepd on node001 and on node002 holds while a step runs."""
     ready = ["sh", "-c", "[ $SLURM_PROCID = 0 ] && echo ready; exec sleep 600"]
-    line = step_line(job, 2, 2, "-w", "node001,node002", *options)
+    line = step_line(job, 2, 2, "-w", "node001,node002", *options, asks=asks)
     with background(cluster, [*line, *ready], node="head", ready=True):
         steps = cluster.run(["squeue", "-hs", "-j", job, "-o", "%i"]).stdout.split()
         step = max((name for name in steps if name.split(".")[1].isdigit()), key=lambda name: int(name.split(".")[1]))
@@ -130,7 +130,7 @@ def test_slurmstepd_holds_one_socket_and_the_task_none(cluster, job):
     plugstack = (cluster.state / "etc" / "plugstack.conf").read_text()
     cluster.write_plugstack("# no plugin\n")
     try:
-        (sockets, task), (other_sockets, other_task) = descriptors(cluster, job)
+        (sockets, task), (other_sockets, other_task) = descriptors(cluster, job, asks=False)
     finally:
         cluster.write_plugstack(plugstack)
     assert int(sockets) > 0 and "2pipe" in task and "socket" not in task

@@ -71,7 +71,7 @@ def test_fifty_steps_at_once_share_no_port(ports, campaign, capsys, figure):
         print(f"\nports at once, {kind}: {got}; {dict(words)}")
     right = {"served": rounds * STEPS - refused, "joined": rounds * STEPS - refused}
     figure("Q2", part=kind, got=got, met=not shared and words == right and not (kind == "reserved" and refused),
-           control="eight ports for sixteen steps: eight are refused; without the claim they share ports")  # fmt: skip
+           control="eight ports for sixteen steps: eight at least are refused; without the claim they share ports")  # fmt: skip
     assert words == right
     assert not shared and not any(each.late for each in found)
     assert kind == "computed" or not refused
@@ -82,8 +82,9 @@ def test_control_where_ports_are_too_few_each_collision_is_told(ports):
     if kind == "reserved":
         pytest.skip("Slurm's reservation is used before the range is")
     held = run_round(cluster, job, IN_FEW_PORTS, "few", *FEW_PORTS)
-    assert held.refused == IN_FEW_PORTS - 8 and not held.shared and not held.late, held
-    assert held.words == {"served": 8, "joined": 8}, held
+    # Nobody can know which port a step takes, so that some of the eight may be nobody's.
+    assert IN_FEW_PORTS - 8 <= held.refused < IN_FEW_PORTS and not held.shared and not held.late, held
+    assert held.words == {word: IN_FEW_PORTS - held.refused for word in ("served", "joined")}, held
     unheld = run_round(cluster, job, IN_FEW_PORTS, "unheld", *FEW_PORTS, "--bootstrap-claim=off")
     assert unheld.refused == 0 and unheld.shared, unheld
     assert unheld.words["in-use"] + unheld.words["cross-talk"], unheld

@@ -49,7 +49,9 @@ class Desk:
 
 @pytest.fixture(scope="module")
 def desk(cluster_factory):
-    return Desk(cluster_factory("refuse").up("--nodes", "3", "--plugin-args", "when=always"))
+    cluster = cluster_factory("refuse")
+    cluster.asks = False  # each test says itself who asks
+    return Desk(cluster.up("--nodes", "3", "--plugin-args", "when=always"))
 
 
 @pytest.fixture(params=["optional", "required"])
@@ -89,7 +91,7 @@ def test_bad_option_stops_the_command(desk, how, command):
 
 def test_bad_argument_of_the_site_is_told_and_fails_the_step_alone(desk, how):
     desk.configure(f"{how} {desk.plugin} when=always port_range=9-1")
-    done = desk.run("srun")
+    done = desk.run("srun", "--bootstrap=on")
     assert done.returncode != 0 and done.stdout == ""
     of_steps = [line for line in sentences(done) if re.match(OF_SLURMSTEPD, line)]
     # Each node tells of its own file, as long as the step has not been ended for what another one found in its.
@@ -178,18 +180,30 @@ def test_plugin_listed_twice_works_once(desk, how, tally):
     tally("C4", "steps with the plugin listed twice", part="plugins that cannot be loaded")
 
 
+def decision(job, step, asked="strongly"):
+    """As if srun had decided, where it has no plugin: so the nodes have to see what is wrong with the rest."""
+    return {"SLURM_BOOTSTRAP_DECISION": f"2;{job}.{step};all;{asked};1f;;a test asks for it"}
+
+
 def test_order_that_only_srun_knows(desk, how):
     hosts = {"SLURM_HOSTFILE": desk.cluster.write_home("hosts", "node002\nnode001\n")}
-    line = ["srun", "-n2", "--distribution=arbitrary"]
-    with desk.without_plugin_on_head():
-        done = desk.cluster.run([*line, "sleep", "600"], env=hosts, timeout=20)
+    with desk.without_plugin_on_head(), allocation(desk.cluster, "-N3") as job:
+        line = ["srun", f"--jobid={job}", "--overlap", "--overcommit"]
+        arbitrary = [*line, "-n2", "--distribution=arbitrary"]
+        done = desk.cluster.run([*arbitrary, "sleep", "600"], env=hosts | decision(job, 0), timeout=20)
         assert done.returncode != 0 and len(sentences(done)) == 1, done.stderr
         assert "order of ranks is arbitrary" in done.stderr and "load the plugin where srun runs" in done.stderr
+        done = desk.cluster.run([*arbitrary, *SHOW], env=hosts | decision(job, 1, "weakly"))
+        assert done.returncode == 0 and len(done.stdout.split()) == 4, "as without the plugin: no variable of ours"
+        assert len(sentences(done)) == 1 and "start as without the plugin" in done.stderr, done.stderr
         # What the nodes know by themselves is right without srun's help.
-        assert_right(desk.run("srun", "--distribution=block"))
-        assert_right(desk.run("srun", "--distribution=cyclic"))
+        for step, order in enumerate(("block", "cyclic"), start=2):
+            assert_right(desk.cluster.run([*line, "-N2", "-n4", f"--distribution={order}", *SHOW], env=decision(job, step)))
+        # Where srun has not decided, nothing is set up on any node, whatever the order.
+        done = desk.cluster.run([*arbitrary, *SHOW], env=hosts)
+        assert done.returncode == 0 and len(done.stdout.split()) == 4 and sentences(done) == [], done
     # Control: with the plugin where srun runs, the same step runs.
-    assert_right(desk.cluster.run([*line, *SHOW], env=hosts), 2)
+    assert_right(desk.cluster.run(["srun", "-n2", "--distribution=arbitrary", *SHOW], env=hosts), 2)
 
 
 FORGED = {
@@ -208,8 +222,8 @@ FORGED = {
 def forge(desk, job):
     """One step for each forged text, made for that very step; gives the finished steps."""
     for number, (text, words) in enumerate(FORGED.values()):
-        env = {"SLURM_BOOTSTRAP_LAYOUT": f"{job}.{number}/{text}"}
-        yield words, desk.cluster.run([*step_line(job, 3, 3), *SHOW], env=env, timeout=20)
+        env = {"SLURM_BOOTSTRAP_LAYOUT": f"{job}.{number}/{text}", **decision(job, number)}
+        yield words, desk.cluster.run([*step_line(job, 3, 3, asks=False), *SHOW], env=env, timeout=20)
 
 
 def test_forged_layout_is_refused_where_srun_cannot_replace_it(desk, how):
@@ -221,8 +235,8 @@ def test_forged_layout_is_refused_where_srun_cannot_replace_it(desk, how):
             assert len({host and host[1] for host in hosts}) == len(sentences(done)) <= 3, done.stderr
             assert max(map(len, sentences(done))) < 400
         # What another step left behind is not a forgery.
-        env = {"SLURM_BOOTSTRAP_LAYOUT": f"{job}.9999/map:1,0,2"}
-        assert_right(desk.cluster.run([*step_line(job, 3, 3), *SHOW], env=env), 3)
+        env = {"SLURM_BOOTSTRAP_LAYOUT": f"{job}.9999/map:1,0,2", **decision(job, len(FORGED))}
+        assert_right(desk.cluster.run([*step_line(job, 3, 3, asks=False), *SHOW], env=env), 3)
     with allocation(desk.cluster, "-N3") as job:
         for _, done in forge(desk, job):
             assert_right(done, 3)

@@ -237,6 +237,12 @@ def run_under_valgrind(cluster, number, options=()):
     return done, valgrind_errors(cluster.state / log.lstrip("/"))
 
 
+def is_ours(error):
+    """Slurm 22.05 does not free submit_line of the steps that it answers with: that one text is lost to every caller."""
+    is_slurms = error.kind == "Leak_DefinitelyLost" and "unpackmem_xmalloc" in error.text and "slurm_get_job_steps" in error.text
+    return PLUGIN in error.objects and not is_slurms
+
+
 SRUN_SHAPES = ([], ["--bootstrap=explain", "-m", "cyclic"], ["--bootstrap-interface=ib7"], ["--bootstrap-port=25001"],
                ["--export=NONE", "--bootstrap-gpu=first"], ["--gpus-per-task=1"], ["--bootstrap=maybe"])
 
@@ -251,8 +257,9 @@ def test_srun_under_valgrind(plain, campaign, figure, capsys):
     for number in campaign.each(range(count)):
         done, errors = run_under_valgrind(plain, number, SRUN_SHAPES[number % len(SRUN_SHAPES)])
         succeeded += done.returncode == 0
-        ours += [error.text for error in errors if PLUGIN in error.objects]
-        others += sum(PLUGIN not in error.objects for error in errors)
+        ours += [error.text for error in errors if is_ours(error)]
+        others += sum(not is_ours(error) for error in errors)
+        assert sum("slurm_get_job_steps" in error.text for error in errors) <= 1, "one step's, whose text is asked for once"
     got = f"{len(ours)} errors and definite leaks with our frames in {campaign.done} sruns"
     with capsys.disabled():
         print(f"\nvalgrind: {got}, {others} of Slurm alone, {succeeded} sruns succeeded, {time.monotonic() - began:.0f} s")

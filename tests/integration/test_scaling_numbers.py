@@ -234,10 +234,10 @@ def test_a_failed_step_is_told_with_the_last_words_of_the_first_rank_that_failed
     said.errors = [
         "01: Traceback (most recent call last):", '01:   File "train.py", line 3, in <module>', "01: RuntimeError: the disk is on fire",
         "00: RuntimeError: connection closed by peer", "srun: error: node001: tasks 0-1: Exited with exit code 1",
-        "srun: error: bootstrap: StepId=12.0: rank 1 (node002, local rank 0) was the first to fail: exit code 1, 3.2 s after the step began",
+        "srun: error: bootstrap: StepId=12.0: task 1 (node002, local rank 0) failed first: exit code 1, 3.2 s after the step began",
         "srun: launch/slurm: _step_signal: Terminating StepId=12.0"]
     reason = said.reason()
-    assert reason.startswith("rank 1 (node002, local rank 0) was the first to fail: exit code 1")
+    assert reason.startswith("task 1 (node002, local rank 0) failed first: exit code 1")
     assert reason.endswith("RuntimeError: the disk is on fire") and "peer" not in reason
 
 

@@ -108,11 +108,11 @@ def test_every_cell_has_a_result_and_the_one_that_fails_has_a_reason(first):
     failed = [name for name, what in status.items() if what == "failed"]
     assert failed == ["mpi-cnn-2x2"], {name: first.cells[name]["reason"] for name in failed}
     assert sum(what == "done" for what in status.values()) == 15
-    assert "was the first to fail" in first.cells["mpi-cnn-2x2"]["reason"] and first.cells["mpi-cnn-2x2"]["tries"] == 2
+    assert "failed first" in first.cells["mpi-cnn-2x2"]["reason"] and first.cells["mpi-cnn-2x2"]["tries"] == 2
     assert first.cells["gloo-mlp-4x1"]["reason"] == "the cluster has 2 nodes that can be used"
     assert re.match(r"Slurm counts 2 GPUs on each node, PyTorch there finds none", first.cells["nccl-mlp-1x1"]["reason"])
-    assert first.returncode == 1 and "Failed: mpi, cnn, 2 servers x 2: rank 3 (" in first.stdout
-    assert "failed" in first.markdown and "first to fail" in first.page
+    assert first.returncode == 1 and "Failed: mpi, cnn, 2 servers x 2: task 3 (" in first.stdout
+    assert "failed" in first.markdown and "failed first" in first.page
 
 
 def test_progress_tells_the_cell_and_the_time_left(first):
@@ -223,7 +223,7 @@ ONE = ("--nodes", "1", "--tasks-per-node", "2", "--steps", str(STEPS), "--models
 @pytest.mark.parametrize("backend, fault, reason", [
     ("gloo", "differ mlp", "the ranks do not hold the same parameters in the end: they differ by "),
     ("mpi", "differ mlp", "the ranks do not hold the same parameters in the end: they differ by "),
-    ("gloo", "raise mlp", r"rank 1 \(node00., local rank 1\) was the first to fail: exit code 1, .*: RuntimeError: the disk is on fire$"),
+    ("gloo", "raise mlp", r"task 1 \(node00., local rank 1\) failed first: exit code 1, .*: RuntimeError: the disk is on fire$"),
     ("gloo", "hang mlp", "no sign of life for 30 s after 'mlp' began, so it was stopped"),
 ])
 def test_a_cell_that_goes_wrong_is_failed_and_the_next_one_is_run(cluster, backend, fault, reason):
