@@ -28,7 +28,7 @@ namespace {
 // More ".." than there are folders end at the root.
 std::string for_glibc_alone(const std::string& library) {
   constexpr std::string_view kRoot = "/$LIB/../../../../../../../..";
-  if (library.front() != '/' || ::access("/" BOOTSTRAP_GLIBC_LIB, X_OK) != 0) return library;
+  if (library.front() != '/' || !may_access("/" BOOTSTRAP_GLIBC_LIB, X_OK)) return library;
   return cat({kRoot, library});
 }
 
