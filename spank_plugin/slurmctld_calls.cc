@@ -19,8 +19,8 @@ static_assert(kExternStepId == SLURM_EXTERN_CONT);
 
 using GetSteps = decltype(&slurm_get_job_steps);
 
-// By its numbers up to Slurm 24.11, and by the id of a step in 26.05. slurmctld answers with all steps of the job that it would
-// show, and asks no other cluster.
+// By its numbers up to Slurm 24.11, and by the id of a step in 26.05. slurmctld answers with all steps of the job that
+// it would show, and asks no other cluster.
 constexpr std::uint16_t kFlags = SHOW_ALL | SHOW_LOCAL;
 
 [[maybe_unused]] int get_steps(int (*get)(time_t, std::uint32_t, std::uint32_t, job_step_info_response_msg_t**,

@@ -34,10 +34,9 @@ Result<Hosts> read_hosts(const Session& session, std::size_t size, Deadline dead
       return fail(ErrorCode::kTimeout, cat({"mpirun's PMIx server does not answer where ", who, " is"}));
     }
     if (answer.code() != pmix::kSuccess) {
-      return fail(ErrorCode::kUnavailable,
-                  cat({"mpirun's PMIx server does not tell where ", who, " is: ",
-                       session.client().describe(answer.code()),
-                       "; an earlier session of this rank may have used up its place there"}));
+      return fail(ErrorCode::kUnavailable, cat({"mpirun's PMIx server does not tell where ", who,
+                                                " is: ", session.client().describe(answer.code()),
+                                                "; an earlier session of this rank may have used up its place there"}));
     }
     hosts.push_back(answer.take_bytes());
   }

@@ -94,7 +94,8 @@ bool keep_connections() noexcept {
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, kNumber},
       {BPF_JMP | BPF_JEQ | BPF_K, 0, 3, __NR_shutdown},
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, kHow},  // its lower half: both architectures that we know are little-endian
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SHUT_RDWR}, {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO},  // error 0: success
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SHUT_RDWR},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO},  // error 0: success
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
   };
   const sock_fprog program{sizeof filter / sizeof filter[0], filter};

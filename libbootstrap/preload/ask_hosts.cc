@@ -180,8 +180,7 @@ Result<std::vector<std::string>> ask_for_hosts() {
   // Above those that the helper opens anew: a program may have been started without a standard output.
   Descriptor theirs(::fcntl(low.get(), F_DUPFD_CLOEXEC, kAnswer + 1));
   low.reset();
-  const auto process =
-      SpawnPlan(theirs.get()).start({helper->loader, helper->library}, environment_of_helper());
+  const auto process = SpawnPlan(theirs.get()).start({helper->loader, helper->library}, environment_of_helper());
   theirs.reset();
   if (!process) return fail(process.error());
   // It ends at once and leaves the work to a child: the program shall not meet a child that it knows nothing of.

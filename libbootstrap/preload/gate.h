@@ -33,7 +33,7 @@ struct StepClaim {
 // some before the C++ runtime or malloc of the program are ready. `process` is the caller's own id, `words` its command
 // line: launchers are Slurm's ranks by their environment, and shall start as they are.
 StepClaim claim_of(const char* const* environment, pid_t process, int count = 0,
-               const char* const* words = nullptr) noexcept;
+                   const char* const* words = nullptr) noexcept;
 
 // Whether this command line starts the ranks itself.
 bool is_launcher(int count, const char* const* words) noexcept;

@@ -201,7 +201,8 @@ bool is_of_its_step(const StepClaim& claim, pid_t process, const char* proc) noe
   if (verdict == Verdict::kUnknown && cgroup.read(proc, process, "cgroup")) verdict = judge_cgroup(claim, cgroup);
   if (verdict == Verdict::kUnknown && found.has_task) {
     // The process itself is looked at here, since a batch script may be the one that asks.
-    verdict = process == claim.task && ProcessWords(proc, process).is_batch_script() ? Verdict::kForeign : Verdict::kOwn;
+    verdict =
+        process == claim.task && ProcessWords(proc, process).is_batch_script() ? Verdict::kForeign : Verdict::kOwn;
   }
   return verdict == Verdict::kOwn && !is_pty(claim, found);
 }

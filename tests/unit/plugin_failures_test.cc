@@ -114,7 +114,8 @@ TEST(PluginFailures, AStepThatIsNotKnownEndsOnlyIfItAsked) {
       return run_hooks() == 0 && spank_double().task_environment.count("RANK") == 0 ? 77 : 78;
     });
     EXPECT_EQ(unasked.status, 77) << item << unasked.printed;
-    EXPECT_EQ(unasked.printed.find("bootstrap: Slurm did not provide"), 0U) << "the log of slurmd alone: " << unasked.printed;
+    EXPECT_EQ(unasked.printed.find("bootstrap: Slurm did not provide"), 0U)
+        << "the log of slurmd alone: " << unasked.printed;
     EXPECT_EQ(count_lines(unasked.printed), 1U) << unasked.printed;
   }
 }

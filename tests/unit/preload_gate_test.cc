@@ -115,12 +115,14 @@ TEST(PreloadGate, AStepOfTwoTasksAndMoreIsAskedForByLoading) {
         std::pair{"SLURM_STEP_NUM_TASKS=", Role::kOutside}, std::pair{"SLURM_STEP_NUM_TASKS=x", Role::kOutside}}) {
     EXPECT_EQ(role({tasks, "SLURM_NTASKS=8", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=0"}), wanted) << tasks;
   }
-  EXPECT_EQ(role({"SLURM_STEP_NUM_TASKS=1", "SLURM_BOOTSTRAP=on", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=0"}),
-            Role::kFirst);
+  EXPECT_EQ(
+      role({"SLURM_STEP_NUM_TASKS=1", "SLURM_BOOTSTRAP=on", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=0"}),
+      Role::kFirst);
   EXPECT_EQ(role({"SLURM_BOOTSTRAP=off", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=0"}), Role::kOutside);
   EXPECT_EQ(role({"OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=0", "PMIX_NAMESPACE=795672577"}), Role::kOutside);
-  EXPECT_EQ(role({"SLURM_BOOTSTRAP=on", "OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=0", "PMIX_NAMESPACE=795672577"}),
-            Role::kFirstOfMpirun);
+  EXPECT_EQ(
+      role({"SLURM_BOOTSTRAP=on", "OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=0", "PMIX_NAMESPACE=795672577"}),
+      Role::kFirstOfMpirun);
 }
 
 TEST(PreloadGate, TheTasksOfTheJobCountWhereSlurmDoesNotSayThoseOfTheStep) {
@@ -132,9 +134,9 @@ TEST(PreloadGate, TheTasksOfTheJobCountWhereSlurmDoesNotSayThoseOfTheStep) {
 
 TEST(PreloadGate, SubmititIsLeftAloneUnlessItIsAskedFor) {
   EXPECT_EQ(role({"SUBMITIT_EXECUTOR=slurm", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3"}), Role::kOutside);
-  EXPECT_EQ(role({"SUBMITIT_EXECUTOR=slurm", "SLURM_BOOTSTRAP=on", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0",
-                  "SLURM_PROCID=3"}),
-            Role::kFirst);
+  EXPECT_EQ(
+      role({"SUBMITIT_EXECUTOR=slurm", "SLURM_BOOTSTRAP=on", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3"}),
+      Role::kFirst);
 }
 
 TEST(PreloadGate, ATerminalIsPossibleUnlessTheStepIsAskedFor) {

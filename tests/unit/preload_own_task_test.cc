@@ -58,8 +58,9 @@ TEST_F(OwnTask, TheTaskOfTheStepIsItsOwn) {
 
 TEST_F(OwnTask, ABatchScriptOfAJobThatARankSubmittedIsNot) {
   process(kSelf, kStepd, "slurm_script", "/bin/bash" + kNul + "/var/spool/slurmd/job00012/slurm_script" + kNul);
-  for (const char* const title : {"slurmstepd: [12.batch]", "slurmstepd: [12.extern]", "slurmstepd: [12.interactive]",
-                                  "slurmstepd: [12.1]", "slurmstepd: [11.0]", "slurmstepd: [13.0]", "slurmstepd: [120.0]"}) {
+  for (const char* const title :
+       {"slurmstepd: [12.batch]", "slurmstepd: [12.extern]", "slurmstepd: [12.interactive]", "slurmstepd: [12.1]",
+        "slurmstepd: [11.0]", "slurmstepd: [13.0]", "slurmstepd: [120.0]"}) {
     slurmstepd(title);
     EXPECT_FALSE(is_own()) << title;
   }
@@ -163,7 +164,8 @@ TEST_F(OwnTask, ARankOfMpirunIsBelowItsDaemon) {
 
 TEST_F(OwnTask, WhatCannotBeReadProvesNothing) {
   EXPECT_FALSE(is_own()) << "no /proc at all";
-  for (const char* const stat : {"", "400", "400 (", "400 (a", "400 (a)", "400 (a) S", "400 (a) S x", ")400(", "400 (a) S 1 2 3"}) {
+  for (const char* const stat :
+       {"", "400", "400 (", "400 (a", "400 (a)", "400 (a) S", "400 (a) S x", ")400(", "400 (a) S 1 2 3"}) {
     file(kSelf, "stat", stat);
     EXPECT_FALSE(is_own()) << stat;
   }
