@@ -26,14 +26,11 @@ bool is_preloaded(const char* const* environment) noexcept {
 bool is_rank = false;  // or a process that a rank has started
 
 // What is to be done needs files or memory, and is for one of several copies of us in the process.
-void begin(const bootstrap::StepClaim& claim, bool is_first) {
+void begin(const bootstrap::StepClaim& claim, bool is_first, int count, char** words) {
   if (!bootstrap::is_active_copy()) return;
-  if (is_first && bootstrap::is_of_its_step(claim, ::getpid())) {
-    is_rank = true;
-    bootstrap::set_up_rank(claim.step.launcher);
-  } else if (claim.has_leftovers) {
-    bootstrap::forget_outer_rank();
-  }
+  is_rank = is_first && bootstrap::is_of_its_step(claim, ::getpid()) &&
+            bootstrap::set_up_rank(claim.step.launcher, count, words);
+  if (!is_rank && claim.has_leftovers) bootstrap::forget_outer_rank();
 }
 
 // glibc hands the arguments of `main` to constructors. Every dynamic program of a user who exports LD_PRELOAD comes
@@ -43,10 +40,10 @@ void begin(const bootstrap::StepClaim& claim, bool is_first) {
 __attribute__((constructor)) void enter(int count, char** words) {
   using bootstrap::Role;
   if (!is_preloaded(environ)) return;
-  const auto claim = bootstrap::claim_of(environ, ::getpid(), count, words);
+  const auto claim = bootstrap::claim_of(environ, ::getpid());
   const bool is_first = claim.role == Role::kFirst || claim.role == Role::kFirstOfMpirun;
   is_rank = claim.role == Role::kInside;
-  if (is_first || (claim.role == Role::kOutside && claim.has_leftovers)) begin(claim, is_first);
+  if (is_first || (claim.role == Role::kOutside && claim.has_leftovers)) begin(claim, is_first, count, words);
 }
 
 __attribute__((destructor)) void leave() {

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "core/mpi_facts.h"
-#include "core/program.h"
 #include "core/step_id.h"
 
 namespace bootstrap {
@@ -135,9 +134,9 @@ std::optional<Role> role_after(const char* const* values, const StepId& id) noex
 
 // To load the library is to ask for steps of two tasks and more; for one task, and for submitit, which starts no
 // program that has a RANK, SLURM_BOOTSTRAP=on is.
-bool is_asked(const Values& values, Wanted tasks, int count, const char* const* words) noexcept {
+bool is_asked(const Values& values, Wanted tasks) noexcept {
   std::uint32_t size = 0;
-  if (is(values[kMode], "off") || is_launcher(count, words)) return false;
+  if (is(values[kMode], "off")) return false;
   if (is(values[kMode], "on")) return true;
   return values[kSubmitit] == nullptr && parse(values[tasks], size) && size > 1;
 }
@@ -147,22 +146,20 @@ bool is_mpiruns(const Values& values) noexcept {
   return parse(values[kMpiRank], rank) && values[kNameSpace] != nullptr && is_mpirun_name_space(values[kNameSpace]);
 }
 
-Role role_of(const Values& values, const StepClaim& claim, bool is_task, int count, const char* const* words) noexcept {
+Role role_of(const Values& values, const StepClaim& claim, bool is_task) noexcept {
   const bool is_mpirun = claim.step.launcher == Launcher::kMpirun;
   if (const auto role = role_after(values, claim.step)) return *role;
   // TaskProlog and srun's --task-prolog run in children of the task to be, with its environment and this word in it.
   // Slurm 22.05 leaves the word in the task's own environment too.
   if (!is_mpirun && values[kContext] != nullptr && claim.task > 0 && !is_task) return Role::kBeside;
   const auto tasks = is_mpirun ? kMpiSize : values[kStepTasks] != nullptr ? kStepTasks : kTasks;
-  if (!is_asked(values, tasks, count, words)) return Role::kOutside;
+  if (!is_asked(values, tasks)) return Role::kOutside;
   return is_mpirun ? Role::kFirstOfMpirun : Role::kFirst;
 }
 
 }  // namespace
 
-bool is_launcher(int count, const char* const* words) noexcept { return is_launcher_process(count, words); }
-
-StepClaim claim_of(const char* const* environment, pid_t process, int count, const char* const* words) noexcept {
+StepClaim claim_of(const char* const* environment, pid_t process) noexcept {
   Values values = {};
   read_values(environment, values);
   StepClaim claim;
@@ -181,7 +178,7 @@ StepClaim claim_of(const char* const* environment, pid_t process, int count, con
   claim.has_leftovers = values[kStamp] != nullptr;
   if (!parse(values[kComponents], claim.components) || claim.components == 0) claim.components = 1;
   claim.may_be_pty = values[kPty] != nullptr && !is(values[kMode], "on");
-  claim.role = role_of(values, claim, is_task, count, words);
+  claim.role = role_of(values, claim, is_task);
   return claim;
 }
 

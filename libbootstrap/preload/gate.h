@@ -30,12 +30,8 @@ struct StepClaim {
 };
 
 // Neither allocates nor calls the system: it runs before `main` in every process of a user who exports LD_PRELOAD, in
-// some before the C++ runtime or malloc of the program are ready. `process` is the caller's own id, `words` its command
-// line: launchers are Slurm's ranks by their environment, and shall start as they are.
-StepClaim claim_of(const char* const* environment, pid_t process, int count = 0,
-                   const char* const* words = nullptr) noexcept;
-
-// Whether this command line starts the ranks itself.
-bool is_launcher(int count, const char* const* words) noexcept;
+// some before the C++ runtime or malloc of the program are ready. `process` is the caller's own id. What the process
+// runs is not looked at here: launchers are Slurm's ranks by their environment, too.
+StepClaim claim_of(const char* const* environment, pid_t process) noexcept;
 
 }  // namespace bootstrap

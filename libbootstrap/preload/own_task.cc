@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/mpi_facts.h"
 #include "core/program.h"
 
 namespace bootstrap {
@@ -148,6 +147,15 @@ bool is_submitter(const Process& process) noexcept {
   return process.is("salloc") || process.is("srun") || process.is("sbatch");
 }
 
+// Of Open MPI 4 and 5. mpirun itself starts the ranks of its own node.
+bool is_mpiruns_daemon(const Process& process) noexcept {
+  for (const char* const name : {"orted", "orterun", "prted", "prterun", "mpirun", "mpiexec", "mpirun.openmpi",
+                                 "mpiexec.openmpi", "oshrun", "shmemrun"}) {
+    if (process.is(name)) return true;
+  }
+  return false;
+}
+
 // slurmstepd, or mpirun's daemon, or nothing that decides.
 Verdict judge_ancestor(const StepClaim& claim, const Process& ancestor, const char* proc, pid_t id) noexcept {
   const bool is_mpirun = claim.step.launcher == Launcher::kMpirun;
@@ -156,9 +164,9 @@ Verdict judge_ancestor(const StepClaim& claim, const Process& ancestor, const ch
     if (is_mpirun) return Verdict::kForeign;
     return title.read(proc, id, "cmdline") ? judge_title(claim, title) : Verdict::kUnknown;
   }
-  if (is_mpirun) return is_launcher_name(ancestor.name) ? Verdict::kOwn : Verdict::kUnknown;
+  if (is_mpirun && is_mpiruns_daemon(ancestor)) return Verdict::kOwn;
   const ProcessWords line(proc, id);
-  if (is_submitter(ancestor) || is_launcher(line.count, line.words)) return Verdict::kForeign;
+  if (is_submitter(ancestor) || is_launcher_process(line.count, line.words)) return Verdict::kForeign;
   return id == claim.task && line.is_batch_script() ? Verdict::kForeign : Verdict::kUnknown;
 }
 

@@ -6,9 +6,12 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +21,7 @@
 #include "core/frameworks.h"
 #include "core/mpi_facts.h"
 #include "core/plan.h"
+#include "core/program.h"
 #include "core/text.h"
 #include "preload/ask_hosts.h"
 #include "preload/message.h"
@@ -215,7 +219,26 @@ Result<std::vector<std::string>> find_hosts(const Environment& environment) {
               "does");
 }
 
-Status set_up(const Environment& environment) {
+// The same rows as in a job that asked: no launcher, and a torchrun only where it is one task on each of several nodes.
+SetUp what_to_set_up(const Environment& environment, Launcher launcher, std::span<const std::string> words) {
+  // Files are not looked at: a process that runs is a program.
+  class NoFiles : public ProgramFiles {
+    std::optional<std::string> head(const std::string& /*path*/) const override { return std::nullopt; }
+  };
+  const auto number = [&](const char* name) {
+    return static_cast<std::uint32_t>(parse_unsigned(environment.get(name).value_or(""), UINT32_MAX).value_or(0));
+  };
+  const NoFiles files;
+  const auto nodes = number("SLURM_STEP_NUM_NODES");
+  const ProgramPlace place{.environment = environment, .files = files, .has_chdir = false, .nodes = nodes};
+  const auto kind = classify_program(words, place).kind;
+  if (kind == ProgramKind::kLauncher) return SetUp::kNothing;
+  if (kind != ProgramKind::kTorchrun) return SetUp::kAllSettings;
+  const bool is_one_on_each = nodes > 1 && number("SLURM_STEP_NUM_TASKS") == nodes;
+  return launcher == Launcher::kSlurm && is_one_on_each ? SetUp::kTorchrun : SetUp::kNothing;
+}
+
+Status set_up(const Environment& environment, SetUp what) {
   const auto settings = settings_of(environment);
   if (!settings) return fail(settings.error());
   if (settings->mode.value == Mode::kOff) {
@@ -230,6 +253,7 @@ Status set_up(const Environment& environment) {
   }
   auto facts = read_task_facts(environment, around);
   if (!facts) return fail(facts.error());
+  facts->decision.set_up = what;
   const auto program = prepare_serving(*facts);
   gather_network(*facts, *settings);
   auto plan = make_plan(*facts, *settings);
@@ -274,30 +298,37 @@ void complain(const Environment& environment, Launcher launcher, const Error& er
   say(cat({step_prefix(job), error.message, "; the program starts without the variables of its rank"}));
 }
 
+bool set_up_or_say(Launcher launcher, std::span<const std::string> words) {
+  const auto what = what_to_set_up(process_environment(), launcher, words);
+  if (what == SetUp::kNothing) return false;
+  // They would name this rank in every program that knows Open MPI, ours included.
+  if (launcher == Launcher::kSlurm) remove_leftovers(stale_mpirun_names(process_environment()));
+  const auto environment = process_environment();
+  const auto done = set_up(environment, what);
+  if (done) return true;
+  complain(environment, launcher, done.error());
+  remove_leftovers(inert_removals(environment));
+  // Once: the programs that this one starts would fail in the same way.
+  if (const auto id = id_of(environment, launcher)) {
+    NewEnvironment fresh;
+    fresh.set("SLURM_BOOTSTRAP_GIVEN_UP", stamp(*id));
+    std::move(fresh).install();
+  }
+  return true;
+}
+
 }  // namespace
 
-void set_up_rank(Launcher launcher) noexcept {
+bool set_up_rank(Launcher launcher, int count, const char* const* words) noexcept {
   const int before = errno;
+  bool is_set_up = true;
   try {
-    // They would name this rank in every program that knows Open MPI, ours included.
-    if (launcher == Launcher::kSlurm) remove_leftovers(stale_mpirun_names(process_environment()));
-    const auto environment = process_environment();
-    const auto done = set_up(environment);
-    if (done) {
-      errno = before;
-      return;
-    }
-    complain(environment, launcher, done.error());
-    // Once: the programs that this one starts would fail in the same way.
-    if (const auto id = id_of(environment, launcher)) {
-      NewEnvironment fresh;
-      fresh.set("SLURM_BOOTSTRAP_GIVEN_UP", stamp(*id));
-      std::move(fresh).install();
-    }
+    is_set_up = set_up_or_say(launcher, std::vector<std::string>(words, words + std::max(count, 0)));
   } catch (const std::exception&) {
     say("bootstrap: there is no memory to set the variables of this rank; the program starts without them");
   }
   errno = before;
+  return is_set_up;
 }
 
 void forget_outer_rank() noexcept {

@@ -14,15 +14,15 @@ namespace {
 constexpr pid_t kSelf = 400;
 
 // A step of four tasks, unless the entries say otherwise: the first of equal names counts.
-StepClaim claim(std::initializer_list<const char*> entries, pid_t process = kSelf, const char* program = nullptr) {
+StepClaim claim(std::initializer_list<const char*> entries, pid_t process = kSelf) {
   std::vector<const char*> environment(entries);
   for (const char* const more : {"SLURM_STEP_NUM_TASKS=4", "OMPI_COMM_WORLD_SIZE=4"}) environment.push_back(more);
   environment.push_back(nullptr);
-  return claim_of(environment.data(), process, program == nullptr ? 0 : 1, &program);
+  return claim_of(environment.data(), process);
 }
 
-Role role(std::initializer_list<const char*> entries, pid_t process = kSelf, const char* program = nullptr) {
-  return claim(entries, process, program).role;
+Role role(std::initializer_list<const char*> entries, pid_t process = kSelf) {
+  return claim(entries, process).role;
 }
 
 TEST(PreloadGate, ARankIsSetUpOnce) {
@@ -100,13 +100,6 @@ TEST(PreloadGate, ATaskOfSlurmIsSlurmsWhateverItInherited) {
                   "SLURM_PROCID=1", "SLURM_TASK_PID=400"}),
             Role::kFirst)
       << "srun --mpi=none from within a rank of mpirun";
-}
-
-TEST(PreloadGate, TheDaemonsOfMpirunStartAsTheyAre) {
-  const auto step = {"SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=1"};
-  EXPECT_EQ(role(step, kSelf, "/usr/bin/orted"), Role::kOutside);
-  EXPECT_EQ(role(step, kSelf, "mpirun"), Role::kOutside);
-  EXPECT_EQ(role(step, kSelf, "python3"), Role::kFirst);
 }
 
 TEST(PreloadGate, AStepOfTwoTasksAndMoreIsAskedForByLoading) {

@@ -80,6 +80,8 @@ TEST_F(OwnTask, WhatALauncherHasStartedIsItsBusiness) {
   process(395, kStepd, "hydra_pmi_proxy", "/opt/bin/hydra_pmi_proxy" + kNul + "--rmk" + kNul);
   process(kSelf, 395, "python3", "python3" + kNul);
   EXPECT_FALSE(is_own());
+  process(395, kStepd, "python3", "python3" + kNul + "-m" + kNul + "torch.distributed.run" + kNul);
+  EXPECT_FALSE(is_own());
   process(395, kStepd, "hydra", "/opt/bin/hydra" + kNul);  // control
   EXPECT_TRUE(is_own());
 }
@@ -156,6 +158,9 @@ TEST_F(OwnTask, ARankOfMpirunIsBelowItsDaemon) {
   process(395, kStepd, "orted", "orted" + kNul);
   slurmstepd("slurmstepd: [12.0]");
   EXPECT_TRUE(is_own());
+  process(395, 394, "torchrun", "/usr/bin/python3" + kNul + "/usr/bin/torchrun" + kNul);
+  process(394, kStepd, "orted", "orted" + kNul);
+  EXPECT_FALSE(is_own()) << "a worker of a launcher that is itself a rank";
   process(395, kStepd, "bash", "bash" + kNul);
   EXPECT_FALSE(is_own()) << "a batch script that a rank submitted";
   process(395, 1, "tmux: server", "tmux" + kNul);
