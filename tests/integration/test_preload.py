@@ -23,7 +23,7 @@ LAYOUTS = {
     "plane": ("-N3 -n7 -m plane=2", 7),
     "uneven": ("-N4 -n9", 9),
     "node list backwards": ("-w node004,node002 -n4", 4),
-    "one task": ("-n1", 1),
+    "one task": ("-n1 SLURM_BOOTSTRAP=on", 1),
     "overcommitted": ("-N1 -O -n20", 20),
     "with PMIx": ("-N2 -n4 --mpi=pmix", 4),
     "a GPU each": ("-N2 --ntasks-per-node=2 --gres=gpu:2", 4),
@@ -147,7 +147,7 @@ server.bind(("::", port)); server.listen()
 print(subprocess.run(["ls", "/proc/self/fd"], stdout=subprocess.PIPE, text=True).stdout.split())
 """
     path = bare.write_home("holder.py", program)
-    shown = run_steps(bare, f"srun -n1 {preloading()} /usr/bin/python3 {path}").stdout.splitlines()
+    shown = run_steps(bare, f"SLURM_BOOTSTRAP=on srun -n1 {preloading()} /usr/bin/python3 {path}").stdout.splitlines()
     assert shown == ["held", "['0', '1', '2', '3']"]
     control = run_steps(bare, f"srun -n1 --export=ALL,MASTER_PORT=20999 /usr/bin/python3 {path}").stdout.splitlines()
     assert control[0] == "free"
@@ -178,8 +178,9 @@ def test_a_plan_that_fails_is_one_sentence_and_the_program_goes_on(bare):
 
 @pytest.mark.parametrize("switch", ["SLURM_BOOTSTRAP=off", "SLURM_BOOTSTRAP_PRELOAD=off", "SUBMITIT_EXECUTOR=slurm"])
 def test_off_is_off(bare, switch):
-    done = run_steps(bare, f"{switch} srun -n1 {preloading()} bash -c 'env | grep -cE \"^(RANK|MASTER_|SLURM_BOOTSTRAP_STEP)\"'")
-    assert done.stdout == "0\n" and not sentences(done.stderr)
+    done = run_steps(bare, f"{switch} srun -N1 -n2 {preloading()} bash -c 'env | grep -cE \"^(RANK|MASTER_|SLURM_BOOTSTRAP_STEP)\"'")
+    assert done.stdout == "0\n0\n" and not sentences(done.stderr)
+    assert run_steps(bare, f"srun -N1 -n2 {preloading()} bash -c 'echo $WORLD_SIZE'").stdout == "2\n2\n"  # control
 
 
 def test_a_program_that_is_only_linked_gets_no_variables(bare):
