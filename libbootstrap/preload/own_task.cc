@@ -185,18 +185,23 @@ Ancestry look_up(const StepClaim& claim, pid_t process, const char* proc) noexce
   return found;
 }
 
-bool is_null(int descriptor) noexcept {
+// Of the task itself: what a shell of it starts may write to a file.
+bool has_only_null(pid_t task, const char* proc) noexcept {
   constexpr unsigned kMemory = 1;
   constexpr unsigned kNull = 3;
-  struct stat facts {};
-  return ::fstat(descriptor, &facts) == 0 && S_ISCHR(facts.st_mode) && facts.st_rdev == makedev(kMemory, kNull);
+  for (int descriptor = 0; descriptor <= STDERR_FILENO; ++descriptor) {
+    char path[512];
+    struct stat facts {};
+    (void)std::snprintf(path, sizeof path, "%s/%d/fd/%d", proc, static_cast<int>(task), descriptor);
+    if (::stat(path, &facts) != 0 || !S_ISCHR(facts.st_mode) || facts.st_rdev != makedev(kMemory, kNull)) return false;
+  }
+  return true;
 }
 
 // SLURM_PTY_PORT is left over in all steps that start below such a shell, salloc's too. The first task of the step that
 // has the terminal is on it; srun gives all others nothing but /dev/null.
-bool is_pty(const StepClaim& claim, const Ancestry& found) noexcept {
-  if (!claim.may_be_pty) return false;
-  return found.is_on_terminal || (is_null(STDIN_FILENO) && is_null(STDOUT_FILENO) && is_null(STDERR_FILENO));
+bool is_pty(const StepClaim& claim, const Ancestry& found, const char* proc) noexcept {
+  return claim.may_be_pty && (found.is_on_terminal || has_only_null(claim.task, proc));
 }
 
 }  // namespace
@@ -212,7 +217,7 @@ bool is_of_its_step(const StepClaim& claim, pid_t process, const char* proc) noe
     verdict =
         process == claim.task && ProcessWords(proc, process).is_batch_script() ? Verdict::kForeign : Verdict::kOwn;
   }
-  return verdict == Verdict::kOwn && !is_pty(claim, found);
+  return verdict == Verdict::kOwn && !is_pty(claim, found, proc);
 }
 
 }  // namespace bootstrap

@@ -12,6 +12,10 @@ PLUGIN = "spank_plugin/spank_bootstrap.so"
 RENDEZVOUS = "libbootstrap/slurm-bootstrap-rendezvous"
 
 
+# Before the library's path, so that the loader of another libc does not find it (spank_plugin/preload).
+FOR_GLIBC = "/$LIB/../../../../../../../.."
+
+
 def built(path: str) -> str:
     """On this machine."""
     if not (REPOSITORY / BUILD / path).exists():

@@ -28,7 +28,7 @@ IN_RANK = """#!/bin/bash
 salloc -Q -n1 ~/look salloc$DEPTH
 srun -Q --overlap -N1 -n1 ~/look one$DEPTH
 srun -Q --overlap -N1 -n2 bash -c '~/look inner$DEPTH.$SLURM_PROCID'
-DEPTH=$((DEPTH + 1)) sbatch -Q --wait -N2 -n3 -o ~/deep/log-%j ~/job
+DEPTH=$((DEPTH + 1)) sbatch -Q -N2 -n3 -o ~/deep/log-%j ~/job
 """
 
 
@@ -52,8 +52,9 @@ def submit_from_ranks(cluster: Cluster, step: str, depth: int, env: dict[str, st
     """What all places of jobs saw of which each was submitted by a rank of the one before."""
     cluster.write_home("job", JOB.replace("STEP", step))
     cluster.write_home("in-rank", IN_RANK.replace("LAST", str(depth)))
-    script = "rm -rf ~/deep; mkdir ~/deep; sbatch -Q --wait -N2 -n3 -o ~/deep/log-%j ~/job; cat ~/deep/log-*"
-    done = run_steps(cluster, script, {"DEPTH": "1", **env}, timeout=500)
+    script = "rm -rf ~/deep; mkdir ~/deep; sbatch -Q -N2 -n3 -o ~/deep/log-%j ~/job\n" \
+             "while squeue -h | grep -q .; do sleep 0.3; done; cat ~/deep/log-*"
+    done = run_steps(cluster, script, {"DEPTH": "1", **env}, timeout=250)
     return sorted(line for line in done.stdout.splitlines() if line.endswith((" whole", " half")))
 
 
@@ -124,9 +125,9 @@ def on_terminal(cluster: Cluster, command: str, env: str = "") -> str:
 def test_a_step_on_a_terminal_is_left_alone_and_steps_inside_of_it_are_not(bare):
     bare.write_home("shell", "#!/bin/bash\n~/look task$SLURM_PROCID >> ~/pty\n[ $SLURM_PROCID = 0 ] || exit 0\n"
                              f"srun -Q --overlap -N2 -n4 {preloading()} ~/look inner\n")
-    shown = on_terminal(bare, f"-N2 -n2 --pty {preloading()} ~/shell", "rm -f ~/pty;")
+    shown = on_terminal(bare, f"-N2 -n4 --pty {preloading()} ~/shell", "rm -f ~/pty;")
     seen = sorted((bare.state / "home/alice/pty").read_text().splitlines())
-    assert seen == ["task0 nothing whole", "task1 nothing whole"], "the shells themselves, both"
+    assert seen == [f"task{rank} nothing whole" for rank in range(4)], "the shells themselves, not the first alone"
     inner = sorted(line for line in shown.splitlines() if line.startswith("inner"))
     assert inner == [f"inner RANK={rank} WORLD_SIZE=4 whole" for rank in range(4)], shown
     shown = on_terminal(bare, f"-N1 -n2 --pty {preloading()} ~/look task", "SLURM_BOOTSTRAP=on")

@@ -150,6 +150,15 @@ TEST_F(OwnTask, ATerminalIsOfTheStepOrLeftOver) {
   EXPECT_FALSE(is_own());
   process(395, kStepd, "bash", "bash" + kNul);
   EXPECT_TRUE(is_own()) << "a step inside of such a shell";
+  const auto descriptors = proc_ / std::to_string(kSelf) / "fd";
+  std::filesystem::create_directories(descriptors);
+  for (const char* const name : {"0", "1", "2"}) {
+    EXPECT_TRUE(is_own()) << name;
+    std::filesystem::create_symlink("/dev/null", descriptors / name);
+  }
+  EXPECT_FALSE(is_own()) << "srun gives the terminal to the first task, and /dev/null to the others";
+  claim_.may_be_pty = false;
+  EXPECT_TRUE(is_own());
 }
 
 TEST_F(OwnTask, ARankOfMpirunIsBelowItsDaemon) {
