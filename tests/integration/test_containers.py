@@ -9,6 +9,7 @@ import pytest
 
 from harness import REPOSITORY
 from local_cluster import INSIDE
+from preload_stage import FOR_GLIBC
 
 DOUBLES = f"{INSIDE}/build/release/tests/doubles"
 LIBRARIES = f"{INSIDE}/build/release/libbootstrap"
@@ -122,7 +123,7 @@ def test_control_the_hook_of_the_container_moves_it_without_us(cluster, beside):
 def test_the_library_to_preload_is_the_hosts_in_both_orders(cluster, beside, order):
     beside(pyxis(), order)
     done = cluster.run(["srun", *NODES, "--bootstrap-preload", *SHOW])
-    assert {task["LD_PRELOAD"] for task in tasks_of(done).values()} == {LIBRARY}
+    assert {task["LD_PRELOAD"] for task in tasks_of(done).values()} == {FOR_GLIBC + LIBRARY}
     assert sentences(done) == []
 
 

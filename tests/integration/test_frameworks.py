@@ -141,19 +141,23 @@ def test_horovod_over_mpi_is_left_to_mpi(site):
     rows.append(("Horovod over MPI, ChainerMN, mpi4py", "`srun --mpi=pmix`", "MPI's ranks are ours"))
 
 
-@pytest.mark.parametrize("program, row", [
-    (("torch_world.py", "env"), ("PyTorch, env://", "world of 4, unchanged")),
-    pytest.param(("mpi_ranks.py",), ("Horovod over MPI, ChainerMN, mpi4py", "MPI's ranks are ours"), marks=needs_mpirun),
-])
-def test_mpirun_with_the_preload(site, program, row):
-    library = "/opt/slurm-bootstrap/build/release/libbootstrap/libbootstrap.so.0"
-    words = ["mpirun", "-np", "4", "-npernode", "2", "-x", f"LD_PRELOAD={library}", "python3", f"{FOLDER}/{program[0]}", *program[1:]]
-    done = run(site, "salloc", "--quiet", *FOUR, *words)
-    if program[0] == "torch_world.py":
-        assert_world(done.stdout, 4, 2)
-    else:
-        assert done.stdout == "equal: 4 ranks\n"
-    rows.append((row[0], "`mpirun -npernode 2` in a job, with the preload", row[1]))
+PRELOADED_MPIRUN = ("mpirun", "-x", "LD_PRELOAD=/opt/slurm-bootstrap/build/release/libbootstrap/libbootstrap.so.0")
+
+
+def test_mpirun_with_the_preload(site):
+    """On several nodes mpirun's server is asked where rank 0 is, on a word of the user's: MPI would not start after it."""
+    ask = ("-x", "SLURM_BOOTSTRAP_MPIRUN=ask", "-np", "4", "-npernode", "2")
+    done = run(site, "salloc", "--quiet", *FOUR, *PRELOADED_MPIRUN, *ask, "python3", f"{FOLDER}/torch_world.py", "env")
+    assert_world(done.stdout, 4, 2)
+    rows.append(("PyTorch, env://", "`mpirun -npernode 2 -x SLURM_BOOTSTRAP_MPIRUN=ask` in a job, with the preload",
+                 "world of 4, unchanged"))
+
+
+@needs_mpirun
+def test_mpirun_of_mpi_programs_with_the_preload(site):
+    done = run(site, "salloc", "--quiet", *FOUR, *PRELOADED_MPIRUN, "-np", "2", "python3", f"{FOLDER}/mpi_ranks.py")
+    assert done.stdout == "equal: 2 ranks\n"
+    rows.append(("Horovod over MPI, ChainerMN, mpi4py", "`mpirun` on one node of a job, with the preload", "MPI's ranks are ours"))
 
 
 def test_mpirun_needs_the_preload(site):
