@@ -139,7 +139,7 @@ struct ProcessWords {
 
 struct Ancestry {
   Verdict verdict = Verdict::kUnknown;
-  bool has_task = false;        // SLURM_TASK_PID is the process or one of its ancestors
+  bool is_below_task = false;   // SLURM_TASK_PID is the process or an ancestor, and whose child it is, is hidden
   bool is_on_terminal = false;  // the one that slurmstepd started is
 };
 
@@ -173,12 +173,16 @@ Verdict judge_ancestor(const StepClaim& claim, const Process& ancestor, const ch
 Ancestry look_up(const StepClaim& claim, pid_t process, const char* proc) noexcept {
   Ancestry found;
   pid_t id = process;
+  pid_t child = 0;
   for (int level = 0; level < kMaxAncestors && id > 0; ++level) {
     Process ancestor;
-    if (!ancestor.read(proc, id)) return found;
+    if (!ancestor.read(proc, id)) {
+      found.is_below_task = child == claim.task;
+      return found;
+    }
     if (level > 0) found.verdict = judge_ancestor(claim, ancestor, proc, id);
     if (found.verdict != Verdict::kUnknown || ancestor.is("slurmstepd")) return found;
-    if (id == claim.task) found.has_task = true;
+    child = id;
     found.is_on_terminal = ancestor.has_terminal;
     id = ancestor.parent;
   }
@@ -212,7 +216,7 @@ bool is_of_its_step(const StepClaim& claim, pid_t process, const char* proc) noe
   auto verdict = found.verdict;
   ProcText cgroup;
   if (verdict == Verdict::kUnknown && cgroup.read(proc, process, "cgroup")) verdict = judge_cgroup(claim, cgroup);
-  if (verdict == Verdict::kUnknown && found.has_task) {
+  if (verdict == Verdict::kUnknown && found.is_below_task) {
     // The process itself is looked at here, since a batch script may be the one that asks.
     verdict =
         process == claim.task && ProcessWords(proc, process).is_batch_script() ? Verdict::kForeign : Verdict::kOwn;

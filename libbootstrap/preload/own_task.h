@@ -14,8 +14,9 @@ namespace bootstrap {
 //
 // The evidence, in this order: the next slurmstepd among the ancestors, whose title names its step, or for mpirun the
 // next daemon of its; the cgroup, which Slurm names after the step, where no slurmstepd is seen (a PID namespace,
-// another parent, /proc with hidepid); and where that says nothing, that SLURM_TASK_PID is among the ancestors and is
-// no batch script. SLURM_TASK_PID alone proves nothing: slurmstepd sets it for batch scripts too.
+// another parent, /proc with hidepid); and where that says nothing, that SLURM_TASK_PID is among the ancestors, is no
+// batch script, and has a parent that is hidden. SLURM_TASK_PID alone proves nothing: slurmstepd sets it for batch
+// scripts too.
 bool is_of_its_step(const StepClaim& claim, pid_t process, const char* proc = "/proc") noexcept;
 
 }  // namespace bootstrap

@@ -274,6 +274,17 @@ def test_by_hand_it_says_what_it_is_for(arguments):
     assert done.stderr.count("\n") == 1 and "Horovod" in done.stderr
 
 
+def test_it_is_silent_where_its_program_has_ended_already():
+    """9 of 20 short steps with the preload had a line of it on their standard error."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        line = ["bash", "-c", f'exec 3<&{listener.fileno()}; exec "$@"', "-", PROGRAM, "--step", "12.0", "--size", "2",
+                "--while-process", str(ended.pid)]
+        done = subprocess.run(line, pass_fds=[listener.fileno()], capture_output=True, timeout=10, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
 @pytest.mark.parametrize("name, expected", [("Content-Length", b"whole"), ("content-length", b"")])
 def test_the_client_reads_lengths_as_horovod_does(name, expected):
     """In another spelling the body is what came with the head: a server that writes it so fails with this client."""

@@ -129,6 +129,11 @@ TEST_F(OwnTask, WithoutEitherTheTaskDecidesUnlessItIsABatchScript) {
   claim_.task = 77'000;
   process(kSelf, kStepd, "bash", "bash" + kNul);
   EXPECT_FALSE(is_own(401));
+  claim_.task = kSelf;
+  EXPECT_TRUE(is_own(401));
+  process(kStepd, 1, "bash", "bash" + kNul);
+  process(1, 0, "systemd", "/sbin/init" + kNul);
+  EXPECT_FALSE(is_own(401)) << "its parent is seen, and is no slurmstepd: the number was given to another process";
 }
 
 TEST_F(OwnTask, EachComponentOfAHeterogeneousStepHasAJobOfItsOwn) {

@@ -5,7 +5,7 @@
 from harm_case import BETTER, WEEK, Site, rows
 
 # torchrun of PyTorch 1.13 does not start on Python 3.11 without them.
-TORCH_1_13 = {"PET_REDIRECTS": "0:0", "PET_TEE": "0:0"}
+TORCH_1_13 = {"PET_REDIRECTS": "9:1", "PET_TEE": "9:1"}
 PORTS = Site("reserved ports", settings=("MpiParams=ports=20000-20999",))
 GROUP = """cat > group.py <<'X'
 import torch, torch.distributed as dist
@@ -104,7 +104,7 @@ GAINS = rows(
         ("composer", "composer's program: stock has four trainings of one.", "composer_program", ("member 3 of 4, local 1 of 2",)),
         ("deepspeed", "DeepSpeed without mpi4py.", "deepspeed", ("3: member 3 of 4",)))),
     ("gain_lightning_n", "framework trial", "Lightning after -n 4, where stock wants --ntasks-per-node.",
-     "srun -N2 -n4 --gres=gpu:2 -J train $READ lightning 2 2",
+     "srun -N2 -n4 -c3 --gres=gpu:2 -J train $READ lightning 2 2",
      {"relation": BETTER, "gives": ("0: slurm: member 0 of 4", "3: slurm: member 3 of 4")}),
     ("gain_shebang", "rules", "A Python script as the program itself.",
      "printf '#!/usr/bin/env python3\\nimport os; print(\"rank\", os.environ[\"RANK\"])\\n' > train; chmod +x train; $W4 ./train",

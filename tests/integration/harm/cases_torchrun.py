@@ -80,5 +80,5 @@ PYTHONPATH=$OUT $W2 python3 -m torch.distributed.run --nproc_per_node=2 $P/reade
          remedy="torchrun_in_worker_env"),
     stub("torchrun_in_worker_env", "framework trial, 7", "Remedy: env -u PET_NNODES -u PET_NODE_RANK -u PET_MASTER_PORT before the inner one.",
          f"""$W2 torchrun --nproc_per_node=1 --no_python sh -c \
-  'env -u PET_NNODES -u PET_NODE_RANK -u PET_MASTER_PORT torchrun --nproc_per_node=1 {PROGRAM} | grep agent' | grep 'of 1:1' | sed 's/ at .*//'"""),
+  'env -u PET_NNODES -u PET_NODE_RANK -u PET_MASTER_PORT torchrun --nproc_per_node=1 {PROGRAM} | sed "s/^/inner /"' | grep 'inner .*agent' | sed 's/ at .*//'"""),
 )  # fmt: skip
