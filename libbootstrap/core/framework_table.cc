@@ -53,14 +53,18 @@ std::string gpu_ordinals(const ToldTask& task) {
 
 // JAX finds Slurm's ranks by itself. It takes the first host of the step's list for that of rank 0, and a port that
 // goes by the job alone, on which two steps of a job meet.
-std::string coordinator_port(const ToldTask& task) { return std::to_string(jax_port(task.facts, task.settings)); }
+std::string coordinator_port(const ToldTask& task) {
+  auto port = std::to_string(jax_port(task.facts, task.settings));
+  return port == master_port(task) ? std::string() : port;  // a range of a few ports may have no other
+}
 
 std::string coordinator_address(const ToldTask& task) {
   const auto& layout = task.facts.layout;
   const auto hosts = HostList::parse(task.facts.environment.get("SLURM_STEP_NODELIST").value_or(""));
   const bool is_first = hosts && hosts->size() > 0 && hosts->at(0) == layout.host_of(0);
   if (!is_all_settings(task) && is_first) return {};
-  return endpoint(master_addr(task), coordinator_port(task));
+  const auto port = coordinator_port(task);
+  return port.empty() ? std::string() : endpoint(master_addr(task), port);
 }
 
 std::string own_device_ids(const ToldTask& task) { return is_all_settings(task) ? gpu_ordinals(task) : std::string(); }

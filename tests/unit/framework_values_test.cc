@@ -115,6 +115,15 @@ TEST(FurtherPorts, AreSlurmsWhereItReservedAsMany) {
   EXPECT_GE(further_port(facts, {}, 3), 20000);
 }
 
+TEST(FurtherPorts, JaxIsSetUpOnlyWithAPortOfItsOwn) {
+  Settings settings;
+  EXPECT_TRUE(make_plan(*read_task_facts(two_by_two()), settings)->find("JAX_COORDINATOR_PORT"));
+  settings.port_range.value = {20000, 20000};
+  const auto plan = make_plan(*read_task_facts(two_by_two()), settings);
+  EXPECT_FALSE(plan->find("JAX_COORDINATOR_PORT")) << "PyTorch has the only one";
+  EXPECT_FALSE(plan->find("JAX_COORDINATOR_ADDRESS"));
+}
+
 TEST(FrameworkSet, IsReadAndWrittenTheSame) {
   for (const auto* text : {"auto", "all", "none", "horovod", "torchrun,jax", "nccl-tests,torchcomms,openmp",
                            "auto,horovod", "auto,deepspeed,tensorflow"}) {
