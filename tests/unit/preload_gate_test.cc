@@ -21,9 +21,7 @@ StepClaim claim(std::initializer_list<const char*> entries, pid_t process = kSel
   return claim_of(environment.data(), process);
 }
 
-Role role(std::initializer_list<const char*> entries, pid_t process = kSelf) {
-  return claim(entries, process).role;
-}
+Role role(std::initializer_list<const char*> entries, pid_t process = kSelf) { return claim(entries, process).role; }
 
 TEST(PreloadGate, ARankIsSetUpOnce) {
   EXPECT_EQ(role({"A=1", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_PROCID=3"}), Role::kFirst);
