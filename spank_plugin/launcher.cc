@@ -291,6 +291,8 @@ int decide_step(spank_t spank) {
   const auto environment = Environment::from_entries(environ);
   const auto numbers = read_numbers(spank, environment);
   if (!numbers) return kAccepted;
+  // To the users of a site its mistake is none of theirs. srun knows how much it is to say only from here on.
+  if (const auto& wrong = site_error()) log_verbose(cat({"bootstrap: ", wrong->message}));
   const auto choice = user_choice(environment);
   const auto collected = collect_settings(environment);
   Answers answers;

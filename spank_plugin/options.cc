@@ -170,8 +170,6 @@ int init(spank_t spank, int count, char** arguments) {
   register_options(spank);
   if (context == Context::kSlurmstepd) return kAccepted;
 
-  // To the users of a site its mistake is none of theirs; `slurm-bootstrap check` and slurmd's log have it, too.
-  if (state().site_error) log_info_quietly(cat({"bootstrap: ", state().site_error->message}));
   unset_outer_variables();
   if (context == Context::kSrun) {
     expect_options_of_job();
@@ -216,6 +214,8 @@ CollectedSettings collect_settings(const Environment& environment) {
   }
   return collected;
 }
+
+const std::optional<Error>& site_error() { return state().site_error; }
 
 UserChoice user_choice(const Environment& environment) {
   if (auto choice = choice_of(&Given::on_line, Asked::kStrongly, "")) return std::move(*choice);

@@ -30,6 +30,9 @@ struct CollectedSettings {
 };
 CollectedSettings collect_settings(const Environment& environment);
 
+// What is wrong in plugstack.conf of this host.
+const std::optional<Error>& site_error();
+
 // srun: what the user said about the step. The nearest counts: srun's own line, the job's option, SLURM_BOOTSTRAP.
 UserChoice user_choice(const Environment& environment);
 

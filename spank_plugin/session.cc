@@ -41,15 +41,15 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   }
   const auto& id = *found;
   step_ = to_string(id);
+  if (const auto& wrong = site_error()) log_info(cat({"bootstrap: ", wrong->message}));
   const auto decision = read_decision(environment.get(kDecisionVariable).value_or(""), id);
   if (!decision || decision->set_up == SetUp::kNothing) {
     leave_alone(spank, environment);
     if (decision && decision->is_observed) log_info(cat({"bootstrap: StepId=", step_, ": ", decision->reason}));
     if (!decision && user_choice({}).asked != Asked::kUnasked) {
       warnings_.emplace_back(
-          "srun did not say whether this step is set up, so that nothing is set; install the same version of the "
-          "plugin "
-          "where srun runs and on the nodes");
+          "srun did not say whether this step is set up, so that nothing is set: its plugin is of another "
+          "version, or --export keeps the variables that begin with SLURM_BOOTSTRAP_ from this component");
     }
     return kAccepted;
   }

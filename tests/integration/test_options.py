@@ -266,6 +266,9 @@ def test_wrong_argument_in_plugstack_refuses_steps_that_asked_and_is_told_where_
     assert len(sentences) == 1 and "plugstack.conf" in sentences[0] and "warning: StepId=" in sentences[0], world.stderr
     other = desk.run("srun", "echo", "ran")
     assert (other.returncode, other.stdout) == (0, "ran\n") and "bootstrap: " not in other.stderr, other.stderr
+    shown = desk.run("srun", "-v", "-w", "node001", "true")
+    assert any("bootstrap: " in line and "plugstack.conf" in line for line in shown.stderr.splitlines()), shown.stderr
+    assert "in plugstack.conf" in desk.cluster.log("slurmd.node001"), "and the administrator reads it in the log"
 
 
 def test_plugin_listed_twice_does_its_work_once(desk):
