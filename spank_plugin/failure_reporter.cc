@@ -3,6 +3,7 @@
 #include "failure_reporter.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,9 +12,12 @@
 
 #include "core/network.h"
 #include "probe/memory_events.h"
+#include "probe/process_state.h"
 
 namespace bootstrap {
 namespace {
+
+constexpr int kTimeToKillAll = 3;  // ms
 
 void send_text(const std::string& text, const IpAddress& host, std::uint16_t port) {
   const bool is_ipv6 = host.bits == 128;
@@ -41,6 +45,22 @@ void FailureReporter::prepare(const Environment& environment) {
   host_ = environment.get("SLURM_SRUN_COMM_HOST").value_or("");
 }
 
+void FailureReporter::note_task(pid_t process) {
+  if (to_) tasks_.push_back(process);
+}
+
+// Whoever ends a step kills its tasks one after the other, within a millisecond or two. PMIx of Slurm kills the others
+// when one was killed, too, but by way of slurmctld, which takes longer.
+bool FailureReporter::do_others_go_on(const Failure& failure) const {
+  if (!is_killed(failure)) return false;
+  const FileTree root("/");
+  const auto goes_on = [&root](pid_t task) { return runs_on(root, task); };
+  const auto one = std::find_if(tasks_.begin(), tasks_.end(), goes_on);
+  if (one == tasks_.end()) return false;
+  (void)::poll(nullptr, 0, kTimeToKillAll);
+  return goes_on(*one);
+}
+
 void FailureReporter::send(Failure failure) {
   const auto host = parse_ip_address(host_);
   if (!to_ || !host || sent_ == kMost) return;
@@ -49,6 +69,7 @@ void FailureReporter::send(Failure failure) {
   failure.milliseconds =
       static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
   failure.is_out_of_memory = has_lost_a_process_to_memory(FileTree("/"));
+  failure.is_outlived = do_others_go_on(failure);
   send_text(write_failure(failure, to_->token), *host, to_->port);
 }
 

@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/environment.h"
 #include "core/failure.h"
@@ -16,16 +19,22 @@ class FailureReporter {
   // In user_init: whom to tell, as srun said. Opens nothing.
   void prepare(const Environment& environment);
 
+  // In task_post_fork: a task of this node runs as `process`.
+  void note_task(pid_t process);
+
   // One datagram to srun's host; nothing is waited for, and nothing is done about one that is lost. The time and what
-  // the kernel says of memory are filled in here.
+  // the kernel says of memory and of the other tasks are filled in here.
   void send(Failure failure);
 
  private:
   static constexpr int kMost = 512;  // of one node: srun tells whether all tasks failed alike
 
+  bool do_others_go_on(const Failure& failure) const;
+
   std::optional<FailureAddress> to_;
   std::string host_;  // srun's, as an address
   std::chrono::steady_clock::time_point start_;
+  std::vector<pid_t> tasks_;
   int sent_ = 0;
 };
 

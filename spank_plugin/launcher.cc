@@ -85,12 +85,14 @@ std::uint32_t number_variable(const Environment& environment, std::string_view n
 // Slurm's own binding hides the other GPUs from each task. Where the user did not ask for it, it is to leave them;
 // where he did, the nodes must know, since they see no more than what came of it: also in a step that takes the GPUs of
 // its job, of which neither srun's words nor its variables tell.
-void set_gpu_defaults(spank_t spank, const Environment& environment, const std::vector<std::string>& arguments) {
+void set_gpu_defaults(spank_t spank, const Environment& environment, const std::vector<std::string>& arguments,
+                      bool asks_for_itself) {
   const auto has = [&](std::string_view word) { return std::count(arguments.begin(), arguments.end(), word) != 0; };
   const auto asked = asked_gpu_binding(environment, arguments);
   if (asked != GpuBind::kNone) {
     set_variable(kUsersBindVariable, std::string(asked == GpuBind::kNarrow ? kNarrowingBind : kClosestBind));
   }
+  if (!asks_for_itself && may_be_no_world(arguments)) return;  // what Slurm binds for it is not to be lifted
   // A component that asked does not speak for the others, and its own word is stronger than the default.
   if ((asked == GpuBind::kNone || has(":")) && implies_gpu_binding(environment, arguments)) {
     const auto binding = gpu_bind_default_of(spank);
@@ -113,13 +115,14 @@ void begin_launch(spank_t spank, const Settings& site, bool job_asks) {
   const auto environment = Environment::from_entries(environ);
   const auto arguments = own_command_line();
   components_to_parse = 1 + std::count(arguments.begin(), arguments.end(), ":");
-  if (!job_asks && !asks_for_itself(arguments)) return;
+  const bool asks = asks_for_itself(arguments);
+  if (!job_asks && !asks) return;
   auto settings = site;
   (void)apply_environment(settings, environment);
   settings = with_arguments(arguments, settings);
   if (settings.mode.value == Mode::kOff) return;
   const bool is_salloc_shell = std::count(arguments.begin(), arguments.end(), "--interactive") != 0;
-  if (settings.gpu.value != GpuMode::kOff && !is_salloc_shell) set_gpu_defaults(spank, environment, arguments);
+  if (settings.gpu.value != GpuMode::kOff && !is_salloc_shell) set_gpu_defaults(spank, environment, arguments, asks);
   // srun runs local_user_init once for all components, but copies the environment of the others before it. A variable
   // that --export names is looked up after it, so that what srun decides reaches them, too.
   if (expects_components(arguments) && !environment.has("SLURM_EXPORT_ENV") && !environment.has(kExportVariable)) {
@@ -301,13 +304,14 @@ int decide_step(spank_t spank) {
   const auto& decision = activation.decision;
   // The nodes have to know that an option of ours, which they see, was passed over by srun and not lost.
   const bool is_heard = decision.is_observed || has_options();
-  if (decision.set_up != SetUp::kNothing || is_heard) hand_over(*numbers, decision, answers);
-  if (decision.set_up != SetUp::kNothing) {
+  const bool is_set_up = decision.set_up != SetUp::kNothing;
+  if (is_set_up || is_heard) hand_over(*numbers, decision, answers);
+  if (is_set_up || decision.asked == Asked::kStrongly) {
     const auto command = job_command(spank);
     receive_failures(*numbers, decision, collected.settings, command.empty() ? "" : command.front(),
                      answers.components);
   }
-  if (decision.set_up == SetUp::kNothing) {
+  if (!is_set_up) {
     unset_variable(kUsersBindVariable);
     if (environment.get(kExportVariable) == kExportValue) unset_variable(kExportVariable);
   }

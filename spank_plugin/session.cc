@@ -41,10 +41,17 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   }
   const auto& id = *found;
   step_ = to_string(id);
-  if (const auto& wrong = site_error()) log_info(cat({"bootstrap: ", wrong->message}));
   const auto decision = read_decision(environment.get(kDecisionVariable).value_or(""), id);
+  const bool is_refused_for_it = decision && decision->asked == Asked::kStrongly;
+  if (const auto& wrong = site_error(); wrong && !is_refused_for_it) log_info(cat({"bootstrap: ", wrong->message}));
   if (!decision || decision->set_up == SetUp::kNothing) {
     leave_alone(spank, environment);
+    if (decision && decision->asked == Asked::kStrongly) {
+      decision_ = *decision;
+      failure_reporter_.prepare(environment);
+      error_ = Error{ErrorCode::kUnsupported, cat({"not set up: ", decision->reason})};
+      return kAccepted;
+    }
     if (decision && decision->is_observed) log_info(cat({"bootstrap: StepId=", step_, ": ", decision->reason}));
     if (!decision && user_choice({}).asked != Asked::kUnasked) {
       warnings_.emplace_back(
@@ -205,6 +212,7 @@ int Session::note_task(spank_t spank) {
   rendezvous_.socket.reset();
   const auto task = local_task_id(spank);
   const auto process = task_process(spank);
+  if (process) failure_reporter_.note_task(*process);
   if (!plan_ || !plan_->gpus || !task || !process || *task >= facts_->local_ranks.size()) return kAccepted;
   gpu_order_.note_task(*plan_->gpus, facts_->layout.place(facts_->local_ranks[*task]).local_rank, *process);
   return kAccepted;

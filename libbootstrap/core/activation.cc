@@ -158,11 +158,16 @@ Activation observed(Activation activation) {
 }
 
 // srun hands its decision to the components of a step through their environments. An --export of the user's keeps it
-// from all but the first, which would wait for the others.
+// from all but the first, which would wait for the others. Where the step asked for itself the first one refuses it.
 Activation unheard(const UserChoice& choice) {
-  auto activation = nothing(cat({"it has several components, and an --export that keeps them from hearing of it; ",
-                                 choice.origin, " asks for it"}),
-                            cat({"begin the list of --export with ", kExportValue}));
+  const auto remedy = cat({"begin the list of --export with ", kExportValue});
+  constexpr const char* kWhy = "it has several components, and an --export that keeps them from hearing of it; ";
+  if (choice.asked == Asked::kStrongly) {
+    auto activation = nothing(cat({kWhy, remedy}));
+    activation.decision.asked = choice.asked;
+    return activation;
+  }
+  auto activation = nothing(cat({kWhy, choice.origin, " asks for it"}), remedy);
   activation.is_told = true;
   return activation;
 }

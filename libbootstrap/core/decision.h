@@ -21,7 +21,7 @@ enum class Asked : std::uint8_t {
 
 // What the tasks get.
 enum class SetUp : std::uint8_t {
-  kNothing,
+  kNothing,      // where the step asked strongly: it is refused
   kTorchrun,     // PET_* for one world of all nodes, and nothing else
   kWorld,        // the ranks, where they meet, and little more
   kAllSettings,  // whatever the settings say: the step was asked for

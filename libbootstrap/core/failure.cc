@@ -12,10 +12,11 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::string_view kMagic = "bootstrap-failure-2";
+constexpr std::string_view kMagic = "bootstrap-failure-3";
 constexpr int kHexadecimal = 16;
 constexpr std::size_t kTokenDigits = 16;
 constexpr std::string_view kOutOfMemory = "out-of-memory";
+constexpr std::string_view kOutlived = "outlived";
 constexpr std::string_view kRefused = "refused";
 constexpr std::string_view kNoMore = "-";
 
@@ -84,6 +85,7 @@ std::string write_failure(const Failure& failure, std::uint64_t token) {
               std::to_string(failure.milliseconds), " ",
               failure.is_refused         ? kRefused
               : failure.is_out_of_memory ? kOutOfMemory
+              : failure.is_outlived      ? kOutlived
                                          : kNoMore});
 }
 
@@ -96,15 +98,17 @@ std::optional<Failure> read_failure(std::string_view text, std::uint64_t token) 
   const auto status = parse_unsigned(fields[5], UINT32_MAX);
   const auto milliseconds = parse_unsigned(fields[6]);
   const auto is_out_of_memory = fields[7] == kOutOfMemory;
+  const auto is_outlived = fields[7] == kOutlived;
   const auto is_refused = fields[7] == kRefused;
   if (!rank || !local_rank || !is_word(fields[4]) || !status || !milliseconds) return std::nullopt;
-  if (!is_out_of_memory && !is_refused && fields[7] != kNoMore) return std::nullopt;
+  if (!is_out_of_memory && !is_outlived && !is_refused && fields[7] != kNoMore) return std::nullopt;
   return Failure{.rank = static_cast<Rank>(*rank),
                  .local_rank = static_cast<std::uint32_t>(*local_rank),
                  .host = std::string(fields[4]),
                  .wait_status = static_cast<std::int32_t>(*status),
                  .milliseconds = *milliseconds,
                  .is_out_of_memory = is_out_of_memory,
+                 .is_outlived = is_outlived,
                  .is_refused = is_refused};
 }
 

@@ -46,7 +46,7 @@ std::uint32_t FailureHistory::count_alike() const {
 std::string FailureHistory::sentence(bool others_run) const {
   if (is_dropped_ || arrivals_.empty()) return {};
   const auto& first = arrivals_.front().failure;
-  if (is_killed(first) && !others_run) {
+  if (is_killed(first) && !first.is_outlived && !others_run) {
     // Slurm kills all tasks, and one that is alone in this was killed by somebody else.
     const auto is_also_killed = [](const Arrival& arrival) { return is_killed(arrival.failure); };
     const auto killed = std::count_if(arrivals_.begin(), arrivals_.end(), is_also_killed);

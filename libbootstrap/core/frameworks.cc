@@ -268,7 +268,7 @@ Status add_frameworks(Plan& plan, const Facts& facts, const Settings& settings) 
     return fail(ErrorCode::kUnsupported, cat({"horovod, which ", place, " names, cannot be set up: ", horovod.why}));
   }
   const auto& sets = plan.frameworks;
-  const auto has_ports = check_port_range(facts, settings, sets);
+  auto has_ports = check_port_range(facts, settings, sets);
   if (!has_ports) return has_ports;
   add_rows(planner, plan, facts, settings, sets);
   auto added = add_interface(planner, facts, settings, sets);

@@ -194,7 +194,7 @@ std::string warn_of_sharing(const Facts& facts, const Settings& settings) {
 }
 
 std::string settings_record(const Facts& facts, const Settings& settings) {
-  const auto text = write_settings(settings);
+  auto text = write_settings(settings);
   if (facts.decision.set_up == SetUp::kAllSettings) return text;
   return cat({write_set_up(facts.decision.set_up), text.empty() ? "" : " ", text});
 }

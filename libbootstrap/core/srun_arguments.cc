@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/program_names.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -209,6 +210,14 @@ GpuBind asked_gpu_binding(const Environment& environment, std::span<const std::s
   const auto accelerators = last_word(environment, arguments, "--accel-bind", "SLURM_ACCEL_BIND");
   if (found == GpuBind::kNone && is_binding(accelerators)) return GpuBind::kClosest;
   return found;
+}
+
+bool may_be_no_world(std::span<const std::string> arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](std::string_view word) {
+    const auto slash = word.rfind('/');
+    return word == "--pty" ||
+           business_of(word.substr(slash == std::string_view::npos ? 0 : slash + 1)) != Business::kNone;
+  });
 }
 
 bool expects_components(std::span<const std::string> arguments) {

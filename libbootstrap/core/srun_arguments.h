@@ -27,6 +27,10 @@ bool implies_gpu_binding(const Environment& environment, std::span<const std::st
 enum class GpuBind : std::uint8_t { kNone, kClosest, kNarrow };
 GpuBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
 
+// One of the words is the name of a launcher, or asks for a terminal: of a job that asks for all its steps, such a step
+// may be left alone.
+bool may_be_no_world(std::span<const std::string> arguments);
+
 // A step of several components: "srun ... : ..." or --het-group.
 bool expects_components(std::span<const std::string> arguments);
 

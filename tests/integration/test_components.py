@@ -4,6 +4,7 @@ and none for anybody else."""
 # SPDX-License-Identifier: Apache-2.0
 
 import re
+import time
 
 import pytest
 
@@ -82,3 +83,13 @@ def test_an_export_that_keeps_a_component_from_hearing_of_it_is_told_and_sets_no
     done = run(cluster, (*FIRST, "--export=NONE"), SECOND, env=ASKED)
     assert is_untouched(done) and done.stderr.count("bootstrap: warning: ") == 1, done
     assert "begin the list of --export with SLURM_BOOTSTRAP_DECISION" in done.stderr, done
+
+
+def test_a_step_that_asks_for_itself_is_refused_by_that(cluster):
+    """Its other component would end with 0 after a minute."""
+    start = time.monotonic()
+    done = cluster.run(["srun", *FIRST, "--bootstrap=on", "--export=PATH", *SHOW, ":", *SECOND, "sleep", "60"])
+    assert done.returncode != 0 and time.monotonic() - start < 30, done
+    refusals = [line for line in done.stderr.splitlines() if "error: bootstrap: StepId=" in line]
+    assert len(refusals) == 1 and "begin the list of --export with SLURM_BOOTSTRAP_DECISION" in refusals[0], done
+    assert "failed first" not in done.stderr, done

@@ -166,6 +166,8 @@ def test_what_others_end_has_not_failed(site):
         "scancel of the job": f"{exits.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}; wait",
         "scancel of the job, killed": f"{asleep.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}; wait",
         "scancel of the step": f"{exits.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}.0; wait",
+        "scancel of the step, killed": f"{asleep.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}.0; wait",
+        "SIGKILL for the step": f"{asleep.replace('srun', f'srun {job}')} & sleep 2; scancel -s KILL {of_name}.0; wait",
         "signal of the job": f"{asleep.replace('srun', f'srun {job}')} & sleep 2; scancel -s TERM {of_name}; wait",
         "Ctrl-C twice": f"{asleep} & sleep 2; kill -INT $!; sleep 0.3; kill -INT $!; sleep 0.3; kill -INT $!; wait",
         "Ctrl-C twice, at once": f"{exits.replace('srun', 'srun --quit-on-interrupt')} & sleep 2; kill -INT $!; wait",
@@ -194,6 +196,15 @@ def test_what_ends_so_by_itself_is_named(site):
     assert who(named(done)) == ("1", "node001", "1", "exit code 1")
 
 
+def test_the_killed_rank_is_named_where_pmix_kills_the_others(site):
+    """Slurm's PMIx ends a step whose rank went without MPI_Finalize. Their host's other rank was well until then."""
+    program = ("import os, signal, time; from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); "
+               "time.sleep(1) or os.environ['RANK'] == '2' and os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)")
+    done = site.run_once(["srun", "--mpi=pmix", *SHAPE, "/usr/bin/python3", "-c", program], "alice", "head", None, 90, "")
+    assert done.returncode == 137 and "task 3: Killed" in done.stderr.replace("tasks 3", "task 3"), done.stderr
+    assert who(named(done)) == ("2", "node002", "0", "killed by signal 9 (SIGKILL)")
+
+
 def test_programs_that_report_for_themselves_are_not_blamed(site):
     program = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
     done = site.run_once(["srun", *SHAPE, program, "no-such-command"], "alice", "head", None, 60, "")
@@ -216,7 +227,7 @@ import socket
 ports = [int(line.split()[1].split(':')[1], 16) for name in ('udp', 'udp6') for line in open('/proc/net/' + name).readlines()[1:]]
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for number in range(6000):
-    sender.sendto(b'bootstrap-failure-2 %016x 1 1 node001 256 1 -' % number if number % 2 else b'junk', ('127.0.0.1', ports[number % len(ports)]))
+    sender.sendto(b'bootstrap-failure-3 %016x 1 1 node001 256 1 -' % number if number % 2 else b'junk', ('127.0.0.1', ports[number % len(ports)]))
 print(len(ports))
 \""""
 

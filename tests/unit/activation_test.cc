@@ -133,15 +133,19 @@ TEST(Activation, AJobThatAsksLeavesLaunchersTerminalsAndRefusalsAlone) {
   EXPECT_EQ(decide_activation(kJob, settings, step_of(4, 2), shared).decision.set_up, SetUp::kAllSettings);
 }
 
-TEST(Activation, ComponentsThatDoNotHearOfItAreLeftAlone) {
+TEST(Activation, ComponentsThatDoNotHearOfItAreLeftAloneOrRefused) {
   auto step = step_of(4, 2);
   step.has_components = true;
   EXPECT_EQ(set_up(step, kTwoByTwo, kLine), SetUp::kAllSettings);
   step.has_own_export = true;
-  const auto activation = decide(step, kTwoByTwo, kLine);
-  EXPECT_EQ(activation.decision.set_up, SetUp::kNothing);
-  EXPECT_TRUE(activation.is_told);
-  EXPECT_NE(activation.line().find("SLURM_BOOTSTRAP_DECISION"), std::string::npos) << activation.line();
+  for (const auto& choice : {kJob, kLine}) {
+    const auto activation = decide(step, kTwoByTwo, choice);
+    const bool is_refused = choice.asked == Asked::kStrongly;
+    EXPECT_EQ(activation.decision.set_up, SetUp::kNothing);
+    EXPECT_EQ(activation.decision.asked, is_refused ? Asked::kStrongly : Asked::kUnasked);
+    EXPECT_EQ(activation.is_told, !is_refused) << "its node says so";
+    EXPECT_NE(activation.line().find("SLURM_BOOTSTRAP_DECISION"), std::string::npos) << activation.line();
+  }
 }
 
 TEST(Activation, OffWins) {

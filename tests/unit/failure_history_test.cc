@@ -16,6 +16,7 @@ struct Event {
   std::int32_t status;
   std::uint64_t at;
   bool is_out_of_memory = false;
+  bool is_outlived = false;
 };
 
 FailureHistory history(std::uint32_t tasks, std::initializer_list<Event> events) {
@@ -26,7 +27,8 @@ FailureHistory history(std::uint32_t tasks, std::initializer_list<Event> events)
                  .host = event.rank < 2 ? "node001" : "node002",
                  .wait_status = event.status,
                  .milliseconds = event.at,
-                 .is_out_of_memory = event.is_out_of_memory},
+                 .is_out_of_memory = event.is_out_of_memory,
+                 .is_outlived = event.is_outlived},
                 event.at);
   }
   return history;
@@ -81,6 +83,13 @@ TEST(FailureHistory, NamesAKilledTaskThatTheOthersOutlived) {
   const auto outlived = history(4, {{1, SIGKILL, 10}, {0, exit_status(1), 400}, {2, exit_status(1), 410}});
   EXPECT_TRUE(outlived.sentence(false).starts_with(named)) << outlived.sentence(false);
   EXPECT_TRUE(history(2, {{1, SIGKILL, 10}}).sentence(true).starts_with(named));
+}
+
+// PMIx of Slurm kills the others of a step in which one was killed.
+TEST(FailureHistory, NamesAKilledTaskWhoseNeighboursWentOnAMoment) {
+  const auto step = history(4, {{1, SIGKILL, 10, false, true}, {0, SIGKILL, 30}, {2, SIGKILL, 31}, {3, SIGKILL, 31}});
+  EXPECT_TRUE(step.sentence(false).starts_with("task 1 (node001, local rank 1) failed first: killed by signal 9 "))
+      << step.sentence(false);
 }
 
 TEST(FailureHistory, NamesTheFailureBehindWhichSrunKilledTheOthers) {

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <csignal>
+
 namespace bootstrap {
 namespace {
 
@@ -28,6 +30,9 @@ TEST(FailureText, ComesBackTheSame) {
   }
   auto refused = failure(256);
   refused.is_refused = true;
+  auto outlived = failure(SIGKILL);
+  outlived.is_outlived = true;
+  EXPECT_EQ(read_failure(write_failure(outlived, kToken), kToken), outlived);
   EXPECT_EQ(read_failure(write_failure(refused, kToken), kToken), refused);
   const FailureAddress address{43210, kToken};
   EXPECT_EQ(read_failure_address(write_failure_address(address)), address);
@@ -51,7 +56,7 @@ TEST(FailureText, BeginsWithAPrefixOfOneLength) {
 }
 
 TEST(FailureText, ForgedTextDoesNotReachTheTerminal) {
-  const std::string prefix = "bootstrap-failure-2 fedcba9876543210 ";
+  const std::string prefix = "bootstrap-failure-3 fedcba9876543210 ";
   EXPECT_TRUE(read_failure(prefix + "5 1 node002 256 3249 -", kToken));
   for (const auto* rest :
        {"5 1 node\033[31m 256 3249 -", "5 1 node002 256 -", "5 1 node002 256 3249 - x", "5 1 node002 256 3249 x",

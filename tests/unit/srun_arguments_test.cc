@@ -33,6 +33,12 @@ TEST(SrunArguments, WhetherAStepAsksForItself) {
   EXPECT_FALSE(asks({"--bootstrap=on", "--bootstrap=auto", "--bootstrap-gpu=first", "./a"}));
 }
 
+TEST(SrunArguments, WhichStepsOfAJobMayBeNoWorld) {
+  EXPECT_TRUE(may_be_no_world(Arguments{"-n2", "--gpus-per-task=1", "/usr/bin/mpirun", "./a"}));
+  EXPECT_TRUE(may_be_no_world(Arguments{"--pty", "bash"}));
+  EXPECT_FALSE(may_be_no_world(Arguments{"-n2", "--gpus-per-task=1", "python3", "train.py"}));
+}
+
 TEST(SrunArguments, Components) {
   EXPECT_TRUE(expects_components(Arguments{"-n1", "a", ":", "-n2", "b"}));
   EXPECT_TRUE(expects_components(Arguments{"--het-group=0,1", "a"}));

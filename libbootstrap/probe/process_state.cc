@@ -1,0 +1,48 @@
+// Whether a process of this host goes on, or is about to end. SPDX-License-Identifier: Apache-2.0
+#include "probe/process_state.h"
+
+#include <csignal>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+// proc(5), /proc/PID/stat: the command is in parentheses and may hold any character; the fields after it are counted
+// here from 0, the state.
+constexpr std::size_t kState = 0;
+constexpr std::size_t kFlags = 6;
+constexpr std::uint64_t kExiting = 0x4;  // PF_EXITING of the kernel's include/linux/sched.h
+constexpr int kHexadecimal = 16;
+
+bool is_ending(std::string_view stat) {
+  const auto command = stat.rfind(')');
+  if (command == std::string_view::npos || command + 2 > stat.size()) return true;
+  const auto fields = split(stat.substr(command + 2), ' ');
+  if (fields.size() <= kFlags || fields[kState] == "Z" || fields[kState] == "X") return true;
+  const auto flags = parse_unsigned(fields[kFlags]);
+  return !flags || (*flags & kExiting) != 0;
+}
+
+// The kernel marks SIGKILL in every thread of a process until the thread acts on it.
+bool is_sent_sigkill(std::string_view status) {
+  constexpr std::string_view kPending = "SigPnd:";
+  for (const auto line : split(status, '\n')) {
+    if (!line.starts_with(kPending)) continue;
+    const std::string digits(trim(line.substr(kPending.size())));
+    return (std::strtoull(digits.c_str(), nullptr, kHexadecimal) >> (SIGKILL - 1) & 1) != 0;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool runs_on(const FileTree& root, pid_t process) {
+  const auto folder = cat({"proc/", std::to_string(process)});
+  return !is_sent_sigkill(root.read(cat({folder, "/status"}))) && !is_ending(root.read(cat({folder, "/stat"})));
+}
+
+}  // namespace bootstrap
