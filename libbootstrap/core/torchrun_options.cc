@@ -42,7 +42,7 @@ constexpr auto kOptions = std::to_array<Option>({
     {"node-rank", true, true},
     {"master-addr", true, true},
     {"master-port", true, true},
-    {"local-addr", true, false},
+    {"local-addr", true, true},
     {"logs-specs", true, false},
     {"numa-binding", true, false},
     {"signals-to-handle", true, false},
@@ -53,9 +53,9 @@ constexpr auto kOptions = std::to_array<Option>({
     {"help", false, false},
 });
 
-constexpr auto kVariables = std::to_array<std::string_view>({"PET_NNODES", "PET_STANDALONE", "PET_RDZV_BACKEND",
-                                                             "PET_RDZV_ENDPOINT", "PET_RDZV_ID", "PET_RDZV_CONF",
-                                                             "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"});
+constexpr auto kVariables = std::to_array<std::string_view>(
+    {"PET_NNODES", "PET_STANDALONE", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID", "PET_RDZV_CONF",
+     "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_LOCAL_ADDR"});
 
 bool says_nothing_new(std::string_view name, std::string_view value, std::uint32_t nodes) {
   return name == "nnodes" && parse_unsigned(value, UINT32_MAX) == nodes;

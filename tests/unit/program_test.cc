@@ -255,6 +255,7 @@ TEST(Program, IsJudgedByItsCommandLine) {
       {"torchrun --stand train.py", K::kLauncher},
       {"torchrun --rdzv-backend c10d train.py", K::kLauncher},
       {"torchrun --rdzv_endpoint=localhost:0 train.py", K::kLauncher},
+      {"torchrun --local-addr 10.0.0.1 train.py", K::kLauncher},
       {"torchrun --rdzv_b c10d train.py", K::kLauncher},
       {"torchrun --node-rank 0 train.py", K::kLauncher},
       {"torchrun --node_rank=0 train.py", K::kLauncher},
@@ -286,7 +287,7 @@ TEST(Program, AnActiveEnvironmentIsLookedIntoBehindARunner) {
 
 TEST(Program, TorchrunsVariablesOfTheUserDecideToo) {
   for (const auto* name : {"PET_NNODES", "PET_STANDALONE", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_NODE_RANK",
-                           "PET_MASTER_ADDR", "PET_MASTER_PORT"}) {
+                           "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_LOCAL_ADDR"}) {
     auto environment = user_environment();
     environment.set(name, "1");
     EXPECT_EQ(program_of("torchrun t.py", environment).kind, K::kLauncher) << name;
