@@ -186,4 +186,15 @@ BOOTSTRAP_API ResultCode ncclCommSplit(Comm comm, int color, int key, Comm* newc
 }
 
 }  // extern "C"
+
+// The calls of programs and libraries, which name no version of NCCL's symbols, bind to a hidden one if it is the first
+// of its object. dlsym(3) does not find it: a program that asks whether the process has NCCL, or a call of newer ones,
+// hears of NCCL alone (glibc, elf/dl-lookup.c).
+#define BOOTSTRAP_HIDE_FROM_DLSYM(name) __asm__(".symver " #name ", " #name "@BOOTSTRAP_NCCL_0, remove")
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclGetUniqueId);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitRank);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitRankConfig);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitRankScalable);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitAll);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommSplit);
 // NOLINTEND(readability-identifier-naming)

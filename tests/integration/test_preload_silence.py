@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import shutil
 import subprocess
 
 import pytest
@@ -68,6 +67,20 @@ def test_a_program_of_gccs_asan_runs_when_we_come_last(programs):
     assert run(programs["gcc ASan"], "child of a rank", f"{runtime}:{built(LIBRARY)}") == alone
     control = run(programs["gcc ASan"], "child of a rank", f"{built(LIBRARY)}:{runtime}")
     assert b"does not come first" in control[2]
+
+
+FEATURES = ("import ctypes; process = ctypes.CDLL(None); "
+            "print(*(name for name in ('bootstrap_open', 'ncclCommInitRank', 'ncclCommInitRankScalable') if hasattr(process, name)))")
+
+
+@pytest.mark.parametrize("nccl, calls", [("", []), ("2.14.3", ["ncclCommInitRank"]),
+                                         ("2.28.9", ["ncclCommInitRank", "ncclCommInitRankScalable"])])
+def test_a_program_that_asks_for_calls_of_nccl_finds_those_of_its_nccl(nccl, calls):
+    """As dlsym(3) finds them in the process. Our own names show that we are there."""
+    libraries = [built(LIBRARY), *([built(f"tests/doubles/nccl-{nccl}/libnccl.so.2")] if nccl else [])]
+    for role in ROLES:
+        status, output, _ = run(["/usr/bin/python3", "-c", FEATURES], role, ":".join(libraries))
+        assert (status, output.decode().split()) == (0, ["bootstrap_open", *calls])
 
 
 @pytest.mark.parametrize("form", ["{own}:{ours}", "{ours}:{own}", "{ours}:{ours}", " {own} {ours} ", "{ours} {own}:{ours}"])
