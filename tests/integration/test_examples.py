@@ -52,7 +52,9 @@ def missing_module(name: str) -> str:
 def cluster(cluster_factory) -> Cluster:
     if not (REPOSITORY / TRAIN).exists():
         pytest.fail(f"{TRAIN} is not built; run cmake --preset release && cmake --build --preset release")
-    cluster = cluster_factory("examples").up("--nodes", "2", "--gpus", "4", "--cpus", "16")
+    cluster = cluster_factory("examples")
+    cluster.asks = False  # the lines stand for themselves
+    cluster.up("--nodes", "2", "--gpus", "4", "--cpus", "16")
     for name in [*PROGRAMS, *SCRIPTS]:
         cluster.write_home(name, (EXAMPLES / name).read_text())
     assert cluster.run(["ln", "-s", f"/opt/slurm-bootstrap/{TRAIN}", "."]).returncode == 0
