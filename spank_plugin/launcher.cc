@@ -271,7 +271,7 @@ Activation decide(spank_t spank, const StepNumbers& numbers, const UserChoice& c
 }
 
 void receive_failures(const StepNumbers& numbers, const Decision& decision, const Settings& settings,
-                      std::string_view program, const std::vector<ComponentText>& components) {
+                      const std::vector<std::string>& command, const std::vector<ComponentText>& components) {
   FailurePolicy policy;
   policy.id = numbers.id();
   policy.tasks = numbers.tasks.in_step;
@@ -282,7 +282,7 @@ void receive_failures(const StepNumbers& numbers, const Decision& decision, cons
   }
   policy.is_asked = decision.asked == Asked::kStrongly;
   if (settings.grace.value != 0) policy.grace = settings.grace.value;
-  policy.reports_for_itself = reports_for_itself(program);
+  policy.reports_for_itself = reports_for_itself(command);
   start_failure_receiver(policy);
 }
 
@@ -307,9 +307,7 @@ int decide_step(spank_t spank) {
   const bool is_set_up = decision.set_up != SetUp::kNothing;
   if (is_set_up || is_heard) hand_over(*numbers, decision, answers);
   if (is_set_up || decision.asked == Asked::kStrongly) {
-    const auto command = job_command(spank);
-    receive_failures(*numbers, decision, collected.settings, command.empty() ? "" : command.front(),
-                     answers.components);
+    receive_failures(*numbers, decision, collected.settings, job_command(spank), answers.components);
   }
   if (!is_set_up) {
     unset_variable(kUsersBindVariable);

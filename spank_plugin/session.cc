@@ -284,7 +284,11 @@ Result<TaskSight> Session::settle_gpus(spank_t spank, std::uint32_t task, const 
   TaskSight sight;
   sight.has_planned_gpus = true;
   if (!plan_->gpus) return sight;
-  if (plan_->gpus->is_untouched) return sight;
+  if (plan_->gpus->is_untouched) {
+    const auto list = task_variable(spank, std::string(plan_->gpus->kind().variable).c_str());
+    if (list && *list != plan_->gpus->list.text()) forget_own_gpu(*plan_, task);
+    return sight;
+  }
   if (gpu_order_.apply_to(*plan_->gpus)) {
     sight.has_planned_gpus = false;
     // A table shows all tasks of the node; without one, each task has to know no more than its own.

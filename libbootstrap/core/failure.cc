@@ -120,7 +120,9 @@ bool is_killed(const Failure& failure) {
   return ending_signal(failure.wait_status) == kSigkill && !failure.is_out_of_memory;
 }
 
-bool reports_for_itself(std::string_view program) {
+bool reports_for_itself(std::span<const std::string> command) {
+  if (command.empty() || (command.size() > 1 && command[1] == "run")) return false;
+  const std::string_view program = command.front();
   const auto slash = program.rfind('/');
   return program.substr(slash == std::string_view::npos ? 0 : slash + 1) == "slurm-bootstrap";
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -54,8 +55,9 @@ bool is_told_to_end(const Failure& failure);
 // Ended by SIGKILL, and not for want of memory as far as the kernel says: Slurm ends steps so, too.
 bool is_killed(const Failure& failure);
 
-// Programs whose own last words say what is wrong, by the name of the program: "slurm-bootstrap".
-bool reports_for_itself(std::string_view program);
+// A program whose own last words say what is wrong, by its command line: `slurm-bootstrap`, but for its command `run`,
+// which becomes a program of the user's.
+bool reports_for_itself(std::span<const std::string> command);
 
 std::string exit_cause(const Failure& failure);    // "exit code 1"
 std::string failing_task(const Failure& failure);  // "task 5 (node002, local rank 1)"

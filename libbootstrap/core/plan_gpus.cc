@@ -233,6 +233,11 @@ void set_gpu_view(Plan& plan, std::size_t local_task, Rank rank, const GpuView& 
   renew_exports(plan.variables, {local_task});
 }
 
+void forget_own_gpu(Plan& plan, std::size_t local_task) {
+  erase(plan, kGpuVariable);
+  renew_exports(plan.variables, {local_task});
+}
+
 void adopt_gpu_view(Plan& plan, const Place& place, const Environment& environment) {
   if (!plan.gpus) return;
   const Leftovers ours(environment);

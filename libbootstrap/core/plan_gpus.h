@@ -53,6 +53,9 @@ void refresh_gpu_variables(Plan& plan, const Facts& facts);
 // on.
 void set_gpu_view(Plan& plan, std::size_t local_task, Rank rank, const GpuView& view);
 
+// Another plugin of Slurm has changed the list of one task, which keeps it: nobody knows its own GPU.
+void forget_own_gpu(Plan& plan, std::size_t local_task);
+
 // In the task itself: its view as slurmstepd wrote it into this environment, which knew the cores of all tasks.
 void adopt_gpu_view(Plan& plan, const Place& place, const Environment& environment);
 

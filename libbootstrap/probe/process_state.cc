@@ -1,6 +1,7 @@
 // Whether a process of this host goes on, or is about to end. SPDX-License-Identifier: Apache-2.0
 #include "probe/process_state.h"
 
+#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <string>
@@ -32,8 +33,10 @@ bool is_sent_sigkill(std::string_view status) {
   constexpr std::string_view kPending = "SigPnd:";
   for (const auto line : split(status, '\n')) {
     if (!line.starts_with(kPending)) continue;
-    const std::string digits(trim(line.substr(kPending.size())));
-    return (std::strtoull(digits.c_str(), nullptr, kHexadecimal) >> (SIGKILL - 1) & 1) != 0;
+    const auto digits = trim(line.substr(kPending.size()));
+    std::uint64_t pending = 0;
+    (void)std::from_chars(digits.data(), digits.data() + digits.size(), pending, kHexadecimal);
+    return (pending >> (SIGKILL - 1) & 1) != 0;
   }
   return true;
 }

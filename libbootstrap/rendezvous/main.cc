@@ -136,7 +136,7 @@ int main(int count, char** texts) {
   // What slurmstepd or the tasks wait for is left first: from here on nobody hears us.
   leave_output();
   const auto life = ProcessWatch::open(arguments->while_process);
-  if (!life) return 1;  // its tasks have ended already
+  if (!life) return 0;  // its tasks have ended already
   ignore_signals();
   // Neither a task's working directory nor its file system shall be busy because of us.
   if (::chdir("/") != 0) return 1;

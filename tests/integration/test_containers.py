@@ -164,12 +164,21 @@ def test_horovods_server_answers_the_hosts_of_the_step_alone(cluster, beside, fr
 
 def test_what_the_user_asked_another_plugin_for_wins_over_our_choice(cluster, beside):
     beside(MPIBIND, "before us")
-    done = cluster.run(["srun", *NODES, "--mpibind-double", *SHOW])
+    done = cluster.run(["srun", *NODES, "--bootstrap=on", "--mpibind-double", *SHOW])
     for task in tasks_of(done).values():
         assert task["CUDA_VISIBLE_DEVICES"] == task["SLURM_LOCALID"] and task["LOCAL_RANK"] == "0"
         assert (task["LOCAL_WORLD_SIZE"], task["BOOTSTRAP_GPU"], task["OMP_NUM_THREADS"]) == ("1", "0", "93")
     [sentence] = sentences(done)
     assert "another plugin of Slurm leaves a task 1 of 2 GPUs" in sentence
+
+
+def test_unasked_its_choice_stands_and_nothing_is_said(cluster, beside):
+    beside(MPIBIND, "before us")
+    done = cluster.run(["srun", *NODES, "--mpibind-double", *SHOW])
+    for task in tasks_of(done).values():
+        assert task["CUDA_VISIBLE_DEVICES"] == task["LOCAL_RANK"] == task["SLURM_LOCALID"]
+        assert (task["LOCAL_WORLD_SIZE"], task["BOOTSTRAP_GPU"], task["OMP_NUM_THREADS"]) == ("2", "", "93")
+    assert sentences(done) == []
 
 
 def test_control_without_that_option_the_choice_is_ours(cluster, beside):

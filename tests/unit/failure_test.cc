@@ -111,10 +111,13 @@ TEST(FailureKind, WhoeverWasToldToEndHasNotFailed) {
 }
 
 TEST(FailureKind, OurOwnCommandReportsForItself) {
-  EXPECT_TRUE(reports_for_itself("slurm-bootstrap"));
-  EXPECT_TRUE(reports_for_itself("/usr/bin/slurm-bootstrap"));
+  const auto reports = [](const std::vector<std::string>& command) { return reports_for_itself(command); };
+  EXPECT_TRUE(reports({"slurm-bootstrap", "check"}));
+  EXPECT_TRUE(reports({"/usr/bin/slurm-bootstrap"}));
+  EXPECT_FALSE(reports({"slurm-bootstrap", "run", "./train"})) << "it becomes the user's program";
+  EXPECT_FALSE(reports({}));
   for (const auto* program : {"", "python3", "slurm-bootstrap-rendezvous", "/slurm-bootstrap/train", "train.py"}) {
-    EXPECT_FALSE(reports_for_itself(program)) << program;
+    EXPECT_FALSE(reports({program})) << program;
   }
 }
 
