@@ -73,7 +73,8 @@ void CommonEnvironment::put(spank_t spank, const Plan& plan) {
     const bool is_common = variable.values.size() == 1 && variable.name != kExportsVariable;
     if (!is_common || variable.action == Action::kKept || is_slurms(variable.name)) continue;
     if (variable.name == "OMP_NUM_THREADS") continue;
-    if (set_task_variable(spank, variable.name, variable.value(0))) names_.push_back(variable.name);
+    names_.push_back(variable.name);  // first: without memory for it, nothing is set that withdraw() does not know
+    if (!set_task_variable(spank, variable.name, variable.value(0))) names_.pop_back();
   }
 }
 

@@ -42,11 +42,11 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   const auto& id = *found;
   step_ = to_string(id);
   const auto decision = read_decision(environment.get(kDecisionVariable).value_or(""), id);
-  const bool is_refused_for_it = decision && decision->asked == Asked::kStrongly;
-  if (const auto& wrong = site_error(); wrong && !is_refused_for_it) log_info(cat({"bootstrap: ", wrong->message}));
+  has_asked_ = decision && decision->asked == Asked::kStrongly;
+  if (const auto& wrong = site_error(); wrong && !has_asked_) log_info(cat({"bootstrap: ", wrong->message}));
   if (!decision || decision->set_up == SetUp::kNothing) {
     leave_alone(spank, environment);
-    if (decision && decision->asked == Asked::kStrongly) {
+    if (has_asked_) {
       decision_ = *decision;
       failure_reporter_.prepare(environment);
       error_ = Error{ErrorCode::kUnsupported, cat({"not set up: ", decision->reason})};

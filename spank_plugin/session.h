@@ -49,6 +49,7 @@ class Session {
   bool speaks_for_step(std::uint32_t task) const;
 
   static bool is_prepared_, is_broken_, is_told_;
+  static bool has_asked_;  // strongly
   std::optional<std::uint32_t> started_task_;
   std::string step_;                   // "12.0", for messages
   Decision decision_;                  // srun's

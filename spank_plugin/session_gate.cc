@@ -11,6 +11,7 @@ namespace bootstrap {
 bool Session::is_prepared_ = false;
 bool Session::is_broken_ = false;
 bool Session::is_told_ = false;
+bool Session::has_asked_ = false;
 
 int Session::prepare(spank_t spank) {
   if (current_context() != Context::kSlurmstepd || is_prepared_) return kAccepted;  // listed twice in plugstack.conf
@@ -20,15 +21,17 @@ int Session::prepare(spank_t spank) {
     return kAccepted;
   }
   if (is_broken_) return kAccepted;
+  auto& session = current();
   is_prepared_ = true;
-  return current().prepare_step(spank, step);
+  return session.prepare_step(spank, step);
 }
 
 int Session::start_task(spank_t spank) {
   if (!is_broken_) return is_prepared_ ? current().start_prepared_task(spank) : kAccepted;
-  // What broke may have happened before user_init, which would know whether this step asked.
+  // What broke may have happened before user_init knew whether this step asked, or after it took the decision away.
   const auto decision = task_variable(spank, std::string(kDecisionVariable).c_str()).value_or("");
-  if (!asks_strongly(decision)) {
+  if (!has_asked_ && !asks_strongly(decision)) {
+    if (is_prepared_) current().common_.withdraw(spank);
     for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
     return kAccepted;
   }

@@ -9,6 +9,7 @@ the servers of TensorFlow and JAX are started, too, and every one of them is rea
 
 import json
 import os
+import re
 import socket
 import sys
 import time
@@ -66,16 +67,23 @@ def tensorflow():
             "cluster": workers}
 
 
+def first_host():
+    """Of SLURM_STEP_NODELIST: "node[001-002]" or "node003"."""
+    prefix, _, rest = ENV["SLURM_STEP_NODELIST"].split("],")[0].partition("[")
+    return prefix.split(",")[0] if not rest else prefix + re.match(r"\d+", rest)[0]
+
+
 def jax():
-    """jax/_src/distributed.py, initialize, and jax/_src/clusters/slurm_cluster.py: all five or no Slurm."""
-    if "JAX_COORDINATOR_ADDRESS" not in ENV:
+    """jax/_src/distributed.py, initialize, and jax/_src/clusters/slurm_cluster.py: all five or no Slurm, whose first host
+    is that of the coordinator."""
+    if "JAX_COORDINATOR_ADDRESS" not in ENV and "JAX_COORDINATOR_PORT" not in ENV:
         return None
     if any(name not in ENV for name in
            ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")):
         return {"error": "not detected as Slurm"}
     ids = [int(word) for word in ENV.get("JAX_LOCAL_DEVICE_IDS", ENV["SLURM_LOCALID"]).split(",")]
     return {"rank": number("SLURM_PROCID"), "size": number("SLURM_NTASKS"), "device": ids[0], "devices": ids,
-            "where": ENV["JAX_COORDINATOR_ADDRESS"]}
+            "where": ENV.get("JAX_COORDINATOR_ADDRESS") or f"{first_host()}:{number('JAX_COORDINATOR_PORT')}"}
 
 
 def lightning():
@@ -161,9 +169,10 @@ def reach(place):
 
 
 def meet(found):
-    """TensorFlow's workers all listen, each at its place in TF_CONFIG; JAX's coordinator is rank 0. All reach all."""
-    places = found["tensorflow"]["cluster"] + [found["jax"]["where"]]
-    listeners = [server(int(found["tensorflow"]["where"].rsplit(":", 1)[1]))]
+    """TensorFlow's workers, if there are any, all listen, each at its place in TF_CONFIG; JAX's coordinator is rank 0. All reach all."""
+    workers = found["tensorflow"] or {"cluster": []}
+    places = workers["cluster"] + [found["jax"]["where"]]
+    listeners = [server(int(workers["where"].rsplit(":", 1)[1]))] if "where" in workers else []
     if found["jax"]["rank"] == 0:
         listeners.append(server(int(found["jax"]["where"].rsplit(":", 1)[1])))
     for place in places:

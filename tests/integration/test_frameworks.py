@@ -233,6 +233,9 @@ def test_servers_of_tensorflow_and_jax(site):
         told = assert_agreement(reading, 4)
         assert told["tensorflow"]["cluster"] == found[0]["frameworks"]["tensorflow"]["cluster"]
         assert told["tensorflow"]["where"].startswith(reading["task"]["host"] + ":")
+    found = readings(run(site, "srun", *FOUR, "python3", f"{FOLDER}/framework_readers.py", "listen"))
+    assert [reading["task"]["servers"] for reading in found] == [1, 0, 0, 0]
+    assert len({assert_agreement(reading, 4)["jax"]["where"] for reading in found}) == 1
     rows.append(("TensorFlow (TF_CONFIG, its reader's rules)", "`srun --bootstrap-frameworks=tensorflow`", "4 servers, all reached by all"))
     rows.append(("JAX (its reader's rules)", "`srun`", "coordinator reached by all, own device"))
 
@@ -288,22 +291,22 @@ def test_threads_are_the_tasks_cores(site):
     # The cluster plays nodes with more cores than the machine has, and no task can have more than are there.
     cores = len(os.sched_getaffinity(0))
     for options, threads in ((("-c4",), 4), (("-c1",), 1), ((), 1)):
-        done = run(site, "srun", *FOUR, *options, "python3", f"{FOLDER}/framework_readers.py")
+        done = run(site, "srun", *FOUR, *options, "python3", f"{FOLDER}/framework_readers.py", env=ASKED)
         assert {reading["task"]["threads"] for reading in readings(done)} == {min(threads, cores)}
-    done = run(site, "srun", *FOUR, "-c4", "python3", f"{FOLDER}/framework_readers.py", env={"OMP_NUM_THREADS": "3"})
+    done = run(site, "srun", *FOUR, "-c4", "python3", f"{FOLDER}/framework_readers.py", env=ASKED | {"OMP_NUM_THREADS": "3"})
     assert {reading["task"]["threads"] for reading in readings(done)} == {3}
-    done = run(site, "srun", *AGENTS, "-c8", "python3", f"{FOLDER}/framework_readers.py")
+    done = run(site, "srun", *AGENTS, "-c8", "python3", f"{FOLDER}/framework_readers.py", env=ASKED)
     assert {reading["task"]["threads"] for reading in readings(done)} == {max(1, min(8, cores) // 2)}  # for each GPU
 
 
 def test_the_interface_is_the_one_to_the_master(site):
-    by_default = run(site, "srun", *FOUR, "bash", "-c", "echo $GLOO_SOCKET_IFNAME,$NCCL_SOCKET_IFNAME")
+    by_default = run(site, "srun", *FOUR, "bash", "-c", "echo $GLOO_SOCKET_IFNAME,$NCCL_SOCKET_IFNAME", env=ASKED)
     assert set(by_default.stdout.split()) == {"eth0,"}
     for choice in ("auto", "eth0", "10.0.0.0/8"):
         done = run(site, "srun", *FOUR, f"--bootstrap-interface={choice}", "--bootstrap-frameworks=auto,horovod", "bash", "-c",
                    "echo $GLOO_SOCKET_IFNAME,$NCCL_SOCKET_IFNAME,$HOROVOD_GLOO_IFACE,$UCX_NET_DEVICES")
         assert set(done.stdout.split()) == {"eth0,=eth0,eth0,eth0"}
-    done = run(site, "srun", *FOUR, "bash", "-c", "echo $GLOO_SOCKET_IFNAME", env={"NCCL_SOCKET_IFNAME": "ib0"})
+    done = run(site, "srun", *FOUR, "bash", "-c", "echo $GLOO_SOCKET_IFNAME", env=ASKED | {"NCCL_SOCKET_IFNAME": "ib0"})
     assert done.stdout.split() == []
     wrong = site.run(["srun", *FOUR, "--bootstrap-interface=ib7", "true"])
     assert wrong.returncode != 0
@@ -314,7 +317,7 @@ def test_a_nested_srun_is_not_told_our_number_of_tasks_per_node(site):
     script = ("[ $SLURM_PROCID = 0 ] || exit 0; echo outer=$SLURM_NTASKS_PER_NODE; "
               "srun --overlap --bootstrap=off -N2 -n3 -l hostname; "
               "srun --overlap --bootstrap=off -N1 -n1 bash -c 'echo inner=$SLURM_NTASKS_PER_NODE'")
-    done = run(site, "srun", "--exclusive", "-N2", "-n4", "--gres=gpu:2", "bash", "-c", script)
+    done = run(site, "srun", "--exclusive", "-N2", "-n4", "--gres=gpu:2", "bash", "-c", script, env=ASKED)
     assert "outer=2\n" in done.stdout
     assert "can't honor --ntasks-per-node" not in done.stderr
     assert "inner=\n" in done.stdout

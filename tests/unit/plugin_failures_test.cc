@@ -54,6 +54,34 @@ TEST(PluginFailures, OptionsThatAreNotKnownAreOneSentence) {
   EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
 }
 
+// Memory runs out in user_init when some variables are set and srun's decision is taken away.
+int run_step_without_memory(Asked asked) {
+  return in_child([asked] {
+           auto decision = Facts().decision;
+           decision.asked = asked;
+           enter_step(job_environment(decision));
+           auto* const handle = the_spank_handle();
+           slurm_spank_init(handle, 0, nullptr);
+           auto& task = spank_double().task_environment;
+           spank_double().fails = [](const std::string& call) -> bool {
+             if (call == "setenv MASTER_PORT") throw std::bad_alloc();
+             return false;
+           };
+           if (slurm_spank_user_init(handle, 0, nullptr) != 0 || task.count("SLURM_BOOTSTRAP_DECISION") != 0) return 3;
+           if (task.count("WORLD_SIZE") + task.count("MASTER_ADDR") == 0) return 4;
+           spank_double().fails = [](const std::string&) { return false; };
+           if (start_task(0, 0) != 0) return 5;
+           return task.count("WORLD_SIZE") + task.count("MASTER_ADDR") == 0 ? 77 : 6;
+         })
+      .status;
+}
+
+TEST(PluginFailures, AStepThatBreaksHalfWayEndsIfItAskedAndElseHasNothing) {
+  EXPECT_EQ(run_step_without_memory(Asked::kStrongly), 1);
+  EXPECT_EQ(run_step_without_memory(Asked::kWeakly), 77);
+  EXPECT_EQ(run_step_without_memory(Asked::kUnasked), 77);
+}
+
 // plugstack.conf may be wrong on this node alone, which is not that of rank 0.
 TEST(PluginFailures, AWrongArgumentIsToldByEachNodeThatHasIt) {
   const auto outcome = in_child([] {
