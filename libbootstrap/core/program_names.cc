@@ -20,7 +20,10 @@ constexpr auto kBusinesses = std::to_array<Named>({
     {"mpirun mpiexec mpirun_rsh orterun oshrun shmemrun orted prted prte prterun prun", Business::kRanks},
     {"hydra_pmi_proxy hydra_bstrap_proxy pmi_proxy mpispawn smpd mpd yod", Business::kRanks},
     // Launchers of other resource managers and sites: aprun(1), jsrun(1), flux(1), ibrun (TACC), lrun (LLNL), charmrun.
-    {"aprun jsrun flux ibrun lrun charmrun upcrun gasnetrun_ibv poe ccc_mprun mpprun palsrun", Business::kRanks},
+    {"aprun jsrun flux ibrun lrun charmrun poe ccc_mprun mpprun palsrun", Business::kRanks},
+    // Launchers of languages and runtimes: UPC and UPC++, GASNet, NVIDIA Legate, HPE Dragon, DLRover.
+    {"upcrun upcxx-run gasnetrun_ibv gasnetrun_ucx gasnetrun_ofi gasnetrun_mpi legate dragon dlrover-run",
+     Business::kRanks},
     // Slurm's own, which start a step or a job.
     {"srun sbatch salloc sattach", Business::kOthers},
     // PyTorch: torch.distributed.run; torchx; the launchers of frameworks (setup.py of each has its console scripts).
@@ -34,6 +37,10 @@ constexpr auto kBusinesses = std::to_array<Named>({
      Business::kWorkers},
     {"luigi luigid process_worker_pool.py ipcluster ipengine ipcontroller clearml-agent", Business::kWorkers},
     {"work_queue_worker vine_worker hq spark-submit spark-class scoop", Business::kWorkers},
+    // HTCondor's glide-ins, Globus Compute, Merlin, Airflow, Dagster, MLflow, jug, greasy (BSC), RADICAL-Pilot.
+    {"condor_master condor_startd condor_starter globus-compute-endpoint funcx-endpoint merlin airflow dagster mlflow",
+     Business::kWorkers},
+    {"jug greasy radical-pilot-agent optuna", Business::kWorkers},
     // Inference servers that start a worker for each GPU: vllm, sglang, text-generation-launcher, tritonserver(1).
     {"vllm sglang text-generation-launcher tritonserver trtllm-serve lmdeploy ollama llama-server", Business::kServes},
     {"jupyter jupyter-lab jupyter-notebook jupyterhub-singleuser jupyterhub ipython ipython3", Business::kServes},
