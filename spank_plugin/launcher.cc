@@ -241,7 +241,9 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
 void tell(const StepNumbers& numbers, const Activation& activation, const Settings& settings) {
   const auto line = cat({"StepId=", to_string(numbers.id()), ": ", activation.line()});
   const bool is_set_up = activation.decision.set_up != SetUp::kNothing;
-  if (!is_set_up && settings.explain.value) {
+  if (!is_set_up && activation.decision.asked == Asked::kStrongly) {
+    log_error(cat({"bootstrap: ", line}));  // the nodes refuse it, and are silent
+  } else if (!is_set_up && settings.explain.value) {
     print_to_stderr(cat({"bootstrap: ", line, "\n"}));
   } else if (activation.is_told) {
     log_warning(line);

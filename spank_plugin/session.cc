@@ -49,7 +49,7 @@ int Session::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     if (has_asked_) {
       decision_ = *decision;
       failure_reporter_.prepare(environment);
-      error_ = Error{ErrorCode::kUnsupported, cat({"not set up: ", decision->reason})};
+      error_ = Error{};  // srun has said why
       return kAccepted;
     }
     if (decision && decision->is_observed) log_info(cat({"bootstrap: StepId=", step_, ": ", decision->reason}));
@@ -247,7 +247,8 @@ int Session::start_prepared_task(spank_t spank) {
   }
   if (!started) {
     // A plan that failed, failed for all nodes alike: one of them speaks. A task that cannot be set up speaks itself.
-    if (!error_ || speaks_for_step(*task)) log_error(cat({"bootstrap: StepId=", step_, ": ", started.error().message}));
+    const auto& why = started.error().message;
+    if (!why.empty() && (!error_ || speaks_for_step(*task))) log_error(cat({"bootstrap: StepId=", step_, ": ", why}));
     return end_task();
   }
   return kAccepted;

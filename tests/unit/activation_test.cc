@@ -143,7 +143,7 @@ TEST(Activation, ComponentsThatDoNotHearOfItAreLeftAloneOrRefused) {
     const bool is_refused = choice.asked == Asked::kStrongly;
     EXPECT_EQ(activation.decision.set_up, SetUp::kNothing);
     EXPECT_EQ(activation.decision.asked, is_refused ? Asked::kStrongly : Asked::kUnasked);
-    EXPECT_EQ(activation.is_told, !is_refused) << "its node says so";
+    EXPECT_EQ(activation.is_told, !is_refused) << "it is an error, and no warning";
     EXPECT_NE(activation.line().find("SLURM_BOOTSTRAP_DECISION"), std::string::npos) << activation.line();
   }
 }
