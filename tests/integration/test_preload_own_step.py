@@ -117,9 +117,9 @@ def test_one_task_is_set_up_where_it_is_asked_for(bare):
 
 
 def on_terminal(cluster: Cluster, command: str, env: str = "") -> str:
-    """What a step with --pty shows."""
+    """What a step with --pty shows, without the end of script's own input, which the terminal echoes."""
     done = run_steps(cluster, f"{env} script -qec \"srun -Q {command}\" /dev/null < /dev/null")
-    return done.stdout.replace("\r", "")
+    return re.sub("\r|\b|\\^[@D]", "", done.stdout)
 
 
 def test_a_step_on_a_terminal_is_left_alone_and_steps_inside_of_it_are_not(bare):
