@@ -55,7 +55,8 @@ std::string FailureHistory::sentence(bool others_run) const {
   if (const auto alike = is_killed(first) ? 0 : count_alike(); alike != 0) {
     const auto who = alike == tasks_ ? cat({"all ", std::to_string(tasks_), " tasks"})
                                      : cat({std::to_string(alike), " of ", std::to_string(tasks_), " tasks"});
-    return cat({who, " failed alike: ", exit_cause(first), ", ", failure_time(first)});
+    // Perhaps it let the others down within that time: its last words are worth reading.
+    return cat({who, " failed alike, ", failing_task(first), " first: ", exit_cause(first), ", ", failure_time(first)});
   }
   return cat({failing_task(first), " failed first: ", exit_cause(first), ", ", failure_time(first)});
 }

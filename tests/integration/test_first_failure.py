@@ -125,7 +125,8 @@ def test_nobody_guesses_about_memory(site):
 def test_all_tasks_that_fail_alike_are_told_as_that(site):
     done, _ = step(site, "all", "0.5", "exit 2", "0")
     assert len(ours(done)) == 1, done.stderr
-    assert re.fullmatch(r"srun: bootstrap: warning: StepId=\d+\.0: all 4 tasks failed alike: exit code 2, \d\.\d s after the step began",
+    assert re.fullmatch(r"srun: bootstrap: warning: StepId=\d+\.0: all 4 tasks failed alike, task \d \(node00\d, local rank \d\) first: "
+                        r"exit code 2, \d\.\d s after the step began",
                         ours(done)[0])
 
 

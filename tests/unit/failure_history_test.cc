@@ -47,10 +47,12 @@ TEST(FailureHistory, NamesTheFirstToArrive) {
 TEST(FailureHistory, BlamesNobodyWhereAllFailAlike) {
   const auto all = history(
       4, {{2, exit_status(2), 100}, {0, exit_status(2), 120}, {1, exit_status(2), 190}, {3, exit_status(2), 260}});
-  EXPECT_EQ(all.sentence(false), "all 4 tasks failed alike: exit code 2, 0.1 s after the step began");
+  EXPECT_EQ(all.sentence(false),
+            "all 4 tasks failed alike, task 2 (node002, local rank 0) first: exit code 2, 0.1 s after the step began");
   const auto most =
       history(4, {{2, exit_status(2), 100}, {0, exit_status(2), 120}, {3, SIGKILL, 150}, {1, exit_status(2), 190}});
-  EXPECT_EQ(most.sentence(false), "3 of 4 tasks failed alike: exit code 2, 0.1 s after the step began");
+  EXPECT_EQ(most.sentence(false),
+            "3 of 4 tasks failed alike, task 2 (node002, local rank 0) first: exit code 2, 0.1 s after the step began");
 }
 
 // The controls of the test above: each differs from it in one thing.

@@ -15,7 +15,7 @@ TOLERANCE = 1e-5  # between the parameters of ranks, relative to the largest
 NOISE = re.compile(r"^(srun: (error: .*(: tasks? |Job step|Timed out|Unable to)|launch/slurm|Job step|job \d+|Force Term|"
                    r"interrupt|sending|Terminating|error: \*\*\*)|slurmstepd.*(CANCELLED|\*\*\* STEP|mpi/pmix)|\s*$|-{5}|"
                    r"Traceback|  )|^\s*$")
-FIRST = re.compile(r"task (\d+) \([^)]*\) failed first: .*")
+FIRST = re.compile(r"task (\d+) \([^)]*\) (?:failed )?first: .*")
 
 
 class Output:
