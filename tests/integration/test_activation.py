@@ -179,6 +179,18 @@ def test_a_job_that_asks_sets_up_shells_and_leaves_alone_what_cannot_be(cluster)
     assert re.search(r"error: bootstrap: StepId=\d+\.4: .*--bootstrap-gpu-share", err), err
 
 
+def test_a_launcher_of_a_job_that_asks_has_the_gpus_that_slurm_binds(cluster):
+    cluster.write_home("mpirun", "#!/bin/sh\necho gpus=$CUDA_VISIBLE_DEVICES\n")
+    line = ["srun", "-Q", "-N1", "-n2", "--gpus-per-task=1"]
+    launcher = cluster.run([*line, "./mpirun"], env={"SLURM_BOOTSTRAP": "on"})
+    stock = cluster.run([*line, "./mpirun"])
+    assert sorted(launcher.stdout.split()) == sorted(stock.stdout.split()) and "," not in stock.stdout, (launcher, stock)
+    # Control: a program that is set up sees its peers' GPUs.
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    trains = cluster.run([*line, "python3", "-c", code], env={"SLURM_BOOTSTRAP": "on"})
+    assert trains.stdout.split() == ["0,1", "0,1"], trains
+
+
 def test_what_cannot_be_right_is_replaced_and_told(cluster):
     wrong = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "http"}
     done = srun(cluster, TWO, env=wrong)
