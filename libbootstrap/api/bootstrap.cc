@@ -79,7 +79,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   // In a program with the rights of somebody else, its caller must not name code to run.
   const char* const library = ::secure_getenv("SLURM_BOOTSTRAP_NCCL");
   step->nccl_library = library == nullptr ? "" : library;
-  step->exchange = make_pmix_exchange(task->facts.id, step->layout, rank, environment);
+  step->exchange = make_exchange(task->facts.id, step->layout, rank, environment);
   *job = step.release();
   return {};
 }

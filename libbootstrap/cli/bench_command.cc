@@ -136,7 +136,7 @@ int bench_command(const BenchOptions& options) {
                                                    : ""}));
     return is_outside ? kNoStep : kFailed;
   }
-  const auto exchange = make_pmix_exchange(self->id, self->layout, self->rank, environment);
+  const auto exchange = make_exchange(self->id, self->layout, self->rank, environment);
   const bool is_first = self->rank == 0;
   auto session = std::make_unique<BenchSession>(std::move(*self), *exchange, std::move(*plan));
   const int status = Bench(*session, options, is_first).run();

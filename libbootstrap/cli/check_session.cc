@@ -49,7 +49,7 @@ ExchangeOutcome exchange_over_pmix(const CheckSelf& self, seconds timeout) {
   const auto word_of = [](Rank speaker) { return cat({"check of rank ", std::to_string(speaker)}); };
   const auto begin = Deadline::clock::now();
   Watchdog::now("the exchange over PMIx");
-  const auto exchange = make_pmix_exchange(self.facts.id, layout, rank, process_environment());
+  const auto exchange = make_exchange(self.facts.id, layout, rank, process_environment());
   Round round;
   round.purpose = "check";
   round.shared = word_of(rank);

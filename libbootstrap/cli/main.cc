@@ -11,6 +11,7 @@
 #include "cli/run_command.h"
 #include "cli/simulate_command.h"
 #include "cli/topology_command.h"
+#include "comm/helper_service.h"
 
 namespace bootstrap {
 namespace {
@@ -147,6 +148,7 @@ void add_simulate(CLI::App& app, CommandLine& line) {
 }  // namespace bootstrap
 
 int main(int count, char** arguments) {
+  if (bootstrap::is_helper(count, arguments)) bootstrap::serve_as_helper();
   try {
     CLI::App app("Shows and checks how slurm-bootstrap sets up the tasks of a Slurm step.", "slurm-bootstrap");
     app.set_version_flag("--version", BOOTSTRAP_VERSION_TEXT);

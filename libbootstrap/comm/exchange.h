@@ -1,4 +1,4 @@
-// What the ranks of a step tell each other: small values, over the PMIx server of their slurmstepd, within a deadline.
+// What the ranks of a step tell each other: small values, over PMIx or PMI-1, within a deadline.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -42,15 +42,20 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  // Comes back within the deadline and two seconds, whatever the server and the other ranks do. Errors: kMissing (no
-  // PMIx in this step), kDisagreement (PMIx of another step, or ranks that do different things), kTimeout (with the
-  // ranks that never came), kUnavailable, kUnsupported, kLimit.
+  // Comes back within the deadline and two seconds, whatever the server and the other ranks do. Errors: kMissing
+  // (neither PMIx nor PMI-1 in this step), kDisagreement (ranks that do different things), kTimeout (with the ranks
+  // that never came, where the engine can tell), kUnavailable, kUnsupported, kLimit.
   virtual Result<RoundResult> run(const Round& round) = 0;
+
+  // What carries the rounds, for people: "PMIx 4.2.2", "PMI-1". Empty before the first round, and in a step of one
+  // rank.
+  virtual std::string engine() const = 0;
 };
 
 // The real one. Opens nothing until the first round; a step of one rank never does. `layout` and the rest are copied.
-std::unique_ptr<Exchange> make_pmix_exchange(const StepId& id, const Layout& layout, Rank rank,
-                                             const Environment& environment);
+// With SLURM_BOOTSTRAP_TIMING=1 it writes a line for each round to standard error.
+std::unique_ptr<Exchange> make_exchange(const StepId& id, const Layout& layout, Rank rank,
+                                        const Environment& environment);
 
 // "libpmix.so.2 4.2.2", or why PMIx cannot be used here. Opens the library and talks to nobody.
 Result<std::string> pmix_version();

@@ -151,12 +151,10 @@ Absence RollCall::sort_out(const std::vector<Wanted>& wanted) const {
   return absence;
 }
 
-std::optional<Error> RollCall::disagreement(const std::vector<Rank>& absent) const {
+std::optional<Error> RollCall::find_disagreement(const std::vector<Rank>& absent) const {
   for (const Rank rank : absent) {
     if (!elsewhere_[rank] || elsewhere_[rank]->sequence < job_.tag.sequence) continue;
-    return Error{ErrorCode::kDisagreement,
-                 cat({describe_rank(job_.layout, rank), " makes ", describe(*elsewhere_[rank]), ", this one makes ",
-                      describe(job_.tag), ": all ranks must make the same calls in the same order"})};
+    return disagreement(job_.layout, rank, *elsewhere_[rank], job_.tag);
   }
   return std::nullopt;
 }
@@ -173,7 +171,7 @@ Error RollCall::explain(const std::vector<Wanted>& wanted, const Error& what) {
     if (is_slurms && !absent_of(wanted).empty()) (void)is_server_there();
   }
   const auto absent = ranks_of(absent_of(wanted));
-  if (auto error = disagreement(absent)) return *error;
+  if (auto error = find_disagreement(absent)) return *error;
   if (absent.empty()) {
     return {what.code,
             cat({what.message, ", though all are there now: the network is slow",

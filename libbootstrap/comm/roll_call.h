@@ -30,7 +30,7 @@ class RollCall {
   bool leads_its_node() const;
   std::vector<Wanted> absent_of(const std::vector<Wanted>& wanted) const;
   Absence sort_out(const std::vector<Wanted>& wanted) const;
-  std::optional<Error> disagreement(const std::vector<Rank>& absent) const;
+  std::optional<Error> find_disagreement(const std::vector<Rank>& absent) const;
 
   const Session& session_;
   const RoundJob& job_;

@@ -54,9 +54,9 @@ Result<PmixServer> check_pmix_environment(const Environment& environment, const 
                                           " is not set): ", advice(id)}));
   }
   if (!is_of(id, *name_space)) {
-    return fail(ErrorCode::kDisagreement,
-                cat({"PMIX_NAMESPACE is ", quoted(*name_space), ", but this step's is ", expected(id),
-                     ": the variables are another step's or launcher's; ", advice(id)}));
+    return fail(ErrorCode::kMissing,
+                cat({"this step has no PMIx (PMIX_NAMESPACE is ", quoted(*name_space), ", this step's would be ",
+                     expected(id), ": the variables are another step's or launcher's): ", advice(id)}));
   }
   const auto pmix_rank = environment.get("PMIX_RANK").value_or("");
   if (pmix_rank != std::to_string(rank)) {

@@ -21,7 +21,7 @@ struct PmixServer {
 };
 
 // PMIX_* are inherited by whatever a rank starts, and may be of an outer step or of another launcher. kMissing when
-// this step has no PMIx, kDisagreement when the variables are not those of this step and rank.
+// this step has no PMIx, also where the variables are another step's; kDisagreement when they are not this rank's.
 Result<PmixServer> check_pmix_environment(const Environment& environment, const StepId& id, Rank rank);
 
 // "pmix-server.17549;tcp4://127.0.0.1:46173" is 46173.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/round_value.h"
 
+#include "core/rank_names.h"
 #include "core/text.h"
 
 namespace bootstrap {
@@ -47,6 +48,11 @@ std::optional<RoundValue> decode_round_value(std::string_view text) {
 
 std::string describe(const RoundTag& tag) {
   return cat({"'", tag.purpose, "' as its call number ", std::to_string(tag.sequence + 1)});
+}
+
+Error disagreement(const Layout& layout, Rank rank, const RoundTag& others, const RoundTag& own) {
+  return {ErrorCode::kDisagreement, cat({describe_rank(layout, rank), " makes ", describe(others), ", this one makes ",
+                                         describe(own), ": all ranks must make the same calls in the same order"})};
 }
 
 }  // namespace bootstrap

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/layout.h"
+#include "core/result.h"
 #include "core/step_id.h"
 
 namespace bootstrap {
@@ -32,5 +34,8 @@ std::optional<RoundValue> decode_round_value(std::string_view text);
 
 // "'barrier' as its call number 4".
 std::string describe(const RoundTag& tag);
+
+// `rank` is in another round than this one.
+Error disagreement(const Layout& layout, Rank rank, const RoundTag& others, const RoundTag& own);
 
 }  // namespace bootstrap

@@ -1,6 +1,6 @@
-// Where this library starts when its loader runs it as a program: ask_for_hosts() does so.
+// Where this library starts when its loader runs it as a program: ask_helper() does so.
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/ask_hosts.h"
+#include "comm/helper_service.h"
 
 // The kernel's stack is aligned as no function of x86-64 expects it: there is no return address on it.
 #if defined(__x86_64__)
@@ -13,5 +13,5 @@
 // has initialised the C library itself. -Wl,-e,NAME puts it into the header of the file.
 extern "C" {
 BOOTSTRAP_ENTRY void bootstrap_entry();
-void bootstrap_entry() { bootstrap::answer_where_hosts_are(); }
+void bootstrap_entry() { bootstrap::serve_as_helper(); }
 }

@@ -21,7 +21,7 @@ void complain(const Step& step, const std::string& reason) {
 
 Result<std::vector<nccl::UniqueId>> exchange_ids(const Step& step, const nccl::Functions& nccl, std::uint32_t roots) {
   static std::mutex mutex;  // one round at a time
-  static auto* const exchange = make_pmix_exchange(step.id, step.layout, step.rank, step.environment).release();
+  static auto* const exchange = make_exchange(step.id, step.layout, step.rank, step.environment).release();
   const std::lock_guard lock(mutex);
   CommunicatorOptions options;
   options.roots = roots;

@@ -12,7 +12,7 @@ from trust.figures import Figure, keep
 MAY_INCLUDE = {
     "libbootstrap/core": {"core"},
     "libbootstrap/probe": {"core", "probe"},
-    "libbootstrap/comm": {"core", "comm"},
+    "libbootstrap/comm": {"core", "probe", "comm"},
     "libbootstrap/api": {"core", "probe", "comm", "bootstrap", "api"},
     "libbootstrap/preload": {"core", "probe", "comm", "rendezvous", "preload", "bootstrap"},
     "libbootstrap/simulation": {"core", "simulation"},

@@ -23,6 +23,7 @@
 
 #include "bare_pmix.h"
 #include "comm/exchange.h"
+#include "comm/helper_service.h"
 #include "core/task_plan.h"
 #include "node_share.h"
 #include "probe/environment.h"
@@ -55,7 +56,7 @@ class Ours {
     rank_ = task->facts.local_ranks.front();
     place_ = task->facts.layout.place(rank_);
     node_ = to_string(task->facts.id) + "-" + task->facts.layout.host_of(rank_);
-    exchange_ = bootstrap::make_pmix_exchange(task->facts.id, task->facts.layout, rank_, environment);
+    exchange_ = bootstrap::make_exchange(task->facts.id, task->facts.layout, rank_, environment);
   }
 
   std::uint32_t rank() const { return rank_; }
@@ -200,6 +201,7 @@ void measure_start() {
 }  // namespace
 
 int main(int count, char** words) {
+  if (bootstrap::is_helper(count, words)) bootstrap::serve_as_helper();
   const std::string mode = count > 1 ? words[1] : "";
   const int rounds = count > 2 ? std::atoi(words[count - 1]) : 0;
   if (rounds < 1) stop("usage: exchange_bench rounds|memory|start COUNT, exchange_bench wire ours|bare COUNT");

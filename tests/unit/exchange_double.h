@@ -38,6 +38,7 @@ class ExchangeHall {
    public:
     Seat(ExchangeHall* hall, Rank rank) : hall_(hall), rank_(rank) {}
     Result<RoundResult> run(const Round& round) override { return hall_->run(rank_, round); }
+    std::string engine() const override { return "threads"; }
 
    private:
     ExchangeHall* hall_;

@@ -277,6 +277,7 @@ class Eavesdropper : public Exchange {
     local_ = round.local;
     return RoundResult{{seen_}, {local_}};
   }
+  std::string engine() const override { return "none"; }
   std::string seen_;
   std::string local_;
 };

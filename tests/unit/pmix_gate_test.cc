@@ -48,7 +48,7 @@ TEST(PmixGate, RefusesLeftoversOfAnotherStepOrLauncher) {
   for (const auto* name_space : {"slurm.pmix.12.2", "slurm.pmix.11.3", "slurm.pmix.12.33", "prterun-node001-1@1"}) {
     auto environment = slurms();
     environment.set("PMIX_NAMESPACE", name_space);
-    EXPECT_EQ(refusal(environment), ErrorCode::kDisagreement) << name_space;
+    EXPECT_EQ(refusal(environment), ErrorCode::kMissing) << name_space;
   }
   for (const auto* rank : {"8", "", "-7", "7 ", "four"}) {
     auto environment = slurms();

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "preload/ask_hosts.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -271,15 +270,6 @@ TEST(Message, IsOneLine) {
   EXPECT_STREQ(text, "one\n");
   ::close(ends[0]);
   ::close(ends[1]);
-}
-
-TEST(AskedHosts, ArriveWholeOrNotAtAll) {
-  const std::vector<std::string> hosts{"node001", "node002"};
-  EXPECT_EQ(write_answer(hosts), "+\nnode001\nnode002\nend\n");
-  EXPECT_EQ(*read_answer(write_answer(hosts)), hosts);
-  EXPECT_EQ(read_answer(write_answer(fail(ErrorCode::kUnavailable, "no server"))).error().message, "no server");
-  const auto whole = write_answer(hosts);
-  for (std::size_t size = 0; size < whole.size(); ++size) EXPECT_FALSE(read_answer(whole.substr(0, size))) << size;
 }
 
 }  // namespace

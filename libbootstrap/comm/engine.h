@@ -1,0 +1,43 @@
+// What carries a round: the interface between the exchange and whatever Slurm offers in this step.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/exchange.h"
+#include "core/round_value.h"
+
+namespace bootstrap {
+
+// This rank, as an engine needs it.
+struct StepRank {
+  StepId id;
+  Layout layout;
+  Rank rank = 0;
+  Environment environment;
+};
+
+class Engine {
+ public:
+  Engine() = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  virtual ~Engine() = default;
+
+  // "PMIx 4.2.2", "PMI-1": for people.
+  virtual std::string name() const = 0;
+
+  // One round of a step of several ranks; rounds never overlap. Comes back within the deadline and two seconds. A value
+  // counts only when its tag is `tag`.
+  virtual Result<RoundResult> run(const RoundTag& tag, const Round& round) = 0;
+};
+
+// PMIx where the step has it, else PMI-1, so that all ranks choose alike. Nothing is opened.
+Result<std::unique_ptr<Engine>> choose_engine(const StepRank& self);
+
+// Each is one file pair. They fail where the step does not have what they need.
+Result<std::unique_ptr<Engine>> make_pmix_engine(const StepRank& self);
+Result<std::unique_ptr<Engine>> make_pmi1_engine(const StepRank& self);
+
+}  // namespace bootstrap

@@ -1,0 +1,129 @@
+// Rounds over PMI-1, which srun serves to every step, whatever --mpi= says.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "comm/engine.h"
+#include "comm/pmi/pmi1_helper.h"
+#include "comm/secret.h"
+#include "core/rank_names.h"
+#include "core/string_list.h"
+#include "core/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::string_view kCure = "start the program with srun --mpi=pmix";
+
+// srun counts who has arrived at the barrier by rank and for good, and a round that was given up leaves its count
+// behind: from then on a barrier may end before all ranks have come to it.
+std::atomic<bool> is_count_spoiled{false};
+
+class Pmi1Engine final : public Engine {
+ public:
+  explicit Pmi1Engine(StepRank self) : self_(std::move(self)) {}
+
+  std::string name() const override { return "PMI-1"; }
+  Result<RoundResult> run(const RoundTag& tag, const Round& round) override;
+
+ private:
+  std::vector<Rank> whom_to_read(const Round& round) const;
+  Result<std::string> read(const RoundTag& tag, Rank rank, const std::optional<std::string>& value,
+                           bool is_local) const;
+  Result<RoundResult> read_all(const RoundTag& tag, const Round& round, const Pmi1Outcome& outcome) const;
+  Error explain(const Error& error) const;
+
+  StepRank self_;
+};
+
+// What a rank brings: what all may read, and what the ranks of its node may.
+std::string write_value(const RoundTag& tag, const Round& round) {
+  auto both = encode_strings({round.shared.value_or(""), round.local});
+  auto value = encode_round_value(tag, both);
+  wipe(both);
+  return value;
+}
+
+std::vector<Rank> Pmi1Engine::whom_to_read(const Round& round) const {
+  auto ranks = round.read_shared;
+  if (round.read_local) {
+    const auto local = self_.layout.ranks_on(self_.layout.place(self_.rank).node);
+    ranks.insert(ranks.end(), local.begin(), local.end());
+  }
+  return ranks;
+}
+
+Result<std::string> Pmi1Engine::read(const RoundTag& tag, Rank rank, const std::optional<std::string>& text,
+                                     bool is_local) const {
+  const auto value = text ? decode_round_value(*text) : std::nullopt;
+  if (!value) {
+    return fail(ErrorCode::kDisagreement, cat({describe_rank(self_.layout, rank),
+                                               " brought no value: it, or MPI in it, made another PMI-1 call "
+                                               "meanwhile; all ranks must make the same calls in the same order"}));
+  }
+  if (value->tag != tag) return fail(disagreement(self_.layout, rank, value->tag, tag));
+  auto both = decode_strings(value->bytes);
+  if (!both || both->size() != 2) return fail(ErrorCode::kDisagreement, "a rank uses another version of libbootstrap");
+  wipe((*both)[is_local ? 0 : 1]);
+  return std::move((*both)[is_local ? 1 : 0]);
+}
+
+Result<RoundResult> Pmi1Engine::read_all(const RoundTag& tag, const Round& round, const Pmi1Outcome& outcome) const {
+  RoundResult result;
+  const auto ranks = whom_to_read(round);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const bool is_local = i >= round.read_shared.size();
+    auto value = read(tag, ranks[i], outcome.values[i], is_local);
+    if (!value) {
+      for (auto& text : result.shared) wipe(text);
+      return fail(value.error());
+    }
+    (is_local ? result.local : result.shared).push_back(std::move(*value));
+  }
+  return result;
+}
+
+Error Pmi1Engine::explain(const Error& error) const {
+  if (error.code != ErrorCode::kTimeout) {
+    return {error.code, cat({"the process that exchanges over PMI-1: ", error.message, "; ", kCure})};
+  }
+  return {ErrorCode::kTimeout,
+          cat({"not all ranks came before the deadline, and PMI-1 does not say which; srun --mpi=pmix would"})};
+}
+
+Result<RoundResult> Pmi1Engine::run(const RoundTag& tag, const Round& round) {
+  if (is_count_spoiled) {
+    return fail(ErrorCode::kUnavailable,
+                cat({"an earlier call was given up, and srun counts this rank as one that waits in it: PMI-1 cannot be "
+                     "used again in this step; ",
+                     kCure}));
+  }
+  Pmi1Exchange exchange{self_.rank, static_cast<std::uint32_t>(self_.layout.size()), write_value(tag, round),
+                        whom_to_read(round)};
+  auto outcome = exchange_in_helper(self_.id, exchange, self_.environment, round.deadline);
+  wipe(exchange.value);
+  is_count_spoiled = !outcome || outcome->may_have_arrived;
+  if (!outcome) return fail(explain(outcome.error()));
+  if (!outcome->trouble.empty()) return fail(ErrorCode::kUnavailable, cat({outcome->trouble, "; ", kCure}));
+  if (outcome->values.size() != exchange.wanted.size()) {
+    return fail(ErrorCode::kUnavailable, cat({"the process that exchanges over PMI-1 gave half an answer; ", kCure}));
+  }
+  auto result = read_all(tag, round, *outcome);
+  for (auto& value : outcome->values) {
+    if (value) wipe(*value);
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> make_pmi1_engine(const StepRank& self) {
+  if (!self.environment.has("SLURM_SRUN_COMM_PORT")) {
+    return fail(ErrorCode::kMissing, "SLURM_SRUN_COMM_PORT is not set, by which PMI-1 finds srun");
+  }
+  return std::unique_ptr<Engine>(std::make_unique<Pmi1Engine>(self));
+}
+
+}  // namespace bootstrap
