@@ -1,4 +1,4 @@
-// In slurmstepd: tells srun that a task of this node has failed.
+// In slurmstepd: tells srun how a task of this node has ended.
 // SPDX-License-Identifier: Apache-2.0
 #include "failure_reporter.h"
 
@@ -63,12 +63,13 @@ bool FailureReporter::do_others_go_on(const Failure& failure) const {
 
 void FailureReporter::send(Failure failure) {
   const auto host = parse_ip_address(host_);
-  if (!to_ || !host || sent_ == kMost) return;
-  ++sent_;
+  auto& sent = is_success(failure) ? successes_ : failures_;
+  if (!to_ || !host || sent == (is_success(failure) ? kMostSuccesses : kMostFailures)) return;
+  ++sent;
   const auto since = std::chrono::steady_clock::now() - start_;
   failure.milliseconds =
       static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
-  failure.is_out_of_memory = has_lost_a_process_to_memory(FileTree("/"));
+  failure.is_out_of_memory = !is_success(failure) && has_lost_a_process_to_memory(FileTree("/"));
   failure.is_outlived = do_others_go_on(failure);
   send_text(write_failure(failure, to_->token), *host, to_->port);
 }

@@ -1,4 +1,4 @@
-// In slurmstepd: tells srun that a task of this node has failed.
+// In slurmstepd: tells srun how a task of this node has ended.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,7 +27,8 @@ class FailureReporter {
   void send(Failure failure);
 
  private:
-  static constexpr int kMost = 512;  // of one node: srun tells whether all tasks failed alike
+  static constexpr int kMostFailures = 512;  // of one node: srun tells whether all tasks failed alike
+  static constexpr int kMostSuccesses = 64;  // likewise: they matter where others still wait for these tasks
 
   bool do_others_go_on(const Failure& failure) const;
 
@@ -35,7 +36,8 @@ class FailureReporter {
   std::string host_;  // srun's, as an address
   std::chrono::steady_clock::time_point start_;
   std::vector<pid_t> tasks_;
-  int sent_ = 0;
+  int failures_ = 0;
+  int successes_ = 0;
 };
 
 }  // namespace bootstrap

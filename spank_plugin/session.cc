@@ -323,8 +323,8 @@ void Session::settle_frameworks(spank_t spank, std::uint32_t task, TaskSight sig
 int Session::note_exit(spank_t spank) {
   const auto task = local_task_id(spank);
   const auto status = item(spank, S_TASK_EXIT_STATUS);
-  if (!task || status.value_or(0) == 0) return kAccepted;
-  if (error_) failure_reporter_.send({.local_rank = *task, .host = "-", .is_refused = true});
+  if (!task || !status) return kAccepted;
+  if (error_ && *status != 0) failure_reporter_.send({.local_rank = *task, .host = "-", .is_refused = true});
   if (!plan_ || *task >= facts_->local_ranks.size()) return kAccepted;
   const auto& place = facts_->layout.place(facts_->local_ranks[*task]);
   if (facts_->layout.size() == 1) return kAccepted;  // srun's own line says as much

@@ -30,7 +30,7 @@ class Session {
   static int break_down(bool is_told) noexcept;
 
   int note_task(spank_t spank);  // task_post_fork: with the last task all cores are known, and the order of the GPUs
-  int note_exit(spank_t spank);  // task_exit: srun hears of one that failed
+  int note_exit(spank_t spank);  // task_exit: srun hears how it ended
   int end();                     // exit: gives the ports back
 
  private:

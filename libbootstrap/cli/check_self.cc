@@ -11,6 +11,7 @@
 #include "core/gpu_list.h"
 #include "core/layout_text.h"
 #include "core/plan_gpus.h"
+#include "core/pmix_gate.h"
 #include "core/rendezvous.h"
 #include "core/task_plan.h"
 #include "core/text.h"
@@ -60,11 +61,9 @@ void add_plan(CheckReport& report, const TaskPlan& task, const Environment& envi
 }
 
 void add_libraries(CheckReport& report, const Environment& environment) {
-  report.has_pmix = environment.has("PMIX_NAMESPACE") && environment.has("PMIX_RANK");
   const auto pmix = pmix_version();
   if (pmix) report.pmix_client = *pmix;
   if (!pmix) report.pmix_trouble = pmix.error().message;
-  if (report.has_pmix) report.pmix_server = text_of(environment, "PMIX_VERSION");
 
   const auto nccl = nccl::load(environment.get("SLURM_BOOTSTRAP_NCCL").value_or(""));
   if (nccl) {
@@ -179,6 +178,8 @@ Result<CheckSelf> look_at_self(const Environment& environment) {
   report.size = static_cast<std::uint32_t>(self.facts.layout.size());
   report.layout = fingerprint_of(self.facts.layout);
   report.cpus_on_node = number_of(environment, "SLURM_CPUS_ON_NODE");
+  report.has_pmix = check_pmix_environment(environment, self.facts.id, self.facts.local_ranks.front()).has_value();
+  if (report.has_pmix) report.pmix_server = text_of(environment, "PMIX_VERSION");
   add_libraries(report, environment);
   add_machine(report);
   return self;

@@ -42,13 +42,13 @@ void complain(const CheckSelf& self, std::string_view sentence) {
 }
 
 // Each rank reads what its neighbour said, so that every rank is heard and listens.
-ExchangeOutcome exchange_over_pmix(const CheckSelf& self, seconds timeout) {
+ExchangeOutcome try_exchange(const CheckSelf& self, seconds timeout) {
   const auto& layout = self.facts.layout;
   const auto rank = self.report.rank;
   const auto neighbour = static_cast<Rank>((rank + 1) % layout.size());
   const auto word_of = [](Rank speaker) { return cat({"check of rank ", std::to_string(speaker)}); };
   const auto begin = Deadline::clock::now();
-  Watchdog::now("the exchange over PMIx");
+  Watchdog::now("the exchange");
   const auto exchange = make_exchange(self.facts.id, layout, rank, process_environment());
   Round round;
   round.purpose = "check";
@@ -61,16 +61,19 @@ ExchangeOutcome exchange_over_pmix(const CheckSelf& self, seconds timeout) {
   outcome.took_us = static_cast<std::uint64_t>(took.count());
   if (!result) {
     outcome.trouble = result.error().message;
+    outcome.is_missing = result.error().code == ErrorCode::kMissing;
   } else if (result->shared.size() != 1 || result->shared.front() != word_of(neighbour)) {
     outcome.trouble = "something else arrived than was sent";
   }
   return outcome;
 }
 
-bool has_pmix_everywhere(const std::vector<std::optional<CheckReport>>& reports) {
-  return reports.size() > 1 && std::all_of(reports.begin(), reports.end(), [](const auto& report) {
-           return report && report->has_pmix && !report->pmix_client.empty();
-         });
+// It takes all ranks, and each chooses by itself what carries it: where they would not choose alike, they would wait.
+bool can_exchange(const std::vector<std::optional<CheckReport>>& reports) {
+  const auto has_pmix = [](const auto& report) { return report && report->has_pmix && !report->pmix_client.empty(); };
+  const auto has_none = [](const auto& report) { return report && !report->has_pmix; };
+  return reports.size() > 1 && (std::all_of(reports.begin(), reports.end(), has_pmix) ||
+                                std::all_of(reports.begin(), reports.end(), has_none));
 }
 
 bool check_as_rank_zero(CheckSelf& self, const CheckSession& session) {
@@ -96,11 +99,11 @@ bool check_as_rank_zero(CheckSelf& self, const CheckSession& session) {
   host->gather_reports(begin + session.timeout);
   const auto waited = std::chrono::duration_cast<milliseconds>(Deadline::clock::now() - begin);
   findings.waited_ms = static_cast<std::uint64_t>(std::max<std::int64_t>(waited.count(), 1));
-  findings.leaves_pmix_alone = session.leaves_pmix_alone;
-  if (!session.leaves_pmix_alone && has_pmix_everywhere(host->reports())) {
+  findings.leaves_exchange = session.leaves_exchange;
+  if (!session.leaves_exchange && can_exchange(host->reports())) {
     findings.has_exchanged = true;
     host->tell(FrameKind::kExchange, {});
-    host->outcomes()[0] = exchange_over_pmix(self, session.timeout);
+    host->outcomes()[0] = try_exchange(self, session.timeout);
     Watchdog::now("hearing how the exchange went");
     // The others began after us, by no more than a message takes.
     host->gather_outcomes(in(kExchangeExcess + kTravel));
@@ -138,7 +141,7 @@ bool check_as_guest(CheckSelf& self, const CheckSession& session) {
   Watchdog::now("waiting for rank 0");
   auto answer = is_sent ? talk.hear(in(session.timeout + kTravel)) : std::nullopt;
   if (answer && answer->kind == FrameKind::kExchange) {
-    const auto outcome = exchange_over_pmix(self, session.timeout);
+    const auto outcome = try_exchange(self, session.timeout);
     Watchdog::now("waiting for the verdict of rank 0");
     (void)talk.say(FrameKind::kOutcome, write_outcome(outcome), in(kTravel));
     answer = talk.hear(in(exchange_time(session.timeout) + kExchangeExcess + kTravel));

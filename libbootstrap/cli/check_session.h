@@ -14,7 +14,7 @@ struct CheckSession {
   std::chrono::seconds timeout{10};  // until all ranks have to be heard
   // Open MPI's MPI_Init fails in a rank that had a PMIx session before (PMIx 4.2, also in another process): so none is
   // opened where a program follows.
-  bool leaves_pmix_alone = false;
+  bool leaves_exchange = false;
   std::function<void(const CheckTable&)> show = nullptr;  // called on rank 0 alone, before the others hear the verdict
 };
 

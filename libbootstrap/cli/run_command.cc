@@ -39,7 +39,7 @@ int check_first(const RunOptions& options) {
   }
   CheckSession session;
   session.timeout = options.timeout;
-  session.leaves_pmix_alone = true;
+  session.leaves_exchange = true;
   session.show = print_trouble;
   return run_check(std::move(*self), session) || options.keep_going ? 0 : kFailed;
 }

@@ -195,6 +195,7 @@ std::string write_outcome(const ExchangeOutcome& outcome) {
   Writer writer;
   writer("took_us", outcome.took_us);
   writer("trouble", outcome.trouble);
+  writer("is_missing", outcome.is_missing);
   return std::move(writer.text);
 }
 
@@ -203,6 +204,7 @@ Result<ExchangeOutcome> read_outcome(std::string_view text) {
   Reader reader(text);
   reader("took_us", outcome.took_us);
   reader("trouble", outcome.trouble);
+  reader("is_missing", outcome.is_missing);
   if (reader.is_right && reader.is_at_end()) return outcome;
   return fail(ErrorCode::kInvalid, "how a rank's exchange went cannot be read");
 }

@@ -95,10 +95,11 @@ inline constexpr std::size_t kMaxReportItems = 64;
 std::string write_report(const CheckReport& report);
 Result<CheckReport> read_report(std::string_view text);
 
-// How a rank's exchange over PMIx went.
+// How a rank's exchange went.
 struct ExchangeOutcome {
   std::uint64_t took_us = 0;
-  std::string trouble;  // empty: it went well
+  std::string trouble;      // empty: it went well
+  bool is_missing = false;  // this step has nothing to exchange over, and `trouble` says what is missing
 
   bool operator==(const ExchangeOutcome&) const = default;
 };

@@ -105,7 +105,7 @@ std::string amount(std::uint64_t bytes) {
 CheckTable judge_step(const CheckFindings& findings) {
   using Row = CheckRow (*)(const check::Survey&);
   constexpr std::array<Row, 14> kRows{check::plan_row,          check::ranks_row, check::network_row, check::port_row,
-                                      check::clock_row,         check::pmix_row,  check::nccl_row,    check::driver_row,
+                                      check::clock_row,         check::exchange_row,  check::nccl_row,    check::driver_row,
                                       check::gpu_row,           check::peer_row,  check::cpu_row,     check::shm_row,
                                       check::locked_memory_row, check::system_row};
   const check::Survey survey(findings);

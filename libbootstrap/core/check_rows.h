@@ -75,7 +75,7 @@ CheckRow ranks_row(const Survey& survey);
 CheckRow network_row(const Survey& survey);
 CheckRow port_row(const Survey& survey);
 CheckRow clock_row(const Survey& survey);
-CheckRow pmix_row(const Survey& survey);
+CheckRow exchange_row(const Survey& survey);
 CheckRow nccl_row(const Survey& survey);
 CheckRow driver_row(const Survey& survey);
 CheckRow gpu_row(const Survey& survey);

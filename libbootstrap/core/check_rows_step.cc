@@ -27,30 +27,38 @@ CheckRow disagreement(const Survey& survey, std::vector<Rank> ranks) {
                 "MASTER_ADDR, MASTER_PORT and SLURM_* have to be the same for all; see slurm-bootstrap explain");
 }
 
-std::string pmix_versions(const Survey& survey) {
+constexpr const char* kExchange = "exchange";
+
+bool has_pmix(const Survey& survey) { return survey.first().has_pmix; }
+
+std::string engine_text(const Survey& survey) {
+  if (!has_pmix(survey)) return "over PMI-1";
   const auto clients = survey.variants([](const CheckReport& report) { return report.pmix_client; });
   const auto servers = survey.variants([](const CheckReport& report) { return report.pmix_server; });
-  auto text = cat({"client ", clients.front().value});
+  auto text = cat({"over PMIx, client ", clients.front().value});
   if (!servers.empty()) text += cat({", server ", servers.front().value});
   return text;
 }
 
-CheckRow pmix_exchange(const Survey& survey) {
+CheckRow outcome_row(const Survey& survey) {
   const auto& outcomes = survey.findings().outcomes;
   std::uint64_t slowest = 0;
   std::vector<Rank> without;
   std::string trouble;
+  bool is_missing = true;
   for (Rank rank = 0; rank < outcomes.size(); ++rank) {
     const auto& outcome = outcomes[rank];
     if (outcome) slowest = std::max(slowest, outcome->took_us);
     if (outcome && outcome->trouble.empty()) continue;
     without.push_back(rank);
+    is_missing = is_missing && outcome && outcome->is_missing;
     if (outcome && trouble.empty()) trouble = outcome->trouble;
   }
-  const auto versions = pmix_versions(survey);
-  if (without.empty()) return ok("PMIx", cat({versions, "; exchange in ", milliseconds(slowest)}));
+  const auto engine = engine_text(survey);
+  if (without.empty()) return ok(kExchange, cat({engine, ": ", milliseconds(slowest)}));
   if (trouble.empty()) trouble = "no word of how it went";
-  return failed("PMIx", cat({versions, "; an exchange failed: ", trouble}), std::move(without));
+  if (is_missing && without.size() == outcomes.size()) return absent(kExchange, std::move(trouble));
+  return failed(kExchange, cat({engine, ", failed: ", trouble}), std::move(without));
 }
 
 }  // namespace
@@ -108,24 +116,25 @@ CheckRow ranks_row(const Survey& survey) {
                 "not started, stuck, or cut off from rank 0; a rank that is cut off says so itself");
 }
 
-CheckRow pmix_row(const Survey& survey) {
+CheckRow exchange_row(const Survey& survey) {
   auto without = survey.where([](const CheckReport& report) { return !report.has_pmix; });
-  if (without.size() == survey.reports().size()) {
-    return absent("PMIx", "not in this step; MPI programs and NCCL ids over PMIx need srun --mpi=pmix");
-  }
-  if (!without.empty()) {
-    return failed("PMIx", "in this step, but not for all of its ranks", std::move(without),
+  const bool has_some = without.size() != survey.reports().size();
+  if (has_some && !without.empty()) {
+    return failed(kExchange, "PMIx is in this step, but not for all of its ranks", std::move(without),
                   "PMIX_NAMESPACE and PMIX_RANK are gone from their environment");
   }
   auto unusable = survey.where([](const CheckReport& report) { return report.pmix_client.empty(); });
-  if (!unusable.empty()) {
+  if (has_some && !unusable.empty()) {
     const auto reason = survey.report(unusable.front()).pmix_trouble;
-    return warning("PMIx", cat({"in this step, but ", reason}), std::move(unusable));
+    return warning(kExchange, cat({"PMIx is in this step, but ", reason}), std::move(unusable));
   }
-  if (survey.findings().has_exchanged) return pmix_exchange(survey);
-  if (survey.layout().size() == 1) return ok("PMIx", pmix_versions(survey));
-  const char* const why = survey.findings().leaves_pmix_alone ? "; left to the program" : "; it takes all ranks";
-  return {"PMIx", CheckResult::kSkipped, cat({pmix_versions(survey), why}), {}, {}};
+  if (survey.findings().has_exchanged) return outcome_row(survey);
+  if (survey.layout().size() == 1) {
+    const auto& client = survey.first().pmix_client;
+    return ok(kExchange, client.empty() ? "one rank needs none" : cat({"one rank needs none; PMIx client ", client}));
+  }
+  const char* const why = survey.findings().leaves_exchange ? "; left to the program" : "; it takes all ranks";
+  return {kExchange, CheckResult::kSkipped, cat({engine_text(survey), why}), {}, {}};
 }
 
 }  // namespace bootstrap::check

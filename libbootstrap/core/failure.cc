@@ -116,6 +116,8 @@ bool is_told_to_end(const Failure& failure) {
   return std::find(kEndings.begin(), kEndings.end(), ending_signal(failure.wait_status)) != kEndings.end();
 }
 
+bool is_success(const Failure& failure) { return failure.wait_status == 0 && !failure.is_refused; }
+
 bool is_killed(const Failure& failure) {
   return ending_signal(failure.wait_status) == kSigkill && !failure.is_out_of_memory;
 }

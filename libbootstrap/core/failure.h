@@ -52,6 +52,8 @@ std::optional<Failure> read_failure(std::string_view text, std::uint64_t token);
 // Ended by a signal with which Slurm, users and terminals end or notify programs, or exited as a shell does whose
 // program was: that task has not failed.
 bool is_told_to_end(const Failure& failure);
+// Ended with exit code 0: no failure, but others may wait for it in vain.
+bool is_success(const Failure& failure);
 // Ended by SIGKILL, and not for want of memory as far as the kernel says: Slurm ends steps so, too.
 bool is_killed(const Failure& failure);
 

@@ -14,12 +14,17 @@ namespace {
 constexpr std::uint64_t kAheadOfOthers = 100;    // ms
 constexpr std::uint64_t kTimeOfAllAlike = 1000;  // ms, on nodes that are not equally busy
 
+constexpr std::size_t kMostNamed = 8;
 constexpr std::size_t kMostArrivals = 10000;  // enough to tell the first, and whether most are alike
 
 }  // namespace
 
 void FailureHistory::add(const Failure& failure, std::uint64_t now) {
   if (is_dropped_ || is_told_to_end(failure) || arrivals_.size() == kMostArrivals) return;
+  if (is_success(failure)) {
+    if (arrivals_.empty() && finished_.size() < kMostArrivals) finished_.push_back(failure);
+    return;
+  }
   const auto is_same = [&](const Arrival& arrival) { return arrival.failure.rank == failure.rank; };
   if (std::any_of(arrivals_.begin(), arrivals_.end(), is_same)) return;
   arrivals_.push_back({failure, now});
@@ -43,6 +48,19 @@ std::uint32_t FailureHistory::count_alike() const {
   return alike > 1 && 2 * alike > tasks_ ? alike : 0;
 }
 
+// The others may have failed since they waited for these.
+std::string FailureHistory::describe_finished() const {
+  if (finished_.empty()) return {};
+  constexpr std::string_view kHow = " before, with exit code 0";
+  if (finished_.size() == 1) return cat({"; ", failing_task(finished_.front()), " had ended", kHow});
+  std::string text = "; tasks ";
+  for (std::size_t i = 0; i < std::min(finished_.size(), kMostNamed); ++i) {
+    text += cat({i == 0 ? "" : ", ", std::to_string(finished_[i].rank)});
+  }
+  if (finished_.size() > kMostNamed) text += cat({" and ", std::to_string(finished_.size() - kMostNamed), " more"});
+  return cat({text, " had ended", kHow});
+}
+
 std::string FailureHistory::sentence(bool others_run) const {
   if (is_dropped_ || arrivals_.empty()) return {};
   const auto& first = arrivals_.front().failure;
@@ -56,9 +74,11 @@ std::string FailureHistory::sentence(bool others_run) const {
     const auto who = alike == tasks_ ? cat({"all ", std::to_string(tasks_), " tasks"})
                                      : cat({std::to_string(alike), " of ", std::to_string(tasks_), " tasks"});
     // Perhaps it let the others down within that time: its last words are worth reading.
-    return cat({who, " failed alike, ", failing_task(first), " first: ", exit_cause(first), ", ", failure_time(first)});
+    return cat({who, " failed alike, ", failing_task(first), " first: ", exit_cause(first), ", ", failure_time(first),
+                describe_finished()});
   }
-  return cat({failing_task(first), " failed first: ", exit_cause(first), ", ", failure_time(first)});
+  return cat(
+      {failing_task(first), " failed first: ", exit_cause(first), ", ", failure_time(first), describe_finished()});
 }
 
 }  // namespace bootstrap

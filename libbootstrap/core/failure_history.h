@@ -15,7 +15,7 @@ class FailureHistory {
  public:
   explicit FailureHistory(std::uint32_t tasks) : tasks_(tasks) {}
 
-  // `now`: milliseconds of any clock that does not go back.
+  // `now`: milliseconds of any clock that does not go back. A success before the first failure is part of its sentence.
   void add(const Failure& failure, std::uint64_t now);
 
   // Somebody ended the step before anything of it failed: nothing of it is a failure any more.
@@ -35,10 +35,12 @@ class FailureHistory {
   };
 
   std::uint32_t count_alike() const;
+  std::string describe_finished() const;
 
   std::uint32_t tasks_;
   bool is_dropped_ = false;
   std::vector<Arrival> arrivals_;
+  std::vector<Failure> finished_;  // successes before the first of them
 };
 
 }  // namespace bootstrap

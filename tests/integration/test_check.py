@@ -19,7 +19,7 @@ OLD_NCCL = f"{BUILD}/tests/doubles/nccl-2.18.3/libnccl.so.2"
 NEW_NCCL = f"{BUILD}/tests/doubles/nccl-2.28.9/libnccl.so.2"
 PRELOAD = f"{BUILD}/libbootstrap/libbootstrap.so"
 
-NAMES = ["plan", "ranks", "network", "port", "clocks", "PMIx", "NCCL", "CUDA", "GPUs", "GPU peers", "CPUs", "/dev/shm",
+NAMES = ["plan", "ranks", "network", "port", "clocks", "exchange", "NCCL", "CUDA", "GPUs", "GPU peers", "CPUs", "/dev/shm",
          "locked memory", "system"]  # fmt: skip
 WIDTH = 80
 TWO_BY_TWO = ("-w", "node001,node002", "--ntasks-per-node=2")  # rank 0 is on node001
@@ -137,7 +137,7 @@ def test_a_good_step_is_good_in_all_rows(cluster):
     done = check(cluster, "--mpi=pmix", *GPU, env={"LD_LIBRARY_PATH": DRIVER, "SLURM_BOOTSTRAP_NCCL": NEW_NCCL})
     assert {name: done.result(name) for name in NAMES} == dict.fromkeys(NAMES, "ok"), done.stdout
     assert (done.status, done.stderr) == (0, "")
-    assert re.fullmatch(r"client \S+, server \S+; exchange in \S+ m?s", done.text("PMIx"))
+    assert re.fullmatch(r"over PMIx, client \S+, server \S+: \S+ m?s", done.text("exchange"))
     assert done.text("NCCL") == f"2.28.9 ({NEW_NCCL})"
     assert done.text("GPUs") == "4 GPUs on 2 nodes; each rank can open its own"
     assert done.text("plan") == "the same for all ranks, set by the plugin"
@@ -158,8 +158,8 @@ def test_the_table_is_printed_once_and_says_the_same(cluster):
 def test_a_step_without_pmix_and_gpus_lacks_nothing(cluster):
     done = check(cluster, "--mpi=none", *CPU)
     assert done.troubled == [] and done.status == 0, done.stdout
-    assert [done.result(name) for name in ("PMIx", "CUDA", "GPUs", "GPU peers")] == ["not there"] * 4
-    assert "--mpi=pmix" in done.text("PMIx")
+    assert [done.result(name) for name in ("CUDA", "GPUs", "GPU peers")] == ["not there"] * 3
+    assert re.fullmatch(r"over PMI-1: \S+ m?s", done.text("exchange"))
 
 
 def test_all_ranks_of_a_larger_step_are_heard(cluster):
@@ -174,7 +174,7 @@ def test_a_taken_port_is_named_and_the_rest_is_still_told(cluster):
         done = check(cluster, "--mpi=pmix", *CPU, env={"MASTER_PORT": port})
     assert done.failed == ["port"] and done.status == 1, done.stdout
     assert done.text("port") == f"{port} on node001 is not free for rank 0: another program has it"
-    assert done.result("ranks") == done.result("PMIx") == "ok"
+    assert done.result("ranks") == done.result("exchange") == "ok"
     assert done.seconds < 18
     # Control: the same port when nobody has it.
     assert check(cluster, "--mpi=pmix", *CPU, env={"MASTER_PORT": port}).failed == []
@@ -214,7 +214,7 @@ def test_a_rank_that_never_comes_is_named_at_the_deadline(cluster):
     done = check(cluster, "--mpi=pmix", *CPU, ENDS, *options, program=())
     assert done.failed == ["ranks"] and done.ranks("ranks") == [3], done.stdout
     assert done.text("ranks") == "1 of 4 ranks not heard within 3 s"
-    assert done.result("PMIx") == "not tried"  # a fence without rank 3 would end the step
+    assert done.result("exchange") == "not tried"  # a fence without rank 3 would end the step
     assert done.status != 0 and done.seconds < 18
 
 
@@ -239,7 +239,7 @@ def test_a_rank_with_another_plan_is_named(cluster):
     done = check(cluster, "--mpi=pmix", *CPU, *options, program=())
     assert done.failed == ["plan"] and done.ranks("plan") == [2] and done.status == 1, done.stdout
     assert re.fullmatch(r"not one place to meet: node001:29999 here, node001:\d+ for rank 0", done.text("plan"))
-    assert done.result("PMIx") == "ok"  # it needs no port
+    assert done.result("exchange") == "ok"  # it needs no port
 
 
 def test_an_address_that_is_not_of_rank_0_is_told(cluster):
@@ -340,7 +340,7 @@ def test_a_machine_alone(cluster):
     rows = {row["check"]: row for row in table["checks"]}
     assert done.returncode == 0 and table["step"] == ""
     assert rows["GPUs"]["text"] == "4, all can be opened"
-    assert list(rows) == ["PMIx", "NCCL", "CUDA", "GPUs", "CPUs", "/dev/shm", "locked memory", "system"]
+    assert list(rows) == ["exchange", "NCCL", "CUDA", "GPUs", "CPUs", "/dev/shm", "locked memory", "system"]
 
 
 def test_who_set_the_variables_is_told(cluster_factory):

@@ -20,7 +20,7 @@ ranks          ok         all 4 ranks heard within 87 ms
 network        ok         node001 is 10.1.0.1 (ib0), 0.10 ms there and back
 port           ok         20444 on node001 is free for rank 0 to listen on
 clocks         ok         within 0.10 ms of rank 0's
-PMIx           ok         client 4.2.2, server 4.2.2; exchange in 14 ms
+exchange       ok         over PMIx, client 4.2.2, server 4.2.2: 14 ms
 NCCL           ok         2.28.9 (/usr/lib/libnccl.so.2)
 CUDA           ok         13.0 (driver 580.65.06)
 GPUs           ok         4 GPUs on 2 nodes; each rank can open its own
@@ -72,7 +72,7 @@ TEST(CheckTable, AStepWithoutGpusNeedsNoneOfThem) {
     report->own_gpu = {};
   }
   const auto table = judge_step(findings);
-  for (const auto* const name : {"PMIx", "NCCL", "CUDA", "GPUs", "GPU peers"}) {
+  for (const auto* const name : {"NCCL", "CUDA", "GPUs", "GPU peers"}) {
     EXPECT_EQ(row_of(findings, name).result, CheckResult::kAbsent) << name;
   }
   EXPECT_EQ(table.worst(), CheckResult::kOk);
@@ -133,7 +133,7 @@ TEST(CheckRanks, ThoseThatWereNotHeardAreNamed) {
   const auto text = table_text(judge_step(findings));
   EXPECT_NE(text.find("ranks 2-3 (all of node002)"), std::string::npos) << text;
   // The exchange takes all ranks, and says that this is why there was none.
-  EXPECT_EQ(row_of(findings, "PMIx").text, "client 4.2.2, server 4.2.2; it takes all ranks");
+  EXPECT_EQ(row_of(findings, "exchange").text, "over PMIx, client 4.2.2, server 4.2.2; it takes all ranks");
 }
 
 TEST(CheckRanks, StrangersAreCounted) {
@@ -210,34 +210,47 @@ TEST(CheckClocks, ASkewAboveATenthOfASecondIsAWarning) {
   EXPECT_EQ(row_of(findings, "clocks").result, CheckResult::kWarning);
 }
 
-TEST(CheckPmix, AnExchangeThatFailedIsNamed) {
+TEST(CheckExchange, AnExchangeThatFailedIsNamed) {
   auto findings = good_step();
   findings.outcomes[1]->trouble = "nothing came within 5 s";
   findings.outcomes[3].reset();
-  const auto row = only_row(findings, "PMIx", CheckResult::kFailed);
+  const auto row = only_row(findings, "exchange", CheckResult::kFailed);
   EXPECT_EQ(row.ranks, (std::vector<Rank>{1, 3}));
-  EXPECT_EQ(row.text, "client 4.2.2, server 4.2.2; an exchange failed: nothing came within 5 s");
+  EXPECT_EQ(row.text, "over PMIx, client 4.2.2, server 4.2.2, failed: nothing came within 5 s");
 }
 
-TEST(CheckPmix, ItIsLeftToTheProgramThatFollows) {
+TEST(CheckExchange, ItIsLeftToTheProgramThatFollows) {
   auto findings = good_step();
   findings.has_exchanged = false;
-  findings.leaves_pmix_alone = true;
-  const auto row = row_of(findings, "PMIx");
+  findings.leaves_exchange = true;
+  const auto row = row_of(findings, "exchange");
   EXPECT_EQ(row.result, CheckResult::kSkipped);
-  EXPECT_EQ(row.text, "client 4.2.2, server 4.2.2; left to the program");
+  EXPECT_EQ(row.text, "over PMIx, client 4.2.2, server 4.2.2; left to the program");
   EXPECT_EQ(judge_step(findings).worst(), CheckResult::kOk);
 }
 
-TEST(CheckPmix, PartOfTheRanksIsATrouble) {
+TEST(CheckExchange, PartOfTheRanksIsATrouble) {
   auto findings = good_step();
   findings.has_exchanged = false;
   findings.reports[1]->has_pmix = false;
-  EXPECT_EQ(only_row(findings, "PMIx", CheckResult::kFailed).ranks, std::vector<Rank>{1});
+  EXPECT_EQ(only_row(findings, "exchange", CheckResult::kFailed).ranks, std::vector<Rank>{1});
   findings.reports[1]->has_pmix = true;
   findings.reports[1]->pmix_client.clear();
   findings.reports[1]->pmix_trouble = "libpmix.so.2 is not there";
-  EXPECT_EQ(only_row(findings, "PMIx", CheckResult::kWarning).text, "in this step, but libpmix.so.2 is not there");
+  EXPECT_EQ(only_row(findings, "exchange", CheckResult::kWarning).text,
+            "PMIx is in this step, but libpmix.so.2 is not there");
+}
+
+TEST(CheckExchange, WithoutPmixItIsOverPmi1) {
+  auto findings = good_step();
+  for (auto& report : findings.reports) report->has_pmix = false;
+  EXPECT_EQ(row_of(findings, "exchange").text, "over PMI-1: 14 ms");
+  for (auto& outcome : findings.outcomes) *outcome = {0, "libpmi.so.0 is not there", true};
+  const auto row = row_of(findings, "exchange");
+  EXPECT_EQ(row.result, CheckResult::kAbsent);
+  EXPECT_EQ(row.text, "libpmi.so.0 is not there");
+  findings.outcomes[1] = ExchangeOutcome{14'000, "", false};
+  EXPECT_EQ(row_of(findings, "exchange").result, CheckResult::kFailed);
 }
 
 TEST(CheckTable, OfOneMachineNeedsNoStep) {

@@ -106,6 +106,25 @@ TEST(FailureHistory, ATaskCountsOnce) {
   EXPECT_TRUE(step.sentence(false).starts_with("task 0 ")) << step.sentence(false);
 }
 
+TEST(FailureHistory, NamesThoseThatEndedBeforeAndForWhomOthersMayHaveWaited) {
+  constexpr std::string_view kFirst =
+      "task 3 (node002, local rank 1) failed first: exit code 4, 2.1 s after the step began";
+  const auto one = history(4, {{1, 0, 100}, {3, exit_status(4), 2100}, {0, 0, 2200}});
+  EXPECT_EQ(one.sentence(false),
+            std::string(kFirst) + "; task 1 (node001, local rank 1) had ended before, with exit code 0");
+  EXPECT_EQ(one.first_arrival(), 2100U);
+  const auto two = history(4, {{1, 0, 100}, {2, 0, 200}, {3, exit_status(4), 2100}});
+  EXPECT_EQ(two.sentence(false), std::string(kFirst) + "; tasks 1, 2 had ended before, with exit code 0");
+  FailureHistory many(32);
+  for (Rank rank = 0; rank < 11; ++rank) many.add({.rank = rank, .host = "node001"}, rank);
+  many.add({.rank = 12, .host = "node001", .wait_status = exit_status(4)}, 100);
+  EXPECT_TRUE(
+      many.sentence(false).ends_with("; tasks 0, 1, 2, 3, 4, 5, 6, 7 and 3 more had ended before, with exit code 0"))
+      << many.sentence(false);
+  EXPECT_EQ(history(4, {{1, 0, 100}}).sentence(false), "");
+  EXPECT_FALSE(history(4, {{1, 0, 100}}).first_arrival());
+}
+
 TEST(FailureHistory, WhatSomebodyElseEndedHasNotFailed) {
   auto step = history(4, {{2, exit_status(1), 10}});
   step.drop_all();

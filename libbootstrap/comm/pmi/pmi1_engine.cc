@@ -106,7 +106,10 @@ Result<RoundResult> Pmi1Engine::run(const RoundTag& tag, const Round& round) {
   wipe(exchange.value);
   is_count_spoiled = !outcome || outcome->may_have_arrived;
   if (!outcome) return fail(explain(outcome.error()));
-  if (!outcome->trouble.empty()) return fail(ErrorCode::kUnavailable, cat({outcome->trouble, "; ", kCure}));
+  if (!outcome->trouble.empty()) {
+    const auto code = outcome->may_have_arrived ? ErrorCode::kUnavailable : ErrorCode::kMissing;
+    return fail(code, cat({outcome->trouble, "; ", kCure}));
+  }
   if (outcome->values.size() != exchange.wanted.size()) {
     return fail(ErrorCode::kUnavailable, cat({"the process that exchanges over PMI-1 gave half an answer; ", kCure}));
   }

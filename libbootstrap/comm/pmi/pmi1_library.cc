@@ -41,6 +41,12 @@ bool find(void* library, const char* name, Function& function) {
 }  // namespace
 
 Result<Pmi1Library> Pmi1Library::load(const Environment& environment) {
+  // As in a container that does not have the host's /etc/slurm: libslurm would wait for a minute, then end the process.
+  const auto configuration = environment.get("SLURM_CONF");
+  if (configuration && !may_access(std::string(*configuration), R_OK)) {
+    return fail(ErrorCode::kMissing, cat({"PMI-1 needs Slurm's configuration, and this task cannot read ",
+                                          *configuration, ", which SLURM_CONF names"}));
+  }
   Pmi1Library pmi;
   void* library = nullptr;
   for (const auto& path : candidates(environment)) {
@@ -51,7 +57,8 @@ Result<Pmi1Library> Pmi1Library::load(const Environment& environment) {
   }
   if (library == nullptr) {
     const char* reason = ::dlerror();
-    return fail(ErrorCode::kMissing, cat({"Slurm's PMI-1 cannot be loaded: ", reason == nullptr ? kName : reason}));
+    return fail(ErrorCode::kMissing, cat({"Slurm's PMI-1 cannot be loaded: ", reason == nullptr ? kName : reason,
+                                          "; install it (Debian: libpmi0)"}));
   }
   if (!find(library, "PMI_Init", pmi.init_) || !find(library, "PMI_Get_rank", pmi.get_rank_) ||
       !find(library, "PMI_Get_size", pmi.get_size_) || !find(library, "PMI_KVS_Get_my_name", pmi.get_my_name_) ||
