@@ -129,10 +129,7 @@ CheckRow exchange_row(const Survey& survey) {
     return warning(kExchange, cat({"PMIx is in this step, but ", reason}), std::move(unusable));
   }
   if (survey.findings().has_exchanged) return outcome_row(survey);
-  if (survey.layout().size() == 1) {
-    const auto& client = survey.first().pmix_client;
-    return ok(kExchange, client.empty() ? "one rank needs none" : cat({"one rank needs none; PMIx client ", client}));
-  }
+  if (survey.layout().size() == 1) return ok(kExchange, "one rank needs none");
   const char* const why = survey.findings().leaves_exchange ? "; left to the program" : "; it takes all ranks";
   return {kExchange, CheckResult::kSkipped, cat({engine_text(survey), why}), {}, {}};
 }

@@ -340,7 +340,7 @@ def test_a_machine_alone(cluster):
     rows = {row["check"]: row for row in table["checks"]}
     assert done.returncode == 0 and table["step"] == ""
     assert rows["GPUs"]["text"] == "4, all can be opened"
-    assert list(rows) == ["exchange", "NCCL", "CUDA", "GPUs", "CPUs", "/dev/shm", "locked memory", "system"]
+    assert list(rows) == ["PMIx", "NCCL", "CUDA", "GPUs", "CPUs", "/dev/shm", "locked memory", "system"]
 
 
 def test_who_set_the_variables_is_told(cluster_factory):

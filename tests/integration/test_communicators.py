@@ -1,4 +1,4 @@
-"""NCCL communicators of real steps: ids over Slurm's PMIx server, the rendezvous of NCCL's double, every refusal."""
+"""NCCL communicators of real steps: ids over PMIx or PMI-1, the rendezvous of NCCL's double, every refusal."""
 
 import os
 import re
@@ -67,29 +67,30 @@ def calls(cluster, name):
 
 
 @pytest.mark.parametrize("roots", [1, 3])
-def test_four_calls_make_a_communicator_of_32_ranks(comm_cluster, roots):
-    log = f"nccl-{roots}.log"
+@pytest.mark.parametrize("mpi, nodes, per_node", [("pmix", 4, 8), ("none", 1, 4), ("none", 4, 4), ("none", 4, 16)])
+def test_four_calls_make_a_communicator(comm_cluster, mpi, nodes, per_node, roots):
+    log, ranks = f"nccl-{roots}.log", nodes * per_node
     env = {"NCCL_DOUBLE_LOG": f"/home/alice/{log}"}
-    step = run(comm_cluster, 4, 8, program("world_comm"), str(roots), env=env)
-    assert answers(step) == whole([range(32)]), step
+    step = run(comm_cluster, nodes, per_node, program("world_comm"), str(roots), env=env, options=(f"--mpi={mpi}",))
+    assert answers(step) == whole([range(ranks)]), step
     found = calls(comm_cluster, log)
     count = Counter(call["call"] for call in found)
     init = "ncclCommInitRankScalable" if roots > 1 else "ncclCommInitRank"
-    assert count == {"ncclGetUniqueId": roots, init: 32, "ncclCommDestroy": 32}, "ids are made by roots alone"
+    assert count == {"ncclGetUniqueId": roots, init: ranks, "ncclCommDestroy": ranks}, "ids are made by roots alone"
     inits = [call for call in found if call["call"] == init]
-    assert {int(call["rank"]) for call in inits} == set(range(32))
-    assert {(call["ranks"], call["ids"]) for call in inits} == {("32", str(roots))}
+    assert {int(call["rank"]) for call in inits} == set(range(ranks))
+    assert {(call["ranks"], call["ids"]) for call in inits} == {(str(ranks), str(roots))}
     assert len({call["hash"] for call in inits}) == 1, "all ranks have the same ids in the same order"
 
 
-@pytest.mark.parametrize("roots", [1, 2])
+@pytest.mark.parametrize("mpi, roots", [("pmix", 1), ("pmix", 2), ("none", 1)])
 @pytest.mark.parametrize("group, expected", [
     ("node", [range(0, 4), range(4, 8), range(8, 12)]),
     ("cross", [range(first, 12, 4) for first in range(4)]),
     ("11,0,6;1,2", [[11, 0, 6], [1, 2]]),
 ])
-def test_groups(comm_cluster, group, expected, roots):
-    step = run(comm_cluster, 3, 4, program("comm_probe"), "--group", group, "--roots", str(roots))
+def test_groups(comm_cluster, group, expected, mpi, roots):
+    step = run(comm_cluster, 3, 4, program("comm_probe"), "--group", group, "--roots", str(roots), options=(f"--mpi={mpi}",))
     assert answers(step) == {rank: "in no group" for rank in range(12)} | whole(expected), step
 
 
@@ -167,6 +168,14 @@ def test_a_rank_that_never_comes_is_named(comm_cluster):
     assert set(said) == set(range(8)) - {5}
     told = {rank: text for rank, (text, _) in said.items()}
     assert are_told_of(told, "rank 5 (node002, local rank 1)", per_node=4), said
+    assert all(after < 3000 + GRACE_MS for _, after in said.values()), said
+
+
+def test_over_pmi1_a_rank_that_never_comes_ends_the_wait(comm_cluster):
+    command = (program("comm_probe"), "--absent", "5", "--timeout-ms", "3000")
+    said = failures(run(comm_cluster, 2, 4, *command, options=("--mpi=none", "--wait=6")))
+    assert set(said) == set(range(8)) - {5}
+    assert all("PMI-1 does not say which; srun --mpi=pmix would" in text for text, _ in said.values()), said
     assert all(after < 3000 + GRACE_MS for _, after in said.values()), said
 
 

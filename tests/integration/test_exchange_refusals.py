@@ -1,4 +1,4 @@
-"""No PMIx, somebody else's, or a server that says nothing: one sentence in time, and a process that ends."""
+"""Somebody else's PMIx, or a server that says nothing: one sentence in time, and a process that ends."""
 
 import re
 
@@ -23,14 +23,6 @@ SET_PORT = "for name in ${!PMIX_SERVER_URI*}; do export $name=${!name%:*}:PORT; 
 
 # What is done before the program starts, options of srun, and what is said.
 REFUSALS = {
-    "no PMIx": ("", "--mpi=none", r"this step has no PMIx \(PMIX_NAMESPACE is not set\): start the program with srun --mpi=pmix"),
-    "no server": ("unset ${!PMIX_SERVER_URI*}", "--mpi=pmix", r"this step has no PMIx \(PMIX_SERVER_URI is not set\)"),
-    "stale": (
-        "export PMIX_NAMESPACE=slurm.pmix.1.0 PMIX_RANK=$SLURM_PROCID PMIX_SERVER_URI41='pmix-server.1;tcp4://127.0.0.1:9'",
-        "--mpi=none",
-        r'PMIX_NAMESPACE is "slurm.pmix.1.0", but this step.s is slurm.pmix.\d+.0: the variables are another step',
-    ),
-    "another namespace": ("export PMIX_NAMESPACE=prrte-1", "--mpi=pmix", r'PMIX_NAMESPACE is "prrte-1", but this step.s is'),
     "rank out of range": ("export PMIX_RANK=99", "--mpi=pmix", r'PMIX_RANK is "99", but SLURM_PROCID is \d'),
     "closed port": (SET_PORT.replace("PORT", "9"), "--mpi=pmix", r"PMIx \S+ cannot connect to Slurm's server on this node: "),
     "silent server": (

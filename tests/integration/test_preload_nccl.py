@@ -152,20 +152,23 @@ def init_calls(cluster: Cluster) -> list[str]:
     return sorted(line for line in (cluster.state / "home/alice/nccl.log").read_text().splitlines() if "CommInit" in line)
 
 
-def test_more_roots_on_request(bare):
-    done = step(bare, f"--mpi=pmix {STEP}", "rank", SLURM_BOOTSTRAP_ROOTS="3")
+@pytest.mark.parametrize("mpi", ["pmix", "none"])
+def test_more_roots_on_request(bare, mpi):
+    done = step(bare, f"--mpi={mpi} {STEP}", "rank", SLURM_BOOTSTRAP_ROOTS="3")
     assert done.returncode == 0 and not done.stderr, done.stderr
     calls = init_calls(bare)
     assert len(calls) == 4 and all("ncclCommInitRankScalable" in call and "ids=3" in call for call in calls), calls
     assert len({re.search(r"hash=(\d+)", call)[1] for call in calls}) == 1
-    control = step(bare, f"--mpi=pmix {STEP}", "rank", SLURM_BOOTSTRAP_ROOTS="auto")  # four ranks need one root
+    control = step(bare, f"--mpi={mpi} {STEP}", "rank", SLURM_BOOTSTRAP_ROOTS="auto")  # four ranks need one root
     assert control.returncode == 0 and not any("Scalable" in call for call in init_calls(bare))
 
 
-@pytest.mark.parametrize("options, nccl, reason", [(f"--mpi=none {STEP}", "2.28.9", "this step has no PMIx"),
-                                                   (f"--mpi=pmix {STEP}", "2.18.3", "has no ncclCommInitRankScalable")])
-def test_more_roots_that_cannot_be_had_are_told_and_one_is_used(bare, options, nccl, reason):
-    done = step(bare, options, "rank", nccl=nccl, SLURM_BOOTSTRAP_ROOTS="2")
+@pytest.mark.parametrize("nccl, before, reason", [
+    ("2.28.9", "env SLURM_CONF=/nowhere", "this task cannot read /nowhere, which SLURM_CONF names"),
+    ("2.18.3", "", "has no ncclCommInitRankScalable")])
+def test_more_roots_that_cannot_be_had_are_told_and_one_is_used(bare, nccl, before, reason):
+    program = f"{before} {inside('tests/integration/preload_nccl')}"
+    done = step(bare, STEP, "rank", nccl=nccl, program=program, SLURM_BOOTSTRAP_ROOTS="2")
     told = sentences(done.stderr)
     assert done.returncode == 0 and len(told) == 2 and all(reason in line for line in told), done.stderr
     assert all("ids=1" in call or "Scalable" not in call for call in init_calls(bare))

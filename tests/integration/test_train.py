@@ -54,7 +54,7 @@ def one_process(train):
 
 
 def start(cluster, train, *srun, options=()):
-    done = cluster.run(["timeout", "60", "srun", "--mpi=pmix", *srun, train, *options], timeout=90)
+    done = cluster.run(["timeout", "60", "srun", *srun, train, *options], timeout=90)
     assert done.returncode == 0, done.stderr
     return Training(done.stdout)
 
@@ -65,9 +65,18 @@ def test_one_process_learns_alone(one_process):
     assert one_process.losses[-1] < one_process.losses[0] / 2
 
 
-def test_trains_with_the_plugin(wide_cluster, train, one_process):
+def test_the_line_as_it_is_written(cluster, train, one_process):
+    """On one node of a cluster as `scripts/cluster up` makes it, unasked."""
+    done = cluster.run(["timeout", "60", *f"srun --ntasks-per-node 2 --gres gpu:2 {train}".split()], env={"SLURM_BOOTSTRAP": ""})
+    training = Training(done.stdout)
+    assert done.returncode == 0 and [row[:4] for row in training.rows] == [("0", "node001", "0", "2"), ("1", "node001", "1", "2")]
+    assert training.differs_from(one_process) <= TOLERANCE
+
+
+@pytest.mark.parametrize("mpi", [(), ("--mpi=pmix",)])
+def test_trains_with_the_plugin(wide_cluster, train, one_process, mpi):
     """The line of the README, word for word."""
-    training = start(wide_cluster, train, "-N2", "--ntasks-per-node", "2", "--gres", "gpu:2")
+    training = start(wide_cluster, train, *mpi, "-N2", "--ntasks-per-node", "2", "--gres", "gpu:2")
     assert [row[:4] for row in training.rows] == [
         ("0", "node001", "0", "4"), ("1", "node001", "1", "4"), ("2", "node002", "0", "4"), ("3", "node002", "1", "4")
     ]
@@ -106,8 +115,9 @@ def test_a_rank_with_other_parameters_is_noticed(cluster, train, odd):
     assert named == ({"1", "2", "3"} if odd == 0 else {"3"}), done.stderr
 
 
-def test_without_pmix_it_says_what_to_do(cluster, train):
-    done = cluster.run(["timeout", "60", "srun", "--mpi=none", "-N2", "--ntasks-per-node", "1", train])
+def test_without_pmix_and_pmi1_it_says_what_to_do(cluster, train):
+    blind = ["env", "-u", "SLURM_SRUN_COMM_PORT", train]
+    done = cluster.run(["timeout", "60", "srun", "-N2", "--ntasks-per-node", "1", *blind])
     assert done.returncode != 0
     assert "loss" not in done.stdout
     assert "srun --mpi=pmix" in done.stderr
