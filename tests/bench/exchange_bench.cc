@@ -45,11 +45,12 @@ std::int64_t now() {
   std::exit(1);
 }
 
-// Ours, as the library does it.
+// Ours, as the library does it: over PMIx, or over PMI-1 as in a step without PMIx.
 class Ours {
  public:
-  Ours() {
-    const auto environment = bootstrap::process_environment();
+  explicit Ours(bool is_pmi1 = false) {
+    auto environment = bootstrap::process_environment();
+    if (is_pmi1) environment.unset("PMIX_NAMESPACE");
     auto task = bootstrap::make_task_plan(environment);
     if (!task) stop(task.error().message);
     size_ = static_cast<std::uint32_t>(task->facts.layout.size());
@@ -117,17 +118,19 @@ void print_times(std::uint32_t rank, const Way& way) {
 }
 
 // Ours counts no gets of its own: its session is closed to us. "wire" mode and strace count its messages.
-std::vector<Way> all_ways(Ours& ours, bench::BarePmix& bare, bench::NodeShare& share) {
+std::vector<Way> all_ways(Ours& ours, Ours& pmi1, bench::BarePmix& bare, bench::NodeShare& share) {
   const auto size = ours.size();
   const auto by_node = [&] {
     return bare.broadcast_by_node(0, kValue, ours.place().local_rank == 0, [&](std::string& id) { share.pass_on(id); });
   };
   return {{"id", "ours", [&] { ours.broadcast(); }, {}, false},
+          {"id", "pmi1", [&] { pmi1.broadcast(); }, {}, false},
           {"id", "bare", [&] { check_sum(bare.broadcast(0, kValue), 1); }},
           {"id", "nvshmem-style", [&, size] { check_sum(bare.gather(size, kValue), size); }},
           {"id", "direct", [&] { check_sum(bare.broadcast_direct(0, kValue), 1); }},
           {"id", "node", [=] { check_sum(by_node(), 1); }},
           {"gather", "ours", [&] { ours.gather(); }, {}, false},
+          {"gather", "pmi1", [&] { pmi1.gather(); }, {}, false},
           {"gather", "bare", [&, size] { check_sum(bare.gather(size, kValue), size); }}};
 }
 
@@ -136,7 +139,8 @@ void measure_rounds(Ours& ours, bench::BarePmix& bare, int count) {
   bench::NodeShare share("/bench-" + ours.node(), ours.place().local_rank == 0);
   bare.barrier();
   share.forget_name();
-  auto ways = all_ways(ours, bare, share);
+  Ours pmi1(true);
+  auto ways = all_ways(ours, pmi1, bare, share);
   for (std::size_t round = 0; round < static_cast<std::size_t>(count); ++round) {
     for (std::size_t turn = 0; turn < ways.size(); ++turn) {
       auto& way = ways[(turn + round) % ways.size()];

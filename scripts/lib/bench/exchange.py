@@ -47,6 +47,7 @@ def measure_rounds(cluster, rounds, shapes, tell=lambda done, of: None):
                     "a value of each rank is in our fence, by which a rank that is missing can be named; bare PMIx with as "
                     f"many took {median(spans(lines, 'gather', 'bare')):.1f} ms, ours {median(ours):.1f} ms"
                 )
+            group.add(f"{what}, {where}, over PMI-1", "ms", spans(lines, kind, "pmi1"), ours, "ours over PMIx")
         for who, peer in OTHERS.items():
             name = peer.format(ranks=ranks)
             row = group.add(f"one id to all, {where}", "ms", spans(lines, "id", "ours"), spans(lines, "id", who), name)

@@ -42,6 +42,7 @@ class Starts:
 
     def turn(self, number):
         self.time("bytes", *clocked("exchange_start", "bytes"))
+        self.time("pmi1", "env", "-u", "PMIX_NAMESPACE", *clocked("exchange_start", "bytes"))
         self.time("ids", *clocked("exchange_start", "ids"))
         self.time("bare", *clocked("exchange_bench", "start", "1"))
         self.time("mpi", *clocked("exchange_start_mpi"))
@@ -95,6 +96,8 @@ def add_rows(group, starts):
                 )
         if found["bare"]:
             group.add(name, "ms", mine, found["bare"], "bare PMIx: init, put, fence, get")
+        if kind == "bytes" and found["pmi1"]:
+            group.add(f"{name}, over PMI-1", "ms", found["pmi1"], mine, "over PMIx")
         if found["file"]:
             row = group.add(name, "ms", mine, found["file"], "file store: rename, polled every 10 ms", ratio_limit=STORE_RATIO)
             row.why_not = (
