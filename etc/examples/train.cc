@@ -1,4 +1,4 @@
-// Start it with: srun --mpi=pmix -N2 --ntasks-per-node 2 --gres gpu:2 ./train
+// Start it with: srun -N2 --ntasks-per-node 2 --gres gpu:2 ./train
 // SPDX-License-Identifier: Apache-2.0
 //
 // Data-parallel training with srun alone: a small network, a GPU for each rank and NCCL, or the CPUs where there are

@@ -131,7 +131,7 @@ int bench_command(const BenchOptions& options) {
   auto self = read_self(environment, options.timeout);
   if (!self) {
     const bool is_outside = self.error().code == ErrorCode::kMissing;
-    complain(cat({self.error().message, is_outside ? "; start it as the tasks of a step: srun --mpi=pmix "
+    complain(cat({self.error().message, is_outside ? "; start it as the tasks of a step: srun "
                                                      "--ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench"
                                                    : ""}));
     return is_outside ? kNoStep : kFailed;

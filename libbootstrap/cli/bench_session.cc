@@ -29,7 +29,7 @@ constexpr milliseconds kLateness(5000);
 Deadline in(milliseconds time) { return Deadline::clock::now() + time; }
 
 constexpr std::string_view kNoGpu =
-    "Slurm gave it no GPU; ask for some: srun --mpi=pmix --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench";
+    "Slurm gave it no GPU; ask for some: srun --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench";
 
 Group group_of(const Layout& layout, Rank rank, GroupKind kind) {
   if (kind == GroupKind::kNode) return node_group(layout, rank);

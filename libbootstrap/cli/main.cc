@@ -83,7 +83,7 @@ void add_bench(CLI::App& app, CommandLine& line) {
   auto& options = line.bench;
   auto* const command = app.add_subcommand(
       "bench",
-      "Times NCCL's all-reduce between the GPUs of this step: srun --mpi=pmix --gres gpu:8 slurm-bootstrap bench");
+      "Times NCCL's all-reduce between the GPUs of this step: srun --gres gpu:8 slurm-bootstrap bench");
   command
       ->add_option("--min-bytes", options.min_bytes, "Begin with messages of this size (8); K, M, G are 1024^1 to ^3")
       ->type_name("BYTES");

@@ -11,10 +11,12 @@
  *
  * Opening a handle and asking it sends, opens and changes nothing (but see mpirun, below). What talks to other ranks
  * says "collective": all ranks of the step make these calls in the same order, one at a time in a process, and each
- * comes back within its deadline and two seconds with an error that names the ranks that never came. It goes over the
- * PMIx server of Slurm (srun --mpi=pmix) in sessions that end with the call: the process may end, exec or fork at any
- * other time. Not in a forked child: open a handle in the process that is the rank. A program that also uses MPI calls
- * MPI_Init first: in a rank that had a PMIx session before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare
+ * comes back within its deadline and two seconds with an error that names the ranks that never came. In a step with
+ * PMIx (srun --mpi=pmix) it goes over PMIx, in sessions that end with the call: the process may end, exec or fork at
+ * any other time. In every other step it goes over Slurm's PMI-1 (libpmi.so.0), spoken by a short-lived process of this
+ * library; PMI-1 cannot tell who never came, and after a deadline that passed, later calls fail at once. Not in a
+ * forked child: open a handle in the process that is the rank. A program that also uses MPI calls MPI_Init first, where
+ * the step has PMIx: in a rank that had a PMIx session before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare
  * PMIx_Init, PMIx_Finalize, MPI_Init fails likewise); PMIX_MCA_gds=hash in the environment of srun lifts that.
  *
  * With mpirun the answers come from OMPI_COMM_WORLD_* and, on several nodes, from its PMIx server, which knows where
@@ -28,8 +30,8 @@
  * SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS, SLURM_STEP_NUM_TASKS,
  * SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_STEP_RESV_PORTS,
  * SLURM_STEP_GPUS, CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, ZE_AFFINITY_MASK, WORLD_SIZE, SLURMD_NODENAME,
- * SLURM_BOOTSTRAP_*, MASTER_ADDR, MASTER_PORT; for exchanges PMIX_NAMESPACE, PMIX_RANK,
- * PMIX_SERVER_URI*; SLURM_BOOTSTRAP_TIMEOUT (seconds, 60), SLURM_BOOTSTRAP_NCCL (the libnccl to load, libnccl.so.2) and
+ * SLURM_BOOTSTRAP_*, MASTER_ADDR, MASTER_PORT; for exchanges PMIX_NAMESPACE, PMIX_RANK, PMIX_SERVER_URI*, and over
+ * PMI-1 PATH, SLURM_CONF, SLURM_SRUN_COMM_HOST, SLURM_SRUN_COMM_PORT; SLURM_BOOTSTRAP_TIMEOUT (seconds, 60), SLURM_BOOTSTRAP_NCCL (the libnccl to load, libnccl.so.2) and
  * SLURM_BOOTSTRAP_PMIX (the libpmix to load, libpmix.so.2).
  */
 #ifndef BOOTSTRAP_BOOTSTRAP_H

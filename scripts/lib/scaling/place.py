@@ -111,11 +111,10 @@ class Place:
         if self.has_plugin:
             return ["--bootstrap=on"]
         library = self.find_library()
-        if library and self.has_pmix:
+        if library:
             return [f"--export=ALL,LD_PRELOAD={library}"]
         raise PlaceError(f"looked for slurm-bootstrap on this cluster, its plugin is not loaded (srun --help) and the library to "
-                         f"preload needs {'srun --mpi=pmix, which this Slurm lacks' if library else f'a {LIBRARY}'}; install "
-                         f"the plugin, or build the library and name it with --preload")
+                         f"preload needs a {LIBRARY}; install the plugin, or build the library and name it with --preload")
 
     def find_library(self):
         if self.options.preload:
