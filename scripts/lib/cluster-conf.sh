@@ -34,8 +34,9 @@ gpu_files() {
 }
 
 write_slurm_conf() {
+  # Not task/affinity: where a node has more CPUs than the machine, it may refuse a step whose tasks it cannot bind.
   local task_plugin=task/none setting
-  ((constrain_devices)) && task_plugin=task/cgroup,task/affinity
+  ((constrain_devices)) && task_plugin=task/cgroup
   cat >"$cluster_state/etc/slurm.conf" <<TEXT
 # Written by scripts/cluster up; gone with scripts/cluster down.
 ClusterName=$cluster_name

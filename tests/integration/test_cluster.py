@@ -212,6 +212,13 @@ def test_hidden_device_is_refused_and_allowed_one_reaches_the_driver(constrained
     assert constrained.run(["srun", "python3", "open_gpus.py"]).stdout == "0 EPERM\n1 EPERM\n"
 
 
+@needs_device_cgroups
+def test_constrained_nodes_may_have_more_cpus_than_the_machine(constrained):
+    # As many tasks as cores: with task/affinity Slurm would bind each to a core, which the machine may not have.
+    done = constrained.run(["srun", "-n4", "hostname"])
+    assert (done.stdout, done.stderr, done.returncode) == ("node001\n" * 4, "", 0)
+
+
 def test_without_the_option_every_device_is_open_to_all(cluster):
     cluster.write_home("open_gpus.py", OPEN_GPUS)
     assert cluster.run(["srun", "--gres=gpu:1", "python3", "open_gpus.py"]).stdout == "0 ENXIO\n1 ENXIO\n"
