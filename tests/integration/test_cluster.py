@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness import SCRIPT, machine_traces, wait_for
+from harness import SCRIPT, machine_traces, stop, wait_for
 
 DEVICES_CONTROLLER = re.search(r"^devices\s+[1-9]", open("/proc/cgroups").read(), re.MULTILINE)
 needs_device_cgroups = pytest.mark.skipif(not DEVICES_CONTROLLER, reason="this machine has no cgroup v1 devices controller")
@@ -244,6 +244,20 @@ def test_signals_reach_the_command_and_its_status_comes_back(cluster, name):
         output, _ = process.communicate(timeout=10)
         assert output == rest
         assert process.returncode == (status if status >= 0 else 128 + getattr(signal, name))
+
+
+@pytest.mark.parametrize("user", ["alice", "root"])
+@pytest.mark.parametrize("name", ["TERM", "KILL"])
+def test_srun_and_its_step_end_with_their_timeout(cluster, name, user):
+    # 4242 s, to be known by. With KILL `timeout` kills its process group, itself included.
+    line = ["timeout", "-s", name, "3", *cluster.command(["srun", "sleep", "4242"], user)]
+    subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, timeout=20)
+    wait_for(lambda: "sleep 4242" not in cluster.run(["ps", "-eo", "args"]).stdout, what="srun or its task outlives its timeout")
+    wait_for(lambda: cluster.run(["squeue", "-hs"]).stdout == "", what="the step outlives its srun")
+    # Control: it would run for longer.
+    step = cluster.start(["srun", "sleep", "4242"], user)
+    wait_for(lambda: "sleep" in cluster.run(["squeue", "-hs"]).stdout)
+    stop(step)
 
 
 def test_plugstack_is_live_on_every_host(cluster):
