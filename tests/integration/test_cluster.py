@@ -234,6 +234,15 @@ def test_streams_and_variables_pass_through(cluster):
     assert (done.stdout, done.stderr, done.returncode) == ("typed\n/home/alice\n", "a b=c\n", 0)
 
 
+def test_the_command_and_its_man_pages_are_in_the_path(cluster):
+    command = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
+    plain = cluster.run([command, "--help"])
+    assert plain.returncode == 0 and cluster.run(["srun", "slurm-bootstrap", "--help"]).stdout == plain.stdout
+    if cluster.run(["which", "manpath"]).returncode == 0:  # of man-db
+        for page in "1 slurm-bootstrap", "3 bootstrap", "7 slurm-bootstrap-activation", "8 spank_bootstrap":
+            assert cluster.run(["man", *page.split()]).stdout.count("slurm-bootstrap"), page
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
 def test_signals_reach_the_command_and_its_status_comes_back(cluster, name):
     trap = f"trap 'echo caught; exit 9' {name[3:]}; echo ready; while :; do sleep 0.05; done"
