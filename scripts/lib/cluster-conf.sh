@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # the sourcing script sets what is named below
 # Writes the configuration of a cluster: Slurm's files, names and users of its hosts, the munge key.
-# Reads cluster_name, cluster_state, node_count, gpu_counts, real_gpu_numbers, gpu_env, cpu_count, socket_count, constrain_devices,
-# plugstack_lines, overrides.
+# Reads repository, cluster_name, cluster_state, node_count, gpu_counts, real_gpu_numbers, gpu_env, cpu_count, socket_count,
+# constrain_devices, plugstack_lines, overrides.
 
 # Addresses exist in the cluster's own network namespaces only, so they cannot clash with the machine's.
 node_address() {
@@ -34,8 +34,9 @@ gpu_files() {
 }
 
 write_slurm_conf() {
+  # Not task/affinity: where a node has more CPUs than the machine, it may refuse a step whose tasks it cannot bind.
   local task_plugin=task/none setting
-  ((constrain_devices)) && task_plugin=task/cgroup,task/affinity
+  ((constrain_devices)) && task_plugin=task/cgroup
   cat >"$cluster_state/etc/slurm.conf" <<TEXT
 # Written by scripts/cluster up; gone with scripts/cluster down.
 ClusterName=$cluster_name
@@ -141,6 +142,17 @@ write_homes() {
   done
 }
 
+# The command and the man pages as an installation has them below /usr; `cluster exec` has them in PATH, by which man, too,
+# finds its pages. The command is there once it is built.
+write_command() {
+  local folder=$cluster_state/usr page
+  mkdir -p "$folder/bin" "$folder"/share/man/man{1,3,7,8}
+  ln -s /opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap "$folder/bin/"
+  for page in "$repository"/etc/man/*; do
+    ln -s "/opt/slurm-bootstrap/etc/man/${page##*/}" "$folder/share/man/man${page##*.}/"
+  done
+}
+
 # The daemons run as these users and create neither key nor log in folders that root owns.
 write_daemon_files() {
   local name
@@ -163,5 +175,6 @@ write_configuration() {
   printf '%s\n' "$plugstack_lines" >"$cluster_state/etc/plugstack.conf"
   write_host_files
   write_homes
+  write_command
   write_daemon_files
 }

@@ -30,8 +30,8 @@ run_on_host() {
   passwd_entry=$(grep "^$user:" "$cluster_state/hosts/passwd") ||
     fail "looked for user $user in cluster $cluster_name, who does not exist; use alice, bob or root"
   IFS=: read -r _ _ uid gid _ home shell <<<"$passwd_entry"
-  variables=("HOME=$home" "USER=$user" "LOGNAME=$user" "SHELL=$shell" "TERM=${TERM:-dumb}" "PATH=$clean_path"
-    "SLURM_CONF=$cluster_state/etc/slurm.conf")
+  variables=("HOME=$home" "USER=$user" "LOGNAME=$user" "SHELL=$shell" "TERM=${TERM:-dumb}"
+    "PATH=$clean_path:$cluster_state/usr/bin" "SLURM_CONF=$cluster_state/etc/slurm.conf")
   in_foreground && terminal=yes
   exec "${enter[@]}" /opt/slurm-bootstrap/scripts/lib/cluster-run.sh "$terminal" "$uid" "$gid" "$home" "${variables[@]}" "$@"
 }

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness import SCRIPT, machine_traces, wait_for
+from harness import SCRIPT, machine_traces, stop, wait_for
 
 DEVICES_CONTROLLER = re.search(r"^devices\s+[1-9]", open("/proc/cgroups").read(), re.MULTILINE)
 needs_device_cgroups = pytest.mark.skipif(not DEVICES_CONTROLLER, reason="this machine has no cgroup v1 devices controller")
@@ -212,6 +212,13 @@ def test_hidden_device_is_refused_and_allowed_one_reaches_the_driver(constrained
     assert constrained.run(["srun", "python3", "open_gpus.py"]).stdout == "0 EPERM\n1 EPERM\n"
 
 
+@needs_device_cgroups
+def test_constrained_nodes_may_have_more_cpus_than_the_machine(constrained):
+    # As many tasks as cores: with task/affinity Slurm would bind each to a core, which the machine may not have.
+    done = constrained.run(["srun", "-n4", "hostname"])
+    assert (done.stdout, done.stderr, done.returncode) == ("node001\n" * 4, "", 0)
+
+
 def test_without_the_option_every_device_is_open_to_all(cluster):
     cluster.write_home("open_gpus.py", OPEN_GPUS)
     assert cluster.run(["srun", "--gres=gpu:1", "python3", "open_gpus.py"]).stdout == "0 ENXIO\n1 ENXIO\n"
@@ -227,6 +234,15 @@ def test_streams_and_variables_pass_through(cluster):
     assert (done.stdout, done.stderr, done.returncode) == ("typed\n/home/alice\n", "a b=c\n", 0)
 
 
+def test_the_command_and_its_man_pages_are_in_the_path(cluster):
+    command = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
+    plain = cluster.run([command, "--help"])
+    assert plain.returncode == 0 and cluster.run(["srun", "slurm-bootstrap", "--help"]).stdout == plain.stdout
+    if cluster.run(["which", "manpath"]).returncode == 0:  # of man-db
+        for page in "1 slurm-bootstrap", "3 bootstrap", "7 slurm-bootstrap-activation", "8 spank_bootstrap":
+            assert cluster.run(["man", *page.split()]).stdout.count("slurm-bootstrap"), page
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
 def test_signals_reach_the_command_and_its_status_comes_back(cluster, name):
     trap = f"trap 'echo caught; exit 9' {name[3:]}; echo ready; while :; do sleep 0.05; done"
@@ -237,6 +253,20 @@ def test_signals_reach_the_command_and_its_status_comes_back(cluster, name):
         output, _ = process.communicate(timeout=10)
         assert output == rest
         assert process.returncode == (status if status >= 0 else 128 + getattr(signal, name))
+
+
+@pytest.mark.parametrize("user", ["alice", "root"])
+@pytest.mark.parametrize("name", ["TERM", "KILL"])
+def test_srun_and_its_step_end_with_their_timeout(cluster, name, user):
+    # 4242 s, to be known by. With KILL `timeout` kills its process group, itself included.
+    line = ["timeout", "-s", name, "3", *cluster.command(["srun", "sleep", "4242"], user)]
+    subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, timeout=20)
+    wait_for(lambda: "sleep 4242" not in cluster.run(["ps", "-eo", "args"]).stdout, what="srun or its task outlives its timeout")
+    wait_for(lambda: cluster.run(["squeue", "-hs"]).stdout == "", what="the step outlives its srun")
+    # Control: it would run for longer.
+    step = cluster.start(["srun", "sleep", "4242"], user)
+    wait_for(lambda: "sleep" in cluster.run(["squeue", "-hs"]).stdout)
+    stop(step)
 
 
 def test_plugstack_is_live_on_every_host(cluster):

@@ -98,7 +98,9 @@ def gpu_list(cluster: dict[str, int]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def uneven(cluster_factory) -> Runner:
-    return Runner(cluster_factory("gpus").up(*gpu_list(UNEVEN), "--constrain-devices"))
+    # Some steps are bound to CPUs.
+    bind = ["--set", "TaskPlugin=task/cgroup,task/affinity"]
+    return Runner(cluster_factory("gpus").up(*gpu_list(UNEVEN), "--constrain-devices", *bind))
 
 
 @pytest.fixture(scope="module")

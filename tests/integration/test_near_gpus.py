@@ -42,7 +42,7 @@ def node(cluster_factory):
     cluster = cluster_factory("near")
     file = f"{cluster.state}/etc/topology.xml"
     cluster.up("--nodes", "1", "--gpus", "4", "--cpus", "2", "--sockets", "2", "--constrain-devices",
-               "--plugin-args", f"topology={file}")
+               "--set", "TaskPlugin=task/cgroup,task/affinity", "--plugin-args", f"topology={file}")
     return Node(cluster, file)
 
 
