@@ -100,7 +100,11 @@ bool has_our_gpu_list(const TaskPlan& task) {
   if (!task.plan.gpus || ours.stamp().empty()) return true;
   const std::string name(task.plan.gpus->kind().variable);
   const auto list = environment.get(name);
-  return !list || ours.is_ours(name, *list);
+  if (ours.has_set(name)) return !list || ours.is_ours(name, *list);
+  // In a world that nobody asked for the list stays Slurm's, of one GPU for each task of the node, and is not in the
+  // record; where another plugin gave each task a list of its own, no GPU is named.
+  const auto& place = task.facts.layout.place(task.facts.local_ranks.front());
+  return ours.has_set(kGpuVariable) && task.plan.gpus->list.entries.size() >= place.local_size;
 }
 
 std::string effective_value(const Plan& plan, std::string_view name) {

@@ -71,6 +71,7 @@ def test_the_line_as_it_is_written(cluster, train, one_process):
     training = Training(done.stdout)
     assert done.returncode == 0 and [row[:4] for row in training.rows] == [("0", "node001", "0", "2"), ("1", "node001", "1", "2")]
     assert training.differs_from(one_process) <= TOLERANCE
+    assert "gave it no GPU" not in done.stdout, "a rank of an unasked world has a GPU of its own"
 
 
 @pytest.mark.parametrize("mpi", [(), ("--mpi=pmix",)])

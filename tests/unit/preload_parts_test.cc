@@ -133,6 +133,32 @@ TEST(OwnGpus, AListThatTheProgramMadeTellsNothing) {
   }
 }
 
+// A world that nobody asked for: its list of GPUs stays Slurm's, and is in no record of ours.
+TEST(OwnGpus, InAWorldTheListStaysSlurms) {
+  auto environment = two_by_two(1);
+  const auto step = make_task_plan(environment);
+  ASSERT_TRUE(step);
+  environment.set("SLURM_BOOTSTRAP_STEP", stamp(step->facts.id));
+  environment.set("SLURM_BOOTSTRAP_SETTINGS", "set_up:world");
+  const auto planned = make_task_plan(environment);
+  ASSERT_TRUE(planned);
+  auto set_up = environment;
+  for (const auto& variable : planned->plan.variables) {
+    if (variable.action != Action::kKept) set_up.set(variable.name, variable.value(0));
+  }
+  EXPECT_EQ(set_up.get("CUDA_VISIBLE_DEVICES"), environment.get("CUDA_VISIBLE_DEVICES"));
+  const auto untouched = make_task_plan(set_up);
+  ASSERT_TRUE(untouched);
+  EXPECT_TRUE(has_our_gpu_list(*untouched));
+  const auto own = own_gpus(*untouched);
+  ASSERT_TRUE(own);
+  EXPECT_EQ(own->ordinals, std::vector<std::uint32_t>{1});
+  // A list of one, as a program or another plugin makes it.
+  auto narrowed = set_up;
+  narrowed.set("CUDA_VISIBLE_DEVICES", "1");
+  EXPECT_FALSE(own_gpus(*make_task_plan(narrowed)));
+}
+
 TEST(OwnGpus, AListThatSlurmNarrowedIsTheTasksOwn) {
   auto environment = two_by_two(1);
   environment.set("SLURM_GPUS_ON_NODE", "2");
