@@ -58,6 +58,8 @@ file(WRITE ${_control}/shlibs "libbootstrap 0 libbootstrap0 (>= ${PROJECT_VERSIO
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${_control}/triggers ${_control}/shlibs)
 set(CPACK_RPM_LIBRARY_POST_INSTALL_SCRIPT_FILE ${PROJECT_SOURCE_DIR}/etc/packages/find-library.sh)
 set(CPACK_RPM_LIBRARY_POST_UNINSTALL_SCRIPT_FILE ${PROJECT_SOURCE_DIR}/etc/packages/find-library.sh)
+# What exchanges are carried by. Not more than suggested: Slurm's own packages have another libpmi, and sites another PMIx.
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "libpmi0 | slurm-smd-libpmi0, libpmix2")
 set(_same "libbootstrap0 (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ${_same})
 set(CPACK_RPM_DEVELOPMENT_PACKAGE_REQUIRES "libbootstrap0 = ${PROJECT_VERSION}")
