@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/helper_process.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
 #include <poll.h>
@@ -16,7 +15,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -65,17 +67,37 @@ int look_at_file(dl_phdr_info* file, std::size_t /*size*/, void* found) {
   return 0;
 }
 
+// From the kernel: the loader knows a library by the name that it was loaded with, which may be relative to a folder
+// that the program has left.
+std::string file_of(std::uintptr_t code) {
+  std::FILE* const maps = std::fopen("/proc/self/maps", "re");
+  std::string file;
+  char* line = nullptr;
+  std::size_t size = 0;
+  while (maps != nullptr && file.empty() && ::getline(&line, &size, maps) > 0) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    const std::string_view text = trim(std::string_view(line, std::strcspn(line, "\n")));
+    const auto first = std::from_chars(text.begin(), text.end(), begin, 16);
+    if (first.ptr == text.end() || std::from_chars(first.ptr + 1, text.end(), end, 16).ec != std::errc{}) continue;
+    if (code >= begin && code < end) file = text.substr(std::min(text.find('/'), text.size()));
+  }
+  std::free(line);
+  if (maps != nullptr) (void)std::fclose(maps);
+  return file;
+}
+
 // The library has an entry point (preload/entry.cc), and the loader of this process can start it as a program.
 Result<Command> own_command() {
   const auto own_code = reinterpret_cast<std::uintptr_t>(&own_command);
   LoadedFiles files{.own_code = own_code};
   (void)::dl_iterate_phdr(look_at_file, &files);
   if (files.is_own_program) return Command{"/proc/self/exe", {"slurm-bootstrap", kHelperArgument}};
-  Dl_info self{};
-  if (::dladdr(reinterpret_cast<void*>(own_code), &self) == 0 || self.dli_fname == nullptr || files.loader.empty()) {
+  auto library = file_of(own_code);
+  if (library.empty() || files.loader.empty()) {
     return fail(ErrorCode::kUnavailable, "the loader of this process, or this library, is in no file");
   }
-  return Command{files.loader, {"slurm-bootstrap-helper", self.dli_fname}};
+  return Command{files.loader, {"slurm-bootstrap-helper", std::move(library)}};
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -250,7 +272,7 @@ Result<std::vector<std::string>> ask_helper(const std::vector<std::string>& requ
   wait_for_end(ours.get(), std::max(deadline, steady_clock::now()) + kTimeToEnd);
   if (end == End::kWhole) return answer;
   if (end == End::kLate) return fail(ErrorCode::kTimeout, "no answer before the deadline");
-  return fail(ErrorCode::kUnavailable, "it ended without an answer");
+  return fail(ErrorCode::kMissing, "it ended without an answer");
 }
 
 namespace helper_socket {

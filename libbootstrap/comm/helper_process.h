@@ -22,7 +22,7 @@ inline constexpr int kHelperSocket = 3;
 // The program does not see it: it is no child of this process, no signal tells of its end, and it has none of the open
 // files. Nothing of the request is in its arguments, its environment or a file. A helper that is late goes on, unless
 // it watches its socket (HelperSocket::end_with_peer).
-// kTimeout: no answer at the deadline. kUnavailable: it cannot be started, or ended without an answer.
+// kTimeout: no answer at the deadline. kMissing: it ended without one. kUnavailable, kUnsupported: it was not started.
 Result<std::vector<std::string>> ask_helper(const std::vector<std::string>& request, const Environment& environment,
                                             Deadline deadline);
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from exchange_steps import failures, program, run_step, sentences, successes
+from exchange_steps import failures, library, program, run_step, sentences, successes
 from harness import wait_for
 
 NO_PMIX = ("--mpi=none",)
@@ -94,6 +94,23 @@ def test_pmix_of_an_outer_step_is_not_used(pmi1_cluster):
     inner = f"srun --overlap --mpi=none -n2 {program('exchange_probe')}"
     done = pmi1_cluster.run(["srun", "--mpi=pmix", "-n2", "bash", "-c", f"[ $SLURM_PROCID = 1 ] || {inner}"])
     assert done.returncode == 0 and done.stdout.count("of 2: 1 rounds") == 2, done
+
+
+RELATIVE = """import ctypes, os
+os.chdir({folder!r})
+bootstrap = ctypes.CDLL("./libbootstrap.so.0")
+os.chdir("/")
+job = ctypes.c_void_p()
+assert bootstrap.bootstrap_open(ctypes.byref(job), None) == 0
+print("barrier", bootstrap.bootstrap_barrier(job))
+"""
+
+
+def test_the_library_may_have_been_opened_by_a_relative_path(pmi1_cluster):
+    """Python's way to open it, too: with names that only Python sees."""
+    script = RELATIVE.format(folder=library().rsplit("/", 1)[0])
+    step = run_step(pmi1_cluster, 1, 2, "/usr/bin/python3", "-c", script, options=NO_PMIX)
+    assert step.returncode == 0 and step.stdout.split() == ["barrier", "0"] * 2, step
 
 
 def test_nothing_is_left_in_the_program(pmi1_cluster):

@@ -87,7 +87,7 @@ Result<RoundResult> Pmi1Engine::read_all(const RoundTag& tag, const Round& round
 
 Error Pmi1Engine::explain(const Error& error) const {
   if (error.code != ErrorCode::kTimeout) {
-    return {error.code, cat({"the process that exchanges over PMI-1: ", error.message, "; ", kCure})};
+    return {ErrorCode::kUnavailable, cat({"the process that exchanges over PMI-1: ", error.message, "; ", kCure})};
   }
   return {ErrorCode::kTimeout,
           cat({"not all ranks came before the deadline, and PMI-1 does not say which; srun --mpi=pmix would"})};
@@ -104,11 +104,12 @@ Result<RoundResult> Pmi1Engine::run(const RoundTag& tag, const Round& round) {
                         whom_to_read(round)};
   auto outcome = exchange_in_helper(self_.id, exchange, self_.environment, round.deadline);
   wipe(exchange.value);
-  is_count_spoiled = !outcome || outcome->may_have_arrived;
+  is_count_spoiled = outcome
+                         ? outcome->may_have_arrived
+                         : outcome.error().code == ErrorCode::kTimeout || outcome.error().code == ErrorCode::kMissing;
   if (!outcome) return fail(explain(outcome.error()));
   if (!outcome->trouble.empty()) {
-    const auto code = outcome->may_have_arrived ? ErrorCode::kUnavailable : ErrorCode::kMissing;
-    return fail(code, cat({outcome->trouble, "; ", kCure}));
+    return fail(is_count_spoiled ? ErrorCode::kUnavailable : ErrorCode::kMissing, cat({outcome->trouble, "; ", kCure}));
   }
   if (outcome->values.size() != exchange.wanted.size()) {
     return fail(ErrorCode::kUnavailable, cat({"the process that exchanges over PMI-1 gave half an answer; ", kCure}));

@@ -29,8 +29,8 @@ struct Pmi1Outcome {
   bool may_have_arrived = false;                   // with trouble: srun may count this rank's arrival at the barrier
 };
 
-// In the rank. `environment` becomes the helper's. Errors: kTimeout and kUnavailable of ask_helper(); after both srun
-// may count the arrival.
+// In the rank. `environment` becomes the helper's. Errors: those of ask_helper(); after kTimeout and kMissing srun may
+// count the arrival.
 Result<Pmi1Outcome> exchange_in_helper(const StepId& id, const Pmi1Exchange& exchange, const Environment& environment,
                                        Deadline deadline);
 
