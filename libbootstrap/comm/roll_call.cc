@@ -137,12 +137,20 @@ std::vector<Wanted> RollCall::absent_of(const std::vector<Wanted>& wanted) const
   return rest;
 }
 
+// A rank of a node that gave no answer at all may be there: the server of that node, too, falls silent when it asks a
+// node that is gone, and a network may be cut or slow.
 Absence RollCall::sort_out(const std::vector<Wanted>& wanted) const {
   Absence absence{{}, silencers_, {}, server_};
+  std::vector<bool> has_answered(job_.layout.node_count());
+  has_answered[job_.layout.place(job_.rank).node] = true;
+  for (Rank rank = 0; rank < is_here_.size(); ++rank) {
+    if (is_here_[rank] || elsewhere_[rank]) has_answered[job_.layout.place(rank).node] = true;
+  }
   const auto own_node = job_.layout.place(job_.rank).node;
   for (const Rank rank : ranks_of(absent_of(wanted))) {
-    const bool is_near = job_.layout.place(rank).node == own_node;
-    if (server_ == ServerState::kAnswers || (is_near && are_near_asked_)) {
+    const auto node = job_.layout.place(rank).node;
+    const bool is_near = node == own_node;
+    if ((server_ == ServerState::kAnswers && has_answered[node]) || (is_near && are_near_asked_)) {
       absence.missing.push_back(rank);
     } else if (!std::binary_search(silencers_.begin(), silencers_.end(), rank)) {
       absence.unheard.push_back(rank);

@@ -79,20 +79,26 @@ def sentences(step):
     return [(int(rank), text) for rank, text in SENTENCE.findall(step.stderr)]
 
 
-def missing_ranks(text):
-    """Those that a sentence calls missing; a node of which all are is one item."""
-    _, _, listed = text.partition("missing: " if "missing: " in text else "missing or not heard: ")
+def missing_ranks(text, surely=False):
+    """Those that a sentence calls missing, or only those that it calls so for sure; a node of which all are is one item."""
+    if surely:
+        _, _, listed = text.partition("missing: ")
+        listed, _, _ = listed.partition("missing or not heard: ")
+    else:
+        listed = text[text.find("missing"):]
     items = re.findall(r"\branks? (\d+)(?:-(\d+))? \(", listed)
     return {rank for first, last in items for rank in range(int(first), int(last or first) + 1)}
 
 
-def are_told_of(told, missing, per_node):
-    """Whether all sentences (by rank) name the missing, and one of each node nobody else: a roll call lasts a second,
-    and on a busy machine somebody else may not be heard in it by some ranks."""
+def are_told_of(told, missing):
+    """Whether all sentences (by rank) name the missing, none calls anybody else missing for sure, and one names nobody
+    else at all: a roll call lasts a second, and somebody else may not be heard in it by some ranks."""
     named = missing_ranks(f"missing: {missing}")
-    exact = {rank // per_node for rank, text in told.items() if text.endswith(f"missing: {missing}")}
-    nodes = {rank // per_node for rank in told}
-    return bool(named) and exact == nodes and all(named <= missing_ranks(text) for text in told.values())
+    return (
+        bool(named)
+        and all(named <= missing_ranks(text) and missing_ranks(text, surely=True) <= named for text in told.values())
+        and any(missing_ranks(text) == named for text in told.values())
+    )
 
 
 def steps_of(paths):

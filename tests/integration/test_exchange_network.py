@@ -59,7 +59,7 @@ def cut_off_and_judge(network_cluster, label):
     took = {int(rank): int(milliseconds) for rank, _, milliseconds in FAILED.findall(reports(network_cluster, label, "out"))}
     assert {0, 1, 4, 5} <= set(took) and max(took.values()) <= (DEADLINE + 2) * 1000, took
     told = {int(rank): text for rank, text in SENTENCE.findall(reports(network_cluster, label, "err"))}
-    assert are_told_of({rank: told[rank] for rank in (0, 1, 4, 5)}, f"ranks 2-3 (all of {CUT})", PER_NODE), told
+    assert are_told_of({rank: told[rank] for rank in (0, 1, 4, 5)}, f"ranks 2-3 (all of {CUT})"), told
     assert all("(all of node001)" in told[rank] for rank in (2, 3) if rank in told), told
     wait_for(lambda: network_cluster.script("status").returncode == 0, 60, "the node does not come back")
 
