@@ -37,10 +37,10 @@ def four_nodes(cluster_factory):
     return cluster_factory("lost").up("--nodes", "4", "--cpus", "64", "--no-plugin")
 
 
-def run_once(cluster, mpi, name):
+def run_step(cluster, mpi, name):
     """All ranks come at once; a fence that loses a message has no end, and 15 s are 20 times what a step takes."""
     line = ["timeout", "--kill-after=5", "15", "srun", f"--mpi={mpi}", *SHAPE, program(name), *ARGUMENTS[name]]
-    return cluster.run_once(line, timeout=60)
+    return cluster.run(line, timeout=60)
 
 
 def is_whole(name, step):
@@ -55,7 +55,7 @@ def test_no_step_loses_a_message(four_nodes, campaign, capsys, figure, mpi, in_f
     names = [OURS] * count + [BARE] * count * (mpi == "pmix")
     random.Random(campaign.seed).shuffle(names)
     before = os.getloadavg()
-    steps = campaign.run(lambda name: run_once(four_nodes, mpi, name), names, AT_ONCE)
+    steps = campaign.run(lambda name: run_step(four_nodes, mpi, name), names, AT_ONCE)
     lost = {name: [step for one, step in steps if one == name and not is_whole(name, step)] for name in (OURS, BARE)}
     told = []
     for name, of_name in lost.items():
