@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/launch_pause.h"
 #include "comm/node_meeting.h"
 #include "comm/pause.h"
 #include "comm/roll_call.h"
@@ -245,6 +246,9 @@ void RoundRunner::finish(Result<RoundResult> result) {
 }
 
 void RoundRunner::run() {
+  if (job_.server.loses_early_messages && job_.layout.node_count() > 1) {
+    pause_for_launch(job_.round.deadline);
+  }
   auto session = Session::open(job_.server, job_.rank);
   job_.is_connected = true;
   if (!session) return finish(fail(session.error()));

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "core/launch_wait.h"
 #include "core/mpi_facts.h"
 #include "core/text.h"
 
@@ -65,7 +66,9 @@ Result<PmixServer> check_pmix_environment(const Environment& environment, const 
                      id.launcher == Launcher::kMpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID", " is ",
                      std::to_string(rank), ": one of them was changed; ", advice(id)}));
   }
-  return PmixServer{std::string(*name_space), port_of_server(*address).value_or(0), id.launcher == Launcher::kMpirun};
+  const bool is_mpiruns = id.launcher == Launcher::kMpirun;
+  return PmixServer{std::string(*name_space), port_of_server(*address).value_or(0), is_mpiruns,
+                    !is_mpiruns && loses_early_messages(environment)};
 }
 
 }  // namespace bootstrap

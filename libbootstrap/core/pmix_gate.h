@@ -18,6 +18,7 @@ struct PmixServer {
   std::string name_space;  // "slurm.pmix.12.0", or "795672577" of mpirun
   std::uint16_t port = 0;  // TCP port of the server on this node; 0 when the address has none
   bool is_mpiruns = false;
+  bool loses_early_messages = false;  // core/launch_wait.h
 };
 
 // PMIX_* are inherited by whatever a rank starts, and may be of an outer step or of another launcher. kMissing when

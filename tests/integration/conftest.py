@@ -44,7 +44,7 @@ def pytest_runtestloop(session):
 def pytest_terminal_summary(terminalreporter):
     if steps_run_again:
         count, example = len(steps_run_again), steps_run_again[0][:160]
-        terminalreporter.write_line(f"{count} steps run again, since Slurm lost a message of PMIx or had no GPU for them, such as: {example}")
+        terminalreporter.write_line(f"{count} steps run again, since Slurm had no GPU for them or Open MPI crashed, such as: {example}")
 
 
 def limit_time(item):
@@ -75,7 +75,7 @@ def pytest_runtest_call(item):
 
 @pytest.fixture(scope="module", autouse=True)
 def few_steps_are_run_again():
-    """One of 100 is lost by Slurm, up to seven on a busy machine; what fails more often is our fault."""
+    """What fails more often than now and then is our fault."""
     again, run = len(steps_run_again), Cluster.steps_run
     yield
     again, run = len(steps_run_again) - again, Cluster.steps_run - run

@@ -7,7 +7,7 @@ from collections import namedtuple
 
 import pytest
 
-from harness import LOST_BY_SLURM, REPOSITORY, everything_below, steps_run_again, stop
+from harness import REPOSITORY, everything_below, stop
 
 # Another build folder than the usual one, below the repository: hosts of a cluster see nothing else of the machine.
 BUILD = os.environ.get("BOOTSTRAP_TEST_BUILD", "build/release")
@@ -33,15 +33,15 @@ def library():
     return f"/opt/slurm-bootstrap/{BUILD}/libbootstrap/libbootstrap.so.0"
 
 
-def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=None, limit=60, lost=LOST_BY_SLURM):
+def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=None, limit=60):
     """One step with an end: what has not ended after `limit` seconds is killed, with exit 124 or 137. Calls without a
-    deadline of their own give up well before, so that they can tell of a message that Slurm lost."""
+    deadline of their own give up well before, so that they can tell why."""
     env = {"SLURM_BOOTSTRAP_TIMEOUT": str(limit // 2), **(env or {})}
-    # Of this step alone, also where it is run again.
+    # Of this step alone.
     fresh = ["sh", "-c", 'rm -f "$NCCL_DOUBLE_LOG"; exec "$@"', "sh"] if "NCCL_DOUBLE_LOG" in env else []
     line = [*fresh, "srun", f"-N{nodes}", "--ntasks-per-node", str(per_node), *options, *command]
     began = time.monotonic()
-    done = cluster.run(["timeout", "--kill-after=5", str(limit), *line], env=env, timeout=limit + 30, lost=lost)
+    done = cluster.run(["timeout", "--kill-after=5", str(limit), *line], env=env, timeout=limit + 30)
     return Step(done.returncode, done.stdout, WAITED.sub("", done.stderr), time.monotonic() - began)
 
 
@@ -50,19 +50,14 @@ def reports(cluster, label, kind):
     return "".join(path.read_text() for path in sorted((cluster.state / "home" / "alice").glob(f"{label}.*.{kind}")))
 
 
-def run_to_end(start, what, meanwhile=lambda: None, limit=40):
-    """The exit status and the errors of a started step, to which something happens meanwhile; of a second one, where Slurm
-    lost a message of the first."""
-    for is_last in (False, True):
-        step = start()
-        try:
-            meanwhile()
-            said = step.communicate(timeout=limit)[1]
-        finally:
-            stop(step)
-        if is_last or not LOST_BY_SLURM.search(said):
-            return step.returncode, said
-        steps_run_again.append(what)
+def run_to_end(step, meanwhile=lambda: None, limit=40):
+    """The exit status and the errors of a started step, to which something happens meanwhile."""
+    try:
+        meanwhile()
+        said = step.communicate(timeout=limit)[1]
+    finally:
+        stop(step)
+    return step.returncode, said
 
 
 def successes(step):
@@ -99,12 +94,6 @@ def are_told_of(told, missing):
         and all(named <= missing_ranks(text) and missing_ranks(text, surely=True) <= named for text in told.values())
         and any(missing_ranks(text) == named for text in told.values())
     )
-
-
-def steps_of(paths):
-    """Which steps files are of, by their names."""
-    named = ((path, re.search(r"[_.](\d+\.\d+)(?=[/.]|$)", path)) for path in paths)
-    return {found[1] if found else path for path, found in named}
 
 
 def leftovers(cluster):

@@ -16,12 +16,7 @@ from local_cluster import REPOSITORY, SCRIPT, STATE_ROOT, ClusterError, LocalClu
 
 NAMESPACES = ("mnt", "net", "pid", "uts", "ipc")
 
-# A message of PMIx between nodes that slurmstepd has lost, as it says itself, or as we conclude from a fence that does
-# not end although all ranks are in it. It happens with and without us: CONTRIBUTING.md has more.
-LOST_BY_SLURM = re.compile("error: Munge decode failed: Unauthorized credential|or slurmstepd lost a message")
-# The ranks of a node that had the message end, and the others then hear nobody: of a step where no rank ends by itself
-# before the others have called.
-LOST_WHERE_ALL_COME = re.compile(f"{LOST_BY_SLURM.pattern}|slurmstepd of this node no longer answers")
+# Steps for which Slurm had no GPU, or in which Open MPI crashed. One that fails for another reason is not run again.
 steps_run_again = []
 
 
@@ -52,7 +47,7 @@ def slurm_release():
 
 
 class Cluster(LocalCluster):
-    """A cluster of a test: what it would leave behind can be asked for, and a step that Slurm lost is run again."""
+    """A cluster of a test: what it would leave behind can be asked for."""
 
     steps_run = 0  # in all clusters
     # Most tests are about what a step gets that asks. Those of steps that nobody asked for switch this off.
@@ -78,16 +73,9 @@ class Cluster(LocalCluster):
             defaults["SLURM_BOOTSTRAP"] = "on"
         return super().command(arguments, user, node, defaults | (env or {}))
 
-    def run(self, arguments, user="alice", node="head", env=None, timeout=60, stdin="", lost=LOST_BY_SLURM):
+    def run(self, arguments, *how, **more):
         Cluster.steps_run += "srun" in " ".join(map(str, arguments))
-        for _ in range(5):
-            done = self.run_once(arguments, user, node, env, timeout, stdin)
-            if not re.search(lost, done.stderr):
-                break
-            steps_run_again.append(" ".join(map(str, arguments)))
-        return done
-
-    run_once = LocalCluster.run
+        return super().run(arguments, *how, **more)
 
     def allocate(self, *options):
         """The id of a job that holds resources for steps from elsewhere, until scancel."""

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from exchange_steps import BUILD, are_told_of, program, run_step
-from harness import LOST_WHERE_ALL_COME, REPOSITORY
+from harness import REPOSITORY
 
 VERSIONS = ("2.14.3", "2.18.3", "2.23.4", "2.28.9")
 REAL_NCCL = next((folder for folder in ("/usr/local/cuda/lib", "/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu")
@@ -34,7 +34,7 @@ def libraries(nccl="2.28.9"):
 
 def run(cluster, nodes, per_node, *command, nccl="2.28.9", env=None, **more):
     variables = {"LD_LIBRARY_PATH": libraries(nccl), "CUDA_DOUBLE_DEVICES": "4", **(env or {})}
-    return run_step(cluster, nodes, per_node, *command, env=variables, limit=LIMIT, lost=LOST_WHERE_ALL_COME, **more)
+    return run_step(cluster, nodes, per_node, *command, env=variables, limit=LIMIT, **more)
 
 
 def on_node(number, there, elsewhere, *command):

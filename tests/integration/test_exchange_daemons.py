@@ -67,7 +67,7 @@ def kill_slurmstepd(cluster, label, session):
 
 def restart_slurmd(cluster, label):
     """The step notices nothing."""
-    status, said = run_to_end(lambda: start_step(cluster, label), label, lambda: in_node(cluster, RESTART, HIT))
+    status, said = run_to_end(start_step(cluster, label), lambda: in_node(cluster, RESTART, HIT))
     assert status == 0, (said, reports(cluster, label, "err"))
     assert len(DONE.findall(reports(cluster, label, "out"))) == NODES * PER_NODE
     wait_for(lambda: cluster.script("status").returncode == 0, 30, "the node does not come back")

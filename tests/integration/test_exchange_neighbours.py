@@ -15,7 +15,8 @@ AT_ONCE = 3
 AFTER_INIT = ("IxBFx", "IxxBxFxx", "IFxxx", "ILxxx")
 BEFORE_INIT = ("xIBF", "xxIxBxF", "xIxBxLxx")
 
-MPI4PY = """import ctypes, sys
+MPI4PY = """import ctypes, sys, time
+time.sleep(0.3)  # Slurm 22.05 loses a message of MPI_Init that comes while another node still starts its tasks
 library = ctypes.CDLL(sys.argv[1])
 library.bootstrap_last_error.restype = ctypes.c_char_p
 job = ctypes.c_void_p()

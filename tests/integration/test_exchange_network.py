@@ -65,7 +65,7 @@ def cut_off_and_judge(network_cluster, label):
 
 
 def test_control_nothing_fails_while_all_links_are_up(network_cluster):
-    status, said = run_to_end(lambda: start_step(network_cluster, "whole", nap=2), "whole")
+    status, said = run_to_end(start_step(network_cluster, "whole", nap=2))
     assert status == 0, (said, reports(network_cluster, "whole", "err"))
     assert len(DONE.findall(reports(network_cluster, "whole", "out"))) == NODES * PER_NODE
 
@@ -78,7 +78,7 @@ def test_a_slow_link_is_no_failure(network_cluster, discipline, campaign, tally)
     try:
         for number in repeats(campaign):
             label = f"{discipline.split()[0]}-{number}"
-            status, said = run_to_end(lambda: start_step(network_cluster, label, nap=1), label)
+            status, said = run_to_end(start_step(network_cluster, label, nap=1))
             assert status == 0, (said, reports(network_cluster, label, "err"))
             assert len(DONE.findall(reports(network_cluster, label, "out"))) == NODES * PER_NODE
             tally("M4", f"done with {discipline}")

@@ -29,12 +29,12 @@ def step(cluster, *words, options=(), env=None, before="", timeout=90):
     """(result, seconds it took) of a step whose ranks do what first_failure_program.py does with these words."""
     start = time.monotonic()
     srun = [*before.split(), "srun", *SHAPE, *options, "python3", PROGRAM, *words]
-    done = cluster.run_once(["sh", "-c", 'cd && exec "$@"', "sh", *srun], "alice", "head", env, timeout, "")
+    done = cluster.run(["sh", "-c", 'cd && exec "$@"', "sh", *srun], "alice", "head", env, timeout, "")
     return done, time.monotonic() - start
 
 
 def script(cluster, text, timeout=120):
-    return cluster.run_once(["bash", "-c", f"cd; {text}"], "alice", "head", None, timeout, "")
+    return cluster.run(["bash", "-c", f"cd; {text}"], "alice", "head", None, timeout, "")
 
 
 def ours(done):
@@ -139,7 +139,7 @@ def test_the_failure_for_which_srun_ends_the_others_is_named(site, options):
 def test_in_a_heterogeneous_step(site):
     part = ["-n2", "--gres=gpu:2", "python3", PROGRAM, "3", "0.5", "exit 9", "2"]
     words = ["srun", "-N1", *part, ":", "-N1", *part]
-    done = site.run_once(["sh", "-c", 'cd && exec "$@"', "sh", *words], "alice", "head", None, 60, "")
+    done = site.run(["sh", "-c", 'cd && exec "$@"', "sh", *words], "alice", "head", None, 60, "")
     found = named(done)
     assert (found[2], found[4], found[5]) == ("3", "1", "exit code 9")
 
@@ -201,14 +201,14 @@ def test_the_killed_rank_is_named_where_pmix_kills_the_others(site):
     """Slurm's PMIx ends a step whose rank went without MPI_Finalize. Their host's other rank was well until then."""
     program = ("import os, signal, time; from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); "
                "time.sleep(1) or os.environ['RANK'] == '2' and os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)")
-    done = site.run_once(["srun", "--mpi=pmix", *SHAPE, "/usr/bin/python3", "-c", program], "alice", "head", None, 90, "")
+    done = site.run(["srun", "--mpi=pmix", *SHAPE, "/usr/bin/python3", "-c", program], "alice", "head", None, 90, "")
     assert done.returncode == 137 and "task 3: Killed" in done.stderr.replace("tasks 3", "task 3"), done.stderr
     assert who(named(done)) == ("2", "node002", "0", "killed by signal 9 (SIGKILL)")
 
 
 def test_programs_that_report_for_themselves_are_not_blamed(site):
     program = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
-    done = site.run_once(["srun", *SHAPE, program, "no-such-command"], "alice", "head", None, 60, "")
+    done = site.run(["srun", *SHAPE, program, "no-such-command"], "alice", "head", None, 60, "")
     assert done.returncode != 0
     assert not re.search("failed first|failed alike", done.stderr), done.stderr
 
@@ -252,6 +252,6 @@ def test_only_a_step_that_is_set_up_has_a_socket(site):
 
 
 def test_tasks_do_not_see_where_srun_receives(site):
-    done = site.run_once(["srun", *SHAPE, "python3", "-c", "import os; print(os.environ)"], "alice", "head", None, 60, "")
+    done = site.run(["srun", *SHAPE, "python3", "-c", "import os; print(os.environ)"], "alice", "head", None, 60, "")
     assert "'RANK': '3'" in done.stdout
     assert "SLURM_BOOTSTRAP_FAILURE" not in done.stdout

@@ -35,7 +35,7 @@ def report(cluster: Cluster, out: str, *options, fault: str = ""):
     """Runs it as a user of the cluster, once: it has tries of its own. What was trained is in `trained` of the result."""
     diary = home(cluster) / "trained"
     diary.unlink(missing_ok=True)
-    done = cluster.run_once([INSIDE, "--out", out, *options], timeout=LIMIT, env={"PYTHONPATH": "/home/alice", "SCALING_FAULT": fault})
+    done = cluster.run([INSIDE, "--out", out, *options], timeout=LIMIT, env={"PYTHONPATH": "/home/alice", "SCALING_FAULT": fault})
     done.trained = diary.read_text().split() if diary.exists() else []
     return done
 

@@ -31,6 +31,7 @@ TEST(PmixGate, LetsTheOwnServerPass) {
   ASSERT_TRUE(server) << server.error().message;
   EXPECT_EQ(server->name_space, "slurm.pmix.12.3");
   EXPECT_EQ(server->port, 46173);
+  EXPECT_TRUE(server->loses_early_messages);
 }
 
 TEST(PmixGate, SaysThatThereIsNone) {

@@ -57,7 +57,7 @@ X"""),
     ("mpirun_env", WEEK, "mpirun behind env in a batch job.",
      "job -N2 --ntasks-per-node=1 --gres=gpu:1 <<< 'env A=1 mpirun $B/mpi_ring'", {"needs": ("mpirun",)}),
     ("mpi4py", WEEK, "mpi4py in a world's shape.",
-     "srun --mpi=pmix -N2 --ntasks-per-node=2 --gres=gpu:2 python3 -c 'from mpi4py import MPI; c = MPI.COMM_WORLD; print(c.rank, c.size, c.allreduce(c.rank))'",
+     "srun --mpi=pmix -N2 --ntasks-per-node=2 --gres=gpu:2 python3 -c 'import time; time.sleep(0.3); from mpi4py import MPI; c = MPI.COMM_WORLD; print(c.rank, c.size, c.allreduce(c.rank))'",
      {"is_slow": True}),
     ("mpi4py_futures", WEEK, "mpi4py.futures: one rank leads, the others serve.",
      """cat > pool.py <<'X'
@@ -66,7 +66,7 @@ if __name__ == "__main__":
     with MPIPoolExecutor() as pool:
         print(sum(pool.map(abs, range(10))))
 X
-$W4 --mpi=pmix python3 -m mpi4py.futures pool.py""",
+$W4 --mpi=pmix sh -c 'sleep 0.3; exec python3 -m mpi4py.futures pool.py'""",
      {"is_slow": True, "seconds": 60}),
     ("sleep_server", WEEK, "A server of the user's in one task, and a client in an --overlap step.",
      """job -N1 -n2 --gres=gpu:1 <<'X'

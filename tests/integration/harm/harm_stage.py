@@ -12,7 +12,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from harm_case import Case, Site
-from harness import LOST_BY_SLURM, REPOSITORY
+from harness import REPOSITORY
 from normaliser import Outcome, outcome
 
 LANES = 3  # cases at once; each has a partition of two nodes for itself
@@ -98,7 +98,7 @@ class Side:
         line = ["timeout", "--kill-after=2", str(case.seconds), "bash", "-c", script]
         began = time.monotonic()
         try:
-            done = self.cluster.run(line, env=variables, timeout=case.seconds + 20, lost=LOST_BY_SLURM)
+            done = self.cluster.run(line, env=variables, timeout=case.seconds + 20)
         except subprocess.TimeoutExpired as held:
             said = [(text or b"").decode(errors="replace") for text in (held.stdout, held.stderr)]
             done = subprocess.CompletedProcess(line, ENDED[0], *said)
