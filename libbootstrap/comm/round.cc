@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/round.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "comm/launch_pause.h"
 #include "comm/node_meeting.h"
 #include "comm/pause.h"
 #include "comm/roll_call.h"
@@ -32,6 +32,7 @@ class RoundRunner {
   Result<RoundResult> exchange(const Session& session);
   Status put_all(const Session& session);
   Status meet_before_fence(const Session& session);
+  Status meet_nodes(const Session& session);
   Status fence(const Session& session);
   void announce(const Session& session);
   Result<RoundResult> read_all(const Session& session);
@@ -129,6 +130,27 @@ Status RoundRunner::meet_before_fence(const Session& session) {
   return {};
 }
 
+// A slurmstepd that loses early messages does so when it passes on a fence's data before its tasks run: the next server
+// then connects to it, and it refuses. A Get it only answers, and not before its rank has put. So the first ranks of
+// all nodes hear each other before the first fence, which none of them enters too early.
+Status RoundRunner::meet_nodes(const Session& session) {
+  if (!job_.server.loses_early_messages || job_.tag.sequence > 0 || here_.local_rank != 0 || session.is_shared()) {
+    return {};
+  }
+  std::vector<Wanted> firsts;
+  for (Rank rank = 0; rank < job_.layout.size(); ++rank) {
+    if (job_.layout.place(rank).local_rank == 0 && is_remote(rank)) firsts.push_back({rank, key("step"), true});
+  }
+  auto values = session.read(firsts, job_.round.deadline, true,
+                             [this](Rank, const std::string& text) { return is_of_this_round(text); });
+  const bool have_come = std::all_of(values.begin(), values.end(), [](const auto& value) { return value.has_value(); });
+  for (auto& value : values) {
+    if (value) wipe(*value);
+  }
+  if (have_come) return {};
+  return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks came before the deadline"));
+}
+
 // From the third round on the server of this node has a value of each remote rank under both names, and asks no other
 // server for a newer one: a roll call by those names would miss whole nodes. A name of the round itself is asked for,
 // and it is put only where a round takes long, since servers keep every name for as long as the step lasts.
@@ -198,6 +220,7 @@ Result<RoundResult> RoundRunner::read_all(const Session& session) {
 Result<RoundResult> RoundRunner::exchange(const Session& session) {
   auto status = put_all(session);
   if (status) status = meet_before_fence(session);
+  if (status) status = meet_nodes(session);
   if (status) status = fence(session);
   if (!status) return fail(status.error());
   return read_all(session);
@@ -246,9 +269,6 @@ void RoundRunner::finish(Result<RoundResult> result) {
 }
 
 void RoundRunner::run() {
-  if (job_.server.loses_early_messages && job_.layout.node_count() > 1) {
-    pause_for_launch(job_.round.deadline);
-  }
   auto session = Session::open(job_.server, job_.rank);
   job_.is_connected = true;
   if (!session) return finish(fail(session.error()));

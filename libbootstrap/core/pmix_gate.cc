@@ -4,7 +4,6 @@
 
 #include <array>
 
-#include "core/launch_wait.h"
 #include "core/mpi_facts.h"
 #include "core/text.h"
 
@@ -35,6 +34,10 @@ std::optional<std::string_view> server_address(const Environment& environment) {
   }
   return {};
 }
+
+// slurmstepd sets it in all tasks from some release after 22.05 on, whatever --export says. Where a release has the
+// repair and not the variable, its nodes meet in vain.
+bool loses_early_messages(const Environment& environment) { return !environment.get("SLURM_JOB_START_TIME"); }
 
 }  // namespace
 

@@ -2,7 +2,6 @@
 
 import random
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 

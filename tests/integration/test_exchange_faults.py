@@ -128,9 +128,11 @@ def test_a_node_where_all_ranks_have_ended_is_named_and_no_other(faults_cluster,
     assert all(named <= missing_ranks(text) for text in told.values()), told
     # One rank of each node can tell, on a busy machine not of every node, and the others know that they were not told.
     exact = f"missing: {name}, and perhaps others; slurmstepd of this node no longer answers since it asked node{gone + 1:03}"
-    exact_nodes = {rank // per_node for rank, text in told.items() if exact in text}
-    assert 2 * len(exact_nodes) >= nodes - 1, told
-    of_others = [text for text in told.values() if exact not in text]
+    # A server that the meeting of the nodes has made ask before the end (Slurm before 23.02) is not silent.
+    knows = f"missing or not heard: {name}"
+    knowing = {rank: text for rank, text in told.items() if exact in text or text.endswith(knows)}
+    assert 2 * len({rank // per_node for rank in knowing}) >= nodes - 1, told
+    of_others = [text for rank, text in told.items() if rank not in knowing]
     assert all("missing or not heard: " in text and not missing_ranks(text, surely=True) for text in of_others), told
 
 

@@ -34,6 +34,14 @@ TEST(PmixGate, LetsTheOwnServerPass) {
   EXPECT_TRUE(server->loses_early_messages);
 }
 
+TEST(PmixGate, KnowsReleasesThatLoseNothingByTheStartOfTheJob) {
+  auto environment = slurms();
+  environment.set("SLURM_JOB_START_TIME", "1795616689");
+  const auto server = check_pmix_environment(environment, kStep, 7);
+  ASSERT_TRUE(server) << server.error().message;
+  EXPECT_FALSE(server->loses_early_messages);
+}
+
 TEST(PmixGate, SaysThatThereIsNone) {
   EXPECT_EQ(refusal({}), ErrorCode::kMissing);
   auto environment = slurms();
