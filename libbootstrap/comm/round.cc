@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/round.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -43,7 +42,7 @@ class RoundRunner {
   bool is_called(Rank rank) const;
   bool is_remote(Rank rank) const { return job_.layout.place(rank).node != here_.node; }
   bool is_of_this_round(std::string_view text) const;
-  bool has_value(const Session& session, Rank near, const std::string& of_key, Deadline deadline) const;
+  bool has_value(const Session& session, const Wanted& wanted, Deadline deadline) const;
   Result<std::vector<std::string>> read_from(const Session& session, const std::vector<Rank>& ranks,
                                              const std::string& key) const;
   std::string key(const char* kind) const { return cat({"bootstrap.", kind, ".", slot_}); }
@@ -80,8 +79,8 @@ bool RoundRunner::is_called(Rank rank) const {
   return job_.layout.size() <= kMaxCalledRanks || place.local_rank == 0 || place.node == here_.node;
 }
 
-bool RoundRunner::has_value(const Session& session, Rank near, const std::string& of_key, Deadline deadline) const {
-  auto values = session.read({{near, of_key, false}}, deadline, false,
+bool RoundRunner::has_value(const Session& session, const Wanted& wanted, Deadline deadline) const {
+  auto values = session.read({wanted}, deadline, wanted.is_remote,
                              [this](Rank, const std::string& text) { return is_of_this_round(text); });
   if (values.front()) wipe(*values.front());
   return values.front().has_value();
@@ -122,9 +121,9 @@ Status RoundRunner::meet_before_fence(const Session& session) {
   for (const Rank rank : local_ranks_) {
     if (rank == job_.rank) continue;
     const std::string name = has_come_key(session) ? key_of_round("come") : key("step");
-    if (!is_announced_ && has_value(session, rank, name, soon)) continue;
+    if (!is_announced_ && has_value(session, {rank, name, false}, soon)) continue;
     announce(session);
-    if (has_value(session, rank, name, job_.round.deadline)) continue;
+    if (has_value(session, {rank, name, false}, job_.round.deadline)) continue;
     return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks of this node came"));
   }
   return {};
@@ -132,23 +131,27 @@ Status RoundRunner::meet_before_fence(const Session& session) {
 
 // A slurmstepd that loses early messages does so when it passes on a fence's data before its tasks run: the next server
 // then connects to it, and it refuses. A Get it only answers, and not before its rank has put. So the first ranks of
-// all nodes hear each other before the first fence, which none of them enters too early.
+// all nodes meet before the first fence, by Gets alone: in each turn they ask a node that is twice as far away as in
+// the one before, and say for the next turn that they have heard (a dissemination barrier). So in N nodes nobody asks
+// more than log2(N) others.
 Status RoundRunner::meet_nodes(const Session& session) {
   if (!job_.server.loses_early_messages || job_.tag.sequence > 0 || here_.local_rank != 0 || session.is_shared()) {
     return {};
   }
-  std::vector<Wanted> firsts;
-  for (Rank rank = 0; rank < job_.layout.size(); ++rank) {
-    if (job_.layout.place(rank).local_rank == 0 && is_remote(rank)) firsts.push_back({rank, key("step"), true});
+  const std::size_t nodes = job_.layout.node_count();
+  std::string name = key("step");
+  for (std::size_t distance = 1; distance < nodes; distance *= 2) {
+    const auto other = static_cast<NodeIndex>((here_.node + distance) % nodes);
+    if (!has_value(session, {job_.layout.ranks_on(other).front(), name, true}, job_.round.deadline)) {
+      return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks came before the deadline"));
+    }
+    if (2 * distance >= nodes) break;
+    name = cat({"bootstrap.met.", std::to_string(distance)});
+    auto status = session.put(pmix::Scope::kStep, name, encode_round_value(job_.tag, ""));
+    if (status) status = session.commit();
+    if (!status) return status;
   }
-  auto values = session.read(firsts, job_.round.deadline, true,
-                             [this](Rank, const std::string& text) { return is_of_this_round(text); });
-  const bool have_come = std::all_of(values.begin(), values.end(), [](const auto& value) { return value.has_value(); });
-  for (auto& value : values) {
-    if (value) wipe(*value);
-  }
-  if (have_come) return {};
-  return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks came before the deadline"));
+  return {};
 }
 
 // From the third round on the server of this node has a value of each remote rank under both names, and asks no other
