@@ -11,7 +11,7 @@ from harness import REPOSITORY
 from layout_oracle import read_reports
 
 NEAR = {"0": {2, 3}, "1": {0, 1}}  # GPUs by CPU
-TOPOLOGY = REPOSITORY / "tests/data/topologies/two-cpus.xml"
+TOPOLOGY = REPOSITORY / "tests/data/topologies/two-cpus.txt"
 
 
 class Node:
@@ -40,7 +40,7 @@ def node(cluster_factory):
     if not {0, 1} <= os.sched_getaffinity(0):
         pytest.skip("needs CPUs 0 and 1")
     cluster = cluster_factory("near")
-    file = f"{cluster.state}/etc/topology.xml"
+    file = f"{cluster.state}/etc/topology.txt"
     cluster.up("--nodes", "1", "--gpus", "4", "--cpus", "2", "--sockets", "2", "--constrain-devices",
                "--set", "TaskPlugin=task/cgroup,task/affinity", "--plugin-args", f"topology={file}")
     return Node(cluster, file)
