@@ -39,8 +39,6 @@ void add_explain(CLI::App& app, CommandLine& line) {
       ->type_name("RANK");
   command->add_flag("--gpus", options.gpus,
                     "Draw the node instead: which rank sits where, and which GPUs it can use; once for each node");
-  command->add_option("--svg", options.svg, "Write that picture to this file, as SVG; %h is the name of the node")
-      ->type_name("FILE");
   command->add_option("--topology", options.topology, "Where the GPUs are, written by `slurm-bootstrap topology`")
       ->type_name("FILE");
   command->callback([&line] { line.status = explain_command(line.explain); });

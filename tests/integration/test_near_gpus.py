@@ -107,11 +107,9 @@ def test_a_file_that_cannot_be_used_costs_the_order_alone(node):
 def test_the_picture_shows_who_sits_where(node):
     node.place_topology()
     command = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
-    _, done = node.run("-n2", program=(command, "explain", "--gpus", "--svg", "/home/alice/near/%h.svg"))
+    _, done = node.run("-n2", program=(command, "explain", "--gpus"))
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     for gpu, rank in ((0, 1), (1, 1), (2, 0), (3, 0)):
         assert any(f"GPU {gpu} " in line and f"rank {rank} " in line and "far" not in line for line in lines), done.stdout
     assert "Every rank can use all 4 GPUs of the step" in done.stdout
-    svg = Path(f"{node.cluster.state}/home/alice/near/node001.svg").read_text()
-    assert svg.startswith("<?xml") and "rank 1" in svg
