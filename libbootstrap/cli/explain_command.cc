@@ -6,7 +6,6 @@
 #include <string>
 
 #include "cli/node_picture.h"
-#include "cli/output_file.h"
 #include "cli/step_picture.h"
 #include "core/explain.h"
 #include "core/task_plan.h"
@@ -62,11 +61,8 @@ int draw(const TaskPlan& task, const ExplainOptions& options) {
   const auto topology = topology_for(task, host, options);
   if (!topology) return complain(topology.error());
   const auto sight = options.environment.empty() ? OwnSight{cores_of(0), own_devices(*topology)} : OwnSight();
-  const auto picture = picture_of(task, *topology, sight);
-  if (options.gpus) (void)std::fputs(picture_text(picture).c_str(), stdout);
-  if (options.svg.empty()) return 0;
-  const auto written = replace_file(with_host(options.svg, host), picture_svg(picture));
-  return written ? 0 : complain(written.error());
+  (void)std::fputs(picture_text(picture_of(task, *topology, sight)).c_str(), stdout);
+  return 0;
 }
 
 }  // namespace
@@ -79,11 +75,10 @@ int explain_command(const ExplainOptions& options) {
                                 : Result<TaskPlan>(fail(environment.error()));
   if (!task) return complain(task.error());
   const auto& place = task->facts.layout.place(task->facts.local_ranks.front());
-  const bool is_picture = options.gpus || !options.svg.empty();
   // A picture is of a node, so that one task of each is enough.
-  if (options.rank ? *options.rank != place.rank : is_picture && options.environment.empty() && place.local_rank != 0)
+  if (options.rank ? *options.rank != place.rank : options.gpus && options.environment.empty() && place.local_rank != 0)
     return 0;
-  if (is_picture) return draw(*task, options);
+  if (options.gpus) return draw(*task, options);
   print_table(*task, options.json);
   return 0;
 }

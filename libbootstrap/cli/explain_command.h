@@ -11,7 +11,6 @@ namespace bootstrap {
 struct ExplainOptions {
   bool json = false;
   bool gpus = false;                  // a picture of the node, as text
-  std::string svg;                    // file for that picture; empty: none
   std::string topology;               // file; empty: as slurmstepd finds it
   std::string environment;            // file with a captured one, - is standard input; empty: this process's
   std::optional<std::uint32_t> rank;  // say nothing in the others

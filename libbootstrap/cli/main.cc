@@ -23,7 +23,7 @@ struct CommandLine {
   BenchOptions bench;
   RunOptions run;
   SimulateOptions simulate;
-  std::string topology;
+  TopologyOptions topology;
   int status = 0;
 };
 
@@ -39,11 +39,7 @@ void add_explain(CLI::App& app, CommandLine& line) {
       ->type_name("RANK");
   command->add_flag("--gpus", options.gpus,
                     "Draw the node instead: which rank sits where, and which GPUs it can use; once for each node");
-  command->add_option("--svg", options.svg, "Write that picture to this file, as SVG; %h is the name of the node")
-      ->type_name("FILE");
-  command
-      ->add_option("--topology", options.topology,
-                   "Where the GPUs are, written by `slurm-bootstrap topology` or `lstopo --of xml`")
+  command->add_option("--topology", options.topology, "Where the GPUs are, written by `slurm-bootstrap topology`")
       ->type_name("FILE");
   command->callback([&line] { line.status = explain_command(line.explain); });
 }
@@ -82,8 +78,7 @@ void add_bench(CLI::App& app, CommandLine& line) {
   constexpr std::uint32_t kMost = 1000000;
   auto& options = line.bench;
   auto* const command = app.add_subcommand(
-      "bench",
-      "Times NCCL's all-reduce between the GPUs of this step: srun --gres gpu:8 slurm-bootstrap bench");
+      "bench", "Times NCCL's all-reduce between the GPUs of this step: srun --gres gpu:8 slurm-bootstrap bench");
   command
       ->add_option("--min-bytes", options.min_bytes, "Begin with messages of this size (8); K, M, G are 1024^1 to ^3")
       ->type_name("BYTES");
@@ -110,9 +105,10 @@ void add_bench(CLI::App& app, CommandLine& line) {
 
 void add_topology(CLI::App& app, CommandLine& line) {
   auto* const command = app.add_subcommand(
-      "topology",
-      "Prints which CPUs each GPU of this machine is near to, in the XML of hwloc, for topology= of the plugin");
-  command->add_option("--output", line.topology, "Write it to this file, in one step")->type_name("FILE");
+      "topology", "Prints which CPUs each GPU of this machine is near to, for topology= of the plugin");
+  command->add_option("--output", line.topology.output, "Write it to this file, in one step")->type_name("FILE");
+  command->add_option("--from", line.topology.xml, "Of the machine that `lstopo --of xml` wrote this file about")
+      ->type_name("FILE");
   command->callback([&line] { line.status = topology_command(line.topology); });
 }
 

@@ -34,7 +34,4 @@ struct NodePicture {
 // short: "... and 24 more GPUs: 8-31". Indices that are out of range are left out.
 std::string picture_text(const NodePicture& picture);
 
-// A whole SVG 1.1 document of ASCII that needs no other file, script or font.
-std::string picture_svg(const NodePicture& picture);
-
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// What both pictures of a node have in common: what stands in which box, and who can use what.
+// What stands in which box of the picture of a node, and who can use what.
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/node_picture_model.h"
 
@@ -142,16 +142,16 @@ void find_owners(PictureModel& model, const NodePicture& picture) {
     append(model.step_gpus, model.own.back());
   }
   model.step_gpus = valid_ascending(model.step_gpus, gpus);
-  model.columns = model.step_gpus;
-  std::vector<bool> is_column(gpus);  // not all lists joined: 1000 ranks may see 256 GPUs each
-  for (const auto gpu : model.columns) is_column[gpu] = true;
+  model.usable = model.step_gpus;
+  std::vector<bool> is_usable(gpus);  // not all lists joined: 1000 ranks may see 256 GPUs each
+  for (const auto gpu : model.usable) is_usable[gpu] = true;
   for (const auto& seen : model.sees) {
     for (const auto gpu : seen) {
-      if (!is_column[gpu]) model.columns.push_back(gpu);
-      is_column[gpu] = true;
+      if (!is_usable[gpu]) model.usable.push_back(gpu);
+      is_usable[gpu] = true;
     }
   }
-  std::sort(model.columns.begin(), model.columns.end());
+  std::sort(model.usable.begin(), model.usable.end());
 }
 
 void judge_visibility(PictureModel& model, const NodePicture& picture) {
@@ -159,7 +159,7 @@ void judge_visibility(PictureModel& model, const NodePicture& picture) {
   const bool is_unsure = std::any_of(picture.tasks.begin(), picture.tasks.end(), is_silent);
   if (is_unsure) model.free_word = "rank not known";
   const auto tasks = model.sees.size();
-  if (tasks == 0 || model.columns.empty()) return;
+  if (tasks == 0 || model.usable.empty()) return;
   const auto sees_all = [&](const auto& seen) { return seen == model.step_gpus; };
   bool own_only = true;
   bool several = false;
@@ -183,10 +183,6 @@ void judge_visibility(PictureModel& model, const NodePicture& picture) {
     model.visibility = Visibility::kMixed;
     model.visibility_sentence = is_unsure ? "Which GPUs some of the ranks can use is not known here."
                                           : "Not every rank can use every GPU of the step.";
-    if (model.columns.size() <= kMaxMatrix) {
-      model.matrix_legend =
-          cat({"own: its own; yes: another one; -: hidden from it", is_unsure ? "; ?: not known" : ""});
-    }
   }
 }
 
@@ -242,8 +238,8 @@ void add_remarks(PictureModel& model, const NodePicture& picture) {
   if (partly)
     model.remarks.emplace_back("partly far: some of its cores are in another NUMA node or package than the GPU.");
   judge_names(model, gpus);
-  if (!picture.tasks.empty() && !model.columns.empty() &&
-      (model.visibility != Visibility::kAll || model.columns.size() < gpus.size())) {
+  if (!picture.tasks.empty() && !model.usable.empty() &&
+      (model.visibility != Visibility::kAll || model.usable.size() < gpus.size())) {
     model.remarks.emplace_back("GPUs are numbered as in the node; a program counts those it can use from 0.");
   }
   constexpr std::size_t kMaxNotes = 32;

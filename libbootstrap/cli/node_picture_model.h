@@ -1,4 +1,4 @@
-// What both pictures of a node have in common: what stands in which box, and the words for it.
+// What stands in which box of the picture of a node, and the words for it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -45,11 +45,10 @@ struct PictureModel {
   std::vector<std::vector<std::uint32_t>> sees;    // by task: GPUs that it can use, ascending
   std::vector<std::vector<std::uint32_t>> owners;  // by GPU: its tasks
   std::vector<std::uint32_t> step_gpus;            // ascending, with those that belong to a task
-  std::vector<std::uint32_t> columns;              // of the matrix: the step's GPUs and all that any task can use
+  std::vector<std::uint32_t> usable;               // the step's GPUs and all that any task can use
 
   Visibility visibility = Visibility::kNothing;
   std::string visibility_sentence;   // empty when there is nothing to say
-  std::string matrix_legend;         // likewise
   std::vector<std::string> remarks;  // what the words in the picture mean, and the notes of the caller
   std::string device_remark;         // one sentence in place of all device nodes, or empty
   std::string free_word = "free";    // of a GPU of the step that belongs to no rank
@@ -61,12 +60,6 @@ struct PictureModel {
 PictureModel make_picture_model(const NodePicture& picture);
 
 Binding binding_of(const PictureTask& task, const Gpu& gpu, const Topology& topology);
-
-// "own", "yes", "-", or "?" when that is not known
-std::string_view sight_of(const NodePicture& picture, const PictureModel& model, std::size_t task, std::uint32_t gpu);
-inline constexpr std::size_t kMaxMatrix = 16;  // rows and columns of a table; more are lists or left out
-// A table of lines, at most 80 characters each; empty where the sentence says it all.
-std::string visibility_matrix(const NodePicture& picture, const PictureModel& model);
 
 // Printable ASCII of at most `width` characters: other bytes as \xNN, "..." where it is cut.
 std::string plain(std::string_view text, std::size_t width);

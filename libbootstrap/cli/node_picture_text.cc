@@ -14,7 +14,7 @@ constexpr std::size_t kInner = kWidth - 5;  // between "|  " and " |"
 constexpr std::size_t kMaxBoxes = 16;
 constexpr std::size_t kMaxGpuRows = 64;  // of all boxes
 constexpr std::size_t kMaxRanksOfGpu = 4;
-constexpr std::size_t kMaxRankRows = 16;  // of one NUMA node, of ranks that have no GPU
+constexpr std::size_t kMaxRankRows = 16;  // of ranks of a NUMA node that have no GPU, and of what each rank can use
 constexpr std::size_t kLongCpus = 32;     // "0,2,4,6,...,126 (64 CPUs)" says as much as 64 numbers
 
 void pad_to(std::string& line, std::size_t column) {
@@ -34,6 +34,7 @@ class Drawing {
   void line(std::string text);
   void box(const PictureBox& box);
   void roaming();
+  void visibility();
   void gpu_row(std::uint32_t gpu, std::size_t indent);
   void rank_rows(const PictureGroup& group, const std::vector<std::uint32_t>& gpus_of_box, std::size_t indent);
   void rank_row(std::string row, std::uint32_t task, const std::string& where);
@@ -255,6 +256,24 @@ void Drawing::roaming() {
   rank_rows(group, {}, 0);
 }
 
+void Drawing::visibility() {
+  if (model_.visibility == Visibility::kNothing) return;
+  out_ += "\n";
+  sentence(model_.visibility_sentence);
+  if (model_.visibility != Visibility::kMixed) return;  // the sentence says it all
+  out_ += "\n";
+  const auto all = picture_.tasks.size();
+  const auto shown = all <= kMaxRankRows ? all : kMaxRankRows - 1;
+  for (std::size_t task = 0; task < shown; ++task) {
+    const auto* const none = picture_.tasks[task].knows_gpus ? "none" : "not known";
+    const auto numbers = [none](const auto& gpus) { return gpus.empty() ? none : write_ranges(gpus); };
+    const auto row =
+        cat({"  ", rank_name(picture_.tasks[task]), ": own ", ellipsized(numbers(model_.own[task]), 24), "; can use "});
+    out_ += cat({row, ellipsized(numbers(model_.sees[task]), kWidth - row.size()), "\n"});
+  }
+  if (shown < all) out_ += cat({"  ... and ", plural(all - shown, "more rank"), "\n"});
+}
+
 std::string Drawing::text() && {
   sentence(cat({model_.title, ": ", model_.summary}));
   out_ += "\n";
@@ -271,13 +290,7 @@ std::string Drawing::text() && {
   } else {
     out_.pop_back();  // no picture, no empty line
   }
-  if (model_.visibility != Visibility::kNothing) {
-    out_ += "\n";
-    sentence(model_.visibility_sentence);
-    const auto matrix = visibility_matrix(picture_, model_);
-    if (!matrix.empty()) out_ += "\n" + matrix;
-    if (!model_.matrix_legend.empty()) sentence(cat({"(", model_.matrix_legend, ")"}), 2);
-  }
+  visibility();
   if (!model_.device_remark.empty() || !model_.remarks.empty()) out_ += "\n";
   if (!model_.device_remark.empty()) sentence(model_.device_remark);
   for (const auto& remark : model_.remarks) sentence(remark);

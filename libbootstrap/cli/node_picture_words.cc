@@ -1,4 +1,4 @@
-// The words of both pictures of a node: names made short and harmless, CPU lists, sentences broken into lines.
+// The words of the picture of a node: names made short and harmless, CPU lists, sentences broken into lines.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-// slurm-bootstrap topology: this machine's topology, for a file that slurmstepd reads.
+// slurm-bootstrap topology: a machine's topology, for a file that slurmstepd reads.
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/topology_command.h"
 
@@ -11,6 +11,7 @@
 #include "cli/output_file.h"
 #include "core/result.h"
 #include "core/text.h"
+#include "core/topology_text.h"
 #include "probe/topology.h"
 
 namespace bootstrap {
@@ -24,9 +25,12 @@ Status write_out(const std::string& path, std::string_view text) {
 
 }  // namespace
 
-int topology_command(const std::string& path) {
-  const auto text = export_topology_xml();
-  const auto written = text ? write_out(path, *text) : Status(fail(text.error()));
+int topology_command(const TopologyOptions& options) {
+  const auto topology = options.xml.empty() ? hwloc_topology_of_machine() : hwloc_topology_of_xml(options.xml);
+  const auto text = topology ? topology_text(*topology) : "";
+  // Nobody would look at a file that our own reader refuses until the jobs that need it run.
+  const auto read = topology ? parse_topology_text(text) : topology;
+  const auto written = read ? write_out(options.output, text) : Status(fail(read.error()));
   if (written) return 0;
   (void)std::fprintf(stderr, "slurm-bootstrap: %s\n", written.error().message.c_str());
   return 1;

@@ -1,4 +1,4 @@
-// slurm-bootstrap topology: this machine's topology, for a file that slurmstepd reads.
+// slurm-bootstrap topology: a machine's topology, for a file that slurmstepd reads.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,7 +6,12 @@
 
 namespace bootstrap {
 
-// Writes the file, or standard output when there is no name. The exit status: 0, or 1 with a sentence.
-int topology_command(const std::string& path);
+struct TopologyOptions {
+  std::string output;  // file; empty: standard output
+  std::string xml;     // file of lstopo about another machine; empty: this machine
+};
+
+// The exit status: 0, or 1 with a sentence.
+int topology_command(const TopologyOptions& options);
 
 }  // namespace bootstrap

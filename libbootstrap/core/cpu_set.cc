@@ -12,12 +12,9 @@ namespace bootstrap {
 namespace {
 
 constexpr std::size_t kWordBits = 64;
-constexpr std::size_t kGroupBits = 32;
-constexpr std::size_t kGroupDigits = kGroupBits / 4;
 
-// Every CPU by its own number and a comma, and every group of 32 as "0x00000000,": a longer text repeats itself.
+// Every CPU by its own number and a comma: a longer text repeats itself.
 constexpr std::size_t kMaxListText = CpuSet::kMaxCpus * 6;
-constexpr std::size_t kMaxMaskText = CpuSet::kMaxCpus / kGroupBits * 11;
 
 tl::unexpected<Error> refuse(std::string_view kind, std::string_view text, std::string_view why,
                              ErrorCode code = ErrorCode::kInvalid) {
@@ -35,10 +32,6 @@ constexpr unsigned hex_value(char digit) {
   if (digit >= 'a' && digit <= 'f') return static_cast<unsigned>(digit - 'a' + 10);
   if (digit >= 'A' && digit <= 'F') return static_cast<unsigned>(digit - 'A' + 10);
   return 16;
-}
-
-std::string_view without_prefix(std::string_view group) {
-  return group.starts_with("0x") || group.starts_with("0X") ? group.substr(2) : group;
 }
 
 void append_number(std::string& text, std::size_t number) {
@@ -65,42 +58,19 @@ Result<CpuSet> CpuSet::parse_list(std::string_view text) {
 }
 
 Result<CpuSet> CpuSet::parse_mask(std::string_view text) {
-  if (text.size() > kMaxMaskText) return refuse_size("mask", text);
-  if (text.starts_with("0xf...f")) return refuse("mask", text, "has no end");
-  const auto is_grouped = text.find(',') != std::string_view::npos;
-  const auto max_digits = is_grouped ? kGroupDigits : kMaxCpus / 4;
+  const auto digits = text.starts_with("0x") || text.starts_with("0X") ? text.substr(2) : text;
+  if (digits.empty()) return refuse("mask", text, "lacks digits");
+  if (digits.size() > kMaxCpus / 4) return refuse_size("mask", text);
   CpuSet set;
+  set.words_.resize((digits.size() * 4 + kWordBits - 1) / kWordBits);
   std::size_t bit = 0;
-  for (auto end = text.size();;) {
-    const auto comma = end == 0 ? std::string_view::npos : text.rfind(',', end - 1);
-    const auto begin = comma == std::string_view::npos ? 0 : comma + 1;
-    const auto group = text.substr(begin, end - begin);
-    const auto digits = without_prefix(group);
-    // hwloc writes nothing at all for a group without CPUs, unless it is the last one.
-    const auto may_be_empty = group.empty() && begin > 0 && end < text.size();
-    if (digits.empty() && !may_be_empty) return refuse("mask", text, "lacks digits");
-    if (digits.size() > max_digits) {
-      return is_grouped ? refuse("mask", text, "has a group of more than 32 bits") : refuse_size("mask", text);
-    }
-    if (!set.add_hex(digits, bit)) return refuse("mask", text, "is not hexadecimal");
-    bit += kGroupBits;
-    if (begin == 0) break;
-    end = begin - 1;
-  }
-  set.trim();
-  if (set.words_.size() > kMaxCpus / kWordBits) return refuse_size("mask", text);
-  return set;
-}
-
-// `bit` is that of the lowest digit, the last one; answers false when one is no digit.
-bool CpuSet::add_hex(std::string_view digits, std::size_t bit) {
-  words_.resize(std::max(words_.size(), (bit + digits.size() * 4 + kWordBits - 1) / kWordBits));
   for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, bit += 4) {
     const std::uint64_t value = hex_value(*digit);
-    if (value > 15) return false;
-    words_[bit / kWordBits] |= value << bit % kWordBits;
+    if (value > 15) return refuse("mask", text, "is not hexadecimal");
+    set.words_[bit / kWordBits] |= value << bit % kWordBits;
   }
-  return true;
+  set.trim();
+  return set;
 }
 
 void CpuSet::add(std::size_t cpu) { add_range(cpu, cpu); }

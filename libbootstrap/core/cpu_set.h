@@ -19,8 +19,7 @@ class CpuSet {
 
   // "0-3,8", as sysfs and taskset write it; the empty text is the empty set.
   static Result<CpuSet> parse_list(std::string_view text);
-  // Hexadecimal, the lowest CPU last: "0xff" or "ff", as Slurm writes it, or "0x0000000f,0xffffffff" in groups of 32
-  // bits, as hwloc and sysfs do. hwloc writes "0xf...f" first for a set without end; that is refused.
+  // Hexadecimal, the lowest CPU last: "0xff" or "ff", as Slurm writes it.
   static Result<CpuSet> parse_mask(std::string_view text);
 
   void add(std::size_t cpu);  // precondition: cpu < kMaxCpus
@@ -38,7 +37,6 @@ class CpuSet {
   std::string to_list() const;  // what parse_list reads
 
  private:
-  bool add_hex(std::string_view digits, std::size_t bit);
   void add_range(std::size_t first, std::size_t last);
   void trim();
 

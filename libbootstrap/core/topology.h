@@ -55,8 +55,6 @@ struct Topology {
   bool operator==(const Topology&) const = default;
 };
 
-// Sizes above which a text is no node of a cluster.
-inline constexpr std::size_t kMaxTopologyText = std::size_t{16} << 20;
 inline constexpr std::size_t kMaxGpus = 256;  // MIG instances count, too: 16 GPUs with 7 each
 
 // A GPU as a source tells it; near, numa and package of `gpu` are still empty.

@@ -9,7 +9,9 @@
 #include "probe/topology_file.h"
 
 namespace bootstrap {
+namespace {
 
+// "/etc/slurm/%h.txt" for node001 is "/etc/slurm/node001.txt".
 std::string with_host(const std::string& path, const std::string& host) {
   std::string named;
   for (std::size_t at = 0; at < path.size(); ++at) {
@@ -19,6 +21,8 @@ std::string with_host(const std::string& path, const std::string& host) {
   }
   return named;
 }
+
+}  // namespace
 
 NodeTopology read_node_topology(const std::string& file, const std::string& host) {
   if (file.empty()) return {read_sysfs_topology(""), "the kernel (/sys, /proc)"};

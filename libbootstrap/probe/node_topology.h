@@ -13,9 +13,6 @@ struct NodeTopology {
   std::string from;  // for people: the file, or the kernel and why not the file
 };
 
-// "/etc/slurm/%h.xml" for node001 is "/etc/slurm/node001.xml".
-std::string with_host(const std::string& path, const std::string& host);
-
 // `file`: as set by topology= in plugstack.conf, with %h for `host`; empty: there is none. Files that cannot be used
 // cost nothing but themselves.
 NodeTopology read_node_topology(const std::string& file, const std::string& host);

@@ -1,9 +1,10 @@
-// The topology of this machine as hwloc finds it, in hwloc's XML. For the command alone: never in slurmstepd.
+// The topology of a machine as hwloc finds it. For the command alone: never in slurmstepd.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/topology.h"
 
 #include <hwloc.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -11,10 +12,9 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "core/text.h"
-#include "core/topology.h"
-#include "core/topology_xml.h"
 #include "probe/sysfs_topology.h"
 
 namespace bootstrap {
@@ -23,20 +23,11 @@ namespace {
 using HwlocTopology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
 
 tl::unexpected<Error> refuse(std::string_view what) {
-  return fail(ErrorCode::kUnavailable, cat({"hwloc cannot ", what, " the topology: ", std::strerror(errno)}));
+  return fail(ErrorCode::kUnavailable, cat({"hwloc cannot ", what, ": ", std::strerror(errno)}));
 }
 
-// hwloc reads these when it is first used.
-void prepare_environment(const std::string& root) {
-  // No plugins: those of Debian connect to an X server and start OpenCL. PCI devices are found without them, too, and
-  // XML is written without them. An empty path would mean the usual one.
-  (void)::setenv("HWLOC_PLUGINS_PATH", "/dev/null", 1);
-  (void)::setenv("HWLOC_XML_EXPORT_SUPPORT", "0", 1);
-  if (!root.empty()) (void)::setenv("HWLOC_FSROOT", root.c_str(), 1);
-}
-
-// A file serves all jobs, so what this process may not use, as in a cgroup, is part of it. Caches, cores, disks, their
-// sizes and network addresses are not: nobody reads them.
+// A file serves all jobs, so what this process may not use, as in a cgroup, is part of it. Devices of the system tell
+// the UUIDs and render nodes of an XML file.
 bool choose_objects(hwloc_topology_t topology) {
   const auto flags = HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED | HWLOC_TOPOLOGY_FLAG_NO_DISTANCES |
                      HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS | HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS;
@@ -44,7 +35,30 @@ bool choose_objects(hwloc_topology_t topology) {
          hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE) == 0 &&
          hwloc_topology_set_type_filter(topology, HWLOC_OBJ_PACKAGE, HWLOC_TYPE_FILTER_KEEP_ALL) == 0 &&
          hwloc_topology_set_type_filter(topology, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE) == 0 &&
-         hwloc_topology_set_type_filter(topology, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) == 0;
+         hwloc_topology_set_type_filter(topology, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) == 0 &&
+         hwloc_topology_set_type_filter(topology, HWLOC_OBJ_OS_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) == 0;
+}
+
+CpuSet to_cpus(hwloc_const_bitmap_t set) {
+  CpuSet cpus;
+  const auto end = static_cast<int>(CpuSet::kMaxCpus);
+  for (auto cpu = hwloc_bitmap_first(set); cpu >= 0 && cpu < end; cpu = hwloc_bitmap_next(set, cpu)) {
+    cpus.add(static_cast<std::size_t>(cpu));
+  }
+  return cpus;
+}
+
+template <class Part>
+std::vector<Part> parts_of(hwloc_topology_t topology, hwloc_obj_type_t type) {
+  std::vector<Part> parts;
+  for (hwloc_obj_t object = nullptr; (object = hwloc_get_next_obj_by_type(topology, type, object)) != nullptr;) {
+    // Linux gives no number in some virtual machines.
+    const auto count = static_cast<std::uint32_t>(parts.size());
+    auto& part = parts.emplace_back();
+    part.number = object->os_index == HWLOC_UNKNOWN_INDEX ? count : object->os_index;
+    part.cpus = to_cpus(object->cpuset);
+  }
+  return parts;
 }
 
 std::string pci_address(const decltype(hwloc_obj_attr_u::pcidev)& device) {
@@ -54,45 +68,69 @@ std::string pci_address(const decltype(hwloc_obj_attr_u::pcidev)& device) {
   return text.data();
 }
 
-void add_info(hwloc_obj_t object, std::string_view name, const std::string& value) {
-  if (!value.empty()) (void)hwloc_obj_add_info(object, std::string(name).c_str(), value.c_str());
+// What lstopo's libraries (NVML and others) noted at the PCI device and at the devices of the system that belong to it.
+void add_noted(Gpu& gpu, hwloc_obj_t device) {
+  const auto add = [](std::string& to, hwloc_obj_t from, const char* name) {
+    const auto* const value = hwloc_obj_get_info_by_name(from, name);
+    if (value != nullptr && to.empty()) to = value;
+  };
+  for (auto* part = device->io_first_child; part != nullptr; part = part->next_sibling) {
+    add(gpu.uuid, part, "NVIDIAUUID");
+    add(gpu.name, part, "GPUModel");
+    const std::string name = part->name == nullptr ? "" : part->name;
+    if (gpu.vendor != GpuVendor::kNvidia && name.starts_with("renderD")) gpu.device = "/dev/dri/" + name;
+  }
+  add(gpu.name, device, "PCIDevice");
 }
 
-void add_infos(hwloc_topology_t topology, const Topology& told_by_drivers) {
-  for (hwloc_obj_t object = nullptr; (object = hwloc_get_next_pcidev(topology, object)) != nullptr;) {
-    const auto address = pci_address(object->attr->pcidev);
-    for (const auto& gpu : told_by_drivers.gpus) {
-      if (gpu.pci != address) continue;
-      add_info(object, "GPUModel", gpu.name);
-      add_info(object, kDeviceInfo, gpu.device);
-      add_info(object, kUuidInfo, gpu.uuid);
+std::vector<FoundGpu> find_gpus(hwloc_topology_t topology, const std::vector<Gpu>& told_by_drivers) {
+  std::vector<FoundGpu> gpus;
+  for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
+    const auto& pci = device->attr->pcidev;
+    const auto vendor = gpu_vendor(pci.vendor_id, pci.class_id);
+    if (!vendor) continue;
+    auto& found = gpus.emplace_back();
+    found.device_class = pci.class_id;
+    found.local = to_cpus(hwloc_get_non_io_ancestor_obj(topology, device)->cpuset);
+    found.gpu.pci = pci_address(pci);
+    found.gpu.vendor = *vendor;
+    const auto is_same = [&found](const Gpu& told) { return told.pci == found.gpu.pci; };
+    const auto told = std::find_if(told_by_drivers.begin(), told_by_drivers.end(), is_same);
+    if (told == told_by_drivers.end()) {
+      add_noted(found.gpu, device);
+    } else {
+      found.gpu.device = told->device;
+      found.gpu.uuid = told->uuid;
+      found.gpu.name = told->name;
     }
   }
+  return gpus;
 }
 
-Result<std::string> to_xml(hwloc_topology_t topology) {
-  char* buffer = nullptr;
-  int size = 0;
-  if (hwloc_topology_export_xmlbuffer(topology, &buffer, &size, 0) != 0) return refuse("write");
-  std::string text(buffer);
-  hwloc_free_xmlbuffer(topology, buffer);
-  return text;
+// Of this machine where `xml` is empty.
+Result<Topology> load(const std::string& xml, const std::vector<Gpu>& told_by_drivers) {
+  // No plugins: those of Debian connect to an X server and start OpenCL. PCI devices are found, and XML is read,
+  // without them, too. hwloc reads this when it is first used; an empty path would mean the usual one.
+  (void)::setenv("HWLOC_PLUGINS_PATH", "/dev/null", 1);
+  hwloc_topology_t created = nullptr;
+  if (hwloc_topology_init(&created) != 0) return refuse("begin");
+  const HwlocTopology topology(created, hwloc_topology_destroy);
+  if (!xml.empty() && hwloc_topology_set_xml(created, xml.c_str()) != 0)
+    return refuse(cat({"read ", quoted(xml, 256)}));
+  if (!choose_objects(created) || hwloc_topology_load(created) != 0) {
+    return refuse(xml.empty() ? "find out the topology" : cat({"read ", quoted(xml, 256), " as lstopo's XML"}));
+  }
+  return make_topology(to_cpus(hwloc_get_root_obj(created)->cpuset), parts_of<Package>(created, HWLOC_OBJ_PACKAGE),
+                       parts_of<NumaNode>(created, HWLOC_OBJ_NUMANODE), find_gpus(created, told_by_drivers));
 }
 
 }  // namespace
 
-Result<std::string> export_topology_xml(const std::string& root) {
-  prepare_environment(root);
-  hwloc_topology_t created = nullptr;
-  if (hwloc_topology_init(&created) != 0) return refuse("begin");
-  const HwlocTopology topology(created, hwloc_topology_destroy);
-  if (!choose_objects(topology.get()) || hwloc_topology_load(topology.get()) != 0) return refuse("find out");
-  add_infos(topology.get(), read_sysfs_topology(root));
-  auto text = to_xml(topology.get());
-  if (!text) return text;
-  // Nobody would look at a file that our own reader refuses until the jobs that need it run.
-  if (const auto read = parse_topology_xml(*text); !read) return fail(read.error());
-  return text;
+Result<Topology> hwloc_topology_of_machine(const std::string& root) {
+  if (!root.empty()) (void)::setenv("HWLOC_FSROOT", root.c_str(), 1);
+  return load("", read_sysfs_topology(root).gpus);
 }
+
+Result<Topology> hwloc_topology_of_xml(const std::string& path) { return load(path, {}); }
 
 }  // namespace bootstrap

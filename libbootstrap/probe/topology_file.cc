@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/text.h"
-#include "core/topology_xml.h"
+#include "core/topology_text.h"
 #include "probe/file_permissions.h"
 
 namespace bootstrap {
@@ -71,8 +71,11 @@ Result<Topology> read_topology_file(const std::string& path) {
   if (const auto reason = distrust(status); !reason.empty()) return cannot(ErrorCode::kInvalid, reason);
   const auto text = read_whole(file.descriptor(), static_cast<std::size_t>(status.st_size));
   if (!text) return cannot(text.error().code, text.error().message);
-  auto topology = parse_topology_xml(*text);
-  if (!topology) return cannot(topology.error().code, topology.error().message);
+  auto topology = parse_topology_text(*text);
+  if (!topology) {
+    return cannot(topology.error().code,
+                  cat({topology.error().message, "; write it anew with slurm-bootstrap topology"}));
+  }
   return topology;
 }
 

@@ -1,10 +1,10 @@
-// What a node's topology costs at the start of a step: read from the cached XML, and from /sys.
+// What a node's topology costs at the start of a step: read from a file, and from /sys.
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
 
 #include <string>
 
-#include "core/topology_xml.h"
+#include "core/topology_text.h"
 #include "fake_machine.h"
 #include "known_machine.h"
 #include "probe/sysfs_topology.h"
@@ -13,23 +13,23 @@
 namespace bootstrap {
 namespace {
 
-void parse_xml(benchmark::State& state, const char* name) {
+void parse_text(benchmark::State& state, const char* name) {
   const auto text = text_of_known_machine(name);
   for (auto _ : state) {
-    auto topology = parse_topology_xml(text);
+    auto topology = parse_topology_text(text);
     benchmark::DoNotOptimize(topology);
   }
   state.SetBytesProcessed(static_cast<std::int64_t>(text.size()) * static_cast<std::int64_t>(state.iterations()));
 }
-BENCHMARK_CAPTURE(parse_xml, dgx_h100, "dgx-h100")->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(parse_xml, dgx_a100, "dgx-a100")->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(parse_xml, gh200_quad, "gh200-quad")->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(parse_text, dgx_h100, "dgx-h100")->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(parse_text, dgx_a100, "dgx-a100")->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(parse_text, gh200_quad, "gh200-quad")->Unit(benchmark::kMicrosecond);
 
 void read_file(benchmark::State& state) {
   const FakeMachine folder;
-  folder.write("/topology.xml", text_of_known_machine("dgx-h100"));
+  folder.write("/topology.txt", text_of_known_machine("dgx-h100"));
   for (auto _ : state) {
-    auto topology = read_topology_file(folder.root() + "/topology.xml");
+    auto topology = read_topology_file(folder.root() + "/topology.txt");
     benchmark::DoNotOptimize(topology);
   }
 }

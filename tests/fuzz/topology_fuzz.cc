@@ -4,7 +4,7 @@
 #include <chrono>
 #include <string>
 
-#include "core/topology_xml.h"
+#include "core/topology_text.h"
 #include "property.h"
 
 namespace {
@@ -71,11 +71,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_set(CpuSet::parse_list(text));
   check_set(CpuSet::parse_mask(text));
   const auto started = std::chrono::steady_clock::now();
-  const auto topology = bootstrap::parse_topology_xml(text);
+  const auto topology = bootstrap::parse_topology_text(text);
   check(std::chrono::steady_clock::now() - started < std::chrono::seconds(1), "reading takes less than a second");
   if (size > bootstrap::kMaxTopologyText) check(!topology, "a text that is too large is refused");
   if (topology) {
     check_topology(*topology);
+    const auto again = bootstrap::parse_topology_text(topology_text(*topology));
+    check(again && *again == *topology, "a topology comes back from its text");
   } else {
     check_message(topology.error());
   }

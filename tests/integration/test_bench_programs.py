@@ -140,7 +140,7 @@ GOOGLE = {
                  "first_host/one_range/100000"},
     "plan": {f"make_plan_of_{what}/{nodes}" for what in ("node", "all_frameworks") for nodes in (2, 12500)},
     "apply": {"apply_to_task/auto/2", "apply_to_task/all/12500"},
-    "topology": {"parse_xml/dgx_h100", "read_sysfs/dgx_h100", "read_this_machine"},
+    "topology": {"parse_text/dgx_h100", "read_sysfs/dgx_h100", "read_this_machine"},
 }
 
 

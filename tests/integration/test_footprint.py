@@ -107,9 +107,9 @@ def test_horovod_adds_a_listening_socket_and_its_server(small_cluster, tmp_path)
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
 def test_with_a_topology_file_slurmstepd_reads_that_alone(cluster_factory, tmp_path):
     cluster = cluster_factory("topology")
-    file = f"{cluster.state}/etc/topology.xml"
+    file = f"{cluster.state}/etc/topology.txt"
     cluster.up("--nodes", "1", "--plugin-args", f"topology={file}")
-    shutil.copyfile(REPOSITORY / "tests/data/topologies/two-socket-4gpu.xml", file)
+    shutil.copyfile(REPOSITORY / "tests/data/topologies/two-socket-4gpu.txt", file)
     assert added_calls(cluster, tmp_path, "--bootstrap-frameworks=none") == {("openat", re.sub(r"\d+", "N", f'"{file}"'))}
     cluster.close()
 

@@ -111,8 +111,9 @@ def test_the_topology_knows_the_gpus(gpu_cluster, gpus):
     command = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
     done = gpu_cluster.run([command, "topology"], node="node001")
     assert done.returncode == 0, done.stderr
-    assert re.findall(r'name="BootstrapUUID" value="(GPU-[^"]+)"', done.stdout) == gpus
-    for device in re.findall(r'name="BootstrapDevice" value="([^"]+)"', done.stdout):
+    found = [line.split() for line in done.stdout.splitlines() if line.startswith("gpu ")]
+    assert [uuid for _, _, _, _, _, uuid, *_ in found] == gpus
+    for _, _, _, _, device, *_ in found:
         assert Path(device).is_char_device()
 
 

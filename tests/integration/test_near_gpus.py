@@ -11,7 +11,7 @@ from harness import REPOSITORY
 from layout_oracle import read_reports
 
 NEAR = {"0": {2, 3}, "1": {0, 1}}  # GPUs by CPU
-TOPOLOGY = REPOSITORY / "tests/data/topologies/two-cpus.xml"
+TOPOLOGY = REPOSITORY / "tests/data/topologies/two-cpus.txt"
 
 
 class Node:
@@ -40,7 +40,7 @@ def node(cluster_factory):
     if not {0, 1} <= os.sched_getaffinity(0):
         pytest.skip("needs CPUs 0 and 1")
     cluster = cluster_factory("near")
-    file = f"{cluster.state}/etc/topology.xml"
+    file = f"{cluster.state}/etc/topology.txt"
     cluster.up("--nodes", "1", "--gpus", "4", "--cpus", "2", "--sockets", "2", "--constrain-devices",
                "--set", "TaskPlugin=task/cgroup,task/affinity", "--plugin-args", f"topology={file}")
     return Node(cluster, file)
@@ -107,11 +107,9 @@ def test_a_file_that_cannot_be_used_costs_the_order_alone(node):
 def test_the_picture_shows_who_sits_where(node):
     node.place_topology()
     command = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
-    _, done = node.run("-n2", program=(command, "explain", "--gpus", "--svg", "/home/alice/near/%h.svg"))
+    _, done = node.run("-n2", program=(command, "explain", "--gpus"))
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     for gpu, rank in ((0, 1), (1, 1), (2, 0), (3, 0)):
         assert any(f"GPU {gpu} " in line and f"rank {rank} " in line and "far" not in line for line in lines), done.stdout
     assert "Every rank can use all 4 GPUs of the step" in done.stdout
-    svg = Path(f"{node.cluster.state}/home/alice/near/node001.svg").read_text()
-    assert svg.startswith("<?xml") and "rank 1" in svg

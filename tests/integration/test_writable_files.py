@@ -13,7 +13,7 @@ from local_cluster import INSIDE
 
 SERVER = "build/release/libbootstrap/slurm-bootstrap-rendezvous"
 LIBRARY = "build/release/libbootstrap/libbootstrap.so.0"
-TOPOLOGY = "tests/data/topologies/two-socket-4gpu.xml"
+TOPOLOGY = "tests/data/topologies/two-socket-4gpu.txt"
 PLUGIN = f"{INSIDE}/build/release/spank_plugin/spank_bootstrap.so"
 REASON = "others than its owner can write to it; take that away with chmod go-w"
 MODES = {"group": 0o775, "world": 0o757}
@@ -31,12 +31,12 @@ def cluster(cluster_factory):
 def files(cluster):
     """A copy of each file, root's and as installed; the names by which the cluster knows them, too."""
     folder = cluster.state / "etc"
-    copies = {name: folder / name for name in ("server", "library.so", "topology.xml")}
+    copies = {name: folder / name for name in ("server", "library.so", "topology.txt")}
     for source, copy in zip((SERVER, LIBRARY, TOPOLOGY), copies.values()):
         copy.unlink(missing_ok=True)  # the program of an earlier step may still run
         shutil.copyfile(REPOSITORY / source, copy)
         copy.chmod(0o755)
-    arguments = {"server": "rendezvous_program", "library.so": "preload_library", "topology.xml": "topology"}
+    arguments = {"server": "rendezvous_program", "library.so": "preload_library", "topology.txt": "topology"}
     given = " ".join(f"{arguments[name]}={path}" for name, path in copies.items())
     cluster.write_plugstack(f"optional {PLUGIN} when=always preload=on {given}\n")
     return copies
@@ -60,14 +60,14 @@ def test_control_files_of_root_alone_are_used(cluster, files):
     done = run(cluster)
     assert done.returncode == 0 and sentences(done) == [], done.stderr
     assert all(str(files["library.so"]) in line for line in done.stdout.splitlines())
-    assert f"Places of the GPUs: {files['topology.xml']}" in explained(cluster)
+    assert f"Places of the GPUs: {files['topology.txt']}" in explained(cluster)
 
 
 def is_told(cluster, name, path, reason):
     """One line says why the file is not used; what was asked for and cannot be had ends the step, and nothing else does."""
     done = run(cluster)
     # The topology decides nothing but the order of GPUs: who asks is told.
-    found = sentences(done) if name != "topology.xml" else [explained(cluster)]
+    found = sentences(done) if name != "topology.txt" else [explained(cluster)]
     assert len(found) == 1 and reason in found[0] and str(path) in found[0], found
     if name == "server":
         assert done.returncode != 0 and done.stdout == "", done
@@ -76,11 +76,11 @@ def is_told(cluster, name, path, reason):
         assert len(sentences(weakly)) == 1 and reason in sentences(weakly)[0], weakly.stderr
     else:
         assert done.returncode == 0, done.stderr
-    return "library.so" not in done.stdout or name == "topology.xml"
+    return "library.so" not in done.stdout or name == "topology.txt"
 
 
 @pytest.mark.parametrize("who", MODES)
-@pytest.mark.parametrize("name", ["server", "library.so", "topology.xml"])
+@pytest.mark.parametrize("name", ["server", "library.so", "topology.txt"])
 def test_a_file_that_others_can_write_is_refused(cluster, files, name, who, figure):
     files[name].chmod(MODES[who])
     assert is_told(cluster, name, files[name], REASON)
@@ -88,7 +88,7 @@ def test_a_file_that_others_can_write_is_refused(cluster, files, name, who, figu
            control="the same file of root alone is used")
 
 
-@pytest.mark.parametrize("name", ["server", "library.so", "topology.xml"])
+@pytest.mark.parametrize("name", ["server", "library.so", "topology.txt"])
 def test_a_file_of_another_user_is_refused(cluster, files, name):
     """Who owns it can change it, whatever its mode says; alice runs the step."""
     bob = (cluster.state / "home" / "bob").stat().st_uid

@@ -44,15 +44,6 @@ TEST(CpuSet, ReadsMasksOfSlurm) {
   EXPECT_EQ(mask("0x" + std::string(4095, '0') + "1"), list("0"));
 }
 
-// A group without CPUs is written as nothing by hwloc, unless it is the last one, and as zeros by sysfs.
-TEST(CpuSet, ReadsMasksInGroups) {
-  EXPECT_EQ(mask("0x0000000f,0xffffffff"), list("0-35"));
-  EXPECT_EQ(mask("0x000000ff,,0x0"), list("64-71"));
-  EXPECT_EQ(mask("00000000,00000001,00000000"), list("32"));
-  EXPECT_EQ(mask("1,00000000"), list("32"));
-  EXPECT_EQ(mask("0xffff0000,0x00ffff00,0xffff0000,0x00ffff00,0xffff0000"), list("16-31,40-55,80-95,104-119,144-159"));
-}
-
 TEST(CpuSet, RefusesListsThatAreNone) {
   for (const auto* const text : {",", "0,", ",0", "a", "-", "1-", "-1", "1-2-3", "3-1", "0x1", "0 ", "0-3\n", "1:2",
                                  "16384", "0-16384", "99999999999999999999"}) {
@@ -65,19 +56,16 @@ TEST(CpuSet, RefusesListsThatAreNone) {
 }
 
 TEST(CpuSet, RefusesMasksThatAreNone) {
-  for (const auto* const text : {"", "0x", ",", "0x1,", ",0x1", "0xg", "0x1,0x", "0xf...f", "0xf...f,0x00000001", "x1",
-                                 "0x100000000,0x00000000", "0x1 ", "-1", "0x0x1"}) {
+  for (const auto* const text : {"", "0x", ",", "0x1,0x1", "0xg", "0xf...f", "x1", "0x1 ", "-1", "0x0x1"}) {
     const auto set = CpuSet::parse_mask(text);
     ASSERT_FALSE(set) << text;
     EXPECT_NE(set.error().message.find("the CPU mask \""), std::string::npos) << set.error().message;
   }
   EXPECT_EQ(CpuSet::parse_mask("0x1" + std::string(4096, '0')).error().code, ErrorCode::kLimit);
-  EXPECT_EQ(CpuSet::parse_mask("0x1" + std::string(513, ',') + "0x0").error().code, ErrorCode::kLimit);
-  EXPECT_EQ(CpuSet::parse_mask(std::string(6000, ',')).error().code, ErrorCode::kLimit);
 }
 
 TEST(CpuSet, EqualSetsAreEqualHoweverWritten) {
-  EXPECT_EQ(mask("0x00000000,0x00000000,0x00000003"), list("0-1"));
+  EXPECT_EQ(mask("0x000000000000000000000003"), list("0-1"));
   EXPECT_EQ(list("0,200") & list("0-7"), list("0"));
   EXPECT_TRUE((list("100") & list("200")).empty());
 }

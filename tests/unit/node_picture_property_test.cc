@@ -1,4 +1,4 @@
-// What holds for every picture of a node: width, bytes, nothing left out, sound XML.
+// What holds for every picture of a node: width, bytes, nothing left out.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -13,60 +13,6 @@
 namespace bootstrap {
 namespace {
 
-// Why `text` is not well-formed, or nothing: enough of XML for what we write. No entities but the predefined ones.
-std::string xml_flaw(std::string_view text) {
-  std::vector<std::string> open;
-  std::size_t roots = 0;
-  while (!text.empty()) {
-    const auto tag = text.substr(0, text.find('<'));
-    for (auto rest = tag; rest.find('&') != std::string_view::npos;) {
-      rest.remove_prefix(rest.find('&'));
-      const auto entity = rest.substr(0, rest.find(';') + 1);
-      if (entity != "&amp;" && entity != "&lt;" && entity != "&gt;" && entity != "&quot;" && entity != "&#39;") {
-        return cat({"entity ", entity});
-      }
-      rest.remove_prefix(1);
-    }
-    if (open.empty() && !trim(tag).empty() && tag != "\n") return "text outside of the root";
-    text.remove_prefix(tag.size());
-    if (text.empty()) break;
-    const auto end = text.find('>');
-    if (end == std::string_view::npos) return "tag without end";
-    auto inside = text.substr(1, end - 1);
-    text.remove_prefix(end + 1);
-    if (inside.find('<') != std::string_view::npos) return "< in a tag";
-    if (inside.substr(0, 1) == "?") continue;
-    const auto name = std::string(inside.substr(inside[0] == '/', inside.find_first_of(" /", 1) - (inside[0] == '/')));
-    if (inside[0] == '/') {
-      if (open.empty() || open.back() != name) return cat({"closes ", name});
-      open.pop_back();
-      continue;
-    }
-    const bool is_empty = inside.back() == '/';
-    if (open.empty() && ++roots > 1) return "two roots";
-    if (!is_empty) open.push_back(name);
-    auto attributes = inside.substr(name.size(), inside.size() - name.size() - (is_empty ? 1 : 0));
-    std::vector<std::string_view> seen;
-    while (!trim(attributes).empty()) {
-      const auto equals = attributes.find("=\"");
-      const auto close = equals == std::string_view::npos ? equals : attributes.find('"', equals + 2);
-      if (close == std::string_view::npos || attributes[0] != ' ') return cat({"attributes of ", name});
-      seen.push_back(attributes.substr(1, equals - 1));
-      if (std::count(seen.begin(), seen.end(), seen.back()) > 1) return cat({"twice ", seen.back()});
-      attributes.remove_prefix(close + 1);
-    }
-  }
-  return open.empty() && roots == 1 ? "" : "not closed";
-}
-
-TEST(AnyNodePicture, ControlOfTheXmlCheck) {
-  EXPECT_EQ(xml_flaw("<?xml version=\"1.0\"?>\n<a b=\"c\"><d/>&lt;</a>\n"), "");
-  for (const auto broken : {"<a><b></a>", "<a>&</a>", "<a>&nbsp;</a>", "<a b=c/>", "<a b=\"1\" b=\"2\"/>", "<a/><b/>",
-                            "<a", "x<a/>", "<a", "<a b=\"<\"/>", "", "<a></a></a>"}) {
-    EXPECT_NE(xml_flaw(broken), "") << broken;
-  }
-}
-
 void expect_sound(const NodePicture& picture) {
   const auto text = picture_text(picture);
   ASSERT_FALSE(text.empty());
@@ -80,16 +26,11 @@ void expect_sound(const NodePicture& picture) {
       EXPECT_EQ(line.size(), 80U) << text;
     }
   }
-  const auto svg = picture_svg(picture);
-  EXPECT_EQ(xml_flaw(svg), "") << svg;
-  EXPECT_TRUE(
-      std::all_of(svg.begin(), svg.end(), [](char byte) { return byte == '\n' || (byte >= 0x20 && byte < 0x7f); }));
-  EXPECT_EQ(svg.find("<script"), std::string::npos);
 }
 
 TEST(AnyNodePicture, HostileNamesAreHarmless) {
   auto picture = dgx_h100_with_8_ranks();
-  const std::string hostile = "</text><script>alert(1)</script>&\"'\x1b[2J\n\xc3\xa4]]>" + std::string(500, 'x');
+  const std::string hostile = "\x1b[2J\n\xc3\xa4\t" + std::string(500, 'x');
   picture.host = hostile;
   picture.step = hostile;
   picture.notes = {hostile, "a plain note"};
@@ -99,7 +40,6 @@ TEST(AnyNodePicture, HostileNamesAreHarmless) {
   picture.topology.gpus[3].uuid = hostile;
   expect_sound(picture);
   EXPECT_TRUE(contains(picture_text(picture), "\na plain note\n"));
-  EXPECT_TRUE(contains(picture_svg(picture), ">a plain note</text>"));
 }
 
 class RandomPictures : public testing::Test {
@@ -186,15 +126,12 @@ TEST_F(RandomPictures, MentionEveryGpuAndRank) {
     if (picture.topology.numa_nodes.size() > 6) continue;
     picture.tasks.resize(std::min<std::size_t>(picture.tasks.size(), 4));  // a GPU shows as many
     const auto text = picture_text(picture);
-    const auto svg = picture_svg(picture);
     for (std::size_t gpu = 0; gpu < picture.topology.gpus.size(); ++gpu) {
       EXPECT_TRUE(contains(text, cat({"GPU ", std::to_string(gpu), " "}))) << text;
-      EXPECT_TRUE(contains(svg, cat({">GPU ", std::to_string(gpu), "</text>"}))) << svg;
     }
     for (const auto& task : picture.tasks) {
       const auto rank = cat({"rank ", std::to_string(task.rank)});
       EXPECT_TRUE(contains(text, cat({rank, " (local ", std::to_string(task.local_rank), ")"}))) << text;
-      EXPECT_TRUE(contains(svg, cat({">", rank, "</text>"}))) << svg;
     }
   }
 }

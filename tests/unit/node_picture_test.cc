@@ -39,16 +39,6 @@ TEST(NodePicture, HiddenPeers) {
   EXPECT_EQ(picture_text(picture), cat({kEightRanks, R"(
 Each rank can use only its own GPU (peers are hidden).
 
-  GPU     0    1    2    3    4    5    6    7
-  rank 0  own  -    -    -    -    -    -    -
-  rank 1  -    own  -    -    -    -    -    -
-  rank 2  -    -    own  -    -    -    -    -
-  rank 3  -    -    -    own  -    -    -    -
-  rank 4  -    -    -    -    own  -    -    -
-  rank 5  -    -    -    -    -    own  -    -
-  rank 6  -    -    -    -    -    -    own  -
-  rank 7  -    -    -    -    -    -    -    own
-
 GPU 0 is the device node /dev/nvidia0, GPU 1 /dev/nvidia1, and so on.
 GPUs are numbered as in the node; a program counts those it can use from 0.
 )"}));
@@ -107,13 +97,11 @@ TEST(NodePicture, FarUnboundAndPartlyVisible) {
 
 Not every rank can use every GPU of the step.
 
-  GPU     2    3    4
-  rank 0  own  yes  -
-  rank 1  yes  own  -
-  rank 2  -    -    -
-  rank 3  -    own  -
-  rank 4  yes  -    -
-  (own: its own; yes: another one; -: hidden from it)
+  rank 0: own 2; can use 2-3
+  rank 1: own 3; can use 2-3
+  rank 2: own none; can use none
+  rank 3: own 3; can use 3
+  rank 4: own none; can use 2
 
 GPU 0 is the device node /dev/nvidia0, GPU 1 /dev/nvidia1, and so on.
 far: the cores of the rank are in another NUMA node or package than the GPU.
@@ -186,9 +174,7 @@ TEST(NodePicture, SaysWhatIsNotKnown) {
   EXPECT_TRUE(contains(text, "|  GPU 1  43:00.0  H100 80GB HBM3  rank not known  ")) << text;
   EXPECT_TRUE(contains(text, "|  rank 1 (local 1)  cores 4-7, its GPU is not known  ")) << text;
   EXPECT_TRUE(contains(text, "\nWhich GPUs some of the ranks can use is not known here.\n")) << text;
-  EXPECT_TRUE(contains(text, "\n  rank 1  ?    ?\n")) << text;
-  EXPECT_TRUE(contains(text, "; ?: not known)\n")) << text;
-  EXPECT_TRUE(contains(picture_svg(picture), ">?</text>"));
+  EXPECT_TRUE(contains(text, "\n  rank 1: own not known; can use not known\n")) << text;
 }
 
 TEST(NodePicture, InterleavedCpusStayInTheWidth) {
@@ -213,7 +199,6 @@ TEST(NodePicture, LargeNodesAreCutShort) {
   const auto groups = picture_text(picture);
   EXPECT_LT(split(groups, '\n').size(), 100U) << groups;
   EXPECT_TRUE(contains(groups, "... and 192 more GPUs: 64-255 ")) << groups;
-  EXPECT_LT(picture_svg(picture).size(), 200000U);
 
   picture = dgx_h100();
   for (std::uint32_t rank = 0; rank < 4096; ++rank) {
@@ -222,23 +207,10 @@ TEST(NodePicture, LargeNodesAreCutShort) {
   const auto shared = picture_text(picture);
   EXPECT_LT(split(shared, '\n').size(), 80U) << shared;
   EXPECT_TRUE(contains(shared, "... and 509 more ranks: 24,32,")) << shared;
-  EXPECT_TRUE(contains(shared, "... and 4081 more ranks\n")) << shared;
-  EXPECT_LT(picture_svg(picture).size(), 200000U);
-}
-
-TEST(NodePicture, SvgIsAWholeDocument) {
-  const auto svg = picture_svg(dgx_h100_with_8_ranks());
-  EXPECT_EQ(svg.substr(0, 38), "<?xml version=\"1.0\" encoding=\"UTF-8\"?>");
-  for (const auto part :
-       {" viewBox=\"0 0 ", " role=\"img\"", "<title>Node dgx001, step 12.0</title>",
-        "<desc>8 ranks; all 8 GPUs are given to the step. Every rank can use all 8 GPUs",
-        ">cores 98-111,210-223</text>", ">1b:00.0</text>", ">/dev/nvidia7</text>", "NVIDIA H100 80GB HBM3"}) {
-    EXPECT_TRUE(contains(svg, part)) << part;
-  }
-  for (const auto reference : {"href", "url(", "@import", "<style", "<image"}) EXPECT_FALSE(contains(svg, reference));
-  // Cores and GPU of rank 0 in one colour, and of no other rank.
-  EXPECT_TRUE(contains(svg, "<title>rank 0, local 0: cores 0-13,112-125</title>"));
-  EXPECT_EQ(svg.find("#0072B2"), svg.find("#0072B2", svg.find("<title>rank 0, local 0")));
+  picture.tasks[0].sees = first(8);
+  const auto mixed = picture_text(picture);
+  EXPECT_TRUE(contains(mixed, "\n  rank 0: own 0; can use 0-7\n")) << mixed;
+  EXPECT_TRUE(contains(mixed, "\n  ... and 4081 more ranks\n")) << mixed;
 }
 
 }  // namespace

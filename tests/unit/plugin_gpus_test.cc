@@ -77,7 +77,7 @@ Outcome list_of_second_task(const std::string& arguments, const std::string& exp
 class TopologyCopy {
  public:
   TopologyCopy() {
-    std::ofstream(path_) << std::ifstream(TEST_DATA_DIR "/topologies/two-cpus.xml").rdbuf();
+    std::ofstream(path_) << std::ifstream(TEST_DATA_DIR "/topologies/two-cpus.txt").rdbuf();
     ::chmod(path_.c_str(), 0644);
   }
   TopologyCopy(const TopologyCopy&) = delete;
@@ -86,7 +86,7 @@ class TopologyCopy {
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_ = ::testing::TempDir() + "two-cpus." + std::to_string(::getpid()) + ".xml";
+  std::string path_ = ::testing::TempDir() + "two-cpus." + std::to_string(::getpid()) + ".txt";
 };
 
 TEST(PluginGpus, TheOrderOfGpusFollowsTheCoresOfTheTasks) {
@@ -110,7 +110,7 @@ TEST(PluginGpus, WhatSlurmTookFromATaskIsGivenBack) {
 }
 
 TEST(PluginGpus, WithoutATopologyTheOrderIsSlurms) {
-  const auto outcome = list_of_second_task("topology=/nowhere/to/be/found.xml", "0,2,1,3");
+  const auto outcome = list_of_second_task("topology=/nowhere/to/be/found.txt", "0,2,1,3");
   if (outcome.status == kTooFewCpus) GTEST_SKIP() << "needs CPUs 0 and 1";
   EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }

@@ -127,17 +127,17 @@ TEST(Settings, TravelAsTextAndComeBackTheSame) {
 
 TEST(Settings, GpusAndCores) {
   Settings settings;
-  ASSERT_TRUE(apply_site_argument(settings, "topology=/etc/slurm/%h.xml"));
+  ASSERT_TRUE(apply_site_argument(settings, "topology=/etc/slurm/%h.txt"));
   ASSERT_TRUE(apply_site_argument(settings, "gpu=narrow"));
   ASSERT_TRUE(apply_environment(settings, environment_of({{"SLURM_BOOTSTRAP_GPU", "first"},
                                                           {"SLURM_BOOTSTRAP_GPU_SHARE", "on"},
                                                           {"SLURM_BOOTSTRAP_CPU", "near"}})));
   EXPECT_EQ(settings.gpu.value, GpuMode::kFirst);
   EXPECT_TRUE(settings.gpu_share.value && settings.cpu_near.value);
-  EXPECT_EQ(settings.topology.value, "/etc/slurm/%h.xml");
+  EXPECT_EQ(settings.topology.value, "/etc/slurm/%h.txt");
   EXPECT_EQ(*read_settings(write_settings(settings)), settings);
   for (const auto* argument :
-       {"topology=relative.xml", "topology=/a b", "topology=/a\nb", "gpu=all", "gpu_share=2", "cpu=on"}) {
+       {"topology=relative.txt", "topology=/a b", "topology=/a\nb", "gpu=all", "gpu_share=2", "cpu=on"}) {
     EXPECT_FALSE(apply_site_argument(settings, argument)) << argument;
   }
 }

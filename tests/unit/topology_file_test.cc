@@ -14,20 +14,18 @@
 namespace bootstrap {
 namespace {
 
-constexpr const char* kSmall =
-    "<topology version=\"2.0\"><object type=\"Machine\" cpuset=\"0x3\"><object type=\"NUMANode\" os_index=\"0\" "
-    "cpuset=\"0x3\"/></object></topology>\n";
+constexpr const char* kSmall = "slurm-bootstrap-topology 1\ncpus 0-1\nnuma 0 0-1\nend\n";
 
 class TopologyFile : public testing::Test {
  protected:
   // Written anew with these permissions; the answer is what went wrong.
   std::string refusal(mode_t mode, std::string_view text = kSmall) const {
-    folder_.write("/topology.xml", text);
+    folder_.write("/topology.txt", text);
     EXPECT_EQ(::chmod(path().c_str(), mode), 0);
     const auto topology = read_topology_file(path());
     return topology ? "" : topology.error().message;
   }
-  std::string path() const { return folder_.root() + "/topology.xml"; }
+  std::string path() const { return folder_.root() + "/topology.txt"; }
   std::string begin() const { return "cannot use the topology in \"" + path() + "\": "; }
 
   FakeMachine folder_;
@@ -62,8 +60,17 @@ TEST_F(TopologyFile, ThatIsNoneIsRefused) {
   EXPECT_EQ(read_topology_file(path()).error().message, begin() + "it is not a regular file");
 }
 
+TEST_F(TopologyFile, ThatIsOfAnotherFormIsRefusedWithItsLine) {
+  const auto refused = [this](std::string_view text) { return refusal(0644, text).substr(begin().size()); };
+  const std::string advice = "; write it anew with slurm-bootstrap topology";
+  EXPECT_EQ(refused(""), "line 1: it does not begin with \"slurm-bootstrap-topology 1\"" + advice);
+  EXPECT_EQ(refused("<?xml version=\"1.0\"?>\n<topology version=\"2.0\"/>\n"), "line 1: it is XML" + advice);
+  EXPECT_EQ(refused("slurm-bootstrap-topology 1\ncpus 1-0\nend\n"),
+            "line 2: the CPU list \"1-0\" has a range that counts down" + advice);
+}
+
 TEST_F(TopologyFile, ThatIsTooLargeIsRefusedUnread) {
-  EXPECT_EQ(refusal(0644, ""), begin() + "the topology cannot be read: line 1: there is no element");
+  EXPECT_EQ(refusal(0644), "");
   ASSERT_EQ(::truncate(path().c_str(), static_cast<off_t>(kMaxTopologyText + 1)), 0);
   EXPECT_EQ(read_topology_file(path()).error().message, begin() + "it is too large for a topology");
 }

@@ -14,7 +14,7 @@ from bench.steps import ALLOCATE, leave
 from bench.table import Group
 from local_cluster import REPOSITORY
 
-TOPOLOGY = REPOSITORY / "tests/data/topologies/dgx-h100.xml"
+TOPOLOGY = REPOSITORY / "tests/data/topologies/dgx-h100.txt"
 TASKS = 8
 CONTROL_EVERY = 4  # steps with the plugin for one step in each other way
 STEP = f"timeout 30 srun -Q -N1 -n{TASKS} --gres=gpu:{TASKS}"
@@ -36,7 +36,7 @@ class HookClock:
         clock = built("tests/doubles/clock_spank.so")
         for name in ("before", "after", "floor"):
             shutil.copy(clock, self.etc / f"clock_{name}.so")  # the same file loaded twice is one plugin
-        self.topology = self.etc / "topology.xml"
+        self.topology = self.etc / "topology.txt"
         self.topology.write_bytes(TOPOLOGY.read_bytes())  # root's, whoever owns the repository
         self.topology.chmod(0o644)
         self.ours = (self.etc / "plugstack.conf").read_text().strip()

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the topologies beside it: known machines in the XML of hwloc 2, with what `slurm-bootstrap topology` adds.
+"""Writes the topologies beside it: known machines as lstopo's XML (hwloc 2), and as the text of `slurm-bootstrap topology`.
+
+The XML has no device nodes of NVIDIA's GPUs, as lstopo's has none. The differential test holds one against the other.
 
 What is known of each machine stands above it, with its source. UUIDs, and PCI addresses where it says so, are made up.
 Run it after a change; the files are kept, so that the tests need no Python. virtual-machine.xml is not written here: it
-is what hwloc 2.9 found on one, without names and addresses.
+is what hwloc 2.9 found on one, without names and addresses; its text is what `slurm-bootstrap topology --from` makes of it.
 """
 
 import pathlib
@@ -100,14 +102,42 @@ class Machine:
         for level in (2, 1, 0):
             self.close(depth + level)
 
+    def uuid(self, address):
+        return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{self.name} {address}')}"
+
     def gpu_infos(self, depth, address):
+        """What hwloc has from NVML; of AMD's GPUs the render nodes, which are counted from 128."""
         model, minor = self.gpu[1], self.minor[address]
-        if model is None:  # of AMD: the render nodes are counted from 128
-            self.info(depth, "BootstrapDevice", f"/dev/dri/renderD{128 + minor}")
+        if model is None:
+            self.object(depth, "OSDev", "/>", name=f"renderD{128 + minor}", osdev_type=1)
             return
-        self.info(depth, "GPUModel", model)
-        self.info(depth, "BootstrapDevice", f"/dev/nvidia{minor}")
-        self.info(depth, "BootstrapUUID", f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{self.name} {address}')}")
+        number = sorted(self.minor).index(address)
+        self.object(depth, "OSDev", name=f"nvml{number}", subtype="NVML", osdev_type=1)
+        self.info(depth + 1, "GPUModel", model)
+        self.info(depth + 1, "NVIDIAUUID", self.uuid(address))
+        self.close(depth)
+
+    def gpu_line(self, address, numa):
+        model, minor = self.gpu[1], self.minor[address]
+        vendor, device, rest = ("amd", f"dri/renderD{128 + minor}", "-") if model is None else (
+            "nvidia", f"nvidia{minor}", f"{self.uuid(address)} {model}")
+        return f"gpu {address} {vendor} {self.ranges(numa.cpus)} /dev/{device} {rest}"
+
+    def ranges(self, cpus):
+        """The CPUs that are allowed as "0-3,8"."""
+        kept = [cpu for cpu in sorted(cpus) if self.allowed is None or cpu in self.allowed]
+        starts = [cpu for cpu in kept if cpu - 1 not in kept]
+        ends = [cpu for cpu in kept if cpu + 1 not in kept]
+        return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in zip(starts, ends))
+
+    def text(self):
+        numas = [numa for package in self.packages for numa in package]
+        lines = ["slurm-bootstrap-topology 1", f"cpus {self.ranges([cpu for numa in numas for cpu in numa.cpus])}"]
+        for number, package in enumerate(self.packages):
+            lines.append(f"package {number} {self.ranges([cpu for numa in package for cpu in numa.cpus])}")
+        lines += [f"numa {numa.number} {self.ranges(numa.cpus)}" for numa in numas]
+        lines += [line for _, line in sorted((a, self.gpu_line(a, numa)) for numa in numas for a in numa.gpus)]
+        return "\n".join([*lines, "end", ""])
 
     def inside(self, depth, numa):
         """What an object holds whose CPUs are those of one NUMA node: memory, cores, devices."""
@@ -151,6 +181,7 @@ class Machine:
             self.device(2, address, pci_type)
         self.close(1)
         (HERE / f"{self.name}.xml").write_text("\n".join([*self.lines, "</topology>", ""]), encoding="utf-8")
+        (HERE / f"{self.name}.txt").write_text(self.text(), encoding="utf-8")
 
 
 def addresses(text, domain="0000"):
