@@ -19,7 +19,7 @@ namespace bootstrap {
 // the fence never ends. Steps of 8 ranks on 4 nodes that lost one, three at once:
 //
 // Slurm     bare PMIx         this library      measured
-// 22.05.8   25 of 1,351       0 of 1,416        2026-11-25, load 5 to 24
+// 22.05.8   41 of 1,000       0 of 1,000        2026-11-25, load 6 to 13
 // 24.11.5   0 of 1,000        0 of 1,000        2026-11-25, load 13 to 23
 struct PmixServer {
   std::string name_space;  // "slurm.pmix.12.0", or "795672577" of mpirun
