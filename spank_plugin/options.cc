@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "core/plan.h"
-#include "core/text.h"
+#include "core/plan/plan.h"
+#include "core/util/text.h"
 #include "guard.h"
-#include "launcher.h"
-#include "session.h"
+#include "slurmstepd/controller.h"
+#include "srun/launcher.h"
 
 namespace bootstrap {
 namespace {
@@ -47,7 +47,7 @@ State& state() {
 // It only remembers; what it remembers last was given last.
 int option_callback(int place, const char* value, int remote) {
   const auto give_up = [] {
-    Session::break_down(false);  // Slurm goes on with a step whose option was refused on the node
+    StepController::fail_all_tasks(false);  // Slurm goes on with a step whose option was refused on the node
     return refuse();
   };
   return guard("option", give_up, [&] {
@@ -98,7 +98,7 @@ void register_options(spank_t spank) {
     is_told = true;  // where one is not, the others may well not be, either
     // ESPANK_BAD_ARG: another plugin has an option of this name, and srun gives it to that one. Whatever else went
     // wrong here and not in srun: slurmstepd would start the step as if the option had not been given.
-    if (registered != ESPANK_BAD_ARG) Session::break_down(false);
+    if (registered != ESPANK_BAD_ARG) StepController::fail_all_tasks(false);
   }
 }
 
@@ -185,7 +185,7 @@ int after_options() {
   }
   if (state().context == Context::kAllocator) {
     // A job that is submitted from inside a task is no part of that task's step.
-    for (const auto& name : inert_removals(Environment::from_entries(environ))) ::unsetenv(name.c_str());
+    for (const auto& name : inherited_to_unset(Environment::from_entries(environ))) ::unsetenv(name.c_str());
     // sbatch hands its environment to the script: mpirun and the library read there what srun gets from Slurm.
     const auto specs = setting_specs();
     for (std::size_t place = 0; place < specs.size(); ++place) {

@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "core/activation.h"
-#include "core/settings.h"
+#include "core/plan/activation.h"
+#include "core/settings/settings.h"
 #include "spank_api.h"
 
 namespace bootstrap {

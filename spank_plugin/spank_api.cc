@@ -7,8 +7,8 @@
 #include <array>
 #include <cerrno>
 
-#include "core/environment.h"
-#include "core/text.h"
+#include "core/util/environment.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 

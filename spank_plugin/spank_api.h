@@ -15,7 +15,7 @@ extern "C" {
 #include <string_view>
 #include <vector>
 
-#include "core/result.h"
+#include "core/util/result.h"
 
 namespace bootstrap {
 

@@ -9,10 +9,10 @@
 
 #include "api/job.h"
 #include "api/options.h"
-#include "comm/communicator.h"
-#include "comm/nccl.h"
-#include "comm/secret.h"
-#include "core/text.h"
+#include "comm/nccl/communicator.h"
+#include "comm/nccl/nccl.h"
+#include "comm/process/secure_wipe.h"
+#include "core/util/text.h"
 
 namespace bootstrap::api {
 namespace {
@@ -30,7 +30,7 @@ std::vector<Rank> all_ranks(const bootstrap_t& job) {
 
 // Its size is part of the purpose: ranks that bring different sizes are told apart before anybody reads past an end.
 Status exchange(bootstrap_t& job, const void* mine, std::size_t bytes, void* all) {
-  Round round;
+  Allgather round;
   round.purpose = cat({"exchange of ", std::to_string(bytes), " bytes"});
   round.shared.emplace(static_cast<const char*>(mine), bytes);
   round.read_shared = all_ranks(job);
@@ -48,7 +48,7 @@ Status exchange(bootstrap_t& job, const void* mine, std::size_t bytes, void* all
 // A fence can succeed without a rank that died in it; the data of that rank's node is lost with it. So one value of
 // each node is looked at, and all of the own one.
 Status barrier(bootstrap_t& job) {
-  Round round;
+  Allgather round;
   round.purpose = "barrier";
   round.shared.emplace();
   for (Rank rank = 0; rank < job.layout.size(); ++rank) {

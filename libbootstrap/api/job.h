@@ -10,8 +10,8 @@
 
 #include "bootstrap/bootstrap.h"
 #include "comm/exchange.h"
-#include "core/layout.h"
-#include "core/result.h"
+#include "core/step/layout.h"
+#include "core/util/result.h"
 
 struct bootstrap_job {
   bootstrap::Layout layout;

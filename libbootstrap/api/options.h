@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstring>
 
-#include "core/result.h"
-#include "core/text.h"
+#include "core/util/result.h"
+#include "core/util/text.h"
 
 namespace bootstrap::api {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "comm/exchange.h"
-#include "core/round_value.h"
+#include "core/exchange/tagged_value.h"
 
 namespace bootstrap {
 
@@ -30,7 +30,7 @@ class Engine {
 
   // One round of a step of several ranks; rounds never overlap. Comes back within the deadline and two seconds. A value
   // counts only when its tag is `tag`.
-  virtual Result<RoundResult> run(const RoundTag& tag, const Round& round) = 0;
+  virtual Result<AllgatherResult> run(const CallTag& tag, const Allgather& round) = 0;
 };
 
 // PMIx where the step has it, else PMI-1, so that all ranks choose alike. Nothing is opened.

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "comm/engine.h"
-#include "core/text.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
@@ -31,21 +31,21 @@ class StepExchange final : public Exchange {
  public:
   explicit StepExchange(StepRank self) : self_(std::move(self)) {}
 
-  Result<RoundResult> run(const Round& round) override;
+  Result<AllgatherResult> run(const Allgather& round) override;
   std::string engine() const override { return engine_ ? engine_->name() : ""; }
 
  private:
-  Status check(const Round& round) const;
-  Result<RoundResult> run_alone(const Round& round) const;
-  Result<RoundResult> run_with_others(const Round& round);
-  std::string prefix(const Round& round) const;
-  void tell_time(const Round& round, std::chrono::steady_clock::time_point begin) const;
+  Status check(const Allgather& round) const;
+  Result<AllgatherResult> run_alone(const Allgather& round) const;
+  Result<AllgatherResult> run_with_others(const Allgather& round);
+  std::string prefix(const Allgather& round) const;
+  void tell_time(const Allgather& round, std::chrono::steady_clock::time_point begin) const;
 
   StepRank self_;
   std::unique_ptr<Engine> engine_;
 };
 
-Status StepExchange::check(const Round& round) const {
+Status StepExchange::check(const Allgather& round) const {
   if (round.local.size() > kMaxContribution || round.shared.value_or("").size() > kMaxContribution) {
     return fail(ErrorCode::kLimit,
                 cat({"more than ", std::to_string(kMaxContribution),
@@ -58,14 +58,14 @@ Status StepExchange::check(const Round& round) const {
   return {};
 }
 
-Result<RoundResult> StepExchange::run_alone(const Round& round) const {
-  RoundResult result;
+Result<AllgatherResult> StepExchange::run_alone(const Allgather& round) const {
+  AllgatherResult result;
   result.shared.assign(round.read_shared.size(), round.shared.value_or(""));
   if (round.read_local) result.local.push_back(round.local);
   return result;
 }
 
-Result<RoundResult> StepExchange::run_with_others(const Round& round) {
+Result<AllgatherResult> StepExchange::run_with_others(const Allgather& round) {
   ProcessState& process = process_state();
   // Before the lock: in a child that was forked in the midst of a round it stays locked for ever.
   pid_t owner = 0;
@@ -80,23 +80,23 @@ Result<RoundResult> StepExchange::run_with_others(const Round& round) {
     if (!chosen) return fail(chosen.error());
     engine_ = std::move(*chosen);
   }
-  return engine_->run(RoundTag{self_.id, process.rounds++, round.purpose}, round);
+  return engine_->run(CallTag{self_.id, process.rounds++, round.purpose}, round);
 }
 
 // "StepId=12.0 rank 3: barrier: ".
-std::string StepExchange::prefix(const Round& round) const {
+std::string StepExchange::prefix(const Allgather& round) const {
   return cat({step_name(self_.id), " rank ", std::to_string(self_.rank), ": ", round.purpose, ": "});
 }
 
-void StepExchange::tell_time(const Round& round, std::chrono::steady_clock::time_point begin) const {
+void StepExchange::tell_time(const Allgather& round, std::chrono::steady_clock::time_point begin) const {
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
   (void)std::fprintf(stderr, "bootstrap: %s%.1f ms over %s\n", prefix(round).c_str(), took.count(), engine().c_str());
 }
 
-Result<RoundResult> StepExchange::run(const Round& round) {
+Result<AllgatherResult> StepExchange::run(const Allgather& round) {
   const auto begin = std::chrono::steady_clock::now();
   const auto checked = check(round);
-  auto result = !checked                   ? Result<RoundResult>(fail(checked.error()))
+  auto result = !checked                   ? Result<AllgatherResult>(fail(checked.error()))
                 : self_.layout.size() == 1 ? run_alone(round)
                                            : run_with_others(round);
   if (!result) return fail(result.error().code, cat({prefix(round), result.error().message}));

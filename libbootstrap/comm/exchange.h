@@ -9,18 +9,17 @@
 #include <string>
 #include <vector>
 
-#include "core/environment.h"
-#include "core/layout.h"
-#include "core/result.h"
-#include "core/step_id.h"
+#include "comm/process/deadline.h"
+#include "core/step/layout.h"
+#include "core/step/step_id.h"
+#include "core/util/environment.h"
+#include "core/util/result.h"
 
 namespace bootstrap {
 
-using Deadline = std::chrono::steady_clock::time_point;
-
 // One round. All ranks of the step take part in every round, in the same order: Slurm's PMIx server ends a step in
 // which only some of the ranks fence (22.05.8 with PMIx 4.2.2: measured).
-struct Round {
+struct Allgather {
   std::string purpose;  // the same on all ranks, for messages: "exchange", "barrier", "communicator world"
   std::optional<std::string> shared;  // what the whole step may read
   std::string local;                  // what the ranks of this node may read; may be empty
@@ -29,8 +28,8 @@ struct Round {
   Deadline deadline;
 };
 
-struct RoundResult {
-  std::vector<std::string> shared;  // in the order of Round::read_shared
+struct AllgatherResult {
+  std::vector<std::string> shared;  // in the order of Allgather::read_shared
   std::vector<std::string> local;   // in order of local rank, this one's own included; empty if not wanted
 };
 
@@ -45,7 +44,7 @@ class Exchange {
   // Comes back within the deadline and two seconds, whatever the server and the other ranks do. Errors: kMissing
   // (neither PMIx nor PMI-1 in this step), kDisagreement (ranks that do different things), kTimeout (with the ranks
   // that never came, where the engine can tell), kUnavailable, kUnsupported, kLimit.
-  virtual Result<RoundResult> run(const Round& round) = 0;
+  virtual Result<AllgatherResult> run(const Allgather& round) = 0;
 
   // What carries the rounds, for people: "PMIx 4.2.2", "PMI-1". Empty before the first round, and in a step of one
   // rank.

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <exception>
 
-#include "comm/helper_process.h"
-#include "comm/hosts.h"
 #include "comm/pmi/pmi1_helper.h"
+#include "comm/pmix/mpirun_hosts.h"
+#include "comm/process/helper_process.h"
 #include "probe/environment.h"
 
 namespace bootstrap {

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "comm/helper_process.h"
+#include "comm/process/helper_process.h"
 
 namespace bootstrap {
 

@@ -5,10 +5,10 @@
 #include <cstring>
 
 #include "preload/copies.h"
-#include "preload/gate.h"
+#include "preload/nccl_hooks/hook_bypass.h"
 #include "preload/own_task.h"
+#include "preload/process_role.h"
 #include "preload/rank_setup.h"
-#include "preload/unseen.h"
 
 namespace {
 
@@ -47,7 +47,7 @@ __attribute__((constructor)) void enter(int count, char** words) {
 }
 
 __attribute__((destructor)) void leave() {
-  if (is_rank && bootstrap::is_active_copy()) bootstrap::tell_unseen();
+  if (is_rank && bootstrap::is_active_copy()) bootstrap::warn_if_bypassed();
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/program.h"
+#include "core/program/program.h"
 
 namespace bootstrap {
 namespace {

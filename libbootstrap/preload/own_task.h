@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "preload/gate.h"
+#include "preload/process_role.h"
 
 namespace bootstrap {
 

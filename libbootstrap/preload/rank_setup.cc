@@ -17,21 +17,21 @@
 #include <utility>
 #include <vector>
 
-#include "core/explain.h"
-#include "core/frameworks.h"
-#include "core/mpi_facts.h"
-#include "core/plan.h"
-#include "core/program.h"
-#include "core/text.h"
-#include "preload/ask_hosts.h"
-#include "preload/message.h"
-#include "preload/options.h"
+#include "core/plan/explain.h"
+#include "core/plan/frameworks.h"
+#include "core/plan/plan.h"
+#include "core/program/program.h"
+#include "core/step/mpirun_facts.h"
+#include "core/util/text.h"
+#include "preload/nccl_hooks/hook_options.h"
+#include "preload/nccl_hooks/message.h"
+#include "preload/query_rank_hosts.h"
 #include "preload/serve_horovod.h"
 #include "probe/cores.h"
 #include "probe/environment.h"
+#include "probe/local_context.h"
 #include "probe/network.h"
 #include "probe/port_claim.h"
-#include "probe/surroundings.h"
 
 namespace bootstrap {
 namespace {
@@ -173,14 +173,14 @@ std::string warn_of_missing_gpus(const Facts& facts, const Settings& settings, c
 }
 
 // What the plugin learns from Slurm, this process knows of itself.
-void know_oneself(Facts& facts, Plan& plan, const Settings& settings) {
+void read_own_cpus(Facts& facts, Plan& plan, const Settings& settings) {
   const auto number = [&](const char* name) {
     return static_cast<std::uint32_t>(parse_unsigned(facts.environment.get(name).value_or(""), UINT32_MAX).value_or(0));
   };
-  TaskSight sight{.gpus = {},
-                  .cores = static_cast<std::uint32_t>(cores_of(0).count()),
-                  .cores_of_node = number("SLURM_CPUS_ON_NODE"),
-                  .cores_asked = number("SLURM_CPUS_PER_TASK")};
+  TaskObservation sight{.gpus = {},
+                        .cores = static_cast<std::uint32_t>(cores_of(0).count()),
+                        .cores_of_node = number("SLURM_CPUS_ON_NODE"),
+                        .cores_asked = number("SLURM_CPUS_PER_TASK")};
   if (plan.gpus) sight.gpus = view_of(*plan.gpus, facts.layout.place(facts.local_ranks.front()).local_rank);
   refine_frameworks(plan, facts, settings, 0, sight);
 }
@@ -212,7 +212,7 @@ bool is_linked_with_mpi() {
 // of 20 runs with PMIx 4.2.2, whichever gds we took and whether all ranks asked or one of each node; now and then with
 // PMIx 5. Whether a program will start MPI nobody knows before `main`. So only who says that it will not lets us ask.
 Result<std::vector<std::string>> find_hosts(const Environment& environment) {
-  if (read_preload_options(environment).asks_mpirun.value_or(false) && !is_linked_with_mpi()) return ask_for_hosts();
+  if (read_preload_options(environment).asks_mpirun.value_or(false) && !is_linked_with_mpi()) return query_rank_hosts();
   return fail(ErrorCode::kUnsupported,
               "only mpirun's PMIx server knows which node rank 0 is on, and MPI does not start after it was asked; "
               "start the program with srun, or set SLURM_BOOTSTRAP_MPIRUN=ask where it does not use MPI, off where it "
@@ -242,10 +242,10 @@ Status set_up(const Environment& environment, SetUp what) {
   const auto settings = settings_of(environment);
   if (!settings) return fail(settings.error());
   if (settings->mode.value == Mode::kOff) {
-    remove_leftovers(inert_removals(environment));
+    remove_leftovers(inherited_to_unset(environment));
     return {};
   }
-  auto around = look_around(environment);
+  auto around = read_local_context(environment);
   if (needs_hosts(environment)) {
     auto hosts = find_hosts(environment);
     if (!hosts) return fail(hosts.error());
@@ -258,7 +258,7 @@ Status set_up(const Environment& environment, SetUp what) {
   gather_network(*facts, *settings);
   auto plan = make_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
-  know_oneself(*facts, *plan, *settings);
+  read_own_cpus(*facts, *plan, *settings);
   export_plan(*plan);
   const auto who = step_prefix(facts->id);
   hold_port(*facts, *settings, *plan, who);
@@ -307,11 +307,11 @@ bool set_up_or_say(Launcher launcher, std::span<const std::string> words) {
   const auto done = set_up(environment, what);
   if (done) return true;
   complain(environment, launcher, done.error());
-  remove_leftovers(inert_removals(environment));
+  remove_leftovers(inherited_to_unset(environment));
   // Once: the programs that this one starts would fail in the same way.
   if (const auto id = id_of(environment, launcher)) {
     NewEnvironment fresh;
-    fresh.set("SLURM_BOOTSTRAP_GIVEN_UP", stamp(*id));
+    fresh.set("SLURM_BOOTSTRAP_GIVEN_UP", step_tag(*id));
     std::move(fresh).install();
   }
   return true;
@@ -334,7 +334,7 @@ bool set_up_rank(Launcher launcher, int count, const char* const* words) noexcep
 void forget_outer_rank() noexcept {
   const int before = errno;
   try {
-    remove_leftovers(inert_removals(process_environment()));
+    remove_leftovers(inherited_to_unset(process_environment()));
   } catch (const std::exception&) {
     // Without memory they stay, as they would without us.
   }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/step_id.h"
+#include "core/step/step_id.h"
 
 namespace bootstrap {
 

@@ -5,10 +5,10 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include "core/text.h"
+#include "core/util/text.h"
 #include "probe/file_permissions.h"
-#include "rendezvous/listener.h"
-#include "rendezvous/start.h"
+#include "tools/horovod_server/listener.h"
+#include "tools/horovod_server/start.h"
 
 namespace bootstrap {
 

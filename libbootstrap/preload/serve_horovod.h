@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "core/facts.h"
-#include "core/plan.h"
-#include "core/result.h"
-#include "core/settings.h"
+#include "core/plan/plan.h"
+#include "core/settings/settings.h"
+#include "core/step/facts.h"
+#include "core/util/result.h"
 
 namespace bootstrap {
 

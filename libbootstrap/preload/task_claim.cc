@@ -15,8 +15,8 @@
 #include <string_view>
 #include <utility>
 
-#include "comm/pause.h"
-#include "core/text.h"
+#include "comm/process/sleep_for.h"
+#include "core/util/text.h"
 #include "probe/descriptor.h"
 
 namespace bootstrap {
@@ -85,7 +85,7 @@ TaskClaim::~TaskClaim() {
 }
 
 std::string claim_name(const StepId& id, std::uint32_t rank, std::uint32_t task) {
-  auto name = cat({"bootstrap.", stamp(id), ".", std::to_string(rank)});
+  auto name = cat({"bootstrap.", step_tag(id), ".", std::to_string(rank)});
   char text[1024];
   const Descriptor file(::open(cat({"/proc/", std::to_string(task), "/stat"}).c_str(), O_RDONLY | O_CLOEXEC));
   const auto size = file.is_open() ? ::read(file.get(), text, sizeof text) : 0;

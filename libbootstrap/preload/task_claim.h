@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/step_id.h"
+#include "core/step/step_id.h"
 
 namespace bootstrap {
 

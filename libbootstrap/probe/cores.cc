@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "core/text.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {

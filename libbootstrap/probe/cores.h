@@ -4,8 +4,8 @@
 
 #include <sys/types.h>
 
-#include "core/cpu_set.h"
-#include "core/result.h"
+#include "core/hardware/cpu_set.h"
+#include "core/util/result.h"
 
 namespace bootstrap {
 

@@ -7,14 +7,14 @@
 #include <cerrno>
 #include <utility>
 
-#include "core/text.h"
+#include "core/util/text.h"
 #include "probe/file_permissions.h"
 
 namespace bootstrap {
 
-GpuSight::Access try_device(const std::string& path) {
-  if (may_access(path, R_OK | W_OK)) return GpuSight::Access::kOpen;
-  return errno == EPERM || errno == EACCES ? GpuSight::Access::kDenied : GpuSight::Access::kUnknown;
+GpuVisibility::Access try_device(const std::string& path) {
+  if (may_access(path, R_OK | W_OK)) return GpuVisibility::Access::kOpen;
+  return errno == EPERM || errno == EACCES ? GpuVisibility::Access::kDenied : GpuVisibility::Access::kUnknown;
 }
 
 std::vector<std::string> nvidia_device_files() {
@@ -22,13 +22,13 @@ std::vector<std::string> nvidia_device_files() {
   std::vector<std::string> files;
   for (int number = 0; number < kMaxFiles; ++number) {
     auto path = cat({"/dev/nvidia", std::to_string(number)});
-    if (try_device(path) != GpuSight::Access::kUnknown) files.push_back(std::move(path));
+    if (try_device(path) != GpuVisibility::Access::kUnknown) files.push_back(std::move(path));
   }
   return files;
 }
 
-std::vector<GpuSight::Access> try_devices(const std::vector<std::string>& paths) {
-  std::vector<GpuSight::Access> found;
+std::vector<GpuVisibility::Access> try_devices(const std::vector<std::string>& paths) {
+  std::vector<GpuVisibility::Access> found;
   found.reserve(paths.size());
   for (const auto& path : paths) found.push_back(try_device(path));
   return found;

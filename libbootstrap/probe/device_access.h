@@ -5,18 +5,18 @@
 #include <string>
 #include <vector>
 
-#include "core/gpu_plan.h"
+#include "core/plan/gpu_plan.h"
 
 namespace bootstrap {
 
 // Asks the kernel without opening: access(2) passes through the same checks as open(2), the device cgroup's among them
 // (devcgroup_inode_permission() in Linux' include/linux/device_cgroup.h), while the first open of an NVIDIA GPU without
 // a persistence daemon takes seconds, since it starts the GPU. The real user id counts, as it does for access(2).
-GpuSight::Access try_device(const std::string& path);
+GpuVisibility::Access try_device(const std::string& path);
 
 // "/dev/nvidia0" and so on: the numbered files that are there, whoever may open them.
 std::vector<std::string> nvidia_device_files();
 
-std::vector<GpuSight::Access> try_devices(const std::vector<std::string>& paths);
+std::vector<GpuVisibility::Access> try_devices(const std::vector<std::string>& paths);
 
 }  // namespace bootstrap

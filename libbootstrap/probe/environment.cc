@@ -10,7 +10,7 @@
 #include <memory>
 #include <string_view>
 
-#include "core/text.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {

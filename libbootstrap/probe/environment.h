@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "core/environment.h"
-#include "core/result.h"
+#include "core/util/environment.h"
+#include "core/util/result.h"
 
 namespace bootstrap {
 

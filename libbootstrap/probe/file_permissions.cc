@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "core/text.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 

@@ -10,7 +10,7 @@
 #include <climits>
 #include <memory>
 
-#include "core/text.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/cpu_set.h"
+#include "core/hardware/cpu_set.h"
 
 namespace bootstrap {
 

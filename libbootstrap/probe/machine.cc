@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "core/text.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {

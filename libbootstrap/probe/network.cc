@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/text.h"
+#include "core/util/text.h"
 #include "probe/file_tree.h"
 
 namespace bootstrap {

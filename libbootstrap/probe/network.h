@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/facts.h"
-#include "core/settings.h"
+#include "core/settings/settings.h"
+#include "core/step/facts.h"
 
 namespace bootstrap {
 

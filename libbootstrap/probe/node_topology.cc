@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "core/text.h"
+#include "core/util/text.h"
 #include "probe/sysfs_topology.h"
 #include "probe/topology_file.h"
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string>
 
-#include "core/text.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/result.h"
+#include "core/util/result.h"
 
 namespace bootstrap {
 

@@ -4,7 +4,7 @@
 
 #include <sys/syscall.h>
 
-#include "core/text.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/text.h"
+#include "core/util/text.h"
 #include "probe/file_tree.h"
 
 namespace bootstrap {

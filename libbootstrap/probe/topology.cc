@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/text.h"
+#include "core/util/text.h"
 #include "probe/sysfs_topology.h"
 
 namespace bootstrap {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
-#include "core/text.h"
-#include "core/topology_text.h"
+#include "core/hardware/topology_text.h"
+#include "core/util/text.h"
 #include "probe/file_permissions.h"
 
 namespace bootstrap {

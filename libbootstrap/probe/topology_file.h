@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "core/result.h"
-#include "core/topology.h"
+#include "core/hardware/topology.h"
+#include "core/util/result.h"
 
 namespace bootstrap {
 

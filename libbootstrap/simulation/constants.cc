@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <set>
 
-#include "core/text.h"
+#include "core/util/text.h"
 
 namespace bootstrap::simulation {
 namespace {

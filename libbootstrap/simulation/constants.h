@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/result.h"
+#include "core/util/result.h"
 
 namespace bootstrap::simulation {
 

@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdio>
 
-#include "core/json.h"
-#include "core/text.h"
+#include "core/util/json.h"
+#include "core/util/text.h"
 #include "simulation/report.h"
 
 namespace bootstrap::simulation {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "core/text.h"
+#include "core/util/text.h"
 #include "simulation/report.h"
 
 namespace bootstrap::simulation {

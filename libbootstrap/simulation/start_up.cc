@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/text.h"
+#include "core/util/text.h"
 #include "simulation/exchange.h"
 #include "simulation/launch.h"
 #include "simulation/root_service.h"

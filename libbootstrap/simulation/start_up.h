@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/result.h"
+#include "core/util/result.h"
 #include "simulation/world.h"
 
 namespace bootstrap::simulation {

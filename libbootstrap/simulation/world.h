@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/roots.h"
+#include "core/exchange/roots.h"
 #include "simulation/constants.h"
 #include "simulation/event_queue.h"
 #include "simulation/resources.h"

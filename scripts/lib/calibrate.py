@@ -59,7 +59,7 @@ def run_step(host, nodes, ranks, program):
     if ranks % nodes == 0:
         tasks.append(f"--ntasks-per-node={ranks // nodes}")
     step = " ".join(["srun", "--mpi=pmix", *tasks, f"{host.folder}/exchange_clock", f"{host.folder}/{program}"])
-    # The meeting of the nodes on old releases of Slurm (comm/round.cc) is not simulated, and this switches it off.
+    # The meeting of the nodes on old releases of Slurm (comm/pmix/allgather.cc) is not simulated, and this switches it off.
     line = f"SRUN_STARTED=$BENCH_STARTED SLURM_JOB_START_TIME=0 exec {step}"
     for _ in range(3):  # Slurm loses a message of PMIx now and then, and the step with it
         done = host.run(["timeout", "60", f"{host.folder}/exchange_clock", "bash", "-c", line], timeout=90)

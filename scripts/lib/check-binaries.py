@@ -24,7 +24,7 @@ SLURM = ["/usr/bin/srun", "/usr/bin/sbatch", "/usr/bin/salloc", "/usr/sbin/slurm
 EVERY_PLUGIN_HAS = {"plugin_name", "plugin_type", "plugin_version"}
 
 # What the plugin cannot do because it does not import the function. fork and execve are there for Horovod's server alone
-# (rendezvous/start), abort for libstdc++'s terminate, pthread_create for srun (deadline_call, failure_receiver).
+# (tools/horovod_server/start), abort for libstdc++'s terminate, pthread_create for srun (deadline_call, failure_receiver).
 PLUGIN_IMPORTS_NEVER = {
     "system", "popen", "vfork", "posix_spawn", "execv", "execvp", "execvpe", "execl", "execlp", "dlopen", "dlmopen",
     "exit", "_Exit", "quick_exit", "signal", "sigaction", "sleep", "usleep", "nanosleep", "connect",

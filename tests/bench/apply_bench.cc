@@ -7,9 +7,9 @@
 
 #include <string>
 
-#include "apply.h"
 #include "bench_step.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
+#include "slurmstepd/apply.h"
 #include "spank_double.h"
 
 namespace bootstrap {

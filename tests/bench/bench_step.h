@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/facts.h"
+#include "core/step/facts.h"
 
 namespace bootstrap {
 

@@ -24,7 +24,7 @@
 #include "bare_pmix.h"
 #include "comm/exchange.h"
 #include "comm/helper_service.h"
-#include "core/task_plan.h"
+#include "core/plan/task_plan.h"
 #include "node_share.h"
 #include "probe/environment.h"
 
@@ -74,7 +74,7 @@ class Ours {
 
  private:
   void run(const std::vector<bootstrap::Rank>& wanted, bool is_mine_wanted) {
-    bootstrap::Round round;
+    bootstrap::Allgather round;
     round.purpose = "bench";
     if (is_mine_wanted) round.shared = kValue;
     round.read_shared = wanted;

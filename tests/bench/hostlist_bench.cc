@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/hostlist.h"
+#include "core/step/hostlist.h"
 
 namespace {
 

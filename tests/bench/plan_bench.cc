@@ -3,7 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "bench_step.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 namespace bootstrap {
 namespace {

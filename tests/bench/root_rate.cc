@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/nccl.h"
-#include "core/json.h"
+#include "comm/nccl/nccl.h"
+#include "core/util/json.h"
 #include "root_rate_ranks.h"
 
 namespace {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/roots.h"
+#include "core/exchange/roots.h"
 
 namespace bench {
 namespace {

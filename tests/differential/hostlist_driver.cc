@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/hostlist.h"
+#include "core/step/hostlist.h"
 
 namespace {
 

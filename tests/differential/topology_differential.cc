@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "core/topology_text.h"
+#include "core/hardware/topology_text.h"
 #include "fake_machine.h"
 #include "known_machine.h"
 #include "probe/sysfs_topology.h"

@@ -69,7 +69,7 @@ bool is_blocking(const ncclConfig_t* config) {
 ncclResult_t build(ncclComm_t* result, std::unique_ptr<ncclComm> comm,
                    std::function<std::unique_ptr<Ring>(ncclComm&)> connect) {
   ncclComm* const made = comm.get();
-  const auto code = made->perform([connect = std::move(connect)](ncclComm& self) { self.build(connect); });
+  const auto code = made->run_allgather([connect = std::move(connect)](ncclComm& self) { self.build(connect); });
   if (code == ncclSuccess || code == ncclInProgress) *result = comm.release();
   return code;
 }
@@ -232,7 +232,7 @@ NCCL_DOUBLE_API(ncclResult_t, ncclCommCuDevice, const ncclComm_t comm, int* devi
 NCCL_DOUBLE_API(ncclResult_t, ncclAllReduce, const void* from, void* to, size_t count, ncclDataType_t type,
                 ncclRedOp_t operation, ncclComm_t comm, cudaStream_t) {
   if (comm == nullptr || operation != ncclSum) return ncclInvalidArgument;
-  return comm->perform([=](ncclComm& self) { self.all_reduce(from, to, count, type); });
+  return comm->run_allgather([=](ncclComm& self) { self.all_reduce(from, to, count, type); });
 }
 
 NCCL_DOUBLE_API(const char*, ncclGetErrorString, ncclResult_t result) {

@@ -174,7 +174,7 @@ std::unique_ptr<Ring> ncclComm::split(int color, int key) {
                                 static_cast<int>(place), static_cast<int>(members.size()), abort);
 }
 
-ncclResult_t ncclComm::perform(std::function<void(ncclComm&)> work) {
+ncclResult_t ncclComm::run_allgather(std::function<void(ncclComm&)> work) {
   if (blocking) return nccl_double::guarded([&] { work(*this); });
   if (worker.joinable()) worker.join();
   state = ncclInProgress;

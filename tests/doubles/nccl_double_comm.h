@@ -31,7 +31,7 @@ struct ncclComm {
   std::unique_ptr<nccl_double::Ring> split(int color, int key);  // null with NCCL_SPLIT_NOCOLOR
 
   // On a blocking communicator at once; else in a thread, and ncclInProgress meanwhile.
-  ncclResult_t perform(std::function<void(ncclComm&)> work);
+  ncclResult_t run_allgather(std::function<void(ncclComm&)> work);
 
   int rank;
   int ranks;

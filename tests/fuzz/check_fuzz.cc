@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "core/check_frame.h"
-#include "core/check_report.h"
-#include "core/check_table.h"
-#include "core/hostlist.h"
+#include "core/step/hostlist.h"
 #include "property.h"
+#include "tools/check/check_frame.h"
+#include "tools/check/check_report.h"
+#include "tools/check/check_table.h"
 
 namespace {
 

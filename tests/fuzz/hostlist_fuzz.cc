@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/hostlist.h"
+#include "core/step/hostlist.h"
 #include "property.h"
 
 namespace {

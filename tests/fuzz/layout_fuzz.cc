@@ -3,7 +3,7 @@
 #include <numeric>
 #include <string>
 
-#include "core/layout_text.h"
+#include "core/step/layout_codec.h"
 #include "property.h"
 
 namespace {

@@ -3,9 +3,9 @@
 #include <set>
 #include <string>
 
-#include "core/explain.h"
-#include "core/task_plan.h"
-#include "core/text.h"
+#include "core/plan/explain.h"
+#include "core/plan/task_plan.h"
+#include "core/util/text.h"
 #include "property.h"
 
 namespace {
@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto equals = entry.find('=');
     if (equals != std::string_view::npos) environment.set(entry.substr(0, equals), entry.substr(equals + 1));
   }
-  (void)bootstrap::inert_removals(environment);
+  (void)bootstrap::inherited_to_unset(environment);
   const auto task = bootstrap::make_task_plan(environment);
   if (!task) {
     check(!task.error().message.empty(), "an error has a message");

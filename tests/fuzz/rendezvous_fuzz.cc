@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "core/http_request.h"
-#include "core/key_value_store.h"
 #include "property.h"
+#include "tools/horovod_server/http_request.h"
+#include "tools/horovod_server/key_value_store.h"
 
 namespace {
 

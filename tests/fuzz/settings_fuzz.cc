@@ -1,6 +1,6 @@
 // Every value of every setting, plugstack arguments, and the text form of all settings.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/settings.h"
+#include "core/settings/settings.h"
 
 #include <string>
 

@@ -1,6 +1,6 @@
 // The text functions against short, slow statements of what they should do.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/text.h"
+#include "core/util/text.h"
 
 #include <algorithm>
 #include <limits>

@@ -8,9 +8,9 @@
 #include <numeric>
 #include <string>
 
-#include "comm/attendance.h"
-#include "core/rank_names.h"
-#include "core/task_plan.h"
+#include "comm/pmix/presence.h"
+#include "core/plan/task_plan.h"
+#include "core/step/rank_names.h"
 #include "probe/environment.h"
 
 namespace {
@@ -22,8 +22,8 @@ using std::chrono::steady_clock;
 int attend(const bootstrap::TaskPlan& task, const bootstrap::Environment& environment, Rank rank) {
   const auto& layout = task.facts.layout;
   const auto start = steady_clock::now();
-  const auto attendance = bootstrap::Attendance::announce(task.facts.id, layout, rank, environment, "test",
-                                                          std::to_string(rank), start + milliseconds(5000));
+  const auto attendance = bootstrap::Presence::announce(task.facts.id, layout, rank, environment, "test",
+                                                        std::to_string(rank), start + milliseconds(5000));
   if (!attendance) {
     (void)std::fprintf(stderr, "%s\n", attendance.error().message.c_str());
     return 4;

@@ -12,7 +12,7 @@ PLUGIN = "spank_plugin/spank_bootstrap.so"
 RENDEZVOUS = "libbootstrap/slurm-bootstrap-rendezvous"
 
 
-# Before the library's path, so that the loader of another libc does not find it (spank_plugin/preload).
+# Before the library's path, so that the loader of another libc does not find it (spank_plugin/slurmstepd/preload_path).
 FOR_GLIBC = "/$LIB/../../../../../../../.."
 
 

@@ -146,11 +146,11 @@ std::string greeting() {
 
 std::string check_greeting(const std::string& line, int size, std::set<int>& seen) {
   char world[kMaxLine + 1] = "";
-  char stamp[kMaxLine + 1] = "";
+  char step_tag[kMaxLine + 1] = "";
   int rank = -1;
-  if (std::sscanf(line.c_str(), "%d %1024s %1024s", &rank, world, stamp) != 3) return "unreadable greeting: " + line;
+  if (std::sscanf(line.c_str(), "%d %1024s %1024s", &rank, world, step_tag) != 3) return "unreadable greeting: " + line;
   if (world != variable("WORLD_SIZE")) return "another WORLD_SIZE came: " + line;
-  if (stamp != variable("SLURM_BOOTSTRAP_STEP")) return "a rank of another step came: " + line;
+  if (step_tag != variable("SLURM_BOOTSTRAP_STEP")) return "a rank of another step came: " + line;
   if (rank < 1 || rank >= size) return "a rank outside the step came: " + line;
   if (!seen.insert(rank).second) return "the same rank came twice: " + line;
   return "ok";

@@ -1,6 +1,6 @@
 // Which steps are set up: each rung of the ladder, with what is said.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/activation.h"
+#include "core/plan/activation.h"
 
 #include <gtest/gtest.h>
 

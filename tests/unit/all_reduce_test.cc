@@ -1,6 +1,6 @@
 // All-reduces among threads as ranks, on the doubles of NCCL and CUDA: sums, faults that must be seen, and deadlines.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/all_reduce.h"
+#include "tools/bench/all_reduce.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 #include <thread>
 #include <vector>
 
-#include "comm/gpu.h"
-#include "comm/gpu_work.h"
+#include "comm/nccl/gpu.h"
+#include "comm/nccl/gpu_work.h"
 #include "communicator_step.h"
-#include "core/bandwidth.h"
 #include "in_child.h"
+#include "tools/bench/bandwidth.h"
 
 namespace bootstrap {
 namespace {

@@ -1,6 +1,6 @@
 // Sizes as people write them, and bus bandwidth against figures worked out by hand from nccl-tests' definition.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/bandwidth.h"
+#include "tools/bench/bandwidth.h"
 
 #include <gtest/gtest.h>
 

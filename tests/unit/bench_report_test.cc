@@ -1,6 +1,6 @@
 // What ranks of a bench tell each other survives the way, and the table and the sentences say it right.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/bench_report.h"
+#include "tools/bench/bench_report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // A bench among threads as ranks: who may begin, what the table says, and how all of them end alike.
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench_session.h"
+#include "tools/bench/bench_session.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/gpu.h"
+#include "comm/nccl/gpu.h"
 #include "communicator_step.h"
 #include "in_child.h"
 

@@ -1,6 +1,6 @@
 // The messages of a check: whatever the network makes of them, and whatever others send.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/check_frame.h"
+#include "tools/check/check_frame.h"
 
 #include <gtest/gtest.h>
 

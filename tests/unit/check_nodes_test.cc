@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "check_step.h"
-#include "core/check_table.h"
+#include "tools/check/check_table.h"
 
 namespace bootstrap {
 namespace {

@@ -1,12 +1,12 @@
 // What a rank reports comes back from its text, and nothing else does.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/check_report.h"
+#include "tools/check/check_report.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "core/text.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 // No member is at its default, so that one that is forgotten on the way shows.
 CheckReport full_report() {
   CheckReport report;
-  report.stamp = "12.0.0";
+  report.step_tag = "12.0.0";
   report.rank = 3;
   report.host = "node002";
   report.address = "node001";
@@ -90,7 +90,7 @@ TEST(CheckReport, BytesThatMoveACursorDoNotTravel) {
 TEST(CheckReport, TheLargestOneFitsIntoAFrame) {
   auto report = full_report();
   const std::string endless(100'000, 'x');
-  for (auto* const text : {&report.stamp,         &report.host,         &report.address,      &report.plan_trouble,
+  for (auto* const text : {&report.step_tag,      &report.host,         &report.address,      &report.plan_trouble,
                            &report.reach_trouble, &report.target,       &report.interface,    &report.pmix_client,
                            &report.pmix_server,   &report.pmix_trouble, &report.nccl_version, &report.nccl_path,
                            &report.nccl_trouble,  &report.cuda_version, &report.cuda_module,  &report.openmp_threads,

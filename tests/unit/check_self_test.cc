@@ -1,10 +1,10 @@
 // What a process says of itself in a check: the plan as its program would see it, and who made it.
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/check_self.h"
+#include "tools/check/check_self.h"
 
 #include <gtest/gtest.h>
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -24,7 +24,7 @@ TEST(CheckSelf, IsTheRankWithItsPlan) {
   const auto self = look_at_self(set_up(3));
   ASSERT_TRUE(self);
   const auto& report = self->report;
-  EXPECT_EQ(report.stamp, "12.0.0");
+  EXPECT_EQ(report.step_tag, "12.0.0");
   EXPECT_EQ(report.rank, 3U);
   EXPECT_EQ(report.size, 4U);
   EXPECT_EQ(report.address, "node001");

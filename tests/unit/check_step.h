@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/check_table.h"
-#include "core/text.h"
+#include "core/util/text.h"
+#include "tools/check/check_table.h"
 
 namespace bootstrap {
 
@@ -30,7 +30,7 @@ inline CheckFindings good_step(std::uint32_t nodes = 2, std::uint32_t tasks = 2)
   for (Rank rank = 0; rank < findings.layout.size(); ++rank) {
     const auto& place = findings.layout.place(rank);
     CheckReport report;
-    report.stamp = "12.0.0";
+    report.step_tag = "12.0.0";
     report.rank = rank;
     report.host = findings.layout.host_of(rank);
     report.address = "node001";

@@ -1,11 +1,11 @@
 // What a check makes of the reports: the table of a good step, and each thing that can be wrong.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/check_table.h"
+#include "tools/check/check_table.h"
 
 #include <gtest/gtest.h>
 
 #include "check_step.h"
-#include "core/text.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {

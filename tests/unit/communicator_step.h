@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/nccl/communicator.h"
 #include "exchange_double.h"
 #include "nccl_doubles.h"
 

@@ -1,6 +1,6 @@
 // Communicators among threads as ranks: the round in which they agree, NCCL's part against its double, and every end.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/communicator.h"
+#include "comm/nccl/communicator.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/gpu.h"
+#include "comm/nccl/gpu.h"
 #include "communicator_step.h"
 #include "in_child.h"
 

@@ -1,6 +1,6 @@
 // Sets of CPUs: both ways of writing them, what is refused, and the algebra against std::set.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/cpu_set.h"
+#include "core/hardware/cpu_set.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Environments as values, and captured ones from files.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/environment.h"
+#include "core/util/environment.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

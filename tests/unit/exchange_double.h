@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "comm/exchange.h"
-#include "core/rank_names.h"
-#include "core/text.h"
+#include "core/step/rank_names.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 
@@ -29,7 +29,7 @@ class ExchangeHall {
 
  private:
   struct Meeting {
-    std::vector<std::optional<Round>> came;
+    std::vector<std::optional<Allgather>> came;
     std::size_t count = 0;
     bool has_failed = false;  // somebody has given up
   };
@@ -37,7 +37,7 @@ class ExchangeHall {
   class Seat : public Exchange {
    public:
     Seat(ExchangeHall* hall, Rank rank) : hall_(hall), rank_(rank) {}
-    Result<RoundResult> run(const Round& round) override { return hall_->run(rank_, round); }
+    Result<AllgatherResult> run(const Allgather& round) override { return hall_->run(rank_, round); }
     std::string engine() const override { return "threads"; }
 
    private:
@@ -51,7 +51,7 @@ class ExchangeHall {
     return meeting;
   }
 
-  Result<RoundResult> run(Rank rank, const Round& round) {
+  Result<AllgatherResult> run(Rank rank, const Allgather& round) {
     std::unique_lock lock(mutex_);
     const auto meeting = current_;
     meeting->came[rank] = round;
@@ -78,14 +78,14 @@ class ExchangeHall {
     return ranks;
   }
 
-  Result<RoundResult> read(Rank rank, const Round& round, const Meeting& meeting) {
+  Result<AllgatherResult> read(Rank rank, const Allgather& round, const Meeting& meeting) {
     for (Rank other = 0; other < layout_.size(); ++other) {
       if (meeting.came[other]->purpose == round.purpose) continue;
       return fail(ErrorCode::kDisagreement,
                   cat({describe_rank(layout_, other), " makes '", meeting.came[other]->purpose, "', this one makes '",
                        round.purpose, "'"}));
     }
-    RoundResult result;
+    AllgatherResult result;
     for (const Rank other : round.read_shared) result.shared.push_back(meeting.came[other]->shared.value_or(""));
     values_read_ += round.read_shared.size();
     if (!round.read_local) return result;

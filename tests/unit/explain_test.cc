@@ -1,11 +1,11 @@
 // The table as the user sees it, and its JSON.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/explain.h"
+#include "core/plan/explain.h"
 
 #include <gtest/gtest.h>
 
-#include "core/ranges.h"
-#include "core/text.h"
+#include "core/util/ranges.h"
+#include "core/util/text.h"
 #include "step_environment.h"
 
 namespace bootstrap {

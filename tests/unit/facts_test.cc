@@ -1,6 +1,6 @@
 // Facts from environments: right, or an error that names what is wrong.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/facts.h"
+#include "core/step/facts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // A task that failed: what its node sends to srun comes back the same, forgeries do not count, and what it is called.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/failure.h"
+#include "core/failure/failure.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

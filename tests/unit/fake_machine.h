@@ -10,8 +10,8 @@
 #include <fstream>
 #include <string>
 
-#include "core/text.h"
-#include "core/topology.h"
+#include "core/hardware/topology.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 

@@ -4,10 +4,10 @@
 
 #include <set>
 
-#include "core/frameworks.h"
-#include "core/rendezvous.h"
-#include "core/task_plan.h"
-#include "core/text.h"
+#include "core/plan/frameworks.h"
+#include "core/plan/rendezvous.h"
+#include "core/plan/task_plan.h"
+#include "core/util/text.h"
 #include "step_environment.h"
 
 namespace bootstrap {

@@ -1,15 +1,15 @@
 // What the frameworks are told: consistent with the plan in every mode, only where it is theirs, and never the user's.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/frameworks.h"
+#include "core/plan/frameworks.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/rendezvous.h"
-#include "core/task_plan.h"
-#include "core/text.h"
+#include "core/plan/rendezvous.h"
+#include "core/plan/task_plan.h"
+#include "core/util/text.h"
 #include "step_environment.h"
 
 namespace bootstrap {

@@ -6,9 +6,9 @@
 #include <random>
 #include <set>
 
-#include "core/gpu_plan.h"
-#include "core/plan_gpus.h"
-#include "core/text.h"
+#include "core/plan/gpu_plan.h"
+#include "core/plan/plan_gpus.h"
+#include "core/util/text.h"
 #include "known_machine.h"
 #include "step_environment.h"
 

@@ -1,6 +1,6 @@
 // The lists of GPUs that Slurm writes, and which GPU of the machine an entry means.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/gpu_list.h"
+#include "core/hardware/gpu_list.h"
 
 #include <gtest/gtest.h>
 

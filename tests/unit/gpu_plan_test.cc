@@ -1,19 +1,19 @@
 // What each task sees of the step's GPUs, in every mode and with whatever Slurm leaves it.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/gpu_plan.h"
+#include "core/plan/gpu_plan.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "core/plan_gpus.h"
-#include "core/task_plan.h"
+#include "core/plan/plan_gpus.h"
+#include "core/plan/task_plan.h"
 #include "step_environment.h"
 
 namespace bootstrap {
 namespace {
 
-using Access = GpuSight::Access;
+using Access = GpuVisibility::Access;
 
 // `tasks` tasks on one node with `gpus` GPUs.
 Facts one_node(int tasks, const std::string& list, const std::string& ids) {
@@ -167,7 +167,7 @@ constexpr auto kYes = Access::kOpen;
 constexpr auto kNo = Access::kDenied;
 const std::vector<Access> kAllOpen(4, kYes);
 
-TEST(GpuSight, WhatSlurmNarrowedIsWidenedAgain) {
+TEST(GpuVisibility, WhatSlurmNarrowedIsWidenedAgain) {
   for (const auto* list : {"", "0", "0,1,2,3"}) {
     const auto view = seen(4, 3, kAllOpen, list, false);
     EXPECT_EQ(view.list, "0,1,2,3") << list;
@@ -177,7 +177,7 @@ TEST(GpuSight, WhatSlurmNarrowedIsWidenedAgain) {
   EXPECT_EQ(seen(4, 3, {}, "0", false).list, "0,1,2,3");  // not tried
 }
 
-TEST(GpuSight, AHiddenPeerIsNamedWithItsCure) {
+TEST(GpuVisibility, AHiddenPeerIsNamedWithItsCure) {
   const auto view = seen(4, 2, {kNo, kNo, kYes, kNo}, "0", false);
   EXPECT_EQ(view.list, "0");  // counted among what is open
   EXPECT_EQ(view.own, 0U);
@@ -186,7 +186,7 @@ TEST(GpuSight, AHiddenPeerIsNamedWithItsCure) {
   EXPECT_NE(view.warning.find("--gpu-bind=none"), std::string::npos);
 }
 
-TEST(GpuSight, TheUsersBindingIsObeyed) {
+TEST(GpuVisibility, TheUsersBindingIsObeyed) {
   const auto single = seen(4, 2, {kNo, kNo, kYes, kNo}, "0", true);
   EXPECT_EQ(single.list, "0");
   EXPECT_NE(single.warning.find("the binding that you gave"), std::string::npos);
@@ -205,7 +205,7 @@ TEST(GpuSight, TheUsersBindingIsObeyed) {
   EXPECT_TRUE(seen(4, 3, kAllOpen, "", true).is_as_planned);  // --gpu-bind=none
 }
 
-TEST(GpuSight, ATaskThatIsAloneOnItsNodeCountsAsThoseOfOtherNodesDo) {
+TEST(GpuVisibility, ATaskThatIsAloneOnItsNodeCountsAsThoseOfOtherNodesDo) {
   const auto view = seen(1, 0, kAllOpen, "0,1,2,3", true);
   EXPECT_TRUE(view.is_alone && !view.is_as_planned);
   EXPECT_EQ(view.list, "0,1,2,3");
@@ -213,18 +213,18 @@ TEST(GpuSight, ATaskThatIsAloneOnItsNodeCountsAsThoseOfOtherNodesDo) {
   EXPECT_FALSE(seen(1, 0, kAllOpen, "0,1,2,3", false).is_alone);
 }
 
-TEST(GpuSight, UuidsAreNotCountedAnew) {
+TEST(GpuVisibility, UuidsAreNotCountedAnew) {
   const auto view = seen(4, 2, {kNo, kNo, kYes, kNo}, "GPU-c", false, "GPU-a,GPU-b,GPU-c,GPU-d");
   EXPECT_EQ(view.list, "GPU-c");
   EXPECT_EQ(write_uuids(view), "GPU-c");
 }
 
-TEST(GpuSight, AShortListThatWasAskedForNeedsNoSentenceAndClosedDevicesDo) {
+TEST(GpuVisibility, AShortListThatWasAskedForNeedsNoSentenceAndClosedDevicesDo) {
   EXPECT_EQ(seen(4, 2, kAllOpen, "2", true, "0,1,2,3", GpuMode::kNarrow).warning, "");
   EXPECT_NE(seen(4, 2, {kNo, kNo, kYes, kNo}, "0", true, "0,1,2,3", GpuMode::kNarrow).warning, "");
 }
 
-TEST(GpuSight, TheNumberOfOpenDevicesDecides) {
+TEST(GpuVisibility, TheNumberOfOpenDevicesDecides) {
   // More are open than the step has: nothing is constrained. And a file that is not there tells nothing.
   EXPECT_TRUE(seen(4, 0, {kNo, kYes, kYes, kYes, kYes}, "", false).is_as_planned);
   EXPECT_TRUE(seen(4, 0, {kNo, Access::kUnknown, kYes, kYes}, "", false).is_as_planned);
@@ -235,7 +235,7 @@ TEST(GpuSight, TheNumberOfOpenDevicesDecides) {
   EXPECT_TRUE(view.is_alone);
 }
 
-TEST(GpuSight, GuessedFilesAreCountedAmongAllThatAreThere) {
+TEST(GpuVisibility, GuessedFilesAreCountedAmongAllThatAreThere) {
   // Slurm's list is of other files than their numbers say: the step may open 0, 2 and 3.
   auto facts = one_node(3, "0,1,2", "0,1,2");
   facts.device_files = {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3"};
@@ -246,7 +246,7 @@ TEST(GpuSight, GuessedFilesAreCountedAmongAllThatAreThere) {
   EXPECT_FALSE(view_of(*plan.gpus, 1, {{kYes, kNo, kNo, kNo}, "0"}).is_as_planned);
 }
 
-TEST(GpuSight, CoresAreNearToWhatTheTaskReallyHas) {
+TEST(GpuVisibility, CoresAreNearToWhatTheTaskReallyHas) {
   auto facts = one_node(2, "0,1", "0,1");
   facts.topology.gpus.resize(2);
   facts.topology.gpus[0].near = *CpuSet::parse_list("0-3");
@@ -330,11 +330,11 @@ TEST(AdoptGpuView, ValuesThatTheUserKeptSayNothingOfTheView) {
   }
 }
 
-TEST(Leftovers, SlurmsListsAreNeverOurs) {
+TEST(InheritedExports, SlurmsListsAreNeverOurs) {
   // A step inside the task that is not set up: its list is Slurm's, though it reads as ours did.
   const auto facts = one_node(2, 2);
   const auto environment = started(facts, *make_plan(facts, {}), 0);
-  for (const auto& name : inert_removals(environment)) EXPECT_NE(name, "CUDA_VISIBLE_DEVICES");
+  for (const auto& name : inherited_to_unset(environment)) EXPECT_NE(name, "CUDA_VISIBLE_DEVICES");
 }
 
 TEST(NeedsTopology, OnlyWhereItCanMatter) {

@@ -1,6 +1,6 @@
 // The GPU of a thread, asked of the CUDA double: its driver alone, and with a runtime in the process.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/gpu.h"
+#include "comm/nccl/gpu.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // Requests of Horovod's client, and what others send to a port that listens.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/http_request.h"
+#include "tools/horovod_server/http_request.h"
 
 #include <gtest/gtest.h>
 

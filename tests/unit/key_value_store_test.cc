@@ -1,6 +1,6 @@
 // The store of Horovod's rendezvous, held against a model of Horovod's own server, which knows the size of each scope.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/key_value_store.h"
+#include "tools/horovod_server/key_value_store.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/layout.h"
+#include "core/step/layout.h"
 
 namespace bootstrap {
 

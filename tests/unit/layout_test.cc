@@ -1,6 +1,6 @@
 // Layouts against a slow, obvious oracle, and the ways in which Slurm deals out tasks.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/layout.h"
+#include "core/step/layout.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/facts.h"
+#include "core/step/facts.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -22,6 +22,6 @@ inline Environment mpirun_rank(int rank) {
 }
 
 // What its server says.
-inline Surroundings two_nodes() { return {"node001", {"node001", "node001", "node002", "node002"}, 0}; }
+inline LocalContext two_nodes() { return {"node001", {"node001", "node001", "node002", "node002"}, 0}; }
 
 }  // namespace bootstrap

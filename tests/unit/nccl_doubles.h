@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "comm/nccl.h"
+#include "comm/nccl/nccl.h"
 #include "nccl_double.h"
 
 namespace bootstrap {

@@ -1,6 +1,6 @@
 // Finding NCCL in and outside of the process, what each version has, and that our own functions are never taken for it.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/nccl.h"
+#include "comm/nccl/nccl.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

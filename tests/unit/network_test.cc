@@ -1,6 +1,6 @@
 // Which interface leads to an address: the kernel's tables, and what a node answers to each choice.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/network.h"
+#include "core/hardware/network.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <random>
 
-#include "cli/node_picture.h"
-#include "core/text.h"
+#include "core/util/text.h"
 #include "known_machine.h"
 #include "pictured_node.h"
+#include "tools/picture/node_picture.h"
 
 namespace bootstrap {
 namespace {

@@ -1,10 +1,10 @@
 // The picture of a node as users see it.
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/node_picture.h"
+#include "tools/picture/node_picture.h"
 
 #include <gtest/gtest.h>
 
-#include "core/text.h"
+#include "core/util/text.h"
 #include "pictured_node.h"
 
 namespace bootstrap {

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "cli/node_picture.h"
-#include "core/text.h"
+#include "core/util/text.h"
+#include "tools/picture/node_picture.h"
 
 namespace bootstrap {
 

@@ -1,12 +1,12 @@
 // Plans: scope, values, the user's word, and what is left over from outer steps.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "core/task_plan.h"
+#include "core/plan/task_plan.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -179,7 +179,7 @@ TEST(Plan, AnInactiveStepInsideAnActiveOneSeesNoLeftovers) {
   inner.set("SLURM_BOOTSTRAP_LAYOUT", "12.1/block");
   inner.set("SRUN_EXPORT_ENV", std::string(kExportValue));
   inner.unset("SLURM_NTASKS_PER_NODE");  // srun's part, which reads it as an option
-  for (const auto& name : inert_removals(inner)) inner.unset(name);
+  for (const auto& name : inherited_to_unset(inner)) inner.unset(name);
   EXPECT_EQ(inner, outer);
 }
 
@@ -244,7 +244,7 @@ TEST(TaskPlan, SeesWhatThePluginSet) {
   EXPECT_FALSE(task->is_set);
 }
 
-TEST(Leftovers, ForgedRecordsDoNoHarm) {
+TEST(InheritedExports, ForgedRecordsDoNoHarm) {
   for (const auto* exports : {"", ",", "RANK", "RANK:", "RANK:xyz", ":0", "RANK:123456789", "RANK:-1", "=,=:="}) {
     auto environment = two_by_two();
     environment.set("RANK", "7");

@@ -7,10 +7,10 @@
 
 #include <csignal>
 
-#include "failure_receiver.h"
-#include "failure_reporter.h"
-#include "failure_socket.h"
 #include "plugin_scenario.h"
+#include "slurmstepd/failure_reporter.h"
+#include "srun/failure_receiver.h"
+#include "srun/failure_socket.h"
 
 namespace bootstrap {
 namespace {

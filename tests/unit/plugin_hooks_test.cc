@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "plugin_scenario.h"
 #include "probe/port_claim.h"
 

@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-#include "core/facts.h"
+#include "core/step/facts.h"
 #include "spank_double.h"
 #include "step_environment.h"
 

@@ -1,6 +1,6 @@
 // Bytes of any kind and length go through PMI-1's short values of printable characters.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/pmi_pieces.h"
+#include "core/exchange/pmi_pieces.h"
 
 #include <gtest/gtest.h>
 

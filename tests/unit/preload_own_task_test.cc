@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "core/text.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {

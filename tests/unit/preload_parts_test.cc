@@ -2,19 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 
-#include "core/preload_list.h"
-#include "preload/attendance_text.h"
-#include "preload/message.h"
-#include "preload/options.h"
-#include "preload/own_gpus.h"
-#include "preload/topic.h"
+#include "core/settings/preload_list.h"
+#include "preload/nccl_hooks/communicator_key.h"
+#include "preload/nccl_hooks/gpu_ownership.h"
+#include "preload/nccl_hooks/hook_options.h"
+#include "preload/nccl_hooks/message.h"
+#include "preload/nccl_hooks/stall_report.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -72,8 +71,8 @@ TEST(PreloadList, IsAppendedOnceAndLast) {
   EXPECT_EQ(append_preload("/x/libbootstrapper.so", kOurs), "/x/libbootstrapper.so:/usr/lib/libbootstrap.so.0");
 }
 
-TEST(OwnGpus, AGpuOfAnotherRankIsNamedWithItsOwner) {
-  const OwnGpus own{.ordinals = {1}, .visible = 2, .is_shared_list = true};
+TEST(GpuOwnership, AGpuOfAnotherRankIsNamedWithItsOwner) {
+  const GpuOwnership own{.ordinals = {1}, .visible = 2, .is_shared_list = true};
   EXPECT_EQ(
       describe_wrong_gpu(two_nodes(), 3, own, 0),
       "rank 3 (node002, local rank 1) is about to use cuda:0, the GPU of rank 2 (node002, local rank 0); its own is "
@@ -81,41 +80,41 @@ TEST(OwnGpus, AGpuOfAnotherRankIsNamedWithItsOwner) {
   EXPECT_EQ(describe_wrong_gpu(two_nodes(), 3, own, 1), "");
 }
 
-TEST(OwnGpus, GroupsAreDealtByTurnsAndTheRestIsNobodys) {
-  const OwnGpus own{.ordinals = {1, 3}, .visible = 5, .is_shared_list = true};
+TEST(GpuOwnership, GroupsAreDealtByTurnsAndTheRestIsNobodys) {
+  const GpuOwnership own{.ordinals = {1, 3}, .visible = 5, .is_shared_list = true};
   EXPECT_EQ(describe_wrong_gpu(two_nodes(), 1, own, 3), "");
   EXPECT_NE(describe_wrong_gpu(two_nodes(), 1, own, 2).find("the GPU of rank 0"), std::string::npos);
   EXPECT_NE(describe_wrong_gpu(two_nodes(), 1, own, 4).find("which is not its own"), std::string::npos);
 }
 
-TEST(OwnGpus, APlaceInAListOfItsOwnTellsNothingOfOthers) {
-  const OwnGpus own{.ordinals = {0}, .visible = 2, .is_shared_list = false};
+TEST(GpuOwnership, APlaceInAListOfItsOwnTellsNothingOfOthers) {
+  const GpuOwnership own{.ordinals = {0}, .visible = 2, .is_shared_list = false};
   const auto said = describe_wrong_gpu(two_nodes(), 1, own, 1);
   EXPECT_NE(said.find("cuda:1, which is not its own; its own is cuda:0: call cudaSetDevice(BOOTSTRAP_GPU)"),
             std::string::npos)
       << said;
 }
 
-TEST(OwnGpus, OneProcessMayTakeAllWhereItIsAlone) {
-  const OwnGpus own{.ordinals = {0}, .visible = 2, .is_shared_list = true};
+TEST(GpuOwnership, OneProcessMayTakeAllWhereItIsAlone) {
+  const GpuOwnership own{.ordinals = {0}, .visible = 2, .is_shared_list = true};
   EXPECT_NE(describe_taken_gpu(two_nodes(), 0, own, {0, 1}).find("cuda:1, the GPU of rank 1"), std::string::npos);
   EXPECT_EQ(describe_taken_gpu(two_nodes(), 0, own, {0}), "");
   const auto alone = layout_of(step_of("node[001-002]", "1(x2)", 2, "node001"));
   EXPECT_EQ(describe_taken_gpu(alone, 0, own, {0, 1}), "");
 }
 
-TEST(OwnGpus, AreThoseOfThePlan) {
+TEST(GpuOwnership, AreThoseOfThePlan) {
   auto environment = two_by_two(1);
   const auto task = make_task_plan(environment);
   ASSERT_TRUE(task);
-  const auto own = own_gpus(*task);
+  const auto own = gpu_ownership(*task);
   ASSERT_TRUE(own);
   EXPECT_EQ(own->ordinals, std::vector<std::uint32_t>{1});
   EXPECT_EQ(own->visible, 2U);
   EXPECT_TRUE(own->is_shared_list);
 }
 
-TEST(OwnGpus, AListThatTheProgramMadeTellsNothing) {
+TEST(GpuOwnership, AListThatTheProgramMadeTellsNothing) {
   auto environment = two_by_two(1);
   const auto planned = make_task_plan(environment);
   ASSERT_TRUE(planned);
@@ -123,22 +122,22 @@ TEST(OwnGpus, AListThatTheProgramMadeTellsNothing) {
   const auto untouched = make_task_plan(environment);
   ASSERT_TRUE(untouched);
   EXPECT_TRUE(has_our_gpu_list(*untouched));
-  EXPECT_TRUE(own_gpus(*untouched));
+  EXPECT_TRUE(gpu_ownership(*untouched));
   for (const char* const list : {"1", "1,0"}) {
     environment.set("CUDA_VISIBLE_DEVICES", list);
     const auto changed = make_task_plan(environment);
     ASSERT_TRUE(changed);
     EXPECT_FALSE(changed->plan.gpus && has_our_gpu_list(*changed)) << list;
-    EXPECT_FALSE(own_gpus(*changed)) << list;
+    EXPECT_FALSE(gpu_ownership(*changed)) << list;
   }
 }
 
 // A world that nobody asked for: its list of GPUs stays Slurm's, and is in no record of ours.
-TEST(OwnGpus, InAWorldTheListStaysSlurms) {
+TEST(GpuOwnership, InAWorldTheListStaysSlurms) {
   auto environment = two_by_two(1);
   const auto step = make_task_plan(environment);
   ASSERT_TRUE(step);
-  environment.set("SLURM_BOOTSTRAP_STEP", stamp(step->facts.id));
+  environment.set("SLURM_BOOTSTRAP_STEP", step_tag(step->facts.id));
   environment.set("SLURM_BOOTSTRAP_SETTINGS", "set_up:world");
   const auto planned = make_task_plan(environment);
   ASSERT_TRUE(planned);
@@ -150,16 +149,16 @@ TEST(OwnGpus, InAWorldTheListStaysSlurms) {
   const auto untouched = make_task_plan(set_up);
   ASSERT_TRUE(untouched);
   EXPECT_TRUE(has_our_gpu_list(*untouched));
-  const auto own = own_gpus(*untouched);
+  const auto own = gpu_ownership(*untouched);
   ASSERT_TRUE(own);
   EXPECT_EQ(own->ordinals, std::vector<std::uint32_t>{1});
   // A list of one, as a program or another plugin makes it.
   auto narrowed = set_up;
   narrowed.set("CUDA_VISIBLE_DEVICES", "1");
-  EXPECT_FALSE(own_gpus(*make_task_plan(narrowed)));
+  EXPECT_FALSE(gpu_ownership(*make_task_plan(narrowed)));
 }
 
-TEST(OwnGpus, AListThatSlurmNarrowedIsTheTasksOwn) {
+TEST(GpuOwnership, AListThatSlurmNarrowedIsTheTasksOwn) {
   auto environment = two_by_two(1);
   environment.set("SLURM_GPUS_ON_NODE", "2");
   environment.set("CUDA_VISIBLE_DEVICES", "1");
@@ -178,43 +177,42 @@ const WaitingCall kCall{.function = "ncclCommInitRank", .ranks = 4, .rank = 0, .
 constexpr std::chrono::seconds kMinute{60};
 
 TEST(AttendanceText, NamesRanksOfTheStepWhereAllAreWanted) {
-  EXPECT_EQ(describe_attendance(two_nodes(), kCall, kMinute, {0, 1, 2, std::nullopt}, ServerState::kAnswers),
+  EXPECT_EQ(describe_stall(two_nodes(), kCall, kMinute, {0, 1, 2, std::nullopt}, ServerState::kAnswers),
             "rank 3 (node002, local rank 1) has not called ncclCommInitRank after 60 s");
-  EXPECT_EQ(describe_attendance(two_nodes(), kCall, kMinute, {0, 1, std::nullopt, std::nullopt}, ServerState::kAnswers),
+  EXPECT_EQ(describe_stall(two_nodes(), kCall, kMinute, {0, 1, std::nullopt, std::nullopt}, ServerState::kAnswers),
             "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s");
 }
 
 TEST(AttendanceText, ClaimsNoMoreThanWasHeard) {
   const std::vector<std::optional<std::uint32_t>> half = {0, 1, std::nullopt, std::nullopt};
-  EXPECT_EQ(describe_attendance(two_nodes(), kCall, kMinute, half, ServerState::kSilent),
+  EXPECT_EQ(describe_stall(two_nodes(), kCall, kMinute, half, ServerState::kSilent),
             "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s; some may have: slurmstepd of this "
             "node no longer answers, as when it asks a node where all ranks have ended");
-  EXPECT_EQ(describe_attendance(two_nodes(), kCall, kMinute, half, ServerState::kEnded),
+  EXPECT_EQ(describe_stall(two_nodes(), kCall, kMinute, half, ServerState::kEnded),
             "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s; some may have: slurmstepd of this "
             "node has ended");
   auto call = kCall;
   call.ranks = 3;
-  EXPECT_EQ(describe_attendance(two_nodes(), call, kMinute, half, ServerState::kEnded),
+  EXPECT_EQ(describe_stall(two_nodes(), call, kMinute, half, ServerState::kEnded),
             "rank 2 of a communicator of 3 has not called ncclCommInitRank after 60 s; of those that have, 0 is rank 0 "
             "(node001, local rank 0), 1 is rank 1 (node001, local rank 1); some may have: slurmstepd of this node has "
             "ended");
   // Who has called, has called.
-  EXPECT_EQ(describe_attendance(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kSilent),
-            describe_attendance(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kAnswers));
+  EXPECT_EQ(describe_stall(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kSilent),
+            describe_stall(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kAnswers));
 }
 
 TEST(AttendanceText, NamesRanksOfTheCommunicatorWhereNobodyKnowsWhoIsMeant) {
   auto call = kCall;
   call.ranks = 3;
   EXPECT_EQ(
-      describe_attendance(two_nodes(), call, kMinute, {std::nullopt, 2, std::nullopt, std::nullopt},
-                          ServerState::kAnswers),
+      describe_stall(two_nodes(), call, kMinute, {std::nullopt, 2, std::nullopt, std::nullopt}, ServerState::kAnswers),
       "ranks 0, 1 of a communicator of 3 have not called ncclCommInitRank after 60 s; of those that have, 2 is rank 1 "
       "(node001, local rank 1)");
 }
 
 TEST(AttendanceText, SaysSoWhenAllAreThere) {
-  EXPECT_TRUE(describe_attendance(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kAnswers)
+  EXPECT_TRUE(describe_stall(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kAnswers)
                   .starts_with("all 4 ranks have called ncclCommInitRank, and it does not come back after 60 s"));
 }
 
@@ -225,7 +223,7 @@ TEST(AttendanceText, StaysShort) {
     call.ranks = ranks;
     std::vector<std::optional<std::uint32_t>> came(8000);
     for (Rank rank = 0; rank < 8000; rank += 2) came[rank] = rank;
-    EXPECT_LT(describe_attendance(layout, call, kMinute, came, ServerState::kSilent).size(), 1000U);
+    EXPECT_LT(describe_stall(layout, call, kMinute, came, ServerState::kSilent).size(), 1000U);
   }
 }
 

@@ -1,6 +1,6 @@
 // What a step starts, told from its command line.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/program.h"
+#include "core/program/program.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/program_names.h"
-#include "core/text.h"
-#include "core/variables.h"
+#include "core/program/program_names.h"
+#include "core/step/variables.h"
+#include "core/util/text.h"
 #include "step_environment.h"
 
 namespace bootstrap {

@@ -1,6 +1,6 @@
 // How missing ranks are named: exactly, in few words, and never without end.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/rank_names.h"
+#include "core/step/rank_names.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The port of the rendezvous: the first that is free is taken, and none is taken away from others.
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/listener.h"
+#include "tools/horovod_server/listener.h"
 
 #include <gtest/gtest.h>
 

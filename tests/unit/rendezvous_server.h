@@ -21,7 +21,7 @@
 #include <utility>
 
 #include "probe/descriptor.h"
-#include "rendezvous/server.h"
+#include "tools/horovod_server/server.h"
 
 namespace bootstrap {
 

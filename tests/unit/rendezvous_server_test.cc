@@ -1,6 +1,6 @@
 // The server of Horovod's rendezvous: 64 ranks at once, and clients that are slow, wrong, too many or dead.
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/server.h"
+#include "tools/horovod_server/server.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // Address and port: who decides, and that neighbours do not meet.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/rendezvous.h"
+#include "core/plan/rendezvous.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "step_environment.h"
 
 namespace bootstrap {

@@ -1,6 +1,6 @@
 // Which of a process' connections is the one to the PMIx server of its node, and what is seen when it ends.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/server_connection.h"
+#include "comm/pmix/server_connection.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 // The table of settings: what each takes, who wins, and what the user reads when a value is wrong.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/settings.h"
+#include "core/settings/settings.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // srun's own options, read before srun has read them.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/srun_arguments.h"
+#include "core/program/srun_arguments.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/environment.h"
+#include "core/util/environment.h"
 
 namespace bootstrap {
 

@@ -1,10 +1,10 @@
 // From a task's environment to the picture of its node.
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/step_picture.h"
+#include "tools/picture/step_picture.h"
 
 #include <gtest/gtest.h>
 
-#include "core/plan_gpus.h"
+#include "core/plan/plan_gpus.h"
 #include "known_machine.h"
 #include "probe/environment.h"
 

@@ -1,6 +1,6 @@
 // The small text functions, with the inputs at which such functions usually go wrong.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/text.h"
+#include "core/util/text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // What makes a topology of what a source tells: order, one owner for each CPU, and a place for each GPU or none.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/topology.h"
+#include "core/hardware/topology.h"
 
 #include <gtest/gtest.h>
 

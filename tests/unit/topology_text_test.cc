@@ -1,10 +1,10 @@
 // Topologies as text: what is read comes back, and what a line may not say.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/topology_text.h"
+#include "core/hardware/topology_text.h"
 
 #include <gtest/gtest.h>
 
-#include "core/text.h"
+#include "core/util/text.h"
 #include "known_machine.h"
 
 namespace bootstrap {

@@ -1,6 +1,6 @@
 // Work that may never end: waited for until a deadline, and left alone after it without harm.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/worker.h"
+#include "comm/process/worker.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -7,10 +7,10 @@
 
 #include "comm/engine.h"
 #include "comm/pmi/pmi1_helper.h"
-#include "comm/secret.h"
-#include "core/rank_names.h"
-#include "core/string_list.h"
-#include "core/text.h"
+#include "comm/process/secure_wipe.h"
+#include "core/step/rank_names.h"
+#include "core/util/string_list.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
@@ -26,27 +26,26 @@ class Pmi1Engine final : public Engine {
   explicit Pmi1Engine(StepRank self) : self_(std::move(self)) {}
 
   std::string name() const override { return "PMI-1"; }
-  Result<RoundResult> run(const RoundTag& tag, const Round& round) override;
+  Result<AllgatherResult> run(const CallTag& tag, const Allgather& round) override;
 
  private:
-  std::vector<Rank> whom_to_read(const Round& round) const;
-  Result<std::string> read(const RoundTag& tag, Rank rank, const std::optional<std::string>& value,
-                           bool is_local) const;
-  Result<RoundResult> read_all(const RoundTag& tag, const Round& round, const Pmi1Outcome& outcome) const;
+  std::vector<Rank> whom_to_read(const Allgather& round) const;
+  Result<std::string> read(const CallTag& tag, Rank rank, const std::optional<std::string>& value, bool is_local) const;
+  Result<AllgatherResult> read_all(const CallTag& tag, const Allgather& round, const Pmi1Outcome& outcome) const;
   Error explain(const Error& error) const;
 
   StepRank self_;
 };
 
 // What a rank brings: what all may read, and what the ranks of its node may.
-std::string write_value(const RoundTag& tag, const Round& round) {
+std::string write_value(const CallTag& tag, const Allgather& round) {
   auto both = encode_strings({round.shared.value_or(""), round.local});
-  auto value = encode_round_value(tag, both);
+  auto value = encode_tagged_value(tag, both);
   wipe(both);
   return value;
 }
 
-std::vector<Rank> Pmi1Engine::whom_to_read(const Round& round) const {
+std::vector<Rank> Pmi1Engine::whom_to_read(const Allgather& round) const {
   auto ranks = round.read_shared;
   if (round.read_local) {
     const auto local = self_.layout.ranks_on(self_.layout.place(self_.rank).node);
@@ -55,9 +54,9 @@ std::vector<Rank> Pmi1Engine::whom_to_read(const Round& round) const {
   return ranks;
 }
 
-Result<std::string> Pmi1Engine::read(const RoundTag& tag, Rank rank, const std::optional<std::string>& text,
+Result<std::string> Pmi1Engine::read(const CallTag& tag, Rank rank, const std::optional<std::string>& text,
                                      bool is_local) const {
-  const auto value = text ? decode_round_value(*text) : std::nullopt;
+  const auto value = text ? decode_tagged_value(*text) : std::nullopt;
   if (!value) {
     return fail(ErrorCode::kDisagreement, cat({describe_rank(self_.layout, rank),
                                                " brought no value: it, or MPI in it, made another PMI-1 call "
@@ -70,8 +69,9 @@ Result<std::string> Pmi1Engine::read(const RoundTag& tag, Rank rank, const std::
   return std::move((*both)[is_local ? 1 : 0]);
 }
 
-Result<RoundResult> Pmi1Engine::read_all(const RoundTag& tag, const Round& round, const Pmi1Outcome& outcome) const {
-  RoundResult result;
+Result<AllgatherResult> Pmi1Engine::read_all(const CallTag& tag, const Allgather& round,
+                                             const Pmi1Outcome& outcome) const {
+  AllgatherResult result;
   const auto ranks = whom_to_read(round);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const bool is_local = i >= round.read_shared.size();
@@ -93,7 +93,7 @@ Error Pmi1Engine::explain(const Error& error) const {
           cat({"not all ranks came before the deadline, and PMI-1 does not say which; srun --mpi=pmix would"})};
 }
 
-Result<RoundResult> Pmi1Engine::run(const RoundTag& tag, const Round& round) {
+Result<AllgatherResult> Pmi1Engine::run(const CallTag& tag, const Allgather& round) {
   if (is_count_spoiled) {
     return fail(ErrorCode::kUnavailable,
                 cat({"an earlier call was given up, and srun counts this rank as one that waits in it: PMI-1 cannot be "

@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "comm/pmi/pmi1_library.h"
-#include "comm/secret.h"
-#include "core/pmi_pieces.h"
-#include "core/text.h"
+#include "comm/process/secure_wipe.h"
+#include "core/exchange/pmi_pieces.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {

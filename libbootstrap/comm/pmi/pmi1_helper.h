@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/helper_process.h"
-#include "core/layout.h"
-#include "core/step_id.h"
+#include "comm/process/helper_process.h"
+#include "core/step/layout.h"
+#include "core/step/step_id.h"
 
 namespace bootstrap {
 

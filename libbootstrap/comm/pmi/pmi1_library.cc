@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/pmi_pieces.h"
-#include "core/text.h"
+#include "core/exchange/pmi_pieces.h"
+#include "core/util/text.h"
 #include "probe/file_permissions.h"
 
 namespace bootstrap {

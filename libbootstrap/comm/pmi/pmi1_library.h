@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "core/environment.h"
-#include "core/result.h"
+#include "core/util/environment.h"
+#include "core/util/result.h"
 
 namespace bootstrap {
 

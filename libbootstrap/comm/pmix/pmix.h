@@ -1,0 +1,75 @@
+// PMIx without linking to it: the few calls that we make, on the libpmix that the process has or the system offers.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "comm/exchange.h"
+#include "core/util/result.h"
+
+namespace bootstrap::pmix {
+
+using Code = int;
+inline constexpr Code kSuccess = 0;
+inline constexpr Code kTimedOut = -24;  // PMIX_ERR_TIMEOUT
+inline constexpr Code kNotFound = -46;  // PMIX_ERR_NOT_FOUND
+
+inline constexpr const char* kHostKey = "pmix.hname";  // PMIX_HOSTNAME: of each rank, known without an exchange
+
+// The answer to a call that was started: it may come at any time, or never, and outlives the session.
+class Answer {
+ public:
+  struct State;
+  explicit Answer(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  bool wait_until(Deadline deadline) const;  // true: it is there
+  Code code() const;                         // precondition: it is there, as for what follows
+  std::string take_bytes() const;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+enum class Scope : std::uint8_t { kNode, kStep };  // who may read what is put: ranks of this node, or all
+
+// init() and finish() can block for ever when the server does not answer; the others return at once.
+class Client {
+ public:
+  // The copy that is in this process already, else libpmix.so.2, or what SLURM_BOOTSTRAP_PMIX names. It stays loaded.
+  static Result<const Client*> load();
+
+  const std::string& version() const { return version_; }  // "4.2.2"
+  bool may_serve_others() const;                           // MPI, or the program: now, before, or soon
+  bool keeps_what_it_read() const;                         // within a session, though another value was put
+  bool is_initialized() const;                             // somebody else in this process has a session open
+
+  struct Identity {
+    std::string name_space;
+    std::uint32_t rank = 0;
+  };
+  Result<Identity> init(std::string_view whose) const;  // "Slurm's" server, for messages
+  Code finish() const;
+
+  Code put(Scope scope, const std::string& key, std::string_view bytes) const;
+  Code commit() const;
+  Answer fence() const;  // of all ranks, collecting what they put
+  // `at_once`: only what this node's server has; else the server asks the other node, which may never answer.
+  Answer get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once) const;
+
+  std::string describe(Code code) const;  // "PMIX_ERR_UNREACH (-25)"
+
+ private:
+  struct Functions;
+  explicit Client(std::shared_ptr<const Functions> functions);
+  static Result<const Client*> open();
+
+  std::shared_ptr<const Functions> functions_;
+  std::string version_;
+  bool was_in_process_ = false;
+};
+
+}  // namespace bootstrap::pmix

@@ -1,0 +1,82 @@
+// Rounds over the PMIx server of this node, within a deadline that the server cannot delay.
+// SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "comm/engine.h"
+#include "comm/pmix/allgather.h"
+#include "comm/pmix/pmix.h"
+#include "comm/pmix/pmix_session.h"
+#include "comm/process/worker.h"
+#include "core/exchange/pmix_environment.h"
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+// A process is one PMIx client, however many handles it has open.
+struct LastRound {
+  Worker worker;
+  std::shared_ptr<AllgatherTask> job;  // not null: it was given up, and may still be in the server's hands
+};
+
+LastRound& last_round() {
+  static auto* last = new LastRound;  // never destroyed: a worker may outlive main()
+  return *last;
+}
+
+std::atomic<int> open_engines{0};
+
+class PmixEngine final : public Engine {
+ public:
+  PmixEngine(StepRank self, PmixServer server) : self_(std::move(self)), server_(std::move(server)) { ++open_engines; }
+  ~PmixEngine() override {
+    if (--open_engines == 0) PmixSession::end_kept();
+  }
+  PmixEngine(const PmixEngine&) = delete;
+  PmixEngine& operator=(const PmixEngine&) = delete;
+
+  std::string name() const override {
+    const auto client = pmix::Client::load();
+    return cat({"PMIx", client ? cat({" ", (*client)->version()}) : ""});
+  }
+  Result<AllgatherResult> run(const CallTag& tag, const Allgather& round) override;
+
+ private:
+  StepRank self_;
+  PmixServer server_;
+};
+
+Result<AllgatherResult> PmixEngine::run(const CallTag& tag, const Allgather& round) {
+  auto& last = last_round();
+  if (last.job && !last.worker.wait_until(std::chrono::steady_clock::now())) {
+    return fail(ErrorCode::kUnavailable,
+                "an earlier call still waits for the PMIx server of this node; end the program");
+  }
+  auto job = std::make_shared<AllgatherTask>(self_.layout, self_.rank, server_, tag, round);
+  last.job = job;
+  const auto started = last.worker.start([job] { run_allgather(*job); });
+  if (!started) return fail(started.error());
+  bool has_ended = last.worker.wait_until(round.deadline);
+  if (!has_ended && job->is_connected) {
+    has_ended = last.worker.wait_until(round.deadline + kQueryTime + kLeaveTime);
+  }
+  if (has_ended) last.job.reset();
+  if (job->has_result) return job->result;
+  return fail(
+      ErrorCode::kTimeout,
+      cat({"the PMIx server of this node (", self_.layout.host_of(self_.rank), ") does not answer",
+           server_.from_mpirun ? ""
+                               : "; look for slurmstepd in its slurmd.log, and at nodes where all ranks have ended"}));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> make_pmix_engine(const StepRank& self) {
+  auto server = check_pmix_environment(self.environment, self.id, self.rank);
+  if (!server) return fail(server.error());
+  return std::unique_ptr<Engine>(std::make_unique<PmixEngine>(self, std::move(*server)));
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,69 @@
+// What a roll call has found of the ranks that did not come, and how it is told.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/exchange/missing_ranks.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/step/rank_names.h"
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+std::vector<Rank> merge(const std::vector<Rank>& some, const std::vector<Rank>& others) {
+  std::vector<Rank> all;
+  std::merge(some.begin(), some.end(), others.begin(), others.end(), std::back_inserter(all));
+  return all;
+}
+
+bool are_on_one_node(const Layout& layout, const std::vector<Rank>& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [&](Rank rank) { return layout.place(rank).node == layout.place(ranks.front()).node; });
+}
+
+// A server that has fallen silent serves no other node either, so that whoever was not heard may be there.
+std::string describe_silencers(const Layout& layout, const MissingRanks& absence) {
+  const bool is_sure = are_on_one_node(layout, absence.silencers);
+  std::string text;
+  if (is_sure) {
+    text = missing_ranks(layout, merge(absence.missing, absence.silencers));
+  } else {
+    text = absence.missing.empty() ? "missing: " : cat({missing_ranks(layout, absence.missing), ", and "});
+    text += cat({"some of ", name_ranks(layout, absence.silencers)});
+  }
+  return cat({text, ", and perhaps others; slurmstepd of this node no longer answers since it asked ",
+              is_sure ? layout.host_of(absence.silencers.front()) : "there",
+              ", as when all ranks of a node have ended"});
+}
+
+}  // namespace
+
+std::string describe_server(const Layout& layout, ServerState state) {
+  if (state == ServerState::kEnded) return "slurmstepd of this node has ended";
+  return cat({"slurmstepd of this node no longer answers",
+              layout.node_count() > 1 ? ", as when it asks a node where all ranks have ended" : ""});
+}
+
+std::string describe_missing_ranks(const Layout& layout, const MissingRanks& absence) {
+  if (!absence.silencers.empty()) return describe_silencers(layout, absence);
+  std::string text = absence.missing.empty() ? "" : missing_ranks(layout, absence.missing);
+  if (!absence.unheard.empty()) {
+    text += cat({text.empty() ? "" : "; ", "missing or not heard: ", name_ranks(layout, absence.unheard)});
+  }
+  if (absence.server == ServerState::kAnswers) return text;
+  return cat({text, "; ", describe_server(layout, absence.server)});
+}
+
+std::vector<std::vector<NodeIndex>> deal_turns(const std::vector<NodeIndex>& nodes, std::size_t most) {
+  const std::size_t count = std::min(nodes.size(), most);
+  std::vector<std::vector<NodeIndex>> turns;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto begin = static_cast<std::ptrdiff_t>(nodes.size() * i / count);
+    const auto end = static_cast<std::ptrdiff_t>(nodes.size() * (i + 1) / count);
+    turns.emplace_back(nodes.begin() + begin, nodes.begin() + end);
+  }
+  return turns;
+}
+
+}  // namespace bootstrap

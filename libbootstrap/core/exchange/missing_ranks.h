@@ -1,0 +1,38 @@
+// What a roll call has found of the ranks that did not come, and how it is told.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/step/layout.h"
+
+namespace bootstrap {
+
+// Of this node, at the end of the roll call. Others than Slurm's are taken to answer.
+enum class ServerState : std::uint8_t {
+  kAnswers,
+  kSilent,  // it is there, and answers nobody
+  kEnded,   // its connection is closed
+};
+
+// "slurmstepd of this node has ended"; not for one that answers.
+std::string describe_server(const Layout& layout, ServerState state);
+
+// Each list ascending, and no rank in two of them.
+struct MissingRanks {
+  std::vector<Rank> missing;    // asked for while the server answered
+  std::vector<Rank> silencers;  // on the nodes that it was asking when it fell silent, most likely since one is gone
+  std::vector<Rank> unheard;    // of whom nothing is known
+  ServerState server = ServerState::kAnswers;
+};
+
+// "missing: rank 5 (node002, local rank 1)", and where slurmstepd fell silent or ended what that is worth. At least one
+// of the lists is not empty.
+std::string describe_missing_ranks(const Layout& layout, const MissingRanks& absence);
+
+// The nodes dealt out in their order to `most` turns at most, as evenly as possible.
+std::vector<std::vector<NodeIndex>> deal_turns(const std::vector<NodeIndex>& nodes, std::size_t most);
+
+}  // namespace bootstrap

@@ -1,0 +1,77 @@
+// Whether the PMIx variables in an environment are those of this very rank, before anything is said to a server.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/exchange/pmix_environment.h"
+
+#include <array>
+
+#include "core/step/mpirun_facts.h"
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+std::string_view advice(const StepId& id) {
+  return id.launcher == Launcher::kMpirun ? "start the program with mpirun" : "start the program with srun --mpi=pmix";
+}
+
+// Slurm's plugin names it after the job and the step; in a heterogeneous job after the first component's job.
+std::string expected(const StepId& id) {
+  return id.launcher == Launcher::kMpirun ? to_string(id) : cat({"slurm.pmix.", to_string(id)});
+}
+
+bool is_of(const StepId& id, std::string_view name_space) {
+  if (id.launcher == Launcher::kMpirun) return is_mpirun_name_space(name_space) && mpirun_id(name_space) == id;
+  return name_space == expected(id);
+}
+
+// Newest first: a client picks the newest that it knows, and servers set all to the same address.
+constexpr std::array<std::string_view, 6> kAddresses = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3",
+                                                        "PMIX_SERVER_URI21", "PMIX_SERVER_URI2", "PMIX_SERVER_URI"};
+
+std::optional<std::string_view> server_address(const Environment& environment) {
+  for (const auto name : kAddresses) {
+    if (const auto value = environment.get(name)) return value;
+  }
+  return {};
+}
+
+// slurmstepd sets it in all tasks from some release after 22.05 on, whatever --export says. Where a release has the
+// repair and not the variable, its nodes meet in vain.
+bool loses_early_messages(const Environment& environment) { return !environment.get("SLURM_JOB_START_TIME"); }
+
+}  // namespace
+
+std::optional<std::uint16_t> port_of_server(std::string_view address) {
+  const auto protocol = address.find(";tcp");
+  const auto colon = address.rfind(':');
+  if (protocol == std::string_view::npos || colon == std::string_view::npos) return {};
+  const auto port = parse_unsigned(address.substr(colon + 1), 65535);
+  if (!port || *port == 0) return {};
+  return static_cast<std::uint16_t>(*port);
+}
+
+Result<PmixServer> check_pmix_environment(const Environment& environment, const StepId& id, Rank rank) {
+  const auto name_space = environment.get("PMIX_NAMESPACE");
+  const auto address = server_address(environment);
+  if (!name_space || !address) {
+    return fail(ErrorCode::kMissing, cat({"this step has no PMIx (", name_space ? "PMIX_SERVER_URI" : "PMIX_NAMESPACE",
+                                          " is not set): ", advice(id)}));
+  }
+  if (!is_of(id, *name_space)) {
+    return fail(ErrorCode::kMissing,
+                cat({"this step has no PMIx (PMIX_NAMESPACE is ", quoted(*name_space), ", this step's would be ",
+                     expected(id), ": the variables are another step's or launcher's): ", advice(id)}));
+  }
+  const auto pmix_rank = environment.get("PMIX_RANK").value_or("");
+  if (pmix_rank != std::to_string(rank)) {
+    return fail(ErrorCode::kDisagreement,
+                cat({"PMIX_RANK is ", quoted(pmix_rank), ", but ",
+                     id.launcher == Launcher::kMpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID", " is ",
+                     std::to_string(rank), ": one of them was changed; ", advice(id)}));
+  }
+  const bool from_mpirun = id.launcher == Launcher::kMpirun;
+  return PmixServer{std::string(*name_space), port_of_server(*address).value_or(0), from_mpirun,
+                    !from_mpirun && loses_early_messages(environment)};
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,140 @@
+// The list of GPUs that Slurm gave to a step on this node, as it stands in the environment.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/hardware/gpu_list.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::string_view kMig = "MIG-";
+constexpr std::string_view kGpu = "GPU-";
+constexpr std::size_t kMaxEntry = 128;
+
+// Letters, digits and what UUIDs of MIG instances consist of ("MIG-GPU-5c89852c-.../7/0").
+bool is_entry(std::string_view entry) {
+  return !entry.empty() && entry.size() <= kMaxEntry && std::all_of(entry.begin(), entry.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '/' ||
+           c == '.';
+  });
+}
+
+bool is_index(std::string_view entry) { return parse_unsigned(entry, kMaxGpus - 1).has_value(); }
+
+// Nothing unless each entry is one, all are of the same kind, and none is there twice.
+std::optional<std::vector<std::string>> read_entries(std::string_view text) {
+  std::vector<std::string> entries;
+  std::set<std::string_view> seen;
+  for (const auto entry : split(text, ',')) {
+    if (!is_entry(entry) || !seen.insert(entry).second || entries.size() == kMaxGpus) return std::nullopt;
+    if (!is_index(entry) && !entry.starts_with(kGpu) && !entry.starts_with(kMig)) return std::nullopt;
+    entries.emplace_back(entry);
+  }
+  return entries;
+}
+
+// Slurm numbers from 0 inside the step where a device cgroup hides the other GPUs, and across the node elsewhere. The
+// list may have been put into another order since; SLURM_STEP_GPUS has not.
+std::vector<std::uint32_t> read_ids(const Environment& environment, const std::vector<std::string>& entries) {
+  std::vector<std::uint32_t> step;
+  for (const auto text : split(environment.get("SLURM_STEP_GPUS").value_or(""), ',')) {
+    const auto id = parse_unsigned(text, kMaxGpus - 1);
+    if (!id || step.size() == kMaxGpus) return {};
+    step.push_back(static_cast<std::uint32_t>(*id));
+  }
+  std::vector<std::uint32_t> values;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    // UUIDs stand in the order of SLURM_STEP_GPUS unless they were put into another one; then they speak for
+    // themselves.
+    values.push_back(static_cast<std::uint32_t>(parse_unsigned(entries[i], kMaxGpus - 1).value_or(i)));
+  }
+  const bool is_of_node = is_index(entries.front()) && std::all_of(values.begin(), values.end(), [&](auto value) {
+                            return std::find(step.begin(), step.end(), value) != step.end();
+                          });
+  if (is_of_node) return values;
+  for (auto& value : values) {
+    if (value >= step.size()) return {};
+    value = step[value];
+  }
+  return values;
+}
+
+// MIG instances carry the UUID of their GPU in the form up to driver 470: "MIG-GPU-<uuid>/<instance>/<instance>".
+std::string_view gpu_uuid(std::string_view entry) {
+  if (entry.starts_with(kMig)) entry.remove_prefix(kMig.size());
+  return entry.substr(0, entry.find('/'));
+}
+
+}  // namespace
+
+std::string GpuList::text() const {
+  std::string text;
+  for (const auto& entry : entries) text += cat({text.empty() ? "" : ",", entry});
+  return text;
+}
+
+std::optional<GpuList> read_gpu_list(const Environment& environment) {
+  if (!environment.has("SLURM_STEP_GPUS")) return std::nullopt;
+  return read_visible_gpus(environment);
+}
+
+GpuList all_gpus(std::size_t count) {
+  GpuList list;
+  list.kind = kGpuListKinds.data();
+  for (std::size_t i = 0; i < std::min<std::size_t>(count, kMaxGpus); ++i) list.entries.push_back(std::to_string(i));
+  list.is_assumed = true;
+  return list;
+}
+
+std::optional<GpuList> read_visible_gpus(const Environment& environment) {
+  for (const auto& kind : kGpuListKinds) {
+    const auto text = environment.get(kind.variable);
+    if (!text) continue;
+    auto entries = read_entries(*text);
+    if (!entries) return std::nullopt;
+    GpuList list;
+    list.kind = &kind;
+    list.entries = std::move(*entries);
+    list.ids = read_ids(environment, list.entries);
+    for (const auto& entry : list.entries) {
+      list.has_uuids = list.has_uuids || !is_index(entry);
+      list.has_mig = list.has_mig || entry.starts_with(kMig);
+    }
+    return list;
+  }
+  return std::nullopt;
+}
+
+std::vector<Gpu> find_gpus(const GpuList& list, const Topology& topology) {
+  const auto all = gpus_of(topology, list.kind->vendor);
+  std::vector<Gpu> found;
+  for (std::size_t i = 0; i < list.entries.size(); ++i) {
+    Gpu gpu;
+    gpu.vendor = list.kind->vendor;
+    if (is_index(list.entries[i])) {
+      // Slurm counts GPUs in the order of their PCI addresses, whatever the numbers of their device nodes are
+      // (common_gres_set_env() in its src/plugins/gres/common).
+      if (i < list.ids.size() && list.ids[i] < all.size()) gpu = all[list.ids[i]];
+    } else {
+      const auto uuid = gpu_uuid(list.entries[i]);
+      const auto match = std::find_if(all.begin(), all.end(), [&](const Gpu& one) { return one.uuid == uuid; });
+      if (match != all.end()) gpu = *match;
+    }
+    found.push_back(std::move(gpu));
+  }
+  return found;
+}
+
+std::string device_of(const GpuList& list, const Gpu& gpu, std::size_t entry) {
+  if (list.has_mig) return {};  // opened through files of its own
+  if (!gpu.device.empty()) return gpu.device;
+  // Without a topology: NVIDIA's device nodes are numbered in this order on all but a few machines, and a file that is
+  // not there tells nothing.
+  if (list.kind->vendor != GpuVendor::kNvidia || entry >= list.ids.size()) return {};
+  return cat({"/dev/nvidia", std::to_string(list.ids[entry])});
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,66 @@
+// The list of GPUs that Slurm gave to a step on this node, as it stands in the environment.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/hardware/topology.h"
+#include "core/util/environment.h"
+
+namespace bootstrap {
+
+// How a vendor's runtime reads the list that Slurm sets for it.
+struct GpuListKind {
+  GpuVendor vendor;
+  std::string_view variable;
+  std::string_view
+      order_variable;  // says in which order indices count, with the value PCI_BUS_ID; empty: there is none
+  bool is_ordered;     // the runtime numbers the devices as the list does; else the list is only a set
+};
+
+// In the order in which they are looked for: Slurm without AutoDetect= and Flags= sets all of them. On a node of
+// another vendor than NVIDIA they all have the same meaning then, and HIP reads CUDA_VISIBLE_DEVICES on top of its own
+// list, so that exactly one of them may be put into another order.
+inline constexpr std::array<GpuListKind, 3> kGpuListKinds{{
+    {GpuVendor::kNvidia, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", true},
+    {GpuVendor::kAmd, "ROCR_VISIBLE_DEVICES", "", true},
+    {GpuVendor::kIntel, "ZE_AFFINITY_MASK", "", false},
+}};
+
+struct GpuList {
+  const GpuListKind* kind = nullptr;
+  std::vector<std::string> entries;  // as Slurm wrote them: indices, or UUIDs
+  std::vector<std::uint32_t> ids;    // of each entry: index among all GPUs of the node; empty: not known
+  bool has_uuids = false;            // "GPU-..." or "MIG-...", never turned into indices
+  bool has_mig = false;              // a process can use one MIG instance, the first one of its list
+  bool is_assumed = false;           // nobody gave a list: all GPUs of the node
+  bool is_relative = false;          // indices count the GPUs that the step may open, not those of the node
+
+  std::string text() const;  // as Slurm wrote it
+};
+
+// All variables in which Slurm tells a task its GPUs; it renews or removes them at each step.
+inline constexpr std::array<std::string_view, 5> kSlurmGpuVariables{
+    "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"};
+
+// Nothing when the environment has no list that says which GPUs: none was given, or Slurm does not know their files.
+std::optional<GpuList> read_gpu_list(const Environment& environment);
+
+// The same where another launcher than Slurm started the ranks: the list alone counts.
+std::optional<GpuList> read_visible_gpus(const Environment& environment);
+
+// "0,1,2" for three: where no list says otherwise, each process sees all NVIDIA GPUs of its node.
+GpuList all_gpus(std::size_t count);
+
+// For each entry the GPU of the machine that it means; one without a place where that cannot be told.
+std::vector<Gpu> find_gpus(const GpuList& list, const Topology& topology);
+
+// The file that a process opens to use a GPU of this list; empty when not known.
+std::string device_of(const GpuList& list, const Gpu& gpu, std::size_t entry);
+
+}  // namespace bootstrap

@@ -1,0 +1,72 @@
+// The plan as JSON, for programs.
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+
+#include "core/plan/explain.h"
+#include "core/util/json.h"
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+std::string json_rank(const Layout& layout, const Place& place) {
+  return cat({"{", json_number("rank", place.rank), ", ", json_member("host", json_string(layout.hosts()[place.node])),
+              ", ", json_number("local_rank", place.local_rank), ", ", json_number("local_size", place.local_size),
+              ", ", json_number("node_rank", place.node_rank), ", ", json_number("cross_rank", place.cross_rank), ", ",
+              json_number("cross_size", place.cross_size), "}"});
+}
+
+std::string json_variable(const PlannedVariable& variable, const Facts& facts) {
+  constexpr std::array<std::string_view, 3> kActions{"set", "replaced", "kept"};
+  std::string values;
+  if (variable.of_place != nullptr) {
+    for (Rank rank = 0; rank < facts.layout.size(); ++rank) {
+      values += cat({rank == 0 ? "" : ", ", "\"", std::to_string(facts.layout.place(rank).*variable.of_place), "\""});
+    }
+  } else {
+    values = json_string(variable.value(0));
+  }
+  auto out = cat({"{", json_member("name", json_string(variable.name)), ", ",
+                  json_member(variable.of_place != nullptr ? "by_rank" : "value",
+                              variable.of_place != nullptr ? cat({"[", values, "]"}) : values),
+                  ", ", json_member("from", json_string(variable.from)), ", ",
+                  json_member("action", json_string(kActions[static_cast<std::size_t>(variable.action)]))});
+  if (variable.framework) {
+    out += cat({", ", json_member("framework", json_string(framework_name(*variable.framework)))});
+  }
+  if (variable.action != Action::kSet) {
+    out += cat({", ", json_member("previous", json_string(variable.previous)), ", ",
+                json_member("why", json_string(variable.why))});
+  }
+  return out + "}";
+}
+
+}  // namespace
+
+std::string explain_json(const Facts& facts, const Settings& settings, const std::string& reason, const Plan& plan) {
+  std::vector<std::string> ranks;
+  for (Rank rank = 0; rank < facts.layout.size(); ++rank) {
+    ranks.push_back(json_rank(facts.layout, facts.layout.place(rank)));
+  }
+  std::vector<std::string> variables;
+  for (const auto& variable : plan.variables) variables.push_back(json_variable(variable, facts));
+  std::vector<std::string> removals;
+  for (const auto& name : plan.removals) removals.push_back(json_string(name));
+
+  const std::vector<std::string> members{
+      json_member("step", json_string(to_string(facts.id))),
+      json_number("restart", facts.id.restart),
+      json_member("why", json_string(reason)),
+      json_number("world_size", facts.layout.size()),
+      json_number("node_count", facts.layout.node_count()),
+      json_member("settings", json_string(write_settings(settings))),
+      json_member("variables", json_list(variables)),
+      json_member("removed", json_list(removals)),
+      json_member("ranks", json_list(ranks)),
+  };
+  std::string out = "{";
+  for (const auto& member : members) out += cat({out.size() > 1 ? ",\n  " : "\n  ", member});
+  return out + "\n}\n";
+}
+
+}  // namespace bootstrap

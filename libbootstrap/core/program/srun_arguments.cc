@@ -1,0 +1,229 @@
+// srun's own options, read before srun has read them.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/program/srun_arguments.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "core/program/program_names.h"
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+// srun's options that take no value, or none but behind "=" (srun(1), Slurm 22.05 to 26.05). All others take the next
+// word for theirs.
+constexpr auto kFlags = std::to_array<std::string_view>({"-E",
+                                                         "-H",
+                                                         "-I",
+                                                         "-K",
+                                                         "-O",
+                                                         "-Q",
+                                                         "-V",
+                                                         "-X",
+                                                         "-Z",
+                                                         "-h",
+                                                         "-k",
+                                                         "-l",
+                                                         "-s",
+                                                         "-u",
+                                                         "-v",
+                                                         "--contiguous",
+                                                         "--disable-status",
+                                                         "--exact",
+                                                         "--exclusive",
+                                                         "--external",
+                                                         "--get-user-env",
+                                                         "--help",
+                                                         "--hold",
+                                                         "--immediate",
+                                                         "--interactive",
+                                                         "--kill-on-bad-exit",
+                                                         "--label",
+                                                         "--multi-prog",
+                                                         "--nice",
+                                                         "--no-allocate",
+                                                         "--no-kill",
+                                                         "--overcommit",
+                                                         "--overlap",
+                                                         "--oversubscribe",
+                                                         "--preserve-env",
+                                                         "--preserve-slurm-env",
+                                                         "--propagate",
+                                                         "--pty",
+                                                         "--quiet",
+                                                         "--quit-on-interrupt",
+                                                         "--reboot",
+                                                         "--resv-ports",
+                                                         "--spread-job",
+                                                         "--unbuffered",
+                                                         "--use-min-nodes",
+                                                         "--verbose"});
+
+// The row of one of our own options.
+const SettingSpec* find_spec(std::string_view option) {
+  for (const auto& spec : setting_specs()) {
+    if (!spec.option.empty() && option.starts_with("--") && option.substr(2) == spec.option) return &spec;
+  }
+  return nullptr;
+}
+
+// An option that takes no value but behind '='.
+bool is_complete(std::string_view option) {
+  const auto* const spec = find_spec(option);
+  if (spec != nullptr) return !spec->alone.empty();
+  return std::find(kFlags.begin(), kFlags.end(), option) != kFlags.end();
+}
+
+// Calls `note(option, value)` for each option of srun's. Its arguments end where its program begins: at the first word
+// that is neither an option nor the value of the one before it.
+// Those of the next component begin behind ":", which is noted, too.
+template <class Note>
+void for_each_option(std::span<const std::string> arguments, Note note) {
+  std::string_view open;  // an option whose value may be the next word
+  bool is_program = false;
+  for (const auto& argument : arguments) {
+    const std::string_view word = argument;
+    if (word == ":") {
+      is_program = false;
+      open = {};
+      note(word, std::string_view());
+      continue;
+    }
+    if (is_program) continue;
+    if (word == "--" || (!word.starts_with("-") && open.empty())) {
+      is_program = true;
+      continue;
+    }
+    if (!word.starts_with("-")) {
+      note(open, word);
+      open = {};
+      continue;
+    }
+    const auto equals = word.find('=');
+    open = {};
+    if (word.starts_with("--") && equals != std::string_view::npos) {
+      note(word.substr(0, equals), word.substr(equals + 1));
+    } else if (!word.starts_with("--") && word.size() > 2) {
+      note(word.substr(0, 2), word.substr(2));  // "-G2"
+    } else if (is_complete(word)) {
+      note(word, std::string_view());
+    } else {
+      open = word;
+    }
+  }
+}
+
+// The value of `option` among the arguments, as given last, else that of `variable`.
+std::string_view last_word(const Environment& environment, std::span<const std::string> arguments,
+                           std::string_view option, std::string_view variable) {
+  auto last = environment.get(variable).value_or("");
+  for_each_option(arguments, [&](std::string_view given, std::string_view value) {
+    if (given == option) last = value;
+  });
+  return last;
+}
+
+// The part about GPUs of what --tres-bind takes, such as "gres/gpu:single:1" of "gres/nic:none+gres/gpu:single:1".
+std::string_view gpu_part(std::string_view binds) {
+  for (const auto bind : split(binds, '+')) {
+    if (bind.find("gres/gpu:") != std::string_view::npos) return bind;
+  }
+  return {};
+}
+
+// What SLURM_TRES_BIND says of GPUs where that is the user's word. From 23.11 on sbatch, salloc and (for its tasks)
+// srun put there also what they themselves made of --gpus-per-task, and srun what it made of --ntasks-per-gpu.
+std::string_view users_tres_bind(const Environment& environment) {
+  const auto bind = gpu_part(environment.get("SLURM_TRES_BIND").value_or(""));
+  const auto per_task = environment.get("SLURM_TRES_PER_TASK").value_or("");
+  const bool is_of_count =
+      per_task.find("gpu") != std::string_view::npos && bind.find(":per_task:") != std::string_view::npos;
+  const bool is_of_tasks = environment.has("SLURM_NTASKS_PER_TRES") &&
+                           bind == cat({"gres/gpu:single:", environment.get("SLURM_NTASKS_PER_TRES").value_or("")});
+  return is_of_count || is_of_tasks ? std::string_view() : bind;
+}
+
+bool is_binding(std::string_view value) { return !value.empty() && !value.ends_with("none"); }
+
+// In heterogeneous jobs sbatch and salloc add the number of the component: SLURM_TRES_PER_TASK_HET_GROUP_0.
+bool any_component(const Environment& environment, std::string_view name, auto condition) {
+  const auto prefix = cat({name, "_HET_GROUP_"});
+  const auto& all = environment.all();
+  return std::any_of(all.lower_bound(prefix), all.end(), [&](const auto& entry) {
+    return entry.first.starts_with(prefix) && condition(std::string_view(entry.second));
+  });
+}
+
+}  // namespace
+
+Settings with_arguments(std::span<const std::string> arguments, const Settings& settings) {
+  auto with = settings;
+  for_each_option(arguments, [&](std::string_view option, std::string_view value) {
+    const auto* const spec = find_spec(option);
+    if (spec != nullptr) (void)spec->apply(with, value.empty() ? spec->alone : value, Source::kOption);
+  });
+  return with;
+}
+
+// As the plugin itself reads them: --bootstrap=on asks, off and auto do not whatever stands beside them, and explain is
+// a question. What it sets for a step that asks would change what Slurm does with another one.
+bool asks_for_itself(std::span<const std::string> arguments) {
+  std::optional<Mode> mode;
+  bool has_others = false;
+  for_each_option(arguments, [&](std::string_view option, std::string_view value) {
+    const auto* const spec = find_spec(option);
+    if (spec == nullptr) return;
+    if (!is_mode(*spec)) has_others = true;
+    if (const auto given = is_mode(*spec) ? mode_of(value) : std::nullopt) mode = given;
+  });
+  return mode ? *mode == Mode::kOn : has_others;
+}
+
+bool implies_gpu_binding(const Environment& environment, std::span<const std::string> arguments) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kCounts{
+      {{"--gpus-per-task", "SLURM_GPUS_PER_TASK"},
+       {"--ntasks-per-gpu", "SLURM_NTASKS_PER_GPU"},
+       {"--ntasks-per-tres", "SLURM_NTASKS_PER_TRES"}}};
+  const auto is_count = [](std::string_view value) { return !value.empty() && value != "0"; };
+  const auto names_gpus = [](std::string_view value) { return value.find("gpu") != std::string_view::npos; };
+  for (const auto& [option, variable] : kCounts) {
+    if (is_count(last_word(environment, arguments, option, variable))) return true;
+    if (any_component(environment, variable, is_count)) return true;
+  }
+  return names_gpus(last_word(environment, arguments, "--tres-per-task", "SLURM_TRES_PER_TASK")) ||
+         any_component(environment, "SLURM_TRES_PER_TASK", names_gpus);
+}
+
+GpuBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments) {
+  const auto tres_bind = last_word(Environment(), arguments, "--tres-bind", "");
+  const auto asked = {last_word(environment, arguments, "--gpu-bind", "SLURM_GPU_BIND"),
+                      tres_bind.empty() ? users_tres_bind(environment) : gpu_part(tres_bind)};
+  auto found = GpuBind::kNone;
+  for (const auto bind : asked) {
+    if (!is_binding(bind)) continue;
+    found = bind.find("closest") == std::string_view::npos ? GpuBind::kNarrow : GpuBind::kClosest;
+  }
+  // --accel-bind=g is an older word for closest.
+  const auto accelerators = last_word(environment, arguments, "--accel-bind", "SLURM_ACCEL_BIND");
+  if (found == GpuBind::kNone && is_binding(accelerators)) return GpuBind::kClosest;
+  return found;
+}
+
+bool may_be_no_world(std::span<const std::string> arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](std::string_view word) {
+    const auto slash = word.rfind('/');
+    return word == "--pty" ||
+           business_of(word.substr(slash == std::string_view::npos ? 0 : slash + 1)) != Business::kNone;
+  });
+}
+
+bool expects_components(std::span<const std::string> arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return argument == ":" || argument.starts_with("--het-group") || argument.starts_with("--pack-group");
+  });
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,37 @@
+// srun's own options, read before srun has read them. For one thing alone: the default of --gpu-bind in a step that
+// asks, which srun takes from a variable before it parses its command line. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/settings/settings.h"
+#include "core/util/environment.h"
+
+namespace bootstrap {
+
+// All of these take srun's command line without its first word. The options end at the first word that is none.
+
+// An option of ours that asks is among them.
+bool asks_for_itself(std::span<const std::string> arguments);
+
+// The settings with the options of ours that are among srun's arguments.
+Settings with_arguments(std::span<const std::string> arguments, const Settings& settings);
+
+// Whether Slurm would bind each task to GPUs of its own, which hides the others from it, without being asked to:
+// --gpus-per-task and its kin imply it.
+bool implies_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
+
+// What the user asked for with --gpu-bind and its kin: kNone also for the word none.
+enum class GpuBind : std::uint8_t { kNone, kClosest, kNarrow };
+GpuBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
+
+// One of the words is the name of a launcher, or asks for a terminal: of a job that asks for all its steps, such a step
+// may be left alone.
+bool may_be_no_world(std::span<const std::string> arguments);
+
+// A step of several components: "srun ... : ..." or --het-group.
+bool expects_components(std::span<const std::string> arguments);
+
+}  // namespace bootstrap

@@ -1,0 +1,54 @@
+// What srun decided for a step, as it hands it to the nodes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/settings/internal_variables.h"
+#include "core/step/step_id.h"
+
+namespace bootstrap {
+
+// Who asked for a step to be set up.
+enum class Asked : std::uint8_t {
+  kUnasked,   // nobody
+  kWeakly,    // an option of the job (#SBATCH --bootstrap=on) or SLURM_BOOTSTRAP=on: all steps of it that can be
+  kStrongly,  // an option on the step's own srun line: refused with a sentence where it cannot be
+};
+
+// What the tasks get.
+enum class SetUp : std::uint8_t {
+  kNothing,      // where the step asked strongly: it is refused
+  kTorchrun,     // PET_* for one world of all nodes, and nothing else
+  kWorld,        // the ranks, where they meet, and little more
+  kAllSettings,  // whatever the settings say: the step was asked for
+};
+
+// From srun to the nodes, in SLURM_BOOTSTRAP_DECISION.
+struct Decision {
+  SetUp set_up = SetUp::kNothing;
+  Asked asked = Asked::kUnasked;
+  bool is_observed = false;     // when=observe: nothing is set up, and `reason` says what `world` would do
+  std::uint64_t salt = 0;       // random: nobody can know the step's ports before it starts; 0: there is none
+  std::string unusable_master;  // the user's MASTER_ADDR, where srun found that it leads nowhere
+  std::string reason;           // for people, short: "bash is a shell"
+
+  bool operator==(const Decision&) const = default;
+};
+
+// "set_up:world": in front of SLURM_BOOTSTRAP_SETTINGS, where it is not kAllSettings.
+std::string write_set_up(SetUp set_up);
+SetUp read_set_up(std::string_view settings);
+
+std::string write_decision(const StepId& id, const Decision& decision);
+
+// Whether a decision, of whichever step, is for one that asked strongly.
+bool asks_strongly(std::string_view decision);
+
+// Nothing where the text is for another step, or of another version of this plugin.
+std::optional<Decision> read_decision(std::string_view text, const StepId& id);
+
+}  // namespace bootstrap

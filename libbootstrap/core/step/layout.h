@@ -1,0 +1,78 @@
+// Which rank runs on which host: counts, rank maps and everything that follows from them (local, node, cross ranks).
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/step/hostlist.h"
+#include "core/util/result.h"
+
+namespace bootstrap {
+
+using Rank = std::uint32_t;
+using NodeIndex = std::uint32_t;  // place of a node in a node list, not its node rank
+
+// Sizes above which a text is garbage or an attack: environments are user input that slurmstepd reads.
+inline constexpr std::size_t kMaxRanks = std::size_t{1} << 20;
+inline constexpr std::size_t kMaxNodes = 65536;     // Slurm's own limit
+inline constexpr std::size_t kMaxComponents = 128;  // Slurm's MAX_HET_JOB_COMPONENTS
+
+// SLURM_STEP_TASKS_PER_NODE: "2(x3),1" is {2, 2, 2, 1}.
+Result<std::vector<std::uint32_t>> parse_tasks_per_node(std::string_view text);
+
+// Node of each rank as srun's --distribution deals them out: node by node, in turn, or in turn by `plane` tasks.
+std::vector<NodeIndex> deal_block(const std::vector<std::uint32_t>& tasks_per_node);
+std::vector<NodeIndex> deal_plane(const std::vector<std::uint32_t>& tasks_per_node, std::uint32_t plane);
+inline std::vector<NodeIndex> deal_cyclic(const std::vector<std::uint32_t>& tasks_per_node) {
+  return deal_plane(tasks_per_node, 1);
+}
+
+// One component of a heterogeneous step, or the whole of any other step.
+struct LayoutComponent {
+  HostList nodes;
+  std::vector<std::uint32_t> tasks_per_node;  // in the order of `nodes`
+  std::vector<NodeIndex> node_of_rank;        // by rank within the component
+};
+
+// What follows from the place of one rank. All counts are of the whole step, over all components.
+struct Place {
+  Rank rank = 0;
+  std::uint32_t node = 0;        // place in Layout::hosts()
+  std::uint32_t local_rank = 0;  // place among the ranks of the node, in order of rank
+  std::uint32_t local_size = 0;  // ranks on the node
+  std::uint32_t node_rank = 0;   // nodes in order of their lowest rank
+  std::uint32_t cross_rank = 0;  // node rank among the nodes that have a rank with this local rank
+  std::uint32_t cross_size = 0;  // number of such nodes
+};
+
+class Layout {
+ public:
+  // Components in order of rank. A host may take part in several components; it is one node then.
+  static Result<Layout> make(const std::vector<LayoutComponent>& components);
+
+  std::size_t size() const { return places_.size(); }
+  std::size_t node_count() const { return hosts_.size(); }
+  const std::vector<std::string>& hosts() const { return hosts_; }  // in order of first mention
+  const Place& place(Rank rank) const { return places_[rank]; }     // precondition: rank < size()
+  const std::string& host_of(Rank rank) const { return hosts_[places_[rank].node]; }
+  std::vector<Rank> ranks_on(std::uint32_t node) const;
+  const std::string& host_by_node_rank(std::uint32_t node_rank) const { return hosts_[by_node_rank_[node_rank]]; }
+  std::uint32_t node_by_node_rank(std::uint32_t node_rank) const { return by_node_rank_[node_rank]; }
+
+ private:
+  Status add_component(const LayoutComponent& component, std::unordered_map<std::string, std::uint32_t>& node_of_host);
+  void number_nodes();
+
+  std::vector<std::string> hosts_;
+  std::vector<std::uint32_t> ranks_on_node_;  // in the order of hosts_
+  std::vector<std::uint32_t> lowest_rank_;    // likewise
+  std::vector<Place> places_;
+  std::vector<std::uint32_t> by_node_rank_;
+};
+
+}  // namespace bootstrap

@@ -1,0 +1,56 @@
+// The name of a step, and the step ids that mean something else than a step of ranks.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+
+// Step ids from slurm.h (SLURM_MAX_NORMAL_STEP_ID and above are no normal steps). Fixed in Slurm's protocol, and
+// written here so that the core needs no Slurm header; the plugin asserts that they are equal.
+inline constexpr std::uint32_t kMaxNormalStepId = 0xfffffff0U;
+inline constexpr std::uint32_t kInteractiveStepId = 0xfffffffaU;
+inline constexpr std::uint32_t kBatchStepId = 0xfffffffbU;
+inline constexpr std::uint32_t kExternStepId = 0xfffffffcU;
+
+inline bool is_normal_step(std::uint32_t step) { return step < kMaxNormalStepId; }
+
+// Who started the ranks, and so numbers and names them.
+enum class Launcher : std::uint8_t { kSlurm, kMpirun };
+
+// In front of the ids of mpirun, which counts by itself: its 12.0 is not Slurm's.
+inline constexpr std::string_view kMpirunPrefix = "mpirun-";
+
+struct StepId {
+  std::uint32_t job = 0;  // of a heterogeneous job: that of its first component, the same for all
+  std::uint32_t step = 0;
+  std::uint32_t restart = 0;  // SLURM_RESTART_COUNT: how often the job was requeued
+  Launcher launcher = Launcher::kSlurm;
+
+  bool operator==(const StepId&) const = default;
+};
+
+// "12.0", what users type, or "mpirun-12141.1", which Open MPI writes as [12141,1].
+inline std::string to_string(const StepId& id) {
+  return cat(
+      {id.launcher == Launcher::kMpirun ? kMpirunPrefix : "", std::to_string(id.job), ".", std::to_string(id.step)});
+}
+
+// "StepId=12.0", as Slurm itself names a step in its messages; what mpirun started is no step of that name.
+inline std::string step_name(std::string_view id) {
+  return id.starts_with(kMpirunPrefix) ? std::string(id) : cat({"StepId=", id});
+}
+inline std::string step_name(const StepId& id) { return step_name(to_string(id)); }
+
+// "bootstrap: StepId=12.0: ", in front of every message about a step.
+inline std::string step_prefix(std::string_view id) { return cat({"bootstrap: ", step_name(id), ": "}); }
+inline std::string step_prefix(const StepId& id) { return step_prefix(to_string(id)); }
+
+// "12.0.0", SLURM_BOOTSTRAP_STEP.
+inline std::string step_tag(const StepId& id) { return cat({to_string(id), ".", std::to_string(id.restart)}); }
+
+}  // namespace bootstrap

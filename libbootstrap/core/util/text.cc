@@ -1,0 +1,73 @@
+// Small pure functions on text: concatenation, splitting, and number parsing that cannot overflow or guess.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/util/text.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace bootstrap {
+
+std::string cat(std::initializer_list<std::string_view> parts) {
+  std::size_t length = 0;
+  for (const auto part : parts) length += part.size();
+  std::string joined;
+  joined.reserve(length);
+  for (const auto part : parts) joined.append(part);
+  return joined;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  std::size_t start = 0;
+  for (;;) {
+    const auto end = text.find(separator, start);
+    if (end == std::string_view::npos) break;
+    parts.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  parts.push_back(text.substr(start));
+  return parts;
+}
+
+std::optional<std::uint64_t> parse_unsigned(std::string_view text, std::uint64_t max) {
+  // from_chars accepts no leading space or '+', and a '-' only for signed types.
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || text.empty() || value > max) return std::nullopt;
+  return value;
+}
+
+std::string_view trim(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+std::string quoted(std::string_view text, std::size_t max) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string shown = "\"";
+  for (const char character : text.substr(0, max)) {
+    const auto byte = static_cast<unsigned char>(character);
+    if (byte >= 0x20 && byte < 0x7f && byte != '"' && byte != '\\') {
+      shown += character;
+    } else {
+      shown += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  shown += text.size() > max ? "...\"" : "\"";
+  return shown;
+}
+
+std::string printable(std::string_view text) {
+  constexpr std::size_t kMax = 256;
+  const auto is_plain = [](char character) { return character >= 0x20 && character < 0x7f; };
+  return std::all_of(text.begin(), text.end(), is_plain) ? std::string(text) : quoted(text, kMax);
+}
+
+std::uint32_t fingerprint(std::string_view text) {
+  std::uint32_t hash = 2166136261U;
+  for (const char character : text) hash = (hash ^ static_cast<unsigned char>(character)) * 16777619U;
+  return hash;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,68 @@
+// The step as the interposed calls see it: who this process is in it, and what the user wants of them.
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/nccl_hooks/hooked_step.h"
+
+#include <unistd.h>
+
+#include <exception>
+#include <utility>
+
+#include "core/plan/task_plan.h"
+#include "core/util/text.h"
+#include "preload/copies.h"
+#include "preload/nccl_hooks/message.h"
+#include "preload/process_role.h"
+#include "probe/environment.h"
+#include "probe/local_context.h"
+
+namespace bootstrap {
+namespace {
+
+// What the plugin or our constructor have set is not there when they did not apply to this step.
+bool is_rank(const TaskPlan& task, const Environment& environment) {
+  const auto& layout = task.facts.layout;
+  return task.is_set && environment.get("RANK") == std::to_string(task.facts.local_ranks.front()) &&
+         environment.get("WORLD_SIZE") == std::to_string(layout.size());
+}
+
+const Step* read_step() {
+  if (claim_of(environ, ::getpid()).role != Role::kInside || !is_active_copy()) return nullptr;
+  auto environment = process_environment();
+  auto task = make_task_plan(environment, read_local_context(environment));
+  if (!task || !is_rank(*task, environment)) return nullptr;
+  auto options = read_preload_options(environment);
+  auto gpus = gpu_ownership(*task);
+  const auto* const step = new Step{.id = task->facts.id,
+                                    .layout = std::move(task->facts.layout),
+                                    .rank = task->facts.local_ranks.front(),
+                                    .environment = std::move(environment),
+                                    .options = std::move(options),
+                                    .gpus = std::move(gpus)};
+  if (step->rank == 0) {
+    for (const auto& complaint : step->options.complaints) step->say(complaint);
+  }
+  return step;
+}
+
+}  // namespace
+
+void Step::say(std::string_view sentence) const noexcept {
+  try {
+    bootstrap::say(cat({step_prefix(id), sentence}));
+  } catch (const std::exception&) {
+    bootstrap::say(sentence);
+  }
+}
+
+const Step* this_step() noexcept {
+  static const Step* const step = []() noexcept -> const Step* {
+    try {
+      return read_step();
+    } catch (const std::exception&) {
+      return nullptr;  // without memory NCCL will say so itself
+    }
+  }();
+  return step;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,94 @@
+// What `slurm-bootstrap bench` says: what each rank tells the others, and the table that is made of it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/step/layout.h"
+#include "core/util/result.h"
+
+namespace bootstrap {
+
+// Whether a rank can take part.
+struct BenchMember {
+  enum class Gpu : std::uint8_t { kNone, kRefused, kThere };
+  Gpu gpu = Gpu::kNone;
+  std::string text;  // the GPU's name, or why there is none
+  int nccl_version = 0;
+  std::string nccl_path;
+  std::string nccl_trouble;  // empty: NCCL is there
+};
+
+// A value that is not the sum.
+struct WrongValue {
+  bool is_in_place = false;
+  std::uint64_t index = 0;
+  float found = 0;
+  float expected = 0;
+};
+
+// What a rank found in one step of the bench: the making of the communicator, or one size.
+struct BenchFinding {
+  double microseconds = 0;  // the unique ids, or one all-reduce
+  double more = 0;          // the communicator after them
+  std::uint32_t ranks = 0;  // of its communicator
+  std::uint64_t wrong = 0;  // values that are not the sum
+  WrongValue first;         // where wrong > 0
+  bool is_late = false;     // the trouble is that it did not end, for which another rank may be the reason
+  std::string trouble;      // one sentence; empty: it was done
+};
+
+std::string write_member(const BenchMember& member);
+std::string write_finding(const BenchFinding& finding);
+// Nothing when it is no such text.
+std::optional<BenchMember> read_member(std::string_view text);
+std::optional<BenchFinding> read_finding(std::string_view text);
+
+// What ran where.
+struct BenchStage {
+  std::string step;   // "12.0"
+  std::string group;  // "world"
+  std::uint32_t ranks = 0;
+  std::uint32_t nodes = 0;
+  std::uint32_t fewest = 0;       // ranks of the smallest communicator
+  std::uint32_t most = 0;         // and of the largest
+  std::vector<std::string> gpus;  // names in order of rank
+  std::string nccl_version;
+  std::string nccl_path;
+  double id_ms = 0;    // of the slowest rank
+  double comm_ms = 0;  // likewise
+  std::uint32_t iterations = 0;
+  std::uint32_t warmup = 0;
+  bool is_in_place = false;
+  bool is_checked = true;
+};
+
+struct BenchRow {
+  std::uint64_t bytes = 0;
+  double microseconds = 0;  // one all-reduce on the slowest rank
+  double algorithm = 0;     // GB/s
+  double bus = 0;           // GB/s
+  std::uint64_t wrong = 0;  // values of all ranks
+};
+
+// The rank that was slowest counts, with the size of its own communicator. Precondition: not empty, no trouble in them.
+BenchRow row_of(std::uint64_t bytes, const std::vector<BenchFinding>& findings);
+double average_bus(const std::vector<BenchRow>& rows);
+
+std::string head_text(const BenchStage& stage);
+std::string row_text(const BenchRow& row, bool is_checked);
+std::string foot_text(const std::vector<BenchRow>& rows);
+std::string bench_json(const BenchStage& stage, const std::vector<BenchRow>& rows);
+
+// "rank 3 (node002, local rank 1) and 2 more: NCCL says no"; nothing where no rank has trouble. Ranks that are only
+// late are passed over where others know more.
+std::optional<std::string> trouble_of(const Layout& layout, const std::vector<BenchFinding>& findings);
+// "rank 3 (node002, local rank 1) has 5 wrong values of 1024, the first is number 17: 12 where the sum is 13 (in
+// place)".
+std::string wrong_text(const Layout& layout, std::uint64_t bytes, const std::vector<BenchFinding>& findings);
+
+}  // namespace bootstrap

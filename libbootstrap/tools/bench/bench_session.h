@@ -1,0 +1,79 @@
+// One bench from a rank's point of view: what all ranks do together, and how all of them end alike.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/exchange.h"
+#include "comm/nccl/communicator.h"
+#include "core/plan/task_plan.h"
+#include "tools/bench/all_reduce.h"
+#include "tools/bench/bench_report.h"
+
+namespace bootstrap {
+
+// This rank's part in the step; what the exchange and NCCL are is the caller's choice.
+struct BenchSelf {
+  StepId id;
+  Layout layout;
+  Rank rank = 0;
+  int device = -1;  // CUDA ordinal; -1: Slurm gave none
+  std::string nccl_library;
+};
+
+struct BenchPlan {
+  std::vector<std::uint64_t> sizes;  // ascending, not empty
+  GroupKind group = GroupKind::kWorld;
+  AllReduceTask task;  // but for the size
+  std::chrono::milliseconds timeout{60000};
+};
+
+// How a bench ends that does not come to its end. What all ranks know is said by rank 0 alone.
+struct BenchEnd {
+  int status = 1;
+  std::string sentence;
+  bool is_known_to_all = false;
+};
+
+class BenchSession {
+ public:
+  BenchSession(BenchSelf self, Exchange& exchange, BenchPlan plan);
+  BenchSession(const BenchSession&) = delete;
+  BenchSession& operator=(const BenchSession&) = delete;
+  ~BenchSession();
+
+  // Collective, each of them once and in this order; when one gives an end, no other follows but say_goodbye().
+  std::optional<BenchEnd> look();     // has every rank a GPU and NCCL
+  std::optional<BenchEnd> connect();  // the communicator; the stage is whole then
+  std::optional<BenchEnd> measure(const std::function<void(const BenchRow&)>& show);
+  // Comes back when rank 0 has said what there was to say, so that no rank's end keeps srun from reading it.
+  void say_goodbye();
+
+  const BenchStage& stage() const { return stage_; }
+  const std::vector<BenchRow>& rows() const { return rows_; }
+  const std::string& wrong() const { return wrong_; }  // a sentence on the first size with wrong sums; empty: none
+  bool is_stuck() const { return all_reduce_ && all_reduce_->is_stuck(); }
+
+ private:
+  BenchMember describe_self();
+  std::optional<BenchEnd> judge(const std::vector<BenchMember>& members) const;
+  Result<std::vector<std::string>> tell(std::string_view purpose, const std::string& mine, Deadline deadline);
+  Result<std::vector<BenchFinding>> compare(std::string_view purpose, const BenchFinding& mine, Deadline deadline);
+
+  BenchSelf self_;
+  Exchange& exchange_;
+  BenchPlan plan_;
+  Group group_;
+  nccl::Functions nccl_;
+  nccl::Comm comm_ = nullptr;
+  std::optional<AllReduce> all_reduce_;
+  BenchStage stage_;
+  std::vector<BenchRow> rows_;
+  std::string wrong_;
+};
+
+}  // namespace bootstrap

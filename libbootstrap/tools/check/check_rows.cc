@@ -1,0 +1,163 @@
+// From the findings of a check to its table: which rows there are, and what they have in common.
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/check/check_rows.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace check {
+namespace {
+
+constexpr std::size_t kMaxVariantsShown = 3;
+
+// `value` in tenths of a unit: "11.7", and "12" from 100 tenths on, where nobody reads the last digit.
+std::string tenths(std::uint64_t value) {
+  if (value >= 100 || value % 10 == 0) return std::to_string((value + 5) / 10);
+  return cat({std::to_string(value / 10), ".", std::to_string(value % 10)});
+}
+
+}  // namespace
+
+Survey::Survey(const CheckFindings& findings) : findings_(findings) {
+  for (const auto& report : findings.reports) {
+    if (report) reports_.push_back(&*report);
+  }
+}
+
+void Survey::add(std::vector<Variant>& found, std::string value, Rank rank) {
+  if (value.empty()) return;
+  const auto same = std::find_if(found.begin(), found.end(), [&](const Variant& one) { return one.value == value; });
+  if (same != found.end()) {
+    same->ranks.push_back(rank);
+  } else {
+    found.push_back({std::move(value), {rank}});
+  }
+}
+
+std::vector<Variant> Survey::by_frequency(std::vector<Variant> found) {
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Variant& one, const Variant& other) { return one.ranks.size() > other.ranks.size(); });
+  return found;
+}
+
+std::string describe_variants(const std::vector<Variant>& variants) {
+  std::string text;
+  const auto shown = std::min(variants.size(), kMaxVariantsShown);
+  for (std::size_t i = 1; i < shown; ++i) {
+    text += cat({variants[i].value, " on ", count_of(variants[i].ranks.size(), "rank"), ", "});
+  }
+  if (shown < variants.size()) text += cat({std::to_string(variants.size() - shown), " more, "});
+  return cat({text, variants.front().value, " on the ", variants.front().ranks.size() == 1 ? "other" : "others"});
+}
+
+std::vector<Rank> odd_ranks(const std::vector<Variant>& variants) {
+  std::vector<Rank> ranks;
+  for (std::size_t i = 1; i < variants.size(); ++i) {
+    ranks.insert(ranks.end(), variants[i].ranks.begin(), variants[i].ranks.end());
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+CheckRow ok(std::string_view name, std::string text) { return {name, CheckResult::kOk, std::move(text), {}, {}}; }
+
+CheckRow absent(std::string_view name, std::string text) {
+  return {name, CheckResult::kAbsent, std::move(text), {}, {}};
+}
+
+CheckRow warning(std::string_view name, std::string text, std::vector<Rank> ranks, std::string cure) {
+  return {name, CheckResult::kWarning, std::move(text), std::move(ranks), std::move(cure)};
+}
+
+CheckRow failed(std::string_view name, std::string text, std::vector<Rank> ranks, std::string cure) {
+  return {name, CheckResult::kFailed, std::move(text), std::move(ranks), std::move(cure)};
+}
+
+std::string count_of(std::uint64_t count, std::string_view noun) {
+  return cat({std::to_string(count), " ", noun, count == 1 ? "" : "s"});
+}
+
+std::string milliseconds(std::uint64_t microseconds) {
+  if (microseconds >= 1'000'000) return tenths(microseconds / 100'000) + " s";
+  if (microseconds >= 1000) return tenths(microseconds / 100) + " ms";
+  const auto hundredths = std::max<std::uint64_t>(microseconds / 10, 1);
+  return cat({"0.", hundredths < 10 ? "0" : "", std::to_string(hundredths), " ms"});
+}
+
+std::string amount(std::uint64_t bytes) {
+  constexpr std::array<std::string_view, 5> kUnits{" KiB", " MiB", " GiB", " TiB", " PiB"};
+  std::size_t unit = 0;
+  auto kibibytes = bytes / 1024;
+  auto in_tenths = kibibytes * 10;
+  while (in_tenths >= 10240 && unit + 1 < kUnits.size()) {
+    in_tenths = kibibytes * 10 / 1024;
+    kibibytes /= 1024;
+    ++unit;
+  }
+  return cat({tenths(in_tenths), kUnits[unit]});
+}
+
+}  // namespace check
+
+CheckTable judge_step(const CheckFindings& findings) {
+  using Row = CheckRow (*)(const check::Survey&);
+  constexpr std::array<Row, 14> kRows{
+      check::plan_row,     check::ranks_row, check::network_row,       check::port_row,  check::clock_row,
+      check::exchange_row, check::nccl_row,  check::driver_row,        check::gpu_row,   check::peer_row,
+      check::cpu_row,      check::shm_row,   check::locked_memory_row, check::system_row};
+  const check::Survey survey(findings);
+  CheckTable table;
+  table.id = findings.id;
+  table.layout = findings.layout;
+  table.title = cat({step_name(findings.id), ": ", check::count_of(findings.layout.size(), "rank"), " on ",
+                     check::count_of(findings.layout.node_count(), "node")});
+  if (!survey.first().address.empty()) {
+    table.title += cat({", to meet at ", survey.first().address, ":", std::to_string(survey.first().port)});
+  }
+  for (const auto row : kRows) table.rows.push_back(row(survey));
+  return table;
+}
+
+namespace {
+
+CheckRow device_row(const CheckReport& report) {
+  const auto closed = report.closed_gpus.size();
+  const auto all = std::to_string(report.open_gpus.size() + closed);
+  if (all == "0") return check::absent("GPUs", "no device node of one is here");
+  if (closed == 0) return check::ok("GPUs", cat({all, ", all can be opened"}));
+  return check::warning("GPUs", cat({std::to_string(closed), " of ", all,
+                                     " cannot be opened: ", report.closed_gpus.front(), closed > 1 ? ", ..." : ""}));
+}
+
+}  // namespace
+
+CheckTable judge_machine(const CheckReport& report) {
+  // One rank on one node, whose name is in the title.
+  CheckFindings findings;
+  auto layout = Layout::make({{*HostList::parse("localhost"), {1}, {0}}});
+  if (layout) findings.layout = std::move(*layout);
+  findings.reports = {report};
+  findings.reports.front()->rank = 0;
+  const check::Survey survey(findings);
+
+  CheckTable table;
+  table.title = cat({"this machine alone (", report.host, "); a step: srun slurm-bootstrap check"});
+  table.layout = findings.layout;
+  table.rows = {
+      report.pmix_client.empty() ? check::absent("PMIx", report.pmix_trouble) : check::ok("PMIx", report.pmix_client),
+      check::nccl_row(survey),
+      report.cuda_version.empty() ? check::absent("CUDA", "no driver: there is no libcuda.so.1")
+                                  : check::driver_row(survey),
+      device_row(report),
+      check::ok("CPUs", cat({report.cpus, " for this process"})),
+      check::shm_row(survey),
+      check::locked_memory_row(survey),
+      check::system_row(survey)};
+  for (auto& row : table.rows) row.ranks.clear();
+  return table;
+}
+
+}  // namespace bootstrap

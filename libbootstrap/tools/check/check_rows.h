@@ -1,0 +1,88 @@
+// The rows of a check's table, each made from what all ranks reported; and what they have in common.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/check/check_table.h"
+
+namespace bootstrap::check {
+
+// A value and the ranks that reported it, ascending.
+struct Variant {
+  std::string value;
+  std::vector<Rank> ranks;
+};
+
+// The reports that came.
+class Survey {
+ public:
+  explicit Survey(const CheckFindings& findings);
+
+  const CheckFindings& findings() const { return findings_; }
+  const Layout& layout() const { return findings_.layout; }
+  const std::vector<const CheckReport*>& reports() const { return reports_; }  // in order of rank
+  const CheckReport& first() const { return *reports_.front(); }
+  const CheckReport& report(Rank rank) const { return *findings_.reports[rank]; }  // precondition: it came
+
+  template <class Predicate>
+  std::vector<Rank> where(Predicate holds) const {
+    std::vector<Rank> ranks;
+    for (const auto* const report : reports_) {
+      if (holds(*report)) ranks.push_back(report->rank);
+    }
+    return ranks;
+  }
+
+  // The different values of a text of the reports; the most frequent first, of equally frequent ones that of the lower
+  // rank. Reports for which `value_of` answers nothing are left out.
+  template <class ValueOf>
+  std::vector<Variant> variants(ValueOf value_of) const {
+    std::vector<Variant> found;
+    for (const auto* const report : reports_) add(found, value_of(*report), report->rank);
+    return by_frequency(std::move(found));
+  }
+
+ private:
+  static void add(std::vector<Variant>& found, std::string value, Rank rank);
+  static std::vector<Variant> by_frequency(std::vector<Variant> found);
+
+  const CheckFindings& findings_;
+  std::vector<const CheckReport*> reports_;
+};
+
+std::string meeting_point(const CheckReport& report);                // "node001:29500"
+bool plans_as(const CheckReport& report, const CheckReport& other);  // to meet there, with as many ranks in that order
+
+// "A on 2 ranks, B on the others", and the ranks that do not have the most frequent value. Precondition: at least two.
+std::string describe_variants(const std::vector<Variant>& variants);
+std::vector<Rank> odd_ranks(const std::vector<Variant>& variants);
+
+CheckRow ok(std::string_view name, std::string text);
+CheckRow absent(std::string_view name, std::string text);
+CheckRow warning(std::string_view name, std::string text, std::vector<Rank> ranks = {}, std::string cure = {});
+CheckRow failed(std::string_view name, std::string text, std::vector<Rank> ranks = {}, std::string cure = {});
+
+std::string count_of(std::uint64_t count, std::string_view noun);  // "1 rank", "4 ranks"
+std::string milliseconds(std::uint64_t microseconds);              // "0.31 ms", "12 ms", "1.5 s"
+std::string amount(std::uint64_t bytes);                           // "8 MiB", "11.7 GiB"
+
+CheckRow plan_row(const Survey& survey);
+CheckRow ranks_row(const Survey& survey);
+CheckRow network_row(const Survey& survey);
+CheckRow port_row(const Survey& survey);
+CheckRow clock_row(const Survey& survey);
+CheckRow exchange_row(const Survey& survey);
+CheckRow nccl_row(const Survey& survey);
+CheckRow driver_row(const Survey& survey);
+CheckRow gpu_row(const Survey& survey);
+CheckRow peer_row(const Survey& survey);
+CheckRow cpu_row(const Survey& survey);
+CheckRow shm_row(const Survey& survey);
+CheckRow locked_memory_row(const Survey& survey);
+CheckRow system_row(const Survey& survey);
+
+}  // namespace bootstrap::check

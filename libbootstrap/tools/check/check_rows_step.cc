@@ -1,0 +1,137 @@
+// The rows about the step as a whole: who is there, whether all mean the same, and whether they can exchange values.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+
+#include "core/util/text.h"
+#include "tools/check/check_rows.h"
+
+namespace bootstrap::check {
+namespace {
+
+std::string_view who_set(SetBy set_by) {
+  constexpr std::array<std::string_view, 3> kWho{"nobody", "the plugin", "the preloaded library"};
+  return kWho[static_cast<std::size_t>(set_by)];
+}
+
+CheckRow disagreement(const Survey& survey, std::vector<Rank> ranks) {
+  const auto& first = survey.first();
+  const auto& other = survey.report(ranks.front());
+  const bool is_same_place = meeting_point(other) == meeting_point(first);
+  auto text =
+      is_same_place
+          ? cat({"ranks in another order, or another number of them: ", std::to_string(other.size), " and not ",
+                 std::to_string(first.size), " as for rank 0"})
+          : cat({"not one place to meet: ", meeting_point(other), " here, ", meeting_point(first), " for rank 0"});
+  return failed("plan", std::move(text), std::move(ranks),
+                "MASTER_ADDR, MASTER_PORT and SLURM_* have to be the same for all; see slurm-bootstrap explain");
+}
+
+constexpr const char* kExchange = "exchange";
+
+bool has_pmix(const Survey& survey) { return survey.first().has_pmix; }
+
+std::string engine_text(const Survey& survey) {
+  if (!has_pmix(survey)) return "over PMI-1";
+  const auto clients = survey.variants([](const CheckReport& report) { return report.pmix_client; });
+  const auto servers = survey.variants([](const CheckReport& report) { return report.pmix_server; });
+  auto text = cat({"over PMIx, client ", clients.front().value});
+  if (!servers.empty()) text += cat({", server ", servers.front().value});
+  return text;
+}
+
+CheckRow outcome_row(const Survey& survey) {
+  const auto& outcomes = survey.findings().outcomes;
+  std::uint64_t slowest = 0;
+  std::vector<Rank> without;
+  std::string trouble;
+  bool is_missing = true;
+  for (Rank rank = 0; rank < outcomes.size(); ++rank) {
+    const auto& outcome = outcomes[rank];
+    if (outcome) slowest = std::max(slowest, outcome->took_us);
+    if (outcome && outcome->trouble.empty()) continue;
+    without.push_back(rank);
+    is_missing = is_missing && outcome && outcome->is_missing;
+    if (outcome && trouble.empty()) trouble = outcome->trouble;
+  }
+  const auto engine = engine_text(survey);
+  if (without.empty()) return ok(kExchange, cat({engine, ": ", milliseconds(slowest)}));
+  if (trouble.empty()) trouble = "no word of how it went";
+  if (is_missing && without.size() == outcomes.size()) return absent(kExchange, std::move(trouble));
+  return failed(kExchange, cat({engine, ", failed: ", trouble}), std::move(without));
+}
+
+}  // namespace
+
+std::string meeting_point(const CheckReport& report) { return cat({report.address, ":", std::to_string(report.port)}); }
+
+bool plans_as(const CheckReport& report, const CheckReport& other) {
+  return report.address == other.address && report.port == other.port && report.size == other.size &&
+         report.layout == other.layout;
+}
+
+CheckRow plan_row(const Survey& survey) {
+  const auto& first = survey.first();
+  auto others = survey.where([&](const CheckReport& report) { return !plans_as(report, first); });
+  if (!others.empty()) return disagreement(survey, std::move(others));
+  auto without = survey.where([](const CheckReport& report) { return !report.has_plan; });
+  const auto troubles = survey.variants([](const CheckReport& report) { return report.plan_trouble; });
+  if (!without.empty()) {
+    const auto& trouble = survey.report(without.front()).plan_trouble;
+    return failed("plan", trouble, std::move(without));
+  }
+  if (!troubles.empty()) {
+    return warning("plan", troubles.front().value,
+                   survey.where([](const CheckReport& report) { return !report.plan_trouble.empty(); }));
+  }
+  const auto setters = survey.variants([](const CheckReport& report) { return std::string(who_set(report.set_by)); });
+  const auto all = survey.layout().size() == 1 ? std::string("one rank") : std::string("the same for all ranks");
+  if (setters.size() > 1) {
+    return warning("plan", cat({all, "; set by ", describe_variants(setters)}), odd_ranks(setters));
+  }
+  if (first.set_by != SetBy::kNobody) return ok("plan", cat({all, ", set by ", who_set(first.set_by)}));
+  return warning("plan", cat({all, ", and set in none: programs find no RANK and MASTER_ADDR"}), {},
+                 "srun --bootstrap=on, or LD_PRELOAD=libbootstrap.so where there is no plugin; programs that ask the "
+                 "library need neither");
+}
+
+CheckRow ranks_row(const Survey& survey) {
+  const auto& findings = survey.findings();
+  std::vector<Rank> missing;
+  for (Rank rank = 0; rank < findings.reports.size(); ++rank) {
+    if (!findings.reports[rank]) missing.push_back(rank);
+  }
+  const auto waited = milliseconds(findings.waited_ms * 1000);
+  const auto strangers = findings.strangers == 0
+                             ? std::string()
+                             : cat({"; ", count_of(findings.strangers, "connection"), " of others turned away"});
+  if (missing.empty()) {
+    const auto all = findings.reports.size() == 1 ? std::string("one rank")
+                                                  : cat({"all ", count_of(findings.reports.size(), "rank")});
+    return ok("ranks", cat({all, " heard within ", waited, strangers}));
+  }
+  auto text = cat({std::to_string(missing.size()), " of ", count_of(findings.reports.size(), "rank"),
+                   " not heard within ", waited, strangers});
+  return failed("ranks", std::move(text), std::move(missing),
+                "not started, stuck, or cut off from rank 0; a rank that is cut off says so itself");
+}
+
+CheckRow exchange_row(const Survey& survey) {
+  auto without = survey.where([](const CheckReport& report) { return !report.has_pmix; });
+  const bool has_some = without.size() != survey.reports().size();
+  if (has_some && !without.empty()) {
+    return failed(kExchange, "PMIx is in this step, but not for all of its ranks", std::move(without),
+                  "PMIX_NAMESPACE and PMIX_RANK are gone from their environment");
+  }
+  auto unusable = survey.where([](const CheckReport& report) { return report.pmix_client.empty(); });
+  if (has_some && !unusable.empty()) {
+    const auto reason = survey.report(unusable.front()).pmix_trouble;
+    return warning(kExchange, cat({"PMIx is in this step, but ", reason}), std::move(unusable));
+  }
+  if (survey.findings().has_exchanged) return outcome_row(survey);
+  if (survey.layout().size() == 1) return ok(kExchange, "one rank needs none");
+  const char* const why = survey.findings().leaves_exchange ? "; left to the program" : "; it takes all ranks";
+  return {kExchange, CheckResult::kSkipped, cat({engine_text(survey), why}), {}, {}};
+}
+
+}  // namespace bootstrap::check

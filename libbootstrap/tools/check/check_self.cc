@@ -1,0 +1,196 @@
+// What this process can say of itself for a check: its plan, libraries, GPUs and machine.
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/check/check_self.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "comm/exchange.h"
+#include "comm/nccl/gpu.h"
+#include "comm/nccl/nccl.h"
+#include "core/exchange/pmix_environment.h"
+#include "core/hardware/gpu_list.h"
+#include "core/plan/plan_gpus.h"
+#include "core/plan/rendezvous.h"
+#include "core/plan/task_plan.h"
+#include "core/step/layout_codec.h"
+#include "core/util/text.h"
+#include "probe/cores.h"
+#include "probe/device_access.h"
+#include "probe/machine.h"
+#include "probe/node_topology.h"
+
+namespace bootstrap {
+namespace {
+
+std::string text_of(const Environment& environment, std::string_view name) {
+  return std::string(environment.get(name).value_or(""));
+}
+
+std::uint32_t number_of(const Environment& environment, std::string_view name) {
+  return static_cast<std::uint32_t>(parse_unsigned(environment.get(name).value_or(""), UINT32_MAX).value_or(0));
+}
+
+std::uint32_t fingerprint_of(const Layout& layout) {
+  std::string hosts;
+  for (Rank rank = 0; rank < layout.size(); ++rank) hosts += cat({layout.host_of(rank), ","});
+  return fingerprint(hosts);
+}
+
+// The plugin's srun tells the tasks the order of the ranks; a library that is preloaded by hand knows no more than the
+// tasks themselves.
+SetBy who_set(const TaskPlan& task, const Environment& environment) {
+  if (!task.is_set) return SetBy::kNobody;
+  const bool is_preloaded = text_of(environment, "LD_PRELOAD").find("libbootstrap") != std::string::npos;
+  return is_preloaded && task.facts.layout_source != LayoutSource::kStepLayout ? SetBy::kPreload : SetBy::kPlugin;
+}
+
+// As the program sees it: what stands in the environment counts, whoever put it there, unless it is of an outer step.
+void add_plan(CheckReport& report, const TaskPlan& task, const Environment& environment) {
+  const auto seen = [&](std::string_view name) {
+    const auto planned = effective_value(task.plan, name);
+    return task.is_set ? std::string(environment.get(name).value_or(planned)) : planned;
+  };
+  report.address = seen("MASTER_ADDR");
+  const auto port = parse_unsigned(seen("MASTER_PORT"), 65535);
+  report.port = static_cast<std::uint16_t>(port.value_or(0));
+  report.has_plan = port.has_value();
+  report.set_by = who_set(task, environment);
+  if (!task.differences.empty()) report.plan_trouble = task.differences.front();
+  if (!port) report.plan_trouble = cat({"MASTER_PORT is ", quoted(seen("MASTER_PORT"), 20), ", which is no port"});
+}
+
+void add_libraries(CheckReport& report, const Environment& environment) {
+  const auto pmix = pmix_version();
+  if (pmix) report.pmix_client = *pmix;
+  if (!pmix) report.pmix_trouble = pmix.error().message;
+
+  const auto nccl = nccl::load(environment.get("SLURM_BOOTSTRAP_NCCL").value_or(""));
+  if (nccl) {
+    report.nccl_version = (*nccl)->version > 0 ? nccl::version_text((*nccl)->version) : "unknown version";
+    report.nccl_path = (*nccl)->path;
+  } else if (environment.has("SLURM_BOOTSTRAP_NCCL") || nccl.error().code == ErrorCode::kUnsupported) {
+    report.nccl_trouble = nccl.error().message;  // else there is none, and nobody asked for it
+  }
+  if (const auto cuda = driver_version()) {
+    report.cuda_version = cat({std::to_string(*cuda / 1000), ".", std::to_string(*cuda % 1000 / 10)});
+  }
+  report.openmp_threads = text_of(environment, "OMP_NUM_THREADS");
+}
+
+void add_machine(CheckReport& report) {
+  auto machine = read_machine();
+  report.host = std::move(machine.host);
+  report.kernel = std::move(machine.kernel);
+  report.libc = std::move(machine.libc);
+  report.cuda_module = std::move(machine.nvidia_module);
+  report.shm_free = machine.shm_free;
+  report.locked_memory = machine.locked_memory;
+  report.rdma_devices = machine.rdma_devices;
+  const auto cores = cores_of(0);
+  report.cpus = cores.to_list();
+  report.cpu_count = static_cast<std::uint32_t>(cores.count());
+}
+
+// Device nodes of GPUs, in the order in which they are counted.
+std::vector<std::string> device_nodes(const Topology& topology, GpuVendor vendor) {
+  std::vector<std::string> paths;
+  for (const auto& gpu : gpus_of(topology, vendor)) {
+    if (!gpu.device.empty()) paths.push_back(gpu.device);
+  }
+  if (paths.empty() && vendor == GpuVendor::kNvidia) paths = nvidia_device_files();
+  return paths;
+}
+
+void try_all(CheckReport& report, const std::vector<std::string>& paths) {
+  for (const auto& path : paths) {
+    const auto access = try_device(path);
+    if (access == GpuVisibility::Access::kOpen) report.open_gpus.push_back(path);
+    if (access == GpuVisibility::Access::kDenied) report.closed_gpus.push_back(path);
+  }
+}
+
+// What an entry of the list means to the vendor's library. An index counts the devices that can be opened, in the order
+// of the PCI bus: all of the node where Slurm hides none.
+std::string meaning_of(const std::string& entry, const CheckReport& report) {
+  const auto index = parse_unsigned(entry, kMaxGpus - 1);
+  if (!index) return entry;
+  if (report.open_gpus.empty() && report.closed_gpus.empty()) return cat({"GPU-", entry});  // no files to tell by
+  return *index < report.open_gpus.size() ? report.open_gpus[static_cast<std::size_t>(*index)] : "?";
+}
+
+// Position of the task's own GPU in its list: as it was told, or by the rule that programs follow when nobody told.
+std::optional<std::uint64_t> own_position(const Plan* plan, const Place& place, const Environment& environment,
+                                          bool is_set, std::size_t listed) {
+  if (is_set) return parse_unsigned(environment.get(kGpuVariable).value_or(""), kMaxGpus - 1);
+  if (plan != nullptr && plan->gpus) return parse_unsigned(effective_value(*plan, kGpuVariable), kMaxGpus - 1);
+  return listed == 1 ? 0 : place.local_rank;
+}
+
+void add_gpus(CheckReport& report, const Facts& facts, const Settings& settings, const Plan* plan, bool is_set) {
+  const auto& environment = facts.environment;
+  report.has_gpus = has_gpus(environment);
+  if (!report.has_gpus) return;
+  const auto list = read_gpu_list(environment);
+  const auto vendor = list ? list->kind->vendor : GpuVendor::kNvidia;
+  const auto& place = facts.layout.place(facts.local_ranks.front());
+  const auto topology = read_node_topology(settings.topology.value, facts.layout.hosts()[place.node]).topology;
+  report.is_nvidia = vendor == GpuVendor::kNvidia;
+  report.leaves_gpus = settings.gpu.value == GpuMode::kOff;
+  report.may_share_gpus = settings.gpu_share.value || environment.has("SLURM_SHARDS_ON_NODE") ||
+                          environment.has("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+  report.gpus_on_node = number_of(environment, "SLURM_GPUS_ON_NODE");
+  report.gpu_cure = facts.gpu_bind_cure;
+  try_all(report, device_nodes(topology, vendor));
+  if (!list) return;
+  for (const auto& entry : list->entries) report.gpu_list.push_back(meaning_of(entry, report));
+  const auto own = own_position(plan, place, environment, is_set, report.gpu_list.size());
+  if (own && !report.leaves_gpus && *own < report.gpu_list.size()) {
+    report.own_gpu = report.gpu_list[static_cast<std::size_t>(*own)];
+  }
+}
+
+}  // namespace
+
+Result<CheckSelf> look_at_self(const Environment& environment) {
+  auto task = make_task_plan(environment);
+  CheckSelf self;
+  auto& report = self.report;
+  if (task) {
+    self.facts = std::move(task->facts);
+    task->facts = self.facts;
+    add_plan(report, *task, environment);
+    add_gpus(report, self.facts, task->settings, &task->plan, task->is_set);
+  } else {
+    // The step may be understood all the same: then the others shall hear what is wrong.
+    auto facts = read_task_facts(environment);
+    if (!facts) return fail(facts.error());
+    self.facts = std::move(*facts);
+    report.plan_trouble = task.error().message;
+    if (const auto rendezvous = make_rendezvous(self.facts, Settings())) {
+      report.address = rendezvous->address;
+      report.port = rendezvous->port;
+    }
+    add_gpus(report, self.facts, Settings(), nullptr, false);
+  }
+  report.step_tag = step_tag(self.facts.id);
+  report.rank = self.facts.local_ranks.front();
+  report.size = static_cast<std::uint32_t>(self.facts.layout.size());
+  report.layout = fingerprint_of(self.facts.layout);
+  report.cpus_on_node = number_of(environment, "SLURM_CPUS_ON_NODE");
+  report.has_pmix = check_pmix_environment(environment, self.facts.id, self.facts.local_ranks.front()).has_value();
+  if (report.has_pmix) report.pmix_server = text_of(environment, "PMIX_VERSION");
+  add_libraries(report, environment);
+  add_machine(report);
+  return self;
+}
+
+CheckReport look_at_machine(const Environment& environment) {
+  CheckReport report;
+  add_libraries(report, environment);
+  add_machine(report);
+  try_all(report, device_nodes(read_node_topology("", report.host).topology, GpuVendor::kNvidia));
+  return report;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,29 @@
+// One check from a rank's point of view: rank 0 listens and judges, the others go there and tell.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "tools/check/check_self.h"
+#include "tools/check/check_table.h"
+
+namespace bootstrap {
+
+struct CheckSession {
+  std::chrono::seconds timeout{10};  // until all ranks have to be heard
+  // Open MPI's MPI_Init fails in a rank that had a PMIx session before (PMIx 4.2, also in another process): so none is
+  // opened where a program follows.
+  bool leaves_exchange = false;
+  std::function<void(const CheckTable&)> show = nullptr;  // called on rank 0 alone, before the others hear the verdict
+};
+
+// True when nothing failed; the same on all ranks that rank 0 could tell. What only this rank knows, as that it cannot
+// reach rank 0, it says in one sentence on standard error. Comes back within longest_check(timeout).
+bool run_check(CheckSelf self, const CheckSession& session);
+
+// Longer than any rank may take by its deadlines: one that came first waits twice for rank 0, which may start in the
+// last moment and then waits for the others.
+std::chrono::seconds longest_check(std::chrono::seconds timeout);
+
+}  // namespace bootstrap

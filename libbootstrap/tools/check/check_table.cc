@@ -1,0 +1,120 @@
+// The table of a check as text and as JSON.
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/check/check_table.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/step/rank_names.h"
+#include "core/util/json.h"
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::size_t kWidth = 80;
+constexpr std::size_t kNameWidth = 15;
+constexpr std::size_t kResultWidth = 11;
+constexpr std::size_t kTextColumn = kNameWidth + kResultWidth;
+
+std::string_view word_of(CheckResult result) {
+  constexpr std::array<std::string_view, 5> kWords{"ok", "not there", "not tried", "warning", "FAILED"};
+  return kWords[static_cast<std::size_t>(result)];
+}
+
+void pad_to(std::string& line, std::size_t column) {
+  if (line.size() < column) line.append(column - line.size(), ' ');
+}
+
+void end_line(std::string& out, std::string& line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  out += line + "\n";
+  line.clear();
+}
+
+// Adds `text` at `column`, broken between words so that it stays within the width.
+void append_wrapped(std::string& out, std::string line, std::size_t column, std::string_view text) {
+  pad_to(line, column);
+  for (const auto word : split(text, ' ')) {
+    if (line.size() + word.size() > kWidth && line.size() > column) {
+      end_line(out, line);
+      pad_to(line, column);
+    }
+    line += cat({word, " "});
+  }
+  end_line(out, line);
+}
+
+void append_row(std::string& out, const Layout& layout, const CheckRow& row) {
+  std::string line(row.name);
+  pad_to(line, kNameWidth);
+  line += word_of(row.result);
+  append_wrapped(out, std::move(line), kTextColumn, row.text);
+  if (!row.ranks.empty()) append_wrapped(out, "", kTextColumn, name_ranks(layout, row.ranks));
+  if (!row.cure.empty()) append_wrapped(out, std::string(kTextColumn, ' ') + "-> ", kTextColumn + 3, row.cure);
+}
+
+// "2 FAILED (port, GPUs), 1 warning (clocks)"
+std::string summary(const CheckTable& table) {
+  std::string text;
+  for (const auto result : {CheckResult::kFailed, CheckResult::kWarning}) {
+    std::string names;
+    std::size_t count = 0;
+    for (const auto& row : table.rows) {
+      if (row.result == result) names += cat({count++ == 0 ? "" : ", ", row.name});
+    }
+    if (count == 0) continue;
+    const auto plural = result == CheckResult::kWarning && count > 1 ? "s" : "";
+    text += cat({text.empty() ? "" : "; ", std::to_string(count), " ", word_of(result), plural, ": ", names});
+  }
+  return text.empty() ? "All is well." : text + ".";
+}
+
+std::string json_row(const CheckRow& row) {
+  std::string ranks;
+  for (const auto rank : row.ranks) ranks += cat({ranks.empty() ? "" : ", ", std::to_string(rank)});
+  return cat({"{", json_member("check", json_string(row.name)), ", ",
+              json_member("result", json_string(word_of(row.result))), ", ", json_member("text", json_string(row.text)),
+              ", ", json_member("ranks", cat({"[", ranks, "]"})), ", ", json_member("cure", json_string(row.cure)),
+              "}"});
+}
+
+}  // namespace
+
+CheckResult CheckTable::worst() const {
+  auto worst = CheckResult::kOk;
+  for (const auto& row : rows) {
+    if (row.result >= CheckResult::kWarning) worst = std::max(worst, row.result);
+  }
+  return worst;
+}
+
+std::string table_text(const CheckTable& table) {
+  std::string out;
+  append_wrapped(out, "", 0, cat({"bootstrap: ", table.title}));
+  out += "\n";
+  append_wrapped(out, "CHECK          RESULT", kTextColumn, "WHAT WAS FOUND");
+  for (const auto& row : table.rows) append_row(out, table.layout, row);
+  out += "\n";
+  append_wrapped(out, "", 0, summary(table));
+  return out;
+}
+
+std::string table_json(const CheckTable& table) {
+  std::vector<std::string> rows;
+  for (const auto& row : table.rows) rows.push_back(json_row(row));
+  const std::vector<std::string> members{
+      json_member("title", json_string(table.title)),
+      json_member("step", json_string(table.id.job == 0 ? "" : to_string(table.id))),
+      json_number("restart", table.id.restart),
+      json_number("world_size", table.layout.size()),
+      json_number("node_count", table.layout.node_count()),
+      json_member("result", json_string(word_of(table.worst()))),
+      json_member("checks", json_list(rows)),
+  };
+  std::string out = "{";
+  for (const auto& member : members) out += cat({out.size() > 1 ? ",\n  " : "\n  ", member});
+  return out + "\n}\n";
+}
+
+}  // namespace bootstrap

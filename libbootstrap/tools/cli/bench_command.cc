@@ -1,0 +1,154 @@
+// slurm-bootstrap bench: how fast the ranks of this step add numbers up, by message size.
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cli/bench_command.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "comm/pmix/mpirun_hosts.h"
+#include "core/hardware/gpu_list.h"
+#include "core/util/text.h"
+#include "probe/environment.h"
+#include "probe/local_context.h"
+#include "tools/bench/bandwidth.h"
+#include "tools/bench/bench_session.h"
+#include "tools/check/watchdog.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kNoStep = 2;
+constexpr int kWrongOption = 105;            // as CLI11 ends for a value that it does not take
+constexpr int kTravelTimeOfTable = 300;      // milliseconds: srun drops what it has not read when it ends a step
+constexpr std::chrono::seconds kExcess(10);  // of an exchange and what else has no deadline, beyond the timeout
+
+void complain(std::string_view sentence) {
+  (void)std::fputs(cat({"slurm-bootstrap: ", sentence, "\n"}).c_str(), stderr);
+}
+
+Result<BenchPlan> read_plan(const BenchOptions& options) {
+  const auto least = parse_bytes("--min-bytes", options.min_bytes);
+  if (!least) return fail(least.error());
+  const auto most = parse_bytes("--max-bytes", options.max_bytes);
+  if (!most) return fail(most.error());
+  auto sizes = sizes_of({.least = *least, .most = *most, .factor = options.factor});
+  if (!sizes) return fail(sizes.error());
+  BenchPlan plan;
+  plan.sizes = std::move(*sizes);
+  if (options.communicator == "node") plan.group = GroupKind::kNode;
+  if (options.communicator == "cross") plan.group = GroupKind::kCross;
+  plan.task = {.iterations = options.iterations,
+               .warmup = options.warmup,
+               .is_in_place = options.in_place,
+               .is_checked = options.check};
+  plan.timeout = options.timeout;
+  return plan;
+}
+
+Result<BenchSelf> read_self(const Environment& environment, std::chrono::seconds timeout) {
+  auto around = read_local_context(environment);
+  auto hosts = hosts_of_ranks(environment, std::chrono::steady_clock::now() + timeout);
+  if (!hosts) return fail(hosts.error());
+  around.hosts = std::move(*hosts);
+  const auto task = make_task_plan(environment, around);
+  if (!task) return fail(task.error());
+  BenchSelf self;
+  self.id = task->facts.id;
+  self.layout = task->facts.layout;
+  self.rank = task->facts.local_ranks.front();
+  const auto device = parse_unsigned(effective_value(task->plan, "BOOTSTRAP_GPU"), kMaxGpus);
+  if (device && has_our_gpu_list(*task)) self.device = static_cast<int>(*device);
+  self.nccl_library = environment.get("SLURM_BOOTSTRAP_NCCL").value_or("");
+  return self;
+}
+
+void print(const std::string& text) {
+  (void)std::fputs(text.c_str(), stdout);
+  (void)std::fflush(stdout);
+}
+
+class Bench {
+ public:
+  Bench(BenchSession& session, const BenchOptions& options, bool is_first)
+      : session_(session), options_(options), is_first_(is_first) {}
+
+  int run() {
+    watch("gathering the ranks");
+    auto end = session_.look();
+    watch("making the communicator");
+    if (!end) end = session_.connect();
+    if (!end && is_first_ && !options_.json) print(head_text(session_.stage()));
+    if (!end) end = session_.measure([this](const BenchRow& row) { show(row); });
+    if (end) return finish(*end);
+    if (is_first_) {
+      print(options_.json ? bench_json(session_.stage(), session_.rows()) : foot_text(session_.rows()));
+    }
+    return session_.wrong().empty() ? 0 : finish({.sentence = session_.wrong(), .is_known_to_all = true});
+  }
+
+ private:
+  // Each step may take its time, and then the exchange after it.
+  void watch(const char* activity) {
+    watchdog_.reset();
+    watchdog_ = std::make_unique<Watchdog>("the bench", 2 * options_.timeout + kExcess);
+    Watchdog::now(activity);
+  }
+
+  void show(const BenchRow& row) {
+    if (is_first_ && !options_.json) print(row_text(row, options_.check));
+    watch("an all-reduce");
+  }
+
+  int finish(const BenchEnd& end) {
+    if (is_first_ || !end.is_known_to_all) complain(end.sentence);
+    if (!end.is_known_to_all) return end.status;
+    watch("its end");
+    if (is_first_) (void)::poll(nullptr, 0, kTravelTimeOfTable);
+    session_.say_goodbye();
+    return end.status;
+  }
+
+  BenchSession& session_;
+  const BenchOptions& options_;
+  bool is_first_;
+  std::unique_ptr<Watchdog> watchdog_;
+};
+
+}  // namespace
+
+int bench_command(const BenchOptions& options) {
+  const auto environment = process_environment();
+  auto plan = read_plan(options);
+  if (!plan) {
+    complain(plan.error().message);
+    return kWrongOption;
+  }
+  auto self = read_self(environment, options.timeout);
+  if (!self) {
+    const bool is_outside = self.error().code == ErrorCode::kMissing;
+    complain(cat({self.error().message, is_outside ? "; start it as the tasks of a step: srun "
+                                                     "--ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench"
+                                                   : ""}));
+    return is_outside ? kNoStep : kFailed;
+  }
+  const auto exchange = make_exchange(self->id, self->layout, self->rank, environment);
+  const bool is_first = self->rank == 0;
+  auto session = std::make_unique<BenchSession>(std::move(*self), *exchange, std::move(*plan));
+  const int status = Bench(*session, options, is_first).run();
+  if (!session->is_stuck()) {
+    const Watchdog watchdog("the bench", kExcess);
+    Watchdog::now("the end of its communicator");
+    session.reset();
+    return status;
+  }
+  // A thread is in NCCL or CUDA and will not come back: exit(3) would wait for what it holds.
+  (void)std::fflush(nullptr);
+  ::_exit(status);
+}
+
+}  // namespace bootstrap

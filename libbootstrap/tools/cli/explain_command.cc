@@ -1,0 +1,87 @@
+// slurm-bootstrap explain: what this task was given and why.
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cli/explain_command.h"
+
+#include <cstdio>
+#include <string>
+
+#include "core/plan/explain.h"
+#include "core/plan/task_plan.h"
+#include "core/util/text.h"
+#include "probe/cores.h"
+#include "probe/device_access.h"
+#include "probe/environment.h"
+#include "probe/local_context.h"
+#include "probe/node_topology.h"
+#include "probe/topology_file.h"
+#include "tools/picture/node_picture.h"
+#include "tools/picture/step_picture.h"
+
+namespace bootstrap {
+namespace {
+
+int complain(const Error& error) {
+  (void)std::fprintf(stderr, "slurm-bootstrap: %s\n", error.message.c_str());
+  return 1;
+}
+
+void print_table(const TaskPlan& task, bool as_json) {
+  const auto text = as_json ? explain_json(task.facts, task.settings, task.reason, task.plan)
+                            : explain_text(task.facts, task.settings, task.reason, task.plan);
+  (void)std::fputs(text.c_str(), stdout);
+  if (as_json) return;
+  if (!task.is_set) {
+    (void)std::puts("The plugin did not set these in this step; they are what it would have set.");
+  }
+  for (const auto& difference : task.differences) (void)std::printf("Note: %s.\n", difference.c_str());
+}
+
+// A file of the user's choice, else what slurmstepd goes by.
+Result<Topology> topology_for(const TaskPlan& task, const std::string& host, const ExplainOptions& options) {
+  if (!options.topology.empty()) return read_topology_file(options.topology);
+  return read_node_topology(task.settings.topology.value, host).topology;
+}
+
+// The device nodes that the topology knows, else NVIDIA's from 0 on.
+std::vector<OwnSight::Device> own_devices(const Topology& topology) {
+  std::vector<std::string> paths;
+  for (const auto& gpu : topology.gpus) {
+    if (!gpu.device.empty()) paths.push_back(gpu.device);
+  }
+  if (paths.empty()) paths = nvidia_device_files();
+  std::vector<OwnSight::Device> devices;
+  devices.reserve(paths.size());
+  for (const auto& path : paths) devices.push_back({path, try_device(path) == GpuVisibility::Access::kOpen});
+  return devices;
+}
+
+int draw(const TaskPlan& task, const ExplainOptions& options) {
+  const auto& place = task.facts.layout.place(task.facts.local_ranks.front());
+  const auto& host = task.facts.layout.hosts()[place.node];
+  const auto topology = topology_for(task, host, options);
+  if (!topology) return complain(topology.error());
+  const auto sight = options.environment.empty() ? OwnSight{cores_of(0), own_devices(*topology)} : OwnSight();
+  (void)std::fputs(picture_text(picture_of(task, *topology, sight)).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+int explain_command(const ExplainOptions& options) {
+  const auto environment = options.environment.empty() ? Result<Environment>(process_environment())
+                                                       : captured_environment(options.environment);
+  const bool is_own = options.environment.empty();
+  const auto task = environment
+                        ? make_task_plan(*environment, is_own ? read_local_context(*environment) : LocalContext())
+                        : Result<TaskPlan>(fail(environment.error()));
+  if (!task) return complain(task.error());
+  const auto& place = task->facts.layout.place(task->facts.local_ranks.front());
+  // A picture is of a node, so that one task of each is enough.
+  if (options.rank ? *options.rank != place.rank : options.gpus && options.environment.empty() && place.local_rank != 0)
+    return 0;
+  if (options.gpus) return draw(*task, options);
+  print_table(*task, options.json);
+  return 0;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,46 @@
+// Applies a plan: for all tasks of the node at once before they are forked, and in the forked child that becomes the
+// task, or ends that with a reason. Nothing is opened, locked or found out here: the child of a threaded process may do
+// little.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/plan/plan.h"
+#include "spank_api.h"
+
+namespace bootstrap {
+
+// What slurmstepd has put into the environment of all its tasks.
+class CommonEnvironment {
+ public:
+  // In user_init. What Slurm refuses now, and what it writes itself in each task, is left for apply().
+  void put(spank_t spank, const Plan& plan);
+
+  // In task_init: the task is to start without them.
+  void withdraw(spank_t spank) const;
+
+  bool has_removed() const { return has_removed_; }           // what the plan wants to be gone
+  std::vector<std::string> obsolete(const Plan& plan) const;  // names that a task's own plan has no more
+
+ private:
+  std::vector<std::string> names_;
+  bool has_removed_ = false;
+};
+
+// In task_init: what is the task's own, and what another plugin has changed since user_init (pyxis writes what the
+// image of a container says). Who the task is and where the ranks meet must be the same for all, so that our value wins
+// there; where it is a matter of taste, the other plugin's value stays, and is marked as kept in the task's plan.
+Status apply(spank_t spank, Plan& plan, const CommonEnvironment& common, const Settings& settings,
+             std::uint32_t local_task, Rank rank);
+
+// Ends the child before the program starts; does not return, whatever its type says, which is that of a hook.
+int abort_task() noexcept;
+
+// "port 20037 of node001 cannot be held: it is in use ...; ...": what the user can do about it.
+std::string explain_refused_port(const std::string& reason, const std::string& host, const Settings& settings);
+
+}  // namespace bootstrap

@@ -1,0 +1,245 @@
+// In srun: receives from the nodes which tasks failed, names the first one, and ends a step that was to end after it.
+// SPDX-License-Identifier: Apache-2.0
+#include "srun/failure_receiver.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/failure/failure_history.h"
+#include "core/util/text.h"
+#include "guard.h"
+#include "probe/descriptor.h"
+#include "probe/signal_thread.h"
+#include "spank_api.h"
+#include "srun/failure_socket.h"
+#include "srun/step_control.h"
+
+namespace bootstrap {
+namespace {
+
+using Milliseconds = std::uint64_t;
+
+constexpr Milliseconds kSecond = 1000;
+constexpr Milliseconds kGathering = 150;             // for the failures of one moment
+constexpr Milliseconds kUnaskedWait = 10 * kSecond;  // until ranks that still run are worth a line
+constexpr Milliseconds kTimeToSave = 10 * kSecond;   // from SIGTERM to SIGKILL, as Slurm's KillWait
+constexpr Milliseconds kLookForThread = 100;  // srun's thread for signals starts at about the same time as this one
+constexpr Milliseconds kLongestLook = 3 * kSecond;
+constexpr int kMostFailedWaits = 100;
+constexpr time_t kLongestEnd = 2;  // seconds
+
+class FailureReceiver {
+ public:
+  FailureReceiver(FailurePolicy policy, FailureSocket socket, Descriptor stop)
+      : policy_(std::move(policy)), socket_(std::move(socket)), stop_(std::move(stop)), history_(policy_.tasks) {}
+
+  bool start();
+  bool end();  // false: the thread still waits for slurmctld, and everything here is still its own
+  void run();
+
+ private:
+  Milliseconds now() const;
+  Milliseconds wait_for() const;
+  bool wait();
+  void receive_all();
+  void act();
+  void end_after_grace();
+  void end_step();
+  void send_signal(int signal);
+  bool is_job_going_on();
+  std::string step_name() const { return cat({"StepId=", to_string(policy_.id)}); }
+
+  // Until something is done about the first failure.
+  Milliseconds patience() const { return ends_step() ? *policy_.grace * kSecond : kUnaskedWait; }
+  bool ends_step() const { return policy_.is_asked && policy_.grace; }
+
+  FailurePolicy policy_;
+  FailureSocket socket_;
+  Descriptor stop_;
+  pthread_t thread_{};
+
+  // The thread's own.
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  SignalThread signals_{"/proc/self/task/"};
+  bool is_looking_ = true;  // for srun's thread that waits for signals
+  FailureHistory history_;
+  bool was_job_looked_at_ = false;
+  Milliseconds ask_again_at_ = 0;
+  bool is_ended_by_srun_ = false;  // what fails from now on fails for that
+  bool is_told_ = false;
+  int failed_waits_ = 0;                 // one after the other: a host without memory must not keep this thread busy
+  std::optional<Milliseconds> kill_at_;  // SIGTERM was sent
+};
+
+extern "C" void* run_receiver(void* receiver) {
+  (void)guard("the receiver of failures", accept, [&] {
+    static_cast<FailureReceiver*>(receiver)->run();
+    return kAccepted;
+  });
+  return nullptr;
+}
+
+// All signals stay with srun's own threads.
+bool FailureReceiver::start() {
+  sigset_t all;
+  sigset_t before;
+  (void)::sigfillset(&all);
+  if (::pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false;
+  const bool is_started = ::pthread_create(&thread_, nullptr, run_receiver, this) == 0;
+  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return is_started;
+}
+
+bool FailureReceiver::end() {
+  (void)::eventfd_write(stop_.get(), 1);
+  timespec until{};
+  (void)::clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += kLongestEnd;
+  return ::pthread_timedjoin_np(thread_, nullptr, &until) == 0;
+}
+
+Milliseconds FailureReceiver::now() const {
+  const auto since = std::chrono::steady_clock::now() - start_;
+  return static_cast<Milliseconds>(std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
+}
+
+void FailureReceiver::run() {
+  bool goes_on = true;
+  while (goes_on) {
+    goes_on = wait();
+    if (is_looking_) is_looking_ = !signals_.find() && now() < kLongestLook;
+    receive_all();
+    if (goes_on) act();
+  }
+  if (is_told_ || !history_.first_arrival()) return;
+  if (!was_job_looked_at_) (void)is_job_going_on();
+  const auto sentence = history_.sentence(false);
+  if (!sentence.empty()) log_warning(cat({step_name(), ": ", sentence}));
+}
+
+// When act() has something to do, from now on.
+Milliseconds FailureReceiver::wait_for() const {
+  constexpr Milliseconds kForever = UINT64_MAX;
+  auto at = is_looking_ ? now() + kLookForThread : kForever;
+  const auto first = history_.first_arrival();
+  if (first && !is_told_) {
+    at = std::min(at, was_job_looked_at_ ? std::max(*first + patience(), ask_again_at_) : *first + kGathering);
+  }
+  if (kill_at_) at = std::min(at, *kill_at_);
+  if (at == kForever) return kForever;
+  const auto before = now();
+  return at > before ? at - before : 0;
+}
+
+// False: srun has come to its last hook.
+bool FailureReceiver::wait() {
+  std::array<pollfd, 2> events{{{socket_.descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
+  const auto wait = wait_for();
+  const auto timeout = wait == UINT64_MAX ? -1 : static_cast<int>(std::min<Milliseconds>(wait, INT32_MAX));
+  const bool is_woken = ::poll(events.data(), events.size(), timeout) >= 0;
+  failed_waits_ = is_woken ? 0 : failed_waits_ + 1;
+  return failed_waits_ <= kMostFailedWaits && events[1].revents == 0;
+}
+
+// In the order of arrival, which for srun is the order in which the tasks failed.
+void FailureReceiver::receive_all() {
+  while (const auto failure = socket_.receive()) {
+    const bool is_over_limit = policy_.time_limit != 0 && now() >= policy_.time_limit * kSecond;
+    // srun hears a signal before it passes anything on to the tasks.
+    is_ended_by_srun_ = is_ended_by_srun_ || is_over_limit || signals_.was_signalled();
+    if (failure->is_refused) {
+      if (policy_.is_asked) end_step();  // its node has said why
+    } else if (!is_ended_by_srun_) {
+      history_.add(*failure, now());
+    }
+  }
+}
+
+// False also where slurmctld does not answer: srun may be waiting for nothing else.
+bool FailureReceiver::is_job_going_on() {
+  was_job_looked_at_ = true;
+  const auto is_ended = is_job_ended_by_others(policy_.jobs.front());
+  if (is_ended == true) history_.drop_all();
+  return is_ended == false;
+}
+
+void FailureReceiver::act() {
+  if (kill_at_ && now() >= *kill_at_) {
+    kill_at_.reset();
+    send_signal(SIGKILL);
+  }
+  const auto first = history_.first_arrival();
+  if (is_told_ || !first) return;
+  if (!was_job_looked_at_ && now() >= *first + kGathering) (void)is_job_going_on();
+  if (now() < *first + patience() || now() < ask_again_at_) return;
+  if (!is_job_going_on()) {
+    ask_again_at_ = now() + kUnaskedWait;
+    return;
+  }
+  is_told_ = true;
+  if (ends_step()) return end_after_grace();
+  if (is_ended_by_srun_ || signals_.was_signalled()) return;
+  log_warning(cat({step_name(), ": ", history_.sentence(true), "; other tasks still run; end them with: scancel ",
+                   to_string(policy_.id)}));
+}
+
+void FailureReceiver::end_after_grace() {
+  log_error(cat({"bootstrap: ", step_name(), ": ", history_.sentence(true), "; the step is ended now, ",
+                 std::to_string(*policy_.grace), " s after that (--bootstrap-grace)"}));
+  end_step();
+}
+
+void FailureReceiver::end_step() {
+  if (kill_at_) return;
+  is_told_ = true;
+  kill_at_ = now() + kTimeToSave;
+  send_signal(SIGTERM);
+}
+
+void FailureReceiver::send_signal(int signal) {
+  for (const auto job : policy_.jobs) {
+    const auto error = signal_step(job, policy_.id.step, signal);
+    if (!error) continue;
+    log_error(
+        cat({"bootstrap: ", step_name(), ": slurmctld did not send signal ", std::to_string(signal),
+             " to the tasks (error ", std::to_string(*error), "); end them with: scancel ", to_string(policy_.id)}));
+  }
+}
+
+FailureReceiver* the_receiver = nullptr;  // freed when its thread has ended
+
+}  // namespace
+
+void start_failure_receiver(const FailurePolicy& policy) {
+  // Of a single task srun's own line says as much.
+  if (the_receiver != nullptr || policy.reports_for_itself || policy.tasks < 2 || policy.jobs.empty()) return;
+  auto socket = FailureSocket::open();
+  Descriptor stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!socket.is_open() || !stop.is_open()) return;
+  const auto address = write_failure_address(socket.address());
+  auto receiver = std::make_unique<FailureReceiver>(policy, std::move(socket), std::move(stop));
+  if (!receiver->start()) return;
+  the_receiver = receiver.release();
+  ::setenv(std::string(kFailureVariable).c_str(), address.c_str(), 1);
+}
+
+void forget_outer_failure_receiver() { ::unsetenv(std::string(kFailureVariable).c_str()); }
+
+void end_failure_receiver() {
+  if (the_receiver == nullptr) return;
+  auto* const receiver = std::exchange(the_receiver, nullptr);
+  if (receiver->end()) delete receiver;
+}
+
+}  // namespace bootstrap

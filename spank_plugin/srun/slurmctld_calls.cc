@@ -1,0 +1,131 @@
+// What slurmctld knows of a step, asked for by srun.
+// SPDX-License-Identifier: Apache-2.0
+#include "srun/slurmctld_calls.h"
+
+#include <dlfcn.h>
+
+#include <memory>
+#include <string>
+
+#include "core/step/step_id.h"
+#include "slurm_ids.h"
+
+namespace bootstrap {
+namespace {
+
+static_assert(kMaxNormalStepId == SLURM_MAX_NORMAL_STEP_ID);
+static_assert(kInteractiveStepId == SLURM_INTERACTIVE_STEP && kBatchStepId == SLURM_BATCH_SCRIPT);
+static_assert(kExternStepId == SLURM_EXTERN_CONT);
+
+using GetSteps = decltype(&slurm_get_job_steps);
+
+// By its numbers up to Slurm 24.11, and by the id of a step in 26.05. slurmctld answers with all steps of the job that
+// it would show, and asks no other cluster.
+constexpr std::uint16_t kFlags = SHOW_ALL | SHOW_LOCAL;
+
+[[maybe_unused]] int get_steps(int (*get)(time_t, std::uint32_t, std::uint32_t, job_step_info_response_msg_t**,
+                                          std::uint16_t),
+                               const slurm_step_id_t& id, job_step_info_response_msg_t** answer) {
+  return get(0, id.job_id, id.step_id, answer, kFlags);
+}
+
+[[maybe_unused]] int get_steps(int (*get)(slurm_step_id_t*, job_step_info_response_msg_t**, std::uint16_t),
+                               slurm_step_id_t id, job_step_info_response_msg_t** answer) {
+  return get(&id, answer, kFlags);
+}
+
+std::string text_of(const char* text) { return text == nullptr ? std::string() : text; }
+
+// Looked up in srun's own process, whose libslurm it is: linking to libslurm would load a second copy.
+class SlurmApi {
+ public:
+  SlurmApi() {
+    get_ = reinterpret_cast<decltype(get_)>(::dlsym(RTLD_DEFAULT, "slurm_job_step_layout_get"));
+    free_ = reinterpret_cast<decltype(free_)>(::dlsym(RTLD_DEFAULT, "slurm_job_step_layout_free"));
+    get_steps_ = reinterpret_cast<GetSteps>(::dlsym(RTLD_DEFAULT, "slurm_get_job_steps"));
+    free_steps_ =
+        reinterpret_cast<decltype(free_steps_)>(::dlsym(RTLD_DEFAULT, "slurm_free_job_step_info_response_msg"));
+  }
+
+  std::optional<StepRecord> record(const slurm_step_id_t& id) const {
+    job_step_info_response_msg_t* message = nullptr;
+    if (get_steps_ == nullptr || free_steps_ == nullptr || get_steps(get_steps_, id, &message) != 0)
+      return std::nullopt;
+    const std::unique_ptr<job_step_info_response_msg_t, decltype(free_steps_)> steps(message, free_steps_);
+    for (std::uint32_t i = 0; steps != nullptr && i < steps->job_step_count; ++i) {
+      const auto& step = steps->job_steps[i];
+      if (step.step_id.job_id != id.job_id || step.step_id.step_id != id.step_id) continue;
+      return StepRecord{.request = {.per_node = text_of(step.tres_per_node),
+                                    .per_step = text_of(step.tres_per_step),
+                                    .per_socket = text_of(step.tres_per_socket),
+                                    .per_task = text_of(step.tres_per_task),
+                                    .bind = text_of(step.tres_bind)},
+                        .partition = text_of(step.partition)};
+    }
+    return std::nullopt;
+  }
+
+  std::optional<ComponentText> layout(slurm_step_id_t id) const {
+    if (get_ == nullptr || free_ == nullptr) return std::nullopt;
+    const std::unique_ptr<slurm_step_layout_t, decltype(free_)> layout(get_(&id), free_);
+    if (layout == nullptr || layout->node_list == nullptr || layout->task_cnt > kMaxRanks) return std::nullopt;
+    ComponentText component;
+    component.job = id.job_id;
+    component.nodes = layout->node_list;
+    component.node_of_rank.resize(layout->task_cnt);
+    for (std::uint32_t node = 0; node < layout->node_cnt; ++node) {
+      component.tasks_per_node.push_back(layout->tasks[node]);
+      for (std::uint32_t task = 0; task < layout->tasks[node]; ++task) {
+        const auto rank = layout->tids[node][task];
+        if (rank >= layout->task_cnt) return std::nullopt;
+        component.node_of_rank[rank] = node;
+      }
+    }
+    return component;
+  }
+
+ private:
+  decltype(&slurm_job_step_layout_get) get_ = nullptr;
+  decltype(&slurm_job_step_layout_free) free_ = nullptr;
+  GetSteps get_steps_ = nullptr;
+  decltype(&slurm_free_job_step_info_response_msg) free_steps_ = nullptr;
+};
+
+// Collects components until they make up the step; `next` gives the id of the n-th.
+template <class Next>
+std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, bool has_gaps, Next next) {
+  std::vector<ComponentText> components;
+  std::size_t found = 0;
+  for (std::uint32_t i = 0; i < kMaxComponents && found < tasks; ++i) {
+    auto component = slurm.layout(next(i));
+    if (!component && !has_gaps) break;
+    if (!component) continue;
+    found += component->node_of_rank.size();
+    components.push_back(std::move(*component));
+  }
+  if (found != tasks) components.clear();
+  return components;
+}
+
+}  // namespace
+
+std::optional<StepRecord> ask_step_record(std::uint32_t job, std::uint32_t step) {
+  return SlurmApi().record(step_id(job, NO_VAL, step));
+}
+
+std::vector<ComponentText> ask_step_layout(const StepTasks& tasks, std::uint32_t job, std::uint32_t leader_job,
+                                           std::uint32_t step) {
+  const SlurmApi slurm;
+  if (tasks.in_component == tasks.in_step) {
+    auto whole = slurm.layout(step_id(job, NO_VAL, step));
+    if (whole && whole->node_of_rank.size() == tasks.in_step) return {std::move(*whole)};
+  }
+  // A heterogeneous step of a plain job has one component number for each component, and none is left out. Asked for
+  // without a number, slurmctld 22.05 merges them, the last one first, and ranks end up on the wrong nodes.
+  auto components = collect(slurm, tasks.in_step, false, [&](std::uint32_t i) { return step_id(job, i, step); });
+  if (!components.empty()) return components;
+  // A heterogeneous job has one job id for each component; --het-group may leave components out.
+  return collect(slurm, tasks.in_step, true, [&](std::uint32_t i) { return step_id(leader_job + i, NO_VAL, step); });
+}
+
+}  // namespace bootstrap

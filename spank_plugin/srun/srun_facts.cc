@@ -1,0 +1,109 @@
+// What srun knows of its step without a call: its own options, and what the program is.
+// SPDX-License-Identifier: Apache-2.0
+#include "srun/srun_facts.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+// srun runs as the user, who may read what he may start. A program that cannot be read is not known.
+class FilesOfUser : public ProgramFiles {
+ public:
+  std::optional<std::string> head(const std::string& path) const override {
+    // A FIFO or a device would block, or do something.
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0) return std::nullopt;
+    std::optional<std::string> head;
+    struct stat status {};
+    std::array<char, kProgramHead> buffer;
+    if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
+      const auto count = ::read(file, buffer.data(), buffer.size());
+      if (count >= 0) head.emplace(buffer.data(), static_cast<std::size_t>(count));
+    }
+    ::close(file);
+    return head;
+  }
+};
+
+// The words before the program's. Slurm has counted the program's words, so this is no guess.
+std::span<const std::string> srun_words(const std::vector<std::string>& all, std::size_t program_words) {
+  return std::span(all).first(all.size() - std::min(all.size(), program_words));
+}
+
+// getopt takes the beginning of a long option for all of it.
+bool has_option(std::span<const std::string> words, std::string_view shortest, std::string_view whole) {
+  return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+    const auto name = word.substr(0, word.find('='));
+    return name.starts_with(shortest) && whole.starts_with(name);
+  });
+}
+
+bool has_chdir(std::span<const std::string> words, const Environment& environment) {
+  const auto is_short = [](std::string_view word) { return word.starts_with("-D"); };
+  return environment.has("SLURM_WORKING_DIR") || has_option(words, "--ch", "--chdir") ||
+         std::any_of(words.begin(), words.end(), is_short);
+}
+
+// begin_launch sets the variable for srun's own --export, which an option or the user's variable wins over.
+bool has_own_export(std::span<const std::string> words, const Environment& environment) {
+  const auto is_whole = [](std::string_view text) { return text.find(kDecisionVariable) != std::string_view::npos; };
+  if (std::any_of(words.begin(), words.end(), is_whole)) return false;
+  if (has_option(words, "--exp", "--export")) return true;
+  return !is_whole(environment.get("SLURM_EXPORT_ENV").value_or(environment.get(kExportVariable).value_or("")));
+}
+
+std::uint32_t number(const Environment& environment, std::string_view name) {
+  return static_cast<std::uint32_t>(parse_unsigned(environment.get(name).value_or(""), UINT32_MAX).value_or(0));
+}
+
+}  // namespace
+
+std::vector<std::string> own_command_line() {
+  std::string text;
+  const int file = ::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  std::array<char, 4096> buffer;
+  constexpr std::size_t kMost = 4 << 20;  // more than Linux takes
+  for (ssize_t count = 0; (count = ::read(file, buffer.data(), buffer.size())) > 0 && text.size() < kMost;) {
+    text.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+  ::close(file);
+  if (text.ends_with('\0')) text.pop_back();
+  std::vector<std::string> words;
+  for (const auto word : split(text, '\0')) words.emplace_back(word);
+  if (!words.empty()) words.erase(words.begin());
+  return words;
+}
+
+StepFacts gather_step_facts(spank_t spank, const Environment& environment) {
+  const auto program = job_command(spank);
+  const auto all = own_command_line();
+  const auto words = srun_words(all, program.size());
+  StepFacts step;
+  step.tasks = item(spank, S_JOB_TOTAL_TASK_COUNT).value_or(1);
+  step.nodes = std::max(1U, item(spank, S_JOB_NNODES).value_or(1));
+  step.has_terminal = has_option(words, "--pt", "--pty");
+  // The items count one component, the variable all of them.
+  step.has_components =
+      number(environment, "SLURM_NTASKS") > step.tasks || std::find(words.begin(), words.end(), ":") != words.end();
+  step.has_own_export = has_own_export(words, environment);
+  step.is_submitit = environment.has("SUBMITIT_EXECUTOR");
+  step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");
+  const FilesOfUser files;
+  step.program = classify_program(
+      program,
+      {.environment = environment, .files = files, .has_chdir = has_chdir(words, environment), .nodes = step.nodes});
+  return step;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,20 @@
+// What srun knows of its step without a call: its own options, and what the program is.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/plan/activation.h"
+#include "core/util/environment.h"
+#include "spank_api.h"
+
+namespace bootstrap {
+
+// /proc/self/cmdline, without its first word.
+std::vector<std::string> own_command_line();
+
+// In local_user_init, of a step of one component.
+StepFacts gather_step_facts(spank_t spank, const Environment& environment);
+
+}  // namespace bootstrap

@@ -1,0 +1,300 @@
+// What keeps ranks from making a communicator that cannot work: each disagreement is one sentence that names two ranks.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl/agreement_check.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/nccl/gpu.h"
+#include "comm/nccl/unique_ids.h"
+#include "communicator_step.h"
+#include "in_child.h"
+
+namespace bootstrap {
+namespace {
+
+using Sentences = std::multiset<std::string>;
+
+Sentences times(std::size_t count, const std::string& sentence) {
+  Sentences all;
+  for (std::size_t i = 0; i < count; ++i) all.insert(sentence);
+  return all;
+}
+
+RankSpec whole_claim() {
+  return {.call = "communicator",
+          .kind = GroupKind::kCross,
+          .size = 12,
+          .roots = 3,
+          .members = 0xfedcba98,
+          .nccl_version = 22809,
+          .gpu = "0000:3b:00.0",
+          .gpu_host = 7,
+          .refusal = "no\nNCCL"};
+}
+
+RankSpec claim_on(const std::string& gpu, std::uint32_t host) {
+  RankSpec claim;
+  claim.gpu = gpu;
+  claim.gpu_host = host;
+  return claim;
+}
+
+TEST(RankSpec, ArrivesAsItWasSent) {
+  auto claim = whole_claim();
+  const auto read = decode_rank_spec(encode(claim));
+  ASSERT_TRUE(read);
+  claim.refusal = "no NCCL";  // one line
+  EXPECT_EQ(*read, claim);
+  EXPECT_EQ(decode_rank_spec(encode(RankSpec())), RankSpec());
+}
+
+TEST(RankSpec, OfAnotherVersionIsNone) {
+  const auto text = encode(whole_claim());
+  EXPECT_FALSE(decode_rank_spec(""));
+  EXPECT_FALSE(decode_rank_spec(text + "\nanother line"));
+  EXPECT_FALSE(decode_rank_spec("claim 2" + text.substr(7)));
+  for (std::size_t size = 0; size < text.rfind('\n'); ++size)
+    EXPECT_FALSE(decode_rank_spec(text.substr(0, size))) << size;
+}
+
+TEST(Guard, TellsVersionsApart) {
+  Step step({4});
+  const auto old = nccl_double("2.18.3");
+  const auto comms = step.make([&](Rank rank, Call& call) {
+    if (rank == 2) call.nccl = old;
+  });
+  EXPECT_EQ(
+      sentences(comms),
+      times(4,
+            "NCCL 2.28.9 on rank 0 (node001, local rank 0) and 2.18.3 on rank 2 (node001, local rank 2): a "
+            "communicator needs the same everywhere; set LD_LIBRARY_PATH or SLURM_BOOTSTRAP_NCCL to one libnccl.so.2 "
+            "that all nodes have"));
+  EXPECT_EQ(comms[0].error().code, ErrorCode::kDisagreement);
+}
+
+// The rank itself hears it from the root; those that have no part in it wait for it in NCCL, not longer than the
+// deadline.
+TEST(Guard, TellsVersionsApartAcrossNodes) {
+  Step step({1, 1, 1});
+  const auto old = nccl_double("2.18.3");
+  const auto comms = step.make(
+      [&](Rank rank, Call& call) {
+        call.options.nonblocking = true;
+        if (rank == 2) call.nccl = old;
+      },
+      std::chrono::seconds(3));
+  ASSERT_FALSE(comms[2]);
+  EXPECT_EQ(
+      comms[2].error().message.find("NCCL 2.28.9 on rank 0 (node001, local rank 0) and 2.18.3 on rank 2 (node003"), 0U)
+      << comms[2].error().message;
+  ASSERT_FALSE(comms[1]);
+  EXPECT_EQ(comms[1].error().code, ErrorCode::kTimeout) << comms[1].error().message;
+}
+
+constexpr const char* kOneGpu =
+    "rank 1 (node001, local rank 1) and rank 3 (node001, local rank 3) are both on GPU 0000:2a:00.0: each rank of a "
+    "communicator needs its own; give the step a GPU for each task (srun --gpus-per-node), and each rank the device "
+    "that "
+    "bootstrap_device() names";
+
+const Change kTwoOnOneGpu = [](Rank rank, Call& call) { call.options.device = rank == 3 ? 1 : static_cast<int>(rank); };
+
+TEST(Guard, NamesTwoRanksOnOneGpu) {
+  in_child([] {
+    load_gpus("4");
+    Step step({4});
+    EXPECT_EQ(sentences(step.make(kTwoOnOneGpu)), times(4, kOneGpu));
+    // Control: with a GPU each the same ranks make their communicator.
+    const auto right = step.make([](Rank rank, Call& call) { call.options.device = static_cast<int>(rank); });
+    EXPECT_EQ(sentences(right), Sentences());
+  });
+}
+
+// Control: without the guard it is NCCL that refuses, in other words and after a connection of all ranks.
+TEST(Guard, IsBeforeNcclsOwnCheck) {
+  in_child([] {
+    load_gpus("4");
+    Step step({4});
+    const auto comms = step.make([](Rank rank, Call& call) {
+      kTwoOnOneGpu(rank, call);
+      ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+      call.nccl.version = 23003;  // the guard leaves it to NCCL from there on
+    });
+    EXPECT_EQ(sentences(comms), times(4,
+                                      "ncclCommInitRank failed: invalid usage (run with NCCL_DEBUG=WARN for details) "
+                                      "(Duplicate GPU detected : rank 3 and rank 1 both on CUDA device 2a000)"));
+  });
+}
+
+// Ranks of different communicators may use one GPU, and ranks of different nodes have GPUs of the same names.
+TEST(Guard, ComparesGpusWithinACommunicatorAndANode) {
+  in_child([] {
+    load_gpus("2");
+    Step step({2, 2});
+    const auto comms = step.make([&](Rank rank, Call& call) {
+      call.options.device = 0;
+      call.group = *list_group(step.layout(), rank, {rank});
+    });
+    EXPECT_EQ(sentences(comms), Sentences());
+  });
+  const auto layout = layout_of({1, 1});
+  const auto claim = claim_on("0000:3b:00.0", 0);
+  EXPECT_TRUE(compare(layout, {0, claim}, {1, claim}, true));
+}
+
+// NCCL_HOSTID is how several ranks use one GPU with NCCL before 2.30, in tests.
+TEST(Guard, BelievesNcclsNamesOfHosts) {
+  const auto layout = layout_of({2});
+  const auto one = claim_on("0000:3b:00.0", 1);
+  EXPECT_FALSE(compare(layout, {0, one}, {1, one}, true));
+  EXPECT_TRUE(compare(layout, {0, one}, {1, claim_on("0000:3b:00.0", 2)}, true));
+}
+
+TEST(Guard, TellsDifferentListsApart) {
+  Step step({3});
+  const auto comms = step.make([&](Rank rank, Call& call) {
+    call.group = *list_group(step.layout(), rank, rank == 2 ? std::vector<Rank>{0, 2, 1} : std::vector<Rank>{0, 1, 2});
+  });
+  EXPECT_EQ(sentences(comms),
+            times(3,
+                  "rank 0 (node001, local rank 0) and rank 2 (node001, local rank 2) give different lists of 3 ranks: "
+                  "all members of a communicator must give the same, in the same order"));
+}
+
+TEST(Guard, TellsDifferentNumbersOfRootsApart) {
+  Step step({3});
+  const auto comms = step.make([](Rank rank, Call& call) { call.options.roots = rank == 1 ? 2 : 1; });
+  EXPECT_EQ(sentences(comms),
+            times(3,
+                  "rank 0 (node001, local rank 0) makes 'communicator world' (3 ranks, 1 root), rank 1 (node001, "
+                  "local rank 1) makes 'communicator world' (3 ranks, 2 roots): all ranks must make the same calls in "
+                  "the same order"));
+}
+
+// A root that does not know that it is one: a list that only one side has.
+TEST(Guard, NamesARootThatGaveNothing) {
+  Step step({1, 1});
+  const auto comms = step.make(
+      [&](Rank rank, Call& call) {
+        call.options.nonblocking = true;
+        call.group = *list_group(step.layout(), rank, rank == 0 ? std::vector<Rank>{} : std::vector<Rank>{0, 1});
+      },
+      std::chrono::seconds(3));
+  EXPECT_TRUE(comms[0]);
+  EXPECT_EQ(sentences(comms),
+            times(1,
+                  "rank 0 (node001, local rank 0) gave no unique id, and rank 1 (node002, local rank 0) expects one of "
+                  "it: all members of a communicator must give the same ranks and roots"));
+}
+
+TEST(Guard, ARankThatCannotTakePartSaysWhy) {
+  Step step({3});
+  const auto comms = step.make([](Rank rank, Call& call) {
+    if (rank == 1) call.options.refusal = Error{ErrorCode::kUnavailable, "there is no libnccl.so.2"};
+  });
+  ASSERT_FALSE(comms[1]);
+  EXPECT_EQ(comms[1].error().message, "there is no libnccl.so.2");
+  for (const auto rank : {0, 2}) {
+    ASSERT_FALSE(comms[static_cast<std::size_t>(rank)]);
+    EXPECT_EQ(comms[static_cast<std::size_t>(rank)].error().message,
+              "rank 1 (node001, local rank 1) cannot take part: there is no libnccl.so.2");
+  }
+}
+
+// Of a root all ranks hear, wherever they are.
+TEST(Guard, ARootThatHasNoIdSaysWhy) {
+  Step step({1, 1, 1});
+  const auto comms = step.make([](Rank rank, Call& call) {
+    if (rank != 0) return;
+    call.nccl.get_unique_id = [](nccl::UniqueId*) -> nccl::ResultCode { return 2; };
+    call.nccl.get_last_error = [](nccl::Comm) { return "Bootstrap : no socket interface found\n"; };
+  });
+  const std::string reason =
+      "ncclGetUniqueId failed: unhandled system error (run with NCCL_DEBUG=INFO for details) (Bootstrap : no socket "
+      "interface found)";
+  auto expected = times(2, "rank 0 (node001, local rank 0) cannot take part: " + reason);
+  expected.insert(reason);
+  EXPECT_EQ(sentences(comms), expected);
+}
+
+TEST(Guard, SeveralRootsNeedNccl223) {
+  Step step({2}, "2.18.3");
+  const auto comms = step.make([](Rank, Call& call) { call.options.roots = 2; });
+  ASSERT_FALSE(comms[0]);
+  EXPECT_EQ(comms[0].error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(comms[0].error().message,
+            "2 roots need ncclCommInitRankScalable, which NCCL has from 2.23 on; this is 2.18.3 in " +
+                nccl_double_path("2.18.3"));
+}
+
+TEST(UniqueIds, AreTheSameForAllRanksOfAGroup) {
+  Step step({2, 2});
+  const auto all = step.make_ids(3, kNoChange);
+  std::set<std::string> distinct;
+  for (const auto& ids : all) {
+    ASSERT_TRUE(ids) << ids.error().message;
+    ASSERT_EQ(ids->size(), 3U);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ((*ids)[i].internal, (*all[0])[i].internal);
+      distinct.emplace((*ids)[i].internal.data(), (*ids)[i].internal.size());
+    }
+  }
+  EXPECT_EQ(distinct.size(), 3U);
+}
+
+TEST(UniqueIds, DifferBetweenGroups) {
+  Step step({2, 2});
+  const auto all = step.make_ids(1, [&](Rank rank, Call& call) { call.group = node_group(step.layout(), rank); });
+  for (const auto& ids : all) ASSERT_TRUE(ids) << ids.error().message;
+  EXPECT_EQ((*all[0])[0].internal, (*all[1])[0].internal);
+  EXPECT_EQ((*all[2])[0].internal, (*all[3])[0].internal);
+  EXPECT_NE((*all[0])[0].internal, (*all[2])[0].internal);
+}
+
+TEST(UniqueIds, AreAtMostOneARank) {
+  Step step({2});
+  const auto ids = step.make_ids(3, kNoChange);
+  ASSERT_FALSE(ids[0]);
+  EXPECT_EQ(ids[0].error().message, "3 unique ids for a group of 2 ranks; at most one a rank is possible");
+}
+
+TEST(UniqueIds, AreManyForManyRanks) {
+  const auto layout = layout_of({600});
+  EXPECT_EQ(default_roots(world_group(layout, 0), nccl_double("2.28.9")), 3U);
+  EXPECT_EQ(default_roots(world_group(layout, 0), nccl_double("2.18.3")), 1U);
+}
+
+// An id is a secret: it is in no sentence, and gone from what was sent and read when the call comes back.
+class Eavesdropper : public Exchange {
+ public:
+  Result<AllgatherResult> run(const Allgather& round) override {
+    seen_ = round.shared ? *round.shared : "";
+    local_ = round.local;
+    return AllgatherResult{{seen_}, {local_}};
+  }
+  std::string engine() const override { return "none"; }
+  std::string seen_;
+  std::string local_;
+};
+
+TEST(UniqueIds, AreSentByRootsAloneAndToNobodyElse) {
+  const auto layout = layout_of({1});
+  Eavesdropper exchange;
+  const auto nccl = nccl_double("2.28.9");
+  CommunicatorOptions options;
+  options.deadline = std::chrono::steady_clock::now() + kEnough;
+  const auto ids = exchange_unique_ids(exchange, layout, world_group(layout, 0), 1, nccl, options);
+  ASSERT_TRUE(ids) << ids.error().message;
+  const std::string id((*ids)[0].internal.data(), 16);  // magic, family, port, address
+  EXPECT_EQ(exchange.seen_.find(id), 0U);
+  EXPECT_EQ(exchange.local_.find(id), std::string::npos);
+}
+
+}  // namespace
+}  // namespace bootstrap

@@ -1,0 +1,188 @@
+// The assignment of GPUs to tasks: held against all assignments there are, and against what people would do by hand.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/hardware/gpu_assignment.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
+
+namespace bootstrap {
+namespace {
+
+using Order = std::vector<std::uint32_t>;
+
+Order in_turn(std::size_t count) {
+  Order order(count);
+  std::iota(order.begin(), order.end(), 0U);
+  return order;
+}
+
+std::uint64_t sum_of(const Distances& distances, const Order& order) {
+  std::uint64_t sum = 0;
+  for (std::uint32_t task = 0; task < distances.size(); ++task) {
+    for (const auto position : positions_of(task, distances.size(), order.size())) {
+      sum += distances[task][order[position]];
+    }
+  }
+  return sum;
+}
+
+std::uint64_t least_sum(const Distances& distances, std::size_t gpus) {
+  auto order = in_turn(gpus);
+  auto least = sum_of(distances, order);
+  while (std::next_permutation(order.begin(), order.end())) least = std::min(least, sum_of(distances, order));
+  return least;
+}
+
+Distances random_distances(std::mt19937& source, std::size_t tasks, std::size_t gpus, std::uint32_t most) {
+  std::uniform_int_distribution<std::uint32_t> distance(0, most);
+  Distances distances(tasks, Order(gpus));
+  for (auto& row : distances) std::generate(row.begin(), row.end(), [&] { return distance(source); });
+  return distances;
+}
+
+// A greedy choice, task by task: the control that shows that the search for the least sum is needed.
+Order greedy(const Distances& distances, std::size_t gpus) {
+  Order order;
+  std::set<std::uint32_t> taken;
+  for (std::size_t task = 0; task < gpus; ++task) {
+    std::uint32_t best = UINT32_MAX;
+    for (std::uint32_t gpu = 0; gpu < gpus; ++gpu) {
+      if (taken.count(gpu) != 0) continue;
+      if (best == UINT32_MAX || distances[task][gpu] < distances[task][best]) best = gpu;
+    }
+    taken.insert(best);
+    order.push_back(best);
+  }
+  return order;
+}
+
+TEST(AssignGpus, IsAsNearAsTheBestOfAllAssignments) {
+  std::mt19937 source(20261121);
+  std::size_t greedy_is_worse = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const auto gpus = std::size_t{1} + source() % 6;
+    const auto tasks = std::size_t{1} + source() % 8;
+    const auto distances = random_distances(source, tasks, gpus, round % 2 == 0 ? 2000 : 2);
+    auto neighbours = in_turn(gpus);
+    std::shuffle(neighbours.begin(), neighbours.end(), source);
+    const auto order = assign_gpus(distances, neighbours);
+    ASSERT_TRUE(std::is_permutation(order.begin(), order.end(), neighbours.begin(), neighbours.end()));
+    ASSERT_EQ(sum_of(distances, order), least_sum(distances, gpus)) << tasks << " tasks, " << gpus << " GPUs";
+    ASSERT_EQ(order, assign_gpus(distances, neighbours));
+    if (tasks == gpus && sum_of(distances, greedy(distances, gpus)) > sum_of(distances, order)) ++greedy_is_worse;
+  }
+  EXPECT_GT(greedy_is_worse, 50U);
+}
+
+TEST(AssignGpus, KeepsSlurmsOrderWhereAllIsEqual) {
+  for (std::size_t gpus = 1; gpus <= 32; ++gpus) {
+    for (const auto tasks : {gpus, gpus + 1, 2 * gpus + 3}) {
+      EXPECT_EQ(assign_gpus(Distances(tasks, Order(gpus, 1000)), in_turn(gpus)), in_turn(gpus));
+    }
+  }
+}
+
+TEST(AssignGpus, MovesNoMoreThanItMust) {
+  // Task 0 is near to GPU 3 alone, the others are near to all: 0 and 3 change places, and 1 and 2 stay.
+  Distances distances(4, Order(4, 0));
+  distances[0] = {2000, 2000, 2000, 0};
+  EXPECT_EQ(assign_gpus(distances, in_turn(4)), (Order{3, 1, 2, 0}));
+}
+
+TEST(AssignGpus, GroupsAreRunsOfNeighbours) {
+  EXPECT_EQ(assign_gpus(Distances(2, Order(4, 0)), in_turn(4)), (Order{0, 2, 1, 3}));
+  EXPECT_EQ(assign_gpus(Distances(2, Order(4, 0)), {0, 2, 1, 3}), (Order{0, 1, 2, 3}));
+  EXPECT_EQ(assign_gpus(Distances(2, Order(5, 0)), in_turn(5)), (Order{0, 2, 1, 3, 4}));
+  EXPECT_EQ(assign_gpus(Distances(1, Order(4, 0)), in_turn(4)), in_turn(4));
+  EXPECT_EQ(assign_gpus(Distances(4, Order(8, 0)), in_turn(8)), (Order{0, 2, 4, 6, 1, 3, 5, 7}));
+}
+
+TEST(AssignGpus, GroupsFollowTheTasksCores) {
+  // Two tasks, the first one on the second package.
+  const Distances distances{{2000, 2000, 0, 0}, {0, 0, 2000, 2000}};
+  EXPECT_EQ(assign_gpus(distances, in_turn(4)), (Order{2, 0, 3, 1}));
+}
+
+TEST(AssignGpus, LeavesTheFarthestGpuOver) {
+  const Distances distances{{2000, 0, 0}, {2000, 0, 0}};
+  EXPECT_EQ(assign_gpus(distances, in_turn(3)), (Order{2, 1, 0}));  // GPU 1 stays with task 1
+}
+
+TEST(AssignGpus, SharesSoThatAllTasksOfAPositionAreNear) {
+  // Four tasks on two GPUs: 0 and 2 share, 1 and 3 share.
+  const Distances distances{{2000, 0}, {0, 2000}, {2000, 0}, {0, 2000}};
+  EXPECT_EQ(assign_gpus(distances, in_turn(2)), (Order{1, 0}));
+}
+
+TEST(AssignGpus, TakesTheSizesOfRealNodesAndMore) {
+  std::mt19937 source(1);
+  const auto order = assign_gpus(random_distances(source, 112, 112, 2000), in_turn(112));
+  EXPECT_EQ(std::set<std::uint32_t>(order.begin(), order.end()).size(), 112U);
+  EXPECT_TRUE(assign_gpus({}, {}).empty());
+}
+
+TEST(PositionsOf, EachTaskHasItsOwnPlaceFirst) {
+  for (std::size_t gpus = 1; gpus <= 16; ++gpus) {
+    for (std::size_t tasks = 1; tasks <= gpus; ++tasks) {
+      std::set<std::uint32_t> seen;
+      for (std::uint32_t task = 0; task < tasks; ++task) {
+        const auto positions = positions_of(task, tasks, gpus);
+        ASSERT_EQ(positions.size(), gpus / tasks);
+        ASSERT_EQ(positions.front(), task);
+        for (const auto position : positions) ASSERT_TRUE(seen.insert(position).second);
+      }
+    }
+  }
+  EXPECT_EQ(positions_of(5, 6, 4), Order{1});
+  EXPECT_TRUE(positions_of(0, 1, 0).empty());
+}
+
+CpuSet cpus(const std::string& list) { return *CpuSet::parse_list(list); }
+
+// Two packages of two NUMA nodes each.
+Topology two_by_two_nodes() {
+  Topology topology;
+  topology.cpus = cpus("0-7");
+  topology.packages = {{0, cpus("0-3")}, {1, cpus("4-7")}};
+  topology.numa_nodes = {{0, 0, cpus("0-1")}, {1, 0, cpus("2-3")}, {2, 1, cpus("4-5")}, {3, 1, cpus("6-7")}};
+  return topology;
+}
+
+TEST(Distance, CountsTheCoresOfTheTask) {
+  const auto topology = two_by_two_nodes();
+  Gpu gpu;
+  gpu.near = cpus("0-1");
+  gpu.numa = 0;
+  gpu.package = 0;
+  EXPECT_EQ(distance(cpus("0-1"), gpu, topology), kNear);
+  EXPECT_EQ(distance(cpus("1"), gpu, topology), kNear);
+  EXPECT_EQ(distance(cpus("3"), gpu, topology), kSamePackage);
+  EXPECT_EQ(distance(cpus("4-7"), gpu, topology), kFar);
+  EXPECT_EQ(distance(cpus("1,2"), gpu, topology), kSamePackage / 2);
+  EXPECT_EQ(distance(cpus("0-7"), gpu, topology), (0 + 0 + 1000 + 1000 + 4 * 2000) / 8);
+  EXPECT_EQ(distance(CpuSet(), gpu, topology), kNear);
+  EXPECT_EQ(distance(cpus("0"), Gpu(), topology), kFar);
+  gpu.package.reset();
+  EXPECT_EQ(distance(cpus("3"), gpu, topology), kFar);
+}
+
+TEST(ByLocality, PutsNeighboursSideBySideAndKeepsTheOrderOtherwise) {
+  const auto at = [](TopologyIndex package, TopologyIndex numa) {
+    Gpu gpu;
+    gpu.package = package;
+    gpu.numa = numa;
+    return gpu;
+  };
+  EXPECT_EQ(by_locality({at(0, 0), at(1, 1), at(0, 0), at(1, 1)}), (Order{0, 2, 1, 3}));
+  // The first package that is met stays first, whatever its number.
+  EXPECT_EQ(by_locality({at(1, 3), at(1, 2), at(0, 0), at(1, 3)}), (Order{0, 3, 1, 2}));
+  EXPECT_EQ(by_locality({at({}, {}), at({}, {})}), (Order{0, 1}));
+  EXPECT_TRUE(by_locality({}).empty());
+}
+
+}  // namespace
+}  // namespace bootstrap

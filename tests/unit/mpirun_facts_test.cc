@@ -1,0 +1,159 @@
+// Ranks that mpirun started: who they are, what they get, and whose variables those of the step around them are.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/step/mpirun_facts.h"
+
+#include <gtest/gtest.h>
+
+#include "core/exchange/pmix_environment.h"
+#include "core/exchange/tagged_value.h"
+#include "core/plan/plan.h"
+#include "core/plan/task_plan.h"
+#include "mpirun_environment.h"
+
+namespace bootstrap {
+namespace {
+
+std::string value_of(const Plan& plan, std::string_view name) { return effective_value(plan, name); }
+
+Plan plan_of(const Environment& environment, const LocalContext& around = two_nodes()) {
+  return *make_plan(*read_task_facts(environment, around), {});
+}
+
+TEST(MpirunFacts, AnIdIsReadFromTheNameSpace) {
+  EXPECT_EQ(to_string(mpirun_id("795672577")), "mpirun-12141.1");  // Open MPI 4.1 says [12141,1]
+  EXPECT_EQ(step_tag(mpirun_id("795672577")), "mpirun-12141.1.0");
+  EXPECT_EQ(mpirun_id("prterun-node001-17@1").step, 1U);
+  EXPECT_EQ(mpirun_id("prterun-node001-17@1").job, mpirun_id("prterun-node001-17@2").job);
+  EXPECT_NE(mpirun_id("prterun-node001-17@1").job, mpirun_id("prterun-node001-18@1").job);
+  EXPECT_FALSE(mpirun_id("786432") == (StepId{12, 0, 0})) << "Slurm's step 12.0 is another";
+  const CallTag tag{mpirun_id("795672577"), 3, "exchange"};
+  EXPECT_EQ(decode_tagged_value(encode_tagged_value(tag, "x"))->tag, tag);
+}
+
+TEST(MpirunFacts, TheVariablesOfTheStepAroundAreNotTheRanks) {
+  auto environment = mpirun_rank(3);
+  environment.set("SLURM_JOB_ID", "12");
+  environment.set("SLURM_STEP_ID", "0");
+  environment.set("SLURM_PROCID", "1");
+  environment.set("SLURM_STEP_NUM_TASKS", "2");
+  environment.set("SLURM_STEP_RESV_PORTS", "12000-12001");
+  const auto plan = plan_of(environment);
+  EXPECT_EQ(value_of(plan, "RANK"), "3");
+  EXPECT_EQ(value_of(plan, "WORLD_SIZE"), "4");
+  EXPECT_EQ(value_of(plan, "LOCAL_RANK"), "1");
+  EXPECT_EQ(value_of(plan, "NODE_RANK"), "1");
+  EXPECT_EQ(value_of(plan, "MASTER_ADDR"), "node001");
+  EXPECT_EQ(value_of(plan, "MASTER_PORT"), value_of(plan_of(mpirun_rank(0)), "MASTER_PORT"));
+  EXPECT_EQ(plan.variables[*plan.find("RANK")].from, "OMPI_COMM_WORLD_RANK");
+}
+
+TEST(MpirunFacts, ARankOfSlurmStaysOneWithLeftoversOfMpirun) {
+  auto environment = two_by_two(2);
+  environment.set("OMPI_COMM_WORLD_RANK", "0");
+  environment.set("PMIX_NAMESPACE", "slurm.pmix.12.0");
+  EXPECT_FALSE(is_mpirun_rank(environment));
+  EXPECT_EQ(read_task_facts(environment)->local_ranks.front(), 2U);
+  environment.set("PMIX_NAMESPACE", "795672577");  // control
+  EXPECT_TRUE(is_mpirun_rank(environment));
+}
+
+TEST(MpirunFacts, HostsAreNeededOnSeveralNodesAndHandedOn) {
+  EXPECT_TRUE(needs_hosts(mpirun_rank(0)));
+  EXPECT_FALSE(read_task_facts(mpirun_rank(0)));
+  auto alone = mpirun_rank(1);
+  alone.set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
+  EXPECT_FALSE(needs_hosts(alone));
+  EXPECT_EQ(value_of(plan_of(alone, {}), "MASTER_ADDR"), "node001");
+
+  const auto plan = plan_of(mpirun_rank(2));
+  for (const auto& variable : plan.variables) EXPECT_FALSE(variable.name.starts_with("PMIX_")) << "MPI would read it";
+  EXPECT_EQ(value_of(plan, kHandedOnVariable), "12141.1/12141;node001,node002;2x2;block");
+  auto inside = mpirun_rank(2);
+  inside.set(kHandedOnVariable, value_of(plan, kHandedOnVariable));
+  EXPECT_FALSE(needs_hosts(inside));
+  EXPECT_EQ(read_task_facts(inside)->layout.host_of(3), "node002");
+  inside.set("PMIX_NAMESPACE", "795738113");
+  EXPECT_TRUE(needs_hosts(inside)) << "another mpirun's";
+}
+
+TEST(MpirunFacts, WhatDoesNotFitTogetherIsRefused) {
+  auto around = two_nodes();
+  around.hosts = {"node001", "node002", "node001", "node001"};
+  EXPECT_EQ(read_task_facts(mpirun_rank(3), around).error().code, ErrorCode::kMisplaced);
+  around.hosts = {"node001", "node002"};
+  EXPECT_EQ(read_task_facts(mpirun_rank(3), around).error().code, ErrorCode::kDisagreement);
+  around.hosts = {"node001", "node001", "node[2]", "node[2]"};
+  EXPECT_EQ(read_task_facts(mpirun_rank(3), around).error().code, ErrorCode::kInvalid);
+  for (const auto* name : {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
+    for (const auto* value : {"", "-1", "two", "99999999999"}) {
+      auto environment = mpirun_rank(3);
+      environment.set(name, value);
+      EXPECT_FALSE(read_task_facts(environment, two_nodes())) << name << "=" << value;
+    }
+  }
+  auto environment = mpirun_rank(3);
+  environment.set("OMPI_COMM_WORLD_RANK", "4");
+  EXPECT_EQ(read_task_facts(environment, two_nodes()).error().code, ErrorCode::kDisagreement);
+}
+
+TEST(MpirunFacts, GpusGoByLocalRankWithAndWithoutAList) {
+  auto around = two_nodes();
+  EXPECT_FALSE(plan_of(mpirun_rank(3), around).find("BOOTSTRAP_GPU")) << "there are none";
+  around.gpus = 2;
+  const auto without = plan_of(mpirun_rank(3), around);
+  EXPECT_EQ(value_of(without, "BOOTSTRAP_GPU"), "1");
+  EXPECT_FALSE(without.find("CUDA_VISIBLE_DEVICES"));
+  auto environment = mpirun_rank(3);
+  environment.set("CUDA_VISIBLE_DEVICES", "4,6");
+  EXPECT_EQ(value_of(plan_of(environment, around), "BOOTSTRAP_GPU"), "1");
+  EXPECT_EQ(value_of(plan_of(environment, around), "CUDA_VISIBLE_DEVICES"), "4,6");
+  environment.set("CUDA_VISIBLE_DEVICES", "");
+  EXPECT_FALSE(plan_of(environment, around).find("BOOTSTRAP_GPU")) << "hidden by somebody";
+  around.gpus = 1;
+  EXPECT_FALSE(plan_of(mpirun_rank(3), around).find("BOOTSTRAP_GPU")) << "two ranks, and one GPU";
+  Settings settings;
+  settings.gpu_share = {true, Source::kEnvironment};
+  EXPECT_EQ(value_of(*make_plan(*read_task_facts(mpirun_rank(3), around), settings), "BOOTSTRAP_GPU"), "0");
+  settings = {};
+  settings.gpu = {GpuMode::kNarrow, Source::kEnvironment};
+  around.gpus = 2;
+  const auto narrow = *make_plan(*read_task_facts(mpirun_rank(3), around), settings);
+  EXPECT_EQ(value_of(narrow, "CUDA_VISIBLE_DEVICES"), "1");
+}
+
+TEST(MpirunFacts, WhatAnOuterStepSetIsReplacedAndTheUsersWordKept) {
+  auto outer = two_by_two(0);
+  const auto plan = *make_plan(*read_task_facts(outer), {});
+  auto environment = mpirun_rank(3);
+  for (const auto& variable : plan.variables) environment.set(variable.name, variable.value(0));
+  EXPECT_EQ(value_of(plan_of(environment), "RANK"), "3") << "RANK=0 was the outer step's";
+  environment = mpirun_rank(3);
+  environment.set("MASTER_PORT", "4711");
+  EXPECT_EQ(value_of(plan_of(environment), "MASTER_PORT"), "4711");
+}
+
+TEST(MpirunFacts, TheServerMustBeThisMpiruns) {
+  auto environment = mpirun_rank(3);
+  environment.set("PMIX_SERVER_URI41", "795672576.1;tcp4://127.0.0.1:59741");
+  const auto server = check_pmix_environment(environment, mpirun_id("795672577"), 3);
+  ASSERT_TRUE(server) << server.error().message;
+  EXPECT_EQ(server->port, 59741);
+  EXPECT_FALSE(check_pmix_environment(environment, mpirun_id("795672578"), 3));
+  EXPECT_FALSE(check_pmix_environment(environment, mpirun_id("795672577"), 2));
+  EXPECT_FALSE(check_pmix_environment(environment, StepId{12141, 1, 0}, 3));
+}
+
+TEST(MpirunFacts, TheCommandSeesWhatWasSet) {
+  auto environment = mpirun_rank(3);
+  auto around = two_nodes();
+  around.gpus = 2;
+  for (const auto& variable : plan_of(environment, around).variables) environment.set(variable.name, variable.value(0));
+  around.hosts = {};
+  const auto task = make_task_plan(environment, around);
+  ASSERT_TRUE(task) << task.error().message;
+  EXPECT_TRUE(task->is_set);
+  EXPECT_TRUE(task->differences.empty()) << task->differences.front();
+}
+
+}  // namespace
+}  // namespace bootstrap

@@ -1,0 +1,212 @@
+// Every end that ncclCommInitRank can come to: done, refused, late, never; none is a hang.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl/nccl_comm_init.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <thread>
+
+#include "communicator_step.h"
+#include "in_child.h"
+
+namespace bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// NCCL as a few functions without captures: what it shall do, and what was done to it.
+struct FakeNccl {
+  std::atomic<int> pause_ms{0};
+  std::atomic<int> answer{nccl::kSuccess};
+  std::atomic<int> polls_until_done{0};
+  std::atomic<int> last_state{nccl::kSuccess};
+  std::atomic<int> aborts{0};
+};
+FakeNccl fake;
+
+nccl::Comm the_comm() { return reinterpret_cast<nccl::Comm>(&fake); }
+
+nccl::ResultCode fake_init(nccl::Comm* comm, int, nccl::UniqueId, int) {
+  std::this_thread::sleep_for(milliseconds(fake.pause_ms));
+  if (fake.answer == nccl::kSuccess || fake.answer == nccl::kInProgress) *comm = the_comm();
+  return fake.answer;
+}
+
+nccl::Functions fake_functions() {
+  fake.pause_ms = 0;
+  fake.answer = nccl::kSuccess;
+  fake.polls_until_done = 0;
+  fake.last_state = nccl::kSuccess;
+  fake.aborts = 0;
+  nccl::Functions nccl;
+  nccl.init_rank = fake_init;
+  nccl.init_rank_config = [](nccl::Comm* comm, int ranks, nccl::UniqueId id, int rank, void* config) {
+    EXPECT_EQ(static_cast<const nccl::Config*>(config)->blocking, 0);
+    return fake_init(comm, ranks, id, rank);
+  };
+  nccl.get_async_error = [](nccl::Comm comm, nccl::ResultCode* state) {
+    EXPECT_EQ(comm, the_comm());
+    *state = fake.polls_until_done-- > 0 ? nccl::kInProgress : fake.last_state.load();
+    return nccl::kSuccess;
+  };
+  nccl.abort = [](nccl::Comm comm) {
+    EXPECT_EQ(comm, the_comm());
+    ++fake.aborts;
+    return nccl::kSuccess;
+  };
+  return nccl;
+}
+
+InitCall call_of(const nccl::Functions& nccl, bool nonblocking, milliseconds timeout) {
+  return {.nccl = nccl,
+          .ids = std::vector<nccl::UniqueId>(1),
+          .ranks = 8,
+          .rank = 5,
+          .device = -1,
+          .nonblocking = nonblocking,
+          .who = "rank 9 (node002, local rank 1)",
+          .deadline = steady_clock::now() + timeout};
+}
+
+constexpr milliseconds kLong{60000};
+constexpr milliseconds kShort{200};
+
+TEST(Init, GivesTheCommunicator) {
+  const auto nccl = fake_functions();
+  const auto comm = init_communicator(call_of(nccl, false, kLong));
+  ASSERT_TRUE(comm);
+  EXPECT_EQ(*comm, the_comm());
+  EXPECT_EQ(fake.aborts, 0);
+}
+
+TEST(Init, WaitsForANonBlockingOne) {
+  const auto nccl = fake_functions();
+  fake.answer = nccl::kInProgress;
+  fake.polls_until_done = 5;
+  const auto comm = init_communicator(call_of(nccl, true, kLong));
+  ASSERT_TRUE(comm);
+  EXPECT_LT(fake.polls_until_done, 0);
+  EXPECT_EQ(fake.aborts, 0);
+}
+
+TEST(Init, PassesARefusalOn) {
+  const auto nccl = fake_functions();
+  fake.answer = nccl::kInvalidUsage;
+  const auto comm = init_communicator(call_of(nccl, false, kLong));
+  ASSERT_FALSE(comm);
+  EXPECT_EQ(comm.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(comm.error().message, "ncclCommInitRank failed: error 5");
+}
+
+TEST(Init, AbortsWhatFailsLater) {
+  const auto nccl = fake_functions();
+  fake.answer = nccl::kInProgress;
+  fake.polls_until_done = 3;
+  fake.last_state = 6;
+  const auto comm = init_communicator(call_of(nccl, true, kLong));
+  ASSERT_FALSE(comm);
+  EXPECT_EQ(comm.error().message, "ncclCommInitRankConfig failed: error 6");
+  EXPECT_EQ(fake.aborts, 1);
+}
+
+TEST(Init, AbortsANonBlockingOneAtTheDeadline) {
+  const auto nccl = fake_functions();
+  fake.answer = nccl::kInProgress;
+  fake.polls_until_done = 1 << 30;
+  const auto start = steady_clock::now();
+  const auto comm = init_communicator(call_of(nccl, true, kShort));
+  ASSERT_FALSE(comm);
+  EXPECT_GE(steady_clock::now() - start, kShort);
+  EXPECT_EQ(fake.aborts, 1) << "before the call comes back";
+  EXPECT_EQ(comm.error().code, ErrorCode::kTimeout);
+  EXPECT_EQ(comm.error().message.find("ncclCommInitRankConfig has not finished after 0."), 0U) << comm.error().message;
+  EXPECT_NE(comm.error().message.find(" on rank 9 (node002, local rank 1), which is rank 5 of 8 in the communicator: "),
+            std::string::npos);
+}
+
+// Nobody would ever destroy a communicator that comes about when its caller has gone.
+TEST(Init, EndsABlockingOneThatComesTooLate) {
+  const auto nccl = fake_functions();
+  fake.pause_ms = 600;
+  const auto comm = init_communicator(call_of(nccl, false, kShort));
+  ASSERT_FALSE(comm);
+  EXPECT_EQ(comm.error().code, ErrorCode::kTimeout);
+  EXPECT_EQ(fake.aborts, 0) << "it is not there yet";
+  for (int i = 0; i < 1000 && fake.aborts == 0; ++i) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_EQ(fake.aborts, 1);
+}
+
+TEST(Init, SaysWhatTheCopyLacks) {
+  auto nccl = fake_functions();
+  nccl.path = "/lib/libnccl.so.2";
+  EXPECT_TRUE(can_init(nccl, 1, true));
+  EXPECT_FALSE(can_init(nccl, 2, false));
+  nccl.init_rank_config = nullptr;
+  EXPECT_TRUE(can_init(nccl, 1, false));
+  const auto status = can_init(nccl, 1, true);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message, "NCCL in /lib/libnccl.so.2 has no ncclCommInitRankConfig; it needs 2.14 or newer");
+}
+
+std::ptrdiff_t threads() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+}
+
+// Against the double: one rank agrees to the communicator and then never calls NCCL.
+Comms one_stays_out(Step& step, bool nonblocking) {
+  return step.make(
+      [nonblocking](Rank rank, Call& call) {
+        call.options.nonblocking = nonblocking;
+        if (rank != 1) return;
+        call.nccl.init_rank = [](nccl::Comm*, int, nccl::UniqueId, int) { return nccl::kInvalidUsage; };
+        call.nccl.init_rank_config = [](nccl::Comm*, int, nccl::UniqueId, int, void*) { return nccl::kInvalidUsage; };
+      },
+      milliseconds(2000));
+}
+
+TEST(Init, ARankThatNeverCallsNcclIsNoHang) {
+  for (const bool nonblocking : {false, true}) {
+    in_child([nonblocking] {
+      Step step({3});
+      std::thread([] {}).join();  // with the first thread ThreadSanitizer starts one of its own
+      const auto before = threads();
+      const auto start = steady_clock::now();
+      const auto comms = one_stays_out(step, nonblocking);
+      EXPECT_LT(steady_clock::now() - start, milliseconds(4000)) << "deadline and two seconds";
+      for (const std::size_t rank : {0U, 2U}) {
+        ASSERT_FALSE(comms[rank]);
+        EXPECT_EQ(comms[rank].error().code, ErrorCode::kTimeout) << comms[rank].error().message;
+      }
+      ASSERT_FALSE(comms[1]);
+      EXPECT_EQ(comms[1].error().code, ErrorCode::kUnavailable);
+      // The thread of NCCL's root, and of blocking calls the two that NCCL keeps; control for "nothing is left". Those
+      // that have ended may be counted for a moment.
+      const std::ptrdiff_t kept = nonblocking ? 1 : 3;
+      for (int i = 0; i < 200 && threads() - before > kept; ++i) std::this_thread::sleep_for(milliseconds(10));
+      EXPECT_EQ(threads() - before, kept);
+    });
+  }
+}
+
+TEST(Init, ARankThatNeverComesIsNamed) {
+  Step step({2, 2});
+  const auto comms = step.make(
+      [](Rank rank, Call& call) {
+        if (rank == 3) stay_away(call);
+      },
+      milliseconds(500));
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    ASSERT_FALSE(comms[rank]);
+    EXPECT_EQ(comms[rank].error().message,
+              "communicator world: not all ranks came; missing: rank 3 (node002, local rank 1)");
+  }
+}
+
+}  // namespace
+}  // namespace bootstrap
