@@ -23,10 +23,9 @@ MAY_INCLUDE = {
     "libbootstrap/comm/process": ("core/util", "probe"),
     "libbootstrap/comm": ("core", "probe", "comm"),
     "libbootstrap/api": ("core", "probe", "comm", "bootstrap"),
-    "libbootstrap/simulation": ("core",),
     "libbootstrap/tools/horovod_server": ("core", "probe"),
     "libbootstrap/preload": ("core", "probe", "comm", "bootstrap", "preload", "tools/horovod_server"),
-    "libbootstrap/tools": ("core", "probe", "comm", "bootstrap", "simulation", "tools"),
+    "libbootstrap/tools": ("core", "probe", "comm", "bootstrap", "tools"),
     "spank_plugin": ("core", "probe", "spank_plugin", "tools/horovod_server"),
 }
 
@@ -138,7 +137,6 @@ def control():
         "libbootstrap/probe/a.cc": ['#include "comm/b.h"', "#include <hwloc.h>", "#include <slurm/spank.h>"],
         "libbootstrap/tools/horovod_server/a.cc": ['#include "comm/b.h"', '#include "tools/cli/b.h"'],
         "libbootstrap/tools/cli/a.cc": ['#include "preload/b.h"', '#include "tools/horovod_server/server.h"'],
-        "libbootstrap/simulation/a.cc": ['#include "probe/b.h"', '#include "comm/b.h"'],
         "libbootstrap/api/a.cc": ['#include "tools/cli/b.h"'],
         "spank_plugin/a.cc": ['#include "comm/b.h"', '#include "tools/horovod_server/server.h"', "  ::_exit(1);", "int x = dlopen(name);", "throw 1;",
                               "std::exit(0);", "if (bad) abort();", "pid_t child = fork();", "::execve(a, b, c);",

@@ -3,8 +3,8 @@
 //
 //     exchange_clock bash -c 'SRUN_STARTED=$BENCH_STARTED exec srun --mpi=pmix ... exchange_clock start_costs ROUNDS'
 //
-// Every rank prints a line of JSON: times in nanoseconds of CLOCK_MONOTONIC, CPU times in nanoseconds. The simulator's
-// constants come from it (scripts/lib/calibrate.py).
+// Every rank prints a line of JSON: times in nanoseconds of CLOCK_MONOTONIC, CPU times in nanoseconds.
+// scripts/simulation/calibrate.py makes constants of them.
 #include <dirent.h>
 #include <pmix.h>
 #include <time.h>

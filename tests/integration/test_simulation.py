@@ -1,6 +1,6 @@
-"""The simulator beside real runs of 2 to 64 ranks: constants from steps of other sizes, in turn with those predicted.
+"""scripts/simulate beside real runs of 2 to 64 ranks: constants from steps of other sizes, in turn with those predicted.
 
-The cluster's nodes share the cores of this machine, with each other and with whatever else runs. The simulator is told
+The cluster's nodes share the cores of this machine, with each other and with whatever else runs. The model is told
 so: `machine_cores` is how much of them the calibrating steps got, in the same minutes. What is predicted is measured by
 programs of its own: the exchange by bare PMIx, and the start of a process to the values of all ranks by libbootstrap,
 of which no constant knows anything.
@@ -17,11 +17,11 @@ import pytest
 
 from harness import REPOSITORY
 
-sys.path.insert(0, str(REPOSITORY / "scripts" / "lib"))
+sys.path.insert(0, str(REPOSITORY / "scripts" / "simulation"))
 
 from calibrate import SHAPES, Calibration, Host, constants_text, probe, run_step
 
-COMMAND = REPOSITORY / "build/release/libbootstrap/slurm-bootstrap"
+SIMULATE = REPOSITORY / "scripts/simulate"
 PREDICTED = ((1, 2), (2, 4), (2, 8), (4, 16), (4, 32), (4, 64))  # nodes, ranks
 BAND = 2.5  # simulated over measured, or the reverse; wider by what the measurements themselves vary, see Band
 FEW = 8  # ranks, with which an exchange waits for messages more than it computes
@@ -29,14 +29,14 @@ MOST_BAND = 5  # with a wider one a constant that is ten times too large may pas
 
 
 def simulate(constants, nodes, ranks):
-    """What the simulator says of such a step, in milliseconds."""
+    """What the model says of such a step, in milliseconds."""
     options = ["--ranks", str(ranks), "--ranks-per-node", str(ranks // nodes), "--gets", "all", "--json"]
-    done = subprocess.run([COMMAND, "simulate", *options, "--constants", constants], capture_output=True, text=True)
+    done = subprocess.run([SIMULATE, *options, "--constants", constants], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["simulated"] is True
-    size = next(row for row in report["sizes"] if row["ranks"] == ranks)
-    assert size["nodes"] == nodes
+    size = report["sizes"][-1]
+    assert (size["ranks"], size["nodes"]) == (ranks, nodes)
     return {"exchange": size["exchange_ring_ms"], "start": size["values_ms"], "launch": size["launch_ms"]}
 
 
@@ -106,7 +106,7 @@ class Band:
 def measured(cluster_factory, request):
     """Measurements, and the file with the constants that were measured in turn with them."""
     programs = [REPOSITORY / "build/release/tests/bench" / name for name in ("start_costs", "exchange_clock", "exchange_start")]
-    for path in (*programs, COMMAND):
+    for path in programs:
         if not path.exists():
             pytest.fail(f"{path} is not built; run cmake --preset release && cmake --build --preset release")
     cluster = cluster_factory("simulation").up("--nodes", "4", "--cpus", "16", "--no-plugin")

@@ -10,7 +10,6 @@
 #include "tools/cli/check_command.h"
 #include "tools/cli/explain_command.h"
 #include "tools/cli/run_command.h"
-#include "tools/cli/simulate_command.h"
 #include "tools/cli/topology_command.h"
 
 namespace bootstrap {
@@ -22,7 +21,6 @@ struct CommandLine {
   CheckOptions check;
   BenchOptions bench;
   RunOptions run;
-  SimulateOptions simulate;
   TopologyOptions topology;
   int status = 0;
 };
@@ -112,34 +110,6 @@ void add_topology(CLI::App& app, CommandLine& line) {
   command->callback([&line] { line.status = topology_command(line.topology); });
 }
 
-void add_simulate(CLI::App& app, CommandLine& line) {
-  auto& options = line.simulate;
-  auto* const command =
-      app.add_subcommand("simulate", "Simulates the start of a step with many ranks; what it prints was not measured");
-  command->add_option("--ranks", options.ranks, "Ranks (100000), or a list: 100,1000,10000")
-      ->delimiter(',')
-      ->type_name("N")
-      ->check(CLI::Range(1U, 1'000'000U));
-  command->add_option("--ranks-per-node", options.ranks_per_node, "Ranks on a node (8)")
-      ->type_name("N")
-      ->check(CLI::Range(1U, 4096U));
-  command->add_option("--roots", options.roots, "Roots of NCCL: auto (one for 256 ranks at most), or a number")
-      ->type_name("N");
-  command->add_option("--fence", options.fence, "As SLURM_PMIX_FENCE: mixed, ring or tree")
-      ->check(CLI::IsMember({"mixed", "ring", "tree"}));
-  command
-      ->add_option("--gets", options.gets,
-                   "Values that a rank reads: those of the roots, the same once for each node, or those of all ranks")
-      ->check(CLI::IsMember({"roots", "node", "all"}));
-  command->add_option("--constants", options.constants, "Take constants from this file")->type_name("FILE");
-  command->add_flag("--print-constants", options.print_constants, "Print the constants, and how each was found");
-  command->add_flag("--sensitivity", options.sensitivity, "Show what half and twice each constant would change");
-  command->add_option("--seed", options.seed, "Let work vary, in a way of this number; 0 (the default): not at all")
-      ->type_name("N");
-  command->add_flag("--json", options.json, "As JSON");
-  command->callback([&line] { line.status = simulate_command(line.simulate); });
-}
-
 }  // namespace
 }  // namespace bootstrap
 
@@ -158,7 +128,6 @@ int main(int count, char** arguments) {
     bootstrap::add_run(app, line);
     bootstrap::add_bench(app, line);
     bootstrap::add_topology(app, line);
-    bootstrap::add_simulate(app, line);
     CLI11_PARSE(app, count, arguments);
     return line.status;
   } catch (const std::exception& exception) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what the simulator takes for granted, on a cluster of this machine or, without root, on the one that srun reaches.
+"""Measures what scripts/simulate takes for granted, on a cluster of this machine or, without root, on the one that srun reaches.
 
 What ranks and slurmstepds compute is taken as CPU time, which other load on the machine hardly changes. What they wait
 for is the median of several times, so that it holds for this machine with its load, or with --elsewhere the shortest.
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from statistics import mean, median
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
 
 from local_cluster import INSIDE, REPOSITORY, LocalCluster
 
@@ -234,7 +234,7 @@ def calibrate(cluster, full=False):
 
 
 def constants_text(constants, machine):
-    """A file for slurm-bootstrap simulate --constants; what is not in it is as built in."""
+    """A file for scripts/simulate --constants; what is not in it is as in constants.txt."""
     lines = [f"date = {datetime.date.today()}", f"machine = {machine}"]
     for name, (value, unit, how) in constants.items():
         lines.append(f"{name} = {float(f'{value / UNITS[unit]:.4g}'):.10g} {unit}".rstrip() + f"  # {how}")
@@ -252,7 +252,7 @@ def parse_arguments():
     parser.add_argument("--out", metavar="FILE", help="write the constants to this file (standard output)")
     parser.add_argument("--full", action="store_true", help="20 steps of each shape (5)")
     parser.add_argument("--elsewhere", action="store_true",
-                        help="for the simulation of real clusters: leave out what one machine's cores and network do")
+                        help="for forecasts for real clusters: leave out what one machine's cores and network do")
     parser.add_argument("--root-rate", type=float, metavar="RANKS_PER_S", help="what NCCL's root thread was measured at")
     return parser.parse_args()
 
