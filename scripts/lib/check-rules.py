@@ -130,6 +130,20 @@ def check_file(path, text):
         yield f"{path}: the first line must say what the file is for"
 
 
+# The page that tells developers where things are.
+MAP = "etc/doc/code.md"
+
+
+def check_map(top, text):
+    """Each `path.cc:function` of the map is there."""
+    for path, function in re.findall(r"`([\w/.]+\.(?:cc|h))(?::(\w+))?`", text):
+        file = top / (path if path.startswith("spank_plugin/") else f"libbootstrap/{path}")
+        if not file.is_file():
+            yield f"{MAP}: there is no {path}"
+        elif function and not re.search(rf"\b{function}\(", file.read_text(encoding="utf-8")):
+            yield f"{MAP}: there is no {function} in {path}"
+
+
 def control():
     """The checks themselves: each of these sources breaks one rule."""
     broken = {
@@ -145,6 +159,8 @@ def control():
     }
     missed = [f"{path}: {line}" for path, lines in broken.items() for line in lines
               if not list(check_source(path, line + "\n"))]
+    top = pathlib.Path(__file__).resolve().parents[2]
+    missed += [f"{MAP}: {line}" for line in ("`core/none.cc`", "`api/collective.cc:none`") if not list(check_map(top, line))]
     missed += [f"{path}: no problem" for path in ("spank_plugin/a.cc", "libbootstrap/preload/a.cc")
                if list(check_source(path, '#include "tools/horovod_server/listener.h"\n'))]
     for line in missed:
@@ -169,6 +185,7 @@ def main():
         problems += check_file(name, text)
         if name.endswith((".cc", ".h", ".c")):
             problems += check_source(name, text)
+    problems += check_map(top, (top / MAP).read_text(encoding="utf-8"))
     for problem in problems:
         print(problem, file=sys.stderr)
     banned = sum("not in the plugin" in problem for problem in problems)
