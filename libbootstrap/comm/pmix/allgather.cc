@@ -14,6 +14,27 @@
 #include "comm/process/sleep_for.h"
 #include "core/util/text.h"
 
+// The way of one call. A name in brackets is the key under which a rank puts something; S is 0 and 1 in turns, N is the
+// number of the call.
+//
+//   open        a session with the server of this node
+//     |
+//   put         [step.S] tag and value for all ranks, [node.S] the value for this node and the name of the socket where
+//     |         its ranks wait for each other at the end, [come.N] the tag, where libpmix remembers what it has read
+//     |
+//   meet        the ranks of this node, where MPI may have closed a session a moment ago: each looks for [come.N], or
+//     |         [step.S], of the others
+//     |
+//   meet nodes  in the first call, on Slurm before 23.02: [met.D] of the node that is D nodes away
+//     |
+//   fence       brings [step.S] to all nodes. Who still waits after kAnnounceTime puts [here.N]
+//     |
+//   read        [step.S] of the ranks that are wanted, [node.S] of this node; what has another tag does not count
+//     |
+//   leave       close the session; the ranks of the node wait for each other at that socket
+//
+// Each step that fails goes on with a query for the missing ranks, by [here.N], [come.N] or [step.S], and with leave.
+
 namespace bootstrap {
 namespace {
 
