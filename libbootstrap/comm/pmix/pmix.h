@@ -15,8 +15,6 @@ namespace bootstrap::pmix {
 
 using Code = int;
 inline constexpr Code kSuccess = 0;
-inline constexpr Code kTimedOut = -24;  // PMIX_ERR_TIMEOUT
-inline constexpr Code kNotFound = -46;  // PMIX_ERR_NOT_FOUND
 
 inline constexpr const char* kHostKey = "pmix.hname";  // PMIX_HOSTNAME: of each rank, known without an exchange
 

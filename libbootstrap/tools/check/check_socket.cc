@@ -130,7 +130,6 @@ Connecting connect_to(const Address& address, Deadline deadline) {
 }
 
 std::optional<Address> own_address(const Descriptor& socket) { return name_of(::getsockname, socket); }
-std::optional<Address> peer_address(const Descriptor& socket) { return name_of(::getpeername, socket); }
 
 std::string interface_of(const Address& address) {
   ifaddrs* list = nullptr;

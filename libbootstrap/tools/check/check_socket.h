@@ -38,7 +38,6 @@ struct Connecting {
 Connecting connect_to(const Address& address, Deadline deadline);
 
 std::optional<Address> own_address(const Descriptor& socket);
-std::optional<Address> peer_address(const Descriptor& socket);
 
 // "eth0"; empty when none has it.
 std::string interface_of(const Address& address);
