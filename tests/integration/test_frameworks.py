@@ -171,9 +171,9 @@ def test_mpirun_needs_the_preload(site):
 
 
 def test_cpp_with_nccl_or_without(site):
-    done = run(site, "srun", "--mpi=pmix", *FOUR, "/opt/slurm-bootstrap/build/release/etc/train")
+    done = run(site, "srun", *FOUR, "/opt/slurm-bootstrap/build/release/etc/train")
     assert re.search(r"final loss \S+ .* on all 4 ranks", done.stdout), done.stdout
-    rows.append(("C++ with NCCL (`train.cc`; here on CPUs)", "`srun --mpi=pmix`", "4 ranks, the loss of one"))
+    rows.append(("C++ with NCCL (`train.cc`; here on CPUs)", "`srun`", "4 ranks, the loss of one"))
 
 
 def test_the_preload_alone(site):
