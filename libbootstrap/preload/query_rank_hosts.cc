@@ -14,6 +14,9 @@ Result<std::vector<std::string>> query_rank_hosts() {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   // One that is late is not ended: mpirun would take the end of its session for the loss of the rank.
   auto answer = ask_helper({kHostsRequest}, process_environment(), deadline);
+  if (!answer && answer.error().code == ErrorCode::kTimeout) {
+    return fail(ErrorCode::kTimeout, "mpirun's PMIx server did not say within 10 s where the ranks are");
+  }
   if (!answer) {
     return fail(answer.error().code, cat({"the process that asks mpirun's PMIx server: ", answer.error().message}));
   }

@@ -162,8 +162,11 @@ def test_no_nccl_is_a_failure(bench_cluster):
     assert sentences(step)[0].startswith("rank 0 (node001, local rank 0): NCCL is not in this process"), step
 
 
-def test_without_pmix_it_says_what_to_do(bench_cluster):
-    step = bench(bench_cluster, 2, 1, options=("--mpi=none",))
+def test_without_pmix_it_goes_over_pmi1(bench_cluster):
+    step = bench(bench_cluster, 2, 2, *SHORT, options=("--mpi=none",))
+    assert step.returncode == 0 and step.stdout and step.stderr == "", step
+    # Control: without PMI-1 either, it says what to do.
+    step = bench(bench_cluster, 2, 1, options=("--mpi=none",), before="unset SLURM_SRUN_COMM_PORT")
     assert step.returncode == 1 and step.stdout == "", step
     assert all("srun --mpi=pmix" in said for said in sentences(step)) and sentences(step), step
 

@@ -46,8 +46,8 @@ def test_all_ways_of_an_id(bench_nodes):
     found = defaultdict(list)
     for line in lines:
         found[line["kind"], line["who"]].append(line)
-    peers = ("ours", "bare", "nvshmem-style", "direct", "node")
-    assert set(found) == {("id", who) for who in peers} | {("gather", "ours"), ("gather", "bare")}
+    peers = ("ours", "pmi1", "bare", "nvshmem-style", "direct", "node")
+    assert set(found) == {("id", who) for who in peers} | {("gather", who) for who in ("ours", "pmi1", "bare")}
     for way, ranks in found.items():
         assert {line["rank"] for line in ranks} == set(range(RANKS)), way
         for line in ranks:
