@@ -65,9 +65,16 @@ def test_one_process_learns_alone(one_process):
     assert one_process.losses[-1] < one_process.losses[0] / 2
 
 
-def test_the_line_as_it_is_written(cluster, train, one_process):
-    """On one node of a cluster as `scripts/cluster up` makes it, unasked."""
-    done = cluster.run(["timeout", "60", *f"srun --ntasks-per-node 2 --gres gpu:2 {train}".split()], env={"SLURM_BOOTSTRAP": ""})
+@pytest.fixture(scope="module")
+def unasked_cluster(cluster_factory):
+    """As `scripts/cluster up` makes it, without an option, where nobody asks for anything."""
+    cluster = cluster_factory("unasked").up()
+    cluster.asks = False
+    return cluster
+
+
+def test_the_line_as_it_is_written(unasked_cluster, train, one_process):
+    done = unasked_cluster.run(["timeout", "60", *f"srun --ntasks-per-node 2 --gres gpu:2 {train}".split()])
     training = Training(done.stdout)
     assert done.returncode == 0 and [row[:4] for row in training.rows] == [("0", "node001", "0", "2"), ("1", "node001", "1", "2")]
     assert training.differs_from(one_process) <= TOLERANCE

@@ -90,7 +90,7 @@ Error Pmi1Engine::explain(const Error& error) const {
     return {ErrorCode::kUnavailable, cat({"the process that exchanges over PMI-1: ", error.message, "; ", kCure})};
   }
   return {ErrorCode::kTimeout,
-          cat({"not all ranks came before the deadline, and PMI-1 does not say which; srun --mpi=pmix would"})};
+          "not all ranks came before the deadline, and PMI-1 does not say which; srun --mpi=pmix would"};
 }
 
 Result<AllgatherResult> Pmi1Engine::run(const CallTag& tag, const Allgather& round) {
