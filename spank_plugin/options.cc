@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/plan.h"
+#include "core/plan/step_plan.h"
 #include "core/util/text.h"
 #include "guard.h"
 #include "slurmstepd/controller.h"

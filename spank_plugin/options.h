@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "core/plan/activation.h"
+#include "core/activation/activation_rules.h"
 #include "core/settings/settings.h"
 #include "spank_api.h"
 

@@ -8,7 +8,7 @@
 #include "api/job.h"
 #include "api/options.h"
 #include "comm/pmix/mpirun_hosts.h"
-#include "core/plan/task_plan.h"
+#include "core/plan/plan_from_environment.h"
 #include "core/util/text.h"
 #include "probe/environment.h"
 #include "probe/local_context.h"
@@ -63,7 +63,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   auto hosts = hosts_of_ranks(environment, std::chrono::steady_clock::now() + *timeout);
   if (!hosts) return fail(hosts.error());
   around.hosts = std::move(*hosts);
-  const auto task = make_task_plan(environment, around);
+  const auto task = read_task_plan(environment, around);
   if (!task) return fail(task.error());
   const auto port = parse_unsigned(effective_value(task->plan, "MASTER_PORT"), 65535);
   if (!port) return fail(ErrorCode::kInvalid, "MASTER_PORT is set for this step, but it is not a port");

@@ -10,7 +10,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "comm/exchange.h"
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 #include "core/util/result.h"
 
 struct bootstrap_job {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/process/deadline.h"
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 #include "core/step/step_id.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "core/plan/explain.h"
-#include "core/plan/frameworks.h"
-#include "core/plan/plan.h"
+#include "core/plan/framework_rules.h"
+#include "core/plan/step_plan.h"
 #include "core/program/program.h"
 #include "core/step/mpirun_facts.h"
 #include "core/util/text.h"
@@ -58,7 +58,8 @@ class StandardFiles {
   int count_ = 0;
 };
 
-// To preload the library is to ask for it, with or without GPUs; for which steps that holds is said in gate.cc.
+// To preload the library is to ask for it, with or without GPUs; for which steps that holds is said in
+// rank_detection.cc.
 Result<Settings> settings_of(const Environment& environment) {
   Settings settings;
   settings.preload = {true, Source::kEnvironment};
@@ -109,7 +110,7 @@ void remove_leftovers(const std::vector<std::string>& names) {
   std::move(fresh).install();
 }
 
-void export_plan(const Plan& plan) {
+void export_plan(const StepPlan& plan) {
   NewEnvironment fresh;
   for (const auto& name : plan.removals) fresh.remove(name);
   for (const auto& variable : plan.variables) {
@@ -128,7 +129,7 @@ Status hold_for_ever(std::uint16_t port) {
   return {};
 }
 
-void hold_worker_ports(const Facts& facts, const Plan& plan, const std::string& who) {
+void hold_worker_ports(const StepFacts& facts, const StepPlan& plan, const std::string& who) {
   const StandardFiles standard;
   for (const auto port : plan.worker_ports) {
     const auto claim = hold_for_ever(port);
@@ -138,7 +139,7 @@ void hold_worker_ports(const Facts& facts, const Plan& plan, const std::string& 
   }
 }
 
-void hold_port(const Facts& facts, const Settings& settings, const Plan& plan, const std::string& who) {
+void hold_port(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const std::string& who) {
   hold_worker_ports(facts, plan, who);
   if (!plan.port_to_claim) return;
   const StandardFiles standard;
@@ -152,7 +153,7 @@ void hold_port(const Facts& facts, const Settings& settings, const Plan& plan, c
   say(cat({who, "MASTER_PORT on ", facts.layout.host_of(0), ": ", claim.error().message, cure}));
 }
 
-std::string cure_of(const Facts& facts, std::size_t gpus) {
+std::string cure_of(const StepFacts& facts, std::size_t gpus) {
   if (facts.id.launcher == Launcher::kMpirun) {
     return cat({"start no more ranks on a node than it has GPUs (-npernode ", std::to_string(gpus), ")"});
   }
@@ -161,7 +162,7 @@ std::string cure_of(const Facts& facts, std::size_t gpus) {
 }
 
 // What the plugin refuses; here the program goes on, and its own error will be the less clear one.
-std::string warn_of_missing_gpus(const Facts& facts, const Settings& settings, const Plan& plan) {
+std::string warn_of_missing_gpus(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
   if (!facts.has_gpus || plan.gpus || settings.gpu.value == GpuMode::kOff) return {};
   const auto list = gpu_list_of(facts);
   const auto& place = facts.layout.place(facts.local_ranks.front());
@@ -173,7 +174,7 @@ std::string warn_of_missing_gpus(const Facts& facts, const Settings& settings, c
 }
 
 // What the plugin learns from Slurm, this process knows of itself.
-void read_own_cpus(Facts& facts, Plan& plan, const Settings& settings) {
+void read_own_cpus(StepFacts& facts, StepPlan& plan, const Settings& settings) {
   const auto number = [&](const char* name) {
     return static_cast<std::uint32_t>(parse_unsigned(facts.environment.get(name).value_or(""), UINT32_MAX).value_or(0));
   };
@@ -186,13 +187,13 @@ void read_own_cpus(Facts& facts, Plan& plan, const Settings& settings) {
 }
 
 // Not found where the library alone was copied; then Horovod is not told to look for it.
-std::string prepare_serving(Facts& facts) {
+std::string prepare_serving(StepFacts& facts) {
   auto program = find_rendezvous_program();
   facts.can_serve = !program.empty();
   return program;
 }
 
-void serve(const Facts& facts, const Settings& settings, const Plan& plan, const std::string& program,
+void serve(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const std::string& program,
            const std::string& who) {
   if (!plan.served_port) return;
   const StandardFiles standard;
@@ -256,7 +257,7 @@ Status set_up(const Environment& environment, SetUp what) {
   facts->decision.set_up = what;
   const auto program = prepare_serving(*facts);
   gather_network(*facts, *settings);
-  auto plan = make_plan(*facts, *settings);
+  auto plan = make_step_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
   read_own_cpus(*facts, *plan, *settings);
   export_plan(*plan);

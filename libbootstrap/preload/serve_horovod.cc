@@ -26,7 +26,8 @@ std::string find_rendezvous_program() {
   return {};
 }
 
-Status serve_horovod(const Facts& facts, const Settings& settings, const Plan& plan, const std::string& program) {
+Status serve_horovod(const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+                     const std::string& program) {
   const auto file = open_program(program);
   if (!file) return fail(file.error());
   auto listener = open_listener({&*plan.served_port, 1}, facts.master_ip);

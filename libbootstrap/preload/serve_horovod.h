@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "core/plan/plan.h"
+#include "core/plan/step_plan.h"
 #include "core/settings/settings.h"
-#include "core/step/facts.h"
+#include "core/step/step_facts.h"
 #include "core/util/result.h"
 
 namespace bootstrap {
@@ -15,6 +15,7 @@ namespace bootstrap {
 std::string find_rendezvous_program();
 
 // Precondition: this process is rank 0, and plan.served_port is set. The server ends with it.
-Status serve_horovod(const Facts& facts, const Settings& settings, const Plan& plan, const std::string& program);
+Status serve_horovod(const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+                     const std::string& program);
 
 }  // namespace bootstrap

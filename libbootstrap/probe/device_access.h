@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/gpu_plan.h"
+#include "core/plan/visible_gpus.h"
 
 namespace bootstrap {
 

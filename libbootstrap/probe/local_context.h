@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/step/facts.h"
+#include "core/step/step_facts.h"
 #include "core/util/environment.h"
 
 namespace bootstrap {

@@ -26,7 +26,7 @@ std::vector<RdmaPort> read_rdma_ports(const FileTree& tree) {
 
 }  // namespace
 
-void gather_network(Facts& facts, const Settings& settings, const std::string& root) {
+void gather_network(StepFacts& facts, const Settings& settings, const std::string& root) {
   using Kind = InterfaceChoice::Kind;
   const auto kind = settings.interface.value.kind;
   const bool is_by_route = kind == Kind::kGloo || kind == Kind::kAuto;

@@ -3,11 +3,11 @@
 #pragma once
 
 #include "core/settings/settings.h"
-#include "core/step/facts.h"
+#include "core/step/step_facts.h"
 
 namespace bootstrap {
 
 // Adds to the facts what an interface is chosen by, where one is to be chosen. `root` stands before /proc and /sys.
-void gather_network(Facts& facts, const Settings& settings, const std::string& root = {});
+void gather_network(StepFacts& facts, const Settings& settings, const std::string& root = {});
 
 }  // namespace bootstrap

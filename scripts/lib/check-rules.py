@@ -18,6 +18,7 @@ MAY_INCLUDE = {
     "libbootstrap/core/program": ("core/util", "core/settings", "core/step"),
     "libbootstrap/core/exchange": ("core/util", "core/step"),
     "libbootstrap/core/failure": ("core/util", "core/settings", "core/step"),
+    "libbootstrap/core/activation": ("core/util", "core/settings", "core/step", "core/program"),
     "libbootstrap/core/plan": ("core",),
     "libbootstrap/probe": ("core",),
     "libbootstrap/comm/process": ("core/util", "probe"),

@@ -39,7 +39,7 @@ bool is_matter_of_taste(std::string_view name, const Settings& settings) {
 // each. A value stays valid until its own variable is set.
 class CurrentValues {
  public:
-  CurrentValues(spank_t spank, const Plan& plan) : values_(plan.variables.size()) {
+  CurrentValues(spank_t spank, const StepPlan& plan) : values_(plan.variables.size()) {
     const auto* entry = job_environment(spank);
     for (; entry != nullptr && *entry != nullptr; ++entry) {
       const std::string_view text(*entry);
@@ -66,7 +66,7 @@ class CurrentValues {
 // spank_setenv takes as long as the rest of task_init: it clears 256 KiB in each call. Most variables are the same for
 // all tasks of a node, so that these calls are made once for all. What plugins before us take for the user's word, if
 // it is there, waits for task_init.
-void CommonEnvironment::put(spank_t spank, const Plan& plan) {
+void CommonEnvironment::put(spank_t spank, const StepPlan& plan) {
   for (const auto& name : plan.removals) unset_task_variable(spank, name);
   has_removed_ = true;
   for (const auto& variable : plan.variables) {
@@ -82,7 +82,7 @@ void CommonEnvironment::withdraw(spank_t spank) const {
   for (const auto& name : names_) unset_task_variable(spank, name);
 }
 
-std::vector<std::string> CommonEnvironment::obsolete(const Plan& plan) const {
+std::vector<std::string> CommonEnvironment::obsolete(const StepPlan& plan) const {
   std::vector<std::string> names;
   for (const auto& name : names_) {
     if (!plan.find(name)) names.push_back(name);
@@ -90,7 +90,7 @@ std::vector<std::string> CommonEnvironment::obsolete(const Plan& plan) const {
   return names;
 }
 
-Status apply(spank_t spank, Plan& plan, const CommonEnvironment& common, const Settings& settings,
+Status apply(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
              std::uint32_t local_task, Rank rank) {
   const CurrentValues now(spank, plan);
   // The last word on who this task is has Slurm, just before the program starts.

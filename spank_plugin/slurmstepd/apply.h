@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plan/plan.h"
+#include "core/plan/step_plan.h"
 #include "spank_api.h"
 
 namespace bootstrap {
@@ -18,13 +18,13 @@ namespace bootstrap {
 class CommonEnvironment {
  public:
   // In user_init. What Slurm refuses now, and what it writes itself in each task, is left for apply().
-  void put(spank_t spank, const Plan& plan);
+  void put(spank_t spank, const StepPlan& plan);
 
   // In task_init: the task is to start without them.
   void withdraw(spank_t spank) const;
 
-  bool has_removed() const { return has_removed_; }           // what the plan wants to be gone
-  std::vector<std::string> obsolete(const Plan& plan) const;  // names that a task's own plan has no more
+  bool has_removed() const { return has_removed_; }               // what the plan wants to be gone
+  std::vector<std::string> obsolete(const StepPlan& plan) const;  // names that a task's own plan has no more
 
  private:
   std::vector<std::string> names_;
@@ -34,7 +34,7 @@ class CommonEnvironment {
 // In task_init: what is the task's own, and what another plugin has changed since user_init (pyxis writes what the
 // image of a container says). Who the task is and where the ranks meet must be the same for all, so that our value wins
 // there; where it is a matter of taste, the other plugin's value stays, and is marked as kept in the task's plan.
-Status apply(spank_t spank, Plan& plan, const CommonEnvironment& common, const Settings& settings,
+Status apply(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
              std::uint32_t local_task, Rank rank);
 
 // Ends the child before the program starts; does not return, whatever its type says, which is that of a hook.

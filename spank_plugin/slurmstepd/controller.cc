@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "core/plan/explain.h"
-#include "core/plan/frameworks.h"
-#include "core/plan/plan_gpus.h"
+#include "core/plan/framework_rules.h"
+#include "core/plan/gpu_variables.h"
 #include "core/util/text.h"
 #include "guard.h"
 #include "options.h"
@@ -109,7 +109,7 @@ Status StepController::plan_step(spank_t spank, const Environment& environment, 
   if (needs_topology(*facts, settings)) gather_topology(*facts, settings);
   gather_network(*facts, settings);
   facts->can_serve = may_access(rendezvous_program(settings), X_OK);
-  auto plan = make_plan(*facts, settings);
+  auto plan = make_step_plan(*facts, settings);
   if (!plan) {
     error_is_local_ = plan.error().code == ErrorCode::kMisplaced;
     return fail(plan.error());
@@ -135,7 +135,7 @@ Status StepController::plan_step(spank_t spank, const Environment& environment, 
   return {};
 }
 
-Status StepController::hold_port(Plan& plan, const Facts& facts, const Settings& settings) {
+Status StepController::hold_port(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   // In a contained user_init the socket would be closed again before the tasks start.
   if (!runs_in_slurmstepd()) plan.port_to_claim.reset();
   if (!plan.port_to_claim) return {};
@@ -159,7 +159,7 @@ Status StepController::hold_port(Plan& plan, const Facts& facts, const Settings&
 }
 
 // As MASTER_PORT, for the servers of TensorFlow that the tasks of this node are to start.
-Status StepController::hold_worker_ports(const Plan& plan, const Facts& facts) {
+Status StepController::hold_worker_ports(const StepPlan& plan, const StepFacts& facts) {
   if (!runs_in_slurmstepd()) return {};
   for (const auto port : plan.worker_ports) {
     auto claim = PortClaim::take(port);
@@ -175,7 +175,7 @@ Status StepController::hold_worker_ports(const Plan& plan, const Facts& facts) {
 }
 
 // The socket is open before any task is there, so that a rank that is early waits in its queue.
-Status StepController::open_rendezvous(Plan& plan, const Facts& facts, const Settings& settings) {
+Status StepController::open_rendezvous(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   if (!runs_in_slurmstepd()) plan.served_port.reset();
   if (!plan.served_port) return {};
   auto program = open_program(rendezvous_program(settings));

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/frameworks.h"
-#include "core/plan/plan.h"
-#include "core/step/decision.h"
+#include "core/plan/framework_rules.h"
+#include "core/plan/step_plan.h"
+#include "core/step/srun_decision.h"
 #include "probe/port_claim.h"
 #include "slurmstepd/apply.h"
 #include "slurmstepd/failure_reporter.h"
@@ -38,10 +38,10 @@ class StepController {
   int start_prepared_task(spank_t spank);
   Status plan_step(spank_t spank, const Environment& environment, const Settings& settings);
   Status start_rank(spank_t spank, std::uint32_t task);
-  Status hold_port(Plan& plan, const Facts& facts, const Settings& settings);
-  Status open_rendezvous(Plan& plan, const Facts& facts, const Settings& settings);
+  Status hold_port(StepPlan& plan, const StepFacts& facts, const Settings& settings);
+  Status open_rendezvous(StepPlan& plan, const StepFacts& facts, const Settings& settings);
   void start_rendezvous(const Place& place);
-  Status hold_worker_ports(const Plan& plan, const Facts& facts);
+  Status hold_worker_ports(const StepPlan& plan, const StepFacts& facts);
   Result<TaskObservation> finalize_gpus(spank_t spank, std::uint32_t task, const Place& place);
   void finalize_frameworks(spank_t spank, std::uint32_t task, TaskObservation sight);
   void leave_alone(spank_t spank, const Environment& environment);
@@ -55,10 +55,10 @@ class StepController {
   Decision decision_;                  // srun's
   std::vector<std::string> warnings_;  // of a step that is left alone
   std::optional<Error> error_;
-  bool error_is_local_ = false;  // only this node has it, so this node must tell
-  std::optional<Facts> facts_;   // these three: of a step in which something is set
+  bool error_is_local_ = false;     // only this node has it, so this node must tell
+  std::optional<StepFacts> facts_;  // these three: of a step in which something is set
   Settings settings_;
-  std::optional<Plan> plan_;
+  std::optional<StepPlan> plan_;
   Status preload_;  // why libbootstrap.so is not added to LD_PRELOAD, where it was asked for
   CommonEnvironment common_;
   GpuOrder gpu_order_;

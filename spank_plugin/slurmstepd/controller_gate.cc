@@ -1,7 +1,7 @@
 // What stands before a session, and needs none: steps that are not ours get none, and there may be no memory for one.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/plan.h"
-#include "core/step/decision.h"
+#include "core/plan/step_plan.h"
+#include "core/step/srun_decision.h"
 #include "guard.h"
 #include "slurmstepd/apply.h"
 #include "slurmstepd/controller.h"

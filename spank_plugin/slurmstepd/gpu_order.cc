@@ -19,7 +19,7 @@ struct GpuOrder::Page {
   std::array<std::uint16_t, kMaxGpus> order{};
 };
 
-void GpuOrder::prepare(const GpuPlan& plan, const Topology& topology) {
+void GpuOrder::prepare(const NodeGpus& plan, const Topology& topology) {
   if (page_ != nullptr || !plan.order_matters()) return;
   void* const memory = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return;
@@ -29,7 +29,7 @@ void GpuOrder::prepare(const GpuPlan& plan, const Topology& topology) {
   is_noted_.resize(plan.tasks);
 }
 
-void GpuOrder::note_task(const GpuPlan& plan, std::uint32_t local_rank, pid_t process) {
+void GpuOrder::note_task(const NodeGpus& plan, std::uint32_t local_rank, pid_t process) {
   if (page_ == nullptr || local_rank >= cores_.size() || is_noted_[local_rank]) return;  // listed twice
   is_noted_[local_rank] = true;
   cores_[local_rank] = cores_of(process);
@@ -40,7 +40,7 @@ void GpuOrder::note_task(const GpuPlan& plan, std::uint32_t local_rank, pid_t pr
   page_->count.store(static_cast<std::uint32_t>(ordered.order.size()), std::memory_order_release);
 }
 
-bool GpuOrder::apply_to(GpuPlan& plan) const {
+bool GpuOrder::apply_to(NodeGpus& plan) const {
   const auto count = page_ == nullptr ? 0 : page_->count.load(std::memory_order_acquire);
   if (count == 0 || count != plan.order.size()) return false;
   const std::vector<std::uint32_t> order(page_->order.begin(), page_->order.begin() + count);

@@ -6,20 +6,20 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/plan/gpu_plan.h"
+#include "core/plan/visible_gpus.h"
 
 namespace bootstrap {
 
 class GpuOrder {
  public:
   // In user_init. Nothing is to be decided, and no memory shared, where all GPUs are in one place.
-  void prepare(const GpuPlan& plan, const Topology& topology);
+  void prepare(const NodeGpus& plan, const Topology& topology);
 
   // In task_post_fork: task `local_rank` runs as `process`. With the last one the order is decided and shared.
-  void note_task(const GpuPlan& plan, std::uint32_t local_rank, pid_t process);
+  void note_task(const NodeGpus& plan, std::uint32_t local_rank, pid_t process);
 
   // In a task: puts the order into its copy of the plan. False: there is none, or it is the one that user_init gave it.
-  bool apply_to(GpuPlan& plan) const;
+  bool apply_to(NodeGpus& plan) const;
 
  private:
   struct Page;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/plan/plan_gpus.h"
+#include "core/plan/gpu_variables.h"
 #include "probe/cores.h"
 #include "probe/device_access.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 // Slurm narrows all of its variables or none. A plugin that binds GPUs, such as mpibind, writes the one that programs
 // read, and its user asked for that.
-bool is_anothers(spank_t spank, const GpuPlan& gpus, const std::string& list) {
+bool is_anothers(spank_t spank, const NodeGpus& gpus, const std::string& list) {
   constexpr std::string_view kOfSlurmAlone = "SLURM_STEP_GPUS";
   if (list.empty() || list == gpus.list.text()) return false;
   return std::any_of(gpus.slurms.begin(), gpus.slurms.end(), [&](const auto& variable) {
@@ -26,7 +26,7 @@ bool is_anothers(spank_t spank, const GpuPlan& gpus, const std::string& list) {
 
 }  // namespace
 
-Result<GpuView> look_at_gpus(spank_t spank, Plan& plan, const Settings& settings, std::size_t local_task,
+Result<GpuView> look_at_gpus(spank_t spank, StepPlan& plan, const Settings& settings, std::size_t local_task,
                              const Place& place) {
   const auto& gpus = *plan.gpus;
   GpuVisibility sight{try_devices(gpus.devices),
@@ -49,7 +49,7 @@ Result<GpuView> look_at_gpus(spank_t spank, Plan& plan, const Settings& settings
   return view;
 }
 
-Status bind_near(const GpuPlan& plan, const GpuView& view) {
+Status bind_near(const NodeGpus& plan, const GpuView& view) {
   const auto cores = cores_of(0);
   const auto near = cores & cores_near(plan, view);
   if (near.empty() || near == cores) return {};

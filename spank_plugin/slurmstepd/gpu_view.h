@@ -2,17 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/plan/plan.h"
+#include "core/plan/step_plan.h"
 #include "spank_api.h"
 
 namespace bootstrap {
 
 // Looks at what Slurm left this task and rewrites its copy of the plan if that is less than planned. Answers with what
 // the task has.
-Result<GpuView> look_at_gpus(spank_t spank, Plan& plan, const Settings& settings, std::size_t local_task,
+Result<GpuView> look_at_gpus(spank_t spank, StepPlan& plan, const Settings& settings, std::size_t local_task,
                              const Place& place);
 
 // For --bootstrap-cpu=near: of the cores that the task has, it keeps those near its GPUs, if there are any.
-Status bind_near(const GpuPlan& plan, const GpuView& view);
+Status bind_near(const NodeGpus& plan, const GpuView& view);
 
 }  // namespace bootstrap

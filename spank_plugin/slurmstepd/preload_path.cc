@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/settings/preload_list.h"
+#include "core/settings/ld_preload_list.h"
 #include "core/util/text.h"
 #include "probe/file_permissions.h"
 

@@ -41,7 +41,7 @@ Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
   return id;
 }
 
-Result<Facts> gather_facts(spank_t spank, const Environment& environment) {
+Result<StepFacts> gather_facts(spank_t spank, const Environment& environment) {
   const auto id = gather_step_id(spank, environment);
   if (!id) return fail(id.error());
   const auto count = require_item(spank, S_JOB_LOCAL_TASK_COUNT, "the number of tasks on this node");
@@ -63,7 +63,7 @@ Result<Facts> gather_facts(spank_t spank, const Environment& environment) {
   return facts;
 }
 
-void gather_topology(Facts& facts, const Settings& settings) {
+void gather_topology(StepFacts& facts, const Settings& settings) {
   auto found = read_node_topology(settings.topology.value, own_host());
   facts.topology = std::move(found.topology);
   facts.topology_from = std::move(found.from);

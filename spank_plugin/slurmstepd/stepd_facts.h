@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/plan/plan_gpus.h"
-#include "core/step/facts.h"
+#include "core/plan/gpu_variables.h"
+#include "core/step/step_facts.h"
 #include "spank_api.h"
 
 namespace bootstrap {
@@ -13,10 +13,10 @@ Result<StepId> gather_step_id(spank_t spank, const Environment& environment);
 
 // In user_init. SPANK's items are preferred to the environment, which users can change; where both say something
 // they must agree.
-Result<Facts> gather_facts(spank_t spank, const Environment& environment);
+Result<StepFacts> gather_facts(spank_t spank, const Environment& environment);
 
 // In user_init: adds where the GPUs of this node are.
-void gather_topology(Facts& facts, const Settings& settings);
+void gather_topology(StepFacts& facts, const Settings& settings);
 
 // What keeps the Slurm that runs from hiding GPUs.
 // The NodeName of this node, which its host name may differ from; empty: not known.

@@ -19,7 +19,7 @@ struct FailurePolicy {
   bool is_asked = false;
   std::optional<std::uint32_t> grace;  // nothing: off
   std::uint32_t time_limit = 0;        // of the step, in seconds; 0: it has none, or nobody knows
-  bool reports_for_itself = false;     // see core/failure.h: nothing is received
+  bool reports_for_itself = false;     // see core/failure/failure.h: nothing is received
 };
 
 // In local_user_init, for a step that is set up: opens the socket, starts the thread, and puts SLURM_BOOTSTRAP_FAILURE

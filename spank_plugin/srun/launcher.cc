@@ -14,14 +14,14 @@
 #include <string>
 #include <vector>
 
+#include "core/activation/activation_rules.h"
 #include "core/failure/failure.h"
-#include "core/plan/activation.h"
-#include "core/plan/plan.h"
-#include "core/plan/plan_gpus.h"
-#include "core/plan/rendezvous.h"
+#include "core/plan/gpu_variables.h"
+#include "core/plan/master_endpoint.h"
+#include "core/plan/step_plan.h"
 #include "core/program/srun_arguments.h"
 #include "core/step/hostlist.h"
-#include "core/step/layout_codec.h"
+#include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
 #include "guard.h"
 #include "options.h"
@@ -106,8 +106,7 @@ void unset_outer_variables() {
   for (const auto name : kMessages) unset_variable(name);
   const auto environment = Environment::from_entries(environ);
   const auto value = environment.get(kTasksPerNodeVariable);
-  if (value && InheritedExports(environment).is_ours(kTasksPerNodeVariable, *value))
-    unset_variable(kTasksPerNodeVariable);
+  if (value && ExportRecord(environment).is_ours(kTasksPerNodeVariable, *value)) unset_variable(kTasksPerNodeVariable);
 }
 
 // These are srun's words before srun has read them, so a step may be taken for one that asks, and never for one that
@@ -216,7 +215,7 @@ Questions questions_of(const StepNumbers& numbers, const Environment& environmen
   if (kind == Kind::kGloo || kind == Kind::kAuto) questions.master = settings.address.value;
   const auto users = environment.get("MASTER_ADDR");
   // What goes into the decision is one field of several. A loopback address needs no look-up.
-  if (users && !InheritedExports(environment).is_ours("MASTER_ADDR", *users) && is_host_name(*users) &&
+  if (users && !ExportRecord(environment).is_ours("MASTER_ADDR", *users) && is_host_name(*users) &&
       !is_loopback_name(*users)) {
     questions.users_master = *users;
   }
@@ -256,16 +255,16 @@ void tell(const StepNumbers& numbers, const Activation& activation, const Settin
 Activation decide(spank_t spank, const StepNumbers& numbers, const UserChoice& choice, const Settings& settings,
                   Answers& answers) {
   const auto environment = Environment::from_entries(environ);
-  const auto step = gather_step_facts(spank, environment);
+  const auto step = gather_srun_facts(spank, environment);
   auto activation = decide_without_calls(choice, settings, step);
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
   const auto questions = questions_of(numbers, environment, settings, !activation);
   const auto got = call_with_deadline<Answers>([questions] { return ask(questions); }, kCallDeadline);
   if (got) answers = *got;
   if (activation) return std::move(*activation);
-  if (!got) return activation_without_answers(choice, "slurmctld did not answer within 5 s");
+  if (!got) return decide_without_answers(choice, "slurmctld did not answer within 5 s");
   if (!answers.record || answers.components.empty()) {
-    return activation_without_answers(choice, "slurmctld did not say what the step asked for");
+    return decide_without_answers(choice, "slurmctld did not say what the step asked for");
   }
   return decide_activation(choice, settings, step,
                            {.request = answers.record->request,

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/gpu_request.h"
-#include "core/step/layout_codec.h"
+#include "core/activation/gpu_request.h"
+#include "core/step/rank_layout_text.h"
 
 namespace bootstrap {
 

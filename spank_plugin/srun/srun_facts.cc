@@ -85,11 +85,11 @@ std::vector<std::string> own_command_line() {
   return words;
 }
 
-StepFacts gather_step_facts(spank_t spank, const Environment& environment) {
+SrunFacts gather_srun_facts(spank_t spank, const Environment& environment) {
   const auto program = job_command(spank);
   const auto all = own_command_line();
   const auto words = srun_words(all, program.size());
-  StepFacts step;
+  SrunFacts step;
   step.tasks = item(spank, S_JOB_TOTAL_TASK_COUNT).value_or(1);
   step.nodes = std::max(1U, item(spank, S_JOB_NNODES).value_or(1));
   step.has_terminal = has_option(words, "--pt", "--pty");

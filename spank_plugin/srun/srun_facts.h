@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/activation.h"
+#include "core/activation/activation_rules.h"
 #include "core/util/environment.h"
 #include "spank_api.h"
 
@@ -15,6 +15,6 @@ namespace bootstrap {
 std::vector<std::string> own_command_line();
 
 // In local_user_init, of a step of one component.
-StepFacts gather_step_facts(spank_t spank, const Environment& environment);
+SrunFacts gather_srun_facts(spank_t spank, const Environment& environment);
 
 }  // namespace bootstrap

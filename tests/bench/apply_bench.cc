@@ -8,7 +8,7 @@
 #include <string>
 
 #include "bench_step.h"
-#include "core/plan/plan.h"
+#include "core/plan/step_plan.h"
 #include "slurmstepd/apply.h"
 #include "spank_double.h"
 
@@ -20,7 +20,7 @@ void apply_to_task(benchmark::State& state, const char* frameworks) {
   settings.frameworks = {*parse_frameworks(frameworks), Source::kOption};
   const auto facts = read_facts(environment_of_step(state.range(0)), kStep, tasks_of_node());
   if (!facts) return state.SkipWithError(facts.error().message.c_str());
-  auto plan = make_plan(*facts, settings);
+  auto plan = make_step_plan(*facts, settings);
   if (!plan) return state.SkipWithError(plan.error().message.c_str());
   auto& slurm = spank_double();
   slurm.task = 3;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/step/facts.h"
+#include "core/step/step_facts.h"
 
 namespace bootstrap {
 

@@ -24,7 +24,7 @@
 #include "bare_pmix.h"
 #include "comm/exchange.h"
 #include "comm/helper_service.h"
-#include "core/plan/task_plan.h"
+#include "core/plan/plan_from_environment.h"
 #include "node_share.h"
 #include "probe/environment.h"
 
@@ -51,7 +51,7 @@ class Ours {
   explicit Ours(bool is_pmi1 = false) {
     auto environment = bootstrap::process_environment();
     if (is_pmi1) environment.unset("PMIX_NAMESPACE");
-    auto task = bootstrap::make_task_plan(environment);
+    auto task = bootstrap::read_task_plan(environment);
     if (!task) stop(task.error().message);
     size_ = static_cast<std::uint32_t>(task->facts.layout.size());
     rank_ = task->facts.local_ranks.front();

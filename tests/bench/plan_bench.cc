@@ -3,7 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "bench_step.h"
-#include "core/plan/plan.h"
+#include "core/plan/step_plan.h"
 
 namespace bootstrap {
 namespace {
@@ -15,7 +15,7 @@ void plan_node(benchmark::State& state, const Settings& settings) {
   std::size_t variables = 0;
   for (auto _ : state) {
     const auto facts = read_facts(environment, kStep, local);
-    auto plan = make_plan(*facts, settings);
+    auto plan = make_step_plan(*facts, settings);
     if (!plan) return state.SkipWithError(plan.error().message.c_str());
     variables = plan->variables.size();
     benchmark::DoNotOptimize(plan);

@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/exchange/roots.h"
+#include "core/exchange/nccl_roots.h"
 
 namespace bench {
 namespace {

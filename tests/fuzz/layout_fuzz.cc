@@ -3,7 +3,7 @@
 #include <numeric>
 #include <string>
 
-#include "core/step/layout_codec.h"
+#include "core/step/rank_layout_text.h"
 #include "property.h"
 
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/plan/explain.h"
-#include "core/plan/task_plan.h"
+#include "core/plan/plan_from_environment.h"
 #include "core/util/text.h"
 #include "property.h"
 
@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (equals != std::string_view::npos) environment.set(entry.substr(0, equals), entry.substr(equals + 1));
   }
   (void)bootstrap::inherited_to_unset(environment);
-  const auto task = bootstrap::make_task_plan(environment);
+  const auto task = bootstrap::read_task_plan(environment);
   if (!task) {
     check(!task.error().message.empty(), "an error has a message");
     return 0;

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "comm/pmix/presence.h"
-#include "core/plan/task_plan.h"
+#include "core/plan/plan_from_environment.h"
 #include "core/step/rank_names.h"
 #include "probe/environment.h"
 
@@ -48,7 +48,7 @@ int attend(const bootstrap::TaskPlan& task, const bootstrap::Environment& enviro
 
 int main(int count, char** words) {
   const auto environment = bootstrap::process_environment();
-  const auto task = bootstrap::make_task_plan(environment);
+  const auto task = bootstrap::read_task_plan(environment);
   if (!task || count != 3) return 3;
   const Rank rank = task->facts.local_ranks.front();
   // The others' sessions are open for as long as they ask, and then for a while: nothing may have happened to them.

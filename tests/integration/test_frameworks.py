@@ -11,7 +11,7 @@ from harness import ASKS_FOR_LIBUV, REPOSITORY, needs_mpirun, needs_torchrun
 
 FOLDER = "/opt/slurm-bootstrap/tests/integration"
 EXAMPLES = "/opt/slurm-bootstrap/etc/examples"
-# PyTorch 1.13 on Python 3.11 takes no default here; see core/plan/framework_table.cc.
+# PyTorch 1.13 on Python 3.11 takes no default here; see core/plan/framework_variables.cc.
 REPAIR = {"PET_REDIRECTS": "9:1", "PET_TEE": "9:1"}
 FOUR = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
 AGENTS = ("-N2", "--ntasks-per-node=1", "--gres=gpu:2")

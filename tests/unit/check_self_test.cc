@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/plan/plan.h"
+#include "core/plan/step_plan.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -14,7 +14,7 @@ namespace {
 Environment set_up(int rank) {
   auto environment = two_by_two(rank);
   const auto facts = *read_task_facts(environment);
-  const auto plan = *make_plan(facts, Settings());
+  const auto plan = *make_step_plan(facts, Settings());
   for (const auto& variable : plan.variables) environment.set(variable.name, variable.value(0));
   environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/block");
   return environment;

@@ -13,7 +13,7 @@ namespace {
 
 std::string explain(const Environment& environment, const Settings& settings = {}) {
   const auto facts = *read_task_facts(environment);
-  return explain_text(facts, settings, "a GPU for each task", *make_plan(facts, settings));
+  return explain_text(facts, settings, "a GPU for each task", *make_step_plan(facts, settings));
 }
 
 TEST(Explain, ReadsLikeThis) {
@@ -117,7 +117,7 @@ TEST(Explain, JsonEscapesWhatUsersSet) {
   auto environment = two_by_two();
   environment.set("MASTER_ADDR", "a\"b\\c\n\xff");
   const auto facts = *read_task_facts(environment);
-  const auto json = explain_json(facts, {}, "a GPU for each task", *make_plan(facts, {}));
+  const auto json = explain_json(facts, {}, "a GPU for each task", *make_step_plan(facts, {}));
   EXPECT_NE(json.find(R"("previous": "a\"b\\c\u000a\u00ff")"), std::string::npos) << json;
   EXPECT_NE(json.find(R"({"name": "RANK", "by_rank": ["0", "1", "2", "3"], "from": "SLURM_PROCID")"),
             std::string::npos);

@@ -6,8 +6,8 @@
 #include <random>
 #include <set>
 
-#include "core/plan/gpu_plan.h"
-#include "core/plan/plan_gpus.h"
+#include "core/plan/gpu_variables.h"
+#include "core/plan/visible_gpus.h"
 #include "core/util/text.h"
 #include "known_machine.h"
 #include "step_environment.h"
@@ -21,7 +21,7 @@ std::vector<CpuSet> cores_of_tasks(std::string_view text) {
   return cores;
 }
 
-Facts facts_on(const Topology& topology, std::size_t tasks) {
+StepFacts facts_on(const Topology& topology, std::size_t tasks) {
   const auto vendor = topology.gpus.empty() ? GpuVendor::kNvidia : topology.gpus.front().vendor;
   const auto gpus = topology.gpus.empty() ? std::size_t{4} : gpus_of(topology, vendor).size();
   std::string list;
@@ -40,10 +40,10 @@ Facts facts_on(const Topology& topology, std::size_t tasks) {
 }
 
 // As slurmstepd makes it: a plan in user_init, and its order when the tasks have their cores.
-GpuPlan plan_on(const Topology& topology, const std::vector<CpuSet>& cores) {
+NodeGpus plan_on(const Topology& topology, const std::vector<CpuSet>& cores) {
   Settings settings;
   settings.gpu_share = {true, Source::kOption};
-  auto plan = *make_plan(facts_on(topology, cores.size()), settings);
+  auto plan = *make_step_plan(facts_on(topology, cores.size()), settings);
   if (plan.gpus->order_matters()) order_gpus(*plan.gpus, cores, topology);
   return *plan.gpus;
 }
@@ -99,7 +99,7 @@ TEST(GoldenPlan, RealMachines) {
 
 // The least sum there is, found by trying all sets of GPUs for the first positions: another way than the one under
 // test.
-std::uint64_t least_sum(const GpuPlan& plan, const std::vector<CpuSet>& cores, const Topology& topology) {
+std::uint64_t least_sum(const NodeGpus& plan, const std::vector<CpuSet>& cores, const Topology& topology) {
   const auto gpus = plan.gpus.size();
   std::vector<std::uint64_t> least(std::size_t{1} << gpus, UINT64_MAX);
   least[0] = 0;

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/step/facts.h"
+#include "core/step/step_facts.h"
 #include "step_environment.h"
 
 namespace bootstrap {

@@ -6,17 +6,17 @@
 
 #include "core/exchange/pmix_environment.h"
 #include "core/exchange/tagged_value.h"
-#include "core/plan/plan.h"
-#include "core/plan/task_plan.h"
+#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 #include "mpirun_environment.h"
 
 namespace bootstrap {
 namespace {
 
-std::string value_of(const Plan& plan, std::string_view name) { return effective_value(plan, name); }
+std::string value_of(const StepPlan& plan, std::string_view name) { return effective_value(plan, name); }
 
-Plan plan_of(const Environment& environment, const LocalContext& around = two_nodes()) {
-  return *make_plan(*read_task_facts(environment, around), {});
+StepPlan plan_of(const Environment& environment, const LocalContext& around = two_nodes()) {
+  return *make_step_plan(*read_task_facts(environment, around), {});
 }
 
 TEST(MpirunFacts, AnIdIsReadFromTheNameSpace) {
@@ -113,17 +113,17 @@ TEST(MpirunFacts, GpusGoByLocalRankWithAndWithoutAList) {
   EXPECT_FALSE(plan_of(mpirun_rank(3), around).find("BOOTSTRAP_GPU")) << "two ranks, and one GPU";
   Settings settings;
   settings.gpu_share = {true, Source::kEnvironment};
-  EXPECT_EQ(value_of(*make_plan(*read_task_facts(mpirun_rank(3), around), settings), "BOOTSTRAP_GPU"), "0");
+  EXPECT_EQ(value_of(*make_step_plan(*read_task_facts(mpirun_rank(3), around), settings), "BOOTSTRAP_GPU"), "0");
   settings = {};
   settings.gpu = {GpuMode::kNarrow, Source::kEnvironment};
   around.gpus = 2;
-  const auto narrow = *make_plan(*read_task_facts(mpirun_rank(3), around), settings);
+  const auto narrow = *make_step_plan(*read_task_facts(mpirun_rank(3), around), settings);
   EXPECT_EQ(value_of(narrow, "CUDA_VISIBLE_DEVICES"), "1");
 }
 
 TEST(MpirunFacts, WhatAnOuterStepSetIsReplacedAndTheUsersWordKept) {
   auto outer = two_by_two(0);
-  const auto plan = *make_plan(*read_task_facts(outer), {});
+  const auto plan = *make_step_plan(*read_task_facts(outer), {});
   auto environment = mpirun_rank(3);
   for (const auto& variable : plan.variables) environment.set(variable.name, variable.value(0));
   EXPECT_EQ(value_of(plan_of(environment), "RANK"), "3") << "RANK=0 was the outer step's";
@@ -149,7 +149,7 @@ TEST(MpirunFacts, TheCommandSeesWhatWasSet) {
   around.gpus = 2;
   for (const auto& variable : plan_of(environment, around).variables) environment.set(variable.name, variable.value(0));
   around.hosts = {};
-  const auto task = make_task_plan(environment, around);
+  const auto task = read_task_plan(environment, around);
   ASSERT_TRUE(task) << task.error().message;
   EXPECT_TRUE(task->is_set);
   EXPECT_TRUE(task->differences.empty()) << task->differences.front();

@@ -131,7 +131,7 @@ class NodeFiles : public ::testing::Test {
   }
   ~NodeFiles() override { std::filesystem::remove_all(root_); }
 
-  Facts facts(const char* interface, const char* master_ip) const {
+  StepFacts facts(const char* interface, const char* master_ip) const {
     auto facts = *read_task_facts(two_by_two());
     facts.master_ip = master_ip;
     Settings settings;

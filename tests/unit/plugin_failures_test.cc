@@ -57,7 +57,7 @@ TEST(PluginFailures, OptionsThatAreNotKnownAreOneSentence) {
 // Memory runs out in user_init when some variables are set and srun's decision is taken away.
 int run_step_without_memory(Asked asked) {
   return in_child([asked] {
-           auto decision = Facts().decision;
+           auto decision = StepFacts().decision;
            decision.asked = asked;
            enter_step(job_environment(decision));
            auto* const handle = the_spank_handle();

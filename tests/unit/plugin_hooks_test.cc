@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/plan.h"
+#include "core/plan/step_plan.h"
 #include "plugin_scenario.h"
 #include "probe/port_claim.h"
 
@@ -100,7 +100,7 @@ TEST(PluginHooks, ALongListOfPreloadsIsKept) {
 TEST(PluginHooks, DoNothingInStepsThatAreNotNormalAndWhereSrunDecidedSo) {
   for (const std::uint32_t step : {0xfffffffaU, 0xfffffffbU, 0xfffffffcU, 0U}) {
     const auto outcome = in_child([step] {
-      enter_step(job_environment(step == 0 ? Decision{} : Facts().decision));
+      enter_step(job_environment(step == 0 ? Decision{} : StepFacts().decision));
       spank_double().step = step;
       return run_hooks() == 0 && spank_double().task_environment.count("RANK") == 0 ? 0 : 1;
     });
@@ -207,7 +207,7 @@ TEST(PluginHooks, AContainedUserInitHoldsNoPortAndClosesNothing) {
 
 TEST(PluginHooks, AJobSubmittedFromATaskInheritsNothingOfItsStep) {
   const auto outcome = in_child([] {
-    const auto plan = make_plan(*read_task_facts(two_by_two(0)), {});
+    const auto plan = make_step_plan(*read_task_facts(two_by_two(0)), {});
     ::clearenv();
     for (const auto& variable : plan->variables) ::setenv(variable.name.c_str(), variable.value(0).c_str(), 1);
     ::setenv("LOCAL_RANK", "mine", 1);

@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-#include "core/step/facts.h"
+#include "core/step/step_facts.h"
 #include "spank_double.h"
 #include "step_environment.h"
 
@@ -53,7 +53,7 @@ inline void enter_step(const Environment& environment) {
 }
 
 // As srun hands it over; of a step that asked, if not said otherwise.
-inline Environment job_environment(const Decision& decision = Facts().decision) {
+inline Environment job_environment(const Decision& decision = StepFacts().decision) {
   auto environment = two_by_two();
   environment.unset("SLURM_PROCID");
   environment.unset("SLURMD_NODENAME");

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "core/settings/preload_list.h"
+#include "core/settings/ld_preload_list.h"
 #include "preload/nccl_hooks/communicator_key.h"
 #include "preload/nccl_hooks/gpu_ownership.h"
 #include "preload/nccl_hooks/hook_options.h"
@@ -20,7 +20,7 @@ namespace bootstrap {
 namespace {
 
 Layout layout_of(const Environment& environment) {
-  const auto task = make_task_plan(environment);
+  const auto task = read_task_plan(environment);
   EXPECT_TRUE(task.has_value());
   return task->facts.layout;
 }
@@ -105,7 +105,7 @@ TEST(GpuOwnership, OneProcessMayTakeAllWhereItIsAlone) {
 
 TEST(GpuOwnership, AreThoseOfThePlan) {
   auto environment = two_by_two(1);
-  const auto task = make_task_plan(environment);
+  const auto task = read_task_plan(environment);
   ASSERT_TRUE(task);
   const auto own = gpu_ownership(*task);
   ASSERT_TRUE(own);
@@ -116,16 +116,16 @@ TEST(GpuOwnership, AreThoseOfThePlan) {
 
 TEST(GpuOwnership, AListThatTheProgramMadeTellsNothing) {
   auto environment = two_by_two(1);
-  const auto planned = make_task_plan(environment);
+  const auto planned = read_task_plan(environment);
   ASSERT_TRUE(planned);
   for (const auto& variable : planned->plan.variables) environment.set(variable.name, variable.value(0));
-  const auto untouched = make_task_plan(environment);
+  const auto untouched = read_task_plan(environment);
   ASSERT_TRUE(untouched);
   EXPECT_TRUE(has_our_gpu_list(*untouched));
   EXPECT_TRUE(gpu_ownership(*untouched));
   for (const char* const list : {"1", "1,0"}) {
     environment.set("CUDA_VISIBLE_DEVICES", list);
-    const auto changed = make_task_plan(environment);
+    const auto changed = read_task_plan(environment);
     ASSERT_TRUE(changed);
     EXPECT_FALSE(changed->plan.gpus && has_our_gpu_list(*changed)) << list;
     EXPECT_FALSE(gpu_ownership(*changed)) << list;
@@ -135,18 +135,18 @@ TEST(GpuOwnership, AListThatTheProgramMadeTellsNothing) {
 // A world that nobody asked for: its list of GPUs stays Slurm's, and is in no record of ours.
 TEST(GpuOwnership, InAWorldTheListStaysSlurms) {
   auto environment = two_by_two(1);
-  const auto step = make_task_plan(environment);
+  const auto step = read_task_plan(environment);
   ASSERT_TRUE(step);
   environment.set("SLURM_BOOTSTRAP_STEP", step_tag(step->facts.id));
   environment.set("SLURM_BOOTSTRAP_SETTINGS", "set_up:world");
-  const auto planned = make_task_plan(environment);
+  const auto planned = read_task_plan(environment);
   ASSERT_TRUE(planned);
   auto set_up = environment;
   for (const auto& variable : planned->plan.variables) {
     if (variable.action != Action::kKept) set_up.set(variable.name, variable.value(0));
   }
   EXPECT_EQ(set_up.get("CUDA_VISIBLE_DEVICES"), environment.get("CUDA_VISIBLE_DEVICES"));
-  const auto untouched = make_task_plan(set_up);
+  const auto untouched = read_task_plan(set_up);
   ASSERT_TRUE(untouched);
   EXPECT_TRUE(has_our_gpu_list(*untouched));
   const auto own = gpu_ownership(*untouched);
@@ -155,19 +155,19 @@ TEST(GpuOwnership, InAWorldTheListStaysSlurms) {
   // A list of one, as a program or another plugin makes it.
   auto narrowed = set_up;
   narrowed.set("CUDA_VISIBLE_DEVICES", "1");
-  EXPECT_FALSE(gpu_ownership(*make_task_plan(narrowed)));
+  EXPECT_FALSE(gpu_ownership(*read_task_plan(narrowed)));
 }
 
 TEST(GpuOwnership, AListThatSlurmNarrowedIsTheTasksOwn) {
   auto environment = two_by_two(1);
   environment.set("SLURM_GPUS_ON_NODE", "2");
   environment.set("CUDA_VISIBLE_DEVICES", "1");
-  const auto task = make_task_plan(environment);
+  const auto task = read_task_plan(environment);
   ASSERT_TRUE(task);
   EXPECT_EQ(effective_value(task->plan, "BOOTSTRAP_GPU"), "0");
   EXPECT_EQ(effective_value(task->plan, "LOCAL_RANK"), "0");
   environment.set("SLURM_GPUS_ON_NODE", "1");  // control: one GPU for two tasks
-  const auto shared = make_task_plan(environment);
+  const auto shared = read_task_plan(environment);
   ASSERT_TRUE(shared);
   EXPECT_EQ(effective_value(shared->plan, "BOOTSTRAP_GPU"), "");
   EXPECT_EQ(effective_value(shared->plan, "LOCAL_RANK"), "1");

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/plan/plan_gpus.h"
+#include "core/plan/gpu_variables.h"
 #include "known_machine.h"
 #include "probe/environment.h"
 
@@ -16,7 +16,7 @@ using Indices = std::vector<std::uint32_t>;
 Environment dgx_step() { return *captured_environment(TEST_DATA_DIR "/steps/dgx-h100.env"); }
 
 NodePicture picture(const Environment& environment, const std::string& machine, const OwnSight& sight = {}) {
-  const auto task = make_task_plan(environment);
+  const auto task = read_task_plan(environment);
   EXPECT_TRUE(task) << task.error().message;
   return picture_of(*task, machine.empty() ? Topology() : known_machine(machine), sight);
 }
@@ -30,7 +30,7 @@ Environment as_set_up(Environment environment, std::uint32_t rank, const std::st
   for (Rank one = 0; one < 8; ++one) local.ranks.push_back(one);
   auto facts = *read_facts(environment, {12, 0, 0}, local);
   facts.topology = known_machine("dgx-h100");
-  auto plan = *make_plan(facts, *read_settings(settings));
+  auto plan = *make_step_plan(facts, *read_settings(settings));
   if (plan.gpus) {
     order_gpus(*plan.gpus, bound_cores(environment, 8), facts.topology);
     refresh_gpu_variables(plan, facts);

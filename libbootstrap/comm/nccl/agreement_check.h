@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "comm/nccl/communicator.h"
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 #include "core/util/result.h"
 
 namespace bootstrap {

@@ -9,7 +9,7 @@
 
 #include "comm/exchange.h"
 #include "comm/nccl/nccl.h"
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 #include "core/util/result.h"
 
 namespace bootstrap {
@@ -41,7 +41,8 @@ struct CommunicatorOptions {
   Deadline* agreed = nullptr;  // gets the time at which this rank had the unique ids, for those who measure
 };
 
-// The unique ids of `group`, in order of root; made by the ranks that core/roots.h names. Collective over the step.
+// The unique ids of `group`, in order of root; made by the ranks that core/exchange/nccl_roots.h names. Collective over
+// the step.
 Result<std::vector<nccl::UniqueId>> exchange_unique_ids(Exchange& exchange, const Layout& layout, const Group& group,
                                                         std::uint32_t roots, const nccl::Functions& nccl,
                                                         const CommunicatorOptions& options);

@@ -15,7 +15,8 @@ struct CUstream_st;  // cudaStream_t is a pointer to it
 
 namespace bootstrap::nccl {
 
-// The parts of nccl.h that we need. comm/nccl.cc holds them against the real header where there is one at build time.
+// The parts of nccl.h that we need. comm/nccl/nccl_library.cc holds them against the real header where there is one at
+// build time.
 using Comm = ::ncclComm*;
 using ResultCode = int;
 inline constexpr ResultCode kSuccess = 0;

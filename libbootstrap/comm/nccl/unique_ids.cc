@@ -10,7 +10,7 @@
 
 #include "comm/nccl/agreement_check.h"
 #include "comm/process/secure_wipe.h"
-#include "core/exchange/roots.h"
+#include "core/exchange/nccl_roots.h"
 #include "core/step/rank_names.h"
 #include "core/util/text.h"
 

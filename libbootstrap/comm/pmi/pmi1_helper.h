@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "comm/process/helper_process.h"
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 #include "core/step/step_id.h"
 
 namespace bootstrap {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/exchange/pmi_pieces.h"
+#include "core/exchange/pmi1_encoding.h"
 #include "core/util/text.h"
 #include "probe/file_permissions.h"
 

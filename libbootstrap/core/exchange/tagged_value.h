@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 #include "core/step/step_id.h"
 #include "core/util/result.h"
 

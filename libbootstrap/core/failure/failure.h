@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "core/settings/internal_variables.h"
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 
 namespace bootstrap {
 

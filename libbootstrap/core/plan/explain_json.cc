@@ -16,7 +16,7 @@ std::string json_rank(const Layout& layout, const Place& place) {
               json_number("cross_size", place.cross_size), "}"});
 }
 
-std::string json_variable(const PlannedVariable& variable, const Facts& facts) {
+std::string json_variable(const PlannedVariable& variable, const StepFacts& facts) {
   constexpr std::array<std::string_view, 3> kActions{"set", "replaced", "kept"};
   std::string values;
   if (variable.of_place != nullptr) {
@@ -43,7 +43,8 @@ std::string json_variable(const PlannedVariable& variable, const Facts& facts) {
 
 }  // namespace
 
-std::string explain_json(const Facts& facts, const Settings& settings, const std::string& reason, const Plan& plan) {
+std::string explain_json(const StepFacts& facts, const Settings& settings, const std::string& reason,
+                         const StepPlan& plan) {
   std::vector<std::string> ranks;
   for (Rank rank = 0; rank < facts.layout.size(); ++rank) {
     ranks.push_back(json_rank(facts.layout, facts.layout.place(rank)));

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "core/plan/explain.h"
-#include "core/plan/frameworks.h"
-#include "core/step/layout_codec.h"
+#include "core/plan/framework_rules.h"
+#include "core/step/rank_layout_text.h"
 #include "core/util/ranges.h"
 #include "core/util/text.h"
 
@@ -99,7 +99,7 @@ void append_nodes(std::string& out, const Layout& layout) {
   }
 }
 
-void append_variables(std::string& out, const Facts& facts, const Plan& plan) {
+void append_variables(std::string& out, const StepFacts& facts, const StepPlan& plan) {
   out += "\n";
   append_row(out, "VARIABLE", "VALUE (RANK 0 FIRST)", "FROM");
   for (const auto& variable : plan.variables) {
@@ -126,7 +126,7 @@ void append_variables(std::string& out, const Facts& facts, const Plan& plan) {
 }
 
 // "HOROVOD_RANK=0 HOROVOD_SIZE=4": of rank 0, or of the task that asks.
-std::string assignments(const Plan& plan, Framework framework) {
+std::string assignments(const StepPlan& plan, Framework framework) {
   std::string text;
   for (const auto& variable : plan.variables) {
     if (variable.framework != framework) continue;
@@ -138,7 +138,7 @@ std::string assignments(const Plan& plan, Framework framework) {
   return text;
 }
 
-void append_frameworks(std::string& out, const Facts& facts, const Settings& settings, const Plan& plan) {
+void append_frameworks(std::string& out, const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
   std::string rows;
   std::string others;
   for (std::size_t i = 0; i < kFrameworkCount; ++i) {
@@ -155,14 +155,15 @@ void append_frameworks(std::string& out, const Facts& facts, const Settings& set
     out += cat({"\n", heading, rows});
   }
   const bool is_torchruns = facts.decision.set_up == SetUp::kTorchrun;
-  if (!others.empty() && !is_torchruns && settings.frameworks.value != FrameworkSet{false, 0}) {
+  if (!others.empty() && !is_torchruns && settings.frameworks.value != FrameworkChoice{false, 0}) {
     append_wrapped(out, "", 0, cat({"Not set for ", others, "."}));
   }
 }
 
 }  // namespace
 
-std::string explain_text(const Facts& facts, const Settings& settings, const std::string& reason, const Plan& plan) {
+std::string explain_text(const StepFacts& facts, const Settings& settings, const std::string& reason,
+                         const StepPlan& plan) {
   const auto& layout = facts.layout;
   std::string out;
   append_wrapped(

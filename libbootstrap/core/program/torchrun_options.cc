@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/step/variables.h"
+#include "core/step/export_record.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -68,7 +68,7 @@ std::string with_dashes(std::string_view name) {
 }
 
 std::string find_variable(const Environment& environment, std::uint32_t nodes) {
-  const InheritedExports ours(environment);
+  const ExportRecord ours(environment);
   for (const auto name : kVariables) {
     const auto value = environment.get(name);
     if (!value || ours.is_ours(name, *value)) continue;

@@ -23,16 +23,16 @@
 
 namespace bootstrap {
 
-inline constexpr std::string_view kDecisionVariable = "SLURM_BOOTSTRAP_DECISION";   // core/decision.h
-inline constexpr std::string_view kLayoutVariable = "SLURM_BOOTSTRAP_LAYOUT";       // core/layout_text.h
-inline constexpr std::string_view kFailureVariable = "SLURM_BOOTSTRAP_FAILURE";     // core/failure.h
-inline constexpr std::string_view kUsersBindVariable = "SLURM_BOOTSTRAP_GPU_BIND";  // core/plan_gpus.h
+inline constexpr std::string_view kDecisionVariable = "SLURM_BOOTSTRAP_DECISION";   // core/step/srun_decision.h
+inline constexpr std::string_view kLayoutVariable = "SLURM_BOOTSTRAP_LAYOUT";       // core/step/rank_layout_text.h
+inline constexpr std::string_view kFailureVariable = "SLURM_BOOTSTRAP_FAILURE";     // core/failure/failure.h
+inline constexpr std::string_view kUsersBindVariable = "SLURM_BOOTSTRAP_GPU_BIND";  // core/plan/gpu_variables.h
 inline constexpr std::string_view kStepTagVariable = "SLURM_BOOTSTRAP_STEP";     // job.step.restart that set the others
 inline constexpr std::string_view kExportsVariable = "SLURM_BOOTSTRAP_EXPORTS";  // name:fingerprint of what was set
-inline constexpr std::string_view kSettingsVariable = "SLURM_BOOTSTRAP_SETTINGS";  // core/settings.h
+inline constexpr std::string_view kSettingsVariable = "SLURM_BOOTSTRAP_SETTINGS";  // core/settings/settings.h
 inline constexpr std::string_view kGivenUpVariable =
     "SLURM_BOOTSTRAP_GIVEN_UP";  // as the first: who has failed and said so
-inline constexpr std::string_view kHandedOnVariable = "SLURM_BOOTSTRAP_MPIRUN_LAYOUT";  // core/mpi_facts.h
+inline constexpr std::string_view kHandedOnVariable = "SLURM_BOOTSTRAP_MPIRUN_LAYOUT";  // core/step/mpirun_facts.h
 
 // srun's --export for steps of several components, so that what srun adds reaches all of them.
 inline constexpr std::string_view kExportVariable = "SRUN_EXPORT_ENV";

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "core/hardware/network.h"
-#include "core/settings/framework_set.h"
+#include "core/settings/framework_choice.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
 
@@ -60,7 +60,7 @@ struct Settings {
   Setting<std::string> topology{""};  // file with the topology of the node, %h: its NodeName; empty: ask the kernel
   Setting<bool> preload{false};       // LD_PRELOAD of the tasks ends with libbootstrap.so
   Setting<std::string> preload_library{""};  // where that is on the nodes; empty: where it was installed
-  Setting<FrameworkSet> frameworks{FrameworkSet{}};
+  Setting<FrameworkChoice> frameworks{FrameworkChoice{}};
   Setting<InterfaceChoice> interface {
     InterfaceChoice {}
   };

@@ -82,7 +82,7 @@ Result<Settings> read_settings(std::string_view text) {
   Settings settings;
   if (text.empty()) return settings;
   for (const auto item : split(text, ' ')) {
-    if (item.starts_with("set_up:")) continue;  // see core/decision.h
+    if (item.starts_with("set_up:")) continue;  // see core/step/srun_decision.h
     const auto colon = item.find(':');
     const auto equals = item.find('=');
     bool applied = false;

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/hardware/gpu_list.h"
-#include "core/step/layout_codec.h"
+#include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -92,7 +92,7 @@ std::string own_host(const Environment& environment, const LocalContext& around)
   return around.host.empty() ? "localhost" : around.host;
 }
 
-Result<Layout> find_layout(const Environment& environment, const Identity& self, const LocalContext& around) {
+Result<Layout> layout_of_mpirun(const Environment& environment, const Identity& self, const LocalContext& around) {
   if (is_one_node(self)) {
     auto component = component_of(std::vector<std::string>(self.size, own_host(environment, around)));
     if (!component) return fail(component.error());
@@ -174,14 +174,14 @@ bool needs_hosts(const Environment& environment) {
   return self && !is_one_node(*self) && !handed_on(environment, self->id);
 }
 
-Result<Facts> read_mpirun_facts(const Environment& environment, const LocalContext& around) {
+Result<StepFacts> read_mpirun_facts(const Environment& environment, const LocalContext& around) {
   const auto self = read_identity(environment);
   if (!self) return fail(self.error());
-  auto layout = find_layout(environment, *self, around);
+  auto layout = layout_of_mpirun(environment, *self, around);
   if (!layout) return fail(layout.error());
   const auto agrees = check_place(*layout, *self);
   if (!agrees) return fail(agrees.error());
-  Facts facts;
+  StepFacts facts;
   facts.id = self->id;
   facts.layout = std::move(*layout);
   facts.layout_source = LayoutSource::kMpirun;
@@ -198,7 +198,7 @@ Result<Facts> read_mpirun_facts(const Environment& environment, const LocalConte
   return facts;
 }
 
-std::string hand_on(const Facts& facts) {
+std::string hand_on(const StepFacts& facts) {
   if (facts.layout_source != LayoutSource::kMpirun || facts.layout.node_count() < 2) return {};
   ComponentText component;
   component.job = facts.id.job;

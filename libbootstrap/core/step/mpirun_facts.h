@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/settings/internal_variables.h"
-#include "core/step/facts.h"
+#include "core/step/step_facts.h"
 #include "core/step/step_id.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
@@ -37,9 +37,9 @@ std::vector<std::string> stale_mpirun_names(const Environment& environment);
 // Several nodes, and nobody has asked yet which rank is where.
 bool needs_hosts(const Environment& environment);
 
-Result<Facts> read_mpirun_facts(const Environment& environment, const LocalContext& around);
+Result<StepFacts> read_mpirun_facts(const Environment& environment, const LocalContext& around);
 
 // What kHandedOnVariable carries; empty where it is not needed, or too long for a variable.
-std::string hand_on(const Facts& facts);
+std::string hand_on(const StepFacts& facts);
 
 }  // namespace bootstrap

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 
 namespace bootstrap {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/plan/plan_gpus.h"
+#include "core/plan/gpu_variables.h"
 #include "core/step/rank_names.h"
 #include "core/util/text.h"
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/task_plan.h"
-#include "core/step/layout.h"
+#include "core/plan/plan_from_environment.h"
+#include "core/step/rank_layout.h"
 
 namespace bootstrap {
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/nccl_hooks/hook_options.h"
 
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

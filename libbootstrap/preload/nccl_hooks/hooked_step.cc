@@ -7,7 +7,7 @@
 #include <exception>
 #include <utility>
 
-#include "core/plan/task_plan.h"
+#include "core/plan/plan_from_environment.h"
 #include "core/util/text.h"
 #include "preload/copies.h"
 #include "preload/nccl_hooks/message.h"
@@ -28,7 +28,7 @@ bool is_rank(const TaskPlan& task, const Environment& environment) {
 const Step* read_step() {
   if (claim_of(environ, ::getpid()).role != Role::kInside || !is_active_copy()) return nullptr;
   auto environment = process_environment();
-  auto task = make_task_plan(environment, read_local_context(environment));
+  auto task = read_task_plan(environment, read_local_context(environment));
   if (!task || !is_rank(*task, environment)) return nullptr;
   auto options = read_preload_options(environment);
   auto gpus = gpu_ownership(*task);

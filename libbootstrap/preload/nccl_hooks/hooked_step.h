@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 #include "core/step/step_id.h"
 #include "core/util/environment.h"
 #include "preload/nccl_hooks/gpu_ownership.h"

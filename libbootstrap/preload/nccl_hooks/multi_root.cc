@@ -7,7 +7,7 @@
 
 #include "comm/exchange.h"
 #include "comm/nccl/communicator.h"
-#include "core/exchange/roots.h"
+#include "core/exchange/nccl_roots.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -130,9 +130,8 @@ using bootstrap::nccl::Comm;
 using bootstrap::nccl::ResultCode;
 using bootstrap::nccl::UniqueId;
 
-// Declared as in comm/nccl.h, which is held against NCCL's own header. The address that each returns to tells which
-// copy of NCCL its caller was linked with.
-// NOLINTBEGIN(readability-identifier-naming): NCCL's names.
+// Declared as in comm/nccl/nccl_library.h, which is held against NCCL's own header. The address that each returns to
+// tells which copy of NCCL its caller was linked with. NOLINTBEGIN(readability-identifier-naming): NCCL's names.
 extern "C" {
 
 BOOTSTRAP_API ResultCode ncclGetUniqueId(UniqueId* id) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/exchange/missing_ranks.h"
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 
 namespace bootstrap {
 

@@ -9,7 +9,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "core/plan/rendezvous.h"
+#include "core/plan/master_endpoint.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 #include "core/util/result.h"
 
 namespace bootstrap {

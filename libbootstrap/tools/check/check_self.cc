@@ -10,10 +10,10 @@
 #include "comm/nccl/nccl.h"
 #include "core/exchange/pmix_environment.h"
 #include "core/hardware/gpu_list.h"
-#include "core/plan/plan_gpus.h"
-#include "core/plan/rendezvous.h"
-#include "core/plan/task_plan.h"
-#include "core/step/layout_codec.h"
+#include "core/plan/gpu_variables.h"
+#include "core/plan/master_endpoint.h"
+#include "core/plan/plan_from_environment.h"
+#include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
 #include "probe/cores.h"
 #include "probe/device_access.h"
@@ -120,14 +120,15 @@ std::string meaning_of(const std::string& entry, const CheckReport& report) {
 }
 
 // Position of the task's own GPU in its list: as it was told, or by the rule that programs follow when nobody told.
-std::optional<std::uint64_t> own_position(const Plan* plan, const Place& place, const Environment& environment,
+std::optional<std::uint64_t> own_position(const StepPlan* plan, const Place& place, const Environment& environment,
                                           bool is_set, std::size_t listed) {
   if (is_set) return parse_unsigned(environment.get(kGpuVariable).value_or(""), kMaxGpus - 1);
   if (plan != nullptr && plan->gpus) return parse_unsigned(effective_value(*plan, kGpuVariable), kMaxGpus - 1);
   return listed == 1 ? 0 : place.local_rank;
 }
 
-void add_gpus(CheckReport& report, const Facts& facts, const Settings& settings, const Plan* plan, bool is_set) {
+void add_gpus(CheckReport& report, const StepFacts& facts, const Settings& settings, const StepPlan* plan,
+              bool is_set) {
   const auto& environment = facts.environment;
   report.has_gpus = has_gpus(environment);
   if (!report.has_gpus) return;
@@ -153,7 +154,7 @@ void add_gpus(CheckReport& report, const Facts& facts, const Settings& settings,
 }  // namespace
 
 Result<CheckSelf> look_at_self(const Environment& environment) {
-  auto task = make_task_plan(environment);
+  auto task = read_task_plan(environment);
   CheckSelf self;
   auto& report = self.report;
   if (task) {
@@ -167,7 +168,7 @@ Result<CheckSelf> look_at_self(const Environment& environment) {
     if (!facts) return fail(facts.error());
     self.facts = std::move(*facts);
     report.plan_trouble = task.error().message;
-    if (const auto rendezvous = make_rendezvous(self.facts, Settings())) {
+    if (const auto rendezvous = choose_master_endpoint(self.facts, Settings())) {
       report.address = rendezvous->address;
       report.port = rendezvous->port;
     }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/step/facts.h"
+#include "core/step/step_facts.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
 #include "tools/check/check_report.h"
@@ -10,7 +10,7 @@
 namespace bootstrap {
 
 struct CheckSelf {
-  Facts facts;
+  StepFacts facts;
   CheckReport report;  // all but the way to rank 0
 };
 

@@ -55,7 +55,7 @@ Result<BenchSelf> read_self(const Environment& environment, std::chrono::seconds
   auto hosts = hosts_of_ranks(environment, std::chrono::steady_clock::now() + timeout);
   if (!hosts) return fail(hosts.error());
   around.hosts = std::move(*hosts);
-  const auto task = make_task_plan(environment, around);
+  const auto task = read_task_plan(environment, around);
   if (!task) return fail(task.error());
   BenchSelf self;
   self.id = task->facts.id;

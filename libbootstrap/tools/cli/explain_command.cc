@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/plan/explain.h"
-#include "core/plan/task_plan.h"
+#include "core/plan/plan_from_environment.h"
 #include "core/util/text.h"
 #include "probe/cores.h"
 #include "probe/device_access.h"
@@ -72,7 +72,7 @@ int explain_command(const ExplainOptions& options) {
                                                        : captured_environment(options.environment);
   const bool is_own = options.environment.empty();
   const auto task = environment
-                        ? make_task_plan(*environment, is_own ? read_local_context(*environment) : LocalContext())
+                        ? read_task_plan(*environment, is_own ? read_local_context(*environment) : LocalContext())
                         : Result<TaskPlan>(fail(environment.error()));
   if (!task) return complain(task.error());
   const auto& place = task->facts.layout.place(task->facts.local_ranks.front());

@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 #include "tools/horovod_server/process_watch.h"
 #include "tools/horovod_server/server.h"

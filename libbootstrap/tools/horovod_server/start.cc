@@ -97,7 +97,7 @@ Result<Descriptor> open_program(const std::string& program) {
   return file;
 }
 
-std::string hosts_of_ranks(const Facts& facts, const Settings& settings, const Plan& plan) {
+std::string hosts_of_ranks(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
   const bool is_made_of_name = settings.address.value.find('%') != std::string::npos;
   if (!is_made_of_name || plan.is_kept("MASTER_ADDR")) return {};
   std::string names;

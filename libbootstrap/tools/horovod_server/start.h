@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <string>
 
-#include "core/plan/plan.h"
+#include "core/plan/step_plan.h"
 #include "core/settings/settings.h"
-#include "core/step/facts.h"
+#include "core/step/step_facts.h"
 #include "core/util/result.h"
 #include "probe/descriptor.h"
 
@@ -31,7 +31,7 @@ Result<Descriptor> open_program(const std::string& program);
 
 // The names by which the hosts of the ranks are known where rank 0 listens, one a line. Empty where that cannot be
 // told, since MASTER_ADDR is not made of the name of rank 0's host.
-std::string hosts_of_ranks(const Facts& facts, const Settings& settings, const Plan& plan);
+std::string hosts_of_ranks(const StepFacts& facts, const Settings& settings, const StepPlan& plan);
 
 // The server is no child of the caller's, which may wait for its own children, and has nothing of its environment, its
 // output or its other files. Comes back when it runs: a millisecond, two forks.

@@ -8,7 +8,7 @@
 
 #include "core/hardware/cpu_set.h"
 #include "core/hardware/topology.h"
-#include "core/step/layout.h"
+#include "core/step/rank_layout.h"
 
 namespace bootstrap {
 

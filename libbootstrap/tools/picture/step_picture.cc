@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "core/plan/gpu_plan.h"
+#include "core/plan/visible_gpus.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -71,7 +71,7 @@ Indices pick(const Indices& list, const Indices& places) {
   return picked;
 }
 
-Indices ordinals(const Plan& plan, std::string_view name) {
+Indices ordinals(const StepPlan& plan, std::string_view name) {
   Indices found;
   const auto at = plan.find(name);
   if (!at) return found;
@@ -83,7 +83,7 @@ Indices ordinals(const Plan& plan, std::string_view name) {
 
 // The GPUs of every task, dealt out once more as slurmstepd did.
 std::vector<Indices> deal(const Topology& topology, const Indices& step, const std::vector<CpuSet>& cores) {
-  GpuPlan plan;
+  NodeGpus plan;
   plan.tasks = cores.size();
   for (const auto index : step) plan.gpus.push_back(topology.gpus[index]);
   order_gpus(plan, cores, topology);
@@ -122,7 +122,7 @@ std::optional<Indices> open_gpus(Topology& topology, const TaskPlan& task, const
 }
 
 // The places in the task's list of what is its own.
-Indices own_places(const Plan& plan) {
+Indices own_places(const StepPlan& plan) {
   const auto group = ordinals(plan, "BOOTSTRAP_GPUS");
   return group.empty() ? ordinals(plan, "BOOTSTRAP_GPU") : group;
 }

@@ -1,0 +1,62 @@
+// Which steps are set up, and why: one ladder of conditions. srun goes down it once for each step, and the nodes obey.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/activation/gpu_request.h"
+#include "core/program/program.h"
+#include "core/settings/settings.h"
+#include "core/step/srun_decision.h"
+
+namespace bootstrap {
+
+// What srun knows of a step without a call.
+struct SrunFacts {
+  std::uint32_t tasks = 1;
+  std::uint32_t nodes = 1;
+  bool has_terminal = false;    // --pty
+  bool has_components = false;  // a heterogeneous step
+  bool has_own_export = false;  // --export without what srun has to hand over
+  bool is_submitit = false;     // submitit starts it
+  std::string partition;        // empty: not known
+  Program program;
+};
+
+// What slurmctld says of it.
+struct SlurmctldAnswers {
+  TresRequest request;
+  std::string partition;
+  std::vector<std::uint32_t> tasks_per_node;
+};
+
+// One rung of the ladder. `hint` says what gives the other answer; empty: nothing does.
+struct Activation {
+  Decision decision;
+  std::string hint;
+  bool is_told = false;      // worth a line to the user, though nothing is set up
+  std::string line() const;  // "not set up: bash is a shell; ..." or "set up: ..."
+};
+
+// What the user said about a step; the nearest counts: srun's line, the job's option, SLURM_BOOTSTRAP.
+struct UserChoice {
+  Asked asked = Asked::kUnasked;
+  bool is_off = false;
+  std::string origin;  // "--bootstrap=off", for people
+};
+
+// The conditions that need no call. Nothing: the answers of slurmctld decide.
+std::optional<Activation> decide_without_calls(const UserChoice& choice, const Settings& settings,
+                                               const SrunFacts& step);
+
+// All of them.
+Activation decide_activation(const UserChoice& choice, const Settings& settings, const SrunFacts& step,
+                             const SlurmctldAnswers& answers);
+
+// slurmctld did not answer in time.
+Activation decide_without_answers(const UserChoice& choice, const std::string& why);
+
+}  // namespace bootstrap

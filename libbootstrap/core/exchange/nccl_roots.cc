@@ -1,0 +1,29 @@
+// Which rank makes a unique id and whose id a rank uses, when a communicator has several roots: NCCL's own rule.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/exchange/nccl_roots.h"
+
+#include <algorithm>
+
+namespace bootstrap {
+
+// The ranks are cut into `roots` runs of neighbours; the first ranks % roots runs are one longer than the others
+// (rootIdFromRank and firstRankFromRoot in NCCL's src/bootstrap.cc; "rankHasRoot" in its documentation).
+
+std::uint32_t root_count(std::uint32_t ranks, std::uint32_t ranks_per_root) {
+  const auto per_root = std::max<std::uint32_t>(1, ranks_per_root);
+  return std::max<std::uint32_t>(1, ranks / per_root + (ranks % per_root != 0 ? 1 : 0));
+}
+
+std::uint32_t rank_of_root(std::uint32_t root, std::uint32_t ranks, std::uint32_t roots) {
+  return root * (ranks / roots) + std::min(root, ranks % roots);
+}
+
+std::uint32_t root_of_rank(std::uint32_t rank, std::uint32_t ranks, std::uint32_t roots) {
+  const auto shorter = ranks / roots;
+  const auto longer_runs = ranks % roots;
+  const auto in_longer_runs = longer_runs * (shorter + 1);
+  if (rank < in_longer_runs) return rank / (shorter + 1);
+  return longer_runs + (rank - in_longer_runs) / shorter;
+}
+
+}  // namespace bootstrap

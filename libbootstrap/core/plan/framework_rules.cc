@@ -1,0 +1,343 @@
+// When a framework's variables are set, and the rules around them: the user's word, the interface, a task's own view.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan/framework_rules.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "core/plan/framework_variables.h"
+#include "core/plan/port_range_check.h"
+#include "core/plan/variable_list.h"
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+bool has_one_task_on_each_node(const Layout& layout) { return layout.node_count() == layout.size(); }
+
+// A user who sets one of these runs a rendezvous of his own, and half of ours would break it.
+constexpr std::array<std::string_view, 3> kHorovodIdentity{"HOROVOD_RANK", "HOROVOD_SIZE",
+                                                           "HOROVOD_GLOO_RENDEZVOUS_ADDR"};
+
+using State = FrameworkState;
+
+State horovod_state(const StepFacts& facts) {
+  const VariableList variables(facts);
+  for (const auto name : kHorovodIdentity) {
+    if (variables.set_by_user(name)) return {false, cat({"you set ", name})};
+  }
+  if (facts.layout.size() > 1 && !facts.can_serve) {
+    return {false, "slurm-bootstrap-rendezvous is not installed on this node"};
+  }
+  return {true, "asked for"};
+}
+
+// Sets of variables that no other framework looks at, or that can only be right.
+constexpr std::array kAuto{Framework::kPytorch, Framework::kTorchrun, Framework::kAccelerate, Framework::kLightning,
+                           Framework::kJax,     Framework::kNvshmem,  Framework::kNcclTests,  Framework::kOpenmp};
+
+// The same in a step that nobody asked for. torchrun's are a row of their own; the number of threads is a setting that
+// programs obey (GROMACS ends where its own option says otherwise).
+constexpr std::array kWorld{Framework::kPytorch, Framework::kAccelerate, Framework::kLightning,
+                            Framework::kJax,     Framework::kNvshmem,    Framework::kNcclTests};
+
+State auto_state(Framework framework) {
+  if (std::find(kAuto.begin(), kAuto.end(), framework) != kAuto.end()) return {true, "harms no other"};
+  switch (framework) {
+    case Framework::kTensorflow:
+      return {false, "programs that find TF_CONFIG train together, also those that were to run alone"};
+    case Framework::kHorovod:
+      return {false, "its ranks meet at a server, which is started only where it is asked for"};
+    case Framework::kDeepspeed:
+      return {false, "DeepSpeed needs no more than what is always set"};
+    case Framework::kTorchcomms:
+      return {false, "under torchrun they would hide torchrun's own ranks"};
+    default:
+      return {false, "not one of auto"};
+  }
+}
+
+std::uint32_t cores_asked(const StepFacts& facts) {
+  const auto text = facts.environment.get("SLURM_CPUS_PER_TASK").value_or("");
+  return static_cast<std::uint32_t>(parse_unsigned(text, UINT32_MAX).value_or(0));
+}
+
+// The tasks of this node, as far as they are known before they start.
+class ToldTasks {
+ public:
+  ToldTasks(const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+    TaskObservation sight{.gpus = {}, .cores_of_node = facts.cores_of_node, .cores_asked = cores_asked(facts)};
+    views_.reserve(facts.local_ranks.size());  // the tasks point to them
+    for (const auto rank : facts.local_ranks) {
+      const auto& place = facts.layout.place(rank);
+      if (plan.gpus) sight.gpus = views_.emplace_back(view_of(*plan.gpus, place.local_rank));
+      // Which cores a task will be bound to is not known yet; that it has its share of the node's is mostly right.
+      const auto threads = facts.cores_of_node == 0 ? 0 : thread_count(sight, place.local_size);
+      tasks_.push_back(told_task(plan, facts, settings, rank, plan.gpus ? &views_.back() : nullptr, threads));
+    }
+  }
+
+  // One row for all of them, or one value where they have it in common; nothing when it has none in this step.
+  std::vector<std::string> values_of(const FrameworkVariable& row) const {
+    std::vector<std::string> values;
+    for (const auto& task : tasks_) {
+      values.push_back(row.value(task));
+      if (values.back().empty()) return {};
+      if (values.back().size() > kMaxFrameworkValue) break;  // for all of them
+      if (row.made_of == DependsOn::kStep) break;
+    }
+    return values;
+  }
+
+ private:
+  std::vector<GpuView> views_;
+  std::vector<TaskContext> tasks_;
+};
+
+FrameworkFlags sets_in_effect(const StepFacts& facts, const Settings& settings) {
+  FrameworkFlags sets{};
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    sets[i] = framework_state(static_cast<Framework>(i), facts, settings).is_set;
+  }
+  return sets;
+}
+
+bool has(const FrameworkFlags& sets, Framework framework) { return sets[static_cast<std::size_t>(framework)]; }
+
+std::string warn_of_size(const FrameworkVariable& row) {
+  return cat({row.name, " would be longer than ", std::to_string(kMaxFrameworkValue),
+              " bytes for this many tasks, more than a variable can hold; it is not set"});
+}
+
+void add_rows(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings,
+              const FrameworkFlags& sets) {
+  const ToldTasks tasks(plan, facts, settings);
+  for (const auto& row : framework_variables()) {
+    if (!has(sets, row.framework)) continue;
+    auto values = tasks.values_of(row);
+    if (values.empty()) continue;
+    if (values.back().size() > kMaxFrameworkValue) {
+      plan.warnings.push_back(warn_of_size(row));
+      continue;
+    }
+    if (row.name == kTasksPerNodeVariable) {
+      // Not the user's but Slurm's word about the job, of which this step may be another part.
+      variables.own(row.name, values.front(), std::string(row.from));
+    } else {
+      variables.by_task(row.name, std::move(values), std::string(row.from));
+    }
+    variables.set_framework(row.framework);
+  }
+}
+
+void add_ports(StepPlan& plan, const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
+  const auto& ranks = facts.local_ranks;
+  const bool has_first = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
+  // One task alone meets nobody.
+  if (has_first && has(sets, Framework::kHorovod) && facts.layout.size() > 1) {
+    plan.served_port = horovod_port(facts, settings);
+  }
+  if (!has(sets, Framework::kTensorflow)) return;
+  for (const auto rank : ranks) plan.worker_ports.push_back(worker_port(facts, settings, rank));
+}
+
+std::string ucx_devices(const StepFacts& facts, const std::string& interface) {
+  for (const auto& port : facts.rdma) {
+    if (port.interface == interface) return cat({port.device, ",", interface});
+  }
+  return interface;
+}
+
+Status add_interface(VariableList& variables, const StepFacts& facts, const Settings& settings,
+                     const FrameworkFlags& sets) {
+  const auto& choice = settings.interface.value;
+  if (facts.layout.node_count() == 1 || facts.routes.empty()) return {};
+  const auto chosen =
+      choose_interface(choice, facts.routes, facts.master_ip, facts.layout.host_of(facts.local_ranks.front()));
+  const auto said = setting_text("interface", settings.interface.source, choice.text);
+  if (!chosen) return fail(chosen.error().code, cat({said, ": ", chosen.error().message}));
+  if (!*chosen) return {};
+  const auto& name = **chosen;
+  const bool is_found = choice.kind == InterfaceChoice::Kind::kGloo || choice.kind == InterfaceChoice::Kind::kAuto;
+  constexpr std::array<std::string_view, 5> kNames{"GLOO_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME",
+                                                   "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "UCX_NET_DEVICES"};
+  const auto set_by_user = [&](std::string_view variable) { return variables.set_by_user(variable); };
+  // Who names interfaces himself knows more than a route tells.
+  if (is_found && std::any_of(kNames.begin(), kNames.end(), set_by_user)) return {};
+  const auto from = is_found ? std::string("routes to MASTER_ADDR") : said;
+  variables.common("GLOO_SOCKET_IFNAME", name, from);
+  if (has(sets, Framework::kHorovod)) variables.common("HOROVOD_GLOO_IFACE", name, from);
+  if (choice.kind == InterfaceChoice::Kind::kGloo) return {};
+  // NCCL takes a bare name for the beginning of one.
+  variables.common("NCCL_SOCKET_IFNAME", cat({"=", name}), from);
+  variables.common("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", cat({"=", name}), from);
+  variables.common("UCX_NET_DEVICES", ucx_devices(facts, name), from);
+  return {};
+}
+
+void add_init_file(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+  std::string folder;
+  const auto& text = settings.shared_dir.value;
+  if (text.empty()) return;
+  const auto user = facts.environment.get("USER");
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text.compare(at, 2, "%u") != 0) {
+      folder += text[at];
+      continue;
+    }
+    if (!user) {
+      plan.warnings.emplace_back("BOOTSTRAP_INIT_FILE is not set: USER, which stands for %u in shared_dir=, is not");
+      return;
+    }
+    folder += *user;
+    ++at;
+  }
+  variables.own(kInitFileVariable, cat({folder, folder.ends_with('/') ? "" : "/", "bootstrap-", step_tag(facts.id)}),
+                "a name in shared_dir= for this step alone");
+}
+
+// What one task sees replaces what was assumed for it.
+void put(StepPlan& plan, PlannedVariable variable) {
+  const auto at = plan.find(variable.name);
+  if (!at) {
+    // In front of the record of all of them, which is the last.
+    const auto record = plan.find(kExportsVariable).value_or(plan.variables.size());
+    plan.variables.insert(plan.variables.begin() + static_cast<std::ptrdiff_t>(record), std::move(variable));
+  } else if (plan.variables[*at].action != Action::kKept) {
+    variable.action = plan.variables[*at].action;
+    variable.previous = plan.variables[*at].previous;
+    variable.why = plan.variables[*at].why;
+    plan.variables[*at] = std::move(variable);
+  }
+}
+
+}  // namespace
+
+std::string_view mpi_launch(const Environment& environment) {
+  const auto type = environment.get("SLURM_MPI_TYPE");
+  if (type) return *type == "none" ? std::string_view() : *type;
+  // In a task, or where the type comes from slurm.conf: what the plugins of Slurm hand over.
+  if (environment.has("SLURM_PMIX_MAPPING_SERV") || environment.has("PMIX_NAMESPACE")) return "pmix";
+  if (environment.has("SLURM_PMI2_SRUN_PORT") || environment.has("PMI_FD")) return "pmi2";
+  return {};
+}
+
+namespace {
+
+bool is_in(std::span<const Framework> set, Framework framework) {
+  return std::find(set.begin(), set.end(), framework) != set.end();
+}
+
+// By name, and for this step: what the site says holds for the steps that asked.
+bool is_named(Framework framework, const StepFacts& facts, const Settings& settings) {
+  const bool is_heard =
+      facts.decision.set_up == SetUp::kAllSettings || settings.frameworks.source >= Source::kEnvironment;
+  return is_heard && settings.frameworks.value.asks_for(framework);
+}
+
+}  // namespace
+
+FrameworkState framework_state(Framework framework, const StepFacts& facts, const Settings& settings) {
+  const auto set_up = facts.decision.set_up;
+  const auto& set = settings.frameworks.value;
+  if (set_up == SetUp::kTorchrun) {
+    if (framework == Framework::kTorchrun) return {true, "torchrun is the program"};
+    return {false, "torchrun sets up its own ranks"};
+  }
+  const bool is_asked = is_named(framework, facts, settings);
+  if (!set.is_auto && !is_asked) return {false, cat({"frameworks=", write_frameworks(set)})};
+  if (framework == Framework::kHorovod && is_asked) return horovod_state(facts);
+  if (framework == Framework::kTorchrun && !has_one_task_on_each_node(facts.layout)) {
+    return {false, "torchrun is one task on each node, and here are several"};
+  }
+  if (is_asked) return {true, "asked for"};
+  if (set_up == SetUp::kWorld && is_in(kAuto, framework) && !is_in(kWorld, framework)) {
+    return {false, "only in steps that say --bootstrap=on"};
+  }
+  return auto_state(framework);
+}
+
+Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+  VariableList variables(facts);
+  add_init_file(variables, plan, facts, settings);
+  plan.frameworks = sets_in_effect(facts, settings);
+  const auto horovod = framework_state(Framework::kHorovod, facts, settings);
+  const bool is_by_name = !settings.frameworks.value.is_all() && is_named(Framework::kHorovod, facts, settings);
+  if (is_by_name && !horovod.is_set) {
+    const auto place = setting_name("frameworks", settings.frameworks.source);
+    return fail(ErrorCode::kUnsupported, cat({"horovod, which ", place, " names, cannot be set up: ", horovod.why}));
+  }
+  const auto& sets = plan.frameworks;
+  auto has_ports = check_port_range(facts, settings, sets);
+  if (!has_ports) return has_ports;
+  add_rows(variables, plan, facts, settings, sets);
+  auto added = add_interface(variables, facts, settings, sets);
+  if (!added && facts.decision.asked == Asked::kStrongly) return added;
+  if (!added) plan.warnings.push_back(added.error().message);
+  add_ports(plan, facts, settings, sets);
+  for (auto& variable : std::move(variables).take()) plan.variables.push_back(std::move(variable));
+  return {};
+}
+
+void refine_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& settings, std::size_t local_task,
+                       const TaskObservation& sight) {
+  // This runs in the forked child, where all memory that is written to is copied first: so no more than is needed.
+  const auto rank = facts.local_ranks[local_task];
+  const auto threads = thread_count(sight, facts.layout.place(rank).local_size);
+  const auto task = told_task(plan, facts, settings, rank, sight.gpus ? &*sight.gpus : nullptr, threads);
+  std::vector<std::pair<const FrameworkVariable*, std::string>> changes;
+  for (const auto& row : framework_variables()) {
+    if (row.made_of == DependsOn::kStep || !has(plan.frameworks, row.framework)) continue;
+    // A row that is not in the plan may have no value for another task alone.
+    const auto at = plan.find(row.name);
+    if (at && row.made_of == DependsOn::kTask && sight.has_planned_gpus) continue;
+    auto value = row.value(task);
+    if (value.empty() || (at && plan.variables[*at].value(local_task) == value)) continue;
+    changes.emplace_back(&row, std::move(value));
+  }
+  if (changes.empty()) return;
+  VariableList variables(facts);
+  for (auto& [row, value] : changes) {
+    variables.by_task(row->name, {std::move(value)}, std::string(row->from));
+    variables.set_framework(row->framework);
+  }
+  for (auto& variable : std::move(variables).take()) put(plan, std::move(variable));
+  renew_exports(plan.variables, {local_task});
+}
+
+void adopt_frameworks(StepPlan& plan, const Environment& environment) {
+  const ExportRecord ours(environment);
+  std::erase_if(plan.variables, [&](const PlannedVariable& variable) {
+    return variable.framework && variable.action != Action::kKept && !ours.has_set(variable.name);
+  });
+  for (auto& variable : plan.variables) {
+    const auto value = environment.get(variable.name);
+    if (variable.framework && value && ours.is_ours(variable.name, *value)) variable.values = {std::string(*value)};
+  }
+  for (const auto& name : ours.unchanged(environment)) {
+    const bool is_mark = name == kStepTagVariable || name == kExportsVariable || name == kSettingsVariable;
+    if (is_mark || plan.find(name)) continue;
+    put(plan, variable_of(name, {std::string(*environment.get(name))}, "as slurmstepd set it for this task"));
+  }
+  std::erase_if(plan.removals, [&](const std::string& name) { return plan.find(name).has_value(); });
+  renew_exports(plan.variables, {0});
+}
+
+std::uint32_t thread_count(const TaskObservation& sight, std::uint32_t local_size) {
+  auto threads = sight.cores_asked;
+  if (threads == 0 && sight.cores_of_node != 0) threads = std::max(1U, sight.cores_of_node / std::max(1U, local_size));
+  if (sight.cores != 0) threads = threads == 0 ? sight.cores : std::min(threads, sight.cores);
+  // A task with several GPUs starts a process or thread for each of them, as torchrun does.
+  const auto gpus = sight.gpus ? static_cast<std::uint32_t>(sight.gpus->group.size()) : 0U;
+  return threads == 0 || gpus < 2 ? threads : std::max(1U, threads / gpus);
+}
+
+std::vector<FrameworkRow> framework_rows() {
+  std::vector<FrameworkRow> rows;
+  for (const auto& row : framework_variables()) rows.push_back({row.framework, row.name, row.from});
+  return rows;
+}
+
+}  // namespace bootstrap

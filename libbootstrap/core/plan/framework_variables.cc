@@ -1,0 +1,230 @@
+// The table of what frameworks read: each variable, who reads it, and how its value follows from the plan.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan/framework_variables.h"
+
+#include <algorithm>
+
+#include "core/plan/framework_rules.h"
+#include "core/plan/master_endpoint.h"
+#include "core/step/hostlist.h"
+#include "core/util/json.h"
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+std::string number(std::uint32_t value) { return std::to_string(value); }
+
+// As the program will see it: the user's where it is kept.
+std::string in_effect(const StepPlan& plan, std::string_view name) {
+  const auto at = plan.find(name);
+  if (!at) return {};
+  const auto& variable = plan.variables[*at];
+  return variable.action == Action::kKept ? variable.previous : variable.value(0);
+}
+
+std::string master_addr(const TaskContext& task) { return in_effect(task.plan, "MASTER_ADDR"); }
+std::string master_port(const TaskContext& task) { return in_effect(task.plan, "MASTER_PORT"); }
+
+std::string endpoint(const std::string& host, const std::string& port) {
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return is_ipv6 ? cat({"[", host, "]:", port}) : cat({host, ":", port});
+}
+
+bool is_all_settings(const TaskContext& task) { return task.facts.decision.set_up == SetUp::kAllSettings; }
+
+std::string gpu_count(const TaskContext& task) {
+  if (task.gpus == nullptr || task.gpus->group.size() < 2) return {};  // one is torchrun's default
+  return std::to_string(task.gpus->group.size());
+}
+
+// Redirect the output of local rank 9 alone, that is, none of up to nine: the default, 0, for all, ends torchrun of
+// PyTorch 1.13 on Python 3.11 with "'NoneType' object has no attribute 'get'" (Debian 12 ships this pair).
+std::string no_redirects(const TaskContext& task) {
+  constexpr std::size_t kMostRanks = 9;
+  return task.gpus != nullptr && task.gpus->group.size() <= kMostRanks ? "9:1" : "";
+}
+
+std::string gpu_ordinals(const TaskContext& task) {
+  if (task.gpus == nullptr) return {};
+  return task.gpus->group.empty() ? number(task.gpus->own) : write_ordinals(task.gpus->group);
+}
+
+// JAX finds Slurm's ranks by itself. It takes the first host of the step's list for that of rank 0, and a port that
+// goes by the job alone, on which two steps of a job meet.
+std::string coordinator_port(const TaskContext& task) {
+  auto port = std::to_string(jax_port(task.facts, task.settings));
+  return port == master_port(task) ? std::string() : port;  // a range of a few ports may have no other
+}
+
+std::string coordinator_address(const TaskContext& task) {
+  const auto& layout = task.facts.layout;
+  const auto hosts = HostList::parse(task.facts.environment.get("SLURM_STEP_NODELIST").value_or(""));
+  const bool is_first = hosts && hosts->size() > 0 && hosts->at(0) == layout.host_of(0);
+  if (!is_all_settings(task) && is_first) return {};
+  const auto port = coordinator_port(task);
+  return port.empty() ? std::string() : endpoint(master_addr(task), port);
+}
+
+std::string own_device_ids(const TaskContext& task) {
+  return is_all_settings(task) ? gpu_ordinals(task) : std::string();
+}
+
+// By itself nccl-tests takes the GPU with the number of the task among those of its node.
+std::string nccl_tests_device(const TaskContext& task) {
+  const auto local_rank = task.facts.layout.place(task.rank).local_rank;
+  if (task.gpus == nullptr || task.gpus->group.size() > 1 || task.gpus->own == local_rank) return {};
+  return number(task.gpus->own);
+}
+
+// Horovod names a scope of its meeting after it, which tasks that pass for nodes must not share.
+std::string horovod_hostname(const TaskContext& task) {
+  const auto& host = task.facts.layout.host_of(task.rank);
+  if (!task.is_alone) return host;
+  return cat({host, "-", number(task.facts.layout.place(task.rank).local_rank)});
+}
+
+std::string nvshmem_pmi(const TaskContext& task) {
+  const auto mpi = mpi_launch(task.facts.environment);
+  if (mpi.starts_with("pmix")) return "PMIX";
+  return mpi == "pmi2" ? "PMI-2" : "";
+}
+
+std::string tasks_per_node(const TaskContext& task) {
+  if (task.facts.id.launcher != Launcher::kSlurm) return {};
+  const auto& layout = task.facts.layout;
+  const auto size = layout.place(0).local_size;
+  for (Rank rank = 0; rank < layout.size(); ++rank) {
+    if (layout.place(rank).local_size != size) return {};
+  }
+  const auto value = number(size);
+  const auto current = task.facts.environment.get(kTasksPerNodeVariable);
+  const bool from_slurm = current && !ExportRecord(task.facts.environment).is_ours(kTasksPerNodeVariable, *current);
+  if (from_slurm && !is_all_settings(task)) return {};
+  return task.facts.environment.get(kTasksPerNodeVariable) == value ? std::string() : value;
+}
+
+// {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, the workers in order of rank.
+std::string tf_config(const TaskContext& task) {
+  const auto& layout = task.facts.layout;
+  std::string workers;
+  for (Rank rank = 0; rank < layout.size(); ++rank) {
+    if (workers.size() > kMaxFrameworkValue) return workers;  // it will not be set: no need for 100,000 ranks in it
+    const auto host = fabric_name(task.settings, layout.host_of(rank));
+    const auto port = std::to_string(worker_port(task.facts, task.settings, rank));
+    workers += cat({rank == 0 ? "" : ", ", json_string(endpoint(host, port))});
+  }
+  return cat(
+      {R"({"cluster": {"worker": [)", workers, R"(]}, "task": {"type": "worker", "index": )", number(task.rank), "}}"});
+}
+
+// What reads which, with the sources: reference manuals of torchrun (torch/distributed/run.py), Horovod
+// (common/gloo/gloo_context.cc), JAX (_src/distributed.py), TensorFlow (tfconfig_cluster_resolver.py), Lightning
+// (plugins/environments/slurm.py), DeepSpeed (launcher/launch.py), NVSHMEM, nccl-tests (src/common.cu) and torchcomms
+// (utils/Utils.cpp).
+using F = Framework;
+using T = const TaskContext&;
+constexpr FrameworkVariable kTable[] = {
+    {F::kTorchrun, "PET_NNODES", "nodes of the step", [](T t) { return number(t.node_count); }, DependsOn::kStep},
+    {F::kTorchrun, "PET_NODE_RANK", "NODE_RANK", [](T t) { return number(t.place.node_rank); }, DependsOn::kTask},
+    {F::kTorchrun, "PET_NPROC_PER_NODE", "GPUs of the task", gpu_count, DependsOn::kTask},
+    {F::kTorchrun, "PET_RDZV_BACKEND", "no guess who is the host", [](T) { return std::string("static"); },
+     DependsOn::kStep},
+    {F::kTorchrun, "PET_RDZV_ID", "job.step.restart", [](T t) { return step_tag(t.facts.id); }, DependsOn::kStep},
+    {F::kTorchrun, "PET_MASTER_ADDR", "MASTER_ADDR", master_addr, DependsOn::kStep},
+    {F::kTorchrun, "PET_MASTER_PORT", "MASTER_PORT", master_port, DependsOn::kStep},
+
+    {F::kTorchrun, "PET_REDIRECTS", "none; see the manual", no_redirects, DependsOn::kTask},
+    {F::kTorchrun, "PET_TEE", "none, likewise", no_redirects, DependsOn::kTask},
+
+    {F::kHorovod, "HOROVOD_RANK", "RANK", [](T t) { return number(t.rank); }, DependsOn::kTask},
+    {F::kHorovod, "HOROVOD_SIZE", "WORLD_SIZE", [](T t) { return std::to_string(t.facts.layout.size()); },
+     DependsOn::kStep},
+    {F::kHorovod, "HOROVOD_LOCAL_RANK", "LOCAL_RANK", [](T t) { return number(t.place.local_rank); }, DependsOn::kTask},
+    {F::kHorovod, "HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", [](T t) { return number(t.place.local_size); },
+     DependsOn::kTask},
+    {F::kHorovod, "HOROVOD_CROSS_RANK", "among nodes with this LOCAL_RANK",
+     [](T t) { return number(t.place.cross_rank); }, DependsOn::kTask},
+    {F::kHorovod, "HOROVOD_CROSS_SIZE", "number of these", [](T t) { return number(t.place.cross_size); },
+     DependsOn::kTask},
+    {F::kHorovod, "HOROVOD_HOSTNAME", "name of the node", horovod_hostname, DependsOn::kTask},
+    {F::kHorovod, "HOROVOD_GLOO_RENDEZVOUS_ADDR", "MASTER_ADDR", [](T t) { return t.plan.master.address; },
+     DependsOn::kStep},
+    {F::kHorovod, "HOROVOD_GLOO_RENDEZVOUS_PORT", "our server on the node of rank 0",
+     [](T t) { return std::to_string(horovod_port(t.facts, t.settings)); }, DependsOn::kStep},
+    {F::kHorovod, "HOROVOD_CONTROLLER", "without MPI", [](T) { return std::string("gloo"); }, DependsOn::kStep},
+    {F::kHorovod, "HOROVOD_CPU_OPERATIONS", "without MPI", [](T) { return std::string("gloo"); }, DependsOn::kStep},
+
+    {F::kTensorflow, "TF_CONFIG", "hosts and ports of all tasks", tf_config, DependsOn::kTask},
+
+    {F::kJax, "JAX_COORDINATOR_PORT", "a port of its own", coordinator_port, DependsOn::kStep},
+    {F::kJax, "JAX_COORDINATOR_ADDRESS", "MASTER_ADDR and that port", coordinator_address, DependsOn::kStep},
+    {F::kJax, "JAX_LOCAL_DEVICE_IDS", "the task's own GPUs", own_device_ids, DependsOn::kTask},
+
+    {F::kLightning, kTasksPerNodeVariable, "tasks on each node", tasks_per_node, DependsOn::kStep},
+
+    {F::kDeepspeed, "LOCAL_SIZE", "LOCAL_WORLD_SIZE", [](T t) { return number(t.place.local_size); }, DependsOn::kTask},
+    {F::kDeepspeed, "CROSS_RANK", "NODE_RANK", [](T t) { return number(t.place.node_rank); }, DependsOn::kTask},
+    {F::kDeepspeed, "CROSS_SIZE", "nodes of the step", [](T t) { return number(t.node_count); }, DependsOn::kTask},
+
+    {F::kNvshmem, "NVSHMEM_BOOTSTRAP_PMI", "srun --mpi=", nvshmem_pmi, DependsOn::kStep},
+    {F::kNcclTests, "NCCL_TESTS_DEVICE", "BOOTSTRAP_GPU", nccl_tests_device, DependsOn::kTask},
+
+    {F::kTorchcomms, "TORCHCOMM_RANK", "RANK", [](T t) { return number(t.rank); }, DependsOn::kTask},
+    {F::kTorchcomms, "TORCHCOMM_SIZE", "WORLD_SIZE", [](T t) { return std::to_string(t.facts.layout.size()); },
+     DependsOn::kStep},
+
+    {F::kOpenmp, "OMP_NUM_THREADS", "cores of the task",
+     [](T t) { return t.threads == 0 ? std::string() : number(t.threads); }, DependsOn::kCores},
+};
+
+}  // namespace
+
+TaskContext told_task(const StepPlan& plan, const StepFacts& facts, const Settings& settings, Rank rank,
+                      const GpuView* gpus, std::uint32_t threads) {
+  TaskContext task{plan,
+                   facts,
+                   settings,
+                   rank,
+                   facts.layout.place(rank),
+                   static_cast<std::uint32_t>(facts.layout.node_count()),
+                   gpus != nullptr && (gpus->is_alone || plan.gpus->mode != GpuMode::kIndex),
+                   gpus,
+                   threads};
+  if (!task.is_alone) return task;
+  const auto size = static_cast<std::uint32_t>(facts.layout.size());
+  task.place.local_rank = 0;
+  task.place.local_size = 1;
+  task.place.node_rank = rank;
+  task.place.cross_rank = rank;
+  task.place.cross_size = size;
+  task.node_count = size;
+  return task;
+}
+
+std::span<const FrameworkVariable> framework_variables() { return kTable; }
+
+namespace {
+
+// Ports of a step, counted from MASTER_PORT: one for each task of a node (TensorFlow), then Horovod's and JAX's.
+std::uint32_t most_tasks_of_a_node(const Layout& layout) {
+  std::uint32_t most = 0;
+  for (Rank rank = 0; rank < layout.size(); ++rank) most = std::max(most, layout.place(rank).local_size);
+  return most;
+}
+
+}  // namespace
+
+std::uint16_t horovod_port(const StepFacts& facts, const Settings& settings) {
+  return further_port(facts, settings.port_range.value, most_tasks_of_a_node(facts.layout) + 1);
+}
+
+std::uint16_t jax_port(const StepFacts& facts, const Settings& settings) {
+  return further_port(facts, settings.port_range.value, most_tasks_of_a_node(facts.layout) + 2);
+}
+
+std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank rank) {
+  return further_port(facts, settings.port_range.value, facts.layout.place(rank).local_rank + 1);
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,267 @@
+// The GPU half of a plan: whether and how the tasks of this node get GPUs, and the variables that say so.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan/gpu_variables.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <tuple>
+
+#include "core/plan/variable_list.h"
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+// Slurm gave the step parts of GPUs (gres/shard, gres/mps): to share them is what was asked for.
+bool has_shares(const Environment& environment) {
+  return environment.has("SLURM_SHARDS_ON_NODE") || environment.has("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+}
+
+tl::unexpected<Error> refuse_oversubscription(const std::string& host, std::size_t tasks, std::size_t gpus) {
+  return fail(
+      ErrorCode::kMisplaced,
+      cat({std::to_string(tasks), " tasks on ", host, " would share ", std::to_string(gpus),
+           gpus == 1 ? " GPU" : " GPUs", ", and NCCL does not work with two ranks on one; ask for a GPU for each ",
+           "task (--gres=gpu:", std::to_string(tasks), ") or for none (--gres=none), or say --bootstrap-gpu-share if ",
+           "it is meant"}));
+}
+
+// Without the plugin Slurm binds GPUs as it likes, and a task that asks sees what is left to it; how many the node's
+// tasks have together is told all the same.
+bool is_narrowed(const StepFacts& facts, const GpuList& list) {
+  if (!facts.is_one_task || facts.environment.get(kStepTagVariable) == step_tag(facts.id)) return false;
+  const auto of_node = parse_unsigned(facts.environment.get("SLURM_GPUS_ON_NODE").value_or(""), kMaxGpus);
+  return of_node && *of_node > list.entries.size();
+}
+
+// Files that a task can try to open: those of the list's entries, then those of the node's other GPUs. None when those
+// of the entries are not all known. Where they are guessed, the others are all that there are: the number of those that
+// can be opened is right then, whichever file belongs to whom.
+std::vector<std::string> devices_to_try(const NodeGpus& plan, const StepFacts& facts) {
+  std::vector<std::string> devices;
+  auto others = facts.device_files;
+  for (std::size_t entry = 0; entry < plan.gpus.size(); ++entry) {
+    devices.push_back(device_of(plan.list, plan.gpus[entry], entry));
+    if (devices.back().empty()) return {};
+  }
+  for (const auto& gpu : gpus_of(facts.topology, plan.kind().vendor)) others.push_back(gpu.device);
+  for (const auto& device : others) {
+    if (device.empty() || std::find(devices.begin(), devices.end(), device) != devices.end()) continue;
+    devices.push_back(device);
+  }
+  return devices;
+}
+
+std::string origin_of_list(const NodeGpus& plan) {
+  constexpr std::array<std::string_view, 3> kHow{"the same in all tasks of the node", "each task's own GPU first",
+                                                 "each task's own GPU alone"};
+  const bool from_slurm = std::is_sorted(plan.order.begin(), plan.order.end());
+  const auto order = from_slurm             ? "Slurm's order, "
+                     : plan.order_matters() ? "near to the tasks' cores, "
+                                            : "in groups, ";
+  return cat({order, kHow[static_cast<std::size_t>(plan.mode)]});
+}
+
+// From here on for one task: the value of the others is no longer known.
+void replace(StepPlan& plan, std::string_view name, std::string value, std::string_view from = {}) {
+  const auto at = plan.find(name);
+  if (!at || plan.variables[*at].action == Action::kKept) return;
+  plan.variables[*at].values = {std::move(value)};
+  plan.variables[*at].of_place = nullptr;
+  if (!from.empty()) plan.variables[*at].from = from;
+}
+
+void erase(StepPlan& plan, std::string_view name) {
+  if (const auto at = plan.find(name)) plan.variables.erase(plan.variables.begin() + static_cast<std::ptrdiff_t>(*at));
+}
+
+void refresh_exports(StepPlan& plan, std::size_t local_tasks) {
+  std::vector<std::size_t> tasks(local_tasks);
+  std::iota(tasks.begin(), tasks.end(), std::size_t{0});
+  renew_exports(plan.variables, tasks);
+}
+
+void set_alone(StepPlan& plan, Rank rank) {
+  const auto at = plan.find("WORLD_SIZE");
+  const auto size = at ? plan.variables[*at].value(0) : std::string("1");
+  constexpr std::string_view kFrom = "as if each task had a node of its own";
+  replace(plan, "LOCAL_RANK", "0", "each task's own GPU is its device 0");
+  replace(plan, "LOCAL_WORLD_SIZE", "1", kFrom);
+  replace(plan, "NODE_RANK", std::to_string(rank), kFrom);
+  replace(plan, "GROUP_RANK", std::to_string(rank), kFrom);
+  replace(plan, "GROUP_WORLD_SIZE", size, kFrom);
+}
+
+std::vector<std::uint32_t> read_ordinals(std::string_view text) {
+  std::vector<std::uint32_t> ordinals;
+  for (const auto word : split(text, ',')) {
+    if (const auto ordinal = parse_unsigned(word, kMaxGpus - 1))
+      ordinals.push_back(static_cast<std::uint32_t>(*ordinal));
+  }
+  return ordinals;
+}
+
+// A step that nobody asked for keeps the list of Slurm, and what the site says of GPUs is for those that were asked
+// for.
+bool is_untouched(const StepFacts& facts, const Settings& settings) {
+  return facts.decision.set_up != SetUp::kAllSettings && settings.gpu.source < Source::kEnvironment;
+}
+
+// Each task its own entry of the list, by LOCAL_RANK; torchrun all of them.
+bool fits_untouched(const StepFacts& facts, const GpuList& list, std::size_t tasks) {
+  if (list.has_mig) return false;
+  return facts.decision.set_up == SetUp::kTorchrun || list.entries.size() == tasks;
+}
+
+}  // namespace
+
+GpuBindDefault gpu_bind_default(std::uint32_t major, std::uint32_t minor, std::uint32_t micro) {
+  if (std::tuple(major, minor, micro) >= std::tuple(23U, 11U, 4U)) {
+    return {"SLURM_GRES_FLAGS", "allow-task-sharing", "--gres-flags=allow-task-sharing", true};
+  }
+  return {"SLURM_GPU_BIND", "none", "--gpu-bind=none", false};
+}
+
+bool needs_topology(const StepFacts& facts, const Settings& settings) {
+  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || is_untouched(facts, settings)) return false;
+  const auto list = gpu_list_of(facts);
+  return list && (list->entries.size() > 1 || settings.cpu_near.value);
+}
+
+bool is_oversubscribed(const StepFacts& facts, const Settings& settings) {
+  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.local_ranks.empty()) return false;
+  const auto list = gpu_list_of(facts);
+  const auto tasks = facts.layout.place(facts.local_ranks.front()).local_size;
+  return list && tasks > list->entries.size() && !is_narrowed(facts, *list) && !settings.gpu_share.value &&
+         !has_shares(facts.environment);
+}
+
+Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Settings& settings) {
+  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.local_ranks.empty()) return std::nullopt;
+  auto list = gpu_list_of(facts);
+  if (!list) return std::nullopt;
+  const auto& place = facts.layout.place(facts.local_ranks.front());
+  const bool is_own_list = is_narrowed(facts, *list);
+  const bool is_left_alone = is_untouched(facts, settings);
+  if (is_left_alone && !fits_untouched(facts, *list, place.local_size)) return std::nullopt;
+  if (is_oversubscribed(facts, settings)) {
+    const auto& host = facts.layout.hosts()[place.node];
+    const bool is_refused = !facts.is_one_task && facts.decision.asked == Asked::kStrongly;
+    if (is_refused) return refuse_oversubscription(host, place.local_size, list->entries.size());
+    // A task sees what is left of the list: one GPU of its own with --bootstrap-gpu=narrow or a binding of Slurm's.
+    const bool is_dealt = facts.environment.get(kStepTagVariable) == step_tag(facts.id);
+    if (!facts.is_one_task || !is_dealt) return std::nullopt;
+  }
+  NodeGpus plan;
+  plan.is_untouched = is_left_alone;
+  plan.mode = list->has_mig || is_own_list ? GpuMode::kNarrow : is_left_alone ? GpuMode::kIndex : settings.gpu.value;
+  plan.is_own_list = is_own_list;
+  if (plan.mode == GpuMode::kFirst && !list->kind->is_ordered) {
+    return fail(ErrorCode::kMisplaced,
+                cat({setting_text("gpu", settings.gpu.source, "first"), " cannot be had with ", list->kind->variable,
+                     ", which names GPUs and does not order them; choose index or narrow"}));
+  }
+  plan.tasks = place.local_size;
+  plan.gpus = find_gpus(*list, facts.topology);
+  plan.list = std::move(*list);
+  plan.devices = devices_to_try(plan, facts);
+  for (const auto name : kSlurmGpuVariables) {
+    const auto value = facts.environment.get(name);
+    if (value && name != plan.kind().variable) plan.slurms.emplace_back(name, *value);
+  }
+  plan.is_users_bind = facts.environment.has(kUsersBindVariable);
+  plan.is_narrowing_bind = facts.environment.get(kUsersBindVariable) == kNarrowingBind;
+  plan.srun_has_plugin = facts.layout_source == LayoutSource::kStepLayout;
+  plan.cure = facts.gpu_bind_cure;
+  plan.order.resize(plan.gpus.size());
+  std::iota(plan.order.begin(), plan.order.end(), 0U);
+  if (plan.may_reorder()) order_gpus(plan, std::vector<CpuSet>(plan.tasks), facts.topology);
+  return plan;
+}
+
+std::vector<PlannedVariable> gpu_variables(const NodeGpus& plan, const StepFacts& facts) {
+  std::vector<std::string> lists;
+  std::vector<std::string> own;
+  std::vector<std::string> groups;
+  std::vector<std::string> uuids;
+  bool is_by_local_rank = true;
+  bool has_groups = false;
+  for (const auto rank : facts.local_ranks) {
+    const auto local_rank = facts.layout.place(rank).local_rank;
+    const auto view = view_of(plan, local_rank);
+    lists.push_back(view.list);
+    own.push_back(std::to_string(view.own));
+    groups.push_back(write_ordinals(view.group));
+    uuids.push_back(write_uuids(view));
+    is_by_local_rank = is_by_local_rank && plan.tasks <= plan.order.size() && view.own == local_rank;
+    has_groups = has_groups || view.group.size() > 1;
+  }
+  std::vector<PlannedVariable> variables;
+  // Where nobody gave a list, all GPUs are seen in this order anyway.
+  const bool is_ours = !plan.is_untouched && (!plan.list.is_assumed || plan.mode != GpuMode::kIndex);
+  if (is_ours) {
+    variables.push_back(variable_of(plan.kind().variable, std::move(lists), origin_of_list(plan)));
+  }
+  variables.push_back(variable_of(kGpuVariable, std::move(own), "the task's own GPU in that list"));
+  if (is_by_local_rank && plan.mode == GpuMode::kIndex) variables.back().of_place = &Place::local_rank;
+  if (plan.is_untouched) return variables;
+  if (has_groups) {
+    variables.push_back(variable_of(kGroupVariable, std::move(groups), "all GPUs that are the task's own"));
+  }
+  if (plan.list.has_uuids) variables.push_back(variable_of(kUuidsVariable, std::move(uuids), "their UUIDs"));
+  return variables;
+}
+
+void refresh_gpu_variables(StepPlan& plan, const StepFacts& facts) {
+  for (auto& fresh : gpu_variables(*plan.gpus, facts)) {
+    if (const auto at = plan.find(fresh.name)) plan.variables[*at] = std::move(fresh);
+  }
+  refresh_exports(plan, facts.local_ranks.size());
+}
+
+void set_gpu_view(StepPlan& plan, std::size_t local_task, Rank rank, const GpuView& view) {
+  replace(plan, plan.gpus->kind().variable, view.list);
+  const auto list = plan.find(plan.gpus->kind().variable);
+  if (list && !view.is_as_planned) plan.variables[*list].from = "what Slurm left this task, its own GPU first";
+  replace(plan, kGpuVariable, std::to_string(view.own));
+  replace(plan, kGroupVariable, write_ordinals(view.group));
+  replace(plan, kUuidsVariable, write_uuids(view));
+  if (view.group.size() < 2) erase(plan, kGroupVariable);
+  if (view.uuids.empty()) erase(plan, kUuidsVariable);
+  if (view.is_alone) set_alone(plan, rank);
+  renew_exports(plan.variables, {local_task});
+}
+
+void forget_own_gpu(StepPlan& plan, std::size_t local_task) {
+  erase(plan, kGpuVariable);
+  renew_exports(plan.variables, {local_task});
+}
+
+void adopt_gpu_view(StepPlan& plan, const Place& place, const Environment& environment) {
+  if (!plan.gpus) return;
+  const ExportRecord ours(environment);
+  const auto set_by_us = [&](std::string_view name) -> std::optional<std::string_view> {
+    const auto value = environment.get(name);
+    return value && ours.is_ours(name, *value) ? value : std::nullopt;
+  };
+  // What the user has changed since is kept as planned: a difference to tell.
+  auto view = view_of(*plan.gpus, place.local_rank);
+  if (const auto list = set_by_us(plan.gpus->kind().variable)) view.list = *list;
+  if (const auto own = set_by_us(kGpuVariable))
+    view.own = read_ordinals(*own).empty() ? 0 : read_ordinals(*own).front();
+  view.group = read_ordinals(set_by_us(kGroupVariable).value_or(""));
+  view.uuids.clear();
+  if (const auto uuids = set_by_us(kUuidsVariable)) {
+    for (const auto uuid : split(*uuids, ',')) view.uuids.emplace_back(uuid);
+  }
+  const auto group = set_by_us("GROUP_WORLD_SIZE");
+  const auto world = set_by_us("WORLD_SIZE");
+  const bool is_lonely = set_by_us("LOCAL_WORLD_SIZE") == "1" && place.local_size > 1;
+  view.is_alone = group && world ? group == world : is_lonely;  // then each task is a node to itself
+  set_gpu_view(plan, 0, place.rank, view);
+  const auto at = plan.find(plan.gpus->kind().variable);
+  if (at) plan.variables[*at].from = "as slurmstepd set it for this task";
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,154 @@
+// Where the ranks meet: MASTER_ADDR and MASTER_PORT, the same on every node without a word between them.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan/master_endpoint.h"
+
+#include <algorithm>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+std::string_view layout_origin(LayoutSource source) {
+  switch (source) {
+    case LayoutSource::kStepLayout:
+      return "host of rank 0, told by srun";
+    case LayoutSource::kMpirun:
+      return "host of rank 0, told by mpirun";
+    case LayoutSource::kDistribution:
+      break;
+  }
+  return "first host of SLURM_STEP_NODELIST";
+}
+
+// The n-th port, counted from 0, of a list such as "12000-12003,12007".
+std::optional<std::uint16_t> reserved_port(std::string_view text, std::uint64_t n) {
+  for (const auto item : split(text, ',')) {
+    const auto dash = item.find('-');
+    const auto low = parse_unsigned(item.substr(0, dash), 65535);
+    const auto high = dash == std::string_view::npos ? low : parse_unsigned(item.substr(dash + 1), 65535);
+    if (!low || *low == 0 || !high || *high < *low) return std::nullopt;
+    if (n <= *high - *low) return static_cast<std::uint16_t>(*low + n);
+    n -= *high - *low + 1;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<std::uint16_t> first_reserved_port(std::string_view text) {
+  auto first = text.substr(0, text.find_first_of(",-"));
+  const auto port = parse_unsigned(first, 65535);
+  if (!port || *port == 0) {
+    return fail(ErrorCode::kInvalid,
+                cat({"SLURM_STEP_RESV_PORTS=", quoted(text), " does not start with a port; ask for one with ",
+                     "--bootstrap-port, or have MpiParams=ports= of slurm.conf checked"}));
+  }
+  return static_cast<std::uint16_t>(*port);
+}
+
+namespace {
+
+// splitmix64's finalizer: what is close together lands anywhere but beside each other.
+std::uint64_t mix(std::uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
+  return value ^ (value >> 31);
+}
+
+std::uint64_t ids_of(const StepId& id) {
+  return (std::uint64_t{id.job} << 32) ^ (std::uint64_t{id.restart} << 24) ^ id.step;
+}
+
+std::uint64_t size_of(const PortRange& range) { return std::uint64_t{range.high} - range.low + 1; }
+
+}  // namespace
+
+std::uint16_t computed_port(const StepId& id, const PortRange& range, std::uint64_t salt) {
+  constexpr std::uint64_t kPerJob = 37;
+  constexpr std::uint64_t kPerRestart = 5003;  // prime, far from a multiple of kPerJob
+  const auto place = salt == 0 ? id.job * kPerJob + id.step + id.restart * kPerRestart : mix(salt);
+  return static_cast<std::uint16_t>(range.low + place % size_of(range));
+}
+
+std::optional<std::string> free_reserved_ports(const Environment& environment) {
+  const auto reserved = environment.get("SLURM_STEP_RESV_PORTS");
+  if (!reserved) return std::nullopt;
+  const auto taken = split(environment.get("PMI_CONTROL_PORT").value_or(""), ',');
+  // Slurm's plugin for Cray's PMI gives it the first port, and tells the tasks alone.
+  const bool is_cray = environment.get("SLURM_MPI_TYPE") == "cray_shasta";
+  std::string ports;
+  for (std::uint64_t n = is_cray ? 1 : 0;; ++n) {
+    const auto port = reserved_port(*reserved, n);
+    if (!port) break;
+    const auto text = std::to_string(*port);
+    if (std::find(taken.begin(), taken.end(), text) != taken.end()) continue;
+    ports += cat({ports.empty() ? "" : ",", text});
+  }
+  if (ports.empty() && (is_cray || !taken.front().empty())) return std::nullopt;
+  return ports.empty() ? std::string(*reserved) : ports;
+}
+
+std::uint16_t further_port(const StepFacts& facts, const PortRange& range, std::uint32_t n) {
+  if (const auto reserved = free_reserved_ports(facts.environment)) {
+    if (const auto port = reserved_port(*reserved, n)) return *port;
+  }
+  const auto salt = facts.decision.salt;
+  const auto size = size_of(range);
+  const auto master = std::uint64_t{computed_port(facts.id, range, salt)} - range.low;
+  const auto first = mix(ids_of(facts.id) ^ salt) % size;
+  // Counted from the first one upwards, around the end of the range, and past the step's own MASTER_PORT.
+  const bool passes_master = (master + size - first) % size < n;
+  const auto offset = (first + n - (passes_master ? 0 : 1)) % size;
+  return static_cast<std::uint16_t>(range.low + offset);
+}
+
+std::string fill_address(std::string_view address, std::string_view host) {
+  std::string filled;
+  for (std::size_t at = 0; at < address.size(); ++at) {
+    if (address[at] == '%') {
+      filled += host;
+      ++at;  // the 'h'; settings accept no other
+    } else {
+      filled += address[at];
+    }
+  }
+  return filled;
+}
+
+std::string fabric_address(const Settings& settings, const std::string& host) {
+  return fill_address(settings.address.value, host);
+}
+
+std::string fabric_name(const Settings& settings, const std::string& host) {
+  return settings.address.value.find('%') == std::string::npos ? host : fabric_address(settings, host);
+}
+
+Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Settings& settings) {
+  MasterEndpoint master;
+  master.address = fabric_address(settings, facts.layout.host_of(0));
+  master.address_from = settings.address.source == Source::kDefault
+                            ? std::string(layout_origin(facts.layout_source))
+                            : setting_name("master_addr", settings.address.source);
+
+  if (settings.port.value != 0) {
+    master.port = settings.port.value;
+    master.port_from = setting_name("port", settings.port.source);
+    return master;
+  }
+  if (const auto reserved = free_reserved_ports(facts.environment)) {
+    const auto port = first_reserved_port(*reserved);
+    if (!port) return fail(port.error());
+    master.port = *port;
+    master.port_from = "SLURM_STEP_RESV_PORTS";
+    return master;
+  }
+  const auto& range = settings.port_range.value;
+  const bool is_salted = facts.decision.salt != 0;
+  master.port = computed_port(facts.id, range, facts.decision.salt);
+  master.port_from = cat({is_salted ? std::string("chosen by srun") : cat({"step ", to_string(facts.id)}), " in ",
+                          std::to_string(range.low), "-", std::to_string(range.high)});
+  return master;
+}
+
+}  // namespace bootstrap

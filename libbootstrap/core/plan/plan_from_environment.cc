@@ -1,0 +1,117 @@
+// The plan as a task itself sees it, from nothing but its environment: for the library and the command.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan/plan_from_environment.h"
+
+#include "core/plan/framework_rules.h"
+#include "core/plan/gpu_variables.h"
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+// With the plugin in the step its settings came along, the site's among them, which are known nowhere else.
+Result<Settings> read_task_settings(const Environment& environment, bool is_set) {
+  if (is_set) return read_settings(environment.get(kSettingsVariable).value_or(""));
+  Settings settings;
+  const auto applied = apply_environment(settings, environment);
+  if (!applied) return fail(applied.error());
+  return settings;
+}
+
+// srun chose the port, and did not leave its choice in the tasks but in these values.
+void adopt_rendezvous(StepPlan& plan, const Environment& environment) {
+  const ExportRecord ours(environment);
+  for (const std::string_view name : {"MASTER_ADDR", "MASTER_PORT"}) {
+    const auto at = plan.find(name);
+    const auto value = environment.get(name);
+    if (at && value && ours.is_ours(name, *value)) plan.variables[*at].values = {std::string(*value)};
+  }
+  const auto port = plan.find("MASTER_PORT");
+  if (port) {
+    const auto number = parse_unsigned(plan.variables[*port].value(0), UINT16_MAX).value_or(plan.master.port);
+    plan.master.port = static_cast<std::uint16_t>(number);
+    if (plan.port_to_claim) plan.port_to_claim = plan.master.port;
+  }
+}
+
+std::vector<std::string> find_differences(const Environment& environment, const StepPlan& plan) {
+  std::vector<std::string> differences;
+  const ExportRecord ours(environment);
+  for (const auto& variable : plan.variables) {
+    // What a framework reads may depend on what slurmstepd alone knew; the plan has it as it is here.
+    if (variable.action == Action::kKept || variable.name == kExportsVariable) continue;
+    const auto value = environment.get(variable.name);
+    if (plan.gpus && variable.name == plan.gpus->kind().variable) {
+      // What it was can only be told by its checksum: the plan of a task starts from the list that it sees.
+      if (value && !ours.is_ours(variable.name, *value)) {
+        differences.push_back(cat({variable.name, " is ", quoted(*value), " in this process, not as it was set"}));
+      }
+      continue;
+    }
+    if (value == variable.value(0)) continue;
+    differences.push_back(cat({variable.name, value ? cat({" is ", quoted(*value)}) : std::string(" is not set"),
+                               " in this process, not ", quoted(variable.value(0))}));
+  }
+  return differences;
+}
+
+}  // namespace
+
+namespace {
+
+std::string reason_of(const StepFacts& facts, bool is_set) {
+  if (!is_set) return "nothing is set in this process; these are the values that the step would have";
+  if (facts.decision.set_up == SetUp::kTorchrun) return "set up for torchrun, which is the program of the step";
+  return facts.decision.set_up == SetUp::kWorld ? "set up as a world, without being asked" : "set up as it asked";
+}
+
+}  // namespace
+
+Result<TaskPlan> read_task_plan(const Environment& environment, const LocalContext& around) {
+  auto facts = read_task_facts(environment, around);
+  if (!facts) return fail(facts.error());
+  const bool is_set = environment.get(kStepTagVariable) == step_tag(facts->id);
+  auto settings = read_task_settings(environment, is_set);
+  if (!settings) return fail(settings.error());
+  if (is_set) facts->decision.set_up = read_set_up(environment.get(kSettingsVariable).value_or(""));
+  // Whether slurmstepd found the server is known by what came of it.
+  if (is_set) facts->can_serve = environment.has("HOROVOD_GLOO_RENDEZVOUS_PORT");
+  auto plan = make_step_plan(*facts, *settings);
+  if (!plan) return fail(plan.error());
+  if (is_set) {
+    adopt_gpu_view(*plan, facts->layout.place(facts->local_ranks.front()), environment);
+    adopt_frameworks(*plan, environment);
+    adopt_rendezvous(*plan, environment);
+  }
+  if (!is_set) plan->port_to_claim.reset();  // nobody holds it
+  auto reason = reason_of(*facts, is_set);
+  auto differences = is_set ? find_differences(environment, *plan) : std::vector<std::string>();
+  return TaskPlan{.facts = std::move(*facts),
+                  .settings = std::move(*settings),
+                  .plan = std::move(*plan),
+                  .reason = std::move(reason),
+                  .is_set = is_set,
+                  .differences = std::move(differences)};
+}
+
+bool has_our_gpu_list(const TaskPlan& task) {
+  const auto& environment = task.facts.environment;
+  const ExportRecord ours(environment);
+  if (!task.plan.gpus || ours.step_tag().empty()) return true;
+  const std::string name(task.plan.gpus->kind().variable);
+  const auto list = environment.get(name);
+  if (ours.has_set(name)) return !list || ours.is_ours(name, *list);
+  // In a world that nobody asked for the list stays Slurm's, of one GPU for each task of the node, and is not in the
+  // record; where another plugin gave each task a list of its own, no GPU is named.
+  const auto& place = task.facts.layout.place(task.facts.local_ranks.front());
+  return ours.has_set(kGpuVariable) && task.plan.gpus->list.entries.size() >= place.local_size;
+}
+
+std::string effective_value(const StepPlan& plan, std::string_view name) {
+  const auto at = plan.find(name);
+  if (!at) return {};
+  const auto& variable = plan.variables[*at];
+  return variable.action == Action::kKept ? variable.previous : variable.value(0);
+}
+
+}  // namespace bootstrap

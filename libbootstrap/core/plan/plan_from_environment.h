@@ -1,0 +1,30 @@
+// The plan as a task itself sees it, from nothing but its environment: for the library and the command.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/plan/step_plan.h"
+
+namespace bootstrap {
+
+struct TaskPlan {
+  StepFacts facts;
+  Settings settings;
+  StepPlan plan;
+  std::string reason;                    // why these values are there, or that nothing has set them; for people
+  bool is_set = false;                   // the plugin set these variables in this very step
+  std::vector<std::string> differences;  // variables that are not (any more) what the plan says, for people
+};
+
+Result<TaskPlan> read_task_plan(const Environment& environment, const LocalContext& around = {});
+
+// Whether the list of GPUs is still the one that we set: BOOTSTRAP_GPU counts in that one, and means nothing in a list
+// that the program has made itself.
+bool has_our_gpu_list(const TaskPlan& task);
+
+// The value that the program really sees: the user's where it is kept, else ours.
+std::string effective_value(const StepPlan& plan, std::string_view name);
+
+}  // namespace bootstrap

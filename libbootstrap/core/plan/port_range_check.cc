@@ -1,0 +1,42 @@
+// Whether the range of ports is large enough for all that a step computes from it.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan/port_range_check.h"
+
+#include <algorithm>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+// further_port() gives so many different ones, and none of them MASTER_PORT. It is asked with 1 for the first task of a
+// node, and so on, for TensorFlow, and then once for Horovod. Frameworks that nobody asked for by name refuse no step.
+std::uint32_t ports_needed(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
+  const auto counts = [&](Framework framework) {
+    return sets[static_cast<std::size_t>(framework)] && settings.frameworks.value.asks_for(framework);
+  };
+  const bool has_horovod = counts(Framework::kHorovod);
+  const bool has_tensorflow = counts(Framework::kTensorflow);
+  const bool has_own_master_port = settings.port.value != 0;
+  if (!has_tensorflow && (!has_horovod || has_own_master_port)) return 1;
+  std::uint32_t most = 0;
+  for (Rank rank = 0; rank < facts.layout.size(); ++rank) most = std::max(most, facts.layout.place(rank).local_size);
+  return 1 + most + (has_horovod ? 1 : 0);
+}
+
+}  // namespace
+
+Status check_port_range(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
+  const auto& range = settings.port_range.value;
+  const auto size = std::uint32_t{range.high} - range.low + 1U;
+  const auto needed = ports_needed(facts, settings, sets);
+  if (size >= needed || facts.environment.has("SLURM_STEP_RESV_PORTS")) return {};
+  return fail(
+      ErrorCode::kInvalid,
+      cat({setting_name("port_range", settings.port_range.source), ": ", std::to_string(range.low), "-",
+           std::to_string(range.high), size == 1 ? " is one port" : cat({" are ", std::to_string(size), " ports"}),
+           ", and this step computes ", std::to_string(needed),
+           " from it, for MASTER_PORT and its frameworks; give it a range of at least so many"}));
+}
+
+}  // namespace bootstrap

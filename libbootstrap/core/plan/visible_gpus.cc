@@ -1,0 +1,202 @@
+// What each task of a node gets to see of the step's GPUs: one order for all of them, and each task's view of it.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan/visible_gpus.h"
+
+#include <algorithm>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+using Entries = std::vector<std::uint32_t>;  // indices into GpuList::entries
+
+bool has(const Entries& entries, std::uint32_t entry) {
+  return std::find(entries.begin(), entries.end(), entry) != entries.end();
+}
+
+Entries own_entries(const NodeGpus& plan, std::uint32_t local_rank) {
+  if (plan.is_own_list) return plan.order;
+  Entries own;
+  for (const auto position : positions_of(local_rank, plan.tasks, plan.order.size())) {
+    own.push_back(plan.order[position]);
+  }
+  return own;
+}
+
+// `own` first, then what else is in `all`.
+Entries own_first(const Entries& own, const Entries& all) {
+  auto entries = own;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(entries), [&](auto entry) { return !has(own, entry); });
+  return entries;
+}
+
+std::string join(const GpuList& list, const Entries& entries) {
+  std::string text;
+  for (const auto entry : entries) text += cat({text.empty() ? "" : ",", list.entries[entry]});
+  return text;
+}
+
+void add_uuids(GpuView& view, const GpuList& list, const Entries& own) {
+  if (!list.has_uuids) return;
+  for (const auto entry : own) view.uuids.push_back(list.entries[entry]);
+}
+
+// Each task's own GPUs stand at the head of its list: their ordinals are 0, 1, ... in all tasks.
+GpuView lonely_view(const NodeGpus& plan, const Entries& own, std::string list) {
+  GpuView view;
+  view.list = std::move(list);
+  for (std::uint32_t i = 0; i < own.size(); ++i) view.group.push_back(i);
+  view.is_alone = true;
+  view.own_entries = own;
+  add_uuids(view, plan.list, own);
+  return view;
+}
+
+// The entries whose devices the task may open, or nothing when none is hidden or that cannot be told. More devices than
+// those of the step are open where Slurm constrains none. The number decides, since the files of single entries are
+// known less surely: gres.conf may list them in an order that is not that of the PCI bus.
+std::optional<Entries> open_entries(const NodeGpus& plan, const GpuVisibility& sight) {
+  const auto count = [&](GpuVisibility::Access access) {
+    return static_cast<std::size_t>(std::count(sight.devices.begin(), sight.devices.end(), access));
+  };
+  const auto entries = plan.list.entries.size();
+  const auto open = count(GpuVisibility::Access::kOpen);
+  if (sight.devices.size() < entries || count(GpuVisibility::Access::kUnknown) != 0 || open >= entries || open == 0) {
+    return std::nullopt;
+  }
+  Entries found;
+  for (std::uint32_t entry = 0; entry < entries; ++entry) {
+    if (sight.devices[entry] == GpuVisibility::Access::kOpen) found.push_back(entry);
+  }
+  // The files are not those of the entries; as many as are open count from 0 all the same.
+  for (std::uint32_t entry = 0; found.size() < open; ++entry) {
+    if (!has(found, entry)) found.push_back(entry);
+  }
+  return found;
+}
+
+// The entries of Slurm's narrowed list, or nothing unless all of them are ours.
+std::optional<Entries> named_entries(const GpuList& list, std::string_view text) {
+  Entries found;
+  for (const auto name : split(text, ',')) {
+    const auto entry = std::find(list.entries.begin(), list.entries.end(), name);
+    if (entry == list.entries.end()) return std::nullopt;
+    found.push_back(static_cast<std::uint32_t>(entry - list.entries.begin()));
+  }
+  return found;
+}
+
+// The task's own ones among those left to it: as planned, or one of them in turn.
+Entries own_among(const NodeGpus& plan, std::uint32_t local_rank, const Entries& left) {
+  Entries own;
+  for (const auto entry : own_entries(plan, local_rank)) {
+    if (has(left, entry)) own.push_back(entry);
+  }
+  if (own.empty()) own.push_back(left[local_rank % left.size()]);
+  return own;
+}
+
+std::string of_all(const NodeGpus& plan, std::size_t left) {
+  return cat({std::to_string(left), " of ", std::to_string(plan.list.entries.size()), " GPUs of the step"});
+}
+
+GpuView hidden_view(const NodeGpus& plan, std::uint32_t local_rank, const Entries& open) {
+  const auto own = own_among(plan, local_rank, open);
+  // Indices count what the task can open, from 0.
+  std::string list;
+  for (const auto entry : own_first(own, open)) {
+    const auto ordinal = std::find(open.begin(), open.end(), entry) - open.begin();
+    list += cat({list.empty() ? "" : ",", plan.list.has_uuids ? plan.list.entries[entry] : std::to_string(ordinal)});
+  }
+  auto view = lonely_view(plan, own, std::move(list));
+  const auto what = cat({"hides all but ", of_all(plan, open.size()),
+                         " from a task, which switches direct copies between GPUs (NVLink, CUDA IPC) off; "});
+  view.warning =
+      plan.is_users_bind
+          ? cat({"the binding that you gave (--gpu-bind) ", what, "without it each task has a GPU of its own, too"})
+          : cat({"Slurm ", what, "start the step with ", plan.cure,
+                 plan.srun_has_plugin ? "" : ", or load the plugin where srun runs"});
+  return view;
+}
+
+GpuView named_view(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisibility& sight) {
+  const auto named = named_entries(plan.list, sight.list);
+  const auto own = named ? own_among(plan, local_rank, *named) : Entries{0};
+  auto view = lonely_view(plan, own, named ? join(plan.list, own_first(own, *named)) : sight.list);
+  if (!named) view.uuids.clear();
+  if (!named) view.own_entries.clear();
+  if (plan.mode == GpuMode::kNarrow) return view;  // a short list is what was asked for
+  view.warning = cat({sight.is_anothers_list ? "another plugin of Slurm" : "the binding that you gave (--gpu-bind)",
+                      " leaves a task ", of_all(plan, named ? named->size() : 1), " in ", plan.list.kind->variable,
+                      "; libraries that look for peers there (CUDA-aware MPI, NVSHMEM) do not find them; ",
+                      sight.is_anothers_list ? "--bootstrap-gpu=index shows each task all of them"
+                                             : "without it each task has a GPU of its own, too"});
+  return view;
+}
+
+}  // namespace
+
+bool NodeGpus::order_matters() const {
+  return may_reorder() &&
+         std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.near != gpus.front().near; });
+}
+
+std::string NodeGpus::ordered_list() const { return join(list, order); }
+
+void order_gpus(NodeGpus& plan, const std::vector<CpuSet>& cores, const Topology& topology) {
+  Distances distances;
+  for (const auto& task : cores) {
+    auto& row = distances.emplace_back();
+    for (const auto& gpu : plan.gpus) row.push_back(distance(task, gpu, topology));
+  }
+  plan.order = assign_gpus(distances, by_locality(plan.gpus));
+}
+
+GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank) {
+  const auto own = own_entries(plan, local_rank);
+  if (plan.mode == GpuMode::kFirst) return lonely_view(plan, own, join(plan.list, own_first(own, plan.order)));
+  if (plan.mode == GpuMode::kNarrow) return lonely_view(plan, own, join(plan.list, own));
+  GpuView view;
+  view.list = plan.ordered_list();
+  view.group = positions_of(local_rank, plan.tasks, plan.order.size());
+  view.own = view.group.front();
+  view.own_entries = own;
+  add_uuids(view, plan.list, own);
+  return view;
+}
+
+GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisibility& sight) {
+  const auto open = open_entries(plan, sight);
+  const bool is_narrowed = !sight.list.empty() && sight.list != plan.list.text();
+  if (!open && plan.tasks == 1 && plan.is_users_bind && plan.is_narrowing_bind) {
+    // Slurm does not bind a single task, but does bind those of the step's other nodes, which count ranks alone then.
+    auto view = lonely_view(plan, own_entries(plan, local_rank), plan.ordered_list());
+    view.is_as_planned = false;
+    return view;
+  }
+  if (!open && !(is_narrowed && (plan.is_users_bind || sight.is_anothers_list))) return view_of(plan, local_rank);
+  auto view = open ? hidden_view(plan, local_rank, *open) : named_view(plan, local_rank, sight);
+  view.is_as_planned = false;
+  return view;
+}
+
+std::string write_ordinals(const std::vector<std::uint32_t>& ordinals) {
+  std::string text;
+  for (const auto ordinal : ordinals) text += cat({text.empty() ? "" : ",", std::to_string(ordinal)});
+  return text;
+}
+
+std::string write_uuids(const GpuView& view) {
+  std::string text;
+  for (const auto& uuid : view.uuids) text += cat({text.empty() ? "" : ",", uuid});
+  return text;
+}
+
+CpuSet cores_near(const NodeGpus& plan, const GpuView& view) {
+  CpuSet cores;
+  for (const auto entry : view.own_entries) cores = cores | plan.gpus[entry].near;
+  return cores;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,159 @@
+// Which rank runs on which host: counts, rank maps and everything that follows from them (local, node, cross ranks).
+// SPDX-License-Identifier: Apache-2.0
+#include "core/step/rank_layout.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+Error too_large() {
+  return {ErrorCode::kLimit, cat({"a step of more than ", std::to_string(kMaxRanks), " tasks or ",
+                                  std::to_string(kMaxNodes), " nodes is not supported"})};
+}
+
+// "2(x3)" or "2"; appends and answers false when it is neither or too large.
+bool append_counts(std::string_view item, std::vector<std::uint32_t>& counts) {
+  std::uint64_t repeat = 1;
+  const auto bracket = item.find("(x");
+  if (bracket != std::string_view::npos) {
+    if (item.back() != ')') return false;
+    const auto times = parse_unsigned(item.substr(bracket + 2, item.size() - bracket - 3), kMaxRanks);
+    if (!times || *times == 0) return false;
+    repeat = *times;
+    item = item.substr(0, bracket);
+  }
+  const auto count = parse_unsigned(item, kMaxRanks);
+  if (!count || counts.size() + repeat > kMaxNodes) return false;
+  counts.insert(counts.end(), repeat, static_cast<std::uint32_t>(*count));
+  return true;
+}
+
+std::size_t total(const std::vector<std::uint32_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
+}  // namespace
+
+Result<std::vector<std::uint32_t>> parse_tasks_per_node(std::string_view text) {
+  std::vector<std::uint32_t> counts;
+  for (const auto item : split(text, ',')) {
+    if (!append_counts(item, counts)) {
+      return fail(ErrorCode::kInvalid, cat({"tasks per node ", quoted(text), " is not a list like \"2(x3),1\""}));
+    }
+  }
+  if (total(counts) > kMaxRanks) return fail(too_large());
+  return counts;
+}
+
+std::vector<NodeIndex> deal_block(const std::vector<std::uint32_t>& tasks_per_node) {
+  std::vector<NodeIndex> nodes;
+  nodes.reserve(total(tasks_per_node));
+  for (NodeIndex node = 0; node < tasks_per_node.size(); ++node) {
+    nodes.insert(nodes.end(), tasks_per_node[node], node);
+  }
+  return nodes;
+}
+
+std::vector<NodeIndex> deal_plane(const std::vector<std::uint32_t>& tasks_per_node, std::uint32_t plane) {
+  std::vector<NodeIndex> nodes;
+  const auto size = total(tasks_per_node);
+  nodes.reserve(size);
+  auto left = tasks_per_node;
+  std::vector<NodeIndex> open(left.size());  // only nodes that still have tasks: a long tail costs no empty turns
+  std::iota(open.begin(), open.end(), NodeIndex{0});
+  while (nodes.size() < size && plane > 0) {
+    std::size_t kept = 0;
+    for (const auto node : open) {
+      const auto dealt = std::min(plane, left[node]);
+      nodes.insert(nodes.end(), dealt, node);
+      left[node] -= dealt;
+      if (left[node] > 0) open[kept++] = node;
+    }
+    open.resize(kept);
+  }
+  return nodes;
+}
+
+Status Layout::add_component(const LayoutComponent& component,
+                             std::unordered_map<std::string, std::uint32_t>& node_of_host) {
+  const auto count = component.nodes.size();
+  if (count != component.tasks_per_node.size()) {
+    return fail(ErrorCode::kDisagreement,
+                cat({"the node list names ", std::to_string(count), " nodes, but there are task counts for ",
+                     std::to_string(component.tasks_per_node.size())}));
+  }
+  if (count > kMaxNodes || hosts_.size() + count > kMaxNodes ||
+      places_.size() + component.node_of_rank.size() > kMaxRanks) {
+    return fail(too_large());
+  }
+  std::vector<std::uint32_t> node_here;  // place in hosts_ of each node of the component
+  node_here.reserve(count);
+  for (auto& host : component.nodes.expand()) {
+    const auto next = static_cast<std::uint32_t>(hosts_.size());
+    const auto [entry, is_new] = node_of_host.try_emplace(host, next);
+    if (is_new) hosts_.push_back(std::move(host));
+    node_here.push_back(entry->second);
+  }
+  ranks_on_node_.resize(hosts_.size());
+  lowest_rank_.resize(hosts_.size(), UINT32_MAX);
+  for (const auto index : component.node_of_rank) {
+    if (index >= node_here.size()) return fail(ErrorCode::kInvalid, "a rank is on a node outside the node list");
+    const auto node = node_here[index];
+    const auto rank = static_cast<Rank>(places_.size());
+    lowest_rank_[node] = std::min(lowest_rank_[node], rank);
+    places_.push_back({.rank = rank, .node = node, .local_rank = ranks_on_node_[node]++});
+  }
+  return {};
+}
+
+// Node ranks, and what follows from them, once every rank has its node.
+void Layout::number_nodes() {
+  by_node_rank_.resize(hosts_.size());
+  std::iota(by_node_rank_.begin(), by_node_rank_.end(), 0U);
+  std::stable_sort(by_node_rank_.begin(), by_node_rank_.end(),
+                   [&](auto a, auto b) { return lowest_rank_[a] < lowest_rank_[b]; });
+
+  const auto most = ranks_on_node_.empty() ? 0U : *std::max_element(ranks_on_node_.begin(), ranks_on_node_.end());
+  std::vector<std::uint32_t> nodes_with(most);  // [l]: nodes so far that have a rank with local rank l
+  std::vector<std::uint32_t> node_rank(hosts_.size());
+  std::vector<std::size_t> first_cross(hosts_.size());  // where a node's cross ranks start in `cross`
+  std::vector<std::uint32_t> cross;
+  cross.reserve(places_.size());
+  for (std::uint32_t rank = 0; rank < by_node_rank_.size(); ++rank) {
+    const auto node = by_node_rank_[rank];
+    node_rank[node] = rank;
+    first_cross[node] = cross.size();
+    for (std::uint32_t local = 0; local < ranks_on_node_[node]; ++local) cross.push_back(nodes_with[local]++);
+  }
+  for (auto& place : places_) {
+    place.local_size = ranks_on_node_[place.node];
+    place.node_rank = node_rank[place.node];
+    place.cross_rank = cross[first_cross[place.node] + place.local_rank];
+    place.cross_size = nodes_with[place.local_rank];
+  }
+}
+
+Result<Layout> Layout::make(const std::vector<LayoutComponent>& components) {
+  Layout layout;
+  std::unordered_map<std::string, std::uint32_t> node_of_host;
+  for (const auto& component : components) {
+    const auto added = layout.add_component(component, node_of_host);
+    if (!added) return fail(added.error());
+  }
+  layout.number_nodes();
+  return layout;
+}
+
+std::vector<Rank> Layout::ranks_on(std::uint32_t node) const {
+  std::vector<Rank> ranks;
+  for (const auto& place : places_) {
+    if (place.node == node) ranks.push_back(place.rank);
+  }
+  return ranks;
+}
+
+}  // namespace bootstrap

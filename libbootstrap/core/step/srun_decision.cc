@@ -1,0 +1,86 @@
+// What srun decided for a step, as one line of text.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/step/srun_decision.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::string_view kVersion = "2";
+constexpr char kSeparator = ';';
+constexpr std::size_t kFields = 6;
+constexpr int kHexadecimal = 16;
+// By SetUp and Asked. "observe" stands for kNothing with is_observed.
+constexpr std::array<std::string_view, 4> kSetUps{"nothing", "torchrun", "world", "all"};
+constexpr std::array<std::string_view, 3> kAskeds{"unasked", "weakly", "strongly"};
+constexpr std::string_view kObserve = "observe";
+constexpr std::string_view kSetUpPrefix = "set_up:";
+
+template <std::size_t N>
+std::optional<std::size_t> index_of(const std::array<std::string_view, N>& names, std::string_view name) {
+  const auto* const found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+std::optional<std::uint64_t> parse_salt(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, kHexadecimal);
+  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::string write_set_up(SetUp set_up) { return cat({kSetUpPrefix, kSetUps[static_cast<std::size_t>(set_up)]}); }
+
+SetUp read_set_up(std::string_view settings) {
+  if (!settings.starts_with(kSetUpPrefix)) return SetUp::kAllSettings;
+  const auto word = settings.substr(0, settings.find(' ')).substr(kSetUpPrefix.size());
+  return static_cast<SetUp>(index_of(kSetUps, word).value_or(static_cast<std::size_t>(SetUp::kAllSettings)));
+}
+
+// "2;12.0;world;unasked;SALT;localhost;4 tasks, each with ...": the reason may hold anything, so it is the last.
+std::string write_decision(const StepId& id, const Decision& decision) {
+  std::array<char, 16> salt;
+  const auto end = std::to_chars(salt.data(), salt.data() + salt.size(), decision.salt, kHexadecimal).ptr;
+  const auto what = decision.is_observed ? kObserve : kSetUps[static_cast<std::size_t>(decision.set_up)];
+  return cat({kVersion, ";", to_string(id), ";", what, ";", kAskeds[static_cast<std::size_t>(decision.asked)], ";",
+              std::string_view(salt.data(), static_cast<std::size_t>(end - salt.data())), ";", decision.unusable_master,
+              ";", decision.reason});
+}
+
+bool asks_strongly(std::string_view decision) {
+  const auto fields = split(decision, kSeparator);
+  return fields.size() >= kFields && fields[3] == kAskeds[static_cast<std::size_t>(Asked::kStrongly)];
+}
+
+std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
+  std::array<std::string_view, kFields> fields;
+  for (auto& field : fields) {
+    const auto end = text.find(kSeparator);
+    if (end == std::string_view::npos) return std::nullopt;
+    field = text.substr(0, end);
+    text.remove_prefix(end + 1);
+  }
+  if (fields[0] != kVersion || fields[1] != to_string(id)) return std::nullopt;
+  Decision decision;
+  decision.is_observed = fields[2] == kObserve;
+  const auto what = decision.is_observed ? std::optional(std::size_t{0}) : index_of(kSetUps, fields[2]);
+  const auto asked = index_of(kAskeds, fields[3]);
+  const auto salt = parse_salt(fields[4]);
+  if (!what || !asked || !salt) return std::nullopt;
+  decision.set_up = static_cast<SetUp>(*what);
+  decision.asked = static_cast<Asked>(*asked);
+  decision.salt = *salt;
+  decision.unusable_master = fields[5];
+  decision.reason = text;
+  return decision;
+}
+
+}  // namespace bootstrap

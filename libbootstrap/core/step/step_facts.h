@@ -1,0 +1,68 @@
+// What is known about a step before anything is decided: gathered by the plugin or read from SLURM_* variables.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/hardware/gpu_list.h"
+#include "core/hardware/network.h"
+#include "core/hardware/topology.h"
+#include "core/step/rank_distribution.h"
+#include "core/step/rank_layout.h"
+#include "core/step/srun_decision.h"
+#include "core/step/step_id.h"
+#include "core/util/environment.h"
+#include "core/util/result.h"
+
+namespace bootstrap {
+
+// What a rank of mpirun does not find in its environment. Slurm's ranks need none of it.
+struct LocalContext {
+  std::string host;                // name of this node
+  std::vector<std::string> hosts;  // of each rank; empty: not asked for
+  std::size_t gpus = 0;            // NVIDIA's on this node that this process may open
+};
+
+struct StepFacts {
+  StepId id;
+  // srun's, or of a process that asks for itself.
+  Decision decision{.set_up = SetUp::kAllSettings, .asked = Asked::kStrongly, .unusable_master = {}, .reason = {}};
+  Layout layout;
+  LayoutSource layout_source = LayoutSource::kDistribution;
+  std::vector<Rank> local_ranks;    // ranks that this process starts, or the one that it is, in order of local task id
+  bool is_one_task = false;         // gathered by a task about itself; GPUs may have been dealt out already
+  bool has_gpus = false;            // Slurm gave GPUs to this step
+  std::optional<GpuList> gpu_list;  // of a rank of mpirun; Slurm's stands in `environment`
+  Environment environment;          // as the job brought it along
+  Topology topology;                // of this node; empty when not known
+  std::vector<std::string> device_files;  // NVIDIA's on this node; for a topology that does not know them
+  std::string topology_from;              // where it comes from, or why it is not known; for people
+  std::string master_ip;                  // srun's answer to what MASTER_ADDR is; empty: not known
+  std::vector<Route> routes;              // of this node, where an interface is to be chosen
+  std::vector<RdmaPort> rdma;             // of this node, where UCX is to be told one
+  bool can_serve = true;                  // the server for the ranks of Horovod is installed
+  std::uint32_t cores_of_node = 0;        // that the step has on this node; 0: not known
+  std::string_view gpu_bind_cure =
+      "--gpu-bind=none";  // the option of this Slurm's srun that keeps GPUs from being hidden
+};
+
+// Whether Slurm gave GPUs to the step that this environment is of. Slurm renews or removes this variable at every step,
+// so it is never a leftover of an outer one.
+bool has_gpus(const Environment& environment);
+
+// Identity from SLURM_JOB_ID, SLURM_STEP_ID and SLURM_RESTART_COUNT.
+Result<StepId> read_step_id(const Environment& environment);
+
+Result<StepFacts> read_facts(const Environment& environment, const StepId& id, const LocalTasks& local);
+
+// The facts as one task sees them in its own environment (SLURM_PROCID and the rest, or OMPI_COMM_WORLD_RANK and the
+// rest): the library and the command.
+Result<StepFacts> read_task_facts(const Environment& environment, const LocalContext& around = {});
+
+// The GPUs that are to be dealt out on this node; nothing when there are none, or it cannot be told which.
+std::optional<GpuList> gpu_list_of(const StepFacts& facts);
+
+}  // namespace bootstrap

@@ -1,0 +1,233 @@
+// Which steps are set up: each rung of the ladder, with what is said.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/activation/activation_rules.h"
+
+#include <gtest/gtest.h>
+
+namespace bootstrap {
+namespace {
+
+const UserChoice kNobody;
+const UserChoice kJob{.asked = Asked::kWeakly, .is_off = false, .origin = "the job's --bootstrap=on"};
+const UserChoice kLine{.asked = Asked::kStrongly, .is_off = false, .origin = "--bootstrap=on"};
+
+SrunFacts step_of(std::uint32_t tasks, std::uint32_t nodes, ProgramKind kind = ProgramKind::kTraining) {
+  SrunFacts step;
+  step.tasks = tasks;
+  step.nodes = nodes;
+  step.program = {.kind = kind, .name = "prog", .reason = "prog is what it is"};
+  return step;
+}
+
+SlurmctldAnswers answers_of(const std::string& per_node, std::vector<std::uint32_t> tasks_per_node) {
+  SlurmctldAnswers answers;
+  answers.request.per_node = per_node;
+  answers.tasks_per_node = std::move(tasks_per_node);
+  return answers;
+}
+
+Settings settings_of(When when) {
+  Settings settings;
+  settings.when = {when, Source::kSite};
+  return settings;
+}
+
+Activation decide(const SrunFacts& step, const SlurmctldAnswers& answers, const UserChoice& choice = kNobody,
+                  When when = When::kWorld) {
+  return decide_activation(choice, settings_of(when), step, answers);
+}
+
+SetUp set_up(const SrunFacts& step, const SlurmctldAnswers& answers, const UserChoice& choice = kNobody,
+             When when = When::kWorld) {
+  return decide(step, answers, choice, when).decision.set_up;
+}
+
+const SlurmctldAnswers kTwoByTwo = answers_of("gres:gpu:2", {2, 2});
+
+TEST(Activation, AWorldIsATaskForEachGpu) {
+  EXPECT_EQ(set_up(step_of(4, 2), kTwoByTwo), SetUp::kWorld);
+  EXPECT_EQ(set_up(step_of(2, 1), answers_of("gres:gpu:2", {2})), SetUp::kWorld);
+  EXPECT_EQ(set_up(step_of(2, 2), answers_of("gres:gpu:1", {1, 1})), SetUp::kWorld);
+  EXPECT_EQ(set_up(step_of(1, 1), answers_of("gres:gpu:1", {1})), SetUp::kNothing);
+  EXPECT_EQ(set_up(step_of(2, 2), answers_of("gres:gpu:2", {1, 1})), SetUp::kNothing) << "several GPUs a task";
+  EXPECT_EQ(set_up(step_of(8, 2), answers_of("gres:gpu:2", {4, 4})), SetUp::kNothing) << "GPUs are shared";
+  EXPECT_EQ(set_up(step_of(4, 2), answers_of("gres:gpu:2", {3, 1})), SetUp::kNothing) << "dealt 3 and 1";
+  EXPECT_EQ(set_up(step_of(5, 2), answers_of("gres:gpu:3", {3, 2})), SetUp::kNothing);
+  EXPECT_EQ(set_up(step_of(4, 2), answers_of("", {2, 2})), SetUp::kNothing) << "no GPUs";
+}
+
+TEST(Activation, OnlyProgramsThatMayTrain) {
+  for (const auto kind : {ProgramKind::kLauncher, ProgramKind::kShell, ProgramKind::kScript, ProgramKind::kUnseen,
+                          ProgramKind::kTorchrun}) {
+    EXPECT_EQ(set_up(step_of(4, 2, kind), kTwoByTwo), SetUp::kNothing) << static_cast<int>(kind);
+  }
+}
+
+TEST(Activation, AProgramThatCannotBeSeenIsToldWhereItsStepIsAWorld) {
+  EXPECT_TRUE(decide(step_of(4, 2, ProgramKind::kUnseen), kTwoByTwo).is_told);
+  EXPECT_EQ(decide(step_of(4, 2, ProgramKind::kUnseen), kTwoByTwo).line(),
+            "not set up: prog is what it is; say --bootstrap=on or --bootstrap=off");
+  EXPECT_FALSE(decide(step_of(4, 2, ProgramKind::kUnseen), answers_of("gres:gpu:1", {2, 2})).is_told);
+  EXPECT_FALSE(decide(step_of(4, 2, ProgramKind::kShell), kTwoByTwo).is_told);
+}
+
+TEST(Activation, TorchrunIsOneTaskOnEachOfSeveralNodes) {
+  const auto torchrun = [](std::uint32_t tasks, std::uint32_t nodes) {
+    return step_of(tasks, nodes, ProgramKind::kTorchrun);
+  };
+  EXPECT_EQ(set_up(torchrun(2, 2), answers_of("gres:gpu:2", {1, 1})), SetUp::kTorchrun);
+  EXPECT_EQ(set_up(torchrun(2, 2), answers_of("", {1, 1})), SetUp::kNothing) << "no GPUs";
+  EXPECT_EQ(set_up(torchrun(1, 1), answers_of("gres:gpu:2", {1})), SetUp::kNothing);
+  EXPECT_EQ(set_up(torchrun(4, 2), kTwoByTwo), SetUp::kNothing);
+  EXPECT_EQ(set_up(torchrun(2, 2), answers_of("gres:gpu:2", {1, 1}), kJob), SetUp::kTorchrun);
+  EXPECT_EQ(set_up(torchrun(2, 2), answers_of("gres:gpu:2", {1, 1}), kNobody, When::kGpu), SetUp::kTorchrun);
+  EXPECT_EQ(set_up(torchrun(2, 2), answers_of("gres:gpu:2", {1, 1}), kNobody, When::kAsked), SetUp::kNothing);
+  EXPECT_EQ(set_up(torchrun(2, 2), answers_of("gres:gpu:2", {1, 1}), kLine), SetUp::kAllSettings);
+}
+
+TEST(Activation, TheRungsThatNeedNoCall) {
+  const auto free = [](SrunFacts step, const UserChoice& choice = kNobody, When when = When::kWorld) {
+    return decide_without_calls(choice, settings_of(when), step).has_value();
+  };
+  EXPECT_FALSE(free(step_of(4, 2)));
+  EXPECT_TRUE(free(step_of(1, 1)));
+  EXPECT_TRUE(free(step_of(3, 2))) << "uneven";
+  EXPECT_TRUE(free(step_of(4, 2, ProgramKind::kShell)));
+  EXPECT_TRUE(free(step_of(4, 2, ProgramKind::kLauncher)));
+  EXPECT_TRUE(free(step_of(4, 2, ProgramKind::kScript)));
+  EXPECT_TRUE(free(step_of(4, 2), kNobody, When::kAsked));
+  EXPECT_TRUE(free(step_of(4, 2), kLine));
+  EXPECT_TRUE(free(step_of(4, 2), {.asked = Asked::kUnasked, .is_off = true, .origin = "SLURM_BOOTSTRAP=off"}));
+  for (const auto change :
+       {+[](SrunFacts& step) { step.has_terminal = true; }, +[](SrunFacts& step) { step.has_components = true; },
+        +[](SrunFacts& step) { step.is_submitit = true; }}) {
+    auto step = step_of(4, 2);
+    change(step);
+    EXPECT_TRUE(free(step));
+    EXPECT_EQ(set_up(step, kTwoByTwo), SetUp::kNothing);
+  }
+}
+
+TEST(Activation, WhoAsksIsSetUpWhateverItIs) {
+  for (const auto kind : {ProgramKind::kTraining, ProgramKind::kLauncher, ProgramKind::kShell, ProgramKind::kUnseen}) {
+    auto step = step_of(1, 1, kind);
+    step.has_terminal = true;
+    const auto activation = decide(step, answers_of("", {1}), kLine);
+    EXPECT_EQ(activation.decision.set_up, SetUp::kAllSettings);
+    EXPECT_EQ(activation.decision.asked, Asked::kStrongly);
+  }
+}
+
+TEST(Activation, AJobThatAsksLeavesLaunchersTerminalsAndRefusalsAlone) {
+  EXPECT_EQ(set_up(step_of(1, 1), answers_of("gres:gpu:2", {1}), kJob), SetUp::kAllSettings);
+  EXPECT_EQ(set_up(step_of(4, 2, ProgramKind::kShell), kTwoByTwo, kJob), SetUp::kAllSettings);
+  EXPECT_EQ(set_up(step_of(4, 2, ProgramKind::kLauncher), kTwoByTwo, kJob), SetUp::kNothing);
+  EXPECT_TRUE(decide(step_of(4, 2, ProgramKind::kLauncher), kTwoByTwo, kJob).is_told);
+  auto terminal = step_of(4, 2);
+  terminal.has_terminal = true;
+  EXPECT_EQ(set_up(terminal, kTwoByTwo, kJob), SetUp::kNothing);
+  const auto shared = answers_of("gres:gpu:1", {2, 2});
+  EXPECT_EQ(set_up(step_of(4, 2), shared, kJob), SetUp::kNothing);
+  auto settings = settings_of(When::kWorld);
+  settings.gpu_share.value = true;
+  EXPECT_EQ(decide_activation(kJob, settings, step_of(4, 2), shared).decision.set_up, SetUp::kAllSettings);
+}
+
+TEST(Activation, ComponentsThatDoNotHearOfItAreLeftAloneOrRefused) {
+  auto step = step_of(4, 2);
+  step.has_components = true;
+  EXPECT_EQ(set_up(step, kTwoByTwo, kLine), SetUp::kAllSettings);
+  step.has_own_export = true;
+  for (const auto& choice : {kJob, kLine}) {
+    const auto activation = decide(step, kTwoByTwo, choice);
+    const bool is_refused = choice.asked == Asked::kStrongly;
+    EXPECT_EQ(activation.decision.set_up, SetUp::kNothing);
+    EXPECT_EQ(activation.decision.asked, is_refused ? Asked::kStrongly : Asked::kUnasked);
+    EXPECT_EQ(activation.is_told, !is_refused) << "it is an error, and no warning";
+    EXPECT_NE(activation.line().find("SLURM_BOOTSTRAP_DECISION"), std::string::npos) << activation.line();
+  }
+}
+
+TEST(Activation, OffWins) {
+  const UserChoice off{.asked = Asked::kUnasked, .is_off = true, .origin = "SLURM_BOOTSTRAP=off"};
+  EXPECT_EQ(decide(step_of(4, 2), kTwoByTwo, off, When::kAlways).line(),
+            "not set up: switched off by SLURM_BOOTSTRAP=off");
+}
+
+TEST(Activation, WhatTheSiteMaySay) {
+  const auto shell = step_of(1, 1, ProgramKind::kShell);
+  const auto one_gpu = answers_of("gres:gpu:1", {1});
+  EXPECT_EQ(set_up(shell, one_gpu, kNobody, When::kGpu), SetUp::kWorld);
+  EXPECT_EQ(set_up(shell, answers_of("", {1}), kNobody, When::kGpu), SetUp::kNothing);
+  EXPECT_EQ(set_up(shell, answers_of("", {1}), kNobody, When::kAlways), SetUp::kWorld);
+  EXPECT_EQ(set_up(step_of(4, 2, ProgramKind::kLauncher), kTwoByTwo, kNobody, When::kAlways), SetUp::kNothing);
+  EXPECT_EQ(set_up(step_of(4, 2), kTwoByTwo, kNobody, When::kAsked), SetUp::kNothing);
+}
+
+TEST(Activation, ObserveSaysWhatWorldWouldDo) {
+  const auto world = decide(step_of(4, 2), kTwoByTwo, kNobody, When::kObserve);
+  EXPECT_EQ(world.decision.set_up, SetUp::kNothing);
+  EXPECT_TRUE(world.decision.is_observed);
+  EXPECT_EQ(world.line(),
+            "not set up: when=observe; when=world would say: set up: a GPU for each task, and "
+            "prog is what it is; say --bootstrap=off to leave it as Slurm starts it");
+  const auto shell = decide(step_of(4, 2, ProgramKind::kShell), kTwoByTwo, kNobody, When::kObserve);
+  EXPECT_TRUE(shell.decision.is_observed);
+  EXPECT_NE(shell.line().find("would say: not set up: prog is what it is"), std::string::npos);
+  EXPECT_EQ(set_up(step_of(4, 2), kTwoByTwo, kJob, When::kObserve), SetUp::kAllSettings) << "who asks is asked for";
+}
+
+TEST(Activation, ThePartitionIsThatOfTheStepWhereSrunDoesNotKnowIt) {
+  auto settings = settings_of(When::kWorld);
+  settings.partitions.value = "gpu";
+  auto answers = kTwoByTwo;
+  answers.partition = "old";
+  EXPECT_EQ(decide_activation(kNobody, settings, step_of(4, 2), answers).decision.set_up, SetUp::kNothing);
+  answers.partition = "gpu";
+  EXPECT_EQ(decide_activation(kNobody, settings, step_of(4, 2), answers).decision.set_up, SetUp::kWorld);
+}
+
+TEST(Activation, WithoutAnAnswerOnlyWhoAskedIsSetUp) {
+  const auto unasked = decide_without_answers(kNobody, "slurmctld did not answer within 5 s");
+  EXPECT_EQ(unasked.decision.set_up, SetUp::kNothing);
+  EXPECT_TRUE(unasked.is_told);
+  EXPECT_NE(unasked.line().find("--bootstrap=on"), std::string::npos);
+  EXPECT_EQ(decide_without_answers(kLine, "").decision.set_up, SetUp::kAllSettings);
+  EXPECT_EQ(decide_without_answers(kJob, "").decision.asked, Asked::kWeakly);
+}
+
+TEST(Decision, IsReadAsItWasWritten) {
+  const StepId id{.job = 12, .step = 3};
+  for (const auto set_up : {SetUp::kNothing, SetUp::kTorchrun, SetUp::kWorld, SetUp::kAllSettings}) {
+    for (const auto asked : {Asked::kUnasked, Asked::kWeakly, Asked::kStrongly}) {
+      const Decision decision{.set_up = set_up,
+                              .asked = asked,
+                              .is_observed = false,
+                              .salt = 0xfedcba9876543210U,
+                              .unusable_master = "nowhere.example",
+                              .reason = "a; b; c"};
+      EXPECT_EQ(read_decision(write_decision(id, decision), id), decision);
+      EXPECT_EQ(asks_strongly(write_decision(id, decision)), asked == Asked::kStrongly);
+      EXPECT_EQ(read_set_up(cat({write_set_up(set_up), " option:port=2000"})), set_up);
+    }
+  }
+  Decision observed;
+  observed.is_observed = true;
+  EXPECT_EQ(read_decision(write_decision(id, observed), id), observed);
+}
+
+TEST(Decision, OfAnotherStepOrVersionIsNone) {
+  const auto text = write_decision({.job = 12, .step = 3}, Decision{});
+  EXPECT_FALSE(read_decision(text, {.job = 12, .step = 4}));
+  EXPECT_FALSE(read_decision(text, {.job = 13, .step = 3}));
+  EXPECT_FALSE(read_decision("1" + text.substr(1), {.job = 12, .step = 3}));
+  for (const auto* other : {"", ";", "2;12.3;world;unasked;zz;;", "2;12.3;planet;unasked;0;;", "2;12.3;world"}) {
+    EXPECT_FALSE(read_decision(other, {.job = 12, .step = 3})) << other;
+    EXPECT_FALSE(asks_strongly(other)) << other;
+  }
+  EXPECT_EQ(read_set_up(""), SetUp::kAllSettings);
+  EXPECT_EQ(read_set_up("option:port=2000"), SetUp::kAllSettings);
+}
+
+}  // namespace
+}  // namespace bootstrap

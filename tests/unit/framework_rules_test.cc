@@ -1,0 +1,315 @@
+// What the frameworks are told: consistent with the plan in every mode, only where it is theirs, and never the user's.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan/framework_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/plan/master_endpoint.h"
+#include "core/plan/plan_from_environment.h"
+#include "core/util/text.h"
+#include "step_environment.h"
+
+namespace bootstrap {
+namespace {
+
+// One task on each of two nodes with two GPUs each, as torchrun is started.
+Environment one_by_two(int rank = 0) {
+  auto environment = two_by_two(2 * rank);
+  environment.set("SLURM_STEP_TASKS_PER_NODE", "1(x2)");
+  environment.set("SLURM_STEP_NUM_TASKS", "2");
+  environment.set("SLURM_PROCID", std::to_string(rank));
+  return environment;
+}
+
+Settings with(std::string_view frameworks) {
+  Settings settings;
+  settings.frameworks = {*parse_frameworks(frameworks), Source::kOption};
+  return settings;
+}
+
+StepPlan plan_of(const Environment& environment, const Settings& settings = {}) {
+  return *make_step_plan(*read_task_facts(environment), settings);
+}
+
+std::string value(const StepPlan& plan, std::string_view name) {
+  return plan.find(name) ? effective_value(plan, name) : "-";
+}
+
+std::set<std::string> names(const StepPlan& plan) {
+  std::set<std::string> names;
+  for (const auto& variable : plan.variables) names.insert(variable.name);
+  return names;
+}
+
+TEST(Frameworks, TorchrunNeedsNoFlag) {
+  const auto plan = plan_of(one_by_two(1));
+  EXPECT_EQ(value(plan, "PET_NNODES"), "2");
+  EXPECT_EQ(value(plan, "PET_NODE_RANK"), "1");
+  EXPECT_EQ(value(plan, "PET_NPROC_PER_NODE"), "2");
+  EXPECT_EQ(value(plan, "PET_RDZV_BACKEND"), "static");
+  EXPECT_EQ(value(plan, "PET_RDZV_ID"), "12.0.0");
+  EXPECT_EQ(value(plan, "PET_MASTER_ADDR"), value(plan, "MASTER_ADDR"));
+  EXPECT_EQ(value(plan, "PET_MASTER_PORT"), value(plan, "MASTER_PORT"));
+}
+
+TEST(Frameworks, TorchrunIsOneTaskOnEachNode) {
+  EXPECT_EQ(value(plan_of(two_by_two()), "PET_NNODES"), "-");
+  EXPECT_EQ(value(plan_of(two_by_two(), with("torchrun")), "PET_NNODES"), "-");
+}
+
+TEST(Frameworks, TorchrunsChildrenSeeNoOtherRanks) {
+  for (const auto& name : names(plan_of(one_by_two(1)))) {
+    EXPECT_FALSE(name.starts_with("HOROVOD_") || name.starts_with("TORCHCOMM_") || name == "LOCAL_SIZE") << name;
+  }
+}
+
+TEST(Frameworks, TheMeetingPlaceIsTheUsersWhereItIs) {
+  auto environment = one_by_two();
+  environment.set("MASTER_ADDR", "elsewhere");
+  environment.set("MASTER_PORT", "4711");
+  const auto plan = plan_of(environment);
+  EXPECT_EQ(value(plan, "PET_MASTER_ADDR"), "elsewhere");
+  EXPECT_EQ(value(plan, "PET_MASTER_PORT"), "4711");
+  EXPECT_EQ(value(plan, "JAX_COORDINATOR_ADDRESS"), "elsewhere:" + value(plan, "JAX_COORDINATOR_PORT"));
+  EXPECT_NE(value(plan, "JAX_COORDINATOR_PORT"), "4711") << "PyTorch may be there, too";
+  environment.set("MASTER_ADDR", "fd00::7");
+  EXPECT_EQ(value(plan_of(environment), "JAX_COORDINATOR_ADDRESS").find("[fd00::7]:"), 0U);
+}
+
+TEST(Frameworks, HorovodMeetsAtOurServer) {
+  const auto plan = plan_of(two_by_two(3), with("auto,horovod"));
+  EXPECT_EQ(value(plan, "HOROVOD_RANK"), "3");
+  EXPECT_EQ(value(plan, "HOROVOD_SIZE"), "4");
+  EXPECT_EQ(value(plan, "HOROVOD_LOCAL_RANK"), "1");
+  EXPECT_EQ(value(plan, "HOROVOD_LOCAL_SIZE"), "2");
+  EXPECT_EQ(value(plan, "HOROVOD_CROSS_RANK"), "1");
+  EXPECT_EQ(value(plan, "HOROVOD_CROSS_SIZE"), "2");
+  EXPECT_EQ(value(plan, "HOROVOD_HOSTNAME"), "node002");
+  EXPECT_EQ(value(plan, "HOROVOD_CONTROLLER"), "gloo");
+  EXPECT_FALSE(plan.served_port);  // rank 0 is elsewhere
+  const auto first = plan_of(two_by_two(0), with("auto,horovod"));
+  ASSERT_TRUE(first.served_port);
+  EXPECT_EQ(value(plan, "HOROVOD_GLOO_RENDEZVOUS_PORT"), std::to_string(*first.served_port));
+  EXPECT_NE(value(plan, "HOROVOD_GLOO_RENDEZVOUS_PORT"), value(plan, "MASTER_PORT"));
+}
+
+TEST(Frameworks, HorovodIsSetUpWhereItIsNamed) {
+  EXPECT_EQ(value(plan_of(two_by_two()), "HOROVOD_RANK"), "-") << "nobody named it";
+  EXPECT_FALSE(plan_of(two_by_two()).served_port);
+  auto environment = two_by_two();
+  environment.set("SLURM_MPI_TYPE", "pmix");
+  EXPECT_EQ(value(plan_of(environment, with("horovod")), "HOROVOD_RANK"), "0") << "whatever starts MPI";
+  environment.set("HOROVOD_CONTROLLER", "gloo");
+  EXPECT_EQ(value(plan_of(environment, with("horovod")), "HOROVOD_RANK"), "0") << "it agrees with us";
+}
+
+TEST(Frameworks, WhatCannotBeHadIsRefusedWhereItIsNamed) {
+  for (const auto* name : {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR"}) {
+    auto environment = two_by_two();
+    environment.set(name, "1");
+    const auto plan = make_step_plan(*read_task_facts(environment), with("horovod"));
+    ASSERT_FALSE(plan) << name;
+    EXPECT_NE(plan.error().message.find(name), std::string::npos) << plan.error().message;
+    EXPECT_TRUE(make_step_plan(*read_task_facts(environment), with("all"))) << "not named by itself";
+  }
+}
+
+TEST(Frameworks, AWorldThatNobodyAskedForGetsNoMoreThanItsRow) {
+  auto facts = *read_task_facts(two_by_two());
+  facts.decision = {.set_up = SetUp::kWorld, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}};
+  facts.master_ip = "10.1.0.1";
+  facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
+  auto plan = *make_step_plan(facts, {});
+  refine_frameworks(plan, facts, {}, 0, {.gpus = view_of(*plan.gpus, 0), .has_planned_gpus = true, .cores = 8});
+  const std::set<std::string> expected{"RANK",
+                                       "WORLD_SIZE",
+                                       "LOCAL_RANK",
+                                       "LOCAL_WORLD_SIZE",
+                                       "NODE_RANK",
+                                       "GROUP_RANK",
+                                       "GROUP_WORLD_SIZE",
+                                       "MASTER_ADDR",
+                                       "MASTER_PORT",
+                                       "CUDA_DEVICE_ORDER",
+                                       "BOOTSTRAP_GPU",
+                                       "GLOO_SOCKET_IFNAME",
+                                       "SLURM_NTASKS_PER_NODE",
+                                       "JAX_COORDINATOR_PORT",
+                                       "SLURM_BOOTSTRAP_SETTINGS",
+                                       "SLURM_BOOTSTRAP_STEP",
+                                       "SLURM_BOOTSTRAP_EXPORTS"};
+  EXPECT_EQ(names(plan), expected);
+  EXPECT_TRUE(plan.gpus->is_untouched);
+  EXPECT_NE(value(plan, "JAX_COORDINATOR_PORT"), value(plan, "MASTER_PORT"));
+}
+
+TEST(Frameworks, TorchrunAsTheProgramGetsItsOwnAlone) {
+  auto facts = *read_task_facts(one_by_two());
+  facts.decision = {.set_up = SetUp::kTorchrun, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}};
+  const auto plan = *make_step_plan(facts, {});
+  for (const auto& variable : plan.variables) {
+    EXPECT_TRUE(variable.name.starts_with("PET_") || variable.name.starts_with("SLURM_BOOTSTRAP_")) << variable.name;
+  }
+  EXPECT_EQ(value(plan, "PET_NNODES"), "2");
+  EXPECT_NE(value(plan, "PET_MASTER_PORT"), "-");
+}
+
+TEST(Frameworks, ATaskThatIsToldToBeAloneIsSoForAll) {
+  for (const auto mode : {GpuMode::kFirst, GpuMode::kNarrow}) {
+    auto settings = with("all");
+    settings.gpu = {mode, Source::kOption};
+    const auto plan = plan_of(two_by_two(3), settings);
+    EXPECT_EQ(value(plan, "HOROVOD_LOCAL_RANK"), value(plan, "LOCAL_RANK"));
+    EXPECT_EQ(value(plan, "HOROVOD_LOCAL_SIZE"), "1");
+    EXPECT_EQ(value(plan, "HOROVOD_CROSS_RANK"), "3");
+    EXPECT_EQ(value(plan, "HOROVOD_CROSS_SIZE"), "4");
+    EXPECT_EQ(value(plan, "HOROVOD_HOSTNAME"), "node002-1");  // two tasks of a node must not share the scope
+    EXPECT_EQ(value(plan, "LOCAL_SIZE"), "1");
+    EXPECT_EQ(value(plan, "CROSS_RANK"), value(plan, "NODE_RANK"));
+    EXPECT_EQ(value(plan, "CROSS_SIZE"), value(plan, "GROUP_WORLD_SIZE"));
+    EXPECT_EQ(value(plan, "JAX_LOCAL_DEVICE_IDS"), "0");
+    EXPECT_EQ(value(plan, "NCCL_TESTS_DEVICE"), "0");
+  }
+  EXPECT_EQ(value(plan_of(two_by_two(3)), "NCCL_TESTS_DEVICE"), "-");  // what it takes by itself is right
+}
+
+TEST(Frameworks, TfConfigIsTheSameClusterForAll) {
+  nlohmann::json clusters[4];
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto plan = plan_of(two_by_two(rank), with("tensorflow"));
+    clusters[rank] = nlohmann::json::parse(value(plan, "TF_CONFIG"));
+    EXPECT_EQ(clusters[rank]["task"]["index"], rank);
+    EXPECT_EQ(clusters[rank]["task"]["type"], "worker");
+    EXPECT_EQ(clusters[rank]["cluster"], clusters[0]["cluster"]);
+    const std::string own = clusters[rank]["cluster"]["worker"][static_cast<std::size_t>(rank)];
+    ASSERT_EQ(plan.worker_ports.size(), 1U);
+    EXPECT_EQ(own, (rank < 2 ? "node001:" : "node002:") + std::to_string(plan.worker_ports[0]));
+  }
+  const std::set<std::string> workers = clusters[0]["cluster"]["worker"];
+  EXPECT_EQ(workers.size(), 4U);
+}
+
+TEST(Frameworks, TfConfigKeepsZerosAndUnevenTasks) {
+  auto environment = step_of("gpu[08-10]", "3,1(x2)", 5, "gpu08");
+  environment.set("SLURM_STEP_NUM_NODES", "3");
+  auto settings = with("tensorflow");
+  settings.gpu_share = {true, Source::kOption};
+  const auto config = nlohmann::json::parse(value(plan_of(environment, settings), "TF_CONFIG"));
+  std::vector<std::string> hosts;
+  for (const std::string worker : config["cluster"]["worker"]) hosts.push_back(worker.substr(0, worker.find(':')));
+  EXPECT_EQ(hosts, (std::vector<std::string>{"gpu08", "gpu08", "gpu08", "gpu09", "gpu10"}));
+}
+
+TEST(Frameworks, ATfConfigThatNoVariableCanHoldIsSaidAndLeftOut) {
+  auto environment = step_of("node[00001-12500]", "8(x12500)", 100000, "node00001");
+  environment.unset("SLURM_STEP_GPUS");
+  const auto plan = plan_of(environment, with("tensorflow"));
+  EXPECT_EQ(value(plan, "TF_CONFIG"), "-");
+  ASSERT_EQ(plan.warnings.size(), 1U);
+  EXPECT_NE(plan.warnings[0].find("TF_CONFIG would be"), std::string::npos);
+}
+
+TEST(Frameworks, LightningHearsTheStepsOwnNumber) {
+  EXPECT_EQ(value(plan_of(two_by_two()), "SLURM_NTASKS_PER_NODE"), "2");
+  auto environment = two_by_two();
+  environment.set("SLURM_NTASKS_PER_NODE", "4");  // the job's, of which the step takes a part
+  EXPECT_EQ(value(plan_of(environment), "SLURM_NTASKS_PER_NODE"), "2");
+  environment.set("SLURM_NTASKS_PER_NODE", "2");
+  EXPECT_EQ(value(plan_of(environment), "SLURM_NTASKS_PER_NODE"), "-");  // Slurm's word, and right
+  auto uneven = step_of("node[001-002]", "2,1", 3, "node001");
+  EXPECT_EQ(value(plan_of(uneven), "SLURM_NTASKS_PER_NODE"), "-");
+}
+
+TEST(Frameworks, ListsAllAndNone) {
+  const auto base = names(plan_of(two_by_two(), with("none")));
+  EXPECT_EQ(base.count("MASTER_PORT"), 1U);
+  EXPECT_EQ(base.count("JAX_COORDINATOR_ADDRESS"), 0U);
+  const auto jax = names(plan_of(two_by_two(), with("jax")));
+  EXPECT_EQ(jax.size(), base.size() + 3);
+  const auto all = names(plan_of(two_by_two(), with("all")));
+  for (const auto* name : {"TF_CONFIG", "TORCHCOMM_RANK", "LOCAL_SIZE", "HOROVOD_RANK", "JAX_LOCAL_DEVICE_IDS"}) {
+    EXPECT_EQ(all.count(name), 1U) << name;
+  }
+  EXPECT_EQ(names(plan_of(two_by_two())).count("TF_CONFIG"), 0U);
+}
+
+TEST(Frameworks, AtMostFortyVariablesByDefault) {
+  auto environment = one_by_two();
+  environment.set("SLURM_STEP_GPUS", "0");  // the shape with most of them: torchrun's
+  environment.set("CUDA_VISIBLE_DEVICES", "GPU-11111111-2222-3333-4444-555555555555");
+  auto facts = *read_task_facts(environment);
+  facts.master_ip = "10.1.0.1";
+  facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
+  const Settings settings;
+  auto plan = *make_step_plan(facts, settings);
+  refine_frameworks(plan, facts, settings, 0, {.gpus = view_of(*plan.gpus, 0), .cores = 8, .cores_of_node = 8});
+  std::size_t bytes = 0;
+  for (const auto& variable : plan.variables) bytes += variable.name.size() + variable.value(0).size() + 2;
+  EXPECT_EQ(names(plan).count("PET_NNODES") + names(plan).count("OMP_NUM_THREADS"), 2U);
+  EXPECT_LE(plan.variables.size(), 40U);
+  EXPECT_LE(bytes, 4096U);
+}
+
+TEST(Frameworks, TheRecordOfATaskIsTheLastAndOfAllButItself) {
+  const auto facts = *read_task_facts(two_by_two());
+  auto plan = *make_step_plan(facts, {});
+  refine_frameworks(plan, facts, {}, 0, {.gpus = view_of(*plan.gpus, 0), .cores = 8, .cores_of_node = 8});
+  ASSERT_EQ(plan.variables.back().name, kExportsVariable);
+  const auto& record = plan.variables.back().value(0);
+  EXPECT_EQ(record.find(kExportsVariable), std::string::npos) << record;
+  for (const auto& variable : plan.variables) {
+    if (variable.name == kExportsVariable) continue;
+    EXPECT_NE((',' + record).find(',' + variable.name + ':'), std::string::npos) << variable.name;
+  }
+  EXPECT_NE(record.find("OMP_NUM_THREADS:"), std::string::npos);
+}
+
+TEST(Frameworks, EveryVariableIsKeptWhereTheUserSetIt) {
+  for (const auto& row : framework_rows()) {
+    if (row.variable == kTasksPerNodeVariable) continue;  // Slurm's
+    auto environment = row.framework == Framework::kTorchrun ? one_by_two() : two_by_two();
+    environment.set("SLURM_MPI_TYPE", row.framework == Framework::kNvshmem ? "pmix" : "none");
+    environment.set(row.variable, "mine");
+    const auto plan = plan_of(environment, with("all"));
+    const auto set = value(plan, row.variable);
+    EXPECT_TRUE(set == "mine" || set == "-") << row.variable << "=" << set;
+  }
+}
+
+TEST(Frameworks, AnotherStepsValuesAreReplacedAndRemoved) {
+  const auto outer = two_by_two(3);
+  auto environment = outer;
+  const auto plan = plan_of(outer, with("all"));
+  for (const auto& variable : plan.variables) environment.set(variable.name, variable.value(0));
+  auto inner = environment;
+  inner.set("SLURM_STEP_ID", "1");
+  inner.set("SLURM_PROCID", "0");
+  inner.set("SLURMD_NODENAME", "node001");
+  const auto again = plan_of(inner, with("jax"));
+  EXPECT_EQ(value(again, "JAX_COORDINATOR_ADDRESS"), "node001:" + value(again, "JAX_COORDINATOR_PORT"));
+  for (const auto* name : {"HOROVOD_RANK", "TF_CONFIG", "TORCHCOMM_RANK"}) {
+    EXPECT_NE(std::find(again.removals.begin(), again.removals.end(), name), again.removals.end()) << name;
+  }
+}
+
+TEST(Frameworks, TheTaskItselfSeesWhatSlurmstepdSet) {
+  auto environment = two_by_two(1);
+  auto facts = *read_task_facts(environment);
+  facts.master_ip = "10.1.0.1";
+  facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
+  auto plan = *make_step_plan(facts, {});
+  refine_frameworks(plan, facts, {}, 0, {.gpus = view_of(*plan.gpus, 1), .cores = 6, .cores_of_node = 16});
+  for (const auto& variable : plan.variables) environment.set(variable.name, variable.value(0));
+  const auto task = read_task_plan(environment);
+  ASSERT_TRUE(task);
+  EXPECT_TRUE(task->differences.empty()) << task->differences.front();
+  EXPECT_EQ(value(task->plan, "OMP_NUM_THREADS"), "6");
+  EXPECT_EQ(value(task->plan, "GLOO_SOCKET_IFNAME"), "eth0");
+  EXPECT_TRUE(task->plan.removals.empty()) << task->plan.removals.front();
+}
+
+}  // namespace
+}  // namespace bootstrap

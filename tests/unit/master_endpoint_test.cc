@@ -1,0 +1,117 @@
+// Address and port: who decides, and that neighbours do not meet.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan/master_endpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/plan/step_plan.h"
+#include "step_environment.h"
+
+namespace bootstrap {
+namespace {
+
+MasterEndpoint rendezvous(const Environment& environment, const Settings& settings = {}) {
+  return *choose_master_endpoint(*read_task_facts(environment), settings);
+}
+
+TEST(MasterEndpoint, DefaultIsTheHostOfRankZeroAndAComputedPort) {
+  const auto where = rendezvous(two_by_two(3));
+  EXPECT_EQ(where.address, "node001");
+  EXPECT_EQ(where.port, 20000 + 12 * 37);
+}
+
+TEST(MasterEndpoint, SlurmsReservedPortIsPreferred) {
+  auto environment = two_by_two();
+  environment.set("SLURM_STEP_RESV_PORTS", "12004-12006,12009");
+  EXPECT_EQ(rendezvous(environment).port, 12004);
+  EXPECT_EQ(rendezvous(environment).port_from, "SLURM_STEP_RESV_PORTS");
+}
+
+TEST(MasterEndpoint, AnAskedPortAndAddressArePreferredToBoth) {
+  auto environment = two_by_two();
+  environment.set("SLURM_STEP_RESV_PORTS", "12004-12006");
+  Settings settings;
+  settings.port = {2345, Source::kOption};
+  settings.address = {"ib-%h.fabric", Source::kSite};
+  const auto where = rendezvous(environment, settings);
+  EXPECT_EQ(where.port, 2345);
+  EXPECT_EQ(where.port_from, "--bootstrap-port");
+  EXPECT_EQ(where.address, "ib-node001.fabric");
+}
+
+TEST(ReservedPort, TakesTheFirst) {
+  EXPECT_EQ(*first_reserved_port("12000"), 12000);
+  EXPECT_EQ(*first_reserved_port("12000-12001"), 12000);
+  EXPECT_EQ(*first_reserved_port("12001,12003-12007"), 12001);
+  for (const auto* text : {"", "-", "x", "70000", "0-1", " 12000", "[12000-12001]"}) {
+    EXPECT_FALSE(first_reserved_port(text)) << text;
+  }
+}
+
+TEST(PortRange, MustHoldAllPortsOfTheStep) {
+  const auto facts = *read_task_facts(two_by_two());
+  const auto refusal = [&](PortRange range, const char* frameworks, Source source = Source::kOption) {
+    Settings settings;
+    settings.port_range = {range, source};
+    settings.frameworks = {*parse_frameworks(frameworks), Source::kOption};
+    const auto plan = make_step_plan(facts, settings);
+    return plan ? std::string() : plan.error().message;
+  };
+  EXPECT_EQ(refusal({30000, 30000}, "tensorflow"),
+            "--bootstrap-port-range: 30000-30000 is one port, and this step computes 3 from it, for MASTER_PORT and "
+            "its frameworks; give it a range of at least so many");
+  EXPECT_EQ(refusal({30000, 30001}, "tensorflow", Source::kSite).substr(0, 52),
+            "port_range= in plugstack.conf: 30000-30001 are 2 por");
+  EXPECT_EQ(refusal({30000, 30002}, "tensorflow"), "");
+  EXPECT_NE(refusal({30000, 30002}, "horovod"), "");
+  EXPECT_EQ(refusal({30000, 30003}, "horovod"), "");
+  Settings with_port;
+  with_port.port = {25000, Source::kOption};
+  with_port.port_range = {{30000, 30000}, Source::kOption};
+  with_port.frameworks = {*parse_frameworks("horovod"), Source::kOption};
+  EXPECT_TRUE(make_step_plan(facts, with_port)) << "MASTER_PORT is not of the range";
+  EXPECT_EQ(refusal({30000, 30000}, "auto"), "") << "nobody asked for more ports by name";
+}
+
+// The control: in such a range two ports of one step are the same.
+TEST(PortRange, ThatIsTooSmallGivesAPortTwice) {
+  const auto facts = *read_task_facts(two_by_two());
+  const PortRange two{30000, 30001};
+  std::set<std::uint16_t> ports{computed_port(facts.id, two)};
+  for (const std::uint32_t n : {1U, 2U}) ports.insert(further_port(facts, two, n));
+  EXPECT_EQ(ports.size(), 2U);
+}
+
+TEST(ComputedPort, StaysInTheRangeWhateverTheIds) {
+  for (const std::uint32_t job : {0U, 1U, 4294967295U}) {
+    for (const std::uint32_t step : {0U, 1U, 0xffffffefU}) {
+      for (const std::uint32_t restart : {0U, 1U, 4294967295U}) {
+        for (const PortRange range : {PortRange{1024, 65535}, PortRange{20000, 29999}, PortRange{5000, 5000}}) {
+          const auto port = computed_port({job, step, restart}, range);
+          EXPECT_GE(port, range.low);
+          EXPECT_LE(port, range.high);
+        }
+      }
+    }
+  }
+}
+
+TEST(ComputedPort, NeighboursDoNotMeet) {
+  // 250 neighbouring jobs with 37 steps each, all at once: 9,250 different ports.
+  std::set<std::uint16_t> ports;
+  for (std::uint32_t job = 990000; job < 990250; ++job) {
+    for (std::uint32_t step = 0; step < 37; ++step) ports.insert(computed_port({job, step, 0}, {}));
+  }
+  EXPECT_EQ(ports.size(), 250U * 37U);
+}
+
+TEST(ComputedPort, ARequeuedJobMoves) {
+  std::set<std::uint16_t> ports;
+  for (std::uint32_t restart = 0; restart < 50; ++restart) ports.insert(computed_port({12, 0, restart}, {}));
+  EXPECT_EQ(ports.size(), 50U);
+}
+
+}  // namespace
+}  // namespace bootstrap

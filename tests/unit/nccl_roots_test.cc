@@ -1,0 +1,126 @@
+// NCCL's rank-to-root rule, held against a second writing of it that walks the ranks and knows no formula.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/exchange/nccl_roots.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+namespace bootstrap {
+namespace {
+
+// Deals the ranks out one after the other: a root takes its fair share of what is left, rounded up. For the first
+// ranks % roots of them that is one more than for the others.
+class Walk {
+ public:
+  Walk(std::uint32_t ranks, std::uint32_t roots) : ranks_left_(ranks), roots_left_(roots) { take_share(); }
+
+  std::uint32_t root() const { return root_; }
+  bool at_first_rank() const { return taken_ == 0; }
+
+  void next_rank() {
+    if (++taken_ < share_) return;
+    ranks_left_ -= share_;
+    --roots_left_;
+    ++root_;
+    taken_ = 0;
+    if (roots_left_ > 0) take_share();
+  }
+
+ private:
+  void take_share() { share_ = (ranks_left_ + roots_left_ - 1) / roots_left_; }
+
+  std::uint32_t ranks_left_;
+  std::uint32_t roots_left_;
+  std::uint32_t root_ = 0;
+  std::uint32_t taken_ = 0;
+  std::uint32_t share_ = 0;
+};
+
+using RootOfRank = std::uint32_t (*)(std::uint32_t rank, std::uint32_t ranks, std::uint32_t roots);
+
+// The first rank that `root_of` or rank_of_root() gets wrong, "" if there is none. Comparing costs less than EXPECT_EQ.
+std::string first_difference(std::uint32_t ranks, std::uint32_t roots, RootOfRank root_of) {
+  Walk walk(ranks, roots);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank, walk.next_rank()) {
+    const bool is_right = root_of(rank, ranks, roots) == walk.root() &&
+                          (!walk.at_first_rank() || rank_of_root(walk.root(), ranks, roots) == rank);
+    if (!is_right) {
+      return "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + " with " + std::to_string(roots) +
+             " roots: not root " + std::to_string(walk.root());
+    }
+  }
+  return walk.root() == roots ? "" : "the walk gave ranks to " + std::to_string(walk.root()) + " roots";
+}
+
+// 2.9 billion ranks: all sizes where the compiler optimises, every 17th where it does not (sanitizers, coverage).
+TEST(Roots, AgreeWithTheWalkForAllSizes) {
+#ifdef __OPTIMIZE__
+  constexpr std::uint32_t kStep = 1;
+#else
+  constexpr std::uint32_t kStep = 17;
+#endif
+  constexpr std::uint32_t kMost = 2048;
+  for (std::uint32_t ranks = 1; ranks <= kMost; ranks += kStep) {
+    for (std::uint32_t roots = 1; roots <= ranks; ++roots) {
+      const auto difference = first_difference(ranks, roots, root_of_rank);
+      ASSERT_EQ(difference, "");
+    }
+  }
+}
+
+TEST(Roots, AgreeWithTheWalkForLargeSizes) {
+  std::mt19937 random(20240229);
+  for (int i = 0; i < 300; ++i) {
+    const auto ranks = std::uniform_int_distribution<std::uint32_t>(1, 100000)(random);
+    const auto roots = std::uniform_int_distribution<std::uint32_t>(1, ranks)(random);
+    ASSERT_EQ(first_difference(ranks, roots, root_of_rank), "");
+  }
+}
+
+// Control: rules that look right and are not. Each agrees with NCCL's where the ranks can be dealt out evenly.
+TEST(Roots, TheWalkTellsOtherRulesApart) {
+  const RootOfRank rounded_down = [](std::uint32_t rank, std::uint32_t ranks, std::uint32_t roots) {
+    return static_cast<std::uint32_t>(std::uint64_t{rank} * roots / ranks);
+  };
+  const RootOfRank blocks = [](std::uint32_t rank, std::uint32_t ranks, std::uint32_t roots) {
+    return rank / ((ranks + roots - 1) / roots);
+  };
+  for (const auto rule : {rounded_down, blocks}) {
+    EXPECT_EQ(first_difference(12, 3, rule), "");
+    EXPECT_NE(first_difference(10, 4, rule), "");
+  }
+}
+
+// From NCCL's documentation of ncclCommInitRankScalable: 10 ranks and 4 roots are runs of 3, 3, 2 and 2.
+TEST(Roots, DealsLongerRunsFirst) {
+  const std::uint32_t first_ranks[] = {0, 3, 6, 8};
+  for (std::uint32_t root = 0; root < 4; ++root) EXPECT_EQ(rank_of_root(root, 10, 4), first_ranks[root]);
+  EXPECT_EQ(root_of_rank(5, 10, 4), 1U);
+  EXPECT_EQ(root_of_rank(6, 10, 4), 2U);
+  EXPECT_EQ(root_of_rank(9, 10, 4), 3U);
+}
+
+TEST(Roots, HaveAtMost256RanksEach) {
+  EXPECT_EQ(root_count(0), 1U);
+  EXPECT_EQ(root_count(1), 1U);
+  EXPECT_EQ(root_count(256), 1U);
+  EXPECT_EQ(root_count(257), 2U);
+  EXPECT_EQ(root_count(512), 2U);
+  EXPECT_EQ(root_count(513), 3U);
+  EXPECT_EQ(root_count(100000), 391U);
+  EXPECT_EQ(root_count(7, 1), 7U);
+  EXPECT_EQ(root_count(7, 0), 7U);
+  EXPECT_EQ(root_count(UINT32_MAX, 1), UINT32_MAX);
+  for (std::uint32_t ranks = 1; ranks < 5000; ++ranks) {
+    const auto roots = root_count(ranks);
+    for (std::uint32_t root = 0; root < roots; ++root) {
+      const auto end = root + 1 < roots ? rank_of_root(root + 1, ranks, roots) : ranks;
+      ASSERT_LE(end - rank_of_root(root, ranks, roots), kRanksPerRoot) << ranks << " ranks, root " << root;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bootstrap

@@ -1,0 +1,110 @@
+// Layouts against a slow, obvious oracle, and the ways in which Slurm deals out tasks.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/step/rank_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+namespace bootstrap {
+namespace {
+
+LayoutComponent component(const std::string& nodes, std::vector<std::uint32_t> counts, std::vector<NodeIndex> map) {
+  return {*HostList::parse(nodes), std::move(counts), std::move(map)};
+}
+
+TEST(TasksPerNode, ReadsSlurmsForm) {
+  using Counts = std::vector<std::uint32_t>;
+  EXPECT_EQ(*parse_tasks_per_node("4"), Counts({4}));
+  EXPECT_EQ(*parse_tasks_per_node("2(x3),1"), Counts({2, 2, 2, 1}));
+  EXPECT_EQ(*parse_tasks_per_node("1,2(x2),1"), Counts({1, 2, 2, 1}));
+}
+
+TEST(TasksPerNode, RefusesEverythingElse) {
+  for (const auto* text : {"", ",", "2(x3", "2(x0)", "2x3", "(x3)", "-1", "2(x3),", "1 ", "99999999999", "1(x2000000)",
+                           "1048577", "524289(x2)", "2(x3)4", "()", "2(x)"}) {
+    EXPECT_FALSE(parse_tasks_per_node(text)) << text;
+  }
+}
+
+TEST(Deal, KnownOrders) {
+  using Nodes = std::vector<NodeIndex>;
+  EXPECT_EQ(deal_block({2, 1, 3}), Nodes({0, 0, 1, 2, 2, 2}));
+  EXPECT_EQ(deal_cyclic({2, 1, 3}), Nodes({0, 1, 2, 0, 2, 2}));
+  EXPECT_EQ(deal_plane({4, 3}, 2), Nodes({0, 0, 1, 1, 0, 0, 1}));
+  EXPECT_EQ(deal_plane({1, 1}, 0), Nodes());  // no plane, no tasks, no endless loop
+}
+
+// The definitions, word for word, without a thought for cost.
+void check_against_definitions(const Layout& layout, const std::vector<std::string>& host_of_rank) {
+  ASSERT_EQ(layout.size(), host_of_rank.size());
+  std::map<std::string, std::vector<Rank>> ranks_of;
+  std::vector<std::string> by_lowest_rank;
+  for (Rank rank = 0; rank < host_of_rank.size(); ++rank) {
+    if (ranks_of[host_of_rank[rank]].empty()) by_lowest_rank.push_back(host_of_rank[rank]);
+    ranks_of[host_of_rank[rank]].push_back(rank);
+  }
+  for (Rank rank = 0; rank < host_of_rank.size(); ++rank) {
+    const auto& place = layout.place(rank);
+    const auto& host = host_of_rank[rank];
+    const auto& here = ranks_of[host];
+    EXPECT_EQ(layout.host_of(rank), host);
+    EXPECT_EQ(place.local_size, here.size());
+    EXPECT_EQ(here[place.local_rank], rank);
+    EXPECT_EQ(by_lowest_rank[place.node_rank], host);
+    EXPECT_EQ(layout.host_by_node_rank(place.node_rank), host);
+    std::vector<std::string> with_my_local_rank;
+    for (const auto& other : by_lowest_rank) {
+      if (ranks_of[other].size() > place.local_rank) with_my_local_rank.push_back(other);
+    }
+    EXPECT_EQ(place.cross_size, with_my_local_rank.size());
+    EXPECT_EQ(with_my_local_rank[place.cross_rank], host);
+    EXPECT_EQ(layout.ranks_on(place.node), here);
+  }
+}
+
+TEST(Layout, RandomLayoutsFollowTheDefinitions) {
+  std::mt19937 random(20240607);
+  for (int round = 0; round < 500; ++round) {
+    const auto node_count = 1 + random() % 9;
+    std::vector<std::uint32_t> counts(node_count);
+    std::vector<NodeIndex> map;
+    for (NodeIndex node = 0; node < node_count; ++node) {
+      counts[node] = static_cast<std::uint32_t>(1 + random() % 5);
+      map.insert(map.end(), counts[node], node);
+    }
+    if (round % 2 == 0) std::shuffle(map.begin(), map.end(), random);
+    const auto layout = Layout::make({component("n[01-0" + std::to_string(node_count) + "]", counts, map)});
+    ASSERT_TRUE(layout);
+    std::vector<std::string> hosts;
+    for (const auto node : map) hosts.push_back("n0" + std::to_string(node + 1));
+    check_against_definitions(*layout, hosts);
+  }
+}
+
+TEST(Layout, ComponentsMayShareAHost) {
+  const auto layout = Layout::make({component("b,a", {1, 2}, {1, 0, 1}), component("c,a", {1, 1}, {0, 1})});
+  ASSERT_TRUE(layout);
+  check_against_definitions(*layout, {"a", "b", "a", "c", "a"});
+  EXPECT_EQ(layout->node_count(), 3U);
+}
+
+TEST(Layout, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(Layout::make({component("a,b", {1}, {0})}).error().code, ErrorCode::kDisagreement);
+  EXPECT_EQ(Layout::make({component("a", {1}, {1})}).error().code, ErrorCode::kInvalid);
+}
+
+TEST(Layout, TwelveThousandNodesTakeNoTime) {
+  const std::vector<std::uint32_t> counts(12500, 8);
+  const auto layout = Layout::make({component("node[00001-12500]", counts, deal_cyclic(counts))});
+  ASSERT_TRUE(layout);
+  EXPECT_EQ(layout->size(), 100000U);
+  EXPECT_EQ(layout->place(99999).node_rank, 12499U);
+  EXPECT_EQ(layout->place(99999).cross_size, 12500U);
+}
+
+}  // namespace
+}  // namespace bootstrap

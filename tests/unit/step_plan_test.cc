@@ -1,0 +1,260 @@
+// Plans: scope, values, the user's word, and what is left over from outer steps.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan/step_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/plan/plan_from_environment.h"
+#include "step_environment.h"
+
+namespace bootstrap {
+namespace {
+
+StepPlan plan_of(const Environment& environment, const Settings& settings = {}) {
+  return *make_step_plan(*read_task_facts(environment), settings);
+}
+
+const PlannedVariable& variable(const StepPlan& plan, std::string_view name) {
+  return plan.variables[*plan.find(name)];
+}
+
+// What a task would see, and could hand to a nested step.
+Environment applied(const StepPlan& plan, Environment environment) {
+  for (const auto& name : plan.removals) environment.unset(name);
+  for (const auto& planned : plan.variables) {
+    if (planned.action != Action::kKept) environment.set(planned.name, planned.value(0));
+  }
+  return environment;
+}
+
+TEST(StepPlan, GivesEachTaskItsValues) {
+  const std::pair<const char*, const char*> expected[] = {{"RANK", "3"},
+                                                          {"WORLD_SIZE", "4"},
+                                                          {"LOCAL_RANK", "1"},
+                                                          {"LOCAL_WORLD_SIZE", "2"},
+                                                          {"NODE_RANK", "1"},
+                                                          {"GROUP_RANK", "1"},
+                                                          {"GROUP_WORLD_SIZE", "2"},
+                                                          {"MASTER_ADDR", "node001"},
+                                                          {"MASTER_PORT", "20444"},
+                                                          {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
+                                                          {"CUDA_VISIBLE_DEVICES", "0,1"},
+                                                          {"BOOTSTRAP_GPU", "1"},
+                                                          {"SLURM_BOOTSTRAP_STEP", "12.0.0"}};
+  Settings settings;
+  settings.frameworks.value = *parse_frameworks("none");
+  const auto plan = plan_of(two_by_two(3), settings);
+  for (const auto& [name, value] : expected) EXPECT_EQ(variable(plan, name).value(0), value) << name;
+  EXPECT_EQ(plan.variables.size(), 14U);  // and SLURM_BOOTSTRAP_EXPORTS
+  EXPECT_TRUE(plan.removals.empty());
+}
+
+TEST(StepPlan, ValuesOfAllLocalTasks) {
+  const auto facts =
+      read_facts(two_by_two(), {12, 0, 0},
+                 {.host = "node002", .ranks = {2, 3}, .local_id = {}, .component_job = {}, .component_size = {}});
+  const auto plan = *make_step_plan(*facts, {});
+  EXPECT_EQ(variable(plan, "RANK").values, std::vector<std::string>({"2", "3"}));
+  EXPECT_EQ(variable(plan, "NODE_RANK").value(1), "1");
+  EXPECT_NE(variable(plan, "SLURM_BOOTSTRAP_EXPORTS").value(0), variable(plan, "SLURM_BOOTSTRAP_EXPORTS").value(1));
+}
+
+TEST(StepPlan, TheUsersValueIsKept) {
+  auto environment = two_by_two();
+  environment.set("MASTER_PORT", "29500");
+  const auto plan = plan_of(environment);
+  EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kKept);
+  EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "29500");
+  EXPECT_EQ(plan.port_to_claim, 29500);  // it is where rank 0 will listen
+  EXPECT_EQ(applied(plan, environment).get("MASTER_PORT"), "29500");
+}
+
+TEST(StepPlan, WhatCannotBeRightIsReplacedWithAWarning) {
+  auto environment = two_by_two();
+  EXPECT_TRUE(plan_of(environment).warnings.empty());
+  environment.set("MASTER_PORT", "29500");
+  environment.set("WORLD_SIZE", "4");
+  EXPECT_TRUE(plan_of(environment).warnings.empty());  // it is the user's to choose, and it is right
+  environment.set("RANK", "0");
+  environment.set("WORLD_SIZE", "1");
+  const auto warnings = plan_of(environment).warnings;
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings[0].find("WORLD_SIZE=\"1\" (this step has 4) came with the environment of srun"), 0U)
+      << warnings[0];
+  EXPECT_EQ(effective_value(plan_of(environment), "WORLD_SIZE"), "4");
+  auto second = two_by_two(3);
+  second.set("RANK", "0");
+  second.set("LOCAL_RANK", "0");
+  second.set("NODE_RANK", "1");
+  EXPECT_EQ(effective_value(plan_of(second), "RANK"), "3");
+  EXPECT_EQ(effective_value(plan_of(second), "LOCAL_RANK"), "1");
+  EXPECT_EQ(variable(plan_of(second), "NODE_RANK").action, Action::kKept);
+}
+
+TEST(StepPlan, AMasterAddressThatLeadsNowhereIsReplaced) {
+  const auto address = [](const std::string& value, const std::string& unusable = {}) {
+    auto environment = two_by_two();
+    environment.set("MASTER_ADDR", value);
+    auto facts = *read_task_facts(environment);
+    facts.decision.unusable_master = unusable;
+    return effective_value(*make_step_plan(facts, {}), "MASTER_ADDR");
+  };
+  for (const auto* wrong : {"localhost", "127.0.0.1", "::1", "0.0.0.0", "node002", "node002.cluster"}) {
+    EXPECT_EQ(address(wrong), "node001") << wrong;
+  }
+  for (const auto* right : {"node001", "node001.cluster", "node001-ib0", "10.20.1.1", "store.example"}) {
+    EXPECT_EQ(address(right), right);
+  }
+  EXPECT_EQ(address("gone.example", "gone.example"), "node001") << "srun could not find it";
+  auto one_node = step_of("node001", "2", 2, "node001");
+  one_node.set("MASTER_ADDR", "localhost");
+  EXPECT_EQ(effective_value(plan_of(one_node), "MASTER_ADDR"), "localhost");
+}
+
+TEST(StepPlan, PortsAreSaltedAndKeepAwayFromThoseOfOthers) {
+  auto facts = *read_task_facts(two_by_two());
+  facts.decision.salt = 0x1234567890abcdefU;
+  const auto salted = make_step_plan(facts, {})->master.port;
+  facts.decision.salt = 0xfedcba0987654321U;
+  EXPECT_NE(make_step_plan(facts, {})->master.port, salted);
+  auto cray = two_by_two();
+  cray.set("SLURM_STEP_RESV_PORTS", "12000-12002");
+  cray.set("PMI_CONTROL_PORT", "12000");
+  EXPECT_EQ(plan_of(cray).master.port, 12001);
+  cray.unset("PMI_CONTROL_PORT");
+  EXPECT_EQ(plan_of(cray).master.port, 12000);
+  cray.set("SLURM_MPI_TYPE", "cray_shasta");
+  EXPECT_EQ(plan_of(cray).master.port, 12001);
+  cray.set("SLURM_STEP_RESV_PORTS", "12000");
+  EXPECT_EQ(plan_of(cray).master.port, 20444) << "the only one is taken";
+}
+
+TEST(StepPlan, AnOptionIsTheUsersLaterWord) {
+  auto environment = two_by_two();
+  environment.set("MASTER_PORT", "29500");
+  environment.set("MASTER_ADDR", "elsewhere");
+  Settings settings;
+  settings.port = {2345, Source::kOption};
+  settings.address = {"%h-ib0", Source::kSite};
+  const auto plan = plan_of(environment, settings);
+  EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "2345");
+  EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kReplaced);
+  EXPECT_EQ(effective_value(plan, "MASTER_ADDR"), "elsewhere");  // the site's word is less than the user's
+}
+
+TEST(StepPlan, LeftoversOfAnOuterStepAreReplaced) {
+  auto outer = two_by_two(3);
+  const auto inherited = applied(plan_of(outer), outer);
+  auto inner = inherited;
+  inner.set("SLURM_STEP_ID", "1");
+  inner.set("SLURM_PROCID", "0");
+  inner.set("SLURMD_NODENAME", "node001");
+  const auto plan = plan_of(inner);
+  EXPECT_EQ(effective_value(plan, "RANK"), "0");
+  EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "20445");
+  EXPECT_EQ(variable(plan, "RANK").action, Action::kReplaced);
+  EXPECT_EQ(variable(plan, "RANK").why, "left over from step 12.0");
+}
+
+TEST(StepPlan, WhatTheUserChangedInTheOuterStepIsTheUsers) {
+  auto outer = two_by_two(3);
+  auto inner = applied(plan_of(outer), outer);
+  inner.set("SLURM_STEP_ID", "1");
+  inner.set("MASTER_PORT", "5555");
+  const auto plan = plan_of(inner);
+  EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "5555");
+  EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kKept);
+  // And in a third step inside the second it still is.
+  auto innermost = applied(plan, inner);
+  innermost.set("SLURM_STEP_ID", "2");
+  EXPECT_EQ(effective_value(plan_of(innermost), "MASTER_PORT"), "5555");
+  EXPECT_EQ(variable(plan_of(innermost), "RANK").action, Action::kReplaced);
+}
+
+TEST(StepPlan, AnInactiveStepInsideAnActiveOneSeesNoLeftovers) {
+  auto outer = two_by_two(3);
+  Settings settings;
+  settings.port = {2345, Source::kOption};
+  auto inner = applied(plan_of(outer, settings), outer);
+  inner.set("SLURM_BOOTSTRAP_LAYOUT", "12.1/block");
+  inner.set("SRUN_EXPORT_ENV", std::string(kExportValue));
+  inner.unset("SLURM_NTASKS_PER_NODE");  // srun's part, which reads it as an option
+  for (const auto& name : inherited_to_unset(inner)) inner.unset(name);
+  EXPECT_EQ(inner, outer);
+}
+
+TEST(StepPlan, EmptyCountsAsNotSet) {
+  auto environment = two_by_two();
+  environment.set("MASTER_ADDR", "");
+  EXPECT_EQ(effective_value(plan_of(environment), "MASTER_ADDR"), "node001");
+}
+
+TEST(StepPlan, ThePortIsClaimedOnceAndOnlyIfItIsOurs) {
+  EXPECT_EQ(plan_of(two_by_two(0)).port_to_claim, 20444);
+  EXPECT_EQ(plan_of(two_by_two(2)).port_to_claim, std::nullopt);
+  auto elsewhere = two_by_two(0);
+  elsewhere.set("MASTER_ADDR", "store.example");
+  EXPECT_EQ(plan_of(elsewhere).port_to_claim, std::nullopt);
+  Settings settings;
+  settings.claim = {false, Source::kOption};
+  EXPECT_EQ(plan_of(two_by_two(0), settings).port_to_claim, std::nullopt);
+  auto nonsense = two_by_two(0);
+  nonsense.set("MASTER_PORT", "http");
+  EXPECT_EQ(plan_of(nonsense).port_to_claim, 20444) << "replaced: it is no port";
+}
+
+TEST(StepPlan, IsSmallAtAnySize) {
+  const auto environment = step_of("node[00001-12500]", "8(x12500)", 100000, "node00001");
+  std::size_t bytes = 0;
+  const auto plan = plan_of(environment);
+  for (const auto& planned : plan.variables) bytes += planned.name.size() + planned.value(0).size() + 2;
+  EXPECT_LE(plan.variables.size(), 40U);
+  EXPECT_LE(bytes, 4096U);
+}
+
+TEST(StepPlan, ALongLayoutIsNotLeftInTheTasks) {
+  auto environment = step_of("n[1-600]", "1(x600)", 600, "n600");
+  std::string map;
+  for (int node = 599; node >= 0; --node) map += (map.empty() ? "" : ",") + std::to_string(node);
+  environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/map:" + map);
+  const auto plan = plan_of(environment);
+  EXPECT_NE(std::find(plan.removals.begin(), plan.removals.end(), "SLURM_BOOTSTRAP_LAYOUT"), plan.removals.end());
+  EXPECT_EQ(effective_value(plan, "MASTER_ADDR"), "n600");
+}
+
+TEST(TaskPlan, SeesWhatThePluginSet) {
+  const auto before = two_by_two(1);
+  Settings settings;
+  settings.port_range = {{5000, 5999}, Source::kSite};
+  const auto environment = applied(plan_of(before, settings), before);
+  auto task = read_task_plan(environment);
+  ASSERT_TRUE(task);
+  EXPECT_TRUE(task->is_set);
+  EXPECT_TRUE(task->differences.empty());
+  EXPECT_EQ(task->settings, settings);
+
+  auto changed = environment;
+  changed.set("LOCAL_RANK", "7");
+  task = read_task_plan(changed);
+  ASSERT_TRUE(task);
+  EXPECT_EQ(effective_value(task->plan, "LOCAL_RANK"), "7");  // the user's word from here on
+
+  task = read_task_plan(before);
+  ASSERT_TRUE(task);
+  EXPECT_FALSE(task->is_set);
+}
+
+TEST(ExportRecord, ForgedRecordsDoNoHarm) {
+  for (const auto* exports : {"", ",", "RANK", "RANK:", "RANK:xyz", ":0", "RANK:123456789", "RANK:-1", "=,=:="}) {
+    auto environment = two_by_two();
+    environment.set("RANK", "7");
+    environment.set("SLURM_BOOTSTRAP_STEP", "1.2.3");
+    environment.set("SLURM_BOOTSTRAP_EXPORTS", exports);
+    EXPECT_TRUE(variable(plan_of(environment), "RANK").is_unsuitable) << exports;
+  }
+}
+
+}  // namespace
+}  // namespace bootstrap
