@@ -10,8 +10,8 @@
 #include "comm/pmix/mpirun_hosts.h"
 #include "core/plan/plan_from_environment.h"
 #include "core/util/text.h"
-#include "probe/environment.h"
-#include "probe/local_context.h"
+#include "probe/mpirun_context.h"
+#include "probe/read_environment.h"
 
 namespace bootstrap::api {
 namespace {
@@ -59,7 +59,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   const Environment environment = process_environment();
   const auto timeout = read_timeout(environment, options->timeout_ms);
   if (!timeout) return fail(timeout.error());
-  auto around = read_local_context(environment);
+  auto around = read_mpirun_context(environment);
   auto hosts = hosts_of_ranks(environment, std::chrono::steady_clock::now() + *timeout);
   if (!hosts) return fail(hosts.error());
   around.hosts = std::move(*hosts);

@@ -10,7 +10,7 @@
 #include "api/job.h"
 #include "api/options.h"
 #include "comm/nccl/communicator.h"
-#include "comm/nccl/nccl.h"
+#include "comm/nccl/nccl_library.h"
 #include "comm/process/secure_wipe.h"
 #include "core/util/text.h"
 

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-#include "comm/engine.h"
+#include "comm/exchange_engine.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -42,7 +42,7 @@ class StepExchange final : public Exchange {
   void tell_time(const Allgather& round, std::chrono::steady_clock::time_point begin) const;
 
   StepRank self_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<ExchangeEngine> engine_;
 };
 
 Status StepExchange::check(const Allgather& round) const {
@@ -106,7 +106,7 @@ Result<AllgatherResult> StepExchange::run(const Allgather& round) {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> choose_engine(const StepRank& self) {
+Result<std::unique_ptr<ExchangeEngine>> choose_engine(const StepRank& self) {
   auto pmix = make_pmix_engine(self);
   if (pmix || pmix.error().code != ErrorCode::kMissing || self.id.launcher == Launcher::kMpirun) return pmix;
   auto pmi1 = make_pmi1_engine(self);

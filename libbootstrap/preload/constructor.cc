@@ -4,11 +4,11 @@
 
 #include <cstring>
 
-#include "preload/copies.h"
+#include "preload/active_copy.h"
 #include "preload/nccl_hooks/hook_bypass.h"
-#include "preload/own_task.h"
-#include "preload/process_role.h"
+#include "preload/rank_detection.h"
 #include "preload/rank_setup.h"
+#include "preload/step_membership.h"
 
 namespace {
 
@@ -26,9 +26,9 @@ bool is_preloaded(const char* const* environment) noexcept {
 bool is_rank = false;  // or a process that a rank has started
 
 // What is to be done needs files or memory, and is for one of several copies of us in the process.
-void begin(const bootstrap::StepClaim& claim, bool is_first, int count, char** words) {
+void begin(const bootstrap::DetectedRank& claim, bool is_first, int count, char** words) {
   if (!bootstrap::is_active_copy()) return;
-  is_rank = is_first && bootstrap::is_of_its_step(claim, ::getpid()) &&
+  is_rank = is_first && bootstrap::belongs_to_step(claim, ::getpid()) &&
             bootstrap::set_up_rank(claim.step.launcher, count, words);
   if (!is_rank && claim.has_leftovers) bootstrap::forget_outer_rank();
 }
@@ -40,7 +40,7 @@ void begin(const bootstrap::StepClaim& claim, bool is_first, int count, char** w
 __attribute__((constructor)) void enter(int count, char** words) {
   using bootstrap::Role;
   if (!is_preloaded(environ)) return;
-  const auto claim = bootstrap::claim_of(environ, ::getpid());
+  const auto claim = bootstrap::detect_rank(environ, ::getpid());
   const bool is_first = claim.role == Role::kFirst || claim.role == Role::kFirstOfMpirun;
   is_rank = claim.role == Role::kInside;
   if (is_first || (claim.role == Role::kOutside && claim.has_leftovers)) begin(claim, is_first, count, words);

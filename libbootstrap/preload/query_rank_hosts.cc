@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/query_rank_hosts.h"
 
-#include "comm/helper_service.h"
+#include "comm/helper_main.h"
 #include "comm/process/helper_process.h"
 #include "core/util/text.h"
-#include "probe/environment.h"
+#include "probe/read_environment.h"
 
 namespace bootstrap {
 

@@ -23,15 +23,15 @@
 #include "core/program/program.h"
 #include "core/step/mpirun_facts.h"
 #include "core/util/text.h"
-#include "preload/nccl_hooks/hook_options.h"
-#include "preload/nccl_hooks/message.h"
+#include "preload/preload_options.h"
 #include "preload/query_rank_hosts.h"
 #include "preload/serve_horovod.h"
-#include "probe/cores.h"
-#include "probe/environment.h"
-#include "probe/local_context.h"
-#include "probe/network.h"
+#include "preload/stderr_message.h"
+#include "probe/cpu_affinity.h"
+#include "probe/mpirun_context.h"
 #include "probe/port_claim.h"
+#include "probe/read_environment.h"
+#include "probe/read_network.h"
 
 namespace bootstrap {
 namespace {
@@ -246,7 +246,7 @@ Status set_up(const Environment& environment, SetUp what) {
     remove_leftovers(inherited_to_unset(environment));
     return {};
   }
-  auto around = read_local_context(environment);
+  auto around = read_mpirun_context(environment);
   if (needs_hosts(environment)) {
     auto hosts = find_hosts(environment);
     if (!hosts) return fail(hosts.error());

@@ -25,7 +25,7 @@ CXX_OF = {"gcc": "g++", "clang-14": "clang++-14"}
 # Those that are supported. Each Debian has one; the headers of the others come with an installation of Slurm.
 RELEASES = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
 PARTS = "bootstrap_spank_parts"
-HOOKS = "spank_plugin/CMakeFiles/spank_bootstrap.dir/plugin.cc.o"
+HOOKS = "spank_plugin/CMakeFiles/spank_bootstrap.dir/spank_hooks.cc.o"
 ONE_OBJECT = "spank_plugin/CMakeFiles/bootstrap_spank_parts.dir/spank_api.cc.o"
 
 

@@ -36,10 +36,10 @@ DOORS = {"tools/horovod_server": ("tools/horovod_server/listener.h", "tools/horo
 # Third-party header -> stem of the file pair that may include it.
 ONE_PAIR = {
     "slurm/spank.h": "spank_plugin/spank_api",
-    "slurm/slurm.h": "spank_plugin/slurm_ids",
-    "hwloc.h": "libbootstrap/probe/topology",
-    "pmix.h": "libbootstrap/comm/pmix/pmix",
-    "nccl.h": "libbootstrap/comm/nccl/nccl",
+    "slurm/slurm.h": "spank_plugin/slurm_api",
+    "hwloc.h": "libbootstrap/probe/hwloc_topology",
+    "pmix.h": "libbootstrap/comm/pmix/pmix_library",
+    "nccl.h": "libbootstrap/comm/nccl/nccl_library",
 }
 
 # The core does no I/O, reads no environment and no clock, and logs nothing. arpa/inet.h is for inet_pton, a pure function.
@@ -53,7 +53,7 @@ BANNED_HEADERS = {"format", "iostream", "regex", "source_location", "ranges", "c
                   "future"}
 
 # In the plugin: nothing that ends, forks or waits. apply.cc ends the task's own child, before the program starts;
-# name_lookup.cc, deadline_call.cc and the thread of failure_receiver.cc are for srun.
+# name_lookup.cc, call_with_deadline.cc and the thread of failure_receiver.cc are for srun.
 PLUGIN_BANNED = re.compile(r"(?<![\w:.])(?:::|std::)?(exit|_exit|_Exit|quick_exit|abort|fork|vfork|system|popen|dlm?open|"
                            r"sleep|usleep|nanosleep|connect|getpw\w+|getgr\w+|gethostby\w+|getaddrinfo|exec[lv]\w*|posix_spawnp?|"
                            r"signal|sigaction|assert|pthread_create|terminate|raise|kill|longjmp|slurm_load_\w+)\s*\(|"
@@ -63,7 +63,7 @@ PLUGIN_ALLOWED = {("spank_plugin/slurmstepd/apply.cc", "::_exit(1)"),
                    "const bool is_started = ::pthread_create(&thread_, nullptr, run_receiver, this) == 0"),
                   ("spank_plugin/srun/name_lookup.cc",
                    "const int outcome = ::getaddrinfo(name.c_str(), nullptr, &wanted, &found)"),
-                  ("spank_plugin/srun/deadline_call.cc",
+                  ("spank_plugin/srun/call_with_deadline.cc",
                    "const bool has_started = ::pthread_create(&thread, nullptr, run, argument.get()) == 0")}
 
 MAX_LINES = 400

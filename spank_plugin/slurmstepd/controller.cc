@@ -10,21 +10,21 @@
 #include "core/plan/framework_rules.h"
 #include "core/plan/gpu_variables.h"
 #include "core/util/text.h"
-#include "guard.h"
-#include "options.h"
-#include "probe/cores.h"
+#include "hook_guard.h"
+#include "probe/cpu_affinity.h"
 #include "probe/file_permissions.h"
-#include "probe/network.h"
+#include "probe/read_network.h"
 #include "slurmstepd/apply.h"
 #include "slurmstepd/gpu_view.h"
 #include "slurmstepd/preload_path.h"
 #include "slurmstepd/stepd_facts.h"
+#include "spank_options.h"
 #include "tools/horovod_server/start.h"
 
 namespace bootstrap {
 
 StepController& StepController::current() {
-  static auto* const session = new StepController;  // never freed: see options.cc
+  static auto* const session = new StepController;  // never freed: see spank_options.cc
   return *session;
 }
 

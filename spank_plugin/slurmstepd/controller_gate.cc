@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/step_plan.h"
 #include "core/step/srun_decision.h"
-#include "guard.h"
+#include "hook_guard.h"
 #include "slurmstepd/apply.h"
 #include "slurmstepd/controller.h"
 

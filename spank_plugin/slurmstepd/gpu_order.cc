@@ -10,7 +10,7 @@
 #include <atomic>
 #include <new>
 
-#include "probe/cores.h"
+#include "probe/cpu_affinity.h"
 
 namespace bootstrap {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/plan/gpu_variables.h"
-#include "probe/cores.h"
+#include "probe/cpu_affinity.h"
 #include "probe/device_access.h"
 
 namespace bootstrap {

@@ -18,12 +18,12 @@
 
 #include "core/failure/failure_history.h"
 #include "core/util/text.h"
-#include "guard.h"
+#include "hook_guard.h"
 #include "probe/descriptor.h"
 #include "probe/signal_thread.h"
 #include "spank_api.h"
 #include "srun/failure_socket.h"
-#include "srun/step_control.h"
+#include "srun/step_cancellation.h"
 
 namespace bootstrap {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/step/step_id.h"
-#include "slurm_ids.h"
+#include "slurm_api.h"
 
 namespace bootstrap {
 namespace {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/nccl/nccl.h"
+#include "comm/nccl/nccl_library.h"
 #include "core/util/json.h"
 #include "root_rate_ranks.h"
 

@@ -12,8 +12,8 @@
 #include "core/hardware/topology_text.h"
 #include "fake_machine.h"
 #include "known_machine.h"
+#include "probe/hwloc_topology.h"
 #include "probe/sysfs_topology.h"
-#include "probe/topology.h"
 
 namespace bootstrap {
 namespace {

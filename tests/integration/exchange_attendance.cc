@@ -8,10 +8,10 @@
 #include <numeric>
 #include <string>
 
-#include "comm/pmix/presence.h"
+#include "comm/pmix/roll_call.h"
 #include "core/plan/plan_from_environment.h"
 #include "core/step/rank_names.h"
-#include "probe/environment.h"
+#include "probe/read_environment.h"
 
 namespace {
 
@@ -22,7 +22,7 @@ using std::chrono::steady_clock;
 int attend(const bootstrap::TaskPlan& task, const bootstrap::Environment& environment, Rank rank) {
   const auto& layout = task.facts.layout;
   const auto start = steady_clock::now();
-  const auto attendance = bootstrap::Presence::announce(task.facts.id, layout, rank, environment, "test",
+  const auto attendance = bootstrap::RollCall::announce(task.facts.id, layout, rank, environment, "test",
                                                         std::to_string(rank), start + milliseconds(5000));
   if (!attendance) {
     (void)std::fprintf(stderr, "%s\n", attendance.error().message.c_str());

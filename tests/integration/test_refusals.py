@@ -132,7 +132,7 @@ def foreign(desk):
     source = REPOSITORY / "spank_plugin"
     subprocess.run(
         ["g++", "-std=c++20", "-fPIC", "-shared", "-isystem", folder, "-I", source, "-I", REPOSITORY / "libbootstrap",
-         source / "plugin.cc", f"-Wl,--version-script={source / 'exports.map'}", *archives, *archives,
+         source / "spank_hooks.cc", f"-Wl,--version-script={source / 'exports.map'}", *archives, *archives,
          "-static-libstdc++", "-o", folder / "foreign.so"], check=True)  # fmt: skip
     return folder / "foreign.so"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/nccl/gpu.h"
+#include "comm/nccl/cuda_device.h"
 #include "comm/nccl/unique_ids.h"
 #include "communicator_step.h"
 #include "in_child.h"

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "comm/nccl/gpu.h"
-#include "comm/nccl/gpu_work.h"
+#include "comm/nccl/cuda_buffers.h"
+#include "comm/nccl/cuda_device.h"
 #include "communicator_step.h"
 #include "in_child.h"
 #include "tools/bench/bandwidth.h"
@@ -150,7 +150,7 @@ TEST(AllReduce, AHangEndsAtTheDeadline) {
   });
 }
 
-TEST(GpuWork, NamesTheGpu) {
+TEST(CudaBuffers, NamesTheGpu) {
   in_child([] {
     load_gpus("1");
     EXPECT_FALSE(why_no_gpu());

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/nccl/gpu.h"
+#include "comm/nccl/cuda_device.h"
 #include "communicator_step.h"
 #include "in_child.h"
 

@@ -8,7 +8,7 @@
 #include <array>
 #include <fstream>
 
-#include "probe/environment.h"
+#include "probe/read_environment.h"
 
 namespace bootstrap {
 namespace {

@@ -22,6 +22,6 @@ inline Environment mpirun_rank(int rank) {
 }
 
 // What its server says.
-inline LocalContext two_nodes() { return {"node001", {"node001", "node001", "node002", "node002"}, 0}; }
+inline MpirunContext two_nodes() { return {"node001", {"node001", "node001", "node002", "node002"}, 0}; }
 
 }  // namespace bootstrap

@@ -15,7 +15,7 @@ namespace {
 
 std::string value_of(const StepPlan& plan, std::string_view name) { return effective_value(plan, name); }
 
-StepPlan plan_of(const Environment& environment, const LocalContext& around = two_nodes()) {
+StepPlan plan_of(const Environment& environment, const MpirunContext& around = two_nodes()) {
   return *make_step_plan(*read_task_facts(environment, around), {});
 }
 

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "comm/nccl/nccl.h"
+#include "comm/nccl/nccl_library.h"
 #include "nccl_double.h"
 
 namespace bootstrap {

@@ -8,7 +8,7 @@
 #include "core/util/text.h"
 #include "known_machine.h"
 #include "pictured_node.h"
-#include "tools/picture/node_picture.h"
+#include "tools/explain_gpus/node_picture.h"
 
 namespace bootstrap {
 namespace {

@@ -1,6 +1,6 @@
 // The picture of a node as users see it.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/picture/node_picture.h"
+#include "tools/explain_gpus/node_picture.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/util/text.h"
-#include "tools/picture/node_picture.h"
+#include "tools/explain_gpus/node_picture.h"
 
 namespace bootstrap {
 

@@ -11,9 +11,9 @@
 #include "core/settings/ld_preload_list.h"
 #include "preload/nccl_hooks/communicator_key.h"
 #include "preload/nccl_hooks/gpu_ownership.h"
-#include "preload/nccl_hooks/hook_options.h"
-#include "preload/nccl_hooks/message.h"
-#include "preload/nccl_hooks/stall_report.h"
+#include "preload/nccl_hooks/hang_report.h"
+#include "preload/preload_options.h"
+#include "preload/stderr_message.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -177,42 +177,42 @@ const WaitingCall kCall{.function = "ncclCommInitRank", .ranks = 4, .rank = 0, .
 constexpr std::chrono::seconds kMinute{60};
 
 TEST(AttendanceText, NamesRanksOfTheStepWhereAllAreWanted) {
-  EXPECT_EQ(describe_stall(two_nodes(), kCall, kMinute, {0, 1, 2, std::nullopt}, ServerState::kAnswers),
+  EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, {0, 1, 2, std::nullopt}, ServerState::kAnswers),
             "rank 3 (node002, local rank 1) has not called ncclCommInitRank after 60 s");
-  EXPECT_EQ(describe_stall(two_nodes(), kCall, kMinute, {0, 1, std::nullopt, std::nullopt}, ServerState::kAnswers),
+  EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, {0, 1, std::nullopt, std::nullopt}, ServerState::kAnswers),
             "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s");
 }
 
 TEST(AttendanceText, ClaimsNoMoreThanWasHeard) {
   const std::vector<std::optional<std::uint32_t>> half = {0, 1, std::nullopt, std::nullopt};
-  EXPECT_EQ(describe_stall(two_nodes(), kCall, kMinute, half, ServerState::kSilent),
+  EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, half, ServerState::kSilent),
             "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s; some may have: slurmstepd of this "
             "node no longer answers, as when it asks a node where all ranks have ended");
-  EXPECT_EQ(describe_stall(two_nodes(), kCall, kMinute, half, ServerState::kEnded),
+  EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, half, ServerState::kEnded),
             "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s; some may have: slurmstepd of this "
             "node has ended");
   auto call = kCall;
   call.ranks = 3;
-  EXPECT_EQ(describe_stall(two_nodes(), call, kMinute, half, ServerState::kEnded),
+  EXPECT_EQ(describe_hang(two_nodes(), call, kMinute, half, ServerState::kEnded),
             "rank 2 of a communicator of 3 has not called ncclCommInitRank after 60 s; of those that have, 0 is rank 0 "
             "(node001, local rank 0), 1 is rank 1 (node001, local rank 1); some may have: slurmstepd of this node has "
             "ended");
   // Who has called, has called.
-  EXPECT_EQ(describe_stall(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kSilent),
-            describe_stall(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kAnswers));
+  EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kSilent),
+            describe_hang(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kAnswers));
 }
 
 TEST(AttendanceText, NamesRanksOfTheCommunicatorWhereNobodyKnowsWhoIsMeant) {
   auto call = kCall;
   call.ranks = 3;
   EXPECT_EQ(
-      describe_stall(two_nodes(), call, kMinute, {std::nullopt, 2, std::nullopt, std::nullopt}, ServerState::kAnswers),
+      describe_hang(two_nodes(), call, kMinute, {std::nullopt, 2, std::nullopt, std::nullopt}, ServerState::kAnswers),
       "ranks 0, 1 of a communicator of 3 have not called ncclCommInitRank after 60 s; of those that have, 2 is rank 1 "
       "(node001, local rank 1)");
 }
 
 TEST(AttendanceText, SaysSoWhenAllAreThere) {
-  EXPECT_TRUE(describe_stall(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kAnswers)
+  EXPECT_TRUE(describe_hang(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kAnswers)
                   .starts_with("all 4 ranks have called ncclCommInitRank, and it does not come back after 60 s"));
 }
 
@@ -223,7 +223,7 @@ TEST(AttendanceText, StaysShort) {
     call.ranks = ranks;
     std::vector<std::optional<std::uint32_t>> came(8000);
     for (Rank rank = 0; rank < 8000; rank += 2) came[rank] = rank;
-    EXPECT_LT(describe_stall(layout, call, kMinute, came, ServerState::kSilent).size(), 1000U);
+    EXPECT_LT(describe_hang(layout, call, kMinute, came, ServerState::kSilent).size(), 1000U);
   }
 }
 

@@ -1,12 +1,12 @@
 // From a task's environment to the picture of its node.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/picture/step_picture.h"
+#include "tools/explain_gpus/step_picture.h"
 
 #include <gtest/gtest.h>
 
 #include "core/plan/gpu_variables.h"
 #include "known_machine.h"
-#include "probe/environment.h"
+#include "probe/read_environment.h"
 
 namespace bootstrap {
 namespace {

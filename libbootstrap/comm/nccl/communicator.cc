@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "comm/nccl/gpu.h"
+#include "comm/nccl/cuda_device.h"
 #include "comm/nccl/nccl_comm_init.h"
 #include "comm/nccl/unique_ids.h"
 #include "core/step/rank_names.h"

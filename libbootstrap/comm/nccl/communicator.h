@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
-#include "comm/nccl/nccl.h"
+#include "comm/nccl/nccl_library.h"
 #include "core/step/rank_layout.h"
 #include "core/util/result.h"
 

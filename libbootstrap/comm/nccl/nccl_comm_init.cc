@@ -9,10 +9,10 @@
 #include <optional>
 #include <utility>
 
-#include "comm/nccl/gpu.h"
+#include "comm/nccl/cuda_device.h"
 #include "comm/process/secure_wipe.h"
 #include "comm/process/sleep_for.h"
-#include "comm/process/worker.h"
+#include "comm/process/worker_thread.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -104,7 +104,7 @@ Result<nccl::Comm> Init::wait_until_ready(nccl::Comm comm) const {
       (void)nccl.abort(comm);
       return fail(std::move(error));
     }
-    pause_for(pause);
+    sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);
   }
 }
@@ -154,7 +154,7 @@ Status can_init(const nccl::Functions& nccl, std::size_t ids, bool nonblocking) 
 
 Result<nccl::Comm> init_communicator(InitCall call) {
   auto init = std::make_shared<Init>(std::move(call));
-  Worker worker;
+  WorkerThread worker;
   if (auto status = worker.start([init] { init->run(); }); !status) return fail(status.error());
   (void)worker.wait_until(init->deadline());
   return init->take_result();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
-#include "comm/nccl/nccl.h"
+#include "comm/nccl/nccl_library.h"
 #include "core/util/result.h"
 
 namespace bootstrap {

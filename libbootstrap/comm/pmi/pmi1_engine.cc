@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/engine.h"
+#include "comm/exchange_engine.h"
 #include "comm/pmi/pmi1_helper.h"
 #include "comm/process/secure_wipe.h"
 #include "core/step/rank_names.h"
@@ -21,7 +21,7 @@ constexpr std::string_view kCure = "start the program with srun --mpi=pmix";
 // behind: from then on a barrier may end before all ranks have come to it.
 std::atomic<bool> is_count_spoiled{false};
 
-class Pmi1Engine final : public Engine {
+class Pmi1Engine final : public ExchangeEngine {
  public:
   explicit Pmi1Engine(StepRank self) : self_(std::move(self)) {}
 
@@ -123,11 +123,11 @@ Result<AllgatherResult> Pmi1Engine::run(const CallTag& tag, const Allgather& rou
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> make_pmi1_engine(const StepRank& self) {
+Result<std::unique_ptr<ExchangeEngine>> make_pmi1_engine(const StepRank& self) {
   if (!self.environment.has("SLURM_SRUN_COMM_PORT")) {
     return fail(ErrorCode::kMissing, "SLURM_SRUN_COMM_PORT is not set, by which PMI-1 finds srun");
   }
-  return std::unique_ptr<Engine>(std::make_unique<Pmi1Engine>(self));
+  return std::unique_ptr<ExchangeEngine>(std::make_unique<Pmi1Engine>(self));
 }
 
 }  // namespace bootstrap

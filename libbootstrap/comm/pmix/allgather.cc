@@ -284,7 +284,7 @@ void AllgatherRunner::leave(PmixSession& session, bool has_succeeded) const {
     is_known = NodeBarrier::wait(meeting_name_, deadline) && is_known;
   }
   if (is_known) return;
-  pause_for(std::chrono::milliseconds(20));  // were enough in all of 1,000 rounds without any meeting
+  sleep_for(std::chrono::milliseconds(20));  // were enough in all of 1,000 rounds without any meeting
 }
 
 void AllgatherRunner::finish(Result<AllgatherResult> result) {

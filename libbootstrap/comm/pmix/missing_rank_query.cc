@@ -114,7 +114,7 @@ void MissingRankQuery::ask_with_care(const std::vector<Wanted>& near, const std:
   if (leads_its_node()) {
     ask_in_turns(far);
   } else {
-    pause_for(start_ + kTimeOfOthers - steady_clock::now());
+    sleep_for(start_ + kTimeOfOthers - steady_clock::now());
   }
   if (!is_server_there()) return;
   auto all = absent_of(near);

@@ -4,11 +4,11 @@
 #include <memory>
 #include <utility>
 
-#include "comm/engine.h"
+#include "comm/exchange_engine.h"
 #include "comm/pmix/allgather.h"
-#include "comm/pmix/pmix.h"
+#include "comm/pmix/pmix_library.h"
 #include "comm/pmix/pmix_session.h"
-#include "comm/process/worker.h"
+#include "comm/process/worker_thread.h"
 #include "core/exchange/pmix_environment.h"
 #include "core/util/text.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 // A process is one PMIx client, however many handles it has open.
 struct LastRound {
-  Worker worker;
+  WorkerThread worker;
   std::shared_ptr<AllgatherTask> job;  // not null: it was given up, and may still be in the server's hands
 };
 
@@ -28,7 +28,7 @@ LastRound& last_round() {
 
 std::atomic<int> open_engines{0};
 
-class PmixEngine final : public Engine {
+class PmixEngine final : public ExchangeEngine {
  public:
   PmixEngine(StepRank self, PmixServer server) : self_(std::move(self)), server_(std::move(server)) { ++open_engines; }
   ~PmixEngine() override {
@@ -73,10 +73,10 @@ Result<AllgatherResult> PmixEngine::run(const CallTag& tag, const Allgather& rou
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> make_pmix_engine(const StepRank& self) {
+Result<std::unique_ptr<ExchangeEngine>> make_pmix_engine(const StepRank& self) {
   auto server = check_pmix_environment(self.environment, self.id, self.rank);
   if (!server) return fail(server.error());
-  return std::unique_ptr<Engine>(std::make_unique<PmixEngine>(self, std::move(*server)));
+  return std::unique_ptr<ExchangeEngine>(std::make_unique<PmixEngine>(self, std::move(*server)));
 }
 
 }  // namespace bootstrap

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <exception>
 
-#include "comm/process/worker.h"
+#include "comm/process/worker_thread.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -41,7 +41,7 @@ void PmixSession::end_kept() noexcept {
   if (!keeper.compare_exchange_strong(self, 0)) return;
   try {
     const auto client = pmix::Client::load();
-    Worker worker;
+    WorkerThread worker;
     if (client && worker.start([client = *client] { (void)client->finish(); })) {
       (void)worker.wait_until(std::chrono::steady_clock::now() + std::chrono::seconds(2));
     }
@@ -107,7 +107,7 @@ ServerState PmixSession::look_for_server(Deadline deadline) const {
 
 bool PmixSession::close(Deadline deadline, std::chrono::milliseconds pause) {
   open_.reset();
-  pause_for(pause);
+  sleep_for(pause);
   return is_shared_ || connection_.wait_closed(deadline);
 }
 

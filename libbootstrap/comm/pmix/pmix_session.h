@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
-#include "comm/pmix/pmix.h"
+#include "comm/pmix/pmix_library.h"
 #include "comm/pmix/server_connection.h"
 #include "comm/process/secure_wipe.h"
 #include "comm/process/sleep_for.h"
@@ -128,7 +128,7 @@ std::vector<std::optional<std::string>> PmixSession::read(const std::vector<Want
     open = std::move(still_open);
     if (now >= deadline || (open.empty() && again.empty())) break;
     if (!again.empty()) {
-      pause_for(pause);
+      sleep_for(pause);
       pause = std::min(2 * pause, kLongestPause);
     }
     for (const std::size_t index : again) open.push_back(ask(wanted, index, ask_others));

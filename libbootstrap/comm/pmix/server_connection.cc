@@ -133,7 +133,7 @@ bool ServerConnection::wait_closed(Deadline deadline) const {
     const int state = tcp_state(descriptor_);
     if (state != TCP_ESTABLISHED && state != TCP_FIN_WAIT1 && state != TCP_FIN_WAIT2) return true;
     if (std::chrono::steady_clock::now() >= deadline) return false;
-    pause_for(std::chrono::microseconds(100));  // the server needs one turn of its event loop
+    sleep_for(std::chrono::microseconds(100));  // the server needs one turn of its event loop
   }
 }
 

@@ -87,7 +87,7 @@ std::string file_of(std::uintptr_t code) {
   return file;
 }
 
-// The library has an entry point (preload/entry.cc), and the loader of this process can start it as a program.
+// The library has an entry point (preload/helper_entry.cc), and the loader of this process can start it as a program.
 Result<Command> own_command() {
   const auto own_code = reinterpret_cast<std::uintptr_t>(&own_command);
   LoadedFiles files{.own_code = own_code};

@@ -9,7 +9,7 @@
 
 namespace bootstrap {
 
-inline void pause_for(std::chrono::nanoseconds time) {
+inline void sleep_for(std::chrono::nanoseconds time) {
   if (time.count() <= 0) return;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
   timespec pause{static_cast<time_t>(seconds.count()), static_cast<long>((time - seconds).count())};

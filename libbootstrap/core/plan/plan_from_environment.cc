@@ -67,7 +67,7 @@ std::string reason_of(const StepFacts& facts, bool is_set) {
 
 }  // namespace
 
-Result<TaskPlan> read_task_plan(const Environment& environment, const LocalContext& around) {
+Result<TaskPlan> read_task_plan(const Environment& environment, const MpirunContext& around) {
   auto facts = read_task_facts(environment, around);
   if (!facts) return fail(facts.error());
   const bool is_set = environment.get(kStepTagVariable) == step_tag(facts->id);

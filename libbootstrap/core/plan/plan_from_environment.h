@@ -18,7 +18,7 @@ struct TaskPlan {
   std::vector<std::string> differences;  // variables that are not (any more) what the plan says, for people
 };
 
-Result<TaskPlan> read_task_plan(const Environment& environment, const LocalContext& around = {});
+Result<TaskPlan> read_task_plan(const Environment& environment, const MpirunContext& around = {});
 
 // Whether the list of GPUs is still the one that we set: BOOTSTRAP_GPU counts in that one, and means nothing in a list
 // that the program has made itself.

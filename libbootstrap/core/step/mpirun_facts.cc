@@ -86,13 +86,13 @@ std::optional<std::string_view> handed_on(const Environment& environment, const 
   return std::nullopt;
 }
 
-std::string own_host(const Environment& environment, const LocalContext& around) {
+std::string own_host(const Environment& environment, const MpirunContext& around) {
   const auto told = environment.get("PMIX_HOSTNAME");
   if (told) return std::string(*told);
   return around.host.empty() ? "localhost" : around.host;
 }
 
-Result<Layout> layout_of_mpirun(const Environment& environment, const Identity& self, const LocalContext& around) {
+Result<Layout> layout_of_mpirun(const Environment& environment, const Identity& self, const MpirunContext& around) {
   if (is_one_node(self)) {
     auto component = component_of(std::vector<std::string>(self.size, own_host(environment, around)));
     if (!component) return fail(component.error());
@@ -174,7 +174,7 @@ bool needs_hosts(const Environment& environment) {
   return self && !is_one_node(*self) && !handed_on(environment, self->id);
 }
 
-Result<StepFacts> read_mpirun_facts(const Environment& environment, const LocalContext& around) {
+Result<StepFacts> read_mpirun_facts(const Environment& environment, const MpirunContext& around) {
   const auto self = read_identity(environment);
   if (!self) return fail(self.error());
   auto layout = layout_of_mpirun(environment, *self, around);

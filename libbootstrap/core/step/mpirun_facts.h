@@ -37,7 +37,7 @@ std::vector<std::string> stale_mpirun_names(const Environment& environment);
 // Several nodes, and nobody has asked yet which rank is where.
 bool needs_hosts(const Environment& environment);
 
-Result<StepFacts> read_mpirun_facts(const Environment& environment, const LocalContext& around);
+Result<StepFacts> read_mpirun_facts(const Environment& environment, const MpirunContext& around);
 
 // What kHandedOnVariable carries; empty where it is not needed, or too long for a variable.
 std::string hand_on(const StepFacts& facts);

@@ -59,7 +59,7 @@ std::optional<GpuList> gpu_list_of(const StepFacts& facts) {
   return facts.id.launcher == Launcher::kMpirun ? facts.gpu_list : read_gpu_list(facts.environment);
 }
 
-Result<StepFacts> read_task_facts(const Environment& environment, const LocalContext& around) {
+Result<StepFacts> read_task_facts(const Environment& environment, const MpirunContext& around) {
   if (is_mpirun_rank(environment)) return read_mpirun_facts(environment, around);
   const auto id = read_step_id(environment);
   if (!id) return fail(id.error());

@@ -20,7 +20,7 @@
 namespace bootstrap {
 
 // What a rank of mpirun does not find in its environment. Slurm's ranks need none of it.
-struct LocalContext {
+struct MpirunContext {
   std::string host;                // name of this node
   std::vector<std::string> hosts;  // of each rank; empty: not asked for
   std::size_t gpus = 0;            // NVIDIA's on this node that this process may open
@@ -60,7 +60,7 @@ Result<StepFacts> read_facts(const Environment& environment, const StepId& id, c
 
 // The facts as one task sees them in its own environment (SLURM_PROCID and the rest, or OMPI_COMM_WORLD_RANK and the
 // rest): the library and the command.
-Result<StepFacts> read_task_facts(const Environment& environment, const LocalContext& around = {});
+Result<StepFacts> read_task_facts(const Environment& environment, const MpirunContext& around = {});
 
 // The GPUs that are to be dealt out on this node; nothing when there are none, or it cannot be told which.
 std::optional<GpuList> gpu_list_of(const StepFacts& facts);

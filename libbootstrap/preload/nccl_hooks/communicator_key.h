@@ -7,8 +7,8 @@
 #include <optional>
 #include <string_view>
 
-#include "comm/nccl/nccl.h"
-#include "preload/nccl_hooks/stall_report.h"
+#include "comm/nccl/nccl_library.h"
+#include "preload/nccl_hooks/hang_report.h"
 
 namespace bootstrap {
 

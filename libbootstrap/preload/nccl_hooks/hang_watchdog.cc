@@ -12,20 +12,20 @@
 #include <numeric>
 #include <vector>
 
-#include "comm/pmix/presence.h"
-#include "comm/process/worker.h"
+#include "comm/pmix/roll_call.h"
+#include "comm/process/worker_thread.h"
 #include "core/util/text.h"
-#include "preload/task_claim.h"
+#include "preload/nccl_hooks/session_lock.h"
 
 namespace bootstrap {
 
 struct HangWatchdog::State {
-  State(const Step& the_step, const WaitingCall& the_call) : step(the_step), call(the_call) {}
+  State(const HookedStep& the_step, const WaitingCall& the_call) : step(the_step), call(the_call) {}
 
-  const Step& step;
+  const HookedStep& step;
   const WaitingCall call;
   const Deadline start = std::chrono::steady_clock::now();
-  Worker worker;
+  WorkerThread worker;
 
   // True when the call has come back, or the process ends, before that time.
   bool is_over_before(Deadline time) {
@@ -90,7 +90,7 @@ struct Roll {
   ServerState server = ServerState::kAnswers;
 };
 
-Roll ask(Presence& attendance, const std::vector<Rank>& ranks) {
+Roll ask(RollCall& attendance, const std::vector<Rank>& ranks) {
   const auto answers = attendance.ask(ranks, steady_clock::now() + kGrace);
   Roll roll{{}, answers.server};
   for (const auto& answer : answers.values) {
@@ -101,7 +101,7 @@ Roll ask(Presence& attendance, const std::vector<Rank>& ranks) {
 }
 
 // The lowest rank that came speaks for all that did; where slurmstepd does not tell who did, several may.
-void call_the_roll(HangWatchdog::State& state, Presence& attendance) {
+void call_the_roll(HangWatchdog::State& state, RollCall& attendance) {
   const auto& step = state.step;
   std::vector<Rank> ranks(step.layout.size());
   std::iota(ranks.begin(), ranks.end(), Rank{0});
@@ -118,7 +118,7 @@ void call_the_roll(HangWatchdog::State& state, Presence& attendance) {
   }
   const auto first = std::find_if(roll.came.begin(), roll.came.end(), has_come);
   if (first - roll.came.begin() != static_cast<std::ptrdiff_t>(step.rank)) return;
-  step.say(describe_stall(step.layout, state.call, step.options.timeout, roll.came, roll.server));
+  step.say(describe_hang(step.layout, state.call, step.options.timeout, roll.came, roll.server));
 }
 
 void watch(HangWatchdog::State& state) {
@@ -127,21 +127,22 @@ void watch(HangWatchdog::State& state) {
   const auto quarter = std::chrono::duration_cast<std::chrono::milliseconds>(step.options.timeout) / 4;
   if (state.is_over_before(state.start + std::min<std::chrono::milliseconds>(kAnnounceDelay, quarter))) return;
   const auto task = parse_unsigned(step.environment.get("SLURM_TASK_PID").value_or(""), INT32_MAX);
-  const TaskClaim claim(claim_name(step.id, step.rank, static_cast<std::uint32_t>(task.value_or(0))));
+  const SessionLock claim(lock_name(step.id, step.rank, static_cast<std::uint32_t>(task.value_or(0))));
   if (!claim.is_held()) return;  // another call, or another process of this task, has it
   const auto topic = cat({"call.", std::to_string(state.call.topic)});
-  const auto attendance = Presence::announce(step.id, step.layout, step.rank, step.environment, topic,
+  const auto attendance = RollCall::announce(step.id, step.layout, step.rank, step.environment, topic,
                                              std::to_string(state.call.rank), deadline);
   if (state.is_over_before(deadline)) return;
   if (attendance) return call_the_roll(state, **attendance);
   const auto& place = step.layout.place(step.rank);
   if (place.local_rank != 0) return;
-  step.say(describe_lone_stall(step.layout, step.rank, state.call, step.options.timeout, attendance.error()));
+  step.say(describe_lone_hang(step.layout, step.rank, state.call, step.options.timeout, attendance.error()));
 }
 
 }  // namespace
 
-HangWatchdog::HangWatchdog(const Step& step, const WaitingCall& call) : state_(std::make_shared<State>(step, call)) {
+HangWatchdog::HangWatchdog(const HookedStep& step, const WaitingCall& call)
+    : state_(std::make_shared<State>(step, call)) {
   static const bool is_registered = std::atexit(end_all) == 0;
   if (!is_registered) return;
   auto& all = running();

@@ -4,8 +4,8 @@
 
 #include <memory>
 
+#include "preload/nccl_hooks/hang_report.h"
 #include "preload/nccl_hooks/hooked_step.h"
-#include "preload/nccl_hooks/stall_report.h"
 
 namespace bootstrap {
 
@@ -13,7 +13,7 @@ namespace bootstrap {
 // at SLURM_BOOTSTRAP_TIMEOUT the lowest of those that are here names the others. The call itself goes on in any case.
 class HangWatchdog {
  public:
-  HangWatchdog(const Step& step, const WaitingCall& call);
+  HangWatchdog(const HookedStep& step, const WaitingCall& call);
   // At once before the first seconds are over; later within the two seconds that the end of a PMIx session may take.
   ~HangWatchdog();
   HangWatchdog(const HangWatchdog&) = delete;

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <memory>
 
-#include "comm/nccl/nccl.h"
+#include "comm/nccl/nccl_library.h"
 #include "core/util/text.h"
 #include "preload/nccl_hooks/hooked_step.h"
 

@@ -9,11 +9,11 @@
 
 #include "core/plan/plan_from_environment.h"
 #include "core/util/text.h"
-#include "preload/copies.h"
-#include "preload/nccl_hooks/message.h"
-#include "preload/process_role.h"
-#include "probe/environment.h"
-#include "probe/local_context.h"
+#include "preload/active_copy.h"
+#include "preload/rank_detection.h"
+#include "preload/stderr_message.h"
+#include "probe/mpirun_context.h"
+#include "probe/read_environment.h"
 
 namespace bootstrap {
 namespace {
@@ -25,19 +25,19 @@ bool is_rank(const TaskPlan& task, const Environment& environment) {
          environment.get("WORLD_SIZE") == std::to_string(layout.size());
 }
 
-const Step* read_step() {
-  if (claim_of(environ, ::getpid()).role != Role::kInside || !is_active_copy()) return nullptr;
+const HookedStep* read_step() {
+  if (detect_rank(environ, ::getpid()).role != Role::kInside || !is_active_copy()) return nullptr;
   auto environment = process_environment();
-  auto task = read_task_plan(environment, read_local_context(environment));
+  auto task = read_task_plan(environment, read_mpirun_context(environment));
   if (!task || !is_rank(*task, environment)) return nullptr;
   auto options = read_preload_options(environment);
   auto gpus = gpu_ownership(*task);
-  const auto* const step = new Step{.id = task->facts.id,
-                                    .layout = std::move(task->facts.layout),
-                                    .rank = task->facts.local_ranks.front(),
-                                    .environment = std::move(environment),
-                                    .options = std::move(options),
-                                    .gpus = std::move(gpus)};
+  const auto* const step = new HookedStep{.id = task->facts.id,
+                                          .layout = std::move(task->facts.layout),
+                                          .rank = task->facts.local_ranks.front(),
+                                          .environment = std::move(environment),
+                                          .options = std::move(options),
+                                          .gpus = std::move(gpus)};
   if (step->rank == 0) {
     for (const auto& complaint : step->options.complaints) step->say(complaint);
   }
@@ -46,7 +46,7 @@ const Step* read_step() {
 
 }  // namespace
 
-void Step::say(std::string_view sentence) const noexcept {
+void HookedStep::say(std::string_view sentence) const noexcept {
   try {
     bootstrap::say(cat({step_prefix(id), sentence}));
   } catch (const std::exception&) {
@@ -54,8 +54,8 @@ void Step::say(std::string_view sentence) const noexcept {
   }
 }
 
-const Step* this_step() noexcept {
-  static const Step* const step = []() noexcept -> const Step* {
+const HookedStep* this_step() noexcept {
+  static const HookedStep* const step = []() noexcept -> const HookedStep* {
     try {
       return read_step();
     } catch (const std::exception&) {

@@ -9,11 +9,11 @@
 #include "core/step/step_id.h"
 #include "core/util/environment.h"
 #include "preload/nccl_hooks/gpu_ownership.h"
-#include "preload/nccl_hooks/hook_options.h"
+#include "preload/preload_options.h"
 
 namespace bootstrap {
 
-struct Step {
+struct HookedStep {
   StepId id;
   Layout layout;
   Rank rank = 0;
@@ -26,6 +26,6 @@ struct Step {
 
 // Null in a process that is not itself a rank of a step: a worker of a launcher that numbers ranks anew (torchrun), a
 // step in which nothing is set. Found out at the first call and kept for the life of the process.
-const Step* this_step() noexcept;
+const HookedStep* this_step() noexcept;
 
 }  // namespace bootstrap

@@ -14,12 +14,13 @@ namespace bootstrap {
 namespace {
 
 // One rank of a node speaks: the reason is the same for all.
-void complain(const Step& step, const std::string& reason) {
+void complain(const HookedStep& step, const std::string& reason) {
   if (step.layout.place(step.rank).local_rank != 0) return;
   step.say(cat({"SLURM_BOOTSTRAP_ROOTS: ", reason, "; the communicator is made with one root"}));
 }
 
-Result<std::vector<nccl::UniqueId>> exchange_ids(const Step& step, const nccl::Functions& nccl, std::uint32_t roots) {
+Result<std::vector<nccl::UniqueId>> exchange_ids(const HookedStep& step, const nccl::Functions& nccl,
+                                                 std::uint32_t roots) {
   static std::mutex mutex;  // one round at a time
   static auto* const exchange = make_exchange(step.id, step.layout, step.rank, step.environment).release();
   const std::lock_guard lock(mutex);
@@ -31,7 +32,7 @@ Result<std::vector<nccl::UniqueId>> exchange_ids(const Step& step, const nccl::F
 
 }  // namespace
 
-std::vector<nccl::UniqueId> multi_root_ids(const Step& step, const nccl::Functions& nccl, std::uint32_t ranks,
+std::vector<nccl::UniqueId> multi_root_ids(const HookedStep& step, const nccl::Functions& nccl, std::uint32_t ranks,
                                            std::uint32_t rank) {
   if (!step.options.roots || ranks != step.layout.size() || rank != step.rank) return {};
   const auto roots = *step.options.roots == 0 ? root_count(ranks) : std::min(*step.options.roots, ranks);

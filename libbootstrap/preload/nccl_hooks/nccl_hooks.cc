@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
-#include "comm/nccl/gpu.h"
-#include "comm/nccl/nccl.h"
+#include "comm/nccl/cuda_device.h"
+#include "comm/nccl/nccl_library.h"
 #include "core/util/text.h"
 #include "preload/nccl_hooks/communicator_key.h"
 #include "preload/nccl_hooks/hang_watchdog.h"
 #include "preload/nccl_hooks/hook_bypass.h"
 #include "preload/nccl_hooks/hooked_step.h"
-#include "preload/nccl_hooks/message.h"
 #include "preload/nccl_hooks/multi_root.h"
+#include "preload/stderr_message.h"
 
 namespace bootstrap {
 namespace {
@@ -37,7 +37,7 @@ void try_to(Extra extra) {
   }
 }
 
-void check_gpu(const Step& step) {
+void check_gpu(const HookedStep& step) {
   if (step.options.guard == Guard::kOff || !step.gpus) return;
   const auto current = current_gpu();
   if (!current || current->ordinal < 0) return;
@@ -49,7 +49,7 @@ void check_gpu(const Step& step) {
   if (!fixed) step.say(cat({wrong, "; that was tried: ", fixed.error().message}));
 }
 
-void tell_time(const Step& step, const WaitingCall& call, std::size_t roots, std::chrono::nanoseconds time,
+void tell_time(const HookedStep& step, const WaitingCall& call, std::size_t roots, std::chrono::nanoseconds time,
                ResultCode code) {
   char milliseconds[32];
   (void)std::snprintf(milliseconds, sizeof milliseconds, "%.1f", static_cast<double>(time.count()) * 1e-6);
@@ -62,7 +62,7 @@ void tell_time(const Step& step, const WaitingCall& call, std::size_t roots, std
 // `real` is the program's call; `roots` is for the report, 0 where there are none.
 // Not noexcept, nor is what calls it: a thread that is cancelled inside NCCL unwinds through here.
 template <class Real>
-ResultCode pass(const Step* step, const WaitingCall& call, std::size_t roots, Real real) {
+ResultCode pass(const HookedStep* step, const WaitingCall& call, std::size_t roots, Real real) {
   if (step == nullptr || call.ranks < 2) return real();
   std::optional<HangWatchdog> watch;
   try_to([&] { check_gpu(*step); });
@@ -114,7 +114,7 @@ ResultCode init_rank(const char* function, const nccl::Functions& nccl, Comm* co
 }
 
 // One process takes many GPUs; the other ranks of its node would take them, too.
-void check_gpus(const Step& step, int devices, const int* list) {
+void check_gpus(const HookedStep& step, int devices, const int* list) {
   if (step.options.guard == Guard::kOff || !step.gpus) return;
   std::vector<std::uint32_t> ordinals(count(devices));
   for (int i = 0; i < devices; ++i) ordinals[count(i)] = count(list == nullptr ? i : list[i]);

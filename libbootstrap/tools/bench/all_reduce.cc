@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "comm/nccl/gpu.h"
-#include "comm/nccl/gpu_work.h"
-#include "comm/process/worker.h"
+#include "comm/nccl/cuda_buffers.h"
+#include "comm/nccl/cuda_device.h"
+#include "comm/process/worker_thread.h"
 #include "core/util/text.h"
 #include "tools/bench/bandwidth.h"
 
@@ -25,7 +25,7 @@ using std::chrono::steady_clock;
 struct AllReduce::State {
   AllReduceMember member;
   std::uint64_t most_bytes = 0;
-  std::unique_ptr<GpuWork> work;  // made in the first call
+  std::unique_ptr<CudaBuffers> work;  // made in the first call
 };
 
 namespace {
@@ -72,7 +72,7 @@ class Sizing {
 Status Sizing::prepare() {
   if (auto status = use_gpu(state_.member.device); !status) return status;
   if (state_.work) return {};
-  auto work = GpuWork::open(state_.most_bytes);
+  auto work = CudaBuffers::open(state_.most_bytes);
   if (!work) return fail(work.error());
   std::vector<float> piece(std::min<std::size_t>(kPiece, state_.most_bytes / kFloatBytes));
   for (std::uint64_t at = 0; at < state_.most_bytes / kFloatBytes; at += piece.size()) {
@@ -200,7 +200,7 @@ Result<BenchFinding> AllReduce::run(const AllReduceTask& task, Deadline deadline
                                           std::to_string(seconds), " s"}));
   };
   auto call = std::make_shared<Call>();
-  Worker worker;
+  WorkerThread worker;
   auto started = worker.start([state = state_, task, deadline, call] {
     auto result = Sizing(*state, task, deadline).run();
     const std::lock_guard lock(call->mutex);

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "comm/exchange.h"
-#include "comm/nccl/nccl.h"
+#include "comm/nccl/nccl_library.h"
 #include "core/util/result.h"
 #include "tools/bench/bench_report.h"
 

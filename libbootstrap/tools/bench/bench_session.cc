@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "comm/nccl/agreement_check.h"
-#include "comm/nccl/gpu.h"
-#include "comm/nccl/gpu_work.h"
+#include "comm/nccl/cuda_buffers.h"
+#include "comm/nccl/cuda_device.h"
 #include "core/step/rank_names.h"
 #include "core/util/text.h"
 #include "tools/bench/bandwidth.h"

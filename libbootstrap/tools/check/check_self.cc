@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "comm/exchange.h"
-#include "comm/nccl/gpu.h"
-#include "comm/nccl/nccl.h"
+#include "comm/nccl/cuda_device.h"
+#include "comm/nccl/nccl_library.h"
 #include "core/exchange/pmix_environment.h"
 #include "core/hardware/gpu_list.h"
 #include "core/plan/gpu_variables.h"
@@ -15,7 +15,7 @@
 #include "core/plan/plan_from_environment.h"
 #include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
-#include "probe/cores.h"
+#include "probe/cpu_affinity.h"
 #include "probe/device_access.h"
 #include "probe/machine.h"
 #include "probe/node_topology.h"

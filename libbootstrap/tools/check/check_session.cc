@@ -11,7 +11,7 @@
 #include "comm/exchange.h"
 #include "core/step/rank_names.h"
 #include "core/util/text.h"
-#include "probe/environment.h"
+#include "probe/read_environment.h"
 #include "tools/check/check_client.h"
 #include "tools/check/check_server.h"
 #include "tools/check/watchdog.h"

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <memory>
 
-#include "comm/process/worker.h"
+#include "comm/process/worker_thread.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -100,7 +100,7 @@ int milliseconds_until(Deadline deadline) {
 
 Result<std::vector<Address>> resolve(const std::string& name, std::uint16_t port, Deadline deadline) {
   const auto lookup = std::make_shared<Lookup>();
-  Worker worker;
+  WorkerThread worker;
   const auto started = worker.start([lookup, name, port] { *lookup = look_up(name, port); });
   if (!started) return fail(started.error());
   if (!worker.wait_until(deadline)) return fail(ErrorCode::kTimeout, "the resolver does not answer");

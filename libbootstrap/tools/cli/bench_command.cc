@@ -12,8 +12,8 @@
 #include "comm/pmix/mpirun_hosts.h"
 #include "core/hardware/gpu_list.h"
 #include "core/util/text.h"
-#include "probe/environment.h"
-#include "probe/local_context.h"
+#include "probe/mpirun_context.h"
+#include "probe/read_environment.h"
 #include "tools/bench/bandwidth.h"
 #include "tools/bench/bench_session.h"
 #include "tools/check/watchdog.h"
@@ -51,7 +51,7 @@ Result<BenchPlan> read_plan(const BenchOptions& options) {
 }
 
 Result<BenchSelf> read_self(const Environment& environment, std::chrono::seconds timeout) {
-  auto around = read_local_context(environment);
+  auto around = read_mpirun_context(environment);
   auto hosts = hosts_of_ranks(environment, std::chrono::steady_clock::now() + timeout);
   if (!hosts) return fail(hosts.error());
   around.hosts = std::move(*hosts);

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "probe/environment.h"
+#include "probe/read_environment.h"
 #include "tools/check/check_session.h"
 #include "tools/check/watchdog.h"
 

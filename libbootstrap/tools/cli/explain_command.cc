@@ -8,14 +8,14 @@
 #include "core/plan/explain.h"
 #include "core/plan/plan_from_environment.h"
 #include "core/util/text.h"
-#include "probe/cores.h"
+#include "probe/cpu_affinity.h"
 #include "probe/device_access.h"
-#include "probe/environment.h"
-#include "probe/local_context.h"
+#include "probe/mpirun_context.h"
 #include "probe/node_topology.h"
+#include "probe/read_environment.h"
 #include "probe/topology_file.h"
-#include "tools/picture/node_picture.h"
-#include "tools/picture/step_picture.h"
+#include "tools/explain_gpus/node_picture.h"
+#include "tools/explain_gpus/step_picture.h"
 
 namespace bootstrap {
 namespace {
@@ -72,7 +72,7 @@ int explain_command(const ExplainOptions& options) {
                                                        : captured_environment(options.environment);
   const bool is_own = options.environment.empty();
   const auto task = environment
-                        ? read_task_plan(*environment, is_own ? read_local_context(*environment) : LocalContext())
+                        ? read_task_plan(*environment, is_own ? read_mpirun_context(*environment) : MpirunContext())
                         : Result<TaskPlan>(fail(environment.error()));
   if (!task) return complain(task.error());
   const auto& place = task->facts.layout.place(task->facts.local_ranks.front());

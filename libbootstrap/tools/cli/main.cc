@@ -5,7 +5,7 @@
 #include <exception>
 
 #include "bootstrap/bootstrap.h"
-#include "comm/helper_service.h"
+#include "comm/helper_main.h"
 #include "tools/cli/bench_command.h"
 #include "tools/cli/check_command.h"
 #include "tools/cli/explain_command.h"

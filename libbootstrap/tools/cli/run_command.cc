@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "probe/environment.h"
+#include "probe/read_environment.h"
 #include "tools/check/check_session.h"
 #include "tools/check/watchdog.h"
 

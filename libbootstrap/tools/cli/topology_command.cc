@@ -11,7 +11,7 @@
 #include "core/hardware/topology_text.h"
 #include "core/util/result.h"
 #include "core/util/text.h"
-#include "probe/topology.h"
+#include "probe/hwloc_topology.h"
 #include "tools/cli/output_file.h"
 
 namespace bootstrap {

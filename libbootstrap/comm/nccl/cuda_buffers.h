@@ -1,0 +1,55 @@
+// Two buffers and a stream on a GPU, through the driver alone: what it takes to run a collective of NCCL.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "comm/nccl/nccl_library.h"
+#include "core/util/result.h"
+
+namespace bootstrap {
+
+using GpuAddress = std::uint64_t;  // CUdeviceptr
+// NCCL takes addresses of the GPU as pointers, which nobody here follows.
+// NOLINTNEXTLINE(performance-no-int-to-ptr)
+inline void* as_pointer(GpuAddress address) { return reinterpret_cast<void*>(address); }
+
+// "NVIDIA H200". kUnavailable with CUDA's reason. Precondition: use_gpu().
+Result<std::string> name_of_gpu(int ordinal);
+
+// Belongs to the GPU that was current in the thread that opened it (use_gpu), and is used in threads that have the same
+// one current. All errors are kUnavailable with CUDA's reason.
+class CudaBuffers {
+ public:
+  static Result<std::unique_ptr<CudaBuffers>> open(std::size_t bytes);  // of each buffer
+  CudaBuffers(const CudaBuffers&) = delete;
+  CudaBuffers& operator=(const CudaBuffers&) = delete;
+  ~CudaBuffers();  // waits for what runs in the stream
+
+  nccl::Stream stream() const { return stream_; }
+  GpuAddress from() const { return from_; }
+  GpuAddress to() const { return to_; }
+
+  // Each comes back when it is done, after what was put into the stream before.
+  Status write(GpuAddress to, const void* from, std::size_t bytes) const;
+  Status read(void* to, GpuAddress from, std::size_t bytes) const;
+  Status copy(GpuAddress to, GpuAddress from, std::size_t bytes) const;
+  Status fill(GpuAddress to, unsigned char byte, std::size_t bytes) const;
+
+  Result<bool> is_idle() const;  // all that was put into the stream is done
+
+ private:
+  struct Functions;
+  explicit CudaBuffers(std::unique_ptr<Functions> functions);
+  Status finish(const char* what, int code) const;
+
+  std::unique_ptr<Functions> functions_;
+  nccl::Stream stream_ = nullptr;
+  GpuAddress from_ = 0;
+  GpuAddress to_ = 0;
+};
+
+}  // namespace bootstrap

@@ -1,0 +1,199 @@
+// The GPU of the calling thread, asked of the driver and of the CUDA runtime that the process has; neither is linked.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl/cuda_device.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string_view>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+// The parts of cuda.h and cuda_runtime_api.h that we need; these have not changed since CUDA 4.
+using Code = int;
+using Device = int;
+using Context = void*;
+using Uuid = std::array<unsigned char, 16>;
+constexpr Code kSuccess = 0;
+constexpr Code kNoDevice = 100;
+constexpr std::string_view kNoDriver = "there is no libcuda.so.1; is the driver installed, and given to the container?";
+
+struct Driver {
+  Code (*init)(unsigned flags) = nullptr;
+  Code (*driver_version)(int* version) = nullptr;
+  Code (*device)(Device* device, int ordinal) = nullptr;
+  Code (*retain_context)(Context* context, Device device) = nullptr;
+  Code (*set_context)(Context context) = nullptr;
+  Code (*device_of_context)(Device* device) = nullptr;
+  Code (*bus_id)(char* text, int size, Device device) = nullptr;
+  Code (*uuid)(Uuid* uuid, Device device) = nullptr;       // of the whole GPU; superseded by the next
+  Code (*part_uuid)(Uuid* uuid, Device device) = nullptr;  // of the MIG instance, where it is one; CUDA 11.4
+  Code (*error_string)(Code code, const char** text) = nullptr;
+};
+
+struct Runtime {
+  Code (*get_device)(int* ordinal) = nullptr;
+  Code (*bus_id)(char* text, int size, int ordinal) = nullptr;
+};
+
+template <class Function>
+bool take(void* library, const char* name, Function& member) {
+  member = reinterpret_cast<Function>(::dlsym(library, name));
+  return member != nullptr;
+}
+
+// Libraries stay open: CUDA must not go while the process uses it.
+std::optional<Driver> open_driver(int flags) {
+  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | flags);
+  if (library == nullptr) return std::nullopt;
+  Driver driver;
+  const bool is_whole =
+      take(library, "cuInit", driver.init) && take(library, "cuDriverGetVersion", driver.driver_version) &&
+      take(library, "cuDeviceGet", driver.device) && take(library, "cuDevicePrimaryCtxRetain", driver.retain_context) &&
+      take(library, "cuCtxSetCurrent", driver.set_context) &&
+      take(library, "cuCtxGetDevice", driver.device_of_context) && take(library, "cuDeviceGetPCIBusId", driver.bus_id);
+  if (!is_whole) return std::nullopt;
+  (void)take(library, "cuDeviceGetUuid", driver.uuid);
+  (void)take(library, "cuDeviceGetUuid_v2", driver.part_uuid);
+  (void)take(library, "cuGetErrorString", driver.error_string);
+  return driver;
+}
+
+std::optional<Runtime> loaded_runtime() {
+  for (const char* const name : {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}) {
+    void* const library = ::dlopen(name, RTLD_NOW | RTLD_NOLOAD);
+    if (library == nullptr) continue;
+    Runtime runtime;
+    if (take(library, "cudaGetDevice", runtime.get_device) && take(library, "cudaDeviceGetPCIBusId", runtime.bus_id)) {
+      return runtime;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string reason_of(const Driver& driver, Code code) {
+  const char* reason = nullptr;
+  if (driver.error_string == nullptr || driver.error_string(code, &reason) != kSuccess) reason = nullptr;
+  return cat({reason == nullptr ? "CUDA error" : reason, " (", std::to_string(code), ")"});
+}
+
+tl::unexpected<Error> refused(const Driver& driver, int ordinal, Code code) {
+  return fail(ErrorCode::kUnavailable,
+              cat({"GPU ", std::to_string(ordinal), " cannot be used: ", reason_of(driver, code)}));
+}
+
+// "MIG-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9", as nvidia-smi -L shows it.
+std::string name_of(const char* prefix, const Uuid& uuid) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text = prefix;
+  for (std::size_t i = 0; i < uuid.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += kDigits[uuid[i] >> 4];
+    text += kDigits[uuid[i] & 15];
+  }
+  return text;
+}
+
+constexpr int kBusIdSize = 32;
+
+// Two runtimes may write the letters of a bus id differently.
+std::string lower_case(const char* text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower;
+}
+
+std::optional<std::string> id_of(const Driver& driver, Device device) {
+  Uuid part{};
+  if (driver.part_uuid != nullptr && driver.part_uuid(&part, device) == kSuccess) {
+    Uuid whole{};
+    if (driver.uuid == nullptr || driver.uuid(&whole, device) != kSuccess) return name_of("GPU-", part);
+    if (whole != part) return name_of("MIG-", part);
+  }
+  std::array<char, kBusIdSize> text{};
+  if (driver.bus_id(text.data(), kBusIdSize, device) != kSuccess) return std::nullopt;
+  return lower_case(text.data());
+}
+
+// The runtime's ordinals are the driver's: both count what CUDA_VISIBLE_DEVICES leaves.
+std::optional<CurrentGpu> ask_runtime(const Runtime& runtime, const std::optional<Driver>& driver) {
+  CurrentGpu gpu;
+  if (runtime.get_device(&gpu.ordinal) != kSuccess) return std::nullopt;
+  Device device = 0;
+  if (driver && driver->device(&device, gpu.ordinal) == kSuccess) {
+    auto id = id_of(*driver, device);
+    if (!id) return std::nullopt;
+    gpu.id = std::move(*id);
+    return gpu;
+  }
+  std::array<char, kBusIdSize> text{};
+  if (runtime.bus_id(text.data(), kBusIdSize, gpu.ordinal) != kSuccess) return std::nullopt;
+  gpu.id = lower_case(text.data());
+  return gpu;
+}
+
+// Nothing without a context in this thread: a runtime that is linked statically may have chosen a device that the
+// driver has not heard of yet.
+std::optional<CurrentGpu> ask_driver(const Driver& driver) {
+  Device device = 0;
+  if (driver.device_of_context(&device) != kSuccess) return std::nullopt;
+  auto id = id_of(driver, device);
+  if (!id) return std::nullopt;
+  return CurrentGpu{.ordinal = device, .id = std::move(*id)};  // a CUdevice is its ordinal
+}
+
+}  // namespace
+
+Status use_gpu(int ordinal) {
+  const auto driver = open_driver(0);
+  if (!driver) {
+    return fail(ErrorCode::kUnavailable, cat({"GPU ", std::to_string(ordinal), " cannot be used: ", kNoDriver}));
+  }
+  Device device = 0;
+  Context context = nullptr;
+  Code code = driver->init(0);
+  if (code == kSuccess) code = driver->device(&device, ordinal);
+  // Never released: CUDA's runtime and NCCL live in this context, and the last release would destroy it.
+  if (code == kSuccess) code = driver->retain_context(&context, device);
+  if (code == kSuccess) code = driver->set_context(context);
+  if (code != kSuccess) return refused(*driver, ordinal, code);
+  return {};
+}
+
+std::optional<CurrentGpu> current_gpu() {
+  const auto driver = open_driver(RTLD_NOLOAD);
+  if (const auto runtime = loaded_runtime(); runtime) return ask_runtime(*runtime, driver);
+  return driver ? ask_driver(*driver) : std::nullopt;
+}
+
+std::optional<int> driver_version() {
+  const auto driver = open_driver(0);
+  int version = 0;
+  if (!driver || driver->driver_version(&version) != kSuccess) return std::nullopt;
+  return version;
+}
+
+std::optional<std::string> why_no_gpu() {
+  const auto driver = open_driver(0);
+  if (!driver) return std::string(kNoDriver);
+  const Code code = driver->init(0);
+  return code == kNoDevice ? std::optional(reason_of(*driver, code)) : std::nullopt;
+}
+
+void* find_cuda_function(const char* name) {
+  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW);
+  return library == nullptr ? nullptr : ::dlsym(library, name);
+}
+
+std::string cuda_reason(int code) {
+  const auto driver = open_driver(RTLD_NOLOAD);
+  return reason_of(driver.value_or(Driver()), code);
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,285 @@
+// PMIx without linking to it: the few calls that we make, on the libpmix that the process has or the system offers.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/pmix/pmix_library.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pmix.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <mutex>
+
+#include "core/util/text.h"
+
+namespace bootstrap::pmix {
+
+static_assert(std::string_view(kHostKey) == PMIX_HOSTNAME);
+static_assert(kSuccess == PMIX_SUCCESS);
+
+struct Answer::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_there = false;
+  Code code = PMIX_ERROR;
+  std::string bytes;
+  // What a question points to must be there until it is answered: libpmix does not copy all of it.
+  pmix_proc_t target{};
+  std::string key;
+
+  void set(Code status, const pmix_value_t* value) {
+    const std::lock_guard lock(mutex);
+    if (is_there) return;
+    code = status;
+    if (status == PMIX_SUCCESS && value != nullptr) {
+      try {
+        if (value->type == PMIX_BYTE_OBJECT) bytes.assign(value->data.bo.bytes, value->data.bo.size);
+        if (value->type == PMIX_STRING && value->data.string != nullptr) bytes = value->data.string;
+      } catch (const std::exception&) {  // libpmix is C, and calls us
+        code = PMIX_ERR_NOMEM;
+      }
+    }
+    is_there = true;
+    changed.notify_all();
+  }
+};
+
+struct Client::Functions {
+  decltype(&PMIx_Get_version) get_version = nullptr;
+  decltype(&PMIx_Initialized) initialized = nullptr;
+  decltype(&PMIx_Init) init = nullptr;
+  decltype(&PMIx_Finalize) finalize = nullptr;
+  decltype(&PMIx_Put) put = nullptr;
+  decltype(&PMIx_Commit) commit = nullptr;
+  decltype(&PMIx_Fence_nb) fence = nullptr;
+  decltype(&PMIx_Get_nb) get = nullptr;
+  decltype(&PMIx_Error_string) error_string = nullptr;
+};
+
+namespace {
+
+constexpr const char* kLibrary = "libpmix.so.2";  // the SONAME of PMIx 3, 4, 5 and 6
+
+template <class Function>
+bool find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+  return function != nullptr;
+}
+
+// The call keeps a reference to its answer of its own, since it may come long after everybody has stopped waiting.
+// A call that is never answered keeps it for good: some hundred bytes, on the way to a failed step.
+void* reference_for_callback(const std::shared_ptr<Answer::State>& state) {
+  return new std::shared_ptr<Answer::State>(state);
+}
+
+std::shared_ptr<Answer::State> reference_from_callback(void* pointer) {
+  const std::unique_ptr<std::shared_ptr<Answer::State>> holder(static_cast<std::shared_ptr<Answer::State>*>(pointer));
+  return *holder;
+}
+
+extern "C" void fence_is_done(pmix_status_t status, void* pointer) {
+  reference_from_callback(pointer)->set(status, nullptr);
+}
+
+extern "C" void value_is_there(pmix_status_t status, pmix_value_t* value, void* pointer) {
+  reference_from_callback(pointer)->set(status, value);
+}
+
+// PMIx answers by callback only when the call itself returned PMIX_SUCCESS. It may also be done at once.
+Answer started(Code code, const std::shared_ptr<Answer::State>& state, void* reference) {
+  if (code != PMIX_SUCCESS) {
+    (void)reference_from_callback(reference);
+    state->set(code == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : code, nullptr);
+  }
+  return Answer(state);
+}
+
+// Directives outlive every call that they are given to.
+const pmix_info_t* flag(const char* key) {
+  auto* info = new pmix_info_t;
+  std::memset(info, 0, sizeof *info);
+  std::memcpy(info->key, key, std::strlen(key));
+  info->value.type = PMIX_BOOL;
+  info->value.data.flag = true;
+  return info;
+}
+
+// "OpenPMIx 4.2.2rc2, repo rev: ..." is "4.2.2rc2".
+std::string short_version(const char* text) {
+  for (const auto word : split(text == nullptr ? "" : text, ' ')) {
+    if (!word.empty() && word.front() >= '0' && word.front() <= '9') {
+      return std::string(word.substr(0, word.find(',')));
+    }
+  }
+  return "of unknown version";
+}
+
+// Open MPI closes libpmix in MPI_Finalize, but stays itself.
+bool is_mpi_loaded() {
+  const auto is_mpis = [](dl_phdr_info* object, std::size_t, void*) {
+    const std::string_view path = object->dlpi_name;
+    return path.substr(path.rfind('/') + 1).starts_with("libmpi") ? 1 : 0;
+  };
+  return ::dl_iterate_phdr(is_mpis, nullptr) != 0;
+}
+
+void* already_loaded() { return ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL); }
+
+}  // namespace
+
+bool Answer::wait_until(Deadline deadline) const {
+  std::unique_lock lock(state_->mutex);
+  return state_->changed.wait_until(lock, deadline, [this] { return state_->is_there; });
+}
+
+Code Answer::code() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->code;
+}
+
+std::string Answer::take_bytes() const {
+  const std::lock_guard lock(state_->mutex);
+  return std::move(state_->bytes);
+}
+
+Client::Client(std::shared_ptr<const Functions> functions) : functions_(std::move(functions)) {}
+
+Result<const Client*> Client::open() {
+  void* library = already_loaded();
+  const bool was_in_process = library != nullptr;
+  const char* name = ::secure_getenv("SLURM_BOOTSTRAP_PMIX");
+  if (name == nullptr || *name == '\0') name = kLibrary;
+  if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* reason = ::dlerror();
+    return fail(ErrorCode::kUnavailable, cat({"PMIx cannot be loaded: ", reason == nullptr ? name : reason,
+                                              "; install it (Debian: libpmix2), or name it in SLURM_BOOTSTRAP_PMIX"}));
+  }
+  auto functions = std::make_shared<Functions>();
+  if (!find(library, "PMIx_Get_version", functions->get_version) ||
+      !find(library, "PMIx_Initialized", functions->initialized) || !find(library, "PMIx_Init", functions->init) ||
+      !find(library, "PMIx_Finalize", functions->finalize) || !find(library, "PMIx_Put", functions->put) ||
+      !find(library, "PMIx_Commit", functions->commit) || !find(library, "PMIx_Fence_nb", functions->fence) ||
+      !find(library, "PMIx_Get_nb", functions->get) || !find(library, "PMIx_Error_string", functions->error_string)) {
+    return fail(ErrorCode::kUnsupported, cat({"the PMIx library ", name, " lacks calls that PMIx 3 and newer have"}));
+  }
+  // Never deleted: callbacks of an abandoned session may come until the process ends.
+  auto* client = new Client(functions);
+  client->version_ = short_version(functions->get_version());
+  client->was_in_process_ = was_in_process;
+  return client;
+}
+
+Result<const Client*> Client::load() {
+  static std::mutex mutex;
+  static const Client* loaded = nullptr;
+  const std::lock_guard lock(mutex);
+  if (loaded == nullptr) {
+    const auto opened = open();
+    if (!opened) return fail(opened.error());
+    loaded = *opened;
+  }
+  return loaded;
+}
+
+bool Client::may_serve_others() const { return was_in_process_ || is_mpi_loaded(); }
+
+// Of a rank of this node, without a fence. PMIx 4 with ds21 reads the server's memory anew each time; hash, the choice
+// of all others and what 4 can be told to use, has a table of its own in each session.
+bool Client::keeps_what_it_read() const {
+  const char* chosen = std::getenv("PMIX_MCA_gds");
+  const auto major = parse_unsigned(version_.substr(0, version_.find('.')), UINT32_MAX);
+  return !major || *major != 4 || (chosen != nullptr && std::string_view(chosen) == "hash");
+}
+
+bool Client::is_initialized() const { return functions_->initialized() != 0; }
+
+namespace {
+
+// libpmix before openpmix #4017 (2026) keeps a thread-specific key of each session, of which a process has 1,024. The
+// last of them are left to the program: a library that it loads later may want one.
+constexpr std::size_t kSparedKeys = 64;
+
+bool has_keys_to_spare() {
+  std::array<pthread_key_t, kSparedKeys> keys;
+  std::size_t count = 0;
+  while (count < keys.size() && pthread_key_create(&keys[count], nullptr) == 0) ++count;
+  std::for_each(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count), pthread_key_delete);
+  return count == keys.size();
+}
+
+}  // namespace
+
+Result<Client::Identity> Client::init(std::string_view whose) const {
+  if (!is_initialized() && !has_keys_to_spare()) {
+    return fail(
+        ErrorCode::kLimit,
+        cat({"PMIx ", version_, " keeps one of the 1,024 thread-specific keys of a process for each session with ",
+             whose, " server, and of this process's fewer than ", std::to_string(kSparedKeys),
+             " are left; make fewer exchanges, such as one that opens a communicator for all that follows"}));
+  }
+  pmix_proc_t self;
+  std::memset(&self, 0, sizeof self);
+  const Code code = functions_->init(&self, nullptr, 0);
+  if (code != PMIX_SUCCESS) {
+    return fail(ErrorCode::kUnavailable,
+                cat({"PMIx ", version_, " cannot connect to ", whose, " server on this node: ", describe(code)}));
+  }
+  return Identity{std::string(self.nspace, ::strnlen(self.nspace, sizeof self.nspace)), self.rank};
+}
+
+Code Client::finish() const { return functions_->finalize(nullptr, 0); }
+
+Code Client::put(Scope scope, const std::string& key, std::string_view bytes) const {
+  pmix_value_t value;
+  std::memset(&value, 0, sizeof value);
+  value.type = PMIX_BYTE_OBJECT;
+  value.data.bo.bytes = const_cast<char*>(bytes.data());  // PMIx copies it
+  value.data.bo.size = bytes.size();
+  return functions_->put(scope == Scope::kNode ? PMIX_LOCAL : PMIX_GLOBAL, key.c_str(), &value);
+}
+
+Code Client::commit() const { return functions_->commit(); }
+
+Answer Client::fence() const {
+  // Slurm's server looks only whether the key is there, and collects; without it the data would stay on its node.
+  static const pmix_info_t* const collect = flag(PMIX_COLLECT_DATA);
+  auto state = std::make_shared<Answer::State>();
+  void* reference = reference_for_callback(state);
+  return started(functions_->fence(nullptr, 0, collect, 1, fence_is_done, reference), state, reference);
+}
+
+Answer Client::get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once) const {
+  static const pmix_info_t* const immediate = flag(PMIX_IMMEDIATE);
+  auto state = std::make_shared<Answer::State>();
+  std::memcpy(state->target.nspace, self.name_space.data(),
+              std::min(self.name_space.size(), sizeof state->target.nspace - 1));
+  state->target.rank = rank;
+  state->key = key;
+  void* reference = reference_for_callback(state);
+  return started(functions_->get(&state->target, state->key.c_str(), at_once ? immediate : nullptr, at_once ? 1 : 0,
+                                 value_is_there, reference),
+                 state, reference);
+}
+
+std::string Client::describe(Code code) const {
+  const char* text = functions_->error_string(code);
+  return cat({text == nullptr ? "error" : text, " (", std::to_string(code), ")"});
+}
+
+}  // namespace bootstrap::pmix
+
+namespace bootstrap {
+
+Result<std::string> pmix_version() {
+  const auto client = pmix::Client::load();
+  if (!client) return fail(client.error());
+  return (*client)->version();
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,38 @@
+// Who has come to a call that everybody must make, asked without a fence: for calls that wait inside NCCL.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/exchange.h"
+#include "core/exchange/missing_ranks.h"
+
+namespace bootstrap {
+
+// An open PMIx session in which this rank has said that it is there. A process that ends while one is open ends its
+// step (Slurm takes it for a crash), so it is opened only once something has waited for seconds, and closed soon.
+class RollCall {
+ public:
+  struct Answers {
+    // Of the ranks that announced the topic, in the order of the question.
+    std::vector<std::optional<std::string>> values;
+    // Where it does not answer, who has no value may have announced the topic, too.
+    ServerState server = ServerState::kAnswers;
+  };
+
+  // `topic` is the same for all ranks that shall find each other, `value` is what they can read of this one.
+  // Comes back within the deadline. Errors as of Exchange::run.
+  static Result<std::unique_ptr<RollCall>> announce(const StepId& id, const Layout& layout, Rank rank,
+                                                    const Environment& environment, const std::string& topic,
+                                                    const std::string& value, Deadline deadline);
+  virtual ~RollCall() = default;  // closes the session, in two seconds at most
+
+  // Nothing for the ranks that had not announced it when the deadline passed. Comes back earlier when all have, and a
+  // quarter of a second later where slurmstepd does not answer.
+  virtual Answers ask(const std::vector<Rank>& ranks, Deadline deadline) = 0;
+};
+
+}  // namespace bootstrap

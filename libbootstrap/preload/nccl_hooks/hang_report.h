@@ -1,0 +1,35 @@
+// What is said of a call that waits: who has not come to it, as far as that is known.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/exchange/missing_ranks.h"
+#include "core/step/rank_layout.h"
+
+namespace bootstrap {
+
+// A call of ncclCommInitRank or one of its kin, in this process.
+struct WaitingCall {
+  std::string_view function;  // "ncclCommInitRank"
+  std::uint32_t ranks = 0;    // of the communicator
+  std::uint32_t rank = 0;     // in the communicator
+  std::uint32_t topic = 0;    // the same for its members alone
+};
+
+// `came`: for each rank of the step its rank in the communicator, nothing where it has not come. A communicator of all
+// ranks is spoken of in ranks of the step, a smaller one in its own, since nobody knows who was to be in it. Where
+// the `server` does not answer others may have come.
+std::string describe_hang(const Layout& layout, const WaitingCall& call, std::chrono::seconds waited,
+                          const std::vector<std::optional<std::uint32_t>>& came, ServerState server);
+
+// The same where PMIx cannot be asked, for `reason`.
+std::string describe_lone_hang(const Layout& layout, Rank rank, const WaitingCall& call, std::chrono::seconds waited,
+                               const Error& reason);
+
+}  // namespace bootstrap

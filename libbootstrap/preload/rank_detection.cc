@@ -1,0 +1,185 @@
+// What a process that has us preloaded claims to be, told from its environment alone and in microseconds.
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/rank_detection.h"
+
+#include <cstring>
+#include <optional>
+
+#include "core/step/mpirun_facts.h"
+#include "core/step/step_id.h"
+
+namespace bootstrap {
+namespace {
+
+struct Name {
+  const char* text;
+  std::size_t size;
+};
+
+enum Wanted : std::uint8_t {
+  kRank,
+  kJob,
+  kStep,
+  kRestart,
+  kTask,
+  kContext,
+  kStamp,
+  kGivenUp,
+  kPreload,
+  kMode,
+  kSubmitit,
+  kPty,
+  kStepTasks,
+  kTasks,
+  kComponents,
+  kMpiRank,
+  kMpiSize,
+  kNameSpace,
+  kWantedCount
+};
+
+template <std::size_t N>
+constexpr Name name(const char (&text)[N]) {
+  return {text, N - 1};
+}
+
+constexpr Name kNames[kWantedCount] = {
+    name("SLURM_PROCID="),
+    name("SLURM_JOB_ID="),
+    name("SLURM_STEP_ID="),
+    name("SLURM_RESTART_COUNT="),
+    name("SLURM_TASK_PID="),
+    name("SLURM_SCRIPT_CONTEXT="),
+    name("SLURM_BOOTSTRAP_STEP="),
+    name("SLURM_BOOTSTRAP_GIVEN_UP="),
+    name("SLURM_BOOTSTRAP_PRELOAD="),
+    name("SLURM_BOOTSTRAP="),
+    name("SUBMITIT_EXECUTOR="),
+    name("SLURM_PTY_PORT="),
+    name("SLURM_STEP_NUM_TASKS="),
+    name("SLURM_NTASKS="),
+    name("SLURM_HET_SIZE="),
+    name("OMPI_COMM_WORLD_RANK="),
+    name("OMPI_COMM_WORLD_SIZE="),
+    name("PMIX_NAMESPACE="),
+};
+
+bool is_digit(char character) noexcept { return character >= '0' && character <= '9'; }
+
+// Nothing but decimal digits, and no more than 32 bits of them.
+bool parse(const char* text, std::uint32_t& value) noexcept {
+  std::uint64_t number = 0;
+  if (text == nullptr || *text == '\0') return false;
+  for (; is_digit(*text); ++text) {
+    number = number * 10 + static_cast<unsigned>(*text - '0');
+    if (number > UINT32_MAX) return false;
+  }
+  value = static_cast<std::uint32_t>(number);
+  return *text == '\0';
+}
+
+// "12.0.1" against its three numbers; the same as step_tag() writes.
+bool is_stamp(const char* text, const StepId& id) noexcept {
+  const std::uint32_t numbers[] = {id.job, id.step, id.restart};
+  if (text == nullptr) return false;
+  if (id.launcher == Launcher::kMpirun) {
+    if (std::strncmp(text, kMpirunPrefix.data(), kMpirunPrefix.size()) != 0) return false;
+    text += kMpirunPrefix.size();
+  }
+  for (int i = 0; i < 3; ++i) {
+    std::uint64_t number = 0;
+    const char* const begin = text;
+    for (; is_digit(*text) && text - begin < 10; ++text) number = number * 10 + static_cast<unsigned>(*text - '0');
+    if (text == begin || number != numbers[i] || *text != (i < 2 ? '.' : '\0')) return false;
+    ++text;
+  }
+  return true;
+}
+
+bool is(const char* value, const char* word) noexcept { return value != nullptr && std::strcmp(value, word) == 0; }
+
+bool may_matter(const char* entry) noexcept {
+  return std::strncmp(entry, "SLURM_", 6) == 0 || std::strncmp(entry, "OMPI_COMM", 9) == 0 ||
+         std::strncmp(entry, "PMIX_N", 6) == 0 || std::strncmp(entry, "SUBMITIT_", 9) == 0;
+}
+
+using Values = const char* [kWantedCount];
+
+void read_values(const char* const* environment, Values& values) noexcept {
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const char* const entry = *environment;
+    if (!may_matter(entry)) continue;
+    for (int wanted = 0; wanted < kWantedCount; ++wanted) {
+      if (values[wanted] != nullptr || std::strncmp(entry, kNames[wanted].text, kNames[wanted].size) != 0) continue;
+      values[wanted] = entry + kNames[wanted].size;
+      break;
+    }
+  }
+}
+
+// Absent or unreadable is 0 for a restart; what is unreadable will be told by who reads all of it.
+bool read_slurm_step(const char* const* values, StepId& id) noexcept {
+  std::uint32_t rank = 0;
+  if (!parse(values[kRank], rank) || !parse(values[kJob], id.job) || !parse(values[kStep], id.step)) return false;
+  if (!parse(values[kRestart], id.restart)) id.restart = 0;
+  return is_normal_step(id.step);
+}
+
+// Nothing where no process before this one has set the rank up, or tried to.
+std::optional<Role> role_after(const char* const* values, const StepId& id) noexcept {
+  if (is_stamp(values[kStamp], id)) return Role::kInside;
+  if (is_stamp(values[kGivenUp], id)) return Role::kBeside;  // a parent has said why
+  return std::nullopt;
+}
+
+// To load the library is to ask for steps of two tasks and more; for one task, and for submitit, which starts no
+// program that has a RANK, SLURM_BOOTSTRAP=on is.
+bool is_asked(const Values& values, Wanted tasks) noexcept {
+  std::uint32_t size = 0;
+  if (is(values[kMode], "off")) return false;
+  if (is(values[kMode], "on")) return true;
+  return values[kSubmitit] == nullptr && parse(values[tasks], size) && size > 1;
+}
+
+bool from_mpirun(const Values& values) noexcept {
+  std::uint32_t rank = 0;
+  return parse(values[kMpiRank], rank) && values[kNameSpace] != nullptr && is_mpirun_name_space(values[kNameSpace]);
+}
+
+Role role_of(const Values& values, const DetectedRank& claim, bool is_task) noexcept {
+  const bool is_mpirun = claim.step.launcher == Launcher::kMpirun;
+  if (const auto role = role_after(values, claim.step)) return *role;
+  // TaskProlog and srun's --task-prolog run in children of the task to be, with its environment and this word in it.
+  // Slurm 22.05 leaves the word in the task's own environment too.
+  if (!is_mpirun && values[kContext] != nullptr && claim.task > 0 && !is_task) return Role::kBeside;
+  const auto tasks = is_mpirun ? kMpiSize : values[kStepTasks] != nullptr ? kStepTasks : kTasks;
+  if (!is_asked(values, tasks)) return Role::kOutside;
+  return is_mpirun ? Role::kFirstOfMpirun : Role::kFirst;
+}
+
+}  // namespace
+
+DetectedRank detect_rank(const char* const* environment, pid_t process) noexcept {
+  Values values = {};
+  read_values(environment, values);
+  DetectedRank claim;
+  if (is(values[kPreload], "off")) return claim;
+  std::uint32_t task = 0;
+  if (parse(values[kTask], task)) claim.task = static_cast<pid_t>(task);
+  const bool is_task = claim.task > 0 && claim.task == process;
+  // The variables of Slurm that mpirun's ranks see are those of the step in which it started its daemon; those of
+  // mpirun that a task of Slurm's sees itself are what it inherited from a rank of mpirun.
+  if (!is_task && from_mpirun(values)) {
+    claim.step = mpirun_id(values[kNameSpace]);
+  } else if (!read_slurm_step(values, claim.step)) {
+    claim.has_leftovers = values[kJob] != nullptr && values[kStamp] != nullptr;
+    return claim;
+  }
+  claim.has_leftovers = values[kStamp] != nullptr;
+  if (!parse(values[kComponents], claim.components) || claim.components == 0) claim.components = 1;
+  claim.may_be_pty = values[kPty] != nullptr && !is(values[kMode], "on");
+  claim.role = role_of(values, claim, is_task);
+  return claim;
+}
+
+}  // namespace bootstrap

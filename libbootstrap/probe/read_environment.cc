@@ -1,0 +1,55 @@
+// Environments of the world outside: this process's own, and captured ones.
+// SPDX-License-Identifier: Apache-2.0
+#include "probe/read_environment.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::size_t kMaxCapture = std::size_t{64} << 20;
+
+Result<std::string> read_whole(const std::string& path) {
+  const auto cannot = [&path](std::string_view why) {
+    return fail(ErrorCode::kUnavailable, cat({"cannot read ", path == "-" ? "standard input" : path, ": ", why}));
+  };
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(
+      path == "-" ? ::fdopen(::dup(STDIN_FILENO), "r") : std::fopen(path.c_str(), "re"), std::fclose);
+  if (file == nullptr) return cannot(std::strerror(errno));
+  std::string text;
+  char buffer[65536];
+  for (std::size_t count = 0; (count = std::fread(buffer, 1, sizeof buffer, file.get())) > 0;) {
+    text.append(buffer, count);
+    if (text.size() > kMaxCapture) return cannot("it is larger than 64 MiB");
+  }
+  if (std::ferror(file.get()) != 0) return cannot(std::strerror(errno));
+  return text;
+}
+
+}  // namespace
+
+Environment process_environment() { return Environment::from_entries(environ); }
+
+Result<Environment> captured_environment(const std::string& path) {
+  const auto text = read_whole(path);
+  if (!text) return fail(text.error());
+  const char separator = text->find('\0') == std::string::npos ? '\n' : '\0';
+  Environment environment;
+  for (const auto entry : split(*text, separator)) {
+    const auto equals = entry.find('=');
+    if (equals != std::string_view::npos && equals > 0) {
+      environment.set(entry.substr(0, equals), entry.substr(equals + 1));
+    }
+  }
+  return environment;
+}
+
+}  // namespace bootstrap

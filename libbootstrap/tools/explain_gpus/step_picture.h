@@ -1,0 +1,33 @@
+// The picture of this task's node: what the plan, the machine and Slurm's variables say about who sits where.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "core/hardware/cpu_set.h"
+#include "core/plan/plan_from_environment.h"
+#include "core/util/environment.h"
+#include "tools/explain_gpus/node_picture.h"
+
+namespace bootstrap {
+
+// The cores that Slurm bound each local task to, as SLURM_CPU_BIND_TYPE and SLURM_CPU_BIND_LIST tell in every task;
+// empty sets where they do not, as for tasks that are not bound.
+std::vector<CpuSet> bound_cores(const Environment& environment, std::size_t tasks);
+
+// What a task knows of itself beyond its environment; all empty when it is not a task that asks.
+struct OwnSight {
+  struct Device {
+    std::string path;
+    bool is_open = false;
+  };
+
+  CpuSet cores;
+  std::vector<Device> devices;  // device nodes of GPUs that are there, in order of their numbers
+};
+
+NodePicture picture_of(const TaskPlan& task, const Topology& topology, const OwnSight& sight);
+
+}  // namespace bootstrap

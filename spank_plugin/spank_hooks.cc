@@ -1,0 +1,71 @@
+// What Slurm sees: the plugin's names and its hooks, each of them one line.
+// SPDX-License-Identifier: Apache-2.0
+#include "hook_guard.h"
+#include "slurmstepd/apply.h"
+#include "slurmstepd/controller.h"
+#include "spank_api.h"
+#include "spank_options.h"
+#include "srun/srun_hooks.h"
+
+#pragma GCC visibility push(default)  // everything below is for Slurm; exports.map names it again
+
+// At namespace scope `const` means internal linkage in C++, also inside extern "C" { }: without these declarations
+// the macro below exports nothing and Slurm does not take this file for a plugin.
+extern "C" {
+extern const char plugin_name[];
+extern const char plugin_type[];
+extern const unsigned int plugin_version;
+extern const unsigned int spank_plugin_version;
+SPANK_PLUGIN(bootstrap, 1)
+}
+
+using bootstrap::accept;
+using bootstrap::guard;
+using bootstrap::StepController;
+
+// All contexts: srun, sbatch, salloc and slurmstepd. In slurmstepd a failure here drains the node: it is remembered for
+// task_init, since a step whose options are not known would get other values than it was to.
+extern "C" int slurm_spank_init(spank_t spank, int count, char** arguments) {
+  return guard(
+      "init", [] { return StepController::fail_all_tasks(false); },
+      [&] { return bootstrap::init(spank, count, arguments); });
+}
+
+// srun, sbatch and salloc have read their command lines.
+extern "C" int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char** /*arguments*/) {
+  return guard("init_post_opt", accept, [] { return bootstrap::after_options(); });
+}
+
+// srun, when the step exists and its tasks do not yet.
+extern "C" int slurm_spank_local_user_init(spank_t spank, int /*count*/, char** /*arguments*/) {
+  return guard("local_user_init", accept, [&] { return bootstrap::decide_step(spank); });
+}
+
+// slurmstepd, once per node, as the user. A failure drains the node under sbatch: it is remembered for task_init.
+extern "C" int slurm_spank_user_init(spank_t spank, int /*count*/, char** /*arguments*/) {
+  return guard(
+      "user_init", [] { return StepController::fail_all_tasks(true); }, [&] { return StepController::prepare(spank); });
+}
+
+// slurmstepd as root, once for each task, when all are forked and have their cores, and none runs on yet. A failure
+// drains the node under sbatch.
+extern "C" int slurm_spank_task_post_fork(spank_t spank, int /*count*/, char** /*arguments*/) {
+  return guard("task_post_fork", accept, [&] { return StepController::current().note_task(spank); });
+}
+
+// The forked child that will become the task: the one place where a failure ends the step and nothing else.
+extern "C" int slurm_spank_task_init(spank_t spank, int /*count*/, char** /*arguments*/) {
+  return guard("task_init", bootstrap::abort_task, [&] { return StepController::start_task(spank); });
+}
+
+// slurmstepd as root, for each task that has ended.
+extern "C" int slurm_spank_task_exit(spank_t spank, int /*count*/, char** /*arguments*/) {
+  return guard("task_exit", accept, [&] { return StepController::current().note_exit(spank); });
+}
+
+// srun and slurmstepd, when all tasks (of the node) have ended.
+extern "C" int slurm_spank_exit(spank_t /*spank*/, int /*count*/, char** /*arguments*/) {
+  return guard("exit", accept, [] { return bootstrap::end_of_step(); });
+}
+
+#pragma GCC visibility pop

@@ -1,0 +1,236 @@
+// The plugin's options, and where their values come from: plugstack.conf, SLURM_BOOTSTRAP_* variables, the command
+// line. SPDX-License-Identifier: Apache-2.0
+#include "spank_options.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/plan/step_plan.h"
+#include "core/util/text.h"
+#include "hook_guard.h"
+#include "slurmstepd/controller.h"
+#include "srun/srun_hooks.h"
+
+namespace bootstrap {
+namespace {
+
+// One option, as it was given. Slurm calls back for the job's option (that of sbatch or salloc, which comes with the
+// environment) before it does for srun's own line.
+struct Given {
+  std::optional<std::string> by_job;
+  std::optional<std::string> on_line;  // or, in slurmstepd, whichever srun handed over
+  bool is_job_next = false;            // the next callback is for the job's
+};
+
+struct State {
+  Context context = Context::kOther;
+  pid_t process = ::getpid();
+  Settings site;
+  std::optional<Error> site_error;
+  // Both by place in setting_specs(). Slurm copies the usages; older releases keep the pointer.
+  std::vector<Given> given = std::vector<Given>(setting_specs().size());
+  std::vector<std::string> usages = std::vector<std::string>(setting_specs().size());
+};
+
+// One per process. Never freed: hooks may run until the process ends, and a global object would need a constructor.
+State& state() {
+  static auto* const state = new State;
+  return *state;
+}
+
+// Slurm calls this once or more for each way in which the option was given, on the submit host and on the nodes.
+// It only remembers; what it remembers last was given last.
+int option_callback(int place, const char* value, int remote) {
+  const auto give_up = [] {
+    StepController::fail_all_tasks(false);  // Slurm goes on with a step whose option was refused on the node
+    return refuse();
+  };
+  return guard("option", give_up, [&] {
+    const auto& spec = setting_specs()[static_cast<std::size_t>(place)];
+    const bool is_alone = (value == nullptr || *value == '\0') && !spec.alone.empty();
+    const std::string_view text = is_alone ? spec.alone : value == nullptr ? "" : value;
+    if (remote == 0) {
+      Settings probe;
+      const auto applied = apply_setting(probe, spec, text, Source::kOption);
+      if (!applied) {
+        log_error(cat({"bootstrap: ", applied.error().message}));
+        return kRefused;
+      }
+    }
+    auto& given = state().given[static_cast<std::size_t>(place)];
+    (given.is_job_next ? given.by_job : given.on_line) = std::string(text);
+    given.is_job_next = false;
+    return kAccepted;
+  });
+}
+
+// slurmd's log on a node, srun -v elsewhere.
+void log_info_quietly(const std::string& message) {
+  if (state().context == Context::kSlurmstepd) return log_info(message);
+  log_verbose(message);
+}
+
+void register_options(spank_t spank) {
+  auto& usages = state().usages;
+  const auto specs = setting_specs();
+  bool is_told = false;
+  for (std::size_t place = 0; place < specs.size(); ++place) {
+    const auto& spec = specs[place];
+    if (spec.option.empty()) continue;
+    usages[place] = cat({"[bootstrap] ", spec.help});
+    // The names are string literals in the table, so they end with NUL and live as long as this code.
+    spank_option option{};
+    option.name = const_cast<char*>(spec.option.data());
+    option.arginfo = const_cast<char*>(spec.values.data());
+    option.usage = usages[place].data();
+    option.has_arg = spec.alone.empty() ? 1 : 2;
+    option.val = static_cast<int>(place);
+    option.cb = option_callback;
+    const auto registered = spank_option_register(spank, &option);
+    if (registered == ESPANK_SUCCESS) continue;
+    // Not for a user who gave no option of ours.
+    if (!is_told) log_info_quietly(cat({"bootstrap: option --", spec.option, " could not be registered"}));
+    is_told = true;  // where one is not, the others may well not be, either
+    // ESPANK_BAD_ARG: another plugin has an option of this name, and srun gives it to that one. Whatever else went
+    // wrong here and not in srun: slurmstepd would start the step as if the option had not been given.
+    if (registered != ESPANK_BAD_ARG) StepController::fail_all_tasks(false);
+  }
+}
+
+std::string option_variable(std::string_view option) {
+  std::string name(option);
+  for (auto& character : name) {
+    if (character == '-') character = '_';
+  }
+  return cat({"SLURM_SPANK__SLURM_SPANK_OPTION_bootstrap_", name});
+}
+
+// srun parses the options of each component of a heterogeneous step anew, the job's first.
+void expect_options_of_job() {
+  const auto specs = setting_specs();
+  for (std::size_t place = 0; place < specs.size(); ++place) {
+    const auto is_there =
+        !specs[place].option.empty() && std::getenv(option_variable(specs[place].option).c_str()) != nullptr;
+    state().given[place].is_job_next = is_there;
+  }
+}
+
+// The job's option, or its variable.
+bool job_asks() {
+  const auto is_on = [](const char* text) { return text != nullptr && mode_of(text) == Mode::kOn; };
+  const auto specs = setting_specs();
+  for (std::size_t place = 0; place < specs.size(); ++place) {
+    if (!state().given[place].is_job_next) continue;
+    if (!is_mode(specs[place]) || is_on(std::getenv(option_variable(specs[place].option).c_str()))) return true;
+  }
+  return is_on(std::getenv("SLURM_BOOTSTRAP"));
+}
+
+void read_site_arguments(int count, char** arguments) {
+  for (int i = 0; i < count; ++i) {
+    const auto applied = apply_site_argument(state().site, arguments[i]);
+    if (!applied && !state().site_error) state().site_error = applied.error();
+  }
+}
+
+// Which of the given options ask or refuse: one group of them, all of the job or all of srun's line. Nothing: none was
+// given, or they say neither.
+std::optional<UserChoice> choice_of(std::optional<std::string> Given::*where, Asked strength, std::string_view of) {
+  const auto specs = setting_specs();
+  std::optional<UserChoice> choice;
+  for (std::size_t place = 0; place < specs.size(); ++place) {
+    const auto& value = state().given[place].*where;
+    if (!value) continue;
+    const auto origin = cat({of, "--", specs[place].option});
+    if (!is_mode(specs[place])) {
+      if (!choice) choice = UserChoice{.asked = strength, .is_off = false, .origin = origin};
+      continue;
+    }
+    const auto mode = mode_of(*value);
+    if (!mode) continue;  // explain alone
+    return UserChoice{.asked = *mode == Mode::kOn ? strength : Asked::kUnasked,
+                      .is_off = *mode == Mode::kOff,
+                      .origin = cat({origin, "=", *value})};
+  }
+  return choice;
+}
+
+}  // namespace
+
+int init(spank_t spank, int count, char** arguments) {
+  const auto context = current_context();
+  if (context == Context::kOther || state().context != Context::kOther) return kAccepted;  // or listed twice
+  state().context = context;
+  read_site_arguments(count, arguments);
+  register_options(spank);
+  if (context == Context::kSlurmstepd) return kAccepted;
+
+  unset_outer_variables();
+  if (context == Context::kSrun) {
+    expect_options_of_job();
+    begin_launch(spank, state().site, job_asks());
+  }
+  return kAccepted;
+}
+
+int after_options() {
+  if (state().context == Context::kSrun) {
+    end_of_options();
+    expect_options_of_job();
+  }
+  if (state().context == Context::kAllocator) {
+    // A job that is submitted from inside a task is no part of that task's step.
+    for (const auto& name : inherited_to_unset(Environment::from_entries(environ))) ::unsetenv(name.c_str());
+    // sbatch hands its environment to the script: mpirun and the library read there what srun gets from Slurm.
+    const auto specs = setting_specs();
+    for (std::size_t place = 0; place < specs.size(); ++place) {
+      const auto& given = state().given[place].on_line;
+      if (given && !is_mode(specs[place])) ::setenv(std::string(specs[place].variable).c_str(), given->c_str(), 1);
+    }
+  }
+  return kAccepted;
+}
+
+bool runs_in_slurmstepd() { return state().process == ::getpid(); }
+
+CollectedSettings collect_settings(const Environment& environment) {
+  CollectedSettings collected{
+      .settings = state().site, .error = state().site_error, .is_sites = state().site_error.has_value()};
+  const auto note = [&](const Status& applied) {
+    if (!applied && !collected.error) collected.error = applied.error();
+  };
+  note(apply_environment(collected.settings, environment));
+  const auto specs = setting_specs();
+  for (const auto where : {&Given::by_job, &Given::on_line}) {
+    for (std::size_t place = 0; place < specs.size(); ++place) {
+      const auto& value = state().given[place].*where;
+      if (value) note(apply_setting(collected.settings, specs[place], *value, Source::kOption));
+    }
+  }
+  return collected;
+}
+
+const std::optional<Error>& site_error() { return state().site_error; }
+
+UserChoice user_choice(const Environment& environment) {
+  if (auto choice = choice_of(&Given::on_line, Asked::kStrongly, "")) return std::move(*choice);
+  if (auto choice = choice_of(&Given::by_job, Asked::kWeakly, "the job's ")) return std::move(*choice);
+  const auto variable = environment.get("SLURM_BOOTSTRAP");
+  const auto mode = variable ? mode_of(*variable) : std::nullopt;
+  if (!mode || *mode == Mode::kAuto) return {};
+  return {.asked = *mode == Mode::kOn ? Asked::kWeakly : Asked::kUnasked,
+          .is_off = *mode == Mode::kOff,
+          .origin = cat({"SLURM_BOOTSTRAP=", *variable})};
+}
+
+bool has_options() {
+  const auto& given = state().given;
+  return std::any_of(given.begin(), given.end(), [](const Given& option) { return option.on_line || option.by_job; });
+}
+
+}  // namespace bootstrap

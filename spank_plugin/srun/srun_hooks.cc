@@ -1,0 +1,329 @@
+// What only srun can do: decide whether its step is set up, and hand the nodes what they cannot know.
+// SPDX-License-Identifier: Apache-2.0
+#include "srun/srun_hooks.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/activation/activation_rules.h"
+#include "core/failure/failure.h"
+#include "core/plan/gpu_variables.h"
+#include "core/plan/master_endpoint.h"
+#include "core/plan/step_plan.h"
+#include "core/program/srun_arguments.h"
+#include "core/step/hostlist.h"
+#include "core/step/rank_layout_text.h"
+#include "core/util/text.h"
+#include "hook_guard.h"
+#include "slurmstepd/controller.h"
+#include "slurmstepd/stepd_facts.h"
+#include "spank_options.h"
+#include "srun/call_with_deadline.h"
+#include "srun/failure_receiver.h"
+#include "srun/name_lookup.h"
+#include "srun/slurmctld_calls.h"
+#include "srun/srun_facts.h"
+
+namespace bootstrap {
+namespace {
+
+// For all calls of srun's together: slurmctld and the name server. An answer takes a millisecond.
+constexpr std::chrono::milliseconds kCallDeadline{5000};
+
+void set_variable(std::string_view name, const std::string& value) {
+  ::setenv(std::string(name).c_str(), value.c_str(), 1);
+}
+
+void unset_variable(std::string_view name) { ::unsetenv(std::string(name).c_str()); }
+
+// A variable that begin_launch set for srun's own parser of options, and what it was before.
+struct LaunchDefault {
+  std::string name;
+  std::optional<std::string> before;
+};
+
+std::vector<LaunchDefault>& defaults() {
+  static auto* const defaults = new std::vector<LaunchDefault>;  // never freed: see spank_options.cc
+  return *defaults;
+}
+
+// Unless the user has one. Flags are added to those of the user.
+void set_default(std::string_view name, std::string_view value, bool is_flag = false) {
+  const std::string variable(name);
+  const char* const given = std::getenv(variable.c_str());
+  if (given != nullptr && (!is_flag || std::string_view(given).find(value) != std::string_view::npos)) return;
+  const auto before = given == nullptr ? std::nullopt : std::optional<std::string>(given);
+  const auto now = before ? cat({*before, ",", value}) : std::string(value);
+  if (::setenv(variable.c_str(), now.c_str(), 1) == 0) defaults().push_back({variable, before});
+}
+
+void unset_launch_defaults() {
+  for (const auto& [name, before] : defaults()) {
+    if (before) ::setenv(name.c_str(), before->c_str(), 1);
+    if (!before) ::unsetenv(name.c_str());
+  }
+  defaults().clear();
+}
+
+// Components of the step, separated by ":", whose options srun has not read.
+std::ptrdiff_t components_to_parse = 0;
+
+std::uint32_t number_variable(const Environment& environment, std::string_view name, std::uint32_t otherwise) {
+  const auto value = parse_unsigned(environment.get(name).value_or(""), UINT32_MAX);
+  return value ? static_cast<std::uint32_t>(*value) : otherwise;
+}
+
+// Slurm's own binding hides the other GPUs from each task. Where the user did not ask for it, it is to leave them;
+// where he did, the nodes must know, since they see no more than what came of it: also in a step that takes the GPUs of
+// its job, of which neither srun's words nor its variables tell.
+void set_gpu_defaults(spank_t spank, const Environment& environment, const std::vector<std::string>& arguments,
+                      bool asks_for_itself) {
+  const auto has = [&](std::string_view word) { return std::count(arguments.begin(), arguments.end(), word) != 0; };
+  const auto asked = asked_gpu_binding(environment, arguments);
+  if (asked != GpuBind::kNone) {
+    set_variable(kUsersBindVariable, std::string(asked == GpuBind::kNarrow ? kNarrowingBind : kClosestBind));
+  }
+  if (!asks_for_itself && may_be_no_world(arguments)) return;  // what Slurm binds for it is not to be lifted
+  // A component that asked does not speak for the others, and its own word is stronger than the default.
+  if ((asked == GpuBind::kNone || has(":")) && implies_gpu_binding(environment, arguments)) {
+    const auto binding = gpu_bind_default_of(spank);
+    set_default(binding.variable, binding.value, binding.is_flag);
+  }
+}
+
+}  // namespace
+
+void unset_outer_variables() {
+  for (const auto name : kMessages) unset_variable(name);
+  const auto environment = Environment::from_entries(environ);
+  const auto value = environment.get(kTasksPerNodeVariable);
+  if (value && ExportRecord(environment).is_ours(kTasksPerNodeVariable, *value)) unset_variable(kTasksPerNodeVariable);
+}
+
+// These are srun's words before srun has read them, so a step may be taken for one that asks, and never for one that
+// does not: what is set here does nothing to a step that has no GPUs per task.
+void begin_launch(spank_t spank, const Settings& site, bool job_asks) {
+  const auto environment = Environment::from_entries(environ);
+  const auto arguments = own_command_line();
+  components_to_parse = 1 + std::count(arguments.begin(), arguments.end(), ":");
+  const bool asks = asks_for_itself(arguments);
+  if (!job_asks && !asks) return;
+  auto settings = site;
+  (void)apply_environment(settings, environment);
+  settings = with_arguments(arguments, settings);
+  if (settings.mode.value == Mode::kOff) return;
+  const bool is_salloc_shell = std::count(arguments.begin(), arguments.end(), "--interactive") != 0;
+  if (settings.gpu.value != GpuMode::kOff && !is_salloc_shell) set_gpu_defaults(spank, environment, arguments, asks);
+  // srun runs local_user_init once for all components, but copies the environment of the others before it. A variable
+  // that --export names is looked up after it, so that what srun decides reaches them, too.
+  if (expects_components(arguments) && !environment.has("SLURM_EXPORT_ENV") && !environment.has(kExportVariable)) {
+    set_variable(kExportVariable, std::string(kExportValue));
+  }
+}
+
+void end_of_options() {
+  // srun parses one component after the other, each with the environment of that moment.
+  if (--components_to_parse <= 0) unset_launch_defaults();
+}
+
+namespace {
+
+// Who the step is, for slurmctld and in messages.
+struct StepNumbers {
+  std::uint32_t job = 0;     // of the first component, or the only one
+  std::uint32_t leader = 0;  // of the whole job, as users name it
+  std::uint32_t step = 0;
+  StepTasks tasks;
+
+  StepId id() const { return {.job = leader, .step = step}; }
+};
+
+std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& environment) {
+  const auto job = item(spank, S_JOB_ID);
+  const auto step = item(spank, S_JOB_STEPID);
+  const auto count = item(spank, S_JOB_TOTAL_TASK_COUNT);  // of one component; the variable counts all of them
+  if (!job || !step || !count || !is_normal_step(*step)) return std::nullopt;
+  const auto tasks = std::max(number_variable(environment, "SLURM_NTASKS", *count), *count);
+  return StepNumbers{.job = *job,
+                     .leader = number_variable(environment, "SLURM_JOB_ID", *job),
+                     .step = *step,
+                     .tasks = {.in_component = *count, .in_step = tasks}};
+}
+
+// What the calls need. They run in a thread that may be left behind, so it owns all of this.
+struct Questions {
+  StepNumbers numbers;
+  bool needs_record = false;  // what the step asked for
+  std::string master;         // a template with %h for the host of rank 0; empty: its address is not needed
+  std::string users_master;   // MASTER_ADDR of the user, to be looked up; empty: there is none
+};
+
+struct Answers {
+  std::optional<StepRecord> record;
+  std::vector<ComponentText> components;
+  std::string master_ip;
+  std::string unusable_master;
+};
+
+std::size_t node_count(const std::vector<ComponentText>& components) {
+  std::size_t nodes = 0;
+  for (const auto& component : components) nodes += component.tasks_per_node.size();
+  return nodes;
+}
+
+std::string host_of_first_rank(const std::vector<ComponentText>& components) {
+  if (components.empty() || components.front().node_of_rank.empty()) return {};
+  const auto hosts = HostList::parse(components.front().nodes);
+  return hosts ? hosts->at(components.front().node_of_rank.front()) : std::string();
+}
+
+void add_addresses(Answers& answers, const Questions& questions) {
+  const auto first = host_of_first_rank(answers.components);
+  if (node_count(answers.components) < 2 || first.empty()) return;
+  if (!questions.master.empty()) answers.master_ip = look_up(fill_address(questions.master, first)).address;
+  const auto& users = questions.users_master;
+  if (users.empty() || users == first) return;
+  if (look_up(users).is_unusable) answers.unusable_master = users;
+}
+
+Answers ask(const Questions& questions) {
+  const auto& numbers = questions.numbers;
+  Answers answers;
+  if (questions.needs_record) {
+    answers.record = ask_step_record(numbers.job, numbers.step);
+    if (!answers.record) return answers;
+  }
+  answers.components = ask_step_layout(numbers.tasks, numbers.job, numbers.leader, numbers.step);
+  add_addresses(answers, questions);
+  return answers;
+}
+
+Questions questions_of(const StepNumbers& numbers, const Environment& environment, const Settings& settings,
+                       bool needs_record) {
+  using Kind = InterfaceChoice::Kind;
+  const auto kind = settings.interface.value.kind;
+  Questions questions{.numbers = numbers, .needs_record = needs_record, .master = {}, .users_master = {}};
+  if (kind == Kind::kGloo || kind == Kind::kAuto) questions.master = settings.address.value;
+  const auto users = environment.get("MASTER_ADDR");
+  // What goes into the decision is one field of several. A loopback address needs no look-up.
+  if (users && !ExportRecord(environment).is_ours("MASTER_ADDR", *users) && is_host_name(*users) &&
+      !is_loopback_name(*users)) {
+    questions.users_master = *users;
+  }
+  return questions;
+}
+
+// The address of a step of several nodes is looked up where srun runs, as the user; nodes ask no name server.
+void hand_over(const StepNumbers& numbers, Decision decision, const Answers& answers) {
+  if (::getrandom(&decision.salt, sizeof decision.salt, GRND_NONBLOCK) != sizeof decision.salt) decision.salt = 0;
+  decision.unusable_master = answers.unusable_master;
+  set_variable(kDecisionVariable, write_decision(numbers.id(), decision));
+  if (decision.set_up == SetUp::kNothing) return;
+  if (answers.components.empty()) {
+    log_debug("bootstrap: slurmctld did not say which rank is where");  // the nodes say so if it matters
+    return;
+  }
+  const auto text = write_layout(numbers.leader, numbers.step, answers.components,
+                                 {.master_ip = answers.master_ip, .with_nodes = false});
+  if (text) set_variable(kLayoutVariable, *text);
+  if (!text) log_error(cat({"bootstrap: ", text.error().message}));
+}
+
+void tell(const StepNumbers& numbers, const Activation& activation, const Settings& settings) {
+  const auto line = cat({"StepId=", to_string(numbers.id()), ": ", activation.line()});
+  const bool is_set_up = activation.decision.set_up != SetUp::kNothing;
+  if (!is_set_up && activation.decision.asked == Asked::kStrongly) {
+    log_error(cat({"bootstrap: ", line}));  // the nodes refuse it, and are silent
+  } else if (!is_set_up && settings.explain.value) {
+    print_to_stderr(cat({"bootstrap: ", line, "\n"}));
+  } else if (activation.is_told) {
+    log_warning(line);
+  } else {
+    log_verbose(cat({"bootstrap: ", line}));
+  }
+}
+
+Activation decide(spank_t spank, const StepNumbers& numbers, const UserChoice& choice, const Settings& settings,
+                  Answers& answers) {
+  const auto environment = Environment::from_entries(environ);
+  const auto step = gather_srun_facts(spank, environment);
+  auto activation = decide_without_calls(choice, settings, step);
+  if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
+  const auto questions = questions_of(numbers, environment, settings, !activation);
+  const auto got = call_with_deadline<Answers>([questions] { return ask(questions); }, kCallDeadline);
+  if (got) answers = *got;
+  if (activation) return std::move(*activation);
+  if (!got) return decide_without_answers(choice, "slurmctld did not answer within 5 s");
+  if (!answers.record || answers.components.empty()) {
+    return decide_without_answers(choice, "slurmctld did not say what the step asked for");
+  }
+  return decide_activation(choice, settings, step,
+                           {.request = answers.record->request,
+                            .partition = answers.record->partition,
+                            .tasks_per_node = answers.components.front().tasks_per_node});
+}
+
+void receive_failures(const StepNumbers& numbers, const Decision& decision, const Settings& settings,
+                      const std::vector<std::string>& command, const std::vector<ComponentText>& components) {
+  FailurePolicy policy;
+  policy.id = numbers.id();
+  policy.tasks = numbers.tasks.in_step;
+  policy.jobs = {numbers.job};
+  for (const auto& component : components) {
+    const bool is_known = std::find(policy.jobs.begin(), policy.jobs.end(), component.job) != policy.jobs.end();
+    if (!is_known) policy.jobs.push_back(component.job);
+  }
+  policy.is_asked = decision.asked == Asked::kStrongly;
+  if (settings.grace.value != 0) policy.grace = settings.grace.value;
+  policy.reports_for_itself = reports_for_itself(command);
+  start_failure_receiver(policy);
+}
+
+}  // namespace
+
+int decide_step(spank_t spank) {
+  if (current_context() != Context::kSrun) return kAccepted;
+  unset_launch_defaults();  // a ":" among the program's arguments was taken for a component
+  const auto environment = Environment::from_entries(environ);
+  const auto numbers = read_numbers(spank, environment);
+  if (!numbers) return kAccepted;
+  // To the users of a site its mistake is none of theirs. srun knows how much it is to say only from here on.
+  if (const auto& wrong = site_error()) log_verbose(cat({"bootstrap: ", wrong->message}));
+  const auto choice = user_choice(environment);
+  const auto collected = collect_settings(environment);
+  Answers answers;
+  const auto activation = decide(spank, *numbers, choice, collected.settings, answers);
+  tell(*numbers, activation, collected.settings);
+  const auto& decision = activation.decision;
+  // The nodes have to know that an option of ours, which they see, was passed over by srun and not lost.
+  const bool is_heard = decision.is_observed || has_options();
+  const bool is_set_up = decision.set_up != SetUp::kNothing;
+  if (is_set_up || is_heard) hand_over(*numbers, decision, answers);
+  if (is_set_up || decision.asked == Asked::kStrongly) {
+    receive_failures(*numbers, decision, collected.settings, job_command(spank), answers.components);
+  }
+  if (!is_set_up) {
+    unset_variable(kUsersBindVariable);
+    if (environment.get(kExportVariable) == kExportValue) unset_variable(kExportVariable);
+  }
+  return kAccepted;
+}
+
+int end_of_step() {
+  if (current_context() == Context::kSrun) {
+    end_failure_receiver();
+    return kAccepted;
+  }
+  return StepController::current().end();
+}
+
+}  // namespace bootstrap

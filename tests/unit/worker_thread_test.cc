@@ -1,0 +1,61 @@
+// Work that may never end: waited for until a deadline, and left alone after it without harm.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/process/worker_thread.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+
+namespace bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+TEST(WorkerThread, IsWaitedForUntilItEnds) {
+  WorkerThread worker;
+  EXPECT_TRUE(worker.wait_until(steady_clock::now()));  // nothing was begun
+  std::atomic<bool> is_done = false;
+  ASSERT_TRUE(worker.start([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    is_done = true;
+  }));
+  EXPECT_TRUE(worker.wait_until(steady_clock::now() + seconds(10)));
+  EXPECT_TRUE(is_done);
+}
+
+TEST(WorkerThread, IsGivenUpAtTheDeadlineAndOwnsWhatItUses) {
+  auto gate = std::make_shared<std::atomic<bool>>(false);
+  auto value = std::make_shared<int>(7);
+  const std::weak_ptr<int> watched = value;
+  WorkerThread worker;
+  ASSERT_TRUE(worker.start([gate, value = std::move(value)] {
+    while (!*gate) std::this_thread::sleep_for(milliseconds(1));
+  }));
+  EXPECT_FALSE(worker.wait_until(steady_clock::now() + milliseconds(30)));
+  EXPECT_FALSE(watched.expired());
+  *gate = true;
+  EXPECT_TRUE(worker.wait_until(steady_clock::now() + seconds(10)));
+  EXPECT_TRUE(watched.expired());  // gone before anybody heard of the end
+}
+
+TEST(WorkerThread, GetsNoSignalsAndLeavesTheCallersMaskAlone) {
+  sigset_t before;
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &before), 0);
+  sigset_t inside{};
+  WorkerThread worker;
+  ASSERT_TRUE(worker.start([&] { (void)pthread_sigmask(SIG_SETMASK, nullptr, &inside); }));
+  ASSERT_TRUE(worker.wait_until(steady_clock::now() + seconds(10)));
+  sigset_t after;
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &after), 0);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) {
+    EXPECT_EQ(sigismember(&inside, number), 1) << number;
+    EXPECT_EQ(sigismember(&after, number), sigismember(&before, number)) << number;
+  }
+}
+
+}  // namespace
+}  // namespace bootstrap
