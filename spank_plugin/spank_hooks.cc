@@ -1,8 +1,7 @@
 // What Slurm sees: the plugin's names and its hooks, each of them one line.
 // SPDX-License-Identifier: Apache-2.0
 #include "hook_guard.h"
-#include "slurmstepd/apply.h"
-#include "slurmstepd/controller.h"
+#include "slurmstepd/step_on_node.h"
 #include "spank_api.h"
 #include "spank_options.h"
 #include "srun/srun_hooks.h"
@@ -21,13 +20,13 @@ SPANK_PLUGIN(bootstrap, 1)
 
 using bootstrap::accept;
 using bootstrap::guard;
-using bootstrap::StepController;
+using bootstrap::StepOnNode;
 
 // All contexts: srun, sbatch, salloc and slurmstepd. In slurmstepd a failure here drains the node: it is remembered for
 // task_init, since a step whose options are not known would get other values than it was to.
 extern "C" int slurm_spank_init(spank_t spank, int count, char** arguments) {
   return guard(
-      "init", [] { return StepController::fail_all_tasks(false); },
+      "init", [] { return StepOnNode::fail_all_tasks(false); },
       [&] { return bootstrap::init(spank, count, arguments); });
 }
 
@@ -44,23 +43,23 @@ extern "C" int slurm_spank_local_user_init(spank_t spank, int /*count*/, char** 
 // slurmstepd, once per node, as the user. A failure drains the node under sbatch: it is remembered for task_init.
 extern "C" int slurm_spank_user_init(spank_t spank, int /*count*/, char** /*arguments*/) {
   return guard(
-      "user_init", [] { return StepController::fail_all_tasks(true); }, [&] { return StepController::prepare(spank); });
+      "user_init", [] { return StepOnNode::fail_all_tasks(true); }, [&] { return StepOnNode::user_init(spank); });
 }
 
 // slurmstepd as root, once for each task, when all are forked and have their cores, and none runs on yet. A failure
 // drains the node under sbatch.
 extern "C" int slurm_spank_task_post_fork(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard("task_post_fork", accept, [&] { return StepController::current().note_task(spank); });
+  return guard("task_post_fork", accept, [&] { return StepOnNode::current().task_post_fork(spank); });
 }
 
 // The forked child that will become the task: the one place where a failure ends the step and nothing else.
 extern "C" int slurm_spank_task_init(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard("task_init", bootstrap::abort_task, [&] { return StepController::start_task(spank); });
+  return guard("task_init", bootstrap::abort_task, [&] { return StepOnNode::task_init(spank); });
 }
 
 // slurmstepd as root, for each task that has ended.
 extern "C" int slurm_spank_task_exit(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard("task_exit", accept, [&] { return StepController::current().note_exit(spank); });
+  return guard("task_exit", accept, [&] { return StepOnNode::current().task_exit(spank); });
 }
 
 // srun and slurmstepd, when all tasks (of the node) have ended.

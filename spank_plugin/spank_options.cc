@@ -13,7 +13,7 @@
 #include "core/plan/step_plan.h"
 #include "core/util/text.h"
 #include "hook_guard.h"
-#include "slurmstepd/controller.h"
+#include "slurmstepd/step_on_node.h"
 #include "srun/srun_hooks.h"
 
 namespace bootstrap {
@@ -47,7 +47,7 @@ State& state() {
 // It only remembers; what it remembers last was given last.
 int option_callback(int place, const char* value, int remote) {
   const auto give_up = [] {
-    StepController::fail_all_tasks(false);  // Slurm goes on with a step whose option was refused on the node
+    StepOnNode::fail_all_tasks(false);  // Slurm goes on with a step whose option was refused on the node
     return refuse();
   };
   return guard("option", give_up, [&] {
@@ -78,7 +78,7 @@ void log_info_quietly(const std::string& message) {
 void register_options(spank_t spank) {
   auto& usages = state().usages;
   const auto specs = setting_specs();
-  bool is_told = false;
+  bool user_knows = false;
   for (std::size_t place = 0; place < specs.size(); ++place) {
     const auto& spec = specs[place];
     if (spec.option.empty()) continue;
@@ -94,11 +94,11 @@ void register_options(spank_t spank) {
     const auto registered = spank_option_register(spank, &option);
     if (registered == ESPANK_SUCCESS) continue;
     // Not for a user who gave no option of ours.
-    if (!is_told) log_info_quietly(cat({"bootstrap: option --", spec.option, " could not be registered"}));
-    is_told = true;  // where one is not, the others may well not be, either
+    if (!user_knows) log_info_quietly(cat({"bootstrap: option --", spec.option, " could not be registered"}));
+    user_knows = true;  // where one is not, the others may well not be, either
     // ESPANK_BAD_ARG: another plugin has an option of this name, and srun gives it to that one. Whatever else went
     // wrong here and not in srun: slurmstepd would start the step as if the option had not been given.
-    if (registered != ESPANK_BAD_ARG) StepController::fail_all_tasks(false);
+    if (registered != ESPANK_BAD_ARG) StepOnNode::fail_all_tasks(false);
   }
 }
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Start it with: srun --bootstrap-frameworks=horovod -N2 --ntasks-per-node 2 --gres gpu:2 python3 train_horovod.py
+"""Start it with: srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap run --horovod -- python3 train_horovod.py
 
 Trains a small network with Horovod and PyTorch, without horovodrun.
 
-The ranks meet over Gloo, at the server that slurm-bootstrap runs beside rank 0 for those who ask for it; HOROVOD_RANK
-and its kin tell them where. With `--mpi=pmix` in place of that option Horovod finds itself started for MPI. Either way
-Horovod has to be built for it: `horovodrun --check-build` lists its controllers. Exits with 1 when the loss did not fall or when the ranks do not hold
-the same model in the end.
+The ranks meet over Gloo, at Horovod's own rendezvous server, which the command starts beside rank 0; HOROVOD_RANK and
+the other variables come from it. With `srun --mpi=pmix python3 train_horovod.py` Horovod finds itself started for MPI.
+Either way Horovod has to be built for it: `horovodrun --check-build` lists its controllers. Exits with 1 when the loss
+did not fall or when the ranks do not hold the same model in the end.
 """
 # SPDX-License-Identifier: Apache-2.0
 

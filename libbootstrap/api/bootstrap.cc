@@ -7,10 +7,8 @@
 
 #include "api/job.h"
 #include "api/options.h"
-#include "comm/pmix/mpirun_hosts.h"
-#include "core/plan/plan_from_environment.h"
+#include "comm/own_task.h"
 #include "core/util/text.h"
-#include "probe/mpirun_context.h"
 #include "probe/read_environment.h"
 
 namespace bootstrap::api {
@@ -59,11 +57,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   const Environment environment = process_environment();
   const auto timeout = read_timeout(environment, options->timeout_ms);
   if (!timeout) return fail(timeout.error());
-  auto around = read_mpirun_context(environment);
-  auto hosts = hosts_of_ranks(environment, std::chrono::steady_clock::now() + *timeout);
-  if (!hosts) return fail(hosts.error());
-  around.hosts = std::move(*hosts);
-  const auto task = read_task_plan(environment, around);
+  const auto task = read_own_task(environment, Deadline::clock::now() + *timeout);
   if (!task) return fail(task.error());
   const auto port = parse_unsigned(effective_value(task->plan, "MASTER_PORT"), 65535);
   if (!port) return fail(ErrorCode::kInvalid, "MASTER_PORT is set for this step, but it is not a port");

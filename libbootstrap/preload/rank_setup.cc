@@ -25,11 +25,10 @@
 #include "core/util/text.h"
 #include "preload/preload_options.h"
 #include "preload/query_rank_hosts.h"
-#include "preload/serve_horovod.h"
 #include "preload/stderr_message.h"
 #include "probe/cpu_affinity.h"
 #include "probe/mpirun_context.h"
-#include "probe/port_claim.h"
+#include "probe/step_ports.h"
 #include "probe/read_environment.h"
 #include "probe/read_network.h"
 
@@ -119,38 +118,12 @@ void export_plan(const StepPlan& plan) {
   std::move(fresh).install();
 }
 
-// Until this process ends: a claim is closed by exec and shared with forked children, and is never given back, since
-// threads of the program may meet at the port while the process ends.
-Status hold_for_ever(std::uint16_t port) {
-  auto claim = PortClaim::take(port);
-  if (!claim) return fail(claim.error());
-  static std::vector<PortClaim>* const held = new std::vector<PortClaim>;
-  held->push_back(std::move(*claim));
-  return {};
-}
-
-void hold_worker_ports(const StepFacts& facts, const StepPlan& plan, const std::string& who) {
+// Until this process ends: a port is given back by exec, shared with forked children, and held while the process ends,
+// since threads of the program may meet there.
+void reserve_ports(const StepFacts& facts, const Settings& settings, StepPlan& plan, const std::string& who) {
   const StandardFiles standard;
-  for (const auto port : plan.worker_ports) {
-    const auto claim = hold_for_ever(port);
-    if (claim) continue;
-    say(cat({who, "TF_CONFIG: ", facts.layout.host_of(facts.local_ranks.front()), ": ", claim.error().message,
-             "; start the step again, or choose other ports with SLURM_BOOTSTRAP_PORT_RANGE"}));
-  }
-}
-
-void hold_port(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const std::string& who) {
-  hold_worker_ports(facts, plan, who);
-  if (!plan.port_to_claim) return;
-  const StandardFiles standard;
-  const auto claim = hold_for_ever(*plan.port_to_claim);
-  if (claim) return;
-  if (facts.layout.size() == 1) return;  // nobody is to be met, and a server would say itself what is wrong
-  const auto cure = plan.port_is_users ? ", which you set; if this step is to listen there, choose another one"
-                    : settings.port.value != 0
-                        ? "; choose another one with SLURM_BOOTSTRAP_PORT, or leave the choice to us"
-                        : "; start the step again, or choose a port with SLURM_BOOTSTRAP_PORT";
-  say(cat({who, "MASTER_PORT on ", facts.layout.host_of(0), ": ", claim.error().message, cure}));
+  static auto* const ports = new StepPorts;
+  for (const auto& refused : ports->reserve(plan, facts, settings)) say(who + refused.sentence);
 }
 
 std::string cure_of(const StepFacts& facts, std::size_t gpus) {
@@ -184,21 +157,6 @@ void read_own_cpus(StepFacts& facts, StepPlan& plan, const Settings& settings) {
                         .cores_asked = number("SLURM_CPUS_PER_TASK")};
   if (plan.gpus) sight.gpus = view_of(*plan.gpus, facts.layout.place(facts.local_ranks.front()).local_rank);
   refine_frameworks(plan, facts, settings, 0, sight);
-}
-
-// Not found where the library alone was copied; then Horovod is not told to look for it.
-std::string prepare_serving(StepFacts& facts) {
-  auto program = find_rendezvous_program();
-  facts.can_serve = !program.empty();
-  return program;
-}
-
-void serve(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const std::string& program,
-           const std::string& who) {
-  if (!plan.served_port) return;
-  const StandardFiles standard;
-  const auto served = serve_horovod(facts, settings, plan, program);
-  if (!served) say(cat({who, "Horovod's ranks cannot meet: ", served.error().message, "; start the step again"}));
 }
 
 bool is_linked_with_mpi() {
@@ -255,15 +213,13 @@ Status set_up(const Environment& environment, SetUp what) {
   auto facts = read_task_facts(environment, around);
   if (!facts) return fail(facts.error());
   facts->decision.set_up = what;
-  const auto program = prepare_serving(*facts);
   gather_network(*facts, *settings);
   auto plan = make_step_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
   read_own_cpus(*facts, *plan, *settings);
   export_plan(*plan);
   const auto who = step_prefix(facts->id);
-  hold_port(*facts, *settings, *plan, who);
-  serve(*facts, *settings, *plan, program, who);
+  reserve_ports(*facts, *settings, *plan, who);
   const auto shared = warn_of_missing_gpus(*facts, *settings, *plan);
   if (!shared.empty()) say(who + shared);
   if (facts->local_ranks.front() != 0) return {};

@@ -180,20 +180,17 @@ def main(build):
     top = pathlib.Path(__file__).resolve().parents[2]
     plugin = build / "spank_plugin/spank_bootstrap.so"
     library = build / "libbootstrap/libbootstrap.so.0"
-    rendezvous = build / "libbootstrap/slurm-bootstrap-rendezvous"
     plugin_names = names_in_map(top / "spank_plugin/exports.map")
     library_names = names_in_map(top / "libbootstrap/exports.map")
     of_plugin = [f"{plugin}: {problem}" for problem in check_plugin(plugin, plugin_names)]
     of_library = [f"{library}: {problem}" for problem in check_library(library, library_names)]
     if library_names != names_in_header(top / "libbootstrap/include/bootstrap/bootstrap.h") | INTERPOSED:
         of_library.append("libbootstrap/exports.map names others than bootstrap.h and the interposed functions of NCCL")
-    problems = of_plugin + of_library + [f"{rendezvous}: {problem}" for problem in check_program(rendezvous)]
+    problems = of_plugin + of_library
     # The checks themselves: libstdc++ exports and needs much, and must not pass.
     control = pathlib.Path(run("g++", "-print-file-name=libstdc++.so.6").strip())
     if not list(check_object(control, plugin_names)):
         problems.append("control: libstdc++ would have passed")
-    if not list(check_program(build / "libbootstrap/slurm-bootstrap")):
-        problems.append("control: the command, which needs libstdc++ and hwloc, would have passed for the rendezvous")
     for problem in problems:
         print(problem, file=sys.stderr)
     present = sum(pathlib.Path(host).exists() for host in SLURM)

@@ -25,7 +25,6 @@ expect 'lib*/libbootstrap.so.0'
 expect 'lib*/pkgconfig/bootstrap.pc'
 expect 'lib*/cmake/slurm-bootstrap/slurm-bootstrap-config.cmake'
 expect 'bin/slurm-bootstrap'
-expect 'libexec/slurm-bootstrap/slurm-bootstrap-rendezvous'
 expect 'include/bootstrap/bootstrap.h'
 expect 'share/slurm-bootstrap/*bootstrap.conf'
 for example in "$here"/../../etc/examples/*.{py,sbatch}; do

@@ -104,9 +104,6 @@ choose_plugin() {
     else
       plugin_folder=$(dirname "$plugin") plugin=/opt/slurm-bootstrap-plugin/$(basename "$plugin")
     fi
-    # Nothing is installed there: a plugin of this repository finds its program beside it.
-    local server=${plugin%/spank_plugin/*}/libbootstrap/slurm-bootstrap-rendezvous
-    [[ $plugin != /opt/slurm-bootstrap/* ]] || plugin_arguments="rendezvous_program=$server${plugin_arguments:+ $plugin_arguments}"
     plugstack_lines="optional $plugin${plugin_arguments:+ $plugin_arguments}"
   fi
 }

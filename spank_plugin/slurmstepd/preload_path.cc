@@ -17,10 +17,6 @@ std::string preload_library(const Settings& settings) {
   return settings.preload_library.value.empty() ? BOOTSTRAP_LIBRARY : settings.preload_library.value;
 }
 
-std::string rendezvous_program(const Settings& settings) {
-  return settings.rendezvous_program.value.empty() ? BOOTSTRAP_RENDEZVOUS : settings.rendezvous_program.value;
-}
-
 namespace {
 
 // musl ends a program with 127 whose LD_PRELOAD names a file that it finds and cannot use, and passes over one that it

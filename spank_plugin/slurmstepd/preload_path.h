@@ -13,9 +13,6 @@ namespace bootstrap {
 // Where the library is on the nodes: the site's word, or where it was installed.
 std::string preload_library(const Settings& settings);
 
-// Where Horovod's server is, likewise.
-std::string rendezvous_program(const Settings& settings);
-
 // In user_init, where the files are the node's, whichever container a task is started in, and before or behind which
 // plugin we stand: why the library cannot be preloaded. The tasks start without it then.
 Status check_preload(const Settings& settings);

@@ -24,7 +24,7 @@
 #include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
 #include "hook_guard.h"
-#include "slurmstepd/controller.h"
+#include "slurmstepd/step_on_node.h"
 #include "slurmstepd/stepd_facts.h"
 #include "spank_options.h"
 #include "srun/call_with_deadline.h"
@@ -323,7 +323,7 @@ int end_of_step() {
     end_failure_receiver();
     return kAccepted;
   }
-  return StepController::current().end();
+  return StepOnNode::current().exit();
 }
 
 }  // namespace bootstrap

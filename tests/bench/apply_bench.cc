@@ -9,7 +9,7 @@
 
 #include "bench_step.h"
 #include "core/plan/step_plan.h"
-#include "slurmstepd/apply.h"
+#include "slurmstepd/task_environment.h"
 #include "spank_double.h"
 
 namespace bootstrap {
@@ -28,7 +28,7 @@ void apply_to_task(benchmark::State& state, const char* frameworks) {
   common.put(the_spank_handle(), *plan);
   for (auto _ : state) {
     slurm.task_environment = {{"SLURM_PROCID", "3"}};
-    const auto status = apply(the_spank_handle(), *plan, common, settings, 3, 3);
+    const auto status = set_task_environment(the_spank_handle(), *plan, common, settings, 3, 3);
     if (!status) return state.SkipWithError(status.error().message.c_str());
   }
   if (slurm.task_environment.find("RANK") == slurm.task_environment.end()) state.SkipWithError("RANK was not set");

@@ -49,9 +49,8 @@ lightning   SLURM_NTASKS_PER_NODE=2
 jax         JAX_COORDINATOR_PORT=29751 JAX_COORDINATOR_ADDRESS=node001:29751
             JAX_LOCAL_DEVICE_IDS=0
 Not set for torchrun: torchrun is one task on each node, and here are several;
-deepspeed: DeepSpeed needs no more than what is always set; horovod: its ranks
-meet at a server, which is started only where it is asked for; tensorflow:
-programs that find TF_CONFIG train together, also those that were to run alone;
+deepspeed: DeepSpeed needs no more than what is always set; tensorflow: programs
+that find TF_CONFIG train together, also those that were to run alone;
 torchcomms: under torchrun they would hide torchrun's own ranks.
 
 Settings: all at their default
@@ -81,7 +80,7 @@ TEST(Explain, ShowsNoControlCharacterOfUsers) {
   auto environment = two_by_two();
   environment.set("MASTER_ADDR", "evil\x1b]0;title\x07\nRANK  9");
   environment.set("MASTER_PORT", "2\r3");
-  environment.set("HOROVOD_RANK", "\x1b[2J");
+  environment.set("TF_CONFIG", "\x1b[2J");
   environment.set("ROCR_VISIBLE_DEVICES",
                   "0\xc2\x9b"
                   "31m");

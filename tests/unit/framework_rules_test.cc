@@ -62,7 +62,7 @@ TEST(Frameworks, TorchrunIsOneTaskOnEachNode) {
 
 TEST(Frameworks, TorchrunsChildrenSeeNoOtherRanks) {
   for (const auto& name : names(plan_of(one_by_two(1)))) {
-    EXPECT_FALSE(name.starts_with("HOROVOD_") || name.starts_with("TORCHCOMM_") || name == "LOCAL_SIZE") << name;
+    EXPECT_FALSE(name.starts_with("TORCHCOMM_") || name == "LOCAL_SIZE") << name;
   }
 }
 
@@ -77,44 +77,6 @@ TEST(Frameworks, TheMeetingPlaceIsTheUsersWhereItIs) {
   EXPECT_NE(value(plan, "JAX_COORDINATOR_PORT"), "4711") << "PyTorch may be there, too";
   environment.set("MASTER_ADDR", "fd00::7");
   EXPECT_EQ(value(plan_of(environment), "JAX_COORDINATOR_ADDRESS").find("[fd00::7]:"), 0U);
-}
-
-TEST(Frameworks, HorovodMeetsAtOurServer) {
-  const auto plan = plan_of(two_by_two(3), with("auto,horovod"));
-  EXPECT_EQ(value(plan, "HOROVOD_RANK"), "3");
-  EXPECT_EQ(value(plan, "HOROVOD_SIZE"), "4");
-  EXPECT_EQ(value(plan, "HOROVOD_LOCAL_RANK"), "1");
-  EXPECT_EQ(value(plan, "HOROVOD_LOCAL_SIZE"), "2");
-  EXPECT_EQ(value(plan, "HOROVOD_CROSS_RANK"), "1");
-  EXPECT_EQ(value(plan, "HOROVOD_CROSS_SIZE"), "2");
-  EXPECT_EQ(value(plan, "HOROVOD_HOSTNAME"), "node002");
-  EXPECT_EQ(value(plan, "HOROVOD_CONTROLLER"), "gloo");
-  EXPECT_FALSE(plan.served_port);  // rank 0 is elsewhere
-  const auto first = plan_of(two_by_two(0), with("auto,horovod"));
-  ASSERT_TRUE(first.served_port);
-  EXPECT_EQ(value(plan, "HOROVOD_GLOO_RENDEZVOUS_PORT"), std::to_string(*first.served_port));
-  EXPECT_NE(value(plan, "HOROVOD_GLOO_RENDEZVOUS_PORT"), value(plan, "MASTER_PORT"));
-}
-
-TEST(Frameworks, HorovodIsSetUpWhereItIsNamed) {
-  EXPECT_EQ(value(plan_of(two_by_two()), "HOROVOD_RANK"), "-") << "nobody named it";
-  EXPECT_FALSE(plan_of(two_by_two()).served_port);
-  auto environment = two_by_two();
-  environment.set("SLURM_MPI_TYPE", "pmix");
-  EXPECT_EQ(value(plan_of(environment, with("horovod")), "HOROVOD_RANK"), "0") << "whatever starts MPI";
-  environment.set("HOROVOD_CONTROLLER", "gloo");
-  EXPECT_EQ(value(plan_of(environment, with("horovod")), "HOROVOD_RANK"), "0") << "it agrees with us";
-}
-
-TEST(Frameworks, WhatCannotBeHadIsRefusedWhereItIsNamed) {
-  for (const auto* name : {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR"}) {
-    auto environment = two_by_two();
-    environment.set(name, "1");
-    const auto plan = make_step_plan(*read_task_facts(environment), with("horovod"));
-    ASSERT_FALSE(plan) << name;
-    EXPECT_NE(plan.error().message.find(name), std::string::npos) << plan.error().message;
-    EXPECT_TRUE(make_step_plan(*read_task_facts(environment), with("all"))) << "not named by itself";
-  }
 }
 
 TEST(Frameworks, AWorldThatNobodyAskedForGetsNoMoreThanItsRow) {
@@ -162,11 +124,6 @@ TEST(Frameworks, ATaskThatIsToldToBeAloneIsSoForAll) {
     auto settings = with("all");
     settings.gpu = {mode, Source::kOption};
     const auto plan = plan_of(two_by_two(3), settings);
-    EXPECT_EQ(value(plan, "HOROVOD_LOCAL_RANK"), value(plan, "LOCAL_RANK"));
-    EXPECT_EQ(value(plan, "HOROVOD_LOCAL_SIZE"), "1");
-    EXPECT_EQ(value(plan, "HOROVOD_CROSS_RANK"), "3");
-    EXPECT_EQ(value(plan, "HOROVOD_CROSS_SIZE"), "4");
-    EXPECT_EQ(value(plan, "HOROVOD_HOSTNAME"), "node002-1");  // two tasks of a node must not share the scope
     EXPECT_EQ(value(plan, "LOCAL_SIZE"), "1");
     EXPECT_EQ(value(plan, "CROSS_RANK"), value(plan, "NODE_RANK"));
     EXPECT_EQ(value(plan, "CROSS_SIZE"), value(plan, "GROUP_WORLD_SIZE"));
@@ -230,7 +187,7 @@ TEST(Frameworks, ListsAllAndNone) {
   const auto jax = names(plan_of(two_by_two(), with("jax")));
   EXPECT_EQ(jax.size(), base.size() + 3);
   const auto all = names(plan_of(two_by_two(), with("all")));
-  for (const auto* name : {"TF_CONFIG", "TORCHCOMM_RANK", "LOCAL_SIZE", "HOROVOD_RANK", "JAX_LOCAL_DEVICE_IDS"}) {
+  for (const auto* name : {"TF_CONFIG", "TORCHCOMM_RANK", "LOCAL_SIZE", "JAX_LOCAL_DEVICE_IDS"}) {
     EXPECT_EQ(all.count(name), 1U) << name;
   }
   EXPECT_EQ(names(plan_of(two_by_two())).count("TF_CONFIG"), 0U);
@@ -290,7 +247,7 @@ TEST(Frameworks, AnotherStepsValuesAreReplacedAndRemoved) {
   inner.set("SLURMD_NODENAME", "node001");
   const auto again = plan_of(inner, with("jax"));
   EXPECT_EQ(value(again, "JAX_COORDINATOR_ADDRESS"), "node001:" + value(again, "JAX_COORDINATOR_PORT"));
-  for (const auto* name : {"HOROVOD_RANK", "TF_CONFIG", "TORCHCOMM_RANK"}) {
+  for (const auto* name : {"TF_CONFIG", "TORCHCOMM_RANK"}) {
     EXPECT_NE(std::find(again.removals.begin(), again.removals.end(), name), again.removals.end()) << name;
   }
 }

@@ -29,7 +29,7 @@ StepPlan plan_with_routes(Environment environment, std::string_view interface) {
   facts.rdma = {{"ib0", "mlx5_0:1"}};
   Settings settings;
   settings.interface = {*parse_interface(interface), Source::kOption};
-  settings.frameworks.value = *parse_frameworks("auto,horovod");
+  settings.frameworks.value = *parse_frameworks("auto");
   return *make_step_plan(facts, settings);
 }
 
@@ -37,7 +37,6 @@ TEST(Interface, OneAnswerForAll) {
   for (const auto* choice : {"auto", "ib0", "10.2.0.0/16"}) {
     const auto plan = plan_with_routes(two_by_two(), choice);
     EXPECT_EQ(value(plan, "GLOO_SOCKET_IFNAME"), "ib0");
-    EXPECT_EQ(value(plan, "HOROVOD_GLOO_IFACE"), "ib0");
     EXPECT_EQ(value(plan, "NCCL_SOCKET_IFNAME"), "=ib0");
     EXPECT_EQ(value(plan, "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME"), "=ib0");
     EXPECT_EQ(value(plan, "UCX_NET_DEVICES"), "mlx5_0:1,ib0");
@@ -125,8 +124,8 @@ TEST(FurtherPorts, JaxIsSetUpOnlyWithAPortOfItsOwn) {
 }
 
 TEST(FrameworkChoice, IsReadAndWrittenTheSame) {
-  for (const auto* text : {"auto", "all", "none", "horovod", "torchrun,jax", "nccl-tests,torchcomms,openmp",
-                           "auto,horovod", "auto,deepspeed,tensorflow"}) {
+  for (const auto* text : {"auto", "all", "none", "tensorflow", "torchrun,jax", "nccl-tests,torchcomms,openmp",
+                           "auto,tensorflow", "auto,deepspeed,tensorflow"}) {
     EXPECT_EQ(write_frameworks(*parse_frameworks(text)), text);
   }
   for (const auto* text : {"", "jax,", "JAX", "auto,auto", "auto,", "caffe", " jax"})

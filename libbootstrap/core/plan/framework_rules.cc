@@ -17,22 +17,7 @@ namespace {
 
 bool has_one_task_on_each_node(const Layout& layout) { return layout.node_count() == layout.size(); }
 
-// A user who sets one of these runs a rendezvous of his own, and half of ours would break it.
-constexpr std::array<std::string_view, 3> kHorovodIdentity{"HOROVOD_RANK", "HOROVOD_SIZE",
-                                                           "HOROVOD_GLOO_RENDEZVOUS_ADDR"};
-
 using State = FrameworkState;
-
-State horovod_state(const StepFacts& facts) {
-  const VariableList variables(facts);
-  for (const auto name : kHorovodIdentity) {
-    if (variables.set_by_user(name)) return {false, cat({"you set ", name})};
-  }
-  if (facts.layout.size() > 1 && !facts.can_serve) {
-    return {false, "slurm-bootstrap-rendezvous is not installed on this node"};
-  }
-  return {true, "asked for"};
-}
 
 // Sets of variables that no other framework looks at, or that can only be right.
 constexpr std::array kAuto{Framework::kPytorch, Framework::kTorchrun, Framework::kAccelerate, Framework::kLightning,
@@ -48,8 +33,6 @@ State auto_state(Framework framework) {
   switch (framework) {
     case Framework::kTensorflow:
       return {false, "programs that find TF_CONFIG train together, also those that were to run alone"};
-    case Framework::kHorovod:
-      return {false, "its ranks meet at a server, which is started only where it is asked for"};
     case Framework::kDeepspeed:
       return {false, "DeepSpeed needs no more than what is always set"};
     case Framework::kTorchcomms:
@@ -134,11 +117,6 @@ void add_rows(VariableList& variables, StepPlan& plan, const StepFacts& facts, c
 
 void add_ports(StepPlan& plan, const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
   const auto& ranks = facts.local_ranks;
-  const bool has_first = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
-  // One task alone meets nobody.
-  if (has_first && has(sets, Framework::kHorovod) && facts.layout.size() > 1) {
-    plan.served_port = horovod_port(facts, settings);
-  }
   if (!has(sets, Framework::kTensorflow)) return;
   for (const auto rank : ranks) plan.worker_ports.push_back(worker_port(facts, settings, rank));
 }
@@ -150,8 +128,7 @@ std::string ucx_devices(const StepFacts& facts, const std::string& interface) {
   return interface;
 }
 
-Status add_interface(VariableList& variables, const StepFacts& facts, const Settings& settings,
-                     const FrameworkFlags& sets) {
+Status add_interface(VariableList& variables, const StepFacts& facts, const Settings& settings) {
   const auto& choice = settings.interface.value;
   if (facts.layout.node_count() == 1 || facts.routes.empty()) return {};
   const auto chosen =
@@ -161,14 +138,13 @@ Status add_interface(VariableList& variables, const StepFacts& facts, const Sett
   if (!*chosen) return {};
   const auto& name = **chosen;
   const bool is_found = choice.kind == InterfaceChoice::Kind::kGloo || choice.kind == InterfaceChoice::Kind::kAuto;
-  constexpr std::array<std::string_view, 5> kNames{"GLOO_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME",
+  constexpr std::array<std::string_view, 4> kNames{"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
                                                    "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "UCX_NET_DEVICES"};
   const auto set_by_user = [&](std::string_view variable) { return variables.set_by_user(variable); };
   // Who names interfaces himself knows more than a route tells.
   if (is_found && std::any_of(kNames.begin(), kNames.end(), set_by_user)) return {};
   const auto from = is_found ? std::string("routes to MASTER_ADDR") : said;
   variables.common("GLOO_SOCKET_IFNAME", name, from);
-  if (has(sets, Framework::kHorovod)) variables.common("HOROVOD_GLOO_IFACE", name, from);
   if (choice.kind == InterfaceChoice::Kind::kGloo) return {};
   // NCCL takes a bare name for the beginning of one.
   variables.common("NCCL_SOCKET_IFNAME", cat({"=", name}), from);
@@ -248,7 +224,6 @@ FrameworkState framework_state(Framework framework, const StepFacts& facts, cons
   }
   const bool is_asked = is_named(framework, facts, settings);
   if (!set.is_auto && !is_asked) return {false, cat({"frameworks=", write_frameworks(set)})};
-  if (framework == Framework::kHorovod && is_asked) return horovod_state(facts);
   if (framework == Framework::kTorchrun && !has_one_task_on_each_node(facts.layout)) {
     return {false, "torchrun is one task on each node, and here are several"};
   }
@@ -263,17 +238,11 @@ Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& se
   VariableList variables(facts);
   add_init_file(variables, plan, facts, settings);
   plan.frameworks = sets_in_effect(facts, settings);
-  const auto horovod = framework_state(Framework::kHorovod, facts, settings);
-  const bool is_by_name = !settings.frameworks.value.is_all() && is_named(Framework::kHorovod, facts, settings);
-  if (is_by_name && !horovod.is_set) {
-    const auto place = setting_name("frameworks", settings.frameworks.source);
-    return fail(ErrorCode::kUnsupported, cat({"horovod, which ", place, " names, cannot be set up: ", horovod.why}));
-  }
   const auto& sets = plan.frameworks;
   auto has_ports = check_port_range(facts, settings, sets);
   if (!has_ports) return has_ports;
   add_rows(variables, plan, facts, settings, sets);
-  auto added = add_interface(variables, facts, settings, sets);
+  auto added = add_interface(variables, facts, settings);
   if (!added && facts.decision.asked == Asked::kStrongly) return added;
   if (!added) plan.warnings.push_back(added.error().message);
   add_ports(plan, facts, settings, sets);

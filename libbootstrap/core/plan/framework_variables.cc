@@ -77,13 +77,6 @@ std::string nccl_tests_device(const TaskContext& task) {
   return number(task.gpus->own);
 }
 
-// Horovod names a scope of its meeting after it, which tasks that pass for nodes must not share.
-std::string horovod_hostname(const TaskContext& task) {
-  const auto& host = task.facts.layout.host_of(task.rank);
-  if (!task.is_alone) return host;
-  return cat({host, "-", number(task.facts.layout.place(task.rank).local_rank)});
-}
-
 std::string nvshmem_pmi(const TaskContext& task) {
   const auto mpi = mpi_launch(task.facts.environment);
   if (mpi.starts_with("pmix")) return "PMIX";
@@ -118,8 +111,7 @@ std::string tf_config(const TaskContext& task) {
       {R"({"cluster": {"worker": [)", workers, R"(]}, "task": {"type": "worker", "index": )", number(task.rank), "}}"});
 }
 
-// What reads which, with the sources: reference manuals of torchrun (torch/distributed/run.py), Horovod
-// (common/gloo/gloo_context.cc), JAX (_src/distributed.py), TensorFlow (tfconfig_cluster_resolver.py), Lightning
+// What reads which, with the sources: reference manuals of torchrun (torch/distributed/run.py), JAX (_src/distributed.py), TensorFlow (tfconfig_cluster_resolver.py), Lightning
 // (plugins/environments/slurm.py), DeepSpeed (launcher/launch.py), NVSHMEM, nccl-tests (src/common.cu) and torchcomms
 // (utils/Utils.cpp).
 using F = Framework;
@@ -136,24 +128,6 @@ constexpr FrameworkVariable kTable[] = {
 
     {F::kTorchrun, "PET_REDIRECTS", "none; see the manual", no_redirects, DependsOn::kTask},
     {F::kTorchrun, "PET_TEE", "none, likewise", no_redirects, DependsOn::kTask},
-
-    {F::kHorovod, "HOROVOD_RANK", "RANK", [](T t) { return number(t.rank); }, DependsOn::kTask},
-    {F::kHorovod, "HOROVOD_SIZE", "WORLD_SIZE", [](T t) { return std::to_string(t.facts.layout.size()); },
-     DependsOn::kStep},
-    {F::kHorovod, "HOROVOD_LOCAL_RANK", "LOCAL_RANK", [](T t) { return number(t.place.local_rank); }, DependsOn::kTask},
-    {F::kHorovod, "HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", [](T t) { return number(t.place.local_size); },
-     DependsOn::kTask},
-    {F::kHorovod, "HOROVOD_CROSS_RANK", "among nodes with this LOCAL_RANK",
-     [](T t) { return number(t.place.cross_rank); }, DependsOn::kTask},
-    {F::kHorovod, "HOROVOD_CROSS_SIZE", "number of these", [](T t) { return number(t.place.cross_size); },
-     DependsOn::kTask},
-    {F::kHorovod, "HOROVOD_HOSTNAME", "name of the node", horovod_hostname, DependsOn::kTask},
-    {F::kHorovod, "HOROVOD_GLOO_RENDEZVOUS_ADDR", "MASTER_ADDR", [](T t) { return t.plan.master.address; },
-     DependsOn::kStep},
-    {F::kHorovod, "HOROVOD_GLOO_RENDEZVOUS_PORT", "our server on the node of rank 0",
-     [](T t) { return std::to_string(horovod_port(t.facts, t.settings)); }, DependsOn::kStep},
-    {F::kHorovod, "HOROVOD_CONTROLLER", "without MPI", [](T) { return std::string("gloo"); }, DependsOn::kStep},
-    {F::kHorovod, "HOROVOD_CPU_OPERATIONS", "without MPI", [](T) { return std::string("gloo"); }, DependsOn::kStep},
 
     {F::kTensorflow, "TF_CONFIG", "hosts and ports of all tasks", tf_config, DependsOn::kTask},
 
@@ -206,7 +180,7 @@ std::span<const FrameworkVariable> framework_variables() { return kTable; }
 
 namespace {
 
-// Ports of a step, counted from MASTER_PORT: one for each task of a node (TensorFlow), then Horovod's and JAX's.
+// Ports of a step, counted from MASTER_PORT: one for each task of a node (TensorFlow), then JAX's.
 std::uint32_t most_tasks_of_a_node(const Layout& layout) {
   std::uint32_t most = 0;
   for (Rank rank = 0; rank < layout.size(); ++rank) most = std::max(most, layout.place(rank).local_size);
@@ -215,12 +189,8 @@ std::uint32_t most_tasks_of_a_node(const Layout& layout) {
 
 }  // namespace
 
-std::uint16_t horovod_port(const StepFacts& facts, const Settings& settings) {
-  return further_port(facts, settings.port_range.value, most_tasks_of_a_node(facts.layout) + 1);
-}
-
 std::uint16_t jax_port(const StepFacts& facts, const Settings& settings) {
-  return further_port(facts, settings.port_range.value, most_tasks_of_a_node(facts.layout) + 2);
+  return further_port(facts, settings.port_range.value, most_tasks_of_a_node(facts.layout) + 1);
 }
 
 std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank rank) {

@@ -74,8 +74,6 @@ Result<TaskPlan> read_task_plan(const Environment& environment, const MpirunCont
   auto settings = read_task_settings(environment, is_set);
   if (!settings) return fail(settings.error());
   if (is_set) facts->decision.set_up = read_set_up(environment.get(kSettingsVariable).value_or(""));
-  // Whether slurmstepd found the server is known by what came of it.
-  if (is_set) facts->can_serve = environment.has("HOROVOD_GLOO_RENDEZVOUS_PORT");
   auto plan = make_step_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
   if (is_set) {

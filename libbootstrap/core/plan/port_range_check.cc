@@ -10,18 +10,13 @@ namespace bootstrap {
 namespace {
 
 // further_port() gives so many different ones, and none of them MASTER_PORT. It is asked with 1 for the first task of a
-// node, and so on, for TensorFlow, and then once for Horovod. Frameworks that nobody asked for by name refuse no step.
+// node, and so on, for TensorFlow. Frameworks that nobody asked for by name refuse no step.
 std::uint32_t ports_needed(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
-  const auto counts = [&](Framework framework) {
-    return sets[static_cast<std::size_t>(framework)] && settings.frameworks.value.asks_for(framework);
-  };
-  const bool has_horovod = counts(Framework::kHorovod);
-  const bool has_tensorflow = counts(Framework::kTensorflow);
-  const bool has_own_master_port = settings.port.value != 0;
-  if (!has_tensorflow && (!has_horovod || has_own_master_port)) return 1;
+  constexpr auto kTensorflow = Framework::kTensorflow;
+  if (!sets[static_cast<std::size_t>(kTensorflow)] || !settings.frameworks.value.asks_for(kTensorflow)) return 1;
   std::uint32_t most = 0;
   for (Rank rank = 0; rank < facts.layout.size(); ++rank) most = std::max(most, facts.layout.place(rank).local_size);
-  return 1 + most + (has_horovod ? 1 : 0);
+  return 1 + most;
 }
 
 }  // namespace

@@ -25,7 +25,6 @@ struct StepPlan {
   std::optional<std::uint16_t> port_to_claim;  // set on the node of rank 0 alone
   bool port_is_users = false;                  // MASTER_PORT was in the environment and is kept
   std::vector<std::uint16_t> worker_ports;     // of this node's tasks, to be claimed likewise (TensorFlow)
-  std::optional<std::uint16_t> served_port;    // on the node of rank 0: where Horovod's ranks are to find our server
   std::optional<NodeGpus> gpus;                // set where the tasks' GPUs are ours to deal out
   std::vector<std::string> warnings;           // one sentence each, for the user
 

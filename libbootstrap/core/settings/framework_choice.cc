@@ -11,7 +11,7 @@ namespace bootstrap {
 namespace {
 
 constexpr std::array<std::string_view, kFrameworkCount> kNames{
-    "pytorch",    "torchrun", "accelerate", "lightning",  "deepspeed",  "horovod",
+    "pytorch",    "torchrun", "accelerate", "lightning",  "deepspeed",
     "tensorflow", "jax",      "nvshmem",    "nccl-tests", "torchcomms", "openmp"};  // by Framework
 constexpr std::uint32_t kAll = (1U << kFrameworkCount) - 1;
 

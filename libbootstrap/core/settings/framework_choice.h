@@ -17,7 +17,6 @@ enum class Framework : std::uint8_t {
   kAccelerate,
   kLightning,
   kDeepspeed,
-  kHorovod,
   kTensorflow,
   kJax,
   kNvshmem,
@@ -25,12 +24,12 @@ enum class Framework : std::uint8_t {
   kTorchcomms,
   kOpenmp,
 };
-inline constexpr std::size_t kFrameworkCount = 12;
+inline constexpr std::size_t kFrameworkCount = 11;
 using FrameworkFlags = std::array<bool, kFrameworkCount>;
 
 std::string_view framework_name(Framework framework);
 
-// "auto", "all", "none" or a list such as "torchrun,jax"; "auto,horovod" adds to auto.
+// "auto", "all", "none" or a list such as "torchrun,jax"; "auto,tensorflow" adds to auto.
 struct FrameworkChoice {
   bool is_auto = true;     // those that cannot harm others, as far as the step is one for them
   std::uint32_t mask = 0;  // by Framework: those that were named

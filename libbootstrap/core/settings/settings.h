@@ -64,7 +64,6 @@ struct Settings {
   Setting<InterfaceChoice> interface {
     InterfaceChoice {}
   };
-  Setting<std::string> rendezvous_program{""};  // where slurm-bootstrap-rendezvous is; empty: where it was installed
   Setting<std::uint32_t> grace{
       30};  // seconds after which a step that was asked for ends with its first failure; 0: never
   Setting<std::string> shared_dir{""};  // folder that all nodes see, %u: the user; empty: no BOOTSTRAP_INIT_FILE

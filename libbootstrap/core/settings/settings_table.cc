@@ -167,6 +167,10 @@ Status apply_preload_library(Settings& settings, std::string_view value, Source 
 }
 
 Status apply_frameworks(Settings& settings, std::string_view value, Source source) {
+  const auto words = split(value, ',');
+  if (std::find(words.begin(), words.end(), "horovod") != words.end()) {
+    return refuse("Horovod is started in another way: srun slurm-bootstrap run --horovod -- PROGRAM");
+  }
   const auto set = parse_frameworks(value);
   if (!set) return refuse(cat({"it takes auto, all, none or a list of ", known_frameworks()}));
   return assign(settings.frameworks, *set, source);
@@ -182,11 +186,6 @@ Status apply_interface(Settings& settings, std::string_view value, Source source
 Status apply_shared_dir(Settings& settings, std::string_view value, Source source) {
   return apply_path(settings.shared_dir, value, source,
                     "it takes the absolute path of a folder that all nodes see, in which %u stands for the user");
-}
-
-Status apply_rendezvous_program(Settings& settings, std::string_view value, Source source) {
-  return apply_path(settings.rendezvous_program, value, source,
-                    "it takes the absolute path of slurm-bootstrap-rendezvous on the nodes, with no space in it");
 }
 
 constexpr std::array kSpecs{
@@ -228,11 +227,9 @@ constexpr std::array kSpecs{
                 "frameworks whose own variables are set, too, such as torchrun,jax; auto: those that harm no other",
                 apply_frameworks},
     SettingSpec{"interface", "SLURM_BOOTSTRAP_INTERFACE", "bootstrap-interface", "gloo|auto|NAME|CIDR|off", "",
-                "network interface for NCCL, Gloo, Horovod, NVSHMEM and UCX; auto: the one that routes to MASTER_ADDR; "
+                "network interface for NCCL, Gloo, NVSHMEM and UCX; auto: the one that routes to MASTER_ADDR; "
                 "gloo: that one for Gloo alone",
                 apply_interface},
-    SettingSpec{"rendezvous_program", "", "", "PATH", "",
-                "slurm-bootstrap-rendezvous on the nodes, where it is not as installed", apply_rendezvous_program},
     SettingSpec{"grace", "SLURM_BOOTSTRAP_GRACE", "bootstrap-grace", "SECONDS|off", "",
                 "in a step that asked for the plugin: how long the other tasks may go on after one failed",
                 apply_grace},

@@ -45,7 +45,6 @@ std::vector<Shown> shown(const Settings& settings) {
   all.push_back({"preload_library", settings.preload_library.value, settings.preload_library.source});
   all.push_back({"frameworks", write_frameworks(settings.frameworks.value), settings.frameworks.source});
   all.push_back({"interface", settings.interface.value.text, settings.interface.source});
-  all.push_back({"rendezvous_program", settings.rendezvous_program.value, settings.rendezvous_program.source});
   all.push_back(
       {"grace", settings.grace.value == 0 ? "off" : std::to_string(settings.grace.value), settings.grace.source});
   all.push_back({"shared_dir", settings.shared_dir.value, settings.shared_dir.source});

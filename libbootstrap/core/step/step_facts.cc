@@ -51,7 +51,6 @@ Result<StepFacts> read_facts(const Environment& environment, const StepId& id, c
                    .master_ip = std::move(placement->master_ip),
                    .routes = {},
                    .rdma = {},
-                   .can_serve = true,
                    .gpu_bind_cure = StepFacts().gpu_bind_cure};
 }
 

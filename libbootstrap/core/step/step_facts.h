@@ -43,7 +43,6 @@ struct StepFacts {
   std::string master_ip;                  // srun's answer to what MASTER_ADDR is; empty: not known
   std::vector<Route> routes;              // of this node, where an interface is to be chosen
   std::vector<RdmaPort> rdma;             // of this node, where UCX is to be told one
-  bool can_serve = true;                  // the server for the ranks of Horovod is installed
   std::uint32_t cores_of_node = 0;        // that the step has on this node; 0: not known
   std::string_view gpu_bind_cure =
       "--gpu-bind=none";  // the option of this Slurm's srun that keeps GPUs from being hidden

@@ -9,10 +9,9 @@
 #include <memory>
 #include <utility>
 
-#include "comm/pmix/mpirun_hosts.h"
+#include "comm/own_task.h"
 #include "core/hardware/gpu_list.h"
 #include "core/util/text.h"
-#include "probe/mpirun_context.h"
 #include "probe/read_environment.h"
 #include "tools/bench/bandwidth.h"
 #include "tools/bench/bench_session.h"
@@ -51,11 +50,7 @@ Result<BenchPlan> read_plan(const BenchOptions& options) {
 }
 
 Result<BenchSelf> read_self(const Environment& environment, std::chrono::seconds timeout) {
-  auto around = read_mpirun_context(environment);
-  auto hosts = hosts_of_ranks(environment, std::chrono::steady_clock::now() + timeout);
-  if (!hosts) return fail(hosts.error());
-  around.hosts = std::move(*hosts);
-  const auto task = read_task_plan(environment, around);
+  const auto task = read_own_task(environment, Deadline::clock::now() + timeout);
   if (!task) return fail(task.error());
   BenchSelf self;
   self.id = task->facts.id;

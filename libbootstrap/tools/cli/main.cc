@@ -67,6 +67,8 @@ void add_run(CLI::App& app, CommandLine& line) {
   auto* const command = app.add_subcommand(
       "run", "Checks the step, then becomes the program: srun slurm-bootstrap run -- PROGRAM ARGUMENTS");
   command->add_flag("--keep-going", options.keep_going, "Start the program also when something failed");
+  command->add_flag("--horovod", options.horovod,
+                    "Make the ranks one Horovod world over Gloo first; the Python of PROGRAM needs Horovod");
   add_timeout(*command, options.timeout, kTimeoutOfRanks);
   command->add_option("PROGRAM", options.program, "The program and its arguments, after --")->required();
   command->callback([&line] { line.status = run_command(line.run); });

@@ -1,9 +1,10 @@
-// slurm-bootstrap run: a check, and then the program in place of this process.
+// slurm-bootstrap run: a check, a Horovod world where it is asked for, and then the program in place of this process.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/run_command.h"
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "probe/read_environment.h"
 #include "tools/check/check_session.h"
 #include "tools/check/watchdog.h"
+#include "tools/horovod/horovod_world.h"
 
 namespace bootstrap {
 namespace {
@@ -58,7 +60,19 @@ int become(std::vector<std::string> words) {
 
 int run_command(const RunOptions& options) {
   const int status = check_first(options);
-  return status == 0 ? become(options.program) : status;
+  if (status != 0) return status;
+  if (options.horovod) {
+    // Python and Horovod are loaded first.
+    const auto timeout = std::max(options.timeout, std::chrono::seconds(60));
+    const Watchdog watchdog("the start of Horovod", timeout + std::chrono::seconds(5));
+    const auto joined = join_horovod_world(process_environment(), options.program, timeout);
+    if (!joined) {
+      const auto& why = joined.error().message;
+      if (!why.empty()) (void)std::fprintf(stderr, "slurm-bootstrap: %s\n", why.c_str());
+      return kFailed;
+    }
+  }
+  return become(options.program);
 }
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// slurm-bootstrap run: a check, and then the program in place of this process.
+// slurm-bootstrap run: a check, a Horovod world where it is asked for, and then the program in place of this process.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,6 +10,7 @@ namespace bootstrap {
 
 struct RunOptions {
   bool keep_going = false;  // start the program also when something failed
+  bool horovod = false;     // make the ranks one Horovod world first
   std::chrono::seconds timeout{10};
   std::vector<std::string> program;  // and its arguments; not empty
 };

@@ -18,7 +18,7 @@ readonly tests=(
   cluster layouts mpi_layouts components options option_abuse partitions explain refusals hostile first_failure plugin_faults ports
   neighbours invisible secret gpus near_gpus root_calls strangers squatters rogue_peers writable_files load ends_at_random
   exchange exchange_attendance exchange_daemons exchange_faults exchange_neighbours exchange_network exchange_pmi1 exchange_refusals
-  exchange_rounds lost_messages communicators preload preload_nccl preload_silence mpirun check frameworks horovod_server
+  exchange_rounds lost_messages communicators preload preload_nccl preload_silence mpirun check frameworks
   examples train
 )
 

@@ -1,6 +1,6 @@
-// Applies a plan: for all tasks of the node at once before they are forked, and in the forked child that becomes the
-// task, or ends that with a reason. Nothing is opened, locked or found out here: the child of a threaded process may do
-// little.
+// The variables of a plan, put into the environment of tasks: for all tasks of the node at once before they are forked,
+// and in the forked child that becomes the task. Nothing is opened, locked or found out here: the child of a threaded
+// process may do little.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +17,7 @@ namespace bootstrap {
 // What slurmstepd has put into the environment of all its tasks.
 class CommonEnvironment {
  public:
-  // In user_init. What Slurm refuses now, and what it writes itself in each task, is left for apply().
+  // In user_init. What Slurm refuses now, and what it writes itself in each task, is left for set_task_environment().
   void put(spank_t spank, const StepPlan& plan);
 
   // In task_init: the task is to start without them.
@@ -34,13 +34,7 @@ class CommonEnvironment {
 // In task_init: what is the task's own, and what another plugin has changed since user_init (pyxis writes what the
 // image of a container says). Who the task is and where the ranks meet must be the same for all, so that our value wins
 // there; where it is a matter of taste, the other plugin's value stays, and is marked as kept in the task's plan.
-Status apply(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
-             std::uint32_t local_task, Rank rank);
-
-// Ends the child before the program starts; does not return, whatever its type says, which is that of a hook.
-int abort_task() noexcept;
-
-// "port 20037 of node001 cannot be held: it is in use ...; ...": what the user can do about it.
-std::string explain_refused_port(const std::string& reason, const std::string& host, const Settings& settings);
+Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
+                            std::uint32_t local_task, Rank rank);
 
 }  // namespace bootstrap

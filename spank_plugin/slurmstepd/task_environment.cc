@@ -1,9 +1,6 @@
-// Applies a plan: for all tasks of a node at once before they are forked, and in the forked child, or ends that.
+// The variables of a plan, put into the environment of tasks.
 // SPDX-License-Identifier: Apache-2.0
-#include "slurmstepd/apply.h"
-
-#include <poll.h>
-#include <unistd.h>
+#include "slurmstepd/task_environment.h"
 
 #include <algorithm>
 #include <array>
@@ -16,8 +13,6 @@
 namespace bootstrap {
 namespace {
 
-constexpr int kStderrDrainTime = 300;  // milliseconds; 10 to 50 are usual
-
 // Written or read by Slurm itself between user_init and task_init: a value of ours would be mistaken for its own.
 bool from_slurm(std::string_view name) {
   return (name.starts_with("SLURM_") && !name.starts_with("SLURM_BOOTSTRAP_")) ||
@@ -28,8 +23,8 @@ bool from_slurm(std::string_view name) {
 // that starts containers their interfaces, unless the user named those.
 bool is_matter_of_taste(std::string_view name, const Settings& settings) {
   if (name == "OMP_NUM_THREADS" || name == "CUDA_DEVICE_ORDER") return true;
-  constexpr std::array<std::string_view, 5> kInterfaces{"GLOO_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE",
-                                                        "NCCL_SOCKET_IFNAME", "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME",
+  constexpr std::array<std::string_view, 4> kInterfaces{"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
+                                                        "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME",
                                                         "UCX_NET_DEVICES"};
   return settings.interface.source < Source::kEnvironment &&
          std::find(kInterfaces.begin(), kInterfaces.end(), name) != kInterfaces.end();
@@ -90,7 +85,7 @@ std::vector<std::string> CommonEnvironment::obsolete(const StepPlan& plan) const
   return names;
 }
 
-Status apply(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
+Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
              std::uint32_t local_task, Rank rank) {
   const CurrentValues now(spank, plan);
   // The last word on who this task is has Slurm, just before the program starts.
@@ -120,28 +115,6 @@ Status apply(spank_t spank, StepPlan& plan, const CommonEnvironment& common, con
     if (!set) return set;
   }
   return {};
-}
-
-int abort_task() noexcept {
-  // srun ends the step on the first exit status that is not 0, and drops what the tasks wrote and it has not read by
-  // then: the sentence of the one that speaks. So all of them wait for it to arrive. This is the child that was to
-  // become the program; nothing else waits for it.
-  (void)::poll(nullptr, 0, kStderrDrainTime);
-  // To return -1 would do this only for a plugin that plugstack.conf calls `required`; for an `optional` one Slurm
-  // drops the -1 and starts the program. Slurm itself ends the child this way when a required plugin fails.
-  ::_exit(1);
-}
-
-std::string explain_refused_port(const std::string& reason, const std::string& host, const Settings& settings) {
-  constexpr std::string_view kOthers =
-      "; start the step again, or choose other ports with --bootstrap-port or --bootstrap-port-range; where ports are "
-      "taken often, Slurm can reserve them (MpiParams=ports= in slurm.conf); with --bootstrap-claim=off the step "
-      "starts "
-      "without a port that is held";
-  const auto& port = settings.port;
-  if (port.value == 0) return cat({"MASTER_PORT on ", host, ": ", reason, kOthers});
-  return cat({"MASTER_PORT on ", host, ": ", reason, "; choose another one in ", setting_name("port", port.source),
-              ", or leave the choice to us (--bootstrap-port=auto)"});
 }
 
 }  // namespace bootstrap

@@ -1,0 +1,32 @@
+"""Horovod's own rendezvous server, for the ranks of one step.
+
+Input: the number of the process to end with, then a line for each rank: its host, its place on it, the ranks of the
+host, its place among the hosts that have such a rank, and their number. Output: the port, or why there is none.
+"""
+import os
+import sys
+import time
+
+process, *lines = sys.stdin.read().splitlines()
+try:
+    from horovod.runner.common.util.hosts import SlotInfo
+    from horovod.runner.http.http_server import RendezvousServer
+
+    slots = []
+    for rank, line in enumerate(lines):
+        host, local_rank, local_size, cross_rank, cross_size = line.split()
+        slots.append(SlotInfo(hostname=host, rank=rank, local_rank=int(local_rank), cross_rank=int(cross_rank),
+                              size=len(lines), local_size=int(local_size), cross_size=int(cross_size)))
+    server = RendezvousServer()
+    port = server.start()
+    server.init(slots)
+except Exception as error:
+    sys.exit(print(f"{sys.executable} cannot start Horovod's rendezvous server: {error}"))
+print(port, flush=True)
+os.close(1)
+while True:  # a process that is not our parent cannot be waited for
+    time.sleep(1)
+    try:
+        os.kill(int(process), 0)
+    except OSError:
+        os._exit(0)

@@ -1,0 +1,68 @@
+// The step on this node, as slurmstepd's hooks see it: its plan, or the reason why there is none.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/plan/framework_rules.h"
+#include "core/plan/step_plan.h"
+#include "core/step/srun_decision.h"
+#include "probe/step_ports.h"
+#include "slurmstepd/failure_reporter.h"
+#include "slurmstepd/gpu_order.h"
+#include "slurmstepd/task_environment.h"
+#include "spank_api.h"
+
+namespace bootstrap {
+
+class StepOnNode {
+ public:
+  static StepOnNode& current();
+
+  // The hooks of slurmstepd, by their names. The first three need no object: steps that are not ours have none, and
+  // there may be no memory for one.
+  static int user_init(spank_t spank);  // facts, plan, ports. Never fails: what went wrong waits for task_init
+  static int task_init(spank_t spank);  // in the forked child, which opens and finds out nothing but its GPUs
+  // A hook before task_init failed: no task of this node starts, if the step is a normal one. user_knows: by words that
+  // reach the user, and not the log of slurmd alone.
+  static int fail_all_tasks(bool user_knows) noexcept;
+  int task_post_fork(spank_t spank);  // with the last task all cores are known, and so the order of the GPUs
+  int task_exit(spank_t spank);       // srun receives how the task ended
+  int exit();                         // gives the ports back
+
+ private:
+  int prepare_step(spank_t spank, std::optional<std::uint32_t> step);
+  int init_task(spank_t spank);
+  Status plan_step(spank_t spank, const Environment& environment, const Settings& settings);
+  Status set_up_task(spank_t spank, std::uint32_t task);
+  Result<TaskObservation> finalize_gpus(spank_t spank, std::uint32_t task, const Place& place);
+  void finalize_frameworks(spank_t spank, std::uint32_t task, TaskObservation sight);
+  void unset_inherited(spank_t spank, const Environment& environment);
+  bool is_strong() const { return decision_.asked == Asked::kStrongly; }
+  bool speaks_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
+
+  static bool is_prepared_, is_broken_, user_knows_;
+  static bool has_asked_;  // strongly
+  std::optional<std::uint32_t> started_task_;
+  std::string step_;                   // "12.0", for messages
+  Decision decision_;                  // srun's
+  std::vector<std::string> warnings_;  // of a step that is left alone
+  std::optional<Error> error_;
+  bool error_is_local_ = false;     // only this node has it, so this node must tell
+  std::optional<StepFacts> facts_;  // these three: of a step in which something is set
+  Settings settings_;
+  std::optional<StepPlan> plan_;
+  Status preload_;  // why libbootstrap.so is not added to LD_PRELOAD, where it was asked for
+  CommonEnvironment common_;
+  GpuOrder gpu_order_;
+  bool holds_first_node_ = false;  // rank 0 is here, or would be
+  StepPorts ports_;
+  FailureReporter failure_reporter_;
+};
+
+// Ends the child before the program starts; does not return, whatever its type says, which is that of a hook.
+int abort_task() noexcept;
+
+}  // namespace bootstrap

@@ -1,0 +1,152 @@
+// task_init, in the forked child that becomes the task: it gets what the plan says, or ends with a reason.
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "core/plan/explain.h"
+#include "core/plan/framework_rules.h"
+#include "core/plan/gpu_variables.h"
+#include "core/util/text.h"
+#include "hook_guard.h"
+#include "probe/cpu_affinity.h"
+#include "slurmstepd/gpu_view.h"
+#include "slurmstepd/preload_path.h"
+#include "slurmstepd/step_on_node.h"
+#include "slurmstepd/stepd_facts.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr int kStderrDrainTime = 300;  // milliseconds; 10 to 50 are usual
+
+}  // namespace
+
+int abort_task() noexcept {
+  // srun ends the step on the first exit status that is not 0, and drops what the tasks wrote and it has not read by
+  // then: the sentence of the one that speaks. So all of them wait for it to arrive. This is the child that was to
+  // become the program; nothing else waits for it.
+  (void)::poll(nullptr, 0, kStderrDrainTime);
+  // To return -1 would do this only for a plugin that plugstack.conf calls `required`; for an `optional` one Slurm
+  // drops the -1 and starts the program. Slurm itself ends the child this way when a required plugin fails.
+  ::_exit(1);
+}
+
+int StepOnNode::task_init(spank_t spank) {
+  if (!is_broken_) return is_prepared_ ? current().init_task(spank) : kAccepted;
+  // What broke may have happened before user_init knew whether this step asked, or after it took the decision away.
+  const auto decision = task_variable(spank, std::string(kDecisionVariable).c_str()).value_or("");
+  if (!has_asked_ && !asks_strongly(decision)) {
+    if (is_prepared_) current().common_.withdraw(spank);
+    for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
+    return kAccepted;
+  }
+  if (!user_knows_ && local_task_id(spank).value_or(0) == 0) {
+    slurm_error("bootstrap: a task cannot be set up, since the plugin failed before; the log of slurmd says why");
+  }
+  return abort_task();
+}
+
+int StepOnNode::init_task(spank_t spank) {
+  const auto task = local_task_id(spank);
+  if (!task) {
+    if (!plan_ && !error_) return kAccepted;
+    const auto line = cat({"StepId=", step_, ": Slurm did not provide the number of a task on ", own_host()});
+    if (is_strong()) {
+      log_error(cat({"bootstrap: ", line}));
+      return abort_task();
+    }
+    common_.withdraw(spank);
+    log_warning(cat({line, "; it starts as without the plugin"}));
+    return kAccepted;
+  }
+  if (started_task_ == task) return kAccepted;  // listed twice in plugstack.conf
+  started_task_ = task;
+  if (!plan_ && !error_) {
+    if (*task == 0 && (holds_first_node_ || error_is_local_)) {
+      for (const auto& warning : warnings_) log_warning(cat({"StepId=", step_, ": ", warning}));
+    }
+    return kAccepted;
+  }
+  const auto started = error_ ? Status(fail(*error_)) : set_up_task(spank, *task);
+  if (!started && !is_strong()) {
+    common_.withdraw(spank);
+    log_warning(cat({"StepId=", step_, ": ", started.error().message, "; the task starts as without the plugin"}));
+    return kAccepted;
+  }
+  if (!started) {
+    // A plan that failed, failed for all nodes alike: one of them speaks. A task that cannot be set up speaks itself.
+    const auto& why = started.error().message;
+    if (!why.empty() && (!error_ || speaks_for_step(*task))) log_error(cat({"bootstrap: StepId=", step_, ": ", why}));
+    return abort_task();
+  }
+  return kAccepted;
+}
+
+// This is the task's own copy of the plan: what is found out here is of this task alone.
+Status StepOnNode::set_up_task(spank_t spank, std::uint32_t task) {
+  const auto& ranks = facts_->local_ranks;
+  if (task >= ranks.size()) {
+    return fail(ErrorCode::kDisagreement,
+                cat({"Slurm starts local task ", std::to_string(task), " of ", std::to_string(ranks.size())}));
+  }
+  const auto& place = facts_->layout.place(ranks[task]);
+  auto sight = finalize_gpus(spank, task, place);
+  if (!sight) return fail(sight.error());
+  finalize_frameworks(spank, task, std::move(*sight));
+  auto applied = set_task_environment(spank, *plan_, common_, settings_, task, place.rank);
+  if (!applied) return applied;
+  if (settings_.preload.value) {
+    const auto preloaded = preload_ ? preload(spank, settings_) : preload_;
+    if (!preloaded && task == 0) log_warning(cat({"StepId=", step_, ": ", preloaded.error().message}));
+  }
+  if (place.rank != 0) return {};
+  for (const auto& warning : plan_->warnings) log_warning(cat({"StepId=", step_, ": ", warning}));
+  if (settings_.explain.value) {
+    print_to_stderr(explain_text(*facts_, settings_, decision_.reason, *plan_));
+  }
+  return {};
+}
+
+// What the task has of the GPUs, with its copy of the plan brought in line.
+Result<TaskObservation> StepOnNode::finalize_gpus(spank_t spank, std::uint32_t task, const Place& place) {
+  TaskObservation sight;
+  sight.has_planned_gpus = true;
+  if (!plan_->gpus) return sight;
+  if (plan_->gpus->is_untouched) {
+    const auto list = task_variable(spank, std::string(plan_->gpus->kind().variable).c_str());
+    if (list && *list != plan_->gpus->list.text()) forget_own_gpu(*plan_, task);
+    return sight;
+  }
+  if (gpu_order_.apply_to(*plan_->gpus)) {
+    sight.has_planned_gpus = false;
+    // A table shows all tasks of the node; without one, each task has to know no more than its own.
+    const bool shows_table = settings_.explain.value && place.rank == 0;
+    if (shows_table) refresh_gpu_variables(*plan_, *facts_);
+    if (!shows_table) set_gpu_view(*plan_, task, place.rank, view_of(*plan_->gpus, place.local_rank));
+  }
+  auto view = look_at_gpus(spank, *plan_, settings_, task, place);
+  if (!view) return fail(view.error());
+  if (settings_.cpu_near.value) {
+    const auto bound = bind_near(*plan_->gpus, *view);
+    if (!bound)
+      plan_->warnings.push_back(
+          cat({setting_text("cpu", settings_.cpu_near.source, "near"), ": ", bound.error().message}));
+  }
+  sight.has_planned_gpus = sight.has_planned_gpus && view->is_as_planned;
+  sight.gpus = std::move(*view);
+  return sight;
+}
+
+void StepOnNode::finalize_frameworks(spank_t spank, std::uint32_t task, TaskObservation sight) {
+  const auto number = [&](const char* name) {
+    return static_cast<std::uint32_t>(parse_unsigned(task_variable(spank, name).value_or(""), UINT32_MAX).value_or(0));
+  };
+  sight.cores = static_cast<std::uint32_t>(cores_of(0).count());
+  sight.cores_of_node = number("SLURM_CPUS_ON_NODE");
+  sight.cores_asked = number("SLURM_CPUS_PER_TASK");
+  refine_frameworks(*plan_, *facts_, settings_, task, sight);
+}
+
+}  // namespace bootstrap

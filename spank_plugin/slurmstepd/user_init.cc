@@ -1,0 +1,152 @@
+// user_init, once for each node: what srun decided becomes the plan of the step on this node.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "hook_guard.h"
+#include "probe/read_network.h"
+#include "slurmstepd/preload_path.h"
+#include "slurmstepd/step_on_node.h"
+#include "slurmstepd/stepd_facts.h"
+#include "spank_options.h"
+
+namespace bootstrap {
+
+bool StepOnNode::is_prepared_ = false;
+bool StepOnNode::is_broken_ = false;
+bool StepOnNode::user_knows_ = false;
+bool StepOnNode::has_asked_ = false;
+
+StepOnNode& StepOnNode::current() {
+  static auto* const step = new StepOnNode;  // never freed: see spank_options.cc
+  return *step;
+}
+
+int StepOnNode::user_init(spank_t spank) {
+  if (current_context() != Context::kSlurmstepd || is_prepared_) return kAccepted;  // listed twice in plugstack.conf
+  const auto step = item(spank, S_JOB_STEPID);
+  if (step && !is_normal_step(*step)) {
+    is_broken_ = false;  // whatever broke is not needed here
+    return kAccepted;
+  }
+  if (is_broken_) return kAccepted;
+  is_prepared_ = true;
+  return current().prepare_step(spank, step);
+}
+
+int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
+  holds_first_node_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
+
+  const auto* const entries = job_environment(spank);
+  const auto environment = Environment::from_entries(entries);
+  const auto found = gather_step_id(spank, environment);
+  if (!step || entries == nullptr || !found) {
+    // Whether the step asked is not known here; each task can tell.
+    log_info(cat({"bootstrap: Slurm did not provide the environment or the ids of a step: nothing is set"}));
+    return fail_all_tasks(false);
+  }
+  const auto& id = *found;
+  step_ = to_string(id);
+  const auto decision = read_decision(environment.get(kDecisionVariable).value_or(""), id);
+  has_asked_ = decision && decision->asked == Asked::kStrongly;
+  if (const auto& wrong = site_error(); wrong && !has_asked_) log_info(cat({"bootstrap: ", wrong->message}));
+  if (!decision || decision->set_up == SetUp::kNothing) {
+    unset_inherited(spank, environment);
+    if (has_asked_) {
+      decision_ = *decision;
+      failure_reporter_.prepare(environment);
+      error_ = Error{};  // srun has said why
+      return kAccepted;
+    }
+    if (decision && decision->is_observed) log_info(cat({"bootstrap: StepId=", step_, ": ", decision->reason}));
+    if (!decision && user_choice({}).asked != Asked::kUnasked) {
+      warnings_.emplace_back(
+          "srun did not say whether this step is set up, so that nothing is set: its plugin is of another "
+          "version, or --export keeps the variables that begin with SLURM_BOOTSTRAP_ from this component");
+    }
+    return kAccepted;
+  }
+  decision_ = *decision;
+  // srun sees kinds of GPUs only where the user named one. Nodes with MIG have it alike.
+  const auto list = read_gpu_list(environment);
+  if (decision_.asked == Asked::kUnasked && list && list->has_mig) {
+    unset_inherited(spank, environment);
+    log_info(cat({"bootstrap: StepId=", step_, ": not set up: Slurm gave it MIG instances"}));
+    return kAccepted;
+  }
+  failure_reporter_.prepare(environment);
+  const auto collected = collect_settings(environment);
+  const bool is_refused = is_strong() && collected.error;
+  if (is_refused) error_is_local_ = collected.is_sites;
+  auto planned = is_refused ? Status(fail(*collected.error)) : plan_step(spank, environment, collected.settings);
+  if (planned) {
+    if (collected.error) plan_->warnings.push_back(collected.error->message);
+  } else if (is_strong()) {
+    error_ = planned.error();
+  } else {
+    // Nobody asked this step to end.
+    warnings_.push_back(cat({planned.error().message, "; the tasks of this node start as without the plugin"}));
+    plan_.reset();
+    unset_inherited(spank, environment);
+  }
+  return kAccepted;
+}
+
+// In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
+void StepOnNode::unset_inherited(spank_t spank, const Environment& environment) {
+  for (const auto& name : inherited_to_unset(environment)) unset_task_variable(spank, name);
+}
+
+Status StepOnNode::plan_step(spank_t spank, const Environment& environment, const Settings& settings) {
+  auto facts = gather_facts(spank, environment);
+  if (!facts) {
+    // Each node checks the places of its own tasks, and asks its own slurmstepd: the first one may have found nothing
+    // wrong.
+    const auto code = facts.error().code;
+    error_is_local_ = code == ErrorCode::kMisplaced || code == ErrorCode::kUnavailable;
+    return fail(facts.error());
+  }
+  facts->decision = decision_;
+  const auto& ranks = facts->local_ranks;
+  step_ = to_string(facts->id);
+  holds_first_node_ = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
+  if (needs_topology(*facts, settings)) gather_topology(*facts, settings);
+  gather_network(*facts, settings);
+  auto plan = make_step_plan(*facts, settings);
+  if (!plan) {
+    error_is_local_ = plan.error().code == ErrorCode::kMisplaced;
+    return fail(plan.error());
+  }
+  if (plan->gpus && plan->gpus->tasks != ranks.size()) {
+    error_is_local_ = true;
+    return fail(ErrorCode::kUnsupported,
+                "components of the step share a node, where each has GPUs of its own and LOCAL_RANK counts over both; "
+                "start the step with --bootstrap-gpu=off, and choose the GPUs in the program");
+  }
+  // In a contained user_init a socket would be closed again before the tasks start.
+  if (runs_in_slurmstepd()) {
+    for (auto& refused : ports_.reserve(*plan, *facts, settings)) {
+      error_is_local_ = error_is_local_ || !refused.is_users;
+      if (!refused.is_users && is_strong()) return fail(ErrorCode::kUnavailable, std::move(refused.sentence));
+      plan->warnings.push_back(std::move(refused.sentence));
+    }
+  } else {
+    plan->port_to_claim.reset();
+  }
+  if (plan->gpus) gpu_order_.prepare(*plan->gpus, facts->topology);
+  facts_ = std::move(*facts);
+  settings_ = settings;
+  if (settings.preload.value) preload_ = check_preload(settings);
+  plan_ = std::move(*plan);
+  // In a contained user_init it would be lost with the process.
+  if (runs_in_slurmstepd()) common_.put(spank, *plan_);
+  return {};
+}
+
+int StepOnNode::fail_all_tasks(bool user_knows) noexcept {
+  is_broken_ = true;
+  user_knows_ = user_knows;
+  return kAccepted;
+}
+
+}  // namespace bootstrap
