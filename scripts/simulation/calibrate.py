@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from statistics import mean, median
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from local_cluster import INSIDE, REPOSITORY, LocalCluster
 

@@ -14,7 +14,7 @@ import pytest
 
 from harness import REPOSITORY, Cluster, machine_traces, wait_for
 
-from bench.table import Group, Row, Series, number
+from benchmarks.table import Group, Row, Series, number
 
 SCRIPT = REPOSITORY / "scripts" / "bench"
 COUNTS = {
@@ -165,7 +165,7 @@ def test_numbers_have_the_digits_that_count():
 
 def test_the_description_names_no_place():
     """What is written to be shown to others says nothing of who runs it where."""
-    from bench import machine
+    from benchmarks import machine
 
     described = json.dumps(machine.describe())
     assert os.uname().nodename not in described and str(Path.home()) not in described

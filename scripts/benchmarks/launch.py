@@ -1,0 +1,97 @@
+"""What the plugin adds to a step as a user sees it: the wall time of srun, and the environment of the tasks."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import subprocess
+from statistics import median
+
+from benchmarks.steps import ALLOCATE, leave
+from benchmarks.table import Group
+
+NODES, GPUS = 4, 8
+CLUSTER = ("--nodes", str(NODES), "--gpus", str(GPUS), "--cpus", "32", "--plugin-args", "when=gpu")
+SIZES = (2, 8, 32)  # tasks
+LAUNCHES = ("none", "pmix")  # srun --mpi=
+ADDED_MILLISECONDS, ADDED_RATIO = 5, 1.01
+
+
+def switched_off(watch, step, pairs):
+    """How much of it is the loading of the plugin, measured."""
+    ours, without = watch.pairs(step.replace("srun ", "srun --bootstrap=off "), step, pairs)
+    added = median(one - other for one, other in zip(ours, without))
+    return (
+        f"loaded and switched off (--bootstrap=off) it adds {added:+.1f} ms; what {NODES} nodes do side by side on a "
+        f"cluster takes turns on {os.cpu_count()} CPUs here"
+    )
+
+
+class Stopwatch:
+    """srun in one allocation, with the plugin and without it in turn. Bash reads the clock before and after."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.with_plugin = (cluster.state / "etc" / "plugstack.conf").read_text()
+        command = [*ALLOCATE, f"-N{NODES}", f"--ntasks-per-node={GPUS}", f"--gres=gpu:{GPUS}", "bash"]
+        self.shell = cluster.start(command, stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def time(self, line, has_plugin):
+        """Milliseconds of one command line."""
+        self.cluster.write_plugstack(self.with_plugin if has_plugin else "\n")
+        self.shell.stdin.write(f"began=$EPOCHREALTIME; {line}; echo $? $began $EPOCHREALTIME\n")
+        self.shell.stdin.flush()
+        answer = self.shell.stdout.readline().split()
+        assert len(answer) == 3 and answer[0] == "0", f"{line}: {' '.join(answer)}"
+        return (float(answer[2]) - float(answer[1])) * 1000
+
+    def pairs(self, with_plugin, without, count):
+        """Milliseconds of `count` pairs. What a step leaves to be cleaned up slows the one behind it, so that each comes
+        first as often as the other."""
+        times = {True: [], False: []}
+        self.time(without, False)  # warms up
+        for pair in range(count + count % 2):
+            for has_plugin in (True, False) if pair % 2 else (False, True):
+                times[has_plugin].append(self.time(with_plugin if has_plugin else without, has_plugin))
+        return times[True], times[False]
+
+    def close(self):
+        self.cluster.write_plugstack(self.with_plugin)
+        leave(self.shell)
+
+
+def measure_wall_time(cluster, pairs, sizes=SIZES, tell=lambda done, of: None):
+    group = Group(f"Wall time of srun, {NODES} nodes, tasks with a GPU each, plugin on and off in turn")
+    watch = Stopwatch(cluster)
+    cells = [(tasks, launch) for launch in LAUNCHES for tasks in sizes]
+    try:
+        for number, (tasks, launch) in enumerate(cells):
+            nodes = min(NODES, tasks)
+            # Binary that does nothing; -Q, since there is nothing to say.
+            step = f"timeout 60 srun -Q --mpi={launch} -N{nodes} -n{tasks} --gres=gpu:{tasks // nodes} true"
+            ours, without = watch.pairs(step, step, pairs)
+            tell(number + 1, len(cells))
+            row = group.add(f"srun --mpi={launch}, {tasks} tasks", "ms", ours, without, "no plugin")
+            row.added_limit, row.ratio_limit = ADDED_MILLISECONDS, ADDED_RATIO
+            if not row.is_met:
+                row.why_not = switched_off(watch, step, pairs)
+    finally:
+        watch.close()
+    return group
+
+
+def variables(cluster, mode, *options):
+    """The environment of the first task of a step."""
+    step = ["srun", "-Q", "-N2", "--ntasks-per-node=2", "--gres=gpu:2", f"--bootstrap={mode}", *options]
+    done = cluster.run([*step, "bash", "-c", "((SLURM_PROCID)) || env -0"])
+    assert done.returncode == 0, done.stderr
+    return dict(entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)
+
+
+def measure_environment(cluster):
+    group = Group("Environment of a task, 2 nodes with 2 tasks and 2 GPUs each")
+    without = variables(cluster, "off")
+    for what, options in (("", ()), (", no frameworks", ("--bootstrap-frameworks=none",))):
+        added = {name: value for name, value in variables(cluster, "on", *options).items() if name not in without}
+        group.add(f"variables added{what}", "", len(added), limit=40)
+        group.add(f"bytes added{what}", "bytes", sum(len(f"{name}={value}") + 1 for name, value in added.items()), limit=4096)
+    return group

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Runs the integration tests in several pytest at once, which share the files of tests: most tests wait most of their time.
+
+run_tests.py RESULTS.xml [PYTEST ARGUMENTS]   shows what they print, ends with the sum of their results; exit status 1 where
+                                              a test failed
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from local_cluster import REPOSITORY  # noqa: E402
+from test_report.versions import counts  # noqa: E402
+
+AT_ONCE = min(len(os.sched_getaffinity(0)) + 1, 4)
+# Each line of its progress is about a file.
+PYTEST = ["/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", "--no-header", "-o", "console_output_style=classic"]
+
+
+class Part:
+    """One pytest, whose lines are shown as they come."""
+
+    def __init__(self, folder, number, arguments, shows):
+        self.results = Path(folder) / f"{number}.xml"
+        line = [*PYTEST, f"--queue={folder}", f"--junit-xml={self.results}", *arguments]
+        self.process = subprocess.Popen(line, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                        errors="replace", start_new_session=True)  # fmt: skip
+        self.reader = threading.Thread(target=self._show, args=(shows,))
+        self.reader.start()
+
+    def _show(self, shows):
+        for line in self.process.stdout:
+            with shows:
+                print(line, end="", flush=True)
+
+    def wait(self):
+        status = self.process.wait()
+        self.reader.join()
+        return status
+
+
+def pass_on(parts):
+    """Ctrl-C and SIGTERM let each take its clusters down."""
+
+    def pass_one(number, _):
+        for part in parts:
+            if part.process.poll() is None:
+                os.kill(part.process.pid, number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, pass_one)
+
+
+def join(results, path):
+    """One file of results of all."""
+    all_suites = ElementTree.Element("testsuites")
+    for file in results:
+        all_suites.extend(ElementTree.parse(file).getroot().iter("testsuite"))
+    ElementTree.ElementTree(all_suites).write(path, encoding="unicode", xml_declaration=True)
+
+
+def main(arguments):
+    if not arguments or arguments[0].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    path, *arguments = arguments
+    Path(path).unlink(missing_ok=True)
+    parts, shows = [], threading.Lock()
+    with tempfile.TemporaryDirectory() as folder:
+        pass_on(parts)
+        for number in range(AT_ONCE):
+            parts.append(Part(folder, number, ["--busy", *arguments] if number == 0 else arguments, shows))
+        statuses = [part.wait() for part in parts]
+        if max(statuses) > 1 or min(statuses) < 0:
+            print(f"run_tests: a pytest ended before its tests: exit statuses {statuses}", file=sys.stderr)
+            return 3
+        join([part.results for part in parts], path)
+    found = counts(path)
+    print("{passed} passed, {failed} failed, {skipped} skipped".format(**found))
+    return max(statuses)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
