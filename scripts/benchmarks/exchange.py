@@ -10,7 +10,7 @@ import re
 from statistics import median
 
 from benchmarks.programs import inside
-from benchmarks.steps import NODES, StepFailed, Steps, clocked, shape
+from benchmarks.steps import NODES, StepFailed, clocked, run_step, shape
 from benchmarks.table import Group
 
 RATIO = 1.25
@@ -31,15 +31,14 @@ def spans(lines, kind, who):
     return [(end - begin) / 1e6 for begin, end in zip(begins, ends)]
 
 
-def measure_rounds(cluster, rounds, shapes, tell=lambda done, of: None):
+def measure_rounds(cluster, size):
     group = Group("A round of the exchange, PMIx initialised before, all ranks begin together")
-    steps = Steps(cluster)
-    for number, (ranks, nodes) in enumerate(shapes):
-        lines = steps.run(ranks, inside("tests/bench/exchange_bench"), "rounds", str(rounds), nodes=nodes, timeout=120)
+    for ranks, nodes in size.shapes:
+        lines = run_step(cluster, ranks, inside("tests/bench/exchange_bench"), "rounds", str(size.rounds), nodes=nodes, timeout=120)
         where = shape(ranks, nodes)
         for kind, what in KINDS.items():
             ours, bare = spans(lines, kind, "ours"), spans(lines, kind, "bare")
-            assert len(ours) == len(bare) == rounds
+            assert len(ours) == len(bare) == size.rounds
             row = group.add(f"{what}, {where}", "ms", ours, bare, "bare PMIx", ratio_limit=RATIO)
             row.why_not = "ours waits on a thread of its own, for the deadline: two changes of threads on shared cores"
             if kind == "id":
@@ -54,27 +53,23 @@ def measure_rounds(cluster, rounds, shapes, tell=lambda done, of: None):
             if who == "nvshmem-style" and ranks >= 32:
                 row.ratio_limit = NVSHMEM_RATIO
                 row.why_not = "the fence takes most of a round, and both have one; Gets read memory that the node shares"
-        tell(number + 1, len(shapes))
-    group.notes += steps.notes()
     return group
 
 
-def measure_fences(cluster, turns):
+def measure_fences(cluster, size):
     """Slurm joins its nodes in a ring when a fence collects data, and in a tree when SLURM_PMIX_FENCE says so. Bare PMIx,
     so that what fails is Slurm's; with four nodes a ring is no longer than a tree is deep."""
     group = Group("Ring and tree: one id to all over bare PMIx, with SLURM_PMIX_FENCE in the environment of srun")
-    steps = Steps(cluster)
     found, failed, reason = {"tree": [], "ring": []}, {"tree": 0, "ring": 0}, ""
+    turns = max(3, size.starts // 3)
     for _ in range(turns):
         for fence, times in found.items():
-            line = [inside("tests/bench/exchange_bench"), "rounds", "6"]
             try:
-                lines = steps.run_once(16, line, NODES, 60, {"SLURM_PMIX_FENCE": fence})
+                lines = run_step(cluster, 16, inside("tests/bench/exchange_bench"), "rounds", "6", env={"SLURM_PMIX_FENCE": fence})
+                times += spans(lines, "id", "bare")
             except StepFailed as error:
                 failed[fence] += 1
                 reason = str(error)
-                continue
-            times += spans(lines, "id", "bare")
     for fence, times in found.items():
         group.add(f"{fence}: steps of {turns} that failed, {shape(16, NODES)}", "", failed[fence])
         if times:
@@ -97,7 +92,7 @@ def count_messages(cluster, who, rounds):
     return len(re.findall(r"(?:write|writev|sendto|sendmsg)\(\d+<TCP:", text))
 
 
-def measure_messages(cluster):
+def measure_messages(cluster, _):
     """From the difference of two lengths, so that what a process sends at its start and end is in neither."""
     group = Group("Messages of a rank to its PMIx server")
     few, many = 5, 25
@@ -108,13 +103,11 @@ def measure_messages(cluster):
     return group
 
 
-def measure_memory(cluster):
+def measure_memory(cluster, _):
     """Pages that only one process has and wrote to: of an open handle, and during rounds once libpmix has its own."""
     group = Group("Private memory of a rank, the most of 16")
-    steps = Steps(cluster)
-    lines = steps.run(16, *clocked("exchange_start", "bytes"))
+    lines = run_step(cluster, 16, *clocked("exchange_start", "bytes"))
     group.add("of an open handle", "KiB", max(line["idle"] - line["before"] for line in lines), limit=64)
-    lines = steps.run(16, inside("tests/bench/exchange_bench"), "memory", "20")
+    lines = run_step(cluster, 16, inside("tests/bench/exchange_bench"), "memory", "20")
     group.add("more during rounds", "KiB", max(line["during"] - line["before"] for line in lines), limit=1024)
-    group.notes += steps.notes()
     return group

@@ -4,13 +4,12 @@
 
 import os
 import shutil
-import subprocess
 import time
 from collections import Counter, defaultdict
 from statistics import median
 
 from benchmarks.programs import built
-from benchmarks.steps import ALLOCATE, leave
+from benchmarks.steps import Shell
 from benchmarks.table import Group
 from local_cluster import REPOSITORY
 
@@ -41,7 +40,6 @@ class HookClock:
         self.topology.chmod(0o644)
         self.ours = (self.etc / "plugstack.conf").read_text().strip()
         self.cached = f"{self.ours} topology={self.topology}"
-        self.look_at_what_is_measured()
         self.own_variables = self.count_own_variables()
         self.ways = {
             "on": (self.cached, ""),
@@ -52,18 +50,13 @@ class HookClock:
         }
         self.ran = []  # by step id, the way of that step
 
-    def look_at_what_is_measured(self):
-        """A topology file that the plugin refuses would make it do something else."""
-        self.cluster.write_plugstack(self.cached + "\n")
-        shown = self.cluster.run(["srun", f"-n{TASKS}", f"--gres=gpu:{TASKS}", "--bootstrap=explain", "true"])
-        assert f"{self.topology}\n" in shown.stderr and "because" not in shown.stderr, shown.stderr
-
     def count_own_variables(self):
         """Variables that each task is given for itself, in task_init; the others slurmstepd sets once for all tasks."""
         self.cluster.write_plugstack(self.cached + "\n")
-        step = ["srun", "-Q", f"-n{TASKS}", f"--gres=gpu:{TASKS}", "-l", "env"]
-        done = self.cluster.run(step)
+        done = self.cluster.run(["srun", f"-n{TASKS}", f"--gres=gpu:{TASKS}", "--bootstrap=explain", "-l", "env"])
         assert done.returncode == 0, done.stderr
+        # With a topology file that the plugin refuses it would do something else.
+        assert f"{self.topology}\n" in done.stderr and "because" not in done.stderr, done.stderr
         values = defaultdict(set)
         for line in done.stdout.splitlines():
             name, separator, value = line.partition(": ")[2].partition("=")
@@ -75,28 +68,22 @@ class HookClock:
     def select(self, way):
         """Puts what is to be measured between the clocks; returns the option for srun."""
         line, option = self.ways[way]
-        clocks = [
-            f"optional {self.etc}/clock_{clock}.so clock={clock} out={self.times}" for clock in ("before", "after")
-        ]
-        self.cluster.write_plugstack("\n".join([clocks[0], line, clocks[1], ""]))
+        before, after = (f"optional {self.etc}/clock_{clock}.so clock={clock} out={self.times}\n" for clock in ("before", "after"))
+        self.cluster.write_plugstack(f"{before}{line}\n{after}")
         return option
 
-    def run(self, count, tell=lambda done, of: None):
+    def run(self, count):
         """`count` steps with the plugin and some in each other way, in turn."""
-        command = [*ALLOCATE, "-N1", f"-n{TASKS}", f"--gres=gpu:{TASKS}", "bash"]
-        shell = self.cluster.start(command, stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
+        shell = Shell(self.cluster, "-N1", f"-n{TASKS}", f"--gres=gpu:{TASKS}")
         try:
             for number in range(count):
                 for way in self.ways if number % CONTROL_EVERY == 0 else ["on"]:
                     option = self.select(way)
-                    shell.stdin.write(f"{STEP} {option} true; echo status $?\n")
-                    shell.stdin.flush()
-                    answer = shell.stdout.readline()
-                    assert answer == "status 0\n", f"step {len(self.ran)} ({way}): {answer}"
+                    answer = shell.ask(f"{STEP} {option} true; echo status $?")
+                    assert answer == ["status", "0"], f"step {len(self.ran)} ({way}): {' '.join(answer)}"
                     self.ran.append(way)
-                tell(number + 1, count)
         finally:
-            leave(shell)
+            shell.close()
 
     def read(self):
         """How long each hook took in each way, in microseconds, and how often a call was not noted by both clocks."""
@@ -145,7 +132,7 @@ def table(took, own_variables):
     return group
 
 
-def measure(cluster, steps, tell=lambda done, of: None):
+def measure(cluster, size):
     clock = HookClock(cluster)
-    clock.run(steps, tell)
+    clock.run(size.steps)
     return table(clock.results(), clock.own_variables)

@@ -3,15 +3,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import os
-import subprocess
+from itertools import product
 from statistics import median
 
-from benchmarks.steps import ALLOCATE, leave
+from benchmarks.steps import Shell
 from benchmarks.table import Group
 
 NODES, GPUS = 4, 8
 CLUSTER = ("--nodes", str(NODES), "--gpus", str(GPUS), "--cpus", "32", "--plugin-args", "when=gpu")
-SIZES = (2, 8, 32)  # tasks
+TASKS = (2, 8, 32)
 LAUNCHES = ("none", "pmix")  # srun --mpi=
 ADDED_MILLISECONDS, ADDED_RATIO = 5, 1.01
 
@@ -32,15 +32,12 @@ class Stopwatch:
     def __init__(self, cluster):
         self.cluster = cluster
         self.with_plugin = (cluster.state / "etc" / "plugstack.conf").read_text()
-        command = [*ALLOCATE, f"-N{NODES}", f"--ntasks-per-node={GPUS}", f"--gres=gpu:{GPUS}", "bash"]
-        self.shell = cluster.start(command, stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.shell = Shell(cluster, f"-N{NODES}", f"--ntasks-per-node={GPUS}", f"--gres=gpu:{GPUS}")
 
     def time(self, line, has_plugin):
         """Milliseconds of one command line."""
         self.cluster.write_plugstack(self.with_plugin if has_plugin else "\n")
-        self.shell.stdin.write(f"began=$EPOCHREALTIME; {line}; echo $? $began $EPOCHREALTIME\n")
-        self.shell.stdin.flush()
-        answer = self.shell.stdout.readline().split()
+        answer = self.shell.ask(f"began=$EPOCHREALTIME; {line}; echo $? $began $EPOCHREALTIME")
         assert len(answer) == 3 and answer[0] == "0", f"{line}: {' '.join(answer)}"
         return (float(answer[2]) - float(answer[1])) * 1000
 
@@ -56,24 +53,22 @@ class Stopwatch:
 
     def close(self):
         self.cluster.write_plugstack(self.with_plugin)
-        leave(self.shell)
+        self.shell.close()
 
 
-def measure_wall_time(cluster, pairs, sizes=SIZES, tell=lambda done, of: None):
+def measure_wall_time(cluster, size):
     group = Group(f"Wall time of srun, {NODES} nodes, tasks with a GPU each, plugin on and off in turn")
     watch = Stopwatch(cluster)
-    cells = [(tasks, launch) for launch in LAUNCHES for tasks in sizes]
     try:
-        for number, (tasks, launch) in enumerate(cells):
+        for launch, tasks in product(LAUNCHES, TASKS):
             nodes = min(NODES, tasks)
             # Binary that does nothing; -Q, since there is nothing to say.
             step = f"timeout 60 srun -Q --mpi={launch} -N{nodes} -n{tasks} --gres=gpu:{tasks // nodes} true"
-            ours, without = watch.pairs(step, step, pairs)
-            tell(number + 1, len(cells))
+            ours, without = watch.pairs(step, step, size.pairs)
             row = group.add(f"srun --mpi={launch}, {tasks} tasks", "ms", ours, without, "no plugin")
             row.added_limit, row.ratio_limit = ADDED_MILLISECONDS, ADDED_RATIO
             if not row.is_met:
-                row.why_not = switched_off(watch, step, pairs)
+                row.why_not = switched_off(watch, step, size.pairs)
     finally:
         watch.close()
     return group
@@ -87,7 +82,7 @@ def variables(cluster, mode, *options):
     return dict(entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)
 
 
-def measure_environment(cluster):
+def measure_environment(cluster, _):
     group = Group("Environment of a task, 2 nodes with 2 tasks and 2 GPUs each")
     without = variables(cluster, "off")
     for what, options in (("", ()), (", no frameworks", ("--bootstrap-frameworks=none",))):

@@ -5,9 +5,10 @@
 import os
 import platform
 import re
-import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
+
+from test_report.versions import installed
 
 PACKAGES = ("slurmd", "libpmix2", "openmpi-bin", "python3-torch", "libhwloc15")
 
@@ -22,13 +23,6 @@ def memory():
     return round(kibibytes / 2**20)
 
 
-def package_versions():
-    """Of Debian packages that are installed."""
-    line = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *PACKAGES]
-    done = subprocess.run(line, capture_output=True, text=True)
-    return dict(entry.split(" ", 1) for entry in done.stdout.splitlines() if not entry.endswith(" "))
-
-
 def describe():
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -37,7 +31,7 @@ def describe():
         "memory_gib": memory(),
         "kernel": platform.release(),
         "load_at_start": round(os.getloadavg()[0], 1),
-        "packages": package_versions(),
+        "packages": {name: version for name, version in installed().items() if name in PACKAGES},
     }
 
 

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -40,10 +41,10 @@ def needed(library):
     return re.findall(r"\(NEEDED\).*\[(.*)\]", text)
 
 
-def measure_preload(rounds, environment):
+def measure_preload(_, size):
     group = Group("Preload: a trivial program with it, and what is loaded with it")
     for role, variables in ROLES.items():
-        none, empty, ours = constructor_times(rounds, without_slurm(environment) | variables)
+        none, empty, ours = constructor_times(10 * size.steps, without_slurm(os.environ) | variables)
         row = group.add(f"start and end, {role}", "us", ours, empty, "an empty library", added_limit=60)
         row.why_not = f"the library has more pages to map than the empty one; the whole start took {row.peer.median:.0f} us"
         group.add(f"start and end, {role}", "us", ours, none, "no preload")
@@ -80,9 +81,9 @@ def scontrol_times(text, rounds):
     return times, len(done.stdout.split())
 
 
-def measure_host_lists(rounds, seconds):
+def measure_host_lists(_, size):
     group = Group(f"Host lists of {HOSTS:,} names")
-    cases = google_benchmark("hostlist", f"(expand|first_host)/.*/({HOSTS}|1000)$", seconds)
+    cases = google_benchmark("hostlist", f"(expand|first_host)/.*/({HOSTS}|1000)$", size.seconds)
     for form in ("one_range", "every_second", "racks", "long_names"):
         nanoseconds = cases[f"expand/{form}/{HOSTS}"]["nanoseconds"] / HOSTS
         row = group.add(f"expansion of a host, {form.replace('_', ' ')}", "ns", nanoseconds, limit=50)
@@ -99,16 +100,16 @@ def measure_host_lists(rounds, seconds):
         group.notes.append("scontrol is not there to be compared with")
         return group
     # Slurm takes no more than 65,536 hosts in a bracket.
-    times, names = scontrol_times("node[00001-50000],rack[00001-50000]", rounds)
+    times, names = scontrol_times("node[00001-50000],rack[00001-50000]", size.pairs)
     assert names == HOSTS
     ours = cases[f"expand/racks/{HOSTS}"]["nanoseconds"] / 1e6
     group.add(f"{HOSTS:,} names", "ms", ours, times, "scontrol show hostnames, with its start", ratio_limit=1)
     return group
 
 
-def measure_plans(seconds):
+def measure_plans(_, size):
     """What user_init computes. Not judged: the goal is for the whole of user_init."""
     group = Group("Making a plan, in the process, by number of nodes with 8 tasks")
-    for name, case in google_benchmark("plan", ".", seconds).items():
+    for name, case in google_benchmark("plan", ".", size.seconds).items():
         group.add(name.replace("_", " "), "us", case["nanoseconds"] / 1000)
     return group

@@ -32,9 +32,9 @@ def times(rounds):
     return found, ""
 
 
-def measure(rounds):
+def measure(_, size):
     group = Group("NCCL's root: from the first rank that checks in to the last answer, libnccl of this machine")
-    found, group.skipped = times(rounds)
+    found, group.skipped = times(size.pairs)
     for (roots, ranks), values in found.items():
         name = f"{ranks} ranks, {roots} {'root' if roots == 1 else 'roots'}"
         is_peer = roots > 1 and (1, ranks) in found

@@ -7,34 +7,35 @@ from collections import defaultdict
 from statistics import median
 
 from benchmarks.programs import inside
-from benchmarks.steps import StepFailed, Steps, clocked, latest, shape, start_time
+from benchmarks.steps import StepFailed, clocked, latest, run_step, shape, start_time
 from benchmarks.table import Group
 from local_cluster import REPOSITORY
 
+OURS = ("bytes", "ids", "pmi1")
 MPI_RATIO, STORE_RATIO = 0.2, 1
 STORE_RANKS = 16  # each imports torch, which takes seconds of a core
 FIRST_PORT = 29600
 
 
 class Starts:
-    """Times of one number of ranks, by program."""
+    """Times of one number of ranks, by program. A step of ours that fails ends the measuring, one of a peer is counted."""
 
-    def __init__(self, steps, ranks, nodes):
-        self.steps, self.ranks, self.nodes = steps, ranks, nodes
+    def __init__(self, cluster, ranks, nodes):
+        self.cluster, self.ranks, self.nodes = cluster, ranks, nodes
         self.found = defaultdict(list)
-        self.missing = {}  # by program, why it was not measured
+        self.failures = defaultdict(list)  # by peer, what its steps that failed wrote
 
     def time(self, name, *command, timeout=60, of=start_time):
-        if name in self.missing:
-            return
         try:
-            self.found[name].append(of(self.steps.run(self.ranks, *command, nodes=self.nodes, timeout=timeout, name=name)))
+            self.found[name].append(of(run_step(self.cluster, self.ranks, *command, nodes=self.nodes, timeout=timeout)))
         except StepFailed as error:
-            self.missing[name] = str(error)
+            if name in OURS:
+                raise
+            self.failures[name].append(str(error))
 
     def shared_folder(self, name):
         """An empty folder that all nodes see."""
-        folder = self.steps.cluster.state / "home" / "alice" / f"{name}.{self.ranks}.{self.nodes}"
+        folder = self.cluster.state / "home" / "alice" / f"{name}.{self.ranks}.{self.nodes}"
         folder.mkdir()
         owner = folder.parent.stat()
         os.chown(folder, owner.st_uid, owner.st_gid)
@@ -60,17 +61,19 @@ def store_times(lines):
     return interpreter + latest(lines, "ended") - latest(lines, "resumed"), importing
 
 
-def measure_late_store(cluster):
+def put_store_script(cluster):
+    source = REPOSITORY / "tests/bench/exchange_start_store.py"
+    return cluster.write_home(source.name, source.read_text())
+
+
+def measure_late_store(cluster, _):
     """What clients of TCPStore wait that come before its server: nothing is gained by those that are early."""
     group = Group("PyTorch's TCPStore when rank 0 is 0.3 s late, 4 ranks on 2 nodes")
-    steps = Steps(cluster)
-    source = REPOSITORY / "tests/bench/exchange_start_store.py"
-    script = cluster.write_home(source.name, source.read_text())
-    starts = Starts(steps, 4, 2)
-    command = [inside("tests/bench/exchange_clock"), "/usr/bin/python3", script, "node001"]
+    starts = Starts(cluster, 4, 2)
+    command = [inside("tests/bench/exchange_clock"), "/usr/bin/python3", put_store_script(cluster), "node001"]
     for place, (mode, words) in enumerate({"on time": (), "late": ("late",)}.items()):
         folder = starts.shared_folder(f"late.{place}")
-        lines = steps.run(4, *command, str(FIRST_PORT + 100 + place), folder, *words, nodes=2, timeout=120, name="TCPStore")
+        lines = run_step(cluster, 4, *command, str(FIRST_PORT + 100 + place), folder, *words, nodes=2, timeout=120)
         waits = [(line["ended"] - line["served"]) / 1e6 for line in lines if line["rank"] != 0]
         group.add(f"server there to id in hand, rank 0 {mode}", "ms", max(waits))
     group.notes.append("a client that is refused asks again after a time of its own, and not when the server comes")
@@ -81,52 +84,42 @@ def add_rows(group, starts):
     found = starts.found
     where = shape(starts.ranks, starts.nodes)
     for kind, what in (("bytes", "128 bytes"), ("ids", "an NCCL id")):
-        mine = found[kind]
-        if not mine:
-            group.notes.append(f"start to {what}, {where}: not measured: {starts.missing[kind]}")
-            continue
-        name = f"start to {what}, {where}"
+        mine, name, bare = found[kind], f"start to {what}, {where}", found["bare"]
         if found["mpi"]:
             row = group.add(name, "ms", mine, found["mpi"], "MPI_Init + MPI_Bcast", ratio_limit=MPI_RATIO)
-            bare = found["bare"]
             if bare:
                 row.why_not = (
                     f"PMIx alone, initialised by a program in C that does nothing else, took {median(bare):.0f} ms, "
                     f"{median(bare) / row.peer.median:.2f}x of MPI"
                 )
-        if found["bare"]:
-            group.add(name, "ms", mine, found["bare"], "bare PMIx: init, put, fence, get")
-        if kind == "bytes" and found["pmi1"]:
+        if bare:
+            group.add(name, "ms", mine, bare, "bare PMIx: init, put, fence, get")
+        if kind == "bytes":
             group.add(f"{name}, over PMI-1", "ms", found["pmi1"], mine, "over PMIx")
         if found["file"]:
             row = group.add(name, "ms", mine, found["file"], "file store: rename, polled every 10 ms", ratio_limit=STORE_RATIO)
             row.why_not = (
                 "a folder of one machine's memory, as here, is the fastest file store that can be; bare PMIx by itself took "
-                f"{median(found['bare']):.0f} ms" if found["bare"] else ""
+                f"{median(bare):.0f} ms" if bare else ""
             )
         if found["store"]:
             times = [without for without, _ in found["store"]]
             importing = median(importing for _, importing in found["store"])
             group.add(name, "ms", mine, times, "TCPStore, import torch left out", ratio_limit=STORE_RATIO)
             group.notes.append(f"{where}: the import of torch took {importing:.0f} ms more")
-    for kind in ("bare", "mpi", "file", "store"):
-        if kind in starts.missing:
-            group.notes.append(f"{kind}, {where}: {starts.missing[kind]}")
+    for peer, failed in starts.failures.items():
+        turns = len(failed) + len(found[peer])
+        group.notes.append(f"{peer}, {where}: {len(failed)} of {turns} steps failed, such as: {failed[-1]}")
 
 
-def measure(cluster, pairs, store_pairs, shapes, tell=lambda done, of: None):
+def measure(cluster, size):
     group = Group("From process start to an id in the hand of the last rank")
-    steps = Steps(cluster)
-    source = REPOSITORY / "tests/bench/exchange_start_store.py"
-    script = cluster.write_home(source.name, source.read_text())
-    for place, (ranks, nodes) in enumerate(shapes):
-        starts = Starts(steps, ranks, nodes)
-        count = pairs if ranks <= 32 else max(1, pairs // 3)
-        for number in range(count):
+    script = put_store_script(cluster)
+    for ranks, nodes in size.start_shapes:
+        starts = Starts(cluster, ranks, nodes)
+        for number in range(size.starts if ranks <= 32 else max(1, size.starts // 3)):
             starts.turn(number)
-            if ranks <= STORE_RANKS and number < store_pairs:
+            if ranks <= STORE_RANKS and number < size.stores:
                 starts.store_turn(number, script)
-            tell(place + (number + 1) / count, len(shapes))
         add_rows(group, starts)
-    group.notes += steps.notes()
     return group

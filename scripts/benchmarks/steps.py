@@ -1,70 +1,56 @@
-"""Steps of a cluster whose ranks print lines of JSON: run, read, and run again where one failed for another's reason."""
+"""Steps of a cluster whose ranks print lines of JSON, and the shell of an allocation in which steps are timed."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 import json
 import subprocess
-from collections import Counter
 
 from benchmarks.programs import inside
 from local_cluster import stop
 
 NODES = 4
 CLUSTER = ("--nodes", str(NODES), "--cpus", "16", "--no-plugin")
-TRIES = 3
-ALLOCATE = ("salloc", "-Q", "--immediate=60")  # who cannot have the nodes says so, and does not wait
 
 
 class StepFailed(RuntimeError):
-    """All tries of a step failed; the text is one line of what the last one wrote."""
+    """The text is one line of what the step wrote."""
 
 
-class Steps:
-    """Runs steps over PMIx; `failures` counts by program the tries that failed and were made again. Slurm 22.05 loses a
-    message of PMIx in about one of a hundred steps of a busy machine, whoever uses it, and Open MPI was seen to crash."""
+def run_step(cluster, ranks, *command, nodes=NODES, timeout=60, env=None):
+    """What each rank printed, as a list of all lines; every rank printed some. Raises StepFailed."""
+    step = ["srun", "-Q", "--mpi=pmix", f"-N{nodes}", f"-n{ranks}", f"--ntasks-per-node={-(-ranks // nodes)}"]
+    line = ["timeout", str(timeout), *step, "--overcommit", "--kill-on-bad-exit=1", *command]
+    done = cluster.run(line, env={"SLURM_BOOTSTRAP_TIMEOUT": "20", **(env or {})}, timeout=timeout + 30)
+    lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+    if done.returncode != 0 or {entry["rank"] for entry in lines} != set(range(ranks)):
+        name = " ".join(str(word).rpartition("/")[2] for word in command)
+        # All ranks complain of the same; the others of how they were ended.
+        said = next(iter(done.stderr.strip().splitlines()), "nothing was written")
+        raise StepFailed(f"{name}: {shape(ranks, nodes)}: status {done.returncode}: {said}")
+    return lines
 
-    def __init__(self, cluster):
-        self.cluster = cluster
-        self.failures = Counter()
 
-    def run_once(self, ranks, command, nodes, timeout, env):
-        step = ["srun", "-Q", "--mpi=pmix", f"-N{nodes}", f"-n{ranks}", f"--ntasks-per-node={-(-ranks // nodes)}"]
-        line = ["timeout", str(timeout), *step, "--overcommit", "--kill-on-bad-exit=1", *command]
-        done = self.cluster.run(line, env={"SLURM_BOOTSTRAP_TIMEOUT": "20", **env}, timeout=timeout + 30)
-        lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
-        if done.returncode != 0 or {entry["rank"] for entry in lines} != set(range(ranks)):
-            name = " ".join(str(word).rpartition("/")[2] for word in command)
-            raise StepFailed(f"{name}: {shape(ranks, nodes)}: status {done.returncode}: {first_line(done.stderr)}")
-        return lines
+class Shell:
+    """The bash of an allocation, in which one line after another is run."""
 
-    def run(self, ranks, *command, nodes=NODES, timeout=60, name=None, env=None):
-        """What each rank printed, as a list of all lines; every rank printed some. Raises StepFailed."""
-        for left in reversed(range(TRIES)):
+    def __init__(self, cluster, *options):
+        # Who cannot have the nodes says so, and does not wait.
+        line = ["salloc", "-Q", "--immediate=60", *options, "bash"]
+        self.bash = cluster.start(line, stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def ask(self, line):
+        """Runs a line; the words of the line that it prints."""
+        self.bash.stdin.write(f"{line}\n")
+        self.bash.stdin.flush()
+        return self.bash.stdout.readline().split()
+
+    def close(self):
+        """By its own word: salloc 22.05 that gets SIGTERM may wait for bash for ever, and keeps a core busy with it."""
+        if self.bash.poll() is None:
             try:
-                return self.run_once(ranks, command, nodes, timeout, env or {})
-            except StepFailed:
-                if left == 0:
-                    raise
-                self.failures[name or "ours"] += 1
-
-    def notes(self):
-        return [f"{count} steps of {name} failed and were run again" for name, count in self.failures.items()]
-
-
-def leave(shell):
-    """Ends the bash of an allocation. By its own word: salloc 22.05 that gets SIGTERM may wait for it for ever, and keeps
-    a core busy with it."""
-    if shell.poll() is not None:
-        return
-    try:
-        shell.communicate("exit\n", timeout=20)
-    except (subprocess.TimeoutExpired, BrokenPipeError, ValueError):
-        stop(shell)
-
-
-def first_line(text):
-    """All ranks complain of the same; the others of how they were ended."""
-    return next(iter(text.strip().splitlines()), "nothing was written")
+                self.bash.communicate("exit\n", timeout=20)
+            except (subprocess.TimeoutExpired, BrokenPipeError, ValueError):
+                stop(self.bash)
 
 
 def shape(ranks, nodes):
