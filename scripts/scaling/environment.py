@@ -2,60 +2,52 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
+import re
 import subprocess
 
-from scaling.output import LABEL, Output
+from scaling.output import Output
+from scaling.place import PlaceError
 
 LIMIT = 180  # seconds, from the start of the step
 
 
-class NodesError(RuntimeError):
-    """The nodes could not be asked; the text is one sentence."""
-
-
 def gather(place, nodes):
     """Facts of each node, as {host: {name: value}}, in order."""
-    gpus = min((node.gpus for node in place.nodes), default=0)
-    if place.options.device == "cpu":
-        gpus = 0
-    command = place.step(nodes, 1, place.program("hostfacts.py"), gpus=gpus, world=False)
-    process = place.start(command)
+    gpus = 0 if place.options.device == "cpu" else min((node.gpus for node in place.nodes), default=0)
+    process = place.start(place.step(nodes, 1, place.program("hostfacts.py"), gpus=gpus, world=False))
     try:
-        stdout, stderr = process.communicate(timeout=None if place.waits_in_queue else LIMIT)
+        said, _ = process.communicate(timeout=None if place.waits_in_queue else LIMIT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        raise NodesError(f"asked {nodes} nodes what they have, and they did not answer within {LIMIT} s; see sinfo") from None
+        raise PlaceError(f"asked {nodes} nodes what they have, and they did not answer within {LIMIT} s; see sinfo") from None
     except BaseException:
         process.terminate()
         process.wait(10)
         raise
-    hosts = read(stdout)
+    hosts = read(said)
     if process.returncode != 0 or len(hosts) != nodes:
-        raise NodesError(f"asked {nodes} nodes what they have with {place.python}, {len(hosts)} answered: "
-                                f"{why(stderr) or 'nothing was said'}")
+        raise PlaceError(f"asked {nodes} nodes what they have with {place.python}, {len(hosts)} answered: "
+                         f"{why(said) or 'nothing was said'}")
     return hosts
 
 
-def why(stderr):
+def why(said):
     """The last line that says something; and what to do where the nodes do not see the checkout."""
     output = Output()
-    output.errors = stderr.splitlines()
+    for line in said.splitlines():
+        output.take(line)
     reason = output.reason()
     if "hostfacts.py" in reason and "No such file" in reason:
         reason += "; put the checkout into a folder that all nodes see"
     return reason
 
 
-def read(stdout):
+def read(said):
     """The lines of hostfacts.py, of all nodes."""
     ranks = {}
-    for line in stdout.splitlines():
-        label = LABEL.match(line)
-        text = LABEL.sub("", line, count=1)
-        if label and text.startswith("@fact "):
-            _, name, value = (text + " ").split(" ", 2)
-            ranks.setdefault(int(label[1]), {})[name.replace("_", " ")] = value.strip()
+    for rank, name, value in re.findall(r"^\s*(\d+): ?@fact (\S+) ?(.*)", said, re.M):
+        ranks.setdefault(int(rank), {})[name.replace("_", " ")] = value.strip()
     return {facts.pop("host"): facts for _, facts in sorted(ranks.items()) if "host" in facts}
 
 
@@ -80,10 +72,7 @@ def table(hosts, place, command, when):
     if count < len(hosts):
         rows.append(("machines", f"{count} (the hosts have {count} boot id{'' if count == 1 else 's'}: what goes between hosts "
                      "of one machine does not leave its memory)"))
-    names = list(dict.fromkeys(name for facts in hosts.values() for name in facts))
-    for name in names:
-        if name == "machine":
-            continue
+    for name in dict.fromkeys(name for facts in hosts.values() for name in facts if name != "machine"):
         groups = {}
         for host, facts in hosts.items():
             groups.setdefault(facts.get(name, "unknown"), []).append(host)

@@ -43,9 +43,9 @@ class Place:
         self.waits_in_queue = not ("SLURM_JOB_ID" in os.environ and "SLURM_JOB_NODELIST" in os.environ)
 
     def start(self, words):
-        """Starts a command in a session of its own, so that Ctrl-C is ours to pass on."""
+        """Starts a command in a session of its own, so that Ctrl-C is ours to pass on; its errors are in its output."""
         variables = {name: value for name, value in os.environ.items() if not OF_THE_JOB.fullmatch(name)}
-        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                 text=True, errors="replace", start_new_session=True, env=variables)
 
     def ask(self, words):

@@ -5,7 +5,7 @@
 import time
 
 from scaling.cells import DONE, FAILED
-from scaling.measures import figures_of
+from scaling.report.measures import figures_of
 
 
 def costs_of(groups):

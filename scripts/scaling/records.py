@@ -59,7 +59,7 @@ class Folder:
             {**asdict(result.cell), **rank} for result in results if result.status == DONE for rank in result.ranks)))
         figures = {row.cell: figures_as_dict(row) for row in rows}
         write(self.path / "cells.json", as_json([
-            {**asdict(result.cell), "status": result.status, "reason": result.reason, "tries": result.tries,
+            {**asdict(result.cell), "status": result.status, "reason": result.reason,
              "notes": result.notes, "parameters": result.parameters, **figures.get(result.cell, {})} for result in results]))
         write(self.path / "environment.json", as_json(environment))
 

@@ -42,7 +42,7 @@ def spoil(models):
 
 def import_and_spoil(name, *rest, **more):
     module = plain_import(name, *rest, **more)
-    models = sys.modules.get("scaling.models")
+    models = sys.modules.get("models")
     if hasattr(models, "build") and not hasattr(models, "spoiled"):
         spoil(models)
     return module

@@ -2,30 +2,14 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
-import math
-from dataclasses import dataclass
-
 from scaling.cells import FAILED, NOT_RUN
-from scaling.measures import ALONE
+from scaling.report.measures import ALONE, known
 
 HALF = 0.5  # efficiency
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What is known besides the rows."""
-
-    hosts: int
-    machines: int
-    scaling: str
-
-
 def percent(value):
     return f"{100 * value:.0f} %" if value >= 0.0995 else f"{100 * value:.1f} %"
-
-
-def known(spread):
-    return 0.0 if math.isnan(spread) else spread
 
 
 def noun(count, word):
@@ -53,7 +37,7 @@ def grouped(rows, key):
     return groups
 
 
-def meaning(rows, facts):
+def meaning(rows, hosts, machines):
     """First what the numbers can tell at all."""
     crowded = [row for row in rows if row.oversubscribed]
     if crowded:
@@ -75,8 +59,8 @@ def meaning(rows, facts):
         least = min((row for row in rows if not row.oversubscribed), key=lambda row: row.core_share)
         yield (f"Not disturbed: where there is a core for each process, the processes got at least {percent(least.core_share)} of it "
                f"while they computed.")
-    if facts.machines < facts.hosts:
-        yield (f"The {facts.hosts} servers are {noun(facts.machines, 'machine')}: between them data goes through the kernel's memory "
+    if machines < hosts:
+        yield (f"The {hosts} servers are {noun(machines, 'machine')}: between them data goes through the kernel's memory "
                f"and not over a network, so figures across servers hold the cost of the network protocol without a network.")
 
 
@@ -156,19 +140,15 @@ def efficiencies(rows):
 
 
 def troubles(results):
-    """What is missing, and what needed a second try."""
-    failed = [result for result in results if result.status == FAILED]
-    for result in failed:
+    """What is missing."""
+    for result in (result for result in results if result.status == FAILED):
         yield f"Failed: {result.cell.backend}, {result.cell.model}, {place_of(result.cell)}: {result.reason}."
     left_out = grouped([result for result in results if result.status == NOT_RUN], lambda result: result.reason)
     for reason, group in left_out.items():
         backends = ", ".join(dict.fromkeys(result.cell.backend for result in group))
         yield f"Not run: {noun(len(group), 'cell')} ({backends}): {reason}."
-    again = [result for result in results if result.tries > 1 and result.status not in (FAILED, NOT_RUN)]
-    if again:
-        names = ", ".join(result.cell.key for result in again)
-        yield f"{noun(len(again), 'cell')} needed a second try, which the list of cells explains: {names}."
 
 
-def all_findings(rows, results, facts):
-    return [*meaning(rows, facts), *noise(rows), *winners(rows), *ratios(rows), *efficiencies(rows), *troubles(results)]
+def all_findings(rows, results, hosts, machines):
+    """`hosts` are asked nodes, and `machines` how many machines these are."""
+    return [*meaning(rows, hosts, machines), *noise(rows), *winners(rows), *ratios(rows), *efficiencies(rows), *troubles(results)]

@@ -3,7 +3,7 @@
 
 The loop is the same for every back end: forward, backward, one sum of the flat gradient buffer over all ranks, update.
 There is no barrier, so that the communication time of a rank holds its wait for slower ones; the page takes the least
-over the ranks for the transfer itself. Standard output is lines of `@kind field=value ...`, which scaling/output.py reads.
+over the ranks for the transfer itself. Standard output is lines of `@kind field=value ...`, which output.py reads.
 """
 # SPDX-License-Identifier: Apache-2.0
 
@@ -18,10 +18,12 @@ import socket
 import time
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])
 PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 LEARNING_RATE = 0.05
 MOMENTUM = 0.9
+# Gloo's threads may let go of a tensor late, and must not be the last that hold one when the group ends:
+# etc/examples/train_ddp.py says more.
+KEPT = []
 
 
 def parse_arguments():
@@ -96,7 +98,7 @@ class Training:
         self.gradients.zero_()
         (loss * self.weight).backward()  # so that the sum over all ranks is the mean over all samples
         backward, busy = self.clock(), busy + time.process_time()
-        exchange.sum(self.gradients)
+        exchange.reduce(self.gradients, "SUM")
         communication, busy = self.clock(), busy - time.process_time()
         self.optimizer.step()
         update, busy = self.clock(), busy + time.process_time()
@@ -116,10 +118,12 @@ def run_model(torch, models, name, arguments, rank, exchange, device):
     everything = batch if arguments.scaling == "strong" else batch * ranks
     training = Training(torch, models.build(name, arguments.size),
                         models.make_batches(name, arguments.size, samples, rank), device, samples / everything)
-    exchange.keep(training.gradients)
     steps = [training.step(number, exchange) for number in range(arguments.warm_up + arguments.steps)]
     parameters = training.flat()
-    least, most = exchange.range(parameters)
+    least, most = parameters.clone(), parameters.clone()
+    exchange.reduce(least, "MIN")
+    exchange.reduce(most, "MAX")
+    KEPT.extend((training.gradients, least, most))
     difference = (most - least).abs().max().item()  # of a nan nothing is more or less: it stays one
     scale = most.abs().max().item()
     for number, (loss, seconds) in enumerate(steps):
@@ -139,9 +143,9 @@ def main():
         sys.exit(f"{', '.join(missing)} should be set by slurm-bootstrap and are not; is the plugin on this node?")
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     try:
+        import exchange
+        import models
         import torch
-
-        from scaling import exchange, models
     except ImportError as error:
         sys.exit(f"training needs PyTorch and NumPy for {sys.executable}, which did not load: {error}")
     torch.set_num_threads(arguments.threads)
@@ -153,7 +157,7 @@ def main():
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = True
     tell_place(rank, torch.cuda.get_device_name(device).replace(" ", "_") if device.type == "cuda" else "cpu")
-    world = exchange.connect(arguments.backend, rank, ranks, device)
+    world = exchange.connect(arguments.backend, rank, ranks)
     for name in arguments.models.split(","):
         if rank == 0:
             tell("begin", model=name)

@@ -5,7 +5,7 @@
 import base64
 import html
 import re
-from dataclasses import dataclass
+from collections import namedtuple
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; background: #fff }
@@ -18,46 +18,14 @@ code, pre { background: #f3f3f3; padding: .1rem .3rem } pre { padding: .6rem; ov
 """
 
 
-@dataclass(frozen=True)
-class Heading:
-    text: str
-    level: int = 2
-
-
-@dataclass(frozen=True)
-class Text:
-    text: str
-
-
-@dataclass(frozen=True)
-class Lines:
-    """A list with a point for each line."""
-
-    lines: list
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a program prints, as it is."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """`classes` holds a word for each row: '', 'marked' or 'bad'. Numbers are set to the right, but not in a table of
-    text, where 1.24.2 is no number."""
-
-    head: list
-    rows: list
-    classes: list = None
-    text: bool = False
-
-
-@dataclass(frozen=True)
-class Picture:
-    stem: str
-    caption: str
+Heading = namedtuple("Heading", "text level", defaults=[2])
+Text = namedtuple("Text", "text")
+Lines = namedtuple("Lines", "lines")  # a list with a point for each
+Output = namedtuple("Output", "text")  # what a program prints, as it is
+# `classes` holds a word for each row: '', 'marked' or 'bad'. Numbers are set to the right, but not in a table of text, where
+# 1.24.2 is no number.
+Table = namedtuple("Table", "head rows classes text", defaults=[None, False])
+Picture = namedtuple("Picture", "stem caption")
 
 
 def looks_like_number(text):

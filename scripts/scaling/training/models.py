@@ -19,7 +19,6 @@ SIZES = {
     "rnn": {"small": {"width": 64, "length": 16, "batch": 16}, "full": {"width": 1024, "length": 128, "batch": 128}},
     "resnet50": {"small": {"width": 8, "side": 32, "batch": 4}, "full": {"width": 64, "side": 224, "batch": 32}},
 }
-NAMES = tuple(SIZES)
 FEATURES = 64  # numbers in a sample of mlp, and in one time step of rnn
 
 
@@ -38,7 +37,7 @@ class Recurrent(nn.Module):
 
 def load_resnet50():
     """The architecture is that of the example users start by themselves, so that both measure the same network."""
-    path = Path(__file__).resolve().parents[2] / "etc" / "examples" / "bench_synthetic.py"
+    path = Path(__file__).resolve().parents[3] / "etc" / "examples" / "bench_synthetic.py"
     if not path.exists():
         sys.exit(f"resnet50 is built by etc/examples/bench_synthetic.py, which is not at {path}; use a whole checkout")
     specification = importlib.util.spec_from_file_location("bench_synthetic", path)

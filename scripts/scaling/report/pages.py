@@ -5,9 +5,9 @@
 import math
 
 from scaling.cells import DONE, FAILED
-from scaling.document import Heading, Lines, Output, Picture, Table, Text
+from scaling.report.document import Heading, Lines, Output, Picture, Table, Text
 from scaling.output import BATCHES
-from scaling.plots import POINTS
+from scaling.report.plots import POINTS
 
 TITLE = "Scaling report"
 HEAD = ["model", "back end", "servers", "{unit} per server", "step (ms)", "samples/s", "speed-up", "efficiency"]
@@ -58,9 +58,9 @@ def cells_table(results):
     lines, classes = [], []
     for result in results:
         cell = result.cell
-        lines.append([cell.model, cell.backend, cell.layout, result.status, str(result.tries), "; ".join(filter(None, [result.reason, *result.notes]))])
+        lines.append([cell.model, cell.backend, cell.layout, result.status, "; ".join(filter(None, [result.reason, *result.notes]))])
         classes.append("bad" if result.status == FAILED else "")
-    return Table(["model", "back end", "layout", "status", "tries", "reason or notes"], lines, classes)
+    return Table(["model", "back end", "layout", "status", "reason or notes"], lines, classes)
 
 
 def synthetic_lines(rows, unit):

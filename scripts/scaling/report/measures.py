@@ -29,6 +29,10 @@ class Value:
         return Value(self.mean * factor, self.spread * abs(factor))
 
 
+def known(spread):
+    return 0.0 if math.isnan(spread) else spread
+
+
 def in_blocks(values):
     """Means of up to ten runs of neighbouring steps: what disturbs one step often disturbs the next, so that single
     steps are no independent samples."""
@@ -68,28 +72,19 @@ class Figures:
 
 def figures_of(rows):
     """From the rows of one cell; warm-up steps have negative numbers."""
-    steps = {}
+    by_number = {}
     for row in rows:
         if int(row["step"]) >= 0:
-            steps.setdefault(int(row["step"]), []).append(row)
-    totals, computes, communications, least, busy, samples = [], [], [], [], [], 0
-    for _, ranks in sorted(steps.items()):
-        times = [[float(row[name]) for name in TIMES] for row in ranks]
-        communication = [row[TIMES.index("communication")] for row in times]
-        totals.append(statistics.fmean(map(sum, times)))
-        communications.append(statistics.fmean(communication))
-        computes.append(totals[-1] - communications[-1])
-        least.append(min(communication))
-        busy.append(statistics.fmean(float(row["busy"]) for row in ranks))
-        samples = sum(int(row["samples"]) for row in ranks)
-    step = mean_of(totals)
-    rate = Value(samples / step.mean, samples / step.mean * step.spread / step.mean)
-    ranks = len(next(iter(steps.values())))
-    blocks = [samples / ranks / block for block in in_blocks(totals)]
+            by_number.setdefault(int(row["step"]), []).append({name: float(row[name]) for name in (*TIMES, "busy", "samples")})
+    steps = [ranks for _, ranks in sorted(by_number.items())]
+    totals = [statistics.fmean(sum(rank[name] for name in TIMES) for rank in ranks) for ranks in steps]
+    step, samples = mean_of(totals), int(sum(rank["samples"] for rank in steps[-1]))
+    blocks = [samples / len(steps[0]) / block for block in in_blocks(totals)]
     deviation = WIDTH * statistics.stdev(blocks) if len(blocks) > 1 else math.nan
-    transfer = statistics.fmean(least)
-    return Figures(step, statistics.fmean(computes), transfer, statistics.fmean(communications) - transfer, samples, rate,
-                   statistics.fmean(busy), (statistics.fmean(blocks), deviation))
+    communication, busy = (statistics.fmean(rank[name] for ranks in steps for rank in ranks) for name in ("communication", "busy"))
+    transfer = statistics.fmean(min(rank["communication"] for rank in ranks) for ranks in steps)
+    return Figures(step, step.mean - communication, transfer, communication - transfer, samples, Value(samples, 0.0).over(step),
+                   busy, (statistics.fmean(blocks), deviation))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import math
 import shutil
 import subprocess
 
+from scaling.report.measures import known
+
 # The colours of Okabe and Ito, which people with any colour blindness tell apart; point types differ as well.
 COLOURS = {"gloo": "#0072B2", "mpi": "#D55E00", "nccl": "#009E73"}
 PARTS = (("computing", "#0072B2"), ("transfer", "#E69F00"), ("waiting for slower ranks", "#CCCCCC"))
@@ -132,10 +134,6 @@ set border 3
 set grid ytics linetype 1 linecolor rgb '#cccccc'
 set key inside left top reverse Left samplen 1.5
 plot {', '.join(boxes)}"""
-
-
-def known(spread):
-    return 0.0 if math.isnan(spread) else spread
 
 
 def draw_all(rows, folder, scaling):
