@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from dataclasses import dataclass, field
+from operator import sub, truediv
 from statistics import median, quantiles
 
 
@@ -58,61 +59,48 @@ class Row:
     added_limit: float = None
     why_not: str = ""  # measured in the same run; shown when the goal is not met
 
-    @property
-    def is_paired(self):
-        return self.peer is not None and len(self.ours.values) == len(self.peer.values) > 1
-
-    @property
-    def ratio(self):
+    def beside_peer(self, operation):
         """Of two that ran in turn: the median over the pairs, so that the load of the machine is in both."""
         if self.peer is None:
             return None
-        if self.is_paired:
-            return median(one / other for one, other in zip(self.ours.values, self.peer.values))
-        return self.ours.median / self.peer.median
+        if len(self.ours.values) == len(self.peer.values) > 1:
+            return median(map(operation, self.ours.values, self.peer.values))
+        return operation(self.ours.median, self.peer.median)
+
+    @property
+    def ratio(self):
+        return self.beside_peer(truediv)
 
     @property
     def added(self):
-        if self.peer is None:
-            return None
-        if self.is_paired:
-            return median(one - other for one, other in zip(self.ours.values, self.peer.values))
-        return self.ours.median - self.peer.median
+        return self.beside_peer(sub)
+
+    def goals(self):
+        """What each goal is, and whether it is met; one of them is enough."""
+        if self.limit is not None:
+            yield f"<= {number(self.limit)} {self.unit}".rstrip(), self.ours.median <= self.limit
+        if self.added_limit is not None:
+            yield f"<= +{number(self.added_limit)} {self.unit}", self.added <= self.added_limit
+        if self.ratio_limit is not None:
+            yield f"<= {number(self.ratio_limit)}x", self.ratio <= self.ratio_limit
 
     @property
     def goal(self):
-        goals = []
-        if self.limit is not None:
-            goals.append(f"<= {number(self.limit)} {self.unit}".rstrip())
-        if self.added_limit is not None:
-            goals.append(f"<= +{number(self.added_limit)} {self.unit}")
-        if self.ratio_limit is not None:
-            goals.append(f"<= {number(self.ratio_limit)}x")
-        return " or ".join(goals)
+        return " or ".join(text for text, _ in self.goals())
 
     @property
     def is_met(self):
         """None where there is no goal."""
-        verdicts = []
-        if self.limit is not None:
-            verdicts.append(self.ours.median <= self.limit)
-        if self.added_limit is not None:
-            verdicts.append(self.added <= self.added_limit)
-        if self.ratio_limit is not None:
-            verdicts.append(self.ratio <= self.ratio_limit)
-        return any(verdicts) if verdicts else None
-
-    @property
-    def verdict(self):
-        return {None: "", True: "met", False: "not met"}[self.is_met]
+        return any(met for _, met in self.goals()) if self.goal else None
 
     def cells(self):
         peer = "" if self.peer is None else f"{self.peer.text(self.unit)}, {self.peer_name}"
         ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
         if self.added_limit is not None:
             ratio += f" ({self.added:+.1f} {self.unit})"
+        verdict = {None: "", True: "met", False: "not met"}[self.is_met]
         count = str(len(self.ours.values)) if len(self.ours.values) > 1 else ""
-        return [self.quantity, self.ours.text(self.unit), peer, ratio, self.goal, self.verdict, count]
+        return [self.quantity, self.ours.text(self.unit), peer, ratio, self.goal, verdict, count]
 
     def data(self):
         peer = None if self.peer is None else {"name": self.peer_name, **self.peer.data()}
