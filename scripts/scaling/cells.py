@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from dataclasses import dataclass
+from itertools import groupby
 
 BACKENDS = ("gloo", "mpi", "nccl")
 MODELS = ("mlp", "cnn", "rnn", "resnet50")
@@ -47,10 +48,7 @@ def make_cells(backends, models, nodes, tasks):
 
 def in_groups(cells):
     """Lists of cells that share a step, in order."""
-    groups = {}
-    for cell in cells:
-        groups.setdefault(cell.group, []).append(cell)
-    return list(groups.values())
+    return [list(group) for _, group in groupby(cells, key=lambda cell: cell.group)]
 
 
 def why_impossible(cell, parameters, place):

@@ -120,10 +120,10 @@ def make_parser():
 
 def parse(arguments=None):
     parser = make_parser()
+    parser.set_defaults(**DEFAULTS)
+    if parser.parse_args(arguments).quick:
+        parser.set_defaults(**QUICK)
     options = parser.parse_args(arguments)
-    for name, value in {**DEFAULTS, **(QUICK if options.quick else {})}.items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
     check_folder(parser, options)
     return options
 

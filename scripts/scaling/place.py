@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections import namedtuple
 from pathlib import Path
 
 from local_cluster import INSIDE, REPOSITORY, ClusterError, LocalCluster
@@ -22,11 +22,7 @@ class PlaceError(RuntimeError):
     """There is no place to run on; the text is one sentence."""
 
 
-@dataclass(frozen=True)
-class Node:
-    name: str
-    cpus: int
-    gpus: int
+Node = namedtuple("Node", "name cpus gpus")
 
 
 class Place:

@@ -66,13 +66,10 @@ class Folder:
 
 def figures_as_dict(row):
     figures = row.figures
-    numbers = {
-        "step_seconds": figures.step.mean, "step_seconds_spread": figures.step.spread, "compute_seconds": figures.compute,
-        "transfer_seconds": figures.transfer, "wait_seconds": figures.wait, "core_share": row.core_share, "samples_per_step": figures.samples,
-        "samples_per_second": figures.throughput.mean, "samples_per_second_spread": figures.throughput.spread,
-        "speedup": row.speedup.mean, "speedup_spread": row.speedup.spread, "efficiency": row.efficiency.mean,
-        "efficiency_spread": row.efficiency.spread,
-    }  # fmt: skip
+    values = {"step_seconds": figures.step, "samples_per_second": figures.throughput, "speedup": row.speedup, "efficiency": row.efficiency}
+    numbers = {name: value.mean for name, value in values.items()} | {f"{name}_spread": value.spread for name, value in values.items()} | {
+        "compute_seconds": figures.compute, "transfer_seconds": figures.transfer, "wait_seconds": figures.wait,
+        "core_share": row.core_share, "samples_per_step": figures.samples}
     numbers = {name: None if math.isnan(value) else value for name, value in numbers.items()}
     return {**numbers, "speedup_relative_to": row.base.layout, "oversubscribed": row.oversubscribed, "disturbed": row.disturbed,
             "processes_on_a_machine": row.load[0], "cores_of_it": row.load[1]}

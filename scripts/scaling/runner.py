@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
+import json
 import queue
 import subprocess
 import threading
@@ -64,10 +65,7 @@ class Runner:
 
     def command(self, cells):
         cell, parameters = cells[0], self.parameters
-        words = self.place.program(
-            "training/train.py", "--backend", cell.backend, "--models", ",".join(c.model for c in cells),
-            *(word for name in ("steps", "warm_up", "batch", "scaling", "size", "device", "threads")
-              for word in (f"--{name.replace('_', '-')}", str(parameters[name]))))
+        words = self.place.program("training/train.py", cell.backend, ",".join(c.model for c in cells), json.dumps(parameters))
         return self.place.step(cell.nodes, cell.tasks, words, threads=parameters["threads"],
                                mpi="pmix" if cell.backend == "mpi" else "none",
                                gpus=cell.tasks if parameters["device"] == "cuda" else 0)

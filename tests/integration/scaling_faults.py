@@ -19,7 +19,7 @@ def spoil(models):
 
     def build_or_fail(name, size):
         rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        backend = sys.argv[sys.argv.index("--backend") + 1]
+        backend = sys.argv[1]
         if rank == 0:
             with Path(os.environ["HOME"], "trained").open("a") as diary:
                 diary.write(f"{backend}-{name}-{place}\n")

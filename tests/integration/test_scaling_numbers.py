@@ -13,8 +13,7 @@ from scaling import options, output, records
 from scaling.cells import DONE, FAILED, NOT_RUN, Cell, make_cells, why_impossible
 from scaling.environment import read, table
 from scaling.place import Node
-from scaling.report import findings, measures, pages, plots
-from scaling.report.document import Heading, Table, as_html, as_markdown
+from scaling.report import document, findings, measures, pages, plots
 from scaling.report.measures import Value
 from scaling.runner import Result, Runner
 
@@ -257,7 +256,7 @@ class StubPlace:
         return words
 
     def start(self, words):
-        self.started.append(words[words.index("--models") + 1])
+        self.started.append(words[2])
         return subprocess.Popen(["bash", "-c", self.scripts.pop(0)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -357,12 +356,12 @@ def test_nodes_that_differ_are_told_apart_in_the_environment():
     assert rows["kernel (a)"] == "6.1" and rows["kernel (b)"] == "6.2" and rows["GPU driver"] == "none"
 
 
-def test_what_users_and_programs_said_cannot_break_the_page(tmp_path):
+def test_what_users_and_programs_said_cannot_break_the_page():
     nasty = '<script>alert("1")</script> | **bold** ü'
-    blocks = [Heading("x", 1), Table(["what", "here"], [["reason", nasty]])]
-    page = as_html("x", blocks, tmp_path)
+    blocks = [document.heading("x", 1), document.table(["what", "here"], [["reason", nasty]])]
+    page = document.as_html("x", blocks)
     assert "<script>" not in page and "&lt;script&gt;" in page
-    row = as_markdown(blocks, "pictures").splitlines()[-1]
+    row = document.as_markdown(blocks).splitlines()[-1]
     assert row.count(" | ") == 1 and "<script>" not in row and "\\|" in row
 
 

@@ -1,11 +1,11 @@
-"""A page as a list of blocks, and its two forms: one HTML file that holds its pictures, and Markdown beside them."""
+"""A page in two forms: one HTML file that holds its pictures, and Markdown beside them. Each function here makes a block of
+a page: a pair of both forms."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 import base64
 import html
 import re
-from collections import namedtuple
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; background: #fff }
@@ -18,81 +18,61 @@ code, pre { background: #f3f3f3; padding: .1rem .3rem } pre { padding: .6rem; ov
 """
 
 
-Heading = namedtuple("Heading", "text level", defaults=[2])
-Text = namedtuple("Text", "text")
-Lines = namedtuple("Lines", "lines")  # a list with a point for each
-Output = namedtuple("Output", "text")  # what a program prints, as it is
-# `classes` holds a word for each row: '', 'marked' or 'bad'. Numbers are set to the right, but not in a table of text, where
-# 1.24.2 is no number.
-Table = namedtuple("Table", "head rows classes text", defaults=[None, False])
-Picture = namedtuple("Picture", "stem caption")
+def shown(text):
+    """HTML has a sign for plus or minus, and ` marks what is to be typed."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text).replace(" +- ", " &plusmn; "))
+
+
+def escaped(text):
+    """What Markdown would take for its own."""
+    return text.replace("<", "&lt;").replace("*", "\\*")
+
+
+def heading(text, level=2):
+    return f"<h{level}>{shown(text)}</h{level}>", f"{'#' * level} {text}"
+
+
+def paragraph(text):
+    return f"<p>{shown(text)}</p>", escaped(text)
+
+
+def points(lines):
+    return ("<ul>\n" + "\n".join(f"<li>{shown(line)}</li>" for line in lines) + "\n</ul>",
+            "\n".join(f"- {escaped(line)}" for line in lines))
+
+
+def program_output(text):
+    return f"<pre>{html.escape(text)}</pre>", f"```text\n{text}\n```"
+
+
+def table(head, rows, classes=None, text=False):
+    """`classes` holds a word for each row: '', 'marked' or 'bad'. Numbers are set to the right, but not in a table of `text`,
+    where 1.24.2 is no number."""
+    lines = ["<div class=wide><table>", "<tr>" + "".join(f"<th>{shown(cell)}</th>" for cell in head) + "</tr>"]
+    for row, word in zip(rows, classes or [""] * len(rows)):
+        cells = "".join(f"<td{' class=number' if not text and looks_like_number(cell) else ''}>{shown(cell)}</td>" for cell in row)
+        lines.append(f"<tr{f' class={word}' if word else ''}>{cells}</tr>")
+    cells = [head, ["---"] * len(head), *([escaped(cell).replace("|", "\\|").replace("~", "\\~") for cell in row] for row in rows)]
+    return "\n".join([*lines, "</table></div>"]), "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def looks_like_number(text):
     return bool(re.match(r"-?\d[\d,.]*( ?%)?( \+- [\d,.]+)?( ?%)?[*~]?$", text))
 
 
-def shown(text):
-    """HTML has a sign for plus or minus, and ` marks what is to be typed."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text).replace(" +- ", " &plusmn; "))
+def picture(path, caption):
+    """An SVG; the Markdown lies beside its folder."""
+    data = base64.b64encode(path.read_bytes()).decode()
+    return (f'<p><img alt="{html.escape(caption)}" src="data:image/svg+xml;base64,{data}"></p>',
+            f"![{caption}]({path.parent.name}/{path.name})")
 
 
-def table_as_html(table):
-    classes = table.classes or [""] * len(table.rows)
-    lines = ["<div class=wide><table>", "<tr>" + "".join(f"<th>{shown(cell)}</th>" for cell in table.head) + "</tr>"]
-    for row, word in zip(table.rows, classes):
-        cells = "".join(f"<td{' class=number' if not table.text and looks_like_number(cell) else ''}>{shown(cell)}</td>" for cell in row)
-        lines.append(f"<tr{f' class={word}' if word else ''}>{cells}</tr>")
-    return "\n".join([*lines, "</table></div>"])
-
-
-def picture_as_html(picture, folder):
-    data = base64.b64encode((folder / f"{picture.stem}.svg").read_bytes()).decode()
-    return f'<p><img alt="{html.escape(picture.caption)}" src="data:image/svg+xml;base64,{data}"></p>'
-
-
-def as_html(title, blocks, folder):
+def as_html(title, blocks):
     """One file; nothing is loaded from anywhere."""
-    parts = []
-    for block in blocks:
-        if isinstance(block, Heading):
-            parts.append(f"<h{block.level}>{shown(block.text)}</h{block.level}>")
-        elif isinstance(block, Text):
-            parts.append(f"<p>{shown(block.text)}</p>")
-        elif isinstance(block, Lines):
-            parts.append("<ul>\n" + "\n".join(f"<li>{shown(line)}</li>" for line in block.lines) + "\n</ul>")
-        elif isinstance(block, Output):
-            parts.append(f"<pre>{html.escape(block.text)}</pre>")
-        elif isinstance(block, Table):
-            parts.append(table_as_html(block))
-        else:
-            parts.append(picture_as_html(block, folder))
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{html.escape(title)}</title>'
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n' + "\n".join(parts) + "\n</body></html>\n"
+    body = "\n".join(block for block, _ in blocks)
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n'
 
 
-def cell_as_markdown(text):
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("~", "\\~")
-
-
-def line_as_markdown(text):
-    return text.replace("<", "&lt;").replace("*", "\\*")
-
-
-def as_markdown(blocks, folder_name):
-    parts = []
-    for block in blocks:
-        if isinstance(block, Heading):
-            parts.append(f"{'#' * block.level} {block.text}")
-        elif isinstance(block, Text):
-            parts.append(line_as_markdown(block.text))
-        elif isinstance(block, Lines):
-            parts.append("\n".join(f"- {line_as_markdown(line)}" for line in block.lines))
-        elif isinstance(block, Output):
-            parts.append(f"```text\n{block.text}\n```")
-        elif isinstance(block, Table):
-            rows = [block.head, ["---"] * len(block.head), *([cell_as_markdown(cell) for cell in row] for row in block.rows)]
-            parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
-        else:
-            parts.append(f"![{block.caption}]({folder_name}/{block.stem}.svg)")
-    return "\n\n".join(parts) + "\n"
+def as_markdown(blocks):
+    return "\n\n".join(block for _, block in blocks) + "\n"

@@ -5,8 +5,8 @@
 import math
 
 from scaling.cells import DONE, FAILED
-from scaling.report.document import Heading, Lines, Output, Picture, Table, Text
 from scaling.output import BATCHES
+from scaling.report.document import heading, paragraph, picture, points, program_output, table
 from scaling.report.plots import POINTS
 
 TITLE = "Scaling report"
@@ -43,7 +43,7 @@ def scaling_table(rows, unit):
             with_spread(row.figures.step, "{:,.2f}", 1000), with_spread(row.figures.throughput),
             f"{row.speedup.mean:.2f}" if base else with_spread(row.speedup, "{:.2f}"),
             f"{100 * row.efficiency.mean:.0f} %" if base else f"{with_spread(row.efficiency, '{:.0f}', 100)} %"])
-    return Table([cell.format(unit=unit) for cell in HEAD], lines, [mark(row) for row in rows])
+    return table([cell.format(unit=unit) for cell in HEAD], lines, [mark(row) for row in rows])
 
 
 def time_table(rows):
@@ -51,7 +51,7 @@ def time_table(rows):
     lines = [[row.cell.model, row.cell.backend, f"{row.cell.layout}{star(row)}",
               *(f"{1000 * part:.2f}" for part in (row.figures.compute, row.figures.transfer, row.figures.wait)),
               f"{100 * row.figures.share:.1f} %", f"{100 * row.core_share:.0f} %" if row.on_cpu else "-"] for row in rows]
-    return Table(TIME_HEAD, lines, [mark(row) for row in rows])
+    return table(TIME_HEAD, lines, [mark(row) for row in rows])
 
 
 def cells_table(results):
@@ -60,7 +60,7 @@ def cells_table(results):
         cell = result.cell
         lines.append([cell.model, cell.backend, cell.layout, result.status, "; ".join(filter(None, [result.reason, *result.notes]))])
         classes.append("bad" if result.status == FAILED else "")
-    return Table(["model", "back end", "layout", "status", "reason or notes"], lines, classes)
+    return table(["model", "back end", "layout", "status", "reason or notes"], lines, classes)
 
 
 def synthetic_lines(rows, unit):
@@ -71,7 +71,7 @@ def synthetic_lines(rows, unit):
         text.append(f"{row.cell.backend}, {row.cell.nodes} x {row.cell.tasks}{' (more processes than cores)' if row.oversubscribed else ' (disturbed)' if row.disturbed else ''}")
         text.append(f"  Img/sec per {unit}: {mean:.1f} +- {deviation:.1f}")
         text.append(f"  Total img/sec on {row.cell.ranks} {unit}(s): {row.cell.ranks * mean:.1f} +- {row.cell.ranks * deviation:.1f}")
-    return Output("\n".join(text))
+    return program_output("\n".join(text))
 
 
 def what_was_done(results, parameters):
@@ -91,7 +91,7 @@ def method(results, parameters, crowded):
     ways = [f"{name}: {WAYS[name]}.{polls if name == 'mpi' else ''}" for name in dict.fromkeys(result.cell.backend for result in results)]
     size = "small (made for cores)" if parameters["size"] == "small" else "full (made for GPUs)"
     batch = f"{parameters['batch']}" if parameters["batch"] else "the model's own"
-    return Lines([
+    return points([
         f"One loop for all back ends: forward, backward, one sum of all gradients, which lie in one flat buffer, over all ranks, "
         f"update (SGD with momentum). Models and samples are {size}, the batch is {batch}, each process computes with "
         f"{parameters['threads']} thread{'' if parameters['threads'] == 1 else 's'} on {'a GPU' if parameters['device'] == 'cuda' else 'CPUs'}.",
@@ -117,7 +117,7 @@ def method(results, parameters, crowded):
 
 
 def files():
-    return Lines(["`steps.csv`: each step of each rank, in seconds; negative steps are warm-up. Every number here comes from it and",
+    return points(["`steps.csv`: each step of each rank, in seconds; negative steps are warm-up. Every number here comes from it and",
                   "`ranks.csv`: host, machine (boot id), cores, device and checksum of parameters of each rank.",
                   "`cells.json`, `environment.json`: cells with their numbers, and the nodes' facts, for programs.",
                   "`pictures/`: the pictures as SVG and PNG. `cells/`: a file for each cell, from which `--resume` goes on."])
@@ -127,27 +127,27 @@ def compose(results, rows, findings, environment, parameters, pictures, no_pictu
     """The blocks of the page, in order."""
     gpu = parameters["device"] == "cuda"
     unit = "GPUs" if gpu else "processes"
-    blocks = [Heading(TITLE, 1), Text(what_was_done(results, parameters)), Heading("Findings"), Lines(findings),
-              Heading("Environment"), Table(["what", "here"], [list(row) for row in environment], text=True)]
-    note = Text("Behind +- are 1.96 standard errors of the mean over the steps of this run." + (
+    blocks = [heading(TITLE, 1), paragraph(what_was_done(results, parameters)), heading("Findings"), points(findings),
+              heading("Environment"), table(["what", "here"], [list(row) for row in environment], text=True)]
+    note = paragraph("Behind +- are 1.96 standard errors of the mean over the steps of this run." + (
         " An asterisk marks layouts with more processes than cores." if any(row.oversubscribed for row in rows) else "") + (
         " A tilde marks cells that other programs disturbed." if any(row.disturbed for row in rows) else ""))
     inside, across = ([row for row in rows if (row.cell.nodes == 1) == one] for one in (True, False))
     for title, part in (("Inside one server", inside), ("Across servers", across)):
-        blocks += [Heading(title), *([note, scaling_table(part, unit)] if part else [Text("No cell of this kind gave numbers.")])]
-    blocks.append(Heading("Pictures"))
+        blocks += [heading(title), *([note, scaling_table(part, unit)] if part else [paragraph("No cell of this kind gave numbers.")])]
+    blocks.append(heading("Pictures"))
     if no_pictures:
-        blocks.append(Text(f"There are none: {no_pictures}."))
-    for model, stems in pictures.items():
-        blocks += [Heading(model, 3), Picture(stems[0], f"{model}: speed-up over processes, beside the ideal line"),
-                   Picture(stems[1], f"{model}: computing, transfer and waiting in a step")]
+        blocks.append(paragraph(f"There are none: {no_pictures}."))
+    for model, (speedup, steps) in pictures.items():
+        blocks += [heading(model, 3), picture(speedup, f"{model}: speed-up over processes, beside the ideal line"),
+                   picture(steps, f"{model}: computing, transfer and waiting in a step")]
     images = [row for row in rows if row.cell.model == "resnet50"]
     if images:
-        blocks += [Heading("Synthetic benchmark: ResNet-50"), Text(
+        blocks += [heading("Synthetic benchmark: ResNet-50"), paragraph(
             "The real network on images of 224 x 224." if parameters["size"] == "full" else
             "A thin ResNet-50 (8 channels in its first stage instead of 64) on images of 32 x 32, so these figures compare layouts of "
             "this cluster, and no other ResNet-50."), synthetic_lines(images, "GPU" if gpu else "CPU process")]
-    blocks += [Heading("Where the time of a step goes"), time_table(rows) if rows else Text("No cell gave numbers.")]
-    blocks += [Heading("All cells"), cells_table(results), Heading("How it was measured"), method(results, parameters, any(row.oversubscribed for row in rows)),
-               Heading("Files"), files()]
+    blocks += [heading("Where the time of a step goes"), time_table(rows) if rows else paragraph("No cell gave numbers.")]
+    blocks += [heading("All cells"), cells_table(results), heading("How it was measured"), method(results, parameters, any(row.oversubscribed for row in rows)),
+               heading("Files"), files()]
     return blocks

@@ -19,6 +19,10 @@ TERMINALS = {
     "svg": f"svg size {SIZE[0]},{SIZE[1]} fixed font 'sans-serif,15' background '#ffffff'",
     "png": f"pngcairo size {2 * SIZE[0]},{2 * SIZE[1]} fontscale 2 linewidth 2 pointscale 2 font 'Sans,11' background '#ffffff'",
 }
+STYLE = """set border 3
+set ytics nomirror
+set grid ytics linetype 1 linecolor rgb '#cccccc'
+"""
 
 
 class PlotError(RuntimeError):
@@ -30,15 +34,12 @@ def draw(script, path, kind):
     if not shutil.which("gnuplot"):
         raise PlotError("the pictures are drawn by gnuplot, which is not installed; run apt-get install gnuplot-nox and, to draw "
                         "what was measured, scaling-report with --resume")
-    text = f"set encoding utf8\nset terminal {TERMINALS[kind]}\nset output '{quoted(str(path))}'\n{script}\n"
+    file = str(path).replace("'", "''")
+    text = f"set encoding utf8\nset terminal {TERMINALS[kind]}\nset output '{file}'\n{STYLE}{script}\n"
     done = subprocess.run(["gnuplot"], input=text, capture_output=True, text=True, timeout=60)
     if done.returncode != 0 or not path.exists() or path.stat().st_size == 0:
         said = [line for line in done.stderr.splitlines() if line.strip(" ^")]
         raise PlotError(f"gnuplot could not draw {path.name}: {said[-1].strip() if said else 'it said nothing'}")
-
-
-def quoted(text):
-    return text.replace("'", "''")
 
 
 def block(name, lines):
@@ -89,9 +90,6 @@ set logscale xy 2
 set xrange [{least / 1.15}:{most * 1.15}]
 set yrange [{min(bottom / 1.4, least / 1.4)}:{top * 1.15}]
 set xtics ({ticks}) nomirror
-set ytics nomirror
-set border 3
-set grid ytics linetype 1 linecolor rgb '#cccccc'
 set key outside right top reverse Left samplen 2.5
 plot {', '.join(lines)}"""
 
@@ -129,21 +127,18 @@ set boxwidth 0.8
 set xrange [-0.8:{place + 0.8}]
 set yrange [0:{top * 1.3}]
 set xtics nomirror scale 0
-set ytics nomirror
-set border 3
-set grid ytics linetype 1 linecolor rgb '#cccccc'
 set key inside left top reverse Left samplen 1.5
 plot {', '.join(boxes)}"""
 
 
 def draw_all(rows, folder, scaling):
-    """Draws what there are rows for; returns {model: (file stem of speed-up, file stem of times)}."""
+    """Draws what there are rows for; returns {model: (picture of speed-up, picture of times)}."""
     folder.mkdir(exist_ok=True)
-    names = {}
+    pictures = {}
     for model in dict.fromkeys(row.cell.model for row in rows):
         of_model = [row for row in rows if row.cell.model == model]
-        names[model] = (f"speedup-{model}", f"steps-{model}")
-        for kind in TERMINALS:
-            draw(scaling_script(model, of_model, scaling), folder / f"{names[model][0]}.{kind}", kind)
-            draw(split_script(model, of_model), folder / f"{names[model][1]}.{kind}", kind)
-    return names
+        pictures[model] = folder / f"speedup-{model}.svg", folder / f"steps-{model}.svg"
+        for script, path in zip((scaling_script(model, of_model, scaling), split_script(model, of_model)), pictures[model]):
+            for kind in TERMINALS:
+                draw(script, path.with_suffix(f".{kind}"), kind)
+    return pictures

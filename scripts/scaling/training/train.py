@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Trains models data-parallel on the ranks of a step and prints what each step took; started by the scaling report.
+"""Trains models data-parallel on the ranks of a step and prints what each step took; started by the scaling report:
+
+train.py BACKEND MODEL,... PARAMETERS      the parameters are those of a cell (cells.json of a report), as JSON
 
 The loop is the same for every back end: forward, backward, one sum of the flat gradient buffer over all ranks, update.
 There is no barrier, so that the communication time of a rank holds its wait for slower ones; the page takes the least
@@ -11,12 +13,13 @@ import sys
 
 print("@start", flush=True)  # the report's clock: from here on a rank that says nothing hangs
 
-import argparse
 import hashlib
+import json
 import os
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 LEARNING_RATE = 0.05
@@ -24,20 +27,6 @@ MOMENTUM = 0.9
 # Gloo's threads may let go of a tensor late, and must not be the last that hold one when the group ends:
 # etc/examples/train_ddp.py says more.
 KEPT = []
-
-
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--backend", choices=("gloo", "mpi", "nccl"), required=True)
-    parser.add_argument("--models", required=True, help="names with commas between them, trained in this order")
-    parser.add_argument("--steps", type=int, required=True, help="measured steps")
-    parser.add_argument("--warm-up", type=int, required=True, help="steps before them")
-    parser.add_argument("--scaling", choices=("weak", "strong"), required=True)
-    parser.add_argument("--batch", type=int, default=0, help="samples of a rank, of all ranks with --scaling strong")
-    parser.add_argument("--size", choices=("small", "full"), required=True)
-    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
-    parser.add_argument("--threads", type=int, required=True, help="threads of a rank that compute")
-    return parser.parse_args()
 
 
 def tell(kind, **fields):
@@ -137,7 +126,8 @@ def run_model(torch, models, name, arguments, rank, exchange, device):
 
 
 def main():
-    arguments = parse_arguments()
+    backend, names = sys.argv[1:3]
+    arguments = SimpleNamespace(**json.loads(sys.argv[3]))
     missing = [name for name in PLACE if name not in os.environ]
     if missing:
         sys.exit(f"{', '.join(missing)} should be set by slurm-bootstrap and are not; is the plugin on this node?")
@@ -157,8 +147,8 @@ def main():
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = True
     tell_place(rank, torch.cuda.get_device_name(device).replace(" ", "_") if device.type == "cuda" else "cpu")
-    world = exchange.connect(arguments.backend, rank, ranks)
-    for name in arguments.models.split(","):
+    world = exchange.connect(backend, rank, ranks)
+    for name in names.split(","):
         if rank == 0:
             tell("begin", model=name)
             sys.stdout.flush()
