@@ -16,7 +16,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 
-from test_report.figures import Figure, keep  # noqa: E402
+from test_report.figures import Figure, keep, markdown  # noqa: E402
 
 CORPUS = REPOSITORY / "tests" / "fuzz" / "corpus"
 GOAL = 100_000_000
@@ -71,9 +71,8 @@ def merge(target):
 
 
 def table(outcomes):
-    rows = [f"| {outcome.name} | {outcome.runs:,} | {outcome.seconds:.0f} s | {'no' if outcome.status == 0 else 'yes'} |"
-            for outcome in outcomes]
-    return "\n".join(["| target | runs | time | failed |", "| --- | --- | --- | --- |", *rows])
+    return markdown(["target", "runs", "time", "failed"], (
+        [one.name, f"{one.runs:,}", f"{one.seconds:.0f} s", "no" if one.status == 0 else "yes"] for one in outcomes))
 
 
 def main():

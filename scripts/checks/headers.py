@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The plugin is compiled with each spank.h at hand and both compilers, warnings being errors, and not at all where Slurm's
-version is unknown. What does not include spank.h is left to the step `build`, as is the linking. Takes prefixes that hold include/slurm; the machine's own and those of debian/root.sh need no naming."""
+version is unknown. What does not include spank.h is left to the step `build`, as is the linking. Takes prefixes that hold
+include/slurm; the machine's own and those of debian/root.sh need no naming."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -18,9 +19,8 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
 from debian import root_of, slurm_of_debians  # noqa: E402
-from test_report.figures import Figure, keep  # noqa: E402
+from test_report.figures import Figure, keep, markdown  # noqa: E402
 
-COMPILERS = ("gcc", "clang-14")
 CXX_OF = {"gcc": "g++", "clang-14": "clang++-14"}
 # Those that are supported. Each Debian has one; the headers of the others come with an installation of Slurm.
 RELEASES = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
@@ -60,28 +60,29 @@ def at_hand(prefixes):
     return [headers for headers in map(headers_in, folders) if headers]
 
 
+def run(*line, **options):
+    return subprocess.run(line, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+
+
 def version_of(compiler):
-    return subprocess.run([compiler, "-dumpfullversion", "-dumpversion"], text=True, check=True,
-                          stdout=subprocess.PIPE).stdout.split()[0]  # fmt: skip
+    return run(compiler, "-dumpfullversion", "-dumpversion", check=True).stdout.split()[0]
 
 
 def configure(build, compiler, folder):
     """The plugin's build with the headers in `folder`."""
-    line = ["cmake", "-S", TOP, "-B", build, "-G", "Ninja", f"-DCMAKE_C_COMPILER={compiler}"]
-    line += [f"-DCMAKE_CXX_COMPILER={CXX_OF[compiler]}", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DBUILD_TESTING=OFF"]
-    line += ["-DCMAKE_COMPILE_WARNING_AS_ERROR=ON", "-USlurmHeaders_INCLUDE_DIR"]
-    return subprocess.run(line, env=os.environ | {"SLURM_ROOT": str(folder.parent)}, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    return run("cmake", "-S", TOP, "-B", build, "-G", "Ninja", f"-DCMAKE_C_COMPILER={compiler}",
+               f"-DCMAKE_CXX_COMPILER={CXX_OF[compiler]}", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DBUILD_TESTING=OFF",
+               "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON", "-USlurmHeaders_INCLUDE_DIR",
+               env=os.environ | {"SLURM_ROOT": str(folder.parent)})
 
 
 def make(build, *targets):
-    return subprocess.run(["cmake", "--build", build, "--target", *targets], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    return run("cmake", "--build", build, "--target", *targets)
 
 
 def plugin_version(path):
     """The release that Slurm's loader would read from the plugin: the constant of that name in the object of its hooks."""
-    listed = subprocess.run(["readelf", "-sSW", path], text=True, check=True, stdout=subprocess.PIPE).stdout
+    listed = run("readelf", "-sSW", path, check=True).stdout
     value, section = re.search(r": ([0-9a-f]+) .* (\d+) plugin_version$", listed, re.MULTILINE).groups()
     offset = re.search(rf"^ +\[ *{section}\] \S+ +PROGBITS +[0-9a-f]+ ([0-9a-f]+) ", listed, re.MULTILINE).group(1)
     return struct.unpack_from("<I", path.read_bytes(), int(offset, 16) + int(value, 16))[0]
@@ -140,18 +141,16 @@ def report(sets, compilers, troubles, unnoticed):
     """Keeps the figure, and what was built with what as a table. `unnoticed` is what the controls found."""
     versions = {headers.release: headers.version for headers in sets}
     missing = [release for release in RELEASES if release not in versions]
-    lines = [f"| Slurm's headers | {' | '.join(f'{name} {version_of(name)}' for name in compilers)} |"]
-    lines.append("| --- " * (1 + len(compilers)) + "|")
-    for release in sorted({*RELEASES, *versions}):
-        cells = [("fails" if (name, release) in troubles else "built") if release in versions else "not at hand"
-                 for name in compilers]  # fmt: skip
-        lines.append(f"| {versions.get(release, release)} | {' | '.join(cells)} |")
+    table = markdown(["Slurm's headers", *(f"{name} {version_of(name)}" for name in compilers)], (
+        [versions.get(release, release), *(("fails" if (name, release) in troubles else "built") if release in versions
+                                           else "not at hand" for name in compilers)]
+        for release in sorted({*RELEASES, *versions})))
     got = f"{len(sets) * len(compilers) - len(troubles)} of {len(sets) * len(compilers)} builds without a warning"
     why = f"no Debian has the headers of {', '.join(missing)}; those at hand: {', '.join(versions.values())}"
     control = "; ".join(unnoticed) or "a warning that a changed spank.h causes ends the build; unchanged it builds"
     keep(Figure("G3", "", got if unnoticed else f"{got}, refused without slurm_version.h",
                 not (missing or troubles or unnoticed), True, control=control, why=why if missing else "",
-                table="\n".join(lines)))  # fmt: skip
+                table=table))
     print(f"headers: {got} ({', '.join(versions.values())}; {', '.join(compilers)})")
 
 
@@ -160,7 +159,7 @@ def main(prefixes):
     if not sets:
         print("headers: looked for slurm/spank.h with slurm_version.h, found none; run scripts/setup", file=sys.stderr)
         return 1
-    compilers = [name for name in COMPILERS if shutil.which(CXX_OF[name])]
+    compilers = [name for name in CXX_OF if shutil.which(CXX_OF[name])]
     unnoticed = list(controls(sets[0]))
     problems, troubles = unnoticed[:], set()
     for compiler in compilers:

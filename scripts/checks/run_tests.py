@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -26,38 +27,16 @@ AT_ONCE = min(len(os.sched_getaffinity(0)) + 1, 4)
 PYTEST = ["/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", "--no-header", "-o", "console_output_style=classic"]
 
 
-class Part:
-    """One pytest, whose lines are shown as they come."""
-
-    def __init__(self, folder, number, arguments, shows):
-        self.results = Path(folder) / f"{number}.xml"
-        line = [*PYTEST, f"--queue={folder}", f"--junit-xml={self.results}", *arguments]
-        self.process = subprocess.Popen(line, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                        errors="replace", start_new_session=True)  # fmt: skip
-        self.reader = threading.Thread(target=self._show, args=(shows,))
-        self.reader.start()
-
-    def _show(self, shows):
-        for line in self.process.stdout:
+def run(folder, number, arguments, processes, shows):
+    """One pytest, whose lines are shown as they come; its exit status."""
+    line = [*PYTEST, f"--queue={folder}", f"--junit-xml={folder}/{number}.xml", *(["--busy"] if number == 0 else []), *arguments]
+    with subprocess.Popen(line, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                          start_new_session=True) as process:
+        processes.append(process)
+        for text in process.stdout:
             with shows:
-                print(line, end="", flush=True)
-
-    def wait(self):
-        status = self.process.wait()
-        self.reader.join()
-        return status
-
-
-def pass_on(parts):
-    """Ctrl-C and SIGTERM let each take its clusters down."""
-
-    def pass_one(number, _):
-        for part in parts:
-            if part.process.poll() is None:
-                os.kill(part.process.pid, number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, pass_one)
+                print(text, end="", flush=True)
+    return process.returncode
 
 
 def join(results, path):
@@ -74,16 +53,23 @@ def main(arguments):
         return 2
     path, *arguments = arguments
     Path(path).unlink(missing_ok=True)
-    parts, shows = [], threading.Lock()
+    processes, shows = [], threading.Lock()
+
+    def pass_on(signal_number, _):
+        """Ctrl-C and SIGTERM let each take its clusters down."""
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(signal_number)
+
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, pass_on)
     with tempfile.TemporaryDirectory() as folder:
-        pass_on(parts)
-        for number in range(AT_ONCE):
-            parts.append(Part(folder, number, ["--busy", *arguments] if number == 0 else arguments, shows))
-        statuses = [part.wait() for part in parts]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            statuses = list(pool.map(lambda number: run(folder, number, arguments, processes, shows), range(AT_ONCE)))
         if max(statuses) > 1 or min(statuses) < 0:
             print(f"run_tests: a pytest ended before its tests: exit statuses {statuses}", file=sys.stderr)
             return 3
-        join([part.results for part in parts], path)
+        join(sorted(Path(folder).glob("*.xml")), path)
     found = counts(path)
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**found))
     return max(statuses)

@@ -70,6 +70,11 @@ class Figure:
     date: str = ""
 
 
+def markdown(head, lines):
+    """A table."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
+
+
 def keep(figure, folder=None):
     """Writes a figure, in place of an earlier one of the same id and part; but a short form never in place of the full one."""
     assert figure.id in GOALS, f"{figure.id} is not in the list of figures"

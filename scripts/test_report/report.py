@@ -13,8 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from test_report.figures import FOLDER, GOALS, kept  # noqa: E402
-from test_report.versions import markdown, show  # noqa: E402
+from test_report.figures import FOLDER, GOALS, kept, markdown  # noqa: E402
+from test_report.versions import show  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

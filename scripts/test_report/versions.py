@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from test_report.figures import FOLDER, Figure, keep, kept  # noqa: E402
+from test_report.figures import FOLDER, Figure, keep, kept, markdown  # noqa: E402
 
 # What is shown, and the Debian packages one of which has it.
 PACKAGES = {
@@ -66,10 +66,6 @@ def rows(tests):
         yield what, next((versions[name] for name in packages if name in versions), "none")
     yield "integration tests", ", ".join(f"{tests[outcome]} {outcome}" for outcome in OUTCOMES if tests[outcome])
     yield "date", datetime.date.today().isoformat()
-
-
-def markdown(head, lines):
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
 
 
 def keep_part(part, results, folder=FOLDER):
