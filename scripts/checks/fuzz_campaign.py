@@ -20,6 +20,7 @@ from test_report.figures import Figure, keep, markdown  # noqa: E402
 
 CORPUS = REPOSITORY / "tests" / "fuzz" / "corpus"
 GOAL = 100_000_000
+AT_ONCE = 2
 SLOWEST, LARGEST = 5, 64  # of one input: seconds by the clock, on a busy machine, too; MiB
 # Short inputs run up to ten times as fast, and reach most of the code; long ones, which find its limits, have the rest of
 # the time.
@@ -79,14 +80,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build", type=Path, help="build/clang, with the target fuzz_targets built")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (60)")
-    parser.add_argument("--at-once", type=int, default=2, help="targets that run at the same time (2)")
     parser.add_argument("--merge", action="store_true", help="put what reaches new code into tests/fuzz/corpus")
     arguments = parser.parse_args()
     targets = sorted((arguments.build / "tests" / "fuzz").glob("*_fuzz"))
     missing = {path.name for path in CORPUS.iterdir()} - {target.name.removesuffix("_fuzz") for target in targets}
     if missing:
         parser.error(f"{', '.join(sorted(missing))} not built; run cmake --build {arguments.build} --target fuzz_targets")
-    with concurrent.futures.ThreadPoolExecutor(arguments.at_once) as pool:
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         outcomes = list(pool.map(lambda target: fuzz_both_lengths(target, arguments.seconds), targets))
     failed = [outcome for outcome in outcomes if outcome.status != 0 or outcome.runs == 0]
     for outcome in failed:

@@ -50,7 +50,7 @@ run_tests() {
     status=$?
   # A table of versions is of a run of all tests to the end: 0, or 1 where tests failed.
   if (($# == 0 && status <= 1)); then
-    in_debian scripts/test_report/versions.py keep "debian $release" build/integration.xml
+    in_debian scripts/test_report/versions.py "debian $release" build/integration.xml
     mkdir -p build/report
     cp "$results/report/m9-debian-$release.json" build/report/
   fi

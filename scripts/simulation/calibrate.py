@@ -244,7 +244,6 @@ def parse_arguments():
     parser.add_argument("--full", action="store_true", help="20 steps of each shape (5)")
     parser.add_argument("--elsewhere", action="store_true",
                         help="for forecasts for real clusters: leave out what one machine's cores and network do")
-    parser.add_argument("--root-rate", type=float, metavar="RANKS_PER_S", help="what NCCL's root thread was measured at")
     return parser.parse_args()
 
 
@@ -263,8 +262,6 @@ def measure_anywhere(full, elsewhere):
 def main():
     arguments = parse_arguments()
     constants, machine = measure_anywhere(arguments.full, arguments.elsewhere)
-    if arguments.root_rate:
-        constants["root_rank"] = (1 / arguments.root_rate, "us", f"measured: {arguments.root_rate:.0f} ranks a second")
     if arguments.elsewhere:
         constants |= ELSEWHERE
     text = constants_text(constants, machine)

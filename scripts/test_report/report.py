@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The report of `scripts/check --full` on one page: steps, versions, figures with their goals, what was not reached and why,
-and the tables. Reads build/report, prints Markdown; `report.py FOLDER` reads another folder."""
+and the tables. Reads build/report, prints Markdown."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -28,9 +28,9 @@ def commit():
     return done.stdout.strip() or "not a checkout"
 
 
-def steps(folder):
+def steps():
     """Rows of what scripts/check wrote: step, seconds, outcome, the last line that its runner printed."""
-    path = Path(folder) / "steps.tsv"
+    path = FOLDER / "steps.tsv"
     lines = [line.split("\t") for line in path.read_text().splitlines()] if path.exists() else []
     return [[name, duration(int(seconds)), outcome, said.replace("|", "/")] for name, seconds, outcome, said in lines]
 
@@ -60,16 +60,16 @@ def shortcomings(figures):
             yield f"* {identity} ({what}): not measured in this run"
 
 
-def page(folder=FOLDER):
-    figures = kept(folder)
+def page():
+    figures = kept()
     met = sum(figure.met for figure in figures)
     full = sum(figure.met and figure.is_full for figure in figures)
     yield "# slurm-bootstrap: what was tested"
     yield ""
     yield (f"{datetime.date.today()}, commit {commit()}, {os.cpu_count()} cores, Linux {platform.release().split('-')[0]}: "
            f"{len(figures)} figures of {len(GOALS)} entries, {met} met, {full} of these in full size.")
-    yield from ["", "## Steps", "", markdown(["step", "time", "outcome", "what its runner said"], steps(folder))]
-    versions = show(folder)
+    yield from ["", "## Steps", "", markdown(["step", "time", "outcome", "what its runner said"], steps())]
+    versions = show()
     if versions.count("\n") > 2:
         yield from ["", "## Versions that were run", "", versions]
     yield from ["", "## Figures", ""]
@@ -81,9 +81,5 @@ def page(folder=FOLDER):
             yield from ["", f"## {figure.id}: {GOALS[figure.id][0]}{part}", "", figure.table.strip()]
 
 
-def main(arguments):
-    print("\n".join(page(*arguments)))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print("\n".join(page()))

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """What a machine tests with, and how many tests passed: the table of versions, from what is installed and what pytest wrote.
 
-versions.py keep PART RESULTS.xml   keeps it as figure M9 of that part, such as "debian 12"
-versions.py show                    prints the kept parts as one Markdown table
+versions.py PART RESULTS.xml   keeps it as figure M9 of that part, such as "debian 12"
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -87,16 +86,5 @@ def show(folder=FOLDER):
                     [[name, *(column.get(name, "") for column in columns)] for name in names])  # fmt: skip
 
 
-def main(arguments):
-    if len(arguments) == 3 and arguments[0] == "keep":
-        keep_part(*arguments[1:])
-    elif arguments == ["show"]:
-        print(show())
-    else:
-        print(__doc__, file=sys.stderr)
-        return 2
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    keep_part(*sys.argv[1:])
