@@ -20,21 +20,25 @@ def place_of(cell):
     return f"{noun(cell.nodes, 'server')} x {cell.tasks}"
 
 
-def noise_of(rows):
-    """How much the step times of the back ends differ where there is nothing to exchange, by model: as a part of the
-    shorter one. It is the noise between runs, which the spread inside a run cannot show."""
-    alone = {}
-    for row in rows:
-        if row.cell.ranks == 1:
-            alone.setdefault(row.cell.model, []).append(row.figures.step.mean)
-    return {model: max(times) / min(times) - 1 for model, times in alone.items() if len(times) > 1}
-
-
 def grouped(rows, key):
     groups = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups
+
+
+def series(rows, is_wanted):
+    """Of each model and back end the rows that are wanted, small worlds first."""
+    for (model, backend), group in grouped(filter(is_wanted, rows), lambda row: (row.cell.model, row.cell.backend)).items():
+        yield model, backend, sorted(group, key=lambda row: (row.cell.ranks, row.cell.nodes))
+
+
+def noise_of(rows):
+    """How much the step times of the back ends differ where there is nothing to exchange, by model: as a part of the
+    shorter one. It is the noise between runs, which the spread inside a run cannot show."""
+    alone = grouped((row for row in rows if row.cell.ranks == 1), lambda row: row.cell.model)
+    times = {model: [row.figures.step.mean for row in group] for model, group in alone.items() if len(group) > 1}
+    return {model: max(means) / min(means) - 1 for model, means in times.items()}
 
 
 def meaning(rows, hosts, machines):
@@ -49,14 +53,14 @@ def meaning(rows, hosts, machines):
     elif rows:
         yield "No machine had more processes than cores: every process computed on a core of its own."
     disturbed = [row for row in rows if row.disturbed]
+    roomy = [row for row in rows if not row.oversubscribed]
     if disturbed:
         worst = min(disturbed, key=lambda row: row.core_share)
-        several = [row for row in rows if not row.oversubscribed]
-        yield (f"Disturbed: in {len(disturbed)} of {noun(len(several), 'cell')} with a core for each process, the processes got less than "
+        yield (f"Disturbed: in {len(disturbed)} of {noun(len(roomy), 'cell')} with a core for each process, the processes got less than "
                f"{percent(ALONE)} of it while they computed, {percent(worst.core_share)} in {worst.cell.key}: other programs ran on the same "
                f"cores. These cells are slower than they would be alone, and differences to them prove little.")
-    elif any(not row.oversubscribed and row.on_cpu for row in rows):
-        least = min((row for row in rows if not row.oversubscribed), key=lambda row: row.core_share)
+    elif any(row.on_cpu for row in roomy):
+        least = min(roomy, key=lambda row: row.core_share)
         yield (f"Not disturbed: where there is a core for each process, the processes got at least {percent(least.core_share)} of it "
                f"while they computed.")
     if machines < hosts:
@@ -112,19 +116,14 @@ def share_of(row):
 
 def ratios(rows):
     """The share of communication, at the smallest and the largest world that exchange something."""
-    for (model, backend), group in grouped(rows, lambda row: (row.cell.model, row.cell.backend)).items():
-        several = sorted((row for row in group if row.cell.ranks > 1), key=lambda row: (row.cell.ranks, row.cell.nodes))
-        if several:
-            ends = several[:1] if len(several) == 1 else [several[0], several[-1]]
-            yield f"{model}, {backend}: communication takes {' and '.join(map(share_of, ends))} of a step."
+    for model, backend, several in series(rows, lambda row: row.cell.ranks > 1):
+        ends = dict.fromkeys((several[0], several[-1]))
+        yield f"{model}, {backend}: communication takes {' and '.join(map(share_of, ends))} of a step."
 
 
 def efficiencies(rows):
     """Where efficiency falls under one half, and whether that is certain."""
-    for (model, backend), group in grouped(rows, lambda row: (row.cell.model, row.cell.backend)).items():
-        several = sorted((row for row in group if row.cell != row.base), key=lambda row: (row.cell.ranks, row.cell.nodes))
-        if not several:
-            continue
+    for model, backend, several in series(rows, lambda row: row.cell != row.base):
         low = [row for row in several if row.efficiency.mean < HALF]
         if not low:
             last = min(several, key=lambda row: row.efficiency.mean)
