@@ -14,6 +14,7 @@ import pytest
 
 from harness import REPOSITORY, Cluster, machine_traces, wait_for
 
+from benchmarks import start
 from benchmarks.table import Group, Row, Series, number
 
 SCRIPT = REPOSITORY / "scripts" / "bench"
@@ -156,6 +157,22 @@ def test_a_goal_is_met_or_not(goals, is_met):
     group = Group("title", [row])
     assert ("not met" in group.text()) == ("measured" in group.text()) == (is_met is False)
     assert group.data()["rows"][0]["why_not"] == ("measured" if is_met is False else None)
+
+
+def test_a_failed_step_of_a_peer_is_counted_and_one_of_ours_is_an_error(monkeypatch):
+    def fail(*_, **__):
+        raise start.StepFailed("lost")
+
+    monkeypatch.setattr(start, "run_step", fail)
+    starts, group = start.Starts(None, 2, 2), Group("title")
+    starts.time("mpi")
+    starts.time("mpi")
+    for ours in start.OURS:
+        with pytest.raises(start.StepFailed):
+            starts.time(ours)
+        starts.found[ours] = [1.0]
+    start.add_rows(group, starts)
+    assert group.notes == ["mpi, 2 ranks on 2 nodes: 2 of 2 steps failed, such as: lost"]
 
 
 def test_numbers_have_the_digits_that_count():
