@@ -2,7 +2,7 @@
 # Process 1 of a command in another root folder: makes its mounts, turns to it, and becomes the runner of the command.
 # Run by root.sh in new mount and PID namespaces: enter.sh ROOT CHECKOUT NAME DEVICES CGROUP TERMINAL COMMAND...
 # The build folders in there are those of build/NAME of the checkout. DEVICES is the mount point of the cgroup v1 devices
-# controller and CGROUP what stands there instead; '' where there is none. TERMINAL is for local_cluster/run.sh.
+# controller and CGROUP what stands there instead; '' where there is none. TERMINAL is for local_cluster/run-as-user.sh.
 set -euo pipefail
 
 readonly root=$1 checkout=$2 name=$3 devices=$4 cgroup=$5 terminal=$6
@@ -28,6 +28,6 @@ cd "$root"
 pivot_root . .
 umount --lazy .
 # As process 1 it also buries orphans: bash does that while it waits for the command.
-exec "$inside/scripts/local_cluster/run.sh" "$terminal" 0 0 "$inside" HOME=/root USER=root LOGNAME=root SHELL=/bin/bash \
+exec "$inside/scripts/local_cluster/run-as-user.sh" "$terminal" 0 0 "$inside" HOME=/root USER=root LOGNAME=root SHELL=/bin/bash \
   TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 \
   PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin -- "$@"

@@ -33,5 +33,5 @@ run_on_host() {
   variables=("HOME=$home" "USER=$user" "LOGNAME=$user" "SHELL=$shell" "TERM=${TERM:-dumb}"
     "PATH=$clean_path:$cluster_state/usr/bin" "SLURM_CONF=$cluster_state/etc/slurm.conf")
   in_foreground && terminal=yes
-  exec "${enter[@]}" /opt/slurm-bootstrap/scripts/local_cluster/run.sh "$terminal" "$uid" "$gid" "$home" "${variables[@]}" "$@"
+  exec "${enter[@]}" /opt/slurm-bootstrap/scripts/local_cluster/run-as-user.sh "$terminal" "$uid" "$gid" "$home" "${variables[@]}" "$@"
 }

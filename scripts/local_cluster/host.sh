@@ -8,8 +8,8 @@ program=$host
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 # shellcheck source=scripts/message.sh
 source "$here/../message.sh"
-# shellcheck source=scripts/local_cluster/conf.sh
-source "$here/conf.sh"
+# shellcheck source=scripts/local_cluster/configuration.sh
+source "$here/configuration.sh"
 # shellcheck source=/dev/null
 source "$cluster_state/settings"
 

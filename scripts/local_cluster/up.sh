@@ -2,8 +2,8 @@
 # shellcheck disable=SC2154 # the sourcing script and state.sh set what is named below
 # `cluster up`: checks the request, writes the configuration, starts init and waits until every node is idle.
 
-# shellcheck source=scripts/local_cluster/conf.sh
-source "${repository:?}/scripts/local_cluster/conf.sh"
+# shellcheck source=scripts/local_cluster/configuration.sh
+source "${repository:?}/scripts/local_cluster/configuration.sh"
 # shellcheck source=scripts/local_cluster/exec.sh
 source "$repository/scripts/local_cluster/exec.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs one command as a user and passes signals and its exit status on. `cluster exec` enters a host and becomes this:
-# run.sh TERMINAL(yes|no) UID GID FOLDER VARIABLES... -- COMMAND...
+# run-as-user.sh TERMINAL(yes|no) UID GID FOLDER VARIABLES... -- COMMAND...
 #
 # It is entered with `nsenter --no-fork`: this shell stays in the machine's PID namespace and only its children are
 # in the cluster's, so that the shell itself is the parent of the command. The parent that nsenter would leave dies of
