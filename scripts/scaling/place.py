@@ -44,14 +44,8 @@ class Place:
         return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                 text=True, errors="replace", start_new_session=True, env=variables)
 
-    def ask(self, words):
-        """Standard output and error of a command that answers at once; '' when it cannot be asked."""
-        try:
-            done = subprocess.run(self.wrap(words), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                                  errors="replace", timeout=60)
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-        return done.stdout + done.stderr if done.returncode == 0 else ""
+    def ask(self, *words):
+        return answer_of(self.wrap(words))
 
     def wrap(self, words):
         return words
@@ -61,17 +55,17 @@ class Place:
         self.nodes = self.usable_nodes()
         if not self.nodes:
             raise PlaceError("asked sinfo for nodes of the partition, and none is up; see sinfo")
-        self.has_plugin = "--bootstrap=" in self.ask(["srun", "--help"])
-        self.has_pmix = "pmix" in self.ask(["srun", "--mpi=list"])
-        self.slurm = self.ask(["srun", "--version"]).strip() or "unknown"
-        found = re.search(r"^ClusterName\s*=\s*(\S+)", self.ask(["scontrol", "show", "config"]), re.M)
+        self.has_plugin = "--bootstrap=" in self.ask("srun", "--help")
+        self.has_pmix = "pmix" in self.ask("srun", "--mpi=list")
+        self.slurm = self.ask("srun", "--version").strip() or "unknown"
+        found = re.search(r"^ClusterName\s*=\s*(\S+)", self.ask("scontrol", "show", "config"), re.M)
         self.cluster = found[1] if found else "unknown"
         self.world_options = self.way_to_set_up()
         return self
 
     def usable_nodes(self):
         partition = ["-p", self.options.partition] if self.options.partition else []
-        lines = [line.split("|") for line in self.ask(["sinfo", "-h", "-N", "-o", "%N|%c|%G|%T|%P", *partition]).splitlines()]
+        lines = [line.split("|") for line in self.ask("sinfo", "-h", "-N", "-o", "%N|%c|%G|%T|%P", *partition).splitlines()]
         lines = [line for line in lines if len(line) == 5]
         default = [line for line in lines if line[4].endswith("*")]
         allocated = self.allocated()
@@ -88,14 +82,14 @@ class Place:
 
     def allocated_gpus(self):
         """GPUs of this job on that of its nodes where it has fewest."""
-        job = self.ask(["scontrol", "show", "job", "-d", os.environ["SLURM_JOB_ID"]])
+        job = self.ask("scontrol", "show", "job", "-d", os.environ["SLURM_JOB_ID"])
         return min(map(gpus_in, re.findall(r"^\s*Nodes=.*\bGRES=(\S*)", job, re.M)), default=0)
 
     def allocated(self):
         """CPUs that this job has on each of its nodes, by name; {} outside a job."""
         if self.waits_in_queue:
             return {}
-        names = self.ask(["scontrol", "show", "hostnames"]).split()
+        names = self.ask("scontrol", "show", "hostnames").split()
         counts = []
         for part in os.environ.get("SLURM_JOB_CPUS_PER_NODE", "").split(","):
             if found := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part):
@@ -106,17 +100,12 @@ class Place:
         """What srun is told so that each rank learns its place: the plugin's option, or the preloaded library."""
         if self.has_plugin:
             return ["--bootstrap=on"]
-        library = self.find_library()
+        folders = [Path(self.repository, "build/release/libbootstrap"), Path("/usr/local/lib"), *Path("/usr/lib").glob("*-linux-gnu")]
+        library = self.options.preload or next((folder / LIBRARY for folder in folders if (folder / LIBRARY).exists()), None)
         if library:
             return [f"--export=ALL,LD_PRELOAD={library}"]
         raise PlaceError(f"looked for slurm-bootstrap on this cluster, its plugin is not loaded (srun --help) and the library to "
                          f"preload needs a {LIBRARY}; install the plugin, or build the library and name it with --preload")
-
-    def find_library(self):
-        if self.options.preload:
-            return self.options.preload
-        folders = [Path(self.repository, "build/release/libbootstrap"), Path("/usr/local/lib"), *Path("/usr/lib").glob("*-linux-gnu")]
-        return next((str(folder / LIBRARY) for folder in folders if (folder / LIBRARY).exists()), "")
 
     def step(self, nodes, tasks, words, threads=1, mpi="none", gpus=0, world=True):
         """The line that starts `words` on so many nodes, with the number of its rank before every line of output."""
@@ -157,8 +146,7 @@ class LocalPlace(Place):
         try:
             self.local.up("--nodes", str(nodes), "--cpus", str(cpus), "--gpus", gpus)
         except (ClusterError, subprocess.TimeoutExpired) as error:
-            raise PlaceError(f"starting a cluster of {nodes} nodes on this machine failed: {last_line(str(error))}") from error
-        return self
+            raise PlaceError(f"starting a cluster of {nodes} nodes on this machine failed: {str(error).splitlines()[-1]}") from error
 
     def allocated(self):
         return {}  # what this program itself may be a part of is another cluster's job
@@ -178,19 +166,19 @@ def gpus_in(gres):
     return sum(map(int, re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", gres)))
 
 
-def last_line(text):
-    return (text.strip().splitlines() or ["no reason was given"])[-1]
+def answer_of(words):
+    """Standard output and error of a command that answers at once; '' when it cannot be asked."""
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr if done.returncode == 0 else ""
 
 
 def find(options, say):
     """The cluster that answers, else one of our own; the caller closes it, also after an error."""
-    if shutil.which("srun") and shutil.which("sinfo"):
-        try:
-            done = subprocess.run(["sinfo", "-h", "-o", "%N"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
-        except subprocess.TimeoutExpired:
-            done = None
-        if done is not None and done.returncode == 0 and done.stdout.strip():
-            return Place(options)
+    if shutil.which("srun") and answer_of(["sinfo", "-h", "-o", "%N"]).strip():
+        return Place(options)
     if os.geteuid() != 0:
         raise PlaceError(f"no Slurm cluster answers here, and starting one on this machine needs root, this is uid "
                          f"{os.geteuid()}; run it on a host of a cluster, or as root")
