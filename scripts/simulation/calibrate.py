@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Measures what scripts/simulate takes for granted, on a cluster of this machine or, without root, on the one that srun reaches.
 
 What ranks and slurmstepds compute is taken as CPU time, which other load on the machine hardly changes. What they wait
@@ -18,7 +18,9 @@ import sys
 from pathlib import Path
 from statistics import mean, median
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
+import numpy
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from local_cluster import INSIDE, REPOSITORY, LocalCluster
 
@@ -54,19 +56,20 @@ class Host:
 
 
 def run_step(host, nodes, ranks, program):
-    """What each rank of a step printed, one dictionary each."""
+    """What each rank of a step printed, one dictionary each; none where it failed, which is told. Slurm loses a message of
+    PMIx now and then, and the step with it."""
     tasks = [f"-N{nodes}", f"-n{ranks}", "--distribution=block", "--overcommit", "--kill-on-bad-exit=1"]
     if ranks % nodes == 0:
         tasks.append(f"--ntasks-per-node={ranks // nodes}")
     step = " ".join(["srun", "--mpi=pmix", *tasks, f"{host.folder}/exchange_clock", f"{host.folder}/{program}"])
     # The meeting of the nodes on old releases of Slurm (comm/pmix/allgather.cc) is not simulated, and this switches it off.
     line = f"SRUN_STARTED=$BENCH_STARTED SLURM_JOB_START_TIME=0 exec {step}"
-    for _ in range(3):  # Slurm loses a message of PMIx now and then, and the step with it
-        done = host.run(["timeout", "60", f"{host.folder}/exchange_clock", "bash", "-c", line], timeout=90)
-        lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
-        if done.returncode == 0 and {line["rank"] for line in lines} == set(range(ranks)):
-            return lines
-    raise RuntimeError(f"{step}: {done.stderr.strip()[-300:]}")
+    done = host.run(["timeout", "60", f"{host.folder}/exchange_clock", "bash", "-c", line], timeout=90)
+    lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+    if done.returncode == 0 and {line["rank"] for line in lines} == set(range(ranks)):
+        return lines
+    print(f"calibrate: failed: {step}: {done.stderr.strip()[-300:]}", file=sys.stderr)
+    return []
 
 
 def probe(host, nodes, ranks):
@@ -75,28 +78,14 @@ def probe(host, nodes, ranks):
 
 def least_squares(rows, wanted):
     """Coefficients, none below zero, with which the columns of `rows` come nearest to `wanted`, relative to it."""
-    used = list(range(len(rows[0])))
+    scaled = numpy.array(rows) / numpy.array(wanted)[:, None]
+    used = list(range(scaled.shape[1]))
     while True:
-        scaled = [[row[i] / goal for i in used] for row, goal in zip(rows, wanted)]
-        found = solve([[sum(row[i] * row[j] for row in scaled) for j in range(len(used))] for i in range(len(used))],
-                      [sum(row[i] for row in scaled) for i in range(len(used))])
-        if min(found) >= 0:
-            return [found[used.index(i)] if i in used else 0.0 for i in range(len(rows[0]))]
-        used.remove(used[found.index(min(found))])
-
-
-def solve(matrix, right):
-    """Gauss, with the largest pivot."""
-    size = len(right)
-    rows = [[*row, value] for row, value in zip(matrix, right)]
-    for i in range(size):
-        pivot = max(range(i, size), key=lambda k: abs(rows[k][i]))
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        for k in range(size):
-            if k != i and rows[i][i]:
-                factor = rows[k][i] / rows[i][i]
-                rows[k] = [a - factor * b for a, b in zip(rows[k], rows[i])]
-    return [row[size] / row[i] if row[i] else 0.0 for i, row in enumerate(rows)]
+        found = numpy.zeros(scaled.shape[1])
+        found[used] = numpy.linalg.lstsq(scaled[:, used], numpy.ones(len(wanted)), rcond=None)[0]
+        if found.min() >= 0:
+            return found.tolist()
+        used.remove(int(found.argmin()))
 
 
 class Calibration:
@@ -106,10 +95,14 @@ class Calibration:
         self.host = host
         self.choose = min if elsewhere else median  # of times; CPU times are always medians
         self.samples = {shape: [] for shape in SHAPES}  # of each step: what its ranks printed
+        self.failures = 0
 
     def take_turn(self):
         for shape in SHAPES:
-            self.samples[shape].append(probe(self.host, *shape))
+            if lines := probe(self.host, *shape):
+                self.samples[shape].append(lines)
+            else:
+                self.failures += 1
 
     def of_shape(self, shape, value, choose=median):
         """`value` of each step, and of these one; in seconds."""
@@ -158,7 +151,10 @@ class Calibration:
 
     def constants(self):
         """By name: value in units of the unit, unit, and how it was found."""
-        steps = f"{min(map(len, self.samples.values()))} steps each of {len(SHAPES)} shapes"
+        least = min(map(len, self.samples.values()))
+        if not least:
+            raise RuntimeError("all steps of a shape failed; the lines above say why")
+        steps = f"{least} steps each of {len(SHAPES)} shapes" + (f", {self.failures} more failed" if self.failures else "")
         start, fork = self.fit_servers(lambda line: line["launching"], lambda n, r: (1, r / n))
         settle, init_server = self.fit_servers(lambda line: line["init"][3], lambda n, r: (1, r / n))
         fence_node, fence_server, hop_server, store_value = self.fit_servers(
@@ -228,11 +224,6 @@ def measure(host, full, elsewhere):
     return calibration.constants()
 
 
-def calibrate(cluster, full=False):
-    """The constants of a LocalCluster of four nodes with 16 CPUs each that is up."""
-    return measure(Host(cluster), full, False)
-
-
 def constants_text(constants, machine):
     """A file for scripts/simulate --constants; what is not in it is as in constants.txt."""
     lines = [f"date = {datetime.date.today()}", f"machine = {machine}"]
@@ -253,7 +244,6 @@ def parse_arguments():
     parser.add_argument("--full", action="store_true", help="20 steps of each shape (5)")
     parser.add_argument("--elsewhere", action="store_true",
                         help="for forecasts for real clusters: leave out what one machine's cores and network do")
-    parser.add_argument("--root-rate", type=float, metavar="RANKS_PER_S", help="what NCCL's root thread was measured at")
     return parser.parse_args()
 
 
@@ -272,8 +262,6 @@ def measure_anywhere(full, elsewhere):
 def main():
     arguments = parse_arguments()
     constants, machine = measure_anywhere(arguments.full, arguments.elsewhere)
-    if arguments.root_rate:
-        constants["root_rank"] = (1 / arguments.root_rate, "us", f"measured: {arguments.root_rate:.0f} ranks a second")
     if arguments.elsewhere:
         constants |= ELSEWHERE
     text = constants_text(constants, machine)
@@ -281,8 +269,10 @@ def main():
         Path(arguments.out).write_text(text)
     else:
         sys.stdout.write(text)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        main()
+    except RuntimeError as error:
+        sys.exit(f"calibrate: {error}")

@@ -307,8 +307,8 @@ def prepare_environment(folder):
 
 def keep_figure(comparison, is_good, seed):
     """F2, for the report of scripts/check --full."""
-    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "scripts", "lib"))
-    from trust.figures import Figure, keep
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "scripts"))
+    from test_report.figures import Figure, keep
 
     got = (f"{len(comparison.differences)} differences in {comparison.lists:,} lists with {comparison.hosts:,} hosts, "
            f"of which {comparison.refused:,} are refused by Slurm, and {comparison.slow} take it too long to be compared")

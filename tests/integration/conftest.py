@@ -10,7 +10,7 @@ import pytest
 from campaign import Campaign
 from file_queue import run_taken
 from harness import REPOSITORY, Cluster, steps_run_again
-from trust.figures import Figure, keep
+from test_report.figures import Figure, keep
 
 
 def pytest_addoption(parser):

@@ -1,4 +1,4 @@
-"""The files of tests, shared by several pytest: each takes the next one that no other has (scripts/lib/run-tests.py)."""
+"""The files of tests, shared by several pytest: each takes the next one that no other has (scripts/checks/run_tests.py)."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts" / "lib"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from local_cluster import REPOSITORY, SCRIPT, STATE_ROOT, ClusterError, LocalCluster, stop
 

@@ -19,7 +19,7 @@ def spoil(models):
 
     def build_or_fail(name, size):
         rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        backend = sys.argv[sys.argv.index("--backend") + 1]
+        backend = sys.argv[1]
         if rank == 0:
             with Path(os.environ["HOME"], "trained").open("a") as diary:
                 diary.write(f"{backend}-{name}-{place}\n")
@@ -42,7 +42,7 @@ def spoil(models):
 
 def import_and_spoil(name, *rest, **more):
     module = plain_import(name, *rest, **more)
-    models = sys.modules.get("scaling.models")
+    models = sys.modules.get("models")
     if hasattr(models, "build") and not hasattr(models, "spoiled"):
         spoil(models)
     return module

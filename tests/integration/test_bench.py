@@ -14,7 +14,8 @@ import pytest
 
 from harness import REPOSITORY, Cluster, machine_traces, wait_for
 
-from bench.table import Group, Row, Series, number
+from benchmarks import start
+from benchmarks.table import Group, Row, Series, number
 
 SCRIPT = REPOSITORY / "scripts" / "bench"
 COUNTS = {
@@ -158,6 +159,22 @@ def test_a_goal_is_met_or_not(goals, is_met):
     assert group.data()["rows"][0]["why_not"] == ("measured" if is_met is False else None)
 
 
+def test_a_failed_step_of_a_peer_is_counted_and_one_of_ours_is_an_error(monkeypatch):
+    def fail(*_, **__):
+        raise start.StepFailed("lost")
+
+    monkeypatch.setattr(start, "run_step", fail)
+    starts, group = start.Starts(None, 2, 2), Group("title")
+    starts.time("mpi")
+    starts.time("mpi")
+    for ours in start.OURS:
+        with pytest.raises(start.StepFailed):
+            starts.time(ours)
+        starts.found[ours] = [1.0]
+    start.add_rows(group, starts)
+    assert group.notes == ["mpi, 2 ranks on 2 nodes: 2 of 2 steps failed, such as: lost"]
+
+
 def test_numbers_have_the_digits_that_count():
     shown = [number(value) for value in (0, 7, 12345, 123.4, 12.34, 1.234, 0.1234, 0.00123)]
     assert shown == ["0", "7", "12345", "123", "12.3", "1.23", "0.123", "0.00123"]
@@ -165,7 +182,7 @@ def test_numbers_have_the_digits_that_count():
 
 def test_the_description_names_no_place():
     """What is written to be shown to others says nothing of who runs it where."""
-    from bench import machine
+    from benchmarks import machine
 
     described = json.dumps(machine.describe())
     assert os.uname().nodename not in described and str(Path.home()) not in described

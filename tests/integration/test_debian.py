@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import REPOSITORY, STATE_ROOT, machine_traces, process_namespaces, wait_for
-from other_debians import ROOT_SCRIPT, root_of, slurm_of_debians
+from debian import ROOT_SCRIPT, root_of, slurm_of_debians
 
 SLURM_OF = slurm_of_debians()
 CGROUPS = Path("/sys/fs/cgroup/devices")
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def release(request):
     """One that is made on this machine."""
     if not root_of(request.param):
-        pytest.skip(f"there is no Debian {request.param}; make it with scripts/lib/debian/root.sh {request.param} make")
+        pytest.skip(f"there is no Debian {request.param}; make it with scripts/debian/root.sh {request.param} make")
     return request.param
 
 

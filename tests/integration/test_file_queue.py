@@ -14,7 +14,7 @@ import pytest
 from file_queue import BUSY, LONGEST, by_file, take, with_next
 from harness import REPOSITORY
 
-SCRIPT = REPOSITORY / "scripts/lib/run-tests.py"
+SCRIPT = REPOSITORY / "scripts/checks/run_tests.py"
 QUICK = "tests/integration/test_campaign.py"  # brings the options of these tests along
 
 

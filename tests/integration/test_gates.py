@@ -1,4 +1,4 @@
-"""Objects that the static gates (scripts/lib/check-binaries.py) must refuse: each has one fault, and a twin without it."""
+"""Objects that the static gates (scripts/checks/binaries.py) must refuse: each has one fault, and a twin without it."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
 
 @pytest.fixture(scope="module")
 def gates():
-    path = REPOSITORY / "scripts" / "lib" / "check-binaries.py"
+    path = REPOSITORY / "scripts" / "checks" / "binaries.py"
     spec = importlib.util.spec_from_file_location("check_binaries", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,6 +1,6 @@
 """A task may bring a PMIx of its own, as in a container: the exchange with a client of another release than slurmstepd's.
 
-The containers are the root folders of other Debians (scripts/lib/debian/root.sh); what is loaded in there is their libpmix."""
+The containers are the root folders of other Debians (scripts/debian/root.sh); what is loaded in there is their libpmix."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -12,8 +12,8 @@ import pytest
 
 from exchange_steps import program
 from harness import HAS_PMIX
-from other_debians import root_of, slurm_of_debians
-from trust.versions import PACKAGES
+from debian import root_of, slurm_of_debians
+from test_report.versions import PACKAGES
 
 TASKS = ("-N2", "--ntasks-per-node", "2", "--mpi=pmix")
 SOON = 5  # seconds: what does not work says so by then
@@ -43,7 +43,7 @@ def version_in(*folder):
 def root(request):
     found = root_of(request.param)
     if not found:
-        pytest.skip(f"there is no Debian {request.param}; make it with scripts/lib/debian/root.sh {request.param} make")
+        pytest.skip(f"there is no Debian {request.param}; make it with scripts/debian/root.sh {request.param} make")
     return found
 
 

@@ -32,7 +32,7 @@ def cluster(cluster_factory) -> Cluster:
 
 
 def report(cluster: Cluster, out: str, *options, fault: str = ""):
-    """Runs it as a user of the cluster, once: it has tries of its own. What was trained is in `trained` of the result."""
+    """Runs it as a user of the cluster. What was trained is in `trained` of the result."""
     diary = home(cluster) / "trained"
     diary.unlink(missing_ok=True)
     done = cluster.run([INSIDE, "--out", out, *options], timeout=LIMIT, env={"PYTHONPATH": "/home/alice", "SCALING_FAULT": fault})
@@ -108,7 +108,7 @@ def test_every_cell_has_a_result_and_the_one_that_fails_has_a_reason(first):
     failed = [name for name, what in status.items() if what == "failed"]
     assert failed == ["mpi-cnn-2x2"], {name: first.cells[name]["reason"] for name in failed}
     assert sum(what == "done" for what in status.values()) == 15
-    assert "failed first" in first.cells["mpi-cnn-2x2"]["reason"] and first.cells["mpi-cnn-2x2"]["tries"] == 2
+    assert "failed first" in first.cells["mpi-cnn-2x2"]["reason"]
     assert first.cells["gloo-mlp-4x1"]["reason"] == "the cluster has 2 nodes that can be used"
     assert re.match(r"Slurm counts 2 GPUs on each node, PyTorch there finds none", first.cells["nccl-mlp-1x1"]["reason"])
     assert first.returncode == 1 and "Failed: mpi, cnn, 2 servers x 2: task 3 (" in first.stdout

@@ -64,10 +64,11 @@ class Measurements:
 
     def take_turn(self):
         for shape in PREDICTED:
-            lines = probe(self.host, *shape)
-            self.samples["exchange", *shape] += exchanges(lines)
-            self.samples["launch", *shape].append(launch(lines))
-            self.samples["start", *shape].append(start(run_step(self.host, *shape, "exchange_start bytes")))
+            if lines := probe(self.host, *shape):
+                self.samples["exchange", *shape] += exchanges(lines)
+                self.samples["launch", *shape].append(launch(lines))
+            if lines := run_step(self.host, *shape, "exchange_start bytes"):
+                self.samples["start", *shape].append(start(lines))
 
 
 def tenths(values):

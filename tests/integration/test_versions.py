@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-import harness  # noqa: F401 # makes scripts/lib importable
-from trust import versions
-from trust.figures import Figure, keep, kept
+import harness  # noqa: F401 # puts scripts on the path
+from test_report import versions
+from test_report.figures import Figure, keep, kept
 
 RESULTS = '<testsuites><testsuite tests="{}" errors="{}" failures="{}" skipped="{}"/></testsuites>'
 

@@ -1,0 +1,148 @@
+"""Rows of a benchmark: a quantity, ours, a peer's, the ratio, the goal, and whether it was met. As a table and as JSON."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from dataclasses import dataclass, field
+from operator import sub, truediv
+from statistics import median, quantiles
+
+
+@dataclass
+class Series:
+    """Values of one quantity, in the order in which they were measured; one value where it is a count."""
+
+    values: list
+
+    @property
+    def median(self):
+        return median(self.values)
+
+    @property
+    def tenths(self):
+        """10th and 90th percentile; None where there are too few values to tell."""
+        if len(self.values) < 10:
+            return None
+        ends = quantiles(self.values, n=10)
+        return ends[0], ends[-1]
+
+    def text(self, unit):
+        ends = self.tenths
+        spread = f" ({number(ends[0])}-{number(ends[1])})" if ends else ""
+        return f"{number(self.median)}{spread} {unit}".rstrip()
+
+    def data(self):
+        return {"median": self.median, "p10_p90": self.tenths, "count": len(self.values)}
+
+
+def number(value):
+    """Three digits that count, and no more than the value has."""
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e6):
+        return str(int(value))
+    for digits, limit in ((0, 100), (1, 10), (2, 1)):
+        if abs(value) >= limit:
+            return f"{value:.{digits}f}"
+    return f"{value:.3g}"
+
+
+@dataclass
+class Row:
+    """`limit` is for ours in `unit`, `ratio_limit` for the ratio, `added_limit` for what ours has more than the peer
+    (in `unit`; then the ratio may stay within `ratio_limit` instead). A row without any is shown and not judged."""
+
+    quantity: str
+    unit: str
+    ours: Series
+    peer: Series = None
+    peer_name: str = ""
+    limit: float = None
+    ratio_limit: float = None
+    added_limit: float = None
+    why_not: str = ""  # measured in the same run; shown when the goal is not met
+
+    def beside_peer(self, operation):
+        """Of two that ran in turn: the median over the pairs, so that the load of the machine is in both."""
+        if self.peer is None:
+            return None
+        if len(self.ours.values) == len(self.peer.values) > 1:
+            return median(map(operation, self.ours.values, self.peer.values))
+        return operation(self.ours.median, self.peer.median)
+
+    @property
+    def ratio(self):
+        return self.beside_peer(truediv)
+
+    @property
+    def added(self):
+        return self.beside_peer(sub)
+
+    def goals(self):
+        """What each goal is, and whether it is met; one of them is enough."""
+        if self.limit is not None:
+            yield f"<= {number(self.limit)} {self.unit}".rstrip(), self.ours.median <= self.limit
+        if self.added_limit is not None:
+            yield f"<= +{number(self.added_limit)} {self.unit}", self.added <= self.added_limit
+        if self.ratio_limit is not None:
+            yield f"<= {number(self.ratio_limit)}x", self.ratio <= self.ratio_limit
+
+    @property
+    def goal(self):
+        return " or ".join(text for text, _ in self.goals())
+
+    @property
+    def is_met(self):
+        """None where there is no goal."""
+        return any(met for _, met in self.goals()) if self.goal else None
+
+    def cells(self):
+        peer = "" if self.peer is None else f"{self.peer.text(self.unit)}, {self.peer_name}"
+        ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
+        if self.added_limit is not None:
+            ratio += f" ({self.added:+.1f} {self.unit})"
+        verdict = {None: "", True: "met", False: "not met"}[self.is_met]
+        count = str(len(self.ours.values)) if len(self.ours.values) > 1 else ""
+        return [self.quantity, self.ours.text(self.unit), peer, ratio, self.goal, verdict, count]
+
+    def data(self):
+        peer = None if self.peer is None else {"name": self.peer_name, **self.peer.data()}
+        answer = {"quantity": self.quantity, "unit": self.unit, "ours": self.ours.data(), "peer": peer}
+        answer |= {"ratio": self.ratio, "added": self.added, "goal": self.goal or None, "met": self.is_met}
+        return answer | {"why_not": self.why_not if self.is_met is False else None}
+
+
+@dataclass
+class Group:
+    """What one module measured. `skipped` says in one sentence why that is not possible here, `failed` what went wrong;
+    `notes` are for people."""
+
+    title: str
+    rows: list = field(default_factory=list)
+    notes: list = field(default_factory=list)
+    skipped: str = ""
+    failed: str = ""
+
+    def add(self, quantity, unit, ours, peer=None, peer_name="", **goal):
+        """Adds a row of lists of values, or single numbers."""
+
+        def series(values):
+            return values if values is None else Series(list(values) if isinstance(values, (list, tuple)) else [values])
+
+        self.rows.append(Row(quantity, unit, series(ours), series(peer), peer_name, **goal))
+        return self.rows[-1]
+
+    def text(self):
+        lines = [self.title, "=" * len(self.title)]
+        if self.skipped:
+            lines.append(f"not measured: {self.skipped}")
+        if self.failed:
+            lines.append(f"FAILED: {self.failed}")
+        if self.rows:
+            rows = [["", "ours", "peer", "ratio", "goal", "", "n"], *(row.cells() for row in self.rows)]
+            widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+            for row in rows:
+                lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        lines += [f"  {row.quantity}: {row.why_not}" for row in self.rows if row.is_met is False and row.why_not]
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def data(self):
+        answer = {"title": self.title, "rows": [row.data() for row in self.rows], "notes": self.notes}
+        return answer | {"skipped": self.skipped or None, "failed": self.failed or None}

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""What the shared objects export and need, and the program of each step: that any process can load or start them. Takes a
+build folder. tests/integration/test_gates.py has the objects that must not pass."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "scripts"))
+
+from test_report.figures import Figure, keep  # noqa: E402
+
+LIBC = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+
+# Names that the loader of Slurm would call in any library that has them, also in one that ours needs.
+NEVER = {"init", "fini"}
+
+# What README.md says of the glibc that the library needs when it is built on Debian 12.
+NEWEST_GLIBC, DEBIAN_12 = (2, 35), "glibc 2.36"
+
+# Who loads the plugin, and the library whose names all its plugins see.
+SLURM = ["/usr/bin/srun", "/usr/bin/sbatch", "/usr/bin/salloc", "/usr/sbin/slurmd", "/usr/sbin/slurmstepd",
+         *map(str, pathlib.Path("/usr/lib").glob("*/slurm-wlm/libslurmfull.so"))]
+EVERY_PLUGIN_HAS = {"plugin_name", "plugin_type", "plugin_version"}
+
+# What the plugin cannot do because it does not import the function. fork and execve are there for Horovod's server alone
+# (tools/horovod_server/start), abort for libstdc++'s terminate, pthread_create for srun (deadline_call, failure_receiver).
+PLUGIN_IMPORTS_NEVER = {
+    "system", "popen", "vfork", "posix_spawn", "execv", "execvp", "execvpe", "execl", "execlp", "dlopen", "dlmopen",
+    "exit", "_Exit", "quick_exit", "signal", "sigaction", "sleep", "usleep", "nanosleep", "connect",
+    "getpwnam", "getpwuid", "getgrnam", "gethostbyname", "creat", "fopen", "fopen64", "mkdir", "unlink", "rename", "chown",
+    "chmod", "kill", "ptrace", "prctl", "setuid", "seteuid", "setreuid", "setresuid"}  # fmt: skip
+
+# NCCL's names that the library puts itself in front of when it is preloaded.
+INTERPOSED = {"ncclGetUniqueId", "ncclCommInitRank", "ncclCommInitRankConfig", "ncclCommInitRankScalable",
+              "ncclCommInitAll", "ncclCommSplit"}
+
+
+def run(*command):
+    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
+
+
+def exports(path):
+    """Names and symbol types that the object offers to others; version nodes (type A) are no symbols."""
+    symbols = {}
+    for line in run("nm", "-D", "--defined-only", str(path)).splitlines():
+        kind, name = line.split()[-2:]
+        if kind != "A":
+            symbols[name.split("@")[0]] = kind
+    return symbols
+
+
+def names_in_map(path):
+    text = path.read_text(encoding="utf-8")
+    return set(re.findall(r"^\s+(\w+);", text.split("local:")[0], flags=re.M))
+
+
+def names_in_header(path):
+    return set(re.findall(r"BOOTSTRAP_API [\w *]+?\b(bootstrap_\w+)\(", path.read_text(encoding="utf-8")))
+
+
+def check_object(path, expected):
+    found = exports(path)
+    if set(found) != expected:
+        yield f"exports differ: too many {sorted(set(found) - expected)}, missing {sorted(expected - set(found))}"
+    if "u" in found.values():
+        yield "exports a UNIQUE symbol: dlclose would not unload it"
+    yield from check_loader_names(path)
+    yield from check_linking(path)
+
+
+def needed_objects(path):
+    """The object and all that it needs, by the loader's own search."""
+    return [str(path), *re.findall(r"^\s(?:\S+ => )?(/\S+) \(", run("ldd", str(path)), flags=re.M)]
+
+
+def check_loader_names(path):
+    for name in needed_objects(path):
+        if NEVER & set(exports(name)):
+            yield f"{name} exports init or fini, which Slurm's loader calls"
+
+
+def imports(path):
+    """Names of functions that the object takes from others."""
+    return {line.split()[-1].split("@")[0] for line in run("nm", "-D", "--undefined-only", str(path)).splitlines()}
+
+
+def check_imports(path, never):
+    common = never & imports(path)
+    if common:
+        yield f"imports {sorted(common)}"
+
+
+def newest_glibc(path):
+    """The highest version of glibc's symbols that the object asks for."""
+    versions = re.findall(r"GLIBC_(\d+)\.(\d+)", run("readelf", "-VW", str(path)))
+    return max((int(major), int(minor)) for major, minor in versions)
+
+
+def check_glibc(path, newest):
+    version = newest_glibc(path)
+    if version > newest:
+        yield "asks for glibc {}.{}, newer than {}.{}: older containers could start no process".format(*version, *newest)
+
+
+def check_linking(path):
+    """What holds for everything that is started or loaded in an environment that is not ours."""
+    dynamic = run("readelf", "-dW", str(path))
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
+    if not needed <= LIBC:
+        yield f"needs {sorted(needed - LIBC)}: on a machine without it every process that loads us would fail"
+    for word in ("RUNPATH", "RPATH", "TEXTREL"):
+        if f"({word})" in dynamic:
+            yield f"has {word}"
+    if not re.search(r"\((BIND_NOW|FLAGS_1)\).*\bNOW\b|\(BIND_NOW\)|\(FLAGS\).*\bBIND_NOW\b", dynamic):
+        yield "is not linked with -z now"
+    segments = run("readelf", "-lW", str(path))
+    if "GNU_RELRO" not in segments:
+        yield "has no RELRO segment"
+    if re.search(r"GNU_STACK\s.*RWE", segments):
+        yield "asks for an executable stack"
+
+
+def constructors(path):
+    """Addresses in .init_array: what the dynamic linker runs before `main`."""
+    shown = run("readelf", "--hex-dump=.init_array", str(path))
+    words = re.findall(r"^\s+0x[0-9a-f]+ ((?:[0-9a-f]{8} ?)+)", shown, flags=re.M)
+    data = bytes.fromhex("".join(words).replace(" ", ""))
+    return [int.from_bytes(data[at:at + 8], "little") for at in range(0, len(data), 8)]
+
+
+def check_constructors(path, known):
+    """In a preloaded library each of them is run by every process, and none may need another that has not run yet."""
+    names = {}
+    for line in run("nm", str(path)).splitlines():
+        address, _, name = line.rpartition(" ")
+        if address and not address.startswith(" "):
+            names.setdefault(int(address.split()[0], 16), name)
+    found = [names.get(address, hex(address)) for address in constructors(path)]
+    strange = [name for name in found if not any(word in name for word in known)]
+    if strange:
+        yield f"runs {strange} before main in every process that preloads it"
+    if not any(word in name for name in found for word in known):
+        yield f"has none of the constructors {sorted(known)}"
+
+
+def check_clash(path, hosts):
+    """None of our names may be one of the host program's: Slurm's are all visible to its plugins."""
+    own = set(exports(path))
+    for host in hosts:
+        if pathlib.Path(host).exists():
+            common = (own & set(exports(host))) - EVERY_PLUGIN_HAS
+            if common:
+                yield f"shares names with {host}: {sorted(common)}"
+
+
+def check_plugin(path, names):
+    yield from check_object(path, names)
+    yield from check_clash(path, SLURM)
+    # The compiler's own, and libstdc++'s, which takes memory for exceptions without memory and, from gcc 13 on, fills in two
+    # tables of functions: no object of ours.
+    yield from check_constructors(path, {"frame_dummy", "eh_alloc", "system_error"})
+    yield from check_imports(path, PLUGIN_IMPORTS_NEVER)
+
+
+def check_library(path, names):
+    yield from check_object(path, names)
+    yield from check_constructors(path, {"frame_dummy", "enter"})  # the compiler's, and that of preload/constructor.cc
+    if os.confstr("CS_GNU_LIBC_VERSION") == DEBIAN_12:
+        yield from check_glibc(path, NEWEST_GLIBC)
+
+
+def main(build):
+    plugin = build / "spank_plugin/spank_bootstrap.so"
+    library = build / "libbootstrap/libbootstrap.so.0"
+    plugin_names = names_in_map(TOP / "spank_plugin/exports.map")
+    library_names = names_in_map(TOP / "libbootstrap/exports.map")
+    of_plugin = [f"{plugin}: {problem}" for problem in check_plugin(plugin, plugin_names)]
+    of_library = [f"{library}: {problem}" for problem in check_library(library, library_names)]
+    if library_names != names_in_header(TOP / "libbootstrap/include/bootstrap/bootstrap.h") | INTERPOSED:
+        of_library.append("libbootstrap/exports.map names others than bootstrap.h and the interposed functions of NCCL")
+    problems = of_plugin + of_library
+    # The checks themselves: libstdc++ exports and needs much, and must not pass.
+    control = pathlib.Path(run("g++", "-print-file-name=libstdc++.so.6").strip())
+    if not list(check_object(control, plugin_names)):
+        problems.append("control: libstdc++ would have passed")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    present = sum(pathlib.Path(host).exists() for host in SLURM)
+    refused = "libstdc++ and doctored objects are refused (test_gates.py)"
+    keep(Figure("G1", "", f"{len(of_plugin)} problems: {len(plugin_names)} exports, none of them in {present} objects of Slurm",
+                not of_plugin, True, refused))
+    version = ".".join(map(str, newest_glibc(library)))
+    keep(Figure("G2", "", f"{len(of_library)} problems: {len(library_names)} exports, glibc {version}", not of_library, True,
+                refused, why="built on Debian 12 it needs glibc 2.35; for older containers it is built in one"))
+    print(f"binaries: {len(plugin_names)} + {len(library_names)} exports, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))

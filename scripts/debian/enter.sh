@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Process 1 of a command in another root folder: makes its mounts, turns to it, and becomes the runner of the command.
+# Run by root.sh in new mount and PID namespaces: enter.sh ROOT CHECKOUT NAME DEVICES CGROUP TERMINAL COMMAND...
+# The build folders in there are those of build/NAME of the checkout. DEVICES is the mount point of the cgroup v1 devices
+# controller and CGROUP what stands there instead; '' where there is none. TERMINAL is for local_cluster/run-as-user.sh.
+set -euo pipefail
+
+readonly root=$1 checkout=$2 name=$3 devices=$4 cgroup=$5 terminal=$6
+shift 6
+readonly inside=/srv/slurm-bootstrap
+
+# pivot_root wants a mount point.
+mount --bind "$root" "$root"
+mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+[[ -z $devices ]] || mount --bind "$cgroup" "$root$devices"
+for folder in run tmp var/tmp; do
+  mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs "$root/$folder"
+done
+mkdir -p "$root/run/lock" "$root$inside" "$checkout/build/$name"
+mount --bind "$checkout" "$root$inside"
+# What one release has built is nothing for the other.
+mount --bind "$checkout/build/$name" "$root$inside/build"
+
+# The old root comes to lie on the new one, from which it is taken off.
+cd "$root"
+pivot_root . .
+umount --lazy .
+# As process 1 it also buries orphans: bash does that while it waits for the command.
+exec "$inside/scripts/local_cluster/run-as-user.sh" "$terminal" 0 0 "$inside" HOME=/root USER=root LOGNAME=root SHELL=/bin/bash \
+  TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 \
+  PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin -- "$@"

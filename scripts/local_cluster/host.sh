@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# One host of a cluster: its network, mounts, names, device nodes and daemons, then waits for its end.
+# Run by init.sh in new network, mount, UTS and IPC namespaces: host.sh STATE HOST INIT_PID.
+set -euo pipefail
+
+readonly cluster_state=$1 host=$2 init_pid=$3
+program=$host
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+# shellcheck source=scripts/message.sh
+source "$here/../message.sh"
+# shellcheck source=scripts/local_cluster/configuration.sh
+source "$here/configuration.sh"
+# shellcheck source=/dev/null
+source "$cluster_state/settings"
+
+read -r host_pid _ </proc/self/stat
+printf '%s\n' "$host_pid" >"$cluster_state/pids/$host"
+
+# `up` waits for one of the two files.
+trap 'touch "$cluster_state/pids/$host.failed"' EXIT
+
+join_network() {
+  local address=10.20.0.1
+  [[ $host == head ]] || address=$(node_address $((10#${host#node})))
+  # By its file: a bare process id is one of our own namespace for iproute2 up to Debian 12, and one of /proc, which is
+  # still the machine's, from 6.15 on.
+  ip link add eth0 type veth peer name "$host" netns "/proc/$init_pid/ns/net"
+  nsenter --target "$init_pid" --net -- ip link set "$host" master fabric up
+  ip -batch - <<TEXT
+link set lo up
+address add $address/16 dev eth0
+link set eth0 up
+TEXT
+}
+
+# The private copy of a folder of the machine, in which more can be made without touching the machine.
+mirror_folder() {
+  local entry
+  for entry in "$1"/*; do
+    if [[ -L $entry ]]; then
+      cp -P "$entry" "$2/"
+    elif [[ -d $entry ]]; then
+      mkdir "$2/${entry##*/}" && mount --rbind "$entry" "$2/${entry##*/}"
+    fi
+  done
+}
+
+# Folder $1 of the machine at $2, to be read only.
+show_folder() {
+  mount --bind "$1" "$2"
+  mount -o remount,bind,ro "$2"
+}
+
+# A private /dev: the machine's is never touched, and a real /dev/nvidia0 is visible here with --gpus real only.
+make_devices() {
+  local dev=$1 entry name major minor gpus i
+  for entry in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0 ptmx:5:2; do
+    IFS=: read -r name major minor <<<"$entry"
+    mknod -m 666 "$dev/$name" c "$major" "$minor"
+  done
+  # The machine's terminals, so that `cluster exec` from a terminal is on that terminal.
+  mkdir "$dev"/{pts,shm,mqueue} && mount --rbind /dev/pts "$dev/pts"
+  mount -t tmpfs -o mode=1777,nosuid,nodev shm "$dev/shm"
+  mount -t mqueue mqueue "$dev/mqueue"
+  ln -s /proc/self/fd "$dev/fd"
+  ln -s fd/0 "$dev/stdin" && ln -s fd/1 "$dev/stdout" && ln -s fd/2 "$dev/stderr"
+  [[ $host == head ]] && return
+  if [[ -n ${real_gpu_numbers?} ]]; then
+    cp -a /dev/nvidia* "$dev/"
+    return
+  fi
+  read -ra gpus <<<"${gpu_counts:?}"
+  for ((i = 0; i < gpus[10#${host#node} - 1]; i++)); do
+    mknod -m 666 "$dev/nvidia$i" c "${device_major:?}" "$i"
+  done
+}
+
+# What Slurm takes for the devices hierarchy is a folder of ours in which the machine's cgroup of this host stands:
+# Slurm names its cgroups after the node only, so two clusters would share them. `release_agent`, which exists in
+# true roots only, is the file by which Slurm's cgroup/v1 recognises a hierarchy.
+make_cgroups() {
+  local real=$1 folder=/sys/fs/cgroup/devices file
+  mount -t tmpfs -o mode=755,nosuid,nodev cgroup /sys/fs/cgroup
+  mkdir -p "$folder/slurm_$host"
+  : >"$folder/release_agent"
+  for file in cgroup.procs tasks notify_on_release cgroup.clone_children; do
+    : >"$folder/$file"
+    mount --bind "$real/$file" "$folder/$file"
+  done
+  mkdir -p "$real/slurm_$host"
+  mount --bind "$real/slurm_$host" "$folder/slurm_$host"
+}
+
+make_mounts() {
+  local stage=$cluster_state/hosts/$host real_cgroup='' folder file
+  if ((constrain_devices)) && [[ $host != head ]]; then
+    # Kept reachable through the stage: a new /sys hides the cgroups mounted below the old one.
+    mkdir -p "${device_cgroup:?}/$host"
+    real_cgroup=$stage/cgroup
+  fi
+  mount -t tmpfs -o mode=755,nosuid stage "$stage"
+  mkdir "$stage"/{opt,run,tmp,vartmp,home,dev,cgroup}
+  [[ -z $real_cgroup ]] || mount --bind "$device_cgroup/$host" "$real_cgroup"
+  mirror_folder /opt "$stage/opt"
+  mkdir -p "$stage/opt/slurm-bootstrap" "$stage/opt/slurm-bootstrap-plugin" "$stage/run/slurm-bootstrap/$cluster_name"
+  show_folder "${repository:?}" "$stage/opt/slurm-bootstrap"
+  # It may be a mount of its own (debian/root.sh), which comes not with what is around it.
+  [[ ! -d $repository/build ]] || show_folder "$repository/build" "$stage/opt/slurm-bootstrap/build"
+  [[ -z ${plugin_folder:-} ]] || show_folder "$plugin_folder" "$stage/opt/slurm-bootstrap-plugin"
+  mount -t tmpfs -o mode=1777,nosuid,nodev tmp "$stage/tmp"
+  mount -t tmpfs -o mode=1777,nosuid,nodev tmp "$stage/vartmp"
+  mount --bind "$cluster_state/home" "$stage/home"
+  install -d -o munge -g munge "$stage/run/munge"
+  install -d -o slurm -g slurm "$stage/run/slurm"
+  install -d -m 1777 "$stage/run/lock"
+  make_devices "$stage/dev"
+  for file in hosts passwd shadow group; do
+    mount --bind "$cluster_state/hosts/$file" "/etc/$file"
+  done
+  [[ ! -e /etc/hostname ]] || mount --bind "$cluster_state/hosts/hostname.$host" /etc/hostname
+  # Commands that lose SLURM_CONF still find the configuration of this cluster, and never the machine's.
+  [[ ! -d /etc/slurm ]] || mount --bind "$cluster_state/etc" /etc/slurm
+  # A sysfs of this network namespace: /sys/class/net is read by communication libraries.
+  mount -t sysfs -o nosuid,nodev,noexec sysfs /sys
+  [[ -z $real_cgroup ]] || make_cgroups "$real_cgroup"
+  cover_folders "$stage"
+}
+
+# Last: from here on the paths of the machine are hidden.
+cover_folders() {
+  mount --bind "$cluster_state" "$1/run/slurm-bootstrap/$cluster_name"
+  mount -t proc -o nosuid,nodev,noexec proc /proc
+  mount --rbind "$1/opt" /opt
+  mount --rbind "$1/home" /home
+  mount --rbind "$1/vartmp" /var/tmp
+  mount --rbind "$1/dev" /dev
+  mount --rbind "$1/tmp" /tmp
+  mount --rbind "$1/run" /run
+}
+
+start_daemons() {
+  local munge=$cluster_state/munge
+  export SLURM_CONF=$cluster_state/etc/slurm.conf PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+  setpriv --reuid munge --regid munge --init-groups -- munged --key-file="$munge/key" --num-threads=2 \
+    --socket=/run/munge/munge.socket.2 --pid-file=/run/munge/munged.pid \
+    --log-file="$cluster_state/log/munged.$host.log" --seed-file="/run/munge/seed"
+  if [[ $host == head ]]; then
+    slurmctld -f "$SLURM_CONF"
+    return
+  fi
+  # slurmd that finds no controller tries again only after seconds.
+  local deadline=$((SECONDS + 10))
+  until (: </dev/tcp/head/6817) 2>/dev/null || ((SECONDS > deadline)); do
+    sleep 0.05
+  done
+  # shellcheck disable=SC2154 # the settings have it
+  env "${slurmd_variables[@]}" slurmd -f "$SLURM_CONF"
+}
+
+main() {
+  hostname "$host"
+  join_network
+  make_mounts
+  cd /
+  start_daemons
+  trap - EXIT
+  exec sleep infinity
+}
+
+main

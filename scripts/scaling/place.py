@@ -1,0 +1,191 @@
+"""Where the cells are run: the Slurm cluster that srun reaches, or one that is started on this machine for the report."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import re
+import shutil
+import subprocess
+from collections import namedtuple
+from pathlib import Path
+
+from local_cluster import INSIDE, REPOSITORY, ClusterError, LocalCluster
+
+MOST_LOCAL_NODES = 8  # each is some daemons; more say nothing new about one machine
+USABLE = re.compile(r"idle|mixed|allocated|completing|reserved|planned", re.IGNORECASE)
+LIBRARY = "libbootstrap.so.0"
+# What a job was asked for, which srun would take for a wish of ours, beside what we ask for.
+OF_THE_JOB = re.compile(r"SLURM_(GPUS|GPUS_PER_\w+|NTASKS_PER_\w+|CPUS_PER_\w+|NTASKS|NPROCS|TRES_PER_TASK)")
+
+
+class PlaceError(RuntimeError):
+    """There is no place to run on; the text is one sentence."""
+
+
+Node = namedtuple("Node", "name cpus gpus")
+
+
+class Place:
+    """A cluster: what Slurm says of it, and how a step is started on it."""
+
+    one_machine = False
+    no_gpu = "the nodes have no GPU that PyTorch can use, and NCCL needs one for each process"
+    gpus = 0  # of a node, that PyTorch can use; known after the environment was asked for
+
+    def __init__(self, options):
+        self.options = options
+        self.repository = str(REPOSITORY)
+        self.python = options.python or "python3"
+        self.waits_in_queue = not ("SLURM_JOB_ID" in os.environ and "SLURM_JOB_NODELIST" in os.environ)
+
+    def start(self, words):
+        """Starts a command in a session of its own, so that Ctrl-C is ours to pass on; its errors are in its output."""
+        variables = {name: value for name, value in os.environ.items() if not OF_THE_JOB.fullmatch(name)}
+        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                text=True, errors="replace", start_new_session=True, env=variables)
+
+    def ask(self, *words):
+        return answer_of(self.wrap(words))
+
+    def wrap(self, words):
+        return words
+
+    def look(self):
+        """Asks Slurm what there is."""
+        self.nodes = self.usable_nodes()
+        if not self.nodes:
+            raise PlaceError("asked sinfo for nodes of the partition, and none is up; see sinfo")
+        self.has_plugin = "--bootstrap=" in self.ask("srun", "--help")
+        self.has_pmix = "pmix" in self.ask("srun", "--mpi=list")
+        self.slurm = self.ask("srun", "--version").strip() or "unknown"
+        found = re.search(r"^ClusterName\s*=\s*(\S+)", self.ask("scontrol", "show", "config"), re.M)
+        self.cluster = found[1] if found else "unknown"
+        self.world_options = self.way_to_set_up()
+        return self
+
+    def usable_nodes(self):
+        partition = ["-p", self.options.partition] if self.options.partition else []
+        lines = [line.split("|") for line in self.ask("sinfo", "-h", "-N", "-o", "%N|%c|%G|%T|%P", *partition).splitlines()]
+        lines = [line for line in lines if len(line) == 5]
+        default = [line for line in lines if line[4].endswith("*")]
+        allocated = self.allocated()
+        if allocated:
+            lines = default = [line for line in lines if line[0] in allocated]
+        nodes = {}
+        for name, cpus, gres, state, _ in default or lines:
+            if USABLE.match(state) and (cpus := re.match(r"\d+", cpus)):
+                nodes[name] = Node(name, int(cpus[0]), gpus_in(gres))
+        if not allocated:
+            return list(nodes.values())
+        gpus = self.allocated_gpus()
+        return [Node(node.name, min(node.cpus, allocated[node.name]), min(node.gpus, gpus)) for node in nodes.values()]
+
+    def allocated_gpus(self):
+        """GPUs of this job on that of its nodes where it has fewest."""
+        job = self.ask("scontrol", "show", "job", "-d", os.environ["SLURM_JOB_ID"])
+        return min(map(gpus_in, re.findall(r"^\s*Nodes=.*\bGRES=(\S*)", job, re.M)), default=0)
+
+    def allocated(self):
+        """CPUs that this job has on each of its nodes, by name; {} outside a job."""
+        if self.waits_in_queue:
+            return {}
+        names = self.ask("scontrol", "show", "hostnames").split()
+        counts = []
+        for part in os.environ.get("SLURM_JOB_CPUS_PER_NODE", "").split(","):
+            if found := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part):
+                counts += [int(found[1])] * int(found[2] or 1)
+        return dict(zip(names, counts))
+
+    def way_to_set_up(self):
+        """What srun is told so that each rank learns its place: the plugin's option, or the preloaded library."""
+        if self.has_plugin:
+            return ["--bootstrap=on"]
+        folders = [Path(self.repository, "build/release/libbootstrap"), Path("/usr/local/lib"), *Path("/usr/lib").glob("*-linux-gnu")]
+        library = self.options.preload or next((folder / LIBRARY for folder in folders if (folder / LIBRARY).exists()), None)
+        if library:
+            return [f"--export=ALL,LD_PRELOAD={library}"]
+        raise PlaceError(f"looked for slurm-bootstrap on this cluster, its plugin is not loaded (srun --help) and the library to "
+                         f"preload needs a {LIBRARY}; install the plugin, or build the library and name it with --preload")
+
+    def step(self, nodes, tasks, words, threads=1, mpi="none", gpus=0, world=True):
+        """The line that starts `words` on so many nodes, with the number of its rank before every line of output."""
+        if world and not self.has_plugin:
+            mpi = "pmix"  # the preloaded library asks the PMIx server
+        # Within a job a step that asks for no GPU gets those of the job, and the plugin refuses to share one.
+        asked = [f"--gres=gpu:{gpus}"] if gpus else [] if self.waits_in_queue else ["--gres=none"]
+        partition = [f"--partition={self.options.partition}"] if self.options.partition and self.waits_in_queue else []
+        return ["srun", "--label", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}",
+                f"--cpus-per-task={threads}", f"--mpi={mpi}", "--kill-on-bad-exit=1", "--job-name=scaling-report",
+                *asked, *(self.world_options if world else []), *partition,
+                *self.options.srun_options, *words]
+
+    def program(self, name, *arguments):
+        """The command that runs a program of this folder with the nodes' Python."""
+        return [self.python, "-B", f"{self.repository}/scripts/scaling/{name}", *arguments]
+
+    def close(self):
+        """Nothing: it is not ours."""
+
+
+class LocalPlace(Place):
+    """A cluster on this machine, for this report alone."""
+
+    one_machine = True
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.repository = INSIDE
+        self.python = options.python or "/usr/bin/python3"
+        self.waits_in_queue = False
+        self.local = LocalCluster(f"scaling-{os.getpid()}")
+
+    def up(self):
+        nodes = min(max(self.options.nodes), MOST_LOCAL_NODES)
+        cpus = max(4, max(self.options.tasks_per_node) * self.options.threads)
+        gpus = "real" if Path("/dev/nvidia0").exists() and self.options.device != "cpu" else "0"
+        try:
+            self.local.up("--nodes", str(nodes), "--cpus", str(cpus), "--gpus", gpus)
+        except (ClusterError, subprocess.TimeoutExpired) as error:
+            raise PlaceError(f"starting a cluster of {nodes} nodes on this machine failed: {str(error).splitlines()[-1]}") from error
+
+    def allocated(self):
+        return {}  # what this program itself may be a part of is another cluster's job
+
+    def wrap(self, words):
+        return self.local.command(words)
+
+    def start(self, words):
+        return super().start(self.wrap(words))
+
+    def close(self):
+        self.local.down()
+
+
+def gpus_in(gres):
+    """How many GPUs these generic resources hold, such as gpu:a100:4(S:0-1),shard:8."""
+    return sum(map(int, re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", gres)))
+
+
+def answer_of(words):
+    """Standard output and error of a command that answers at once; '' when it cannot be asked."""
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr if done.returncode == 0 else ""
+
+
+def find(options, say):
+    """The cluster that answers, else one of our own; the caller closes it, also after an error."""
+    if shutil.which("srun") and answer_of(["sinfo", "-h", "-o", "%N"]).strip():
+        return Place(options)
+    if os.geteuid() != 0:
+        raise PlaceError(f"no Slurm cluster answers here, and starting one on this machine needs root, this is uid "
+                         f"{os.geteuid()}; run it on a host of a cluster, or as root")
+    if not shutil.which("slurmctld"):
+        raise PlaceError("no Slurm cluster answers here, and this machine has no slurmctld to start one; run scripts/setup")
+    if not (REPOSITORY / "build/release/spank_plugin/spank_bootstrap.so").exists():
+        raise PlaceError("no Slurm cluster answers here, and the plugin for one on this machine is not built; run "
+                         "cmake --preset release && cmake --build --preset release")
+    say("no Slurm cluster answers here: starting one on this machine")
+    return LocalPlace(options)

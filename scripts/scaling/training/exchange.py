@@ -1,0 +1,56 @@
+"""The back ends of the scaling report behind one interface: reduce a flat buffer over all ranks; runs on the nodes."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import sys
+
+
+class Distributed:
+    """torch.distributed with gloo or nccl; the world comes from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."""
+
+    def __init__(self, name):
+        import torch
+        import torch.distributed as dist
+
+        ready = dist.is_available() and (dist.is_nccl_available() if name == "nccl" else dist.is_gloo_available())
+        if not ready:
+            sys.exit(f"PyTorch {torch.__version__} was built without {name}; choose another back end")
+        dist.init_process_group(name, init_method="env://")
+        self.dist, self.place = dist, (dist.get_rank(), dist.get_world_size())
+
+    def reduce(self, buffer, operation):
+        """SUM, MIN or MAX of each element over all ranks, in place."""
+        self.dist.all_reduce(buffer, op=getattr(self.dist.ReduceOp, operation))
+
+    def close(self):
+        self.dist.destroy_process_group()
+
+
+class Mpi:
+    """mpi4py's Allreduce. Buffers of a GPU go through host memory: Debian's MPI cannot read a GPU's."""
+
+    def __init__(self):
+        try:
+            from mpi4py import MPI
+        except ImportError as error:
+            sys.exit(f"back end mpi needs mpi4py, which did not load: {error}")
+        self.mpi, self.world = MPI, MPI.COMM_WORLD
+        self.place = self.world.Get_rank(), self.world.Get_size()
+
+    def reduce(self, buffer, operation):
+        host = buffer.cpu()  # the buffer itself where it is there
+        self.world.Allreduce(self.mpi.IN_PLACE, host.numpy(), op=getattr(self.mpi, operation))
+        if host is not buffer:
+            buffer.copy_(host)
+
+    def close(self):
+        """mpi4py calls MPI_Finalize at exit."""
+
+
+def connect(name, rank, ranks):
+    backend = Mpi() if name == "mpi" else Distributed(name)
+    # A back end that started as a world of its own would measure nothing, and agree with itself.
+    if backend.place != (rank, ranks):
+        sys.exit(f"{name} sees rank {backend.place[0]} of {backend.place[1]}, the environment says rank {rank} of {ranks}; "
+                 f"srun's --mpi and the back end do not fit")
+    return backend

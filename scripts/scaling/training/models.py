@@ -1,0 +1,91 @@
+"""The models that the scaling report trains, and made-up data that each can learn; runs on the nodes, needs PyTorch."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+CLASSES = 10
+BATCHES = 4  # of a rank, used in turn: the loss of a batch can be compared with its own some rounds later
+
+# What "small" is made for: a step of some 10 ms on one core. "full" gives a data-centre GPU something to do.
+SIZES = {
+    "mlp": {"small": {"width": 256, "batch": 32}, "full": {"width": 4096, "batch": 256}},
+    "cnn": {"small": {"width": 16, "side": 24, "batch": 16}, "full": {"width": 64, "side": 64, "batch": 256}},
+    "rnn": {"small": {"width": 64, "length": 16, "batch": 16}, "full": {"width": 1024, "length": 128, "batch": 128}},
+    "resnet50": {"small": {"width": 8, "side": 32, "batch": 4}, "full": {"width": 64, "side": 224, "batch": 32}},
+}
+FEATURES = 64  # numbers in a sample of mlp, and in one time step of rnn
+
+
+class Recurrent(nn.Module):
+    """An LSTM whose last output is classified."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.cells = nn.LSTM(FEATURES, width, batch_first=True)
+        self.classify = nn.Linear(width, CLASSES)
+
+    def forward(self, sequences):
+        outputs, _ = self.cells(sequences)
+        return self.classify(outputs[:, -1])
+
+
+def load_resnet50():
+    """The architecture is that of the example users start by themselves, so that both measure the same network."""
+    path = Path(__file__).resolve().parents[3] / "etc" / "examples" / "bench_synthetic.py"
+    if not path.exists():
+        sys.exit(f"resnet50 is built by etc/examples/bench_synthetic.py, which is not at {path}; use a whole checkout")
+    specification = importlib.util.spec_from_file_location("bench_synthetic", path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module.resnet50
+
+
+def convolutional(width):
+    layers, channels = [], 3
+    for outputs in (width, 2 * width, 4 * width):
+        layers += [nn.Conv2d(channels, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+        channels = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * channels, CLASSES))
+
+
+def build(name, size):
+    """The model; the same parameters on every rank, since all have the same seed."""
+    torch.manual_seed(1)
+    shape = SIZES[name][size]
+    if name == "mlp":
+        width = shape["width"]
+        return nn.Sequential(nn.Linear(FEATURES, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+                             nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES))
+    if name == "cnn":
+        return convolutional(shape["width"])
+    if name == "rnn":
+        return Recurrent(shape["width"])
+    return load_resnet50()(shape["width"], 1000 if size == "full" else CLASSES)  # the real one tells 1000 classes apart
+
+
+def sample_shape(name, size):
+    shape = SIZES[name][size]
+    if name == "mlp":
+        return (FEATURES,)
+    if name == "rnn":
+        return (shape["length"], FEATURES)
+    return (3, shape["side"], shape["side"])
+
+
+def make_batches(name, size, samples, rank):
+    """Each class is a pattern and its samples are that pattern under noise; patterns are the same on every rank, the
+    samples are the rank's own, so that ranks which do not exchange gradients end with different parameters."""
+    shape = sample_shape(name, size)
+    patterns = torch.randn((CLASSES, *shape), generator=torch.Generator().manual_seed(2))
+    own = torch.Generator().manual_seed(1000 + rank)
+    batches = []
+    for _ in range(BATCHES):
+        labels = torch.randint(CLASSES, (samples,), generator=own)
+        batches.append((patterns[labels] + 0.5 * torch.randn((samples, *shape), generator=own), labels))
+    return batches

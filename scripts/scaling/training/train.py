@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Trains models data-parallel on the ranks of a step and prints what each step took; started by the scaling report:
+
+train.py BACKEND MODEL,... PARAMETERS      the parameters are those of a cell (cells.json of a report), as JSON
+
+The loop is the same for every back end: forward, backward, one sum of the flat gradient buffer over all ranks, update.
+There is no barrier, so that the communication time of a rank holds its wait for slower ones; the page takes the least
+over the ranks for the transfer itself. Standard output is lines of `@kind field=value ...`, which output.py reads.
+"""
+# SPDX-License-Identifier: Apache-2.0
+
+import sys
+
+print("@start", flush=True)  # the report's clock: from here on a rank that says nothing hangs
+
+import hashlib
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+LEARNING_RATE = 0.05
+MOMENTUM = 0.9
+# Gloo's threads may let go of a tensor late, and must not be the last that hold one when the group ends:
+# etc/examples/train_ddp.py says more.
+KEPT = []
+
+
+def tell(kind, **fields):
+    print(f"@{kind} " + " ".join(f"{name}={value}" for name, value in fields.items()))
+
+
+def first_word_of(path):
+    try:
+        return Path(path).read_text().split()[0]
+    except (OSError, IndexError):
+        return "unknown"
+
+
+def tell_place(rank, device_name):
+    """Ranks with the same boot id are on the same machine, whatever their hosts are called."""
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    tell("rank", rank=rank, host=socket.gethostname(), machine=first_word_of("/proc/sys/kernel/random/boot_id"),
+         device=device_name)
+    # Long on large machines; Slurm forwards lines of up to 1 KiB whole.
+    for start in range(0, len(cores), 800):
+        tell("cores", rank=rank, part=cores[start:start + 800])
+    sys.stdout.flush()
+
+
+def share_of(total, rank, ranks):
+    """Samples of this rank where all ranks share `total`."""
+    return total // ranks + (rank < total % ranks)
+
+
+class Training:
+    """One model of one rank, with its gradients as views into one flat buffer: nothing is copied to exchange them."""
+
+    def __init__(self, torch, model, batches, device, weight):
+        self.torch, self.device, self.weight = torch, device, weight
+        self.model = model.to(device)
+        self.batches = [(samples.to(device), labels.to(device)) for samples, labels in batches]
+        parameters = list(self.model.parameters())
+        self.gradients = torch.zeros(sum(parameter.numel() for parameter in parameters), device=device)
+        place = 0
+        for parameter in parameters:
+            parameter.grad = self.gradients[place:place + parameter.numel()].view_as(parameter)
+            place += parameter.numel()
+        self.optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
+
+    def clock(self):
+        """The time when all that was asked for is done: a GPU works on while the program goes on."""
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def step(self, number, exchange):
+        """One step: its loss, and the seconds of forward, backward, communication and update, and of CPU time without
+        communication: where that is less than the time that passed, somebody else had the core."""
+        samples, labels = self.batches[number % len(self.batches)]
+        begin, busy = self.clock(), -time.process_time()
+        loss = self.torch.nn.functional.cross_entropy(self.model(samples), labels)
+        forward = self.clock()
+        self.gradients.zero_()
+        (loss * self.weight).backward()  # so that the sum over all ranks is the mean over all samples
+        backward, busy = self.clock(), busy + time.process_time()
+        exchange.reduce(self.gradients, "SUM")
+        communication, busy = self.clock(), busy - time.process_time()
+        self.optimizer.step()
+        update, busy = self.clock(), busy + time.process_time()
+        return loss.detach(), (forward - begin, backward - forward, communication - backward, update - communication, busy)
+
+    def flat(self):
+        """All parameters as one buffer."""
+        return self.torch.cat([parameter.detach().reshape(-1) for parameter in self.model.parameters()])
+
+
+def run_model(torch, models, name, arguments, rank, exchange, device):
+    ranks = int(os.environ["WORLD_SIZE"])
+    batch = arguments.batch or models.SIZES[name][arguments.size]["batch"] * (8 if arguments.scaling == "strong" else 1)
+    if arguments.scaling == "strong" and batch < ranks:
+        sys.exit(f"{ranks} processes cannot share a batch of {batch} samples; name a larger one with --batch")
+    samples = share_of(batch, rank, ranks) if arguments.scaling == "strong" else batch
+    everything = batch if arguments.scaling == "strong" else batch * ranks
+    training = Training(torch, models.build(name, arguments.size),
+                        models.make_batches(name, arguments.size, samples, rank), device, samples / everything)
+    steps = [training.step(number, exchange) for number in range(arguments.warm_up + arguments.steps)]
+    parameters = training.flat()
+    least, most = parameters.clone(), parameters.clone()
+    exchange.reduce(least, "MIN")
+    exchange.reduce(most, "MAX")
+    KEPT.extend((training.gradients, least, most))
+    difference = (most - least).abs().max().item()  # of a nan nothing is more or less: it stays one
+    scale = most.abs().max().item()
+    for number, (loss, seconds) in enumerate(steps):
+        forward, backward, communication, update, busy = (f"{part:.7f}" for part in seconds)
+        tell("step", model=name, rank=rank, step=number - arguments.warm_up, samples=samples, forward=forward,
+             backward=backward, communication=communication, update=update, busy=busy, loss=f"{loss.item():.6g}")
+    digest = hashlib.sha256(parameters.cpu().numpy().tobytes()).hexdigest()
+    tell("end", model=name, rank=rank, digest=digest, difference=f"{difference:.3g}", scale=f"{scale:.3g}",
+         parameters=parameters.numel())
+    sys.stdout.flush()
+
+
+def main():
+    backend, names = sys.argv[1:3]
+    arguments = SimpleNamespace(**json.loads(sys.argv[3]))
+    missing = [name for name in PLACE if name not in os.environ]
+    if missing:
+        sys.exit(f"{', '.join(missing)} should be set by slurm-bootstrap and are not; is the plugin on this node?")
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    try:
+        import exchange
+        import models
+        import torch
+    except ImportError as error:
+        sys.exit(f"training needs PyTorch and NumPy for {sys.executable}, which did not load: {error}")
+    torch.set_num_threads(arguments.threads)
+    device = torch.device("cpu")
+    if arguments.device == "cuda":
+        if not torch.cuda.is_available():
+            sys.exit(f"PyTorch {torch.__version__} on {socket.gethostname()} finds no GPU; use --device cpu")
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        torch.backends.cudnn.benchmark = True
+    tell_place(rank, torch.cuda.get_device_name(device).replace(" ", "_") if device.type == "cuda" else "cpu")
+    world = exchange.connect(backend, rank, ranks)
+    for name in names.split(","):
+        if rank == 0:
+            tell("begin", model=name)
+            sys.stdout.flush()
+        run_model(torch, models, name, arguments, rank, world, device)
+    world.close()
+
+
+if __name__ == "__main__":
+    main()
