@@ -7,7 +7,6 @@ reported, too: what counts are stacks in which our object has a frame.
 # SPDX-License-Identifier: Apache-2.0
 
 import os
-import random
 import re
 import shutil
 import signal
@@ -63,11 +62,6 @@ def link_plugins(cluster, node, build):
     for name, part in LINKS.items():
         done = cluster.run(["ln", "-sf", built(build, part), f"{LINK_FOLDER}/{name}"], user="root", node=node)
         assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture(scope="module")
-def seed(request):
-    return request.config.getoption("--seed") or random.SystemRandom().randrange(1, 1_000_000)
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
 """The GPU matrix: each task of real steps gets GPUs of its own by the order of its list, and none is hidden from a peer."""
 
 import itertools
-import random
 import re
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ from case_shell import run_script
 from gpu_cases import (OPEN, OUR_MODES, PREAMBLE, TASK, UNEVEN, Case, basic_cases, fixed, generated, placed,
                        refused_cases, step)
 from gpu_oracle import Wanted, cuda_devices, differences, given_to_jobs, numbers
-from harness import REPOSITORY, Cluster, needs_device_cgroups, steps_run_again
+from harness import REPOSITORY, Cluster, needs_device_cgroups, wait_for
 from layout_oracle import Report, by_step, read_reports
 
 PROBE = "build/release/tests/integration/gpu_probe"
@@ -22,9 +20,6 @@ IN_SHORT = {"uneven": 10, "open": 5}  # generated steps
 IN_FULL = {"uneven": 100, "open": 60}
 PARTS = 3  # the short form has one part of the named cases, the full form all
 AT_ONCE = 4
-# Where a hostfile says who runs where, and other jobs have GPUs of those nodes, Slurm gives the job others and then refuses
-# its step; without the plugin, too. So such a case waits for the others.
-NOT_NOW = "Unable to create step for job .*: Insufficient GRES available in allocation"
 
 
 @dataclass
@@ -55,13 +50,7 @@ class Runner:
     def run(self, case: Case) -> Outcome:
         out = f"/home/alice/gpus/{next(self.runs)}"
         variables = {"OUT": out, "probe": f"/opt/slurm-bootstrap/{PROBE}"}
-        for pause in range(10):
-            done = run_script(self.cluster, f"{PREAMBLE}\n{case.script}", variables)
-            if "hostfile" not in case.script or not re.search(NOT_NOW, done.stderr):
-                break
-            if pause == 0:
-                steps_run_again.append(case.name)
-            time.sleep(pause)
+        done = run_script(self.cluster, f"{PREAMBLE}\n{case.script}", variables)
         folder = Path(f"{self.cluster.state}{out}")
         reports = [self.as_cuda(report) for report in read_reports(folder)]
         trouble = differences(reports, given_to_jobs(folder), case.steps, case.wanted, self.names)
@@ -86,9 +75,16 @@ class Runner:
         return report | {"CUDA_VISIBLE_DEVICES": ",".join(words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     def run_all(self, cases: list[Case]) -> list[Outcome]:
-        """Several at once, and those that wait for Slurm first."""
+        """Several at once, and those that wait for Slurm first. Where a hostfile says who runs where, and other jobs have GPUs
+        of those nodes, Slurm gives the job others and then refuses its step, without the plugin, too: such a case runs alone."""
+        alone = [case for case in cases if "hostfile" in case.script]
+        others = sorted((case for case in cases if case not in alone), key=lambda case: not case.slow)
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            return list(pool.map(self.run, sorted(cases, key=lambda case: not case.slow)))
+            outcomes = list(pool.map(self.run, others))
+        for case in alone:
+            wait_for(lambda: self.cluster.run(["squeue", "-h"]).stdout == "", 30, "a job has not ended")
+            outcomes.append(self.run(case))
+        return outcomes
 
 
 def gpu_list(cluster: dict[str, int]) -> list[str]:
@@ -105,11 +101,6 @@ def uneven(cluster_factory) -> Runner:
 @pytest.fixture(scope="module")
 def open_to_all(cluster_factory) -> Runner:
     return Runner(cluster_factory("open-gpus").up(*gpu_list(OPEN)))
-
-
-@pytest.fixture(scope="module")
-def seed(request: pytest.FixtureRequest) -> int:
-    return request.config.getoption("--seed") or random.SystemRandom().randrange(1, 1_000_000)
 
 
 def outcomes_of(request, runner: Runner, gpus: dict[str, int], label: str, seed: int) -> list[Outcome]:

@@ -7,7 +7,6 @@ does beside it; and who made it follows from the changes of user ids before.
 
 # SPDX-License-Identifier: Apache-2.0
 
-import random
 import re
 import shutil
 import subprocess
@@ -91,8 +90,7 @@ def table_of(calls):
 
 
 @needs_stacks
-def test_root_code_does_what_is_documented(runner, tmp_path, request, figure, capsys):
-    seed = request.config.getoption("--seed") or random.SystemRandom().randrange(1, 1_000_000)
+def test_root_code_does_what_is_documented(runner, tmp_path, request, seed, figure, capsys):
     shapes = fixed()[:IN_SHORT]
     if request.config.getoption("--full"):
         shapes = fixed() + generated(IN_FULL - len(fixed()), seed)

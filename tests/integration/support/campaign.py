@@ -2,7 +2,6 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
-import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +14,7 @@ class Campaign:
     def __init__(self, is_full, minutes, seed):
         self.is_full = is_full
         self.minutes = minutes
-        self.seed = seed or random.randrange(1, 2**31)
+        self.seed = seed
         self.planned = self.done = 0
         self._end = None
 

@@ -18,10 +18,6 @@ from local_cluster import INSIDE, REPOSITORY, SCRIPT, STATE_ROOT, ClusterError, 
 TESTS = f"{INSIDE}/tests/integration"  # this folder, as every host of a cluster sees it
 NAMESPACES = ("mnt", "net", "pid", "uts", "ipc")
 
-# Steps for which Slurm had no GPU, or in which Open MPI crashed. One that fails for another reason is not run again.
-steps_run_again = []
-
-
 # PyTorch asks for libuv since 2.4, unless the environment says no, and its torchrun whatever the environment says. Debian
 # builds it without.
 TORCH = next((found.version for found in importlib.metadata.distributions(name="torch")), "0.0")
@@ -64,7 +60,6 @@ def driver_gpus():
 class Cluster(LocalCluster):
     """A cluster of a test: what it would leave behind can be asked for."""
 
-    steps_run = 0  # in all clusters
     # Most tests are about what a step gets that asks. Those of steps that nobody asked for switch this off.
     asks = True
 
@@ -87,10 +82,6 @@ class Cluster(LocalCluster):
         if self.asks:
             defaults["SLURM_BOOTSTRAP"] = "on"
         return super().command(arguments, user, node, defaults | (env or {}))
-
-    def run(self, arguments, *how, **more):
-        Cluster.steps_run += "srun" in " ".join(map(str, arguments))
-        return super().run(arguments, *how, **more)
 
     def allocate(self, *options):
         """The id of a job that holds resources for steps from elsewhere, until scancel."""

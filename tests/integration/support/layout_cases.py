@@ -33,6 +33,9 @@ class Case:
     naive_fails: bool = False  # the rules of launch scripts are wrong here
     slow: bool = False  # takes seconds: started first
 
+    def __str__(self) -> str:
+        return self.name
+
 
 def inside(name: str, options: str, tasks: int, **more) -> Case:
     """A step in the wide job."""
