@@ -5,12 +5,14 @@ import random
 import shutil
 import signal
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 
+from built_files import program
 from campaign import Campaign
 from file_queue import run_taken
-from harness import REPOSITORY, Cluster
+from harness import Cluster
 from trust.figures import Figure, keep
 
 
@@ -74,9 +76,9 @@ def pytest_runtest_call(item):
     yield from limit_time(item)
 
 
-@pytest.fixture(scope="session")
-def cluster_factory():
-    """Makes clusters; each has a name that no other test run on this machine uses, and is gone at the end."""
+@contextmanager
+def clusters():
+    """A function that makes clusters; each has a name that no other test run on this machine uses, and is gone at the end."""
     if os.geteuid() != 0:
         pytest.skip("a cluster needs root")
     if not shutil.which("slurmctld"):
@@ -98,16 +100,29 @@ def cluster_factory():
     assert not any(troubles), "\n".join(filter(None, troubles))
 
 
+@pytest.fixture(scope="module")
+def cluster_factory():
+    """Makes clusters for a file of tests."""
+    with clusters() as make:
+        yield make
+
+
 @pytest.fixture(scope="session")
-def cluster(cluster_factory):
+def shared_clusters():
+    with clusters() as make:
+        yield make
+
+
+@pytest.fixture(scope="session")
+def cluster(shared_clusters):
     """The cluster most tests share: two nodes, two GPUs each, no plugin."""
-    return cluster_factory("plain").up("--no-plugin")
+    return shared_clusters("plain").up("--no-plugin")
 
 
 @pytest.fixture(scope="session")
-def wide_cluster(cluster_factory):
+def wide_cluster(shared_clusters):
     """Four nodes with many CPUs, where the plugin sets up every step, also those with more tasks than GPUs."""
-    return cluster_factory("wide").up(
+    return shared_clusters("wide").up(
         *("--nodes", "4", "--cpus", "64", "--gpus", "8", "--plugin-args", "when=always gpu_share=on"),
         *("--set", "LaunchParameters=use_interactive_step"),
     )
@@ -116,10 +131,7 @@ def wide_cluster(cluster_factory):
 @pytest.fixture(scope="session")
 def probe():
     """The probe's path inside every cluster."""
-    path = "build/release/tests/integration/layout_probe"
-    if not (REPOSITORY / path).exists():
-        pytest.fail(f"{path} is not built; run cmake --preset release && cmake --build --preset release")
-    return f"/opt/slurm-bootstrap/{path}"
+    return program("layout_probe")
 
 
 @pytest.fixture(scope="session")

@@ -7,14 +7,13 @@ import subprocess
 
 import pytest
 
-from harness import INSIDE, REPOSITORY
-from preload_files import FOR_GLIBC
+from built_files import BUILT_INSIDE, double
+from preload_steps import FOR_GLIBC
 
-DOUBLES = f"{INSIDE}/build/release/tests/doubles"
-LIBRARIES = f"{INSIDE}/build/release/libbootstrap"
+LIBRARIES = f"{BUILT_INSIDE}/libbootstrap"
 LIBRARY = f"{LIBRARIES}/libbootstrap.so.0"
 SERVER = f"{LIBRARIES}/slurm-bootstrap-rendezvous"
-PLUGIN = f"optional {INSIDE}/build/release/spank_plugin/spank_bootstrap.so when=always rendezvous_program={SERVER}"
+PLUGIN = f"optional {BUILT_INSIDE}/spank_plugin/spank_bootstrap.so when=always rendezvous_program={SERVER}"
 NODES = ("-N2", "-n4", "--ntasks-per-node=2", "--gres=gpu:2")
 ORDERS = pytest.mark.parametrize("order", ["before us", "behind us"])
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "BOOTSTRAP_GPU",
@@ -24,12 +23,7 @@ SHOW = ["sh", "-c", f'echo "task $SLURM_PROCID {" ".join(f"{name}=${name}" for n
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory):
-    for double in ("pyxis_like_spank", "mpibind_like_spank"):
-        path = REPOSITORY / f"build/release/tests/doubles/{double}.so"
-        assert path.exists(), f"{path} is not built; run cmake --preset release && cmake --build --preset release"
-    cluster = cluster_factory("containers").up("--nodes", "2", "--gpus", "2", "--cpus", "8", "--no-plugin")
-    yield cluster
-    assert cluster.close() == ""
+    return cluster_factory("containers").up("--nodes", "2", "--gpus", "2", "--cpus", "8", "--no-plugin")
 
 
 @pytest.fixture
@@ -44,15 +38,15 @@ def beside(cluster):
 
 
 def pyxis(*arguments):
-    return f"required {DOUBLES}/pyxis_like_spank.so hide={LIBRARIES} {' '.join(arguments)}"
+    return f"required {double('pyxis_like_spank')} hide={LIBRARIES} {' '.join(arguments)}"
 
 
-MPIBIND = f"optional {DOUBLES}/mpibind_like_spank.so"
+MPIBIND = f"optional {BUILT_INSIDE}/tests/doubles/mpibind_like_spank.so"
 
 
 # Fails where the task can see the program.
 ASK = r"""test -e $0 && exit 9
-server=/dev/tcp/${1:-$HOROVOD_GLOO_RENDEZVOUS_ADDR}/${2:-$HOROVOD_GLOO_RENDEZVOUS_PORT}
+server=/dev/tcp/${1:-$HOROVOD_GLOO_SERVER_ADDR}/${2:-$HOROVOD_GLOO_SERVER_PORT}
 until (exec 3<>$server) 2>/dev/null; do sleep 0.1; done  # the other node may be the first
 exec 3<>$server
 printf 'GET /global/0 HTTP/1.1\r\n\r\n' >&3; read -r line <&3; echo "$line"; sleep 1"""
@@ -147,7 +141,7 @@ def test_horovods_server_is_the_hosts_in_both_orders(cluster, beside, order):
 @pytest.mark.parametrize("frm, status", [("node002", "404"), ("head", "403")], ids=["a host of the step", "another host"])
 def test_horovods_server_answers_the_hosts_of_the_step_alone(cluster, beside, frm, status):
     beside("", "before us")
-    say = 'echo $HOROVOD_GLOO_RENDEZVOUS_PORT; read -r _'
+    say = 'echo $HOROVOD_GLOO_SERVER_PORT; read -r _'
     step = cluster.start(["srun", "-N2", "-n2", "--gres=gpu:2", "--bootstrap-frameworks=horovod", "bash", "-c", say], stdin=subprocess.PIPE)
     try:
         port = step.stdout.readline().strip()

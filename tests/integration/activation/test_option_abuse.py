@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness import REPOSITORY
+from built_files import double
 from option_cases import Case, all_cases, clashes
 
 AT_ONCE = 6
-CLASH = "build/release/tests/doubles/clash_spank.so"
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +62,8 @@ def test_every_abuse_has_its_status_and_text(cluster, figure, capsys):
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["theirs first", "ours first"])
 def test_another_plugin_with_options_of_the_same_names(cluster, is_first):
-    if not (REPOSITORY / CLASH).exists():
-        pytest.fail(f"{CLASH} is not built; run cmake --preset release && cmake --build --preset release")
     original = (cluster.state / "etc" / "plugstack.conf").read_text()
-    theirs = f"optional /opt/slurm-bootstrap/{CLASH}\n"
+    theirs = f"optional {double('clash_spank')}\n"
     cluster.write_plugstack(theirs + original if is_first else f"{original.rstrip()}\n{theirs}")
     try:
         bad = judge(cluster, list(clashes(is_first)))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from built_files import COMMAND
 from harness import OF_SLURMSTEPD, REPOSITORY, slurm_release
 from port_steps import STORM, allocation, background, step_line
 
-EXPLAIN = "build/release/libbootstrap/slurm-bootstrap"
 SHOW = ["sh", "-c", "echo $RANK $SLURM_PROCID $SLURMD_NODENAME $WORLD_SIZE $MASTER_ADDR $MASTER_PORT"]
 COMMANDS = {
     "srun": ["srun", "-N2", "-n4", *SHOW],
@@ -109,9 +109,7 @@ def test_taken_port_in_a_batch_job(desk, how):
 
 
 def test_missing_rank_variable_is_named(desk):
-    if not (REPOSITORY / EXPLAIN).exists():
-        pytest.fail(f"{EXPLAIN} is not built; run cmake --preset release && cmake --build --preset release")
-    explain = [f"/opt/slurm-bootstrap/{EXPLAIN}", "explain"]
+    explain = [COMMAND, "explain"]
     outside = desk.cluster.run(explain)
     assert outside.returncode == 1 and outside.stderr.count("\n") == 1 and "SLURM_JOB_ID" in outside.stderr
     inside = desk.cluster.run(["srun", "env", "-u", "SLURM_PROCID", *explain])

@@ -7,12 +7,10 @@ from collections import Counter
 
 import pytest
 
+from built_files import BUILT_INSIDE, COMMAND, built
 from exchange_steps import missing_ranks, run_step
-from harness import REPOSITORY
 
-BUILD = "/opt/slurm-bootstrap/build/release"
-COMMAND = f"{BUILD}/libbootstrap/slurm-bootstrap"
-DOUBLES = f"{BUILD}/tests/doubles"
+DOUBLES = f"{BUILT_INSIDE}/tests/doubles"
 SHORT = ("--max-bytes", "64K", "--factor", "16", "--iterations", "3", "--warmup", "1")
 SIZES = [8, 128, 2048, 32768]
 SKIPPED = 77
@@ -182,8 +180,7 @@ def test_without_pmix_it_goes_over_pmi1(bench_cluster):
     (["--gpus"], "The following argument was not expected: --gpus; --help lists what there is"),
 ])
 def test_a_wrong_command_line_is_one_sentence(words, said):
-    path = REPOSITORY / "build/release/libbootstrap/slurm-bootstrap"
-    done = subprocess.run([path, "bench", *words], capture_output=True, text=True, timeout=10, env={})
+    done = subprocess.run([built("libbootstrap/slurm-bootstrap"), "bench", *words], capture_output=True, text=True, timeout=10, env={})
     assert done.returncode > 100 and done.stdout == ""
     assert done.stderr == f"slurm-bootstrap: {said}\n"
 

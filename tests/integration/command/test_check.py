@@ -4,19 +4,17 @@ import json
 import re
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY, Cluster, needs_device_cgroups, stop, wait_for
+from built_files import BUILT_INSIDE, COMMAND, LIBRARY
+from harness import Cluster, needs_device_cgroups, stop, wait_for
 from port_steps import background
 
-BUILD = "/opt/slurm-bootstrap/build/release"
-COMMAND = f"{BUILD}/libbootstrap/slurm-bootstrap"
-DRIVER = f"{BUILD}/tests/doubles/cuda"  # a libcuda.so.1 for nodes without a GPU
-OLD_NCCL = f"{BUILD}/tests/doubles/nccl-2.18.3/libnccl.so.2"
-NEW_NCCL = f"{BUILD}/tests/doubles/nccl-2.28.9/libnccl.so.2"
-PRELOAD = f"{BUILD}/libbootstrap/libbootstrap.so"
+DRIVER = f"{BUILT_INSIDE}/tests/doubles/cuda"  # a libcuda.so.1 for nodes without a GPU
+OLD_NCCL = f"{BUILT_INSIDE}/tests/doubles/nccl-2.18.3/libnccl.so.2"
+NEW_NCCL = f"{BUILT_INSIDE}/tests/doubles/nccl-2.28.9/libnccl.so.2"
+PRELOAD = f"{BUILT_INSIDE}/{LIBRARY}"
 
 NAMES = ["plan", "ranks", "network", "port", "clocks", "exchange", "NCCL", "CUDA", "GPUs", "GPU peers", "CPUs", "/dev/shm",
          "locked memory", "system"]  # fmt: skip
@@ -116,10 +114,6 @@ def programs(cluster: Cluster, name: str, *lines: str) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory) -> Cluster:
-    for path in (COMMAND, DRIVER, OLD_NCCL, NEW_NCCL):
-        path = path.replace("/opt/slurm-bootstrap", str(REPOSITORY))
-        if not Path(path).exists():
-            pytest.fail(f"{path} is not built; run cmake --preset release && cmake --build --preset release")
     cluster = cluster_factory("check").up("--nodes", "4", "--cpus", "16", "--gpus", "4", "--plugin-args", "when=always")
     for name, text in ("listen.py", LISTEN), ("intrude.py", INTRUDE), ("serve.py", SERVE):
         cluster.write_home(name, text)

@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 
+from built_files import program
 from communicator_steps import GRACE_MS, REAL_NCCL, answers, failures, libraries, run, whole
-from exchange_steps import are_told_of, program
+from exchange_steps import are_told_of
 
 VERSIONS = ("2.14.3", "2.18.3", "2.23.4", "2.28.9")
 

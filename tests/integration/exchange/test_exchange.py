@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from exchange_steps import DONE, leftovers, program, run_step, sentences, successes
+from built_files import program
+from exchange_steps import DONE, leftovers, run_step, sentences, successes
 from harness import wait_for
 
 AT_ONCE = 3

@@ -6,7 +6,8 @@ from collections import Counter, namedtuple
 
 import pytest
 
-from exchange_steps import are_told_of, failures, missing_ranks, program, run_step, sentences, successes
+from built_files import program
+from exchange_steps import are_told_of, failures, missing_ranks, run_step, sentences, successes
 
 DEADLINE = 2.0  # seconds, of each call
 GRACE = 2.0  # after the deadline

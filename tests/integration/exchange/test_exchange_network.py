@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from exchange_steps import DONE, FAILED, SENTENCE, are_told_of, program, reports, run_to_end
+from built_files import program
+from exchange_steps import DONE, FAILED, SENTENCE, are_told_of, reports, run_to_end
 from harness import stop, wait_for
 from port_steps import in_node
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from exchange_steps import failures, library, program, run_step, sentences, successes
+from built_files import LIBRARY, inside, program
+from exchange_steps import failures, run_step, sentences, successes
 from harness import wait_for
 
 NO_PMIX = ("--mpi=none",)
@@ -108,7 +109,7 @@ print("barrier", bootstrap.bootstrap_barrier(job))
 
 def test_the_library_may_have_been_opened_by_a_relative_path(pmi1_cluster):
     """Python's way to open it, too: with names that only Python sees."""
-    script = RELATIVE.format(folder=library().rsplit("/", 1)[0])
+    script = RELATIVE.format(folder=inside(LIBRARY).rsplit("/", 1)[0])
     step = run_step(pmi1_cluster, 1, 2, "/usr/bin/python3", "-c", script, options=NO_PMIX)
     assert step.returncode == 0 and step.stdout.split() == ["barrier", "0"] * 2, step
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from exchange_steps import program, run_step
+from built_files import program
+from exchange_steps import run_step
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from exchange_steps import program, run_step, sentences, successes
+from built_files import program
+from exchange_steps import run_step, sentences, successes
 from port_steps import background
 
 DEADLINE = 2  # seconds

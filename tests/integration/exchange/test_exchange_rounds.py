@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from exchange_steps import BUILD
+from built_files import BUILD
 from harness import REPOSITORY
 
 LINE = re.compile(r"^\w+: (\d+) rounds, (-?\d+) KiB more after (\d+), files (\d+) before and (\d+) after$", re.MULTILINE)

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from exchange_steps import library, program, run_step
+from built_files import LIBRARY, inside, program
+from exchange_steps import run_step
 
 ENDS = ("return", "exit3", "_exit", "exec", "abort", "term", "quick_exit", "thread", "pthread_exit")
 ENDS += ("child", "daemon", "workers")
@@ -149,7 +150,7 @@ def test_mpi4py(side_effects_cluster, capsys):
     check = side_effects_cluster.run(["/usr/bin/python3", "-c", "import mpi4py"])
     if check.returncode != 0:
         pytest.skip("mpi4py is not installed")
-    step, is_second = run_mpi(side_effects_cluster, 2, "/usr/bin/python3", "-c", MPI4PY, library())
+    step, is_second = run_mpi(side_effects_cluster, 2, "/usr/bin/python3", "-c", MPI4PY, inside(LIBRARY))
     with capsys.disabled():
         print(f"\nexchange, mpi4py: {int(is_second)} repeated")
     assert step.returncode == 0 and step.stdout == "right\n" * 4, step

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from exchange_steps import DONE, program
+from built_files import program
+from exchange_steps import DONE
 from harness import slurm_release
 
 AT_ONCE = 3

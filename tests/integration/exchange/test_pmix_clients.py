@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from exchange_steps import program
+from built_files import program
 from harness import HAS_PMIX
 from other_debians import root_of, slurm_of_debians
 from trust.versions import PACKAGES

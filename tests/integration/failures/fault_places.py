@@ -5,6 +5,8 @@
 import re
 from dataclasses import astuple, dataclass, fields
 
+from built_files import BUILT_INSIDE
+
 FAULTS = ("-1", "+1", "throw", "abort", "segv", "exit(0)", "exit(1)", "block")
 PLUGINS = ("required", "optional")
 
@@ -38,7 +40,7 @@ class Cell:
 
     @property
     def plugstack(self):
-        double = "/opt/slurm-bootstrap/build/release/tests/doubles/fault_spank.so"
+        double = f"{BUILT_INSIDE}/tests/doubles/fault_spank.so"
         return f"{self.plugin} {double} place={self.place} fault={self.fault}\n"
 
 

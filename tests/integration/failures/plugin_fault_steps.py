@@ -7,10 +7,9 @@ import re
 import time
 from dataclasses import dataclass
 
+from built_files import PLUGIN, SERVER, inside
 from fault_lanes import DOUBLES, FINAL
 
-PLUGIN = "/opt/slurm-bootstrap/build/release/spank_plugin/spank_bootstrap.so"
-SERVER = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap-rendezvous"
 PRELOAD = f"{DOUBLES}/fault_calls.so"
 LOG = "fault_calls.log"
 
@@ -53,7 +52,7 @@ class Call:
 
 
 def plugstack(plugin):
-    return f"{plugin} {PLUGIN} rendezvous_program={SERVER} when=always\n"
+    return f"{plugin} {inside(PLUGIN)} rendezvous_program={inside(SERVER)} when=always\n"
 
 
 @dataclass

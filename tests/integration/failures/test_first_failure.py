@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from built_files import COMMAND
 from port_steps import background
 
 SHAPE = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
@@ -207,8 +208,7 @@ def test_the_killed_rank_is_named_where_pmix_kills_the_others(site):
 
 
 def test_programs_that_report_for_themselves_are_not_blamed(site):
-    program = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
-    done = site.run(["srun", *SHAPE, program, "no-such-command"], "alice", "head", None, 60, "")
+    done = site.run(["srun", *SHAPE, COMMAND, "no-such-command"], "alice", "head", None, 60, "")
     assert done.returncode != 0
     assert not re.search("failed first|failed alike", done.stderr), done.stderr
 

@@ -5,8 +5,8 @@ import re
 import subprocess
 from collections import Counter
 
+from built_files import PLUGIN, built
 from fault_lanes import DOUBLES, UP, Lane, Watcher, in_lanes
-from harness import REPOSITORY
 from plugin_fault_steps import FAILING, LAST_HOOKS, PROCESSES, Call, Pair, Run, count_calls, verdict, wrong_values
 
 # What the plugin calls and what no fault is made of, each with the reason.
@@ -35,8 +35,8 @@ def symbols(file, *options):
 
 
 def test_every_call_of_the_plugin_has_a_fault_or_cannot_fail():
-    plugin = symbols(REPOSITORY / "build/release/spank_plugin/spank_bootstrap.so", "--undefined-only")
-    faults = symbols(REPOSITORY / "build/release/tests/doubles/fault_calls.so", "--defined-only")
+    plugin = symbols(built(PLUGIN), "--undefined-only")
+    faults = symbols(built("tests/doubles/fault_calls.so"), "--defined-only")
     harmless = set().union(*CANNOT_FAIL.values())
     # Names of data, of the C runtime, and weak ones.
     runtime = {name for name in plugin if re.match(r"_|pthread_once$|(environ|stderr|in6addr_any)$", name)} - {"_exit"}

@@ -15,16 +15,16 @@ import time
 
 import pytest
 
+from built_files import BUILD, BUILT_INSIDE
 from harness import INSIDE, REPOSITORY, command_line, wait_for
 from port_steps import background
 from sanitizer_reports import SANITIZER_FRAME, reports_with, valgrind_errors
 from step_shapes import UP, ShapeRunner, fixed, generated
 
 SANITIZED = "build/dev"
-RELEASE = "build/release"
 PLUGIN, CONTROL = "spank_bootstrap.so", "stray_spank.so"
-KEEP_LOADED = f"{INSIDE}/{RELEASE}/tests/doubles/keep_loaded.so"
-SERVER = f"{INSIDE}/{RELEASE}/libbootstrap/slurm-bootstrap-rendezvous"
+KEEP_LOADED = f"{BUILT_INSIDE}/tests/doubles/keep_loaded.so"
+SERVER = f"{BUILT_INSIDE}/libbootstrap/slurm-bootstrap-rendezvous"
 REPORTS = "report.*"
 UBSAN = "runtime error: "
 IN_FULL = 1000
@@ -78,11 +78,10 @@ def sanitized(cluster_factory, tmp_path_factory):
     cluster.up(*UP, "--plugstack", str(file), *environment)
     folder.mkdir(exist_ok=True)  # the runtime of slurmd may have made it
     folder.chmod(0o1777)
-    link_plugins(cluster, "head", RELEASE)
+    link_plugins(cluster, "head", BUILD)
     for node in cluster.nodes:
         link_plugins(cluster, node, SANITIZED)
-    yield ShapeRunner(cluster), folder
-    assert cluster.close() == ""
+    return ShapeRunner(cluster), folder
 
 
 def come_to_rest(cluster, seconds=60):
@@ -216,9 +215,8 @@ def plain(cluster_factory, tmp_path_factory):
     file.write_text(plugstack())
     cluster.up("--cpus", "16", "--plugstack", str(file))
     for host in ("head", *cluster.nodes):
-        link_plugins(cluster, host, RELEASE)
-    yield cluster
-    assert cluster.close() == ""
+        link_plugins(cluster, host, BUILD)
+    return cluster
 
 
 def run_under_valgrind(cluster, number, options=()):

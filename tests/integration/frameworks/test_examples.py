@@ -7,10 +7,10 @@ import subprocess
 
 import pytest
 
+from built_files import TRAIN, inside
 from harness import HAS_PMIX, OF_SLURMSTEPD, REPOSITORY, Cluster, needs_torchrun
 
 EXAMPLES = REPOSITORY / "etc/examples"
-TRAIN = "build/release/etc/train"
 PROGRAMS = sorted(path.name for path in [*EXAMPLES.glob("*.py"), EXAMPLES / "train.cc"])
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.sbatch"))
 FRAMEWORKS = {"horovod": "horovod.torch", "tf": "tensorflow", "jax": "jax"}  # that Debian does not have
@@ -50,14 +50,12 @@ def missing_module(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory) -> Cluster:
-    if not (REPOSITORY / TRAIN).exists():
-        pytest.fail(f"{TRAIN} is not built; run cmake --preset release && cmake --build --preset release")
     cluster = cluster_factory("examples")
     cluster.asks = False  # the lines stand for themselves
     cluster.up("--nodes", "2", "--gpus", "4", "--cpus", "16")
     for name in [*PROGRAMS, *SCRIPTS]:
         cluster.write_home(name, (EXAMPLES / name).read_text())
-    assert cluster.run(["ln", "-s", f"/opt/slurm-bootstrap/{TRAIN}", "."]).returncode == 0
+    assert cluster.run(["ln", "-s", inside(TRAIN), "."]).returncode == 0
     return cluster
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from built_files import BUILT_INSIDE, LIBRARY, TRAIN, inside
 from harness import ASKS_FOR_LIBUV, INSIDE, REPOSITORY, TESTS, needs_mpirun, needs_torchrun
 
 FOLDER = f"{TESTS}/frameworks"
@@ -145,7 +146,7 @@ def test_horovod_over_mpi_is_left_to_mpi(site):
     rows.append(("Horovod over MPI, ChainerMN, mpi4py", "`srun --mpi=pmix`", "MPI's ranks are ours"))
 
 
-PRELOADED_MPIRUN = ("mpirun", "-x", "LD_PRELOAD=/opt/slurm-bootstrap/build/release/libbootstrap/libbootstrap.so.0")
+PRELOADED_MPIRUN = ("mpirun", "-x", f"LD_PRELOAD={BUILT_INSIDE}/{LIBRARY}")
 
 
 def test_mpirun_with_the_preload(site):
@@ -171,7 +172,7 @@ def test_mpirun_needs_the_preload(site):
 
 
 def test_cpp_with_nccl_or_without(site):
-    done = run(site, "srun", *FOUR, "/opt/slurm-bootstrap/build/release/etc/train")
+    done = run(site, "srun", *FOUR, inside(TRAIN))
     assert re.search(r"final loss \S+ .* on all 4 ranks", done.stdout), done.stdout
     rows.append(("C++ with NCCL (`train.cc`; here on CPUs)", "`srun`", "4 ranks, the loss of one"))
 
@@ -179,8 +180,7 @@ def test_cpp_with_nccl_or_without(site):
 def test_the_preload_alone(site):
     """On a cluster without the plugin."""
     original = (site.state / "etc" / "plugstack.conf").read_text()
-    library = "/opt/slurm-bootstrap/build/release/libbootstrap/libbootstrap.so.0"
-    export = f"--export=ALL,LD_PRELOAD={library}"
+    export = f"--export=ALL,LD_PRELOAD={inside(LIBRARY)}"
     site.write_plugstack("\n")
     try:
         done = run(site, "srun", export, *FOUR, "python3", f"{FOLDER}/torch_world.py", "env")

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY, wait_for
+from built_files import SERVER, built
+from harness import wait_for
 from horovod_client import HttpFailed, HttpStore
 
-PROGRAM = REPOSITORY / "build/release/libbootstrap/slurm-bootstrap-rendezvous"
 LARGEST = 60000  # about what a value may have, as bytes
 OWN_DESCRIPTORS = 5  # /dev/null three times, the listener, the process that it watches
 CLIENT = Path(__file__).with_name("horovod_client.py")
@@ -30,14 +30,13 @@ class Server:
     """The program, with a listening socket of ours as descriptor 3, for as long as a process of ours lives."""
 
     def __init__(self, ranks):
-        assert PROGRAM.exists(), f"{PROGRAM} is not built; run cmake --preset release && cmake --build --preset release"
         self.life = subprocess.Popen(["sleep", "600"])
         with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
             self.port = listener.getsockname()[1]
             arguments = ["--step", "12.0", "--size", str(ranks), "--while-process", str(self.life.pid)]
             # A shell puts the socket in its place, since subprocess may have something of its own there.
             place = f'exec 3<&{listener.fileno()} {listener.fileno()}<&-; exec "$@"'
-            line = ["bash", "-c", place, "-", PROGRAM, *arguments]
+            line = ["bash", "-c", place, "-", built(SERVER), *arguments]
             self.process = subprocess.Popen(line, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL,
                                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert self.store("global").get("0") is None
@@ -269,7 +268,7 @@ def test_it_holds_nothing_of_the_step(start_server):
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["--step", "1.0", "--size", "0", "--while-process", "1"]])
 def test_by_hand_it_says_what_it_is_for(arguments):
-    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL)
+    done = subprocess.run([built(SERVER), *arguments], capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "Horovod" in done.stderr
 
@@ -279,7 +278,7 @@ def test_it_is_silent_where_its_program_has_ended_already():
     ended = subprocess.Popen(["true"])
     ended.wait()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        line = ["bash", "-c", f'exec 3<&{listener.fileno()}; exec "$@"', "-", PROGRAM, "--step", "12.0", "--size", "2",
+        line = ["bash", "-c", f'exec 3<&{listener.fileno()}; exec "$@"', "-", built(SERVER), "--step", "12.0", "--size", "2",
                 "--while-process", str(ended.pid)]
         done = subprocess.run(line, pass_fds=[listener.fileno()], capture_output=True, timeout=10, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
+from built_files import BUILD, BUILT_INSIDE, TRAIN, built, inside
 from harness import REPOSITORY, driver_gpus
 
-TRAIN = "build/release/etc/train"
 # Sums of the same numbers in another order: with 1 to 32 ranks the losses were equal in all of the six digits printed.
 TOLERANCE = 2e-6
 
@@ -36,13 +36,11 @@ class Training:
 @pytest.fixture(scope="module")
 def train():
     """Its path inside every cluster."""
-    if not (REPOSITORY / TRAIN).exists():
-        pytest.fail(f"{TRAIN} is not built; run cmake --preset release && cmake --build --preset release")
-    return f"/opt/slurm-bootstrap/{TRAIN}"
+    return inside(TRAIN)
 
 
 def run_alone(*options):
-    done = subprocess.run([REPOSITORY / TRAIN, *options], capture_output=True, text=True, timeout=60, env={})
+    done = subprocess.run([built(TRAIN), *options], capture_output=True, text=True, timeout=60, env={})
     assert done.returncode == 0, done.stderr
     return Training(done.stdout)
 
@@ -141,14 +139,14 @@ def test_a_step_that_cannot_be_read_is_no_lonely_training(cluster, train):
 
 @pytest.mark.parametrize("words", [["--steps", "-1"], ["--batch", "0"], ["--hidden", "x"], ["--seed"], ["more"]])
 def test_refuses_a_wrong_command_line(train, words):
-    done = subprocess.run([REPOSITORY / TRAIN, *words], capture_output=True, text=True, timeout=10)
+    done = subprocess.run([built(TRAIN), *words], capture_output=True, text=True, timeout=10)
     assert done.returncode == 2 and not done.stdout
     assert "Usage: train" in done.stderr
 
 
 def test_builds_by_hand_where_it_is_installed(tmp_path, train):
     """The first command in the head of train.cc, in the folder that holds the examples, with the installed library."""
-    installed = ["cmake", "--install", REPOSITORY / "build/release", "--prefix", tmp_path]
+    installed = ["cmake", "--install", REPOSITORY / BUILD, "--prefix", tmp_path]
     subprocess.run(installed, check=True, capture_output=True, timeout=60)
     source = next(tmp_path.rglob("examples/train.cc"))
     command = re.search(r"^//     (g\+\+ .*?)(?: {2,}.*)?$", source.read_text(), re.MULTILINE)[1]
@@ -165,10 +163,9 @@ def test_the_example_of_the_manual_page(cluster, train, tmp_path):
     page = (REPOSITORY / "etc/man/bootstrap.3").read_text()
     program = re.search(r"^\.Bd -literal\n(#include.*?)^\.Ed", page, re.MULTILINE | re.DOTALL)[1]
     (tmp_path / "example.c").write_text(program.replace("\\e", "\\"))
-    library = "build/release/libbootstrap"
     words = ["cc", "-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "example.c", "-o", "example"]
-    words += [f"-I{REPOSITORY}/libbootstrap/include", f"-L{REPOSITORY}/{library}", "-lbootstrap"]
-    words += [f"-Wl,-rpath,/opt/slurm-bootstrap/{library}"]
+    words += [f"-I{REPOSITORY}/libbootstrap/include", f"-L{REPOSITORY}/{BUILD}/libbootstrap", "-lbootstrap"]
+    words += [f"-Wl,-rpath,{BUILT_INSIDE}/libbootstrap"]
     subprocess.run(words, check=True, cwd=tmp_path, timeout=60)
     path = cluster.write_home("example", "")
     (cluster.state / "home" / "alice" / "example").write_bytes((tmp_path / "example").read_bytes())
@@ -200,7 +197,7 @@ def test_trains_on_gpus(gpu_cluster, gpus, train):
     assert training.path == "on GPUs, gradients over NCCL"
     assert [row[4] for row in training.rows] == [f"cuda:{rank}" for rank in range(len(gpus))]
     hidden = {"CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([REPOSITORY / TRAIN], capture_output=True, text=True, timeout=60, env=hidden)
+    done = subprocess.run([built(TRAIN)], capture_output=True, text=True, timeout=60, env=hidden)
     on_cpu = Training(done.stdout)
     assert on_cpu.path.startswith("on CPUs")
     assert training.differs_from(on_cpu) <= 1e-4

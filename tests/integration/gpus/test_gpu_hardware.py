@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from built_files import COMMAND, double
 from harness import driver_gpus
 
 pytestmark = pytest.mark.gpu
@@ -84,9 +85,8 @@ def test_the_list_counts_as_nvidia_smi_does(gpu_cluster, gpus):
 
 def test_a_uuid_list_names_the_tasks_own(gpu_cluster, gpus):
     """As Slurm with AutoDetect=nvml writes it, by the double that is listed before the plugin."""
-    double = "/opt/slurm-bootstrap/build/release/tests/doubles/uuid_spank.so"
     plain = (gpu_cluster.state / "etc" / "plugstack.conf").read_text()
-    gpu_cluster.write_plugstack(f"required {double} uuids={','.join(gpus)}\n{plain}")
+    gpu_cluster.write_plugstack(f"required {double('uuid_spank')} uuids={','.join(gpus)}\n{plain}")
     try:
         tasks, _ = run_tasks(gpu_cluster, "-n", str(len(gpus)), f"--gres=gpu:{len(gpus)}")
     finally:
@@ -97,8 +97,7 @@ def test_a_uuid_list_names_the_tasks_own(gpu_cluster, gpus):
 
 
 def test_the_topology_knows_the_gpus(gpu_cluster, gpus):
-    command = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
-    done = gpu_cluster.run([command, "topology"], node="node001")
+    done = gpu_cluster.run([COMMAND, "topology"], node="node001")
     assert done.returncode == 0, done.stderr
     found = [line.split() for line in done.stdout.splitlines() if line.startswith("gpu ")]
     assert [uuid for _, _, _, _, _, uuid, *_ in found] == gpus
@@ -115,8 +114,7 @@ def test_two_ranks_on_one_gpu_are_shared_only_if_asked(gpu_cluster, gpus):
 
 def run_bench(cluster, *options, script=""):
     """`slurm-bootstrap bench --json` of a step of two ranks; skips where this machine has no NCCL."""
-    command = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
-    words = ["sh", "-c", f'{script} exec "$@"', "sh", command, "bench", "--max-bytes", "16M", "--factor", "8", "--json"]
+    words = ["sh", "-c", f'{script} exec "$@"', "sh", COMMAND, "bench", "--max-bytes", "16M", "--factor", "8", "--json"]
     done = cluster.run(["timeout", "100", "srun", "--mpi=pmix", "-N1", *options, *words], timeout=120)
     if "NCCL is not in this process" in done.stderr:
         pytest.skip("needs libnccl.so.2 where the loader finds it, or SLURM_BOOTSTRAP_NCCL")

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from built_files import double, program
 from case_shell import run_script
 from gpu_cases import (OPEN, OUR_MODES, PREAMBLE, TASK, UNEVEN, Case, basic_cases, fixed, generated, placed,
                        refused_cases, step)
 from gpu_oracle import Wanted, cuda_devices, differences, given_to_jobs, numbers
-from harness import REPOSITORY, Cluster, needs_device_cgroups, wait_for
+from harness import Cluster, needs_device_cgroups, wait_for
 from layout_oracle import Report, by_step, read_reports
 
-PROBE = "build/release/tests/integration/gpu_probe"
 IN_SHORT = {"uneven": 10, "open": 5}  # generated steps
 IN_FULL = {"uneven": 100, "open": 60}
 PARTS = 3  # the short form has one part of the named cases, the full form all
@@ -40,8 +40,6 @@ class Runner:
     runs = itertools.count(1)  # of all runners: several may use one cluster
 
     def __init__(self, cluster: Cluster, names: dict[str, int] | None = None, variable: str = "CUDA_VISIBLE_DEVICES"):
-        if not (REPOSITORY / PROBE).exists():
-            pytest.fail(f"{PROBE} is not built; run cmake --preset release && cmake --build --preset release")
         self.cluster = cluster
         self.names = names
         self.variable = variable  # of the vendor
@@ -49,7 +47,7 @@ class Runner:
 
     def run(self, case: Case) -> Outcome:
         out = f"/home/alice/gpus/{next(self.runs)}"
-        variables = {"OUT": out, "probe": f"/opt/slurm-bootstrap/{PROBE}"}
+        variables = {"OUT": out, "probe": program("gpu_probe")}
         done = run_script(self.cluster, f"{PREAMBLE}\n{case.script}", variables)
         folder = Path(f"{self.cluster.state}{out}")
         reports = [self.as_cuda(report) for report in read_reports(folder)]
@@ -184,12 +182,9 @@ def test_slurm_is_told_of_no_binding_that_reaches_further(uneven):
 def uuids(open_to_all):
     """Slurm as where it knows the GPUs' UUIDs: lists of texts that the plugin has to take as they are."""
     original = (open_to_all.cluster.state / "etc" / "plugstack.conf").read_text()
-    double = "build/release/tests/doubles/uuid_spank.so"
-    if not (REPOSITORY / double).exists():
-        pytest.fail(f"{double} is not built; run cmake --preset release && cmake --build --preset release")
 
     def configure(text: str) -> Runner:
-        open_to_all.cluster.write_plugstack(f"required /opt/slurm-bootstrap/{double} format={text}\n{original}")
+        open_to_all.cluster.write_plugstack(f"required {double('uuid_spank')} format={text}\n{original}")
         return Runner(open_to_all.cluster, {text.replace("%d", str(number)): number for number in range(4)})
 
     yield configure
@@ -235,7 +230,6 @@ def test_lists_of_other_vendors(cluster_factory, vendor, variable, modes):
         outcome = runner.run(placed(step("a mask has no order", "-N1 -n2 --gres=gpu:2", 2, "first"), ONE_NODE))
         assert not outcome.reports and len(outcome.sentences) == 1 and variable in outcome.sentences[0], outcome.text
     assert cluster.script("status").returncode == 0
-    assert cluster.close() == ""
 
 
 def test_no_node_suffered(uneven, open_to_all):

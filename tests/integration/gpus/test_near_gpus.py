@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from built_files import COMMAND, inside
 from harness import REPOSITORY
 from layout_oracle import read_reports
 
@@ -28,8 +29,7 @@ class Node:
         self.count += 1
         out = f"/home/alice/near/{self.count}"
         self.cluster.run(["mkdir", "-p", out])
-        probe = "/opt/slurm-bootstrap/build/release/tests/integration/gpu_probe"
-        done = self.cluster.run(["srun", "-N1", "--gres=gpu:4", *options, *(program or (probe, out))])
+        done = self.cluster.run(["srun", "-N1", "--gres=gpu:4", *options, *(program or (inside("tests/integration/gpu_probe"), out))])
         assert done.returncode == 0, done.stderr
         reports = read_reports(Path(f"{self.cluster.state}{out}"))
         return sorted(reports, key=lambda report: int(report["SLURM_PROCID"])), done
@@ -106,8 +106,7 @@ def test_a_file_that_cannot_be_used_costs_the_order_alone(node):
 
 def test_the_picture_shows_who_sits_where(node):
     node.place_topology()
-    command = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
-    _, done = node.run("-n2", program=(command, "explain", "--gpus"))
+    _, done = node.run("-n2", program=(COMMAND, "explain", "--gpus"))
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     for gpu, rank in ((0, 1), (1, 1), (2, 0), (3, 0)):

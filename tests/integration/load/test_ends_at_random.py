@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from built_files import program
 from end_watch import Watch
-from exchange_steps import program
 from harness import stop
 from load_watch import look, settled
 from port_steps import REFUSAL

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from built_files import SERVER, inside
 from harness import REPOSITORY
 from step_trace import slurmd_of, traced
 
@@ -99,7 +100,7 @@ def test_a_world_that_nobody_asked_for_costs_slurmstepd_that_socket_alone(small_
 def test_horovod_adds_a_listening_socket_and_its_server(small_cluster, tmp_path):
     new = added_calls(small_cluster, tmp_path, "--bootstrap-frameworks=horovod")
     other = {call for call in new if call[0] != "openat" or not call[1].startswith(KERNEL_FILES)}
-    program = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap-rendezvous"
+    program = inside(SERVER)
     # It is opened where slurmstepd sees it, and started by that descriptor.
     assert other == {("bind", "AF_INET"), ("openat", f'"{program}"'), ("execveat", '""')}
 

@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from built_files import built, program
 from campaign import Campaign
-from exchange_steps import DONE, program
-from harness import HAS_PMIX, REPOSITORY, slurm_release, stop
+from exchange_steps import DONE
+from harness import HAS_PMIX, slurm_release, stop
 from load_watch import growth, look, settled
 from port_steps import REFUSAL, allocation, step_line
 from rank_values import ECHO, SHOW, wrong_values
@@ -144,10 +145,7 @@ def test_many_steps_are_right_and_leave_nothing(load_cluster, cluster_factory, c
 
 
 def test_control_a_plugin_that_leaks_is_noticed(cluster_factory):
-    path = "build/release/tests/doubles/leaky_spank.so"
-    if not (REPOSITORY / path).exists():
-        pytest.fail(f"{path} is not built; run cmake --preset release && cmake --build --preset release")
-    cluster = cluster_factory("leaky").up("--nodes", "2", "--plugin", str(REPOSITORY / path))
+    cluster = cluster_factory("leaky").up("--nodes", "2", "--plugin", built("tests/doubles/leaky_spank.so"))
     before = look(cluster)
     for _ in range(4):
         assert cluster.run(["srun", "-N2", "-n2", "true"]).returncode == 0

@@ -7,10 +7,11 @@ import subprocess
 
 import pytest
 
+from built_files import LIBRARY, PLUGIN, built, inside, program
 from communicator_steps import libraries
 from exchange_steps import leftovers
-from harness import TESTS, Cluster, needs_mpirun, stop
-from preload_files import LIBRARY, PLUGIN, built, inside, sentences
+from harness import INSIDE, TESTS, Cluster, needs_mpirun, stop
+from preload_steps import sentences
 
 AGENT = f"{TESTS}/mpirun/mpirun_agent.py"
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -224,7 +225,7 @@ def test_control_mpi_does_not_start_after_the_server_was_asked(hosts):
 
 @pytest.mark.parametrize("preload", [False, True])
 def test_exchanges_go_over_the_server_of_mpirun(hosts, preload):
-    probe = inside("tests/integration/exchange_probe")
+    probe = program("exchange_probe")
     for _ in range(3):
         done = mpirun(hosts, probe, "--rounds", "20", mapping=["-np", "8", "-npernode", "4"], preload=preload,
                       env={"SLURM_BOOTSTRAP_MPIRUN": "off"})
@@ -235,7 +236,7 @@ def test_exchanges_go_over_the_server_of_mpirun(hosts, preload):
 @pytest.mark.parametrize("order", ["IxBxF", "IxFx", "IoxBxF", "IoxFx", "xIBF", "xx"])
 @pytest.mark.parametrize("preload", [False, True])
 def test_exchanges_before_during_and_after_mpi(hosts, order, preload):
-    done = mpirun(hosts, inside("tests/integration/exchange_mpi"), order, preload=preload)
+    done = mpirun(hosts, program("exchange_mpi"), order, preload=preload)
     if open_mpi(hosts) > 4 and order in ("xIBF", "IxBxF", "IxFx"):
         # A session of ours is open then, and Open MPI 5 does not start where any is: see its control.
         assert done.returncode != 0 and "in MPI_Init" in done.stderr and "bootstrap:" not in done.stderr, done
@@ -245,7 +246,7 @@ def test_exchanges_before_during_and_after_mpi(hosts, order, preload):
 
 def test_control_open_mpi_5_does_not_start_within_a_session_of_pmix(hosts):
     """PMIx alone, without us: MPI_Init then takes the session as its own and does not know who it is in it."""
-    done = mpirun(hosts, inside("tests/integration/exchange_mpi"), "pIBFq", preload=False)
+    done = mpirun(hosts, program("exchange_mpi"), "pIBFq", preload=False)
     if open_mpi(hosts) > 4:
         assert done.returncode != 0 and "in MPI_Init" in done.stderr, done
     else:
@@ -253,7 +254,7 @@ def test_control_open_mpi_5_does_not_start_within_a_session_of_pmix(hosts):
 
 
 def test_a_rank_that_never_comes_is_named(hosts):
-    probe = inside("tests/integration/exchange_probe")
+    probe = program("exchange_probe")
     fault = ["--victim", "3", "--fault", "sleep", "--before", "1"]
     done = mpirun(hosts, probe, "--rounds", "2", "--timeout", "3000", *fault)
     assert done.returncode != 0 and "missing: rank 3 (node002, local rank 1)" in done.stderr, done
@@ -263,7 +264,7 @@ def test_a_rank_that_never_comes_is_named(hosts):
 def test_communicators_are_made(hosts, preload):
     env = {"LD_LIBRARY_PATH": libraries(), "CUDA_DOUBLE_DEVICES": "4"}
     for group, answers in (("world", "0123 4 6"), ("node", "0101 2 1155"), ("cross", "0011 2 2424")):
-        done = mpirun(hosts, inside("tests/integration/comm_probe"), "--group", group, preload=preload, env=env)
+        done = mpirun(hosts, program("comm_probe"), "--group", group, preload=preload, env=env)
         assert done.returncode == 0, done
         found = dict(re.findall(r"^rank (\d): (.*)$", done.stdout, re.MULTILINE))
         places, size, sums = answers.split()
@@ -272,9 +273,9 @@ def test_communicators_are_made(hosts, preload):
 
 
 def test_pytorch_trains_over_two_nodes(hosts):
-    done = mpirun(hosts, "python3", "/opt/slurm-bootstrap/etc/examples/train_ddp.py", env=ASK, limit=150)
+    done = mpirun(hosts, "python3", f"{INSIDE}/etc/examples/train_ddp.py", env=ASK, limit=150)
     assert done.returncode == 0 and "on 4 ranks" in done.stdout, done
-    control = mpirun(hosts, "python3", "/opt/slurm-bootstrap/etc/examples/train_ddp.py", preload=False, limit=150)
+    control = mpirun(hosts, "python3", f"{INSIDE}/etc/examples/train_ddp.py", preload=False, limit=150)
     assert "on 4 ranks" not in control.stdout, "the program does not know mpirun by itself"
 
 

@@ -5,9 +5,10 @@ import subprocess
 
 import pytest
 
-from harness import Cluster
+from built_files import LIBRARY, PLUGIN, SERVER, built, inside
+from harness import INSIDE, Cluster
 from layout_oracle import differences, read_reports
-from preload_files import FOR_GLIBC, LIBRARY, PLUGIN, RENDEZVOUS, built, inside, preloading, run_steps, sentences
+from preload_steps import FOR_GLIBC, preloading, run_steps, sentences
 
 ENDS = ["return", "exit", "_exit", "_exit4", "exec", "abort", "sigterm", "fork", "forks", "quick", "daemon", "thread"]
 ENDS_OF_PYTHON = {
@@ -85,7 +86,7 @@ def without_marks(report: dict) -> dict:
     for name in ("MASTER_PORT", "PET_MASTER_PORT", "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT"):
         if name in kept:
             kept[name] = re.sub(r"(^|:)2[0-9]{4}$", r"\1computed", kept[name])
-    for name in ("HOROVOD_GLOO_RENDEZVOUS_PORT", "PET_RDZV_ID"):
+    for name in ("HOROVOD_GLOO_SERVER_PORT", "PET_RDZV_ID"):
         if name in kept:
             kept[name] = "of this step"
     return kept | {"@rank": report["SLURM_PROCID"], "@host": report["@host"]}
@@ -97,7 +98,7 @@ def test_variables_are_those_of_the_plugin(bare, plugin, name):
     seen = {}
     for how in ("preload", "plugin"):
         # Only srun, with the plugin in it, asks what address MASTER_ADDR has.
-        plugin(f"when=always gpu_share=on interface=off rendezvous_program={inside(RENDEZVOUS)}") if how == "plugin" else bare.write_plugstack("\n")
+        plugin(f"when=always gpu_share=on interface=off rendezvous_program={inside(SERVER)}") if how == "plugin" else bare.write_plugstack("\n")
         reports, done = play(bare, name, options, how)
         assert done.returncode == 0, done.stderr
         assert not sentences(done.stderr)
@@ -237,7 +238,7 @@ def test_children_of_a_rank_have_its_variables(bare):
 
 @pytest.mark.parametrize("wrapper", ["/usr/bin/python3", "bash -c '/usr/bin/python3 $0 $*'"])
 def test_an_unchanged_ddp_script_trains(bare, wrapper):
-    script = "/opt/slurm-bootstrap/etc/examples/train_ddp.py"
+    script = f"{INSIDE}/etc/examples/train_ddp.py"
     done = run_steps(bare, f"OMP_NUM_THREADS=1 srun --mpi=pmix -N2 --ntasks-per-node=2 {preloading()} {wrapper} {script} --steps 40")
     assert done.returncode == 0 and "on 4 ranks" in done.stdout, done.stderr
     control = run_steps(bare, f"srun --mpi=pmix -N2 --ntasks-per-node=2 /usr/bin/python3 {script} --steps 40")

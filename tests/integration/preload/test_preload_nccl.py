@@ -5,8 +5,9 @@ import time
 
 import pytest
 
+from built_files import LIBRARY, inside
 from harness import Cluster
-from preload_files import LIBRARY, inside, preloading, run_steps, sentences
+from preload_steps import preloading, run_steps, sentences
 
 DOUBLES = "tests/doubles"
 STEP = "-N2 --ntasks-per-node=2"

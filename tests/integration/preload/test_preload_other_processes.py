@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from preload_files import LIBRARY, built
+from built_files import LIBRARY, built
 
 HELLO = '#include <stdio.h>\nint main(void) { puts("out"); fputs("err\\n", stderr); return 3; }\n'
 

@@ -6,8 +6,9 @@ import subprocess
 
 import pytest
 
+from built_files import LIBRARY, PLUGIN, built, inside
 from harness import Cluster
-from preload_files import LIBRARY, PLUGIN, built, inside, preloading, run_steps, sentences
+from preload_steps import preloading, run_steps, sentences
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "SLURM_BOOTSTRAP_STEP")
 # One line: who, and the variables of a rank. By an image of its own, as a user's program is.

@@ -8,21 +8,14 @@ from collections import defaultdict
 
 import pytest
 
+from built_files import built, inside
 from communicator_steps import REAL_NCCL
 from harness import REPOSITORY
 
-BENCH = REPOSITORY / "build/release/tests/bench"
-INSIDE = "/opt/slurm-bootstrap/build/release/tests/bench"
-DOUBLES = REPOSITORY / "build/release/tests/doubles"
+BENCH = "tests/bench"
 NODES, PER_NODE, ROUNDS = 2, 3, 4
 RANKS = NODES * PER_NODE
 NOT_MEASURED = 77
-
-
-def built(name, folder=BENCH):
-    if not (folder / name).exists():
-        pytest.fail(f"{folder / name} is not built; run cmake --preset release && cmake --build --preset release")
-    return str(folder / name)
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +25,6 @@ def bench_nodes(cluster_factory):
 
 def run_ranks(cluster, *command, mpi="pmix"):
     """What the ranks of a step printed."""
-    for word in command:
-        if word.startswith(INSIDE):
-            built(word.split("/")[-1])
     srun = ["srun", f"--mpi={mpi}", f"-N{NODES}", "--ntasks-per-node", str(PER_NODE), "--kill-on-bad-exit=1"]
     done = cluster.run(["timeout", "100", *srun, *command], timeout=120)
     assert done.returncode == 0, done
@@ -42,7 +32,7 @@ def run_ranks(cluster, *command, mpi="pmix"):
 
 
 def test_all_ways_of_an_id(bench_nodes):
-    lines = run_ranks(bench_nodes, f"{INSIDE}/exchange_bench", "rounds", str(ROUNDS))
+    lines = run_ranks(bench_nodes, inside(f"{BENCH}/exchange_bench"), "rounds", str(ROUNDS))
     found = defaultdict(list)
     for line in lines:
         found[line["kind"], line["who"]].append(line)
@@ -67,18 +57,18 @@ def test_all_ways_of_an_id(bench_nodes):
 
 def test_the_file_store(bench_nodes):
     home = bench_nodes.state / "home" / "alice"
-    command = (f"{INSIDE}/exchange_clock", f"{INSIDE}/exchange_start_file", "/home/alice/id.1")
+    command = (inside(f"{BENCH}/exchange_clock"), inside(f"{BENCH}/exchange_start_file"), "/home/alice/id.1")
     lines = run_ranks(bench_nodes, *command, mpi="none")
     assert {line["rank"] for line in lines} == set(range(RANKS))
     assert all(line["started"] < line["ended"] and line["looks"] >= 1 for line in lines)
     assert (home / "id.1").read_bytes() == b"x" * 128 and not (home / "id.1.new").exists()
     # Controls: an id that is not whole, and one of an earlier step, are no id.
     bench_nodes.write_home("id.2", "x" * 127)
-    reader = ["env", "BENCH_STARTED=1", "SLURM_PROCID=1", f"{INSIDE}/exchange_start_file", "/home/alice/id.2"]
+    reader = ["env", "BENCH_STARTED=1", "SLURM_PROCID=1", inside(f"{BENCH}/exchange_start_file"), "/home/alice/id.2"]
     refused = bench_nodes.run(reader)
     assert refused.returncode == 1 and "no id in" in refused.stderr
     bench_nodes.write_home("id.3.new", "")
-    writer = ["env", "BENCH_STARTED=1", "SLURM_PROCID=0", f"{INSIDE}/exchange_start_file", "/home/alice/id.3"]
+    writer = ["env", "BENCH_STARTED=1", "SLURM_PROCID=0", inside(f"{BENCH}/exchange_start_file"), "/home/alice/id.3"]
     assert bench_nodes.run(writer).returncode == 1
 
 
@@ -94,7 +84,7 @@ def test_a_tcp_store_whose_server_is_late(bench_nodes):
         owner = folder.parent.stat()
         os.chown(folder, owner.st_uid, owner.st_gid)
         words = ["/usr/bin/python3", script, "node001", str(29620 + number), f"/home/alice/{mode}", *(["late"] * number)]
-        lines = run_ranks(bench_nodes, f"{INSIDE}/exchange_clock", *words, mpi="none")
+        lines = run_ranks(bench_nodes, inside(f"{BENCH}/exchange_clock"), *words, mpi="none")
         assert {line["rank"] for line in lines} == set(range(RANKS))
         waited[mode] = [(line["ended"] - line["served"]) / 1e9 for line in lines if line["rank"] != 0]
     assert all(0 < seconds < 30 for seconds in waited["late"]), waited
@@ -103,7 +93,7 @@ def test_a_tcp_store_whose_server_is_late(bench_nodes):
 
 
 def root_rate(*words, nccl):
-    done = subprocess.run([built("root_rate"), *words], capture_output=True, text=True, timeout=90,
+    done = subprocess.run([built(f"{BENCH}/root_rate"), *words], capture_output=True, text=True, timeout=90,
                           env={**os.environ, "SLURM_BOOTSTRAP_NCCL": nccl, "LD_LIBRARY_PATH": ""})
     return done, [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -125,11 +115,11 @@ def test_the_root_of_the_real_nccl():
 
 def test_a_root_of_another_protocol_is_not_measured():
     """Controls: another version, none at all, and the double, which says 2.28 and speaks otherwise."""
-    done, lines = root_rate("1", "1x8", nccl=built("nccl-2.23.4/libnccl.so.2", DOUBLES))
+    done, lines = root_rate("1", "1x8", nccl=built("tests/doubles/nccl-2.23.4/libnccl.so.2"))
     assert done.returncode == NOT_MEASURED and lines == [{"not_measured": "libnccl 2.23.4 is not 2.28"}], done
     done, lines = root_rate("1", "1x8", nccl="/nowhere/libnccl.so.2")
     assert done.returncode == NOT_MEASURED and "/nowhere/libnccl.so.2" in lines[0]["not_measured"], done
-    done, lines = root_rate("1", "1x8", nccl=built("nccl-2.28.9/libnccl.so.2", DOUBLES))
+    done, lines = root_rate("1", "1x8", nccl=built("tests/doubles/nccl-2.28.9/libnccl.so.2"))
     assert done.returncode == 1 and lines == [] and "8 of 8 ranks have no answer" in done.stderr, done
     for words in (["1"], ["0", "1x8"], ["1", "8x1"], ["1", "1x8y"], ["1", "0x8"]):
         assert root_rate(*words, nccl="")[0].returncode == 2
@@ -147,7 +137,7 @@ GOOGLE = {
 @pytest.mark.parametrize("name", GOOGLE)
 def test_google_benchmarks(name):
     words = ["--benchmark_format=json", "--benchmark_min_time=0.01"]
-    done = subprocess.run([built(f"{name}_bench"), *words], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([built(f"{BENCH}/{name}_bench"), *words], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     found = {entry["name"]: entry for entry in json.loads(done.stdout)["benchmarks"]}
     assert set(found) >= GOOGLE[name], set(found)

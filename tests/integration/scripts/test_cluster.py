@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from built_files import COMMAND
 from harness import DEVICES_CONTROLLER, SCRIPT, machine_traces, needs_device_cgroups, stop, wait_for
 
 # Prints one word for each GPU: what opening it said.
@@ -232,8 +233,7 @@ def test_streams_and_variables_pass_through(cluster):
 
 
 def test_the_command_and_its_man_pages_are_in_the_path(cluster):
-    command = "/opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap"
-    plain = cluster.run([command, "--help"])
+    plain = cluster.run([COMMAND, "--help"])
     assert plain.returncode == 0 and cluster.run(["srun", "slurm-bootstrap", "--help"]).stdout == plain.stdout
     if cluster.run(["which", "manpath"]).returncode == 0:  # of man-db
         for page in "1 slurm-bootstrap", "3 bootstrap", "7 slurm-bootstrap-activation", "8 spank_bootstrap":

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import REPOSITORY  # noqa: F401  puts scripts/lib on the path
 
 from scaling import findings, measures, options, output, pages, plots, records
 from scaling.cells import DONE, FAILED, NOT_RUN, Cell, make_cells, why_impossible

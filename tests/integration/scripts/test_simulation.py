@@ -15,6 +15,7 @@ from statistics import median, quantiles
 
 import pytest
 
+from built_files import built
 from harness import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "scripts" / "simulation"))
@@ -105,10 +106,8 @@ class Band:
 @pytest.fixture(scope="module")
 def measured(cluster_factory, request):
     """Measurements, and the file with the constants that were measured in turn with them."""
-    programs = [REPOSITORY / "build/release/tests/bench" / name for name in ("start_costs", "exchange_clock", "exchange_start")]
-    for path in programs:
-        if not path.exists():
-            pytest.fail(f"{path} is not built; run cmake --preset release && cmake --build --preset release")
+    for name in ("start_costs", "exchange_clock", "exchange_start"):
+        built(f"tests/bench/{name}")
     cluster = cluster_factory("simulation").up("--nodes", "4", "--cpus", "16", "--no-plugin")
     host = Host(cluster)
     calibration, measurements = Calibration(host), Measurements(host)

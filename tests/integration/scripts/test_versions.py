@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-import harness  # noqa: F401 # makes scripts/lib importable
 from trust import versions
 from trust.figures import Figure, keep, kept
 

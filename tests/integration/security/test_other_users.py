@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from exchange_steps import program
-from harness import INSIDE, REPOSITORY, TESTS, everything_below, needs_pmix
+from built_files import double, program
+from harness import TESTS, everything_below, needs_pmix
 from port_steps import background, in_node
 
 ROUNDS, ROUNDS_IN_FULL = 6, 50
@@ -21,7 +21,6 @@ pytestmark = needs_pmix
 DEADLINE = 5  # seconds for an exchange of the step's own
 SERVER_DOORS = ("server", "server, by its own word")
 OTHER_USER = ["python3", "-I", "-S", f"{TESTS}/security/other_user.py"]
-LIAR = "build/release/tests/doubles/liar.so"
 
 # Rank 1 shows its environment to all, which no real program should: what follows protects it all the same.
 VICTIM = """
@@ -51,7 +50,7 @@ def step_of_alice(cluster, label):
         "environment": "/tmp/environment",
         "visitor": program("pmix_visitor"),
         "files": files,
-        "liar": f"{INSIDE}/{LIAR}",
+        "liar": double("liar"),
     }
     try:
         yield told
@@ -80,9 +79,7 @@ def tried(cluster, user, attempts, doors, told, **env):
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory):
-    cluster = cluster_factory("other-users").up("--nodes", "1", "--cpus", "256", "--no-plugin")
-    yield cluster
-    assert cluster.close() == ""
+    return cluster_factory("other-users").up("--nodes", "1", "--cpus", "256", "--no-plugin")
 
 
 def test_another_user_is_refused(cluster, request, figure, capsys):
@@ -118,11 +115,9 @@ def test_another_user_is_refused(cluster, request, figure, capsys):
 @pytest.mark.parametrize("options, let_in", [((), 1), (("--slurmd-env", "PMIX_MCA_psec=munge"), 0)], ids=["default", "munge"])
 def test_a_liar_is_let_in_unless_munge_alone_is_asked(cluster_factory, options, let_in, figure):
     """libpmix 4.2 offers munge and, second, to believe what a client says of itself. SECURITY.md has the cure."""
-    assert (REPOSITORY / LIAR).exists(), f"{LIAR} is not built"
     cluster = cluster_factory("liars").up("--nodes", "1", "--cpus", "8", "--no-plugin", *options)
     with step_of_alice(cluster, "liar") as told:
         result = tried(cluster, "bob", 1, ["server, lying"], told, LIAR_UID="10001")
-    assert cluster.close() == ""
     assert result == {"server, lying": let_in}
     if options:
         figure("S3", "liar", got="lies about its uid: refused with PMIX_MCA_psec=munge in slurmd's environment", met=True,

@@ -8,8 +8,8 @@ NCCL's double has NCCL's own rule: it takes connections one after the other, and
 
 import pytest
 
+from built_files import program
 from communicator_steps import GRACE_MS, answers, failures, run, whole
-from exchange_steps import program
 from harness import TESTS
 from port_steps import background
 
@@ -24,9 +24,7 @@ LATE = ("sh", "-c", '[ $SLURM_PROCID != 7 ] || sleep 1.5; exec "$@"', "sh")
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory):
-    cluster = cluster_factory("rogues").up("--nodes", "2", "--cpus", "16", "--gpus", "4", "--no-plugin")
-    yield cluster
-    assert cluster.close() == ""
+    return cluster_factory("rogues").up("--nodes", "2", "--cpus", "16", "--gpus", "4", "--no-plugin")
 
 
 def communicate(cluster, way=None):

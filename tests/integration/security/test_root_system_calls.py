@@ -14,7 +14,7 @@ from collections import Counter
 
 import pytest
 
-from harness import INSIDE, REPOSITORY
+from built_files import double
 from step_shapes import UP, ShapeRunner, fixed, generated
 from step_trace import WITH_STACKS, UidTrace, traced
 
@@ -61,9 +61,7 @@ def of_root(trace):
 
 @pytest.fixture(scope="module")
 def runner(cluster_factory):
-    cluster = cluster_factory("rootcalls").up(*UP)
-    yield ShapeRunner(cluster)
-    assert cluster.close() == ""
+    return ShapeRunner(cluster_factory("rootcalls").up(*UP))
 
 
 def trace_of(runner, shapes, folder, name):
@@ -113,12 +111,9 @@ def test_root_code_does_what_is_documented(runner, tmp_path, request, seed, figu
 
 @needs_stacks
 def test_control_calls_of_another_plugin_are_noticed(runner, tmp_path):
-    double = "build/release/tests/doubles/stray_spank.so"
-    if not (REPOSITORY / double).exists():
-        pytest.fail(f"{double} is not built; run cmake --preset release && cmake --build --preset release")
     plugstack = (runner.cluster.state / "etc" / "plugstack.conf").read_text()
     deeds = "open=task_post_fork connect=user_init open=task_init"
-    runner.cluster.write_plugstack(f"{plugstack}optional {INSIDE}/{double} {deeds}\n")
+    runner.cluster.write_plugstack(f"{plugstack}optional {double('stray_spank')} {deeds}\n")
     try:
         trace = trace_of(runner, fixed()[3:4], tmp_path / "control", "stray_spank.so")
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exchange_steps import program
+from built_files import program
 from harness import everything_below, wait_for
 
 LIBNCCL = next((path for path in ("/usr/local/cuda/lib/libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",

@@ -8,12 +8,10 @@ import shutil
 
 import pytest
 
-from harness import INSIDE, REPOSITORY
+from built_files import LIBRARY, PLUGIN, SERVER, built, inside
+from harness import REPOSITORY
 
-SERVER = "build/release/libbootstrap/slurm-bootstrap-rendezvous"
-LIBRARY = "build/release/libbootstrap/libbootstrap.so.0"
 TOPOLOGY = "tests/data/topologies/two-socket-4gpu.txt"
-PLUGIN = f"{INSIDE}/build/release/spank_plugin/spank_bootstrap.so"
 REASON = "others than its owner can write to it; take that away with chmod go-w"
 MODES = {"group": 0o775, "world": 0o757}
 SHOW = ["sh", "-c", 'echo "$SLURM_PROCID server=$HOROVOD_GLOO_RENDEZVOUS_PORT preload=$LD_PRELOAD"']
@@ -21,9 +19,7 @@ SHOW = ["sh", "-c", 'echo "$SLURM_PROCID server=$HOROVOD_GLOO_RENDEZVOUS_PORT pr
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory):
-    cluster = cluster_factory("writable").up("--nodes", "1", "--gpus", "4", "--no-plugin")
-    yield cluster
-    assert cluster.close() == ""
+    return cluster_factory("writable").up("--nodes", "1", "--gpus", "4", "--no-plugin")
 
 
 @pytest.fixture
@@ -31,13 +27,13 @@ def files(cluster):
     """A copy of each file, root's and as installed; the names by which the cluster knows them, too."""
     folder = cluster.state / "etc"
     copies = {name: folder / name for name in ("server", "library.so", "topology.txt")}
-    for source, copy in zip((SERVER, LIBRARY, TOPOLOGY), copies.values()):
+    for source, copy in zip((built(SERVER), built(LIBRARY), TOPOLOGY), copies.values()):
         copy.unlink(missing_ok=True)  # the program of an earlier step may still run
         shutil.copyfile(REPOSITORY / source, copy)
         copy.chmod(0o755)
     arguments = {"server": "rendezvous_program", "library.so": "preload_library", "topology.txt": "topology"}
     given = " ".join(f"{arguments[name]}={path}" for name, path in copies.items())
-    cluster.write_plugstack(f"optional {PLUGIN} when=always preload=on {given}\n")
+    cluster.write_plugstack(f"optional {inside(PLUGIN)} when=always preload=on {given}\n")
     return copies
 
 

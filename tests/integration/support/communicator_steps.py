@@ -5,8 +5,8 @@
 import os
 import re
 
-from exchange_steps import BUILD, run_step
-from harness import REPOSITORY
+from built_files import BUILT_INSIDE, inside
+from exchange_steps import run_step
 
 REAL_NCCL = next((folder for folder in ("/usr/local/cuda/lib", "/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu")
                   if os.path.exists(f"{folder}/libnccl.so.2")), None)
@@ -19,10 +19,8 @@ GRACE_MS = 2000  # what a call may take beyond its deadline
 
 def libraries(nccl="2.28.9"):
     """LD_LIBRARY_PATH for our library and one version of NCCL and CUDA."""
-    built = f"/opt/slurm-bootstrap/{BUILD}"
-    doubles = f"{built}/tests/doubles"
-    assert (REPOSITORY / BUILD / "tests" / "doubles" / f"nccl-{nccl}" / "libnccl.so.2").exists(), "not built"
-    return f"{built}/libbootstrap:{doubles}/nccl-{nccl}:{doubles}/cuda"
+    nccl = inside(f"tests/doubles/nccl-{nccl}/libnccl.so.2").removesuffix("/libnccl.so.2")
+    return f"{BUILT_INSIDE}/libbootstrap:{nccl}:{BUILT_INSIDE}/tests/doubles/cuda"
 
 
 def run(cluster, nodes, per_node, *command, nccl="2.28.9", env=None, **more):

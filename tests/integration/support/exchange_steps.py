@@ -1,16 +1,10 @@
 """Steps of the exchange tests: how they are started, what their ranks report, and what they must leave behind."""
 
-import os
 import re
 import time
 from collections import namedtuple
 
-import pytest
-
-from harness import REPOSITORY, everything_below, stop
-
-# Another build folder than the usual one, below the repository: hosts of a cluster see nothing else of the machine.
-BUILD = os.environ.get("BOOTSTRAP_TEST_BUILD", "build/release")
+from harness import everything_below, stop
 
 Step = namedtuple("Step", "returncode stdout stderr seconds")
 Failure = namedtuple("Failure", "rank round milliseconds")
@@ -19,18 +13,6 @@ DONE = re.compile(r"^rank (\d+) of (\d+): (\d+) rounds in \S+ ms, files (\d+) be
 FAILED = re.compile(r"^rank (\d+) failed in round (\d+) after (\d+) ms$", re.MULTILINE)
 WAITED = re.compile(r"^srun: job \d+ (queued and waiting for|has been allocated) resources\n", re.MULTILINE)
 SENTENCE = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): (.+)$", re.MULTILINE)
-
-
-def program(name):
-    """Its path in a cluster."""
-    path = REPOSITORY / BUILD / "tests" / "integration" / name
-    if not path.exists():
-        pytest.fail(f"{path} is not built; run cmake --preset release && cmake --build --preset release")
-    return f"/opt/slurm-bootstrap/{BUILD}/tests/integration/{name}"
-
-
-def library():
-    return f"/opt/slurm-bootstrap/{BUILD}/libbootstrap/libbootstrap.so.0"
 
 
 def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=None, limit=60):

@@ -10,7 +10,9 @@ import threading
 import time
 from pathlib import Path
 
-DOUBLES = "/opt/slurm-bootstrap/build/release/tests/doubles"
+from built_files import BUILT_INSIDE
+
+DOUBLES = f"{BUILT_INSIDE}/tests/doubles"
 # /tmp is every host's own, so that this is another file on each of them.
 PLUGSTACK = "/tmp/plugstack.conf"
 UP = ("--no-plugin", "--set", f"PlugStackConfig={PLUGSTACK}")

@@ -1,32 +1,10 @@
-"""What the tests of the preloaded library share: the built files as paths of this machine and of a cluster."""
+"""Steps of the preloaded library: the option that preloads it, how a script of steps is run, and what is said."""
 
-import os
-
-import pytest
-
-from harness import REPOSITORY, Cluster
-
-BUILD = os.environ.get("BOOTSTRAP_BUILD", "build/release")  # a folder of the repository, since clusters see nothing else
-LIBRARY = "libbootstrap/libbootstrap.so.0"
-PLUGIN = "spank_plugin/spank_bootstrap.so"
-RENDEZVOUS = "libbootstrap/slurm-bootstrap-rendezvous"
-
+from built_files import LIBRARY, inside
+from harness import Cluster
 
 # Before the library's path, so that the loader of another libc does not find it (spank_plugin/slurmstepd/preload_path).
 FOR_GLIBC = "/$LIB/../../../../../../../.."
-
-
-def built(path: str) -> str:
-    """On this machine."""
-    if not (REPOSITORY / BUILD / path).exists():
-        pytest.fail(f"{BUILD}/{path} is not built; run cmake --preset release && cmake --build --preset release")
-    return str(REPOSITORY / BUILD / path)
-
-
-def inside(path: str) -> str:
-    """In every cluster."""
-    built(path)
-    return f"/opt/slurm-bootstrap/{BUILD}/{path}"
 
 
 def preloading(*libraries: str) -> str:
