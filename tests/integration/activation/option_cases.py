@@ -11,6 +11,7 @@ ECHO = 'echo "${RANK-none} $MASTER_ADDR $MASTER_PORT"'
 SHOW = ("/bin/sh", "-c", ECHO)
 RAN = r"0 node\d+ \d+"  # what a task says that was set up
 LONG = "1" * 65536
+LONGEST = "a" * (131072 - 64)  # the kernel's limit for one string, less the name
 
 # What each option takes, in the words of its refusal.
 TAKES = {
@@ -35,14 +36,20 @@ REFUSED_BY_NODE = OF_SLURMSTEPD + r" error: bootstrap: StepId=\d+\.\d+: "  # in 
 # Values, and how a sentence shows them; what cannot be printed is shown in hexadecimal, and what is long is cut.
 WRONG = {
     "bootstrap": {"": "", "yes": "yes", "ON": "ON", "on,off": "on,off", "on,": "on,", " on": " on", "on\n": r"on\x0a",
-                  "\udcff\udcfe": r"\xff\xfe", "off;reboot": "off;reboot"},
+                  "on,on": "on,on", "explain,explain": "explain,explain", ",": ",", "on off": "on off", "1": "1", "true": "true", "ön": None,
+                  "\udcff\udcfe": r"\xff\xfe", "off;reboot": "off;reboot", LONG: None},
     "bootstrap-port": {"": "", "0": "0", "1023": "1023", "65536": "65536", "-1": "-1", "0x5000": "0x5000", "20000\n": r"20000\x0a",
+                       "+2000": "+2000", "20000-20001": "20000-20001", "9" * 40: None, "2e4": "2e4", "auto,": "auto,", "20000 ": "20000 ",
+                       "２０００": None, "%h": "%h", "\udcff": None,
                        "\x01\x1b[2J": r"\x01\x1b[2J", "%00": "%00", "\\0": None, "%n%s": "%n%s",
                        LONG: None},
     "bootstrap-port-range": {"": "", "20000": "20000", "30000-20000": "30000-20000", "a-b": "a-b", "1-2-3": "1-2-3",
+                             "20000-": "20000-", "-20000": "-20000", "0-70000": "0-70000", "1000-2000": "1000-2000",
+                             "20000..30000": "20000..30000", "\udcc3": None,
                              LONG: None},
-    "bootstrap-addr": {"": "", "a b": "a b", "$(id)": "$(id)", "%x": "%x", "a/b": "a/b", "h" * 256: None, "a" * 65536: None},
-    "bootstrap-claim": {"": "", "yes": "yes", "on,off": "on,off"},
+    "bootstrap-addr": {"": "", "a b": "a b", "$(id)": "$(id)", "%x": "%x", "a/b": "a/b", "h" * 256: None, "a;b": "a;b", "%": "%",
+                       "%%h": "%%h", "a\tb": None, "\udcff": None, LONGEST: None},
+    "bootstrap-claim": {"": "", "yes": "yes", "ON": "ON", "0": "0", "on,off": "on,off", "\udc80": None, LONG: None},
     "bootstrap-gpu": {"": "", "all": "all", "index,first": "index,first"},
     "bootstrap-gpu-share": {"perhaps": "perhaps", "ON": "ON"},
     "bootstrap-cpu": {"": "", "far": "far"},
@@ -93,7 +100,7 @@ def wrong_values():
             text = f"{command}: error: bootstrap: " + refusal(f"--{option}", option, value, shown)
             yield Case(f"{command} --{option}={label}", as_line(command, [f"--{option}={value}"], SHOW), 255, text,
                        slurm=f"error: Invalid --{option} argument")  # fmt: skip
-            if value and count % 2:  # an empty variable counts as none
+            if value and value != LONGEST and count % 2:  # an empty variable counts as none; `env` starts the command with both
                 variable = VARIABLES.get(option, "SLURM_" + option.replace("-", "_").upper())
                 asks = "--bootstrap-claim=on" if option == "bootstrap" else "--bootstrap=on"
                 text = REFUSED_BY_NODE + refusal(variable, option, value, shown)

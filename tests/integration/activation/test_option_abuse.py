@@ -45,10 +45,19 @@ def judge(cluster, cases):
             if trouble(case, done)]  # fmt: skip
 
 
+def next_job(cluster):
+    return int(cluster.run(["srun", "--bootstrap=off", "printenv", "SLURM_JOB_ID"]).stdout) + 1
+
+
 def test_every_abuse_has_its_status_and_text(cluster, figure, capsys):
     cases = all_cases()
     assert len({case.name for case in cases}) == len(cases) >= 100
-    bad = judge(cluster, cases)
+    # What srun, sbatch or salloc stops is stopped before anything is allocated: it takes no number of a job.
+    stopped = [case for case in cases if case.slurm.startswith("error: Invalid --bootstrap")]
+    following = next_job(cluster)
+    bad = judge(cluster, stopped)
+    assert len(stopped) >= 40 and next_job(cluster) == following + 1
+    bad += judge(cluster, [case for case in cases if case not in stopped])
     refused = sum(case.status != 0 for case in cases)
     got = f"{len(cases)} cases, {refused} of them refused, {len(bad)} not as in the table"
     with capsys.disabled():

@@ -1,5 +1,5 @@
-"""Every setting in every way it can be made, who wins, and what becomes of wrong ones: a sentence before anything starts
-for an option, a refusal on the nodes for the rest of a step that asked, a warning for one that did not."""
+"""Every setting in every way it can be made, who wins, and what becomes of wrong ones that are no option: a refusal on the
+nodes for a step that asked, a warning for one that did not. test_option_abuse.py has the options."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from harness import Cluster
+from option_cases import WRONG
 
 # Prints what a task sees of each setting. Whether the port is held is found out by trying to take it.
 SHOW = """#!/usr/bin/python3 -SE
@@ -22,10 +23,6 @@ except OSError:
     seen["claim"] = "on"
 print(json.dumps(seen))
 """
-
-AT_ONCE = 6
-LONGEST_ARGUMENT = 131072 - 64  # the kernel's limit for one string, less the name
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -45,7 +42,7 @@ SETTINGS = [
     Setting("addr", "--bootstrap-addr", "SLURM_BOOTSTRAP_ADDR", "master_addr", ("%h-ib0", "10.20.1.1"), ("node001-ib0", "10.20.1.1")),
     Setting("claim", "--bootstrap-claim", "SLURM_BOOTSTRAP_CLAIM", "claim", ("off", "on"), ("off", "on")),
 ]
-BY_NAME = {setting.name: setting for setting in SETTINGS}
+LONGEST_VARIABLE = 100000  # less than an option may have, since `env` starts the command with both
 WAYS = ("site", "variable", "option")  # in order of rising precedence
 
 
@@ -58,18 +55,6 @@ def pairs_of(setting: Setting) -> list[tuple[str, str]]:
     return [(lower, higher) for i, lower in enumerate(ways) for higher in ways[i + 1:]]
 
 
-LONG = "1" * 60000
-BAD_VALUES = {
-    "mode": ["", "yes", "ON", "on,off", "on,on", "explain,explain", "on,", ",", "on off", " on", "1", "true", "on\n", "\udcff\udcfe",
-             "ön", "off;reboot", LONG],
-    "port": ["", "0", "1023", "65536", "-1", "+2000", "0x5000", "20000-20001", "9" * 40, "2e4", "auto,", "20000 ", "２０００", "%h",
-             "\udcff", LONG],
-    "port_range": ["", "20000", "20000-", "-20000", "30000-20000", "0-70000", "1000-2000", "20000-30000-40000", "a-b",
-                   "20000..30000", "\udcc3", LONG],
-    "addr": ["", "a b", "a;b", "%x", "%", "%%h", "$(id)", "a/b", "h" * 256, "a\tb", "\udcff", LONG],
-    "claim": ["", "yes", "ON", "0", "on,off", "\udc80", LONG],
-}
-COMMANDS = {"srun": ["srun", "{}", "hostname"], "sbatch": ["sbatch", "{}", "--wrap=hostname"], "salloc": ["salloc", "{}", "hostname"]}
 
 
 class Desk:
@@ -91,9 +76,6 @@ class Desk:
         done = self.cluster.run(["timeout", "40", "bash", "-c", f"show={self.show}; {command}"], env=env)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
-
-    def next_job(self) -> int:
-        return int(self.run("srun", "--bootstrap=off", "printenv", "SLURM_JOB_ID").stdout) + 1
 
 
 @pytest.fixture(scope="module")
@@ -188,21 +170,6 @@ def refused(done, name: str) -> str:
     return sentences[0]
 
 
-def test_wrong_options_stop_every_command_before_anything_is_allocated(desk):
-    following = desk.next_job()
-    count = 0
-    for name, values in BAD_VALUES.items():
-        for value in values:
-            command = COMMANDS[list(COMMANDS)[count % 3]]
-            option = BY_NAME[name].option
-            refused(desk.run(*command[:1], f"{option}={value}", *command[2:]), option)
-            count += 1
-    assert count >= 40
-    assert desk.next_job() == following + 1  # nobody else took a job id
-    # Jobs that have ended stay in the list while their nodes clean up after them.
-    assert desk.run("squeue", "-h", "-t", "PD,R").stdout == ""
-
-
 def warned(done, name: str) -> None:
     """The step ran, and one line says what was wrong with the variable and is not used."""
     sentences = [line for line in done.stderr.splitlines() if "bootstrap: " in line]
@@ -211,10 +178,12 @@ def warned(done, name: str) -> None:
     assert " is not valid: it takes " in sentences[0] and sentences[0].isascii() and len(sentences[0]) < 400
 
 
-@pytest.mark.parametrize("name", BAD_VALUES)
-def test_wrong_variables_end_a_step_that_asks_and_no_other(desk, name):
-    variable = BY_NAME[name].variable
-    for value in filter(None, BAD_VALUES[name]):  # an empty one is the same as not set
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_wrong_variables_end_a_step_that_asks_and_no_other(desk, setting):
+    variable = setting.variable
+    for value in filter(None, WRONG[setting.option.removeprefix("--")]):  # an empty one is the same as not set
+        if len(value) > LONGEST_VARIABLE:
+            continue
         done = desk.run("srun", "--bootstrap-claim=on", desk.show, env={variable: value})
         refused(done, variable)
         assert done.stdout == ""
@@ -226,26 +195,9 @@ def test_wrong_variables_end_a_step_that_asks_and_no_other(desk, name):
     assert silent.returncode == 0 and "bootstrap" not in silent.stderr, silent
 
 
-def test_right_option_does_not_hide_a_wrong_variable(desk):
-    refused(desk.run("srun", "--bootstrap-port=23001", "true", env={"SLURM_BOOTSTRAP_PORT": "1"}), "SLURM_BOOTSTRAP_PORT")
-
-
-def test_last_of_an_option_given_twice_counts(desk):
-    assert desk.seen("srun --bootstrap-port=23001 --bootstrap-port=23002 $show")[0]["port"] == "23002"
-    refused(desk.run("srun", "--bootstrap-port=1", "--bootstrap-port=23002", "true"), "--bootstrap-port")
-    assert desk.seen("srun --bootstrap=off --bootstrap=on $show")[0]["mode"] == "on"
-
-
-def test_empty_variable_counts_as_not_set(desk):
-    variables = dict.fromkeys((setting.variable for setting in SETTINGS), "")
-    seen = desk.seen("srun $show", variables)[0]
-    assert (seen["mode"], seen["addr"], seen["claim"]) == ("on", "node001", "on")
-
-
-def test_longest_value_that_can_be_given_is_refused_like_any_other(desk):
-    refused(desk.run("srun", "--bootstrap-addr=" + "a" * LONGEST_ARGUMENT, "true"), "--bootstrap-addr")
-    # As a variable it comes through the shell, since `env` starts the command with both.
-    desk.cluster.write_home("long", f"#!/bin/bash\nSLURM_BOOTSTRAP_ADDR={'a' * 100000} exec srun true\n")
+def test_the_longest_variable_is_told_like_any_other(desk):
+    """It comes through the shell, since `env` starts the command with both."""
+    desk.cluster.write_home("long", f"#!/bin/bash\nSLURM_BOOTSTRAP_ADDR={'a' * LONGEST_VARIABLE} exec srun true\n")
     warned(desk.run("./long"), "SLURM_BOOTSTRAP_ADDR")
 
 
@@ -269,15 +221,8 @@ def test_wrong_argument_in_plugstack_refuses_steps_that_asked_and_is_told_where_
     assert "in plugstack.conf" in desk.cluster.log("slurmd.node001"), "and the administrator reads it in the log"
 
 
-def test_plugin_listed_twice_does_its_work_once(desk):
-    line = f"{desk.plugin} when=always port=23010\n"
-    desk.cluster.write_plugstack(line + line)
-    seen = desk.seen("srun -N2 -n2 $show")
-    assert [task["port"] for task in seen] == ["23010"] * 2 and {task["claim"] for task in seen} == {"on", "off"}
-
-
 def test_help_names_every_option(desk):
-    for command in COMMANDS:
+    for command in ("srun", "sbatch", "salloc"):
         shown = desk.run(command, "--help").stdout
         assert all(f"{setting.option}=" in shown for setting in SETTINGS)
 

@@ -14,7 +14,7 @@ import pytest
 
 from harness import REPOSITORY, Cluster, machine_traces, wait_for
 
-from bench.table import Group, Row, Series, number
+from bench.table import Group, Row, Series
 
 SCRIPT = REPOSITORY / "scripts" / "bench"
 COUNTS = {
@@ -126,12 +126,6 @@ def test_a_program_that_is_missing_is_told(tmp_path):
     assert "could not be measured: hosts, plan" in done.stderr
 
 
-@pytest.mark.parametrize("options", [["--only", "nothing"], ["--quick", "--full"], ["--json"]])
-def test_wrong_options_are_told(options):
-    done = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True, timeout=30)
-    assert done.returncode == 2 and "error:" in done.stderr
-
-
 def test_the_ratio_is_of_pairs():
     """Two that ran in turn share the load of the machine; medians by themselves would not show it."""
     row = Row("x", "ms", Series([1, 2, 30]), Series([2, 4, 3]), "peer", ratio_limit=0.6)
@@ -156,11 +150,6 @@ def test_a_goal_is_met_or_not(goals, is_met):
     group = Group("title", [row])
     assert ("not met" in group.text()) == ("measured" in group.text()) == (is_met is False)
     assert group.data()["rows"][0]["why_not"] == ("measured" if is_met is False else None)
-
-
-def test_numbers_have_the_digits_that_count():
-    shown = [number(value) for value in (0, 7, 12345, 123.4, 12.34, 1.234, 0.1234, 0.00123)]
-    assert shown == ["0", "7", "12345", "123", "12.3", "1.23", "0.123", "0.00123"]
 
 
 def test_the_description_names_no_place():

@@ -155,7 +155,7 @@ def test_google_benchmarks(name):
 def test_every_program_has_a_test():
     """A program that is built here and named in no test would rot unseen; nor by scripts/bench and calibrate.py, which
     are run by tests."""
-    users = [*(REPOSITORY / "tests/integration").glob("test_*.py"), *(REPOSITORY / "scripts").rglob("*.py")]
+    users = [*(REPOSITORY / "tests/integration").rglob("test_*.py"), *(REPOSITORY / "scripts").rglob("*.py")]
     tests = "".join(path.read_text() for path in users)
     targets = re.findall(r"add_executable\((\w+)", (REPOSITORY / "tests/bench/CMakeLists.txt").read_text())
     untested = [target for target in targets if target not in tests and target.removesuffix("_bench") not in GOOGLE]

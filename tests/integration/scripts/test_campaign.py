@@ -37,13 +37,6 @@ def test_no_case_begins_when_the_time_is_over():
     assert not campaign.is_whole and campaign.why == "3 of 11 in 1 minutes"
 
 
-def test_time_runs_from_the_first_case_and_the_short_form_is_not_cut():
-    assert Campaign(is_full=False, minutes=0, seed=1).run(str, [1, 2], 1) == [(1, "1"), (2, "2")]
-    assert full(minutes=0).run(str, [1, 2], 1) == []
-    late = full(minutes=60)
-    assert not late.is_over()
-
-
 def test_lanes_take_cases_until_the_time_is_over():
     campaign, lock, begun = full(), threading.Lock(), []
     campaign.is_over = lambda: len(begun) >= 10

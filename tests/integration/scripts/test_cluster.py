@@ -21,7 +21,7 @@ for path in sorted(glob.glob("/dev/nvidia[0-9]")):
 """
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def constrained(cluster_factory):
     return cluster_factory("constrained").up("--no-plugin", "--constrain-devices", "--nodes", "1")
 
@@ -155,7 +155,7 @@ def test_gres_step_has_its_gpus(cluster):
     assert cluster.run(["srun", *show]).stdout == "unset\n"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def uneven(cluster_factory):
     return cluster_factory("uneven").up(
         "--no-plugin", "--nodes", "4", "--gpus", "1,0,3,3", "--cpus", "4", "--sockets", "2", "--gpu-env", "amd")

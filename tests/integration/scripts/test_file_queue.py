@@ -6,50 +6,20 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from file_queue import BUSY, LONGEST, by_file, take, with_next
+from file_queue import BUSY, LONGEST
 from harness import REPOSITORY
 
 SCRIPT = REPOSITORY / "scripts/lib/run-tests.py"
 QUICK = "tests/integration/scripts/test_campaign.py"  # brings the options of these tests along
 
 
-def items(*files):
-    return [SimpleNamespace(path=Path(f"test_{name}.py"), name=f"{name}.{number}") for name in files for number in range(3)]
-
-
-def names(files):
-    return [[item.name for item in file] for file in files]
-
-
-def test_one_begins_with_the_busy_files_and_the_others_with_the_longest():
-    given = items("aaa", *reversed(LONGEST), *reversed(BUSY), "bbb")
-    for is_busy, first in ((True, BUSY), (False, ())):
-        ordered = names(by_file(given, is_busy))
-        assert [file[0].removesuffix(".0") for file in ordered] == [*first, *LONGEST, "aaa", "bbb"]
-        assert all(len(file) == 3 for file in ordered)
-
-
 def test_the_files_are_there():
     """A name that is not, would be of no use."""
     folder = REPOSITORY / "tests/integration"
     assert [name for name in (*BUSY, *LONGEST) if not any(folder.rglob(f"test_{name}.py"))] == []
-
-
-def test_each_file_is_taken_once(tmp_path):
-    files = by_file(items("aaa", "bbb"), is_busy=True)
-    assert take(tmp_path, files[0]) and not take(tmp_path, files[0]) and take(tmp_path, files[1])
-
-
-def test_what_comes_next_is_asked_for_late():
-    asked = []
-    source = (asked.append(number) or number for number in range(3))
-    seen = [(item, following, list(asked)) for item, following in with_next(source)]
-    assert seen == [(0, 1, [0, 1]), (1, 2, [0, 1, 2]), (2, None, [0, 1, 2])]
 
 
 def run(tmp_path, *files):

@@ -39,12 +39,6 @@ def test_failed_or_no_tests_are_told(results, tmp_path, numbers, met):
     assert kept["met"] is met and bool(kept["why"]) is not met
 
 
-def test_a_part_without_a_table_is_no_column(results, tmp_path):
-    versions.keep_part("debian 12", results(310, 0, 0, 12), tmp_path)
-    keep(Figure("M9", "PMIx client 5.0.7", "exchanged", met=True, is_full=True), tmp_path)
-    assert versions.show(tmp_path).splitlines()[0] == "|  | debian 12 |"
-
-
 def test_a_short_form_never_takes_the_place_of_the_full_one(tmp_path):
     for got, is_full in (("short", False), ("shorter", False), ("full", True), ("short", False)):
         keep(Figure("B1", "", got, met=True, is_full=is_full), tmp_path)
