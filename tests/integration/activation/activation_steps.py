@@ -34,9 +34,9 @@ def cluster(cluster_factory, request):
 @pytest.fixture
 def site(cluster):
     """Gives our line of plugstack.conf more arguments, for one test."""
-    before = (cluster.state / "etc" / "plugstack.conf").read_text()
-    yield lambda arguments: cluster.write_plugstack(f"{before.rstrip()} {arguments}\n")
-    cluster.write_plugstack(before)
+    own = cluster.plugstack
+    yield lambda arguments: cluster.write_plugstack(f"{own.rstrip()} {arguments}\n")
+    cluster.write_plugstack(own)
 
 
 def srun(cluster, options, *program, **run):

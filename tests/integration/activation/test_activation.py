@@ -164,7 +164,7 @@ touch asks.done
 
 def test_a_job_that_asks_sets_up_shells_and_leaves_alone_what_cannot_be(cluster):
     cluster.write_home("asks.sh", BATCH)
-    home = cluster.state / "home" / "alice"
+    home = cluster.home
     cluster.run(["sbatch", "asks.sh"])
     wait_for((home / "asks.done").exists, 30, "the job does not end")
     out, err = (home / "asks.out").read_text(), (home / "asks.err").read_text()

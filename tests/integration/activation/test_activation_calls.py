@@ -33,22 +33,19 @@ ASKED = ([*TWO.split(), "python3", "-c", "1"], ["-N2", "-n4", "python3", "-c", "
 
 
 def test_what_srun_asks_of_slurmctld(cluster):
-    plugstack = (cluster.state / "etc" / "plugstack.conf").read_text()
     for line in (*FREE, *ASKED):
         count, names = calls_of(cluster, *line)
-        cluster.write_plugstack("# no plugin\n")
-        without, _ = calls_of(cluster, *[word for word in line if word != "--bootstrap=off"])
-        cluster.write_plugstack(plugstack)
+        with cluster.other_plugstack():
+            without, _ = calls_of(cluster, *[word for word in line if word != "--bootstrap=off"])
         assert (count - without, names) == ((0, set()) if line in FREE else (2, OUR_CALLS)), line
 
 
 TRACED = "connect,socket,sendto,sendmsg"
 
 
-def network_calls(cluster, plugstack, *line):
+def network_calls(cluster, *line):
     """What srun did with sockets, without file descriptors and addresses, which differ from run to run."""
-    cluster.write_plugstack(plugstack)
-    path = cluster.state / "home" / "alice" / "srun.trace"
+    path = cluster.home / "srun.trace"
     path.unlink(missing_ok=True)
     done = cluster.run(["strace", "-f", "-qq", "-o", "srun.trace", "-e", f"trace={TRACED}", "srun", "-Q", *line])
     assert done.returncode == 0, done.stderr
@@ -57,15 +54,12 @@ def network_calls(cluster, plugstack, *line):
 
 
 def test_a_free_check_costs_no_socket(cluster):
-    plugstack = (cluster.state / "etc" / "plugstack.conf").read_text()
-    try:
-        for line in FREE[:3]:
-            without = network_calls(cluster, "# no plugin\n", *line)
-            assert network_calls(cluster, plugstack, *line) == without and without["connect", "AF_INET"] > 0, line
-        control = network_calls(cluster, plugstack, *ASKED[0])
-        assert control["connect", "AF_INET"] >= network_calls(cluster, "# no plugin\n", *ASKED[0])["connect", "AF_INET"] + 2
-    finally:
-        cluster.write_plugstack(plugstack)
+    lines = (*FREE[:3], ASKED[0])
+    with cluster.other_plugstack():
+        without = [network_calls(cluster, *line) for line in lines]
+    *ours, control = [network_calls(cluster, *line) for line in lines]
+    assert ours == without[:3] and all(calls["connect", "AF_INET"] > 0 for calls in without)
+    assert control["connect", "AF_INET"] >= without[3]["connect", "AF_INET"] + 2
 
 
 # The first call of ours, which fails, takes long, or is made once slurmctld has been stopped.
@@ -123,7 +117,7 @@ def slurmctld_of(cluster):
 
 def test_a_slurmctld_that_is_stopped_between_the_step_and_the_calls(cluster, shimmed):
     """The step runs as without the plugin, though its slurmctld answers nobody."""
-    home, controller = cluster.state / "home" / "alice", slurmctld_of(cluster)
+    home, controller = cluster.home, slurmctld_of(cluster)
     process = cluster.start([*shimmed(-1), "srun", *TWO.split(), "--export=PATH", *PYTHON])
     try:
         wait_for((home / "asking").exists, 20, "srun does not ask")

@@ -71,13 +71,9 @@ def test_every_abuse_has_its_status_and_text(cluster, figure, capsys):
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["theirs first", "ours first"])
 def test_another_plugin_with_options_of_the_same_names(cluster, is_first):
-    original = (cluster.state / "etc" / "plugstack.conf").read_text()
-    theirs = f"optional {double('clash_spank')}\n"
-    cluster.write_plugstack(theirs + original if is_first else f"{original.rstrip()}\n{theirs}")
-    try:
+    ours, theirs = cluster.plugstack, f"optional {double('clash_spank')}\n"
+    with cluster.other_plugstack(theirs + ours if is_first else f"{ours.rstrip()}\n{theirs}"):
         bad = judge(cluster, list(clashes(is_first)))
-    finally:
-        cluster.write_plugstack(original)
     assert not bad, "\n".join(bad)
 
 

@@ -62,7 +62,7 @@ class Desk:
 
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
-        self.plugin = (cluster.state / "etc" / "plugstack.conf").read_text().split(" when=")[0].strip()
+        self.plugin = cluster.plugstack.split(" when=")[0].strip()
         self.show = cluster.write_home("show", SHOW)
 
     def configure(self, arguments: str) -> None:

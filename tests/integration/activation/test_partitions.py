@@ -21,7 +21,7 @@ def cluster(cluster_factory):
 @pytest.fixture
 def site(cluster):
     """Changes the arguments of the plugin, or takes it out with None."""
-    own = (cluster.state / "etc" / "plugstack.conf").read_text()
+    own = cluster.plugstack
 
     def change(arguments):
         cluster.write_plugstack("" if arguments is None else f"{own.strip()} {arguments}\n")

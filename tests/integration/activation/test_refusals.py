@@ -25,7 +25,7 @@ class Desk:
 
     def __init__(self, cluster):
         self.cluster = cluster
-        self.plugin = (cluster.state / "etc" / "plugstack.conf").read_text().split()[1]
+        self.plugin = cluster.plugstack.split()[1]
 
     def configure(self, *lines):
         self.cluster.write_plugstack("\n".join(lines) + "\n")
@@ -104,7 +104,7 @@ def test_taken_port_in_a_batch_job(desk, how):
         script = "srun --bootstrap-port=31900 sleep 600; echo srun $?"
         line = ["sbatch", "-W", "-N2", "-n4", "-o", "/home/alice/out", "--wrap", script]
         assert desk.cluster.run(line, timeout=20).returncode == 0
-    text = (desk.cluster.state / "home" / "alice" / "out").read_text()
+    text = (desk.cluster.home / "out").read_text()
     assert text.count("bootstrap:") == 1 and "port 31900 cannot be held" in text and "srun 0" not in text
 
 

@@ -92,7 +92,7 @@ class Stage:
 
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
-        self.plugin = (cluster.state / "etc" / "plugstack.conf").read_text().strip()
+        self.plugin = cluster.plugstack.strip()
 
     def configure(self, arguments: str | None) -> None:
         self.cluster.write_plugstack("" if arguments is None else f"{self.plugin} {arguments}\n")

@@ -59,7 +59,7 @@ def test_the_sums_are_right_and_only_rank_0_speaks(bench_cluster, nodes, per_nod
         assert abs(float(algbw) - expected) < 0.001 + 0.01 * expected
         assert abs(float(busbw) - expected * 2 * (ranks - 1) / ranks) < 0.001 + 0.01 * expected
     # NCCL was really asked: one communicator of all ranks, and it was given back.
-    lines = (bench_cluster.state / "home" / "alice" / log.split("/")[-1]).read_text().splitlines()
+    lines = (bench_cluster.home / log.split("/")[-1]).read_text().splitlines()
     calls = Counter(line.split()[0] for line in lines)
     assert calls == {"ncclGetUniqueId": 1, "ncclCommInitRank": ranks, "ncclCommDestroy": ranks}
 

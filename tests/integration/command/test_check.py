@@ -259,7 +259,7 @@ def test_a_node_that_is_cut_off_is_named_by_both_sides(cluster, tmp_path):
     # srun cannot hear node002 while it is cut off; home is no network here.
     wait = "touch ~/cut.$SLURM_PROCID; until [ -e /tmp/go ]; do sleep 0.1; done"
     step = f"{wait}; exec {COMMAND} check --json --timeout 3 2> ~/said.$SLURM_PROCID"
-    home = cluster.state / "home" / "alice"
+    home = cluster.home
     table = tmp_path / "table"
     process = cluster.start(["srun", "--quiet", *CPU, "bash", "-c", step], stdout=table.open("w"))
     try:

@@ -86,7 +86,7 @@ class Stage:
         self.cluster = cluster
         self.probe = probe
         self.count = 0
-        self.original = (cluster.state / "etc" / "plugstack.conf").read_text()
+        self.original = cluster.plugstack
         self.plugin = self.original.split(" when=")[0].strip()
         self.configure("when=always")
 

@@ -25,7 +25,7 @@ def on_node(number, there, elsewhere, *command):
 
 def calls(cluster, name):
     """What NCCL was asked, from its log in alice's home."""
-    lines = (cluster.state / "home" / "alice" / name).read_text().splitlines()
+    lines = (cluster.home / name).read_text().splitlines()
     return [dict(word.split("=") for word in line.split()[1:]) | {"call": line.split()[0]} for line in lines]
 
 

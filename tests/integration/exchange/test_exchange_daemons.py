@@ -31,7 +31,7 @@ def start_step(cluster, label, session="none"):
     script = f"exec {command} --seconds {NAP} --before 1 > ~/{label}.$SLURM_PROCID.out 2> ~/{label}.$SLURM_PROCID.err"
     line = ["srun", "--mpi=pmix", "-W", "6", f"-N{NODES}", "--ntasks-per-node", str(PER_NODE), "bash", "-c", script]
     step = cluster.start(line)
-    home = cluster.state / "home" / "alice"
+    home = cluster.home
     wait_for(lambda: len(list(home.glob(f"{label}.*.out"))) == NODES * PER_NODE, 20, "not all ranks have started")
     time.sleep(0.8)  # the first round is over
     return step

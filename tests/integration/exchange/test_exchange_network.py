@@ -49,7 +49,7 @@ def cut_off_and_judge(network_cluster, label):
         return len(FAILED.findall(told)) + len(DONE.findall(told))
 
     try:
-        wait_for(lambda: len(list((network_cluster.state / "home" / "alice").glob(f"{label}.*.out"))) == NODES * PER_NODE)
+        wait_for(lambda: len(list(network_cluster.home.glob(f"{label}.*.out"))) == NODES * PER_NODE)
         time.sleep(0.8)  # the first round is over, all but rank 2 wait in the second
         in_node(network_cluster, "ip link set eth0 down", node=CUT)
         wait_for(lambda: ended() == NODES * PER_NODE, 2 + DEADLINE + 2 + 2, "a rank still waits")

@@ -53,7 +53,7 @@ def test_sbatch(pmi1_cluster):
     ours = program("exchange_probe")
     script = f"#!/bin/sh\n#SBATCH -N2 --ntasks-per-node=2\nsrun {ours} --rounds 2\nsrun -n3 {ours}\n"
     done = pmi1_cluster.run(["sbatch", "--wait", "--quiet", "-o", "/home/alice/pmi1.out"], stdin=script)
-    said = (pmi1_cluster.state / "home" / "alice" / "pmi1.out").read_text()
+    said = (pmi1_cluster.home / "pmi1.out").read_text()
     assert done.returncode == 0 and said.count(" rounds in ") == 7 and "bootstrap:" not in said, said
 
 

@@ -22,7 +22,7 @@ ASKED = "--bootstrap=on"
 @pytest.fixture(scope="module")
 def site(cluster_factory):
     cluster = cluster_factory("failure").up("--nodes", "2", "--gpus", "8", "--cpus", "32")  # four steps at once
-    (cluster.state / "home" / "alice" / PROGRAM).write_text(Path(__file__).with_name(PROGRAM).read_text())
+    (cluster.home / PROGRAM).write_text(Path(__file__).with_name(PROGRAM).read_text())
     return cluster
 
 

@@ -161,35 +161,29 @@ def test_control_what_another_plugin_does_is_reported(sanitized, deed):
     runner, folder = sanitized
     cluster = runner.cluster
     before = set(reports_with(folder, REPORTS, CONTROL))
-    said = cluster.state / "home" / "alice" / "said"
+    said = cluster.home / "said"
     said.unlink(missing_ok=True)
 
     def is_reported():
         texts = set(reports_with(folder, REPORTS, CONTROL)) - before
         return any(DEEDS[deed] in text for text in [*texts, said.exists() and said.read_text() or ""])
 
-    cluster.write_plugstack(plugstack(deed))
-    try:
+    with cluster.other_plugstack(plugstack(deed)):
         # After an overflow slurmstepd ends with its report, and srun waits for it.
         with background(cluster, ["sh", "-c", "exec srun -N1 -n1 -J stray true 2> ~/said"], node="head"):
             wait_for(is_reported, 30, f"{deed} is not reported")
             cluster.run(["scancel", "--name=stray"])
-    finally:
-        cluster.write_plugstack(plugstack())
 
 
 def test_control_a_plugin_that_holds_slurmstepd_is_in_its_stacks(sanitized):
     cluster = sanitized[0].cluster
-    cluster.write_plugstack(plugstack("hang=task_exit"))
-    try:
+    with cluster.other_plugstack(plugstack("hang=task_exit")):
         with background(cluster, ["srun", "-N1", "-n1", "-J", "stray", "sh", "-c", "echo runs; exec sleep 1"], node="head") as step:
             assert step.stdout.readline() == "runs\n"
             cluster.write_plugstack(plugstack())
             (told,) = come_to_rest(cluster, seconds=4)
             assert is_in(CONTROL, told) and not is_in(PLUGIN, told), told
             cluster.run(["scancel", "--name=stray"])
-    finally:
-        cluster.write_plugstack(plugstack())
 
 
 def test_tasks_are_as_without_sanitizers(sanitized):
@@ -261,9 +255,6 @@ def test_srun_under_valgrind(plain, campaign, figure, capsys):
 
 @needs_valgrind
 def test_control_valgrind_reports_another_plugin(plain):
-    plain.write_plugstack(plugstack("leak=local_user_init", "overflow=local_user_init"))
-    try:
+    with plain.other_plugstack(plugstack("leak=local_user_init", "overflow=local_user_init")):
         _, errors = run_under_valgrind(plain, "control")
-    finally:
-        plain.write_plugstack(plugstack())
     assert {"InvalidWrite", "Leak_DefinitelyLost"} <= {error.kind for error in errors if CONTROL in error.objects}

@@ -43,7 +43,7 @@ def site(cluster_factory):
     cluster.asks = False  # what a row has beside `srun` is on its line
     cluster.up("--nodes", "4", "--gpus", "4", "--cpus", "16")
     # A folder that all nodes see, as a site would configure it.
-    line = (cluster.state / "etc" / "plugstack.conf").read_text().rstrip("\n")
+    line = cluster.plugstack.rstrip("\n")
     cluster.write_plugstack(f"{line} shared_dir=/home/%u\n")
     return cluster
 
@@ -179,10 +179,8 @@ def test_cpp_with_nccl_or_without(site):
 
 def test_the_preload_alone(site):
     """On a cluster without the plugin."""
-    original = (site.state / "etc" / "plugstack.conf").read_text()
     export = f"--export=ALL,LD_PRELOAD={inside(LIBRARY)}"
-    site.write_plugstack("\n")
-    try:
+    with site.other_plugstack():
         done = run(site, "srun", export, *FOUR, "python3", f"{FOLDER}/torch_world.py", "env")
         assert_world(done.stdout, 4, 2)
         if not ASKS_FOR_LIBUV:
@@ -192,8 +190,6 @@ def test_the_preload_alone(site):
         done = run(site, "srun", export, *FOUR, "python3", f"{FOLDER}/horovod_client.py",
                    env={"SLURM_BOOTSTRAP_FRAMEWORKS": "horovod"})
         assert sorted(line.rsplit(" ", 2)[-1] for line in done.stdout.splitlines()) == ["OK"] * 4
-    finally:
-        site.write_plugstack(original)
     rows.append(("PyTorch, env://", "`srun` with the preload, no plugin", "world of 4"))
     rows.append(("Horovod, Gloo (its protocol)", "`srun` with the preload and `SLURM_BOOTSTRAP_FRAMEWORKS=horovod`, no plugin",
                  "4 ranks meet and add up"))

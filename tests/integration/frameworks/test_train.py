@@ -168,7 +168,7 @@ def test_the_example_of_the_manual_page(cluster, train, tmp_path):
     words += [f"-Wl,-rpath,{BUILT_INSIDE}/libbootstrap"]
     subprocess.run(words, check=True, cwd=tmp_path, timeout=60)
     path = cluster.write_home("example", "")
-    (cluster.state / "home" / "alice" / "example").write_bytes((tmp_path / "example").read_bytes())
+    (cluster.home / "example").write_bytes((tmp_path / "example").read_bytes())
     done = cluster.run(["timeout", "30", "srun", "--mpi=pmix", "-N2", "--ntasks-per-node", "2", path])
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()

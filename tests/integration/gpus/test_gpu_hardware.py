@@ -85,12 +85,9 @@ def test_the_list_counts_as_nvidia_smi_does(gpu_cluster, gpus):
 
 def test_a_uuid_list_names_the_tasks_own(gpu_cluster, gpus):
     """As Slurm with AutoDetect=nvml writes it, by the double that is listed before the plugin."""
-    plain = (gpu_cluster.state / "etc" / "plugstack.conf").read_text()
-    gpu_cluster.write_plugstack(f"required {double('uuid_spank')} uuids={','.join(gpus)}\n{plain}")
-    try:
+    line = f"required {double('uuid_spank')} uuids={','.join(gpus)}\n"
+    with gpu_cluster.other_plugstack(line + gpu_cluster.plugstack):
         tasks, _ = run_tasks(gpu_cluster, "-n", str(len(gpus)), f"--gres=gpu:{len(gpus)}")
-    finally:
-        gpu_cluster.write_plugstack(plain)
     for task in tasks:
         assert task["environment"]["BOOTSTRAP_GPU_UUIDS"] == own_uuid(task)
     assert sorted(map(own_uuid, tasks)) == sorted(gpus)

@@ -181,7 +181,7 @@ def test_slurm_is_told_of_no_binding_that_reaches_further(uneven):
 @pytest.fixture
 def uuids(open_to_all):
     """Slurm as where it knows the GPUs' UUIDs: lists of texts that the plugin has to take as they are."""
-    original = (open_to_all.cluster.state / "etc" / "plugstack.conf").read_text()
+    original = open_to_all.cluster.plugstack
 
     def configure(text: str) -> Runner:
         open_to_all.cluster.write_plugstack(f"required {double('uuid_spank')} format={text}\n{original}")

@@ -181,7 +181,7 @@ class Play:
 
 
 def our_line(cluster) -> str:
-    return (cluster.state / "etc" / "plugstack.conf").read_text().strip()
+    return cluster.plugstack.strip()
 
 
 def first_version() -> str:

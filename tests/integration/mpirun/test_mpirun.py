@@ -308,7 +308,7 @@ def batch(cluster: Cluster, script: str, *options: str) -> str:
     """What a batch job printed; mpirun starts its daemons by srun there."""
     cluster.write_home("report.py", REPORT)
     path = cluster.write_home("mpirun-job", "#!/bin/bash\n" + script)
-    log = cluster.state / "home" / "alice" / "mpirun-job.out"
+    log = cluster.home / "mpirun-job.out"
     log.unlink(missing_ok=True)
     line = ["sbatch", "--wait", "-N2", "--ntasks-per-node=2", "--gres=gpu:2", "-o", f"/home/alice/{log.name}"]
     done = cluster.run([*line, *options, path], timeout=120)
@@ -339,8 +339,7 @@ def test_within_a_batch_job_the_ranks_are_those_of_mpirun(hosts):
 
 
 def test_the_plugin_leaves_the_daemons_of_mpirun_alone(hosts):
-    hosts.write_plugstack(f"optional {inside(PLUGIN)}\n")
-    try:
+    with hosts.other_plugstack(f"optional {inside(PLUGIN)}\n"):
         seen = ranks_of(batch(hosts, LAUNCH))
         assert {report["parent"] for report in seen} == daemons(hosts)
         assert all(report["RANK"] is None and not report["parent_rank"] for report in seen), seen
@@ -349,8 +348,6 @@ def test_the_plugin_leaves_the_daemons_of_mpirun_alone(hosts):
         assert [report["RANK"] for report in asked] == [None] * 4
         step = ranks_of(batch(hosts, "export OMPI_COMM_WORLD_RANK=7\nsrun -n4 python3 report.py\n"))
         assert sorted(report["RANK"] for report in step) == ["0", "1", "2", "3"]
-    finally:
-        hosts.write_plugstack("\n")
 
 
 def test_a_step_of_slurm_stays_slurms_with_leftovers_of_mpirun(hosts):

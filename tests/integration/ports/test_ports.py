@@ -125,12 +125,8 @@ def descriptors(cluster, job, *options, asks=True):
 
 
 def test_slurmstepd_holds_one_socket_and_the_task_none(cluster, job):
-    plugstack = (cluster.state / "etc" / "plugstack.conf").read_text()
-    cluster.write_plugstack("# no plugin\n")
-    try:
+    with cluster.other_plugstack():
         (sockets, task), (other_sockets, other_task) = descriptors(cluster, job, asks=False)
-    finally:
-        cluster.write_plugstack(plugstack)
     assert int(sockets) > 0 and "2pipe" in task and "socket" not in task
     assert descriptors(cluster, job) == [[str(int(sockets) + 1), task], [other_sockets, other_task]]
     assert descriptors(cluster, job, "--bootstrap-claim=off") == [[sockets, task], [other_sockets, other_task]]

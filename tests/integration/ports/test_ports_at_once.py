@@ -34,7 +34,7 @@ def ports(request, cluster_factory):
 
 def run_round(cluster, job, count, label, *options):
     """Steps of two ranks on two nodes, none of which meets before all have started or were refused."""
-    home, began = cluster.state / "home" / "alice", time.monotonic()
+    home, began = cluster.home, time.monotonic()
     line = [*step_line(job, 2, 2, *options), "/bin/sh", "-c", MEET, "meet", f"/home/alice/{label}"]
 
     def run(_):

@@ -56,7 +56,7 @@ def test_all_ways_of_an_id(bench_nodes):
 
 
 def test_the_file_store(bench_nodes):
-    home = bench_nodes.state / "home" / "alice"
+    home = bench_nodes.home
     command = (inside(f"{BENCH}/exchange_clock"), inside(f"{BENCH}/exchange_start_file"), "/home/alice/id.1")
     lines = run_ranks(bench_nodes, *command, mpi="none")
     assert {line["rank"] for line in lines} == set(range(RANKS))
@@ -79,7 +79,7 @@ def test_a_tcp_store_whose_server_is_late(bench_nodes):
     script = bench_nodes.write_home("store.py", (REPOSITORY / "tests/bench/exchange_start_store.py").read_text())
     waited = {}
     for number, mode in enumerate(("soon", "late")):
-        folder = bench_nodes.state / "home" / "alice" / mode
+        folder = bench_nodes.home / mode
         folder.mkdir()
         owner = folder.parent.stat()
         os.chown(folder, owner.st_uid, owner.st_gid)

@@ -267,14 +267,10 @@ def test_srun_and_its_step_end_with_their_timeout(cluster, name, user):
 
 
 def test_plugstack_is_live_on_every_host(cluster):
-    original = (cluster.state / "etc" / "plugstack.conf").read_text()
-    cluster.write_plugstack("required /nonexistent/spank.so\n")
-    try:
+    with cluster.other_plugstack("required /nonexistent/spank.so\n"):
         assert cluster.run(["srun", "true"]).returncode != 0
         for host in ["head", *cluster.nodes]:
             assert "nonexistent" in cluster.run(["cat", "/etc/slurm/plugstack.conf"], node=host).stdout
-    finally:
-        cluster.write_plugstack(original)
     assert cluster.run(["srun", "true"]).returncode == 0
 
 

@@ -257,10 +257,7 @@ def assert_rates_are_those_of(raw: str, page: str):
 
 
 def test_without_the_plugin_the_preloaded_library_sets_up_the_world(cluster):
-    plugstack = cluster.state / "etc/plugstack.conf"
-    before = plugstack.read_text()
-    try:
-        cluster.write_plugstack("")
+    with cluster.other_plugstack():
         done = report(cluster, "preloaded", "--nodes", "2", "--tasks-per-node", "1", "--steps", "4", "--models", "mlp,resnet50", "--backends", "gloo,mpi")
         assert done.returncode == 0, done.stderr
         page, raw = ((home(cluster) / "preloaded" / name).read_text() for name in ("report.md", "steps.csv"))
@@ -268,8 +265,6 @@ def test_without_the_plugin_the_preloaded_library_sets_up_the_world(cluster):
         assert_rates_are_those_of(raw, page)
         lost = report(cluster, "lost", "--quick", "--preload", "/nowhere.so")
         assert lost.returncode == 1
-    finally:
-        cluster.write_plugstack(before)
 
 
 def test_a_disk_that_takes_no_more_is_one_sentence(cluster):

@@ -37,7 +37,7 @@ exec $probe --rounds 3
 def step_of_alice(cluster, label):
     """A step on node001 that has had an exchange and has some more before it ends. Gives what the other user is told, and in
     `told["end"]` afterwards what became of it."""
-    flag = cluster.state / "home" / "alice" / f"flag.{label}"
+    flag = cluster.home / f"flag.{label}"
     line = ["srun", "-N1", "-n2", "--mpi=pmix", "sh", "-c", VICTIM, "sh", program("exchange_probe"), f"/home/alice/{flag.name}"]
     step = cluster.start(line, env={"SLURM_BOOTSTRAP_TIMEOUT": DEADLINE})
     said = iter(step.stdout.readline, "")

@@ -111,13 +111,9 @@ def test_root_code_does_what_is_documented(runner, tmp_path, request, seed, figu
 
 @needs_stacks
 def test_control_calls_of_another_plugin_are_noticed(runner, tmp_path):
-    plugstack = (runner.cluster.state / "etc" / "plugstack.conf").read_text()
-    deeds = "open=task_post_fork connect=user_init open=task_init"
-    runner.cluster.write_plugstack(f"{plugstack}optional {double('stray_spank')} {deeds}\n")
-    try:
+    other = f"optional {double('stray_spank')} open=task_post_fork connect=user_init open=task_init\n"
+    with runner.cluster.other_plugstack(runner.cluster.plugstack + other):
         trace = trace_of(runner, fixed()[3:4], tmp_path / "control", "stray_spank.so")
-    finally:
-        runner.cluster.write_plugstack(plugstack)
     seen = {(call.hook, call.name, call.effective == 0) for call in of_root(trace) if not is_documented(call)}
     assert ("slurm_spank_task_post_fork", "openat", True) in seen
     assert ("slurm_spank_user_init", "connect", False) in seen

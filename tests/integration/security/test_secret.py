@@ -68,7 +68,7 @@ def read_ids(step):
 
 def ids_of_step(cluster, number, leak=(), mpi="pmix"):
     """Starts a step and yields its id's forms while all ranks have it."""
-    flag = cluster.state / "home" / "alice" / f"end-{number}"
+    flag = cluster.home / f"end-{number}"
     line = ["srun", "-N2", "--ntasks-per-node", "2", f"--mpi={mpi}", program("secret_probe"),
             f"/home/alice/{flag.name}", *leak]
     env = {"SLURM_BOOTSTRAP_NCCL": LIBNCCL}

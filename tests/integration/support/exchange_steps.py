@@ -29,7 +29,7 @@ def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=No
 
 def reports(cluster, label, kind):
     """What the ranks of a step wrote into files of alice's home: those of a node that is cut off, too."""
-    return "".join(path.read_text() for path in sorted((cluster.state / "home" / "alice").glob(f"{label}.*.{kind}")))
+    return "".join(path.read_text() for path in sorted(cluster.home.glob(f"{label}.*.{kind}")))
 
 
 def run_to_end(step, meanwhile=lambda: None, limit=40):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,25 @@ class Cluster(LocalCluster):
         done = self.run(["salloc", "--no-shell", *options])
         assert done.returncode == 0, done.stderr
         return re.search(r"Granted job allocation (\d+)", done.stderr).group(1)
+
+    @property
+    def home(self):
+        """alice's, which all hosts share."""
+        return self.state / "home" / "alice"
+
+    @property
+    def plugstack(self):
+        return (self.state / "etc" / "plugstack.conf").read_text()
+
+    @contextmanager
+    def other_plugstack(self, text=""):
+        """For the time of the block."""
+        own = self.plugstack
+        self.write_plugstack(text)
+        try:
+            yield
+        finally:
+            self.write_plugstack(own)
 
     def log(self, name):
         return (self.state / "log" / f"{name}.log").read_text(errors="replace")
