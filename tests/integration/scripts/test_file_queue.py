@@ -27,7 +27,8 @@ def run(tmp_path, *files):
     for number, text in enumerate(files):
         (tmp_path / f"test_given_{number}.py").write_text(text)
     given = sorted(map(str, tmp_path.glob("test_given_*.py")))
-    done = subprocess.run([sys.executable, SCRIPT, results, QUICK, *given], capture_output=True, text=True, timeout=120)
+    line = [sys.executable, SCRIPT, results, QUICK, *given, "-c", "tests/integration/pytest.ini", "--rootdir=/"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
     cases = [] if not results.exists() else list(ElementTree.parse(results).getroot().iter("testcase"))
     return done, [f"{case.get('classname').rpartition('.')[2]}.{case.get('name')}" for case in cases]
 
