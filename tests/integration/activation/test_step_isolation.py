@@ -1,7 +1,5 @@
 """What the plugin does to one step must not reach another: jobs sent from a task, steps at the same time, other steps."""
 
-import time
-
 import pytest
 
 OURS = "^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|BOOTSTRAP_|SLURM_BOOTSTRAP)"
@@ -54,16 +52,3 @@ def test_steps_that_did_not_ask_end_as_slurm_ends_them(pair, options):
     done = pair.run(["srun", *options, "python3", "-c", FIRST_TASK_FAILS.format(3), "--gpus=1"], env={"SLURM_BOOTSTRAP": ""})
     assert done.stdout.split() == ["survived"] and done.returncode == 3, done.stderr
     assert "SLURM_KILL_BAD_EXIT" not in pair.run(["srun", *options, "env"], env={"SLURM_BOOTSTRAP": "on"}).stdout
-
-
-@pytest.mark.parametrize("asks", [["--bootstrap-grace=1"], ["--bootstrap=on", "--bootstrap-grace", "1"]], ids=" ".join)
-def test_a_step_that_asks_ends_after_its_first_failure(pair, asks):
-    began = time.monotonic()
-    done = pair.run(["srun", *WORLD, *asks, "python3", "-c", FIRST_TASK_FAILS.format(30)])
-    assert done.returncode != 0 and time.monotonic() - began < 25
-    assert "survived" not in done.stdout, done.stderr
-
-
-def test_the_user_can_keep_the_others_running(pair):
-    done = pair.run(["srun", *WORLD, "--bootstrap=on", "--bootstrap-grace=off", "python3", "-c", FIRST_TASK_FAILS.format(3)])
-    assert done.stdout.split() == ["survived"] and done.returncode == 3, done.stderr

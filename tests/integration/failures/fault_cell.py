@@ -6,8 +6,9 @@ import itertools
 import subprocess
 import time
 
-from fault_lanes import wait_until, words_of_status
+from fault_lanes import words_of_status
 from fault_places import Outcome
+from harness import wait_for
 
 # Seconds after which a command is given up, and after which job and node are taken as they are.
 PATIENCE = 12
@@ -40,7 +41,7 @@ def restart_slurmd(lane):
     lane.stop_slurmd(PATIENCE)
     lane.start_slurmd()
     try:
-        wait_until(lambda: lane.listens() or lane.slurmd.poll() is not None, 3, "slurmd does not listen")
+        wait_for(lambda: lane.listens() or lane.slurmd.poll() is not None, 3, "slurmd does not listen")
     except AssertionError:
         pass  # that it does not is what the step will find
 

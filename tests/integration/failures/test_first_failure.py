@@ -87,10 +87,11 @@ def test_that_line_comes_while_they_run(site):
     assert who(found) == FIRST_IS_3 and found["advice"]
 
 
+@pytest.mark.parametrize("asks", [(ASKED,), ("--bootstrap-grace=2",)], ids=["asked", "by that option"])
 @pytest.mark.parametrize("term, least, most", [("default", 2, 9), ("ignore", 11, 25)])
-def test_an_asked_step_ends_after_its_grace(site, term, least, most):
+def test_an_asked_step_ends_after_its_grace(site, term, least, most, asks):
     """SIGTERM first, and SIGKILL for who does not end by it."""
-    done, seconds = step(site, "3", "0", "exit 3", "60", term, options=(ASKED,), env={"SLURM_BOOTSTRAP_GRACE": "2"})
+    done, seconds = step(site, "3", "0", "exit 3", "60", term, options=asks, env={"SLURM_BOOTSTRAP_GRACE": "2"})
     assert least <= seconds < most
     lines = ours(done)
     assert len(lines) == 1, done.stderr
@@ -104,8 +105,10 @@ def test_an_asked_step_that_ends_within_its_grace_is_left_alone(site):
     assert done.returncode == 3 and who(named(done)) == FIRST_IS_3
 
 
-def test_without_grace_an_asked_step_goes_on(site):
-    done, seconds = step(site, "3", "0", "exit 3", "5", options=(ASKED,), env={"SLURM_BOOTSTRAP_GRACE": "off"})
+@pytest.mark.parametrize("options, env", [((ASKED,), {"SLURM_BOOTSTRAP_GRACE": "off"}), ((ASKED, "--bootstrap-grace=off"), {})],
+                         ids=["variable", "option"])
+def test_without_grace_an_asked_step_goes_on(site, options, env):
+    done, seconds = step(site, "3", "0", "exit 3", "5", options=options, env=env)
     assert seconds >= 5 and done.returncode == 3 and who(named(done)) == FIRST_IS_3
 
 

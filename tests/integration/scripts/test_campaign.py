@@ -2,13 +2,10 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
-import threading
-
 import pytest
 
 import conftest
 from campaign import Campaign
-from fault_lanes import in_lanes
 
 
 @pytest.fixture
@@ -35,20 +32,6 @@ def test_no_case_begins_when_the_time_is_over():
     assert campaign.run(lambda case: begun.append(case), range(9), 1) == [(0, None), (1, None), (2, None)]
     assert list(campaign.each(range(2))) == []
     assert not campaign.is_whole and campaign.why == "3 of 11 in 1 minutes"
-
-
-def test_lanes_take_cases_until_the_time_is_over():
-    campaign, lock, begun = full(), threading.Lock(), []
-    campaign.is_over = lambda: len(begun) >= 10
-
-    def work(lane, case):
-        with lock:
-            begun.append(case)
-        return lane
-
-    results = in_lanes(["a", "b"], campaign.each(range(1000)), work)
-    assert sorted(results) == sorted(begun) and 10 <= len(begun) <= 12
-    assert campaign.done == len(begun) and not campaign.is_whole
 
 
 def test_the_figure_of_a_campaign_cut_short_is_not_met(figure, figures, campaign):

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from built_files import BUILT_INSIDE
+from harness import wait_for
 
 DOUBLES = f"{BUILT_INSIDE}/tests/doubles"
 # /tmp is every host's own, so that this is another file on each of them.
@@ -106,7 +107,7 @@ class Lane:
             if name == "slurmd":
                 os.kill(int(pid), signal.SIGTERM)
                 self.daemons.discard(pid)
-                wait_until(lambda: not os.path.exists(f"/proc/{pid}"), 20, "slurmd does not end")
+                wait_for(lambda: not os.path.exists(f"/proc/{pid}"), 20, "slurmd does not end")
 
     def start_slurmd(self):
         """In the foreground, so that its end can be asked for, and with the witness before slurmstepd."""
@@ -115,7 +116,7 @@ class Lane:
         line = ["slurmd", "-D", "-f", f"{self.cluster.state}/etc/slurm.conf", "-d", f"{DOUBLES}/death_witness"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.slurmd = self.cluster.start(line, user="root", node=self.node, **quiet)
-        wait_until(lambda: self.slurmd.poll() is not None or "slurmd" in self.new_names(before), 10, "no slurmd")
+        wait_for(lambda: self.slurmd.poll() is not None or "slurmd" in self.new_names(before), 10, "no slurmd")
         self.daemons |= set(self.processes()) - before
 
     def new_names(self, before):
@@ -217,13 +218,6 @@ class Lane:
 def words_of_status(status):
     """An exit status as a shell has it, where a little more than 128 is a signal."""
     return f"signal {status - 128}" if 128 < status < 128 + 32 else f"exit {status}"
-
-
-def wait_until(condition, seconds, what):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def in_lanes(lanes, items, work):
