@@ -46,7 +46,7 @@ MPIBIND = f"optional {BUILT_INSIDE}/tests/doubles/mpibind_like_spank.so"
 
 # Fails where the task can see the program.
 ASK = r"""test -e $0 && exit 9
-server=/dev/tcp/${1:-$HOROVOD_GLOO_SERVER_ADDR}/${2:-$HOROVOD_GLOO_SERVER_PORT}
+server=/dev/tcp/${1:-$HOROVOD_GLOO_RENDEZVOUS_ADDR}/${2:-$HOROVOD_GLOO_RENDEZVOUS_PORT}
 until (exec 3<>$server) 2>/dev/null; do sleep 0.1; done  # the other node may be the first
 exec 3<>$server
 printf 'GET /global/0 HTTP/1.1\r\n\r\n' >&3; read -r line <&3; echo "$line"; sleep 1"""
@@ -141,7 +141,7 @@ def test_horovods_server_is_the_hosts_in_both_orders(cluster, beside, order):
 @pytest.mark.parametrize("frm, status", [("node002", "404"), ("head", "403")], ids=["a host of the step", "another host"])
 def test_horovods_server_answers_the_hosts_of_the_step_alone(cluster, beside, frm, status):
     beside("", "before us")
-    say = 'echo $HOROVOD_GLOO_SERVER_PORT; read -r _'
+    say = 'echo $HOROVOD_GLOO_RENDEZVOUS_PORT; read -r _'
     step = cluster.start(["srun", "-N2", "-n2", "--gres=gpu:2", "--bootstrap-frameworks=horovod", "bash", "-c", say], stdin=subprocess.PIPE)
     try:
         port = step.stdout.readline().strip()

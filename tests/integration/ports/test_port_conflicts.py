@@ -132,7 +132,7 @@ def test_who_gets_in_after_the_claim_makes_the_step_fail_and_not_hang(cluster, j
     words = [peer.word for peer in peers(out)]
     assert step.returncode != 0 and "in-use" in words and "served" not in words, (out, err)
     slowest = max(taken.values())
-    got = f"{len(taken)} kinds of port conflicts, each step ended by itself in {slowest:.1f} s at most"
+    got = f"{len(taken)} kinds of holders, each step ended by itself in {slowest:.1f} s at most"
     with capsys.disabled():
         print(f"\nport conflicts: {got}")
     rows = "\n".join(f"| {name} | {seconds:.1f} s |" for name, seconds in taken.items())

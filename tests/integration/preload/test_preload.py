@@ -86,7 +86,7 @@ def without_marks(report: dict) -> dict:
     for name in ("MASTER_PORT", "PET_MASTER_PORT", "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT"):
         if name in kept:
             kept[name] = re.sub(r"(^|:)2[0-9]{4}$", r"\1computed", kept[name])
-    for name in ("HOROVOD_GLOO_SERVER_PORT", "PET_RDZV_ID"):
+    for name in ("HOROVOD_GLOO_RENDEZVOUS_PORT", "PET_RDZV_ID"):
         if name in kept:
             kept[name] = "of this step"
     return kept | {"@rank": report["SLURM_PROCID"], "@host": report["@host"]}

@@ -118,6 +118,7 @@ def test_a_liar_is_let_in_unless_munge_alone_is_asked(cluster_factory, options, 
     cluster = cluster_factory("liars").up("--nodes", "1", "--cpus", "8", "--no-plugin", *options)
     with step_of_alice(cluster, "liar") as told:
         result = tried(cluster, "bob", 1, ["server, lying"], told, LIAR_UID="10001")
+    assert cluster.close() == ""
     assert result == {"server, lying": let_in}
     if options:
         figure("S3", "liar", got="lies about its uid: refused with PMIX_MCA_psec=munge in slurmd's environment", met=True,

@@ -51,7 +51,7 @@ def allocation(cluster, *options):
 @pytest.fixture(scope="module")
 def cluster(cluster_factory, request):
     """For a module that imports it: three nodes."""
-    label = request.module.__name__.removeprefix("test_")
+    label = request.module.__name__.removeprefix("test_").replace("_", "-")
     return cluster_factory(label).up("--nodes", "3", "--cpus", "16", "--plugin-args", "when=always")
 
 
