@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What the shared objects export and need, and the program of each step: that any process can load or start them. Takes a
-build folder. tests/integration/test_gates.py has the objects that must not pass."""
+build folder. tests/integration/scripts/test_check_binaries.py has the objects that must not pass."""
 
 import os
 import pathlib
@@ -190,7 +190,7 @@ def main(build):
     for problem in problems:
         print(problem, file=sys.stderr)
     present = sum(pathlib.Path(host).exists() for host in SLURM)
-    refused = "libstdc++ and doctored objects are refused (test_gates.py)"
+    refused = "libstdc++ and doctored objects are refused (test_check_binaries.py)"
     keep(Figure("G1", "", f"{len(of_plugin)} problems: {len(plugin_names)} exports, none of them in {present} objects of Slurm",
                 not of_plugin, True, refused))
     version = ".".join(map(str, newest_glibc(library)))

@@ -15,11 +15,12 @@ cd "$repository"
 # Files of tests/integration: what depends on the release of Slurm, PMIx, PyTorch or Open MPI, and not what measures time,
 # forecasts, or needs no cluster.
 readonly tests=(
-  cluster layouts mpi_layouts components options option_abuse partitions explain refusals hostile first_failure plugin_faults ports
-  neighbours invisible secret gpus near_gpus root_calls strangers squatters rogue_peers writable_files load ends_at_random
-  exchange exchange_attendance exchange_daemons exchange_faults exchange_neighbours exchange_network exchange_pmi1 exchange_refusals
-  exchange_rounds lost_messages communicators preload preload_nccl preload_silence mpirun check frameworks
-  examples train
+  activation/{options,option_abuse,partitions,refusals,step_isolation,unchanged_environment} command/{check,explain}
+  exchange/{exchange{,_daemons,_faults,_network,_pmi1,_presence,_refusals,_rounds,_side_effects},lost_messages,communicators}
+  failures/{first_failure,plugin_faults} frameworks/{frameworks,examples,train} gpus/{gpus,near_gpus}
+  layouts/{layouts,mpi_layouts,components} load/{load,ends_at_random} mpirun/mpirun ports/{ports,port_conflicts}
+  preload/{preload,preload_nccl,preload_other_processes} scripts/cluster
+  security/{malformed_environment,other_users,rogue_peers,root_system_calls,secret,writable_files}
 )
 
 usage() {
@@ -44,9 +45,10 @@ build() {
 }
 
 run_tests() {
-  local files=("${tests[@]/#/tests/integration/test_}") status=0
+  local files=("${tests[@]/\///test_}") status=0
+  files=("${files[@]/%/.py}")
   rm -f "$results/integration.xml"
-  in_debian python3 -m pytest -p no:cacheprovider -q --junit-xml=build/integration.xml "$@" "${files[@]/%/.py}" ||
+  in_debian python3 -m pytest -p no:cacheprovider -q --junit-xml=build/integration.xml "$@" "${files[@]/#/tests/integration/}" ||
     status=$?
   # A table of versions is of a run of all tests to the end: 0, or 1 where tests failed.
   if (($# == 0 && status <= 1)); then

@@ -1,15 +1,18 @@
 """Fixtures of the integration tests: real clusters in namespaces of this machine."""
 
 import os
+import random
 import shutil
 import signal
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 
+from built_files import program
 from campaign import Campaign
 from file_queue import run_taken
-from harness import REPOSITORY, Cluster, steps_run_again
+from harness import Cluster
 from test_report.figures import Figure, keep
 
 
@@ -17,7 +20,7 @@ def pytest_addoption(parser):
     parser.addoption("--queue", help="a folder: files of tests that several pytest share are marked there as taken")
     parser.addoption("--busy", action="store_true", help="with --queue: of these pytest the one for files that use all cores")
     parser.addoption("--full", action="store_true", help="the long form: hundreds of layouts")
-    parser.addoption("--seed", type=int, default=0, help="of what is generated; 0: another one each time")
+    parser.addoption("--seed", type=int, default=0, help="of what is generated; 0: another one each time, which is told at the end")
     parser.addoption("--minutes", type=float, default=35, help="after which a campaign of --full begins no other case")
     parser.addoption("--harm-with", choices=["plugin", "nothing", "first-version"], default="plugin",
                      help="what the harm suite compares with stock: nothing tries whether its cases are steady")
@@ -27,6 +30,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs a real GPU; skips without one, and never passes")
+    # Tests that are made of what is generated need it when they are collected.
+    config.option.seed = config.option.seed or random.SystemRandom().randrange(1, 1_000_000)
     # SIGTERM ends pytest as Ctrl-C does: through the fixtures, which take their clusters down.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A shell lets what it starts in the background ignore SIGINT, and every srun would inherit that.
@@ -41,10 +46,8 @@ def pytest_runtestloop(session):
     return True
 
 
-def pytest_terminal_summary(terminalreporter):
-    if steps_run_again:
-        count, example = len(steps_run_again), steps_run_again[0][:160]
-        terminalreporter.write_line(f"{count} steps run again, since Slurm had no GPU for them or Open MPI crashed, such as: {example}")
+def pytest_terminal_summary(terminalreporter, config):
+    terminalreporter.write_line(f"what was generated: --seed {config.option.seed}")
 
 
 def limit_time(item):
@@ -73,18 +76,9 @@ def pytest_runtest_call(item):
     yield from limit_time(item)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_steps_are_run_again():
-    """What fails more often than now and then is our fault."""
-    again, run = len(steps_run_again), Cluster.steps_run
-    yield
-    again, run = len(steps_run_again) - again, Cluster.steps_run - run
-    assert again <= 3 + run / 10, f"{again} of {run} steps were run again, the last ones: {steps_run_again[-3:]}"
-
-
-@pytest.fixture(scope="session")
-def cluster_factory():
-    """Makes clusters; each has a name that no other test run on this machine uses, and is gone at the end."""
+@contextmanager
+def clusters():
+    """A function that makes clusters; each has a name that no other test run on this machine uses, and is gone at the end."""
     if os.geteuid() != 0:
         pytest.skip("a cluster needs root")
     if not shutil.which("slurmctld"):
@@ -106,16 +100,29 @@ def cluster_factory():
     assert not any(troubles), "\n".join(filter(None, troubles))
 
 
+@pytest.fixture(scope="module")
+def cluster_factory():
+    """Makes clusters for a file of tests."""
+    with clusters() as make:
+        yield make
+
+
 @pytest.fixture(scope="session")
-def cluster(cluster_factory):
+def shared_clusters():
+    with clusters() as make:
+        yield make
+
+
+@pytest.fixture(scope="session")
+def cluster(shared_clusters):
     """The cluster most tests share: two nodes, two GPUs each, no plugin."""
-    return cluster_factory("plain").up("--no-plugin")
+    return shared_clusters("plain").up("--no-plugin")
 
 
 @pytest.fixture(scope="session")
-def wide_cluster(cluster_factory):
+def wide_cluster(shared_clusters):
     """Four nodes with many CPUs, where the plugin sets up every step, also those with more tasks than GPUs."""
-    return cluster_factory("wide").up(
+    return shared_clusters("wide").up(
         *("--nodes", "4", "--cpus", "64", "--gpus", "8", "--plugin-args", "when=always gpu_share=on"),
         *("--set", "LaunchParameters=use_interactive_step"),
     )
@@ -124,10 +131,12 @@ def wide_cluster(cluster_factory):
 @pytest.fixture(scope="session")
 def probe():
     """The probe's path inside every cluster."""
-    path = "build/release/tests/integration/layout_probe"
-    if not (REPOSITORY / path).exists():
-        pytest.fail(f"{path} is not built; run cmake --preset release && cmake --build --preset release")
-    return f"/opt/slurm-bootstrap/{path}"
+    return program("layout_probe")
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig):
+    return pytestconfig.getoption("--seed")
 
 
 @pytest.fixture

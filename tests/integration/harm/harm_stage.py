@@ -11,15 +11,15 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from built_files import BUILT_INSIDE, double
 from harm_case import Case, Site
-from harness import REPOSITORY
+from harness import TESTS
 from normaliser import Outcome, outcome
 
 LANES = 3  # cases at once; each has a partition of two nodes for itself
 UP = ("--nodes", str(2 * LANES), "--gpus", "4", "--cpus", "8", "--set", "TaskPlugin=task/affinity",
       "--set", "LaunchParameters=use_interactive_step")  # fmt: skip
-INSIDE = "/opt/slurm-bootstrap"
-BUILT = f"{INSIDE}/build/release/tests"
+BUILT = f"{BUILT_INSIDE}/tests"
 ENDED = (124, 137)
 
 # Before each script. A case begins when its nodes are free, and so it gets the same ones in both clusters.
@@ -90,7 +90,7 @@ class Side:
 
     def play(self, case: Case, lane: int) -> Outcome:
         variables = {
-            "CASE": case.name, "P": f"{INSIDE}/tests/integration/harm/programs", "B": f"{BUILT}/integration/harm",
+            "CASE": case.name, "P": f"{TESTS}/harm/programs", "B": f"{BUILT}/integration/harm",
             "D": f"{BUILT}/doubles", "LC_ALL": "C.UTF-8", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
             **{f"{command}_PARTITION": f"lane{lane}" for command in ("SLURM", "SBATCH", "SALLOC")}, **case.variables,
         }  # fmt: skip
@@ -181,10 +181,8 @@ class Play:
 
 
 def our_line(cluster) -> str:
-    return (cluster.state / "etc" / "plugstack.conf").read_text().strip()
+    return cluster.plugstack.strip()
 
 
 def first_version() -> str:
-    path = "build/release/tests/doubles/first_version_spank.so"
-    assert (REPOSITORY / path).exists(), f"{path} is not built; run cmake --preset release && cmake --build --preset release"
-    return f"optional {INSIDE}/{path}"
+    return f"optional {double('first_version_spank')}"

@@ -1,0 +1,74 @@
+"""Steps of which nobody can tell but from outside whether they are set up: what their tasks have of ours, and what is said."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+from contextlib import contextmanager
+
+import pytest
+
+from port_steps import in_node
+
+# One line of each task, shorter than the pieces in which srun hands on what tasks print.
+OURS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_", "MASTER_", "JAX_", "PET_", "HOROVOD_",
+        "OMP_NUM", "BOOTSTRAP_", "SLURM_BOOTSTRAP", "GLOO_", "TF_CONFIG", "NVSHMEM", "CUDA_DEVICE_ORDER")  # fmt: skip
+LONG = ("SLURM_BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_SETTINGS")  # of these the name alone
+PRINT = f"import os; print({{k: '' if k in {LONG} else v for k, v in os.environ.items() if k.startswith({OURS})}})"
+PYTHON = ["python3", "-c", PRINT]
+WORLD = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR",
+         "MASTER_PORT", "CUDA_DEVICE_ORDER", "BOOTSTRAP_GPU", "JAX_COORDINATOR_PORT", "SLURM_BOOTSTRAP_LAYOUT",
+         "SLURM_BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_STEP", "SLURM_BOOTSTRAP_SETTINGS"}  # fmt: skip
+TWO = "-N2 --ntasks-per-node=2 --gres=gpu:2"
+ONE = "-N1 --ntasks-per-node=2 --gres=gpu:2"
+SHELL_RANK = ["bash", "-c", "echo rank=$RANK"]
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory, request):
+    """Nobody asks but the steps themselves."""
+    cluster = cluster_factory(request.module.__name__.removeprefix("test_").replace("_", "-"))
+    cluster.asks = False
+    return cluster.up("--gpus", "4", "--cpus", "8")
+
+
+@pytest.fixture
+def site(cluster):
+    """Gives our line of plugstack.conf more arguments, for one test."""
+    own = cluster.plugstack
+    yield lambda arguments: cluster.write_plugstack(f"{own.rstrip()} {arguments}\n")
+    cluster.write_plugstack(own)
+
+
+def srun(cluster, options, *program, **run):
+    done = cluster.run(["srun", *options.split(), *(program or PYTHON)], **run)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def variables(done):
+    """Of each task, what it has of ours."""
+    return [eval(line) for line in done.stdout.splitlines() if line.startswith("{")]  # noqa: S307: our own print
+
+
+def told(done):
+    """The lines of ours that a user reads, without the number of the step."""
+    lines = [line.removeprefix("srun: ") for line in done.stderr.splitlines() if "bootstrap: " in line]
+    return [re.sub(r"StepId=\d+\.\d+", "StepId=ID", line) for line in lines]
+
+
+def is_untouched(done, tasks):
+    """All tasks ran, and none of them has anything of ours: not even of half a world."""
+    found = variables(done)
+    assert done.returncode == 0 and len(found) == tasks, done
+    return not any(found)
+
+
+@contextmanager
+def other_file(cluster, node, path, text, name):
+    """One host has another text in a file than the others."""
+    (cluster.state / "etc" / name).write_text(text)
+    in_node(cluster, f"mount --bind {cluster.state}/etc/{name} {path}", node)
+    try:
+        yield
+    finally:
+        in_node(cluster, f"umount {path}", node)

@@ -1,0 +1,219 @@
+"""Which steps are set up on a real cluster: each row of the table of shapes, who asks and who refuses, and what becomes of
+values that cannot be right."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+
+import pytest
+
+from activation_steps import (ONE, PRINT, PYTHON, SHELL_RANK, TWO, WORLD, cluster, is_untouched, other_file, site, srun, told,  # two of them are fixtures
+                              variables)
+from harness import wait_for
+
+ROWS = {
+    "one task": ("-N1 -n1 --gres=gpu:2", PYTHON, "it is one task; say --bootstrap=on to set it up"),
+    "a shell": (TWO, ["bash", "-c", "true"], "bash is a shell, and what it starts is its author's business; "),
+    "a launcher": (TWO, ["mpirun", "--version"], "mpirun starts its own ranks; "),
+    "a launcher behind prefixes": (TWO, ["env", "A=1", "nice", "mpirun", "--version"], "mpirun starts its own ranks; "),
+    "a script of Perl": (TWO, ["perl", "-e", "1"], "perl runs a script, "),
+    "several GPUs a task": ("-N2 --ntasks-per-node=1 --gres=gpu:2", PYTHON, "1 task on each node, and 2 GPUs; "),
+    "more tasks than GPUs": ("-N1 -n4 --gres=gpu:2", PYTHON, "4 tasks on each node, and 2 GPUs; "),
+    "fewer tasks than GPUs": ("-N1 -n2 --gres=gpu:4", PYTHON, "2 tasks on each node, and 4 GPUs; "),
+    "uneven": ("-N2 -n3 --gres=gpu:2", PYTHON, "its tasks are dealt unevenly, 3 on 2 nodes; give --ntasks-per-node"),
+    "dealt 3 and 2 of 5": ("-N2 -n5 --gres=gpu:3", PYTHON, "its tasks are dealt unevenly, 5 on 2 nodes; "),
+    "dealt 3 and 1 by Slurm": ("-N2 -n4 --gres=gpu:2", PYTHON, "its tasks are dealt unevenly, 1 to 3 tasks on a node; "),
+    "dealt 3 and 1": ("-N2 -n4 -m plane=3 --gres=gpu:2", PYTHON, "its tasks are dealt unevenly, 1 to 3 tasks on a node; "),
+    "GPUs per task": ("-N1 -n2 --gpus-per-task=1", PYTHON, "it asked for GPUs per task; "),
+    "tasks per GPU": ("-N1 --gpus=2 --ntasks-per-gpu=1", PYTHON, "Slurm binds each task to GPUs of its own; "),
+    "a binding": (f"{ONE} --gpu-bind=single:1", PYTHON, "Slurm binds each task to GPUs of its own; "),
+    "GPUs of the step on two nodes": ("-N2 -n4 --gpus=4", PYTHON, "it asked for GPUs of the whole step, on several nodes; "),
+    "no GPUs": ("-N2 --ntasks-per-node=2", PYTHON, "it asked for no GPUs; "),
+    "GPUs that were taken back": (f"{ONE} --gres=none", PYTHON, "it asked for no GPUs; "),
+    "components": ("-N1 -n1 --gres=gpu:1 true : -N1 -n1 --gres=gpu:1", ["true"], "it has several components; "),
+    "torchrun for itself": (TWO, ["python3", "-m", "torch.distributed.run", "--standalone", "-h"], 'torchrun was told "--standalone" '),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_step_that_is_not_set_up_says_why_where_it_is_asked(cluster, row):
+    options, program, reason = ROWS[row]
+    sentence = f"bootstrap: StepId=ID: not set up: {reason}"
+    explained = cluster.run(["srun", "-Q", "--bootstrap=explain", *options.split(), *program])
+    assert len(told(explained)) == 1 and told(explained)[0].startswith(sentence), explained.stderr
+    verbose = cluster.run(["srun", "-v", *options.split(), *program])
+    assert [line for line in told(verbose) if line.startswith("bootstrap: StepId")] == told(explained), verbose.stderr
+    silent = cluster.run(["srun", *options.split(), *program])
+    assert told(silent) == []
+    assert not any(variables(explained) + variables(verbose) + variables(silent)), silent.stdout
+    if program is PYTHON:
+        assert len(variables(silent)) == len(variables(explained)) > 0
+
+
+def test_a_question_changes_nothing_of_the_step(cluster):
+    """As asking does: with `on`, the GPUs of the other task are left to each."""
+    line = "-N1 -n2 --gpus-per-task=1".split()
+    lists = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES $SLURM_GPU_BIND"]
+
+    def found(*option):
+        return sorted(cluster.run(["srun", *option, *line, *lists]).stdout.split())
+
+    assert found() == found("--bootstrap=explain") == found("--bootstrap=off") != found("--bootstrap=on")
+
+
+def test_a_terminal_is_left_alone(cluster):
+    done = cluster.run(["script", "-qec", f"srun --pty --bootstrap=explain {ONE} python3 -c 1", "/dev/null"])
+    assert "not set up: it has a terminal (--pty)" in done.stdout, done
+
+
+@pytest.mark.parametrize("options", [ONE, TWO, f"{TWO} --export=NONE", f"{TWO} -m cyclic", "-N1 -n2 --gpus=2"])
+def test_a_world_gets_its_row_and_no_more(cluster, options):
+    tasks = variables(srun(cluster, options, "/usr/bin/python3", *PYTHON[1:]))
+    several = {"GLOO_SOCKET_IFNAME"} if "-N2" in options else set()
+    assert len(tasks) == (4 if several else 2)
+    for task in tasks:
+        assert set(task) == WORLD | several
+    assert sorted(task["RANK"] for task in tasks) == [str(rank) for rank in range(len(tasks))]
+    assert len({(task["MASTER_ADDR"], task["MASTER_PORT"]) for task in tasks}) == 1
+    assert {task["JAX_COORDINATOR_PORT"] for task in tasks}.isdisjoint({task["MASTER_PORT"] for task in tasks})
+
+
+def test_a_world_is_silent_but_for_srun_v(cluster):
+    assert told(srun(cluster, TWO)) == []
+    line = "bootstrap: StepId=ID: set up: a GPU for each task, and python3 is Python; say --bootstrap=off to leave it as Slurm starts it"
+    assert [text for text in told(srun(cluster, f"-v {TWO}")) if "StepId" in text] == [line]
+
+
+def test_torchrun_as_the_program_gets_its_own_and_no_more(cluster):
+    """By its name: what it does with them, test_frameworks.py shows."""
+    cluster.write_home("torchrun", f"#!/usr/bin/python3\n{PRINT}\n")
+    tasks = variables(srun(cluster, "-N2 --ntasks-per-node=1 --gres=gpu:2", "./torchrun"))
+    assert len(tasks) == 2 and {(task["PET_NNODES"], task["PET_NPROC_PER_NODE"]) for task in tasks} == {("2", "2")}
+    assert sorted(task["PET_NODE_RANK"] for task in tasks) == ["0", "1"]
+    for task in tasks:
+        assert all(name.startswith(("PET_", "SLURM_BOOTSTRAP_")) for name in task), task
+    assert is_untouched(srun(cluster, "-N1 -n1 --gres=gpu:2", "./torchrun"), 1)
+    assert is_untouched(srun(cluster, TWO, "./torchrun"), 4)
+
+
+def test_a_program_that_cannot_be_seen_is_told_where_it_would_be_a_world(cluster):
+    done = cluster.run(["srun", *TWO.split(), "/nowhere/train"])
+    assert told(done) == ['bootstrap: warning: StepId=ID: not set up: srun cannot see "/nowhere/train"; say --bootstrap=on or '
+                          "--bootstrap=off"]  # fmt: skip
+    assert told(cluster.run(["srun", "-n1", "--gres=gpu:1", "/nowhere/train"])) == []
+
+
+def test_observe_says_on_each_node_what_world_would_do(cluster, site):
+    site("when=observe")
+    done = srun(cluster, f"-v {TWO}")
+    assert is_untouched(done, 4)
+    assert any("when=world would say: set up: a GPU for each task" in line for line in told(done))
+    step = re.search(r"StepId=(\d+\.\d+)", done.stderr).group()
+    for node in ("node001", "node002"):
+        assert f"bootstrap: {step}: when=observe; when=world would say: set up:" in cluster.log(f"slurmd.{node}")
+    shell = srun(cluster, f"-v {TWO}", "bash", "-c", "true")
+    assert any("would say: not set up: bash is a shell" in line for line in told(shell))
+    assert told(srun(cluster, TWO)) == []
+
+
+def test_what_else_the_site_can_say(cluster, site):
+    shell = ("bash", "-c", 'exec python3 -c "$0"', PRINT)
+    site("when=gpu")
+    assert variables(srun(cluster, "-n1 --gres=gpu:1", *shell))[0]["RANK"] == "0"
+    assert is_untouched(srun(cluster, "-n1", *shell), 1)
+    shared = variables(srun(cluster, "-N1 -n4 --gres=gpu:2"))
+    assert {"RANK" in task for task in shared} == {True} and not any("BOOTSTRAP_GPU" in task for task in shared)
+    site("when=always")
+    assert variables(srun(cluster, "-n2 -N1", *shell))[0]["WORLD_SIZE"] == "2"
+    for when in ("gpu", "always"):
+        site(f"when={when}")
+        terminal = cluster.run(["script", "-qec", f"srun --pty {ONE} bash -c 'echo rank=$RANK.'", "/dev/null"])
+        assert "rank=." in terminal.stdout, terminal
+        launcher = cluster.run(["srun", "-v", *TWO.split(), "mpirun", "--version"])
+        assert any("not set up: mpirun starts its own ranks" in line for line in told(launcher)), launcher.stderr
+    site("when=asked")
+    assert is_untouched(srun(cluster, TWO), 4)
+    assert set(variables(srun(cluster, f"{TWO} --bootstrap=on"))[0]) > WORLD
+
+
+def test_the_nearer_word_wins(cluster):
+    shell = "bash -c 'echo rank=$RANK'"
+    script = f"srun -n2 {shell}; srun -n2 --bootstrap=off {shell}; SLURM_BOOTSTRAP=off srun -n2 {shell}"
+    done = cluster.run(["salloc", "-Q", "--bootstrap=on", "-N1", "-n2", "--gres=gpu:2", "bash", "-c", script])
+    assert sorted(done.stdout.split()[:2]) == ["rank=0", "rank=1"], done
+    assert done.stdout.split()[2:4] == ["rank=", "rank="], done
+    assert sorted(done.stdout.split()[4:]) == ["rank=0", "rank=1"], "the job's option is nearer than the variable"
+    script = f"SLURM_BOOTSTRAP=on srun -n2 {shell}; srun --bootstrap=on -n2 {shell}"
+    refused = cluster.run(["salloc", "-Q", "--bootstrap=off", "-N1", "-n2", "--gres=gpu:2", "bash", "-c", script])
+    assert refused.stdout.split()[:2] == ["rank=", "rank="] and sorted(refused.stdout.split()[2:]) == ["rank=0", "rank=1"], refused
+    assert srun(cluster, ONE, *SHELL_RANK, env={"SLURM_BOOTSTRAP": "off"}).stdout.split() == ["rank="] * 2
+    assert sorted(srun(cluster, ONE, *SHELL_RANK, env={"SLURM_BOOTSTRAP": "on"}).stdout.split()) == ["rank=0", "rank=1"]
+    assert {frozenset(task) for task in variables(srun(cluster, ONE, env={"SLURM_BOOTSTRAP": "off"}))} == {frozenset(["SLURM_BOOTSTRAP"])}
+
+
+BATCH = """#!/bin/bash
+#SBATCH --bootstrap=on -N1 -n4 --gres=gpu:2 -o asks.out -e asks.err
+srun -n1 bash -c 'echo shell rank=$RANK'
+srun -n1 mpirun --version
+srun -n4 bash -c 'echo sharing rank=$RANK.'
+script -qec "srun -n1 --pty bash -c 'echo terminal rank=\\$RANK.'" /dev/null
+srun -n4 --bootstrap=on bash -c 'echo never'
+touch asks.done
+"""
+
+
+def test_a_job_that_asks_sets_up_shells_and_leaves_alone_what_cannot_be(cluster):
+    cluster.write_home("asks.sh", BATCH)
+    home = cluster.home
+    cluster.run(["sbatch", "asks.sh"])
+    wait_for((home / "asks.done").exists, 30, "the job does not end")
+    out, err = (home / "asks.out").read_text(), (home / "asks.err").read_text()
+    assert "shell rank=0\n" in out and out.count("sharing rank=.\n") == 4 and "never" not in out, out
+    lines = re.findall(r"warning: StepId=\d+\.(\d): not set up: (.*)", err + out)
+    reasons = {"1": "mpirun starts its own ranks", "2": "4 tasks of a node share 2 GPUs", "3": "it has a terminal (--pty)"}
+    assert {step: told_of.partition("; ")[0] for step, told_of in lines if step != "3"} == {
+        step: f"{reason}" for step, reason in reasons.items() if step != "3"}, err  # fmt: skip
+    assert all("the job's --bootstrap=on asks for it" in told_of for _, told_of in lines), err
+    assert "terminal rank=." in out and reasons["3"] in out, out
+    # Control: what says so on its own line is refused.
+    assert re.search(r"error: bootstrap: StepId=\d+\.4: .*--bootstrap-gpu-share", err), err
+
+
+def test_a_launcher_of_a_job_that_asks_has_the_gpus_that_slurm_binds(cluster):
+    cluster.write_home("mpirun", "#!/bin/sh\necho gpus=$CUDA_VISIBLE_DEVICES\n")
+    line = ["srun", "-Q", "-N1", "-n2", "--gpus-per-task=1"]
+    launcher = cluster.run([*line, "./mpirun"], env={"SLURM_BOOTSTRAP": "on"})
+    stock = cluster.run([*line, "./mpirun"])
+    assert sorted(launcher.stdout.split()) == sorted(stock.stdout.split()) and "," not in stock.stdout, (launcher, stock)
+    # Control: a program that is set up sees its peers' GPUs.
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    trains = cluster.run([*line, "python3", "-c", code], env={"SLURM_BOOTSTRAP": "on"})
+    assert trains.stdout.split() == ["0,1", "0,1"], trains
+
+
+def test_what_cannot_be_right_is_replaced_and_told(cluster):
+    wrong = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "http"}
+    done = srun(cluster, TWO, env=wrong)
+    tasks = variables(done)
+    assert sorted(task["RANK"] for task in tasks) == ["0", "1", "2", "3"]
+    assert {(task["WORLD_SIZE"], task["MASTER_ADDR"]) for task in tasks} == {("4", "node001")}
+    assert {task["MASTER_PORT"].isdigit() for task in tasks} == {True}
+    assert len(told(done)) == 1 and all(f"{name}=" in told(done)[0] for name in wrong), done.stderr
+    done = srun(cluster, TWO, env={"MASTER_ADDR": "node002"})
+    assert {task["MASTER_ADDR"] for task in variables(done)} == {"node001"} and "MASTER_ADDR=" in told(done)[0]
+    done = srun(cluster, TWO, env={"MASTER_ADDR": "10.99.99.99", "MASTER_PORT": "29500"})
+    assert {(task["MASTER_ADDR"], task["MASTER_PORT"]) for task in variables(done)} == {("10.99.99.99", "29500")}
+    assert told(done) == []
+
+
+def test_an_address_of_which_the_name_server_knows_nothing_is_replaced(cluster):
+    """One that cannot be asked has said nothing: then the user's value stays."""
+    line = {"MASTER_ADDR": "nowhere.invalid"}
+    with other_file(cluster, "head", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n", "nsswitch.conf"):
+        done = srun(cluster, TWO, env=line)
+        assert {task["MASTER_ADDR"] for task in variables(done)} == {"node001"}
+        assert len(told(done)) == 1 and 'MASTER_ADDR="nowhere.invalid" (it leads nowhere)' in told(done)[0], done.stderr
+
+
+def test_no_node_suffered(cluster):
+    assert cluster.script("status").returncode == 0

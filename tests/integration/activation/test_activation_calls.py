@@ -1,0 +1,185 @@
+"""What the decision on a step costs srun, and what happens where slurmctld, a node's plugin or a port cannot be had."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from activation_steps import ONE, PYTHON, TWO, WORLD, cluster, is_untouched, other_file, srun, told, variables  # one is a fixture
+from harness import command_line, wait_for
+from port_steps import background
+
+# By user, since what daemons ask of slurmctld meanwhile is theirs.
+def calls_of(cluster, *command):
+    """How often srun called slurmctld as alice, and what it asked by the names of sdiag."""
+    cluster.run(["sdiag", "-r"], user="root")
+    done = cluster.run(["srun", "-Q", *command])
+    assert done.returncode == 0, done.stderr
+    text = cluster.run(["sdiag"], user="root").stdout
+    by_user = re.search(r"^\s+alice\s+\(\s*\d+\) count:(\d+)", text, re.M)
+    return int(by_user[1]), {name for name in OUR_CALLS if re.search(rf"^\s+{name}\s", text, re.M)}
+
+
+OUR_CALLS = {"REQUEST_JOB_STEP_INFO", "REQUEST_STEP_LAYOUT"}
+FREE = (["-n1", "--gres=gpu:1", "true"], [*TWO.split(), "bash", "-c", "true"], ["-N2", "-n3", "--gres=gpu:2", "true"],
+        [*TWO.split(), "--bootstrap=off", "true"], [*TWO.split(), "mpirun", "--version"])  # fmt: skip
+ASKED = ([*TWO.split(), "python3", "-c", "1"], ["-N2", "-n4", "python3", "-c", "1"], [*ONE.split(), "python3", "-c", "1"])
+
+
+def test_what_srun_asks_of_slurmctld(cluster):
+    for line in (*FREE, *ASKED):
+        count, names = calls_of(cluster, *line)
+        with cluster.other_plugstack():
+            without, _ = calls_of(cluster, *[word for word in line if word != "--bootstrap=off"])
+        assert (count - without, names) == ((0, set()) if line in FREE else (2, OUR_CALLS)), line
+
+
+TRACED = "connect,socket,sendto,sendmsg"
+
+
+def network_calls(cluster, *line):
+    """What srun did with sockets, without file descriptors and addresses, which differ from run to run."""
+    path = cluster.home / "srun.trace"
+    path.unlink(missing_ok=True)
+    done = cluster.run(["strace", "-f", "-qq", "-o", "srun.trace", "-e", f"trace={TRACED}", "srun", "-Q", *line])
+    assert done.returncode == 0, done.stderr
+    calls = re.findall(r"^\d+\s+(socket|connect)\(.*?(AF_\w+)", path.read_text(), re.M)
+    return {name: calls.count(name) for name in {("socket", "AF_INET"), ("connect", "AF_INET"), ("socket", "AF_INET6")}}
+
+
+def test_a_free_check_costs_no_socket(cluster):
+    lines = (*FREE[:3], ASKED[0])
+    with cluster.other_plugstack():
+        without = [network_calls(cluster, *line) for line in lines]
+    *ours, control = [network_calls(cluster, *line) for line in lines]
+    assert ours == without[:3] and all(calls["connect", "AF_INET"] > 0 for calls in without)
+    assert control["connect", "AF_INET"] >= without[3]["connect", "AF_INET"] + 2
+
+
+# The first call of ours, which fails, takes long, or is made once slurmctld has been stopped.
+SHIM = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <unistd.h>
+int slurm_get_job_steps(intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e) {
+  if (SECONDS >= 0) { sleep(SECONDS); errno = 5; return -1; }
+  close(open("/home/alice/asking", O_CREAT | O_WRONLY, 0600));
+  while (access("/home/alice/stopped", F_OK) != 0) usleep(10000);
+  return ((int (*)(intptr_t, intptr_t, intptr_t, intptr_t, intptr_t))dlsym(RTLD_NEXT, "slurm_get_job_steps"))(a, b, c, d, e);
+}
+"""
+
+
+@pytest.fixture
+def shimmed(cluster, tmp_path):
+    """The words before srun with which its first call is another one."""
+
+    def build(seconds):
+        (tmp_path / "shim.c").write_text(SHIM)
+        library = Path(cluster.state, "home", "alice", f"shim{seconds}.so")
+        subprocess.run(["gcc", "-shared", "-fPIC", f"-DSECONDS={seconds}", tmp_path / "shim.c", "-o", library], check=True)
+        return ["env", f"LD_PRELOAD=/home/alice/{library.name}"]
+
+    return build
+
+
+NOT_TOLD = "bootstrap: warning: StepId=ID: not set up: {}; say --bootstrap=on to set it up, or --bootstrap=off"
+NO_ANSWER, FAILED = "slurmctld did not answer within 5 s", "slurmctld did not say what the step asked for"
+
+
+@pytest.mark.parametrize("seconds, reason", [(0, FAILED), (60, NO_ANSWER)])
+def test_a_call_that_fails_costs_five_seconds_at_most_and_one_line(cluster, shimmed, seconds, reason):
+    began = time.monotonic()
+    done = cluster.run([*shimmed(seconds), "srun", *TWO.split(), "--export=PATH", *PYTHON], timeout=40)
+    assert is_untouched(done, 4) and told(done) == [NOT_TOLD.format(reason)], done.stderr
+    assert time.monotonic() - began < 20
+    # A step that asks is set up: what it is needs no call.
+    done = cluster.run([*shimmed(seconds), "srun", *TWO.split(), "--bootstrap=on", "--export=PATH", *PYTHON], timeout=40)
+    assert len(variables(done)) == 4 and all(set(task) > WORLD for task in variables(done)), done
+
+
+def slurmctld_of(cluster):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        words = command_line(pid)
+        if words.startswith(b"slurmctld\0") and f"{cluster.state}/".encode() in words:
+            return int(pid)
+    raise AssertionError("no slurmctld")
+
+
+def test_a_slurmctld_that_is_stopped_between_the_step_and_the_calls(cluster, shimmed):
+    """The step runs as without the plugin, though its slurmctld answers nobody."""
+    home, controller = cluster.home, slurmctld_of(cluster)
+    process = cluster.start([*shimmed(-1), "srun", *TWO.split(), "--export=PATH", *PYTHON])
+    try:
+        wait_for((home / "asking").exists, 20, "srun does not ask")
+        os.kill(controller, signal.SIGSTOP)
+        began = time.monotonic()
+        cluster.write_home("stopped", "")
+        lines = [process.stdout.readline() for _ in range(4)]
+        assert time.monotonic() - began < 15 and lines == ["{}\n"] * 4, lines
+    finally:
+        os.kill(controller, signal.SIGCONT)
+        out, err = process.communicate(timeout=60)
+        for name in ("asking", "stopped"):
+            (home / name).unlink(missing_ok=True)
+    done = subprocess.CompletedProcess([], process.returncode, out, err)
+    assert process.returncode == 0 and told(done) == [NOT_TOLD.format(NO_ANSWER)], done
+
+
+LISTEN = "import socket, time; s = socket.socket(); s.bind(('', 23456)); s.listen(); print('ready', flush=True); time.sleep(60)"
+
+
+def test_a_port_that_cannot_be_held_ends_only_a_step_that_asked(cluster):
+    with background(cluster, ["python3", "-c", LISTEN], user="bob", ready=True):
+        # A rank of the other node may have begun before srun hears of it.
+        refused = cluster.run(["srun", "--bootstrap-port=23456", *TWO.split(), "sh", "-c", "echo $RANK; exec sleep 600"], timeout=20)
+        assert refused.returncode != 0 and not {"0", "1"} & set(refused.stdout.split()), refused
+        assert len(told(refused)) == 1 and "port 23456 cannot be held" in told(refused)[0], refused.stderr
+        done = srun(cluster, TWO, env={"SLURM_BOOTSTRAP_PORT": "23456"})
+        assert sorted(task["RANK"] for task in variables(done)) == ["0", "1", "2", "3"]
+        assert len(told(done)) == 1 and "warning" in told(done)[0] and "port 23456 cannot be held" in told(done)[0], done.stderr
+    assert told(srun(cluster, TWO, env={"SLURM_BOOTSTRAP_PORT": "23456"})) == [], "control: it was the other program"
+
+
+def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
+    """Where srun has no plugin, or another version, or the words are of another step, all nodes leave all tasks alone."""
+    plugstack = cluster.state / "etc" / "plugstack.conf"
+    texts = {"2;{}.{};world;unasked;1f;;x": True, "1;{}.{};world;unasked;1f;;x": False, "3;{}.{};world;unasked;1f;;x": False,
+             "2;{}.9;world;unasked;1f;;x": False, "2;{}.{}": False, "on": False}  # fmt: skip
+    with other_file(cluster, "head", plugstack, "# no plugin\n", "none.conf"):
+        job = cluster.allocate("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
+        line = ["srun", f"--jobid={job}", "-n4", "--ntasks-per-node=2"]
+        for step, (text, is_heard) in enumerate(texts.items()):
+            done = cluster.run([*line, *PYTHON], env={"SLURM_BOOTSTRAP_DECISION": text.format(job, step)})
+            if is_heard:
+                assert sorted(task["RANK"] for task in variables(done)) == ["0", "1", "2", "3"], done
+            else:
+                assert is_untouched(done, 4), (text, done)
+            assert told(done) == []
+        # An option of ours that reached the nodes without srun's decision: they say that it is lost.
+        done = cluster.run([*line, *PYTHON], env={"_SLURM_SPANK_OPTION_bootstrap_bootstrap": "on"})
+        assert is_untouched(done, 4) and len(told(done)) == 1, done
+        assert "srun did not say whether this step is set up" in told(done)[0], done.stderr
+        cluster.run(["scancel", job])
+
+
+def test_a_node_without_the_plugin_gets_nothing_and_the_others_agree_with_each_other(cluster):
+    """All nodes come before submit hosts, and `slurm-bootstrap check` sees such a node: the plugin alone cannot."""
+    plugstack = cluster.state / "etc" / "plugstack.conf"
+    with other_file(cluster, "node002", plugstack, "# no plugin\n", "none.conf"):
+        tasks = variables(srun(cluster, TWO))
+    assert sorted("RANK" in task for task in tasks) == [False, False, True, True]
+    assert sorted(task["RANK"] for task in tasks if "RANK" in task) == ["0", "1"]
+
+
+def test_no_node_suffered(cluster):
+    assert cluster.script("status").returncode == 0

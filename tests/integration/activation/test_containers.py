@@ -1,0 +1,198 @@
+"""Other plugins of Slurm around ours, before and behind it in plugstack.conf: one that starts containers (as pyxis does,
+with enroot's hook for PyTorch) and one that binds tasks (as mpibind does)."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import subprocess
+
+import pytest
+
+from built_files import BUILT_INSIDE, double
+from preload_steps import FOR_GLIBC
+
+LIBRARIES = f"{BUILT_INSIDE}/libbootstrap"
+LIBRARY = f"{LIBRARIES}/libbootstrap.so.0"
+SERVER = f"{LIBRARIES}/slurm-bootstrap-rendezvous"
+PLUGIN = f"optional {BUILT_INSIDE}/spank_plugin/spank_bootstrap.so when=always rendezvous_program={SERVER}"
+NODES = ("-N2", "-n4", "--ntasks-per-node=2", "--gres=gpu:2")
+ORDERS = pytest.mark.parametrize("order", ["before us", "behind us"])
+NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "BOOTSTRAP_GPU",
+         "OMP_NUM_THREADS", "LD_PRELOAD", "SLURM_LOCALID")  # fmt: skip
+SHOW = ["sh", "-c", f'echo "task $SLURM_PROCID {" ".join(f"{name}=${name}" for name in NAMES)}"']
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory):
+    return cluster_factory("containers").up("--nodes", "2", "--gpus", "2", "--cpus", "8", "--no-plugin")
+
+
+@pytest.fixture
+def beside(cluster):
+    """Puts another plugin in front of ours or behind it; "alone": without ours."""
+
+    def put(line, order, arguments=f"preload_library={LIBRARY}"):
+        lines = {"before us": [line, f"{PLUGIN} {arguments}"], "behind us": [f"{PLUGIN} {arguments}", line], "alone": [line]}
+        cluster.write_plugstack("\n".join([*lines[order], ""]))
+
+    return put
+
+
+def pyxis(*arguments):
+    return f"required {double('pyxis_like_spank')} hide={LIBRARIES} {' '.join(arguments)}"
+
+
+MPIBIND = f"optional {BUILT_INSIDE}/tests/doubles/mpibind_like_spank.so"
+
+
+# Fails where the task can see the program.
+ASK = r"""test -e $0 && exit 9
+server=/dev/tcp/${1:-$HOROVOD_GLOO_RENDEZVOUS_ADDR}/${2:-$HOROVOD_GLOO_RENDEZVOUS_PORT}
+until (exec 3<>$server) 2>/dev/null; do sleep 0.1; done  # the other node may be the first
+exec 3<>$server
+printf 'GET /global/0 HTTP/1.1\r\n\r\n' >&3; read -r line <&3; echo "$line"; sleep 1"""
+
+
+def tasks_of(done):
+    """The variables of each rank."""
+    assert done.returncode == 0, done.stderr
+    assert "pyxis_double" not in done.stderr, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("task ")]
+    tasks = {int(line[1]): dict(word.split("=", 1) for word in line[2:]) for line in lines}
+    assert sorted(tasks) == [0, 1, 2, 3], done.stdout
+    return tasks
+
+
+def sentences(done):
+    return [line for line in done.stderr.splitlines() if "bootstrap:" in line]
+
+
+def own_gpu(task):
+    """What a program takes that goes by LOCAL_RANK."""
+    return task["CUDA_VISIBLE_DEVICES"].split(",")[int(task["LOCAL_RANK"])]
+
+
+@ORDERS
+def test_ranks_and_gpus_are_right_in_a_container(cluster, beside, order):
+    beside(pyxis(), order)
+    done = cluster.run(["srun", *NODES, *SHOW])
+    for rank, task in tasks_of(done).items():
+        assert (task["RANK"], task["WORLD_SIZE"], task["LOCAL_WORLD_SIZE"]) == (str(rank), "4", "2")
+        assert own_gpu(task) == task["SLURM_LOCALID"]
+    assert sentences(done) == []
+
+
+@pytest.mark.parametrize("mode", ["first", "narrow"])
+def test_the_plugin_that_comes_last_decides_local_rank(cluster, beside, mode):
+    """With --bootstrap-gpu=first and narrow each task's own GPU is its device 0, where pyxis writes SLURM_LOCALID into
+    LOCAL_RANK. What stands last in plugstack.conf has the last word; README says that it should be ours."""
+    found = {}
+    for order in ("before us", "behind us"):
+        beside(pyxis(), order)
+        found[order] = tasks_of(cluster.run(["srun", *NODES, f"--bootstrap-gpu={mode}", *SHOW]))
+    for task in found["before us"].values():
+        assert task["LOCAL_RANK"] == "0" and own_gpu(task) == task["SLURM_LOCALID"]
+    assert [task["LOCAL_RANK"] for _, task in sorted(found["behind us"].items())] == ["0", "1", "0", "1"], "the control"
+
+
+def test_a_hook_of_the_container_does_not_move_the_meeting_point(cluster, beside):
+    beside(pyxis("MASTER_PORT=53333", "MASTER_ADDR=elsewhere"), "before us")
+    asked = tasks_of(cluster.run(["srun", *NODES, "--bootstrap-port=23456", *SHOW]))
+    assert {(task["MASTER_ADDR"], task["MASTER_PORT"]) for task in asked.values()} == {("node001", "23456")}
+    computed = tasks_of(cluster.run(["srun", *NODES, *SHOW]))
+    ports = {task["MASTER_PORT"] for task in computed.values()}
+    assert len(ports) == 1 and ports != {"53333"}
+    users = tasks_of(cluster.run(["srun", *NODES, "--export=ALL,MASTER_PORT=23457", *SHOW]))
+    assert {task["MASTER_PORT"] for task in users.values()} == {"53333"}, "what is not ours is left to the others"
+
+
+def test_control_the_hook_of_the_container_moves_it_without_us(cluster, beside):
+    beside(pyxis("MASTER_PORT=53333"), "alone")
+    done = tasks_of(cluster.run(["srun", *NODES, *SHOW]))
+    assert {task["MASTER_PORT"] for task in done.values()} == {"53333"}
+    assert {task["LOCAL_RANK"] for task in done.values()} == {"0", "1"}
+
+
+@ORDERS
+def test_the_library_to_preload_is_the_hosts_in_both_orders(cluster, beside, order):
+    beside(pyxis(), order)
+    done = cluster.run(["srun", *NODES, "--bootstrap-preload", *SHOW])
+    assert {task["LD_PRELOAD"] for task in tasks_of(done).values()} == {FOR_GLIBC + LIBRARY}
+    assert sentences(done) == []
+
+
+@ORDERS
+def test_a_library_that_the_host_has_not_is_not_preloaded_in_both_orders(cluster, beside, order):
+    beside(pyxis(), order, "preload_library=/no/such/library.so")
+    done = cluster.run(["srun", *NODES, "--bootstrap-preload", *SHOW])
+    assert {task["LD_PRELOAD"] for task in tasks_of(done).values()} == {""}
+    assert len({line.split("bootstrap: ", 1)[1] for line in sentences(done)}) == 1
+
+
+@ORDERS
+def test_horovods_server_is_the_hosts_in_both_orders(cluster, beside, order):
+    """It is started by rank 0's process, which cannot see it any more once it is in the container."""
+    beside(pyxis(), order)
+    done = cluster.run(["srun", *NODES, "--bootstrap-frameworks=horovod", "bash", "-c", ASK, SERVER])
+    assert done.returncode == 0, done.stderr
+    assert sentences(done) == []
+    assert [line.strip() for line in done.stdout.splitlines()] == ["HTTP/1.1 404 Not Found"] * 4
+
+
+@pytest.mark.parametrize("frm, status", [("node002", "404"), ("head", "403")], ids=["a host of the step", "another host"])
+def test_horovods_server_answers_the_hosts_of_the_step_alone(cluster, beside, frm, status):
+    beside("", "before us")
+    say = 'echo $HOROVOD_GLOO_RENDEZVOUS_PORT; read -r _'
+    step = cluster.start(["srun", "-N2", "-n2", "--gres=gpu:2", "--bootstrap-frameworks=horovod", "bash", "-c", say], stdin=subprocess.PIPE)
+    try:
+        port = step.stdout.readline().strip()
+        done = cluster.run(["bash", "-c", ASK, "/no", "node001", port], node=frm)
+        assert done.stdout.split()[:2] == ["HTTP/1.1", status], (done.stdout, done.stderr)
+        # On the step's own interface, and on no other.
+        there = cluster.run(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{port}"], node="node001")
+        assert "Connection refused" in there.stderr
+    finally:
+        output = step.communicate("\n\n", timeout=30)
+    assert step.returncode == 0, output
+
+
+def test_what_the_user_asked_another_plugin_for_wins_over_our_choice(cluster, beside):
+    beside(MPIBIND, "before us")
+    done = cluster.run(["srun", *NODES, "--bootstrap=on", "--mpibind-double", *SHOW])
+    for task in tasks_of(done).values():
+        assert task["CUDA_VISIBLE_DEVICES"] == task["SLURM_LOCALID"] and task["LOCAL_RANK"] == "0"
+        assert (task["LOCAL_WORLD_SIZE"], task["BOOTSTRAP_GPU"], task["OMP_NUM_THREADS"]) == ("1", "0", "93")
+    [sentence] = sentences(done)
+    assert "another plugin of Slurm leaves a task 1 of 2 GPUs" in sentence
+
+
+def test_unasked_its_choice_stands_and_nothing_is_said(cluster, beside):
+    beside(MPIBIND, "before us")
+    done = cluster.run(["srun", *NODES, "--mpibind-double", *SHOW])
+    for task in tasks_of(done).values():
+        assert task["CUDA_VISIBLE_DEVICES"] == task["LOCAL_RANK"] == task["SLURM_LOCALID"]
+        assert (task["LOCAL_WORLD_SIZE"], task["BOOTSTRAP_GPU"], task["OMP_NUM_THREADS"]) == ("2", "", "93")
+    assert sentences(done) == []
+
+
+def test_control_without_that_option_the_choice_is_ours(cluster, beside):
+    beside(MPIBIND, "before us")
+    done = cluster.run(["srun", *NODES, *SHOW])
+    for task in tasks_of(done).values():
+        assert task["CUDA_VISIBLE_DEVICES"] == "0,1" and own_gpu(task) == task["SLURM_LOCALID"]
+    assert sentences(done) == []
+
+
+def test_who_asks_both_plugins_has_our_gpus_and_their_threads(cluster, beside):
+    beside(MPIBIND, "before us")
+    done = cluster.run(["srun", *NODES, "--mpibind-double", "--bootstrap-gpu=index", *SHOW])
+    for task in tasks_of(done).values():
+        assert task["CUDA_VISIBLE_DEVICES"] == "0,1" and own_gpu(task) == task["SLURM_LOCALID"]
+        assert task["OMP_NUM_THREADS"] == "93"
+    assert sentences(done) == []
+
+
+def test_threads_of_a_plugin_behind_us_are_not_taken_for_the_users(cluster, beside):
+    """mpibind leaves OMP_NUM_THREADS where it is; in user_init, where it takes it for the user's, there is none of ours."""
+    beside(MPIBIND, "behind us")
+    done = cluster.run(["srun", *NODES, "--mpibind-double", *SHOW])
+    assert {task["CUDA_VISIBLE_DEVICES"] for task in tasks_of(done).values()} == {"0", "1"}

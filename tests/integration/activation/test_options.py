@@ -1,0 +1,231 @@
+"""Every setting in every way it can be made, who wins, and what becomes of wrong ones that are no option: a refusal on the
+nodes for a step that asked, a warning for one that did not. test_option_abuse.py has the options."""
+
+import json
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from harness import Cluster
+from option_cases import WRONG
+
+# Prints what a task sees of each setting. Whether the port is held is found out by trying to take it.
+SHOW = """#!/usr/bin/python3 -SE
+import json, os, socket
+seen = {"mode": "on" if "RANK" in os.environ else "off"}
+seen["addr"] = os.environ.get("MASTER_ADDR")
+seen["port"] = seen["port_range"] = os.environ.get("MASTER_PORT")
+try:
+    socket.socket(socket.AF_INET6).bind(("::", int(os.environ.get("MASTER_PORT", 0))))
+    seen["claim"] = "off"
+except OSError:
+    seen["claim"] = "on"
+print(json.dumps(seen))
+"""
+
+@dataclass(frozen=True)
+class Setting:
+    name: str  # as SHOW prints it
+    option: str
+    variable: str
+    site: str  # "": no argument of plugstack.conf
+    values: tuple[str, str]  # two that can be told apart
+    seen: tuple[str, str]  # what the task then sees
+
+
+SETTINGS = [
+    Setting("mode", "--bootstrap", "SLURM_BOOTSTRAP", "", ("on", "off"), ("on", "off")),
+    Setting("port", "--bootstrap-port", "SLURM_BOOTSTRAP_PORT", "port", ("23001", "23002"), ("23001", "23002")),
+    Setting("port_range", "--bootstrap-port-range", "SLURM_BOOTSTRAP_PORT_RANGE", "port_range", ("24001-24001", "24002-24002"),
+            ("24001", "24002")),
+    Setting("addr", "--bootstrap-addr", "SLURM_BOOTSTRAP_ADDR", "master_addr", ("%h-ib0", "10.20.1.1"), ("node001-ib0", "10.20.1.1")),
+    Setting("claim", "--bootstrap-claim", "SLURM_BOOTSTRAP_CLAIM", "claim", ("off", "on"), ("off", "on")),
+]
+LONGEST_VARIABLE = 100000  # less than an option may have, since `env` starts the command with both
+WAYS = ("site", "variable", "option")  # in order of rising precedence
+
+
+def ways_of(setting: Setting) -> tuple[str, ...]:
+    return WAYS if setting.site else WAYS[1:]
+
+
+def pairs_of(setting: Setting) -> list[tuple[str, str]]:
+    ways = ways_of(setting)
+    return [(lower, higher) for i, lower in enumerate(ways) for higher in ways[i + 1:]]
+
+
+
+
+class Desk:
+    """A cluster whose plugstack arguments are changed from one step to the next."""
+
+    def __init__(self, cluster: Cluster):
+        self.cluster = cluster
+        self.plugin = cluster.plugstack.split(" when=")[0].strip()
+        self.show = cluster.write_home("show", SHOW)
+
+    def configure(self, arguments: str) -> None:
+        self.cluster.write_plugstack(f"{self.plugin} {arguments}\n")
+
+    def run(self, *command: str, **more):
+        return self.cluster.run(command, **more)
+
+    def seen(self, command: str, env: dict[str, str] | None = None) -> list[dict[str, str]]:
+        """What each task of a shell command saw; the shell finds the program as $show."""
+        done = self.cluster.run(["timeout", "40", "bash", "-c", f"show={self.show}; {command}"], env=env)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def shared_desk(cluster_factory) -> Desk:
+    cluster = cluster_factory("options")
+    cluster.asks = False  # when= and what is given here are the only words
+    return Desk(cluster.up("--cpus", "16", "--plugin-args", "when=always"))
+
+
+@pytest.fixture
+def desk(shared_desk: Desk) -> Desk:
+    shared_desk.configure("when=always")
+    return shared_desk
+
+
+def set_by(setting: Setting, chosen: dict[str, str]) -> tuple[str, str, dict[str, str]]:
+    """Plugstack arguments, option and variables that make a setting in the chosen ways."""
+    # "mode" decides alone where nothing is set up unless asked for.
+    site = "when=asked" if setting.name == "mode" else "when=always"
+    site += f" {setting.site}={chosen['site']}" if "site" in chosen else ""
+    option = f"{setting.option}={chosen['option']}" if "option" in chosen else ""
+    return site, option, {setting.variable: chosen["variable"]} if "variable" in chosen else {}
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_each_way_wins_over_the_default_and_over_those_below_it(desk, setting):
+    def seen(chosen: dict[str, str]) -> str:
+        site, option, variables = set_by(setting, chosen)
+        desk.configure(site)
+        return desk.seen(f"srun {option} $show", variables)[0][setting.name]
+
+    for way in ways_of(setting):
+        for value, expected in zip(setting.values, setting.seen):
+            assert seen({way: value}) == expected, f"{way}={value}"
+    for lower, higher in pairs_of(setting):
+        for mine, other, expected in zip(setting.values, reversed(setting.values), setting.seen):
+            assert seen({lower: other, higher: mine}) == expected, f"{lower}={other} under {higher}={mine}"
+    assert seen(dict(zip(reversed(ways_of(setting)), (setting.values[0], setting.values[1], setting.values[1])))) == setting.seen[0]
+
+
+def test_defaults(desk):
+    seen = desk.seen("srun $show")[0]
+    assert (seen["mode"], seen["addr"], seen["claim"]) == ("on", "node001", "on") and 20000 <= int(seen["port"]) <= 29999
+    desk.configure("when=asked")
+    assert desk.seen("srun $show")[0]["mode"] == "off"
+    desk.configure("when=gpu")
+    assert [desk.seen(f"srun {gpus} $show")[0]["mode"] for gpus in ("", "--gres=gpu:1")] == ["off", "on"]
+    desk.configure("")
+    worlds = ("-n2", "-n2 --gres=gpu:1", "-n1 --gres=gpu:1", "-N1 -n2 --gres=gpu:2")
+    assert [desk.seen(f"srun {world} $show")[0]["mode"] for world in worlds] == ["off", "off", "off", "on"]
+
+
+@pytest.mark.parametrize("command", ["salloc", "sbatch"])
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_option_of_the_job_reaches_its_steps_and_gives_way_to_theirs(desk, setting, command):
+    desk.configure("when=asked" if setting.name == "mode" else "when=always")
+    (given, other), (expected, overridden) = setting.values, setting.seen
+    steps = f"srun $show; srun {setting.option}={other} $show; {setting.variable}={other} srun $show; srun --export=NONE $show"
+    desk.cluster.write_home("steps", f"#!/bin/bash\nshow={desk.show}\n{steps}\ntouch steps.done\n")
+    if command == "salloc":
+        found = desk.seen(f"salloc -Q {setting.option}={given} ./steps")
+    else:
+        # Apart from what srun says: that of 24.11 tells when it had to wait for the step before.
+        found = desk.seen(f"rm -f steps.done; sbatch -Q -o steps.out -e steps.err {setting.option}={given} ./steps; "
+                          "for ((i = 0; i < 200; i++)); do [[ ! -e steps.done ]] || break; sleep 0.1; done; "
+                          "cat steps.out; cat steps.err >&2")
+    # The job's option is nearer to a step than a variable, which may be left over from a login shell.
+    assert [seen[setting.name] for seen in found] == [expected, overridden, expected, expected]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_export_none_loses_nothing(desk, setting):
+    desk.configure("when=asked" if setting.name == "mode" else "when=always")
+    variables = {setting.variable: setting.values[0]}
+    for export in ("NONE", "NIL", "HOME"):
+        assert desk.seen(f"srun --export={export} $show", variables)[0][setting.name] == setting.seen[0], export
+        assert desk.seen(f"srun --export={export} {setting.option}={setting.values[0]} $show")[0][setting.name] == setting.seen[0]
+
+
+@pytest.mark.parametrize("given", ["{} : ", " : {}"])
+def test_option_of_one_component_is_that_of_the_step(desk, given):
+    components = [f"{part.format('--bootstrap-port=23456')} -n1 $show" for part in given.split(":")]
+    assert [seen["port"] for seen in desk.seen(f"srun -Q {' : '.join(components)}")] == ["23456"] * 2
+
+
+def refused(done, name: str) -> str:
+    """The one sentence of ours by which a command was stopped."""
+    sentences = [line for line in done.stderr.splitlines() if "bootstrap: " in line]
+    assert done.returncode != 0 and len(sentences) == 1, done
+    assert re.search(rf"error: bootstrap: (StepId=[0-9.]+: )?{name}=\"", sentences[0]) and " is not valid: it takes " in sentences[0], sentences
+    assert sentences[0].isascii() and len(sentences[0]) < 400
+    return sentences[0]
+
+
+def warned(done, name: str) -> None:
+    """The step ran, and one line says what was wrong with the variable and is not used."""
+    sentences = [line for line in done.stderr.splitlines() if "bootstrap: " in line]
+    assert done.returncode == 0 and len(sentences) == 1, done
+    assert sentences[0].startswith("bootstrap: warning: StepId=") and f'{name}="' in sentences[0], sentences
+    assert " is not valid: it takes " in sentences[0] and sentences[0].isascii() and len(sentences[0]) < 400
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_wrong_variables_end_a_step_that_asks_and_no_other(desk, setting):
+    variable = setting.variable
+    for value in filter(None, WRONG[setting.option.removeprefix("--")]):  # an empty one is the same as not set
+        if len(value) > LONGEST_VARIABLE:
+            continue
+        done = desk.run("srun", "--bootstrap-claim=on", desk.show, env={variable: value})
+        refused(done, variable)
+        assert done.stdout == ""
+        warned(desk.run("srun", desk.show, env={variable: value}), variable)
+    assert desk.run("sbatch", "-Q", "-o", "/dev/null", "--wrap=true", env={variable: value}).stderr == ""
+    desk.configure("when=asked")
+    silent = desk.run("srun", desk.show, env={variable: value})
+    # srun itself may say that it had to wait.
+    assert silent.returncode == 0 and "bootstrap" not in silent.stderr, silent
+
+
+def test_the_longest_variable_is_told_like_any_other(desk):
+    """It comes through the shell, since `env` starts the command with both."""
+    desk.cluster.write_home("long", f"#!/bin/bash\nSLURM_BOOTSTRAP_ADDR={'a' * LONGEST_VARIABLE} exec srun true\n")
+    warned(desk.run("./long"), "SLURM_BOOTSTRAP_ADDR")
+
+
+@pytest.mark.parametrize("argument", ["colour=blue", "when", "when=", "when=sometimes", "when=always,gpu", "port=1", "port_range=5-1",
+                                      "master_addr=%x", "claim=maybe", "mode=on", "=", "when=gpu=always", "\udcff", "x" * 4000])
+def test_wrong_argument_in_plugstack_refuses_steps_that_asked_and_is_told_where_others_are_set_up(desk, argument):
+    desk.cluster.write_plugstack("")
+    (desk.cluster.state / "etc" / "plugstack.conf").write_bytes(f"{desk.plugin} {argument}\n".encode(errors="surrogateescape"))
+    asked = desk.run("srun", "--bootstrap=on", "true")
+    assert asked.returncode != 0
+    sentences = [line for line in asked.stderr.splitlines() if "bootstrap: " in line]
+    assert 1 <= len(sentences) <= 2 and all("plugstack.conf" in line for line in sentences), asked.stderr
+    world = desk.run("srun", "-N1", "-n2", "--gres=gpu:2", desk.show)
+    sentences = [line for line in world.stderr.splitlines() if "bootstrap: " in line]
+    assert world.returncode == 0 and {json.loads(line)["mode"] for line in world.stdout.splitlines()} == {"on"}
+    assert len(sentences) == 1 and "plugstack.conf" in sentences[0] and "warning: StepId=" in sentences[0], world.stderr
+    other = desk.run("srun", "echo", "ran")
+    assert (other.returncode, other.stdout) == (0, "ran\n") and "bootstrap: " not in other.stderr, other.stderr
+    shown = desk.run("srun", "-v", "-w", "node001", "true")
+    assert any("bootstrap: " in line and "plugstack.conf" in line for line in shown.stderr.splitlines()), shown.stderr
+    assert "in plugstack.conf" in desk.cluster.log("slurmd.node001"), "and the administrator reads it in the log"
+
+
+def test_help_names_every_option(desk):
+    for command in ("srun", "sbatch", "salloc"):
+        shown = desk.run(command, "--help").stdout
+        assert all(f"{setting.option}=" in shown for setting in SETTINGS)
+
+
+def test_no_node_suffered(desk):
+    assert desk.cluster.script("status").returncode == 0

@@ -1,0 +1,76 @@
+"""partitions=: a site tries the plugin in one partition, and steps of the others are as they were without it."""
+
+import json
+import re
+
+import pytest
+
+STEP = ["-N2", "--ntasks-per-node=2", "--gres=gpu:2"]
+NAMES = {"rank": "RANK", "order": "CUDA_DEVICE_ORDER", "kill": "SLURM_KILL_BAD_EXIT"}
+SHOW = ["python3", "-c", f"import json, os; print(json.dumps({{key: os.environ.get(name, '') for key, name in {NAMES}.items()}}))"]
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory):
+    """Its default partition is main; debug is another one of the same nodes."""
+    cluster = cluster_factory("partitions")
+    cluster.asks = False
+    return cluster.up("--cpus", "8", "--gpus", "2")
+
+
+@pytest.fixture
+def site(cluster):
+    """Changes the arguments of the plugin, or takes it out with None."""
+    own = cluster.plugstack
+
+    def change(arguments):
+        cluster.write_plugstack("" if arguments is None else f"{own.strip()} {arguments}\n")
+
+    yield change
+    cluster.write_plugstack(own)
+
+
+def tasks(cluster, *options, env=None, before=()):
+    done = cluster.run([*before, "srun", *STEP, *options, *SHOW], env=env)
+    assert done.returncode == 0, done.stderr
+    return sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda task: json.dumps(task))
+
+
+def test_steps_elsewhere_are_as_without_the_plugin(cluster, site):
+    site(None)
+    untouched = tasks(cluster)
+    site("partitions=debug")
+    for options, env in (((), {}), (("-p", "main"), {}), (("-pmain",), {"SLURM_PARTITION": "debug"})):
+        assert tasks(cluster, *options, env=env) == untouched, options
+    site("")
+    assert tasks(cluster) != untouched, "without partitions= the step is set up: or this test would see nothing"
+
+
+def test_steps_of_the_partition_are_set_up(cluster, site):
+    site("")
+    wanted = tasks(cluster)
+    assert sorted(task["rank"] for task in wanted) == list("0123")
+    site("partitions=debug")
+    for options, env in ((("-p", "debug"), {}), (("--partition=debug",), {}), ((), {"SLURM_PARTITION": "debug"})):
+        assert tasks(cluster, *options, env=env) == wanted, options
+    allocated = ["salloc", "-Q", "-p", "debug", "-N2", "--ntasks-per-node=2", "--gpus-per-node=2"]
+    assert tasks(cluster, before=allocated) == wanted
+    site("partitions=debug,main,default")
+    assert tasks(cluster) == wanted, "the default partition, under its two names"
+
+
+def test_of_several_partitions_the_one_counts_that_slurm_names(cluster, site):
+    """22.05 names all that were asked for, which are not those of partitions=; later releases the one that was chosen."""
+    site("partitions=debug")
+    show = "import os; print(os.environ['SLURM_JOB_PARTITION'], os.environ.get('RANK', 'none'))"
+    done = cluster.run(["srun", *STEP, "-p", "debug,main", "python3", "-c", show])
+    names, ranks = zip(*map(str.split, done.stdout.splitlines()))
+    assert done.returncode == 0 and set(names) in ({"debug"}, {"main"}, {"debug,main"}), done
+    assert sorted(ranks) == (list("0123") if names[0] == "debug" else ["none"] * 4)
+
+
+def test_who_asks_is_served_everywhere_and_told_why(cluster, site):
+    site("partitions=debug")
+    assert sorted(task["rank"] for task in tasks(cluster, "--bootstrap=on")) == list("0123")
+    told = cluster.run(["srun", *STEP, "--bootstrap=explain", "true"])
+    assert re.search("not set up: its partition is not among those of partitions= in plugstack.conf", told.stderr)

@@ -1,0 +1,348 @@
+"""`slurm-bootstrap check` and `run`: a table that is right about good steps, and about each way to break one."""
+
+import json
+import re
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from built_files import BUILT_INSIDE, COMMAND, LIBRARY
+from harness import Cluster, needs_device_cgroups, stop, wait_for
+from port_steps import background
+
+DRIVER = f"{BUILT_INSIDE}/tests/doubles/cuda"  # a libcuda.so.1 for nodes without a GPU
+OLD_NCCL = f"{BUILT_INSIDE}/tests/doubles/nccl-2.18.3/libnccl.so.2"
+NEW_NCCL = f"{BUILT_INSIDE}/tests/doubles/nccl-2.28.9/libnccl.so.2"
+PRELOAD = f"{BUILT_INSIDE}/{LIBRARY}"
+
+NAMES = ["plan", "ranks", "network", "port", "clocks", "exchange", "NCCL", "CUDA", "GPUs", "GPU peers", "CPUs", "/dev/shm",
+         "locked memory", "system"]  # fmt: skip
+WIDTH = 80
+TWO_BY_TWO = ("-w", "node001,node002", "--ntasks-per-node=2")  # rank 0 is on node001
+CPU = (*TWO_BY_TWO, "--gres=none")
+GPU = (*TWO_BY_TWO, "--gres=gpu:2")
+
+# Listens as any program does, and takes what comes without a word.
+LISTEN = """import socket, sys, time
+server = socket.create_server(("", int(sys.argv[1])), backlog=64)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+# Comes to rank 0 before this rank does, and says what no rank would.
+INTRUDE = """import os, socket, sys, time
+words = [b"GET / HTTP/1.0\\r\\n\\r\\n", bytes(range(256)), b"bootstrap-check hello 8\\n99.0.0 1", b"bootstrap-check report 99999\\n"]
+for i in range(20):
+    while True:
+        try:
+            door = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 5)
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    door.sendall(words[i % len(words)])
+    try:
+        door.recv(1)
+    except ConnectionResetError:
+        pass
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+# Listens where the check did, as a rendezvous server does, and looks whether anybody else still does.
+SERVE = """import os, socket, sys
+port = int(os.environ["MASTER_PORT"])
+listening = [line for table in ("tcp", "tcp6") for line in open(f"/proc/net/{table}")
+             if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"]
+if os.environ["RANK"] == "0":
+    socket.create_server(("", port))
+    print(f"{len(listening)} listened before", flush=True)
+print(" ".join(sys.argv[1:]), os.environ["RANK"], flush=True)
+raise SystemExit(7)
+"""
+
+
+@dataclass
+class Check:
+    """One check: its table as rows, what else was said, and how long it took."""
+
+    rows: dict[str, dict]
+    status: int
+    stderr: str
+    seconds: float
+    stdout: str
+
+    def result(self, name: str) -> str:
+        return self.rows[name]["result"]
+
+    def text(self, name: str) -> str:
+        return self.rows[name]["text"]
+
+    def ranks(self, name: str) -> list[int]:
+        return self.rows[name]["ranks"]
+
+    @property
+    def failed(self) -> list[str]:
+        return [name for name in NAMES if self.result(name) == "FAILED"]
+
+    @property
+    def troubled(self) -> list[str]:
+        return [name for name in NAMES if self.result(name) not in ("ok", "not there")]
+
+
+def timed(cluster: Cluster, arguments, **more):
+    begin = time.monotonic()
+    done = cluster.run(arguments, **more)
+    return done, time.monotonic() - begin
+
+
+def check(cluster: Cluster, *options, program=(COMMAND, "check", "--json"), **more) -> Check:
+    done, seconds = timed(cluster, ["srun", "--quiet", *options, *program], **more)
+    assert done.stdout.startswith("{"), f"{done.stdout}\n{done.stderr}"
+    table = json.loads(done.stdout)
+    rows = {row["check"]: row for row in table["checks"]}
+    assert list(rows) == NAMES
+    words = {row["result"] for row in rows.values()}
+    worst = next((word for word in ("FAILED", "warning") if word in words), "ok")
+    assert table["result"] == worst
+    return Check(rows, done.returncode, done.stderr, seconds, done.stdout)
+
+
+def programs(cluster: Cluster, name: str, *lines: str) -> tuple[str, ...]:
+    """Another program for some of the ranks."""
+    return "--multi-prog", cluster.write_home(name, "\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory) -> Cluster:
+    cluster = cluster_factory("check").up("--nodes", "4", "--cpus", "16", "--gpus", "4", "--plugin-args", "when=always")
+    for name, text in ("listen.py", LISTEN), ("intrude.py", INTRUDE), ("serve.py", SERVE):
+        cluster.write_home(name, text)
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def constrained(cluster_factory) -> Cluster:
+    return cluster_factory("check-gpus").up(
+        "--nodes", "2", "--cpus", "16", "--gpus", "4", "--constrain-devices", "--plugin-args", "when=always")
+
+
+def test_a_good_step_is_good_in_all_rows(cluster):
+    done = check(cluster, "--mpi=pmix", *GPU, env={"LD_LIBRARY_PATH": DRIVER, "SLURM_BOOTSTRAP_NCCL": NEW_NCCL})
+    assert {name: done.result(name) for name in NAMES} == dict.fromkeys(NAMES, "ok"), done.stdout
+    assert (done.status, done.stderr) == (0, "")
+    assert re.fullmatch(r"over PMIx, client \S+, server \S+: \S+ m?s", done.text("exchange"))
+    assert done.text("NCCL") == f"2.28.9 ({NEW_NCCL})"
+    assert done.text("GPUs") == "4 GPUs on 2 nodes; each rank can open its own"
+    assert done.text("plan") == "the same for all ranks, set by the plugin"
+    assert re.fullmatch(r"node001 is 10\.\S+ \(eth0\), \S+ ms there and back", done.text("network"))
+
+
+def test_the_table_is_printed_once_and_says_the_same(cluster):
+    options = ["srun", "--quiet", "--mpi=pmix", *GPU]
+    done = cluster.run([*options, COMMAND, "check"], env={"LD_LIBRARY_PATH": DRIVER})
+    assert done.returncode == 0 and done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(r"bootstrap: StepId=\d+\.0: 4 ranks on 2 nodes, to meet at node001:\d+", lines[0])
+    assert lines[2].split() == ["CHECK", "RESULT", "WHAT", "WAS", "FOUND"] and lines[-1] == "All is well."
+    assert [line[:15].strip() for line in lines[3:-2] if line[0] != " "] == NAMES
+    assert max(map(len, lines)) <= WIDTH
+
+
+def test_a_step_without_pmix_and_gpus_lacks_nothing(cluster):
+    done = check(cluster, "--mpi=none", *CPU)
+    assert done.troubled == [] and done.status == 0, done.stdout
+    assert [done.result(name) for name in ("CUDA", "GPUs", "GPU peers")] == ["not there"] * 3
+    assert re.fullmatch(r"over PMI-1: \S+ m?s", done.text("exchange"))
+
+
+def test_all_ranks_of_a_larger_step_are_heard(cluster):
+    done = check(cluster, "--mpi=pmix", "-N4", "--ntasks-per-node=8", "--gres=none")
+    assert done.troubled == [], done.stdout
+    assert "all 32 ranks heard" in done.text("ranks")
+
+
+def test_a_taken_port_is_named_and_the_rest_is_still_told(cluster):
+    port = "31501"
+    with background(cluster, ["python3", "listen.py", port], ready=True):
+        done = check(cluster, "--mpi=pmix", *CPU, env={"MASTER_PORT": port})
+    assert done.failed == ["port"] and done.status == 1, done.stdout
+    assert done.text("port") == f"{port} on node001 is not free for rank 0: another program has it"
+    assert done.result("ranks") == done.result("exchange") == "ok"
+    assert done.seconds < 18
+    # Control: the same port when nobody has it.
+    assert check(cluster, "--mpi=pmix", *CPU, env={"MASTER_PORT": port}).failed == []
+
+
+@needs_device_cgroups
+def test_hidden_peers_are_told_with_the_cure(constrained):
+    done = check(constrained, "--mpi=none", *GPU, "--gpu-bind=single:1")
+    assert done.result("GPU peers") == "warning" and done.ranks("GPU peers") == [0, 1, 2, 3], done.stdout
+    assert "all but 1 of the 2 GPUs" in done.text("GPU peers")
+    assert done.rows["GPU peers"]["cure"] == "srun --gpu-bind=none"
+    assert (done.result("GPUs"), done.status) == ("ok", 0)
+    # Control: without the binding nothing is hidden, and the two GPUs of the node that are not of the step do not count.
+    assert check(constrained, "--mpi=none", *GPU).result("GPU peers") == "ok"
+
+
+@needs_device_cgroups
+def test_a_gpu_that_cannot_be_opened_is_told(constrained):
+    take = f"if [ $SLURM_PROCID = 3 ]; then export CUDA_VISIBLE_DEVICES=0,3; fi; exec {COMMAND} check --json"
+    done = check(constrained, "--mpi=none", *GPU, program=("bash", "-c", take))
+    assert done.failed == ["GPUs"] and done.ranks("GPUs") == [3] and done.status == 1, done.stdout
+
+
+def test_two_ranks_on_one_gpu_are_named(cluster):
+    take = f"if [ $SLURM_PROCID = 2 ]; then export BOOTSTRAP_GPU=1; fi; exec {COMMAND} check --json"
+    done = check(cluster, "--mpi=none", *GPU, program=("bash", "-c", take))
+    assert done.failed == ["GPUs"] and done.ranks("GPUs") == [2, 3] and done.status == 1, done.stdout
+    assert done.text("GPUs").startswith("2 ranks of node002 are on /dev/nvidia1")
+    assert done.result("plan") == "warning" and 'BOOTSTRAP_GPU is "1"' in done.text("plan")
+
+
+ENDS = "--bootstrap-grace=1"  # of seconds after the first rank that fails
+
+
+def test_a_rank_that_never_comes_is_named_at_the_deadline(cluster):
+    options = programs(cluster, "missing", f"0-2 {COMMAND} check --json --timeout 3", "3 sleep 60")
+    done = check(cluster, "--mpi=pmix", *CPU, ENDS, *options, program=())
+    assert done.failed == ["ranks"] and done.ranks("ranks") == [3], done.stdout
+    assert done.text("ranks") == "1 of 4 ranks not heard within 3 s"
+    assert done.result("exchange") == "not tried"  # a fence without rank 3 would end the step
+    assert done.status != 0 and done.seconds < 18
+
+
+def test_without_rank_0_every_rank_says_that_it_cannot_reach_it(cluster):
+    options = programs(cluster, "headless", "0 sleep 20", f"1-3 {COMMAND} check --timeout 3")
+    done, seconds = timed(cluster, ["srun", "--quiet", *CPU, ENDS, *options])
+    said = re.findall(r"^bootstrap: StepId=\d+\.0 task (\d): this rank, on node00\d, cannot reach rank 0 at node001:\d+ "
+                      r"within 3 s: Connection refused \(10\.\S+\)$", done.stderr, re.MULTILINE)  # fmt: skip
+    assert sorted(said) == ["1", "2", "3"] and done.stdout == "", done.stderr
+    assert done.returncode != 0 and seconds < 12
+
+
+def test_another_nccl_on_one_node_is_named(cluster):
+    take = f"[ $SLURM_NODEID = 1 ] && export SLURM_BOOTSTRAP_NCCL={OLD_NCCL}; exec {COMMAND} check --json"
+    done = check(cluster, *CPU, program=("bash", "-c", take), env={"SLURM_BOOTSTRAP_NCCL": NEW_NCCL})
+    assert done.failed == ["NCCL"] and done.ranks("NCCL") == [2, 3] and done.status == 1, done.stdout
+    assert done.text("NCCL") == "2.18.3 on 2 ranks, 2.28.9 on the others; NCCL refuses to connect them"
+
+
+def test_a_rank_with_another_plan_is_named(cluster):
+    options = programs(cluster, "astray", f"0-1,3 {COMMAND} check --json", f"2 env MASTER_PORT=29999 {COMMAND} check")
+    done = check(cluster, "--mpi=pmix", *CPU, *options, program=())
+    assert done.failed == ["plan"] and done.ranks("plan") == [2] and done.status == 1, done.stdout
+    assert re.fullmatch(r"not one place to meet: node001:29999 here, node001:\d+ for rank 0", done.text("plan"))
+    assert done.result("exchange") == "ok"  # it needs no port
+
+
+def test_an_address_that_is_not_of_rank_0_is_told(cluster):
+    def meet_at(address):
+        """Set in the task: what srun finds wrong in its own environment it replaces."""
+        return check(cluster, *CPU, program=("env", f"MASTER_ADDR={address}", COMMAND, "check", "--json"))
+
+    done = meet_at("localhost")
+    assert done.failed == ["network"] and done.ranks("network") == [2, 3], done.stdout
+    assert "each machine itself" in done.rows["network"]["cure"]
+    done = meet_at("no-such-host.invalid")
+    assert done.failed == ["network"] and done.ranks("network") == [0, 1, 2, 3], done.stdout
+    assert "means nothing there" in done.text("network")
+    done = meet_at("node004")
+    assert done.failed == ["network"], done.stdout
+    done = check(cluster, *CPU, env={"MASTER_ADDR": "localhost"})
+    assert done.failed == [] and done.status == 0, done.stdout
+
+
+def test_a_node_that_is_cut_off_is_named_by_both_sides(cluster, tmp_path):
+    def link(state):
+        cluster.run(["ip", "link", "set", "eth0", state], user="root", node="node002")
+
+    # srun cannot hear node002 while it is cut off; home is no network here.
+    wait = "touch ~/cut.$SLURM_PROCID; until [ -e /tmp/go ]; do sleep 0.1; done"
+    step = f"{wait}; exec {COMMAND} check --json --timeout 3 2> ~/said.$SLURM_PROCID"
+    home = cluster.home
+    table = tmp_path / "table"
+    process = cluster.start(["srun", "--quiet", *CPU, "bash", "-c", step], stdout=table.open("w"))
+    try:
+        wait_for(lambda: all((home / f"cut.{rank}").exists() for rank in range(4)), 30)
+        link("down")
+        for node in "node001", "node002":
+            cluster.run(["touch", "/tmp/go"], node=node)
+        sentence = r"bootstrap: StepId=\d+\.0 task {}: this rank, on node002, cannot reach rank 0 at node001:\d+ within 3 s: \w"
+        wait_for(lambda: table.read_text().endswith("}\n"), 20, "rank 0 said nothing")
+        wait_for(lambda: all(re.match(sentence.format(rank), (home / f"said.{rank}").read_text()) for rank in (2, 3)),
+                 20, "node002 said nothing")  # fmt: skip
+    finally:
+        link("up")
+        stop(process)  # Slurm itself takes minutes to believe that node002 is back
+    rows = {row["check"]: row for row in json.loads(table.read_text())["checks"]}
+    assert rows["ranks"]["result"] == "FAILED" and rows["ranks"]["ranks"] == [2, 3], rows
+
+
+def test_whoever_else_comes_is_turned_away(cluster):
+    options = programs(cluster, "intruder", f"0-2 {COMMAND} check --json",
+                       f"3 python3 /home/alice/intrude.py {COMMAND} check")
+    done = check(cluster, "--mpi=pmix", *CPU, *options, program=())
+    assert done.troubled == [] and done.status == 0, done.stdout
+    assert done.text("ranks").endswith("; 20 connections of others turned away")
+
+
+def test_run_becomes_the_program_and_leaves_the_port_to_it(cluster):
+    program = ("python3", "serve.py", "--timeout", "1", "-x", "a b")
+    # Each rank ends with 7, and no other one is to be ended for it.
+    step = ["srun", "--kill-on-bad-exit=0", "--mpi=pmix", *CPU, COMMAND, "run", "--", *program]
+    done = cluster.run(step)
+    assert done.returncode == 7, done.stderr
+    own = [f"--timeout 1 -x a b {rank}" for rank in range(4)]
+    assert sorted(done.stdout.splitlines()) == sorted([*own, "0 listened before"])
+    said = [line for line in done.stderr.splitlines() if "bootstrap:" in line]
+    assert len(said) == 1 and re.search("all 4 tasks failed alike, .* first: exit code 7|failed first: exit code 7", said[0]), done.stderr
+
+
+def test_run_starts_nothing_in_a_broken_step_unless_told_to(cluster):
+    port = "31502"
+    step = ["srun", "--quiet", *CPU, COMMAND, "run"]
+    with background(cluster, ["python3", "listen.py", port], ready=True):
+        done = cluster.run([*step, "--", "echo", "started"], env={"MASTER_PORT": port})
+        assert (done.returncode, done.stdout) == (1, "")
+        assert re.search(rf"^port +FAILED +{port} on node001 is not free", done.stderr, re.MULTILINE), done.stderr
+        done = cluster.run([*step, "--keep-going", "--", "echo", "started"], env={"MASTER_PORT": port})
+        assert (done.returncode, done.stdout) == (0, "started\n" * 4)
+        assert "1 FAILED: port." in done.stderr
+    # Control: it is the port that kept it from starting.
+    done = cluster.run([*step, "--", "echo", "started"], env={"MASTER_PORT": port})
+    assert (done.returncode, done.stdout) == (0, "started\n" * 4)
+
+
+def test_run_says_what_it_cannot_start(cluster):
+    done = cluster.run(["srun", "--quiet", "-n1", COMMAND, "run", "--", "/no/such/program"])
+    assert done.returncode == 127
+    assert "slurm-bootstrap: cannot run /no/such/program: No such file or directory" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_outside_of_a_step_the_way_in_is_told(cluster, command):
+    program = ["--", "true"] if command == "run" else []
+    done = cluster.run([COMMAND, command, *program])
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert f"srun slurm-bootstrap {command}" in done.stderr
+
+
+def test_a_machine_alone(cluster):
+    done = cluster.run([COMMAND, "check", "--local", "--json"], node="node003")
+    table = json.loads(done.stdout)
+    rows = {row["check"]: row for row in table["checks"]}
+    assert done.returncode == 0 and table["step"] == ""
+    assert rows["GPUs"]["text"] == "4, all can be opened"
+    assert list(rows) == ["PMIx", "NCCL", "CUDA", "GPUs", "CPUs", "/dev/shm", "locked memory", "system"]
+
+
+def test_who_set_the_variables_is_told(cluster_factory):
+    plain = cluster_factory("check-plain").up("--no-plugin", "--cpus", "8")
+    done = check(plain, "-N2", "--ntasks-per-node=2")
+    assert done.result("plan") == "warning" and "set in none" in done.text("plan"), done.stdout
+    done = check(plain, "-N2", "--ntasks-per-node=2", f"--export=ALL,LD_PRELOAD={PRELOAD}")
+    assert done.text("plan") == "the same for all ranks, set by the preloaded library", done.stdout
+
+
+def test_no_node_suffered(cluster):
+    wait_for(lambda: cluster.script("status").returncode == 0, 60)  # the one that was cut off needs a moment

@@ -1,0 +1,196 @@
+"""One rank dies, stops or leaves at a bad moment: the call ends in time on all others, and says who is missing."""
+
+import random
+import re
+from collections import Counter, namedtuple
+
+import pytest
+
+from built_files import program
+from exchange_steps import are_told_of, failures, missing_ranks, run_step, sentences, successes
+
+DEADLINE = 2.0  # seconds, of each call
+GRACE = 2.0  # after the deadline
+NODES, PER_NODE, ROUNDS = 2, 3, 2
+RANKS = NODES * PER_NODE
+AT_ONCE = 4
+LIMIT = 15  # seconds of a step
+PLACES = {"rank 0": 0, "its node": 1, "other node": RANKS - 1}
+FAULTS = ("kill", "stop", "exit", "exec", "abort", "sleep")
+# Before which round, and how many milliseconds into its call; as many rounds as there are: after the last.
+POINTS = ((0, 0), (0, 1), (0, 3), (0, 6), (0, 12), (0, 20), (1, 0), (ROUNDS, 0))
+
+Case = namedtuple("Case", "fault place before delay")
+
+
+@pytest.fixture(scope="module")
+def faults_cluster(cluster_factory):
+    # No node is drained for a slurmstepd that is held: see is_held().
+    return cluster_factory("faults").up("--nodes", "4", "--cpus", "64", "--no-plugin", "--set", "UnkillableStepTimeout=3600")
+
+
+def run_case(cluster, case, name):
+    # Who only sleeps would hold srun: -W ends the step a second after the first rank has ended.
+    lasting = case.fault in ("stop", "sleep", "exec")
+    options = ("--mpi=pmix", "--unbuffered", "-J", name, *(["-W", "1"] if lasting else []))
+    command = [program("exchange_probe"), "--timeout", str(int(DEADLINE * 1000)), "--rounds", str(ROUNDS)]
+    command += ["--victim", str(PLACES[case.place]), "--fault", case.fault]
+    command += ["--before", str(case.before), "--delay", str(case.delay)]
+    step = run_step(cluster, NODES, PER_NODE, *command, options=options, limit=LIMIT)
+    if is_held(step):
+        release(cluster, name)
+    return step
+
+
+def release(cluster, name):
+    """Ends what is left of a job, which would keep CPUs of its nodes from the next ones."""
+    for job in cluster.run(["squeue", "-h", "--name", name, "-o", "%A"]).stdout.split():
+        cluster.run(["scancel", job])
+        for node in cluster.nodes:
+            cluster.run(["pkill", "-KILL", "-f", f"^slurmstepd: .{job}[.]"], user="root", node=node)
+
+
+def is_held(step):
+    """The step did not end. When all its ranks did, it is slurmstepd that waits: with PMIx 4.2.2 a rank that ends while
+    it connects ("UNREACHABLE" in the server's connection handler, 25 of 105 steps when aimed at) stops its slurmstepd
+    for good, and what its ranks had still to say. Nothing that a rank does can end that."""
+    return step.returncode in (124, 137) and step.seconds > LIMIT - 1
+
+
+def faults_of(case, step):
+    """What is wrong with what happened, as words; [] is right."""
+    victim, wrong = PLACES[case.place], []
+    survivors = set(range(RANKS)) - {victim}
+    if "WRONG" in step.stderr:
+        wrong.append("a wrong value")
+    told = {failure.rank for failure in failures(step)} | successes(step)
+    elsewhere = {rank for rank in survivors if rank // PER_NODE != victim // PER_NODE}
+    if is_held(step) and not told >= elsewhere:
+        wrong.append("a rank hung")
+    if any(failure.milliseconds > (DEADLINE + GRACE) * 1000 for failure in failures(step)):
+        wrong.append("a call came back too late")
+    if step.returncode == 0 and not successes(step) >= survivors:
+        wrong.append("exit 0 of a failed step")
+    if case.delay == 0 and case.before < ROUNDS:
+        if successes(step):
+            wrong.append("success without the victim")
+        if not all(f"rank {victim} (" in text or "all of node" in text for rank, text in sentences(step)):
+            wrong.append("the victim is not named")
+    if case.before == ROUNDS and not successes(step) >= survivors:
+        wrong.append("a fault after the last call was felt in it")
+    return wrong
+
+
+def test_control_bare_pmix_deceives_or_hangs(faults_cluster):
+    """A rank that leaves before its fence: with PMIx alone somebody has a success, or the step does not end."""
+    step = run_step(faults_cluster, NODES, 2, program("exchange_bare"), "1", "3", options=("--mpi=pmix", "-W", "20"), limit=8)
+    assert "success" in step.stdout or step.returncode in (124, 137), step
+
+
+def test_rank_5_of_16_is_named_by_the_other_15(faults_cluster):
+    fault = ("--victim", "5", "--fault", "kill", "--timeout", "3000")
+    step = run_step(faults_cluster, 4, 4, program("exchange_probe"), *fault)
+    told = dict(sentences(step))
+    assert step.returncode != 0 and not successes(step)
+    assert set(told) == set(range(16)) - {5}, step
+    assert are_told_of(told, "rank 5 (node002, local rank 1)"), told
+    assert len(failures(step)) == 15 and max(failure.milliseconds for failure in failures(step)) <= 7000, step
+
+
+def test_ranks_of_a_node_are_one_item(faults_cluster):
+    """Ranks that never call, as a whole node: one item of the list, not one for each."""
+    script = f"if ((SLURM_NODEID == 1)); then exec sleep 20; fi; exec {program('exchange_probe')} --timeout 2000"
+    step = run_step(faults_cluster, 3, 4, "bash", "-c", script, options=("--mpi=pmix", "-W", "5"))
+    told = dict(sentences(step))
+    assert set(told) == {0, 1, 2, 3, 8, 9, 10, 11} and len(sentences(step)) == 8, step
+    assert are_told_of(told, "ranks 4-7 (all of node002)"), told
+
+
+def leave_with_a_node(cluster, nodes, per_node, gone):
+    """What each rank said after all ranks of one node had ended, with success, while the others were in their call. Slurm's
+    PMIx tries for 31 s to reach such a node, and as long answers nobody: of other nodes nothing may be known."""
+    # Not at once: while nodes still connect to each other Slurm kills a step for it.
+    script = f"if ((SLURM_NODEID == {gone})); then exec sleep 1; fi; exec {program('exchange_probe')} --timeout 2000"
+    # All shall speak: without the option srun ends the step with the first that fails.
+    step = run_step(cluster, nodes, per_node, "bash", "-c", script, options=("--mpi=pmix", "--kill-on-bad-exit=0"))
+    told = dict(sentences(step))
+    assert set(told) == {rank for rank in range(nodes * per_node) if rank // per_node != gone}, step
+    assert max(failure.milliseconds for failure in failures(step)) <= 6000, step  # on a busy machine, too
+    return told, set(range(gone * per_node, (gone + 1) * per_node))
+
+
+@pytest.mark.parametrize("nodes, per_node, gone, name", [
+    (4, 1, 2, "rank 2 (node003, local rank 0)"),
+    (4, 3, 2, "ranks 6-8 (all of node003)"),
+    (2, 2, 1, "ranks 2-3 (all of node002)"),
+])  # fmt: skip
+def test_a_node_where_all_ranks_have_ended_is_named_and_no_other(faults_cluster, nodes, per_node, gone, name):
+    told, named = leave_with_a_node(faults_cluster, nodes, per_node, gone)
+    assert all(named <= missing_ranks(text) for text in told.values()), told
+    # One rank of each node can tell, on a busy machine not of every node, and the others know that they were not told.
+    exact = f"missing: {name}, and perhaps others; slurmstepd of this node no longer answers since it asked node{gone + 1:03}"
+    # A server that the meeting of the nodes has made ask before the end (Slurm before 23.02) is not silent.
+    knows = f"missing or not heard: {name}"
+    knowing = {rank: text for rank, text in told.items() if exact in text or text.endswith(knows)}
+    assert 2 * len({rank // per_node for rank in knowing}) >= nodes - 1, told
+    of_others = [text for rank, text in told.items() if rank not in knowing]
+    assert all("missing or not heard: " in text and not missing_ranks(text, surely=True) for text in of_others), told
+
+
+def test_a_rank_that_waits_for_its_neighbour_is_there_to_others(faults_cluster):
+    """Where MPI is loaded, ranks of a node meet before the fence. One that waits there for a rank that never comes, with a
+    later deadline than others have, is not missing to them, also in a round for which the servers have old values."""
+    script = f"""case $SLURM_PROCID in
+      0) fault="--victim 0 --fault sleep --before 2 --timeout 2000" ;;
+      1) fault="--victim 1 --fault sleep --before 2 --seconds 1 --timeout 20000" ;;
+      *) fault="--timeout 4000" ;;
+    esac
+    LD_PRELOAD=libmpi.so.40 exec {program("exchange_probe")} --rounds 3 $fault"""
+    loads_mpi = faults_cluster.run(["sh", "-c", "LD_PRELOAD=libmpi.so.40 exec true"])
+    if loads_mpi.stderr:
+        pytest.skip("Open MPI is not installed")
+    step = run_step(faults_cluster, 2, 2, "bash", "-c", script, options=("--mpi=pmix", "-W", "1"))
+    told = {rank: text for rank, text in sentences(step) if rank >= 2}
+    assert set(told) == {2, 3}, step
+    assert all(text.endswith("missing: rank 0 (node001, local rank 0)") for text in told.values()), told
+
+
+def test_stopped_and_continued_rank_does_not_revive_a_failed_call(faults_cluster):
+    """SIGCONT after the others gave up: that rank fails, too, and in time."""
+    probe = f"{program('exchange_probe')} --timeout 2000 --rounds 2"
+    stopped = f"{probe} --victim 3 --fault stop --before 1 & sleep 7; kill -CONT $!; wait $!"
+    script = f"if ((SLURM_PROCID == 3)); then {stopped}; else exec {probe}; fi"
+    step = run_step(faults_cluster, 2, 2, "bash", "-c", script)
+    assert step.returncode != 0 and not successes(step), step
+    assert {failure.rank for failure in failures(step)} == {0, 1, 2, 3}, step
+    assert re.search(r"missing: .*rank 3 \(node002, local rank 1\)", step.stderr), step
+
+
+def test_every_call_ends_in_time_and_nobody_is_deceived(faults_cluster, campaign, capsys, figure):
+    generator = random.Random(campaign.seed)
+    everything = [Case(fault, place, *point) for fault in FAULTS for place in PLACES for point in POINTS]
+    # The two that a rank can least do about are met more often.
+    often = [case for case in everything if case.fault in ("kill", "stop")]
+    cases = campaign.size(everything * 3 + often * 17, generator.sample(everything, 12))
+    generator.shuffle(cases)
+    labelled = [(case, f"fault-{number}") for number, case in enumerate(cases)]
+    outcomes = [(case, step) for (case, _), step in campaign.run(lambda each: run_case(faults_cluster, *each), labelled, AT_ONCE)]
+    steps = [step for _, step in outcomes]
+    bad = [(case, faults_of(case, step), step) for case, step in outcomes if faults_of(case, step)]
+    named = sum(1 for step in steps if sentences(step))
+    slowest = max((failure.milliseconds for step in steps for failure in failures(step)), default=0)
+    with capsys.disabled():
+        print(
+            f"\nexchange, faults: {len(steps)} steps, {named} with a sentence, slowest failed call {slowest} ms"
+            f" (deadline {DEADLINE * 1000:.0f}), {sum(map(is_held, steps))} held by slurmstepd: {len(bad)} bad (seed {campaign.seed})"
+            f" {dict(Counter(word for _, words, _ in bad for word in words))}"
+        )
+    for identity, fault in (("M2", "kill"), ("M3", "stop")):
+        of_fault = [step for case, step in outcomes if case.fault == fault]
+        wrong = sum(case.fault == fault for case, *_ in bad)
+        longest = max((failure.milliseconds for step in of_fault for failure in failures(step)), default=0)
+        figure(identity, got=f"{len(of_fault)} steps, {wrong} wrong; slowest failed call {longest} ms (deadline "
+                             f"{DEADLINE * 1000:.0f}); {sum(map(is_held, of_fault))} held by slurmstepd after all ranks had "
+                             "ended", met=not wrong, seed=campaign.seed,
+               control="bare PMIx deceives or hangs")  # fmt: skip
+    assert not bad, bad[0]

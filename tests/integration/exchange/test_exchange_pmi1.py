@@ -1,0 +1,216 @@
+"""Exchanges of steps without PMIx: over PMI-1, by a process of our own, of which nothing is left in the program."""
+
+import re
+
+import pytest
+
+from built_files import LIBRARY, inside, program
+from exchange_steps import failures, run_step, sentences, successes
+from harness import wait_for
+
+NO_PMIX = ("--mpi=none",)
+LEFT = re.compile(r"^rank \d+ left: (.+)$", re.MULTILINE)
+NOTHING = "threads 0, files 0, objects 0, handlers 0, children 0, signals 0, alarm 10"
+TOOK = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): exchange of 128 bytes: \S+ ms over (.+)$", re.MULTILINE)
+DEADLINE_MS, GRACE_MS = 2000, 2000
+TOO_LATE = "not all ranks came before the deadline, and PMI-1 does not say which; srun --mpi=pmix would"
+SPOILED = "PMI-1 cannot be used again in this step; start the program with srun --mpi=pmix"
+
+
+@pytest.fixture(scope="module")
+def pmi1_cluster(cluster_factory):
+    return cluster_factory("pmi1").up("--nodes", "4", "--cpus", "64")
+
+
+def probe(cluster, nodes, per_node, *words, options=NO_PMIX, **more):
+    return run_step(cluster, nodes, per_node, program("exchange_probe"), *words, options=options, **more)
+
+
+def is_complete(step, ranks):
+    return step.returncode == 0 and step.stderr == "" and successes(step) == set(range(ranks))
+
+
+@pytest.mark.parametrize("nodes, per_node", [(1, 2), (1, 16), (2, 1), (2, 3), (3, 2), (4, 4), (4, 16)])
+def test_all_ranks_have_all_values(pmi1_cluster, nodes, per_node):
+    step = probe(pmi1_cluster, nodes, per_node, "--rounds", "3", "--timeout", "30000")
+    assert is_complete(step, nodes * per_node), step
+
+
+@pytest.mark.parametrize("size", [0, 1, 600, 750, 4096, 65536])
+def test_values_of_each_size(pmi1_cluster, size):
+    """PMI-1 has values below 1,024 characters."""
+    step = probe(pmi1_cluster, 2, 2, "--rounds", "2", "--bytes", str(size), "--timeout", "20000")
+    assert is_complete(step, 4), step
+
+
+@pytest.mark.parametrize("distribution", ["cyclic", "plane=2"])
+def test_ranks_in_another_order(pmi1_cluster, distribution):
+    options = (*NO_PMIX, f"--distribution={distribution}")
+    assert is_complete(probe(pmi1_cluster, 2, 4, "--mode", "barrier", "--rounds", "3", options=options), 8)
+
+
+def test_sbatch(pmi1_cluster):
+    ours = program("exchange_probe")
+    script = f"#!/bin/sh\n#SBATCH -N2 --ntasks-per-node=2\nsrun {ours} --rounds 2\nsrun -n3 {ours}\n"
+    done = pmi1_cluster.run(["sbatch", "--wait", "--quiet", "-o", "/home/alice/pmi1.out"], stdin=script)
+    said = (pmi1_cluster.home / "pmi1.out").read_text()
+    assert done.returncode == 0 and said.count(" rounds in ") == 7 and "bootstrap:" not in said, said
+
+
+def test_components_of_a_heterogeneous_step(pmi1_cluster):
+    """Each has a job id of its own, and one srun serves all."""
+    command = [program("exchange_probe"), "--rounds", "2"]
+    done = pmi1_cluster.run(["srun", "-Q", "-N1", "-n2", *command, ":", "-N2", "-n4", *command])
+    assert done.returncode == 0 and len(re.findall(r"^rank \d of 6: 2 rounds", done.stdout, re.MULTILINE)) == 6, done
+
+
+def test_two_steps_of_a_job_at_once(pmi1_cluster):
+    step = f"srun --exact -n2 {program('exchange_probe')} --rounds 20"
+    done = pmi1_cluster.run(["salloc", "-Q", "-n4", "bash", "-c", f"{step} & first=$!; {step} && wait $first"])
+    assert done.returncode == 0 and done.stdout.count("of 2: 20 rounds") == 4, done
+
+
+def test_pmix_comes_first_and_each_exchange_says_what_carried_it(pmi1_cluster):
+    for options, engine in ((NO_PMIX, "PMI-1"), (("--mpi=pmix",), r"PMIx \d\S+")):
+        step = probe(pmi1_cluster, 2, 2, options=options, env={"SLURM_BOOTSTRAP_TIMING": "1"})
+        told = dict(TOOK.findall(step.stderr))
+        assert set(told) == set("0123") and all(re.fullmatch(engine, name) for name in told.values()), step
+
+
+# What is done before the program starts, for a step that has no usable PMIx.
+LEFTOVERS = {
+    "an earlier step's": "export PMIX_NAMESPACE=slurm.pmix.1.0 PMIX_RANK=$SLURM_PROCID PMIX_SERVER_URI41='pmix-server.1;tcp4://127.0.0.1:9'",
+    "another launcher's": "export PMIX_NAMESPACE=prrte-1 PMIX_RANK=0 PMIX_SERVER_URI41='pmix-server.1;tcp4://127.0.0.1:9'",
+    "no server": "export PMIX_NAMESPACE=slurm.pmix.$SLURM_JOB_ID.$SLURM_STEP_ID PMIX_RANK=$SLURM_PROCID",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFTOVERS)
+def test_leftovers_of_pmix_are_not_used(pmi1_cluster, name):
+    script = f"{LEFTOVERS[name]}; exec {program('exchange_probe')}"
+    assert is_complete(run_step(pmi1_cluster, 2, 2, "bash", "-c", script, options=NO_PMIX), 4)
+
+
+def test_pmix_of_an_outer_step_is_not_used(pmi1_cluster):
+    inner = f"srun --overlap --mpi=none -n2 {program('exchange_probe')}"
+    done = pmi1_cluster.run(["srun", "--mpi=pmix", "-n2", "bash", "-c", f"[ $SLURM_PROCID = 1 ] || {inner}"])
+    assert done.returncode == 0 and done.stdout.count("of 2: 1 rounds") == 2, done
+
+
+RELATIVE = """import ctypes, os
+os.chdir({folder!r})
+bootstrap = ctypes.CDLL("./libbootstrap.so.0")
+os.chdir("/")
+job = ctypes.c_void_p()
+assert bootstrap.bootstrap_open(ctypes.byref(job), None) == 0
+print("barrier", bootstrap.bootstrap_barrier(job))
+"""
+
+
+def test_the_library_may_have_been_opened_by_a_relative_path(pmi1_cluster):
+    """Python's way to open it, too: with names that only Python sees."""
+    script = RELATIVE.format(folder=inside(LIBRARY).rsplit("/", 1)[0])
+    step = run_step(pmi1_cluster, 1, 2, "/usr/bin/python3", "-c", script, options=NO_PMIX)
+    assert step.returncode == 0 and step.stdout.split() == ["barrier", "0"] * 2, step
+
+
+def test_nothing_is_left_in_the_program(pmi1_cluster):
+    step = run_step(pmi1_cluster, 2, 2, program("exchange_pmi1"), *["ours"] * 5, options=NO_PMIX)
+    assert step.returncode == 0 and LEFT.findall(step.stdout) == [NOTHING] * 4, step
+    # Control: what a program that speaks PMI-1 itself has left in it.
+    step = run_step(pmi1_cluster, 2, 2, program("exchange_pmi1"), "own", options=NO_PMIX)
+    assert step.returncode == 0 and all("objects 0" not in left for left in LEFT.findall(step.stdout)), step
+    assert len(LEFT.findall(step.stdout)) == 4
+
+
+def test_no_process_of_ours_outlives_a_call_that_was_given_up(pmi1_cluster):
+    """Where the rank goes on, and where it is killed in the call."""
+
+    def ours(node):
+        return "slurm-bootstrap-helper" in pmi1_cluster.run(["ps", "-eo", "args"], node=node, user="root").stdout
+
+    given_up = f"{program('exchange_probe')} --timeout 1000; sleep 3"
+    killed = f"{program('exchange_probe')} & sleep 1; kill -9 $!; sleep 3"
+    for command in (given_up, killed):
+        script = f"[ $SLURM_PROCID = 1 ] && exec sleep 4; {command}"
+        step = pmi1_cluster.start(["srun", "-N2", "--ntasks-per-node=1", "bash", "-c", script])
+        try:
+            wait_for(lambda: ours("node001"))
+            wait_for(lambda: not ours("node001"), 4)
+            assert step.poll() is None, "the rank has to go on meanwhile"
+        finally:
+            step.communicate(timeout=30)
+
+
+def test_a_program_that_speaks_pmi1_itself_does_so_before_and_after(pmi1_cluster):
+    words = ("own", "ours", "own", "ours", "ours", "own")
+    step = run_step(pmi1_cluster, 2, 2, program("exchange_pmi1"), *words, options=NO_PMIX)
+    assert step.returncode == 0 and step.stderr == "" and step.stdout.count(" right after ") == 4 * len(words), step
+
+
+def test_a_late_rank_and_pmi1_afterwards(pmi1_cluster):
+    words = ("ours", "late", "ours", "ours", "wait", "own")
+    step = run_step(pmi1_cluster, 2, 2, program("exchange_pmi1"), *words, options=NO_PMIX)
+    for rank in range(4):
+        lines = re.findall(rf"^rank {rank} (own|ours) (right|failed) after (\d+) ms(.*)$", step.stdout, re.MULTILINE)
+        ends = ["ours right", "ours failed", "ours failed", "own right"]
+        assert [f"{who} {how}" for who, how, *_ in lines] == ends, step
+        first, second = lines[1:3]
+        assert first[3].endswith(TOO_LATE) and DEADLINE_MS <= int(first[2]) < DEADLINE_MS + GRACE_MS, step
+        assert second[3].endswith(SPOILED) and int(second[2]) < 500, step
+
+
+@pytest.mark.parametrize("bootstrap", ["off", "on"])
+@pytest.mark.parametrize("end", ["exit 0", "exit 3", "kill -9 $$"])
+def test_a_rank_that_ends_is_named_where_srun_has_the_plugin(pmi1_cluster, end, bootstrap):
+    script = f"if [ $SLURM_PROCID = 3 ]; then {end}; fi; exec {program('exchange_probe')} --timeout {DEADLINE_MS}"
+    grace = ["--bootstrap-grace=off"] if bootstrap == "on" else []
+    options = (*NO_PMIX, f"--bootstrap={bootstrap}", *grace)
+    step = run_step(pmi1_cluster, 2, 2, "bash", "-c", script, options=options)
+    told = dict(sentences(step))
+    assert set(told) == {0, 1, 2} and all(text.endswith(TOO_LATE) for text in told.values()), step
+    assert all(DEADLINE_MS <= failure.milliseconds < DEADLINE_MS + GRACE_MS for failure in failures(step)), step
+    how = "had ended before, with exit code 0" if end == "exit 0" else "failed first: "
+    named = f"task 3 (node002, local rank 1) {how}"
+    assert (named in step.stderr) == (bootstrap == "on"), step
+
+
+def test_ranks_that_do_different_things_are_told_so(pmi1_cluster):
+    script = f"exec {program('exchange_probe')} --timeout 5000 --bytes $((64 + SLURM_PROCID / 2))"
+    step = run_step(pmi1_cluster, 2, 2, "bash", "-c", script, options=NO_PMIX)
+    told = sentences(step)
+    assert step.returncode != 0 and len(told) == 4 and not successes(step), step
+    assert all("all ranks must make the same calls in the same order" in text for _, text in told), step
+
+
+# What is done before the program starts, and what is said.
+REFUSALS = {
+    "neither, beside leftovers": ("export PMIX_NAMESPACE=slurm.pmix.1.0 PMIX_SERVER_URI41='x;tcp4://127.0.0.1:9'; unset SLURM_SRUN_COMM_PORT",
+                                  r'this step has no PMIx \(PMIX_NAMESPACE is "slurm.pmix.1.0", this step.s would be slurm.pmix.\d+.0: the variables are '
+                                  r"another step.s or launcher.s\): start the program with srun --mpi=pmix; nor has it PMI-1: SLURM_SRUN_COMM_PORT .*"),
+    "no srun": ("unset SLURM_SRUN_COMM_PORT", r"this step has no PMIx \(PMIX_NAMESPACE is not set\): start the program with srun --mpi=pmix; "
+                "nor has it PMI-1: SLURM_SRUN_COMM_PORT is not set, by which PMI-1 finds srun"),
+    "no configuration": ("export SLURM_CONF=/nowhere/slurm.conf", "PMI-1 needs Slurm's configuration, and this task cannot read /nowhere/slurm.conf, "
+                         "which SLURM_CONF names; start the program with srun --mpi=pmix"),
+    "an unusable configuration": ("export SLURM_CONF=/etc/hostname", "Slurm's PMI-1 ended its process: .*fatal: .*; start the program with srun --mpi=pmix"),
+    "another libpmi": ("mkdir -p /tmp/$SLURM_PROCID/bin /tmp/$SLURM_PROCID/lib; ln -sf /usr/bin/srun /tmp/$SLURM_PROCID/bin/; "
+                       "ln -sf /lib/x86_64-linux-gnu/libz.so.1 /tmp/$SLURM_PROCID/lib/libpmi.so.0; export PATH=/tmp/$SLURM_PROCID/bin:$PATH",
+                       r"/tmp/\d/bin/../lib/libpmi.so.0 lacks calls of PMI-1; start the program with srun --mpi=pmix"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_cannot_be_is_one_sentence_at_once(pmi1_cluster, name):
+    before, sentence = REFUSALS[name]
+    step = run_step(pmi1_cluster, 2, 2, "bash", "-c", f"{before}; exec {program('exchange_probe')} --timeout 20000", options=NO_PMIX)
+    told = sentences(step)
+    assert step.returncode != 0 and sorted(rank for rank, _ in told) == [0, 1, 2, 3], step
+    assert all(re.search(f": {sentence}$", text) for _, text in told), step
+    assert all(failure.milliseconds < 5000 for failure in failures(step)), step
+
+
+def test_without_libpmi_it_says_what_to_install(pmi1_cluster):
+    hide = "mount --bind /dev/null $(readlink -f /usr/lib/*/libpmi.so.0) && exec setpriv --reuid 10001 --regid 10001 --clear-groups"
+    step = pmi1_cluster.run(["srun", "-Q", "-n2", "unshare", "-m", "sh", "-c", f"{hide} {program('exchange_probe')}"], user="root")
+    assert step.returncode != 0, step
+    assert "PMI-1 cannot be loaded: " in step.stderr and "install it (Debian: libpmi0); start the program with srun --mpi=pmix" in step.stderr, step

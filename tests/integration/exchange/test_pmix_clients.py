@@ -1,0 +1,90 @@
+"""A task may bring a PMIx of its own, as in a container: the exchange with a client of another release than slurmstepd's.
+
+The containers are the root folders of other Debians (scripts/debian/root.sh); what is loaded in there is their libpmix."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+import subprocess
+import time
+
+import pytest
+
+from built_files import program
+from harness import HAS_PMIX
+from debian import root_of, slurm_of_debians
+from test_report.versions import PACKAGES
+
+TASKS = ("-N2", "--ntasks-per-node", "2", "--mpi=pmix")
+SOON = 5  # seconds: what does not work says so by then
+# As a container runtime does it: what the task needs of the host comes to lie in the root folder.
+ENTER = """
+root=$1; shift
+mount --make-rprivate /
+for folder in /run /proc /sys /dev /opt/slurm-bootstrap; do
+  mkdir -p "$root$folder" && mount --rbind "$folder" "$root$folder" || exit
+done
+mount -t tmpfs none "$root/tmp"
+exec chroot "$root" "$@"
+"""
+INSIDE = ("unshare", "--mount", "sh", "-c", ENTER, "enter")
+# The ranks of one node in a root folder, those of the other as they are. On one node PMIx itself cannot mix releases.
+MIXED = 'root=$1; shift; [ $SLURM_NODEID = 0 ] && exec "$@"; exec unshare --mount sh -c "$ENTER" enter "$root" "$@"'
+
+
+def version_in(*folder):
+    """The version of libpmix that is installed, without Debian's part of it."""
+    line = ["dpkg-query", *folder, "-W", "-f", "${db:Status-Abbrev} ${Version}\n", *PACKAGES["PMIx"]]
+    found = [words.split()[1] for words in subprocess.run(line, capture_output=True, text=True).stdout.splitlines() if words.startswith("ii")]
+    return found[0].split("-")[0] if found else ""
+
+
+@pytest.fixture(scope="module", params=slurm_of_debians())
+def root(request):
+    found = root_of(request.param)
+    if not found:
+        pytest.skip(f"there is no Debian {request.param}; make it with scripts/debian/root.sh {request.param} make")
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory):
+    if not HAS_PMIX:
+        pytest.skip("this Slurm was built without PMIx")
+    return cluster_factory("clients").up("--nodes", "2", "--cpus", "8")
+
+
+def step(cluster, *command):
+    """A step of root, who alone may enter a folder like that; and how long it took."""
+    began = time.monotonic()
+    env = {"ENTER": ENTER, "LD_DEBUG": "libs"}
+    done = cluster.run(["timeout", "60", "srun", *TASKS, *command], user="root", env=env, timeout=90)
+    loaded = set(re.findall(r"calling init: \S*/(libpmix.so.2)$", done.stderr, re.MULTILINE))  # srun's is named libpmix.so
+    words = [line for line in done.stderr.splitlines() if not re.match(r"\s+\d+:|\s*$", line)]
+    return done, loaded, words, time.monotonic() - began
+
+
+def assert_all_exchanged(done, words):
+    ranks = sorted(int(rank) for rank in re.findall(r"^rank (\d) of 4: 5 rounds", done.stdout, re.MULTILINE))
+    assert done.returncode == 0 and ranks == [0, 1, 2, 3], (done.stdout, words)
+
+
+def test_a_client_of_another_release(cluster, root, figure, capsys):
+    client, server = version_in(f"--admindir={root}/var/lib/dpkg"), version_in()
+    assert client != server
+    for who in (INSIDE, ("sh", "-c", MIXED, "mixed")):
+        done, loaded, words, _ = step(cluster, *who, root, program("exchange_probe"), "--rounds", "5")
+        assert_all_exchanged(done, words)
+        assert loaded, done.stderr
+    with capsys.disabled():
+        print(f"\nPMIx clients: {client} exchanged with slurmstepd's {server}, and with ranks of another node that had {server}", end="")
+    figure("M9", part=f"PMIx client {client}", got=f"2 of 2 steps of 4 ranks exchanged with slurmstepd's {server}", met=True,
+           is_full=True, control="a client without libpmix is told so")  # fmt: skip
+
+
+def test_control_a_client_without_pmix_is_told_so(cluster, root):
+    """What was exchanged above came through the folder's own libpmix: without it there is one sentence, soon."""
+    hide = ENTER.replace("exec chroot", 'for file in "$root"/usr/lib/*/libpmix.so*; do mount --bind /dev/null "$file"; done; exec chroot')
+    done, loaded, words, seconds = step(cluster, "unshare", "--mount", "sh", "-c", hide, "enter", root, program("exchange_probe"))
+    assert done.returncode != 0 and not loaded and seconds < SOON, (done, seconds)
+    assert any("libpmix.so.2" in line for line in words), words

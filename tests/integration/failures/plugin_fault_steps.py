@@ -1,0 +1,211 @@
+"""Steps in which one call of the release plugin fails: where it fails, the step, and the verdict on what came of it."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import itertools
+import re
+import time
+from dataclasses import dataclass
+
+from built_files import PLUGIN, SERVER, inside
+from fault_lanes import DOUBLES, FINAL
+
+PRELOAD = f"{DOUBLES}/fault_calls.so"
+LOG = "fault_calls.log"
+
+# Whose calls fail: srun's, those of slurmstepd on the node of rank 0, or on the other one; of a batch job those of
+# sbatch and of its slurmstepd.
+PROCESSES = ("srun", "first node", "last node", "sbatch", "batch node")
+# The same in a step of which the last task fails: there the last hooks have more to do, and the others are as before.
+FAILING = {"srun, when a task fails": "srun", "last node, when a task fails": "last node"}
+LAST_HOOKS = ("task_exit", "exit")
+
+ECHO = "echo task $SLURM_PROCID $SLURMD_NODENAME $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $MASTER_PORT $BOOTSTRAP_GPU"
+FAIL = "; test $SLURM_PROCID != 3 || exit 3"
+BATCH = "echo batch ${RANK-none} ${MASTER_PORT-none} ${SLURM_BOOTSTRAP_STEP-none} >/tmp/ran"
+
+# Not the default ones, so that an option that gets lost is noticed.
+PORTS = range(25000, 26000)
+
+USABLE = {"idle", "busy", "completing"}
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, order=True)
+class Call:
+    """The call `number` of `function` in `hook`; with is_lasting, and all after it."""
+
+    process: str
+    hook: str
+    function: str
+    number: int
+    is_lasting: bool = False
+
+    @property
+    def order(self):
+        return f"{self.hook}:{self.function}:{self.number}{'+' if self.is_lasting else ''}"
+
+    def __str__(self):
+        lasting = " and all after" if self.is_lasting else ""
+        return f"{self.function}#{self.number}{lasting} in {self.hook} of {self.process}"
+
+
+def plugstack(plugin):
+    return f"{plugin} {inside(PLUGIN)} rendezvous_program={inside(SERVER)} when=always\n"
+
+
+@dataclass
+class Run:
+    """What a step was seen to do."""
+
+    status: int | None  # None: it did not end
+    stdout: str
+    stderr: str
+    notes: str  # of the double: what was counted, or that the fault happened
+    deaths: list
+    nodes: list
+    seconds: float
+    job: str = "none"  # its state, where it was asked for
+    name: str = ""
+
+
+class Pair:
+    """Two nodes on which steps run, of one lane each; srun and sbatch are started on the first one."""
+
+    def __init__(self, first, last):
+        self.first, self.last = first, last
+        self.node = f"{first.node}+{last.node}"
+
+    @property
+    def lanes(self):
+        return self.first, self.last
+
+    def prepare(self, process, order, plugin, other):
+        for lane in self.lanes:
+            is_there = process in {"first node", "batch node"} if lane is self.first else process == "last node"
+            lane.write("witness.env", f"LD_PRELOAD={PRELOAD}\nFAULT_CALLS={order}\n" if is_there else "")
+            lane.write("plugstack.conf", plugstack(plugin) + other)
+            lane.take("witness.log")
+            lane.take("ran")
+            lane.write(LOG, "")
+            (lane.tmp / LOG).chmod(0o666)
+
+    def run(self, process, order, plugin, seconds, other=""):
+        """One step, or one batch job, in which one process has the order; `other`: one more line of plugstack.conf."""
+        is_failing = process in FAILING
+        process = FAILING.get(process, process)
+        self.prepare(process, order, plugin, other)
+        job = f"call{next(_numbers)}"
+        env = {"LD_PRELOAD": PRELOAD, "FAULT_CALLS": order} if process in ("srun", "sbatch") else {}
+        began = time.monotonic()
+        is_batch = process in ("sbatch", "batch node")
+        if is_batch:
+            line = ["sbatch", "-t1", "-J", job, "-w", self.first.node, "-n1", "-o", "/tmp/batch.out", "--wrap", BATCH]
+        else:
+            nodes = f"{self.first.node},{self.last.node}"
+            line = ["srun", "-t1", "-J", job, "-w", nodes, "-N2", "-n4", "--ntasks-per-node=2", "--gres=gpu:2"]
+            line += [f"--bootstrap-port-range={PORTS.start}-{PORTS.stop - 1}", "sh", "-c", ECHO + FAIL * is_failing]
+        line = ["timeout", "-s", "KILL", str(seconds), *line]
+        done = self.first.cluster.run(line, node=self.first.node, env=env, timeout=2 * seconds)
+        state = "none"
+        if is_batch or done.returncode == 137:
+            state, _ = self.first.settle(job, done.returncode == 0, seconds)
+        # It may still be on its way out, and may die there.
+        deadline = time.monotonic() + seconds
+        while any(lane.has_slurmstepd() for lane in self.lanes) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return Run(
+            status=None if done.returncode == 137 else done.returncode,
+            stdout=self.first.take("ran") if is_batch else done.stdout,
+            stderr=done.stderr + self.first.take("batch.out"),
+            notes="".join(lane.take(LOG) for lane in self.lanes),
+            deaths=[f"slurmstepd {how}" for lane in self.lanes for how in lane.deaths()]
+            + [f"slurmd {lane.ended_slurmd()}" for lane in self.lanes if lane.ended_slurmd()],
+            nodes=[lane.state(job)[1] for lane in self.lanes],
+            seconds=time.monotonic() - began,
+            job=state,
+            name=job,
+        )
+
+
+    def bring_back(self, run):
+        """After a run that has left something behind."""
+        if run.status is None or run.deaths or not set(run.nodes) <= USABLE or run.job not in FINAL | {"none"}:
+            for lane in self.lanes:
+                lane.bring_back(run.name)
+
+
+def count_calls(pair, process, seconds=30):
+    """{(hook, function): number of calls} of a run without fault."""
+    run = pair.run(process, "count", "optional", seconds)
+    counts = {}
+    for hook, function, number in re.findall(r"^count (\w+) (\w+) (\d+)$", run.notes, re.MULTILINE):
+        counts[hook, function] = max(counts.get((hook, function), 0), int(number))
+    return run, counts
+
+
+def wrong_values(stdout, alone=()):
+    """What is wrong with what the four tasks saw, some of them alone with their GPU; "" when nothing is."""
+    tasks = [line.split() for line in stdout.splitlines() if line.startswith("task ")]
+    if sorted(task[1] for task in tasks) != list("0123"):
+        return "exit status 0, but not every task ran"
+    host_of_0 = next(task[2] for task in tasks if task[1] == "0")
+    for task in tasks:
+        # A task that may not open its peers' GPUs passes for a node of its own, and is told what that costs.
+        local = {str(int(task[1]) % 2)} | ({"0"} if task[1] in alone else set())
+        is_right = len(task) == 9 and (task[3:5], task[6]) == ([task[1], "4"], host_of_0)
+        if not is_right or task[5] not in local or task[8] != task[5]:
+            return f"wrong values: {' '.join(task)}"
+        if not task[7].isdigit() or int(task[7]) not in PORTS:
+            return f"wrong port: {' '.join(task)}"
+    return "" if len({task[7] for task in tasks}) == 1 else "different ports"
+
+
+def is_untouched(stdout):
+    """What srun could not decide is set up nowhere: each task is there, and has no value of ours."""
+    tasks = [line.split() for line in stdout.splitlines() if line.startswith("task ")]
+    return sorted(task[1] for task in tasks) == list("0123") and all(len(task) == 3 for task in tasks)
+
+
+def sentences(stderr):
+    """What the plugin said, each sentence once, whichever tasks say it; without srun's on who failed first."""
+    said = re.findall(r"error: (?:spank: )?bootstrap: (.*)", stderr)
+    return {re.sub(r"\d+", "N", sentence) for sentence in said if "was the first to fail" not in sentence}
+
+
+def tasks_alone(call, stdout):
+    """Tasks that may find themselves alone with one GPU, since it was their question for the devices that failed."""
+    if (call.hook, call.function) != ("task_init", "faccessat"):
+        return set()
+    tasks = [line.split() for line in stdout.splitlines() if line.startswith("task ")]
+    hosts = {task[2] for task in tasks if (task[1] in "01") == (call.process == "first node")}
+    return {task[1] for task in tasks if task[2] in hosts}
+
+
+def verdict(call, run):
+    """(is it as promised, in words what happened)."""
+    if run.deaths:
+        return False, f"died: {', '.join(sorted(set(run.deaths)))}"
+    if any(state not in USABLE for state in run.nodes):
+        return False, f"nodes {' '.join(run.nodes)}"
+    if run.status is None:
+        return False, "did not end"
+    said = len(sentences(run.stderr))
+    if call.process in ("sbatch", "batch node"):
+        is_right = (run.status, run.job, run.stdout) == (0, "COMPLETED", "batch none none none\n")
+        if is_right or (run.job, run.stdout, said) != ("FAILED", "", 1):
+            return is_right, "right, as without the plugin" if is_right else f"{run.status} {run.job} {run.stdout!r}"
+        return True, "refused with one sentence"
+    if call.process in FAILING:
+        is_right = run.status == 3 and said <= 1  # who failed first may get lost, and that it got lost be told
+        return is_right, "the status of the task" if is_right else f"status {run.status}, {said} sentences"
+    if run.status != 0:
+        return said == 1, "refused with one sentence" if said == 1 else f"refused with {said} sentences"
+    wrong = wrong_values(run.stdout, tasks_alone(call, run.stdout))
+    if wrong and call.process == "srun" and is_untouched(run.stdout):
+        warned = len(set(re.findall("bootstrap: warning: .*", run.stderr)))
+        return 1 <= said + warned <= 2, f"nothing set on any node, and {said + warned} sentences on it"
+    if wrong:
+        return False, wrong
+    return True, "right values, and a sentence on what is missing" if said else "right values"

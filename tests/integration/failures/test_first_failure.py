@@ -1,0 +1,260 @@
+"""A rank fails: which one was first is said, a step that was asked for ends, and nothing is said of what others ended."""
+
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from built_files import COMMAND
+from port_steps import background
+
+SHAPE = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
+PROGRAM = "first_failure_program.py"
+WHO = r"task (\d+) \((\w+), local rank (\d+)\) failed first: (.*), (\d+\.\d) s after the step began"
+NAMED = re.compile(rf"srun: bootstrap: warning: StepId=(?P<step>\d+\.\d+): {WHO}(?P<advice>; other tasks .*)?")
+ENDED = re.compile(rf"srun: error: bootstrap: StepId=\d+\.\d+: {WHO}; the step is ended now, (\d+) s after that \(--bootstrap-grace\)")
+FIRST_IS_3 = ("3", "node002", "1", "exit code 3")
+ASKED = "--bootstrap=on"
+
+
+@pytest.fixture(scope="module")
+def site(cluster_factory):
+    cluster = cluster_factory("failure").up("--nodes", "2", "--gpus", "8", "--cpus", "32")  # four steps at once
+    (cluster.home / PROGRAM).write_text(Path(__file__).with_name(PROGRAM).read_text())
+    return cluster
+
+
+def step(cluster, *words, options=(), env=None, before="", timeout=90):
+    """(result, seconds it took) of a step whose ranks do what first_failure_program.py does with these words."""
+    start = time.monotonic()
+    srun = [*before.split(), "srun", *SHAPE, *options, "python3", PROGRAM, *words]
+    done = cluster.run(["sh", "-c", 'cd && exec "$@"', "sh", *srun], "alice", "head", env, timeout, "")
+    return done, time.monotonic() - start
+
+
+def script(cluster, text, timeout=120):
+    return cluster.run(["bash", "-c", f"cd; {text}"], "alice", "head", None, timeout, "")
+
+
+def ours(done):
+    return [line for line in done.stderr.splitlines() if "bootstrap:" in line]
+
+
+def named(done):
+    """What the one line says; None when there is none."""
+    lines = ours(done)
+    if not lines:
+        return None
+    assert len(lines) == 1, done.stderr
+    found = NAMED.fullmatch(lines[0])
+    assert found, lines[0]
+    return found
+
+
+def who(found):
+    return found.groups()[1:5]
+
+
+# -- what is said, and what happens to the step
+
+
+def test_an_unasked_step_is_as_it_would_be_without_us(site):
+    done, seconds = step(site, "3", "0.5", "exit 3", "2.5")
+    off, _ = step(site, "3", "0.5", "exit 3", "2.5", options=("--bootstrap=off",))
+    assert done.returncode == off.returncode == 3
+    assert seconds >= 2.5
+    found = named(done)
+    assert who(found) == FIRST_IS_3 and found["advice"] is None
+    assert 0.5 <= float(found[6]) < 3
+    assert done.stderr.splitlines()[-1] == found[0]
+    assert ours(off) == []
+
+
+def test_when_others_still_run_the_line_says_how_to_end_them(site):
+    done, seconds = step(site, "3", "0", "exit 3", "13")
+    found = named(done)
+    assert who(found) == FIRST_IS_3
+    assert found["advice"] == f"; other tasks still run; end them with: scancel {found['step']}"
+    assert seconds >= 13 and done.returncode == 3
+
+
+def test_that_line_comes_while_they_run(site):
+    done = script(site, f"srun {' '.join(SHAPE)} python3 {PROGRAM} 3 0 'exit 3' 60 2>err & sleep 12; cat err >&2; "
+                        "eval $(sed -n 's/.*end them with: //p' err); wait $!; exit 0")
+    found = named(done)
+    assert who(found) == FIRST_IS_3 and found["advice"]
+
+
+@pytest.mark.parametrize("asks", [(ASKED,), ("--bootstrap-grace=2",)], ids=["asked", "by that option"])
+@pytest.mark.parametrize("term, least, most", [("default", 2, 9), ("ignore", 11, 25)])
+def test_an_asked_step_ends_after_its_grace(site, term, least, most, asks):
+    """SIGTERM first, and SIGKILL for who does not end by it."""
+    done, seconds = step(site, "3", "0", "exit 3", "60", term, options=asks, env={"SLURM_BOOTSTRAP_GRACE": "2"})
+    assert least <= seconds < most
+    lines = ours(done)
+    assert len(lines) == 1, done.stderr
+    found = ENDED.fullmatch(lines[0])
+    assert found.groups()[:4] == FIRST_IS_3 and found[6] == "2"
+    assert done.returncode == 128 + (9 if term == "ignore" else 15)  # srun's own, for the tasks that it saw killed
+
+
+def test_an_asked_step_that_ends_within_its_grace_is_left_alone(site):
+    done, _ = step(site, "3", "0", "exit 3", "1", options=(ASKED,), env={"SLURM_BOOTSTRAP_GRACE": "4"})
+    assert done.returncode == 3 and who(named(done)) == FIRST_IS_3
+
+
+@pytest.mark.parametrize("options, env", [((ASKED,), {"SLURM_BOOTSTRAP_GRACE": "off"}), ((ASKED, "--bootstrap-grace=off"), {})],
+                         ids=["variable", "option"])
+def test_without_grace_an_asked_step_goes_on(site, options, env):
+    done, seconds = step(site, "3", "0", "exit 3", "5", options=options, env=env)
+    assert seconds >= 5 and done.returncode == 3 and who(named(done)) == FIRST_IS_3
+
+
+@pytest.mark.parametrize("end, cause", [("exit 77", "exit code 77"), ("kill 11", "killed by signal 11 (SIGSEGV)"),
+                                        ("kill 6", "killed by signal 6 (SIGABRT)")])
+def test_the_cause_is_told(site, end, cause):
+    done, _ = step(site, "2", "0.3", end, "1")
+    assert who(named(done)) == ("2", "node002", "0", cause)
+
+
+def test_nobody_guesses_about_memory(site):
+    """Killed, and the others lived on: that is all that is known."""
+    done, _ = step(site, "2", "0.3", "kill 9", "13")
+    assert who(named(done)) == ("2", "node002", "0", "killed by signal 9 (SIGKILL)")
+    assert "memory" not in done.stderr
+
+
+def test_all_tasks_that_fail_alike_are_told_as_that(site):
+    done, _ = step(site, "all", "0.5", "exit 2", "0")
+    assert len(ours(done)) == 1, done.stderr
+    assert re.fullmatch(r"srun: bootstrap: warning: StepId=\d+\.0: all 4 tasks failed alike, task \d \(node00\d, local rank \d\) first: "
+                        r"exit code 2, \d\.\d s after the step began",
+                        ours(done)[0])
+
+
+@pytest.mark.parametrize("options", [("-K",), ("--wait=1",)])
+def test_the_failure_for_which_srun_ends_the_others_is_named(site, options):
+    done, _ = step(site, "3", "0.5", "exit 3", "60", "exit", options=options)
+    assert who(named(done)) == FIRST_IS_3
+
+
+def test_in_a_heterogeneous_step(site):
+    part = ["-n2", "--gres=gpu:2", "python3", PROGRAM, "3", "0.5", "exit 9", "2"]
+    words = ["srun", "-N1", *part, ":", "-N1", *part]
+    done = site.run(["sh", "-c", 'cd && exec "$@"', "sh", *words], "alice", "head", None, 60, "")
+    found = named(done)
+    assert (found[2], found[4], found[5]) == ("3", "1", "exit code 9")
+
+
+def test_an_asked_step_ends_at_once_where_a_node_refuses_it(site):
+    """The port is taken on the node of rank 0; the ranks of the other one would sleep for a minute."""
+    hold = "import socket, time; s = socket.create_server(('', 31901)); print('ready', flush=True); time.sleep(90)"
+    with background(site, ["python3", "-c", hold], user="bob", ready=True):
+        done, seconds = step(site, "none", "0", "-", "60", options=(ASKED, "--bootstrap-port=31901", "-K0"))
+    assert done.returncode != 0 and seconds < 20
+    assert "31901" in done.stderr and not re.search("failed first|failed alike", done.stderr), done.stderr
+
+
+# -- nothing is said
+
+
+def test_what_others_end_has_not_failed(site):
+    """Whatever the programs answer to SIGTERM. Each of these steps is named when it ends so by itself: the control."""
+    run = f"srun {' '.join(SHAPE)} python3 {PROGRAM}"
+    asleep, exits = f"{run} none 0 - 300", f"{run} none 0 - 300 exit"
+    job = "-J $NAME"
+    of_name = "$(squeue -h -n $NAME -o %i)"
+    scripts = {
+        "timeout of srun": f"timeout 2 {exits}",
+        "scancel of the job": f"{exits.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}; wait",
+        "scancel of the job, killed": f"{asleep.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}; wait",
+        "scancel of the step": f"{exits.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}.0; wait",
+        "scancel of the step, killed": f"{asleep.replace('srun', f'srun {job}')} & sleep 2; scancel {of_name}.0; wait",
+        "SIGKILL for the step": f"{asleep.replace('srun', f'srun {job}')} & sleep 2; scancel -s KILL {of_name}.0; wait",
+        "signal of the job": f"{asleep.replace('srun', f'srun {job}')} & sleep 2; scancel -s TERM {of_name}; wait",
+        "Ctrl-C twice": f"{asleep} & sleep 2; kill -INT $!; sleep 0.3; kill -INT $!; sleep 0.3; kill -INT $!; wait",
+        "Ctrl-C twice, at once": f"{exits.replace('srun', 'srun --quit-on-interrupt')} & sleep 2; kill -INT $!; wait",
+        "--wait after a success": f"{run.replace('srun', 'srun --wait=1')} 3 0 'exit 0' 300 exit",
+        "a signal that srun passes on": f"{exits} & sleep 2; kill -USR1 $!; wait",
+        "srun killed by its shell": f"{exits} & sleep 2; kill -HUP $!; wait",
+        "a limit": f"{exits.replace('srun', 'srun -t 1')}",
+    }
+
+    def one(item):
+        number, (name, text) = item
+        return name, script(site, f"set -m; NAME=silent{number}; {text}; exit 0", 240)
+
+    with ThreadPoolExecutor(4) as pool:
+        results = dict(pool.map(one, enumerate(scripts.items())))
+    spoken = {name: done.stderr for name, done in results.items() if ours(done)}
+    assert not spoken
+    not_ended = {name: done.stderr for name, done in results.items()
+                 if not re.search(r"tasks? [\d,-]+: (Exited with|Killed|Terminated)|KeyboardInterrupt", done.stderr)}
+    assert not not_ended
+
+
+def test_what_ends_so_by_itself_is_named(site):
+    """The control of the test above: the same exit code, without anybody who ended the step."""
+    done, _ = step(site, "1", "2", "exit 1", "3")
+    assert who(named(done)) == ("1", "node001", "1", "exit code 1")
+
+
+def test_the_killed_rank_is_named_where_pmix_kills_the_others(site):
+    """Slurm's PMIx ends a step whose rank went without MPI_Finalize. Their host's other rank was well until then."""
+    program = ("import os, signal, time; from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); "
+               "time.sleep(1) or os.environ['RANK'] == '2' and os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)")
+    done = site.run(["srun", "--mpi=pmix", *SHAPE, "/usr/bin/python3", "-c", program], "alice", "head", None, 90, "")
+    assert done.returncode == 137 and "task 3: Killed" in done.stderr.replace("tasks 3", "task 3"), done.stderr
+    assert who(named(done)) == ("2", "node002", "0", "killed by signal 9 (SIGKILL)")
+
+
+def test_programs_that_report_for_themselves_are_not_blamed(site):
+    done = site.run(["srun", *SHAPE, COMMAND, "no-such-command"], "alice", "head", None, 60, "")
+    assert done.returncode != 0
+    assert not re.search("failed first|failed alike", done.stderr), done.stderr
+
+
+def test_no_word_where_nothing_failed(site):
+    for words, options in ((("none", "0", "-", "0"), ()), (("3", "0", "exit 5", "0"), ("--bootstrap=off",))):
+        done, _ = step(site, *words, options=options)
+        assert ours(done) == [], done.stderr
+
+
+# -- the socket
+
+
+SOCKETS = "python3 -c \"print(sum(line.split()[3] == '07' for name in ('udp', 'udp6') for line in open('/proc/net/' + name).readlines()[1:]))\""
+FLOOD = """python3 -c "
+import socket
+ports = [int(line.split()[1].split(':')[1], 16) for name in ('udp', 'udp6') for line in open('/proc/net/' + name).readlines()[1:]]
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for number in range(6000):
+    sender.sendto(b'bootstrap-failure-3 %016x 1 1 node001 256 1 -' % number if number % 2 else b'junk', ('127.0.0.1', ports[number % len(ports)]))
+print(len(ports))
+\""""
+
+
+def while_it_runs(cluster, command, *options):
+    return script(cluster, f"srun {' '.join(SHAPE + options)} python3 {PROGRAM} 3 3 'exit 3' 3.5 & sleep 1.5; {command}; wait $!; exit 0")
+
+
+def test_a_flood_does_not_take_the_line_away(site):
+    done = while_it_runs(site, FLOOD)
+    assert done.stdout.strip() == "1"
+    assert who(named(done)) == FIRST_IS_3
+
+
+def test_only_a_step_that_is_set_up_has_a_socket(site):
+    threads = "; ls /proc/$!/task | wc -l"
+    on = while_it_runs(site, SOCKETS + threads).stdout.split()
+    off = while_it_runs(site, SOCKETS + threads, "--bootstrap=off").stdout.split()
+    assert (on[0], off[0]) == ("1", "0")
+    assert int(on[1]) == int(off[1]) + 1
+
+
+def test_tasks_do_not_see_where_srun_receives(site):
+    done = site.run(["srun", *SHAPE, "python3", "-c", "import os; print(os.environ)"], "alice", "head", None, 60, "")
+    assert "'RANK': '3'" in done.stdout
+    assert "SLURM_BOOTSTRAP_FAILURE" not in done.stdout

@@ -1,0 +1,260 @@
+"""The plugin with AddressSanitizer and UndefinedBehaviorSanitizer inside slurmstepd, and srun with it under valgrind.
+
+slurmd is started with the sanitizers' runtimes, and hands them on to slurmstepd, not to tasks. Slurm's own leaks are
+reported, too: what counts are stacks in which our object has a frame.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from built_files import BUILD, BUILT_INSIDE
+from harness import INSIDE, REPOSITORY, command_line, wait_for
+from port_steps import background
+from sanitizer_reports import SANITIZER_FRAME, reports_with, valgrind_errors
+from step_shapes import UP, ShapeRunner, fixed, generated
+
+SANITIZED = "build/dev"
+PLUGIN, CONTROL = "spank_bootstrap.so", "stray_spank.so"
+KEEP_LOADED = f"{BUILT_INSIDE}/tests/doubles/keep_loaded.so"
+SERVER = f"{BUILT_INSIDE}/libbootstrap/slurm-bootstrap-rendezvous"
+REPORTS = "report.*"
+UBSAN = "runtime error: "
+IN_FULL = 1000
+AT_ONCE = 3
+STEPS_UNDER_VALGRIND, STEPS_UNDER_VALGRIND_IN_FULL = 2, 20
+
+# Each host has links of its own by these names: srun loads the release build, slurmstepd the sanitized one.
+LINKS = {PLUGIN: f"spank_plugin/{PLUGIN}", CONTROL: f"tests/doubles/{CONTROL}"}
+LINK_FOLDER = "/run/slurm"
+
+
+def built(build, part):
+    path = f"{build}/{part}"
+    if not (REPOSITORY / path).exists():
+        target = part.rpartition("/")[2].removesuffix(".so")
+        preset = build.rpartition("/")[2]
+        pytest.fail(f"{path} is not built; run cmake --preset {preset} && cmake --build --preset {preset} --target {target}")
+    return f"{INSIDE}/{path}"
+
+
+def runtime(name):
+    """Where the compiler that built the plugin has the runtime of a sanitizer."""
+    found = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    if not os.path.exists(found):
+        pytest.skip(f"gcc has no {name}")
+    return os.path.realpath(found)
+
+
+def plugstack(*control):
+    text = f"optional {LINK_FOLDER}/{PLUGIN} rendezvous_program={SERVER}\n"
+    return text + f"optional {LINK_FOLDER}/{CONTROL} {' '.join(control)}\n" if control else text
+
+
+def link_plugins(cluster, node, build):
+    for name, part in LINKS.items():
+        done = cluster.run(["ln", "-sf", built(build, part), f"{LINK_FOLDER}/{name}"], user="root", node=node)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def sanitized(cluster_factory, tmp_path_factory):
+    """A cluster whose slurmstepds load the sanitized plugin; where they may write reports, as root and as the user."""
+    cluster = cluster_factory("sanitized")
+    folder = cluster.state / "spool" / "reports"
+    # Slurm itself leaks: the exit status must not tell.
+    options = f"{SANITIZER_FRAME}:log_path={folder}/report:detect_leaks=1:exitcode=0:fast_unwind_on_malloc=0"
+    preload = ":".join([runtime("libasan.so"), KEEP_LOADED])
+    file = tmp_path_factory.mktemp("sanitized") / "plugstack.conf"
+    file.write_text(plugstack())
+    environment = ("--slurmd-env", f"LD_PRELOAD={preload}", "--slurmd-env", f"ASAN_OPTIONS={options}")
+    cluster.up(*UP, "--plugstack", str(file), *environment)
+    folder.mkdir(exist_ok=True)  # the runtime of slurmd may have made it
+    folder.chmod(0o1777)
+    link_plugins(cluster, "head", BUILD)
+    for node in cluster.nodes:
+        link_plugins(cluster, node, SANITIZED)
+    return ShapeRunner(cluster), folder
+
+
+def come_to_rest(cluster, seconds=60):
+    """Waits for the slurmstepds: they look for leaks when they end. What is left then is ended: the stacks of each."""
+
+    def left():
+        return [pid for pid in cluster.processes() if command_line(pid).startswith(b"slurmstepd")]
+
+    deadline = time.monotonic() + seconds
+    while left() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    held = [f"{command_line(pid).decode().strip()}\n{stacks(pid)}" for pid in left()]
+    for pid in left():
+        os.kill(int(pid), signal.SIGKILL)
+    return held
+
+
+def stacks(pid):
+    """Of all its threads. A frame names its object, or its source where that is known."""
+    line = ["gdb", "-p", pid, "-batch", "-ex", "thread apply all backtrace 30"]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60).stdout
+
+
+def is_in(plugin, told):
+    """Whether stacks have a frame of a plugin."""
+    source = {PLUGIN: "/spank_plugin/", CONTROL: "stray_spank.c"}[plugin]
+    return plugin in told or source in told
+
+
+def started(cluster):
+    """How many slurmstepds slurmd has started for steps and batch scripts."""
+    logs = "".join(cluster.log(f"slurmd.{node}") for node in cluster.nodes)
+    return len(re.findall(r"launch task StepId=|Launching batch job ", logs))
+
+
+def test_slurmstepd_under_sanitizers(sanitized, campaign, seed, figure, capsys):
+    """UBSan's reports go to the step's stderr, ASan's into files: the file of leaks at the end, which Slurm's own leaks
+    always fill, is missing where a slurmstepd did not come to its end."""
+    runner, folder = sanitized
+    shapes = fixed() + campaign.size(generated(IN_FULL - len(fixed()), seed), [])
+    began = time.monotonic()
+    outcomes = campaign.run(runner.run, shapes, AT_ONCE)
+    shapes, outcomes = [shape for shape, _ in outcomes], [done for _, done in outcomes]
+    held = come_to_rest(runner.cluster)
+    succeeded = sum(done.returncode == 0 for done in outcomes)
+    refused = sum("error: bootstrap: StepId=" in done.stderr for done in outcomes)
+    found = reports_with(folder, REPORTS, PLUGIN) + [done.stderr for done in outcomes if UBSAN in done.stderr]
+    ended, of = len(list(folder.glob(REPORTS))), started(runner.cluster)
+    got = f"{len(found)} reports with our frames; {len(shapes)} steps and scripts, {of} slurmstepds"
+    # Seen in 1 of 40 short runs, and not explained: a fork of a process with threads can hang in ASan's runtime.
+    got += f", of which {len(held)} did not end" if held else ""
+    with capsys.disabled():
+        print(f"\nsanitizers: {got}; {succeeded} succeeded, {refused} were refused; seed {seed}, "
+              f"{time.monotonic() - began:.0f} s")
+    figure("C5", "slurmstepd", got=got, met=not (found or held) and ended >= of, seed=seed,
+           control="overflows, a leak and a shift too far of another plugin are reported")
+    assert not found, f"seed {seed}\n" + "\n\n".join(found[:5])
+    told = "\n".join(held)
+    assert not is_in(PLUGIN, told) and len(held) <= 1 + of // 500, f"slurmstepds do not end\n{told}"
+    assert ended + len(held) >= of >= len(shapes), f"{of} slurmstepds were started, {ended} have looked for leaks at their end"
+    failed = [(shape.name, done.stderr[-300:]) for shape, done in zip(shapes, outcomes) if done.returncode]
+    assert succeeded / len(shapes) > 0.4 and refused > 0, failed
+    status = runner.cluster.script("status")
+    assert status.returncode == 0, status.stdout
+
+
+DEEDS = {
+    "overflow=user_init": "heap-buffer-overflow",
+    "overflow=task_init": "heap-buffer-overflow",
+    "undefined=task_post_fork": "shift exponent 40 is too large",
+    "leak=task_exit": "Direct leak of 16 byte",
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_control_what_another_plugin_does_is_reported(sanitized, deed):
+    runner, folder = sanitized
+    cluster = runner.cluster
+    before = set(reports_with(folder, REPORTS, CONTROL))
+    said = cluster.home / "said"
+    said.unlink(missing_ok=True)
+
+    def is_reported():
+        texts = set(reports_with(folder, REPORTS, CONTROL)) - before
+        return any(DEEDS[deed] in text for text in [*texts, said.exists() and said.read_text() or ""])
+
+    with cluster.other_plugstack(plugstack(deed)):
+        # After an overflow slurmstepd ends with its report, and srun waits for it.
+        with background(cluster, ["sh", "-c", "exec srun -N1 -n1 -J stray true 2> ~/said"], node="head"):
+            wait_for(is_reported, 30, f"{deed} is not reported")
+            cluster.run(["scancel", "--name=stray"])
+
+
+def test_control_a_plugin_that_holds_slurmstepd_is_in_its_stacks(sanitized):
+    cluster = sanitized[0].cluster
+    with cluster.other_plugstack(plugstack("hang=task_exit")):
+        with background(cluster, ["srun", "-N1", "-n1", "-J", "stray", "sh", "-c", "echo runs; exec sleep 1"], node="head") as step:
+            assert step.stdout.readline() == "runs\n"
+            cluster.write_plugstack(plugstack())
+            (told,) = come_to_rest(cluster, seconds=4)
+            assert is_in(CONTROL, told) and not is_in(PLUGIN, told), told
+            cluster.run(["scancel", "--name=stray"])
+
+
+def test_tasks_are_as_without_sanitizers(sanitized):
+    """What slurmd was started with reaches no task, which might not start with it."""
+    runner, _ = sanitized
+    done = runner.cluster.run(["srun", "-N1", "-n1", "env"])
+    assert done.returncode == 0
+    assert not re.search("^(LD_PRELOAD|ASAN_OPTIONS)=", done.stdout, re.MULTILINE)
+    batch = runner.cluster.run(["sbatch", "--wait", "-o", "/home/alice/batch.env", "--wrap", "env"])
+    assert batch.returncode == 0, batch.stderr
+    assert "asan" not in (runner.cluster.state / "home/alice/batch.env").read_text().lower()
+
+
+VALGRIND = ["valgrind", "--quiet", "--leak-check=full", "--show-leak-kinds=definite", "--num-callers=40",
+            "--child-silent-after-fork=yes", "--xml=yes"]
+
+
+@pytest.fixture(scope="module")
+def plain(cluster_factory, tmp_path_factory):
+    """A cluster with the release build everywhere."""
+    cluster = cluster_factory("valgrind")
+    file = tmp_path_factory.mktemp("valgrind") / "plugstack.conf"
+    file.write_text(plugstack())
+    cluster.up("--cpus", "16", "--plugstack", str(file))
+    for host in ("head", *cluster.nodes):
+        link_plugins(cluster, host, BUILD)
+    return cluster
+
+
+def run_under_valgrind(cluster, number, options=()):
+    """What became of an srun, and what valgrind reported."""
+    log = f"/home/alice/valgrind.{number}"
+    # The preload is for srun alone: the tasks would have it from its environment.
+    step = ["srun", "-N1", "-n2", "--gres=gpu:2", *options, "env", "-u", "LD_PRELOAD", "true"]
+    done = cluster.run(["env", f"LD_PRELOAD={KEEP_LOADED}", *VALGRIND, f"--xml-file={log}", *step], timeout=200)
+    return done, valgrind_errors(cluster.state / log.lstrip("/"))
+
+
+def is_ours(error):
+    """Slurm 22.05 does not free submit_line of the steps that it answers with: that one text is lost to every caller."""
+    is_slurms = error.kind == "Leak_DefinitelyLost" and "unpackmem_xmalloc" in error.text and "slurm_get_job_steps" in error.text
+    return PLUGIN in error.objects and not is_slurms
+
+
+SRUN_SHAPES = ([], ["--bootstrap=explain", "-m", "cyclic"], ["--bootstrap-interface=ib7"], ["--bootstrap-port=25001"],
+               ["--export=NONE", "--bootstrap-gpu=first"], ["--gpus-per-task=1"], ["--bootstrap=maybe"])
+
+
+needs_valgrind = pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind (Debian package valgrind)")
+
+
+@needs_valgrind
+def test_srun_under_valgrind(plain, campaign, figure, capsys):
+    count = campaign.size(STEPS_UNDER_VALGRIND_IN_FULL, STEPS_UNDER_VALGRIND)
+    ours, others, succeeded, began = [], 0, 0, time.monotonic()
+    for number in campaign.each(range(count)):
+        done, errors = run_under_valgrind(plain, number, SRUN_SHAPES[number % len(SRUN_SHAPES)])
+        succeeded += done.returncode == 0
+        ours += [error.text for error in errors if is_ours(error)]
+        others += sum(not is_ours(error) for error in errors)
+        assert sum("slurm_get_job_steps" in error.text for error in errors) <= 1, "one step's, whose text is asked for once"
+    got = f"{len(ours)} errors and definite leaks with our frames in {campaign.done} sruns"
+    with capsys.disabled():
+        print(f"\nvalgrind: {got}, {others} of Slurm alone, {succeeded} sruns succeeded, {time.monotonic() - began:.0f} s")
+    figure("C5", "srun", got=got, met=not ours, control="an overflow and a leak of another plugin are reported")
+    assert not ours, "\n\n".join(ours[:5])
+    assert succeeded > 0 and others > 0, "srun 22.05 loses memory at its end: where that is not seen, nothing is"
+
+
+@needs_valgrind
+def test_control_valgrind_reports_another_plugin(plain):
+    with plain.other_plugstack(plugstack("leak=local_user_init", "overflow=local_user_init")):
+        _, errors = run_under_valgrind(plain, "control")
+    assert {"InvalidWrite", "Leak_DefinitelyLost"} <= {error.kind for error in errors if CONTROL in error.objects}

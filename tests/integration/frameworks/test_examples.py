@@ -1,0 +1,142 @@
+"""Every example trains, started with the line at its head, word for word; without its framework it says so."""
+
+import ast
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from built_files import TRAIN, inside
+from harness import HAS_PMIX, OF_SLURMSTEPD, REPOSITORY, Cluster, needs_torchrun
+
+EXAMPLES = REPOSITORY / "etc/examples"
+PROGRAMS = sorted(path.name for path in [*EXAMPLES.glob("*.py"), EXAMPLES / "train.cc"])
+SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.sbatch"))
+FRAMEWORKS = {"horovod": "horovod.torch", "tf": "tensorflow", "jax": "jax"}  # that Debian does not have
+HEADS = {".py": '"""', ".cc": "// ", ".sbatch": "# "}
+FINAL = re.compile(r"^(?:\[default0\]:)?final loss (\S+) \(it was (\S+)\).* on (?:all )?(\d+) ranks.*", re.M)
+LIMIT = 80  # seconds
+
+# Runs $1, which is an sbatch line, waits for the job, and shows its output as srun would: then a message of PMIx that
+# slurmstepd lost is seen. `sbatch --wait` would ask in ever longer intervals.
+SUBMIT = """
+said=$($1) && job=${said##* } || exit 90
+for ((i = 0; i < $2 * 4; i++)); do [[ -n $(squeue -h -j $job 2>&1) ]] || break; sleep 0.25; done
+scancel $job 2>&1
+cat *-$job.out; cat *-$job.out >&2
+code=$(scontrol show job $job | sed -n 's/.* ExitCode=\\([0-9]*\\):.*/\\1/p')
+exit $code
+"""
+
+
+def start_line(name: str) -> str:
+    """The first line of the text at the head of an example."""
+    lines = (EXAMPLES / name).read_text().splitlines()
+    line = lines[1] if lines[0].startswith("#!") else lines[0]
+    head = HEADS[name[name.rindex("."):]] + "Start it with: "
+    assert line.startswith(head), f"{name}: {line}"
+    return line[len(head):]
+
+
+def missing_module(name: str) -> str:
+    """The framework that this example needs and this machine lacks; '' when it is there."""
+    module = next((module for word, module in FRAMEWORKS.items() if f"_{word}." in name), "")
+    if not module:
+        return ""
+    done = subprocess.run(["/usr/bin/python3", "-c", f"import {module}"], capture_output=True)
+    return "" if done.returncode == 0 else module.split(".")[0]
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory) -> Cluster:
+    cluster = cluster_factory("examples")
+    cluster.asks = False  # the lines stand for themselves
+    cluster.up("--nodes", "2", "--gpus", "4", "--cpus", "16")
+    for name in [*PROGRAMS, *SCRIPTS]:
+        cluster.write_home(name, (EXAMPLES / name).read_text())
+    assert cluster.run(["ln", "-s", inside(TRAIN), "."]).returncode == 0
+    return cluster
+
+
+def start(cluster: Cluster, line: str):
+    words = shlex.split(line)
+    if words[0] == "sbatch":
+        if not HAS_PMIX and "--mpi=pmix" in (EXAMPLES / words[1]).read_text():
+            pytest.skip("this Slurm was built without PMIx")
+        return cluster.run(["bash", "-c", SUBMIT, "bash", line, str(LIMIT)], timeout=LIMIT + 20)
+    return cluster.run(["timeout", str(LIMIT), *words], timeout=LIMIT + 20)
+
+
+def own_words(text: str) -> set:
+    """What the program said itself: without the lines of Slurm, and those of the plugin, about its end."""
+    return {line for line in text.splitlines() if line and not re.match(rf"srun: |{OF_SLURMSTEPD}", line)}
+
+
+def check_end(name: str, done):
+    if module := missing_module(name):
+        assert done.returncode != 0, done.stdout
+        program = f"train_{name.split('_')[1].split('.')[0]}.py"
+        said = own_words(done.stdout) | own_words(done.stderr)
+        assert len(said) == 1, said
+        assert re.fullmatch(rf"{program} needs .*: No module named '{module}'", said.pop())
+        return
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert (ended := FINAL.search(done.stdout)), done.stdout
+    assert float(ended[1]) < float(ended[2]) / 2
+    assert int(ended[3]) == 4
+    assert done.stdout.strip().endswith(ended[0])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_trains_with_the_line_at_its_head(cluster, name):
+    line = start_line(name)
+    assert line.startswith("srun ") and line.split()[-1] == ("./train" if name == "train.cc" else name)
+    check_end(name, start(cluster, line))
+
+
+def test_the_rate_of_all_ranks_is_that_of_one_times_their_number(cluster):
+    done = start(cluster, start_line("bench_synthetic.py") + " --iterations 4 --batches 2 --lr 0.02")
+    each = re.search(r"^Img/sec per CPU process: ([\d.]+) \+- ([\d.]+)$", done.stdout, re.M)
+    total = re.search(r"^Total img/sec on 4 CPU process\(s\): ([\d.]+) \+- ([\d.]+)$", done.stdout, re.M)
+    assert each and total, f"{done.stdout}\n{done.stderr}"
+    for one, all_four in zip(each.groups(), total.groups()):
+        assert 4 * float(one) == pytest.approx(float(all_four), abs=0.25)
+    # The ranks are in lock-step, so that rank 0's iterations are about those of all.
+    rates = [float(rate) for rate in re.findall(r"^iteration +\d+: ([\d.]+) img/sec", done.stdout, re.M)]
+    assert len(rates) == 4 and sum(rates) / 4 == pytest.approx(float(each[1]), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[needs_torchrun] if "torchrun" in name else []) for name in SCRIPTS])  # fmt: skip
+def test_a_script_trains_when_it_is_submitted(cluster, name):
+    line = start_line(name)
+    assert line == f"sbatch {name}"
+    check_end(name, start(cluster, line))
+
+
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name.endswith(".py")])
+def test_a_program_is_python_of_an_old_release_too(name):
+    ast.parse((EXAMPLES / name).read_text(), name, feature_version=(3, 8))
+
+
+@needs_torchrun
+def test_torchrun_without_the_plugin_trains_on_each_node_alone(cluster):
+    """Control: it is the plugin's variables that make one training of the two nodes."""
+    debian = "env PET_REDIRECTS=1 PET_TEE=1"  # as in train_torchrun.sbatch
+    alone = "srun -N2 --ntasks-per-node 1 --gres gpu:2 --bootstrap=off"
+    done = start(cluster, f"{alone} {debian} torchrun train_ddp.py --steps 8")
+    assert [ended[3] for ended in FINAL.finditer(done.stdout)] == ["1", "1"], f"{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("change, complaint", [
+    (("LEARNING_RATE = 2.0", "LEARNING_RATE = 0.0"), "the loss did not fall"),
+    (("    agree =", "    weights[3] *= 1 + 1e-6 * rank\n    agree ="), "the ranks do not hold the same parameters"),
+])
+def test_a_training_that_went_wrong_fails(cluster, change, complaint):
+    """Control: what the tests above take for success."""
+    text = (EXAMPLES / "train_mpi4py.py").read_text()
+    assert text.count(change[0]) == 1
+    cluster.write_home("wrong.py", text.replace(*change))
+    done = start(cluster, start_line("train_mpi4py.py").replace("train_mpi4py.py", "wrong.py"))
+    assert done.returncode != 0 and complaint in done.stderr, f"{done.stdout}\n{done.stderr}"

@@ -1,0 +1,326 @@
+"""Every framework from every start form: a table, each row of which is run on a real cluster, and printed at the end."""
+
+import json
+import os
+import re
+from collections import Counter
+
+import pytest
+
+from built_files import BUILT_INSIDE, LIBRARY, TRAIN, inside
+from harness import ASKS_FOR_LIBUV, INSIDE, REPOSITORY, TESTS, needs_mpirun, needs_torchrun
+
+FOLDER = f"{TESTS}/frameworks"
+EXAMPLES = f"{INSIDE}/etc/examples"
+# PyTorch 1.13 on Python 3.11 takes no default here; see core/plan/framework_variables.cc.
+REPAIR = {"PET_REDIRECTS": "9:1", "PET_TEE": "9:1"}
+FOUR = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
+AGENTS = ("-N2", "--ntasks-per-node=1", "--gres=gpu:2")
+SIXTEEN = ("-N4", "--ntasks-per-node=4", "--gres=gpu:4")
+
+ASKED = {"SLURM_BOOTSTRAP": "on"}
+
+rows = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table(request):
+    """Prints what was run, as the README has it."""
+    yield
+    if not rows:
+        return
+    terminal = request.config.pluginmanager.getplugin("terminalreporter")
+    terminal.write_line("")
+    terminal.write_line("| framework | start | result |")
+    terminal.write_line("| --- | --- | --- |")
+    for row in rows:
+        terminal.write_line("| {} | {} | {} |".format(*row))
+
+
+@pytest.fixture(scope="module")
+def site(cluster_factory):
+    cluster = cluster_factory("frameworks")
+    cluster.asks = False  # what a row has beside `srun` is on its line
+    cluster.up("--nodes", "4", "--gpus", "4", "--cpus", "16")
+    # A folder that all nodes see, as a site would configure it.
+    line = cluster.plugstack.rstrip("\n")
+    cluster.write_plugstack(f"{line} shared_dir=/home/%u\n")
+    return cluster
+
+
+def run(cluster, *command, env=None):
+    done = cluster.run(["timeout", "80", *command], timeout=120, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def worlds(text):
+    """(rank, size, local rank, host, sum) of each process, in order of rank."""
+    found = [line.split()[1:] for line in text.splitlines() if line.startswith("world ")]
+    return sorted((int(rank), int(size), int(local), host, int(total)) for rank, size, local, host, total in found)
+
+
+def assert_world(text, size, per_host):
+    """One world of `size` that has met, `per_host` to a host in order; who is where, with hosts by their place, since Slurm
+    may give the next step others."""
+    found = worlds(text)
+    assert [rank for rank, *_ in found] == list(range(size)), text
+    assert {total for *_, total in found} == {2**size - 1} and {world[1] for world in found} == {size}, text
+    assert [local for _, _, local, _, _ in found] == list(range(per_host)) * (size // per_host), text
+    assert set(Counter(host for *_, host, _ in found).values()) == {per_host}, text
+    hosts = list(dict.fromkeys(host for *_, host, _ in found))
+    return [(rank, local, hosts.index(host)) for rank, _, local, host, _ in found]
+
+
+@pytest.mark.parametrize("how", ["env", "tcp", "file", "loader"])
+def test_pytorch_by_srun(site, how):
+    done = run(site, "srun", *FOUR, "python3", f"{FOLDER}/torch_world.py", how)
+    assert_world(done.stdout, 4, 2)
+    names = {"env": "PyTorch, env://", "tcp": "PyTorch, tcp://", "file": "PyTorch, file:// (BOOTSTRAP_INIT_FILE)",
+             "loader": "PyTorch with DataLoader workers"}
+    rows.append((names[how], "`srun`", "world of 4"))
+
+
+def test_a_file_is_new_for_each_step(site):
+    """The file of an earlier step would let ranks meet those of a world that has ended."""
+    script = f"for i in 1 2; do srun {' '.join(FOUR)} python3 {FOLDER}/torch_world.py file; done"
+    done = run(site, "bash", "-c", script)
+    assert len(worlds(done.stdout)) == 8 and {world[1] for world in worlds(done.stdout)} == {4}
+
+
+@needs_torchrun
+@pytest.mark.parametrize("agent", ["torchrun", "python3 -m torch.distributed.run", "python3 -m torch.distributed.launch --use_env"])
+def test_torchrun_without_a_flag_makes_the_same_world_as_srun(site, agent):
+    direct = run(site, "srun", *FOUR, "python3", f"{FOLDER}/torch_world.py", "env")
+    children = run(site, "srun", *AGENTS, *agent.split(), f"{FOLDER}/torch_world.py", "env")
+    assert assert_world(children.stdout, 4, 2) == assert_world(direct.stdout, 4, 2)
+    assert re.search(r"torchelastic|rdzv|rendezvous", children.stderr, re.I) is None or "Error" not in children.stderr
+    rows.append((f"PyTorch, `{agent}`", "`srun`, one task on each node", "world of 4, the same as by srun"))
+
+
+@needs_torchrun
+def test_torchrun_needs_the_variables_for_that(site):
+    """The control: without PET_* each torchrun is a world of its own."""
+    done = run(site, "srun", *AGENTS, "--bootstrap-frameworks=none", "torchrun", f"{FOLDER}/torch_world.py", "env",
+               env=REPAIR)
+    assert {world[1] for world in worlds(done.stdout)} == {1}
+
+
+def test_one_process_for_many_gpus(site):
+    done = run(site, "srun", *AGENTS, "--bootstrap=on", "python3", f"{FOLDER}/torch_world.py", "spawn", "2")
+    assert_world(done.stdout, 4, 2)
+    rows.append(("PyTorch, one process for many GPUs", "`srun --bootstrap=on`, one task on each node", "world of 4"))
+
+
+def test_two_steps_of_a_job_at_once(site):
+    script = (f"srun -N1 -n2 --gres=gpu:2 --exact --mem=0 python3 {FOLDER}/torch_world.py env & "
+              f"srun -N1 -n2 --gres=gpu:2 --exact --mem=0 python3 {FOLDER}/torch_world.py env & wait")
+    done = run(site, "salloc", "--quiet", "-N1", "-n4", "--gres=gpu:4", "bash", "-c", script)
+    assert sorted(world[0] for world in worlds(done.stdout)) == [0, 0, 1, 1]
+    assert {(world[1], world[4]) for world in worlds(done.stdout)} == {(2, 3)}, done.stdout
+    rows.append(("PyTorch, two steps at once", "`srun` twice in a job", "two worlds of 2"))
+
+
+@needs_torchrun
+def test_an_allocation_alone_is_left_to_the_user(site):
+    """torchrun by itself in a batch job: one node, a world of its own, and none of our variables."""
+    script = f"env | grep -cE '^(RANK|PET_N|HOROVOD_|JAX_)' ; torchrun --standalone --nproc_per_node 2 {FOLDER}/torch_world.py env"
+    done = run(site, "salloc", "--quiet", "-N1", "-n2", "--gres=gpu:2", "bash", "-c", script, env=REPAIR)
+    assert done.stdout.splitlines()[0] == "0"
+    assert [world[:2] for world in worlds(done.stdout)] == [(0, 2), (1, 2)]
+    rows.append(("PyTorch, `torchrun --standalone`", "in an allocation, without `srun`", "world of 2, untouched"))
+
+
+def test_horovods_ranks_meet_at_our_server(site):
+    done = run(site, "srun", *SIXTEEN, "--bootstrap-frameworks=horovod", "python3", f"{FOLDER}/horovod_client.py")
+    lines = sorted(done.stdout.splitlines(), key=lambda line: int(line.split()[1]))
+    assert lines == [f"rank {r} of 16 local {r % 4}/4 cross {r // 4}/4 sum OK" for r in range(16)], done.stdout
+    rows.append(("Horovod, Gloo (its protocol)", "`srun --bootstrap-frameworks=horovod`", "16 ranks meet and add up"))
+
+
+def test_horovod_over_mpi_is_left_to_mpi(site):
+    done = run(site, "srun", "--mpi=pmix", *FOUR, "bash", "-c", "env | grep -c ^HOROVOD_ || true")
+    assert done.stdout.split() == ["0"] * 4
+    done = run(site, "srun", "--mpi=pmix", *FOUR, "python3", f"{TESTS}/support/mpi_ranks.py")
+    assert done.stdout == "equal: 4 ranks\n"
+    rows.append(("Horovod over MPI, ChainerMN, mpi4py", "`srun --mpi=pmix`", "MPI's ranks are ours"))
+
+
+PRELOADED_MPIRUN = ("mpirun", "-x", f"LD_PRELOAD={BUILT_INSIDE}/{LIBRARY}")
+
+
+def test_mpirun_with_the_preload(site):
+    """On several nodes mpirun's server is asked where rank 0 is, on a word of the user's: MPI would not start after it."""
+    ask = ("-x", "SLURM_BOOTSTRAP_MPIRUN=ask", "-np", "4", "-npernode", "2")
+    done = run(site, "salloc", "--quiet", *FOUR, *PRELOADED_MPIRUN, *ask, "python3", f"{FOLDER}/torch_world.py", "env")
+    assert_world(done.stdout, 4, 2)
+    rows.append(("PyTorch, env://", "`mpirun -npernode 2 -x SLURM_BOOTSTRAP_MPIRUN=ask` in a job, with the preload",
+                 "world of 4, unchanged"))
+
+
+@needs_mpirun
+def test_mpirun_of_mpi_programs_with_the_preload(site):
+    done = run(site, "salloc", "--quiet", *FOUR, *PRELOADED_MPIRUN, "-np", "2", "python3", f"{TESTS}/support/mpi_ranks.py")
+    assert done.stdout == "equal: 2 ranks\n"
+    rows.append(("Horovod over MPI, ChainerMN, mpi4py", "`mpirun` on one node of a job, with the preload", "MPI's ranks are ours"))
+
+
+def test_mpirun_needs_the_preload(site):
+    """The control: the plugin leaves the step of mpirun's daemon alone, so its ranks have no RANK."""
+    done = run(site, "salloc", "--quiet", *FOUR, "mpirun", "-np", "4", "-npernode", "2", "bash", "-c", "echo rank=$RANK")
+    assert done.stdout.split() == ["rank="] * 4
+
+
+def test_cpp_with_nccl_or_without(site):
+    done = run(site, "srun", *FOUR, inside(TRAIN))
+    assert re.search(r"final loss \S+ .* on all 4 ranks", done.stdout), done.stdout
+    rows.append(("C++ with NCCL (`train.cc`; here on CPUs)", "`srun`", "4 ranks, the loss of one"))
+
+
+def test_the_preload_alone(site):
+    """On a cluster without the plugin."""
+    export = f"--export=ALL,LD_PRELOAD={inside(LIBRARY)}"
+    with site.other_plugstack():
+        done = run(site, "srun", export, *FOUR, "python3", f"{FOLDER}/torch_world.py", "env")
+        assert_world(done.stdout, 4, 2)
+        if not ASKS_FOR_LIBUV:
+            done = run(site, "srun", export, *AGENTS, "torchrun", f"{FOLDER}/torch_world.py", "env")
+            assert_world(done.stdout, 4, 2)
+            rows.append(("PyTorch, `torchrun`", "`srun` with the preload, no plugin", "world of 4"))
+        done = run(site, "srun", export, *FOUR, "python3", f"{FOLDER}/horovod_client.py",
+                   env={"SLURM_BOOTSTRAP_FRAMEWORKS": "horovod"})
+        assert sorted(line.rsplit(" ", 2)[-1] for line in done.stdout.splitlines()) == ["OK"] * 4
+    rows.append(("PyTorch, env://", "`srun` with the preload, no plugin", "world of 4"))
+    rows.append(("Horovod, Gloo (its protocol)", "`srun` with the preload and `SLURM_BOOTSTRAP_FRAMEWORKS=horovod`, no plugin",
+                 "4 ranks meet and add up"))
+
+
+def readings(done):
+    return sorted(map(json.loads, done.stdout.splitlines()), key=lambda reading: reading["task"]["rank"])
+
+
+def assert_agreement(reading, size, is_uneven=False):
+    """All frameworks of a task tell the same story; returns it."""
+    task, found = reading["task"], reading["frameworks"]
+    told = {name: what for name, what in found.items() if what}
+    for name, what in told.items():
+        if name == "lightning" and is_uneven:
+            assert "error" in what  # it takes one number of tasks for all nodes
+            continue
+        assert "error" not in what, f"{name}: {what}"
+        if name != "torchrun":
+            assert what.get("rank", task["rank"]) == task["rank"], f"{name}: {what}"
+            assert what.get("size", size) == size, f"{name}: {what}"
+    for key in ("local_rank", "local_size"):
+        assert len({what[key] for name, what in told.items() if key in what and name != "lightning"}) <= 1, told
+    if task["visible"]:
+        own = task["visible"][task["gpu"]]
+        for name, what in told.items():
+            if "device" in what:
+                assert task["visible"][what["device"]] == own, f"{name} takes {what['device']}, not {task['gpu']}"
+    return told
+
+
+def test_servers_of_tensorflow_and_jax(site):
+    done = run(site, "srun", *FOUR, "--bootstrap-frameworks=all", "python3", f"{FOLDER}/framework_readers.py", "listen")
+    found = readings(done)
+    assert [reading["task"]["servers"] for reading in found] == [2, 1, 1, 1]
+    for reading in found:
+        told = assert_agreement(reading, 4)
+        assert told["tensorflow"]["cluster"] == found[0]["frameworks"]["tensorflow"]["cluster"]
+        assert told["tensorflow"]["where"].startswith(reading["task"]["host"] + ":")
+    found = readings(run(site, "srun", *FOUR, "python3", f"{FOLDER}/framework_readers.py", "listen"))
+    assert [reading["task"]["servers"] for reading in found] == [1, 0, 0, 0]
+    assert len({assert_agreement(reading, 4)["jax"]["where"] for reading in found}) == 1
+    rows.append(("TensorFlow (TF_CONFIG, its reader's rules)", "`srun --bootstrap-frameworks=tensorflow`", "4 servers, all reached by all"))
+    rows.append(("JAX (its reader's rules)", "`srun`", "coordinator reached by all, own device"))
+
+
+SHAPES = {
+    "two tasks a node": (FOUR, 4),
+    "cyclic": (("-N2", "--ntasks-per-node=2", "--gres=gpu:2", "-m", "cyclic"), 4),
+    "uneven": (("-N2", "-n3", "--gres=gpu:2"), 3),
+    "gpus per task": (("-N2", "--ntasks-per-node=2", "--gpus-per-task=1"), 4),
+    "one task with two GPUs": (AGENTS, 2),
+    "own GPU first": ((*FOUR, "--bootstrap-gpu=first"), 4),
+    "own GPU alone": ((*FOUR, "--bootstrap-gpu=narrow"), 4),
+    "own GPU alone, bound by Slurm": (("-N2", "--ntasks-per-node=2", "--gres=gpu:2", "--gpu-bind=single:1"), 4),
+    "two GPUs a task": (("-N2", "--ntasks-per-node=2", "--gres=gpu:4"), 4),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_all_readers_agree(site, shape):
+    options, size = SHAPES[shape]
+    for frameworks in ("auto", "all", *(["unasked"] if shape == "two tasks a node" else [])):
+        asks = [] if frameworks == "unasked" else [f"--bootstrap-frameworks={frameworks}"]
+        done = run(site, "srun", *options, *asks, "python3", f"{FOLDER}/framework_readers.py")
+        found = readings(done)
+        assert [reading["task"]["rank"] for reading in found] == list(range(size))
+        told = [assert_agreement(reading, size, shape == "uneven") for reading in found]
+        assert all(("tensorflow" in one) == (frameworks == "all") for one in told)
+        assert all("jax" in one and "deepspeed" in one and "accelerate" in one for one in told)
+        scopes = Counter(one["horovod"]["scope"] for one in told if "horovod" in one)
+        assert all(scopes[one["horovod"]["scope"]] == one["horovod"]["local_size"] for one in told if "horovod" in one)
+    if shape == "two tasks a node":
+        for name in ("DeepSpeed", "Lightning", "Accelerate", "nccl-tests", "torchcomms"):
+            rows.append((f"{name} (its reader's rules)", "`srun`", "the same ranks and device"))
+
+
+def test_readers_can_disagree(site):
+    """The control: Slurm's own binding, and our variables switched off for the GPU."""
+    done = run(site, "srun", *FOUR, "--bootstrap-gpu=narrow", "env", "LOCAL_RANK=1", "python3", f"{FOLDER}/framework_readers.py")
+    with pytest.raises((AssertionError, IndexError)):
+        for reading in readings(done):
+            assert_agreement(reading, 4)
+
+
+def test_lightning_is_refused_without_the_number_of_tasks_per_node(site):
+    """The control: srun -n4 leaves it out, and Lightning raises."""
+    for frameworks, refused in (("none", True), ("auto", False)):
+        done = run(site, "srun", "--exclusive", "-N2", "-n4", "--gres=gpu:2", f"--bootstrap-frameworks={frameworks}",
+                   "python3", f"{FOLDER}/framework_readers.py")
+        assert all(("error" in reading["frameworks"]["lightning"]) == refused for reading in readings(done))
+
+
+def test_threads_are_the_tasks_cores(site):
+    # The cluster plays nodes with more cores than the machine has, and no task can have more than are there.
+    cores = len(os.sched_getaffinity(0))
+    for options, threads in ((("-c4",), 4), (("-c1",), 1), ((), 1)):
+        done = run(site, "srun", *FOUR, *options, "python3", f"{FOLDER}/framework_readers.py", env=ASKED)
+        assert {reading["task"]["threads"] for reading in readings(done)} == {min(threads, cores)}
+    done = run(site, "srun", *FOUR, "-c4", "python3", f"{FOLDER}/framework_readers.py", env=ASKED | {"OMP_NUM_THREADS": "3"})
+    assert {reading["task"]["threads"] for reading in readings(done)} == {3}
+    done = run(site, "srun", *AGENTS, "-c8", "python3", f"{FOLDER}/framework_readers.py", env=ASKED)
+    assert {reading["task"]["threads"] for reading in readings(done)} == {max(1, min(8, cores) // 2)}  # for each GPU
+
+
+def test_the_interface_is_the_one_to_the_master(site):
+    by_default = run(site, "srun", *FOUR, "bash", "-c", "echo $GLOO_SOCKET_IFNAME,$NCCL_SOCKET_IFNAME", env=ASKED)
+    assert set(by_default.stdout.split()) == {"eth0,"}
+    for choice in ("auto", "eth0", "10.0.0.0/8"):
+        done = run(site, "srun", *FOUR, f"--bootstrap-interface={choice}", "--bootstrap-frameworks=auto,horovod", "bash", "-c",
+                   "echo $GLOO_SOCKET_IFNAME,$NCCL_SOCKET_IFNAME,$HOROVOD_GLOO_IFACE,$UCX_NET_DEVICES")
+        assert set(done.stdout.split()) == {"eth0,=eth0,eth0,eth0"}
+    done = run(site, "srun", *FOUR, "bash", "-c", "echo $GLOO_SOCKET_IFNAME", env=ASKED | {"NCCL_SOCKET_IFNAME": "ib0"})
+    assert done.stdout.split() == []
+    wrong = site.run(["srun", *FOUR, "--bootstrap-interface=ib7", "true"])
+    assert wrong.returncode != 0
+    assert "--bootstrap-interface=ib7: node001 has no such interface with an address; it has eth0" in wrong.stderr
+
+
+def test_a_nested_srun_is_not_told_our_number_of_tasks_per_node(site):
+    script = ("[ $SLURM_PROCID = 0 ] || exit 0; echo outer=$SLURM_NTASKS_PER_NODE; "
+              "srun --overlap --bootstrap=off -N2 -n3 -l hostname; "
+              "srun --overlap --bootstrap=off -N1 -n1 bash -c 'echo inner=$SLURM_NTASKS_PER_NODE'")
+    done = run(site, "srun", "--exclusive", "-N2", "-n4", "--gres=gpu:2", "bash", "-c", script, env=ASKED)
+    assert "outer=2\n" in done.stdout
+    assert "can't honor --ntasks-per-node" not in done.stderr
+    assert "inner=\n" in done.stdout
+
+
+def test_the_readme_has_this_table():
+    """Every row that is run here stands in the README, and none that is not."""
+    text = (REPOSITORY / "README.md").read_text()
+    for row in rows:
+        assert "| {} | {} | {} |".format(*row) in text, row

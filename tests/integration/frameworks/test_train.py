@@ -1,0 +1,214 @@
+"""The example ./train on real clusters: any number of ranks computes what one process computes, and all end alike."""
+
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from built_files import BUILD, BUILT_INSIDE, TRAIN, built, inside
+from harness import REPOSITORY, driver_gpus
+
+# Sums of the same numbers in another order: with 1 to 32 ranks the losses were equal in all of the six digits printed.
+TOLERANCE = 2e-6
+
+ENDED = re.compile(r"final loss (\S+) \(it was (\S+)\) and parameters (\w{16}) on all (\d+) ranks, (\S+) ms per step")
+
+
+class Training:
+    """What rank 0 printed."""
+
+    def __init__(self, stdout):
+        assert (ended := ENDED.search(stdout)), stdout
+        self.path = stdout.splitlines()[0]
+        self.rows = [tuple(line.split()) for line in stdout.splitlines() if re.match(r"\d+ +\S+ +\d+ +\d+ +\S+$", line)]
+        self.losses = [float(loss) for loss in re.findall(r"^step +\d+  loss (\S+)$", stdout, re.MULTILINE)]
+        self.final, self.first, self.size = float(ended[1]), float(ended[2]), int(ended[4])
+        assert self.losses
+
+    def differs_from(self, other):
+        """The largest difference of any loss that was printed."""
+        assert len(self.losses) == len(other.losses)
+        pairs = [*zip(self.losses, other.losses), (self.final, other.final), (self.first, other.first)]
+        return max(abs(one - two) for one, two in pairs)
+
+
+@pytest.fixture(scope="module")
+def train():
+    """Its path inside every cluster."""
+    return inside(TRAIN)
+
+
+def run_alone(*options):
+    done = subprocess.run([built(TRAIN), *options], capture_output=True, text=True, timeout=60, env={})
+    assert done.returncode == 0, done.stderr
+    return Training(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def one_process(train):
+    return run_alone()
+
+
+def start(cluster, train, *srun, options=()):
+    done = cluster.run(["timeout", "60", "srun", *srun, train, *options], timeout=90)
+    assert done.returncode == 0, done.stderr
+    return Training(done.stdout)
+
+
+def test_one_process_learns_alone(one_process):
+    assert one_process.size == 1
+    assert one_process.final < one_process.first / 5
+    assert one_process.losses[-1] < one_process.losses[0] / 2
+
+
+@pytest.fixture(scope="module")
+def unasked_cluster(cluster_factory):
+    """As `scripts/cluster up` makes it, without an option, where nobody asks for anything."""
+    cluster = cluster_factory("unasked").up()
+    cluster.asks = False
+    return cluster
+
+
+def test_the_line_as_it_is_written(unasked_cluster, train, one_process):
+    done = unasked_cluster.run(["timeout", "60", *f"srun --ntasks-per-node 2 --gres gpu:2 {train}".split()])
+    training = Training(done.stdout)
+    assert done.returncode == 0 and [row[:4] for row in training.rows] == [("0", "node001", "0", "2"), ("1", "node001", "1", "2")]
+    assert training.differs_from(one_process) <= TOLERANCE
+    assert "gave it no GPU" not in done.stdout, "a rank of an unasked world has a GPU of its own"
+
+
+@pytest.mark.parametrize("mpi", [(), ("--mpi=pmix",)])
+def test_trains_with_the_plugin(wide_cluster, train, one_process, mpi):
+    """The line of the README, word for word."""
+    training = start(wide_cluster, train, *mpi, "-N2", "--ntasks-per-node", "2", "--gres", "gpu:2")
+    assert [row[:4] for row in training.rows] == [
+        ("0", "node001", "0", "4"), ("1", "node001", "1", "4"), ("2", "node002", "0", "4"), ("3", "node002", "1", "4")
+    ]
+    assert training.differs_from(one_process) <= TOLERANCE
+    assert training.final < training.first / 5
+
+
+@pytest.mark.parametrize("nodes, ranks", [(1, 1), (1, 2), (2, 2), (2, 3), (2, 8)])
+def test_trains_without_the_plugin(cluster, train, one_process, nodes, ranks):
+    training = start(cluster, train, f"-N{nodes}", f"-n{ranks}", "--gres", "gpu:2")
+    assert training.size == len(training.rows) == ranks
+    assert len({row[1] for row in training.rows}) == nodes
+    assert len({(row[1], row[2]) for row in training.rows}) == ranks  # each local rank once on a host
+    assert training.differs_from(one_process) <= TOLERANCE
+
+
+def test_another_batch_is_told_apart(one_process):
+    """Control: a gradient that misses one sample of 256 is seen by the comparison above."""
+    assert run_alone("--batch", "255").differs_from(one_process) > 100 * TOLERANCE
+
+
+def test_more_ranks_than_samples(cluster, train):
+    few = ("--batch", "3", "--steps", "10", "--hidden", "8")
+    training = start(cluster, train, "-N2", "--ntasks-per-node", "4", options=few)
+    assert training.size == 8
+    assert training.differs_from(run_alone(*few)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("odd", [0, 3])
+def test_a_rank_with_other_parameters_is_noticed(cluster, train, odd):
+    script = f"exec {train} --steps 5 --seed $((SLURM_PROCID == {odd} ? 7 : 1))"
+    done = cluster.run(["timeout", "60", "srun", "--mpi=pmix", "-N2", "--ntasks-per-node", "2", "bash", "-c", script])
+    assert done.returncode != 0
+    assert "final loss" not in done.stdout
+    named = set(re.findall(r"train: rank (\d) ended with loss", done.stderr))
+    assert named == ({"1", "2", "3"} if odd == 0 else {"3"}), done.stderr
+
+
+def test_without_pmix_and_pmi1_it_says_what_to_do(cluster, train):
+    blind = ["env", "-u", "SLURM_SRUN_COMM_PORT", train]
+    done = cluster.run(["timeout", "60", "srun", "-N2", "--ntasks-per-node", "1", *blind])
+    assert done.returncode != 0
+    assert "loss" not in done.stdout
+    assert "srun --mpi=pmix" in done.stderr
+
+
+def test_a_step_that_cannot_be_read_is_no_lonely_training(cluster, train):
+    done = cluster.run(["timeout", "60", "srun", "--mpi=pmix", "-n2", "env", "-u", "SLURM_STEP_NODELIST", train])
+    assert done.returncode != 0
+    assert "loss" not in done.stdout and "train: " in done.stderr
+    # Control: in a batch script, which has no step, it does train alone.
+    alone = cluster.run(["salloc", "-Q", "-n1", train])
+    assert alone.returncode == 0 and "no task of a Slurm step" in alone.stdout, alone.stderr
+
+
+@pytest.mark.parametrize("words", [["--steps", "-1"], ["--batch", "0"], ["--hidden", "x"], ["--seed"], ["more"]])
+def test_refuses_a_wrong_command_line(train, words):
+    done = subprocess.run([built(TRAIN), *words], capture_output=True, text=True, timeout=10)
+    assert done.returncode == 2 and not done.stdout
+    assert "Usage: train" in done.stderr
+
+
+def test_builds_by_hand_where_it_is_installed(tmp_path, train):
+    """The first command in the head of train.cc, in the folder that holds the examples, with the installed library."""
+    installed = ["cmake", "--install", REPOSITORY / BUILD, "--prefix", tmp_path]
+    subprocess.run(installed, check=True, capture_output=True, timeout=60)
+    source = next(tmp_path.rglob("examples/train.cc"))
+    command = re.search(r"^//     (g\+\+ .*?)(?: {2,}.*)?$", source.read_text(), re.MULTILINE)[1]
+    library = next(tmp_path.rglob("libbootstrap.so")).parent
+    words = [*shlex.split(command), f"-I{tmp_path}/include", f"-L{library}", f"-Wl,-rpath,{library}", "-Wall"]
+    subprocess.run([*words, "-Wextra", "-Werror"], check=True, cwd=source.parent, timeout=60)
+    done = subprocess.run([source.parent / "train", "--steps", "5"], capture_output=True, text=True, timeout=30, env={})
+    assert done.returncode == 0, done.stderr
+    assert "built without CUDA" in done.stdout.splitlines()[0]
+
+
+def test_the_example_of_the_manual_page(cluster, train, tmp_path):
+    """The first program in bootstrap(3), compiled and started as it says there."""
+    page = (REPOSITORY / "etc/man/bootstrap.3").read_text()
+    program = re.search(r"^\.Bd -literal\n(#include.*?)^\.Ed", page, re.MULTILINE | re.DOTALL)[1]
+    (tmp_path / "example.c").write_text(program.replace("\\e", "\\"))
+    words = ["cc", "-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "example.c", "-o", "example"]
+    words += [f"-I{REPOSITORY}/libbootstrap/include", f"-L{REPOSITORY}/{BUILD}/libbootstrap", "-lbootstrap"]
+    words += [f"-Wl,-rpath,{BUILT_INSIDE}/libbootstrap"]
+    subprocess.run(words, check=True, cwd=tmp_path, timeout=60)
+    path = cluster.write_home("example", "")
+    (cluster.home / "example").write_bytes((tmp_path / "example").read_bytes())
+    done = cluster.run(["timeout", "30", "srun", "--mpi=pmix", "-N2", "--ntasks-per-node", "2", path])
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert len(said) == 16 and len(set(said)) == 4  # every rank says the same four lines
+    assert {line.split(":")[0] for line in said} == {f"rank {rank}" for rank in range(4)}
+
+
+@pytest.fixture(scope="module")
+def gpus():
+    found = driver_gpus()
+    if not found:
+        pytest.skip("needs a GPU, NVIDIA's driver and nvidia-smi, and no MIG")
+    return found
+
+
+@pytest.fixture(scope="module")
+def gpu_cluster(cluster_factory, gpus):
+    return cluster_factory("gputrain").up("--nodes", "1", "--gpus", "real", "--cpus", str(2 * len(gpus)))
+
+
+@pytest.mark.gpu
+def test_trains_on_gpus(gpu_cluster, gpus, train):
+    """The same losses as on CPUs, up to rounding and another tanh; each rank on the GPU that it was given."""
+    count = str(len(gpus))
+    training = start(gpu_cluster, train, "-n", count, f"--gres=gpu:{count}")
+    assert training.path == "on GPUs, gradients over NCCL"
+    assert [row[4] for row in training.rows] == [f"cuda:{rank}" for rank in range(len(gpus))]
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([built(TRAIN)], capture_output=True, text=True, timeout=60, env=hidden)
+    on_cpu = Training(done.stdout)
+    assert on_cpu.path.startswith("on CPUs")
+    assert training.differs_from(on_cpu) <= 1e-4
+
+
+@pytest.mark.gpu
+def test_one_rank_without_a_gpu_moves_all_to_cpus(gpu_cluster, gpus, train):
+    last = len(gpus) - 1
+    script = f"((SLURM_PROCID == {last})) && export CUDA_VISIBLE_DEVICES=; exec {train} --steps 5"
+    done = gpu_cluster.run(
+        ["timeout", "60", "srun", "--mpi=pmix", f"-n{len(gpus)}", f"--gres=gpu:{len(gpus)}", "bash", "-c", script],
+        timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert Training(done.stdout).path.startswith("on CPUs") and f"rank {last} " in done.stdout.splitlines()[0]

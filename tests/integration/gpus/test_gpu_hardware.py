@@ -1,0 +1,138 @@
+"""With real GPUs (label `gpu`; skipped without): the device of each task is the one that the driver and CUDA mean.
+
+Run on a machine with NVIDIA's driver: scripts/check --only integration -- -m gpu
+"""
+
+import ctypes
+import json
+from pathlib import Path
+
+import pytest
+
+from built_files import COMMAND, double
+from harness import driver_gpus
+
+pytestmark = pytest.mark.gpu
+
+# What a task of CUDA sees, through the driver's own interface: no toolkit is needed.
+TASK = r"""
+import ctypes, json, os
+cuda = ctypes.CDLL("libcuda.so.1")
+def call(name, *arguments):
+    result = getattr(cuda, name)(*arguments)
+    assert result == 0, f"{name}: error {result}"
+call("cuInit", 0)
+count = ctypes.c_int()
+call("cuDeviceGetCount", ctypes.byref(count))
+devices = []
+for ordinal in range(count.value):
+    device, uuid, bus = ctypes.c_int(), (ctypes.c_ubyte * 16)(), ctypes.create_string_buffer(32)
+    call("cuDeviceGet", ctypes.byref(device), ordinal)
+    call("cuDeviceGetUuid", ctypes.byref(uuid), device)
+    call("cuDeviceGetPCIBusId", bus, 32, device)
+    text = bytes(uuid).hex()
+    parts = [text[:8], text[8:12], text[12:16], text[16:20], text[20:]]
+    devices.append({"uuid": "GPU-" + "-".join(parts), "bus": bus.value.decode().lower()})
+print(json.dumps({"devices": devices, "environment": dict(os.environ)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def gpus():
+    found = driver_gpus()
+    if not found:
+        pytest.skip("needs a GPU, NVIDIA's driver and nvidia-smi, and no MIG")
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        pytest.skip(f"needs libcuda: {error}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def gpu_cluster(cluster_factory, gpus):
+    return cluster_factory("gpu").up("--nodes", "1", "--gpus", "real", "--cpus", str(2 * len(gpus)))
+
+
+def run_tasks(cluster, *options):
+    """What each task of a step sees, in order of rank."""
+    script = cluster.write_home("gpu_task.py", TASK)
+    done = cluster.run(["srun", "-N1", *options, "/usr/bin/python3", script], timeout=120)
+    assert done.returncode == 0, done.stderr
+    tasks = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return sorted(tasks, key=lambda task: int(task["environment"]["RANK"])), done.stderr
+
+
+def own_uuid(task):
+    return task["devices"][int(task["environment"]["BOOTSTRAP_GPU"])]["uuid"]
+
+
+@pytest.mark.parametrize("mode", ["index", "first", "narrow"])
+def test_each_task_has_a_gpu_of_its_own(gpu_cluster, gpus, mode):
+    count = str(len(gpus))
+    tasks, _ = run_tasks(gpu_cluster, "-n", count, f"--gres=gpu:{count}", f"--bootstrap-gpu={mode}")
+    assert sorted(map(own_uuid, tasks)) == sorted(gpus)
+    for task in tasks:
+        assert own_uuid(task) == task["devices"][int(task["environment"]["LOCAL_RANK"])]["uuid"]
+        assert len(task["devices"]) == (1 if mode == "narrow" else len(gpus))
+
+
+def test_the_list_counts_as_nvidia_smi_does(gpu_cluster, gpus):
+    tasks, _ = run_tasks(gpu_cluster, "-n1", f"--gres=gpu:{len(gpus)}")
+    order = [int(entry) for entry in tasks[0]["environment"]["CUDA_VISIBLE_DEVICES"].split(",")]
+    assert [device["uuid"] for device in tasks[0]["devices"]] == [gpus[entry] for entry in order]
+
+
+def test_a_uuid_list_names_the_tasks_own(gpu_cluster, gpus):
+    """As Slurm with AutoDetect=nvml writes it, by the double that is listed before the plugin."""
+    line = f"required {double('uuid_spank')} uuids={','.join(gpus)}\n"
+    with gpu_cluster.other_plugstack(line + gpu_cluster.plugstack):
+        tasks, _ = run_tasks(gpu_cluster, "-n", str(len(gpus)), f"--gres=gpu:{len(gpus)}")
+    for task in tasks:
+        assert task["environment"]["BOOTSTRAP_GPU_UUIDS"] == own_uuid(task)
+    assert sorted(map(own_uuid, tasks)) == sorted(gpus)
+
+
+def test_the_topology_knows_the_gpus(gpu_cluster, gpus):
+    done = gpu_cluster.run([COMMAND, "topology"], node="node001")
+    assert done.returncode == 0, done.stderr
+    found = [line.split() for line in done.stdout.splitlines() if line.startswith("gpu ")]
+    assert [uuid for _, _, _, _, _, uuid, *_ in found] == gpus
+    for _, _, _, _, device, *_ in found:
+        assert Path(device).is_char_device()
+
+
+def test_two_ranks_on_one_gpu_are_shared_only_if_asked(gpu_cluster, gpus):
+    tasks, _ = run_tasks(gpu_cluster, "-n2", "--gres=gpu:1", "--bootstrap-gpu-share")
+    assert len({own_uuid(task) for task in tasks}) == 1
+    refused = gpu_cluster.run(["srun", "-N1", "-n2", "--gres=gpu:1", "true"])
+    assert refused.returncode != 0 and "--bootstrap-gpu-share" in refused.stderr
+
+
+def run_bench(cluster, *options, script=""):
+    """`slurm-bootstrap bench --json` of a step of two ranks; skips where this machine has no NCCL."""
+    words = ["sh", "-c", f'{script} exec "$@"', "sh", COMMAND, "bench", "--max-bytes", "16M", "--factor", "8", "--json"]
+    done = cluster.run(["timeout", "100", "srun", "--mpi=pmix", "-N1", *options, *words], timeout=120)
+    if "NCCL is not in this process" in done.stderr:
+        pytest.skip("needs libnccl.so.2 where the loader finds it, or SLURM_BOOTSTRAP_NCCL")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_bench_between_two_ranks_on_one_gpu(gpu_cluster, gpus):
+    """NCCL takes ranks on one GPU where they seem to be on two hosts; its traffic goes over a socket then."""
+    found = run_bench(gpu_cluster, "-n2", "--gres=gpu:1", "--bootstrap-gpu-share", script="NCCL_HOSTID=$SLURM_PROCID")
+    assert found["ranks"] == 2 and len(found["gpus"]) == 2 and found["gpus"][0] == found["gpus"][1]
+    assert "double" not in found["gpus"][0]
+    assert [row["bytes"] for row in found["sizes"]] == [8 * 8**power for power in range(8)]
+    assert all(row["wrong"] == 0 and row["time_us"] > 0 for row in found["sizes"])
+    # The largest message is not all latency, and no socket is faster than the memory that it goes through.
+    assert 0 < found["sizes"][0]["busbw_gbs"] < found["sizes"][-1]["busbw_gbs"] < 500
+
+
+def test_bench_with_a_gpu_for_each_rank(gpu_cluster, gpus):
+    count = len(gpus)
+    found = run_bench(gpu_cluster, "-n", str(count), f"--gres=gpu:{count}")
+    assert found["ranks"] == len(found["gpus"]) == count
+    assert all(row["wrong"] == 0 for row in found["sizes"])
+    assert (found["average_busbw_gbs"] > 0) == (count > 1)  # one rank moves nothing

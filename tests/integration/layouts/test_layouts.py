@@ -1,0 +1,121 @@
+"""The layout matrix: real steps of every shape, whose ranks really meet, against what really ran where."""
+
+import time
+from zlib import crc32
+
+import pytest
+
+from case_shell import HELD, run_script
+from harness import wait_for
+from layout_cases import Case, fixed, generated, unheard_cases
+from layout_oracle import as_launch_scripts_do, by_step, differences, read_reports
+from layout_runner import AT_ONCE, Outcome, Runner, outcome, outcomes_of, runner  # two of them are fixtures
+
+GENERATED, GENERATED_IN_FULL = 20, 750
+NAMED = {case.name: case for case in fixed()}
+NAIVE_FAILS = [case for case in fixed() if case.naive_fails]
+LEAST, LEAST_IN_FULL = (60, 400), (500, 5000)  # steps and tasks
+
+
+def pytest_generate_tests(metafunc):
+    if metafunc.function is test_every_task_is_right:
+        option = metafunc.config.getoption
+        count = GENERATED_IN_FULL if option("--full") else GENERATED
+        metafunc.parametrize("outcome", fixed() + generated(count, option("--seed")), indirect=True, ids=str)
+
+
+@pytest.fixture(scope="module")
+def run(runner: Runner, probe: str):
+    """Runs a case, with an option for the probe."""
+
+    def run(case: Case, probe_option: str = "") -> Outcome:
+        variables = {"probe": probe}
+        if crc32(case.name.encode()) % 2:  # about half of the cases
+            variables["SLURM_BOOTSTRAP_FRAMEWORKS"] = "auto,horovod"
+        done, folder = runner.run(case, f"$PROBE {probe_option}", variables)
+        reports = read_reports(folder)
+        trouble = differences(reports, case.steps, case.hosts)
+        if done.returncode != 0:
+            trouble.append(f"exit status {done.returncode}")
+        if trouble:
+            trouble += done.stderr.splitlines()[:12]
+        return Outcome(case, reports, trouble)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, run):
+    with outcomes_of(request, run, at_once_waiting=AT_ONCE) as outcomes:
+        yield outcomes
+
+
+def test_every_task_is_right(outcome):
+    assert not outcome.trouble, outcome.text
+
+
+@pytest.mark.parametrize("outcome", [NAMED["requeue"]], indirect=True, ids=str)
+def test_a_requeued_job_gets_another_port(outcome):
+    steps = by_step(outcome.reports)
+    assert [(key[1], key[2]) for key in steps] == [("0", "0"), ("0", "1")]
+    assert len({key[0] for key in steps}) == 1
+    assert len({tasks[0]["MASTER_PORT"] for tasks in steps.values()}) == 2
+
+
+@pytest.mark.parametrize("outcome", [NAMED["step inside a task, port chosen there"]], indirect=True, ids=str)
+def test_a_port_chosen_inside_a_task_is_kept(outcome):
+    outer, inner = by_step(outcome.reports).values()
+    assert {task["MASTER_PORT"] for task in inner} == {"31013"} != {task["MASTER_PORT"] for task in outer}
+
+
+@pytest.mark.parametrize("outcome", NAIVE_FAILS, indirect=True, ids=str)
+def test_control_rules_of_launch_scripts_are_found_wrong(outcome):
+    naive = [as_launch_scripts_do(report) for report in outcome.reports]
+    assert differences(naive, outcome.case.steps, outcome.case.hosts)
+
+
+def test_enough_layouts_were_run(outcomes, request, seed, capsys, figure):
+    """The figure of the report, where all cases were run."""
+    if not NAMED.keys() <= outcomes.keys():
+        pytest.skip("only some layouts were selected")
+    found = [each.result() for each in outcomes.values()]
+    steps, tasks = sum(len(by_step(each.reports)) for each in found), sum(len(each.reports) for each in found)
+    wrong = [each.case.name for each in found if each.trouble]
+    got = f"{steps} layouts, {tasks:,} tasks, {len(wrong)} differences"
+    with capsys.disabled():
+        print(f"\nlayout matrix: {got}, seed {seed}")
+    is_enough = steps >= LEAST_IN_FULL[0] and tasks >= LEAST_IN_FULL[1]
+    figure("C3", got=got, met=is_enough and not wrong, seed=seed, why="" if is_enough else "fewer layouts than the goal",
+           control="the rules of launch scripts are found wrong")
+    assert (steps, tasks) >= (LEAST_IN_FULL if request.config.getoption("--full") else LEAST)
+    assert len(NAIVE_FAILS) >= 20
+
+
+@pytest.mark.parametrize("case", unheard_cases(), ids=lambda case: case.name)
+def test_components_that_cannot_hear_of_each_other_are_left_alone_with_one_sentence(run, case):
+    outcome = run(case)
+    assert outcome.reports and not any("RANK" in report for report in outcome.reports), outcome.text
+    sentences = [line for line in outcome.trouble if "bootstrap: " in line]
+    assert len(sentences) == 1, outcome.text
+    assert "--export" in sentences[0] and "SLURM_BOOTSTRAP_DECISION" in sentences[0]
+
+
+def test_control_ranks_of_launch_scripts_do_not_meet(run):
+    started = time.monotonic()
+    outcome = run(NAMED["rank 0 on the last node"], "naive")
+    assert any("exit status" in line for line in outcome.trouble)
+    assert any("not an address of node003" in line for line in outcome.trouble), outcome.text
+    assert time.monotonic() - started < 20
+
+
+def test_a_case_that_is_held_ends_with_its_jobs(runner):
+    """Also where something outlives it that has its output open, as salloc can."""
+    folder, jobs = "/home/alice/layouts/held", ["squeue", "--me", "-h", "-o", "%Z"]
+    script = f"salloc --no-shell -Q -N1 -n1; setsid sleep 8 & {' '.join(jobs)}; sleep 60"
+    held = run_script(runner.cluster, script, {"OUT": folder}, limit=2, grace=2)
+    assert held.returncode in HELD and folder in held.stdout.splitlines(), held
+    wait_for(lambda: folder not in runner.cluster.run(jobs).stdout.splitlines(), what="its job is still there")
+
+
+def test_no_node_suffered(outcomes, runner):
+    assert runner.cluster.script("status").returncode == 0

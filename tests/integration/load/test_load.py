@@ -1,0 +1,222 @@
+"""Thousands of steps, several at once: every task is told the right values, and the cluster holds no more than before."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import random
+import re
+import time
+from collections import Counter, namedtuple
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from built_files import built, program
+from campaign import Campaign
+from exchange_steps import DONE
+from harness import HAS_PMIX, slurm_release, stop
+from load_watch import growth, look, settled
+from port_steps import REFUSAL, allocation, step_line
+from rank_values import ECHO, SHOW, wrong_values
+
+NODES, TASKS = 4, 8
+SHAPE = (f"-N{NODES}", f"-n{TASKS}", f"--ntasks-per-node={TASKS // NODES}")
+AT_ONCE = 10  # more start no more steps in a second on two cores, and each then takes longer
+BATCH = 250  # steps of one allocation
+WARM_UP = 60
+LARGEST_GROWTH = 2048  # KiB, of slurmd and of slurmctld
+SECONDS_TO_REST = 20
+PLAIN_STEPS = 1000  # without the plugin, to see what Slurm grows by itself: slurmd by about 0.2 KiB a step
+# Of 512 ranks of bare PMIx 5.0.7 (Debian 13) on two cores ten died of SIGPIPE, and the others did not end in 110 s.
+CAN_BE_DONE = slurm_release() < (24, 0)
+# Of each batch: steps of the allocation, jobs of their own, and steps whose ranks exchange values over PMIx.
+KINDS = {"step": 7, "job": 2, "exchange": 1}
+
+Ended = namedtuple("Ended", "kind seconds refusals trouble")
+
+
+# slurmctld forgets a job 2 s after its end: with 300 s, its default, it would grow with every job.
+SIZE = ("--nodes", str(NODES), "--cpus", "64", "--set", "MinJobAge=2")
+
+
+@pytest.fixture(scope="module")
+def load_cluster(cluster_factory):
+    return cluster_factory("load").up(*SIZE, "--plugin-args", "when=always")
+
+
+def line_of(kind, job):
+    if kind == "job":
+        return ["srun", *SHAPE, *SHOW]
+    options = step_line(job, NODES, TASKS)
+    if kind == "step" or not HAS_PMIX:
+        return [*options, *SHOW]
+    exchange = f"{ECHO}; exec {program('exchange_probe')} --timeout 20000"
+    return [*options, "--mpi=pmix", "/bin/sh", "-c", exchange]
+
+
+def is_refused_its_port(done):
+    """With one sentence, and no task of that node ran. Those of the other nodes may have, until srun ended them."""
+    refusals = list(REFUSAL.finditer(done.stderr))
+    return len(refusals) == 1 and not re.search(rf"^task \d+ {refusals[0]['host']} ", done.stdout, re.MULTILINE)
+
+
+def run_one(cluster, kind, job):
+    """One step to its end. Steps of the allocation and jobs beside it may compute the same port: who comes second is
+    refused, as documented, and is run again."""
+    began, refusals = time.monotonic(), 0
+    while True:
+        done = cluster.run(line_of(kind, job), timeout=120)
+        if done.returncode == 0 or refusals == 3 or not is_refused_its_port(done):
+            break
+        refusals += 1
+    trouble = wrong_values(done.stdout, TASKS, TASKS // NODES)
+    if done.returncode != 0:
+        trouble = f"exit {done.returncode}: {done.stderr[:500]}"
+    elif kind == "exchange" and HAS_PMIX and len(DONE.findall(done.stdout)) != TASKS:
+        trouble = f"not all ranks exchanged: {done.stdout}"
+    return Ended(kind, time.monotonic() - began, refusals, trouble)
+
+
+def run_batch(cluster, count, generator):
+    kinds = generator.choices(list(KINDS), weights=KINDS.values(), k=count)
+    with allocation(cluster, f"-N{NODES}") as job, ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda kind: run_one(cluster, kind, job), kinds))
+
+
+def run_many(cluster, count, campaign, tell):
+    """Batches until there are enough steps, or the time is over."""
+    generator, ended, began = random.Random(campaign.seed), [], time.monotonic()
+    while len(ended) < count and not campaign.is_over():
+        ended += run_batch(cluster, min(BATCH, count - len(ended)), generator)
+        tell(f"{len(ended)} of {count} steps, {sum(bool(step.trouble) for step in ended)} in trouble, "
+             f"{len(ended) / (time.monotonic() - began):.1f} a second")
+    return ended
+
+
+def allowed_growth(cluster_factory, growths, count):
+    """KiB for each daemon: 2 MiB, or half more than Slurm grows by itself, which is measured when it comes to that."""
+    if max(growths.values()) < LARGEST_GROWTH:
+        return dict.fromkeys(growths, LARGEST_GROWTH)
+    plain = cluster_factory("load-plain").up(*SIZE, "--no-plugin")
+    plain_load = Campaign(is_full=True, minutes=10, seed=0)
+    run_batch(plain, WARM_UP, random.Random(plain_load.seed))
+    before = look(plain)
+    run_many(plain, PLAIN_STEPS, plain_load, lambda _: None)
+    after = look(plain)
+    assert plain.close() == ""
+    return {daemon: max(LARGEST_GROWTH, 1.5 * growth(before, after, daemon) * count / PLAIN_STEPS) for daemon in growths}
+
+
+def test_many_steps_are_right_and_leave_nothing(load_cluster, cluster_factory, campaign, capsys, figure):
+    count = campaign.size(10000, 40)
+
+    def tell(text):
+        with capsys.disabled():
+            print(f"\nload: {text} (seed {campaign.seed})", end="", flush=True)
+
+    untouched = look(load_cluster)
+    run_batch(load_cluster, WARM_UP, random.Random(campaign.seed))
+    more, before = settled(load_cluster, untouched, SECONDS_TO_REST)
+    assert not more, f"already after the warm-up: {more}"
+    ended = run_many(load_cluster, count, campaign, tell)
+    campaign.planned, campaign.done = count, len(ended)
+    more, after = settled(load_cluster, before, SECONDS_TO_REST)
+    bad = [step for step in ended if step.trouble]
+    growths = {daemon: growth(before, after, daemon) for daemon in ("slurmd", "slurmctld")}
+    allowed = allowed_growth(cluster_factory, growths, len(ended))
+    status = load_cluster.script("status")
+    kinds = Counter(step.kind for step in ended)
+    refusals = sum(step.refusals for step in ended)
+    tell(f"{dict(kinds)}, {refusals} refused and run again, "
+         f"slowest {max(step.seconds for step in ended):.1f} s, growth {growths} KiB, more than before: {more}")
+    is_flat = all(growths[daemon] < allowed[daemon] for daemon in growths)
+    is_met = not bad and not more and status.returncode == 0 and max(growths.values()) < LARGEST_GROWTH
+    told = "" if max(growths.values()) < LARGEST_GROWTH else f"Slurm grows by itself: up to {allowed} KiB are allowed"
+    figure(
+        "B1", got=f"{len(bad)} of {len(ended):,} steps of {TASKS} tasks failed; slurmd {growths['slurmd']:+} KiB, slurmctld "
+                  f"{growths['slurmctld']:+} KiB; {len(more)} descriptors, sockets, processes or files more; "
+                  f"{refusals} steps refused for a taken port and run again",
+        met=is_met, seed=campaign.seed, why=told, control="a plugin that loses descriptors, sockets, memory, files and processes is told of by each",
+    )  # fmt: skip
+    assert not bad, bad[:5]
+    assert not more
+    assert status.returncode == 0, status.stdout
+    assert is_flat, (growths, allowed)
+    assert refusals <= max(2, len(ended) * 0.002)
+
+
+def test_control_a_plugin_that_leaks_is_noticed(cluster_factory):
+    cluster = cluster_factory("leaky").up("--nodes", "2", "--plugin", built("tests/doubles/leaky_spank.so"))
+    before = look(cluster)
+    for _ in range(4):
+        assert cluster.run(["srun", "-N2", "-n2", "true"]).returncode == 0
+    more, after = settled(cluster, before, seconds=2)
+    for node in cluster.nodes:
+        for what in ("descriptors of slurmd", "sockets, sockets used", "processes slurmstepd"):
+            assert any(line.startswith(f"{node}: {what}") for line in more), (node, what, more)
+        assert any(re.match(f"file {node}:/tmp/leaky_double", line) for line in more), more
+    assert growth(before, after, "slurmd") > LARGEST_GROWTH
+
+
+def test_control_a_task_on_the_node_that_refuses_is_noticed(load_cluster):
+    """Of a step whose port is taken, tasks of other nodes may run, and none of the node of rank 0."""
+    line = ["srun", "--bootstrap-port=20123", *SHAPE, *SHOW]
+    holder = load_cluster.start(["srun", "--bootstrap-port=20123", *SHAPE, "sh", "-c", "echo runs; exec sleep 60"])
+    try:
+        assert holder.stdout.readline() == "runs\n"
+        done = load_cluster.run(line)
+    finally:
+        stop(holder)
+    assert done.returncode != 0 and is_refused_its_port(done), done
+    done.stdout += "task 0 node001 0 8 0 node001 20123\n"
+    assert not is_refused_its_port(done)
+
+
+def test_a_wrong_value_of_the_user_is_replaced_and_one_that_may_be_right_is_kept(load_cluster):
+    line = ["srun", *SHAPE, *SHOW]
+    for wrong in ({"RANK": "7"}, {"WORLD_SIZE": "4"}, {"LOCAL_RANK": "1"}, {"MASTER_ADDR": "node002"}, {"MASTER_PORT": "http"}):
+        done = load_cluster.run(line, env=wrong)
+        assert done.returncode == 0 and not wrong_values(done.stdout, TASKS, TASKS // NODES), done
+        assert done.stderr.count("bootstrap: warning: ") == 1 and next(iter(wrong)) in done.stderr, done.stderr
+    done = load_cluster.run(line, env={"MASTER_ADDR": "10.99.99.99"})
+    assert wrong_values(done.stdout, TASKS, TASKS // NODES).startswith("wrong address"), "the judge is shown one"
+
+
+def test_control_a_wrong_value_is_noticed(load_cluster):
+    right = load_cluster.run(["srun", *SHAPE, *SHOW]).stdout
+    assert not wrong_values(right, TASKS, TASKS // NODES)
+    first, *others = right.splitlines()
+    for place, wrong in {3: "8", 4: "4", 5: "2", 6: "node009", 7: "80"}.items():
+        words = first.split()
+        words[place] = wrong
+        assert wrong_values("\n".join([" ".join(words), *others]), TASKS, TASKS // NODES), wrong
+
+
+def test_512_tasks_exchange_or_fail_in_time(load_cluster, campaign, capsys, figure):
+    """128 tasks on each node, and two cores for all of them."""
+    deadline, ends, seconds = 60, Counter(), []
+    with allocation(load_cluster, f"-N{NODES}") as job:
+        line = [*step_line(job, NODES, 512, "--mpi=pmix"), program("exchange_probe"), "--timeout", str(deadline * 1000)]
+
+        def run_step():
+            """What Slurm's PMIx lost is not run again here: a clean failure is as good."""
+            began = time.monotonic()
+            done = load_cluster.run(line, timeout=deadline + 60)
+            seconds.append(time.monotonic() - began)
+            is_done = done.returncode == 0 and len(DONE.findall(done.stdout)) == 512
+            is_clean = done.returncode != 0 and "bootstrap:" in done.stderr and "WRONG" not in done.stderr
+            ends["done" if is_done else "clean" if is_clean else f"exit {done.returncode}: {done.stderr[:500]}"] += 1
+
+        for _ in campaign.each(range(campaign.size(20, 1))):
+            run_step()
+        for _ in range(2):  # one has to succeed, and on a busy machine the first may not
+            if not ends["done"] and CAN_BE_DONE:
+                run_step()
+    count, slowest = len(seconds), max(seconds)
+    bad = [end for end in ends if end not in ("done", "clean")]
+    with capsys.disabled():
+        print(f"\nload, 512 tasks: {count} steps, {ends['done']} done, {ends['clean']} failed cleanly, slowest {slowest:.0f} s")
+    figure("B3", got=f"{ends['done']} of {count} steps of 512 tasks done, {ends['clean']} failed with a sentence, {len(bad)} "
+                     f"otherwise; slowest {slowest:.0f} s", met=not bad)  # fmt: skip
+    assert not bad, bad[0]
+    assert ends["done"] or not CAN_BE_DONE
+    assert load_cluster.script("status").returncode == 0

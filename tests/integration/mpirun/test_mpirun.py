@@ -1,0 +1,360 @@
+"""mpirun of Open MPI in place of srun, without Slurm and within sbatch: the same variables, device and exchange."""
+
+import json
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from built_files import LIBRARY, PLUGIN, built, inside, program
+from communicator_steps import libraries
+from exchange_steps import leftovers
+from harness import INSIDE, TESTS, Cluster, needs_mpirun, stop
+from preload_steps import sentences
+
+AGENT = f"{TESTS}/mpirun/mpirun_agent.py"
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE",
+             "MASTER_ADDR", "MASTER_PORT", "BOOTSTRAP_GPU", "CUDA_VISIBLE_DEVICES", "SLURM_BOOTSTRAP_STEP")
+# Of mpirun of Open MPI 5 where its agent has made itself a session, with any program.
+NOT_OURS = re.compile(r"^\[\w+:\d+\] plm:[rs]sh: Warning: setpgid\(\d+,\d+\) failed in parent with errno=.*\n", re.MULTILINE)
+# Where a process is, and what it sees: one line of JSON.
+REPORT = """
+import json, os, socket
+try:
+    parent = open(f"/proc/{os.getppid()}/environ").read()
+except PermissionError:  # slurmstepd
+    parent = ""
+print(json.dumps({"host": socket.gethostname(), "mpi": int(os.environ["OMPI_COMM_WORLD_RANK"]),
+                  "threads": len(os.listdir("/proc/self/task")), "pmix": "libpmix" in open("/proc/self/maps").read(),
+                  "procid": os.environ.get("SLURM_PROCID"),
+                  "parent": open(f"/proc/{os.getppid()}/comm").read().strip(),
+                  "parent_rank": "\\0RANK=" in parent,
+                  **{name: os.environ.get(name) for name in %r}}), flush=True)
+""" % (VARIABLES,)
+AGREES = """
+from mpi4py import MPI
+import os
+world = MPI.COMM_WORLD
+print([int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")] ==
+      [world.rank, world.size, world.rank, world.size], flush=True)
+"""
+# Only mpirun's server knows which rank is on which of several nodes, and only on this word it is asked.
+ASK = {"SLURM_BOOTSTRAP_MPIRUN": "ask"}
+
+
+@pytest.fixture(scope="module")
+def hosts(cluster_factory):
+    """Two nodes with four GPUs each, on which processes can be started without Slurm."""
+    cluster = cluster_factory("mpirun").up("--nodes", "2", "--cpus", "16", "--gpus", "4", "--no-plugin", "--plugin",
+                                           built(PLUGIN))
+    cluster.write_plugstack("\n")
+    agents = [cluster.start([AGENT, "serve"], node=node) for node in cluster.nodes]
+    try:
+        for agent in agents:
+            assert agent.stdout.readline() == "ready\n"
+        yield cluster
+    finally:
+        for agent in agents:
+            stop(agent)
+
+
+def mpirun(cluster: Cluster, *words, mapping=("-np", "4", "-npernode", "2"), preload=True, env=None, limit=60):
+    """One mpirun on node001, over both nodes; what has not ended after `limit` seconds is killed, with exit 124."""
+    line = ["timeout", "--kill-after=5", str(limit), "mpirun", "--mca", "plm_rsh_agent", AGENT, "--oversubscribe"]
+    line += [*([] if "--host" in mapping else ["--host", "node001:8,node002:8"]), *mapping]
+    variables = {**({"LD_PRELOAD": inside(LIBRARY)} if preload else {}), **(env or {})}
+    for name, value in variables.items():
+        line += ["-x", f"{name}={value}"]
+    done = cluster.run([*line, *words], node="node001", timeout=limit + 30)
+    done.stderr = NOT_OURS.sub("", done.stderr)
+    return done
+
+
+def open_mpi(cluster: Cluster) -> int:
+    """The release whose mpirun this is: 4, or 5, which is PRRTE's."""
+    said = cluster.run(["mpirun", "--version"], node="node001").stdout
+    return int(re.search(r"\(Open MPI\) (\d+)\.", said)[1])
+
+
+def reports(done: subprocess.CompletedProcess) -> list[dict]:
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return sorted(found, key=lambda report: report["mpi"])
+
+
+def expected(seen: list[dict]) -> list[dict]:
+    """From where the ranks really were, by the rules of README.md."""
+    order = list(dict.fromkeys(report["host"] for report in seen))
+    answers = []
+    for rank, report in enumerate(seen):
+        node = [other["mpi"] for other in seen if other["host"] == report["host"]]
+        numbers = {"RANK": rank, "WORLD_SIZE": len(seen), "LOCAL_RANK": node.index(rank), "LOCAL_WORLD_SIZE": len(node),
+                   "NODE_RANK": order.index(report["host"]), "GROUP_RANK": order.index(report["host"]),
+                   "GROUP_WORLD_SIZE": len(order), "BOOTSTRAP_GPU": node.index(rank)}
+        answers.append({**{name: str(value) for name, value in numbers.items()}, "MASTER_ADDR": seen[0]["host"]})
+    return answers
+
+
+def assert_right(seen: list[dict]) -> None:
+    for report, answer in zip(seen, expected(seen), strict=True):
+        assert {name: report[name] for name in answer} == answer
+    assert len({(report["MASTER_PORT"], report["SLURM_BOOTSTRAP_STEP"]) for report in seen}) == 1
+    assert re.fullmatch(r"mpirun-\d+\.\d+\.0", seen[0]["SLURM_BOOTSTRAP_STEP"])
+
+
+@pytest.mark.parametrize("mapping", [
+    "-np 4 -npernode 2", "-np 3 --map-by node", "-np 1", "-np 3 -npernode 3", "-np 2 --host node002:2",
+    "-np 4 --host node001:1,node002:3",
+])
+def test_a_rank_gets_what_it_would_get_from_srun(hosts, mapping):
+    word = {"SLURM_BOOTSTRAP": "on"} if mapping == "-np 1" else ASK
+    done = mpirun(hosts, "python3", "-c", REPORT, mapping=mapping.split(), env=word)
+    seen = reports(done)
+    assert done.returncode == 0 and done.stderr == "", done
+    assert_right(seen)
+    assert {report["CUDA_VISIBLE_DEVICES"] for report in seen} == {None}, "nobody gave a list, and none is made up"
+    assert {(report["threads"], report["pmix"]) for report in seen} == {(1, False)}, "nothing of PMIx stays behind"
+
+
+def test_nobody_asks_the_server_on_several_nodes_but_on_that_word(hosts):
+    """Rank 0 says so, once, also where its program starts others, and not where the user has said off."""
+    program = ["sh", "-c", "python3 -c pass; exec python3 -c \"$REPORT\""]
+    done = mpirun(hosts, *program, env={"REPORT": REPORT})
+    assert {report[name] for report in reports(done) for name in VARIABLES} == {None} and len(reports(done)) == 4, done
+    assert len(found := sentences(done.stderr)) == 1 and "SLURM_BOOTSTRAP_MPIRUN=ask" in found[0], done.stderr
+    quiet = mpirun(hosts, *program, env={"REPORT": REPORT, "SLURM_BOOTSTRAP_MPIRUN": "off"})
+    assert quiet.returncode == 0 and quiet.stderr == "" and len(reports(quiet)) == 4, quiet
+
+
+def test_one_rank_is_no_step_of_ranks(hosts):
+    done = mpirun(hosts, "python3", "-c", REPORT, mapping=["-np", "1"])
+    assert done.stderr == "" and {report[name] for report in reports(done) for name in VARIABLES} == {None}, done
+
+
+def test_without_the_preload_nothing_is_set(hosts):
+    """The control: these variables come from us, and no Open MPI sets them."""
+    seen = reports(mpirun(hosts, "python3", "-c", REPORT, preload=False))
+    assert len(seen) == 4 and all(report[name] is None for report in seen for name in VARIABLES)
+
+
+def test_a_list_of_gpus_is_kept(hosts):
+    seen = reports(mpirun(hosts, "python3", "-c", REPORT, env={"CUDA_VISIBLE_DEVICES": "3,1", **ASK}))
+    assert [report["CUDA_VISIBLE_DEVICES"] for report in seen] == ["3,1"] * 4
+    assert [report["BOOTSTRAP_GPU"] for report in seen] == ["0", "1", "0", "1"]
+
+
+def test_more_ranks_than_gpus_are_told_of(hosts):
+    done = mpirun(hosts, "python3", "-c", REPORT, mapping=["-np", "10", "-npernode", "5"], env=ASK)
+    assert done.returncode == 0 and {report["BOOTSTRAP_GPU"] for report in reports(done)} == {None}
+    assert len(found := sentences(done.stderr)) == 2, done.stderr
+    assert all("5 tasks on node00" in text and "share 4 GPUs" in text and "-npernode 4" in text for text in found)
+
+
+def test_a_shell_around_the_program_is_the_rank_and_its_children_inherit(hosts):
+    twice = 'test -n "$RANK" && python3 -c "$REPORT"; python3 -c "$REPORT"'
+    done = mpirun(hosts, "bash", "-c", twice, env={"REPORT": REPORT, **ASK})
+    seen = reports(done)
+    assert done.returncode == 0 and len(seen) == 8 and done.stderr == "", done
+    for first, second in zip(seen[::2], seen[1::2], strict=True):
+        assert {name: first[name] for name in VARIABLES} == {name: second[name] for name in VARIABLES}
+    assert_right(seen[::2])
+
+
+VIEW = "tests/integration/mpi_view"  # MPI's own: which ranks share a node with each rank
+SHARED = {1: ["0 1 2 3"] * 4, 2: ["0 1", "0 1", "2 3", "2 3"]}
+
+
+def is_view(done: subprocess.CompletedProcess, nodes: int) -> bool:
+    lines = [f"rank {rank} of 4, with {group}" for rank, group in enumerate(SHARED[nodes])]
+    return (done.returncode, sorted(done.stdout.splitlines()), done.stderr) == (0, lines, "")
+
+
+def in_job(cluster: Cluster, nodes: int, exports: str = "", limit: int = 40) -> subprocess.CompletedProcess:
+    """Four ranks of MPI inside salloc, by the daemons that mpirun starts with srun: the library is in all of them."""
+    script = f"{exports} timeout --kill-after=5 {limit} mpirun {inside(VIEW)}"
+    return cluster.run(["salloc", "-Q", f"-N{nodes}", f"--ntasks-per-node={4 // nodes}", "bash", "-c", script], timeout=90)
+
+
+@needs_mpirun
+@pytest.mark.parametrize("nodes", SHARED)
+def test_mpi_sees_the_nodes_as_it_would_without_us(hosts, nodes):
+    """12 runs each: with PMIX_MCA_gds=hash, which the library once set, all on two nodes were wrong and hung."""
+    for _ in range(12):
+        for exports in ("", f"LD_PRELOAD={inside(LIBRARY)}"):
+            assert is_view(done := in_job(hosts, nodes, exports), nodes), (exports, done)
+
+
+@needs_mpirun
+def test_control_mpi_does_not_see_the_nodes_with_another_gds(hosts):
+    """What the library once set, without the library: the test above can fail."""
+    if open_mpi(hosts) > 4:
+        pytest.skip("PMIx 5 takes hash by itself")
+    assert any(not is_view(in_job(hosts, 2, "PMIX_MCA_gds=hash", 10), 2) for _ in range(3))
+
+
+@needs_mpirun
+@pytest.mark.parametrize("nodes", SHARED)
+def test_mpi_starts_without_slurm_as_it_would_without_us(hosts, nodes):
+    for preload in (False, True):
+        done = mpirun(hosts, inside(VIEW), mapping=["-np", "4", "-npernode", str(4 // nodes)], preload=preload, limit=40)
+        assert is_view(done, nodes), (preload, done)
+
+
+@needs_mpirun
+def test_nothing_that_mpi_reads_is_set(hosts):
+    names = "import os; print(sorted(name for name in os.environ if name.startswith(('PMIX', 'OMPI', 'PRTE'))))"
+    seen = [mpirun(hosts, "python3", "-c", names, preload=preload, env=ASK).stdout.splitlines() for preload in (False, True)]
+    assert sorted(seen[0]) == sorted(seen[1]) and len(seen[0]) == 4
+
+
+@needs_mpirun
+def test_mpi_agrees_on_one_node(hosts):
+    done = mpirun(hosts, "python3", "-c", AGREES, mapping=["-np", "4", "-npernode", "4"])
+    assert done.returncode == 0 and done.stdout.split() == ["True"] * 4, done
+
+
+@needs_mpirun
+def test_control_mpi_does_not_start_after_the_server_was_asked(hosts):
+    """Why nobody asks it without that word. PMIx 5 starts most of the time."""
+    if open_mpi(hosts) > 4:
+        pytest.skip("PMIx 5 lets it start, most of the time")
+    program = f"sh -c 'python3 -c pass; exec {inside(VIEW)}'"  # sh is not linked with MPI
+    assert not is_view(mpirun(hosts, *shlex.split(program), env=ASK, limit=20), 2)
+    assert is_view(mpirun(hosts, *shlex.split(program), env={"SLURM_BOOTSTRAP_MPIRUN": "off"}, limit=40), 2)
+
+
+@pytest.mark.parametrize("preload", [False, True])
+def test_exchanges_go_over_the_server_of_mpirun(hosts, preload):
+    probe = program("exchange_probe")
+    for _ in range(3):
+        done = mpirun(hosts, probe, "--rounds", "20", mapping=["-np", "8", "-npernode", "4"], preload=preload,
+                      env={"SLURM_BOOTSTRAP_MPIRUN": "off"})
+        assert done.returncode == 0 and done.stdout.count(": 20 rounds in") == 8 and done.stderr == "", done
+
+
+@needs_mpirun
+@pytest.mark.parametrize("order", ["IxBxF", "IxFx", "IoxBxF", "IoxFx", "xIBF", "xx"])
+@pytest.mark.parametrize("preload", [False, True])
+def test_exchanges_before_during_and_after_mpi(hosts, order, preload):
+    done = mpirun(hosts, program("exchange_mpi"), order, preload=preload)
+    if open_mpi(hosts) > 4 and order in ("xIBF", "IxBxF", "IxFx"):
+        # A session of ours is open then, and Open MPI 5 does not start where any is: see its control.
+        assert done.returncode != 0 and "in MPI_Init" in done.stderr and "bootstrap:" not in done.stderr, done
+        return
+    assert done.returncode == 0 and done.stderr == "", done
+
+
+def test_control_open_mpi_5_does_not_start_within_a_session_of_pmix(hosts):
+    """PMIx alone, without us: MPI_Init then takes the session as its own and does not know who it is in it."""
+    done = mpirun(hosts, program("exchange_mpi"), "pIBFq", preload=False)
+    if open_mpi(hosts) > 4:
+        assert done.returncode != 0 and "in MPI_Init" in done.stderr, done
+    else:
+        assert done.returncode == 0, done
+
+
+def test_a_rank_that_never_comes_is_named(hosts):
+    probe = program("exchange_probe")
+    fault = ["--victim", "3", "--fault", "sleep", "--before", "1"]
+    done = mpirun(hosts, probe, "--rounds", "2", "--timeout", "3000", *fault)
+    assert done.returncode != 0 and "missing: rank 3 (node002, local rank 1)" in done.stderr, done
+
+
+@pytest.mark.parametrize("preload", [False, True])
+def test_communicators_are_made(hosts, preload):
+    env = {"LD_LIBRARY_PATH": libraries(), "CUDA_DOUBLE_DEVICES": "4"}
+    for group, answers in (("world", "0123 4 6"), ("node", "0101 2 1155"), ("cross", "0011 2 2424")):
+        done = mpirun(hosts, program("comm_probe"), "--group", group, preload=preload, env=env)
+        assert done.returncode == 0, done
+        found = dict(re.findall(r"^rank (\d): (.*)$", done.stdout, re.MULTILINE))
+        places, size, sums = answers.split()
+        sums = sums * (4 // len(sums))
+        assert found == {str(rank): f"{places[rank]} of {size}, sum {sums[rank]}" for rank in range(4)}
+
+
+def test_pytorch_trains_over_two_nodes(hosts):
+    done = mpirun(hosts, "python3", f"{INSIDE}/etc/examples/train_ddp.py", env=ASK, limit=150)
+    assert done.returncode == 0 and "on 4 ranks" in done.stdout, done
+    control = mpirun(hosts, "python3", f"{INSIDE}/etc/examples/train_ddp.py", preload=False, limit=150)
+    assert "on 4 ranks" not in control.stdout, "the program does not know mpirun by itself"
+
+
+def test_a_server_that_says_nothing_costs_ten_seconds_and_one_sentence(hosts):
+    script = """import socket, os, subprocess, time
+listener = socket.create_server(("127.0.0.1", 0))
+uri = "x.0;tcp4://127.0.0.1:%d" % listener.getsockname()[1]
+env = {name: uri if name.startswith("PMIX_SERVER_URI") else value for name, value in os.environ.items()}
+began = time.monotonic()
+env["LD_PRELOAD"] = env["LATER"]
+done = subprocess.run(["sh", "-c", "echo $RANK-"], env=env, capture_output=True, text=True)
+print(done.stdout.strip(), 9 < time.monotonic() - began < 14, done.stderr.strip(), flush=True)
+"""
+    done = mpirun(hosts, "python3", "-c", script, preload=False, env={"LATER": inside(LIBRARY), **ASK})
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) == 4 and all(line.startswith("- True") for line in lines), done
+    said = "did not say within 10 s where the ranks are; the program starts"
+    assert len([line for line in lines if said in line]) == 2, "one on each node"
+
+
+@needs_mpirun
+def test_files_are_left_nowhere(hosts):
+    before = {path for path in leftovers(hosts) if "ompi." not in path}
+    mpirun(hosts, "python3", "-c", REPORT, env=ASK)
+    mpirun(hosts, inside(VIEW))
+    assert {path for path in leftovers(hosts) if "ompi." not in path} == before
+
+
+def batch(cluster: Cluster, script: str, *options: str) -> str:
+    """What a batch job printed; mpirun starts its daemons by srun there."""
+    cluster.write_home("report.py", REPORT)
+    path = cluster.write_home("mpirun-job", "#!/bin/bash\n" + script)
+    log = cluster.home / "mpirun-job.out"
+    log.unlink(missing_ok=True)
+    line = ["sbatch", "--wait", "-N2", "--ntasks-per-node=2", "--gres=gpu:2", "-o", f"/home/alice/{log.name}"]
+    done = cluster.run([*line, *options, path], timeout=120)
+    assert done.returncode == 0, (done, log.read_text() if log.exists() else "")
+    return log.read_text()
+
+
+def daemons(cluster: Cluster) -> set[str]:
+    """Whose children the ranks are: on mpirun's own node, and on the other."""
+    return {"mpirun", "orted"} if open_mpi(cluster) == 4 else {"prterun", "prted"}
+
+
+LAUNCH = "mpirun --oversubscribe -np 4 -npernode 2 python3 report.py\n"
+
+
+def ranks_of(text: str) -> list[dict]:
+    return reports(subprocess.CompletedProcess([], 0, text, ""))
+
+
+def test_within_a_batch_job_the_ranks_are_those_of_mpirun(hosts):
+    seen = ranks_of(batch(hosts, f"export LD_PRELOAD={inside(LIBRARY)} SLURM_BOOTSTRAP_MPIRUN=ask\n{LAUNCH}"))
+    assert [report["host"] for report in seen] == ["node001", "node001", "node002", "node002"]
+    assert_right(seen)
+    assert {report["procid"] for report in seen} == {"0"}, "the daemon's, which would be the wrong one"
+    assert {report["parent"] for report in seen} == daemons(hosts)
+    assert not any(report["parent_rank"] for report in seen), "the launchers themselves are no ranks"
+    assert {report["CUDA_VISIBLE_DEVICES"] for report in seen} == {"0,1"}
+
+
+def test_the_plugin_leaves_the_daemons_of_mpirun_alone(hosts):
+    with hosts.other_plugstack(f"optional {inside(PLUGIN)}\n"):
+        seen = ranks_of(batch(hosts, LAUNCH))
+        assert {report["parent"] for report in seen} == daemons(hosts)
+        assert all(report["RANK"] is None and not report["parent_rank"] for report in seen), seen
+        # Nor does it where the job asks. The control: a step of a program is set up.
+        asked = ranks_of(batch(hosts, LAUNCH, "--bootstrap=on"))
+        assert [report["RANK"] for report in asked] == [None] * 4
+        step = ranks_of(batch(hosts, "export OMPI_COMM_WORLD_RANK=7\nsrun -n4 python3 report.py\n"))
+        assert sorted(report["RANK"] for report in step) == ["0", "1", "2", "3"]
+
+
+def test_a_step_of_slurm_stays_slurms_with_leftovers_of_mpirun(hosts):
+    stale = {"OMPI_COMM_WORLD_RANK": "7", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "3",
+             "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "PMIX_NAMESPACE": "795672577", "PMIX_RANK": "7"}
+    for mpi in ("pmix", "none"):
+        show = "bash -c 'echo $RANK $WORLD_SIZE $SLURM_PROCID $(bash -c \"echo \\$RANK\")'"
+        line = f"srun --mpi={mpi} -N2 -n4 --export=ALL,LD_PRELOAD={inside(LIBRARY)} {show}"
+        done = hosts.run(["bash", "-c", line], env=stale)
+        assert done.returncode == 0 and sorted(done.stdout.splitlines()) == [f"{r} 4 {r} {r}" for r in range(4)], done

@@ -1,0 +1,143 @@
+"""MASTER_PORT of real steps: which one it is, that it is held and free again; test_port_conflicts.py has what others do to it."""
+
+import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from harness import TESTS, wait_for
+from port_steps import PEER, allocation, background, cluster, in_node, job, peers, step_line  # two of them are fixtures
+
+ECHO = "echo $SLURMD_NODENAME $MASTER_PORT $SLURM_STEP_RESV_PORTS"
+PLAIN_BIND = "import socket, sys; socket.socket(socket.AF_INET6).bind(('::', int(sys.argv[1])))"
+PORTS = itertools.count(31100)  # one for each test that chooses: what one leaves behind is not the next one's
+
+
+def seen(done):
+    """(node, port, reserved ports) of each task."""
+    assert done.returncode == 0, done.stderr
+    return [tuple((line + " ").split(" ", 2)) for line in done.stdout.splitlines()]
+
+
+def at_once(cluster, lines):
+    """Runs steps none of which ends before all are there."""
+    meeting = f"~/meeting.{next(PORTS)}"
+    come = f"mkdir -p {meeting}/$SLURM_JOB_ID.$SLURM_STEP_ID"
+    wait = f"until [ $(ls {meeting} | wc -l) -ge {len(lines)} ]; do sleep 0.1; done"
+    with ThreadPoolExecutor(len(lines)) as pool:
+        program = ["sh", "-c", f"{ECHO}; {come}; {wait}"]
+        return [seen(done) for done in pool.map(lambda line: cluster.run([*line, *program]), lines)]
+
+
+def test_the_port_is_the_same_on_every_node_and_another_in_every_step(cluster, job):
+    steps = [seen(cluster.run([*step_line(job, 3, 6), "sh", "-c", ECHO])) for _ in range(5)]
+    for tasks in steps:
+        assert {node for node, *_ in tasks} == {"node001", "node002", "node003"} and len(tasks) == 6
+        assert len({port for _, port, _ in tasks}) == 1
+    ports = [int(tasks[0][1]) for tasks in steps]
+    assert len(set(ports)) == 5 and all(20000 <= port < 30000 for port in ports)
+
+
+def test_steps_at_once_share_no_port(cluster, job):
+    """Twelve steps of one job, and of four jobs with neighbouring ids one each, all alive at the same time."""
+    steps = at_once(cluster, [step_line(job, 3, 3)] * 12 + [["srun", "-N2", "-n2", "-c1"]] * 4)
+    ports = [{port for _, port, _ in tasks} for tasks in steps]
+    assert all(len(of_step) == 1 for of_step in ports)
+    assert len(set.union(*ports)) == 16
+
+
+def test_reserved_ports_of_slurm_are_used(cluster_factory):
+    cluster = cluster_factory("reserved").up("--plugin-args", "when=always", "--set", "MpiParams=ports=12000-12999")
+    with allocation(cluster, "-N2") as job:
+        steps = at_once(cluster, [step_line(job, 2, 2)] * 20)
+    masters, reserved = [], []
+    for tasks in steps:
+        assert len({(port, ports) for _, port, ports in tasks}) == 1
+        _, port, ports = tasks[0]
+        low, _, high = ports.strip().partition("-")
+        assert port == low and 12000 <= int(low) <= 12999
+        masters.append(port)
+        reserved += range(int(low), int(high or low) + 1)
+    assert len(set(masters)) == 20 and len(set(reserved)) == len(reserved)
+
+
+def states_of(cluster, port):
+    """States of the sockets of a port on node001, as the kernel numbers them; 06 is TIME_WAIT."""
+    table = in_node(cluster, "cat /proc/net/tcp6").splitlines()[1:]
+    return {line.split()[3] for line in table if line.split()[1].endswith(f":{port:04X}")}
+
+
+def test_time_wait_of_an_earlier_step_does_no_harm(cluster, job):
+    port = next(PORTS)
+    for attempt in range(3):
+        if attempt:
+            # Not at once: a peer's last FIN may still be on its way (state 05) when srun has ended.
+            wait_for(lambda: states_of(cluster, port) == {"06"}, what="no TIME_WAIT")
+            # Control: this is what it does to a server that does not know of it.
+            plain = cluster.run(["python3", "-c", PLAIN_BIND, port], node="node001")
+            assert "Address already in use" in plain.stderr
+        done = cluster.run([*step_line(job, 3, 6, f"--bootstrap-port={port}"), *PEER, "close-first"])
+        assert done.returncode == 0, done.stderr
+        assert sorted(peer.word for peer in peers(done.stdout)) == ["joined"] * 5 + ["served"]
+
+
+def test_the_port_is_free_again_as_soon_as_srun_has_ended(cluster, job):
+    port = next(PORTS)
+    for _ in range(10):
+        done = cluster.run([*step_line(job, 3, 3, f"--bootstrap-port={port}"), "true"])
+        assert done.returncode == 0, done.stderr
+        plain = cluster.run(["python3", "-c", PLAIN_BIND, port], node="node001")
+        assert plain.returncode == 0, plain.stderr
+
+
+def test_a_cancelled_step_gives_the_port_back(cluster, job):
+    port = next(PORTS)
+    for signal in ("KILL", "TERM"):
+        line = [*step_line(job, 3, 3, f"--bootstrap-port={port}"), "sh", "-c", "[ $SLURM_PROCID != 0 ] || echo ready; exec sleep 600"]
+        with background(cluster, line, node="head", ready=True):
+            assert cluster.run(["python3", "-c", PLAIN_BIND, port], node="node001").returncode != 0
+            cluster.run(["sh", "-c", f"scancel -s {signal} $(squeue -h -s -j {job} -o %i | grep -v batch)"])
+        done = cluster.run([*step_line(job, 3, 3, f"--bootstrap-port={port}"), "true"])
+        assert done.returncode == 0, done.stderr
+
+
+# How many sockets the slurmstepd of a step has on this node, and what its first task has open.
+DESCRIPTORS = """
+pid=$(pgrep --ns $$ --nslist net -f '[s]lurmstepd: .%s]')
+ls -l /proc/$pid/fd | grep -c socket:
+echo $(ls -l /proc/$(pgrep -P $pid | head -n 1)/fd | awk 'NF > 9 { sub(/:.*/, "", $11); print $9 $11 }' | sort)
+"""
+
+
+def descriptors(cluster, job, *options, asks=True):
+    """What slurmstepd on node001 and on node002 holds while a step runs."""
+    ready = ["sh", "-c", "[ $SLURM_PROCID = 0 ] && echo ready; exec sleep 600"]
+    line = step_line(job, 2, 2, "-w", "node001,node002", *options, asks=asks)
+    with background(cluster, [*line, *ready], node="head", ready=True):
+        steps = cluster.run(["squeue", "-hs", "-j", job, "-o", "%i"]).stdout.split()
+        step = max((name for name in steps if name.split(".")[1].isdigit()), key=lambda name: int(name.split(".")[1]))
+        before, now = None, []
+        # Until all tasks have started, and slurmstepd has closed what it needs for that only.
+        while before != now or not all(task for _, task in now):
+            time.sleep(0.2)
+            script = DESCRIPTORS % step
+            before, now = now, [in_node(cluster, script, node).splitlines() for node in ("node001", "node002")]
+        return now
+
+
+def test_slurmstepd_holds_one_socket_and_the_task_none(cluster, job):
+    with cluster.other_plugstack():
+        (sockets, task), (other_sockets, other_task) = descriptors(cluster, job, asks=False)
+    assert int(sockets) > 0 and "2pipe" in task and "socket" not in task
+    assert descriptors(cluster, job) == [[str(int(sockets) + 1), task], [other_sockets, other_task]]
+    assert descriptors(cluster, job, "--bootstrap-claim=off") == [[sockets, task], [other_sockets, other_task]]
+
+
+def test_pytorch_serves_its_store_on_the_held_port(cluster, job):
+    line = [*step_line(job, 2, 3), "python3", f"{TESTS}/ports/port_peer.py", "torch"]
+    done = cluster.run(line, timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert sorted(peer.word for peer in peers(done.stdout)) == ["joined", "joined", "served"]
+
+
+def test_no_node_suffered(cluster):
+    assert cluster.script("status").returncode == 0

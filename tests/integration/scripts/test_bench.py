@@ -1,0 +1,177 @@
+"""scripts/bench: every group runs and measures what it says, its verdicts follow from its figures, and it cleans up.
+
+No test fails for being slow, since the machine may be busy: the table says which goals were met. What is counted can fail.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import REPOSITORY, Cluster, machine_traces, wait_for
+
+from benchmarks import start
+from benchmarks.table import Group, Row, Series
+
+SCRIPT = REPOSITORY / "scripts" / "bench"
+COUNTS = {
+    "variables added": 40,
+    "bytes added": 4096,
+    "libraries beside libc that the preload library needs": 0,
+    "libraries beside libc that the plugin needs": 0,
+    "of an open handle": 64,
+    "more during rounds": 1024,
+}
+
+
+@pytest.fixture(scope="module")
+def bench(cluster_factory, tmp_path_factory):
+    """Everything, with few values: what it printed and what it wrote. `cluster_factory` says whether clusters can be."""
+    assert cluster_factory
+    file = tmp_path_factory.mktemp("bench") / "bench.json"
+    line = [sys.executable, SCRIPT, "--quick", "--no-build", "--json", file]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, json.loads(file.read_text())
+
+
+def rows(bench):
+    return {row["quantity"]: row for group in bench[1]["groups"] for row in group["rows"]}
+
+
+def test_shows_the_table(bench, capsys):
+    with capsys.disabled():
+        print(f"\n{bench[0]}")
+    groups = bench[1]["groups"]
+    assert len(groups) == 13 and not any(group["failed"] for group in groups)
+    for group in groups:
+        assert group["title"] in bench[0]
+        assert group["rows"] or group["skipped"], group["title"]
+    for quantity in rows(bench):
+        assert quantity in bench[0]
+
+
+def test_verdicts_follow_from_the_figures(bench):
+    judged = 0
+    for group in bench[1]["groups"]:
+        for row in group["rows"]:
+            if row["goal"] is None:
+                assert row["met"] is None
+                continue
+            judged += 1
+            ours, peer = row["ours"]["median"], row["peer"] and row["peer"]["median"]
+            held = []
+            for goal in row["goal"].removeprefix("<= ").split(" or <= "):
+                limit = float(goal.split()[0].lstrip("+").rstrip("x"))
+                value = row["added"] if goal.startswith("+") else row["ratio"] if goal.endswith("x") else ours
+                held.append(value <= limit)
+            assert row["met"] == any(held), row
+            assert peer is None or row["ratio"] > 0
+    assert judged >= 20
+    assert f"of {judged} goals met" in bench[0]
+
+
+def test_what_is_counted_is_within_its_limits(bench):
+    found = rows(bench)
+    for quantity, limit in COUNTS.items():
+        assert found[quantity]["ours"]["median"] <= limit, found[quantity]
+        assert found[quantity]["met"]
+    messages = found["in a round, 16 ranks on 4 nodes"]
+    assert messages["peer"]["median"] >= 1  # the fence, or the counting sees nothing
+    assert messages["ours"]["median"] <= messages["peer"]["median"]
+
+
+def test_the_clocks_measure_the_plugin(bench):
+    """Controls: where the plugin has nothing to do, and where there is none, there is far less between the clocks."""
+    found = rows(bench)
+    ours = found["task_init"]["ours"]["median"]
+    assert found["task_init, step not set up"]["ours"]["median"] < ours / 2
+    assert found["task_init, step not set up"]["peer"]["median"] < ours / 2
+    # And what is said to be the least that it could take is not nothing.
+    assert found["task_init"]["peer"]["median"] > found["task_init, step not set up"]["peer"]["median"]
+
+
+def test_it_cleans_up_when_it_is_stopped(cluster_factory, tmp_path):
+    assert cluster_factory
+    before = machine_traces()
+    line = [sys.executable, SCRIPT, "--quick", "--no-build", "--only", "exchange"]
+    with open(tmp_path / "out", "w") as out:
+        process = subprocess.Popen(line, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+    cluster = Cluster(f"bench-{process.pid}")
+    try:
+        wait_for(lambda: cluster.nodes or process.poll() is not None, 30, "no cluster came up")
+        assert process.poll() is None, (tmp_path / "out").read_text()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 130
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            cluster.close()
+    assert not cluster.traces()
+    assert machine_traces() <= before
+
+
+def test_a_program_that_is_missing_is_told(tmp_path):
+    """In a copy without a build: one sentence, the other groups go on, and the exit status says so."""
+    for folder in ("scripts", "tests/bench"):
+        subprocess.run(["cp", "-r", "--parents", folder, tmp_path], cwd=REPOSITORY, check=True)
+    line = [sys.executable, tmp_path / "scripts/bench", "--quick", "--no-build", "--only", "hosts", "--only", "plan"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stdout.count("is not built; run cmake --preset release") == 2
+    assert "could not be measured: hosts, plan" in done.stderr
+
+
+def test_the_ratio_is_of_pairs():
+    """Two that ran in turn share the load of the machine; medians by themselves would not show it."""
+    row = Row("x", "ms", Series([1, 2, 30]), Series([2, 4, 3]), "peer", ratio_limit=0.6)
+    assert row.ratio == 0.5 and row.is_met
+    assert Row("x", "ms", Series([2]), Series([4, 8, 12]), "peer").ratio == 0.25
+
+
+@pytest.mark.parametrize("goals, is_met", [
+    ({"limit": 10}, True),
+    ({"limit": 9.9}, False),
+    ({"added_limit": 2}, True),
+    ({"added_limit": 1.9}, False),
+    ({"ratio_limit": 1.25}, True),
+    ({"ratio_limit": 1.24}, False),
+    ({"added_limit": 1, "ratio_limit": 1.25}, True),
+    ({"added_limit": 1, "ratio_limit": 1.01}, False),
+    ({}, None),
+])
+def test_a_goal_is_met_or_not(goals, is_met):
+    row = Row("x", "ms", Series([10]), Series([8]), "peer", **goals, why_not="measured")
+    assert row.is_met == is_met
+    group = Group("title", [row])
+    assert ("not met" in group.text()) == ("measured" in group.text()) == (is_met is False)
+    assert group.data()["rows"][0]["why_not"] == ("measured" if is_met is False else None)
+
+
+def test_a_failed_step_of_a_peer_is_counted_and_one_of_ours_is_an_error(monkeypatch):
+    def fail(*_, **__):
+        raise start.StepFailed("lost")
+
+    monkeypatch.setattr(start, "run_step", fail)
+    starts, group = start.Starts(None, 2, 2), Group("title")
+    starts.time("mpi")
+    starts.time("mpi")
+    for ours in start.OURS:
+        with pytest.raises(start.StepFailed):
+            starts.time(ours)
+        starts.found[ours] = [1.0]
+    start.add_rows(group, starts)
+    assert group.notes == ["mpi, 2 ranks on 2 nodes: 2 of 2 steps failed, such as: lost"]
+
+
+def test_the_description_names_no_place():
+    """What is written to be shown to others says nothing of who runs it where."""
+    from benchmarks import machine
+
+    described = json.dumps(machine.describe())
+    assert os.uname().nodename not in described and str(Path.home()) not in described

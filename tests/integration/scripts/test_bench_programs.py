@@ -1,0 +1,162 @@
+"""The programs in tests/bench run, small, and verify what they moved: so that none of them rots between two reports."""
+
+import json
+import os
+import re
+import subprocess
+from collections import defaultdict
+
+import pytest
+
+from built_files import built, inside
+from communicator_steps import REAL_NCCL
+from harness import REPOSITORY
+
+BENCH = "tests/bench"
+NODES, PER_NODE, ROUNDS = 2, 3, 4
+RANKS = NODES * PER_NODE
+NOT_MEASURED = 77
+
+
+@pytest.fixture(scope="module")
+def bench_nodes(cluster_factory):
+    return cluster_factory("programs").up("--nodes", str(NODES), "--cpus", "8", "--no-plugin")
+
+
+def run_ranks(cluster, *command, mpi="pmix"):
+    """What the ranks of a step printed."""
+    srun = ["srun", f"--mpi={mpi}", f"-N{NODES}", "--ntasks-per-node", str(PER_NODE), "--kill-on-bad-exit=1"]
+    done = cluster.run(["timeout", "100", *srun, *command], timeout=120)
+    assert done.returncode == 0, done
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def test_all_ways_of_an_id(bench_nodes):
+    lines = run_ranks(bench_nodes, inside(f"{BENCH}/exchange_bench"), "rounds", str(ROUNDS))
+    found = defaultdict(list)
+    for line in lines:
+        found[line["kind"], line["who"]].append(line)
+    peers = ("ours", "pmi1", "bare", "nvshmem-style", "direct", "node")
+    assert set(found) == {("id", who) for who in peers} | {("gather", who) for who in ("ours", "pmi1", "bare")}
+    for way, ranks in found.items():
+        assert {line["rank"] for line in ranks} == set(range(RANKS)), way
+        for line in ranks:
+            times = line["times"]
+            assert len(times) == 2 * ROUNDS and times == sorted(times), way  # begin and end, one after the other
+    # What tells the ways apart is how often they ask, and it can be counted.
+    gets = {way: sum(line["gets"] or 0 for line in ranks) for way, ranks in found.items()}
+    assert gets["id", "bare"] == gets["id", "direct"] == RANKS * ROUNDS
+    assert gets["id", "nvshmem-style"] == gets["gather", "bare"] == RANKS * RANKS * ROUNDS
+    assert gets["id", "node"] == NODES * ROUNDS
+    assert all(line["gets"] is None for line in found["id", "ours"])
+    # No value stays behind under a name.
+    for node in bench_nodes.nodes:
+        listed = bench_nodes.run(["ls", "/dev/shm"], user="root", node=node)
+        assert "bench-" not in listed.stdout
+
+
+def test_the_file_store(bench_nodes):
+    home = bench_nodes.home
+    command = (inside(f"{BENCH}/exchange_clock"), inside(f"{BENCH}/exchange_start_file"), "/home/alice/id.1")
+    lines = run_ranks(bench_nodes, *command, mpi="none")
+    assert {line["rank"] for line in lines} == set(range(RANKS))
+    assert all(line["started"] < line["ended"] and line["looks"] >= 1 for line in lines)
+    assert (home / "id.1").read_bytes() == b"x" * 128 and not (home / "id.1.new").exists()
+    # Controls: an id that is not whole, and one of an earlier step, are no id.
+    bench_nodes.write_home("id.2", "x" * 127)
+    reader = ["env", "BENCH_STARTED=1", "SLURM_PROCID=1", inside(f"{BENCH}/exchange_start_file"), "/home/alice/id.2"]
+    refused = bench_nodes.run(reader)
+    assert refused.returncode == 1 and "no id in" in refused.stderr
+    bench_nodes.write_home("id.3.new", "")
+    writer = ["env", "BENCH_STARTED=1", "SLURM_PROCID=0", inside(f"{BENCH}/exchange_start_file"), "/home/alice/id.3"]
+    assert bench_nodes.run(writer).returncode == 1
+
+
+def test_a_tcp_store_whose_server_is_late(bench_nodes):
+    """PyTorch 1.13's client asks again after a whole second: measured here, since a report may say so."""
+    if bench_nodes.run(["/usr/bin/python3", "-c", "import torch.distributed"]).returncode != 0:
+        pytest.skip("Debian's Python has no torch")
+    script = bench_nodes.write_home("store.py", (REPOSITORY / "tests/bench/exchange_start_store.py").read_text())
+    waited = {}
+    for number, mode in enumerate(("soon", "late")):
+        folder = bench_nodes.home / mode
+        folder.mkdir()
+        owner = folder.parent.stat()
+        os.chown(folder, owner.st_uid, owner.st_gid)
+        words = ["/usr/bin/python3", script, "node001", str(29620 + number), f"/home/alice/{mode}", *(["late"] * number)]
+        lines = run_ranks(bench_nodes, inside(f"{BENCH}/exchange_clock"), *words, mpi="none")
+        assert {line["rank"] for line in lines} == set(range(RANKS))
+        waited[mode] = [(line["ended"] - line["served"]) / 1e9 for line in lines if line["rank"] != 0]
+    assert all(0 < seconds < 30 for seconds in waited["late"]), waited
+    # The server came 0.3 s after they had begun to ask: all of them were refused once.
+    assert min(waited["late"]) > 0.1, waited
+
+
+def root_rate(*words, nccl):
+    done = subprocess.run([built(f"{BENCH}/root_rate"), *words], capture_output=True, text=True, timeout=90,
+                          env={**os.environ, "SLURM_BOOTSTRAP_NCCL": nccl, "LD_LIBRARY_PATH": ""})
+    return done, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_root_of_the_real_nccl():
+    if REAL_NCCL is None:
+        pytest.skip("there is no libnccl.so.2")
+    done, lines = root_rate("1", "1x2", "1x64", "3x10", "4x64", "5x5", nccl=f"{REAL_NCCL}/libnccl.so.2")
+    if done.returncode == NOT_MEASURED:
+        pytest.skip(lines[0]["not_measured"])
+    assert done.returncode == 0, done
+    assert [(line["roots"], line["ranks"]) for line in lines] == [(1, 2), (1, 64), (3, 10), (4, 64), (5, 5)]
+    for line in lines:
+        # An answer counts only when it was the address of the next rank.
+        assert line["answers"] == line["ranks"] and line["nccl"].startswith("2.28.")
+        assert 0 < line["first_ms"] <= line["last_ms"]
+        assert line["ranks_per_second"] == pytest.approx(line["ranks"] / line["last_ms"] * 1000, rel=0.01)
+
+
+def test_a_root_of_another_protocol_is_not_measured():
+    """Controls: another version, none at all, and the double, which says 2.28 and speaks otherwise."""
+    done, lines = root_rate("1", "1x8", nccl=built("tests/doubles/nccl-2.23.4/libnccl.so.2"))
+    assert done.returncode == NOT_MEASURED and lines == [{"not_measured": "libnccl 2.23.4 is not 2.28"}], done
+    done, lines = root_rate("1", "1x8", nccl="/nowhere/libnccl.so.2")
+    assert done.returncode == NOT_MEASURED and "/nowhere/libnccl.so.2" in lines[0]["not_measured"], done
+    done, lines = root_rate("1", "1x8", nccl=built("tests/doubles/nccl-2.28.9/libnccl.so.2"))
+    assert done.returncode == 1 and lines == [] and "8 of 8 ranks have no answer" in done.stderr, done
+    for words in (["1"], ["0", "1x8"], ["1", "8x1"], ["1", "1x8y"], ["1", "0x8"]):
+        assert root_rate(*words, nccl="")[0].returncode == 2
+
+
+GOOGLE = {
+    "hostlist": {"expand/one_range/100000", "expand/every_second/100000", "first_host/one_range/1000",
+                 "first_host/one_range/100000"},
+    "plan": {f"make_plan_of_{what}/{nodes}" for what in ("node", "all_frameworks") for nodes in (2, 12500)},
+    "apply": {"apply_to_task/auto/2", "apply_to_task/all/12500"},
+    "topology": {"parse_text/dgx_h100", "read_sysfs/dgx_h100", "read_this_machine"},
+}
+
+
+@pytest.mark.parametrize("name", GOOGLE)
+def test_google_benchmarks(name):
+    words = ["--benchmark_format=json", "--benchmark_min_time=0.01"]
+    done = subprocess.run([built(f"{BENCH}/{name}_bench"), *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = {entry["name"]: entry for entry in json.loads(done.stdout)["benchmarks"]}
+    assert set(found) >= GOOGLE[name], set(found)
+    # A measurement that found its own result to be wrong says so in this member.
+    assert not [entry["name"] for entry in found.values() if "error_message" in entry]
+    assert all(entry["real_time"] > 0 for entry in found.values())
+    if name == "plan":
+        counted = {entry: found[entry]["variables"] for entry in found}
+        assert counted["make_plan_of_all_frameworks/2"] > counted["make_plan_of_node/2"] >= 9
+    if name == "hostlist":
+        expanded = found["expand/one_range/100000"]
+        assert expanded["per_host"] == pytest.approx(expanded["cpu_time"] / 1e9 / 100000, rel=0.1)
+
+
+def test_every_program_has_a_test():
+    """A program that is built here and named in no test would rot unseen; nor by scripts/bench and calibrate.py, which
+    are run by tests."""
+    users = [*(REPOSITORY / "tests/integration").rglob("test_*.py"), *(REPOSITORY / "scripts").rglob("*.py")]
+    tests = "".join(path.read_text() for path in users)
+    targets = re.findall(r"add_executable\((\w+)", (REPOSITORY / "tests/bench/CMakeLists.txt").read_text())
+    untested = [target for target in targets if target not in tests and target.removesuffix("_bench") not in GOOGLE]
+    assert len(targets) >= 7 and not untested, untested

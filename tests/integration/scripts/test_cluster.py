@@ -1,0 +1,298 @@
+"""scripts/cluster keeps its word: real steps on real hosts, and nothing left on the machine, however it ends."""
+
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from built_files import COMMAND
+from harness import DEVICES_CONTROLLER, SCRIPT, machine_traces, needs_device_cgroups, stop, wait_for
+
+# Prints one word for each GPU: what opening it said.
+OPEN_GPUS = """import errno, glob, os
+for path in sorted(glob.glob("/dev/nvidia[0-9]")):
+    try:
+        os.close(os.open(path, os.O_RDWR))
+        print(path[-1], "opened")
+    except OSError as error:
+        print(path[-1], errno.errorcode[error.errno])
+"""
+
+
+@pytest.fixture(scope="module")
+def constrained(cluster_factory):
+    return cluster_factory("constrained").up("--no-plugin", "--constrain-devices", "--nodes", "1")
+
+
+def words(text):
+    return sorted(text.split())
+
+
+def test_up_and_down_leave_nothing(cluster_factory):
+    before = machine_traces()
+    cluster = cluster_factory("gone").up("--no-plugin", *(["--constrain-devices"] if DEVICES_CONTROLLER else []))
+    namespaces = cluster.namespaces()
+    assert cluster.run(["srun", "-N2", "--gres=gpu:1", "--mpi=pmix", "true"]).returncode == 0
+    job = cluster.start(["srun", "-N2", "sleep", "600"])
+    wait_for(lambda: "sleep" in cluster.run(["ps", "-eo", "comm"]).stdout)
+    # What is looked at below is really there while the cluster is up.
+    kinds = {trace.split()[0] for trace in cluster.traces(namespaces)}
+    assert {"file", "process"} <= kinds and ("cgroup" in kinds) == bool(DEVICES_CONTROLLER)
+    assert {kind for kind, _ in namespaces} == {"mnt", "net", "pid", "uts", "ipc"}
+    # ... and the machine itself is as before, also while it is up.
+    assert machine_traces() - before == set()
+    assert cluster.close() == ""
+    job.communicate(timeout=10)
+    assert cluster.traces(namespaces) == []
+    assert machine_traces() - before == set()
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.2, 0.6])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_up_ended_midway_leaves_nothing(cluster_factory, name, delay):
+    cluster = cluster_factory(f"cut-{name[3:].lower()}")
+    before = machine_traces()
+    options = ["--no-plugin", "--constrain-devices"] if DEVICES_CONTROLLER else ["--no-plugin"]
+    up = subprocess.Popen([str(SCRIPT), "up", "--name", cluster.name, *options], stderr=subprocess.PIPE, start_new_session=True)
+    wait_for(cluster.state.exists)
+    time.sleep(delay)
+    up.send_signal(getattr(signal, name))
+    up.communicate(timeout=20)
+    if name == "SIGKILL":
+        assert up.returncode == -signal.SIGKILL
+        assert cluster.state.exists()
+        # Nobody has to clean for the processes to go: init ends with `up`.
+        wait_for(lambda: not any(trace.startswith("process") for trace in cluster.traces()))
+        assert cluster.script("down").returncode == 0
+    else:
+        assert up.returncode == 128 + getattr(signal, name)
+    assert cluster.traces() == []
+    assert machine_traces() - before == set()
+
+
+def test_up_cleans_what_a_killed_up_left(cluster_factory):
+    cluster = cluster_factory("again")
+    up = subprocess.Popen([str(SCRIPT), "up", "--name", cluster.name, "--no-plugin"], stderr=subprocess.DEVNULL)
+    wait_for(lambda: (cluster.state / "pids" / "init").exists())
+    up.kill()
+    up.wait()
+    cluster.up("--no-plugin", "--nodes", "1")
+    assert cluster.run(["srun", "hostname"]).stdout == "node001\n"
+    assert cluster.close() == ""
+
+
+def test_down_of_nothing_is_no_error(cluster_factory):
+    done = cluster_factory("never").script("down")
+    assert done.returncode == 0 and "no cluster" in done.stderr
+
+
+def test_second_up_is_refused_and_changes_nothing(cluster):
+    before = cluster.namespaces()
+    again = cluster.script("up", "--no-plugin")
+    assert again.returncode != 0 and "already up" in again.stderr and again.stderr.count("\n") == 1
+    assert cluster.namespaces() == before
+    assert cluster.run(["srun", "true"]).returncode == 0
+
+
+def test_plugin_that_is_not_there_is_named(cluster_factory):
+    done = cluster_factory("noplugin").script("up", "--plugin", "/nonexistent/plugin.so")
+    assert done.returncode == 1 and "/nonexistent/plugin.so" in done.stderr and "--no-plugin" in done.stderr
+
+
+def test_two_clusters_do_not_see_each_other(cluster, cluster_factory):
+    other = cluster_factory("other").up("--no-plugin", "--nodes", "1")
+    # Same address of the controller, same port, same node names: only the namespaces keep them apart.
+    assert cluster.run(["sinfo", "-hN", "-p", "main", "-o", "%N"]).stdout == "node001\nnode002\n"
+    assert other.run(["sinfo", "-hN", "-p", "main", "-o", "%N"]).stdout == "node001\n"
+    job = cluster.run(["sbatch", "--parsable", "-o", "/dev/null", "--wrap", "sleep 60"]).stdout.strip()
+    assert cluster.run(["squeue", "-h", "-o", "%i"]).stdout.split() == [job]
+    assert other.run(["squeue", "-h"]).stdout == ""
+    assert cluster.name in cluster.run(["ls", "/run/slurm-bootstrap"]).stdout
+    assert cluster.name not in other.run(["ls", "/run/slurm-bootstrap"]).stdout
+    credential = cluster.run(["munge", "-n"]).stdout
+    assert cluster.run(["unmunge"], stdin=credential).returncode == 0
+    assert other.run(["unmunge"], stdin=credential).returncode != 0
+    assert not cluster.namespaces() & other.namespaces()
+    cluster.run(["scancel", job])
+    assert other.close() == ""
+    assert cluster.run(["srun", "true"]).returncode == 0
+
+
+def test_steps_run_on_their_hosts_as_the_user_without_capabilities(cluster):
+    script = "echo $(hostname) $(cat /etc/hostname) $(id -un) $(id -gn) $(awk '/^Cap(Inh|Prm|Eff|Amb)/ { print $2 }' /proc/self/status)"
+    done = cluster.run(["srun", "-N2", "--ntasks-per-node=2", "bash", "-c", script])
+    expected = [f"{node} {node} alice alice" + " 0000000000000000" * 4 for node in cluster.nodes for _ in range(2)]
+    assert sorted(done.stdout.splitlines()) == expected
+    # Control: the same words do tell root from alice.
+    assert "ffff" in cluster.run(["bash", "-c", script], user="root").stdout
+
+
+def test_hosts_share_home_and_nothing_else(cluster):
+    cluster.run(["bash", "-c", "echo shared > ~/seen; echo mine > /tmp/private; echo mine > /dev/shm/private"], node="node001")
+    look = ["bash", "-c", "cat ~/seen /tmp/private /dev/shm/private"]
+    assert cluster.run(look, node="node001").stdout == "shared\nmine\nmine\n"
+    assert cluster.run(look, node="node002").stdout == "shared\n"
+    assert words(cluster.run(["bash", "-c", "getent hosts head node001 node002 | awk '{ print $2 }'"]).stdout) == ["head", "node001", "node002"]
+
+
+def test_bob_exists_beside_alice(cluster):
+    assert cluster.run(["srun", "id", "-un"], user="bob").stdout == "bob\n"
+    assert cluster.run(["id", "-G"], user="bob").stdout.split()[0] == "10002"
+    assert cluster.run(["ls", "/home/alice"], user="bob").returncode != 0
+
+
+def test_pmix_step_has_pmix(cluster):
+    variables = cluster.run(["srun", "-N2", "-n4", "--mpi=pmix", "env"]).stdout
+    assert sorted(re.findall(r"^PMIX_RANK=(\d+)$", variables, re.MULTILINE)) == ["0", "1", "2", "3"]
+    assert "PMIX_" not in cluster.run(["srun", "-N2", "-n4", "--mpi=none", "env"]).stdout
+
+
+def test_gres_step_has_its_gpus(cluster):
+    show = ["bash", "-c", "echo ${CUDA_VISIBLE_DEVICES-unset}"]
+    assert cluster.run(["srun", "--gres=gpu:2", *show]).stdout == "0,1\n"
+    assert cluster.run(["srun", *show]).stdout == "unset\n"
+
+
+@pytest.fixture(scope="module")
+def uneven(cluster_factory):
+    return cluster_factory("uneven").up(
+        "--no-plugin", "--nodes", "4", "--gpus", "1,0,3,3", "--cpus", "4", "--sockets", "2", "--gpu-env", "amd")
+
+
+def test_every_node_has_the_gpus_that_were_asked_for_it(uneven):
+    count = ["bash", "-c", "shopt -s nullglob; set -- /dev/nvidia*; echo $#"]
+    assert [uneven.run(count, node=node).stdout for node in uneven.nodes] == ["1\n", "0\n", "3\n", "3\n"]
+    where = ["srun", "-N1", "--gres=gpu:3", "sh", "-c", "echo $SLURMD_NODENAME $SLURM_STEP_GPUS"]
+    assert uneven.run(where).stdout == "node003 0,1,2\n"
+    assert words(uneven.run(["srun", "-N2", "--gres=gpu:3", "hostname"]).stdout) == ["node003", "node004"]
+    assert uneven.run(["srun", "--immediate", "-w", "node001", "--gres=gpu:2", "true"]).returncode != 0
+    status = uneven.script("status")
+    rows = [line.split()[3:] for line in status.stdout.splitlines() if line.startswith("node0")]
+    assert status.returncode == 0 and rows == [["2", "gpu:1"], ["2", "none"], ["2", "gpu:3"], ["2", "gpu:3"]]
+
+
+def test_cpus_are_divided_over_sockets(uneven, cluster):
+    ask = ["scontrol", "-o", "show", "node", "node003"]
+    assert {"Sockets=2", "CoresPerSocket=2", "CPUTot=4"} <= set(uneven.run(ask).stdout.split())
+    ask[-1] = "node002"
+    assert {"Sockets=1", "CoresPerSocket=4", "CPUTot=4"} <= set(cluster.run(ask).stdout.split())
+
+
+def test_one_vendor_has_its_list_alone(uneven, cluster):
+    show = ["bash", "-c", "echo ${CUDA_VISIBLE_DEVICES-} ${ROCR_VISIBLE_DEVICES-} ${ZE_AFFINITY_MASK-}"]
+    assert uneven.run(["srun", "--gres=gpu:2", "env"]).stdout.count("_VISIBLE_DEVICES=0,1\n") == 1
+    assert uneven.run(["srun", "--gres=gpu:2", *show]).stdout == "0,1\n"
+    # Control: without the choice there are lists of several vendors.
+    assert cluster.run(["srun", "--gres=gpu:2", *show]).stdout.split() == ["0,1"] * 3
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--gpus", "1,2,4"], "--gpus 1,2,4 has 3 numbers for 2 nodes"),
+    (["--gpus", "1,two"], "--gpus two is not a number from 0 to 64"),
+    (["--gpus", "1,,2"], "is not a number from 0 to 64"),
+    (["--gpu-env", "any"], "--gpu-env 'any' is none of nvidia, amd, intel and all"),
+    (["--cpus", "4", "--sockets", "3"], "--cpus 4 cannot be divided over --sockets 3"),
+])  # fmt: skip
+def test_a_cluster_that_cannot_be_is_refused_in_one_sentence(cluster_factory, options, words):
+    cluster = cluster_factory("never")
+    done = cluster.script("up", *options)
+    assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
+    assert not cluster.state.exists()
+
+
+@needs_device_cgroups
+def test_hidden_device_is_refused_and_allowed_one_reaches_the_driver(constrained):
+    constrained.write_home("open_gpus.py", OPEN_GPUS)
+    assert constrained.run(["srun", "--gres=gpu:1", "python3", "open_gpus.py"]).stdout == "0 ENXIO\n1 EPERM\n"
+    assert constrained.run(["srun", "--gres=gpu:2", "python3", "open_gpus.py"]).stdout == "0 ENXIO\n1 ENXIO\n"
+    assert constrained.run(["srun", "python3", "open_gpus.py"]).stdout == "0 EPERM\n1 EPERM\n"
+
+
+@needs_device_cgroups
+def test_constrained_nodes_may_have_more_cpus_than_the_machine(constrained):
+    # As many tasks as cores: with task/affinity Slurm would bind each to a core, which the machine may not have.
+    done = constrained.run(["srun", "-n4", "hostname"])
+    assert (done.stdout, done.stderr, done.returncode) == ("node001\n" * 4, "", 0)
+
+
+def test_without_the_option_every_device_is_open_to_all(cluster):
+    cluster.write_home("open_gpus.py", OPEN_GPUS)
+    assert cluster.run(["srun", "--gres=gpu:1", "python3", "open_gpus.py"]).stdout == "0 ENXIO\n1 ENXIO\n"
+
+
+@pytest.mark.parametrize("code", [0, 1, 42, 127])
+def test_exit_status_passes_through(cluster, code):
+    assert cluster.run(["bash", "-c", f"exit {code}"]).returncode == code
+
+
+def test_streams_and_variables_pass_through(cluster):
+    done = cluster.run(["bash", "-c", "cat; echo \"$WORD\" >&2; pwd; cd ~/examples"], env={"WORD": "a b=c"}, stdin="typed\n")
+    assert (done.stdout, done.stderr, done.returncode) == ("typed\n/home/alice\n", "a b=c\n", 0)
+
+
+def test_the_command_and_its_man_pages_are_in_the_path(cluster):
+    plain = cluster.run([COMMAND, "--help"])
+    assert plain.returncode == 0 and cluster.run(["srun", "slurm-bootstrap", "--help"]).stdout == plain.stdout
+    if cluster.run(["which", "manpath"]).returncode == 0:  # of man-db
+        for page in "1 slurm-bootstrap", "3 bootstrap", "7 slurm-bootstrap-activation", "8 spank_bootstrap":
+            assert cluster.run(["man", *page.split()]).stdout.count("slurm-bootstrap"), page
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
+def test_signals_reach_the_command_and_its_status_comes_back(cluster, name):
+    trap = f"trap 'echo caught; exit 9' {name[3:]}; echo ready; while :; do sleep 0.05; done"
+    for command, status, rest in (["bash", "-c", trap], 9, "caught\n"), (["bash", "-c", "echo ready; exec sleep 60"], -1, ""):
+        process = cluster.start(command)
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(getattr(signal, name))
+        output, _ = process.communicate(timeout=10)
+        assert output == rest
+        assert process.returncode == (status if status >= 0 else 128 + getattr(signal, name))
+
+
+@pytest.mark.parametrize("user", ["alice", "root"])
+@pytest.mark.parametrize("name", ["TERM", "KILL"])
+def test_srun_and_its_step_end_with_their_timeout(cluster, name, user):
+    # 4242 s, to be known by. With KILL `timeout` kills its process group, itself included.
+    line = ["timeout", "-s", name, "3", *cluster.command(["srun", "sleep", "4242"], user)]
+    subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, timeout=20)
+    wait_for(lambda: "sleep 4242" not in cluster.run(["ps", "-eo", "args"]).stdout, what="srun or its task outlives its timeout")
+    wait_for(lambda: cluster.run(["squeue", "-hs"]).stdout == "", what="the step outlives its srun")
+    # Control: it would run for longer.
+    step = cluster.start(["srun", "sleep", "4242"], user)
+    wait_for(lambda: "sleep" in cluster.run(["squeue", "-hs"]).stdout)
+    stop(step)
+
+
+def test_plugstack_is_live_on_every_host(cluster):
+    with cluster.other_plugstack("required /nonexistent/spank.so\n"):
+        assert cluster.run(["srun", "true"]).returncode != 0
+        for host in ["head", *cluster.nodes]:
+            assert "nonexistent" in cluster.run(["cat", "/etc/slurm/plugstack.conf"], node=host).stdout
+    assert cluster.run(["srun", "true"]).returncode == 0
+
+
+def test_arrays_het_steps_and_arbitrary_distribution_work(cluster):
+    cluster.run(["bash", "-c", "printf 'node002\\nnode001\\n' > hostfile"])
+    placed = cluster.run(["srun", "-l", "-n2", "--distribution=arbitrary", "hostname"], env={"SLURM_HOSTFILE": "hostfile"})
+    assert sorted(placed.stdout.splitlines()) == ["0: node002", "1: node001"]
+    het = cluster.run(["srun", "-l", "-N1", "-n1", "--gres=gpu:2", ":", "-N1", "-n2", "--gres=gpu:2", "hostname"])
+    assert sorted(het.stdout.splitlines()) == ["0: node001", "1: node002", "2: node002"]
+    script = cluster.write_home("array.sh", "#!/bin/bash\nsrun echo task $SLURM_ARRAY_TASK_ID\n")
+    cluster.run(["sbatch", "--wait", "--array=1-3", "-o", "array.%a", script])
+    assert cluster.run(["bash", "-c", "cat array.[123]"]).stdout == "task 1\ntask 2\ntask 3\n"
+
+
+def test_status_tells_a_drained_node(cluster):
+    assert cluster.script("status").returncode == 0
+    change = ["scontrol", "update", "nodename=node002"]
+    cluster.run([*change, "state=drain", "reason=test"], user="root")
+    try:
+        drained = cluster.script("status")
+        assert drained.returncode != 0 and "drained" in drained.stdout
+    finally:
+        cluster.run([*change, "state=resume"], user="root")
+    wait_for(lambda: cluster.script("status").returncode == 0)
+

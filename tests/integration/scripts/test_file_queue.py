@@ -1,0 +1,59 @@
+"""Tests that several pytest run at once: each is run once, whatever fails is told, and the results are one file."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from file_queue import BUSY, LONGEST
+from harness import REPOSITORY
+
+SCRIPT = REPOSITORY / "scripts/checks/run_tests.py"
+QUICK = "tests/integration/scripts/test_campaign.py"  # brings the options of these tests along
+
+
+def test_the_files_are_there():
+    """A name that is not, would be of no use."""
+    folder = REPOSITORY / "tests/integration"
+    assert [name for name in (*BUSY, *LONGEST) if not any(folder.rglob(f"test_{name}.py"))] == []
+
+
+def run(tmp_path, *files):
+    results = tmp_path / "results.xml"
+    for number, text in enumerate(files):
+        (tmp_path / f"test_given_{number}.py").write_text(text)
+    given = sorted(map(str, tmp_path.glob("test_given_*.py")))
+    line = [sys.executable, SCRIPT, results, QUICK, *given, "-c", "tests/integration/pytest.ini", "--rootdir=/"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    cases = [] if not results.exists() else list(ElementTree.parse(results).getroot().iter("testcase"))
+    return done, [f"{case.get('classname').rpartition('.')[2]}.{case.get('name')}" for case in cases]
+
+
+RIGHT = "def test_one(): pass\ndef test_two(): print('said')\n"
+SKIPPED = "import pytest\ndef test_three(): pytest.skip('why')\n"
+
+
+def test_the_sum_is_of_all(tmp_path):
+    done, ran = run(tmp_path, RIGHT, SKIPPED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {"test_given_0.test_one", "test_given_0.test_two", "test_given_1.test_three"} < set(ran)
+    assert len(set(ran)) == len(ran)
+    assert done.stdout.splitlines()[-1] == f"{len(ran) - 1} passed, 0 failed, 1 skipped"
+
+
+@pytest.mark.parametrize("wrong, status", [
+    ("def test_wrong(): assert 'this' == 'that'\n", 1),
+    ("import no_such_module\n", 3),
+    ("import os\ndef test_kills(): os.kill(os.getpid(), 9)\n", 3),
+])  # fmt: skip
+def test_what_fails_is_told(tmp_path, wrong, status):
+    done, _ = run(tmp_path, RIGHT, wrong)
+    assert done.returncode == status, done.stdout + done.stderr
+    if status == 1:
+        assert "assert 'this' == 'that'" in done.stdout and re.search(r"^\d+ passed, 1 failed, 0 skipped$", done.stdout, re.M)
+    else:
+        assert "a pytest ended before its tests" in done.stderr and " passed, " not in done.stdout.splitlines()[-1]

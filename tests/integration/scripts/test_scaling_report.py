@@ -1,0 +1,357 @@
+"""scripts/scaling-report on real clusters: its numbers, pictures and sentences, cells that fail, --resume, and its end."""
+
+import csv
+import html
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import REPOSITORY, STATE_ROOT, Cluster, wait_for
+
+SCRIPT = REPOSITORY / "scripts/scaling-report"
+INSIDE = "/opt/slurm-bootstrap/scripts/scaling-report"
+STEPS = 8
+SMALL = ("--models", "mlp,cnn", "--steps", str(STEPS), "--backends", "gloo,mpi,nccl", "--nodes", "1,2,4", "--tasks-per-node", "1,2")
+LIMIT = 400
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory) -> Cluster:
+    """Two nodes whose GPUs are device nodes without a driver."""
+    cluster = cluster_factory("scaling").up("--nodes", "2", "--gpus", "2", "--cpus", "4")
+    cluster.write_home("sitecustomize.py", (REPOSITORY / "tests/integration/scripts/scaling_faults.py").read_text())
+    return cluster
+
+
+def report(cluster: Cluster, out: str, *options, fault: str = ""):
+    """Runs it as a user of the cluster. What was trained is in `trained` of the result."""
+    diary = home(cluster) / "trained"
+    diary.unlink(missing_ok=True)
+    done = cluster.run([INSIDE, "--out", out, *options], timeout=LIMIT, env={"PYTHONPATH": "/home/alice", "SCALING_FAULT": fault})
+    done.trained = diary.read_text().split() if diary.exists() else []
+    return done
+
+
+def home(cluster: Cluster) -> Path:
+    return cluster.state / "home/alice"
+
+
+def cells_of(folder: Path) -> dict:
+    """cells.json by names such as gloo-mlp-2x1."""
+    return {f"{cell['backend']}-{cell['model']}-{cell['nodes']}x{cell['tasks']}": cell for cell in json.loads((folder / "cells.json").read_text())}
+
+
+@pytest.fixture(scope="module")
+def first(cluster):
+    """The whole matrix, in which the last rank of one training is killed."""
+    done = report(cluster, "report", *SMALL, fault="kill mpi cnn 2x4")
+    done.folder = home(cluster) / "report"
+    assert (done.folder / "report.html").exists(), done.stderr
+    # The next test goes on in this folder, and those after it look at what was there now.
+    done.cells, done.page = cells_of(done.folder), (done.folder / "report.html").read_text()
+    done.markdown, done.steps = (done.folder / "report.md").read_text(), (done.folder / "steps.csv").read_text()
+    done.pictures = {path.name: path.read_bytes() for path in (done.folder / "pictures").iterdir()}
+    return done
+
+
+def recomputed(text: str) -> dict:
+    """The numbers of each cell from steps.csv, by another way than the report's own: arrays of step by rank."""
+    cells = {}
+    for row in csv.DictReader(text.splitlines()):
+        if int(row["step"]) >= 0:
+            cells.setdefault(f"{row['backend']}-{row['model']}-{row['nodes']}x{row['tasks']}", []).append(row)
+    numbers = {}
+    for name, rows in cells.items():
+        shape = (max(int(row["step"]) for row in rows) + 1, max(int(row["rank"]) for row in rows) + 1)
+        times = {kind: np.full(shape, np.nan) for kind in ("forward", "backward", "communication", "update", "busy")}
+        for row in rows:
+            for kind, table in times.items():
+                table[int(row["step"]), int(row["rank"])] = float(row[kind])
+        busy = times.pop("busy")
+        step = sum(times.values()).mean(axis=1)
+        blocks = np.array([part.mean() for part in np.array_split(step, min(10, len(step)))])
+        samples = sum(int(row["samples"]) for row in rows if row["step"] == "0")
+        numbers[name] = {
+            "step_seconds": step.mean(), "step_seconds_spread": 1.96 * blocks.std(ddof=1) / math.sqrt(len(blocks)),
+            "compute_seconds": (times["forward"] + times["backward"] + times["update"]).mean(),
+            "transfer_seconds": times["communication"].min(axis=1).mean(), "samples_per_second": samples / step.mean(),
+            "wait_seconds": (times["communication"].mean(axis=1) - times["communication"].min(axis=1)).mean(),
+        }  # fmt: skip
+        numbers[name]["core_share"] = busy.mean() / numbers[name]["compute_seconds"]
+    for name, values in numbers.items():
+        backend, model, layout = name.split("-")
+        values["speedup"] = values["samples_per_second"] / numbers[f"{backend}-{model}-1x1"]["samples_per_second"]
+        nodes, tasks = map(int, layout.split("x"))
+        values["efficiency"] = values["speedup"] / (nodes * tasks)
+    return numbers
+
+
+def mistakes(cells: dict, raw: str) -> list:
+    """Where cells.json and the raw numbers do not fit."""
+    expected = recomputed(raw)
+    found = [f"{name}: in one of them only" for name in expected.keys() ^ {name for name, cell in cells.items() if cell["status"] == "done"}]
+    return found + [f"{name}: {key} is {cells[name].get(key)}, should be {value}" for name, values in expected.items()
+                    for key, value in values.items() if name in cells and not math.isclose(cells[name].get(key, 0), value, rel_tol=1e-6, abs_tol=1e-9)]
+
+
+def test_every_cell_has_a_result_and_the_one_that_fails_has_a_reason(first):
+    status = {name: cell["status"] for name, cell in first.cells.items()}
+    assert len(status) == 36
+    failed = [name for name, what in status.items() if what == "failed"]
+    assert failed == ["mpi-cnn-2x2"], {name: first.cells[name]["reason"] for name in failed}
+    assert sum(what == "done" for what in status.values()) == 15
+    assert "failed first" in first.cells["mpi-cnn-2x2"]["reason"]
+    assert first.cells["gloo-mlp-4x1"]["reason"] == "the cluster has 2 nodes that can be used"
+    assert re.match(r"Slurm counts 2 GPUs on each node, PyTorch there finds none", first.cells["nccl-mlp-1x1"]["reason"])
+    assert first.returncode == 1 and "Failed: mpi, cnn, 2 servers x 2: task 3 (" in first.stdout
+    assert "failed" in first.markdown and "failed first" in first.page
+
+
+def test_progress_tells_the_cell_and_the_time_left(first):
+    lines = re.findall(r"^scaling-report: \[ ?(\d+)/16\] (\S+) (\S+) (\S+): (?:failed|[\d.]+ ms a step)(.*)", first.stderr, re.M)
+    assert [int(line[0]) for line in lines] == list(range(1, 17)), first.stderr
+    assert re.search(r"; about \d+ (s|min) left$", lines[0][4]) and "left" not in lines[-1][4]
+
+
+def test_the_numbers_are_those_of_the_raw_rows(first):
+    assert not mistakes(first.cells, first.steps)
+
+
+@pytest.mark.parametrize("column", ["forward", "backward", "communication", "update", "busy"])
+def test_a_changed_row_is_noticed(first, column):
+    """Control: one time of one rank, a millisecond longer."""
+    lines = first.steps.splitlines()
+    at = lines[0].split(",").index(column)
+    words = lines[-1].split(",")
+    words[at] = str(float(words[at]) + 0.001)
+    assert mistakes(first.cells, "\n".join([*lines[:-1], ",".join(words)]))
+
+
+def test_the_pages_tables_hold_those_numbers(first):
+    expected, found = recomputed(first.steps), 0
+    for line in first.markdown.splitlines():
+        row = re.match(r"\| (\w+) \| (\w+) \| (\d+) \| (\d+)(?:\\[*~])? \| ([\d.,]+) .*?\| ([\d.,]+) .*?\| ([\d.]+).*?\| (\d+)", line)
+        if row:
+            values = expected[f"{row[2]}-{row[1]}-{row[3]}x{row[4]}"]
+            shown = [float(text.replace(",", "")) for text in row.groups()[4:]]
+            assert shown == pytest.approx([round(1000 * values["step_seconds"], 2), round(values["samples_per_second"], 1),
+                                           round(values["speedup"], 2), round(100 * values["efficiency"])], abs=0.011)
+            cells = (row[1], row[2], row[3])
+            assert "".join(f"<td>{cell}</td>" for cell in cells[:2]) in first.page
+            found += 1
+    assert found == 15 == len(expected)
+
+
+def test_crowded_rows_are_marked_as_the_machines_cores_say(first):
+    cores = len(os.sched_getaffinity(0))
+    done = {name: cell for name, cell in first.cells.items() if cell["status"] == "done"}
+    for name, cell in done.items():
+        assert cell["disturbed"] == (not cell["oversubscribed"] and cell["core_share"] < 0.9)
+        assert cell["oversubscribed"] == (cell["nodes"] * cell["tasks"] > cores), name
+        assert (cell["processes_on_a_machine"], cell["cores_of_it"]) == (cell["nodes"] * cell["tasks"], cores)
+    crowded = sum(cell["oversubscribed"] for cell in done.values())
+    assert first.page.count("<tr class=marked>") == 2 * crowded  # in the table of scaling, and that of times
+    assert ("Oversubscribed: " in first.page) == bool(crowded)
+    assert ("Disturbed: " in first.page) == any(cell["disturbed"] for cell in done.values())
+    assert "The 2 servers are 1 machine" in first.page
+
+
+def test_the_page_stands_alone_and_tells_the_environment(first):
+    links = re.findall(r"(?:src|href)=\"([^\"]*)", first.page)
+    assert links and all(link.startswith("data:image/svg+xml;base64,") for link in links)
+    assert "<script" not in first.page and "@import" not in first.page and "url(" not in first.page
+    version = subprocess.run(["srun", "--version"], capture_output=True, text=True).stdout.strip()
+    text = html.unescape(first.page)
+    for words in (version, os.uname().release, "node001", "eth0", "with gloo", "Open MPI v", "Debian", "1.96 standard errors"):
+        assert words in text, words
+    for name in ("GPU driver", "GPU links", "InfiniBand or RoCE"):
+        assert re.search(rf"\| {name} \| none \|", first.markdown), name
+    assert "| NCCL | not installed |" in first.markdown
+
+
+def test_the_pictures_hold_a_point_and_a_bar_for_each_cell(first):
+    done = [cell for cell in first.cells.values() if cell["status"] == "done"]
+    assert len(first.pictures) == 8
+    for model in ("mlp", "cnn"):
+        of_model = [cell for cell in done if cell["model"] == model]
+        legend = len({(cell["backend"], cell["tasks"]) for cell in of_model})
+        ElementTree.fromstring(first.pictures[f"speedup-{model}.svg"])
+        points = re.findall(rb"<use xlink:href='#gpPt\d+' transform=", first.pictures[f"speedup-{model}.svg"])
+        assert len(points) == len(of_model) + legend
+        tree = ElementTree.fromstring(first.pictures[f"steps-{model}.svg"])
+        words = [text.strip() for element in tree.iter() if element.tag.endswith("tspan") and (text := element.text)]
+        for layout in ("1x1", "1x2", "2x1"):
+            assert sum(word.rstrip("*") == layout for word in words) == 2, words
+        for kind in ("speedup", "steps"):
+            picture = first.pictures[f"{kind}-{model}.png"]
+            assert picture.startswith(b"\x89PNG\r\n\x1a\n") and picture.endswith(b"IEND\xaeB`\x82") and len(picture) > 10000
+
+
+def test_all_ranks_were_on_the_hosts_that_the_layout_says(first):
+    ranks = list(csv.DictReader((first.folder / "ranks.csv").read_text().splitlines()))
+    layouts = {}
+    for row in ranks:
+        layouts.setdefault((row["backend"], row["model"], row["nodes"], row["tasks"]), []).append(row["host"])
+    for (_, _, nodes, tasks), hosts in layouts.items():
+        assert len(hosts) == int(nodes) * int(tasks) and len(set(hosts)) == int(nodes)
+
+
+def test_resume_runs_what_failed_and_nothing_else(cluster, first):
+    done = report(cluster, "report", *SMALL, "--resume")
+    assert set(done.trained) == {"mpi-cnn-2x4"}, done.stderr  # the diary counts tasks, not tasks of a node
+    assert done.returncode == 0 and "15 are done already" in done.stderr
+    cells = cells_of(first.folder)
+    assert cells["mpi-cnn-2x2"]["status"] == "done"
+    assert {name: cell for name, cell in cells.items() if name != "mpi-cnn-2x2"} == {
+        name: cell for name, cell in first.cells.items() if name != "mpi-cnn-2x2"}
+    assert not mistakes(cells, (first.folder / "steps.csv").read_text())
+    again = report(cluster, "report", *SMALL, "--resume")
+    assert again.trained == [] and again.returncode == 0
+
+
+ONE = ("--nodes", "1", "--tasks-per-node", "2", "--steps", str(STEPS), "--models", "mlp,cnn", "--backends")
+
+
+@pytest.mark.parametrize("backend, fault, reason", [
+    ("gloo", "differ mlp", "the ranks do not hold the same parameters in the end: they differ by "),
+    ("mpi", "differ mlp", "the ranks do not hold the same parameters in the end: they differ by "),
+    ("gloo", "raise mlp", r"task 1 \(node00., local rank 1\) (failed )?first: exit code 1, .*: RuntimeError: the disk is on fire$"),
+    ("gloo", "hang mlp", "no sign of life for 30 s after 'mlp' began, so it was stopped"),
+])
+def test_a_cell_that_goes_wrong_is_failed_and_the_next_one_is_run(cluster, backend, fault, reason):
+    name = fault.replace(" ", "-") + backend
+    done = report(cluster, name, *ONE, backend, *(("--cell-timeout", "30") if "hang" in fault else ()), fault=fault)
+    cells = cells_of(home(cluster) / name)
+    assert done.returncode == 1, done.stderr
+    failed = cells[f"{backend}-mlp-1x2"]
+    assert failed["status"] == "failed" and re.match(reason, failed["reason"]), failed["reason"]
+    assert cells[f"{backend}-cnn-1x2"]["status"] == "done"
+
+
+def test_a_loss_that_does_not_fall_is_a_failure(cluster):
+    done = report(cluster, "still", *ONE, "gloo", "--scaling", "strong", fault="still")
+    reasons = {cell["reason"] for cell in cells_of(home(cluster) / "still").values()}
+    assert done.returncode == 1 and all(reason.startswith("the loss did not fall: ") for reason in reasons), reasons
+
+
+def assert_rates_are_those_of(raw: str, page: str):
+    """The lines of images per second, against the time that each process took for its own."""
+    shown = re.findall(r"  Img/sec per CPU process: ([\d.]+) \+- [\d.]+\n  Total img/sec on 2 CPU process\(s\): ([\d.]+) \+- ", page)
+    assert len(shown) == 2, page
+    for backend, (each, total) in zip(("gloo", "mpi"), shown):
+        rows = [row for row in csv.DictReader(raw.splitlines())
+                if (row["backend"], row["model"]) == (backend, "resnet50") and int(row["step"]) >= 0]
+        took = np.zeros((4, 2))
+        for row in rows:
+            took[int(row["step"]), int(row["rank"])] = sum(float(row[name]) for name in ("forward", "backward", "communication", "update"))
+        rates = int(rows[0]["samples"]) / took.mean(axis=1)
+        assert float(each) == pytest.approx(rates.mean(), abs=0.06) and float(total) == pytest.approx(2 * rates.mean(), abs=0.11)
+
+
+def test_without_the_plugin_the_preloaded_library_sets_up_the_world(cluster):
+    with cluster.other_plugstack():
+        done = report(cluster, "preloaded", "--nodes", "2", "--tasks-per-node", "1", "--steps", "4", "--models", "mlp,resnet50", "--backends", "gloo,mpi")
+        assert done.returncode == 0, done.stderr
+        page, raw = ((home(cluster) / "preloaded" / name).read_text() for name in ("report.md", "steps.csv"))
+        assert "library, LD_PRELOAD" in page
+        assert_rates_are_those_of(raw, page)
+        lost = report(cluster, "lost", "--quick", "--preload", "/nowhere.so")
+        assert lost.returncode == 1
+
+
+def test_a_disk_that_takes_no_more_is_one_sentence(cluster):
+    """A limit on the size of files stands in for it."""
+    words = f"ulimit -f 2; exec {INSIDE} --out full --nodes 1 --tasks-per-node 1 --backends gloo --models mlp --steps 30"
+    done = cluster.run(["bash", "-c", words], timeout=LIMIT)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert re.search(r"scaling-report: .* could not be used: File too large; .*--resume goes on there", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("gpus, sentence", [
+    ([], "the nodes have no GPU that PyTorch can use"),
+    (["--gres=gpu:1"], "Slurm counts 1 GPUs on each node"),
+    (["--gpus-per-node=2"], "Slurm counts 2 GPUs on each node"),
+])
+def test_in_an_allocation_its_nodes_cpus_and_gpus_are_what_there_is(cluster, gpus, sentence):
+    words = ["salloc", "-N1", "-n1", "-c2", *gpus, INSIDE, "--out", f"allocated{gpus[0] if gpus else ''}", "--steps", "4", "--models", "mlp",
+             "--backends", "gloo,nccl",
+             "--nodes", "1,2", "--tasks-per-node", "2,4"]
+    done = cluster.run(words, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    cells = cells_of(home(cluster) / f"allocated{gpus[0] if gpus else ''}")
+    assert cells["nccl-mlp-1x2"]["reason"].startswith(sentence)
+    assert cells["gloo-mlp-1x2"]["status"] == "done"
+    assert cells["gloo-mlp-2x2"]["reason"] == "the cluster has 1 node that can be used"
+    assert "need nodes of 4 CPUs, and 0 of the cluster's nodes have so many" in cells["gloo-mlp-1x4"]["reason"]
+
+
+def test_device_cuda_without_a_gpu_is_refused(cluster):
+    done = report(cluster, "cuda", "--quick", "--device", "cuda")
+    assert done.returncode == 1 and "Slurm counts 2 GPUs on each node, PyTorch there finds none" in done.stderr
+    assert done.trained == []
+
+
+def start_here(out: Path, *options):
+    """On this machine, where no Slurm answers: it starts a cluster of its own."""
+    return subprocess.Popen([SCRIPT, "--out", out, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def needs_no_slurm():
+    if os.geteuid() != 0:
+        pytest.skip("a cluster needs root")
+    if subprocess.run(["sinfo", "-h"], capture_output=True).returncode == 0:
+        pytest.skip("a Slurm cluster answers here")
+
+
+@pytest.mark.parametrize("number, after, status", [
+    (signal.SIGTERM, "starting one on this machine", 143),
+    (signal.SIGINT, r"\[1/2\] ", 130),
+])
+def test_a_signal_takes_the_cluster_down_and_resume_goes_on(tmp_path, number, after, status):
+    needs_no_slurm()
+    options = ("--nodes", "1", "--tasks-per-node", "1", "--steps", "4", "--models", "mlp", "--backends", "gloo,mpi")
+    process = start_here(tmp_path / "report", *options)
+    name, said = f"scaling-{process.pid}", ""
+    while not re.search(after, said):
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    if status == 143:
+        wait_for(lambda: (STATE_ROOT / name / "pids").exists(), 20, "the cluster did not begin to start")
+    assert Cluster(name).traces() != []  # control: what is looked for below
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == status, said + rest
+    assert f"stopped by {number.name}" in rest and "Traceback" not in rest
+    assert Cluster(name).traces() == []
+    if status == 130:
+        process = start_here(tmp_path / "report", *options, "--resume")
+        stdout, stderr = process.communicate(timeout=120)
+        assert process.returncode == 0, stderr
+        assert "1 are done already" in stderr and "[1/1] mpi mlp 1x1" in stderr
+        assert stdout.strip().endswith(str(tmp_path / "report/report.html"))
+        assert Cluster(f"scaling-{process.pid}").traces() == []
+        assert not mistakes(cells_of(tmp_path / "report"), (tmp_path / "report/steps.csv").read_text())
+
+
+def test_a_user_without_slurm_is_told_what_to_do(tmp_path):
+    needs_no_slurm()
+    tmp_path.chmod(0o777)
+    for folder in tmp_path.parents:
+        if folder.stat().st_uid == 0 and str(folder).startswith("/tmp/pytest"):
+            folder.chmod(0o755)
+    start = time.monotonic()
+    done = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", SCRIPT, "--out", tmp_path / "out"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and time.monotonic() - start < 40
+    assert done.stderr == ("scaling-report: no Slurm cluster answers here, and starting one on this machine needs root, this is uid 65534; "
+                           "run it on a host of a cluster, or as root\n")

@@ -1,0 +1,47 @@
+"""The table of versions: its counts are those of pytest, and failed tests are no good figure."""
+
+import json
+
+import pytest
+
+from test_report import versions
+from test_report.figures import Figure, keep, kept
+
+RESULTS = '<testsuites><testsuite tests="{}" errors="{}" failures="{}" skipped="{}"/></testsuites>'
+
+
+@pytest.fixture
+def results(tmp_path):
+    def write(*numbers):
+        path = tmp_path / "results.xml"
+        path.write_text(RESULTS.format(*numbers))
+        return path
+
+    return write
+
+
+def test_a_table_has_a_column_for_each_part(results, tmp_path):
+    versions.keep_part("debian 12", results(310, 0, 0, 12), tmp_path)
+    versions.keep_part("debian 13", results(205, 0, 0, 5), tmp_path)
+    lines = versions.show(tmp_path).splitlines()
+    assert lines[0] == "|  | debian 12 | debian 13 |" and lines[1] == "| --- | --- | --- |"
+    assert "| integration tests | 298 passed, 12 skipped | 200 passed, 5 skipped |" in lines
+    slurm = next(line for line in lines if line.startswith("| Slurm |"))
+    assert slurm.split(" | ")[1] == versions.installed().get("slurmd", "none")
+
+
+@pytest.mark.parametrize("numbers, met", [
+    ((9, 0, 0, 1), True), ((9, 1, 0, 1), False), ((9, 0, 1, 1), False), ((1, 0, 0, 1), False),
+])  # fmt: skip
+def test_failed_or_no_tests_are_told(results, tmp_path, numbers, met):
+    versions.keep_part("here", results(*numbers), tmp_path)
+    kept = json.loads((tmp_path / "m9-here.json").read_text())
+    assert kept["met"] is met and bool(kept["why"]) is not met
+
+
+def test_a_short_form_never_takes_the_place_of_the_full_one(tmp_path):
+    for got, is_full in (("short", False), ("shorter", False), ("full", True), ("short", False)):
+        keep(Figure("B1", "", got, met=True, is_full=is_full), tmp_path)
+    assert [figure.got for figure in kept(tmp_path)] == ["full"]
+    keep(Figure("B1", "", "full again", met=True, is_full=True), tmp_path)
+    assert [figure.got for figure in kept(tmp_path)] == ["full again"]

@@ -1,0 +1,54 @@
+"""A rogue peer: finds the servers of a user on this node and talks to them as no rank would: rogue_peer.py WAY UID.
+
+WAY is `close`: connects and goes; `bytes`: sends what means nothing; `silent`: stays and says nothing. Says `ready`, and how
+often it was let in when SIGTERM comes.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+
+LISTEN = "0A"  # as the kernel numbers the states
+
+
+def servers(uid):
+    """Addresses at which this user listens, those of the loopback left out: PMIx is there, and NCCL is not."""
+    with open("/proc/net/tcp", encoding="ascii") as file:
+        for line in file.readlines()[1:]:
+            _, local, _, state, _, _, _, owner = line.split()[:8]
+            host, port = local.split(":")
+            address = socket.inet_ntoa(struct.pack("<I", int(host, 16)))
+            if state == LISTEN and int(owner) == uid and not address.startswith("127."):
+                yield address, int(port, 16)
+
+
+def main():
+    way, uid = sys.argv[1], int(sys.argv[2])
+    stopping, kept, count = [], {}, 0
+    signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
+    os.write(1, b"ready\n")
+    while not stopping:
+        for server in servers(uid):
+            if server in kept:
+                continue
+            try:
+                peer = socket.create_connection(server, timeout=1)
+                count += 1
+                if way == "bytes":
+                    peer.sendall(os.urandom(64))
+                if way == "silent":
+                    kept[server] = peer
+                else:
+                    peer.close()
+            except OSError:
+                pass  # it has gone
+        time.sleep(0.005)
+    os.write(1, f"{count}\n".encode())
+
+
+main()

@@ -1,0 +1,125 @@
+"""Another user on the node of a step: no way to its environment, its PMIx server, that server's files and the ranks'
+meeting. Who lies to the server about the own user id is let in where slurmd was not told to ask munge alone.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import json
+import time
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+
+from built_files import double, program
+from harness import TESTS, everything_below, needs_pmix
+from port_steps import background, in_node
+
+ROUNDS, ROUNDS_IN_FULL = 6, 50
+pytestmark = needs_pmix
+
+DEADLINE = 5  # seconds for an exchange of the step's own
+SERVER_DOORS = ("server", "server, by its own word")
+OTHER_USER = ["python3", "-I", "-S", f"{TESTS}/security/other_user.py"]
+
+# Rank 1 shows its environment to all, which no real program should: what follows protects it all the same.
+VICTIM = """
+[ $SLURM_PROCID != 1 ] || { env -0 > /tmp/environment; chmod 644 /tmp/environment; echo $$ > /tmp/victim; }
+probe=$1; shift
+$probe --rounds 1 || exit
+[ $SLURM_PROCID != 0 ] || echo ready
+until [ -e $1 ]; do sleep 0.1; done
+exec $probe --rounds 3
+"""
+
+
+@contextmanager
+def step_of_alice(cluster, label):
+    """A step on node001 that has had an exchange and has some more before it ends. Gives what the other user is told, and in
+    `told["end"]` afterwards what became of it."""
+    flag = cluster.home / f"flag.{label}"
+    line = ["srun", "-N1", "-n2", "--mpi=pmix", "sh", "-c", VICTIM, "sh", program("exchange_probe"), f"/home/alice/{flag.name}"]
+    step = cluster.start(line, env={"SLURM_BOOTSTRAP_TIMEOUT": DEADLINE})
+    said = iter(step.stdout.readline, "")
+    assert "ready\n" in said, step.communicate()[1]
+    spool = everything_below(cluster.state / "spool" / "node001")
+    files = [str(path) for path in spool if "/pmix." in str(path) and path.is_file()]  # of ds21 in PMIx 4
+    files += in_node(cluster, "find /tmp -path '/tmp/spmix_appdir_*' -type f").split()  # of shmem2 in PMIx 5
+    told = {
+        "pid": in_node(cluster, "cat /tmp/victim").strip(),
+        "environment": "/tmp/environment",
+        "visitor": program("pmix_visitor"),
+        "files": files,
+        "liar": double("liar"),
+    }
+    try:
+        yield told
+    finally:
+        flag.touch()
+        began = time.monotonic()
+        _, err = step.communicate(timeout=60)
+        told["end"] = (step.returncode, time.monotonic() - began, err)
+
+
+def has_stalled(end):
+    """libpmix 4.2.2 may stop to answer anybody once it has refused somebody: the ranks then say so at their deadline."""
+    status, seconds, text = end
+    if status == 0:
+        return False
+    assert text.count("the PMIx server of this node (node001) does not answer") == 2 and seconds < DEADLINE + 5, end
+    return True
+
+
+def tried(cluster, user, attempts, doors, told, **env):
+    line = [*OTHER_USER, attempts, *doors]
+    done = cluster.run(line, user=user, node="node001", env=env, stdin=json.dumps(told), timeout=120)
+    assert done.returncode == 0, done.stderr
+    return Counter(json.loads(done.stdout))
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory):
+    return cluster_factory("other-users").up("--nodes", "1", "--cpus", "256", "--no-plugin")
+
+
+def test_another_user_is_refused(cluster, request, figure, capsys):
+    """The server is tried once in each step: see has_stalled()."""
+    rounds = ROUNDS_IN_FULL if request.config.getoption("--full") else ROUNDS
+    let_in, stalled = Counter(), 0
+    for number in range(rounds):
+        door = SERVER_DOORS[number % len(SERVER_DOORS)]
+        with step_of_alice(cluster, number) as told:
+            assert len(told["files"]) >= 2, "libpmix keeps what it knows of the step in files"
+            let_in.update(tried(cluster, "bob", 1, ["environment", "files", door], told))
+        stalled += has_stalled(told["end"])
+    with background(cluster, [program("meeting_host"), "100"]) as host:
+        meeting = {"meeting": host.stdout.readline().strip()}
+        let_in.update(tried(cluster, "bob", rounds, ["meeting"], meeting))
+        assert host.poll() is None, "the meeting has ended without the guest that it waits for"
+        own = tried(cluster, "alice", 1, ["meeting"], meeting)
+        assert host.stdout.readline() == "came\n"
+    for door in SERVER_DOORS:
+        with step_of_alice(cluster, door.replace(" ", "-")) as told:
+            own.update(tried(cluster, "alice", 1, ["environment", "files", door], told))
+        assert told["end"][0] == 0, told["end"]
+    got = f"let in {sum(let_in.values())} of {rounds} times at each of: environment, files, server, meeting"
+    with capsys.disabled():
+        print(f"\nother users: {got}; the server answered nobody after that in {stalled} steps")
+    figure("S3", got=got, met=not any(let_in.values()), control="the same user is let in at each",
+           why=f"libpmix 4.2.2 stops to answer after a refusal: {stalled} of {rounds} steps ended at their deadline, and said so"
+           if stalled else "")
+    assert not any(let_in.values()), let_in
+    assert set(own) == set(let_in) and all(own.values()), f"control: the same user is let in: {own}"
+
+
+@pytest.mark.parametrize("options, let_in", [((), 1), (("--slurmd-env", "PMIX_MCA_psec=munge"), 0)], ids=["default", "munge"])
+def test_a_liar_is_let_in_unless_munge_alone_is_asked(cluster_factory, options, let_in, figure):
+    """libpmix 4.2 offers munge and, second, to believe what a client says of itself. SECURITY.md has the cure."""
+    cluster = cluster_factory("liars").up("--nodes", "1", "--cpus", "8", "--no-plugin", *options)
+    with step_of_alice(cluster, "liar") as told:
+        result = tried(cluster, "bob", 1, ["server, lying"], told, LIAR_UID="10001")
+    assert cluster.close() == ""
+    assert result == {"server, lying": let_in}
+    if options:
+        figure("S3", "liar", got="lies about its uid: refused with PMIX_MCA_psec=munge in slurmd's environment", met=True,
+               control="let in with libpmix' defaults")

@@ -1,0 +1,88 @@
+"""Steps of the exchange tests: how they are started, what their ranks report, and what they must leave behind."""
+
+import re
+import time
+from collections import namedtuple
+
+from harness import everything_below, stop
+
+Step = namedtuple("Step", "returncode stdout stderr seconds")
+Failure = namedtuple("Failure", "rank round milliseconds")
+
+DONE = re.compile(r"^rank (\d+) of (\d+): (\d+) rounds in \S+ ms, files (\d+) before and (\d+) after$", re.MULTILINE)
+FAILED = re.compile(r"^rank (\d+) failed in round (\d+) after (\d+) ms$", re.MULTILINE)
+WAITED = re.compile(r"^srun: job \d+ (queued and waiting for|has been allocated) resources\n", re.MULTILINE)
+SENTENCE = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): (.+)$", re.MULTILINE)
+
+
+def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=None, limit=60):
+    """One step with an end: what has not ended after `limit` seconds is killed, with exit 124 or 137. Calls without a
+    deadline of their own give up well before, so that they can tell why."""
+    env = {"SLURM_BOOTSTRAP_TIMEOUT": str(limit // 2), **(env or {})}
+    # Of this step alone.
+    fresh = ["sh", "-c", 'rm -f "$NCCL_DOUBLE_LOG"; exec "$@"', "sh"] if "NCCL_DOUBLE_LOG" in env else []
+    line = [*fresh, "srun", f"-N{nodes}", "--ntasks-per-node", str(per_node), *options, *command]
+    began = time.monotonic()
+    done = cluster.run(["timeout", "--kill-after=5", str(limit), *line], env=env, timeout=limit + 30)
+    return Step(done.returncode, done.stdout, WAITED.sub("", done.stderr), time.monotonic() - began)
+
+
+def reports(cluster, label, kind):
+    """What the ranks of a step wrote into files of alice's home: those of a node that is cut off, too."""
+    return "".join(path.read_text() for path in sorted(cluster.home.glob(f"{label}.*.{kind}")))
+
+
+def run_to_end(step, meanwhile=lambda: None, limit=40):
+    """The exit status and the errors of a started step, to which something happens meanwhile."""
+    try:
+        meanwhile()
+        said = step.communicate(timeout=limit)[1]
+    finally:
+        stop(step)
+    return step.returncode, said
+
+
+def successes(step):
+    """The ranks that had a success in all rounds."""
+    return {int(rank) for rank, *_ in DONE.findall(step.stdout)}
+
+
+def failures(step):
+    return [Failure(*map(int, found)) for found in FAILED.findall(step.stdout)]
+
+
+def sentences(step):
+    """What each rank said, as (rank, sentence)."""
+    return [(int(rank), text) for rank, text in SENTENCE.findall(step.stderr)]
+
+
+def missing_ranks(text, surely=False):
+    """Those that a sentence calls missing, or only those that it calls so for sure; a node of which all are is one item."""
+    if surely:
+        _, _, listed = text.partition("missing: ")
+        listed, _, _ = listed.partition("missing or not heard: ")
+    else:
+        listed = text[text.find("missing"):]
+    items = re.findall(r"\branks? (\d+)(?:-(\d+))? \(", listed)
+    return {rank for first, last in items for rank in range(int(first), int(last or first) + 1)}
+
+
+def are_told_of(told, missing):
+    """Whether all sentences (by rank) name the missing, none calls anybody else missing for sure, and one names nobody
+    else at all: a roll call lasts a second, and somebody else may not be heard in it by some ranks."""
+    named = missing_ranks(f"missing: {missing}")
+    return (
+        bool(named)
+        and all(named <= missing_ranks(text) and missing_ranks(text, surely=True) <= named for text in told.values())
+        and any(missing_ranks(text) == named for text in told.values())
+    )
+
+
+def leftovers(cluster):
+    """The files that a step could leave: those of every host's /tmp and /dev/shm, and of the spool folders."""
+    spools = (cluster.state / "spool").glob("node*")
+    found = {str(path) for spool in spools for path in everything_below(spool) if "cred_state" not in path.name}
+    for host in ("head", *cluster.nodes):
+        listed = cluster.run(["find", "/tmp", "/dev/shm", "-mindepth", "1"], user="root", node=host)
+        found |= {f"{host}:{path}" for path in listed.stdout.split()}
+    return found

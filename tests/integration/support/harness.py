@@ -1,0 +1,188 @@
+"""A cluster as the integration tests see it, and what it would leave behind."""
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
+
+from local_cluster import INSIDE, REPOSITORY, SCRIPT, STATE_ROOT, ClusterError, LocalCluster, stop
+
+TESTS = f"{INSIDE}/tests/integration"  # this folder, as every host of a cluster sees it
+NAMESPACES = ("mnt", "net", "pid", "uts", "ipc")
+
+# PyTorch asks for libuv since 2.4, unless the environment says no, and its torchrun whatever the environment says. Debian
+# builds it without.
+TORCH = next((found.version for found in importlib.metadata.distributions(name="torch")), "0.0")
+ASKS_FOR_LIBUV = tuple(map(int, TORCH.split(".")[:2])) >= (2, 4)
+needs_torchrun = pytest.mark.skipif(ASKS_FOR_LIBUV, reason=f"torchrun of PyTorch {TORCH} asks for libuv; Debian's has none")
+
+
+# Debian builds Slurm 26.05 without PMIx.
+PLUGINS = list(Path("/usr/lib").glob("*/slurm-wlm"))
+HAS_PMIX = not PLUGINS or any(next(folder.glob("mpi_pmix*.so"), None) for folder in PLUGINS)
+needs_pmix = pytest.mark.skipif(not HAS_PMIX, reason="this Slurm was built without PMIx")
+
+# Open MPI 6.0.0rc2 of the coming Debian fails in its first collective, or does not end, by itself.
+OPEN_MPI = next(iter(subprocess.run(["sh", "-c", "mpirun --version 2>&1 | head -n 1"], capture_output=True, text=True).stdout.split()[-1:]), "")
+needs_mpirun = pytest.mark.skipif(OPEN_MPI.startswith("6.0.0rc"), reason=f"Open MPI {OPEN_MPI} does not start by itself")
+
+DEVICES_CONTROLLER = re.search(r"^devices\s+[1-9]", Path("/proc/cgroups").read_text(), re.MULTILINE)
+needs_device_cgroups = pytest.mark.skipif(not DEVICES_CONTROLLER, reason="this machine has no cgroup v1 devices controller")
+
+# Before what slurmstepd says on standard error: its name, and from Slurm 26.05 on the time alone.
+OF_SLURMSTEPD = r"(?:slurmstepd-(?P<node>\w+):|\[[\d.:T-]+\])"
+
+
+def slurm_release():
+    """Of this machine, as (26, 5)."""
+    version = subprocess.run(["slurmd", "-V"], capture_output=True, text=True).stdout
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+def driver_gpus():
+    """UUIDs in the order of `nvidia-smi -L`, which is that of the PCI addresses; [] without a driver."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0 or "MIG" in done.stdout:
+        return []
+    return re.findall(r"UUID: (GPU-[0-9a-f-]+)", done.stdout)
+
+
+class Cluster(LocalCluster):
+    """A cluster of a test: what it would leave behind can be asked for."""
+
+    # Most tests are about what a step gets that asks. Those of steps that nobody asked for switch this off.
+    asks = True
+
+    def up(self, *options):
+        self.asks = self.asks and "--no-plugin" not in options
+        return super().up(*options)
+
+    def close(self):
+        """Takes it down; returns what went wrong, since that leaves something on the machine, or ''."""
+        try:
+            self.down()
+        except ClusterError as error:
+            return str(error)
+        return ""
+
+    def command(self, arguments, user="alice", node="head", env=None):
+        if not HAS_PMIX and "--mpi=pmix" in " ".join(map(str, arguments)):
+            pytest.skip("this Slurm was built without PMIx")
+        defaults = {"USE_LIBUV": "0"} if ASKS_FOR_LIBUV else {}
+        if self.asks:
+            defaults["SLURM_BOOTSTRAP"] = "on"
+        return super().command(arguments, user, node, defaults | (env or {}))
+
+    def allocate(self, *options):
+        """The id of a job that holds resources for steps from elsewhere, until scancel."""
+        done = self.run(["salloc", "--no-shell", *options])
+        assert done.returncode == 0, done.stderr
+        return re.search(r"Granted job allocation (\d+)", done.stderr).group(1)
+
+    @property
+    def home(self):
+        """alice's, which all hosts share."""
+        return self.state / "home" / "alice"
+
+    @property
+    def plugstack(self):
+        return (self.state / "etc" / "plugstack.conf").read_text()
+
+    @contextmanager
+    def other_plugstack(self, text=""):
+        """For the time of the block."""
+        own = self.plugstack
+        self.write_plugstack(text)
+        try:
+            yield
+        finally:
+            self.write_plugstack(own)
+
+    def log(self, name):
+        return (self.state / "log" / f"{name}.log").read_text(errors="replace")
+
+    def namespaces(self):
+        """Every namespace of the hosts that is not the machine's, as (kind, inode)."""
+        found = set()
+        for path in (self.state / "pids").iterdir():
+            if path.name != "init.new":
+                found |= process_namespaces(path.read_text().strip())
+        return found - process_namespaces("self")
+
+    def processes(self):
+        """The ids, outside the cluster, of all processes on its hosts, by their network or mount namespaces."""
+        wanted = self.namespaces()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                found = {(kind, os.readlink(f"/proc/{pid}/ns/{kind}")) for kind in ("net", "mnt")}
+            except OSError:
+                continue
+            if found & wanted:
+                yield pid
+
+    def traces(self, namespaces=()):
+        """What of this cluster is on the machine now, as readable lines; [] when there is nothing."""
+        found = [f"file {path}" for path in ([self.state] if self.state.exists() else [])]
+        for folder, _, _ in os.walk("/sys/fs/cgroup"):
+            if f"slurm-bootstrap-{self.name}" in folder:
+                found.append(f"cgroup {folder}")
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            if str(self.state) in line:
+                found.append(f"mount {line}")
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            if process_namespaces(pid) & set(namespaces) or f"{self.state}".encode() in command_line(pid):
+                found.append(f"process {pid} {command_line(pid)!r}")
+        return found
+
+
+def process_namespaces(pid):
+    try:
+        return {(kind, os.readlink(f"/proc/{pid}/ns/{kind}")) for kind in NAMESPACES}
+    except OSError:
+        return set()
+
+
+def command_line(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def everything_below(folder):
+    """All files and folders; os.walk goes on where one has vanished meanwhile, and Path.glob raises an error."""
+    for place, folders, files in os.walk(folder):
+        for name in folders + files:
+            yield Path(place, name)
+
+
+def wait_for(condition, seconds=10, what="waited too long"):
+    """Asks again until it is so; `what` tells a reader what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def machine_traces():
+    """What a cluster could change outside its own folder: network devices, mounts, named namespaces, stray files."""
+    found = {f"interface {name}" for name in os.listdir("/sys/class/net")}
+    found |= {f"mount {line.split()[4]}" for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+    found |= {f"netns {path}" for path in Path("/run/netns").glob("*")}
+    suspect = re.compile(r"slurm|munge|pmix|ompi\.|nvidia", re.IGNORECASE)
+    for top in ("/run", "/tmp", "/var/tmp", "/var/run", "/var/spool", "/var/log", "/var/lib", "/dev"):
+        for path in Path(top).glob("*"):
+            if suspect.search(path.name) and path.resolve() != STATE_ROOT:  # /var/run is another name of /run
+                found.add(f"file {path}")
+    return found

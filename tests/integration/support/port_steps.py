@@ -1,0 +1,86 @@
+"""Steps of the port tests: an allocation that they share, what their tasks report, programs beside them."""
+
+import re
+import time
+from collections import namedtuple
+from contextlib import contextmanager
+
+import pytest
+
+from harness import OF_SLURMSTEPD, TESTS, stop
+
+# -I -S: the fastest start Python has; with PyTorch its packages are needed.
+PEER = ["python3", "-I", "-S", f"{TESTS}/ports/port_peer.py"]
+STORM = ["python3", "-I", "-S", f"{TESTS}/support/port_storm.py"]
+
+REFUSAL = re.compile(
+    rf"^{OF_SLURMSTEPD} error: bootstrap: StepId=(?P<step>\d+\.\d+): MASTER_PORT on (?P<host>\w+): "
+    r"port (?P<port>\d+) cannot be held: (?P<reason>.+); (?P<advice>.+)$",
+    re.MULTILINE,
+)
+
+Peer = namedtuple("Peer", "step port rank word detail")
+
+
+def teller(sentence):
+    """The host whose slurmstepd said it, which Slurm itself tells up to 24.11."""
+    return sentence["node"] or sentence["host"]
+
+
+def peers(text):
+    """What the tasks of a step reported."""
+    lines = [line.split(" ", 5) for line in text.splitlines() if line.startswith("peer ")]
+    return [Peer(step, int(port), int(rank), word, detail) for _, step, port, rank, word, detail in lines]
+
+
+@contextmanager
+def allocation(cluster, *options):
+    """A job in which many steps run at once; gives its id."""
+    hold = ["sbatch", "--parsable", "--overcommit", "-o", "/dev/null", *options, "--wrap", "sleep 900"]
+    job = cluster.run(hold).stdout.strip()
+    try:
+        deadline = time.monotonic() + 20
+        while cluster.run(["squeue", "-h", "-j", job, "-o", "%T"]).stdout.strip() != "RUNNING":
+            assert time.monotonic() < deadline, f"job {job} does not start"
+            time.sleep(0.1)
+        yield job
+    finally:
+        cluster.run(["scancel", job])
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory, request):
+    """For a module that imports it: three nodes."""
+    label = request.module.__name__.removeprefix("test_").replace("_", "-")
+    return cluster_factory(label).up("--nodes", "3", "--cpus", "16", "--plugin-args", "when=always")
+
+
+@pytest.fixture(scope="module")
+def job(cluster):
+    with allocation(cluster, "-N3", "--cpus-per-task=8") as job:
+        yield job
+
+
+def step_line(job, nodes, tasks, *options, asks=True):
+    """One that asks by itself ends where its port cannot be held."""
+    shape = ["--overlap", "--overcommit", f"-N{nodes}", f"-n{tasks}"]
+    return ["srun", f"--jobid={job}", *shape, *["--bootstrap=on"] * asks, *options]
+
+
+@contextmanager
+def background(cluster, arguments, user="alice", node="node001", ready=False):
+    """A program on a node for the time of the block; `ready`: it says so in its first line."""
+    process = cluster.start(arguments, user=user, node=node)
+    try:
+        if ready:
+            assert process.stdout.readline() == "ready\n", process.communicate()[1]
+        yield process
+    finally:
+        stop(process)
+
+
+def in_node(cluster, script, node="node001"):
+    """Runs a shell script as root and gives what it printed."""
+    done = cluster.run(["sh", "-c", script], user="root", node=node)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
