@@ -25,7 +25,7 @@ TAKES = {
     "bootstrap-cpu": "it takes near or off",
     "bootstrap-preload": "it takes on or off",
     "bootstrap-frameworks": "it takes auto, all, none or a list of pytorch, torchrun, accelerate, lightning, deepspeed, "
-                            "horovod, tensorflow, jax, nvshmem, nccl-tests, torchcomms, openmp",
+                            "tensorflow, jax, nvshmem, nccl-tests, torchcomms, openmp",
     "bootstrap-interface": "it takes gloo, auto, off, the name of a network interface or a network such as 10.0.0.0/8",
     "bootstrap-grace": "it takes off or a number of seconds from 1 to 86400",
     "bootstrap-shared-dir": "it takes the absolute path of a folder that all nodes see, in which %u stands for the user",

@@ -3,8 +3,6 @@ with enroot's hook for PyTorch) and one that binds tasks (as mpibind does)."""
 
 # SPDX-License-Identifier: Apache-2.0
 
-import subprocess
-
 import pytest
 
 from built_files import BUILT_INSIDE, double
@@ -12,8 +10,7 @@ from preload_steps import FOR_GLIBC
 
 LIBRARIES = f"{BUILT_INSIDE}/libbootstrap"
 LIBRARY = f"{LIBRARIES}/libbootstrap.so.0"
-SERVER = f"{LIBRARIES}/slurm-bootstrap-rendezvous"
-PLUGIN = f"optional {BUILT_INSIDE}/spank_plugin/spank_bootstrap.so when=always rendezvous_program={SERVER}"
+PLUGIN = f"optional {BUILT_INSIDE}/spank_plugin/spank_bootstrap.so when=always"
 NODES = ("-N2", "-n4", "--ntasks-per-node=2", "--gres=gpu:2")
 ORDERS = pytest.mark.parametrize("order", ["before us", "behind us"])
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "BOOTSTRAP_GPU",
@@ -43,13 +40,6 @@ def pyxis(*arguments):
 
 MPIBIND = f"optional {BUILT_INSIDE}/tests/doubles/mpibind_like_spank.so"
 
-
-# Fails where the task can see the program.
-ASK = r"""test -e $0 && exit 9
-server=/dev/tcp/${1:-$HOROVOD_GLOO_RENDEZVOUS_ADDR}/${2:-$HOROVOD_GLOO_RENDEZVOUS_PORT}
-until (exec 3<>$server) 2>/dev/null; do sleep 0.1; done  # the other node may be the first
-exec 3<>$server
-printf 'GET /global/0 HTTP/1.1\r\n\r\n' >&3; read -r line <&3; echo "$line"; sleep 1"""
 
 
 def tasks_of(done):
@@ -126,33 +116,6 @@ def test_a_library_that_the_host_has_not_is_not_preloaded_in_both_orders(cluster
     done = cluster.run(["srun", *NODES, "--bootstrap-preload", *SHOW])
     assert {task["LD_PRELOAD"] for task in tasks_of(done).values()} == {""}
     assert len({line.split("bootstrap: ", 1)[1] for line in sentences(done)}) == 1
-
-
-@ORDERS
-def test_horovods_server_is_the_hosts_in_both_orders(cluster, beside, order):
-    """It is started by rank 0's process, which cannot see it any more once it is in the container."""
-    beside(pyxis(), order)
-    done = cluster.run(["srun", *NODES, "--bootstrap-frameworks=horovod", "bash", "-c", ASK, SERVER])
-    assert done.returncode == 0, done.stderr
-    assert sentences(done) == []
-    assert [line.strip() for line in done.stdout.splitlines()] == ["HTTP/1.1 404 Not Found"] * 4
-
-
-@pytest.mark.parametrize("frm, status", [("node002", "404"), ("head", "403")], ids=["a host of the step", "another host"])
-def test_horovods_server_answers_the_hosts_of_the_step_alone(cluster, beside, frm, status):
-    beside("", "before us")
-    say = 'echo $HOROVOD_GLOO_RENDEZVOUS_PORT; read -r _'
-    step = cluster.start(["srun", "-N2", "-n2", "--gres=gpu:2", "--bootstrap-frameworks=horovod", "bash", "-c", say], stdin=subprocess.PIPE)
-    try:
-        port = step.stdout.readline().strip()
-        done = cluster.run(["bash", "-c", ASK, "/no", "node001", port], node=frm)
-        assert done.stdout.split()[:2] == ["HTTP/1.1", status], (done.stdout, done.stderr)
-        # On the step's own interface, and on no other.
-        there = cluster.run(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{port}"], node="node001")
-        assert "Connection refused" in there.stderr
-    finally:
-        output = step.communicate("\n\n", timeout=30)
-    assert step.returncode == 0, output
 
 
 def test_what_the_user_asked_another_plugin_for_wins_over_our_choice(cluster, beside):

@@ -7,7 +7,7 @@ import re
 import time
 from dataclasses import dataclass
 
-from built_files import PLUGIN, SERVER, inside
+from built_files import PLUGIN, inside
 from fault_lanes import DOUBLES, FINAL
 
 PRELOAD = f"{DOUBLES}/fault_calls.so"
@@ -52,7 +52,7 @@ class Call:
 
 
 def plugstack(plugin):
-    return f"{plugin} {inside(PLUGIN)} rendezvous_program={inside(SERVER)} when=always\n"
+    return f"{plugin} {inside(PLUGIN)} when=always\n"
 
 
 @dataclass

@@ -24,7 +24,6 @@ from step_shapes import UP, ShapeRunner, fixed, generated
 SANITIZED = "build/dev"
 PLUGIN, CONTROL = "spank_bootstrap.so", "stray_spank.so"
 KEEP_LOADED = f"{BUILT_INSIDE}/tests/doubles/keep_loaded.so"
-SERVER = f"{BUILT_INSIDE}/libbootstrap/slurm-bootstrap-rendezvous"
 REPORTS = "report.*"
 UBSAN = "runtime error: "
 IN_FULL = 1000
@@ -54,7 +53,7 @@ def runtime(name):
 
 
 def plugstack(*control):
-    text = f"optional {LINK_FOLDER}/{PLUGIN} rendezvous_program={SERVER}\n"
+    text = f"optional {LINK_FOLDER}/{PLUGIN}\n"
     return text + f"optional {LINK_FOLDER}/{CONTROL} {' '.join(control)}\n" if control else text
 
 

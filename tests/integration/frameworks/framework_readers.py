@@ -45,18 +45,6 @@ def torchrun():
             "where": f"{ENV['PET_MASTER_ADDR']}:{number('PET_MASTER_PORT')}", "id": ENV["PET_RDZV_ID"]}
 
 
-def horovod():
-    """horovod/common/gloo/gloo_context.cc, Initialize; horovod/common/utils/env_parser.cc."""
-    if "HOROVOD_RANK" not in ENV:
-        return None
-    if ENV["HOROVOD_CONTROLLER"] != "gloo" or ENV["HOROVOD_CPU_OPERATIONS"] != "gloo":
-        return {"error": "not the controller that our server serves"}
-    return {"rank": number("HOROVOD_RANK"), "size": number("HOROVOD_SIZE"), "local_rank": number("HOROVOD_LOCAL_RANK"),
-            "local_size": number("HOROVOD_LOCAL_SIZE"), "cross_rank": number("HOROVOD_CROSS_RANK"),
-            "cross_size": number("HOROVOD_CROSS_SIZE"), "device": number("HOROVOD_LOCAL_RANK"),
-            "scope": ENV["HOROVOD_HOSTNAME"]}
-
-
 def tensorflow():
     """tensorflow/python/distribute/cluster_resolver/tfconfig_cluster_resolver.py."""
     if "TF_CONFIG" not in ENV:
@@ -141,7 +129,7 @@ def torchcomms():
     return {"error": "no rank"}
 
 
-READERS = (pytorch, torchrun, horovod, tensorflow, jax, lightning, deepspeed, accelerate, nccl_tests, nvshmem, torchcomms)
+READERS = (pytorch, torchrun, tensorflow, jax, lightning, deepspeed, accelerate, nccl_tests, nvshmem, torchcomms)
 
 
 def server(port):

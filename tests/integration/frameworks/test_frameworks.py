@@ -131,13 +131,6 @@ def test_an_allocation_alone_is_left_to_the_user(site):
     rows.append(("PyTorch, `torchrun --standalone`", "in an allocation, without `srun`", "world of 2, untouched"))
 
 
-def test_horovods_ranks_meet_at_our_server(site):
-    done = run(site, "srun", *SIXTEEN, "--bootstrap-frameworks=horovod", "python3", f"{FOLDER}/horovod_client.py")
-    lines = sorted(done.stdout.splitlines(), key=lambda line: int(line.split()[1]))
-    assert lines == [f"rank {r} of 16 local {r % 4}/4 cross {r // 4}/4 sum OK" for r in range(16)], done.stdout
-    rows.append(("Horovod, Gloo (its protocol)", "`srun --bootstrap-frameworks=horovod`", "16 ranks meet and add up"))
-
-
 def test_horovod_over_mpi_is_left_to_mpi(site):
     done = run(site, "srun", "--mpi=pmix", *FOUR, "bash", "-c", "env | grep -c ^HOROVOD_ || true")
     assert done.stdout.split() == ["0"] * 4
@@ -187,12 +180,7 @@ def test_the_preload_alone(site):
             done = run(site, "srun", export, *AGENTS, "torchrun", f"{FOLDER}/torch_world.py", "env")
             assert_world(done.stdout, 4, 2)
             rows.append(("PyTorch, `torchrun`", "`srun` with the preload, no plugin", "world of 4"))
-        done = run(site, "srun", export, *FOUR, "python3", f"{FOLDER}/horovod_client.py",
-                   env={"SLURM_BOOTSTRAP_FRAMEWORKS": "horovod"})
-        assert sorted(line.rsplit(" ", 2)[-1] for line in done.stdout.splitlines()) == ["OK"] * 4
     rows.append(("PyTorch, env://", "`srun` with the preload, no plugin", "world of 4"))
-    rows.append(("Horovod, Gloo (its protocol)", "`srun` with the preload and `SLURM_BOOTSTRAP_FRAMEWORKS=horovod`, no plugin",
-                 "4 ranks meet and add up"))
 
 
 def readings(done):
@@ -260,8 +248,6 @@ def test_all_readers_agree(site, shape):
         told = [assert_agreement(reading, size, shape == "uneven") for reading in found]
         assert all(("tensorflow" in one) == (frameworks == "all") for one in told)
         assert all("jax" in one and "deepspeed" in one and "accelerate" in one for one in told)
-        scopes = Counter(one["horovod"]["scope"] for one in told if "horovod" in one)
-        assert all(scopes[one["horovod"]["scope"]] == one["horovod"]["local_size"] for one in told if "horovod" in one)
     if shape == "two tasks a node":
         for name in ("DeepSpeed", "Lightning", "Accelerate", "nccl-tests", "torchcomms"):
             rows.append((f"{name} (its reader's rules)", "`srun`", "the same ranks and device"))
@@ -299,9 +285,9 @@ def test_the_interface_is_the_one_to_the_master(site):
     by_default = run(site, "srun", *FOUR, "bash", "-c", "echo $GLOO_SOCKET_IFNAME,$NCCL_SOCKET_IFNAME", env=ASKED)
     assert set(by_default.stdout.split()) == {"eth0,"}
     for choice in ("auto", "eth0", "10.0.0.0/8"):
-        done = run(site, "srun", *FOUR, f"--bootstrap-interface={choice}", "--bootstrap-frameworks=auto,horovod", "bash", "-c",
-                   "echo $GLOO_SOCKET_IFNAME,$NCCL_SOCKET_IFNAME,$HOROVOD_GLOO_IFACE,$UCX_NET_DEVICES")
-        assert set(done.stdout.split()) == {"eth0,=eth0,eth0,eth0"}
+        done = run(site, "srun", *FOUR, f"--bootstrap-interface={choice}", "bash", "-c",
+                   "echo $GLOO_SOCKET_IFNAME,$NCCL_SOCKET_IFNAME,$UCX_NET_DEVICES")
+        assert set(done.stdout.split()) == {"eth0,=eth0,eth0"}
     done = run(site, "srun", *FOUR, "bash", "-c", "echo $GLOO_SOCKET_IFNAME", env=ASKED | {"NCCL_SOCKET_IFNAME": "ib0"})
     assert done.stdout.split() == []
     wrong = site.run(["srun", *FOUR, "--bootstrap-interface=ib7", "true"])

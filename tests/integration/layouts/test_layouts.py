@@ -1,7 +1,6 @@
 """The layout matrix: real steps of every shape, whose ranks really meet, against what really ran where."""
 
 import time
-from zlib import crc32
 
 import pytest
 
@@ -30,8 +29,6 @@ def run(runner: Runner, probe: str):
 
     def run(case: Case, probe_option: str = "") -> Outcome:
         variables = {"probe": probe}
-        if crc32(case.name.encode()) % 2:  # about half of the cases
-            variables["SLURM_BOOTSTRAP_FRAMEWORKS"] = "auto,horovod"
         done, folder = runner.run(case, f"$PROBE {probe_option}", variables)
         reports = read_reports(folder)
         trouble = differences(reports, case.steps, case.hosts)

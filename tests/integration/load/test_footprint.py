@@ -97,15 +97,6 @@ def test_a_world_that_nobody_asked_for_costs_slurmstepd_that_socket_alone(small_
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
-def test_horovod_adds_a_listening_socket_and_its_server(small_cluster, tmp_path):
-    new = added_calls(small_cluster, tmp_path, "--bootstrap-frameworks=horovod")
-    other = {call for call in new if call[0] != "openat" or not call[1].startswith(KERNEL_FILES)}
-    program = inside(SERVER)
-    # It is opened where slurmstepd sees it, and started by that descriptor.
-    assert other == {("bind", "AF_INET"), ("openat", f'"{program}"'), ("execveat", '""')}
-
-
-@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
 def test_with_a_topology_file_slurmstepd_reads_that_alone(cluster_factory, tmp_path):
     cluster = cluster_factory("topology")
     file = f"{cluster.state}/etc/topology.txt"

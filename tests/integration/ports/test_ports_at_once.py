@@ -13,7 +13,7 @@ from port_steps import REFUSAL, allocation, peers, step_line
 
 STEPS, IN_FEW_PORTS = 50, 16
 PATIENCE = 60  # seconds until those that are there go on without the others
-# Eight ports, and nobody else who takes one of them: Horovod's ranks would meet at another port of the range.
+# Eight ports, and nobody else who takes one of them.
 FEW_PORTS = ("--bootstrap-port-range=28000-28007", "--bootstrap-frameworks=none")
 # Each rank is there, waits for the word to go on, and then meets the others of its step at its port. Rank 0 stays for
 # two seconds: steps that share a port have it at the same time.

@@ -34,9 +34,7 @@ AS_USER_FOR_A_WHILE = (
     ("slurm_spank_user_init", "socket", r"AF_INET6?, SOCK_STREAM\|SOCK_CLOEXEC, "),
     ("slurm_spank_user_init", "setsockopt", r"\d+, (SOL_SOCKET, SO_REUSEADDR|SOL_IPV6, IPV6_V6ONLY), "),
     ("slurm_spank_user_init", "bind", r"\d+, \{sa_family=AF_INET6?, "),
-    ("slurm_spank_user_init", "listen", ""),
-    ("slurm_spank_user_init", "faccessat2", r'AT_FDCWD, "(/dev/nvidia\d+", R_OK|/[^"]*/slurm-bootstrap-rendezvous", X_OK).*AT_EACCESS'),
-    ("slurm_spank_user_init", "openat", r'AT_FDCWD, "/[^"]*/slurm-bootstrap-rendezvous", .*O_PATH'),
+    ("slurm_spank_user_init", "faccessat2", r'AT_FDCWD, "/dev/nvidia\d+", R_OK.*AT_EACCESS'),
     ("slurm_spank_user_init", "openat", r'AT_FDCWD, "/(proc/driver/nvidia/gpus|proc/net|sys)/[^"]*", O_RDONLY\|'),
     ("slurm_spank_user_init", "newfstatat", r'\d+, "", '),  # of what is open
 )

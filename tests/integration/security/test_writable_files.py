@@ -1,5 +1,5 @@
 """Files that decide something for all users of a node are not believed where others than their owner can write to them:
-the topology, the program that serves Horovod's ranks, the library to preload, and Slurm's own plugstack.conf."""
+the topology, the library to preload, and Slurm's own plugstack.conf."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -8,13 +8,13 @@ import shutil
 
 import pytest
 
-from built_files import LIBRARY, PLUGIN, SERVER, built, inside
+from built_files import LIBRARY, PLUGIN, built, inside
 from harness import REPOSITORY
 
 TOPOLOGY = "tests/data/topologies/two-socket-4gpu.txt"
 REASON = "others than its owner can write to it; take that away with chmod go-w"
 MODES = {"group": 0o775, "world": 0o757}
-SHOW = ["sh", "-c", 'echo "$SLURM_PROCID server=$HOROVOD_GLOO_RENDEZVOUS_PORT preload=$LD_PRELOAD"']
+SHOW = ["sh", "-c", 'echo "$SLURM_PROCID preload=$LD_PRELOAD"']
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +26,12 @@ def cluster(cluster_factory):
 def files(cluster):
     """A copy of each file, root's and as installed; the names by which the cluster knows them, too."""
     folder = cluster.state / "etc"
-    copies = {name: folder / name for name in ("server", "library.so", "topology.txt")}
-    for source, copy in zip((built(SERVER), built(LIBRARY), TOPOLOGY), copies.values()):
+    copies = {name: folder / name for name in ("library.so", "topology.txt")}
+    for source, copy in zip((built(LIBRARY), TOPOLOGY), copies.values()):
         copy.unlink(missing_ok=True)  # the program of an earlier step may still run
         shutil.copyfile(REPOSITORY / source, copy)
         copy.chmod(0o755)
-    arguments = {"server": "rendezvous_program", "library.so": "preload_library", "topology.txt": "topology"}
+    arguments = {"library.so": "preload_library", "topology.txt": "topology"}
     given = " ".join(f"{arguments[name]}={path}" for name, path in copies.items())
     cluster.write_plugstack(f"optional {inside(PLUGIN)} when=always preload=on {given}\n")
     return copies
@@ -47,8 +47,8 @@ def explained(cluster):
 
 
 def run(cluster):
-    """A step in which all three files are used."""
-    return cluster.run(["srun", "-n2", "--gres=gpu:4", "--bootstrap-frameworks=horovod", *SHOW])
+    """A step in which both files are used."""
+    return cluster.run(["srun", "-n2", "--gres=gpu:4", "--bootstrap=on", *SHOW])
 
 
 def test_control_files_of_root_alone_are_used(cluster, files):
@@ -59,23 +59,17 @@ def test_control_files_of_root_alone_are_used(cluster, files):
 
 
 def is_told(cluster, name, path, reason):
-    """One line says why the file is not used; what was asked for and cannot be had ends the step, and nothing else does."""
+    """One line says why the file is not used, and the step runs."""
     done = run(cluster)
     # The topology decides nothing but the order of GPUs: who asks is told.
     found = sentences(done) if name != "topology.txt" else [explained(cluster)]
     assert len(found) == 1 and reason in found[0] and str(path) in found[0], found
-    if name == "server":
-        assert done.returncode != 0 and done.stdout == "", done
-        weakly = cluster.run(["srun", "-n2", "--gres=gpu:4", *SHOW], env={"SLURM_BOOTSTRAP": "on", "SLURM_BOOTSTRAP_FRAMEWORKS": "horovod"})
-        assert weakly.returncode == 0 and len(weakly.stdout.splitlines()) == 2, weakly
-        assert len(sentences(weakly)) == 1 and reason in sentences(weakly)[0], weakly.stderr
-    else:
-        assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     return "library.so" not in done.stdout or name == "topology.txt"
 
 
 @pytest.mark.parametrize("who", MODES)
-@pytest.mark.parametrize("name", ["server", "library.so", "topology.txt"])
+@pytest.mark.parametrize("name", ["library.so", "topology.txt"])
 def test_a_file_that_others_can_write_is_refused(cluster, files, name, who, figure):
     files[name].chmod(MODES[who])
     assert is_told(cluster, name, files[name], REASON)
@@ -83,7 +77,7 @@ def test_a_file_that_others_can_write_is_refused(cluster, files, name, who, figu
            control="the same file of root alone is used")
 
 
-@pytest.mark.parametrize("name", ["server", "library.so", "topology.txt"])
+@pytest.mark.parametrize("name", ["library.so", "topology.txt"])
 def test_a_file_of_another_user_is_refused(cluster, files, name):
     """Who owns it can change it, whatever its mode says; alice runs the step."""
     bob = (cluster.state / "home" / "bob").stat().st_uid

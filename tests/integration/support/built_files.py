@@ -11,7 +11,6 @@ from harness import INSIDE, REPOSITORY
 BUILD = os.environ.get("BOOTSTRAP_BUILD", "build/release")  # a folder of the repository, since clusters see nothing else
 LIBRARY = "libbootstrap/libbootstrap.so.0"
 PLUGIN = "spank_plugin/spank_bootstrap.so"
-SERVER = "libbootstrap/slurm-bootstrap-rendezvous"
 TRAIN = "etc/train"
 # As a cluster knows them, whether they are built or not.
 BUILT_INSIDE = f"{INSIDE}/{BUILD}"

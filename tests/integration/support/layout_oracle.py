@@ -53,28 +53,18 @@ def expected(key: StepKey, tasks: list[Report]) -> list[Report]:
             "SLURM_BOOTSTRAP_STEP": ".".join(key),
             "@verdict": "ok",
         })
-        values[-1] |= of_frameworks(task, tasks, hosts, sizes, seen[host], rank)
+        values[-1] |= of_frameworks(tasks, hosts, rank)
         seen[host] += 1
     return values
 
 
-def of_frameworks(task: Report, tasks: list[Report], hosts: list[str], sizes: Counter, local_rank: int, rank: int) -> Report:
-    """What Horovod, JAX and torchrun are told, from the same facts; None: must not be there."""
+def of_frameworks(tasks: list[Report], hosts: list[str], rank: int) -> Report:
+    """What JAX and torchrun read, from the same facts; None: must not be there."""
     coordinator = f"{tasks[0]['@host']}:{tasks[0].get('JAX_COORDINATOR_PORT')}"
-    peers = [host for host in hosts if sizes[host] > local_rank]  # those that have a rank with this local rank
-    of_horovod = {
-        "HOROVOD_RANK": rank, "HOROVOD_SIZE": len(tasks), "HOROVOD_LOCAL_RANK": local_rank,
-        "HOROVOD_LOCAL_SIZE": sizes[task["@host"]], "HOROVOD_CROSS_RANK": peers.index(task["@host"]),
-        "HOROVOD_CROSS_SIZE": len(peers), "HOROVOD_HOSTNAME": task["@host"],
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": tasks[0]["@host"],
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": tasks[0].get("HOROVOD_GLOO_RENDEZVOUS_PORT"),
-    }
     of_torchrun = {"PET_NNODES": len(tasks), "PET_NODE_RANK": rank, "PET_MASTER_ADDR": tasks[0]["@host"],
                    "PET_MASTER_PORT": tasks[0].get("MASTER_PORT")}
     has_torchrun = len(hosts) == len(tasks)
-    has_horovod = "horovod" in task.get("SLURM_BOOTSTRAP_FRAMEWORKS", "")  # whoever names it has it, and nobody else
     return {"JAX_COORDINATOR_ADDRESS": coordinator, "JAX_COORDINATOR_PORT": tasks[0].get("JAX_COORDINATOR_PORT", "(not set)")} \
-        | {name: str(value) if has_horovod else None for name, value in of_horovod.items()} \
         | {name: str(value) if has_torchrun else None for name, value in of_torchrun.items()}
 
 
@@ -100,7 +90,7 @@ def differences(reports: list[Report], step_sizes: tuple[int, ...], hosts: tuple
         port = tasks[0].get("MASTER_PORT", "")
         if not port.isdecimal() or not 1024 <= int(port) <= 65535:
             found.append(f"step {name}: MASTER_PORT={port!r} is no port")
-        if port in (tasks[0].get(other) for other in ("JAX_COORDINATOR_PORT", "HOROVOD_GLOO_RENDEZVOUS_PORT")):
+        if port == tasks[0].get("JAX_COORDINATOR_PORT"):
             found.append(f"step {name}: two servers at port {port}")
     return found
 

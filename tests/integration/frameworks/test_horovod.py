@@ -1,0 +1,126 @@
+"""`slurm-bootstrap run --horovod` with the rendezvous server of Horovod itself, from its package on PyPI.
+
+The ranks are written from Horovod's protocol (horovod_client.py), since its extension for PyTorch takes minutes to build.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import pytest
+
+from built_files import COMMAND, LIBRARY, inside
+from harness import TESTS, wait_for
+
+VERSION = "0.28.1"
+CLIENT = ("python3", f"{TESTS}/frameworks/horovod_client.py")
+RUN = (COMMAND, "run", "--horovod", "--")
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """The folder with Horovod's Python package, unpacked and not built."""
+    folder = tmp_path_factory.mktemp("horovod")
+    subprocess.run([sys.executable, "-m", "venv", folder / "pip"], check=True)
+    line = [folder / "pip/bin/pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", f"horovod=={VERSION}"]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"PyPI gave no horovod {VERSION}: {done.stderr.splitlines()[-1:]}")
+    with tarfile.open(folder / f"horovod-{VERSION}.tar.gz") as archive:
+        archive.extractall(folder)
+    return folder / f"horovod-{VERSION}" / "horovod"
+
+
+@pytest.fixture(scope="module")
+def site(cluster_factory, package):
+    cluster = cluster_factory("horovod").up("--nodes", "4", "--gpus", "4", "--cpus", "16")
+    shutil.copytree(package, cluster.state / "home/alice/python/horovod")
+    return cluster
+
+
+def run(site, *line, env=None):
+    return site.run(["srun", *line], env={"PYTHONPATH": "/home/alice/python"} | (env or {}))
+
+
+def lines_of(done):
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines(), key=lambda line: int(line.split()[1]))
+
+
+EIGHT = ("-N4", "--ntasks-per-node=2", "--gres=gpu:2")
+ALL_MEET = [f"rank {r} of 8 local {r % 2}/2 cross {r // 2}/4 sum OK" for r in range(8)]
+
+
+@pytest.mark.parametrize("options", [(), ("--bootstrap=off",), ("--mpi=pmix",)], ids=["unasked", "off", "PMIx"])
+def test_eight_ranks_meet_twice(site, options):
+    done = run(site, *EIGHT, *options, *RUN, *CLIENT, "2")
+    assert lines_of(done) == ALL_MEET
+
+
+@pytest.mark.parametrize("how", ["without GPUs", "uneven", "rank 0 on the last node", "no plugin", "preload"])
+def test_any_step_can_be_a_world(site, how):
+    options, env, size = ("-N2", "-n4"), {}, 4
+    if how == "uneven":
+        options, size = ("-N3", "-n7", "-m", "cyclic"), 7
+    if how == "rank 0 on the last node":
+        site.write_home("hosts", "node003\nnode001\nnode003\n")
+        options, env, size = ("-n3", "-m", "arbitrary"), {"SLURM_HOSTFILE": "/home/alice/hosts"}, 3
+    if how == "preload":
+        options = (f"--export=ALL,LD_PRELOAD={inside(LIBRARY)}", *options)
+    if how in ("no plugin", "preload"):
+        with site.other_plugstack():
+            found = lines_of(run(site, *options, *RUN, *CLIENT, env=env))
+    else:
+        found = lines_of(run(site, *options, *RUN, *CLIENT, env=env))
+    assert len(found) == size and all(line.endswith("sum OK") for line in found)
+
+
+def test_one_task_is_a_world_of_one_without_a_server(site):
+    done = run(site, "-n1", *RUN, "bash", "-c", "echo $HOROVOD_RANK $HOROVOD_SIZE [$HOROVOD_GLOO_RENDEZVOUS_PORT] $HOROVOD_CONTROLLER")
+    assert done.stdout.strip() == "0 1 [] gloo", done
+
+
+def test_two_worlds_of_a_job_do_not_meet(site):
+    step = ["srun", "-N2", "-n4", "--overlap", *RUN, *CLIENT, "2"]
+    both = " & ".join(" ".join(step) for _ in range(2))
+    done = site.run(["salloc", "-Q", "-N2", "-n4", "bash", "-c", f"{both} & wait"], env={"PYTHONPATH": "/home/alice/python"})
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 8, done
+    assert all(" of 4 " in line and line.endswith("OK") for line in done.stdout.splitlines())
+
+
+def test_tasks_that_see_their_own_gpu_alone_are_nodes_of_their_own(site):
+    done = run(site, "-N2", "--ntasks-per-node=2", "--gres=gpu:2", "--bootstrap-gpu=narrow", *RUN, *CLIENT)
+    assert lines_of(done) == [f"rank {r} of 4 local 0/1 cross {r}/4 sum OK" for r in range(4)]
+
+
+def test_the_server_ends_with_rank_0(site):
+    count = ["pgrep", "-fc", "[H]orovod's own rendezvous server"]
+    step = site.start(["srun", "-N2", "-n2", *RUN, "sleep", "600"], env={"PYTHONPATH": "/home/alice/python"})
+    try:
+        wait_for(lambda: site.run(count, node="node001").stdout.strip() == "1", 20, "the server")
+        site.run(["pkill", "-f", "^sleep 600"], node="node001")
+        wait_for(lambda: site.run(count, node="node001").stdout.strip() == "0", 20, "the end of the server")
+    finally:
+        site.run(["scancel", "--user", "alice"])
+        step.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("env, sentence", [
+    ({"PYTHONPATH": "/nothing"}, "cannot start Horovod's rendezvous server: No module named 'horovod'"),
+    ({"PATH": "/nothing"}, "cannot run python3: No such file or directory"),
+    ({"HOROVOD_CONTROLLER": "mpi"}, "HOROVOD_CONTROLLER=mpi is set, and --horovod makes a world over Gloo"),
+], ids=["no Horovod", "no Python", "MPI's controller"])
+def test_what_cannot_be_had_ends_the_step_with_one_sentence(site, env, sentence):
+    ranks = 1 if "HOROVOD_CONTROLLER" in env else 4
+    changed = [f"{name}={value}" for name, value in env.items()]
+    done = run(site, "-n", str(ranks), "/usr/bin/env", *changed, *RUN, "/usr/bin/true")
+    told = [line for line in done.stderr.splitlines() if line.startswith("slurm-bootstrap: ")]
+    assert done.returncode != 0 and len(told) == 1 and sentence in told[0], done.stderr
+
+
+def test_the_option_of_the_plugin_says_what_to_do_instead(site):
+    done = run(site, "-n2", "--bootstrap-frameworks=horovod", "true")
+    assert done.returncode != 0 and "slurm-bootstrap run --horovod" in done.stderr
