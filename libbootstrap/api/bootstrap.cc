@@ -60,7 +60,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   const auto timeout = read_timeout(environment, options->timeout_ms);
   if (!timeout) return fail(timeout.error());
   auto around = read_mpirun_context(environment);
-  auto hosts = hosts_of_ranks(environment, std::chrono::steady_clock::now() + *timeout);
+  auto hosts = find_mpirun_hosts(environment, std::chrono::steady_clock::now() + *timeout);
   if (!hosts) return fail(hosts.error());
   around.hosts = std::move(*hosts);
   const auto task = read_task_plan(environment, around);

@@ -55,9 +55,6 @@ inline constexpr std::size_t kMaxFrameworkValue = 60000;
 // Where Horovod's ranks find each other, on the node of rank 0.
 std::uint16_t horovod_port(const StepFacts& facts, const Settings& settings);
 
-// Where JAX's ranks find each other, on the node of rank 0. Never MASTER_PORT: a program may use PyTorch as well.
-std::uint16_t jax_port(const StepFacts& facts, const Settings& settings);
-
 // Where a rank's TensorFlow server listens, on its own node.
 std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank rank);
 

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/port_range_check.h"
 
-#include <algorithm>
-
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -19,9 +17,7 @@ std::uint32_t ports_needed(const StepFacts& facts, const Settings& settings, con
   const bool has_tensorflow = counts(Framework::kTensorflow);
   const bool has_own_master_port = settings.port.value != 0;
   if (!has_tensorflow && (!has_horovod || has_own_master_port)) return 1;
-  std::uint32_t most = 0;
-  for (Rank rank = 0; rank < facts.layout.size(); ++rank) most = std::max(most, facts.layout.place(rank).local_size);
-  return 1 + most + (has_horovod ? 1 : 0);
+  return 1 + facts.layout.most_on_a_node() + (has_horovod ? 1 : 0);
 }
 
 }  // namespace

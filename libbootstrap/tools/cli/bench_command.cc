@@ -52,7 +52,7 @@ Result<BenchPlan> read_plan(const BenchOptions& options) {
 
 Result<BenchSelf> read_self(const Environment& environment, std::chrono::seconds timeout) {
   auto around = read_mpirun_context(environment);
-  auto hosts = hosts_of_ranks(environment, std::chrono::steady_clock::now() + timeout);
+  auto hosts = find_mpirun_hosts(environment, std::chrono::steady_clock::now() + timeout);
   if (!hosts) return fail(hosts.error());
   around.hosts = std::move(*hosts);
   const auto task = read_task_plan(environment, around);

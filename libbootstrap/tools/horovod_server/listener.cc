@@ -13,12 +13,10 @@
 #include <utility>
 
 #include "core/util/text.h"
+#include "probe/port_claim.h"
 
 namespace bootstrap {
 namespace {
-
-// 127.83.66.1, where no server listens and no connection ends: a bind there meets wildcard sockets alone.
-constexpr std::uint32_t kQuietAddress = (127U << 24) | (83U << 16) | (66U << 8) | 1U;
 
 bool bind_to(const Descriptor& socket, std::uint32_t address, std::uint16_t port) {
   sockaddr_in where{};

@@ -103,7 +103,7 @@ std::string hosts_of_ranks(const StepFacts& facts, const Settings& settings, con
   std::string names;
   for (const auto& host : facts.layout.hosts()) {
     names.append(host).append("\n");
-    const auto on_fabric = fabric_address(settings, host);
+    const auto on_fabric = fill_address(settings.address.value, host);
     if (on_fabric != host) names.append(on_fabric).append("\n");
   }
   return names;
