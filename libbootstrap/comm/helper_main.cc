@@ -20,7 +20,7 @@ constexpr unsigned kLifeForHosts = 60;  // seconds: one that is late for its ran
 
 void serve_hosts(const Environment& environment) {
   (void)::alarm(kLifeForHosts);
-  auto hosts = ask_hosts_first(environment, std::chrono::steady_clock::now() + kTimeForHosts);
+  auto hosts = ask_mpirun_hosts(environment, std::chrono::steady_clock::now() + kTimeForHosts);
   std::vector<std::string> answer{hosts ? kHostsKnown : "unknown"};
   if (!hosts) answer.push_back(hosts.error().message);
   if (hosts) answer.insert(answer.end(), hosts->begin(), hosts->end());

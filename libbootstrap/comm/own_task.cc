@@ -11,7 +11,7 @@ namespace bootstrap {
 
 Result<TaskPlan> read_own_task(const Environment& environment, Deadline deadline) {
   auto context = read_mpirun_context(environment);
-  auto hosts = hosts_of_ranks(environment, deadline);
+  auto hosts = find_mpirun_hosts(environment, deadline);
   if (!hosts) return fail(hosts.error());
   context.hosts = std::move(*hosts);
   return read_task_plan(environment, context);

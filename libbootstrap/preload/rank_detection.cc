@@ -2,11 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/rank_detection.h"
 
+#include <cstdio>
 #include <cstring>
 #include <optional>
+#include <string_view>
 
 #include "core/step/mpirun_facts.h"
 #include "core/step/step_id.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
@@ -64,36 +67,20 @@ constexpr Name kNames[kWantedCount] = {
     name("PMIX_NAMESPACE="),
 };
 
-bool is_digit(char character) noexcept { return character >= '0' && character <= '9'; }
-
 // Nothing but decimal digits, and no more than 32 bits of them.
 bool parse(const char* text, std::uint32_t& value) noexcept {
-  std::uint64_t number = 0;
-  if (text == nullptr || *text == '\0') return false;
-  for (; is_digit(*text); ++text) {
-    number = number * 10 + static_cast<unsigned>(*text - '0');
-    if (number > UINT32_MAX) return false;
-  }
-  value = static_cast<std::uint32_t>(number);
-  return *text == '\0';
+  const auto number = text == nullptr ? std::nullopt : parse_unsigned(text, UINT32_MAX);
+  if (number) value = static_cast<std::uint32_t>(*number);
+  return number.has_value();
 }
 
-// "12.0.1" against its three numbers; the same as step_tag() writes.
+// What step_tag() writes, without memory from malloc.
 bool is_stamp(const char* text, const StepId& id) noexcept {
-  const std::uint32_t numbers[] = {id.job, id.step, id.restart};
-  if (text == nullptr) return false;
-  if (id.launcher == Launcher::kMpirun) {
-    if (std::strncmp(text, kMpirunPrefix.data(), kMpirunPrefix.size()) != 0) return false;
-    text += kMpirunPrefix.size();
-  }
-  for (int i = 0; i < 3; ++i) {
-    std::uint64_t number = 0;
-    const char* const begin = text;
-    for (; is_digit(*text) && text - begin < 10; ++text) number = number * 10 + static_cast<unsigned>(*text - '0');
-    if (text == begin || number != numbers[i] || *text != (i < 2 ? '.' : '\0')) return false;
-    ++text;
-  }
-  return true;
+  char expected[64];
+  const auto prefix = id.launcher == Launcher::kMpirun ? kMpirunPrefix : std::string_view();
+  (void)std::snprintf(expected, sizeof expected, "%.*s%u.%u.%u", static_cast<int>(prefix.size()), prefix.data(), id.job,
+                      id.step, id.restart);
+  return text != nullptr && std::strcmp(text, expected) == 0;
 }
 
 bool is(const char* value, const char* word) noexcept { return value != nullptr && std::strcmp(value, word) == 0; }

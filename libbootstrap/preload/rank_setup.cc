@@ -3,7 +3,6 @@
 #include "preload/rank_setup.h"
 
 #include <fcntl.h>
-#include <link.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 
 #include "core/plan/explain.h"
 #include "core/plan/framework_rules.h"
+#include "core/plan/gpu_variables.h"
 #include "core/plan/step_plan.h"
 #include "core/program/program.h"
 #include "core/step/mpirun_facts.h"
@@ -27,10 +27,11 @@
 #include "preload/query_rank_hosts.h"
 #include "preload/stderr_message.h"
 #include "probe/cpu_affinity.h"
+#include "probe/loaded_mpi.h"
 #include "probe/mpirun_context.h"
-#include "probe/step_ports.h"
 #include "probe/read_environment.h"
 #include "probe/read_network.h"
+#include "probe/step_ports.h"
 
 namespace bootstrap {
 namespace {
@@ -136,42 +137,28 @@ std::string cure_of(const StepFacts& facts, std::size_t gpus) {
 
 // What the plugin refuses; here the program goes on, and its own error will be the less clear one.
 std::string warn_of_missing_gpus(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
-  if (!facts.has_gpus || plan.gpus || settings.gpu.value == GpuMode::kOff) return {};
-  const auto list = gpu_list_of(facts);
   const auto& place = facts.layout.place(facts.local_ranks.front());
-  if (!list || place.local_rank != 0) return {};
-  return cat({std::to_string(place.local_size), " tasks on ", facts.layout.host_of(place.rank), " share ",
-              std::to_string(list->entries.size()), list->entries.size() == 1 ? " GPU" : " GPUs",
-              ", and NCCL does not work with two ranks on one; ", cure_of(facts, list->entries.size()),
-              ", or set SLURM_BOOTSTRAP_GPU_SHARE=on if it is meant"});
+  if (plan.gpus || place.local_rank != 0 || !is_oversubscribed(facts, settings)) return {};
+  const auto gpus = gpu_list_of(facts)->entries.size();
+  return cat({describe_sharing(facts.layout.host_of(place.rank), place.local_size, "share", gpus), "; ",
+              cure_of(facts, gpus), ", or set SLURM_BOOTSTRAP_GPU_SHARE=on if it is meant"});
 }
 
 // What the plugin learns from Slurm, this process knows of itself.
-void read_own_cpus(StepFacts& facts, StepPlan& plan, const Settings& settings) {
-  const auto number = [&](const char* name) {
-    return static_cast<std::uint32_t>(parse_unsigned(facts.environment.get(name).value_or(""), UINT32_MAX).value_or(0));
-  };
+void read_own_cpus(const StepFacts& facts, StepPlan& plan, const Settings& settings) {
   TaskObservation sight{.gpus = {},
                         .cores = static_cast<std::uint32_t>(cores_of(0).count()),
-                        .cores_of_node = number("SLURM_CPUS_ON_NODE"),
-                        .cores_asked = number("SLURM_CPUS_PER_TASK")};
+                        .cores_of_node = facts.environment.number("SLURM_CPUS_ON_NODE").value_or(0),
+                        .cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0)};
   if (plan.gpus) sight.gpus = view_of(*plan.gpus, facts.layout.place(facts.local_ranks.front()).local_rank);
   refine_frameworks(plan, facts, settings, 0, sight);
-}
-
-bool is_linked_with_mpi() {
-  const auto is_mpis = [](dl_phdr_info* object, std::size_t, void*) {
-    const std::string_view path = object->dlpi_name;
-    return path.substr(path.rfind('/') + 1).starts_with("libmpi") ? 1 : 0;
-  };
-  return ::dl_iterate_phdr(is_mpis, nullptr) != 0;
 }
 
 // After a session of ours with mpirun's server MPI_Init fails in the rank ("getting local rank failed") or hangs: all
 // of 20 runs with PMIx 4.2.2, whichever gds we took and whether all ranks asked or one of each node; now and then with
 // PMIx 5. Whether a program will start MPI nobody knows before `main`. So only who says that it will not lets us ask.
 Result<std::vector<std::string>> find_hosts(const Environment& environment) {
-  if (read_preload_options(environment).asks_mpirun.value_or(false) && !is_linked_with_mpi()) return query_rank_hosts();
+  if (read_preload_options(environment).asks_mpirun.value_or(false) && !is_mpi_loaded()) return query_rank_hosts();
   return fail(ErrorCode::kUnsupported,
               "only mpirun's PMIx server knows which node rank 0 is on, and MPI does not start after it was asked; "
               "start the program with srun, or set SLURM_BOOTSTRAP_MPIRUN=ask where it does not use MPI, off where it "
@@ -184,16 +171,13 @@ SetUp what_to_set_up(const Environment& environment, Launcher launcher, std::spa
   class NoFiles : public ProgramFiles {
     std::optional<std::string> head(const std::string& /*path*/) const override { return std::nullopt; }
   };
-  const auto number = [&](const char* name) {
-    return static_cast<std::uint32_t>(parse_unsigned(environment.get(name).value_or(""), UINT32_MAX).value_or(0));
-  };
   const NoFiles files;
-  const auto nodes = number("SLURM_STEP_NUM_NODES");
+  const auto nodes = environment.number("SLURM_STEP_NUM_NODES").value_or(0);
   const ProgramPlace place{.environment = environment, .files = files, .has_chdir = false, .nodes = nodes};
   const auto kind = classify_program(words, place).kind;
   if (kind == ProgramKind::kLauncher) return SetUp::kNothing;
   if (kind != ProgramKind::kTorchrun) return SetUp::kAllSettings;
-  const bool is_one_on_each = nodes > 1 && number("SLURM_STEP_NUM_TASKS") == nodes;
+  const bool is_one_on_each = nodes > 1 && environment.number("SLURM_STEP_NUM_TASKS") == nodes;
   return launcher == Launcher::kSlurm && is_one_on_each ? SetUp::kTorchrun : SetUp::kNothing;
 }
 
@@ -242,7 +226,7 @@ Result<StepId> id_of(const Environment& environment, Launcher launcher) {
 bool speaks(const Environment& environment, Launcher launcher, const Error& error) {
   if (launcher == Launcher::kSlurm) return environment.get("SLURM_LOCALID").value_or("0") == "0";
   if (error.code != ErrorCode::kUnsupported) return environment.get("OMPI_COMM_WORLD_LOCAL_RANK").value_or("0") == "0";
-  return environment.get("OMPI_COMM_WORLD_RANK").value_or("0") == "0" && !is_linked_with_mpi() &&
+  return environment.get("OMPI_COMM_WORLD_RANK").value_or("0") == "0" && !is_mpi_loaded() &&
          read_preload_options(environment).asks_mpirun != false;
 }
 
@@ -268,7 +252,7 @@ bool set_up_or_say(Launcher launcher, std::span<const std::string> words) {
   // Once: the programs that this one starts would fail in the same way.
   if (const auto id = id_of(environment, launcher)) {
     NewEnvironment fresh;
-    fresh.set("SLURM_BOOTSTRAP_GIVEN_UP", step_tag(*id));
+    fresh.set(kGivenUpVariable, step_tag(*id));
     std::move(fresh).install();
   }
   return true;

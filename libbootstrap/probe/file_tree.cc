@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "core/util/text.h"
+#include "probe/descriptor.h"
 
 namespace bootstrap {
 namespace {
@@ -23,13 +24,12 @@ constexpr std::size_t kMaxEntries = 65536;
 
 std::string FileTree::read(std::string_view path) const {
   std::string text;
-  const auto file = ::open(cat({root_, path}).c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return text;
+  const Descriptor file(::open(cat({root_, path}).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return text;
   std::array<char, 4096> buffer;
-  for (ssize_t count = 0; (count = ::read(file, buffer.data(), buffer.size())) > 0 && text.size() <= kMaxFile;) {
+  for (ssize_t count = 0; (count = ::read(file.get(), buffer.data(), buffer.size())) > 0 && text.size() <= kMaxFile;) {
     text.append(buffer.data(), static_cast<std::size_t>(count));
   }
-  ::close(file);
   if (text.size() > kMaxFile) text.clear();
   while (text.ends_with('\n')) text.pop_back();
   return text;

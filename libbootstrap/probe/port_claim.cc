@@ -11,46 +11,39 @@
 #include <string>
 
 #include "core/util/text.h"
+#include "probe/descriptor.h"
 
 namespace bootstrap {
 namespace {
 
-// ::ffff:127.83.66.1. No server listens there and no connection ends there, so on this address only a wildcard
-// socket can be in the way of a bind.
-constexpr in6_addr kQuietAddress = {{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 83, 66, 1}}};
+// ::ffff:127.83.66.1.
+constexpr in6_addr kQuietIpv6 = {{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, kQuietAddress >> 24,
+                                   kQuietAddress >> 16 & 0xff, kQuietAddress >> 8 & 0xff, kQuietAddress & 0xff}}};
 
 // A TCP socket of either family, so that the same code serves hosts with IPv6 switched off.
 class Socket {
  public:
   Socket() {
-    descriptor_ = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (descriptor_ >= 0) {
+    descriptor_ = Descriptor(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (descriptor_.is_open()) {
       const int off = 0;  // dual-stack, as the servers are that will bind the port
-      (void)::setsockopt(descriptor_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+      (void)::setsockopt(descriptor_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     } else {
       is_ipv6_ = false;
-      descriptor_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      descriptor_ = Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     }
   }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  ~Socket() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
 
-  bool is_open() const { return descriptor_ >= 0; }
-  int release() { return std::exchange(descriptor_, -1); }
+  bool is_open() const { return descriptor_.is_open(); }
+  int release() { return descriptor_.release(); }
 
   bool allow_reuse() const {
     const int on = 1;
-    return ::setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
+    return ::setsockopt(descriptor_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
   }
 
   bool bind_everywhere(std::uint16_t port) const { return bind(port, in6addr_any, INADDR_ANY); }
-  bool bind_quiet_address(std::uint16_t port) const {
-    constexpr std::uint32_t kSameAddress = (127U << 24) | (83U << 16) | (66U << 8) | 1U;
-    return bind(port, kQuietAddress, kSameAddress);
-  }
+  bool bind_quiet_address(std::uint16_t port) const { return bind(port, kQuietIpv6, kQuietAddress); }
 
  private:
   bool bind(std::uint16_t port, const in6_addr& ipv6, std::uint32_t ipv4) const {
@@ -59,16 +52,16 @@ class Socket {
       address.sin6_family = AF_INET6;
       address.sin6_addr = ipv6;
       address.sin6_port = htons(port);
-      return ::bind(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+      return ::bind(descriptor_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
     }
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(ipv4);
     address.sin_port = htons(port);
-    return ::bind(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    return ::bind(descriptor_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   }
 
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   bool is_ipv6_ = true;
 };
 

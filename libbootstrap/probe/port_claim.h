@@ -12,6 +12,10 @@
 
 namespace bootstrap {
 
+// 127.83.66.1. No server listens there and no connection ends there, so on this address only a wildcard socket can be
+// in the way of an exclusive bind.
+inline constexpr std::uint32_t kQuietAddress = (127U << 24) | (83U << 16) | (66U << 8) | 1U;
+
 // A bound socket that does not listen. While it lives bind(0) and connect() never pick the port, a second claim and
 // a bind without SO_REUSEADDR are refused, and PyTorch's TCPStore, NCCL, gRPC and Python's servers can bind and listen.
 // It cannot keep out another user's program that sets SO_REUSEADDR: Linux compares users for SO_REUSEPORT only.

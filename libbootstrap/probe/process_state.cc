@@ -1,7 +1,6 @@
 // Whether a process of this host goes on, or is about to end. SPDX-License-Identifier: Apache-2.0
 #include "probe/process_state.h"
 
-#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <string>
@@ -17,7 +16,6 @@ namespace {
 constexpr std::size_t kState = 0;
 constexpr std::size_t kFlags = 6;
 constexpr std::uint64_t kExiting = 0x4;  // PF_EXITING of the kernel's include/linux/sched.h
-constexpr int kHexadecimal = 16;
 
 bool is_ending(std::string_view stat) {
   const auto command = stat.rfind(')');
@@ -33,9 +31,7 @@ bool is_sent_sigkill(std::string_view status) {
   constexpr std::string_view kPending = "SigPnd:";
   for (const auto line : split(status, '\n')) {
     if (!line.starts_with(kPending)) continue;
-    const auto digits = trim(line.substr(kPending.size()));
-    std::uint64_t pending = 0;
-    (void)std::from_chars(digits.data(), digits.data() + digits.size(), pending, kHexadecimal);
+    const auto pending = parse_hex(trim(line.substr(kPending.size()))).value_or(0);
     return (pending >> (SIGKILL - 1) & 1) != 0;
   }
   return true;

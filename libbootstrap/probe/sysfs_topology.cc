@@ -3,14 +3,13 @@
 #include "probe/sysfs_topology.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/hardware/topology_text.h"
 #include "core/util/text.h"
 #include "probe/file_tree.h"
 
@@ -18,13 +17,10 @@ namespace bootstrap {
 namespace {
 
 constexpr std::size_t kMaxNumaNodes = 1024;  // CONFIG_NODES_SHIFT of Linux is at most 10
-constexpr std::size_t kMaxName = 128;
 
 // "0x10de"; 0 when it is not there.
-std::uint32_t parse_hex(std::string_view text) {
-  std::uint32_t value = 0;
-  if (text.starts_with("0x")) (void)std::from_chars(text.data() + 2, text.data() + text.size(), value, 16);
-  return value;
+std::uint32_t read_hex(std::string_view text) {
+  return static_cast<std::uint32_t>(text.starts_with("0x") ? parse_hex(text.substr(2), UINT32_MAX).value_or(0) : 0);
 }
 
 std::vector<NumaNode> read_numa_nodes(const FileTree& tree) {
@@ -97,18 +93,11 @@ class GpuFinder {
       const auto value = trim(line.substr(colon + 1));
       if (name == "GPU Excluded" && value == "Yes") return false;
       if (name == "GPU UUID" && is_gpu_uuid(value)) gpu.uuid = value;
-      if (name == "Model") gpu.name = printable(value);
+      if (name == "Model") gpu.name = gpu_model(value);
       const auto minor = name == "Device Minor" ? parse_unsigned(value, 65535) : std::nullopt;
       if (minor) gpu.device = cat({"/dev/nvidia", std::to_string(*minor)});
     }
     return true;
-  }
-
-  static std::string printable(std::string_view text) {
-    std::string shown(text.substr(0, kMaxName));
-    std::replace_if(
-        shown.begin(), shown.end(), [](char c) { return c < 0x20 || c >= 0x7f; }, '?');
-    return shown;
   }
 
   // AMD and Intel. The parts of a GPU that has several render nodes (AMD's partitions) belong to other devices than PCI
@@ -137,9 +126,9 @@ class GpuFinder {
   }
 
   std::pair<std::optional<GpuVendor>, std::uint32_t> identify(std::string_view pci) const {
-    const auto vendor = parse_hex(tree_.read(device_file(pci, "vendor")));
+    const auto vendor = read_hex(tree_.read(device_file(pci, "vendor")));
     if (vendor != 0x10de && vendor != 0x1002 && vendor != 0x8086) return {};
-    const auto device_class = parse_hex(tree_.read(device_file(pci, "class"))) >> 8;  // without programming interface
+    const auto device_class = read_hex(tree_.read(device_file(pci, "class"))) >> 8;  // without programming interface
     return {gpu_vendor(vendor, device_class), device_class};
   }
 

@@ -13,25 +13,11 @@
 
 #include "core/hardware/topology_text.h"
 #include "core/util/text.h"
+#include "probe/descriptor.h"
 #include "probe/file_permissions.h"
 
 namespace bootstrap {
 namespace {
-
-class File {
- public:
-  // A FIFO would block an open without O_NONBLOCK; for a regular file it changes nothing.
-  explicit File(const std::string& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  int descriptor() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 // Empty when it may be believed.
 std::string distrust(const struct stat& status) {
@@ -62,14 +48,15 @@ Result<Topology> read_topology_file(const std::string& path) {
   const auto cannot = [&path](ErrorCode code, std::string_view why) {
     return fail(code, cat({"cannot use the topology in ", quoted(path, 256), ": ", why}));
   };
-  const File file(path);
+  // A FIFO would block an open without O_NONBLOCK; for a regular file it changes nothing.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
-  if (file.descriptor() < 0 || ::fstat(file.descriptor(), &status) != 0) {
+  if (!file.is_open() || ::fstat(file.get(), &status) != 0) {
     const auto error = errno;
     return cannot(error == ENOENT ? ErrorCode::kMissing : ErrorCode::kUnavailable, std::strerror(error));
   }
   if (const auto reason = distrust(status); !reason.empty()) return cannot(ErrorCode::kInvalid, reason);
-  const auto text = read_whole(file.descriptor(), static_cast<std::size_t>(status.st_size));
+  const auto text = read_whole(file.get(), static_cast<std::size_t>(status.st_size));
   if (!text) return cannot(text.error().code, text.error().message);
   auto topology = parse_topology_text(*text);
   if (!topology) {

@@ -13,11 +13,11 @@
 namespace bootstrap {
 namespace {
 
-struct Call {
-  explicit Call(std::function<void()> given) : work(std::move(given)) { (void)::sem_init(&has_ended, 0, 0); }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-  ~Call() { (void)::sem_destroy(&has_ended); }
+struct DeadlineCall {
+  explicit DeadlineCall(std::function<void()> given) : work(std::move(given)) { (void)::sem_init(&has_ended, 0, 0); }
+  DeadlineCall(const DeadlineCall&) = delete;
+  DeadlineCall& operator=(const DeadlineCall&) = delete;
+  ~DeadlineCall() { (void)::sem_destroy(&has_ended); }
 
   std::function<void()> work;
   sem_t has_ended{};
@@ -25,7 +25,7 @@ struct Call {
 
 // The caller and the thread share the call: whoever is the last frees it.
 void* run(void* argument) {
-  const std::unique_ptr<std::shared_ptr<Call>> call(static_cast<std::shared_ptr<Call>*>(argument));
+  const std::unique_ptr<std::shared_ptr<DeadlineCall>> call(static_cast<std::shared_ptr<DeadlineCall>*>(argument));
   try {
     (*call)->work();
     (void)::sem_post(&(*call)->has_ended);
@@ -36,8 +36,8 @@ void* run(void* argument) {
 }
 
 // srun has a thread for its signals; none of them is for this one.
-bool start(std::shared_ptr<Call> call) {
-  auto argument = std::make_unique<std::shared_ptr<Call>>(std::move(call));
+bool start(std::shared_ptr<DeadlineCall> call) {
+  auto argument = std::make_unique<std::shared_ptr<DeadlineCall>>(std::move(call));
   sigset_t all;
   sigset_t before;
   (void)::sigfillset(&all);
@@ -68,7 +68,7 @@ timespec from_now(std::chrono::milliseconds time) {
 }  // namespace
 
 bool run_with_deadline(std::function<void()> work, std::chrono::milliseconds deadline) {
-  const auto call = std::make_shared<Call>(std::move(work));
+  const auto call = std::make_shared<DeadlineCall>(std::move(work));
   if (!start(call)) return false;
   const auto until = from_now(deadline);
   int outcome = 0;

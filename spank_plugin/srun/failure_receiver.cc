@@ -155,9 +155,8 @@ bool FailureReceiver::wait() {
 // In the order of arrival, which for srun is the order in which the tasks failed.
 void FailureReceiver::receive_all() {
   while (const auto failure = socket_.receive()) {
-    const bool is_over_limit = policy_.time_limit != 0 && now() >= policy_.time_limit * kSecond;
     // srun hears a signal before it passes anything on to the tasks.
-    is_ended_by_srun_ = is_ended_by_srun_ || is_over_limit || signals_.was_signalled();
+    is_ended_by_srun_ = is_ended_by_srun_ || signals_.was_signalled();
     if (failure->is_refused) {
       if (policy_.is_asked) end_step();  // its node has said why
     } else if (!is_ended_by_srun_) {
@@ -233,8 +232,6 @@ void start_failure_receiver(const FailurePolicy& policy) {
   the_receiver = receiver.release();
   ::setenv(std::string(kFailureVariable).c_str(), address.c_str(), 1);
 }
-
-void forget_outer_failure_receiver() { ::unsetenv(std::string(kFailureVariable).c_str()); }
 
 void end_failure_receiver() {
   if (the_receiver == nullptr) return;

@@ -18,16 +18,12 @@ struct FailurePolicy {
   // once when a node could not set its tasks up. Any other is never ended.
   bool is_asked = false;
   std::optional<std::uint32_t> grace;  // nothing: off
-  std::uint32_t time_limit = 0;        // of the step, in seconds; 0: it has none, or nobody knows
   bool reports_for_itself = false;     // see core/failure/failure.h: nothing is received
 };
 
 // In local_user_init, for a step that is set up: opens the socket, starts the thread, and puts SLURM_BOOTSTRAP_FAILURE
 // into srun's environment for the nodes. Without a socket or a thread the step runs without those lines.
 void start_failure_receiver(const FailurePolicy& policy);
-
-// srun's environment may be that of a task of another step.
-void forget_outer_failure_receiver();
 
 // The last hook: says what is left to say. Waits a few seconds at most for a slurmctld that does not answer.
 void end_failure_receiver();

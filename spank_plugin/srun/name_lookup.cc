@@ -13,7 +13,7 @@
 
 namespace bootstrap {
 
-Address look_up(const std::string& name) {
+HostAddress look_up(const std::string& name) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;

@@ -47,7 +47,7 @@ class SlurmApi {
         reinterpret_cast<decltype(free_steps_)>(::dlsym(RTLD_DEFAULT, "slurm_free_job_step_info_response_msg"));
   }
 
-  std::optional<StepRecord> record(const slurm_step_id_t& id) const {
+  std::optional<SlurmctldAnswers> record(const slurm_step_id_t& id) const {
     job_step_info_response_msg_t* message = nullptr;
     if (get_steps_ == nullptr || free_steps_ == nullptr || get_steps(get_steps_, id, &message) != 0)
       return std::nullopt;
@@ -55,12 +55,13 @@ class SlurmApi {
     for (std::uint32_t i = 0; steps != nullptr && i < steps->job_step_count; ++i) {
       const auto& step = steps->job_steps[i];
       if (step.step_id.job_id != id.job_id || step.step_id.step_id != id.step_id) continue;
-      return StepRecord{.request = {.per_node = text_of(step.tres_per_node),
-                                    .per_step = text_of(step.tres_per_step),
-                                    .per_socket = text_of(step.tres_per_socket),
-                                    .per_task = text_of(step.tres_per_task),
-                                    .bind = text_of(step.tres_bind)},
-                        .partition = text_of(step.partition)};
+      return SlurmctldAnswers{.request = {.per_node = text_of(step.tres_per_node),
+                                          .per_step = text_of(step.tres_per_step),
+                                          .per_socket = text_of(step.tres_per_socket),
+                                          .per_task = text_of(step.tres_per_task),
+                                          .bind = text_of(step.tres_bind)},
+                              .partition = text_of(step.partition),
+                              .tasks_per_node = {}};
     }
     return std::nullopt;
   }
@@ -109,7 +110,7 @@ std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, b
 
 }  // namespace
 
-std::optional<StepRecord> ask_step_record(std::uint32_t job, std::uint32_t step) {
+std::optional<SlurmctldAnswers> ask_step_record(std::uint32_t job, std::uint32_t step) {
   return SlurmApi().record(step_id(job, NO_VAL, step));
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/activation/gpu_request.h"
+#include "core/activation/activation_rules.h"
 #include "core/step/rank_layout_text.h"
 
 namespace bootstrap {
@@ -17,12 +17,9 @@ struct StepTasks {
   std::uint32_t in_step = 0;       // of all components
 };
 
-// What the step asked for; one RPC. Nothing where slurmctld did not answer, or does not know the step.
-struct StepRecord {
-  TresRequest request;
-  std::string partition;
-};
-std::optional<StepRecord> ask_step_record(std::uint32_t job, std::uint32_t step);
+// What the step asked for, without its tasks; one RPC. Nothing where slurmctld did not answer, or does not know the
+// step.
+std::optional<SlurmctldAnswers> ask_step_record(std::uint32_t job, std::uint32_t step);
 
 // All components of the step in order of rank; empty when they do not add up. One RPC for a plain step, 0.7 to 1 ms.
 // Only for srun: in slurmstepd Slurm's API can deadlock.

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "core/util/text.h"
+#include "probe/descriptor.h"
 
 namespace bootstrap {
 namespace {
@@ -21,16 +22,15 @@ class FilesOfUser : public ProgramFiles {
  public:
   std::optional<std::string> head(const std::string& path) const override {
     // A FIFO or a device would block, or do something.
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (file < 0) return std::nullopt;
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (!file.is_open()) return std::nullopt;
     std::optional<std::string> head;
     struct stat status {};
     std::array<char, kProgramHead> buffer;
-    if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
-      const auto count = ::read(file, buffer.data(), buffer.size());
+    if (::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode)) {
+      const auto count = ::read(file.get(), buffer.data(), buffer.size());
       if (count >= 0) head.emplace(buffer.data(), static_cast<std::size_t>(count));
     }
-    ::close(file);
     return head;
   }
 };
@@ -62,22 +62,17 @@ bool has_own_export(std::span<const std::string> words, const Environment& envir
   return !is_whole(environment.get("SLURM_EXPORT_ENV").value_or(environment.get(kExportVariable).value_or("")));
 }
 
-std::uint32_t number(const Environment& environment, std::string_view name) {
-  return static_cast<std::uint32_t>(parse_unsigned(environment.get(name).value_or(""), UINT32_MAX).value_or(0));
-}
-
 }  // namespace
 
 std::vector<std::string> own_command_line() {
   std::string text;
-  const int file = ::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return {};
+  const Descriptor file(::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return {};
   std::array<char, 4096> buffer;
   constexpr std::size_t kMost = 4 << 20;  // more than Linux takes
-  for (ssize_t count = 0; (count = ::read(file, buffer.data(), buffer.size())) > 0 && text.size() < kMost;) {
+  for (ssize_t count = 0; (count = ::read(file.get(), buffer.data(), buffer.size())) > 0 && text.size() < kMost;) {
     text.append(buffer.data(), static_cast<std::size_t>(count));
   }
-  ::close(file);
   if (text.ends_with('\0')) text.pop_back();
   std::vector<std::string> words;
   for (const auto word : split(text, '\0')) words.emplace_back(word);
@@ -94,8 +89,8 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment) {
   step.nodes = std::max(1U, item(spank, S_JOB_NNODES).value_or(1));
   step.has_terminal = has_option(words, "--pt", "--pty");
   // The items count one component, the variable all of them.
-  step.has_components =
-      number(environment, "SLURM_NTASKS") > step.tasks || std::find(words.begin(), words.end(), ":") != words.end();
+  step.has_components = environment.number("SLURM_NTASKS").value_or(0) > step.tasks ||
+                        std::find(words.begin(), words.end(), ":") != words.end();
   step.has_own_export = has_own_export(words, environment);
   step.is_submitit = environment.has("SUBMITIT_EXECUTOR");
   step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");

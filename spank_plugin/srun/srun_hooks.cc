@@ -77,11 +77,6 @@ void unset_launch_defaults() {
 // Components of the step, separated by ":", whose options srun has not read.
 std::ptrdiff_t components_to_parse = 0;
 
-std::uint32_t number_variable(const Environment& environment, std::string_view name, std::uint32_t otherwise) {
-  const auto value = parse_unsigned(environment.get(name).value_or(""), UINT32_MAX);
-  return value ? static_cast<std::uint32_t>(*value) : otherwise;
-}
-
 // Slurm's own binding hides the other GPUs from each task. Where the user did not ask for it, it is to leave them;
 // where he did, the nodes must know, since they see no more than what came of it: also in a step that takes the GPUs of
 // its job, of which neither srun's words nor its variables tell.
@@ -152,9 +147,9 @@ std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& enviro
   const auto step = item(spank, S_JOB_STEPID);
   const auto count = item(spank, S_JOB_TOTAL_TASK_COUNT);  // of one component; the variable counts all of them
   if (!job || !step || !count || !is_normal_step(*step)) return std::nullopt;
-  const auto tasks = std::max(number_variable(environment, "SLURM_NTASKS", *count), *count);
+  const auto tasks = std::max(environment.number("SLURM_NTASKS").value_or(0), *count);
   return StepNumbers{.job = *job,
-                     .leader = number_variable(environment, "SLURM_JOB_ID", *job),
+                     .leader = environment.number("SLURM_JOB_ID").value_or(*job),
                      .step = *step,
                      .tasks = {.in_component = *count, .in_step = tasks}};
 }
@@ -168,7 +163,7 @@ struct Questions {
 };
 
 struct Answers {
-  std::optional<StepRecord> record;
+  std::optional<SlurmctldAnswers> record;
   std::vector<ComponentText> components;
   std::string master_ip;
   std::string unusable_master;
@@ -266,10 +261,8 @@ Activation decide(spank_t spank, const StepNumbers& numbers, const UserChoice& c
   if (!answers.record || answers.components.empty()) {
     return decide_without_answers(choice, "slurmctld did not say what the step asked for");
   }
-  return decide_activation(choice, settings, step,
-                           {.request = answers.record->request,
-                            .partition = answers.record->partition,
-                            .tasks_per_node = answers.components.front().tasks_per_node});
+  answers.record->tasks_per_node = answers.components.front().tasks_per_node;
+  return decide_activation(choice, settings, step, *answers.record);
 }
 
 void receive_failures(const StepNumbers& numbers, const Decision& decision, const Settings& settings,

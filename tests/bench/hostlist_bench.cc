@@ -45,11 +45,6 @@ void parse(benchmark::State& state, Form form) {
   state.SetBytesProcessed(static_cast<std::int64_t>(text.size()) * static_cast<std::int64_t>(state.iterations()));
 }
 
-void first_host(benchmark::State& state, Form form) {
-  const auto text = form(state.range(0));
-  for (auto _ : state) benchmark::DoNotOptimize(bootstrap::first_host(text));
-}
-
 void at(benchmark::State& state, Form form) {
   const auto list = parsed(form(state.range(0)));
   std::size_t index = 0;
@@ -57,12 +52,6 @@ void at(benchmark::State& state, Form form) {
     index = (index + 7919) % list.size();
     benchmark::DoNotOptimize(list.at(index));
   }
-}
-
-void find(benchmark::State& state, Form form) {
-  const auto list = parsed(form(state.range(0)));
-  const auto last = list.at(list.size() - 1);
-  for (auto _ : state) benchmark::DoNotOptimize(list.find(last));
 }
 
 void sizes(benchmark::internal::Benchmark* benchmark) { benchmark->Arg(1000)->Arg(10000)->Arg(100000); }
@@ -73,14 +62,9 @@ BENCHMARK_CAPTURE(expand, racks, racks)->Apply(sizes);
 BENCHMARK_CAPTURE(expand, long_names, long_names)->Apply(sizes);
 BENCHMARK_CAPTURE(parse, one_range, one_range)->Apply(sizes);
 BENCHMARK_CAPTURE(parse, every_second, every_second)->Apply(sizes);
-BENCHMARK_CAPTURE(first_host, one_range, one_range)->Apply(sizes);
-BENCHMARK_CAPTURE(first_host, every_second, every_second)->Apply(sizes);
 BENCHMARK_CAPTURE(at, one_range, one_range)->Apply(sizes);
 BENCHMARK_CAPTURE(at, every_second, every_second)->Apply(sizes);
 BENCHMARK_CAPTURE(at, racks, racks)->Apply(sizes);
-BENCHMARK_CAPTURE(find, one_range, one_range)->Apply(sizes);
-BENCHMARK_CAPTURE(find, every_second, every_second)->Apply(sizes);
-BENCHMARK_CAPTURE(find, racks, racks)->Apply(sizes);
 
 }  // namespace
 

@@ -53,6 +53,13 @@ sockaddr_in ring_address(std::uint32_t rank) {
   return address;
 }
 
+// The root that `rank` checks in with.
+std::uint32_t root_of_rank(std::uint32_t rank, std::uint32_t ranks, std::uint32_t roots) {
+  std::uint32_t root = 0;
+  while (root + 1 < roots && bootstrap::rank_of_root(root + 1, ranks, roots) <= rank) ++root;
+  return root;
+}
+
 struct Rank {
   Socket answers;  // where its root connects to
   sockaddr_in address;
@@ -64,7 +71,7 @@ class Step {
   Step(const std::vector<RootHandle>& roots, std::uint32_t ranks) : roots_(roots), epoll_(::epoll_create1(0)) {
     const auto count = static_cast<std::uint32_t>(roots.size());
     for (std::uint32_t rank = 0; rank < ranks && trouble_.empty(); ++rank) {
-      listen(bootstrap::root_of_rank(rank, ranks, count));
+      listen(root_of_rank(rank, ranks, count));
     }
   }
 

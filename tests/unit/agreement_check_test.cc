@@ -39,18 +39,18 @@ RankSpec whole_claim() {
 }
 
 RankSpec claim_on(const std::string& gpu, std::uint32_t host) {
-  RankSpec claim;
-  claim.gpu = gpu;
-  claim.gpu_host = host;
-  return claim;
+  RankSpec spec;
+  spec.gpu = gpu;
+  spec.gpu_host = host;
+  return spec;
 }
 
 TEST(RankSpec, ArrivesAsItWasSent) {
-  auto claim = whole_claim();
-  const auto read = decode_rank_spec(encode(claim));
+  auto spec = whole_claim();
+  const auto read = decode_rank_spec(encode(spec));
   ASSERT_TRUE(read);
-  claim.refusal = "no NCCL";  // one line
-  EXPECT_EQ(*read, claim);
+  spec.refusal = "no NCCL";  // one line
+  EXPECT_EQ(*read, spec);
   EXPECT_EQ(decode_rank_spec(encode(RankSpec())), RankSpec());
 }
 
@@ -144,8 +144,8 @@ TEST(Guard, ComparesGpusWithinACommunicatorAndANode) {
     EXPECT_EQ(sentences(comms), Sentences());
   });
   const auto layout = layout_of({1, 1});
-  const auto claim = claim_on("0000:3b:00.0", 0);
-  EXPECT_TRUE(compare(layout, {0, claim}, {1, claim}, true));
+  const auto spec = claim_on("0000:3b:00.0", 0);
+  EXPECT_TRUE(compare(layout, {0, spec}, {1, spec}, true));
 }
 
 // NCCL_HOSTID is how several ranks use one GPU with NCCL before 2.30, in tests.

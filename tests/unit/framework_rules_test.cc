@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/plan/framework_variables.h"
 #include "core/plan/master_endpoint.h"
 #include "core/plan/plan_from_environment.h"
 #include "core/util/text.h"
@@ -225,14 +226,14 @@ TEST(Frameworks, TheRecordOfATaskIsTheLastAndOfAllButItself) {
 }
 
 TEST(Frameworks, EveryVariableIsKeptWhereTheUserSetIt) {
-  for (const auto& row : framework_rows()) {
-    if (row.variable == kTasksPerNodeVariable) continue;  // Slurm's
+  for (const auto& row : framework_variables()) {
+    if (row.name == kTasksPerNodeVariable) continue;  // Slurm's
     auto environment = row.framework == Framework::kTorchrun ? one_by_two() : two_by_two();
     environment.set("SLURM_MPI_TYPE", row.framework == Framework::kNvshmem ? "pmix" : "none");
-    environment.set(row.variable, "mine");
+    environment.set(row.name, "mine");
     const auto plan = plan_of(environment, with("all"));
-    const auto set = value(plan, row.variable);
-    EXPECT_TRUE(set == "mine" || set == "-") << row.variable << "=" << set;
+    const auto set = value(plan, row.name);
+    EXPECT_TRUE(set == "mine" || set == "-") << row.name << "=" << set;
   }
 }
 

@@ -154,47 +154,7 @@ TEST(HostListParse, RefusesATextThatIsTooLongWithoutReadingIt) {
   EXPECT_EQ(list.error().code, ErrorCode::kLimit);
 }
 
-TEST(HostListFind, TellsNamesApartByTheirZeros) {
-  const auto list = *HostList::parse("n[8-11,008-011,7],x[1-2]y[05-10]z");
-  EXPECT_EQ(list.find("n9"), 1U);
-  EXPECT_EQ(list.find("n011"), 7U);
-  EXPECT_EQ(list.find("x2y07z"), 9U + 6U + 2U);
-  for (const auto* const stranger : {"", "n", "n07", "n09", "n0009", "n12", "n9x", "m9", "x2q07z", "x2y7z", "x2y07",
-                                     "x2y011z", "n99999999999999999999", "n-9", "n 9", "xyz", "x1y05"}) {
-    EXPECT_EQ(list.find(stranger), std::nullopt) << stranger;
-  }
-  EXPECT_EQ(list.find("n" + std::string(5000, '0') + "9"), std::nullopt);
-  EXPECT_EQ(HostList::parse("")->find(""), std::nullopt);
-}
-
-TEST(HostListFind, TakesTheLowestIndexWhereANameCanBeReadInTwoWays) {
-  const auto list = *HostList::parse("n[1-11][1-11],n111");
-  EXPECT_EQ(list.find("n111"), 10U);  // n1 + 11, not n11 + 1 at index 110
-  EXPECT_EQ(HostList::parse("n[11,1][1,11]")->find("n111"), 0U);
-}
-
-TEST(FirstHost, NeedsOnlyTheFirstName) {
-  EXPECT_EQ(first_host("n[007-9,1],m").value_or("?"), "n007");
-  EXPECT_EQ(first_host(" ,a[3,1]b[05-6]-ib,c").value_or("?"), "a3b05-ib");
-  EXPECT_EQ(first_host("login,n[garbage").value_or("?"), "login");
-}
-
-TEST(FirstHost, RefusesWhatItCannotName) {
-  const auto none = first_host(" ,");
-  ASSERT_FALSE(none);
-  EXPECT_EQ(none.error().code, ErrorCode::kMissing);
-  for (const auto* const text :
-       {"n[1", "n[1,2", "n[]", "n[3-1]", "n[1]]", "(null)", "n[1]b[", "n[18446744073709551616]"}) {
-    const auto host = first_host(text);
-    ASSERT_FALSE(host) << *host;
-    EXPECT_EQ(host.error().code, ErrorCode::kInvalid) << text;
-  }
-  const auto long_name = first_host(std::string(200, 'a') + "[" + std::string(56, '0') + "]");
-  ASSERT_FALSE(long_name);
-  EXPECT_EQ(long_name.error().code, ErrorCode::kLimit);
-}
-
-// at, find, size, first_host and expand are written differently; on the same list they must tell the same story.
+// at, size and expand are written differently; on the same list they must tell the same story.
 void expect_all_views_agree(std::string_view text) {
   const auto list = HostList::parse(text);
   ASSERT_TRUE(list) << text << ": " << list.error().message;
@@ -202,13 +162,6 @@ void expect_all_views_agree(std::string_view text) {
   ASSERT_EQ(list->size(), names.size()) << text;
   for (std::size_t i = 0; i < names.size(); ++i) {
     ASSERT_EQ(list->at(i), names[i]) << text;
-    const auto first = static_cast<std::size_t>(std::find(names.begin(), names.end(), names[i]) - names.begin());
-    ASSERT_EQ(list->find(names[i]), first) << text << ' ' << names[i];
-  }
-  const auto first = first_host(text);
-  ASSERT_EQ(first.has_value(), !names.empty()) << text;
-  if (first) {
-    ASSERT_EQ(*first, names.front()) << text;
   }
 }
 

@@ -107,16 +107,6 @@ TEST(PluginFirstFailure, NothingIsOpenedWhereNothingIsToBeSaid) {
   }
 }
 
-TEST(PluginFirstFailure, WhatEndsAtTheStepsLimitIsNoFailure) {
-  auto limited = policy();
-  limited.time_limit = 1;
-  const auto outcome = receive(limited, [](FailureReporter& sender) {
-    (void)::poll(nullptr, 0, 1100);
-    sender.send(failure(2, kExit3));
-  });
-  EXPECT_EQ(outcome.printed, "");
-}
-
 // No libslurm here: the step cannot be ended, and that is said, too.
 TEST(PluginFirstFailure, AnAskedStepIsEndedAfterItsGrace) {
   auto asked = policy();

@@ -28,13 +28,13 @@ struct RankSpec {
 };
 
 // A few lines of text; bytes that would break them are replaced.
-std::string encode(const RankSpec& claim);
+std::string encode(const RankSpec& spec);
 // Nothing when it is not such a text, or one of another version of this library.
 std::optional<RankSpec> decode_rank_spec(std::string_view text);
 
 struct MemberSpec {
   Rank rank = 0;
-  RankSpec claim;
+  RankSpec spec;
 };
 
 // Whether two ranks make the same call; `is_member`: both are in one communicator, so that it has to be alike, too.

@@ -89,12 +89,10 @@ tl::unexpected<Error> refused(const Driver& driver, int ordinal, Code code) {
 
 // "MIG-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9", as nvidia-smi -L shows it.
 std::string name_of(const char* prefix, const Uuid& uuid) {
-  constexpr char kDigits[] = "0123456789abcdef";
   std::string text = prefix;
   for (std::size_t i = 0; i < uuid.size(); ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += kDigits[uuid[i] >> 4];
-    text += kDigits[uuid[i] & 15];
+    text += to_hex(uuid[i], 2);
   }
   return text;
 }

@@ -148,26 +148,26 @@ void* order_of_process() {
 }
 
 // Where functions are looked for: a handle, or RTLD_NEXT.
-struct Source {
+struct SymbolSource {
   void* handle = nullptr;
   // Whoever calls us by this name may be a library in front of us with functions of the same names, such as a tracer
   // that was preloaded before. It would pass our call back to us for ever.
   bool is_callers = false;
 };
 
-void* find(const Source& source, const char* name) {
+void* find(const SymbolSource& source, const char* name) {
   void* const found = ::dlsym(source.handle, name);
   if (found == nullptr || is_interposed(found)) return nullptr;
   return source.is_callers && found == ::dlsym(order_of_process(), name) ? nullptr : found;
 }
 
 template <class Function>
-void take(const Source& source, const char* name, Function& member) {
+void take(const SymbolSource& source, const char* name, Function& member) {
   member = reinterpret_cast<Function>(find(source, name));
 }
 
 // All functions of one source: never some of one copy and some of another.
-Functions functions_of(const Source& source) {
+Functions functions_of(const SymbolSource& source) {
   Functions found;
   take(source, "ncclGetVersion", found.get_version);
   take(source, "ncclGetUniqueId", found.get_unique_id);

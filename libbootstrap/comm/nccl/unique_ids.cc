@@ -26,12 +26,12 @@ std::uint32_t fingerprint_of(const std::vector<Rank>& ranks) {
 
 // NCCL itself takes two ranks on one GPU for an error, unless it is told to accept it (2.30.3), or that they are on
 // different hosts. What it reads is read here, so that the guard refuses nothing that NCCL would do.
-void describe_gpu(const IdRequest& request, RankSpec& claim) {
+void describe_gpu(const IdRequest& request, RankSpec& spec) {
   const char* const may_share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-  if (claim.nccl_version >= kFirstThatShares && may_share != nullptr && std::string_view(may_share) == "1") return;
-  claim.gpu = request.gpu;
+  if (spec.nccl_version >= kFirstThatShares && may_share != nullptr && std::string_view(may_share) == "1") return;
+  spec.gpu = request.gpu;
   const char* const host = std::getenv("NCCL_HOSTID");
-  claim.gpu_host = host == nullptr ? 0 : fingerprint(host);
+  spec.gpu_host = host == nullptr ? 0 : fingerprint(host);
 }
 
 class IdRound {
@@ -64,7 +64,7 @@ class IdRound {
   IdRequest request_;
   std::vector<Rank> roots_;  // of the step, in order of root
   nccl::UniqueId id_{};
-  RankSpec claim_;
+  RankSpec spec_;
 };
 
 // Leaves a thread and a listening socket in this process until the communicator is made: so on roots alone, and not
@@ -81,21 +81,21 @@ void IdRound::make_id() {
 }
 
 void IdRound::make_rank_spec() {
-  claim_.call = request_.call;
-  claim_.kind = group_.kind;
-  claim_.nccl_version = nccl_.version;
-  if (request_.refusal) claim_.refusal = request_.refusal->message;
+  spec_.call = request_.call;
+  spec_.kind = group_.kind;
+  spec_.nccl_version = nccl_.version;
+  if (request_.refusal) spec_.refusal = request_.refusal->message;
   if (is_outside()) return;
-  claim_.size = static_cast<std::uint32_t>(group_.ranks.size());
-  claim_.roots = request_.roots;
-  claim_.members = fingerprint_of(group_.ranks);
-  describe_gpu(request_, claim_);
+  spec_.size = static_cast<std::uint32_t>(group_.ranks.size());
+  spec_.roots = request_.roots;
+  spec_.members = fingerprint_of(group_.ranks);
+  describe_gpu(request_, spec_);
 }
 
 Allgather IdRound::make_round() const {
   Allgather round;
-  round.purpose = cat({claim_.call, " ", to_string(group_.kind)});
-  round.local = encode(claim_);
+  round.purpose = cat({spec_.call, " ", to_string(group_.kind)});
+  round.local = encode(spec_);
   round.deadline = request_.deadline;
   if (is_outside()) return round;
   if (is_root()) {
@@ -118,15 +118,15 @@ Status IdRound::check_node(const std::vector<std::string>& local) const {
   const auto ranks = layout_.ranks_on(layout_.place(self()).node);
   std::vector<MemberSpec> members;
   for (std::size_t i = 0; i < ranks.size() && i < local.size(); ++i) {
-    const auto claim = decode_rank_spec(local[i]);
-    if (!claim) {
+    const auto spec = decode_rank_spec(local[i]);
+    if (!spec) {
       return fail(ErrorCode::kDisagreement,
                   cat({describe_rank(layout_, ranks[i]), " uses another version of libbootstrap than ",
                        describe_rank(layout_, self()), ": a step needs the same on all nodes"}));
     }
-    const MemberSpec other{ranks[i], *claim};
+    const MemberSpec other{ranks[i], *spec};
     if (!is_member[other.rank]) {
-      if (auto status = compare(layout_, {self(), claim_}, other, false); !status) return status;
+      if (auto status = compare(layout_, {self(), spec_}, other, false); !status) return status;
       continue;
     }
     for (const auto& member : members) {
@@ -141,14 +141,14 @@ Result<std::vector<nccl::UniqueId>> IdRound::take_ids(const std::vector<std::str
   std::vector<nccl::UniqueId> ids(roots_.size());
   for (std::size_t i = 0; i < roots_.size(); ++i) {
     const std::string_view text = i < shared.size() ? std::string_view(shared[i]) : std::string_view();
-    const auto claim = text.size() < kIdSize ? std::nullopt : decode_rank_spec(text.substr(kIdSize));
+    const auto spec = text.size() < kIdSize ? std::nullopt : decode_rank_spec(text.substr(kIdSize));
     Status status;
-    if (!claim) {
+    if (!spec) {
       status = fail(ErrorCode::kDisagreement,
                     cat({describe_rank(layout_, roots_[i]), " gave no unique id, and ", describe_rank(layout_, self()),
                          " expects one of it: all members of a communicator must give the same ranks and roots"}));
     } else if (roots_[i] != self()) {
-      status = compare(layout_, {self(), claim_}, {roots_[i], *claim}, true);
+      status = compare(layout_, {self(), spec_}, {roots_[i], *spec}, true);
     }
     if (!status) {
       wipe(ids);

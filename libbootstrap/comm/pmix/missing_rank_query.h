@@ -39,7 +39,7 @@ class MissingRankQuery {
   std::vector<bool> is_here_;                      // by rank, as what follows
   std::vector<std::optional<CallTag>> elsewhere_;  // those that make another call
   ServerState server_ = ServerState::kAnswers;
-  std::vector<Rank> silencers_;  // see Absence
+  std::vector<Rank> silencers_;  // see MissingRanks
   bool are_near_asked_ = false;
 };
 

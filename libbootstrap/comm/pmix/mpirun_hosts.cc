@@ -131,7 +131,7 @@ class Leaving {
 
 }  // namespace
 
-Result<std::vector<std::string>> ask_hosts_first(const Environment& environment, Deadline deadline) {
+Result<std::vector<std::string>> ask_mpirun_hosts(const Environment& environment, Deadline deadline) {
   const auto self = read_self(environment);
   if (!self) return fail(self.error());
   (void)keep_connections();
@@ -149,7 +149,7 @@ Result<std::vector<std::string>> ask_hosts_first(const Environment& environment,
   return hosts;
 }
 
-Result<std::vector<std::string>> hosts_of_ranks(const Environment& environment, Deadline deadline) {
+Result<std::vector<std::string>> find_mpirun_hosts(const Environment& environment, Deadline deadline) {
   if (!needs_hosts(environment)) return Hosts();
   static std::mutex mutex;
   static const Hosts* known = nullptr;

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "comm/exchange.h"
+#include "probe/descriptor.h"
 
 namespace bootstrap {
 
@@ -14,16 +14,6 @@ namespace bootstrap {
 // with its process. Ranks in network namespaces of their own cannot use it, and are told so at once.
 class NodeBarrier {
  public:
-  NodeBarrier() = default;
-  NodeBarrier(NodeBarrier&& other) noexcept
-      : descriptor_(std::exchange(other.descriptor_, -1)), name_(std::move(other.name_)) {}
-  NodeBarrier& operator=(NodeBarrier&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    std::swap(name_, other.name_);
-    return *this;
-  }
-  ~NodeBarrier();
-
   // One rank of the node opens it and tells the others its name; empty when the system refused.
   static NodeBarrier open();
   const std::string& name() const { return name_; }
@@ -35,7 +25,7 @@ class NodeBarrier {
   static bool wait(const std::string& name, Deadline deadline);
 
  private:
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::string name_;
 };
 

@@ -3,7 +3,6 @@
 #include "comm/pmix/pmix_library.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <pmix.h>
 #include <pthread.h>
 
@@ -16,6 +15,7 @@
 #include <mutex>
 
 #include "core/util/text.h"
+#include "probe/loaded_mpi.h"
 
 namespace bootstrap::pmix {
 
@@ -119,17 +119,6 @@ std::string short_version(const char* text) {
   return "of unknown version";
 }
 
-// Open MPI closes libpmix in MPI_Finalize, but stays itself.
-bool is_mpi_loaded() {
-  const auto is_mpis = [](dl_phdr_info* object, std::size_t, void*) {
-    const std::string_view path = object->dlpi_name;
-    return path.substr(path.rfind('/') + 1).starts_with("libmpi") ? 1 : 0;
-  };
-  return ::dl_iterate_phdr(is_mpis, nullptr) != 0;
-}
-
-void* already_loaded() { return ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL); }
-
 }  // namespace
 
 bool Answer::wait_until(Deadline deadline) const {
@@ -150,7 +139,7 @@ std::string Answer::take_bytes() const {
 Client::Client(std::shared_ptr<const Functions> functions) : functions_(std::move(functions)) {}
 
 Result<const Client*> Client::open() {
-  void* library = already_loaded();
+  void* library = ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
   const bool was_in_process = library != nullptr;
   const char* name = ::secure_getenv("SLURM_BOOTSTRAP_PMIX");
   if (name == nullptr || *name == '\0') name = kLibrary;

@@ -19,93 +19,80 @@ using std::chrono::steady_clock;
 
 constexpr auto kCloseTime = std::chrono::seconds(2);
 
+std::string key_of(const std::string& topic) { return cat({"bootstrap.here.", topic}); }
+
+}  // namespace
+
 // What the worker that opens the session leaves behind. One that comes too late for its caller closes the session
 // itself: a process that ends with one open ends its step.
-struct Opening {
+struct RollCall::Opening {
   std::mutex mutex;
   bool is_given_up = false;
   std::optional<PmixSession> session;
   Status status = fail(ErrorCode::kUnavailable, "PMIx was not asked");
+
+  Status open_and_say(const PmixServer& server, Rank rank, const std::string& topic, const std::string& value);
+  bool give_up();  // false when the session was there in the last moment
 };
 
-std::string key_of(const std::string& topic) { return cat({"bootstrap.here.", topic}); }
-
-Status open_and_say(Opening& opening, const PmixServer& server, Rank rank, const std::string& topic,
-                    const std::string& value) {
-  auto session = PmixSession::open(server, rank);
-  if (!session) return fail(session.error());
-  auto status = session->put(pmix::Scope::kStep, key_of(topic), value);
-  if (status) status = session->commit();
+Status RollCall::Opening::open_and_say(const PmixServer& server, Rank rank, const std::string& topic,
+                                       const std::string& value) {
+  auto opened = PmixSession::open(server, rank);
+  if (!opened) return fail(opened.error());
+  auto done = opened->put(pmix::Scope::kStep, key_of(topic), value);
+  if (done) done = opened->commit();
   {
-    const std::lock_guard lock(opening.mutex);
-    if (status && !opening.is_given_up) {
-      opening.session = std::move(*session);
-      return status;
+    const std::lock_guard lock(mutex);
+    if (done && !is_given_up) {
+      session = std::move(*opened);
+      return done;
     }
   }
-  (void)session->close(steady_clock::now());  // may block for ever, and the lock is wanted by who waits for us
-  return status;
+  (void)opened->close(steady_clock::now());  // may block for ever, and the lock is wanted by who waits for us
+  return done;
 }
 
-// False when the session was there in the last moment.
-bool give_up(Opening& opening) {
-  const std::lock_guard lock(opening.mutex);
-  opening.is_given_up = !opening.session;
-  return opening.is_given_up;
+bool RollCall::Opening::give_up() {
+  const std::lock_guard lock(mutex);
+  is_given_up = !session;
+  return is_given_up;
 }
 
-class OpenPresence final : public RollCall {
- public:
-  OpenPresence(std::shared_ptr<Opening> opening, bool from_mpirun, Layout layout, Rank rank, std::string topic,
-               std::string value)
-      : opening_(std::move(opening)),
-        is_mpiruns_(from_mpirun),
-        layout_(std::move(layout)),
-        rank_(rank),
-        topic_(std::move(topic)),
-        value_(std::move(value)) {}
+RollCall::RollCall(std::shared_ptr<Opening> opening, bool from_mpirun, Layout layout, Rank rank, std::string topic,
+                   std::string value)
+    : opening_(std::move(opening)),
+      is_mpiruns_(from_mpirun),
+      layout_(std::move(layout)),
+      rank_(rank),
+      topic_(std::move(topic)),
+      value_(std::move(value)) {}
 
-  // Without a thread or memory for one, the session closes here, with its last owner.
-  ~OpenPresence() override {
-    try {
-      WorkerThread worker;
-      const auto deadline = steady_clock::now() + kCloseTime;
-      const auto started = worker.start([opening = opening_, deadline] { (void)opening->session->close(deadline); });
-      if (started) (void)worker.wait_until(deadline);
-    } catch (const std::exception&) {
-    }
+// Without a thread or memory for one, the session closes here, with its last owner.
+RollCall::~RollCall() {
+  try {
+    WorkerThread worker;
+    const auto deadline = steady_clock::now() + kCloseTime;
+    const auto started = worker.start([opening = opening_, deadline] { (void)opening->session->close(deadline); });
+    if (started) (void)worker.wait_until(deadline);
+  } catch (const std::exception&) {
   }
-  OpenPresence(const OpenPresence&) = delete;
-  OpenPresence& operator=(const OpenPresence&) = delete;
+}
 
-  Answers ask(const std::vector<Rank>& ranks, Deadline deadline) override {
-    std::vector<Wanted> wanted;
-    for (const Rank rank : ranks) {
-      if (rank != rank_) wanted.push_back({rank, key_of(topic_), is_remote(rank)});
-    }
-    auto values = opening_->session->read(wanted, deadline, true, [](Rank, const std::string&) { return true; });
-    Answers answers;
-    answers.values.reserve(ranks.size());
-    std::size_t next = 0;
-    for (const Rank rank : ranks) answers.values.push_back(rank == rank_ ? value_ : std::move(values[next++]));
-    const bool has_all = std::all_of(answers.values.begin(), answers.values.end(), [](const auto& one) { return one; });
-    if (!has_all && !is_mpiruns_)
-      answers.server = opening_->session->look_for_server(steady_clock::now() + kAnswerTime);
-    return answers;
+RollCall::Answers RollCall::ask(const std::vector<Rank>& ranks, Deadline deadline) {
+  std::vector<Wanted> wanted;
+  const auto node = layout_.place(rank_).node;
+  for (const Rank rank : ranks) {
+    if (rank != rank_) wanted.push_back({rank, key_of(topic_), layout_.place(rank).node != node});
   }
-
- private:
-  bool is_remote(Rank rank) const { return layout_.place(rank).node != layout_.place(rank_).node; }
-
-  std::shared_ptr<Opening> opening_;
-  bool is_mpiruns_;
-  Layout layout_;
-  Rank rank_;
-  std::string topic_;
-  std::string value_;
-};
-
-}  // namespace
+  auto values = opening_->session->read(wanted, deadline, true, [](Rank, const std::string&) { return true; });
+  Answers answers;
+  answers.values.reserve(ranks.size());
+  std::size_t next = 0;
+  for (const Rank rank : ranks) answers.values.push_back(rank == rank_ ? value_ : std::move(values[next++]));
+  const bool has_all = std::all_of(answers.values.begin(), answers.values.end(), [](const auto& one) { return one; });
+  if (!has_all && !is_mpiruns_) answers.server = opening_->session->look_for_server(steady_clock::now() + kAnswerTime);
+  return answers;
+}
 
 Result<std::unique_ptr<RollCall>> RollCall::announce(const StepId& id, const Layout& layout, Rank rank,
                                                      const Environment& environment, const std::string& topic,
@@ -115,15 +102,15 @@ Result<std::unique_ptr<RollCall>> RollCall::announce(const StepId& id, const Lay
   auto opening = std::make_shared<Opening>();
   WorkerThread worker;
   const auto started = worker.start([opening, server = *server, rank, topic, value] {
-    opening->status = open_and_say(*opening, server, rank, topic, value);
+    opening->status = opening->open_and_say(server, rank, topic, value);
   });
   if (!started) return fail(started.error());
   if (!worker.wait_until(deadline)) {
-    if (give_up(*opening)) return fail(ErrorCode::kTimeout, "the PMIx server of this node does not answer");
+    if (opening->give_up()) return fail(ErrorCode::kTimeout, "the PMIx server of this node does not answer");
   } else if (!opening->status) {
     return fail(opening->status.error());
   }
-  return std::unique_ptr<RollCall>(new OpenPresence(opening, server->from_mpirun, layout, rank, topic, value));
+  return std::unique_ptr<RollCall>(new RollCall(opening, server->from_mpirun, layout, rank, topic, value));
 }
 
 }  // namespace bootstrap

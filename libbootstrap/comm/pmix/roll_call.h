@@ -28,11 +28,26 @@ class RollCall {
   static Result<std::unique_ptr<RollCall>> announce(const StepId& id, const Layout& layout, Rank rank,
                                                     const Environment& environment, const std::string& topic,
                                                     const std::string& value, Deadline deadline);
-  virtual ~RollCall() = default;  // closes the session, in two seconds at most
+  ~RollCall();  // closes the session, in two seconds at most
 
   // Nothing for the ranks that had not announced it when the deadline passed. Comes back earlier when all have, and a
   // quarter of a second later where slurmstepd does not answer.
-  virtual Answers ask(const std::vector<Rank>& ranks, Deadline deadline) = 0;
+  Answers ask(const std::vector<Rank>& ranks, Deadline deadline);
+
+  RollCall(const RollCall&) = delete;
+  RollCall& operator=(const RollCall&) = delete;
+
+ private:
+  struct Opening;
+  RollCall(std::shared_ptr<Opening> opening, bool from_mpirun, Layout layout, Rank rank, std::string topic,
+           std::string value);
+
+  std::shared_ptr<Opening> opening_;
+  bool is_mpiruns_;
+  Layout layout_;
+  Rank rank_;
+  std::string topic_;
+  std::string value_;
 };
 
 }  // namespace bootstrap

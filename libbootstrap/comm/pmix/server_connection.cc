@@ -103,10 +103,6 @@ bool keep_connections() noexcept {
          ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
 }
 
-ServerConnection::~ServerConnection() {
-  if (descriptor_ >= 0) (void)::close(descriptor_);
-}
-
 std::optional<Sockets> ServerConnection::list(std::uint16_t server_port) {
   Sockets sockets;
   const bool is_told = for_each_connection(server_port, [&](int, ino_t socket) { sockets.push_back(socket); });
@@ -123,14 +119,16 @@ ServerConnection ServerConnection::find(std::uint16_t server_port, const Sockets
   return ServerConnection(found < 0 ? -1 : ::fcntl(found, F_DUPFD_CLOEXEC, 3));
 }
 
-bool ServerConnection::is_lost() const { return descriptor_ >= 0 && tcp_state(descriptor_) != TCP_ESTABLISHED; }
+bool ServerConnection::is_lost() const {
+  return descriptor_.is_open() && tcp_state(descriptor_.get()) != TCP_ESTABLISHED;
+}
 
 bool ServerConnection::wait_closed(Deadline deadline) const {
-  if (descriptor_ < 0) return false;
+  if (!descriptor_.is_open()) return false;
   // libpmix shuts its socket down before it closes it. One that only closes leaves ours, which would keep it open.
-  if (tcp_state(descriptor_) == TCP_ESTABLISHED) (void)::shutdown(descriptor_, SHUT_WR);
+  if (tcp_state(descriptor_.get()) == TCP_ESTABLISHED) (void)::shutdown(descriptor_.get(), SHUT_WR);
   while (true) {
-    const int state = tcp_state(descriptor_);
+    const int state = tcp_state(descriptor_.get());
     if (state != TCP_ESTABLISHED && state != TCP_FIN_WAIT1 && state != TCP_FIN_WAIT2) return true;
     if (std::chrono::steady_clock::now() >= deadline) return false;
     sleep_for(std::chrono::microseconds(100));  // the server needs one turn of its event loop

@@ -6,10 +6,10 @@
 
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "comm/exchange.h"
+#include "probe/descriptor.h"
 
 namespace bootstrap {
 
@@ -22,13 +22,6 @@ using Sockets = std::vector<ino_t>;
 class ServerConnection {
  public:
   ServerConnection() = default;
-  ServerConnection(ServerConnection&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  ServerConnection& operator=(ServerConnection&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~ServerConnection();
-
   // The connections to that port which this process has: another copy of libpmix, as some builds of MPI bring one
   // along, may have its own open. Nothing where that cannot be told, as in a process without a descriptor left.
   static std::optional<Sockets> list(std::uint16_t server_port);
@@ -47,7 +40,7 @@ class ServerConnection {
  private:
   explicit ServerConnection(int descriptor) : descriptor_(descriptor) {}
 
-  int descriptor_ = -1;
+  Descriptor descriptor_;
 };
 
 }  // namespace bootstrap

@@ -25,6 +25,7 @@
 #include <string_view>
 #include <utility>
 
+#include "comm/process/poll_until.h"
 #include "comm/process/secure_wipe.h"
 #include "core/util/string_list.h"
 #include "core/util/text.h"
@@ -170,23 +171,13 @@ Status start(Start& start) {
   return fail(ErrorCode::kUnavailable, cat({"cannot start ", start.program, ": ", std::strerror(start.error)}));
 }
 
-bool wait_for(int socket, short events, Deadline deadline) {
-  while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
-    pollfd ready{socket, events, 0};
-    const int count = ::poll(&ready, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, INT32_MAX)));
-    if (count > 0) return true;
-    if (count == 0 || errno != EINTR) return false;
-  }
-}
-
 // False at the deadline, or when the other end is gone.
 bool write_all(int socket, std::string_view text, Deadline deadline) {
   while (!text.empty()) {
     const auto size = ::send(socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (size > 0) text.remove_prefix(static_cast<std::size_t>(size));
     const bool is_full = size < 0 && (errno == EAGAIN || errno == EINTR);
-    if (size <= 0 && !(is_full && wait_for(socket, POLLOUT, deadline))) return false;
+    if (size <= 0 && !(is_full && poll_until(socket, POLLOUT, deadline))) return false;
   }
   return true;
 }
@@ -195,7 +186,7 @@ enum class End : std::uint8_t { kWhole, kClosed, kLate };
 
 End read_exactly(int socket, char* to, std::size_t size, Deadline deadline) {
   while (size > 0) {
-    if (!wait_for(socket, POLLIN, deadline)) return End::kLate;
+    if (!poll_until(socket, POLLIN, deadline)) return End::kLate;
     const auto got = ::recv(socket, to, size, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return End::kClosed;

@@ -21,7 +21,7 @@ inline constexpr int kHelperSocket = 3;
 // Starts a helper with this environment but for LD_PRELOAD, sends it the request and waits for its answer and its end.
 // The program does not see it: it is no child of this process, no signal tells of its end, and it has none of the open
 // files. Nothing of the request is in its arguments, its environment or a file. A helper that is late goes on, unless
-// it watches its socket (HelperSocket::end_with_peer).
+// it watches its socket (helper_socket::end_with_peer).
 // kTimeout: no answer at the deadline. kMissing: it ended without one. kUnavailable, kUnsupported: it was not started.
 Result<std::vector<std::string>> ask_helper(const std::vector<std::string>& request, const Environment& environment,
                                             Deadline deadline);

@@ -13,10 +13,10 @@ constexpr std::string_view kAskForIt = "say --bootstrap=on to set it up";
 constexpr std::string_view kDealEvenly = "give --ntasks-per-node, or say --bootstrap=on";
 constexpr std::string_view kUneven = "its tasks are dealt unevenly, ";
 
-Activation nothing(std::string reason, std::string hint = {}) {
+Activation nothing(std::string reason, std::string_view hint = {}) {
   Activation activation;
   activation.decision.reason = std::move(reason);
-  activation.hint = std::move(hint);
+  activation.hint = hint;
   return activation;
 }
 
@@ -72,11 +72,9 @@ Activation decide_weakly(const UserChoice& choice, const Settings& settings, con
   const auto gpus = read_gpu_request(answers.request, step.nodes).per_node;
   const auto& tasks = answers.tasks_per_node;
   const auto most = tasks.empty() ? 0 : *std::max_element(tasks.begin(), tasks.end());
-  if (gpus && most > *gpus && !settings.gpu_share.value && settings.gpu.value != GpuMode::kOff) {
-    return leave_alone(
-        choice,
-        cat({std::to_string(most), " tasks of a node share ", std::to_string(*gpus), *gpus == 1 ? " GPU" : " GPUs"}),
-        "say --bootstrap-gpu-share if it is meant");
+  if (gpus && lacks_gpus(settings, most, *gpus)) {
+    return leave_alone(choice, cat({std::to_string(most), " tasks of a node share ", counted(*gpus, "GPU")}),
+                       "say --bootstrap-gpu-share if it is meant");
   }
   return asked_for(choice);
 }
@@ -87,26 +85,26 @@ bool takes_any_shape(const Settings& settings) {
 }
 
 std::optional<Activation> decide_shape(const Settings& settings, const SrunFacts& step) {
-  if (step.has_terminal) return nothing("it has a terminal (--pty)", std::string(kAskForIt));
-  if (is_launcher(step.program)) return nothing(step.program.reason, std::string(kAskForIt));
+  if (step.has_terminal) return nothing("it has a terminal (--pty)", kAskForIt);
+  if (is_launcher(step.program)) return nothing(step.program.reason, kAskForIt);
   if (step.program.kind == ProgramKind::kTorchrun) {
-    if (!is_torchrun_shape(step)) return nothing(torchrun_reason(step), std::string(kAskForIt));
+    if (!is_torchrun_shape(step)) return nothing(torchrun_reason(step), kAskForIt);
     return std::nullopt;
   }
   if (takes_any_shape(settings)) return std::nullopt;
-  if (step.tasks < 2) return nothing("it is one task", std::string(kAskForIt));
+  if (step.tasks < 2) return nothing("it is one task", kAskForIt);
   if (step.program.kind == ProgramKind::kShell || step.program.kind == ProgramKind::kScript) {
-    return nothing(step.program.reason, std::string(kAskForIt));
+    return nothing(step.program.reason, kAskForIt);
   }
   if (step.tasks % std::max(1U, step.nodes) != 0) {
     return nothing(cat({kUneven, std::to_string(step.tasks), " on ", std::to_string(step.nodes), " nodes"}),
-                   std::string(kDealEvenly));
+                   kDealEvenly);
   }
   return std::nullopt;
 }
 
 Activation other_partition() {
-  return nothing("its partition is not among those of partitions= in plugstack.conf", std::string(kAskForIt));
+  return nothing("its partition is not among those of partitions= in plugstack.conf", kAskForIt);
 }
 
 // Why the tasks of this step are not one for each GPU of their node; empty: they are.
@@ -119,25 +117,24 @@ std::string why_no_world(const GpuRequest& gpus, const SlurmctldAnswers& answers
     return cat({kUneven, std::to_string(*least), " to ", std::to_string(*most), " tasks on a node"});
   }
   if (*most == *gpus.per_node) return {};
-  return cat({std::to_string(*most), *most == 1 ? " task" : " tasks", " on each node, and ",
-              std::to_string(*gpus.per_node), *gpus.per_node == 1 ? " GPU" : " GPUs"});
+  return cat({counted(*most, "task"), " on each node, and ", counted(*gpus.per_node, "GPU")});
 }
 
 Activation decide_unasked(const Settings& settings, const SrunFacts& step, const SlurmctldAnswers& answers) {
   if (!has_partitions(settings, answers.partition)) return other_partition();
   const auto gpus = read_gpu_request(answers.request, step.nodes);
   if (step.program.kind == ProgramKind::kTorchrun) {
-    if (!gpus.has_gpus && settings.when.value != When::kAlways) return nothing(gpus.reason, std::string(kAskForIt));
+    if (!gpus.has_gpus && settings.when.value != When::kAlways) return nothing(gpus.reason, kAskForIt);
     return torchrun(Asked::kUnasked);
   }
   if (settings.when.value == When::kAlways) return set_up(SetUp::kWorld, Asked::kUnasked, "when=always");
   if (settings.when.value == When::kGpu) {
-    if (!gpus.has_gpus) return nothing(gpus.reason, std::string(kAskForIt));
+    if (!gpus.has_gpus) return nothing(gpus.reason, kAskForIt);
     return set_up(SetUp::kWorld, Asked::kUnasked, "it asked for GPUs (when=gpu)");
   }
   if (auto why = why_no_world(gpus, answers); !why.empty()) {
     const bool is_uneven = gpus.per_node && why.starts_with(kUneven);
-    return nothing(std::move(why), std::string(is_uneven ? kDealEvenly : kAskForIt));
+    return nothing(std::move(why), is_uneven ? kDealEvenly : kAskForIt);
   }
   if (step.program.kind == ProgramKind::kUnseen) {
     auto activation = nothing(step.program.reason, "say --bootstrap=on or --bootstrap=off");
@@ -174,10 +171,10 @@ Activation unheard(const UserChoice& choice) {
 
 // What `when` is about: the steps that nobody asked for or refused, in the partitions of the site.
 std::optional<Activation> decide_site(const Settings& settings, const SrunFacts& step) {
-  if (step.is_submitit) return nothing("submitit sets its own ranks", std::string(kAskForIt));
-  if (settings.when.value == When::kAsked) return nothing("nobody asked for it (when=asked)", std::string(kAskForIt));
+  if (step.is_submitit) return nothing("submitit sets its own ranks", kAskForIt);
+  if (settings.when.value == When::kAsked) return nothing("nobody asked for it (when=asked)", kAskForIt);
   if (!step.partition.empty() && !has_partitions(settings, step.partition)) return other_partition();
-  if (step.has_components) return nothing("it has several components", std::string(kAskForIt));
+  if (step.has_components) return nothing("it has several components", kAskForIt);
   return std::nullopt;
 }
 }  // namespace

@@ -18,12 +18,4 @@ std::uint32_t rank_of_root(std::uint32_t root, std::uint32_t ranks, std::uint32_
   return root * (ranks / roots) + std::min(root, ranks % roots);
 }
 
-std::uint32_t root_of_rank(std::uint32_t rank, std::uint32_t ranks, std::uint32_t roots) {
-  const auto shorter = ranks / roots;
-  const auto longer_runs = ranks % roots;
-  const auto in_longer_runs = longer_runs * (shorter + 1);
-  if (rank < in_longer_runs) return rank / (shorter + 1);
-  return longer_runs + (rank - in_longer_runs) / shorter;
-}
-
 }  // namespace bootstrap

@@ -13,9 +13,7 @@ inline constexpr std::uint32_t kRanksPerRoot = 256;
 // ceil(ranks / ranks_per_root); at least 1.
 std::uint32_t root_count(std::uint32_t ranks, std::uint32_t ranks_per_root = kRanksPerRoot);
 
-// The rank that makes id number `root` of `roots` for `ranks` ranks, and the id that `rank` checks in with.
-// Preconditions: 1 <= roots <= ranks, root < roots, rank < ranks.
+// The rank that makes id number `root` of `roots` for `ranks` ranks. Preconditions: 1 <= roots <= ranks, root < roots.
 std::uint32_t rank_of_root(std::uint32_t root, std::uint32_t ranks, std::uint32_t roots);
-std::uint32_t root_of_rank(std::uint32_t rank, std::uint32_t ranks, std::uint32_t roots);
 
 }  // namespace bootstrap

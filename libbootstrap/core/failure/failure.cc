@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "core/step/step_id.h"
 #include "core/util/text.h"
@@ -13,7 +12,6 @@ namespace bootstrap {
 namespace {
 
 constexpr std::string_view kMagic = "bootstrap-failure-3";
-constexpr int kHexadecimal = 16;
 constexpr std::size_t kTokenDigits = 16;
 constexpr std::string_view kOutOfMemory = "out-of-memory";
 constexpr std::string_view kOutlived = "outlived";
@@ -38,21 +36,6 @@ constexpr std::array<std::string_view, 32> kSignals{
     "SIGSTKFLT", "SIGCHLD", "SIGCONT",   "SIGSTOP", "SIGTSTP",  "SIGTTIN", "SIGTTOU", "SIGURG",
     "SIGXCPU",   "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO",   "SIGPWR",  "SIGSYS"};  // by number on Linux
 
-// All 16 digits, whatever the value.
-std::string hexadecimal(std::uint64_t value) {
-  std::array<char, kTokenDigits> digits;
-  const auto* const end = std::to_chars(digits.data(), digits.data() + digits.size(), value, kHexadecimal).ptr;
-  const auto count = static_cast<std::size_t>(end - digits.data());
-  return cat({std::string(kTokenDigits - count, '0'), {digits.data(), count}});
-}
-
-std::optional<std::uint64_t> parse_hexadecimal(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, kHexadecimal);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // What is printed in the user's terminal: no spaces and nothing that a terminal would act on.
 bool is_word(std::string_view text) {
   return !text.empty() && text.size() <= 255 &&
@@ -62,21 +45,21 @@ bool is_word(std::string_view text) {
 }  // namespace
 
 std::string write_failure_address(const FailureAddress& address) {
-  return cat({std::to_string(address.port), ".", hexadecimal(address.token)});
+  return cat({std::to_string(address.port), ".", to_hex(address.token, kTokenDigits)});
 }
 
 std::optional<FailureAddress> read_failure_address(std::string_view text) {
   const auto dot = text.find('.');
   if (dot == std::string_view::npos) return std::nullopt;
   const auto port = parse_unsigned(text.substr(0, dot), 65535);
-  const auto token = parse_hexadecimal(text.substr(dot + 1));
+  const auto token = parse_hex(text.substr(dot + 1));
   if (!port || *port == 0 || !token) return std::nullopt;
   return FailureAddress{static_cast<std::uint16_t>(*port), *token};
 }
 
 std::string failure_prefix(std::uint64_t token) {
   static_assert((kMagic.size() + 1 + kTokenDigits) % 4 == 0);
-  return cat({kMagic, " ", hexadecimal(token)});
+  return cat({kMagic, " ", to_hex(token, kTokenDigits)});
 }
 
 std::string write_failure(const Failure& failure, std::uint64_t token) {
@@ -92,7 +75,7 @@ std::string write_failure(const Failure& failure, std::uint64_t token) {
 std::optional<Failure> read_failure(std::string_view text, std::uint64_t token) {
   if (text.size() > kMaxFailureText) return std::nullopt;
   const auto fields = split(text, ' ');
-  if (fields.size() != 8 || fields[0] != kMagic || parse_hexadecimal(fields[1]) != token) return std::nullopt;
+  if (fields.size() != 8 || fields[0] != kMagic || parse_hex(fields[1]) != token) return std::nullopt;
   const auto rank = parse_unsigned(fields[2], kMaxRanks);
   const auto local_rank = parse_unsigned(fields[3], kMaxRanks);
   const auto status = parse_unsigned(fields[5], UINT32_MAX);

@@ -3,9 +3,8 @@
 #include "core/hardware/cpu_set.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 
+#include "core/util/ranges.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -24,19 +23,6 @@ tl::unexpected<Error> refuse(std::string_view kind, std::string_view text, std::
 tl::unexpected<Error> refuse_size(std::string_view kind, std::string_view text) {
   const auto why = cat({"is too large: CPUs are counted from 0 to ", std::to_string(CpuSet::kMaxCpus - 1)});
   return refuse(kind, text, why, ErrorCode::kLimit);
-}
-
-// 16 for what is no digit.
-constexpr unsigned hex_value(char digit) {
-  if (digit >= '0' && digit <= '9') return static_cast<unsigned>(digit - '0');
-  if (digit >= 'a' && digit <= 'f') return static_cast<unsigned>(digit - 'a' + 10);
-  if (digit >= 'A' && digit <= 'F') return static_cast<unsigned>(digit - 'A' + 10);
-  return 16;
-}
-
-void append_number(std::string& text, std::size_t number) {
-  std::array<char, 20> digits;
-  text.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr);
 }
 
 }  // namespace
@@ -65,9 +51,9 @@ Result<CpuSet> CpuSet::parse_mask(std::string_view text) {
   set.words_.resize((digits.size() * 4 + kWordBits - 1) / kWordBits);
   std::size_t bit = 0;
   for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, bit += 4) {
-    const std::uint64_t value = hex_value(*digit);
-    if (value > 15) return refuse("mask", text, "is not hexadecimal");
-    set.words_[bit / kWordBits] |= value << bit % kWordBits;
+    const auto value = parse_hex({&*digit, 1});
+    if (!value) return refuse("mask", text, "is not hexadecimal");
+    set.words_[bit / kWordBits] |= *value << bit % kWordBits;
   }
   set.trim();
   return set;
@@ -131,22 +117,7 @@ CpuSet CpuSet::operator-(const CpuSet& other) const {
   return rest;
 }
 
-std::string CpuSet::to_list() const {
-  std::string text;
-  const auto cpus = members();
-  for (std::size_t start = 0; start < cpus.size();) {
-    auto end = start + 1;
-    while (end < cpus.size() && cpus[end] == cpus[end - 1] + 1) ++end;
-    if (start > 0) text += ',';
-    append_number(text, cpus[start]);
-    if (end - start > 1) {
-      text += '-';
-      append_number(text, cpus[end - 1]);
-    }
-    start = end;
-  }
-  return text;
-}
+std::string CpuSet::to_list() const { return write_ranges(members()); }
 
 void CpuSet::trim() {
   while (!words_.empty() && words_.back() == 0) words_.pop_back();

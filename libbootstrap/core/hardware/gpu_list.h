@@ -39,7 +39,6 @@ struct GpuList {
   bool has_uuids = false;            // "GPU-..." or "MIG-...", never turned into indices
   bool has_mig = false;              // a process can use one MIG instance, the first one of its list
   bool is_assumed = false;           // nobody gave a list: all GPUs of the node
-  bool is_relative = false;          // indices count the GPUs that the step may open, not those of the node
 
   std::string text() const;  // as Slurm wrote it
 };

@@ -5,7 +5,6 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/util/text.h"
 
@@ -17,13 +16,10 @@ constexpr std::uint32_t kGateway = 0x2;        // RTF_GATEWAY
 constexpr std::uint32_t kRouteReject = 0x200;  // RTF_REJECT
 constexpr std::size_t kMaxRoutes = 4096;       // a router's full table is no compute node's
 constexpr std::size_t kMaxInterfaceName = 15;  // IFNAMSIZ - 1
-constexpr int kHexadecimal = 16;
 
 std::optional<std::uint32_t> hexadecimal(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, kHexadecimal);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  const auto value = parse_hex(text, UINT32_MAX);
+  return value ? std::optional(static_cast<std::uint32_t>(*value)) : std::nullopt;
 }
 
 std::vector<std::string_view> words(std::string_view line) {
@@ -47,7 +43,7 @@ std::optional<IpAddress> address_of_digits(std::string_view digits) {
   IpAddress address{.bytes = {}, .bits = 128};
   if (digits.size() != 2 * address.bytes.size()) return std::nullopt;
   for (std::size_t i = 0; i < address.bytes.size(); ++i) {
-    const auto byte = hexadecimal(digits.substr(2 * i, 2));
+    const auto byte = parse_hex(digits.substr(2 * i, 2));
     if (!byte) return std::nullopt;
     address.bytes[i] = static_cast<std::uint8_t>(*byte);
   }

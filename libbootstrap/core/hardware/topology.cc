@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <iterator>
 #include <utility>
 
@@ -23,13 +22,6 @@ constexpr std::size_t kMaxUuid = 128;
 
 using PciAddress = std::array<std::uint32_t, 4>;  // domain, bus, device, function
 
-std::optional<std::uint32_t> parse_hex(std::string_view text, std::uint32_t max) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size() || value > max) return std::nullopt;
-  return value;
-}
-
 std::optional<PciAddress> parse_pci(std::string_view text) {
   const auto colons = split(text.substr(0, 32), ':');
   if (colons.size() != 3) return std::nullopt;
@@ -40,15 +32,8 @@ std::optional<PciAddress> parse_pci(std::string_view text) {
   const auto device = parse_hex(colons[2].substr(0, dot), 0x1f);
   const auto function = parse_hex(colons[2].substr(dot + 1), 7);
   if (!domain || !bus || !device || !function) return std::nullopt;
-  return PciAddress{*domain, *bus, *device, *function};
-}
-
-void append_hex(std::string& text, std::uint32_t value, std::size_t width) {
-  std::array<char, 8> digits;
-  const auto* const end = std::to_chars(digits.data(), digits.data() + digits.size(), value, 16).ptr;
-  const auto length = static_cast<std::size_t>(end - digits.data());
-  if (length < width) text.append(width - length, '0');
-  text.append(digits.data(), length);
+  return PciAddress{static_cast<std::uint32_t>(*domain), static_cast<std::uint32_t>(*bus),
+                    static_cast<std::uint32_t>(*device), static_cast<std::uint32_t>(*function)};
 }
 
 // Finds the one set that holds other CPUs, in a few steps however many sets there are.
@@ -163,15 +148,8 @@ std::optional<GpuVendor> gpu_vendor(std::uint32_t vendor, std::uint32_t device_c
 std::optional<std::string> normal_pci(std::string_view address) {
   const auto pci = parse_pci(address);
   if (!pci) return std::nullopt;
-  std::string text;
-  append_hex(text, (*pci)[0], 4);
-  text += ':';
-  append_hex(text, (*pci)[1], 2);
-  text += ':';
-  append_hex(text, (*pci)[2], 2);
-  text += '.';
-  append_hex(text, (*pci)[3], 1);
-  return text;
+  const auto& [domain, bus, device, function] = *pci;
+  return cat({to_hex(domain, 4), ":", to_hex(bus, 2), ":", to_hex(device, 2), ".", to_hex(function)});
 }
 
 bool is_gpu_uuid(std::string_view text) {

@@ -26,13 +26,6 @@ bool is_device(std::string_view text) {
          std::all_of(text.begin(), text.end(), is_allowed);
 }
 
-std::string model_text(std::string_view name) {
-  std::string text(name.substr(0, kMaxName));
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return !is_printable(c); }, '?');
-  return text;
-}
-
 // What stands before the first `separator`, which goes, too.
 std::string_view take(std::string_view& rest, char separator) {
   const auto end = std::min(rest.find(separator), rest.size());
@@ -109,7 +102,7 @@ class TopologyReader {
     const auto uuid = take(fields, ' ');
     if (!is_gpu_uuid(uuid)) return refuse(cat({quoted(uuid), " is not a UUID"}));
     if (uuid != kNotKnown) gpu.uuid = uuid;
-    if (model_text(fields) != fields) return refuse(cat({quoted(fields), " is not a model"}));
+    if (gpu_model(fields) != fields) return refuse(cat({quoted(fields), " is not a model"}));
     gpu.name = fields;
     return {};
   }
@@ -135,6 +128,13 @@ class TopologyReader {
 
 }  // namespace
 
+std::string gpu_model(std::string_view name) {
+  std::string text(name.substr(0, kMaxName));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return !is_printable(c); }, '?');
+  return text;
+}
+
 std::string topology_text(const Topology& topology) {
   auto text = cat({kTopologyTag, "\ncpus ", topology.cpus.to_list(), "\n"});
   const auto add_parts = [&text](std::string_view kind, const auto& parts) {
@@ -145,7 +145,7 @@ std::string topology_text(const Topology& topology) {
   for (const auto& gpu : topology.gpus) {
     text += cat({"gpu ", gpu.pci, " ", kVendors[static_cast<std::size_t>(gpu.vendor)], " ",
                  gpu.near.empty() ? kNotKnown : gpu.near.to_list(), " ", is_device(gpu.device) ? gpu.device : kNotKnown,
-                 " ", is_gpu_uuid(gpu.uuid) ? gpu.uuid : kNotKnown, gpu.name.empty() ? "" : " ", model_text(gpu.name),
+                 " ", is_gpu_uuid(gpu.uuid) ? gpu.uuid : kNotKnown, gpu.name.empty() ? "" : " ", gpu_model(gpu.name),
                  "\n"});
   }
   return text + "end\n";

@@ -27,6 +27,9 @@ inline constexpr std::size_t kMaxTopologyText = std::size_t{1} << 20;  // more i
 // be missing. "-" is a place, node or UUID that is not known.
 std::string topology_text(const Topology& topology);
 
+// The name of a model as it stands there: printable, and not too long.
+std::string gpu_model(std::string_view name);
+
 // What is wrong is told with its line.
 Result<Topology> parse_topology_text(std::string_view text);
 

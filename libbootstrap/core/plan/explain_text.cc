@@ -131,7 +131,7 @@ std::string assignments(const StepPlan& plan, Framework framework) {
   for (const auto& variable : plan.variables) {
     if (variable.framework != framework) continue;
     const bool is_kept = variable.action == Action::kKept;
-    const auto& value = is_kept ? variable.previous : variable.value(0);
+    const auto& value = variable.effective();
     text += cat({text.empty() ? "" : " ", variable.name, "=", value.size() > kWidth ? "..." : printable(value),
                  is_kept ? " (kept: set by the user)" : ""});
   }
@@ -166,10 +166,9 @@ std::string explain_text(const StepFacts& facts, const Settings& settings, const
                          const StepPlan& plan) {
   const auto& layout = facts.layout;
   std::string out;
-  append_wrapped(
-      out, "", 0,
-      cat({step_prefix(facts.id), std::to_string(layout.size()), layout.size() == 1 ? " task on " : " tasks on ",
-           std::to_string(layout.node_count()), layout.node_count() == 1 ? " node; " : " nodes; ", reason}));
+  append_wrapped(out, "", 0,
+                 cat({step_prefix(facts.id), counted(layout.size(), "task"), " on ",
+                      counted(layout.node_count(), "node"), "; ", reason}));
   append_nodes(out, layout);
   append_variables(out, facts, plan);
   append_frameworks(out, facts, settings, plan);

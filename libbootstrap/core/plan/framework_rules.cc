@@ -15,6 +15,8 @@
 namespace bootstrap {
 namespace {
 
+constexpr std::string_view kInitFileVariable = "BOOTSTRAP_INIT_FILE";
+
 bool has_one_task_on_each_node(const Layout& layout) { return layout.node_count() == layout.size(); }
 
 using State = FrameworkState;
@@ -42,16 +44,13 @@ State auto_state(Framework framework) {
   }
 }
 
-std::uint32_t cores_asked(const StepFacts& facts) {
-  const auto text = facts.environment.get("SLURM_CPUS_PER_TASK").value_or("");
-  return static_cast<std::uint32_t>(parse_unsigned(text, UINT32_MAX).value_or(0));
-}
-
 // The tasks of this node, as far as they are known before they start.
 class ToldTasks {
  public:
   ToldTasks(const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
-    TaskObservation sight{.gpus = {}, .cores_of_node = facts.cores_of_node, .cores_asked = cores_asked(facts)};
+    TaskObservation sight{.gpus = {},
+                          .cores_of_node = facts.cores_of_node,
+                          .cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0)};
     views_.reserve(facts.local_ranks.size());  // the tasks point to them
     for (const auto rank : facts.local_ranks) {
       const auto& place = facts.layout.place(rank);
@@ -154,22 +153,14 @@ Status add_interface(VariableList& variables, const StepFacts& facts, const Sett
 }
 
 void add_init_file(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings) {
-  std::string folder;
   const auto& text = settings.shared_dir.value;
   if (text.empty()) return;
   const auto user = facts.environment.get("USER");
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (text.compare(at, 2, "%u") != 0) {
-      folder += text[at];
-      continue;
-    }
-    if (!user) {
-      plan.warnings.emplace_back("BOOTSTRAP_INIT_FILE is not set: USER, which stands for %u in shared_dir=, is not");
-      return;
-    }
-    folder += *user;
-    ++at;
+  if (!user && text.find("%u") != std::string::npos) {
+    plan.warnings.emplace_back("BOOTSTRAP_INIT_FILE is not set: USER, which stands for %u in shared_dir=, is not");
+    return;
   }
+  const auto folder = replaced(text, "%u", user.value_or(""));
   variables.own(kInitFileVariable, cat({folder, folder.ends_with('/') ? "" : "/", "bootstrap-", step_tag(facts.id)}),
                 "a name in shared_dir= for this step alone");
 }
@@ -301,12 +292,6 @@ std::uint32_t thread_count(const TaskObservation& sight, std::uint32_t local_siz
   // A task with several GPUs starts a process or thread for each of them, as torchrun does.
   const auto gpus = sight.gpus ? static_cast<std::uint32_t>(sight.gpus->group.size()) : 0U;
   return threads == 0 || gpus < 2 ? threads : std::max(1U, threads / gpus);
-}
-
-std::vector<FrameworkRow> framework_rows() {
-  std::vector<FrameworkRow> rows;
-  for (const auto& row : framework_variables()) rows.push_back({row.framework, row.name, row.from});
-  return rows;
 }
 
 }  // namespace bootstrap

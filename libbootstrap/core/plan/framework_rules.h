@@ -17,8 +17,6 @@
 
 namespace bootstrap {
 
-inline constexpr std::string_view kInitFileVariable = "BOOTSTRAP_INIT_FILE";
-
 // Whether srun starts the tasks of this step for MPI, and how: "pmix", "pmi2", ...; empty: it does not.
 std::string_view mpi_launch(const Environment& environment);
 
@@ -44,14 +42,6 @@ void adopt_frameworks(StepPlan& plan, const Environment& environment);
 
 // The threads that are a task's share of the cores; 0: not known.
 std::uint32_t thread_count(const TaskObservation& sight, std::uint32_t local_size);
-
-// For the manual page, its test and the command: every row of the table.
-struct FrameworkRow {
-  Framework framework;
-  std::string_view variable;
-  std::string_view from;
-};
-std::vector<FrameworkRow> framework_rows();
 
 // Whether a set is in effect in this step, and why.
 struct FrameworkState {

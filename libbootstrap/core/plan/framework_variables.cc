@@ -15,16 +15,8 @@ namespace {
 
 std::string number(std::uint32_t value) { return std::to_string(value); }
 
-// As the program will see it: the user's where it is kept.
-std::string in_effect(const StepPlan& plan, std::string_view name) {
-  const auto at = plan.find(name);
-  if (!at) return {};
-  const auto& variable = plan.variables[*at];
-  return variable.action == Action::kKept ? variable.previous : variable.value(0);
-}
-
-std::string master_addr(const TaskContext& task) { return in_effect(task.plan, "MASTER_ADDR"); }
-std::string master_port(const TaskContext& task) { return in_effect(task.plan, "MASTER_PORT"); }
+std::string master_addr(const TaskContext& task) { return effective_value(task.plan, "MASTER_ADDR"); }
+std::string master_port(const TaskContext& task) { return effective_value(task.plan, "MASTER_PORT"); }
 
 std::string endpoint(const std::string& host, const std::string& port) {
   const bool is_ipv6 = host.find(':') != std::string::npos;
@@ -48,6 +40,11 @@ std::string no_redirects(const TaskContext& task) {
 std::string gpu_ordinals(const TaskContext& task) {
   if (task.gpus == nullptr) return {};
   return task.gpus->group.empty() ? number(task.gpus->own) : write_ordinals(task.gpus->group);
+}
+
+// Where JAX's ranks find each other, on the node of rank 0. Never MASTER_PORT: a program may use PyTorch as well.
+std::uint16_t jax_port(const StepFacts& facts, const Settings& settings) {
+  return further_port(facts, settings.port_range.value, facts.layout.most_on_a_node() + 1);
 }
 
 // JAX finds Slurm's ranks by itself. It takes the first host of the step's list for that of rank 0, and a port that
@@ -86,10 +83,8 @@ std::string nvshmem_pmi(const TaskContext& task) {
 std::string tasks_per_node(const TaskContext& task) {
   if (task.facts.id.launcher != Launcher::kSlurm) return {};
   const auto& layout = task.facts.layout;
-  const auto size = layout.place(0).local_size;
-  for (Rank rank = 0; rank < layout.size(); ++rank) {
-    if (layout.place(rank).local_size != size) return {};
-  }
+  const auto size = layout.most_on_a_node();
+  if (size * layout.node_count() != layout.size()) return {};
   const auto value = number(size);
   const auto current = task.facts.environment.get(kTasksPerNodeVariable);
   const bool from_slurm = current && !ExportRecord(task.facts.environment).is_ours(kTasksPerNodeVariable, *current);
@@ -156,42 +151,15 @@ constexpr FrameworkVariable kTable[] = {
 
 TaskContext told_task(const StepPlan& plan, const StepFacts& facts, const Settings& settings, Rank rank,
                       const GpuView* gpus, std::uint32_t threads) {
-  TaskContext task{plan,
-                   facts,
-                   settings,
-                   rank,
-                   facts.layout.place(rank),
-                   static_cast<std::uint32_t>(facts.layout.node_count()),
-                   gpus != nullptr && (gpus->is_alone || plan.gpus->mode != GpuMode::kIndex),
-                   gpus,
-                   threads};
-  if (!task.is_alone) return task;
+  const bool is_alone = gpus != nullptr && (gpus->is_alone || plan.gpus->mode != GpuMode::kIndex);
+  const auto& place = facts.layout.place(rank);
   const auto size = static_cast<std::uint32_t>(facts.layout.size());
-  task.place.local_rank = 0;
-  task.place.local_size = 1;
-  task.place.node_rank = rank;
-  task.place.cross_rank = rank;
-  task.place.cross_size = size;
-  task.node_count = size;
-  return task;
+  const auto nodes = static_cast<std::uint32_t>(facts.layout.node_count());
+  return {plan,     facts, settings, rank, is_alone ? alone_place(place, size) : place, is_alone ? size : nodes,
+          is_alone, gpus,  threads};
 }
 
 std::span<const FrameworkVariable> framework_variables() { return kTable; }
-
-namespace {
-
-// Ports of a step, counted from MASTER_PORT: one for each task of a node (TensorFlow), then JAX's.
-std::uint32_t most_tasks_of_a_node(const Layout& layout) {
-  std::uint32_t most = 0;
-  for (Rank rank = 0; rank < layout.size(); ++rank) most = std::max(most, layout.place(rank).local_size);
-  return most;
-}
-
-}  // namespace
-
-std::uint16_t jax_port(const StepFacts& facts, const Settings& settings) {
-  return further_port(facts, settings.port_range.value, most_tasks_of_a_node(facts.layout) + 1);
-}
 
 std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank rank) {
   return further_port(facts, settings.port_range.value, facts.layout.place(rank).local_rank + 1);

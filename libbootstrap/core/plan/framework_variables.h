@@ -52,9 +52,6 @@ std::span<const FrameworkVariable> framework_variables();
 // Below what Slurm hands on (see Environment::kMaxValue). A value that is longer need not be whole.
 inline constexpr std::size_t kMaxFrameworkValue = 60000;
 
-// Where JAX's ranks find each other, on the node of rank 0. Never MASTER_PORT: a program may use PyTorch as well.
-std::uint16_t jax_port(const StepFacts& facts, const Settings& settings);
-
 // Where a rank's TensorFlow server listens, on its own node.
 std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank rank);
 

@@ -19,12 +19,9 @@ bool has_shares(const Environment& environment) {
 }
 
 tl::unexpected<Error> refuse_oversubscription(const std::string& host, std::size_t tasks, std::size_t gpus) {
-  return fail(
-      ErrorCode::kMisplaced,
-      cat({std::to_string(tasks), " tasks on ", host, " would share ", std::to_string(gpus),
-           gpus == 1 ? " GPU" : " GPUs", ", and NCCL does not work with two ranks on one; ask for a GPU for each ",
-           "task (--gres=gpu:", std::to_string(tasks), ") or for none (--gres=none), or say --bootstrap-gpu-share if ",
-           "it is meant"}));
+  return fail(ErrorCode::kMisplaced, cat({describe_sharing(host, tasks, "would share", gpus),
+                                          "; ask for a GPU for each task (--gres=gpu:", std::to_string(tasks),
+                                          ") or for none (--gres=none), or say --bootstrap-gpu-share if it is meant"}));
 }
 
 // Without the plugin Slurm binds GPUs as it likes, and a task that asks sees what is left to it; how many the node's
@@ -84,13 +81,9 @@ void refresh_exports(StepPlan& plan, std::size_t local_tasks) {
 
 void set_alone(StepPlan& plan, Rank rank) {
   const auto at = plan.find("WORLD_SIZE");
-  const auto size = at ? plan.variables[*at].value(0) : std::string("1");
-  constexpr std::string_view kFrom = "as if each task had a node of its own";
-  replace(plan, "LOCAL_RANK", "0", "each task's own GPU is its device 0");
-  replace(plan, "LOCAL_WORLD_SIZE", "1", kFrom);
-  replace(plan, "NODE_RANK", std::to_string(rank), kFrom);
-  replace(plan, "GROUP_RANK", std::to_string(rank), kFrom);
-  replace(plan, "GROUP_WORLD_SIZE", size, kFrom);
+  const auto size = at ? parse_unsigned(plan.variables[*at].value(0), kMaxRanks) : std::nullopt;
+  const auto alone = alone_place({.rank = rank}, static_cast<std::uint32_t>(size.value_or(1)));
+  for (const auto& [name, part, from] : kAloneVariables) replace(plan, name, std::to_string(alone.*part), from);
 }
 
 std::vector<std::uint32_t> read_ordinals(std::string_view text) {
@@ -129,11 +122,16 @@ bool needs_topology(const StepFacts& facts, const Settings& settings) {
   return list && (list->entries.size() > 1 || settings.cpu_near.value);
 }
 
+std::string describe_sharing(const std::string& host, std::size_t tasks, std::string_view share, std::size_t gpus) {
+  return cat({std::to_string(tasks), " tasks on ", host, " ", share, " ", counted(gpus, "GPU"),
+              ", and NCCL does not work with two ranks on one"});
+}
+
 bool is_oversubscribed(const StepFacts& facts, const Settings& settings) {
   if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.local_ranks.empty()) return false;
   const auto list = gpu_list_of(facts);
   const auto tasks = facts.layout.place(facts.local_ranks.front()).local_size;
-  return list && tasks > list->entries.size() && !is_narrowed(facts, *list) && !settings.gpu_share.value &&
+  return list && lacks_gpus(settings, tasks, list->entries.size()) && !is_narrowed(facts, *list) &&
          !has_shares(facts.environment);
 }
 

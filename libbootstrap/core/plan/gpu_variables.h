@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
 
@@ -17,6 +18,23 @@ namespace bootstrap {
 inline constexpr std::string_view kGpuVariable = "BOOTSTRAP_GPU";
 inline constexpr std::string_view kGroupVariable = "BOOTSTRAP_GPUS";
 inline constexpr std::string_view kUuidsVariable = "BOOTSTRAP_GPU_UUIDS";
+
+// What tells a task that it is a node of its own: a name, the part of alone_place(), and where it comes from.
+struct AloneVariable {
+  std::string_view name;
+  std::uint32_t Place::*part;
+  std::string_view from;
+};
+inline constexpr std::array<AloneVariable, 5> kAloneVariables{{
+    {"LOCAL_RANK", &Place::local_rank, "each task's own GPU is its device 0"},
+    {"LOCAL_WORLD_SIZE", &Place::local_size, "as if each task had a node of its own"},
+    {"NODE_RANK", &Place::rank, "likewise"},
+    {"GROUP_RANK", &Place::rank, "likewise"},
+    {"GROUP_WORLD_SIZE", &Place::cross_size, "likewise"},
+}};
+
+// "4 tasks on node001 share 2 GPUs, and NCCL does not work with two ranks on one".
+std::string describe_sharing(const std::string& host, std::size_t tasks, std::string_view share, std::size_t gpus);
 
 // From srun to the nodes: the user gave --gpu-bind or one of its kin. Not seen by tasks. The first value: a task gets
 // less than all; the other one: it depends on its cores (closest).

@@ -71,6 +71,10 @@ std::uint16_t computed_port(const StepId& id, const PortRange& range, std::uint6
   return static_cast<std::uint16_t>(range.low + place % size_of(range));
 }
 
+namespace {
+
+// SLURM_STEP_RESV_PORTS without the ports that another contract names: on HPE Cray EX the first is PMI_CONTROL_PORT.
+// Nothing: Slurm reserved none.
 std::optional<std::string> free_reserved_ports(const Environment& environment) {
   const auto reserved = environment.get("SLURM_STEP_RESV_PORTS");
   if (!reserved) return std::nullopt;
@@ -89,6 +93,8 @@ std::optional<std::string> free_reserved_ports(const Environment& environment) {
   return ports.empty() ? std::string(*reserved) : ports;
 }
 
+}  // namespace
+
 std::uint16_t further_port(const StepFacts& facts, const PortRange& range, std::uint32_t n) {
   if (const auto reserved = free_reserved_ports(facts.environment)) {
     if (const auto port = reserved_port(*reserved, n)) return *port;
@@ -103,30 +109,16 @@ std::uint16_t further_port(const StepFacts& facts, const PortRange& range, std::
   return static_cast<std::uint16_t>(range.low + offset);
 }
 
-std::string fill_address(std::string_view address, std::string_view host) {
-  std::string filled;
-  for (std::size_t at = 0; at < address.size(); ++at) {
-    if (address[at] == '%') {
-      filled += host;
-      ++at;  // the 'h'; settings accept no other
-    } else {
-      filled += address[at];
-    }
-  }
-  return filled;
-}
-
-std::string fabric_address(const Settings& settings, const std::string& host) {
-  return fill_address(settings.address.value, host);
-}
+std::string fill_address(std::string_view address, std::string_view host) { return replaced(address, "%h", host); }
 
 std::string fabric_name(const Settings& settings, const std::string& host) {
-  return settings.address.value.find('%') == std::string::npos ? host : fabric_address(settings, host);
+  const auto& address = settings.address.value;
+  return address.find('%') == std::string::npos ? host : fill_address(address, host);
 }
 
 Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Settings& settings) {
   MasterEndpoint master;
-  master.address = fabric_address(settings, facts.layout.host_of(0));
+  master.address = fill_address(settings.address.value, facts.layout.host_of(0));
   master.address_from = settings.address.source == Source::kDefault
                             ? std::string(layout_origin(facts.layout_source))
                             : setting_name("master_addr", settings.address.source);

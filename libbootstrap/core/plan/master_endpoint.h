@@ -26,10 +26,6 @@ Result<std::uint16_t> first_reserved_port(std::string_view text);
 // in the size of the range.
 std::uint16_t computed_port(const StepId& id, const PortRange& range, std::uint64_t salt = 0);
 
-// SLURM_STEP_RESV_PORTS without the ports that another contract names: on HPE Cray EX the first is PMI_CONTROL_PORT.
-// Nothing: Slurm reserved none.
-std::optional<std::string> free_reserved_ports(const Environment& environment);
-
 // One more port of the same step, for what does not meet at MASTER_PORT: the n-th reserved one where Slurm reserved as
 // many (n counts from 1; the first is MASTER_PORT), else one computed from the ids, far from those of neighbouring
 // steps.
@@ -37,9 +33,6 @@ std::uint16_t further_port(const StepFacts& facts, const PortRange& range, std::
 
 // A name or template of --bootstrap-addr with the host filled in.
 std::string fill_address(std::string_view address, std::string_view host);
-
-// MASTER_ADDR where `host` has rank 0: the site's or the user's name or template, with the host filled in.
-std::string fabric_address(const Settings& settings, const std::string& host);
 
 // The name of a node in the network that the ranks meet in: `host`, or the site's template with it filled in.
 std::string fabric_name(const Settings& settings, const std::string& host);

@@ -105,11 +105,4 @@ bool has_our_gpu_list(const TaskPlan& task) {
   return ours.has_set(kGpuVariable) && task.plan.gpus->list.entries.size() >= place.local_size;
 }
 
-std::string effective_value(const StepPlan& plan, std::string_view name) {
-  const auto at = plan.find(name);
-  if (!at) return {};
-  const auto& variable = plan.variables[*at];
-  return variable.action == Action::kKept ? variable.previous : variable.value(0);
-}
-
 }  // namespace bootstrap

@@ -24,7 +24,4 @@ Result<TaskPlan> read_task_plan(const Environment& environment, const MpirunCont
 // that the program has made itself.
 bool has_our_gpu_list(const TaskPlan& task);
 
-// The value that the program really sees: the user's where it is kept, else ours.
-std::string effective_value(const StepPlan& plan, std::string_view name);
-
 }  // namespace bootstrap

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/port_range_check.h"
 
-#include <algorithm>
-
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -14,9 +12,7 @@ namespace {
 std::uint32_t ports_needed(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
   constexpr auto kTensorflow = Framework::kTensorflow;
   if (!sets[static_cast<std::size_t>(kTensorflow)] || !settings.frameworks.value.asks_for(kTensorflow)) return 1;
-  std::uint32_t most = 0;
-  for (Rank rank = 0; rank < facts.layout.size(); ++rank) most = std::max(most, facts.layout.place(rank).local_size);
-  return 1 + most;
+  return 1 + facts.layout.most_on_a_node();
 }
 
 }  // namespace

@@ -23,12 +23,11 @@ constexpr std::size_t kMaxLayoutInTasks = 2048;
 // Programs that take device 0, or that are shown no other, must not count GPUs by LOCAL_RANK: to them each task is a
 // node of its own.
 void add_lonely_ranks(VariableList& variables, const StepFacts& facts) {
-  const auto size = std::to_string(facts.layout.size());
-  variables.fact("LOCAL_RANK", "0", "each task's own GPU is its device 0");
-  variables.fact("LOCAL_WORLD_SIZE", "1", "as if each task had a node of its own");
-  variables.by_place("NODE_RANK", &Place::rank, "likewise");
-  variables.by_place("GROUP_RANK", &Place::rank, "likewise");
-  variables.fact("GROUP_WORLD_SIZE", size, "likewise");
+  const auto alone = alone_place({}, static_cast<std::uint32_t>(facts.layout.size()));
+  for (const auto& [name, part, from] : kAloneVariables) {
+    if (part == &Place::rank) variables.by_place(name, part, std::string(from));
+    if (part != &Place::rank) variables.fact(name, std::to_string(alone.*part), std::string(from));
+  }
 }
 
 void add_ranks(VariableList& variables, const StepFacts& facts, bool is_alone) {
@@ -167,6 +166,11 @@ std::optional<std::size_t> StepPlan::find(std::string_view name) const {
 bool StepPlan::is_kept(std::string_view name) const {
   const auto at = find(name);
   return at && variables[*at].action == Action::kKept;
+}
+
+std::string effective_value(const StepPlan& plan, std::string_view name) {
+  const auto at = plan.find(name);
+  return at ? plan.variables[*at].effective() : std::string();
 }
 
 std::vector<std::string> inherited_to_unset(const Environment& environment) {

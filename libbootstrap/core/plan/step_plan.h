@@ -32,6 +32,9 @@ struct StepPlan {
   bool is_kept(std::string_view name) const;                     // the user's value stays
 };
 
+// The value that the program really sees: the user's where it is kept, else ours.
+std::string effective_value(const StepPlan& plan, std::string_view name);
+
 // For a step in which nothing is set: what must go so that it sees its environment as it would be without us.
 std::vector<std::string> inherited_to_unset(const Environment& environment);
 

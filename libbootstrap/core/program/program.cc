@@ -124,7 +124,7 @@ class Walk {
       const auto first = at_ - 1;
       if (!pass(*prefix)) return std::move(*outcome_);
       if (outcome_) return std::move(*outcome_);
-      if (at_ < words_.size() || lookup_ != Lookup::kHere) continue;
+      if (at_ < words_.size() || lookup_ != SearchPlace::kHere) continue;
       at_ = first;  // `env` alone: it is the program
       return judge_file(name);
     }
@@ -154,7 +154,7 @@ class Walk {
     if (!pass_options(prefix)) return false;
     for (std::uint8_t i = 0; i < prefix.positionals && has_word_left(); ++i) ++at_;
     if (has_word_left() && word() == "--") ++at_;
-    if (prefix.lookup != Lookup::kHere) lookup_ = prefix.lookup;
+    if (prefix.lookup != SearchPlace::kHere) lookup_ = prefix.lookup;
     return true;
   }
 
@@ -273,7 +273,7 @@ class Walk {
   }
 
   Program judge_file(const std::string& name) {
-    if (lookup_ == Lookup::kContainer) {
+    if (lookup_ == SearchPlace::kContainer) {
       return {ProgramKind::kUnseen, name, cat({"srun cannot see ", quoted(name, 60), " in a container"})};
     }
     const auto head = find_head(words_[at_]);
@@ -295,7 +295,7 @@ class Walk {
     if (program.starts_with('/')) return place_.files.head(program);
     if (program.find('/') != std::string::npos) return has_chdir_ ? std::nullopt : place_.files.head(program);
     Words folders = folders_;
-    if (lookup_ == Lookup::kEnvironment) add_active_environment(folders);
+    if (lookup_ == SearchPlace::kEnvironment) add_active_environment(folders);
     for (const auto folder : split(path_, ':')) {
       if (folder.starts_with('/')) folders.emplace_back(folder);
     }
@@ -318,20 +318,17 @@ class Walk {
   bool has_chdir_;
   std::string path_;
   std::size_t at_ = 0;
-  Lookup lookup_ = Lookup::kHere;
+  SearchPlace lookup_ = SearchPlace::kHere;
   Words folders_;
   std::optional<Program> outcome_;
 };
+
+bool is_launcher_name(std::string_view program) noexcept { return business_of(base_name(program)) != Business::kNone; }
 
 }  // namespace
 
 Program classify_program(std::span<const std::string> words, const ProgramPlace& place) {
   return Walk(words, place).judge();
-}
-
-bool is_launcher_name(std::string_view program) noexcept {
-  const auto name = base_name(program);
-  return business_of(name) != Business::kNone;
 }
 
 bool is_launcher_process(int count, const char* const* words) noexcept {

@@ -51,9 +51,6 @@ struct ProgramPlace {
 // `words` is the command line of the step's program, as srun has it.
 Program classify_program(std::span<const std::string> words, const ProgramPlace& place);
 
-// By the first word of a command line.
-bool is_launcher_name(std::string_view program) noexcept;
-
 // The same by a process about itself: by names alone, without files. For the preload: neither allocates nor throws.
 // True for launchers and agents, also where an interpreter runs one (python /usr/bin/torchrun, python -m ...).
 bool is_launcher_process(int count, const char* const* words) noexcept;

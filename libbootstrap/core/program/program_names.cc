@@ -87,7 +87,7 @@ constexpr std::string_view kInterpreters =
     "perl ruby irb node nodejs deno bun Rscript R julia lua luajit php tclsh wish octave octave-cli matlab java scala "
     "groovy awk gawk mawk guile racket sbcl ghci swipl gnuplot sas stata stata-mp mathematica wolframscript";
 
-using L = Lookup;
+using L = SearchPlace;
 constexpr std::string_view kApptainerFlags =
     "--nv --rocm --cleanenv -e --contain -c --containall -C --writable-tmpfs --fakeroot -f --no-home --writable -w "
     "--pid "

@@ -27,7 +27,7 @@ bool is_python(std::string_view name) noexcept;         // python3, python3.11, 
 bool is_python_script(std::string_view name) noexcept;  // train.py
 
 // Where the command behind a prefix is looked up.
-enum class Lookup : std::uint8_t { kHere, kEnvironment, kContainer };
+enum class SearchPlace : std::uint8_t { kHere, kEnvironment, kContainer };
 
 // A program that becomes another, or runs one and waits for it: `numactl --cpunodebind=0 ./train`.
 struct Prefix {
@@ -36,7 +36,7 @@ struct Prefix {
   std::string_view flags;        // options without a value, separated by spaces
   std::string_view options;      // options with one
   std::uint8_t positionals = 0;  // words in front of the command: timeout's duration, a container's image
-  Lookup lookup = Lookup::kHere;
+  SearchPlace lookup = SearchPlace::kHere;
   bool is_attached = false;  // all its long options carry their value behind "=", so that none need be known
 };
 

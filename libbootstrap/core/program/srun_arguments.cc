@@ -15,52 +15,12 @@ namespace {
 
 // srun's options that take no value, or none but behind "=" (srun(1), Slurm 22.05 to 26.05). All others take the next
 // word for theirs.
-constexpr auto kFlags = std::to_array<std::string_view>({"-E",
-                                                         "-H",
-                                                         "-I",
-                                                         "-K",
-                                                         "-O",
-                                                         "-Q",
-                                                         "-V",
-                                                         "-X",
-                                                         "-Z",
-                                                         "-h",
-                                                         "-k",
-                                                         "-l",
-                                                         "-s",
-                                                         "-u",
-                                                         "-v",
-                                                         "--contiguous",
-                                                         "--disable-status",
-                                                         "--exact",
-                                                         "--exclusive",
-                                                         "--external",
-                                                         "--get-user-env",
-                                                         "--help",
-                                                         "--hold",
-                                                         "--immediate",
-                                                         "--interactive",
-                                                         "--kill-on-bad-exit",
-                                                         "--label",
-                                                         "--multi-prog",
-                                                         "--nice",
-                                                         "--no-allocate",
-                                                         "--no-kill",
-                                                         "--overcommit",
-                                                         "--overlap",
-                                                         "--oversubscribe",
-                                                         "--preserve-env",
-                                                         "--preserve-slurm-env",
-                                                         "--propagate",
-                                                         "--pty",
-                                                         "--quiet",
-                                                         "--quit-on-interrupt",
-                                                         "--reboot",
-                                                         "--resv-ports",
-                                                         "--spread-job",
-                                                         "--unbuffered",
-                                                         "--use-min-nodes",
-                                                         "--verbose"});
+constexpr std::string_view kFlags =
+    "-E -H -I -K -O -Q -V -X -Z -h -k -l -s -u -v --contiguous --disable-status --exact --exclusive --external "
+    "--get-user-env --help --hold --immediate --interactive --kill-on-bad-exit --label --multi-prog --nice "
+    "--no-allocate --no-kill --overcommit --overlap --oversubscribe --preserve-env --preserve-slurm-env "
+    "--propagate --pty --quiet --quit-on-interrupt --reboot --resv-ports --spread-job --unbuffered "
+    "--use-min-nodes --verbose";
 
 // The row of one of our own options.
 const SettingSpec* find_spec(std::string_view option) {
@@ -74,7 +34,7 @@ const SettingSpec* find_spec(std::string_view option) {
 bool is_complete(std::string_view option) {
   const auto* const spec = find_spec(option);
   if (spec != nullptr) return !spec->alone.empty();
-  return std::find(kFlags.begin(), kFlags.end(), option) != kFlags.end();
+  return has_word(kFlags, option);
 }
 
 // Calls `note(option, value)` for each option of srun's. Its arguments end where its program begins: at the first word

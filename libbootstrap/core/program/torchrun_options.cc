@@ -4,54 +4,24 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
+#include "core/program/program_names.h"
 #include "core/step/export_record.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
 
-struct Option {
-  std::string_view name;  // with "-" between words; torchrun takes "_" as well
-  bool takes_value;
-  bool decides;
-};
-
-// torch/distributed/run.py of PyTorch 1.13 to 2.15, and launch.py.
-constexpr auto kOptions = std::to_array<Option>({
-    {"nnodes", true, true},
-    {"nproc-per-node", true, false},
-    {"rdzv-backend", true, true},
-    {"rdzv-endpoint", true, true},
-    {"rdzv-id", true, true},
-    {"rdzv-conf", true, true},
-    {"standalone", false, true},
-    {"max-restarts", true, false},
-    {"monitor-interval", true, false},
-    {"start-method", true, false},
-    {"role", true, false},
-    {"module", false, false},
-    {"no-python", false, false},
-    {"run-path", false, false},
-    {"log-dir", true, false},
-    {"redirects", true, false},
-    {"tee", true, false},
-    {"local-ranks-filter", true, false},
-    {"duplicate-stdout-filters", true, false},
-    {"duplicate-stderr-filters", true, false},
-    {"node-rank", true, true},
-    {"master-addr", true, true},
-    {"master-port", true, true},
-    {"local-addr", true, true},
-    {"logs-specs", true, false},
-    {"numa-binding", true, false},
-    {"signals-to-handle", true, false},
-    {"virtual-local-rank", false, false},
-    {"event-log-handler", true, false},
-    {"use-env", false, false},
-    {"use_env", false, false},
-    {"help", false, false},
-});
+// torch/distributed/run.py of PyTorch 1.13 to 2.15, and launch.py; with "-" between words: torchrun takes "_" as well.
+constexpr std::string_view kWithValue =
+    "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts monitor-interval start-method "
+    "role "
+    "log-dir redirects tee local-ranks-filter duplicate-stdout-filters duplicate-stderr-filters node-rank master-addr "
+    "master-port local-addr logs-specs numa-binding signals-to-handle event-log-handler";
+constexpr std::string_view kFlags = "standalone module no-python run-path virtual-local-rank use-env help";
+constexpr std::string_view kDeciding =
+    "nnodes rdzv-backend rdzv-endpoint rdzv-id rdzv-conf standalone node-rank master-addr master-port local-addr";
 
 constexpr auto kVariables = std::to_array<std::string_view>(
     {"PET_NNODES", "PET_STANDALONE", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID", "PET_RDZV_CONF",
@@ -65,6 +35,18 @@ std::string with_dashes(std::string_view name) {
   std::string text(name);
   std::replace(text.begin(), text.end(), '_', '-');
   return text;
+}
+
+// argparse takes the beginning of an option for all of it. Where several begin so, it refuses; we do not care which.
+std::vector<std::string_view> options_like(std::string_view given) {
+  std::vector<std::string_view> found;
+  for (const auto list : {kWithValue, kFlags}) {
+    for (const auto name : split(list, ' ')) {
+      if (name == given) return {name};
+      if (name.starts_with(given)) found.push_back(name);
+    }
+  }
+  return found;
 }
 
 std::string find_variable(const Environment& environment, std::uint32_t nodes) {
@@ -94,19 +76,15 @@ std::string find_torchrun_decision(std::span<const std::string> arguments, const
     }
     const auto equals = word.find('=');
     const auto given = with_dashes(word.substr(2, equals == std::string_view::npos ? equals : equals - 2));
-    // argparse takes the beginning of an option for all of it. Where several begin so, it refuses; we do not care
-    // which.
-    const auto fits = [&](const Option& option) { return option.name.starts_with(given); };
-    const auto exact = std::find_if(kOptions.begin(), kOptions.end(), [&](const Option& o) { return o.name == given; });
-    const auto found = exact != kOptions.end() ? exact : std::find_if(kOptions.begin(), kOptions.end(), fits);
-    if (found == kOptions.end()) return std::string(word);
-    const bool decides = exact != kOptions.end() ? exact->decides
-                                                 : std::any_of(kOptions.begin(), kOptions.end(),
-                                                               [&](const Option& o) { return fits(o) && o.decides; });
+    const auto options = options_like(given);
+    if (options.empty()) return std::string(word);
+    const bool decides =
+        std::any_of(options.begin(), options.end(), [](auto name) { return has_word(kDeciding, name); });
+    const bool takes_value = has_word(kWithValue, options.front());
     std::string_view value;
     if (equals != std::string_view::npos) value = word.substr(equals + 1);
-    if (equals == std::string_view::npos && found->takes_value && i + 1 < arguments.size()) value = arguments[++i];
-    if (decides && !says_nothing_new(found->name, value, nodes)) return std::string(word.substr(0, equals));
+    if (equals == std::string_view::npos && takes_value && i + 1 < arguments.size()) value = arguments[++i];
+    if (decides && !says_nothing_new(options.front(), value, nodes)) return std::string(word.substr(0, equals));
   }
   return find_variable(environment, nodes);
 }

@@ -75,6 +75,9 @@ struct Settings {
 // For a step that names none, "default" is asked for.
 bool has_partitions(const Settings& settings, std::string_view names);
 
+// More tasks on a node than GPUs, and nobody said that it is meant.
+bool lacks_gpus(const Settings& settings, std::size_t tasks, std::size_t gpus);
+
 // One row of the table. An empty name means: cannot be set this way.
 struct SettingSpec {
   std::string_view site;      // argument in plugstack.conf: "port" for port=...

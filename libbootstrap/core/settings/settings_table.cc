@@ -50,11 +50,16 @@ Status apply_mode(Settings& settings, std::string_view value, Source source) {
   return {};
 }
 
+template <class Word, std::size_t N>
+Status apply_word(Setting<Word>& setting, const std::array<std::string_view, N>& words, std::string_view value,
+                  Source source, const char* takes) {
+  const auto* const found = std::find(words.begin(), words.end(), value);
+  if (found == words.end()) return refuse(takes);
+  return assign(setting, static_cast<Word>(found - words.begin()), source);
+}
+
 Status apply_when(Settings& settings, std::string_view value, Source source) {
-  for (std::size_t when = 0; when < kWhens.size(); ++when) {
-    if (value == kWhens[when]) return assign(settings.when, static_cast<When>(when), source);
-  }
-  return refuse("it takes world, observe, gpu, always or asked");
+  return apply_word(settings.when, kWhens, value, source, "it takes world, observe, gpu, always or asked");
 }
 
 Status apply_grace(Settings& settings, std::string_view value, Source source) {
@@ -112,25 +117,14 @@ Status apply_address(Settings& settings, std::string_view value, Source source) 
   return assign(settings.address, std::string(value), source);
 }
 
-Status apply_switch(Setting<bool>& setting, std::string_view value, Source source) {
-  if (value == "on") return assign(setting, true, source);
-  if (value == "off") return assign(setting, false, source);
-  return refuse("it takes on or off");
-}
-
-Status apply_claim(Settings& settings, std::string_view value, Source source) {
-  return apply_switch(settings.claim, value, source);
+template <Setting<bool> Settings::*kMember>
+Status apply_switch(Settings& settings, std::string_view value, Source source) {
+  if (value != "on" && value != "off") return refuse("it takes on or off");
+  return assign(settings.*kMember, value == "on", source);
 }
 
 Status apply_gpu(Settings& settings, std::string_view value, Source source) {
-  for (std::size_t mode = 0; mode < kGpuModes.size(); ++mode) {
-    if (value == kGpuModes[mode]) return assign(settings.gpu, static_cast<GpuMode>(mode), source);
-  }
-  return refuse("it takes index, first, narrow or off");
-}
-
-Status apply_gpu_share(Settings& settings, std::string_view value, Source source) {
-  return apply_switch(settings.gpu_share, value, source);
+  return apply_word(settings.gpu, kGpuModes, value, source, "it takes index, first, narrow or off");
 }
 
 Status apply_cpu(Settings& settings, std::string_view value, Source source) {
@@ -152,10 +146,6 @@ Status apply_path(Setting<std::string>& setting, std::string_view value, Source 
 Status apply_topology(Settings& settings, std::string_view value, Source source) {
   return apply_path(settings.topology, value, source,
                     "it takes the absolute path of a file, in which %h stands for the NodeName, and no spaces");
-}
-
-Status apply_preload(Settings& settings, std::string_view value, Source source) {
-  return apply_switch(settings.preload, value, source);
 }
 
 // Space and colon separate the entries of LD_PRELOAD and cannot be quoted there.
@@ -207,20 +197,20 @@ constexpr std::array kSpecs{
     SettingSpec{"master_addr", "SLURM_BOOTSTRAP_ADDR", "bootstrap-addr", "NAME|TEMPLATE", "",
                 "MASTER_ADDR; %h stands for the host of rank 0, as in %h-ib0", apply_address},
     SettingSpec{"claim", "SLURM_BOOTSTRAP_CLAIM", "bootstrap-claim", "on|off", "",
-                "hold MASTER_PORT for the step, so that nothing else can take it", apply_claim},
+                "hold MASTER_PORT for the step, so that nothing else can take it", apply_switch<&Settings::claim>},
     SettingSpec{"gpu", "SLURM_BOOTSTRAP_GPU", "bootstrap-gpu", "index|first|narrow|off", "",
                 "list of GPUs: the same in all tasks, own one at LOCAL_RANK; own one first; own one alone; as Slurm "
                 "set it",
                 apply_gpu},
     SettingSpec{"gpu_share", "SLURM_BOOTSTRAP_GPU_SHARE", "bootstrap-gpu-share", "on|off", "on",
-                "let several tasks of a node use one GPU", apply_gpu_share},
+                "let several tasks of a node use one GPU", apply_switch<&Settings::gpu_share>},
     SettingSpec{"cpu", "SLURM_BOOTSTRAP_CPU", "bootstrap-cpu", "near|off", "",
                 "bind each task to those of its cores that are near its GPU", apply_cpu},
     SettingSpec{"topology", "", "", "PATH", "", "which cores each GPU is near to, written by slurm-bootstrap topology",
                 apply_topology},
     SettingSpec{"preload", "SLURM_BOOTSTRAP_PRELOAD", "bootstrap-preload", "on|off", "on",
                 "add libbootstrap.so to LD_PRELOAD of the tasks, so that a rank that does not come to NCCL is named",
-                apply_preload},
+                apply_switch<&Settings::preload>},
     SettingSpec{"preload_library", "", "", "PATH", "", "libbootstrap.so on the nodes, where it is not as installed",
                 apply_preload_library},
     SettingSpec{"frameworks", "SLURM_BOOTSTRAP_FRAMEWORKS", "bootstrap-frameworks", "auto|all|none|LIST", "",
@@ -303,6 +293,10 @@ bool has_partitions(const Settings& settings, std::string_view names) {
   const auto asked = split(names.empty() ? "default" : names, ',');
   return std::all_of(asked.begin(), asked.end(),
                      [&](auto name) { return std::find(known.begin(), known.end(), name) != known.end(); });
+}
+
+bool lacks_gpus(const Settings& settings, std::size_t tasks, std::size_t gpus) {
+  return tasks > gpus && !settings.gpu_share.value && settings.gpu.value != GpuMode::kOff;
 }
 
 std::string_view when_name(When when) { return kWhens[static_cast<std::size_t>(when)]; }

@@ -1,6 +1,7 @@
 // The settings as one line of text, which carries them from slurmstepd to the tasks.
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "core/settings/settings.h"
@@ -28,26 +29,29 @@ std::vector<Shown> shown_mode(const Settings& settings) {
 
 std::vector<Shown> shown(const Settings& settings) {
   auto all = shown_mode(settings);
+  const auto add = [&](std::string_view site, std::string value, const auto& setting) {
+    all.push_back({site, std::move(value), setting.source});
+  };
+  const auto on_off = [](const Setting<bool>& setting) { return setting.value ? "on" : "off"; };
   const auto& range = settings.port_range.value;
-  all.push_back({"when", std::string(when_name(settings.when.value)), settings.when.source});
-  all.push_back({"partitions", settings.partitions.value, settings.partitions.source});
-  all.push_back(
-      {"port", settings.port.value == 0 ? "auto" : std::to_string(settings.port.value), settings.port.source});
-  all.push_back(
-      {"port_range", cat({std::to_string(range.low), "-", std::to_string(range.high)}), settings.port_range.source});
-  all.push_back({"master_addr", settings.address.value, settings.address.source});
-  all.push_back({"claim", settings.claim.value ? "on" : "off", settings.claim.source});
-  all.push_back({"gpu", std::string(gpu_mode_name(settings.gpu.value)), settings.gpu.source});
-  all.push_back({"gpu_share", settings.gpu_share.value ? "on" : "off", settings.gpu_share.source});
-  all.push_back({"cpu", settings.cpu_near.value ? "near" : "off", settings.cpu_near.source});
-  all.push_back({"topology", settings.topology.value, settings.topology.source});
-  all.push_back({"preload", settings.preload.value ? "on" : "off", settings.preload.source});
-  all.push_back({"preload_library", settings.preload_library.value, settings.preload_library.source});
-  all.push_back({"frameworks", write_frameworks(settings.frameworks.value), settings.frameworks.source});
-  all.push_back({"interface", settings.interface.value.text, settings.interface.source});
-  all.push_back(
-      {"grace", settings.grace.value == 0 ? "off" : std::to_string(settings.grace.value), settings.grace.source});
-  all.push_back({"shared_dir", settings.shared_dir.value, settings.shared_dir.source});
+  const auto& port = settings.port;
+  const auto& grace = settings.grace;
+  add("when", std::string(when_name(settings.when.value)), settings.when);
+  add("partitions", settings.partitions.value, settings.partitions);
+  add("port", port.value == 0 ? "auto" : std::to_string(port.value), port);
+  add("port_range", cat({std::to_string(range.low), "-", std::to_string(range.high)}), settings.port_range);
+  add("master_addr", settings.address.value, settings.address);
+  add("claim", on_off(settings.claim), settings.claim);
+  add("gpu", std::string(gpu_mode_name(settings.gpu.value)), settings.gpu);
+  add("gpu_share", on_off(settings.gpu_share), settings.gpu_share);
+  add("cpu", settings.cpu_near.value ? "near" : "off", settings.cpu_near);
+  add("topology", settings.topology.value, settings.topology);
+  add("preload", on_off(settings.preload), settings.preload);
+  add("preload_library", settings.preload_library.value, settings.preload_library);
+  add("frameworks", write_frameworks(settings.frameworks.value), settings.frameworks);
+  add("interface", settings.interface.value.text, settings.interface);
+  add("grace", grace.value == 0 ? "off" : std::to_string(grace.value), grace);
+  add("shared_dir", settings.shared_dir.value, settings.shared_dir);
   return all;
 }
 

@@ -3,7 +3,6 @@
 #include "core/step/export_record.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/hardware/gpu_list.h"
 #include "core/util/text.h"
@@ -12,20 +11,6 @@ namespace bootstrap {
 namespace {
 
 constexpr std::size_t kMaxExports = 256;  // we set at most 40; a longer record is not ours
-constexpr int kHexadecimal = 16;
-
-std::string hexadecimal(std::uint32_t value) {
-  char digits[8];
-  const auto end = std::to_chars(digits, digits + sizeof digits, value, kHexadecimal).ptr;
-  return {digits, end};
-}
-
-std::optional<std::uint32_t> parse_hexadecimal(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, kHexadecimal);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 std::string write_exports(const std::vector<PlannedVariable>& variables, std::size_t local_task) {
   constexpr std::size_t kUsualEntry = 32;
@@ -34,7 +19,7 @@ std::string write_exports(const std::vector<PlannedVariable>& variables, std::si
   for (const auto& variable : variables) {
     if (variable.action == Action::kKept || variable.name == kExportsVariable) continue;
     if (!text.empty()) text += ',';
-    text.append(variable.name).append(1, ':').append(hexadecimal(fingerprint(variable.value(local_task))));
+    text.append(variable.name).append(1, ':').append(to_hex(fingerprint(variable.value(local_task))));
   }
   return text;
 }
@@ -49,8 +34,8 @@ ExportRecord::ExportRecord(const Environment& environment) {
   for (const auto item : split(*exports, ',')) {
     const auto colon = item.find(':');
     if (colon == std::string_view::npos || exports_.size() == kMaxExports) continue;
-    const auto mark = parse_hexadecimal(item.substr(colon + 1));
-    if (mark) exports_.emplace_back(item.substr(0, colon), *mark);
+    const auto mark = parse_hex(item.substr(colon + 1), UINT32_MAX);
+    if (mark) exports_.emplace_back(item.substr(0, colon), static_cast<std::uint32_t>(*mark));
   }
 }
 

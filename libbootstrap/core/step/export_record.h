@@ -37,6 +37,7 @@ struct PlannedVariable {
   const std::string& value(std::size_t local_task) const {
     return values.size() == 1 ? values.front() : values[local_task];
   }
+  const std::string& effective() const { return action == Action::kKept ? previous : value(0); }
   bool operator==(const PlannedVariable&) const = default;
 };
 

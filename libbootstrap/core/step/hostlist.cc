@@ -1,4 +1,4 @@
-// Slurm host lists ("node[001-003,7],login") in compressed form: sized, indexed and searched without expanding them.
+// Slurm host lists ("node[001-003,7],login") in compressed form: sized and indexed without expanding them.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/hostlist.h"
 
@@ -244,91 +244,6 @@ std::vector<std::string> HostList::expand() const {
     }
   }
   return names;
-}
-
-std::optional<std::size_t> HostList::find(std::string_view host) const {
-  std::size_t before = 0;
-  for (const auto& pattern : patterns_) {
-    if (const auto index = find_in(pattern, host)) return before + *index;
-    before = pattern.end;
-  }
-  return std::nullopt;
-}
-
-// "n[1-11][1-11]" can read "n111" in two ways, so every way is followed, one bracket at a time: the index is a sum
-// with one term from each bracket, and the lowest sum that reaches a place in the name is all that has to be kept.
-std::optional<std::size_t> HostList::find_in(const Pattern& pattern, std::string_view host) const {
-  constexpr std::uint32_t kUnreached = UINT32_MAX;
-  const auto suffix = view(pattern.suffix);
-  if (host.size() > kMaxNameLength || !host.ends_with(suffix)) return std::nullopt;
-  host.remove_suffix(suffix.size());
-  if (pattern.bracket_count == 0) return host.empty() ? std::optional<std::size_t>(0) : std::nullopt;
-  if (!host.starts_with(view(brackets_[pattern.first_bracket].literal))) return std::nullopt;
-
-  std::array<std::uint32_t, kMaxNameLength + 1> reached;
-  reached.fill(kUnreached);
-  reached[0] = 0;
-  for (std::size_t i = 0; i < pattern.bracket_count; ++i) {
-    const auto& bracket = brackets_[pattern.first_bracket + i];
-    const auto literal = view(bracket.literal);
-    const auto is_last = i + 1 == pattern.bracket_count;
-    std::array<std::uint32_t, kMaxNameLength + 1> next;
-    next.fill(kUnreached);
-    for (std::size_t place = 0; place < host.size(); ++place) {
-      if (reached[place] == kUnreached || !host.substr(place).starts_with(literal)) continue;
-      const auto begin = place + literal.size();
-      const auto digits_end = skip(host, begin, is_digit);
-      for (auto end = is_last ? host.size() : begin + 1; end <= digits_end; ++end) {
-        const auto number = find_in(bracket, host.substr(begin, end - begin));
-        if (!number) continue;
-        const auto index = reached[place] + static_cast<std::uint32_t>(*number) * bracket.stride;
-        next[end] = std::min(next[end], index);
-      }
-    }
-    reached = next;
-  }
-  const auto index = reached[host.size()];
-  return index == kUnreached ? std::nullopt : std::optional<std::size_t>(index);
-}
-
-std::optional<std::size_t> HostList::find_in(const Bracket& bracket, std::string_view digits) const {
-  const auto number = parse_unsigned(digits);
-  if (!number) return std::nullopt;
-  std::uint32_t begin = 0;
-  for (std::size_t i = 0; i < bracket.range_count; ++i) {
-    const auto& range = ranges_[bracket.first_range + i];
-    const auto from_last = range.last - *number;  // wraps around, and so is too large, for a number behind the last
-    if (from_last < range.end - begin && digits.size() == printed_length(*number, range.width)) {
-      return range.end - 1 - from_last;
-    }
-    begin = range.end;
-  }
-  return std::nullopt;
-}
-
-Result<std::string> first_host(std::string_view text) {
-  auto position = skip(text, 0, is_separator);
-  if (position == text.size()) return fail(ErrorCode::kMissing, "the host list names no host");
-  const auto item_begin = position;
-  std::string name;
-  for (;;) {
-    const auto literal_begin = position;
-    position = skip(text, position, is_name_character);
-    name.append(text, literal_begin, position - literal_begin);
-    if (position == text.size() || is_separator(text[position])) break;
-    if (text[position] != '[') return refuse_character(text, position);
-    const auto bracket_begin = position++;
-    const auto numbers = read_numbers(text, position);
-    if (!numbers) return fail(numbers.error());
-    append_number(name, numbers->first, numbers->width);
-    position = text.find(']', position);
-    if (position == std::string_view::npos) {
-      return refuse_open_bracket(text, bracket_begin);
-    }
-    ++position;
-  }
-  if (name.size() > HostList::kMaxNameLength) return refuse_length(text, item_begin);
-  return name;
 }
 
 }  // namespace bootstrap

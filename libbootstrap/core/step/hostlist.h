@@ -1,10 +1,9 @@
-// Slurm host lists ("node[001-003,7],login") in compressed form: sized, indexed and searched without expanding them.
+// Slurm host lists ("node[001-003,7],login") in compressed form: sized and indexed without expanding them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,8 +42,7 @@ class HostList {
   static Result<HostList> parse(std::string_view text);
 
   std::size_t size() const;
-  std::string at(std::size_t index) const;                       // precondition: index < size()
-  std::optional<std::size_t> find(std::string_view host) const;  // lowest index with exactly this name
+  std::string at(std::size_t index) const;  // precondition: index < size()
   std::vector<std::string> expand() const;
 
  private:
@@ -75,18 +73,11 @@ class HostList {
 
   std::string_view view(Slice slice) const { return std::string_view(text_).substr(slice.begin, slice.size); }
   void append_brackets(const Pattern& pattern, std::size_t count, std::size_t index, std::string& name) const;
-  std::optional<std::size_t> find_in(const Pattern& pattern, std::string_view host) const;
-  std::optional<std::size_t> find_in(const Bracket& bracket, std::string_view digits) const;
 
   std::string text_;
   std::vector<Range> ranges_;
   std::vector<Bracket> brackets_;
   std::vector<Pattern> patterns_;
 };
-
-// The first host alone. What follows its name is neither read nor checked. Inside its brackets only the first number is
-// parsed; the others are searched for the ']' behind them (tens of bytes a nanosecond: 1 us passes 100 kB or so).
-// A text without any host is an error (kMissing).
-Result<std::string> first_host(std::string_view text);
 
 }  // namespace bootstrap

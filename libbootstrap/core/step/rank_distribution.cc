@@ -8,7 +8,6 @@
 
 #include "core/step/export_record.h"
 #include "core/step/rank_layout_text.h"
-#include "core/util/required_variable.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -103,11 +102,11 @@ struct Sizes {
 
 // SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE, held against the number of tasks before anything is made of them.
 Result<Sizes> read_sizes(const Environment& environment) {
-  const auto list = require(environment, "SLURM_STEP_NODELIST");
+  const auto list = environment.require("SLURM_STEP_NODELIST");
   if (!list) return fail(list.error());
-  const auto text = require(environment, "SLURM_STEP_TASKS_PER_NODE");
+  const auto text = environment.require("SLURM_STEP_TASKS_PER_NODE");
   if (!text) return fail(text.error());
-  const auto tasks = require_number(environment, "SLURM_STEP_NUM_TASKS");
+  const auto tasks = environment.require_number("SLURM_STEP_NUM_TASKS");
   if (!tasks) return fail(tasks.error());
   auto nodes = HostList::parse(*list);
   if (!nodes) return fail(nodes.error());

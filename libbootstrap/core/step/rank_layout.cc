@@ -117,8 +117,7 @@ void Layout::number_nodes() {
   std::stable_sort(by_node_rank_.begin(), by_node_rank_.end(),
                    [&](auto a, auto b) { return lowest_rank_[a] < lowest_rank_[b]; });
 
-  const auto most = ranks_on_node_.empty() ? 0U : *std::max_element(ranks_on_node_.begin(), ranks_on_node_.end());
-  std::vector<std::uint32_t> nodes_with(most);  // [l]: nodes so far that have a rank with local rank l
+  std::vector<std::uint32_t> nodes_with(most_on_a_node());  // [l]: nodes so far that have a rank with local rank l
   std::vector<std::uint32_t> node_rank(hosts_.size());
   std::vector<std::size_t> first_cross(hosts_.size());  // where a node's cross ranks start in `cross`
   std::vector<std::uint32_t> cross;
@@ -146,6 +145,10 @@ Result<Layout> Layout::make(const std::vector<LayoutComponent>& components) {
   }
   layout.number_nodes();
   return layout;
+}
+
+std::uint32_t Layout::most_on_a_node() const {
+  return ranks_on_node_.empty() ? 0 : *std::max_element(ranks_on_node_.begin(), ranks_on_node_.end());
 }
 
 std::vector<Rank> Layout::ranks_on(std::uint32_t node) const {

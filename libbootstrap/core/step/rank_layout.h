@@ -50,6 +50,17 @@ struct Place {
   std::uint32_t cross_size = 0;  // number of such nodes
 };
 
+// The place of a task that passes for a node of its own, since its own GPU is its device 0. `size`: of the step.
+inline Place alone_place(Place place, std::uint32_t size) {
+  return {.rank = place.rank,
+          .node = place.node,
+          .local_rank = 0,
+          .local_size = 1,
+          .node_rank = place.rank,
+          .cross_rank = place.rank,
+          .cross_size = size};
+}
+
 class Layout {
  public:
   // Components in order of rank. A host may take part in several components; it is one node then.
@@ -59,6 +70,7 @@ class Layout {
   std::size_t node_count() const { return hosts_.size(); }
   const std::vector<std::string>& hosts() const { return hosts_; }  // in order of first mention
   const Place& place(Rank rank) const { return places_[rank]; }     // precondition: rank < size()
+  std::uint32_t most_on_a_node() const;                             // ranks
   const std::string& host_of(Rank rank) const { return hosts_[places_[rank].node]; }
   std::vector<Rank> ranks_on(std::uint32_t node) const;
   const std::string& host_by_node_rank(std::uint32_t node_rank) const { return hosts_[by_node_rank_[node_rank]]; }

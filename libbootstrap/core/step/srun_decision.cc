@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "core/util/text.h"
 
@@ -14,7 +13,6 @@ namespace {
 constexpr std::string_view kVersion = "2";
 constexpr char kSeparator = ';';
 constexpr std::size_t kFields = 6;
-constexpr int kHexadecimal = 16;
 // By SetUp and Asked. "observe" stands for kNothing with is_observed.
 constexpr std::array<std::string_view, 4> kSetUps{"nothing", "torchrun", "world", "all"};
 constexpr std::array<std::string_view, 3> kAskeds{"unasked", "weakly", "strongly"};
@@ -26,13 +24,6 @@ std::optional<std::size_t> index_of(const std::array<std::string_view, N>& names
   const auto* const found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) return std::nullopt;
   return static_cast<std::size_t>(found - names.begin());
-}
-
-std::optional<std::uint64_t> parse_salt(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, kHexadecimal);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 }  // namespace
@@ -47,12 +38,9 @@ SetUp read_set_up(std::string_view settings) {
 
 // "2;12.0;world;unasked;SALT;localhost;4 tasks, each with ...": the reason may hold anything, so it is the last.
 std::string write_decision(const StepId& id, const Decision& decision) {
-  std::array<char, 16> salt;
-  const auto end = std::to_chars(salt.data(), salt.data() + salt.size(), decision.salt, kHexadecimal).ptr;
   const auto what = decision.is_observed ? kObserve : kSetUps[static_cast<std::size_t>(decision.set_up)];
   return cat({kVersion, ";", to_string(id), ";", what, ";", kAskeds[static_cast<std::size_t>(decision.asked)], ";",
-              std::string_view(salt.data(), static_cast<std::size_t>(end - salt.data())), ";", decision.unusable_master,
-              ";", decision.reason});
+              to_hex(decision.salt), ";", decision.unusable_master, ";", decision.reason});
 }
 
 bool asks_strongly(std::string_view decision) {
@@ -73,7 +61,7 @@ std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
   decision.is_observed = fields[2] == kObserve;
   const auto what = decision.is_observed ? std::optional(std::size_t{0}) : index_of(kSetUps, fields[2]);
   const auto asked = index_of(kAskeds, fields[3]);
-  const auto salt = parse_salt(fields[4]);
+  const auto salt = parse_hex(fields[4]);
   if (!what || !asked || !salt) return std::nullopt;
   decision.set_up = static_cast<SetUp>(*what);
   decision.asked = static_cast<Asked>(*asked);

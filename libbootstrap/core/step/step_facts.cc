@@ -3,30 +3,19 @@
 #include "core/step/step_facts.h"
 
 #include "core/step/mpirun_facts.h"
-#include "core/util/required_variable.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
-namespace {
-
-std::optional<std::uint32_t> number(const Environment& environment, std::string_view name) {
-  const auto value = parse_unsigned(environment.get(name).value_or(""), UINT32_MAX);
-  if (!value) return std::nullopt;
-  return static_cast<std::uint32_t>(*value);
-}
-
-}  // namespace
-
 bool has_gpus(const Environment& environment) { return environment.has("SLURM_STEP_GPUS"); }
 
 Result<StepId> read_step_id(const Environment& environment) {
-  const auto job = require_number(environment, "SLURM_JOB_ID");
+  const auto job = environment.require_number("SLURM_JOB_ID");
   if (!job) return fail(job.error());
-  const auto step = require_number(environment, "SLURM_STEP_ID");
+  const auto step = environment.require_number("SLURM_STEP_ID");
   if (!step) return fail(step.error());
   StepId id{.job = *job, .step = *step};
   if (environment.has("SLURM_RESTART_COUNT")) {
-    const auto restart = require_number(environment, "SLURM_RESTART_COUNT");
+    const auto restart = environment.require_number("SLURM_RESTART_COUNT");
     if (!restart) return fail(restart.error());
     id.restart = *restart;
   }
@@ -34,24 +23,17 @@ Result<StepId> read_step_id(const Environment& environment) {
 }
 
 Result<StepFacts> read_facts(const Environment& environment, const StepId& id, const LocalTasks& local) {
-  auto placement = find_layout(environment, id, local);
-  if (!placement) return fail(placement.error());
-  return StepFacts{.id = id,
-                   .decision = StepFacts().decision,
-                   .layout = std::move(placement->layout),
-                   .layout_source = placement->source,
-                   .local_ranks = std::move(placement->local_ranks),
-                   .is_one_task = false,
-                   .has_gpus = has_gpus(environment),
-                   .gpu_list = {},
-                   .environment = environment,
-                   .topology = {},
-                   .device_files = {},
-                   .topology_from = {},
-                   .master_ip = std::move(placement->master_ip),
-                   .routes = {},
-                   .rdma = {},
-                   .gpu_bind_cure = StepFacts().gpu_bind_cure};
+  auto found = find_layout(environment, id, local);
+  if (!found) return fail(found.error());
+  StepFacts facts;
+  facts.id = id;
+  facts.layout = std::move(found->layout);
+  facts.layout_source = found->source;
+  facts.local_ranks = std::move(found->local_ranks);
+  facts.has_gpus = has_gpus(environment);
+  facts.environment = environment;
+  facts.master_ip = std::move(found->master_ip);
+  return facts;
 }
 
 std::optional<GpuList> gpu_list_of(const StepFacts& facts) {
@@ -66,14 +48,14 @@ Result<StepFacts> read_task_facts(const Environment& environment, const MpirunCo
     return fail(ErrorCode::kMissing, cat({"this is the batch or interactive step of job ", std::to_string(id->job),
                                           ", whose processes are no ranks; start the program with srun"}));
   }
-  const auto rank = require_number(environment, "SLURM_PROCID");
+  const auto rank = environment.require_number("SLURM_PROCID");
   if (!rank) return fail(rank.error());
   LocalTasks local;
   local.host = environment.get("SLURMD_NODENAME").value_or("");
   local.ranks = {*rank};
-  local.local_id = number(environment, "SLURM_LOCALID");
+  local.local_id = environment.number("SLURM_LOCALID");
   // SLURM_NPROCS is the old name that srun sets to the tasks of the component alone.
-  local.component_size = number(environment, "SLURM_NPROCS");
+  local.component_size = environment.number("SLURM_NPROCS");
   auto facts = read_facts(environment, *id, local);
   if (facts) facts->is_one_task = true;
   return facts;

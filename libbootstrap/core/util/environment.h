@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "core/util/result.h"
 
 namespace bootstrap {
 
@@ -24,7 +27,12 @@ class Environment {
 
   // The empty value counts as not set: that is how PyTorch, Slurm and shells' ${X:-} read it.
   std::optional<std::string_view> get(std::string_view name) const;
+  std::optional<std::uint32_t> number(std::string_view name) const;  // nothing, too, where the value is none
   bool has(std::string_view name) const { return get(name).has_value(); }
+
+  // Variables of Slurm that must be there, or the sentence that says which is not.
+  Result<std::string_view> require(std::string_view name) const;
+  Result<std::uint32_t> require_number(std::string_view name) const;
 
   void set(std::string_view name, std::string_view value);
   void unset(std::string_view name);

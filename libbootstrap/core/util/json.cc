@@ -7,14 +7,13 @@
 namespace bootstrap {
 
 std::string json_string(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
   std::string out = "\"";
   for (const char character : text) {
     const auto byte = static_cast<unsigned char>(character);
     if (character == '"' || character == '\\') {
       out += {'\\', character};
     } else if (byte < 0x20 || byte >= 0x7f) {
-      out += {'\\', 'u', '0', '0', kHex[byte >> 4], kHex[byte & 15]};
+      out.append("\\u").append(to_hex(byte, 4));
     } else {
       out += character;
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 namespace bootstrap {
 
@@ -29,12 +30,46 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-std::optional<std::uint64_t> parse_unsigned(std::string_view text, std::uint64_t max) {
+namespace {
+
+std::optional<std::uint64_t> parse_number(std::string_view text, std::uint64_t max, int base) {
   // from_chars accepts no leading space or '+', and a '-' only for signed types.
   std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || text.empty() || value > max) return std::nullopt;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc{} || end != text.data() + text.size() || value > max) return std::nullopt;
   return value;
+}
+
+constexpr int kHexadecimal = 16;
+
+}  // namespace
+
+std::optional<std::uint64_t> parse_unsigned(std::string_view text, std::uint64_t max) {
+  return parse_number(text, max, 10);
+}
+
+std::optional<std::uint64_t> parse_hex(std::string_view text, std::uint64_t max) {
+  return parse_number(text, max, kHexadecimal);
+}
+
+std::string to_hex(std::uint64_t value, std::size_t width) {
+  char digits[kHexadecimal];
+  const auto size = static_cast<std::size_t>(std::to_chars(digits, std::end(digits), value, kHexadecimal).ptr - digits);
+  std::string text(width > size ? width - size : 0, '0');
+  return text.append(digits, size);
+}
+
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  for (auto at = text.find(from); at != std::string_view::npos; at = text.find(from)) {
+    out.append(text.substr(0, at)).append(to);
+    text.remove_prefix(at + from.size());
+  }
+  return out.append(text);
+}
+
+std::string counted(std::uint64_t count, std::string_view what) {
+  return cat({std::to_string(count), " ", what, count == 1 ? "" : "s"});
 }
 
 std::string_view trim(std::string_view text) {
@@ -44,14 +79,13 @@ std::string_view trim(std::string_view text) {
 }
 
 std::string quoted(std::string_view text, std::size_t max) {
-  constexpr char kHex[] = "0123456789abcdef";
   std::string shown = "\"";
   for (const char character : text.substr(0, max)) {
     const auto byte = static_cast<unsigned char>(character);
     if (byte >= 0x20 && byte < 0x7f && byte != '"' && byte != '\\') {
       shown += character;
     } else {
-      shown += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+      shown.append("\\x").append(to_hex(byte, 2));
     }
   }
   shown += text.size() > max ? "...\"" : "\"";

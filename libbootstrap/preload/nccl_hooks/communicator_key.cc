@@ -20,10 +20,8 @@ class Checksum {
 
 struct Known {
   nccl::Comm comm = nullptr;
-  std::uint32_t ranks = 0;
-  std::uint32_t rank = 0;
-  std::uint32_t topic = 0;
-  std::uint32_t calls = 0;
+  WaitingCall made;         // the call that made it
+  std::uint32_t calls = 0;  // on it since
 };
 
 // Plain static objects: they need no constructor and no destructor to run.
@@ -53,7 +51,7 @@ void remember(nccl::Comm comm, const WaitingCall& call) noexcept {
   const std::lock_guard lock(mutex);
   auto* entry = find(comm);  // the address of one that has been destroyed may come again
   if (entry == nullptr) entry = &known[next++ % known.size()];
-  *entry = {.comm = comm, .ranks = call.ranks, .rank = call.rank, .topic = call.topic, .calls = 0};
+  *entry = {.comm = comm, .made = call, .calls = 0};
 }
 
 std::optional<WaitingCall> call_on(nccl::Comm parent, std::string_view function) noexcept {
@@ -63,10 +61,13 @@ std::optional<WaitingCall> call_on(nccl::Comm parent, std::string_view function)
   Checksum checksum;
   const std::uint32_t count = ++entry->calls;
   for (unsigned shift = 0; shift < 32; shift += 8) {
-    checksum.add(static_cast<unsigned char>(entry->topic >> shift));
+    checksum.add(static_cast<unsigned char>(entry->made.topic >> shift));
     checksum.add(static_cast<unsigned char>(count >> shift));
   }
-  return WaitingCall{.function = function, .ranks = entry->ranks, .rank = entry->rank, .topic = checksum.folded()};
+  auto call = entry->made;
+  call.function = function;
+  call.topic = checksum.folded();
+  return call;
 }
 
 }  // namespace bootstrap

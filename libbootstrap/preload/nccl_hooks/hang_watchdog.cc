@@ -127,8 +127,8 @@ void watch(HangWatchdog::State& state) {
   const auto quarter = std::chrono::duration_cast<std::chrono::milliseconds>(step.options.timeout) / 4;
   if (state.is_over_before(state.start + std::min<std::chrono::milliseconds>(kAnnounceDelay, quarter))) return;
   const auto task = parse_unsigned(step.environment.get("SLURM_TASK_PID").value_or(""), INT32_MAX);
-  const SessionLock claim(lock_name(step.id, step.rank, static_cast<std::uint32_t>(task.value_or(0))));
-  if (!claim.is_held()) return;  // another call, or another process of this task, has it
+  const SessionLock lock(lock_name(step.id, step.rank, static_cast<std::uint32_t>(task.value_or(0))));
+  if (!lock.is_held()) return;  // another call, or another process of this task, has it
   const auto topic = cat({"call.", std::to_string(state.call.topic)});
   const auto attendance = RollCall::announce(step.id, step.layout, step.rank, step.environment, topic,
                                              std::to_string(state.call.rank), deadline);

@@ -53,8 +53,8 @@ void tell_time(const HookedStep& step, const WaitingCall& call, std::size_t root
                ResultCode code) {
   char milliseconds[32];
   (void)std::snprintf(milliseconds, sizeof milliseconds, "%.1f", static_cast<double>(time.count()) * 1e-6);
-  const auto of = cat({" of ", std::to_string(call.ranks), " ranks",
-                       roots == 0 ? "" : cat({", ", std::to_string(roots), roots == 1 ? " root" : " roots"})});
+  const auto of =
+      cat({" of ", std::to_string(call.ranks), " ranks", roots == 0 ? "" : cat({", ", counted(roots, "root")})});
   step.say(cat({"rank ", std::to_string(step.rank), ": ", call.function, of, ": ", milliseconds, " ms",
                 code == nccl::kSuccess ? "" : cat({", result ", std::to_string(code)})}));
 }

@@ -1,4 +1,4 @@
-// The one PMIx session that a task may have at a time, claimed among all processes of the task.
+// The one PMIx session that a task may have at a time, locked among all processes of the task.
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/nccl_hooks/session_lock.h"
 
@@ -24,11 +24,11 @@ namespace {
 
 constexpr int kNames = 8;  // one after the other, where strangers hold them
 
-struct ClaimAddress {
+struct SocketName {
   sockaddr_un address{};
   socklen_t length = 0;
 
-  explicit ClaimAddress(std::string_view name) {
+  explicit SocketName(std::string_view name) {
     address.sun_family = AF_UNIX;
     const auto size = std::min(name.size(), sizeof address.sun_path - 1);
     std::memcpy(address.sun_path + 1, name.data(), size);
@@ -38,7 +38,7 @@ struct ClaimAddress {
 };
 
 // Whoever listens there, told by the kernel. One of ours listens a moment after it has the name.
-bool is_own_users(const ClaimAddress& name) {
+bool is_own_users(const SocketName& name) {
   for (int attempt = 0; attempt < 5; ++attempt) {
     const Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     ucred peer{};
@@ -65,23 +65,18 @@ std::string_view stack_of(std::string_view stat) {
 
 SessionLock::SessionLock(const std::string& name) {
   for (int attempt = 0; attempt < kNames; ++attempt) {
-    const ClaimAddress address(cat({name, ".", std::to_string(attempt)}));
-    socket_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (socket_ < 0) return;
-    if (::bind(socket_, address.get(), address.length) == 0) {
-      (void)::listen(socket_, SOMAXCONN);
+    const SocketName address(cat({name, ".", std::to_string(attempt)}));
+    Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket.is_open()) return;
+    if (::bind(socket.get(), address.get(), address.length) == 0) {
+      (void)::listen(socket.get(), SOMAXCONN);
+      socket_ = std::move(socket);
       is_held_ = true;
       return;
     }
-    const bool is_taken = errno == EADDRINUSE;
-    (void)::close(std::exchange(socket_, -1));
-    if (!is_taken || is_own_users(address)) return;
+    if (errno != EADDRINUSE || is_own_users(address)) return;
   }
   is_held_ = true;  // strangers have all names: whoever wants us silent shall not have it
-}
-
-SessionLock::~SessionLock() {
-  if (socket_ >= 0) (void)::close(socket_);
 }
 
 std::string lock_name(const StepId& id, std::uint32_t rank, std::uint32_t task) {
