@@ -181,7 +181,7 @@ TEST(CheckServer, WhatOthersSayIsTurnedAway) {
     }
     server->gather_reports(in(300));
     EXPECT_EQ(server->strangers(), strange.size());
-    for (const auto& report : server->reports()) EXPECT_FALSE(report);
+    for (const auto& one : server->reports()) EXPECT_FALSE(one);
     // Control: the same way, a rank is heard.
     sockets.push_back(connected());
     say(sockets.back(), line(kTag, 1, "report", report(1)));
