@@ -27,6 +27,14 @@ std::vector<std::string> nvidia_device_files() {
   return files;
 }
 
+std::vector<std::string> device_files_of(const std::vector<Gpu>& gpus) {
+  std::vector<std::string> paths;
+  for (const auto& gpu : gpus) {
+    if (!gpu.device.empty()) paths.push_back(gpu.device);
+  }
+  return paths.empty() ? nvidia_device_files() : paths;
+}
+
 std::vector<GpuVisibility::Access> try_devices(const std::vector<std::string>& paths) {
   std::vector<GpuVisibility::Access> found;
   found.reserve(paths.size());

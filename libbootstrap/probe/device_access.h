@@ -17,6 +17,9 @@ GpuVisibility::Access try_device(const std::string& path);
 // "/dev/nvidia0" and so on: the numbered files that are there, whoever may open them.
 std::vector<std::string> nvidia_device_files();
 
+// Device nodes of these GPUs, in their order; NVIDIA's where no path is known.
+std::vector<std::string> device_files_of(const std::vector<Gpu>& gpus);
+
 std::vector<GpuVisibility::Access> try_devices(const std::vector<std::string>& paths);
 
 }  // namespace bootstrap

@@ -14,7 +14,6 @@ namespace {
 // No member is at its default, so that one that is forgotten on the way shows.
 CheckReport full_report() {
   CheckReport report;
-  report.step_tag = "12.0.0";
   report.rank = 3;
   report.host = "node002";
   report.address = "node001";
@@ -29,8 +28,12 @@ CheckReport full_report() {
   report.target = "10.1.0.1";
   report.interface = "ib0";
   report.round_trip_us = 210;
-  report.clock_offset_us = -1'500'000;
+  report.clock_skew_us = 1'500'000;
   report.clock_error_us = 105;
+  report.has_exchanged = true;
+  report.exchange_us = 14'000;
+  report.exchange_trouble = "rank 1 did not come";
+  report.lacks_exchange = true;
   report.has_pmix = true;
   report.pmix_client = "libpmix.so.2 4.2.2";
   report.pmix_server = "4.2.2rc2";
@@ -63,80 +66,110 @@ CheckReport full_report() {
 }
 
 TEST(CheckReport, ComesBackFromItsText) {
-  EXPECT_EQ(read_report(write_report(full_report())), full_report());
-  EXPECT_EQ(read_report(write_report(CheckReport())), CheckReport());
+  EXPECT_EQ(read_record<CheckReport>(write_record(full_report())), full_report());
+  EXPECT_EQ(read_record<CheckReport>(write_record(CheckReport())), CheckReport());
 }
 
 TEST(CheckReport, EveryMemberIsWritten) {
-  // A line that both reports share stands for a member that full_report() forgets to set.
-  const auto full = write_report(full_report());
-  const auto empty = write_report(CheckReport());
-  const auto full_lines = split(full, '\n');
-  const auto empty_lines = split(empty, '\n');
-  ASSERT_EQ(full_lines.size(), empty_lines.size());
-  for (std::size_t i = 0; i + 1 < full_lines.size(); ++i) EXPECT_NE(full_lines[i], empty_lines[i]);
+  // A field that both reports share stands for a member that full_report() forgets to set.
+  const auto full = write_record(full_report());
+  const auto empty = write_record(CheckReport());
+  const auto full_fields = split(full, '\t');
+  const auto empty_fields = split(empty, '\t');
+  ASSERT_EQ(full_fields.size(), empty_fields.size());
+  for (std::size_t i = 0; i + 1 < full_fields.size(); ++i) EXPECT_NE(full_fields[i], empty_fields[i]) << i;
 }
 
 TEST(CheckReport, BytesThatMoveACursorDoNotTravel) {
   auto report = full_report();
-  report.host = "node\x1b[2J\n=\xc3\xa4";
+  report.host = "node\x1b[2J\n=\t\xc3\xa4";
   report.gpu_list = {"one two"};
-  const auto read = read_report(write_report(report));
+  const auto read = read_record<CheckReport>(write_record(report));
   ASSERT_TRUE(read);
-  EXPECT_EQ(read->host, "node?[2J?=??");
+  EXPECT_EQ(read->host, "node?[2J?=???");
   EXPECT_EQ(read->gpu_list, std::vector<std::string>{"one?two"});
 }
 
-TEST(CheckReport, TheLargestOneFitsIntoAFrame) {
+TEST(CheckReport, TheLargestOneFitsIntoALine) {
   auto report = full_report();
   const std::string endless(100'000, 'x');
-  for (auto* const text : {&report.step_tag,      &report.host,         &report.address,      &report.plan_trouble,
-                           &report.reach_trouble, &report.target,       &report.interface,    &report.pmix_client,
-                           &report.pmix_server,   &report.pmix_trouble, &report.nccl_version, &report.nccl_path,
-                           &report.nccl_trouble,  &report.cuda_version, &report.cuda_module,  &report.openmp_threads,
-                           &report.own_gpu,       &report.gpu_cure,     &report.cpus,         &report.kernel,
+  for (auto* const text : {&report.host,
+                           &report.address,
+                           &report.plan_trouble,
+                           &report.reach_trouble,
+                           &report.target,
+                           &report.interface,
+                           &report.exchange_trouble,
+                           &report.pmix_client,
+                           &report.pmix_server,
+                           &report.pmix_trouble,
+                           &report.nccl_version,
+                           &report.nccl_path,
+                           &report.nccl_trouble,
+                           &report.cuda_version,
+                           &report.cuda_module,
+                           &report.openmp_threads,
+                           &report.own_gpu,
+                           &report.gpu_cure,
+                           &report.cpus,
+                           &report.kernel,
                            &report.libc}) {
     *text = endless;
   }
   const std::vector<std::string> many(10'000, "/dev/nvidia0");
   report.gpu_list = report.open_gpus = report.closed_gpus = many;
-  const auto text = write_report(report);
-  EXPECT_LE(text.size(), kMaxFrameBody);
-  EXPECT_GT(text.size(), kMaxFrameBody / 2);  // the test would notice if the texts were not long
-  EXPECT_TRUE(read_report(text));
+  const auto text = write_line({"4294967295.4294967295.4294967295", kMaxRanks - 1, "report", write_record(report)});
+  EXPECT_LE(text.size(), kMaxLine);
+  EXPECT_GT(text.size(), kMaxLine / 2);  // the test would notice if the texts were not long
+  EXPECT_TRUE(read_record<CheckReport>(read_line(text.substr(0, text.size() - 1))->body));
 }
 
 TEST(CheckReport, OtherTextsAreRefused) {
-  const auto text = write_report(full_report());
-  EXPECT_FALSE(read_report(""));
-  EXPECT_FALSE(read_report(text + "more=1\n"));
-  EXPECT_FALSE(read_report(text + "\n"));
-  for (std::size_t length = 0; length < text.size(); ++length) EXPECT_FALSE(read_report(text.substr(0, length)));
+  const auto text = write_record(full_report());
+  EXPECT_FALSE(read_record<CheckReport>(""));
+  EXPECT_FALSE(read_record<CheckReport>(text + "1\t"));
+  EXPECT_FALSE(read_record<CheckReport>(text + "\t"));
+  for (std::size_t length = 0; length < text.size(); ++length) {
+    EXPECT_FALSE(read_record<CheckReport>(text.substr(0, length)));
+  }
   const auto with = [&](std::string_view from, std::string_view to) {
     auto changed = text;
     changed.replace(changed.find(from), from.size(), to);
-    return read_report(changed).has_value();
+    return read_record<CheckReport>(changed).has_value();
   };
-  EXPECT_TRUE(with("port=29500", "port=65535"));  // control
-  EXPECT_FALSE(with("port=29500", "port=65536"));
-  EXPECT_FALSE(with("port=29500", "port=-1"));
-  EXPECT_FALSE(with("port=29500", "port=029500"));
-  EXPECT_FALSE(with("port=29500", "port="));
-  EXPECT_FALSE(with("port=29500", "sport=29500"));
-  EXPECT_FALSE(with("reach=5", "reach=6"));
-  EXPECT_FALSE(with("set_by=2", "set_by=3"));
-  EXPECT_FALSE(with("has_pmix=1", "has_pmix=2"));
-  EXPECT_FALSE(with("clock_offset_us=-1500000", "clock_offset_us=-0"));
-  EXPECT_FALSE(with("clock_offset_us=-1500000", "clock_offset_us=--1"));
-  EXPECT_FALSE(with("interface=ib0", "interface=i\tb"));
-  EXPECT_FALSE(with("gpu_list=/dev/nvidia0 ", "gpu_list=/dev/nvidia0  "));
+  EXPECT_TRUE(with("\t29500\t", "\t65535\t"));  // control
+  EXPECT_FALSE(with("\t29500\t", "\t65536\t"));
+  EXPECT_FALSE(with("\t29500\t", "\t-1\t"));
+  EXPECT_FALSE(with("\t29500\t", "\t\t"));
+  EXPECT_FALSE(with("\t5\tConnection", "\t6\tConnection"));        // reach
+  EXPECT_FALSE(with("4275878552\t2\t1\t", "4275878552\t3\t1\t"));  // set_by
+  EXPECT_FALSE(with("4275878552\t2\t1\t", "4275878552\t2\t2\t"));  // has_plan
+  EXPECT_FALSE(with("\tib0\t", "\ti\nb\t"));
+  EXPECT_FALSE(with("\t/dev/nvidia0 ", "\t/dev/nvidia0  "));
 }
 
-TEST(CheckOutcome, ComesBackFromItsText) {
-  const ExchangeOutcome outcome{12'345, "rank 1 did not come"};
-  EXPECT_EQ(read_outcome(write_outcome(outcome)), outcome);
-  EXPECT_FALSE(read_outcome("took_us=1\n"));
-  EXPECT_FALSE(read_outcome("took_us=x\ntrouble=\n"));
+TEST(CheckLine, ComesBackFromItsText) {
+  const CheckLine line{"12.0.0", 3, "report", "with blanks in it "};
+  auto text = write_line(line);
+  EXPECT_EQ(text, "12.0.0 3 report with blanks in it \n");
+  text.pop_back();
+  EXPECT_EQ(read_line(text), line);
+  const auto most = std::to_string(kMaxRanks);
+  for (const auto& other : {std::string(), std::string("GET / HTTP/1.1"), std::string("12.0.0 3 clock"),
+                            std::string("12.0.0 -1 clock "), "12.0.0 " + most + " clock "}) {
+    EXPECT_FALSE(read_line(other)) << other;
+  }
+}
+
+TEST(CheckLine, IsTakenWholeHoweverItArrives) {
+  std::string received;
+  std::vector<std::string> lines;
+  for (const char byte : std::string("one\n\ntwo and\nthree")) {
+    received += byte;
+    while (const auto line = take_line(received)) lines.push_back(*line);
+  }
+  EXPECT_EQ(lines, (std::vector<std::string>{"one", "", "two and"}));
+  EXPECT_EQ(received, "three");
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ TEST(CheckSelf, IsTheRankWithItsPlan) {
   const auto self = look_at_self(set_up(3));
   ASSERT_TRUE(self);
   const auto& report = self->report;
-  EXPECT_EQ(report.step_tag, "12.0.0");
+  EXPECT_EQ(step_tag(self->facts.id), "12.0.0");
   EXPECT_EQ(report.rank, 3U);
   EXPECT_EQ(report.size, 4U);
   EXPECT_EQ(report.address, "node001");

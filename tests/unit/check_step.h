@@ -30,7 +30,6 @@ inline CheckFindings good_step(std::uint32_t nodes = 2, std::uint32_t tasks = 2)
   for (Rank rank = 0; rank < findings.layout.size(); ++rank) {
     const auto& place = findings.layout.place(rank);
     CheckReport report;
-    report.step_tag = "12.0.0";
     report.rank = rank;
     report.host = findings.layout.host_of(rank);
     report.address = "node001";
@@ -41,8 +40,10 @@ inline CheckFindings good_step(std::uint32_t nodes = 2, std::uint32_t tasks = 2)
     report.target = "10.1.0.1";
     report.interface = "ib0";
     report.round_trip_us = 100 + rank;
-    report.clock_offset_us = -40;
+    report.clock_skew_us = 40;
     report.clock_error_us = 60;
+    report.has_exchanged = true;
+    report.exchange_us = 11'000 + rank * 1000;
     report.has_pmix = true;
     report.pmix_client = "4.2.2";
     report.pmix_server = "4.2.2";
@@ -67,7 +68,6 @@ inline CheckFindings good_step(std::uint32_t nodes = 2, std::uint32_t tasks = 2)
     report.kernel = "Linux 6.1.0-18-amd64";
     report.libc = "glibc 2.36";
     findings.reports.emplace_back(std::move(report));
-    findings.outcomes.emplace_back(ExchangeOutcome{11'000 + rank * 1000, {}});
   }
   return findings;
 }

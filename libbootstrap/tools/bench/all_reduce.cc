@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -177,12 +176,6 @@ Result<BenchFinding> Sizing::run() {
   return finding_;
 }
 
-// Owned by the caller and by the thread, whichever is there last.
-struct Call {
-  std::mutex mutex;
-  std::optional<Result<BenchFinding>> result;
-};
-
 }  // namespace
 
 float part_of_sum(std::uint32_t rank, std::uint64_t index) { return static_cast<float>((rank + index) % kPeriod); }
@@ -199,26 +192,22 @@ Result<BenchFinding> AllReduce::run(const AllReduceTask& task, Deadline deadline
     return fail(ErrorCode::kTimeout, cat({"the all-reduces of ", bytes_text(task.bytes), " have not finished after ",
                                           std::to_string(seconds), " s"}));
   };
-  auto call = std::make_shared<Call>();
+  auto result = std::make_shared<std::optional<Result<BenchFinding>>>();
   WorkerThread worker;
-  auto started = worker.start([state = state_, task, deadline, call] {
-    auto result = Sizing(*state, task, deadline).run();
-    const std::lock_guard lock(call->mutex);
-    call->result = std::move(result);
-  });
+  auto started =
+      worker.start([state = state_, task, deadline, result] { *result = Sizing(*state, task, deadline).run(); });
   if (!started) return fail(started.error());
   constexpr std::chrono::milliseconds kLastLook(100);  // the thread looks at the same clock
   if (!worker.wait_until(deadline + kLastLook)) {
     is_stuck_ = true;
     return too_late();
   }
-  const std::lock_guard lock(call->mutex);
-  if (!call->result) return fail(ErrorCode::kUnavailable, "out of memory");
-  if (!*call->result && call->result->error().code == ErrorCode::kTimeout) {
+  if (!*result) return fail(ErrorCode::kUnavailable, "out of memory");
+  if (!**result && (*result)->error().code == ErrorCode::kTimeout) {
     is_stuck_ = true;  // what is in the stream still runs, and would hold up who frees its buffers
     return too_late();
   }
-  return std::move(*call->result);
+  return std::move(**result);
 }
 
 }  // namespace bootstrap

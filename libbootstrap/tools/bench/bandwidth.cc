@@ -11,19 +11,9 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;
 constexpr unsigned kStep = 10;  // from one unit to the next, in bits
 
 unsigned shift_of(char unit) {
-  switch (unit) {
-    case 'K':
-    case 'k':
-      return kStep;
-    case 'M':
-    case 'm':
-      return 2 * kStep;
-    case 'G':
-    case 'g':
-      return 3 * kStep;
-    default:
-      return 0;
-  }
+  constexpr std::string_view kUnits = "KkMmGg";
+  const auto at = kUnits.find(unit);
+  return at == std::string_view::npos ? 0 : kStep * (static_cast<unsigned>(at) / 2 + 1);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/step/rank_layout.h"
@@ -15,7 +16,7 @@ namespace bootstrap {
 
 // Whether a rank can take part.
 struct BenchMember {
-  enum class Gpu : std::uint8_t { kNone, kRefused, kThere };
+  enum class Gpu : std::uint8_t { kNone, kRefused, kThere, kLast = kThere };
   Gpu gpu = Gpu::kNone;
   std::string text;  // the GPU's name, or why there is none
   int nccl_version = 0;
@@ -27,8 +28,8 @@ struct BenchMember {
 struct WrongValue {
   bool is_in_place = false;
   std::uint64_t index = 0;
-  float found = 0;
-  float expected = 0;
+  double found = 0;
+  double expected = 0;
 };
 
 // What a rank found in one step of the bench: the making of the communicator, or one size.
@@ -42,11 +43,15 @@ struct BenchFinding {
   std::string trouble;      // one sentence; empty: it was done
 };
 
-std::string write_member(const BenchMember& member);
-std::string write_finding(const BenchFinding& finding);
-// Nothing when it is no such text.
-std::optional<BenchMember> read_member(std::string_view text);
-std::optional<BenchFinding> read_finding(std::string_view text);
+inline auto fields_of(BenchMember& member) {
+  return std::tie(member.gpu, member.text, member.nccl_version, member.nccl_path, member.nccl_trouble);
+}
+
+inline auto fields_of(BenchFinding& finding) {
+  auto& first = finding.first;
+  return std::tie(finding.microseconds, finding.more, finding.ranks, finding.wrong, first.is_in_place, first.index,
+                  first.found, first.expected, finding.is_late, finding.trouble);
+}
 
 // What ran where.
 struct BenchStage {

@@ -13,9 +13,9 @@
 #include "comm/nccl/cuda_buffers.h"
 #include "comm/nccl/cuda_device.h"
 #include "core/step/rank_names.h"
+#include "core/util/fields.h"
 #include "core/util/text.h"
 #include "tools/bench/bandwidth.h"
-#include "tools/cli/bench_command.h"
 
 namespace bootstrap {
 namespace {
@@ -98,30 +98,23 @@ BenchMember BenchSession::describe_self() {
 }
 
 // Everybody reads everybody: what one rank knows decides for all.
-Result<std::vector<std::string>> BenchSession::tell(std::string_view purpose, const std::string& mine,
-                                                    Deadline deadline) {
+template <class Record>
+Result<std::vector<Record>> BenchSession::tell(std::string_view purpose, const Record& mine, Deadline deadline) {
   Allgather round;
   round.purpose = purpose;
-  round.shared = mine;
+  round.shared = write_record(mine);
   round.read_shared.resize(self_.layout.size());
   std::iota(round.read_shared.begin(), round.read_shared.end(), Rank{0});
   round.deadline = deadline;
-  auto result = exchange_.run(round);
+  const auto result = exchange_.run(round);
   if (!result) return fail(result.error());
-  return std::move(result->shared);
-}
-
-Result<std::vector<BenchFinding>> BenchSession::compare(std::string_view purpose, const BenchFinding& mine,
-                                                        Deadline deadline) {
-  const auto texts = tell(purpose, write_finding(mine), deadline + kLateness);
-  if (!texts) return fail(texts.error());
-  std::vector<BenchFinding> findings;
-  for (const auto& text : *texts) {
-    auto finding = read_finding(text);
-    if (!finding) return fail(ErrorCode::kDisagreement, "a rank uses another version of slurm-bootstrap");
-    findings.push_back(std::move(*finding));
+  std::vector<Record> records;
+  for (const auto& text : result->shared) {
+    auto record = read_record<Record>(text);
+    if (!record) return fail(ErrorCode::kDisagreement, "a rank uses another version of slurm-bootstrap");
+    records.push_back(std::move(*record));
   }
-  return findings;
+  return records;
 }
 
 // No GPU anywhere is no failure; one that some ranks have and others have not, is.
@@ -145,18 +138,12 @@ std::optional<BenchEnd> BenchSession::judge(const std::vector<BenchMember>& memb
 }
 
 std::optional<BenchEnd> BenchSession::look() {
-  const auto texts = tell("bench", write_member(describe_self()), in(plan_.timeout));
-  if (!texts) return BenchEnd{.sentence = texts.error().message};
-  std::vector<BenchMember> members;
-  for (const auto& text : *texts) {
-    auto member = read_member(text);
-    if (!member) return known_to_all(1, "the ranks use different versions of slurm-bootstrap");
-    members.push_back(std::move(*member));
-  }
-  for (const auto& member : members) stage_.gpus.push_back(member.text);
-  stage_.nccl_version = nccl::version_text(members.front().nccl_version);
-  stage_.nccl_path = members.front().nccl_path;
-  return judge(members);
+  const auto members = tell("bench", describe_self(), in(plan_.timeout));
+  if (!members) return BenchEnd{.sentence = members.error().message};
+  for (const auto& member : *members) stage_.gpus.push_back(member.text);
+  stage_.nccl_version = nccl::version_text(members->front().nccl_version);
+  stage_.nccl_path = members->front().nccl_path;
+  return judge(*members);
 }
 
 std::optional<BenchEnd> BenchSession::connect() {
@@ -177,7 +164,7 @@ std::optional<BenchEnd> BenchSession::connect() {
     mine.trouble = comm.error().message;
     mine.is_late = comm.error().code == ErrorCode::kTimeout;
   }
-  const auto findings = compare("bench communicator", mine, options.deadline);
+  const auto findings = tell("bench communicator", mine, options.deadline + kLateness);
   if (!findings) return BenchEnd{.sentence = comm ? findings.error().message : mine.trouble};
   if (const auto trouble = trouble_of(self_.layout, *findings); trouble) return known_to_all(1, *trouble);
   const auto fewer = [](const auto& one, const auto& other) { return one.ranks < other.ranks; };
@@ -200,7 +187,7 @@ std::optional<BenchEnd> BenchSession::measure(const std::function<void(const Ben
     auto mine = result.value_or(BenchFinding());
     if (!result) mine.trouble = result.error().message;
     mine.is_late = !result && result.error().code == ErrorCode::kTimeout;
-    const auto findings = compare(cat({"bench of ", bytes_text(size)}), mine, deadline);
+    const auto findings = tell(cat({"bench of ", bytes_text(size)}), mine, deadline + kLateness);
     if (!findings) {
       const auto& own = mine.trouble;
       return BenchEnd{.sentence = own.empty() ? findings.error().message : cat({own, "; ", findings.error().message})};
@@ -213,6 +200,6 @@ std::optional<BenchEnd> BenchSession::measure(const std::function<void(const Ben
   return std::nullopt;
 }
 
-void BenchSession::say_goodbye() { (void)tell("bench end", "", in(kLateness)); }
+void BenchSession::say_goodbye() { (void)tell("bench end", BenchFinding(), in(kLateness)); }
 
 }  // namespace bootstrap

@@ -16,6 +16,8 @@
 
 namespace bootstrap {
 
+inline constexpr int kBenchSkipped = 77;  // as automake's tests say it: nothing was run, and nothing has failed
+
 // This rank's part in the step; what the exchange and NCCL are is the caller's choice.
 struct BenchSelf {
   StepId id;
@@ -61,8 +63,8 @@ class BenchSession {
  private:
   BenchMember describe_self();
   std::optional<BenchEnd> judge(const std::vector<BenchMember>& members) const;
-  Result<std::vector<std::string>> tell(std::string_view purpose, const std::string& mine, Deadline deadline);
-  Result<std::vector<BenchFinding>> compare(std::string_view purpose, const BenchFinding& mine, Deadline deadline);
+  template <class Record>
+  Result<std::vector<Record>> tell(std::string_view purpose, const Record& mine, Deadline deadline);
 
   BenchSelf self_;
   Exchange& exchange_;

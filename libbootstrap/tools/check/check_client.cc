@@ -1,14 +1,15 @@
-// A rank other than 0 in a check: finds its way to rank 0, as a program would, and stays in touch.
+// A rank in a check: finds its way to rank 0, as a program would, and stays in touch.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_client.h"
-
-#include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
+#include "comm/process/sleep_for.h"
 #include "core/plan/master_endpoint.h"
 #include "core/util/text.h"
 
@@ -19,178 +20,121 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 // Below Linux' default ip_local_port_range, above our default port_range.
-constexpr PortRange kSideDoors{.low = 30000, .high = 32767};
+constexpr PortRange kSidePorts{.low = 30000, .high = 32767};
 constexpr milliseconds kFirstPatience(1000);  // for an answer; doubled until the next
 constexpr milliseconds kMostPatience(4000);
 constexpr milliseconds kSidePatience(500);
-constexpr milliseconds kFirstPause(20);
-constexpr milliseconds kLongestPause(200);
+constexpr milliseconds kPause(50);
 constexpr int kClockReadings = 4;  // the quickest one counts: it was held up least
 
+Deadline soon(milliseconds patience, Deadline deadline) {
+  return std::min(deadline, Deadline::clock::now() + patience);
+}
+
 Reach reach_of(int error) {
-  switch (error) {
-    case ECONNREFUSED:
-      return Reach::kRefused;
-    case ETIMEDOUT:
-      return Reach::kSilent;
-    default:
-      return Reach::kUnreachable;
-  }
+  if (error == ECONNREFUSED) return Reach::kRefused;
+  return error == ETIMEDOUT ? Reach::kSilent : Reach::kUnreachable;
 }
 
-struct Attempt {
-  std::optional<CheckVisit> visit;
-  Reach reach = Reach::kUnreachable;
-  std::string trouble;
-  std::string target;
-};
-
-microseconds wall_clock() {
-  return std::chrono::duration_cast<microseconds>(std::chrono::system_clock::now().time_since_epoch());
+std::int64_t wall_clock_us() {
+  return std::chrono::duration_cast<microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Says hello, and reads the other side's clock while it answers. False when it is not rank 0 of this step.
-bool greet(CheckVisit& visit, const Hello& hello, Deadline deadline) {
-  auto quickest = microseconds::max();
+// Reads the other side's clock. False when it is not rank 0 of this step.
+bool read_clock(CheckReport& report, CheckClient& client, Deadline deadline) {
+  report.round_trip_us = UINT64_MAX;
   for (int reading = 0; reading < kClockReadings; ++reading) {
-    const auto asked = wall_clock();
-    const auto begin = Deadline::clock::now();
-    if (!visit.talk.say(FrameKind::kHello, write_hello(hello), deadline)) return false;
-    const auto answer = visit.talk.hear(deadline);
-    const auto took = std::chrono::duration_cast<microseconds>(Deadline::clock::now() - begin);
-    if (!answer || answer->kind != FrameKind::kClock) return false;
-    const auto there = parse_unsigned(answer->body, INT64_MAX / 4);
+    const auto begin = wall_clock_us();
+    if (!client.say("clock", "", deadline)) return false;
+    const auto answer = client.hear(deadline);
+    const auto took = std::max<std::int64_t>(wall_clock_us() - begin, 0);
+    const auto there = answer && answer->word == "clock" ? parse_unsigned(answer->body, INT64_MAX / 4) : std::nullopt;
     if (!there) return false;
-    if (took >= quickest) continue;
-    quickest = took;
-    visit.round_trip_us = static_cast<std::uint64_t>(took.count());
-    visit.clock_error_us = visit.round_trip_us / 2;
-    visit.clock_offset_us = static_cast<std::int64_t>(*there) - (asked.count() + took.count() / 2);
+    if (static_cast<std::uint64_t>(took) >= report.round_trip_us) continue;
+    report.round_trip_us = static_cast<std::uint64_t>(took);
+    report.clock_error_us = report.round_trip_us / 2;
+    report.clock_skew_us = static_cast<std::uint64_t>(std::abs(static_cast<std::int64_t>(*there) - begin - took / 2));
   }
   return true;
 }
 
-Attempt try_address(const Address& address, const Hello& hello, Deadline deadline) {
-  Attempt attempt;
-  attempt.target = address.text();
-  auto connecting = connect_to(address, deadline);
-  if (connecting.error != 0) {
-    attempt.reach = reach_of(connecting.error);
-    attempt.trouble = std::strerror(connecting.error);
-    return attempt;
-  }
-  const auto own = own_address(connecting.socket);
-  CheckVisit visit{CheckTalk(std::move(connecting.socket))};
-  visit.target = attempt.target;
-  if (own) visit.interface = interface_of(*own);
-  if (greet(visit, hello, deadline)) {
-    attempt.visit = std::move(visit);
-  } else {
-    attempt.reach = Reach::kForeign;
-    const bool is_silent = Deadline::clock::now() >= deadline;
-    attempt.trouble = is_silent ? "it accepts connections and says nothing: it is stuck, or not rank 0"
-                                : "it accepts connections and is not rank 0 of this step";
-  }
-  return attempt;
+std::optional<CheckClient> fail_with(CheckReport& report, Reach reach, std::string trouble) {
+  report.reach = reach;
+  report.reach_trouble = std::move(trouble);
+  return std::nullopt;
 }
 
-Attempt try_way(const std::string& name, std::uint16_t port, const Hello& hello, Deadline deadline) {
-  Attempt last;
+std::optional<CheckClient> try_address(CheckReport& report, const SocketAddress& address, const std::string& step_tag,
+                                       Deadline deadline) {
+  report.target = address.text();
+  auto socket = connect_to(address, deadline);
+  if (!socket.is_open()) return fail_with(report, reach_of(errno), std::strerror(errno));
+  report.interface = interface_of(socket);
+  CheckClient client(std::move(socket), step_tag, report.rank);
+  report.reach = Reach::kReached;
+  report.reach_trouble.clear();
+  if (read_clock(report, client, deadline)) return client;
+  const bool is_silent = Deadline::clock::now() >= deadline;
+  return fail_with(report, Reach::kForeign,
+                   cat({"it accepts connections and ",
+                        is_silent ? "says nothing: it is stuck, or not rank 0" : "is not rank 0 of this step"}));
+}
+
+std::optional<CheckClient> try_name(CheckReport& report, const std::string& name, std::uint16_t port,
+                                    const std::string& step_tag, Deadline deadline) {
+  report.target.clear();
   const auto addresses = resolve(name, port, deadline);
-  if (!addresses || addresses->empty()) {
-    last.reach = Reach::kNoName;
-    last.trouble = addresses ? "it has no address" : addresses.error().message;
-    return last;
-  }
+  if (!addresses) return fail_with(report, Reach::kNoName, addresses.error().message);
   for (const auto& address : *addresses) {
-    last = try_address(address, hello, deadline);
-    if (last.visit) return last;
+    if (auto client = try_address(report, address, step_tag, deadline)) return client;
   }
-  return last;
-}
-
-Attempt try_side_doors(const MeetingPlace& place, const Hello& hello, Deadline deadline) {
-  Attempt attempt;
-  for (const auto port : place.side_doors) {
-    attempt = try_way(place.home, port, hello, std::min(deadline, Deadline::clock::now() + kSidePatience));
-    if (attempt.visit) break;
-  }
-  return attempt;
-}
-
-std::string sentence(const Attempt& attempt) {
-  auto text = attempt.trouble;
-  if (!attempt.target.empty()) text += cat({" (", attempt.target, ")"});
-  return text;
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::array<std::uint16_t, 3> side_doors(const StepId& id) {
+std::array<std::uint16_t, 3> side_ports(const StepId& id) {
   std::array<std::uint16_t, 3> ports{};
   for (std::uint32_t i = 0; i < ports.size(); ++i) {
-    ports[i] = computed_port({.job = id.job, .step = id.step, .restart = id.restart + i}, kSideDoors);
+    ports[i] = computed_port({.job = id.job, .step = id.step, .restart = id.restart + i}, kSidePorts);
   }
   return ports;
 }
 
-Result<CheckVisit> visit_rank_zero(const MeetingPlace& place, const Hello& hello, Deadline deadline) {
-  auto patience = kFirstPatience;
-  auto pause = kFirstPause;
-  while (true) {
-    const auto soon = [&] { return std::min(deadline, Deadline::clock::now() + patience); };
-    auto attempt = try_way(place.address, place.port, hello, soon());
-    if (attempt.visit) return std::move(*attempt.visit);
-    if (auto side = try_side_doors(place, hello, deadline); side.visit) {
+bool CheckClient::say(std::string_view word, std::string_view body, Deadline deadline) {
+  return send_all(socket_, write_line({step_tag_, rank_, std::string(word), std::string(body)}), deadline);
+}
+
+std::optional<CheckLine> CheckClient::hear(Deadline deadline) {
+  const auto received = receive_line(socket_, received_, deadline);
+  auto line = received ? read_line(*received) : std::nullopt;
+  return line && line->step_tag == step_tag_ && line->rank == 0 ? line : std::nullopt;
+}
+
+Result<CheckClient> find_rank_zero(CheckReport& report, const StepId& id, const std::string& host, Deadline deadline) {
+  const auto tag = step_tag(id);
+  for (auto patience = kFirstPatience;; patience = std::min(2 * patience, kMostPatience)) {
+    const auto try_main = [&] { return try_name(report, report.address, report.port, tag, soon(patience, deadline)); };
+    if (auto client = try_main()) return std::move(*client);
+    for (const auto port : side_ports(id)) {
+      auto way = report;
+      auto client = try_name(way, host, port, tag, soon(kSidePatience, deadline));
+      if (!client) continue;
       // Rank 0 is there; it may have come between the two attempts.
-      auto again = try_way(place.address, place.port, hello, soon());
-      if (again.visit) return std::move(*again.visit);
-      side.visit->reach = again.reach;
-      side.visit->trouble = again.trouble;
-      side.visit->target = again.target;
-      return std::move(*side.visit);
+      if (auto again = try_main()) return std::move(*again);
+      std::swap(report, way);
+      report.reach = way.reach;
+      report.reach_trouble = way.reach_trouble;
+      report.target = way.target;
+      return std::move(*client);
     }
     // The last attempt must have the time to be refused.
-    if (Deadline::clock::now() + pause + kFirstPatience / 10 >= deadline)
-      return fail(ErrorCode::kTimeout, sentence(attempt));
-    (void)::poll(nullptr, 0, static_cast<int>(pause.count()));
-    pause = std::min(2 * pause, kLongestPause);
-    patience = std::min(2 * patience, kMostPatience);
-  }
-}
-
-OwnWay try_own_way(const std::string& address, std::uint16_t port, bool is_listening, Deadline deadline) {
-  const auto soon = std::min(deadline, Deadline::clock::now() + kFirstPatience);
-  const auto addresses = resolve(address, port, soon);
-  if (!addresses || addresses->empty()) {
-    return {Reach::kNoName, addresses ? "it has no address" : addresses.error().message, {}};
-  }
-  OwnWay last;
-  for (const auto& one : *addresses) {
-    last = {Reach::kReached, {}, one.text()};
-    if (!interface_of(one).empty()) {
-      // Nobody takes the connection: the kernel makes it, and that is what is asked.
-      if (!is_listening) return last;
-      const auto connecting = connect_to(one, soon);
-      if (connecting.error == 0) return last;
-      last.reach = reach_of(connecting.error);
-      last.trouble = std::strerror(connecting.error);
-    } else {
-      last.reach = Reach::kForeign;
-      last.trouble = "it is no address of the host of rank 0";
+    if (Deadline::clock::now() + kPause + kFirstPatience / 10 >= deadline) {
+      const auto whom = report.target.empty() ? std::string() : cat({" (", report.target, ")"});
+      return fail(ErrorCode::kTimeout, cat({report.reach_trouble, whom}));
     }
+    sleep_for(kPause);
   }
-  return last;
-}
-
-void add_way(CheckReport& report, const CheckVisit& visit) {
-  report.reach = visit.reach;
-  report.reach_trouble = visit.trouble;
-  report.target = visit.target;
-  report.interface = visit.interface;
-  report.round_trip_us = visit.round_trip_us;
-  report.clock_offset_us = visit.clock_offset_us;
-  report.clock_error_us = visit.clock_error_us;
 }
 
 }  // namespace bootstrap

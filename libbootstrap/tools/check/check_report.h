@@ -1,15 +1,16 @@
-// What one rank of a check found on its side, and the text in which it tells rank 0.
+// What one rank of a check found on its side, and the lines in which it tells rank 0 over TCP.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/step/rank_layout.h"
-#include "core/util/result.h"
-#include "tools/check/check_frame.h"
+#include "core/util/fields.h"
 
 namespace bootstrap {
 
@@ -21,15 +22,13 @@ enum class Reach : std::uint8_t {
   kSilent,       // no answer: packets are dropped on the way
   kUnreachable,  // no route, or the interface is down
   kForeign,      // somebody else answers
+  kLast = kForeign,
 };
 
 // Who gave the task its variables.
-enum class SetBy : std::uint8_t { kNobody, kPlugin, kPreload };
+enum class SetBy : std::uint8_t { kNobody, kPlugin, kPreload, kLast = kPreload };
 
-// Texts are printable ASCII of at most kMaxReportText bytes; items of lists hold no blank. Other bytes become '?' on
-// the way.
 struct CheckReport {
-  std::string step_tag;
   Rank rank = 0;
   std::string host;  // as the kernel calls it
 
@@ -48,8 +47,14 @@ struct CheckReport {
   std::string target;                // the address that the name stands for: "10.1.0.1"
   std::string interface;             // "eth0"
   std::uint64_t round_trip_us = 0;   // microseconds
-  std::int64_t clock_offset_us = 0;  // rank 0's clock minus this one's
+  std::uint64_t clock_skew_us = 0;   // between rank 0's clock and this one
   std::uint64_t clock_error_us = 0;  // at most this much wrong
+
+  // The exchange that rank 0 asks for when it has all reports, after which they are sent again.
+  bool has_exchanged = false;
+  std::uint64_t exchange_us = 0;
+  std::string exchange_trouble;  // empty: it went well
+  bool lacks_exchange = false;   // this step has nothing to exchange over, and `exchange_trouble` says what is missing
 
   // Libraries.
   bool has_pmix = false;
@@ -88,23 +93,40 @@ struct CheckReport {
   bool operator==(const CheckReport&) const = default;
 };
 
-inline constexpr std::size_t kMaxReportText = 512;
-inline constexpr std::size_t kMaxReportItems = 64;
+inline auto fields_of(CheckReport& report) {
+  return std::tie(report.rank, report.host, report.address, report.port, report.size, report.layout, report.set_by,
+                  report.has_plan, report.plan_trouble, report.reach, report.reach_trouble, report.target,
+                  report.interface, report.round_trip_us, report.clock_skew_us, report.clock_error_us,
+                  report.has_exchanged, report.exchange_us, report.exchange_trouble, report.lacks_exchange,
+                  report.has_pmix, report.pmix_client, report.pmix_server, report.pmix_trouble, report.nccl_version,
+                  report.nccl_path, report.nccl_trouble, report.cuda_version, report.cuda_module, report.openmp_threads,
+                  report.has_gpus, report.is_nvidia, report.may_share_gpus, report.leaves_gpus, report.gpus_on_node,
+                  report.gpu_list, report.own_gpu, report.open_gpus, report.closed_gpus, report.gpu_cure, report.cpus,
+                  report.cpu_count, report.cpus_on_node, report.shm_free, report.locked_memory, report.rdma_devices,
+                  report.kernel, report.libc);
+}
 
-// At most kMaxFrameBody bytes.
-std::string write_report(const CheckReport& report);
-Result<CheckReport> read_report(std::string_view text);
+// One line between a rank and rank 0. Anybody can connect, so that each line says whose it is. A rank says
+//   clock            what time is it there? several times; rank 0 answers "clock MICROSECONDS"
+//   report RECORD    what it found, and again after the exchange
+// and rank 0, to all that have reported,
+//   exchange         everybody is here: now exchange
+//   verdict 0        the exit status for all
+struct CheckLine {
+  std::string step_tag;  // step_tag() in step_id.h
+  Rank rank = 0;         // of the speaker
+  std::string word;
+  std::string body;  // no line feed
 
-// How a rank's exchange went.
-struct ExchangeOutcome {
-  std::uint64_t took_us = 0;
-  std::string trouble;      // empty: it went well
-  bool is_missing = false;  // this step has nothing to exchange over, and `trouble` says what is missing
-
-  bool operator==(const ExchangeOutcome&) const = default;
+  bool operator==(const CheckLine&) const = default;
 };
 
-std::string write_outcome(const ExchangeOutcome& outcome);
-Result<ExchangeOutcome> read_outcome(std::string_view text);
+inline constexpr std::size_t kMaxLine = 16384;
+
+std::string write_line(const CheckLine& line);                  // with its line feed
+std::optional<CheckLine> read_line(std::string_view received);  // without; nothing when it is no such line
+
+// Takes the first whole line out of what has arrived, without its line feed. Nothing: there is none yet.
+std::optional<std::string> take_line(std::string& received);
 
 }  // namespace bootstrap

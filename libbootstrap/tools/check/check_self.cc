@@ -92,18 +92,8 @@ void add_machine(CheckReport& report) {
   report.cpu_count = static_cast<std::uint32_t>(cores.count());
 }
 
-// Device nodes of GPUs, in the order in which they are counted.
-std::vector<std::string> device_nodes(const Topology& topology, GpuVendor vendor) {
-  std::vector<std::string> paths;
-  for (const auto& gpu : gpus_of(topology, vendor)) {
-    if (!gpu.device.empty()) paths.push_back(gpu.device);
-  }
-  if (paths.empty() && vendor == GpuVendor::kNvidia) paths = nvidia_device_files();
-  return paths;
-}
-
-void try_all(CheckReport& report, const std::vector<std::string>& paths) {
-  for (const auto& path : paths) {
+void try_devices(CheckReport& report, const std::vector<Gpu>& gpus) {
+  for (const auto& path : device_files_of(gpus)) {
     const auto access = try_device(path);
     if (access == GpuVisibility::Access::kOpen) report.open_gpus.push_back(path);
     if (access == GpuVisibility::Access::kDenied) report.closed_gpus.push_back(path);
@@ -142,7 +132,7 @@ void add_gpus(CheckReport& report, const StepFacts& facts, const Settings& setti
                           environment.has("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
   report.gpus_on_node = number_of(environment, "SLURM_GPUS_ON_NODE");
   report.gpu_cure = facts.gpu_bind_cure;
-  try_all(report, device_nodes(topology, vendor));
+  try_devices(report, gpus_of(topology, vendor));
   if (!list) return;
   for (const auto& entry : list->entries) report.gpu_list.push_back(meaning_of(entry, report));
   const auto own = own_position(plan, place, environment, is_set, report.gpu_list.size());
@@ -174,7 +164,6 @@ Result<CheckSelf> look_at_self(const Environment& environment) {
     }
     add_gpus(report, self.facts, Settings(), nullptr, false);
   }
-  report.step_tag = step_tag(self.facts.id);
   report.rank = self.facts.local_ranks.front();
   report.size = static_cast<std::uint32_t>(self.facts.layout.size());
   report.layout = fingerprint_of(self.facts.layout);
@@ -190,7 +179,7 @@ CheckReport look_at_machine(const Environment& environment) {
   CheckReport report;
   add_libraries(report, environment);
   add_machine(report);
-  try_all(report, device_nodes(read_node_topology("", report.host).topology, GpuVendor::kNvidia));
+  try_devices(report, gpus_of(read_node_topology("", report.host).topology, GpuVendor::kNvidia));
   return report;
 }
 

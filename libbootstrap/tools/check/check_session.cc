@@ -1,14 +1,17 @@
-// One check from a rank's point of view: rank 0 listens and judges, the others go there and tell.
+// One check from a rank's point of view: every rank reports to rank 0, which listens and judges beside that.
 // SPDX-License-Identifier: Apache-2.0
+//
+// Reports travel over TCP and not over the exchange: a fence in which a rank is missing brings no report and ends the
+// step, PMI-1 cannot name who is missing, and before an MPI program there may be no exchange at all.
 #include "tools/check/check_session.h"
-
-#include <poll.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <optional>
 
 #include "comm/exchange.h"
+#include "comm/process/sleep_for.h"
+#include "comm/process/worker_thread.h"
 #include "core/step/rank_names.h"
 #include "core/util/text.h"
 #include "probe/read_environment.h"
@@ -22,7 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kExchange(5);  // for the exchange over PMIx, which itself may take two more
+constexpr seconds kExchange(5);  // for the exchange, which itself may take two more
 constexpr seconds kExchangeExcess(2);
 constexpr seconds kTravel(2);  // for what is small and on its way
 constexpr milliseconds kParting(500);
@@ -31,41 +34,34 @@ constexpr milliseconds kTravelTimeOfTable(300);
 
 Deadline in(milliseconds time) { return Deadline::clock::now() + time; }
 
-seconds exchange_time(seconds timeout) { return std::min(kExchange, timeout); }
-
-void sleep_for(milliseconds time) { (void)::poll(nullptr, 0, static_cast<int>(time.count())); }
-
 void complain(const CheckSelf& self, std::string_view sentence) {
-  const auto line =
-      cat({"bootstrap: ", step_name(self.facts.id), " task ", std::to_string(self.report.rank), ": ", sentence, "\n"});
-  (void)std::fputs(line.c_str(), stderr);
+  const auto who = cat({step_name(self.facts.id), " task ", std::to_string(self.report.rank)});
+  (void)std::fputs(cat({"bootstrap: ", who, ": ", sentence, "\n"}).c_str(), stderr);
 }
 
 // Each rank reads what its neighbour said, so that every rank is heard and listens.
-ExchangeOutcome try_exchange(const CheckSelf& self, seconds timeout) {
+void try_exchange(CheckSelf& self) {
+  auto& report = self.report;
   const auto& layout = self.facts.layout;
-  const auto rank = self.report.rank;
-  const auto neighbour = static_cast<Rank>((rank + 1) % layout.size());
+  const auto neighbour = static_cast<Rank>((report.rank + 1) % layout.size());
   const auto word_of = [](Rank speaker) { return cat({"check of rank ", std::to_string(speaker)}); };
   const auto begin = Deadline::clock::now();
-  Watchdog::now("the exchange");
-  const auto exchange = make_exchange(self.facts.id, layout, rank, process_environment());
+  const auto exchange = make_exchange(self.facts.id, layout, report.rank, process_environment());
   Allgather round;
   round.purpose = "check";
-  round.shared = word_of(rank);
+  round.shared = word_of(report.rank);
   round.read_shared = {neighbour};
-  round.deadline = in(exchange_time(timeout));
+  round.deadline = in(kExchange);
   const auto result = exchange->run(round);
-  ExchangeOutcome outcome;
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Deadline::clock::now() - begin);
-  outcome.took_us = static_cast<std::uint64_t>(took.count());
+  report.has_exchanged = true;
+  report.exchange_us = static_cast<std::uint64_t>(took.count());
+  report.lacks_exchange = !result && result.error().code == ErrorCode::kMissing;
   if (!result) {
-    outcome.trouble = result.error().message;
-    outcome.is_missing = result.error().code == ErrorCode::kMissing;
+    report.exchange_trouble = result.error().message;
   } else if (result->shared.size() != 1 || result->shared.front() != word_of(neighbour)) {
-    outcome.trouble = "something else arrived than was sent";
+    report.exchange_trouble = "something else arrived than was sent";
   }
-  return outcome;
 }
 
 // It takes all ranks, and each chooses by itself what carries it: where they would not choose alike, they would wait.
@@ -76,77 +72,54 @@ bool can_exchange(const std::vector<std::optional<CheckReport>>& reports) {
                                 std::all_of(reports.begin(), reports.end(), has_none));
 }
 
-bool check_as_rank_zero(CheckSelf& self, const CheckSession& session) {
+void judge(CheckServer& server, CheckFindings& findings, const CheckReport& own, const CheckSession& session) {
   const auto begin = Deadline::clock::now();
-  auto& report = self.report;
-  auto host = CheckServer::open(report.step_tag, self.facts.layout.size());
-  if (!host) {
-    complain(self, host.error().message);
-    return false;
-  }
-  CheckFindings findings;
-  findings.id = self.facts.id;
-  findings.layout = self.facts.layout;
-  const auto listening = host->listen(report.port);
-  if (!listening) findings.port_trouble = listening.error().message;
-  host->open_side_door(side_doors(self.facts.id));
-  const auto own = try_own_way(report.address, report.port, listening.has_value(), begin + session.timeout);
-  report.reach = own.reach;
-  report.reach_trouble = own.trouble;
-  report.target = own.target;
-  host->reports()[0] = report;
-  Watchdog::now("hearing the other ranks");
-  host->gather_reports(begin + session.timeout);
+  server.gather_reports(begin + session.timeout);
   const auto waited = std::chrono::duration_cast<milliseconds>(Deadline::clock::now() - begin);
   findings.waited_ms = static_cast<std::uint64_t>(std::max<std::int64_t>(waited.count(), 1));
-  findings.leaves_exchange = session.leaves_exchange;
-  if (!session.leaves_exchange && can_exchange(host->reports())) {
+  if (!session.leaves_exchange && can_exchange(server.reports())) {
     findings.has_exchanged = true;
-    host->tell(FrameKind::kExchange, {});
-    host->outcomes()[0] = try_exchange(self, session.timeout);
-    Watchdog::now("hearing how the exchange went");
-    // The others began after us, by no more than a message takes.
-    host->gather_outcomes(in(kExchangeExcess + kTravel));
+    server.tell("exchange", "");
+    server.gather_exchanges(in(kExchange + kExchangeExcess + kTravel));
   }
-  findings.strangers = host->strangers();
-  findings.reports = std::move(host->reports());
-  findings.outcomes = std::move(host->outcomes());
+  findings.strangers = server.strangers();
+  findings.reports = server.reports();
+  if (!findings.reports[0]) (findings.reports[0] = own)->reach = Reach::kUnreachable;
   const auto table = judge_step(findings);
   const bool is_well = table.worst() != CheckResult::kFailed;
   if (session.show) session.show(table);
   if (!is_well) sleep_for(kTravelTimeOfTable);
   // Before anybody hears the verdict: whoever becomes its program then shall not find us where it looks for rank 0.
-  host->close_doors();
-  host->tell(FrameKind::kVerdict, is_well ? "0" : "1");
-  host->part(in(kParting));
-  return is_well;
+  server.stop_listening();
+  server.tell("verdict", is_well ? "0" : "1");
+  server.part(in(kParting));
 }
 
-bool check_as_guest(CheckSelf& self, const CheckSession& session) {
+bool report_to_rank_zero(CheckSelf& self, const CheckSession& session) {
   auto& report = self.report;
-  const MeetingPlace place{report.address, report.port, self.facts.layout.host_of(0), side_doors(self.facts.id)};
+  // Rank 0 need not know the name of its host.
+  const auto host = report.rank == 0 ? std::string("127.0.0.1") : self.facts.layout.host_of(0);
   Watchdog::now("the way to rank 0");
-  auto visit = visit_rank_zero(place, {report.step_tag, report.rank}, in(session.timeout));
-  if (!visit) {
+  auto client = find_rank_zero(report, self.facts.id, host, in(session.timeout));
+  if (!client) {
     complain(self, cat({"this rank, on ", report.host, ", cannot reach rank 0 at ", report.address, ":",
                         std::to_string(report.port), " within ", std::to_string(session.timeout.count()),
-                        " s: ", visit.error().message}));
+                        " s: ", client.error().message}));
     // Rank 0 may be about to print what it knows, which srun would drop if this rank ended the step now.
     sleep_for(kTravel);
     return false;
   }
-  add_way(report, *visit);
-  auto& talk = visit->talk;
-  const bool is_sent = talk.say(FrameKind::kReport, write_report(report), in(kTravel));
   Watchdog::now("waiting for rank 0");
-  auto answer = is_sent ? talk.hear(in(session.timeout + kTravel)) : std::nullopt;
-  if (answer && answer->kind == FrameKind::kExchange) {
-    const auto outcome = try_exchange(self, session.timeout);
+  (void)client->say("report", write_record(report), in(kTravel));
+  auto answer = client->hear(in(session.timeout + kTravel));
+  if (answer && answer->word == "exchange") {
+    Watchdog::now("the exchange");
+    try_exchange(self);
     Watchdog::now("waiting for the verdict of rank 0");
-    (void)talk.say(FrameKind::kOutcome, write_outcome(outcome), in(kTravel));
-    answer = talk.hear(in(exchange_time(session.timeout) + kExchangeExcess + kTravel));
+    (void)client->say("report", write_record(report), in(kTravel));
+    answer = client->hear(in(kExchange + kExchangeExcess + kTravel));
   }
-  if (answer && answer->kind == FrameKind::kVerdict) return answer->body == "0";
+  if (answer && answer->word == "verdict") return answer->body == "0";
   complain(self, "this rank reported to rank 0, and rank 0 ended without a word about the result");
   return false;
 }
@@ -154,12 +127,32 @@ bool check_as_guest(CheckSelf& self, const CheckSession& session) {
 }  // namespace
 
 bool run_check(CheckSelf self, const CheckSession& session) {
-  return self.report.rank == 0 ? check_as_rank_zero(self, session) : check_as_guest(self, session);
+  if (self.report.rank != 0) return report_to_rank_zero(self, session);
+  auto server = CheckServer::open(step_tag(self.facts.id), self.facts.layout.size());
+  if (!server) {
+    complain(self, server.error().message);
+    return false;
+  }
+  const auto listening = server->listen(self.report.port);
+  CheckFindings findings;
+  findings.id = self.facts.id;
+  findings.layout = self.facts.layout;
+  findings.leaves_exchange = session.leaves_exchange;
+  if (!listening) findings.port_trouble = listening.error().message;
+  server->listen_aside(side_ports(self.facts.id));
+  WorkerThread judging;
+  const auto started = judging.start([&, own = self.report] { judge(*server, findings, own, session); });
+  if (!started) {
+    complain(self, started.error().message);
+    return false;
+  }
+  const bool is_well = report_to_rank_zero(self, session);
+  return judging.wait_until(in(longest_check(session.timeout))) && is_well;
 }
 
+// One that came first waits twice for rank 0, which may start in the last moment and then waits for the others.
 seconds longest_check(seconds timeout) {
-  const auto tail = kTravel + exchange_time(timeout) + kExchangeExcess + kTravel + kExchangeExcess + kTravel;
-  return 2 * timeout + tail + seconds(1);
+  return 2 * timeout + kTravel + 2 * (kExchange + kExchangeExcess) + 3 * kTravel + seconds(1);
 }
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// One check from a rank's point of view: rank 0 listens and judges, the others go there and tell.
+// One check from a rank's point of view: every rank reports to rank 0, which listens and judges beside that.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,15 +15,15 @@ struct CheckSession {
   // Open MPI's MPI_Init fails in a rank that had a PMIx session before (PMIx 4.2, also in another process): so none is
   // opened where a program follows.
   bool leaves_exchange = false;
-  std::function<void(const CheckTable&)> show = nullptr;  // called on rank 0 alone, before the others hear the verdict
+  std::function<void(const CheckTable&)> show =
+      nullptr;  // called on rank 0 alone, by a thread, before anybody hears the verdict
 };
 
 // True when nothing failed; the same on all ranks that rank 0 could tell. What only this rank knows, as that it cannot
 // reach rank 0, it says in one sentence on standard error. Comes back within longest_check(timeout).
 bool run_check(CheckSelf self, const CheckSession& session);
 
-// Longer than any rank may take by its deadlines: one that came first waits twice for rank 0, which may start in the
-// last moment and then waits for the others.
+// Longer than any rank may take by its deadlines.
 std::chrono::seconds longest_check(std::chrono::seconds timeout);
 
 }  // namespace bootstrap

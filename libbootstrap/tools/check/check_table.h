@@ -23,9 +23,8 @@ struct CheckFindings {
   std::uint64_t strangers = 0;                      // connections that were not of this step
   std::string port_trouble;                         // why rank 0 could not listen on MASTER_PORT; empty: it could
 
-  bool has_exchanged = false;    // it was tried: by all ranks, since it takes all of them
+  bool has_exchanged = false;    // it was asked for: of all ranks, since it takes all of them
   bool leaves_exchange = false;  // an MPI program may follow, whose MPI_Init fails after a PMIx session of its rank
-  std::vector<std::optional<ExchangeOutcome>> outcomes;  // by rank
 };
 
 enum class CheckResult : std::uint8_t {

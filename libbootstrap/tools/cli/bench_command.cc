@@ -1,7 +1,5 @@
 // slurm-bootstrap bench: how fast the ranks of this step add numbers up, by message size.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/cli/bench_command.h"
-
 #include <poll.h>
 #include <unistd.h>
 
@@ -16,19 +14,14 @@
 #include "tools/bench/bandwidth.h"
 #include "tools/bench/bench_session.h"
 #include "tools/check/watchdog.h"
+#include "tools/cli/commands.h"
 
 namespace bootstrap {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kNoStep = 2;
 constexpr int kWrongOption = 105;            // as CLI11 ends for a value that it does not take
 constexpr int kTravelTimeOfTable = 300;      // milliseconds: srun drops what it has not read when it ends a step
 constexpr std::chrono::seconds kExcess(10);  // of an exchange and what else has no deadline, beyond the timeout
-
-void complain(std::string_view sentence) {
-  (void)std::fputs(cat({"slurm-bootstrap: ", sentence, "\n"}).c_str(), stderr);
-}
 
 Result<BenchPlan> read_plan(const BenchOptions& options) {
   const auto least = parse_bytes("--min-bytes", options.min_bytes);
@@ -119,18 +112,9 @@ class Bench {
 int bench_command(const BenchOptions& options) {
   const auto environment = process_environment();
   auto plan = read_plan(options);
-  if (!plan) {
-    complain(plan.error().message);
-    return kWrongOption;
-  }
+  if (!plan) return complain(plan.error().message, kWrongOption);
   auto self = read_self(environment, options.timeout);
-  if (!self) {
-    const bool is_outside = self.error().code == ErrorCode::kMissing;
-    complain(cat({self.error().message, is_outside ? "; start it as the tasks of a step: srun "
-                                                     "--ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench"
-                                                   : ""}));
-    return is_outside ? kNoStep : kFailed;
-  }
+  if (!self) return complain_of_rank(self.error(), "--ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench");
   const auto exchange = make_exchange(self->id, self->layout, self->rank, environment);
   const bool is_first = self->rank == 0;
   auto session = std::make_unique<BenchSession>(std::move(*self), *exchange, std::move(*plan));

@@ -1,47 +1,86 @@
-// slurm-bootstrap check: what works in this step, for all its ranks in one table.
+// slurm-bootstrap check: what works in this step, for all its ranks in one table; and run, which does it first.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/cli/check_command.h"
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
 
+#include "core/util/text.h"
 #include "probe/read_environment.h"
 #include "tools/check/check_session.h"
 #include "tools/check/watchdog.h"
+#include "tools/cli/commands.h"
+#include "tools/horovod/horovod_world.h"
 
 namespace bootstrap {
 namespace {
 
 constexpr int kFailed = 1;
-constexpr int kNoStep = 2;
+constexpr int kCannotRun = 126;  // as shells say it
+constexpr int kNotFound = 127;
 
 void print(const CheckTable& table, bool as_json) {
   (void)std::fputs((as_json ? table_json(table) : table_text(table)).c_str(), stdout);
   (void)std::fflush(stdout);
 }
 
+// Standard output is the program's.
+void print_trouble(const CheckTable& table) {
+  if (table.worst() == CheckResult::kFailed) (void)std::fputs(table_text(table).c_str(), stderr);
+}
+
+int check_step(const CheckSession& session, const char* start, bool keep_going = false) {
+  auto self = look_at_self(process_environment());
+  if (!self) return complain_of_rank(self.error(), start);
+  return run_check(std::move(*self), session) || keep_going ? 0 : kFailed;
+}
+
+int become(std::vector<std::string> words) {
+  std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
+  for (auto& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  (void)execvp(arguments.front(), arguments.data());
+  const int status = errno == ENOENT ? kNotFound : kCannotRun;
+  return complain(cat({"cannot run ", arguments.front(), ": ", std::strerror(errno)}), status);
+}
+
+int join_horovod(const RunOptions& options) {
+  // Python and Horovod are loaded first.
+  const auto timeout = std::max(options.timeout, std::chrono::seconds(60));
+  const Watchdog watchdog("the start of Horovod", timeout + std::chrono::seconds(5));
+  const auto joined = join_horovod_world(process_environment(), options.program, timeout);
+  if (joined) return 0;
+  return joined.error().message.empty() ? kFailed : complain(joined.error().message);
+}
+
 }  // namespace
 
 int check_command(const CheckOptions& options) {
   const Watchdog watchdog("the check", longest_check(options.timeout));
-  const auto environment = process_environment();
-  if (options.local) {
-    const auto table = judge_machine(look_at_machine(environment));
-    print(table, options.json);
-    return table.worst() == CheckResult::kFailed ? kFailed : 0;
+  const auto show = [&](const CheckTable& table) { print(table, options.json); };
+  if (!options.local) {
+    return check_step({.timeout = options.timeout, .show = show},
+                      "slurm-bootstrap check; or look at this machine alone: slurm-bootstrap check --local");
   }
-  auto self = look_at_self(environment);
-  if (!self) {
-    const bool is_outside = self.error().code == ErrorCode::kMissing;
-    (void)std::fprintf(stderr, "slurm-bootstrap: %s%s\n", self.error().message.c_str(),
-                       is_outside ? "; start it as the tasks of a step: srun slurm-bootstrap check; or look at this "
-                                    "machine alone: slurm-bootstrap check --local"
-                                  : "");
-    return is_outside ? kNoStep : kFailed;
+  const auto table = judge_machine(look_at_machine(process_environment()));
+  show(table);
+  return table.worst() == CheckResult::kFailed ? kFailed : 0;
+}
+
+int run_command(const RunOptions& options) {
+  int status = 0;
+  {
+    const Watchdog watchdog("the check", longest_check(options.timeout));
+    status = check_step({.timeout = options.timeout, .leaves_exchange = true, .show = print_trouble},
+                        "slurm-bootstrap run -- PROGRAM", options.keep_going);
   }
-  CheckSession session;
-  session.timeout = options.timeout;
-  session.show = [&](const CheckTable& table) { print(table, options.json); };
-  return run_check(std::move(*self), session) ? 0 : kFailed;
+  if (status == 0 && options.horovod) status = join_horovod(options);
+  return status == 0 ? become(options.program) : status;
 }
 
 }  // namespace bootstrap

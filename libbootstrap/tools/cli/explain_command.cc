@@ -1,7 +1,5 @@
 // slurm-bootstrap explain: what this task was given and why.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/cli/explain_command.h"
-
 #include <cstdio>
 #include <string>
 
@@ -14,16 +12,12 @@
 #include "probe/node_topology.h"
 #include "probe/read_environment.h"
 #include "probe/topology_file.h"
+#include "tools/cli/commands.h"
 #include "tools/explain_gpus/node_picture.h"
 #include "tools/explain_gpus/step_picture.h"
 
 namespace bootstrap {
 namespace {
-
-int complain(const Error& error) {
-  (void)std::fprintf(stderr, "slurm-bootstrap: %s\n", error.message.c_str());
-  return 1;
-}
 
 void print_table(const TaskPlan& task, bool as_json) {
   const auto text = as_json ? explain_json(task.facts, task.settings, task.reason, task.plan)
@@ -42,16 +36,11 @@ Result<Topology> topology_for(const TaskPlan& task, const std::string& host, con
   return read_node_topology(task.settings.topology.value, host).topology;
 }
 
-// The device nodes that the topology knows, else NVIDIA's from 0 on.
 std::vector<OwnSight::Device> own_devices(const Topology& topology) {
-  std::vector<std::string> paths;
-  for (const auto& gpu : topology.gpus) {
-    if (!gpu.device.empty()) paths.push_back(gpu.device);
-  }
-  if (paths.empty()) paths = nvidia_device_files();
   std::vector<OwnSight::Device> devices;
-  devices.reserve(paths.size());
-  for (const auto& path : paths) devices.push_back({path, try_device(path) == GpuVisibility::Access::kOpen});
+  for (const auto& path : device_files_of(topology.gpus)) {
+    devices.push_back({path, try_device(path) == GpuVisibility::Access::kOpen});
+  }
   return devices;
 }
 
@@ -59,7 +48,7 @@ int draw(const TaskPlan& task, const ExplainOptions& options) {
   const auto& place = task.facts.layout.place(task.facts.local_ranks.front());
   const auto& host = task.facts.layout.hosts()[place.node];
   const auto topology = topology_for(task, host, options);
-  if (!topology) return complain(topology.error());
+  if (!topology) return complain(topology.error().message);
   const auto sight = options.environment.empty() ? OwnSight{cores_of(0), own_devices(*topology)} : OwnSight();
   (void)std::fputs(picture_text(picture_of(task, *topology, sight)).c_str(), stdout);
   return 0;
@@ -74,7 +63,7 @@ int explain_command(const ExplainOptions& options) {
   const auto task = environment
                         ? read_task_plan(*environment, is_own ? read_mpirun_context(*environment) : MpirunContext())
                         : Result<TaskPlan>(fail(environment.error()));
-  if (!task) return complain(task.error());
+  if (!task) return complain(task.error().message);
   const auto& place = task->facts.layout.place(task->facts.local_ranks.front());
   // A picture is of a node, so that one task of each is enough.
   if (options.rank ? *options.rank != place.rank : options.gpus && options.environment.empty() && place.local_rank != 0)

@@ -6,13 +6,21 @@
 
 #include "bootstrap/bootstrap.h"
 #include "comm/helper_main.h"
-#include "tools/cli/bench_command.h"
-#include "tools/cli/check_command.h"
-#include "tools/cli/explain_command.h"
-#include "tools/cli/run_command.h"
-#include "tools/cli/topology_command.h"
+#include "core/util/text.h"
+#include "tools/cli/commands.h"
 
 namespace bootstrap {
+
+int complain(std::string_view sentence, int status) {
+  (void)std::fputs(cat({"slurm-bootstrap: ", sentence, "\n"}).c_str(), stderr);
+  return status;
+}
+
+int complain_of_rank(const Error& error, std::string_view start) {
+  if (error.code != ErrorCode::kMissing) return complain(error.message);
+  return complain(cat({error.message, "; start it as the tasks of a step: srun ", start}), 2);
+}
+
 namespace {
 
 // What the command line says, and the exit status of the subcommand that ran.
@@ -133,7 +141,6 @@ int main(int count, char** arguments) {
     CLI11_PARSE(app, count, arguments);
     return line.status;
   } catch (const std::exception& exception) {
-    (void)std::fprintf(stderr, "slurm-bootstrap: %s\n", exception.what());
-    return 1;
+    return bootstrap::complain(exception.what());
   }
 }

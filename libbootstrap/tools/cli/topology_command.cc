@@ -1,6 +1,8 @@
 // slurm-bootstrap topology: a machine's topology, for a file that slurmstepd reads.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/cli/topology_command.h"
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -12,10 +14,35 @@
 #include "core/util/result.h"
 #include "core/util/text.h"
 #include "probe/hwloc_topology.h"
-#include "tools/cli/output_file.h"
+#include "tools/cli/commands.h"
 
 namespace bootstrap {
 namespace {
+
+// Whole or not at all, with mode 0644: who reads it meanwhile, as a step that starts reads a topology, sees the old
+// file or the new one, and nobody but the owner can write to it at any time.
+Status replace_file(const std::string& path, std::string_view text) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    return fail(ErrorCode::kInvalid, cat({"cannot write ", quoted(path, 256), ": it is not a regular file"}));
+  }
+  auto temporary = path + ".XXXXXX";
+  const auto cannot = [&path] {
+    return fail(ErrorCode::kUnavailable, cat({"cannot write ", quoted(path, 256), ": ", std::strerror(errno)}));
+  };
+  const auto descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (descriptor < 0) return cannot();
+  auto* const file = ::fdopen(descriptor, "w");
+  const auto is_written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
+                          std::fflush(file) == 0 && ::fchmod(descriptor, 0644) == 0 && ::fsync(descriptor) == 0;
+  const auto error = errno;
+  const auto is_closed = file != nullptr && std::fclose(file) == 0;
+  if (!is_written) errno = error;
+  if (is_written && is_closed && ::rename(temporary.c_str(), path.c_str()) == 0) return {};
+  const auto refused = cannot();
+  (void)::unlink(temporary.c_str());
+  return refused;
+}
 
 Status write_out(const std::string& path, std::string_view text) {
   if (!path.empty()) return replace_file(path, text);
@@ -31,9 +58,7 @@ int topology_command(const TopologyOptions& options) {
   // Nobody would look at a file that our own reader refuses until the jobs that need it run.
   const auto read = topology ? parse_topology_text(text) : topology;
   const auto written = read ? write_out(options.output, text) : Status(fail(read.error()));
-  if (written) return 0;
-  (void)std::fprintf(stderr, "slurm-bootstrap: %s\n", written.error().message.c_str());
-  return 1;
+  return written ? 0 : complain(written.error().message);
 }
 
 }  // namespace bootstrap

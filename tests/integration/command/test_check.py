@@ -32,7 +32,7 @@ time.sleep(60)
 
 # Comes to rank 0 before this rank does, and says what no rank would.
 INTRUDE = """import os, socket, sys, time
-words = [b"GET / HTTP/1.0\\r\\n\\r\\n", bytes(range(256)), b"bootstrap-check hello 8\\n99.0.0 1", b"bootstrap-check report 99999\\n"]
+words = [b"GET / HTTP/1.0\\r\\n\\r\\n", bytes(range(256)), b"99.0.0 1 clock \\n", b"report\\n"]
 for i in range(20):
     while True:
         try:

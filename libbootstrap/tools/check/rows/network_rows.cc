@@ -1,9 +1,10 @@
 // The rows about the way to rank 0: the address, the port, and the clocks at both ends.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 
 #include "core/util/text.h"
-#include "tools/check/check_rows.h"
+#include "tools/check/rows/rows.h"
 
 namespace bootstrap::check {
 namespace {
@@ -13,44 +14,37 @@ constexpr std::uint64_t kMaxSkew = 100'000;  // microseconds
 
 bool is_loopback(const CheckReport& report) { return report.target.starts_with("127.") || report.target == "::1"; }
 
+constexpr std::string_view kWrongAddress = "MASTER_ADDR has to be an address of the host of rank 0";
+
+// What is said before and after the place that was not reached, and what to do. By Reach.
+struct ReachWords {
+  std::string_view before;
+  std::string_view after;
+  std::string_view cure;
+};
+constexpr std::array<ReachWords, 6> kReachWords{{
+    {"", "", kWrongAddress},
+    {"the name ", " means nothing there",
+     "/etc/hosts or DNS of these nodes; or another name with srun --bootstrap-addr"},
+    {"", " refuses: nobody listens there", kWrongAddress},
+    {"", " does not answer", "a firewall between the nodes, or an address of the wrong network"},
+    {"no way to ", "", "the network interface and the routes of these nodes"},
+    {"", " is somebody else", kWrongAddress},
+}};
+
+const ReachWords& words_of(const CheckReport& report) { return kReachWords[static_cast<std::size_t>(report.reach)]; }
+
+std::string in_brackets(const std::string& text) { return text.empty() ? text : cat({" (", text, ")"}); }
+
 std::string describe_reach(const CheckReport& report) {
-  const auto whom =
-      report.target.empty() ? meeting_point(report) : cat({meeting_point(report), " (", report.target, ")"});
-  const auto words = report.reach_trouble.empty() ? std::string() : cat({" (", report.reach_trouble, ")"});
-  switch (report.reach) {
-    case Reach::kNoName:
-      return cat({"the name ", report.address, " means nothing there", words});
-    case Reach::kRefused:
-      return cat({whom, " refuses: nobody listens there", words});
-    case Reach::kSilent:
-      return cat({whom, " does not answer", words});
-    case Reach::kUnreachable:
-      return cat({"no way to ", whom, words});
-    case Reach::kForeign:
-      return cat({whom, " is somebody else", words});
-    case Reach::kReached:
-      break;
-  }
-  return {};
+  const auto place = report.reach == Reach::kNoName ? report.address : meeting_point(report);
+  return cat({words_of(report).before, place, in_brackets(report.target), words_of(report).after,
+              in_brackets(report.reach_trouble)});
 }
 
 std::string_view cure_of(const CheckReport& report) {
-  if (is_loopback(report)) {
-    return "that address is each machine itself: let MASTER_ADDR be a name that other nodes know";
-  }
-  switch (report.reach) {
-    case Reach::kNoName:
-      return "/etc/hosts or DNS of these nodes; or another name with srun --bootstrap-addr";
-    case Reach::kSilent:
-      return "a firewall between the nodes, or an address of the wrong network";
-    case Reach::kUnreachable:
-      return "the network interface and the routes of these nodes";
-    case Reach::kForeign:
-    case Reach::kRefused:
-    case Reach::kReached:
-      break;
-  }
-  return "MASTER_ADDR has to be an address of the host of rank 0";
+  if (!is_loopback(report)) return words_of(report).cure;
+  return "that address is each machine itself: let MASTER_ADDR be a name that other nodes know";
 }
 
 // Nobody can reach a port that rank 0 did not get, and who plans with another one is in the row of the plan.
@@ -85,11 +79,6 @@ CheckRow network_in_order(const Survey& survey) {
   return ok("network", std::move(text));
 }
 
-std::uint64_t skew_of(const CheckReport& report) {
-  const auto offset = static_cast<std::uint64_t>(report.clock_offset_us);
-  return report.clock_offset_us < 0 ? 0 - offset : offset;
-}
-
 }  // namespace
 
 CheckRow network_row(const Survey& survey) {
@@ -115,10 +104,11 @@ CheckRow port_row(const Survey& survey) {
 CheckRow clock_row(const Survey& survey) {
   if (survey.layout().node_count() == 1) return ok("clocks", "one node, one clock");
   std::uint64_t most = 0;
-  for (const auto* const report : survey.reports()) most = std::max(most, skew_of(*report) + report->clock_error_us);
+  for (const auto* const report : survey.reports())
+    most = std::max(most, report->clock_skew_us + report->clock_error_us);
   // What the travel time of the question may hide is held in favour of the clock.
   auto wrong =
-      survey.where([](const CheckReport& report) { return skew_of(report) > kMaxSkew + report.clock_error_us; });
+      survey.where([](const CheckReport& report) { return report.clock_skew_us > kMaxSkew + report.clock_error_us; });
   if (wrong.empty()) return ok("clocks", cat({"within ", milliseconds(most), " of rank 0's"}));
   return warning("clocks", cat({"up to ", milliseconds(most), " off rank 0's"}), std::move(wrong),
                  "logs and timeouts of these nodes cannot be compared; see chronyc tracking");

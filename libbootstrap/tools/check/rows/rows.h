@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,23 +33,27 @@ class Survey {
   std::vector<Rank> where(Predicate holds) const {
     std::vector<Rank> ranks;
     for (const auto* const report : reports_) {
-      if (holds(*report)) ranks.push_back(report->rank);
+      if (std::invoke(holds, *report)) ranks.push_back(report->rank);
     }
     return ranks;
+  }
+
+  template <class Predicate>
+  bool any(Predicate holds) const {
+    return !where(holds).empty();
   }
 
   // The different values of a text of the reports; the most frequent first, of equally frequent ones that of the lower
   // rank. Reports for which `value_of` answers nothing are left out.
   template <class ValueOf>
   std::vector<Variant> variants(ValueOf value_of) const {
-    std::vector<Variant> found;
-    for (const auto* const report : reports_) add(found, value_of(*report), report->rank);
-    return by_frequency(std::move(found));
+    std::vector<std::string> values;
+    for (const auto* const report : reports_) values.push_back(std::invoke(value_of, *report));
+    return tally(values);
   }
 
  private:
-  static void add(std::vector<Variant>& found, std::string value, Rank rank);
-  static std::vector<Variant> by_frequency(std::vector<Variant> found);
+  std::vector<Variant> tally(const std::vector<std::string>& values) const;
 
   const CheckFindings& findings_;
   std::vector<const CheckReport*> reports_;

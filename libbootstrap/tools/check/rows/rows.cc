@@ -1,6 +1,6 @@
 // From the findings of a check to its table: which rows there are, and what they have in common.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/check/check_rows.h"
+#include "tools/check/rows/rows.h"
 
 #include <algorithm>
 #include <array>
@@ -27,17 +27,14 @@ Survey::Survey(const CheckFindings& findings) : findings_(findings) {
   }
 }
 
-void Survey::add(std::vector<Variant>& found, std::string value, Rank rank) {
-  if (value.empty()) return;
-  const auto same = std::find_if(found.begin(), found.end(), [&](const Variant& one) { return one.value == value; });
-  if (same != found.end()) {
-    same->ranks.push_back(rank);
-  } else {
-    found.push_back({std::move(value), {rank}});
+std::vector<Variant> Survey::tally(const std::vector<std::string>& values) const {
+  std::vector<Variant> found;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i].empty()) continue;
+    auto same = std::find_if(found.begin(), found.end(), [&](const Variant& one) { return one.value == values[i]; });
+    if (same == found.end()) same = found.insert(found.end(), {values[i], {}});
+    same->ranks.push_back(reports_[i]->rank);
   }
-}
-
-std::vector<Variant> Survey::by_frequency(std::vector<Variant> found) {
   std::stable_sort(found.begin(), found.end(),
                    [](const Variant& one, const Variant& other) { return one.ranks.size() > other.ranks.size(); });
   return found;

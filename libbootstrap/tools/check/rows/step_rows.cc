@@ -4,7 +4,7 @@
 #include <array>
 
 #include "core/util/text.h"
-#include "tools/check/check_rows.h"
+#include "tools/check/rows/rows.h"
 
 namespace bootstrap::check {
 namespace {
@@ -33,31 +33,25 @@ bool has_pmix(const Survey& survey) { return survey.first().has_pmix; }
 
 std::string engine_text(const Survey& survey) {
   if (!has_pmix(survey)) return "over PMI-1";
-  const auto clients = survey.variants([](const CheckReport& report) { return report.pmix_client; });
-  const auto servers = survey.variants([](const CheckReport& report) { return report.pmix_server; });
+  const auto clients = survey.variants(&CheckReport::pmix_client);
+  const auto servers = survey.variants(&CheckReport::pmix_server);
   auto text = cat({"over PMIx, client ", clients.front().value});
   if (!servers.empty()) text += cat({", server ", servers.front().value});
   return text;
 }
 
-CheckRow outcome_row(const Survey& survey) {
-  const auto& outcomes = survey.findings().outcomes;
+CheckRow exchanged_row(const Survey& survey) {
   std::uint64_t slowest = 0;
-  std::vector<Rank> without;
-  std::string trouble;
-  bool is_missing = true;
-  for (Rank rank = 0; rank < outcomes.size(); ++rank) {
-    const auto& outcome = outcomes[rank];
-    if (outcome) slowest = std::max(slowest, outcome->took_us);
-    if (outcome && outcome->trouble.empty()) continue;
-    without.push_back(rank);
-    is_missing = is_missing && outcome && outcome->is_missing;
-    if (outcome && trouble.empty()) trouble = outcome->trouble;
-  }
+  for (const auto* const report : survey.reports()) slowest = std::max(slowest, report->exchange_us);
+  auto without =
+      survey.where([](const CheckReport& report) { return !report.has_exchanged || !report.exchange_trouble.empty(); });
   const auto engine = engine_text(survey);
   if (without.empty()) return ok(kExchange, cat({engine, ": ", milliseconds(slowest)}));
-  if (trouble.empty()) trouble = "no word of how it went";
-  if (is_missing && without.size() == outcomes.size()) return absent(kExchange, std::move(trouble));
+  const auto troubles = survey.variants(&CheckReport::exchange_trouble);
+  auto trouble = troubles.empty() ? std::string("no word of how it went") : troubles.front().value;
+  if (survey.where(&CheckReport::lacks_exchange).size() == survey.reports().size()) {
+    return absent(kExchange, std::move(trouble));
+  }
   return failed(kExchange, cat({engine, ", failed: ", trouble}), std::move(without));
 }
 
@@ -74,8 +68,8 @@ CheckRow plan_row(const Survey& survey) {
   const auto& first = survey.first();
   auto others = survey.where([&](const CheckReport& report) { return !plans_as(report, first); });
   if (!others.empty()) return disagreement(survey, std::move(others));
-  auto without = survey.where([](const CheckReport& report) { return !report.has_plan; });
-  const auto troubles = survey.variants([](const CheckReport& report) { return report.plan_trouble; });
+  auto without = survey.where(std::not_fn(&CheckReport::has_plan));
+  const auto troubles = survey.variants(&CheckReport::plan_trouble);
   if (!without.empty()) {
     const auto& trouble = survey.report(without.front()).plan_trouble;
     return failed("plan", trouble, std::move(without));
@@ -117,7 +111,7 @@ CheckRow ranks_row(const Survey& survey) {
 }
 
 CheckRow exchange_row(const Survey& survey) {
-  auto without = survey.where([](const CheckReport& report) { return !report.has_pmix; });
+  auto without = survey.where(std::not_fn(&CheckReport::has_pmix));
   const bool has_some = without.size() != survey.reports().size();
   if (has_some && !without.empty()) {
     return failed(kExchange, "PMIx is in this step, but not for all of its ranks", std::move(without),
@@ -128,7 +122,7 @@ CheckRow exchange_row(const Survey& survey) {
     const auto reason = survey.report(unusable.front()).pmix_trouble;
     return warning(kExchange, cat({"PMIx is in this step, but ", reason}), std::move(unusable));
   }
-  if (survey.findings().has_exchanged) return outcome_row(survey);
+  if (survey.findings().has_exchanged) return exchanged_row(survey);
   if (survey.layout().size() == 1) return ok(kExchange, "one rank needs none");
   const char* const why = survey.findings().leaves_exchange ? "; left to the program" : "; it takes all ranks";
   return {kExchange, CheckResult::kSkipped, cat({engine_text(survey), why}), {}, {}};

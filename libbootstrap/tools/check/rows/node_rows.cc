@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/util/text.h"
-#include "tools/check/check_rows.h"
+#include "tools/check/rows/rows.h"
 
 namespace bootstrap::check {
 namespace {

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "core/util/text.h"
-#include "tools/check/check_rows.h"
+#include "tools/check/rows/rows.h"
 
 namespace bootstrap::check {
 namespace {
@@ -18,8 +18,7 @@ std::uint32_t node_of(const Survey& survey, const CheckReport& report) {
 }
 
 bool has_nvidia(const Survey& survey) {
-  return std::any_of(survey.reports().begin(), survey.reports().end(),
-                     [](const CheckReport* report) { return report->has_gpus && report->is_nvidia; });
+  return survey.any([](const CheckReport& report) { return report.has_gpus && report.is_nvidia; });
 }
 
 bool has(const std::vector<std::string>& list, const std::string& item) {
@@ -66,21 +65,19 @@ CheckRow gpus_in_order(const Survey& survey) {
   const auto nodes = survey.layout().node_count();
   const auto where = nodes == 1 ? std::string() : cat({" on ", count_of(nodes, "node")});
   const auto counted = cat({count_of(all.size(), "GPU"), where});
-  const bool is_tried = std::all_of(survey.reports().begin(), survey.reports().end(),
-                                    [](const CheckReport* report) { return !report->open_gpus.empty(); });
-  const auto what = is_tried ? "; each rank can open its own" : "; each rank has its own";
-  return ok("GPUs", cat({counted, what}));
+  const bool is_untried = survey.any([](const CheckReport& report) { return report.open_gpus.empty(); });
+  return ok("GPUs", cat({counted, is_untried ? "; each rank has its own" : "; each rank can open its own"}));
 }
 
 }  // namespace
 
 CheckRow nccl_row(const Survey& survey) {
-  const auto troubles = survey.variants([](const CheckReport& report) { return report.nccl_trouble; });
+  const auto troubles = survey.variants(&CheckReport::nccl_trouble);
   if (!troubles.empty()) {
     return failed("NCCL", troubles.front().value,
                   survey.where([](const CheckReport& report) { return !report.nccl_trouble.empty(); }));
   }
-  const auto versions = survey.variants([](const CheckReport& report) { return report.nccl_version; });
+  const auto versions = survey.variants(&CheckReport::nccl_version);
   if (versions.empty()) {
     return absent("NCCL", cat({"no libnccl.so.2 that the loader finds",
                                has_nvidia(survey) ? "; PyTorch's packages bring their own" : ""}));
@@ -91,7 +88,7 @@ CheckRow nccl_row(const Survey& survey) {
   }
   auto without = survey.where([](const CheckReport& report) { return report.nccl_version.empty(); });
   if (!without.empty()) return partly("NCCL", versions, std::move(without), has_nvidia(survey));
-  const auto paths = survey.variants([](const CheckReport& report) { return report.nccl_path; });
+  const auto paths = survey.variants(&CheckReport::nccl_path);
   auto text = versions.front().value;
   if (paths.size() == 1) text += cat({" (", paths.front().value, ")"});
   if (paths.size() > 1) text += cat({" from ", std::to_string(paths.size()), " different places"});
@@ -120,11 +117,11 @@ CheckRow driver_row(const Survey& survey) {
 }
 
 CheckRow gpu_row(const Survey& survey) {
-  const auto with = survey.where([](const CheckReport& report) { return report.has_gpus; });
+  const auto with = survey.where(&CheckReport::has_gpus);
   if (with.empty()) return absent("GPUs", "the step was given none");
   if (with.size() < survey.reports().size()) {
     return failed("GPUs", "some ranks were given GPUs and these were not",
-                  survey.where([](const CheckReport& report) { return !report.has_gpus; }));
+                  survey.where(std::not_fn(&CheckReport::has_gpus)));
   }
   const auto lost = survey.where([](const CheckReport& report) { return has(report.gpu_list, "?"); });
   if (!lost.empty()) {
@@ -153,11 +150,8 @@ CheckRow gpu_row(const Survey& survey) {
 }
 
 CheckRow peer_row(const Survey& survey) {
-  const auto any = [&](auto holds) {
-    return std::any_of(survey.reports().begin(), survey.reports().end(), [&](auto* report) { return holds(*report); });
-  };
-  if (!any([](const CheckReport& report) { return report.has_gpus; })) return absent("GPU peers", "no GPUs, no peers");
-  if (any(is_mig)) return absent("GPU peers", "MIG instances are no peers of each other");
+  if (!survey.any(&CheckReport::has_gpus)) return absent("GPU peers", "no GPUs, no peers");
+  if (survey.any(is_mig)) return absent("GPU peers", "MIG instances are no peers of each other");
   std::map<std::uint32_t, std::set<std::string_view>> open;  // by node: what any of its ranks can open
   for (const auto* const report : survey.reports()) {
     open[node_of(survey, *report)].insert(report->open_gpus.begin(), report->open_gpus.end());

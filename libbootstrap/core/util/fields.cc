@@ -1,0 +1,60 @@
+// A record, which is a struct of plain members, as one line of text and back: how ranks tell each other what they know.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/util/fields.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace bootstrap {
+namespace {
+
+bool is_printable(char character) { return character >= 0x20 && character <= 0x7e; }
+
+}  // namespace
+
+std::string write_field(const std::string& value) {
+  auto text = value.substr(0, kMaxField);
+  std::replace_if(
+      text.begin(), text.end(), [](char character) { return !is_printable(character); }, '?');
+  return text;
+}
+
+// Of too many or too long ones the first are told.
+std::string write_field(const std::vector<std::string>& items) {
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& item : items) {
+    auto word = write_field(item);
+    std::replace(word.begin(), word.end(), ' ', '?');
+    if (word.empty() || text.size() + word.size() >= kMaxField || ++count > kMaxFieldItems) break;
+    text += cat({text.empty() ? "" : " ", word});
+  }
+  return text;
+}
+
+std::string write_field(double value) {
+  std::array<char, 64> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+bool read_field(std::string_view text, std::string& value) {
+  value = text;
+  return text.size() <= kMaxField && std::all_of(text.begin(), text.end(), is_printable);
+}
+
+bool read_field(std::string_view text, std::vector<std::string>& items) {
+  std::string checked;
+  if (!read_field(text, checked)) return false;
+  const auto words = text.empty() ? std::vector<std::string_view>() : split(text, ' ');
+  items.assign(words.begin(), words.end());
+  return items.size() <= kMaxFieldItems && std::find(words.begin(), words.end(), "") == words.end();
+}
+
+bool read_field(std::string_view text, double& value) {
+  const auto* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, value);
+  return read.ec == std::errc() && read.ptr == end && !text.empty();
+}
+
+}  // namespace bootstrap

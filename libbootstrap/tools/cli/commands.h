@@ -1,0 +1,81 @@
+// What each subcommand of slurm-bootstrap takes from its command line; each returns its exit status.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/util/result.h"
+
+namespace bootstrap {
+
+// Says it on standard error, and returns the status.
+int complain(std::string_view sentence, int status = 1);
+// Of a process that is no rank: 2 outside a step, where it says how to `start` the command, else 1.
+int complain_of_rank(const Error& error, std::string_view start);
+
+// What this task was given and why.
+struct ExplainOptions {
+  bool json = false;
+  bool gpus = false;                  // a picture of the node, as text
+  std::string topology;               // file; empty: as slurmstepd finds it
+  std::string environment;            // file with a captured one, - is standard input; empty: this process's
+  std::optional<std::uint32_t> rank;  // say nothing in the others
+};
+
+// 0, or 1 with a sentence on standard error.
+int explain_command(const ExplainOptions& options);
+
+// What works in this step, for all its ranks in one table.
+struct CheckOptions {
+  bool json = false;
+  bool local = false;                // this machine alone
+  std::chrono::seconds timeout{10};  // for all ranks to come
+};
+
+// 0, 1 when something failed, 2 outside a step.
+int check_command(const CheckOptions& options);
+
+// A check, a Horovod world where it is asked for, and then the program in place of this process.
+struct RunOptions {
+  bool keep_going = false;  // start the program also when something failed
+  bool horovod = false;     // make the ranks one Horovod world first
+  std::chrono::seconds timeout{10};
+  std::vector<std::string> program;  // and its arguments; not empty
+};
+
+// When the program was not started: that of `check`, or 126 or 127 as shells have it.
+int run_command(const RunOptions& options);
+
+// How fast the ranks of this step add numbers up, by message size.
+struct BenchOptions {
+  std::string min_bytes = "8";
+  std::string max_bytes = "128M";
+  std::uint64_t factor = 2;
+  std::uint32_t iterations = 20;
+  std::uint32_t warmup = 5;
+  std::string communicator = "world";  // or node, cross
+  bool in_place = false;
+  bool check = true;
+  bool json = false;
+  std::chrono::seconds timeout{60};  // of each step: all ranks to come, the communicator, each size
+};
+
+// The same on all ranks: 0; 1 when something failed or a sum was wrong; 2 outside a step; kBenchSkipped where CUDA has
+// no GPU for any rank.
+int bench_command(const BenchOptions& options);
+
+// A machine's topology, for a file that slurmstepd reads.
+struct TopologyOptions {
+  std::string output;  // file; empty: standard output
+  std::string xml;     // file of lstopo about another machine; empty: this machine
+};
+
+// 0, or 1 with a sentence.
+int topology_command(const TopologyOptions& options);
+
+}  // namespace bootstrap
