@@ -42,16 +42,16 @@ std::vector<RefusedPort> StepPorts::reserve(StepPlan& plan, const StepFacts& fac
     if (!taken) plan.port_to_claim.reset();
     // One task alone meets nobody, and a server would say itself what is wrong.
     if (!taken && facts.layout.size() > 1) {
-      refused.push_back({sentence(taken.error().message, plan, port, facts.layout.host_of(0), settings),
-                         plan.port_is_users});
+      refused.push_back(
+          {sentence(taken.error().message, plan, port, facts.layout.host_of(0), settings), plan.port_is_users});
     }
   }
   for (const auto port : plan.worker_ports) {
     const auto taken = take(port);
     if (taken) continue;
-    refused.push_back({cat({"TF_CONFIG: ", facts.layout.host_of(facts.local_ranks.front()), ": ",
-                            taken.error().message, "; start the step again, or choose other ports with "
-                                                   "--bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE"})});
+    refused.push_back({cat({"TF_CONFIG: ", facts.layout.host_of(facts.local_ranks.front()), ": ", taken.error().message,
+                            "; start the step again, or choose other ports with "
+                            "--bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE"})});
   }
   return refused;
 }

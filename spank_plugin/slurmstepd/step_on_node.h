@@ -30,7 +30,7 @@ class StepOnNode {
   static int fail_all_tasks(bool user_knows) noexcept;
   int task_post_fork(spank_t spank);  // with the last task all cores are known, and so the order of the GPUs
   int task_exit(spank_t spank);       // srun receives how the task ended
-  int exit();                         // gives the ports back
+  int end();                          // exit: gives the ports back
 
  private:
   int prepare_step(spank_t spank, std::optional<std::uint32_t> step);

@@ -24,8 +24,7 @@ bool from_slurm(std::string_view name) {
 bool is_matter_of_taste(std::string_view name, const Settings& settings) {
   if (name == "OMP_NUM_THREADS" || name == "CUDA_DEVICE_ORDER") return true;
   constexpr std::array<std::string_view, 4> kInterfaces{"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
-                                                        "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME",
-                                                        "UCX_NET_DEVICES"};
+                                                        "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "UCX_NET_DEVICES"};
   return settings.interface.source < Source::kEnvironment &&
          std::find(kInterfaces.begin(), kInterfaces.end(), name) != kInterfaces.end();
 }
@@ -86,7 +85,7 @@ std::vector<std::string> CommonEnvironment::obsolete(const StepPlan& plan) const
 }
 
 Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
-             std::uint32_t local_task, Rank rank) {
+                            std::uint32_t local_task, Rank rank) {
   const CurrentValues now(spank, plan);
   // The last word on who this task is has Slurm, just before the program starts.
   const auto named = now.rank();

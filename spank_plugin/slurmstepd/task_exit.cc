@@ -29,7 +29,7 @@ int StepOnNode::task_exit(spank_t spank) {
   return kAccepted;
 }
 
-int StepOnNode::exit() {
+int StepOnNode::end() {
   ports_.release();
   return kAccepted;
 }

@@ -316,7 +316,7 @@ int end_of_step() {
     end_failure_receiver();
     return kAccepted;
   }
-  return StepOnNode::current().exit();
+  return StepOnNode::current().end();
 }
 
 }  // namespace bootstrap

@@ -106,9 +106,9 @@ std::string tf_config(const TaskContext& task) {
       {R"({"cluster": {"worker": [)", workers, R"(]}, "task": {"type": "worker", "index": )", number(task.rank), "}}"});
 }
 
-// What reads which, with the sources: reference manuals of torchrun (torch/distributed/run.py), JAX (_src/distributed.py), TensorFlow (tfconfig_cluster_resolver.py), Lightning
-// (plugins/environments/slurm.py), DeepSpeed (launcher/launch.py), NVSHMEM, nccl-tests (src/common.cu) and torchcomms
-// (utils/Utils.cpp).
+// What reads which, with the sources: reference manuals of torchrun (torch/distributed/run.py), JAX
+// (_src/distributed.py), TensorFlow (tfconfig_cluster_resolver.py), Lightning (plugins/environments/slurm.py),
+// DeepSpeed (launcher/launch.py), NVSHMEM, nccl-tests (src/common.cu) and torchcomms (utils/Utils.cpp).
 using F = Framework;
 using T = const TaskContext&;
 constexpr FrameworkVariable kTable[] = {

@@ -12,7 +12,7 @@
 #include <numeric>
 #include <vector>
 
-#include "comm/pmix/roll_call.h"
+#include "comm/pmix/rank_presence.h"
 #include "comm/process/worker_thread.h"
 #include "core/util/text.h"
 #include "preload/nccl_hooks/session_lock.h"
@@ -90,7 +90,7 @@ struct Roll {
   ServerState server = ServerState::kAnswers;
 };
 
-Roll ask(RollCall& attendance, const std::vector<Rank>& ranks) {
+Roll ask(RankPresence& attendance, const std::vector<Rank>& ranks) {
   const auto answers = attendance.ask(ranks, steady_clock::now() + kGrace);
   Roll roll{{}, answers.server};
   for (const auto& answer : answers.values) {
@@ -101,7 +101,7 @@ Roll ask(RollCall& attendance, const std::vector<Rank>& ranks) {
 }
 
 // The lowest rank that came speaks for all that did; where slurmstepd does not tell who did, several may.
-void call_the_roll(HangWatchdog::State& state, RollCall& attendance) {
+void call_the_roll(HangWatchdog::State& state, RankPresence& attendance) {
   const auto& step = state.step;
   std::vector<Rank> ranks(step.layout.size());
   std::iota(ranks.begin(), ranks.end(), Rank{0});
@@ -130,7 +130,7 @@ void watch(HangWatchdog::State& state) {
   const SessionLock lock(lock_name(step.id, step.rank, static_cast<std::uint32_t>(task.value_or(0))));
   if (!lock.is_held()) return;  // another call, or another process of this task, has it
   const auto topic = cat({"call.", std::to_string(state.call.topic)});
-  const auto attendance = RollCall::announce(step.id, step.layout, step.rank, step.environment, topic,
+  const auto attendance = RankPresence::announce(step.id, step.layout, step.rank, step.environment, topic,
                                              std::to_string(state.call.rank), deadline);
   if (state.is_over_before(deadline)) return;
   if (attendance) return call_the_roll(state, **attendance);

@@ -46,8 +46,9 @@ Status check_users_choice(const Environment& environment) {
     const auto value = environment.get(name);
     if (!value || *value != "mpi") continue;
     return fail(ErrorCode::kUnsupported,
-                cat({name, "=mpi is set, and --horovod makes a world over Gloo; unset it, or start Horovod over MPI: "
-                           "srun --mpi=pmix PROGRAM, without --horovod"}));
+                cat({name,
+                     "=mpi is set, and --horovod makes a world over Gloo; unset it, or start Horovod over MPI: "
+                     "srun --mpi=pmix PROGRAM, without --horovod"}));
   }
   return {};
 }
@@ -92,7 +93,8 @@ Status join_horovod_world(const Environment& environment, const std::vector<std:
   if (layout.size() > 1) {
     std::optional<std::string> mine;
     if (rank == 0) {
-      const auto port = start_rendezvous_server(program.front(), slots_of(layout, isolated), deadline - kTimeOfExchange);
+      const auto port =
+          start_rendezvous_server(program.front(), slots_of(layout, isolated), deadline - kTimeOfExchange);
       mine = port ? std::to_string(*port) : port.error().message;
     }
     const auto exchange = make_exchange(task->facts.id, layout, rank, environment);

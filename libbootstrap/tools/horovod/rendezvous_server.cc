@@ -72,10 +72,10 @@ Result<std::string> read_line(int file, Deadline deadline) {
 
 }  // namespace
 
-Result<std::uint16_t> start_rendezvous_server(const std::string& program, const std::string& slots,
-                                              Deadline deadline) {
+Result<std::uint16_t> start_rendezvous_server(const std::string& program, const std::string& slots, Deadline deadline) {
   const auto cannot = [](const char* what) {
-    return fail(ErrorCode::kUnavailable, cat({"cannot start Horovod's rendezvous server: ", what, ": ", std::strerror(errno)}));
+    return fail(ErrorCode::kUnavailable,
+                cat({"cannot start Horovod's rendezvous server: ", what, ": ", std::strerror(errno)}));
   };
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return cannot("socketpair");

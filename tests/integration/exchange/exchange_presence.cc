@@ -8,7 +8,7 @@
 #include <numeric>
 #include <string>
 
-#include "comm/pmix/roll_call.h"
+#include "comm/pmix/rank_presence.h"
 #include "core/plan/plan_from_environment.h"
 #include "core/step/rank_names.h"
 #include "probe/read_environment.h"
@@ -22,7 +22,7 @@ using std::chrono::steady_clock;
 int announce_and_ask(const bootstrap::TaskPlan& task, const bootstrap::Environment& environment, Rank rank) {
   const auto& layout = task.facts.layout;
   const auto start = steady_clock::now();
-  const auto presence = bootstrap::RollCall::announce(task.facts.id, layout, rank, environment, "test",
+  const auto presence = bootstrap::RankPresence::announce(task.facts.id, layout, rank, environment, "test",
                                                       std::to_string(rank), start + milliseconds(5000));
   if (!presence) {
     (void)std::fprintf(stderr, "%s\n", presence.error().message.c_str());

@@ -14,7 +14,7 @@ namespace bootstrap {
 
 // An open PMIx session in which this rank has said that it is there. A process that ends while one is open ends its
 // step (Slurm takes it for a crash), so it is opened only once something has waited for seconds, and closed soon.
-class RollCall {
+class RankPresence {
  public:
   struct Answers {
     // Of the ranks that announced the topic, in the order of the question.
@@ -25,21 +25,21 @@ class RollCall {
 
   // `topic` is the same for all ranks that shall find each other, `value` is what they can read of this one.
   // Comes back within the deadline. Errors as of Exchange::run.
-  static Result<std::unique_ptr<RollCall>> announce(const StepId& id, const Layout& layout, Rank rank,
+  static Result<std::unique_ptr<RankPresence>> announce(const StepId& id, const Layout& layout, Rank rank,
                                                     const Environment& environment, const std::string& topic,
                                                     const std::string& value, Deadline deadline);
-  ~RollCall();  // closes the session, in two seconds at most
+  ~RankPresence();  // closes the session, in two seconds at most
 
   // Nothing for the ranks that had not announced it when the deadline passed. Comes back earlier when all have, and a
   // quarter of a second later where slurmstepd does not answer.
   Answers ask(const std::vector<Rank>& ranks, Deadline deadline);
 
-  RollCall(const RollCall&) = delete;
-  RollCall& operator=(const RollCall&) = delete;
+  RankPresence(const RankPresence&) = delete;
+  RankPresence& operator=(const RankPresence&) = delete;
 
  private:
   struct Opening;
-  RollCall(std::shared_ptr<Opening> opening, bool from_mpirun, Layout layout, Rank rank, std::string topic,
+  RankPresence(std::shared_ptr<Opening> opening, bool from_mpirun, Layout layout, Rank rank, std::string topic,
            std::string value);
 
   std::shared_ptr<Opening> opening_;

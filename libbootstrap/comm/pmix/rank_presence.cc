@@ -1,6 +1,6 @@
 // Who has come to a call that everybody must make, asked without a fence: for calls that wait inside NCCL.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/pmix/roll_call.h"
+#include "comm/pmix/rank_presence.h"
 
 #include <algorithm>
 #include <exception>
@@ -25,7 +25,7 @@ std::string key_of(const std::string& topic) { return cat({"bootstrap.here.", to
 
 // What the worker that opens the session leaves behind. One that comes too late for its caller closes the session
 // itself: a process that ends with one open ends its step.
-struct RollCall::Opening {
+struct RankPresence::Opening {
   std::mutex mutex;
   bool is_given_up = false;
   std::optional<PmixSession> session;
@@ -35,7 +35,7 @@ struct RollCall::Opening {
   bool give_up();  // false when the session was there in the last moment
 };
 
-Status RollCall::Opening::open_and_say(const PmixServer& server, Rank rank, const std::string& topic,
+Status RankPresence::Opening::open_and_say(const PmixServer& server, Rank rank, const std::string& topic,
                                        const std::string& value) {
   auto opened = PmixSession::open(server, rank);
   if (!opened) return fail(opened.error());
@@ -52,13 +52,13 @@ Status RollCall::Opening::open_and_say(const PmixServer& server, Rank rank, cons
   return done;
 }
 
-bool RollCall::Opening::give_up() {
+bool RankPresence::Opening::give_up() {
   const std::lock_guard lock(mutex);
   is_given_up = !session;
   return is_given_up;
 }
 
-RollCall::RollCall(std::shared_ptr<Opening> opening, bool from_mpirun, Layout layout, Rank rank, std::string topic,
+RankPresence::RankPresence(std::shared_ptr<Opening> opening, bool from_mpirun, Layout layout, Rank rank, std::string topic,
                    std::string value)
     : opening_(std::move(opening)),
       is_mpiruns_(from_mpirun),
@@ -68,7 +68,7 @@ RollCall::RollCall(std::shared_ptr<Opening> opening, bool from_mpirun, Layout la
       value_(std::move(value)) {}
 
 // Without a thread or memory for one, the session closes here, with its last owner.
-RollCall::~RollCall() {
+RankPresence::~RankPresence() {
   try {
     WorkerThread worker;
     const auto deadline = steady_clock::now() + kCloseTime;
@@ -78,7 +78,7 @@ RollCall::~RollCall() {
   }
 }
 
-RollCall::Answers RollCall::ask(const std::vector<Rank>& ranks, Deadline deadline) {
+RankPresence::Answers RankPresence::ask(const std::vector<Rank>& ranks, Deadline deadline) {
   std::vector<Wanted> wanted;
   const auto node = layout_.place(rank_).node;
   for (const Rank rank : ranks) {
@@ -94,7 +94,7 @@ RollCall::Answers RollCall::ask(const std::vector<Rank>& ranks, Deadline deadlin
   return answers;
 }
 
-Result<std::unique_ptr<RollCall>> RollCall::announce(const StepId& id, const Layout& layout, Rank rank,
+Result<std::unique_ptr<RankPresence>> RankPresence::announce(const StepId& id, const Layout& layout, Rank rank,
                                                      const Environment& environment, const std::string& topic,
                                                      const std::string& value, Deadline deadline) {
   const auto server = check_pmix_environment(environment, id, rank);
@@ -110,7 +110,7 @@ Result<std::unique_ptr<RollCall>> RollCall::announce(const StepId& id, const Lay
   } else if (!opening->status) {
     return fail(opening->status.error());
   }
-  return std::unique_ptr<RollCall>(new RollCall(opening, server->from_mpirun, layout, rank, topic, value));
+  return std::unique_ptr<RankPresence>(new RankPresence(opening, server->from_mpirun, layout, rank, topic, value));
 }
 
 }  // namespace bootstrap
