@@ -46,7 +46,7 @@ SLURM_BOOTSTRAP_EXPORTS   ...                  checksums: tell our values from
 
 FOR         VARIABLES AND VALUES (OF RANK 0)
 lightning   SLURM_NTASKS_PER_NODE=2
-jax         JAX_COORDINATOR_PORT=29751 JAX_COORDINATOR_ADDRESS=node001:29751
+jax         JAX_COORDINATOR_PORT=29750 JAX_COORDINATOR_ADDRESS=node001:29750
             JAX_LOCAL_DEVICE_IDS=0
 Not set for torchrun: torchrun is one task on each node, and here are several;
 deepspeed: DeepSpeed needs no more than what is always set; tensorflow: programs

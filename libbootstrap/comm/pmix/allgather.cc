@@ -176,7 +176,7 @@ Status AllgatherRunner::meet_nodes(const PmixSession& session) {
 }
 
 // From the third round on the server of this node has a value of each remote rank under both names, and asks no other
-// server for a newer one: a roll call by those names would miss whole nodes. A name of the round itself is asked for,
+// server for a newer one: a query by those names would miss whole nodes. A name of the round itself is asked for,
 // and it is put only where a round takes long, since servers keep every name for as long as the step lasts.
 void AllgatherRunner::announce(const PmixSession& session) {
   if (session.is_shared() || is_announced_) return;

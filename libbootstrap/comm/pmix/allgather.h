@@ -17,8 +17,8 @@ inline constexpr auto kReadTime = std::chrono::seconds(5);
 // or silent), and then take leave of the server.
 inline constexpr auto kQueryTime = std::chrono::milliseconds(1000);
 inline constexpr auto kLeaveTime = std::chrono::milliseconds(800);
-// After so long in a fence, or before it, a rank announces itself under a name of this round alone, for the roll call
-// of others; well below kQueryTime, so that those who have just come are found, too.
+// After so long in a fence, or before it, a rank announces itself under a name of this round alone, for the query for
+// missing ranks of others; well below kQueryTime, so that those who have just come are found, too.
 inline constexpr auto kAnnounceTime = std::chrono::milliseconds(400);
 
 // In larger steps only the ranks of the own node and one of each other node are called by name: the names of all would

@@ -36,7 +36,7 @@ struct RankPresence::Opening {
 };
 
 Status RankPresence::Opening::open_and_say(const PmixServer& server, Rank rank, const std::string& topic,
-                                       const std::string& value) {
+                                           const std::string& value) {
   auto opened = PmixSession::open(server, rank);
   if (!opened) return fail(opened.error());
   auto done = opened->put(pmix::Scope::kStep, key_of(topic), value);
@@ -58,8 +58,8 @@ bool RankPresence::Opening::give_up() {
   return is_given_up;
 }
 
-RankPresence::RankPresence(std::shared_ptr<Opening> opening, bool from_mpirun, Layout layout, Rank rank, std::string topic,
-                   std::string value)
+RankPresence::RankPresence(std::shared_ptr<Opening> opening, bool from_mpirun, Layout layout, Rank rank,
+                           std::string topic, std::string value)
     : opening_(std::move(opening)),
       is_mpiruns_(from_mpirun),
       layout_(std::move(layout)),
@@ -95,8 +95,8 @@ RankPresence::Answers RankPresence::ask(const std::vector<Rank>& ranks, Deadline
 }
 
 Result<std::unique_ptr<RankPresence>> RankPresence::announce(const StepId& id, const Layout& layout, Rank rank,
-                                                     const Environment& environment, const std::string& topic,
-                                                     const std::string& value, Deadline deadline) {
+                                                             const Environment& environment, const std::string& topic,
+                                                             const std::string& value, Deadline deadline) {
   const auto server = check_pmix_environment(environment, id, rank);
   if (!server) return fail(server.error());
   auto opening = std::make_shared<Opening>();

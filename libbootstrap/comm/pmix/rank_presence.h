@@ -26,8 +26,8 @@ class RankPresence {
   // `topic` is the same for all ranks that shall find each other, `value` is what they can read of this one.
   // Comes back within the deadline. Errors as of Exchange::run.
   static Result<std::unique_ptr<RankPresence>> announce(const StepId& id, const Layout& layout, Rank rank,
-                                                    const Environment& environment, const std::string& topic,
-                                                    const std::string& value, Deadline deadline);
+                                                        const Environment& environment, const std::string& topic,
+                                                        const std::string& value, Deadline deadline);
   ~RankPresence();  // closes the session, in two seconds at most
 
   // Nothing for the ranks that had not announced it when the deadline passed. Comes back earlier when all have, and a
@@ -40,7 +40,7 @@ class RankPresence {
  private:
   struct Opening;
   RankPresence(std::shared_ptr<Opening> opening, bool from_mpirun, Layout layout, Rank rank, std::string topic,
-           std::string value);
+               std::string value);
 
   std::shared_ptr<Opening> opening_;
   bool is_mpiruns_;

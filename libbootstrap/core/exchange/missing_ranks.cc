@@ -1,4 +1,4 @@
-// What a roll call has found of the ranks that did not come, and how it is told.
+// What a query for missing ranks has found of the ranks that did not come, and how it is told.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/missing_ranks.h"
 

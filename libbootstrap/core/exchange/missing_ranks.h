@@ -1,4 +1,4 @@
-// What a roll call has found of the ranks that did not come, and how it is told.
+// What a query for missing ranks has found of the ranks that did not come, and how it is told.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace bootstrap {
 
-// Of this node, at the end of the roll call. Others than Slurm's are taken to answer.
+// Of this node, at the end of the query. Others than Slurm's are taken to answer.
 enum class ServerState : std::uint8_t {
   kAnswers,
   kSilent,  // it is there, and answers nobody

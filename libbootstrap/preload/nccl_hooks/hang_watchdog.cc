@@ -131,7 +131,7 @@ void watch(HangWatchdog::State& state) {
   if (!lock.is_held()) return;  // another call, or another process of this task, has it
   const auto topic = cat({"call.", std::to_string(state.call.topic)});
   const auto attendance = RankPresence::announce(step.id, step.layout, step.rank, step.environment, topic,
-                                             std::to_string(state.call.rank), deadline);
+                                                 std::to_string(state.call.rank), deadline);
   if (state.is_over_before(deadline)) return;
   if (attendance) return call_the_roll(state, **attendance);
   const auto& place = step.layout.place(step.rank);

@@ -23,7 +23,7 @@ int announce_and_ask(const bootstrap::TaskPlan& task, const bootstrap::Environme
   const auto& layout = task.facts.layout;
   const auto start = steady_clock::now();
   const auto presence = bootstrap::RankPresence::announce(task.facts.id, layout, rank, environment, "test",
-                                                      std::to_string(rank), start + milliseconds(5000));
+                                                          std::to_string(rank), start + milliseconds(5000));
   if (!presence) {
     (void)std::fprintf(stderr, "%s\n", presence.error().message.c_str());
     return 4;

@@ -1,4 +1,4 @@
-"""The interposed NCCL calls in real steps, over the NCCL double: guard, roll call, roots, timing, and what is left alone."""
+"""The interposed NCCL calls in real steps, over the NCCL double: guard, missing ranks, roots, timing, and what is left alone."""
 
 import re
 import time

@@ -69,7 +69,7 @@ def missing_ranks(text, surely=False):
 
 def are_told_of(told, missing):
     """Whether all sentences (by rank) name the missing, none calls anybody else missing for sure, and one names nobody
-    else at all: a roll call lasts a second, and somebody else may not be heard in it by some ranks."""
+    else at all: a query for missing ranks lasts a second, and somebody else may not be heard in it by some ranks."""
     named = missing_ranks(f"missing: {missing}")
     return (
         bool(named)
