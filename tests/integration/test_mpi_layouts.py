@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from case_shell import run_script
+from case_shell import HELD, run_script
 from harness import needs_pmix, steps_run_again
 from layout_cases import PREAMBLE, arbitrary_cases, fixed, generated, het_cases, plain_cases
 from test_layouts import GENERATED_IN_FULL, Runner
@@ -47,7 +47,9 @@ def run(runner, case, number, program=PROGRAM):
             break
         steps_run_again.append(case.name)
     said = sorted(map(int, re.findall(r"^(?:\d+: )?equal: (\d+) ranks$", done.stdout + done.stderr, re.M)))
-    if done.returncode == 0 and said == sorted(case.steps):
+    # srun with PMIx may not end after its last task where it has several components: Slurm's, CONTRIBUTING.md has more.
+    has_ended = done.returncode == 0 or done.returncode in HELD and case in het_cases()
+    if has_ended and said == sorted(case.steps):
         return ""
     return f"{case.name}: {case.script}: exit status {done.returncode}: {said} {done.stdout[-400:]} {done.stderr[-4000:]}"
 
@@ -57,8 +59,8 @@ def test_mpis_ranks_are_ours_in_every_layout(runner, request):
     if request.config.getoption("--full"):
         cases = fixed() + generated(GENERATED_IN_FULL, request.config.getoption("--seed") or 1)
     # Where components are not in the order of their nodes, Slurm 22.05's PMIx connects to the wrong ones and ends the
-    # step, and where a plain job has several components at once it hangs in 1 of 10: both with and without us.
-    not_by_slurm = {case.name for case in het_cases() if case.naive_fails or not case.slow}
+    # step, with and without us.
+    not_by_slurm = {case.name for case in het_cases() if case.naive_fails}
     cases = [case for case in cases if case.name not in LEFT_OUT | not_by_slurm | not_by_mpi()]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         wrong = list(filter(None, pool.map(lambda pair: run(runner, pair[1], pair[0]), enumerate(cases))))
