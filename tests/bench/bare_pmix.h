@@ -9,8 +9,8 @@
 
 namespace bench {
 
-// One session, open for the life of the object. No deadline, no check, no query for missing ranks: what the example programs of PMIx
-// do. Each call ends the process with a message when PMIx refuses.
+// One session, open for the life of the object. No deadline, no check, no query for missing ranks: what the example
+// programs of PMIx do. Each call ends the process with a message when PMIx refuses.
 class BarePmix {
  public:
   BarePmix();
