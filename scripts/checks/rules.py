@@ -142,6 +142,22 @@ def check_map(text):
             yield f"{MAP}: there is no {function} in {path}"
 
 
+# `area: imperative subject`, checked from the day on which this rule came.
+SUBJECT = re.compile(r"[\w./*-]+(, [\w./*-]+)*: (?!\w+(ed|ing) |(adds|fixes|makes|moves|removes|uses) )\S.*|Revert \".*\"")
+SUBJECTS_SINCE = "2026-11-25T19:30:00Z"
+
+
+def check_subject(subject):
+    if len(subject) > 72 or not SUBJECT.fullmatch(subject):
+        yield f"commit {subject!r}: a subject is `area: imperative subject`, in 72 characters"
+
+
+def check_subjects():
+    log = ["git", "log", "--no-merges", "--format=%s", f"--since={SUBJECTS_SINCE}"]
+    done = subprocess.run(log, cwd=TOP, text=True, capture_output=True)  # a checkout may have no history
+    return [problem for subject in done.stdout.splitlines() for problem in check_subject(subject)]
+
+
 def control():
     """The checks themselves: each of these sources breaks one rule."""
     broken = {
@@ -159,6 +175,7 @@ def control():
     missed += [f"{MAP}: {line}" for line in ("`core/none.cc`", "`api/collective.cc:none`") if not list(check_map(line))]
     missed += [f"{path}: no problem" for path in ("spank_plugin/a.cc", "libbootstrap/preload/a.cc")
                if list(check_source(path, '#include "core/plan/step_plan.h"\n'))]
+    missed += [f"commit {line}" for line in ("no area", "core: added a file", f"core: {'x' * 70}") if not list(check_subject(line))]
     for line in missed:
         print(f"control: not noticed: {line}", file=sys.stderr)
     return 1 if missed else 0
@@ -181,6 +198,7 @@ def main():
         if name.endswith((".cc", ".h", ".c")):
             problems += check_source(name, text)
     problems += check_map((TOP / MAP).read_text(encoding="utf-8"))
+    problems += check_subjects()
     for problem in problems:
         print(problem, file=sys.stderr)
     banned = sum("not in the plugin" in problem for problem in problems)

@@ -21,7 +21,7 @@ int complain_of_rank(const Error& error, std::string_view start);
 // What this task was given and why.
 struct ExplainOptions {
   bool json = false;
-  bool gpus = false;                  // a picture of the node, as text
+  bool gpus = false;                  // a table of the node's GPUs and ranks
   std::string topology;               // file; empty: as slurmstepd finds it
   std::string environment;            // file with a captured one, - is standard input; empty: this process's
   std::optional<std::uint32_t> rank;  // say nothing in the others

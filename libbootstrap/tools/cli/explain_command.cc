@@ -13,8 +13,8 @@
 #include "probe/read_environment.h"
 #include "probe/topology_file.h"
 #include "tools/cli/commands.h"
-#include "tools/explain_gpus/node_picture.h"
-#include "tools/explain_gpus/step_picture.h"
+#include "tools/explain_gpus/node_table.h"
+#include "tools/explain_gpus/node_view.h"
 
 namespace bootstrap {
 namespace {
@@ -36,8 +36,8 @@ Result<Topology> topology_for(const TaskPlan& task, const std::string& host, con
   return read_node_topology(task.settings.topology.value, host).topology;
 }
 
-std::vector<OwnSight::Device> own_devices(const Topology& topology) {
-  std::vector<OwnSight::Device> devices;
+std::vector<OwnAccess::Device> own_devices(const Topology& topology) {
+  std::vector<OwnAccess::Device> devices;
   for (const auto& path : device_files_of(topology.gpus)) {
     devices.push_back({path, try_device(path) == GpuVisibility::Access::kOpen});
   }
@@ -49,8 +49,8 @@ int draw(const TaskPlan& task, const ExplainOptions& options) {
   const auto& host = task.facts.layout.hosts()[place.node];
   const auto topology = topology_for(task, host, options);
   if (!topology) return complain(topology.error().message);
-  const auto sight = options.environment.empty() ? OwnSight{cores_of(0), own_devices(*topology)} : OwnSight();
-  (void)std::fputs(picture_text(picture_of(task, *topology, sight)).c_str(), stdout);
+  const auto access = options.environment.empty() ? OwnAccess{cores_of(0), own_devices(*topology)} : OwnAccess();
+  (void)std::fputs(node_table(node_view_of(task, *topology, access)).c_str(), stdout);
   return 0;
 }
 
@@ -65,7 +65,7 @@ int explain_command(const ExplainOptions& options) {
                         : Result<TaskPlan>(fail(environment.error()));
   if (!task) return complain(task.error().message);
   const auto& place = task->facts.layout.place(task->facts.local_ranks.front());
-  // A picture is of a node, so that one task of each is enough.
+  // A view is of a node, so that one task of each is enough.
   if (options.rank ? *options.rank != place.rank : options.gpus && options.environment.empty() && place.local_rank != 0)
     return 0;
   if (options.gpus) return draw(*task, options);

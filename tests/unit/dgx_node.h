@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/util/text.h"
-#include "tools/explain_gpus/node_picture.h"
+#include "tools/explain_gpus/node_table.h"
 
 namespace bootstrap {
 
@@ -27,11 +27,11 @@ inline CpuSet cores(std::size_t start, std::size_t count, std::size_t threads_fr
   return set;
 }
 
-inline NodePicture dgx_h100() {
-  NodePicture picture;
-  picture.host = "dgx001";
-  picture.step = "12.0";
-  auto& topology = picture.topology;
+inline NodeView dgx_h100() {
+  NodeView view;
+  view.host = "dgx001";
+  view.step = "12.0";
+  auto& topology = view.topology;
   topology.cpus = cpus("0-223");
   topology.packages = {{0, cpus("0-55,112-167")}, {1, cpus("56-111,168-223")}};
   topology.numa_nodes = {{0, 0, topology.packages[0].cpus}, {1, 1, topology.packages[1].cpus}};
@@ -44,17 +44,17 @@ inline NodePicture dgx_h100() {
     gpu.numa = gpu.package = index / 4;
     gpu.near = topology.packages[index / 4].cpus;
     topology.gpus.push_back(gpu);
-    picture.step_gpus.push_back(index++);
+    view.step_gpus.push_back(index++);
   }
-  return picture;
+  return view;
 }
 
-inline NodePicture dgx_h100_with_8_ranks() {
-  auto picture = dgx_h100();
+inline NodeView dgx_h100_with_8_ranks() {
+  auto view = dgx_h100();
   for (std::uint32_t rank = 0; rank < 8; ++rank) {
-    picture.tasks.push_back({rank, rank, cores(std::size_t{14} * rank, 14, 112), {rank}, first(8)});
+    view.ranks.push_back({rank, rank, cores(std::size_t{14} * rank, 14, 112), {rank}, first(8)});
   }
-  return picture;
+  return view;
 }
 
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }

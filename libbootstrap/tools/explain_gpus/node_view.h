@@ -1,4 +1,4 @@
-// The picture of this task's node: what the plan, the machine and Slurm's variables say about who sits where.
+// The view of this task's node: what the plan, the machine and Slurm's variables say about who sits where.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +9,7 @@
 #include "core/hardware/cpu_set.h"
 #include "core/plan/plan_from_environment.h"
 #include "core/util/environment.h"
-#include "tools/explain_gpus/node_picture.h"
+#include "tools/explain_gpus/node_table.h"
 
 namespace bootstrap {
 
@@ -18,7 +18,7 @@ namespace bootstrap {
 std::vector<CpuSet> bound_cores(const Environment& environment, std::size_t tasks);
 
 // What a task knows of itself beyond its environment; all empty when it is not a task that asks.
-struct OwnSight {
+struct OwnAccess {
   struct Device {
     std::string path;
     bool is_open = false;
@@ -28,6 +28,6 @@ struct OwnSight {
   std::vector<Device> devices;  // device nodes of GPUs that are there, in order of their numbers
 };
 
-NodePicture picture_of(const TaskPlan& task, const Topology& topology, const OwnSight& sight);
+NodeView node_view_of(const TaskPlan& task, const Topology& topology, const OwnAccess& access);
 
 }  // namespace bootstrap

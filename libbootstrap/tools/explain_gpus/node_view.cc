@@ -1,6 +1,6 @@
-// The picture of this task's node: what the plan, the machine and Slurm's variables say about who sits where.
+// The view of this task's node: what the plan, the machine and Slurm's variables say about who sits where.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/explain_gpus/step_picture.h"
+#include "tools/explain_gpus/node_view.h"
 
 #include <algorithm>
 #include <optional>
@@ -12,7 +12,7 @@
 namespace bootstrap {
 namespace {
 
-using Indices = std::vector<std::uint32_t>;  // into NodePicture::topology.gpus
+using Indices = std::vector<std::uint32_t>;  // into NodeView::topology.gpus
 
 // The GPUs of a step in a topology that may know fewer of them than Slurm.
 class StepGpus {
@@ -103,12 +103,12 @@ std::vector<CpuSet> cores_of_tasks(const TaskPlan& task, const CpuSet& own_cores
 
 // The GPUs whose device nodes this task can open, if they are fewer than the step has here: Slurm hides the others from
 // it. SLURM_STEP_GPUS is cut with them then, and counts wrongly in Slurm 22.05; SLURM_GPUS_ON_NODE stays as it was.
-std::optional<Indices> open_gpus(Topology& topology, const TaskPlan& task, const OwnSight& sight) {
+std::optional<Indices> open_gpus(Topology& topology, const TaskPlan& task, const OwnAccess& access) {
   const auto given = parse_unsigned(task.facts.environment.get("SLURM_GPUS_ON_NODE").value_or(""), kMaxGpus);
-  const auto open = std::count_if(sight.devices.begin(), sight.devices.end(), [](auto& one) { return one.is_open; });
+  const auto open = std::count_if(access.devices.begin(), access.devices.end(), [](auto& one) { return one.is_open; });
   if (!given || open == 0 || static_cast<std::uint64_t>(open) >= *given) return std::nullopt;
   Indices indices;
-  for (const auto& device : sight.devices) {
+  for (const auto& device : access.devices) {
     const auto same = [&](const Gpu& gpu) { return gpu.device == device.path; };
     auto found = std::find_if(topology.gpus.begin(), topology.gpus.end(), same);
     if (found == topology.gpus.end()) {
@@ -127,10 +127,10 @@ Indices own_places(const StepPlan& plan) {
   return group.empty() ? ordinals(plan, "BOOTSTRAP_GPU") : group;
 }
 
-void add_hidden_gpus(NodePicture& picture, const TaskPlan& task, const Indices& open, std::size_t given) {
+void add_hidden_gpus(NodeView& view, const TaskPlan& task, const Indices& open, std::size_t given) {
   const auto& place = task.facts.layout.place(task.facts.local_ranks.front());
-  auto& self = picture.tasks[place.local_rank];
-  self.sees = open;
+  auto& self = view.ranks[place.local_rank];
+  self.usable = open;
   if (task.plan.gpus && !task.plan.gpus->list.has_uuids) {
     // The entries of its list count what it can open.
     for (const auto ordinal : own_places(task.plan)) {
@@ -140,60 +140,60 @@ void add_hidden_gpus(NodePicture& picture, const TaskPlan& task, const Indices& 
     }
   }
   if (self.gpus.empty()) self.gpus = open;
-  for (auto& drawn : picture.tasks) drawn.knows_gpus = drawn.rank == place.rank;
-  if (given == picture.topology.gpus.size()) {
-    for (std::uint32_t i = 0; i < picture.topology.gpus.size(); ++i) picture.step_gpus.push_back(i);
+  for (auto& rank_view : view.ranks) rank_view.knows_gpus = rank_view.rank == place.rank;
+  if (given == view.topology.gpus.size()) {
+    for (std::uint32_t i = 0; i < view.topology.gpus.size(); ++i) view.step_gpus.push_back(i);
   } else {
-    picture.step_gpus = open;
+    view.step_gpus = open;
   }
-  picture.notes.push_back(cat({"Slurm hides all but ", std::to_string(open.size()), " of the ", std::to_string(given),
-                               " GPUs of the step from this task; what another rank sees, only that rank can tell: ",
-                               "--rank prints its picture."}));
+  view.notes.push_back(cat({"Slurm hides all but ", std::to_string(open.size()), " of the ", std::to_string(given),
+                            " GPUs of the step from this task; what another rank sees, only that rank can tell: ",
+                            "--rank prints its view."}));
 }
 
 // Which GPUs belong to whom, and who can use which.
-void add_gpus(NodePicture& picture, const TaskPlan& task, const std::vector<CpuSet>& cores) {
+void add_gpus(NodeView& view, const TaskPlan& task, const std::vector<CpuSet>& cores) {
   const auto& plan = *task.plan.gpus;
   const auto& place = task.facts.layout.place(task.facts.local_ranks.front());
-  StepGpus gpus(picture.topology, plan.list, task.facts.environment);
+  StepGpus gpus(view.topology, plan.list, task.facts.environment);
   const auto listed = gpus.listed();
-  picture.step_gpus = gpus.all();
+  view.step_gpus = gpus.all();
   const auto own = pick(listed, own_places(task.plan));
 
-  const bool is_whole = listed.size() == picture.step_gpus.size();
+  const bool is_whole = listed.size() == view.step_gpus.size();
   std::vector<Indices> dealt;
   if (plan.mode == GpuMode::kIndex && is_whole) {
-    for (std::uint32_t one = 0; one < picture.tasks.size(); ++one) {
-      dealt.push_back(pick(listed, positions_of(one, picture.tasks.size(), listed.size())));
+    for (std::uint32_t one = 0; one < view.ranks.size(); ++one) {
+      dealt.push_back(pick(listed, positions_of(one, view.ranks.size(), listed.size())));
     }
   } else {
-    dealt = deal(picture.topology, picture.step_gpus, cores);
+    dealt = deal(view.topology, view.step_gpus, cores);
   }
   const bool is_known = dealt[place.local_rank] == own;
-  for (std::uint32_t one = 0; one < picture.tasks.size(); ++one) {
-    auto& drawn = picture.tasks[one];
+  for (std::uint32_t one = 0; one < view.ranks.size(); ++one) {
+    auto& rank_view = view.ranks[one];
     const bool is_self = one == place.local_rank;
-    drawn.knows_gpus = is_self || is_known;
-    if (drawn.knows_gpus) drawn.gpus = is_self ? own : dealt[one];
-    drawn.sees = is_whole || is_self ? listed : drawn.gpus;
+    rank_view.knows_gpus = is_self || is_known;
+    if (rank_view.knows_gpus) rank_view.gpus = is_self ? own : dealt[one];
+    rank_view.usable = is_whole || is_self ? listed : rank_view.gpus;
   }
-  if (!is_known && picture.tasks.size() > 1) {
-    picture.notes.emplace_back(
+  if (!is_known && view.ranks.size() > 1) {
+    view.notes.emplace_back(
         "The lists of this node's ranks differ, and what another rank has, only that rank can tell: --rank prints its "
-        "picture.");
+        "view.");
   }
 }
 
 // Nobody has dealt them out: with --bootstrap-gpu=off, or where the plugin would have refused to.
-void add_undealt_gpus(NodePicture& picture, const GpuList& list, const Environment& environment) {
-  StepGpus gpus(picture.topology, list, environment);
+void add_undealt_gpus(NodeView& view, const GpuList& list, const Environment& environment) {
+  StepGpus gpus(view.topology, list, environment);
   const auto listed = gpus.listed();
-  picture.step_gpus = gpus.all();
-  for (auto& drawn : picture.tasks) {
-    drawn.knows_gpus = false;
-    drawn.sees = listed;
+  view.step_gpus = gpus.all();
+  for (auto& rank_view : view.ranks) {
+    rank_view.knows_gpus = false;
+    rank_view.usable = listed;
   }
-  picture.notes.emplace_back("The GPUs were not dealt out; each program chooses for itself.");
+  view.notes.emplace_back("The GPUs were not dealt out; each program chooses for itself.");
 }
 
 }  // namespace
@@ -213,33 +213,33 @@ std::vector<CpuSet> bound_cores(const Environment& environment, std::size_t task
   return cores;
 }
 
-NodePicture picture_of(const TaskPlan& task, const Topology& topology, const OwnSight& sight) {
+NodeView node_view_of(const TaskPlan& task, const Topology& topology, const OwnAccess& access) {
   const auto& layout = task.facts.layout;
   const auto& place = layout.place(task.facts.local_ranks.front());
-  NodePicture picture;
-  picture.host = layout.hosts()[place.node];
-  picture.step = to_string(task.facts.id);
-  picture.topology = topology;
-  const auto cores = cores_of_tasks(task, sight.cores);
+  NodeView view;
+  view.host = layout.hosts()[place.node];
+  view.step = to_string(task.facts.id);
+  view.topology = topology;
+  const auto cores = cores_of_tasks(task, access.cores);
   for (const auto rank : layout.ranks_on(place.node)) {
-    PictureTask drawn;
-    drawn.rank = rank;
-    drawn.local_rank = layout.place(rank).local_rank;
-    drawn.cpus = cores[drawn.local_rank];
-    picture.tasks.push_back(std::move(drawn));
+    RankView rank_view;
+    rank_view.rank = rank;
+    rank_view.local_rank = layout.place(rank).local_rank;
+    rank_view.cpus = cores[rank_view.local_rank];
+    view.ranks.push_back(std::move(rank_view));
   }
-  if (const auto open = open_gpus(picture.topology, task, sight)) {
+  if (const auto open = open_gpus(view.topology, task, access)) {
     const auto given = parse_unsigned(task.facts.environment.get("SLURM_GPUS_ON_NODE").value_or(""), kMaxGpus);
-    add_hidden_gpus(picture, task, *open, given.value_or(0));
+    add_hidden_gpus(view, task, *open, given.value_or(0));
   } else if (task.plan.gpus && !task.plan.gpus->is_own_list) {
-    add_gpus(picture, task, cores);
+    add_gpus(view, task, cores);
   } else if (const auto list = read_gpu_list(task.facts.environment)) {
-    add_undealt_gpus(picture, *list, task.facts.environment);
+    add_undealt_gpus(view, *list, task.facts.environment);
   }
   if (!task.is_set) {
-    picture.notes.emplace_back("The plugin did not set up this step; this is what it would have made of it.");
+    view.notes.emplace_back("The plugin did not set up this step; this is what it would have made of it.");
   }
-  return picture;
+  return view;
 }
 
 }  // namespace bootstrap

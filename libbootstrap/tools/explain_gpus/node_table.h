@@ -1,0 +1,37 @@
+// A table of one node: its GPUs, which rank has which, on which cores, and what it can use.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/hardware/cpu_set.h"
+#include "core/hardware/topology.h"
+#include "core/step/rank_layout.h"
+
+namespace bootstrap {
+
+struct RankView {
+  Rank rank = 0;
+  std::uint32_t local_rank = 0;
+  CpuSet cpus;                        // that it may run on; empty: not known
+  std::vector<std::uint32_t> gpus;    // its own, the first one first: indices into NodeView::topology.gpus
+  std::vector<std::uint32_t> usable;  // all that it can use, its own among them
+  bool knows_gpus = true;             // false: nothing is said about its GPUs, and no GPU is called free
+};
+
+struct NodeView {
+  std::string host;
+  std::string step;  // "12.0"
+  Topology topology;
+  std::vector<std::uint32_t> step_gpus;  // GPUs that Slurm gave to the step, indices into topology.gpus
+  std::vector<RankView> ranks;           // in order of local rank
+  std::vector<std::string> notes;        // sentences below the table
+};
+
+// Printable ASCII, whatever the names hold; ends with a newline. Long tables are cut short: "... and 509 more rows".
+// Indices that are out of range are left out.
+std::string node_table(const NodeView& view);
+
+}  // namespace bootstrap
