@@ -8,36 +8,15 @@
 #include "core/step/rank_layout_text.h"
 #include "core/util/ranges.h"
 #include "core/util/text.h"
+#include "core/util/text_columns.h"
 
 namespace bootstrap {
 namespace {
 
-constexpr std::size_t kWidth = 80;
 constexpr std::size_t kNameWidth = 26;
 constexpr std::size_t kValueWidth = 21;
 constexpr std::size_t kFrameworkColumn = 12;
 constexpr std::size_t kMaxNodesShown = 16;
-
-void pad_to(std::string& line, std::size_t column) {
-  if (line.size() < column) line.append(column - line.size(), ' ');
-}
-
-// Adds `text` at `column`, broken between words so that it stays within the width.
-void append_wrapped(std::string& out, std::string line, std::size_t column, std::string_view text) {
-  pad_to(line, column);
-  const auto indent = column;
-  for (const auto word : split(text, ' ')) {
-    if (line.size() + word.size() > kWidth && line.size() > indent) {
-      line.erase(line.find_last_not_of(' ') + 1);
-      out += line + "\n";
-      line.assign(indent, ' ');
-    }
-    line += word;
-    line += ' ';
-  }
-  line.erase(line.find_last_not_of(' ') + 1);
-  out += line + "\n";
-}
 
 void append_row(std::string& out, std::string_view name, std::string_view value, std::string_view from) {
   std::string line(name);
@@ -132,7 +111,7 @@ std::string assignments(const StepPlan& plan, Framework framework) {
     if (variable.framework != framework) continue;
     const bool is_kept = variable.action == Action::kKept;
     const auto& value = variable.effective();
-    text += cat({text.empty() ? "" : " ", variable.name, "=", value.size() > kWidth ? "..." : printable(value),
+    text += cat({text.empty() ? "" : " ", variable.name, "=", value.size() > kTableWidth ? "..." : printable(value),
                  is_kept ? " (kept: set by the user)" : ""});
   }
   return text;

@@ -8,11 +8,11 @@
 #include "core/step/rank_names.h"
 #include "core/util/json.h"
 #include "core/util/text.h"
+#include "core/util/text_columns.h"
 
 namespace bootstrap {
 namespace {
 
-constexpr std::size_t kWidth = 80;
 constexpr std::size_t kNameWidth = 15;
 constexpr std::size_t kResultWidth = 11;
 constexpr std::size_t kTextColumn = kNameWidth + kResultWidth;
@@ -20,29 +20,6 @@ constexpr std::size_t kTextColumn = kNameWidth + kResultWidth;
 std::string_view word_of(CheckResult result) {
   constexpr std::array<std::string_view, 5> kWords{"ok", "not there", "not tried", "warning", "FAILED"};
   return kWords[static_cast<std::size_t>(result)];
-}
-
-void pad_to(std::string& line, std::size_t column) {
-  if (line.size() < column) line.append(column - line.size(), ' ');
-}
-
-void end_line(std::string& out, std::string& line) {
-  line.erase(line.find_last_not_of(' ') + 1);
-  out += line + "\n";
-  line.clear();
-}
-
-// Adds `text` at `column`, broken between words so that it stays within the width.
-void append_wrapped(std::string& out, std::string line, std::size_t column, std::string_view text) {
-  pad_to(line, column);
-  for (const auto word : split(text, ' ')) {
-    if (line.size() + word.size() > kWidth && line.size() > column) {
-      end_line(out, line);
-      pad_to(line, column);
-    }
-    line += cat({word, " "});
-  }
-  end_line(out, line);
 }
 
 void append_row(std::string& out, const Layout& layout, const CheckRow& row) {
