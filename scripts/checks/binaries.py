@@ -157,18 +157,21 @@ def check_clash(path, hosts):
                 yield f"shares names with {host}: {sorted(common)}"
 
 
+# The compiler's own, and libstdc++'s, which takes memory for exceptions without memory and, from gcc 13 on, fills in two
+# tables of functions: no object of ours.
+RUNTIME = {"frame_dummy", "eh_alloc", "system_error"}
+
+
 def check_plugin(path, names):
     yield from check_object(path, names)
     yield from check_clash(path, SLURM)
-    # The compiler's own, and libstdc++'s, which takes memory for exceptions without memory and, from gcc 13 on, fills in two
-    # tables of functions: no object of ours.
-    yield from check_constructors(path, {"frame_dummy", "eh_alloc", "system_error"})
+    yield from check_constructors(path, RUNTIME)
     yield from check_imports(path, PLUGIN_IMPORTS_NEVER)
 
 
 def check_library(path, names):
     yield from check_object(path, names)
-    yield from check_constructors(path, {"frame_dummy", "enter"})  # the compiler's, and that of preload/constructor.cc
+    yield from check_constructors(path, RUNTIME | {"enter"})  # that of preload/constructor.cc
     if os.confstr("CS_GNU_LIBC_VERSION") == DEBIAN_12:
         yield from check_glibc(path, NEWEST_GLIBC)
 
