@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# comm/nccl/nccl_library.cc holds our declarations against nccl.h; here nccl.h is changed, and then it must not compile.
+# nccl_declarations.cc holds our declarations against nccl.h; here nccl.h is changed, and then it must not compile.
 # SPDX-License-Identifier: Apache-2.0
 """nccl_abi.py --header nccl.h -- COMPILER ARGUMENTS...: exit 0 if all changes are noticed and nccl.h is right."""
 

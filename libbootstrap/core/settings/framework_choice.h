@@ -34,7 +34,6 @@ struct FrameworkChoice {
   bool is_auto = true;     // those that cannot harm others, as far as the step is one for them
   std::uint32_t mask = 0;  // by Framework: those that were named
 
-  bool is_all() const { return mask == (1U << kFrameworkCount) - 1; }
   bool asks_for(Framework framework) const { return ((mask >> static_cast<unsigned>(framework)) & 1U) != 0; }
   bool operator==(const FrameworkChoice&) const = default;
 };

@@ -19,26 +19,40 @@ constexpr const char* kGlooTimeout = "300";
 // The others shall receive rank 0's reason before their own deadlines.
 constexpr std::chrono::seconds kTimeOfExchange(5);
 
-// What Horovod reads of a rank (common/gloo/gloo_context.cc).
-struct HorovodPlace {
-  std::string host;
-  std::uint32_t local_rank = 0;
-  std::uint32_t local_size = 0;
-  std::uint32_t cross_rank = 0;
-  std::uint32_t cross_size = 0;
+// What Horovod reads of the ranks (common/gloo/gloo_context.cc). Where each task sees its own GPU alone, as device 0,
+// it passes for a node of its own.
+class HorovodRanks {
+ public:
+  explicit HorovodRanks(const TaskPlan& task) : layout_(task.facts.layout) {
+    const auto own = layout_.place(task.facts.local_ranks.front());
+    are_alone_ = effective_value(task.plan, "LOCAL_WORLD_SIZE") != std::to_string(own.local_size);
+  }
+
+  Place place(Rank rank) const {
+    const auto& place = layout_.place(rank);
+    return are_alone_ ? alone_place(place, static_cast<std::uint32_t>(layout_.size())) : place;
+  }
+
+  // Ranks that pass for nodes must not share the scope that this name stands for.
+  std::string host(Rank rank) const {
+    const auto& host = layout_.host_of(rank);
+    return are_alone_ ? cat({host, "-", std::to_string(layout_.place(rank).local_rank)}) : host;
+  }
+
+  std::string slots() const {
+    std::string lines;
+    for (Rank rank = 0; rank < layout_.size(); ++rank) {
+      const auto at = place(rank);
+      lines += cat({host(rank), " ", std::to_string(at.local_rank), " ", std::to_string(at.local_size), " ",
+                    std::to_string(at.cross_rank), " ", std::to_string(at.cross_size), "\n"});
+    }
+    return lines;
+  }
+
+ private:
+  const Layout& layout_;
+  bool are_alone_ = false;
 };
-
-// Where each task sees its own GPU alone, as device 0, each is a node of its own to the program: LOCAL_RANK is 0.
-bool is_isolated(const TaskPlan& task, const Place& own) {
-  return effective_value(task.plan, "LOCAL_WORLD_SIZE") != std::to_string(own.local_size);
-}
-
-HorovodPlace place_of(const Layout& layout, Rank rank, bool is_isolated) {
-  const auto& place = layout.place(rank);
-  const auto& host = layout.host_of(rank);
-  if (!is_isolated) return {host, place.local_rank, place.local_size, place.cross_rank, place.cross_size};
-  return {cat({host, "-", std::to_string(place.local_rank)}), 0, 1, rank, static_cast<std::uint32_t>(layout.size())};
-}
 
 // MPI's controller has its own start, and half of each would hang.
 Status check_users_choice(const Environment& environment) {
@@ -51,16 +65,6 @@ Status check_users_choice(const Environment& environment) {
                      "srun --mpi=pmix PROGRAM, without --horovod"}));
   }
   return {};
-}
-
-std::string slots_of(const Layout& layout, bool is_isolated) {
-  std::string lines;
-  for (Rank rank = 0; rank < layout.size(); ++rank) {
-    const auto place = place_of(layout, rank, is_isolated);
-    lines += cat({place.host, " ", std::to_string(place.local_rank), " ", std::to_string(place.local_size), " ",
-                  std::to_string(place.cross_rank), " ", std::to_string(place.cross_size), "\n"});
-  }
-  return lines;
 }
 
 // The port of the server, or rank 0's reason why there is none.
@@ -89,12 +93,11 @@ Status join_horovod_world(const Environment& environment, const std::vector<std:
   if (!task) return fail(task.error());
   const auto& layout = task->facts.layout;
   const auto rank = task->facts.local_ranks.front();
-  const bool isolated = is_isolated(*task, layout.place(rank));
+  const HorovodRanks ranks(*task);
   if (layout.size() > 1) {
     std::optional<std::string> mine;
     if (rank == 0) {
-      const auto port =
-          start_rendezvous_server(program.front(), slots_of(layout, isolated), deadline - kTimeOfExchange);
+      const auto port = start_rendezvous_server(program.front(), ranks.slots(), deadline - kTimeOfExchange);
       mine = port ? std::to_string(*port) : port.error().message;
     }
     const auto exchange = make_exchange(task->facts.id, layout, rank, environment);
@@ -104,14 +107,14 @@ Status join_horovod_world(const Environment& environment, const std::vector<std:
     set("HOROVOD_GLOO_RENDEZVOUS_ADDR", effective_value(task->plan, "MASTER_ADDR"));
     set("HOROVOD_GLOO_RENDEZVOUS_PORT", *port);
   }
-  const auto place = place_of(layout, rank, isolated);
+  const auto place = ranks.place(rank);
   set("HOROVOD_RANK", std::to_string(rank));
   set("HOROVOD_SIZE", std::to_string(layout.size()));
   set("HOROVOD_LOCAL_RANK", std::to_string(place.local_rank));
   set("HOROVOD_LOCAL_SIZE", std::to_string(place.local_size));
   set("HOROVOD_CROSS_RANK", std::to_string(place.cross_rank));
   set("HOROVOD_CROSS_SIZE", std::to_string(place.cross_size));
-  set("HOROVOD_HOSTNAME", place.host);
+  set("HOROVOD_HOSTNAME", ranks.host(rank));
   set("HOROVOD_CONTROLLER", "gloo");
   set_if_unset("HOROVOD_CPU_OPERATIONS", "gloo");
   set_if_unset("HOROVOD_GLOO_TIMEOUT_SECONDS", kGlooTimeout);
