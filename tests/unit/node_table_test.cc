@@ -10,7 +10,8 @@
 namespace bootstrap {
 namespace {
 
-TEST(NodeTable, OneGpuForEachRank) { EXPECT_EQ(node_table(dgx_h100_with_8_ranks()), R"(Node dgx001, step 12.0: 8 ranks; 8 GPUs, given to the step: all
+TEST(NodeTable, OneGpuForEachRank) {
+  EXPECT_EQ(node_table(dgx_h100_with_8_ranks()), R"(Node dgx001, step 12.0: 8 ranks; 8 GPUs, given to the step: all
 
 GPU  PCI      DEVICE   MODEL           NUMA  RANK  LOCAL  CORES OF THE RANK  GPUS IT CAN USE
 0    1b:00.0  nvidia0  H100 80GB HBM3  0     0     0      0-13,112-125       0-7
@@ -24,7 +25,8 @@ GPU  PCI      DEVICE   MODEL           NUMA  RANK  LOCAL  CORES OF THE RANK  GPU
 
 NUMA node 0: CPUs 0-55,112-167
 NUMA node 1: CPUs 56-111,168-223
-)"); }
+)");
+}
 
 TEST(NodeTable, HiddenPeers) {
   auto view = dgx_h100_with_8_ranks();

@@ -15,7 +15,8 @@ struct CUstream_st;  // cudaStream_t is a pointer to it
 
 namespace bootstrap::nccl {
 
-// The parts of nccl.h that we need. tests/unit/nccl_declarations.cc holds them against the real header where there is one.
+// The parts of nccl.h that we need. tests/unit/nccl_declarations.cc holds them against the real header where there is
+// one.
 using Comm = ::ncclComm*;
 using ResultCode = int;
 inline constexpr ResultCode kSuccess = 0;

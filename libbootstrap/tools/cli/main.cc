@@ -43,8 +43,9 @@ void add_explain(CLI::App& app, CommandLine& line) {
       ->type_name("FILE");
   command->add_option("--rank", options.rank, "Print in the task of this rank alone, say nothing in the others")
       ->type_name("RANK");
-  command->add_flag("--gpus", options.gpus,
-                    "Print a table of the node instead: which rank has which GPU, and which it can use; once for each node");
+  command->add_flag(
+      "--gpus", options.gpus,
+      "Print a table of the node instead: which rank has which GPU, and which it can use; once for each node");
   command->add_option("--topology", options.topology, "Where the GPUs are, written by `slurm-bootstrap topology`")
       ->type_name("FILE");
   command->callback([&line] { line.status = explain_command(line.explain); });
