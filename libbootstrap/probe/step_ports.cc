@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/step_ports.h"
 
+#include <string_view>
 #include <utility>
 
 #include "core/util/text.h"
@@ -20,10 +21,11 @@ std::string sentence(const std::string& reason, const StepPlan& plan, std::uint1
     return cat({"MASTER_PORT on ", host, ": ", reason, "; choose another one in ", setting_name("port", port.source),
                 ", or let the plugin choose (--bootstrap-port=auto)"});
   }
-  return cat({"MASTER_PORT on ", host, ": ", reason,
-              "; start the step again, or choose other ports with --bootstrap-port or --bootstrap-port-range; where "
-              "ports are taken often, Slurm can reserve them (MpiParams=ports= in slurm.conf); with "
-              "--bootstrap-claim=off the step starts without a port that is held"});
+  constexpr std::string_view kHint =
+      "; start the step again, or choose other ports with --bootstrap-port or --bootstrap-port-range; where ports are "
+      "taken often, Slurm can reserve them (MpiParams=ports= in slurm.conf); with --bootstrap-claim=off the step "
+      "starts without a port that is held";
+  return cat({"MASTER_PORT on ", host, ": ", reason, kHint});
 }
 
 }  // namespace
@@ -49,9 +51,10 @@ std::vector<RefusedPort> StepPorts::reserve(StepPlan& plan, const StepFacts& fac
   for (const auto port : plan.worker_ports) {
     const auto taken = take(port);
     if (taken) continue;
-    refused.push_back({cat({"TF_CONFIG: ", facts.layout.host_of(facts.local_ranks.front()), ": ", taken.error().message,
-                            "; start the step again, or choose other ports with "
-                            "--bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE"})});
+    constexpr std::string_view kHint =
+        "; start the step again, or choose other ports with --bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE";
+    refused.push_back(
+        {cat({"TF_CONFIG: ", facts.layout.host_of(facts.local_ranks.front()), ": ", taken.error().message, kHint})});
   }
   return refused;
 }
