@@ -4,7 +4,7 @@
 
 namespace bootstrap {
 
-// The one whose functions the program finds; the others only pass calls on. False claims would be the port that one
+// The one whose functions the program finds; the others only pass calls on. Wrong alarms would be the port that one
 // copy holds against the other, and NCCL calls that one saw and the other did not.
 bool is_active_copy() noexcept;
 

@@ -26,11 +26,11 @@ bool is_preloaded(const char* const* environment) noexcept {
 bool is_rank = false;  // or a process that a rank has started
 
 // What is to be done needs files or memory, and is for one of several copies of us in the process.
-void begin(const bootstrap::DetectedRank& claim, bool is_first, int count, char** words) {
+void begin(const bootstrap::DetectedRank& detected, bool is_first, int count, char** words) {
   if (!bootstrap::is_active_copy()) return;
-  is_rank = is_first && bootstrap::belongs_to_step(claim, ::getpid()) &&
-            bootstrap::set_up_rank(claim.step.launcher, count, words);
-  if (!is_rank && claim.has_leftovers) bootstrap::forget_outer_rank();
+  is_rank = is_first && bootstrap::belongs_to_step(detected, ::getpid()) &&
+            bootstrap::set_up_rank(detected.step.launcher, count, words);
+  if (!is_rank && detected.has_leftovers) bootstrap::forget_outer_rank();
 }
 
 // glibc hands the arguments of `main` to constructors. Every dynamic program of a user who exports LD_PRELOAD comes
@@ -40,10 +40,10 @@ void begin(const bootstrap::DetectedRank& claim, bool is_first, int count, char*
 __attribute__((constructor)) void enter(int count, char** words) {
   using bootstrap::Role;
   if (!is_preloaded(environ)) return;
-  const auto claim = bootstrap::detect_rank(environ, ::getpid());
-  const bool is_first = claim.role == Role::kFirst || claim.role == Role::kFirstOfMpirun;
-  is_rank = claim.role == Role::kInside;
-  if (is_first || (claim.role == Role::kOutside && claim.has_leftovers)) begin(claim, is_first, count, words);
+  const auto detected = bootstrap::detect_rank(environ, ::getpid());
+  const bool is_first = detected.role == Role::kFirst || detected.role == Role::kFirstOfMpirun;
+  is_rank = detected.role == Role::kInside;
+  if (is_first || (detected.role == Role::kOutside && detected.has_leftovers)) begin(detected, is_first, count, words);
 }
 
 __attribute__((destructor)) void leave() {

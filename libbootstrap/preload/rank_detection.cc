@@ -133,12 +133,12 @@ bool from_mpirun(const Values& values) noexcept {
   return parse(values[kMpiRank], rank) && values[kNameSpace] != nullptr && is_mpirun_name_space(values[kNameSpace]);
 }
 
-Role role_of(const Values& values, const DetectedRank& claim, bool is_task) noexcept {
-  const bool is_mpirun = claim.step.launcher == Launcher::kMpirun;
-  if (const auto role = role_after(values, claim.step)) return *role;
+Role role_of(const Values& values, const DetectedRank& detected, bool is_task) noexcept {
+  const bool is_mpirun = detected.step.launcher == Launcher::kMpirun;
+  if (const auto role = role_after(values, detected.step)) return *role;
   // TaskProlog and srun's --task-prolog run in children of the task to be, with its environment and this word in it.
   // Slurm 22.05 leaves the word in the task's own environment too.
-  if (!is_mpirun && values[kContext] != nullptr && claim.task > 0 && !is_task) return Role::kBeside;
+  if (!is_mpirun && values[kContext] != nullptr && detected.task > 0 && !is_task) return Role::kBeside;
   const auto tasks = is_mpirun ? kMpiSize : values[kStepTasks] != nullptr ? kStepTasks : kTasks;
   if (!is_asked(values, tasks)) return Role::kOutside;
   return is_mpirun ? Role::kFirstOfMpirun : Role::kFirst;
@@ -149,24 +149,24 @@ Role role_of(const Values& values, const DetectedRank& claim, bool is_task) noex
 DetectedRank detect_rank(const char* const* environment, pid_t process) noexcept {
   Values values = {};
   read_values(environment, values);
-  DetectedRank claim;
-  if (is(values[kPreload], "off")) return claim;
+  DetectedRank detected;
+  if (is(values[kPreload], "off")) return detected;
   std::uint32_t task = 0;
-  if (parse(values[kTask], task)) claim.task = static_cast<pid_t>(task);
-  const bool is_task = claim.task > 0 && claim.task == process;
+  if (parse(values[kTask], task)) detected.task = static_cast<pid_t>(task);
+  const bool is_task = detected.task > 0 && detected.task == process;
   // The variables of Slurm that mpirun's ranks see are those of the step in which it started its daemon; those of
   // mpirun that a task of Slurm's sees itself are what it inherited from a rank of mpirun.
   if (!is_task && from_mpirun(values)) {
-    claim.step = mpirun_id(values[kNameSpace]);
-  } else if (!read_slurm_step(values, claim.step)) {
-    claim.has_leftovers = values[kJob] != nullptr && values[kStamp] != nullptr;
-    return claim;
+    detected.step = mpirun_id(values[kNameSpace]);
+  } else if (!read_slurm_step(values, detected.step)) {
+    detected.has_leftovers = values[kJob] != nullptr && values[kStamp] != nullptr;
+    return detected;
   }
-  claim.has_leftovers = values[kStamp] != nullptr;
-  if (!parse(values[kComponents], claim.components) || claim.components == 0) claim.components = 1;
-  claim.may_be_pty = values[kPty] != nullptr && !is(values[kMode], "on");
-  claim.role = role_of(values, claim, is_task);
-  return claim;
+  detected.has_leftovers = values[kStamp] != nullptr;
+  if (!parse(values[kComponents], detected.components) || detected.components == 0) detected.components = 1;
+  detected.may_be_pty = values[kPty] != nullptr && !is(values[kMode], "on");
+  detected.role = role_of(values, detected, is_task);
+  return detected;
 }
 
 }  // namespace bootstrap

@@ -89,29 +89,29 @@ bool parse(const char*& at, std::uint32_t& value) noexcept {
   return true;
 }
 
-bool is_step(const DetectedRank& claim, std::uint32_t job, std::uint32_t step) noexcept {
-  return job >= claim.step.job && job - claim.step.job < claim.components && step == claim.step.step;
+bool is_step(const DetectedRank& detected, std::uint32_t job, std::uint32_t step) noexcept {
+  return job >= detected.step.job && job - detected.step.job < detected.components && step == detected.step.step;
 }
 
 // "slurmstepd: [12.0]", and "[12.batch]", "[12.extern]" of what is no step of ranks.
-Verdict judge_title(const DetectedRank& claim, const ProcText& title) noexcept {
+Verdict judge_title(const DetectedRank& detected, const ProcText& title) noexcept {
   const char* at = std::strchr(title.bytes, '[');
   std::uint32_t job = 0;
   std::uint32_t step = 0;
   if (at == nullptr || !parse(++at, job) || *at != '.') return Verdict::kUnknown;
   if (!parse(++at, step)) return Verdict::kForeign;
-  return is_step(claim, job, step) ? Verdict::kOwn : Verdict::kForeign;
+  return is_step(detected, job, step) ? Verdict::kOwn : Verdict::kForeign;
 }
 
 // ".../job_12/step_0/...", and "step_batch", in each of Slurm's cgroup plugins.
-Verdict judge_cgroup(const DetectedRank& claim, const ProcText& text) noexcept {
+Verdict judge_cgroup(const DetectedRank& detected, const ProcText& text) noexcept {
   const char* at = std::strstr(text.bytes, "/job_");
   std::uint32_t job = 0;
   std::uint32_t step = 0;
   if (at == nullptr || !parse(at += std::strlen("/job_"), job)) return Verdict::kUnknown;
   if (std::strncmp(at, "/step_", std::strlen("/step_")) != 0) return Verdict::kUnknown;
   if (!parse(at += std::strlen("/step_"), step)) return Verdict::kForeign;
-  return is_step(claim, job, step) ? Verdict::kOwn : Verdict::kForeign;
+  return is_step(detected, job, step) ? Verdict::kOwn : Verdict::kForeign;
 }
 
 struct ProcessWords {
@@ -157,30 +157,30 @@ bool is_mpiruns_daemon(const Process& process) noexcept {
 }
 
 // slurmstepd, or mpirun's daemon, or nothing that decides.
-Verdict judge_ancestor(const DetectedRank& claim, const Process& ancestor, const char* proc, pid_t id) noexcept {
-  const bool is_mpirun = claim.step.launcher == Launcher::kMpirun;
+Verdict judge_ancestor(const DetectedRank& detected, const Process& ancestor, const char* proc, pid_t id) noexcept {
+  const bool is_mpirun = detected.step.launcher == Launcher::kMpirun;
   if (ancestor.is("slurmstepd")) {
     ProcText title;
     if (is_mpirun) return Verdict::kForeign;
-    return title.read(proc, id, "cmdline") ? judge_title(claim, title) : Verdict::kUnknown;
+    return title.read(proc, id, "cmdline") ? judge_title(detected, title) : Verdict::kUnknown;
   }
   if (is_mpirun && is_mpiruns_daemon(ancestor)) return Verdict::kOwn;
   const ProcessWords line(proc, id);
   if (is_submitter(ancestor) || is_launcher_process(line.count, line.words)) return Verdict::kForeign;
-  return id == claim.task && line.is_batch_script() ? Verdict::kForeign : Verdict::kUnknown;
+  return id == detected.task && line.is_batch_script() ? Verdict::kForeign : Verdict::kUnknown;
 }
 
-Ancestry look_up(const DetectedRank& claim, pid_t process, const char* proc) noexcept {
+Ancestry look_up(const DetectedRank& detected, pid_t process, const char* proc) noexcept {
   Ancestry found;
   pid_t id = process;
   pid_t child = 0;
   for (int level = 0; level < kMaxAncestors && id > 0; ++level) {
     Process ancestor;
     if (!ancestor.read(proc, id)) {
-      found.is_below_task = child == claim.task;
+      found.is_below_task = child == detected.task;
       return found;
     }
-    if (level > 0) found.verdict = judge_ancestor(claim, ancestor, proc, id);
+    if (level > 0) found.verdict = judge_ancestor(detected, ancestor, proc, id);
     if (found.verdict != Verdict::kUnknown || ancestor.is("slurmstepd")) return found;
     child = id;
     found.is_on_terminal = ancestor.has_terminal;
@@ -204,24 +204,24 @@ bool has_only_null(pid_t task, const char* proc) noexcept {
 
 // SLURM_PTY_PORT is left over in all steps that start below such a shell, salloc's too. The first task of the step that
 // has the terminal is on it; srun gives all others nothing but /dev/null.
-bool is_pty(const DetectedRank& claim, const Ancestry& found, const char* proc) noexcept {
-  return claim.may_be_pty && (found.is_on_terminal || has_only_null(claim.task, proc));
+bool is_pty(const DetectedRank& detected, const Ancestry& found, const char* proc) noexcept {
+  return detected.may_be_pty && (found.is_on_terminal || has_only_null(detected.task, proc));
 }
 
 }  // namespace
 
-bool belongs_to_step(const DetectedRank& claim, pid_t process, const char* proc) noexcept {
-  const auto found = look_up(claim, process, proc);
-  if (claim.step.launcher == Launcher::kMpirun) return found.verdict == Verdict::kOwn;
+bool belongs_to_step(const DetectedRank& detected, pid_t process, const char* proc) noexcept {
+  const auto found = look_up(detected, process, proc);
+  if (detected.step.launcher == Launcher::kMpirun) return found.verdict == Verdict::kOwn;
   auto verdict = found.verdict;
   ProcText cgroup;
-  if (verdict == Verdict::kUnknown && cgroup.read(proc, process, "cgroup")) verdict = judge_cgroup(claim, cgroup);
+  if (verdict == Verdict::kUnknown && cgroup.read(proc, process, "cgroup")) verdict = judge_cgroup(detected, cgroup);
   if (verdict == Verdict::kUnknown && found.is_below_task) {
     // The process itself is looked at here, since a batch script may be the one that asks.
     verdict =
-        process == claim.task && ProcessWords(proc, process).is_batch_script() ? Verdict::kForeign : Verdict::kOwn;
+        process == detected.task && ProcessWords(proc, process).is_batch_script() ? Verdict::kForeign : Verdict::kOwn;
   }
-  return verdict == Verdict::kOwn && !is_pty(claim, found, proc);
+  return verdict == Verdict::kOwn && !is_pty(detected, found, proc);
 }
 
 }  // namespace bootstrap

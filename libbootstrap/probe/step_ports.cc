@@ -33,15 +33,15 @@ std::string sentence(const std::string& reason, const StepPlan& plan, std::uint1
 std::vector<RefusedPort> StepPorts::reserve(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   std::vector<RefusedPort> refused;
   const auto take = [&](std::uint16_t port) -> Status {
-    auto claim = PortClaim::take(port);
-    if (!claim) return fail(claim.error());
-    claims_.push_back(std::move(*claim));
+    auto reservation = PortReservation::take(port);
+    if (!reservation) return fail(reservation.error());
+    reservations_.push_back(std::move(*reservation));
     return {};
   };
-  if (plan.port_to_claim) {
-    const auto port = *plan.port_to_claim;
+  if (plan.port_to_reserve) {
+    const auto port = *plan.port_to_reserve;
     const auto taken = take(port);
-    if (!taken) plan.port_to_claim.reset();
+    if (!taken) plan.port_to_reserve.reset();
     // One task alone meets nobody, and a server would say itself what is wrong.
     if (!taken && facts.layout.size() > 1) {
       refused.push_back(

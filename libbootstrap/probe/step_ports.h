@@ -8,7 +8,7 @@
 #include "core/plan/step_plan.h"
 #include "core/settings/settings.h"
 #include "core/step/step_facts.h"
-#include "probe/port_claim.h"
+#include "probe/port_reservation.h"
 
 namespace bootstrap {
 
@@ -19,14 +19,14 @@ struct RefusedPort {
 
 class StepPorts {
  public:
-  // MASTER_PORT where rank 0 is, and those of the TensorFlow servers of this node. Resets plan.port_to_claim where that
-  // one is refused.
+  // MASTER_PORT where rank 0 is, and those of the TensorFlow servers of this node. Resets plan.port_to_reserve where
+  // that one is refused.
   std::vector<RefusedPort> reserve(StepPlan& plan, const StepFacts& facts, const Settings& settings);
 
-  void release() { claims_.clear(); }
+  void release() { reservations_.clear(); }
 
  private:
-  std::vector<PortClaim> claims_;
+  std::vector<PortReservation> reservations_;
 };
 
 }  // namespace bootstrap

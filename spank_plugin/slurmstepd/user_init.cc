@@ -131,7 +131,7 @@ Status StepOnNode::plan_step(spank_t spank, const Environment& environment, cons
       plan->warnings.push_back(std::move(refused.sentence));
     }
   } else {
-    plan->port_to_claim.reset();
+    plan->port_to_reserve.reset();
   }
   if (plan->gpus) gpu_order_.prepare(*plan->gpus, facts->topology);
   facts_ = std::move(*facts);

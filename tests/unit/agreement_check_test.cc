@@ -26,7 +26,7 @@ Sentences times(std::size_t count, const std::string& sentence) {
   return all;
 }
 
-RankSpec whole_claim() {
+RankSpec whole_spec() {
   return {.call = "communicator",
           .kind = GroupKind::kCross,
           .size = 12,
@@ -38,7 +38,7 @@ RankSpec whole_claim() {
           .refusal = "no\nNCCL"};
 }
 
-RankSpec claim_on(const std::string& gpu, std::uint32_t host) {
+RankSpec spec_on(const std::string& gpu, std::uint32_t host) {
   RankSpec spec;
   spec.gpu = gpu;
   spec.gpu_host = host;
@@ -46,7 +46,7 @@ RankSpec claim_on(const std::string& gpu, std::uint32_t host) {
 }
 
 TEST(RankSpec, ArrivesAsItWasSent) {
-  auto spec = whole_claim();
+  auto spec = whole_spec();
   const auto read = decode_rank_spec(encode(spec));
   ASSERT_TRUE(read);
   spec.refusal = "no NCCL";  // one line
@@ -55,10 +55,10 @@ TEST(RankSpec, ArrivesAsItWasSent) {
 }
 
 TEST(RankSpec, OfAnotherVersionIsNone) {
-  const auto text = encode(whole_claim());
+  const auto text = encode(whole_spec());
   EXPECT_FALSE(decode_rank_spec(""));
   EXPECT_FALSE(decode_rank_spec(text + "\nanother line"));
-  EXPECT_FALSE(decode_rank_spec("claim 2" + text.substr(7)));
+  EXPECT_FALSE(decode_rank_spec("spec 2" + text.substr(6)));
   for (std::size_t size = 0; size < text.rfind('\n'); ++size)
     EXPECT_FALSE(decode_rank_spec(text.substr(0, size))) << size;
 }
@@ -144,16 +144,16 @@ TEST(Guard, ComparesGpusWithinACommunicatorAndANode) {
     EXPECT_EQ(sentences(comms), Sentences());
   });
   const auto layout = layout_of({1, 1});
-  const auto spec = claim_on("0000:3b:00.0", 0);
+  const auto spec = spec_on("0000:3b:00.0", 0);
   EXPECT_TRUE(compare(layout, {0, spec}, {1, spec}, true));
 }
 
 // NCCL_HOSTID is how several ranks use one GPU with NCCL before 2.30, in tests.
 TEST(Guard, BelievesNcclsNamesOfHosts) {
   const auto layout = layout_of({2});
-  const auto one = claim_on("0000:3b:00.0", 1);
+  const auto one = spec_on("0000:3b:00.0", 1);
   EXPECT_FALSE(compare(layout, {0, one}, {1, one}, true));
-  EXPECT_TRUE(compare(layout, {0, one}, {1, claim_on("0000:3b:00.0", 2)}, true));
+  EXPECT_TRUE(compare(layout, {0, one}, {1, spec_on("0000:3b:00.0", 2)}, true));
 }
 
 TEST(Guard, TellsDifferentListsApart) {

@@ -14,7 +14,7 @@
 
 #include "core/plan/step_plan.h"
 #include "plugin_scenario.h"
-#include "probe/port_claim.h"
+#include "probe/port_reservation.h"
 
 namespace bootstrap {
 namespace {
@@ -163,14 +163,14 @@ TEST(PluginHooks, RefuseATaskThatSlurmCountsDifferently) {
 }
 
 TEST(PluginHooks, RefuseATakenPort) {
-  auto claim = PortClaim::take(20444);
-  ASSERT_TRUE(claim);
+  auto reservation = PortReservation::take(20444);
+  ASSERT_TRUE(reservation);
   expect_refusal([] {}, "bootstrap: StepId=12.0: MASTER_PORT on node001: port 20444 cannot be held: it is in use");
 }
 
 TEST(PluginHooks, AUsersPortThatIsTakenIsAWarning) {
-  auto claim = PortClaim::take(23999);
-  ASSERT_TRUE(claim);
+  auto reservation = PortReservation::take(23999);
+  ASSERT_TRUE(reservation);
   const auto outcome = in_child([] {
     auto environment = job_environment();
     environment.set("MASTER_PORT", "23999");
@@ -196,7 +196,7 @@ TEST(PluginHooks, AContainedUserInitHoldsNoPortAndClosesNothing) {
     if (::waitpid(child, &status, 0) != child || status != 0) return 2;
     // Another process takes the environment that it wrote with it: so nothing of it may be relied on.
     if (spank_double().task_environment.count("WORLD_SIZE") != 0) return 6;
-    const int innocent = ::open("/dev/null", O_RDONLY);  // gets the number that the claim would have had
+    const int innocent = ::open("/dev/null", O_RDONLY);  // gets the number that the reservation would have had
     if (start_task(0, 0) != 0 || slurm_spank_exit(the_spank_handle(), 0, nullptr) != 0) return 3;
     if (spank_double().task_environment.at("RANK") != "0") return 4;
     if (spank_double().task_environment.at("WORLD_SIZE") != "4") return 7;

@@ -67,7 +67,7 @@ TEST(StepPlan, TheUsersValueIsKept) {
   const auto plan = plan_of(environment);
   EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kKept);
   EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "29500");
-  EXPECT_EQ(plan.port_to_claim, 29500);  // it is where rank 0 will listen
+  EXPECT_EQ(plan.port_to_reserve, 29500);  // it is where rank 0 will listen
   EXPECT_EQ(applied(plan, environment).get("MASTER_PORT"), "29500");
 }
 
@@ -192,17 +192,17 @@ TEST(StepPlan, EmptyCountsAsNotSet) {
 }
 
 TEST(StepPlan, ThePortIsClaimedOnceAndOnlyIfItIsOurs) {
-  EXPECT_EQ(plan_of(two_by_two(0)).port_to_claim, 20444);
-  EXPECT_EQ(plan_of(two_by_two(2)).port_to_claim, std::nullopt);
+  EXPECT_EQ(plan_of(two_by_two(0)).port_to_reserve, 20444);
+  EXPECT_EQ(plan_of(two_by_two(2)).port_to_reserve, std::nullopt);
   auto elsewhere = two_by_two(0);
   elsewhere.set("MASTER_ADDR", "store.example");
-  EXPECT_EQ(plan_of(elsewhere).port_to_claim, std::nullopt);
+  EXPECT_EQ(plan_of(elsewhere).port_to_reserve, std::nullopt);
   Settings settings;
   settings.claim = {false, Source::kOption};
-  EXPECT_EQ(plan_of(two_by_two(0), settings).port_to_claim, std::nullopt);
+  EXPECT_EQ(plan_of(two_by_two(0), settings).port_to_reserve, std::nullopt);
   auto nonsense = two_by_two(0);
   nonsense.set("MASTER_PORT", "http");
-  EXPECT_EQ(plan_of(nonsense).port_to_claim, 20444) << "replaced: it is no port";
+  EXPECT_EQ(plan_of(nonsense).port_to_reserve, 20444) << "replaced: it is no port";
 }
 
 TEST(StepPlan, IsSmallAtAnySize) {

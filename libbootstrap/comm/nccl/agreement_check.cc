@@ -12,7 +12,7 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::string_view kFormat = "claim 1";  // another number where a later version adds a line
+constexpr std::string_view kFormat = "spec 1";  // another number where a later version adds a line
 constexpr std::size_t kLines = 10;
 constexpr std::size_t kMaxWords = 1000;  // of a refusal
 

@@ -155,9 +155,9 @@ std::string explain_text(const StepFacts& facts, const Settings& settings, const
   out += "\n";
   append_wrapped(out, "", 0, cat({"Settings: ", changed.empty() ? "all at their default" : printable(changed)}));
   if (!facts.topology_from.empty()) append_wrapped(out, "", 0, cat({"Places of the GPUs: ", facts.topology_from}));
-  if (plan.port_to_claim) {
+  if (plan.port_to_reserve) {
     append_wrapped(out, "", 0,
-                   cat({"Port ", std::to_string(*plan.port_to_claim), " of ", layout.host_of(0),
+                   cat({"Port ", std::to_string(*plan.port_to_reserve), " of ", layout.host_of(0),
                         " is held for rank 0 until the step ends."}));
   }
   return out;

@@ -30,7 +30,7 @@ void adopt_rendezvous(StepPlan& plan, const Environment& environment) {
   if (port) {
     const auto number = parse_unsigned(plan.variables[*port].value(0), UINT16_MAX).value_or(plan.master.port);
     plan.master.port = static_cast<std::uint16_t>(number);
-    if (plan.port_to_claim) plan.port_to_claim = plan.master.port;
+    if (plan.port_to_reserve) plan.port_to_reserve = plan.master.port;
   }
 }
 
@@ -81,7 +81,7 @@ Result<TaskPlan> read_task_plan(const Environment& environment, const MpirunCont
     adopt_frameworks(*plan, environment);
     adopt_rendezvous(*plan, environment);
   }
-  if (!is_set) plan->port_to_claim.reset();  // nobody holds it
+  if (!is_set) plan->port_to_reserve.reset();  // nobody holds it
   auto reason = reason_of(*facts, is_set);
   auto differences = is_set ? find_differences(environment, *plan) : std::vector<std::string>();
   return TaskPlan{.facts = std::move(*facts),

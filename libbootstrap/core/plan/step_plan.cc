@@ -121,7 +121,7 @@ std::string warn_of_mig(const StepPlan& plan, const Layout& layout, const Settin
 }
 
 // The port that the tasks will really use, if it is for us to hold: here, at our address, on the node of rank 0.
-std::optional<std::uint16_t> claimed_port(const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+std::optional<std::uint16_t> port_to_hold(const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   const auto& ranks = facts.local_ranks;
   if (!settings.claim.value || std::find(ranks.begin(), ranks.end(), Rank{0}) == ranks.end()) return std::nullopt;
   if (plan.is_kept("MASTER_ADDR")) return std::nullopt;  // the user's server, perhaps served already
@@ -223,7 +223,7 @@ Result<StepPlan> make_step_plan(const StepFacts& facts, const Settings& settings
   plan.variables = std::move(variables).take();
   const auto added = add_frameworks(plan, facts, settings);
   if (!added) return fail(added.error());
-  plan.port_to_claim = claimed_port(plan, facts, settings);
+  plan.port_to_reserve = port_to_hold(plan, facts, settings);
   plan.port_is_users = plan.is_kept("MASTER_PORT");
   if (facts.decision.set_up == SetUp::kTorchrun) keep_torchruns(plan);
 

@@ -22,11 +22,11 @@ struct StepPlan {
   FrameworkFlags frameworks{};        // by Framework: whose variables are set in this step
   std::vector<std::string> removals;  // leftovers and messengers that the tasks must not see
   MasterEndpoint master;
-  std::optional<std::uint16_t> port_to_claim;  // set on the node of rank 0 alone
-  bool port_is_users = false;                  // MASTER_PORT was in the environment and is kept
-  std::vector<std::uint16_t> worker_ports;     // of this node's tasks, to be claimed likewise (TensorFlow)
-  std::optional<NodeGpus> gpus;                // set where the tasks' GPUs are ours to deal out
-  std::vector<std::string> warnings;           // one sentence each, for the user
+  std::optional<std::uint16_t> port_to_reserve;  // set on the node of rank 0 alone
+  bool port_is_users = false;                    // MASTER_PORT was in the environment and is kept
+  std::vector<std::uint16_t> worker_ports;       // of this node's tasks, to be reserved likewise (TensorFlow)
+  std::optional<NodeGpus> gpus;                  // set where the tasks' GPUs are ours to deal out
+  std::vector<std::string> warnings;             // one sentence each, for the user
 
   std::optional<std::size_t> find(std::string_view name) const;  // place in `variables`
   bool is_kept(std::string_view name) const;                     // the user's value stays

@@ -1,6 +1,6 @@
 // Holds a TCP port so that only a server that sets SO_REUSEADDR, as rendezvous servers do, can listen on it.
 // SPDX-License-Identifier: Apache-2.0
-#include "probe/port_claim.h"
+#include "probe/port_reservation.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -71,8 +71,8 @@ tl::unexpected<Error> refused(std::uint16_t port, int error) {
 }
 
 // The exclusive bind also fails on connections of an earlier server that are in TIME_WAIT for up to 60 s, which do no
-// harm: a bind with SO_REUSEADDR passes them. That bind alone would also pass another claim, so first make sure there
-// is none: on an address without traffic, an exclusive bind meets wildcard sockets and nothing else.
+// harm: a bind with SO_REUSEADDR passes them. That bind alone would also pass another reservation, so first make sure
+// there is none: on an address without traffic, an exclusive bind meets wildcard sockets and nothing else.
 Result<int> bind_beside_time_wait(std::uint16_t port) {
   const Socket probe;
   if (!probe.is_open() || !probe.bind_quiet_address(port) || !probe.allow_reuse()) return refused(port, errno);
@@ -83,21 +83,21 @@ Result<int> bind_beside_time_wait(std::uint16_t port) {
 
 }  // namespace
 
-Result<PortClaim> PortClaim::take(std::uint16_t port) {
+Result<PortReservation> PortReservation::take(std::uint16_t port) {
   Socket holder;
   if (!holder.is_open()) return refused(port, errno);
   if (holder.bind_everywhere(port)) {
-    // Only now: set before the bind it would let a second claim through.
+    // Only now: set before the bind it would let a second reservation through.
     if (!holder.allow_reuse()) return refused(port, errno);
-    return PortClaim(holder.release());
+    return PortReservation(holder.release());
   }
   if (errno != EADDRINUSE) return refused(port, errno);
   const auto descriptor = bind_beside_time_wait(port);
   if (!descriptor) return fail(descriptor.error());
-  return PortClaim(*descriptor);
+  return PortReservation(*descriptor);
 }
 
-void PortClaim::release() noexcept {
+void PortReservation::release() noexcept {
   const int socket = std::exchange(socket_, -1);
   if (socket >= 0 && ::getpid() == owner_) ::close(socket);
 }

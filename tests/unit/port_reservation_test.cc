@@ -1,6 +1,6 @@
-// PortClaim on real sockets: whom a held port keeps out, whom it lets in, and what must not refuse a claim.
+// PortReservation on real sockets: whom a held port keeps out, whom it lets in, and what must not refuse a reservation.
 // SPDX-License-Identifier: Apache-2.0
-#include "probe/port_claim.h"
+#include "probe/port_reservation.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -32,8 +32,8 @@ std::uint16_t unused_port() {
 }
 
 std::string refusal(std::uint16_t port) {
-  const auto claim = PortClaim::take(port);
-  return claim ? "" : claim.error().message;
+  const auto reservation = PortReservation::take(port);
+  return reservation ? "" : reservation.error().message;
 }
 
 std::string in_use(std::uint16_t port) {
@@ -60,23 +60,23 @@ std::string describe(const Server& server, bool reuses) {
          (reuses ? " with SO_REUSEADDR" : " without SO_REUSEADDR");
 }
 
-TEST(PortClaim, RefusesASecondClaim) {
+TEST(PortReservation, RefusesASecondClaim) {
   const auto port = unused_port();
-  const auto first = PortClaim::take(port);
+  const auto first = PortReservation::take(port);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_TRUE(first->is_held());
-  const auto second = PortClaim::take(port);
+  const auto second = PortReservation::take(port);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(second.error().message, in_use(port));
-  EXPECT_FALSE(PortClaim::take(port)) << "the refused claim must not have weakened the first";
+  EXPECT_FALSE(PortReservation::take(port)) << "the refused reservation must not have weakened the first";
 }
 
-TEST(PortClaim, LetsServersInThatReuseAddresses) {
+TEST(PortReservation, LetsServersInThatReuseAddresses) {
   for (const auto& server : kServers) {
     const auto port = unused_port();
-    const auto claim = PortClaim::take(port);
-    ASSERT_TRUE(claim);
+    const auto reservation = PortReservation::take(port);
+    ASSERT_TRUE(reservation);
     TestSocket listener(server.family);
     listener.reuse_address();
     ASSERT_EQ(listener.bind(server.address, port), 0) << describe(server, true);
@@ -85,14 +85,14 @@ TEST(PortClaim, LetsServersInThatReuseAddresses) {
     TestSocket client(is_ipv4 ? Family::kIpv4 : Family::kIpv6);
     EXPECT_EQ(client.connect(is_ipv4 ? "127.0.0.1" : "::1", port), 0) << describe(server, true);
     EXPECT_TRUE(listener.accept().is_open());
-    EXPECT_EQ(refusal(port), in_use(port)) << "a claim beside the listener " << describe(server, true);
+    EXPECT_EQ(refusal(port), in_use(port)) << "a reservation beside the listener " << describe(server, true);
   }
 }
 
-TEST(PortClaim, DualStackServerIsReachedByBothFamilies) {
+TEST(PortReservation, DualStackServerIsReachedByBothFamilies) {
   const auto port = unused_port();
-  const auto claim = PortClaim::take(port);
-  ASSERT_TRUE(claim);
+  const auto reservation = PortReservation::take(port);
+  ASSERT_TRUE(reservation);
   TestSocket listener(Family::kDual);
   listener.reuse_address();
   ASSERT_EQ(listener.bind("::", port), 0);
@@ -101,24 +101,24 @@ TEST(PortClaim, DualStackServerIsReachedByBothFamilies) {
   EXPECT_EQ(TestSocket(Family::kIpv6).connect("::1", port), 0);
 }
 
-TEST(PortClaim, NobodyAnswersWhileNobodyListens) {
+TEST(PortReservation, NobodyAnswersWhileNobodyListens) {
   const auto port = unused_port();
-  const auto claim = PortClaim::take(port);
-  ASSERT_TRUE(claim);
+  const auto reservation = PortReservation::take(port);
+  ASSERT_TRUE(reservation);
   EXPECT_EQ(TestSocket(Family::kIpv4).connect("127.0.0.1", port), ECONNREFUSED);
   EXPECT_EQ(TestSocket(Family::kIpv6).connect("::1", port), ECONNREFUSED);
 }
 
-TEST(PortClaim, KeepsServersOutThatDoNotReuseAddresses) {
+TEST(PortReservation, KeepsServersOutThatDoNotReuseAddresses) {
   for (const auto& server : kServers) {
     const auto port = unused_port();
-    const auto claim = PortClaim::take(port);
-    ASSERT_TRUE(claim);
+    const auto reservation = PortReservation::take(port);
+    ASSERT_TRUE(reservation);
     EXPECT_EQ(TestSocket(server.family).bind(server.address, port), EADDRINUSE) << describe(server, false);
   }
 }
 
-TEST(PortClaim, IsRefusedWhereSomebodyListens) {
+TEST(PortReservation, IsRefusedWhereSomebodyListens) {
   for (const bool reuses : {false, true}) {
     for (const auto& server : kServers) {
       const auto port = unused_port();
@@ -131,7 +131,7 @@ TEST(PortClaim, IsRefusedWhereSomebodyListens) {
   }
 }
 
-TEST(PortClaim, IsRefusedWhereSomebodyHolds) {
+TEST(PortReservation, IsRefusedWhereSomebodyHolds) {
   for (const bool reuses : {false, true}) {
     for (const auto& server : kServers) {
       if (reuses && !holds_all_of_ipv4(server)) continue;
@@ -146,15 +146,15 @@ TEST(PortClaim, IsRefusedWhereSomebodyHolds) {
 
 // The limit of what can be known: bound to one address with SO_REUSEADDR looks as TIME_WAIT there does. Whoever listens
 // first has the port then, and the other is told.
-TEST(PortClaim, PassesAHolderOfOneAddressThatReusesIt) {
+TEST(PortReservation, PassesAHolderOfOneAddressThatReusesIt) {
   for (const auto& server : kServers) {
     if (holds_all_of_ipv4(server)) continue;
     const auto port = unused_port();
     TestSocket other(server.family);
     other.reuse_address();
     ASSERT_EQ(other.bind(server.address, port), 0);
-    const auto claim = PortClaim::take(port);
-    ASSERT_TRUE(claim) << describe(server, true);
+    const auto reservation = PortReservation::take(port);
+    ASSERT_TRUE(reservation) << describe(server, true);
     TestSocket listener(Family::kDual);
     listener.reuse_address();
     EXPECT_EQ(listener.bind("::", port), 0);
@@ -175,27 +175,27 @@ void leave_time_wait(std::uint16_t port, Family family, const char* address) {
   EXPECT_TRUE(client.at_end());
 }
 
-TEST(PortClaim, PassesTimeWaitOfAnEarlierServer) {
+TEST(PortReservation, PassesTimeWaitOfAnEarlierServer) {
   for (const auto& [family, address] : {Server{Family::kIpv4, "127.0.0.1"}, Server{Family::kIpv6, "::1"}}) {
     const auto port = unused_port();
     leave_time_wait(port, family, address);
     // Control: this is what a plain exclusive bind makes of it.
     ASSERT_EQ(TestSocket(Family::kDual).bind("::", port), EADDRINUSE);
-    const auto claim = PortClaim::take(port);
-    ASSERT_TRUE(claim) << address << ": " << claim.error().message;
+    const auto reservation = PortReservation::take(port);
+    ASSERT_TRUE(reservation) << address << ": " << reservation.error().message;
     ASSERT_EQ(TestSocket(Family::kDual).bind("::", port), EADDRINUSE);
 
-    EXPECT_EQ(refusal(port), in_use(port)) << "a second claim, " << address;
+    EXPECT_EQ(refusal(port), in_use(port)) << "a second reservation, " << address;
     EXPECT_EQ(TestSocket(Family::kIpv4).bind("127.0.0.1", port), EADDRINUSE);
     TestSocket listener(Family::kDual);
     listener.reuse_address();
     EXPECT_EQ(listener.bind("::", port), 0);
     EXPECT_EQ(listener.listen(), 0);
-    EXPECT_EQ(refusal(port), in_use(port)) << "a claim beside the listener, " << address;
+    EXPECT_EQ(refusal(port), in_use(port)) << "a reservation beside the listener, " << address;
   }
 }
 
-TEST(PortClaim, RefusesAListenerBesideTimeWait) {
+TEST(PortReservation, RefusesAListenerBesideTimeWait) {
   const auto port = unused_port();
   leave_time_wait(port, Family::kIpv4, "127.0.0.1");
   TestSocket other(Family::kDual);
@@ -206,34 +206,34 @@ TEST(PortClaim, RefusesAListenerBesideTimeWait) {
   EXPECT_EQ(refusal(port), in_use(port)) << "listening";
 }
 
-TEST(PortClaim, GivesThePortBack) {
+TEST(PortReservation, GivesThePortBack) {
   const auto port = unused_port();
-  auto claim = PortClaim::take(port);
-  ASSERT_TRUE(claim);
-  claim->release();
-  EXPECT_FALSE(claim->is_held());
+  auto reservation = PortReservation::take(port);
+  ASSERT_TRUE(reservation);
+  reservation->release();
+  EXPECT_FALSE(reservation->is_held());
   EXPECT_EQ(TestSocket(Family::kDual).bind("::", port), 0);
-  claim->release();  // once more does nothing
-  { ASSERT_TRUE(PortClaim::take(port)); }
+  reservation->release();  // once more does nothing
+  { ASSERT_TRUE(PortReservation::take(port)); }
   EXPECT_EQ(TestSocket(Family::kDual).bind("::", port), 0) << "the end of its life gives it back, too";
 }
 
-TEST(PortClaim, MovesWithItsPort) {
+TEST(PortReservation, MovesWithItsPort) {
   const auto port = unused_port();
-  auto taken = PortClaim::take(port);
+  auto taken = PortReservation::take(port);
   ASSERT_TRUE(taken);
-  PortClaim claim(std::move(*taken));
+  PortReservation reservation(std::move(*taken));
   EXPECT_FALSE(taken->is_held());  // NOLINT(bugprone-use-after-move): that is the question
-  EXPECT_TRUE(claim.is_held());
+  EXPECT_TRUE(reservation.is_held());
   taken->release();
-  EXPECT_FALSE(PortClaim::take(port)) << "the moved-from claim gave the port away";
-  PortClaim kept;
+  EXPECT_FALSE(PortReservation::take(port)) << "the moved-from reservation gave the port away";
+  PortReservation kept;
   EXPECT_FALSE(kept.is_held());
-  kept = std::move(claim);
+  kept = std::move(reservation);
   EXPECT_TRUE(kept.is_held());
-  EXPECT_FALSE(PortClaim::take(port));
+  EXPECT_FALSE(PortReservation::take(port));
   kept.release();
-  EXPECT_TRUE(PortClaim::take(port));
+  EXPECT_TRUE(PortReservation::take(port));
 }
 
 std::set<int> open_descriptors() {
@@ -244,21 +244,21 @@ std::set<int> open_descriptors() {
   return found;
 }
 
-TEST(PortClaim, IsOneDescriptorThatNoProgramInherits) {
+TEST(PortReservation, IsOneDescriptorThatNoProgramInherits) {
   for (const bool after_time_wait : {false, true}) {
     const auto port = unused_port();
     if (after_time_wait) leave_time_wait(port, Family::kIpv4, "127.0.0.1");
     const auto before = open_descriptors();
-    const auto claim = PortClaim::take(port);
-    ASSERT_TRUE(claim);
+    const auto reservation = PortReservation::take(port);
+    ASSERT_TRUE(reservation);
     std::vector<int> added;
     for (const auto descriptor : open_descriptors()) {
       if (!before.contains(descriptor)) added.push_back(descriptor);
     }
     ASSERT_EQ(added.size(), 1U);
     EXPECT_TRUE(::fcntl(added[0], F_GETFD) & FD_CLOEXEC);
-    EXPECT_FALSE(PortClaim::take(port));
-    EXPECT_EQ(open_descriptors().size(), before.size() + 1) << "a refused claim left a descriptor";
+    EXPECT_FALSE(PortReservation::take(port));
+    EXPECT_EQ(open_descriptors().size(), before.size() + 1) << "a refused reservation left a descriptor";
   }
 }
 

@@ -1,4 +1,4 @@
-// PortClaim on machines that a test may change: a tiny ephemeral range under a storm, other users, no IPv6.
+// PortReservation on machines that a test may change: a tiny ephemeral range under a storm, other users, no IPv6.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "own_network.h"
-#include "probe/port_claim.h"
+#include "probe/port_reservation.h"
 #include "test_socket.h"
 
 namespace bootstrap {
@@ -19,8 +19,8 @@ namespace {
 constexpr const char* kInUse = "port 20000 cannot be held: it is in use by another program";
 
 std::string refusal(std::uint16_t port) {
-  const auto claim = PortClaim::take(port);
-  return claim ? "" : claim.error().message;
+  const auto reservation = PortReservation::take(port);
+  return reservation ? "" : reservation.error().message;
 }
 
 struct Storm {
@@ -59,37 +59,37 @@ std::set<std::uint16_t> chosen_ports(const Storm& storm) {
   return ports;
 }
 
-TEST(PortClaimNetwork, IsNeverWhatTheSystemChooses) {
+TEST(PortReservationNetwork, IsNeverWhatTheSystemChooses) {
   const auto skipped = in_own_network([] {
     write_sysctl("net/ipv4/ip_local_port_range", "30000 30019");
     TestSocket server(Family::kDual);
     ASSERT_EQ(server.bind("::", 40000), 0);
     ASSERT_EQ(server.listen(), 0);
-    // Control: without a claim a storm gets every port.
+    // Control: without a reservation a storm gets every port.
     for (const auto& storm : kStorms) EXPECT_EQ(chosen_ports(storm).size(), 20U) << storm.what;
-    std::vector<PortClaim> claims;
+    std::vector<PortReservation> reservations;
     std::set<std::uint16_t> others;
     for (std::uint16_t port = 30000; port < 30020; ++port) {
       if (port % 3 != 0) {
         others.insert(port);
         continue;
       }
-      auto claim = PortClaim::take(port);
-      ASSERT_TRUE(claim) << claim.error().message;
-      claims.push_back(std::move(*claim));
+      auto reservation = PortReservation::take(port);
+      ASSERT_TRUE(reservation) << reservation.error().message;
+      reservations.push_back(std::move(*reservation));
     }
     for (const auto& storm : kStorms) EXPECT_EQ(chosen_ports(storm), others) << storm.what;
   });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 
-TEST(PortClaimNetwork, TellsTheReasonOfTheSystem) {
+TEST(PortReservationNetwork, TellsTheReasonOfTheSystem) {
   const auto skipped = in_own_network([] {
     become_nobody();
-    const auto claim = PortClaim::take(80);
-    ASSERT_FALSE(claim);
-    EXPECT_EQ(claim.error().code, ErrorCode::kUnavailable);
-    EXPECT_EQ(claim.error().message, "port 80 cannot be held: Permission denied");
+    const auto reservation = PortReservation::take(80);
+    ASSERT_FALSE(reservation);
+    EXPECT_EQ(reservation.error().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(reservation.error().message, "port 80 cannot be held: Permission denied");
   });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
@@ -98,8 +98,8 @@ TEST(PortClaimNetwork, TellsTheReasonOfTheSystem) {
 void hold_among_ipv4_servers() {
   constexpr std::uint16_t kPort = 20000;
   {
-    const auto claim = PortClaim::take(kPort);
-    ASSERT_TRUE(claim) << claim.error().message;
+    const auto reservation = PortReservation::take(kPort);
+    ASSERT_TRUE(reservation) << reservation.error().message;
     EXPECT_EQ(refusal(kPort), kInUse);
     EXPECT_EQ(TestSocket(Family::kIpv4).bind("0.0.0.0", kPort), EADDRINUSE);
     TestSocket listener(Family::kIpv4);
@@ -113,12 +113,12 @@ void hold_among_ipv4_servers() {
     EXPECT_TRUE(client.at_end());
   }
   ASSERT_EQ(TestSocket(Family::kIpv4).bind("0.0.0.0", kPort), EADDRINUSE) << "there is no TIME_WAIT";
-  const auto claim = PortClaim::take(kPort);
-  ASSERT_TRUE(claim) << claim.error().message;
+  const auto reservation = PortReservation::take(kPort);
+  ASSERT_TRUE(reservation) << reservation.error().message;
   EXPECT_EQ(refusal(kPort), kInUse);
 }
 
-TEST(PortClaimNetwork, WorksWithIpv6SwitchedOff) {
+TEST(PortReservationNetwork, WorksWithIpv6SwitchedOff) {
   const auto skipped = in_own_network([] {
     write_sysctl("net/ipv6/conf/all/disable_ipv6", "1");
     ASSERT_NE(TestSocket(Family::kIpv6).bind("::1", 20001), 0) << "IPv6 is still on";
@@ -127,7 +127,7 @@ TEST(PortClaimNetwork, WorksWithIpv6SwitchedOff) {
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 
-TEST(PortClaimNetwork, WorksOnAKernelWithoutIpv6) {
+TEST(PortReservationNetwork, WorksOnAKernelWithoutIpv6) {
   const auto skipped = in_own_network([] {
     refuse_ipv6_sockets();
     ASSERT_FALSE(TestSocket(Family::kIpv6).is_open());

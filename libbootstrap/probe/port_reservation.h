@@ -16,28 +16,28 @@ namespace bootstrap {
 // in the way of an exclusive bind.
 inline constexpr std::uint32_t kQuietAddress = (127U << 24) | (83U << 16) | (66U << 8) | 1U;
 
-// A bound socket that does not listen. While it lives bind(0) and connect() never pick the port, a second claim and
-// a bind without SO_REUSEADDR are refused, and PyTorch's TCPStore, NCCL, gRPC and Python's servers can bind and listen.
-// It cannot keep out another user's program that sets SO_REUSEADDR: Linux compares users for SO_REUSEPORT only.
-class PortClaim {
+// A bound socket that does not listen. While it lives bind(0) and connect() never pick the port, a second reservation
+// and a bind without SO_REUSEADDR are refused, and PyTorch's TCPStore, NCCL, gRPC and Python's servers can bind and
+// listen. It cannot keep out another user's program that sets SO_REUSEADDR: Linux compares users for SO_REUSEPORT only.
+class PortReservation {
  public:
-  PortClaim() = default;
-  PortClaim(PortClaim&& other) noexcept : socket_(std::exchange(other.socket_, -1)), owner_(other.owner_) {}
-  PortClaim& operator=(PortClaim&& other) noexcept {
+  PortReservation() = default;
+  PortReservation(PortReservation&& other) noexcept : socket_(std::exchange(other.socket_, -1)), owner_(other.owner_) {}
+  PortReservation& operator=(PortReservation&& other) noexcept {
     std::swap(socket_, other.socket_);
     std::swap(owner_, other.owner_);
     return *this;
   }
-  ~PortClaim() { release(); }
+  ~PortReservation() { release(); }
 
   // Never blocks, opens no file, sends nothing. Fails with kUnavailable and the system's reason.
-  static Result<PortClaim> take(std::uint16_t port);
+  static Result<PortReservation> take(std::uint16_t port);
 
   void release() noexcept;
   bool is_held() const { return socket_ >= 0; }
 
  private:
-  explicit PortClaim(int socket) : socket_(socket), owner_(::getpid()) {}
+  explicit PortReservation(int socket) : socket_(socket), owner_(::getpid()) {}
 
   int socket_ = -1;
   // A process that shares our memory need not share our descriptors (clone with CLONE_VM alone, as Slurm's
