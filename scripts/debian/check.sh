@@ -15,8 +15,8 @@ cd "$repository"
 # Files of tests/integration: what depends on the release of Slurm, PMIx, PyTorch or Open MPI, and not what measures time,
 # forecasts, or needs no cluster.
 readonly tests=(
-  activation/{options,option_abuse,partitions,refusals,step_isolation,unchanged_environment} command/{check,explain}
-  exchange/{exchange{,_daemons,_faults,_network,_pmi1,_presence,_refusals,_rounds,_side_effects},lost_messages,communicators}
+  activation/{options,option_abuse,slurm_partitions,refusals,step_isolation,unchanged_environment} command/{check,explain}
+  exchange/{exchange{,_daemons,_faults,_pmi1,_presence,_refusals,_rounds,_side_effects},lost_messages,network_cut,communicators}
   failures/{first_failure,plugin_faults} frameworks/{frameworks,examples,train} gpus/{gpus,near_gpus}
   layouts/{layouts,mpi_layouts,components} load/{load,ends_at_random} mpirun/mpirun ports/{ports,port_conflicts}
   preload/{preload,preload_nccl,preload_other_processes} scripts/cluster

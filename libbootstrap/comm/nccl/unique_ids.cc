@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "comm/nccl/agreement_check.h"
+#include "comm/nccl/rank_conflicts.h"
 #include "comm/process/secure_wipe.h"
 #include "core/exchange/nccl_roots.h"
 #include "core/step/rank_names.h"

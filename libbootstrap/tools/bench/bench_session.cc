@@ -9,9 +9,9 @@
 #include <numeric>
 #include <utility>
 
-#include "comm/nccl/agreement_check.h"
 #include "comm/nccl/cuda_buffers.h"
 #include "comm/nccl/cuda_device.h"
+#include "comm/nccl/rank_conflicts.h"
 #include "core/step/rank_names.h"
 #include "core/util/fields.h"
 #include "core/util/text.h"

@@ -1,6 +1,6 @@
 // What a rank says of the communicator that it is about to make, and the sentence where two ranks do not fit together.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/nccl/agreement_check.h"
+#include "comm/nccl/rank_conflicts.h"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 // What keeps ranks from making a communicator that cannot work: each disagreement is one sentence that names two ranks.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/nccl/agreement_check.h"
+#include "comm/nccl/rank_conflicts.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
