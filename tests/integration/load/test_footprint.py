@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from built_files import SERVER, inside
 from harness import REPOSITORY
 from step_trace import slurmd_of, traced
 
