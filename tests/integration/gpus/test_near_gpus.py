@@ -104,11 +104,11 @@ def test_a_file_that_cannot_be_used_costs_the_order_alone(node):
     assert f"Places of the GPUs: {node.file}" in done.stderr.replace("\n", " ")
 
 
-def test_the_picture_shows_who_sits_where(node):
+def test_the_table_of_the_node_shows_who_has_which_gpu(node):
     node.place_topology()
     _, done = node.run("-n2", program=(COMMAND, "explain", "--gpus"))
     lines = done.stdout.splitlines()
-    assert max(map(len, lines)) <= 80
+    columns = lines[2].index("RANK"), lines[2].index("GPUS IT CAN USE")
     for gpu, rank in ((0, 1), (1, 1), (2, 0), (3, 0)):
-        assert any(f"GPU {gpu} " in line and f"rank {rank} " in line and "far" not in line for line in lines), done.stdout
-    assert "Every rank can use all 4 GPUs of the step" in done.stdout
+        [line] = [line for line in lines if line.startswith(f"{gpu} ")]
+        assert (line[columns[0]], line[columns[1]:]) == (str(rank), "0-3") and "far" not in line, done.stdout
