@@ -83,19 +83,11 @@ def scontrol_times(text, rounds):
 
 def measure_host_lists(_, size):
     group = Group(f"Host lists of {HOSTS:,} names")
-    cases = google_benchmark("hostlist", f"(expand|first_host)/.*/({HOSTS}|1000)$", size.seconds)
+    cases = google_benchmark("hostlist", f"expand/.*/{HOSTS}$", size.seconds)
     for form in ("one_range", "every_second", "racks", "long_names"):
         nanoseconds = cases[f"expand/{form}/{HOSTS}"]["nanoseconds"] / HOSTS
         row = group.add(f"expansion of a host, {form.replace('_', ' ')}", "ns", nanoseconds, limit=50)
         row.why_not = "names that do not fit into a std::string take memory of their own each"
-    text_size = sum(len(f"{2 * i + 1},") for i in range(HOSTS))  # as hostlist_bench writes every second host
-    for form in ("one_range", "every_second"):
-        few, many = (cases[f"first_host/{form}/{count}"]["nanoseconds"] for count in (1000, HOSTS))
-        row = group.add(f"first host alone, {form.replace('_', ' ')}", "ns", many, few, "of 1,000 names", limit=1000)
-        row.why_not = (
-            "a name may go on behind its bracket, whose end is looked for in "
-            f"{text_size // 1000} KB of numbers, at {text_size / many:.0f} bytes a nanosecond"
-        )
     if not shutil.which("scontrol"):
         group.notes.append("scontrol is not there to be compared with")
         return group

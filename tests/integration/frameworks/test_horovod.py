@@ -42,7 +42,8 @@ def site(cluster_factory, package):
 
 
 def run(site, *line, env=None):
-    return site.run(["srun", *line], env={"PYTHONPATH": "/home/alice/python"} | (env or {}))
+    # Each rank asks a server in Python every 10 ms, as Horovod's do.
+    return site.run(["srun", *line], env={"PYTHONPATH": "/home/alice/python"} | (env or {}), timeout=180)
 
 
 def lines_of(done):
@@ -50,13 +51,13 @@ def lines_of(done):
     return sorted(done.stdout.splitlines(), key=lambda line: int(line.split()[1]))
 
 
-EIGHT = ("-N4", "--ntasks-per-node=2", "--gres=gpu:2")
-ALL_MEET = [f"rank {r} of 8 local {r % 2}/2 cross {r // 2}/4 sum OK" for r in range(8)]
+FOUR = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
+ALL_MEET = [f"rank {r} of 4 local {r % 2}/2 cross {r // 2}/2 sum OK" for r in range(4)]
 
 
 @pytest.mark.parametrize("options", [(), ("--bootstrap=off",), ("--mpi=pmix",)], ids=["unasked", "off", "PMIx"])
-def test_eight_ranks_meet_twice(site, options):
-    done = run(site, *EIGHT, *options, *RUN, *CLIENT, "2")
+def test_four_ranks_meet_twice(site, options):
+    done = run(site, *FOUR, *options, *RUN, *CLIENT, "2")
     assert lines_of(done) == ALL_MEET
 
 

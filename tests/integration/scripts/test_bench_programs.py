@@ -126,8 +126,7 @@ def test_a_root_of_another_protocol_is_not_measured():
 
 
 GOOGLE = {
-    "hostlist": {"expand/one_range/100000", "expand/every_second/100000", "first_host/one_range/1000",
-                 "first_host/one_range/100000"},
+    "hostlist": {"expand/one_range/100000", "expand/every_second/100000"},
     "plan": {f"make_plan_of_{what}/{nodes}" for what in ("node", "all_frameworks") for nodes in (2, 12500)},
     "apply": {"apply_to_task/auto/2", "apply_to_task/all/12500"},
     "topology": {"parse_text/dgx_h100", "read_sysfs/dgx_h100", "read_this_machine"},
