@@ -85,9 +85,10 @@ def test_one_task_is_a_world_of_one_without_a_server(site):
 
 
 def test_two_worlds_of_a_job_do_not_meet(site):
-    step = ["srun", "-N2", "-n4", "--overlap", *RUN, *CLIENT, "2"]
+    step = ["srun", "-N2", "-n4", "--overlap", *RUN, *CLIENT]
     both = " & ".join(" ".join(step) for _ in range(2))
-    done = site.run(["salloc", "-Q", "-N2", "-n4", "bash", "-c", f"{both} & wait"], env={"PYTHONPATH": "/home/alice/python"})
+    env = {"PYTHONPATH": "/home/alice/python"}
+    done = site.run(["salloc", "-Q", "-N2", "-n4", "bash", "-c", f"{both} & wait"], env=env, timeout=240)
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 8, done
     assert all(" of 4 " in line and line.endswith("OK") for line in done.stdout.splitlines())
 
@@ -98,12 +99,18 @@ def test_tasks_that_see_their_own_gpu_alone_are_nodes_of_their_own(site):
 
 
 def test_the_server_ends_with_rank_0(site):
-    count = ["pgrep", "-fc", "[H]orovod's own rendezvous server"]
+    def count(command):  # hosts of a cluster see each other's processes
+        return site.run(["pgrep", "-fc", command], node="node001").stdout.strip()
+
+    def servers():
+        return count("[H]orovod's own rendezvous server")
+
+    wait_for(lambda: servers() == "0", 60, "the end of the servers of earlier steps")
     step = site.start(["srun", "-N2", "-n2", *RUN, "sleep", "600"], env={"PYTHONPATH": "/home/alice/python"})
     try:
-        wait_for(lambda: site.run(count, node="node001").stdout.strip() == "1", 20, "the server")
+        wait_for(lambda: count("^sleep 600") == "2" and servers() == "1", 60, "the server, and then the programs")
         site.run(["pkill", "-f", "^sleep 600"], node="node001")
-        wait_for(lambda: site.run(count, node="node001").stdout.strip() == "0", 20, "the end of the server")
+        wait_for(lambda: servers() == "0", 60, "the end of the server")
     finally:
         site.run(["scancel", "--user", "alice"])
         step.communicate(timeout=60)
