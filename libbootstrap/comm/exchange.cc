@@ -106,14 +106,6 @@ Result<AllgatherResult> StepExchange::run(const Allgather& round) {
 
 }  // namespace
 
-Result<std::unique_ptr<ExchangeEngine>> choose_engine(const StepRank& self) {
-  auto pmix = make_pmix_engine(self);
-  if (pmix || pmix.error().code != ErrorCode::kMissing || self.id.launcher == Launcher::kMpirun) return pmix;
-  auto pmi1 = make_pmi1_engine(self);
-  if (pmi1) return pmi1;
-  return fail(ErrorCode::kMissing, cat({pmix.error().message, "; nor has it PMI-1: ", pmi1.error().message}));
-}
-
 std::unique_ptr<Exchange> make_exchange(const StepId& id, const Layout& layout, Rank rank,
                                         const Environment& environment) {
   return std::make_unique<StepExchange>(StepRank{id, layout, rank, environment});

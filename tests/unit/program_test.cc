@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/program/program_names.h"
-#include "core/step/export_record.h"
+#include "core/step/leftover_variables.h"
 #include "core/util/text.h"
 #include "step_environment.h"
 

@@ -9,7 +9,7 @@
 
 #include "core/plan/framework_variables.h"
 #include "core/plan/port_range_check.h"
-#include "core/plan/variable_list.h"
+#include "core/plan/variable_precedence.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/plan/variable_list.h"
+#include "core/plan/variable_precedence.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

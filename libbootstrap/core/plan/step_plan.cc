@@ -9,7 +9,7 @@
 #include "core/hardware/network.h"
 #include "core/plan/framework_rules.h"
 #include "core/plan/gpu_variables.h"
-#include "core/plan/variable_list.h"
+#include "core/plan/variable_precedence.h"
 #include "core/step/mpirun_facts.h"
 #include "core/step/rank_layout_text.h"
 #include "core/util/text.h"

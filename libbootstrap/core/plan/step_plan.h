@@ -11,7 +11,7 @@
 #include "core/plan/master_endpoint.h"
 #include "core/plan/visible_gpus.h"
 #include "core/settings/settings.h"
-#include "core/step/export_record.h"
+#include "core/step/leftover_variables.h"
 #include "core/step/step_facts.h"
 #include "core/util/result.h"
 

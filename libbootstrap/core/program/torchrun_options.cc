@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/program/program_names.h"
-#include "core/step/export_record.h"
+#include "core/step/leftover_variables.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -6,7 +6,7 @@
 #include <array>
 #include <numeric>
 
-#include "core/step/export_record.h"
+#include "core/step/leftover_variables.h"
 #include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
 

@@ -17,7 +17,7 @@
 #include "probe/read_environment.h"
 #include "tools/check/check_client.h"
 #include "tools/check/check_server.h"
-#include "tools/check/watchdog.h"
+#include "tools/check/command_time_limit.h"
 
 namespace bootstrap {
 namespace {
@@ -99,7 +99,7 @@ bool report_to_rank_zero(CheckSelf& self, const CheckSession& session) {
   auto& report = self.report;
   // Rank 0 need not know the name of its host.
   const auto host = report.rank == 0 ? std::string("127.0.0.1") : self.facts.layout.host_of(0);
-  Watchdog::now("the way to rank 0");
+  CommandTimeLimit::now("the way to rank 0");
   auto client = find_rank_zero(report, self.facts.id, host, in(session.timeout));
   if (!client) {
     complain(self, cat({"this rank, on ", report.host, ", cannot reach rank 0 at ", report.address, ":",
@@ -109,13 +109,13 @@ bool report_to_rank_zero(CheckSelf& self, const CheckSession& session) {
     sleep_for(kTravel);
     return false;
   }
-  Watchdog::now("waiting for rank 0");
+  CommandTimeLimit::now("waiting for rank 0");
   (void)client->say("report", write_record(report), in(kTravel));
   auto answer = client->hear(in(session.timeout + kTravel));
   if (answer && answer->word == "exchange") {
-    Watchdog::now("the exchange");
+    CommandTimeLimit::now("the exchange");
     try_exchange(self);
-    Watchdog::now("waiting for the verdict of rank 0");
+    CommandTimeLimit::now("waiting for the verdict of rank 0");
     (void)client->say("report", write_record(report), in(kTravel));
     answer = client->hear(in(kExchange + kExchangeExcess + kTravel));
   }

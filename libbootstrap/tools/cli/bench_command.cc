@@ -13,7 +13,7 @@
 #include "probe/read_environment.h"
 #include "tools/bench/bandwidth.h"
 #include "tools/bench/bench_session.h"
-#include "tools/check/watchdog.h"
+#include "tools/check/command_time_limit.h"
 #include "tools/cli/commands.h"
 
 namespace bootstrap {
@@ -82,9 +82,9 @@ class Bench {
  private:
   // Each step may take its time, and then the exchange after it.
   void watch(const char* activity) {
-    watchdog_.reset();
-    watchdog_ = std::make_unique<Watchdog>("the bench", 2 * options_.timeout + kExcess);
-    Watchdog::now(activity);
+    time_limit_.reset();
+    time_limit_ = std::make_unique<CommandTimeLimit>("the bench", 2 * options_.timeout + kExcess);
+    CommandTimeLimit::now(activity);
   }
 
   void show(const BenchRow& row) {
@@ -104,7 +104,7 @@ class Bench {
   BenchSession& session_;
   const BenchOptions& options_;
   bool is_first_;
-  std::unique_ptr<Watchdog> watchdog_;
+  std::unique_ptr<CommandTimeLimit> time_limit_;
 };
 
 }  // namespace
@@ -120,8 +120,8 @@ int bench_command(const BenchOptions& options) {
   auto session = std::make_unique<BenchSession>(std::move(*self), *exchange, std::move(*plan));
   const int status = Bench(*session, options, is_first).run();
   if (!session->is_stuck()) {
-    const Watchdog watchdog("the bench", kExcess);
-    Watchdog::now("the end of its communicator");
+    const CommandTimeLimit time_limit("the bench", kExcess);
+    CommandTimeLimit::now("the end of its communicator");
     session.reset();
     return status;
   }

@@ -12,7 +12,7 @@
 #include "core/util/text.h"
 #include "probe/read_environment.h"
 #include "tools/check/check_session.h"
-#include "tools/check/watchdog.h"
+#include "tools/check/command_time_limit.h"
 #include "tools/cli/commands.h"
 #include "tools/horovod/horovod_world.h"
 
@@ -52,7 +52,7 @@ int become(std::vector<std::string> words) {
 int join_horovod(const RunOptions& options) {
   // Python and Horovod are loaded first.
   const auto timeout = std::max(options.timeout, std::chrono::seconds(60));
-  const Watchdog watchdog("the start of Horovod", timeout + std::chrono::seconds(5));
+  const CommandTimeLimit time_limit("the start of Horovod", timeout + std::chrono::seconds(5));
   const auto joined = join_horovod_world(process_environment(), options.program, timeout);
   if (joined) return 0;
   return joined.error().message.empty() ? kFailed : complain(joined.error().message);
@@ -61,7 +61,7 @@ int join_horovod(const RunOptions& options) {
 }  // namespace
 
 int check_command(const CheckOptions& options) {
-  const Watchdog watchdog("the check", longest_check(options.timeout));
+  const CommandTimeLimit time_limit("the check", longest_check(options.timeout));
   const auto show = [&](const CheckTable& table) { print(table, options.json); };
   if (!options.local) {
     return check_step({.timeout = options.timeout, .show = show},
@@ -75,7 +75,7 @@ int check_command(const CheckOptions& options) {
 int run_command(const RunOptions& options) {
   int status = 0;
   {
-    const Watchdog watchdog("the check", longest_check(options.timeout));
+    const CommandTimeLimit time_limit("the check", longest_check(options.timeout));
     status = check_step({.timeout = options.timeout, .leaves_exchange = true, .show = print_trouble},
                         "slurm-bootstrap run -- PROGRAM", options.keep_going);
   }

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 from built_files import PLUGIN, inside
-from fault_lanes import DOUBLES, FINAL
+from fault_nodes import DOUBLES, FINAL
 
 PRELOAD = f"{DOUBLES}/fault_calls.so"
 LOG = "fault_calls.log"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-# With the object in each frame, also in that of an inlined function: "#1|leak|/.../stray_spank.so|../stray_spank.c:33".
+# With the object in each frame, also in that of an inlined function: "#1|leak|/.../misbehaving_spank.so|../misbehaving_spank.c:33".
 SANITIZER_FRAME = "stack_trace_format=#%n|%f|%m|%S"
 
 

@@ -7,8 +7,8 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from fault_cell import run_cell
-from fault_lanes import UP, Lane, Watcher, in_lanes
+from fault_outcome import run_cell
+from fault_nodes import UP, Lane, Watcher, in_lanes
 from fault_places import PLACES, Cell, Outcome, all_cells, is_as_published, read_table, write_table
 from harness import REPOSITORY
 

@@ -6,7 +6,7 @@ import subprocess
 from collections import Counter
 
 from built_files import PLUGIN, built
-from fault_lanes import DOUBLES, UP, Lane, Watcher, in_lanes
+from fault_nodes import DOUBLES, UP, Lane, Watcher, in_lanes
 from plugin_fault_steps import FAILING, LAST_HOOKS, PROCESSES, Call, Pair, Run, count_calls, verdict, wrong_values
 
 # What the plugin calls and what no fault is made of, each with the reason.

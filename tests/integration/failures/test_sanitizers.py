@@ -22,7 +22,7 @@ from sanitizer_reports import SANITIZER_FRAME, reports_with, valgrind_errors
 from step_shapes import UP, ShapeRunner, fixed, generated
 
 SANITIZED = "build/dev"
-PLUGIN, CONTROL = "spank_bootstrap.so", "stray_spank.so"
+PLUGIN, CONTROL = "spank_bootstrap.so", "misbehaving_spank.so"
 KEEP_LOADED = f"{BUILT_INSIDE}/tests/doubles/keep_loaded.so"
 REPORTS = "report.*"
 UBSAN = "runtime error: "
@@ -106,7 +106,7 @@ def stacks(pid):
 
 def is_in(plugin, told):
     """Whether stacks have a frame of a plugin."""
-    source = {PLUGIN: "/spank_plugin/", CONTROL: "stray_spank.c"}[plugin]
+    source = {PLUGIN: "/spank_plugin/", CONTROL: "misbehaving_spank.c"}[plugin]
     return plugin in told or source in told
 
 

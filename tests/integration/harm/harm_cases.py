@@ -2,11 +2,12 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
-import cases_alone
-import cases_ends
+import cases_everyday_programs
 import cases_frameworks
 import cases_gpus
+import cases_single_tasks
+import cases_step_ends
 import cases_torchrun
-import cases_week
 
-ALL = [case for module in (cases_alone, cases_torchrun, cases_gpus, cases_ends, cases_frameworks, cases_week) for case in module.CASES]
+MODULES = (cases_single_tasks, cases_torchrun, cases_gpus, cases_step_ends, cases_frameworks, cases_everyday_programs)
+ALL = [case for module in MODULES for case in module.CASES]

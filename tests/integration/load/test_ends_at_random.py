@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from built_files import program
-from end_watch import Watch
+from ending_jobs import Watch
 from harness import stop
 from load_watch import look, settled
 from port_steps import REFUSAL

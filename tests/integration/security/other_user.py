@@ -54,7 +54,7 @@ DOORS = {
     "files": lambda told: files(told.files),
     "server": lambda told: server(told),
     "server, by its own word": lambda told: server(told, PMIX_SECURITY_MODE="native"),
-    "server, lying": lambda told: server(told, PMIX_SECURITY_MODE="native", LD_PRELOAD=told.liar),
+    "server, lying": lambda told: server(told, PMIX_SECURITY_MODE="native", LD_PRELOAD=told.fake_uid),
     "meeting": lambda told: meeting(told.meeting),
 }
 

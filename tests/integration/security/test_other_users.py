@@ -50,7 +50,7 @@ def step_of_alice(cluster, label):
         "environment": "/tmp/environment",
         "visitor": program("pmix_visitor"),
         "files": files,
-        "liar": double("liar"),
+        "fake_uid": double("fake_uid"),
     }
     try:
         yield told
@@ -116,10 +116,10 @@ def test_another_user_is_refused(cluster, request, figure, capsys):
 def test_a_liar_is_let_in_unless_munge_alone_is_asked(cluster_factory, options, let_in, figure):
     """libpmix 4.2 offers munge and, second, to believe what a client says of itself. SECURITY.md has the cure."""
     cluster = cluster_factory("liars").up("--nodes", "1", "--cpus", "8", "--no-plugin", *options)
-    with step_of_alice(cluster, "liar") as told:
-        result = tried(cluster, "bob", 1, ["server, lying"], told, LIAR_UID="10001")
+    with step_of_alice(cluster, "fake_uid") as told:
+        result = tried(cluster, "bob", 1, ["server, lying"], told, FAKE_UID="10001")
     assert cluster.close() == ""
     assert result == {"server, lying": let_in}
     if options:
-        figure("S3", "liar", got="lies about its uid: refused with PMIX_MCA_psec=munge in slurmd's environment", met=True,
+        figure("S3", "fake_uid", got="lies about its uid: refused with PMIX_MCA_psec=munge in slurmd's environment", met=True,
                control="let in with libpmix' defaults")

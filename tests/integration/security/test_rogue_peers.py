@@ -1,5 +1,5 @@
 """Rogue peers at the port where NCCL's ranks meet: whoever connects and goes, or says what means nothing, is passed over; who
-says nothing makes NCCL wait for ever, and our watchdog ends that in its deadline.
+says nothing makes NCCL wait for ever, and our command_time_limit ends that in its deadline.
 
 NCCL's double has NCCL's own rule: it takes connections one after the other, and reads from each until it knows it.
 """

@@ -109,9 +109,9 @@ def test_root_code_does_what_is_documented(runner, tmp_path, request, seed, figu
 
 @needs_stacks
 def test_control_calls_of_another_plugin_are_noticed(runner, tmp_path):
-    other = f"optional {double('stray_spank')} open=task_post_fork connect=user_init open=task_init\n"
+    other = f"optional {double('misbehaving_spank')} open=task_post_fork connect=user_init open=task_init\n"
     with runner.cluster.other_plugstack(runner.cluster.plugstack + other):
-        trace = trace_of(runner, fixed()[3:4], tmp_path / "control", "stray_spank.so")
+        trace = trace_of(runner, fixed()[3:4], tmp_path / "control", "misbehaving_spank.so")
     seen = {(call.hook, call.name, call.effective == 0) for call in of_root(trace) if not is_documented(call)}
     assert ("slurm_spank_task_post_fork", "openat", True) in seen
     assert ("slurm_spank_user_init", "connect", False) in seen

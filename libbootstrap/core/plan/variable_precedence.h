@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/step/export_record.h"
+#include "core/step/leftover_variables.h"
 #include "core/step/step_facts.h"
 
 namespace bootstrap {

@@ -6,7 +6,7 @@ import itertools
 import subprocess
 import time
 
-from fault_lanes import words_of_status
+from fault_nodes import words_of_status
 from fault_places import Outcome
 from harness import wait_for
 

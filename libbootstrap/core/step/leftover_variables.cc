@@ -1,6 +1,6 @@
 // The rule that decides what becomes of one variable: the user's value is kept, a leftover of ours is replaced.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/step/export_record.h"
+#include "core/step/leftover_variables.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // Collects the variables of a plan under one rule: what the user set for this step is kept where it can be right.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/variable_list.h"
+#include "core/plan/variable_precedence.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,10 +1,10 @@
-// For LD_PRELOAD: a process that says it is another user, LIAR_UID, as one may that sends its own user id to a server.
+// For LD_PRELOAD: a process that says it is another user, FAKE_UID, as one may that sends its own user id to a server.
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <sys/types.h>
 
 static unsigned int claimed(void) {
-  const char* const uid = getenv("LIAR_UID");
+  const char* const uid = getenv("FAKE_UID");
   return uid == NULL ? 0 : (unsigned int)strtoul(uid, NULL, 10);
 }
 

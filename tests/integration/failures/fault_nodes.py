@@ -113,7 +113,7 @@ class Lane:
         """In the foreground, so that its end can be asked for, and with the witness before slurmstepd."""
         before = set(self.processes())
         self.slurmd_plugstack = (self.tmp / "plugstack.conf").read_text()
-        line = ["slurmd", "-D", "-f", f"{self.cluster.state}/etc/slurm.conf", "-d", f"{DOUBLES}/death_witness"]
+        line = ["slurmd", "-D", "-f", f"{self.cluster.state}/etc/slurm.conf", "-d", f"{DOUBLES}/exit_recorder"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.slurmd = self.cluster.start(line, user="root", node=self.node, **quiet)
         wait_for(lambda: self.slurmd.poll() is not None or "slurmd" in self.new_names(before), 10, "no slurmd")
@@ -142,7 +142,7 @@ class Lane:
         return ":1AA2 00000000:0000 0A " in Path(f"/proc/{self.pid}/net/tcp").read_text()
 
     def has_slurmstepd(self):
-        return not {"death_witness", "slurmstepd"}.isdisjoint(self.processes().values())
+        return not {"exit_recorder", "slurmstepd"}.isdisjoint(self.processes().values())
 
     def kill_leftovers(self):
         """Whatever a cell has left on the node, which is this cluster's alone. SIGKILL, since the rest is blocked."""

@@ -12,18 +12,18 @@
 namespace bootstrap {
 
 // Ends the process with one sentence if it lives longer than `limit`, whatever it hangs in. One at a time in a process.
-class Watchdog {
+class CommandTimeLimit {
  public:
   // "the check"; the text is kept, not copied.
-  Watchdog(const char* command, std::chrono::seconds limit) {
+  CommandTimeLimit(const char* command, std::chrono::seconds limit) {
     command_ = command;
     (void)::signal(SIGALRM, end_process);
     (void)::alarm(static_cast<unsigned>(limit.count()));
   }
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
+  CommandTimeLimit(const CommandTimeLimit&) = delete;
+  CommandTimeLimit& operator=(const CommandTimeLimit&) = delete;
   // A program that this process becomes would inherit the alarm.
-  ~Watchdog() {
+  ~CommandTimeLimit() {
     (void)::alarm(0);
     (void)::signal(SIGALRM, SIG_DFL);
   }

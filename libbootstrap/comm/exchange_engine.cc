@@ -1,0 +1,17 @@
+// Chooses what carries the rounds of this step.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/exchange_engine.h"
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+
+Result<std::unique_ptr<ExchangeEngine>> choose_engine(const StepRank& self) {
+  auto pmix = make_pmix_engine(self);
+  if (pmix || pmix.error().code != ErrorCode::kMissing || self.id.launcher == Launcher::kMpirun) return pmix;
+  auto pmi1 = make_pmi1_engine(self);
+  if (pmi1) return pmi1;
+  return fail(ErrorCode::kMissing, cat({pmix.error().message, "; nor has it PMI-1: ", pmi1.error().message}));
+}
+
+}  // namespace bootstrap
