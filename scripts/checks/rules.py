@@ -129,7 +129,7 @@ def check_file(path, text):
 
 
 # The page that tells developers where things are.
-MAP = "etc/doc/code.md"
+MAP = "etc/doc/architecture.md"
 
 
 def check_map(text):

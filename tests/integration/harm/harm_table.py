@@ -19,11 +19,13 @@ exit status, lines of output in any order, and variables of the environment. `of
 * better: a training program that stock Slurm leaves alone is one world.
 * known worse: differs; the row that is named shows what helps.
 
-A source is an issue of the named project; "public reports" with a letter where many reports are of that kind; "framework
-trial" where the real framework was started; "rules" for a rule of this project about which steps are set up.
+A source is an issue of the named project, or one of these:
 
-The rows are data in `tests/integration/harm`, and this table is written by
-`/usr/bin/python3 -m pytest tests/integration/harm --full --write-harm-table`.
+* "public reports" with a letter: many reports of that kind
+* "framework trial": the real framework was started
+* "rules": a rule of this project about which steps are set up
+
+The rows are data in `tests/integration/harm`. `scripts/check --full --only integration -- -k harm --write-harm-table` writes this page.
 """
 COLUMNS = "| case | what | source | off | on | verdict |\n| --- | --- | --- | --- | --- | --- |\n"
 ROW = re.compile(r"\| `(\w+)` \|")

@@ -18,10 +18,10 @@ NAMES = ["libbootstrap-dev", "libbootstrap0", "slurm-bootstrap", "slurm-bootstra
 
 
 def readme_lines():
-    """The commands under "Install it on a cluster"."""
-    section = (REPOSITORY / "README.md").read_text().split("\n## Install it on a cluster\n")[1].split("\n## ")[0]
-    block = re.search(r"(?:^ {4}\S.*\n)+", section, re.MULTILINE).group()
-    return [line.strip().removeprefix("sudo ") for line in block.splitlines()]
+    """The commands under "Install"."""
+    section = (REPOSITORY / "README.md").read_text().split("\n## Install\n")[1].split("\n## ")[0]
+    block = re.search(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL).group(1)
+    return [line.removeprefix("sudo ") for line in block.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +91,15 @@ NOTHING, ALL = ["none"] * 4, list("0123")
 
 
 def test_the_readmes_lines_install_it(cluster, machine, deb_packages, figure):
-    tools, _, install, switch_on, look = readme_lines()
-    succeed(machine, tools.replace("apt-get install", "apt-get install -y"))
+    tools, _, install, switch_on = readme_lines()
+    succeed(machine, tools)
     assert ranks(cluster) == NOTHING
-    succeed(machine, install.replace("apt-get install", "apt-get install -y"))
+    succeed(machine, install)
     assert ranks(cluster) == NOTHING, "installing it switched it on"
 
     succeed(machine, switch_on)
     assert ranks(cluster) == ALL
-    table = cluster.run(look.split()).stderr
+    table = cluster.run([*STEP, "--bootstrap=explain", "true"]).stderr
     assert "MASTER_PORT" in table and "nothing is set" not in table
     assert "RANK" in cluster.run([*STEP, "-N1", "-n1", "slurm-bootstrap", "explain"]).stdout
     library = cluster.run([*STEP, "--bootstrap-preload", "sh", "-c", "awk '/libbootstrap/ { print $NF; exit }' /proc/self/maps"])
