@@ -13,18 +13,21 @@ h1, h2, h3 { line-height: 1.2 } h2 { margin-top: 2.5rem; border-bottom: 1px soli
 div.wide { overflow-x: auto } table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0 }
 th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top }
 td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums } th { background: #f3f3f3 }
-tr.marked td { background: #f8f2e6 } tr.bad td { background: #fae5e0 } img { max-width: 100%; height: auto; border: 1px solid #ddd }
+tr.marked td { background: #f8f2e6 } tr.disturbed td { background: #efe6f2 } tr.bad td { background: #fae5e0 } img { max-width: 100%; height: auto; border: 1px solid #ddd }
 code, pre { background: #f3f3f3; padding: .1rem .3rem } pre { padding: .6rem; overflow-x: auto }
 """
 
 
 def shown(text):
-    """HTML has a sign for plus or minus, and ` marks what is to be typed."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text).replace(" +- ", " &plusmn; "))
+    """HTML has a sign for plus or minus; ` marks what is to be typed, and ** what stands out."""
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text).replace(" +- ", " &plusmn; "))
+    return re.sub(r"^\*\*(.*)\*\*$", r"<strong>\1</strong>", text)
 
 
 def escaped(text):
-    """What Markdown would take for its own."""
+    """What Markdown would take for its own, but for ** around a whole text."""
+    if text.startswith("**") and text.endswith("**"):
+        return f"**{escaped(text[2:-2])}**"
     return text.replace("<", "&lt;").replace("*", "\\*")
 
 
@@ -46,7 +49,7 @@ def program_output(text):
 
 
 def table(head, rows, classes=None, text=False):
-    """`classes` holds a word for each row: '', 'marked' or 'bad'. Numbers are set to the right, but not in a table of `text`,
+    """`classes` holds a word for each row: '', 'marked', 'disturbed' or 'bad'. Numbers are set to the right, but not in a table of `text`,
     where 1.24.2 is no number."""
     lines = ["<div class=wide><table>", "<tr>" + "".join(f"<th>{shown(cell)}</th>" for cell in head) + "</tr>"]
     for row, word in zip(rows, classes or [""] * len(rows)):

@@ -1,4 +1,4 @@
-"""What the numbers say, a sentence for each finding; every word of them depends on a number."""
+"""What the numbers say: a verdict first, then at most seven findings, a line each. Every word of them depends on a number."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -6,6 +6,7 @@ from scaling.cells import FAILED, NOT_RUN
 from scaling.report.measures import ALONE, known
 
 HALF = 0.5  # efficiency
+MOST_NAMED = 3  # failed cells in one line; the table of all cells has the others
 
 
 def percent(value):
@@ -20,6 +21,10 @@ def place_of(cell):
     return f"{noun(cell.nodes, 'server')} x {cell.tasks}"
 
 
+def name_of(row):
+    return f"{row.cell.backend} with {row.cell.model} at {place_of(row.cell)}"
+
+
 def grouped(rows, key):
     groups = {}
     for row in rows:
@@ -27,10 +32,70 @@ def grouped(rows, key):
     return groups
 
 
-def series(rows, is_wanted):
-    """Of each model and back end the rows that are wanted, small worlds first."""
-    for (model, backend), group in grouped(filter(is_wanted, rows), lambda row: (row.cell.model, row.cell.backend)).items():
-        yield model, backend, sorted(group, key=lambda row: (row.cell.ranks, row.cell.nodes))
+def limits(rows, hosts, machines):
+    """Why these figures cannot show how training scales, in words; nothing where they can."""
+    crowded = [row for row in rows if row.oversubscribed]
+    if crowded:
+        most = max(crowded, key=lambda row: row.load[0] / row.load[1])
+        yield f"{noun(most.load[0], 'process')} share {noun(most.load[1], 'core')}"
+    if machines < hosts and any(row.cell.nodes > 1 for row in rows):
+        yield f"the {hosts} servers are {noun(machines, 'machine')}, with no network between them"
+    if any(row.disturbed or row.base_disturbed for row in rows):
+        yield "other programs used the same cores"
+
+
+def verdict(rows, hosts, machines):
+    """The first sentence of the page."""
+    if not rows:
+        return "This run has no result: no cell gave numbers."
+    several = [row for row in rows if row.cell.ranks > 1]
+    if not several:
+        return "This run says nothing about scaling: no cell has more than one process."
+    sound = [row for row in several if row != row.base and not row.oversubscribed and not row.disturbed and not row.base_disturbed
+             and (row.cell.nodes == 1 or machines >= hosts)]
+    why = "; ".join(limits(several, hosts, machines))
+    if not sound:
+        return f"This run says nothing about scaling: {why}."
+    best = max(sound, key=lambda row: (row.cell.ranks, row.efficiency.mean))
+    others = f" The other layouts say nothing about scaling: {why}." if len(sound) < len(several) and why else ""
+    return (f"{best.cell.backend} trains {best.cell.model} {best.speedup.mean:.2f} times as fast with {noun(best.cell.ranks, 'process')} "
+            f"({place_of(best.cell)}) as one process would: {percent(best.efficiency.mean)} of the ideal.{others}")
+
+
+def failures(results):
+    failed = [result for result in results if result.status == FAILED]
+    if failed:
+        named = "; ".join(f"{result.cell.backend}, {result.cell.model}, {place_of(result.cell)}: {result.reason}" for result in failed[:MOST_NAMED])
+        more = f"; and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
+        yield f"Failed: {noun(len(failed), 'cell')}. {named}{more}."
+
+
+def left_out(results):
+    reasons = grouped([result for result in results if result.status == NOT_RUN], lambda result: result.reason)
+    parts = [f"{noun(len(group), 'cell')} ({', '.join(dict.fromkeys(result.cell.backend for result in group))}): {reason}"
+             for reason, group in reasons.items()]
+    if parts:
+        yield f"Not run: {'; '.join(parts)}."
+
+
+def oversubscription(rows):
+    crowded = [row for row in rows if row.oversubscribed]
+    if crowded:
+        least = min(crowded, key=lambda row: row.cell.ranks)
+        layouts = len({row.cell.layout for row in rows}), len({row.cell.layout for row in crowded})
+        yield (f"Oversubscribed: more processes than cores in {layouts[1]} of {noun(layouts[0], 'layout')}, from "
+               f"{noun(least.load[0], 'process')} on {noun(least.load[1], 'core')} on. Their rows have an asterisk. Such figures show what a "
+               f"layout costs, and not how it scales on cores of its own.")
+
+
+def disturbance(rows):
+    disturbed = [row for row in rows if row.disturbed]
+    if disturbed:
+        worst = min(disturbed, key=lambda row: row.core_share)
+        roomy = sum(not row.oversubscribed for row in rows)
+        yield (f"Disturbed: in {len(disturbed)} of {noun(roomy, 'cell')} with a core for each process, the processes got less than "
+               f"{percent(ALONE)} of it, {percent(worst.core_share)} for {name_of(worst)}. Their rows have a tilde. Run the report again on "
+               f"an idle machine.")
 
 
 def noise_of(rows):
@@ -41,113 +106,62 @@ def noise_of(rows):
     return {model: max(means) / min(means) - 1 for model, means in times.items()}
 
 
-def meaning(rows, hosts, machines):
-    """First what the numbers can tell at all."""
-    crowded = [row for row in rows if row.oversubscribed]
-    if crowded:
-        least = min(crowded, key=lambda row: row.cell.ranks)
-        layouts = len({row.cell.layout for row in rows}), len({row.cell.layout for row in crowded})
-        yield (f"Oversubscribed: {layouts[1]} of {layouts[0]} layouts have more processes than cores, from "
-               f"{noun(least.load[0], 'process')} on {noun(least.load[1], 'core')} on. Their rows are marked. They take turns on "
-               f"the cores, so those figures tell what a layout costs, and nothing about how it scales on cores of its own.")
-    elif rows:
-        yield "No machine had more processes than cores: every process computed on a core of its own."
-    disturbed = [row for row in rows if row.disturbed]
-    roomy = [row for row in rows if not row.oversubscribed]
-    if disturbed:
-        worst = min(disturbed, key=lambda row: row.core_share)
-        yield (f"Disturbed: in {len(disturbed)} of {noun(len(roomy), 'cell')} with a core for each process, the processes got less than "
-               f"{percent(ALONE)} of it while they computed, {percent(worst.core_share)} in {worst.cell.key}: other programs ran on the same "
-               f"cores. These cells are slower than they would be alone, and differences to them prove little.")
-    elif any(row.on_cpu for row in roomy):
-        least = min(roomy, key=lambda row: row.core_share)
-        yield (f"Not disturbed: where there is a core for each process, the processes got at least {percent(least.core_share)} of it "
-               f"while they computed.")
-    if machines < hosts:
-        yield (f"The {hosts} servers are {noun(machines, 'machine')}: between them data goes through the kernel's memory "
-               f"and not over a network, so figures across servers hold the cost of the network protocol without a network.")
-
-
-def noise(rows):
-    for model, part in sorted(noise_of(rows).items()):
-        yield (f"{model}: with one process nothing is exchanged, so that the back ends should need the same time for a step; they "
-               f"differ by {percent(part)}. Smaller differences between back ends are taken for noise below.")
-
-
 def compare(first, second, floor):
     """How many times as fast `first` is as `second`, and by how much that may be wrong."""
     ratio = second.figures.step.over(first.figures.step)
     return ratio.mean, max(known(ratio.spread), floor)
 
 
-def winners(rows):
-    """Which back end is faster in which layout, for each model."""
-    floors = noise_of(rows)
-    for model, of_model in grouped(rows, lambda row: row.cell.model).items():
-        won, even = {}, 0
-        layouts = grouped([row for row in of_model if row.cell.ranks > 1], lambda row: row.cell.layout)
-        compared = [sorted(group, key=lambda row: row.figures.step.mean) for group in layouts.values() if len(group) > 1]
-        for best, next_best, *_ in compared:
-            ratio, doubt = compare(best, next_best, floors.get(model, 0.0))
-            if ratio - 1 > doubt:
-                won.setdefault(best.cell.backend, []).append((ratio, doubt, best, next_best))
-            else:
-                even += 1
-        for backend, wins in sorted(won.items(), key=lambda item: -len(item[1])):
-            ratio, doubt, best, other = max(wins, key=lambda win: win[0])
-            crowds = sum(win[2].oversubscribed for win in wins)
-            shaken = sum(win[2].disturbed or win[3].disturbed for win in wins)
-            notes = [f"{crowds} of them with more processes than cores"] if crowds else []
-            notes += [f"{shaken} of them disturbed by other programs"] if shaken else []
-            remarks = f" ({', '.join(notes)})" if notes else ""
-            yield (f"{model}: {backend} has the shortest step in {len(wins)} of {noun(len(compared), 'layout')} with several "
-                   f"processes{remarks}, by most at {place_of(best.cell)}: {ratio:.2f} +- {doubt:.2f} times as fast as {other.cell.backend}.")
-        if even:
-            yield f"{model}: in {even} of {noun(len(compared), 'layout')} the back ends differ by less than spread and noise: none wins."
-
-
-def share_of(row):
-    """How much of a step is communication, in words."""
-    figures = row.figures
-    waiting = f", {percent(figures.wait / figures.communication)} of it waiting for slower ranks" if figures.communication else ""
-    return (f"{percent(figures.share)} at {place_of(row.cell)} (computing {1000 * figures.compute:.1f} ms, communicating "
-            f"{1000 * figures.communication:.1f} ms{waiting})")
-
-
-def ratios(rows):
-    """The share of communication, at the smallest and the largest world that exchange something."""
-    for model, backend, several in series(rows, lambda row: row.cell.ranks > 1):
-        ends = dict.fromkeys((several[0], several[-1]))
-        yield f"{model}, {backend}: communication takes {' and '.join(map(share_of, ends))} of a step."
-
-
-def efficiencies(rows):
-    """Where efficiency falls under one half, and whether that is certain."""
-    for model, backend, several in series(rows, lambda row: row.cell != row.base):
-        low = [row for row in several if row.efficiency.mean < HALF]
-        if not low:
-            last = min(several, key=lambda row: row.efficiency.mean)
-            yield f"{model}, {backend}: efficiency stays at or over 50 %; the least is {percent(last.efficiency.mean)} at {place_of(last.cell)}."
+def fastest(rows):
+    """Which back end is faster in how many layouts, beyond spread and noise."""
+    noise, won, best, compared = noise_of(rows), {}, None, 0
+    several = [row for row in rows if row.cell.ranks > 1]
+    for group in grouped(several, lambda row: (row.cell.model, row.cell.layout)).values():
+        if len(group) < 2:
             continue
+        compared += 1
+        first, second, *_ = sorted(group, key=lambda row: row.figures.step.mean)
+        ratio, doubt = compare(first, second, noise.get(first.cell.model, 0.0))
+        if ratio - 1 > doubt:
+            won[first.cell.backend] = won.get(first.cell.backend, 0) + 1
+            best = max(filter(None, [best, (ratio, doubt, first, second)]), key=lambda win: win[0])
+    if compared and not won:
+        yield f"Fastest: none. In {noun(compared, 'layout')} the back ends differ by less than spread and noise."
+    elif compared:
+        ratio, doubt, first, second = best
+        wins = ", ".join(f"{backend} in {count}" for backend, count in sorted(won.items(), key=lambda item: -item[1]))
+        even = compared - sum(won.values())
+        yield (f"Fastest: {wins} of {noun(compared, 'comparison')}{f', none in {even}' if even else ''}. The largest difference: "
+               f"{name_of(first)} is {ratio:.2f} +- {doubt:.2f} times as fast as {second.cell.backend}.")
+
+
+def communication(rows):
+    several = [row for row in rows if row.cell.ranks > 1]
+    if several:
+        most = max(several, key=lambda row: row.figures.share)
+        least = min(several, key=lambda row: row.figures.share)
+        waiting = f", {percent(most.figures.wait / most.figures.communication)} of it waiting for slower ranks" if most.figures.communication else ""
+        yield (f"Communication takes {percent(least.figures.share)} of a step for {name_of(least)}, the least, and "
+               f"{percent(most.figures.share)} for {name_of(most)}, the most{waiting}.")
+
+
+def efficiency(rows):
+    """Where it falls under one half first."""
+    several = sorted((row for row in rows if row.cell != row.base), key=lambda row: (row.cell.ranks, row.efficiency.mean))
+    low = [row for row in several if row.efficiency.mean < HALF]
+    if several and not low:
+        last = min(several, key=lambda row: row.efficiency.mean)
+        yield f"Efficiency stays at or over 50 %. The least is {percent(last.efficiency.mean)}, {name_of(last)}."
+    elif low:
         first, doubt = low[0], known(low[0].efficiency.spread)
-        sure = "" if first.efficiency.mean + doubt < HALF else ", which its spread does not tell from 50 %"
-        crowded = (f"; {first.load[0]} processes on {noun(first.load[1], 'core')} allow {percent(first.load[1] / first.load[0] / first.threads)} "
-                   f"at most" if first.oversubscribed else "")
-        crowded += "; other programs disturbed it" if first.disturbed else "; other programs disturbed its base" if first.base_disturbed else ""
-        yield (f"{model}, {backend}: efficiency is under 50 % in {len(low)} of {noun(len(several), 'layout')}, first at "
-               f"{place_of(first.cell)}: {percent(first.efficiency.mean)} +- {100 * doubt:.0f}{sure}{crowded}.")
+        sure = "" if first.efficiency.mean + doubt < HALF else ", which its spread does not separate from 50 %"
+        cause = (f"; {first.load[0]} processes on {noun(first.load[1], 'core')} allow {percent(first.load[1] / first.load[0] / first.threads)} "
+                 f"at most" if first.oversubscribed else "; other programs disturbed it" if first.disturbed
+                 else "; other programs disturbed the run with one process" if first.base_disturbed else "")
+        yield (f"Efficiency is under 50 % in {len(low)} of {noun(len(several), 'cell')}, first for {name_of(first)}: "
+               f"{percent(first.efficiency.mean)} +- {100 * doubt:.0f}{sure}{cause}.")
 
 
-def troubles(results):
-    """What is missing."""
-    for result in (result for result in results if result.status == FAILED):
-        yield f"Failed: {result.cell.backend}, {result.cell.model}, {place_of(result.cell)}: {result.reason}."
-    left_out = grouped([result for result in results if result.status == NOT_RUN], lambda result: result.reason)
-    for reason, group in left_out.items():
-        backends = ", ".join(dict.fromkeys(result.cell.backend for result in group))
-        yield f"Not run: {noun(len(group), 'cell')} ({backends}): {reason}."
-
-
-def all_findings(rows, results, hosts, machines):
-    """`hosts` are asked nodes, and `machines` how many machines these are."""
-    return [*meaning(rows, hosts, machines), *noise(rows), *winners(rows), *ratios(rows), *efficiencies(rows), *troubles(results)]
+def all_findings(rows, results):
+    return [*failures(results), *left_out(results), *oversubscription(rows), *disturbance(rows), *fastest(rows), *communication(rows),
+            *efficiency(rows)]

@@ -22,7 +22,7 @@ def with_spread(value, form="{:,.1f}", factor=1.0):
 
 
 def mark(row):
-    return "marked" if row.oversubscribed else ""
+    return "marked" if row.oversubscribed else "disturbed" if row.disturbed else ""
 
 
 def star(row):
@@ -87,7 +87,7 @@ def what_was_done(results, parameters):
 
 
 def method(results, parameters, crowded):
-    polls = " Its ranks poll while they wait, and so take cores from those that compute where there are too few." if crowded else ""
+    polls = " Its ranks poll while they wait, which takes cores from ranks that compute." if crowded else ""
     ways = [f"{name}: {WAYS[name]}.{polls if name == 'mpi' else ''}" for name in dict.fromkeys(result.cell.backend for result in results)]
     size = "small (made for cores)" if parameters["size"] == "small" else "full (made for GPUs)"
     batch = f"{parameters['batch']}" if parameters["batch"] else "the model's own"
@@ -96,23 +96,22 @@ def method(results, parameters, crowded):
         f"update (SGD with momentum). Models and samples are {size}, the batch is {batch}, each process computes with "
         f"{parameters['threads']} thread{'' if parameters['threads'] == 1 else 's'} on {'a GPU' if parameters['device'] == 'cuda' else 'CPUs'}.",
         *ways,
-        "There is no barrier. Time of communication is that of the sum, and begins on each rank when its own gradients are ready: it "
-        "holds the wait for slower ranks. The least over the ranks of a step, that of the rank which came last, is called transfer; "
-        "what the mean over the ranks is above that, waiting. On crowded cores a rank that is ready may have to wait for a core, "
-        "too, which nobody can tell from either.",
-        "CPU is the part of the time of computing in which a process really had its core, as the kernel accounts for it: where it is much "
-        "below 100 % with a core for each process, other programs were running.",
+        "There is no barrier. Communication is the time of the sum. It begins on each rank when its own gradients are ready, so it "
+        "includes the wait for slower ranks. Transfer is the least of it over the ranks of a step, that of the slowest rank. Waiting is the "
+        "mean over the ranks minus transfer. On crowded cores a rank can also wait for a core, which these times do not separate.",
+        "CPU is the part of the computing time in which a process had its core, as the kernel counts it. Far below 100 %, with a core for "
+        "each process, means that other programs were running.",
         "Step time is the mean over the ranks, which the sum keeps in lock-step. Samples per second are the samples of a step on all "
-        "ranks, divided by it. Speed-up is relative to the smallest world of the same back end and model, and efficiency is speed-up "
+        "ranks, divided by it. Speed-up is relative to the smallest world of the same back end and model. Efficiency is speed-up "
         "divided by the number of processes.",
-        "Behind +- are 1.96 standard errors, from the means of up to ten blocks of neighbouring steps; for ratios both errors are put "
-        "together as independent ones. They tell how well the mean of this run is known, and not how much another run would differ. "
-        "In lines of img/sec, +- is 1.96 standard deviations of the blocks, as such benchmarks have it.",
-        f"Each cell is checked: all ranks must hold the same parameters in the end (a checksum of each rank's, and the least and "
-        f"greatest of each parameter over the ranks), and the mean loss of the last {BATCHES} steps must be below that of the first "
-        f"{BATCHES}, which saw the same batches. A cell where that is not so has failed, whatever its speed.",
-        "A layout 2x4 is 2 servers with 4 processes on each. An asterisk marks more processes than cores on a machine, as counted from the cores "
-        "that the ranks say they may use, and from which of them are on one machine.",
+        "Behind +- are 1.96 standard errors, from the means of up to ten blocks of neighbouring steps; the errors of ratios count as "
+        "independent. They say how well this run knows the mean, not how much another run would differ. In lines of img/sec, +- is "
+        "1.96 standard deviations of the blocks, as such benchmarks print it.",
+        f"Each cell is checked. All ranks must end with the same parameters (a checksum of each rank's, and the least and greatest of "
+        f"each parameter over the ranks). The mean loss of the last {BATCHES} steps must be below that of the first {BATCHES}, which used the "
+        f"same batches. A cell that breaks either rule has failed, whatever its speed.",
+        "A layout 2x4 is 2 servers with 4 processes on each. An asterisk marks more processes than cores on a machine. The ranks report the "
+        "cores that they may use and their machine.",
     ])
 
 
@@ -123,11 +122,12 @@ def files():
                   "`pictures/`: the pictures as SVG and PNG. `cells/`: a file for each cell, from which `--resume` goes on."])
 
 
-def compose(results, rows, findings, environment, parameters, pictures, no_pictures):
+def compose(results, rows, verdict, findings, environment, parameters, pictures, no_pictures):
     """The blocks of the page, in order."""
     gpu = parameters["device"] == "cuda"
     unit = "GPUs" if gpu else "processes"
-    blocks = [heading(TITLE, 1), paragraph(what_was_done(results, parameters)), heading("Findings"), points(findings),
+    blocks = [heading(TITLE, 1), paragraph(f"**{verdict}**"), heading("Findings"), points(findings), heading("What was run"),
+              paragraph(what_was_done(results, parameters)),
               heading("Environment"), table(["what", "here"], [list(row) for row in environment], text=True)]
     note = paragraph("Behind +- are 1.96 standard errors of the mean over the steps of this run." + (
         " An asterisk marks layouts with more processes than cores." if any(row.oversubscribed for row in rows) else "") + (

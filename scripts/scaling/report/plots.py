@@ -74,6 +74,11 @@ def scaling_script(model, rows, scaling):
         lines.append(f"$s{index} using 1:3:(0):($4-$3) {BARS} {style} notitle")
         lines.append(f"$s{index} using 1:2 with linespoints {style} linewidth 2 dashtype {(1, 2, 4, 5)[place % 4]} "
                      f"pointtype {POINTS[backend][min(place, 1)]} pointsize 1.1 title '{title}'")
+    disturbed = [row for row in rows if row.disturbed]
+    if disturbed:
+        data += block("disturbed", [f"{row.cell.ranks} {number(row.speedup.mean)}" for row in disturbed])
+        lines.append("$disturbed using 1:2 with points pointtype 2 pointsize 2 linewidth 2 linecolor rgb '#AA3377' "
+                     "title 'disturbed by other programs'")
     crowded = [row.cell.ranks for row in rows if row.oversubscribed]
     mark = ""
     if crowded:
@@ -84,8 +89,8 @@ def scaling_script(model, rows, scaling):
                 f"behind\nset label 1 'more processes than cores' at graph 0.99,graph 0.03 right textcolor rgb '#6b5a2e' front\n")
     return data + mark + f"""
 set title '{model}: speed-up ({scaling} scaling), bars are 1.96 standard errors'
-set xlabel 'processes'
-set ylabel 'speed-up of samples per second'
+set xlabel 'processes in all'
+set ylabel 'speed-up of samples per second, over one process'
 set logscale xy 2
 set xrange [{least / 1.15}:{most * 1.15}]
 set yrange [{min(bottom / 1.4, least / 1.4)}:{top * 1.15}]
@@ -106,7 +111,7 @@ def split_script(model, rows):
         previous = row.cell.backend
         figures = row.figures
         parts = [1000 * part for part in (figures.compute, figures.transfer, figures.wait)]
-        label = row.cell.layout + ("*" if row.oversubscribed else "")
+        label = row.cell.layout + ("*" if row.oversubscribed else "~" if row.disturbed else "")
         data.append(" ".join([number(place), *map(number, parts), number(1000 * known(figures.step.spread)), f'"{label}"']))
     # A box is drawn from zero, so the sums are drawn first and what is below them over them.
     sums = ("$2+$3+$4", "$2+$3", "$2")
@@ -116,7 +121,8 @@ def split_script(model, rows):
     boxes.append("$bars using 1:(0):xticlabels(6) with dots linecolor rgb '#ffffff' notitle")
     labels = "".join(f"set label '{name}' at {(low + high) / 2},graph 0 offset 0,-2.4 center\n" for name, low, high in names)
     top = max(1000 * (row.figures.step.mean + known(row.figures.step.spread)) for row in rows)
-    note = "servers x processes on each" + ("   (* more processes than cores)" if any(row.oversubscribed for row in rows) else "")
+    note = "servers x processes on each" + ("   (* more processes than cores)" if any(row.oversubscribed for row in rows) else "") + (
+        "   (~ disturbed by other programs)" if any(row.disturbed for row in rows) else "")
     return block("bars", data) + labels + f"""
 set title '{model}: where the time of a step goes, bars are 1.96 standard errors of the whole'
 set xlabel '{note}' offset 0,-1.4

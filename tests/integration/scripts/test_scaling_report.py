@@ -111,7 +111,7 @@ def test_every_cell_has_a_result_and_the_one_that_fails_has_a_reason(first):
     assert "failed first" in first.cells["mpi-cnn-2x2"]["reason"]
     assert first.cells["gloo-mlp-4x1"]["reason"] == "the cluster has 2 nodes that can be used"
     assert re.match(r"Slurm counts 2 GPUs on each node, PyTorch there finds none", first.cells["nccl-mlp-1x1"]["reason"])
-    assert first.returncode == 1 and "Failed: mpi, cnn, 2 servers x 2: task 3 (" in first.stdout
+    assert first.returncode == 1 and "Failed: 1 cell. mpi, cnn, 2 servers x 2: task 3 (" in first.stdout
     assert "failed" in first.markdown and "failed first" in first.page
 
 
@@ -161,7 +161,8 @@ def test_crowded_rows_are_marked_as_the_machines_cores_say(first):
     assert first.page.count("<tr class=marked>") == 2 * crowded  # in the table of scaling, and that of times
     assert ("Oversubscribed: " in first.page) == bool(crowded)
     assert ("Disturbed: " in first.page) == any(cell["disturbed"] for cell in done.values())
-    assert "The 2 servers are 1 machine" in first.page
+    assert "the 2 servers are 1 machine" in first.page
+    assert re.search(r"<h1>.*</h1>\n<p><strong>\S.*</strong></p>", first.page), "the verdict comes first"
 
 
 def test_the_page_stands_alone_and_tells_the_environment(first):
@@ -183,13 +184,14 @@ def test_the_pictures_hold_a_point_and_a_bar_for_each_cell(first):
     for model in ("mlp", "cnn"):
         of_model = [cell for cell in done if cell["model"] == model]
         legend = len({(cell["backend"], cell["tasks"]) for cell in of_model})
+        disturbed = sum(cell["disturbed"] for cell in of_model)  # each has a mark of its own, and they have a line in the legend
         ElementTree.fromstring(first.pictures[f"speedup-{model}.svg"])
         points = re.findall(rb"<use xlink:href='#gpPt\d+' transform=", first.pictures[f"speedup-{model}.svg"])
-        assert len(points) == len(of_model) + legend
+        assert len(points) == len(of_model) + legend + disturbed + bool(disturbed)
         tree = ElementTree.fromstring(first.pictures[f"steps-{model}.svg"])
         words = [text.strip() for element in tree.iter() if element.tag.endswith("tspan") and (text := element.text)]
         for layout in ("1x1", "1x2", "2x1"):
-            assert sum(word.rstrip("*") == layout for word in words) == 2, words
+            assert sum(word.rstrip("*~") == layout for word in words) == 2, words
         for kind in ("speedup", "steps"):
             picture = first.pictures[f"{kind}-{model}.png"]
             assert picture.startswith(b"\x89PNG\r\n\x1a\n") and picture.endswith(b"IEND\xaeB`\x82") and len(picture) > 10000
