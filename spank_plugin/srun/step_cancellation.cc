@@ -67,6 +67,8 @@ std::optional<int> signal_step(std::uint32_t job, std::uint32_t step, int signal
   if (kill_step == nullptr) return ENOSYS;
   errno = 0;
   if (call_kill(kill_step, job, step, static_cast<std::uint16_t>(signal)) == SLURM_SUCCESS) return std::nullopt;
+  // A step that has ended meanwhile has no record any more.
+  if (errno == ESLURM_INVALID_JOB_ID || errno == ESLURM_ALREADY_DONE) return std::nullopt;
   return errno;
 }
 

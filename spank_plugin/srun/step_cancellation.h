@@ -11,7 +11,7 @@ namespace bootstrap {
 // Nothing where it does not answer, which may take as long as Slurm's own MessageTimeout.
 std::optional<bool> is_job_ended_by_others(std::uint32_t job);
 
-// As `scancel --signal` of the step does. Slurm's error number where it was refused.
+// As `scancel --signal` of the step does. Slurm's error number where it was refused; nothing where the step has ended.
 std::optional<int> signal_step(std::uint32_t job, std::uint32_t step, int signal);
 
 }  // namespace bootstrap

