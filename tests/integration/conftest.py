@@ -30,12 +30,19 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs a real GPU; skips without one, and never passes")
+    config.addinivalue_line("markers", "full: of our own tools, and long; runs with --full")
     # Tests that are made of what is generated need it when they are collected.
     config.option.seed = config.option.seed or random.SystemRandom().randrange(1, 1_000_000)
     # SIGTERM ends pytest as Ctrl-C does: through the fixtures, which take their clusters down.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A shell lets what it starts in the background ignore SIGINT, and every srun would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.get_closest_marker("full") and not config.getoption("--full"):
+            item.add_marker(pytest.mark.skip(reason="runs with --full"))
 
 
 def pytest_runtestloop(session):

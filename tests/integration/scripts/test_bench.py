@@ -18,6 +18,7 @@ from benchmarks import start
 from benchmarks.table import Group, Row, Series
 
 SCRIPT = REPOSITORY / "scripts" / "bench"
+QUICK = ("preload", "hosts", "hooks", "environment", "memory")
 COUNTS = {
     "variables added": 40,
     "bytes added": 4096,
@@ -29,11 +30,18 @@ COUNTS = {
 
 
 @pytest.fixture(scope="module")
-def bench(cluster_factory, tmp_path_factory):
-    """Everything, with few values: what it printed and what it wrote. `cluster_factory` says whether clusters can be."""
+def is_full(pytestconfig):
+    return pytestconfig.getoption("--full")
+
+
+@pytest.fixture(scope="module")
+def bench(cluster_factory, tmp_path_factory, is_full):
+    """With few values: what it printed and what it wrote. `cluster_factory` says whether clusters can be."""
     assert cluster_factory
     file = tmp_path_factory.mktemp("bench") / "bench.json"
     line = [sys.executable, SCRIPT, "--quick", "--no-build", "--json", file]
+    if not is_full:
+        line += [word for group in QUICK for word in ("--only", group)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, json.loads(file.read_text())
@@ -43,11 +51,11 @@ def rows(bench):
     return {row["quantity"]: row for group in bench[1]["groups"] for row in group["rows"]}
 
 
-def test_shows_the_table(bench, capsys):
+def test_shows_the_table(bench, capsys, is_full):
     with capsys.disabled():
         print(f"\n{bench[0]}")
     groups = bench[1]["groups"]
-    assert len(groups) == 13 and not any(group["failed"] for group in groups)
+    assert len(groups) == (13 if is_full else len(QUICK)) and not any(group["failed"] for group in groups)
     for group in groups:
         assert group["title"] in bench[0]
         assert group["rows"] or group["skipped"], group["title"]
@@ -71,7 +79,7 @@ def test_verdicts_follow_from_the_figures(bench):
                 held.append(value <= limit)
             assert row["met"] == any(held), row
             assert peer is None or row["ratio"] > 0
-    assert judged >= 20
+    assert judged >= 10
     assert f"of {judged} goals met" in bench[0]
 
 
@@ -80,7 +88,11 @@ def test_what_is_counted_is_within_its_limits(bench):
     for quantity, limit in COUNTS.items():
         assert found[quantity]["ours"]["median"] <= limit, found[quantity]
         assert found[quantity]["met"]
-    messages = found["in a round, 16 ranks on 4 nodes"]
+
+
+@pytest.mark.full
+def test_a_round_has_no_more_messages_than_bare_pmix(bench):
+    messages = rows(bench)["in a round, 16 ranks on 4 nodes"]
     assert messages["peer"]["median"] >= 1  # the fence, or the counting sees nothing
     assert messages["ours"]["median"] <= messages["peer"]["median"]
 

@@ -72,6 +72,7 @@ def test_the_file_store(bench_nodes):
     assert bench_nodes.run(writer).returncode == 1
 
 
+@pytest.mark.full
 def test_a_tcp_store_whose_server_is_late(bench_nodes):
     """PyTorch 1.13's client asks again after a whole second: measured here, since a report may say so."""
     if bench_nodes.run(["/usr/bin/python3", "-c", "import torch.distributed"]).returncode != 0:

@@ -22,6 +22,8 @@ sys.path.insert(0, str(REPOSITORY / "scripts" / "simulation"))
 
 from calibrate import SHAPES, Calibration, Host, constants_text, probe, run_step
 
+pytestmark = pytest.mark.full
+
 SIMULATE = REPOSITORY / "scripts/simulate"
 PREDICTED = ((1, 2), (2, 4), (2, 8), (4, 16), (4, 32), (4, 64))  # nodes, ranks
 BAND = 2.5  # simulated over measured, or the reverse; wider by what the measurements themselves vary, see Band
