@@ -30,9 +30,11 @@ expect 'share/slurm-bootstrap/*bootstrap.conf'
 for example in "$here"/../../etc/examples/*.{py,sbatch}; do
   expect "share/doc/*/examples/${example##*/}"
 done
-expect 'share/doc/*/activation.md'
+for page in README CHANGELOG SECURITY; do
+  expect "share/doc/*/$page.md"
+done
 expect 'share/man/man1/slurm-bootstrap.1*'
-expect 'share/man/man7/slurm-bootstrap-activation.7*'
+expect 'share/man/man7/slurm-bootstrap.7*'
 expect 'share/man/man8/spank_bootstrap.8*'
 # Slurm reads what lies in its own configuration folder; nothing of ours may be there by itself.
 [[ ! -e $prefix/etc ]] || fail "the installation wrote into etc/: $(find "$prefix/etc")"

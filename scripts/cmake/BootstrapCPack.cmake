@@ -1,8 +1,10 @@
 # Debian and RPM packages, made by `cmake --workflow --preset package`: the plugin, which belongs to one Slurm release, the
 # library, the command, and what is needed to build with the library. Nothing is switched on by installing them.
 set(CPACK_PACKAGE_VENDOR "slurm-bootstrap")
-set(CPACK_PACKAGE_CONTACT "Administrator of this cluster <root@localhost>" CACHE STRING
-    "Who made the packages: name and address, as dpkg and rpm want to show them")
+set(CPACK_PACKAGE_CONTACT "slurm-bootstrap developers <slurm-bootstrap@localhost>" CACHE STRING
+    "Who made the packages: name and address, which dpkg and rpm show as the maintainer and packager")
+set(CPACK_PACKAGE_HOMEPAGE_URL "https://example.org/slurm-bootstrap" CACHE STRING
+    "Where users of the packages find the project, which dpkg and rpm show as the homepage and URL")
 set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
@@ -43,6 +45,7 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_RPM_COMPONENT_INSTALL ON)
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
 set(CPACK_RPM_PACKAGE_LICENSE "Apache-2.0")
+set(CPACK_RPM_SPEC_MORE_DEFINE "%define packager ${CPACK_PACKAGE_CONTACT}")
 set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION
     /etc /etc/slurm /usr/lib64/pkgconfig /usr/lib64/cmake /usr/libexec /usr/share/man /usr/share/man/man1
     /usr/share/man/man3 /usr/share/man/man7 /usr/share/man/man8 /usr/share/doc /usr/lib64/slurm)

@@ -236,7 +236,7 @@ def test_the_command_and_its_man_pages_are_in_the_path(cluster):
     plain = cluster.run([COMMAND, "--help"])
     assert plain.returncode == 0 and cluster.run(["srun", "slurm-bootstrap", "--help"]).stdout == plain.stdout
     if cluster.run(["which", "manpath"]).returncode == 0:  # of man-db
-        for page in "1 slurm-bootstrap", "3 bootstrap", "7 slurm-bootstrap-activation", "8 spank_bootstrap":
+        for page in "1 slurm-bootstrap", "3 bootstrap", "7 slurm-bootstrap", "8 spank_bootstrap":
             assert cluster.run(["man", *page.split()]).stdout.count("slurm-bootstrap"), page
 
 

@@ -1,5 +1,5 @@
-"""Packages as an administrator uses them: installed by the lines of the README on a copy of this machine, switched on, used
-on a cluster, switched off in an emergency, upgraded and removed while steps run."""
+"""Packages as an administrator uses them: installed on a copy of this machine, switched on, used on a cluster, switched off in
+an emergency, upgraded and removed while steps run. The lines of the README themselves are run in documents/."""
 
 import re
 import shutil
@@ -13,22 +13,16 @@ from throwaway_machine import ThrowawayMachine
 LINK = "/etc/slurm/plugstack.conf.d/bootstrap.conf"
 STEP = ["srun", "-N2", "--ntasks-per-node=2", "--gres=gpu:2"]
 SHOW = ["sh", "-c", "echo task $SLURM_PROCID ${RANK:-none}"]
+SWITCH_ON = f"ln -s /usr/share/slurm-bootstrap/bootstrap.conf {LINK}"
 PACKAGES = REPOSITORY / "build" / "package" / "packages"
 NAMES = ["libbootstrap-dev", "libbootstrap0", "slurm-bootstrap", "slurm-bootstrap-plugin"]
 
 
-def readme_lines():
-    """The commands under "Install"."""
-    section = (REPOSITORY / "README.md").read_text().split("\n## Install\n")[1].split("\n## ")[0]
-    block = re.search(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL).group(1)
-    return [line.removeprefix("sudo ") for line in block.splitlines()]
-
-
 @pytest.fixture(scope="module")
 def deb_packages(request):
-    """Made by the README's own line with --full; else from what is built already, which takes seconds."""
+    """Made by the workflow with --full; else from what is built already, which takes seconds."""
     shutil.rmtree(PACKAGES, ignore_errors=True)
-    line = readme_lines()[1].split()
+    line = ["cmake", "--workflow", "--preset", "package"]
     if not request.config.getoption("--full"):
         line = ["cpack", "--config", "build/release/CPackConfig.cmake", "-G", "DEB", "-B", str(PACKAGES)]
     done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -90,14 +84,12 @@ def succeed(machine, line):
 NOTHING, ALL = ["none"] * 4, list("0123")
 
 
-def test_the_readmes_lines_install_it(cluster, machine, deb_packages, figure):
-    tools, _, install, switch_on = readme_lines()
-    succeed(machine, tools)
+def test_they_are_installed_used_and_removed(cluster, machine, deb_packages, figure):
     assert ranks(cluster) == NOTHING
-    succeed(machine, install)
+    succeed(machine, ["apt-get", "install", "-y", *deb_packages.values()])
     assert ranks(cluster) == NOTHING, "installing it switched it on"
 
-    succeed(machine, switch_on)
+    succeed(machine, SWITCH_ON)
     assert ranks(cluster) == ALL
     table = cluster.run([*STEP, "--bootstrap=explain", "true"]).stderr
     assert "MASTER_PORT" in table and "nothing is set" not in table
@@ -107,7 +99,7 @@ def test_the_readmes_lines_install_it(cluster, machine, deb_packages, figure):
     assert owner.startswith("libbootstrap0:")
     trained = cluster.run([*STEP, "python3", "/usr/share/doc/slurm-bootstrap/examples/train_ddp.py"], timeout=120)
     assert trained.returncode == 0 and "4 ranks" in trained.stdout, trained.stderr
-    for page in ("slurm-bootstrap.1", "bootstrap.3", "slurm-bootstrap.7", "spank_bootstrap.8", "slurm-bootstrap-admin.8"):
+    for page in ("slurm-bootstrap.1", "bootstrap.3", "slurm-bootstrap.7", "spank_bootstrap.8"):
         assert machine.run(["test", "-s", f"/usr/share/man/man{page[-1]}/{page}"]).returncode == 0, page
 
     # The emergency switch, while a step runs: that one goes on, the next one has nothing.
@@ -119,7 +111,7 @@ def test_the_readmes_lines_install_it(cluster, machine, deb_packages, figure):
     assert sorted(stdout.split("\n"))[-4:] == [f"task {rank} {rank}" for rank in range(4)]
 
     # Removal takes the link along: one to nowhere would be left.
-    succeed(machine, switch_on)
+    succeed(machine, SWITCH_ON)
     assert ranks(cluster) == ALL
     succeed(machine, "apt-get remove -y slurm-bootstrap-plugin libbootstrap0")
     assert machine.run(["test", "-L", LINK]).returncode != 0
@@ -148,7 +140,7 @@ def next_version(machine, package, where):
 def test_an_upgrade_or_a_removal_under_running_steps_does_no_harm(cluster, machine, deb_packages):
     ours = [deb_packages["libbootstrap0"], deb_packages["slurm-bootstrap-plugin"]]
     succeed(machine, ["apt-get", "install", "-y", *ours])
-    succeed(machine, readme_lines()[3])
+    succeed(machine, SWITCH_ON)
     # Long enough for task_exit and exit hooks to be called in code that has been replaced; with the preload in the ranks.
     program = "sleep 6; test $RANK = $SLURM_PROCID && echo whole; exit $((RANK == 3 ? 3 : 0))"
     upgraded = start(cluster, program, "--bootstrap-preload")
@@ -171,12 +163,49 @@ def test_an_upgrade_or_a_removal_under_running_steps_does_no_harm(cluster, machi
 def test_a_file_that_is_gone_stops_nobody(cluster, machine, deb_packages):
     """Somebody who removes the files by hand, and leaves the link."""
     succeed(machine, ["apt-get", "install", "-y", deb_packages["libbootstrap0"], deb_packages["slurm-bootstrap-plugin"]])
-    succeed(machine, readme_lines()[3])
+    succeed(machine, SWITCH_ON)
     assert ranks(cluster) == ALL
     succeed(machine, "rm $(dpkg -L slurm-bootstrap-plugin | grep spank_bootstrap.so)")
     assert ranks(cluster) == NOTHING
     succeed(machine, "rm /usr/share/slurm-bootstrap/bootstrap.conf")
     assert ranks(cluster) == NOTHING
+
+
+def test_removal_names_the_lines_that_stay(cluster, machine, deb_packages):
+    ours = [deb_packages["libbootstrap0"], deb_packages["slurm-bootstrap-plugin"]]
+    succeed(machine, ["apt-get", "install", "-y", *ours])
+    line = succeed(machine, "grep ^optional /usr/share/slurm-bootstrap/bootstrap.conf").strip()
+
+    # Without the file, a required line ends every srun: the package stays until the line is gone.
+    required = line.replace("optional", "required")
+    succeed(machine, f"{SWITCH_ON} && echo '{required}' > /etc/slurm/plugstack.conf.d/own.conf")
+    refused = machine.run("dpkg -r slurm-bootstrap-plugin")
+    assert refused.returncode != 0 and f"/etc/slurm/plugstack.conf.d/own.conf:1:{required}" in refused.stderr, refused.stderr
+    assert machine.run(["test", "-L", LINK]).returncode == 0, "a refused removal switched it off"
+    assert ranks(cluster) == ALL
+
+    succeed(machine, f"echo '{line} when=asked' > /etc/slurm/plugstack.conf.d/own.conf")
+    removed = machine.run("dpkg -r slurm-bootstrap-plugin")
+    assert removed.returncode == 0 and f"/etc/slurm/plugstack.conf.d/own.conf:1:{line} when=asked" in removed.stderr
+    assert "bootstrap.conf:" not in removed.stderr
+    assert machine.run(["test", "-L", LINK]).returncode != 0
+    assert ranks(cluster) == NOTHING
+
+    # The control: what the refusal keeps away.
+    succeed(machine, f"echo '{required}' > /etc/slurm/plugstack.conf.d/own.conf")
+    assert cluster.run(["srun", "true"]).returncode != 0
+
+
+def test_they_say_who_made_them_and_carry_the_documents(deb_packages):
+    def tell(*line):
+        return subprocess.run(line, capture_output=True, text=True, check=True).stdout
+
+    for path in deb_packages.values():
+        assert "slurm-bootstrap" in tell("dpkg", "-f", path, "Maintainer")
+        assert tell("dpkg", "-f", path, "Homepage").startswith("https://")
+    carried = tell("dpkg", "-c", deb_packages["slurm-bootstrap"])
+    for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "man1/slurm-bootstrap.1", "man7/slurm-bootstrap.7"):
+        assert f"/{name}\n" in carried, name
 
 
 def test_the_plugin_needs_its_release_of_slurm(deb_packages):
@@ -203,14 +232,23 @@ def test_rpm_packages_work_and_leave_nothing(cluster, machine, tmp_path):
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     files = sorted(map(str, tmp_path.glob("*.rpm")))
     assert len(files) == 4
+    told = succeed(machine, ["rpm", "-qp", "--qf", "%{PACKAGER}|%{URL}\\n", *files]).splitlines()
+    assert all(re.fullmatch(r"slurm-bootstrap.*\|https://.*", line) for line in told) and len(told) == 4
+    command = next(file for file in files if "/slurm-bootstrap-0" in file)
+    assert {"README.md", "CHANGELOG.md", "SECURITY.md"} <= {path.split("/")[-1] for path in
+                                                             succeed(machine, ["rpm", "-qlp", command]).split()}  # fmt: skip
     needs = succeed(machine, ["rpm", "-qp", "--requires", *[file for file in files if "plugin" in file]])
     assert re.search(r"^slurm >= \d\d\.\d\d$", needs, re.MULTILINE)
     assert re.search(r"^slurm < \d\d\.\d\d$", needs, re.MULTILINE)
     # This machine's Slurm is not known to rpm.
     succeed(machine, ["rpm", "-i", "--force-debian", "--nodeps", *files])
     assert ranks(cluster) == NOTHING, "installing it switched it on"
-    succeed(machine, readme_lines()[3])
+    succeed(machine, SWITCH_ON)
     assert ranks(cluster) == ALL
-    succeed(machine, "rpm -e --nodeps slurm-bootstrap-plugin libbootstrap0")
+    own = LINK.replace("bootstrap.conf", "own.conf")
+    succeed(machine, f"sed s/^optional/required/ {LINK} > {own}")
+    assert f"{own}:" in machine.run("rpm -e --nodeps slurm-bootstrap-plugin").stderr
+    assert ranks(cluster) == ALL, "rpm removed what a line requires"
+    succeed(machine, f"rm {own}; rpm -e --nodeps slurm-bootstrap-plugin libbootstrap0")
     assert machine.run(["test", "-L", LINK]).returncode != 0
     assert ranks(cluster) == NOTHING
