@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""How long the README, its sentences and its table cells may be, links that lead somewhere, and manual pages in their usual form.
+
+documents.py [--longest] [PAGE ...]   --longest also prints the longest sentence and the longest cell of each page
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from checks.pages import TOP, WORDS, all_pages, read_page  # noqa: E402
+
+MAX_README_LINES = 250
+MAX_WORDS_OF_SENTENCE = 40
+MAX_WORDS_OF_CELL = 25
+KINDS = {"sh", "text", "c", "cpp", "python", "json", "ini", "conf", "cmake", "mermaid"}
+SECTIONS = ["NAME", "LIBRARY", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "RETURN VALUES", "ENVIRONMENT", "FILES", "EXIT STATUS", "ERRORS",
+            "DIAGNOSTICS", "EXAMPLES", "NOTES", "SEE ALSO"]  # fmt: skip
+
+
+def count(text):
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
+def check_lengths(page):
+    if page.path.name == "README.md" and page.lines > MAX_README_LINES:
+        yield 1, f"{page.lines} lines, at most {MAX_README_LINES}"
+    for line, text in page.sentences:
+        if count(text) > MAX_WORDS_OF_SENTENCE:
+            yield line, f"a sentence of {count(text)} words, at most {MAX_WORDS_OF_SENTENCE}: {text[:80]}"
+    for line, text in page.cells:
+        if count(text) > MAX_WORDS_OF_CELL:
+            yield line, f"a table cell of {count(text)} words, at most {MAX_WORDS_OF_CELL}: {text[:80]}"
+
+
+def check_blocks(page):
+    for block in page.blocks:
+        if block.kind not in KINDS:
+            yield block.line, f"a block of code says its kind, one of {', '.join(sorted(KINDS))}; here it says {block.kind!r}"
+        for word in block.words if block.kind == "sh" else ():
+            if word not in WORDS:
+                yield block.line, f"the comment above a block says {', '.join(WORDS)} or not run: REASON; here it says {word!r}"
+    for line in page.indented:
+        yield line, "code stands in a fenced block, not in an indented one"
+
+
+def check_links(page):
+    for line, target in page.links:
+        if re.match(r"\w+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.path.parent / name).resolve() if name else page.path
+        if not file.exists():
+            yield line, f"there is no {name}"
+        elif anchor and file.suffix == ".md" and anchor not in read_page(file).anchors:
+            yield line, f"there is no heading #{anchor} in {file.name}"
+
+
+def check_man(page, version):
+    title = re.search(r"^\.TH (.*)$", page.path.read_text(encoding="utf-8"), re.MULTILINE)
+    if not title or f'"slurm-bootstrap {version}"' not in title[1]:
+        yield 1, f'the page says "slurm-bootstrap {version}" in its .TH line'
+    known = [section for section in SECTIONS if section in page.sections]
+    if page.sections != known:
+        yield 1, f"sections are of {', '.join(SECTIONS)}, in this order; here they are {', '.join(page.sections)}"
+
+
+def project_version():
+    return re.search(r"project\(\S+ VERSION (\S+)", (TOP / "CMakeLists.txt").read_text(encoding="utf-8"))[1]
+
+
+def check_page(page):
+    checks = [check_lengths, check_blocks]
+    checks += [check_links] if page.path.suffix == ".md" else [lambda page: check_man(page, project_version())]
+    return [f"{page.name}:{line}: {problem}" for check in checks for line, problem in check(page)]
+
+
+def control():
+    """The checks themselves: each of these pages has one problem, or none."""
+    words = "word " * 30
+    broken = {
+        "README.md": ["line\n\n" * 126],
+        "long.md": [f"A {words} {words}.\n", f"| {words} |\n", f"- Item {words}\n  {words}.\n"],
+        "block.md": ["```\ntrue\n```\n", "<!-- later -->\n```sh\ntrue\n```\n", "Text.\n\n    true\n"],
+        "link.md": ["[x](none.md)\n", "# A b\n[x](#a-c)\n"],
+        "man.1": ['.TH X 1 "" "x 9"\n.SH NAME\n', f'.TH X 1 "" "slurm-bootstrap {project_version()}"\n.SH FILES\n.SH NAME\n'],
+    }
+    fine = {"fine.md": f"# A `b`, c\nA {words}. B {words}.\n\n- Item.\n\n      more\n\n<!-- not run: no GPU -->\n```sh\ntrue\n```\n[x](#a-b-c)\n"}
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, texts in [*broken.items(), *((name, [text]) for name, text in fine.items())]:
+            for text in texts:
+                file = Path(folder, name)
+                file.write_text(text, encoding="utf-8")
+                found = check_page(read_page(file))
+                if len(found) != (0 if name in fine else 1):
+                    wrong.append(f"control: {text[:60]!r}: {found}")
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return not wrong
+
+
+def show_longest(page):
+    for what, units in ("sentence", page.sentences), ("cell", page.cells):
+        if units:
+            line, text = max(units, key=lambda unit: count(unit[1]))
+            print(f"  {page.name}:{line}: longest {what}, {count(text)} words: {text}")
+
+
+def main(arguments):
+    wants_longest = "--longest" in arguments
+    names = [name for name in arguments if not name.startswith("-")]
+    if not control():
+        return 1
+    pages = [read_page(path) for path in (map(Path, names) if names else all_pages())]
+    problems = [problem for page in pages for problem in check_page(page)]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if wants_longest:
+        for page in pages:
+            show_longest(page)
+    print(f"documents: {len(pages)} pages, {sum(len(page.sentences) for page in pages)} sentences, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

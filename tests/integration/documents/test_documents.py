@@ -1,0 +1,134 @@
+"""Every command of the README, the other pages and the examples of the manual pages, run as it is written there.
+
+A block of kind `sh` is run as a whole, by `bash -e`, as an ordinary user of a cluster. The comment directly above it changes
+that; CONTRIBUTING.md has the list. Blocks of one page build upon each other: select a page, not a block."""
+
+import pytest
+
+from checks.pages import Block, all_pages, read_page
+from document_runner import DocumentCluster, DocumentMachines, judge, missing_line
+
+COMMANDS = [(page.name, block) for page in map(read_page, all_pages()) for block in page.blocks if block.kind == "sh"]
+
+
+@pytest.fixture(scope="module")
+def document_cluster(cluster_factory):
+    try:
+        cluster = DocumentCluster(cluster_factory)
+    except OSError as error:
+        pytest.skip(f"no overlay over this machine: {error}")
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="module")
+def document_machines():
+    machines = DocumentMachines()
+    yield machines
+    machines.close()
+
+
+def run(cluster, machines, page, block):
+    """'' or what went wrong."""
+    if "machine" in block.words:
+        return judge(block, *machines.run(page, block.text))
+    return judge(block, *cluster.run(page, block.text, block.words))
+
+
+@pytest.mark.parametrize(("page", "block"), COMMANDS, ids=[f"{page}:{block.line}" for page, block in COMMANDS])
+def test_commands(request, document_cluster, document_machines, page, block):
+    if block.reason:
+        request.config.pluginmanager.getplugin("terminalreporter").write_line(f"\nnot run: {page}:{block.line}: {block.reason}")
+        pytest.skip(block.reason)
+    trouble = run(document_cluster, document_machines, page, block)
+    assert not trouble, f"{page}:{block.line}:\n{block.text}{trouble}"
+
+
+SAMPLE = """# Sample
+
+A command, and what it prints:
+
+```sh
+srun -N2 --ntasks-per-node 2 --gres gpu:2 --bootstrap=explain true
+test -e train_ddp.py
+```
+
+```text
+bootstrap: StepId=3.0: 4 tasks on 2 nodes; ...
+...
+RANK   0 1 2 3   ...
+```
+
+<!-- job -->
+```sh
+srun --bootstrap=on bash -c 'echo rank $RANK' | sort
+```
+
+```text
+rank 0
+rank 3
+```
+
+<!-- fails -->
+```sh
+srun --bootstrap=maybe true
+```
+
+<!-- root -->
+```sh
+test $EUID = 0; hostname
+rm /etc/slurm/plugstack.conf.d/bootstrap.conf
+```
+
+```text
+node001
+```
+
+<!-- fails -->
+```sh
+srun --bootstrap=on true
+```
+
+<!-- machine -->
+```sh
+sudo scripts/cluster --help
+git status --short
+```
+"""
+MAN_SAMPLE = r""".SH EXAMPLES
+Text.
+.EX
+srun \-n2 sh \-c \(aqecho $SLURM_PROCID\(aq | sort
+.EE
+.\" text
+.EX
+0
+1
+.EE
+"""
+
+
+def test_a_sample_of_each_kind_runs(document_cluster, document_machines, tmp_path):
+    for name, text, kinds in ("sample.md", SAMPLE, 6), ("sample.1", MAN_SAMPLE, 1):
+        (tmp_path / name).write_text(text)
+        blocks = [block for block in read_page(tmp_path / name).blocks if block.kind == "sh"]
+        assert len(blocks) == kinds
+        for block in blocks:
+            assert not run(document_cluster, document_machines, name, block), block.text
+
+
+@pytest.mark.parametrize(
+    "block",
+    [Block(1, "sh", "srun true\nfalse\ntrue\n"), Block(1, "sh", "srun true\n", "fails"), Block(1, "sh", "srun false\n", "job"),
+     Block(1, "sh", "srun echo 1\n", output="2\n"), Block(1, "sh", "exit 3\n", "root"), Block(1, "sh", "false\n", "machine")],
+)  # fmt: skip
+def test_a_page_that_is_wrong_fails(document_cluster, document_machines, block):
+    assert run(document_cluster, document_machines, "control.md", block)
+
+
+def test_output_is_compared_in_order_and_numbers_loosely():
+    printed = "StepId=7.0: port 24711, 0.3 ms\nnode001  ok\n4 ranks\n"
+    assert missing_line("StepId=1.0: port 20001, 12 ms\n...\n4 ranks\n", printed) is None
+    assert missing_line("node001 ...\n", printed) is None
+    for wrong in "3 ranks\n", "4 ranks\nnode001 ok\n", "node002 ok\n", "StepId=1.0\n":
+        assert missing_line(wrong, printed), wrong
