@@ -136,7 +136,8 @@ def read_markdown(path):
     return page
 
 
-ESCAPES = {r"\-": "-", r"\e": "\\", r"\(aq": "'", r"\(dq": '"', r"\(ga": "`", r"\(ha": "^", r"\(ti": "~", r"\(bu": "*", r"\&": ""}
+ESCAPES = {r"\-": "-", r"\e": "\\", r"\(aq": "'", r"\(dq": '"', r"\(ga": "`", r"\(ha": "^", r"\(ti": "~", r"\(bu": "*", r"\&": "",
+           r"\:": ""}  # fmt: skip
 
 
 def unescape(text):
@@ -186,7 +187,7 @@ def read_man(path):
                 page.blocks.append(code)
         elif macro and not re.fullmatch(r"[BI]|BR|RB|BI|IB|IR|RI", macro[1]):
             flush()
-            is_tag = macro[1] == "TP"
+            is_tag = macro[1] in ("TP", "TQ")
             if macro[1] == "SH":
                 page.sections.append(macro[2].strip('"'))
         elif is_tag:

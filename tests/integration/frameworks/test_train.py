@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from built_files import BUILD, BUILT_INSIDE, TRAIN, built, inside
+from checks.pages import read_page
 from harness import REPOSITORY, driver_gpus
 
 # Sums of the same numbers in another order: with 1 to 32 ranks the losses were equal in all of the six digits printed.
@@ -160,9 +161,8 @@ def test_builds_by_hand_where_it_is_installed(tmp_path, train):
 
 def test_the_example_of_the_manual_page(cluster, train, tmp_path):
     """The first program in bootstrap(3), compiled and started as it says there."""
-    page = (REPOSITORY / "etc/man/bootstrap.3").read_text()
-    program = re.search(r"^\.Bd -literal\n(#include.*?)^\.Ed", page, re.MULTILINE | re.DOTALL)[1]
-    (tmp_path / "example.c").write_text(program.replace("\\e", "\\"))
+    program = next(block.text for block in read_page(REPOSITORY / "etc/man/bootstrap.3").blocks if block.kind == "c")
+    (tmp_path / "example.c").write_text(program)
     words = ["cc", "-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "example.c", "-o", "example"]
     words += [f"-I{REPOSITORY}/libbootstrap/include", f"-L{REPOSITORY}/{BUILD}/libbootstrap", "-lbootstrap"]
     words += [f"-Wl,-rpath,{BUILT_INSIDE}/libbootstrap"]
