@@ -1,7 +1,16 @@
 """Every command of the README, the other pages and the examples of the manual pages, run as it is written there.
 
-A block of kind `sh` is run as a whole, by `bash -e`, as an ordinary user of a cluster. The comment directly above it changes
-that; CONTRIBUTING.md has the list. Blocks of one page build upon each other: select a page, not a block."""
+A block of kind `sh` (of a manual page: .EX under EXAMPLES) is run as a whole by `bash -e`, as an ordinary user of a cluster
+with two nodes and two GPUs each, in a folder with the examples. Lines of a `text` block that directly follows must come in
+its output, in order. A comment directly above a block changes that:
+
+  machine            as root on a throwaway machine, in a clean clone of the repository
+  root               as root on a node of the cluster
+  job                as the body of a batch script; without #SBATCH lines of its own on both nodes with a task for each GPU
+  fails              it has to end with a status other than 0
+  not run: REASON    it is skipped
+
+Words are combined with a comma. Blocks of one page build upon each other, so select a page (-k README), not a block."""
 
 import pytest
 
