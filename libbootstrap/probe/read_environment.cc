@@ -4,11 +4,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "core/util/text.h"
 
@@ -34,6 +36,13 @@ Result<std::string> read_whole(const std::string& path) {
   return text;
 }
 
+// "NAME=VALUE". The name may be that of a function of bash: "BASH_FUNC_module%%".
+bool is_entry(std::string_view entry) {
+  const auto name = entry.substr(0, entry.find('='));
+  return name.size() < entry.size() && !name.empty() &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+}
+
 }  // namespace
 
 Environment process_environment() { return Environment::from_entries(environ); }
@@ -42,8 +51,13 @@ Result<Environment> captured_environment(const std::string& path) {
   const auto text = read_whole(path);
   if (!text) return fail(text.error());
   const char separator = text->find('\0') == std::string::npos ? '\n' : '\0';
+  const auto entries = split(*text, separator);
+  if (!is_entry(entries.front())) {  // what follows may be a part of a value
+    return fail(ErrorCode::kInvalid, cat({"cannot read an environment from ", path == "-" ? "standard input" : path,
+                                          ": it does not hold NAME=VALUE entries; write it with env -0 in a task"}));
+  }
   Environment environment;
-  for (const auto entry : split(*text, separator)) {
+  for (const auto entry : entries) {
     const auto equals = entry.find('=');
     if (equals != std::string_view::npos && equals > 0) {
       environment.set(entry.substr(0, equals), entry.substr(equals + 1));

@@ -12,7 +12,7 @@ namespace bootstrap {
 Environment process_environment();
 
 // A file written by `env -0` or `env`, or "-" for standard input. With `env` a value of several lines is cut to the
-// first, since there the end of a value cannot be told.
+// first, since there the end of a value cannot be told. Fails for what is no environment.
 Result<Environment> captured_environment(const std::string& path);
 
 }  // namespace bootstrap

@@ -41,6 +41,21 @@ TEST_F(Capture, OfBothForms) {
   EXPECT_EQ(captured_environment(path_)->get("B"), "2");
 }
 
+TEST_F(Capture, OfWhatIsNoEnvironment) {
+  for (const auto text : {std::string_view("#!/bin/sh\nA=1\n"),
+                          std::string_view("\x7f"
+                                           "ELF\0A=1\0",
+                                           9),
+                          std::string_view("two words = 1\n"), std::string_view("")}) {
+    write(text);
+    const auto environment = captured_environment(path_);
+    ASSERT_FALSE(environment) << text;
+    EXPECT_NE(environment.error().message.find("does not hold NAME=VALUE entries"), std::string::npos);
+  }
+  write(std::string_view("BASH_FUNC_module%%=() {\n}\0", 26));
+  EXPECT_TRUE(captured_environment(path_));
+}
+
 TEST_F(Capture, SaysWhatItCannotRead) {
   const auto environment = captured_environment("/nonexistent/file");
   ASSERT_FALSE(environment);
