@@ -61,8 +61,8 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     if (decision && decision->is_observed) log_info(cat({"bootstrap: StepId=", step_, ": ", decision->reason}));
     if (!decision && user_choice({}).asked != Asked::kUnasked) {
       warnings_.emplace_back(
-          "srun did not say whether this step is set up, so that nothing is set: its plugin is of another "
-          "version, or --export keeps the variables that begin with SLURM_BOOTSTRAP_ from this component");
+          "NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
+          "drops the variables that begin with SLURM_BOOTSTRAP_ for this component");
     }
     return kAccepted;
   }
@@ -71,7 +71,8 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   const auto list = read_gpu_list(environment);
   if (decision_.asked == Asked::kUnasked && list && list->has_mig) {
     unset_inherited(spank, environment);
-    log_info(cat({"bootstrap: StepId=", step_, ": not set up: Slurm gave it MIG instances"}));
+    log_info(cat({"bootstrap: StepId=", step_,
+                  ": NOT SET UP: Slurm gave the step MIG instances; use --bootstrap=on to set it up"}));
     return kAccepted;
   }
   failure_reporter_.prepare(environment);

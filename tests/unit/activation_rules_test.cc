@@ -66,7 +66,7 @@ TEST(Activation, OnlyProgramsThatMayTrain) {
 TEST(Activation, AProgramThatCannotBeSeenIsToldWhereItsStepIsAWorld) {
   EXPECT_TRUE(decide(step_of(4, 2, ProgramKind::kUnseen), kTwoByTwo).is_told);
   EXPECT_EQ(decide(step_of(4, 2, ProgramKind::kUnseen), kTwoByTwo).line(),
-            "not set up: prog is what it is; say --bootstrap=on or --bootstrap=off");
+            "NOT SET UP: prog is what it is; use --bootstrap=on to set it up, or --bootstrap=off");
   EXPECT_FALSE(decide(step_of(4, 2, ProgramKind::kUnseen), answers_of("gres:gpu:1", {2, 2})).is_told);
   EXPECT_FALSE(decide(step_of(4, 2, ProgramKind::kShell), kTwoByTwo).is_told);
 }
@@ -83,6 +83,29 @@ TEST(Activation, TorchrunIsOneTaskOnEachOfSeveralNodes) {
   EXPECT_EQ(set_up(torchrun(2, 2), answers_of("gres:gpu:2", {1, 1}), kNobody, When::kGpu), SetUp::kTorchrun);
   EXPECT_EQ(set_up(torchrun(2, 2), answers_of("gres:gpu:2", {1, 1}), kNobody, When::kAsked), SetUp::kNothing);
   EXPECT_EQ(set_up(torchrun(2, 2), answers_of("gres:gpu:2", {1, 1}), kLine), SetUp::kAllSettings);
+}
+
+TEST(Activation, SaysWhatToAskSlurmFor) {
+  const auto line = [](const SrunFacts& step, const std::string& gpus, std::vector<std::uint32_t> tasks) {
+    return decide(step, answers_of(gpus, std::move(tasks))).line();
+  };
+  EXPECT_EQ(line(step_of(4, 2), "gres:gpu:2", {3, 1}),
+            "NOT SET UP: Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2 for an even "
+            "spread, or --bootstrap=on to set it up");
+  EXPECT_EQ(line(step_of(2, 2), "gres:gpu:2", {1, 1}),
+            "NOT SET UP: each node has 1 task and 2 GPUs; use --ntasks-per-node=2 for a task for each GPU, or "
+            "--bootstrap=on for tasks with several GPUs");
+  EXPECT_EQ(line(step_of(4, 2), "gres:gpu:1", {2, 2}),
+            "NOT SET UP: each node has 2 tasks and 1 GPU; use --gpus-per-node=2 for a GPU for each task, or "
+            "--bootstrap-gpu-share to share GPUs");
+  EXPECT_EQ(line(step_of(4, 2, ProgramKind::kTorchrun), "gres:gpu:2", {2, 2}),
+            "NOT SET UP: the step starts torchrun 4 times on 2 nodes, and each torchrun starts its own ranks; use "
+            "--ntasks-per-node=1");
+  EXPECT_EQ(decide(step_of(4, 2, ProgramKind::kTorchrun), kTwoByTwo, kLine).line(),
+            "SET UP: --bootstrap=on asks for it, but the step starts torchrun 4 times on 2 nodes, and each torchrun "
+            "starts its own ranks (use --ntasks-per-node=1 to start one on each node)");
+  EXPECT_NE(line(step_of(1, 1), "gres:gpu:2", {1}).find("; use --ntasks-per-node=N"), std::string::npos);
+  EXPECT_NE(line(step_of(4, 2, ProgramKind::kShell), "", {2, 2}).find("#SBATCH --bootstrap=on"), std::string::npos);
 }
 
 TEST(Activation, TheRungsThatNeedNoCall) {
@@ -151,7 +174,7 @@ TEST(Activation, ComponentsThatDoNotHearOfItAreLeftAloneOrRefused) {
 TEST(Activation, OffWins) {
   const UserChoice off{.asked = Asked::kUnasked, .is_off = true, .origin = "SLURM_BOOTSTRAP=off"};
   EXPECT_EQ(decide(step_of(4, 2), kTwoByTwo, off, When::kAlways).line(),
-            "not set up: switched off by SLURM_BOOTSTRAP=off");
+            "NOT SET UP: SLURM_BOOTSTRAP=off switches it off");
 }
 
 TEST(Activation, WhatTheSiteMaySay) {
@@ -169,11 +192,11 @@ TEST(Activation, ObserveSaysWhatWorldWouldDo) {
   EXPECT_EQ(world.decision.set_up, SetUp::kNothing);
   EXPECT_TRUE(world.decision.is_observed);
   EXPECT_EQ(world.line(),
-            "not set up: when=observe; when=world would say: set up: a GPU for each task, and "
-            "prog is what it is; say --bootstrap=off to leave it as Slurm starts it");
+            "NOT SET UP: when=observe; when=world would say: SET UP: a GPU for each task, and "
+            "prog is what it is; use --bootstrap=off to run it without the plugin");
   const auto shell = decide(step_of(4, 2, ProgramKind::kShell), kTwoByTwo, kNobody, When::kObserve);
   EXPECT_TRUE(shell.decision.is_observed);
-  EXPECT_NE(shell.line().find("would say: not set up: prog is what it is"), std::string::npos);
+  EXPECT_NE(shell.line().find("would say: NOT SET UP: prog is what it is"), std::string::npos);
   EXPECT_EQ(set_up(step_of(4, 2), kTwoByTwo, kJob, When::kObserve), SetUp::kAllSettings) << "who asks is asked for";
 }
 
@@ -202,6 +225,7 @@ TEST(Decision, IsReadAsItWasWritten) {
     for (const auto asked : {Asked::kUnasked, Asked::kWeakly, Asked::kStrongly}) {
       const Decision decision{.set_up = set_up,
                               .asked = asked,
+                              .is_verbose = true,
                               .is_observed = false,
                               .salt = 0xfedcba9876543210U,
                               .unusable_master = "nowhere.example",
@@ -221,7 +245,7 @@ TEST(Decision, OfAnotherStepOrVersionIsNone) {
   EXPECT_FALSE(read_decision(text, {.job = 12, .step = 4}));
   EXPECT_FALSE(read_decision(text, {.job = 13, .step = 3}));
   EXPECT_FALSE(read_decision("1" + text.substr(1), {.job = 12, .step = 3}));
-  for (const auto* other : {"", ";", "2;12.3;world;unasked;zz;;", "2;12.3;planet;unasked;0;;", "2;12.3;world"}) {
+  for (const auto* other : {"", ";", "3;12.3;world;unasked;zz;;;", "3;12.3;planet;unasked;0;;;", "3;12.3;world"}) {
     EXPECT_FALSE(read_decision(other, {.job = 12, .step = 3})) << other;
     EXPECT_FALSE(asks_strongly(other)) << other;
   }

@@ -35,28 +35,28 @@ TEST(GpuRequest, WhatIsNoGpuForEachTaskSaysWhy) {
     EXPECT_FALSE(found.per_node);
     return found.reason;
   };
-  EXPECT_EQ(why({}), "it asked for no GPUs");
+  EXPECT_EQ(why({}), "the step has no GPUs");
   EXPECT_EQ(why({.per_node = "gres:gpu:0", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-            "it asked for no GPUs");
+            "the step has no GPUs");
   EXPECT_EQ(why({.per_node = "gres:nic:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-            "it asked for no GPUs");
+            "the step has no GPUs");
   EXPECT_EQ(why({.per_node = "gres:gpu:1", .per_step = {}, .per_socket = {}, .per_task = "gres:gpu:1", .bind = {}}),
-            "it asked for GPUs per task");
+            "the step has GPUs per task (--gpus-per-task)");
   EXPECT_EQ(why({.per_node = {}, .per_step = {}, .per_socket = "gres:gpu:1", .per_task = {}, .bind = {}}),
-            "it asked for GPUs per socket");
+            "the step has GPUs per socket (--gpus-per-socket)");
   EXPECT_EQ(why({.per_node = "gres:shard:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-            "it asked for shares of GPUs");
+            "the step has shares of GPUs (shard, MPS)");
   EXPECT_EQ(why({.per_node = "gres:mps:50", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-            "it asked for shares of GPUs");
+            "the step has shares of GPUs (shard, MPS)");
   EXPECT_EQ(why({.per_node = {}, .per_step = "gres:gpu:4", .per_socket = {}, .per_task = {}, .bind = {}}),
-            "it asked for GPUs of the whole step, on several nodes");
+            "--gpus=N does not say how many GPUs each node gets");
   EXPECT_EQ(why({.per_node = "gres:gpu:1g.5gb:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-            "it asked for MIG instances");
+            "the step has MIG instances");
   EXPECT_EQ(
       why({.per_node = "gres/gpu:nvidia_a100_3g.20gb:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-      "it asked for MIG instances");
+      "the step has MIG instances");
   EXPECT_EQ(why({.per_node = "gres:gpu:a:b:c", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-            "its request for GPUs cannot be read");
+            "the step's request for GPUs has an unknown form");
 }
 
 TEST(GpuRequest, OfTheWholeStepCountsOnOneNodeAlone) {

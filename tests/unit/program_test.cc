@@ -301,10 +301,10 @@ TEST(Program, TorchrunsVariablesOfTheUserDecideToo) {
 TEST(Program, ReasonsAreForPeople) {
   EXPECT_EQ(program_of("mpirun x").reason, "mpirun starts its own ranks");
   EXPECT_EQ(program_of("./train").reason, "train is a compiled program");
-  EXPECT_EQ(program_of("python3 t.py").reason, "t.py is a script of Python's");
+  EXPECT_EQ(program_of("python3 t.py").reason, "t.py is a Python script");
   EXPECT_EQ(program_of("/nowhere/x").reason, "srun cannot see \"/nowhere/x\"");
-  EXPECT_EQ(program_of("numactl --mystery ./x").reason, "option \"--mystery\" of numactl is not known");
-  EXPECT_EQ(program_of("torchrun --standalone x").reason, "torchrun was told \"--standalone\" by its user");
+  EXPECT_EQ(program_of("numactl --mystery ./x").reason, "option \"--mystery\" of numactl is unknown");
+  EXPECT_EQ(program_of("torchrun --standalone x").reason, "the user set \"--standalone\" for torchrun");
 }
 
 bool is_launcher(std::string_view line) {

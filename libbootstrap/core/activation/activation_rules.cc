@@ -4,14 +4,17 @@
 
 #include <algorithm>
 
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
 
-constexpr std::string_view kAskForIt = "say --bootstrap=on to set it up";
-constexpr std::string_view kDealEvenly = "give --ntasks-per-node, or say --bootstrap=on";
-constexpr std::string_view kUneven = "its tasks are dealt unevenly, ";
+constexpr std::string_view kAskForIt = "use --bootstrap=on to set it up";
+constexpr std::string_view kAskForJob =
+    "use --bootstrap=on to set it up, or #SBATCH --bootstrap=on for all steps of a job";
+constexpr std::string_view kMoreTasks =
+    "use --ntasks-per-node=N to start a task for each of N GPUs, or --bootstrap=on to set up one task";
 
 Activation nothing(std::string reason, std::string_view hint = {}) {
   Activation activation;
@@ -25,14 +28,14 @@ Activation set_up(SetUp what, Asked asked, std::string reason) {
   activation.decision.set_up = what;
   activation.decision.asked = asked;
   activation.decision.reason = std::move(reason);
-  if (asked == Asked::kUnasked) activation.hint = "say --bootstrap=off to leave it as Slurm starts it";
+  activation.hint = hint_of(activation.decision);
   return activation;
 }
 
-// A job asked for all its steps, and this one is better left alone: its user may have meant it, so he is told.
+// A job asked for all its steps, and this one is better left alone. The user may have meant it, and reads a warning.
 Activation leave_alone(const UserChoice& choice, std::string reason,
-                       std::string_view hint = "say --bootstrap=on on its srun line") {
-  auto activation = nothing(std::move(reason), cat({choice.origin, " asks for it; ", hint}));
+                       std::string_view hint = "use --bootstrap=on on the line of srun to set it up all the same") {
+  auto activation = nothing(cat({reason, ", although ", choice.origin, " asks for it"}), hint);
   activation.is_told = true;
   return activation;
 }
@@ -40,30 +43,52 @@ Activation leave_alone(const UserChoice& choice, std::string reason,
 bool is_torchrun_shape(const SrunFacts& step) { return step.nodes > 1 && step.tasks == step.nodes; }
 
 Activation torchrun(Asked asked) {
-  return set_up(SetUp::kTorchrun, asked, "torchrun is its program, one task on each of several nodes");
+  return set_up(SetUp::kTorchrun, asked, "torchrun is the program, with one task on each node");
+}
+
+// torchrun starts a process for each GPU: several of them on a node share its GPUs.
+bool is_repeated_torchrun(const SrunFacts& step) {
+  return step.program.kind == ProgramKind::kTorchrun && step.tasks > step.nodes;
 }
 
 // One torchrun on each of several nodes makes one world of them; anywhere else torchrun is a launcher.
 std::string torchrun_reason(const SrunFacts& step) {
-  if (step.nodes < 2) return "torchrun starts its own ranks, on one node";
-  return "torchrun starts its own ranks, and is not one task on each node";
+  if (is_repeated_torchrun(step)) {
+    return cat({"the step starts torchrun ", std::to_string(step.tasks), " times on ", counted(step.nodes, "node"),
+                ", and each torchrun starts its own ranks"});
+  }
+  return "torchrun starts its own ranks, and on one node it needs no plugin";
+}
+
+std::string_view torchrun_hint(const SrunFacts& step) {
+  return is_repeated_torchrun(step) ? "use --ntasks-per-node=1" : kAskForIt;
 }
 
 bool is_launcher(const Program& program) { return program.kind == ProgramKind::kLauncher; }
 
 std::optional<Activation> decide_weakly_without_calls(const UserChoice& choice, const SrunFacts& step) {
   if (step.is_submitit) return leave_alone(choice, "submitit sets its own ranks");
-  if (step.has_terminal) return leave_alone(choice, "it has a terminal (--pty)");
+  if (step.has_terminal) return leave_alone(choice, "the step has a terminal (--pty)");
   if (step.program.kind == ProgramKind::kTorchrun) {
     if (is_torchrun_shape(step)) return torchrun(Asked::kWeakly);
-    return leave_alone(choice, torchrun_reason(step));
+    return leave_alone(choice, torchrun_reason(step), torchrun_hint(step));
   }
   if (is_launcher(step.program)) return leave_alone(choice, step.program.reason);
   return std::nullopt;
 }
 
 Activation asked_for(const UserChoice& choice) {
-  return set_up(SetUp::kAllSettings, choice.asked, cat({"asked for by ", choice.origin}));
+  return set_up(SetUp::kAllSettings, choice.asked, cat({choice.origin, " asks for it"}));
+}
+
+// It gets what it asks for, and reads what it may not have meant.
+Activation asked_for_itself(const UserChoice& choice, const SrunFacts& step) {
+  auto activation = asked_for(choice);
+  if (is_repeated_torchrun(step)) {
+    activation.decision.reason +=
+        cat({", but ", torchrun_reason(step), " (", torchrun_hint(step), " to start one on each node)"});
+  }
+  return activation;
 }
 
 // A step that asks for itself is refused where tasks would share GPUs. One of a job that asked is left alone.
@@ -74,7 +99,7 @@ Activation decide_weakly(const UserChoice& choice, const Settings& settings, con
   const auto most = tasks.empty() ? 0 : *std::max_element(tasks.begin(), tasks.end());
   if (gpus && lacks_gpus(settings, most, *gpus)) {
     return leave_alone(choice, cat({std::to_string(most), " tasks of a node share ", counted(*gpus, "GPU")}),
-                       "say --bootstrap-gpu-share if it is meant");
+                       "use --bootstrap-gpu-share if the tasks are to share GPUs");
   }
   return asked_for(choice);
 }
@@ -85,39 +110,49 @@ bool takes_any_shape(const Settings& settings) {
 }
 
 std::optional<Activation> decide_shape(const Settings& settings, const SrunFacts& step) {
-  if (step.has_terminal) return nothing("it has a terminal (--pty)", kAskForIt);
+  if (step.has_terminal) return nothing("the step has a terminal (--pty)", kAskForIt);
   if (is_launcher(step.program)) return nothing(step.program.reason, kAskForIt);
   if (step.program.kind == ProgramKind::kTorchrun) {
-    if (!is_torchrun_shape(step)) return nothing(torchrun_reason(step), kAskForIt);
+    if (!is_torchrun_shape(step)) return nothing(torchrun_reason(step), torchrun_hint(step));
     return std::nullopt;
   }
   if (takes_any_shape(settings)) return std::nullopt;
-  if (step.tasks < 2) return nothing("it is one task", kAskForIt);
+  if (step.tasks < 2) return nothing("the step has one task", kMoreTasks);
   if (step.program.kind == ProgramKind::kShell || step.program.kind == ProgramKind::kScript) {
-    return nothing(step.program.reason, kAskForIt);
+    return nothing(step.program.reason, kAskForJob);
   }
   if (step.tasks % std::max(1U, step.nodes) != 0) {
-    return nothing(cat({kUneven, std::to_string(step.tasks), " on ", std::to_string(step.nodes), " nodes"}),
-                   kDealEvenly);
+    return nothing(cat({counted(step.tasks, "task"), " on ", counted(step.nodes, "node"),
+                        " cannot be the same number on each node"}),
+                   "use --ntasks-per-node=N, or --bootstrap=on to set it up");
   }
   return std::nullopt;
 }
 
-Activation other_partition() {
-  return nothing("its partition is not among those of partitions= in plugstack.conf", kAskForIt);
+Activation other_partition() { return nothing("its partition is not in partitions= of plugstack.conf", kAskForIt); }
+
+Activation uneven(const SrunFacts& step, std::uint32_t least, std::uint32_t most) {
+  return nothing(describe_spread(step.tasks, least, most),
+                 cat({"use --ntasks-per-node=", std::to_string(step.tasks / std::max(1U, step.nodes)),
+                      " for an even spread, or --bootstrap=on to set it up"}));
 }
 
-// Why the tasks of this step are not one for each GPU of their node; empty: they are.
-std::string why_no_world(const GpuRequest& gpus, const SlurmctldAnswers& answers) {
-  if (!gpus.per_node) return gpus.reason;
+// The tasks of this step that are not one for each GPU of their node.
+std::optional<Activation> decide_gpus(const GpuRequest& gpus, const SrunFacts& step, const SlurmctldAnswers& answers) {
+  if (!gpus.per_node) return nothing(gpus.reason, gpus.hint.empty() ? kAskForIt : gpus.hint);
   const auto& tasks = answers.tasks_per_node;
   const auto [least, most] = std::minmax_element(tasks.begin(), tasks.end());
-  if (tasks.empty()) return "slurmctld did not say how many tasks each node has";
-  if (*least != *most) {
-    return cat({kUneven, std::to_string(*least), " to ", std::to_string(*most), " tasks on a node"});
+  if (tasks.empty()) return nothing("slurmctld did not say how many tasks each node has", kAskForIt);
+  if (*least != *most) return uneven(step, *least, *most);
+  const auto of_node = *gpus.per_node;
+  if (*most == of_node) return std::nullopt;
+  auto reason = cat({"each node has ", counted(*most, "task"), " and ", counted(of_node, "GPU")});
+  if (*most > of_node) {
+    return nothing(std::move(reason), cat({"use --gpus-per-node=", std::to_string(*most),
+                                           " for a GPU for each task, or --bootstrap-gpu-share to share GPUs"}));
   }
-  if (*most == *gpus.per_node) return {};
-  return cat({counted(*most, "task"), " on each node, and ", counted(*gpus.per_node, "GPU")});
+  return nothing(std::move(reason), cat({"use --ntasks-per-node=", std::to_string(of_node),
+                                         " for a task for each GPU, or --bootstrap=on for tasks with several GPUs"}));
 }
 
 Activation decide_unasked(const Settings& settings, const SrunFacts& step, const SlurmctldAnswers& answers) {
@@ -127,24 +162,21 @@ Activation decide_unasked(const Settings& settings, const SrunFacts& step, const
     if (!gpus.has_gpus && settings.when.value != When::kAlways) return nothing(gpus.reason, kAskForIt);
     return torchrun(Asked::kUnasked);
   }
-  if (settings.when.value == When::kAlways) return set_up(SetUp::kWorld, Asked::kUnasked, "when=always");
+  if (settings.when.value == When::kAlways) return set_up(SetUp::kWorld, Asked::kUnasked, "the site sets when=always");
   if (settings.when.value == When::kGpu) {
     if (!gpus.has_gpus) return nothing(gpus.reason, kAskForIt);
-    return set_up(SetUp::kWorld, Asked::kUnasked, "it asked for GPUs (when=gpu)");
+    return set_up(SetUp::kWorld, Asked::kUnasked, "the step has GPUs, and the site sets when=gpu");
   }
-  if (auto why = why_no_world(gpus, answers); !why.empty()) {
-    const bool is_uneven = gpus.per_node && why.starts_with(kUneven);
-    return nothing(std::move(why), is_uneven ? kDealEvenly : kAskForIt);
-  }
+  if (auto activation = decide_gpus(gpus, step, answers)) return std::move(*activation);
   if (step.program.kind == ProgramKind::kUnseen) {
-    auto activation = nothing(step.program.reason, "say --bootstrap=on or --bootstrap=off");
+    auto activation = nothing(step.program.reason, "use --bootstrap=on to set it up, or --bootstrap=off");
     activation.is_told = true;
     return activation;
   }
   return set_up(SetUp::kWorld, Asked::kUnasked, cat({"a GPU for each task, and ", step.program.reason}));
 }
 
-// What `world` would do is told, and not done.
+// What `world` would do is said, and not done.
 Activation observed(Activation activation) {
   activation.decision.reason = cat({"when=observe; when=world would say: ", activation.line()});
   activation.decision.set_up = SetUp::kNothing;
@@ -158,13 +190,14 @@ Activation observed(Activation activation) {
 // from all but the first, which would wait for the others. Where the step asked for itself the first one refuses it.
 Activation unheard(const UserChoice& choice) {
   const auto remedy = cat({"begin the list of --export with ", kExportValue});
-  constexpr const char* kWhy = "it has several components, and an --export that keeps them from hearing of it; ";
+  constexpr std::string_view kWhy =
+      "the step has several components, and --export keeps the decision of srun from all but the first";
   if (choice.asked == Asked::kStrongly) {
-    auto activation = nothing(cat({kWhy, remedy}));
+    auto activation = nothing(std::string(kWhy), remedy);
     activation.decision.asked = choice.asked;
     return activation;
   }
-  auto activation = nothing(cat({kWhy, choice.origin, " asks for it"}), remedy);
+  auto activation = nothing(cat({kWhy, ", although ", choice.origin, " asks for it"}), remedy);
   activation.is_told = true;
   return activation;
 }
@@ -172,24 +205,21 @@ Activation unheard(const UserChoice& choice) {
 // What `when` is about: the steps that nobody asked for or refused, in the partitions of the site.
 std::optional<Activation> decide_site(const Settings& settings, const SrunFacts& step) {
   if (step.is_submitit) return nothing("submitit sets its own ranks", kAskForIt);
-  if (settings.when.value == When::kAsked) return nothing("nobody asked for it (when=asked)", kAskForIt);
+  if (settings.when.value == When::kAsked)
+    return nothing("no option or variable asks for it, and the site sets when=asked", kAskForIt);
   if (!step.partition.empty() && !has_partitions(settings, step.partition)) return other_partition();
-  if (step.has_components) return nothing("it has several components", kAskForIt);
+  if (step.has_components) return nothing("the step has several components (:)", kAskForIt);
   return std::nullopt;
 }
 }  // namespace
 
-std::string Activation::line() const {
-  const bool is_set_up = decision.set_up != SetUp::kNothing;
-  const auto* const what = decision.set_up == SetUp::kTorchrun ? "set up for torchrun: " : "set up: ";
-  return cat({is_set_up ? what : "not set up: ", decision.reason, hint.empty() ? "" : "; ", hint});
-}
+std::string Activation::line() const { return verdict(decision, hint); }
 
 std::optional<Activation> decide_without_calls(const UserChoice& choice, const Settings& settings,
                                                const SrunFacts& step) {
-  if (choice.is_off) return nothing(cat({"switched off by ", choice.origin}));
+  if (choice.is_off) return nothing(cat({choice.origin, " switches it off"}));
   if (choice.asked != Asked::kUnasked && step.has_components && step.has_own_export) return unheard(choice);
-  if (choice.asked == Asked::kStrongly) return asked_for(choice);
+  if (choice.asked == Asked::kStrongly) return asked_for_itself(choice, step);
   if (choice.asked == Asked::kWeakly) return decide_weakly_without_calls(choice, step);
   auto activation = decide_site(settings, step);
   if (activation) return activation;
@@ -208,7 +238,7 @@ Activation decide_activation(const UserChoice& choice, const Settings& settings,
 
 Activation decide_without_answers(const UserChoice& choice, const std::string& why) {
   if (choice.asked != Asked::kUnasked && !choice.is_off) return asked_for(choice);
-  auto activation = nothing(why, "say --bootstrap=on to set it up, or --bootstrap=off");
+  auto activation = nothing(why, "use --bootstrap=on to set it up, or --bootstrap=off");
   activation.is_told = true;
   return activation;
 }

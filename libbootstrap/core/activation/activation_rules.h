@@ -21,6 +21,7 @@ struct SrunFacts {
   bool has_terminal = false;    // --pty
   bool has_components = false;  // a heterogeneous step
   bool has_own_export = false;  // --export without what srun has to hand over
+  bool is_verbose = false;      // srun -v
   bool is_submitit = false;     // submitit starts it
   std::string partition;        // empty: not known
   Program program;
@@ -38,7 +39,7 @@ struct Activation {
   Decision decision;
   std::string hint;
   bool is_told = false;      // worth a line to the user, though nothing is set up
-  std::string line() const;  // "not set up: bash is a shell; ..." or "set up: ..."
+  std::string line() const;  // "NOT SET UP: bash is a shell: ..." or "SET UP: ..."
 };
 
 // What the user said about a step; the nearest counts: srun's line, the job's option, SLURM_BOOTSTRAP.

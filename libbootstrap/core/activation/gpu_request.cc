@@ -87,9 +87,12 @@ bool binds_gpus(std::string_view binds) {
   return false;
 }
 
-GpuRequest refuse(GpuRequest request, std::string reason) {
+constexpr std::string_view kPerNode = "use --gpus-per-node=N for a GPU for each task, or --bootstrap=on";
+
+GpuRequest refuse(GpuRequest request, std::string reason, std::string_view hint = {}) {
   request.per_node.reset();
   request.reason = std::move(reason);
+  request.hint = hint;
   return request;
 }
 
@@ -104,29 +107,32 @@ GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
   };
   const bool has_shares = any("shard") || any("mps");
   found.has_gpus = has_shares || any("gpu");
-  if (!found.has_gpus) return refuse(std::move(found), "it asked for no GPUs");
-  if (has_shares) return refuse(std::move(found), "it asked for shares of GPUs");
-  if (any_names(request.per_task, "gpu")) return refuse(std::move(found), "it asked for GPUs per task");
-  if (any_names(request.per_socket, "gpu")) return refuse(std::move(found), "it asked for GPUs per socket");
-  if (binds_gpus(request.bind)) return refuse(std::move(found), "Slurm binds each task to GPUs of its own");
+  if (!found.has_gpus) return refuse(std::move(found), "the step has no GPUs");
+  if (has_shares) return refuse(std::move(found), "the step has shares of GPUs (shard, MPS)");
+  if (any_names(request.per_task, "gpu"))
+    return refuse(std::move(found), "the step has GPUs per task (--gpus-per-task)", kPerNode);
+  if (any_names(request.per_socket, "gpu"))
+    return refuse(std::move(found), "the step has GPUs per socket (--gpus-per-socket)", kPerNode);
+  if (binds_gpus(request.bind))
+    return refuse(std::move(found), "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu)", kPerNode);
 
   const bool is_by_node = any_names(request.per_node, "gpu");
   if (!is_by_node && nodes != 1) {
-    return refuse(std::move(found), "it asked for GPUs of the whole step, on several nodes");
+    return refuse(std::move(found), "--gpus=N does not say how many GPUs each node gets", kPerNode);
   }
   const auto counts = count_gpus(is_by_node ? request.per_node : request.per_step);
-  if (!counts.is_readable) return refuse(std::move(found), "its request for GPUs cannot be read");
+  if (!counts.is_readable) return refuse(std::move(found), "the step's request for GPUs has an unknown form");
   if (counts.of_kind.count("") != 0 && counts.of_kind.size() > 1) {
-    return refuse(std::move(found), "it asked for GPUs of one kind and for GPUs of any kind");
+    return refuse(std::move(found), "the step asks for GPUs of one type and for GPUs of any type");
   }
   std::uint64_t sum = 0;
   for (const auto& [kind, count] : counts.of_kind) {
-    if (is_mig_kind(kind)) return refuse(std::move(found), "it asked for MIG instances");
+    if (is_mig_kind(kind)) return refuse(std::move(found), "the step has MIG instances");
     sum += count;
   }
   if (sum == 0) {
     found.has_gpus = false;  // --gres=gpu:0
-    return refuse(std::move(found), "it asked for no GPUs");
+    return refuse(std::move(found), "the step has no GPUs");
   }
   found.per_node = static_cast<std::uint32_t>(std::min<std::uint64_t>(sum, kMostGpus));
   return found;

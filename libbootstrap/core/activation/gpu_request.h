@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace bootstrap {
 
@@ -23,6 +24,7 @@ struct GpuRequest {
   std::optional<std::uint32_t> per_node;
   bool has_gpus = false;  // the step asked for GPUs, or parts of GPUs, in whatever way
   std::string reason;     // why the tasks of a node cannot have one GPU each; short, for people; empty: they may
+  std::string_view hint;  // the request that would let them, for people; empty: none would
 };
 
 // `nodes`: of the step. A number of GPUs for the whole step tells those of a node where there is one node.

@@ -18,7 +18,14 @@ bool has_shares(const Environment& environment) {
   return environment.has("SLURM_SHARDS_ON_NODE") || environment.has("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
 }
 
-tl::unexpected<Error> refuse_oversubscription(const std::string& host, std::size_t tasks, std::size_t gpus) {
+// Tasks that Slurm dealt out unevenly need no more GPUs, but another spread.
+tl::unexpected<Error> refuse_oversubscription(const StepFacts& facts, const Place& place, std::size_t gpus) {
+  const auto& host = facts.layout.hosts()[place.node];
+  const std::size_t tasks = place.local_size;
+  const auto spread = note_spread(facts.layout);
+  if (!spread.empty() && facts.layout.size() / facts.layout.node_count() <= gpus) {
+    return fail(ErrorCode::kMisplaced, cat({describe_sharing(host, tasks, "would share", gpus), "; ", spread}));
+  }
   return fail(ErrorCode::kMisplaced, cat({describe_sharing(host, tasks, "would share", gpus),
                                           "; ask for a GPU for each task (--gres=gpu:", std::to_string(tasks),
                                           ") or for none (--gres=none), or say --bootstrap-gpu-share if it is meant"}));
@@ -144,9 +151,8 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   const bool is_left_alone = is_untouched(facts, settings);
   if (is_left_alone && !fits_untouched(facts, *list, place.local_size)) return std::nullopt;
   if (is_oversubscribed(facts, settings)) {
-    const auto& host = facts.layout.hosts()[place.node];
     const bool is_refused = !facts.is_one_task && facts.decision.asked == Asked::kStrongly;
-    if (is_refused) return refuse_oversubscription(host, place.local_size, list->entries.size());
+    if (is_refused) return refuse_oversubscription(facts, place, list->entries.size());
     // A task sees what is left of the list: one GPU of its own with --bootstrap-gpu=narrow or a binding of Slurm's.
     const bool is_dealt = facts.environment.get(kStepTagVariable) == step_tag(facts.id);
     if (!facts.is_one_task || !is_dealt) return std::nullopt;

@@ -30,7 +30,7 @@ Program launcher(std::string_view name, Business business) {
     case Business::kRanks:
       return judged(ProgramKind::kLauncher, name, " starts its own ranks");
     case Business::kWorkers:
-      return judged(ProgramKind::kLauncher, name, " has workers of its own");
+      return judged(ProgramKind::kLauncher, name, " starts its own workers");
     case Business::kServes:
       return judged(ProgramKind::kLauncher, name, " is a server");
     case Business::kOthers:
@@ -116,7 +116,7 @@ class Walk {
   Program judge() {
     constexpr std::size_t kMostPrefixes = 32;
     for (std::size_t depth = 0; depth < kMostPrefixes; ++depth) {
-      if (at_ >= words_.size()) return {ProgramKind::kUnseen, "", "it names no program"};
+      if (at_ >= words_.size()) return {ProgramKind::kUnseen, "", "its command line names no program"};
       const std::string name(base_name(words_[at_]));
       const auto* const prefix = find_prefix(name);
       if (prefix == nullptr) return judge_here(name);
@@ -128,7 +128,7 @@ class Walk {
       at_ = first;  // `env` alone: it is the program
       return judge_file(name);
     }
-    return {ProgramKind::kUnseen, "", "its command line is too long to be read"};
+    return {ProgramKind::kUnseen, "", "its command line has too many prefixes to read"};
   }
 
  private:
@@ -137,7 +137,7 @@ class Walk {
 
   bool unknown(const Prefix& prefix, std::string_view option) {
     outcome_ = Program{ProgramKind::kScript, std::string(prefix.name),
-                       cat({"option ", quoted(option, 40), " of ", prefix.name, " is not known"})};
+                       cat({"option ", quoted(option, 40), " of ", prefix.name, " is unknown"})};
     return false;
   }
 
@@ -236,11 +236,11 @@ class Walk {
     if (is_torchrun_script(words_[at_])) return judge_torchrun(at_ + 1);
     if (const auto business = business_of(name); business != Business::kNone) return launcher(name, business);
     if (is_shell(name))
-      return judged(ProgramKind::kShell, name, " is a shell, and what it starts is its author's business");
+      return judged(ProgramKind::kShell, name, " is a shell: the plugin does not set up what a shell starts");
     if (is_python(name)) return judge_python(name);
-    if (is_python_script(name)) return judged(ProgramKind::kTraining, name, " is a script of Python's");
+    if (is_python_script(name)) return judged(ProgramKind::kTraining, name, " is a Python script");
     if (is_interpreter(name))
-      return judged(ProgramKind::kScript, name, " runs a script, which is its author's business");
+      return judged(ProgramKind::kScript, name, " runs a script: the plugin sets up compiled programs and Python");
     return judge_file(name);
   }
 
@@ -248,28 +248,28 @@ class Walk {
     const auto decision = find_torchrun_decision(std::span(words_).subspan(std::min(first, words_.size())),
                                                  place_.environment, place_.nodes);
     if (decision.empty()) return {ProgramKind::kTorchrun, "torchrun", "torchrun starts its own ranks"};
-    return {ProgramKind::kLauncher, "torchrun", cat({"torchrun was told ", quoted(decision, 40), " by its user"})};
+    return {ProgramKind::kLauncher, "torchrun", cat({"the user set ", quoted(decision, 40), " for torchrun"})};
   }
 
   Program judge_module(std::size_t module) {
     const auto& name = words_[module];
     if (is_torchrun_module(name)) return judge_torchrun(module + 1);
     if (const auto business = business_of_module(name); business != Business::kNone) return launcher(name, business);
-    return judged(ProgramKind::kTraining, name, " is a module of Python's");
+    return judged(ProgramKind::kTraining, name, " is a Python module");
   }
 
   Program judge_python(const std::string& name) {
     const auto command =
         read_python(words_.size() - at_, [&](std::size_t i) { return std::string_view(words_[at_ + i]); });
     if (command.module != 0) return judge_module(at_ + command.module);
-    if (command.script == 0) return judged(ProgramKind::kTraining, name, " is Python");
+    if (command.script == 0) return judged(ProgramKind::kTraining, name, " runs Python code");
     const auto& script = words_[at_ + command.script];
     if (is_torchrun_script(script)) return judge_torchrun(at_ + command.arguments);
     const std::string script_name(base_name(script));
     if (const auto business = business_of(script_name); business != Business::kNone)
       return launcher(script_name, business);
     return judged(ProgramKind::kTraining, script_name == "-" ? name : script_name,
-                  script_name == "-" ? " is Python" : " is a script of Python's");
+                  script_name == "-" ? " runs Python code" : " is a Python script");
   }
 
   Program judge_file(const std::string& name) {
@@ -281,13 +281,14 @@ class Walk {
     if (head->starts_with("\x7f"
                           "ELF"))
       return judged(ProgramKind::kTraining, name, " is a compiled program");
-    if (!head->starts_with("#!")) return judged(ProgramKind::kScript, name, " is no program that srun knows");
+    if (!head->starts_with("#!"))
+      return judged(ProgramKind::kScript, name, " is of a file type that srun does not know");
     const auto line = std::string_view(*head).substr(2, head->find('\n') - 2);
     if (is_python_shebang(line) || is_pip_script(*head)) {
-      return judged(ProgramKind::kTraining, name, " is a script of Python's");
+      return judged(ProgramKind::kTraining, name, " is a Python script");
     }
     return judged(ProgramKind::kScript, name,
-                  cat({" is a script of ", quoted(base_name(split(trim(line), ' ')[0]), 40)}));
+                  cat({" is a script for ", quoted(base_name(split(trim(line), ' ')[0]), 40)}));
   }
 
   // As Slurm looks for it: in PATH, then in srun's own folder; and in the folders of an environment that is entered.

@@ -151,6 +151,23 @@ std::uint32_t Layout::most_on_a_node() const {
   return ranks_on_node_.empty() ? 0 : *std::max_element(ranks_on_node_.begin(), ranks_on_node_.end());
 }
 
+std::uint32_t Layout::least_on_a_node() const {
+  return ranks_on_node_.empty() ? 0 : *std::min_element(ranks_on_node_.begin(), ranks_on_node_.end());
+}
+
+std::string describe_spread(std::size_t tasks, std::uint32_t least, std::uint32_t most) {
+  return cat({"Slurm spreads the ", counted(tasks, "task"), " unevenly (", std::to_string(least), " to ",
+              std::to_string(most), " on a node)"});
+}
+
+std::string note_spread(const Layout& layout) {
+  const auto least = layout.least_on_a_node();
+  const auto most = layout.most_on_a_node();
+  if (least == most || layout.size() % layout.node_count() != 0) return {};
+  return cat({describe_spread(layout.size(), least, most),
+              "; use --ntasks-per-node=", std::to_string(layout.size() / layout.node_count()), " for an even spread"});
+}
+
 std::vector<Rank> Layout::ranks_on(std::uint32_t node) const {
   std::vector<Rank> ranks;
   for (const auto& place : places_) {

@@ -61,6 +61,9 @@ inline Place alone_place(Place place, std::uint32_t size) {
           .cross_size = size};
 }
 
+// "Slurm spreads the 4 tasks unevenly (1 to 3 on a node)".
+std::string describe_spread(std::size_t tasks, std::uint32_t least, std::uint32_t most);
+
 class Layout {
  public:
   // Components in order of rank. A host may take part in several components; it is one node then.
@@ -71,6 +74,7 @@ class Layout {
   const std::vector<std::string>& hosts() const { return hosts_; }  // in order of first mention
   const Place& place(Rank rank) const { return places_[rank]; }     // precondition: rank < size()
   std::uint32_t most_on_a_node() const;                             // ranks
+  std::uint32_t least_on_a_node() const;
   const std::string& host_of(Rank rank) const { return hosts_[places_[rank].node]; }
   std::vector<Rank> ranks_on(std::uint32_t node) const;
   const std::string& host_by_node_rank(std::uint32_t node_rank) const { return hosts_[by_node_rank_[node_rank]]; }
@@ -86,5 +90,8 @@ class Layout {
   std::vector<Place> places_;
   std::vector<std::uint32_t> by_node_rank_;
 };
+
+// That, and the option that spreads them evenly. Empty: they are even, or their number cannot be.
+std::string note_spread(const Layout& layout);
 
 }  // namespace bootstrap

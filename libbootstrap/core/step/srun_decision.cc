@@ -10,13 +10,14 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::string_view kVersion = "2";
+constexpr std::string_view kVersion = "3";
 constexpr char kSeparator = ';';
-constexpr std::size_t kFields = 6;
+constexpr std::size_t kFields = 7;
 // By SetUp and Asked. "observe" stands for kNothing with is_observed.
 constexpr std::array<std::string_view, 4> kSetUps{"nothing", "torchrun", "world", "all"};
 constexpr std::array<std::string_view, 3> kAskeds{"unasked", "weakly", "strongly"};
 constexpr std::string_view kObserve = "observe";
+constexpr std::string_view kVerbose = "v";
 constexpr std::string_view kSetUpPrefix = "set_up:";
 
 template <std::size_t N>
@@ -28,6 +29,18 @@ std::optional<std::size_t> index_of(const std::array<std::string_view, N>& names
 
 }  // namespace
 
+std::string verdict(const Decision& decision, std::string_view hint) {
+  const auto* what = "SET UP: ";
+  if (decision.set_up == SetUp::kNothing) what = "NOT SET UP: ";
+  if (decision.set_up == SetUp::kTorchrun) what = "SET UP for torchrun: ";
+  return cat({what, decision.reason, hint.empty() ? "" : "; ", hint});
+}
+
+std::string_view hint_of(const Decision& decision) {
+  if (decision.set_up == SetUp::kNothing || decision.asked != Asked::kUnasked) return {};
+  return "use --bootstrap=off to run it without the plugin";
+}
+
 std::string write_set_up(SetUp set_up) { return cat({kSetUpPrefix, kSetUps[static_cast<std::size_t>(set_up)]}); }
 
 SetUp read_set_up(std::string_view settings) {
@@ -36,11 +49,12 @@ SetUp read_set_up(std::string_view settings) {
   return static_cast<SetUp>(index_of(kSetUps, word).value_or(static_cast<std::size_t>(SetUp::kAllSettings)));
 }
 
-// "2;12.0;world;unasked;SALT;localhost;4 tasks, each with ...": the reason may hold anything, so it is the last.
+// "3;12.0;world;unasked;SALT;localhost;v;4 tasks, each with ...": the reason may hold anything, so it is the last.
 std::string write_decision(const StepId& id, const Decision& decision) {
   const auto what = decision.is_observed ? kObserve : kSetUps[static_cast<std::size_t>(decision.set_up)];
   return cat({kVersion, ";", to_string(id), ";", what, ";", kAskeds[static_cast<std::size_t>(decision.asked)], ";",
-              to_hex(decision.salt), ";", decision.unusable_master, ";", decision.reason});
+              to_hex(decision.salt), ";", decision.unusable_master, ";", decision.is_verbose ? kVerbose : "", ";",
+              decision.reason});
 }
 
 bool asks_strongly(std::string_view decision) {
@@ -67,6 +81,7 @@ std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
   decision.asked = static_cast<Asked>(*asked);
   decision.salt = *salt;
   decision.unusable_master = fields[5];
+  decision.is_verbose = fields[6] == kVerbose;
   decision.reason = text;
   return decision;
 }

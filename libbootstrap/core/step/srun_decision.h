@@ -31,6 +31,7 @@ enum class SetUp : std::uint8_t {
 struct Decision {
   SetUp set_up = SetUp::kNothing;
   Asked asked = Asked::kUnasked;
+  bool is_verbose = false;      // srun -v: the nodes say what they decide
   bool is_observed = false;     // when=observe: nothing is set up, and `reason` says what `world` would do
   std::uint64_t salt = 0;       // random: nobody can know the step's ports before it starts; 0: there is none
   std::string unusable_master;  // the user's MASTER_ADDR, where srun found that it leads nowhere
@@ -39,9 +40,19 @@ struct Decision {
   bool operator==(const Decision&) const = default;
 };
 
+// "SET UP: a GPU for each task; use ..." or "NOT SET UP: ...": what srun -v, --bootstrap=explain and the command say.
+// `hint` says what gives the other answer; empty: nothing does.
+std::string verdict(const Decision& decision, std::string_view hint);
+
+// Of a step that is set up without being asked for: how its user switches that off. Empty: it was asked for.
+std::string_view hint_of(const Decision& decision);
+
 // "set_up:world": in front of SLURM_BOOTSTRAP_SETTINGS, where it is not kAllSettings.
 std::string write_set_up(SetUp set_up);
 SetUp read_set_up(std::string_view settings);
+
+// The same of a task that the preload set up: no plugin has done anything for its step.
+inline constexpr std::string_view kSetByPreload = "set_by:preload";
 
 std::string write_decision(const StepId& id, const Decision& decision);
 

@@ -12,33 +12,35 @@ from activation_steps import (ONE, PRINT, PYTHON, SHELL_RANK, TWO, WORLD, cluste
 from harness import wait_for
 
 ROWS = {
-    "one task": ("-N1 -n1 --gres=gpu:2", PYTHON, "it is one task; say --bootstrap=on to set it up"),
-    "a shell": (TWO, ["bash", "-c", "true"], "bash is a shell, and what it starts is its author's business; "),
+    "one task": ("-N1 -n1 --gres=gpu:2", PYTHON, "the step has one task; use --ntasks-per-node=N to start a task for each of N GPUs, or --bootstrap=on to set up one task"),
+    "a shell": (TWO, ["bash", "-c", "true"], "bash is a shell: the plugin does not set up what a shell starts; use --bootstrap=on to set it up, "),
     "a launcher": (TWO, ["mpirun", "--version"], "mpirun starts its own ranks; "),
     "a launcher behind prefixes": (TWO, ["env", "A=1", "nice", "mpirun", "--version"], "mpirun starts its own ranks; "),
-    "a script of Perl": (TWO, ["perl", "-e", "1"], "perl runs a script, "),
-    "several GPUs a task": ("-N2 --ntasks-per-node=1 --gres=gpu:2", PYTHON, "1 task on each node, and 2 GPUs; "),
-    "more tasks than GPUs": ("-N1 -n4 --gres=gpu:2", PYTHON, "4 tasks on each node, and 2 GPUs; "),
-    "fewer tasks than GPUs": ("-N1 -n2 --gres=gpu:4", PYTHON, "2 tasks on each node, and 4 GPUs; "),
-    "uneven": ("-N2 -n3 --gres=gpu:2", PYTHON, "its tasks are dealt unevenly, 3 on 2 nodes; give --ntasks-per-node"),
-    "dealt 3 and 2 of 5": ("-N2 -n5 --gres=gpu:3", PYTHON, "its tasks are dealt unevenly, 5 on 2 nodes; "),
-    "dealt 3 and 1 by Slurm": ("-N2 -n4 --gres=gpu:2", PYTHON, "its tasks are dealt unevenly, 1 to 3 tasks on a node; "),
-    "dealt 3 and 1": ("-N2 -n4 -m plane=3 --gres=gpu:2", PYTHON, "its tasks are dealt unevenly, 1 to 3 tasks on a node; "),
-    "GPUs per task": ("-N1 -n2 --gpus-per-task=1", PYTHON, "it asked for GPUs per task; "),
-    "tasks per GPU": ("-N1 --gpus=2 --ntasks-per-gpu=1", PYTHON, "Slurm binds each task to GPUs of its own; "),
-    "a binding": (f"{ONE} --gpu-bind=single:1", PYTHON, "Slurm binds each task to GPUs of its own; "),
-    "GPUs of the step on two nodes": ("-N2 -n4 --gpus=4", PYTHON, "it asked for GPUs of the whole step, on several nodes; "),
-    "no GPUs": ("-N2 --ntasks-per-node=2", PYTHON, "it asked for no GPUs; "),
-    "GPUs that were taken back": (f"{ONE} --gres=none", PYTHON, "it asked for no GPUs; "),
-    "components": ("-N1 -n1 --gres=gpu:1 true : -N1 -n1 --gres=gpu:1", ["true"], "it has several components; "),
-    "torchrun for itself": (TWO, ["python3", "-m", "torch.distributed.run", "--standalone", "-h"], 'torchrun was told "--standalone" '),
+    "a script of Perl": (TWO, ["perl", "-e", "1"], "perl runs a script: "),
+    "several GPUs a task": ("-N2 --ntasks-per-node=1 --gres=gpu:2", PYTHON, "each node has 1 task and 2 GPUs; use --ntasks-per-node=2 "),
+    "more tasks than GPUs": ("-N1 -n4 --gres=gpu:2", PYTHON, "each node has 4 tasks and 2 GPUs; use --gpus-per-node=4 "),
+    "fewer tasks than GPUs": ("-N1 -n2 --gres=gpu:4", PYTHON, "each node has 2 tasks and 4 GPUs; use --ntasks-per-node=4 "),
+    "uneven": ("-N2 -n3 --gres=gpu:2", PYTHON, "3 tasks on 2 nodes cannot be the same number on each node; use --ntasks-per-node=N"),
+    "dealt 3 and 2 of 5": ("-N2 -n5 --gres=gpu:3", PYTHON, "5 tasks on 2 nodes cannot be the same number on each node; "),
+    "dealt 3 and 1 by Slurm": ("-N2 -n4 --gres=gpu:2", PYTHON, "Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2 "),
+    "dealt 3 and 1": ("-N2 -n4 -m plane=3 --gres=gpu:2", PYTHON, "Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2 "),
+    "GPUs per task": ("-N1 -n2 --gpus-per-task=1", PYTHON, "the step has GPUs per task (--gpus-per-task); use --gpus-per-node=N "),
+    "tasks per GPU": ("-N1 --gpus=2 --ntasks-per-gpu=1", PYTHON, "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu); use --gpus-per-node=N "),
+    "a binding": (f"{ONE} --gpu-bind=single:1", PYTHON, "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu); use --gpus-per-node=N "),
+    "GPUs of the step on two nodes": ("-N2 -n4 --gpus=4", PYTHON, "--gpus=N does not say how many GPUs each node gets; use --gpus-per-node=N "),
+    "no GPUs": ("-N2 --ntasks-per-node=2", PYTHON, "the step has no GPUs; "),
+    "GPUs that were taken back": (f"{ONE} --gres=none", PYTHON, "the step has no GPUs; "),
+    "torchrun twice on a node": (TWO, ["python3", "-m", "torch.distributed.run", "-h"],
+                                 "the step starts torchrun 4 times on 2 nodes, and each torchrun starts its own ranks; use --ntasks-per-node=1"),
+    "components": ("-N1 -n1 --gres=gpu:1 true : -N1 -n1 --gres=gpu:1", ["true"], "the step has several components (:); "),
+    "torchrun for itself": (TWO, ["python3", "-m", "torch.distributed.run", "--standalone", "-h"], 'the user set "--standalone" for torchrun; '),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_step_that_is_not_set_up_says_why_where_it_is_asked(cluster, row):
     options, program, reason = ROWS[row]
-    sentence = f"bootstrap: StepId=ID: not set up: {reason}"
+    sentence = f"bootstrap: StepId=ID: NOT SET UP: {reason}"
     explained = cluster.run(["srun", "-Q", "--bootstrap=explain", *options.split(), *program])
     assert len(told(explained)) == 1 and told(explained)[0].startswith(sentence), explained.stderr
     verbose = cluster.run(["srun", "-v", *options.split(), *program])
@@ -63,7 +65,7 @@ def test_a_question_changes_nothing_of_the_step(cluster):
 
 def test_a_terminal_is_left_alone(cluster):
     done = cluster.run(["script", "-qec", f"srun --pty --bootstrap=explain {ONE} python3 -c 1", "/dev/null"])
-    assert "not set up: it has a terminal (--pty)" in done.stdout, done
+    assert "NOT SET UP: the step has a terminal (--pty)" in done.stdout, done
 
 
 @pytest.mark.parametrize("options", [ONE, TWO, f"{TWO} --export=NONE", f"{TWO} -m cyclic", "-N1 -n2 --gpus=2"])
@@ -80,8 +82,9 @@ def test_a_world_gets_its_row_and_no_more(cluster, options):
 
 def test_a_world_is_silent_but_for_srun_v(cluster):
     assert told(srun(cluster, TWO)) == []
-    line = "bootstrap: StepId=ID: set up: a GPU for each task, and python3 is Python; say --bootstrap=off to leave it as Slurm starts it"
-    assert [text for text in told(srun(cluster, f"-v {TWO}")) if "StepId" in text] == [line]
+    line = "bootstrap: StepId=ID: SET UP: a GPU for each task, and python3 runs Python code; use --bootstrap=off to run it without the plugin"
+    lines = [text for text in told(srun(cluster, f"-v {TWO}")) if "StepId" in text]
+    assert lines[0] == line and [text.split("=")[1] for text in lines[1:]] == ["ID: MASTER_ADDR", "ID: MASTER_PORT"], lines
 
 
 def test_torchrun_as_the_program_gets_its_own_and_no_more(cluster):
@@ -98,8 +101,8 @@ def test_torchrun_as_the_program_gets_its_own_and_no_more(cluster):
 
 def test_a_program_that_cannot_be_seen_is_told_where_it_would_be_a_world(cluster):
     done = cluster.run(["srun", *TWO.split(), "/nowhere/train"])
-    assert told(done) == ['bootstrap: warning: StepId=ID: not set up: srun cannot see "/nowhere/train"; say --bootstrap=on or '
-                          "--bootstrap=off"]  # fmt: skip
+    assert told(done) == ['bootstrap: warning: StepId=ID: NOT SET UP: srun cannot see "/nowhere/train"; use --bootstrap=on to set it up, '
+                          "or --bootstrap=off"]  # fmt: skip
     assert told(cluster.run(["srun", "-n1", "--gres=gpu:1", "/nowhere/train"])) == []
 
 
@@ -107,12 +110,12 @@ def test_observe_says_on_each_node_what_world_would_do(cluster, site):
     site("when=observe")
     done = srun(cluster, f"-v {TWO}")
     assert is_untouched(done, 4)
-    assert any("when=world would say: set up: a GPU for each task" in line for line in told(done))
+    assert any("when=world would say: SET UP: a GPU for each task" in line for line in told(done))
     step = re.search(r"StepId=(\d+\.\d+)", done.stderr).group()
     for node in ("node001", "node002"):
-        assert f"bootstrap: {step}: when=observe; when=world would say: set up:" in cluster.log(f"slurmd.{node}")
+        assert f"bootstrap: {step}: when=observe; when=world would say: SET UP:" in cluster.log(f"slurmd.{node}")
     shell = srun(cluster, f"-v {TWO}", "bash", "-c", "true")
-    assert any("would say: not set up: bash is a shell" in line for line in told(shell))
+    assert any("would say: NOT SET UP: bash is a shell" in line for line in told(shell))
     assert told(srun(cluster, TWO)) == []
 
 
@@ -130,7 +133,7 @@ def test_what_else_the_site_can_say(cluster, site):
         terminal = cluster.run(["script", "-qec", f"srun --pty {ONE} bash -c 'echo rank=$RANK.'", "/dev/null"])
         assert "rank=." in terminal.stdout, terminal
         launcher = cluster.run(["srun", "-v", *TWO.split(), "mpirun", "--version"])
-        assert any("not set up: mpirun starts its own ranks" in line for line in told(launcher)), launcher.stderr
+        assert any("NOT SET UP: mpirun starts its own ranks" in line for line in told(launcher)), launcher.stderr
     site("when=asked")
     assert is_untouched(srun(cluster, TWO), 4)
     assert set(variables(srun(cluster, f"{TWO} --bootstrap=on"))[0]) > WORLD
@@ -169,9 +172,9 @@ def test_a_job_that_asks_sets_up_shells_and_leaves_alone_what_cannot_be(cluster)
     wait_for((home / "asks.done").exists, 30, "the job does not end")
     out, err = (home / "asks.out").read_text(), (home / "asks.err").read_text()
     assert "shell rank=0\n" in out and out.count("sharing rank=.\n") == 4 and "never" not in out, out
-    lines = re.findall(r"warning: StepId=\d+\.(\d): not set up: (.*)", err + out)
-    reasons = {"1": "mpirun starts its own ranks", "2": "4 tasks of a node share 2 GPUs", "3": "it has a terminal (--pty)"}
-    assert {step: told_of.partition("; ")[0] for step, told_of in lines if step != "3"} == {
+    lines = re.findall(r"warning: StepId=\d+\.(\d): NOT SET UP: (.*)", err + out)
+    reasons = {"1": "mpirun starts its own ranks", "2": "4 tasks of a node share 2 GPUs", "3": "the step has a terminal (--pty)"}
+    assert {step: told_of.partition(", although ")[0] for step, told_of in lines if step != "3"} == {
         step: f"{reason}" for step, reason in reasons.items() if step != "3"}, err  # fmt: skip
     assert all("the job's --bootstrap=on asks for it" in told_of for _, told_of in lines), err
     assert "terminal rank=." in out and reasons["3"] in out, out

@@ -92,7 +92,7 @@ def shimmed(cluster, tmp_path):
     return build
 
 
-NOT_TOLD = "bootstrap: warning: StepId=ID: not set up: {}; say --bootstrap=on to set it up, or --bootstrap=off"
+NOT_TOLD = "bootstrap: warning: StepId=ID: NOT SET UP: {}; use --bootstrap=on to set it up, or --bootstrap=off"
 NO_ANSWER, FAILED = "slurmctld did not answer within 5 s", "slurmctld did not say what the step asked for"
 
 
@@ -153,8 +153,8 @@ def test_a_port_that_cannot_be_held_ends_only_a_step_that_asked(cluster):
 def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
     """Where srun has no plugin, or another version, or the words are of another step, all nodes leave all tasks alone."""
     plugstack = cluster.state / "etc" / "plugstack.conf"
-    texts = {"2;{}.{};world;unasked;1f;;x": True, "1;{}.{};world;unasked;1f;;x": False, "3;{}.{};world;unasked;1f;;x": False,
-             "2;{}.9;world;unasked;1f;;x": False, "2;{}.{}": False, "on": False}  # fmt: skip
+    texts = {"3;{}.{};world;unasked;1f;;;x": True, "2;{}.{};world;unasked;1f;;;x": False, "4;{}.{};world;unasked;1f;;;x": False,
+             "3;{}.9;world;unasked;1f;;;x": False, "3;{}.{}": False, "on": False}  # fmt: skip
     with other_file(cluster, "head", plugstack, "# no plugin\n", "none.conf"):
         job = cluster.allocate("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
         line = ["srun", f"--jobid={job}", "-n4", "--ntasks-per-node=2"]
@@ -168,7 +168,7 @@ def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
         # An option of ours that reached the nodes without srun's decision: they say that it is lost.
         done = cluster.run([*line, *PYTHON], env={"_SLURM_SPANK_OPTION_bootstrap_bootstrap": "on"})
         assert is_untouched(done, 4) and len(told(done)) == 1, done
-        assert "srun did not say whether this step is set up" in told(done)[0], done.stderr
+        assert "NOT SET UP: no decision from srun arrived on the nodes" in told(done)[0], done.stderr
         cluster.run(["scancel", job])
 
 

@@ -180,7 +180,7 @@ def test_plugin_listed_twice_works_once(desk, how, tally):
 
 def decision(job, step, asked="strongly"):
     """As if srun had decided, where it has no plugin: so the nodes have to see what is wrong with the rest."""
-    return {"SLURM_BOOTSTRAP_DECISION": f"2;{job}.{step};all;{asked};1f;;a test asks for it"}
+    return {"SLURM_BOOTSTRAP_DECISION": f"3;{job}.{step};all;{asked};1f;;;a test asks for it"}
 
 
 def test_order_that_only_srun_knows(desk, how):

@@ -73,4 +73,4 @@ def test_who_asks_is_served_everywhere_and_told_why(cluster, site):
     site("partitions=debug")
     assert sorted(task["rank"] for task in tasks(cluster, "--bootstrap=on")) == list("0123")
     told = cluster.run(["srun", *STEP, "--bootstrap=explain", "true"])
-    assert re.search("not set up: its partition is not among those of partitions= in plugstack.conf", told.stderr)
+    assert re.search("NOT SET UP: its partition is not in partitions= of plugstack.conf", told.stderr)
