@@ -19,6 +19,7 @@
 #include "core/plan/explain.h"
 #include "core/plan/framework_rules.h"
 #include "core/plan/gpu_variables.h"
+#include "core/plan/step_notes.h"
 #include "core/plan/step_plan.h"
 #include "core/program/program.h"
 #include "core/step/mpirun_facts.h"
@@ -165,6 +166,26 @@ Result<std::vector<std::string>> find_hosts(const Environment& environment) {
               "does");
 }
 
+// In rank 0: the table, or with SLURM_BOOTSTRAP_DEBUG=1 one line for each decision.
+void explain(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
+  const auto first = verdict(facts.decision, {});
+  const bool is_debug = wants_debug(facts.environment);
+  if (settings.explain.value) {
+    auto table = explain_text(facts, settings, plan,
+                              {.verdict = first,
+                               .is_preloaded = true,
+                               .shows_all = is_debug,
+                               .notes = step_notes(facts, plan),
+                               .versions = cat({"libbootstrap ", own_version()})});
+    if (table.ends_with('\n')) table.pop_back();
+    say(table);
+  } else if (is_debug) {
+    const auto who = step_prefix(facts.id);
+    say(who + first);
+    for (const auto& line : decision_lines(facts, plan)) say(who + line);
+  }
+}
+
 // The same rows as in a job that asked: no launcher, and a torchrun only where it is one task on each of several nodes.
 SetUp what_to_set_up(const Environment& environment, Launcher launcher, std::span<const std::string> words) {
   // Files are not looked at: a process that runs is a program.
@@ -197,6 +218,8 @@ Status set_up(const Environment& environment, SetUp what) {
   auto facts = read_task_facts(environment, around);
   if (!facts) return fail(facts.error());
   facts->decision.set_up = what;
+  facts->decision.reason = "the preloaded library does it, without the plugin";
+  facts->is_preloaded = true;
   gather_network(*facts, *settings);
   auto plan = make_step_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
@@ -208,11 +231,7 @@ Status set_up(const Environment& environment, SetUp what) {
   if (!shared.empty()) say(who + shared);
   if (facts->local_ranks.front() != 0) return {};
   for (const auto& warning : plan->warnings) say(who + warning);
-  if (settings->explain.value) {
-    auto table = explain_text(*facts, *settings, "asked for by preloading the library", *plan);
-    if (table.ends_with('\n')) table.pop_back();
-    say(table);
-  }
+  explain(*facts, *settings, *plan);
   return {};
 }
 

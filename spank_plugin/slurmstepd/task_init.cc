@@ -8,6 +8,7 @@
 #include "core/plan/explain.h"
 #include "core/plan/framework_rules.h"
 #include "core/plan/gpu_variables.h"
+#include "core/plan/step_notes.h"
 #include "core/util/text.h"
 #include "hook_guard.h"
 #include "probe/cpu_affinity.h"
@@ -94,7 +95,7 @@ Status StepOnNode::set_up_task(spank_t spank, std::uint32_t task) {
   const auto& place = facts_->layout.place(ranks[task]);
   auto sight = finalize_gpus(spank, task, place);
   if (!sight) return fail(sight.error());
-  finalize_frameworks(spank, task, std::move(*sight));
+  finalize_frameworks(spank, task, *sight);
   auto applied = set_task_environment(spank, *plan_, common_, settings_, task, place.rank);
   if (!applied) return applied;
   if (settings_.preload.value) {
@@ -103,10 +104,29 @@ Status StepOnNode::set_up_task(spank_t spank, std::uint32_t task) {
   }
   if (place.rank != 0) return {};
   for (const auto& warning : plan_->warnings) log_warning(cat({"StepId=", step_, ": ", warning}));
-  if (settings_.explain.value) {
-    print_to_stderr(explain_text(*facts_, settings_, decision_.reason, *plan_));
-  }
+  explain(spank, sight->gpus);
   return {};
+}
+
+// In the task of rank 0: the table, or one line for each decision, with srun -v or SLURM_BOOTSTRAP_DEBUG=1.
+void StepOnNode::explain(spank_t spank, const std::optional<GpuView>& gpus) const {
+  const bool is_debug = wants_debug(facts_->environment);
+  if (!settings_.explain.value && !is_debug && !decision_.is_verbose) return;
+  const auto near = plan_->gpus && gpus ? cores_near(*plan_->gpus, *gpus) : CpuSet();
+  auto far = note_far_gpu(*facts_, 0, cores_of(0), near);
+  if (settings_.explain.value) {
+    const auto slurm = text_item(spank, S_SLURM_VERSION);
+    ExplainContext context{.verdict = verdict(decision_, hint_of(decision_)),
+                           .shows_all = is_debug,
+                           .notes = step_notes(*facts_, *plan_),
+                           .versions = cat({"plugin ", own_version(), slurm.empty() ? "" : ", Slurm ", slurm})};
+    if (!far.empty()) context.notes.push_back(std::move(far));
+    print_to_stderr(explain_text(*facts_, settings_, *plan_, context));
+    return;
+  }
+  auto lines = decision_lines(*facts_, *plan_);
+  if (!far.empty()) lines.push_back(std::move(far));
+  for (const auto& line : lines) print_to_stderr(cat({"bootstrap: StepId=", step_, ": ", line, "\n"}));
 }
 
 // What the task has of the GPUs, with its copy of the plan brought in line.

@@ -54,6 +54,15 @@ bool has_chdir(std::span<const std::string> words, const Environment& environmen
          std::any_of(words.begin(), words.end(), is_short);
 }
 
+// "-v", "-vv" or --verbose, and the variable of srun that means the same.
+bool is_verbose(std::span<const std::string> words, const Environment& environment) {
+  const auto is_short = [](std::string_view word) {
+    return word.size() > 1 && word[0] == '-' && word.find_first_not_of('v', 1) == std::string_view::npos;
+  };
+  return environment.number("SLURM_DEBUG").value_or(0) > 0 || has_option(words, "--verb", "--verbose") ||
+         std::any_of(words.begin(), words.end(), is_short);
+}
+
 // begin_launch sets the variable for srun's own --export, which an option or the user's variable wins over.
 bool has_own_export(std::span<const std::string> words, const Environment& environment) {
   const auto is_whole = [](std::string_view text) { return text.find(kDecisionVariable) != std::string_view::npos; };
@@ -92,6 +101,7 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment) {
   step.has_components = environment.number("SLURM_NTASKS").value_or(0) > step.tasks ||
                         std::find(words.begin(), words.end(), ":") != words.end();
   step.has_own_export = has_own_export(words, environment);
+  step.is_verbose = is_verbose(words, environment);
   step.is_submitit = environment.has("SUBMITIT_EXECUTOR");
   step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");
   const FilesOfUser files;

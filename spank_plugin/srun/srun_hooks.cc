@@ -236,9 +236,11 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
 void tell(const StepNumbers& numbers, const Activation& activation, const Settings& settings) {
   const auto line = cat({"StepId=", to_string(numbers.id()), ": ", activation.line()});
   const bool is_set_up = activation.decision.set_up != SetUp::kNothing;
+  // Of a step that is set up and explained the table begins with this line.
+  const bool is_explained = settings.explain.value && !is_set_up;
   if (!is_set_up && activation.decision.asked == Asked::kStrongly) {
     log_error(cat({"bootstrap: ", line}));  // the nodes refuse it, and are silent
-  } else if (!is_set_up && settings.explain.value) {
+  } else if (is_explained || (!settings.explain.value && wants_debug(Environment::from_entries(environ)))) {
     print_to_stderr(cat({"bootstrap: ", line, "\n"}));
   } else if (activation.is_told) {
     log_warning(line);
@@ -247,10 +249,9 @@ void tell(const StepNumbers& numbers, const Activation& activation, const Settin
   }
 }
 
-Activation decide(spank_t spank, const StepNumbers& numbers, const UserChoice& choice, const Settings& settings,
+Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Settings& settings, const SrunFacts& step,
                   Answers& answers) {
   const auto environment = Environment::from_entries(environ);
-  const auto step = gather_srun_facts(spank, environment);
   auto activation = decide_without_calls(choice, settings, step);
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
   const auto questions = questions_of(numbers, environment, settings, !activation);
@@ -294,7 +295,9 @@ int decide_step(spank_t spank) {
   const auto choice = user_choice(environment);
   const auto collected = collect_settings(environment);
   Answers answers;
-  const auto activation = decide(spank, *numbers, choice, collected.settings, answers);
+  const auto step = gather_srun_facts(spank, environment);
+  auto activation = decide(*numbers, choice, collected.settings, step, answers);
+  activation.decision.is_verbose = step.is_verbose;
   tell(*numbers, activation, collected.settings);
   const auto& decision = activation.decision;
   // The nodes have to know that an option of ours, which they see, was passed over by srun and not lost.

@@ -58,8 +58,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   check_plan(*task);
   if (task->facts.layout.size() > kMaxRanksHere) return 0;
-  (void)explain_text(task->facts, task->settings, task->reason, task->plan);
-  const auto json = explain_json(task->facts, task->settings, task->reason, task->plan);
+  bootstrap::ExplainContext context;
+  context.verdict = task->verdict;
+  context.is_set_up = task->is_set;
+  context.shows_all = true;
+  (void)explain_text(task->facts, task->settings, task->plan, context);
+  const auto json = explain_json(task->facts, task->settings, task->plan, context);
   for (const char character : json) {
     check(character == '\n' || (character >= 0x20 && character < 0x7f), "JSON is printable ASCII");
   }

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_notes.h"
 #include "core/util/ranges.h"
 #include "core/util/text.h"
 #include "step_environment.h"
@@ -11,14 +13,19 @@
 namespace bootstrap {
 namespace {
 
-std::string explain(const Environment& environment, const Settings& settings = {}) {
-  const auto facts = *read_task_facts(environment);
-  return explain_text(facts, settings, "a GPU for each task", *make_step_plan(facts, settings));
+const std::string kVerdict = "SET UP: a GPU for each task";
+
+// As slurmstepd has it, which knows all tasks of its node; here of rank 0 alone.
+std::string explain(const Environment& environment, const Settings& settings = {}, bool shows_all = true) {
+  auto facts = *read_task_facts(environment);
+  const auto plan = *make_step_plan(facts, settings);
+  facts.is_one_task = false;
+  return explain_text(facts, settings, plan, {.verdict = kVerdict, .shows_all = shows_all, .versions = "plugin 1"});
 }
 
 TEST(Explain, ReadsLikeThis) {
-  EXPECT_EQ(explain(two_by_two()),
-            R"(bootstrap: StepId=12.0: 4 tasks on 2 nodes; a GPU for each task
+  EXPECT_EQ(explain(two_by_two(), {}, false),
+            R"(bootstrap: StepId=12.0: SET UP: a GPU for each task
 
 NODE RANK  HOST                RANKS (LOCAL RANK 0 FIRST)
 0          node001             0-1
@@ -31,31 +38,83 @@ LOCAL_RANK                0 1 0 1              place among the tasks of the node
 LOCAL_WORLD_SIZE          2                    tasks on the node
 NODE_RANK                 0 0 1 1              nodes in order of their lowest
                                                rank
-GROUP_RANK                0 0 1 1              NODE_RANK, as torchrun names it
-GROUP_WORLD_SIZE          2                    SLURM_STEP_NUM_NODES
 MASTER_ADDR               node001              first host of SLURM_STEP_NODELIST
 MASTER_PORT               20444                step 12.0 in 20000-29999
-CUDA_DEVICE_ORDER         PCI_BUS_ID           Slurm counts GPUs in this order
 CUDA_VISIBLE_DEVICES      0,1                  Slurm's order, the same in all
                                                tasks of the node
 BOOTSTRAP_GPU             0 1 0 1              the task's own GPU in that list
-SLURM_BOOTSTRAP_STEP      12.0.0               job.step.restart: marks our
-                                               values
-SLURM_BOOTSTRAP_EXPORTS   ...                  checksums: tell our values from
-                                               yours
 
 FOR         VARIABLES AND VALUES (OF RANK 0)
 lightning   SLURM_NTASKS_PER_NODE=2
 jax         JAX_COORDINATOR_PORT=29750 JAX_COORDINATOR_ADDRESS=node001:29750
             JAX_LOCAL_DEVICE_IDS=0
-Not set for torchrun: torchrun is one task on each node, and here are several;
-deepspeed: DeepSpeed needs no more than what is always set; tensorflow: programs
-that find TF_CONFIG train together, also those that were to run alone;
-torchcomms: under torchrun they would hide torchrun's own ranks.
 
-Settings: all at their default
-Port 20444 of node001 is held for rank 0 until the step ends.
+Settings: none
+Port 20444 of node001 is reserved for rank 0 until the step ends.
+Versions: plugin 1
 )");
+}
+
+TEST(Explain, ShowsTheRestWhereItIsAskedFor) {
+  const auto text = explain(two_by_two());
+  for (const auto* row :
+       {"\nGROUP_RANK ", "\nCUDA_DEVICE_ORDER ", "\nSLURM_BOOTSTRAP_STEP ", "\nSLURM_BOOTSTRAP_EXPORTS ",
+        "\nNot set for torchrun: torchrun needs one task on each node, and this step has"}) {
+    EXPECT_NE(text.find(row), std::string::npos) << row << text;
+    EXPECT_EQ(explain(two_by_two(), {}, false).find(row), std::string::npos) << row;
+  }
+}
+
+TEST(Explain, OfATaskShowsItsOwnValues) {
+  const auto task = *read_task_plan(two_by_two(3));
+  const auto text = explain_text(task.facts, task.settings, task.plan, {.verdict = task.verdict, .is_set_up = false});
+  EXPECT_EQ(text.find("bootstrap: StepId=12.0: NOT SET UP: "), 0U) << text;
+  EXPECT_NE(text.find("\nVARIABLE                  VALUE IF SET UP"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nRANK                      3  "), std::string::npos) << text;
+  EXPECT_NE(text.find("\nBOOTSTRAP_GPU             1  "), std::string::npos) << text;
+  EXPECT_EQ(text.find("Port "), std::string::npos) << "no process holds one\n" << text;
+}
+
+TEST(Notes, NameWhatAUserMayHaveMissed) {
+  const auto notes = [](Environment environment) {
+    const auto facts = *read_task_facts(environment);
+    return step_notes(facts, *make_step_plan(facts, {}));
+  };
+  EXPECT_TRUE(notes(two_by_two()).empty());
+  auto environment = step_of("node[001-002]", "3,1", 4, "node001");
+  ASSERT_EQ(notes(environment).size(), 1U);
+  EXPECT_EQ(notes(environment)[0],
+            "Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2 for an even spread");
+  EXPECT_TRUE(notes(step_of("node[001-002]", "2,1", 3, "node001")).empty()) << "three tasks cannot be even";
+  environment = step_of("node001", "1", 1, "node001");
+  environment.set("SLURM_STEP_GPUS", "0,1");
+  environment.set("CUDA_VISIBLE_DEVICES", "0,1");
+  ASSERT_EQ(notes(environment).size(), 1U);
+  EXPECT_EQ(notes(environment)[0],
+            "node001 has 1 task and 2 GPUs: a program that uses one GPU for each task leaves 1 unused; use "
+            "--ntasks-per-node=2 for a task for each GPU");
+}
+
+TEST(Notes, OfAGpuThatIsFar) {
+  auto facts = *read_task_facts(two_by_two());
+  facts.decision.set_up = SetUp::kWorld;
+  const auto set = [](const char* text) { return *CpuSet::parse_list(text); };
+  EXPECT_EQ(note_far_gpu(facts, 1, set("0-3"), set("4-7")),
+            "rank 1 runs on cores 0-3, and its GPU is near to cores 4-7; use --bootstrap=on for GPUs near to the cores "
+            "of their tasks");
+  EXPECT_EQ(note_far_gpu(facts, 1, set("0-4"), set("4-7")), "") << "one of its cores is near";
+  EXPECT_EQ(note_far_gpu(facts, 1, {}, set("4-7")), "");
+}
+
+TEST(Notes, OneLineForEachDecision) {
+  auto environment = two_by_two();
+  environment.set("MASTER_PORT", "29500");
+  environment.set("WORLD_SIZE", "1");
+  const auto facts = *read_task_facts(environment);
+  const std::vector<std::string> expected{"WORLD_SIZE=1 is replaced by 4 (this step has 4)",
+                                          "MASTER_ADDR=node001 (first host of SLURM_STEP_NODELIST)",
+                                          "MASTER_PORT=29500 is kept (set by the user), reserved until the step ends"};
+  EXPECT_EQ(decision_lines(facts, *make_step_plan(facts, {})), expected);
 }
 
 TEST(Explain, ShowsWhatOverrodeWhat) {
@@ -116,7 +175,8 @@ TEST(Explain, JsonEscapesWhatUsersSet) {
   auto environment = two_by_two();
   environment.set("MASTER_ADDR", "a\"b\\c\n\xff");
   const auto facts = *read_task_facts(environment);
-  const auto json = explain_json(facts, {}, "a GPU for each task", *make_step_plan(facts, {}));
+  const auto json = explain_json(facts, {}, *make_step_plan(facts, {}), {.verdict = kVerdict});
+  EXPECT_NE(json.find("\"set_up\": true"), std::string::npos);
   EXPECT_NE(json.find(R"("previous": "a\"b\\c\u000a\u00ff")"), std::string::npos) << json;
   EXPECT_NE(json.find(R"({"name": "RANK", "by_rank": ["0", "1", "2", "3"], "from": "SLURM_PROCID")"),
             std::string::npos);

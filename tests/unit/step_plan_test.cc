@@ -81,9 +81,12 @@ TEST(StepPlan, WhatCannotBeRightIsReplacedWithAWarning) {
   environment.set("WORLD_SIZE", "1");
   const auto warnings = plan_of(environment).warnings;
   ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_EQ(warnings[0].find("WORLD_SIZE=\"1\" (this step has 4) came with the environment of srun"), 0U)
+  EXPECT_EQ(warnings[0].find("replaced WORLD_SIZE=\"1\" (this step has 4) from the environment of srun"), 0U)
       << warnings[0];
   EXPECT_EQ(effective_value(plan_of(environment), "WORLD_SIZE"), "4");
+  EXPECT_NE(warnings[0].find("unset it before srun"), std::string::npos) << warnings[0];
+  environment.set("GROUP_WORLD_SIZE", "9");
+  EXPECT_NE(plan_of(environment).warnings[0].find("unset them before srun"), std::string::npos);
   auto second = two_by_two(3);
   second.set("RANK", "0");
   second.set("LOCAL_RANK", "0");
@@ -222,6 +225,38 @@ TEST(StepPlan, ALongLayoutIsNotLeftInTheTasks) {
   const auto plan = plan_of(environment);
   EXPECT_NE(std::find(plan.removals.begin(), plan.removals.end(), "SLURM_BOOTSTRAP_LAYOUT"), plan.removals.end());
   EXPECT_EQ(effective_value(plan, "MASTER_ADDR"), "n600");
+}
+
+TEST(StepPlan, NoTaskKeepsAnInternalVariableThatIsEmpty) {
+  auto environment = two_by_two();
+  for (const auto* name : {"SLURM_BOOTSTRAP_DECISION", "SLURM_BOOTSTRAP_FAILURE", "SLURM_BOOTSTRAP_LAYOUT"}) {
+    environment.set(name, "");
+  }
+  EXPECT_EQ(inherited_to_unset(environment).size(), 3U);
+  EXPECT_EQ(plan_of(environment).removals.size(), 3U);
+}
+
+TEST(TaskPlan, SaysWhetherAndWhyItIsSetUp) {
+  const auto before = two_by_two(1);
+  EXPECT_EQ(read_task_plan(before)->verdict,
+            "NOT SET UP: the plugin did not set up this step (srun -v says why); use --bootstrap=on to set it up");
+  const auto verdict_of = [&](bootstrap::SetUp set_up, const Settings& settings, bool is_preloaded = false) {
+    auto facts = *read_task_facts(before);
+    facts.decision.set_up = set_up;
+    facts.is_preloaded = is_preloaded;
+    const auto task = read_task_plan(applied(*make_step_plan(facts, settings), before));
+    EXPECT_EQ(task->facts.is_preloaded, is_preloaded);
+    EXPECT_EQ(write_settings(task->settings), write_settings(settings));
+    return task->verdict;
+  };
+  Settings on;
+  on.mode = {Mode::kOn, Source::kEnvironment};
+  EXPECT_EQ(verdict_of(SetUp::kAllSettings, on), "SET UP: SLURM_BOOTSTRAP=on asks for it");
+  on.port = {25000, Source::kOption};
+  EXPECT_EQ(verdict_of(SetUp::kAllSettings, on), "SET UP: --bootstrap-port=25000 asks for it");
+  EXPECT_EQ(verdict_of(SetUp::kAllSettings, {}, true), "SET UP: the preloaded library does it, without the plugin");
+  EXPECT_EQ(verdict_of(SetUp::kWorld, {}),
+            "SET UP: a GPU for each task; use --bootstrap=off to run it without the plugin");
 }
 
 TEST(TaskPlan, SeesWhatThePluginSet) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/plan/step_plan.h"
 #include "core/settings/settings.h"
@@ -10,12 +12,25 @@
 
 namespace bootstrap {
 
-// Lines of at most 80 characters unless a name or value is longer itself; ends with a newline.
-std::string explain_text(const StepFacts& facts, const Settings& settings, const std::string& reason,
-                         const StepPlan& plan);
+// What stands around the plan.
+struct ExplainContext {
+  std::string verdict = {};             // the first line: "SET UP: ..." or "NOT SET UP: ..."
+  bool is_set_up = true;                // else these are the values that the step would have
+  bool is_preloaded = false;            // by the preload, which reserves MASTER_PORT while a program runs
+  bool shows_all = false;               // --verbose
+  std::vector<std::string> notes = {};  // sentences below the table
+  std::string versions = {};            // "plugin 0.1.0, Slurm 22.05.8"; empty: not known
+};
+
+std::string_view own_version();  // "0.1.0": of the plugin, the library and the command, which this code is part of
+
+// Lines of at most 80 characters unless a name or value is longer itself; ends with a newline. Of the facts of one task
+// the values are those of that task, else those of all ranks.
+std::string explain_text(const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+                         const ExplainContext& context);
 
 // One JSON object, RFC 8259, with a newline at its end.
-std::string explain_json(const StepFacts& facts, const Settings& settings, const std::string& reason,
-                         const StepPlan& plan);
+std::string explain_json(const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+                         const ExplainContext& context);
 
 }  // namespace bootstrap

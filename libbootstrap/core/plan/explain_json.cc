@@ -43,8 +43,8 @@ std::string json_variable(const PlannedVariable& variable, const StepFacts& fact
 
 }  // namespace
 
-std::string explain_json(const StepFacts& facts, const Settings& settings, const std::string& reason,
-                         const StepPlan& plan) {
+std::string explain_json(const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+                         const ExplainContext& context) {
   std::vector<std::string> ranks;
   for (Rank rank = 0; rank < facts.layout.size(); ++rank) {
     ranks.push_back(json_rank(facts.layout, facts.layout.place(rank)));
@@ -54,10 +54,11 @@ std::string explain_json(const StepFacts& facts, const Settings& settings, const
   std::vector<std::string> removals;
   for (const auto& name : plan.removals) removals.push_back(json_string(name));
 
-  const std::vector<std::string> members{
+  std::vector<std::string> members{
       json_member("step", json_string(to_string(facts.id))),
       json_number("restart", facts.id.restart),
-      json_member("why", json_string(reason)),
+      json_member("set_up", context.is_set_up ? "true" : "false"),
+      json_member("why", json_string(context.verdict)),
       json_number("world_size", facts.layout.size()),
       json_number("node_count", facts.layout.node_count()),
       json_member("settings", json_string(write_settings(settings))),
@@ -65,6 +66,8 @@ std::string explain_json(const StepFacts& facts, const Settings& settings, const
       json_member("removed", json_list(removals)),
       json_member("ranks", json_list(ranks)),
   };
+  // What has no by_rank is the value of this task.
+  if (facts.is_one_task) members.push_back(json_number("rank", facts.local_ranks.front()));
   std::string out = "{";
   for (const auto& member : members) out += cat({out.size() > 1 ? ",\n  " : "\n  ", member});
   return out + "\n}\n";

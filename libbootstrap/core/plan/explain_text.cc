@@ -5,6 +5,7 @@
 
 #include "core/plan/explain.h"
 #include "core/plan/framework_rules.h"
+#include "core/plan/gpu_variables.h"
 #include "core/step/rank_layout_text.h"
 #include "core/util/ranges.h"
 #include "core/util/text.h"
@@ -17,15 +18,17 @@ constexpr std::size_t kNameWidth = 26;
 constexpr std::size_t kValueWidth = 21;
 constexpr std::size_t kFrameworkColumn = 12;
 constexpr std::size_t kMaxNodesShown = 16;
+constexpr auto kInTable = Framework::kOpenmp;  // for all programs: a row of the table, and no line of its own
 
 void append_row(std::string& out, std::string_view name, std::string_view value, std::string_view from) {
   std::string line(name);
   pad_to(line, kNameWidth);
   if (line.size() > kNameWidth || line.back() != ' ') line += ' ';
-  line += value;
-  if (line.size() >= kNameWidth + kValueWidth) {  // a long value gets a line of its own
-    out += line + "\n";
+  if (line.size() + value.size() >= kNameWidth + kValueWidth) {  // a long value gets a line of its own
+    append_wrapped(out, std::move(line), kNameWidth, value);
     line.clear();
+  } else {
+    line += value;
   }
   append_wrapped(out, std::move(line), kNameWidth + kValueWidth, from);
 }
@@ -54,11 +57,15 @@ std::string values_by_task(const PlannedVariable& variable) {
   return all.size() < kValueWidth ? all : cat({printable(variable.value(0)), " ..."});
 }
 
-std::string shown_value(const PlannedVariable& variable, const Layout& layout) {
-  if (variable.of_place != nullptr) return values_by_rank(layout, variable.of_place);
-  if (variable.name == kExportsVariable) return "...";
+// Of one task its own value: what other tasks have of it, that task does not know.
+std::string shown_value(const PlannedVariable& variable, const StepFacts& facts) {
+  if (facts.is_one_task) {
+    const auto& place = facts.layout.place(facts.local_ranks.front());
+    return variable.of_place != nullptr ? std::to_string(place.*variable.of_place) : printable(variable.value(0));
+  }
+  if (variable.of_place != nullptr) return values_by_rank(facts.layout, variable.of_place);
   if (variable.values.size() > 1) return values_by_task(variable);
-  if (variable.name == kSettingsVariable) return "(below)";
+  if (variable.framework == kInTable) return cat({printable(variable.value(0)), " (rank 0)"});  // by its own cores
   return printable(variable.value(0));
 }
 
@@ -78,33 +85,61 @@ void append_nodes(std::string& out, const Layout& layout) {
   }
 }
 
-void append_variables(std::string& out, const StepFacts& facts, const StepPlan& plan) {
-  out += "\n";
-  append_row(out, "VARIABLE", "VALUE (RANK 0 FIRST)", "FROM");
-  for (const auto& variable : plan.variables) {
-    if (variable.framework) continue;
-    const auto ours = shown_value(variable, facts.layout);
-    if (variable.action == Action::kKept) {
-      append_row(out, variable.name, printable(variable.previous), cat({"kept: ", variable.why}));
-      append_row(out, "", ours, cat({"not used: ", variable.from}));
-      continue;
-    }
-    append_row(out, variable.name, ours, variable.from);
-    if (variable.action == Action::kReplaced) {
-      append_row(out, "", printable(variable.previous), cat({"replaced: ", variable.why}));
-    }
+// The rows that a user acts on. --verbose shows all.
+bool is_for_users(const PlannedVariable& variable) {
+  constexpr std::array<std::string_view, 12> kNames{
+      "RANK",        "WORLD_SIZE", "LOCAL_RANK",   "LOCAL_WORLD_SIZE",   "NODE_RANK",       "MASTER_ADDR",
+      "MASTER_PORT", kGpuVariable, kGroupVariable, "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS", "BOOTSTRAP_INIT_FILE"};
+  const auto is_name = [&](std::string_view name) { return variable.name == name; };
+  const auto is_list = [&](const GpuListKind& kind) { return variable.name == kind.variable; };
+  return variable.action != Action::kSet || std::any_of(kNames.begin(), kNames.end(), is_name) ||
+         std::any_of(kGpuListKinds.begin(), kGpuListKinds.end(), is_list);
+}
+
+bool is_in_table(const PlannedVariable& variable) { return !variable.framework || variable.framework == kInTable; }
+
+void append_variable(std::string& out, const PlannedVariable& variable, const StepFacts& facts) {
+  const auto ours = variable.name == kExportsVariable ? "..." : shown_value(variable, facts);
+  if (variable.action == Action::kKept) {
+    append_row(out, variable.name, printable(variable.previous), cat({"kept: ", variable.why}));
+    append_row(out, "", ours, cat({"not used: ", variable.from}));
+    return;
   }
+  append_row(out, variable.name, ours, variable.from);
+  if (variable.action == Action::kReplaced) {
+    append_row(out, "", printable(variable.previous), cat({"replaced: ", variable.why}));
+  }
+}
+
+// The lists that stay as they are; without --verbose the one that counts.
+void append_gpu_lists(std::string& out, const StepFacts& facts, const StepPlan& plan, bool shows_all) {
   for (const auto& kind : kGpuListKinds) {
     const auto value = facts.environment.get(kind.variable);
-    if (value && !plan.find(kind.variable))
-      append_row(out, kind.variable, printable(*value), "as Slurm or the user set it");
+    if (!value || plan.find(kind.variable)) continue;
+    if (!shows_all && plan.gpus && plan.gpus->kind().variable != kind.variable) continue;
+    append_row(out, kind.variable, printable(*value), "as Slurm or the user set it");
+    if (!shows_all) return;
   }
+}
+
+void append_variables(std::string& out, const StepFacts& facts, const StepPlan& plan, const ExplainContext& context) {
+  out += "\n";
+  append_row(out, "VARIABLE",
+             !context.is_set_up  ? "VALUE IF SET UP"
+             : facts.is_one_task ? "VALUE (THIS TASK)"
+                                 : "VALUE (RANK 0 FIRST)",
+             "FROM");
+  for (const auto& variable : plan.variables) {
+    if (is_in_table(variable) && (context.shows_all || is_for_users(variable))) append_variable(out, variable, facts);
+  }
+  append_gpu_lists(out, facts, plan, context.shows_all);
+  if (!context.shows_all) return;
   for (const auto& name : plan.removals) {
     append_row(out, name, "(removed)", is_message(name) ? "used up" : "left over from an outer step");
   }
 }
 
-// "HOROVOD_RANK=0 HOROVOD_SIZE=4": of rank 0, or of the task that asks.
+// "PET_NNODES=2 PET_NODE_RANK=0": of rank 0, or of the task that asks.
 std::string assignments(const StepPlan& plan, Framework framework) {
   std::string text;
   for (const auto& variable : plan.variables) {
@@ -117,7 +152,8 @@ std::string assignments(const StepPlan& plan, Framework framework) {
   return text;
 }
 
-void append_frameworks(std::string& out, const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
+void append_frameworks(std::string& out, const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+                       const ExplainContext& context) {
   std::string rows;
   std::string others;
   for (std::size_t i = 0; i < kFrameworkCount; ++i) {
@@ -125,41 +161,52 @@ void append_frameworks(std::string& out, const StepFacts& facts, const Settings&
     const auto name = std::string(framework_name(framework));
     const auto text = assignments(plan, framework);
     const auto state = framework_state(framework, facts, settings);
-    if (!text.empty()) append_wrapped(rows, name, kFrameworkColumn, text);
+    if (!text.empty() && framework != kInTable) append_wrapped(rows, name, kFrameworkColumn, text);
     if (text.empty() && !state.is_set) others += cat({others.empty() ? "" : "; ", name, ": ", state.why});
   }
   if (!rows.empty()) {
     std::string heading;
-    append_wrapped(heading, "FOR", kFrameworkColumn, "VARIABLES AND VALUES (OF RANK 0)");
+    append_wrapped(heading, "FOR", kFrameworkColumn,
+                   facts.is_one_task ? "VARIABLES AND VALUES" : "VARIABLES AND VALUES (OF RANK 0)");
     out += cat({"\n", heading, rows});
   }
+  if (!context.shows_all || others.empty()) return;
   const bool is_torchruns = facts.decision.set_up == SetUp::kTorchrun;
-  if (!others.empty() && !is_torchruns && settings.frameworks.value != FrameworkChoice{false, 0}) {
+  if (!is_torchruns && settings.frameworks.value != FrameworkChoice{false, 0}) {
     append_wrapped(out, "", 0, cat({"Not set for ", others, "."}));
   }
 }
 
+std::string describe_port(const StepFacts& facts, const StepPlan& plan, const ExplainContext& context) {
+  if (!plan.port_to_reserve || !context.is_set_up) return {};
+  const auto port = cat({"Port ", std::to_string(*plan.port_to_reserve), " of ", facts.layout.host_of(0)});
+  if (context.is_preloaded) return cat({port, " is reserved for rank 0 only while its first program runs."});
+  return cat({port, " is reserved for rank 0 until the step ends."});
+}
+
 }  // namespace
 
-std::string explain_text(const StepFacts& facts, const Settings& settings, const std::string& reason,
-                         const StepPlan& plan) {
-  const auto& layout = facts.layout;
+std::string_view own_version() { return BOOTSTRAP_VERSION; }
+
+std::string explain_text(const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+                         const ExplainContext& context) {
   std::string out;
-  append_wrapped(out, "", 0,
-                 cat({step_prefix(facts.id), counted(layout.size(), "task"), " on ",
-                      counted(layout.node_count(), "node"), "; ", reason}));
-  append_nodes(out, layout);
-  append_variables(out, facts, plan);
-  append_frameworks(out, facts, settings, plan);
-  const auto changed = write_settings(settings);
+  const auto paragraph = [&out](const std::string& text) {
+    if (!text.empty()) append_wrapped(out, "", 0, text);
+  };
+  paragraph(step_prefix(facts.id) + context.verdict);
+  append_nodes(out, facts.layout);
+  append_variables(out, facts, plan, context);
+  append_frameworks(out, facts, settings, plan, context);
   out += "\n";
-  append_wrapped(out, "", 0, cat({"Settings: ", changed.empty() ? "all at their default" : printable(changed)}));
-  if (!facts.topology_from.empty()) append_wrapped(out, "", 0, cat({"Places of the GPUs: ", facts.topology_from}));
-  if (plan.port_to_reserve) {
-    append_wrapped(out, "", 0,
-                   cat({"Port ", std::to_string(*plan.port_to_reserve), " of ", layout.host_of(0),
-                        " is held for rank 0 until the step ends."}));
-  }
+  for (const auto& note : context.notes) paragraph(cat({"Note: ", printable(note), "."}));
+  auto changed = list_settings(settings);
+  // The setting that loading it stands for.
+  if (context.is_preloaded) changed = replaced(changed, "SLURM_BOOTSTRAP_PRELOAD=on", "LD_PRELOAD");
+  paragraph(cat({"Settings: ", changed.empty() ? "none" : printable(changed)}));
+  if (!facts.topology_from.empty()) paragraph(cat({"Places of the GPUs: ", facts.topology_from}));
+  paragraph(describe_port(facts, plan, context));
+  if (!context.versions.empty()) paragraph(cat({"Versions: ", printable(context.versions)}));
   return out;
 }
 

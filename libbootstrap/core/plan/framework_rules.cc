@@ -216,11 +216,11 @@ FrameworkState framework_state(Framework framework, const StepFacts& facts, cons
   const bool is_asked = is_named(framework, facts, settings);
   if (!set.is_auto && !is_asked) return {false, cat({"frameworks=", write_frameworks(set)})};
   if (framework == Framework::kTorchrun && !has_one_task_on_each_node(facts.layout)) {
-    return {false, "torchrun is one task on each node, and here are several"};
+    return {false, "torchrun needs one task on each node, and this step has more"};
   }
   if (is_asked) return {true, "asked for"};
   if (set_up == SetUp::kWorld && is_in(kAuto, framework) && !is_in(kWorld, framework)) {
-    return {false, "only in steps that say --bootstrap=on"};
+    return {false, "only in steps that ask, as with --bootstrap=on"};
   }
   return auto_state(framework);
 }
@@ -279,7 +279,7 @@ void adopt_frameworks(StepPlan& plan, const Environment& environment) {
   for (const auto& name : ours.unchanged(environment)) {
     const bool is_mark = name == kStepTagVariable || name == kExportsVariable || name == kSettingsVariable;
     if (is_mark || plan.find(name)) continue;
-    put(plan, variable_of(name, {std::string(*environment.get(name))}, "as slurmstepd set it for this task"));
+    put(plan, variable_of(name, {std::string(*environment.get(name))}, "as set when this task started"));
   }
   std::erase_if(plan.removals, [&](const std::string& name) { return plan.find(name).has_value(); });
   renew_exports(plan.variables, {0});

@@ -12,9 +12,9 @@ namespace {
 std::string_view layout_origin(LayoutSource source) {
   switch (source) {
     case LayoutSource::kStepLayout:
-      return "host of rank 0, told by srun";
+      return "host of rank 0, from srun";
     case LayoutSource::kMpirun:
-      return "host of rank 0, told by mpirun";
+      return "host of rank 0, from mpirun";
     case LayoutSource::kDistribution:
       break;
   }

@@ -18,13 +18,22 @@ Result<Settings> read_task_settings(const Environment& environment, bool is_set)
   return settings;
 }
 
+void adopt_decision(StepFacts& facts, std::string_view record) {
+  facts.decision.set_up = read_set_up(record);
+  facts.is_preloaded = record.find(kSetByPreload) != std::string_view::npos;
+  // torchrun is taken in steps that ask, too; to know that nobody asked for a world is enough.
+  if (facts.decision.set_up == SetUp::kWorld) facts.decision.asked = Asked::kUnasked;
+}
+
 // srun chose the port, and did not leave its choice in the tasks but in these values.
 void adopt_rendezvous(StepPlan& plan, const Environment& environment) {
   const ExportRecord ours(environment);
   for (const std::string_view name : {"MASTER_ADDR", "MASTER_PORT"}) {
     const auto at = plan.find(name);
     const auto value = environment.get(name);
-    if (at && value && ours.is_ours(name, *value)) plan.variables[*at].values = {std::string(*value)};
+    if (!at || !value || !ours.is_ours(name, *value) || plan.variables[*at].value(0) == *value) continue;
+    plan.variables[*at].values = {std::string(*value)};
+    plan.variables[*at].from = "chosen by srun";
   }
   const auto port = plan.find("MASTER_PORT");
   if (port) {
@@ -59,10 +68,29 @@ std::vector<std::string> find_differences(const Environment& environment, const 
 
 namespace {
 
-std::string reason_of(const StepFacts& facts, bool is_set) {
-  if (!is_set) return "nothing is set in this process; these are the values that the step would have";
-  if (facts.decision.set_up == SetUp::kTorchrun) return "set up for torchrun, which is the program of the step";
-  return facts.decision.set_up == SetUp::kWorld ? "set up as a world, without being asked" : "set up as it asked";
+std::string verdict_of(const StepFacts& facts, const Settings& settings, bool is_set) {
+  Decision decision = facts.decision;
+  if (is_set) {
+    const auto asks = asking_setting(settings);
+    decision.reason = facts.is_preloaded                    ? "the preloaded library does it, without the plugin"
+                      : decision.set_up == SetUp::kTorchrun ? "torchrun is the program, with one task on each node"
+                      : decision.set_up != SetUp::kWorld    ? cat({asks.empty() ? "an option" : asks, " asks for it"})
+                      : settings.when.value == When::kWorld
+                          ? "a GPU for each task"
+                          : cat({"the site sets when=", when_name(settings.when.value)});
+    return verdict(decision, hint_of(decision));
+  }
+  decision.set_up = SetUp::kNothing;
+  if (settings.mode.value == Mode::kOff) {
+    decision.reason = cat({setting_text("mode", settings.mode.source, "off"), " switches it off"});
+    return verdict(decision, {});
+  }
+  if (facts.id.launcher == Launcher::kMpirun) {
+    decision.reason = "the plugin does not set up what mpirun starts";
+    return verdict(decision, "preload libbootstrap.so to set it up");
+  }
+  decision.reason = "the plugin did not set up this step (srun -v says why)";
+  return verdict(decision, "use --bootstrap=on to set it up");
 }
 
 }  // namespace
@@ -73,7 +101,7 @@ Result<TaskPlan> read_task_plan(const Environment& environment, const MpirunCont
   const bool is_set = environment.get(kStepTagVariable) == step_tag(facts->id);
   auto settings = read_task_settings(environment, is_set);
   if (!settings) return fail(settings.error());
-  if (is_set) facts->decision.set_up = read_set_up(environment.get(kSettingsVariable).value_or(""));
+  if (is_set) adopt_decision(*facts, environment.get(kSettingsVariable).value_or(""));
   auto plan = make_step_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
   if (is_set) {
@@ -82,12 +110,12 @@ Result<TaskPlan> read_task_plan(const Environment& environment, const MpirunCont
     adopt_rendezvous(*plan, environment);
   }
   if (!is_set) plan->port_to_reserve.reset();  // nobody holds it
-  auto reason = reason_of(*facts, is_set);
+  auto verdict = verdict_of(*facts, *settings, is_set);
   auto differences = is_set ? find_differences(environment, *plan) : std::vector<std::string>();
   return TaskPlan{.facts = std::move(*facts),
                   .settings = std::move(*settings),
                   .plan = std::move(*plan),
-                  .reason = std::move(reason),
+                  .verdict = std::move(verdict),
                   .is_set = is_set,
                   .differences = std::move(differences)};
 }

@@ -13,7 +13,7 @@ struct TaskPlan {
   StepFacts facts;
   Settings settings;
   StepPlan plan;
-  std::string reason;                    // why these values are there, or that nothing has set them; for people
+  std::string verdict;                   // "SET UP: ..." or "NOT SET UP: ...", for people
   bool is_set = false;                   // the plugin set these variables in this very step
   std::vector<std::string> differences;  // variables that are not (any more) what the plan says, for people
 };

@@ -48,7 +48,7 @@ void add_ranks(VariableList& variables, const StepFacts& facts, bool is_alone) {
 void add_answers(VariableList& variables, const StepFacts& facts) {
   auto layout = hand_on(facts);
   if (facts.layout_source != LayoutSource::kMpirun || facts.layout.node_count() < 2) return;
-  if (!layout.empty()) variables.own(kHandedOnVariable, std::move(layout), "hosts of the ranks, told by mpirun");
+  if (!layout.empty()) variables.own(kHandedOnVariable, std::move(layout), "hosts of the ranks, from mpirun");
 }
 
 // Why the user's MASTER_ADDR cannot be right for a step of several nodes; empty: it can. Any other name may be one of
@@ -98,17 +98,20 @@ void add_gpus(VariableList& variables, const NodeGpus& plan, const StepFacts& fa
 // One line for all of them, which says what to do.
 std::string warn_of_unsuitable(const StepPlan& plan, Launcher launcher) {
   std::string names;
+  std::size_t count = 0;
   for (const auto& variable : plan.variables) {
     if (!variable.is_unsuitable) continue;
+    ++count;
     names +=
         cat({names.empty() ? "" : ", ", variable.name, "=", quoted(variable.previous, 20), " (", variable.why, ")"});
   }
   if (names.empty()) return {};
   const bool from_mpirun = launcher == Launcher::kMpirun;
   const std::string_view start = from_mpirun ? "mpirun" : "srun";
-  return cat({names, " came with the environment of ", start, " and cannot be right for this step; it was replaced; ",
-              "unset it before ", start, ", or say ", from_mpirun ? "SLURM_BOOTSTRAP=off" : "--bootstrap=off",
-              " to keep it"});
+  const std::string_view them = count == 1 ? "it" : "them";
+  return cat({"replaced ", names, " from the environment of ", start, ", which cannot be right for this step; unset ",
+              them, " before ", start, ", or use ", from_mpirun ? "SLURM_BOOTSTRAP=off" : "--bootstrap=off",
+              " to keep ", them});
 }
 
 std::string warn_of_mig(const StepPlan& plan, const Layout& layout, const Settings& settings) {
@@ -133,10 +136,15 @@ std::optional<std::uint16_t> port_to_hold(const StepPlan& plan, const StepFacts&
   return static_cast<std::uint16_t>(*port);
 }
 
+// Also one that is empty: Environment::has() passes those over.
+bool is_there(const Environment& environment, std::string_view name) {
+  return environment.all().find(name) != environment.all().end();
+}
+
 void add_messages(std::vector<std::string>& names, const Environment& environment) {
   if (environment.get(kExportVariable) == kExportValue) names.emplace_back(kExportVariable);
   for (const auto name : kMessages) {
-    if (environment.has(name)) names.emplace_back(name);
+    if (is_there(environment, name)) names.emplace_back(name);
   }
 }
 
@@ -147,9 +155,9 @@ std::vector<std::string> removals(const StepPlan& plan, const StepFacts& facts) 
     if (!plan.find(name)) names.push_back(std::move(name));
   }
   const auto layout = facts.environment.get(kLayoutVariable);
-  if (layout && (layout->size() > kMaxLayoutInTasks || facts.layout_source != LayoutSource::kStepLayout)) {
-    names.emplace_back(kLayoutVariable);
-  }
+  const bool is_useless =
+      !layout || layout->size() > kMaxLayoutInTasks || facts.layout_source != LayoutSource::kStepLayout;
+  if (is_useless && is_there(facts.environment, kLayoutVariable)) names.emplace_back(kLayoutVariable);
   add_messages(names, facts.environment);
   return names;
 }
@@ -175,7 +183,7 @@ std::string effective_value(const StepPlan& plan, std::string_view name) {
 
 std::vector<std::string> inherited_to_unset(const Environment& environment) {
   auto names = ExportRecord(environment).unchanged(environment);
-  if (environment.get(kLayoutVariable)) names.emplace_back(kLayoutVariable);
+  if (is_there(environment, kLayoutVariable)) names.emplace_back(kLayoutVariable);
   add_messages(names, environment);
   return names;
 }
@@ -199,9 +207,14 @@ std::string warn_of_sharing(const StepFacts& facts, const Settings& settings) {
 }
 
 std::string settings_record(const StepFacts& facts, const Settings& settings) {
-  auto text = write_settings(settings);
-  if (facts.decision.set_up == SetUp::kAllSettings) return text;
-  return cat({write_set_up(facts.decision.set_up), text.empty() ? "" : " ", text});
+  std::string text;
+  const auto add = [&text](std::string_view item) {
+    if (!item.empty()) text += cat({text.empty() ? "" : " ", item});
+  };
+  if (facts.decision.set_up != SetUp::kAllSettings) add(write_set_up(facts.decision.set_up));
+  if (facts.is_preloaded) add(kSetByPreload);
+  add(write_settings(settings));
+  return text;
 }
 
 }  // namespace

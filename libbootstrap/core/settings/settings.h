@@ -89,6 +89,11 @@ struct SettingSpec {
   Status (*apply)(Settings&, std::string_view value, Source source);
 };
 
+// SLURM_BOOTSTRAP_DEBUG=1: what is decided is written to standard error, one line each. It is no setting: it asks for
+// nothing and changes nothing.
+inline constexpr std::string_view kDebugVariable = "SLURM_BOOTSTRAP_DEBUG";
+inline bool wants_debug(const Environment& environment) { return environment.get(kDebugVariable).value_or("0") != "0"; }
+
 // Letters, digits and "-._:" alone: what a host or an address is written with.
 bool is_host_name(std::string_view text);
 
@@ -118,6 +123,12 @@ Status apply_site_argument(Settings& settings, std::string_view argument);
 
 // Every SLURM_BOOTSTRAP_* variable of the table.
 Status apply_environment(Settings& settings, const Environment& environment);
+
+// The same for people, each as its user wrote it: "--bootstrap=on, when=always in plugstack.conf". Empty if none.
+std::string list_settings(const Settings& settings);
+
+// Of these the one that asks for the step to be set up: an option, or SLURM_BOOTSTRAP=on. Empty: none does.
+std::string asking_setting(const Settings& settings);
 
 // The settings that are not at their default, as SLURM_BOOTSTRAP_SETTINGS carries them to the tasks so that
 // `slurm-bootstrap explain` can show where each came from: "site:when=always,option:port=2000". Empty if none.

@@ -72,6 +72,26 @@ std::string setting_text(std::string_view site, Source source, std::string_view 
   return cat({setting_name(site, source), "=", value});
 }
 
+std::string list_settings(const Settings& settings) {
+  std::string text;
+  for (const auto& [site, value, source] : shown(settings)) {
+    if (source == Source::kDefault) continue;
+    text += cat({text.empty() ? "" : ", ", setting_text(site, source, value)});
+  }
+  return text;
+}
+
+std::string asking_setting(const Settings& settings) {
+  std::string by_variable;
+  for (const auto& [site, value, source] : shown(settings)) {
+    const bool is_mode = site == "mode";
+    if (is_mode && settings.mode.value != Mode::kOn) continue;
+    if (source == Source::kOption) return setting_text(site, source, value);
+    if (is_mode && source == Source::kEnvironment) by_variable = setting_text(site, source, value);
+  }
+  return by_variable;
+}
+
 std::string write_settings(const Settings& settings) {
   std::string text;
   for (const auto& [site, value, source] : shown(settings)) {
@@ -85,7 +105,7 @@ Result<Settings> read_settings(std::string_view text) {
   Settings settings;
   if (text.empty()) return settings;
   for (const auto item : split(text, ' ')) {
-    if (item.starts_with("set_up:")) continue;  // see core/step/srun_decision.h
+    if (item.starts_with("set_up:") || item.starts_with("set_by:")) continue;  // see core/step/srun_decision.h
     const auto colon = item.find(':');
     const auto equals = item.find('=');
     bool applied = false;

@@ -34,6 +34,7 @@ struct StepFacts {
   LayoutSource layout_source = LayoutSource::kDistribution;
   std::vector<Rank> local_ranks;    // ranks that this process starts, or the one that it is, in order of local task id
   bool is_one_task = false;         // gathered by a task about itself; GPUs may have been dealt out already
+  bool is_preloaded = false;        // the preload sets this task up, or has, and no plugin did
   bool has_gpus = false;            // Slurm gave GPUs to this step
   std::optional<GpuList> gpu_list;  // of a rank of mpirun; Slurm's stands in `environment`
   Environment environment;          // as the job brought it along

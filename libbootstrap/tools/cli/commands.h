@@ -21,6 +21,7 @@ int complain_of_rank(const Error& error, std::string_view start);
 // What this task was given and why.
 struct ExplainOptions {
   bool json = false;
+  bool verbose = false;               // all rows, and why frameworks get nothing
   bool gpus = false;                  // a table of the node's GPUs and ranks
   std::string topology;               // file; empty: as slurmstepd finds it
   std::string environment;            // file with a captured one, - is standard input; empty: this process's

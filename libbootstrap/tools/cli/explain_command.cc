@@ -5,6 +5,7 @@
 
 #include "core/plan/explain.h"
 #include "core/plan/plan_from_environment.h"
+#include "core/plan/step_notes.h"
 #include "core/util/text.h"
 #include "probe/cpu_affinity.h"
 #include "probe/device_access.h"
@@ -19,21 +20,12 @@
 namespace bootstrap {
 namespace {
 
-void print_table(const TaskPlan& task, bool as_json) {
-  const auto text = as_json ? explain_json(task.facts, task.settings, task.reason, task.plan)
-                            : explain_text(task.facts, task.settings, task.reason, task.plan);
-  (void)std::fputs(text.c_str(), stdout);
-  if (as_json) return;
-  if (!task.is_set) {
-    (void)std::puts("The plugin did not set these in this step; they are what it would have set.");
-  }
-  for (const auto& difference : task.differences) (void)std::printf("Note: %s.\n", difference.c_str());
-}
+const Place& place_of(const TaskPlan& task) { return task.facts.layout.place(task.facts.local_ranks.front()); }
 
 // A file of the user's choice, else what slurmstepd goes by.
-Result<Topology> topology_for(const TaskPlan& task, const std::string& host, const ExplainOptions& options) {
+Result<Topology> topology_for(const TaskPlan& task, const ExplainOptions& options) {
   if (!options.topology.empty()) return read_topology_file(options.topology);
-  return read_node_topology(task.settings.topology.value, host).topology;
+  return read_node_topology(task.settings.topology.value, task.facts.layout.hosts()[place_of(task).node]).topology;
 }
 
 std::vector<OwnAccess::Device> own_devices(const Topology& topology) {
@@ -44,32 +36,58 @@ std::vector<OwnAccess::Device> own_devices(const Topology& topology) {
   return devices;
 }
 
-int draw(const TaskPlan& task, const ExplainOptions& options) {
-  const auto& place = task.facts.layout.place(task.facts.local_ranks.front());
-  const auto& host = task.facts.layout.hosts()[place.node];
-  const auto topology = topology_for(task, host, options);
-  if (!topology) return complain(topology.error().message);
-  const auto access = options.environment.empty() ? OwnAccess{cores_of(0), own_devices(*topology)} : OwnAccess();
-  (void)std::fputs(node_table(node_view_of(task, *topology, access)).c_str(), stdout);
-  return 0;
+NodeView own_view(const TaskPlan& task, const Topology& topology, const ExplainOptions& options) {
+  const auto access = options.environment.empty() ? OwnAccess{cores_of(0), own_devices(topology)} : OwnAccess();
+  return node_view_of(task, topology, access);
+}
+
+std::string note_own_gpu(const TaskPlan& task, const NodeView& view) {
+  const auto& own = view.ranks[place_of(task).local_rank];
+  CpuSet near;
+  for (const auto index : own.gpus) near = near | view.topology.gpus[index].near;
+  return note_far_gpu(task.facts, own.rank, own.cpus, near);
+}
+
+void print_table(const TaskPlan& task, const NodeView& view, const ExplainOptions& options) {
+  ExplainContext context{.verdict = task.verdict,
+                         .is_set_up = task.is_set,
+                         .is_preloaded = task.facts.is_preloaded,
+                         .shows_all = options.verbose,
+                         .notes = task.differences,
+                         .versions = cat({"slurm-bootstrap ", own_version()})};
+  for (auto& note : step_notes(task.facts, task.plan)) context.notes.push_back(std::move(note));
+  if (auto note = note_own_gpu(task, view); task.is_set && !note.empty()) context.notes.push_back(std::move(note));
+  const auto text = options.json ? explain_json(task.facts, task.settings, task.plan, context)
+                                 : explain_text(task.facts, task.settings, task.plan, context);
+  (void)std::fputs(text.c_str(), stdout);
+}
+
+std::string no_such_rank(std::uint32_t rank, std::size_t size) {
+  const auto last = std::to_string(size - 1);
+  return cat({"--rank ", std::to_string(rank), ": the step has ",
+              size == 1 ? std::string("rank 0 alone") : cat({"ranks 0 to ", last})});
 }
 
 }  // namespace
 
 int explain_command(const ExplainOptions& options) {
-  const auto environment = options.environment.empty() ? Result<Environment>(process_environment())
-                                                       : captured_environment(options.environment);
   const bool is_own = options.environment.empty();
+  const auto environment =
+      is_own ? Result<Environment>(process_environment()) : captured_environment(options.environment);
   const auto task = environment
                         ? read_task_plan(*environment, is_own ? read_mpirun_context(*environment) : MpirunContext())
                         : Result<TaskPlan>(fail(environment.error()));
   if (!task) return complain(task.error().message);
-  const auto& place = task->facts.layout.place(task->facts.local_ranks.front());
+  const auto size = task->facts.layout.size();
+  if (options.rank && *options.rank >= size) return complain(no_such_rank(*options.rank, size));
+  const auto topology = topology_for(*task, options);
+  if (!topology) return complain(topology.error().message);
+  const auto& place = place_of(*task);
   // A view is of a node, so that one task of each is enough.
-  if (options.rank ? *options.rank != place.rank : options.gpus && options.environment.empty() && place.local_rank != 0)
-    return 0;
-  if (options.gpus) return draw(*task, options);
-  print_table(*task, options.json);
+  if (options.rank ? *options.rank != place.rank : options.gpus && is_own && place.local_rank != 0) return 0;
+  const auto view = own_view(*task, *topology, options);
+  if (options.gpus) (void)std::fputs(node_table(view).c_str(), stdout);
+  if (!options.gpus) print_table(*task, view, options);
   return 0;
 }
 

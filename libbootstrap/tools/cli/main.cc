@@ -38,6 +38,7 @@ void add_explain(CLI::App& app, CommandLine& line) {
   auto* const command = app.add_subcommand(
       "explain", "Prints each variable of this task's step, its value for each rank, and where it comes from");
   command->add_flag("--json", options.json, "As JSON");
+  command->add_flag("--verbose", options.verbose, "Print internal variables, too, and why a framework gets nothing");
   command
       ->add_option("--env", options.environment, "Explain an environment captured with `env -0`; - is standard input")
       ->type_name("FILE");

@@ -1,4 +1,5 @@
-"""--bootstrap=explain tells the truth: every variable as the tasks really have it, once, within 80 columns."""
+"""--bootstrap=explain tells the truth: every variable as the tasks really have it, once, within 80 columns. With it
+SLURM_BOOTSTRAP_DEBUG=1 shows the internal variables, too."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,7 +13,6 @@ from layout_oracle import Report, read_reports
 VALUE_COLUMN = 26
 SHORT = 21  # what a column of values has room for
 WIDTH = 80
-IN_ONE_LINE = 160  # that a step is not set up, why, and what to say instead
 
 ACTIVE = {
     "one task": "srun {explain} -n1 $PROBE",
@@ -36,11 +36,11 @@ ACTIVE = {
 
 # Nobody asked for these steps, but where the script says so itself.
 INACTIVE = {
-    "switched off": ("when=always", "srun --bootstrap=off,explain -N2 -n3 $PROBE", "switched off by --bootstrap=off"),
-    "no GPUs": ("when=gpu", "srun --bootstrap=explain -N2 -n3 $PROBE", "it asked for no GPUs"),
-    "not asked": ("when=asked", "srun --bootstrap=explain -N2 -n3 --gres=gpu:1 $PROBE", "nobody asked for it (when=asked)"),
+    "switched off": ("when=always", "srun --bootstrap=off,explain -N2 -n3 $PROBE", "--bootstrap=off,explain switches it off"),
+    "no GPUs": ("when=gpu", "srun --bootstrap=explain -N2 -n3 $PROBE", "the step has no GPUs"),
+    "not asked": ("when=asked", "srun --bootstrap=explain -N2 -n3 --gres=gpu:1 $PROBE", "no option or variable asks for it, and the site sets when=asked"),
     "submitit": ("when=gpu", "SUBMITIT_EXECUTOR=slurm srun --bootstrap=explain -N2 -n3 --gres=gpu:1 $PROBE", "submitit sets its own ranks"),
-    "components": ("when=gpu", "srun -Q --bootstrap=explain -n2 -wnode002 $PROBE : -n1 -wnode001 $PROBE", "it has several components"),
+    "components": ("when=gpu", "srun -Q --bootstrap=explain -n2 -wnode002 $PROBE : -n1 -wnode001 $PROBE", "the step has several components (:)"),
 }
 
 
@@ -54,7 +54,6 @@ class Explained:
     rows: dict[str, list[str]] = field(default_factory=dict)  # by variable: what stands right of it, line by line
     nodes: list[tuple[str, str]] = field(default_factory=list)  # (node rank, host)
     frameworks: dict[str, str] = field(default_factory=dict)  # variables of frameworks, with the value of rank 0
-    settings: str = ""  # the paragraph below the table
 
     def parse_frameworks(self) -> None:
         start = next((i for i, line in enumerate(self.lines) if line.startswith("FOR ")), len(self.lines))
@@ -72,8 +71,6 @@ class Explained:
             name = line[:VALUE_COLUMN].strip() or name
             self.rows.setdefault(name, []).append(line[max(VALUE_COLUMN, len(line.split(" ")[0]) + 1):])
         self.parse_frameworks()
-        below = " ".join(self.lines[start:]).partition("Settings: ")[2]
-        self.settings = " ".join(re.findall(r"\w+:\w+=\S+", below))
         for line in self.lines[:start]:
             node = re.match(r"(\d+) +(node\d+) ", line)
             if node:
@@ -93,12 +90,13 @@ class Stage:
     def configure(self, arguments: str) -> None:
         self.cluster.write_plugstack(f"{self.plugin} {arguments}\n")
 
-    def run(self, script: str, asks: bool = True) -> Explained:
+    def run(self, script: str, asks: bool = True, shows_all: bool = True) -> Explained:
         self.count += 1
         out = f"/home/alice/explained/{self.count}"
         script = script.replace("{explain}", "--bootstrap=explain")
         preamble = f"export OUT={out} PROBE='{self.probe} {out} alone'; rm -rf $OUT; mkdir -p $OUT; "
-        done = self.cluster.run(["timeout", "30", "bash", "-c", preamble + script], env={"SLURM_BOOTSTRAP": "on" if asks else ""})
+        env = {"SLURM_BOOTSTRAP": "on" if asks else "", "SLURM_BOOTSTRAP_DEBUG": "1" if shows_all else ""}
+        done = self.cluster.run(["timeout", "30", "bash", "-c", preamble + script], env=env)
         assert done.returncode == 0, done.stderr
         tasks = sorted(read_reports(Path(f"{self.cluster.state}{out}")), key=lambda task: int(task["SLURM_PROCID"]))
         return Explained(done.stdout, done.stderr.splitlines(), tasks)
@@ -132,9 +130,9 @@ def untrue(step: Explained) -> list[str]:
                 found.append(f"{name}: rank 0 has {step.tasks[0][name]!r}, the table says {step.frameworks[name]!r}")
             continue
         text = " ".join(step.rows.get(name, ["(not in the table)"])).strip()
-        text = text.replace("(below)", step.settings)
-        # What the settings are to the library begins with what the step is, which the table says in words.
-        value = "..." if name == "SLURM_BOOTSTRAP_EXPORTS" else shown([task[name].removeprefix("set_up:world ") for task in step.tasks])
+        value = "..." if name == "SLURM_BOOTSTRAP_EXPORTS" else shown([task[name] for task in step.tasks])
+        if name == "OMP_NUM_THREADS":  # each task knows its own cores alone
+            value = f"{step.tasks[0][name]} (rank 0)"
         if not f"{text} ".startswith(f"{value} "):
             found.append(f"{name}: the tasks have {value!r}, the table says {text!r}")
     return found
@@ -173,12 +171,12 @@ def test_inactive_step_says_why_in_one_line(stage, name):
     step = stage.run(script, asks=False)
     stage.configure("when=always")
     assert len(step.lines) == 1 and step.lines[0].startswith("bootstrap: StepId="), step.lines
-    assert f": not set up: {reason}" in step.lines[0]
+    assert f": NOT SET UP: {reason}" in step.lines[0]
     assert len(step.tasks) == 3 and not any("RANK" in task for task in step.tasks)
 
 
 def test_nothing_is_printed_unless_asked_for(stage):
-    step = stage.run("srun -N2 -n3 $PROBE")
+    step = stage.run("srun -N2 -n3 $PROBE", shows_all=False)
     assert (step.stdout, step.lines) == ("", []) and len(step.tasks) == 3
 
 
@@ -207,6 +205,60 @@ def test_leftovers_of_an_outer_step_are_shown_as_replaced_or_removed(stage):
 
 
 def test_each_of_several_steps_is_explained_once(stage):
-    step = stage.run("salloc -Q -N2 -n4 bash -c 'srun {explain} -n2 $PROBE; srun -n2 $PROBE; srun {explain} -n3 $PROBE'")
+    step = stage.run("salloc -Q -N2 -n4 bash -c 'srun {explain} -n2 $PROBE; srun -n2 $PROBE; srun {explain} -n3 $PROBE'", shows_all=False)
     assert len(step.tasks) == 7
     assert [line.split()[1].partition(".")[2] for line in step.lines if line.startswith("bootstrap: StepId=")] == ["0:", "2:"]
+
+
+def test_the_default_rows_are_those_that_a_user_acts_on(stage):
+    step = stage.run("srun {explain} -N2 --ntasks-per-node=2 --gres=gpu:2 $PROBE", shows_all=False).parse()
+    assert list(step.rows) == ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
+                               "CUDA_VISIBLE_DEVICES", "BOOTSTRAP_GPU", "OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME"]  # fmt: skip
+    assert " ".join(step.lines).startswith("bootstrap: StepId=") and ": SET UP: SLURM_BOOTSTRAP=on asks for it" in step.lines[0]
+    text = "\n".join(step.lines)
+    assert "Not set for" not in text and "(removed)" not in text
+    assert "\nSettings: SLURM_BOOTSTRAP=on, --bootstrap=explain, when=always in plugstack.conf\n" in text, text
+    assert re.search(r"\nVersions: plugin \d+\.\d+\.\d+, Slurm \d\d\.\d\d", text), text
+
+
+def decisions(stage, script, **settings):
+    """The lines of ours, without the step's number."""
+    done = stage.cluster.run(["bash", "-c", script], env={"SLURM_BOOTSTRAP": "", **settings})
+    assert done.returncode == 0, done.stderr
+    return [re.sub(r"StepId=\d+\.\d+", "StepId=ID", line.removeprefix("srun: ")) for line in done.stderr.splitlines() if "bootstrap: " in line]
+
+
+@pytest.fixture
+def world(stage):
+    """Nobody asks and the site says nothing."""
+    stage.configure("")
+    yield "-N2 --ntasks-per-node=2 --gres=gpu:2 python3 -c 1"
+    stage.configure("when=always")
+
+
+def test_each_decision_is_a_line_of_srun_v_and_of_the_debug_variable(stage, world):
+    users = {"MASTER_PORT": "29500", "WORLD_SIZE": "7"}
+    assert len(decisions(stage, f"srun {world}", **users)) == 1, "control: the warning of WORLD_SIZE alone"
+    for lines in (decisions(stage, f"srun -v {world}", **users), decisions(stage, f"srun {world}", SLURM_BOOTSTRAP_DEBUG="1", **users)):
+        first, warning, size, address, port = lines
+        assert first.startswith("bootstrap: StepId=ID: SET UP: a GPU for each task, and python3 runs Python code; use --bootstrap=off")
+        assert "bootstrap: warning: " in warning
+        assert size == "bootstrap: StepId=ID: WORLD_SIZE=7 is replaced by 4 (this step has 4)"
+        assert address == "bootstrap: StepId=ID: MASTER_ADDR=node001 (host of rank 0, from srun)"
+        assert port == "bootstrap: StepId=ID: MASTER_PORT=29500 is kept (set by the user)"
+    assert re.fullmatch(r"bootstrap: StepId=ID: MASTER_PORT=\d+ \(chosen by srun in 20000-29999\), reserved until the step ends",
+                        decisions(stage, f"srun -v {world}")[2])  # fmt: skip
+
+
+def test_the_debug_variable_asks_for_nothing(stage, world):
+    shell = world.replace("python3 -c 1", "bash -c 'echo $RANK$SLURM_BOOTSTRAP_STEP'")
+    done = stage.cluster.run(["bash", "-c", f"srun {shell}"], env={"SLURM_BOOTSTRAP": "", "SLURM_BOOTSTRAP_DEBUG": "1"})
+    assert done.stdout.split() == [] and "NOT SET UP: bash is a shell: " in done.stderr, done
+
+
+def test_what_a_step_that_asks_may_have_missed(stage, world):
+    spread = decisions(stage, "srun -v --bootstrap=on --bootstrap-gpu-share -N2 -n4 --gres=gpu:2 true")
+    assert any("Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2" in line for line in spread), spread
+    unused = decisions(stage, "srun -v --bootstrap=on -N2 -n2 --gres=gpu:2 true")
+    assert any("node001 has 1 task and 2 GPUs: a program that uses one GPU for each task leaves 1 unused" in line for line in unused), unused
+    assert not any("unused" in line or "uneven" in line for line in decisions(stage, f"srun -v --bootstrap=on {world}"))
