@@ -8,6 +8,7 @@
 #include "api/job.h"
 #include "api/options.h"
 #include "comm/own_task.h"
+#include "core/plan/step_notes.h"
 #include "core/util/text.h"
 #include "probe/read_environment.h"
 
@@ -50,6 +51,17 @@ Result<std::chrono::milliseconds> read_timeout(const Environment& environment, i
                                         std::to_string(kMaxTimeoutSeconds)}));
 }
 
+// SLURM_BOOTSTRAP_DEBUG=1: each rank says whether it is set up, and rank 0 what was decided for all.
+void say_decisions(const TaskPlan& task) {
+  const auto rank = task.facts.local_ranks.front();
+  const auto who = step_prefix(task.facts.id);
+  auto text = cat({who, "rank ", std::to_string(rank), ": ", task.verdict, "\n"});
+  if (rank == 0) {
+    for (const auto& line : decision_lines(task.facts, task.plan)) text += cat({who, line, "\n"});
+  }
+  (void)std::fputs(text.c_str(), stderr);
+}
+
 Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   const auto options = read_options(given, bootstrap_options_t BOOTSTRAP_OPTIONS_INIT, "bootstrap_options_t");
   if (!options) return fail(options.error());
@@ -59,6 +71,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   if (!timeout) return fail(timeout.error());
   const auto task = read_own_task(environment, Deadline::clock::now() + *timeout);
   if (!task) return fail(task.error());
+  if (wants_debug(environment)) say_decisions(*task);
   const auto port = parse_unsigned(effective_value(task->plan, "MASTER_PORT"), 65535);
   if (!port) return fail(ErrorCode::kInvalid, "MASTER_PORT is set for this step, but it is not a port");
   auto step = std::make_unique<bootstrap_t>();

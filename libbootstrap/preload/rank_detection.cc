@@ -38,6 +38,7 @@ enum Wanted : std::uint8_t {
   kMpiRank,
   kMpiSize,
   kNameSpace,
+  kDebug,
   kWantedCount
 };
 
@@ -65,6 +66,7 @@ constexpr Name kNames[kWantedCount] = {
     name("OMPI_COMM_WORLD_RANK="),
     name("OMPI_COMM_WORLD_SIZE="),
     name("PMIX_NAMESPACE="),
+    name("SLURM_BOOTSTRAP_DEBUG="),
 };
 
 // Nothing but decimal digits, and no more than 32 bits of them.
@@ -119,13 +121,21 @@ std::optional<Role> role_after(const char* const* values, const StepId& id) noex
   return std::nullopt;
 }
 
+Role stay_out(DetectedRank& detected, Role role, const char* why) noexcept {
+  detected.why_not = why;
+  return role;
+}
+
 // To load the library is to ask for steps of two tasks and more; for one task, and for submitit, which starts no
 // program that has a RANK, SLURM_BOOTSTRAP=on is.
-bool is_asked(const Values& values, Wanted tasks) noexcept {
+// Answers why it does not; null: it does.
+const char* why_not_asked(const Values& values, Wanted tasks) noexcept {
   std::uint32_t size = 0;
-  if (is(values[kMode], "off")) return false;
-  if (is(values[kMode], "on")) return true;
-  return values[kSubmitit] == nullptr && parse(values[tasks], size) && size > 1;
+  if (is(values[kMode], "off")) return "SLURM_BOOTSTRAP=off switches it off";
+  if (is(values[kMode], "on")) return nullptr;
+  if (values[kSubmitit] != nullptr) return "submitit sets its own ranks; use SLURM_BOOTSTRAP=on to set it up";
+  if (parse(values[tasks], size) && size > 1) return nullptr;
+  return "the step has one task; use SLURM_BOOTSTRAP=on to set it up";
 }
 
 bool from_mpirun(const Values& values) noexcept {
@@ -133,14 +143,16 @@ bool from_mpirun(const Values& values) noexcept {
   return parse(values[kMpiRank], rank) && values[kNameSpace] != nullptr && is_mpirun_name_space(values[kNameSpace]);
 }
 
-Role role_of(const Values& values, const DetectedRank& detected, bool is_task) noexcept {
+Role role_of(const Values& values, DetectedRank& detected, bool is_task) noexcept {
   const bool is_mpirun = detected.step.launcher == Launcher::kMpirun;
   if (const auto role = role_after(values, detected.step)) return *role;
   // TaskProlog and srun's --task-prolog run in children of the task to be, with its environment and this word in it.
   // Slurm 22.05 leaves the word in the task's own environment too.
-  if (!is_mpirun && values[kContext] != nullptr && detected.task > 0 && !is_task) return Role::kBeside;
+  if (!is_mpirun && values[kContext] != nullptr && detected.task > 0 && !is_task) {
+    return stay_out(detected, Role::kBeside, "the process runs beside the task, as a prolog does");
+  }
   const auto tasks = is_mpirun ? kMpiSize : values[kStepTasks] != nullptr ? kStepTasks : kTasks;
-  if (!is_asked(values, tasks)) return Role::kOutside;
+  if (const auto* const why = why_not_asked(values, tasks)) return stay_out(detected, Role::kOutside, why);
   return is_mpirun ? Role::kFirstOfMpirun : Role::kFirst;
 }
 
@@ -150,7 +162,11 @@ DetectedRank detect_rank(const char* const* environment, pid_t process) noexcept
   Values values = {};
   read_values(environment, values);
   DetectedRank detected;
-  if (is(values[kPreload], "off")) return detected;
+  detected.is_debug = values[kDebug] != nullptr && *values[kDebug] != '\0' && !is(values[kDebug], "0");
+  if (is(values[kPreload], "off")) {
+    detected.why_not = "SLURM_BOOTSTRAP_PRELOAD=off switches it off";
+    return detected;
+  }
   std::uint32_t task = 0;
   if (parse(values[kTask], task)) detected.task = static_cast<pid_t>(task);
   const bool is_task = detected.task > 0 && detected.task == process;
@@ -160,6 +176,7 @@ DetectedRank detect_rank(const char* const* environment, pid_t process) noexcept
     detected.step = mpirun_id(values[kNameSpace]);
   } else if (!read_slurm_step(values, detected.step)) {
     detected.has_leftovers = values[kJob] != nullptr && values[kStamp] != nullptr;
+    detected.why_not = "its environment is not that of a task of a step";
     return detected;
   }
   detected.has_leftovers = values[kStamp] != nullptr;

@@ -23,10 +23,12 @@ enum class Role : std::uint8_t {
 struct DetectedRank {
   Role role = Role::kOutside;
   StepId step;
-  std::uint32_t components = 1;  // of a heterogeneous step: each has a job id of its own, counted from step.job
-  pid_t task = 0;                // the process that slurmstepd started; 0: not told
-  bool may_be_pty = false;       // srun --pty, of this step or of one around it
-  bool has_leftovers = false;    // of whatever step: where this is not it, they are to go
+  std::uint32_t components = 1;   // of a heterogeneous step: each has a job id of its own, counted from step.job
+  pid_t task = 0;                 // the process that slurmstepd started; 0: not told
+  bool may_be_pty = false;        // srun --pty, of this step or of one around it
+  bool is_debug = false;          // SLURM_BOOTSTRAP_DEBUG=1
+  const char* why_not = nullptr;  // why the process is not set up, for people; null: it may be, or is already
+  bool has_leftovers = false;     // of whatever step: where this is not it, they are to go
 };
 
 // Neither allocates nor calls the system: it runs before `main` in every process of a user who exports LD_PRELOAD, in
