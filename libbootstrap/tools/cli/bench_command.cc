@@ -19,7 +19,6 @@
 namespace bootstrap {
 namespace {
 
-constexpr int kWrongOption = 105;            // as CLI11 ends for a value that it does not take
 constexpr int kTravelTimeOfTable = 300;      // milliseconds: srun drops what it has not read when it ends a step
 constexpr std::chrono::seconds kExcess(10);  // of an exchange and what else has no deadline, beyond the timeout
 
@@ -112,7 +111,7 @@ class Bench {
 int bench_command(const BenchOptions& options) {
   const auto environment = process_environment();
   auto plan = read_plan(options);
-  if (!plan) return complain(plan.error().message, kWrongOption);
+  if (!plan) return complain(plan.error().message, kUsageError);
   auto self = read_self(environment, options.timeout);
   if (!self) return complain_of_rank(self.error(), "--ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench");
   const auto exchange = make_exchange(self->id, self->layout, self->rank, environment);

@@ -73,11 +73,15 @@ int check_command(const CheckOptions& options) {
 }
 
 int run_command(const RunOptions& options) {
+  if (options.program.empty()) {
+    return complain("run needs a program: slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help",
+                    kUsageError);
+  }
   int status = 0;
   {
     const CommandTimeLimit time_limit("the check", longest_check(options.timeout));
     status = check_step({.timeout = options.timeout, .leaves_exchange = true, .show = print_trouble},
-                        "slurm-bootstrap run -- PROGRAM", options.keep_going);
+                        "slurm-bootstrap run PROGRAM", options.keep_going);
   }
   if (status == 0 && options.horovod) status = join_horovod(options);
   return status == 0 ? become(options.program) : status;

@@ -13,9 +13,11 @@
 
 namespace bootstrap {
 
-// Says it on standard error, and returns the status.
+inline constexpr int kUsageError = 2;
+
+// Prints it on standard error, and returns the status.
 int complain(std::string_view sentence, int status = 1);
-// Of a process that is no rank: 2 outside a step, where it says how to `start` the command, else 1.
+// Of a process that is no rank: kUsageError outside a step, where it says how to `start` the command, else 1.
 int complain_of_rank(const Error& error, std::string_view start);
 
 // What this task was given and why.
@@ -46,17 +48,17 @@ struct RunOptions {
   bool keep_going = false;  // start the program also when something failed
   bool horovod = false;     // make the ranks one Horovod world first
   std::chrono::seconds timeout{10};
-  std::vector<std::string> program;  // and its arguments; not empty
+  std::vector<std::string> program;  // and its arguments
 };
 
-// When the program was not started: that of `check`, or 126 or 127 as shells have it.
+// When the program was not started: that of `check`, kUsageError without one, or 126 or 127 as shells have it.
 int run_command(const RunOptions& options);
 
 // How fast the ranks of this step add numbers up, by message size.
 struct BenchOptions {
   std::string min_bytes = "8";
   std::string max_bytes = "128M";
-  std::uint64_t factor = 2;
+  std::uint32_t factor = 2;
   std::uint32_t iterations = 20;
   std::uint32_t warmup = 5;
   std::string communicator = "world";  // or node, cross

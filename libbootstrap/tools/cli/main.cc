@@ -1,13 +1,18 @@
 // slurm-bootstrap: the command line. What each subcommand does is in a file of its own.
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <memory>
 
 #include "bootstrap/bootstrap.h"
 #include "comm/helper_main.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
+#include "tools/cli/command_line.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/help_text.h"
 
 namespace bootstrap {
 
@@ -18,7 +23,7 @@ int complain(std::string_view sentence, int status) {
 
 int complain_of_rank(const Error& error, std::string_view start) {
   if (error.code != ErrorCode::kMissing) return complain(error.message);
-  return complain(cat({error.message, "; start it as the tasks of a step: srun ", start}), 2);
+  return complain(cat({error.message, "; start it as the tasks of a step: srun ", start}), kUsageError);
 }
 
 namespace {
@@ -33,93 +38,196 @@ struct CommandLine {
   int status = 0;
 };
 
+CLI::App* add_command(CLI::App& app, const char* name, const char* about, const char* footer) {
+  auto* const command = app.add_subcommand(name, about);
+  command->set_help_flag("-h,--help", "Print this help and exit");
+  command->set_version_flag("--version", BOOTSTRAP_VERSION_TEXT, "Print the version and exit");
+  command->footer(footer);
+  return command;
+}
+
+void add_number(CLI::App& command, const char* name, std::uint32_t& value, std::uint64_t least, std::uint64_t most,
+                const char* help) {
+  command.add_option(name, value, help)->type_name("N")->check(whole_number(least, most));
+}
+
+void add_timeout(CLI::App& command, std::chrono::seconds& timeout, const char* help) {
+  const auto set = [&timeout](unsigned value) { timeout = std::chrono::seconds(value); };
+  command.add_option_function<unsigned>("--timeout", set, help)->type_name("SECONDS")->check(whole_number(1, 3600));
+}
+
 void add_explain(CLI::App& app, CommandLine& line) {
   auto& options = line.explain;
-  auto* const command = app.add_subcommand(
-      "explain", "Prints each variable of this task's step, its value for each rank, and where it comes from");
-  command->add_flag("--json", options.json, "As JSON");
-  command->add_flag("--verbose", options.verbose, "Print internal variables, too, and why a framework gets nothing");
+  auto* const command = add_command(
+      app, "explain",
+      "Prints each variable of this step, its values, and where they come from. Start it inside a task.",
+      "Examples:\n"
+      "  srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap explain --rank 0\n"
+      "  srun -N2 --ntasks-per-node 4 --gres gpu:4 slurm-bootstrap explain --gpus\n"
+      "\n"
+      "Exit status:\n"
+      "  0  the table is printed\n"
+      "  1  the environment is not that of a task, or a file cannot be read\n"
+      "  2  the command line is wrong\n");
+  command->add_flag("--json", options.json, "Print JSON instead of the table");
+  command->add_flag("--verbose", options.verbose, "Print internal variables too, and why a framework gets\nnothing");
   command
       ->add_option("--env", options.environment, "Explain an environment captured with `env -0`; - is standard input")
       ->type_name("FILE");
-  command->add_option("--rank", options.rank, "Print in the task of this rank alone, say nothing in the others")
-      ->type_name("RANK");
-  command->add_flag(
-      "--gpus", options.gpus,
-      "Print a table of the node instead: which rank has which GPU, and which it can use; once for each node");
-  command->add_option("--topology", options.topology, "Where the GPUs are, written by `slurm-bootstrap topology`")
+  command->add_option("--rank", options.rank, "Print in the task of this rank only")
+      ->type_name("RANK")
+      ->check(whole_number(0, kMaxRanks - 1));
+  command->add_flag("--gpus", options.gpus,
+                    "Print a table of the node instead: which rank has which GPU, and which it can use");
+  command->add_option("--topology", options.topology, "Read the topology from this file of `slurm-bootstrap topology`")
       ->type_name("FILE");
   command->callback([&line] { line.status = explain_command(line.explain); });
 }
 
-void add_timeout(CLI::App& command, std::chrono::seconds& timeout, const char* help) {
-  command
-      .add_option_function<unsigned>(
-          "--timeout", [&timeout](unsigned value) { timeout = std::chrono::seconds(value); }, help)
-      ->type_name("SECONDS")
-      ->check(CLI::Range(1U, 3600U));
-}
-
-constexpr const char* kTimeoutOfRanks = "Wait this long for all ranks (10)";
+constexpr const char* kTimeoutOfRanks = "Wait this long for all ranks (default 10)";
 
 void add_check(CLI::App& app, CommandLine& line) {
   auto& options = line.check;
-  auto* const command = app.add_subcommand(
-      "check", "Tells in one table what works for all ranks of this step: srun slurm-bootstrap check");
-  command->add_flag("--json", options.json, "As JSON");
+  auto* const command = add_command(
+      app, "check",
+      "Checks the step and prints one table: what works for all ranks, what does not, and what to do. Start it as the "
+      "tasks of a step; --local needs no step.",
+      "Examples:\n"
+      "  srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap check\n"
+      "  slurm-bootstrap check --local\n"
+      "\n"
+      "Exit status (the same on all ranks):\n"
+      "  0  nothing failed; there may be warnings\n"
+      "  1  something failed\n"
+      "  2  the command line is wrong, or this process is not a task of a step\n");
+  command->add_flag("--json", options.json, "Print JSON instead of the table");
   add_timeout(*command, options.timeout, kTimeoutOfRanks);
-  command->add_flag("--local", options.local, "Look at this machine alone; needs no step");
+  command->add_flag("--local", options.local,
+                    "Check this machine only: plugstack.conf, the plugin, libraries, GPUs, memory");
   command->callback([&line] { line.status = check_command(line.check); });
 }
 
 void add_run(CLI::App& app, CommandLine& line) {
   auto& options = line.run;
-  auto* const command = app.add_subcommand(
-      "run", "Checks the step, then becomes the program: srun slurm-bootstrap run -- PROGRAM ARGUMENTS");
-  command->add_flag("--keep-going", options.keep_going, "Start the program also when something failed");
+  auto* const command = add_command(
+      app, "run",
+      "Checks the step, then starts the program in place of this process. If the check fails, it prints the table and "
+      "does not start the program. Options after PROGRAM belong to PROGRAM.",
+      "Examples:\n"
+      "  srun -N2 --ntasks-per-node 2 --gres gpu:2 \\\n"
+      "      slurm-bootstrap run python3 train.py --epochs 3\n"
+      "  srun -N2 --ntasks-per-node 2 --gres gpu:2 \\\n"
+      "      slurm-bootstrap run --horovod python3 train_horovod.py\n"
+      "\n"
+      "Exit status: that of PROGRAM; if it is not started:\n"
+      "  1    the check failed\n"
+      "  2    the command line is wrong, or this process is not a task of a step\n"
+      "  126  PROGRAM cannot be started\n"
+      "  127  PROGRAM does not exist\n");
+  command->allow_extras();
+  command->add_flag("--keep-going", options.keep_going, "Start the program even if the check fails");
   command->add_flag("--horovod", options.horovod,
                     "Make the ranks one Horovod world over Gloo first; the Python of PROGRAM needs Horovod");
   add_timeout(*command, options.timeout, kTimeoutOfRanks);
-  command->add_option("PROGRAM", options.program, "The program and its arguments, after --")->required();
   command->callback([&line] { line.status = run_command(line.run); });
+}
+
+std::string check_communicator(const std::string& word) {
+  if (word == "world" || word == "node" || word == "cross") return "";
+  return cat({bootstrap::quoted(word), " is not world, node or cross"});
 }
 
 void add_bench(CLI::App& app, CommandLine& line) {
   constexpr std::uint32_t kMost = 1000000;
   auto& options = line.bench;
-  auto* const command = app.add_subcommand(
-      "bench", "Times NCCL's all-reduce between the GPUs of this step: srun --gres gpu:8 slurm-bootstrap bench");
+  auto* const command = add_command(
+      app, "bench",
+      "Times NCCL's all-reduce between the GPUs of the step, by message size. Start it as the tasks of a step with "
+      "GPUs.",
+      "BYTES takes K, M and G, which are 1024, 1024^2 and 1024^3.\n"
+      "\n"
+      "Examples:\n"
+      "  srun -N2 --ntasks-per-node 8 --gres gpu:8 slurm-bootstrap bench\n"
+      "  srun --ntasks 8 --gres gpu:8 slurm-bootstrap bench --max-bytes 4G --json\n"
+      "\n"
+      "Exit status (the same on all ranks):\n"
+      "  0   all sums are right, or not verified\n"
+      "  1   a sum is wrong, or something failed\n"
+      "  2   the command line is wrong, or this process is not a task of a step\n"
+      "  77  CUDA has no GPU for any rank\n");
+  command->add_option("--min-bytes", options.min_bytes, "Smallest message (default 8)")->type_name("BYTES");
+  command->add_option("--max-bytes", options.max_bytes, "Largest message (default 128M)")->type_name("BYTES");
+  add_number(*command, "--factor", options.factor, 2, kMost, "From one size to the next (default 2)");
+  add_number(*command, "--iterations", options.iterations, 1, kMost, "Timed all-reduces of each size (default 20)");
+  add_number(*command, "--warmup", options.warmup, 0, kMost, "Untimed all-reduces before them (default 5)");
   command
-      ->add_option("--min-bytes", options.min_bytes, "Begin with messages of this size (8); K, M, G are 1024^1 to ^3")
-      ->type_name("BYTES");
-  command->add_option("--max-bytes", options.max_bytes, "End with this size or below it (128M)")->type_name("BYTES");
-  command->add_option("--factor", options.factor, "From one size to the next (2)")
-      ->type_name("N")
-      ->check(CLI::Range(2U, kMost));
-  command->add_option("--iterations", options.iterations, "All-reduces of each size that are timed (20)")
-      ->type_name("N")
-      ->check(CLI::Range(1U, kMost));
-  command->add_option("--warmup", options.warmup, "All-reduces of each size before them (5)")
-      ->type_name("N")
-      ->check(CLI::Range(0U, kMost));
-  command
-      ->add_option("--communicator", options.communicator, "Of all ranks, of each node, or of each local rank (world)")
+      ->add_option("--communicator", options.communicator,
+                   "Of all ranks (default), of each node, or of each local rank")
       ->type_name("world|node|cross")
-      ->check(CLI::IsMember({"world", "node", "cross"}));
-  command->add_flag("--in-place", options.in_place, "Time it in one buffer instead of two");
-  command->add_flag("--check,!--no-check", options.check, "Verify the sums, in place and out of place (the default)");
-  command->add_flag("--json", options.json, "As JSON");
-  add_timeout(*command, options.timeout, "End a size, or the wait for all ranks, after this long (60)");
+      ->check(CLI::Validator(check_communicator, ""));
+  command->add_flag("--in-place", options.in_place, "Use one buffer instead of two");
+  command->add_flag_callback("--no-check", [&options] { options.check = false; }, "Do not verify the sums");
+  command->add_flag("--json", options.json, "Print JSON instead of the table");
+  add_timeout(*command, options.timeout, "Stop if a size, or the wait for all ranks, takes longer (default 60)");
   command->callback([&line] { line.status = bench_command(line.bench); });
 }
 
 void add_topology(CLI::App& app, CommandLine& line) {
-  auto* const command = app.add_subcommand(
-      "topology", "Prints which CPUs each GPU of this machine is near to, for topology= of the plugin");
-  command->add_option("--output", line.topology.output, "Write it to this file, in one step")->type_name("FILE");
-  command->add_option("--from", line.topology.xml, "Of the machine that `lstopo --of xml` wrote this file about")
+  auto* const command = add_command(
+      app, "topology",
+      "Prints which CPUs are near each GPU of this machine. The plugin reads the file with topology= in "
+      "plugstack.conf.",
+      "Examples:\n"
+      "  slurm-bootstrap topology\n"
+      "  slurm-bootstrap topology --output /etc/slurm/topology.txt\n"
+      "\n"
+      "Exit status:\n"
+      "  0  the topology is printed or written\n"
+      "  1  hwloc failed, or a file cannot be read or written\n"
+      "  2  the command line is wrong\n");
+  command->add_option("--output", line.topology.output, "Write to this file; readers see the old or the new one")
+      ->type_name("FILE");
+  command->add_option("--from", line.topology.xml, "Describe the machine of this file of `lstopo --of xml`")
       ->type_name("FILE");
   command->callback([&line] { line.status = topology_command(line.topology); });
+}
+
+void add_commands(CLI::App& app, CommandLine& line) {
+  app.formatter(std::make_shared<HelpText>());
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.set_version_flag("--version", BOOTSTRAP_VERSION_TEXT, "Print the version and exit");
+  app.footer(
+      "Examples:\n"
+      "  srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap check\n"
+      "  srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap run ./train\n"
+      "\n"
+      "Exit status: 0 for success, 1 for a failure, 2 for a wrong command line.\n"
+      "`slurm-bootstrap COMMAND --help` and `man slurm-bootstrap` say more.\n");
+  add_explain(app, line);
+  add_check(app, line);
+  add_run(app, line);
+  add_bench(app, line);
+  add_topology(app, line);
+}
+
+int run(int count, char** arguments) {
+  CLI::App app("Shows, checks and times how the tasks of a Slurm step are set up.", "slurm-bootstrap");
+  CommandLine line;
+  add_commands(app, line);
+  auto words = read_words(app, {arguments + 1, arguments + count});
+  if (!words) return complain(words.error().message, kUsageError);
+  line.run.program = std::move(words->program);
+  std::reverse(words->options.begin(), words->options.end());  // as CLI11 wants them
+  try {
+    app.parse(std::move(words->options));
+  } catch (const CLI::Success& request) {
+    return app.exit(request);  // prints the help or the version
+  } catch (const CLI::ParseError& error) {
+    return complain(cat({error.what(), "; see ", full_name(*words->command), " --help"}), kUsageError);
+  }
+  if (words->command != &app) return line.status;
+  return complain("name a subcommand: explain, check, run, bench or topology; see slurm-bootstrap --help", kUsageError);
 }
 
 }  // namespace
@@ -128,20 +236,7 @@ void add_topology(CLI::App& app, CommandLine& line) {
 int main(int count, char** arguments) {
   if (bootstrap::is_helper(count, arguments)) bootstrap::serve_as_helper();
   try {
-    CLI::App app("Shows and checks how slurm-bootstrap sets up the tasks of a Slurm step.", "slurm-bootstrap");
-    app.set_version_flag("--version", BOOTSTRAP_VERSION_TEXT);
-    app.require_subcommand(1);
-    app.failure_message([](const CLI::App*, const CLI::Error& error) {
-      return std::string("slurm-bootstrap: ") + error.what() + "; --help lists what there is\n";
-    });
-    bootstrap::CommandLine line;
-    bootstrap::add_explain(app, line);
-    bootstrap::add_check(app, line);
-    bootstrap::add_run(app, line);
-    bootstrap::add_bench(app, line);
-    bootstrap::add_topology(app, line);
-    CLI11_PARSE(app, count, arguments);
-    return line.status;
+    return bootstrap::run(count, arguments);
   } catch (const std::exception& exception) {
     return bootstrap::complain(exception.what());
   }

@@ -1,0 +1,80 @@
+// The text of --help: 80 columns, the same parts for the command and for each subcommand.
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cli/help_text.h"
+
+#include <vector>
+
+#include "core/util/text.h"
+#include "core/util/text_columns.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::size_t kTextColumn = 22;
+constexpr char kHardBlank = '\x01';  // a blank at which no line is broken
+
+bool is_of_every_command(const CLI::Option& option) {
+  return option.check_name("--help") || option.check_name("--version");
+}
+
+// "--timeout SECONDS", "-h, --help".
+std::string name_of(const CLI::Option& option) {
+  std::string text;
+  for (const auto& name : option.get_snames()) text += cat({"-", name, ", "});
+  text += cat({"--", option.get_lnames().front()});
+  return option.get_items_expected_max() == 0 ? text : cat({text, " ", option.get_type_name()});
+}
+
+std::string synopsis(const CLI::App& command) {
+  if (!command.get_subcommands({}).empty()) return "COMMAND [OPTIONS]";
+  std::string text;
+  for (const auto* const option : command.get_options()) {
+    if (is_of_every_command(*option)) continue;
+    auto name = name_of(*option);
+    for (auto& character : name) character = character == ' ' ? kHardBlank : character;
+    text += cat({"[", name, "] "});
+  }
+  return text + (command.get_allow_extras() ? "PROGRAM [ARGUMENT...]" : "");
+}
+
+void append_entry(std::string& out, const std::string& name, const std::string& text) {
+  auto line = cat({"  ", name});
+  if (line.size() + 2 > kTextColumn) {
+    out += cat({line, "\n"});
+    line.clear();
+  }
+  append_wrapped(out, line, kTextColumn, text);
+}
+
+}  // namespace
+
+std::string full_name(const CLI::App& command) {
+  const auto* const parent = command.get_parent();
+  return parent == nullptr ? command.get_name() : cat({parent->get_name(), " ", command.get_name()});
+}
+
+std::string HelpText::make_help(const CLI::App* command, std::string /*name*/, CLI::AppFormatMode /*mode*/) const {
+  std::string out;
+  auto usage = cat({"Usage: ", full_name(*command), " "});
+  const auto column = usage.size();
+  append_wrapped(out, std::move(usage), column, synopsis(*command));
+  for (auto& character : out) character = character == kHardBlank ? ' ' : character;
+  out += "\n";
+  append_wrapped(out, "", 0, command->get_description());
+  const auto subcommands = command->get_subcommands({});
+  if (!subcommands.empty()) out += "\nCommands:\n";
+  for (const auto* const subcommand : subcommands) {
+    const auto about = subcommand->get_description();
+    append_entry(out, subcommand->get_name(), about.substr(0, about.find('.')));
+  }
+  out += "\nOptions:\n";
+  // Those that every command has come first in CLI11's list.
+  for (const bool is_of_every : {false, true}) {
+    for (const auto* const option : command->get_options()) {
+      if (is_of_every_command(*option) == is_of_every) append_entry(out, name_of(*option), option->get_description());
+    }
+  }
+  return cat({out, "\n", command->get_footer()});
+}
+
+}  // namespace bootstrap
