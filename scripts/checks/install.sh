@@ -33,6 +33,7 @@ done
 for page in README CHANGELOG SECURITY; do
   expect "share/doc/*/$page.md"
 done
+expect 'share/bash-completion/completions/slurm-bootstrap'
 expect 'share/man/man1/slurm-bootstrap.1*'
 expect 'share/man/man7/slurm-bootstrap.7*'
 expect 'share/man/man8/spank_bootstrap.8*'

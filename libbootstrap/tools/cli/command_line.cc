@@ -31,14 +31,13 @@ std::size_t distance(std::string_view one, std::string_view other) {
 // "check", where one name is obvious.
 std::optional<std::string> nearest_name(std::string_view word, const std::vector<std::string>& names) {
   constexpr std::size_t kMostMistakes = 2;
+  const auto begins = [&](const std::string& name) { return name.starts_with(word); };
+  if (std::count_if(names.begin(), names.end(), begins) == 1) return *std::find_if(names.begin(), names.end(), begins);
   const auto nearest = std::min_element(names.begin(), names.end(), [&](const auto& one, const auto& other) {
     return distance(word, one) < distance(word, other);
   });
-  if (nearest != names.end() && distance(word, *nearest) <= kMostMistakes) return *nearest;
-  const auto begins = [&](const std::string& name) { return name.starts_with(word); };
-  const auto found = std::find_if(names.begin(), names.end(), begins);
-  if (std::count_if(names.begin(), names.end(), begins) != 1) return std::nullopt;
-  return *found;
+  if (nearest == names.end() || distance(word, *nearest) > kMostMistakes) return std::nullopt;
+  return *nearest;
 }
 
 tl::unexpected<Error> refuse(const CLI::App& command, std::string_view sentence) {
@@ -123,7 +122,8 @@ CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
   const auto check = [least, most](const std::string& text) {
     const auto value = parse_unsigned(text, most);
     if (value && *value >= least) return std::string();
-    return cat({bootstrap::quoted(text), " is not a whole number from ", std::to_string(least), " to ", std::to_string(most)});
+    return cat(
+        {bootstrap::quoted(text), " is not a whole number from ", std::to_string(least), " to ", std::to_string(most)});
   };
   return {check, ""};
 }

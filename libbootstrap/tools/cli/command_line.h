@@ -12,8 +12,8 @@ namespace bootstrap {
 
 struct CommandWords {
   const CLI::App* command = nullptr;  // the subcommand, or the command where none is named
-  std::vector<std::string> options;  // of slurm-bootstrap, with the subcommand's name
-  std::vector<std::string> program;  // with its arguments; empty but for a subcommand that allows extras
+  std::vector<std::string> options;   // of slurm-bootstrap, with the subcommand's name
+  std::vector<std::string> program;   // with its arguments; empty but for a subcommand that allows extras
 };
 
 // A program begins at the first word that is no option of the subcommand, or behind "--". The error is a sentence

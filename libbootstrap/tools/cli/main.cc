@@ -23,7 +23,9 @@ int complain(std::string_view sentence, int status) {
 
 int complain_of_rank(const Error& error, std::string_view start) {
   if (error.code != ErrorCode::kMissing) return complain(error.message);
-  return complain(cat({error.message, "; start it as the tasks of a step: srun ", start}), kUsageError);
+  const auto* const before =
+      error.message.ends_with("with srun") ? ": srun " : "; start it as the tasks of a step: srun ";
+  return complain(cat({error.message, before, start}), kUsageError);
 }
 
 namespace {
@@ -58,17 +60,17 @@ void add_timeout(CLI::App& command, std::chrono::seconds& timeout, const char* h
 
 void add_explain(CLI::App& app, CommandLine& line) {
   auto& options = line.explain;
-  auto* const command = add_command(
-      app, "explain",
-      "Prints each variable of this step, its values, and where they come from. Start it inside a task.",
-      "Examples:\n"
-      "  srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap explain --rank 0\n"
-      "  srun -N2 --ntasks-per-node 4 --gres gpu:4 slurm-bootstrap explain --gpus\n"
-      "\n"
-      "Exit status:\n"
-      "  0  the table is printed\n"
-      "  1  the environment is not that of a task, or a file cannot be read\n"
-      "  2  the command line is wrong\n");
+  auto* const command =
+      add_command(app, "explain",
+                  "Prints each variable of this step, its values, and where they come from. Start it inside a task.",
+                  "Examples:\n"
+                  "  srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap explain --rank 0\n"
+                  "  srun -N2 --ntasks-per-node 4 --gres gpu:4 slurm-bootstrap explain --gpus\n"
+                  "\n"
+                  "Exit status:\n"
+                  "  0  the table is printed\n"
+                  "  1  the environment is not that of a task, or a file cannot be read\n"
+                  "  2  the command line is wrong\n");
   command->add_flag("--json", options.json, "Print JSON instead of the table");
   command->add_flag("--verbose", options.verbose, "Print internal variables too, and why a framework gets\nnothing");
   command
@@ -166,25 +168,26 @@ void add_bench(CLI::App& app, CommandLine& line) {
       ->type_name("world|node|cross")
       ->check(CLI::Validator(check_communicator, ""));
   command->add_flag("--in-place", options.in_place, "Use one buffer instead of two");
-  command->add_flag_callback("--no-check", [&options] { options.check = false; }, "Do not verify the sums");
+  command->add_flag_callback(
+      "--no-check", [&options] { options.check = false; }, "Do not verify the sums");
   command->add_flag("--json", options.json, "Print JSON instead of the table");
   add_timeout(*command, options.timeout, "Stop if a size, or the wait for all ranks, takes longer (default 60)");
   command->callback([&line] { line.status = bench_command(line.bench); });
 }
 
 void add_topology(CLI::App& app, CommandLine& line) {
-  auto* const command = add_command(
-      app, "topology",
-      "Prints which CPUs are near each GPU of this machine. The plugin reads the file with topology= in "
-      "plugstack.conf.",
-      "Examples:\n"
-      "  slurm-bootstrap topology\n"
-      "  slurm-bootstrap topology --output /etc/slurm/topology.txt\n"
-      "\n"
-      "Exit status:\n"
-      "  0  the topology is printed or written\n"
-      "  1  hwloc failed, or a file cannot be read or written\n"
-      "  2  the command line is wrong\n");
+  auto* const command =
+      add_command(app, "topology",
+                  "Prints which CPUs are near each GPU of this machine. The plugin reads the file with topology= in "
+                  "plugstack.conf.",
+                  "Examples:\n"
+                  "  slurm-bootstrap topology\n"
+                  "  slurm-bootstrap topology --output /etc/slurm/topology.txt\n"
+                  "\n"
+                  "Exit status:\n"
+                  "  0  the topology is printed or written\n"
+                  "  1  hwloc failed, or a file cannot be read or written\n"
+                  "  2  the command line is wrong\n");
   command->add_option("--output", line.topology.output, "Write to this file; readers see the old or the new one")
       ->type_name("FILE");
   command->add_option("--from", line.topology.xml, "Describe the machine of this file of `lstopo --of xml`")

@@ -1,0 +1,142 @@
+"""The command line of `slurm-bootstrap`: its help, its usage errors, and what bash completes. It needs no cluster."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import pty
+import re
+import subprocess
+
+import pytest
+
+from built_files import built
+from harness import REPOSITORY
+
+SUBCOMMANDS = ["explain", "check", "run", "bench", "topology"]
+COMPLETION = REPOSITORY / "etc/completions/slurm-bootstrap"
+USAGE = 2
+
+
+def call(*words, **more):
+    """Outside of a step."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    return subprocess.run([built("libbootstrap/slurm-bootstrap"), *words], capture_output=True, text=True,
+                          env=environment, timeout=60, **more)  # fmt: skip
+
+
+@pytest.mark.parametrize("subcommand", [[], *([name] for name in SUBCOMMANDS)], ids=lambda words: "".join(words) or "all")
+def test_help_has_its_parts_and_80_columns(subcommand):
+    done = call(*subcommand, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(" ".join(["Usage: slurm-bootstrap", *subcommand]))
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    for part in "\nOptions:\n", "\nExamples:\n", "\nExit status", "--version":
+        assert part in done.stdout, part
+    # What CLI11 would print of its own.
+    assert not re.search(r"REQUIRED|UINT|TEXT|ENUM|:\w+ in |\{|\[\d", done.stdout)
+    assert call(*subcommand, "-h").stdout == done.stdout
+    assert call(*subcommand, "--version").stdout.startswith("slurm-bootstrap ")
+
+
+def test_the_help_names_every_subcommand():
+    assert re.findall(r"^  ([a-z]+) ", call("--help").stdout.split("Commands:")[1].split("Options:")[0], re.M) == SUBCOMMANDS
+
+
+@pytest.mark.parametrize("words, sentence", [
+    ([], "name a subcommand: explain, check, run, bench or topology; see slurm-bootstrap --help"),
+    (["foo"], 'there is no subcommand "foo"; see slurm-bootstrap --help'),
+    (["chek"], 'there is no subcommand "chek"; did you mean check?'),
+    (["--jason"], 'slurm-bootstrap has no option "--jason"; see slurm-bootstrap --help'),
+    (["check", "--jason"], 'check has no option "--jason"; did you mean --json?'),
+    (["check", "--no-such-thing"], 'check has no option "--no-such-thing"; see slurm-bootstrap check --help'),
+    (["check", "--json=yes"], "--json takes no value; see slurm-bootstrap check --help"),
+    (["check", "all"], 'check takes no argument "all"; see slurm-bootstrap check --help'),
+    (["check", "--timeout"], "--timeout needs a value: --timeout SECONDS; see slurm-bootstrap check --help"),
+    (["check", "--timeout", "0"], '--timeout: "0" is not a whole number from 1 to 3600; see slurm-bootstrap check --help'),
+    (["check", "--timeout=1h"], '--timeout: "1h" is not a whole number from 1 to 3600; see slurm-bootstrap check --help'),
+    (["run"], "run needs a program: slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help"),
+    (["run", "--keep"], 'run has no option "--keep"; did you mean --keep-going?'),
+    (["bench", "--communicator", "row"], '--communicator: "row" is not world, node or cross; see slurm-bootstrap bench --help'),
+    (["bench", "--min-bytes", "x"], '--min-bytes is "x"; it takes bytes, such as 8, 64K, 128M or 4G, 1024G at most'),
+    (["explain", "--rank", "-1"], '--rank: "-1" is not a whole number from 0 to 1048575; see slurm-bootstrap explain --help'),
+])  # fmt: skip
+def test_usage_errors_are_named_and_end_with_2(words, sentence):
+    done = call(*words)
+    assert (done.returncode, done.stdout, done.stderr) == (USAGE, "", f"slurm-bootstrap: {sentence}\n")
+
+
+def test_options_behind_a_program_are_its_own():
+    """Outside of a step `run` reads the line, and then finds no step."""
+    for words in ["echo", "--its", "--options"], ["--", "echo"], ["--timeout", "5", "echo", "--timeout"], ["--", "--strange"]:
+        done = call("run", *words)
+        assert done.returncode == USAGE and "SLURM_JOB_ID is not set" in done.stderr, (words, done)
+
+
+def local_check(terminal, **variables):
+    """Its output on a terminal, or in a pipe."""
+    ours, theirs = pty.openpty()
+    environment = dict(os.environ, TERM="xterm", SLURM_CONF="/no/such/slurm.conf") | variables
+    # Less than a rank wants in /dev/shm is a warning; the file to load as NCCL is none.
+    environment["SLURM_BOOTSTRAP_NCCL"] = "/dev/null"
+    environment.pop("NO_COLOR", None) if "NO_COLOR" not in variables else None
+    program = subprocess.Popen([built("libbootstrap/slurm-bootstrap"), "check", "--local"], env=environment,
+                               stdout=theirs if terminal else subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours if terminal else program.stdout.fileno(), 4096):
+            text += part
+    except OSError:  # a terminal ends so
+        pass
+    os.close(ours)
+    assert program.wait() == 1
+    return text.decode()
+
+
+def test_a_failure_is_red_on_a_terminal_alone():
+    assert "NCCL           \x1b[1;31mFAILED\x1b[0m" in local_check(terminal=True)
+    for plain in local_check(terminal=False), local_check(True, NO_COLOR="1"), local_check(True, TERM="dumb"):
+        assert "NCCL           FAILED" in plain and "\x1b" not in plain
+
+
+def complete(*words):
+    """What bash offers for the last of these words."""
+    command = f"{built('libbootstrap/slurm-bootstrap')}"
+    script = f"""source {COMPLETION}
+        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        _slurm_bootstrap "$1" "${{@: -1}}" "${{@: -2:1}}"
+        printf '%s\\n' "${{COMPREPLY[@]}}" """
+    done = subprocess.run(["bash", "--norc", "-c", script, "bash", command, *words], capture_output=True, text=True,
+                          cwd="/", timeout=60)  # fmt: skip
+    assert done.stderr == ""
+    return sorted(filter(None, done.stdout.splitlines()))
+
+
+def test_bash_completes_what_the_command_knows():
+    assert complete("") == sorted([*SUBCOMMANDS, "--help", "--version"])
+    assert complete("ch") == ["check"]
+    for subcommand in SUBCOMMANDS:
+        known = re.findall(r"^  (?:-h, )?(--[a-z-]+)", call(subcommand, "--help").stdout, re.MULTILINE)
+        assert {"--help", "--version"} < set(known) and complete(subcommand, "--") == sorted(known)
+    assert complete("check", "--ti") == ["--timeout"]
+    assert complete("bench", "--communicator", "") == ["cross", "node", "world"]
+    assert complete("check", "--timeout", "") == [] and complete("check", "") == []
+
+
+def test_bash_completes_files_and_programs():
+    assert complete("topology", "--from", "/et") == ["/etc"]
+    assert "/etc/passwd" in complete("explain", "--env", "/etc/pass")
+    assert "env" in complete("run", "en") and "env" in complete("run", "--timeout", "5", "en")
+    assert complete("run", "--keep-going", "--hor") == ["--horovod"]
+    assert complete("run", "cat", "/etc/passw") == complete("run", "--", "cat", "/etc/passw") != []
+    assert complete("run", "cat", "--hor") == []  # the program's own
+
+
+def test_bash_finds_the_completion_by_the_name_of_the_command(tmp_path):
+    """As a user's shell does it: the key Tab, twice."""
+    (tmp_path / "slurm-bootstrap").symlink_to(built("libbootstrap/slurm-bootstrap"))
+    done = subprocess.run(["bash", "--norc", "--noprofile", "-i"], text=True, capture_output=True, timeout=60,
+                          input=f"source {COMPLETION}\nslurm-bootstrap che\t--lo\t > {tmp_path}/out\nexit\n",
+                          env={"PATH": f"{tmp_path}:/usr/bin:/bin", "TERM": "xterm", "HOME": str(tmp_path)})  # fmt: skip
+    said = (tmp_path / "out").read_text() if (tmp_path / "out").exists() else ""
+    assert said.startswith("bootstrap: this machine only"), (said, done.stderr)
