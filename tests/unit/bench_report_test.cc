@@ -124,7 +124,7 @@ BenchStage stage_of_four() {
 
 TEST(BenchReport, TheTable) {
   EXPECT_EQ(head_text(stage_of_four()),
-            "all-reduce in step 12.0: 4 ranks on 2 nodes, communicator node of 1 to 3 ranks\n"
+            "StepId=12.0: all-reduce: 4 ranks on 2 nodes, communicator node of 1 to 3 ranks\n"
             "3 x NVIDIA H200, 1 x NVIDIA \"L4\"; NCCL 2.28.9 (/lib/libnccl.so.2)\n"
             "unique ids in 12.3 ms, communicator in 845.0 ms more; out of place, 1 warm-up and 20 iterations of each "
             "size, sums verified\n\n"

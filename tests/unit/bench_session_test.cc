@@ -104,15 +104,15 @@ TEST(BenchSession, CommunicatorsOfNodesMayDifferInSize) {
 TEST(BenchSession, WithoutAGpuItIsSkipped) {
   in_child([] {
     load_gpus("0");
-    EXPECT_EQ(
-        sentence_of(bench({1, 1}, {0, 0}), 77),
-        "the bench is skipped, since CUDA has no GPU for any rank; rank 0 (node001, local rank 0): no CUDA-capable "
-        "device is detected (100)");
+    EXPECT_EQ(sentence_of(bench({1, 1}, {0, 0}), 77),
+              "the benchmark is skipped, because CUDA has no GPU for any rank; rank 0 (node001, local rank 0): no "
+              "CUDA-capable "
+              "device is detected (100)");
   });
   in_child([] {
     load_gpus("2");
     const auto sentence = sentence_of(bench({2}, {-1, -1}), 77);
-    EXPECT_NE(sentence.find("Slurm gave it no GPU; ask for some: srun "), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find("Slurm gave it no GPU; request GPUs: srun "), std::string::npos) << sentence;
   });
 }
 
@@ -122,7 +122,8 @@ TEST(BenchSession, ARankWithoutAGpuAmongOthersIsAFailure) {
     load_gpus("2");
     const auto sentence = sentence_of(bench({1, 1}, {0, -1}), 1);
     EXPECT_EQ(
-        sentence.rfind("rank 1 (node002, local rank 0) has no GPU, and other ranks have: Slurm gave it no GPU", 0), 0U)
+        sentence.rfind("rank 1 (node002, local rank 0) has no GPU, but other ranks have one: Slurm gave it no GPU", 0),
+        0U)
         << sentence;
   });
   in_child([] {

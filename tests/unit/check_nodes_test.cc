@@ -12,7 +12,7 @@ TEST(CheckNccl, AnotherVersionSomewhereIsNamed) {
   auto findings = good_step();
   findings.reports[2]->nccl_version = findings.reports[3]->nccl_version = "2.27.3";
   const auto row = only_row(findings, "NCCL", CheckResult::kFailed);
-  EXPECT_EQ(row.text, "2.27.3 on 2 ranks, 2.28.9 on the others; NCCL refuses to connect them");
+  EXPECT_EQ(row.text, "2.27.3 on 2 ranks, 2.28.9 on the others; NCCL does not connect different versions");
   EXPECT_EQ(row.ranks, (std::vector<Rank>{2, 3}));
 }
 
@@ -46,7 +46,7 @@ TEST(CheckCuda, WhereNoGpuNeedsItADifferenceIsNoFailure) {
   findings.reports[3]->cuda_version.clear();
   const auto row = row_of(findings, "CUDA");
   EXPECT_EQ(row.result, CheckResult::kWarning);
-  EXPECT_EQ(row.text, "13.0 (driver 580.65.06) on some ranks, and not there on 1 rank");
+  EXPECT_EQ(row.text, "13.0 (driver 580.65.06) on some ranks, missing on 1 rank");
   EXPECT_EQ(row.ranks, std::vector<Rank>{3});
 }
 
@@ -54,7 +54,7 @@ TEST(CheckGpus, TwoRanksOnOneAreNamed) {
   auto findings = good_step();
   findings.reports[3]->own_gpu = findings.reports[2]->own_gpu;
   auto row = only_row(findings, "GPUs", CheckResult::kFailed);
-  EXPECT_EQ(row.text, "2 ranks of node002 are on /dev/nvidia0; NCCL works with one rank on a GPU only");
+  EXPECT_EQ(row.text, "2 ranks of node002 share /dev/nvidia0; NCCL needs a GPU for each rank");
   EXPECT_EQ(row.ranks, (std::vector<Rank>{2, 3}));
   for (auto& report : findings.reports) report->may_share_gpus = true;
   EXPECT_EQ(only_row(findings, "GPUs", CheckResult::kWarning).ranks, (std::vector<Rank>{2, 3}));
@@ -63,7 +63,7 @@ TEST(CheckGpus, TwoRanksOnOneAreNamed) {
 TEST(CheckGpus, TheSameNumberOnTwoNodesIsNoClash) {
   auto findings = good_step(4, 1);
   EXPECT_EQ(only_row(findings, "GPUs", CheckResult::kOk).text, "4 GPUs on 4 nodes; each rank can open its own");
-  EXPECT_EQ(row_of(findings, "GPU peers").text, "one GPU on a node: no peers there");
+  EXPECT_EQ(row_of(findings, "GPU peers").text, "one GPU on each node");
 }
 
 TEST(CheckGpus, OneThatItsRankCannotOpen) {
@@ -73,7 +73,7 @@ TEST(CheckGpus, OneThatItsRankCannotOpen) {
   const auto row = row_of(findings, "GPUs");
   EXPECT_EQ(row.result, CheckResult::kFailed);
   EXPECT_EQ(row.ranks, std::vector<Rank>{1});
-  EXPECT_EQ(row.cure, "srun --gpu-bind=none");
+  EXPECT_EQ(row.hint, "srun --gpu-bind=none");
 }
 
 TEST(CheckGpus, ListsThatNameNothingAndRanksWithoutOne) {
@@ -84,7 +84,7 @@ TEST(CheckGpus, ListsThatNameNothingAndRanksWithoutOne) {
   findings.reports[3]->own_gpu.clear();
   EXPECT_EQ(only_row(findings, "GPUs", CheckResult::kFailed).ranks, std::vector<Rank>{3});
   for (auto& report : findings.reports) report->leaves_gpus = true;
-  EXPECT_EQ(only_row(findings, "GPUs", CheckResult::kOk).text, "left to the program (--bootstrap-gpu=off)");
+  EXPECT_EQ(only_row(findings, "GPUs", CheckResult::kOk).text, "the program chooses them (--bootstrap-gpu=off)");
   findings = good_step();
   findings.reports[0]->has_gpus = false;
   EXPECT_EQ(only_row(findings, "GPUs", CheckResult::kFailed).ranks, std::vector<Rank>{0});
@@ -100,8 +100,9 @@ TEST(CheckPeers, HiddenOnesAreToldWithTheCure) {
     }
   }
   const auto row = only_row(findings, "GPU peers", CheckResult::kWarning);
-  EXPECT_EQ(row.text, "Slurm hides all but 1 of the 4 GPUs of a node from a task: no NVLink, no CUDA IPC between them");
-  EXPECT_EQ(row.cure, "srun --gpu-bind=none");
+  EXPECT_EQ(row.text,
+            "Slurm hides all but 1 of the 4 GPUs of a node from each task: no NVLink and no CUDA IPC between them");
+  EXPECT_EQ(row.hint, "srun --gpu-bind=none");
   EXPECT_EQ(row.ranks.size(), 8U);
 }
 
@@ -120,14 +121,14 @@ TEST(CheckPeers, MigInstancesAreNone) {
     report->gpu_list = {report->own_gpu};
     report->gpus_on_node = 14;
   }
-  EXPECT_EQ(only_row(findings, "GPU peers", CheckResult::kAbsent).text, "MIG instances are no peers of each other");
+  EXPECT_EQ(only_row(findings, "GPU peers", CheckResult::kAbsent).text, "MIG instances have no peers");
 }
 
 TEST(CheckCpus, ATaskOnOneOfManyAndTooManyThreads) {
   auto findings = good_step();
   findings.reports[1]->cpu_count = 1;
   auto row = only_row(findings, "CPUs", CheckResult::kWarning);
-  EXPECT_EQ(row.text, "bound to one CPU each, where there are 4 for each rank");
+  EXPECT_EQ(row.text, "bound to one CPU each; the step has 4 for each rank");
   EXPECT_EQ(row.ranks, std::vector<Rank>{1});
   // One CPU is right where there is no more.
   findings.reports[1]->cpus_on_node = 2;
@@ -140,10 +141,10 @@ TEST(CheckMemory, SharedMemoryIsCountedForEachRank) {
   auto findings = good_step();
   findings.reports[2]->shm_free = findings.reports[3]->shm_free = std::uint64_t{127} << 20;
   const auto row = only_row(findings, "/dev/shm", CheckResult::kWarning);
-  EXPECT_EQ(row.text, "only 127 MiB free at least; NCCL and data loaders want 64 MiB a rank");
+  EXPECT_EQ(row.text, "at least 127 MiB free; NCCL and data loaders need 64 MiB for each rank");
   EXPECT_EQ(row.ranks, (std::vector<Rank>{2, 3}));
   for (const Rank rank : {2U, 3U}) findings.reports[rank]->shm_free = std::uint64_t{128} << 20;
-  EXPECT_EQ(only_row(findings, "/dev/shm", CheckResult::kOk).text, "128 MiB free at least");
+  EXPECT_EQ(only_row(findings, "/dev/shm", CheckResult::kOk).text, "at least 128 MiB free");
 }
 
 TEST(CheckMemory, ALimitMattersWhereThereIsRdma) {
@@ -151,8 +152,7 @@ TEST(CheckMemory, ALimitMattersWhereThereIsRdma) {
   findings.reports[1]->locked_memory = std::uint64_t{8} << 20;
   EXPECT_EQ(only_row(findings, "locked memory", CheckResult::kWarning).ranks, std::vector<Rank>{1});
   for (auto& report : findings.reports) report->rdma_devices = 0;
-  EXPECT_EQ(only_row(findings, "locked memory", CheckResult::kOk).text,
-            "at most 8 MiB; no RDMA device that would need more");
+  EXPECT_EQ(only_row(findings, "locked memory", CheckResult::kOk).text, "limit 8 MiB; there is no RDMA device");
 }
 
 TEST(CheckSystem, NodesThatDifferAreNamed) {

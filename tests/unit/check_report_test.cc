@@ -53,7 +53,18 @@ CheckReport full_report() {
   report.own_gpu = "/dev/nvidia1";
   report.open_gpus = {"/dev/nvidia0", "/dev/nvidia1"};
   report.closed_gpus = {"/dev/nvidia2"};
-  report.gpu_cure = "--gpu-bind=none";
+  report.gpu_hint = "--gpu-bind=none";
+  report.version = "0.1.0";
+  report.library = "0.1.1";
+  report.sees_plugstack = true;
+  report.plugin = "0.1.2";
+  report.plugin_slurm = "23.11.4";
+  report.plugin_trouble = "No such file or directory";
+  report.slurm = "23.11.5";
+  report.python = "3.11.2 (/usr/bin/python3)";
+  report.frameworks = "torch 2.6.0, mpi4py 4.0.3";
+  report.python_nccl = "2.21.5";
+  report.python_nccl_path = "/opt/venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2";
   report.cpus = "0-3,8";
   report.cpu_count = 5;
   report.cpus_on_node = 16;
@@ -110,7 +121,17 @@ TEST(CheckReport, TheLargestOneFitsIntoALine) {
                            &report.cuda_module,
                            &report.openmp_threads,
                            &report.own_gpu,
-                           &report.gpu_cure,
+                           &report.gpu_hint,
+                           &report.version,
+                           &report.library,
+                           &report.plugin,
+                           &report.plugin_slurm,
+                           &report.plugin_trouble,
+                           &report.slurm,
+                           &report.python,
+                           &report.frameworks,
+                           &report.python_nccl,
+                           &report.python_nccl_path,
                            &report.cpus,
                            &report.kernel,
                            &report.libc}) {

@@ -80,7 +80,7 @@ TEST(CheckSelf, OutsideOfAStepThereIsNobodyToReport) {
   const auto self = look_at_self(Environment());
   ASSERT_FALSE(self);
   EXPECT_EQ(self.error().code, ErrorCode::kMissing);
-  EXPECT_FALSE(look_at_machine(Environment()).host.empty());
+  EXPECT_FALSE(look_at_machine(Environment()).report.host.empty());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Rank 0 and its clients over real sockets, in a network of their own: who is heard, who is not, and what is left.
-// SPDX-License-Identifier: Apache-2.0
+// Rank 0 and its clients over real sockets, in a network of their own: which reports arrive, which do not, and what is
+// left. SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_server.h"
 
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 #include "own_network.h"
 #include "test_socket.h"
 #include "tools/check/check_client.h"
+#include "tools/check/own_version.h"
 
 namespace bootstrap {
 namespace {
@@ -38,8 +39,8 @@ CheckReport report_of(Rank rank, const std::string& address = "127.0.0.1") {
 std::optional<CheckReport> visit(Rank rank, std::string& verdict, const std::string& address = "127.0.0.1") {
   auto report = report_of(rank, address);
   auto client = find_rank_zero(report, kStep, "127.0.0.1", in(5000));
-  if (!client || !client->say("report", write_record(report), in(1000))) return std::nullopt;
-  const auto answer = client->hear(in(5000));
+  if (!client || !client->send("report", write_record(report), in(1000))) return std::nullopt;
+  const auto answer = client->receive(in(5000));
   if (answer && answer->word == "verdict") verdict = answer->body;
   return report;
 }
@@ -56,14 +57,14 @@ Descriptor connected() {
   return socket;
 }
 
-void say(const Descriptor& socket, const std::string& text) {
+void send_text(const Descriptor& socket, const std::string& text) {
   EXPECT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
 }
 
 // Rank 0 as one of those that are waited for.
 Descriptor reported_as_zero() {
   auto socket = connected();
-  say(socket, write_line({kTag, 0, "report", write_record(report_of(0))}));
+  send_text(socket, write_line({kTag, 0, "report", write_record(report_of(0))}));
   return socket;
 }
 
@@ -92,14 +93,14 @@ TEST(CheckServer, HearsAllRanksAndTellsAllOfThem) {
     }
     server->gather_reports(in(5000));
     server->stop_listening();
-    server->tell("verdict", "0");
+    server->send_to_all("verdict", "0");
     for (auto& rank : ranks) rank.join();
-    server->part(in(1000));
+    server->disconnect(in(1000));
     for (const Rank rank : {0U, 1U, 2U, 3U}) {
       EXPECT_TRUE(server->reports()[rank]);
       EXPECT_EQ(verdicts[rank], "0");
     }
-    EXPECT_EQ(server->strangers(), 0U);
+    EXPECT_EQ(server->rejected(), 0U);
     // Nothing is left on the port that keeps a server from it that does not say SO_REUSEADDR.
     EXPECT_EQ(TestSocket(Family::kDual).bind("::", kPort), 0);
   });
@@ -113,20 +114,20 @@ TEST(CheckServer, WaitsForTheExchangeOfThoseThatAreStillThere) {
     std::vector<CheckClient> ranks;
     for (const Rank rank : {0U, 1U, 2U, 3U}) {
       ranks.emplace_back(connected(), kTag, rank);
-      ASSERT_TRUE(ranks.back().say("report", write_record(report_of(rank)), in(1000)));
+      ASSERT_TRUE(ranks.back().send("report", write_record(report_of(rank)), in(1000)));
     }
     server->gather_reports(in(5000));
-    server->tell("exchange", "");
+    server->send_to_all("exchange", "");
     auto again = report_of(1);
     again.has_exchanged = true;
     for (auto& rank : ranks) {
-      const auto answer = rank.hear(in(1000));
+      const auto answer = rank.receive(in(1000));
       ASSERT_TRUE(answer);
       EXPECT_EQ(answer->word, "exchange");
     }
-    EXPECT_TRUE(ranks[1].say("report", write_record(again), in(1000)));
+    EXPECT_TRUE(ranks[1].send("report", write_record(again), in(1000)));
     again.rank = 0;
-    EXPECT_TRUE(ranks[0].say("report", write_record(again), in(1000)));
+    EXPECT_TRUE(ranks[0].send("report", write_record(again), in(1000)));
     ranks.erase(ranks.begin() + 2);
     const auto begin = Deadline::clock::now();
     server->gather_exchanges(in(300));
@@ -150,7 +151,7 @@ TEST(CheckServer, ComesBackAtTheDeadlineWithThoseThatCame) {
     EXPECT_LT(Deadline::clock::now() - begin, milliseconds(600));
     EXPECT_TRUE(server->reports()[1]);
     EXPECT_FALSE(server->reports()[2]);
-    server->tell("verdict", "1");
+    server->send_to_all("verdict", "1");
     rank.join();
     EXPECT_EQ(verdict, "1");
   });
@@ -177,24 +178,47 @@ TEST(CheckServer, WhatOthersSayIsTurnedAway) {
     std::vector<Descriptor> sockets;
     for (const auto& text : strange) {
       sockets.push_back(connected());
-      say(sockets.back(), text);
+      send_text(sockets.back(), text);
     }
     server->gather_reports(in(300));
-    EXPECT_EQ(server->strangers(), strange.size());
+    EXPECT_EQ(server->rejected(), strange.size());
     for (const auto& one : server->reports()) EXPECT_FALSE(one);
-    // Control: the same way, a rank is heard.
+    // Control: the same way, a rank's report arrives.
     sockets.push_back(connected());
-    say(sockets.back(), line(kTag, 1, "report", report(1)));
+    send_text(sockets.back(), line(kTag, 1, "report", report(1)));
     server->gather_reports(in(300));
     EXPECT_TRUE(server->reports()[1]);
     // And nobody replaces what it said.
     sockets.push_back(connected());
     auto other = report_of(1);
     other.host = "elsewhere";
-    say(sockets.back(), line(kTag, 1, "report", write_record(other)));
+    send_text(sockets.back(), line(kTag, 1, "report", write_record(other)));
     server->gather_reports(in(300));
     EXPECT_EQ(server->reports()[1]->host, "");
-    EXPECT_EQ(server->strangers(), strange.size() + 1);
+    EXPECT_EQ(server->rejected(), strange.size() + 1);
+  });
+}
+
+TEST(CheckServer, ARankOfAnotherVersionIsNamedAndReceivesTheVerdict) {
+  with_own_network([] {
+    auto server = CheckServer::open(kTag, 2);
+    ASSERT_TRUE(server && server->listen(kPort));
+    const auto own = connected();
+    send_text(own, write_line({kTag, 0, "clock", own_version()}));
+    send_text(own, write_line({kTag, 0, "report", write_record(report_of(0))}));
+    const auto other = connected();
+    send_text(other, write_line({kTag, 1, "clock", "9.0.0"}));
+    send_text(other, write_line({kTag, 1, "report", "what only 9.0.0 can read"}));
+    const auto begin = Deadline::clock::now();
+    server->gather_reports(in(5000));
+    EXPECT_LT(Deadline::clock::now() - begin, milliseconds(3000)) << "it is here, and not waited for";
+    EXPECT_EQ(server->other_versions(), (std::map<Rank, std::string>{{1, "9.0.0"}}));
+    EXPECT_TRUE(server->reports()[0] && !server->reports()[1] && server->missing().empty());
+    EXPECT_EQ(server->rejected(), 0U);
+    server->send_to_all("verdict", "1");
+    std::string received;
+    (void)receive_line(other, received, in(1000));  // the time
+    EXPECT_EQ(receive_line(other, received, in(1000)), cat({kTag, " 0 verdict 1"}));
   });
 }
 
@@ -209,10 +233,10 @@ TEST(CheckServer, ACrowdOfSilentConnectionsKeepsNobodyOut) {
     std::thread rank([&] { (void)visit(1, verdict); });
     server->gather_reports(in(5000));
     EXPECT_TRUE(server->reports()[1]);
-    server->tell("verdict", "0");
+    server->send_to_all("verdict", "0");
     rank.join();
     EXPECT_EQ(verdict, "0");
-    EXPECT_GE(server->strangers(), 300U - 66U);  // no more than 66 were held at once
+    EXPECT_GE(server->rejected(), 300U - 66U);  // no more than 66 were held at once
   });
 }
 
@@ -225,7 +249,7 @@ TEST(CheckServer, ATakenPortIsToldAndASidePortLeadsIn) {
     ASSERT_TRUE(server);
     const auto listening = server->listen(kPort);
     ASSERT_FALSE(listening);
-    EXPECT_EQ(listening.error().message, "another program has it");
+    EXPECT_EQ(listening.error().message, "another program uses it");
     // The first side port is somebody's, too.
     TestSocket taken(Family::kDual);
     taken.reuse_address();
@@ -239,7 +263,7 @@ TEST(CheckServer, ATakenPortIsToldAndASidePortLeadsIn) {
     });
     server->gather_reports(in(4000));
     EXPECT_TRUE(server->reports()[1]);
-    server->tell("verdict", "1");
+    server->send_to_all("verdict", "1");
     rank.join();
     EXPECT_EQ(verdict, "1");
   });
@@ -264,7 +288,7 @@ TEST(CheckServer, WhoLooksInTheWrongPlaceSaysSoThroughASidePort) {
     });
     server->gather_reports(in(8000));
     EXPECT_TRUE(server->reports()[1] && server->reports()[2]);
-    server->tell("verdict", "1");
+    server->send_to_all("verdict", "1");
     lost.join();
     right.join();
   });
@@ -285,7 +309,7 @@ TEST(CheckClient, WaitsForARankZeroThatStartsLater) {
     server->listen_aside(kSide);
     server->gather_reports(in(5000));
     EXPECT_TRUE(server->reports()[1]);
-    server->tell("verdict", "0");
+    server->send_to_all("verdict", "0");
     rank.join();
   });
 }
@@ -314,7 +338,7 @@ TEST(CheckClient, ServersThatAnswerSomethingElseAreNotRankZero) {
           std::this_thread::sleep_for(milliseconds(5));
         }
       });
-      EXPECT_EQ(why_not_found(1500), "it accepts connections and is not rank 0 of this step (127.0.0.1)");
+      EXPECT_EQ(why_not_found(1500), "it accepts connections but is not rank 0 of this step (127.0.0.1)");
       is_over = true;
       endless.join();
     }
@@ -325,7 +349,7 @@ TEST(CheckClient, ARankZeroThatIsStuckIsNotCalledSomebodyElse) {
   with_own_network([] {
     const auto stuck = listen_on(kPort, true);  // the kernel accepts, the process does not go on
     ASSERT_TRUE(stuck.is_open());
-    EXPECT_EQ(why_not_found(500), "it accepts connections and says nothing: it is stuck, or not rank 0 (127.0.0.1)");
+    EXPECT_EQ(why_not_found(500), "it accepts connections but does not answer: it hangs, or is not rank 0 (127.0.0.1)");
   });
 }
 

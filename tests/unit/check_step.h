@@ -58,7 +58,15 @@ inline CheckFindings good_step(std::uint32_t nodes = 2, std::uint32_t tasks = 2)
     }
     report.open_gpus = report.gpu_list;
     report.own_gpu = report.gpu_list[place.local_rank];
-    report.gpu_cure = "--gpu-bind=none";
+    report.gpu_hint = "--gpu-bind=none";
+    report.version = "0.1.0";
+    if (place.local_rank == 0) {
+      report.library = report.plugin = "0.1.0";
+      report.sees_plugstack = true;
+      report.plugin_slurm = report.slurm = "23.11.4";
+      report.python = "3.11.2 (/usr/bin/python3)";
+      report.frameworks = "torch 2.6.0";
+    }
     report.cpus = "0-3";
     report.cpu_count = 4;
     report.cpus_on_node = 4 * tasks;

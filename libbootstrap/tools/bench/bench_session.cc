@@ -29,7 +29,7 @@ constexpr milliseconds kLateness(5000);
 Deadline in(milliseconds time) { return Deadline::clock::now() + time; }
 
 constexpr std::string_view kNoGpu =
-    "Slurm gave it no GPU; ask for some: srun --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench";
+    "Slurm gave it no GPU; request GPUs: srun --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench";
 
 Group group_of(const Layout& layout, Rank rank, GroupKind kind) {
   if (kind == GroupKind::kNode) return node_group(layout, rank);
@@ -122,14 +122,14 @@ std::optional<BenchEnd> BenchSession::judge(const std::vector<BenchMember>& memb
   const auto count = std::count_if(members.begin(), members.end(),
                                    [](const auto& member) { return member.gpu == BenchMember::Gpu::kNone; });
   if (static_cast<std::size_t>(count) == members.size()) {
-    return known_to_all(kBenchSkipped, cat({"the bench is skipped, since CUDA has no GPU for any rank; ",
+    return known_to_all(kBenchSkipped, cat({"the benchmark is skipped, because CUDA has no GPU for any rank; ",
                                             describe_rank(self_.layout, 0), ": ", members.front().text}));
   }
   for (Rank rank = 0; rank < members.size(); ++rank) {
     const auto& member = members[rank];
     const auto who = describe_rank(self_.layout, rank);
     if (member.gpu == BenchMember::Gpu::kNone) {
-      return known_to_all(1, cat({who, " has no GPU, and other ranks have: ", member.text}));
+      return known_to_all(1, cat({who, " has no GPU, but other ranks have one: ", member.text}));
     }
     const auto& trouble = member.gpu == BenchMember::Gpu::kRefused ? member.text : member.nccl_trouble;
     if (!trouble.empty()) return known_to_all(1, cat({who, ": ", trouble}));

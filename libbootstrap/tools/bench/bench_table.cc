@@ -77,9 +77,9 @@ double average_bus(const std::vector<BenchRow>& rows) {
 }
 
 std::string head_text(const BenchStage& stage) {
-  return cat({"all-reduce in step ",
+  return cat({"StepId=",
               stage.step,
-              ": ",
+              ": all-reduce: ",
               count(stage.ranks, "rank"),
               " on ",
               count(stage.nodes, "node"),

@@ -12,6 +12,7 @@
 #include "comm/process/sleep_for.h"
 #include "core/plan/master_endpoint.h"
 #include "core/util/text.h"
+#include "tools/check/own_version.h"
 
 namespace bootstrap {
 namespace {
@@ -45,8 +46,8 @@ bool read_clock(CheckReport& report, CheckClient& client, Deadline deadline) {
   report.round_trip_us = UINT64_MAX;
   for (int reading = 0; reading < kClockReadings; ++reading) {
     const auto begin = wall_clock_us();
-    if (!client.say("clock", "", deadline)) return false;
-    const auto answer = client.hear(deadline);
+    if (!client.send("clock", own_version(), deadline)) return false;
+    const auto answer = client.receive(deadline);
     const auto took = std::max<std::int64_t>(wall_clock_us() - begin, 0);
     const auto there = answer && answer->word == "clock" ? parse_unsigned(answer->body, INT64_MAX / 4) : std::nullopt;
     if (!there) return false;
@@ -76,8 +77,8 @@ std::optional<CheckClient> try_address(CheckReport& report, const SocketAddress&
   if (read_clock(report, client, deadline)) return client;
   const bool is_silent = Deadline::clock::now() >= deadline;
   return fail_with(report, Reach::kForeign,
-                   cat({"it accepts connections and ",
-                        is_silent ? "says nothing: it is stuck, or not rank 0" : "is not rank 0 of this step"}));
+                   cat({"it accepts connections but ",
+                        is_silent ? "does not answer: it hangs, or is not rank 0" : "is not rank 0 of this step"}));
 }
 
 std::optional<CheckClient> try_name(CheckReport& report, const std::string& name, std::uint16_t port,
@@ -101,11 +102,11 @@ std::array<std::uint16_t, 3> side_ports(const StepId& id) {
   return ports;
 }
 
-bool CheckClient::say(std::string_view word, std::string_view body, Deadline deadline) {
+bool CheckClient::send(std::string_view word, std::string_view body, Deadline deadline) {
   return send_all(socket_, write_line({step_tag_, rank_, std::string(word), std::string(body)}), deadline);
 }
 
-std::optional<CheckLine> CheckClient::hear(Deadline deadline) {
+std::optional<CheckLine> CheckClient::receive(Deadline deadline) {
   const auto received = receive_line(socket_, received_, deadline);
   auto line = received ? read_line(*received) : std::nullopt;
   return line && line->step_tag == step_tag_ && line->rank == 0 ? line : std::nullopt;

@@ -24,9 +24,9 @@ class CheckClient {
   CheckClient(Descriptor socket, std::string step_tag, Rank rank)
       : socket_(std::move(socket)), step_tag_(std::move(step_tag)), rank_(rank) {}
 
-  bool say(std::string_view word, std::string_view body, Deadline deadline);
+  bool send(std::string_view word, std::string_view body, Deadline deadline);
   // Nothing when the other side has ended the connection, is not of this step, or the deadline has passed.
-  std::optional<CheckLine> hear(Deadline deadline);
+  std::optional<CheckLine> receive(Deadline deadline);
 
  private:
   Descriptor socket_;

@@ -1,4 +1,4 @@
-// What one rank of a check found on its side, and the lines in which it tells rank 0 over TCP.
+// What one rank of a check found on its side, and the lines in which it reports to rank 0 over TCP.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_report.h"
 

@@ -1,4 +1,4 @@
-// What one rank of a check found on its side, and the lines in which it tells rank 0 over TCP.
+// What one rank of a check found on its side, and the lines in which it reports to rank 0 over TCP.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,10 +18,10 @@ namespace bootstrap {
 enum class Reach : std::uint8_t {
   kReached,
   kNoName,       // the name means nothing here
-  kRefused,      // nobody listens
+  kRefused,      // no process listens
   kSilent,       // no answer: packets are dropped on the way
   kUnreachable,  // no route, or the interface is down
-  kForeign,      // somebody else answers
+  kForeign,      // another program answers
   kLast = kForeign,
 };
 
@@ -59,7 +59,7 @@ struct CheckReport {
   // Libraries.
   bool has_pmix = false;
   std::string pmix_client;  // "libpmix.so.2 4.2.2"
-  std::string pmix_server;  // "4.2.2rc2"; empty: not told
+  std::string pmix_server;  // "4.2.2rc2"; empty: unknown
   std::string pmix_trouble;
   std::string nccl_version;  // "2.28.9"; empty: not there
   std::string nccl_path;
@@ -73,17 +73,32 @@ struct CheckReport {
   bool is_nvidia = false;              // NVIDIA's
   bool may_share_gpus = false;         // sharing them is what was asked for
   bool leaves_gpus = false;            // they are left to the program: --bootstrap-gpu=off
-  std::uint32_t gpus_on_node = 0;      // that the step was given here; 0: not told
+  std::uint32_t gpus_on_node = 0;      // that the step was given here; 0: unknown
   std::vector<std::string> gpu_list;   // what the task's list names: device nodes or UUIDs; "?": nothing that is there
   std::string own_gpu;                 // one of them; empty: not known
   std::vector<std::string> open_gpus;  // device nodes that this task can open
   std::vector<std::string> closed_gpus;  // and those that are there but hidden from it
-  std::string gpu_cure;                  // the option of srun that ends the hiding
+  std::string gpu_hint;                  // the option of srun that ends the hiding
+
+  // Versions. A node is looked at once, by its rank with local rank 0.
+  std::string version;          // of this command: "0.1.0"
+  std::string library;          // of the libbootstrap.so.0 that the loader finds; empty: none
+  bool sees_plugstack = false;  // Slurm's configuration is here; in a container it may not be
+  std::string plugin;           // of the plugin in plugstack.conf; empty: none
+  std::string plugin_slurm;     // the Slurm that it was built for: "22.05.8"
+  std::string plugin_trouble;   // why there is none
+  std::string slurm;            // on this node; empty: unknown
+
+  // Python, likewise of a node.
+  std::string python;       // "3.11.2 (/usr/bin/python3)"; empty: none
+  std::string frameworks;   // "torch 2.6.0, mpi4py 4.0.3"
+  std::string python_nccl;  // of the Python's packages, "2.21.5"
+  std::string python_nccl_path;
 
   // The machine.
   std::string cpus;  // that the task may run on, "0-3,8"
   std::uint32_t cpu_count = 0;
-  std::uint32_t cpus_on_node = 0;   // that the step was given here; 0: not told
+  std::uint32_t cpus_on_node = 0;   // that the step was given here; 0: unknown
   std::uint64_t shm_free = 0;       // bytes in /dev/shm
   std::uint64_t locked_memory = 0;  // bytes, UINT64_MAX: no limit
   std::uint32_t rdma_devices = 0;
@@ -101,13 +116,15 @@ inline auto fields_of(CheckReport& report) {
                   report.has_pmix, report.pmix_client, report.pmix_server, report.pmix_trouble, report.nccl_version,
                   report.nccl_path, report.nccl_trouble, report.cuda_version, report.cuda_module, report.openmp_threads,
                   report.has_gpus, report.is_nvidia, report.may_share_gpus, report.leaves_gpus, report.gpus_on_node,
-                  report.gpu_list, report.own_gpu, report.open_gpus, report.closed_gpus, report.gpu_cure, report.cpus,
-                  report.cpu_count, report.cpus_on_node, report.shm_free, report.locked_memory, report.rdma_devices,
-                  report.kernel, report.libc);
+                  report.gpu_list, report.own_gpu, report.open_gpus, report.closed_gpus, report.gpu_hint,
+                  report.version, report.library, report.sees_plugstack, report.plugin, report.plugin_slurm,
+                  report.plugin_trouble, report.slurm, report.python, report.frameworks, report.python_nccl,
+                  report.python_nccl_path, report.cpus, report.cpu_count, report.cpus_on_node, report.shm_free,
+                  report.locked_memory, report.rdma_devices, report.kernel, report.libc);
 }
 
 // One line between a rank and rank 0. Anybody can connect, so that each line says whose it is. A rank says
-//   clock            what time is it there? several times; rank 0 answers "clock MICROSECONDS"
+//   clock VERSION    what time is it there? several times; rank 0 answers "clock MICROSECONDS"
 //   report RECORD    what it found, and again after the exchange
 // and rank 0, to all that have reported,
 //   exchange         everybody is here: now exchange
@@ -121,7 +138,7 @@ struct CheckLine {
   bool operator==(const CheckLine&) const = default;
 };
 
-inline constexpr std::size_t kMaxLine = 16384;
+inline constexpr std::size_t kMaxLine = 20480;
 
 std::string write_line(const CheckLine& line);                  // with its line feed
 std::optional<CheckLine> read_line(std::string_view received);  // without; nothing when it is no such line

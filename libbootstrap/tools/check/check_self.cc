@@ -1,9 +1,13 @@
-// What this process can say of itself for a check: its plan, libraries, GPUs and machine.
+// What this process finds about itself for a check: its plan, libraries, GPUs and machine.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_self.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <utility>
 
 #include "comm/exchange.h"
 #include "comm/nccl/cuda_device.h"
@@ -19,9 +23,17 @@
 #include "probe/device_access.h"
 #include "probe/machine.h"
 #include "probe/node_topology.h"
+#include "tools/check/child_output.h"
+#include "tools/check/frameworks_script.h"
+#include "tools/check/own_version.h"
+#include "tools/check/plugstack.h"
+#include "tools/check/python_frameworks.h"
 
 namespace bootstrap {
 namespace {
+
+// More than a Python on a slow file system takes to start.
+constexpr std::chrono::seconds kTimeOfPrograms(4);
 
 std::string text_of(const Environment& environment, std::string_view name) {
   return std::string(environment.get(name).value_or(""));
@@ -109,7 +121,7 @@ std::string meaning_of(const std::string& entry, const CheckReport& report) {
   return *index < report.open_gpus.size() ? report.open_gpus[static_cast<std::size_t>(*index)] : "?";
 }
 
-// Position of the task's own GPU in its list: as it was told, or by the rule that programs follow when nobody told.
+// Position of the task's own GPU in its list: as its variable says, or by the rule that programs follow without one.
 std::optional<std::uint64_t> own_position(const StepPlan* plan, const Place& place, const Environment& environment,
                                           bool is_set, std::size_t listed) {
   if (is_set) return parse_unsigned(environment.get(kGpuVariable).value_or(""), kMaxGpus - 1);
@@ -131,7 +143,7 @@ void add_gpus(CheckReport& report, const StepFacts& facts, const Settings& setti
   report.may_share_gpus = settings.gpu_share.value || environment.has("SLURM_SHARDS_ON_NODE") ||
                           environment.has("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
   report.gpus_on_node = number_of(environment, "SLURM_GPUS_ON_NODE");
-  report.gpu_cure = facts.gpu_bind_cure;
+  report.gpu_hint = facts.gpu_bind_cure;
   try_devices(report, gpus_of(topology, vendor));
   if (!list) return;
   for (const auto& entry : list->entries) report.gpu_list.push_back(meaning_of(entry, report));
@@ -141,9 +153,55 @@ void add_gpus(CheckReport& report, const StepFacts& facts, const Settings& setti
   }
 }
 
+void add_plugin(CheckReport& report, const LocalPlugin& found) {
+  report.sees_plugstack = !found.files.plugstack.empty();
+  if (!report.sees_plugstack) return;
+  report.plugin = found.plugin.version;
+  report.plugin_slurm = found.plugin.slurm;
+  report.plugin_trouble = found.plugstack.lines.empty()
+                              ? cat({"no line of ", found.files.plugstack, " loads spank_bootstrap.so"})
+                              : found.plugin.trouble;
+}
+
+// Where it is not preloaded, its constructor does nothing, and RTLD_LOCAL keeps its names from this program.
+void add_library(CheckReport& report) {
+  void* const library = ::dlopen("libbootstrap.so.0", RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return;
+  const auto version = reinterpret_cast<int (*)()>(::dlsym(library, "bootstrap_version"));
+  if (version != nullptr) report.library = version_text(version());
+}
+
 }  // namespace
 
-Result<CheckSelf> look_at_self(const Environment& environment) {
+// They start while this process looks at other things.
+class ProgramAnswers {
+ public:
+  explicit ProgramAnswers(const Environment& environment)
+      : python_({python_of(environment), "-c", kFrameworksScript}), scontrol_({"scontrol", "--version"}) {}
+
+  void add_to(CheckReport& report, Deadline deadline) {
+    auto python = read_frameworks(python_.read(deadline));
+    report.python = std::move(python.python);
+    report.frameworks = std::move(python.frameworks);
+    report.python_nccl = std::move(python.nccl);
+    report.python_nccl_path = std::move(python.nccl_path);
+    // "slurm-wlm 22.05.8"
+    const auto version = scontrol_.read(deadline);
+    report.slurm = version.substr(version.rfind(' ') + 1);
+    report.slurm = report.slurm.substr(0, report.slurm.find('\n'));
+  }
+
+ private:
+  ChildOutput python_;
+  ChildOutput scontrol_;
+};
+
+void add_answers(CheckSelf& self, Deadline deadline) {
+  if (self.answers) self.answers->add_to(self.report, deadline);
+  self.answers.reset();
+}
+
+Result<CheckSelf> look_at_self(const Environment& environment, AskPrograms ask) {
   auto task = read_task_plan(environment);
   CheckSelf self;
   auto& report = self.report;
@@ -153,7 +211,7 @@ Result<CheckSelf> look_at_self(const Environment& environment) {
     add_plan(report, *task, environment);
     add_gpus(report, self.facts, task->settings, &task->plan, task->is_set);
   } else {
-    // The step may be understood all the same: then the others shall hear what is wrong.
+    // The step may be understood all the same: then rank 0 reports what is wrong.
     auto facts = read_task_facts(environment);
     if (!facts) return fail(facts.error());
     self.facts = std::move(*facts);
@@ -165,6 +223,13 @@ Result<CheckSelf> look_at_self(const Environment& environment) {
     add_gpus(report, self.facts, Settings(), nullptr, false);
   }
   report.rank = self.facts.local_ranks.front();
+  const bool is_first_of_node = self.facts.layout.place(report.rank).local_rank == 0;
+  if (is_first_of_node && ask == AskPrograms::kYes) self.answers = std::make_shared<ProgramAnswers>(environment);
+  report.version = own_version();
+  if (is_first_of_node) {
+    add_plugin(report, look_at_plugin(find_slurm_files(environment)));
+    add_library(report);
+  }
   report.size = static_cast<std::uint32_t>(self.facts.layout.size());
   report.layout = fingerprint_of(self.facts.layout);
   report.cpus_on_node = number_of(environment, "SLURM_CPUS_ON_NODE");
@@ -175,12 +240,23 @@ Result<CheckSelf> look_at_self(const Environment& environment) {
   return self;
 }
 
-CheckReport look_at_machine(const Environment& environment) {
-  CheckReport report;
+MachineFindings look_at_machine(const Environment& environment) {
+  MachineFindings findings;
+  auto& report = findings.report;
+  ProgramAnswers answers(environment);
+  report.version = own_version();
+  auto files = find_slurm_files(environment);
+  if (files.plugstack.empty()) {
+    ChildOutput config({"scontrol", "show", "config"});
+    files = read_slurm_config(config.read(Deadline::clock::now() + kTimeOfPrograms));
+  }
+  findings.plugin = look_at_plugin(std::move(files));
+  add_library(report);
   add_libraries(report, environment);
   add_machine(report);
   try_devices(report, gpus_of(read_node_topology("", report.host).topology, GpuVendor::kNvidia));
-  return report;
+  answers.add_to(report, Deadline::clock::now() + kTimeOfPrograms);
+  return findings;
 }
 
 }  // namespace bootstrap

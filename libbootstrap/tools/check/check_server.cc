@@ -1,4 +1,4 @@
-// Rank 0 in a check: listens where the ranks are to meet, hears their reports, and tells all what came of it.
+// Rank 0 in a check: listens at the rendezvous, receives the reports of the ranks, and sends all of them the result.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_server.h"
 
@@ -12,12 +12,14 @@
 #include <cstring>
 
 #include "core/util/text.h"
+#include "tools/check/own_version.h"
 
 namespace bootstrap {
 namespace {
 
-constexpr std::size_t kStrangers = 64;  // connections beyond one for each rank
+constexpr std::size_t kMostRejected = 64;  // connections beyond one for each rank
 constexpr std::uint64_t kOwnFiles = 64;
+constexpr std::size_t kLongestVersion = 32;
 constexpr std::uint64_t kFirstClient = 2;  // the numbers below it are the listeners'
 
 std::string microseconds_now() {
@@ -32,8 +34,9 @@ Result<std::uint64_t> raise_file_limit(std::uint64_t wanted) {
   const auto before = limit.rlim_cur;
   limit.rlim_cur = wanted;
   if (limit.rlim_max < wanted || ::setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    return fail(ErrorCode::kLimit, cat({"rank 0 needs ", std::to_string(wanted), " open files to hear all ranks, and ",
-                                        std::to_string(limit.rlim_max), " are allowed; raise ulimit -n"}));
+    return fail(ErrorCode::kLimit,
+                cat({"rank 0 needs ", std::to_string(wanted), " open files for all ranks, but the limit is ",
+                     std::to_string(limit.rlim_max), "; raise it with ulimit -n"}));
   }
   return before;
 }
@@ -53,7 +56,7 @@ CheckServer::~CheckServer() {
 }
 
 Result<CheckServer> CheckServer::open(const std::string& step_tag, std::size_t ranks) {
-  const auto before = raise_file_limit(ranks + kStrangers + kOwnFiles);
+  const auto before = raise_file_limit(ranks + kMostRejected + kOwnFiles);
   if (!before) return fail(before.error());
   CheckServer server(step_tag, ranks, Descriptor(::epoll_create1(EPOLL_CLOEXEC)));
   server.files_before_ = *before;
@@ -75,7 +78,7 @@ void CheckServer::add_listener(Descriptor socket) {
 Status CheckServer::listen(std::uint16_t port) {
   auto socket = listen_on(port, true);
   if (!socket.is_open()) {
-    return fail(ErrorCode::kUnavailable, errno == EADDRINUSE ? "another program has it" : std::strerror(errno));
+    return fail(ErrorCode::kUnavailable, errno == EADDRINUSE ? "another program uses it" : std::strerror(errno));
   }
   add_listener(std::move(socket));
   return {};
@@ -90,10 +93,10 @@ void CheckServer::listen_aside(std::span<const std::uint16_t> ports) {
 
 // Whoever has not said who it is gives way to those who come, the oldest one first.
 void CheckServer::make_room() {
-  if (clients_.size() < reports_.size() + kStrangers) return;
+  if (clients_.size() < reports_.size() + kMostRejected) return;
   const auto oldest =
       std::find_if(clients_.begin(), clients_.end(), [](const auto& client) { return !client.second.rank; });
-  ++strangers_;
+  ++rejected_;
   clients_.erase(oldest == clients_.end() ? clients_.begin() : oldest);
 }
 
@@ -110,7 +113,7 @@ void CheckServer::accept_from(const Descriptor& listener) {
   }
 }
 
-bool CheckServer::say(const Client& client, std::string_view word, std::string_view body) const {
+bool CheckServer::send(const Client& client, std::string_view word, std::string_view body) const {
   const auto text = write_line({step_tag_, 0, std::string(word), std::string(body)});
   return ::send(client.socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
          static_cast<ssize_t>(text.size());
@@ -122,12 +125,24 @@ bool CheckServer::take(Client& client, const std::string& received) {
   if (!line || line->step_tag != step_tag_ || line->rank >= reports_.size()) return false;
   if (client.rank && client.rank != line->rank) return false;
   client.rank = line->rank;
-  if (line->word == "clock") return say(client, "clock", microseconds_now());
-  // The first report of a rank counts, and the second one of whoever gave that.
-  auto& known = reports_[line->rank];
-  auto report = line->word == "report" ? read_record<CheckReport>(line->body) : std::nullopt;
-  if (!report || report->rank != line->rank || (known && !client.has_reported)) return false;
-  known = std::move(report);
+  if (line->word == "report") return take_report(client, *line);
+  client.version = printable(line->body.substr(0, kLongestVersion));
+  return line->word == "clock" && send(client, "clock", microseconds_now());
+}
+
+// The first report of a rank counts, and the second one of whoever gave that.
+bool CheckServer::take_report(Client& client, const CheckLine& line) {
+  auto& known = reports_[line.rank];
+  auto report = read_record<CheckReport>(line.body);
+  const bool is_of_other_version = !report && !client.version.empty() && client.version != own_version();
+  if (!is_of_other_version && (!report || report->rank != line.rank)) return false;
+  if (known && !client.has_reported) return false;
+  if (is_of_other_version) {
+    other_versions_[line.rank] = client.version;
+  } else {
+    known = std::move(report);
+    other_versions_.erase(line.rank);
+  }
   client.has_reported = true;
   return true;
 }
@@ -145,7 +160,7 @@ void CheckServer::read_from(Clients::iterator at) {
     is_ours = take(client, *line);
   }
   is_ours = is_ours && client.received.size() <= kMaxLine;
-  if (!is_ours) ++strangers_;
+  if (!is_ours) ++rejected_;
   if (!is_ours || count <= 0) clients_.erase(at);
 }
 
@@ -166,28 +181,42 @@ void CheckServer::serve(Deadline deadline, const std::function<bool()>& is_done)
   }
 }
 
+bool CheckServer::is_missing(Rank rank) const { return !reports_[rank] && !other_versions_.contains(rank); }
+
+std::vector<Rank> CheckServer::missing() const {
+  std::vector<Rank> ranks;
+  for (Rank rank = 0; rank < reports_.size(); ++rank) {
+    if (is_missing(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 void CheckServer::gather_reports(Deadline deadline) {
   serve(deadline, [this] {
-    return std::all_of(reports_.begin(), reports_.end(), [](const auto& report) { return report.has_value(); });
+    for (Rank rank = 0; rank < reports_.size(); ++rank) {
+      if (is_missing(rank)) return false;
+    }
+    return true;
   });
 }
 
 void CheckServer::gather_exchanges(Deadline deadline) {
   serve(deadline, [this] {
     return std::none_of(clients_.begin(), clients_.end(), [this](const auto& entry) {
-      return entry.second.has_reported && !reports_[*entry.second.rank]->has_exchanged;
+      const auto& client = entry.second;
+      return client.has_reported && reports_[*client.rank] && !reports_[*client.rank]->has_exchanged;
     });
   });
 }
 
-void CheckServer::tell(std::string_view word, std::string_view body) {
+void CheckServer::send_to_all(std::string_view word, std::string_view body) {
   std::erase_if(clients_,
-                [&](const auto& entry) { return entry.second.has_reported && !say(entry.second, word, body); });
+                [&](const auto& entry) { return entry.second.has_reported && !send(entry.second, word, body); });
 }
 
 void CheckServer::stop_listening() { listeners_.clear(); }
 
-void CheckServer::part(Deadline deadline) {
+void CheckServer::disconnect(Deadline deadline) {
   std::erase_if(clients_, [](const auto& entry) { return !entry.second.has_reported; });
   serve(deadline, [this] { return clients_.empty(); });
   clients_.clear();

@@ -1,4 +1,4 @@
-// Rank 0 in a check: listens where the ranks are to meet, hears their reports, and tells all what came of it.
+// Rank 0 in a check: listens at the rendezvous, receives the reports of the ranks, and sends all of them the result.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace bootstrap {
 
 // Anybody can connect. Memory and descriptors are bounded by the size of the step: one report for each rank, at most
-// kStrangers connections more than ranks, little more than kMaxLine bytes for each.
+// kMostRejected connections more than ranks, little more than kMaxLine bytes for each.
 class CheckServer {
  public:
   // The limit of open files is raised as far as the step needs it, and put back at the end. kLimit where it cannot be.
@@ -26,7 +26,7 @@ class CheckServer {
   CheckServer& operator=(CheckServer&&) = delete;
   ~CheckServer();
 
-  // As a rendezvous server does. The error is the reason alone: "another program has it".
+  // As a rendezvous server does. The error is the reason alone: "another program uses it".
   Status listen(std::uint16_t port);
   // On the first of these that nobody has; without one, ranks can come on the other port only.
   void listen_aside(std::span<const std::uint16_t> ports);
@@ -36,19 +36,23 @@ class CheckServer {
   void gather_reports(Deadline deadline);
   void gather_exchanges(Deadline deadline);
 
-  void tell(std::string_view word, std::string_view body);  // to all that gave a report and are still connected
-  void stop_listening();                                    // nobody can connect any more, and the port is free
+  void send_to_all(std::string_view word, std::string_view body);  // to all that gave a report and are still connected
+  void stop_listening();                                           // nobody can connect any more, and the port is free
   // Waits for the others to end their connections, so that nothing of ours stays in TIME_WAIT on the port.
-  void part(Deadline deadline);
+  void disconnect(Deadline deadline);
 
   const std::vector<std::optional<CheckReport>>& reports() const { return reports_; }  // by rank
-  std::uint64_t strangers() const { return strangers_; }
+  std::vector<Rank> missing() const;                                                   // no report came
+  // Ranks whose reports this version cannot read, with the version of their command.
+  const std::map<Rank, std::string>& other_versions() const { return other_versions_; }
+  std::uint64_t rejected() const { return rejected_; }
 
  private:
   struct Client {
     Descriptor socket;
     std::string received = {};
     std::optional<Rank> rank = {};  // it has said who it is
+    std::string version = {};
     bool has_reported = false;
   };
   using Clients = std::map<std::uint64_t, Client>;  // by number, in order of arrival
@@ -62,7 +66,9 @@ class CheckServer {
   void make_room();
   void read_from(Clients::iterator client);
   bool take(Client& client, const std::string& received);
-  bool say(const Client& client, std::string_view word, std::string_view body) const;
+  bool is_missing(Rank rank) const;
+  bool take_report(Client& client, const CheckLine& line);
+  bool send(const Client& client, std::string_view word, std::string_view body) const;
 
   std::string step_tag_;
   Descriptor poller_;
@@ -70,7 +76,8 @@ class CheckServer {
   Clients clients_;
   std::uint64_t next_number_;
   std::vector<std::optional<CheckReport>> reports_;
-  std::uint64_t strangers_ = 0;
+  std::map<Rank, std::string> other_versions_;
+  std::uint64_t rejected_ = 0;
   std::uint64_t files_before_ = 0;  // limit to put back; 0: none
 };
 

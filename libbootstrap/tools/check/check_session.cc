@@ -5,6 +5,8 @@
 // step, PMI-1 cannot name who is missing, and before an MPI program there may be no exchange at all.
 #include "tools/check/check_session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -29,6 +31,8 @@ constexpr seconds kExchange(5);  // for the exchange, which itself may take two 
 constexpr seconds kExchangeExcess(2);
 constexpr seconds kTravel(2);  // for what is small and on its way
 constexpr milliseconds kParting(500);
+constexpr milliseconds kPatience(3000);
+constexpr milliseconds kTimeOfPrograms(4000);
 // srun may end the step on the first exit status that is not 0, and drops what it has not read by then.
 constexpr milliseconds kTravelTimeOfTable(300);
 
@@ -39,7 +43,7 @@ void complain(const CheckSelf& self, std::string_view sentence) {
   (void)std::fputs(cat({"bootstrap: ", who, ": ", sentence, "\n"}).c_str(), stderr);
 }
 
-// Each rank reads what its neighbour said, so that every rank is heard and listens.
+// Each rank reads what its neighbour wrote, so that every rank sends and receives.
 void try_exchange(CheckSelf& self) {
   auto& report = self.report;
   const auto& layout = self.facts.layout;
@@ -60,7 +64,7 @@ void try_exchange(CheckSelf& self) {
   if (!result) {
     report.exchange_trouble = result.error().message;
   } else if (result->shared.size() != 1 || result->shared.front() != word_of(neighbour)) {
-    report.exchange_trouble = "something else arrived than was sent";
+    report.exchange_trouble = "the received value is not the one that was sent";
   }
 }
 
@@ -72,34 +76,45 @@ bool can_exchange(const std::vector<std::optional<CheckReport>>& reports) {
                                 std::all_of(reports.begin(), reports.end(), has_none));
 }
 
+// After three seconds a person at a terminal reads who is waited for.
+void gather_reports(CheckServer& server, const Layout& layout, Deadline deadline) {
+  server.gather_reports(std::min(deadline, in(kPatience)));
+  const auto missing = server.missing();
+  if (!missing.empty() && ::isatty(STDERR_FILENO) == 1) {
+    (void)std::fputs(cat({"bootstrap: waiting for ", name_ranks(layout, missing), "\n"}).c_str(), stderr);
+  }
+  server.gather_reports(deadline);
+}
+
 void judge(CheckServer& server, CheckFindings& findings, const CheckReport& own, const CheckSession& session) {
   const auto begin = Deadline::clock::now();
-  server.gather_reports(begin + session.timeout);
+  gather_reports(server, findings.layout, begin + session.timeout);
   const auto waited = std::chrono::duration_cast<milliseconds>(Deadline::clock::now() - begin);
   findings.waited_ms = static_cast<std::uint64_t>(std::max<std::int64_t>(waited.count(), 1));
   if (!session.leaves_exchange && can_exchange(server.reports())) {
     findings.has_exchanged = true;
-    server.tell("exchange", "");
+    server.send_to_all("exchange", "");
     server.gather_exchanges(in(kExchange + kExchangeExcess + kTravel));
   }
-  findings.strangers = server.strangers();
+  findings.rejected = server.rejected();
+  findings.other_versions = server.other_versions();
   findings.reports = server.reports();
   if (!findings.reports[0]) (findings.reports[0] = own)->reach = Reach::kUnreachable;
   const auto table = judge_step(findings);
   const bool is_well = table.worst() != CheckResult::kFailed;
   if (session.show) session.show(table);
   if (!is_well) sleep_for(kTravelTimeOfTable);
-  // Before anybody hears the verdict: whoever becomes its program then shall not find us where it looks for rank 0.
+  // Before any rank receives the verdict: one that then becomes its program must not find us where it looks for rank 0.
   server.stop_listening();
-  server.tell("verdict", is_well ? "0" : "1");
-  server.part(in(kParting));
+  server.send_to_all("verdict", is_well ? "0" : "1");
+  server.disconnect(in(kParting));
 }
 
 bool report_to_rank_zero(CheckSelf& self, const CheckSession& session) {
   auto& report = self.report;
   // Rank 0 need not know the name of its host.
   const auto host = report.rank == 0 ? std::string("127.0.0.1") : self.facts.layout.host_of(0);
-  CommandTimeLimit::now("the way to rank 0");
+  CommandTimeLimit::now("connecting to rank 0");
   auto client = find_rank_zero(report, self.facts.id, host, in(session.timeout));
   if (!client) {
     complain(self, cat({"this rank, on ", report.host, ", cannot reach rank 0 at ", report.address, ":",
@@ -109,18 +124,20 @@ bool report_to_rank_zero(CheckSelf& self, const CheckSession& session) {
     sleep_for(kTravel);
     return false;
   }
+  // Half of the time: the report has to come before rank 0 ends its wait.
+  add_answers(self, in(std::min(milliseconds(session.timeout) / 2, kTimeOfPrograms)));
   CommandTimeLimit::now("waiting for rank 0");
-  (void)client->say("report", write_record(report), in(kTravel));
-  auto answer = client->hear(in(session.timeout + kTravel));
+  (void)client->send("report", write_record(report), in(kTravel));
+  auto answer = client->receive(in(session.timeout + kTravel));
   if (answer && answer->word == "exchange") {
     CommandTimeLimit::now("the exchange");
     try_exchange(self);
     CommandTimeLimit::now("waiting for the verdict of rank 0");
-    (void)client->say("report", write_record(report), in(kTravel));
-    answer = client->hear(in(kExchange + kExchangeExcess + kTravel));
+    (void)client->send("report", write_record(report), in(kTravel));
+    answer = client->receive(in(kExchange + kExchangeExcess + kTravel));
   }
   if (answer && answer->word == "verdict") return answer->body == "0";
-  complain(self, "this rank reported to rank 0, and rank 0 ended without a word about the result");
+  complain(self, "rank 0 ended before it sent the result of the check");
   return false;
 }
 

@@ -11,7 +11,7 @@
 namespace bootstrap {
 
 struct CheckSession {
-  std::chrono::seconds timeout{10};  // until all ranks have to be heard
+  std::chrono::seconds timeout{10};  // for all ranks to answer
   // Open MPI's MPI_Init fails in a rank that had a PMIx session before (PMIx 4.2, also in another process): so none is
   // opened where a program follows.
   bool leaves_exchange = false;

@@ -22,13 +22,24 @@ std::string_view word_of(CheckResult result) {
   return kWords[static_cast<std::size_t>(result)];
 }
 
-void append_row(std::string& out, const Layout& layout, const CheckRow& row) {
+// Bold red and yellow.
+std::string_view colour_of(CheckResult result) {
+  if (result == CheckResult::kFailed) return "\x1b[1;31m";
+  return result == CheckResult::kWarning ? "\x1b[33m" : "";
+}
+
+void append_row(std::string& out, const Layout& layout, const CheckRow& row, bool has_colours) {
+  const auto begin = out.size();
   std::string line(row.name);
   pad_to(line, kNameWidth);
   line += word_of(row.result);
   append_wrapped(out, std::move(line), kTextColumn, row.text);
+  if (has_colours && !colour_of(row.result).empty()) {
+    const auto word = word_of(row.result);
+    out.replace(begin + kNameWidth, word.size(), cat({colour_of(row.result), word, "\x1b[0m"}));
+  }
   if (!row.ranks.empty()) append_wrapped(out, "", kTextColumn, name_ranks(layout, row.ranks));
-  if (!row.cure.empty()) append_wrapped(out, std::string(kTextColumn, ' ') + "-> ", kTextColumn + 3, row.cure);
+  if (!row.hint.empty()) append_wrapped(out, std::string(kTextColumn, ' ') + "-> ", kTextColumn + 3, row.hint);
 }
 
 // "2 FAILED (port, GPUs), 1 warning (clocks)"
@@ -44,7 +55,7 @@ std::string summary(const CheckTable& table) {
     const auto plural = result == CheckResult::kWarning && count > 1 ? "s" : "";
     text += cat({text.empty() ? "" : "; ", std::to_string(count), " ", word_of(result), plural, ": ", names});
   }
-  return text.empty() ? "All is well." : text + ".";
+  return text.empty() ? "All checks passed." : text + ".";
 }
 
 std::string json_row(const CheckRow& row) {
@@ -52,7 +63,7 @@ std::string json_row(const CheckRow& row) {
   for (const auto rank : row.ranks) ranks += cat({ranks.empty() ? "" : ", ", std::to_string(rank)});
   return cat({"{", json_member("check", json_string(row.name)), ", ",
               json_member("result", json_string(word_of(row.result))), ", ", json_member("text", json_string(row.text)),
-              ", ", json_member("ranks", cat({"[", ranks, "]"})), ", ", json_member("cure", json_string(row.cure)),
+              ", ", json_member("ranks", cat({"[", ranks, "]"})), ", ", json_member("hint", json_string(row.hint)),
               "}"});
 }
 
@@ -66,12 +77,12 @@ CheckResult CheckTable::worst() const {
   return worst;
 }
 
-std::string table_text(const CheckTable& table) {
+std::string table_text(const CheckTable& table, bool has_colours) {
   std::string out;
   append_wrapped(out, "", 0, cat({"bootstrap: ", table.title}));
   out += "\n";
-  append_wrapped(out, "CHECK          RESULT", kTextColumn, "WHAT WAS FOUND");
-  for (const auto& row : table.rows) append_row(out, table.layout, row);
+  append_wrapped(out, "CHECK          RESULT", kTextColumn, "DETAILS");
+  for (const auto& row : table.rows) append_row(out, table.layout, row, has_colours);
   out += "\n";
   append_wrapped(out, "", 0, summary(table));
   return out;

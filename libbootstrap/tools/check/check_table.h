@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "core/step/rank_layout.h"
 #include "core/step/step_id.h"
 #include "tools/check/check_report.h"
+#include "tools/check/plugstack.h"
 
 namespace bootstrap {
 
@@ -18,9 +20,10 @@ namespace bootstrap {
 struct CheckFindings {
   StepId id;
   Layout layout;
-  std::vector<std::optional<CheckReport>> reports;  // by rank; nothing: not heard
-  std::uint64_t waited_ms = 0;                      // until all were heard, or in vain
-  std::uint64_t strangers = 0;                      // connections that were not of this step
+  std::vector<std::optional<CheckReport>> reports;  // by rank; nothing: no answer
+  std::uint64_t waited_ms = 0;                      // until all answered, or in vain
+  std::map<Rank, std::string> other_versions;       // ranks whose reports cannot be read, and their version
+  std::uint64_t rejected = 0;                       // connections that were not of this step
   std::string port_trouble;                         // why rank 0 could not listen on MASTER_PORT; empty: it could
 
   bool has_exchanged = false;    // it was asked for: of all ranks, since it takes all of them
@@ -40,11 +43,11 @@ struct CheckRow {
   CheckResult result = CheckResult::kOk;
   std::string text;         // one short sentence
   std::vector<Rank> ranks;  // that it concerns, ascending; empty: all, or none in particular
-  std::string cure;         // what to do; empty where the text says it, or all is well
+  std::string hint;         // what to do; empty where the text says it, or all is well
 };
 
 struct CheckTable {
-  std::string title;  // "step 12.0: 4 ranks on 2 nodes, to meet at node001:20037"
+  std::string title;  // "StepId=12.0: 4 ranks on 2 nodes, rendezvous at node001:20037"
   StepId id;
   Layout layout;
   std::vector<CheckRow> rows;
@@ -55,11 +58,17 @@ struct CheckTable {
 // Precondition: rank 0 is among the reports.
 CheckTable judge_step(const CheckFindings& findings);
 
-// Of one machine without a step, from the report of a process on it.
-CheckTable judge_machine(const CheckReport& report);
+// What a process of a machine knows without a step.
+struct MachineFindings {
+  CheckReport report;  // without the plugin's members
+  LocalPlugin plugin;
+};
 
-// Lines of at most 80 characters unless a word is longer itself; printable ASCII; ends with a newline.
-std::string table_text(const CheckTable& table);
+CheckTable judge_machine(const MachineFindings& findings);
+
+// Lines of at most 80 characters unless a word is longer itself; printable ASCII; ends with a newline. With colours:
+// and sequences of a terminal around the results that are not good.
+std::string table_text(const CheckTable& table, bool has_colours = false);
 
 // One JSON object, RFC 8259, with a newline at its end.
 std::string table_json(const CheckTable& table);

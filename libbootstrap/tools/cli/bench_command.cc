@@ -65,9 +65,9 @@ class Bench {
       : session_(session), options_(options), is_first_(is_first) {}
 
   int run() {
-    watch("gathering the ranks");
+    watch("the wait for all ranks");
     auto end = session_.look();
-    watch("making the communicator");
+    watch("the start of the communicator");
     if (!end) end = session_.connect();
     if (!end && is_first_ && !options_.json) print(head_text(session_.stage()));
     if (!end) end = session_.measure([this](const BenchRow& row) { show(row); });
@@ -82,7 +82,7 @@ class Bench {
   // Each step may take its time, and then the exchange after it.
   void watch(const char* activity) {
     time_limit_.reset();
-    time_limit_ = std::make_unique<CommandTimeLimit>("the bench", 2 * options_.timeout + kExcess);
+    time_limit_ = std::make_unique<CommandTimeLimit>("the benchmark", 2 * options_.timeout + kExcess, is_first_);
     CommandTimeLimit::now(activity);
   }
 
@@ -119,8 +119,8 @@ int bench_command(const BenchOptions& options) {
   auto session = std::make_unique<BenchSession>(std::move(*self), *exchange, std::move(*plan));
   const int status = Bench(*session, options, is_first).run();
   if (!session->is_stuck()) {
-    const CommandTimeLimit time_limit("the bench", kExcess);
-    CommandTimeLimit::now("the end of its communicator");
+    const CommandTimeLimit time_limit("the benchmark", kExcess);
+    CommandTimeLimit::now("the end of the communicator");
     session.reset();
     return status;
   }

@@ -14,6 +14,7 @@
 #include "tools/check/check_session.h"
 #include "tools/check/command_time_limit.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/terminal.h"
 #include "tools/horovod/horovod_world.h"
 
 namespace bootstrap {
@@ -24,17 +25,19 @@ constexpr int kCannotRun = 126;  // as shells say it
 constexpr int kNotFound = 127;
 
 void print(const CheckTable& table, bool as_json) {
-  (void)std::fputs((as_json ? table_json(table) : table_text(table)).c_str(), stdout);
+  (void)std::fputs((as_json ? table_json(table) : table_text(table, has_colours(stdout))).c_str(), stdout);
   (void)std::fflush(stdout);
 }
 
 // Standard output is the program's.
 void print_trouble(const CheckTable& table) {
-  if (table.worst() == CheckResult::kFailed) (void)std::fputs(table_text(table).c_str(), stderr);
+  if (table.worst() == CheckResult::kFailed) (void)std::fputs(table_text(table, has_colours(stderr)).c_str(), stderr);
 }
 
 int check_step(const CheckSession& session, const char* start, bool keep_going = false) {
-  auto self = look_at_self(process_environment());
+  // The program that follows shall not wait for another Python.
+  const auto ask = session.leaves_exchange ? AskPrograms::kNo : AskPrograms::kYes;
+  auto self = look_at_self(process_environment(), ask);
   if (!self) return complain_of_rank(self.error(), start);
   return run_check(std::move(*self), session) || keep_going ? 0 : kFailed;
 }
@@ -65,7 +68,7 @@ int check_command(const CheckOptions& options) {
   const auto show = [&](const CheckTable& table) { print(table, options.json); };
   if (!options.local) {
     return check_step({.timeout = options.timeout, .show = show},
-                      "slurm-bootstrap check; or look at this machine alone: slurm-bootstrap check --local");
+                      "slurm-bootstrap check; or check this machine only: slurm-bootstrap check --local");
   }
   const auto table = judge_machine(look_at_machine(process_environment()));
   show(table);

@@ -11,7 +11,7 @@
 namespace bootstrap::check {
 namespace {
 
-constexpr std::string_view kOneEach = "a GPU for each rank: srun --gres=gpu:N with N tasks per node";
+constexpr std::string_view kOneEach = "use a GPU for each rank: srun --gres=gpu:N with N tasks per node";
 
 std::uint32_t node_of(const Survey& survey, const CheckReport& report) {
   return survey.layout().place(report.rank).node;
@@ -28,7 +28,7 @@ bool has(const std::vector<std::string>& list, const std::string& item) {
 // A library that some ranks have: what is to be said of the others.
 CheckRow partly(std::string_view name, const std::vector<Variant>& versions, std::vector<Rank> without,
                 bool is_needed) {
-  auto text = cat({versions.front().value, " on some ranks, and not there on ", count_of(without.size(), "rank")});
+  auto text = cat({versions.front().value, " on some ranks, missing on ", count_of(without.size(), "rank")});
   return is_needed ? failed(name, std::move(text), std::move(without))
                    : warning(name, std::move(text), std::move(without));
 }
@@ -49,7 +49,7 @@ std::vector<Rank> sharing(const Survey& survey, std::string& example) {
     if (of_gpu.size() < 2) continue;
     if (ranks.empty()) {
       example =
-          cat({count_of(of_gpu.size(), "rank"), " of ", survey.layout().hosts()[gpu.first], " are on ", gpu.second});
+          cat({count_of(of_gpu.size(), "rank"), " of ", survey.layout().hosts()[gpu.first], " share ", gpu.second});
     }
     ranks.insert(ranks.end(), of_gpu.begin(), of_gpu.end());
   }
@@ -69,6 +69,12 @@ CheckRow gpus_in_order(const Survey& survey) {
   return ok("GPUs", cat({counted, is_untried ? "; each rank has its own" : "; each rank can open its own"}));
 }
 
+constexpr const char* kRefuses = "; NCCL does not connect different versions";
+
+std::string nccl_of_python(const Survey& survey, const Variant& version) {
+  return cat({"Python loads ", version.value, " (", survey.report(version.ranks.front()).python_nccl_path, ")"});
+}
+
 }  // namespace
 
 CheckRow nccl_row(const Survey& survey) {
@@ -78,13 +84,16 @@ CheckRow nccl_row(const Survey& survey) {
                   survey.where([](const CheckReport& report) { return !report.nccl_trouble.empty(); }));
   }
   const auto versions = survey.variants(&CheckReport::nccl_version);
-  if (versions.empty()) {
-    return absent("NCCL", cat({"no libnccl.so.2 that the loader finds",
-                               has_nvidia(survey) ? "; PyTorch's packages bring their own" : ""}));
+  const auto of_python = survey.variants(&CheckReport::python_nccl);
+  if (of_python.size() > 1) {
+    return failed("NCCL", cat({"Python loads ", describe_variants(of_python, "node"), kRefuses}),
+                  on_same_nodes(survey, odd_ranks(of_python)), "use the same Python environment on all nodes");
   }
+  if (versions.empty() && !of_python.empty()) return ok("NCCL", nccl_of_python(survey, of_python.front()));
+  if (versions.empty()) return absent("NCCL", "no libnccl.so.2 that the loader finds");
   if (versions.size() > 1) {
-    return failed("NCCL", cat({describe_variants(versions), "; NCCL refuses to connect them"}), odd_ranks(versions),
-                  "one version on all nodes; SLURM_BOOTSTRAP_NCCL names the file to load");
+    return failed("NCCL", cat({describe_variants(versions), kRefuses}), odd_ranks(versions),
+                  "install one version on all nodes, or name the file to load: SLURM_BOOTSTRAP_NCCL=PATH");
   }
   auto without = survey.where([](const CheckReport& report) { return report.nccl_version.empty(); });
   if (!without.empty()) return partly("NCCL", versions, std::move(without), has_nvidia(survey));
@@ -92,6 +101,9 @@ CheckRow nccl_row(const Survey& survey) {
   auto text = versions.front().value;
   if (paths.size() == 1) text += cat({" (", paths.front().value, ")"});
   if (paths.size() > 1) text += cat({" from ", std::to_string(paths.size()), " different places"});
+  if (!of_python.empty() && of_python.front().value != versions.front().value) {
+    text += cat({"; ", nccl_of_python(survey, of_python.front())});
+  }
   return ok("NCCL", std::move(text));
 }
 
@@ -103,13 +115,13 @@ CheckRow driver_row(const Survey& survey) {
   });
   const bool is_needed = has_nvidia(survey);
   if (drivers.empty()) {
-    if (!is_needed) return absent("CUDA", "no driver, and no GPU in this step that needs one");
-    return warning("CUDA", "the step has GPUs, and there is no libcuda.so.1 to use them with", {},
-                   "the driver of the nodes; in a container its option for GPUs (--nv, --gpus)");
+    if (!is_needed) return absent("CUDA", "no driver; no GPU of this step needs one");
+    return warning("CUDA", "the step has GPUs, but libcuda.so.1 is missing", {},
+                   "install the driver on the nodes; in a container use its option for GPUs (--nv, --gpus)");
   }
   if (drivers.size() > 1) {
     return warning("CUDA", describe_variants(drivers), odd_ranks(drivers),
-                   "NCCL may choose different ways on different drivers; one on all nodes is safer");
+                   "install one driver on all nodes: NCCL may choose different paths on different drivers");
   }
   auto without = survey.where([](const CheckReport& report) { return report.cuda_version.empty(); });
   if (!without.empty()) return partly("CUDA", drivers, std::move(without), is_needed);
@@ -118,46 +130,45 @@ CheckRow driver_row(const Survey& survey) {
 
 CheckRow gpu_row(const Survey& survey) {
   const auto with = survey.where(&CheckReport::has_gpus);
-  if (with.empty()) return absent("GPUs", "the step was given none");
+  if (with.empty()) return absent("GPUs", "the step has none");
   if (with.size() < survey.reports().size()) {
-    return failed("GPUs", "some ranks were given GPUs and these were not",
+    return failed("GPUs", "some ranks have GPUs and these have none",
                   survey.where(std::not_fn(&CheckReport::has_gpus)));
   }
   const auto lost = survey.where([](const CheckReport& report) { return has(report.gpu_list, "?"); });
   if (!lost.empty()) {
-    return failed("GPUs", "the list of GPUs names one that is not there or cannot be opened", lost,
-                  "a list made for other nodes, or changed since Slurm set it; see slurm-bootstrap explain --gpus");
+    return failed("GPUs", "the list names a GPU that does not exist or cannot be opened", lost,
+                  "the list is for other nodes, or was changed after Slurm set it; see slurm-bootstrap explain --gpus");
   }
   const auto closed = survey.where([](const CheckReport& report) { return has(report.closed_gpus, report.own_gpu); });
   if (!closed.empty()) {
-    return failed("GPUs", "these ranks cannot open their own GPU", closed, cat({"srun ", survey.first().gpu_cure}));
+    return failed("GPUs", "these ranks cannot open their own GPU", closed, cat({"srun ", survey.first().gpu_hint}));
   }
   std::string example;
   const auto shared = sharing(survey, example);
   const bool is_meant = survey.first().may_share_gpus;
   if (!shared.empty() && is_meant) {
-    return warning("GPUs", cat({example, ", as was asked for; NCCL works with one rank on a GPU only"}), shared);
+    return warning("GPUs", cat({example, ", as requested; NCCL needs a GPU for each rank"}), shared);
   }
   if (!shared.empty()) {
-    return failed("GPUs", cat({example, "; NCCL works with one rank on a GPU only"}), shared, std::string(kOneEach));
+    return failed("GPUs", cat({example, "; NCCL needs a GPU for each rank"}), shared, std::string(kOneEach));
   }
-  if (survey.first().leaves_gpus) return ok("GPUs", "left to the program (--bootstrap-gpu=off)");
+  if (survey.first().leaves_gpus) return ok("GPUs", "the program chooses them (--bootstrap-gpu=off)");
   const auto none = survey.where([](const CheckReport& report) { return report.own_gpu.empty(); });
   if (!none.empty()) {
-    return failed("GPUs", "fewer GPUs than ranks on a node: none is left for these", none, std::string(kOneEach));
+    return failed("GPUs", "fewer GPUs than ranks on a node; these ranks have none", none, std::string(kOneEach));
   }
   return gpus_in_order(survey);
 }
 
 CheckRow peer_row(const Survey& survey) {
-  if (!survey.any(&CheckReport::has_gpus)) return absent("GPU peers", "no GPUs, no peers");
-  if (survey.any(is_mig)) return absent("GPU peers", "MIG instances are no peers of each other");
+  if (!survey.any(&CheckReport::has_gpus)) return absent("GPU peers", "the step has no GPUs");
+  if (survey.any(is_mig)) return absent("GPU peers", "MIG instances have no peers");
   std::map<std::uint32_t, std::set<std::string_view>> open;  // by node: what any of its ranks can open
   for (const auto* const report : survey.reports()) {
     open[node_of(survey, *report)].insert(report->open_gpus.begin(), report->open_gpus.end());
   }
-  if (open.begin()->second.empty())
-    return absent("GPU peers", "not known: there are no device nodes that could be tried");
+  if (open.begin()->second.empty()) return absent("GPU peers", "unknown: there are no device nodes of GPUs");
 
   std::size_t least_open = SIZE_MAX;
   std::size_t most = 0;
@@ -170,11 +181,10 @@ CheckRow peer_row(const Survey& survey) {
   if (!hidden.empty()) {
     return warning("GPU peers",
                    cat({"Slurm hides all but ", std::to_string(least_open), " of the ", std::to_string(most),
-                        " GPUs of a node from a task: no NVLink, no CUDA IPC between them"}),
-                   std::move(hidden), cat({"srun ", survey.first().gpu_cure}));
+                        " GPUs of a node from each task: no NVLink and no CUDA IPC between them"}),
+                   std::move(hidden), cat({"srun ", survey.first().gpu_hint}));
   }
-  return ok("GPU peers",
-            most == 1 ? "one GPU on a node: no peers there" : "every rank can open all GPUs of the step on its node");
+  return ok("GPU peers", most == 1 ? "one GPU on each node" : "every rank can open all GPUs of the step on its node");
 }
 
 }  // namespace bootstrap::check

@@ -14,22 +14,22 @@ constexpr std::uint64_t kMaxSkew = 100'000;  // microseconds
 
 bool is_loopback(const CheckReport& report) { return report.target.starts_with("127.") || report.target == "::1"; }
 
-constexpr std::string_view kWrongAddress = "MASTER_ADDR has to be an address of the host of rank 0";
+constexpr std::string_view kWrongAddress = "set MASTER_ADDR to an address of the host of rank 0";
 
 // What is said before and after the place that was not reached, and what to do. By Reach.
 struct ReachWords {
   std::string_view before;
   std::string_view after;
-  std::string_view cure;
+  std::string_view hint;
 };
 constexpr std::array<ReachWords, 6> kReachWords{{
     {"", "", kWrongAddress},
-    {"the name ", " means nothing there",
-     "/etc/hosts or DNS of these nodes; or another name with srun --bootstrap-addr"},
-    {"", " refuses: nobody listens there", kWrongAddress},
-    {"", " does not answer", "a firewall between the nodes, or an address of the wrong network"},
-    {"no way to ", "", "the network interface and the routes of these nodes"},
-    {"", " is somebody else", kWrongAddress},
+    {"the name ", " does not resolve",
+     "correct /etc/hosts or DNS on these nodes, or choose another name: srun --bootstrap-addr=NAME"},
+    {"", " refuses connections: no process listens there", kWrongAddress},
+    {"", " does not answer", "look for a firewall between the nodes, or an address of the wrong network"},
+    {"cannot reach ", "", "check the network interface and the routes of these nodes"},
+    {"another program answers at ", "", kWrongAddress},
 }};
 
 const ReachWords& words_of(const CheckReport& report) { return kReachWords[static_cast<std::size_t>(report.reach)]; }
@@ -42,9 +42,9 @@ std::string describe_reach(const CheckReport& report) {
               in_brackets(report.reach_trouble)});
 }
 
-std::string_view cure_of(const CheckReport& report) {
-  if (!is_loopback(report)) return words_of(report).cure;
-  return "that address is each machine itself: let MASTER_ADDR be a name that other nodes know";
+std::string_view hint_of(const CheckReport& report) {
+  if (!is_loopback(report)) return words_of(report).hint;
+  return "this is the loopback address of each node; set MASTER_ADDR to a name that other nodes resolve";
 }
 
 // Nobody can reach a port that rank 0 did not get, and who plans with another one is in the row of the plan.
@@ -65,8 +65,8 @@ CheckRow network_in_order(const Survey& survey) {
   const auto& first = survey.first();
   auto text = cat({first.address, " is ", first.target});
   if (layout.node_count() > 1 && is_loopback(first)) {
-    return warning("network", cat({text, " on its own node: Gloo would tell its peers that address"}), {},
-                   "take the name out of that line of /etc/hosts, or set GLOO_SOCKET_IFNAME");
+    return warning("network", cat({text, " on its own node; Gloo would send that address to other nodes"}), {},
+                   "remove the name from that line of /etc/hosts, or set GLOO_SOCKET_IFNAME");
   }
   const auto home = layout.place(0).node;
   const auto interfaces = survey.variants([&](const CheckReport& report) {
@@ -75,7 +75,7 @@ CheckRow network_in_order(const Survey& survey) {
   std::uint64_t slowest = 0;
   for (const auto* const report : survey.reports()) slowest = std::max(slowest, report->round_trip_us);
   if (!interfaces.empty()) text += cat({" (", join(interfaces), ")"});
-  if (layout.size() > 1) text += cat({", ", milliseconds(slowest), " there and back"});
+  if (layout.size() > 1) text += cat({", round trip ", milliseconds(slowest)});
   return ok("network", std::move(text));
 }
 
@@ -88,17 +88,17 @@ CheckRow network_row(const Survey& survey) {
       [&](const CheckReport& report) { return is_cut_off(survey, report) ? describe_reach(report) : std::string(); });
   const auto& most_frequent = reasons.front();
   return failed("network", most_frequent.value, std::move(cut_off),
-                std::string(cure_of(survey.report(most_frequent.ranks.front()))));
+                std::string(hint_of(survey.report(most_frequent.ranks.front()))));
 }
 
 CheckRow port_row(const Survey& survey) {
   const auto number = std::to_string(survey.first().port);
   const auto port = cat({number, " on ", survey.layout().host_of(0)});
   const auto& trouble = survey.findings().port_trouble;
-  if (trouble.empty()) return ok("port", cat({port, " is free for rank 0 to listen on"}));
+  if (trouble.empty()) return ok("port", cat({port, " is free for rank 0"}));
   return failed("port", cat({port, " is not free for rank 0: ", trouble}), {},
-                cat({"ss -ltnp \"sport = :", number, "\" there shows who has it; srun --bootstrap-port=N chooses ",
-                     "another one"}));
+                cat({"find the program there with: ss -ltnp \"sport = :", number,
+                     "\"; or choose another port: srun --bootstrap-port=N"}));
 }
 
 CheckRow clock_row(const Survey& survey) {
@@ -110,8 +110,8 @@ CheckRow clock_row(const Survey& survey) {
   auto wrong =
       survey.where([](const CheckReport& report) { return report.clock_skew_us > kMaxSkew + report.clock_error_us; });
   if (wrong.empty()) return ok("clocks", cat({"within ", milliseconds(most), " of rank 0's"}));
-  return warning("clocks", cat({"up to ", milliseconds(most), " off rank 0's"}), std::move(wrong),
-                 "logs and timeouts of these nodes cannot be compared; see chronyc tracking");
+  return warning("clocks", cat({"up to ", milliseconds(most), " from rank 0's"}), std::move(wrong),
+                 "synchronize the clocks, since timestamps of these nodes do not match; see chronyc tracking");
 }
 
 }  // namespace bootstrap::check

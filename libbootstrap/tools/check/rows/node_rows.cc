@@ -38,9 +38,10 @@ CheckRow cpu_row(const Survey& survey) {
       [&](const CheckReport& report) { return report.cpu_count == 1 && share_of_cpus(survey, report) > 1; });
   if (!lonely.empty()) {
     const auto share = share_of_cpus(survey, survey.report(lonely.front()));
-    return warning("CPUs", cat({"bound to one CPU each, where there are ", std::to_string(share), " for each rank"}),
-                   std::move(lonely),
-                   "srun --cpus-per-task=N (sbatch's is not handed on since Slurm 22.05), or --cpu-bind=none");
+    return warning(
+        "CPUs", cat({"bound to one CPU each; the step has ", std::to_string(share), " for each rank"}),
+        std::move(lonely),
+        "use srun --cpus-per-task=N (since Slurm 22.05 srun does not take it from sbatch), or --cpu-bind=none");
   }
   const auto least = least_of(survey, &CheckReport::cpu_count);
   auto most = least;
@@ -49,32 +50,32 @@ CheckRow cpu_row(const Survey& survey) {
                             : cat({std::to_string(least), " to ", std::to_string(most), " CPUs for a rank"});
   auto crowded = survey.where(has_too_many_threads);
   if (crowded.empty()) return ok("CPUs", std::move(text));
-  text += cat({", and OMP_NUM_THREADS asks for ", survey.report(crowded.front()).openmp_threads});
-  return warning("CPUs", std::move(text), std::move(crowded), "no more OpenMP threads than CPUs of a rank");
+  text += cat({", but OMP_NUM_THREADS is ", survey.report(crowded.front()).openmp_threads});
+  return warning("CPUs", std::move(text), std::move(crowded), "set OMP_NUM_THREADS to at most the CPUs of a rank");
 }
 
 CheckRow shm_row(const Survey& survey) {
-  const auto text = cat({amount(least_of(survey, &CheckReport::shm_free)),
-                         survey.layout().node_count() > 1 ? " free at least" : " free"});
+  const auto text = cat(
+      {survey.layout().node_count() > 1 ? "at least " : "", amount(least_of(survey, &CheckReport::shm_free)), " free"});
   auto tight = survey.where([&](const CheckReport& report) {
     return report.shm_free < kSharedMemoryForRank * survey.layout().place(report.rank).local_size;
   });
   if (tight.empty()) return ok("/dev/shm", text);
   return warning("/dev/shm",
-                 cat({"only ", text, "; NCCL and data loaders want ", amount(kSharedMemoryForRank), " a rank"}),
-                 std::move(tight), "clear it of what others left; in a container --shm-size=1g or --ipc=host");
+                 cat({text, "; NCCL and data loaders need ", amount(kSharedMemoryForRank), " for each rank"}),
+                 std::move(tight), "remove old files from it; in a container use --shm-size=1g or --ipc=host");
 }
 
 CheckRow locked_memory_row(const Survey& survey) {
   const auto least = least_of(survey, &CheckReport::locked_memory);
-  const auto text = least == UINT64_MAX ? std::string("no limit") : cat({"at most ", amount(least)});
+  const auto text = least == UINT64_MAX ? std::string("no limit") : cat({"limit ", amount(least)});
   const auto with_rdma = survey.where([](const CheckReport& report) { return report.rdma_devices > 0; });
-  if (with_rdma.empty()) return ok("locked memory", cat({text, "; no RDMA device that would need more"}));
+  if (with_rdma.empty()) return ok("locked memory", cat({text, "; there is no RDMA device"}));
   auto limited = survey.where(
       [](const CheckReport& report) { return report.rdma_devices > 0 && report.locked_memory != UINT64_MAX; });
   if (limited.empty()) return ok("locked memory", text);
-  return warning("locked memory", cat({text, "; RDMA registers memory beyond that, and fails"}), std::move(limited),
-                 "LimitMEMLOCK=infinity for slurmd, and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf");
+  return warning("locked memory", cat({text, "; RDMA needs to lock more"}), std::move(limited),
+                 "set LimitMEMLOCK=infinity for slurmd, and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf");
 }
 
 CheckRow system_row(const Survey& survey) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "core/util/text.h"
 
@@ -40,14 +41,21 @@ std::vector<Variant> Survey::tally(const std::vector<std::string>& values) const
   return found;
 }
 
-std::string describe_variants(const std::vector<Variant>& variants) {
+std::string describe_variants(const std::vector<Variant>& variants, std::string_view noun) {
   std::string text;
   const auto shown = std::min(variants.size(), kMaxVariantsShown);
   for (std::size_t i = 1; i < shown; ++i) {
-    text += cat({variants[i].value, " on ", count_of(variants[i].ranks.size(), "rank"), ", "});
+    text += cat({variants[i].value, " on ", count_of(variants[i].ranks.size(), noun), ", "});
   }
   if (shown < variants.size()) text += cat({std::to_string(variants.size() - shown), " more, "});
   return cat({text, variants.front().value, " on the ", variants.front().ranks.size() == 1 ? "other" : "others"});
+}
+
+std::vector<Rank> on_same_nodes(const Survey& survey, const std::vector<Rank>& ranks) {
+  std::set<std::uint32_t> nodes;
+  for (const auto rank : ranks) nodes.insert(survey.layout().place(rank).node);
+  return survey.where(
+      [&](const CheckReport& report) { return nodes.contains(survey.layout().place(report.rank).node); });
 }
 
 std::vector<Rank> odd_ranks(const std::vector<Variant>& variants) {
@@ -65,12 +73,12 @@ CheckRow absent(std::string_view name, std::string text) {
   return {name, CheckResult::kAbsent, std::move(text), {}, {}};
 }
 
-CheckRow warning(std::string_view name, std::string text, std::vector<Rank> ranks, std::string cure) {
-  return {name, CheckResult::kWarning, std::move(text), std::move(ranks), std::move(cure)};
+CheckRow warning(std::string_view name, std::string text, std::vector<Rank> ranks, std::string hint) {
+  return {name, CheckResult::kWarning, std::move(text), std::move(ranks), std::move(hint)};
 }
 
-CheckRow failed(std::string_view name, std::string text, std::vector<Rank> ranks, std::string cure) {
-  return {name, CheckResult::kFailed, std::move(text), std::move(ranks), std::move(cure)};
+CheckRow failed(std::string_view name, std::string text, std::vector<Rank> ranks, std::string hint) {
+  return {name, CheckResult::kFailed, std::move(text), std::move(ranks), std::move(hint)};
 }
 
 std::string count_of(std::uint64_t count, std::string_view noun) {
@@ -101,10 +109,11 @@ std::string amount(std::uint64_t bytes) {
 
 CheckTable judge_step(const CheckFindings& findings) {
   using Row = CheckRow (*)(const check::Survey&);
-  constexpr std::array<Row, 14> kRows{
-      check::plan_row,     check::ranks_row, check::network_row,       check::port_row,  check::clock_row,
-      check::exchange_row, check::nccl_row,  check::driver_row,        check::gpu_row,   check::peer_row,
-      check::cpu_row,      check::shm_row,   check::locked_memory_row, check::system_row};
+  constexpr std::array<Row, 16> kRows{
+      check::version_row, check::plan_row,   check::ranks_row,         check::network_row,
+      check::port_row,    check::clock_row,  check::exchange_row,      check::framework_row,
+      check::nccl_row,    check::driver_row, check::gpu_row,           check::peer_row,
+      check::cpu_row,     check::shm_row,    check::locked_memory_row, check::system_row};
   const check::Survey survey(findings);
   CheckTable table;
   table.id = findings.id;
@@ -112,48 +121,12 @@ CheckTable judge_step(const CheckFindings& findings) {
   table.title = cat({step_name(findings.id), ": ", check::count_of(findings.layout.size(), "rank"), " on ",
                      check::count_of(findings.layout.node_count(), "node")});
   if (!survey.first().address.empty()) {
-    table.title += cat({", to meet at ", survey.first().address, ":", std::to_string(survey.first().port)});
+    table.title += cat({", rendezvous at ", survey.first().address, ":", std::to_string(survey.first().port)});
   }
-  for (const auto row : kRows) table.rows.push_back(row(survey));
-  return table;
-}
-
-namespace {
-
-CheckRow device_row(const CheckReport& report) {
-  const auto closed = report.closed_gpus.size();
-  const auto all = std::to_string(report.open_gpus.size() + closed);
-  if (all == "0") return check::absent("GPUs", "no device node of one is here");
-  if (closed == 0) return check::ok("GPUs", cat({all, ", all can be opened"}));
-  return check::warning("GPUs", cat({std::to_string(closed), " of ", all,
-                                     " cannot be opened: ", report.closed_gpus.front(), closed > 1 ? ", ..." : ""}));
-}
-
-}  // namespace
-
-CheckTable judge_machine(const CheckReport& report) {
-  // One rank on one node, whose name is in the title.
-  CheckFindings findings;
-  auto layout = Layout::make({{*HostList::parse("localhost"), {1}, {0}}});
-  if (layout) findings.layout = std::move(*layout);
-  findings.reports = {report};
-  findings.reports.front()->rank = 0;
-  const check::Survey survey(findings);
-
-  CheckTable table;
-  table.title = cat({"this machine alone (", report.host, "); a step: srun slurm-bootstrap check"});
-  table.layout = findings.layout;
-  table.rows = {
-      report.pmix_client.empty() ? check::absent("PMIx", report.pmix_trouble) : check::ok("PMIx", report.pmix_client),
-      check::nccl_row(survey),
-      report.cuda_version.empty() ? check::absent("CUDA", "no driver: there is no libcuda.so.1")
-                                  : check::driver_row(survey),
-      device_row(report),
-      check::ok("CPUs", cat({report.cpus, " for this process"})),
-      check::shm_row(survey),
-      check::locked_memory_row(survey),
-      check::system_row(survey)};
-  for (auto& row : table.rows) row.ranks.clear();
+  for (const auto row : kRows) {
+    auto made = row(survey);
+    if (!made.text.empty()) table.rows.push_back(std::move(made));
+  }
   return table;
 }
 

@@ -63,18 +63,25 @@ std::string meeting_point(const CheckReport& report);                // "node001
 bool plans_as(const CheckReport& report, const CheckReport& other);  // to meet there, with as many ranks in that order
 
 // "A on 2 ranks, B on the others", and the ranks that do not have the most frequent value. Precondition: at least two.
-std::string describe_variants(const std::vector<Variant>& variants);
+std::string describe_variants(const std::vector<Variant>& variants, std::string_view noun = "rank");
+// All ranks of the nodes of these.
+std::vector<Rank> on_same_nodes(const Survey& survey, const std::vector<Rank>& ranks);
 std::vector<Rank> odd_ranks(const std::vector<Variant>& variants);
 
 CheckRow ok(std::string_view name, std::string text);
 CheckRow absent(std::string_view name, std::string text);
-CheckRow warning(std::string_view name, std::string text, std::vector<Rank> ranks = {}, std::string cure = {});
-CheckRow failed(std::string_view name, std::string text, std::vector<Rank> ranks = {}, std::string cure = {});
+CheckRow warning(std::string_view name, std::string text, std::vector<Rank> ranks = {}, std::string hint = {});
+CheckRow failed(std::string_view name, std::string text, std::vector<Rank> ranks = {}, std::string hint = {});
 
 std::string count_of(std::uint64_t count, std::string_view noun);  // "1 rank", "4 ranks"
 std::string milliseconds(std::uint64_t microseconds);              // "0.31 ms", "12 ms", "1.5 s"
 std::string amount(std::uint64_t bytes);                           // "8 MiB", "11.7 GiB"
 
+// Those on nodes without the plugin, where other nodes have it.
+std::vector<Rank> ranks_without_plugin(const Survey& survey);
+
+CheckRow version_row(const Survey& survey);
+CheckRow framework_row(const Survey& survey);
 CheckRow plan_row(const Survey& survey);
 CheckRow ranks_row(const Survey& survey);
 CheckRow network_row(const Survey& survey);

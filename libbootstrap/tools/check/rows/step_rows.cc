@@ -1,5 +1,5 @@
-// The rows about the step as a whole: who is there, whether all mean the same, and whether they can exchange values.
-// SPDX-License-Identifier: Apache-2.0
+// The rows about the step as a whole: which ranks answer, whether their plans agree, and whether they can exchange
+// values. SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
 
@@ -10,7 +10,7 @@ namespace bootstrap::check {
 namespace {
 
 std::string_view who_set(SetBy set_by) {
-  constexpr std::array<std::string_view, 3> kWho{"nobody", "the plugin", "the preloaded library"};
+  constexpr std::array<std::string_view, 3> kWho{"not set", "set by the plugin", "set by the preloaded library"};
   return kWho[static_cast<std::size_t>(set_by)];
 }
 
@@ -18,13 +18,12 @@ CheckRow disagreement(const Survey& survey, std::vector<Rank> ranks) {
   const auto& first = survey.first();
   const auto& other = survey.report(ranks.front());
   const bool is_same_place = meeting_point(other) == meeting_point(first);
-  auto text =
-      is_same_place
-          ? cat({"ranks in another order, or another number of them: ", std::to_string(other.size), " and not ",
-                 std::to_string(first.size), " as for rank 0"})
-          : cat({"not one place to meet: ", meeting_point(other), " here, ", meeting_point(first), " for rank 0"});
+  auto text = is_same_place ? cat({"the number or the order of the ranks differs: ", count_of(other.size, "rank"),
+                                   " here, ", std::to_string(first.size), " on rank 0"})
+                            : cat({"MASTER_ADDR:MASTER_PORT is ", meeting_point(other), " here and ",
+                                   meeting_point(first), " on rank 0"});
   return failed("plan", std::move(text), std::move(ranks),
-                "MASTER_ADDR, MASTER_PORT and SLURM_* have to be the same for all; see slurm-bootstrap explain");
+                "give all ranks the same MASTER_ADDR, MASTER_PORT and SLURM_*; see slurm-bootstrap explain");
 }
 
 constexpr const char* kExchange = "exchange";
@@ -48,7 +47,7 @@ CheckRow exchanged_row(const Survey& survey) {
   const auto engine = engine_text(survey);
   if (without.empty()) return ok(kExchange, cat({engine, ": ", milliseconds(slowest)}));
   const auto troubles = survey.variants(&CheckReport::exchange_trouble);
-  auto trouble = troubles.empty() ? std::string("no word of how it went") : troubles.front().value;
+  auto trouble = troubles.empty() ? std::string("no report of the result") : troubles.front().value;
   if (survey.where(&CheckReport::lacks_exchange).size() == survey.reports().size()) {
     return absent(kExchange, std::move(trouble));
   }
@@ -66,6 +65,9 @@ bool plans_as(const CheckReport& report, const CheckReport& other) {
 
 CheckRow plan_row(const Survey& survey) {
   const auto& first = survey.first();
+  if (!ranks_without_plugin(survey).empty()) {
+    return {"plan", CheckResult::kSkipped, "it differs where the plugin is missing", {}, {}};
+  }
   auto others = survey.where([&](const CheckReport& report) { return !plans_as(report, first); });
   if (!others.empty()) return disagreement(survey, std::move(others));
   auto without = survey.where(std::not_fn(&CheckReport::has_plan));
@@ -81,11 +83,11 @@ CheckRow plan_row(const Survey& survey) {
   const auto setters = survey.variants([](const CheckReport& report) { return std::string(who_set(report.set_by)); });
   const auto all = survey.layout().size() == 1 ? std::string("one rank") : std::string("the same for all ranks");
   if (setters.size() > 1) {
-    return warning("plan", cat({all, "; set by ", describe_variants(setters)}), odd_ranks(setters));
+    return warning("plan", cat({all, "; ", describe_variants(setters)}), odd_ranks(setters));
   }
-  if (first.set_by != SetBy::kNobody) return ok("plan", cat({all, ", set by ", who_set(first.set_by)}));
-  return warning("plan", cat({all, ", and set in none: programs find no RANK and MASTER_ADDR"}), {},
-                 "srun --bootstrap=on, or LD_PRELOAD=libbootstrap.so where there is no plugin; programs that ask the "
+  if (first.set_by != SetBy::kNobody) return ok("plan", cat({all, ", ", who_set(first.set_by)}));
+  return warning("plan", cat({all, ", but not set: programs find no RANK and no MASTER_ADDR"}), {},
+                 "use srun --bootstrap=on, or LD_PRELOAD=libbootstrap.so without the plugin; programs that call the "
                  "library need neither");
 }
 
@@ -93,38 +95,38 @@ CheckRow ranks_row(const Survey& survey) {
   const auto& findings = survey.findings();
   std::vector<Rank> missing;
   for (Rank rank = 0; rank < findings.reports.size(); ++rank) {
-    if (!findings.reports[rank]) missing.push_back(rank);
+    if (!findings.reports[rank] && !findings.other_versions.contains(rank)) missing.push_back(rank);
   }
   const auto waited = milliseconds(findings.waited_ms * 1000);
-  const auto strangers = findings.strangers == 0
-                             ? std::string()
-                             : cat({"; ", count_of(findings.strangers, "connection"), " of others turned away"});
+  const auto rejected = findings.rejected == 0
+                            ? std::string()
+                            : cat({"; ", count_of(findings.rejected, "connection"), " of other programs rejected"});
   if (missing.empty()) {
     const auto all = findings.reports.size() == 1 ? std::string("one rank")
                                                   : cat({"all ", count_of(findings.reports.size(), "rank")});
-    return ok("ranks", cat({all, " heard within ", waited, strangers}));
+    return ok("ranks", cat({all, " answered within ", waited, rejected}));
   }
   auto text = cat({std::to_string(missing.size()), " of ", count_of(findings.reports.size(), "rank"),
-                   " not heard within ", waited, strangers});
+                   " did not answer within ", waited, rejected});
   return failed("ranks", std::move(text), std::move(missing),
-                "not started, stuck, or cut off from rank 0; a rank that is cut off says so itself");
+                "they have not started, hang, or cannot reach rank 0; a rank that cannot reach it prints an error");
 }
 
 CheckRow exchange_row(const Survey& survey) {
   auto without = survey.where(std::not_fn(&CheckReport::has_pmix));
   const bool has_some = without.size() != survey.reports().size();
   if (has_some && !without.empty()) {
-    return failed(kExchange, "PMIx is in this step, but not for all of its ranks", std::move(without),
-                  "PMIX_NAMESPACE and PMIX_RANK are gone from their environment");
+    return failed(kExchange, "only some ranks of this step have PMIx", std::move(without),
+                  "keep PMIX_NAMESPACE and PMIX_RANK in the environment of these ranks");
   }
   auto unusable = survey.where([](const CheckReport& report) { return report.pmix_client.empty(); });
   if (has_some && !unusable.empty()) {
     const auto reason = survey.report(unusable.front()).pmix_trouble;
-    return warning(kExchange, cat({"PMIx is in this step, but ", reason}), std::move(unusable));
+    return warning(kExchange, cat({"the step has PMIx, but ", reason}), std::move(unusable));
   }
   if (survey.findings().has_exchanged) return exchanged_row(survey);
   if (survey.layout().size() == 1) return ok(kExchange, "one rank needs none");
-  const char* const why = survey.findings().leaves_exchange ? "; left to the program" : "; it takes all ranks";
+  const char* const why = survey.findings().leaves_exchange ? "; the program may use it" : "; it needs all ranks";
   return {kExchange, CheckResult::kSkipped, cat({engine_text(survey), why}), {}, {}};
 }
 

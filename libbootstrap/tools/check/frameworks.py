@@ -1,0 +1,42 @@
+"""Prints which frameworks this Python finds, from the names of installed packages. It imports none of them."""
+import glob
+import mmap
+import os
+import re
+import sys
+
+NAMES = {"torch", "tensorflow", "jax", "horovod", "deepspeed", "lightning", "accelerate", "mpi4py", "chainer", "ray"}
+ALIASES = {"pytorch-lightning": "lightning", "tensorflow-cpu": "tensorflow", "tf-nightly": "tensorflow"}
+# Classes in Horovod's extension modules, as compilers write their names.
+CONTROLLERS = {"Gloo": b"14GlooController", "MPI": b"13MPIController"}
+OPERATIONS = {"NCCL": b"13NCCLAllreduce", "Gloo": b"13GlooAllreduce", "MPI": b"12MPIAllreduce", "oneCCL": b"12CCLAllreduce"}
+
+
+def built_parts(folder):
+    for framework in "torch", "tensorflow", "mxnet":
+        for path in glob.glob(os.path.join(glob.escape(folder), "horovod", framework, "mpi_lib*.so")):
+            with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                names = [" ".join(name for name, word in words.items() if content.find(word) >= 0) or "none"
+                         for words in (CONTROLLERS, OPERATIONS)]
+            return f" (for {framework}; controllers: {names[0]}; operations: {names[1]})"
+    return ""
+
+
+print("python", sys.version.split()[0], sys.executable, sep="\t")
+found = set()
+for folder in filter(os.path.isdir, sys.path):
+    for entry in sorted(os.listdir(folder)):
+        match = re.fullmatch(r"(.+?)-([^-]+)(-py[\d.]+)?\.(dist|egg)-info", entry)
+        if not match:
+            continue
+        name = match[1].lower().replace("_", "-")
+        name = ALIASES.get(name, name)
+        library = os.path.join(folder, "nvidia", "nccl", "lib", "libnccl.so.2")
+        is_nccl = re.fullmatch(r"nvidia-nccl-cu\d+", name) and os.path.exists(library)
+        if name in found or not (is_nccl or name in NAMES):
+            continue
+        found.add(name)
+        if is_nccl:
+            print("nccl", match[2], library, sep="\t")
+        else:
+            print(name, match[2] + (built_parts(folder) if name == "horovod" else ""), sep="\t")

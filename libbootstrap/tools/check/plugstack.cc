@@ -1,0 +1,195 @@
+// The lines of plugstack.conf that load the plugin, read as Slurm reads them, and what is wrong with them.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Slurm's own reader is src/common/spank.c (plugstack.c before 23.11): _spank_stack_load, _plugin_stack_parse_line.
+#include "tools/check/plugstack.h"
+
+#include <glob.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "core/util/text.h"
+#include "probe/file_permissions.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::string_view kFile = "spank_bootstrap.so";
+constexpr int kMostIncludes = 16;  // of each other: Slurm itself has no limit
+// spank_plugin/spank_hooks.cc
+constexpr std::string_view kMark = "slurm-bootstrap plugin ";
+constexpr std::string_view kMarkOfSlurm = " for Slurm ";
+constexpr std::streamoff kMostOfPlugin = 8 << 20;  // what is loaded comes first, and debug information after it
+
+std::vector<std::string> words_of(std::string_view line) {
+  std::istringstream stream{std::string(line.substr(0, line.find('#')))};
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+std::string in_folders(const std::string& plugin, const std::string& folders) {
+  if (plugin.starts_with('/')) return plugin;
+  for (const auto folder : split(folders, ':')) {
+    auto path = cat({folder, "/", plugin});
+    if (exists(path)) return path;
+  }
+  return plugin;
+}
+
+class Reader {
+ public:
+  Reader(Plugstack& found, std::string folders) : found_(found), folders_(std::move(folders)) {}
+
+  void read(const std::string& path, int depth) {
+    std::ifstream file(path);
+    if (!file) {
+      // Slurm takes a missing file for an empty one.
+      if (errno != ENOENT) found_.troubles.push_back(cat({path, ": ", std::strerror(errno)}));
+      return;
+    }
+    const auto before = found_.lines.size();
+    std::string line;
+    for (unsigned number = 1; std::getline(file, line); ++number) {
+      take(path, cat({path, ":", std::to_string(number)}), words_of(line), depth);
+    }
+    const auto distrust = distrust_of_writers(path);
+    if (found_.lines.size() > before && !distrust.empty()) found_.troubles.push_back(cat({path, ": ", distrust}));
+  }
+
+ private:
+  void take(const std::string& path, const std::string& place, const std::vector<std::string>& words, int depth) {
+    if (words.empty()) return;
+    const auto& type = words.front();
+    if (type != "required" && type != "optional" && type != "include") {
+      found_.troubles.push_back(
+          cat({place, ": ", quoted(type), " is not optional, required or include; Slurm ignores the line"}));
+    } else if (words.size() < 2) {
+      found_.troubles.push_back(cat({place, ": ", type, " names no file; Slurm ignores the line"}));
+    } else if (type == "include") {
+      include(path, place, words[1], depth);
+    } else if (cat({"/", words[1]}).ends_with(cat({"/", kFile}))) {
+      found_.lines.push_back({.place = place,
+                              .is_required = type == "required",
+                              .plugin = in_folders(words[1], folders_),
+                              .arguments = {words.begin() + 2, words.end()}});
+    }
+  }
+
+  void include(const std::string& path, const std::string& place, const std::string& pattern, int depth) {
+    const auto absolute = pattern.starts_with('/') ? pattern : cat({folder_of(path), "/", pattern});
+    if (depth == kMostIncludes) {
+      found_.troubles.push_back(cat({place, ": the files include each other; Slurm does not stop reading them"}));
+      return;
+    }
+    glob_t files{};
+    if (::glob(absolute.c_str(), 0, nullptr, &files) != 0) {
+      found_.unmatched.push_back(cat({place, ": include ", pattern, " finds no file"}));
+    }
+    for (std::size_t i = 0; i < files.gl_pathc && found_.troubles.size() < kMostTroubles; ++i) {
+      read(files.gl_pathv[i], depth + 1);
+    }
+    ::globfree(&files);
+  }
+
+  static constexpr std::size_t kMostTroubles = 8;
+  Plugstack& found_;
+  std::string folders_;
+};
+
+// The value of `Key=value` or `Key = value` in a text of such lines; Slurm does not look at the case of keys.
+std::string value_of(std::istream& text, std::string_view key) {
+  std::string found;
+  for (std::string line; std::getline(text, line);) {
+    const auto content = std::string_view(line).substr(0, line.find('#'));
+    const auto equals = content.find('=');
+    if (equals == std::string_view::npos) continue;
+    const auto name = std::string(trim(content.substr(0, equals)));
+    if (name.size() != key.size() || ::strncasecmp(name.c_str(), key.data(), key.size()) != 0) continue;
+    const auto value = trim(content.substr(equals + 1));
+    if (value != "(null)") found = std::string(value.substr(0, value.find(' ')));
+  }
+  return found;
+}
+
+}  // namespace
+
+SlurmFiles find_slurm_files(const Environment& environment, const std::string& root) {
+  std::vector<std::string> places{std::string(environment.get("SLURM_CONF").value_or(""))};
+  for (const auto* const folder : {"/etc/slurm", "/run/slurm/conf", "/usr/local/etc", "/etc/slurm-llnl"}) {
+    places.push_back(cat({root, folder, "/slurm.conf"}));
+  }
+  const auto place = std::find_if(places.begin(), places.end(), [](const auto& path) { return exists(path); });
+  if (place == places.end()) return {};
+  const auto value = [&](std::string_view key) {
+    std::ifstream file(*place);
+    return value_of(file, key);
+  };
+  auto plugstack = value("PlugStackConfig");
+  if (plugstack.empty()) plugstack = cat({folder_of(*place), "/plugstack.conf"});
+  return {.plugstack = std::move(plugstack), .plugin_dir = value("PluginDir")};
+}
+
+SlurmFiles read_slurm_config(const std::string& text) {
+  const auto value = [&](std::string_view key) {
+    std::istringstream lines(text);
+    return value_of(lines, key);
+  };
+  auto plugstack = value("PlugStackConfig");
+  const auto conf = value("SLURM_CONF");
+  if (plugstack.empty() && !conf.empty()) plugstack = cat({folder_of(conf), "/plugstack.conf"});
+  return {.plugstack = std::move(plugstack), .plugin_dir = value("PluginDir")};
+}
+
+Plugstack read_plugstack(const SlurmFiles& files) {
+  Plugstack found;
+  if (!files.plugstack.empty()) Reader(found, files.plugin_dir).read(files.plugstack, 0);
+  return found;
+}
+
+InstalledPlugin read_plugin(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return {.version = {}, .slurm = {}, .trouble = cat({path, ": ", std::strerror(errno)})};
+  std::string content(static_cast<std::size_t>(std::clamp<std::streamoff>(file.tellg(), 0, kMostOfPlugin)), '\0');
+  file.seekg(0).read(content.data(), std::ssize(content));
+  const auto at = content.find(kMark);
+  const auto text = at == std::string::npos ? std::string() : content.substr(at + kMark.size(), 64);
+  const auto middle = text.find(kMarkOfSlurm);
+  if (middle == std::string::npos) {
+    return {.version = {}, .slurm = {}, .trouble = cat({path, " is not a plugin of slurm-bootstrap"})};
+  }
+  auto slurm = text.substr(middle + kMarkOfSlurm.size());
+  return {.version = text.substr(0, middle), .slurm = slurm.substr(0, slurm.find('\0')), .trouble = {}};
+}
+
+LocalPlugin look_at_plugin(SlurmFiles files) {
+  LocalPlugin found{.files = std::move(files), .plugstack = {}, .plugin = {}, .distrust = {}};
+  found.plugstack = read_plugstack(found.files);
+  if (found.plugstack.lines.empty()) return found;
+  const auto& path = found.plugstack.lines.front().plugin;
+  found.plugin = read_plugin(path);
+  found.distrust = distrust_of_writers(path);
+  return found;
+}
+
+bool is_same_release(const std::string& one, const std::string& other) {
+  const auto numbers = [](const std::string& text) {
+    const auto parts = split(text, '.');
+    return std::vector(parts.begin(), parts.begin() + std::min<std::ptrdiff_t>(2, std::ssize(parts)));
+  };
+  return numbers(one) == numbers(other);
+}
+
+}  // namespace bootstrap

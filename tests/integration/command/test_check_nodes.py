@@ -1,0 +1,107 @@
+"""`slurm-bootstrap check` about what is installed on the nodes: versions, plugstack.conf, and frameworks."""
+
+import json
+import re
+from contextlib import contextmanager
+
+import pytest
+
+from built_files import BUILT_INSIDE, COMMAND, LIBRARY, PLUGIN
+from check_steps import CPU, FRAMEWORKS, NEW_NCCL, check
+from harness import Cluster
+
+PRELOAD = f"{BUILT_INSIDE}/{LIBRARY}"
+ALONE = ["versions", "plugstack.conf", "plugin", "PMIx", "frameworks", "NCCL", "CUDA", "GPUs", "CPUs", "/dev/shm",
+         "locked memory", "system"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory) -> Cluster:
+    return cluster_factory("check-nodes").up("--cpus", "8", "--gpus", "4", "--plugin-args", "when=always")
+
+
+def test_a_machine_alone(cluster):
+    done = cluster.run([COMMAND, "check", "--local", "--json"], node="node002")
+    table = json.loads(done.stdout)
+    rows = {row["check"]: row for row in table["checks"]}
+    assert done.returncode == 0 and table["step"] == ""
+    assert rows["GPUs"]["text"] == "4, all can be opened"
+    assert [name for name in ALONE if name in rows or name != FRAMEWORKS] == list(rows)
+    assert rows["plugstack.conf"]["text"].endswith("etc/plugstack.conf:1: optional when=always")
+    assert re.match(r"\d+\.\d+\.\d+ for Slurm \d+\.\d+\.\d+ \(/", rows["plugin"]["text"])
+
+
+@pytest.mark.parametrize("line, row, text", [
+    ("optional {plugin} wehn=always", "plugstack.conf", 'argument "wehn=always" in plugstack.conf is not known'),
+    ("optional {plugin} port=x", "plugstack.conf", 'port="x" in plugstack.conf is not valid'),
+    ("optinal {plugin}", "plugstack.conf", '"optinal" is not optional, required or include; Slurm ignores the line'),
+    ("optional /none/spank_bootstrap.so", "plugin", "/none/spank_bootstrap.so: No such file or directory"),
+])  # fmt: skip
+def test_a_mistake_in_plugstack_conf_is_named_with_its_line(cluster, line, row, text):
+    with cluster.other_plugstack("# the plugin\n" + line.format(plugin=f"{BUILT_INSIDE}/{PLUGIN}") + "\n"):
+        done = cluster.run([COMMAND, "check", "--local", "--json"])
+    rows = {row["check"]: row for row in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 1 and rows[row]["result"] == "FAILED", done.stdout
+    assert f"etc/plugstack.conf:2: {text}" in rows[row]["text"]
+
+
+@contextmanager
+def without_plugin(cluster, node):
+    """Its plugstack.conf is empty for the time of the block."""
+    files = f"{cluster.state}/etc/plugstack.conf", "/etc/slurm/plugstack.conf"
+    for file in files:
+        cluster.run(["mount", "--bind", "/dev/null", file], user="root", node=node)
+    try:
+        yield
+    finally:
+        for file in files:
+            cluster.run(["umount", file], user="root", node=node)
+
+
+def test_a_node_without_the_plugin_is_named_and_run_refuses(cluster):
+    with without_plugin(cluster, "node002"):
+        done = check(cluster, *CPU)
+        started = cluster.run(["srun", "--quiet", *CPU, COMMAND, "run", "echo", "started"])
+    assert done.failed == ["versions"] and done.ranks("versions") == [2, 3] and done.status == 1, done.stdout
+    assert done.text("versions").startswith("no plugin on node002, but plugin "), done.stdout
+    assert done.text("versions").endswith("etc/plugstack.conf loads spank_bootstrap.so")
+    assert started.returncode == 1 and started.stdout == ""
+    table = " ".join(started.stderr.split())
+    assert done.text("versions") in table and "ranks 2-3 (all of node002)" in table
+    # Control: with the plugin there.
+    done = check(cluster, *CPU)
+    assert done.failed == [] and re.match(r"plugin (\S+), .*command \1, Slurm \d+\.\d+\.\d+$", done.text("versions")), done.stdout
+
+
+def test_the_frameworks_of_the_python_of_the_task_are_named(cluster):
+    """From the names of installed packages; none of these can be imported."""
+    version = cluster.run(["/usr/bin/python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).stdout.strip()
+    packages = cluster.home / f"venv/lib/python{version}/site-packages"
+    for name in "torch-9.9.9", "horovod-0.28.1", "nvidia_nccl_cu12-2.21.5", "other-1.0":
+        (packages / f"{name}.dist-info").mkdir(parents=True)
+    for name, content in ("nvidia/nccl/lib/libnccl.so.2", b""), ("horovod/torch/mpi_lib_v2.so", b"14GlooController 13GlooAllreduce"):
+        (packages / name).parent.mkdir(parents=True)
+        (packages / name).write_bytes(content)
+    (cluster.home / "venv/bin").mkdir()
+    (cluster.home / "venv/bin/python3").symlink_to("/usr/bin/python3")
+    (cluster.home / "venv/pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
+    inside = f"/home/alice/venv/lib/python{version}/site-packages"
+    done = check(cluster, *CPU, env={"VIRTUAL_ENV": "/home/alice/venv", "SLURM_BOOTSTRAP_NCCL": NEW_NCCL})
+    assert re.fullmatch(rf"Python {version}\S* \(/home/alice/venv/bin/python3\): "
+                        r"horovod 0\.28\.1 \(for torch; controllers: Gloo; operations: Gloo\), torch 9\.9\.9",
+                        done.text(FRAMEWORKS)), done.stdout  # fmt: skip
+    assert done.text("NCCL") == f"2.28.9 ({NEW_NCCL}); Python loads 2.21.5 ({inside}/nvidia/nccl/lib/libnccl.so.2)"
+    # A Python that does not answer, or none, is no failure.
+    (cluster.home / "venv/bin/python3").unlink()
+    (cluster.home / "venv/bin/python3").write_text("#!/bin/sh\nsleep 60\n")
+    (cluster.home / "venv/bin/python3").chmod(0o755)
+    done = check(cluster, *CPU, env={"VIRTUAL_ENV": "/home/alice/venv"})
+    assert done.failed == [] and FRAMEWORKS not in done.rows and done.seconds < 15, done.stdout
+
+
+def test_who_set_the_variables_is_told(cluster_factory):
+    plain = cluster_factory("check-plain").up("--no-plugin", "--cpus", "8")
+    done = check(plain, "-N2", "--ntasks-per-node=2")
+    assert done.result("plan") == "warning" and "but not set" in done.text("plan"), done.stdout
+    done = check(plain, "-N2", "--ntasks-per-node=2", f"--export=ALL,LD_PRELOAD={PRELOAD}")
+    assert done.text("plan") == "the same for all ranks, set by the preloaded library", done.stdout

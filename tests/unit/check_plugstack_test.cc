@@ -1,0 +1,194 @@
+// plugstack.conf as Slurm reads it, the plugin's file, and the table of one machine.
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/check/plugstack.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "check_step.h"
+#include "core/util/text.h"
+#include "tools/check/check_table.h"
+#include "tools/check/child_output.h"
+
+namespace bootstrap {
+namespace {
+
+class Folder : public testing::Test {
+ protected:
+  Folder() {
+    path_ = cat({testing::TempDir(), "plugstack-", std::to_string(::getpid())});
+    std::filesystem::create_directories(path_);
+  }
+  ~Folder() override { std::filesystem::remove_all(path_); }
+
+  std::string write(const std::string& name, std::string_view text) {
+    auto path = cat({path_, "/", name});
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream(path) << text;
+    (void)::chmod(path.c_str(), 0644);
+    return path;
+  }
+
+  Plugstack read(std::string_view text) {
+    return read_plugstack({.plugstack = write("plugstack.conf", text), .plugin_dir = cat({path_, "/none:", path_})});
+  }
+
+  std::string write_plugin(std::string_view slurm = "23.11.4") {
+    return write("spank_bootstrap.so", cat({"ELF", std::string(1, '\0'), "slurm-bootstrap plugin 0.1.0 for Slurm ",
+                                            slurm, std::string(1, '\0'), "more"}));
+  }
+
+  // The table's rows by name.
+  CheckRow local_row(std::string_view text, std::string_view name, const std::string& slurm = "23.11.4") {
+    MachineFindings machine;
+    machine.report = *good_step().reports[0];
+    machine.report.slurm = slurm;
+    machine.report.plugin = machine.report.plugin_slurm = {};
+    machine.report.sees_plugstack = false;
+    machine.plugin = look_at_plugin({.plugstack = write("plugstack.conf", text), .plugin_dir = {}});
+    for (auto& row : judge_machine(machine).rows) {
+      if (row.name == name) return row;
+    }
+    return {};
+  }
+
+  std::string path_;
+};
+
+using PlugstackFile = Folder;
+
+TEST_F(PlugstackFile, LinesOfThisPluginAreFoundAlsoInIncludedFiles) {
+  write("conf.d/20.conf", "# a comment\n\n  optional\t/lib/spank_bootstrap.so when=gpu  port=auto # more\n");
+  write("conf.d/10.conf", "optional /lib/other.so\noptional /lib/not_spank_bootstrap.so\n");
+  const auto found = read("include conf.d/*.conf\n");
+  ASSERT_EQ(found.lines.size(), 1U);
+  EXPECT_EQ(found.lines[0].place, cat({path_, "/conf.d/20.conf:3"}));
+  EXPECT_EQ(found.lines[0].plugin, "/lib/spank_bootstrap.so");
+  EXPECT_FALSE(found.lines[0].is_required);
+  EXPECT_EQ(found.lines[0].arguments, (std::vector<std::string>{"when=gpu", "port=auto"}));
+  EXPECT_TRUE(found.troubles.empty());
+}
+
+TEST_F(PlugstackFile, APluginWithoutAPathIsInOneOfSlurmsFolders) {
+  const auto plugin = write_plugin();
+  const auto found = read("required spank_bootstrap.so\n");
+  ASSERT_EQ(found.lines.size(), 1U);
+  EXPECT_EQ(found.lines[0].plugin, plugin);
+  EXPECT_TRUE(found.lines[0].is_required);
+}
+
+TEST_F(PlugstackFile, WhatIsWrongHasItsFileAndLine) {
+  const auto place = cat({path_, "/plugstack.conf"});
+  EXPECT_EQ(read("# one\noptinal /lib/spank_bootstrap.so\n").troubles,
+            std::vector<std::string>{cat({place,
+                                          ":2: \"optinal\" is not optional, required or include; Slurm ignores "
+                                          "the line"})});
+  EXPECT_EQ(read("include\n").troubles,
+            std::vector<std::string>{cat({place, ":1: include names no file; Slurm ignores the line"})});
+  EXPECT_EQ(read("include none.d/*.conf\n").unmatched,
+            std::vector<std::string>{cat({place, ":1: include none.d/*.conf finds no file"})});
+  EXPECT_FALSE(read("include plugstack.conf\n").troubles.empty());
+}
+
+TEST_F(PlugstackFile, AMissingOneIsEmptyAndOneThatOthersCanWriteIsNotSafe) {
+  EXPECT_TRUE(read_plugstack({.plugstack = cat({path_, "/none.conf"}), .plugin_dir = {}}).troubles.empty());
+  const auto file = write("plugstack.conf", "optional /lib/spank_bootstrap.so\n");
+  (void)::chmod(file.c_str(), 0666);
+  const auto found = read_plugstack({.plugstack = file, .plugin_dir = {}});
+  ASSERT_EQ(found.troubles.size(), 1U);
+  EXPECT_NE(found.troubles[0].find("chmod go-w"), std::string::npos);
+}
+
+TEST_F(PlugstackFile, IsNextToSlurmConfOrWhereThatSays) {
+  const auto conf = write("slurm.conf", "ClusterName=x\nPluginDir=/lib/slurm\n");
+  Environment environment;
+  environment.set("SLURM_CONF", conf);
+  auto files = find_slurm_files(environment, path_);
+  EXPECT_EQ(files.plugstack, cat({path_, "/plugstack.conf"}));
+  EXPECT_EQ(files.plugin_dir, "/lib/slurm");
+  write("slurm.conf", "plugstackconfig = /etc/other.conf # here\n#PlugStackConfig=/no\n");
+  EXPECT_EQ(find_slurm_files(environment, path_).plugstack, "/etc/other.conf");
+  std::filesystem::remove(conf);
+  EXPECT_EQ(find_slurm_files(environment, path_).plugstack, "");
+  write("run/slurm/conf/slurm.conf", "");
+  EXPECT_EQ(find_slurm_files(environment, path_).plugstack, cat({path_, "/run/slurm/conf/plugstack.conf"}));
+}
+
+TEST_F(PlugstackFile, ScontrolSaysWhereItIs) {
+  auto files =
+      read_slurm_config("PluginDir = /lib/slurm\nPlugStackConfig  = (null)\nSLURM_CONF = /opt/etc/slurm.conf\n");
+  EXPECT_EQ(files.plugstack, "/opt/etc/plugstack.conf");
+  EXPECT_EQ(files.plugin_dir, "/lib/slurm");
+  files = read_slurm_config("PlugStackConfig = /opt/p.conf\nSLURM_CONF = /opt/etc/slurm.conf\n");
+  EXPECT_EQ(files.plugstack, "/opt/p.conf");
+  EXPECT_EQ(read_slurm_config("slurm_load_ctl_conf error: Unable to contact slurm controller\n").plugstack, "");
+}
+
+TEST_F(PlugstackFile, TheVersionIsInThePlugin) {
+  const auto plugin = read_plugin(write_plugin());
+  EXPECT_EQ(plugin.version, "0.1.0");
+  EXPECT_EQ(plugin.slurm, "23.11.4");
+  EXPECT_EQ(plugin.trouble, "");
+  EXPECT_NE(read_plugin(cat({path_, "/none.so"})).trouble.find("No such file"), std::string::npos);
+  const auto other = read_plugin(write("other.so", "ELF"));
+  EXPECT_EQ(other.trouble, cat({path_, "/other.so is not a plugin of slurm-bootstrap"}));
+  EXPECT_TRUE(is_same_release("23.11.4", "23.11"));
+  EXPECT_FALSE(is_same_release("23.11.4", "23.02.4"));
+  EXPECT_FALSE(is_same_release("23.11.4", ""));
+}
+
+TEST_F(PlugstackFile, TheTableOfAMachineSaysWhatIsWrong) {
+  const auto plugin = write_plugin();
+  const auto good = cat({"optional ", plugin, " when=always\n"});
+  EXPECT_EQ(local_row(good, "plugstack.conf").text, cat({path_, "/plugstack.conf:1: optional when=always"}));
+  EXPECT_EQ(local_row(good, "plugin").text, cat({"0.1.0 for Slurm 23.11.4 (", plugin, ")"}));
+  EXPECT_EQ(local_row(good, "plugin", "24.11.5").result, CheckResult::kFailed);
+
+  const auto typo = local_row(cat({"optional ", plugin, " wehn=always\n"}), "plugstack.conf");
+  EXPECT_EQ(typo.result, CheckResult::kFailed);
+  EXPECT_TRUE(typo.text.starts_with(cat({path_, "/plugstack.conf:1: argument \"wehn=always\""}))) << typo.text;
+  const auto twice = local_row(cat({good, good}), "plugstack.conf");
+  EXPECT_EQ(twice.result, CheckResult::kFailed);
+  EXPECT_TRUE(twice.text.starts_with(cat({path_, "/plugstack.conf:2: loads the plugin again"}))) << twice.text;
+  const auto none = local_row("include none.d/*\n", "plugstack.conf");
+  EXPECT_EQ(none.result, CheckResult::kAbsent);
+  EXPECT_NE(none.text.find("finds no file"), std::string::npos);
+
+  EXPECT_EQ(local_row("optional /none/spank_bootstrap.so\n", "plugin").text,
+            cat({path_, "/plugstack.conf:1: /none/spank_bootstrap.so: No such file or directory"}));
+  (void)::chmod(plugin.c_str(), 0666);
+  const auto open = local_row(good, "plugin");
+  EXPECT_EQ(open.result, CheckResult::kFailed);
+  EXPECT_NE(open.text.find("chmod go-w"), std::string::npos) << open.text;
+}
+
+TEST(CheckTable, OfOneMachineNeedsNoStep) {
+  MachineFindings machine;
+  machine.report = *good_step().reports[0];
+  const auto good = judge_machine(machine);
+  EXPECT_EQ(good.worst(), CheckResult::kOk);
+  EXPECT_NE(table_text(good).find("GPUs           ok         2, all can be opened"), std::string::npos);
+  machine.report.closed_gpus = {"/dev/nvidia7"};
+  machine.report.host = "n[1-3]\x1b";  // whatever a machine is called
+  machine.report.rank = 3;
+  EXPECT_EQ(judge_machine(machine).worst(), CheckResult::kWarning);
+  EXPECT_EQ(judge_machine(MachineFindings()).worst(), CheckResult::kWarning);  // no /dev/shm
+}
+
+TEST(ChildOutput, IsReadToItsEndOrTheDeadline) {
+  const auto in = [](int milliseconds) { return Deadline::clock::now() + std::chrono::milliseconds(milliseconds); };
+  EXPECT_EQ(ChildOutput({"echo", "one", "two"}).read(in(5000)), "one two\n");
+  EXPECT_EQ(ChildOutput({"sh", "-c", "echo ${LD_PRELOAD-unset}"}).read(in(5000)), "unset\n");
+  EXPECT_EQ(ChildOutput({"/no/such/program"}).read(in(5000)), "");
+  EXPECT_EQ(ChildOutput(std::vector<std::string>()).read(in(5000)), "");
+  const auto begin = Deadline::clock::now();
+  EXPECT_EQ(ChildOutput({"sh", "-c", "echo early; sleep 30; echo late"}).read(in(300)), "early\n");
+  EXPECT_LT(Deadline::clock::now() - begin, std::chrono::seconds(10));
+}
+
+}  // namespace
+}  // namespace bootstrap
