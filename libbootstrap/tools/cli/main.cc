@@ -72,7 +72,7 @@ void add_explain(CLI::App& app, CommandLine& line) {
                   "  1  the environment is not that of a task, or a file cannot be read\n"
                   "  2  the command line is wrong\n");
   command->add_flag("--json", options.json, "Print JSON instead of the table");
-  command->add_flag("--verbose", options.verbose, "Print internal variables too, and why a framework gets\nnothing");
+  command->add_flag("--verbose", options.verbose, "Print internal variables too, and why a framework gets nothing");
   command
       ->add_option("--env", options.environment, "Explain an environment captured with `env -0`; - is standard input")
       ->type_name("FILE");
