@@ -263,7 +263,7 @@ TEST(PluginHooks, ExplainPrintsOnce) {
     return start_task(0, 0) + start_task(1, 1);
   });
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_EQ(outcome.printed.find("bootstrap: StepId=12.0: SET UP: "), 0U) << outcome.printed;
+  EXPECT_EQ(outcome.printed.find("bootstrap: StepId=12.0: SET UP:"), 0U) << outcome.printed;
   EXPECT_EQ(outcome.printed.find("bootstrap: StepId=", 10), std::string::npos);
 }
 
