@@ -19,9 +19,9 @@ int guard(const char* name, OnFailure&& on_failure, Hook&& hook) noexcept {
   try {
     return hook();
   } catch (const std::exception& exception) {
-    slurm_error("bootstrap: %s failed: %s", name, exception.what());
+    slurm_error("bootstrap: the plugin failed in %s: %s", name, exception.what());
   } catch (...) {
-    slurm_error("bootstrap: %s failed", name);
+    slurm_error("bootstrap: the plugin failed in %s", name);
   }
   return on_failure();
 }

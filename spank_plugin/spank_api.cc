@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 
+#include "core/step/step_id.h"
 #include "core/util/environment.h"
 #include "core/util/text.h"
 
@@ -102,16 +103,18 @@ std::optional<std::string> task_variable(spank_t spank, const char* name) {
 Status set_task_variable(spank_t spank, const std::string& name, const std::string& value) {
   // Slurm reports success for values that it drops, so what it would drop never gets there.
   if (name.size() + value.size() >= Environment::kMaxValue) {
-    return fail(ErrorCode::kLimit, cat({name, " would be ", std::to_string(value.size()), " bytes long"}));
+    return fail(ErrorCode::kLimit, cat({"cannot set ", name, ": its value has ", std::to_string(value.size()),
+                                        " bytes, and the limit is 64 KiB"}));
   }
   const auto error = spank_setenv(spank, name.c_str(), value.c_str(), 1);
   if (error == ESPANK_SUCCESS) return {};
-  return fail(ErrorCode::kUnavailable, cat({"Slurm did not accept ", name, ": ", spank_strerror(error)}));
+  return fail(ErrorCode::kUnavailable, cat({"cannot set ", name, ": spank_setenv failed: ", spank_strerror(error)}));
 }
 
 void unset_task_variable(spank_t spank, const std::string& name) { (void)spank_unsetenv(spank, name.c_str()); }
 
-void log_error(const std::string& message) { slurm_error("%s", message.c_str()); }
+void log_error(std::string_view message) { slurm_error("%s", cat({kMessagePrefix, message}).c_str()); }
+void log_error(std::string_view step, std::string_view message) { log_error(cat({about_step(step), message})); }
 
 void print_to_stderr(const std::string& text) noexcept {
   for (std::size_t written = 0; written < text.size();) {
@@ -122,8 +125,8 @@ void print_to_stderr(const std::string& text) noexcept {
   }
 }
 
-void log_warning(const std::string& message) {
-  const auto text = cat({"bootstrap: warning: ", message});
+void log_warning(std::string_view step, std::string_view message) {
+  const auto text = cat({kWarningPrefix, about_step(step), message});
   if (current_context() != Context::kSlurmstepd) {
     slurm_info("%s", text.c_str());
     return;
@@ -131,10 +134,14 @@ void log_warning(const std::string& message) {
   print_to_stderr(cat({text, "\n"}));
 }
 
-void log_info(const std::string& message) { slurm_info("%s", message.c_str()); }
+void log_info(std::string_view message) { slurm_info("%s", cat({kMessagePrefix, message}).c_str()); }
+void log_info(std::string_view step, std::string_view message) { log_info(cat({about_step(step), message})); }
 
-void log_verbose(const std::string& message) { slurm_verbose("%s", message.c_str()); }
+void log_verbose(std::string_view message) { slurm_verbose("%s", cat({kMessagePrefix, message}).c_str()); }
+void log_verbose(std::string_view step, std::string_view message) { log_verbose(cat({about_step(step), message})); }
 
-void log_debug(const std::string& message) { slurm_debug("%s", message.c_str()); }
+void log_debug(std::string_view step, std::string_view message) {
+  slurm_debug("%s", cat({kMessagePrefix, about_step(step), message}).c_str());
+}
 
 }  // namespace bootstrap

@@ -42,19 +42,24 @@ std::optional<std::string> task_variable(spank_t spank, const char* name);
 Status set_task_variable(spank_t spank, const std::string& name, const std::string& value);
 void unset_task_variable(spank_t spank, const std::string& name);
 
+// Each begins with "bootstrap: " and, where it is about a step ("12.0"), with its name.
+
 // One line for the user: on the standard error of srun, sbatch or the task, and in slurmd's log on a node.
-void log_error(const std::string& message);
+void log_error(std::string_view message);
+void log_error(std::string_view step, std::string_view message);
 
 // What the step goes on after, in task_init and in srun: "bootstrap: warning: StepId=12.0: ...", on the standard error
 // of the task, or of srun (which drops it with --quiet). Slurm has no such level, and its `error:` would say that the
 // step ends.
-void log_warning(const std::string& message);
+void log_warning(std::string_view step, std::string_view message);
 
 // Standard error of the task in task_init, of srun in srun; unchanged: no "slurmstepd: " in front of a table.
 void print_to_stderr(const std::string& text) noexcept;
 
-void log_info(const std::string& message);     // slurmd's log, and srun
-void log_verbose(const std::string& message);  // srun -v
-void log_debug(const std::string& message);
+void log_info(std::string_view message);  // slurmd's log, and srun
+void log_info(std::string_view step, std::string_view message);
+void log_verbose(std::string_view message);  // srun -v
+void log_verbose(std::string_view step, std::string_view message);
+void log_debug(std::string_view step, std::string_view message);
 
 }  // namespace bootstrap

@@ -58,7 +58,7 @@ int option_callback(int place, const char* value, int remote) {
       Settings probe;
       const auto applied = apply_setting(probe, spec, text, Source::kOption);
       if (!applied) {
-        log_error(cat({"bootstrap: ", applied.error().message}));
+        log_error(applied.error().message);
         return kRefused;
       }
     }
@@ -94,7 +94,10 @@ void register_options(spank_t spank) {
     const auto registered = spank_option_register(spank, &option);
     if (registered == ESPANK_SUCCESS) continue;
     // Not for a user who gave no option of ours.
-    if (!user_knows) log_info_quietly(cat({"bootstrap: option --", spec.option, " could not be registered"}));
+    if (!user_knows) {
+      const auto* const why = registered == ESPANK_BAD_ARG ? "another plugin has it" : spank_strerror(registered);
+      log_info_quietly(cat({"cannot register the option --", spec.option, " with Slurm: ", why}));
+    }
     user_knows = true;  // where one is not, the others may well not be, either
     // ESPANK_BAD_ARG: another plugin has an option of this name, and srun gives it to that one. Whatever else went
     // wrong here and not in srun: slurmstepd would start the step as if the option had not been given.

@@ -1,4 +1,4 @@
-// The C interface: a handle on the step, who this rank is, and the last error. Nothing here talks to anybody.
+// The C interface: a handle on the step, who this rank is, and the last error. Nothing here communicates.
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/bootstrap.h"
 
@@ -47,8 +47,9 @@ Result<std::chrono::milliseconds> read_timeout(const Environment& environment, i
   const auto text = environment.get("SLURM_BOOTSTRAP_TIMEOUT").value_or("60");
   const auto seconds = parse_unsigned(text, kMaxTimeoutSeconds);
   if (seconds && *seconds > 0) return std::chrono::seconds(*seconds);
-  return fail(ErrorCode::kInvalid, cat({"SLURM_BOOTSTRAP_TIMEOUT is ", quoted(text), "; it takes whole seconds, 1 to ",
-                                        std::to_string(kMaxTimeoutSeconds)}));
+  return fail(ErrorCode::kInvalid,
+              cat({"SLURM_BOOTSTRAP_TIMEOUT=", quoted(text), " is not valid: use whole seconds, 1 to ",
+                   std::to_string(kMaxTimeoutSeconds)}));
 }
 
 // SLURM_BOOTSTRAP_DEBUG=1: each rank says whether it is set up, and rank 0 what was decided for all.
@@ -73,9 +74,10 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   if (!task) return fail(task.error());
   if (wants_debug(environment)) say_decisions(*task);
   const auto port = parse_unsigned(effective_value(task->plan, "MASTER_PORT"), 65535);
-  if (!port) return fail(ErrorCode::kInvalid, "MASTER_PORT is set for this step, but it is not a port");
+  if (!port) return fail(ErrorCode::kInvalid, "MASTER_PORT of this step is not a port; use a number from 1 to 65535");
   auto step = std::make_unique<bootstrap_t>();
   const Rank rank = task->facts.local_ranks.front();
+  step->who = about_rank(task->facts.id, rank);
   step->layout = task->facts.layout;
   step->place = step->layout.place(rank);
   step->master_addr = effective_value(task->plan, "MASTER_ADDR");
@@ -123,7 +125,7 @@ int bootstrap_version(void) {
 
 bootstrap_status_t bootstrap_open(bootstrap_t** job, const bootstrap_options_t* options) {
   if (job == nullptr) {
-    return bootstrap::api::report(BOOTSTRAP_ERROR_INVALID, "bootstrap_open was given no place for the handle (NULL)");
+    return bootstrap::api::report(BOOTSTRAP_ERROR_INVALID, "bootstrap_open: the pointer to the handle is NULL");
   }
   *job = nullptr;
   return bootstrap::api::guarded("bootstrap_open", [=] { return bootstrap::api::open_step(job, options); });

@@ -39,7 +39,7 @@ Status exchange(bootstrap_t& job, const void* mine, std::size_t bytes, void* all
   if (!result) return fail(result.error());
   auto* to = static_cast<char*>(all);
   for (const auto& value : result->shared) {
-    if (value.size() != bytes) return fail(ErrorCode::kDisagreement, "a rank sent another number of bytes");
+    if (value.size() != bytes) return fail(ErrorCode::kDisagreement, "a rank passed another number of bytes");
     to = std::copy(value.begin(), value.end(), to);
   }
   return {};
@@ -71,7 +71,7 @@ Result<Group> group_of(const bootstrap_t& job, bootstrap_group_t group) {
       return cross_group(job.layout, job.place.rank);
   }
   return fail(ErrorCode::kInvalid, cat({"there is no group ", std::to_string(static_cast<int>(group)),
-                                        "; it is BOOTSTRAP_WORLD, BOOTSTRAP_NODE or BOOTSTRAP_CROSS"}));
+                                        "; use BOOTSTRAP_WORLD, BOOTSTRAP_NODE or BOOTSTRAP_CROSS"}));
 }
 
 Result<Group> group_of_list(const bootstrap_t& job, const int* ranks, int count) {
@@ -101,7 +101,7 @@ Result<CommunicatorOptions> read_comm_options(const bootstrap_t& job, const boot
   return wanted;
 }
 
-// A rank that cannot take part comes to the round all the same, and says why: the others hear it at once, and do not
+// A rank that cannot take part comes to the round all the same, and says why: the others learn it at once, and do not
 // wait for it until the deadline.
 struct Attempt {
   Group group;
@@ -145,7 +145,7 @@ Status make_ids(bootstrap_t& job, bootstrap_group_t kind, bootstrap_unique_id_t*
   Attempt attempt = prepare(job, group_of(job, kind), nullptr);
   if (count < 1) {
     attempt.options.refusal =
-        Error{ErrorCode::kInvalid, cat({std::to_string(count), " unique ids were asked for; it takes at least 1"})};
+        Error{ErrorCode::kInvalid, cat({std::to_string(count), " unique ids requested; request at least 1"})};
   }
   const auto roots = static_cast<std::uint32_t>(std::max(count, 1));
   auto made = exchange_unique_ids(*job.exchange, job.layout, attempt.group, roots, attempt.nccl, attempt.options);
@@ -167,39 +167,40 @@ using bootstrap::api::refuse;
 extern "C" {
 
 bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t bytes, void* all) {
-  if (job == nullptr) return refuse("bootstrap_exchange was given no handle (NULL)");
-  if (bytes > 0 && (mine == nullptr || all == nullptr)) return refuse("bootstrap_exchange was given a NULL buffer");
-  return guarded("bootstrap_exchange", [=] { return bootstrap::api::exchange(*job, mine, bytes, all); });
+  if (job == nullptr) return refuse("bootstrap_exchange: the handle is NULL");
+  if (bytes > 0 && (mine == nullptr || all == nullptr)) return refuse("bootstrap_exchange: a buffer is NULL");
+  return guarded("bootstrap_exchange", *job, [=] { return bootstrap::api::exchange(*job, mine, bytes, all); });
 }
 
 bootstrap_status_t bootstrap_barrier(bootstrap_t* job) {
-  if (job == nullptr) return refuse("bootstrap_barrier was given no handle (NULL)");
-  return guarded("bootstrap_barrier", [=] { return bootstrap::api::barrier(*job); });
+  if (job == nullptr) return refuse("bootstrap_barrier: the handle is NULL");
+  return guarded("bootstrap_barrier", *job, [=] { return bootstrap::api::barrier(*job); });
 }
 
 bootstrap_status_t bootstrap_nccl_comm(bootstrap_t* job, bootstrap_group_t group,
                                        const bootstrap_comm_options_t* options, struct ncclComm** comm) {
-  if (job == nullptr || comm == nullptr) return refuse("bootstrap_nccl_comm was given a NULL handle or communicator");
+  if (job == nullptr || comm == nullptr)
+    return refuse("bootstrap_nccl_comm: the handle, or the pointer to the communicator, is NULL");
   *comm = nullptr;
-  return guarded("bootstrap_nccl_comm",
+  return guarded("bootstrap_nccl_comm", *job,
                  [=] { return bootstrap::api::make_comm(*job, bootstrap::api::group_of(*job, group), options, comm); });
 }
 
 bootstrap_status_t bootstrap_nccl_comm_ranks(bootstrap_t* job, const int* ranks, int count,
                                              const bootstrap_comm_options_t* options, struct ncclComm** comm) {
   if (job == nullptr || comm == nullptr) {
-    return refuse("bootstrap_nccl_comm_ranks was given a NULL handle or communicator");
+    return refuse("bootstrap_nccl_comm_ranks: the handle, or the pointer to the communicator, is NULL");
   }
   *comm = nullptr;
-  return guarded("bootstrap_nccl_comm_ranks", [=] {
+  return guarded("bootstrap_nccl_comm_ranks", *job, [=] {
     return bootstrap::api::make_comm(*job, bootstrap::api::group_of_list(*job, ranks, count), options, comm);
   });
 }
 
 bootstrap_status_t bootstrap_nccl_unique_ids(bootstrap_t* job, bootstrap_group_t group, bootstrap_unique_id_t* ids,
                                              int count) {
-  if (job == nullptr || ids == nullptr) return refuse("bootstrap_nccl_unique_ids was given a NULL handle or buffer");
-  return guarded("bootstrap_nccl_unique_ids", [=] { return bootstrap::api::make_ids(*job, group, ids, count); });
+  if (job == nullptr || ids == nullptr) return refuse("bootstrap_nccl_unique_ids: the handle or the buffer is NULL");
+  return guarded("bootstrap_nccl_unique_ids", *job, [=] { return bootstrap::api::make_ids(*job, group, ids, count); });
 }
 
 }  // extern "C"

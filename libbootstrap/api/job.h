@@ -14,6 +14,7 @@
 #include "core/util/result.h"
 
 struct bootstrap_job {
+  std::string who;  // "StepId=12.0 rank 3: ", before each of its errors
   bootstrap::Layout layout;
   bootstrap::Place place;
   std::string master_addr;
@@ -41,6 +42,16 @@ bootstrap_status_t guarded(const char* function, Body body) noexcept {
   } catch (...) {
     return report(BOOTSTRAP_ERROR_INTERNAL, function);
   }
+}
+
+// The same for a call on a handle. An error of the exchange has the prefix already.
+template <class Body>
+bootstrap_status_t guarded(const char* function, const bootstrap_t& job, Body body) noexcept {
+  return guarded(function, [&]() -> Status {
+    auto status = body();
+    if (!status && !status.error().message.starts_with(job.who)) status.error().message.insert(0, job.who);
+    return status;
+  });
 }
 
 }  // namespace bootstrap::api

@@ -25,9 +25,10 @@ Result<Options> read_options(const Options* given, Options defaults, const char*
   const char* bytes = reinterpret_cast<const char*>(given);
   for (std::size_t i = sizeof(Options); i < size; ++i) {
     if (bytes[i] != 0) {
-      return fail(ErrorCode::kUnsupported, cat({name,
-                                                " has a member that this library is too old for; install a newer "
-                                                "libbootstrap, or leave it zero"}));
+      return fail(ErrorCode::kUnsupported,
+                  cat({name,
+                       " has a member that this version of libbootstrap does not know; install a newer "
+                       "one, or leave the member zero"}));
     }
   }
   std::memcpy(&defaults, given, std::min(size, sizeof(Options)));

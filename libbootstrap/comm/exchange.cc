@@ -39,7 +39,7 @@ class StepExchange final : public Exchange {
   Result<AllgatherResult> run_alone(const Allgather& round) const;
   Result<AllgatherResult> run_with_others(const Allgather& round);
   std::string prefix(const Allgather& round) const;
-  void tell_time(const Allgather& round, std::chrono::steady_clock::time_point begin) const;
+  void print_time(const Allgather& round, std::chrono::steady_clock::time_point begin) const;
 
   StepRank self_;
   std::unique_ptr<ExchangeEngine> engine_;
@@ -47,13 +47,12 @@ class StepExchange final : public Exchange {
 
 Status StepExchange::check(const Allgather& round) const {
   if (round.local.size() > kMaxContribution || round.shared.value_or("").size() > kMaxContribution) {
-    return fail(ErrorCode::kLimit,
-                cat({"more than ", std::to_string(kMaxContribution),
-                     " bytes of one rank; this is for ids and addresses, use NCCL or MPI for data"}));
+    return fail(ErrorCode::kLimit, cat({"a rank passes more than ", std::to_string(kMaxContribution),
+                                        " bytes; this call is for ids and addresses, use NCCL or MPI for data"}));
   }
   for (const Rank rank : round.read_shared) {
     if (rank >= self_.layout.size())
-      return fail(ErrorCode::kInvalid, cat({"rank ", std::to_string(rank), " is not in the step"}));
+      return fail(ErrorCode::kInvalid, cat({"rank ", std::to_string(rank), " does not exist in this step"}));
   }
   return {};
 }
@@ -70,9 +69,10 @@ Result<AllgatherResult> StepExchange::run_with_others(const Allgather& round) {
   // Before the lock: in a child that was forked in the midst of a round it stays locked for ever.
   pid_t owner = 0;
   if (!process.owner.compare_exchange_strong(owner, ::getpid()) && owner != ::getpid()) {
-    return fail(ErrorCode::kUnsupported,
-                "this process was forked from the rank, and an exchange does not survive a fork: "
-                "make the call in the rank itself, or exec a program that makes it");
+    return fail(
+        ErrorCode::kUnsupported,
+        "this process is a forked child of the rank, and exchanges do not work after fork(); make the call in the rank "
+        "itself, or in a program that the child executes");
   }
   const std::lock_guard lock(process.mutex);
   if (!engine_) {
@@ -85,12 +85,13 @@ Result<AllgatherResult> StepExchange::run_with_others(const Allgather& round) {
 
 // "StepId=12.0 rank 3: barrier: ".
 std::string StepExchange::prefix(const Allgather& round) const {
-  return cat({step_name(self_.id), " rank ", std::to_string(self_.rank), ": ", round.purpose, ": "});
+  return cat({about_rank(self_.id, self_.rank), round.purpose, ": "});
 }
 
-void StepExchange::tell_time(const Allgather& round, std::chrono::steady_clock::time_point begin) const {
+void StepExchange::print_time(const Allgather& round, std::chrono::steady_clock::time_point begin) const {
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-  (void)std::fprintf(stderr, "bootstrap: %s%.1f ms over %s\n", prefix(round).c_str(), took.count(), engine().c_str());
+  (void)std::fprintf(stderr, "%s%s%.1f ms over %s\n", std::string(kMessagePrefix).c_str(), prefix(round).c_str(),
+                     took.count(), engine().c_str());
 }
 
 Result<AllgatherResult> StepExchange::run(const Allgather& round) {
@@ -100,7 +101,7 @@ Result<AllgatherResult> StepExchange::run(const Allgather& round) {
                 : self_.layout.size() == 1 ? run_alone(round)
                                            : run_with_others(round);
   if (!result) return fail(result.error().code, cat({prefix(round), result.error().message}));
-  if (engine_ && self_.environment.get("SLURM_BOOTSTRAP_TIMING") == "1") tell_time(round, begin);
+  if (engine_ && self_.environment.get("SLURM_BOOTSTRAP_TIMING") == "1") print_time(round, begin);
   return result;
 }
 

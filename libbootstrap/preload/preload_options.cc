@@ -64,7 +64,7 @@ PreloadOptions read_preload_options(const Environment& environment) {
   for (const auto& row : kRows) {
     const auto value = environment.get(row.name);
     if (!value || row.read(options, *value)) continue;
-    options.complaints.push_back(cat({row.name, "=", quoted(*value), " is passed over: it takes ", row.takes}));
+    options.complaints.push_back(cat({row.name, "=", quoted(*value), " is ignored: use ", row.takes}));
   }
   return options;
 }

@@ -15,12 +15,14 @@ Result<std::vector<std::string>> query_rank_hosts() {
   // One that is late is not ended: mpirun would take the end of its session for the loss of the rank.
   auto answer = ask_helper({kHostsRequest}, process_environment(), deadline);
   if (!answer && answer.error().code == ErrorCode::kTimeout) {
-    return fail(ErrorCode::kTimeout, "mpirun's PMIx server did not say within 10 s where the ranks are");
+    return fail(ErrorCode::kTimeout, "mpirun's PMIx server did not provide the hosts of the ranks within 10 s");
   }
   if (!answer) {
-    return fail(answer.error().code, cat({"the process that asks mpirun's PMIx server: ", answer.error().message}));
+    return fail(answer.error().code,
+                cat({"the helper process for mpirun's PMIx server failed: ", answer.error().message}));
   }
-  if (answer->size() < 2) return fail(ErrorCode::kUnavailable, "the process that asks mpirun's PMIx server failed");
+  if (answer->size() < 2)
+    return fail(ErrorCode::kUnavailable, "the helper process for mpirun's PMIx server returned an incomplete answer");
   if (answer->front() != kHostsKnown) return fail(ErrorCode::kUnavailable, (*answer)[1]);
   answer->erase(answer->begin());
   return std::move(*answer);

@@ -120,20 +120,23 @@ void export_plan(const StepPlan& plan) {
   std::move(fresh).install();
 }
 
+// What the program goes on after.
+void warn(std::string_view step, std::string_view sentence) { say(cat({kWarningPrefix, about_step(step), sentence})); }
+
 // Until this process ends: a port is given back by exec, shared with forked children, and held while the process ends,
 // since threads of the program may meet there.
-void reserve_ports(const StepFacts& facts, const Settings& settings, StepPlan& plan, const std::string& who) {
+void reserve_ports(const StepFacts& facts, const Settings& settings, StepPlan& plan) {
   const StandardFiles standard;
   static auto* const ports = new StepPorts;
-  for (const auto& refused : ports->reserve(plan, facts, settings)) say(who + refused.sentence);
+  for (const auto& refused : ports->reserve(plan, facts, settings)) warn(to_string(facts.id), refused.sentence);
 }
 
-std::string cure_of(const StepFacts& facts, std::size_t gpus) {
+std::string remedy_of(const StepFacts& facts, std::size_t gpus) {
   if (facts.id.launcher == Launcher::kMpirun) {
-    return cat({"start no more ranks on a node than it has GPUs (-npernode ", std::to_string(gpus), ")"});
+    return cat({"start at most as many ranks on a node as it has GPUs (-npernode ", std::to_string(gpus), ")"});
   }
   const auto tasks = facts.layout.place(facts.local_ranks.front()).local_size;
-  return cat({"ask for a GPU for each task (--gres=gpu:", std::to_string(tasks), ")"});
+  return cat({"request one GPU for each task (--gres=gpu:", std::to_string(tasks), ")"});
 }
 
 // What the plugin refuses; here the program goes on, and its own error will be the less clear one.
@@ -142,7 +145,7 @@ std::string warn_of_missing_gpus(const StepFacts& facts, const Settings& setting
   if (plan.gpus || place.local_rank != 0 || !is_oversubscribed(facts, settings)) return {};
   const auto gpus = gpu_list_of(facts)->entries.size();
   return cat({describe_sharing(facts.layout.host_of(place.rank), place.local_size, "share", gpus), "; ",
-              cure_of(facts, gpus), ", or set SLURM_BOOTSTRAP_GPU_SHARE=on if it is meant"});
+              remedy_of(facts, gpus), ", or set SLURM_BOOTSTRAP_GPU_SHARE=on to share them"});
 }
 
 // What the plugin learns from Slurm, this process knows of itself.
@@ -160,10 +163,10 @@ void read_own_cpus(const StepFacts& facts, StepPlan& plan, const Settings& setti
 // PMIx 5. Whether a program will start MPI nobody knows before `main`. So only who says that it will not lets us ask.
 Result<std::vector<std::string>> find_hosts(const Environment& environment) {
   if (read_preload_options(environment).asks_mpirun.value_or(false) && !is_mpi_loaded()) return query_rank_hosts();
-  return fail(ErrorCode::kUnsupported,
-              "only mpirun's PMIx server knows which node rank 0 is on, and MPI does not start after it was asked; "
-              "start the program with srun, or set SLURM_BOOTSTRAP_MPIRUN=ask where it does not use MPI, off where it "
-              "does");
+  return fail(
+      ErrorCode::kUnsupported,
+      "the host of rank 0 is not known: only mpirun's PMIx server has it, and MPI does not start after a query; start "
+      "the program with srun, or set SLURM_BOOTSTRAP_MPIRUN=ask if it does not use MPI, or =off if it does");
 }
 
 // In rank 0: the table, or with SLURM_BOOTSTRAP_DEBUG=1 one line for each decision.
@@ -225,12 +228,12 @@ Status set_up(const Environment& environment, SetUp what) {
   if (!plan) return fail(plan.error());
   read_own_cpus(*facts, *plan, *settings);
   export_plan(*plan);
-  const auto who = step_prefix(facts->id);
-  reserve_ports(*facts, *settings, *plan, who);
+  reserve_ports(*facts, *settings, *plan);
+  const auto step = to_string(facts->id);
   const auto shared = warn_of_missing_gpus(*facts, *settings, *plan);
-  if (!shared.empty()) say(who + shared);
+  if (!shared.empty()) warn(step, shared);
   if (facts->local_ranks.front() != 0) return {};
-  for (const auto& warning : plan->warnings) say(who + warning);
+  for (const auto& warning : plan->warnings) warn(step, warning);
   explain(*facts, *settings, *plan);
   return {};
 }
@@ -255,10 +258,10 @@ void complain(const Environment& environment, Launcher launcher, const Error& er
   const auto job =
       id ? to_string(*id)
          : cat({environment.get("SLURM_JOB_ID").value_or("?"), ".", environment.get("SLURM_STEP_ID").value_or("?")});
-  say(cat({step_prefix(job), error.message, "; the program starts without the variables of its rank"}));
+  warn(job, cat({error.message, "; the program starts without the variables of its rank"}));
 }
 
-bool set_up_or_say(Launcher launcher, std::span<const std::string> words) {
+bool set_up_or_warn(Launcher launcher, std::span<const std::string> words) {
   const auto what = what_to_set_up(process_environment(), launcher, words);
   if (what == SetUp::kNothing) return false;
   // They would name this rank in every program that knows Open MPI, ours included.
@@ -283,9 +286,9 @@ bool set_up_rank(Launcher launcher, int count, const char* const* words) noexcep
   const int before = errno;
   bool is_set_up = true;
   try {
-    is_set_up = set_up_or_say(launcher, std::vector<std::string>(words, words + std::max(count, 0)));
+    is_set_up = set_up_or_warn(launcher, std::vector<std::string>(words, words + std::max(count, 0)));
   } catch (const std::exception&) {
-    say("bootstrap: there is no memory to set the variables of this rank; the program starts without them");
+    say("bootstrap: warning: cannot set the variables of this rank: out of memory; the program starts without them");
   }
   errno = before;
   return is_set_up;

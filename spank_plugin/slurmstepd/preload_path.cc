@@ -33,13 +33,14 @@ std::string for_glibc_alone(const std::string& library) {
 Status check_preload(const Settings& settings) {
   const auto library = preload_library(settings);
   const auto cannot = [&](std::string_view why) {
-    constexpr std::string_view kCure =
-        "; have it installed there, or named by preload_library= in plugstack.conf; the tasks start without it";
-    return fail(ErrorCode::kUnavailable, cat({setting_name("preload", settings.preload.source), ": ", library,
-                                              " cannot be preloaded: ", why, kCure}));
+    constexpr std::string_view kRemedy =
+        "; install libbootstrap.so there, or set preload_library= in plugstack.conf; the tasks start without it";
+    return fail(ErrorCode::kUnavailable, cat({setting_name("preload", settings.preload.source), ": cannot preload ",
+                                              library, ": ", why, kRemedy}));
   };
   // A file that is not there would make ld.so complain in every process of the task.
-  if (library.find_first_of(" :") != std::string::npos) return cannot("LD_PRELOAD takes no path with a space or colon");
+  if (library.find_first_of(" :") != std::string::npos)
+    return cannot("LD_PRELOAD does not accept a path with a space or a colon");
   if (!may_access(library, R_OK)) return cannot(std::strerror(errno));
   // Whoever can change it would run code in the tasks of all users.
   if (const auto reason = distrust_of_writers(library); !reason.empty()) return cannot(reason);

@@ -14,7 +14,7 @@ namespace {
 
 Result<std::uint32_t> require_item(spank_t spank, spank_item_t which, const char* name) {
   const auto value = item(spank, which);
-  if (!value) return fail(ErrorCode::kUnavailable, cat({"Slurm does not tell ", name}));
+  if (!value) return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide ", name}));
   return *value;
 }
 
@@ -53,7 +53,7 @@ Result<StepFacts> gather_facts(spank_t spank, const Environment& environment) {
   local.host = own_host();
   for (std::uint32_t task = 0; task < *count; ++task) {
     const auto rank = global_task_id(spank, task);
-    if (!rank) return fail(ErrorCode::kUnavailable, "Slurm does not tell which tasks run on this node");
+    if (!rank) return fail(ErrorCode::kUnavailable, "Slurm did not provide the ranks of the tasks on this node");
     local.ranks.push_back(*rank);
   }
   auto facts = read_facts(environment, *id, local);

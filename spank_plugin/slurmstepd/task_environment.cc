@@ -92,8 +92,8 @@ Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironme
   const auto expected = std::to_string(rank);
   if (!named || *named != expected) {
     return fail(ErrorCode::kDisagreement,
-                cat({"task ", expected, " of the plan is SLURM_PROCID=", named.value_or("(not set)"),
-                     "; please report this, and start the step with --bootstrap=off meanwhile"}));
+                cat({"the plugin computed rank ", expected, " for a task, but its SLURM_PROCID is ",
+                     named.value_or("not set"), "; start the step with --bootstrap=off, and report this as a bug"}));
   }
   for (const auto& name : common.obsolete(plan)) unset_task_variable(spank, name);
   if (!common.has_removed()) {

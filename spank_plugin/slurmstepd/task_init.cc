@@ -20,7 +20,18 @@
 namespace bootstrap {
 namespace {
 
+constexpr std::string_view kNotSetUp = "; the task starts as without the plugin";
 constexpr int kStderrDrainTime = 300;  // milliseconds; 10 to 50 are usual
+
+// What failed may have been an allocation, so this makes none.
+void report_earlier_failure(spank_t spank) noexcept {
+  constexpr const char* kSentence =
+      "cannot set up the tasks of this node, because the plugin failed here earlier; the log of slurmd has the reason";
+  const auto job = item(spank, S_JOB_ID);
+  const auto step = item(spank, S_JOB_STEPID);
+  if (job && step) return slurm_error("bootstrap: StepId=%u.%u: %s", *job, *step, kSentence);
+  slurm_error("bootstrap: %s", kSentence);
+}
 
 }  // namespace
 
@@ -44,7 +55,7 @@ int StepOnNode::task_init(spank_t spank) {
     return kAccepted;
   }
   if (!user_knows_ && local_task_id(spank).value_or(0) == 0) {
-    slurm_error("bootstrap: a task cannot be set up, since the plugin failed before; the log of slurmd says why");
+    report_earlier_failure(spank);
   }
   return abort_task();
 }
@@ -53,33 +64,33 @@ int StepOnNode::init_task(spank_t spank) {
   const auto task = local_task_id(spank);
   if (!task) {
     if (!plan_ && !error_) return kAccepted;
-    const auto line = cat({"StepId=", step_, ": Slurm did not provide the number of a task on ", own_host()});
+    const auto line = cat({"Slurm did not provide the number of a task on ", own_host()});
     if (is_strong()) {
-      log_error(cat({"bootstrap: ", line}));
+      log_error(step_, line);
       return abort_task();
     }
     common_.withdraw(spank);
-    log_warning(cat({line, "; it starts as without the plugin"}));
+    log_warning(step_, cat({line, kNotSetUp}));
     return kAccepted;
   }
   if (started_task_ == task) return kAccepted;  // listed twice in plugstack.conf
   started_task_ = task;
   if (!plan_ && !error_) {
     if (*task == 0 && (holds_first_node_ || error_is_local_)) {
-      for (const auto& warning : warnings_) log_warning(cat({"StepId=", step_, ": ", warning}));
+      for (const auto& warning : warnings_) log_warning(step_, warning);
     }
     return kAccepted;
   }
   const auto started = error_ ? Status(fail(*error_)) : set_up_task(spank, *task);
   if (!started && !is_strong()) {
     common_.withdraw(spank);
-    log_warning(cat({"StepId=", step_, ": ", started.error().message, "; the task starts as without the plugin"}));
+    log_warning(step_, cat({started.error().message, kNotSetUp}));
     return kAccepted;
   }
   if (!started) {
     // A plan that failed, failed for all nodes alike: one of them speaks. A task that cannot be set up speaks itself.
     const auto& why = started.error().message;
-    if (!why.empty() && (!error_ || speaks_for_step(*task))) log_error(cat({"bootstrap: StepId=", step_, ": ", why}));
+    if (!why.empty() && (!error_ || speaks_for_step(*task))) log_error(step_, why);
     return abort_task();
   }
   return kAccepted;
@@ -89,8 +100,8 @@ int StepOnNode::init_task(spank_t spank) {
 Status StepOnNode::set_up_task(spank_t spank, std::uint32_t task) {
   const auto& ranks = facts_->local_ranks;
   if (task >= ranks.size()) {
-    return fail(ErrorCode::kDisagreement,
-                cat({"Slurm starts local task ", std::to_string(task), " of ", std::to_string(ranks.size())}));
+    return fail(ErrorCode::kDisagreement, cat({"Slurm starts local task ", std::to_string(task), " on a node with ",
+                                               counted(ranks.size(), "task")}));
   }
   const auto& place = facts_->layout.place(ranks[task]);
   auto sight = finalize_gpus(spank, task, place);
@@ -100,10 +111,10 @@ Status StepOnNode::set_up_task(spank_t spank, std::uint32_t task) {
   if (!applied) return applied;
   if (settings_.preload.value) {
     const auto preloaded = preload_ ? preload(spank, settings_) : preload_;
-    if (!preloaded && task == 0) log_warning(cat({"StepId=", step_, ": ", preloaded.error().message}));
+    if (!preloaded && task == 0) log_warning(step_, preloaded.error().message);
   }
   if (place.rank != 0) return {};
-  for (const auto& warning : plan_->warnings) log_warning(cat({"StepId=", step_, ": ", warning}));
+  for (const auto& warning : plan_->warnings) log_warning(step_, warning);
   explain(spank, sight->gpus);
   return {};
 }
@@ -126,7 +137,7 @@ void StepOnNode::explain(spank_t spank, const std::optional<GpuView>& gpus) cons
   }
   auto lines = decision_lines(*facts_, *plan_);
   if (!far.empty()) lines.push_back(std::move(far));
-  for (const auto& line : lines) print_to_stderr(cat({"bootstrap: StepId=", step_, ": ", line, "\n"}));
+  for (const auto& line : lines) print_to_stderr(cat({kMessagePrefix, about_step(step_), line, "\n"}));
 }
 
 // What the task has of the GPUs, with its copy of the plan brought in line.

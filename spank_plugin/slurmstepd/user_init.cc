@@ -42,14 +42,14 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   const auto found = gather_step_id(spank, environment);
   if (!step || entries == nullptr || !found) {
     // Whether the step asked is not known here; each task can tell.
-    log_info(cat({"bootstrap: Slurm did not provide the environment or the ids of a step: nothing is set"}));
+    log_info("Slurm did not provide the environment or the ids of a step; no variables are set");
     return fail_all_tasks(false);
   }
   const auto& id = *found;
   step_ = to_string(id);
   const auto decision = read_decision(environment.get(kDecisionVariable).value_or(""), id);
   has_asked_ = decision && decision->asked == Asked::kStrongly;
-  if (const auto& wrong = site_error(); wrong && !has_asked_) log_info(cat({"bootstrap: ", wrong->message}));
+  if (const auto& wrong = site_error(); wrong && !has_asked_) log_info(wrong->message);
   if (!decision || decision->set_up == SetUp::kNothing) {
     unset_inherited(spank, environment);
     if (has_asked_) {
@@ -58,7 +58,7 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
       error_ = Error{};  // srun has said why
       return kAccepted;
     }
-    if (decision && decision->is_observed) log_info(cat({"bootstrap: StepId=", step_, ": ", decision->reason}));
+    if (decision && decision->is_observed) log_info(step_, decision->reason);
     if (!decision && user_choice({}).asked != Asked::kUnasked) {
       warnings_.emplace_back(
           "NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
@@ -71,8 +71,7 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   const auto list = read_gpu_list(environment);
   if (decision_.asked == Asked::kUnasked && list && list->has_mig) {
     unset_inherited(spank, environment);
-    log_info(cat({"bootstrap: StepId=", step_,
-                  ": NOT SET UP: Slurm gave the step MIG instances; use --bootstrap=on to set it up"}));
+    log_info(step_, "NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up");
     return kAccepted;
   }
   failure_reporter_.prepare(environment);
@@ -85,7 +84,7 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   } else if (is_strong()) {
     error_ = planned.error();
   } else {
-    // Nobody asked this step to end.
+    // The user did not ask for a step that ends.
     warnings_.push_back(cat({planned.error().message, "; the tasks of this node start as without the plugin"}));
     plan_.reset();
     unset_inherited(spank, environment);
@@ -120,9 +119,10 @@ Status StepOnNode::plan_step(spank_t spank, const Environment& environment, cons
   }
   if (plan->gpus && plan->gpus->tasks != ranks.size()) {
     error_is_local_ = true;
-    return fail(ErrorCode::kUnsupported,
-                "components of the step share a node, where each has GPUs of its own and LOCAL_RANK counts over both; "
-                "start the step with --bootstrap-gpu=off, and choose the GPUs in the program");
+    return fail(
+        ErrorCode::kUnsupported,
+        "two components of the step share a node: each has its own GPUs, but LOCAL_RANK counts the tasks of both; "
+        "use --bootstrap-gpu=off, and select the GPU in the program");
   }
   // In a contained user_init a socket would be closed again before the tasks start.
   if (runs_in_slurmstepd()) {

@@ -58,7 +58,7 @@ class FailureReceiver {
   void end_step();
   void send_signal(int signal);
   bool is_job_going_on();
-  std::string step_name() const { return cat({"StepId=", to_string(policy_.id)}); }
+  std::string step() const { return to_string(policy_.id); }
 
   // Until something is done about the first failure.
   Milliseconds patience() const { return ends_step() ? *policy_.grace * kSecond : kUnaskedWait; }
@@ -77,13 +77,13 @@ class FailureReceiver {
   bool was_job_looked_at_ = false;
   Milliseconds ask_again_at_ = 0;
   bool is_ended_by_srun_ = false;  // what fails from now on fails for that
-  bool is_told_ = false;
+  bool is_reported_ = false;
   int failed_waits_ = 0;                 // one after the other: a host without memory must not keep this thread busy
   std::optional<Milliseconds> kill_at_;  // SIGTERM was sent
 };
 
 extern "C" void* run_receiver(void* receiver) {
-  (void)guard("the receiver of failures", accept, [&] {
+  (void)guard("its failure receiver", accept, [&] {
     static_cast<FailureReceiver*>(receiver)->run();
     return kAccepted;
   });
@@ -122,10 +122,10 @@ void FailureReceiver::run() {
     receive_all();
     if (goes_on) act();
   }
-  if (is_told_ || !history_.first_arrival()) return;
+  if (is_reported_ || !history_.first_arrival()) return;
   if (!was_job_looked_at_) (void)is_job_going_on();
   const auto sentence = history_.sentence(false);
-  if (!sentence.empty()) log_warning(cat({step_name(), ": ", sentence}));
+  if (!sentence.empty()) log_warning(step(), sentence);
 }
 
 // When act() has something to do, from now on.
@@ -133,7 +133,7 @@ Milliseconds FailureReceiver::wait_for() const {
   constexpr Milliseconds kForever = UINT64_MAX;
   auto at = is_looking_ ? now() + kLookForThread : kForever;
   const auto first = history_.first_arrival();
-  if (first && !is_told_) {
+  if (first && !is_reported_) {
     at = std::min(at, was_job_looked_at_ ? std::max(*first + patience(), ask_again_at_) : *first + kGathering);
   }
   if (kill_at_) at = std::min(at, *kill_at_);
@@ -155,7 +155,7 @@ bool FailureReceiver::wait() {
 // In the order of arrival, which for srun is the order in which the tasks failed.
 void FailureReceiver::receive_all() {
   while (const auto failure = socket_.receive()) {
-    // srun hears a signal before it passes anything on to the tasks.
+    // srun receives a signal before it passes anything on to the tasks.
     is_ended_by_srun_ = is_ended_by_srun_ || signals_.was_signalled();
     if (failure->is_refused) {
       if (policy_.is_asked) end_step();  // its node has said why
@@ -179,29 +179,28 @@ void FailureReceiver::act() {
     send_signal(SIGKILL);
   }
   const auto first = history_.first_arrival();
-  if (is_told_ || !first) return;
+  if (is_reported_ || !first) return;
   if (!was_job_looked_at_ && now() >= *first + kGathering) (void)is_job_going_on();
   if (now() < *first + patience() || now() < ask_again_at_) return;
   if (!is_job_going_on()) {
     ask_again_at_ = now() + kUnaskedWait;
     return;
   }
-  is_told_ = true;
+  is_reported_ = true;
   if (ends_step()) return end_after_grace();
   if (is_ended_by_srun_ || signals_.was_signalled()) return;
-  log_warning(cat({step_name(), ": ", history_.sentence(true), "; other tasks still run; end them with: scancel ",
-                   to_string(policy_.id)}));
+  log_warning(step(), cat({history_.sentence(true), "; other tasks still run; end them with: scancel ", step()}));
 }
 
 void FailureReceiver::end_after_grace() {
-  log_error(cat({"bootstrap: ", step_name(), ": ", history_.sentence(true), "; the step is ended now, ",
-                 std::to_string(*policy_.grace), " s after that (--bootstrap-grace)"}));
+  log_error(step(), cat({history_.sentence(true), "; the plugin ends the step now, ", std::to_string(*policy_.grace),
+                         " s after the failure (--bootstrap-grace)"}));
   end_step();
 }
 
 void FailureReceiver::end_step() {
   if (kill_at_) return;
-  is_told_ = true;
+  is_reported_ = true;
   kill_at_ = now() + kTimeToSave;
   send_signal(SIGTERM);
 }
@@ -210,9 +209,8 @@ void FailureReceiver::send_signal(int signal) {
   for (const auto job : policy_.jobs) {
     const auto error = signal_step(job, policy_.id.step, signal);
     if (!error) continue;
-    log_error(
-        cat({"bootstrap: ", step_name(), ": slurmctld did not send signal ", std::to_string(signal),
-             " to the tasks (error ", std::to_string(*error), "); end them with: scancel ", to_string(policy_.id)}));
+    log_error(step(), cat({"cannot send signal ", std::to_string(signal), " to the tasks: slurmctld returned error ",
+                           std::to_string(*error), "; end them with: scancel ", step()}));
   }
 }
 

@@ -224,28 +224,30 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
   set_variable(kDecisionVariable, write_decision(numbers.id(), decision));
   if (decision.set_up == SetUp::kNothing) return;
   if (answers.components.empty()) {
-    log_debug("bootstrap: slurmctld did not say which rank is where");  // the nodes say so if it matters
+    // The nodes say so if it matters.
+    log_debug(to_string(numbers.id()), "slurmctld did not provide the layout of ranks");
     return;
   }
   const auto text = write_layout(numbers.leader, numbers.step, answers.components,
                                  {.master_ip = answers.master_ip, .with_nodes = false});
   if (text) set_variable(kLayoutVariable, *text);
-  if (!text) log_error(cat({"bootstrap: ", text.error().message}));
+  if (!text) log_error(to_string(numbers.id()), text.error().message);
 }
 
-void tell(const StepNumbers& numbers, const Activation& activation, const Settings& settings) {
-  const auto line = cat({"StepId=", to_string(numbers.id()), ": ", activation.line()});
+void report(const StepNumbers& numbers, const Activation& activation, const Settings& settings) {
+  const auto step = to_string(numbers.id());
+  const auto line = activation.line();
   const bool is_set_up = activation.decision.set_up != SetUp::kNothing;
   // Of a step that is set up and explained the table begins with this line.
   const bool is_explained = settings.explain.value && !is_set_up;
   if (!is_set_up && activation.decision.asked == Asked::kStrongly) {
-    log_error(cat({"bootstrap: ", line}));  // the nodes refuse it, and are silent
+    log_error(step, line);  // the nodes refuse it, and are silent
   } else if (is_explained || (!settings.explain.value && wants_debug(Environment::from_entries(environ)))) {
-    print_to_stderr(cat({"bootstrap: ", line, "\n"}));
+    print_to_stderr(cat({step_prefix(numbers.id()), line, "\n"}));
   } else if (activation.is_told) {
-    log_warning(line);
+    log_warning(step, line);
   } else {
-    log_verbose(cat({"bootstrap: ", line}));
+    log_verbose(step, line);
   }
 }
 
@@ -260,7 +262,7 @@ Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Se
   if (activation) return std::move(*activation);
   if (!got) return decide_without_answers(choice, "slurmctld did not answer within 5 s");
   if (!answers.record || answers.components.empty()) {
-    return decide_without_answers(choice, "slurmctld did not say what the step asked for");
+    return decide_without_answers(choice, "slurmctld did not provide the GPUs and the nodes of the step");
   }
   answers.record->tasks_per_node = answers.components.front().tasks_per_node;
   return decide_activation(choice, settings, step, *answers.record);
@@ -291,14 +293,14 @@ int decide_step(spank_t spank) {
   const auto numbers = read_numbers(spank, environment);
   if (!numbers) return kAccepted;
   // To the users of a site its mistake is none of theirs. srun knows how much it is to say only from here on.
-  if (const auto& wrong = site_error()) log_verbose(cat({"bootstrap: ", wrong->message}));
+  if (const auto& wrong = site_error()) log_verbose(wrong->message);
   const auto choice = user_choice(environment);
   const auto collected = collect_settings(environment);
   Answers answers;
   const auto step = gather_srun_facts(spank, environment);
   auto activation = decide(*numbers, choice, collected.settings, step, answers);
   activation.decision.is_verbose = step.is_verbose;
-  tell(*numbers, activation, collected.settings);
+  report(*numbers, activation, collected.settings);
   const auto& decision = activation.decision;
   // The nodes have to know that an option of ours, which they see, was passed over by srun and not lost.
   const bool is_heard = decision.is_observed || has_options();

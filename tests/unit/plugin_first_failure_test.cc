@@ -120,8 +120,10 @@ TEST(PluginFirstFailure, AnAskedStepIsEndedAfterItsGrace) {
       outcome.printed.find("error: bootstrap: StepId=12.0: task 2 (node001, local rank 2) failed first: exit code 3"),
       std::string::npos)
       << outcome.printed;
-  EXPECT_NE(outcome.printed.find("the step is ended now, 1 s after that (--bootstrap-grace)"), std::string::npos);
-  EXPECT_NE(outcome.printed.find("slurmctld did not send signal 15"), std::string::npos) << outcome.printed;
+  EXPECT_NE(outcome.printed.find("the plugin ends the step now, 1 s after the failure (--bootstrap-grace)"),
+            std::string::npos);
+  EXPECT_NE(outcome.printed.find("cannot send signal 15 to the tasks: slurmctld returned error"), std::string::npos)
+      << outcome.printed;
   EXPECT_EQ(lines(outcome.printed), 2U) << outcome.printed;
 }
 
@@ -136,7 +138,8 @@ TEST(PluginFirstFailure, AnAskedStepIsEndedAtOnceWhereANodeRefuses) {
   auto asked = policy();
   asked.is_asked = true;
   const auto outcome = receive(asked, refuse);
-  EXPECT_NE(outcome.printed.find("slurmctld did not send signal 15"), std::string::npos) << outcome.printed;
+  EXPECT_NE(outcome.printed.find("cannot send signal 15 to the tasks: slurmctld returned error"), std::string::npos)
+      << outcome.printed;
   EXPECT_EQ(lines(outcome.printed), 1U) << outcome.printed;
   EXPECT_EQ(receive(policy(), refuse).printed, "");
 }

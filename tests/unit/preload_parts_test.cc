@@ -186,17 +186,18 @@ TEST(AttendanceText, NamesRanksOfTheStepWhereAllAreWanted) {
 TEST(AttendanceText, ClaimsNoMoreThanWasHeard) {
   const std::vector<std::optional<std::uint32_t>> half = {0, 1, std::nullopt, std::nullopt};
   EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, half, ServerState::kSilent),
-            "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s; some may have: slurmstepd of this "
-            "node no longer answers, as when it asks a node where all ranks have ended");
+            "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s; some may have: slurmstepd on this "
+            "node no longer answers, as happens after it queries a node where all ranks have ended");
   EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, half, ServerState::kEnded),
-            "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s; some may have: slurmstepd of this "
+            "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s; some may have: slurmstepd on this "
             "node has ended");
   auto call = kCall;
   call.ranks = 3;
-  EXPECT_EQ(describe_hang(two_nodes(), call, kMinute, half, ServerState::kEnded),
-            "rank 2 of a communicator of 3 has not called ncclCommInitRank after 60 s; of those that have, 0 is rank 0 "
-            "(node001, local rank 0), 1 is rank 1 (node001, local rank 1); some may have: slurmstepd of this node has "
-            "ended");
+  EXPECT_EQ(
+      describe_hang(two_nodes(), call, kMinute, half, ServerState::kEnded),
+      "rank 2 of a communicator of 3 has not called ncclCommInitRank after 60 s; among those that have, 0 is rank 0 "
+      "(node001, local rank 0), 1 is rank 1 (node001, local rank 1); some may have: slurmstepd on this node has "
+      "ended");
   // Who has called, has called.
   EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kSilent),
             describe_hang(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kAnswers));
@@ -207,13 +208,14 @@ TEST(AttendanceText, NamesRanksOfTheCommunicatorWhereNobodyKnowsWhoIsMeant) {
   call.ranks = 3;
   EXPECT_EQ(
       describe_hang(two_nodes(), call, kMinute, {std::nullopt, 2, std::nullopt, std::nullopt}, ServerState::kAnswers),
-      "ranks 0, 1 of a communicator of 3 have not called ncclCommInitRank after 60 s; of those that have, 2 is rank 1 "
+      "ranks 0, 1 of a communicator of 3 have not called ncclCommInitRank after 60 s; among those that have, 2 is rank "
+      "1 "
       "(node001, local rank 1)");
 }
 
 TEST(AttendanceText, SaysSoWhenAllAreThere) {
   EXPECT_TRUE(describe_hang(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kAnswers)
-                  .starts_with("all 4 ranks have called ncclCommInitRank, and it does not come back after 60 s"));
+                  .starts_with("all 4 ranks have called ncclCommInitRank, and it has not returned after 60 s"));
 }
 
 TEST(AttendanceText, StaysShort) {

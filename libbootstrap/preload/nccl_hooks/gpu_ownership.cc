@@ -17,7 +17,7 @@ bool has(const GpuOwnership& own, std::uint32_t ordinal) {
   return std::find(own.ordinals.begin(), own.ordinals.end(), ordinal) != own.ordinals.end();
 }
 
-// As positions_of() deals them out: by turns, what does not divide belongs to nobody.
+// As positions_of() deals them out: by turns, what does not divide is no task's.
 std::optional<Rank> owner(const Layout& layout, Rank rank, const GpuOwnership& own, std::uint32_t ordinal) {
   const auto& place = layout.place(rank);
   if (!own.is_shared_list || ordinal >= own.visible) return std::nullopt;

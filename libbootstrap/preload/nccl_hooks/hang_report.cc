@@ -39,8 +39,8 @@ std::string describe_part(const Layout& layout, const WaitingCall& call,
   }
   if (missing.empty()) return {};
   return cat({write_numbers(missing), " of a communicator of ", std::to_string(call.ranks),
-              missing.size() == 1 ? " has" : " have", " not called ", call.function, waited, "; of those that have, ",
-              known, items > kMaxItems ? ", ..." : ""});
+              missing.size() == 1 ? " has" : " have", " not called ", call.function, waited,
+              "; among those that have, ", known, items > kMaxItems ? ", ..." : ""});
 }
 
 }  // namespace
@@ -64,16 +64,18 @@ std::string describe_hang(const Layout& layout, const WaitingCall& call, std::ch
     text += cat({"; some may have: ", describe_server(layout, server)});
   }
   if (!text.empty()) return text;
-  return cat({"all ", std::to_string(call.ranks), " ranks have called ", call.function, ", and it does not come back",
-              after(waited), ": they do not reach each other; NCCL_DEBUG=INFO shows the addresses that NCCL tries"});
+  return cat({"all ", std::to_string(call.ranks), " ranks have called ", call.function, ", and it has not returned",
+              after(waited),
+              ": they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that NCCL tries"});
 }
 
 std::string describe_lone_hang(const Layout& layout, Rank rank, const WaitingCall& call, std::chrono::seconds waited,
                                const Error& reason) {
-  const auto cure = reason.code == ErrorCode::kMissing ? "; srun --mpi=pmix would tell for whom"
-                                                       : cat({"; for whom cannot be told: ", reason.message});
+  const auto who = reason.code == ErrorCode::kMissing
+                       ? "; start the step with srun --mpi=pmix to see which ranks are missing"
+                       : cat({"; which ranks are missing is not known: ", reason.message});
   return cat(
-      {describe_rank(layout, rank), " has waited ", std::to_string(waited.count()), " s in ", call.function, cure});
+      {describe_rank(layout, rank), " has waited ", std::to_string(waited.count()), " s in ", call.function, who});
 }
 
 }  // namespace bootstrap

@@ -118,7 +118,7 @@ void call_the_roll(HangWatchdog::State& state, RankPresence& attendance) {
   }
   const auto first = std::find_if(roll.came.begin(), roll.came.end(), has_come);
   if (first - roll.came.begin() != static_cast<std::ptrdiff_t>(step.rank)) return;
-  step.say(describe_hang(step.layout, state.call, step.options.timeout, roll.came, roll.server));
+  step.warn(describe_hang(step.layout, state.call, step.options.timeout, roll.came, roll.server));
 }
 
 void watch(HangWatchdog::State& state) {
@@ -136,7 +136,7 @@ void watch(HangWatchdog::State& state) {
   if (attendance) return call_the_roll(state, **attendance);
   const auto& place = step.layout.place(step.rank);
   if (place.local_rank != 0) return;
-  step.say(describe_lone_hang(step.layout, step.rank, state.call, step.options.timeout, attendance.error()));
+  step.warn(describe_lone_hang(step.layout, step.rank, state.call, step.options.timeout, attendance.error()));
 }
 
 }  // namespace

@@ -52,12 +52,12 @@ void warn_if_bypassed() noexcept {
   try {
     const auto* const step = has_nccl_threads() ? this_step() : nullptr;
     if (step != nullptr && step->rank == 0) {
-      step->say(
-          "this program used NCCL by a way that a preloaded library does not see (RTLD_DEEPBIND, dlsym, or NCCL linked "
-          "statically and hidden): nobody watched over its communicators");
+      step->warn(
+          "the program called NCCL in a way that a preloaded library cannot intercept (RTLD_DEEPBIND, dlsym, or NCCL "
+          "linked statically and hidden): its communicators were not checked for hangs and wrong GPUs");
     }
   } catch (const std::exception&) {
-    // Without memory there is nothing to tell.
+    // Without memory there is no message.
   }
   errno = before;
 }

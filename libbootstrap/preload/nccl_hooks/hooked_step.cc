@@ -39,18 +39,18 @@ const HookedStep* read_step() {
                                           .options = std::move(options),
                                           .gpus = std::move(gpus)};
   if (step->rank == 0) {
-    for (const auto& complaint : step->options.complaints) step->say(complaint);
+    for (const auto& complaint : step->options.complaints) step->warn(complaint);
   }
   return step;
 }
 
 }  // namespace
 
-void HookedStep::say(std::string_view sentence) const noexcept {
+void HookedStep::warn(std::string_view sentence) const noexcept {
   try {
-    bootstrap::say(cat({step_prefix(id), sentence}));
+    say(cat({kWarningPrefix, about_step(id), sentence}));
   } catch (const std::exception&) {
-    bootstrap::say(sentence);
+    say(sentence);
   }
 }
 

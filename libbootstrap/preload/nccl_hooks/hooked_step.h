@@ -21,7 +21,7 @@ struct HookedStep {
   PreloadOptions options;
   std::optional<GpuOwnership> gpus;
 
-  void say(std::string_view sentence) const noexcept;  // "bootstrap: StepId=12.0: SENTENCE"
+  void warn(std::string_view sentence) const noexcept;  // "bootstrap: warning: StepId=12.0: SENTENCE"
 };
 
 // Null in a process that is not itself a rank of a step: a worker of a launcher that numbers ranks anew (torchrun), a

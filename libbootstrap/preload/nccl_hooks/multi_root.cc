@@ -16,7 +16,7 @@ namespace {
 // One rank of a node speaks: the reason is the same for all.
 void complain(const HookedStep& step, const std::string& reason) {
   if (step.layout.place(step.rank).local_rank != 0) return;
-  step.say(cat({"SLURM_BOOTSTRAP_ROOTS: ", reason, "; the communicator is made with one root"}));
+  step.warn(cat({"SLURM_BOOTSTRAP_ROOTS: ", reason, "; the communicator has one root"}));
 }
 
 Result<std::vector<nccl::UniqueId>> exchange_ids(const HookedStep& step, const nccl::Functions& nccl,
@@ -38,12 +38,13 @@ std::vector<nccl::UniqueId> multi_root_ids(const HookedStep& step, const nccl::F
   const auto roots = *step.options.roots == 0 ? root_count(ranks) : std::min(*step.options.roots, ranks);
   if (roots < 2) return {};
   if (nccl.init_rank_scalable == nullptr) {
-    complain(step, cat({"NCCL ", nccl::version_text(nccl.version), " has no ncclCommInitRankScalable (2.23 has)"}));
+    complain(step, cat({"NCCL ", nccl::version_text(nccl.version),
+                        " has no ncclCommInitRankScalable; NCCL 2.23 and newer have it"}));
     return {};
   }
   auto ids = exchange_ids(step, nccl, roots);
   if (ids) return std::move(*ids);
-  complain(step, ids.error().message);
+  complain(step, replaced(ids.error().message, about_rank(step.id, step.rank), ""));  // warn() names the step
   return {};
 }
 

@@ -44,9 +44,9 @@ void check_gpu(const HookedStep& step) {
   const auto wrong =
       describe_wrong_gpu(step.layout, step.rank, *step.gpus, static_cast<std::uint32_t>(current->ordinal));
   if (wrong.empty()) return;
-  if (step.options.guard == Guard::kWarn) return step.say(wrong);
+  if (step.options.guard == Guard::kWarn) return step.warn(wrong);
   const auto fixed = use_gpu(static_cast<int>(step.gpus->ordinals.front()));
-  if (!fixed) step.say(cat({wrong, "; that was tried: ", fixed.error().message}));
+  if (!fixed) step.warn(cat({wrong, ", which failed: ", fixed.error().message}));
 }
 
 void tell_time(const HookedStep& step, const WaitingCall& call, std::size_t roots, std::chrono::nanoseconds time,
@@ -55,8 +55,8 @@ void tell_time(const HookedStep& step, const WaitingCall& call, std::size_t root
   (void)std::snprintf(milliseconds, sizeof milliseconds, "%.1f", static_cast<double>(time.count()) * 1e-6);
   const auto of =
       cat({" of ", std::to_string(call.ranks), " ranks", roots == 0 ? "" : cat({", ", counted(roots, "root")})});
-  step.say(cat({"rank ", std::to_string(step.rank), ": ", call.function, of, ": ", milliseconds, " ms",
-                code == nccl::kSuccess ? "" : cat({", result ", std::to_string(code)})}));
+  say(cat({kMessagePrefix, about_rank(step.id, step.rank), call.function, of, ": ", milliseconds, " ms",
+           code == nccl::kSuccess ? "" : cat({", result ", std::to_string(code)})}));
 }
 
 // `real` is the program's call; `roots` is for the report, 0 where there are none.
@@ -77,7 +77,8 @@ ResultCode pass(const HookedStep* step, const WaitingCall& call, std::size_t roo
 
 ResultCode refuse(const char* function) {
   try_to([&] {
-    say(cat({"bootstrap: ", function, " was called, and no NCCL that has it is loaded in this process"}));
+    say(cat({kMessagePrefix, "the program called ", function,
+             ", but no NCCL library that has it is loaded; the call fails"}));
   });
   return nccl::kInvalidUsage;
 }
@@ -119,7 +120,7 @@ void check_gpus(const HookedStep& step, int devices, const int* list) {
   std::vector<std::uint32_t> ordinals(count(devices));
   for (int i = 0; i < devices; ++i) ordinals[count(i)] = count(list == nullptr ? i : list[i]);
   const auto taken = describe_taken_gpu(step.layout, step.rank, *step.gpus, ordinals);
-  if (!taken.empty()) step.say(taken);
+  if (!taken.empty()) step.warn(taken);
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ def shimmed(cluster, tmp_path):
 
 
 NOT_TOLD = "bootstrap: warning: StepId=ID: NOT SET UP: {}; use --bootstrap=on to set it up, or --bootstrap=off"
-NO_ANSWER, FAILED = "slurmctld did not answer within 5 s", "slurmctld did not say what the step asked for"
+NO_ANSWER, FAILED = "slurmctld did not answer within 5 s", "slurmctld did not provide the GPUs and the nodes of the step"
 
 
 @pytest.mark.parametrize("seconds, reason", [(0, FAILED), (60, NO_ANSWER)])

@@ -292,7 +292,7 @@ print(done.stdout.strip(), 9 < time.monotonic() - began < 14, done.stderr.strip(
     done = mpirun(hosts, "python3", "-c", script, preload=False, env={"LATER": inside(LIBRARY), **ASK})
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) == 4 and all(line.startswith("- True") for line in lines), done
-    said = "did not say within 10 s where the ranks are; the program starts"
+    said = "did not provide the hosts of the ranks within 10 s; the program starts"
     assert len([line for line in lines if said in line]) == 2, "one on each node"
 
 

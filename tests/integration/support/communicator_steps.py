@@ -12,7 +12,7 @@ REAL_NCCL = next((folder for folder in ("/usr/local/cuda/lib", "/usr/local/cuda/
                   if os.path.exists(f"{folder}/libnccl.so.2")), None)
 
 RANK = re.compile(r"^rank (\d+): (.+)$", re.MULTILINE)
-FAILED = re.compile(r"^rank (\d+) after (\d+) ms: bootstrap: (.+)$", re.MULTILINE)
+FAILED = re.compile(r"^rank (\d+) after (\d+) ms: bootstrap: StepId=\S+ rank \d+: (.+)$", re.MULTILINE)
 LIMIT = 60  # seconds for a step, which is killed then
 GRACE_MS = 2000  # what a call may take beyond its deadline
 
