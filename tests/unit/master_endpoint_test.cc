@@ -60,10 +60,10 @@ TEST(PortRange, MustHoldAllPortsOfTheStep) {
     return plan ? std::string() : plan.error().message;
   };
   EXPECT_EQ(refusal({30000, 30000}, "tensorflow"),
-            "--bootstrap-port-range: 30000-30000 is one port, and this step computes 3 from it, for MASTER_PORT and "
-            "its frameworks; give it a range of at least so many");
+            "--bootstrap-port-range: 30000-30000 has 1 port, but MASTER_PORT and the frameworks of this step need 3; "
+            "use a range of at least 3 ports");
   EXPECT_EQ(refusal({30000, 30001}, "tensorflow", Source::kSite).substr(0, 52),
-            "port_range= in plugstack.conf: 30000-30001 are 2 por");
+            "port_range= in plugstack.conf: 30000-30001 has 2 por");
   EXPECT_EQ(refusal({30000, 30002}, "tensorflow"), "");
   EXPECT_EQ(refusal({30000, 30000}, "auto"), "") << "nobody asked for more ports by name";
 }

@@ -96,8 +96,8 @@ TEST(Interface, NobodyIsToldALoopbackOrUnknownAddress) {
 
 TEST(Interface, OneThatIsNotThereIsOneSentence) {
   const std::string sentence =
-      "has no such interface with an address; it has eth0, ib1, ib0, docker0; name one of these, or a network such as "
-      "10.0.0.0/8, or say auto";
+      "has no such interface with an address; it has eth0, ib1, ib0, docker0; use one of these, a network such as "
+      "10.0.0.0/8, or auto";
   EXPECT_EQ(chosen("ib7"), "error: node007 " + sentence);
   EXPECT_EQ(chosen("192.168.0.0/16"), "error: node007 " + sentence);
 }

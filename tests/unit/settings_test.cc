@@ -91,11 +91,11 @@ TEST(Settings, WrongValuesAreRefusedAndChangeNothing) {
 TEST(Settings, MessagesNameWhatTheUserTyped) {
   Settings settings;
   EXPECT_EQ(apply_setting(settings, spec("port"), "99", Source::kOption).error().message,
-            "--bootstrap-port=\"99\" is not valid: it takes auto or a port from 1024 to 65535");
+            "--bootstrap-port=\"99\" is not valid: use auto or a port from 1024 to 65535");
   EXPECT_EQ(apply_setting(settings, spec("port"), "99", Source::kEnvironment).error().message,
-            "SLURM_BOOTSTRAP_PORT=\"99\" is not valid: it takes auto or a port from 1024 to 65535");
+            "SLURM_BOOTSTRAP_PORT=\"99\" is not valid: use auto or a port from 1024 to 65535");
   EXPECT_EQ(apply_site_argument(settings, "port=99").error().message,
-            "port=\"99\" in plugstack.conf is not valid: it takes auto or a port from 1024 to 65535");
+            "port=\"99\" in plugstack.conf is not valid: use auto or a port from 1024 to 65535");
 }
 
 TEST(Settings, ExplainLeavesTheModeAlone) {

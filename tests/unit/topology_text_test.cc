@@ -72,7 +72,7 @@ TEST(TopologyText, OfAnotherFormIsRefused) {
   EXPECT_EQ(refusal("slurm-bootstrap-topology 2\nend\n"), refusal(""));
   EXPECT_EQ(refusal("<?xml version=\"1.0\"?>\n"), "line 1: it is XML");
   EXPECT_EQ(refusal("<topology version=\"2.0\">\n"), "line 1: it is XML");
-  EXPECT_EQ(refusal("slurm-bootstrap-topology 1\nend\n"), "line 2: no line tells the CPUs of the machine");
+  EXPECT_EQ(refusal("slurm-bootstrap-topology 1\nend\n"), "line 2: the line with the CPUs of the machine is missing");
   EXPECT_EQ(refusal(with("end\n")), "line 3: \"end\" is not expected here");
 }
 
@@ -81,20 +81,22 @@ TEST(TopologyText, ALineThatIsWrongIsRefused) {
   EXPECT_EQ(refused_line("cpus 0-3"), "line 3: \"cpus\" is not expected here");
   EXPECT_EQ(refused_line("package x 0"), "line 3: \"x\" is not a number");
   EXPECT_EQ(refused_line("package 0"), "line 3: the list of CPUs is missing");
-  EXPECT_NE(refused_line("numa 0 0-").find("line 3: the CPU list \"0-\" is not numbers"), std::string::npos);
+  EXPECT_NE(refused_line("numa 0 0-").find("line 3: the CPU list \"0-\" is not a list of numbers"), std::string::npos);
   EXPECT_EQ(refused_line("gpu 1b:00.0 nvidia - - -"), "line 3: \"1b:00.0\" is not a PCI address");
   EXPECT_EQ(refused_line("gpu 0000:1b:00.0 matrox - - -"), "line 3: \"matrox\" is not nvidia, amd or intel");
   EXPECT_EQ(refused_line("gpu 0000:1b:00.0 amd"), "line 3: the list of CPUs is missing");
-  EXPECT_EQ(refused_line("gpu 0000:1b:00.0 amd - /etc/passwd -"), "line 3: \"/etc/passwd\" is not like /dev/nvidia0");
-  EXPECT_EQ(refused_line("gpu 0000:1b:00.0 amd - /dev/../x -"), "line 3: \"/dev/../x\" is not like /dev/nvidia0");
+  EXPECT_EQ(refused_line("gpu 0000:1b:00.0 amd - /etc/passwd -"),
+            "line 3: \"/etc/passwd\" is not a device such as /dev/nvidia0");
+  EXPECT_EQ(refused_line("gpu 0000:1b:00.0 amd - /dev/../x -"),
+            "line 3: \"/dev/../x\" is not a device such as /dev/nvidia0");
   EXPECT_EQ(refused_line("gpu 0000:1b:00.0 amd - - GPU-1,GPU-2"), "line 3: \"GPU-1,GPU-2\" is not a UUID");
-  EXPECT_EQ(refused_line("gpu 0000:1b:00.0 amd - - - \x1b[2J"), "line 3: \"\\x1b[2J\" is not a model");
+  EXPECT_EQ(refused_line("gpu 0000:1b:00.0 amd - - - \x1b[2J"), "line 3: \"\\x1b[2J\" is not the model of a GPU");
 }
 
 TEST(TopologyText, WhatDoesNotFitTogetherIsRefused) {
   for (const auto* const lines :
        {"package 0 0-1\npackage 1 1-2\n", "numa 0 7\n", "gpu 0:1:0.0 amd - - -\ngpu 0000:01:00.0 amd - - -\n"}) {
-    EXPECT_NE(refusal(with(lines)).find("a GPU is there twice, or a package or NUMA node has none"), std::string::npos);
+    EXPECT_NE(refusal(with(lines)).find("a GPU is listed twice, or the CPUs of a package"), std::string::npos);
   }
 }
 

@@ -189,7 +189,7 @@ TEST(GpuVisibility, AHiddenPeerIsNamedWithItsCure) {
 TEST(GpuVisibility, TheUsersBindingIsObeyed) {
   const auto single = seen(4, 2, {kNo, kNo, kYes, kNo}, "0", true);
   EXPECT_EQ(single.list, "0");
-  EXPECT_NE(single.warning.find("the binding that you gave"), std::string::npos);
+  EXPECT_NE(single.warning.find("your --gpu-bind hides"), std::string::npos);
   // closest: two tasks see the same two GPUs, and each takes the one that is planned for it.
   EXPECT_EQ(seen(4, 2, {kNo, kNo, kYes, kYes}, "0,1", true).list, "0,1");
   EXPECT_EQ(seen(4, 3, {kNo, kNo, kYes, kYes}, "0,1", true).list, "1,0");

@@ -21,7 +21,7 @@ tl::unexpected<Error> refuse(std::string_view kind, std::string_view text, std::
 }
 
 tl::unexpected<Error> refuse_size(std::string_view kind, std::string_view text) {
-  const auto why = cat({"is too large: CPUs are counted from 0 to ", std::to_string(CpuSet::kMaxCpus - 1)});
+  const auto why = cat({"is too large: the highest possible CPU is ", std::to_string(CpuSet::kMaxCpus - 1)});
   return refuse(kind, text, why, ErrorCode::kLimit);
 }
 
@@ -35,7 +35,7 @@ Result<CpuSet> CpuSet::parse_list(std::string_view text) {
     const auto dash = item.find('-');
     const auto first = parse_unsigned(item.substr(0, dash));
     const auto last = dash == std::string_view::npos ? first : parse_unsigned(item.substr(dash + 1));
-    if (!first || !last) return refuse("list", text, "is not numbers and ranges of numbers like \"0-3,8\"");
+    if (!first || !last) return refuse("list", text, "is not a list of numbers and ranges such as \"0-3,8\"");
     if (*first > *last) return refuse("list", text, "has a range that counts down");
     if (*last >= kMaxCpus) return refuse_size("list", text);
     set.add_range(*first, *last);
@@ -45,7 +45,7 @@ Result<CpuSet> CpuSet::parse_list(std::string_view text) {
 
 Result<CpuSet> CpuSet::parse_mask(std::string_view text) {
   const auto digits = text.starts_with("0x") || text.starts_with("0X") ? text.substr(2) : text;
-  if (digits.empty()) return refuse("mask", text, "lacks digits");
+  if (digits.empty()) return refuse("mask", text, "has no digits");
   if (digits.size() > kMaxCpus / 4) return refuse_size("mask", text);
   CpuSet set;
   set.words_.resize((digits.size() * 4 + kWordBits - 1) / kWordBits);

@@ -209,7 +209,7 @@ Result<std::optional<std::string>> choose_interface(const InterfaceChoice& choic
   }
   return fail(ErrorCode::kMisplaced,
               cat({host, " has no such interface with an address; it has ", interfaces_of(routes),
-                   "; name one of these, or a network such as 10.0.0.0/8, or say auto"}));
+                   "; use one of these, a network such as 10.0.0.0/8, or auto"}));
 }
 
 }  // namespace bootstrap

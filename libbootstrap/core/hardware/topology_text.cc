@@ -49,17 +49,18 @@ class TopologyReader {
       const auto kind = take(fields, ' ');
       if (auto status = read_line(kind, fields); !status) return fail(status.error());
     }
-    return refuse("the text has no end", ErrorCode::kMissing);
+    return refuse("its last line is missing", ErrorCode::kMissing);
   }
 
  private:
   Result<Topology> finish() && {
-    if (cpus_.empty()) return refuse("no line tells the CPUs of the machine", ErrorCode::kMissing);
+    if (cpus_.empty()) return refuse("the line with the CPUs of the machine is missing", ErrorCode::kMissing);
     const std::array sizes = {packages_.size(), numa_nodes_.size(), gpus_.size()};
     auto topology = make_topology(std::move(cpus_), std::move(packages_), std::move(numa_nodes_), std::move(gpus_));
     if (sizes == std::array{topology.packages.size(), topology.numa_nodes.size(), topology.gpus.size()})
       return topology;
-    return refuse("a GPU is there twice, or a package or NUMA node has none of the machine's CPUs or those of another");
+    return refuse(
+        "a GPU is listed twice, or the CPUs of a package or NUMA node are not the machine's or belong to another one");
   }
 
   Status read_line(std::string_view kind, std::string_view fields) {
@@ -97,12 +98,13 @@ class TopologyReader {
     const auto near = take(fields, ' ');
     if (auto status = near == kNotKnown ? Status() : read_cpus(near, local); !status) return status;
     const auto device = take(fields, ' ');
-    if (device != kNotKnown && !is_device(device)) return refuse(cat({quoted(device), " is not like /dev/nvidia0"}));
+    if (device != kNotKnown && !is_device(device))
+      return refuse(cat({quoted(device), " is not a device such as /dev/nvidia0"}));
     if (device != kNotKnown) gpu.device = device;
     const auto uuid = take(fields, ' ');
     if (!is_gpu_uuid(uuid)) return refuse(cat({quoted(uuid), " is not a UUID"}));
     if (uuid != kNotKnown) gpu.uuid = uuid;
-    if (gpu_model(fields) != fields) return refuse(cat({quoted(fields), " is not a model"}));
+    if (gpu_model(fields) != fields) return refuse(cat({quoted(fields), " is not the model of a GPU"}));
     gpu.name = fields;
     return {};
   }

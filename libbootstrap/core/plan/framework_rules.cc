@@ -89,8 +89,8 @@ FrameworkFlags sets_in_effect(const StepFacts& facts, const Settings& settings) 
 bool has(const FrameworkFlags& sets, Framework framework) { return sets[static_cast<std::size_t>(framework)]; }
 
 std::string warn_of_size(const FrameworkVariable& row) {
-  return cat({row.name, " would be longer than ", std::to_string(kMaxFrameworkValue),
-              " bytes for this many tasks, more than a variable can hold; it is not set"});
+  return cat({row.name, " is not set: for this many tasks it would be longer than ", std::to_string(kMaxFrameworkValue),
+              " bytes, the limit of a variable"});
 }
 
 void add_rows(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings,
@@ -157,7 +157,8 @@ void add_init_file(VariableList& variables, StepPlan& plan, const StepFacts& fac
   if (text.empty()) return;
   const auto user = facts.environment.get("USER");
   if (!user && text.find("%u") != std::string::npos) {
-    plan.warnings.emplace_back("BOOTSTRAP_INIT_FILE is not set: USER, which stands for %u in shared_dir=, is not");
+    plan.warnings.emplace_back(
+        "BOOTSTRAP_INIT_FILE is not set, because USER is not set, which replaces %u in shared_dir=");
     return;
   }
   const auto folder = replaced(text, "%u", user.value_or(""));

@@ -27,8 +27,8 @@ tl::unexpected<Error> refuse_oversubscription(const StepFacts& facts, const Plac
     return fail(ErrorCode::kMisplaced, cat({describe_sharing(host, tasks, "would share", gpus), "; ", spread}));
   }
   return fail(ErrorCode::kMisplaced, cat({describe_sharing(host, tasks, "would share", gpus),
-                                          "; ask for a GPU for each task (--gres=gpu:", std::to_string(tasks),
-                                          ") or for none (--gres=none), or say --bootstrap-gpu-share if it is meant"}));
+                                          "; request one GPU for each task (--gres=gpu:", std::to_string(tasks),
+                                          ") or none (--gres=none), or use --bootstrap-gpu-share to share them"}));
 }
 
 // Without the plugin Slurm binds GPUs as it likes, and a task that asks sees what is left to it; how many the node's
@@ -163,8 +163,8 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   plan.is_own_list = is_own_list;
   if (plan.mode == GpuMode::kFirst && !list->kind->is_ordered) {
     return fail(ErrorCode::kMisplaced,
-                cat({setting_text("gpu", settings.gpu.source, "first"), " cannot be had with ", list->kind->variable,
-                     ", which names GPUs and does not order them; choose index or narrow"}));
+                cat({setting_text("gpu", settings.gpu.source, "first"), " does not work with ", list->kind->variable,
+                     ", which selects GPUs and does not order them; use index or narrow"}));
   }
   plan.tasks = place.local_size;
   plan.gpus = find_gpus(*list, facts.topology);
@@ -177,7 +177,7 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   plan.is_users_bind = facts.environment.has(kUsersBindVariable);
   plan.is_narrowing_bind = facts.environment.get(kUsersBindVariable) == kNarrowingBind;
   plan.srun_has_plugin = facts.layout_source == LayoutSource::kStepLayout;
-  plan.cure = facts.gpu_bind_cure;
+  plan.remedy = facts.gpu_bind_cure;
   plan.order.resize(plan.gpus.size());
   std::iota(plan.order.begin(), plan.order.end(), 0U);
   if (plan.may_reorder()) order_gpus(plan, std::vector<CpuSet>(plan.tasks), facts.topology);

@@ -42,7 +42,7 @@ Result<std::uint16_t> first_reserved_port(std::string_view text) {
   if (!port || *port == 0) {
     return fail(ErrorCode::kInvalid,
                 cat({"SLURM_STEP_RESV_PORTS=", quoted(text), " does not start with a port; ask for one with ",
-                     "--bootstrap-port, or have MpiParams=ports= of slurm.conf checked"}));
+                     "--bootstrap-port, or ask your administrator to check MpiParams=ports= in slurm.conf"}));
   }
   return static_cast<std::uint16_t>(*port);
 }

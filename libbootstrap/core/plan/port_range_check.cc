@@ -22,12 +22,11 @@ Status check_port_range(const StepFacts& facts, const Settings& settings, const 
   const auto size = std::uint32_t{range.high} - range.low + 1U;
   const auto needed = ports_needed(facts, settings, sets);
   if (size >= needed || facts.environment.has("SLURM_STEP_RESV_PORTS")) return {};
-  return fail(
-      ErrorCode::kInvalid,
-      cat({setting_name("port_range", settings.port_range.source), ": ", std::to_string(range.low), "-",
-           std::to_string(range.high), size == 1 ? " is one port" : cat({" are ", std::to_string(size), " ports"}),
-           ", and this step computes ", std::to_string(needed),
-           " from it, for MASTER_PORT and its frameworks; give it a range of at least so many"}));
+  return fail(ErrorCode::kInvalid,
+              cat({setting_name("port_range", settings.port_range.source), ": ", std::to_string(range.low), "-",
+                   std::to_string(range.high), " has ", counted(size, "port"),
+                   ", but MASTER_PORT and the frameworks of this step need ", std::to_string(needed),
+                   "; use a range of at least ", std::to_string(needed), " ports"}));
 }
 
 }  // namespace bootstrap

@@ -57,9 +57,9 @@ std::string unsuitable_master(const StepFacts& facts, std::string_view address) 
   const auto& layout = facts.layout;
   if (layout.node_count() < 2) return {};
   if (address.empty()) return {};
-  if (!is_host_name(address)) return "it is no name of a host";
-  if (is_loopback_name(address)) return "it leads each node to itself";
-  if (address == facts.decision.unusable_master) return "it leads nowhere";
+  if (!is_host_name(address)) return "it is not a host name";
+  if (is_loopback_name(address)) return "it is a loopback address";
+  if (address == facts.decision.unusable_master) return "it does not resolve";
   const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
   const auto& first = layout.host_of(0);
   if (address == first || short_name(address) == short_name(first) || parse_ip_address(address)) return {};
@@ -117,10 +117,9 @@ std::string warn_of_unsuitable(const StepPlan& plan, Launcher launcher) {
 std::string warn_of_mig(const StepPlan& plan, const Layout& layout, const Settings& settings) {
   const bool is_asked = settings.gpu.source >= Source::kEnvironment;
   if (!plan.gpus || !plan.gpus->list.has_mig || is_asked || layout.size() == layout.node_count()) return {};
-  return "tasks of a node have MIG instances, one each, as CUDA allows no more; NCCL does not connect instances of one "
-         "GPU and has no direct copies between any (use Gloo or MPI, or whole GPUs); --bootstrap-gpu=narrow says the "
-         "same "
-         "without this line";
+  return "each task has one MIG instance, because CUDA uses no more; NCCL does not connect instances of one GPU, and "
+         "makes no direct copies between instances: use Gloo or MPI, or request whole GPUs; --bootstrap-gpu=narrow "
+         "turns this warning off";
 }
 
 // The port that the tasks will really use, if it is for us to hold: here, at our address, on the node of rank 0.
@@ -201,9 +200,9 @@ void keep_torchruns(StepPlan& plan) {
 std::string warn_of_sharing(const StepFacts& facts, const Settings& settings) {
   if (facts.is_one_task || facts.decision.asked != Asked::kWeakly || !is_oversubscribed(facts, settings)) return {};
   const auto& place = facts.layout.place(facts.local_ranks.front());
-  return cat(
-      {std::to_string(place.local_size), " tasks on ", facts.layout.hosts()[place.node],
-       " share fewer GPUs, so that their GPUs stay as Slurm set them; say --bootstrap-gpu-share if it is meant"});
+  return cat({std::to_string(place.local_size), " tasks on ", facts.layout.hosts()[place.node],
+              " share fewer GPUs, so their GPU variables stay as Slurm set them; use --bootstrap-gpu-share to share "
+              "the GPUs"});
 }
 
 std::string settings_record(const StepFacts& facts, const Settings& settings) {

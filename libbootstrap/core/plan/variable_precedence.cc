@@ -24,7 +24,7 @@ void VariableList::by_place(std::string_view name, std::uint32_t Place::*member,
   for (const auto rank : facts_.local_ranks) values.push_back(std::to_string(facts_.layout.place(rank).*member));
   add(name, std::move(values), std::move(from), false, member);
   if (variables_.back().action == Action::kKept && !fits_every_rank(variables_.back())) {
-    replace_users("it is not right for every task");
+    replace_users("it is one value for all tasks");
   }
 }
 

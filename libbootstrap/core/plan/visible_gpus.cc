@@ -97,6 +97,8 @@ Entries own_among(const NodeGpus& plan, std::uint32_t local_rank, const Entries&
   return own;
 }
 
+constexpr std::string_view kWithoutBind = "without --gpu-bind each task still has a GPU of its own";
+
 std::string of_all(const NodeGpus& plan, std::size_t left) {
   return cat({std::to_string(left), " of ", std::to_string(plan.list.entries.size()), " GPUs of the step"});
 }
@@ -111,12 +113,10 @@ GpuView hidden_view(const NodeGpus& plan, std::uint32_t local_rank, const Entrie
   }
   auto view = lonely_view(plan, own, std::move(list));
   const auto what = cat({"hides all but ", of_all(plan, open.size()),
-                         " from a task, which switches direct copies between GPUs (NVLink, CUDA IPC) off; "});
-  view.warning =
-      plan.is_users_bind
-          ? cat({"the binding that you gave (--gpu-bind) ", what, "without it each task has a GPU of its own, too"})
-          : cat({"Slurm ", what, "start the step with ", plan.cure,
-                 plan.srun_has_plugin ? "" : ", or load the plugin where srun runs"});
+                         " from a task, which disables direct copies between GPUs (NVLink, CUDA IPC); "});
+  view.warning = plan.is_users_bind ? cat({"your --gpu-bind ", what, kWithoutBind})
+                                    : cat({"Slurm ", what, "start the step with ", plan.remedy,
+                                           plan.srun_has_plugin ? "" : ", or load the plugin where srun runs"});
   return view;
 }
 
@@ -127,11 +127,10 @@ GpuView named_view(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisi
   if (!named) view.uuids.clear();
   if (!named) view.own_entries.clear();
   if (plan.mode == GpuMode::kNarrow) return view;  // a short list is what was asked for
-  view.warning = cat({sight.is_anothers_list ? "another plugin of Slurm" : "the binding that you gave (--gpu-bind)",
-                      " leaves a task ", of_all(plan, named ? named->size() : 1), " in ", plan.list.kind->variable,
-                      "; libraries that look for peers there (CUDA-aware MPI, NVSHMEM) do not find them; ",
-                      sight.is_anothers_list ? "--bootstrap-gpu=index shows each task all of them"
-                                             : "without it each task has a GPU of its own, too"});
+  view.warning = cat({sight.is_anothers_list ? "another Slurm plugin" : "your --gpu-bind", " leaves a task ",
+                      of_all(plan, named ? named->size() : 1), " in ", plan.list.kind->variable,
+                      ", where libraries that look for peers (CUDA-aware MPI, NVSHMEM) do not find the others; ",
+                      sight.is_anothers_list ? "--bootstrap-gpu=index shows all of them to each task" : kWithoutBind});
   return view;
 }
 

@@ -29,7 +29,7 @@ struct NodeGpus {
   bool is_users_bind = false;      // the user gave srun --gpu-bind, which is obeyed
   bool is_narrowing_bind = false;  // and it leaves less than all wherever there are several tasks
   bool srun_has_plugin = false;    // else nobody kept Slurm from binding GPUs by itself
-  std::string_view cure;           // the option of srun that ends the hiding: "--gpu-bind=none"
+  std::string_view remedy;         // the option of srun that ends the hiding: "--gpu-bind=none"
 
   const GpuListKind& kind() const { return *list.kind; }
   bool may_reorder() const { return !is_untouched && (kind().is_ordered || mode != GpuMode::kIndex); }

@@ -41,7 +41,7 @@ Status apply_mode(Settings& settings, std::string_view value, Source source) {
     } else if (word == "auto" && !mode) {
       mode = Mode::kAuto;
     } else {
-      return refuse("it takes on, off, auto or explain (\"on,explain\" for both)");
+      return refuse("use on, off, auto or explain (\"on,explain\" for both)");
     }
   }
   // "explain" alone says nothing about the mode, so SLURM_BOOTSTRAP=on stays on under --bootstrap=explain.
@@ -59,13 +59,13 @@ Status apply_word(Setting<Word>& setting, const std::array<std::string_view, N>&
 }
 
 Status apply_when(Settings& settings, std::string_view value, Source source) {
-  return apply_word(settings.when, kWhens, value, source, "it takes world, observe, gpu, always or asked");
+  return apply_word(settings.when, kWhens, value, source, "use world, observe, gpu, always or asked");
 }
 
 Status apply_grace(Settings& settings, std::string_view value, Source source) {
   if (value == "off") return assign(settings.grace, 0U, source);
   const auto seconds = parse_unsigned(value, kMaxGrace);
-  if (!seconds || *seconds == 0) return refuse("it takes off or a number of seconds from 1 to 86400");
+  if (!seconds || *seconds == 0) return refuse("use off or a number of seconds from 1 to 86400");
   return assign(settings.grace, static_cast<std::uint32_t>(*seconds), source);
 }
 
@@ -76,7 +76,7 @@ bool is_partition(std::string_view name) {
 Status apply_partitions(Settings& settings, std::string_view value, Source source) {
   const auto names = split(value, ',');
   if (!value.empty() && (value.size() > kMaxPath || !std::all_of(names.begin(), names.end(), is_partition))) {
-    return refuse("it takes names of partitions, separated by commas");
+    return refuse("use names of partitions, separated by commas");
   }
   return assign(settings.partitions, std::string(value), source);
 }
@@ -84,7 +84,7 @@ Status apply_partitions(Settings& settings, std::string_view value, Source sourc
 Status apply_port(Settings& settings, std::string_view value, Source source) {
   if (value == "auto") return assign(settings.port, std::uint16_t{0}, source);
   const auto port = parse_unsigned(value, kMaxPort);
-  if (!port || *port < kMinPort) return refuse("it takes auto or a port from 1024 to 65535");
+  if (!port || *port < kMinPort) return refuse("use auto or a port from 1024 to 65535");
   return assign(settings.port, static_cast<std::uint16_t>(*port), source);
 }
 
@@ -93,7 +93,7 @@ Status apply_port_range(Settings& settings, std::string_view value, Source sourc
   const auto low = parse_unsigned(ends[0], kMaxPort);
   const auto high = parse_unsigned(ends.back(), kMaxPort);
   if (ends.size() != 2 || !low || !high || *low < kMinPort || *high < *low) {
-    return refuse("it takes two ports from 1024 to 65535 in ascending order, such as 20000-29999");
+    return refuse("use two ports from 1024 to 65535 in ascending order, such as 20000-29999");
   }
   return assign(settings.port_range, {static_cast<std::uint16_t>(*low), static_cast<std::uint16_t>(*high)}, source);
 }
@@ -113,24 +113,24 @@ Status apply_address(Settings& settings, std::string_view value, Source source) 
       valid = is_host_character(value[at]);
     }
   }
-  if (!valid) return refuse("it takes a host name or address, or a template such as %h-ib0, where %h is rank 0's host");
+  if (!valid) return refuse("use a host name or address, or a template such as %h-ib0, where %h is the host of rank 0");
   return assign(settings.address, std::string(value), source);
 }
 
 template <Setting<bool> Settings::*kMember>
 Status apply_switch(Settings& settings, std::string_view value, Source source) {
-  if (value != "on" && value != "off") return refuse("it takes on or off");
+  if (value != "on" && value != "off") return refuse("use on or off");
   return assign(settings.*kMember, value == "on", source);
 }
 
 Status apply_gpu(Settings& settings, std::string_view value, Source source) {
-  return apply_word(settings.gpu, kGpuModes, value, source, "it takes index, first, narrow or off");
+  return apply_word(settings.gpu, kGpuModes, value, source, "use index, first, narrow or off");
 }
 
 Status apply_cpu(Settings& settings, std::string_view value, Source source) {
   if (value == "near") return assign(settings.cpu_near, true, source);
   if (value == "off") return assign(settings.cpu_near, false, source);
-  return refuse("it takes near or off");
+  return refuse("use near or off");
 }
 
 bool is_path(std::string_view value) {
@@ -145,13 +145,13 @@ Status apply_path(Setting<std::string>& setting, std::string_view value, Source 
 
 Status apply_topology(Settings& settings, std::string_view value, Source source) {
   return apply_path(settings.topology, value, source,
-                    "it takes the absolute path of a file, in which %h stands for the NodeName, and no spaces");
+                    "use the absolute path of a file, without spaces; %h stands for the NodeName");
 }
 
 // Space and colon separate the entries of LD_PRELOAD and cannot be quoted there.
 Status apply_preload_library(Settings& settings, std::string_view value, Source source) {
   if (!value.empty() && (!is_path(value) || value.find(':') != std::string_view::npos)) {
-    return refuse("it takes the absolute path of libbootstrap.so on the nodes, with no space and no colon in it");
+    return refuse("use the absolute path of libbootstrap.so on the nodes, without spaces and colons");
   }
   return assign(settings.preload_library, std::string(value), source);
 }
@@ -159,23 +159,22 @@ Status apply_preload_library(Settings& settings, std::string_view value, Source 
 Status apply_frameworks(Settings& settings, std::string_view value, Source source) {
   const auto words = split(value, ',');
   if (std::find(words.begin(), words.end(), "horovod") != words.end()) {
-    return refuse("Horovod is started in another way: srun slurm-bootstrap run --horovod -- PROGRAM");
+    return refuse("start Horovod programs with: srun slurm-bootstrap run --horovod -- PROGRAM");
   }
   const auto set = parse_frameworks(value);
-  if (!set) return refuse(cat({"it takes auto, all, none or a list of ", known_frameworks()}));
+  if (!set) return refuse(cat({"use auto, all, none or a list of ", known_frameworks()}));
   return assign(settings.frameworks, *set, source);
 }
 
 Status apply_interface(Settings& settings, std::string_view value, Source source) {
   auto choice = parse_interface(value);
-  if (!choice)
-    return refuse("it takes gloo, auto, off, the name of a network interface or a network such as 10.0.0.0/8");
+  if (!choice) return refuse("use gloo, auto, off, the name of a network interface or a network such as 10.0.0.0/8");
   return assign(settings.interface, std::move(*choice), source);
 }
 
 Status apply_shared_dir(Settings& settings, std::string_view value, Source source) {
   return apply_path(settings.shared_dir, value, source,
-                    "it takes the absolute path of a folder that all nodes see, in which %u stands for the user");
+                    "use the absolute path of a folder that all nodes share; %u stands for the user");
 }
 
 constexpr std::array kSpecs{
@@ -273,7 +272,7 @@ Status apply_site_argument(Settings& settings, std::string_view argument) {
     }
     known += cat({known.empty() ? "" : ", ", spec.site, "="});
   }
-  return refuse(cat({"argument ", quoted(argument), " in plugstack.conf is not known; known are ", known}));
+  return refuse(cat({"argument ", quoted(argument), " in plugstack.conf is unknown; the known arguments are ", known}));
 }
 
 Status apply_environment(Settings& settings, const Environment& environment) {

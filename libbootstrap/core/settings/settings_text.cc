@@ -117,8 +117,8 @@ Result<Settings> read_settings(std::string_view text) {
       }
     }
     if (!applied)
-      return fail(ErrorCode::kInvalid,
-                  cat({"SLURM_BOOTSTRAP_SETTINGS=", quoted(text), " is not what this version writes"}));
+      return fail(ErrorCode::kInvalid, cat({"cannot read SLURM_BOOTSTRAP_SETTINGS=", quoted(text),
+                                            ": another version wrote it, or it was changed"}));
   }
   return settings;
 }

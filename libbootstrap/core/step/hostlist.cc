@@ -36,7 +36,7 @@ tl::unexpected<Error> refuse(std::string_view text, std::size_t begin, std::size
 }
 
 tl::unexpected<Error> refuse_size(std::string_view text, std::size_t item_begin, std::size_t end) {
-  const auto why = cat({"makes more than ", std::to_string(HostList::kMaxHosts), " hosts"});
+  const auto why = cat({"names more than ", std::to_string(HostList::kMaxHosts), " hosts"});
   return refuse(text, item_begin, end, why, ErrorCode::kLimit);
 }
 

@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 5> kOwnNames{kRankName, "OMPI_COMM_WORLD_
 
 Result<std::uint32_t> number(const Environment& environment, std::string_view name) {
   const auto text = environment.get(name);
-  if (!text) return fail(ErrorCode::kMissing, cat({name, " is not set, so this is not a rank of mpirun"}));
+  if (!text) return fail(ErrorCode::kMissing, cat({name, " is not set: this process is not a rank of mpirun"}));
   const auto value = parse_unsigned(*text, kMaxRanks);
   if (!value) return fail(ErrorCode::kInvalid, cat({name, "=", quoted(*text), " is not a number"}));
   return static_cast<std::uint32_t>(*value);
@@ -50,8 +50,9 @@ Result<Identity> read_identity(const Environment& environment) {
   }
   if (self.rank >= self.size || self.local_rank >= self.local_size || self.local_size > self.size) {
     return fail(ErrorCode::kDisagreement,
-                cat({"OMPI_COMM_WORLD_* say rank ", std::to_string(self.rank), " of ", std::to_string(self.size),
-                     " and local rank ", std::to_string(self.local_rank), " of ", std::to_string(self.local_size)}));
+                cat({"OMPI_COMM_WORLD_* contradict each other: rank ", std::to_string(self.rank), " of ",
+                     std::to_string(self.size), " and local rank ", std::to_string(self.local_rank), " of ",
+                     std::to_string(self.local_size)}));
   }
   return self;
 }
@@ -64,7 +65,8 @@ Result<LayoutComponent> component_of(const std::vector<std::string>& hosts) {
   std::string list;
   for (const auto& host : hosts) {
     if (host.empty() || host.find_first_of(" \t,;/[]") != std::string::npos) {
-      return fail(ErrorCode::kInvalid, cat({"mpirun names a host ", quoted(host), ", which is no name of one"}));
+      return fail(ErrorCode::kInvalid,
+                  cat({"mpirun returned ", quoted(host), " as the host of a rank, which is not a host name"}));
     }
     const auto [entry, is_new] = known.try_emplace(host, static_cast<NodeIndex>(known.size()));
     if (is_new) {
@@ -104,9 +106,10 @@ Result<Layout> layout_of_mpirun(const Environment& environment, const Identity& 
     return Layout::make(read->components);
   }
   if (around.hosts.empty()) {
-    return fail(ErrorCode::kMissing,
-                "mpirun started ranks on several nodes, and nobody has asked its PMIx server which one is where: "
-                "bootstrap_open() does, and the preloaded library with SLURM_BOOTSTRAP_MPIRUN=ask");
+    return fail(
+        ErrorCode::kMissing,
+        "the hosts of the ranks are not known: mpirun started ranks on several nodes, and only its PMIx server has the "
+        "hosts; call bootstrap_open(), or preload the library with SLURM_BOOTSTRAP_MPIRUN=ask");
   }
   auto component = component_of(around.hosts);
   if (!component) return fail(component.error());
@@ -117,14 +120,15 @@ Result<Layout> layout_of_mpirun(const Environment& environment, const Identity& 
 Status check_place(const Layout& layout, const Identity& self) {
   if (layout.size() != self.size) {
     return fail(ErrorCode::kDisagreement, cat({"OMPI_COMM_WORLD_SIZE is ", std::to_string(self.size),
-                                               ", but there are ", std::to_string(layout.size()), " hosts of ranks"}));
+                                               ", but mpirun returned ", std::to_string(layout.size()), " hosts"}));
   }
   const auto& place = layout.place(self.rank);
   if (place.local_rank == self.local_rank && place.local_size == self.local_size) return {};
-  return fail(ErrorCode::kMisplaced, cat({"OMPI_COMM_WORLD_* say local rank ", std::to_string(self.local_rank), " of ",
-                                          std::to_string(self.local_size), " for rank ", std::to_string(self.rank),
-                                          ", but it is number ", std::to_string(place.local_rank), " of the ",
-                                          std::to_string(place.local_size), " ranks on ", layout.host_of(self.rank)}));
+  return fail(ErrorCode::kMisplaced,
+              cat({"OMPI_COMM_WORLD_* give local rank ", std::to_string(self.local_rank), " of ",
+                   std::to_string(self.local_size), " for rank ", std::to_string(self.rank),
+                   ", but by the hosts of the ranks it is number ", std::to_string(place.local_rank), " of the ",
+                   std::to_string(place.local_size), " ranks on ", layout.host_of(self.rank)}));
 }
 
 }  // namespace

@@ -17,12 +17,13 @@ namespace {
 Status check_places(const Layout& layout, const LocalTasks& local) {
   for (const auto rank : local.ranks) {
     if (rank >= layout.size()) {
-      return fail(ErrorCode::kMisplaced, cat({"task ", std::to_string(rank), " is here, but the step has only ",
-                                              std::to_string(layout.size()), " tasks"}));
+      return fail(ErrorCode::kMisplaced,
+                  cat({"task ", std::to_string(rank), " runs on this node, but the step has only ",
+                       std::to_string(layout.size()), " tasks"}));
     }
     if (!local.host.empty() && layout.host_of(rank) != local.host) {
       return fail(ErrorCode::kMisplaced, cat({"task ", std::to_string(rank), " runs on ", local.host,
-                                              ", but the layout of the step puts it on ", layout.host_of(rank)}));
+                                              ", but the layout of the step places it on ", layout.host_of(rank)}));
     }
   }
   return {};
@@ -40,8 +41,8 @@ Result<LocalTasks> in_step(const LocalTasks& local, const LayoutText& text, cons
     const bool fits = here.ranks.empty() || here.ranks.back() < first;
     if (text.component_jobs[i] == *local.component_job && fits && check_places(layout, here)) return here;
   }
-  return fail(ErrorCode::kMisplaced, cat({"the tasks of ", local.host,
-                                          " are in none of the components that srun names in ", kLayoutVariable}));
+  return fail(ErrorCode::kMisplaced,
+              cat({"the tasks of ", local.host, " are in none of the components that srun set in ", kLayoutVariable}));
 }
 
 // Whether an order puts the tasks at hand where they are, without making a layout of it.
@@ -57,20 +58,21 @@ bool fits(const std::vector<NodeIndex>& order, const HostList& nodes, const Loca
 Status check_order_is_known(const Environment& environment, const StepId& id, const LocalTasks& local) {
   const auto step_size = environment.get("SLURM_STEP_NUM_TASKS").value_or("");
   if (local.component_size && step_size != std::to_string(*local.component_size)) {
-    return fail(ErrorCode::kMissing,
-                cat({"this is one component of a heterogeneous step, and srun did not say which host has rank 0; load ",
-                     "the plugin where srun runs, too, and name ", kLayoutVariable,
-                     " in its --export, as in --export=", kExportValue}));
+    return fail(
+        ErrorCode::kMissing,
+        cat({"the host of rank 0 is not known: this is one component of a heterogeneous step, and srun did not set ",
+             kLayoutVariable, "; load the plugin where srun runs, and use --export=", kExportValue}));
   }
   if (environment.get("SLURM_DISTRIBUTION").value_or("").starts_with("arbitrary")) {
     if (environment.get(kStepTagVariable) == step_tag(id)) {  // see kMaxLayoutInTasks
-      return fail(ErrorCode::kLimit,
-                  cat({"the order of ranks is arbitrary and too long for the environment of a task; ",
-                       "the variables that the plugin set are right all the same"}));
+      return fail(
+          ErrorCode::kLimit,
+          "the order of ranks is arbitrary and too long for the environment of a task; the variables that the plugin "
+          "set are correct");
     }
     return fail(ErrorCode::kMissing,
-                cat({"the order of ranks is arbitrary and srun did not say which host has rank 0 (", kLayoutVariable,
-                     " is not set); load the plugin where srun runs too"}));
+                cat({"the host of rank 0 is not known: the order of ranks is arbitrary, and srun did not set ",
+                     kLayoutVariable, "; load the plugin where srun runs"}));
   }
   return {};
 }
@@ -92,7 +94,7 @@ Result<Layout> deal(const Environment& environment, const HostList& nodes, const
   if (!layout) return fail(layout.error());
   const auto agrees = check_places(*layout, local);
   if (!agrees) return fail(agrees.error());
-  return fail(ErrorCode::kMisplaced, "SLURM_LOCALID is not the place of this task among those of its node");
+  return fail(ErrorCode::kMisplaced, "SLURM_LOCALID is not the local rank of this task in the layout of the step");
 }
 
 struct Sizes {

@@ -42,7 +42,8 @@ Result<std::vector<std::uint32_t>> parse_tasks_per_node(std::string_view text) {
   std::vector<std::uint32_t> counts;
   for (const auto item : split(text, ',')) {
     if (!append_counts(item, counts)) {
-      return fail(ErrorCode::kInvalid, cat({"tasks per node ", quoted(text), " is not a list like \"2(x3),1\""}));
+      return fail(ErrorCode::kInvalid,
+                  cat({"the tasks per node, ", quoted(text), ", are not a list such as \"2(x3),1\""}));
     }
   }
   if (total(counts) > kMaxRanks) return fail(too_large());
@@ -101,7 +102,7 @@ Status Layout::add_component(const LayoutComponent& component,
   ranks_on_node_.resize(hosts_.size());
   lowest_rank_.resize(hosts_.size(), UINT32_MAX);
   for (const auto index : component.node_of_rank) {
-    if (index >= node_here.size()) return fail(ErrorCode::kInvalid, "a rank is on a node outside the node list");
+    if (index >= node_here.size()) return fail(ErrorCode::kInvalid, "a rank is on a node that is not in the node list");
     const auto node = node_here[index];
     const auto rank = static_cast<Rank>(places_.size());
     lowest_rank_[node] = std::min(lowest_rank_[node], rank);

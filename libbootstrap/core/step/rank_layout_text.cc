@@ -86,11 +86,13 @@ std::optional<std::vector<std::uint32_t>> read_counts(std::string_view text) {
 }
 
 Error unreadable(std::string_view text) {
-  return {ErrorCode::kInvalid, cat({kLayoutVariable, "=", quoted(text), " is not a layout that this version writes"})};
+  return {ErrorCode::kInvalid,
+          cat({"cannot read ", kLayoutVariable, "=", quoted(text), ": another version wrote it, or it was changed"})};
 }
 
 Error too_large(std::string_view text) {
-  return {ErrorCode::kLimit, cat({kLayoutVariable, "=", quoted(text), " is larger than any step"})};
+  return {ErrorCode::kLimit, cat({"cannot read ", kLayoutVariable, "=", quoted(text),
+                                  ": it has more tasks or nodes than a step can have"})};
 }
 
 // "44;n[1-2];2x2;block": the job id, nodes, counts and map of one component.

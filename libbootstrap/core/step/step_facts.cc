@@ -45,8 +45,9 @@ Result<StepFacts> read_task_facts(const Environment& environment, const MpirunCo
   const auto id = read_step_id(environment);
   if (!id) return fail(id.error());
   if (!is_normal_step(id->step)) {
-    return fail(ErrorCode::kMissing, cat({"this is the batch or interactive step of job ", std::to_string(id->job),
-                                          ", whose processes are no ranks; start the program with srun"}));
+    return fail(ErrorCode::kMissing,
+                cat({"this process is in the batch or interactive step of job ", std::to_string(id->job),
+                     ", which has no ranks; start the program with srun"}));
   }
   const auto rank = environment.require_number("SLURM_PROCID");
   if (!rank) return fail(rank.error());

@@ -32,7 +32,7 @@ Result<std::string_view> Environment::require(std::string_view name) const {
   const auto value = get(name);
   if (!value) {
     return fail(ErrorCode::kMissing,
-                cat({name, " is not set, so this is not a task of a Slurm step; start it with srun"}));
+                cat({name, " is not set: this process is not a task of a Slurm step; start the program with srun"}));
   }
   if (value->size() > kMaxValue) return fail(ErrorCode::kLimit, cat({name, " is longer than 64 KiB"}));
   return *value;

@@ -15,20 +15,20 @@ LONGEST = "a" * (131072 - 64)  # the kernel's limit for one string, less the nam
 
 # What each option takes, in the words of its refusal.
 TAKES = {
-    "bootstrap": 'it takes on, off, auto or explain ("on,explain" for both)',
-    "bootstrap-port": "it takes auto or a port from 1024 to 65535",
-    "bootstrap-port-range": "it takes two ports from 1024 to 65535 in ascending order, such as 20000-29999",
-    "bootstrap-addr": "it takes a host name or address, or a template such as %h-ib0, where %h is rank 0's host",
-    "bootstrap-claim": "it takes on or off",
-    "bootstrap-gpu": "it takes index, first, narrow or off",
-    "bootstrap-gpu-share": "it takes on or off",
-    "bootstrap-cpu": "it takes near or off",
-    "bootstrap-preload": "it takes on or off",
-    "bootstrap-frameworks": "it takes auto, all, none or a list of pytorch, torchrun, accelerate, lightning, deepspeed, "
+    "bootstrap": 'use on, off, auto or explain ("on,explain" for both)',
+    "bootstrap-port": "use auto or a port from 1024 to 65535",
+    "bootstrap-port-range": "use two ports from 1024 to 65535 in ascending order, such as 20000-29999",
+    "bootstrap-addr": "use a host name or address, or a template such as %h-ib0, where %h is the host of rank 0",
+    "bootstrap-claim": "use on or off",
+    "bootstrap-gpu": "use index, first, narrow or off",
+    "bootstrap-gpu-share": "use on or off",
+    "bootstrap-cpu": "use near or off",
+    "bootstrap-preload": "use on or off",
+    "bootstrap-frameworks": "use auto, all, none or a list of pytorch, torchrun, accelerate, lightning, deepspeed, "
                             "tensorflow, jax, nvshmem, nccl-tests, torchcomms, openmp",
-    "bootstrap-interface": "it takes gloo, auto, off, the name of a network interface or a network such as 10.0.0.0/8",
-    "bootstrap-grace": "it takes off or a number of seconds from 1 to 86400",
-    "bootstrap-shared-dir": "it takes the absolute path of a folder that all nodes see, in which %u stands for the user",
+    "bootstrap-interface": "use gloo, auto, off, the name of a network interface or a network such as 10.0.0.0/8",
+    "bootstrap-grace": "use off or a number of seconds from 1 to 86400",
+    "bootstrap-shared-dir": "use the absolute path of a folder that all nodes share; %u stands for the user",
 }  # fmt: skip
 VARIABLES = {"bootstrap": "SLURM_BOOTSTRAP"}  # where these are not the option's name
 REFUSED_BY_NODE = OF_SLURMSTEPD + r" error: bootstrap: StepId=\d+\.\d+: "  # in the environment, srun has no word on it
@@ -146,7 +146,7 @@ def other_ways():
                "srun: error: bootstrap: " + refusal("--bootstrap", "bootstrap", "true", "true"))
     yield Case("a switch alone", (srun, "--bootstrap-gpu-share", *SHOW), 0, output=RAN)
     yield Case("the other switch alone", (srun, "--bootstrap-preload", *SHOW), 0,
-               r"bootstrap: warning: StepId=\d+\.0: --bootstrap-preload: \S+ cannot be preloaded: .*; the tasks start without it",
+               r"bootstrap: warning: StepId=\d+\.0: --bootstrap-preload: cannot preload \S+: .*; the tasks start without it",
                output=RAN)
     yield Case("all that is right at once",
                (srun, "--bootstrap=on", "--bootstrap-port=auto", "--bootstrap-port-range=25100-25199", "--bootstrap-addr=%h",
@@ -169,7 +169,7 @@ def other_ways():
     for name, value in (("bootstrap_port", "80"), ("bootstrap", "perhaps")):
         variable = f"SLURM_SPANK__SLURM_SPANK_OPTION_bootstrap_{name}"
         yield Case(f"Slurm's own variable {name}={value}", (srun, *SHOW), 1,
-                   "srun: error: bootstrap: .* is not valid: it takes",
+                   "srun: error: bootstrap: .* is not valid: ",
                    slurm="error: Invalid argument", env={variable: value})
     yield Case("a port that is root's", (srun, "--bootstrap-port=443", *SHOW), 255,
                "srun: error: bootstrap: " + refusal("--bootstrap-port", "bootstrap-port", "443", "443"))

@@ -215,7 +215,7 @@ def test_an_address_of_which_the_name_server_knows_nothing_is_replaced(cluster):
     with other_file(cluster, "head", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n", "nsswitch.conf"):
         done = srun(cluster, TWO, env=line)
         assert {task["MASTER_ADDR"] for task in variables(done)} == {"node001"}
-        assert len(told(done)) == 1 and 'MASTER_ADDR="nowhere.invalid" (it leads nowhere)' in told(done)[0], done.stderr
+        assert len(told(done)) == 1 and 'MASTER_ADDR="nowhere.invalid" (it does not resolve)' in told(done)[0], done.stderr
 
 
 def test_no_node_suffered(cluster):

@@ -125,7 +125,7 @@ def test_what_the_user_asked_another_plugin_for_wins_over_our_choice(cluster, be
         assert task["CUDA_VISIBLE_DEVICES"] == task["SLURM_LOCALID"] and task["LOCAL_RANK"] == "0"
         assert (task["LOCAL_WORLD_SIZE"], task["BOOTSTRAP_GPU"], task["OMP_NUM_THREADS"]) == ("1", "0", "93")
     [sentence] = sentences(done)
-    assert "another plugin of Slurm leaves a task 1 of 2 GPUs" in sentence
+    assert "another Slurm plugin leaves a task 1 of 2 GPUs" in sentence
 
 
 def test_unasked_its_choice_stands_and_nothing_is_said(cluster, beside):

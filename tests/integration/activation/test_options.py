@@ -165,7 +165,7 @@ def refused(done, name: str) -> str:
     """The one sentence of ours by which a command was stopped."""
     sentences = [line for line in done.stderr.splitlines() if "bootstrap: " in line]
     assert done.returncode != 0 and len(sentences) == 1, done
-    assert re.search(rf"error: bootstrap: (StepId=[0-9.]+: )?{name}=\"", sentences[0]) and " is not valid: it takes " in sentences[0], sentences
+    assert re.search(rf"error: bootstrap: (StepId=[0-9.]+: )?{name}=\"", sentences[0]) and " is not valid: use " in sentences[0], sentences
     assert sentences[0].isascii() and len(sentences[0]) < 400
     return sentences[0]
 
@@ -175,7 +175,7 @@ def warned(done, name: str) -> None:
     sentences = [line for line in done.stderr.splitlines() if "bootstrap: " in line]
     assert done.returncode == 0 and len(sentences) == 1, done
     assert sentences[0].startswith("bootstrap: warning: StepId=") and f'{name}="' in sentences[0], sentences
-    assert " is not valid: it takes " in sentences[0] and sentences[0].isascii() and len(sentences[0]) < 400
+    assert " is not valid: use " in sentences[0] and sentences[0].isascii() and len(sentences[0]) < 400
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)

@@ -205,13 +205,13 @@ def test_order_that_only_srun_knows(desk, how):
 
 
 FORGED = {
-    "swapped": ("map:0,2,1", "layout of the step puts it on"),
-    "another rank 0": ("map:1,0,2", "layout of the step puts it on"),
-    "too many": ("map:0,1,2,2", "not a layout"),
-    "no map": ("map:", "not a layout"),
-    "overflow": ("plane:4294967296", "not a layout"),
-    "huge run": ("map:0x99999999999", "not a layout"),
-    "garbage": ("garbage", "not a layout"),
+    "swapped": ("map:0,2,1", "layout of the step places it on"),
+    "another rank 0": ("map:1,0,2", "layout of the step places it on"),
+    "too many": ("map:0,1,2,2", "cannot read SLURM_BOOTSTRAP_LAYOUT="),
+    "no map": ("map:", "cannot read SLURM_BOOTSTRAP_LAYOUT="),
+    "overflow": ("plane:4294967296", "cannot read SLURM_BOOTSTRAP_LAYOUT="),
+    "huge run": ("map:0x99999999999", "cannot read SLURM_BOOTSTRAP_LAYOUT="),
+    "garbage": ("garbage", "cannot read SLURM_BOOTSTRAP_LAYOUT="),
     "another job's component": ("43;node[001-003];1x3;block", "none of the components"),
     "long": ("map:" + "0," * 30000, "SLURM_BOOTSTRAP_LAYOUT"),
 }

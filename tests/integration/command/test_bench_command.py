@@ -182,4 +182,4 @@ def test_sizes_that_do_not_fit_are_one_sentence(words, said):
 
 def test_outside_of_a_step(bench_cluster):
     done = bench_cluster.run([COMMAND, "bench"])
-    assert done.returncode == 2 and done.stdout == "" and "start it with srun: srun --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench\n" in done.stderr
+    assert done.returncode == 2 and done.stdout == "" and "start the program with srun: srun --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench\n" in done.stderr
