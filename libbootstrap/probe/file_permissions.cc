@@ -11,10 +11,10 @@ namespace bootstrap {
 
 std::string distrust_of_writers(const struct stat& status) {
   if (status.st_uid != 0 && status.st_uid != ::geteuid()) {
-    return cat({"it belongs to uid ", std::to_string(status.st_uid), "; make it root's with chown"});
+    return cat({"it belongs to uid ", std::to_string(status.st_uid), "; change its owner to root with chown"});
   }
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return "";
-  return "others than its owner can write to it; take that away with chmod go-w";
+  return "users other than its owner can write to it; forbid that with chmod go-w";
 }
 
 std::string distrust_of_writers(const std::string& path) {

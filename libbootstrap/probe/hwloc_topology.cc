@@ -113,12 +113,12 @@ Result<Topology> load(const std::string& xml, const std::vector<Gpu>& told_by_dr
   // without them, too. hwloc reads this when it is first used; an empty path would mean the usual one.
   (void)::setenv("HWLOC_PLUGINS_PATH", "/dev/null", 1);
   hwloc_topology_t created = nullptr;
-  if (hwloc_topology_init(&created) != 0) return refuse("begin");
+  if (hwloc_topology_init(&created) != 0) return refuse("start");
   const HwlocTopology topology(created, hwloc_topology_destroy);
   if (!xml.empty() && hwloc_topology_set_xml(created, xml.c_str()) != 0)
     return refuse(cat({"read ", quoted(xml, 256)}));
   if (!choose_objects(created) || hwloc_topology_load(created) != 0) {
-    return refuse(xml.empty() ? "find out the topology" : cat({"read ", quoted(xml, 256), " as lstopo's XML"}));
+    return refuse(xml.empty() ? "detect the topology" : cat({"read ", quoted(xml, 256), " as lstopo's XML"}));
   }
   return make_topology(to_cpus(hwloc_get_root_obj(created)->cpuset), parts_of<Package>(created, HWLOC_OBJ_PACKAGE),
                        parts_of<NumaNode>(created, HWLOC_OBJ_NUMANODE), find_gpus(created, told_by_drivers));

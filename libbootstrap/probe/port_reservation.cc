@@ -1,4 +1,4 @@
-// Holds a TCP port so that only a server that sets SO_REUSEADDR, as rendezvous servers do, can listen on it.
+// Reserves a TCP port so that only a server that sets SO_REUSEADDR, as rendezvous servers do, can listen on it.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/port_reservation.h"
 
@@ -65,34 +65,36 @@ class Socket {
   bool is_ipv6_ = true;
 };
 
-tl::unexpected<Error> refused(std::uint16_t port, int error) {
-  const char* const reason = error == EADDRINUSE ? "it is in use by another program" : std::strerror(error);
-  return fail(ErrorCode::kUnavailable, cat({"port ", std::to_string(port), " cannot be held: ", reason}));
+tl::unexpected<Error> refused(const std::string& name, int error) {
+  if (error == EADDRINUSE) {
+    return fail(ErrorCode::kUnavailable, cat({name, " is already in use by another program"}));
+  }
+  return fail(ErrorCode::kUnavailable, cat({name, " cannot be reserved: ", std::strerror(error)}));
 }
 
 // The exclusive bind also fails on connections of an earlier server that are in TIME_WAIT for up to 60 s, which do no
 // harm: a bind with SO_REUSEADDR passes them. That bind alone would also pass another reservation, so first make sure
 // there is none: on an address without traffic, an exclusive bind meets wildcard sockets and nothing else.
-Result<int> bind_beside_time_wait(std::uint16_t port) {
+Result<int> bind_beside_time_wait(std::uint16_t port, const std::string& name) {
   const Socket probe;
-  if (!probe.is_open() || !probe.bind_quiet_address(port) || !probe.allow_reuse()) return refused(port, errno);
+  if (!probe.is_open() || !probe.bind_quiet_address(port) || !probe.allow_reuse()) return refused(name, errno);
   Socket holder;
-  if (!holder.is_open() || !holder.allow_reuse() || !holder.bind_everywhere(port)) return refused(port, errno);
+  if (!holder.is_open() || !holder.allow_reuse() || !holder.bind_everywhere(port)) return refused(name, errno);
   return holder.release();
 }
 
 }  // namespace
 
-Result<PortReservation> PortReservation::take(std::uint16_t port) {
+Result<PortReservation> PortReservation::take(std::uint16_t port, const std::string& name) {
   Socket holder;
-  if (!holder.is_open()) return refused(port, errno);
+  if (!holder.is_open()) return refused(name, errno);
   if (holder.bind_everywhere(port)) {
     // Only now: set before the bind it would let a second reservation through.
-    if (!holder.allow_reuse()) return refused(port, errno);
+    if (!holder.allow_reuse()) return refused(name, errno);
     return PortReservation(holder.release());
   }
-  if (errno != EADDRINUSE) return refused(port, errno);
-  const auto descriptor = bind_beside_time_wait(port);
+  if (errno != EADDRINUSE) return refused(name, errno);
+  const auto descriptor = bind_beside_time_wait(port, name);
   if (!descriptor) return fail(descriptor.error());
   return PortReservation(*descriptor);
 }

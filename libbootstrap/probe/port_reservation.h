@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "core/util/result.h"
@@ -30,8 +31,9 @@ class PortReservation {
   }
   ~PortReservation() { release(); }
 
-  // Never blocks, opens no file, sends nothing. Fails with kUnavailable and the system's reason.
-  static Result<PortReservation> take(std::uint16_t port);
+  // Never blocks, opens no file, sends nothing. Fails with kUnavailable and the system's reason; `name` begins the
+  // message, such as "MASTER_PORT 25000 on node001".
+  static Result<PortReservation> take(std::uint16_t port, const std::string& name = "the port");
 
   void release() noexcept;
   bool is_held() const { return socket_ >= 0; }

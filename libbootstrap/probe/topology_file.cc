@@ -35,7 +35,7 @@ Result<std::string> read_whole(int descriptor, std::size_t expected) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return fail(ErrorCode::kUnavailable, std::strerror(errno));
     size += static_cast<std::size_t>(count);
-    if (size == text.size()) return fail(ErrorCode::kUnavailable, "it changes while it is read");
+    if (size == text.size()) return fail(ErrorCode::kUnavailable, "it changed while it was read");
     if (count > 0) continue;
     text.resize(size);
     return text;
@@ -61,7 +61,7 @@ Result<Topology> read_topology_file(const std::string& path) {
   auto topology = parse_topology_text(*text);
   if (!topology) {
     return cannot(topology.error().code,
-                  cat({topology.error().message, "; write it anew with slurm-bootstrap topology"}));
+                  cat({topology.error().message, "; write it again with slurm-bootstrap topology"}));
   }
   return topology;
 }

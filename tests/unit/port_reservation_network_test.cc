@@ -16,7 +16,7 @@
 namespace bootstrap {
 namespace {
 
-constexpr const char* kInUse = "port 20000 cannot be held: it is in use by another program";
+constexpr const char* kInUse = "the port is already in use by another program";
 
 std::string refusal(std::uint16_t port) {
   const auto reservation = PortReservation::take(port);
@@ -89,7 +89,7 @@ TEST(PortReservationNetwork, TellsTheReasonOfTheSystem) {
     const auto reservation = PortReservation::take(80);
     ASSERT_FALSE(reservation);
     EXPECT_EQ(reservation.error().code, ErrorCode::kUnavailable);
-    EXPECT_EQ(reservation.error().message, "port 80 cannot be held: Permission denied");
+    EXPECT_EQ(reservation.error().message, "the port cannot be reserved: Permission denied");
   });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }

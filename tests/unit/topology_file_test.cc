@@ -39,7 +39,7 @@ TEST_F(TopologyFile, OfOurOwnIsRead) {
 
 TEST_F(TopologyFile, ThatOthersCanWriteIsRefused) {
   for (const mode_t mode : {0664U, 0646U, 0666U}) {
-    EXPECT_EQ(refusal(mode), begin() + "others than its owner can write to it; take that away with chmod go-w");
+    EXPECT_EQ(refusal(mode), begin() + "users other than its owner can write to it; forbid that with chmod go-w");
   }
 }
 
@@ -49,7 +49,7 @@ TEST_F(TopologyFile, OfSomebodyElseIsRefused) {
   ASSERT_EQ(::chown(path().c_str(), 65534, 65534), 0);
   const auto topology = read_topology_file(path());
   ASSERT_FALSE(topology);
-  EXPECT_EQ(topology.error().message, begin() + "it belongs to uid 65534; make it root's with chown");
+  EXPECT_EQ(topology.error().message, begin() + "it belongs to uid 65534; change its owner to root with chown");
 }
 
 TEST_F(TopologyFile, ThatIsNoneIsRefused) {
@@ -62,7 +62,7 @@ TEST_F(TopologyFile, ThatIsNoneIsRefused) {
 
 TEST_F(TopologyFile, ThatIsOfAnotherFormIsRefusedWithItsLine) {
   const auto refused = [this](std::string_view text) { return refusal(0644, text).substr(begin().size()); };
-  const std::string advice = "; write it anew with slurm-bootstrap topology";
+  const std::string advice = "; write it again with slurm-bootstrap topology";
   EXPECT_EQ(refused(""), "line 1: it does not begin with \"slurm-bootstrap-topology 1\"" + advice);
   EXPECT_EQ(refused("<?xml version=\"1.0\"?>\n<topology version=\"2.0\"/>\n"), "line 1: it is XML" + advice);
   EXPECT_EQ(refused("slurm-bootstrap-topology 1\ncpus 1-0\nend\n"),

@@ -105,7 +105,7 @@ def test_taken_port_in_a_batch_job(desk, how):
         line = ["sbatch", "-W", "-N2", "-n4", "-o", "/home/alice/out", "--wrap", script]
         assert desk.cluster.run(line, timeout=20).returncode == 0
     text = (desk.cluster.home / "out").read_text()
-    assert text.count("bootstrap:") == 1 and "port 31900 cannot be held" in text and "srun 0" not in text
+    assert text.count("bootstrap:") == 1 and "MASTER_PORT 31900 on node001 is already in use" in text and "srun 0" not in text
 
 
 def test_missing_rank_variable_is_named(desk):

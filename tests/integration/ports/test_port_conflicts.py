@@ -55,7 +55,7 @@ def test_a_taken_port_ends_the_step_with_one_sentence(cluster, job, taken, how):
     with held_by_bob(cluster, port, *how):
         sentence = REFUSAL.search(refused(cluster, taken, f"before, {' '.join(how)}", line))
         assert (teller(sentence), sentence["host"], int(sentence["port"])) == ("node001", "node001", port)
-        assert sentence["reason"] == "it is in use by another program" and "--bootstrap-port" in sentence["advice"]
+        assert sentence["reason"] == "is already in use by another program" and "--bootstrap-port" in sentence["advice"]
         assert "sleep" not in in_node(cluster, "ps -eo args= | grep '[s]leep 600' || true")
         # The way round, for whoever knows better.
         assert cluster.run([*line[:-2], "--bootstrap-claim=off", "true"]).returncode == 0
@@ -80,7 +80,7 @@ WEAKLY = {"SLURM_BOOTSTRAP": "on"}
 def test_a_further_port_that_is_taken_ends_the_step_that_asked_for_it(cluster, job, taken):
     """TensorFlow's workers may choose of three ports, and all are taken."""
     port = next(PORTS)
-    told = rf"TF_CONFIG: node00\d: port ({port + 1}|{port + 2}|{port + 3}) cannot be held: it is in use"
+    told = rf"TF_CONFIG port ({port + 1}|{port + 2}|{port + 3}) on node00\d is already in use"
     options = [f"--bootstrap-port={port}", f"--bootstrap-port-range={port + 1}-{port + 3}"]
     line = [*step_line(job, 2, 2, "--bootstrap-frameworks=tensorflow", *options), "sleep", "600"]
     with contextlib.ExitStack() as others:

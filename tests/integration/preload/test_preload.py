@@ -159,7 +159,7 @@ def test_a_port_that_is_taken_is_one_sentence_and_the_program_goes_on(bare):
     done = run_steps(bare, f"salloc -Q -N1 -n4 bash -c '{script}'")
     assert done.stdout.split() == ["on", "on"] and done.returncode == 0, done.stderr
     told = sentences(done.stderr)
-    assert len(told) == 1 and "MASTER_PORT on node001: port 31021 cannot be held" in told[0], told
+    assert len(told) == 1 and "MASTER_PORT 31021 on node001 is already in use" in told[0], told
 
 
 def test_a_plan_that_fails_is_one_sentence_and_the_program_goes_on(bare):

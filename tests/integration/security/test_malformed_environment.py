@@ -79,7 +79,7 @@ def trouble_unasked(done, addresses=()):
     if not found or untouched and lines:
         return ""
     # Slurm's own word on which ports are the step's, as the user forged it.
-    return "" if "wrong port" in found and "cannot be held" in done.stderr else found
+    return "" if "wrong port" in found and "is already in use" in done.stderr else found
 
 
 def test_no_environment_does_harm(cluster, how, campaign, capsys, figure):

@@ -12,7 +12,7 @@ from built_files import LIBRARY, PLUGIN, built, inside
 from harness import REPOSITORY
 
 TOPOLOGY = "tests/data/topologies/two-socket-4gpu.txt"
-REASON = "others than its owner can write to it; take that away with chmod go-w"
+REASON = "users other than its owner can write to it; forbid that with chmod go-w"
 MODES = {"group": 0o775, "world": 0o757}
 SHOW = ["sh", "-c", 'echo "$SLURM_PROCID preload=$LD_PRELOAD"']
 
@@ -82,7 +82,7 @@ def test_a_file_of_another_user_is_refused(cluster, files, name):
     """Who owns it can change it, whatever its mode says; alice runs the step."""
     bob = (cluster.state / "home" / "bob").stat().st_uid
     os.chown(files[name], bob, -1)
-    assert is_told(cluster, name, files[name], f"it belongs to uid {bob}; make it root's with chown")
+    assert is_told(cluster, name, files[name], f"it belongs to uid {bob}; change its owner to root with chown")
 
 
 def test_slurm_itself_reads_a_plugstack_that_others_can_write(cluster, files):

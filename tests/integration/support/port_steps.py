@@ -14,8 +14,8 @@ PEER = ["python3", "-I", "-S", f"{TESTS}/ports/port_peer.py"]
 STORM = ["python3", "-I", "-S", f"{TESTS}/support/port_storm.py"]
 
 REFUSAL = re.compile(
-    rf"^{OF_SLURMSTEPD} error: bootstrap: StepId=(?P<step>\d+\.\d+): MASTER_PORT on (?P<host>\w+): "
-    r"port (?P<port>\d+) cannot be held: (?P<reason>.+); (?P<advice>.+)$",
+    rf"^{OF_SLURMSTEPD} error: bootstrap: StepId=(?P<step>\d+\.\d+): "
+    r"MASTER_PORT (?P<port>\d+) on (?P<host>\w+) (?P<reason>is already in use by another program|cannot be reserved: .+?); (?P<advice>.+)$",
     re.MULTILINE,
 )
 
