@@ -11,7 +11,8 @@ Result<std::unique_ptr<ExchangeEngine>> choose_engine(const StepRank& self) {
   if (pmix || pmix.error().code != ErrorCode::kMissing || self.id.launcher == Launcher::kMpirun) return pmix;
   auto pmi1 = make_pmi1_engine(self);
   if (pmi1) return pmi1;
-  return fail(ErrorCode::kMissing, cat({pmix.error().message, "; nor has it PMI-1: ", pmi1.error().message}));
+  return fail(ErrorCode::kMissing,
+              cat({pmix.error().message, "; PMI-1 is not available either: ", pmi1.error().message}));
 }
 
 }  // namespace bootstrap

@@ -130,7 +130,7 @@ TEST(AllReduce, AGpuWithoutMemoryIsTold) {
     ::setenv("CUDA_DOUBLE_MEMORY", "1000", 1);
     const auto findings = run_all(1, {task_of(1024)});
     ASSERT_FALSE(findings[0]);
-    EXPECT_EQ(findings[0].error().message, "the GPU refused two buffers of 1024 bytes: out of memory (2)");
+    EXPECT_EQ(findings[0].error().message, "the CUDA call for two buffers of 1024 bytes failed: out of memory (2)");
   });
 }
 
@@ -156,7 +156,8 @@ TEST(CudaBuffers, NamesTheGpu) {
     EXPECT_FALSE(why_no_gpu());
     ASSERT_TRUE(use_gpu(0));
     EXPECT_EQ(name_of_gpu(0), "CUDA double");
-    EXPECT_EQ(name_of_gpu(3).error().message, "the GPU refused the name of device 3: invalid device ordinal (101)");
+    EXPECT_EQ(name_of_gpu(3).error().message,
+              "the CUDA call for the name of device 3 failed: invalid device ordinal (101)");
   });
   in_child([] {
     load_gpus("0");

@@ -26,7 +26,7 @@ TEST(CheckNccl, MissingOnSomeRanksAndUnusable) {
   auto findings = good_step();
   findings.reports[1]->nccl_version.clear();
   EXPECT_EQ(only_row(findings, "NCCL", CheckResult::kFailed).ranks, std::vector<Rank>{1});
-  findings.reports[1]->nccl_trouble = "NCCL in /old is 2.11.4, and 2.14 or newer is needed";
+  findings.reports[1]->nccl_trouble = "NCCL in /old is 2.11.4; set SLURM_BOOTSTRAP_NCCL";
   EXPECT_EQ(only_row(findings, "NCCL", CheckResult::kFailed).text, findings.reports[1]->nccl_trouble);
 }
 

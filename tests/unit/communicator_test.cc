@@ -53,10 +53,10 @@ TEST(Groups, OfAListAreChecked) {
     const auto group = list_group(layout, 2, std::move(ranks));
     return group ? "" : group.error().message;
   };
-  EXPECT_EQ(refusal({2, 4}), "the list has rank 4, and the ranks of this step are 0 to 3");
+  EXPECT_EQ(refusal({2, 4}), "the list has rank 4, but the ranks of this step are 0 to 3");
   EXPECT_EQ(refusal({2, 0, 2}), "the list has rank 2 twice");
   EXPECT_EQ(refusal({0, 1}),
-            "the list of 2 ranks is without this one, rank 2; a rank that is in no group gives an empty list");
+            "the list of 2 ranks does not contain this rank, 2; a rank that is in no group passes an empty list");
 }
 
 TEST(Communicator, OfTheWorldWithAnyNumberOfRoots) {

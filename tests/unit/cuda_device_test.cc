@@ -106,7 +106,7 @@ TEST(Gpu, WithoutADriverThatIsSaid) {
     const auto status = use_gpu(0);
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().message,
-              "GPU 0 cannot be used: there is no libcuda.so.1; is the driver installed, and given to the container?");
+              "GPU 0 cannot be used: there is no libcuda.so.1; install the driver, or pass it to the container");
   });
 }
 

@@ -20,42 +20,43 @@ TEST(MissingRanks, IsAFactWhereTheServerAnswers) {
 TEST(MissingRanks, IsOfTheNodeThatWasAskedWhenTheServerFellSilent) {
   const auto layout = block_layout(4, 4);
   EXPECT_EQ(describe_missing_ranks(layout, {{}, {8, 9, 10, 11}, {12, 13, 14, 15}, ServerState::kSilent}),
-            "missing: ranks 8-11 (all of node003), and perhaps others; slurmstepd of this node no longer answers since "
-            "it asked node003, as when all ranks of a node have ended");
+            "missing: ranks 8-11 (all of node003), and perhaps others; slurmstepd on this node stopped answering after "
+            "it queried node003, as happens when all ranks of a node have ended");
   // Ranks of the own node were asked for before.
   EXPECT_EQ(
       describe_missing_ranks(layout, {{1, 13}, {8, 9, 10, 11}, {}, ServerState::kSilent}),
       "missing: rank 1 (node001, local rank 1), ranks 8-11 (all of node003), rank 13 (node004, local rank 1), and "
-      "perhaps others; slurmstepd of this node no longer answers since it asked node003, as when all ranks of a "
-      "node have ended");
+      "perhaps others; slurmstepd on this node stopped answering after it queried node003, as happens when all ranks "
+      "of a node have ended");
 }
 
 TEST(MissingRanks, IsOfOneOfTheNodesThatWereAskedAtOnce) {
   const auto layout = block_layout(4, 2);
   EXPECT_EQ(
       describe_missing_ranks(layout, {{}, {2, 3, 4, 5}, {}, ServerState::kSilent}),
-      "missing: some of ranks 2-3 (all of node002), ranks 4-5 (all of node003), and perhaps others; slurmstepd of "
-      "this node no longer answers since it asked there, as when all ranks of a node have ended");
+      "missing: some of ranks 2-3 (all of node002), ranks 4-5 (all of node003), and perhaps others; slurmstepd on this "
+      "node stopped answering after it queried their nodes, as happens when all ranks of a node have ended");
   EXPECT_EQ(describe_missing_ranks(layout, {{1}, {2, 3, 4, 5}, {}, ServerState::kSilent}),
             "missing: rank 1 (node001, local rank 1), and some of ranks 2-3 (all of node002), ranks 4-5 (all of "
-            "node003), and perhaps others; slurmstepd of this node no longer answers since it asked there, as when all "
-            "ranks of a node have ended");
+            "node003), and perhaps others; slurmstepd on this node stopped answering after it queried their nodes, as "
+            "happens when all ranks of a node have ended");
 }
 
 TEST(MissingRanks, IsNotKnownOfWhomTheServerDidNotTell) {
   const auto layout = block_layout(2, 2);
   EXPECT_EQ(describe_missing_ranks(layout, {{}, {}, {1, 2, 3}, ServerState::kSilent}),
-            "missing or not heard: rank 1 (node001, local rank 1), ranks 2-3 (all of node002); slurmstepd of this node "
-            "no longer answers, as when it asks a node where all ranks have ended");
+            "missing or state unknown: rank 1 (node001, local rank 1), ranks 2-3 (all of node002); slurmstepd on this "
+            "node no longer answers, as happens after it queries a node where all ranks have ended");
   EXPECT_EQ(describe_missing_ranks(layout, {{1}, {}, {2, 3}, ServerState::kSilent}),
-            "missing: rank 1 (node001, local rank 1); missing or not heard: ranks 2-3 (all of node002); slurmstepd of "
-            "this node no longer answers, as when it asks a node where all ranks have ended");
-  EXPECT_EQ(describe_missing_ranks(layout, {{}, {}, {1, 2, 3}, ServerState::kEnded}),
-            "missing or not heard: rank 1 (node001, local rank 1), ranks 2-3 (all of node002); slurmstepd of this node "
-            "has ended");
+            "missing: rank 1 (node001, local rank 1); missing or state unknown: ranks 2-3 (all of node002); slurmstepd "
+            "on this node no longer answers, as happens after it queries a node where all ranks have ended");
+  EXPECT_EQ(
+      describe_missing_ranks(layout, {{}, {}, {1, 2, 3}, ServerState::kEnded}),
+      "missing or state unknown: rank 1 (node001, local rank 1), ranks 2-3 (all of node002); slurmstepd on this node "
+      "has ended");
   // Of one node nobody else is asked.
   EXPECT_EQ(describe_missing_ranks(block_layout(1, 2), {{}, {}, {1}, ServerState::kSilent}),
-            "missing or not heard: rank 1 (node001, local rank 1); slurmstepd of this node no longer answers");
+            "missing or state unknown: rank 1 (node001, local rank 1); slurmstepd on this node no longer answers");
 }
 
 TEST(MissingRanks, AsksEveryNodeOnceInTurnsThatDifferByOne) {

@@ -151,7 +151,7 @@ TEST(Init, SaysWhatTheCopyLacks) {
   EXPECT_TRUE(can_init(nccl, 1, false));
   const auto status = can_init(nccl, 1, true);
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message, "NCCL in /lib/libnccl.so.2 has no ncclCommInitRankConfig; it needs 2.14 or newer");
+  EXPECT_EQ(status.error().message, "NCCL in /lib/libnccl.so.2 has no ncclCommInitRankConfig; use NCCL 2.14 or newer");
 }
 
 std::ptrdiff_t threads() {

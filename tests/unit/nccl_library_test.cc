@@ -131,8 +131,7 @@ TEST(Nccl, TakesNcclUnderAnotherName) {
     ASSERT_FALSE(found);
     EXPECT_EQ(found.error().code, ErrorCode::kUnsupported) << "it says that it is 2.10.3";
     EXPECT_EQ(found.error().message,
-              "NCCL in " UNMARKED_NCCL
-              " is 2.10.3, and 2.14 or newer is needed; set SLURM_BOOTSTRAP_NCCL to such a libnccl.so.2");
+              "NCCL in " UNMARKED_NCCL " is 2.10.3; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2 of NCCL 2.14 or newer");
   });
 }
 

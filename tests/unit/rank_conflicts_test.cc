@@ -69,12 +69,10 @@ TEST(Guard, TellsVersionsApart) {
   const auto comms = step.make([&](Rank rank, Call& call) {
     if (rank == 2) call.nccl = old;
   });
-  EXPECT_EQ(
-      sentences(comms),
-      times(4,
-            "NCCL 2.28.9 on rank 0 (node001, local rank 0) and 2.18.3 on rank 2 (node001, local rank 2): a "
-            "communicator needs the same everywhere; set LD_LIBRARY_PATH or SLURM_BOOTSTRAP_NCCL to one libnccl.so.2 "
-            "that all nodes have"));
+  EXPECT_EQ(sentences(comms), times(4,
+                                    "NCCL 2.28.9 on rank 0 (node001, local rank 0) and 2.18.3 on rank 2 (node001, "
+                                    "local rank 2): all ranks of a communicator need the same version; set "
+                                    "LD_LIBRARY_PATH or SLURM_BOOTSTRAP_NCCL to a libnccl.so.2 that all nodes have"));
   EXPECT_EQ(comms[0].error().code, ErrorCode::kDisagreement);
 }
 
@@ -99,9 +97,8 @@ TEST(Guard, TellsVersionsApartAcrossNodes) {
 
 constexpr const char* kOneGpu =
     "rank 1 (node001, local rank 1) and rank 3 (node001, local rank 3) are both on GPU 0000:2a:00.0: each rank of a "
-    "communicator needs its own; give the step a GPU for each task (srun --gpus-per-node), and each rank the device "
-    "that "
-    "bootstrap_device() names";
+    "communicator needs its own; request a GPU for each task (srun --gpus-per-node), and use the device of "
+    "bootstrap_device() in each rank";
 
 const Change kTwoOnOneGpu = [](Rank rank, Call& call) { call.options.device = rank == 3 ? 1 : static_cast<int>(rank); };
 
@@ -163,8 +160,8 @@ TEST(Guard, TellsDifferentListsApart) {
   });
   EXPECT_EQ(sentences(comms),
             times(3,
-                  "rank 0 (node001, local rank 0) and rank 2 (node001, local rank 2) give different lists of 3 ranks: "
-                  "all members of a communicator must give the same, in the same order"));
+                  "rank 0 (node001, local rank 0) and rank 2 (node001, local rank 2) pass different lists of 3 ranks: "
+                  "all members of a communicator must pass the same list in the same order"));
 }
 
 TEST(Guard, TellsDifferentNumbersOfRootsApart) {
@@ -172,8 +169,8 @@ TEST(Guard, TellsDifferentNumbersOfRootsApart) {
   const auto comms = step.make([](Rank rank, Call& call) { call.options.roots = rank == 1 ? 2 : 1; });
   EXPECT_EQ(sentences(comms),
             times(3,
-                  "rank 0 (node001, local rank 0) makes 'communicator world' (3 ranks, 1 root), rank 1 (node001, "
-                  "local rank 1) makes 'communicator world' (3 ranks, 2 roots): all ranks must make the same calls in "
+                  "rank 0 (node001, local rank 0) calls 'communicator world' (3 ranks, 1 root), rank 1 (node001, "
+                  "local rank 1) calls 'communicator world' (3 ranks, 2 roots): all ranks must make the same calls in "
                   "the same order"));
 }
 
@@ -189,8 +186,8 @@ TEST(Guard, NamesARootThatGaveNothing) {
   EXPECT_TRUE(comms[0]);
   EXPECT_EQ(sentences(comms),
             times(1,
-                  "rank 0 (node001, local rank 0) gave no unique id, and rank 1 (node002, local rank 0) expects one of "
-                  "it: all members of a communicator must give the same ranks and roots"));
+                  "rank 0 (node001, local rank 0) provided no unique id, and rank 1 (node002, local rank 0) expects "
+                  "one from it: all members of a communicator must pass the same ranks and roots"));
 }
 
 TEST(Guard, ARankThatCannotTakePartSaysWhy) {
@@ -229,7 +226,7 @@ TEST(Guard, SeveralRootsNeedNccl223) {
   ASSERT_FALSE(comms[0]);
   EXPECT_EQ(comms[0].error().code, ErrorCode::kUnsupported);
   EXPECT_EQ(comms[0].error().message,
-            "2 roots need ncclCommInitRankScalable, which NCCL has from 2.23 on; this is 2.18.3 in " +
+            "2 roots need ncclCommInitRankScalable of NCCL 2.23 or newer, but this is NCCL 2.18.3 in " +
                 nccl_double_path("2.18.3"));
 }
 
@@ -261,7 +258,7 @@ TEST(UniqueIds, AreAtMostOneARank) {
   Step step({2});
   const auto ids = step.make_ids(3, kNoChange);
   ASSERT_FALSE(ids[0]);
-  EXPECT_EQ(ids[0].error().message, "3 unique ids for a group of 2 ranks; at most one a rank is possible");
+  EXPECT_EQ(ids[0].error().message, "3 unique ids requested for a group of 2 ranks; the most is one for each rank");
 }
 
 TEST(UniqueIds, AreManyForManyRanks) {

@@ -61,10 +61,9 @@ Result<Group> list_group(const Layout& layout, Rank rank, std::vector<Rank> rank
   std::vector<bool> is_listed(layout.size());
   for (const Rank member : ranks) {
     if (member >= layout.size()) {
-      return fail(ErrorCode::kInvalid, cat({"the list has rank ", std::to_string(member),
-                                            ", and the ranks of this step "
-                                            "are 0 to ",
-                                            std::to_string(layout.size() - 1)}));
+      return fail(ErrorCode::kInvalid,
+                  cat({"the list has rank ", std::to_string(member), ", but the ranks of this step are 0 to ",
+                       std::to_string(layout.size() - 1)}));
     }
     if (is_listed[member]) {
       return fail(ErrorCode::kInvalid, cat({"the list has rank ", std::to_string(member), " twice"}));
@@ -73,8 +72,8 @@ Result<Group> list_group(const Layout& layout, Rank rank, std::vector<Rank> rank
   }
   if (!is_listed[rank]) {
     return fail(ErrorCode::kInvalid,
-                cat({"the list of ", std::to_string(ranks.size()), " ranks is without this one, rank ",
-                     std::to_string(rank), "; a rank that is in no group gives an empty list"}));
+                cat({"the list of ", std::to_string(ranks.size()), " ranks does not contain this rank, ",
+                     std::to_string(rank), "; a rank that is in no group passes an empty list"}));
   }
   const auto own = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
   return Group{.kind = GroupKind::kList, .ranks = std::move(ranks), .own = static_cast<std::uint32_t>(own)};
@@ -89,8 +88,8 @@ Result<std::vector<nccl::UniqueId>> exchange_unique_ids(Exchange& exchange, cons
   const auto size = static_cast<std::uint32_t>(group.ranks.size());
   request.roots = roots == 0 ? default_roots(group, nccl) : std::min(roots, std::max(size, 1U));
   if (!request.refusal && roots > size && size > 0) {
-    request.refusal = Error{ErrorCode::kInvalid, cat({std::to_string(roots), " unique ids for a group of ",
-                                                      std::to_string(size), " ranks; at most one a rank is possible"})};
+    request.refusal = Error{ErrorCode::kInvalid, cat({std::to_string(roots), " unique ids requested for a group of ",
+                                                      std::to_string(size), " ranks; the most is one for each rank"})};
   }
   return agree_on_ids(exchange, layout, group, nccl, std::move(request));
 }

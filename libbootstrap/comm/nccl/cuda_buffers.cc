@@ -23,7 +23,7 @@ bool take(const char* name, Function& member) {
 }
 
 tl::unexpected<Error> refused(std::string_view what, int code) {
-  return fail(ErrorCode::kUnavailable, cat({"the GPU refused ", what, ": ", cuda_reason(code)}));
+  return fail(ErrorCode::kUnavailable, cat({"the CUDA call for ", what, " failed: ", cuda_reason(code)}));
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ CudaBuffers::CudaBuffers(std::unique_ptr<Functions> functions) : functions_(std:
 
 Result<std::unique_ptr<CudaBuffers>> CudaBuffers::open(std::size_t bytes) {
   auto functions = std::make_unique<Functions>();
-  if (!functions->find()) return fail(ErrorCode::kUnavailable, "libcuda.so.1 is not whole, or not there");
+  if (!functions->find()) return fail(ErrorCode::kUnavailable, "libcuda.so.1 is missing or incomplete");
   std::unique_ptr<CudaBuffers> work(new CudaBuffers(std::move(functions)));
   int code = work->functions_->create_stream(&work->stream_, kOrderedStream);
   if (code != kSuccess) return refused("a stream", code);

@@ -21,7 +21,7 @@ using Context = void*;
 using Uuid = std::array<unsigned char, 16>;
 constexpr Code kSuccess = 0;
 constexpr Code kNoDevice = 100;
-constexpr std::string_view kNoDriver = "there is no libcuda.so.1; is the driver installed, and given to the container?";
+constexpr std::string_view kNoDriver = "there is no libcuda.so.1; install the driver, or pass it to the container";
 
 struct Driver {
   Code (*init)(unsigned flags) = nullptr;

@@ -67,13 +67,12 @@ const char* Init::name() const {
 }
 
 Error Init::too_late() const {
-  constexpr std::string_view kHint =
+  constexpr std::string_view kLateHint =
       " in the communicator: a rank has not called it, or cannot be reached over the network interface that NCCL "
-      "chose; "
-      "NCCL_DEBUG=INFO shows it, NCCL_SOCKET_IFNAME chooses";
+      "chose; NCCL_DEBUG=INFO shows the interface, NCCL_SOCKET_IFNAME sets it";
   return {ErrorCode::kTimeout,
           cat({name(), " has not finished after ", seconds_since(start_), " on ", call_.who, ", which is rank ",
-               std::to_string(call_.rank), " of ", std::to_string(call_.ranks), kHint})};
+               std::to_string(call_.rank), " of ", std::to_string(call_.ranks), kLateHint})};
 }
 
 nccl::ResultCode Init::start(nccl::Comm* comm) {
@@ -139,7 +138,7 @@ Result<nccl::Comm> Init::take_result() {
 
 Status can_init(const nccl::Functions& nccl, std::size_t ids, bool nonblocking) {
   if (ids > 1 && nccl.init_rank_scalable == nullptr) {
-    constexpr std::string_view kHint = " roots need ncclCommInitRankScalable, which NCCL has from 2.23 on; this is ";
+    constexpr std::string_view kHint = " roots need ncclCommInitRankScalable of NCCL 2.23 or newer, but this is NCCL ";
     return fail(ErrorCode::kUnsupported,
                 cat({std::to_string(ids), kHint, nccl::version_text(nccl.version), " in ", nccl.path}));
   }
@@ -147,7 +146,7 @@ Status can_init(const nccl::Functions& nccl, std::size_t ids, bool nonblocking) 
   if (nccl.init_rank == nullptr || (nonblocking && !has_config)) {
     return fail(ErrorCode::kUnsupported, cat({"NCCL in ", nccl.path, " has no ",
                                               nccl.init_rank == nullptr ? "ncclCommInitRank" : "ncclCommInitRankConfig",
-                                              "; it needs 2.14 or newer"}));
+                                              "; use NCCL 2.14 or newer"}));
   }
   return {};
 }

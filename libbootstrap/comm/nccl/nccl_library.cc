@@ -121,7 +121,7 @@ Result<Functions> open_library(const std::string& file) {
   if (handle == nullptr) {
     const char* const reason = ::dlerror();
     return fail(ErrorCode::kUnavailable,
-                cat({"NCCL is not in this process and cannot be loaded: ", reason == nullptr ? file : reason,
+                cat({"cannot load NCCL, which the program has not loaded either: ", reason == nullptr ? file : reason,
                      "; add its folder to LD_LIBRARY_PATH, or set SLURM_BOOTSTRAP_NCCL to the file"}));
   }
   auto found = functions_of({handle});
@@ -136,7 +136,7 @@ Result<Functions> check_age(Functions found) {
   if (is_whole && found.version >= kOldestVersion) return found;
   return fail(ErrorCode::kUnsupported,
               cat({"NCCL in ", found.path, " is ", is_whole ? version_text(found.version) : "incomplete",
-                   ", and 2.14 or newer is needed; set SLURM_BOOTSTRAP_NCCL to such a libnccl.so.2"}));
+                   "; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2 of NCCL 2.14 or newer"}));
 }
 
 Result<Functions> find_or_open(std::string_view preferred) {

@@ -46,36 +46,35 @@ Status compare_calls(const Layout& layout, const MemberSpec& one, const MemberSp
   const RankSpec& b = other.spec;
   const bool is_same = a.call == b.call && a.kind == b.kind && (!is_member || (a.size == b.size && a.roots == b.roots));
   if (!is_same) {
-    return disagree(cat({describe_rank(layout, one.rank), " makes ", wish(a), ", ", describe_rank(layout, other.rank),
-                         " makes ", wish(b), ": all ranks must make the same calls in the same order"}));
+    return disagree(cat({describe_rank(layout, one.rank), " calls ", wish(a), ", ", describe_rank(layout, other.rank),
+                         " calls ", wish(b), ": all ranks must make the same calls in the same order"}));
   }
   if (is_member && a.members != b.members) {
-    return disagree(cat({both(layout, one, other), " give different lists of ", std::to_string(a.size),
-                         " ranks: all members of a communicator must give the same, in the same order"}));
+    return disagree(cat({both(layout, one, other), " pass different lists of ", std::to_string(a.size),
+                         " ranks: all members of a communicator must pass the same list in the same order"}));
   }
   return {};
 }
 
 Status compare_versions(const Layout& layout, const MemberSpec& one, const MemberSpec& other) {
-  constexpr std::string_view kHint =
-      ": a communicator needs the same everywhere; set LD_LIBRARY_PATH or SLURM_BOOTSTRAP_NCCL to one libnccl.so.2 "
-      "that all "
-      "nodes have";
+  constexpr std::string_view kOneVersion =
+      ": all ranks of a communicator need the same version; set LD_LIBRARY_PATH or SLURM_BOOTSTRAP_NCCL to a "
+      "libnccl.so.2 that all nodes have";
   if (one.spec.nccl_version == other.spec.nccl_version) return {};
   return disagree(
       cat({"NCCL ", nccl::version_text(one.spec.nccl_version), " on ", describe_rank(layout, one.rank), " and ",
-           nccl::version_text(other.spec.nccl_version), " on ", describe_rank(layout, other.rank), kHint}));
+           nccl::version_text(other.spec.nccl_version), " on ", describe_rank(layout, other.rank), kOneVersion}));
 }
 
 Status compare_gpus(const Layout& layout, const MemberSpec& one, const MemberSpec& other) {
-  constexpr std::string_view kHint =
-      ": each rank of a communicator needs its own; give the step a GPU for each task (srun --gpus-per-node), and each "
-      "rank the device that bootstrap_device() names";
+  constexpr std::string_view kOneGpu =
+      ": each rank of a communicator needs its own; request a GPU for each task (srun --gpus-per-node), and use the "
+      "device of bootstrap_device() in each rank";
   const bool is_same = !one.spec.gpu.empty() && one.spec.gpu == other.spec.gpu &&
                        one.spec.gpu_host == other.spec.gpu_host &&
                        layout.place(one.rank).node == layout.place(other.rank).node;
   if (!is_same) return {};
-  return disagree(cat({both(layout, one, other), " are both on GPU ", one.spec.gpu, kHint}));
+  return disagree(cat({both(layout, one, other), " are both on GPU ", one.spec.gpu, kOneGpu}));
 }
 
 }  // namespace

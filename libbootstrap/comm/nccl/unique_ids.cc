@@ -122,7 +122,7 @@ Status IdRound::check_node(const std::vector<std::string>& local) const {
     if (!spec) {
       return fail(ErrorCode::kDisagreement,
                   cat({describe_rank(layout_, ranks[i]), " uses another version of libbootstrap than ",
-                       describe_rank(layout_, self()), ": a step needs the same on all nodes"}));
+                       describe_rank(layout_, self()), "; install the same version on all nodes"}));
     }
     const MemberSpec other{ranks[i], *spec};
     if (!is_member[other.rank]) {
@@ -144,9 +144,10 @@ Result<std::vector<nccl::UniqueId>> IdRound::take_ids(const std::vector<std::str
     const auto spec = text.size() < kIdSize ? std::nullopt : decode_rank_spec(text.substr(kIdSize));
     Status status;
     if (!spec) {
-      status = fail(ErrorCode::kDisagreement,
-                    cat({describe_rank(layout_, roots_[i]), " gave no unique id, and ", describe_rank(layout_, self()),
-                         " expects one of it: all members of a communicator must give the same ranks and roots"}));
+      status =
+          fail(ErrorCode::kDisagreement,
+               cat({describe_rank(layout_, roots_[i]), " provided no unique id, and ", describe_rank(layout_, self()),
+                    " expects one from it: all members of a communicator must pass the same ranks and roots"}));
     } else if (roots_[i] != self()) {
       status = compare(layout_, {self(), spec_}, {roots_[i], *spec}, true);
     }

@@ -15,7 +15,7 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::string_view kCure = "start the program with srun --mpi=pmix";
+constexpr std::string_view kRemedy = "start the program with srun --mpi=pmix";
 
 // srun counts who has arrived at the barrier by rank and for good, and a round that was given up leaves its count
 // behind: from then on a barrier may end before all ranks have come to it.
@@ -59,12 +59,14 @@ Result<std::string> Pmi1Engine::read(const CallTag& tag, Rank rank, const std::o
   const auto value = text ? decode_tagged_value(*text) : std::nullopt;
   if (!value) {
     return fail(ErrorCode::kDisagreement, cat({describe_rank(self_.layout, rank),
-                                               " brought no value: it, or MPI in it, made another PMI-1 call "
-                                               "meanwhile; all ranks must make the same calls in the same order"}));
+                                               " provided no value: it, or its MPI library, made another PMI-1 "
+                                               "call; all ranks must make the same calls in the same order"}));
   }
   if (value->tag != tag) return fail(disagreement(self_.layout, rank, value->tag, tag));
   auto both = decode_strings(value->bytes);
-  if (!both || both->size() != 2) return fail(ErrorCode::kDisagreement, "a rank uses another version of libbootstrap");
+  if (!both || both->size() != 2)
+    return fail(ErrorCode::kDisagreement,
+                "a rank uses another version of libbootstrap; install the same version on all nodes");
   wipe((*both)[is_local ? 0 : 1]);
   return std::move((*both)[is_local ? 1 : 0]);
 }
@@ -87,18 +89,18 @@ Result<AllgatherResult> Pmi1Engine::read_all(const CallTag& tag, const Allgather
 
 Error Pmi1Engine::explain(const Error& error) const {
   if (error.code != ErrorCode::kTimeout) {
-    return {ErrorCode::kUnavailable, cat({"the process that exchanges over PMI-1: ", error.message, "; ", kCure})};
+    return {ErrorCode::kUnavailable, cat({"the helper process for PMI-1 failed: ", error.message, "; ", kRemedy})};
   }
   return {ErrorCode::kTimeout,
-          "not all ranks came before the deadline, and PMI-1 does not say which; srun --mpi=pmix would"};
+          "not all ranks joined the call before the deadline; PMI-1 does not report which, srun --mpi=pmix does"};
 }
 
 Result<AllgatherResult> Pmi1Engine::run(const CallTag& tag, const Allgather& round) {
   if (is_count_spoiled) {
     return fail(ErrorCode::kUnavailable,
-                cat({"an earlier call was given up, and srun counts this rank as one that waits in it: PMI-1 cannot be "
-                     "used again in this step; ",
-                     kCure}));
+                cat({"an earlier call did not finish, and srun still counts this rank in it: PMI-1 cannot be used "
+                     "again in this step; ",
+                     kRemedy}));
   }
   Pmi1Exchange exchange{self_.rank, static_cast<std::uint32_t>(self_.layout.size()), write_value(tag, round),
                         whom_to_read(round)};
@@ -109,10 +111,12 @@ Result<AllgatherResult> Pmi1Engine::run(const CallTag& tag, const Allgather& rou
                          : outcome.error().code == ErrorCode::kTimeout || outcome.error().code == ErrorCode::kMissing;
   if (!outcome) return fail(explain(outcome.error()));
   if (!outcome->trouble.empty()) {
-    return fail(is_count_spoiled ? ErrorCode::kUnavailable : ErrorCode::kMissing, cat({outcome->trouble, "; ", kCure}));
+    return fail(is_count_spoiled ? ErrorCode::kUnavailable : ErrorCode::kMissing,
+                cat({outcome->trouble, "; ", kRemedy}));
   }
   if (outcome->values.size() != exchange.wanted.size()) {
-    return fail(ErrorCode::kUnavailable, cat({"the process that exchanges over PMI-1 gave half an answer; ", kCure}));
+    return fail(ErrorCode::kUnavailable,
+                cat({"the helper process for PMI-1 returned an incomplete answer; ", kRemedy}));
   }
   auto result = read_all(tag, round, *outcome);
   for (auto& value : outcome->values) {
@@ -125,7 +129,7 @@ Result<AllgatherResult> Pmi1Engine::run(const CallTag& tag, const Allgather& rou
 
 Result<std::unique_ptr<ExchangeEngine>> make_pmi1_engine(const StepRank& self) {
   if (!self.environment.has("SLURM_SRUN_COMM_PORT")) {
-    return fail(ErrorCode::kMissing, "SLURM_SRUN_COMM_PORT is not set, by which PMI-1 finds srun");
+    return fail(ErrorCode::kMissing, "SLURM_SRUN_COMM_PORT is not set, which PMI-1 needs to reach srun");
   }
   return std::unique_ptr<ExchangeEngine>(std::make_unique<Pmi1Engine>(self));
 }

@@ -88,7 +88,7 @@ Helper& helper() {
 }
 
 void answer_at_exit() {
-  if (!helper().has_answered) helper().fail_with("Slurm's PMI-1 ended its process");
+  if (!helper().has_answered) helper().fail_with("Slurm's PMI-1 library ended the process");
 }
 
 Status do_exchange(Pmi1Library& pmi, const Pmi1Exchange& exchange) {
@@ -125,7 +125,7 @@ Pmi1Outcome read_answer(std::vector<std::string>& answer) {
   const std::string_view state = answer.empty() ? std::string_view() : answer.front();
   if (state != kDone) {
     outcome.may_have_arrived = state != kNotBegun;
-    outcome.trouble = answer.size() == 2 ? answer[1] : "its process gave no answer";
+    outcome.trouble = answer.size() == 2 ? answer[1] : "the helper process returned no answer";
     return outcome;
   }
   for (std::size_t i = 1; i < answer.size(); ++i) {

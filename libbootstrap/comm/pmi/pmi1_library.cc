@@ -44,8 +44,8 @@ Result<Pmi1Library> Pmi1Library::load(const Environment& environment) {
   // As in a container that does not have the host's /etc/slurm: libslurm would wait for a minute, then end the process.
   const auto configuration = environment.get("SLURM_CONF");
   if (configuration && !may_access(std::string(*configuration), R_OK)) {
-    return fail(ErrorCode::kMissing, cat({"PMI-1 needs Slurm's configuration, and this task cannot read ",
-                                          *configuration, ", which SLURM_CONF names"}));
+    return fail(ErrorCode::kMissing,
+                cat({"PMI-1 needs Slurm's configuration, and this task cannot read SLURM_CONF=", *configuration}));
   }
   Pmi1Library pmi;
   void* library = nullptr;
@@ -57,7 +57,7 @@ Result<Pmi1Library> Pmi1Library::load(const Environment& environment) {
   }
   if (library == nullptr) {
     const char* reason = ::dlerror();
-    return fail(ErrorCode::kMissing, cat({"Slurm's PMI-1 cannot be loaded: ", reason == nullptr ? kName : reason,
+    return fail(ErrorCode::kMissing, cat({"cannot load Slurm's PMI-1 library: ", reason == nullptr ? kName : reason,
                                           "; install it (Debian: libpmi0)"}));
   }
   if (!find(library, "PMI_Init", pmi.init_) || !find(library, "PMI_Get_rank", pmi.get_rank_) ||
@@ -65,7 +65,7 @@ Result<Pmi1Library> Pmi1Library::load(const Environment& environment) {
       !find(library, "PMI_KVS_Put", pmi.put_) || !find(library, "PMI_KVS_Commit", pmi.commit_) ||
       !find(library, "PMI_Barrier", pmi.barrier_) || !find(library, "PMI_KVS_Get", pmi.get_) ||
       !find(library, "PMI_Finalize", pmi.finalize_)) {
-    return fail(ErrorCode::kMissing, cat({pmi.path_, " lacks calls of PMI-1"}));
+    return fail(ErrorCode::kMissing, cat({pmi.path_, " does not have all functions of PMI-1"}));
   }
   return pmi;
 }
@@ -87,7 +87,7 @@ Status Pmi1Library::init(std::uint32_t rank, std::uint32_t size) {
   if (!status) return status;
   space_ = name.data();
   if (own_rank == static_cast<int>(rank) && own_size == static_cast<int>(size)) return {};
-  return fail(ErrorCode::kMissing, cat({path_, " is not Slurm's: it takes this process for rank ",
+  return fail(ErrorCode::kMissing, cat({path_, " is not Slurm's PMI-1 library: for this process it returned rank ",
                                         std::to_string(own_rank), " of ", std::to_string(own_size)}));
 }
 

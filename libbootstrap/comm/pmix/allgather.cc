@@ -145,7 +145,8 @@ Status AllgatherRunner::meet_before_fence(const PmixSession& session) {
     if (!is_announced_ && has_value(session, {rank, name, false}, soon)) continue;
     announce(session);
     if (has_value(session, {rank, name, false}, job_.round.deadline)) continue;
-    return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks of this node came"));
+    return fail(explain_absence(session, ErrorCode::kTimeout,
+                                "not all ranks of this node joined the call before the deadline"));
   }
   return {};
 }
@@ -164,7 +165,7 @@ Status AllgatherRunner::meet_nodes(const PmixSession& session) {
   for (std::size_t distance = 1; distance < nodes; distance *= 2) {
     const auto other = static_cast<NodeIndex>((here_.node + distance) % nodes);
     if (!has_value(session, {job_.layout.ranks_on(other).front(), name, true}, job_.round.deadline)) {
-      return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks came before the deadline"));
+      return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks joined the call before the deadline"));
     }
     if (2 * distance >= nodes) break;
     name = cat({"bootstrap.met.", std::to_string(distance)});
@@ -190,12 +191,12 @@ Status AllgatherRunner::fence(const PmixSession& session) {
   const auto soon = std::min(job_.round.deadline, steady_clock::now() + kAnnounceTime);
   if (!done.wait_until(soon)) announce(session);
   if (!done.wait_until(job_.round.deadline)) {
-    return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks came before the deadline"));
+    return fail(explain_absence(session, ErrorCode::kTimeout, "not all ranks joined the call before the deadline"));
   }
   if (done.code() == pmix::kSuccess) return {};
   announce(session);
   return fail(explain_absence(session, ErrorCode::kUnavailable,
-                              cat({"the fence ended early: ", session.client().describe(done.code())})));
+                              cat({"the PMIx fence failed: ", session.client().describe(done.code())})));
 }
 
 // Success of a fence does not say that all took part: a rank that dies in it is left out without a word, and with it
@@ -214,7 +215,8 @@ Result<std::vector<std::string>> AllgatherRunner::read_from(const PmixSession& s
   for (auto& text : texts) {
     if (!text) {
       for (auto& value : values) wipe(value);
-      return fail(explain_absence(session, ErrorCode::kUnavailable, "a rank ended, or was cut off, during the call"));
+      return fail(
+          explain_absence(session, ErrorCode::kUnavailable, "a rank ended or became unreachable during the call"));
     }
     values.emplace_back(decode_tagged_value(*text)->bytes);
     wipe(*text);

@@ -32,7 +32,7 @@ struct AllgatherTask {
         server(std::move(of_node)),
         tag(std::move(of_round)),
         round(std::move(wanted)),
-        result(fail(ErrorCode::kUnavailable, "the round did not run")) {}
+        result(fail(ErrorCode::kUnavailable, "the call did not run")) {}
 
   // What was exchanged may be unique ids: no copy of ours stays in memory that is used again.
   ~AllgatherTask();

@@ -182,7 +182,7 @@ Error MissingRankQuery::explain(const std::vector<Wanted>& wanted, const Error& 
   if (auto error = find_disagreement(absent)) return *error;
   if (absent.empty()) {
     return {what.code,
-            cat({what.message, ", though all are there now: the network is slow",
+            cat({what.message, ", but all have joined it by now: the network is slow",
                  from_slurm ? ", or slurmstepd lost a message (look for \"Connection reject\" in the errors of "
                               "the step)"
                             : ""})};

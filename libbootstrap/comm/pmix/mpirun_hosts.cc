@@ -31,12 +31,12 @@ Result<Hosts> read_hosts(const PmixSession& session, std::size_t size, Deadline 
   for (auto& answer : answers) {
     const auto who = cat({"rank ", std::to_string(hosts.size())});
     if (!answer.wait_until(deadline)) {
-      return fail(ErrorCode::kTimeout, cat({"mpirun's PMIx server does not answer where ", who, " is"}));
+      return fail(ErrorCode::kTimeout, cat({"mpirun's PMIx server does not answer a query for the host of ", who}));
     }
     if (answer.code() != pmix::kSuccess) {
-      return fail(ErrorCode::kUnavailable, cat({"mpirun's PMIx server does not tell where ", who,
-                                                " is: ", session.client().describe(answer.code()),
-                                                "; an earlier session of this rank may have used up its place there"}));
+      return fail(ErrorCode::kUnavailable, cat({"mpirun's PMIx server did not provide the host of ", who, ": ",
+                                                session.client().describe(answer.code()),
+                                                "; it may not accept a second PMIx session of this rank"}));
     }
     hosts.push_back(answer.take_bytes());
   }
@@ -57,7 +57,7 @@ struct Self {
 Result<Self> read_self(const Environment& environment) {
   const auto rank = parse_unsigned(environment.get("OMPI_COMM_WORLD_RANK").value_or(""), kMaxRanks);
   const auto size = parse_unsigned(environment.get("OMPI_COMM_WORLD_SIZE").value_or(""), kMaxRanks);
-  if (!rank || !size) return fail(ErrorCode::kInvalid, "OMPI_COMM_WORLD_RANK or OMPI_COMM_WORLD_SIZE is no number");
+  if (!rank || !size) return fail(ErrorCode::kInvalid, "OMPI_COMM_WORLD_RANK or OMPI_COMM_WORLD_SIZE is not a number");
   const auto id = mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
   auto server = check_pmix_environment(environment, id, static_cast<Rank>(*rank));
   if (!server) return fail(server.error());
@@ -77,7 +77,7 @@ Result<Hosts> ask_within_session(const Environment& environment, Deadline deadli
 struct Question {
   Environment environment;
   Deadline deadline;
-  Result<Hosts> hosts = fail(ErrorCode::kUnavailable, "PMIx was not asked");
+  Result<Hosts> hosts = fail(ErrorCode::kUnavailable, "the query did not run");
 };
 
 Result<Hosts> ask_in_time(const Environment& environment, Deadline deadline) {

@@ -52,7 +52,7 @@ Result<AllgatherResult> PmixEngine::run(const CallTag& tag, const Allgather& rou
   auto& last = last_round();
   if (last.job && !last.worker.wait_until(std::chrono::steady_clock::now())) {
     return fail(ErrorCode::kUnavailable,
-                "an earlier call still waits for the PMIx server of this node; end the program");
+                "an earlier call still waits for the PMIx server on this node; end the program");
   }
   auto job = std::make_shared<AllgatherTask>(self_.layout, self_.rank, server_, tag, round);
   last.job = job;
@@ -66,9 +66,9 @@ Result<AllgatherResult> PmixEngine::run(const CallTag& tag, const Allgather& rou
   if (job->has_result) return job->result;
   return fail(
       ErrorCode::kTimeout,
-      cat({"the PMIx server of this node (", self_.layout.host_of(self_.rank), ") does not answer",
+      cat({"the PMIx server on this node (", self_.layout.host_of(self_.rank), ") does not answer",
            server_.from_mpirun ? ""
-                               : "; look for slurmstepd in its slurmd.log, and at nodes where all ranks have ended"}));
+                               : "; look for slurmstepd in its slurmd.log, and for nodes where all ranks have ended"}));
 }
 
 }  // namespace

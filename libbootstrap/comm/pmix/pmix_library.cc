@@ -146,8 +146,9 @@ Result<const Client*> Client::open() {
   if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = ::dlerror();
-    return fail(ErrorCode::kUnavailable, cat({"PMIx cannot be loaded: ", reason == nullptr ? name : reason,
-                                              "; install it (Debian: libpmix2), or name it in SLURM_BOOTSTRAP_PMIX"}));
+    return fail(ErrorCode::kUnavailable,
+                cat({"cannot load PMIx: ", reason == nullptr ? name : reason,
+                     "; install it (Debian: libpmix2), or set SLURM_BOOTSTRAP_PMIX to its file"}));
   }
   auto functions = std::make_shared<Functions>();
   if (!find(library, "PMIx_Get_version", functions->get_version) ||
@@ -155,7 +156,8 @@ Result<const Client*> Client::open() {
       !find(library, "PMIx_Finalize", functions->finalize) || !find(library, "PMIx_Put", functions->put) ||
       !find(library, "PMIx_Commit", functions->commit) || !find(library, "PMIx_Fence_nb", functions->fence) ||
       !find(library, "PMIx_Get_nb", functions->get) || !find(library, "PMIx_Error_string", functions->error_string)) {
-    return fail(ErrorCode::kUnsupported, cat({"the PMIx library ", name, " lacks calls that PMIx 3 and newer have"}));
+    return fail(ErrorCode::kUnsupported,
+                cat({"the PMIx library ", name, " does not have all functions of PMIx 3; use PMIx 3 or newer"}));
   }
   // Never deleted: callbacks of an abandoned session may come until the process ends.
   auto* client = new Client(functions);
@@ -208,9 +210,9 @@ Result<Client::Identity> Client::init(std::string_view whose) const {
   if (!is_initialized() && !has_keys_to_spare()) {
     return fail(
         ErrorCode::kLimit,
-        cat({"PMIx ", version_, " keeps one of the 1,024 thread-specific keys of a process for each session with ",
-             whose, " server, and of this process's fewer than ", std::to_string(kSparedKeys),
-             " are left; make fewer exchanges, such as one that opens a communicator for all that follows"}));
+        cat({"PMIx ", version_, " uses up one of the 1,024 thread-specific keys of a process in each session with ",
+             whose, " server, and fewer than ", std::to_string(kSparedKeys),
+             " are left; make fewer exchanges, such as one that creates a communicator for all later calls"}));
   }
   pmix_proc_t self;
   std::memset(&self, 0, sizeof self);

@@ -67,7 +67,7 @@ Result<PmixSession> PmixSession::open(const PmixServer& server, Rank rank, Lifet
   if (session.self_.name_space != server.name_space || session.self_.rank != rank) {
     const std::string found = cat({session.self_.name_space, " rank ", std::to_string(session.self_.rank)});
     return fail(ErrorCode::kDisagreement,
-                cat({"the PMIx server of this node takes this process for ", found, ", but it is ", server.name_space,
+                cat({"the PMIx server on this node knows this process as ", found, ", but it is ", server.name_space,
                      " rank ", std::to_string(rank), ": the PMIX_* variables were changed after the task started"}));
   }
   return session;

@@ -29,7 +29,7 @@ struct RankPresence::Opening {
   std::mutex mutex;
   bool is_given_up = false;
   std::optional<PmixSession> session;
-  Status status = fail(ErrorCode::kUnavailable, "PMIx was not asked");
+  Status status = fail(ErrorCode::kUnavailable, "the query did not run");
 
   Status open_and_say(const PmixServer& server, Rank rank, const std::string& topic, const std::string& value);
   bool give_up();  // false when the session was there in the last moment
@@ -106,7 +106,7 @@ Result<std::unique_ptr<RankPresence>> RankPresence::announce(const StepId& id, c
   });
   if (!started) return fail(started.error());
   if (!worker.wait_until(deadline)) {
-    if (opening->give_up()) return fail(ErrorCode::kTimeout, "the PMIx server of this node does not answer");
+    if (opening->give_up()) return fail(ErrorCode::kTimeout, "the PMIx server on this node does not answer");
   } else if (!opening->status) {
     return fail(opening->status.error());
   }

@@ -96,7 +96,7 @@ Result<Command> own_command() {
   if (files.is_own_program) return Command{"/proc/self/exe", {"slurm-bootstrap", kHelperArgument}};
   auto library = file_of(own_code);
   if (library.empty() || files.loader.empty()) {
-    return fail(ErrorCode::kUnavailable, "the loader of this process, or this library, is in no file");
+    return fail(ErrorCode::kUnavailable, "the file of this library, or of its loader, is not known");
   }
   return Command{files.loader, {"slurm-bootstrap-helper", std::move(library)}};
 }
@@ -233,20 +233,21 @@ Result<std::vector<std::string>> ask_helper(const std::vector<std::string>& requ
                                             Deadline deadline) {
   // Its helper would have the rights of somebody else, and open what the environment names.
   if (::getauxval(AT_SECURE) != 0) {
-    return fail(ErrorCode::kUnsupported, "a set-user-id program starts no process of this library");
+    return fail(ErrorCode::kUnsupported, "a set-user-ID program cannot start a helper process");
   }
   auto command = own_command();
   if (!command) return fail(command.error());
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return fail(ErrorCode::kUnavailable, cat({"no socket: ", std::strerror(errno)}));
+    return fail(ErrorCode::kUnavailable, cat({"cannot create a socket: ", std::strerror(errno)}));
   }
   const Descriptor ours(ends[0]);
   Descriptor low(ends[1]);
   // Above those that the helper opens anew: a program may have been started without a standard output.
   Descriptor theirs(::fcntl(low.get(), F_DUPFD_CLOEXEC, kHelperSocket + 1));
   low.reset();
-  if (!theirs.is_open()) return fail(ErrorCode::kUnavailable, cat({"no descriptor: ", std::strerror(errno)}));
+  if (!theirs.is_open())
+    return fail(ErrorCode::kUnavailable, cat({"cannot duplicate a descriptor: ", std::strerror(errno)}));
   auto entries = entries_of(environment);
   const auto arguments = pointers(command->arguments);
   const auto variables = pointers(entries);
@@ -262,7 +263,7 @@ Result<std::vector<std::string>> ask_helper(const std::vector<std::string>& requ
   (void)::shutdown(ours.get(), SHUT_WR);
   wait_for_end(ours.get(), std::max(deadline, steady_clock::now()) + kTimeToEnd);
   if (end == End::kWhole) return answer;
-  if (end == End::kLate) return fail(ErrorCode::kTimeout, "no answer before the deadline");
+  if (end == End::kLate) return fail(ErrorCode::kTimeout, "it did not answer before the deadline");
   return fail(ErrorCode::kMissing, "it ended without an answer");
 }
 

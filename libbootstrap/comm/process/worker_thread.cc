@@ -61,7 +61,7 @@ Status WorkerThread::start(std::function<void()> work) {
   });
   const int error = create_without_signals(body.get());
   if (error != 0) {
-    return fail(ErrorCode::kUnavailable, cat({"no thread could be started (error ", std::to_string(error),
+    return fail(ErrorCode::kUnavailable, cat({"cannot start a thread (error ", std::to_string(error),
                                               "); raise the limit of processes (ulimit -u)"}));
   }
   (void)body.release();  // the thread has it now

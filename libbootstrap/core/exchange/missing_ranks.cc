@@ -1,4 +1,4 @@
-// What a query for missing ranks has found of the ranks that did not come, and how it is told.
+// What a query for missing ranks has found of the ranks that did not join a call, and how a message says it.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/missing_ranks.h"
 
@@ -10,6 +10,8 @@
 
 namespace bootstrap {
 namespace {
+
+constexpr std::string_view kAsWhenEnded = ", as happens when all ranks of a node have ended";
 
 std::vector<Rank> merge(const std::vector<Rank>& some, const std::vector<Rank>& others) {
   std::vector<Rank> all;
@@ -32,24 +34,23 @@ std::string describe_silencers(const Layout& layout, const MissingRanks& absence
     text = absence.missing.empty() ? "missing: " : cat({missing_ranks(layout, absence.missing), ", and "});
     text += cat({"some of ", name_ranks(layout, absence.silencers)});
   }
-  return cat({text, ", and perhaps others; slurmstepd of this node no longer answers since it asked ",
-              is_sure ? layout.host_of(absence.silencers.front()) : "there",
-              ", as when all ranks of a node have ended"});
+  return cat({text, ", and perhaps others; slurmstepd on this node stopped answering after it queried ",
+              is_sure ? layout.host_of(absence.silencers.front()) : "their nodes", kAsWhenEnded});
 }
 
 }  // namespace
 
 std::string describe_server(const Layout& layout, ServerState state) {
-  if (state == ServerState::kEnded) return "slurmstepd of this node has ended";
-  return cat({"slurmstepd of this node no longer answers",
-              layout.node_count() > 1 ? ", as when it asks a node where all ranks have ended" : ""});
+  if (state == ServerState::kEnded) return "slurmstepd on this node has ended";
+  return cat({"slurmstepd on this node no longer answers",
+              layout.node_count() > 1 ? ", as happens after it queries a node where all ranks have ended" : ""});
 }
 
 std::string describe_missing_ranks(const Layout& layout, const MissingRanks& absence) {
   if (!absence.silencers.empty()) return describe_silencers(layout, absence);
   std::string text = absence.missing.empty() ? "" : missing_ranks(layout, absence.missing);
   if (!absence.unheard.empty()) {
-    text += cat({text.empty() ? "" : "; ", "missing or not heard: ", name_ranks(layout, absence.unheard)});
+    text += cat({text.empty() ? "" : "; ", "missing or state unknown: ", name_ranks(layout, absence.unheard)});
   }
   if (absence.server == ServerState::kAnswers) return text;
   return cat({text, "; ", describe_server(layout, absence.server)});

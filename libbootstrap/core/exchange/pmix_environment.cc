@@ -59,8 +59,8 @@ Result<PmixServer> check_pmix_environment(const Environment& environment, const 
   }
   if (!is_of(id, *name_space)) {
     return fail(ErrorCode::kMissing,
-                cat({"this step has no PMIx (PMIX_NAMESPACE is ", quoted(*name_space), ", this step's would be ",
-                     expected(id), ": the variables are another step's or launcher's): ", advice(id)}));
+                cat({"this step has no PMIx (PMIX_NAMESPACE is ", quoted(*name_space), ", but would be ", expected(id),
+                     " in this step: the PMIX_* variables belong to another step or launcher): ", advice(id)}));
   }
   const auto pmix_rank = environment.get("PMIX_RANK").value_or("");
   if (pmix_rank != std::to_string(rank)) {

@@ -51,7 +51,7 @@ std::string describe(const CallTag& tag) {
 }
 
 Error disagreement(const Layout& layout, Rank rank, const CallTag& others, const CallTag& own) {
-  return {ErrorCode::kDisagreement, cat({describe_rank(layout, rank), " makes ", describe(others), ", this one makes ",
+  return {ErrorCode::kDisagreement, cat({describe_rank(layout, rank), " calls ", describe(others), ", this rank calls ",
                                          describe(own), ": all ranks must make the same calls in the same order"})};
 }
 

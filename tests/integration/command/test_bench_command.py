@@ -130,7 +130,7 @@ def test_all_ranks_end_with_the_same_when_nccl_fails(bench_cluster, fault, text)
 
 @pytest.mark.parametrize("env, gpus, reason", [
     ({"CUDA_DOUBLE_DEVICES": "0"}, 4, "no CUDA-capable device is detected (100)"),
-    ({"LD_LIBRARY_PATH": f"{DOUBLES}/nccl-2.28.9"}, 4, "there is no libcuda.so.1; is the driver installed"),
+    ({"LD_LIBRARY_PATH": f"{DOUBLES}/nccl-2.28.9"}, 4, "there is no libcuda.so.1; install the driver"),
     ({}, 0, "Slurm gave it no GPU; request GPUs: srun "),
 ])
 def test_without_a_gpu_it_is_skipped_and_not_passed(bench_cluster, env, gpus, reason):
@@ -157,7 +157,7 @@ def test_a_gpu_that_only_some_have_is_a_failure(bench_cluster):
 def test_no_nccl_is_a_failure(bench_cluster):
     step = bench(bench_cluster, 1, 2, env={"LD_LIBRARY_PATH": f"{DOUBLES}/cuda", "SLURM_BOOTSTRAP_NCCL": "/nowhere/libnccl.so"})
     assert step.returncode == 1 and len(sentences(step)) == 1, step
-    assert sentences(step)[0].startswith("rank 0 (node001, local rank 0): NCCL is not in this process"), step
+    assert sentences(step)[0].startswith("rank 0 (node001, local rank 0): cannot load NCCL"), step
 
 
 def test_without_pmix_it_goes_over_pmi1(bench_cluster):

@@ -76,7 +76,7 @@ def test_versions(comm_cluster, version, nonblocking):
 def test_many_roots_need_a_version_that_has_them(comm_cluster):
     said = failures(run(comm_cluster, 2, 2, program("comm_probe"), "--roots", "2", nccl="2.18.3"))
     assert set(said) == set(range(4))
-    assert all("2 roots need ncclCommInitRankScalable, which NCCL has from 2.23 on; this is 2.18.3 in " in text
+    assert all("2 roots need ncclCommInitRankScalable of NCCL 2.23 or newer, but this is NCCL 2.18.3 in " in text
                for text, _ in said.values()), said
 
 
@@ -138,7 +138,7 @@ def test_over_pmi1_a_rank_that_never_comes_ends_the_wait(comm_cluster):
     command = (program("comm_probe"), "--absent", "5", "--timeout-ms", "3000")
     said = failures(run(comm_cluster, 2, 4, *command, options=("--mpi=none", "--wait=6")))
     assert set(said) == set(range(8)) - {5}
-    assert all("PMI-1 does not say which; srun --mpi=pmix would" in text for text, _ in said.values()), said
+    assert all("PMI-1 does not report which, srun --mpi=pmix does" in text for text, _ in said.values()), said
     assert all(after < 3000 + GRACE_MS for _, after in said.values()), said
 
 

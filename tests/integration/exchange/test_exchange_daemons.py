@@ -60,8 +60,8 @@ def kill_slurmstepd(cluster, label, session):
     # And they call nobody missing of whom they cannot know.
     said = dict(SENTENCE.findall(reports(cluster, label, "err")))
     for rank in ("2", "3"):
-        assert "missing or not heard: " in said[rank] and "missing: " not in said[rank], said
-        assert said[rank].endswith("; slurmstepd of this node has ended"), said
+        assert "missing or state unknown: " in said[rank] and "missing: " not in said[rank], said
+        assert said[rank].endswith("; slurmstepd on this node has ended"), said
     wait_for(lambda: cluster.script("status").returncode == 0, 30, "the node does not come back")
     return max(took.values())
 

@@ -129,13 +129,13 @@ def test_a_node_where_all_ranks_have_ended_is_named_and_no_other(faults_cluster,
     assert all(named <= missing_ranks(text) for text in told.values()), told
     # A server that asks the ended node answers nobody for 31 s: its own rank knows which node that was, and to the others
     # it may look like an ended one. They name both, and say that they were not told.
-    exact = f"missing: {name}, and perhaps others; slurmstepd of this node no longer answers since it asked node{gone + 1:03}"
+    exact = f"missing: {name}, and perhaps others; slurmstepd on this node stopped answering after it queried node{gone + 1:03}"
     # A server that the meeting of the nodes has made ask before the end (Slurm before 23.02) is not silent.
-    knows = f"missing or not heard: {name}"
+    knows = f"missing or state unknown: {name}"
     knowing = {rank: text for rank, text in told.items() if exact in text or text.endswith(knows)}
     assert knowing, "\n".join(f"{rank}: {told[rank]}" for rank in told)
     of_others = [text for rank, text in told.items() if rank not in knowing]
-    assert all("missing or not heard: " in text and not missing_ranks(text, surely=True) for text in of_others), told
+    assert all("missing or state unknown: " in text and not missing_ranks(text, surely=True) for text in of_others), told
 
 
 def test_a_rank_that_waits_for_its_neighbour_is_there_to_others(faults_cluster):

@@ -13,7 +13,7 @@ LEFT = re.compile(r"^rank \d+ left: (.+)$", re.MULTILINE)
 NOTHING = "threads 0, files 0, objects 0, handlers 0, children 0, signals 0, alarm 10"
 TOOK = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): exchange of 128 bytes: \S+ ms over (.+)$", re.MULTILINE)
 DEADLINE_MS, GRACE_MS = 2000, 2000
-TOO_LATE = "not all ranks came before the deadline, and PMI-1 does not say which; srun --mpi=pmix would"
+TOO_LATE = "not all ranks joined the call before the deadline; PMI-1 does not report which, srun --mpi=pmix does"
 SPOILED = "PMI-1 cannot be used again in this step; start the program with srun --mpi=pmix"
 
 
@@ -170,7 +170,7 @@ def test_a_rank_that_ends_is_named_where_srun_has_the_plugin(pmi1_cluster, end, 
     told = dict(sentences(step))
     assert set(told) == {0, 1, 2} and all(text.endswith(TOO_LATE) for text in told.values()), step
     assert all(DEADLINE_MS <= failure.milliseconds < DEADLINE_MS + GRACE_MS for failure in failures(step)), step
-    how = "had ended before, with exit code 0" if end == "exit 0" else "failed first: "
+    how = "ended before that with exit code 0" if end == "exit 0" else "failed first: "
     named = f"task 3 (node002, local rank 1) {how}"
     assert (named in step.stderr) == (bootstrap == "on"), step
 
@@ -186,16 +186,16 @@ def test_ranks_that_do_different_things_are_told_so(pmi1_cluster):
 # What is done before the program starts, and what is said.
 REFUSALS = {
     "neither, beside leftovers": ("export PMIX_NAMESPACE=slurm.pmix.1.0 PMIX_SERVER_URI41='x;tcp4://127.0.0.1:9'; unset SLURM_SRUN_COMM_PORT",
-                                  r'this step has no PMIx \(PMIX_NAMESPACE is "slurm.pmix.1.0", this step.s would be slurm.pmix.\d+.0: the variables are '
-                                  r"another step.s or launcher.s\): start the program with srun --mpi=pmix; nor has it PMI-1: SLURM_SRUN_COMM_PORT .*"),
+                                  r'this step has no PMIx \(PMIX_NAMESPACE is "slurm.pmix.1.0", but would be slurm.pmix.\d+.0 in this step: the PMIX_\* variables '
+                                  r"belong to another step or launcher\): start the program with srun --mpi=pmix; PMI-1 is not available either: SLURM_SRUN_COMM_PORT .*"),
     "no srun": ("unset SLURM_SRUN_COMM_PORT", r"this step has no PMIx \(PMIX_NAMESPACE is not set\): start the program with srun --mpi=pmix; "
-                "nor has it PMI-1: SLURM_SRUN_COMM_PORT is not set, by which PMI-1 finds srun"),
-    "no configuration": ("export SLURM_CONF=/nowhere/slurm.conf", "PMI-1 needs Slurm's configuration, and this task cannot read /nowhere/slurm.conf, "
-                         "which SLURM_CONF names; start the program with srun --mpi=pmix"),
-    "an unusable configuration": ("export SLURM_CONF=/etc/hostname", "Slurm's PMI-1 ended its process: .*fatal: .*; start the program with srun --mpi=pmix"),
+                "PMI-1 is not available either: SLURM_SRUN_COMM_PORT is not set, which PMI-1 needs to reach srun"),
+    "no configuration": ("export SLURM_CONF=/nowhere/slurm.conf", "PMI-1 needs Slurm's configuration, and this task cannot read "
+                         "SLURM_CONF=/nowhere/slurm.conf; start the program with srun --mpi=pmix"),
+    "an unusable configuration": ("export SLURM_CONF=/etc/hostname", "Slurm's PMI-1 library ended the process: .*fatal: .*; start the program with srun --mpi=pmix"),
     "another libpmi": ("mkdir -p /tmp/$SLURM_PROCID/bin /tmp/$SLURM_PROCID/lib; ln -sf /usr/bin/srun /tmp/$SLURM_PROCID/bin/; "
                        "ln -sf /lib/x86_64-linux-gnu/libz.so.1 /tmp/$SLURM_PROCID/lib/libpmi.so.0; export PATH=/tmp/$SLURM_PROCID/bin:$PATH",
-                       r"/tmp/\d/bin/../lib/libpmi.so.0 lacks calls of PMI-1; start the program with srun --mpi=pmix"),
+                       r"/tmp/\d/bin/../lib/libpmi.so.0 does not have all functions of PMI-1; start the program with srun --mpi=pmix"),
 }  # fmt: skip
 
 
@@ -213,4 +213,4 @@ def test_without_libpmi_it_says_what_to_install(pmi1_cluster):
     hide = "mount --bind /dev/null $(readlink -f /usr/lib/*/libpmi.so.0) && exec setpriv --reuid 10001 --regid 10001 --clear-groups"
     step = pmi1_cluster.run(["srun", "-Q", "-n2", "unshare", "-m", "sh", "-c", f"{hide} {program('exchange_probe')}"], user="root")
     assert step.returncode != 0, step
-    assert "PMI-1 cannot be loaded: " in step.stderr and "install it (Debian: libpmi0); start the program with srun --mpi=pmix" in step.stderr, step
+    assert "cannot load Slurm's PMI-1 library: " in step.stderr and "install it (Debian: libpmi0); start the program with srun --mpi=pmix" in step.stderr, step

@@ -29,10 +29,10 @@ REFUSALS = {
     "silent server": (
         SET_PORT.replace("PORT", str(SILENT_PORT)),
         "--mpi=pmix",
-        r"the PMIx server of this node \(node00[12]\) does not answer; look for slurmstepd in its slurmd.log",
+        r"the PMIx server on this node \(node00[12]\) does not answer; look for slurmstepd in its slurmd.log",
     ),
     "unknown transport": ("export PMIX_MCA_ptl=usock", "--mpi=pmix", r"cannot connect to Slurm's server on this node: "),
-    "no library": ("export SLURM_BOOTSTRAP_PMIX=/nowhere/libpmix.so", "--mpi=pmix", r"PMIx cannot be loaded: /nowhere/libpmix.so: "),
+    "no library": ("export SLURM_BOOTSTRAP_PMIX=/nowhere/libpmix.so", "--mpi=pmix", r"cannot load PMIx: /nowhere/libpmix.so: "),
 }
 
 

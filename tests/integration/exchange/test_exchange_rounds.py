@@ -21,7 +21,7 @@ ROUNDS, ROUNDS_IN_FULL = 200, 10000
 # libpmix before openpmix #4017 (2026) keeps a thread-specific key of each session, of which a process has 1,024. Under
 # ThreadSanitizer it loses 0.8 MiB each, too.
 ROUNDS_OF_A_PROCESS, TOO_MANY_ROUNDS = 900, 1100
-TOLD = re.compile(r"^round (\d+): bootstrap: .*: PMIx \S+ keeps one of the 1,024 thread-specific keys .* are left; ", re.MULTILINE)
+TOLD = re.compile(r"^round (\d+): bootstrap: .*: PMIx \S+ uses up one of the 1,024 thread-specific keys .* are left; ", re.MULTILINE)
 TSAN_ROUNDS, TSAN_ROUNDS_IN_FULL = 30, 10000
 SUPPRESSIONS = REPOSITORY / "tests/integration/exchange/tsan.supp"
 

@@ -90,7 +90,7 @@ def test_children_are_refused_and_see_no_connection(side_effects_cluster):
     assert step.returncode == 0 and sum(line.endswith(": success") for line in lines) == 12, step
     for child in ("child between", "child in the midst"):
         told = [line for line in lines if line.startswith(child)]
-        assert len(told) == 1 and "this process was forked from the rank, and an exchange does not survive a fork" in told[0], step
+        assert len(told) == 1 and "this process is a forked child of the rank, and exchanges do not work after fork()" in told[0], step
     # What a program inherits without us: slurmstepd's own listening socket (Slurm 22.05).
     plain = run_step(side_effects_cluster, 1, 1, "ls", "-l", "/proc/self/fd")
     assert len(sockets(step.stdout)) == len(sockets(plain.stdout)), (step.stdout, plain.stdout)

@@ -66,7 +66,7 @@ def has_stalled(end):
     status, seconds, text = end
     if status == 0:
         return False
-    assert text.count("the PMIx server of this node (node001) does not answer") == 2 and seconds < DEADLINE + 5, end
+    assert text.count("the PMIx server on this node (node001) does not answer") == 2 and seconds < DEADLINE + 5, end
     return True
 
 

@@ -60,7 +60,7 @@ def missing_ranks(text, surely=False):
     """Those that a sentence calls missing, or only those that it calls so for sure; a node of which all are is one item."""
     if surely:
         _, _, listed = text.partition("missing: ")
-        listed, _, _ = listed.partition("missing or not heard: ")
+        listed, _, _ = listed.partition("missing or state unknown: ")
     else:
         listed = text[text.find("missing"):]
     items = re.findall(r"\branks? (\d+)(?:-(\d+))? \(", listed)
