@@ -48,11 +48,13 @@ TEST(FailureHistory, BlamesNobodyWhereAllFailAlike) {
   const auto all = history(
       4, {{2, exit_status(2), 100}, {0, exit_status(2), 120}, {1, exit_status(2), 190}, {3, exit_status(2), 260}});
   EXPECT_EQ(all.sentence(false),
-            "all 4 tasks failed alike, task 2 (node002, local rank 0) first: exit code 2, 0.1 s after the step began");
+            "all 4 tasks failed in the same way, task 2 (node002, local rank 0) first: exit code 2, 0.1 s after the "
+            "step began");
   const auto most =
       history(4, {{2, exit_status(2), 100}, {0, exit_status(2), 120}, {3, SIGKILL, 150}, {1, exit_status(2), 190}});
   EXPECT_EQ(most.sentence(false),
-            "3 of 4 tasks failed alike, task 2 (node002, local rank 0) first: exit code 2, 0.1 s after the step began");
+            "3 of 4 tasks failed in the same way, task 2 (node002, local rank 0) first: exit code 2, 0.1 s after the "
+            "step began");
 }
 
 // The controls of the test above: each differs from it in one thing.
@@ -98,7 +100,7 @@ TEST(FailureHistory, NamesTheFailureBehindWhichSrunKilledTheOthers) {
   const auto step = history(4, {{1, exit_status(3), 10}, {0, SIGKILL, 30}, {2, SIGKILL, 31}, {3, SIGKILL, 31}});
   EXPECT_TRUE(step.sentence(false).starts_with("task 1 ")) << step.sentence(false);
   const auto memory = history(2, {{1, SIGKILL, 10, true}, {0, SIGKILL, 30}});
-  EXPECT_NE(memory.sentence(false).find("want of memory"), std::string::npos) << memory.sentence(false);
+  EXPECT_NE(memory.sentence(false).find("out of memory"), std::string::npos) << memory.sentence(false);
 }
 
 TEST(FailureHistory, ATaskCountsOnce) {
@@ -111,15 +113,15 @@ TEST(FailureHistory, NamesThoseThatEndedBeforeAndForWhomOthersMayHaveWaited) {
       "task 3 (node002, local rank 1) failed first: exit code 4, 2.1 s after the step began";
   const auto one = history(4, {{1, 0, 100}, {3, exit_status(4), 2100}, {0, 0, 2200}});
   EXPECT_EQ(one.sentence(false),
-            std::string(kFirst) + "; task 1 (node001, local rank 1) had ended before, with exit code 0");
+            std::string(kFirst) + "; task 1 (node001, local rank 1) ended before that with exit code 0");
   EXPECT_EQ(one.first_arrival(), 2100U);
   const auto two = history(4, {{1, 0, 100}, {2, 0, 200}, {3, exit_status(4), 2100}});
-  EXPECT_EQ(two.sentence(false), std::string(kFirst) + "; tasks 1, 2 had ended before, with exit code 0");
+  EXPECT_EQ(two.sentence(false), std::string(kFirst) + "; tasks 1, 2 ended before that with exit code 0");
   FailureHistory many(32);
   for (Rank rank = 0; rank < 11; ++rank) many.add({.rank = rank, .host = "node001"}, rank);
   many.add({.rank = 12, .host = "node001", .wait_status = exit_status(4)}, 100);
   EXPECT_TRUE(
-      many.sentence(false).ends_with("; tasks 0, 1, 2, 3, 4, 5, 6, 7 and 3 more had ended before, with exit code 0"))
+      many.sentence(false).ends_with("; tasks 0, 1, 2, 3, 4, 5, 6, 7 and 3 more ended before that with exit code 0"))
       << many.sentence(false);
   EXPECT_EQ(history(4, {{1, 0, 100}}).sentence(false), "");
   EXPECT_FALSE(history(4, {{1, 0, 100}}).first_arrival());

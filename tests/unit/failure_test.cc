@@ -81,8 +81,8 @@ TEST(FailureWords, SayWhoAndHow) {
 TEST(FailureWords, NameMemoryOnlyWhereTheKernelDoes) {
   EXPECT_EQ(exit_cause(failure(9)), "killed by signal 9 (SIGKILL)");
   EXPECT_EQ(exit_cause(failure(9, true)),
-            "killed by signal 9 (SIGKILL), after the kernel ended a process there for want of memory");
-  EXPECT_NE(exit_cause(failure(1 << 8, true)).find("want of memory"), std::string::npos);
+            "killed by signal 9 (SIGKILL), after the kernel killed a process there because it was out of memory");
+  EXPECT_NE(exit_cause(failure(1 << 8, true)).find("out of memory"), std::string::npos);
   EXPECT_TRUE(is_killed(failure(9)));
   EXPECT_FALSE(is_killed(failure(9, true)));
 }

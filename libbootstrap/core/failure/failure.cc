@@ -115,7 +115,7 @@ bool reports_for_itself(std::span<const std::string> command) {
 std::string exit_cause(const Failure& failure) {
   const auto signal = signal_of(failure.wait_status);
   const auto* const memory =
-      failure.is_out_of_memory ? ", after the kernel ended a process there for want of memory" : "";
+      failure.is_out_of_memory ? ", after the kernel killed a process there because it was out of memory" : "";
   if (signal == 0) return cat({"exit code ", std::to_string(code_of(failure.wait_status)), memory});
   const auto number = static_cast<std::size_t>(signal);
   const auto name = number < kSignals.size() ? cat({" (", kSignals[number], ")"}) : std::string();

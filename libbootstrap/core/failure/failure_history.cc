@@ -51,14 +51,14 @@ std::uint32_t FailureHistory::count_alike() const {
 // The others may have failed since they waited for these.
 std::string FailureHistory::describe_finished() const {
   if (finished_.empty()) return {};
-  constexpr std::string_view kHow = " before, with exit code 0";
-  if (finished_.size() == 1) return cat({"; ", failing_task(finished_.front()), " had ended", kHow});
+  constexpr std::string_view kHow = " ended before that with exit code 0";
+  if (finished_.size() == 1) return cat({"; ", failing_task(finished_.front()), kHow});
   std::string text = "; tasks ";
   for (std::size_t i = 0; i < std::min(finished_.size(), kMostNamed); ++i) {
     text += cat({i == 0 ? "" : ", ", std::to_string(finished_[i].rank)});
   }
   if (finished_.size() > kMostNamed) text += cat({" and ", std::to_string(finished_.size() - kMostNamed), " more"});
-  return cat({text, " had ended", kHow});
+  return cat({text, kHow});
 }
 
 std::string FailureHistory::sentence(bool others_run) const {
@@ -74,8 +74,8 @@ std::string FailureHistory::sentence(bool others_run) const {
     const auto who = alike == tasks_ ? cat({"all ", std::to_string(tasks_), " tasks"})
                                      : cat({std::to_string(alike), " of ", std::to_string(tasks_), " tasks"});
     // Perhaps it let the others down within that time: its last words are worth reading.
-    return cat({who, " failed alike, ", failing_task(first), " first: ", exit_cause(first), ", ", failure_time(first),
-                describe_finished()});
+    return cat({who, " failed in the same way, ", failing_task(first), " first: ", exit_cause(first), ", ",
+                failure_time(first), describe_finished()});
   }
   return cat(
       {failing_task(first), " failed first: ", exit_cause(first), ", ", failure_time(first), describe_finished()});

@@ -241,7 +241,7 @@ def test_run_becomes_the_program_and_leaves_the_port_to_it(cluster):
     own = [f"--timeout 1 -x a b {rank}" for rank in range(4)]
     assert sorted(done.stdout.splitlines()) == sorted([*own, "0 listened before"])
     said = [line for line in done.stderr.splitlines() if "bootstrap:" in line]
-    assert len(said) == 1 and re.search("all 4 tasks failed alike, .* first: exit code 7|failed first: exit code 7", said[0]), done.stderr
+    assert len(said) == 1 and re.search("all 4 tasks failed in the same way, .* first: exit code 7|failed first: exit code 7", said[0]), done.stderr
 
 
 def test_run_starts_nothing_in_a_broken_step_unless_told_to(cluster):

@@ -14,7 +14,7 @@ SHAPE = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
 PROGRAM = "first_failure_program.py"
 WHO = r"task (\d+) \((\w+), local rank (\d+)\) failed first: (.*), (\d+\.\d) s after the step began"
 NAMED = re.compile(rf"srun: bootstrap: warning: StepId=(?P<step>\d+\.\d+): {WHO}(?P<advice>; other tasks .*)?")
-ENDED = re.compile(rf"srun: error: bootstrap: StepId=\d+\.\d+: {WHO}; the step is ended now, (\d+) s after that \(--bootstrap-grace\)")
+ENDED = re.compile(rf"srun: error: bootstrap: StepId=\d+\.\d+: {WHO}; the plugin ends the step now, (\d+) s after the failure \(--bootstrap-grace\)")
 FIRST_IS_3 = ("3", "node002", "1", "exit code 3")
 ASKED = "--bootstrap=on"
 
@@ -129,7 +129,7 @@ def test_nobody_guesses_about_memory(site):
 def test_all_tasks_that_fail_alike_are_told_as_that(site):
     done, _ = step(site, "all", "0.5", "exit 2", "0")
     assert len(ours(done)) == 1, done.stderr
-    assert re.fullmatch(r"srun: bootstrap: warning: StepId=\d+\.0: all 4 tasks failed alike, task \d \(node00\d, local rank \d\) first: "
+    assert re.fullmatch(r"srun: bootstrap: warning: StepId=\d+\.0: all 4 tasks failed in the same way, task \d \(node00\d, local rank \d\) first: "
                         r"exit code 2, \d\.\d s after the step began",
                         ours(done)[0])
 
@@ -154,7 +154,7 @@ def test_an_asked_step_ends_at_once_where_a_node_refuses_it(site):
     with background(site, ["python3", "-c", hold], user="bob", ready=True):
         done, seconds = step(site, "none", "0", "-", "60", options=(ASKED, "--bootstrap-port=31901", "-K0"))
     assert done.returncode != 0 and seconds < 20
-    assert "31901" in done.stderr and not re.search("failed first|failed alike", done.stderr), done.stderr
+    assert "31901" in done.stderr and not re.search("failed first|failed in the same way", done.stderr), done.stderr
 
 
 # -- nothing is said
@@ -213,7 +213,7 @@ def test_the_killed_rank_is_named_where_pmix_kills_the_others(site):
 def test_programs_that_report_for_themselves_are_not_blamed(site):
     done = site.run(["srun", *SHAPE, COMMAND, "no-such-command"], "alice", "head", None, 60, "")
     assert done.returncode != 0
-    assert not re.search("failed first|failed alike", done.stderr), done.stderr
+    assert not re.search("failed first|failed in the same way", done.stderr), done.stderr
 
 
 def test_no_word_where_nothing_failed(site):
