@@ -30,9 +30,9 @@
 #include "probe/cpu_affinity.h"
 #include "probe/loaded_mpi.h"
 #include "probe/mpirun_context.h"
+#include "probe/port_conflict.h"
 #include "probe/read_environment.h"
 #include "probe/read_network.h"
-#include "probe/step_ports.h"
 
 namespace bootstrap {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "core/util/text.h"
-#include "probe/descriptor.h"
+#include "probe/file_descriptor.h"
 
 namespace bootstrap {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "core/hardware/topology_text.h"
 #include "core/util/text.h"
-#include "probe/descriptor.h"
+#include "probe/file_descriptor.h"
 #include "probe/file_permissions.h"
 
 namespace bootstrap {

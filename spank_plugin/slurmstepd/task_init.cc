@@ -12,10 +12,10 @@
 #include "core/util/text.h"
 #include "hook_guard.h"
 #include "probe/cpu_affinity.h"
-#include "slurmstepd/gpu_view.h"
-#include "slurmstepd/preload_path.h"
+#include "slurmstepd/gpu_access.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/stepd_facts.h"
+#include "slurmstepd/task_ld_preload.h"
 
 namespace bootstrap {
 namespace {

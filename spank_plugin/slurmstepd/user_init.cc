@@ -5,9 +5,9 @@
 
 #include "hook_guard.h"
 #include "probe/read_network.h"
-#include "slurmstepd/preload_path.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/stepd_facts.h"
+#include "slurmstepd/task_ld_preload.h"
 #include "spank_options.h"
 
 namespace bootstrap {

@@ -19,7 +19,7 @@
 #include "core/failure/failure_history.h"
 #include "core/util/text.h"
 #include "hook_guard.h"
-#include "probe/descriptor.h"
+#include "probe/file_descriptor.h"
 #include "probe/signal_thread.h"
 #include "spank_api.h"
 #include "srun/failure_socket.h"

@@ -12,7 +12,7 @@
 #include <span>
 
 #include "core/util/text.h"
-#include "probe/descriptor.h"
+#include "probe/file_descriptor.h"
 
 namespace bootstrap {
 namespace {

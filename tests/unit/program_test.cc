@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/program/program_names.h"
+#include "core/program/launcher_names.h"
 #include "core/step/leftover_variables.h"
 #include "core/util/text.h"
 #include "step_environment.h"

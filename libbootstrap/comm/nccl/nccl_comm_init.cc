@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "comm/nccl/cuda_device.h"
+#include "comm/process/abandonable_thread.h"
 #include "comm/process/secure_wipe.h"
 #include "comm/process/sleep_for.h"
-#include "comm/process/worker_thread.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -153,7 +153,7 @@ Status can_init(const nccl::Functions& nccl, std::size_t ids, bool nonblocking) 
 
 Result<nccl::Comm> init_communicator(InitCall call) {
   auto init = std::make_shared<Init>(std::move(call));
-  WorkerThread worker;
+  AbandonableThread worker;
   if (auto status = worker.start([init] { init->run(); }); !status) return fail(status.error());
   (void)worker.wait_until(init->deadline());
   return init->take_result();

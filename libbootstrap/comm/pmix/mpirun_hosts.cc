@@ -10,7 +10,7 @@
 
 #include "comm/pmix/node_barrier.h"
 #include "comm/pmix/pmix_session.h"
-#include "comm/process/worker_thread.h"
+#include "comm/process/abandonable_thread.h"
 #include "core/exchange/pmix_environment.h"
 #include "core/step/mpirun_facts.h"
 #include "core/util/text.h"
@@ -84,7 +84,7 @@ Result<Hosts> ask_in_time(const Environment& environment, Deadline deadline) {
   auto question = std::make_shared<Question>();
   question->environment = environment;
   question->deadline = deadline;
-  WorkerThread worker;
+  AbandonableThread worker;
   const auto started =
       worker.start([question] { question->hosts = ask_within_session(question->environment, question->deadline); });
   if (!started) return fail(started.error());

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "comm/exchange.h"
-#include "probe/descriptor.h"
+#include "probe/file_descriptor.h"
 
 namespace bootstrap {
 

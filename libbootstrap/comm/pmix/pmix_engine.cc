@@ -8,7 +8,7 @@
 #include "comm/pmix/allgather.h"
 #include "comm/pmix/pmix_library.h"
 #include "comm/pmix/pmix_session.h"
-#include "comm/process/worker_thread.h"
+#include "comm/process/abandonable_thread.h"
 #include "core/exchange/pmix_environment.h"
 #include "core/util/text.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 // A process is one PMIx client, however many handles it has open.
 struct LastRound {
-  WorkerThread worker;
+  AbandonableThread worker;
   std::shared_ptr<AllgatherTask> job;  // not null: it was given up, and may still be in the server's hands
 };
 

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <exception>
 
-#include "comm/process/worker_thread.h"
+#include "comm/process/abandonable_thread.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -41,7 +41,7 @@ void PmixSession::end_kept() noexcept {
   if (!keeper.compare_exchange_strong(self, 0)) return;
   try {
     const auto client = pmix::Client::load();
-    WorkerThread worker;
+    AbandonableThread worker;
     if (client && worker.start([client = *client] { (void)client->finish(); })) {
       (void)worker.wait_until(std::chrono::steady_clock::now() + std::chrono::seconds(2));
     }

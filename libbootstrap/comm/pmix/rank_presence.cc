@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "comm/pmix/pmix_session.h"
-#include "comm/process/worker_thread.h"
+#include "comm/process/abandonable_thread.h"
 #include "core/exchange/pmix_environment.h"
 #include "core/util/text.h"
 
@@ -70,7 +70,7 @@ RankPresence::RankPresence(std::shared_ptr<Opening> opening, bool from_mpirun, L
 // Without a thread or memory for one, the session closes here, with its last owner.
 RankPresence::~RankPresence() {
   try {
-    WorkerThread worker;
+    AbandonableThread worker;
     const auto deadline = steady_clock::now() + kCloseTime;
     const auto started = worker.start([opening = opening_, deadline] { (void)opening->session->close(deadline); });
     if (started) (void)worker.wait_until(deadline);
@@ -100,7 +100,7 @@ Result<std::unique_ptr<RankPresence>> RankPresence::announce(const StepId& id, c
   const auto server = check_pmix_environment(environment, id, rank);
   if (!server) return fail(server.error());
   auto opening = std::make_shared<Opening>();
-  WorkerThread worker;
+  AbandonableThread worker;
   const auto started = worker.start([opening, server = *server, rank, topic, value] {
     opening->status = opening->open_and_say(server, rank, topic, value);
   });

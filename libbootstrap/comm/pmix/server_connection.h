@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
-#include "probe/descriptor.h"
+#include "probe/file_descriptor.h"
 
 namespace bootstrap {
 

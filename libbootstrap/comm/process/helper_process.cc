@@ -29,7 +29,7 @@
 #include "comm/process/secure_wipe.h"
 #include "core/util/string_list.h"
 #include "core/util/text.h"
-#include "probe/descriptor.h"
+#include "probe/file_descriptor.h"
 
 namespace bootstrap {
 namespace {

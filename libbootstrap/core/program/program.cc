@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/program/program_names.h"
+#include "core/program/launcher_names.h"
 #include "core/program/torchrun_options.h"
 #include "core/util/text.h"
 

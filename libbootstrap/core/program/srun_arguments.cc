@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/program/program_names.h"
+#include "core/program/launcher_names.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "core/program/program_names.h"
+#include "core/program/launcher_names.h"
 #include "core/step/leftover_variables.h"
 #include "core/util/text.h"
 

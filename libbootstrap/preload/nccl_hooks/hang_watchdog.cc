@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "comm/pmix/rank_presence.h"
-#include "comm/process/worker_thread.h"
+#include "comm/process/abandonable_thread.h"
 #include "core/util/text.h"
 #include "preload/nccl_hooks/session_lock.h"
 
@@ -25,7 +25,7 @@ struct HangWatchdog::State {
   const HookedStep& step;
   const WaitingCall call;
   const Deadline start = std::chrono::steady_clock::now();
-  WorkerThread worker;
+  AbandonableThread worker;
 
   // True when the call has come back, or the process ends, before that time.
   bool is_over_before(Deadline time) {

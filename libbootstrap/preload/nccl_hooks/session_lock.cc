@@ -17,7 +17,7 @@
 
 #include "comm/process/sleep_for.h"
 #include "core/util/text.h"
-#include "probe/descriptor.h"
+#include "probe/file_descriptor.h"
 
 namespace bootstrap {
 namespace {

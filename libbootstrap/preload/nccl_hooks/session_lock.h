@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/step/step_id.h"
-#include "probe/descriptor.h"
+#include "probe/file_descriptor.h"
 
 namespace bootstrap {
 

@@ -12,7 +12,7 @@
 
 #include "comm/nccl/cuda_buffers.h"
 #include "comm/nccl/cuda_device.h"
-#include "comm/process/worker_thread.h"
+#include "comm/process/abandonable_thread.h"
 #include "core/util/text.h"
 #include "tools/bench/bandwidth.h"
 
@@ -193,7 +193,7 @@ Result<BenchFinding> AllReduce::run(const AllReduceTask& task, Deadline deadline
                                           std::to_string(seconds), " s"}));
   };
   auto result = std::make_shared<std::optional<Result<BenchFinding>>>();
-  WorkerThread worker;
+  AbandonableThread worker;
   auto started =
       worker.start([state = state_, task, deadline, result] { *result = Sizing(*state, task, deadline).run(); });
   if (!started) return fail(started.error());

@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "comm/exchange.h"
+#include "comm/process/abandonable_thread.h"
 #include "comm/process/sleep_for.h"
-#include "comm/process/worker_thread.h"
 #include "core/step/rank_names.h"
 #include "core/util/text.h"
 #include "probe/read_environment.h"
@@ -157,7 +157,7 @@ bool run_check(CheckSelf self, const CheckSession& session) {
   findings.leaves_exchange = session.leaves_exchange;
   if (!listening) findings.port_trouble = listening.error().message;
   server->listen_aside(side_ports(self.facts.id));
-  WorkerThread judging;
+  AbandonableThread judging;
   const auto started = judging.start([&, own = self.report] { judge(*server, findings, own, session); });
   if (!started) {
     complain(self, started.error().message);

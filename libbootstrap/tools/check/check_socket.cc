@@ -13,7 +13,7 @@
 #include <cstring>
 #include <memory>
 
-#include "comm/process/worker_thread.h"
+#include "comm/process/abandonable_thread.h"
 #include "tools/check/check_report.h"
 
 namespace bootstrap {
@@ -77,7 +77,7 @@ int milliseconds_until(Deadline deadline) {
 Result<std::vector<SocketAddress>> resolve(const std::string& name, std::uint16_t port, Deadline deadline) {
   using Found = Result<std::vector<SocketAddress>>;
   const auto found = std::make_shared<Found>();
-  WorkerThread worker;
+  AbandonableThread worker;
   const auto started = worker.start([found, name, port] { *found = look_up(name, port); });
   if (!started) return fail(started.error());
   if (!worker.wait_until(deadline)) return fail(ErrorCode::kTimeout, "the resolver does not answer");

@@ -11,7 +11,7 @@
 
 #include "comm/process/deadline.h"
 #include "core/util/result.h"
-#include "probe/descriptor.h"
+#include "probe/file_descriptor.h"
 
 namespace bootstrap {
 

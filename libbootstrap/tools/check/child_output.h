@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/process/deadline.h"
-#include "probe/descriptor.h"
+#include "probe/file_descriptor.h"
 
 namespace bootstrap {
 

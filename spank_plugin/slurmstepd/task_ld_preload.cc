@@ -1,6 +1,6 @@
 // libbootstrap.so at the end of the tasks' LD_PRELOAD, where that was asked for.
 // SPDX-License-Identifier: Apache-2.0
-#include "slurmstepd/preload_path.h"
+#include "slurmstepd/task_ld_preload.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // Work that may never end: waited for until a deadline, and left alone after it without harm.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/process/worker_thread.h"
+#include "comm/process/abandonable_thread.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -15,8 +15,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-TEST(WorkerThread, IsWaitedForUntilItEnds) {
-  WorkerThread worker;
+TEST(AbandonableThread, IsWaitedForUntilItEnds) {
+  AbandonableThread worker;
   EXPECT_TRUE(worker.wait_until(steady_clock::now()));  // nothing was begun
   std::atomic<bool> is_done = false;
   ASSERT_TRUE(worker.start([&] {
@@ -27,11 +27,11 @@ TEST(WorkerThread, IsWaitedForUntilItEnds) {
   EXPECT_TRUE(is_done);
 }
 
-TEST(WorkerThread, IsGivenUpAtTheDeadlineAndOwnsWhatItUses) {
+TEST(AbandonableThread, IsGivenUpAtTheDeadlineAndOwnsWhatItUses) {
   auto gate = std::make_shared<std::atomic<bool>>(false);
   auto value = std::make_shared<int>(7);
   const std::weak_ptr<int> watched = value;
-  WorkerThread worker;
+  AbandonableThread worker;
   ASSERT_TRUE(worker.start([gate, value = std::move(value)] {
     while (!*gate) std::this_thread::sleep_for(milliseconds(1));
   }));
@@ -42,11 +42,11 @@ TEST(WorkerThread, IsGivenUpAtTheDeadlineAndOwnsWhatItUses) {
   EXPECT_TRUE(watched.expired());  // gone before anybody heard of the end
 }
 
-TEST(WorkerThread, GetsNoSignalsAndLeavesTheCallersMaskAlone) {
+TEST(AbandonableThread, GetsNoSignalsAndLeavesTheCallersMaskAlone) {
   sigset_t before;
   ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &before), 0);
   sigset_t inside{};
-  WorkerThread worker;
+  AbandonableThread worker;
   ASSERT_TRUE(worker.start([&] { (void)pthread_sigmask(SIG_SETMASK, nullptr, &inside); }));
   ASSERT_TRUE(worker.wait_until(steady_clock::now() + seconds(10)));
   sigset_t after;

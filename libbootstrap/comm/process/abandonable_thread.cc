@@ -1,6 +1,6 @@
 // A piece of work that may block for ever, done by a thread of its own, so that the caller can stop waiting for it.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/process/worker_thread.h"
+#include "comm/process/abandonable_thread.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 
 namespace bootstrap {
 
-struct WorkerThread::State {
+struct AbandonableThread::State {
   std::function<void()> work;
   std::mutex mutex;
   std::condition_variable changed;
@@ -45,7 +45,7 @@ int create_without_signals(void* body) {
 
 }  // namespace
 
-Status WorkerThread::start(std::function<void()> work) {
+Status AbandonableThread::start(std::function<void()> work) {
   auto state = std::make_shared<State>();
   state->work = std::move(work);
   auto body = std::make_unique<std::function<void()>>([state] {
@@ -69,7 +69,7 @@ Status WorkerThread::start(std::function<void()> work) {
   return {};
 }
 
-bool WorkerThread::wait_until(Deadline deadline) const {
+bool AbandonableThread::wait_until(Deadline deadline) const {
   if (!state_) return true;
   std::unique_lock lock(state_->mutex);
   return state_->changed.wait_until(lock, deadline, [this] { return state_->has_ended; });

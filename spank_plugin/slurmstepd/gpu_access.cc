@@ -1,6 +1,6 @@
 // In the forked child that becomes the task: what it can see of the step's GPUs, and its cores near to its own.
 // SPDX-License-Identifier: Apache-2.0
-#include "slurmstepd/gpu_view.h"
+#include "slurmstepd/gpu_access.h"
 
 #include <algorithm>
 

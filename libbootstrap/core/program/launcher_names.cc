@@ -1,6 +1,6 @@
 // Programs that are known by their names, and the options of those that start another program in their place.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/program/program_names.h"
+#include "core/program/launcher_names.h"
 
 #include <algorithm>
 #include <array>

@@ -12,7 +12,7 @@ namespace bootstrap {
 
 // Runs `work` in a thread that gets no signals and waits for it until the deadline. True when it has ended. When it
 // has not, the thread goes on alone: `work` must own all that it uses, and its end can be asked for later.
-class WorkerThread {
+class AbandonableThread {
  public:
   Status start(std::function<void()> work);
   bool wait_until(Deadline deadline) const;
