@@ -2,7 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_report.h"
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <iterator>
+#include <vector>
 
 #include "core/util/text.h"
 
@@ -31,6 +35,14 @@ std::optional<std::string> take_line(std::string& received) {
   auto line = received.substr(0, end);
   received.erase(0, end + 1);
   return line;
+}
+
+bool is_same_release(const std::string& one, const std::string& other) {
+  const auto numbers = [](const std::string& text) {
+    const auto parts = split(text, '.');
+    return std::vector(parts.begin(), parts.begin() + std::min<std::ptrdiff_t>(2, std::ssize(parts)));
+  };
+  return numbers(one) == numbers(other);
 }
 
 }  // namespace bootstrap

@@ -146,4 +146,7 @@ std::optional<CheckLine> read_line(std::string_view received);  // without; noth
 // Takes the first whole line out of what has arrived, without its line feed. Nothing: there is none yet.
 std::optional<std::string> take_line(std::string& received);
 
+// "22.05.8" and "22.05.3" are one release, and a plugin of one works with the other.
+bool is_same_release(const std::string& one, const std::string& other);
+
 }  // namespace bootstrap

@@ -184,12 +184,4 @@ LocalPlugin look_at_plugin(SlurmFiles files) {
   return found;
 }
 
-bool is_same_release(const std::string& one, const std::string& other) {
-  const auto numbers = [](const std::string& text) {
-    const auto parts = split(text, '.');
-    return std::vector(parts.begin(), parts.begin() + std::min<std::ptrdiff_t>(2, std::ssize(parts)));
-  };
-  return numbers(one) == numbers(other);
-}
-
 }  // namespace bootstrap

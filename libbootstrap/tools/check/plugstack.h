@@ -55,7 +55,4 @@ struct LocalPlugin {
 
 LocalPlugin look_at_plugin(SlurmFiles files);
 
-// "22.05.8" and "22.05.3" are one release, and a plugin of one works with the other.
-bool is_same_release(const std::string& one, const std::string& other);
-
 }  // namespace bootstrap
