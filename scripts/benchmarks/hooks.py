@@ -56,7 +56,7 @@ class HookClock:
         done = self.cluster.run(["srun", f"-n{TASKS}", f"--gres=gpu:{TASKS}", "--bootstrap=explain", "-l", "env"])
         assert done.returncode == 0, done.stderr
         # With a topology file that the plugin refuses it would do something else.
-        assert f"{self.topology}\n" in done.stderr and "because" not in done.stderr, done.stderr
+        assert f"topology={self.topology} in plugstack.conf" in done.stderr and "because" not in done.stderr, done.stderr
         values = defaultdict(set)
         for line in done.stdout.splitlines():
             name, separator, value = line.partition(": ")[2].partition("=")

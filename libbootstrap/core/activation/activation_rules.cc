@@ -33,7 +33,7 @@ Activation set_up(SetUp what, Asked asked, std::string reason) {
 }
 
 // A job asked for all its steps, and this one is better left alone. The user may have meant it, and reads a warning.
-Activation leave_alone(const UserChoice& choice, std::string reason,
+Activation leave_alone(const UserChoice& choice, const std::string& reason,
                        std::string_view hint = "use --bootstrap=on on the line of srun to set it up all the same") {
   auto activation = nothing(cat({reason, ", although ", choice.origin, " asks for it"}), hint);
   activation.is_told = true;

@@ -32,7 +32,7 @@ def test_a_machine_alone(cluster):
 
 
 @pytest.mark.parametrize("line, row, text", [
-    ("optional {plugin} wehn=always", "plugstack.conf", 'argument "wehn=always" in plugstack.conf is not known'),
+    ("optional {plugin} wehn=always", "plugstack.conf", 'argument "wehn=always" in plugstack.conf is unknown'),
     ("optional {plugin} port=x", "plugstack.conf", 'port="x" in plugstack.conf is not valid'),
     ("optinal {plugin}", "plugstack.conf", '"optinal" is not optional, required or include; Slurm ignores the line'),
     ("optional /none/spank_bootstrap.so", "plugin", "/none/spank_bootstrap.so: No such file or directory"),
