@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from local_cluster import REPOSITORY  # noqa: E402
 from test_report.versions import counts  # noqa: E402
 
-AT_ONCE = min(len(os.sched_getaffinity(0)) + 2, 4)
+AT_ONCE = min(len(os.sched_getaffinity(0)) + 1, 4)
 # Each line of its progress is about a file.
 PYTEST = ["/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", "--no-header", "-o", "console_output_style=classic"]
 

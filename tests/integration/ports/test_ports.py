@@ -19,13 +19,13 @@ def seen(done):
 
 
 def at_once(cluster, lines):
-    """Runs steps none of which ends before all are there."""
+    """Runs steps none of which ends before all are there; what each printed."""
     meeting = f"~/meeting.{next(PORTS)}"
     come = f"mkdir -p {meeting}/$SLURM_JOB_ID.$SLURM_STEP_ID"
     wait = f"until [ $(ls {meeting} | wc -l) -ge {len(lines)} ]; do sleep 0.1; done"
     with ThreadPoolExecutor(len(lines)) as pool:
         program = ["sh", "-c", f"{ECHO}; {come}; {wait}"]
-        return [seen(done) for done in pool.map(lambda line: cluster.run([*line, *program]), lines)]
+        return list(pool.map(lambda line: cluster.run([*line, *program]), lines))
 
 
 def test_the_port_is_the_same_on_every_node_and_another_in_every_step(cluster, job):
@@ -38,17 +38,20 @@ def test_the_port_is_the_same_on_every_node_and_another_in_every_step(cluster, j
 
 
 def test_steps_at_once_share_no_port(cluster, job):
-    """Twelve steps of one job, and of four jobs with neighbouring ids one each, all alive at the same time."""
+    """Twelve steps of one job, and of four jobs with neighbouring ids one each, all alive at the same time. Computed ports
+    of two steps can be the same by chance (120 pairs, 10,000 ports): then the second says so, and a third would be too many."""
     steps = at_once(cluster, [step_line(job, 3, 3)] * 12 + [["srun", "-N2", "-n2", "-c1"]] * 4)
-    ports = [{port for _, port, _ in tasks} for tasks in steps]
+    ports = [{port for _, port, _ in seen(done)} for done in steps]
     assert all(len(of_step) == 1 for of_step in ports)
-    assert len(set.union(*ports)) == 16
+    on_node = [(min(node for node, *_ in seen(done)), *of_step) for done, of_step in zip(steps, ports)]
+    refused = sum("is already in use by another program" in done.stderr for done in steps)
+    assert len(set(on_node)) == 16 - refused >= 15, on_node
 
 
 def test_reserved_ports_of_slurm_are_used(cluster_factory):
     cluster = cluster_factory("reserved").up("--plugin-args", "when=always", "--set", "MpiParams=ports=12000-12999")
     with allocation(cluster, "-N2") as job:
-        steps = at_once(cluster, [step_line(job, 2, 2)] * 20)
+        steps = [seen(done) for done in at_once(cluster, [step_line(job, 2, 2)] * 20)]
     masters, reserved = [], []
     for tasks in steps:
         assert len({(port, ports) for _, port, ports in tasks}) == 1

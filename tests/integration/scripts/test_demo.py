@@ -34,5 +34,5 @@ def test_a_kept_cluster_is_ready_for_the_program_of_the_user(cluster_factory, tm
     assert follow(install).returncode == 0
     ran = follow(run)
     assert sorted(ran.stdout.splitlines()) == [f"rank {rank} of 4 as uid 10001" for rank in range(4)], ran.stderr
-    assert "all 4 ranks heard" in follow(check).stdout
+    assert "all 4 ranks answered" in follow(check).stdout
     assert follow(down).returncode == 0 and not cluster.state.exists()
