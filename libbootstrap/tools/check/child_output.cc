@@ -32,6 +32,7 @@ std::vector<char*> environment_of_child() {
 // Its own process group, so that what it starts ends with it.
 pid_t start(const std::vector<std::string>& words, int output) {
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   const auto entries = environment_of_child();

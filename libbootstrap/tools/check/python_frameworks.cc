@@ -11,7 +11,7 @@ namespace bootstrap {
 std::string python_of(const Environment& environment) {
   for (const auto* const name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const auto prefix = environment.get(name);
-    const auto path = cat({prefix.value_or(""), "/bin/python3"});
+    auto path = cat({prefix.value_or(""), "/bin/python3"});
     if (prefix && ::access(path.c_str(), X_OK) == 0) return path;
   }
   return "python3";

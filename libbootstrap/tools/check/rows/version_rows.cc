@@ -19,6 +19,7 @@ CheckRow failed_on_nodes(const Survey& survey, std::string text, const std::vect
 CheckRow other_versions(const Survey& survey) {
   const auto& others = survey.findings().other_versions;
   std::vector<Rank> ranks;
+  ranks.reserve(others.size());
   for (const auto& [rank, version] : others) ranks.push_back(rank);
   return failed(kVersions,
                 cat({"slurm-bootstrap is ", others.begin()->second, " on these ranks and ", survey.first().version,
