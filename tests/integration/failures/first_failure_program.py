@@ -17,9 +17,20 @@ def on_term(answer):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
+def wait_for_all():
+    """On a busy machine some start late, and these are to fail at one moment."""
+    folder = f"started.{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
+    os.makedirs(folder, exist_ok=True)
+    open(f"{folder}/{RANK}", "w").close()
+    while len(os.listdir(folder)) < int(os.environ["SLURM_NTASKS"]):
+        time.sleep(0.01)
+
+
 def main(failing, after, end, others, term="default"):
     """Ranks in `failing` ("3", "all", "none") end by `end` ("exit 3", "kill 9") after a time, the others when theirs is over."""
     on_term(term)
+    if failing == "all":
+        wait_for_all()
     if failing == "all" or RANK in failing.split(","):
         time.sleep(float(after))
         how, number = end.split()
