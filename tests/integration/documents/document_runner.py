@@ -14,7 +14,7 @@ sys.path.append(str(REPOSITORY / "tests" / "integration" / "scripts"))
 from throwaway_machine import ThrowawayMachine
 
 WORLD = ["-N2", "--ntasks-per-node=2", "--gres=gpu:2"]  # of a batch script that says nothing of its size
-SWITCH = "plugstack.conf.d/bootstrap.conf"
+SWITCH = "plugstack.conf.d/zz-bootstrap.conf"
 # A reader answers apt's question, and Debian's own machines may have no sudo for root.
 READER = """echo 'APT::Get::Assume-Yes "true";' > /etc/apt/apt.conf.d/90documents
 command -v sudo > /dev/null || { printf '#!/bin/sh\\nexec "$@"\\n' > /usr/local/bin/sudo && chmod 755 /usr/local/bin/sudo; }"""
@@ -65,7 +65,7 @@ class DocumentCluster:
             switches = (self.cluster.state / "etc" / SWITCH).parent
             shutil.rmtree(switches, ignore_errors=True)
             switches.mkdir()
-            (switches / "bootstrap.conf").symlink_to("/usr/share/slurm-bootstrap/bootstrap.conf")
+            (switches.parent / SWITCH).symlink_to("/usr/share/slurm-bootstrap/bootstrap.conf")
         return f"/home/alice/{folder.name}"
 
     def run(self, page, text, words=()):

@@ -89,7 +89,7 @@ srun --bootstrap=maybe true
 <!-- root -->
 ```sh
 test $EUID = 0; hostname
-rm /etc/slurm/plugstack.conf.d/bootstrap.conf
+rm /etc/slurm/plugstack.conf.d/zz-bootstrap.conf
 ```
 
 ```text

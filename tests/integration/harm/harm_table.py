@@ -22,7 +22,7 @@ exit status, lines of output in any order, and variables of the environment. `of
 A source is an issue of the named project, or one of these:
 
 * "public reports" with a letter: many reports of that kind
-* "framework trial": the real framework was started
+* "framework trial": seen when the real framework was started; the row here may run code written from its sources
 * "rules": a rule of this project about which steps are set up
 
 The rows are data in `tests/integration/harm`. `scripts/check --full --only integration -- -k harm --write-harm-table` writes this page.

@@ -10,7 +10,7 @@ import pytest
 from harness import REPOSITORY
 from throwaway_machine import ThrowawayMachine
 
-LINK = "/etc/slurm/plugstack.conf.d/bootstrap.conf"
+LINK = "/etc/slurm/plugstack.conf.d/zz-bootstrap.conf"
 STEP = ["srun", "-N2", "--ntasks-per-node=2", "--gres=gpu:2"]
 SHOW = ["sh", "-c", "echo task $SLURM_PROCID ${RANK:-none}"]
 SWITCH_ON = f"ln -s /usr/share/slurm-bootstrap/bootstrap.conf {LINK}"
