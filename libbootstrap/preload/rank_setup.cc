@@ -24,6 +24,7 @@
 #include "core/program/program.h"
 #include "core/step/mpirun_facts.h"
 #include "core/util/text.h"
+#include "core/util/version.h"
 #include "preload/preload_options.h"
 #include "preload/query_rank_hosts.h"
 #include "preload/stderr_message.h"
@@ -179,7 +180,7 @@ void explain(const StepFacts& facts, const Settings& settings, const StepPlan& p
                                .is_preloaded = true,
                                .shows_all = is_debug,
                                .notes = step_notes(facts, plan),
-                               .versions = cat({"libbootstrap ", own_version()})});
+                               .versions = cat({"libbootstrap ", kVersion})});
     if (table.ends_with('\n')) table.pop_back();
     say(table);
   } else if (is_debug) {

@@ -10,6 +10,7 @@
 #include "core/plan/gpu_variables.h"
 #include "core/plan/step_notes.h"
 #include "core/util/text.h"
+#include "core/util/version.h"
 #include "hook_guard.h"
 #include "probe/cpu_affinity.h"
 #include "slurmstepd/gpu_access.h"
@@ -130,7 +131,7 @@ void StepOnNode::explain(spank_t spank, const std::optional<GpuView>& gpus) cons
     ExplainContext context{.verdict = verdict(decision_, hint_of(decision_)),
                            .shows_all = is_debug,
                            .notes = step_notes(*facts_, *plan_),
-                           .versions = cat({"plugin ", own_version(), slurm.empty() ? "" : ", Slurm ", slurm})};
+                           .versions = cat({"plugin ", kVersion, slurm.empty() ? "" : ", Slurm ", slurm})};
     if (!far.empty()) context.notes.push_back(std::move(far));
     print_to_stderr(explain_text(*facts_, settings_, *plan_, context));
     return;

@@ -10,10 +10,10 @@
 #include <string>
 #include <thread>
 
+#include "core/util/version.h"
 #include "own_network.h"
 #include "test_socket.h"
 #include "tools/check/check_client.h"
-#include "tools/check/own_version.h"
 
 namespace bootstrap {
 namespace {
@@ -204,7 +204,7 @@ TEST(CheckServer, ARankOfAnotherVersionIsNamedAndReceivesTheVerdict) {
     auto server = CheckServer::open(kTag, 2);
     ASSERT_TRUE(server && server->listen(kPort));
     const auto own = connected();
-    send_text(own, write_line({kTag, 0, "clock", own_version()}));
+    send_text(own, write_line({kTag, 0, "clock", std::string(kVersion)}));
     send_text(own, write_line({kTag, 0, "report", write_record(report_of(0))}));
     const auto other = connected();
     send_text(other, write_line({kTag, 1, "clock", "9.0.0"}));

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/plan/framework_variables.h"
+#include "core/plan/framework_table.h"
 #include "core/plan/master_endpoint.h"
 #include "core/plan/plan_from_environment.h"
 #include "core/util/text.h"

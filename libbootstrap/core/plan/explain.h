@@ -22,8 +22,6 @@ struct ExplainContext {
   std::string versions = {};            // "plugin 0.1.0, Slurm 22.05.8"; empty: not known
 };
 
-std::string_view own_version();  // "0.1.0": of the plugin, the library and the command, which this code is part of
-
 // Lines of at most 80 characters unless a name or value is longer itself; ends with a newline. Of the facts of one task
 // the values are those of that task, else those of all ranks.
 std::string explain_text(const StepFacts& facts, const Settings& settings, const StepPlan& plan,

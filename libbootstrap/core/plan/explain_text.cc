@@ -186,8 +186,6 @@ std::string describe_port(const StepFacts& facts, const StepPlan& plan, const Ex
 
 }  // namespace
 
-std::string_view own_version() { return BOOTSTRAP_VERSION; }
-
 std::string explain_text(const StepFacts& facts, const Settings& settings, const StepPlan& plan,
                          const ExplainContext& context) {
   std::string out;

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/plan/framework_variables.h"
+#include "core/plan/framework_table.h"
 #include "core/plan/port_range_check.h"
 #include "core/plan/variable_precedence.h"
 #include "core/util/text.h"

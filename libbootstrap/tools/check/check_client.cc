@@ -12,7 +12,7 @@
 #include "comm/process/sleep_for.h"
 #include "core/plan/master_endpoint.h"
 #include "core/util/text.h"
-#include "tools/check/own_version.h"
+#include "core/util/version.h"
 
 namespace bootstrap {
 namespace {
@@ -46,7 +46,7 @@ bool read_clock(CheckReport& report, CheckClient& client, Deadline deadline) {
   report.round_trip_us = UINT64_MAX;
   for (int reading = 0; reading < kClockReadings; ++reading) {
     const auto begin = wall_clock_us();
-    if (!client.send("clock", own_version(), deadline)) return false;
+    if (!client.send("clock", kVersion, deadline)) return false;
     const auto answer = client.receive(deadline);
     const auto took = std::max<std::int64_t>(wall_clock_us() - begin, 0);
     const auto there = answer && answer->word == "clock" ? parse_unsigned(answer->body, INT64_MAX / 4) : std::nullopt;

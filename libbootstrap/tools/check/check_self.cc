@@ -19,13 +19,13 @@
 #include "core/plan/plan_from_environment.h"
 #include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
+#include "core/util/version.h"
 #include "probe/cpu_affinity.h"
 #include "probe/device_access.h"
 #include "probe/machine.h"
 #include "probe/node_topology.h"
 #include "tools/check/child_output.h"
 #include "tools/check/frameworks_script.h"
-#include "tools/check/own_version.h"
 #include "tools/check/plugstack.h"
 #include "tools/check/python_frameworks.h"
 
@@ -163,6 +163,12 @@ void add_plugin(CheckReport& report, const LocalPlugin& found) {
                               : found.plugin.trouble;
 }
 
+// As bootstrap_version() answers it: 100 is "0.1.0".
+std::string version_text(int version) {
+  return cat(
+      {std::to_string(version / 10000), ".", std::to_string(version / 100 % 100), ".", std::to_string(version % 100)});
+}
+
 // Where it is not preloaded, its constructor does nothing, and RTLD_LOCAL keeps its names from this program.
 void add_library(CheckReport& report) {
   void* const library = ::dlopen("libbootstrap.so.0", RTLD_LAZY | RTLD_LOCAL);
@@ -225,7 +231,7 @@ Result<CheckSelf> look_at_self(const Environment& environment, AskPrograms ask) 
   report.rank = self.facts.local_ranks.front();
   const bool is_first_of_node = self.facts.layout.place(report.rank).local_rank == 0;
   if (is_first_of_node && ask == AskPrograms::kYes) self.answers = std::make_shared<ProgramAnswers>(environment);
-  report.version = own_version();
+  report.version = std::string(kVersion);
   if (is_first_of_node) {
     add_plugin(report, look_at_plugin(find_slurm_files(environment)));
     add_library(report);
@@ -244,7 +250,7 @@ MachineFindings look_at_machine(const Environment& environment) {
   MachineFindings findings;
   auto& report = findings.report;
   ProgramAnswers answers(environment);
-  report.version = own_version();
+  report.version = std::string(kVersion);
   auto files = find_slurm_files(environment);
   if (files.plugstack.empty()) {
     ChildOutput config({"scontrol", "show", "config"});

@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "core/util/text.h"
-#include "tools/check/own_version.h"
+#include "core/util/version.h"
 
 namespace bootstrap {
 namespace {
@@ -134,7 +134,7 @@ bool CheckServer::take(Client& client, const std::string& received) {
 bool CheckServer::take_report(Client& client, const CheckLine& line) {
   auto& known = reports_[line.rank];
   auto report = read_record<CheckReport>(line.body);
-  const bool is_of_other_version = !report && !client.version.empty() && client.version != own_version();
+  const bool is_of_other_version = !report && !client.version.empty() && client.version != kVersion;
   if (!is_of_other_version && (!report || report->rank != line.rank)) return false;
   if (known && !client.has_reported) return false;
   if (is_of_other_version) {

@@ -7,6 +7,7 @@
 #include "core/plan/plan_from_environment.h"
 #include "core/plan/step_notes.h"
 #include "core/util/text.h"
+#include "core/util/version.h"
 #include "probe/cpu_affinity.h"
 #include "probe/device_access.h"
 #include "probe/mpirun_context.h"
@@ -54,7 +55,7 @@ void print_table(const TaskPlan& task, const NodeView& view, const ExplainOption
                          .is_preloaded = task.facts.is_preloaded,
                          .shows_all = options.verbose,
                          .notes = task.differences,
-                         .versions = cat({"slurm-bootstrap ", own_version()})};
+                         .versions = cat({"slurm-bootstrap ", kVersion})};
   for (auto& note : step_notes(task.facts, task.plan)) context.notes.push_back(std::move(note));
   if (auto note = note_own_gpu(task, view); task.is_set && !note.empty()) context.notes.push_back(std::move(note));
   const auto text = options.json ? explain_json(task.facts, task.settings, task.plan, context)

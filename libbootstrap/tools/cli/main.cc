@@ -10,6 +10,7 @@
 #include "comm/helper_main.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
+#include "core/util/version.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/help_text.h"
@@ -40,10 +41,12 @@ struct CommandLine {
   int status = 0;
 };
 
+std::string own_version() { return cat({"slurm-bootstrap ", kVersion}); }
+
 CLI::App* add_command(CLI::App& app, const char* name, const char* about, const char* footer) {
   auto* const command = app.add_subcommand(name, about);
   command->set_help_flag("-h,--help", "Print this help and exit");
-  command->set_version_flag("--version", BOOTSTRAP_VERSION_TEXT, "Print the version and exit");
+  command->set_version_flag("--version", own_version(), "Print the version and exit");
   command->footer(footer);
   return command;
 }
@@ -199,7 +202,7 @@ void add_commands(CLI::App& app, CommandLine& line) {
   app.formatter(std::make_shared<HelpText>());
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.set_help_flag("-h,--help", "Print this help and exit");
-  app.set_version_flag("--version", BOOTSTRAP_VERSION_TEXT, "Print the version and exit");
+  app.set_version_flag("--version", own_version(), "Print the version and exit");
   app.footer(
       "Examples:\n"
       "  srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap check\n"

@@ -12,7 +12,7 @@ from harness import ASKS_FOR_LIBUV, INSIDE, REPOSITORY, TESTS, needs_mpirun, nee
 
 FOLDER = f"{TESTS}/frameworks"
 EXAMPLES = f"{INSIDE}/etc/examples"
-# PyTorch 1.13 on Python 3.11 takes no default here; see core/plan/framework_variables.cc.
+# PyTorch 1.13 on Python 3.11 takes no default here; see core/plan/framework_table.cc.
 REPAIR = {"PET_REDIRECTS": "9:1", "PET_TEE": "9:1"}
 FOUR = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
 AGENTS = ("-N2", "--ntasks-per-node=1", "--gres=gpu:2")

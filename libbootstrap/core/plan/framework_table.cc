@@ -1,6 +1,6 @@
 // The table of what frameworks read: each variable, who reads it, and how its value follows from the plan.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/framework_variables.h"
+#include "core/plan/framework_table.h"
 
 #include <algorithm>
 
