@@ -4,7 +4,7 @@
 Trains a small network with PyTorch, with one task for each node that starts a worker for each GPU of the node itself.
 One task with several GPUs may be anything, so slurm-bootstrap leaves it alone unless it is asked: --bootstrap=on.
 
-The task is told its node's number and the number of nodes (RANK, WORLD_SIZE) and where all meet (MASTER_ADDR,
+The task gets the number of its node and the number of nodes (RANK, WORLD_SIZE), and a common address (MASTER_ADDR,
 MASTER_PORT); the workers' ranks follow from that, as long as all nodes have equally many GPUs. Uses NCCL where PyTorch
 finds a GPU, else gloo and two workers on the CPUs. Exits with 1 when the loss did not fall or when the workers do not
 hold the same model in the end.

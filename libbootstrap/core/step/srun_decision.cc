@@ -10,7 +10,7 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::string_view kVersion = "3";
+constexpr std::string_view kFormat = "3";
 constexpr char kSeparator = ';';
 constexpr std::size_t kFields = 7;
 // By SetUp and Asked. "observe" stands for kNothing with is_observed.
@@ -52,7 +52,7 @@ SetUp read_set_up(std::string_view settings) {
 // "3;12.0;world;unasked;SALT;localhost;v;4 tasks, each with ...": the reason may hold anything, so it is the last.
 std::string write_decision(const StepId& id, const Decision& decision) {
   const auto what = decision.is_observed ? kObserve : kSetUps[static_cast<std::size_t>(decision.set_up)];
-  return cat({kVersion, ";", to_string(id), ";", what, ";", kAskeds[static_cast<std::size_t>(decision.asked)], ";",
+  return cat({kFormat, ";", to_string(id), ";", what, ";", kAskeds[static_cast<std::size_t>(decision.asked)], ";",
               to_hex(decision.salt), ";", decision.unusable_master, ";", decision.is_verbose ? kVerbose : "", ";",
               decision.reason});
 }
@@ -70,7 +70,7 @@ std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
     field = text.substr(0, end);
     text.remove_prefix(end + 1);
   }
-  if (fields[0] != kVersion || fields[1] != to_string(id)) return std::nullopt;
+  if (fields[0] != kFormat || fields[1] != to_string(id)) return std::nullopt;
   Decision decision;
   decision.is_observed = fields[2] == kObserve;
   const auto what = decision.is_observed ? std::optional(std::size_t{0}) : index_of(kSetUps, fields[2]);

@@ -22,6 +22,8 @@ def test_the_verdict_is_that_of_the_largest_sound_layout():
     base = made("gloo", 1, 1, 0.010, 0.0)
     assert verdict([base, made("gloo", 2, 1, 0.010, 0.005)]) == (
         "gloo trains mlp 1.33 times as fast with 2 processes (2 servers x 1) as one process would: 67 % of the ideal.")
+    larger = [base, made("gloo", 2, 1, 0.010, 0.005), made("gloo", 2, 2, 0.010, 0.010)]
+    assert verdict(larger).startswith("gloo trains mlp 2.00 times as fast with 4 processes (2 servers x 2)")
     mixed = [base, made("gloo", 1, 2, 0.010, 0.005), made("gloo", 1, 4, 0.010, 0.0, cores=2)]
     assert verdict(mixed).endswith("(1 server x 2) as one process would: 67 % of the ideal. "
                                    "The other layouts say nothing about scaling: 4 processes share 2 cores.")
@@ -99,7 +101,7 @@ def test_findings_name_what_failed_and_what_was_not_run():
                       Result(Cell("nccl", "mlp", 1, 1), NOT_RUN, "no GPU")])
     assert said == ["Failed: 1 cell. mpi, cnn, 2 servers x 2: rank 3 died.", "Not run: 2 cells (nccl): no GPU."]
     many = sentences([Result(Cell("mpi", "cnn", nodes, 2), FAILED, "rank 3 died") for nodes in range(1, 6)])
-    assert many[0].startswith("Failed: 5 cells. ") and many[0].endswith("; and 2 more.")
+    assert many[0].startswith("Failed: 5 cells. ") and many[0].endswith("; and 2 more.") and many[0].count("rank 3 died") == 3
 
 
 def test_there_are_at_most_seven_findings():
