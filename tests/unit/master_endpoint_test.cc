@@ -45,7 +45,7 @@ TEST(ReservedPort, TakesTheFirst) {
   EXPECT_EQ(*first_reserved_port("12000"), 12000);
   EXPECT_EQ(*first_reserved_port("12000-12001"), 12000);
   EXPECT_EQ(*first_reserved_port("12001,12003-12007"), 12001);
-  for (const auto* text : {"", "-", "x", "70000", "0-1", " 12000", "[12000-12001]"}) {
+  for (const auto* text : {"", "-", "x", "70000", "0-1", "4", "1023-1030", " 12000", "[12000-12001]"}) {
     EXPECT_FALSE(first_reserved_port(text)) << text;
   }
 }

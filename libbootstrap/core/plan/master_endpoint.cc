@@ -21,13 +21,13 @@ std::string_view layout_origin(LayoutSource source) {
   return "first host of SLURM_STEP_NODELIST";
 }
 
-// The n-th port, counted from 0, of a list such as "12000-12003,12007".
+// The n-th port, counted from 0, of a list such as "12000-12003,12007". Nothing where a user's program may not listen.
 std::optional<std::uint16_t> reserved_port(std::string_view text, std::uint64_t n) {
   for (const auto item : split(text, ',')) {
     const auto dash = item.find('-');
     const auto low = parse_unsigned(item.substr(0, dash), 65535);
     const auto high = dash == std::string_view::npos ? low : parse_unsigned(item.substr(dash + 1), 65535);
-    if (!low || *low == 0 || !high || *high < *low) return std::nullopt;
+    if (!low || *low < kMinPort || !high || *high < *low) return std::nullopt;
     if (n <= *high - *low) return static_cast<std::uint16_t>(*low + n);
     n -= *high - *low + 1;
   }
@@ -37,14 +37,10 @@ std::optional<std::uint16_t> reserved_port(std::string_view text, std::uint64_t 
 }  // namespace
 
 Result<std::uint16_t> first_reserved_port(std::string_view text) {
-  auto first = text.substr(0, text.find_first_of(",-"));
-  const auto port = parse_unsigned(first, 65535);
-  if (!port || *port == 0) {
-    return fail(ErrorCode::kInvalid,
-                cat({"SLURM_STEP_RESV_PORTS=", quoted(text), " does not start with a port; ask for one with ",
-                     "--bootstrap-port, or ask your administrator to check MpiParams=ports= in slurm.conf"}));
-  }
-  return static_cast<std::uint16_t>(*port);
+  if (const auto port = reserved_port(text, 0)) return *port;
+  return fail(ErrorCode::kInvalid,
+              cat({"SLURM_STEP_RESV_PORTS=", quoted(text), " does not start with a port from 1024 to 65535; ask for one ",
+                   "with --bootstrap-port, or ask your administrator to check MpiParams=ports= in slurm.conf"}));
 }
 
 namespace {

@@ -13,7 +13,6 @@ namespace bootstrap {
 namespace {
 
 constexpr std::uint64_t kMaxPort = 65535;
-constexpr std::uint64_t kMinPort = 1024;  // lower ones belong to root
 constexpr std::uint64_t kMaxGrace = 86400;
 constexpr std::size_t kMaxPath = 1024;
 constexpr std::array<std::string_view, 4> kGpuModes{"index", "first", "narrow", "off"};          // by GpuMode

@@ -38,6 +38,8 @@ enum class GpuMode : std::uint8_t {
   kOff,     // the list as Slurm set it
 };
 
+inline constexpr std::uint16_t kMinPort = 1024;  // lower ones belong to root
+
 struct PortRange {
   std::uint16_t low = 20000;
   std::uint16_t high = 29999;  // inclusive
