@@ -38,9 +38,10 @@ std::optional<std::uint16_t> reserved_port(std::string_view text, std::uint64_t 
 
 Result<std::uint16_t> first_reserved_port(std::string_view text) {
   if (const auto port = reserved_port(text, 0)) return *port;
-  return fail(ErrorCode::kInvalid,
-              cat({"SLURM_STEP_RESV_PORTS=", quoted(text), " does not start with a port from 1024 to 65535; ask for one ",
-                   "with --bootstrap-port, or ask your administrator to check MpiParams=ports= in slurm.conf"}));
+  return fail(
+      ErrorCode::kInvalid,
+      cat({"SLURM_STEP_RESV_PORTS=", quoted(text), " does not start with a port from 1024 to 65535; ask for one ",
+           "with --bootstrap-port, or ask your administrator to check MpiParams=ports= in slurm.conf"}));
 }
 
 namespace {
