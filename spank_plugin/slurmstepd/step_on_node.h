@@ -10,7 +10,7 @@
 #include "core/plan/step_plan.h"
 #include "core/step/srun_decision.h"
 #include "probe/port_conflict.h"
-#include "slurmstepd/failure_reporter.h"
+#include "slurmstepd/failure_sender.h"
 #include "slurmstepd/gpu_order.h"
 #include "slurmstepd/task_environment.h"
 #include "spank_api.h"
@@ -60,7 +60,7 @@ class StepOnNode {
   GpuOrder gpu_order_;
   bool holds_first_node_ = false;  // rank 0 is here, or would be
   StepPorts ports_;
-  FailureReporter failure_reporter_;
+  FailureSender failure_sender_;
 };
 
 // Ends the child before the program starts; does not return, whatever its type says, which is that of a hook.

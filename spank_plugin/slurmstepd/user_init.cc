@@ -54,7 +54,7 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     unset_inherited(spank, environment);
     if (has_asked_) {
       decision_ = *decision;
-      failure_reporter_.prepare(environment);
+      failure_sender_.prepare(environment);
       error_ = Error{};  // srun has said why
       return kAccepted;
     }
@@ -74,7 +74,7 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     log_info(step_, "NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up");
     return kAccepted;
   }
-  failure_reporter_.prepare(environment);
+  failure_sender_.prepare(environment);
   const auto collected = collect_settings(environment);
   const bool is_refused = is_strong() && collected.error;
   if (is_refused) error_is_local_ = collected.is_sites;

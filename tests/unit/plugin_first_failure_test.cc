@@ -8,7 +8,7 @@
 #include <csignal>
 
 #include "plugin_scenario.h"
-#include "slurmstepd/failure_reporter.h"
+#include "slurmstepd/failure_sender.h"
 #include "srun/failure_receiver.h"
 #include "srun/failure_socket.h"
 
@@ -31,14 +31,14 @@ FailurePolicy policy() {
 }
 
 // As slurmstepd of a node does: the address from the variable, the host from srun's.
-FailureReporter reporter() {
+FailureSender prepared_sender() {
   Environment environment;
   const char* const address = std::getenv("SLURM_BOOTSTRAP_FAILURE");
   environment.set("SLURM_BOOTSTRAP_FAILURE", address == nullptr ? "" : address);
   environment.set("SLURM_SRUN_COMM_HOST", "127.0.0.1");
-  FailureReporter reporter;
-  reporter.prepare(environment);
-  return reporter;
+  FailureSender sender;
+  sender.prepare(environment);
+  return sender;
 }
 
 Descriptor sender_to(std::uint16_t port) {
@@ -59,12 +59,12 @@ void flood(std::uint16_t port) {
   }
 }
 
-Outcome receive(const FailurePolicy& policy, const std::function<void(FailureReporter&)>& scenario) {
+Outcome receive(const FailurePolicy& policy, const std::function<void(FailureSender&)>& scenario) {
   return in_child([&] {
     spank_double().context = S_CTX_LOCAL;
     ::unsetenv("SLURM_BOOTSTRAP_FAILURE");
     start_failure_receiver(policy);
-    auto sender = reporter();
+    auto sender = prepared_sender();
     scenario(sender);
     end_failure_receiver();
     return 0;
@@ -76,7 +76,7 @@ std::size_t lines(const std::string& text) {
 }
 
 TEST(PluginFirstFailure, IsOneLineAtTheEnd) {
-  const auto outcome = receive(policy(), [](FailureReporter& sender) {
+  const auto outcome = receive(policy(), [](FailureSender& sender) {
     sender.send(failure(2, kExit3));
     sender.send(failure(1, 256));
   });
@@ -88,8 +88,8 @@ TEST(PluginFirstFailure, IsOneLineAtTheEnd) {
 }
 
 TEST(PluginFirstFailure, AStepWithoutOneIsSilent) {
-  EXPECT_EQ(receive(policy(), [](FailureReporter&) {}).printed, "");
-  EXPECT_EQ(receive(policy(), [](FailureReporter& sender) { sender.send(failure(1, SIGTERM)); }).printed, "");
+  EXPECT_EQ(receive(policy(), [](FailureSender&) {}).printed, "");
+  EXPECT_EQ(receive(policy(), [](FailureSender& sender) { sender.send(failure(1, SIGTERM)); }).printed, "");
 }
 
 TEST(PluginFirstFailure, NothingIsOpenedWhereNothingIsToBeSaid) {
@@ -98,7 +98,7 @@ TEST(PluginFirstFailure, NothingIsOpenedWhereNothingIsToBeSaid) {
         +[](FailurePolicy& policy) { policy.tasks = 1; }, +[](FailurePolicy& policy) { policy.jobs.clear(); }}) {
     auto silent = policy();
     change(silent);
-    const auto outcome = receive(silent, [](FailureReporter& sender) {
+    const auto outcome = receive(silent, [](FailureSender& sender) {
       if (std::getenv("SLURM_BOOTSTRAP_FAILURE") != nullptr) ::_exit(1);
       sender.send(failure(2, kExit3));
     });
@@ -112,7 +112,7 @@ TEST(PluginFirstFailure, AnAskedStepIsEndedAfterItsGrace) {
   auto asked = policy();
   asked.is_asked = true;
   asked.grace = 1;
-  const auto outcome = receive(asked, [](FailureReporter& sender) {
+  const auto outcome = receive(asked, [](FailureSender& sender) {
     sender.send(failure(2, kExit3));
     (void)::poll(nullptr, 0, 1500);
   });
@@ -129,7 +129,7 @@ TEST(PluginFirstFailure, AnAskedStepIsEndedAfterItsGrace) {
 
 // Its node has said why; the tasks of other nodes would wait for it.
 TEST(PluginFirstFailure, AnAskedStepIsEndedAtOnceWhereANodeRefuses) {
-  const auto refuse = [](FailureReporter& sender) {
+  const auto refuse = [](FailureSender& sender) {
     auto refusal = failure(0, 256);
     refusal.is_refused = true;
     for (int i = 0; i < 3; ++i) sender.send(refusal);
@@ -147,7 +147,7 @@ TEST(PluginFirstFailure, AnAskedStepIsEndedAtOnceWhereANodeRefuses) {
 TEST(PluginFirstFailure, WithoutGraceAnAskedStepIsNotEnded) {
   auto asked = policy();
   asked.is_asked = true;
-  const auto outcome = receive(asked, [](FailureReporter& sender) {
+  const auto outcome = receive(asked, [](FailureSender& sender) {
     sender.send(failure(2, kExit3));
     (void)::poll(nullptr, 0, 500);
   });
@@ -156,7 +156,7 @@ TEST(PluginFirstFailure, WithoutGraceAnAskedStepIsNotEnded) {
 }
 
 TEST(PluginFirstFailure, AFloodTakesNoLineAway) {
-  const auto outcome = receive(policy(), [](FailureReporter& sender) {
+  const auto outcome = receive(policy(), [](FailureSender& sender) {
     const auto address = read_failure_address(std::getenv("SLURM_BOOTSTRAP_FAILURE"));
     flood(address->port);
     sender.send(failure(2, kExit3));

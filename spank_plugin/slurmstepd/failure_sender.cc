@@ -1,6 +1,6 @@
 // In slurmstepd: tells srun how a task of this node has ended.
 // SPDX-License-Identifier: Apache-2.0
-#include "slurmstepd/failure_reporter.h"
+#include "slurmstepd/failure_sender.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -39,19 +39,19 @@ void send_text(const std::string& text, const IpAddress& host, std::uint16_t por
 
 }  // namespace
 
-void FailureReporter::prepare(const Environment& environment) {
+void FailureSender::prepare(const Environment& environment) {
   start_ = std::chrono::steady_clock::now();
   to_ = read_failure_address(environment.get(kFailureVariable).value_or(""));
   host_ = environment.get("SLURM_SRUN_COMM_HOST").value_or("");
 }
 
-void FailureReporter::note_task(pid_t process) {
+void FailureSender::note_task(pid_t process) {
   if (to_) tasks_.push_back(process);
 }
 
 // Whoever ends a step kills its tasks one after the other, within a millisecond or two. PMIx of Slurm kills the others
 // when one was killed, too, but by way of slurmctld, which takes longer.
-bool FailureReporter::do_others_go_on(const Failure& failure) const {
+bool FailureSender::do_others_go_on(const Failure& failure) const {
   if (!is_killed(failure)) return false;
   const FileTree root("/");
   const auto goes_on = [&root](pid_t task) { return runs_on(root, task); };
@@ -61,7 +61,7 @@ bool FailureReporter::do_others_go_on(const Failure& failure) const {
   return goes_on(*one);
 }
 
-void FailureReporter::send(Failure failure) {
+void FailureSender::send(Failure failure) {
   const auto host = parse_ip_address(host_);
   auto& sent = is_success(failure) ? successes_ : failures_;
   if (!to_ || !host || sent == (is_success(failure) ? kMostSuccesses : kMostFailures)) return;

@@ -14,7 +14,7 @@
 
 namespace bootstrap {
 
-class FailureReporter {
+class FailureSender {
  public:
   // In user_init: whom to tell, as srun said. Opens nothing.
   void prepare(const Environment& environment);
