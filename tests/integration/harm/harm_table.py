@@ -13,17 +13,20 @@ TABLE = REPOSITORY / "etc" / "doc" / "harm.md"
 HEAD = """# What the plugin changes for other programs of a site
 
 Each row is an ordinary use of a cluster. It was run on two clusters that differ in one line of plugstack.conf, and compared:
-exit status, lines of output in any order, and variables of the environment. `off` and `on` are the exit statuses.
+exit status, and lines of output in any order. Variables are compared only where the row's script prints them; the rows about
+the environment print all. `off` and `on` are the exit statuses.
 
-* equal: nothing differs.
+* equal: nothing that is compared differs. A world gets its variables all the same: [activation.md](activation.md).
 * better: a training program that stock Slurm leaves alone is one world.
 * known worse: differs; the row that is named shows what helps.
 
 A source is an issue of the named project, or one of these:
 
-* "public reports" with a letter: many reports of that kind
+* "public reports" with a letter: many reports of one kind; the letter is the kind, and there is no list of them
 * "framework trial": seen when the real framework was started; the row here may run code written from its sources
 * "rules": a rule of this project about which steps are set up
+* "a site's week": a use that no public report stands behind, chosen because sites do it every week
+* "fine already": a use that worked from the start, kept so that it stays so
 
 The rows are data in `tests/integration/harm`. `scripts/check --full --only integration -- -k harm --write-harm-table` writes this page.
 """
