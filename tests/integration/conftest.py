@@ -25,6 +25,7 @@ def pytest_addoption(parser):
     parser.addoption("--harm-with", choices=["plugin", "nothing", "first-version"], default="plugin",
                      help="what the harm suite compares with stock: nothing tries whether its cases are steady")
     parser.addoption("--harm-outcomes", help="a file: what each case of the harm suite said, as JSON")
+    parser.addoption("--write-frameworks-table", action="store_true", help="write the table of etc/doc/frameworks.md from this run")
     parser.addoption("--write-harm-table", action="store_true", help="write etc/doc/harm.md from this run")
 
 

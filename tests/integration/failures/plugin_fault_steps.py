@@ -183,6 +183,11 @@ def tasks_alone(call, stdout):
     return {task[1] for task in tasks if task[2] in hosts}
 
 
+def is_unknown_to_srun(call, run):
+    """The user's option could not be registered. Only srun knows that he gave it, and the plugin says why with -v."""
+    return call.function == "spank_option_register" and run.status != 0 and "unrecognized option '--bootstrap-" in run.stderr
+
+
 def verdict(call, run):
     """(is it as promised, in words what happened)."""
     if run.deaths:
@@ -200,6 +205,8 @@ def verdict(call, run):
     if call.process in FAILING:
         is_right = run.status == 3 and said <= 1  # who failed first may get lost, and that it got lost be told
         return is_right, "the status of the task" if is_right else f"status {run.status}, {said} sentences"
+    if is_unknown_to_srun(call, run):
+        return not said, "refused by srun, which names the option"
     if run.status != 0:
         return said == 1, "refused with one sentence" if said == 1 else f"refused with {said} sentences"
     wrong = wrong_values(run.stdout, tasks_alone(call, run.stdout))

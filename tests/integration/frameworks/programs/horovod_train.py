@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Horovod with PyTorch. The argument says what beside training is tried:
+
+  train        nothing; with MPI its own view of who shares a node is compared with Horovod's
+  sets         a static process set for each parity of ranks
+  benchmark    the synthetic benchmark of Horovod's examples, on a small network
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import sys
+import time
+
+import horovod.torch as hvd
+import torch
+from torch.nn.functional import mse_loss
+
+from training import STEPS, checksum, finish, show_rank, torch_loss, torch_problem
+
+
+def check_mpi():
+    """MPI_Comm_split_type(SHARED) has the ranks of this node, in order."""
+    from mpi4py import MPI
+
+    shared = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+    own = hvd.rank() - hvd.local_rank()
+    wanted = list(range(own, own + hvd.local_size()))
+    found = shared.allgather(MPI.COMM_WORLD.Get_rank())
+    if found != wanted:
+        sys.exit(f"MPI has ranks {found} on the node of rank {hvd.rank()}, not {wanted}")
+
+
+def check_sets(sets):
+    for parity, each in enumerate(sets):
+        if hvd.rank() % 2 != parity:
+            continue
+        total = hvd.allreduce(torch.tensor([float(hvd.rank())]), op=hvd.Sum, process_set=each, name=f"set {parity}").item()
+        wanted = sum(range(parity, hvd.size(), 2))
+        if total != wanted:
+            sys.exit(f"process set {parity} has the sum {total}, not {wanted}")
+
+
+def benchmark():
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
+                                  torch.nn.Linear(8, 10))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(network.parameters(), lr=0.01), named_parameters=network.named_parameters())
+    hvd.broadcast_parameters(network.state_dict(), root_rank=0)
+    images, labels = torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))
+    began = time.perf_counter()
+    for _ in range(20):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(network(images), labels).backward()
+        optimizer.step()
+    if hvd.rank() == 0:
+        print(f"Total img/sec on {hvd.size()} CPU(s): {20 * 8 * hvd.size() / (time.perf_counter() - began):.1f}", flush=True)
+
+
+def main():
+    how = sys.argv[1]
+    sets = [hvd.ProcessSet([0, 2]), hvd.ProcessSet([1, 3])] if how == "sets" else []
+    hvd.init(process_sets=sets) if sets else hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    show_rank(rank, size, hvd.local_rank())
+    if hvd.mpi_enabled() and os.environ.get("HOROVOD_CONTROLLER") != "gloo":
+        check_mpi()
+    check_sets(sets)
+    if how == "benchmark":
+        benchmark()
+    network, inputs, targets = torch_problem()
+    first = torch_loss(network, inputs, targets)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=network.named_parameters())
+    hvd.broadcast_parameters(network.state_dict(), root_rank=0)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        mse_loss(network(inputs[rank::size]), targets[rank::size]).backward()
+        optimizer.step()
+    sums = hvd.allgather(torch.tensor([checksum(network)], dtype=torch.float64), name="checksums").tolist()
+    hvd.shutdown()
+    finish(rank, size, first, torch_loss(network, inputs, targets), sums)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Ray Train's TorchTrainer on a Ray cluster that `ray symmetric-run` has started; the argument is the number of workers."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import sys
+
+import ray
+import torch.distributed as dist
+from ray.train import ScalingConfig, get_context
+from ray.train.torch import TorchTrainer, prepare_model
+
+
+def train():
+    sys.path.insert(0, os.environ["TRAINING"])
+    import torch
+    from torch.nn.functional import mse_loss
+
+    from training import STEPS, checksum, finish, torch_loss, torch_problem
+
+    rank, size = get_context().get_world_rank(), get_context().get_world_size()
+    print(f"rank {rank} of {size}: local rank {get_context().get_local_rank()} on {os.uname().nodename}", flush=True)
+    network, inputs, targets = torch_problem()
+    first = torch_loss(network, inputs, targets)
+    model = prepare_model(network)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        mse_loss(model(inputs[rank::size]), targets[rank::size]).backward()
+        optimizer.step()
+    sums = [None] * size
+    dist.all_gather_object(sums, checksum(network))
+    finish(rank, size, first, torch_loss(network, inputs, targets), sums)
+
+
+if __name__ == "__main__":
+    ray.init(address="auto", log_to_driver=True)
+    os.environ["TRAINING"] = os.path.dirname(os.path.abspath(__file__))
+    variables = {"env_vars": {"TRAINING": os.environ["TRAINING"]}}
+    ray.shutdown()
+    ray.init(address="auto", runtime_env=variables, log_to_driver=True)
+    TorchTrainer(train, scaling_config=ScalingConfig(num_workers=int(sys.argv[1]))).fit()

@@ -1,0 +1,168 @@
+"""The frameworks themselves, from their packages: with the plugin, with the preload alone, and as users start them today.
+
+Prints the table of etc/doc/frameworks.md at its end; --write-frameworks-table writes it there.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from built_files import LIBRARY, inside
+from framework_rows import NODES, NOT_RUN, ROWS, Row
+from harness import REPOSITORY
+
+PROGRAMS = Path(__file__).parent / "programs"
+EXAMPLES = REPOSITORY / "etc" / "examples"
+PAGE = REPOSITORY / "etc" / "doc" / "frameworks.md"
+MAKE = REPOSITORY / "scripts" / "frameworks"
+NO_INDEX = 3
+FINAL = re.compile(r"final loss (\S+) \(it was (\S+)\).* on (?:all )?(\d+) ranks")
+RANK = re.compile(r"rank (\d+) of (\d+)[ :](?:.*? on (\S+))?")
+
+outcomes: dict = {}  # (name of the row, how): the cell of the table
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table(request):
+    yield
+    if not outcomes:
+        return
+    lines = table_lines()
+    terminal = request.config.pluginmanager.getplugin("terminalreporter")
+    terminal.write_line("")
+    for line in lines:
+        terminal.write_line(line)
+    if request.config.getoption("--write-frameworks-table"):
+        before, rest = PAGE.read_text().split("<!-- the table of the tests -->\n")
+        PAGE.write_text(f"{before}<!-- the table of the tests -->\n\n" + "\n".join(lines) + "\n\n<!-- its end -->\n" + rest.split("<!-- its end -->\n")[1])
+
+
+def table_lines():
+    lines = ["| framework | with the plugin | plugin | preload alone | neither | line with neither |", "| --- | --- | --- | --- | --- | --- |"]
+    for row in ROWS:
+        cells = [outcomes.get((row.name, how), "") for how in ("plugin", "preload", "off")]
+        if any(cells):
+            lines.append(f"| {row.name} | `{shown(row.plugin)}` | {' | '.join(cells)} | {row.instead} |")
+    return lines
+
+
+def shown(line):
+    """As a cell of the table has it: the shapes by name, which stand above it."""
+    return line.replace("|", "\\|")
+
+
+@pytest.fixture(scope="module")
+def environments():
+    """Makes the environment of a name when it is first asked for, and returns the folder of its programs."""
+    folders = {}
+
+    def get(name):
+        if name not in folders:
+            done = subprocess.run([MAKE, "install", name], stderr=subprocess.PIPE, text=True)
+            if done.returncode == NO_INDEX:
+                folders[name] = None
+            else:
+                assert done.returncode == 0, done.stderr
+                folders[name] = subprocess.run([MAKE, "path", name], capture_output=True, text=True).stdout.strip()
+        if folders[name] is None:
+            pytest.skip(f"PyPI cannot be reached, so {name} is not there")
+        return folders[name]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def site(cluster_factory):
+    cluster = cluster_factory("real")
+    cluster.asks = False  # the lines stand for themselves
+    cluster.up("--nodes", "2", "--gpus", "4", "--cpus", "16")
+    for path in [*PROGRAMS.glob("*.*"), *EXAMPLES.glob("train_*.*")]:
+        cluster.write_home(path.name, path.read_text())
+    (cluster.home / "ssh-by-srun").mkdir()
+    shutil.copy(EXAMPLES / "ssh-by-srun" / "ssh", cluster.home / "ssh-by-srun")
+    return cluster
+
+
+def run(cluster, folder, row, line):
+    variables = {"VIRTUAL_ENV": str(Path(folder).parent), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+    activated = f"export PATH={folder}:$PATH; {line}"
+    try:
+        return cluster.run(["timeout", str(row.seconds), "bash", "-c", activated], env=variables, timeout=row.seconds + 30)
+    finally:
+        cluster.run(["scancel", "--user", "alice"])
+        cluster.run(["bash", "-c", "for i in {1..100}; do [[ -n $(squeue -h) ]] || break; sleep 0.1; done"])
+
+
+def check(row: Row, done, nodes):
+    """The worlds that the framework itself saw, the loss that fell, and the same model on all ranks."""
+    ranks = row.ranks if nodes == NODES or not row.one_node else row.ranks // NODES
+    said = f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    assert done.returncode == 0, said
+    seen = Counter((int(rank), int(size)) for rank, size, _ in RANK.findall(done.stdout))
+    if seen:  # what the example of DDP prints is a table
+        assert seen == Counter({(rank, ranks): row.worlds for rank in range(ranks)}), said
+    if not row.trains:
+        assert seen, said
+        return f"{ranks} ranks"
+    ends = [(float(final), float(first), int(size)) for final, first, size in FINAL.findall(done.stdout)]
+    assert len(ends) == row.worlds and all(size == ranks and final < first for final, first, size in ends), said
+    return f"{ranks} ranks" if row.worlds == 1 else f"{row.worlds} worlds of {ranks}"
+
+
+def rows_for(how):
+    for row in ROWS:
+        if how == "preload" and not row.preload:
+            outcomes[row.name, how] = row.no_preload
+            continue
+        if how == "off" and not row.off and row.instead != "the same line":
+            continue
+        yield pytest.param(row, id=row.name, marks=[] if row.is_quick else [pytest.mark.full])
+
+
+@pytest.mark.parametrize("row", rows_for("plugin"))
+def test_with_the_plugin(site, environments, row):
+    folder = environments(row.environment)
+    said = check(row, run(site, folder, row, row.command(row.plugin)), NODES)
+    if row.one_node:
+        check(row, run(site, folder, row, row.command(row.plugin, 1)), 1)
+    outcomes[row.name, "plugin"] = said
+
+
+@pytest.mark.parametrize("row", rows_for("preload"))
+def test_with_the_preload_alone(site, environments, row):
+    folder = environments(row.environment)
+    line = row.command(row.plugin).replace("srun ", f"srun --export=ALL,LD_PRELOAD={inside(LIBRARY)} ", 1)
+    with site.other_plugstack():
+        outcomes[row.name, "preload"] = check(row, run(site, folder, row, line), NODES)
+
+
+@pytest.mark.parametrize("row", rows_for("off"))
+def test_with_neither(site, environments, row):
+    """As users start it today: a control of the programs, and what a line of the table is worth."""
+    folder = environments(row.environment)
+    with site.other_plugstack():
+        outcomes[row.name, "off"] = check(row, run(site, folder, row, row.command(row.off or row.plugin)), NODES)
+
+
+def test_a_world_needs_the_plugin_or_the_preload(site, environments):
+    """The control: the line that makes a world of four with the plugin makes four of one, or fails, without it."""
+    row = next(row for row in ROWS if row.name.startswith("Accelerate 0.29"))
+    folder = environments(row.environment)
+    with site.other_plugstack():
+        done = run(site, folder, row, row.command(row.plugin))
+    with pytest.raises(AssertionError):
+        check(row, done, NODES)
+
+
+def test_the_page_has_these_rows():
+    text = PAGE.read_text()
+    for row in ROWS:
+        assert f"| {row.name} | `{shown(row.plugin)}` |" in text, row.name
+    for name, why in NOT_RUN.items():
+        assert f"| {name} | {why} |" in text, name
