@@ -13,6 +13,7 @@ loss: exits with 1 when it did not fall or when the ranks do not hold the same m
 # SPDX-License-Identifier: Apache-2.0
 
 import argparse
+import gc
 import math
 import os
 import statistics
@@ -167,6 +168,9 @@ def main():
     agree = replicas_agree(network, device)
     if rank == 0:
         print(f"final loss {final_loss:.4f} (it was {first_loss:.4f}) on {ranks} ranks", flush=True)
+    # DDP keeps the process group alive: gloo's threads would outlive it, and can abort the program while Python ends.
+    del model, optimizer
+    gc.collect()
     dist.destroy_process_group()
     if not agree:
         sys.exit("the ranks do not hold the same model")

@@ -13,6 +13,7 @@ do not hold the same model in the end.
 # SPDX-License-Identifier: Apache-2.0
 
 import argparse
+import gc
 import math
 import os
 import socket
@@ -165,6 +166,9 @@ def main():
         samples = rate * arguments.batch_size * dist.get_world_size()
         print(f"\n{rate:.0f} steps per second, {samples:.0f} samples per second, {accuracy:.1%} of all points right")
         print(f"final loss {final_loss:.4f} (it was {first_loss:.4f}) on {dist.get_world_size()} ranks", flush=True)
+    # DDP keeps the process group alive: gloo's threads would outlive it, and can abort the program while Python ends.
+    del model
+    gc.collect()
     dist.destroy_process_group()
     if not agree:
         sys.exit("the ranks do not hold the same model")

@@ -11,6 +11,7 @@ hold the same model in the end.
 """
 # SPDX-License-Identifier: Apache-2.0
 
+import gc
 import os
 import sys
 
@@ -74,6 +75,8 @@ def work(index, workers):
     agree = torch.allclose(checksums, checksums[0].expand(size), rtol=1e-6)
     if rank == 0:
         print(f"final loss {final_loss:.4f} (it was {first_loss:.4f}) on {size} ranks", flush=True)
+    # DDP keeps the process group alive: gloo's threads would outlive it, and can abort the program while Python ends.
+    gc.collect()
     dist.destroy_process_group()
     if not agree:
         sys.exit("the workers do not hold the same model")

@@ -5,7 +5,8 @@
 from dataclasses import dataclass
 from itertools import groupby
 
-BACKENDS = ("gloo", "mpi", "nccl")
+BACKENDS = ("gloo", "mpi", "horovod-gloo", "horovod-mpi", "nccl")
+OVER_MPI = ("mpi", "horovod-mpi")
 MODELS = ("mlp", "cnn", "rnn", "resnet50")
 
 DONE, FAILED, NOT_RUN = "done", "failed", "not run"
@@ -69,6 +70,6 @@ def why_impossible(cell, parameters, place):
             return f"each process needs a GPU of its own, {cell.tasks} on a node, and the nodes have {place.gpus}"
         if place.one_machine and cell.nodes > 1:
             return "all nodes of the one-machine cluster have the same GPUs, which two processes would then share"
-    if cell.backend == "mpi" and not place.has_pmix:
-        return "back end mpi is started with srun --mpi=pmix, and this Slurm has no PMIx (srun --mpi=list)"
+    if cell.backend in OVER_MPI and not place.has_pmix:
+        return f"back end {cell.backend} is started with srun --mpi=pmix, and this Slurm has no PMIx (srun --mpi=list)"
     return ""

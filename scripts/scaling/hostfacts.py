@@ -2,6 +2,7 @@
 """Prints what this node is and has, as lines `@fact NAME VALUE`; started by the scaling report, one task a node."""
 # SPDX-License-Identifier: Apache-2.0
 
+import importlib.metadata
 import os
 import platform
 import re
@@ -116,6 +117,14 @@ def mpi_facts():
     return {"mpi4py": mpi4py.__version__, "MPI": MPI.Get_library_version().split(",")[0].strip("\0 \n")}
 
 
+def horovod_version():
+    """Without loading it, which takes seconds."""
+    try:
+        return importlib.metadata.version("horovod")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
 def numpy_version():
     try:
         import numpy
@@ -129,7 +138,7 @@ def main():
         "operating system": system(), "kernel": platform.release(), "machine": read("/proc/sys/kernel/random/boot_id") or "unknown",
         "CPU": processor(), "memory": memory(), "network interfaces": interfaces(), "InfiniBand or RoCE": fabric(),
         "GPUs": gpus(), "GPU links": gpu_links(), "GPU driver": driver(), "Python": f"{platform.python_version()} ({sys.executable})",
-        "NumPy": numpy_version(), **torch_facts(), **mpi_facts(),
+        "NumPy": numpy_version(), **torch_facts(), **mpi_facts(), "Horovod": horovod_version(),
     }  # fmt: skip
     print(f"@fact host {platform.node()}")
     for name, value in facts.items():

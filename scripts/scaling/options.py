@@ -89,7 +89,7 @@ def make_parser():
     what.add_argument("--nodes", type=numbers, metavar="N,...", help="servers (1,2,4)")
     what.add_argument("--tasks-per-node", type=numbers, metavar="N,...", help="processes on each server (1,2)")
     what.add_argument("--backends", type=names_of("back end", BACKENDS), metavar="NAME,...",
-                      help="gloo and nccl: those of torch.distributed; mpi: Allreduce of mpi4py (gloo,mpi,nccl)")
+                      help="gloo, nccl: of torch.distributed; mpi: of mpi4py; horovod-gloo, horovod-mpi: of Horovod (gloo,mpi,nccl)")
     what.add_argument("--models", type=names_of("model", MODELS), metavar="NAME,...",
                       help="mlp, cnn, rnn (an LSTM), resnet50 (mlp,cnn,rnn,resnet50)")
     what.add_argument("--steps", type=at_least(LEAST_STEPS), metavar="N", help="steps measured in each cell (20)")
@@ -107,7 +107,7 @@ def make_parser():
     where = parser.add_argument_group("where")
     where.add_argument("--partition", metavar="NAME", help="of Slurm (its default)")
     where.add_argument("--srun-options", type=words, default=[], metavar="TEXT", help="more options of srun: --srun-options='--account x'")
-    where.add_argument("--python", metavar="FILE", help="Python with PyTorch, and mpi4py, on the nodes (python3; on the "
+    where.add_argument("--python", metavar="FILE", help="Python with PyTorch, and mpi4py or Horovod, on the nodes (python3; on the "
                        "one-machine cluster /usr/bin/python3)")
     where.add_argument("--preload", metavar="FILE", help="libbootstrap.so.0, where the plugin is not (as built or installed)")
     where.add_argument("--cell-timeout", type=at_least(1), default=120, metavar="S",

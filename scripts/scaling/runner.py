@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 from scaling import output as outputs
-from scaling.cells import DONE, FAILED
+from scaling.cells import DONE, FAILED, OVER_MPI
 
 
 @dataclass
@@ -66,8 +66,10 @@ class Runner:
     def command(self, cells):
         cell, parameters = cells[0], self.parameters
         words = self.place.program("training/train.py", cell.backend, ",".join(c.model for c in cells), json.dumps(parameters))
+        if cell.backend == "horovod-gloo":
+            words = ["slurm-bootstrap", "run", "--horovod", *words]
         return self.place.step(cell.nodes, cell.tasks, words, threads=parameters["threads"],
-                               mpi="pmix" if cell.backend == "mpi" else "none",
+                               mpi="pmix" if cell.backend in OVER_MPI else "none",
                                gpus=cell.tasks if parameters["device"] == "cuda" else 0)
 
     def run_step(self, cells):

@@ -4,7 +4,7 @@
 
 import math
 
-from scaling.cells import DONE, FAILED
+from scaling.cells import DONE, FAILED, OVER_MPI
 from scaling.output import BATCHES
 from scaling.report.document import heading, paragraph, picture, points, program_output, table
 from scaling.report.plots import POINTS
@@ -13,7 +13,8 @@ TITLE = "Scaling report"
 HEAD = ["model", "back end", "servers", "{unit} per server", "step (ms)", "samples/s", "speed-up", "efficiency"]
 TIME_HEAD = ["model", "back end", "layout", "computing (ms)", "transfer (ms)", "waiting (ms)", "communication", "CPU"]
 WAYS = {"gloo": "`torch.distributed.all_reduce` with gloo", "mpi": "`Allreduce` of mpi4py on the same buffer, ranks started with "
-        "`srun --mpi=pmix`", "nccl": "`torch.distributed.all_reduce` with NCCL on GPUs"}
+        "`srun --mpi=pmix`", "horovod-gloo": "Horovod's allreduce over Gloo, ranks started with `slurm-bootstrap run --horovod`",
+        "horovod-mpi": "Horovod's allreduce over MPI, ranks started with `srun --mpi=pmix`", "nccl": "`torch.distributed.all_reduce` with NCCL on GPUs"}
 
 
 def with_spread(value, form="{:,.1f}", factor=1.0):
@@ -88,7 +89,7 @@ def what_was_done(results, parameters):
 
 def method(results, parameters, crowded):
     polls = " Its ranks poll while they wait, which takes cores from ranks that compute." if crowded else ""
-    ways = [f"{name}: {WAYS[name]}.{polls if name == 'mpi' else ''}" for name in dict.fromkeys(result.cell.backend for result in results)]
+    ways = [f"{name}: {WAYS[name]}.{polls if name in OVER_MPI else ''}" for name in dict.fromkeys(result.cell.backend for result in results)]
     size = "small (made for cores)" if parameters["size"] == "small" else "full (made for GPUs)"
     batch = f"{parameters['batch']}" if parameters["batch"] else "the model's own"
     return points([

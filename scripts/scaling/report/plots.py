@@ -9,9 +9,10 @@ import subprocess
 from scaling.report.measures import known
 
 # The colours of Okabe and Ito, which people with any colour blindness tell apart; point types differ as well.
-COLOURS = {"gloo": "#0072B2", "mpi": "#D55E00", "nccl": "#009E73"}
+COLOURS = {"gloo": "#0072B2", "mpi": "#D55E00", "horovod-gloo": "#56B4E9", "horovod-mpi": "#E69F00", "nccl": "#009E73"}
 PARTS = (("computing", "#0072B2"), ("transfer", "#E69F00"), ("waiting for slower ranks", "#CCCCCC"))
-POINTS = {"gloo": (7, 6), "mpi": (5, 4), "nccl": (9, 8)}  # filled and open circle, square, triangle
+# Filled and open circle, square, diamond, pentagon, triangle.
+POINTS = {"gloo": (7, 6), "mpi": (5, 4), "horovod-gloo": (13, 12), "horovod-mpi": (15, 14), "nccl": (9, 8)}
 SIZE = (860, 520)
 # Error bars: `with yerrorbars` of gnuplot 5.4 paints a white disc over what is below the middle of each.
 BARS = "with vectors heads size screen 0.004,90"

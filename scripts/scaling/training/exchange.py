@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
+import os
 import sys
 
 
@@ -47,8 +48,34 @@ class Mpi:
         """mpi4py calls MPI_Finalize at exit."""
 
 
+class Horovod:
+    """Horovod's allreduce with PyTorch, over Gloo or MPI."""
+
+    def __init__(self, controller):
+        # Before the import. `slurm-bootstrap run --horovod` sets both for Gloo.
+        os.environ.setdefault("HOROVOD_CONTROLLER", controller)
+        os.environ.setdefault("HOROVOD_CPU_OPERATIONS", controller)
+        try:
+            import horovod.torch as hvd
+        except ImportError as error:
+            sys.exit(f"back end horovod-{controller} needs Horovod with PyTorch, which did not load: {error}")
+        if not getattr(hvd, f"{controller}_built")():
+            sys.exit(f"Horovod was built without {controller} (horovodrun --check-build); choose another back end")
+        hvd.init()
+        self.hvd, self.place = hvd, (hvd.rank(), hvd.size())
+
+    def reduce(self, buffer, operation):
+        self.hvd.allreduce_(buffer, op=getattr(self.hvd, operation.capitalize()), name=f"{operation} of {buffer.numel()}")
+
+    def close(self):
+        self.hvd.shutdown()
+
+
 def connect(name, rank, ranks):
-    backend = Mpi() if name == "mpi" else Distributed(name)
+    if name.startswith("horovod-"):
+        backend = Horovod(name.removeprefix("horovod-"))
+    else:
+        backend = Mpi() if name == "mpi" else Distributed(name)
     # A back end that started as a world of its own would measure nothing, and agree with itself.
     if backend.place != (rank, ranks):
         sys.exit(f"{name} sees rank {backend.place[0]} of {backend.place[1]}, the environment says rank {rank} of {ranks}; "

@@ -88,7 +88,7 @@ def test_a_world_is_silent_but_for_srun_v(cluster):
 
 
 def test_torchrun_as_the_program_gets_its_own_and_no_more(cluster):
-    """By its name: what it does with them, test_frameworks.py shows."""
+    """By its name: what it does with them, test_framework_variables.py shows."""
     cluster.write_home("torchrun", f"#!/usr/bin/python3\n{PRINT}\n")
     tasks = variables(srun(cluster, "-N2 --ntasks-per-node=1 --gres=gpu:2", "./torchrun"))
     assert len(tasks) == 2 and {(task["PET_NNODES"], task["PET_NPROC_PER_NODE"]) for task in tasks} == {("2", "2")}

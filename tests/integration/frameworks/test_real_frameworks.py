@@ -7,7 +7,6 @@ Prints the table of etc/doc/frameworks.md at its end; --write-frameworks-table w
 
 import re
 import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -20,61 +19,51 @@ from harness import REPOSITORY
 PROGRAMS = Path(__file__).parent / "programs"
 EXAMPLES = REPOSITORY / "etc" / "examples"
 PAGE = REPOSITORY / "etc" / "doc" / "frameworks.md"
-MAKE = REPOSITORY / "scripts" / "frameworks"
-NO_INDEX = 3
 FINAL = re.compile(r"final loss (\S+) \(it was (\S+)\).* on (?:all )?(\d+) ranks")
 RANK = re.compile(r"rank (\d+) of (\d+)[ :](?:.*? on (\S+))?")
 
 outcomes: dict = {}  # (name of the row, how): the cell of the table
 
 
+HEAD = ["| framework | with the plugin | plugin | preload alone | neither | line with neither |", "| --- | --- | --- | --- | --- | --- |"]
+HOWS = ("plugin", "preload", "off")
+BEGIN, END = "<!-- the table of the tests -->\n", "<!-- its end -->\n"
+
+
 @pytest.fixture(scope="module", autouse=True)
 def table(request):
     yield
-    if not outcomes:
-        return
-    lines = table_lines()
     terminal = request.config.pluginmanager.getplugin("terminalreporter")
-    terminal.write_line("")
-    for line in lines:
+    for line in [*HEAD, *filter(None, map(run_line, ROWS))]:
         terminal.write_line(line)
     if request.config.getoption("--write-frameworks-table"):
-        before, rest = PAGE.read_text().split("<!-- the table of the tests -->\n")
-        PAGE.write_text(f"{before}<!-- the table of the tests -->\n\n" + "\n".join(lines) + "\n\n<!-- its end -->\n" + rest.split("<!-- its end -->\n")[1])
+        before, rest = PAGE.read_text().split(BEGIN)
+        old, after = rest.split(END)
+        PAGE.write_text(f"{before}{BEGIN}\n{new_table(old)}\n{END}{after}")
 
 
-def table_lines():
-    lines = ["| framework | with the plugin | plugin | preload alone | neither | line with neither |", "| --- | --- | --- | --- | --- | --- |"]
+def run_line(row):
+    """Of a row that this run has tried."""
+    cells = [outcomes.get((row.name, how)) for how in HOWS]
+    return f"| {row.name} | `{shown(row.plugin)}` | {' | '.join(cell or '' for cell in cells)} | {row.instead} |" if any(cells) else ""
+
+
+def new_table(old):
+    """What this run has not tried stays as it was."""
+    cells = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[-4:-1] for line in old.splitlines() if " | " in line}
+    lines = list(HEAD)
     for row in ROWS:
-        cells = [outcomes.get((row.name, how), "") for how in ("plugin", "preload", "off")]
-        if any(cells):
-            lines.append(f"| {row.name} | `{shown(row.plugin)}` | {' | '.join(cells)} | {row.instead} |")
-    return lines
+        before = cells.get(row.name, [""] * 3)
+        if not row.preload:
+            before[1] = row.no_preload
+        now = [outcomes.get((row.name, how)) or before[place] for place, how in enumerate(HOWS)]
+        lines.append(f"| {row.name} | `{shown(row.plugin)}` | {' | '.join(now)} | {row.instead} |")
+    return "\n".join(lines) + "\n"
 
 
 def shown(line):
     """As a cell of the table has it: the shapes by name, which stand above it."""
     return line.replace("|", "\\|")
-
-
-@pytest.fixture(scope="module")
-def environments():
-    """Makes the environment of a name when it is first asked for, and returns the folder of its programs."""
-    folders = {}
-
-    def get(name):
-        if name not in folders:
-            done = subprocess.run([MAKE, "install", name], stderr=subprocess.PIPE, text=True)
-            if done.returncode == NO_INDEX:
-                folders[name] = None
-            else:
-                assert done.returncode == 0, done.stderr
-                folders[name] = subprocess.run([MAKE, "path", name], capture_output=True, text=True).stdout.strip()
-        if folders[name] is None:
-            pytest.skip(f"PyPI cannot be reached, so {name} is not there")
-        return folders[name]
-
-    return get
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +95,7 @@ def check(row: Row, done, nodes):
     assert done.returncode == 0, said
     seen = Counter((int(rank), int(size)) for rank, size, _ in RANK.findall(done.stdout))
     if seen:  # what the example of DDP prints is a table
-        assert seen == Counter({(rank, ranks): row.worlds for rank in range(ranks)}), said
+        assert seen == Counter({(rank, ranks): row.worlds for rank in range(row.shown or ranks)}), said
     if not row.trains:
         assert seen, said
         return f"{ranks} ranks"
@@ -117,10 +106,7 @@ def check(row: Row, done, nodes):
 
 def rows_for(how):
     for row in ROWS:
-        if how == "preload" and not row.preload:
-            outcomes[row.name, how] = row.no_preload
-            continue
-        if how == "off" and not row.off and row.instead != "the same line":
+        if how == "preload" and not row.preload or how == "off" and not row.off and row.instead != "the same line":
             continue
         yield pytest.param(row, id=row.name, marks=[] if row.is_quick else [pytest.mark.full])
 

@@ -7,7 +7,7 @@ import torch
 from accelerate import Accelerator
 from torch.nn.functional import mse_loss
 
-from training import STEPS, checksum, finish, show_rank, torch_loss, torch_problem
+from training import STEPS, checksum, finish, leave, show_rank, torch_loss, torch_problem
 
 
 def main():
@@ -32,3 +32,4 @@ def main():
 
 if __name__ == "__main__":
     main()
+    leave()

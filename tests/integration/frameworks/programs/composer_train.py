@@ -12,7 +12,7 @@ from composer.utils import dist
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from training import STEPS, checksum, finish, show_rank, torch_loss, torch_problem
+from training import STEPS, checksum, finish, leave, show_rank, torch_loss, torch_problem
 
 logging.disable(logging.WARNING)
 
@@ -46,3 +46,4 @@ def main():
 
 if __name__ == "__main__":
     main()
+    leave()

@@ -12,7 +12,7 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch.nn.functional import mse_loss  # noqa: E402
 
-from training import STEPS, checksum, finish, show_rank, torch_loss, torch_problem  # noqa: E402
+from training import STEPS, checksum, finish, leave, show_rank, torch_loss, torch_problem  # noqa: E402
 
 
 def main():
@@ -35,3 +35,4 @@ def main():
 
 if __name__ == "__main__":
     main()
+    leave()

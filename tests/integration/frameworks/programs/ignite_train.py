@@ -8,7 +8,7 @@ import torch
 from ignite.engine import Engine
 from torch.nn.functional import mse_loss
 
-from training import STEPS, checksum, finish, show_rank, torch_loss, torch_problem
+from training import STEPS, checksum, finish, leave, show_rank, torch_loss, torch_problem
 
 
 def train(_):
@@ -34,3 +34,4 @@ def train(_):
 if __name__ == "__main__":
     with idist.Parallel(backend="gloo") as parallel:
         parallel.run(train)
+    leave()

@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from training import STEPS, checksum, finish, show_rank, torch_loss, torch_problem
+from training import STEPS, checksum, finish, leave, show_rank, torch_loss, torch_problem
 
 warnings.filterwarnings("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -66,3 +66,4 @@ if __name__ == "__main__":
     how, devices, nodes = sys.argv[1:]
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     {"trainer": with_trainer, "fabric": with_fabric}[how](int(devices), int(nodes))
+    leave()

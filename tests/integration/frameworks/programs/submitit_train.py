@@ -18,7 +18,7 @@ def train():
     import torch.distributed as dist
 
     from training import checksum, finish, show_rank, torch_loss, torch_problem
-    from torch_train import of_all
+    from torch_train import end_group, of_all
     from torch_train import train as train_steps
 
     environment = submitit.helpers.TorchDistributedEnvironment().export()
@@ -31,7 +31,8 @@ def train():
     model = torch.nn.parallel.DistributedDataParallel(network)
     train_steps(model, torch.optim.Adam(network.parameters(), lr=0.02), inputs, targets)
     sums = of_all(checksum(network))
-    dist.destroy_process_group()
+    del model
+    end_group()
     finish(rank, size, first, torch_loss(network, inputs, targets), sums)
 
 

@@ -17,8 +17,8 @@ from training import show_rank  # noqa: E402
 
 
 def main():
-    resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(port_base=int(sys.argv[1]), gpus_per_node=0, gpus_per_task=0,
-                                                                   auto_set_gpu=False)
+    # It would ask nvidia-smi how many GPUs a node has.
+    resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(port_base=int(sys.argv[1]), gpus_per_node=2, gpus_per_task=1)
     options = tf.distribute.experimental.CommunicationOptions(implementation=tf.distribute.experimental.CommunicationImplementation.RING)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver, communication_options=options)
     size = strategy.num_replicas_in_sync

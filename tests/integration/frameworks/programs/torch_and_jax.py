@@ -10,7 +10,7 @@ import torch.distributed as dist
 from jax.experimental import multihost_utils
 
 from training import checksum, finish, show_rank, torch_loss, torch_problem
-from torch_train import of_all, train
+from torch_train import end_group, of_all, train
 
 
 def main():
@@ -28,7 +28,8 @@ def main():
     model = torch.nn.parallel.DistributedDataParallel(network)
     train(model, torch.optim.Adam(network.parameters(), lr=0.02), inputs, targets)
     sums = of_all(checksum(network))
-    dist.destroy_process_group()
+    del model
+    end_group()
     finish(rank, size, first, torch_loss(network, inputs, targets), sums)
 
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.nn.functional import mse_loss
 from transformers import Trainer, TrainingArguments
 
-from training import STEPS, checksum, finish, show_rank, torch_loss, torch_problem
+from training import STEPS, checksum, finish, leave, show_rank, torch_loss, torch_problem
 
 
 class Model(torch.nn.Module):
@@ -46,3 +46,4 @@ def main():
 if __name__ == "__main__":
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     main()
+    leave()

@@ -1,4 +1,4 @@
-"""Every framework from every start form: a table, each row of which is run on a real cluster, and printed at the end."""
+"""Which variables a framework finds in each shape of step. The frameworks themselves run in test_real_frameworks.py."""
 
 import json
 import os
@@ -8,33 +8,15 @@ from collections import Counter
 import pytest
 
 from built_files import BUILT_INSIDE, LIBRARY, TRAIN, inside
-from harness import ASKS_FOR_LIBUV, INSIDE, REPOSITORY, TESTS, needs_mpirun, needs_torchrun
+from harness import TESTS, needs_mpirun, needs_torchrun
 
 FOLDER = f"{TESTS}/frameworks"
-EXAMPLES = f"{INSIDE}/etc/examples"
 # PyTorch 1.13 on Python 3.11 takes no default here; see core/plan/framework_table.cc.
 REPAIR = {"PET_REDIRECTS": "9:1", "PET_TEE": "9:1"}
 FOUR = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
 AGENTS = ("-N2", "--ntasks-per-node=1", "--gres=gpu:2")
-SIXTEEN = ("-N4", "--ntasks-per-node=4", "--gres=gpu:4")
 
 ASKED = {"SLURM_BOOTSTRAP": "on"}
-
-rows = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def table(request):
-    """Prints what was run, as etc/doc/frameworks.md has it."""
-    yield
-    if not rows:
-        return
-    terminal = request.config.pluginmanager.getplugin("terminalreporter")
-    terminal.write_line("")
-    terminal.write_line("| framework | start | result |")
-    terminal.write_line("| --- | --- | --- |")
-    for row in rows:
-        terminal.write_line("| {} | {} | {} |".format(*row))
 
 
 @pytest.fixture(scope="module")
@@ -72,15 +54,6 @@ def assert_world(text, size, per_host):
     return [(rank, local, hosts.index(host)) for rank, _, local, host, _ in found]
 
 
-@pytest.mark.parametrize("how", ["env", "tcp", "file", "loader"])
-def test_pytorch_by_srun(site, how):
-    done = run(site, "srun", *FOUR, "python3", f"{FOLDER}/torch_world.py", how)
-    assert_world(done.stdout, 4, 2)
-    names = {"env": "PyTorch, env://", "tcp": "PyTorch, tcp://", "file": "PyTorch, file:// (BOOTSTRAP_INIT_FILE)",
-             "loader": "PyTorch with DataLoader workers"}
-    rows.append((names[how], "`srun`", "world of 4"))
-
-
 def test_a_file_is_new_for_each_step(site):
     """The file of an earlier step would let ranks meet those of a world that has ended."""
     script = f"for i in 1 2; do srun {' '.join(FOUR)} python3 {FOLDER}/torch_world.py file; done"
@@ -95,7 +68,6 @@ def test_torchrun_without_a_flag_makes_the_same_world_as_srun(site, agent):
     children = run(site, "srun", *AGENTS, *agent.split(), f"{FOLDER}/torch_world.py", "env")
     assert assert_world(children.stdout, 4, 2) == assert_world(direct.stdout, 4, 2)
     assert re.search(r"torchelastic|rdzv|rendezvous", children.stderr, re.I) is None or "Error" not in children.stderr
-    rows.append((f"PyTorch, `{agent}`", "`srun`, one task on each node", "world of 4, the same as by srun"))
 
 
 @needs_torchrun
@@ -106,19 +78,12 @@ def test_torchrun_needs_the_variables_for_that(site):
     assert {world[1] for world in worlds(done.stdout)} == {1}
 
 
-def test_one_process_for_many_gpus(site):
-    done = run(site, "srun", *AGENTS, "--bootstrap=on", "python3", f"{FOLDER}/torch_world.py", "spawn", "2")
-    assert_world(done.stdout, 4, 2)
-    rows.append(("PyTorch, one process for many GPUs", "`srun --bootstrap=on`, one task on each node", "world of 4"))
-
-
 def test_two_steps_of_a_job_at_once(site):
     script = (f"srun -N1 -n2 --gres=gpu:2 --exact --mem=0 python3 {FOLDER}/torch_world.py env & "
               f"srun -N1 -n2 --gres=gpu:2 --exact --mem=0 python3 {FOLDER}/torch_world.py env & wait")
     done = run(site, "salloc", "--quiet", "-N1", "-n4", "--gres=gpu:4", "bash", "-c", script)
     assert sorted(world[0] for world in worlds(done.stdout)) == [0, 0, 1, 1]
     assert {(world[1], world[4]) for world in worlds(done.stdout)} == {(2, 3)}, done.stdout
-    rows.append(("PyTorch, two steps at once", "`srun` twice in a job", "two worlds of 2"))
 
 
 @needs_torchrun
@@ -128,7 +93,6 @@ def test_an_allocation_alone_is_left_to_the_user(site):
     done = run(site, "salloc", "--quiet", "-N1", "-n2", "--gres=gpu:2", "bash", "-c", script, env=REPAIR)
     assert done.stdout.splitlines()[0] == "0"
     assert [world[:2] for world in worlds(done.stdout)] == [(0, 2), (1, 2)]
-    rows.append(("PyTorch, `torchrun --standalone`", "in an allocation, without `srun`", "world of 2, untouched"))
 
 
 def test_horovod_over_mpi_is_left_to_mpi(site):
@@ -136,7 +100,6 @@ def test_horovod_over_mpi_is_left_to_mpi(site):
     assert done.stdout.split() == ["0"] * 4
     done = run(site, "srun", "--mpi=pmix", *FOUR, "python3", f"{TESTS}/support/mpi_ranks.py")
     assert done.stdout == "equal: 4 ranks\n"
-    rows.append(("Horovod over MPI, ChainerMN, mpi4py", "`srun --mpi=pmix`", "MPI's ranks are ours"))
 
 
 PRELOADED_MPIRUN = ("mpirun", "-x", f"LD_PRELOAD={BUILT_INSIDE}/{LIBRARY}")
@@ -147,15 +110,12 @@ def test_mpirun_with_the_preload(site):
     ask = ("-x", "SLURM_BOOTSTRAP_MPIRUN=ask", "-np", "4", "-npernode", "2")
     done = run(site, "salloc", "--quiet", *FOUR, *PRELOADED_MPIRUN, *ask, "python3", f"{FOLDER}/torch_world.py", "env")
     assert_world(done.stdout, 4, 2)
-    rows.append(("PyTorch, env://", "`mpirun -npernode 2 -x SLURM_BOOTSTRAP_MPIRUN=ask` in a job, with the preload",
-                 "world of 4, unchanged"))
 
 
 @needs_mpirun
 def test_mpirun_of_mpi_programs_with_the_preload(site):
     done = run(site, "salloc", "--quiet", *FOUR, *PRELOADED_MPIRUN, "-np", "2", "python3", f"{TESTS}/support/mpi_ranks.py")
     assert done.stdout == "equal: 2 ranks\n"
-    rows.append(("Horovod over MPI, ChainerMN, mpi4py", "`mpirun` on one node of a job, with the preload", "MPI's ranks are ours"))
 
 
 def test_mpirun_needs_the_preload(site):
@@ -167,20 +127,6 @@ def test_mpirun_needs_the_preload(site):
 def test_cpp_with_nccl_or_without(site):
     done = run(site, "srun", *FOUR, inside(TRAIN))
     assert re.search(r"final loss \S+ .* on all 4 ranks", done.stdout), done.stdout
-    rows.append(("C++ with NCCL (`train.cc`; here on CPUs)", "`srun`", "4 ranks, the loss of one"))
-
-
-def test_the_preload_alone(site):
-    """On a cluster without the plugin."""
-    export = f"--export=ALL,LD_PRELOAD={inside(LIBRARY)}"
-    with site.other_plugstack():
-        done = run(site, "srun", export, *FOUR, "python3", f"{FOLDER}/torch_world.py", "env")
-        assert_world(done.stdout, 4, 2)
-        if not ASKS_FOR_LIBUV:
-            done = run(site, "srun", export, *AGENTS, "torchrun", f"{FOLDER}/torch_world.py", "env")
-            assert_world(done.stdout, 4, 2)
-            rows.append(("PyTorch, `torchrun`", "`srun` with the preload, no plugin", "world of 4"))
-    rows.append(("PyTorch, env://", "`srun` with the preload, no plugin", "world of 4"))
 
 
 def readings(done):
@@ -220,8 +166,6 @@ def test_servers_of_tensorflow_and_jax(site):
     found = readings(run(site, "srun", *FOUR, "python3", f"{FOLDER}/framework_readers.py", "listen"))
     assert [reading["task"]["servers"] for reading in found] == [1, 0, 0, 0]
     assert len({assert_agreement(reading, 4)["jax"]["where"] for reading in found}) == 1
-    rows.append(("TensorFlow (TF_CONFIG, its reader's rules)", "`srun --bootstrap-frameworks=tensorflow`", "4 servers, all reached by all"))
-    rows.append(("JAX (its reader's rules)", "`srun`", "coordinator reached by all, own device"))
 
 
 SHAPES = {
@@ -248,9 +192,6 @@ def test_all_readers_agree(site, shape):
         told = [assert_agreement(reading, size, shape == "uneven") for reading in found]
         assert all(("tensorflow" in one) == (frameworks == "all") for one in told)
         assert all("jax" in one and "deepspeed" in one and "accelerate" in one for one in told)
-    if shape == "two tasks a node":
-        for name in ("DeepSpeed", "Lightning", "Accelerate", "nccl-tests", "torchcomms"):
-            rows.append((f"{name} (its reader's rules)", "`srun`", "the same ranks and device"))
 
 
 def test_readers_can_disagree(site):
@@ -303,10 +244,3 @@ def test_a_nested_srun_is_not_told_our_number_of_tasks_per_node(site):
     assert "outer=2\n" in done.stdout
     assert "can't honor --ntasks-per-node" not in done.stderr
     assert "inner=\n" in done.stdout
-
-
-def test_the_page_has_this_table():
-    """Every row that is run here stands in the page."""
-    text = (REPOSITORY / "etc" / "doc" / "frameworks.md").read_text()
-    for row in rows:
-        assert "| {} | {} | {} |".format(*row) in text, row

@@ -1,0 +1,30 @@
+"""The environments of scripts/frameworks, as the tests of this folder use them."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import subprocess
+
+import pytest
+
+from harness import REPOSITORY
+
+MAKE = REPOSITORY / "scripts" / "frameworks"
+NO_INDEX = 3
+
+
+@pytest.fixture(scope="session")
+def environments():
+    """Makes the environment of a name when it is first asked for; returns the folder of its programs."""
+    folders = {}
+
+    def get(name):
+        if name not in folders:
+            done = subprocess.run([MAKE, "install", name], stderr=subprocess.PIPE, text=True)
+            assert done.returncode in (0, NO_INDEX), done.stderr
+            path = subprocess.run([MAKE, "path", name], capture_output=True, text=True, check=True).stdout.strip()
+            folders[name] = path if done.returncode == 0 else None
+        if folders[name] is None:
+            pytest.skip(f"PyPI cannot be reached, so {name} is not installed")
+        return folders[name]
+
+    return get
