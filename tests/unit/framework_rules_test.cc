@@ -61,12 +61,6 @@ TEST(Frameworks, TorchrunIsOneTaskOnEachNode) {
   EXPECT_EQ(value(plan_of(two_by_two(), with("torchrun")), "PET_NNODES"), "-");
 }
 
-TEST(Frameworks, TorchrunsChildrenSeeNoOtherRanks) {
-  for (const auto& name : names(plan_of(one_by_two(1)))) {
-    EXPECT_FALSE(name.starts_with("TORCHCOMM_") || name == "LOCAL_SIZE") << name;
-  }
-}
-
 TEST(Frameworks, TheMeetingPlaceIsTheUsersWhereItIs) {
   auto environment = one_by_two();
   environment.set("MASTER_ADDR", "elsewhere");
@@ -125,9 +119,6 @@ TEST(Frameworks, ATaskThatIsToldToBeAloneIsSoForAll) {
     auto settings = with("all");
     settings.gpu = {mode, Source::kOption};
     const auto plan = plan_of(two_by_two(3), settings);
-    EXPECT_EQ(value(plan, "LOCAL_SIZE"), "1");
-    EXPECT_EQ(value(plan, "CROSS_RANK"), value(plan, "NODE_RANK"));
-    EXPECT_EQ(value(plan, "CROSS_SIZE"), value(plan, "GROUP_WORLD_SIZE"));
     EXPECT_EQ(value(plan, "JAX_LOCAL_DEVICE_IDS"), "0");
     EXPECT_EQ(value(plan, "NCCL_TESTS_DEVICE"), "0");
   }
@@ -188,7 +179,7 @@ TEST(Frameworks, ListsAllAndNone) {
   const auto jax = names(plan_of(two_by_two(), with("jax")));
   EXPECT_EQ(jax.size(), base.size() + 3);
   const auto all = names(plan_of(two_by_two(), with("all")));
-  for (const auto* name : {"TF_CONFIG", "TORCHCOMM_RANK", "LOCAL_SIZE", "JAX_LOCAL_DEVICE_IDS"}) {
+  for (const auto* name : {"TF_CONFIG", "JAX_LOCAL_DEVICE_IDS"}) {
     EXPECT_EQ(all.count(name), 1U) << name;
   }
   EXPECT_EQ(names(plan_of(two_by_two())).count("TF_CONFIG"), 0U);
@@ -248,9 +239,7 @@ TEST(Frameworks, AnotherStepsValuesAreReplacedAndRemoved) {
   inner.set("SLURMD_NODENAME", "node001");
   const auto again = plan_of(inner, with("jax"));
   EXPECT_EQ(value(again, "JAX_COORDINATOR_ADDRESS"), "node001:" + value(again, "JAX_COORDINATOR_PORT"));
-  for (const auto* name : {"TF_CONFIG", "TORCHCOMM_RANK"}) {
-    EXPECT_NE(std::find(again.removals.begin(), again.removals.end(), name), again.removals.end()) << name;
-  }
+  EXPECT_NE(std::find(again.removals.begin(), again.removals.end(), "TF_CONFIG"), again.removals.end());
 }
 
 TEST(Frameworks, TheTaskItselfSeesWhatSlurmstepdSet) {

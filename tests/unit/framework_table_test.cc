@@ -124,8 +124,8 @@ TEST(FurtherPorts, JaxIsSetUpOnlyWithAPortOfItsOwn) {
 }
 
 TEST(FrameworkChoice, IsReadAndWrittenTheSame) {
-  for (const auto* text : {"auto", "all", "none", "tensorflow", "torchrun,jax", "nccl-tests,torchcomms,openmp",
-                           "auto,tensorflow", "auto,deepspeed,tensorflow"}) {
+  for (const auto* text : {"auto", "all", "none", "tensorflow", "torchrun,jax", "nvshmem,nccl-tests,openmp",
+                           "auto,tensorflow", "auto,tensorflow,jax"}) {
     EXPECT_EQ(write_frameworks(*parse_frameworks(text)), text);
   }
   for (const auto* text : {"", "jax,", "JAX", "auto,auto", "auto,", "caffe", " jax"})

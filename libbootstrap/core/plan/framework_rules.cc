@@ -35,10 +35,6 @@ State auto_state(Framework framework) {
   switch (framework) {
     case Framework::kTensorflow:
       return {false, "programs that find TF_CONFIG train together, also those that were to run alone"};
-    case Framework::kDeepspeed:
-      return {false, "DeepSpeed needs no more than what is always set"};
-    case Framework::kTorchcomms:
-      return {false, "under torchrun they would hide torchrun's own ranks"};
     default:
       return {false, "not one of auto"};
   }

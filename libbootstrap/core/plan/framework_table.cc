@@ -108,7 +108,8 @@ std::string tf_config(const TaskContext& task) {
 
 // What reads which, with the sources: reference manuals of torchrun (torch/distributed/run.py), JAX
 // (_src/distributed.py), TensorFlow (tfconfig_cluster_resolver.py), Lightning (plugins/environments/slurm.py),
-// DeepSpeed (launcher/launch.py), NVSHMEM, nccl-tests (src/common.cu) and torchcomms (utils/Utils.cpp).
+// NVSHMEM and nccl-tests (src/common.cu). Accelerate, transformers, DeepSpeed, composer, Ignite and torchcomms need no
+// more than what is always set.
 using F = Framework;
 using T = const TaskContext&;
 constexpr FrameworkVariable kTable[] = {
@@ -132,16 +133,8 @@ constexpr FrameworkVariable kTable[] = {
 
     {F::kLightning, kTasksPerNodeVariable, "tasks on each node", tasks_per_node, DependsOn::kStep},
 
-    {F::kDeepspeed, "LOCAL_SIZE", "LOCAL_WORLD_SIZE", [](T t) { return number(t.place.local_size); }, DependsOn::kTask},
-    {F::kDeepspeed, "CROSS_RANK", "NODE_RANK", [](T t) { return number(t.place.node_rank); }, DependsOn::kTask},
-    {F::kDeepspeed, "CROSS_SIZE", "nodes of the step", [](T t) { return number(t.node_count); }, DependsOn::kTask},
-
     {F::kNvshmem, "NVSHMEM_BOOTSTRAP_PMI", "srun --mpi=", nvshmem_pmi, DependsOn::kStep},
     {F::kNcclTests, "NCCL_TESTS_DEVICE", "BOOTSTRAP_GPU", nccl_tests_device, DependsOn::kTask},
-
-    {F::kTorchcomms, "TORCHCOMM_RANK", "RANK", [](T t) { return number(t.rank); }, DependsOn::kTask},
-    {F::kTorchcomms, "TORCHCOMM_SIZE", "WORLD_SIZE", [](T t) { return std::to_string(t.facts.layout.size()); },
-     DependsOn::kStep},
 
     {F::kOpenmp, "OMP_NUM_THREADS", "cores of the task",
      [](T t) { return t.threads == 0 ? std::string() : number(t.threads); }, DependsOn::kCores},

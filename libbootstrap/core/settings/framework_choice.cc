@@ -10,9 +10,9 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::array<std::string_view, kFrameworkCount> kNames{"pytorch",    "torchrun",   "accelerate", "lightning",
-                                                               "deepspeed",  "tensorflow", "jax",        "nvshmem",
-                                                               "nccl-tests", "torchcomms", "openmp"};  // by Framework
+constexpr std::array<std::string_view, kFrameworkCount> kNames{"pytorch",   "torchrun",   "accelerate",
+                                                               "lightning", "tensorflow", "jax",
+                                                               "nvshmem",   "nccl-tests", "openmp"};  // by Framework
 constexpr std::uint32_t kAll = (1U << kFrameworkCount) - 1;
 
 std::string join(std::uint32_t mask, std::string_view separator) {

@@ -16,15 +16,13 @@ enum class Framework : std::uint8_t {
   kTorchrun,
   kAccelerate,
   kLightning,
-  kDeepspeed,
   kTensorflow,
   kJax,
   kNvshmem,
   kNcclTests,
-  kTorchcomms,
   kOpenmp,
 };
-inline constexpr std::size_t kFrameworkCount = 11;
+inline constexpr std::size_t kFrameworkCount = 9;
 using FrameworkFlags = std::array<bool, kFrameworkCount>;
 
 std::string_view framework_name(Framework framework);

@@ -24,8 +24,8 @@ TAKES = {
     "bootstrap-gpu-share": "use on or off",
     "bootstrap-cpu": "use near or off",
     "bootstrap-preload": "use on or off",
-    "bootstrap-frameworks": "use auto, all, none or a list of pytorch, torchrun, accelerate, lightning, deepspeed, "
-                            "tensorflow, jax, nvshmem, nccl-tests, torchcomms, openmp",
+    "bootstrap-frameworks": "use auto, all, none or a list of pytorch, torchrun, accelerate, lightning, "
+                            "tensorflow, jax, nvshmem, nccl-tests, openmp",
     "bootstrap-interface": "use gloo, auto, off, the name of a network interface or a network such as 10.0.0.0/8",
     "bootstrap-grace": "use off or a number of seconds from 1 to 86400",
     "bootstrap-shared-dir": "use the absolute path of a folder that all nodes share; %u stands for the user",

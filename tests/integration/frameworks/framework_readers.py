@@ -120,16 +120,7 @@ def nvshmem():
     return {"pmi": ENV.get("NVSHMEM_BOOTSTRAP_PMI", "PMI")}
 
 
-def torchcomms():
-    """comms/torchcomms/utils/Utils.cpp: TORCHCOMM_*, then OMPI_COMM_WORLD_*, PMI_*, and RANK with WORLD_SIZE."""
-    for rank, size in (("TORCHCOMM_RANK", "TORCHCOMM_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-                       ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE")):
-        if rank in ENV and size in ENV:
-            return {"rank": number(rank), "size": number(size)}
-    return {"error": "no rank"}
-
-
-READERS = (pytorch, torchrun, tensorflow, jax, lightning, deepspeed, accelerate, nccl_tests, nvshmem, torchcomms)
+READERS = (pytorch, torchrun, tensorflow, jax, lightning, deepspeed, accelerate, nccl_tests, nvshmem)
 
 
 def server(port):

@@ -59,8 +59,9 @@ WRAPPER = "a wrapper script that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
 
 
 ACCELERATE_LAUNCH = ("accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no "
-                     "--main_process_port 29514")
+                     "--main_process_port 2951")
 TWO_STEPS = {"around": TWICE, "worlds": 2, "one_node": False}
+IN_SHELL = {"one_node": False, "preload": False, "no_preload": "loading it asks for a world"}
 
 
 def in_script(shape, sets_ranks=""):
@@ -128,9 +129,9 @@ ROWS = [
     direct("Accelerate 1.15", PYTORCH, "accelerate_train.py"),
     direct("Accelerate 0.29 on PyTorch 1.13", PYTORCH_DEBIAN, "accelerate_train.py"),
     Row("Accelerate 1.15, `accelerate launch` in a batch script", PYTORCH,
-        f"{ACCELERATE_LAUNCH} accelerate_train.py", ranks=2, **in_script("-N1 --gres gpu:2")),
+        f"{ACCELERATE_LAUNCH}4 accelerate_train.py", ranks=2, **in_script("-N1 --gres gpu:2")),
     Row("Accelerate 1.15, `accelerate launch` as the step's program", PYTORCH,
-        f"srun -N1 -n1 --gres gpu:2 {ACCELERATE_LAUNCH} accelerate_train.py", ranks=2, one_node=False),
+        f"srun -N1 -n1 --gres gpu:2 {ACCELERATE_LAUNCH}4 accelerate_train.py", ranks=2, one_node=False),
     direct("transformers 5.24, Trainer", PYTORCH, "trainer_train.py"),
     direct("DeepSpeed 0.19", PYTORCH, "deepspeed_train.py"),
     direct("composer 0.32", PYTORCH_2_7, "composer_train.py"),
@@ -142,6 +143,16 @@ ROWS = [
     Row("Ray 2.60, `ray symmetric-run`", PYTORCH,
         f"srun TWO ray symmetric-run --address {MASTER}:6379 --min-nodes 2 --num-cpus 4 -- python3 ray_train.py 4",
         **in_script("TWO")),
+    # What users start in a shell are their own worlds, which stay as they are.
+    Row("transformers 5.24, a sweep in a shell", PYTORCH,
+        "srun -N1 --ntasks-per-node 2 --gres gpu:2 bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python3 trainer_train.py'", ranks=1, worlds=2, **IN_SHELL),
+    Row("Accelerate 1.15, `accelerate launch` in the shell of each task", PYTORCH,
+        f"srun -N1 --ntasks-per-node 2 --gres gpu:2 bash -c '{ACCELERATE_LAUNCH}$SLURM_LOCALID accelerate_train.py'", ranks=2, worlds=2, **IN_SHELL),
+    Row("composer 0.32, its launcher in a shell on each node", PYTORCH_2_7, "srun TWO bash -c 'composer -n 2 composer_train.py'", ranks=2, worlds=2, shown=1,
+        **IN_SHELL),
+    Row("PyTorch 2.15, two torchruns in the shell of one task", PYTORCH,
+        "srun -N1 -n1 --gres gpu:2 bash -c 'for i in 1 2; do torchrun --standalone --nproc-per-node 2 torch_train.py env & done; wait'", ranks=2, worlds=2,
+        **IN_SHELL),
     direct("nccl4py 0.6, up to where it needs a GPU", PYTORCH, "nccl4py_ids.py", trains=False),
     Row("JAX 0.10", "jax", "srun FOUR python3 train_jax.py"),
     Row("JAX 0.10, one process a node (asked)", "jax", "srun --bootstrap=on TWO python3 train_jax.py",
