@@ -35,9 +35,7 @@ def train():
 
 
 if __name__ == "__main__":
-    ray.init(address="auto", log_to_driver=True)
-    os.environ["TRAINING"] = os.path.dirname(os.path.abspath(__file__))
-    variables = {"env_vars": {"TRAINING": os.environ["TRAINING"]}}
-    ray.shutdown()
-    ray.init(address="auto", runtime_env=variables, log_to_driver=True)
+    # The workers find the module `training` there.
+    variables = {"TRAINING": os.path.dirname(os.path.abspath(__file__))}
+    ray.init(address="auto", runtime_env={"env_vars": variables}, log_to_driver=True)
     TorchTrainer(train, scaling_config=ScalingConfig(num_workers=int(sys.argv[1]))).fit()

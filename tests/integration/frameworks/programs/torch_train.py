@@ -5,7 +5,6 @@
   loader             env, with a DataLoader that has worker processes
   groups             env, with a process group for each node
   fsdp               fully_shard over a DeviceMesh, and a distributed checkpoint that all ranks read again
-  die before|after   env; the last rank ends once, before or after it has joined
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -112,22 +111,9 @@ def train_with_fsdp():
     return first, torch_loss(network, inputs, targets), whole
 
 
-def die_once(moment, wanted):
-    """The last rank of the first try. The agents may count their restarts and give the ranks differently in the next one."""
-    if moment != wanted or os.environ["RANK"] != str(int(os.environ["WORLD_SIZE"]) - 1):
-        return
-    try:
-        os.close(os.open(f"died-{os.environ['SLURM_JOB_ID']}", os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return
-    os._exit(3)
-
-
 def main():
-    how, moment = sys.argv[1], sys.argv[2] if sys.argv[1] == "die" else ""
-    die_once(moment, "before")
+    how = sys.argv[1]
     join(how)
-    die_once(moment, "after")
     rank, size = dist.get_rank(), dist.get_world_size()
     show_rank(rank, size, os.environ["LOCAL_RANK"])
     if how == "groups":
