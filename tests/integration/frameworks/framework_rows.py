@@ -56,7 +56,7 @@ class Row:
 # In a batch script; and twice at once in a job.
 SCRIPT = "bash batch.sh SHAPE -- 'LINE'"
 TWICE = "salloc -Q -N2 --exclusive --gres gpu:4 bash -c 'for i in 1 2; do LINE & done; wait'"
-WRAPPER = "a wrapper script that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT"
+WRAPPER = "a wrapper script"  # that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
 
 
 ACCELERATE_LAUNCH = ("accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no "
@@ -140,6 +140,8 @@ ROWS = [
     Row("Ray 2.60, `ray symmetric-run` on one node", PYTORCH,
         "RAY_DEDUP_LOGS=0 srun -N1 -n1 --gres gpu:2 ray symmetric-run --address node001:6379 --min-nodes 1 --num-cpus 2 -- python3 ray_train.py 2",
         ranks=2, one_node=False, repeats=True),
+    Row("Lightning 2.6, two devices in the shell of one task", PYTORCH, "srun -N1 -n1 --gres gpu:2 bash -c 'python3 lightning_train.py trainer 2 1'",
+        ranks=2, repeats=True, **IN_SHELL),
     # What users start in a shell are their own worlds, which stay as they are.
     Row("transformers 5.24, a sweep in a shell", PYTORCH,
         "srun -N1 --ntasks-per-node 2 --gres gpu:2 bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python3 trainer_train.py'", ranks=1, worlds=2, **IN_SHELL),
@@ -168,9 +170,13 @@ ROWS = [
     Row("Horovod 0.28, Gloo", "horovod", "srun FOUR slurm-bootstrap run --horovod python3 horovod_train.py train"),
     Row("Horovod 0.28, Gloo, process sets", "horovod", "srun FOUR slurm-bootstrap run --horovod python3 horovod_train.py sets", one_node=False),
     Row("Horovod 0.28, Gloo, synthetic benchmark", "horovod", "srun FOUR slurm-bootstrap run --horovod python3 horovod_train.py benchmark"),
+    Row("Horovod 0.28, Gloo, MNIST-like images", "horovod", "srun FOUR slurm-bootstrap run --horovod python3 horovod_train.py mnist"),
+    Row("Horovod 0.28, Gloo, three ranks on two nodes, no GPUs", "horovod", "srun -N2 -n3 slurm-bootstrap run --horovod python3 horovod_train.py train",
+        ranks=3, one_node=False),
     Row("Horovod 0.28, Gloo, two steps of a job at once", "horovod", "srun --exact -n 4 FOUR slurm-bootstrap run --horovod python3 horovod_train.py train",
         **TWO_STEPS),
     Row("Horovod 0.28, MPI", "horovod", "srun --mpi=pmix FOUR python3 horovod_train.py train"),
+    Row("Horovod 0.28, MPI, MNIST-like images", "horovod", "srun --mpi=pmix FOUR python3 horovod_train.py mnist"),
     Row("Horovod 0.28, MPI, process sets", "horovod", "srun --mpi=pmix FOUR python3 horovod_train.py sets", one_node=False),
     Row("Horovod 0.28, `mpirun` in a batch script", "horovod", "mpirun -np 4 -npernode 2 python3 horovod_train.py train", **in_script("FOUR", "mpirun")),
     Row("Horovod 0.28, `horovodrun` in a batch script", "horovod", "horovodrun --gloo -np 2 python3 horovod_train.py train", ranks=2,

@@ -99,10 +99,10 @@ def check(row: Row, done, nodes):
         assert seen == Counter({(rank, ranks): row.worlds for rank in range(row.shown or ranks)}), said
     if not row.trains:
         assert seen, said
-        return f"{ranks} ranks"
+        return f"{ranks} rank{'s' * (ranks > 1)}"
     ends = [(float(final), float(first), int(size)) for final, first, size in FINAL.findall(done.stdout)]
     assert len(ends) == row.worlds and all(size == ranks and final < first for final, first, size in ends), said
-    return f"{ranks} ranks" if row.worlds == 1 else f"{row.worlds} worlds of {ranks}"
+    return f"{ranks} rank{'s' * (ranks > 1)}" if row.worlds == 1 else f"{row.worlds} worlds of {ranks}"
 
 
 def rows_for(how):
