@@ -27,8 +27,8 @@ expect 'lib*/cmake/slurm-bootstrap/slurm-bootstrap-config.cmake'
 expect 'bin/slurm-bootstrap'
 expect 'include/bootstrap/bootstrap.h'
 expect 'share/slurm-bootstrap/*bootstrap.conf'
-for example in "$here"/../../etc/examples/*.{py,sbatch}; do
-  expect "share/doc/*/examples/${example##*/}"
+for example in "$here"/../../etc/examples/{*.{py,sbatch},*/*}; do
+  expect "share/doc/*/examples/${example##*/etc/examples/}"
 done
 for page in README CHANGELOG SECURITY; do
   expect "share/doc/*/$page.md"
