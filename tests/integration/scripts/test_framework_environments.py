@@ -1,0 +1,47 @@
+"""scripts/frameworks: what it says of wrong names, and that a machine without PyPI is told from one where pip fails."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+
+import pytest
+
+from harness import REPOSITORY
+
+
+@pytest.fixture
+def frameworks(tmp_path):
+    """The script, with a cache and lock files of this test's own."""
+    loader = SourceFileLoader("frameworks", str(REPOSITORY / "scripts" / "frameworks"))
+    module = module_from_spec(spec_from_loader("frameworks", loader))
+    loader.exec_module(module)
+    module.CACHE, module.LOCKS = tmp_path / "cache", tmp_path / "locks"
+    module.LOCKS.mkdir()
+    (module.LOCKS / "tiny.txt").write_text("# A tiny one\nsix==1.17.0\n")
+    return module
+
+
+def test_a_wrong_name_is_named(frameworks, capsys):
+    assert frameworks.main(["install", "huge"]) == 2
+    assert capsys.readouterr().err == "frameworks: there is no environment huge; known are tiny\n"
+    assert frameworks.main(["instal"]) == 2
+    assert "there is no command instal" in capsys.readouterr().err
+    assert frameworks.main([]) == 2
+
+
+def test_without_pypi_nothing_is_left_and_the_status_says_so(frameworks, monkeypatch, capsys):
+    for name, value in {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_FIND_LINKS": "", "PIP_RETRIES": "0", "PIP_NO_CACHE_DIR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert frameworks.main(["install", "tiny"]) == frameworks.NO_INDEX
+    assert "PyPI cannot be reached, so tiny is not installed" in capsys.readouterr().err
+    assert not (frameworks.CACHE / "tiny").exists()
+    assert frameworks.main(["list"]) == 0
+    assert "not installed  A tiny one" in capsys.readouterr().out
+
+
+def test_another_fault_of_pip_is_told_as_such(frameworks, capsys):
+    (frameworks.LOCKS / "tiny.txt").write_text("# A tiny one\n./no-such-folder\n")
+    assert frameworks.main(["install", "tiny"]) == 1
+    assert "pip cannot install tiny:" in capsys.readouterr().err
+    assert not (frameworks.CACHE / "tiny").exists()
