@@ -14,26 +14,20 @@ import submitit
 
 
 def train():
-    import torch
     import torch.distributed as dist
 
-    from training import checksum, finish, show_rank, torch_loss, torch_problem
-    from torch_train import end_group, of_all
-    from torch_train import train as train_steps
+    from torch_train import end_group, of_all, train_with_ddp
+    from training import finish, show_rank
 
     environment = submitit.helpers.TorchDistributedEnvironment().export()
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     assert (rank, size) == (environment.rank, environment.world_size)
     show_rank(rank, size, environment.local_rank)
-    network, inputs, targets = torch_problem()
-    first = torch_loss(network, inputs, targets)
-    model = torch.nn.parallel.DistributedDataParallel(network)
-    train_steps(model, torch.optim.Adam(network.parameters(), lr=0.02), inputs, targets)
-    sums = of_all(checksum(network))
-    del model
+    first, final, mine = train_with_ddp("env")
+    sums = of_all(mine)
     end_group()
-    finish(rank, size, first, torch_loss(network, inputs, targets), sums)
+    finish(rank, size, first, final, sums)
 
 
 def main():

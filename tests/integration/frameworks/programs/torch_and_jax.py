@@ -5,12 +5,11 @@
 
 import jax
 import numpy as np
-import torch
 import torch.distributed as dist
 from jax.experimental import multihost_utils
 
-from training import checksum, finish, show_rank, torch_loss, torch_problem
-from torch_train import end_group, of_all, train
+from torch_train import end_group, of_all, train_with_ddp
+from training import finish, show_rank
 
 
 def main():
@@ -23,14 +22,10 @@ def main():
     ranks = multihost_utils.process_allgather(np.array(rank))
     assert sorted(ranks.tolist()) == list(range(size)), ranks
 
-    network, inputs, targets = torch_problem()
-    first = torch_loss(network, inputs, targets)
-    model = torch.nn.parallel.DistributedDataParallel(network)
-    train(model, torch.optim.Adam(network.parameters(), lr=0.02), inputs, targets)
-    sums = of_all(checksum(network))
-    del model
+    first, final, mine = train_with_ddp("env")
+    sums = of_all(mine)
     end_group()
-    finish(rank, size, first, torch_loss(network, inputs, targets), sums)
+    finish(rank, size, first, final, sums)
 
 
 if __name__ == "__main__":
