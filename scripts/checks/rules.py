@@ -128,6 +128,15 @@ def check_file(path, text):
         yield f"{path}: the first line must say what the file is for"
 
 
+def check_python_names(names):
+    """pytest imports the files of its tests by their names alone, so that the second of a name gets the first."""
+    first = {}
+    for path in (path for path in names if path.startswith("tests/integration/") and path.endswith(".py") and "/programs/" not in path):
+        name = path.rpartition("/")[2]
+        if first.setdefault(name, path) != path:
+            yield f"{path}: {first[name]} has the same name"
+
+
 # The page that tells developers where things are.
 MAP = "etc/doc/architecture.md"
 
@@ -176,6 +185,7 @@ def control():
     missed += [f"{path}: no problem" for path in ("spank_plugin/a.cc", "libbootstrap/preload/a.cc")
                if list(check_source(path, '#include "core/plan/step_plan.h"\n'))]
     missed += [f"commit {line}" for line in ("no area", "core: added a file", f"core: {'x' * 70}") if not list(check_subject(line))]
+    missed += [] if list(check_python_names([f"tests/integration/{folder}/a.py" for folder in "bc"])) else ["two a.py"]
     for line in missed:
         print(f"control: not noticed: {line}", file=sys.stderr)
     return 1 if missed else 0
@@ -197,6 +207,7 @@ def main():
         problems += check_file(name, text)
         if name.endswith((".cc", ".h", ".c")):
             problems += check_source(name, text)
+    problems += check_python_names(names)
     problems += check_map((TOP / MAP).read_text(encoding="utf-8"))
     problems += check_subjects()
     for problem in problems:

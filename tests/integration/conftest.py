@@ -12,6 +12,7 @@ import pytest
 from built_files import program
 from campaign import Campaign
 from file_queue import run_taken
+from framework_environments import environments  # noqa: F401  a fixture
 from harness import Cluster
 from test_report.figures import Figure, keep
 

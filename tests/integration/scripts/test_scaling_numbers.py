@@ -228,7 +228,7 @@ def test_resume_takes_what_was_done_with_the_same_parameters_alone(tmp_path):
     (["--nodes", "two"], "'two' is no list of numbers"),
     (["--nodes", ""], "'' is no list of numbers"),
     (["--tasks-per-node", "-1"], "outside 1 to 65536"),
-    (["--backends", "gloo,smoke"], "there is no back end 'smoke'; there are gloo, mpi, nccl"),
+    (["--backends", "gloo,smoke"], "there is no back end 'smoke'; there are gloo, mpi, horovod-gloo, horovod-mpi, nccl"),
     (["--models", "mlpp"], "there is no model 'mlpp'"),
     (["--steps", "3"], "3 is too little, the least is 4"),
     (["--steps", "many"], "'many' is no whole number"),

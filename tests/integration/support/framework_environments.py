@@ -1,4 +1,4 @@
-"""The environments of scripts/frameworks, as the tests of this folder use them."""
+"""The environments of scripts/frameworks, as the tests use them."""
 
 # SPDX-License-Identifier: Apache-2.0
 
