@@ -45,6 +45,14 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("full") and not config.getoption("--full"):
             item.add_marker(pytest.mark.skip(reason="runs with --full"))
+        if item.get_closest_marker("gpu"):
+            item.user_properties.append(("says", sentence_of(item)))
+
+
+def sentence_of(item):
+    """What the page of scripts/gpu-check calls it: the first line of its docstring, and its own name without one."""
+    says = (item.function.__doc__ or item.originalname.removeprefix("test_").replace("_", " ")).splitlines()[0]
+    return f"{says} ({item.callspec.id})" if hasattr(item, "callspec") else says
 
 
 def pytest_runtestloop(session):

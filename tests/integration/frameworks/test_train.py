@@ -191,7 +191,8 @@ def gpu_cluster(cluster_factory, gpus):
 
 @pytest.mark.gpu
 def test_trains_on_gpus(gpu_cluster, gpus, train):
-    """The same losses as on CPUs, up to rounding and another tanh; each rank on the GPU that it was given."""
+    """The C++ example on one node gives the losses of the CPUs, each rank on its own GPU"""
+    # Up to rounding and another tanh.
     count = str(len(gpus))
     training = start(gpu_cluster, train, "-n", count, f"--gres=gpu:{count}")
     assert training.path == "on GPUs, gradients over NCCL"
@@ -205,6 +206,7 @@ def test_trains_on_gpus(gpu_cluster, gpus, train):
 
 @pytest.mark.gpu
 def test_one_rank_without_a_gpu_moves_all_to_cpus(gpu_cluster, gpus, train):
+    """The C++ example trains on the CPUs where one rank has no GPU"""
     last = len(gpus) - 1
     script = f"((SLURM_PROCID == {last})) && export CUDA_VISIBLE_DEVICES=; exec {train} --steps 5"
     done = gpu_cluster.run(

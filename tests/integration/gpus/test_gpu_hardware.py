@@ -69,6 +69,7 @@ def own_uuid(task):
 
 @pytest.mark.parametrize("mode", ["index", "first", "narrow"])
 def test_each_task_has_a_gpu_of_its_own(gpu_cluster, gpus, mode):
+    """Each task of a node has a GPU of its own, by the driver's UUIDs, with --bootstrap-gpu"""
     count = str(len(gpus))
     tasks, _ = run_tasks(gpu_cluster, "-n", count, f"--gres=gpu:{count}", f"--bootstrap-gpu={mode}")
     assert sorted(map(own_uuid, tasks)) == sorted(gpus)
@@ -78,13 +79,15 @@ def test_each_task_has_a_gpu_of_its_own(gpu_cluster, gpus, mode):
 
 
 def test_the_list_counts_as_nvidia_smi_does(gpu_cluster, gpus):
+    """CUDA counts the GPUs of the list as nvidia-smi does"""
     tasks, _ = run_tasks(gpu_cluster, "-n1", f"--gres=gpu:{len(gpus)}")
     order = [int(entry) for entry in tasks[0]["environment"]["CUDA_VISIBLE_DEVICES"].split(",")]
     assert [device["uuid"] for device in tasks[0]["devices"]] == [gpus[entry] for entry in order]
 
 
 def test_a_uuid_list_names_the_tasks_own(gpu_cluster, gpus):
-    """As Slurm with AutoDetect=nvml writes it, by the double that is listed before the plugin."""
+    """A list of UUIDs, as Slurm with AutoDetect=nvml writes it: each task's own GPU is right"""
+    # The double that writes it is listed before the plugin.
     line = f"required {double('uuid_spank')} uuids={','.join(gpus)}\n"
     with gpu_cluster.other_plugstack(line + gpu_cluster.plugstack):
         tasks, _ = run_tasks(gpu_cluster, "-n", str(len(gpus)), f"--gres=gpu:{len(gpus)}")
@@ -94,6 +97,7 @@ def test_a_uuid_list_names_the_tasks_own(gpu_cluster, gpus):
 
 
 def test_the_topology_knows_the_gpus(gpu_cluster, gpus):
+    """`slurm-bootstrap topology` names the GPUs of nvidia-smi"""
     done = gpu_cluster.run([COMMAND, "topology"], node="node001")
     assert done.returncode == 0, done.stderr
     found = [line.split() for line in done.stdout.splitlines() if line.startswith("gpu ")]
@@ -103,6 +107,7 @@ def test_the_topology_knows_the_gpus(gpu_cluster, gpus):
 
 
 def test_two_ranks_on_one_gpu_are_shared_only_if_asked(gpu_cluster, gpus):
+    """Two ranks on one GPU are refused before they start, unless --bootstrap-gpu-share is said"""
     tasks, _ = run_tasks(gpu_cluster, "-n2", "--gres=gpu:1", "--bootstrap-gpu-share")
     assert len({own_uuid(task) for task in tasks}) == 1
     refused = gpu_cluster.run(["srun", "-N1", "-n2", "--gres=gpu:1", "true"])
@@ -120,7 +125,7 @@ def run_bench(cluster, *options, script=""):
 
 
 def test_bench_between_two_ranks_on_one_gpu(gpu_cluster, gpus):
-    """NCCL takes ranks on one GPU where they seem to be on two hosts; its traffic goes over a socket then."""
+    """`slurm-bootstrap bench` between two ranks on one GPU, which NCCL takes for two hosts"""
     found = run_bench(gpu_cluster, "-n2", "--gres=gpu:1", "--bootstrap-gpu-share", script="NCCL_HOSTID=$SLURM_PROCID")
     assert found["ranks"] == 2 and len(found["gpus"]) == 2 and found["gpus"][0] == found["gpus"][1]
     assert "double" not in found["gpus"][0]
@@ -131,6 +136,7 @@ def test_bench_between_two_ranks_on_one_gpu(gpu_cluster, gpus):
 
 
 def test_bench_with_a_gpu_for_each_rank(gpu_cluster, gpus):
+    """`slurm-bootstrap bench` with a GPU for each rank of a node"""
     count = len(gpus)
     found = run_bench(gpu_cluster, "-n", str(count), f"--gres=gpu:{count}")
     assert found["ranks"] == len(found["gpus"]) == count

@@ -1,0 +1,224 @@
+"""Training on real GPUs (label `gpu`; skipped without): the lines of the README, as a user types them, and what they gave.
+
+Two nodes of a cluster have the same GPUs, those of this machine. NCCL takes two ranks on one GPU where they are on two hosts,
+and its traffic goes over a socket then: one GPU is enough for a world of two. scripts/gpu-check prints what each test measured.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from built_files import COMMAND, TRAIN, inside
+from harness import INSIDE, driver_gpus
+from preload_steps import preloading, sentences
+
+pytestmark = pytest.mark.gpu
+
+EXAMPLES = f"{INSIDE}/etc/examples"
+ENDED = re.compile(r"final loss (\S+) \(it was (\S+)\).* on (?:all )?(\d+) ranks")
+SIZES = (1 << 20, 1 << 26)  # bytes
+
+# nccl-tests' definition: the mean time of an all_reduce, and the bytes that cross each rank's link in it.
+ALL_REDUCE = """
+import json, os, sys, time
+import torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+ranks, found = dist.get_world_size(), []
+for size in map(int, sys.argv[1:]):
+    values = torch.ones(size // 4, device="cuda")
+    for count in (5, 20):
+        dist.barrier()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(count):
+            dist.all_reduce(values)
+        torch.cuda.synchronize()
+        seconds = (time.perf_counter() - began) / count
+    found.append({"bytes": size, "busbw_gbs": size / seconds * 2 * (ranks - 1) / ranks / 1e9})
+if dist.get_rank() == 0:
+    print(json.dumps(found))
+dist.destroy_process_group()
+"""
+
+# One task that nobody asked for: what CUDA and the environment look like to it.
+ONE_TASK = """
+import json, os, torch
+print(json.dumps({"devices": [str(torch.cuda.get_device_properties(i)) for i in range(torch.cuda.device_count())],
+                  "environment": {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "TMPDIR", "HOSTNAME"))},
+                  "sum": torch.ones(1000, device="cuda").sum().item()}))
+"""
+
+# As a program that takes the first GPU it sees.
+SAME_GPU = """
+import torch, torch.distributed as dist
+torch.cuda.set_device(0)
+dist.init_process_group("nccl")
+dist.all_reduce(torch.ones(1, device="cuda"))
+"""
+
+
+@pytest.fixture(scope="module")
+def gpus():
+    found = driver_gpus()
+    if not found:
+        pytest.skip("needs a GPU, NVIDIA's driver and nvidia-smi, and no MIG")
+    return found
+
+
+def python_with(module, test):
+    """This Python, where that module sees a GPU."""
+    done = subprocess.run([sys.executable, "-c", f"import {module}; assert {test}"], capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        pytest.skip(f"needs {module} with CUDA for {sys.executable}, a Python that all users may read")
+    return sys.executable
+
+
+@pytest.fixture(scope="module")
+def torch(gpus):
+    return python_with("torch", "torch.cuda.is_available()")
+
+
+@pytest.fixture(scope="module")
+def jax(gpus):
+    return python_with("jax", "jax.devices('gpu')")
+
+
+@pytest.fixture(scope="module")
+def nodes(cluster_factory, gpus):
+    """Two nodes with the plugin, where nobody asks for it."""
+    cluster = cluster_factory("gpuworld").up("--nodes", "2", "--gpus", "real", "--cpus", str(2 * len(gpus)))
+    cluster.asks = False
+    return cluster
+
+
+def run(cluster, line, timeout=60, **variables):
+    libraries = {"LD_LIBRARY_PATH": os.environ["LD_LIBRARY_PATH"]} if "LD_LIBRARY_PATH" in os.environ else {}
+    script = ["timeout", str(timeout), "bash", "-c", line]
+    return cluster.run(script, env=libraries | variables, timeout=timeout + 20)
+
+
+def trained(done, ranks):
+    """What a training says at its end; it fell, on all ranks."""
+    ended = ENDED.search(done.stdout)
+    assert done.returncode == 0 and ended, done.stdout + done.stderr
+    final, first, size = float(ended[1]), float(ended[2]), int(ended[3])
+    assert size == ranks and final < first / 2
+    return f"{size} ranks, loss {first:.4f} to {final:.4f}"
+
+
+def test_ddp_by_srun(nodes, torch, gpus, record_property):
+    """DDP over NCCL, by `srun -N2 --ntasks-per-node N --gres gpu:N python3 train_ddp.py`"""
+    count = len(gpus)
+    done = run(nodes, f"srun -N2 --ntasks-per-node {count} --gres gpu:{count} {torch} {EXAMPLES}/train_ddp.py")
+    record_property("measured", trained(done, 2 * count))
+    assert len(re.findall(r" cuda:\d+$", done.stdout, re.MULTILINE)) == 2 * count
+
+
+def test_ddp_by_torchrun(nodes, torch, gpus, record_property):
+    """DDP over NCCL, by `srun -N2 --ntasks-per-node 1 --gres gpu:N torchrun train_ddp.py`"""
+    torchrun = Path(torch).parent / "torchrun"
+    done = run(nodes, f"srun -N2 --ntasks-per-node 1 --gres gpu:{len(gpus)} {torchrun} {EXAMPLES}/train_ddp.py")
+    record_property("measured", trained(done, 2 * len(gpus)))
+
+
+@pytest.mark.parametrize("python, program", [("torch", "train_ddp.py"), ("jax", "train_jax.py")])
+def test_the_preload_alone(nodes, request, gpus, record_property, python, program):
+    """The same without the plugin, by `LD_PRELOAD=libbootstrap.so.0`"""
+    python, count = request.getfixturevalue(python), len(gpus)
+    with nodes.other_plugstack():
+        done = run(nodes, f"srun {preloading()} -N2 --ntasks-per-node {count} --gres gpu:{count} {python} {EXAMPLES}/{program}",
+                   XLA_PYTHON_CLIENT_PREALLOCATE="false")
+    record_property("measured", trained(done, 2 * count))
+    assert not sentences(done.stderr)
+
+
+def test_jax_by_srun(nodes, jax, gpus, record_property):
+    """JAX over NCCL, by `srun -N2 --ntasks-per-node N --gres gpu:N python3 train_jax.py`"""
+    count = len(gpus)
+    done = run(nodes, f"srun -N2 --ntasks-per-node {count} --gres gpu:{count} {jax} {EXAMPLES}/train_jax.py",
+               XLA_PYTHON_CLIENT_PREALLOCATE="false")  # two processes share the memory of a GPU
+    record_property("measured", trained(done, 2 * count))
+
+
+@pytest.mark.parametrize("mpi", ["", "--mpi=pmix"], ids=["PMI-1", "PMIx"])
+def test_train_cc(nodes, gpus, record_property, mpi):
+    """C++ with NCCL: ids over Slurm, by `srun -N2 --ntasks-per-node N --gres gpu:N ./train`"""
+    count = len(gpus)
+    done = run(nodes, f"srun {mpi} -N2 --ntasks-per-node {count} --gres gpu:{count} {inside(TRAIN)}")
+    record_property("measured", f"{mpi or 'PMI-1'}: {trained(done, 2 * count)}")
+    assert done.stdout.startswith("on GPUs, gradients over NCCL")
+
+
+def test_bench_beside_pytorch(nodes, torch, gpus, record_property):
+    """`slurm-bootstrap bench` beside PyTorch's all_reduce, both by nccl-tests' definition"""
+    count, (least, most) = len(gpus), SIZES
+    options = f"-N2 --ntasks-per-node {count} --gres gpu:{count}"
+    words = f"--min-bytes {least} --max-bytes {most} --factor {most // least} --json"
+    ours = run(nodes, f"srun {options} {COMMAND} bench {words}")
+    assert ours.returncode == 0, ours.stderr
+    sizes = json.loads(ours.stdout)["sizes"]
+    assert [row["bytes"] for row in sizes] == list(SIZES) and all(row["wrong"] == 0 for row in sizes)
+    program = nodes.write_home("all_reduce.py", ALL_REDUCE)
+    theirs = run(nodes, f"srun {options} {torch} {program} {least} {most}")
+    assert theirs.returncode == 0, theirs.stderr
+    rows = zip(sizes, json.loads(theirs.stdout))
+    record_property("measured", "; ".join(
+        f"{one['bytes'] >> 20} MiB: {one['busbw_gbs']:.2f} GB/s, PyTorch {other['busbw_gbs']:.2f} GB/s" for one, other in rows))
+
+
+def test_two_ranks_of_one_node_on_one_gpu_are_named(nodes, gpus, record_property):
+    """Two ranks of a node on one GPU, by the library: one sentence that names both"""
+    done = run(nodes, f"srun -N1 -n2 --gres=gpu:1 --bootstrap-gpu-share {COMMAND} bench --max-bytes 1M")
+    assert done.returncode != 0 and (said := re.search(r"rank 0 .* and rank 1 .* are both on GPU \S+:", done.stderr)), done.stderr
+    record_property("measured", said.group()[:-1])
+
+
+def test_two_pytorch_ranks_on_one_gpu(nodes, torch, gpus, record_property):
+    """Two PyTorch ranks of a node that both call set_device(0), with the preload"""
+    program = nodes.write_home("same_gpu.py", SAME_GPU)
+    done = run(nodes, f"srun -N1 -n2 --gres=gpu:1 --bootstrap-gpu-share --bootstrap-preload {torch} {program}", NCCL_DEBUG="WARN")
+    assert done.returncode != 0 and "Duplicate GPU detected" in done.stdout + done.stderr, done.stdout + done.stderr
+    assert "124" not in str(done.returncode), "it ends by itself"
+    record_property("measured", " / ".join(sentences(done.stderr)) or "NCCL's own sentence; we add none")
+
+
+def test_a_narrow_list_keeps_peers(nodes, torch, gpus, record_property):
+    """NCCL's peer-to-peer transport where each task sees its own GPU alone"""
+    if len(gpus) < 2:
+        pytest.skip("needs two GPUs")
+    program, count = nodes.write_home("all_reduce.py", ALL_REDUCE), len(gpus)
+    found = {}
+    for mode in ("index", "narrow"):
+        done = run(nodes, f"srun -N1 -n{count} --gres=gpu:{count} --bootstrap-gpu={mode} {torch} {program} 1048576",
+                   NCCL_DEBUG="INFO")
+        assert done.returncode == 0, done.stderr
+        found[mode] = len(re.findall(r" via P2P", done.stdout + done.stderr))
+    record_property("measured", f"channels by P2P: {found['index']} with all GPUs visible, {found['narrow']} with one")
+    assert found["index"] == found["narrow"]
+
+
+def test_a_task_that_nobody_asked_for(nodes, torch, record_property):
+    """One task of PyTorch sees the same with the plugin as without"""
+    program = nodes.write_home("one_task.py", ONE_TASK)
+    with_plugin = run(nodes, f"srun -N1 -n1 --gres=gpu:1 {torch} {program}")
+    with nodes.other_plugstack():
+        without = run(nodes, f"srun -N1 -n1 --gres=gpu:1 {torch} {program}")
+    assert with_plugin.returncode == without.returncode == 0, with_plugin.stderr + without.stderr
+    assert json.loads(with_plugin.stdout) == json.loads(without.stdout) and with_plugin.stderr == without.stderr
+    record_property("measured", "devices, environment and output are equal")
+
+
+def test_check_finds_nothing_wrong(nodes, gpus, record_property):
+    """`srun slurm-bootstrap check`"""
+    count = len(gpus)
+    done = run(nodes, f"srun -N2 --ntasks-per-node {count} --gres gpu:{count} {COMMAND} check")
+    assert done.returncode == 0, done.stdout + done.stderr
+    record_property("measured", "; ".join(" ".join(line.split()) for line in done.stdout.splitlines() if re.search("NCCL|GPU", line)))
