@@ -30,6 +30,13 @@ for file in "$packed"/packages/*.deb; do
   esac
   dpkg-deb --fsys-tarfile "$file" | tar -x --keep-directory-symlink -C "$layer"
 done
+# This PMIx loads each plugin that it finds in its folder: those of another PMIx of the machine must not be among them.
+for folder in "$over"/usr/lib/*/pmix2; do
+  python3 -c 'import os, sys; os.setxattr(sys.argv[1], "trusted.overlay.opaque", b"y")' "$folder"
+  # By this name, which Debian's package for developers has, Slurm opens it.
+  ln -s libpmix.so.2 "$folder/lib/libpmix.so"
+  ln -s pmix2/lib/libpmix.so "${folder%/*}/libpmix.so"
+done
 # Links that the packages make when they are installed.
 for daemon in slurmctld slurmd slurmstepd; do ln -s "$daemon-wlm" "$over/usr/sbin/$daemon"; done
 

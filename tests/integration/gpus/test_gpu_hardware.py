@@ -110,7 +110,7 @@ def test_two_ranks_on_one_gpu_are_shared_only_if_asked(gpu_cluster, gpus):
     """Two ranks on one GPU are refused before they start, unless --bootstrap-gpu-share is said"""
     tasks, _ = run_tasks(gpu_cluster, "-n2", "--gres=gpu:1", "--bootstrap-gpu-share")
     assert len({own_uuid(task) for task in tasks}) == 1
-    refused = gpu_cluster.run(["srun", "-N1", "-n2", "--gres=gpu:1", "true"])
+    refused = gpu_cluster.run(["srun", "--bootstrap=on", "-N1", "-n2", "--gres=gpu:1", "true"])
     assert refused.returncode != 0 and "--bootstrap-gpu-share" in refused.stderr
 
 
