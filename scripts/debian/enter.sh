@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Process 1 of a command in another root folder: makes its mounts, turns to it, and becomes the runner of the command.
-# Run by root.sh in new mount and PID namespaces: enter.sh ROOT CHECKOUT NAME DEVICES CGROUP TERMINAL COMMAND...
-# The build folders in there are those of build/NAME of the checkout. DEVICES is the mount point of the cgroup v1 devices
-# controller and CGROUP what stands there instead; '' where there is none. TERMINAL is for local_cluster/run-as-user.sh.
+# Run by root.sh in new mount and PID namespaces: enter.sh ROOT CHECKOUT NAME HIERARCHIES CGROUP TERMINAL COMMAND...
+# The build folders in there are those of build/NAME of the checkout. HIERARCHIES are mount points of cgroups, with blanks in
+# between; the cgroup CGROUP of each stands there instead. TERMINAL is for local_cluster/run-as-user.sh.
 set -euo pipefail
 
-readonly root=$1 checkout=$2 name=$3 devices=$4 cgroup=$5 terminal=$6
+readonly root=$1 checkout=$2 name=$3 hierarchies=$4 cgroup=$5 terminal=$6
 shift 6
 readonly inside=/srv/slurm-bootstrap
 
@@ -14,7 +14,9 @@ mount --bind "$root" "$root"
 mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
-[[ -z $devices ]] || mount --bind "$cgroup" "$root$devices"
+for folder in $hierarchies; do
+  mount --bind "$folder/$cgroup" "$root$folder"
+done
 for folder in run tmp var/tmp; do
   mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs "$root/$folder"
 done

@@ -51,31 +51,33 @@ hold_root() {
 
 # Cgroups of commands that were killed before they could remove them.
 remove_stale_cgroups() {
-  local folder
-  for folder in "$1/$cgroup_prefix"debian[0-9]*-*; do
-    [[ -d $folder && ! -e /proc/${folder##*-} ]] || continue
-    cluster_name=${folder##*/"$cgroup_prefix"}
-    remove_cgroups
+  local hierarchy folder
+  for hierarchy in "$@"; do
+    for folder in "$hierarchy/$cgroup_prefix"debian[0-9]*-*; do
+      [[ -d $folder && ! -e /proc/${folder##*-} ]] || continue
+      cluster_name=${folder##*/"$cgroup_prefix"}
+      remove_cgroups
+    done
   done
 }
 
 # Runs $2... in root folder $1 and returns its exit status. Its mounts are in a namespace of its own, and every process
 # in it ends with process 1, which ends with us, even if we are killed: the kernel removes all of it.
 run_in() {
-  local folder=$1 devices cgroup='' terminal=no status=0
+  local folder=$1 hierarchies hierarchy terminal=no status=0
   shift
   ! in_foreground || terminal=yes
-  devices=$(devices_controller)
-  if [[ -n $devices ]]; then
-    remove_stale_cgroups "$devices"
-    # Process ids in there are small and not the machine's, so that clusters named after them would meet others' cgroups.
-    cluster_name=$name-$$
-    cgroup=$devices/$cgroup_prefix$cluster_name
-    mkdir "$cgroup"
-    trap remove_cgroups EXIT
-  fi
+  hierarchies=("$(device_hierarchy v1)" "$(device_hierarchy v2)")
+  remove_stale_cgroups "${hierarchies[@]}"
+  # Process ids in there are small and not the machine's, so that clusters named after them would meet others' cgroups.
+  cluster_name=$name-$$
+  trap remove_cgroups EXIT
+  for hierarchy in "${hierarchies[@]}"; do
+    [[ -z $hierarchy ]] || mkdir "$hierarchy/$cgroup_prefix$cluster_name"
+  done
   setpriv --pdeathsig KILL -- unshare --mount --pid --fork --kill-child -- \
-    "$here/enter.sh" "$folder" "$repository" "$name" "$devices" "$cgroup" "$terminal" "$@" {root_lock}<&- || status=$?
+    "$here/enter.sh" "$folder" "$repository" "$name" "${hierarchies[*]}" "$cgroup_prefix$cluster_name" "$terminal" "$@" {root_lock}<&- ||
+    status=$?
   return "$status"
 }
 

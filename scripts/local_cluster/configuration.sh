@@ -2,7 +2,7 @@
 # shellcheck disable=SC2154 # the sourcing script sets what is named below
 # Writes the configuration of a cluster: Slurm's files, names and users of its hosts, the munge key.
 # Reads repository, cluster_name, cluster_state, node_count, gpu_counts, real_gpu_numbers, gpu_env, cpu_count, socket_count,
-# constrain_devices, plugstack_lines, overrides.
+# cgroup_version, plugstack_lines, overrides.
 
 # Addresses exist in the cluster's own network namespaces only, so they cannot clash with the machine's.
 node_address() {
@@ -36,7 +36,7 @@ gpu_files() {
 write_slurm_conf() {
   # Not task/affinity: where a node has more CPUs than the machine, it may refuse a step whose tasks it cannot bind.
   local task_plugin=task/none setting
-  ((constrain_devices)) && task_plugin=task/cgroup
+  [[ -n $cgroup_version ]] && task_plugin=task/cgroup
   cat >"$cluster_state/etc/slurm.conf" <<TEXT
 # Written by scripts/cluster up; gone with scripts/cluster down.
 ClusterName=$cluster_name
@@ -98,17 +98,6 @@ write_gres_conf() {
   while read -r nodes gpus; do
     ((gpus == 0)) || printf 'NodeName=%s Name=gpu File=%s%s\n' "$nodes" "$(gpu_files "$gpus")" "$flags"
   done < <(gpu_groups) >"$cluster_state/etc/gres.conf"
-}
-
-write_cgroup_conf() {
-  cat >"$cluster_state/etc/cgroup.conf" <<TEXT
-CgroupPlugin=cgroup/v1
-CgroupMountpoint=/sys/fs/cgroup
-ConstrainDevices=$( ((constrain_devices)) && echo yes || echo no)
-ConstrainCores=no
-ConstrainRAMSpace=no
-ConstrainSwapSpace=no
-TEXT
 }
 
 # /etc/hosts, passwd, shadow and group that the hosts see in place of the machine's.

@@ -10,6 +10,8 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 source "$here/../message.sh"
 # shellcheck source=scripts/local_cluster/configuration.sh
 source "$here/configuration.sh"
+# shellcheck source=scripts/local_cluster/cgroup.sh
+source "$here/cgroup.sh"
 # shellcheck source=/dev/null
 source "$cluster_state/settings"
 
@@ -75,25 +77,9 @@ make_devices() {
   done
 }
 
-# What Slurm takes for the devices hierarchy is a folder of ours in which the machine's cgroup of this host stands:
-# Slurm names its cgroups after the node only, so two clusters would share them. `release_agent`, which exists in
-# true roots only, is the file by which Slurm's cgroup/v1 recognises a hierarchy.
-make_cgroups() {
-  local real=$1 folder=/sys/fs/cgroup/devices file
-  mount -t tmpfs -o mode=755,nosuid,nodev cgroup /sys/fs/cgroup
-  mkdir -p "$folder/slurm_$host"
-  : >"$folder/release_agent"
-  for file in cgroup.procs tasks notify_on_release cgroup.clone_children; do
-    : >"$folder/$file"
-    mount --bind "$real/$file" "$folder/$file"
-  done
-  mkdir -p "$real/slurm_$host"
-  mount --bind "$real/slurm_$host" "$folder/slurm_$host"
-}
-
 make_mounts() {
   local stage=$cluster_state/hosts/$host real_cgroup='' folder file
-  if ((constrain_devices)) && [[ $host != head ]]; then
+  if [[ ${cgroup_version?} == v1 && $host != head ]]; then
     # Kept reachable through the stage: a new /sys hides the cgroups mounted below the old one.
     mkdir -p "${device_cgroup:?}/$host"
     real_cgroup=$stage/cgroup
@@ -122,7 +108,8 @@ make_mounts() {
   [[ ! -d /etc/slurm ]] || mount --bind "$cluster_state/etc" /etc/slurm
   # A sysfs of this network namespace: /sys/class/net is read by communication libraries.
   mount -t sysfs -o nosuid,nodev,noexec sysfs /sys
-  [[ -z $real_cgroup ]] || make_cgroups "$real_cgroup"
+  [[ -z $real_cgroup ]] || show_hierarchy_1 "$real_cgroup"
+  ! has_version_2 "$host" || show_hierarchy_2
   cover_folders "$stage"
 }
 
@@ -130,6 +117,7 @@ make_mounts() {
 cover_folders() {
   mount --bind "$cluster_state" "$1/run/slurm-bootstrap/$cluster_name"
   mount -t proc -o nosuid,nodev,noexec proc /proc
+  ! has_version_2 "$host" || show_process_1 "$1"
   mount --rbind "$1/opt" /opt
   mount --rbind "$1/home" /home
   mount --rbind "$1/vartmp" /var/tmp

@@ -11,6 +11,8 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 read -r init_pid _ </proc/self/stat
 printf '%s\n' "$init_pid" >"$cluster_state/pids/init.new"
 mv "$cluster_state/pids/init.new" "$cluster_state/pids/init"
+# shellcheck source=scripts/local_cluster/cgroup.sh
+source "$here/cgroup.sh"
 # shellcheck source=/dev/null
 source "$cluster_state/settings"
 
@@ -25,7 +27,12 @@ start_hosts() {
     # can only be closed by `exec`.
     (
       exec {state_lock}<&-
-      exec unshare --net --mount --uts --ipc -- "$here/host.sh" "$cluster_state" "$host" "$init_pid"
+      namespaces=(--net --mount --uts --ipc)
+      if has_version_2 "$host"; then
+        enter_cgroup "$host" || { touch "$cluster_state/pids/$host.failed" && exit 1; }
+        namespaces+=(--cgroup)
+      fi
+      exec unshare "${namespaces[@]}" -- "$here/host.sh" "$cluster_state" "$host" "$init_pid"
     ) </dev/null >"$cluster_state/log/host.$host.log" 2>&1 &
   done
 }

@@ -5,10 +5,10 @@
 # the state folder is that init (or an `up` still at work), so a process id read from the folder is only believed
 # while the lock is held: no process of somebody else can be killed by a stale file.
 
+# shellcheck source=scripts/local_cluster/cgroup.sh
+source "${repository:?}/scripts/local_cluster/cgroup.sh"
+
 readonly state_root=/run/slurm-bootstrap
-# Cgroups of cluster NAME are in this-NAME, just below the mount point of the cgroup v1 devices controller: without a
-# folder shared by clusters, one cluster's cleanup cannot meet another's start.
-readonly cgroup_prefix=slurm-bootstrap-
 
 # Sets cluster_name and cluster_state.
 select_cluster() {
@@ -43,12 +43,6 @@ require_up() {
   cluster_is_up || fail "looked for cluster $cluster_name, which is not up; start it with: scripts/cluster up --name $cluster_name"
 }
 
-# The mount point of the cgroup v1 devices controller; empty where the machine has none.
-devices_controller() {
-  awk '{ for (i = 7; i < NF && $i != "-"; i++); if ($(i + 1) == "cgroup" && $NF ~ /(^|,)devices(,|$)/) { print $5; exit } }' \
-    /proc/self/mountinfo
-}
-
 # Host process id of host $1 of the cluster (init, head, node001, ...).
 host_pid() {
   local pid=
@@ -66,20 +60,6 @@ kill_init() {
   while [[ -e /proc/$pid ]] && ! grep -q '^State:.Z' "/proc/$pid/status" 2>/dev/null; do
     sleep 0.02
   done
-}
-
-remove_cgroups() {
-  local mount folder attempt
-  mount=$(devices_controller)
-  folder=$mount/$cgroup_prefix$cluster_name
-  [[ -n $mount && -d $folder ]] || return 0
-  # A cgroup can be removed only once the kernel has let go of its last dead process, some time after its end.
-  for attempt in {1..50}; do
-    find "$folder" -depth -type d -exec rmdir {} + 2>/dev/null || true
-    [[ -d $folder ]] || break
-    sleep 0.1
-  done
-  [[ ! -d $folder ]] || say "removed cgroups of cluster $cluster_name, but $folder is still in use after $attempt attempts; rmdir it later"
 }
 
 # Removes what is left of the selected cluster, in any state it may be in. The caller holds the lock, or init does.

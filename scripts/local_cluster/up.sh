@@ -44,14 +44,15 @@ gpu_counts_of() {
 
 parse_up() {
   local gpus=2
-  node_count=2 cpu_count=4 socket_count=1 constrain_devices=0 plugstack_file='' plugin_arguments='' overrides=() slurmd_variables=()
+  node_count=2 cpu_count=4 socket_count=1 cgroup_version='' plugstack_file='' plugin_arguments='' overrides=() slurmd_variables=()
   gpu_env=all real_gpu_numbers=''
   plugin=$repository/build/release/spank_plugin/spank_bootstrap.so
   select_cluster default
   while (($#)); do
     case $1 in
       --no-plugin) plugin='' && shift && continue ;;
-      --constrain-devices) constrain_devices=1 && shift && continue ;;
+      --constrain-devices) cgroup_version=any && shift && continue ;;
+      --constrain-devices=v[12]) cgroup_version=${1#*=} && shift && continue ;;
     esac
     (($# >= 2)) || misused "up: option $1 is not known or has no value"
     case $1 in
@@ -109,19 +110,13 @@ choose_plugin() {
 }
 
 check_machine() {
-  local tool missing=() devices
+  local tool missing=()
   require_root "cluster up"
   for tool in slurmctld slurmd srun munged nsenter unshare setpriv ip flock; do
     command -v "$tool" >/dev/null || missing+=("$tool")
   done
   ((${#missing[@]} == 0)) || fail "looked for ${missing[*]}, not installed here; run scripts/setup"
-  device_cgroup=''
-  if ((constrain_devices)); then
-    devices=$(devices_controller)
-    [[ -n $devices ]] ||
-      fail "looked for the cgroup v1 devices controller for --constrain-devices, this machine has none; leave the option out, or boot with systemd.unified_cgroup_hierarchy=0"
-    device_cgroup=$devices/$cgroup_prefix$cluster_name
-  fi
+  choose_cgroups
 }
 
 # A character device number without a driver, so that the device nodes open nothing: ENXIO for whom is allowed.
@@ -178,7 +173,7 @@ close_inherited() {
 
 # Init reads from a pipe that we alone hold open, and ends when we do (see init.sh).
 start_init() {
-  declare -p cluster_name node_count gpu_counts real_gpu_numbers constrain_devices device_major device_cgroup \
+  declare -p cluster_name node_count gpu_counts real_gpu_numbers cgroup_version device_major device_cgroup \
     plugin_folder repository slurmd_variables | sed 's/^declare -[-r]* /declare -- /' >"$cluster_state/settings"
   # A session of its own: Ctrl-C is for `up`, which then ends it.
   exec {start_pipe}> >(
