@@ -13,7 +13,7 @@ from case_shell import run_script
 from gpu_cases import (OPEN, OUR_MODES, PREAMBLE, TASK, UNEVEN, Case, basic_cases, fixed, generated, placed,
                        refused_cases, step)
 from gpu_oracle import Wanted, cuda_devices, differences, given_to_jobs, numbers
-from harness import Cluster, needs_device_cgroups, wait_for
+from harness import CGROUP_VERSIONS, Cluster, wait_for
 from layout_oracle import Report, by_step, read_reports
 
 IN_SHORT = {"uneven": 10, "open": 5}  # generated steps
@@ -39,8 +39,9 @@ class Runner:
 
     runs = itertools.count(1)  # of all runners: several may use one cluster
 
-    def __init__(self, cluster: Cluster, names: dict[str, int] | None = None, variable: str = "CUDA_VISIBLE_DEVICES"):
+    def __init__(self, cluster: Cluster, names: dict[str, int] | None = None, variable: str = "CUDA_VISIBLE_DEVICES", label: str = ""):
         self.cluster = cluster
+        self.label = label
         self.names = names
         self.variable = variable  # of the vendor
         cluster.write_home("gpu_task", TASK)
@@ -89,11 +90,12 @@ def gpu_list(cluster: dict[str, int]) -> list[str]:
     return ["--nodes", str(len(cluster)), "--gpus", ",".join(map(str, cluster.values())), "--cpus", "64"]
 
 
-@pytest.fixture(scope="module")
-def uneven(cluster_factory) -> Runner:
+@pytest.fixture(scope="module", params=CGROUP_VERSIONS)
+def uneven(request, cluster_factory) -> Runner:
     # Some steps are bound to CPUs.
-    bind = ["--set", "TaskPlugin=task/cgroup,task/affinity"]
-    return Runner(cluster_factory("gpus").up(*gpu_list(UNEVEN), "--constrain-devices", *bind))
+    options = [f"--constrain-devices={request.param}", "--set", "TaskPlugin=task/cgroup,task/affinity"]
+    cluster = cluster_factory(f"gpus-{request.param}").up(*gpu_list(UNEVEN), *options)
+    return Runner(cluster, label=f"devices constrained by cgroup {request.param}")
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +106,9 @@ def open_to_all(cluster_factory) -> Runner:
 def outcomes_of(request, runner: Runner, gpus: dict[str, int], label: str, seed: int) -> list[Outcome]:
     if request.config.getoption("--full"):
         return runner.run_all(fixed(gpus) + generated(gpus, IN_FULL[label], seed))
-    # Another part each time, so that the short form meets all of them sooner or later.
-    return runner.run_all(fixed(gpus)[seed % PARTS::PARTS] + generated(gpus, IN_SHORT[label], seed))
+    # Another part each time and for each version of cgroups, so that the short form meets all of them sooner or later.
+    part = (seed + runner.label.endswith("v1")) % PARTS
+    return runner.run_all(fixed(gpus)[part::PARTS] + generated(gpus, IN_SHORT[label], seed))
 
 
 def judge(outcomes: list[Outcome], seed: int, label: str, least: int, capsys, figure):
@@ -120,10 +123,9 @@ def judge(outcomes: list[Outcome], seed: int, label: str, least: int, capsys, fi
     assert steps >= least
 
 
-@needs_device_cgroups
 def test_every_task_has_gpus_of_its_own_and_sees_its_peers(uneven, request, seed, capsys, figure):
     outcomes = outcomes_of(request, uneven, UNEVEN, "uneven", seed)
-    judge(outcomes, seed, "devices constrained", 200 if request.config.getoption("--full") else 35, capsys, figure)
+    judge(outcomes, seed, uneven.label, 200 if request.config.getoption("--full") else 35, capsys, figure)
 
 
 def test_every_task_has_gpus_of_its_own_where_all_can_be_opened(open_to_all, request, seed, capsys, figure):
@@ -131,7 +133,6 @@ def test_every_task_has_gpus_of_its_own_where_all_can_be_opened(open_to_all, req
     judge(outcomes, seed, "devices open to all", 150 if request.config.getoption("--full") else 25, capsys, figure)
 
 
-@needs_device_cgroups
 @pytest.mark.parametrize("case", refused_cases(), ids=lambda case: case.name)
 def test_more_tasks_than_gpus_are_refused_in_one_sentence(uneven, case):
     outcome = uneven.run(case)
@@ -147,7 +148,6 @@ def test_more_tasks_than_gpus_are_refused_in_one_sentence(uneven, case):
 HIDDEN = "-N1 -n4 -w {with 4} --gpus-per-task=1"
 
 
-@needs_device_cgroups
 def test_without_the_plugin_slurm_hides_the_peers(uneven):
     """Control: the oracle finds what users find without the plugin, and nothing when it is there."""
     outcome = uneven.run(placed(Case("hidden", f"srun --bootstrap=off {HIDDEN} $PROBE", ()), UNEVEN))
@@ -169,7 +169,6 @@ def test_without_the_plugin_slurm_hides_the_peers(uneven):
     assert len({cuda_devices(task)[int(task["LOCAL_RANK"])] for task in outcome.reports}) == 4
 
 
-@needs_device_cgroups
 def test_slurm_is_told_of_no_binding_that_reaches_further(uneven):
     """The default that the plugin sets is for one srun: not for the programs it starts, and not for other steps."""
     script = "srun --quiet -N1 -n2 --gpus-per-task=1 bash -c 'env | grep SLURM_GPU_BIND'; [ $? = 1 ]"

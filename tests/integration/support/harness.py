@@ -35,8 +35,12 @@ needs_pmix = pytest.mark.skipif(not HAS_PMIX, reason="this Slurm was built witho
 OPEN_MPI = next(iter(subprocess.run(["sh", "-c", "mpirun --version 2>&1 | head -n 1"], capture_output=True, text=True).stdout.split()[-1:]), "")
 needs_mpirun = pytest.mark.skipif(OPEN_MPI.startswith("6.0.0rc"), reason=f"Open MPI {OPEN_MPI} does not start by itself")
 
-DEVICES_CONTROLLER = re.search(r"^devices\s+[1-9]", Path("/proc/cgroups").read_text(), re.MULTILINE)
-needs_device_cgroups = pytest.mark.skipif(not DEVICES_CONTROLLER, reason="this machine has no cgroup v1 devices controller")
+# With which `scripts/cluster up --constrain-devices` works here, its default first.
+CGROUP_VERSIONS = subprocess.run(
+    ["bash", "-c", "source scripts/local_cluster/cgroup.sh; for v in v2 v1; do [[ -n $(obstacle_to $v) ]] || echo $v; done"],
+    cwd=REPOSITORY, capture_output=True, text=True).stdout.split()
+needs_device_cgroups = pytest.mark.skipif(not CGROUP_VERSIONS, reason="this machine has no device cgroups")
+
 
 # Before what slurmstepd says on standard error: its name, and from Slurm 26.05 on the time alone.
 OF_SLURMSTEPD = r"(?:slurmstepd-(?P<node>\w+):|\[[\d.:T-]+\])"
