@@ -17,9 +17,9 @@ cd "$repository"
 readonly tests=(
   activation/{options,option_abuse,slurm_partitions,refusals,step_isolation,unchanged_environment} command/{check,explain}
   exchange/{exchange{,_daemons,_faults,_pmi1,_presence,_refusals,_rounds,_side_effects},lost_messages,network_cut,communicators}
-  failures/{first_failure,plugin_faults} frameworks/{frameworks,examples,train} gpus/{gpus,near_gpus}
+  failures/{first_failure,plugin_faults} frameworks/{frameworks,examples,train} gpus/{gpus,gpu_shapes,near_gpus}
   layouts/{layouts,mpi_layouts,components} load/{load,ends_at_random} mpirun/mpirun ports/{ports,port_conflicts}
-  preload/{preload,preload_nccl,preload_other_processes} scripts/cluster
+  preload/{preload,preload_nccl,preload_other_processes} scripts/{cluster,cluster_cgroups}
   security/{malformed_environment,other_users,rogue_peers,root_system_calls,secret,writable_files}
 )
 
