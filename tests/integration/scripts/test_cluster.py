@@ -15,7 +15,8 @@ def words(text):
     return sorted(text.split())
 
 
-@pytest.mark.parametrize("options", [[f"--constrain-devices={version}"] for version in CGROUP_VERSIONS] or [[]])
+@pytest.mark.parametrize("options", [[f"--constrain-devices={version}"] for version in CGROUP_VERSIONS] or [[]],
+                         ids=CGROUP_VERSIONS or ["open"])
 def test_up_and_down_leave_nothing(cluster_factory, options):
     before = machine_traces()
     cluster = cluster_factory("gone").up("--no-plugin", *options)

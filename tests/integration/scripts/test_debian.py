@@ -1,5 +1,6 @@
 """Another Debian: commands run in it as on a machine of its own, and whatever their end, nothing of them stays."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -7,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY, STATE_ROOT, machine_traces, process_namespaces, wait_for
+from harness import CGROUP_VERSIONS, REPOSITORY, STATE_ROOT, machine_traces, process_namespaces, wait_for
 from debian import ROOT_SCRIPT, root_of, slurm_of_debians
 
 SLURM_OF = slurm_of_debians()
-CGROUPS = Path("/sys/fs/cgroup/devices")
 
 # A cluster, and a word when it is up; its command would go on for minutes. The word comes last: a shell that gets SIGINT while
 # it waits for a command goes on when that command has ended well.
@@ -42,8 +42,8 @@ def processes_in(namespaces):
 
 
 def cgroups():
-    """Those of commands in another Debian."""
-    return set(CGROUPS.glob("slurm-bootstrap-debian[0-9]*"))
+    """Those of commands in another Debian, and of their clusters."""
+    return {folder for folder, _, _ in os.walk("/sys/fs/cgroup") if "/slurm-bootstrap-debian" in folder}
 
 
 def test_its_slurm_is_another_release(release):
@@ -95,18 +95,18 @@ def namespaces_of(process):
     return {(kind, inode) for kind, inode in found - process_namespaces("self") if kind in ("mnt", "pid")}
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
-def test_a_cluster_in_it_ends_with_its_command(release, command, name):
+@pytest.mark.parametrize("name, version", zip(["SIGINT", "SIGTERM", "SIGKILL"], itertools.cycle(CGROUP_VERSIONS or [None])))
+def test_a_cluster_in_it_ends_with_its_command(release, command, name, version):
     """Also when only the script that started it is killed, and nobody is left to clean up."""
     before, others = machine_traces(), cgroups()
-    options = "--constrain-devices" if CGROUPS.exists() else ""
+    options = f"--constrain-devices={version}" if version else ""
     process, word = command("env", f"OPTIONS={options}", "bash", "-c", CLUSTER)
     assert word == "node001"
     namespaces = namespaces_of(process)
     assert {kind for kind, _ in namespaces} == {"mnt", "pid"}
     # What is looked for below is there now: processes of the command and its cgroups; nothing else of it on the machine.
     assert len(processes_in(namespaces)) > 1
-    assert bool(cgroups() - others) == bool(options)
+    assert any("slurm-bootstrap-inside/node001" in folder for folder in cgroups() - others) == bool(options)
     assert machine_traces() - before == set() and not (STATE_ROOT / "inside").exists()
     if name == "SIGKILL":
         process.kill()
