@@ -45,6 +45,20 @@ Status exchange(bootstrap_t& job, const void* mine, std::size_t bytes, void* all
   return {};
 }
 
+Status broadcast(bootstrap_t& job, void* data, std::size_t bytes, int root) {
+  Allgather round;
+  const auto from = static_cast<Rank>(root);
+  round.purpose = cat({"broadcast of ", std::to_string(bytes), " bytes from rank ", std::to_string(root)});
+  if (job.place.rank == from) round.shared.emplace(static_cast<const char*>(data), bytes);
+  round.read_shared = {from};
+  round.deadline = deadline_of(job, 0);
+  const auto result = job.exchange->run(round);
+  if (!result) return fail(result.error());
+  const auto& value = result->shared.front();
+  std::copy_n(value.begin(), std::min(bytes, value.size()), static_cast<char*>(data));
+  return {};
+}
+
 // A fence can succeed without a rank that died in it; the data of that rank's node is lost with it. So one value of
 // each node is looked at, and all of the own one.
 Status barrier(bootstrap_t& job) {
@@ -170,6 +184,13 @@ bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t
   if (job == nullptr) return refuse("bootstrap_exchange: the handle is NULL");
   if (bytes > 0 && (mine == nullptr || all == nullptr)) return refuse("bootstrap_exchange: a buffer is NULL");
   return guarded("bootstrap_exchange", *job, [=] { return bootstrap::api::exchange(*job, mine, bytes, all); });
+}
+
+bootstrap_status_t bootstrap_broadcast(bootstrap_t* job, void* data, size_t bytes, int root) {
+  if (job == nullptr) return refuse("bootstrap_broadcast: the handle is NULL");
+  if (bytes > 0 && data == nullptr) return refuse("bootstrap_broadcast: the buffer is NULL");
+  if (root < 0) return refuse("bootstrap_broadcast: the rank is negative");
+  return guarded("bootstrap_broadcast", *job, [=] { return bootstrap::api::broadcast(*job, data, bytes, root); });
 }
 
 bootstrap_status_t bootstrap_barrier(bootstrap_t* job) {

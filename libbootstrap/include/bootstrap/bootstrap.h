@@ -119,6 +119,12 @@ BOOTSTRAP_API int bootstrap_master_port(const bootstrap_t* job);
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t bytes, void* all);
 
+/*
+ * The `bytes` bytes (0 to 65,536, the same on all ranks) in `data` of rank `root` arrive in `data` of all others.
+ * Collective. Nothing of the other ranks travels: for an address in a large step.
+ */
+BOOTSTRAP_API bootstrap_status_t bootstrap_broadcast(bootstrap_t* job, void* data, size_t bytes, int root);
+
 /* Comes back when all ranks of the step have called it. Collective. */
 BOOTSTRAP_API bootstrap_status_t bootstrap_barrier(bootstrap_t* job);
 

@@ -1,14 +1,17 @@
-"""Horovod's own rendezvous server, for the ranks of one step.
+"""Horovod's own rendezvous server, for the ranks of one step: in this process, or as a program beside rank 0.
 
-Input: the number of the process to end with, then a line for each rank: its host, its place on it, the ranks of the
-host, its place among the hosts that have such a rank, and their number. Output: the port, or why there is none.
+Input of the program: the number of the process to end with, then a line for each rank: its host, its place on it, the
+ranks of the host, its place among the hosts that have such a rank, and their number. Output: the port, or why there is none.
 """
 import os
 import sys
 import time
 
-process, *lines = sys.stdin.read().splitlines()
-try:
+_servers = []  # for as long as the process lives
+
+
+def start(lines):
+    """The port of a server that knows these ranks."""
     from horovod.runner.common.util.hosts import SlotInfo
     from horovod.runner.http.http_server import RendezvousServer
 
@@ -20,13 +23,25 @@ try:
     server = RendezvousServer()
     port = server.start()
     server.init(slots)
-except Exception as error:
-    sys.exit(print(f"{sys.executable} cannot start Horovod's rendezvous server: {error}"))
-print(port, flush=True)
-os.close(1)
-while True:  # a process that is not our parent cannot be waited for
-    time.sleep(1)
+    _servers.append(server)
+    return port
+
+
+def main():
+    process, *lines = sys.stdin.read().splitlines()
     try:
-        os.kill(int(process), 0)
-    except OSError:
-        os._exit(0)
+        port = start(lines)
+    except Exception as error:
+        sys.exit(print(f"{sys.executable} cannot start Horovod's rendezvous server: {error}"))
+    print(port, flush=True)
+    os.close(1)
+    while True:  # a process that is not our parent cannot be waited for
+        time.sleep(1)
+        try:
+            os.kill(int(process), 0)
+        except OSError:
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
