@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/preload_options.h"
 
-#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -28,15 +27,6 @@ bool read_timing(PreloadOptions& options, std::string_view value) {
   return value == "0" || value == "1";
 }
 
-bool read_roots(PreloadOptions& options, std::string_view value) {
-  if (value == "auto") options.roots = 0;
-  if (value == "auto" || value == "off") return true;
-  const auto roots = parse_unsigned(value, kMaxRanks);
-  if (!roots || *roots == 0) return false;
-  options.roots = static_cast<std::uint32_t>(*roots);
-  return true;
-}
-
 bool read_mpirun(PreloadOptions& options, std::string_view value) {
   const bool is_right = value == "ask" || value == "off";
   if (is_right) options.asks_mpirun = value == "ask";
@@ -54,7 +44,6 @@ constexpr Row kRows[] = {
     {"SLURM_BOOTSTRAP_GUARD", read_guard, "warn, fix or off"},
     {"SLURM_BOOTSTRAP_TIMING", read_timing, "0 or 1"},
     {"SLURM_BOOTSTRAP_MPIRUN", read_mpirun, "ask or off"},
-    {"SLURM_BOOTSTRAP_ROOTS", read_roots, "auto, off or a number of roots"},
 };
 
 }  // namespace

@@ -18,10 +18,8 @@ struct PreloadOptions {
   std::chrono::seconds timeout{60};  // SLURM_BOOTSTRAP_TIMEOUT: after which a call that waits is explained
   Guard guard = Guard::kWarn;        // SLURM_BOOTSTRAP_GUARD=warn|fix|off: a rank on a GPU that is not its own
   bool timing = false;               // SLURM_BOOTSTRAP_TIMING=1: one line for each call
-  std::optional<std::uint32_t>
-      roots;  // SLURM_BOOTSTRAP_ROOTS=N, or 0 for auto: as many roots as NCCL needs; unset: as called
-  std::optional<bool> asks_mpirun;  // SLURM_BOOTSTRAP_MPIRUN=ask: the program does not use MPI, so that its server may
-                                    // be asked where the ranks are; off: it does, and nothing is said
+  std::optional<bool> asks_mpirun;   // SLURM_BOOTSTRAP_MPIRUN=ask: the program does not use MPI, so that its server may
+                                     // be asked where the ranks are; off: it does, and nothing is said
   std::vector<std::string> complaints;  // one sentence for each value that was passed over
 };
 

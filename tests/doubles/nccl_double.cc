@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -65,6 +66,10 @@ bool is_blocking(const ncclConfig_t* config) {
   return config->blocking != 0;
 }
 
+// Of this thread: what ncclGroupEnd is to do.
+thread_local int group_depth = 0;
+thread_local std::vector<std::function<ncclResult_t()>> grouped;
+
 // Builds it now or in a thread; *result stays null when it fails at once.
 ncclResult_t build(ncclComm_t* result, std::unique_ptr<ncclComm> comm,
                    std::function<std::unique_ptr<Ring>(ncclComm&)> connect) {
@@ -92,9 +97,13 @@ ncclResult_t init(const char* call, ncclComm_t* result, int ranks, std::vector<n
     blocking = is_blocking(config);
   });
   if (checked != ncclSuccess) return checked;
-  return build(result, std::make_unique<ncclComm>(rank, ranks, blocking), [ids = std::move(ids)](ncclComm& self) {
-    return std::make_unique<Ring>(ids, self.rank, self.ranks, self.abort);
-  });
+  const auto make = [=] {
+    return build(result, std::make_unique<ncclComm>(rank, ranks, blocking),
+                 [ids](ncclComm& self) { return std::make_unique<Ring>(ids, self.rank, self.ranks, self.abort); });
+  };
+  if (group_depth == 0) return make();
+  grouped.push_back(make);
+  return ncclSuccess;
 }
 
 // Makes `ordinal` current in this thread, where CUDA is there.
@@ -187,6 +196,22 @@ NCCL_DOUBLE_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key
   });
 }
 #endif
+
+NCCL_DOUBLE_API(ncclResult_t, ncclGroupStart) {
+  ++group_depth;
+  return ncclSuccess;
+}
+
+NCCL_DOUBLE_API(ncclResult_t, ncclGroupEnd) {
+  if (group_depth == 0) return ncclInvalidUsage;
+  if (--group_depth > 0) return ncclSuccess;
+  ncclResult_t code = ncclSuccess;
+  for (const auto& make : std::exchange(grouped, {})) {
+    const auto made = make();
+    if (code == ncclSuccess) code = made;
+  }
+  return code;
+}
 
 NCCL_DOUBLE_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
   return comm == nullptr ? ncclInvalidArgument : ncclSuccess;

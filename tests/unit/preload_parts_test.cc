@@ -35,27 +35,23 @@ TEST(PreloadOptions, WrongValuesArePassedOverWithASentence) {
   const auto options = read_preload_options(environment_of({{"SLURM_BOOTSTRAP_TIMEOUT", "0"},
                                                             {"SLURM_BOOTSTRAP_GUARD", "loud"},
                                                             {"SLURM_BOOTSTRAP_TIMING", "yes"},
-                                                            {"SLURM_BOOTSTRAP_MPIRUN", "yes"},
-                                                            {"SLURM_BOOTSTRAP_ROOTS", "-1"}}));
+                                                            {"SLURM_BOOTSTRAP_MPIRUN", "yes"}}));
   EXPECT_EQ(options.timeout, std::chrono::seconds(60));
   EXPECT_EQ(options.guard, Guard::kWarn);
   EXPECT_FALSE(options.timing);
-  EXPECT_FALSE(options.roots);
   EXPECT_EQ(options.asks_mpirun, std::nullopt);
-  EXPECT_EQ(options.complaints.size(), 5U);
+  EXPECT_EQ(options.complaints.size(), 4U);
 }
 
 TEST(PreloadOptions, RightValuesAreTaken) {
   const auto options = read_preload_options(environment_of({{"SLURM_BOOTSTRAP_TIMEOUT", "4"},
                                                             {"SLURM_BOOTSTRAP_GUARD", "fix"},
                                                             {"SLURM_BOOTSTRAP_TIMING", "1"},
-                                                            {"SLURM_BOOTSTRAP_MPIRUN", "ask"},
-                                                            {"SLURM_BOOTSTRAP_ROOTS", "auto"}}));
+                                                            {"SLURM_BOOTSTRAP_MPIRUN", "ask"}}));
   EXPECT_EQ(options.timeout, std::chrono::seconds(4));
   EXPECT_EQ(options.guard, Guard::kFix);
   EXPECT_TRUE(options.timing);
   EXPECT_EQ(options.asks_mpirun, true);
-  EXPECT_EQ(options.roots, 0U);
   EXPECT_TRUE(options.complaints.empty());
 }
 
@@ -173,59 +169,133 @@ TEST(GpuOwnership, AListThatSlurmNarrowedIsTheTasksOwn) {
   EXPECT_EQ(effective_value(shared->plan, "LOCAL_RANK"), "1");
 }
 
-const WaitingCall kCall{.function = "ncclCommInitRank", .ranks = 4, .rank = 0, .topic = 7};
+WaitingCall call_of(std::uint32_t ranks) {
+  WaitingCall call;
+  call.function = "ncclCommInitRank";
+  call.ranks = ranks;
+  call.topic = 7;
+  return call;
+}
+
 constexpr std::chrono::seconds kMinute{60};
 
+// What each rank of the step has said: its rank in the communicator, -1 where it has not come.
+Attendances came_as(const std::vector<int>& ranks) {
+  Attendances all;
+  for (const int rank : ranks) {
+    if (rank < 0) {
+      all.emplace_back();
+    } else {
+      all.push_back(CallAttendance{22809, {static_cast<std::uint32_t>(rank)}, {}, {}});
+    }
+  }
+  return all;
+}
+
+std::string said(std::uint32_t ranks, const Attendances& came, ServerState server = ServerState::kAnswers) {
+  return describe_hang(two_nodes(), call_of(ranks), kMinute, came, server);
+}
+
 TEST(AttendanceText, NamesRanksOfTheStepWhereAllAreWanted) {
-  EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, {0, 1, 2, std::nullopt}, ServerState::kAnswers),
+  EXPECT_EQ(said(4, came_as({0, 1, 2, -1})),
             "rank 3 (node002, local rank 1) has not called ncclCommInitRank after 60 s");
-  EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, {0, 1, std::nullopt, std::nullopt}, ServerState::kAnswers),
-            "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s");
+  EXPECT_EQ(said(4, came_as({0, 1, -1, -1})), "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s");
 }
 
 TEST(AttendanceText, ClaimsNoMoreThanWasHeard) {
-  const std::vector<std::optional<std::uint32_t>> half = {0, 1, std::nullopt, std::nullopt};
-  EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, half, ServerState::kSilent),
+  const auto half = came_as({0, 1, -1, -1});
+  EXPECT_EQ(said(4, half, ServerState::kSilent),
             "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s; some may have: slurmstepd on this "
             "node no longer answers, as happens after it queries a node where all ranks have ended");
-  EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, half, ServerState::kEnded),
+  EXPECT_EQ(said(4, half, ServerState::kEnded),
             "ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s; some may have: slurmstepd on this "
             "node has ended");
-  auto call = kCall;
-  call.ranks = 3;
   EXPECT_EQ(
-      describe_hang(two_nodes(), call, kMinute, half, ServerState::kEnded),
+      said(3, half, ServerState::kEnded),
       "rank 2 of a communicator of 3 has not called ncclCommInitRank after 60 s; among those that have, 0 is rank 0 "
       "(node001, local rank 0), 1 is rank 1 (node001, local rank 1); some may have: slurmstepd on this node has "
       "ended");
   // Who has called, has called.
-  EXPECT_EQ(describe_hang(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kSilent),
-            describe_hang(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kAnswers));
+  EXPECT_EQ(said(4, came_as({0, 1, 2, 3}), ServerState::kSilent), said(4, came_as({0, 1, 2, 3})));
 }
 
 TEST(AttendanceText, NamesRanksOfTheCommunicatorWhereNobodyKnowsWhoIsMeant) {
-  auto call = kCall;
-  call.ranks = 3;
   EXPECT_EQ(
-      describe_hang(two_nodes(), call, kMinute, {std::nullopt, 2, std::nullopt, std::nullopt}, ServerState::kAnswers),
+      said(3, came_as({-1, 2, -1, -1})),
       "ranks 0, 1 of a communicator of 3 have not called ncclCommInitRank after 60 s; among those that have, 2 is rank "
       "1 "
       "(node001, local rank 1)");
 }
 
 TEST(AttendanceText, SaysSoWhenAllAreThere) {
-  EXPECT_TRUE(describe_hang(two_nodes(), kCall, kMinute, {0, 1, 2, 3}, ServerState::kAnswers)
+  EXPECT_TRUE(said(4, came_as({0, 1, 2, 3}))
                   .starts_with("all 4 ranks have called ncclCommInitRank, and it has not returned after 60 s"));
+}
+
+TEST(AttendanceText, SaysWhoHasFailedAndWhoHasEnded) {
+  auto came = came_as({0, 1, -1, -1});
+  came[1]->failure = "ncclCommInitRank failed: unhandled cuda error";
+  EXPECT_EQ(said(4, came),
+            "ncclCommInitRank has not returned after 60 s: rank 1 (node001, local rank 1): ncclCommInitRank failed: "
+            "unhandled cuda error; ranks 2-3 (all of node002) have not called ncclCommInitRank after 60 s");
+  came[0]->ended = {1, 3};  // rank 1 has a sentence of its own
+  EXPECT_EQ(said(4, came),
+            "ncclCommInitRank has not returned after 60 s: rank 1 (node001, local rank 1): ncclCommInitRank failed: "
+            "unhandled cuda error; rank 3 (node002, local rank 1) has ended; rank 2 (node002, local rank 0) has not "
+            "called ncclCommInitRank after 60 s");
+}
+
+TEST(AttendanceText, NamesTwoRanksWithDifferentVersions) {
+  auto came = came_as({0, 1, 2, 3});
+  EXPECT_EQ(describe_versions(two_nodes(), came), "");
+  came[2]->version = came[3]->version = 22304;
+  EXPECT_TRUE(describe_versions(two_nodes(), came)
+                  .starts_with("NCCL 2.28.9 on rank 0 (node001, local rank 0) and 2.23.4 on rank 2 (node002, local "
+                               "rank 0): ranks with different versions wait for each other for ever"));
+  EXPECT_NE(said(4, came).find("different versions"), std::string::npos);
+}
+
+TEST(AttendanceText, SeveralRanksOfOneProcessAreThere) {
+  auto came = came_as({0, -1, -1, -1});
+  came[0]->ranks = {0, 1};
+  EXPECT_TRUE(said(4, came).starts_with("ranks 2, 3 of a communicator of 4 have not called"));
+}
+
+TEST(AttendanceText, RanksThatAreLeftOutNeedNotCall) {
+  auto call = call_of(4);
+  call.left_out = {3};
+  EXPECT_TRUE(describe_hang(two_nodes(), call, kMinute, came_as({0, 1, -1, -1}), ServerState::kAnswers)
+                  .starts_with("rank 2 of a communicator of 4 has not called"));
+}
+
+TEST(AttendanceText, NewRanksOfAGrowingCommunicatorHearOfTheRankWithTheId) {
+  auto call = call_of(4);
+  call.function = "ncclCommGrow";
+  call.side = GrowSide::kNew;
+  EXPECT_EQ(describe_hang(two_nodes(), call, kMinute, came_as({-1, -1, -1, 3}), ServerState::kAnswers),
+            "the rank that made the unique id has not called ncclCommGrow after 60 s");
+  auto came = came_as({0, -1, -1, -1});
+  came[0]->ranks = {0, 1, 2};  // it speaks for those that were there
+  EXPECT_TRUE(describe_hang(two_nodes(), call, kMinute, came, ServerState::kAnswers)
+                  .starts_with("rank 3 of a communicator of 4 has not called ncclCommGrow"));
+}
+
+TEST(CallAttendance, IsReadAsItWasWritten) {
+  const CallAttendance one{22809, {0, 1}, {5}, "a sentence with spaces"};
+  EXPECT_EQ(read_attendance(write_attendance(one)), one);
+  const CallAttendance other{0, {3}, {}, {}};
+  EXPECT_EQ(read_attendance(write_attendance(other)), other);
+  for (const char* const wrong : {"", "1", "1 -", "1 - - x", "x 1 - ", "1 1,x - "}) {
+    EXPECT_FALSE(read_attendance(wrong)) << wrong;
+  }
 }
 
 TEST(AttendanceText, StaysShort) {
   const auto layout = layout_of(step_of("node[0001-1000]", "8(x1000)", 8000, "node0001"));
-  auto call = kCall;
   for (const std::uint32_t ranks : {8000U, 7999U}) {
-    call.ranks = ranks;
-    std::vector<std::optional<std::uint32_t>> came(8000);
-    for (Rank rank = 0; rank < 8000; rank += 2) came[rank] = rank;
-    EXPECT_LT(describe_hang(layout, call, kMinute, came, ServerState::kSilent).size(), 1000U);
+    Attendances came(8000);
+    for (Rank rank = 0; rank < 8000; rank += 2) came[rank] = CallAttendance{22809, {rank}, {}, {}};
+    EXPECT_LT(describe_hang(layout, call_of(ranks), kMinute, came, ServerState::kSilent).size(), 1000U);
   }
 }
 
@@ -237,21 +307,22 @@ TEST(Topic, IsTheSameForOneIdAndAnotherForOthers) {
 }
 
 TEST(Topic, CallsOnOneCommunicatorDifferAndAgreeBetweenRanks) {
-  int places[3];
+  int places[3];  // the value of each is its rank
+  for (int i = 0; i < 3; ++i) places[i] = i;
   const auto comm = [&](int i) { return reinterpret_cast<nccl::Comm>(&places[i]); };
-  auto one = kCall;
-  auto other = kCall;
-  other.rank = 1;
-  remember(comm(0), one);
-  remember(comm(1), other);
-  const auto first = call_on(comm(0), "ncclCommSplit");
-  const auto second = call_on(comm(0), "ncclCommSplit");
-  const auto of_other = call_on(comm(1), "ncclCommSplit");
+  nccl::Functions nccl;
+  nccl.count = [](nccl::Comm, int* ranks) { return *ranks = 4, nccl::kSuccess; };
+  nccl.user_rank = [](nccl::Comm of, int* rank) { return *rank = *reinterpret_cast<int*>(of), nccl::kSuccess; };
+  remember(comm(0), 7);
+  remember(comm(1), 7);
+  const auto first = call_on(nccl, comm(0), "ncclCommSplit");
+  const auto second = call_on(nccl, comm(0), "ncclCommSplit");
+  const auto of_other = call_on(nccl, comm(1), "ncclCommSplit");
   ASSERT_TRUE(first && second && of_other);
   EXPECT_NE(first->topic, second->topic);
   EXPECT_EQ(first->topic, of_other->topic);
   EXPECT_EQ(of_other->rank, 1U);
-  EXPECT_FALSE(call_on(comm(2), "ncclCommSplit"));
+  EXPECT_FALSE(call_on(nccl, comm(2), "ncclCommSplit"));
 }
 
 // Standard error, replaced for the life of this object.

@@ -85,6 +85,12 @@ Functions functions_of(const SymbolSource& source) {
   take(source, "ncclCommInitRankScalable", found.init_rank_scalable);
   take(source, "ncclCommInitAll", found.init_all);
   take(source, "ncclCommSplit", found.split);
+  take(source, "ncclCommShrink", found.shrink);
+  take(source, "ncclCommGrow", found.grow);
+  take(source, "ncclGroupStart", found.group_start);
+  take(source, "ncclGroupEnd", found.group_end);
+  take(source, "ncclCommCount", found.count);
+  take(source, "ncclCommUserRank", found.user_rank);
   take(source, "ncclCommAbort", found.abort);
   take(source, "ncclCommDestroy", found.destroy);
   take(source, "ncclCommGetAsyncError", found.get_async_error);
@@ -181,6 +187,21 @@ Functions functions_for(const void* caller) {
     if (is_nccl(found)) return found;
   }
   return functions_of_loaded_library();
+}
+
+void* function_for(const void* caller, const char* name) {
+  void* found = find({RTLD_NEXT}, name);
+  if (found != nullptr) return found;
+  if (void* const handle = handle_of(caller); handle != nullptr) {
+    found = find({handle, true}, name);
+    (void)::dlclose(handle);
+    if (found != nullptr) return found;
+  }
+  void* const loaded_library = ::dlopen(kSystemLibrary, RTLD_LAZY | RTLD_NOLOAD);
+  if (loaded_library == nullptr) return nullptr;
+  found = find({loaded_library}, name);
+  (void)::dlclose(loaded_library);
+  return found;
 }
 
 std::string describe(const Functions& nccl, std::string_view call, ResultCode code, Comm comm) {

@@ -53,6 +53,12 @@ struct Functions {
   ResultCode (*init_rank_scalable)(Comm* comm, int ranks, int rank, int ids, UniqueId* id, void* config) = nullptr;
   ResultCode (*init_all)(Comm* comms, int devices, const int* device_list) = nullptr;
   ResultCode (*split)(Comm comm, int color, int key, Comm* newcomm, void* config) = nullptr;
+  ResultCode (*shrink)(Comm comm, int* left_out, int count, Comm* newcomm, void* config, int flags) = nullptr;
+  ResultCode (*grow)(Comm comm, int ranks, const UniqueId* id, int rank, Comm* newcomm, void* config) = nullptr;
+  ResultCode (*group_start)() = nullptr;
+  ResultCode (*group_end)() = nullptr;
+  ResultCode (*count)(Comm comm, int* ranks) = nullptr;
+  ResultCode (*user_rank)(Comm comm, int* rank) = nullptr;
   ResultCode (*abort)(Comm comm) = nullptr;
   ResultCode (*destroy)(Comm comm) = nullptr;
   ResultCode (*get_async_error)(Comm comm, ResultCode* error) = nullptr;
@@ -77,6 +83,8 @@ bool has_loaded() noexcept;  // load() has succeeded in this process
 // caller was linked with, then the next in the process' own order, then a loaded libnccl.so.2. Not cached.
 // Null members where nothing was found.
 Functions functions_for(const void* caller);
+// One function alone, in the same order: of a call that each NCCL has, which a tracer that has others passes on.
+void* function_for(const void* caller, const char* name);
 
 // "ncclCommInitRank failed: unhandled cuda error (Call to connect returned ...)".
 std::string describe(const Functions& nccl, std::string_view call, ResultCode code, Comm comm);

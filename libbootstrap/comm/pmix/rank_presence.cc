@@ -31,25 +31,22 @@ struct RankPresence::Opening {
   std::optional<PmixSession> session;
   Status status = fail(ErrorCode::kUnavailable, "the query did not run");
 
-  Status open_and_say(const PmixServer& server, Rank rank, const std::string& topic, const std::string& value);
+  Status open(const PmixServer& server, Rank rank);
   bool give_up();  // false when the session was there in the last moment
 };
 
-Status RankPresence::Opening::open_and_say(const PmixServer& server, Rank rank, const std::string& topic,
-                                           const std::string& value) {
+Status RankPresence::Opening::open(const PmixServer& server, Rank rank) {
   auto opened = PmixSession::open(server, rank);
   if (!opened) return fail(opened.error());
-  auto done = opened->put(pmix::Scope::kStep, key_of(topic), value);
-  if (done) done = opened->commit();
   {
     const std::lock_guard lock(mutex);
-    if (done && !is_given_up) {
+    if (!is_given_up) {
       session = std::move(*opened);
-      return done;
+      return {};
     }
   }
   (void)opened->close(steady_clock::now());  // may block for ever, and the lock is wanted by who waits for us
-  return done;
+  return {};
 }
 
 bool RankPresence::Opening::give_up() {
@@ -58,14 +55,17 @@ bool RankPresence::Opening::give_up() {
   return is_given_up;
 }
 
-RankPresence::RankPresence(std::shared_ptr<Opening> opening, bool from_mpirun, Layout layout, Rank rank,
-                           std::string topic, std::string value)
-    : opening_(std::move(opening)),
-      is_mpiruns_(from_mpirun),
-      layout_(std::move(layout)),
-      rank_(rank),
-      topic_(std::move(topic)),
-      value_(std::move(value)) {}
+RankPresence::RankPresence(std::shared_ptr<Opening> opening, bool from_mpirun, Layout layout, Rank rank)
+    : opening_(std::move(opening)), is_mpiruns_(from_mpirun), layout_(std::move(layout)), rank_(rank) {}
+
+Status RankPresence::say(const std::string& topic, const std::string& value) {
+  {
+    const std::lock_guard lock(mutex_);
+    said_[topic] = value;
+  }
+  const auto done = opening_->session->put(pmix::Scope::kStep, key_of(topic), value);
+  return done ? opening_->session->commit() : done;
+}
 
 // Without a thread or memory for one, the session closes here, with its last owner.
 RankPresence::~RankPresence() {
@@ -78,39 +78,42 @@ RankPresence::~RankPresence() {
   }
 }
 
-RankPresence::Answers RankPresence::ask(const std::vector<Rank>& ranks, Deadline deadline) {
+RankPresence::Answers RankPresence::ask(const std::string& topic, const std::vector<Rank>& ranks, Deadline deadline) {
   std::vector<Wanted> wanted;
   const auto node = layout_.place(rank_).node;
   for (const Rank rank : ranks) {
-    if (rank != rank_) wanted.push_back({rank, key_of(topic_), layout_.place(rank).node != node});
+    if (rank != rank_) wanted.push_back({rank, key_of(topic), layout_.place(rank).node != node});
   }
   auto values = opening_->session->read(wanted, deadline, true, [](Rank, const std::string&) { return true; });
   Answers answers;
   answers.values.reserve(ranks.size());
   std::size_t next = 0;
-  for (const Rank rank : ranks) answers.values.push_back(rank == rank_ ? value_ : std::move(values[next++]));
+  std::optional<std::string> own;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto said = said_.find(topic); said != said_.end()) own = said->second;
+  }
+  for (const Rank rank : ranks) answers.values.push_back(rank == rank_ ? own : std::move(values[next++]));
   const bool has_all = std::all_of(answers.values.begin(), answers.values.end(), [](const auto& one) { return one; });
   if (!has_all && !is_mpiruns_) answers.server = opening_->session->look_for_server(steady_clock::now() + kAnswerTime);
   return answers;
 }
 
-Result<std::unique_ptr<RankPresence>> RankPresence::announce(const StepId& id, const Layout& layout, Rank rank,
-                                                             const Environment& environment, const std::string& topic,
-                                                             const std::string& value, Deadline deadline) {
+Result<std::unique_ptr<RankPresence>> RankPresence::open(const StepId& id, const Layout& layout, Rank rank,
+                                                         const Environment& environment, Deadline deadline) {
   const auto server = check_pmix_environment(environment, id, rank);
   if (!server) return fail(server.error());
   auto opening = std::make_shared<Opening>();
   AbandonableThread worker;
-  const auto started = worker.start([opening, server = *server, rank, topic, value] {
-    opening->status = opening->open_and_say(server, rank, topic, value);
-  });
+  const auto started =
+      worker.start([opening, server = *server, rank] { opening->status = opening->open(server, rank); });
   if (!started) return fail(started.error());
   if (!worker.wait_until(deadline)) {
     if (opening->give_up()) return fail(ErrorCode::kTimeout, "the PMIx server on this node does not answer");
   } else if (!opening->status) {
     return fail(opening->status.error());
   }
-  return std::unique_ptr<RankPresence>(new RankPresence(opening, server->from_mpirun, layout, rank, topic, value));
+  return std::unique_ptr<RankPresence>(new RankPresence(opening, server->from_mpirun, layout, rank));
 }
 
 }  // namespace bootstrap

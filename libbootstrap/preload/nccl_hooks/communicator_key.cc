@@ -20,8 +20,8 @@ class Checksum {
 
 struct Known {
   nccl::Comm comm = nullptr;
-  WaitingCall made;         // the call that made it
-  std::uint32_t calls = 0;  // on it since
+  std::uint32_t topic = 0;
+  std::uint32_t calls = 0;  // on it so far
 };
 
 // Plain static objects: they need no constructor and no destructor to run.
@@ -36,6 +36,14 @@ Known* find(nccl::Comm comm) {
   return nullptr;
 }
 
+// Nothing where the communicator has not been known.
+std::optional<std::uint32_t> topic_of_next_call(nccl::Comm comm) {
+  const std::lock_guard lock(mutex);
+  auto* const entry = comm == nullptr ? nullptr : find(comm);
+  if (entry == nullptr) return std::nullopt;
+  return mixed_topic(entry->topic, ++entry->calls);
+}
+
 }  // namespace
 
 std::uint32_t topic_of(const nccl::UniqueId* ids, std::size_t count) noexcept {
@@ -46,27 +54,38 @@ std::uint32_t topic_of(const nccl::UniqueId* ids, std::size_t count) noexcept {
   return checksum.folded();
 }
 
-void remember(nccl::Comm comm, const WaitingCall& call) noexcept {
-  if (comm == nullptr || call.ranks < 2) return;
+std::uint32_t mixed_topic(std::uint32_t topic, std::uint32_t number) noexcept {
+  Checksum checksum;
+  for (unsigned shift = 0; shift < 32; shift += 8) {
+    checksum.add(static_cast<unsigned char>(topic >> shift));
+    checksum.add(static_cast<unsigned char>(number >> shift));
+  }
+  return checksum.folded();
+}
+
+void remember(nccl::Comm comm, std::uint32_t topic) noexcept {
+  if (comm == nullptr) return;
   const std::lock_guard lock(mutex);
   auto* entry = find(comm);  // the address of one that has been destroyed may come again
   if (entry == nullptr) entry = &known[next++ % known.size()];
-  *entry = {.comm = comm, .made = call, .calls = 0};
+  *entry = {.comm = comm, .topic = topic, .calls = 0};
 }
 
-std::optional<WaitingCall> call_on(nccl::Comm parent, std::string_view function) noexcept {
-  const std::lock_guard lock(mutex);
-  auto* const entry = parent == nullptr ? nullptr : find(parent);
-  if (entry == nullptr) return std::nullopt;
-  Checksum checksum;
-  const std::uint32_t count = ++entry->calls;
-  for (unsigned shift = 0; shift < 32; shift += 8) {
-    checksum.add(static_cast<unsigned char>(entry->made.topic >> shift));
-    checksum.add(static_cast<unsigned char>(count >> shift));
+std::optional<WaitingCall> call_on(const nccl::Functions& nccl, nccl::Comm parent, std::string_view function) noexcept {
+  const auto topic = topic_of_next_call(parent);
+  int ranks = 0;
+  int rank = 0;
+  if (!topic || nccl.count == nullptr || nccl.user_rank == nullptr) return std::nullopt;
+  if (nccl.count(parent, &ranks) != nccl::kSuccess || nccl.user_rank(parent, &rank) != nccl::kSuccess) {
+    return std::nullopt;
   }
-  auto call = entry->made;
+  if (ranks < 2 || rank < 0) return std::nullopt;
+  WaitingCall call;
   call.function = function;
-  call.topic = checksum.folded();
+  call.ranks = static_cast<std::uint32_t>(ranks);
+  call.rank = static_cast<std::uint32_t>(rank);
+  call.topic = *topic;
+  call.version = nccl.version;
   return call;
 }
 

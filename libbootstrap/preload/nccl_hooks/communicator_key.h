@@ -16,10 +16,14 @@ namespace bootstrap {
 // entropy, NCCL's 64-bit magic, is all that keeps others out.
 std::uint32_t topic_of(const nccl::UniqueId* ids, std::size_t count) noexcept;
 
-// Keeps what is known of a communicator that has been made, for the calls that split it. The last 64 are kept.
-void remember(nccl::Comm comm, const WaitingCall& call) noexcept;
+// A number that two make together.
+std::uint32_t mixed_topic(std::uint32_t topic, std::uint32_t number) noexcept;
 
-// A call of `function` that all members of `parent` make, in the same order; nothing where `parent` is not known.
-std::optional<WaitingCall> call_on(nccl::Comm parent, std::string_view function) noexcept;
+// Keeps the topic of a communicator that is being made, for the calls that make others of it. The last 64 are kept.
+void remember(nccl::Comm comm, std::uint32_t topic) noexcept;
+
+// A call of `function` that the members of `parent` make, in the same order; nothing where `parent` is not known, or
+// not yet there, or has one rank.
+std::optional<WaitingCall> call_on(const nccl::Functions& nccl, nccl::Comm parent, std::string_view function) noexcept;
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// What is said of a call that waits: who has not come to it, as far as that is known.
+// What is said of a call that waits: who has not come to it, and who has failed in it, as far as that is known.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,22 +11,36 @@
 
 #include "core/exchange/missing_ranks.h"
 #include "core/step/rank_layout.h"
+#include "preload/nccl_hooks/call_attendance.h"
 
 namespace bootstrap {
 
+// In ncclCommGrow the ranks that were there before know each other, and new ones know the unique id alone. The rank
+// that made the id is among both.
+enum class GrowSide : std::uint8_t { kNone, kBefore, kNew };
+
 // A call of ncclCommInitRank or one of its kin, in this process.
 struct WaitingCall {
-  std::string_view function;  // "ncclCommInitRank"
-  std::uint32_t ranks = 0;    // of the communicator
-  std::uint32_t rank = 0;     // in the communicator
-  std::uint32_t topic = 0;    // the same for its members alone
+  std::string_view function;            // "ncclCommInitRank"
+  std::uint32_t ranks = 0;              // of the communicator
+  std::uint32_t rank = 0;               // in the communicator
+  std::uint32_t topic = 0;              // the same for its members alone
+  int version = 0;                      // of NCCL
+  std::vector<std::uint32_t> left_out;  // ranks of the communicator that need not call: ncclCommShrink
+  GrowSide side = GrowSide::kNone;
+  std::uint32_t speaks_for = 0;  // not 0: for the first so many ranks of the communicator, in place of `rank`
 };
 
-// `came`: for each rank of the step its rank in the communicator, nothing where it has not come. A communicator of all
+using Attendances = std::vector<std::optional<CallAttendance>>;
+
+// `came`: for each rank of the step what it has said of the call, nothing where it has not come. A communicator of all
 // ranks is spoken of in ranks of the step, a smaller one in its own, since nobody knows who was to be in it. Where
-// the `server` does not answer others may have come.
+// the `server` does not answer others may have come. Empty: there is nothing to say.
 std::string describe_hang(const Layout& layout, const WaitingCall& call, std::chrono::seconds waited,
-                          const std::vector<std::optional<std::uint32_t>>& came, ServerState server);
+                          const Attendances& came, ServerState server);
+
+// Two ranks with different versions of NCCL, which wait for each other for ever; empty where all have one.
+std::string describe_versions(const Layout& layout, const Attendances& came);
 
 // The same where PMIx cannot be asked, for `reason`.
 std::string describe_lone_hang(const Layout& layout, Rank rank, const WaitingCall& call, std::chrono::seconds waited,

@@ -3,14 +3,17 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "preload/nccl_hooks/hang_report.h"
 #include "preload/nccl_hooks/hooked_step.h"
 
 namespace bootstrap {
 
-// Lives as long as the call. Nothing is opened in the first seconds; then the rank says over PMIx that it is here, and
-// at SLURM_BOOTSTRAP_TIMEOUT the lowest of those that are here names the others. The call itself goes on in any case.
+// Lives as long as the communicator is being made. Nothing is opened in the first seconds; then the rank says over PMIx
+// that it is here, and at SLURM_BOOTSTRAP_TIMEOUT the lowest of those that are here names the others. The call itself
+// goes on in any case. Calls of one process with the same topic, as one thread or one group makes for several GPUs, are
+// watched as one.
 class HangWatchdog {
  public:
   HangWatchdog(const HookedStep& step, const WaitingCall& call);
@@ -18,6 +21,12 @@ class HangWatchdog {
   ~HangWatchdog();
   HangWatchdog(const HangWatchdog&) = delete;
   HangWatchdog& operator=(const HangWatchdog&) = delete;
+
+  // The call has failed: those that wait for this rank shall hear why. Comes back within two seconds.
+  void fail(std::string sentence);
+
+  // The communicator is not blocking: it is waited for while the program asks for it, and is told that it is not there.
+  void note_question();
 
   struct State;
 

@@ -1,12 +1,11 @@
 // The NCCL calls that make communicators, as the program reaches them with us preloaded: each passes through untouched,
 // with a guard before it and a watch beside it in a rank of a step, and nothing at all elsewhere.
 // SPDX-License-Identifier: Apache-2.0
-#include <chrono>
-#include <cstdio>
-#include <cstring>
+#include <cstdint>
 #include <exception>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
@@ -14,10 +13,10 @@
 #include "comm/nccl/nccl_library.h"
 #include "core/util/text.h"
 #include "preload/nccl_hooks/communicator_key.h"
-#include "preload/nccl_hooks/hang_watchdog.h"
 #include "preload/nccl_hooks/hook_bypass.h"
+#include "preload/nccl_hooks/hooked_functions.h"
 #include "preload/nccl_hooks/hooked_step.h"
-#include "preload/nccl_hooks/multi_root.h"
+#include "preload/nccl_hooks/watched_calls.h"
 #include "preload/stderr_message.h"
 
 namespace bootstrap {
@@ -49,29 +48,15 @@ void check_gpu(const HookedStep& step) {
   if (!fixed) step.warn(cat({wrong, ", which failed: ", fixed.error().message}));
 }
 
-void tell_time(const HookedStep& step, const WaitingCall& call, std::size_t roots, std::chrono::nanoseconds time,
-               ResultCode code) {
-  char milliseconds[32];
-  (void)std::snprintf(milliseconds, sizeof milliseconds, "%.1f", static_cast<double>(time.count()) * 1e-6);
-  const auto of =
-      cat({" of ", std::to_string(call.ranks), " ranks", roots == 0 ? "" : cat({", ", counted(roots, "root")})});
-  say(cat({kMessagePrefix, about_rank(step.id, step.rank), call.function, of, ": ", milliseconds, " ms",
-           code == nccl::kSuccess ? "" : cat({", result ", std::to_string(code)})}));
-}
-
-// `real` is the program's call; `roots` is for the report, 0 where there are none.
-// Not noexcept, nor is what calls it: a thread that is cancelled inside NCCL unwinds through here.
+// `real` is the program's call. Not noexcept, nor is what calls it: a thread that is cancelled inside NCCL unwinds
+// through here.
 template <class Real>
-ResultCode pass(const HookedStep* step, const WaitingCall& call, std::size_t roots, Real real) {
-  if (step == nullptr || call.ranks < 2) return real();
-  std::optional<HangWatchdog> watch;
-  try_to([&] { check_gpu(*step); });
-  try_to([&] { watch.emplace(*step, call); });
-  const auto start = std::chrono::steady_clock::now();
+ResultCode pass(WatchedCall call, Real real) {
+  if (call.step == nullptr || call.call.ranks < 2) return real();
+  try_to([&] { check_gpu(*call.step); });
+  try_to([&] { begin_call(call); });
   const ResultCode code = real();
-  const auto time = std::chrono::steady_clock::now() - start;
-  watch.reset();
-  if (step->options.timing) try_to([&] { tell_time(*step, call, roots, time, code); });
+  try_to([&] { end_call(std::move(call), code); });
   return code;
 }
 
@@ -93,25 +78,58 @@ nccl::Functions functions_for(const void* caller) {
 
 std::uint32_t count(int number) { return number < 0 ? 0 : static_cast<std::uint32_t>(number); }
 
-WaitingCall waiting_call(const char* function, int ranks, int rank, std::uint32_t topic) {
-  return {.function = function, .ranks = count(ranks), .rank = count(rank), .topic = topic};
+// A call that makes a communicator from unique ids.
+WatchedCall call_with_ids(const char* function, const nccl::Functions& nccl, Comm* comm, int ranks, int rank,
+                          const UniqueId* ids, std::size_t roots) {
+  WatchedCall call;
+  call.step = this_step();
+  call.nccl = nccl;
+  call.call.function = function;
+  call.call.ranks = count(ranks);
+  call.call.rank = count(rank);
+  call.call.topic = topic_of(ids, roots);
+  call.call.version = nccl.version;
+  call.topic = call.call.topic;
+  call.roots = roots;
+  call.result = comm;
+  return call;
 }
 
-// ncclCommInitRank and ...Config: the two that have one root, unless the user wants more.
-template <class Real>
-ResultCode init_rank(const char* function, const nccl::Functions& nccl, Comm* comm, int ranks, const UniqueId& id,
-                     int rank, void* config, Real real) {
-  const auto* const step = this_step();
-  const auto call = waiting_call(function, ranks, rank, topic_of(&id, 1));
-  std::vector<UniqueId> ids;
-  if (step != nullptr) try_to([&] { ids = multi_root_ids(*step, nccl, call.ranks, call.rank); });
-  const auto code = pass(step, call, ids.empty() ? 1 : ids.size(), [&] {
-    if (ids.empty()) return real();
-    return nccl.init_rank_scalable(comm, ranks, rank, static_cast<int>(ids.size()), ids.data(), config);
-  });
-  for (auto& secret : ids) ::explicit_bzero(&secret, sizeof secret);
-  if (step != nullptr && code == nccl::kSuccess && comm != nullptr) remember(*comm, call);
-  return code;
+// A call that all members of a communicator make, or all but some. Not watched where its parent is not known.
+WatchedCall call_with_parent(const char* function, const nccl::Functions& nccl, Comm parent, Comm* comm) {
+  WatchedCall call;
+  auto known = this_step() == nullptr ? std::nullopt : call_on(nccl, parent, function);
+  if (!known) return call;
+  call.step = this_step();
+  call.nccl = nccl;
+  call.call = std::move(*known);
+  call.topic = call.call.topic;
+  call.result = comm;
+  return call;
+}
+
+// The ranks that were there know each other, and new ones know the id; the rank that made it is among both.
+WatchedCall call_of_grow(const nccl::Functions& nccl, Comm parent, int ranks, const UniqueId* id, int rank,
+                         Comm* comm) {
+  constexpr const char* kFunction = "ncclCommGrow";
+  auto call = call_with_parent(kFunction, nccl, parent, comm);
+  const auto before = call.call.ranks;
+  if (id != nullptr && (parent == nullptr || call.step != nullptr)) {
+    auto with_id = call_with_ids(kFunction, nccl, comm, ranks, rank, id, 1);
+    with_id.call.side = GrowSide::kNew;
+    if (parent == nullptr) {
+      call = std::move(with_id);
+    } else {
+      with_id.call.rank = call.call.rank;
+      with_id.call.speaks_for = before;
+      call.other = std::move(with_id.call);
+    }
+  }
+  if (parent != nullptr) call.call.side = GrowSide::kBefore;
+  call.roots = 0;
+  // What old and new ranks both know of it.
+  call.topic = mixed_topic(topic_of(nullptr, 0), count(ranks));
+  return call;
 }
 
 // One process takes many GPUs; the other ranks of its node would take them, too.
@@ -128,8 +146,19 @@ void check_gpus(const HookedStep& step, int devices, const int* list) {
 
 using bootstrap::functions_for;
 using bootstrap::nccl::Comm;
+using bootstrap::nccl::Functions;
 using bootstrap::nccl::ResultCode;
 using bootstrap::nccl::UniqueId;
+
+namespace {
+
+template <class Function>
+Function hooked(const void* caller, const char* name) {
+  bootstrap::note_hook_called();
+  return reinterpret_cast<Function>(bootstrap::hooked_function(caller, name));
+}
+
+}  // namespace
 
 // Declared as in comm/nccl/nccl_library.h, which is held against NCCL's own header. The address that each returns to
 // tells which copy of NCCL its caller was linked with. NOLINTBEGIN(readability-identifier-naming): NCCL's names.
@@ -144,15 +173,15 @@ BOOTSTRAP_API ResultCode ncclGetUniqueId(UniqueId* id) {
 BOOTSTRAP_API ResultCode ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
   const auto nccl = functions_for(__builtin_return_address(0));
   if (nccl.init_rank == nullptr) return bootstrap::refuse("ncclCommInitRank");
-  return bootstrap::init_rank("ncclCommInitRank", nccl, comm, ranks, id, rank, nullptr,
-                              [&] { return nccl.init_rank(comm, ranks, id, rank); });
+  return bootstrap::pass(bootstrap::call_with_ids("ncclCommInitRank", nccl, comm, ranks, rank, &id, 1),
+                         [&] { return nccl.init_rank(comm, ranks, id, rank); });
 }
 
 BOOTSTRAP_API ResultCode ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, void* config) {
   const auto nccl = functions_for(__builtin_return_address(0));
   if (nccl.init_rank_config == nullptr) return bootstrap::refuse("ncclCommInitRankConfig");
-  return bootstrap::init_rank("ncclCommInitRankConfig", nccl, comm, ranks, id, rank, config,
-                              [&] { return nccl.init_rank_config(comm, ranks, id, rank, config); });
+  return bootstrap::pass(bootstrap::call_with_ids("ncclCommInitRankConfig", nccl, comm, ranks, rank, &id, 1),
+                         [&] { return nccl.init_rank_config(comm, ranks, id, rank, config); });
 }
 
 BOOTSTRAP_API ResultCode ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int ids, UniqueId* id,
@@ -160,12 +189,8 @@ BOOTSTRAP_API ResultCode ncclCommInitRankScalable(Comm* comm, int ranks, int ran
   const auto nccl = functions_for(__builtin_return_address(0));
   if (nccl.init_rank_scalable == nullptr) return bootstrap::refuse("ncclCommInitRankScalable");
   const auto roots = id == nullptr ? 0 : bootstrap::count(ids);
-  const auto call = bootstrap::waiting_call("ncclCommInitRankScalable", ranks, rank, bootstrap::topic_of(id, roots));
-  const auto* const step = bootstrap::this_step();
-  const auto code =
-      bootstrap::pass(step, call, roots, [&] { return nccl.init_rank_scalable(comm, ranks, rank, ids, id, config); });
-  if (step != nullptr && code == bootstrap::nccl::kSuccess && comm != nullptr) bootstrap::remember(*comm, call);
-  return code;
+  return bootstrap::pass(bootstrap::call_with_ids("ncclCommInitRankScalable", nccl, comm, ranks, rank, id, roots),
+                         [&] { return nccl.init_rank_scalable(comm, ranks, rank, ids, id, config); });
 }
 
 BOOTSTRAP_API ResultCode ncclCommInitAll(Comm* comms, int devices, const int* list) {
@@ -179,10 +204,72 @@ BOOTSTRAP_API ResultCode ncclCommInitAll(Comm* comms, int devices, const int* li
 BOOTSTRAP_API ResultCode ncclCommSplit(Comm comm, int color, int key, Comm* newcomm, void* config) {
   const auto nccl = functions_for(__builtin_return_address(0));
   if (nccl.split == nullptr) return bootstrap::refuse("ncclCommSplit");
-  const auto real = [&] { return nccl.split(comm, color, key, newcomm, config); };
-  const auto* const step = bootstrap::this_step();
-  const auto call = step == nullptr ? std::nullopt : bootstrap::call_on(comm, "ncclCommSplit");
-  return call ? bootstrap::pass(step, *call, 0, real) : real();
+  auto call = bootstrap::call_with_parent("ncclCommSplit", nccl, comm, newcomm);
+  call.topic = bootstrap::mixed_topic(call.topic, static_cast<std::uint32_t>(color));
+  return bootstrap::pass(std::move(call), [&] { return nccl.split(comm, color, key, newcomm, config); });
+}
+
+BOOTSTRAP_API ResultCode ncclCommShrink(Comm comm, int* left_out, int number, Comm* newcomm, void* config, int flags) {
+  const auto nccl = functions_for(__builtin_return_address(0));
+  if (nccl.shrink == nullptr) return bootstrap::refuse("ncclCommShrink");
+  auto call = bootstrap::call_with_parent("ncclCommShrink", nccl, comm, newcomm);
+  if (left_out != nullptr && number > 0) call.call.left_out.assign(left_out, left_out + number);
+  return bootstrap::pass(std::move(call), [&] { return nccl.shrink(comm, left_out, number, newcomm, config, flags); });
+}
+
+BOOTSTRAP_API ResultCode ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* newcomm, void* config) {
+  const auto nccl = functions_for(__builtin_return_address(0));
+  if (nccl.grow == nullptr) return bootstrap::refuse("ncclCommGrow");
+  return bootstrap::pass(bootstrap::call_of_grow(nccl, comm, ranks, id, rank, newcomm),
+                         [&] { return nccl.grow(comm, ranks, id, rank, newcomm, config); });
+}
+
+// What follows is called often. It is a look into a table, and NCCL's own call.
+BOOTSTRAP_API ResultCode ncclGroupStart() {
+  const auto real = hooked<decltype(Functions::group_start)>(__builtin_return_address(0), "ncclGroupStart");
+  if (real == nullptr) return bootstrap::refuse("ncclGroupStart");
+  const ResultCode code = real();
+  if (code == bootstrap::nccl::kSuccess) bootstrap::enter_group();
+  return code;
+}
+
+BOOTSTRAP_API ResultCode ncclGroupEnd() {
+  const auto real = hooked<decltype(Functions::group_end)>(__builtin_return_address(0), "ncclGroupEnd");
+  if (real == nullptr) return bootstrap::refuse("ncclGroupEnd");
+  auto calls = bootstrap::leave_group();
+  const ResultCode code = real();
+  for (auto& call : calls) bootstrap::try_to([&] { bootstrap::end_call(std::move(call), code); });
+  return code;
+}
+
+BOOTSTRAP_API ResultCode ncclGroupSimulateEnd(void* info) {
+  using Function = ResultCode (*)(void*);
+  const auto real = hooked<Function>(__builtin_return_address(0), "ncclGroupSimulateEnd");
+  if (real == nullptr) return bootstrap::refuse("ncclGroupSimulateEnd");
+  (void)bootstrap::leave_group();
+  return real(info);
+}
+
+BOOTSTRAP_API ResultCode ncclCommGetAsyncError(Comm comm, ResultCode* error) {
+  const auto real = hooked<decltype(Functions::get_async_error)>(__builtin_return_address(0), "ncclCommGetAsyncError");
+  if (real == nullptr) return bootstrap::refuse("ncclCommGetAsyncError");
+  const ResultCode code = real(comm, error);
+  if (code == bootstrap::nccl::kSuccess && error != nullptr) bootstrap::note_state(comm, *error);
+  return code;
+}
+
+BOOTSTRAP_API ResultCode ncclCommAbort(Comm comm) {
+  const auto real = hooked<decltype(Functions::abort)>(__builtin_return_address(0), "ncclCommAbort");
+  if (real == nullptr) return bootstrap::refuse("ncclCommAbort");
+  bootstrap::forget(comm);
+  return real(comm);
+}
+
+BOOTSTRAP_API ResultCode ncclCommDestroy(Comm comm) {
+  const auto real = hooked<decltype(Functions::destroy)>(__builtin_return_address(0), "ncclCommDestroy");
+  if (real == nullptr) return bootstrap::refuse("ncclCommDestroy");
+  bootstrap::forget(comm);
+  return real(comm);
 }
 
 }  // extern "C"
@@ -197,4 +284,12 @@ BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitRankConfig);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitRankScalable);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitAll);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommSplit);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommShrink);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommGrow);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclGroupStart);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclGroupEnd);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclGroupSimulateEnd);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommGetAsyncError);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommAbort);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommDestroy);
 // NOLINTEND(readability-identifier-naming)

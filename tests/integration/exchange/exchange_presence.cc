@@ -22,15 +22,16 @@ using std::chrono::steady_clock;
 int announce_and_ask(const bootstrap::TaskPlan& task, const bootstrap::Environment& environment, Rank rank) {
   const auto& layout = task.facts.layout;
   const auto start = steady_clock::now();
-  const auto presence = bootstrap::RankPresence::announce(task.facts.id, layout, rank, environment, "test",
-                                                          std::to_string(rank), start + milliseconds(5000));
+  const auto presence =
+      bootstrap::RankPresence::open(task.facts.id, layout, rank, environment, start + milliseconds(5000));
   if (!presence) {
     (void)std::fprintf(stderr, "%s\n", presence.error().message.c_str());
     return 4;
   }
+  if (!(*presence)->say("test", std::to_string(rank))) return 6;
   std::vector<Rank> ranks(layout.size());
   std::iota(ranks.begin(), ranks.end(), Rank{0});
-  const auto [values, server] = (*presence)->ask(ranks, steady_clock::now() + milliseconds(3000));
+  const auto [values, server] = (*presence)->ask("test", ranks, steady_clock::now() + milliseconds(3000));
   std::vector<Rank> missing;
   for (const Rank one : ranks) {
     if (!values[one]) missing.push_back(one);

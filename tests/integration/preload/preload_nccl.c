@@ -3,18 +3,19 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * preload_nccl FOLDER CALL [absent=RANK] [device=N] [size=N] [end=N] [_end=N]
- *   CALL is rank, config, scalable, all or split. The id goes through a file in FOLDER, one for each step.
- *   absent=RANK   this rank sleeps for a minute in place of the call
- *   device=N      the CUDA device that all make current; without it the one of the local rank
- *   size=N        the communicator has the first N ranks of the step, the others do nothing
- *   end=N         after N seconds each rank ends with exit(0), whatever it waits for, and the absent one 4 seconds
- *                 later; _end=N: with _exit(0)
- * Prints "rank R of N: CODE on device D" on standard output when the call has come back.
+ *   CALL is rank, config, scalable, all, split, grouped or polled. The id goes through a file in FOLDER, one for each
+ * step. absent=RANK   this rank sleeps for a minute in place of the call late=RANK     this rank sleeps for a second
+ * before the call wrong=RANK    this rank makes a call that fails at once, and then sleeps for a minute killed=RANK
+ * this rank is killed half a second into its call device=N      the CUDA device that all make current; without it the
+ * one of the local rank size=N        the communicator has the first N ranks of the step, the others do nothing end=N
+ * after N seconds each rank ends with exit(0), whatever it waits for, and the absent one 4 seconds later; _end=N: with
+ * _exit(0) Prints "rank R of N: CODE on device D" on standard output when the call has come back.
  *
  * The same code is a library (PRELOAD_NCCL_LIBRARY), which preload_loader opens as Python opens its modules.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ int cudaGetDevice(int* device);
 struct order {
   const char* folder;
   const char* how;
-  int rank, size, absent, device, end, end_at_once;
+  int rank, size, absent, late, wrong, killed, device, end, end_at_once;
 };
 
 static int number(const char* name, int otherwise) {
@@ -50,7 +51,7 @@ static void share_id(const struct order* order, ncclUniqueId* id) {
   char path[512];
   char fresh[520];
   int version = 0; /* two copies of NCCL in a process meet by ids of their own */
-  ncclGetVersion(&version);
+  if (getenv("PRELOAD_NCCL_ONE_ID") == NULL) ncclGetVersion(&version);
   snprintf(path, sizeof path, "%s/id.%s.%s.%d", order->folder, getenv("SLURM_JOB_ID"), getenv("SLURM_STEP_ID"),
            version);
   snprintf(fresh, sizeof fresh, "%s.new", path);
@@ -78,10 +79,25 @@ static ncclResult_t init(const struct order* order, ncclComm_t* comm) {
     ncclConfig_t config = {sizeof config, 0xcafebeef, 21400, 1};
     return ncclCommInitRankConfig(comm, order->size, id, order->rank, &config);
   }
+  if (strcmp(order->how, "polled") == 0) {
+    ncclConfig_t config = {sizeof config, 0xcafebeef, 21400, 0};
+    ncclResult_t state = ncclCommInitRankConfig(comm, order->size, id, order->rank, &config);
+    while (state == ncclInProgress) {
+      usleep(10000);
+      if (ncclCommGetAsyncError(*comm, &state) != ncclSuccess) exit(5);
+    }
+    return state;
+  }
+  if (strcmp(order->how, "grouped") == 0) {
+    ncclGroupStart();
+    const ncclResult_t queued = ncclCommInitRank(comm, order->size, id, order->rank);
+    const ncclResult_t ended = ncclGroupEnd();
+    return queued != ncclSuccess ? queued : ended;
+  }
   if (strcmp(order->how, "scalable") == 0) {
     return ncclCommInitRankScalable(comm, order->size, order->rank, 1, &id, NULL);
   }
-  return ncclCommInitRank(comm, order->size, id, order->rank);
+  return ncclCommInitRank(comm, order->size, id, order->rank == order->wrong ? 99 : order->rank);
 }
 
 static void* end_process(void* argument) {
@@ -89,6 +105,13 @@ static void* end_process(void* argument) {
   sleep((unsigned)(order->end + order->end_at_once));
   if (order->end_at_once > 0) _exit(0);
   exit(0);
+}
+
+static void* kill_process(void* argument) {
+  usleep(500000);
+  kill(getppid(), SIGKILL); /* timeout(1), which is the task; and itself */
+  kill(getpid(), SIGKILL);
+  return argument;
 }
 
 static void* serve(void* argument) {
@@ -102,7 +125,7 @@ __attribute__((visibility("default"))) int preload_nccl(int count, char** argume
   static struct order order;
   order.rank = number("SLURM_PROCID", 0);
   order.size = number("SLURM_STEP_NUM_TASKS", 1);
-  order.absent = -1;
+  order.absent = order.late = order.wrong = order.killed = -1;
   order.device = number("LOCAL_RANK", number("SLURM_LOCALID", 0));
   if (count < 3) return 2;
   order.folder = arguments[1];
@@ -110,8 +133,9 @@ __attribute__((visibility("default"))) int preload_nccl(int count, char** argume
   for (int i = 3; i < count; ++i) {
     const char* const text = arguments[i];
     if (sscanf(text, "absent=%d", &order.absent) != 1 && sscanf(text, "device=%d", &order.device) != 1 &&
-        sscanf(text, "size=%d", &order.size) != 1 && sscanf(text, "end=%d", &order.end) != 1 &&
-        sscanf(text, "_end=%d", &order.end_at_once) != 1) {
+        sscanf(text, "late=%d", &order.late) != 1 && sscanf(text, "wrong=%d", &order.wrong) != 1 &&
+        sscanf(text, "killed=%d", &order.killed) != 1 && sscanf(text, "size=%d", &order.size) != 1 &&
+        sscanf(text, "end=%d", &order.end) != 1 && sscanf(text, "_end=%d", &order.end_at_once) != 1) {
       return 2;
     }
   }
@@ -121,7 +145,9 @@ __attribute__((visibility("default"))) int preload_nccl(int count, char** argume
   if (end > 0 && order.rank == order.absent) return (int)sleep((unsigned)end + 4); /* sees how the step goes on */
   if (end > 0) pthread_create(&thread, NULL, end_process, &order);
   pthread_create(&thread, NULL, serve, NULL);
+  if (order.rank == order.killed) pthread_create(&thread, NULL, kill_process, NULL);
   if (has_gpus()) use_device(order.device);
+  if (order.rank == order.late) sleep(1);
   const int is_split = strcmp(order.how, "split") == 0;
   ncclComm_t comm = NULL;
   ncclResult_t code = ncclSuccess;
@@ -137,6 +163,7 @@ __attribute__((visibility("default"))) int preload_nccl(int count, char** argume
     if (order.rank == order.absent) sleep(60);
     code = ncclCommSplit(comm, order.rank % 2, order.rank, &half, NULL);
   }
+  if (order.rank == order.wrong) sleep(60);
   int device = -1;
   if (has_gpus()) cudaGetDevice(&device);
   printf("rank %d of %d: %d on device %d\n", order.rank, order.size, (int)code, device);

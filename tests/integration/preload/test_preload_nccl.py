@@ -1,4 +1,4 @@
-"""The interposed NCCL calls in real steps, over the NCCL double: guard, missing ranks, roots, timing, and what is left alone."""
+"""The interposed NCCL calls in real steps, over the NCCL double: guard, missing ranks, timing, and what is left alone."""
 
 import re
 import time
@@ -153,26 +153,45 @@ def init_calls(cluster: Cluster) -> list[str]:
     return sorted(line for line in (cluster.state / "home/alice/nccl.log").read_text().splitlines() if "CommInit" in line)
 
 
-@pytest.mark.parametrize("mpi", ["pmix", "none"])
-def test_more_roots_on_request(bare, mpi):
-    done = step(bare, f"--mpi={mpi} {STEP}", "rank", SLURM_BOOTSTRAP_ROOTS="3")
-    assert done.returncode == 0 and not done.stderr, done.stderr
-    calls = init_calls(bare)
-    assert len(calls) == 4 and all("ncclCommInitRankScalable" in call and "ids=3" in call for call in calls), calls
-    assert len({re.search(r"hash=(\d+)", call)[1] for call in calls}) == 1
-    control = step(bare, f"--mpi={mpi} {STEP}", "rank", SLURM_BOOTSTRAP_ROOTS="auto")  # four ranks need one root
-    assert control.returncode == 0 and not any("Scalable" in call for call in init_calls(bare))
+def test_a_rank_that_failed_in_the_call_is_named_with_nccls_sentence(bare):
+    """It has called, and its peers wait on: before, they said that it had not."""
+    done = step(bare, f"--mpi=pmix {STEP}", **bounded("rank wrong=1", 12), SLURM_BOOTSTRAP_TIMEOUT="4")
+    told = [line.split(": ", 3)[3] for line in sentences(done.stderr)]
+    assert told == ["ncclCommInitRank has not returned after 4 s: rank 1 (node001, local rank 1): ncclCommInitRank failed: "
+                    "invalid argument (run with NCCL_DEBUG=WARN for details) (Invalid rank requested : 99/4)"], done.stderr
 
 
-@pytest.mark.parametrize("nccl, before, reason", [
-    ("2.28.9", "env SLURM_CONF=/nowhere", "this task cannot read SLURM_CONF=/nowhere"),
-    ("2.18.3", "", "has no ncclCommInitRankScalable")])
-def test_more_roots_that_cannot_be_had_are_told_and_one_is_used(bare, nccl, before, reason):
-    program = f"{before} {inside('tests/integration/preload_nccl')}"
-    done = step(bare, STEP, "rank", nccl=nccl, program=program, SLURM_BOOTSTRAP_ROOTS="2")
-    told = sentences(done.stderr)
-    assert done.returncode == 0 and len(told) == 2 and all(reason in line for line in told), done.stderr
-    assert all("ids=1" in call or "Scalable" not in call for call in init_calls(bare))
+def test_a_rank_that_was_killed_in_the_call_has_ended(bare):
+    done = step(bare, f"--mpi=pmix {STEP}", **bounded("rank absent=3 killed=1", 14), SLURM_BOOTSTRAP_TIMEOUT="8")
+    told = [line.split(": ", 3)[3] for line in sentences(done.stderr)]
+    assert told == ["ncclCommInitRank has not returned after 8 s: rank 1 (node001, local rank 1) has ended; "
+                    "rank 3 (node002, local rank 1) has not called ncclCommInitRank after 8 s"], done.stderr
+
+
+def test_two_ranks_with_different_versions_are_named_before_the_deadline(bare):
+    """Real NCCL waits for ever then. Here rank 3 never checks in, so that the double waits, too."""
+    older = f"{inside(f'{DOUBLES}/nccl-2.23.4')}:{inside(f'{DOUBLES}/cuda')}"
+    script = (f"if [ $SLURM_NODEID = 1 ]; then export LD_LIBRARY_PATH={older}; fi; "
+              "if [ $SLURM_PROCID = 3 ]; then export NCCL_DOUBLE_STALL=1; fi; "
+              f"exec timeout 12 {inside('tests/integration/preload_nccl')} /home/alice rank")
+    done = step(bare, f"--mpi=pmix {STEP}", "", program=f"bash -c '{script}'", SLURM_BOOTSTRAP_TIMEOUT="8",
+                PRELOAD_NCCL_ONE_ID="1")
+    told = [line.split(": ", 3)[3] for line in sentences(done.stderr)]
+    assert told == ["NCCL 2.28.9 on rank 0 (node001, local rank 0) and 2.23.4 on rank 2 (node002, local rank 0): ranks with "
+                    "different versions wait for each other for ever; set LD_LIBRARY_PATH, or the Python environment, to one "
+                    "version for all ranks"], done.stderr
+
+
+@pytest.mark.parametrize("how", ["grouped", "polled"])
+def test_calls_that_come_back_early_are_watched_and_timed(bare, how):
+    """In a group and without blocking the call itself takes no time: what is waited for comes after it."""
+    function = "ncclCommInitRank" if how == "grouped" else "ncclCommInitRankConfig"
+    done = step(bare, f"--mpi=pmix {STEP}", **bounded(f"{how} absent=3", 9), SLURM_BOOTSTRAP_TIMEOUT="4")
+    assert [line.split(": ", 3)[3] for line in sentences(done.stderr)] == [
+        f"rank 3 (node002, local rank 1) has not called {function} after 4 s"], done.stderr
+    late = step(bare, f"--mpi=pmix {STEP}", f"{how} late=3", SLURM_BOOTSTRAP_TIMING="1")
+    times = {line.split()[3]: float(re.search(r"([\d.]+) ms$", line)[1]) for line in sentences(late.stderr)}
+    assert len(times) == 4 and all(times[f"{rank}:"] > 500 for rank in (0, 1, 2)), late.stderr
 
 
 def test_two_copies_of_nccl_in_one_process_each_serve_their_own(bare):

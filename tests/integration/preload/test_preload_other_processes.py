@@ -70,7 +70,8 @@ def test_a_program_of_gccs_asan_runs_when_we_come_last(programs):
 
 
 FEATURES = ("import ctypes; process = ctypes.CDLL(None); "
-            "print(*(name for name in ('bootstrap_open', 'ncclCommInitRank', 'ncclCommInitRankScalable') if hasattr(process, name)))")
+            "print(*(name for name in ('bootstrap_open', 'ncclCommInitRank', 'ncclCommInitRankScalable', "
+            "'ncclCommGrow', 'ncclCommShrink', 'ncclGroupSimulateEnd') if hasattr(process, name)))")
 
 
 @pytest.mark.parametrize("nccl, calls", [("", []), ("2.14.3", ["ncclCommInitRank"]),

@@ -1,0 +1,10 @@
+// The real functions behind the hooks that programs call often: looked for once for each place that calls.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace bootstrap {
+
+// nccl::function_for(), kept until a library is unloaded. Null where there is none.
+void* hooked_function(const void* caller, const char* name) noexcept;
+
+}  // namespace bootstrap
