@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from built_files import COMMAND, TRAIN, inside
+from built_files import COMMAND, LIBRARY, TRAIN, inside
 from harness import INSIDE, driver_gpus
 from preload_steps import preloading, sentences
 
@@ -62,6 +62,27 @@ import torch, torch.distributed as dist
 torch.cuda.set_device(0)
 dist.init_process_group("nccl")
 dist.all_reduce(torch.ones(1, device="cuda"))
+"""
+
+# PyTorch's NCCL group without MASTER_PORT, and CuPy's communicator with an id of ours.
+BY_SLURM = """
+import os, torch, torch.distributed as dist, slurm_bootstrap
+torch.cuda.set_device(slurm_bootstrap.Job().device or 0)
+dist.init_process_group("nccl", init_method="slurm://")
+values = torch.ones(1000, device="cuda")
+dist.all_reduce(values)
+print("sum", int(values[0].item()), "of", dist.get_world_size())
+dist.destroy_process_group()
+"""
+BY_CUPY = """
+import struct, cupy, slurm_bootstrap
+from cupy.cuda import nccl
+job = slurm_bootstrap.Job()
+cupy.cuda.Device(job.device or 0).use()
+comm = nccl.NcclCommunicator(job.size, struct.unpack("128b", job.nccl_unique_ids()[0]), job.rank)
+values = cupy.ones(1000, dtype="f")
+comm.allReduce(values.data.ptr, values.data.ptr, 1000, nccl.NCCL_FLOAT, nccl.NCCL_SUM, cupy.cuda.Stream.null.ptr)
+print("sum", int(values[0]), "of", job.size)
 """
 
 
@@ -210,6 +231,47 @@ def test_two_pytorch_ranks_on_one_gpu(nodes, torch, gpus, record_property):
     assert "Duplicate GPU detected" in done.stdout + done.stderr, done.stdout + done.stderr
     assert done.returncode not in (0, 124), "it ends by itself"
     record_property("measured", " / ".join(sentences(done.stderr)) or "NCCL's own sentence; we add none")
+
+
+def test_two_releases_of_nccl_in_pytorch(nodes, torch, record_property):
+    """Two PyTorch ranks with different releases of NCCL, with the preload"""
+    find = "import ctypes; ctypes.CDLL('libnccl.so.2'); print(*{line.split()[-1] for line in open('/proc/self/maps') if 'libnccl' in line})"
+    system = subprocess.run(["/usr/bin/python3", "-c", find], capture_output=True, text=True).stdout.strip()
+    program, ours = nodes.write_home("all_reduce.py", ALL_REDUCE), inside(LIBRARY)
+    script = f"export LD_PRELOAD={ours}; ((SLURM_PROCID == 1)) && LD_PRELOAD+=:{system}; exec {torch} {program} 1048576"
+    done = run(nodes, f"srun -N2 --ntasks-per-node 1 --gres gpu:1 --bootstrap=on bash -c '{script}'", timeout=45, NCCL_DEBUG="WARN")
+    if done.returncode == 0:
+        pytest.skip("these releases of NCCL work together, or the machine has one alone")
+    said = [line for line in (done.stdout + done.stderr).splitlines() if len(set(re.findall(r"\b2\.\d+\.\d+\b", line))) > 1]
+    assert said, done.stdout + done.stderr
+    record_property("measured", next((line for line in said if line.startswith("bootstrap:")), said[0]))
+
+
+@pytest.mark.parametrize("module, needs, text", [("torch", "torch.cuda.is_available()", BY_SLURM),
+                                                 ("cupy", "__import__('cupy.cuda.nccl').cuda.nccl.available", BY_CUPY)],
+                         ids=["PyTorch by slurm://", "CuPy with an id of ours"])  # fmt: skip
+def test_the_python_package(nodes, gpus, record_property, module, needs, text):
+    """The Python package makes a communicator of NCCL"""
+    python, count = python_with(module, needs), len(gpus)
+    program = nodes.write_home("by_package.py", text)
+    with nodes.other_plugstack():
+        done = run(nodes, f"srun {preloading()} -N2 --ntasks-per-node {count} --gres gpu:{count} {python} {program}",
+                   PYTHONPATH=f"{INSIDE}/libbootstrap/python")  # the library is the one that is preloaded
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"sum {2 * count} of {2 * count}"] * 2 * count
+    record_property("measured", done.stdout.splitlines()[0])
+
+
+def test_devices_that_slurm_constrains(cluster_factory, torch, gpus, record_property):
+    """ConstrainDevices=yes: a step without GPUs opens none, and one with all GPUs computes on them"""
+    cluster = cluster_factory("gpufence").up("--nodes", "1", "--gpus", "real", "--cpus", str(2 * len(gpus)), "--constrain-devices")
+    opens = run(cluster, "srun -N1 -n1 --bootstrap=off python3 -c 'open(\"/dev/nvidia0\")'")
+    assert opens.returncode != 0 and "Operation not permitted" in opens.stderr, opens.stderr
+    computes = "import os, torch; print(torch.ones(9, device=int(os.environ[\"BOOTSTRAP_GPU\"])).sum().item())"
+    done = run(cluster, f"srun -N1 -n{len(gpus)} --gpus-per-task=1 --bootstrap=on {torch} -c '{computes}'")
+    assert done.returncode == 0 and done.stdout.split() == ["9.0"] * len(gpus), done.stderr
+    version = re.search(r"CgroupPlugin=cgroup/(v\d)", (cluster.state / "etc" / "cgroup.conf").read_text())
+    record_property("measured", f"cgroup {version[1]}; without a GPU: Operation not permitted")
 
 
 def test_a_narrow_list_keeps_peers(nodes, torch, gpus, record_property):
