@@ -12,9 +12,9 @@ TEST(CheckNccl, AnotherVersionSomewhereIsNamed) {
   auto findings = good_step();
   findings.reports[2]->nccl_version = findings.reports[3]->nccl_version = "2.27.3";
   const auto row = only_row(findings, "NCCL", CheckResult::kFailed);
-  EXPECT_EQ(
-      row.text,
-      "2.27.3 on 2 ranks, 2.28.9 on the others; ranks with different versions of NCCL wait for each other for ever");
+  EXPECT_EQ(row.text,
+            "2.27.3 on 2 ranks, 2.28.9 on the others; different versions of NCCL make no communicator, and some wait "
+            "for each other for ever");
   EXPECT_EQ(row.ranks, (std::vector<Rank>{2, 3}));
 }
 

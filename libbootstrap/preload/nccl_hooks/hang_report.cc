@@ -137,8 +137,8 @@ std::string describe_versions(const Layout& layout, const Attendances& came) {
   const auto name = [&](auto place) { return describe_rank(layout, static_cast<Rank>(place - came.begin())); };
   return cat({"NCCL ", nccl::version_text((*first)->version), " on ", name(first), " and ",
               nccl::version_text((*other)->version), " on ", name(other),
-              ": different versions make no communicator, and some wait for each other for ever; set LD_LIBRARY_PATH, or the Python "
-              "environment, to one version for all ranks"});
+              ": different versions make no communicator, and some wait for each other for ever; set LD_LIBRARY_PATH, "
+              "or the Python environment, to one version for all ranks"});
 }
 
 std::string describe_hang(const Layout& layout, const WaitingCall& call, std::chrono::seconds waited,

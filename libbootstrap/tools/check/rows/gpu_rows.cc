@@ -69,7 +69,8 @@ CheckRow gpus_in_order(const Survey& survey) {
   return ok("GPUs", cat({counted, is_untried ? "; each rank has its own" : "; each rank can open its own"}));
 }
 
-constexpr const char* kRefuses = "; different versions of NCCL make no communicator, and some wait for each other for ever";
+constexpr const char* kRefuses =
+    "; different versions of NCCL make no communicator, and some wait for each other for ever";
 
 std::string nccl_of_python(const Survey& survey, const Variant& version) {
   return cat({"Python loads ", version.value, " (", survey.report(version.ranks.front()).python_nccl_path, ")"});
