@@ -59,8 +59,12 @@ TWICE = "salloc -Q -N2 --exclusive --gres gpu:4 bash -c 'for i in 1 2; do LINE &
 WRAPPER = "a wrapper script"  # that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
 
 
+FABRIC_RUN = "fabric run --accelerator cpu --devices 2 --main-port 2952"
+SLOTS = "scontrol show hostnames node[001-002] | sed 's/$/ slots=2/' > hostfile; "  # of DeepSpeed's launcher
+UNEVEN = "salloc -Q -N2 -n4 --gres gpu:2 srun -n 4 -m plane=3"  # three tasks on a node and one on the other
 ACCELERATE_LAUNCH = ("accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no "
                      "--main_process_port 2951")
+COMPILES = {"seconds": 400}  # DeepSpeed's first start with its CPU accelerator compiles an extension, half a minute on a core of its own
 TWO_STEPS = {"around": TWICE, "worlds": 2, "one_node": False}
 IN_SHELL = {"one_node": False, "preload": False, "no_preload": "loading it asks for a world"}
 
@@ -97,12 +101,20 @@ def pytorch_rows(version, environment):
     ]  # fmt: skip
 
 
+def own_worlds(version, environment):
+    return Row(f"PyTorch {version}, `mp.spawn` on each node, a world of its own", environment, "srun TWO python3 spawn_train.py", ranks=2, worlds=2,
+               one_node=False, preload=False, no_preload="loading it asks for a world")
+
+
 C10D = f"--nnodes NODES --nproc-per-node 2 --rdzv-backend c10d --rdzv-id $SLURM_JOB_ID --rdzv-endpoint {MASTER}:29512"
 
 ROWS = [
     *pytorch_rows("1.13", PYTORCH_DEBIAN),
     *pytorch_rows("2.7", PYTORCH_2_7),
     *pytorch_rows("2.15", PYTORCH),
+    own_worlds("1.13", PYTORCH_DEBIAN),
+    own_worlds("2.15", PYTORCH),
+    Row("PyTorch 1.13, three ranks on a node and one on the other", PYTORCH_DEBIAN, f"{UNEVEN} {BY_HAND} python3 torch_train.py env", one_node=False),
     Row("PyTorch 2.15, DDP, file://", PYTORCH, "srun FOUR --bootstrap-shared-dir=$HOME python3 torch_train.py file",
         f"BOOTSTRAP_INIT_FILE=$HOME/init.$RANDOM srun FOUR {BY_HAND} python3 torch_train.py file", "the wrapper, and a new file name",
         preload=False, no_preload="needs the plugin's option"),
@@ -123,6 +135,12 @@ ROWS = [
         one_node=False),
     Row("Fabric 2.6", PYTORCH, "srun FOUR python3 lightning_train.py fabric 2 NODES"),
     Row("Fabric 2.2 on PyTorch 1.13", PYTORCH_DEBIAN, "srun FOUR python3 lightning_train.py fabric 2 NODES"),
+    Row("Fabric 2.6, `fabric run` as the step's program", PYTORCH, f"srun -N1 -n1 --gres gpu:2 {FABRIC_RUN}4 lightning_train.py cli", ranks=2,
+        one_node=False),
+    Row("Fabric 2.6, `fabric run` in a batch script", PYTORCH, f"{FABRIC_RUN}5 lightning_train.py cli", ranks=2, **in_script("-N1 --gres gpu:2")),
+    Row("Fabric 2.6, `fabric run` on each node", PYTORCH, f"srun TWO {FABRIC_RUN}6 lightning_train.py cli", ranks=2, worlds=2, one_node=False),
+    Row("Fabric 2.6, `fabric run --num-nodes` in a shell on each node", PYTORCH,
+        f"srun TWO bash -c '{FABRIC_RUN}7 --num-nodes NODES --node-rank $SLURM_NODEID --main-address {MASTER} lightning_train.py cli'", one_node=False),
     direct("Accelerate 1.15", PYTORCH, "accelerate_train.py"),
     direct("Accelerate 0.29 on PyTorch 1.13", PYTORCH_DEBIAN, "accelerate_train.py"),
     Row("Accelerate 1.15, `accelerate launch` in a batch script", PYTORCH,
@@ -130,7 +148,17 @@ ROWS = [
     Row("Accelerate 1.15, `accelerate launch` as the step's program", PYTORCH,
         f"srun -N1 -n1 --gres gpu:2 {ACCELERATE_LAUNCH}4 accelerate_train.py", ranks=2, one_node=False),
     direct("transformers 5.24, Trainer", PYTORCH, "trainer_train.py"),
-    direct("DeepSpeed 0.19", PYTORCH, "deepspeed_train.py"),
+    direct("DeepSpeed 0.19", PYTORCH, "deepspeed_train.py", **COMPILES),
+    Row("DeepSpeed 0.19, its launcher as the step's program", PYTORCH, "srun -N1 -n1 --gres gpu:2 deepspeed --num_gpus 2 deepspeed_train.py", ranks=2,
+        one_node=False, **COMPILES),
+    Row("DeepSpeed 0.19, its launcher in a batch script", PYTORCH, "deepspeed --num_gpus 2 deepspeed_train.py", ranks=2, **in_script("-N1 --gres gpu:2"),
+        **COMPILES),
+    Row("DeepSpeed 0.19, its launcher in a shell on each node", PYTORCH,
+        f"srun TWO bash -c 'deepspeed --hostfile hostfile --no_ssh --node_rank $SLURM_NODEID --master_addr {MASTER} deepspeed_train.py'", around=f"{SLOTS}LINE",
+        one_node=False, **COMPILES),
+    Row("DeepSpeed 0.19, `deepspeed --launcher slurm` in a batch script", PYTORCH,
+        "deepspeed --launcher slurm --hostfile hostfile --no_ssh_check --master_addr node001 deepspeed_train.py", "", "needs mpi4py",
+        around=SLOTS + SCRIPT.replace("SHAPE", "FOUR"), one_node=False, **COMPILES),
     direct("composer 0.32", PYTORCH_2_7, "composer_train.py"),
     Row("composer 0.32, its launcher as the step's program", PYTORCH_2_7, "srun -N1 -n1 --gres gpu:2 composer -n 2 composer_train.py", ranks=2, shown=1, one_node=False),
     Row("Ignite 0.5", PYTORCH, "srun FOUR python3 ignite_train.py"),
@@ -140,6 +168,7 @@ ROWS = [
     Row("Ray 2.60, `ray symmetric-run` on one node", PYTORCH,
         "RAY_DEDUP_LOGS=0 srun -N1 -n1 --gres gpu:2 ray symmetric-run --address node001:6379 --min-nodes 1 --num-cpus 2 -- python3 ray_train.py 2",
         ranks=2, one_node=False, repeats=True),
+    Row("Ray 2.60, the script of its page on Slurm", PYTORCH, "RAY_DEDUP_LOGS=0 bash ray_nodes.sh", repeats=True, **in_script("TWO")),
     Row("Lightning 2.6, two devices in the shell of one task", PYTORCH, "srun -N1 -n1 --gres gpu:2 bash -c 'python3 lightning_train.py trainer 2 1'",
         ranks=2, repeats=True, **IN_SHELL),
     # What users start in a shell are their own worlds, which stay as they are.
@@ -160,6 +189,7 @@ ROWS = [
         "JAX_COORDINATOR_ADDRESS=$(head -n 1 hosts):29516 SLURM_HOSTFILE=hosts srun -m arbitrary -n 4 --gres gpu:2 python3 train_jax.py",
         "JAX_COORDINATOR_ADDRESS", around="scontrol show hostnames node[001-002] | sort -r | sed p > hosts; LINE", one_node=False, preload=False,
         no_preload="the host of rank 0 is not known"),
+    Row("JAX 0.10, three ranks on a node and one on the other", "jax", f"{UNEVEN} python3 train_jax.py", one_node=False),
     Row("JAX 0.10, two steps of a job at once", "jax", "srun --exact -n 4 FOUR python3 train_jax.py",
         "JAX_COORDINATOR_PORT=2952$i srun --exact -n 4 FOUR python3 train_jax.py", "JAX_COORDINATOR_PORT, a different one in each step", **TWO_STEPS),
     Row("TensorFlow 2.21, TF_CONFIG", "tensorflow", "srun --bootstrap-frameworks=tensorflow FOUR python3 train_tf.py",
@@ -169,6 +199,8 @@ ROWS = [
         "srun --exact -n 4 --bootstrap-frameworks=tensorflow FOUR python3 train_tf.py", "", "", preload=False, no_preload="needs the plugin's option", **TWO_STEPS),
     Row("Horovod 0.28, Gloo", "horovod", "srun FOUR slurm-bootstrap run --horovod python3 horovod_train.py train"),
     Row("Horovod 0.28, Gloo, process sets", "horovod", "srun FOUR slurm-bootstrap run --horovod python3 horovod_train.py sets", one_node=False),
+    Row("Horovod 0.28, Gloo, dynamic process sets", "horovod",
+        "HOROVOD_DYNAMIC_PROCESS_SETS=1 srun FOUR slurm-bootstrap run --horovod python3 horovod_train.py dynamic", one_node=False),
     Row("Horovod 0.28, Gloo, synthetic benchmark", "horovod", "srun FOUR slurm-bootstrap run --horovod python3 horovod_train.py benchmark"),
     Row("Horovod 0.28, Gloo, MNIST-like images", "horovod", "srun FOUR slurm-bootstrap run --horovod python3 horovod_train.py mnist"),
     Row("Horovod 0.28, Gloo, three ranks on two nodes, no GPUs", "horovod", "srun -N2 -n3 slurm-bootstrap run --horovod python3 horovod_train.py train",
@@ -178,6 +210,9 @@ ROWS = [
     Row("Horovod 0.28, MPI", "horovod", "srun --mpi=pmix FOUR python3 horovod_train.py train"),
     Row("Horovod 0.28, MPI, MNIST-like images", "horovod", "srun --mpi=pmix FOUR python3 horovod_train.py mnist"),
     Row("Horovod 0.28, MPI, process sets", "horovod", "srun --mpi=pmix FOUR python3 horovod_train.py sets", one_node=False),
+    Row("Horovod 0.28, MPI, dynamic process sets", "horovod", "HOROVOD_DYNAMIC_PROCESS_SETS=1 srun --mpi=pmix FOUR python3 horovod_train.py dynamic",
+        one_node=False),
+    Row("Horovod 0.28, MPI, a second `hvd.init()`", "horovod", "srun --mpi=pmix FOUR python3 horovod_train.py again"),
     Row("Horovod 0.28, `mpirun` in a batch script", "horovod", "mpirun -np 4 -npernode 2 python3 horovod_train.py train", **in_script("FOUR", "mpirun")),
     Row("Horovod 0.28, `horovodrun` in a batch script", "horovod", "horovodrun --gloo -np 2 python3 horovod_train.py train", ranks=2,
         **in_script("-N1 -n2 --gres gpu:2", "horovodrun")),
@@ -194,9 +229,10 @@ ROWS = [
 # What was not run, and why.
 NOT_RUN = {
     "torchrun's restarts": "PyTorch 2.15 with gloo: a new worker may get the address of an old one, with the plugin and without",
-    "Ray on several nodes": "trains, but `ray symmetric-run` of 2.60 does not end on the second node, with the plugin and without",
+    "`ray symmetric-run` on several nodes": "Ray 2.60 trains, but does not end on the second node, with the plugin and without",
     "torchtitan": "needs a GPU when it starts",
     "Horovod with TensorFlow": "Horovod 0.28.1, the last release, does not build with TensorFlow 2.21",
+    "Horovod over Gloo, a second `hvd.init()`": "Horovod 0.28.1's server may give it addresses of the first; fails under `horovodrun` alone, too",
     "Horovod, NCCL operations": "need a GPU",
     "PyTorch, NCCL": "needs a GPU",
 }

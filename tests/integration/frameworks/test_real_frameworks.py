@@ -105,6 +105,12 @@ def check(row: Row, done, nodes):
     return f"{ranks} rank{'s' * (ranks > 1)}" if row.worlds == 1 else f"{row.worlds} worlds of {ranks}"
 
 
+def preloaded(line):
+    """As a user loads it: for one srun, or for all that a line starts."""
+    setting = f"LD_PRELOAD={inside(LIBRARY)}"
+    return line.replace("srun ", f"srun --export=ALL,{setting} ", 1) if "srun " in line else f"export {setting}; {line}"
+
+
 def rows_for(how):
     for row in ROWS:
         if how == "preload" and not row.preload or how == "off" and not row.off and row.instead != "the same line":
@@ -124,7 +130,7 @@ def test_with_the_plugin(site, environments, row):
 @pytest.mark.parametrize("row", rows_for("preload"))
 def test_with_the_preload_alone(site, environments, row):
     folder = environments(row.environment)
-    line = row.command(row.plugin).replace("srun ", f"srun --export=ALL,LD_PRELOAD={inside(LIBRARY)} ", 1)
+    line = row.command(preloaded(row.plugin))
     with site.other_plugstack():
         outcomes[row.name, "preload"] = check(row, run(site, folder, row, line), NODES)
 

@@ -5,6 +5,8 @@
   mnist        the program of most courses: a small convolutional network on images of 28 x 28, here made of noise and a
                pattern for each of ten digits
   sets         a static process set for each parity of ranks
+  dynamic      the same sets, added after the start (HOROVOD_DYNAMIC_PROCESS_SETS=1) and removed again, twice
+  again        hvd.shutdown() and a second hvd.init() before training, over MPI
   benchmark    the synthetic benchmark of Horovod's examples, on a small network
 """
 
@@ -20,6 +22,14 @@ import torch
 from training import STEPS, checksum, finish, show_rank, torch_problem
 
 
+def start_mpi():
+    """By mpi4py: hvd.shutdown() ends MPI where hvd.init() has started it, and MPI starts once in a process."""
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized():
+        sys.exit("mpi4py has not started MPI")
+
+
 def check_mpi():
     """MPI_Comm_split_type(SHARED) has the ranks of this node, in order."""
     from mpi4py import MPI
@@ -30,6 +40,16 @@ def check_mpi():
     found = shared.allgather(MPI.COMM_WORLD.Get_rank())
     if found != wanted:
         sys.exit(f"MPI has ranks {found} on the node of rank {hvd.rank()}, not {wanted}")
+
+
+def check_dynamic_sets():
+    """A set is added and removed by all ranks together, also by those that are not in it."""
+    for _ in range(2):
+        sets = [hvd.add_process_set([0, 2]), hvd.add_process_set([1, 3])]
+        check_sets(sets)
+        removed = [hvd.remove_process_set(each) for each in sets]
+        if not all(removed):
+            sys.exit(f"rank {hvd.rank()} removed {removed.count(True)} of {len(removed)} process sets")
 
 
 def check_sets(sets):
@@ -70,12 +90,18 @@ def benchmark():
 def main():
     how = sys.argv[1]
     sets = [hvd.ProcessSet([0, 2]), hvd.ProcessSet([1, 3])] if how == "sets" else []
+    if how == "again":
+        start_mpi()
+        hvd.init()
+        hvd.shutdown()
     hvd.init(process_sets=sets) if sets else hvd.init()
     rank, size = hvd.rank(), hvd.size()
     show_rank(rank, size, hvd.local_rank())
     if hvd.mpi_enabled() and os.environ.get("HOROVOD_CONTROLLER") != "gloo":
         check_mpi()
     check_sets(sets)
+    if how == "dynamic":
+        check_dynamic_sets()
     if how == "benchmark":
         benchmark()
     network, inputs, targets = mnist() if how == "mnist" else torch_problem()

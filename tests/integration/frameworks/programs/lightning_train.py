@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Lightning: lightning_train.py trainer|fabric DEVICES NODES, the two numbers as Lightning's users give them."""
+"""Lightning: lightning_train.py trainer|fabric DEVICES NODES, the two numbers as Lightning's users give them; or
+lightning_train.py cli, for `fabric run`, which gives the numbers itself and has started the processes already."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -49,6 +50,10 @@ def with_trainer(devices, nodes):
 def with_fabric(devices, nodes):
     fabric = lightning.Fabric(accelerator="cpu", devices=devices, num_nodes=nodes, strategy="ddp")
     fabric.launch()
+    train_with(fabric)
+
+
+def train_with(fabric):
     show_rank(fabric.global_rank, fabric.world_size, fabric.local_rank)
     network, inputs, targets = torch_problem()
     first = torch_loss(network, inputs, targets)
@@ -63,7 +68,10 @@ def with_fabric(devices, nodes):
 
 
 if __name__ == "__main__":
-    how, devices, nodes = sys.argv[1:]
+    how, *numbers = sys.argv[1:]
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    {"trainer": with_trainer, "fabric": with_fabric}[how](int(devices), int(nodes))
+    if how == "cli":
+        train_with(lightning.Fabric())
+    else:
+        {"trainer": with_trainer, "fabric": with_fabric}[how](*map(int, numbers))
     leave()
