@@ -10,8 +10,9 @@
 namespace bootstrap {
 
 // Asks the kernel without opening: access(2) passes through the same checks as open(2), the device cgroup's among them
-// (devcgroup_inode_permission() in Linux' include/linux/device_cgroup.h, for cgroups of version 1 and 2), while the first
-// open of an NVIDIA GPU without a persistence daemon takes seconds, since it starts the GPU. The real user id counts, as it does for access(2).
+// (devcgroup_inode_permission() in Linux' include/linux/device_cgroup.h, for cgroups of version 1 and 2), while the
+// first open of an NVIDIA GPU without a persistence daemon takes seconds, since it starts the GPU. The real user id
+// counts, as it does for access(2).
 GpuVisibility::Access try_device(const std::string& path);
 
 // "/dev/nvidia0" and so on: the numbered files that are there, whoever may open them.
