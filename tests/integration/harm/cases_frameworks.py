@@ -4,21 +4,16 @@
 
 from harm_case import BETTER, WEEK, Site, rows
 
-# torchrun of PyTorch 1.13 does not start on Python 3.11 without them.
-TORCH_1_13 = {"PET_REDIRECTS": "9:1", "PET_TEE": "9:1"}
 PORTS = Site("reserved ports", settings=("MpiParams=ports=20000-20999",))
-GROUP = """cat > group.py <<'X'
-import torch, torch.distributed as dist
-dist.init_process_group("gloo"); x = torch.ones(1); dist.all_reduce(x)
-print("rank", dist.get_rank(), "of", dist.get_world_size(), "sum", int(x)); dist.destroy_process_group()
-X
-"""
+DEBIAN = {"environment": "pytorch-debian", "seconds": 60}
+NEWEST = {"environment": "pytorch", "seconds": 200, "is_slow": True}
+FOUR_RANKS = ("rank 3 of 4", "on 4 ranks")
 CRAY = Site("HPE Cray EX", before="optional {doubles}/site_spank.so cray", settings=PORTS.settings)
 
 FRAMEWORKS = rows(
     "frameworks",
     ("kubeflow_jax", "public reports, G", "A program that takes JAX_COORDINATOR_ADDRESS for Kubeflow's contract.", "$W4 $READ kubeflow"),
-    ("jax", "framework trial", "JAX finds Slurm by itself.", "$W4 $READ jax"),
+    ("jax", "framework trial", "JAX finds Slurm by itself.", "train $W4 python3 $E/train_jax.py", {"environment": "jax", "seconds": 60}),
     ("torch_and_jax", "public reports, G", "torch.distributed and jax.distributed in one program: two ports.",
      """cat > both.py <<'X'
 import os, socket
@@ -45,11 +40,19 @@ salloc -Q -N2 --ntasks-per-node=2 --gres=gpu:2 bash daemons"""),
     ("pyxis_no_warning", "public reports, H", "With pyxis before us a step prints nothing but its own lines.",
      "$W4 --container-image=pytorch $READ horovod",
      {"site": Site("pyxis first", before="optional {doubles}/site_spank.so pyxis")}),
-    ("submitit", "submitit 1782", "A job of submitit, whose helper raises where a variable is set.", "SUBMITIT_EXECUTOR=slurm $W4 $READ submitit"),
+    ("submitit", "submitit 1782", "A job of submitit, whose helper raises where a variable is set.", 
+     """SUBMITIT_EXECUTOR=slurm $W4 python3 -c 'import submitit; e = submitit.helpers.TorchDistributedEnvironment().export(); print(e.rank, e.world_size)'""",
+     DEBIAN),
     ("submitit_env", "submitit 1782", "The whole environment of a job of submitit.", "SUBMITIT_EXECUTOR=slurm $W4 python3 $P/show_env.py"),
-    ("ignite", "framework trial", "Ignite raises where ranks differ from Slurm's.", "$W4 $READ ignite"),
+    ("ignite", "framework trial", "Ignite raises where ranks differ from Slurm's.", "train $W4 python3 $T/ignite_train.py", DEBIAN),
     ("lightning_world", "framework trial", "Lightning in its documented form.",
-     "job -N2 --ntasks-per-node=2 --gres=gpu:2 -J train <<< 'srun $READ lightning 2 2'"),
+     "train job -N2 --ntasks-per-node=2 --gres=gpu:2 -J train <<< 'srun python3 $T/lightning_train.py fabric 2 2'", DEBIAN),
+    ("fabric_run", "framework trial", "fabric run as the program of the step.",
+     "train $L1 fabric run --accelerator cpu --devices 2 $T/lightning_train.py cli", NEWEST),
+    ("deepspeed_launcher", "framework trial", "DeepSpeed's launcher as the program of the step.", "train $L1 deepspeed --num_gpus 2 $T/deepspeed_train.py",
+     NEWEST),
+    ("horovodrun", "framework trial", "horovodrun as the program of the step.", "train $L1 horovodrun --gloo -np 2 python3 $T/horovod_train.py train",
+     {"environment": "horovod", "seconds": 90, "is_slow": True}),
     ("cray_control_port", "public reports, I", "Cray PMI binds the port that Slurm reserved for it.",
      """cat > cray.py <<'X'
 import os, socket
@@ -76,11 +79,10 @@ $L2 python3 outer.py; await inner.status; cat inner.log"""),
      """cat > outer.py <<'X'
 import os, subprocess
 if os.environ["SLURM_PROCID"] == "1":
-    job = "srun --cpu-bind=none $READ composer_program; echo done > inner.status"
+    job = "srun --cpu-bind=none $READ mpi_accelerate; echo done > inner.status"
     subprocess.run(["sbatch", "-Q", "-N2", "--ntasks-per-node=1", "-o", "inner.log", "--wrap", job], check=True)
 X
-$L2 python3 outer.py; await inner.status; sed 's/local.*//' inner.log""",
-     ),
+$L2 python3 outer.py; await inner.status; cat inner.log"""),
     ("sbatch_from_pty", "fine already", "sbatch from a terminal of a step.",
      """printf '#!/bin/bash\\nenv | grep -cE "^(RANK|WORLD_SIZE)="; echo done > inner.status\\n' > inner
 terminal "$L1 --pty sbatch -Q -n1 -o $OUT/inner.log inner"; await inner.status; cat inner.log"""),
@@ -96,16 +98,15 @@ $L2 python3 outer.py"""),
 
 GAINS = rows(
     "what a training program gains",
-    *((f"gain_{name}", "framework trial", what, f"$W4 $READ {reader}", {"relation": BETTER, "gives": gives}) for name, what, reader, gives in (
-        ("ddp", "DDP by env://.", "torch_env", ("0: member 0 of 4", "3: member 3 of 4", "3: .*GPU 1")),
-        ("accelerate", "Accelerate without a launcher.", "accelerate",
-         ("0: member 0 of 4, GPU 0", "1: member 1 of 4, GPU 1", "2: member 2 of 4, GPU 0")),
-        ("trainer", "transformers' Trainer without a launcher.", "trainer", ("member 3 of 4",)),
-        ("composer", "composer's program: stock has four trainings of one.", "composer_program", ("member 3 of 4, local 1 of 2",)),
-        ("deepspeed", "DeepSpeed without mpi4py.", "deepspeed", ("3: member 3 of 4",)))),
+    *((f"gain_{name}", "framework trial", what, f"train $W4 python3 $T/{program}", {"relation": BETTER, "gives": FOUR_RANKS} | more)
+      for name, what, program, more in (
+        ("ddp", "DDP by env://.", "torch_train.py env", DEBIAN),
+        ("accelerate", "Accelerate without a launcher.", "accelerate_train.py", DEBIAN),
+        ("trainer", "transformers' Trainer without a launcher.", "trainer_train.py", NEWEST),
+        ("composer", "composer's program: stock has four trainings of one.", "composer_train.py", NEWEST | {"environment": "pytorch-2.7"}),
+        ("deepspeed", "DeepSpeed without mpi4py.", "deepspeed_train.py", NEWEST))),
     ("gain_lightning_n", "framework trial", "Lightning after -n 4, where stock wants --ntasks-per-node.",
-     "srun -N2 -n4 -c3 --gres=gpu:2 -J train $READ lightning 2 2",
-     {"relation": BETTER, "gives": ("0: slurm: member 0 of 4", "3: slurm: member 3 of 4")}),
+     "train srun -N2 -n4 -c3 --gres=gpu:2 -J train python3 $T/lightning_train.py fabric 2 2", {"relation": BETTER, "gives": FOUR_RANKS} | DEBIAN),
     ("gain_shebang", "rules", "A Python script as the program itself.",
      "printf '#!/usr/bin/env python3\\nimport os; print(\"rank\", os.environ[\"RANK\"])\\n' > train; chmod +x train; $W4 ./train",
      {"relation": BETTER, "gives": ("rank 0", "rank 3")}),
@@ -141,15 +142,6 @@ if os.environ["SLURM_PROCID"] == "0": print("right" if os.environ.get("MASTER_AD
      "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR= $W4 $READ torch_env", {"relation": BETTER, "gives": ("3: member 3 of 4", "bootstrap: .*RANK")}),
     ("gain_user_localhost", "public reports, L", "MASTER_ADDR=localhost on several nodes is replaced, with a warning.",
      "MASTER_ADDR=localhost $W4 $READ torch_env", {"relation": BETTER, "gives": ("3: member 3 of 4 at NODE1", "bootstrap: .*MASTER_ADDR")}),
-    ("torchrun_real", "PyTorch 1.13", "torchrun of PyTorch and a gloo group over two nodes.",
-     GROUP + """$W2 torchrun --nproc_per_node=2 group.py""",
-      {"relation": BETTER, "gives": ("rank 3 of 4 sum 4",), "needs": ("torchrun",), "is_slow": True, "seconds": 90, "variables": TORCH_1_13}),
-    ("ddp_real", "PyTorch 1.13", "A gloo group of plain srun python3.",
-     GROUP + """$L2 python3 group.py""",
-      {"relation": BETTER, "gives": ("rank 1 of 2 sum 2",), "needs": ("torchrun",), "seconds": 60}),
-    ("torchrun_real_standalone", "PyTorch 1.13", "torchrun --standalone of PyTorch on each of two nodes.",
-     GROUP + """$W2 torchrun --standalone --nproc_per_node=2 group.py 2> /dev/null""",
-      {"needs": ("torchrun",), "is_slow": True, "seconds": 90, "variables": TORCH_1_13}),
 )  # fmt: skip
 
 CASES = FRAMEWORKS + GAINS

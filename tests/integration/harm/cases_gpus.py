@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
+from cases_torchrun import SAID_AGAIN
 from harm_case import KNOWN, WEEK, Site, rows
 
 FIRST = "$READ first_device"
@@ -14,7 +15,8 @@ APART = rows(
     ("per_task_env", "mace 435", "The environment of a compiled program, GPUs per task.", "srun -n4 --gpus-per-task=1 $B/show_env"),
     ("per_task_jax", "jax 23452", "JAX of each task takes its own GPU, which is its first.", f"srun -n4 --gpus-per-task=1 python3 $P/show_env.py"),
     ("per_task_torchrun", "public reports, C", "Two torchruns with two GPUs each.",
-     "PATH=$P/bin:$PATH; srun -n2 --gpus-per-task=2 torchrun --standalone --nproc_per_node=2 $P/readers.py all_devices"),
+     "srun -n2 --gpus-per-task=2 torchrun --standalone --nproc-per-node=2 $P/readers.py all_devices " + SAID_AGAIN,
+     {"environment": "pytorch", "is_slow": True, "variables": {"OMP_NUM_THREADS": "1"}, "seconds": 90}),
     ("per_task_vllm", "public reports, C", "Two vllm -tp 2 replicas.", "srun -n2 --gpus-per-task=2 $READ all_devices"),
     ("per_task_job", "rules", "GPUs per task of the job, not of its step.", f"job -n4 --gpus-per-task=1 <<< 'srun {FIRST}'"),
     ("per_task_two_nodes", WEEK, "GPUs per task on two nodes.", f"srun -N2 -n4 --gpus-per-task=1 {FIRST}"),
@@ -28,10 +30,11 @@ APART = rows(
     ("select_gpu_wrapper", "LUMI, NERSC, OLCF pages", "A wrapper that gives each task one GPU, and a program that takes LOCAL_RANK or 0.",
      """printf '#!/bin/bash\\nexport CUDA_VISIBLE_DEVICES=$SLURM_LOCALID\\nexec "$@"\\n' > select_gpu; chmod +x select_gpu
 $W4 ./select_gpu $READ torch_mpi"""),
-    ("select_gpu_inline", "framework trial, 1", "A sweep in shells, one GPU each (transformers).",
-     """$L2 bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python3 $P/readers.py trainer 0.0$((SLURM_PROCID+1))'"""),
+    ("select_gpu_inline", "framework trial, 1", "A sweep in shells, one GPU each (Accelerate).",
+     "train $L2 bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python3 $T/accelerate_train.py'", {"environment": "pytorch-debian", "seconds": 60}),
     ("select_gpu_lightning", "framework trial, 2", "The same with Lightning, one device.",
-     """$L2 -J bash bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python3 $P/readers.py lightning 1'"""),
+     "train $L2 -J bash bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python3 $T/lightning_train.py fabric 1 1'",
+     {"environment": "pytorch-debian", "seconds": 60}),
     ("mig_world", "rules", "A world's shape with MIG.", "$L2 python3 $P/show_env.py", {"site": MIG}),
     ("mig_one", "rules", "One task with MIG.", "$L1 $B/show_env", {"site": MIG}),
     ("tasks_gpus_hand_made", "rules", "A hand-made map from local ids to GPUs stays right.",
@@ -67,6 +70,8 @@ srun --jobid=$id --overlap -n4 -O python3 $P/show_env.py; status=$?; scancel $id
 srun --jobid=$id --overlap -n1 bash -c "$SHOW"; status=$?; scancel $id; exit $status"""),
     ("dealt_3_and_1", "framework trial, 6", "salloc -N2 -n4 that Slurm deals as 3 and 1.",
      "salloc -N2 -n4 -c2 --gres=gpu:2 srun -n4 -m plane=3 $B/show_env"),
+    ("dealt_3_and_1_jax", "framework trial, 6", "The same with JAX.",
+     "train salloc -Q -N2 -n4 -c2 --gres=gpu:2 srun -n4 -m plane=3 python3 $E/train_jax.py", {"environment": "jax", "seconds": 60}),
     ("five_on_two_nodes", "rules", "Five tasks on two nodes, three and two.", "srun -N2 -n5 --gres=gpu:3 python3 $P/show_env.py"),
     ("five_gpus_even_tasks", "rules", "Five GPUs on two nodes, three and two, with two tasks on each.",
      "srun -N2 --ntasks-per-node=2 -c3 --gpus=5 python3 $P/show_env.py"),

@@ -4,22 +4,26 @@
 
 from harm_case import WEEK, Site, rows
 
+FABRIC = {"environment": "pytorch-debian", "seconds": 60}
+COMPOSER = {"environment": "pytorch-2.7", "is_slow": True, "seconds": 90}
+FABRIC_TWO = "python3 $T/lightning_train.py fabric 2 1"
+
 ALONE = rows(
     "a task that stands alone",
     ("lightning_pty", "Lightning 16730", "Fabric(devices=2) in a shell on a terminal starts its own two processes.",
-     """terminal "$L1 --pty bash -c '$READ lightning 2'" """),
+     f"""train terminal "$L1 --pty bash -c '{FABRIC_TWO}'" """, FABRIC),
     ("lightning_pty_named", "Lightning 19762", "The same with a job name of the user's own.",
-     """terminal "$L1 -J train --pty bash -c '$READ lightning 2'" """),
+     f"""train terminal "$L1 -J train --pty bash -c '{FABRIC_TWO}'" """, FABRIC),
     ("lightning_bash", "Lightning 16730", "Lightning with two devices in a shell, in a job named bash.",
-     """$L1 -J bash bash -c "$READ lightning 2" """),
+     f"train $L1 -J bash bash -c '{FABRIC_TWO}'", FABRIC),
     ("lightning_direct", "framework trial, 5", "One task, Lightning with two devices, as the program of the step.",
-     """$L1 $READ lightning 2"""),
+     f"train $L1 {FABRIC_TWO}", FABRIC),
     ("composer", "llm-foundry 439", "composer is one task and starts one process for each GPU.",
-     """PATH=$P/bin:$PATH; srun -n1 --gres=gpu:4 composer $P/readers.py composer_program"""),
+     "train $L1 composer -n 2 $T/composer_train.py", COMPOSER),
     ("composer_bash", "llm-foundry 243", "The same in a shell.",
-     """PATH=$P/bin:$PATH; srun -n1 --gres=gpu:4 bash -c 'composer $P/readers.py composer_program'"""),
+     "train $L1 bash -c 'composer -n 2 $T/composer_train.py'", COMPOSER),
     ("composer_in_scripts", "framework trial, 3", "One composer on each of two nodes, each a world of its own.",
-     """PATH=$P/bin:$PATH; srun -N2 --ntasks-per-node=1 --gres=gpu:1 bash -c 'composer -n 2 $P/readers.py composer_program'"""),
+     "train srun -N2 --ntasks-per-node=1 --gres=gpu:1 bash -c 'composer -n 2 $T/composer_train.py'", COMPOSER),
     ("deepspeed_mpirun", "DeepSpeed 461", "mpirun in a step's shell, and DeepSpeed finds its ranks over MPI.",
      """$L1 -c4 bash -c "mpirun --oversubscribe -n 2 $READ deepspeed" """, {"needs": ("mpirun",)}),
     ("deepspeed_mpirun_pty", "DeepSpeed 608", "The same on a terminal.",
@@ -31,9 +35,11 @@ ALONE = rows(
     ("ultralytics_one", "ultralytics 16446", "One task with one GPU trains, RANK is nobody's business.",
      """srun -n1 --gres=gpu:1 $READ ultralytics 0"""),
     ("ultralytics_two", "ultralytics 13833", "One task with two GPUs starts its own two processes.", """$L1 $READ ultralytics 0,1"""),
-    ("spawn", "framework trial, 8", "torch.multiprocessing.spawn on each of two nodes, MASTER_ADDR by setdefault.", """$W2 $READ torch_spawn"""),
+    ("spawn", "framework trial, 8", "torch.multiprocessing.spawn on each of two nodes, MASTER_ADDR by setdefault.",
+     "train $W2 python3 $T/spawn_train.py", {"needs": ("torchrun",), "seconds": 60}),
     ("ray_script", "framework trial, 11", "Ray's documented script: one task a node, and its workers inherit the environment.",
-     """$W2 bash -c "$READ ray" """),
+     "train job -N2 --ntasks-per-node=1 --gres=gpu:2 <<< 'export RAY_DEDUP_LOGS=0; cd $T; bash ray_nodes.sh' | grep -v srun",
+     {"environment": "pytorch", "is_slow": True, "seconds": 240}),
     ("ray_direct", "framework trial, 11", "ray as the program of the step.",
      """mkdir bin; cp $P/show_env.py bin/ray; $W2 bin/ray start"""),
     ("env_mpirun", "flux-core 5203", "mpirun behind env.", """$L1 -c4 env A=1 mpirun --oversubscribe -n 2 $READ deepspeed""", {"needs": ("mpirun",)}),
@@ -42,7 +48,7 @@ ALONE = rows(
     ("prterun", "flux-core 223", "prterun, prun, smpd, jsrun and mpiexec.hydra as programs of a step in a world's shape.",
      """for name in prterun prun smpd jsrun mpiexec.hydra; do cp $P/show_env.py $name; ready; $W4 ./$name -n 4 prog; done"""),
     ("launchers_by_name", "rules", "Launchers and agents whose file is Python, in a world's shape.",
-     """for name in accelerate-launch deepspeed horovodrun dask snakemake orted; do cp $P/show_env.py $name; ready; $L2 ./$name; done"""),
+     """for name in accelerate-launch composer deepspeed fabric horovodrun dask snakemake orted; do cp $P/show_env.py $name; ready; $L2 ./$name; done"""),
     ("orted_behind_wrapper", "pyxis 88", "mpirun in a batch job of two nodes, its daemons behind a script of the site.",
      """printf '#!/bin/sh\\nexec orted "$@"\\n' > wrapper; chmod +x wrapper
 job -N2 --ntasks-per-node=2 --gres=gpu:2 <<< 'mpirun --mca orte_launch_agent $OUT/wrapper $B/mpi_ring'""", {"needs": ("mpirun",)}),

@@ -44,6 +44,7 @@ class Case:
     ignores: str = ""  # regular expression of lines that are our right to say: a warning, a first failure
     is_slow: bool = False  # with --full alone
     needs: tuple[str, ...] = ()  # programs without which it is skipped
+    environment: str = ""  # of scripts/frameworks; its programs come first
     seconds: int = 30  # after which it is ended; that is an outcome as any other
 
 

@@ -10,8 +10,10 @@ import subprocess
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 from built_files import BUILT_INSIDE, double
+from framework_environments import programs_of
 from harm_case import Case, Site
 from harness import TESTS
 from normaliser import Outcome, outcome
@@ -54,6 +56,10 @@ terminal() { script -qec "$1" /dev/null < /dev/null; }
 W4="srun -N2 --ntasks-per-node=2 --gres=gpu:2" W2="srun -N2 --ntasks-per-node=1 --gres=gpu:2"
 L2="srun -N1 --ntasks-per-node=2 --gres=gpu:2" L1="srun -N1 -n1 --gres=gpu:2"
 READ="python3 $P/readers.py"
+train() {  # a training: which ranks there were, and what Slurm and we said
+  "$@" > trained 2>&1
+  echo "status $?"; grep -oE 'rank [0-9]+ of [0-9]+|on [0-9]+ ranks|(srun|slurmstepd|bootstrap): .*' trained
+}
 export SHOW W4 W2 L2 L1 READ
 """
 LEFTOVERS = """squeue --me --noheader -p "$SLURM_PARTITION" --format=%A | xargs -r scancel"""
@@ -90,11 +96,14 @@ class Side:
 
     def play(self, case: Case, lane: int) -> Outcome:
         variables = {
-            "CASE": case.name, "P": f"{TESTS}/harm/programs", "B": f"{BUILT}/integration/harm",
+            "CASE": case.name, "P": f"{TESTS}/harm/programs", "T": f"{TESTS}/frameworks/programs",
+            "E": f"{TESTS}/../../etc/examples", "B": f"{BUILT}/integration/harm",
             "D": f"{BUILT}/doubles", "LC_ALL": "C.UTF-8", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
             **{f"{command}_PARTITION": f"lane{lane}" for command in ("SLURM", "SBATCH", "SALLOC")}, **case.variables,
         }  # fmt: skip
-        script = PREAMBLE + case.script.replace("{off}", self.word)
+        folder = programs_of(case.environment) if case.environment else None
+        activate = f"export PATH={folder}:$PATH VIRTUAL_ENV={Path(folder).parent}\n" if folder else ""
+        script = activate + PREAMBLE + case.script.replace("{off}", self.word)
         line = ["timeout", "--kill-after=2", str(case.seconds), "bash", "-c", script]
         began = time.monotonic()
         try:
@@ -117,7 +126,8 @@ class Side:
 
 
 def lacking(case: Case) -> list[str]:
-    return [program for program in case.needs if not shutil.which(program, path="/usr/bin:/bin:/usr/sbin")]
+    missing = [program for program in case.needs if not shutil.which(program, path="/usr/bin:/bin:/usr/sbin")]
+    return missing + ([case.environment] if case.environment and not programs_of(case.environment) else [])
 
 
 class Play:

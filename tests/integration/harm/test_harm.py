@@ -29,7 +29,7 @@ def wanted(request):
     names = {item.callspec.params["case"].name for item in request.session.items if "case" in getattr(getattr(item, "callspec", None), "params", {})}
     is_full = request.config.getoption("--full")
     chosen = [case for case in ALL if case.name in names or not names]
-    return [case for case in chosen if not lacking(case) and (is_full or not case.is_slow or len(names) == 1)]
+    return [case for case in chosen if (is_full or not case.is_slow or len(names) == 1) and not lacking(case)]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,8 @@ def verdict(case, off, on):
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 def test_harm(case, play, wanted, request):
     if case not in wanted:
-        pytest.skip(f"needs {', '.join(lacking(case))}" if lacking(case) else "with --full")
+        is_full = request.config.getoption("--full")
+        pytest.skip("with --full" if case.is_slow and not is_full else f"needs {', '.join(lacking(case))}")
     off, on = play.of(case.name)
     found, told = verdict(case, off, on)
     RESULTS[case.name] = Result(case, off.status, on.status, found, off.seconds)

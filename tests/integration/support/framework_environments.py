@@ -4,6 +4,7 @@
 
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -14,21 +15,23 @@ NO_INDEX = 3
 LOCKED_FOR = (3, 11)  # Debian 12's Python: the versions in the lock files have wheels for it
 
 
+@cache
+def programs_of(name):
+    """Makes the environment when it is first asked for; returns the folder of its programs, None where it cannot be made."""
+    if sys.version_info[:2] != LOCKED_FOR:
+        return None
+    done = subprocess.run([MAKE, "install", name], stderr=subprocess.PIPE, text=True)
+    assert done.returncode in (0, NO_INDEX), done.stderr
+    path = subprocess.run([MAKE, "path", name], capture_output=True, text=True, check=True).stdout.strip()
+    return path if done.returncode == 0 else None
+
+
 @pytest.fixture(scope="session")
 def environments():
-    """Makes the environment of a name when it is first asked for; returns the folder of its programs."""
-    folders = {}
-
     def get(name):
-        if sys.version_info[:2] != LOCKED_FOR:
-            pytest.skip(f"the lock files are for Python {'.'.join(map(str, LOCKED_FOR))}")
-        if name not in folders:
-            done = subprocess.run([MAKE, "install", name], stderr=subprocess.PIPE, text=True)
-            assert done.returncode in (0, NO_INDEX), done.stderr
-            path = subprocess.run([MAKE, "path", name], capture_output=True, text=True, check=True).stdout.strip()
-            folders[name] = path if done.returncode == 0 else None
-        if folders[name] is None:
-            pytest.skip(f"PyPI cannot be reached, so {name} is not installed")
-        return folders[name]
+        folder = programs_of(name)
+        if folder is None:
+            pytest.skip(f"{name} is not installed: PyPI cannot be reached, or this Python is not {'.'.join(map(str, LOCKED_FOR))}")
+        return folder
 
     return get

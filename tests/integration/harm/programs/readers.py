@@ -29,22 +29,6 @@ def device(index):
     return f"GPU {visible()[index]}" if index < len(visible()) else "invalid device ordinal"
 
 
-def lightning(devices="1", nodes="1"):
-    """lightning/pytorch/trainer/connectors/accelerator_connector.py, fabric/plugins/environments/slurm.py and lightning.py."""
-    devices = int(devices)
-    if "TORCHELASTIC_RUN_ID" in ENV:
-        return f"torchelastic: member {ENV['RANK']} of {ENV['WORLD_SIZE']}"
-    if "SLURM_NTASKS" in ENV and ENV.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
-        if number("SLURM_NTASKS", 1) > 1 and "SLURM_NTASKS_PER_NODE" not in ENV:
-            return "RuntimeError: You set --ntasks, but this variable is not supported"
-        if "SLURM_NTASKS_PER_NODE" in ENV and number("SLURM_NTASKS_PER_NODE", 0) != devices:
-            return f"ValueError: devices {devices}, SLURM_NTASKS_PER_NODE {ENV['SLURM_NTASKS_PER_NODE']}"
-        return f"slurm: member {ENV['SLURM_PROCID']} of {devices * int(nodes)}, {device(number('SLURM_LOCALID', 0))}"
-    if "LOCAL_RANK" in ENV:
-        return f"launched by the user: member {ENV['LOCAL_RANK']} of {devices}, waits for the others"
-    return f"launches {devices} processes"
-
-
 def accelerate(mode=""):
     """accelerate/state.py, PartialState; utils/modeling.py, verify_device_map."""
     if number("LOCAL_RANK", -1) == -1:
@@ -57,11 +41,6 @@ def accelerate(mode=""):
 def trainer(rate="0"):
     """transformers/training_args.py, _setup_devices: accelerate decides; a farm's member trains with its own rate."""
     return f"learning rate {rate}: {accelerate()}"
-
-
-def composer_program():
-    """composer/utils/dist.py: what its launcher, or we, have set; else one process."""
-    return f"member {number('RANK', 0)} of {number('WORLD_SIZE', 1)}, local {number('LOCAL_RANK', 0)} of {number('LOCAL_WORLD_SIZE', 1)}"
 
 
 def deepspeed():
@@ -98,12 +77,6 @@ def torch_env():
     return f"member {ENV['RANK']} of {ENV['WORLD_SIZE']} at {ENV['MASTER_ADDR']}, {device(number('LOCAL_RANK', 0))}"
 
 
-def torch_spawn():
-    """torch.multiprocessing.spawn with the usual setdefault; a world on this node, one process for each GPU."""
-    ENV.setdefault("MASTER_ADDR", "localhost")
-    return f"world of {len(visible())} at {ENV['MASTER_ADDR']}"
-
-
 def kubeflow():
     """Programs that take JAX_COORDINATOR_ADDRESS for Kubeflow's contract."""
     if "JAX_COORDINATOR_ADDRESS" in ENV:
@@ -111,39 +84,11 @@ def kubeflow():
     return "asks jax.distributed for its cluster"
 
 
-def jax():
-    """jax/_src/distributed.py and jax/_src/clusters/slurm_cluster.py."""
-    names = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
-    if any(name not in ENV for name in names):
-        return "not in Slurm"
-    return f"member {ENV['SLURM_PROCID']} of {ENV['SLURM_NTASKS']}, {device(number('JAX_LOCAL_DEVICE_IDS', ENV['SLURM_LOCALID']))}"
-
-
-def ray():
-    """Ray hands its environment on to all workers, and torch in them reads it."""
-    return f"workers see RANK={ENV.get('RANK')} WORLD_SIZE={ENV.get('WORLD_SIZE')} GROUP_RANK={ENV.get('GROUP_RANK')}"
-
-
 def horovod():
     """horovod/common/gloo/gloo_context.cc and utils/env_parser.cc."""
     if ENV.get("HOROVOD_CONTROLLER") == "gloo" or "HOROVOD_RANK" in ENV:
         return f"gloo: member {ENV.get('HOROVOD_RANK')} of {ENV.get('HOROVOD_SIZE')}"
     return "asks MPI"
-
-
-def submitit():
-    """submitit/helpers.py, TorchDistributedEnvironment.export: presence alone raises."""
-    present = [name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name in ENV]
-    if present:
-        return f"RuntimeError: {present[0]} is set already"
-    return f"member {ENV['SLURM_PROCID']} of {ENV['SLURM_NTASKS']}, GPU {ENV['SLURM_LOCALID']}"
-
-
-def ignite():
-    """ignite/distributed/comp_models/native.py, _setup_env_in_slurm: raises where they are set and differ."""
-    pairs = (("RANK", "SLURM_PROCID"), ("LOCAL_RANK", "SLURM_LOCALID"), ("WORLD_SIZE", "SLURM_NTASKS"))
-    wrong = [ours for ours, theirs in pairs if ours in ENV and ENV[ours] != ENV[theirs]]
-    return f"RuntimeError: {wrong[0]}" if wrong else f"member {ENV['SLURM_PROCID']} of {ENV['SLURM_NTASKS']}"
 
 
 def torch_mpi():
@@ -175,7 +120,8 @@ def fastest_first():
 
 def main():
     reader, *arguments = sys.argv[1:]
-    print(f"{ENV.get('SLURM_PROCID', 'none')}: {globals()[reader](*arguments)}", flush=True)
+    # One write: torchrun's workers are not buffered, and share a pipe.
+    os.write(1, f"{ENV.get('SLURM_PROCID', 'none')}: {globals()[reader](*arguments)}\n".encode())
 
 
 if __name__ == "__main__":

@@ -6,5 +6,5 @@
 import os
 
 rank = os.environ.get("SLURM_PROCID", "none")
-for name, value in os.environ.items():
-    print(f"{rank}: {name}={value.encode('unicode_escape').decode()}")
+for name, value in os.environ.items():  # each line in one write, since torchrun's workers are not buffered
+    os.write(1, f"{rank}: {name}={value.encode('unicode_escape').decode()}\n".encode())
