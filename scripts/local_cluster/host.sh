@@ -145,6 +145,14 @@ cover_folders() {
   mount --rbind "$1/run" /run
 }
 
+# Who finds no controller tries again only after seconds: slurmd, and from Slurm 23.11 on after ten also `sinfo`.
+wait_for_controller() {
+  local deadline=$((SECONDS + 10))
+  until (: </dev/tcp/head/6817) 2>/dev/null || ((SECONDS > deadline)); do
+    sleep 0.05
+  done
+}
+
 start_daemons() {
   local munge=$cluster_state/munge
   export SLURM_CONF=$cluster_state/etc/slurm.conf PATH
@@ -154,13 +162,11 @@ start_daemons() {
     --log-file="$cluster_state/log/munged.$host.log" --seed-file="/run/munge/seed"
   if [[ $host == head ]]; then
     slurmctld -f "$SLURM_CONF"
+    wait_for_controller
+    : >"$cluster_state/listening"
     return
   fi
-  # slurmd that finds no controller tries again only after seconds.
-  local deadline=$((SECONDS + 10))
-  until (: </dev/tcp/head/6817) 2>/dev/null || ((SECONDS > deadline)); do
-    sleep 0.05
-  done
+  wait_for_controller
   # shellcheck disable=SC2154 # the settings have it
   env "${slurmd_variables[@]}" slurmd -f "$SLURM_CONF"
 }

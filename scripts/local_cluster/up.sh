@@ -250,7 +250,7 @@ wait_for_nodes() {
       fail "waited $start_limit s for $node_count nodes of cluster $cluster_name, $idle are idle; the lines above are from the logs"
     fi
     sleep 0.05
-    [[ ! -s $cluster_state/pids/head ]] || idle=$(count_idle_nodes)
+    [[ ! -e $cluster_state/listening ]] || idle=$(count_idle_nodes)
   done
 }
 
