@@ -8,9 +8,10 @@ import re
 from datetime import datetime, timezone
 from pathlib import Path
 
+from local_cluster import slurm_version
 from test_report.versions import installed
 
-PACKAGES = ("slurmd", "libpmix2", "openmpi-bin", "python3-torch", "libhwloc15")
+PACKAGES = ("libpmix2", "openmpi-bin", "python3-torch", "libhwloc15")
 
 
 def processor():
@@ -31,7 +32,7 @@ def describe():
         "memory_gib": memory(),
         "kernel": platform.release(),
         "load_at_start": round(os.getloadavg()[0], 1),
-        "packages": {name: version for name, version in installed().items() if name in PACKAGES},
+        "packages": {"slurm": slurm_version()} | {name: version for name, version in installed().items() if name in PACKAGES},
     }
 
 

@@ -11,6 +11,7 @@ import sys
 TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
+from local_cluster import slurm_prefix  # noqa: E402
 from test_report.figures import Figure, keep  # noqa: E402
 
 LIBC = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
@@ -22,8 +23,9 @@ NEVER = {"init", "fini"}
 NEWEST_GLIBC, DEBIAN_12 = (2, 35), "glibc 2.36"
 
 # Who loads the plugin, and the library whose names all its plugins see.
-SLURM = ["/usr/bin/srun", "/usr/bin/sbatch", "/usr/bin/salloc", "/usr/sbin/slurmd", "/usr/sbin/slurmstepd",
-         *map(str, pathlib.Path("/usr/lib").glob("*/slurm-wlm/libslurmfull.so"))]
+SLURM = [str(path) for pattern in ("bin/srun", "bin/sbatch", "bin/salloc", "sbin/slurmd", "sbin/slurmstepd",
+                                   "lib/*/slurm-wlm/libslurmfull.so", "lib*/slurm/libslurmfull.so")
+         for path in (slurm_prefix() or pathlib.Path("/usr")).glob(pattern)]  # fmt: skip
 EVERY_PLUGIN_HAS = {"plugin_name", "plugin_type", "plugin_version"}
 
 # What the plugin cannot do because it does not import the function. fork and execve are there for Horovod's server alone

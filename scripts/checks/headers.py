@@ -72,7 +72,7 @@ def configure(build, compiler, folder):
     """The plugin's build with the headers in `folder`."""
     return run("cmake", "-S", TOP, "-B", build, "-G", "Ninja", f"-DCMAKE_C_COMPILER={compiler}",
                f"-DCMAKE_CXX_COMPILER={CXX_OF[compiler]}", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DBUILD_TESTING=OFF",
-               "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON", "-USlurmHeaders_INCLUDE_DIR",
+               "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON",
                env=os.environ | {"SLURM_ROOT": str(folder.parent)})
 
 

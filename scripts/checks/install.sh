@@ -73,8 +73,7 @@ fi
 env -i "$work/user/user" >/dev/null
 
 # Slurm's headers missing: configure stops and names the package.
-if cmake -S "$here/../.." -B "$work/no-slurm" -DCMAKE_DISABLE_FIND_PACKAGE_SlurmHeaders=OFF \
-  -DSlurmHeaders_INCLUDE_DIR=/nonexistent >"$work/log" 2>&1; then
+if SLURM_ROOT=/nonexistent cmake -S "$here/../.." -B "$work/no-slurm" >"$work/log" 2>&1; then
   fail "configure went on without Slurm's headers"
 fi
 grep -q libslurm-dev "$work/log" || { cat "$work/log" && fail "configure did not name the missing package"; }

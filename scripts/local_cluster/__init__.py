@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import os
+import shutil
 import signal
 import subprocess
 from dataclasses import dataclass, field
@@ -12,6 +13,19 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "scripts" / "cluster"
 STATE_ROOT = Path("/run/slurm-bootstrap")
 INSIDE = "/opt/slurm-bootstrap"  # the repository, as every host of a cluster sees it
+
+
+def slurm_prefix():
+    """Of the Slurm that a cluster starts where it is told no other, the one in PATH; None where there is none."""
+    slurmctld = shutil.which("slurmctld")
+    return Path(slurmctld).parent.resolve().parent if slurmctld else None
+
+
+def slurm_version():
+    """The version of that Slurm as it says itself, such as 24.11.5; '' where there is none."""
+    prefix = slurm_prefix()
+    said = subprocess.run([prefix / "sbin/slurmd", "-V"], capture_output=True, text=True).stdout.split() if prefix else []
+    return said[-1] if said else ""
 
 
 class ClusterError(RuntimeError):

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # the sourcing script sets what is named below
 # Device cgroups of a cluster, of version 1 or 2: what the machine and Slurm have, the folder of each host, and the end.
-# Reads repository, cluster_name, cluster_state, and what choose_cgroups sets: cgroup_version, device_cgroup.
+# Reads repository, cluster_name, cluster_state, slurm_prefix, and what choose_cgroups sets: cgroup_version, device_cgroup.
 
 # Cgroups of cluster NAME are in this-NAME, just below the mount point of their hierarchy: without a folder shared by
 # clusters, one cluster's cleanup cannot meet another's start.
@@ -20,9 +20,7 @@ device_hierarchy() {
 
 # Slurm may be built without one of its plugins.
 slurm_has_plugin() {
-  local daemon
-  daemon=$(readlink -f "$(command -v slurmd)")
-  compgen -G "${daemon%/sbin/*}/lib*/*/$1.so" >/dev/null || compgen -G "${daemon%/sbin/*}/lib*/*/*/$1.so" >/dev/null
+  compgen -G "$slurm_prefix/lib*/*/$1.so" >/dev/null || compgen -G "$slurm_prefix/lib*/*/*/$1.so" >/dev/null
 }
 
 # True where the kernel shows processes in hierarchies of version 1, too.
@@ -99,19 +97,21 @@ enter_cgroup() {
 }
 
 # Version 1. What Slurm takes for the devices hierarchy is a folder of ours in which the machine's cgroup of this host
-# stands: Slurm names its cgroups after the node only, so two clusters would share them. `release_agent`, which exists in
-# true roots only, is the file by which Slurm's cgroup/v1 recognises a hierarchy.
+# stands: Slurm names its cgroups after the node, or not even that without --enable-multiple-slurmd, so two clusters would
+# share them. `release_agent`, which exists in true roots only, is the file by which Slurm's cgroup/v1 recognises a hierarchy.
 show_hierarchy_1() {
-  local real=$1 folder=/sys/fs/cgroup/devices file
+  local real=$1 folder=/sys/fs/cgroup/devices file name
   mount -t tmpfs -o mode=755,nosuid,nodev cgroup /sys/fs/cgroup
-  mkdir -p "$folder/slurm_$host"
+  mkdir -p "$folder"
   : >"$folder/release_agent"
   for file in cgroup.procs tasks notify_on_release cgroup.clone_children; do
     : >"$folder/$file"
     mount --bind "$real/$file" "$folder/$file"
   done
-  mkdir -p "$real/slurm_$host"
-  mount --bind "$real/slurm_$host" "$folder/slurm_$host"
+  for name in slurm "slurm_$host"; do
+    mkdir -p "$real/$name" "$folder/$name"
+    mount --bind "$real/$name" "$folder/$name"
+  done
 }
 
 # Version 2. In the host's cgroup namespace a mount shows the host's cgroup as the root. The host's daemons are where systemd

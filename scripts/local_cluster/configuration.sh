@@ -2,7 +2,7 @@
 # shellcheck disable=SC2154 # the sourcing script sets what is named below
 # Writes the configuration of a cluster: Slurm's files, names and users of its hosts, the munge key.
 # Reads repository, cluster_name, cluster_state, node_count, gpu_counts, real_gpu_numbers, gpu_env, cpu_count, socket_count,
-# cgroup_version, plugstack_lines, overrides.
+# cgroup_version, plugstack_lines, overrides, slurm_prefix.
 
 # Addresses exist in the cluster's own network namespaces only, so they cannot clash with the machine's.
 node_address() {
@@ -158,6 +158,7 @@ write_daemon_files() {
 
 write_configuration() {
   install -d -m 755 "$cluster_state"/{etc,log,spool,hosts,home,pids}
+  printf '%s\n' "$slurm_prefix" >"$cluster_state/slurm-prefix"
   write_slurm_conf
   write_gres_conf
   write_cgroup_conf

@@ -4,6 +4,14 @@
 
 readonly clean_path=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin
 
+# PATH of all hosts, daemons and users alike: what runs below another prefix is that Slurm's, whoever starts it.
+path_of_hosts() {
+  local prefix
+  read -r prefix <"$cluster_state/slurm-prefix"
+  [[ $prefix == /usr ]] || printf '%s:' "$prefix/bin" "$prefix/sbin"
+  printf '%s' "$clean_path"
+}
+
 # Sets enter to the command prefix that is on host $1 of the cluster, with more options of nsenter after it. The root
 # comes from the host's own process, so that hosts with another root folder work alike.
 host_prefix() {
@@ -12,6 +20,13 @@ host_prefix() {
   [[ -n $pid && $1 =~ ^(head|node[0-9]+)$ ]] ||
     fail "looked for host $1 in cluster $cluster_name, which has none; hosts are: $(cd "$cluster_state/pids" && printf '%s ' head node*)"
   enter=(nsenter --target "$pid" --mount --uts --ipc --net --pid --root "${@:2}" --)
+}
+
+# Runs a command of Slurm's on the head.
+ask_slurm() {
+  local enter
+  host_prefix head
+  "${enter[@]}" env PATH="$(path_of_hosts)" SLURM_CONF="$cluster_state/etc/slurm.conf" "$@"
 }
 
 # True when Ctrl-C on our terminal would reach us: our process group is the terminal's foreground one (proc(5)).
@@ -31,7 +46,7 @@ run_on_host() {
     fail "looked for user $user in cluster $cluster_name, who does not exist; use alice, bob or root"
   IFS=: read -r _ _ uid gid _ home shell <<<"$passwd_entry"
   variables=("HOME=$home" "USER=$user" "LOGNAME=$user" "SHELL=$shell" "TERM=${TERM:-dumb}"
-    "PATH=$clean_path:$cluster_state/usr/bin" "SLURM_CONF=$cluster_state/etc/slurm.conf")
+    "PATH=$(path_of_hosts):$cluster_state/usr/bin" "SLURM_CONF=$cluster_state/etc/slurm.conf")
   in_foreground && terminal=yes
   exec "${enter[@]}" /opt/slurm-bootstrap/scripts/local_cluster/run-as-user.sh "$terminal" "$uid" "$gid" "$home" "${variables[@]}" "$@"
 }

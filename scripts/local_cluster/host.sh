@@ -12,6 +12,8 @@ source "$here/../message.sh"
 source "$here/configuration.sh"
 # shellcheck source=scripts/local_cluster/cgroup.sh
 source "$here/cgroup.sh"
+# shellcheck source=scripts/local_cluster/exec.sh
+source "$here/exec.sh"
 # shellcheck source=/dev/null
 source "$cluster_state/settings"
 
@@ -77,6 +79,22 @@ make_devices() {
   done
 }
 
+# Slurm stays where it was configured for, also below a folder that the host covers.
+show_slurm() {
+  local stage=$1 prefix=${slurm_prefix:?} place
+  case $prefix in
+    /home/* | /opt/* | /run/* | /tmp/*) place=$stage$prefix ;;
+    /var/tmp/*) place=$stage/vartmp${prefix#/var/tmp} ;;
+    *) place=$prefix ;;
+  esac
+  if [[ ! -d $place/sbin ]]; then
+    mkdir -p "$place"
+    show_folder "$prefix" "$place"
+  fi
+  # Where its commands look that lose SLURM_CONF.
+  [[ ! -d $place/etc ]] || mount --bind "$cluster_state/etc" "$place/etc"
+}
+
 make_mounts() {
   local stage=$cluster_state/hosts/$host real_cgroup='' folder file
   if [[ ${cgroup_version?} == v1 && $host != head ]]; then
@@ -99,6 +117,7 @@ make_mounts() {
   install -d -o munge -g munge "$stage/run/munge"
   install -d -o slurm -g slurm "$stage/run/slurm"
   install -d -m 1777 "$stage/run/lock"
+  show_slurm "$stage"
   make_devices "$stage/dev"
   for file in hosts passwd shadow group; do
     mount --bind "$cluster_state/hosts/$file" "/etc/$file"
@@ -126,21 +145,28 @@ cover_folders() {
   mount --rbind "$1/run" /run
 }
 
+# Who finds no controller tries again only after seconds: slurmd, and from Slurm 23.11 on after ten also `sinfo`.
+wait_for_controller() {
+  local deadline=$((SECONDS + 10))
+  until (: </dev/tcp/head/6817) 2>/dev/null || ((SECONDS > deadline)); do
+    sleep 0.05
+  done
+}
+
 start_daemons() {
   local munge=$cluster_state/munge
-  export SLURM_CONF=$cluster_state/etc/slurm.conf PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+  export SLURM_CONF=$cluster_state/etc/slurm.conf PATH
+  PATH=$(path_of_hosts)
   setpriv --reuid munge --regid munge --init-groups -- munged --key-file="$munge/key" --num-threads=2 \
     --socket=/run/munge/munge.socket.2 --pid-file=/run/munge/munged.pid \
     --log-file="$cluster_state/log/munged.$host.log" --seed-file="/run/munge/seed"
   if [[ $host == head ]]; then
     slurmctld -f "$SLURM_CONF"
+    wait_for_controller
+    : >"$cluster_state/listening"
     return
   fi
-  # slurmd that finds no controller tries again only after seconds.
-  local deadline=$((SECONDS + 10))
-  until (: </dev/tcp/head/6817) 2>/dev/null || ((SECONDS > deadline)); do
-    sleep 0.05
-  done
+  wait_for_controller
   # shellcheck disable=SC2154 # the settings have it
   env "${slurmd_variables[@]}" slurmd -f "$SLURM_CONF"
 }

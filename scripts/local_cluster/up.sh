@@ -45,7 +45,7 @@ gpu_counts_of() {
 parse_up() {
   local gpus=2
   node_count=2 cpu_count=4 socket_count=1 cgroup_version='' plugstack_file='' plugin_arguments='' overrides=() slurmd_variables=()
-  gpu_env=all real_gpu_numbers=''
+  gpu_env=all real_gpu_numbers='' slurm_prefix=''
   plugin=$repository/build/release/spank_plugin/spank_bootstrap.so
   select_cluster default
   while (($#)); do
@@ -68,6 +68,7 @@ parse_up() {
       --plugin) plugin=$2 ;;
       --plugin-args) plugin_arguments=$2 ;;
       --plugstack) plugstack_file=$2 plugin='' ;;
+      --slurm) slurm_prefix=$2 ;;
       --set)
         [[ $2 =~ ^[A-Za-z][A-Za-z0-9]*= ]] || misused "up: --set '$2' is not of the form KEY=VALUE"
         overrides+=("$2")
@@ -90,6 +91,33 @@ parse_up() {
     misused "up: --cpus $cpu_count cannot be divided over --sockets $socket_count; give a multiple"
 }
 
+# Sets slurm_prefix and slurm_version. The machine's own Slurm is not always the one in PATH.
+choose_slurm() {
+  local tool prefix=$slurm_prefix
+  if [[ -z $prefix ]]; then
+    tool=$(command -v slurmctld) ||
+      fail "looked for slurmctld in PATH, which is not there; run scripts/setup, or name the prefix of a Slurm with --slurm"
+    prefix=$(dirname "$tool")/..
+  fi
+  slurm_prefix=$(readlink -f "$prefix") || fail "looked for $prefix, which is not there; name the prefix of a Slurm"
+  for tool in sbin/slurmctld sbin/slurmd bin/srun bin/sinfo; do
+    [[ -x $slurm_prefix/$tool ]] ||
+      fail "looked for $tool of Slurm below $slurm_prefix, which has none; name the prefix that Slurm was configured with"
+  done
+  slurm_version=$("$slurm_prefix/sbin/slurmd" -V) ||
+    fail "asked $slurm_prefix/sbin/slurmd for its version, it does not start (its message is above); install what it needs"
+  slurm_version=${slurm_version##* }
+}
+
+# Slurm would go on without a plugin of another release.
+check_plugin_release() {
+  local mark release=${slurm_version%.*}
+  mark=$(grep -aom 1 'slurm-bootstrap plugin [^ ]* for Slurm [0-9.]*' "$plugin") || return 0
+  mark=${mark##* }
+  [[ ${mark%.*} == "$release" ]] ||
+    fail "looked at the plugin $plugin, which is for Slurm $mark and not for $slurm_version in $slurm_prefix; build one with SLURM_ROOT=$slurm_prefix cmake --preset release -B build/slurm-$release, and name it with --plugin"
+}
+
 # Sets plugstack_lines and plugin_folder. The hosts see the repository at /opt/slurm-bootstrap and a plugin from
 # elsewhere at /opt/slurm-bootstrap-plugin, because the machine's /home, /tmp and /run are hidden there.
 choose_plugin() {
@@ -100,6 +128,7 @@ choose_plugin() {
     [[ -r $plugin ]] ||
       fail "looked for the plugin $plugin, which is not there; build it (cmake --preset release && cmake --build --preset release) or say --no-plugin"
     plugin=$(readlink -f "$plugin")
+    check_plugin_release
     if [[ $plugin == "$repository"/* ]]; then
       plugin=/opt/slurm-bootstrap/${plugin#"$repository"/}
     else
@@ -112,11 +141,10 @@ choose_plugin() {
 check_machine() {
   local tool missing=()
   require_root "cluster up"
-  for tool in slurmctld slurmd srun munged nsenter unshare setpriv ip flock; do
+  for tool in munged nsenter unshare setpriv ip flock; do
     command -v "$tool" >/dev/null || missing+=("$tool")
   done
   ((${#missing[@]} == 0)) || fail "looked for ${missing[*]}, not installed here; run scripts/setup"
-  choose_cgroups
 }
 
 # A character device number without a driver, so that the device nodes open nothing: ENXIO for whom is allowed.
@@ -174,7 +202,7 @@ close_inherited() {
 # Init reads from a pipe that we alone hold open, and ends when we do (see init.sh).
 start_init() {
   declare -p cluster_name node_count gpu_counts real_gpu_numbers cgroup_version device_major device_cgroup \
-    plugin_folder repository slurmd_variables | sed 's/^declare -[-r]* /declare -- /' >"$cluster_state/settings"
+    plugin_folder repository slurm_prefix slurmd_variables | sed 's/^declare -[-r]* /declare -- /' >"$cluster_state/settings"
   # A session of its own: Ctrl-C is for `up`, which then ends it.
   exec {start_pipe}> >(
     close_inherited
@@ -201,10 +229,8 @@ show_failure() {
 # The number of idle nodes; 0 while slurmctld does not answer. What runs meanwhile must not keep the pipe of init or
 # the lock, should we be killed.
 count_idle_nodes() {
-  local enter
   exec {start_pipe}>&- {state_lock}<&-
-  host_prefix head
-  "${enter[@]}" env SLURM_CONF="$cluster_state/etc/slurm.conf" sinfo -h -N -p main -t idle -o %T 2>/dev/null | grep -cx idle || true
+  ask_slurm sinfo -h -N -p main -t idle -o %T 2>/dev/null | grep -cx idle || true
 }
 
 wait_for_nodes() {
@@ -224,7 +250,7 @@ wait_for_nodes() {
       fail "waited $start_limit s for $node_count nodes of cluster $cluster_name, $idle are idle; the lines above are from the logs"
     fi
     sleep 0.05
-    [[ ! -s $cluster_state/pids/head ]] || idle=$(count_idle_nodes)
+    [[ ! -e $cluster_state/listening ]] || idle=$(count_idle_nodes)
   done
 }
 
@@ -241,6 +267,8 @@ run_up() {
   local word
   parse_up "$@"
   check_machine
+  choose_slurm
+  choose_cgroups
   choose_plugin
   choose_device_major
   claim_state
@@ -249,7 +277,7 @@ run_up() {
   trap 'exit 130' INT
   trap 'exit 143' TERM
   trap 'exit 141' PIPE
-  say "starting $cluster_name: $node_count nodes with $cpu_count CPUs $(gpu_words)"
+  say "starting $cluster_name: Slurm $slurm_version, $node_count nodes with $cpu_count CPUs $(gpu_words)"
   write_configuration
   start_init
   wait_for_nodes

@@ -14,11 +14,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from local_cluster import slurm_version  # noqa: E402
 from test_report.figures import FOLDER, Figure, keep, kept, markdown  # noqa: E402
 
-# What is shown, and the Debian packages one of which has it.
+# What is shown beside Slurm, which need not be a package, and the Debian packages one of which has it.
 PACKAGES = {
-    "Slurm": ("slurmd",),
     "PMIx": ("libpmix2", "libpmix2t64"),
     "hwloc": ("libhwloc15",),
     "munge": ("munge",),
@@ -61,6 +61,7 @@ def rows(tests):
     """(what, value) of this machine, in the order of the table."""
     versions = installed()
     yield "Debian", debian()
+    yield "Slurm", slurm_version() or "none"
     for what, packages in PACKAGES.items():
         yield what, next((versions[name] for name in packages if name in versions), "none")
     yield "integration tests", ", ".join(f"{tests[outcome]} {outcome}" for outcome in OUTCOMES if tests[outcome])

@@ -41,6 +41,7 @@ class StepOnNode {
   void finalize_frameworks(spank_t spank, std::uint32_t task, TaskObservation sight);
   void explain(spank_t spank, const std::optional<GpuView>& gpus) const;
   void unset_inherited(spank_t spank, const Environment& environment);
+  static void take_back_launch_default(spank_t spank, const Environment& environment);
   bool is_strong() const { return decision_.asked == Asked::kStrongly; }
   bool speaks_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
 

@@ -12,7 +12,7 @@
 namespace bootstrap {
 namespace {
 
-Result<std::uint32_t> require_item(spank_t spank, spank_item_t which, const char* name) {
+Result<std::uint32_t> require_item(spank_t spank, spank_item_t which, std::string_view name) {
   const auto value = item(spank, which);
   if (!value) return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide ", name}));
   return *value;
@@ -44,7 +44,7 @@ Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
 Result<StepFacts> gather_facts(spank_t spank, const Environment& environment) {
   const auto id = gather_step_id(spank, environment);
   if (!id) return fail(id.error());
-  const auto count = require_item(spank, S_JOB_LOCAL_TASK_COUNT, "the number of tasks on this node");
+  const auto count = require_item(spank, S_JOB_LOCAL_TASK_COUNT, cat({"the number of tasks on ", own_host()}));
   if (!count) return fail(count.error());
 
   LocalTasks local;
@@ -53,7 +53,8 @@ Result<StepFacts> gather_facts(spank_t spank, const Environment& environment) {
   local.host = own_host();
   for (std::uint32_t task = 0; task < *count; ++task) {
     const auto rank = global_task_id(spank, task);
-    if (!rank) return fail(ErrorCode::kUnavailable, "Slurm did not provide the ranks of the tasks on this node");
+    if (!rank)
+      return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide the ranks of the tasks on ", own_host()}));
     local.ranks.push_back(*rank);
   }
   auto facts = read_facts(environment, *id, local);

@@ -18,10 +18,10 @@ Result<StepFacts> gather_facts(spank_t spank, const Environment& environment);
 // In user_init: adds where the GPUs of this node are.
 void gather_topology(StepFacts& facts, const Settings& settings);
 
-// What keeps the Slurm that runs from hiding GPUs.
 // The NodeName of this node, which its host name may differ from; empty: not known.
 std::string own_host();
 
+// What keeps the Slurm that runs from hiding GPUs.
 GpuBindDefault gpu_bind_default_of(spank_t spank);
 
 }  // namespace bootstrap

@@ -3,6 +3,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "core/plan/explain.h"
@@ -27,11 +30,15 @@ constexpr int kStderrDrainTime = 300;  // milliseconds; 10 to 50 are usual
 // What failed may have been an allocation, so this makes none.
 void report_earlier_failure(spank_t spank) noexcept {
   constexpr const char* kSentence =
-      "cannot set up the tasks of this node, because the plugin failed here earlier; the log of slurmd has the reason";
+      "cannot set up the tasks of %s, because the plugin failed there earlier; the log of slurmd has the reason";
+  const char* const named = std::getenv("SLURMD_NODENAME");
+  const char* const host = named == nullptr ? "a node" : named;
+  std::array<char, 512> text{};
+  (void)std::snprintf(text.data(), text.size(), kSentence, host);
   const auto job = item(spank, S_JOB_ID);
   const auto step = item(spank, S_JOB_STEPID);
-  if (job && step) return slurm_error("bootstrap: StepId=%u.%u: %s", *job, *step, kSentence);
-  slurm_error("bootstrap: %s", kSentence);
+  if (job && step) return slurm_error("bootstrap: StepId=%u.%u: %s", *job, *step, text.data());
+  slurm_error("bootstrap: %s", text.data());
 }
 
 }  // namespace
@@ -82,18 +89,20 @@ int StepOnNode::init_task(spank_t spank) {
     }
     return kAccepted;
   }
-  const auto started = error_ ? Status(fail(*error_)) : set_up_task(spank, *task);
-  if (!started && !is_strong()) {
-    common_.withdraw(spank);
-    log_warning(step_, cat({started.error().message, kNotSetUp}));
-    return kAccepted;
-  }
-  if (!started) {
-    // A plan that failed, failed for all nodes alike: one of them speaks. A task that cannot be set up speaks itself.
-    const auto& why = started.error().message;
-    if (!why.empty() && (!error_ || speaks_for_step(*task))) log_error(step_, why);
+  if (error_) {
+    // A plan that failed, failed for all nodes alike: one of them speaks.
+    if (!error_->message.empty() && speaks_for_step(*task)) log_error(step_, error_->message);
     return abort_task();
   }
+  const auto started = set_up_task(spank, *task);
+  if (started) return kAccepted;
+  const auto why = cat({"cannot set up a task on ", own_host(), ": ", started.error().message});
+  if (is_strong()) {
+    log_error(step_, why);
+    return abort_task();
+  }
+  common_.withdraw(spank);
+  log_warning(step_, cat({why, kNotSetUp}));
   return kAccepted;
 }
 

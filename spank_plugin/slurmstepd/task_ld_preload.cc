@@ -10,6 +10,7 @@
 #include "core/settings/ld_preload_list.h"
 #include "core/util/text.h"
 #include "probe/file_permissions.h"
+#include "slurmstepd/stepd_facts.h"
 
 namespace bootstrap {
 
@@ -36,7 +37,7 @@ Status check_preload(const Settings& settings) {
     constexpr std::string_view kRemedy =
         "; install libbootstrap.so there, or set preload_library= in plugstack.conf; the tasks start without it";
     return fail(ErrorCode::kUnavailable, cat({setting_name("preload", settings.preload.source), ": cannot preload ",
-                                              library, ": ", why, kRemedy}));
+                                              library, " on ", own_host(), ": ", why, kRemedy}));
   };
   // A file that is not there would make ld.so complain in every process of the task.
   if (library.find_first_of(" :") != std::string::npos)

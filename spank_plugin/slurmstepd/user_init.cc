@@ -47,6 +47,7 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   }
   const auto& id = *found;
   step_ = to_string(id);
+  take_back_launch_default(spank, environment);
   const auto decision = read_decision(environment.get(kDecisionVariable).value_or(""), id);
   has_asked_ = decision && decision->asked == Asked::kStrongly;
   if (const auto& wrong = site_error(); wrong && !has_asked_) log_info(wrong->message);
@@ -85,7 +86,7 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     error_ = planned.error();
   } else {
     // The user did not ask for a step that ends.
-    warnings_.push_back(cat({planned.error().message, "; the tasks of this node start as without the plugin"}));
+    warnings_.push_back(cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"}));
     plan_.reset();
     unset_inherited(spank, environment);
   }
@@ -95,6 +96,20 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
 // In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
 void StepOnNode::unset_inherited(spank_t spank, const Environment& environment) {
   for (const auto& name : inherited_to_unset(environment)) unset_task_variable(spank, name);
+}
+
+// What srun was told for this step alone would bind, or leave unbound, the steps inside of it, too.
+void StepOnNode::take_back_launch_default(spank_t spank, const Environment& environment) {
+  const auto entry = environment.get(kLaunchDefaultVariable).value_or("");
+  const auto equals = entry.find('=');
+  if (equals == std::string_view::npos) return;
+  const std::string name(entry.substr(0, equals));
+  const auto ours = entry.substr(equals + 1);
+  auto value = environment.get(name).value_or("");
+  if (!value.ends_with(ours)) return;
+  value.remove_suffix(ours.size());
+  if (value.empty()) unset_task_variable(spank, name);
+  if (value.ends_with(',')) (void)set_task_variable(spank, name, std::string(value.substr(0, value.size() - 1)));
 }
 
 Status StepOnNode::plan_step(spank_t spank, const Environment& environment, const Settings& settings) {
@@ -119,10 +134,10 @@ Status StepOnNode::plan_step(spank_t spank, const Environment& environment, cons
   }
   if (plan->gpus && plan->gpus->tasks != ranks.size()) {
     error_is_local_ = true;
-    return fail(
-        ErrorCode::kUnsupported,
-        "two components of the step share a node: each has its own GPUs, but LOCAL_RANK counts the tasks of both; "
-        "use --bootstrap-gpu=off, and select the GPU in the program");
+    return fail(ErrorCode::kUnsupported, cat({"two components of the step share ", own_host(),
+                                              ": each has its own GPUs, but LOCAL_RANK counts the tasks of both; use "
+                                              "--bootstrap-gpu=off, and select the "
+                                              "GPU in the program"}));
   }
   // In a contained user_init a socket would be closed again before the tasks start.
   if (runs_in_slurmstepd()) {

@@ -48,6 +48,7 @@ void unset_variable(std::string_view name) { ::unsetenv(std::string(name).c_str(
 // A variable that begin_launch set for srun's own parser of options, and what it was before.
 struct LaunchDefault {
   std::string name;
+  std::string value;
   std::optional<std::string> before;
 };
 
@@ -56,22 +57,30 @@ std::vector<LaunchDefault>& defaults() {
   return *defaults;
 }
 
-// Unless the user has one. Flags are added to those of the user.
-void set_default(std::string_view name, std::string_view value, bool is_flag = false) {
-  const std::string variable(name);
+// Unless the user has one. Flags are added to those of the user. The nodes are told: srun of 23.02, and of 23.11.0 to
+// 23.11.3, copies what its options are into the step's environment.
+void set_default(const GpuBindDefault& binding) {
+  const std::string variable(binding.variable);
   const char* const given = std::getenv(variable.c_str());
-  if (given != nullptr && (!is_flag || std::string_view(given).find(value) != std::string_view::npos)) return;
+  const bool is_added =
+      binding.is_flag && given != nullptr && std::string_view(given).find(binding.value) == std::string_view::npos;
+  if (given != nullptr && !is_added) return;
   const auto before = given == nullptr ? std::nullopt : std::optional<std::string>(given);
-  const auto now = before ? cat({*before, ",", value}) : std::string(value);
-  if (::setenv(variable.c_str(), now.c_str(), 1) == 0) defaults().push_back({variable, before});
+  const auto now = before ? cat({*before, ",", binding.value}) : std::string(binding.value);
+  if (::setenv(variable.c_str(), now.c_str(), 1) != 0) return;
+  defaults().push_back({variable, now, before});
+  set_variable(kLaunchDefaultVariable, cat({variable, "=", binding.value}));
 }
 
+// Also once more when the step exists: a ":" among the program's arguments was taken for a component, or srun has set
+// its variables by its options meanwhile.
 void unset_launch_defaults() {
-  for (const auto& [name, before] : defaults()) {
+  for (const auto& [name, value, before] : defaults()) {
+    const char* const now = std::getenv(name.c_str());
+    if (now == nullptr || now != value) continue;
     if (before) ::setenv(name.c_str(), before->c_str(), 1);
     if (!before) ::unsetenv(name.c_str());
   }
-  defaults().clear();
 }
 
 // Components of the step, separated by ":", whose options srun has not read.
@@ -84,14 +93,11 @@ void set_gpu_defaults(spank_t spank, const Environment& environment, const std::
                       bool asks_for_itself) {
   const auto has = [&](std::string_view word) { return std::count(arguments.begin(), arguments.end(), word) != 0; };
   const auto asked = asked_gpu_binding(environment, arguments);
-  if (asked != GpuBind::kNone) {
-    set_variable(kUsersBindVariable, std::string(asked == GpuBind::kNarrow ? kNarrowingBind : kClosestBind));
-  }
+  if (asked.kind != GpuBind::kNone) set_variable(kUsersBindVariable, write_users_bind(asked));
   if (!asks_for_itself && may_be_no_world(arguments)) return;  // what Slurm binds for it is not to be lifted
   // A component that asked does not speak for the others, and its own word is stronger than the default.
-  if ((asked == GpuBind::kNone || has(":")) && implies_gpu_binding(environment, arguments)) {
-    const auto binding = gpu_bind_default_of(spank);
-    set_default(binding.variable, binding.value, binding.is_flag);
+  if ((asked.kind == GpuBind::kNone || has(":")) && implies_gpu_binding(environment, arguments)) {
+    set_default(gpu_bind_default_of(spank));
   }
 }
 
@@ -288,7 +294,7 @@ void receive_failures(const StepNumbers& numbers, const Decision& decision, cons
 
 int decide_step(spank_t spank) {
   if (current_context() != Context::kSrun) return kAccepted;
-  unset_launch_defaults();  // a ":" among the program's arguments was taken for a component
+  unset_launch_defaults();
   const auto environment = Environment::from_entries(environ);
   const auto numbers = read_numbers(spank, environment);
   if (!numbers) return kAccepted;

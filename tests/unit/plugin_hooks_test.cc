@@ -61,7 +61,7 @@ TEST(PluginHooks, WhatATaskFindsToBeOtherwiseReplacesWhatAllHave) {
     auto environment = job_environment();
     environment.set("SLURM_STEP_GPUS", "0,1,2,3");
     environment.set("CUDA_VISIBLE_DEVICES", "0,1,2,3");
-    environment.set("SLURM_BOOTSTRAP_GPU_BIND", "given");
+    environment.set("SLURM_BOOTSTRAP_GPU_BIND", "narrow:--gpu-bind");
     enter_step(environment);
     auto* const handle = the_spank_handle();
     slurm_spank_init(handle, 0, nullptr);
@@ -143,7 +143,7 @@ TEST(PluginHooks, RefuseWhatContradicts) {
       [] {
         spank_double().local_to_global = {4, 5};
       },
-      "task 4 runs on this node, but the step has only 4 tasks");
+      "task 4 runs on node001, but the step has only 4 tasks");
   expect_refusal(
       [] {
         auto environment = job_environment();
@@ -294,6 +294,57 @@ std::string launch_default(const char* name, const std::string& minor, const cha
            return 0;
          })
       .printed;
+}
+
+// srun of 23.02 sets its variables once more by what its options are by then.
+TEST(PluginHooks, SrunForgetsTheDefaultOnceMoreWhenTheStepExists) {
+  const auto outcome = in_child([] {
+    spank_double().context = S_CTX_LOCAL;
+    spank_double().version[0] = "23";
+    spank_double().version[1] = "02";
+    ::setenv("SLURM_GPUS_PER_TASK", "1", 1);
+    ::setenv("SLURM_BOOTSTRAP", "on", 1);
+    auto* const handle = the_spank_handle();
+    slurm_spank_init(handle, 0, nullptr);
+    slurm_spank_init_post_opt(handle, 0, nullptr);
+    if (variable("SLURM_GPU_BIND") != "(not set)") return 1;
+    ::setenv("SLURM_GPU_BIND", "none", 1);
+    slurm_spank_local_user_init(handle, 0, nullptr);
+    if (variable("SLURM_GPU_BIND") != "(not set)") return 2;
+    return variable("SLURM_BOOTSTRAP_LAUNCH_DEFAULT") == "SLURM_GPU_BIND=none" ? 0 : 3;
+  });
+  EXPECT_EQ(outcome.status, 0) << outcome.printed;
+}
+
+// What a task finds in a variable that holds `value` when the node begins, and srun says that `entry` is its own.
+std::string after_user_init(const std::string& name, const std::string& value, const std::string& entry) {
+  return in_child([&] {
+           auto environment = job_environment();
+           environment.set(name, value);
+           if (!entry.empty()) environment.set("SLURM_BOOTSTRAP_LAUNCH_DEFAULT", entry);
+           enter_step(environment);
+           auto& task = spank_double().task_environment;
+           task[name] = value;
+           if (!entry.empty()) task["SLURM_BOOTSTRAP_LAUNCH_DEFAULT"] = entry;
+           if (run_hooks() != 0) return 1;
+           const bool is_set = task.count(name) != 0;
+           const bool is_told = task.count("SLURM_BOOTSTRAP_LAUNCH_DEFAULT") != 0;
+           (void)std::fprintf(stderr, "%s%s", is_set ? task[name].c_str() : "(not set)", is_told ? " told" : "");
+           return 0;
+         })
+      .printed;
+}
+
+TEST(PluginHooks, NoDefaultOfSrunsReachesTheTasks) {
+  const std::string bind = "SLURM_GPU_BIND";
+  const std::string flags = "SLURM_GRES_FLAGS";
+  EXPECT_EQ(after_user_init(bind, "none", "SLURM_GPU_BIND=none"), "(not set)");
+  EXPECT_EQ(after_user_init(bind, "none", ""), "none") << "the user's own word";
+  EXPECT_EQ(after_user_init(bind, "closest", "SLURM_GPU_BIND=none"), "closest");
+  EXPECT_EQ(after_user_init(flags, "allow-task-sharing", "SLURM_GRES_FLAGS=allow-task-sharing"), "(not set)");
+  EXPECT_EQ(after_user_init(flags, "disable-binding,allow-task-sharing", "SLURM_GRES_FLAGS=allow-task-sharing"),
+            "disable-binding");
+  EXPECT_EQ(after_user_init(flags, "disable-binding", "SLURM_GRES_FLAGS=allow-task-sharing"), "disable-binding");
 }
 
 TEST(PluginHooks, SrunIsToldNotToHideGpus) {

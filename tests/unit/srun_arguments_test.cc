@@ -77,7 +77,7 @@ TEST(SrunArguments, ReadsAllComponents) {
 
 TEST(SrunArguments, WhatAsksSlurmToBind) {
   const auto asks = [](const Arguments& arguments, const Environment& environment = {}) {
-    return asked_gpu_binding(environment, arguments) != GpuBind::kNone;
+    return asked_gpu_binding(environment, arguments).kind != GpuBind::kNone;
   };
   EXPECT_TRUE(asks({"--gpu-bind=single:1", "./a"}));
   EXPECT_TRUE(asks({"--tres-bind", "gres/gpu:closest", "./a"}));
@@ -87,8 +87,32 @@ TEST(SrunArguments, WhatAsksSlurmToBind) {
   EXPECT_FALSE(asks({"--tres-bind=gres/gpu:none", "./a"}));
   EXPECT_FALSE(asks({"--gpus-per-task=1", "./a", "--gpu-bind=closest"}));
   EXPECT_FALSE(asks({"--tres-bind=gres/nic:single:1", "./a"}));
-  EXPECT_EQ(asked_gpu_binding({}, Arguments{"--gpu-bind=closest", "./a"}), GpuBind::kClosest);
-  EXPECT_EQ(asked_gpu_binding({}, Arguments{"--gpu-bind=verbose,map_gpu:1,0", "./a"}), GpuBind::kNarrow);
+  EXPECT_EQ(asked_gpu_binding({}, Arguments{"--gpu-bind=closest", "./a"}).kind, GpuBind::kClosest);
+  EXPECT_EQ(asked_gpu_binding({}, Arguments{"--gpu-bind=verbose,map_gpu:1,0", "./a"}).kind, GpuBind::kNarrow);
+}
+
+TEST(SrunArguments, WhichOptionAskedSlurmToBind) {
+  const auto option = [](const Arguments& arguments, const Environment& environment = {}) {
+    return asked_gpu_binding(environment, arguments).option;
+  };
+  // As sbatch exports it for --gpu-bind.
+  const auto both = environment_of({{"SLURM_GPU_BIND", "single:1"}, {"SLURM_TRES_BIND", "gres/gpu:single:1"}});
+  EXPECT_EQ(option({"--gpu-bind=single:1", "./a"}), "--gpu-bind");
+  EXPECT_EQ(option({"./a"}, both), "--gpu-bind");
+  EXPECT_EQ(option({"--tres-bind=gres/gpu:closest", "./a"}, both), "--tres-bind");
+  EXPECT_EQ(option({"./a"}, environment_of({{"SLURM_TRES_BIND", "gres/gpu:single:1"}})), "--tres-bind");
+  EXPECT_EQ(option({"--accel-bind=g", "./a"}), "--accel-bind");
+}
+
+TEST(SrunArguments, TheUsersBindingReachesTheNodes) {
+  for (const auto kind : {GpuBind::kNarrow, GpuBind::kClosest}) {
+    const auto read = read_users_bind(write_users_bind({kind, "--tres-bind"}));
+    EXPECT_EQ(read.kind, kind);
+    EXPECT_EQ(read.option, "--tres-bind");
+  }
+  for (const auto* text : {"", "narrow", "narrow:", "narrow:--no-bind", "wide:--gpu-bind"}) {
+    EXPECT_EQ(read_users_bind(text).kind, GpuBind::kNone) << text;
+  }
 }
 
 TEST(SrunArguments, WhatSlurmMadeOfACountIsNotTheUsersBinding) {
@@ -97,11 +121,11 @@ TEST(SrunArguments, WhatSlurmMadeOfACountIsNotTheUsersBinding) {
       environment_of({{"SLURM_TRES_BIND", "gres/gpu:per_task:1"}, {"SLURM_TRES_PER_TASK", "gres/gpu=1"}});
   const auto shared = environment_of({{"SLURM_TRES_BIND", "gres/gpu:single:1"}, {"SLURM_NTASKS_PER_TRES", "1"}});
   for (const auto& environment : {counted, shared}) {
-    EXPECT_EQ(asked_gpu_binding(environment, Arguments{"./a"}), GpuBind::kNone);
+    EXPECT_EQ(asked_gpu_binding(environment, Arguments{"./a"}).kind, GpuBind::kNone);
     EXPECT_TRUE(implies({"./a"}, environment));
-    EXPECT_EQ(asked_gpu_binding(environment, Arguments{"--tres-bind=gres/gpu:single:1"}), GpuBind::kNarrow);
+    EXPECT_EQ(asked_gpu_binding(environment, Arguments{"--tres-bind=gres/gpu:single:1"}).kind, GpuBind::kNarrow);
   }
-  EXPECT_EQ(asked_gpu_binding(environment_of({{"SLURM_TRES_BIND", "gres/gpu:single:1"}}), Arguments{}),
+  EXPECT_EQ(asked_gpu_binding(environment_of({{"SLURM_TRES_BIND", "gres/gpu:single:1"}}), Arguments{}).kind,
             GpuBind::kNarrow);
   EXPECT_TRUE(implies({"./a"}, environment_of({{"SLURM_TRES_PER_TASK_HET_GROUP_0", "gres/gpu=1"}})));
 }

@@ -156,9 +156,10 @@ TEST(GpuView, IntelsMaskHasNoOrder) {
 
 // A plan for `tasks` tasks and four GPUs, and what a task sees with this left to it.
 GpuView seen(int tasks, std::uint32_t task, std::vector<Access> devices, const std::string& list, bool is_users_bind,
-             const std::string& all = "0,1,2,3", GpuMode mode = GpuMode::kIndex) {
+             const std::string& all = "0,1,2,3", GpuMode mode = GpuMode::kIndex,
+             const std::string& bind = "narrow:--gpu-bind") {
   auto facts = one_node(tasks, all, "0,1,2,3");
-  if (is_users_bind) facts.environment.set("SLURM_BOOTSTRAP_GPU_BIND", "narrow");
+  if (is_users_bind) facts.environment.set("SLURM_BOOTSTRAP_GPU_BIND", bind);
   const auto plan = *make_step_plan(facts, with_mode(mode));
   return view_of(*plan.gpus, task, {std::move(devices), list});
 }
@@ -203,6 +204,20 @@ TEST(GpuVisibility, TheUsersBindingIsObeyed) {
   EXPECT_NE(listed.warning.find("leaves a task 2 of 4 GPUs"), std::string::npos) << listed.warning;
   EXPECT_EQ(seen(4, 3, kAllOpen, "7", true).list, "7");       // not one that we know: as it is
   EXPECT_TRUE(seen(4, 3, kAllOpen, "", true).is_as_planned);  // --gpu-bind=none
+}
+
+TEST(GpuVisibility, TheUsersOwnOptionIsNamed) {
+  const auto seen_with = [](const std::vector<Access>& devices, const std::string& list, const std::string& option) {
+    return seen(4, 2, devices, list, true, "0,1,2,3", GpuMode::kIndex, "narrow:" + option).warning;
+  };
+  for (const std::string option : {"--gpu-bind", "--tres-bind", "--accel-bind"}) {
+    for (const auto& text : {seen_with({kNo, kNo, kYes, kNo}, "0", option), seen_with(kAllOpen, "2,3", option)}) {
+      EXPECT_EQ(text.find("your " + option + " "), 0U) << text;
+      EXPECT_NE(text.find("without " + option + " each task"), std::string::npos) << text;
+    }
+  }
+  // Whatever else is in the variable is not from srun.
+  EXPECT_EQ(seen_with({kNo, kNo, kYes, kNo}, "0", "word").find("Slurm hides"), 0U);
 }
 
 TEST(GpuVisibility, ATaskThatIsAloneOnItsNodeCountsAsThoseOfOtherNodesDo) {

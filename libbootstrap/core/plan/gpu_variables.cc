@@ -174,8 +174,7 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
     const auto value = facts.environment.get(name);
     if (value && name != plan.kind().variable) plan.slurms.emplace_back(name, *value);
   }
-  plan.is_users_bind = facts.environment.has(kUsersBindVariable);
-  plan.is_narrowing_bind = facts.environment.get(kUsersBindVariable) == kNarrowingBind;
+  plan.users_bind = read_users_bind(facts.environment.get(kUsersBindVariable).value_or(""));
   plan.srun_has_plugin = facts.layout_source == LayoutSource::kStepLayout;
   plan.remedy = facts.gpu_bind_cure;
   plan.order.resize(plan.gpus.size());

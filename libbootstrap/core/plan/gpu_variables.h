@@ -36,11 +36,6 @@ inline constexpr std::array<AloneVariable, 5> kAloneVariables{{
 // "4 tasks on node001 share 2 GPUs, and NCCL does not work with two ranks on one".
 std::string describe_sharing(const std::string& host, std::size_t tasks, std::string_view share, std::size_t gpus);
 
-// From srun to the nodes: the user gave --gpu-bind or one of its kin. Not seen by tasks. The first value: a task gets
-// less than all; the other one: it depends on its cores (closest).
-inline constexpr std::string_view kNarrowingBind = "narrow";
-inline constexpr std::string_view kClosestBind = "closest";
-
 // What srun is to be told so that it does not hide GPUs from tasks, and the option that does the same by hand.
 struct GpuBindDefault {
   std::string_view variable;

@@ -97,7 +97,9 @@ Entries own_among(const NodeGpus& plan, std::uint32_t local_rank, const Entries&
   return own;
 }
 
-constexpr std::string_view kWithoutBind = "without --gpu-bind each task still has a GPU of its own";
+std::string without(const UsersBind& bind) {
+  return cat({"without ", bind.option, " each task still has a GPU of its own"});
+}
 
 std::string of_all(const NodeGpus& plan, std::size_t left) {
   return cat({std::to_string(left), " of ", std::to_string(plan.list.entries.size()), " GPUs of the step"});
@@ -112,11 +114,12 @@ GpuView hidden_view(const NodeGpus& plan, std::uint32_t local_rank, const Entrie
     list += cat({list.empty() ? "" : ",", plan.list.has_uuids ? plan.list.entries[entry] : std::to_string(ordinal)});
   }
   auto view = lonely_view(plan, own, std::move(list));
+  const bool is_users = plan.users_bind.kind != GpuBind::kNone;
   const auto what = cat({"hides all but ", of_all(plan, open.size()),
                          " from a task, which disables direct copies between GPUs (NVLink, CUDA IPC); "});
-  view.warning = plan.is_users_bind ? cat({"your --gpu-bind ", what, kWithoutBind})
-                                    : cat({"Slurm ", what, "start the step with ", plan.remedy,
-                                           plan.srun_has_plugin ? "" : ", or load the plugin where srun runs"});
+  view.warning = is_users ? cat({"your ", plan.users_bind.option, " ", what, without(plan.users_bind)})
+                          : cat({"Slurm ", what, "start the step with ", plan.remedy,
+                                 plan.srun_has_plugin ? "" : ", or load the plugin where srun runs"});
   return view;
 }
 
@@ -127,10 +130,11 @@ GpuView named_view(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisi
   if (!named) view.uuids.clear();
   if (!named) view.own_entries.clear();
   if (plan.mode == GpuMode::kNarrow) return view;  // a short list is what was asked for
-  view.warning = cat({sight.is_anothers_list ? "another Slurm plugin" : "your --gpu-bind", " leaves a task ",
-                      of_all(plan, named ? named->size() : 1), " in ", plan.list.kind->variable,
-                      ", where libraries that look for peers (CUDA-aware MPI, NVSHMEM) do not find the others; ",
-                      sight.is_anothers_list ? "--bootstrap-gpu=index shows all of them to each task" : kWithoutBind});
+  const auto whose = sight.is_anothers_list ? "another Slurm plugin" : cat({"your ", plan.users_bind.option});
+  view.warning =
+      cat({whose, " leaves a task ", of_all(plan, named ? named->size() : 1), " in ", plan.list.kind->variable,
+           ", where libraries that look for peers (CUDA-aware MPI, NVSHMEM) do not find the others; ",
+           sight.is_anothers_list ? "--bootstrap-gpu=index shows all of them to each task" : without(plan.users_bind)});
   return view;
 }
 
@@ -168,13 +172,14 @@ GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank) {
 GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisibility& sight) {
   const auto open = open_entries(plan, sight);
   const bool is_narrowed = !sight.list.empty() && sight.list != plan.list.text();
-  if (!open && plan.tasks == 1 && plan.is_users_bind && plan.is_narrowing_bind) {
+  if (!open && plan.tasks == 1 && plan.users_bind.kind == GpuBind::kNarrow) {
     // Slurm does not bind a single task, but does bind those of the step's other nodes, which count ranks alone then.
     auto view = lonely_view(plan, own_entries(plan, local_rank), plan.ordered_list());
     view.is_as_planned = false;
     return view;
   }
-  if (!open && !(is_narrowed && (plan.is_users_bind || sight.is_anothers_list))) return view_of(plan, local_rank);
+  if (!open && !(is_narrowed && (plan.users_bind.kind != GpuBind::kNone || sight.is_anothers_list)))
+    return view_of(plan, local_rank);
   auto view = open ? hidden_view(plan, local_rank, *open) : named_view(plan, local_rank, sight);
   view.is_as_planned = false;
   return view;

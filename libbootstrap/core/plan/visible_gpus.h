@@ -12,6 +12,7 @@
 #include "core/hardware/gpu_assignment.h"
 #include "core/hardware/gpu_list.h"
 #include "core/hardware/topology.h"
+#include "core/program/srun_arguments.h"
 #include "core/settings/settings.h"
 
 namespace bootstrap {
@@ -24,12 +25,11 @@ struct NodeGpus {
   std::vector<std::uint32_t> order;  // entry at each position; Slurm's own order until the tasks' cores are known
   std::vector<std::string> devices;  // files to try in the task: those of the entries first, then others of the node
   std::vector<std::pair<std::string_view, std::string>> slurms;  // Slurm's other GPU variables, as the step has them
-  bool is_untouched = false;       // the list stays as Slurm set it: entry LOCAL_RANK is the task's own
-  bool is_own_list = false;        // Slurm left this task nothing but its own GPUs
-  bool is_users_bind = false;      // the user gave srun --gpu-bind, which is obeyed
-  bool is_narrowing_bind = false;  // and it leaves less than all wherever there are several tasks
-  bool srun_has_plugin = false;    // else nobody kept Slurm from binding GPUs by itself
-  std::string_view remedy;         // the option of srun that ends the hiding: "--gpu-bind=none"
+  bool is_untouched = false;     // the list stays as Slurm set it: entry LOCAL_RANK is the task's own
+  bool is_own_list = false;      // Slurm left this task nothing but its own GPUs
+  UsersBind users_bind;          // the user gave srun --gpu-bind or one of its kin, which is obeyed
+  bool srun_has_plugin = false;  // else nobody kept Slurm from binding GPUs by itself
+  std::string_view remedy;       // the option of srun that ends the hiding: "--gpu-bind=none"
 
   const GpuListKind& kind() const { return *list.kind; }
   bool may_reorder() const { return !is_untouched && (kind().is_ordered || mode != GpuMode::kIndex); }

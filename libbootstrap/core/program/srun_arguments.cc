@@ -106,6 +106,13 @@ std::string_view users_tres_bind(const Environment& environment) {
   return is_of_count || is_of_tasks ? std::string_view() : bind;
 }
 
+constexpr std::string_view kGpuBind = "--gpu-bind";
+constexpr std::string_view kTresBind = "--tres-bind";
+constexpr std::string_view kAccelBind = "--accel-bind";
+constexpr std::array kBindOptions{kGpuBind, kTresBind, kAccelBind};
+constexpr std::string_view kNarrowText = "narrow";
+constexpr std::string_view kClosestText = "closest";
+
 bool is_binding(std::string_view value) { return !value.empty() && !value.ends_with("none"); }
 
 // In heterogeneous jobs sbatch and salloc add the number of the component: SLURM_TRES_PER_TASK_HET_GROUP_0.
@@ -157,19 +164,37 @@ bool implies_gpu_binding(const Environment& environment, std::span<const std::st
          any_component(environment, "SLURM_TRES_PER_TASK", names_gpus);
 }
 
-GpuBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments) {
-  const auto tres_bind = last_word(Environment(), arguments, "--tres-bind", "");
-  const auto asked = {last_word(environment, arguments, "--gpu-bind", "SLURM_GPU_BIND"),
-                      tres_bind.empty() ? users_tres_bind(environment) : gpu_part(tres_bind)};
-  auto found = GpuBind::kNone;
-  for (const auto bind : asked) {
+// The last of them that binds counts, as for srun.
+UsersBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments) {
+  const auto tres_bind = last_word(Environment(), arguments, kTresBind, "");
+  const std::array<std::pair<std::string_view, std::string_view>, 2> asked{
+      {{kGpuBind, last_word(environment, arguments, kGpuBind, "SLURM_GPU_BIND")},
+       {kTresBind, tres_bind.empty() ? users_tres_bind(environment) : gpu_part(tres_bind)}}};
+  UsersBind found;
+  for (const auto& [option, bind] : asked) {
     if (!is_binding(bind)) continue;
-    found = bind.find("closest") == std::string_view::npos ? GpuBind::kNarrow : GpuBind::kClosest;
+    found.kind = bind.find("closest") == std::string_view::npos ? GpuBind::kNarrow : GpuBind::kClosest;
+    // sbatch and salloc put --gpu-bind into both variables.
+    if (found.option.empty() || !tres_bind.empty()) found.option = option;
   }
   // --accel-bind=g is an older word for closest.
-  const auto accelerators = last_word(environment, arguments, "--accel-bind", "SLURM_ACCEL_BIND");
-  if (found == GpuBind::kNone && is_binding(accelerators)) return GpuBind::kClosest;
+  const auto accelerators = last_word(environment, arguments, kAccelBind, "SLURM_ACCEL_BIND");
+  if (found.kind == GpuBind::kNone && is_binding(accelerators)) return {GpuBind::kClosest, kAccelBind};
   return found;
+}
+
+std::string write_users_bind(const UsersBind& bind) {
+  return cat({bind.kind == GpuBind::kNarrow ? kNarrowText : kClosestText, ":", bind.option});
+}
+
+UsersBind read_users_bind(std::string_view text) {
+  const auto colon = text.find(':');
+  if (colon == std::string_view::npos) return {};
+  const auto option = std::find(kBindOptions.begin(), kBindOptions.end(), text.substr(colon + 1));
+  if (option == kBindOptions.end()) return {};
+  const auto kind = text.substr(0, colon);
+  if (kind == kNarrowText) return {GpuBind::kNarrow, *option};
+  return kind == kClosestText ? UsersBind{GpuBind::kClosest, *option} : UsersBind{};
 }
 
 bool may_be_no_world(std::span<const std::string> arguments) {

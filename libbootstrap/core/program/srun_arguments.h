@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/settings/settings.h"
 #include "core/util/environment.h"
@@ -23,9 +24,18 @@ Settings with_arguments(std::span<const std::string> arguments, const Settings& 
 // --gpus-per-task and its kin imply it.
 bool implies_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
 
-// What the user asked for with --gpu-bind and its kin: kNone also for the word none.
+// What the user asked for with --gpu-bind and its kin: kNone also for the word none. With kNarrow a task gets less than
+// all; with kClosest that depends on its cores.
 enum class GpuBind : std::uint8_t { kNone, kClosest, kNarrow };
-GpuBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
+struct UsersBind {
+  GpuBind kind = GpuBind::kNone;
+  std::string_view option;  // for messages: "--gpu-bind"
+};
+UsersBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
+
+// From srun to the nodes, as "narrow:--gpu-bind". Not seen by tasks.
+std::string write_users_bind(const UsersBind& bind);
+UsersBind read_users_bind(std::string_view text);
 
 // One of the words is the name of a launcher, or asks for a terminal: of a job that asks for all its steps, such a step
 // may be left alone.

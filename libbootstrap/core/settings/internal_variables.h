@@ -5,6 +5,7 @@
 // SLURM_BOOTSTRAP_LAYOUT          srun                      slurmstepd, library      yes, up to 2,048 bytes
 // SLURM_BOOTSTRAP_FAILURE         srun                      slurmstepd               no
 // SLURM_BOOTSTRAP_GPU_BIND        srun                      slurmstepd               no
+// SLURM_BOOTSTRAP_LAUNCH_DEFAULT  srun                      slurmstepd               no
 // SRUN_EXPORT_ENV                 srun, in het steps        srun itself              no
 // SLURM_BOOTSTRAP_STEP            slurmstepd, preload       all, library             yes
 // SLURM_BOOTSTRAP_EXPORTS         slurmstepd, preload       all, library             yes
@@ -26,7 +27,9 @@ namespace bootstrap {
 inline constexpr std::string_view kDecisionVariable = "SLURM_BOOTSTRAP_DECISION";   // core/step/srun_decision.h
 inline constexpr std::string_view kLayoutVariable = "SLURM_BOOTSTRAP_LAYOUT";       // core/step/rank_layout_text.h
 inline constexpr std::string_view kFailureVariable = "SLURM_BOOTSTRAP_FAILURE";     // core/failure/failure.h
-inline constexpr std::string_view kUsersBindVariable = "SLURM_BOOTSTRAP_GPU_BIND";  // core/plan/gpu_variables.h
+inline constexpr std::string_view kUsersBindVariable = "SLURM_BOOTSTRAP_GPU_BIND";  // core/program/srun_arguments.h
+inline constexpr std::string_view kLaunchDefaultVariable =
+    "SLURM_BOOTSTRAP_LAUNCH_DEFAULT";  // NAME=VALUE that srun was told for this step alone
 inline constexpr std::string_view kStepTagVariable = "SLURM_BOOTSTRAP_STEP";     // job.step.restart that set the others
 inline constexpr std::string_view kExportsVariable = "SLURM_BOOTSTRAP_EXPORTS";  // name:fingerprint of what was set
 inline constexpr std::string_view kSettingsVariable = "SLURM_BOOTSTRAP_SETTINGS";  // core/settings/settings.h
@@ -40,7 +43,8 @@ inline constexpr std::string_view kExportValue =
     "SLURM_BOOTSTRAP_DECISION,SLURM_BOOTSTRAP_LAYOUT,SLURM_BOOTSTRAP_FAILURE,ALL";
 
 // From srun to slurmstepd, which removes them.
-inline constexpr std::array<std::string_view, 3> kMessages{kDecisionVariable, kFailureVariable, kUsersBindVariable};
+inline constexpr std::array<std::string_view, 4> kMessages{kDecisionVariable, kFailureVariable, kUsersBindVariable,
+                                                           kLaunchDefaultVariable};
 
 inline bool is_message(std::string_view name) {
   return name == kExportVariable || name == kLayoutVariable ||

@@ -17,9 +17,8 @@ namespace {
 Status check_places(const Layout& layout, const LocalTasks& local) {
   for (const auto rank : local.ranks) {
     if (rank >= layout.size()) {
-      return fail(ErrorCode::kMisplaced,
-                  cat({"task ", std::to_string(rank), " runs on this node, but the step has only ",
-                       std::to_string(layout.size()), " tasks"}));
+      return fail(ErrorCode::kMisplaced, cat({"task ", std::to_string(rank), " runs on ", local.host,
+                                              ", but the step has only ", std::to_string(layout.size()), " tasks"}));
     }
     if (!local.host.empty() && layout.host_of(rank) != local.host) {
       return fail(ErrorCode::kMisplaced, cat({"task ", std::to_string(rank), " runs on ", local.host,

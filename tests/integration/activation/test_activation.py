@@ -139,6 +139,16 @@ def test_what_else_the_site_can_say(cluster, site):
     assert set(variables(srun(cluster, f"{TWO} --bootstrap=on"))[0]) > WORLD
 
 
+def test_a_step_that_takes_the_gpus_of_its_salloc_is_a_world(cluster):
+    """Its srun has neither an option nor a variable of GPUs: slurmctld knows."""
+    job = ["salloc", "-Q", "-N1", "-n2", "--gres=gpu:2"]
+    assert "SLURM_JOB_GPUS" not in cluster.run([*job, "env"]).stdout
+    world = cluster.run([*job, "srun", *PYTHON])
+    assert len(variables(world)) == 2 and all(set(task) > WORLD for task in variables(world)), world
+    # Not with GPUs fewer than tasks, which only slurmctld knows either.
+    assert not any(variables(cluster.run(["salloc", "-Q", "-N1", "-n2", "--gres=gpu:1", "srun", *PYTHON])))
+
+
 def test_the_nearer_word_wins(cluster):
     shell = "bash -c 'echo rank=$RANK'"
     script = f"srun -n2 {shell}; srun -n2 --bootstrap=off {shell}; SLURM_BOOTSTRAP=off srun -n2 {shell}"

@@ -193,7 +193,7 @@ REFUSALS = {
     "no configuration": ("export SLURM_CONF=/nowhere/slurm.conf", "PMI-1 needs Slurm's configuration, and this task cannot read "
                          "SLURM_CONF=/nowhere/slurm.conf; start the program with srun --mpi=pmix"),
     "an unusable configuration": ("export SLURM_CONF=/etc/hostname", "Slurm's PMI-1 library ended the process: .*fatal: .*; start the program with srun --mpi=pmix"),
-    "another libpmi": ("mkdir -p /tmp/$SLURM_PROCID/bin /tmp/$SLURM_PROCID/lib; ln -sf /usr/bin/srun /tmp/$SLURM_PROCID/bin/; "
+    "another libpmi": ("mkdir -p /tmp/$SLURM_PROCID/bin /tmp/$SLURM_PROCID/lib; ln -sf $(command -v srun) /tmp/$SLURM_PROCID/bin/; "
                        "ln -sf /lib/x86_64-linux-gnu/libz.so.1 /tmp/$SLURM_PROCID/lib/libpmi.so.0; export PATH=/tmp/$SLURM_PROCID/bin:$PATH",
                        r"/tmp/\d/bin/../lib/libpmi.so.0 does not have all functions of PMI-1; start the program with srun --mpi=pmix"),
 }  # fmt: skip

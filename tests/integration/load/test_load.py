@@ -13,7 +13,7 @@ import pytest
 from built_files import built, program
 from campaign import Campaign
 from exchange_steps import DONE
-from harness import HAS_PMIX, slurm_release, stop
+from harness import HAS_PMIX, since, stop
 from load_watch import growth, look, settled
 from port_steps import REFUSAL, allocation, step_line
 from rank_values import ECHO, SHOW, wrong_values
@@ -26,8 +26,7 @@ WARM_UP = 60
 LARGEST_GROWTH = 2048  # KiB, of slurmd and of slurmctld
 SECONDS_TO_REST = 20
 PLAIN_STEPS = 1000  # without the plugin, to see what Slurm grows by itself: slurmd by about 0.2 KiB a step
-# Of 512 ranks of bare PMIx 5.0.7 (Debian 13) on two cores ten died of SIGPIPE, and the others did not end in 110 s.
-CAN_BE_DONE = slurm_release() < (24, 0)
+CAN_BE_DONE = not since("512 ranks of bare PMIx do not end")
 # Of each batch: steps of the allocation, jobs of their own, and steps whose ranks exchange values over PMIx.
 KINDS = {"step": 7, "job": 2, "exchange": 1}
 

@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 
+from harness import slurm_prefix
 from malformed_environments import RUN, fixed, inside, mixed
 from port_steps import allocation
 from rank_values import SHOW, wrong_values
@@ -52,7 +53,7 @@ ASKS = "--bootstrap=on"
 def run(cluster, program, case, *asks):
     options = ["--overlap", "--overcommit", "-N2", "-n4", "--ntasks-per-node=2", *case.options, *asks]
     order = {"given": case.given, "lacking": case.lacking, "is_empty": case.is_empty}
-    return cluster.run([program, "/usr/bin/srun", *options, *SHOW], stdin=json.dumps(order), timeout=60)
+    return cluster.run([program, slurm_prefix() / "bin/srun", *options, *SHOW], stdin=json.dumps(order), timeout=60)
 
 
 def trouble(done, addresses=()):

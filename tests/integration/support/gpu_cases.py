@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from case_shell import FUNCTIONS
 from gpu_oracle import Wanted
-from harness import HAS_PMIX, slurm_release
+from harness import HAS_PMIX, since
 
 UNEVEN = {"node001": 1, "node002": 2, "node003": 4, "node004": 8}
 OPEN = {"node001": 4, "node002": 4, "node003": 2}
@@ -23,7 +23,7 @@ OUR_MODES = ("index", "first", "narrow")
 
 TASK = """#!/bin/bash
 # Runs in every task: gpu_task PROBE FOLDER [STEPS]
-[[ $SLURM_PROCID != 0 ]] || /usr/bin/scontrol -d show job "$SLURM_JOB_ID" >"$2/$SLURM_JOB_ID.job" || exit 3
+[[ $SLURM_PROCID != 0 ]] || scontrol -d show job "$SLURM_JOB_ID" >"$2/$SLURM_JOB_ID.job" || exit 3
 "$1" "$2" || exit 4
 [[ $# -ge 3 ]] || exit 0
 touch "$2/$SLURM_JOB_ID.$SLURM_STEP_ID.began"
@@ -267,8 +267,7 @@ def generated(cluster: dict[str, int], count: int, seed: int) -> list[Case]:
             form = "gres"
         asked = {"node": f"--gpus-per-node={gpus}", "task": f"--gpus-per-task={gpus // tasks}"}.get(form, f"--gres=gpu:{gpus}")
         order = source.choice(["", "-m block", "-m cyclic", "-m plane=1"])
-        # "Requested node configuration is not available", also without a plugin.
-        if form == "task" and order == "-m plane=1" and slurm_release() >= (26, 5):
+        if form == "task" and order == "-m plane=1" and since("-m plane=1 is refused beside --gpus-per-task"):
             order = "-m cyclic"
         ours = f"{order} --bootstrap-gpu={mode} {'--bootstrap-gpu-share' if share else ''}"
         script = f"srun --quiet {shape} {asked} {ours} $PROBE"

@@ -1,0 +1,99 @@
+"""scripts/cluster with another Slurm than the machine's: the one that was named, or the one in PATH."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from built_files import PLUGIN, built
+from harness import REPOSITORY, needs_device_cgroups, slurm_prefix
+
+COMMANDS = ("bin/srun", "bin/sbatch", "bin/sinfo", "bin/scontrol", "bin/scancel", "sbin/slurmctld", "sbin/slurmd")
+
+
+def copy_of_slurm(prefix):
+    """The machine's Slurm below another prefix, in a folder that the hosts cover. What its commands load stays where it was."""
+    for name in COMMANDS:
+        (prefix / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(slurm_prefix() / name, prefix / name)
+    (prefix / "etc").mkdir()
+    prefix.chmod(0o755)  # for alice; pytest's folders are its user's alone
+    return prefix
+
+
+@pytest.fixture(scope="module", params=["named", "in PATH"])
+def other(request, cluster_factory, tmp_path_factory):
+    """(cluster, prefix)"""
+    prefix = copy_of_slurm(tmp_path_factory.mktemp("slurm").resolve())
+    options = ("--plugin", built(PLUGIN), "--gpus", "1")
+    label = request.param.replace(" ", "-").lower()
+    if request.param == "named":
+        return cluster_factory(label).up(*options, "--slurm", str(prefix)), prefix
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{prefix}/sbin:{prefix}/bin:{os.environ['PATH']}")
+        return cluster_factory(label).up(*options), prefix
+
+
+def test_daemons_and_steps_are_of_that_slurm(other):
+    cluster, prefix = other
+    for host, daemon in (("head", "slurmctld"), ("node001", "slurmd"), ("node002", "slurmd")):
+        shown = cluster.run(["sh", "-c", f"readlink /proc/*/exe | grep {daemon}$"], user="root", node=host).stdout
+        assert f"{prefix}/sbin/{daemon}" in shown.split(), (host, shown)
+    told = cluster.run(["srun", "-N2", "sh", "-c", "which srun"])
+    assert told.stdout == f"{prefix}/bin/srun\n" * 2, told.stderr
+    world = cluster.run(["srun", "-N2", "--gres=gpu:1", "sh", "-c", "echo $RANK"])
+    assert sorted(world.stdout.split()) == ["0", "1"], world.stderr
+    assert cluster.script("status").returncode == 0
+
+
+def test_commands_that_lose_slurm_conf_find_it_below_the_prefix(other):
+    cluster, prefix = other
+    assert f"ClusterName={cluster.name}\n" in cluster.run(["cat", f"{prefix}/etc/slurm.conf"], node="node001").stdout
+    assert not list((prefix / "etc").iterdir())
+
+
+def make_prefix(folder, said):
+    for name in COMMANDS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"#!/bin/sh\n{said}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("case, words", [
+    ("nothing", ["looked for sbin/slurmctld of Slurm below", "has none", "name the prefix that Slurm was configured with"]),
+    ("no folder", ["looked for", "name the prefix of a Slurm"]),
+    ("does not start", ["asked", "sbin/slurmd for its version, it does not start"]),
+    ("another release", ["is for Slurm", "and not for 99.05.1", "SLURM_ROOT=", "--plugin"]),
+])  # fmt: skip
+def test_a_slurm_that_cannot_be_used_is_refused(cluster_factory, tmp_path, case, words):
+    prefix = tmp_path / "prefix"
+    if case == "nothing":
+        prefix.mkdir()
+    elif case == "no folder":
+        prefix = tmp_path / "no" / "prefix"
+    else:
+        make_prefix(prefix, "exit 1" if case == "does not start" else "echo slurm 99.05.1")
+    cluster = cluster_factory("never")
+    done = cluster.script("up", "--slurm", str(prefix), "--plugin", built(PLUGIN))
+    assert done.returncode == 1 and all(word in done.stderr for word in words), done.stderr
+    assert not cluster.state.exists()
+
+
+@needs_device_cgroups
+def test_both_names_of_slurms_cgroup_are_there(cluster_factory):
+    """`slurm`, and `slurm_HOST` where Slurm was built with --enable-multiple-slurmd."""
+    cluster = cluster_factory("cgroups").up("--no-plugin", "--nodes", "1", "--constrain-devices")
+    place = "/sys/fs/cgroup/devices"
+    for name in ("slurm", "slurm_node001"):
+        assert cluster.run(["cat", f"{place}/{name}/devices.list"], node="node001").stdout == "a *:* rwm\n", name
+
+
+@pytest.mark.parametrize("word, said, code", [
+    ("99.99", "there is no Slurm 99.99 to test with", 2),
+    ("/nowhere/slurm", "looked for sbin/slurmd below /nowhere/slurm", 1),
+])  # fmt: skip
+def test_check_takes_a_release_or_a_prefix(word, said, code):
+    done = subprocess.run([REPOSITORY / "scripts/check", "--slurm", word], capture_output=True, text=True)
+    assert done.returncode == code and said in done.stdout + done.stderr, done.stderr
