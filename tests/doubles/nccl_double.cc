@@ -70,17 +70,18 @@ bool is_blocking(const ncclConfig_t* config) {
 thread_local int group_depth = 0;
 thread_local std::vector<std::function<ncclResult_t()>> grouped;
 
-// Builds it now or in a thread; *result stays null when it fails at once.
-ncclResult_t build(ncclComm_t* result, std::unique_ptr<ncclComm> comm,
-                   std::function<std::unique_ptr<Ring>(ncclComm&)> connect) {
-  ncclComm* const made = comm.get();
-  const auto code = made->run_allgather([connect = std::move(connect)](ncclComm& self) { self.build(connect); });
-  if (code == ncclSuccess || code == ncclInProgress) *result = comm.release();
+// Builds it now or in a thread; *result stays null when it fails at once, and what is connected stays so.
+ncclResult_t build(ncclComm_t* result, std::unique_ptr<ncclComm> comm, bool waits,
+                   const std::function<std::unique_ptr<Ring>(ncclComm&)>& connect) {
+  ncclComm* const made = comm.release();
+  const auto code = waits ? guarded([&] { made->build(connect); })
+                          : made->run_allgather([connect](ncclComm& self) { self.build(connect); });
+  if (code == ncclSuccess || code == ncclInProgress) *result = made;
   return code;
 }
 
 ncclResult_t init(const char* call, ncclComm_t* result, int ranks, std::vector<ncclUniqueId> ids, int rank,
-                  const ncclConfig_t* config) {
+                  const ncclConfig_t* config, bool has_config) {
   log(std::string(call) + " ranks=" + std::to_string(ranks) + " rank=" + std::to_string(rank) +
       " ids=" + std::to_string(ids.size()) + " hash=" + hash_of(ids));
   *result = nullptr;
@@ -97,8 +98,9 @@ ncclResult_t init(const char* call, ncclComm_t* result, int ranks, std::vector<n
     blocking = is_blocking(config);
   });
   if (checked != ncclSuccess) return checked;
+  // ncclCommInitRank, which has no configuration, waits whatever NCCL_COMM_BLOCKING says.
   const auto make = [=] {
-    return build(result, std::make_unique<ncclComm>(rank, ranks, blocking),
+    return build(result, std::make_unique<ncclComm>(rank, ranks, blocking), blocking || !has_config,
                  [ids](ncclComm& self) { return std::make_unique<Ring>(ids, self.rank, self.ranks, self.abort); });
   };
   if (group_depth == 0) return make();
@@ -136,19 +138,19 @@ NCCL_DOUBLE_API(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
 }
 
 NCCL_DOUBLE_API(ncclResult_t, ncclCommInitRank, ncclComm_t* comm, int nranks, ncclUniqueId id, int rank) {
-  return init("ncclCommInitRank", comm, nranks, {id}, rank, nullptr);
+  return init("ncclCommInitRank", comm, nranks, {id}, rank, nullptr, false);
 }
 
 NCCL_DOUBLE_API(ncclResult_t, ncclCommInitRankConfig, ncclComm_t* comm, int nranks, ncclUniqueId id, int rank,
                 ncclConfig_t* config) {
-  return init("ncclCommInitRankConfig", comm, nranks, {id}, rank, config);
+  return init("ncclCommInitRankConfig", comm, nranks, {id}, rank, config, true);
 }
 
 #if NCCL_DOUBLE_VERSION >= 22304
 NCCL_DOUBLE_API(ncclResult_t, ncclCommInitRankScalable, ncclComm_t* comm, int nranks, int rank, int ids,
                 ncclUniqueId* id, ncclConfig_t* config) {
   if (ids < 1 || id == nullptr) return ncclInvalidArgument;
-  return init("ncclCommInitRankScalable", comm, nranks, {id, id + ids}, rank, config);
+  return init("ncclCommInitRankScalable", comm, nranks, {id, id + ids}, rank, config, true);
 }
 #endif
 
@@ -167,7 +169,7 @@ NCCL_DOUBLE_API(ncclResult_t, ncclCommInitAll, ncclComm_t* comms, int ndev, cons
       codes[place] = guarded([&] { use_device(devices == nullptr ? rank : devices[place]); });
       if (codes[place] != ncclSuccess) return;
       auto comm = std::make_unique<ncclComm>(rank, ndev, true);
-      codes[place] = build(&comms[place], std::move(comm), [id](ncclComm& self) {
+      codes[place] = build(&comms[place], std::move(comm), true, [id](ncclComm& self) {
         return std::make_unique<Ring>(std::vector{id}, self.rank, self.ranks, self.abort);
       });
     });
@@ -191,9 +193,9 @@ NCCL_DOUBLE_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key
   });
   if (code != ncclSuccess || !ring) return code;
   auto made = std::make_unique<ncclComm>(ring->rank(), ring->ranks(), blocking);
-  return build(newcomm, std::move(made), [held = std::make_shared<std::unique_ptr<Ring>>(std::move(ring))](ncclComm&) {
-    return std::move(*held);
-  });
+  return build(
+      newcomm, std::move(made), blocking,
+      [held = std::make_shared<std::unique_ptr<Ring>>(std::move(ring))](ncclComm&) { return std::move(*held); });
 }
 #endif
 
@@ -226,6 +228,7 @@ NCCL_DOUBLE_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
 NCCL_DOUBLE_API(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
   log("ncclCommAbort");
   if (comm != nullptr) comm->abort = true;
+  if (comm != nullptr && comm->state == ncclInProgress && !comm->is_built) (void)::usleep(900000);
   delete comm;
   return ncclSuccess;
 }

@@ -3,13 +3,24 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * The double (libnccl.so.2 in folders by version) makes communicators as NCCL does: a root that listens, ranks that
- * check in over TCP, a ring between them, agreement of version and GPU. It needs no GPU: buffers are host memory, a
+ * check in over TCP, a ring between them, a port of each rank's proxy. It needs no GPU: buffers are host memory, a
  * stream is ignored, and a call is done when it comes back (or, on a non-blocking communicator, when
- * ncclCommGetAsyncError says so). NCCL_SOCKET_IFNAME, NCCL_HOSTID, NCCL_COMM_BLOCKING and NCCL_DEBUG are honoured;
- * NCCL_DOUBLE_LOG names a file that gets one line for each call; with NCCL_DOUBLE_STALL a rank never checks in. From
- * the all-reduce number NCCL_DOUBLE_FAULT_AT (0) on, NCCL_DOUBLE_FAULT is what a rank does wrong: "sum" (the last
- * number is one too much), "lazy" (the result is left as it was), "stop" (the process stands still), "stall" (the call
- * does not come back), "error" (it comes back with an error).
+ * ncclCommGetAsyncError says so). NCCL_SOCKET_IFNAME, NCCL_HOSTID, NCCL_COMM_ID, NCCL_COMM_BLOCKING and NCCL_DEBUG are
+ * honoured.
+ *
+ * It is as unkind as NCCL was seen to be. Versions that differ: all ranks hang. Two ranks on one GPU: these two fail,
+ * the others hang on one node, and get ncclRemoteError on several. A stranger that closes its connection, or that sends
+ * what means nothing: 2.14 hangs; 2.18 to 2.23 fail at the first; 2.28 passes over both until the ranks are connected,
+ * and hangs when one comes to the port of a proxy. A rank that fails leaves its connections open as long as its process
+ * lives. ncclCommAbort takes 0.9 s while the ranks connect. 2.28 leaves a thread and six descriptors in the process.
+ *
+ * NCCL_DOUBLE_LOG names a file that gets one line for each call. NCCL_DOUBLE_INIT is what a rank does in
+ * ncclCommInitRank, or "fail:2" of rank 2 of the communicator alone: "stall" (never checks in), and once it is
+ * connected: "fail" (alone, for want of memory), "stop" (the process stands still), "kill" (it is killed), "slow" (half
+ * a second before it connects to the proxies). From the all-reduce number NCCL_DOUBLE_FAULT_AT (0) on,
+ * NCCL_DOUBLE_FAULT is what a rank does wrong: "sum" (the last number is one too much), "lazy" (the result is left as
+ * it was), "stop" (the process stands still), "stall" (the call does not come back), "error" (it comes back with an
+ * error).
  */
 #ifndef TESTS_DOUBLES_NCCL_DOUBLE_H
 #define TESTS_DOUBLES_NCCL_DOUBLE_H

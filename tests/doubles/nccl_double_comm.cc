@@ -3,6 +3,7 @@
 #include "nccl_double_comm.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <unistd.h>
@@ -28,6 +29,7 @@ struct Peer {
   int version;
   std::uint64_t host;
   std::int64_t bus;
+  sockaddr_in proxy;
 };
 
 std::uint64_t hash(const std::string& text) {
@@ -50,26 +52,54 @@ Function find(const char* name) {
   return driver == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(driver, name));
 }
 
-void compare_versions(const std::vector<Peer>& peers) {
-  for (std::size_t i = 1; i < peers.size(); ++i) {
-    if (peers[i].version == peers[0].version) continue;
-    throw Trouble{ncclInvalidUsage, "Mismatched NCCL version detected : rank " + std::to_string(i) + " version " +
-                                        std::to_string(peers[i].version) + " rank 0 version " +
-                                        std::to_string(peers[0].version)};
-  }
+// NCCL does not come to its own comparison: the ranks already misunderstand each other when they check in.
+void compare_versions(const std::vector<Peer>& peers, const nccl_double::AbortFlag& abort) {
+  const auto is_other = [&](const Peer& peer) { return peer.version != peers[0].version; };
+  if (std::any_of(peers.begin(), peers.end(), is_other)) nccl_double::hang(abort);
 }
 
-void compare_gpus(const std::vector<Peer>& peers) {
-  for (std::size_t i = 0; i < peers.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      if (peers[i].bus < 0 || peers[i].bus != peers[j].bus || peers[i].host != peers[j].host) continue;
-      std::array<char, 160> text{};
-      std::snprintf(text.data(), text.size(),
-                    "Duplicate GPU detected : rank %zu and rank %zu both on CUDA device %" PRIx64, i, j,
-                    static_cast<std::uint64_t>(peers[i].bus));
-      throw Trouble{ncclInvalidUsage, text.data()};
-    }
+// The place of another rank that is on the same GPU; none: `peers.size()`.
+std::size_t find_sharer(const std::vector<Peer>& peers, std::size_t self) {
+  std::size_t i = 0;
+  while (i < peers.size() &&
+         (i == self || peers[i].bus < 0 || peers[i].bus != peers[self].bus || peers[i].host != peers[self].host)) {
+    ++i;
   }
+  return i;
+}
+
+// Those that share a GPU find it out, each for itself; the others have only lost a peer.
+void compare_gpus(const std::vector<Peer>& peers, std::size_t self, const nccl_double::AbortFlag& abort) {
+  if (const auto other = find_sharer(peers, self); other < peers.size()) {
+    std::array<char, 160> text{};
+    std::snprintf(text.data(), text.size(),
+                  "Duplicate GPU detected : rank %zu and rank %zu both on CUDA device %" PRIx64, self, other,
+                  static_cast<std::uint64_t>(peers[self].bus));
+    throw Trouble{ncclInvalidUsage, text.data()};
+  }
+  bool is_one_host = true;
+  bool is_shared = false;
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    is_one_host = is_one_host && peers[i].host == peers[0].host;
+    is_shared = is_shared || find_sharer(peers, i) < peers.size();
+  }
+  if (is_shared && is_one_host) nccl_double::hang(abort);
+  if (is_shared) throw Trouble{ncclRemoteError, "socketProgress: Connection closed by remote peer"};
+}
+
+// NCCL's RAS: a thread and descriptors that stay when the last communicator has gone.
+void leave_thread_behind() {
+  static std::atomic<bool> is_there{false};
+  if (nccl_double::version() < 22800 || is_there.exchange(true)) return;
+  static std::array<int, 6> descriptors{};
+  for (std::size_t i = 0; i < descriptors.size(); i += 2) {
+    if (::pipe2(&descriptors[i], O_CLOEXEC) != 0) throw Trouble{ncclSystemError, "Call to pipe failed"};
+  }
+  std::thread([] {
+    char byte = 0;
+    while (::read(descriptors[0], &byte, 1) < 0) {
+    }
+  }).detach();
 }
 
 // Gathered and then added in order of rank, so that all ranks get the same bits.
@@ -97,10 +127,15 @@ std::string fault_of_call(int call) {
 void fail_before_sum(const std::string& fault, const nccl_double::AbortFlag& abort) {
   if (fault == "error") throw Trouble{ncclRemoteError, "a peer is gone"};
   if (fault == "stop") (void)::raise(SIGSTOP);
-  while (fault == "stall") {
-    if (abort) throw Trouble{ncclInternalError, "aborted"};
-    (void)::usleep(10000);
-  }
+  if (fault == "stall") nccl_double::hang(abort);
+}
+
+void fail_in_init(int rank) {
+  const auto fault = nccl_double::fault_of_init(rank);
+  if (fault == "fail") throw Trouble{ncclUnhandledCudaError, "Failed to CUDA calloc 2097152 bytes"};
+  if (fault == "stop") (void)::raise(SIGSTOP);
+  if (fault == "kill") (void)::raise(SIGKILL);
+  if (fault == "slow") (void)::usleep(500000);
 }
 
 // Of the process, as in NCCL. Texts stay, so that whoever has been given one may read it whatever the next error is.
@@ -129,10 +164,18 @@ DeviceOfThread device_of_thread() {
 void ncclComm::build(const std::function<std::unique_ptr<Ring>(ncclComm&)>& connect) {
   ring = connect(*this);
   std::vector<Peer> peers(static_cast<std::size_t>(ranks));
-  peers[static_cast<std::size_t>(rank)] = {nccl_double::version(), own_host(), device.bus};
+  auto proxy = nccl_double::Socket::listener();
+  peers[static_cast<std::size_t>(rank)] = {nccl_double::version(), own_host(), device.bus, proxy.address()};
+  proxies.push_back(std::move(proxy));
+  fail_in_init(rank);
   ring->all_gather(peers.data(), sizeof(Peer), abort);
-  compare_versions(peers);
-  compare_gpus(peers);
+  compare_versions(peers, abort);
+  compare_gpus(peers, static_cast<std::size_t>(rank), abort);
+  const auto& next = peers[static_cast<std::size_t>((rank + 1) % ranks)];
+  proxies.push_back(nccl_double::Socket::connect(next.proxy, ring->magic(), abort));
+  proxies.push_back(proxies.front().accept(ring->magic(), nccl_double::Port::kProxy, abort));
+  leave_thread_behind();
+  is_built = true;
 }
 
 void ncclComm::all_reduce(const void* from, void* to, std::size_t count, ncclDataType_t type) {

@@ -25,7 +25,7 @@ struct ncclComm {
     if (worker.joinable()) worker.join();
   }
 
-  // Makes the ring with `connect` and holds the ranks against each other.
+  // Makes the ring with `connect`, holds the ranks against each other and connects them to their proxies.
   void build(const std::function<std::unique_ptr<nccl_double::Ring>(ncclComm&)>& connect);
   void all_reduce(const void* from, void* to, std::size_t count, ncclDataType_t type);
   std::unique_ptr<nccl_double::Ring> split(int color, int key);  // null with NCCL_SPLIT_NOCOLOR
@@ -41,13 +41,13 @@ struct ncclComm {
   int all_reduces = 0;  // likewise
   nccl_double::AbortFlag abort{false};
   std::atomic<ncclResult_t> state{ncclSuccess};
+  std::atomic<bool> is_built{false};
   std::unique_ptr<nccl_double::Ring> ring;
+  std::vector<nccl_double::Socket> proxies;  // its own, which goes on listening, and the connections of two ranks
   std::thread worker;
 };
 
 namespace nccl_double {
-
-int version();  // that this copy stands for, as ncclGetVersion tells it
 
 // Calls `work` and answers with its trouble, if it has any.
 ncclResult_t guarded(const std::function<void()>& work) noexcept;

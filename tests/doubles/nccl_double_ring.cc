@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nccl_double_ring.h"
 
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -26,6 +27,7 @@ struct CheckIn {
   sockaddr_in ring;
 };
 constexpr std::uint32_t kHandshakeType = 1;
+constexpr Magic kMagicOfAll = 0x564ab9f2fc4b9d6cULL;  // of ids that NCCL_COMM_ID makes
 
 struct Greeting {
   std::uint32_t type = kHandshakeType;
@@ -52,7 +54,7 @@ class Root {
   void serve() {
     bool is_done = false;
     while (!is_done) {
-      const auto peer = listener_.accept(magic_, never_);
+      const auto peer = listener_.accept(magic_, Port::kBootstrap, never_);
       Greeting greeting;
       CheckIn info{};
       peer.receive(&greeting, sizeof greeting, never_);
@@ -132,6 +134,28 @@ extern "C" void* run_root(void* argument) {
   return nullptr;
 }
 
+void serve_root(Magic magic, Socket listener) {
+  auto root = std::make_unique<Root>(magic, std::move(listener));
+  pthread_t thread{};
+  if (::pthread_create(&thread, nullptr, run_root, root.get()) != 0) {
+    throw Trouble{ncclSystemError, "Call to pthread_create failed"};
+  }
+  (void)::pthread_detach(thread);
+  (void)root.release();
+}
+
+// "10.0.0.1:4000".
+sockaddr_in address_in(const std::string& text) {
+  sockaddr_in address{};
+  const auto colon = text.rfind(':');
+  if (colon == std::string::npos || ::inet_pton(AF_INET, text.substr(0, colon).c_str(), &address.sin_addr) != 1) {
+    throw Trouble{ncclInvalidArgument, "Invalid NCCL_COMM_ID, please use format: <ipv4>:<port>"};
+  }
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(text.c_str() + colon + 1)));
+  return address;
+}
+
 void check_in(const Handle& root, const CheckIn& info, const AbortFlag& abort) {
   const auto socket = Socket::connect(root.address, root.magic, abort);
   const Greeting greeting;
@@ -140,6 +164,14 @@ void check_in(const Handle& root, const CheckIn& info, const AbortFlag& abort) {
 }
 
 }  // namespace
+
+std::string fault_of_init(int rank) {
+  const char* const fault = std::getenv("NCCL_DOUBLE_INIT");
+  const std::string text = fault == nullptr ? "" : fault;
+  const auto colon = text.find(':');
+  const bool is_others = colon != std::string::npos && text.substr(colon + 1) != std::to_string(rank);
+  return is_others ? "" : text.substr(0, colon);
+}
 
 int first_rank(int root, int ranks, int roots) {
   int first = 0;
@@ -152,15 +184,14 @@ ncclUniqueId start_root() {
   if (::getrandom(&handle.magic, sizeof handle.magic, 0) != static_cast<ssize_t>(sizeof handle.magic)) {
     throw Trouble{ncclSystemError, "Call to getrandom failed"};
   }
-  auto listener = Socket::listener();
-  handle.address = listener.address();
-  auto root = std::make_unique<Root>(handle.magic, std::move(listener));
-  pthread_t thread{};
-  if (::pthread_create(&thread, nullptr, run_root, root.get()) != 0) {
-    throw Trouble{ncclSystemError, "Call to pthread_create failed"};
+  if (const char* const fixed = std::getenv("NCCL_COMM_ID"); fixed != nullptr) {
+    handle.magic = kMagicOfAll;
+    handle.address = address_in(fixed);
+  } else {
+    auto listener = Socket::listener();
+    handle.address = listener.address();
+    serve_root(handle.magic, std::move(listener));
   }
-  (void)::pthread_detach(thread);
-  (void)root.release();
   ncclUniqueId id{};
   static_assert(sizeof handle <= sizeof id);
   std::memcpy(&id, &handle, sizeof handle);
@@ -169,9 +200,10 @@ ncclUniqueId start_root() {
 
 Ring::Ring(const std::vector<ncclUniqueId>& ids, int rank, int ranks, const AbortFlag& abort)
     : rank_(rank), ranks_(ranks), magic_(handle_in(ids.front()).magic) {
-  while (std::getenv("NCCL_DOUBLE_STALL") != nullptr) {
-    if (abort) throw Trouble{ncclInternalError, "aborted"};
-    (void)::usleep(10000);
+  if (fault_of_init(rank) == "stall") hang(abort);
+  if (rank == 0 && std::getenv("NCCL_COMM_ID") != nullptr) {
+    const auto given = handle_in(ids.front());
+    serve_root(given.magic, Socket::listener_at(given.address));
   }
   const int roots = static_cast<int>(ids.size());
   const int root = root_of(rank, ranks, roots);
@@ -186,7 +218,7 @@ Ring::Ring(const std::vector<ncclUniqueId>& ids, int rank, int ranks, const Abor
     check_in(handle_in(ids[static_cast<std::size_t>(info.root)]), info, abort);
   }
   sockaddr_in next{};
-  answers.accept(mine.magic, abort).receive(&next, sizeof next, abort);
+  answers.accept(mine.magic, Port::kBootstrap, abort).receive(&next, sizeof next, abort);
   close(ring, next, abort);
 }
 
@@ -197,7 +229,7 @@ Ring::Ring(Magic magic, Socket listener, const sockaddr_in& next, int rank, int 
 
 void Ring::close(const Socket& listener, const sockaddr_in& next, const AbortFlag& abort) {
   next_ = Socket::connect(next, magic_, abort);
-  previous_ = listener.accept(magic_, abort);
+  previous_ = listener.accept(magic_, Port::kBootstrap, abort);
 }
 
 void Ring::all_gather(void* all, std::size_t size, const AbortFlag& abort) const {

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "nccl_double_socket.h"
@@ -20,7 +21,11 @@ struct Handle {
 };
 
 // Starts a root: a listening socket and a thread that stays until all of its ranks have checked in.
+// With NCCL_COMM_ID there is none yet: rank 0 starts it at that address, and the id names nothing else.
 ncclUniqueId start_root();
+
+// What NCCL_DOUBLE_INIT says of this rank.
+std::string fault_of_init(int rank);
 
 class Ring {
  public:

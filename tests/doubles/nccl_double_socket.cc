@@ -19,6 +19,8 @@ namespace {
 
 constexpr int kLookAtFlag = 20;  // milliseconds between two looks at the abort flag
 constexpr int kBacklog = 16384;  // NCCL's
+constexpr int kKnowsMagic = 21800;
+constexpr int kPassesStrangers = 22800;
 
 [[noreturn]] void fail_with_errno(const char* call) {
   throw Trouble{ncclSystemError, std::string("Call to ") + call + " failed : " + std::strerror(errno)};
@@ -70,7 +72,10 @@ sockaddr_in find_interface() {
   sockaddr_in address{};
   if (found != nullptr) std::memcpy(&address, found, sizeof address);
   ::freeifaddrs(all);
-  if (address.sin_family != AF_INET) throw Trouble{ncclSystemError, "Bootstrap : no socket interface found"};
+  if (address.sin_family != AF_INET) {
+    throw Trouble{version() < kPassesStrangers ? ncclSystemError : ncclInvalidUsage,
+                  "Bootstrap : no socket interface found"};
+  }
   address.sin_port = 0;
   return address;
 }
@@ -83,19 +88,32 @@ int new_socket() {
   return descriptor;
 }
 
+// Comes back where NCCL passes over whoever has connected and is no rank.
+void meet_stranger(bool has_closed, Port port, const AbortFlag& abort) {
+  const bool passes = version() >= kPassesStrangers;
+  if (version() < kKnowsMagic || (passes && port == Port::kProxy)) hang(abort);
+  if (has_closed && !passes) throw Trouble{ncclSystemError, "socketFinalizeAccept: Call to recv failed"};
+}
+
 bool is_worth_another_try(int error) {
   return error == ECONNREFUSED || error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
 }
 
 }  // namespace
 
+void hang(const AbortFlag& abort) {
+  while (!abort) (void)::usleep(kLookAtFlag * 1000);
+  throw Trouble{ncclInternalError, "aborted"};
+}
+
 Socket::~Socket() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-Socket Socket::listener() {
+Socket Socket::listener() { return listener_at(find_interface()); }
+
+Socket Socket::listener_at(const sockaddr_in& address) {
   Socket socket(new_socket());
-  const auto address = find_interface();
   if (::bind(socket.descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     fail_with_errno("bind");
   }
@@ -131,7 +149,7 @@ Socket Socket::connect(const sockaddr_in& address, Magic magic, const AbortFlag&
   }
 }
 
-Socket Socket::accept(Magic magic, const AbortFlag& abort) const {
+Socket Socket::accept(Magic magic, Port port, const AbortFlag& abort) const {
   while (true) {
     (void)wait_for(descriptor_, POLLIN, abort);
     Socket peer(::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -139,13 +157,15 @@ Socket Socket::accept(Magic magic, const AbortFlag& abort) const {
     const int on = 1;
     (void)::setsockopt(peer.descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     Magic shown = 0;
+    bool has_closed = false;
     try {
       peer.receive(&shown, sizeof shown, abort);
     } catch (const Trouble&) {
       if (abort) throw;
-      continue;  // a port scan
+      has_closed = true;
     }
-    if (shown == magic) return peer;
+    if (!has_closed && shown == magic) return peer;
+    meet_stranger(has_closed, port, abort);
   }
 }
 

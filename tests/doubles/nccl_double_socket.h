@@ -23,6 +23,12 @@ struct Trouble {
 using Magic = std::uint64_t;
 using AbortFlag = std::atomic<bool>;
 
+int version();                                   // that this copy stands for, as ncclGetVersion tells it
+[[noreturn]] void hang(const AbortFlag& abort);  // until the flag says so
+
+// Who is asked for at a port: what a stranger there does to NCCL depends on it.
+enum class Port : std::uint8_t { kBootstrap, kProxy };
+
 class Socket {
  public:
   Socket() = default;
@@ -35,13 +41,14 @@ class Socket {
 
   // On the address of the interface that NCCL_SOCKET_IFNAME leaves, a port that is free.
   static Socket listener();
+  static Socket listener_at(const sockaddr_in& address);
   sockaddr_in address() const;
 
   // Tries again while nobody listens there, as NCCL does.
   static Socket connect(const sockaddr_in& address, Magic magic, const AbortFlag& abort);
-  // The next connection that begins with this magic; others are closed. One that says nothing keeps it waiting, as it
-  // does NCCL's root.
-  Socket accept(Magic magic, const AbortFlag& abort) const;
+  // The next connection that begins with this magic; the others are strangers. One that says nothing keeps it waiting,
+  // as it does NCCL's root.
+  Socket accept(Magic magic, Port port, const AbortFlag& abort) const;
 
   void send(const void* bytes, std::size_t size, const AbortFlag& abort) const;
   void receive(void* bytes, std::size_t size, const AbortFlag& abort) const;

@@ -130,7 +130,7 @@ int main(int count, char** arguments) {
   }
   const int rank = bootstrap_rank(job);
   if (rank == wanted.absent) return static_cast<int>(::sleep(600));
-  if (rank == wanted.stalls) ::setenv("NCCL_DOUBLE_STALL", "1", 1);
+  if (rank == wanted.stalls) ::setenv("NCCL_DOUBLE_INIT", "stall", 1);
   const auto start = std::chrono::steady_clock::now();
   std::string text;
   ncclComm_t comm = nullptr;
