@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from built_files import PLUGIN, built
-from harness import REPOSITORY, needs_device_cgroups, slurm_prefix
+from harness import CGROUP_VERSIONS, REPOSITORY, slurm_prefix
 
 COMMANDS = ("bin/srun", "bin/sbatch", "bin/sinfo", "bin/scontrol", "bin/scancel", "sbin/slurmctld", "sbin/slurmd")
 
@@ -81,10 +81,10 @@ def test_a_slurm_that_cannot_be_used_is_refused(cluster_factory, tmp_path, case,
     assert not cluster.state.exists()
 
 
-@needs_device_cgroups
+@pytest.mark.skipif("v1" not in CGROUP_VERSIONS, reason="this machine has no cgroup v1 devices controller")
 def test_both_names_of_slurms_cgroup_are_there(cluster_factory):
     """`slurm`, and `slurm_HOST` where Slurm was built with --enable-multiple-slurmd."""
-    cluster = cluster_factory("cgroups").up("--no-plugin", "--nodes", "1", "--constrain-devices")
+    cluster = cluster_factory("cgroups").up("--no-plugin", "--nodes", "1", "--constrain-devices=v1")
     place = "/sys/fs/cgroup/devices"
     for name in ("slurm", "slurm_node001"):
         assert cluster.run(["cat", f"{place}/{name}/devices.list"], node="node001").stdout == "a *:* rwm\n", name

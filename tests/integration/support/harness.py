@@ -39,7 +39,7 @@ needs_mpirun = pytest.mark.skipif(OPEN_MPI.startswith("6.0.0rc"), reason=f"Open 
 
 # With which `scripts/cluster up --constrain-devices` works here, its default first.
 CGROUP_VERSIONS = subprocess.run(
-    ["bash", "-c", "source scripts/local_cluster/cgroup.sh; for v in v2 v1; do [[ -n $(obstacle_to $v) ]] || echo $v; done"],
+    ["bash", "-c", "slurm_prefix=$1; source scripts/local_cluster/cgroup.sh; for v in v2 v1; do [[ -n $(obstacle_to $v) ]] || echo $v; done", "sh", str(slurm_prefix())],
     cwd=REPOSITORY, capture_output=True, text=True).stdout.split()
 needs_device_cgroups = pytest.mark.skipif(not CGROUP_VERSIONS, reason="this machine has no device cgroups")
 
