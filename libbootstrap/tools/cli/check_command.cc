@@ -4,11 +4,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/settings/internal_variables.h"
+#include "core/settings/ld_preload_list.h"
+#include "core/step/step_id.h"
 #include "core/util/text.h"
 #include "probe/read_environment.h"
 #include "tools/check/check_session.h"
@@ -42,7 +48,37 @@ int check_step(const CheckSession& session, const char* start, bool keep_going =
   return run_check(std::move(*self), session) || keep_going ? 0 : kFailed;
 }
 
+bool is_set_up(const Environment& environment) {
+  const auto id = read_step_id(environment);
+  return id && environment.get(kStepTagVariable) == step_tag(*id);
+}
+
+// In pip's wheel the library lies beside this program: there `run` gives what the plugin gives elsewhere.
+std::string library_beside_us() {
+  char program[PATH_MAX];
+  const auto size = ::readlink("/proc/self/exe", program, sizeof program);
+  if (size <= 0) return {};
+  const std::string_view path(program, static_cast<std::size_t>(size));
+  auto library = cat({path.substr(0, path.rfind('/') + 1), "libbootstrap.so.0"});
+  return ::access(library.c_str(), R_OK) == 0 ? library : std::string();
+}
+
+void preload_library_beside_us() {
+  const auto environment = process_environment();
+  const auto library = library_beside_us();
+  if (library.empty() || is_set_up(environment)) return;
+  if (library.find_first_of(" :") != std::string::npos) {
+    (void)complain(cat({"cannot preload ", library,
+                        ": LD_PRELOAD does not accept a path with a space or a colon; install the package in another "
+                        "folder; the program starts without the variables of its rank"}));
+    return;
+  }
+  const auto list = append_preload(environment.get("LD_PRELOAD").value_or(""), library);
+  (void)::setenv("LD_PRELOAD", list.c_str(), 1);
+}
+
 int become(std::vector<std::string> words) {
+  preload_library_beside_us();
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
   for (auto& word : words) arguments.push_back(word.data());

@@ -74,9 +74,9 @@ def site(cluster_factory, wheel):
     return cluster
 
 
-def run(site, text, *options, env=None):
+def run(site, text, *options, command=(), env=None):
     site.write_home("program.py", text)
-    return site.run([*STEP, *options, PYTHON, PROGRAM], env=env, timeout=120)
+    return site.run([*STEP, *options, *command, PYTHON, PROGRAM], env=env, timeout=120)
 
 
 def test_the_wheel_has_no_compiled_extension(wheel):
@@ -85,8 +85,12 @@ def test_the_wheel_has_no_compiled_extension(wheel):
     assert {"slurm_bootstrap/py.typed", "slurm_bootstrap/libbootstrap.so.0", "slurm_bootstrap/slurm-bootstrap"} <= set(names)
 
 
-@pytest.mark.parametrize("options", [(), ("--mpi=pmix",)], ids=["PMI-1", "PMIx"])
-@pytest.mark.parametrize("imports", ["slurm_bootstrap, torch", "torch, slurm_bootstrap"], ids=["first", "last"])
+@pytest.mark.parametrize("imports, options", [
+    pytest.param("slurm_bootstrap, torch", (), id="first-PMI-1"),
+    pytest.param("torch, slurm_bootstrap", ("--mpi=pmix",), id="last-PMIx"),
+    pytest.param("slurm_bootstrap, torch", ("--mpi=pmix",), id="first-PMIx", marks=pytest.mark.full),
+    pytest.param("torch, slurm_bootstrap", (), id="last-PMI-1", marks=pytest.mark.full),
+])
 def test_pytorch_meets_without_a_port(site, imports, options):
     text = TWO_WORLDS.replace("IMPORTS", f"import {imports}\nimport torch.distributed as dist")
     done = run(site, text, *options)
@@ -94,6 +98,7 @@ def test_pytorch_meets_without_a_port(site, imports, options):
     assert sorted(done.stdout.splitlines()) == [f"world {world} rank {rank} of 4 sum 15" for world in range(2) for rank in range(4)]
 
 
+@pytest.mark.full
 def test_without_the_package_there_is_no_such_method(site):
     """The control. PyTorch before 2.5 needs the import."""
     done = run(site, TWO_WORLDS.replace("IMPORTS", "import torch\nimport torch.distributed as dist"),
@@ -101,6 +106,7 @@ def test_without_the_package_there_is_no_such_method(site):
     assert done.returncode != 0 and "No rendezvous handler for slurm://" in done.stderr, done
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("given, sentence", [
     ("rank=0, world_size=4", "slurm://: rank 1 passed another rank or world_size than Slurm's"),
     ("rank=job.rank, world_size=2", "init_process_group has world_size=2, and in this step of Slurm it is 4"),
@@ -123,6 +129,7 @@ def test_ids_of_nccl_are_the_groups(site):
     assert done.stdout.splitlines() == ["right"] * 4, done.stderr
 
 
+@pytest.mark.full
 def test_a_missing_rank_is_an_exception_with_a_sentence(site):
     done = run(site, "import os, slurm_bootstrap\njob = slurm_bootstrap.Job(timeout=3)\n"
                      "if job.rank != 3:\n  try:\n    job.barrier()\n  except TimeoutError as error:\n"
@@ -142,6 +149,11 @@ def test_the_command_comes_with_it(site):
     assert done.returncode == 0 and "NOT SET UP" in done.stdout, done
     refused = site.run(["/home/alice/venv/bin/slurm-bootstrap", "topology"])
     assert refused.returncode == 1 and "was built without hwloc" in refused.stderr, refused
+
+
+def test_run_gives_an_ordinary_program_its_rank(site):
+    done = run(site, (REPOSITORY / "etc/examples/train_ddp.py").read_text(), command=("/home/alice/venv/bin/slurm-bootstrap", "run"))
+    assert done.returncode == 0 and "on 4 ranks" in done.stdout, done
 
 
 NEW_PYTORCH = TWO_WORLDS.replace("IMPORTS", "import torch\nimport torch.distributed as dist") + "\nos._exit(0)\n"
