@@ -85,12 +85,6 @@ static_assert(kSame<decltype(ncclGetErrorString), decltype(Functions::get_error_
 static_assert(kSame<decltype(ncclGetLastError), decltype(Functions::get_last_error)>);
 static_assert(kSame<decltype(ncclGroupStart), decltype(Functions::group_start)>);
 static_assert(kSame<decltype(ncclGroupEnd), decltype(Functions::group_end)>);
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
-static_assert(kSame<decltype(ncclCommShrink), decltype(Functions::shrink)>);
-#endif
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
-static_assert(kSame<decltype(ncclCommGrow), decltype(Functions::grow)>);
-#endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1)
 static_assert(kSame<decltype(ncclCommSplit), decltype(Functions::split)>);
 #endif

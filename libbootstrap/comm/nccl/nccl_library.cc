@@ -85,8 +85,6 @@ Functions functions_of(const SymbolSource& source) {
   take(source, "ncclCommInitRankScalable", found.init_rank_scalable);
   take(source, "ncclCommInitAll", found.init_all);
   take(source, "ncclCommSplit", found.split);
-  take(source, "ncclCommShrink", found.shrink);
-  take(source, "ncclCommGrow", found.grow);
   take(source, "ncclGroupStart", found.group_start);
   take(source, "ncclGroupEnd", found.group_end);
   take(source, "ncclCommCount", found.count);

@@ -53,8 +53,6 @@ struct Functions {
   ResultCode (*init_rank_scalable)(Comm* comm, int ranks, int rank, int ids, UniqueId* id, void* config) = nullptr;
   ResultCode (*init_all)(Comm* comms, int devices, const int* device_list) = nullptr;
   ResultCode (*split)(Comm comm, int color, int key, Comm* newcomm, void* config) = nullptr;
-  ResultCode (*shrink)(Comm comm, int* left_out, int count, Comm* newcomm, void* config, int flags) = nullptr;
-  ResultCode (*grow)(Comm comm, int ranks, const UniqueId* id, int rank, Comm* newcomm, void* config) = nullptr;
   ResultCode (*group_start)() = nullptr;
   ResultCode (*group_end)() = nullptr;
   ResultCode (*count)(Comm comm, int* ranks) = nullptr;

@@ -71,6 +71,12 @@ void remember(nccl::Comm comm, std::uint32_t topic) noexcept {
   *entry = {.comm = comm, .topic = topic, .calls = 0};
 }
 
+void forget_topic(nccl::Comm comm) noexcept {
+  if (comm == nullptr) return;
+  const std::lock_guard lock(mutex);
+  if (auto* const entry = find(comm); entry != nullptr) *entry = {};
+}
+
 std::optional<WaitingCall> call_on(const nccl::Functions& nccl, nccl::Comm parent, std::string_view function) noexcept {
   const auto topic = topic_of_next_call(parent);
   int ranks = 0;

@@ -21,6 +21,8 @@ std::uint32_t mixed_topic(std::uint32_t topic, std::uint32_t number) noexcept;
 
 // Keeps the topic of a communicator that is being made, for the calls that make others of it. The last 64 are kept.
 void remember(nccl::Comm comm, std::uint32_t topic) noexcept;
+// The program gives the communicator up: its address may come again as one that we do not see being made.
+void forget_topic(nccl::Comm comm) noexcept;
 
 // A call of `function` that the members of `parent` make, in the same order; nothing where `parent` is not known, or
 // not yet there, or has one rank.

@@ -64,7 +64,7 @@ std::vector<Rank> find_ended(const Layout& layout, const Attendances& came) {
 bool is_world(const Layout& layout, const WaitingCall& call, const Attendances& came) {
   const bool has_several =
       std::any_of(came.begin(), came.end(), [](const auto& one) { return one && one->ranks.size() > 1; });
-  return call.ranks == layout.size() && call.left_out.empty() && !has_several;
+  return call.ranks == layout.size() && !has_several;
 }
 
 struct Members {
@@ -75,21 +75,17 @@ struct Members {
 Members find_members(const Layout& layout, const WaitingCall& call, const Attendances& came) {
   Members members;
   std::vector<bool> is_there(call.ranks);
-  const auto mark = [&](const std::vector<std::uint32_t>& ranks) {
-    for (const auto rank : ranks) {
-      if (rank < call.ranks) is_there[rank] = true;
-    }
-  };
   std::size_t items = 0;
   for (Rank rank = 0; rank < came.size(); ++rank) {
     if (!came[rank]) continue;
-    mark(came[rank]->ranks);
+    for (const auto member : came[rank]->ranks) {
+      if (member < call.ranks) is_there[member] = true;
+    }
     if (++items > kMaxItems) continue;
     members.known += cat({members.known.empty() ? "" : ", ", std::to_string(came[rank]->ranks.front()), " is ",
                           describe_rank(layout, rank)});
   }
   if (items > kMaxItems) members.known += ", ...";
-  mark(call.left_out);
   for (std::uint32_t rank = 0; rank < call.ranks; ++rank) {
     if (!is_there[rank]) members.missing.push_back(rank);
   }
@@ -118,14 +114,6 @@ std::string describe_missing(const Layout& layout, const WaitingCall& call, cons
   return cat({name_ranks(layout, missing), have(missing.size()), " not called ", call.function, waited});
 }
 
-// New ranks know the id alone: they hear of the others only when the one that made it is there.
-bool lacks_the_rank_with_the_id(const WaitingCall& call, const Attendances& came) {
-  if (call.side != GrowSide::kNew) return false;
-  return std::none_of(came.begin(), came.end(), [](const auto& one) {
-    return one && std::find(one->ranks.begin(), one->ranks.end(), 0U) != one->ranks.end();
-  });
-}
-
 }  // namespace
 
 std::string describe_versions(const Layout& layout, const Attendances& came) {
@@ -143,9 +131,6 @@ std::string describe_versions(const Layout& layout, const Attendances& came) {
 
 std::string describe_hang(const Layout& layout, const WaitingCall& call, std::chrono::seconds waited,
                           const Attendances& came, ServerState server) {
-  if (lacks_the_rank_with_the_id(call, came)) {
-    return cat({"the rank that made the unique id has not called ", call.function, after(waited)});
-  }
   const bool in_world = is_world(layout, call, came);
   const auto ended = find_ended(layout, came);
   std::string reasons = describe_failures(layout, came);
@@ -160,7 +145,6 @@ std::string describe_hang(const Layout& layout, const WaitingCall& call, std::ch
     add(reasons, missing);
     return cat({call.function, " has not returned", after(waited), ": ", reasons});
   }
-  if (call.side == GrowSide::kBefore) return {};  // the others wait for new ranks, of which the one with the id speaks
   return cat({"all ", std::to_string(call.ranks), " ranks have called ", call.function, ", and it has not returned",
               after(waited),
               ": they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that NCCL tries"});

@@ -15,20 +15,13 @@
 
 namespace bootstrap {
 
-// In ncclCommGrow the ranks that were there before know each other, and new ones know the unique id alone. The rank
-// that made the id is among both.
-enum class GrowSide : std::uint8_t { kNone, kBefore, kNew };
-
 // A call of ncclCommInitRank or one of its kin, in this process.
 struct WaitingCall {
-  std::string_view function;            // "ncclCommInitRank"
-  std::uint32_t ranks = 0;              // of the communicator
-  std::uint32_t rank = 0;               // in the communicator
-  std::uint32_t topic = 0;              // the same for its members alone
-  int version = 0;                      // of NCCL
-  std::vector<std::uint32_t> left_out;  // ranks of the communicator that need not call: ncclCommShrink
-  GrowSide side = GrowSide::kNone;
-  std::uint32_t speaks_for = 0;  // not 0: for the first so many ranks of the communicator, in place of `rank`
+  std::string_view function;  // "ncclCommInitRank"
+  std::uint32_t ranks = 0;    // of the communicator
+  std::uint32_t rank = 0;     // in the communicator
+  std::uint32_t topic = 0;    // the same for its members alone
+  int version = 0;            // of NCCL
 };
 
 using Attendances = std::vector<std::optional<CallAttendance>>;

@@ -43,7 +43,10 @@ bool has_nccl_threads() {
 
 }  // namespace
 
-void note_hook_called() noexcept { is_seen = true; }
+// Written once: this is called often, and by many threads.
+void note_hook_called() noexcept {
+  if (!is_seen.load(std::memory_order_relaxed)) is_seen.store(true, std::memory_order_relaxed);
+}
 
 void warn_if_bypassed() noexcept {
   // The commands of a job script have one thread: they must not pay for this.

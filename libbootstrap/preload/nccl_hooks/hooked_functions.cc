@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/nccl_hooks/hooked_functions.h"
 
-#include <link.h>
+#include <dlfcn.h>
 
 #include <array>
 #include <atomic>
@@ -19,7 +19,6 @@ namespace {
 struct Entry {
   const void* caller;
   void* function;
-  std::atomic<unsigned long long> unloads;  // of libraries, when the function was last found
   Entry* next;
 };
 
@@ -30,16 +29,12 @@ std::atomic<Entry*>& place_of(const void* caller) {
   return entries[(number ^ (number >> 6U) ^ (number >> 12U)) % entries.size()];
 }
 
-// A function stays where it is as long as no library goes (dl_iterate_phdr(3)).
-unsigned long long count_unloads() {
-  unsigned long long count = 0;
-  (void)::dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* result) {
-        *static_cast<unsigned long long*>(result) = info->dlpi_subs;
-        return 1;
-      },
-      &count);
-  return count;
+// A reference of our own, for good: what is in the table must stay where it is. NCCL's threads keep it there in any
+// case.
+void keep_loaded(const void* function) {
+  Dl_info info{};
+  if (::dladdr(function, &info) != 0 && info.dli_fname != nullptr)
+    (void)::dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
 }
 
 }  // namespace
@@ -47,17 +42,14 @@ unsigned long long count_unloads() {
 void* hooked_function(const void* caller, const char* name) noexcept {
   try {
     auto& place = place_of(caller);
-    const auto unloads = count_unloads();
-    Entry* known = place.load();
-    while (known != nullptr && known->caller != caller) known = known->next;
-    if (known != nullptr && known->unloads == unloads) return known->function;
+    for (const Entry* known = place.load(std::memory_order_acquire); known != nullptr; known = known->next) {
+      if (known->caller == caller) return known->function;
+    }
     void* const function = nccl::function_for(caller, name);
-    if (known != nullptr && known->function == function) {
-      known->unloads = unloads;
-    } else if (function != nullptr) {
-      auto* const entry = new Entry{caller, function, unloads, place.load()};
-      while (!place.compare_exchange_weak(entry->next, entry)) {
-      }
+    if (function == nullptr) return nullptr;
+    keep_loaded(function);
+    auto* const entry = new Entry{caller, function, place.load()};
+    while (!place.compare_exchange_weak(entry->next, entry)) {
     }
     return function;
   } catch (const std::exception&) {

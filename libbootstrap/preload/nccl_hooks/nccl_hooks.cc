@@ -95,40 +95,17 @@ WatchedCall call_with_ids(const char* function, const nccl::Functions& nccl, Com
   return call;
 }
 
-// A call that all members of a communicator make, or all but some. Not watched where its parent is not known.
+// A call that all members of a communicator make. Not watched where its parent is not known.
 WatchedCall call_with_parent(const char* function, const nccl::Functions& nccl, Comm parent, Comm* comm) {
   WatchedCall call;
-  auto known = this_step() == nullptr ? std::nullopt : call_on(nccl, parent, function);
+  const auto known = this_step() == nullptr ? std::nullopt : call_on(nccl, parent, function);
   if (!known) return call;
   call.step = this_step();
   call.nccl = nccl;
-  call.call = std::move(*known);
+  call.call = *known;
   call.topic = call.call.topic;
   call.result = comm;
-  return call;
-}
-
-// The ranks that were there know each other, and new ones know the id; the rank that made it is among both.
-WatchedCall call_of_grow(const nccl::Functions& nccl, Comm parent, int ranks, const UniqueId* id, int rank,
-                         Comm* comm) {
-  constexpr const char* kFunction = "ncclCommGrow";
-  auto call = call_with_parent(kFunction, nccl, parent, comm);
-  const auto before = call.call.ranks;
-  if (id != nullptr && (parent == nullptr || call.step != nullptr)) {
-    auto with_id = call_with_ids(kFunction, nccl, comm, ranks, rank, id, 1);
-    with_id.call.side = GrowSide::kNew;
-    if (parent == nullptr) {
-      call = std::move(with_id);
-    } else {
-      with_id.call.rank = call.call.rank;
-      with_id.call.speaks_for = before;
-      call.other = std::move(with_id.call);
-    }
-  }
-  if (parent != nullptr) call.call.side = GrowSide::kBefore;
-  call.roots = 0;
-  // What old and new ranks both know of it.
-  call.topic = mixed_topic(topic_of(nullptr, 0), count(ranks));
+  call.parent = parent;
   return call;
 }
 
@@ -209,21 +186,6 @@ BOOTSTRAP_API ResultCode ncclCommSplit(Comm comm, int color, int key, Comm* newc
   return bootstrap::pass(std::move(call), [&] { return nccl.split(comm, color, key, newcomm, config); });
 }
 
-BOOTSTRAP_API ResultCode ncclCommShrink(Comm comm, int* left_out, int number, Comm* newcomm, void* config, int flags) {
-  const auto nccl = functions_for(__builtin_return_address(0));
-  if (nccl.shrink == nullptr) return bootstrap::refuse("ncclCommShrink");
-  auto call = bootstrap::call_with_parent("ncclCommShrink", nccl, comm, newcomm);
-  if (left_out != nullptr && number > 0) call.call.left_out.assign(left_out, left_out + number);
-  return bootstrap::pass(std::move(call), [&] { return nccl.shrink(comm, left_out, number, newcomm, config, flags); });
-}
-
-BOOTSTRAP_API ResultCode ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* newcomm, void* config) {
-  const auto nccl = functions_for(__builtin_return_address(0));
-  if (nccl.grow == nullptr) return bootstrap::refuse("ncclCommGrow");
-  return bootstrap::pass(bootstrap::call_of_grow(nccl, comm, ranks, id, rank, newcomm),
-                         [&] { return nccl.grow(comm, ranks, id, rank, newcomm, config); });
-}
-
 // What follows is called often. It is a look into a table, and NCCL's own call.
 BOOTSTRAP_API ResultCode ncclGroupStart() {
   const auto real = hooked<decltype(Functions::group_start)>(__builtin_return_address(0), "ncclGroupStart");
@@ -284,8 +246,6 @@ BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitRankConfig);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitRankScalable);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitAll);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommSplit);
-BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommShrink);
-BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommGrow);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclGroupStart);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclGroupEnd);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclGroupSimulateEnd);

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/nccl_hooks/watch_state.h"
 
-#include <numeric>
 #include <utility>
 
 namespace bootstrap {
@@ -12,10 +11,8 @@ constexpr std::chrono::seconds kQuestionPause{2};
 
 }  // namespace
 
-WatchState::WatchState(const HookedStep& the_step, const WaitingCall& the_call) : step(the_step), call(the_call) {
-  ranks_.resize(call.speaks_for == 0 ? 1 : call.speaks_for);
-  std::iota(ranks_.begin(), ranks_.end(), call.speaks_for == 0 ? call.rank : 0);
-}
+WatchState::WatchState(const HookedStep& the_step, const WaitingCall& the_call)
+    : step(the_step), call(the_call), ranks_{the_call.rank} {}
 
 bool WatchState::join(const WaitingCall& other) {
   const std::lock_guard lock(mutex_);

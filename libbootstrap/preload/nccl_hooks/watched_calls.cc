@@ -3,11 +3,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/nccl_hooks/watched_calls.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -26,8 +29,9 @@ struct Group {
 constinit thread_local Group group{};
 
 // Calls that have come back, and whose communicators are not there yet. Never deleted: threads use it while the process
-// ends.
+// ends. A forked child leaves them alone: their threads are its parent's, and one may have held the lock.
 struct Pending {
+  const pid_t process = ::getpid();
   std::mutex mutex;
   std::vector<WatchedCall> calls;
 };
@@ -40,12 +44,13 @@ Pending& pending() {
 
 std::optional<WatchedCall> take_pending(nccl::Comm comm, nccl::ResultCode state) {
   auto& all = pending();
+  if (comm == nullptr || all.process != ::getpid()) return std::nullopt;
   const std::lock_guard lock(all.mutex);
-  const auto found =
-      std::find_if(all.calls.begin(), all.calls.end(), [comm](const auto& call) { return call.comm == comm; });
+  const auto found = std::find_if(all.calls.begin(), all.calls.end(),
+                                  [comm](const auto& call) { return call.comm == comm || call.parent == comm; });
   if (found == all.calls.end()) return std::nullopt;
   if (state == nccl::kInProgress) {
-    for (const auto& watch : found->watches) watch->note_question();
+    if (found->watch) found->watch->note_question();
     return std::nullopt;
   }
   std::optional<WatchedCall> call(std::move(*found));
@@ -56,6 +61,7 @@ std::optional<WatchedCall> take_pending(nccl::Comm comm, nccl::ResultCode state)
 
 void keep_pending(WatchedCall&& call) {
   auto& all = pending();
+  if (all.process != ::getpid()) return;
   const std::lock_guard lock(all.mutex);
   all.calls.push_back(std::move(call));
   pending_count = all.calls.size();
@@ -74,8 +80,7 @@ void tell_time(const WatchedCall& call, std::chrono::nanoseconds time, nccl::Res
 
 void begin_call(WatchedCall& call) {
   call.start = std::chrono::steady_clock::now();
-  call.watches.push_back(std::make_unique<HangWatchdog>(*call.step, call.call));
-  if (call.other) call.watches.push_back(std::make_unique<HangWatchdog>(*call.step, *call.other));
+  call.watch = std::make_unique<HangWatchdog>(*call.step, call.call);
 }
 
 void end_call(WatchedCall&& call, nccl::ResultCode code) {
@@ -87,14 +92,15 @@ void end_call(WatchedCall&& call, nccl::ResultCode code) {
   }
   if (call.comm == nullptr && call.result != nullptr) call.comm = *call.result;
   if (code == nccl::kSuccess || code == nccl::kInProgress) remember(call.comm, call.topic);
-  if (code == nccl::kInProgress && call.comm != nullptr) {
-    for (const auto& watch : call.watches) watch->note_question();
+  // Up to NCCL 2.23 the new communicator of a split is not known before its parent is ready.
+  if (code == nccl::kInProgress && (call.comm != nullptr || call.parent != nullptr)) {
+    if (call.watch) call.watch->note_question();
     return keep_pending(std::move(call));
   }
-  if (code != nccl::kSuccess && code != nccl::kInProgress) {
-    for (const auto& watch : call.watches) watch->fail(describe(call.nccl, call.call.function, code, nullptr));
+  if (code != nccl::kSuccess && code != nccl::kInProgress && call.watch) {
+    call.watch->fail(describe(call.nccl, call.call.function, code, nullptr));
   }
-  call.watches.clear();
+  call.watch.reset();
   if (call.step->options.timing) tell_time(call, time, code);
 }
 
@@ -110,16 +116,18 @@ std::vector<WatchedCall> leave_group() {
 void note_state(nccl::Comm comm, nccl::ResultCode state) noexcept {
   if (pending_count == 0) return;
   try {
-    if (auto call = take_pending(comm, state)) end_call(std::move(*call), state);
+    while (auto call = take_pending(comm, state)) end_call(std::move(*call), state);
   } catch (const std::exception&) {
     // Without memory there is no message.
   }
 }
 
 void forget(nccl::Comm comm) noexcept {
+  forget_topic(comm);
   if (pending_count == 0) return;
   try {
-    (void)take_pending(comm, nccl::kSuccess);
+    while (take_pending(comm, nccl::kSuccess)) {
+    }
   } catch (const std::exception&) {
   }
 }

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "comm/nccl/nccl_library.h"
@@ -19,13 +18,13 @@ struct WatchedCall {
   const HookedStep* step = nullptr;
   nccl::Functions nccl;
   WaitingCall call;
-  std::optional<WaitingCall> other;  // the same call for other ranks: ncclCommGrow, in the rank with the id
-  std::size_t roots = 0;             // for the report; 0 where there are none
-  nccl::Comm* result = nullptr;      // where NCCL puts the communicator
-  std::uint32_t topic = 0;           // of that communicator, for the calls that make others of it
-  nccl::Comm comm = nullptr;         // once it is known
+  std::size_t roots = 0;         // for the report; 0 where there are none
+  nccl::Comm* result = nullptr;  // where NCCL puts the communicator
+  std::uint32_t topic = 0;       // of that communicator, for the calls that make others of it
+  nccl::Comm parent = nullptr;   // of ncclCommSplit: its state tells of the new one, too
+  nccl::Comm comm = nullptr;     // once it is known
   std::chrono::steady_clock::time_point start;
-  std::vector<std::unique_ptr<HangWatchdog>> watches;
+  std::unique_ptr<HangWatchdog> watch;
 };
 
 // Around NCCL's function: begin before it, and end with what it has answered.
