@@ -117,6 +117,9 @@ std::string describe_missing(const Layout& layout, const WaitingCall& call, cons
 }  // namespace
 
 std::string describe_versions(const Layout& layout, const Attendances& came) {
+  constexpr std::string_view kOneVersion =
+      ": different versions make no communicator, and some wait for each other for ever; set LD_LIBRARY_PATH, or the "
+      "Python environment, to one version for all ranks";
   const auto is_known = [](const auto& one) { return one && one->version != 0; };
   const auto first = std::find_if(came.begin(), came.end(), is_known);
   const auto other = std::find_if(first, came.end(),
@@ -124,9 +127,7 @@ std::string describe_versions(const Layout& layout, const Attendances& came) {
   if (other == came.end()) return {};
   const auto name = [&](auto place) { return describe_rank(layout, static_cast<Rank>(place - came.begin())); };
   return cat({"NCCL ", nccl::version_text((*first)->version), " on ", name(first), " and ",
-              nccl::version_text((*other)->version), " on ", name(other),
-              ": different versions make no communicator, and some wait for each other for ever; set LD_LIBRARY_PATH, "
-              "or the Python environment, to one version for all ranks"});
+              nccl::version_text((*other)->version), " on ", name(other), kOneVersion});
 }
 
 std::string describe_hang(const Layout& layout, const WaitingCall& call, std::chrono::seconds waited,
