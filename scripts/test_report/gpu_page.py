@@ -15,6 +15,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 
+MOST_WORDS = 24  # of a cell
 PYTHON_PACKAGES = ("torch", "jax", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 
 
@@ -90,7 +91,9 @@ def rows(path):
 
 
 def cell(text):
-    return text.replace("|", "\\|")
+    """A table shall stay one that is read at a glance."""
+    words = text.replace("|", "\\|").split()
+    return " ".join(words[:MOST_WORDS] + ["..."] * (len(words) > MOST_WORDS))
 
 
 def page(found, machine, day):
