@@ -189,7 +189,7 @@ bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t
 bootstrap_status_t bootstrap_broadcast(bootstrap_t* job, void* data, size_t bytes, int root) {
   if (job == nullptr) return refuse("bootstrap_broadcast: the handle is NULL");
   if (bytes > 0 && data == nullptr) return refuse("bootstrap_broadcast: the buffer is NULL");
-  if (root < 0) return refuse("bootstrap_broadcast: the rank is negative");
+  if (root < 0 || root >= bootstrap_size(job)) return refuse("bootstrap_broadcast: the root is no rank of the step");
   return guarded("bootstrap_broadcast", *job, [=] { return bootstrap::api::broadcast(*job, data, bytes, root); });
 }
 

@@ -8,6 +8,7 @@ endif()
 # Found anew each time: after an upgrade of Slurm, or with another SLURM_ROOT, a build folder would keep the old ones.
 unset(SlurmHeaders_INCLUDE_DIR CACHE)
 unset(SlurmHeaders_INCLUDE_DIR)
+unset(SlurmHeaders_VERSION)
 if(SLURM_ROOT)
   find_path(SlurmHeaders_INCLUDE_DIR slurm/spank.h PATHS ${SLURM_ROOT}/include NO_DEFAULT_PATH NO_CACHE)
 else()
@@ -30,7 +31,7 @@ endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(SlurmHeaders
-  REQUIRED_VARS SlurmHeaders_INCLUDE_DIR VERSION_VAR SlurmHeaders_VERSION
+  REQUIRED_VARS SlurmHeaders_INCLUDE_DIR SlurmHeaders_VERSION VERSION_VAR SlurmHeaders_VERSION
   REASON_FAILURE_MESSAGE
     "slurm/spank.h and slurm/slurm_version.h were not found. Install Slurm's development package (Debian: libslurm-dev, RPM: slurm-devel), or set SLURM_ROOT to the prefix that holds include/slurm, or configure with -DBOOTSTRAP_SPANK=OFF to build the library alone")
 
