@@ -3,7 +3,6 @@
 import re
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -36,15 +35,16 @@ def test_up_and_down_leave_nothing(cluster_factory, options):
     assert machine_traces() - before == set()
 
 
-@pytest.mark.parametrize("delay", [0.05, 0.2, 0.6])
+# How far it has come: a file of its state folder.
+@pytest.mark.parametrize("stage", ["etc", "settings", "pids/head", "listening"])
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
-def test_up_ended_midway_leaves_nothing(cluster_factory, name, delay):
+def test_up_ended_midway_leaves_nothing(cluster_factory, name, stage):
     cluster = cluster_factory(f"cut-{name[3:].lower()}")
     before = machine_traces()
     options = ["--no-plugin", "--constrain-devices"] if CGROUP_VERSIONS else ["--no-plugin"]
-    up = subprocess.Popen([str(SCRIPT), "up", "--name", cluster.name, *options], stderr=subprocess.PIPE, start_new_session=True)
-    wait_for(cluster.state.exists)
-    time.sleep(delay)
+    line = [str(SCRIPT), "up", "--name", cluster.name, "--nodes", "8", *options]  # 8, to have time before it is up
+    up = subprocess.Popen(line, stderr=subprocess.PIPE, start_new_session=True)
+    wait_for((cluster.state / stage).exists)
     up.send_signal(getattr(signal, name))
     up.communicate(timeout=20)
     if name == "SIGKILL":
