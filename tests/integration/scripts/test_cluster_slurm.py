@@ -1,6 +1,7 @@
 """scripts/cluster with another Slurm than the machine's: the one that was named, or the one in PATH."""
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -88,6 +89,15 @@ def test_both_names_of_slurms_cgroup_are_there(cluster_factory):
     place = "/sys/fs/cgroup/devices"
     for name in ("slurm", "slurm_node001"):
         assert cluster.run(["cat", f"{place}/{name}/devices.list"], node="node001").stdout == "a *:* rwm\n", name
+
+
+def test_the_tests_of_another_slurm_are_there():
+    """Their list is in a script, and pytest runs none of them where one is not there."""
+    script = (REPOSITORY / "scripts/checks/other_slurm.sh").read_text()
+    array = re.search(r"^readonly (tests=\(.*?^\))", script, re.MULTILINE | re.DOTALL).group(1)
+    names = subprocess.run(["bash", "-c", f'{array}; printf "%s\\n" "${{tests[@]}}"'], capture_output=True, text=True).stdout.split()
+    files = ["tests/integration/{}/test_{}.py".format(*name.split("/")) for name in names]
+    assert len(files) > 30 and [file for file in files if not (REPOSITORY / file).exists()] == []
 
 
 @pytest.mark.parametrize("word, said, code", [
