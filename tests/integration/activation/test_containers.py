@@ -3,6 +3,8 @@ with enroot's hook for PyTorch) and one that binds tasks (as mpibind does)."""
 
 # SPDX-License-Identifier: Apache-2.0
 
+import re
+
 import pytest
 
 from built_files import BUILT_INSIDE, double
@@ -115,7 +117,9 @@ def test_a_library_that_the_host_has_not_is_not_preloaded_in_both_orders(cluster
     beside(pyxis(), order, "preload_library=/no/such/library.so")
     done = cluster.run(["srun", *NODES, "--bootstrap-preload", *SHOW])
     assert {task["LD_PRELOAD"] for task in tasks_of(done).values()} == {""}
-    assert len({line.split("bootstrap: ", 1)[1] for line in sentences(done)}) == 1
+    said = [line.split("bootstrap: ", 1)[1] for line in sentences(done)]
+    assert len(said) == 2 and all(f"on {node}: " in line for node, line in zip(("node001", "node002"), sorted(said)))
+    assert len({re.sub(r"on node\d+", "", line) for line in said}) == 1
 
 
 def test_what_the_user_asked_another_plugin_for_wins_over_our_choice(cluster, beside):

@@ -293,4 +293,4 @@ def test_a_library_that_is_not_there_is_a_sentence_and_no_preload(bare, plugin):
     done = run_steps(bare, "srun -N1 -n2 bash -c 'echo $RANK:$LD_PRELOAD'")
     assert sorted(done.stdout.split()) == ["0:", "1:"] and done.returncode == 0
     told = [line for line in done.stderr.splitlines() if "bootstrap:" in line]
-    assert len(told) == 1 and "cannot preload /nowhere/libbootstrap.so: No such file" in told[0], done.stderr
+    assert len(told) == 1 and "cannot preload /nowhere/libbootstrap.so on node001: No such file" in told[0], done.stderr
