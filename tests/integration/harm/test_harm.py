@@ -26,7 +26,8 @@ RESULTS: dict[str, Result] = {}
 @pytest.fixture(scope="module")
 def wanted(request):
     """The cases of this run that can be run here."""
-    names = {item.callspec.params["case"].name for item in request.session.items if "case" in getattr(getattr(item, "callspec", None), "params", {})}
+    names = {item.callspec.params["case"].name for item in request.session.items
+             if item.path == request.path and "case" in getattr(getattr(item, "callspec", None), "params", {})}
     is_full = request.config.getoption("--full")
     chosen = [case for case in ALL if case.name in names or not names]
     return [case for case in chosen if (is_full or not case.is_slow or len(names) == 1) and not lacking(case)]

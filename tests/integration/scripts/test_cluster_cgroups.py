@@ -100,7 +100,7 @@ def without(*commands):
 NO_V2 = "umount -l $(awk '$3 == \"cgroup2\" { print $2 }' /proc/mounts)"
 NO_V1 = "umount -l $(awk '$3 == \"cgroup\" && $4 ~ /devices/ { print $2 }' /proc/mounts)"
 NO_BPF = "mount --bind /dev/null /proc/kallsyms"
-NO_PLUGINS = "mkdir -p /tmp/sbin; cp /bin/true /tmp/sbin/slurmd; PATH=/tmp/sbin:$PATH"
+NO_PLUGINS = "export slurm_prefix=/tmp"
 NO_CC = "mkdir -p /tmp/bin; for name in awk env grep readlink bash slurmd; do ln -s $(command -v $name) /tmp/bin; done; PATH=/tmp/bin"
 
 
@@ -116,7 +116,7 @@ NO_CC = "mkdir -p /tmp/bin; for name in awk env grep readlink bash slurmd; do ln
     (":", "v1", ""),
 ])  # fmt: skip
 def test_what_a_version_lacks_is_named(missing, version, words):
-    ask = f"source {REPOSITORY}/scripts/local_cluster/cgroup.sh; obstacle_to {version}"
+    ask = f"slurm_prefix=${{slurm_prefix:-/usr}}; source {REPOSITORY}/scripts/local_cluster/cgroup.sh; obstacle_to {version}"
     line = [*without("mount -t tmpfs tmpfs /tmp", missing), "bash", "-c", ask]
     done = subprocess.run(line, capture_output=True, text=True)
     assert (done.stdout[:-1].endswith(words) if words else done.stdout == "") and done.stderr == "", done
