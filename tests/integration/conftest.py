@@ -1,5 +1,6 @@
 """Fixtures of the integration tests: real clusters in namespaces of this machine."""
 
+import ctypes
 import os
 import random
 import shutil
@@ -13,7 +14,7 @@ from built_files import program
 from campaign import Campaign
 from file_queue import run_taken
 from framework_environments import environments  # noqa: F401  a fixture
-from harness import Cluster
+from harness import Cluster, driver_gpus
 from test_report.figures import Figure, keep
 
 
@@ -149,6 +150,19 @@ def wide_cluster(shared_clusters):
 def probe():
     """The probe's path inside every cluster."""
     return program("layout_probe")
+
+
+@pytest.fixture(scope="session")
+def gpus():
+    """The UUIDs of this machine's real GPUs."""
+    found = driver_gpus()
+    if not found:
+        pytest.skip("needs a GPU, NVIDIA's driver and nvidia-smi, and no MIG")
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        pytest.skip(f"needs libcuda: {error}")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 
 from built_files import BUILD, BUILT_INSIDE, TRAIN, built, inside
 from checks.pages import read_page
-from harness import REPOSITORY, driver_gpus
+from harness import REPOSITORY
 
 # Sums of the same numbers in another order: with 1 to 32 ranks the losses were equal in all of the six digits printed.
 TOLERANCE = 2e-6
@@ -174,14 +174,6 @@ def test_the_example_of_the_manual_page(cluster, train, tmp_path):
     said = done.stdout.splitlines()
     assert len(said) == 16 and len(set(said)) == 4  # every rank says the same four lines
     assert {line.split(":")[0] for line in said} == {f"rank {rank}" for rank in range(4)}
-
-
-@pytest.fixture(scope="module")
-def gpus():
-    found = driver_gpus()
-    if not found:
-        pytest.skip("needs a GPU, NVIDIA's driver and nvidia-smi, and no MIG")
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,12 @@
 Run on a machine with NVIDIA's driver: scripts/check --only integration -- -m gpu
 """
 
-import ctypes
 import json
 from pathlib import Path
 
 import pytest
 
 from built_files import COMMAND, double
-from harness import driver_gpus
 
 pytestmark = pytest.mark.gpu
 
@@ -35,18 +33,6 @@ for ordinal in range(count.value):
     devices.append({"uuid": "GPU-" + "-".join(parts), "bus": bus.value.decode().lower()})
 print(json.dumps({"devices": devices, "environment": dict(os.environ)}))
 """
-
-
-@pytest.fixture(scope="module")
-def gpus():
-    found = driver_gpus()
-    if not found:
-        pytest.skip("needs a GPU, NVIDIA's driver and nvidia-smi, and no MIG")
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        pytest.skip(f"needs libcuda: {error}")
-    return found
 
 
 @pytest.fixture(scope="module")

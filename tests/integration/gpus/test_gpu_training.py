@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from built_files import COMMAND, LIBRARY, TRAIN, inside
-from harness import INSIDE, driver_gpus
+from harness import INSIDE
 from preload_steps import preloading, sentences
 
 pytestmark = pytest.mark.gpu
@@ -84,14 +84,6 @@ values = cupy.ones(1000, dtype="f")
 comm.allReduce(values.data.ptr, values.data.ptr, 1000, nccl.NCCL_FLOAT, nccl.NCCL_SUM, cupy.cuda.Stream.null.ptr)
 print("sum", int(values[0]), "of", job.size)
 """
-
-
-@pytest.fixture(scope="module")
-def gpus():
-    found = driver_gpus()
-    if not found:
-        pytest.skip("needs a GPU, NVIDIA's driver and nvidia-smi, and no MIG")
-    return found
 
 
 def python_with(module, test):
