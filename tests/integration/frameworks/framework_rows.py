@@ -234,5 +234,5 @@ NOT_RUN = {
     "Horovod with TensorFlow": "Horovod 0.28.1, the last release, does not build with TensorFlow 2.21",
     "Horovod over Gloo, a second `hvd.init()`": "Horovod 0.28.1's server may give it addresses of the first; fails under `horovodrun` alone, too",
     "Horovod, NCCL operations": "need a GPU",
-    "PyTorch, NCCL": "needs a GPU",
+    "PyTorch, NCCL": "needs a GPU: [gpu-check.md](gpu-check.md) has a run",
 }
