@@ -136,8 +136,7 @@ Status StepOnNode::plan_step(spank_t spank, const Environment& environment, cons
     error_is_local_ = true;
     return fail(ErrorCode::kUnsupported, cat({"two components of the step share ", own_host(),
                                               ": each has its own GPUs, but LOCAL_RANK counts the tasks of both; use "
-                                              "--bootstrap-gpu=off, and select the "
-                                              "GPU in the program"}));
+                                              "--bootstrap-gpu=off, and select the GPU in the program"}));
   }
   // In a contained user_init a socket would be closed again before the tasks start.
   if (runs_in_slurmstepd()) {
