@@ -215,6 +215,8 @@ int main(int count, char** words) {
   }
   Ours ours;
   bench::BarePmix bare;
+  // Slurm before 23.02 loses messages of bare fences while a node has yet to start its tasks. Ours waits for them.
+  ours.gather();
   if (mode == "rounds") {
     measure_rounds(ours, bare, rounds);
   } else if (mode == "memory") {

@@ -141,7 +141,7 @@ LISTEN = "import socket, time; s = socket.socket(); s.bind(('', 23456)); s.liste
 def test_a_port_that_cannot_be_held_ends_only_a_step_that_asked(cluster):
     with background(cluster, ["python3", "-c", LISTEN], user="bob", ready=True):
         # A rank of the other node may have begun before srun hears of it.
-        refused = cluster.run(["srun", "--bootstrap-port=23456", *TWO.split(), "sh", "-c", "echo $RANK; exec sleep 600"], timeout=20)
+        refused = cluster.run(["srun", "--bootstrap-port=23456", *TWO.split(), "sh", "-c", "echo $RANK; exec sleep 600"], timeout=60)
         assert refused.returncode != 0 and not {"0", "1"} & set(refused.stdout.split()), refused
         assert len(told(refused)) == 1 and "MASTER_PORT 23456 on node001 is already in use" in told(refused)[0], refused.stderr
         done = srun(cluster, TWO, env={"SLURM_BOOTSTRAP_PORT": "23456"})

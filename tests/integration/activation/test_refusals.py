@@ -105,7 +105,7 @@ def test_taken_port_in_a_batch_job(desk, how):
     with background(desk.cluster, [*STORM, "hold", "31900", "::", "listen"], user="bob", ready=True):
         script = "srun --bootstrap-port=31900 sleep 600; echo srun $?"
         line = ["sbatch", "-W", "-N2", "-n4", "-o", "/home/alice/out", "--wrap", script]
-        assert desk.cluster.run(line, timeout=20).returncode == 0
+        assert desk.cluster.run(line, timeout=60).returncode == 0
     text = (desk.cluster.home / "out").read_text()
     assert text.count("bootstrap:") == 1 and "MASTER_PORT 31900 on node001 is already in use" in text and "srun 0" not in text
 
@@ -189,7 +189,7 @@ def test_order_that_only_srun_knows(desk, how):
     with desk.without_plugin_on_head(), allocation(desk.cluster, "-N3") as job:
         line = ["srun", f"--jobid={job}", "--overlap", "--overcommit"]
         arbitrary = [*line, "-n2", "--distribution=arbitrary"]
-        done = desk.cluster.run([*arbitrary, "sleep", "600"], env=hosts | decision(job, 0), timeout=20)
+        done = desk.cluster.run([*arbitrary, "sleep", "600"], env=hosts | decision(job, 0), timeout=60)
         assert done.returncode != 0 and len(sentences(done)) == 1, done.stderr
         assert "order of ranks is arbitrary" in done.stderr and "load the plugin where srun runs" in done.stderr
         done = desk.cluster.run([*arbitrary, *SHOW], env=hosts | decision(job, 1, "weakly"))
@@ -222,7 +222,7 @@ def forge(desk, job):
     """One step for each forged text, made for that very step; gives the finished steps."""
     for number, (text, words) in enumerate(FORGED.values()):
         env = {"SLURM_BOOTSTRAP_LAYOUT": f"{job}.{number}/{text}", **decision(job, number)}
-        yield words, desk.cluster.run([*step_line(job, 3, 3, asks=False), *SHOW], env=env, timeout=20)
+        yield words, desk.cluster.run([*step_line(job, 3, 3, asks=False), *SHOW], env=env, timeout=60)
 
 
 def test_forged_layout_is_refused_where_srun_cannot_replace_it(desk, how):

@@ -175,7 +175,7 @@ def test_without_pmix_it_goes_over_pmi1(bench_cluster):
     (["--min-bytes", "1K", "--max-bytes", "512"], "--max-bytes is 512, below the 1024 of --min-bytes"),
 ])
 def test_sizes_that_do_not_fit_are_one_sentence(words, said):
-    done = subprocess.run([built("libbootstrap/slurm-bootstrap"), "bench", *words], capture_output=True, text=True, timeout=10, env={})
+    done = subprocess.run([built("libbootstrap/slurm-bootstrap"), "bench", *words], capture_output=True, text=True, timeout=60, env={})
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == f"slurm-bootstrap: {said}\n"
 

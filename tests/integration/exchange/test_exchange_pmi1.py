@@ -129,16 +129,17 @@ def test_no_process_of_ours_outlives_a_call_that_was_given_up(pmi1_cluster):
     def ours(node):
         return "slurm-bootstrap-helper" in pmi1_cluster.run(["ps", "-eo", "args"], node=node, user="root").stdout
 
-    given_up = f"{program('exchange_probe')} --timeout 1000; sleep 3"
-    killed = f"{program('exchange_probe')} & sleep 1; kill -9 $!; sleep 3"
+    given_up = f"{program('exchange_probe')} --timeout 1000; sleep 100"
+    killed = f"{program('exchange_probe')} & sleep 1; kill -9 $!; sleep 100"
     for command in (given_up, killed):
-        script = f"[ $SLURM_PROCID = 1 ] && exec sleep 4; {command}"
+        script = f"[ $SLURM_PROCID = 1 ] && exec sleep 100; {command}"
         step = pmi1_cluster.start(["srun", "-N2", "--ntasks-per-node=1", "bash", "-c", script])
         try:
             wait_for(lambda: ours("node001"))
-            wait_for(lambda: not ours("node001"), 4)
+            wait_for(lambda: not ours("node001"))
             assert step.poll() is None, "the rank has to go on meanwhile"
         finally:
+            pmi1_cluster.run(["scancel", "--user", "alice"])
             step.communicate(timeout=30)
 
 

@@ -16,6 +16,8 @@ PER_NODE = 2
 
 PYTORCH, PYTORCH_2_7, PYTORCH_DEBIAN = "pytorch", "pytorch-2.7", "pytorch-debian"
 QUICK = ("jax", PYTORCH_DEBIAN)  # environments that each run of the tests makes
+# Of them, what each run starts without the plugin, too.
+QUICK_WITHOUT = ("PyTorch 1.13, DDP, env://", "PyTorch 1.13, torchrun", "JAX 0.10")
 
 # PyTorch 1.13 on Python 3.11 takes no default here; see core/plan/framework_table.cc.
 TORCHRUN_1_13 = "PET_REDIRECTS=9:1 PET_TEE=9:1"
@@ -41,9 +43,8 @@ class Row:
     around: str = "LINE"  # what the line stands in
     seconds: int = 120
 
-    @property
-    def is_quick(self):
-        return self.environment in QUICK
+    def is_quick(self, how):
+        return self.environment in QUICK and (how == "plugin" or self.name in QUICK_WITHOUT)
 
     def command(self, line, nodes=NODES):
         """What bash is given."""

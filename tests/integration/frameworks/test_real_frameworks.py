@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from built_files import LIBRARY, inside
-from framework_rows import NODES, NOT_RUN, ROWS, Row
+from framework_rows import NODES, NOT_RUN, QUICK_WITHOUT, ROWS, Row
 from harness import REPOSITORY
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -115,14 +115,14 @@ def rows_for(how):
     for row in ROWS:
         if how == "preload" and not row.preload or how == "off" and not row.off and row.instead != "the same line":
             continue
-        yield pytest.param(row, id=row.name, marks=[] if row.is_quick else [pytest.mark.full])
+        yield pytest.param(row, id=row.name, marks=[] if row.is_quick(how) else [pytest.mark.full])
 
 
 @pytest.mark.parametrize("row", rows_for("plugin"))
-def test_with_the_plugin(site, environments, row):
+def test_with_the_plugin(site, environments, row, is_full):
     folder = environments(row.environment)
     said = check(row, run(site, folder, row, row.command(row.plugin)), NODES)
-    if row.one_node:
+    if row.one_node and (is_full or row.name in QUICK_WITHOUT):
         check(row, run(site, folder, row, row.command(row.plugin, 1)), 1)
     outcomes[row.name, "plugin"] = said
 

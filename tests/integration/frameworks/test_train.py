@@ -140,7 +140,7 @@ def test_a_step_that_cannot_be_read_is_no_lonely_training(cluster, train):
 
 @pytest.mark.parametrize("words", [["--steps", "-1"], ["--batch", "0"], ["--hidden", "x"], ["--seed"], ["more"]])
 def test_refuses_a_wrong_command_line(train, words):
-    done = subprocess.run([built(TRAIN), *words], capture_output=True, text=True, timeout=10)
+    done = subprocess.run([built(TRAIN), *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and not done.stdout
     assert "Usage: train" in done.stderr
 

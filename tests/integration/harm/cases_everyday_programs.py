@@ -67,7 +67,7 @@ if __name__ == "__main__":
         print(sum(pool.map(abs, range(10))))
 X
 $W4 --mpi=pmix sh -c 'sleep 0.3; exec python3 -m mpi4py.futures pool.py'""",
-     {"is_slow": True, "seconds": 60}),
+     {"is_slow": True, "seconds": 120}),
     ("sleep_server", WEEK, "A server of the user's in one task, and a client in an --overlap step.",
      """job -N1 -n2 --gres=gpu:1 <<'X'
 srun --overlap -n1 --gres=gpu:1 python3 -m http.server 18080 > /dev/null 2>&1 & sleep 0.7

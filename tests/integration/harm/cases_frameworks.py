@@ -5,7 +5,7 @@
 from harm_case import BETTER, WEEK, Site, rows
 
 PORTS = Site("reserved ports", settings=("MpiParams=ports=20000-20999",))
-DEBIAN = {"environment": "pytorch-debian", "seconds": 60}
+DEBIAN = {"environment": "pytorch-debian", "seconds": 120}
 NEWEST = {"environment": "pytorch", "seconds": 200, "is_slow": True}
 FOUR_RANKS = ("rank 3 of 4", "on 4 ranks")
 CRAY = Site("HPE Cray EX", before="optional {doubles}/site_spank.so cray", settings=PORTS.settings)
@@ -13,7 +13,7 @@ CRAY = Site("HPE Cray EX", before="optional {doubles}/site_spank.so cray", setti
 FRAMEWORKS = rows(
     "frameworks",
     ("kubeflow_jax", "public reports, G", "A program that takes JAX_COORDINATOR_ADDRESS for Kubeflow's contract.", "$W4 $READ kubeflow"),
-    ("jax", "framework trial", "JAX finds Slurm by itself.", "train $W4 python3 $E/train_jax.py", {"environment": "jax", "seconds": 60}),
+    ("jax", "framework trial", "JAX finds Slurm by itself.", "train $W4 python3 $E/train_jax.py", {"environment": "jax", "seconds": 120}),
     ("torch_and_jax", "public reports, G", "torch.distributed and jax.distributed in one program: two ports.",
      """cat > both.py <<'X'
 import os, socket

@@ -4,7 +4,7 @@
 
 from harm_case import WEEK, Site, rows
 
-FABRIC = {"environment": "pytorch-debian", "seconds": 60}
+FABRIC = {"environment": "pytorch-debian", "seconds": 120}
 COMPOSER = {"environment": "pytorch-2.7", "is_slow": True, "seconds": 90}
 FABRIC_TWO = "python3 $T/lightning_train.py fabric 2 1"
 
@@ -36,7 +36,7 @@ ALONE = rows(
      """srun -n1 --gres=gpu:1 $READ ultralytics 0"""),
     ("ultralytics_two", "ultralytics 13833", "One task with two GPUs starts its own two processes.", """$L1 $READ ultralytics 0,1"""),
     ("spawn", "framework trial, 8", "torch.multiprocessing.spawn on each of two nodes, MASTER_ADDR by setdefault.",
-     "train $W2 python3 $T/spawn_train.py", {"needs": ("torchrun",), "seconds": 60}),
+     "train $W2 python3 $T/spawn_train.py", {"needs": ("torchrun",), "seconds": 120}),
     ("ray_script", "framework trial, 11", "Ray's documented script: one task a node, and its workers inherit the environment.",
      "train job -N2 --ntasks-per-node=1 --gres=gpu:2 <<< 'export RAY_DEDUP_LOGS=0; cd $T; bash ray_nodes.sh' | grep -v srun",
      {"environment": "pytorch", "is_slow": True, "seconds": 240}),
@@ -85,12 +85,12 @@ run() { "$@" > run.log 2>&1; echo "status $?"; grep -hE 'Using [0-9]+ (MPI|OpenM
 THREADS = rows(
     "threads and cores",
     ("gromacs", "public reports, E", "gmx mdrun with one thread on its command line, in a step with a GPU.",
-     GMX + "run srun -n1 -c2 --gres=gpu:1 gmx -quiet mdrun -s tiny.tpr -ntmpi 1 -ntomp 1 -nb cpu", {"needs": ("gmx",), "seconds": 60}),
+     GMX + "run srun -n1 -c2 --gres=gpu:1 gmx -quiet mdrun -s tiny.tpr -ntmpi 1 -ntomp 1 -nb cpu", {"needs": ("gmx",), "seconds": 120}),
     ("gromacs_threads", WEEK, "gmx mdrun that takes the threads it finds.",
-     GMX + "run srun -n1 -c2 --gres=gpu:2 gmx -quiet mdrun -s tiny.tpr -ntmpi 1 -nb cpu", {"needs": ("gmx",), "seconds": 60, "is_slow": True}),
+     GMX + "run srun -n1 -c2 --gres=gpu:2 gmx -quiet mdrun -s tiny.tpr -ntmpi 1 -nb cpu", {"needs": ("gmx",), "seconds": 120, "is_slow": True}),
     ("gromacs_bash", WEEK, "gmx in a shell that sets OMP_NUM_THREADS itself.",
      GMX + "run srun -n1 -c2 --gres=gpu:1 bash -c 'export OMP_NUM_THREADS=1; gmx -quiet mdrun -s tiny.tpr -ntmpi 1 -nb cpu'",
-     {"needs": ("gmx",), "seconds": 60, "is_slow": True}),
+     {"needs": ("gmx",), "seconds": 120, "is_slow": True}),
     ("nproc_one_task", "parallelly 55", "nproc of one task with three GPUs and six cores.", """srun -n1 -c6 --gres=gpu:3 nproc"""),
     ("nproc_world", "enroot 175", "nproc in a world's shape.", """$W4 nproc"""),
     ("nproc_bash", "parallelly 55", "nproc in a shell of each task.", """$L2 -c2 bash -c 'make -j $(nproc) -f /dev/null -n 2>&1; nproc'"""),
@@ -114,10 +114,10 @@ velocity all create 1.0 87287
 fix 1 all nve
 run 10
 X
-srun --mpi=pmix -n1 -c2 --gres=gpu:1 lmp -in in.lj -log none 2>&1 | grep -E 'OMP|omp|Created|Step|^ +(0|10) '""", {"needs": ("lmp",), "seconds": 60}),
+srun --mpi=pmix -n1 -c2 --gres=gpu:1 lmp -in in.lj -log none 2>&1 | grep -E 'OMP|omp|Created|Step|^ +(0|10) '""", {"needs": ("lmp",), "seconds": 120}),
     ("lammps_omp", "public reports, E", "LAMMPS with its OpenMP style.",
      """printf 'package omp 0\\ninfo config\\n' > in.omp; srun --mpi=pmix -n1 -c2 --gres=gpu:1 lmp -sf omp -in in.omp -log none 2>&1 | grep -iE 'omp_num|thread'""",
-     {"needs": ("lmp",), "seconds": 60, "is_slow": True}),
+     {"needs": ("lmp",), "seconds": 120, "is_slow": True}),
     ("python_pool", WEEK, "A pool of processes as large as the affinity.",
      """cat > pool.py <<'X'
 import multiprocessing, os

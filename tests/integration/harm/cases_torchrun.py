@@ -15,7 +15,7 @@ LAST_OF_FOUR = ("1: member 3 of 4",)
 
 def debian(name, source, what, script, relation=EQUAL, **more):
     """With Debian's PyTorch 1.13."""
-    return (name, source, what, script, {"relation": relation, "needs": ("torchrun",), "variables": TORCH_1_13, "seconds": 60} | more)
+    return (name, source, what, script, {"relation": relation, "needs": ("torchrun",), "variables": TORCH_1_13, "seconds": 120} | more)
 
 
 def newest(name, source, what, script, relation=EQUAL, **more):

@@ -45,7 +45,7 @@ class Case:
     is_slow: bool = False  # with --full alone
     needs: tuple[str, ...] = ()  # programs without which it is skipped
     environment: str = ""  # of scripts/frameworks; its programs come first
-    seconds: int = 30  # after which it is ended; that is an outcome as any other
+    seconds: int = 60  # after which it is ended; that is an outcome as any other
 
 
 def rows(group: str, *cases: tuple) -> list[Case]:

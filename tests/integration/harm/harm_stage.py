@@ -29,21 +29,12 @@ PREAMBLE = """
 set -u
 cd; rm -rf cases/$CASE; mkdir -p cases/$CASE; cd cases/$CASE
 export OUT=$PWD
+# These three have no bound of their own: the row's time ends them.
 ready() {
-  local i
-  for ((i = 0; i < 400; i++)); do
-    [[ -z $(squeue -h -p $SLURM_PARTITION) && $(sinfo -h -p $SLURM_PARTITION -t idle -o %D) == 2 ]] && return
-    sleep 0.05
-  done
+  until [[ -z $(squeue -h -p $SLURM_PARTITION) && $(sinfo -h -p $SLURM_PARTITION -t idle -o %D) == 2 ]]; do sleep 0.05; done
 }
-await() {  # waits for a file that is not empty
-  local i
-  for ((i = 0; i < 300; i++)); do [[ -s $1 ]] && return; sleep 0.05; done
-}
-running() {  # waits for a job
-  local i
-  for ((i = 0; i < 400; i++)); do [[ $(squeue -h -j $1 -o %T) == RUNNING ]] && return; sleep 0.05; done
-}
+await() { until [[ -s $1 ]]; do sleep 0.05; done; }  # waits for a file that is not empty
+running() { until [[ $(squeue -h -j $1 -o %T) == RUNNING ]]; do sleep 0.05; done; }  # waits for a job
 ready
 job() {  # what a batch job wrote, and its exit status, without the waits of `sbatch --wait`: 2 s, 6 s, ...
   { echo '#!/bin/bash'; echo "trap 'echo \\$? > $OUT/status' EXIT"; cat; } > batch

@@ -30,7 +30,7 @@ def test_up_and_down_leave_nothing(cluster_factory, options):
     # ... and the machine itself is as before, also while it is up.
     assert machine_traces() - before == set()
     assert cluster.close() == ""
-    job.communicate(timeout=10)
+    job.communicate(timeout=60)
     assert cluster.traces(namespaces) == []
     assert machine_traces() - before == set()
 
@@ -46,7 +46,7 @@ def test_up_ended_midway_leaves_nothing(cluster_factory, name, stage):
     up = subprocess.Popen(line, stderr=subprocess.PIPE, start_new_session=True)
     wait_for((cluster.state / stage).exists)
     up.send_signal(getattr(signal, name))
-    up.communicate(timeout=20)
+    up.communicate(timeout=60)
     if name == "SIGKILL":
         assert up.returncode == -signal.SIGKILL
         assert cluster.state.exists()
@@ -220,7 +220,7 @@ def test_signals_reach_the_command_and_its_status_comes_back(cluster, name):
         process = cluster.start(command)
         assert process.stdout.readline() == "ready\n"
         process.send_signal(getattr(signal, name))
-        output, _ = process.communicate(timeout=10)
+        output, _ = process.communicate(timeout=60)
         assert output == rest
         assert process.returncode == (status if status >= 0 else 128 + getattr(signal, name))
 

@@ -112,7 +112,7 @@ def test_a_cluster_in_it_ends_with_its_command(release, command, name, version):
         process.kill()
     else:
         os.killpg(process.pid, getattr(signal, name))
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode != 0
     wait_for(lambda: not processes_in(namespaces), what="processes in it outlive their command")
     assert machine_traces() - before == set()

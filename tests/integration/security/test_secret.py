@@ -75,7 +75,7 @@ def ids_of_step(cluster, number, leak=(), mpi="pmix"):
     step = cluster.start(line, env=env)
     try:
         ids = read_ids(step)
-        assert ids, step.communicate(timeout=20)[1]
+        assert ids, step.communicate(timeout=60)[1]
         assert len(set(ids)) == 1
         yield forms(ids[0])
     finally:

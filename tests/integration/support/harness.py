@@ -189,8 +189,8 @@ def everything_below(folder):
             yield Path(place, name)
 
 
-def wait_for(condition, seconds=10, what="waited too long"):
-    """Asks again until it is so; `what` tells a reader what was waited for."""
+def wait_for(condition, seconds=60, what="waited too long"):
+    """Asks again until it is so; `what` tells a reader what was waited for. The bound is for what never comes."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what
