@@ -13,6 +13,8 @@ from test_report.versions import installed
 
 PACKAGES = ("libpmix2", "openmpi-bin", "python3-torch", "libhwloc15")
 
+BUSY = "This machine was busy: other programs have a part in each time below. Measure again on an idle one."
+
 
 def processor():
     names = re.findall(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
@@ -32,6 +34,7 @@ def describe():
         "memory_gib": memory(),
         "kernel": platform.release(),
         "load_at_start": round(os.getloadavg()[0], 1),
+        "is_busy": os.getloadavg()[0] > os.cpu_count() / 4,
         "packages": {"slurm": slurm_version()} | {name: version for name, version in installed().items() if name in PACKAGES},
     }
 
@@ -41,4 +44,5 @@ def headline(machine):
     return (
         f"{machine['date']}: {machine['cpus']} CPUs ({machine['processor']}), {machine['memory_gib']} GiB, Linux "
         f"{machine['kernel']}, load {machine['load_at_start']} at the start\n{packages}"
+        + (f"\n{BUSY}" if machine["is_busy"] else "")
     )

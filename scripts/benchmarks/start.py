@@ -47,7 +47,6 @@ class Starts:
         self.time("ids", *clocked("exchange_start", "ids"))
         self.time("bare", *clocked("exchange_bench", "start", "1"))
         self.time("mpi", *clocked("exchange_start_mpi"))
-        self.time("file", *clocked("exchange_start_file", f"{self.shared_folder(f'file.{number}')}/id"))
 
     def store_turn(self, number, script):
         command = ["/usr/bin/python3", script, "node001", str(FIRST_PORT + number), self.shared_folder(f"store.{number}")]
@@ -96,12 +95,6 @@ def add_rows(group, starts):
             group.add(name, "ms", mine, bare, "bare PMIx: init, put, fence, get")
         if kind == "bytes":
             group.add(f"{name}, over PMI-1", "ms", found["pmi1"], mine, "over PMIx")
-        if found["file"]:
-            row = group.add(name, "ms", mine, found["file"], "file store: rename, polled every 10 ms", ratio_limit=STORE_RATIO)
-            row.why_not = (
-                "a folder of one machine's memory, as here, is the fastest file store that can be; bare PMIx by itself took "
-                f"{median(bare):.0f} ms" if bare else ""
-            )
         if found["store"]:
             times = [without for without, _ in found["store"]]
             importing = median(importing for _, importing in found["store"])

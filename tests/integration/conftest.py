@@ -94,6 +94,11 @@ def pytest_runtest_call(item):
     yield from limit_time(item)
 
 
+@pytest.fixture(scope="session")
+def is_full(pytestconfig):
+    return pytestconfig.getoption("--full")
+
+
 @contextmanager
 def clusters():
     """A function that makes clusters; each has a name that no other test run on this machine uses, and is gone at the end."""

@@ -14,7 +14,7 @@ import pytest
 
 from harness import REPOSITORY, Cluster, machine_traces, wait_for
 
-from benchmarks import start
+from benchmarks import machine, start
 from benchmarks.table import Group, Row, Series
 
 SCRIPT = REPOSITORY / "scripts" / "bench"
@@ -27,11 +27,6 @@ COUNTS = {
     "of an open handle": 64,
     "more during rounds": 1024,
 }
-
-
-@pytest.fixture(scope="module")
-def is_full(pytestconfig):
-    return pytestconfig.getoption("--full")
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +56,12 @@ def test_shows_the_table(bench, capsys, is_full):
         assert group["rows"] or group["skipped"], group["title"]
     for quantity in rows(bench):
         assert quantity in bench[0]
+
+
+@pytest.mark.parametrize(("load", "is_busy"), [(0.1, False), (os.cpu_count() / 2, True)])
+def test_a_busy_machine_is_seen_and_said(monkeypatch, load, is_busy):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0, 0))
+    assert (machine.BUSY in machine.headline(machine.describe())) == is_busy
 
 
 def test_verdicts_follow_from_the_figures(bench):

@@ -55,23 +55,6 @@ def test_all_ways_of_an_id(bench_nodes):
         assert "bench-" not in listed.stdout
 
 
-def test_the_file_store(bench_nodes):
-    home = bench_nodes.home
-    command = (inside(f"{BENCH}/exchange_clock"), inside(f"{BENCH}/exchange_start_file"), "/home/alice/id.1")
-    lines = run_ranks(bench_nodes, *command, mpi="none")
-    assert {line["rank"] for line in lines} == set(range(RANKS))
-    assert all(line["started"] < line["ended"] and line["looks"] >= 1 for line in lines)
-    assert (home / "id.1").read_bytes() == b"x" * 128 and not (home / "id.1.new").exists()
-    # Controls: an id that is not whole, and one of an earlier step, are no id.
-    bench_nodes.write_home("id.2", "x" * 127)
-    reader = ["env", "BENCH_STARTED=1", "SLURM_PROCID=1", inside(f"{BENCH}/exchange_start_file"), "/home/alice/id.2"]
-    refused = bench_nodes.run(reader)
-    assert refused.returncode == 1 and "no id in" in refused.stderr
-    bench_nodes.write_home("id.3.new", "")
-    writer = ["env", "BENCH_STARTED=1", "SLURM_PROCID=0", inside(f"{BENCH}/exchange_start_file"), "/home/alice/id.3"]
-    assert bench_nodes.run(writer).returncode == 1
-
-
 @pytest.mark.full
 def test_a_tcp_store_whose_server_is_late(bench_nodes):
     """PyTorch 1.13's client asks again after a whole second: measured here, since a report may say so."""
