@@ -38,8 +38,8 @@ PLUGIN_IMPORTS_NEVER = {
 
 # NCCL's names that the library puts itself in front of when it is preloaded.
 INTERPOSED = {"ncclGetUniqueId", "ncclCommInitRank", "ncclCommInitRankConfig", "ncclCommInitRankScalable",
-              "ncclCommInitAll", "ncclCommSplit", "ncclGroupStart", "ncclGroupEnd", "ncclGroupSimulateEnd",
-              "ncclCommGetAsyncError", "ncclCommAbort", "ncclCommDestroy"}
+              "ncclCommInitAll", "ncclCommSplit", "ncclCommShrink", "ncclCommGrow", "ncclGroupStart", "ncclGroupEnd",
+              "ncclGroupSimulateEnd", "ncclCommGetAsyncError", "ncclCommAbort", "ncclCommDestroy"}
 
 
 def run(*command):

@@ -262,6 +262,38 @@ TEST(AttendanceText, SeveralRanksOfOneProcessAreThere) {
   EXPECT_TRUE(said(4, came).starts_with("ranks 2, 3 of a communicator of 4 have not called"));
 }
 
+TEST(AttendanceText, RanksThatAreLeftOutNeedNotCall) {
+  auto call = call_of(4);
+  call.left_out = {3};
+  EXPECT_TRUE(describe_hang(two_nodes(), call, kMinute, came_as({0, 1, -1, -1}), ServerState::kAnswers)
+                  .starts_with("rank 2 of a communicator of 4 has not called"));
+}
+
+TEST(AttendanceText, OldRanksAreNamedInTheOldCommunicatorAndNewOnesInTheGrownOne) {
+  auto call = call_of(3);
+  call.function = "ncclCommGrow";
+  call.side = GrowSide::kOld;
+  const auto said_of = [&](const Attendances& came) {
+    return describe_hang(two_nodes(), call, kMinute, came, ServerState::kAnswers);
+  };
+  EXPECT_TRUE(said_of(came_as({0, 1, -1, -1})).starts_with("rank 2 of a communicator of 3 has not called"));
+  EXPECT_EQ(said_of(came_as({0, 1, 2, -1})), "");
+  call.ranks = 5;
+  call.side = GrowSide::kNew;
+  EXPECT_EQ(said_of(came_as({-1, -1, -1, 3})),
+            "no rank of the communicator that is to grow has called ncclCommGrow with the unique id of the new ranks "
+            "after 60 s");
+  auto came = came_as({-1, 1, -1, 3});
+  came[1]->ranks = {1, 0, 2};  // it answers for those that were there
+  EXPECT_EQ(said_of(came),
+            "rank 4 of a communicator of 5 has not called ncclCommGrow after 60 s; among those that have, 1 is rank 1 "
+            "(node001, local rank 1), 3 is rank 3 (node002, local rank 1)");
+  call.ranks = 4;
+  EXPECT_TRUE(
+      said_of(came).starts_with("all new ranks have called ncclCommGrow, and it has not returned after 60 s: a "
+                                "rank that was in the communicator has not called it, or"));
+}
+
 TEST(CallAttendance, IsReadAsItWasWritten) {
   const CallAttendance one{22809, {0, 1}, {5}, "a sentence with spaces"};
   EXPECT_EQ(read_attendance(write_attendance(one)), one);
@@ -305,6 +337,10 @@ TEST(Topic, CallsOnOneCommunicatorDifferAndAgreeBetweenRanks) {
   EXPECT_EQ(first->topic, of_other->topic);
   EXPECT_EQ(of_other->rank, 1U);
   EXPECT_FALSE(call_on(nccl, comm(2), "ncclCommSplit"));
+  // A rank that is left out of a shrink goes on as the others do.
+  EXPECT_NE(call_on(nccl, comm(0), "ncclCommShrink", Callers::kSome)->topic, first->topic);
+  EXPECT_EQ(call_on(nccl, comm(1), "ncclCommSplit")->topic, second->topic);
+  EXPECT_EQ(call_on(nccl, comm(0), "ncclCommSplit")->topic, call_on(nccl, comm(1), "ncclCommSplit")->topic);
   // The address of one that has been destroyed may come again as a communicator that is not known.
   forget_topic(comm(1));
   EXPECT_FALSE(call_on(nccl, comm(1), "ncclCommSplit"));
