@@ -128,13 +128,19 @@ bool lacks_old_ranks(const WaitingCall& call, const Attendances& came) {
 }
 
 std::string describe_all_there(const WaitingCall& call, std::string_view waited) {
-  constexpr std::string_view kAddresses =
+  constexpr std::string_view kCannotConnect =
       "they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that NCCL tries";
-  if (call.side == GrowSide::kOld) return {};  // that of the new ranks says it
-  const bool is_growing = call.side == GrowSide::kNew;
-  return cat({"all ", is_growing ? "new" : std::to_string(call.ranks), " ranks have called ", call.function,
-              ", and it has not returned", waited, ": ",
-              is_growing ? "a rank that was in the communicator has not called it, or " : "", kAddresses});
+  switch (call.side) {
+    case GrowSide::kOld:
+      return {};  // that of the new ranks says it
+    case GrowSide::kNew:
+      return cat({"all new ranks have called ", call.function, ", and it has not returned", waited,
+                  ": a rank that was in the communicator has not called it, or ", kCannotConnect});
+    case GrowSide::kNone:
+      break;
+  }
+  return cat({"all ", std::to_string(call.ranks), " ranks have called ", call.function, ", and it has not returned",
+              waited, ": ", kCannotConnect});
 }
 
 }  // namespace
