@@ -9,7 +9,6 @@
 #include <csignal>
 
 #include "core/settings/ld_preload_list.h"
-#include "preload/nccl_hooks/communicator_key.h"
 #include "preload/nccl_hooks/gpu_ownership.h"
 #include "preload/nccl_hooks/hang_report.h"
 #include "preload/preload_options.h"
@@ -311,39 +310,6 @@ TEST(AttendanceText, StaysShort) {
     for (Rank rank = 0; rank < 8000; rank += 2) came[rank] = CallAttendance{22809, {rank}, {}, {}};
     EXPECT_LT(describe_hang(layout, call_of(ranks), kMinute, came, ServerState::kSilent).size(), 1000U);
   }
-}
-
-TEST(Topic, IsTheSameForOneIdAndAnotherForOthers) {
-  nccl::UniqueId ids[2] = {};
-  ids[1].internal[127] = 1;
-  EXPECT_EQ(topic_of(&ids[0], 1), topic_of(&ids[0], 1));
-  EXPECT_NE(topic_of(&ids[0], 1), topic_of(&ids[1], 1));
-}
-
-TEST(Topic, CallsOnOneCommunicatorDifferAndAgreeBetweenRanks) {
-  int places[3];  // the value of each is its rank
-  for (int i = 0; i < 3; ++i) places[i] = i;
-  const auto comm = [&](int i) { return reinterpret_cast<nccl::Comm>(&places[i]); };
-  nccl::Functions nccl;
-  nccl.count = [](nccl::Comm, int* ranks) { return *ranks = 4, nccl::kSuccess; };
-  nccl.user_rank = [](nccl::Comm of, int* rank) { return *rank = *reinterpret_cast<int*>(of), nccl::kSuccess; };
-  remember(comm(0), 7);
-  remember(comm(1), 7);
-  const auto first = call_on(nccl, comm(0), "ncclCommSplit");
-  const auto second = call_on(nccl, comm(0), "ncclCommSplit");
-  const auto of_other = call_on(nccl, comm(1), "ncclCommSplit");
-  ASSERT_TRUE(first && second && of_other);
-  EXPECT_NE(first->topic, second->topic);
-  EXPECT_EQ(first->topic, of_other->topic);
-  EXPECT_EQ(of_other->rank, 1U);
-  EXPECT_FALSE(call_on(nccl, comm(2), "ncclCommSplit"));
-  // A rank that is left out of a shrink goes on as the others do.
-  EXPECT_NE(call_on(nccl, comm(0), "ncclCommShrink", Callers::kSome)->topic, first->topic);
-  EXPECT_EQ(call_on(nccl, comm(1), "ncclCommSplit")->topic, second->topic);
-  EXPECT_EQ(call_on(nccl, comm(0), "ncclCommSplit")->topic, call_on(nccl, comm(1), "ncclCommSplit")->topic);
-  // The address of one that has been destroyed may come again as a communicator that is not known.
-  forget_topic(comm(1));
-  EXPECT_FALSE(call_on(nccl, comm(1), "ncclCommSplit"));
 }
 
 // Standard error, replaced for the life of this object.
