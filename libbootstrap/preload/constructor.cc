@@ -69,7 +69,7 @@ __attribute__((constructor)) void enter(int count, char** words) {
 }
 
 __attribute__((destructor)) void leave() {
-  if (is_rank && bootstrap::is_active_copy()) bootstrap::warn_if_bypassed();
+  if (is_rank) bootstrap::warn_if_bypassed();
 }
 
 }  // namespace

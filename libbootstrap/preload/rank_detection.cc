@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/rank_detection.h"
 
-#include <cstdio>
+#include <charconv>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -76,13 +76,23 @@ bool parse(const char* text, std::uint32_t& value) noexcept {
   return number.has_value();
 }
 
-// What step_tag() writes, without memory from malloc.
+// What step_tag() writes, without memory from malloc, and without snprintf, which is slow in a process that has not
+// used it.
 bool is_stamp(const char* text, const StepId& id) noexcept {
-  char expected[64];
-  const auto prefix = id.launcher == Launcher::kMpirun ? kMpirunPrefix : std::string_view();
-  (void)std::snprintf(expected, sizeof expected, "%.*s%u.%u.%u", static_cast<int>(prefix.size()), prefix.data(), id.job,
-                      id.step, id.restart);
-  return text != nullptr && std::strcmp(text, expected) == 0;
+  if (text == nullptr) return false;
+  std::string_view left = text;
+  const auto take = [&left](std::string_view part) {
+    const bool is_next = left.starts_with(part);
+    if (is_next) left.remove_prefix(part.size());
+    return is_next;
+  };
+  const auto take_number = [&take](std::uint32_t number) {
+    char digits[10];
+    const auto* const end = std::to_chars(digits, digits + sizeof digits, number).ptr;
+    return take({digits, static_cast<std::size_t>(end - digits)});
+  };
+  return take(id.launcher == Launcher::kMpirun ? kMpirunPrefix : "") && take_number(id.job) && take(".") &&
+         take_number(id.step) && take(".") && take_number(id.restart) && left.empty();
 }
 
 bool is(const char* value, const char* word) noexcept { return value != nullptr && std::strcmp(value, word) == 0; }

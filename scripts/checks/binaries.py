@@ -38,8 +38,8 @@ PLUGIN_IMPORTS_NEVER = {
 
 # NCCL's names that the library puts itself in front of when it is preloaded.
 INTERPOSED = {"ncclGetUniqueId", "ncclCommInitRank", "ncclCommInitRankConfig", "ncclCommInitRankScalable",
-              "ncclCommInitAll", "ncclCommSplit", "ncclGroupStart", "ncclGroupEnd", "ncclGroupSimulateEnd",
-              "ncclCommGetAsyncError", "ncclCommAbort", "ncclCommDestroy"}
+              "ncclCommInitAll", "ncclCommSplit", "ncclCommShrink", "ncclCommGrow", "ncclGroupStart", "ncclGroupEnd",
+              "ncclGroupSimulateEnd", "ncclCommGetAsyncError", "ncclCommAbort", "ncclCommDestroy"}
 
 
 def run(*command):
@@ -65,14 +65,14 @@ def names_in_header(path):
     return set(re.findall(r"BOOTSTRAP_API [\w *]+?\b(bootstrap_\w+)\(", path.read_text(encoding="utf-8")))
 
 
-def check_object(path, expected):
+def check_object(path, expected, is_bound_at_start=True):
     found = exports(path)
     if set(found) != expected:
         yield f"exports differ: too many {sorted(set(found) - expected)}, missing {sorted(expected - set(found))}"
     if "u" in found.values():
         yield "exports a UNIQUE symbol: dlclose would not unload it"
     yield from check_loader_names(path)
-    yield from check_linking(path)
+    yield from check_linking(path, is_bound_at_start)
 
 
 def needed_objects(path):
@@ -109,7 +109,7 @@ def check_glibc(path, newest):
         yield "asks for glibc {}.{}, newer than {}.{}: older containers could start no process".format(*version, *newest)
 
 
-def check_linking(path):
+def check_linking(path, is_bound_at_start):
     """What holds for everything that is started or loaded in an environment that is not ours."""
     dynamic = run("readelf", "-dW", str(path))
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
@@ -118,7 +118,7 @@ def check_linking(path):
     for word in ("RUNPATH", "RPATH", "TEXTREL"):
         if f"({word})" in dynamic:
             yield f"has {word}"
-    if not re.search(r"\((BIND_NOW|FLAGS_1)\).*\bNOW\b|\(BIND_NOW\)|\(FLAGS\).*\bBIND_NOW\b", dynamic):
+    if is_bound_at_start and not re.search(r"\((BIND_NOW|FLAGS_1)\).*\bNOW\b|\(BIND_NOW\)|\(FLAGS\).*\bBIND_NOW\b", dynamic):
         yield "is not linked with -z now"
     segments = run("readelf", "-lW", str(path))
     if "GNU_RELRO" not in segments:
@@ -173,7 +173,7 @@ def check_plugin(path, names):
 
 
 def check_library(path, names):
-    yield from check_object(path, names)
+    yield from check_object(path, names, is_bound_at_start=False)  # the start of every process would pay for it
     yield from check_constructors(path, RUNTIME | {"enter"})  # that of preload/constructor.cc
     if os.confstr("CS_GNU_LIBC_VERSION") == DEBIAN_12:
         yield from check_glibc(path, NEWEST_GLIBC)

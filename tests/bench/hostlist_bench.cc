@@ -3,6 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include <string>
+#include <vector>
 
 #include "core/step/hostlist.h"
 
@@ -39,6 +40,18 @@ void expand(benchmark::State& state, Form form) {
       static_cast<double>(list.size()), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
+// The least that expansion can cost: the same std::strings, each a copy of one that is there.
+void copy(benchmark::State& state, Form form) {
+  const auto list = parsed(form(state.range(0)));
+  const std::string name = list.at(list.size() - 1);
+  for (auto _ : state) {
+    std::vector<std::string> names;
+    names.reserve(list.size());
+    for (std::size_t i = 0; i < list.size(); ++i) names.push_back(name);
+    benchmark::DoNotOptimize(names);
+  }
+}
+
 void parse(benchmark::State& state, Form form) {
   const auto text = form(state.range(0));
   for (auto _ : state) benchmark::DoNotOptimize(HostList::parse(text));
@@ -60,6 +73,10 @@ BENCHMARK_CAPTURE(expand, one_range, one_range)->Apply(sizes);
 BENCHMARK_CAPTURE(expand, every_second, every_second)->Apply(sizes);
 BENCHMARK_CAPTURE(expand, racks, racks)->Apply(sizes);
 BENCHMARK_CAPTURE(expand, long_names, long_names)->Apply(sizes);
+BENCHMARK_CAPTURE(copy, every_second, every_second)->Apply(sizes);
+BENCHMARK_CAPTURE(copy, one_range, one_range)->Apply(sizes);
+BENCHMARK_CAPTURE(copy, racks, racks)->Apply(sizes);
+BENCHMARK_CAPTURE(copy, long_names, long_names)->Apply(sizes);
 BENCHMARK_CAPTURE(parse, one_range, one_range)->Apply(sizes);
 BENCHMARK_CAPTURE(parse, every_second, every_second)->Apply(sizes);
 BENCHMARK_CAPTURE(at, one_range, one_range)->Apply(sizes);

@@ -80,6 +80,14 @@ ncclResult_t build(ncclComm_t* result, std::unique_ptr<ncclComm> comm, bool wait
   return code;
 }
 
+// One whose ranks are connected.
+[[maybe_unused]] ncclResult_t build_child(ncclComm_t* result, std::unique_ptr<Ring> ring, bool blocking) {
+  auto made = std::make_unique<ncclComm>(ring->rank(), ring->ranks(), blocking);
+  return build(
+      result, std::move(made), blocking,
+      [held = std::make_shared<std::unique_ptr<Ring>>(std::move(ring))](ncclComm&) { return std::move(*held); });
+}
+
 ncclResult_t init(const char* call, ncclComm_t* result, int ranks, std::vector<ncclUniqueId> ids, int rank,
                   const ncclConfig_t* config, bool has_config) {
   log(std::string(call) + " ranks=" + std::to_string(ranks) + " rank=" + std::to_string(rank) +
@@ -191,11 +199,64 @@ NCCL_DOUBLE_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key
     if (config != nullptr) blocking = is_blocking(config);
     ring = comm->split(color, key);
   });
-  if (code != ncclSuccess || !ring) return code;
-  auto made = std::make_unique<ncclComm>(ring->rank(), ring->ranks(), blocking);
-  return build(
-      newcomm, std::move(made), blocking,
-      [held = std::make_shared<std::unique_ptr<Ring>>(std::move(ring))](ncclComm&) { return std::move(*held); });
+  return code == ncclSuccess && ring ? build_child(newcomm, std::move(ring), blocking) : code;
+}
+#endif
+
+#if NCCL_DOUBLE_VERSION >= 22703
+NCCL_DOUBLE_API(ncclResult_t, ncclCommShrink, ncclComm_t comm, int* left_out, int count, ncclComm_t* newcomm,
+                ncclConfig_t* config, int) {
+  log("ncclCommShrink left_out=" + std::to_string(count));
+  if (comm == nullptr || newcomm == nullptr || left_out == nullptr || count < 1) return ncclInvalidArgument;
+  *newcomm = nullptr;
+  std::unique_ptr<Ring> ring;
+  bool blocking = comm->blocking;
+  const auto code = guarded([&] {
+    if (config != nullptr) blocking = is_blocking(config);
+    ring = comm->shrink({left_out, left_out + count});
+  });
+  return code == ncclSuccess ? build_child(newcomm, std::move(ring), blocking) : code;
+}
+#endif
+
+#if NCCL_DOUBLE_VERSION >= 22902
+NCCL_DOUBLE_API(ncclResult_t, ncclCommGetUniqueId, ncclComm_t comm, ncclUniqueId* id) {
+  log("ncclCommGetUniqueId");
+  if (comm == nullptr || id == nullptr) return ncclInvalidArgument;
+  return guarded([&] { *id = comm->id_to_grow(); });
+}
+
+// Of old ranks NCCL looks at no id: the one that made it has told those that need it.
+NCCL_DOUBLE_API(ncclResult_t, ncclCommGrow, ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
+                ncclComm_t* newcomm, ncclConfig_t* config) {
+  log("ncclCommGrow ranks=" + std::to_string(nranks) + " rank=" + std::to_string(rank));
+  if (newcomm == nullptr || nranks <= (comm == nullptr ? 0 : comm->ranks)) return ncclInvalidArgument;
+  *newcomm = nullptr;
+  if (comm == nullptr ? rank < 0 || rank >= nranks || id == nullptr : rank != -1) return ncclInvalidArgument;
+  bool blocking = comm == nullptr || comm->blocking;
+  std::function<std::unique_ptr<Ring>(ncclComm&)> connect;
+  const auto code = guarded([&] {
+    if (config != nullptr) blocking = is_blocking(config);
+    if (comm != nullptr) {
+      connect = comm->grow(nranks);
+    } else {
+      connect = [root = nccl_double::handle_in(*id)](ncclComm& self) {
+        return std::make_unique<Ring>(root, nccl_double::Socket::listener(), nullptr, self.rank, self.ranks,
+                                      self.abort);
+      };
+    }
+  });
+  if (code != ncclSuccess) return code;
+  auto made = std::make_unique<ncclComm>(comm == nullptr ? rank : comm->rank, nranks, blocking);
+  return build(newcomm, std::move(made), blocking, connect);
+}
+
+NCCL_DOUBLE_API(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int flags) {
+  log("ncclCommRevoke");
+  if (comm == nullptr) return ncclSuccess;
+  if (flags != 0 || comm->is_finalized) return ncclInvalidArgument;
+  comm->revoke();
+  return ncclSuccess;
 }
 #endif
 
@@ -216,7 +277,8 @@ NCCL_DOUBLE_API(ncclResult_t, ncclGroupEnd) {
 }
 
 NCCL_DOUBLE_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
-  return comm == nullptr ? ncclInvalidArgument : ncclSuccess;
+  if (comm == nullptr) return ncclSuccess;
+  return std::exchange(comm->is_finalized, true) ? ncclInvalidArgument : ncclSuccess;
 }
 
 NCCL_DOUBLE_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {

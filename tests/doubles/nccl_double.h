@@ -12,7 +12,8 @@
  * the others hang on one node, and get ncclRemoteError on several. A stranger that closes its connection, or that sends
  * what means nothing: 2.14 hangs; 2.18 to 2.23 fail at the first; 2.28 passes over both until the ranks are connected,
  * and hangs when one comes to the port of a proxy. A rank that fails leaves its connections open as long as its process
- * lives. ncclCommAbort takes 0.9 s while the ranks connect. 2.28 leaves a thread and six descriptors in the process.
+ * lives. In ncclCommGrow the first and the last old rank wait until one has called ncclCommGetUniqueId. ncclCommAbort
+ * takes 0.9 s while the ranks connect. 2.28 leaves a thread and six descriptors in the process.
  *
  * NCCL_DOUBLE_LOG names a file that gets one line for each call. NCCL_DOUBLE_INIT is what a rank does in
  * ncclCommInitRank, or "fail:2" of rank 2 of the communicator alone: "stall" (never checks in), and once it is
@@ -69,6 +70,12 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devices);
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config); /* 2.18 */
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int nranks, int rank, int ids, ncclUniqueId* id,
                                       ncclConfig_t* config); /* 2.23 */
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* left_out, int count, ncclComm_t* newcomm, ncclConfig_t* config,
+                            int flags);                              /* 2.27 */
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id); /* 2.29, as the next two */
+ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm,
+                          ncclConfig_t* config);
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);

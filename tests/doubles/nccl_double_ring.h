@@ -23,6 +23,9 @@ struct Handle {
 // Starts a root: a listening socket and a thread that stays until all of its ranks have checked in.
 // With NCCL_COMM_ID there is none yet: rank 0 starts it at that address, and the id names nothing else.
 ncclUniqueId start_root();
+// One for ncclCommGrow of a communicator of `ranks`: the first and the last of them, and new ones, check in.
+ncclUniqueId start_root_to_grow(Magic magic, int ranks);
+Handle handle_in(const ncclUniqueId& id);
 
 // What NCCL_DOUBLE_INIT says of this rank.
 std::string fault_of_init(int rank);
@@ -33,7 +36,10 @@ class Ring {
   Ring(const std::vector<ncclUniqueId>& ids, int rank, int ranks, const AbortFlag& abort);
   // A part of another ring: the ranks of that in `members`, in this order; collective over those. Precondition: each
   // has given the address of `listener` to the others.
-  Ring(Magic magic, Socket listener, const sockaddr_in& next, int rank, int ranks, const AbortFlag& abort);
+  Ring(Magic magic, const Socket& listener, const sockaddr_in& next, int rank, int ranks, const AbortFlag& abort);
+  // One that has grown, at `rank` of `ranks`. `next`: of old ranks but the last, where the next one listens.
+  Ring(const Handle& root, const Socket& listener, const sockaddr_in* next, int rank, int ranks,
+       const AbortFlag& abort);
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }

@@ -88,6 +88,12 @@ static_assert(kSame<decltype(ncclGroupEnd), decltype(Functions::group_end)>);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1)
 static_assert(kSame<decltype(ncclCommSplit), decltype(Functions::split)>);
 #endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+static_assert(kSame<decltype(ncclCommShrink), Shrink>);
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
+static_assert(kSame<decltype(ncclCommGrow), Grow>);
+#endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 4)
 static_assert(kSame<decltype(ncclCommInitRankScalable), decltype(Functions::init_rank_scalable)>);
 #endif

@@ -9,7 +9,6 @@
 #include <csignal>
 
 #include "core/settings/ld_preload_list.h"
-#include "preload/nccl_hooks/communicator_key.h"
 #include "preload/nccl_hooks/gpu_ownership.h"
 #include "preload/nccl_hooks/hang_report.h"
 #include "preload/preload_options.h"
@@ -262,6 +261,38 @@ TEST(AttendanceText, SeveralRanksOfOneProcessAreThere) {
   EXPECT_TRUE(said(4, came).starts_with("ranks 2, 3 of a communicator of 4 have not called"));
 }
 
+TEST(AttendanceText, RanksThatAreLeftOutNeedNotCall) {
+  auto call = call_of(4);
+  call.left_out = {3};
+  EXPECT_TRUE(describe_hang(two_nodes(), call, kMinute, came_as({0, 1, -1, -1}), ServerState::kAnswers)
+                  .starts_with("rank 2 of a communicator of 4 has not called"));
+}
+
+TEST(AttendanceText, OldRanksAreNamedInTheOldCommunicatorAndNewOnesInTheGrownOne) {
+  auto call = call_of(3);
+  call.function = "ncclCommGrow";
+  call.side = GrowSide::kOld;
+  const auto said_of = [&](const Attendances& came) {
+    return describe_hang(two_nodes(), call, kMinute, came, ServerState::kAnswers);
+  };
+  EXPECT_TRUE(said_of(came_as({0, 1, -1, -1})).starts_with("rank 2 of a communicator of 3 has not called"));
+  EXPECT_EQ(said_of(came_as({0, 1, 2, -1})), "");
+  call.ranks = 5;
+  call.side = GrowSide::kNew;
+  EXPECT_EQ(said_of(came_as({-1, -1, -1, 3})),
+            "no rank of the communicator that is to grow has called ncclCommGrow with the unique id of the new ranks "
+            "after 60 s");
+  auto came = came_as({-1, 1, -1, 3});
+  came[1]->ranks = {1, 0, 2};  // it answers for those that were there
+  EXPECT_EQ(said_of(came),
+            "rank 4 of a communicator of 5 has not called ncclCommGrow after 60 s; among those that have, 1 is rank 1 "
+            "(node001, local rank 1), 3 is rank 3 (node002, local rank 1)");
+  call.ranks = 4;
+  EXPECT_TRUE(
+      said_of(came).starts_with("all new ranks have called ncclCommGrow, and it has not returned after 60 s: a "
+                                "rank that was in the communicator has not called it, or"));
+}
+
 TEST(CallAttendance, IsReadAsItWasWritten) {
   const CallAttendance one{22809, {0, 1}, {5}, "a sentence with spaces"};
   EXPECT_EQ(read_attendance(write_attendance(one)), one);
@@ -279,35 +310,6 @@ TEST(AttendanceText, StaysShort) {
     for (Rank rank = 0; rank < 8000; rank += 2) came[rank] = CallAttendance{22809, {rank}, {}, {}};
     EXPECT_LT(describe_hang(layout, call_of(ranks), kMinute, came, ServerState::kSilent).size(), 1000U);
   }
-}
-
-TEST(Topic, IsTheSameForOneIdAndAnotherForOthers) {
-  nccl::UniqueId ids[2] = {};
-  ids[1].internal[127] = 1;
-  EXPECT_EQ(topic_of(&ids[0], 1), topic_of(&ids[0], 1));
-  EXPECT_NE(topic_of(&ids[0], 1), topic_of(&ids[1], 1));
-}
-
-TEST(Topic, CallsOnOneCommunicatorDifferAndAgreeBetweenRanks) {
-  int places[3];  // the value of each is its rank
-  for (int i = 0; i < 3; ++i) places[i] = i;
-  const auto comm = [&](int i) { return reinterpret_cast<nccl::Comm>(&places[i]); };
-  nccl::Functions nccl;
-  nccl.count = [](nccl::Comm, int* ranks) { return *ranks = 4, nccl::kSuccess; };
-  nccl.user_rank = [](nccl::Comm of, int* rank) { return *rank = *reinterpret_cast<int*>(of), nccl::kSuccess; };
-  remember(comm(0), 7);
-  remember(comm(1), 7);
-  const auto first = call_on(nccl, comm(0), "ncclCommSplit");
-  const auto second = call_on(nccl, comm(0), "ncclCommSplit");
-  const auto of_other = call_on(nccl, comm(1), "ncclCommSplit");
-  ASSERT_TRUE(first && second && of_other);
-  EXPECT_NE(first->topic, second->topic);
-  EXPECT_EQ(first->topic, of_other->topic);
-  EXPECT_EQ(of_other->rank, 1U);
-  EXPECT_FALSE(call_on(nccl, comm(2), "ncclCommSplit"));
-  // The address of one that has been destroyed may come again as a communicator that is not known.
-  forget_topic(comm(1));
-  EXPECT_FALSE(call_on(nccl, comm(1), "ncclCommSplit"));
 }
 
 // Standard error, replaced for the life of this object.

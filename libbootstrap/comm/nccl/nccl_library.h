@@ -44,6 +44,10 @@ struct Config {
   int blocking = 1;
 };
 
+// For the hooks alone, which look for each by itself.
+using Shrink = ResultCode (*)(Comm comm, int* left_out, int count, Comm* newcomm, void* config, int flags);
+using Grow = ResultCode (*)(Comm comm, int ranks, const UniqueId* id, int rank, Comm* newcomm, void* config);
+
 // Null where the loaded copy does not export it.
 struct Functions {
   ResultCode (*get_version)(int* version) = nullptr;

@@ -90,6 +90,17 @@ void append_number(std::string& name, std::uint64_t number, std::size_t width) {
   name.append(digits.data(), length);
 }
 
+// Adds one to the number between `begin` and the last `rest` characters of a name. Printing it anew takes longer.
+void increment(std::string& name, std::size_t begin, std::size_t rest) {
+  auto position = name.size() - rest;
+  while (position > begin && name[position - 1] == '9') name[--position] = '0';
+  if (position == begin) {
+    name.insert(begin, 1, '1');
+  } else {
+    ++name[position - 1];
+  }
+}
+
 constexpr auto kEndsBehind = [](std::size_t index, const auto& part) { return index < part.end; };
 
 std::size_t printed_length(std::uint64_t number, std::size_t width) {
@@ -233,13 +244,14 @@ std::vector<std::string> HostList::expand() const {
       std::uint32_t begin = 0;
       for (std::size_t i = 0; i < inner.range_count; ++i) {
         const auto& range = ranges_[inner.first_range + i];
-        for (auto left = range.end - begin; left-- > 0;) {
-          name.resize(stem);
-          append_number(name, range.last - left, range.width);
-          name.append(suffix);
+        name.resize(stem);
+        append_number(name, range.last - (range.end - 1 - begin), range.width);
+        name.append(suffix);
+        names.push_back(name);
+        while (++begin < range.end) {
+          increment(name, stem, suffix.size());
           names.push_back(name);
         }
-        begin = range.end;
       }
     }
   }

@@ -21,7 +21,7 @@ class Checksum {
 struct Known {
   nccl::Comm comm = nullptr;
   std::uint32_t topic = 0;
-  std::uint32_t calls = 0;  // on it so far
+  std::array<std::uint32_t, 2> calls{};  // on it so far, by Callers
 };
 
 // Plain static objects: they need no constructor and no destructor to run.
@@ -37,11 +37,12 @@ Known* find(nccl::Comm comm) {
 }
 
 // Nothing where the communicator has not been known.
-std::optional<std::uint32_t> topic_of_next_call(nccl::Comm comm) {
+std::optional<std::uint32_t> topic_of_next_call(nccl::Comm comm, Callers callers) {
   const std::lock_guard lock(mutex);
   auto* const entry = comm == nullptr ? nullptr : find(comm);
   if (entry == nullptr) return std::nullopt;
-  return mixed_topic(entry->topic, ++entry->calls);
+  const auto kind = static_cast<std::uint32_t>(callers);
+  return mixed_topic(entry->topic, 2 * ++entry->calls[kind] + kind);
 }
 
 }  // namespace
@@ -68,7 +69,7 @@ void remember(nccl::Comm comm, std::uint32_t topic) noexcept {
   const std::lock_guard lock(mutex);
   auto* entry = find(comm);  // the address of one that has been destroyed may come again
   if (entry == nullptr) entry = &known[next++ % known.size()];
-  *entry = {.comm = comm, .topic = topic, .calls = 0};
+  *entry = {.comm = comm, .topic = topic, .calls = {}};
 }
 
 void forget_topic(nccl::Comm comm) noexcept {
@@ -77,8 +78,9 @@ void forget_topic(nccl::Comm comm) noexcept {
   if (auto* const entry = find(comm); entry != nullptr) *entry = {};
 }
 
-std::optional<WaitingCall> call_on(const nccl::Functions& nccl, nccl::Comm parent, std::string_view function) noexcept {
-  const auto topic = topic_of_next_call(parent);
+std::optional<WaitingCall> call_on(const nccl::Functions& nccl, nccl::Comm parent, std::string_view function,
+                                   Callers callers) noexcept {
+  const auto topic = topic_of_next_call(parent, callers);
   int ranks = 0;
   int rank = 0;
   if (!topic || nccl.count == nullptr || nccl.user_rank == nullptr) return std::nullopt;

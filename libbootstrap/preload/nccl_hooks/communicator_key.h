@@ -24,8 +24,12 @@ void remember(nccl::Comm comm, std::uint32_t topic) noexcept;
 // The program gives the communicator up: its address may come again as one that we do not see being made.
 void forget_topic(nccl::Comm comm) noexcept;
 
+// Who makes calls on a communicator: some make ncclCommShrink, and all make the others.
+enum class Callers : std::uint8_t { kAll, kSome };
+
 // A call of `function` that the members of `parent` make, in the same order; nothing where `parent` is not known, or
 // not yet there, or has one rank.
-std::optional<WaitingCall> call_on(const nccl::Functions& nccl, nccl::Comm parent, std::string_view function) noexcept;
+std::optional<WaitingCall> call_on(const nccl::Functions& nccl, nccl::Comm parent, std::string_view function,
+                                   Callers callers = Callers::kAll) noexcept;
 
 }  // namespace bootstrap

@@ -64,7 +64,7 @@ std::vector<Rank> find_ended(const Layout& layout, const Attendances& came) {
 bool is_world(const Layout& layout, const WaitingCall& call, const Attendances& came) {
   const bool has_several =
       std::any_of(came.begin(), came.end(), [](const auto& one) { return one && one->ranks.size() > 1; });
-  return call.ranks == layout.size() && !has_several;
+  return call.ranks == layout.size() && call.left_out.empty() && !has_several;
 }
 
 struct Members {
@@ -75,12 +75,16 @@ struct Members {
 Members find_members(const Layout& layout, const WaitingCall& call, const Attendances& came) {
   Members members;
   std::vector<bool> is_there(call.ranks);
+  const auto mark = [&](const std::vector<std::uint32_t>& ranks) {
+    for (const auto rank : ranks) {
+      if (rank < call.ranks) is_there[rank] = true;
+    }
+  };
+  mark(call.left_out);
   std::size_t items = 0;
   for (Rank rank = 0; rank < came.size(); ++rank) {
     if (!came[rank]) continue;
-    for (const auto member : came[rank]->ranks) {
-      if (member < call.ranks) is_there[member] = true;
-    }
+    mark(came[rank]->ranks);
     if (++items > kMaxItems) continue;
     members.known += cat({members.known.empty() ? "" : ", ", std::to_string(came[rank]->ranks.front()), " is ",
                           describe_rank(layout, rank)});
@@ -114,6 +118,31 @@ std::string describe_missing(const Layout& layout, const WaitingCall& call, cons
   return cat({name_ranks(layout, missing), have(missing.size()), " not called ", call.function, waited});
 }
 
+// New ranks of a growing communicator cannot know of the old ones before one of those shows the unique id. Rank 0 is
+// old.
+bool lacks_old_ranks(const WaitingCall& call, const Attendances& came) {
+  if (call.side != GrowSide::kNew) return false;
+  return std::none_of(came.begin(), came.end(), [](const auto& one) {
+    return one && std::find(one->ranks.begin(), one->ranks.end(), 0U) != one->ranks.end();
+  });
+}
+
+std::string describe_all_there(const WaitingCall& call, std::string_view waited) {
+  constexpr std::string_view kCannotConnect =
+      "they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that NCCL tries";
+  switch (call.side) {
+    case GrowSide::kOld:
+      return {};  // that of the new ranks says it
+    case GrowSide::kNew:
+      return cat({"all new ranks have called ", call.function, ", and it has not returned", waited,
+                  ": a rank that was in the communicator has not called it, or ", kCannotConnect});
+    case GrowSide::kNone:
+      break;
+  }
+  return cat({"all ", std::to_string(call.ranks), " ranks have called ", call.function, ", and it has not returned",
+              waited, ": ", kCannotConnect});
+}
+
 }  // namespace
 
 std::string describe_versions(const Layout& layout, const Attendances& came) {
@@ -132,6 +161,10 @@ std::string describe_versions(const Layout& layout, const Attendances& came) {
 
 std::string describe_hang(const Layout& layout, const WaitingCall& call, std::chrono::seconds waited,
                           const Attendances& came, ServerState server) {
+  if (lacks_old_ranks(call, came)) {
+    return cat({"no rank of the communicator that is to grow has called ", call.function,
+                " with the unique id of the new ranks", after(waited)});
+  }
   const bool in_world = is_world(layout, call, came);
   const auto ended = find_ended(layout, came);
   std::string reasons = describe_failures(layout, came);
@@ -146,9 +179,7 @@ std::string describe_hang(const Layout& layout, const WaitingCall& call, std::ch
     add(reasons, missing);
     return cat({call.function, " has not returned", after(waited), ": ", reasons});
   }
-  return cat({"all ", std::to_string(call.ranks), " ranks have called ", call.function, ", and it has not returned",
-              after(waited),
-              ": they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that NCCL tries"});
+  return describe_all_there(call, after(waited));
 }
 
 std::string describe_lone_hang(const Layout& layout, Rank rank, const WaitingCall& call, std::chrono::seconds waited,

@@ -15,13 +15,20 @@
 
 namespace bootstrap {
 
+// In ncclCommGrow the ranks that were there know each other, and new ones know the unique id alone: two calls of a
+// roll. A rank that has both answers in both.
+enum class GrowSide : std::uint8_t { kNone, kOld, kNew };
+
 // A call of ncclCommInitRank or one of its kin, in this process.
 struct WaitingCall {
-  std::string_view function;  // "ncclCommInitRank"
-  std::uint32_t ranks = 0;    // of the communicator
-  std::uint32_t rank = 0;     // in the communicator
-  std::uint32_t topic = 0;    // the same for its members alone
-  int version = 0;            // of NCCL
+  std::string_view function;            // "ncclCommInitRank"
+  std::uint32_t ranks = 0;              // of the communicator
+  std::uint32_t rank = 0;               // in the communicator
+  std::uint32_t topic = 0;              // the same for its members alone
+  int version = 0;                      // of NCCL
+  std::vector<std::uint32_t> left_out;  // ranks of the communicator that need not call: ncclCommShrink
+  GrowSide side = GrowSide::kNone;
+  std::uint32_t old_ranks = 0;  // kNew, in a rank that was there: it answers for so many that were
 };
 
 using Attendances = std::vector<std::optional<CallAttendance>>;

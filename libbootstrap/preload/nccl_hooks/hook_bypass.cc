@@ -14,6 +14,7 @@
 
 #include "comm/nccl/nccl_library.h"
 #include "core/util/text.h"
+#include "preload/active_copy.h"
 #include "preload/nccl_hooks/hooked_step.h"
 
 namespace bootstrap {
@@ -50,7 +51,7 @@ void note_hook_called() noexcept {
 
 void warn_if_bypassed() noexcept {
   // The commands of a job script have one thread: they must not pay for this.
-  if (__libc_single_threaded != 0 || is_seen || nccl::has_loaded()) return;
+  if (__libc_single_threaded != 0 || is_seen || nccl::has_loaded() || !is_active_copy()) return;
   const int before = errno;
   try {
     const auto* const step = has_nccl_threads() ? this_step() : nullptr;

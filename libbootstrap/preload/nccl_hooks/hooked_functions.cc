@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 
 #include "comm/nccl/nccl_library.h"
@@ -15,9 +16,11 @@
 namespace bootstrap {
 namespace {
 
-// An entry is never deleted and its caller and function never change, so that it is read without a lock.
+// An entry is never deleted, and nothing but `next` of it changes, so that it is read without a lock. One place can
+// call several functions: by a pointer, or where it calls a function that ends with a jump to ours.
 struct Entry {
   const void* caller;
+  const char* name;
   void* function;
   Entry* next;
 };
@@ -43,12 +46,12 @@ void* hooked_function(const void* caller, const char* name) noexcept {
   try {
     auto& place = place_of(caller);
     for (const Entry* known = place.load(std::memory_order_acquire); known != nullptr; known = known->next) {
-      if (known->caller == caller) return known->function;
+      if (known->caller == caller && std::strcmp(known->name, name) == 0) return known->function;
     }
     void* const function = nccl::function_for(caller, name);
     if (function == nullptr) return nullptr;
     keep_loaded(function);
-    auto* const entry = new Entry{caller, function, place.load()};
+    auto* const entry = new Entry{caller, name, function, place.load()};
     while (!place.compare_exchange_weak(entry->next, entry)) {
     }
     return function;

@@ -96,16 +96,43 @@ WatchedCall call_with_ids(const char* function, const nccl::Functions& nccl, Com
 }
 
 // A call that all members of a communicator make. Not watched where its parent is not known.
-WatchedCall call_with_parent(const char* function, const nccl::Functions& nccl, Comm parent, Comm* comm) {
+WatchedCall call_with_parent(const char* function, const nccl::Functions& nccl, Comm parent, Comm* comm,
+                             Callers callers = Callers::kAll) {
   WatchedCall call;
-  const auto known = this_step() == nullptr ? std::nullopt : call_on(nccl, parent, function);
+  auto known = this_step() == nullptr ? std::nullopt : call_on(nccl, parent, function, callers);
   if (!known) return call;
   call.step = this_step();
   call.nccl = nccl;
-  call.call = *known;
+  call.call = std::move(*known);
   call.topic = call.call.topic;
   call.result = comm;
   call.parent = parent;
+  return call;
+}
+
+// Not all old ranks have the unique id, and no new one has the parent.
+WatchedCall call_of_grow(const nccl::Functions& nccl, Comm parent, int ranks, const UniqueId* id, int rank,
+                         Comm* comm) {
+  constexpr const char* kFunction = "ncclCommGrow";
+  auto call = call_with_parent(kFunction, nccl, parent, comm);
+  call.call.side = GrowSide::kOld;
+  int old_ranks = 0;
+  const bool is_known =
+      parent == nullptr || (nccl.count != nullptr && nccl.count(parent, &old_ranks) == nccl::kSuccess &&
+                            nccl.user_rank(parent, &rank) == nccl::kSuccess);
+  if (id != nullptr && is_known) {
+    auto with_id = call_with_ids(kFunction, nccl, comm, ranks, rank, id, 1);
+    with_id.call.side = GrowSide::kNew;
+    with_id.call.old_ranks = count(old_ranks);
+    if (call.step == nullptr) {
+      call = std::move(with_id);
+    } else {
+      call.of_new_ranks = std::move(with_id.call);
+    }
+  }
+  call.parent = nullptr;  // it is ready all the time
+  call.roots = 0;
+  call.topic = mixed_topic(0, count(ranks));  // all that old and new ranks both know
   return call;
 }
 
@@ -186,6 +213,24 @@ BOOTSTRAP_API ResultCode ncclCommSplit(Comm comm, int color, int key, Comm* newc
   return bootstrap::pass(std::move(call), [&] { return nccl.split(comm, color, key, newcomm, config); });
 }
 
+BOOTSTRAP_API ResultCode ncclCommShrink(Comm comm, int* left_out, int number, Comm* newcomm, void* config, int flags) {
+  const void* const caller = __builtin_return_address(0);
+  const auto real = hooked<bootstrap::nccl::Shrink>(caller, "ncclCommShrink");
+  if (real == nullptr) return bootstrap::refuse("ncclCommShrink");
+  auto call =
+      bootstrap::call_with_parent("ncclCommShrink", functions_for(caller), comm, newcomm, bootstrap::Callers::kSome);
+  if (left_out != nullptr && number > 0) call.call.left_out.assign(left_out, left_out + number);
+  return bootstrap::pass(std::move(call), [&] { return real(comm, left_out, number, newcomm, config, flags); });
+}
+
+BOOTSTRAP_API ResultCode ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* newcomm, void* config) {
+  const void* const caller = __builtin_return_address(0);
+  const auto real = hooked<bootstrap::nccl::Grow>(caller, "ncclCommGrow");
+  if (real == nullptr) return bootstrap::refuse("ncclCommGrow");
+  return bootstrap::pass(bootstrap::call_of_grow(functions_for(caller), comm, ranks, id, rank, newcomm),
+                         [&] { return real(comm, ranks, id, rank, newcomm, config); });
+}
+
 // What follows is called often. It is a look into a table, and NCCL's own call.
 BOOTSTRAP_API ResultCode ncclGroupStart() {
   const auto real = hooked<decltype(Functions::group_start)>(__builtin_return_address(0), "ncclGroupStart");
@@ -246,6 +291,8 @@ BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitRankConfig);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitRankScalable);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommInitAll);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommSplit);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommShrink);
+BOOTSTRAP_HIDE_FROM_DLSYM(ncclCommGrow);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclGroupStart);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclGroupEnd);
 BOOTSTRAP_HIDE_FROM_DLSYM(ncclGroupSimulateEnd);

@@ -12,7 +12,11 @@ constexpr std::chrono::seconds kQuestionPause{2};
 }  // namespace
 
 WatchState::WatchState(const HookedStep& the_step, const WaitingCall& the_call)
-    : step(the_step), call(the_call), ranks_{the_call.rank} {}
+    : step(the_step), call(the_call), ranks_{the_call.rank} {
+  for (std::uint32_t rank = 0; rank < call.old_ranks; ++rank) {
+    if (rank != call.rank) ranks_.push_back(rank);
+  }
+}
 
 bool WatchState::join(const WaitingCall& other) {
   const std::lock_guard lock(mutex_);

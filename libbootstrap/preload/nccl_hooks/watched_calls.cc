@@ -50,7 +50,7 @@ std::optional<WatchedCall> take_pending(nccl::Comm comm, nccl::ResultCode state)
                                   [comm](const auto& call) { return call.comm == comm || call.parent == comm; });
   if (found == all.calls.end()) return std::nullopt;
   if (state == nccl::kInProgress) {
-    if (found->watch) found->watch->note_question();
+    for (const auto& watch : found->watches) watch->note_question();
     return std::nullopt;
   }
   std::optional<WatchedCall> call(std::move(*found));
@@ -80,7 +80,8 @@ void tell_time(const WatchedCall& call, std::chrono::nanoseconds time, nccl::Res
 
 void begin_call(WatchedCall& call) {
   call.start = std::chrono::steady_clock::now();
-  call.watch = std::make_unique<HangWatchdog>(*call.step, call.call);
+  call.watches.push_back(std::make_unique<HangWatchdog>(*call.step, call.call));
+  if (call.of_new_ranks) call.watches.push_back(std::make_unique<HangWatchdog>(*call.step, *call.of_new_ranks));
 }
 
 void end_call(WatchedCall&& call, nccl::ResultCode code) {
@@ -94,13 +95,13 @@ void end_call(WatchedCall&& call, nccl::ResultCode code) {
   if (code == nccl::kSuccess || code == nccl::kInProgress) remember(call.comm, call.topic);
   // Up to NCCL 2.23 the new communicator of a split is not known before its parent is ready.
   if (code == nccl::kInProgress && (call.comm != nullptr || call.parent != nullptr)) {
-    if (call.watch) call.watch->note_question();
+    for (const auto& watch : call.watches) watch->note_question();
     return keep_pending(std::move(call));
   }
-  if (code != nccl::kSuccess && code != nccl::kInProgress && call.watch) {
-    call.watch->fail(describe(call.nccl, call.call.function, code, nullptr));
+  if (code != nccl::kSuccess && code != nccl::kInProgress) {
+    for (const auto& watch : call.watches) watch->fail(describe(call.nccl, call.call.function, code, nullptr));
   }
-  call.watch.reset();
+  call.watches.clear();
   if (call.step->options.timing) tell_time(call, time, code);
 }
 

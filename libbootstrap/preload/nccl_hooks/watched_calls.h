@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "comm/nccl/nccl_library.h"
@@ -18,13 +19,14 @@ struct WatchedCall {
   const HookedStep* step = nullptr;
   nccl::Functions nccl;
   WaitingCall call;
-  std::size_t roots = 0;         // for the report; 0 where there are none
-  nccl::Comm* result = nullptr;  // where NCCL puts the communicator
-  std::uint32_t topic = 0;       // of that communicator, for the calls that make others of it
-  nccl::Comm parent = nullptr;   // of ncclCommSplit: its state tells of the new one, too
-  nccl::Comm comm = nullptr;     // once it is known
+  std::optional<WaitingCall> of_new_ranks;  // ncclCommGrow, in a rank that was there and has the unique id
+  std::size_t roots = 0;                    // for the report; 0 where there are none
+  nccl::Comm* result = nullptr;             // where NCCL puts the communicator
+  std::uint32_t topic = 0;                  // of that communicator, for the calls that make others of it
+  nccl::Comm parent = nullptr;              // of ncclCommSplit and ncclCommShrink: its state tells of the new one, too
+  nccl::Comm comm = nullptr;                // once it is known
   std::chrono::steady_clock::time_point start;
-  std::unique_ptr<HangWatchdog> watch;
+  std::vector<std::unique_ptr<HangWatchdog>> watches;
 };
 
 // Around NCCL's function: begin before it, and end with what it has answered.

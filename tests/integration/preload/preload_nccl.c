@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "nccl_double.h"
+#include "id_file.h"
 
 int cuInit(unsigned flags);
 int cuDevicePrimaryCtxRetain(void** context, int device);
@@ -49,27 +49,15 @@ static void use_device(int device) {
 
 static void share_id(const struct order* order, ncclUniqueId* id) {
   char path[512];
-  char fresh[520];
   int version = 0; /* two copies of NCCL in a process meet by ids of their own */
   if (getenv("PRELOAD_NCCL_ONE_ID") == NULL) ncclGetVersion(&version);
   snprintf(path, sizeof path, "%s/id.%s.%s.%d", order->folder, getenv("SLURM_JOB_ID"), getenv("SLURM_STEP_ID"),
            version);
-  snprintf(fresh, sizeof fresh, "%s.new", path);
   if (order->rank == 0) {
-    FILE* const file = ncclGetUniqueId(id) == ncclSuccess ? fopen(fresh, "w") : NULL;
-    if (file == NULL || fwrite(id, sizeof *id, 1, file) != 1 || fclose(file) != 0 || rename(fresh, path) != 0) exit(3);
-    return;
+    if (ncclGetUniqueId(id) != ncclSuccess) exit(3);
+    write_id(path, id);
   }
-  for (int tries = 0; tries < 1000; ++tries) {
-    FILE* const file = fopen(path, "r");
-    if (file != NULL) {
-      const size_t count = fread(id, sizeof *id, 1, file);
-      fclose(file);
-      if (count == 1) return;
-    }
-    usleep(10000);
-  }
-  exit(3);
+  read_id(path, id);
 }
 
 static ncclResult_t init(const struct order* order, ncclComm_t* comm) {

@@ -228,3 +228,48 @@ def test_workers_of_a_launcher_are_left_alone(bare):
     program = f"env RANK=7 WORLD_SIZE=8 {inside('tests/integration/preload_nccl')}"
     done = step(bare, f"--mpi=pmix {STEP}", "rank", program=program, SLURM_BOOTSTRAP_TIMING="1")
     assert done.returncode == 0 and not sentences(done.stderr), done.stderr
+
+
+GROW = inside("tests/integration/preload_grow")
+
+
+def steps_at_once(cluster: Cluster, *steps: str, library: bool = True, **variables: str) -> list[tuple[list[str], list[str]]]:
+    """What the ranks of each step printed, and what we said: the steps wait for what does not come, and so do it together."""
+    variables = {"LD_LIBRARY_PATH": f"{inside(f'{DOUBLES}/nccl-2.32.3')}:{inside(f'{DOUBLES}/cuda')}"} | variables
+    words = " ".join(f"{name}={value}" for name, value in variables.items())
+    srun = f"{words} srun -Q -K0 --mpi=pmix -w node[001-002] {STEP} {preloading() if library else '--export=ALL'} timeout 12 {GROW}"
+    runs = "\n".join(f"(mkdir -p grow.{number}; {srun} ~/grow.{number} {arguments} >~/grow.{number}/out 2>~/grow.{number}/err) &"
+                     for number, arguments in enumerate(steps))
+    done = run_steps(cluster, f"cd; {runs}\nwait; for n in $(seq 0 {len(steps) - 1}); do cat grow.$n/out; echo ==; cat grow.$n/err; echo ==; "
+                              "done; rm -r grow.*")
+    parts = done.stdout.split("==\n")
+    return [(sorted(parts[2 * n].splitlines()), sorted(sentences(parts[2 * n + 1]))) for n in range(len(steps))]
+
+
+def test_growing_and_shrinking_pass_through_and_nothing_is_said(bare):
+    sums = {"grow": 10, "polled": 10, "split": {0: 4, 1: 6, 2: 4, 3: 6}, "shrink": 6}
+    for library in (True, False):
+        for (how, expected), (printed, told) in zip(sums.items(), steps_at_once(bare, *sums, library=library)):
+            ranks = range(3 if how == "shrink" else 4)
+            assert printed == [f"rank {rank} of 4: 0, sum {expected[rank] if how == 'split' else expected}" for rank in ranks]
+            assert not told
+
+
+def test_who_does_not_grow_or_shrink_is_named(bare):
+    """Old ranks know each other and new ones the id alone: so there may be a sentence for each."""
+    steps = ("grow absent=3", "grow absent=1", "grow absent=0", "grow killed=1 absent=3", "split absent=3", "shrink absent=2")
+    rank = [f"rank {rank} (node00{1 + rank // 2}, local rank {rank % 2})" for rank in range(4)]
+    late, ended = "has not called ncclCommGrow after 6 s", f", or is one of those that have ended: {rank[1]}"
+    no_third = f"rank 3 of a communicator of 4 {late}%s; among those that have, 0 is {rank[0]}, 2 is {rank[2]}"
+    no_second = f"rank 1 of a communicator of 2 {late}%s; among those that have, 0 is {rank[0]}"
+    expected = [
+        [no_third % ""],
+        ["all new ranks have called ncclCommGrow, and it has not returned after 6 s: a rank that was in the communicator has not "
+         "called it, or they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that NCCL tries", no_second % ""],
+        ["no rank of the communicator that is to grow has called ncclCommGrow with the unique id of the new ranks after 6 s",
+         f"rank 0 of a communicator of 2 {late}; among those that have, 1 is {rank[1]}"],
+        [no_second % ended, no_third % ended],
+        [f"{rank[3]} has not called ncclCommSplit after 6 s"],
+        [f"rank 2 of a communicator of 4 has not called ncclCommShrink after 6 s; among those that have, 0 is {rank[0]}, 1 is {rank[1]}"]]
+    found = steps_at_once(bare, *steps, SLURM_BOOTSTRAP_TIMEOUT="6")
+    assert [[line.split(": ", 3)[3] for line in told] for _, told in found] == expected
