@@ -20,6 +20,7 @@ from python_programs import IDS, JOB, NCCL4PY, OTHER_PYTHON, RIGHT_TYPES, TWO_WO
 STEP = ("srun", "-N2", "--ntasks-per-node=2")
 PROGRAM = "/home/alice/program.py"
 PYTHON = "/home/alice/venv/bin/python3"
+OWN = "own"  # Debian's PyTorch 1.13
 PACKAGES = "/home/alice/venv/lib/python3.11/site-packages"
 DOUBLE = "tests/doubles/nccl-2.28.9/libnccl.so.2"
 
@@ -60,11 +61,13 @@ def run(site, text, *options, command=(), env=None):
 
 
 def run_in(site, environments, name, text, line=" ".join(STEP) + " python3 PROGRAM", env=None):
-    """In an environment of scripts/frameworks, which has this package by PYTHONPATH, as pip's --target would give it."""
+    """In an environment of scripts/frameworks, which has this package by PYTHONPATH, as pip's --target would give it; or in the
+    user's own."""
     site.write_home("program.py", text)
-    words = line.replace("PROGRAM", PROGRAM)
-    env = {"PYTHONPATH": PACKAGES, "OMP_NUM_THREADS": "1"} | (env or {})
-    return site.run(["bash", "-c", f"PATH={environments(name)}:$PATH\n{words}"], env=env, timeout=180)
+    folder, env = Path(PYTHON).parent, {"OMP_NUM_THREADS": "1"} | (env or {})
+    if name != OWN:
+        folder, env["PYTHONPATH"] = environments(name), PACKAGES
+    return site.run(["bash", "-c", f"PATH={folder}:$PATH\n{line.replace('PROGRAM', PROGRAM)}"], env=env, timeout=180)
 
 
 def test_the_wheel_has_no_compiled_extension(wheel):
@@ -107,6 +110,8 @@ def other_pythons(site, wheel):
     """What a step printed in which each rank has another Python: {version: line}. As root, in whose home pyenv may be."""
     site.write_home("program.py", OTHER_PYTHON)
     found = {version: python for version in PYTHONS if (python := find_python(version))}
+    if not found:
+        pytest.skip("there is no Python of these versions with pip")
     lines = []
     for rank, (version, python) in enumerate(found.items()):
         done = install_for(python, wheel, site.home / "of" / version)
@@ -198,9 +203,9 @@ cat again.out"""
     pytest.param(REQUEUED, False, id="requeued", marks=pytest.mark.full),
     pytest.param(REQUEUED, True, id="requeued, plugin", marks=pytest.mark.full),
 ])
-@pytest.mark.parametrize("name", ["pytorch-debian", *(pytest.param(new, marks=pytest.mark.full) for new in ("pytorch-2.7", "pytorch"))])
+@pytest.mark.parametrize("name", [OWN, *(pytest.param(new, marks=pytest.mark.full) for new in ("pytorch-2.7", "pytorch"))])
 def test_pytorch_meets_in_other_steps(site, environments, name, line, has_plugin):
-    text = two_worlds("torch, slurm_bootstrap" if name == "pytorch-debian" else "torch")
+    text = two_worlds("torch, slurm_bootstrap" if name == OWN else "torch")
     with site.other_plugstack(site.plugin) if has_plugin else nullcontext():
         done = run_in(site, environments, name, text, line, {"SLURM_BOOTSTRAP": "on"} if has_plugin else None)
     check_worlds(done, 4 if line == REQUEUED else 2, has_plugin)
