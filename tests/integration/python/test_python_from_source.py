@@ -20,6 +20,7 @@ pytestmark = pytest.mark.full  # the user has no compiler cache
 BLOCKS = [block for block in read_page(REPOSITORY / "etc/doc/python.md").blocks if "test_python_from_source" in block.reason]
 [PROGRAM] = [block.text for block in read_page(REPOSITORY / "etc/doc/python.md").blocks if "init_process_group" in block.text]
 HEADERS = ["/usr/include/tl", "/usr/include/CLI", "/usr/lib/x86_64-linux-gnu/pmix2/include"]
+PACKAGES = [("tl/expected.hpp", "libexpected-dev"), ("CLI/CLI.hpp", "libcli11-dev"), ("pmix.h", "libpmix-dev")]
 COMPILERS = [f"/usr/bin/x86_64-linux-gnu-{name}-12" for name in ("gcc", "g++")]
 # The network of this machine, the home of the cluster, and no trace of some files.
 AS_USER = """
@@ -77,13 +78,15 @@ def test_from_a_checkout_to_four_ranks(user):
         assert not judge(block, done.returncode, done.stdout), done
 
 
-@pytest.mark.parametrize("without, sentence", [
-    (HEADERS[1:2], "CLI/CLI.hpp is not there: install libcli11-dev"),
-    (HEADERS[2:], "pmix.h is not there: install libpmix-dev"),
-    (COMPILERS, "Could not find compiler"),
-], ids=["CLI11", "PMIx", "compiler"])
-def test_what_is_missing_is_told(user, without, sentence):
+@pytest.mark.parametrize("without, told", [
+    (HEADERS[2:], ["pmix.h is not there: install libpmix-dev"]),
+    (HEADERS, [f"{header} is not there: install {package}" for header, package in PACKAGES]),
+    (COMPILERS, ["Could not find compiler"]),
+], ids=["PMIx", "all headers", "compiler"])
+def test_what_is_missing_is_told_at_once(user, without, told):
     done = user.run("python3 -m venv ~/venv\n. ~/venv/bin/activate\npip install .", without)
     if "No matching distribution" in done.stdout:
         pytest.skip("PyPI gave no scikit-build-core")
-    assert done.returncode != 0 and sentence in " ".join(done.stdout.split()), done.stdout
+    said = " ".join(done.stdout.split())
+    assert done.returncode != 0 and all(sentence in said for sentence in told), done.stdout
+    assert said.count("is not there: install") == sum("is not there: install" in sentence for sentence in told), done.stdout
