@@ -1,4 +1,7 @@
-"""A Horovod world over Gloo in any step, without horovodrun: Horovod's own rendezvous server in rank 0."""
+"""A Horovod world over Gloo in any step, without horovodrun: Horovod's own rendezvous server in rank 0.
+
+The variables are those of tools/horovod/horovod_world.cc; test_horovod.py compares them.
+"""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -11,8 +11,8 @@
 namespace bootstrap {
 
 // Starts it with the Python that starts `program`, or else with python3 of PATH. `slots`: a line for each rank, see
-// rendezvous.py. Answers with its port. The server is no child of this process, which may wait for its own children,
-// and ends with it, whatever program it has become by then.
+// _horovod_server.py. Answers with its port. The server is no child of this process, which may wait for its own
+// children, and ends with it, whatever program it has become by then.
 Result<std::uint16_t> start_rendezvous_server(const std::string& program, const std::string& slots, Deadline deadline);
 
 }  // namespace bootstrap

@@ -12,8 +12,8 @@ import tarfile
 
 import pytest
 
-from built_files import COMMAND, LIBRARY, inside
-from harness import TESTS, wait_for
+from built_files import COMMAND, LIBRARY, built, inside
+from harness import REPOSITORY, TESTS, wait_for
 
 VERSION = "0.28.1"
 CLIENT = ("python3", f"{TESTS}/frameworks/horovod_client.py")
@@ -37,7 +37,9 @@ def package(tmp_path_factory):
 @pytest.fixture(scope="module")
 def site(cluster_factory, package):
     cluster = cluster_factory("horovod").up("--nodes", "4", "--gpus", "4", "--cpus", "16")
-    shutil.copytree(package, cluster.state / "home/alice/python/horovod")
+    shutil.copytree(package, cluster.home / "python/horovod")
+    ours = shutil.copytree(REPOSITORY / "libbootstrap/python/slurm_bootstrap", cluster.home / "python/slurm_bootstrap")
+    shutil.copy(built(LIBRARY), ours)
     return cluster
 
 
@@ -98,6 +100,30 @@ def test_two_worlds_of_a_job_do_not_meet(site):
 def test_tasks_that_see_their_own_gpu_alone_are_nodes_of_their_own(site):
     done = run(site, "-N2", "--ntasks-per-node=2", "--gres=gpu:2", "--bootstrap-gpu=narrow", *RUN, *CLIENT)
     assert lines_of(done) == [f"rank {r} of 4 local 0/1 cross {r}/4 sum OK" for r in range(4)]
+
+
+# In a program that the command has started. Each of the two has a server of its own.
+COMPARE = """
+import os, slurm_bootstrap
+
+def take():
+    ours = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("HOROVOD_")}
+    return {(name, value) for name, value in ours.items() if name != "HOROVOD_GLOO_RENDEZVOUS_PORT"}
+
+of_command = take()
+slurm_bootstrap.horovod()
+os.write(1, f"{len(of_command)} {of_command ^ take()}\\n".encode())
+"""
+
+
+@pytest.mark.parametrize("options, count", [
+    (("-N2", "-n3", "--bootstrap=off"), 11),
+    ((*FOUR, "--bootstrap-gpu=narrow"), 12),  # with HOROVOD_GLOO_IFACE
+], ids=["not set up", "own GPU alone"])
+def test_the_call_of_python_sets_what_the_command_sets(site, options, count):
+    site.write_home("compare.py", COMPARE)
+    done = run(site, *options, *RUN, "python3", "/home/alice/compare.py")
+    assert done.returncode == 0 and set(done.stdout.splitlines()) == {f"{count} set()"}, done
 
 
 def test_the_server_ends_with_rank_0(site):

@@ -1,54 +1,28 @@
-"""pip's package on a cluster without the plugin: a user without root installs the wheel and starts PyTorch with slurm://."""
+"""pip's package: one wheel for each Python, its types, and what a user without root does with it on a cluster."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
 from built_files import inside
 from harness import REPOSITORY
+from python_programs import IDS, JOB, NCCL4PY, OTHER_PYTHON, RIGHT_TYPES, TWO_WORLDS, WRONG_TYPES
 
 STEP = ("srun", "-N2", "--ntasks-per-node=2")
 PROGRAM = "/home/alice/program.py"
 PYTHON = "/home/alice/venv/bin/python3"
-
-# Two worlds, one after the other: each has a store and a port of its own.
-TWO_WORLDS = """
-import os
-IMPORTS
-kept = []
-for world in range(2):
-    dist.init_process_group("gloo", init_method="slurm://")
-    total = torch.tensor([2.0 ** dist.get_rank()])
-    dist.all_reduce(total)
-    kept.append(total)
-    os.write(1, f"world {world} rank {dist.get_rank()} of {dist.get_world_size()} sum {int(total)}\\n".encode())
-    dist.barrier()
-    dist.destroy_process_group()
-"""
-JOB = """
-import os, slurm_bootstrap
-job = slurm_bootstrap.Job()
-job.barrier()
-places = [place.decode().strip() for place in job.exchange(f"{job.local_rank}/{job.local_size} {job.node_rank}/{job.node_count}".encode().ljust(16))]
-os.write(1, f"{job.rank}: {places} {job.device} {job.master_addr}\\n".encode())
-"""
-IDS = """
-import os, slurm_bootstrap
-job = slurm_bootstrap.Job()
-world, node = job.nccl_unique_ids("world", 2), job.nccl_unique_ids("node")
-everything = job.exchange(b"".join(world + node))
-assert [len(each) for each in world + node] == [128] * 3 and world[0] != world[1]
-assert len({each[:256] for each in everything}) == 1, "the ids of the world differ"
-of_nodes = [each[256:] for each in everything]
-assert of_nodes[0] == of_nodes[1] != of_nodes[2] == of_nodes[3], "the ids of a node do not belong to it"
-os.write(1, b"right\\n")
-"""
+OWN = "own"  # Debian's PyTorch 1.13
+PACKAGES = "/home/alice/venv/lib/python3.11/site-packages"
+DOUBLE = "tests/doubles/nccl-2.28.9/libnccl.so.2"
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +42,11 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(cluster_factory, wheel):
-    cluster = cluster_factory("python").up("--no-plugin", "--nodes", "2", "--gpus", "2", "--cpus", "8")
+    cluster = cluster_factory("python")
+    cluster.asks = False
+    cluster.up("--nodes", "2", "--gpus", "2", "--cpus", "8")
+    cluster.plugin = cluster.plugstack
+    cluster.write_plugstack("")
     shutil.copy(wheel, cluster.home)
     (cluster.home / wheel.name).chmod(0o644)
     install = f"python3 -m venv --system-site-packages ~/venv && ~/venv/bin/pip install --quiet --no-index ~/{wheel.name}"
@@ -82,10 +60,102 @@ def run(site, text, *options, command=(), env=None):
     return site.run([*STEP, *options, *command, PYTHON, PROGRAM], env=env, timeout=120)
 
 
+def run_in(site, environments, name, text, line=" ".join(STEP) + " python3 PROGRAM", env=None):
+    """In an environment of scripts/frameworks, which has this package by PYTHONPATH, as pip's --target would give it; or in the
+    user's own."""
+    site.write_home("program.py", text)
+    folder, env = Path(PYTHON).parent, {"OMP_NUM_THREADS": "1"} | (env or {})
+    if name != OWN:
+        folder, env["PYTHONPATH"] = environments(name), PACKAGES
+    return site.run(["bash", "-c", f"PATH={folder}:$PATH\n{line.replace('PROGRAM', PROGRAM)}"], env=env, timeout=180)
+
+
 def test_the_wheel_has_no_compiled_extension(wheel):
     assert wheel.name.split("-")[2:4] == ["py3", "none"]
     names = zipfile.ZipFile(wheel).namelist()
     assert {"slurm_bootstrap/py.typed", "slurm_bootstrap/libbootstrap.so.0", "slurm_bootstrap/slurm-bootstrap"} <= set(names)
+
+
+def test_the_wheel_for_other_machines_names_its_glibc(wheel, environments, tmp_path):
+    """pip of a machine with an older one then refuses it."""
+    folder = environments("python-checks")
+    line = [f"{folder}/auditwheel", "repair", "--wheel-dir", tmp_path, wheel]
+    done = subprocess.run(line, env={"PATH": f"{folder}:/usr/bin:/bin"}, capture_output=True, text=True)
+    [made] = tmp_path.iterdir()
+    files = [zipfile.ZipFile(path).read(f"slurm_bootstrap/{name}") for path in (wheel, made) for name in ("libbootstrap.so.0", "slurm-bootstrap")]
+    newest = max(int(minor) for file in files for minor in re.findall(rb"GLIBC_2\.(\d+)\0", file))
+    assert made.name == wheel.name.replace("linux", f"manylinux_2_{newest}"), done
+    assert files[:2] == files[2:], "auditwheel changed a file"
+
+
+PYTHONS = ["3.9", "3.10", "3.11", "3.12", "3.13"]
+TOO_OLD = "3.8"
+
+
+def find_python(version):
+    """Of PATH, or of pyenv."""
+    for path in (*Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"), shutil.which(f"python{version}")):
+        if path and subprocess.run([path, "-c", "import pip"], capture_output=True).returncode == 0:
+            return str(path)
+    return None
+
+
+def install_for(python, wheel, folder):
+    line = [python, "-m", "pip", "install", "--no-index", "--no-deps", "--target", folder, wheel]
+    return subprocess.run(line, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def other_pythons(site, wheel):
+    """What a step printed in which each rank has another Python: {version: line}. As root, in whose home pyenv may be."""
+    site.write_home("program.py", OTHER_PYTHON)
+    found = {version: python for version in PYTHONS if (python := find_python(version))}
+    if not found:
+        pytest.skip("there is no Python of these versions with pip")
+    lines = []
+    for rank, (version, python) in enumerate(found.items()):
+        done = install_for(python, wheel, site.home / "of" / version)
+        assert done.returncode == 0, done.stderr
+        lines.append(f"{rank} /usr/bin/env PYTHONPATH=/home/alice/of/{version} {python} {PROGRAM}\n")
+    programs = site.write_home("programs", "".join(lines))
+    done = site.run(["srun", f"-n{len(lines)}", "--multi-prog", programs], user="root")
+    assert done.returncode == 0, done.stderr
+    return list(found), {line.split()[0]: line for line in done.stdout.splitlines()}
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_one_wheel_is_for_each_python(other_pythons, version):
+    found, said = other_pythons
+    if version not in found:
+        pytest.skip(f"there is no Python {version}")
+    assert said[version] == f"{version} {found.index(version)} {' '.join(found)}"
+
+
+def test_an_older_python_refuses_the_wheel(wheel, tmp_path):
+    python = find_python(TOO_OLD)
+    if python is None:
+        pytest.skip(f"there is no Python {TOO_OLD}")
+    done = install_for(python, wheel, tmp_path)
+    assert done.returncode != 0 and "requires a different Python" in done.stderr, done
+
+
+def test_types_are_there_for_programs_and_right(wheel, environments, tmp_path):
+    """As a user's mypy sees the installed package, and as ours sees its files."""
+    def mypy(*arguments):
+        line = [f"{environments('python-checks')}/mypy", "--cache-dir", "cache", "--python-executable", python, *arguments]
+        return subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv/bin/python3"
+    [packages] = (tmp_path / "venv/lib").glob("python3*/site-packages")
+    zipfile.ZipFile(wheel).extractall(packages)
+    (tmp_path / "right.py").write_text(RIGHT_TYPES)
+    (tmp_path / "wrong.py").write_text(WRONG_TYPES)
+    done = mypy("--strict", "right.py", "wrong.py")
+    found = [line.split(":")[:2] for line in done.stdout.splitlines() if ": error: " in line]
+    assert found == [["wrong.py", str(number)] for number in (4, 5, 6, 7)], done
+    own = mypy("--config-file", REPOSITORY / "pyproject.toml", "-p", "slurm_bootstrap")
+    assert own.returncode == 0, own.stdout
 
 
 @pytest.mark.parametrize("imports, options", [
@@ -95,17 +165,56 @@ def test_the_wheel_has_no_compiled_extension(wheel):
     pytest.param("torch, slurm_bootstrap", (), id="last-PMI-1", marks=pytest.mark.full),
 ])
 def test_pytorch_meets_without_a_port(site, imports, options):
-    text = TWO_WORLDS.replace("IMPORTS", f"import {imports}\nimport torch.distributed as dist")
-    done = run(site, text, *options)
+    check_worlds(run(site, two_worlds(imports), *options))
+
+
+def two_worlds(imports):
+    return TWO_WORLDS.replace("IMPORTS", f"import {imports}\nimport torch.distributed as dist")
+
+
+def check_worlds(done, count=2, has_plugin=False):
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"world {world} rank {rank} of 4 sum 15" for world in range(2) for rank in range(4)]
+    assert sorted(done.stdout.splitlines()) == sorted(count // 2 * [
+        f"world {world} rank {rank} of 4 sums 15 {9 if rank in (0, 3) else 6} {rank if has_plugin else None}"
+        for world in range(2) for rank in range(4)])
+
+
+HET = "srun -Q -n1 python3 PROGRAM : -n3 python3 PROGRAM"
+HET_PMIX = HET.replace("-Q", "-Q --mpi=pmix").replace(":", ": --mpi=pmix")
+# Its first run is ended by the second.
+REQUEUED = """cat > again.sbatch <<'END'
+#!/bin/bash
+srun -N2 --ntasks-per-node=2 python3 PROGRAM >> again.out 2> again.err || exit
+[[ ${SLURM_RESTART_COUNT:-0} == 1 ]] || { scontrol requeue $SLURM_JOB_ID; sleep 60; }
+touch again.done
+END
+rm -f again.done again.out
+sbatch --quiet --requeue -N2 --ntasks-per-node=2 --output=again.err again.sbatch
+for ((i = 0; i < 900; i++)); do [[ ! -e again.done ]] || break; sleep 0.1; done
+cat again.err >&2
+cat again.out"""
+
+
+@pytest.mark.parametrize("line, has_plugin", [
+    pytest.param(HET, False, id="components"),
+    pytest.param(HET, True, id="components, plugin"),
+    pytest.param(" ".join(STEP) + " --gres=gpu:2 python3 PROGRAM", True, id="plugin"),
+    pytest.param(HET_PMIX, True, id="components, plugin, PMIx", marks=pytest.mark.full),
+    pytest.param(REQUEUED, False, id="requeued", marks=pytest.mark.full),
+    pytest.param(REQUEUED, True, id="requeued, plugin", marks=pytest.mark.full),
+])
+@pytest.mark.parametrize("name", [OWN, *(pytest.param(new, marks=pytest.mark.full) for new in ("pytorch-2.7", "pytorch"))])
+def test_pytorch_meets_in_other_steps(site, environments, name, line, has_plugin):
+    text = two_worlds("torch, slurm_bootstrap" if name == OWN else "torch")
+    with site.other_plugstack(site.plugin) if has_plugin else nullcontext():
+        done = run_in(site, environments, name, text, line, {"SLURM_BOOTSTRAP": "on"} if has_plugin else None)
+    check_worlds(done, 4 if line == REQUEUED else 2, has_plugin)
 
 
 @pytest.mark.full
 def test_without_the_package_there_is_no_such_method(site):
     """The control. PyTorch before 2.5 needs the import."""
-    done = run(site, TWO_WORLDS.replace("IMPORTS", "import torch\nimport torch.distributed as dist"),
-               env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    done = run(site, two_worlds("torch"), env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
     assert done.returncode != 0 and "No rendezvous handler for slurm://" in done.stderr, done
 
 
@@ -128,7 +237,7 @@ def test_a_job_knows_its_ranks(site):
 
 
 def test_ids_of_nccl_are_the_groups(site):
-    done = run(site, IDS, env={"SLURM_BOOTSTRAP_NCCL": inside("tests/doubles/nccl-2.28.9/libnccl.so.2")})
+    done = run(site, IDS, env={"SLURM_BOOTSTRAP_NCCL": inside(DOUBLE)})
     assert done.stdout.splitlines() == ["right"] * 4, done.stderr
 
 
@@ -159,41 +268,20 @@ def test_run_gives_an_ordinary_program_its_rank(site):
     assert done.returncode == 0 and "on 4 ranks" in done.stdout, done
 
 
-NEW_PYTORCH = TWO_WORLDS.replace("IMPORTS", "import torch\nimport torch.distributed as dist") + "\nos._exit(0)\n"
-NCCL4PY = """
-import os, slurm_bootstrap, nccl.core
-job = slurm_bootstrap.Job()
-[mine] = job.nccl_unique_ids()
-assert set(job.exchange(mine)) == {mine}
-try:
-    nccl.core.Communicator.init(job.size, job.rank, nccl.core.UniqueId.from_bytes(mine))
-    os.write(1, b"a communicator\\n")
-except Exception as error:  # without a GPU
-    os.write(1, f"{type(error).__name__}: {error}\\n".encode())
-"""
-
-
-def run_in(site, environments, name, text):
-    """In an environment of scripts/frameworks, which has this package by PYTHONPATH, as pip's --target would give it."""
-    site.write_home("program.py", text)
-    folder = environments(name)
-    env = {"PYTHONPATH": "/home/alice/venv/lib/python3.11/site-packages", "OMP_NUM_THREADS": "1"}
-    return site.run(["bash", "-c", f"PATH={folder}:$PATH {' '.join(STEP)} python3 {PROGRAM}"], env=env, timeout=180)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["pytorch-2.7", "pytorch"])
 def test_new_pytorch_needs_no_import(site, environments, name):
-    done = run_in(site, environments, name, NEW_PYTORCH)
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"world {world} rank {rank} of 4 sum 15" for world in range(2) for rank in range(4)]
+    check_worlds(run_in(site, environments, name, two_worlds("torch")))
 
 
 @pytest.mark.full
-def test_nccl4py_takes_our_id_up_to_the_gpu(site, environments):
-    done = run_in(site, environments, "pytorch", NCCL4PY)
-    said = set(done.stdout.splitlines())
-    assert done.returncode == 0 and len(said) == 1 and said.pop().startswith(("a communicator", "NCCLError: UnhandledCudaError")), done
+@pytest.mark.parametrize("env, said", [
+    ({}, {"NCCLError: UnhandledCudaError"}),  # NCCL's own, which came as far as the first call of CUDA
+    ({"LD_PRELOAD": inside(DOUBLE)}, {f"rank {rank} of 4" for rank in range(4)}),
+], ids=["NCCL", "double"])
+def test_nccl4py_takes_our_id(site, environments, env, said):
+    done = run_in(site, environments, "pytorch", NCCL4PY, env=env)
+    assert done.returncode == 0 and {line.partition(" (")[0] for line in done.stdout.splitlines()} == said, done
 
 
 @pytest.mark.full

@@ -3,6 +3,9 @@
 Input of the program: the number of the process to end with, then a line for each rank: its host, its place on it, the
 ranks of the host, its place among the hosts that have such a rank, and their number. Output: the port, or why there is none.
 """
+
+# SPDX-License-Identifier: Apache-2.0
+
 import os
 import sys
 import time
@@ -10,7 +13,7 @@ import time
 _servers = []  # for as long as the process lives
 
 
-def start(lines):
+def start(lines: "list[str]") -> int:
     """The port of a server that knows these ranks."""
     from horovod.runner.common.util.hosts import SlotInfo
     from horovod.runner.http.http_server import RendezvousServer
@@ -21,13 +24,13 @@ def start(lines):
         slots.append(SlotInfo(hostname=host, rank=rank, local_rank=int(local_rank), cross_rank=int(cross_rank),
                               size=len(lines), local_size=int(local_size), cross_size=int(cross_size)))
     server = RendezvousServer()
-    port = server.start()
+    port: int = server.start()
     server.init(slots)
     _servers.append(server)
     return port
 
 
-def main():
+def main() -> None:
     process, *lines = sys.stdin.read().splitlines()
     try:
         port = start(lines)

@@ -2,15 +2,10 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
-import importlib.util
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlparse
 
 from slurm_bootstrap._job import BootstrapError, Job
@@ -18,7 +13,6 @@ from slurm_bootstrap._job import BootstrapError, Job
 if TYPE_CHECKING:
     from torch.distributed import Store
 
-_MODULE = "torch.distributed.rendezvous"
 _DEFAULT_TIMEOUT = timedelta(minutes=30)  # PyTorch's own for calls without one, as those of torch.distributed.rpc
 
 
@@ -49,13 +43,13 @@ def _check_place(url: str, job: Job) -> None:
         raise BootstrapError(f"slurm://: rank {refused[0]} passed another rank or world_size than Slurm's; read its error")
 
 
-def _rendezvous(url: str, timeout: timedelta = _DEFAULT_TIMEOUT, **_: Any) -> "Iterator[tuple[Store, int, int]]":
+def rendezvous(url: str, timeout: timedelta = _DEFAULT_TIMEOUT, **_others: Any) -> "Iterator[tuple[Store, int, int]]":
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise ValueError("slurm:// makes a rank of each task, and this process is a worker of torchrun, which has a rendezvous "
                          "of its own; use init_method='env://'")  # fmt: skip
     job = Job(timeout.total_seconds())
     _check_place(url, job)
-    store, address, problem = None, None, None
+    store, address, problem = None, "", None
     if job.rank == 0:
         try:
             store = _open_store(job, job.master_addr, 0, timeout)
@@ -69,40 +63,3 @@ def _rendezvous(url: str, timeout: timedelta = _DEFAULT_TIMEOUT, **_: Any) -> "I
         raise BootstrapError(f"slurm://: rank 0 cannot open its store: {port}")
     yield store or _open_store(job, host, int(port), timeout), job.rank, job.size
     raise RuntimeError("slurm:// cannot make its world again with other ranks")
-
-
-def register() -> None:
-    """Adds slurm:// to PyTorch, once. PyTorch 2.5 and newer call it at the end of `import torch`."""
-    try:
-        from torch.distributed.rendezvous import register_rendezvous_handler
-
-        register_rendezvous_handler("slurm", _rendezvous)
-    except Exception:  # it is there already, or PyTorch has no torch.distributed: `import torch` must go on
-        pass
-
-
-class _AtImport(MetaPathFinder):
-    """Waits for PyTorch's module, where the program imports it after us: PyTorch before 2.5 does not call register()."""
-
-    def find_spec(self, name: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None) -> Optional[ModuleSpec]:
-        if name != _MODULE:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def execute_and_register(module: ModuleType) -> None:
-            execute(module)
-            register()
-
-        spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
-        return spec
-
-
-def register_now_or_later() -> None:
-    if "torch" in sys.modules:
-        register()
-    else:
-        sys.meta_path.insert(0, _AtImport())

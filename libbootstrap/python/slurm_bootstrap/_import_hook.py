@@ -1,0 +1,36 @@
+"""Waits for a module that the program imports later: PyTorch before 2.5 does not ask for slurm:// by itself."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Callable, Optional
+
+
+class _Hook(MetaPathFinder):
+    def __init__(self, module: str, then: Callable[[], None]) -> None:
+        self._module, self._then = module, then
+
+    def find_spec(self, name: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None) -> Optional[ModuleSpec]:
+        if name != self._module:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_call(module: ModuleType) -> None:
+            execute(module)
+            self._then()
+
+        spec.loader.exec_module = execute_and_call  # type: ignore[method-assign]
+        return spec
+
+
+def call_after_import(module: str, then: Callable[[], None]) -> None:
+    sys.meta_path.insert(0, _Hook(module, then))
