@@ -126,7 +126,7 @@ std::string describe_versions(const Layout& layout, const Attendances& came) {
                                   [&](const auto& one) { return is_known(one) && one->version != (*first)->version; });
   if (other == came.end()) return {};
   const auto name = [&](auto place) { return describe_rank(layout, static_cast<Rank>(place - came.begin())); };
-  return cat({"NCCL ", nccl::version_text((*first)->version), " on ", name(first), " and ",
+  return cat({nccl::product(), " ", nccl::version_text((*first)->version), " on ", name(first), " and ",
               nccl::version_text((*other)->version), " on ", name(other), kOneVersion});
 }
 
@@ -147,8 +147,8 @@ std::string describe_hang(const Layout& layout, const WaitingCall& call, std::ch
     return cat({call.function, " has not returned", after(waited), ": ", reasons});
   }
   return cat({"all ", std::to_string(call.ranks), " ranks have called ", call.function, ", and it has not returned",
-              after(waited),
-              ": they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that NCCL tries"});
+              after(waited), ": they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that ",
+              nccl::product(), " tries"});
 }
 
 std::string describe_lone_hang(const Layout& layout, Rank rank, const WaitingCall& call, std::chrono::seconds waited,
