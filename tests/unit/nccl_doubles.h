@@ -12,7 +12,7 @@
 
 namespace bootstrap {
 
-inline constexpr const char* kRccl = "rccl-2.22.3";  // in place of a version of NCCL
+inline constexpr const char* kRccl = "rccl-2.27.7";  // in place of a version of NCCL
 
 inline std::string nccl_double_path(const std::string& version) {
   if (version == kRccl) return std::string(DOUBLES_DIR) + "/" + version + "/librccl.so.1";
