@@ -118,8 +118,8 @@ TEST(PluginGpus, BelowAUsersListItIsGivenBackToo) {
     enter_step(environment);
     spank_double().task_environment["CUDA_VISIBLE_DEVICES"] = "1,0";
     if (run_hooks(1, 1) != 0) return 1;
-    const auto& task = spank_double().task_environment;
-    return task.at("SLURM_STEP_GPUS") == "0,1" && task.at("ROCR_VISIBLE_DEVICES") == "0,1" ? 0 : 2;
+    auto& task = spank_double().task_environment;
+    return task["SLURM_STEP_GPUS"] == "0,1" && task["ROCR_VISIBLE_DEVICES"] == "0,1" ? 0 : 2;
   });
   EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
