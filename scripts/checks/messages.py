@@ -37,8 +37,11 @@ MOST_FORMS, DEEPEST = 12, 4  # of a message whose parts differ; of functions wit
 # Variable parts by the last name in their expression.
 PLACES = (("PORT", r"port"), ("NODE", r"host|node|first|own_host"), ("FILE", r"path|file|library|name_of_file|program|xml"),
           ("RANK", r"describe_rank|rank|task|failing_task|both|who"), ("RANKS", r"name_ranks|missing_ranks|ranks"),
-          ("SETTING", r"setting_name|setting_text|option"), ("REASON", r"message|strerror|why|reason|describe|reason_of|cuda_reason|what"),
-          ("N", r"to_string|counted|size|count|bytes"), ("VARIABLE", r"variable|kLayoutVariable"))
+          ("SETTING", r"setting_name|setting_text|option"), ("REASON", r"message|strerror|why|reason|describe|reason_of|gpu_reason|what"),
+          ("N", r"to_string|counted|size|count|bytes"), ("VARIABLE", r"variable|kLayoutVariable"),
+          # NVIDIA's words in place of AMD's, too (comm/nccl/gpu_libraries.h).
+          ("NCCL", "product"), ("libnccl.so.2", "nccl_file"), ("CUDA", "runtime"), ("libcuda.so.1", "runtime_file"),
+          ("cudaSetDevice", "set_device"))
 
 TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|R\"\((?P<raw>.*?)\)\"|\"(?P<text>(?:[^\"\\\n]|\\.)*)\"|'(?:[^'\\]|\\.)'|#[^\n]*|"
                    r"(?P<word>[A-Za-z_0-9]+)|(?P<sign>->|::|\S)", re.DOTALL)

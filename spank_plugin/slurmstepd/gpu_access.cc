@@ -39,7 +39,7 @@ Result<GpuView> look_at_gpus(spank_t spank, StepPlan& plan, const Settings& sett
     return view;
   }
   // Slurm 22.05 takes its variables from the task where it is told not to bind, and 23.11 narrows them: all or none.
-  if (sight.list == gpus.list.text()) return view;
+  if (sight.list == gpus.list.text() && !gpus.has_users_list()) return view;
   for (const auto& [name, value] : gpus.slurms) {
     const std::string variable(name);
     if (task_variable(spank, variable.c_str()) == value) continue;

@@ -95,6 +95,7 @@ void set_gpu_defaults(spank_t spank, const Environment& environment, const std::
   const auto asked = asked_gpu_binding(environment, arguments);
   if (asked.kind != GpuBind::kNone) set_variable(kUsersBindVariable, write_users_bind(asked));
   if (!asks_for_itself && may_be_no_world(arguments)) return;  // what Slurm binds for it is not to be lifted
+  if (environment.has("HIP_VISIBLE_DEVICES")) return;          // it may be meant for what Slurm leaves each task
   // A component that asked does not speak for the others, and its own word is stronger than the default.
   if ((asked.kind == GpuBind::kNone || has(":")) && implies_gpu_binding(environment, arguments)) {
     set_default(gpu_bind_default_of(spank));

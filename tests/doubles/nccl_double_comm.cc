@@ -47,10 +47,16 @@ std::uint64_t own_host() {
   return hash(name.data());
 }
 
+// Of CUDA where the process has it, else of HIP.
 template <class Function>
-Function find(const char* name) {
-  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  return driver == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(driver, name));
+Function find(const char* cuda_name, const char* hip_name) {
+  const char* name = cuda_name;
+  void* library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) {
+    library = ::dlopen("libamdhip64.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    name = hip_name;
+  }
+  return library == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(library, name));
 }
 
 nccl_double::Magic mixed(nccl_double::Magic magic, int number) {
@@ -151,9 +157,9 @@ const char* last_error_text = "";
 
 DeviceOfThread device_of_thread() {
   DeviceOfThread device;
-  const auto of_context = find<int (*)(int*)>("cuCtxGetDevice");
-  const auto get = find<int (*)(int*, int)>("cuDeviceGet");
-  const auto bus_id = find<int (*)(char*, int, int)>("cuDeviceGetPCIBusId");
+  const auto of_context = find<int (*)(int*)>("cuCtxGetDevice", "hipGetDevice");
+  const auto get = find<int (*)(int*, int)>("cuDeviceGet", "hipDeviceGet");
+  const auto bus_id = find<int (*)(char*, int, int)>("cuDeviceGetPCIBusId", "hipDeviceGetPCIBusId");
   if (of_context == nullptr || get == nullptr || bus_id == nullptr) return device;
   int handle = 0;
   const bool is_there = of_context(&handle) == 0 || get(&handle, 0) == 0;

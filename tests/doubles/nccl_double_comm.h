@@ -12,10 +12,10 @@
 #include "nccl_double.h"
 #include "nccl_double_ring.h"
 
-// The device that the calling thread has in CUDA, if CUDA is in the process.
+// The device that the calling thread has in CUDA or HIP, if one of them is in the process.
 struct DeviceOfThread {
   int ordinal = 0;
-  std::int64_t bus = -1;  // PCI bus id as one number, as NCCL prints it; -1: no CUDA
+  std::int64_t bus = -1;  // PCI bus id as one number, as NCCL prints it; -1: neither
 };
 DeviceOfThread device_of_thread();
 

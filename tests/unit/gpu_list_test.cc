@@ -39,6 +39,22 @@ TEST(GpuList, OneVariableOfThoseThatSlurmSets) {
   EXPECT_FALSE(list_of("ZE_AFFINITY_MASK", "0,1")->kind->is_ordered);
 }
 
+// HIP counts in what Slurm's list leaves, up to the first number that is too large.
+TEST(GpuList, ChoicesOfTheUserOnTopOfItAreTheUsers) {
+  const auto kind_below = [](const char* hip, const char* list, const char* variable = "ROCR_VISIBLE_DEVICES") {
+    const auto environment =
+        environment_of({{"SLURM_STEP_GPUS", list}, {variable, list}, {"HIP_VISIBLE_DEVICES", hip}});
+    const auto found = read_gpu_list(environment);
+    EXPECT_EQ(has_users_hip_list(environment), !found) << hip;
+    return found ? std::string(found->kind->variable) : "none";
+  };
+  EXPECT_EQ(kind_below("0,1", "2,3"), "ROCR_VISIBLE_DEVICES");
+  EXPECT_EQ(kind_below("0,1,2,3", "2,3"), "ROCR_VISIBLE_DEVICES");
+  EXPECT_EQ(kind_below("", "2,3"), "ROCR_VISIBLE_DEVICES") << "HIP passes over an empty one";
+  for (const char* const hip : {"1,0", "0", "1", "2,3", "-1", "GPU-1,GPU-2"}) EXPECT_EQ(kind_below(hip, "2,3"), "none");
+  EXPECT_EQ(kind_below("1,0", "0,1", "CUDA_VISIBLE_DEVICES"), "CUDA_VISIBLE_DEVICES");
+}
+
 TEST(GpuList, UuidsStayWhatTheyAre) {
   const auto gpus = list_of("CUDA_VISIBLE_DEVICES", "GPU-b,GPU-a");
   EXPECT_TRUE(gpus->has_uuids && !gpus->has_mig);

@@ -12,7 +12,10 @@
 
 namespace bootstrap {
 
+inline constexpr const char* kRccl = "rccl-2.27.7";  // in place of a version of NCCL
+
 inline std::string nccl_double_path(const std::string& version) {
+  if (version == kRccl) return std::string(DOUBLES_DIR) + "/" + version + "/librccl.so.1";
   return std::string(DOUBLES_DIR) + "/nccl-" + version + "/libnccl.so.2";
 }
 

@@ -109,6 +109,21 @@ TEST(PluginGpus, WhatSlurmTookFromATaskIsGivenBack) {
   EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
+// HIP reads CUDA_VISIBLE_DEVICES on top of Slurm's list, and it does not show that Slurm took that.
+TEST(PluginGpus, BelowAUsersListItIsGivenBackToo) {
+  const auto outcome = in_child([] {
+    auto environment = job_environment();
+    environment.set("ROCR_VISIBLE_DEVICES", "0,1");
+    environment.set("CUDA_VISIBLE_DEVICES", "1,0");
+    enter_step(environment);
+    spank_double().task_environment["CUDA_VISIBLE_DEVICES"] = "1,0";
+    if (run_hooks(1, 1) != 0) return 1;
+    auto& task = spank_double().task_environment;
+    return task["SLURM_STEP_GPUS"] == "0,1" && task["ROCR_VISIBLE_DEVICES"] == "0,1" ? 0 : 2;
+  });
+  EXPECT_EQ(outcome.status, 0) << outcome.printed;
+}
+
 TEST(PluginGpus, WithoutATopologyTheOrderIsSlurms) {
   const auto outcome = list_of_second_task("topology=/nowhere/to/be/found.txt", "0,2,1,3");
   if (outcome.status == kTooFewCpus) GTEST_SKIP() << "needs CPUs 0 and 1";

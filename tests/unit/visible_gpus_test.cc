@@ -154,6 +154,22 @@ TEST(GpuView, IntelsMaskHasNoOrder) {
   EXPECT_NE(first.error().message.find("does not order"), std::string::npos);
 }
 
+TEST(GpuView, BelowAListOfTheUsersNothingIsChanged) {
+  auto facts = one_node(2, "2,3", "2,3");
+  facts.environment.unset("CUDA_VISIBLE_DEVICES");
+  facts.environment.set("ROCR_VISIBLE_DEVICES", "2,3");
+  facts.environment.set("HIP_VISIBLE_DEVICES", "1,0");
+  const auto plan = make_step_plan(facts, {});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_FALSE(plan->gpus || plan->find("ROCR_VISIBLE_DEVICES") || plan->find("BOOTSTRAP_GPU"));
+  const auto narrow = make_step_plan(facts, with_mode(GpuMode::kNarrow));
+  ASSERT_FALSE(narrow);
+  EXPECT_EQ(narrow.error().message,
+            "--bootstrap-gpu=narrow does not work with your HIP_VISIBLE_DEVICES; unset it, or use index");
+  facts.environment.set("HIP_VISIBLE_DEVICES", "0,1");
+  EXPECT_EQ(view_of(*make_step_plan(facts, with_mode(GpuMode::kNarrow))->gpus, 1).list, "3");
+}
+
 // A plan for `tasks` tasks and four GPUs, and what a task sees with this left to it.
 GpuView seen(int tasks, std::uint32_t task, std::vector<Access> devices, const std::string& list, bool is_users_bind,
              const std::string& all = "0,1,2,3", GpuMode mode = GpuMode::kIndex,

@@ -1,4 +1,4 @@
-// Two buffers and a stream on a GPU, through the driver alone: what it takes to run a collective of NCCL.
+// Two buffers and a stream on a GPU, through CUDA's driver alone, or HIP: what it takes to run a collective of NCCL.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/cuda_buffers.h"
 
@@ -11,19 +11,21 @@
 namespace bootstrap {
 namespace {
 
-// Of cuda.h. The names with _v2 are those that its macros have stood for since CUDA 3.2 (streams: 4.0).
+// Of cuda.h, and of hip_runtime_api.h with the same numbers. The names with _v2 are those that CUDA's macros have stood
+// for since CUDA 3.2 (streams: 4.0). HIP's addresses are pointers, which are passed as CUDA's numbers are.
 constexpr int kSuccess = 0;
 constexpr int kNotReady = 600;
 constexpr unsigned kOrderedStream = 0;  // waits for copies of the thread, and they for it
 
 template <class Function>
-bool take(const char* name, Function& member) {
-  member = reinterpret_cast<Function>(find_cuda_function(name));
+bool take(const GpuCall& call, Function& member) {
+  member = reinterpret_cast<Function>(find_gpu_function(call));
   return member != nullptr;
 }
 
 tl::unexpected<Error> refused(std::string_view what, int code) {
-  return fail(ErrorCode::kUnavailable, cat({"the CUDA call for ", what, " failed: ", cuda_reason(code)}));
+  return fail(ErrorCode::kUnavailable,
+              cat({"the ", used_gpu_libraries().runtime, " call for ", what, " failed: ", gpu_reason(code)}));
 }
 
 }  // namespace
@@ -41,18 +43,21 @@ struct CudaBuffers::Functions {
   int (*fill)(GpuAddress to, unsigned char byte, std::size_t bytes) = nullptr;
 
   bool find() {
-    return take("cuStreamCreate", create_stream) && take("cuStreamDestroy_v2", destroy_stream) &&
-           take("cuStreamQuery", query_stream) && take("cuStreamSynchronize", wait_for_stream) &&
-           take("cuMemAlloc_v2", allocate) && take("cuMemFree_v2", free) && take("cuMemcpyHtoD_v2", write) &&
-           take("cuMemcpyDtoH_v2", read) && take("cuMemcpyDtoD_v2", copy) && take("cuMemsetD8_v2", fill);
+    return take({"cuStreamCreate", "hipStreamCreateWithFlags"}, create_stream) &&
+           take({"cuStreamDestroy_v2", "hipStreamDestroy"}, destroy_stream) &&
+           take({"cuStreamQuery", "hipStreamQuery"}, query_stream) &&
+           take({"cuStreamSynchronize", "hipStreamSynchronize"}, wait_for_stream) &&
+           take({"cuMemAlloc_v2", "hipMalloc"}, allocate) && take({"cuMemFree_v2", "hipFree"}, free) &&
+           take({"cuMemcpyHtoD_v2", "hipMemcpyHtoD"}, write) && take({"cuMemcpyDtoH_v2", "hipMemcpyDtoH"}, read) &&
+           take({"cuMemcpyDtoD_v2", "hipMemcpyDtoD"}, copy) && take({"cuMemsetD8_v2", "hipMemsetD8"}, fill);
   }
 };
 
 Result<std::string> name_of_gpu(int ordinal) {
   int (*get_device)(int* device, int ordinal) = nullptr;
   int (*get_name)(char* name, int length, int device) = nullptr;
-  if (!take("cuDeviceGet", get_device) || !take("cuDeviceGetName", get_name)) {
-    return fail(ErrorCode::kUnavailable, "libcuda.so.1 has no cuDeviceGetName");
+  if (!take({"cuDeviceGet", "hipDeviceGet"}, get_device) || !take({"cuDeviceGetName", "hipDeviceGetName"}, get_name)) {
+    return fail(ErrorCode::kUnavailable, cat({used_gpu_libraries().runtime_file, " cannot name its devices"}));
   }
   std::array<char, 128> name{};
   int device = 0;
@@ -66,7 +71,9 @@ CudaBuffers::CudaBuffers(std::unique_ptr<Functions> functions) : functions_(std:
 
 Result<std::unique_ptr<CudaBuffers>> CudaBuffers::open(std::size_t bytes) {
   auto functions = std::make_unique<Functions>();
-  if (!functions->find()) return fail(ErrorCode::kUnavailable, "libcuda.so.1 is missing or incomplete");
+  if (!functions->find()) {
+    return fail(ErrorCode::kUnavailable, cat({used_gpu_libraries().runtime_file, " is missing or incomplete"}));
+  }
   std::unique_ptr<CudaBuffers> work(new CudaBuffers(std::move(functions)));
   int code = work->functions_->create_stream(&work->stream_, kOrderedStream);
   if (code != kSuccess) return refused("a stream", code);

@@ -1,4 +1,4 @@
-// Two buffers and a stream on a GPU, through the driver alone: what it takes to run a collective of NCCL.
+// Two buffers and a stream on a GPU, through CUDA's driver alone, or HIP: what it takes to run a collective of NCCL.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,16 +12,16 @@
 
 namespace bootstrap {
 
-using GpuAddress = std::uint64_t;  // CUdeviceptr
+using GpuAddress = std::uint64_t;  // CUdeviceptr; a pointer in HIP
 // NCCL takes addresses of the GPU as pointers, which nobody here follows.
 // NOLINTNEXTLINE(performance-no-int-to-ptr)
 inline void* as_pointer(GpuAddress address) { return reinterpret_cast<void*>(address); }
 
-// "NVIDIA H200". kUnavailable with CUDA's reason. Precondition: use_gpu().
+// "NVIDIA H200". kUnavailable with the reason of CUDA or HIP. Precondition: use_gpu().
 Result<std::string> name_of_gpu(int ordinal);
 
 // Belongs to the GPU that was current in the thread that opened it (use_gpu), and is used in threads that have the same
-// one current. All errors are kUnavailable with CUDA's reason.
+// one current. All errors are kUnavailable with the reason of CUDA or HIP.
 class CudaBuffers {
  public:
   static Result<std::unique_ptr<CudaBuffers>> open(std::size_t bytes);  // of each buffer

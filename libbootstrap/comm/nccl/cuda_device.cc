@@ -1,5 +1,5 @@
-// The GPU of the calling thread, asked of the driver and of the CUDA runtime that the process has; neither is linked.
-// SPDX-License-Identifier: Apache-2.0
+// The GPU of the calling thread, asked of CUDA's driver and runtime, or of HIP, as the process has them; none is
+// linked. SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/cuda_device.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,6 @@ using Context = void*;
 using Uuid = std::array<unsigned char, 16>;
 constexpr Code kSuccess = 0;
 constexpr Code kNoDevice = 100;
-constexpr std::string_view kNoDriver = "there is no libcuda.so.1; install the driver, or pass it to the container";
 
 struct Driver {
   Code (*init)(unsigned flags) = nullptr;
@@ -34,6 +33,16 @@ struct Driver {
   Code (*uuid)(Uuid* uuid, Device device) = nullptr;       // of the whole GPU; superseded by the next
   Code (*part_uuid)(Uuid* uuid, Device device) = nullptr;  // of the MIG instance, where it is one; CUDA 11.4
   Code (*error_string)(Code code, const char** text) = nullptr;
+};
+
+// The parts of hip_runtime_api.h that we need; its codes are CUDA's. hipDeviceGet and contexts are not among them: a
+// device is current in a thread by its ordinal.
+struct Hip {
+  Code (*device_count)(int* count) = nullptr;
+  Code (*set_device)(int ordinal) = nullptr;
+  Code (*get_device)(int* ordinal) = nullptr;
+  Code (*bus_id)(char* text, int size, int ordinal) = nullptr;
+  const char* (*error_string)(Code code) = nullptr;
 };
 
 struct Runtime {
@@ -64,6 +73,17 @@ std::optional<Driver> open_driver(int flags) {
   return driver;
 }
 
+std::optional<Hip> hip_of(const GpuRuntime& runtime) {
+  if (runtime.handle == nullptr || runtime.of->vendor != GpuVendor::kAmd) return std::nullopt;
+  Hip hip;
+  const bool is_whole = take(runtime.handle, "hipGetDeviceCount", hip.device_count) &&
+                        take(runtime.handle, "hipSetDevice", hip.set_device) &&
+                        take(runtime.handle, "hipGetDevice", hip.get_device) &&
+                        take(runtime.handle, "hipDeviceGetPCIBusId", hip.bus_id) &&
+                        take(runtime.handle, "hipGetErrorString", hip.error_string);
+  return is_whole ? std::optional(hip) : std::nullopt;
+}
+
 std::optional<Runtime> loaded_runtime() {
   for (const char* const name : {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}) {
     void* const library = ::dlopen(name, RTLD_NOW | RTLD_NOLOAD);
@@ -82,9 +102,17 @@ std::string reason_of(const Driver& driver, Code code) {
   return cat({reason == nullptr ? "CUDA error" : reason, " (", std::to_string(code), ")"});
 }
 
-tl::unexpected<Error> refused(const Driver& driver, int ordinal, Code code) {
-  return fail(ErrorCode::kUnavailable,
-              cat({"GPU ", std::to_string(ordinal), " cannot be used: ", reason_of(driver, code)}));
+std::string reason_of(const Hip& hip, Code code) {
+  const char* const reason = hip.error_string(code);
+  return cat({reason == nullptr ? "HIP error" : reason, " (", std::to_string(code), ")"});
+}
+
+std::string no_driver() {
+  return cat({"there is no ", used_gpu_libraries().runtime_file, "; install the driver, or pass it to the container"});
+}
+
+tl::unexpected<Error> refused(int ordinal, const std::string& reason) {
+  return fail(ErrorCode::kUnavailable, cat({"GPU ", std::to_string(ordinal), " cannot be used: ", reason}));
 }
 
 // "MIG-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9", as nvidia-smi -L shows it.
@@ -146,13 +174,25 @@ std::optional<CurrentGpu> ask_driver(const Driver& driver) {
   return CurrentGpu{.ordinal = device, .id = std::move(*id)};  // a CUdevice is its ordinal
 }
 
+std::optional<CurrentGpu> ask_hip(const Hip& hip) {
+  CurrentGpu gpu;
+  std::array<char, kBusIdSize> text{};
+  if (hip.get_device(&gpu.ordinal) != kSuccess) return std::nullopt;
+  if (hip.bus_id(text.data(), kBusIdSize, gpu.ordinal) != kSuccess) return std::nullopt;
+  gpu.id = lower_case(text.data());
+  return gpu;
+}
+
 }  // namespace
 
 Status use_gpu(int ordinal) {
-  const auto driver = open_driver(0);
-  if (!driver) {
-    return fail(ErrorCode::kUnavailable, cat({"GPU ", std::to_string(ordinal), " cannot be used: ", kNoDriver}));
+  if (const auto hip = hip_of(open_gpu_runtime(RTLD_NOW))) {
+    const Code code = hip->set_device(ordinal);
+    if (code != kSuccess) return refused(ordinal, reason_of(*hip, code));
+    return {};
   }
+  const auto driver = open_driver(0);
+  if (!driver) return refused(ordinal, no_driver());
   Device device = 0;
   Context context = nullptr;
   Code code = driver->init(0);
@@ -160,11 +200,12 @@ Status use_gpu(int ordinal) {
   // Never released: CUDA's runtime and NCCL live in this context, and the last release would destroy it.
   if (code == kSuccess) code = driver->retain_context(&context, device);
   if (code == kSuccess) code = driver->set_context(context);
-  if (code != kSuccess) return refused(*driver, ordinal, code);
+  if (code != kSuccess) return refused(ordinal, reason_of(*driver, code));
   return {};
 }
 
 std::optional<CurrentGpu> current_gpu() {
+  if (const auto hip = hip_of(open_gpu_runtime(RTLD_NOW | RTLD_NOLOAD))) return ask_hip(*hip);
   const auto driver = open_driver(RTLD_NOLOAD);
   if (const auto runtime = loaded_runtime(); runtime) return ask_runtime(*runtime, driver);
   return driver ? ask_driver(*driver) : std::nullopt;
@@ -178,18 +219,25 @@ std::optional<int> driver_version() {
 }
 
 std::optional<std::string> why_no_gpu() {
+  if (const auto hip = hip_of(open_gpu_runtime(RTLD_NOW))) {
+    int count = 0;
+    const Code code = hip->device_count(&count);
+    return code == kNoDevice ? std::optional(reason_of(*hip, code)) : std::nullopt;
+  }
   const auto driver = open_driver(0);
-  if (!driver) return std::string(kNoDriver);
+  if (!driver) return no_driver();
   const Code code = driver->init(0);
   return code == kNoDevice ? std::optional(reason_of(*driver, code)) : std::nullopt;
 }
 
-void* find_cuda_function(const char* name) {
-  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW);
-  return library == nullptr ? nullptr : ::dlsym(library, name);
+void* find_gpu_function(const GpuCall& call) {
+  const auto runtime = open_gpu_runtime(RTLD_NOW);
+  if (runtime.handle == nullptr) return nullptr;
+  return ::dlsym(runtime.handle, runtime.of->vendor == GpuVendor::kAmd ? call.hip : call.cuda);
 }
 
-std::string cuda_reason(int code) {
+std::string gpu_reason(int code) {
+  if (const auto hip = hip_of(open_gpu_runtime(RTLD_NOW | RTLD_NOLOAD))) return reason_of(*hip, code);
   const auto driver = open_driver(RTLD_NOLOAD);
   return reason_of(driver.value_or(Driver()), code);
 }

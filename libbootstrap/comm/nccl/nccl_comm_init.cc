@@ -68,11 +68,11 @@ const char* Init::name() const {
 
 Error Init::too_late() const {
   constexpr std::string_view kLateHint =
-      " in the communicator: a rank has not called it, or cannot be reached over the network interface that NCCL "
-      "chose; NCCL_DEBUG=INFO shows the interface, NCCL_SOCKET_IFNAME sets it";
+      " in the communicator: a rank has not called it, or cannot be reached over the network interface that ";
   return {ErrorCode::kTimeout,
           cat({name(), " has not finished after ", seconds_since(start_), " on ", call_.who, ", which is rank ",
-               std::to_string(call_.rank), " of ", std::to_string(call_.ranks), kLateHint})};
+               std::to_string(call_.rank), " of ", std::to_string(call_.ranks), kLateHint, nccl::product(),
+               " chose; NCCL_DEBUG=INFO shows the interface, NCCL_SOCKET_IFNAME sets it"})};
 }
 
 nccl::ResultCode Init::start(nccl::Comm* comm) {
@@ -138,15 +138,15 @@ Result<nccl::Comm> Init::take_result() {
 
 Status can_init(const nccl::Functions& nccl, std::size_t ids, bool nonblocking) {
   if (ids > 1 && nccl.init_rank_scalable == nullptr) {
-    constexpr std::string_view kHint = " roots need ncclCommInitRankScalable of NCCL 2.23 or newer, but this is NCCL ";
-    return fail(ErrorCode::kUnsupported,
-                cat({std::to_string(ids), kHint, nccl::version_text(nccl.version), " in ", nccl.path}));
+    return fail(ErrorCode::kUnsupported, cat({std::to_string(ids), " roots need ncclCommInitRankScalable of ",
+                                              nccl::product(), " 2.23 or newer, but this is ", nccl::product(), " ",
+                                              nccl::version_text(nccl.version), " in ", nccl.path}));
   }
   const bool has_config = nccl.init_rank_config != nullptr && nccl.get_async_error != nullptr && nccl.abort != nullptr;
   if (nccl.init_rank == nullptr || (nonblocking && !has_config)) {
-    return fail(ErrorCode::kUnsupported, cat({"NCCL in ", nccl.path, " has no ",
+    return fail(ErrorCode::kUnsupported, cat({nccl::product(), " in ", nccl.path, " has no ",
                                               nccl.init_rank == nullptr ? "ncclCommInitRank" : "ncclCommInitRankConfig",
-                                              "; use NCCL 2.14 or newer"}));
+                                              "; use ", nccl::product(), " 2.14 or newer"}));
   }
   return {};
 }

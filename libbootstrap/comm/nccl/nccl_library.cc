@@ -1,5 +1,5 @@
-// NCCL without linking to it: the functions of one loaded copy, found by name, and our own declarations of its types.
-// SPDX-License-Identifier: Apache-2.0
+// NCCL, or RCCL, without linking to it: the functions of one loaded copy, found by name, and our own declarations of
+// its types. SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/nccl_library.h"
 
 #include <dlfcn.h>
@@ -9,13 +9,12 @@
 #include <atomic>
 #include <mutex>
 
+#include "comm/nccl/gpu_libraries.h"
 #include "core/util/text.h"
 
 namespace bootstrap::nccl {
 
 namespace {
-
-constexpr const char* kSystemLibrary = "libnccl.so.2";
 
 std::atomic<const Functions*> loaded = nullptr;  // by load(); never deleted
 
@@ -106,8 +105,11 @@ Functions functions_of(const SymbolSource& source) {
 
 bool is_nccl(const Functions& functions) { return functions.init_rank != nullptr; }
 
+// Of NCCL, or of RCCL.
+void* loaded_library() { return open_first(used_gpu_libraries().nccl_files, RTLD_LAZY | RTLD_NOLOAD); }
+
 Functions functions_of_loaded_library() {
-  void* const handle = ::dlopen(kSystemLibrary, RTLD_LAZY | RTLD_NOLOAD);
+  void* const handle = loaded_library();
   if (handle == nullptr) return {};
   auto found = functions_of({handle});
   (void)::dlclose(handle);  // the process has it; load() keeps it
@@ -120,38 +122,49 @@ Functions functions_of_process() {
   return is_nccl(found) ? found : functions_of({RTLD_NEXT});
 }
 
-Result<Functions> open_library(const std::string& file) {
-  void* const handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const char* const reason = ::dlerror();
-    return fail(ErrorCode::kUnavailable,
-                cat({"cannot load NCCL, which the program has not loaded either: ", reason == nullptr ? file : reason,
-                     "; add its folder to LD_LIBRARY_PATH, or set SLURM_BOOTSTRAP_NCCL to the file"}));
+// That of the step's GPUs first; what went wrong is said of it alone.
+Result<Functions> open_library(std::string_view preferred) {
+  std::string reason;
+  for (const auto* const libraries : likely_gpu_libraries()) {
+    if (!preferred.empty() && !reason.empty()) break;
+    const std::string file(preferred.empty() ? libraries->nccl_files.front() : preferred);
+    void* const handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+      const char* const said = ::dlerror();
+      if (reason.empty()) reason = said == nullptr ? file : said;
+      continue;
+    }
+    auto found = functions_of({handle});
+    if (is_nccl(found)) return found;
+    (void)::dlclose(handle);
+    return fail(ErrorCode::kUnavailable, cat({file, " has no ncclCommInitRank: it is not ", product(),
+                                              "; set SLURM_BOOTSTRAP_NCCL to a ", libraries->nccl_file}));
   }
-  auto found = functions_of({handle});
-  if (is_nccl(found)) return found;
-  (void)::dlclose(handle);
   return fail(ErrorCode::kUnavailable,
-              cat({file, " has no ncclCommInitRank: it is not NCCL; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2"}));
+              cat({"cannot load ", product(), ", which the program has not loaded either: ", reason,
+                   "; add its folder to LD_LIBRARY_PATH, or set SLURM_BOOTSTRAP_NCCL to the file"}));
 }
 
 Result<Functions> check_age(Functions found) {
   const bool is_whole = found.get_unique_id != nullptr && found.get_version != nullptr;
   if (is_whole && found.version >= kOldestVersion) return found;
-  return fail(ErrorCode::kUnsupported,
-              cat({"NCCL in ", found.path, " is ", is_whole ? version_text(found.version) : "incomplete",
-                   "; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2 of NCCL 2.14 or newer"}));
+  return fail(
+      ErrorCode::kUnsupported,
+      cat({product(), " in ", found.path, " is ", is_whole ? version_text(found.version) : "incomplete",
+           "; set SLURM_BOOTSTRAP_NCCL to a ", used_gpu_libraries().nccl_file, " of ", product(), " 2.14 or newer"}));
 }
 
 Result<Functions> find_or_open(std::string_view preferred) {
   auto found = functions_of_loaded_library();
   if (!is_nccl(found)) found = functions_of_process();
   if (is_nccl(found)) return check_age(std::move(found));
-  auto opened = open_library(preferred.empty() ? kSystemLibrary : std::string(preferred));
+  auto opened = open_library(preferred);
   return opened ? check_age(std::move(*opened)) : opened;
 }
 
 }  // namespace
+
+std::string_view product() { return used_gpu_libraries().nccl; }
 
 std::string version_text(int version) {
   if (version <= 0) return "of unknown version";
@@ -195,10 +208,10 @@ void* function_for(const void* caller, const char* name) {
     (void)::dlclose(handle);
     if (found != nullptr) return found;
   }
-  void* const loaded_library = ::dlopen(kSystemLibrary, RTLD_LAZY | RTLD_NOLOAD);
-  if (loaded_library == nullptr) return nullptr;
-  found = find({loaded_library}, name);
-  (void)::dlclose(loaded_library);
+  void* const library = loaded_library();
+  if (library == nullptr) return nullptr;
+  found = find({library}, name);
+  (void)::dlclose(library);
   return found;
 }
 

@@ -1,5 +1,5 @@
-// NCCL without linking to it: the functions of one loaded copy, found by name, and our own declarations of its types.
-// SPDX-License-Identifier: Apache-2.0
+// NCCL, or RCCL, without linking to it: the functions of one loaded copy, found by name, and our own declarations of
+// its types. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <array>
@@ -72,18 +72,21 @@ struct Functions {
   std::string path;  // the file that it was loaded from
 };
 
+// "RCCL" in a process that has it loaded, or that would load it; else "NCCL".
+std::string_view product();
+
 // "2.28.9".
 std::string version_text(int version);
 
-// The copy that is in this process already, else the system's (libnccl.so.2, or SLURM_BOOTSTRAP_NCCL when that is set:
-// a file name or an absolute path). Never one of our own interposed functions. Found once; the copy stays loaded. Fails
-// with kUnavailable and what was tried.
+// The copy that is in this process already, else the system's (libnccl.so.2 or librccl.so.1, or SLURM_BOOTSTRAP_NCCL
+// when that is set: a file name or an absolute path). Never one of our own interposed functions. Found once; the copy
+// stays loaded. Fails with kUnavailable and what was tried.
 Result<const Functions*> load(std::string_view preferred = {});
 bool has_loaded() noexcept;  // load() has succeeded in this process
 
 // The functions that a caller at this address would reach without us in the process: those of the library that the
-// caller was linked with, then the next in the process' own order, then a loaded libnccl.so.2. Not cached.
-// Null members where nothing was found.
+// caller was linked with, then the next in the process' own order, then a loaded libnccl.so.2 or librccl.so.1. Not
+// cached. Null members where nothing was found.
 Functions functions_for(const void* caller);
 // One function alone, in the same order: of a call that each NCCL has, which a tracer that has others passes on.
 void* function_for(const void* caller, const char* name);

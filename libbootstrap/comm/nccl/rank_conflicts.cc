@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "comm/nccl/gpu_libraries.h"
 #include "core/step/rank_names.h"
 #include "core/util/text.h"
 
@@ -58,12 +59,12 @@ Status compare_calls(const Layout& layout, const MemberSpec& one, const MemberSp
 
 Status compare_versions(const Layout& layout, const MemberSpec& one, const MemberSpec& other) {
   constexpr std::string_view kOneVersion =
-      ": all ranks of a communicator need the same version; set LD_LIBRARY_PATH or SLURM_BOOTSTRAP_NCCL to a "
-      "libnccl.so.2 that all nodes have";
+      ": all ranks of a communicator need the same version; set LD_LIBRARY_PATH or SLURM_BOOTSTRAP_NCCL to a ";
   if (one.spec.nccl_version == other.spec.nccl_version) return {};
   return disagree(
-      cat({"NCCL ", nccl::version_text(one.spec.nccl_version), " on ", describe_rank(layout, one.rank), " and ",
-           nccl::version_text(other.spec.nccl_version), " on ", describe_rank(layout, other.rank), kOneVersion}));
+      cat({nccl::product(), " ", nccl::version_text(one.spec.nccl_version), " on ", describe_rank(layout, one.rank),
+           " and ", nccl::version_text(other.spec.nccl_version), " on ", describe_rank(layout, other.rank), kOneVersion,
+           used_gpu_libraries().nccl_file, " that all nodes have"}));
 }
 
 Status compare_gpus(const Layout& layout, const MemberSpec& one, const MemberSpec& other) {

@@ -62,6 +62,12 @@ std::vector<std::uint32_t> read_ids(const Environment& environment, const std::v
   return values;
 }
 
+const GpuListKind* kind_of(const Environment& environment) {
+  const auto* const found = std::find_if(kGpuListKinds.begin(), kGpuListKinds.end(),
+                                         [&](const GpuListKind& kind) { return environment.has(kind.variable); });
+  return found == kGpuListKinds.end() ? nullptr : found;
+}
+
 // MIG instances carry the UUID of their GPU in the form up to driver 470: "MIG-GPU-<uuid>/<instance>/<instance>".
 std::string_view gpu_uuid(std::string_view entry) {
   if (entry.starts_with(kMig)) entry.remove_prefix(kMig.size());
@@ -74,6 +80,18 @@ std::string GpuList::text() const {
   std::string text;
   for (const auto& entry : entries) text += cat({text.empty() ? "" : ",", entry});
   return text;
+}
+
+bool has_users_hip_list(const Environment& environment) {
+  const auto users = environment.get("HIP_VISIBLE_DEVICES");
+  const auto* const kind = kind_of(environment);
+  if (!users || kind == nullptr || kind->vendor != GpuVendor::kAmd) return false;
+  const auto shown = split(*users, ',');
+  const auto count = split(*environment.get(kind->variable), ',').size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i >= shown.size() || shown[i] != std::to_string(i)) return true;
+  }
+  return false;
 }
 
 std::optional<GpuList> read_gpu_list(const Environment& environment) {
@@ -90,22 +108,19 @@ GpuList all_gpus(std::size_t count) {
 }
 
 std::optional<GpuList> read_visible_gpus(const Environment& environment) {
-  for (const auto& kind : kGpuListKinds) {
-    const auto text = environment.get(kind.variable);
-    if (!text) continue;
-    auto entries = read_entries(*text);
-    if (!entries) return std::nullopt;
-    GpuList list;
-    list.kind = &kind;
-    list.entries = std::move(*entries);
-    list.ids = read_ids(environment, list.entries);
-    for (const auto& entry : list.entries) {
-      list.has_uuids = list.has_uuids || !is_index(entry);
-      list.has_mig = list.has_mig || entry.starts_with(kMig);
-    }
-    return list;
+  const auto* const kind = kind_of(environment);
+  if (kind == nullptr || has_users_hip_list(environment)) return std::nullopt;
+  auto entries = read_entries(*environment.get(kind->variable));
+  if (!entries) return std::nullopt;
+  GpuList list;
+  list.kind = kind;
+  list.entries = std::move(*entries);
+  list.ids = read_ids(environment, list.entries);
+  for (const auto& entry : list.entries) {
+    list.has_uuids = list.has_uuids || !is_index(entry);
+    list.has_mig = list.has_mig || entry.starts_with(kMig);
   }
-  return std::nullopt;
+  return list;
 }
 
 std::vector<Gpu> find_gpus(const GpuList& list, const Topology& topology) {

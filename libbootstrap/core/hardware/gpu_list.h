@@ -47,7 +47,12 @@ struct GpuList {
 inline constexpr std::array<std::string_view, 5> kSlurmGpuVariables{
     "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"};
 
-// Nothing when the environment has no list that says which GPUs: none was given, or Slurm does not know their files.
+// AMD's GPUs, of which the user shows HIP others than all in Slurm's order: HIP_VISIBLE_DEVICES counts from 0 in what
+// ROCR_VISIBLE_DEVICES leaves, and ends at a number that is too large (rocclr/device/rocm/rocdevice.cpp of ROCm).
+bool has_users_hip_list(const Environment& environment);
+
+// Nothing when the environment has no list that says which GPUs: none was given, Slurm does not know their files, or
+// the user has chosen on top of it (has_users_hip_list).
 std::optional<GpuList> read_gpu_list(const Environment& environment);
 
 // The same where another launcher than Slurm started the ranks: the list alone counts.

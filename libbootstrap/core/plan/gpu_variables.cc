@@ -144,7 +144,13 @@ bool is_oversubscribed(const StepFacts& facts, const Settings& settings) {
 
 Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Settings& settings) {
   if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.local_ranks.empty()) return std::nullopt;
+  const bool is_dealt = facts.is_one_task && facts.environment.get(kStepTagVariable) == step_tag(facts.id);
   auto list = gpu_list_of(facts);
+  if (!list && settings.gpu.value != GpuMode::kIndex && !is_untouched(facts, settings) && !is_dealt &&
+      has_users_hip_list(facts.environment)) {
+    return fail(ErrorCode::kMisplaced, cat({setting_text("gpu", settings.gpu.source, gpu_mode_name(settings.gpu.value)),
+                                            " does not work with your HIP_VISIBLE_DEVICES; unset it, or use index"}));
+  }
   if (!list) return std::nullopt;
   const auto& place = facts.layout.place(facts.local_ranks.front());
   const bool is_own_list = is_narrowed(facts, *list);
@@ -154,8 +160,7 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
     const bool is_refused = !facts.is_one_task && facts.decision.asked == Asked::kStrongly;
     if (is_refused) return refuse_oversubscription(facts, place, list->entries.size());
     // A task sees what is left of the list: one GPU of its own with --bootstrap-gpu=narrow or a binding of Slurm's.
-    const bool is_dealt = facts.environment.get(kStepTagVariable) == step_tag(facts.id);
-    if (!facts.is_one_task || !is_dealt) return std::nullopt;
+    if (!is_dealt) return std::nullopt;
   }
   NodeGpus plan;
   plan.is_untouched = is_left_alone;

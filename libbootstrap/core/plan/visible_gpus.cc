@@ -140,6 +140,13 @@ GpuView named_view(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisi
 
 }  // namespace
 
+// HIP reads CUDA_VISIBLE_DEVICES on top of ROCR_VISIBLE_DEVICES. Where Slurm set both they are the same.
+bool NodeGpus::has_users_list() const {
+  return std::any_of(slurms.begin(), slurms.end(), [&](const auto& variable) {
+    return variable.first == "ROCR_VISIBLE_DEVICES" && variable.second != list.text();
+  });
+}
+
 bool NodeGpus::order_matters() const {
   return may_reorder() &&
          std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.near != gpus.front().near; });

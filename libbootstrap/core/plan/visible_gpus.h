@@ -25,7 +25,7 @@ struct NodeGpus {
   std::vector<std::uint32_t> order;  // entry at each position; Slurm's own order until the tasks' cores are known
   std::vector<std::string> devices;  // files to try in the task: those of the entries first, then others of the node
   std::vector<std::pair<std::string_view, std::string>> slurms;  // Slurm's other GPU variables, as the step has them
-  bool is_untouched = false;     // the list stays as Slurm set it: entry LOCAL_RANK is the task's own
+  bool is_untouched = false;     // the list stays as Slurm or the user set it: entry LOCAL_RANK is the task's own
   bool is_own_list = false;      // Slurm left this task nothing but its own GPUs
   UsersBind users_bind;          // the user gave srun --gpu-bind or one of its kin, which is obeyed
   bool srun_has_plugin = false;  // else nobody kept Slurm from binding GPUs by itself
@@ -33,7 +33,8 @@ struct NodeGpus {
 
   const GpuListKind& kind() const { return *list.kind; }
   bool may_reorder() const { return !is_untouched && (kind().is_ordered || mode != GpuMode::kIndex); }
-  bool order_matters() const;  // whether GPUs differ in place, so that the tasks' cores are worth to be asked for
+  bool has_users_list() const;  // CUDA's list is the user's, on top of Slurm's, and does not show what Slurm took
+  bool order_matters() const;   // whether GPUs differ in place, so that the tasks' cores are worth to be asked for
   std::string ordered_list() const;
 };
 

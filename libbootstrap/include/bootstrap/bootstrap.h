@@ -29,11 +29,11 @@
  * Environment read: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK and _LOCAL_SIZE, PMIX_HOSTNAME; SLURM_JOB_ID,
  * SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS, SLURM_STEP_NUM_TASKS,
  * SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_STEP_RESV_PORTS,
- * SLURM_STEP_GPUS, CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, ZE_AFFINITY_MASK, WORLD_SIZE, SLURMD_NODENAME,
- * SLURM_BOOTSTRAP_*, MASTER_ADDR, MASTER_PORT; for exchanges PMIX_NAMESPACE, PMIX_RANK, PMIX_SERVER_URI*, and over
- * PMI-1 PATH, SLURM_CONF, SLURM_SRUN_COMM_HOST, SLURM_SRUN_COMM_PORT; SLURM_BOOTSTRAP_TIMEOUT (seconds, 60),
- * SLURM_BOOTSTRAP_NCCL (the libnccl to load, libnccl.so.2) and SLURM_BOOTSTRAP_PMIX (the libpmix to load,
- * libpmix.so.2).
+ * SLURM_STEP_GPUS, CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ZE_AFFINITY_MASK, WORLD_SIZE,
+ * SLURMD_NODENAME, SLURM_BOOTSTRAP_*, MASTER_ADDR, MASTER_PORT; for exchanges PMIX_NAMESPACE, PMIX_RANK,
+ * PMIX_SERVER_URI*, and over PMI-1 PATH, SLURM_CONF, SLURM_SRUN_COMM_HOST, SLURM_SRUN_COMM_PORT;
+ * SLURM_BOOTSTRAP_TIMEOUT (seconds, 60), SLURM_BOOTSTRAP_NCCL (the library to load: libnccl.so.2, or librccl.so.1 for
+ * AMD GPUs) and SLURM_BOOTSTRAP_PMIX (the libpmix to load, libpmix.so.2).
  */
 #ifndef BOOTSTRAP_BOOTSTRAP_H
 #define BOOTSTRAP_BOOTSTRAP_H
@@ -157,9 +157,10 @@ struct ncclComm; /* ncclComm_t is a pointer to it */
 
 /*
  * An NCCL communicator of the group that this rank is in. Collective over the step. The caller owns *comm and ends it
- * with ncclCommDestroy(). NCCL is the copy that the process has, else libnccl.so.2; 2.14 or newer. Before NCCL is
- * called the ranks agree: the same NCCL version everywhere, no two ranks of a node on one GPU (but where NCCL was told
- * to accept it, by NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30.3 on or by different NCCL_HOSTID).
+ * with ncclCommDestroy(). NCCL is the copy that the process has, else libnccl.so.2, or RCCL's librccl.so.1 for AMD
+ * GPUs; 2.14 or newer. Before NCCL is called the ranks agree: the same NCCL version everywhere, no two ranks of a node
+ * on one GPU (but where NCCL was told to accept it, by NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30.3 on or by different
+ * NCCL_HOSTID).
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_comm(bootstrap_t* job, bootstrap_group_t group,
                                                      const bootstrap_comm_options_t* options, struct ncclComm** comm);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "comm/nccl/gpu_libraries.h"
+#include "comm/nccl/nccl_library.h"
 #include "core/plan/gpu_variables.h"
 #include "core/step/rank_names.h"
 #include "core/util/text.h"
@@ -11,6 +13,7 @@
 namespace bootstrap {
 namespace {
 
+// PyTorch's word, also on AMD's GPUs.
 std::string cuda(std::uint32_t ordinal) { return cat({"cuda:", std::to_string(ordinal)}); }
 
 bool has(const GpuOwnership& own, std::uint32_t ordinal) {
@@ -34,7 +37,7 @@ std::string whose(const Layout& layout, Rank rank, const GpuOwnership& own, std:
 }  // namespace
 
 std::optional<GpuOwnership> gpu_ownership(const TaskPlan& task) {
-  if (!task.plan.gpus || task.plan.gpus->kind().vendor != GpuVendor::kNvidia) return std::nullopt;
+  if (!task.plan.gpus || task.plan.gpus->kind().vendor == GpuVendor::kIntel) return std::nullopt;
   if (!has_our_gpu_list(task)) return std::nullopt;
   GpuOwnership own;
   auto text = effective_value(task.plan, kGroupVariable);
@@ -56,9 +59,9 @@ std::optional<GpuOwnership> gpu_ownership(const TaskPlan& task) {
 std::string describe_wrong_gpu(const Layout& layout, Rank rank, const GpuOwnership& own, std::uint32_t ordinal) {
   if (has(own, ordinal)) return {};
   return cat({describe_rank(layout, rank), " is about to use ", cuda(ordinal), ", ", whose(layout, rank, own, ordinal),
-              "; its own is ", cuda(own.ordinals.front()), ": call cudaSetDevice(",
-              own.ordinals.front() == layout.place(rank).local_rank ? "LOCAL_RANK" : "BOOTSTRAP_GPU",
-              ") before NCCL, or set SLURM_BOOTSTRAP_GUARD=fix"});
+              "; its own is ", cuda(own.ordinals.front()), ": call ", used_gpu_libraries().set_device, "(",
+              own.ordinals.front() == layout.place(rank).local_rank ? "LOCAL_RANK" : "BOOTSTRAP_GPU", ") before ",
+              nccl::product(), ", or set SLURM_BOOTSTRAP_GUARD=fix"});
 }
 
 std::string describe_taken_gpu(const Layout& layout, Rank rank, const GpuOwnership& own,

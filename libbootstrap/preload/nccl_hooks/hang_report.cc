@@ -128,19 +128,19 @@ bool lacks_old_ranks(const WaitingCall& call, const Attendances& came) {
 }
 
 std::string describe_all_there(const WaitingCall& call, std::string_view waited) {
-  constexpr std::string_view kCannotConnect =
-      "they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that NCCL tries";
+  const auto cannot_connect =
+      cat({"they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that ", nccl::product(), " tries"});
   switch (call.side) {
     case GrowSide::kOld:
       return {};  // that of the new ranks says it
     case GrowSide::kNew:
       return cat({"all new ranks have called ", call.function, ", and it has not returned", waited,
-                  ": a rank that was in the communicator has not called it, or ", kCannotConnect});
+                  ": a rank that was in the communicator has not called it, or ", cannot_connect});
     case GrowSide::kNone:
       break;
   }
   return cat({"all ", std::to_string(call.ranks), " ranks have called ", call.function, ", and it has not returned",
-              waited, ": ", kCannotConnect});
+              waited, ": ", cannot_connect});
 }
 
 }  // namespace
@@ -155,7 +155,7 @@ std::string describe_versions(const Layout& layout, const Attendances& came) {
                                   [&](const auto& one) { return is_known(one) && one->version != (*first)->version; });
   if (other == came.end()) return {};
   const auto name = [&](auto place) { return describe_rank(layout, static_cast<Rank>(place - came.begin())); };
-  return cat({"NCCL ", nccl::version_text((*first)->version), " on ", name(first), " and ",
+  return cat({nccl::product(), " ", nccl::version_text((*first)->version), " on ", name(first), " and ",
               nccl::version_text((*other)->version), " on ", name(other), kOneVersion});
 }
 

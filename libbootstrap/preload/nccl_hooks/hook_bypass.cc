@@ -56,9 +56,9 @@ void warn_if_bypassed() noexcept {
   try {
     const auto* const step = has_nccl_threads() ? this_step() : nullptr;
     if (step != nullptr && step->rank == 0) {
-      step->warn(
-          "the program called NCCL in a way that a preloaded library cannot intercept (RTLD_DEEPBIND, dlsym, or NCCL "
-          "linked statically and hidden): its communicators were not checked for hangs and wrong GPUs");
+      step->warn(cat({"the program called ", nccl::product(),
+                      " in a way that a preloaded library cannot intercept (RTLD_DEEPBIND, dlsym, or ", nccl::product(),
+                      " linked statically and hidden): its communicators were not checked for hangs and wrong GPUs"}));
     }
   } catch (const std::exception&) {
     // Without memory there is no message.

@@ -62,8 +62,8 @@ ResultCode pass(WatchedCall call, Real real) {
 
 ResultCode refuse(const char* function) {
   try_to([&] {
-    say(cat({kMessagePrefix, "the program called ", function,
-             ", but no NCCL library that has it is loaded; the call fails"}));
+    say(cat({kMessagePrefix, "the program called ", function, ", but no ", nccl::product(),
+             " library that has it is loaded; the call fails"}));
   });
   return nccl::kInvalidUsage;
 }

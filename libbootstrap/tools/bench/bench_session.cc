@@ -122,8 +122,9 @@ std::optional<BenchEnd> BenchSession::judge(const std::vector<BenchMember>& memb
   const auto count = std::count_if(members.begin(), members.end(),
                                    [](const auto& member) { return member.gpu == BenchMember::Gpu::kNone; });
   if (static_cast<std::size_t>(count) == members.size()) {
-    return known_to_all(kBenchSkipped, cat({"the benchmark is skipped, because CUDA has no GPU for any rank; ",
-                                            describe_rank(self_.layout, 0), ": ", members.front().text}));
+    return known_to_all(
+        kBenchSkipped, cat({"the benchmark is skipped, because ", used_gpu_libraries().runtime,
+                            " has no GPU for any rank; ", describe_rank(self_.layout, 0), ": ", members.front().text}));
   }
   for (Rank rank = 0; rank < members.size(); ++rank) {
     const auto& member = members[rank];

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "comm/nccl/nccl_library.h"
 #include "core/util/json.h"
 #include "core/util/text.h"
 #include "tools/bench/bandwidth.h"
@@ -89,7 +90,9 @@ std::string head_text(const BenchStage& stage) {
               size_of_groups(stage),
               "\n",
               count_names(stage.gpus),
-              "; NCCL ",
+              "; ",
+              nccl::product(),
+              " ",
               stage.nccl_version,
               " (",
               stage.nccl_path,

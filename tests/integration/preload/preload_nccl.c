@@ -11,7 +11,8 @@
  * after N seconds each rank ends with exit(0), whatever it waits for, and the absent one 4 seconds later; _end=N: with
  * _exit(0) Prints "rank R of N: CODE on device D" on standard output when the call has come back.
  *
- * The same code is a library (PRELOAD_NCCL_LIBRARY), which preload_loader opens as Python opens its modules.
+ * The same code is a library (PRELOAD_NCCL_LIBRARY), which preload_loader opens as Python opens its modules, and a
+ * program with RCCL and HIP (PRELOAD_RCCL).
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -23,10 +24,18 @@
 
 #include "id_file.h"
 
+#ifdef PRELOAD_RCCL
+int hipSetDevice(int device);
+int hipGetDevice(int* device);
+#define GPUS "HIP_DOUBLE_DEVICES"
+#define cudaGetDevice hipGetDevice
+#else
 int cuInit(unsigned flags);
 int cuDevicePrimaryCtxRetain(void** context, int device);
 int cuCtxSetCurrent(void* context);
 int cudaGetDevice(int* device);
+#define GPUS "CUDA_DOUBLE_DEVICES"
+#endif
 
 struct order {
   const char* folder;
@@ -39,12 +48,16 @@ static int number(const char* name, int otherwise) {
   return text == NULL ? otherwise : atoi(text);
 }
 
-static int has_gpus(void) { return number("CUDA_DOUBLE_DEVICES", 0) > 0; }
+static int has_gpus(void) { return number(GPUS, 0) > 0; }
 
 /* As the CUDA runtime does it since 12.0: the device's primary context becomes the thread's. */
 static void use_device(int device) {
+#ifdef PRELOAD_RCCL
+  if (hipSetDevice(device) != 0) exit(4);
+#else
   void* context = NULL;
   if (cuInit(0) != 0 || cuDevicePrimaryCtxRetain(&context, device) != 0 || cuCtxSetCurrent(context) != 0) exit(4);
+#endif
 }
 
 static void share_id(const struct order* order, ncclUniqueId* id) {

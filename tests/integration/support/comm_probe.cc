@@ -97,7 +97,8 @@ bootstrap_status_t make_ids(bootstrap_t* job, const Wanted& wanted, std::string&
 // Of the NCCL that the library has loaded: this program is not linked with one.
 template <class Function>
 Function* nccl(const char* name) {
-  void* const library = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
+  void* library = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) library = ::dlopen("librccl.so.1", RTLD_LAZY | RTLD_NOLOAD);
   void* const found = library == nullptr ? nullptr : ::dlsym(library, name);
   if (found == nullptr) std::fprintf(stderr, "the NCCL of this process has no %s\n", name), std::exit(3);
   return reinterpret_cast<Function*>(found);

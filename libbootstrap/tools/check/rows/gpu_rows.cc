@@ -91,7 +91,7 @@ CheckRow nccl_row(const Survey& survey) {
                   on_same_nodes(survey, odd_ranks(of_python)), "use the same Python environment on all nodes");
   }
   if (versions.empty() && !of_python.empty()) return ok("NCCL", nccl_of_python(survey, of_python.front()));
-  if (versions.empty()) return absent("NCCL", "no libnccl.so.2 that the loader finds");
+  if (versions.empty()) return absent("NCCL", "no libnccl.so.2 or librccl.so.1 that the loader finds");
   if (versions.size() > 1) {
     return failed("NCCL", cat({describe_variants(versions), kRefuses}), odd_ranks(versions),
                   "install one version on all nodes, or name the file to load: SLURM_BOOTSTRAP_NCCL=PATH");

@@ -1,0 +1,212 @@
+// AMD's GPUs: RCCL in place of NCCL and HIP in place of CUDA, on their doubles.
+// SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include <array>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/nccl/cuda_buffers.h"
+#include "comm/nccl/cuda_device.h"
+#include "comm/nccl/gpu_libraries.h"
+#include "comm/nccl/nccl_comm_init.h"
+#include "communicator_step.h"
+#include "in_child.h"
+#include "preload/nccl_hooks/gpu_ownership.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr const char* kHip = DOUBLES_DIR "/hip/libamdhip64.so.6";
+
+void load(const std::string& path) { ASSERT_NE(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), nullptr) << ::dlerror(); }
+
+void load_hip(const char* gpus, const char* rocr = nullptr, const char* hip = nullptr) {
+  ::setenv("HIP_DOUBLE_DEVICES", gpus, 1);
+  for (const char* const name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
+    ::unsetenv(name);
+  }
+  if (rocr != nullptr) ::setenv("ROCR_VISIBLE_DEVICES", rocr, 1);
+  if (hip != nullptr) ::setenv("HIP_VISIBLE_DEVICES", hip, 1);
+  load(kHip);
+}
+
+std::string id_of_current() {
+  const auto gpu = current_gpu();
+  return gpu ? std::to_string(gpu->ordinal) + " " + gpu->id : "none";
+}
+
+void set_list(const char* list) {
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  ::unsetenv("ROCR_VISIBLE_DEVICES");
+  ::setenv(list, "0,1", 1);
+}
+
+// The loader reads LD_LIBRARY_PATH once: this is for the child that a test is about to start.
+void let_loader_find(const std::vector<std::string>& folders) {
+  std::string path;
+  for (const auto& folder : folders) path += (path.empty() ? "" : ":") + std::string(DOUBLES_DIR) + "/" + folder;
+  ::setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+}
+
+TEST(AmdGpu, RcclIsLoadedForAStepWithGpusOfAmd) {
+  let_loader_find({kRccl, "nccl-2.28.9"});
+  in_child([] {
+    set_list("ROCR_VISIBLE_DEVICES");
+    const auto found = nccl::load();
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ((*found)->path, nccl_double_path(kRccl));
+    EXPECT_EQ((*found)->version, 22707);
+    EXPECT_EQ(nccl::product(), "RCCL");
+  });
+  in_child([] {
+    set_list("CUDA_VISIBLE_DEVICES");
+    const auto found = nccl::load();
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ((*found)->version, 22809);
+    EXPECT_EQ(nccl::product(), "NCCL");
+  });
+}
+
+TEST(AmdGpu, WhatTheProcessHasComesFirst) {
+  let_loader_find({kRccl, "nccl-2.28.9"});
+  in_child([] {
+    set_list("CUDA_VISIBLE_DEVICES");
+    load(nccl_double_path(kRccl));
+    const auto found = nccl::load();
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ((*found)->version, 22707);
+    EXPECT_EQ(nccl::product(), "RCCL");
+  });
+  in_child([] {
+    set_list("ROCR_VISIBLE_DEVICES");
+    load(nccl_double_path("2.28.9"));
+    const auto found = nccl::load();
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ((*found)->version, 22809);
+  });
+}
+
+TEST(AmdGpu, TheOtherOneIsTriedWhereThereIsNone) {
+  let_loader_find({"nccl-2.28.9"});
+  in_child([] {
+    set_list("ROCR_VISIBLE_DEVICES");
+    const auto found = nccl::load();
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ((*found)->version, 22809);
+  });
+}
+
+TEST(AmdGpu, SentencesNameRccl) {
+  in_child([] {
+    set_list("ROCR_VISIBLE_DEVICES");
+    const auto absent = nccl::load("/nonexistent/librccl.so.1");
+    ASSERT_FALSE(absent);
+    EXPECT_EQ(
+        absent.error().message,
+        "cannot load RCCL, which the program has not loaded either: /nonexistent/librccl.so.1: cannot open shared "
+        "object file: No such file or directory; add its folder to LD_LIBRARY_PATH, or set SLURM_BOOTSTRAP_NCCL "
+        "to the file");
+    EXPECT_EQ(nccl::load("libm.so.6").error().message,
+              "libm.so.6 has no ncclCommInitRank: it is not RCCL; set SLURM_BOOTSTRAP_NCCL to a librccl.so.1");
+    auto older = nccl_double(kRccl);
+    older.init_rank_scalable = nullptr;
+    const auto status = can_init(older, 2, false);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().message,
+              "2 roots need ncclCommInitRankScalable of RCCL 2.23 or newer, but this is RCCL 2.27.7 in " +
+                  nccl_double_path(kRccl));
+  });
+}
+
+TEST(AmdGpu, TheDeviceOfHipIsCurrent) {
+  in_child([] {
+    EXPECT_EQ(id_of_current(), "none") << "nothing is loaded to ask";
+    load_hip("4");
+    EXPECT_EQ(id_of_current(), "0 0000:c1:00.0") << "where its next call would go";
+    ASSERT_TRUE(use_gpu(2));
+    EXPECT_EQ(id_of_current(), "2 0000:c3:00.0");
+    std::thread([] { EXPECT_EQ(id_of_current(), "0 0000:c1:00.0") << "a choice is of one thread"; }).join();
+    EXPECT_FALSE(why_no_gpu());
+  });
+}
+
+TEST(AmdGpu, IdsDoNotDependOnTheLists) {
+  in_child([] {
+    load_hip("4", "3,1", "1,0");
+    ASSERT_TRUE(use_gpu(0));
+    EXPECT_EQ(id_of_current(), "0 0000:c2:00.0");
+    ASSERT_TRUE(use_gpu(1));
+    EXPECT_EQ(id_of_current(), "1 0000:c4:00.0");
+  });
+}
+
+TEST(AmdGpu, RefusalsCarryHipsReason) {
+  in_child([] {
+    load_hip("2");
+    EXPECT_EQ(use_gpu(2).error().message, "GPU 2 cannot be used: hipErrorInvalidDevice (101)");
+    EXPECT_EQ(name_of_gpu(3).error().message,
+              "the HIP call for the name of device 3 failed: hipErrorInvalidDevice (101)");
+  });
+  in_child([] {
+    load_hip("0");
+    EXPECT_EQ(why_no_gpu(), "hipErrorNoDevice (100)");
+  });
+  in_child([] {
+    set_list("ROCR_VISIBLE_DEVICES");
+    if (open_gpu_runtime(RTLD_NOW).handle != nullptr) GTEST_SKIP() << "there is a driver";
+    EXPECT_EQ(use_gpu(0).error().message,
+              "GPU 0 cannot be used: there is no libamdhip64.so; install the driver, or pass it to the container");
+  });
+}
+
+TEST(AmdGpu, BuffersAreHips) {
+  in_child([] {
+    load_hip("1");
+    ASSERT_TRUE(use_gpu(0));
+    EXPECT_EQ(name_of_gpu(0), "HIP double");
+    const auto buffers = CudaBuffers::open(8);
+    ASSERT_TRUE(buffers) << buffers.error().message;
+    const auto& both = **buffers;
+    std::array<char, 8> text{"rccl"};
+    ASSERT_TRUE(both.write(both.from(), text.data(), text.size()));
+    ASSERT_TRUE(both.copy(both.to(), both.from(), text.size()));
+    ASSERT_TRUE(both.fill(both.to(), 'h', 1));
+    ASSERT_TRUE(both.read(text.data(), both.to(), text.size()));
+    EXPECT_STREQ(text.data(), "hccl");
+    EXPECT_TRUE(*both.is_idle());
+  });
+}
+
+TEST(AmdGpu, CommunicatorsOfRccl) {
+  in_child([] {
+    load_hip("4", "0,1,2,3");
+    Step step({4}, kRccl);
+    const auto comms = step.make([](Rank rank, Call& call) { call.options.device = static_cast<int>(rank); });
+    EXPECT_EQ(used(comms, kRccl), (std::vector<std::string>{"0/4 6", "1/4 6", "2/4 6", "3/4 6"}));
+  });
+  in_child([] {
+    load_hip("4", "0,1,2,3");
+    Step step({3}, kRccl);
+    const auto comms = step.make([](Rank rank, Call& call) { call.options.device = rank == 2 ? 1 : 2; });
+    for (const auto& sentence : sentences(comms)) {
+      EXPECT_NE(sentence.find("0000:c3:00.0"), std::string::npos) << sentence;
+    }
+    EXPECT_EQ(sentences(comms).size(), 3U) << "found out before RCCL is called";
+  });
+}
+
+TEST(AmdGpu, AWrongOneIsToldInHipsWords) {
+  in_child([] {
+    load(nccl_double_path(kRccl));
+    const GpuOwnership own{.ordinals = {1}, .visible = 2, .is_shared_list = true};
+    EXPECT_EQ(describe_wrong_gpu(layout_of({2}), 1, own, 0),
+              "rank 1 (node001, local rank 1) is about to use cuda:0, the GPU of rank 0 (node001, local rank 0); its "
+              "own is cuda:1: call hipSetDevice(LOCAL_RANK) before RCCL, or set SLURM_BOOTSTRAP_GUARD=fix");
+  });
+}
+
+}  // namespace
+}  // namespace bootstrap
