@@ -121,20 +121,20 @@ def test_values_that_are_read():
 
 
 def test_direct_gets():
-    """128 nodes, with 4 roots on nodes 0, 32, 64 and 96: a fence by the tree, and then questions and answers."""
+    """16 nodes, with roots on nodes 0, 4, 8 and 12: a fence without data by the tree, and then questions and answers."""
     def direct(is_first=False, **constants):
-        return ends("exchange", Scenario(1024), kind=Direct, is_first=is_first, **constants)["gets"]
+        return ends("exchange", Scenario(64, 4, 4, "tree"), kind=Direct, is_first=is_first, **constants)
 
-    scenario = Scenario(1024, fence="tree")
-    assert ends("exchange", scenario, kind=Direct, hop=1)["fence"] == pytest.approx(2 * 2 + 2)
-    assert ends("exchange", scenario, kind=Direct, store_value=1, value_bytes=1)["gets"] == pytest.approx(0)
-    assert direct(direct_ask=1) == pytest.approx(4)
-    assert direct(direct_answer=1) == pytest.approx(127)
-    # Who answers has asked first; the last node to be heard has waited for all others.
-    assert direct(direct_ask=1, direct_answer=1) == pytest.approx(4 + 127)
-    assert direct(direct_connect=1, direct_accept=1) == 0
-    assert direct(True, direct_connect=1, direct_accept=1) == pytest.approx(4 + 127)
-    assert ends("exchange", Scenario(8), kind=Direct, direct_answer=1)["gets"] == 0
+    assert direct(hop=1)["fence"] == pytest.approx(2 + 2)
+    assert direct(store_value=1, value_bytes=1)["gets"] == pytest.approx(0)
+    assert direct(direct_ask=1)["gets"] == pytest.approx(4)
+    assert direct(direct_answer=1)["gets"] == pytest.approx(15)
+    assert direct(direct_ask=1, direct_answer=1)["gets"] == pytest.approx(4 + 15)  # who answers has asked first
+    assert direct(direct_connect=1, direct_accept=1)["gets"] == 0
+    assert direct(True, direct_connect=1, direct_accept=1)["gets"] == pytest.approx(4 + 15)
+    two_roots_a_node = ends("exchange", Scenario(64, 32, 4, "tree"), kind=Direct, direct_answer=1)
+    assert two_roots_a_node["gets"] == pytest.approx(2)
+    assert ends("exchange", Scenario(8), kind=Direct, direct_answer=1)["gets"] == 0  # nobody else to ask
 
 
 def test_pmi1_lets_ranks_send_in_turns():
