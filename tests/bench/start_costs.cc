@@ -151,6 +151,8 @@ void Probe::run() {
           ", \"started\": " + std::to_string(number_of("BENCH_STARTED")) + ", \"entered\": " + std::to_string(entered) +
           ", \"loading\": " + std::to_string(loading) + ", \"launching\": " + std::to_string(launching);
   measure("init", [this] { check(PMIx_Init(&self_, nullptr, 0), "PMIx_Init"); });
+  const timespec pause{0, 300'000'000};  // Slurm before 23.02 loses messages while a node has yet to start its tasks
+  (void)::nanosleep(&pause, nullptr);
   measure("first", [this] {
     put("first");
     collect();
