@@ -187,7 +187,7 @@ class Calibration:
             "direct_answer": (median_of([last], again) / last, "us", cpu),
             "direct_connect": (median_of(range(1, last - 1), first), "us", cpu),
             "direct_accept": (median_of([last], first) / (last - 2), "us", cpu),
-            "pmi_srun": (median(self.pmi1), "us", f"measured: CPU time, {len(self.pmi1)} steps of {PMI1[1]} ranks on {PMI1[0]} nodes"),
+            "pmi_srun": (median(self.pmi1), "us", f"measured: CPU time, {len(self.pmi1)} pairs of steps of {PMI1[1]} ranks"),
         }
 
     def machine_cores(self):

@@ -171,7 +171,8 @@ def test_constants_have_origins_and_take_the_place_of_the_usual_ones(tmp_path):
 
 @pytest.mark.parametrize("line", [
     "hpo = 1 ms  # assumed", "hop = 1 ms", "hop = 1 ms  # so it is", "hop = 1 B  # assumed", "hop = -1 ms  # assumed", "hop",
-    "hop = nan s  # assumed", "connect_retry = 0 s  # assumed", "tree_width = 1  # assumed", "link = 0 Gb/s  # assumed", "pmi_slot = 0 us  # assumed"])
+    "hop = nan s  # assumed", "connect_retry = 0 s  # assumed", "tree_width = 1  # assumed", "link = 0 Gb/s  # assumed",
+    "pmi_slot = 0 us  # assumed"])
 def test_refuses_constants(tmp_path, line):
     path = tmp_path / "mine.txt"
     path.write_text(f"# mine\n{line}\n")
