@@ -13,6 +13,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,8 @@ from local_cluster import INSIDE, REPOSITORY, LocalCluster
 
 BENCH = "build/release/tests/bench"
 SHAPES = ((1, 1), (1, 6), (1, 16), (2, 2), (3, 3), (3, 12), (4, 40))  # nodes, ranks
+DIRECT = (8, 8)  # where all nodes ask that of the last rank for its value
+PMI1, PMI1_ROUNDS = (4, 16), (2, 12)  # the difference of two lengths has no start and end in it
 BUSY = ((1, 16), (3, 12), (4, 40))  # of these: enough ranks to keep all cores of one machine busy
 ROUNDS = 10
 KEYS = 3  # a rank's values that every fence of these rounds carries
@@ -55,15 +58,20 @@ class Host:
         return self.cluster.run(arguments, timeout=timeout)
 
 
-def run_step(host, nodes, ranks, program):
-    """What each rank of a step printed, one dictionary each; none where it failed, which is told. Slurm loses a message of
-    PMIx now and then, and the step with it."""
+def srun(host, nodes, ranks, program):
     tasks = [f"-N{nodes}", f"-n{ranks}", "--distribution=block", "--overcommit", "--kill-on-bad-exit=1"]
     if ranks % nodes == 0:
         tasks.append(f"--ntasks-per-node={ranks // nodes}")
-    step = " ".join(["srun", "--mpi=pmix", *tasks, f"{host.folder}/exchange_clock", f"{host.folder}/{program}"])
+    return " ".join(["srun", "--mpi=pmix", *tasks, f"{host.folder}/exchange_clock", f"{host.folder}/{program}"])
+
+
+def run_step(host, nodes, ranks, program):
+    """What each rank of a step printed, one dictionary each; none where it failed, which is told. Slurm loses a message of
+    PMIx now and then, and the step with it."""
+    step = srun(host, nodes, ranks, program)
     # The meeting of the nodes on old releases of Slurm (comm/pmix/allgather.cc) is not simulated, and this switches it off.
-    line = f"SRUN_STARTED=$BENCH_STARTED SLURM_JOB_START_TIME=0 exec {step}"
+    # A fence without data waits for the other nodes in a ring; in a tree it does not, where TreeWidth is above their number.
+    line = f"SRUN_STARTED=$BENCH_STARTED SLURM_JOB_START_TIME=0 SLURM_PMIX_FENCE=ring exec {step}"
     done = host.run(["timeout", "60", f"{host.folder}/exchange_clock", "bash", "-c", line], timeout=90)
     lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
     if done.returncode == 0 and {line["rank"] for line in lines} == set(range(ranks)):
@@ -74,6 +82,17 @@ def run_step(host, nodes, ranks, program):
 
 def probe(host, nodes, ranks):
     return run_step(host, nodes, ranks, f"start_costs {ROUNDS}")
+
+
+def cpu_of_srun(host, rounds):
+    """Seconds that srun computes in a step of so many rounds over PMI-1; none where the step failed, which is told."""
+    step = srun(host, *PMI1, f"exchange_bench wire pmi1 {rounds}")
+    done = host.run(["timeout", "60", "bash", "-c", f"{step} && times"], timeout=90)
+    times = re.findall(r"(\d+)m([\d.]+)s", done.stdout)
+    if done.returncode == 0 and len(times) == 4:  # user and system, of the shell and then of srun
+        return sum(int(minutes) * 60 + float(seconds) for minutes, seconds in times[2:])
+    print(f"calibrate: failed: {step}: {done.stderr.strip()[-300:]}", file=sys.stderr)
+    return None
 
 
 def least_squares(rows, wanted):
@@ -95,6 +114,8 @@ class Calibration:
         self.host = host
         self.choose = min if elsewhere else median  # of times; CPU times are always medians
         self.samples = {shape: [] for shape in SHAPES}  # of each step: what its ranks printed
+        self.direct = []  # the same of DIRECT
+        self.pmi1 = []  # of a round over PMI-1: what srun computes for a rank
         self.failures = 0
 
     def take_turn(self):
@@ -103,6 +124,11 @@ class Calibration:
                 self.samples[shape].append(lines)
             else:
                 self.failures += 1
+        if lines := probe(self.host, *DIRECT):
+            self.direct.append({line["node"]: line for line in lines})
+        few, many = (cpu_of_srun(self.host, rounds) for rounds in PMI1_ROUNDS)
+        if few and many:
+            self.pmi1.append((many - few) / (PMI1_ROUNDS[1] - PMI1_ROUNDS[0]) / PMI1[1])
 
     def of_shape(self, shape, value, choose=median):
         """`value` of each step, and of these one; in seconds."""
@@ -138,6 +164,31 @@ class Calibration:
         both = (work + 2 * of_value + hop_server) * max(1, 2 / cores)
         local_message = max(5e-6, (self.fence_time((1, 1)) - alone) / 2)
         return local_message, max(5e-6, self.fence_time((2, 2)) - both - 2 * local_message)
+
+    def other_ways(self):
+        """What the servers compute for Gets that ask another node, each after a barrier: of those who ask, and of the one
+        that is asked. That one is in the ring beside the first node and the last but one, so that these are connected."""
+        if not self.direct or not self.pmi1:
+            raise RuntimeError("all steps of direct gets, or over PMI-1, failed; the lines above say why")
+        last = DIRECT[0] - 1
+
+        def median_of(nodes, value):
+            return max(0, median(value(of_node[node]) for of_node in self.direct for node in nodes)) / 1e9
+
+        def again(line):
+            return (line["direct"][3] - line["barriers"][3] * (ROUNDS + 1) / ROUNDS) / ROUNDS
+
+        def first(line):
+            return line["direct_first"][3] - line["barriers"][3] * 2 / ROUNDS - again(line)
+
+        cpu = f"measured: CPU time, {len(self.direct)} steps of {DIRECT[1]} ranks on {DIRECT[0]} nodes"
+        return {
+            "direct_ask": (median_of(range(last), again), "us", cpu),
+            "direct_answer": (median_of([last], again) / last, "us", cpu),
+            "direct_connect": (median_of(range(1, last - 1), first), "us", cpu),
+            "direct_accept": (median_of([last], first) / (last - 2), "us", cpu),
+            "pmi_srun": (median(self.pmi1), "us", f"measured: CPU time, {len(self.pmi1)} pairs of steps of {PMI1[1]} ranks"),
+        }
 
     def machine_cores(self):
         """Cores' worth of time that the ranks and servers of one machine got, while they had enough to do."""
@@ -188,6 +239,7 @@ class Calibration:
             "get_server": (server_of_get if server_of_get > 2e-6 else 0, "us",
                            f"{cpu}; 0: values come from shared memory, without a message"),
         }
+        found |= self.other_ways()
         if self.host.is_one_machine:
             found |= self.machine(start + fork + loading)
         return found
@@ -253,7 +305,7 @@ def measure_anywhere(full, elsewhere):
         return measure(ReachedCluster(), full, elsewhere), describe_machine(ReachedCluster())
     cluster = LocalCluster(f"calibrate{os.getpid()}")
     try:
-        host = Host(cluster.up("--nodes", "4", "--cpus", "16", "--no-plugin"))
+        host = Host(cluster.up("--nodes", str(DIRECT[0]), "--cpus", "16", "--no-plugin"))
         return measure(host, full, elsewhere), describe_machine(host)
     finally:
         cluster.down()

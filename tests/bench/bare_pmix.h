@@ -18,7 +18,8 @@ class BarePmix {
   BarePmix(const BarePmix&) = delete;
   BarePmix& operator=(const BarePmix&) = delete;
 
-  // A fence that carries nothing: after it all ranks start about at the same time.
+  // A fence that carries nothing: after it all ranks start about at the same time, those of other nodes only in steps
+  // of at least TreeWidth nodes (etc/doc/pmix-facts.md).
   void barrier() const;
 
   // The value of `root` to all: one put, and a collecting fence and one get on each rank. Returns a sum of the bytes.

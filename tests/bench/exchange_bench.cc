@@ -3,8 +3,8 @@
 //
 //     exchange_bench rounds COUNT            begin and end of each round, ours and its peers in turn:
 //                                            one id to all ("id"), and 128 bytes of each rank to all ("gather")
-//     exchange_bench wire ours|bare COUNT    COUNT rounds of one kind and nothing else, to be looked at from outside
-//     exchange_bench memory COUNT            private memory before and during COUNT rounds of ours
+//     exchange_bench wire ours|pmi1|bare COUNT    COUNT rounds of one kind and nothing else, to be looked at from
+//     outside exchange_bench memory COUNT            private memory before and during COUNT rounds of ours
 //     exchange_bench start COUNT             start of the process (see exchange_clock) to one bare round; COUNT is 1
 //
 // Every rank prints lines of JSON. Times are CLOCK_MONOTONIC in nanoseconds: the same clock for all processes of a
@@ -208,7 +208,7 @@ int main(int count, char** words) {
   if (bootstrap::is_helper(count, words)) bootstrap::serve_as_helper();
   const std::string mode = count > 1 ? words[1] : "";
   const int rounds = count > 2 ? std::atoi(words[count - 1]) : 0;
-  if (rounds < 1) stop("usage: exchange_bench rounds|memory|start COUNT, exchange_bench wire ours|bare COUNT");
+  if (rounds < 1) stop("usage: exchange_bench rounds|memory|start COUNT, exchange_bench wire ours|pmi1|bare COUNT");
   if (mode == "start") {
     measure_start();
     return 0;
@@ -222,8 +222,11 @@ int main(int count, char** words) {
   } else if (mode == "memory") {
     measure_memory(ours, bare, rounds);
   } else {
-    const bool is_ours = std::strcmp(words[2], "ours") == 0;
-    for (int round = 0; round < rounds; ++round) is_ours ? ours.broadcast() : check_sum(bare.broadcast(0, kValue), 1);
+    const std::string who = words[2];
+    if (who == "pmi1") ours = Ours(true);
+    for (int round = 0; round < rounds; ++round) {
+      who == "bare" ? check_sum(bare.broadcast(0, kValue), 1) : ours.broadcast();
+    }
   }
   return 0;
 }

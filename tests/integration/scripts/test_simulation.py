@@ -20,7 +20,7 @@ from harness import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "scripts" / "simulation"))
 
-from calibrate import SHAPES, Calibration, Host, constants_text, probe, run_step
+from calibrate import DIRECT, SHAPES, Calibration, Host, constants_text, probe, run_step
 
 pytestmark = pytest.mark.full
 
@@ -109,9 +109,9 @@ class Band:
 @pytest.fixture(scope="module")
 def measured(cluster_factory, request):
     """Measurements, and the file with the constants that were measured in turn with them."""
-    for name in ("start_costs", "exchange_clock", "exchange_start"):
+    for name in ("start_costs", "exchange_bench", "exchange_clock", "exchange_start"):
         built(f"tests/bench/{name}")
-    cluster = cluster_factory("simulation").up("--nodes", "4", "--cpus", "16", "--no-plugin")
+    cluster = cluster_factory("simulation").up("--nodes", str(DIRECT[0]), "--cpus", "16", "--no-plugin")
     host = Host(cluster)
     calibration, measurements = Calibration(host), Measurements(host)
     for _ in range(10 if request.config.getoption("--full") else 4):

@@ -13,6 +13,7 @@ from harness import REPOSITORY
 sys.path.insert(0, str(REPOSITORY / "scripts" / "simulation"))
 
 from model import Cores, Scenario, Step
+from other_ways import Direct, Pmi1
 from SimPy.Simulation import Process, Simulation
 
 SIMULATE = REPOSITORY / "scripts/simulate"
@@ -24,8 +25,8 @@ NOTHING = dict.fromkeys(NAMES, 0) | {
     "store_retry": 1, "stagger_threshold": 256, "stagger_rate": 7000}
 
 
-def ends(steps, scenario, is_launched=False, is_listening=False, **constants):
-    step = Step(SimpleNamespace(**NOTHING | constants), scenario, is_listening=is_listening)
+def ends(steps, scenario, is_launched=False, is_listening=False, is_first=False, kind=Step, **constants):
+    step = kind(SimpleNamespace(**NOTHING | constants), scenario, is_first, is_listening)
     return {phase: end for phase, (_, end) in step.run(steps, is_launched).items()}
 
 
@@ -119,6 +120,34 @@ def test_values_that_are_read():
     assert ends("exchange", Scenario(1024), get_server=1)["gets"] == pytest.approx(8 * (4 + 8))
 
 
+def test_direct_gets():
+    """16 nodes, with roots on nodes 0, 4, 8 and 12: a fence without data by the tree, and then questions and answers."""
+    def direct(is_first=False, **constants):
+        return ends("exchange", Scenario(64, 4, 4, "tree"), kind=Direct, is_first=is_first, **constants)
+
+    assert direct(hop=1)["fence"] == pytest.approx(2 + 2)
+    assert direct(store_value=1, value_bytes=1)["gets"] == pytest.approx(0)
+    assert direct(direct_ask=1)["gets"] == pytest.approx(4)
+    assert direct(direct_answer=1)["gets"] == pytest.approx(15)
+    assert direct(direct_ask=1, direct_answer=1)["gets"] == pytest.approx(4 + 15)  # who answers has asked first
+    assert direct(direct_connect=1, direct_accept=1)["gets"] == 0
+    assert direct(True, direct_connect=1, direct_accept=1)["gets"] == pytest.approx(4 + 15)
+    two_roots_a_node = ends("exchange", Scenario(64, 32, 4, "tree"), kind=Direct, direct_answer=1)
+    assert two_roots_a_node["gets"] == pytest.approx(2)
+    assert ends("exchange", Scenario(8), kind=Direct, direct_answer=1)["gets"] == 0  # nobody else to ask
+
+
+def test_pmi1_lets_ranks_send_in_turns():
+    """The last rank puts at the end of the first turn and asks at the end of the second one; rank 0 does not wait."""
+    def pmi1(ranks, **constants):
+        return ends("exchange", Scenario(ranks), kind=Pmi1, **constants)["gets"]
+
+    assert pmi1(100, pmi_slot=1, hop=1e-6) == pytest.approx(99 + 100, abs=1e-3)
+    assert pmi1(100, pmi_srun=1, pmi_slot=1e-6) == pytest.approx(100, abs=1e-3)
+    # All values go to each node over the link of srun's.
+    assert pmi1(80, value_bytes=1, link=1, pmi_slot=1e-6) == pytest.approx(10 * 80, abs=81)
+
+
 def test_launch_goes_down_a_tree():
     """4 nodes hear after one hop, 4 + 16 after two, 4 + 16 + 64 after three."""
     for nodes, hops in ((1, 1), (4, 1), (5, 2), (20, 2), (84, 3)):
@@ -133,7 +162,7 @@ def test_store_serves_all_ranks_with_one_thread():
 
 
 def test_constants_have_origins_and_take_the_place_of_the_usual_ones(tmp_path):
-    assert len(NAMES) == 46  # with date and machine
+    assert len(NAMES) == 52  # with date and machine
     path = tmp_path / "mine.txt"
     path.write_text("machine = another\nring_step = 2 s  # assumed\n")
     report = json.loads(run("--ranks", 10, "--constants", path, "--json").stdout)
@@ -142,7 +171,8 @@ def test_constants_have_origins_and_take_the_place_of_the_usual_ones(tmp_path):
 
 @pytest.mark.parametrize("line", [
     "hpo = 1 ms  # assumed", "hop = 1 ms", "hop = 1 ms  # so it is", "hop = 1 B  # assumed", "hop = -1 ms  # assumed", "hop",
-    "hop = nan s  # assumed", "connect_retry = 0 s  # assumed", "tree_width = 1  # assumed", "link = 0 Gb/s  # assumed"])
+    "hop = nan s  # assumed", "connect_retry = 0 s  # assumed", "tree_width = 1  # assumed", "link = 0 Gb/s  # assumed",
+    "pmi_slot = 0 us  # assumed"])
 def test_refuses_constants(tmp_path, line):
     path = tmp_path / "mine.txt"
     path.write_text(f"# mine\n{line}\n")
@@ -167,8 +197,8 @@ def test_says_what_is_missing():
 def test_table():
     lines = run("--ranks", 1000).stdout.splitlines()
     assert lines[0].startswith("simulated with constants of 20")
-    rows = {line.split()[0]: line.split() for line in lines if line[:5].strip().isdigit()}
-    assert list(rows) == ["100", "1000"] and rows["1000"][1:3] == ["125", "4"]
+    rows = [line.split() for line in lines if line[:5].strip().isdigit()]
+    assert [row[:3] for row in rows] == 2 * [["100", "13", "1"], ["1000", "125", "4"]]
 
 
 def test_phases_follow_each_other_and_grow_with_ranks():
