@@ -185,6 +185,7 @@ claim_state() {
 give_up() {
   trap '' INT TERM HUP
   say "removing the half-started cluster $cluster_name"
+  end_init
   tear_down
 }
 
@@ -211,6 +212,17 @@ start_init() {
       "$repository/scripts/local_cluster/init.sh" "$cluster_state" "$state_lock" >"$cluster_state/log/init.log" 2>&1
   )
   init_job=$!
+}
+
+# It may have begun and not yet have written its process id. Without the pipe it ends by itself, and kill_init is faster.
+end_init() {
+  local job=${init_job:-${!:-}}
+  [[ -n ${start_pipe:-} ]] || return 0
+  exec {start_pipe}>&-
+  while kill -0 "$job" 2>/dev/null; do
+    kill_init
+    sleep 0.02
+  done
 }
 
 # The last lines of what the start itself wrote, and the last errors of the daemons.

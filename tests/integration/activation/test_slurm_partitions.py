@@ -53,7 +53,7 @@ def test_steps_of_the_partition_are_set_up(cluster, site):
     site("partitions=debug")
     for options, env in ((("-p", "debug"), {}), (("--partition=debug",), {}), ((), {"SLURM_PARTITION": "debug"})):
         assert tasks(cluster, *options, env=env) == wanted, options
-    allocated = ["salloc", "-Q", "-p", "debug", "-N2", "--ntasks-per-node=2", "--gpus-per-node=2"]
+    allocated = ["salloc", "-Q", "-p", "debug", "-N2", "--ntasks-per-node=2", "--gres=gpu:2"]
     assert tasks(cluster, before=allocated) == wanted
     site("partitions=debug,main,default")
     assert tasks(cluster) == wanted, "the default partition, under its two names"

@@ -18,7 +18,7 @@ def words(text):
                          ids=CGROUP_VERSIONS or ["open"])
 def test_up_and_down_leave_nothing(cluster_factory, options):
     before = machine_traces()
-    cluster = cluster_factory("gone").up("--no-plugin", *options)
+    cluster = cluster_factory("gone" + "".join(options)[-3:].replace("=", "-")).up("--no-plugin", *options)
     namespaces = cluster.namespaces()
     assert cluster.run(["srun", "-N2", "--gres=gpu:1", "--mpi=pmix", "true"]).returncode == 0
     job = cluster.start(["srun", "-N2", "sleep", "600"])

@@ -59,7 +59,7 @@ def test_the_version_that_was_asked_for_does_it(constrained):
     lines = constrained.run(["srun", "--gres=gpu:1", "cat", "/proc/self/cgroup"]).stdout.splitlines()
     places = {"v2" if hierarchy == "0" else controllers: path for hierarchy, controllers, path in (line.split(":") for line in lines)}
     if constrained.version == "v2":
-        assert re.search(r"/system\.slice/node001_slurmstepd\.scope/job_\d+/step_0/user/task_0$", places["v2"])
+        assert re.search(r"/system\.slice/node001_slurmstepd\.scope/(job_\d+|s[0-9A-Z]+)/step_0/user/task_0$", places["v2"])
         assert places.get("devices", "/") == "/"
     else:
         assert re.search(r"/slurm_node001/uid_10001/job_\d+/step_0/task_0$", places["devices"])
