@@ -123,10 +123,14 @@ Functions functions_of_process() {
 Result<Functions> open_library(const std::string& file) {
   void* const handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    const char* const reason = ::dlerror();
+    const char* const said = ::dlerror();
+    const std::string_view reason = said == nullptr ? std::string_view(file) : said;
+    const bool is_there = reason.find("undefined symbol") != std::string_view::npos;
     return fail(ErrorCode::kUnavailable,
-                cat({"cannot load NCCL, which the program has not loaded either: ", reason == nullptr ? file : reason,
-                     "; add its folder to LD_LIBRARY_PATH, or set SLURM_BOOTSTRAP_NCCL to the file"}));
+                cat({"cannot load NCCL, which the program has not loaded either: ", reason,
+                     is_there ? "; this file does not fit the other libraries of this node, CUDA's for one; set "
+                                "SLURM_BOOTSTRAP_NCCL to another"
+                              : "; add its folder to LD_LIBRARY_PATH, or set SLURM_BOOTSTRAP_NCCL to the file"}));
   }
   auto found = functions_of({handle});
   if (is_nccl(found)) return found;
