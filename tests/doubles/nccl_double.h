@@ -16,8 +16,8 @@
  *
  * NCCL_DOUBLE_LOG names a file that gets one line for each call. NCCL_DOUBLE_INIT is what a rank does in
  * ncclCommInitRank, or "fail:2" of rank 2 of the communicator alone: "stall" (never checks in), and once it is
- * connected: "fail" (alone, for want of memory), "stop" (the process stands still), "kill" (it is killed), "slow" (half
- * a second before it connects to the proxies). From the all-reduce number NCCL_DOUBLE_FAULT_AT (0) on,
+ * connected: "fail" (alone, for want of memory), "stop" (the process stands still), "kill" (it is killed), "late-kill" (a
+ * second later), "slow" (half a second before it connects to the proxies). From the all-reduce number NCCL_DOUBLE_FAULT_AT (0) on,
  * NCCL_DOUBLE_FAULT is what a rank does wrong: "sum" (the last number is one too much), "lazy" (the result is left as
  * it was), "stop" (the process stands still), "stall" (the call does not come back), "error" (it comes back with an
  * error).
