@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <set>
 #include <utility>
 
@@ -59,13 +60,13 @@ std::string new_key() {
   return cat({to_hex(bits[0], kDigits), to_hex(bits[1], kDigits)});
 }
 
+}  // namespace
+
 // NCCL's id begins with a number of 8 bytes and the address at which its root listens (2.14 to 2.32).
 std::optional<HostAddress> host_of_root(const nccl::UniqueId& id) {
   constexpr std::size_t kAddress = 8;
   return HostAddress::read(std::string_view(id.internal.data(), id.internal.size()).substr(kAddress));
 }
-
-}  // namespace
 
 InitPeers::InitPeers(const Layout& layout, const Group& group)
     : layout_(layout),
@@ -87,6 +88,14 @@ InitPeers::InitPeers(const Layout& layout, const Group& group)
   is_of_one_node_ = leaders.empty();
   if (is_leader()) expected_ = std::move(locals);
   if (is_captain()) expected_.insert(expected_.end(), leaders.begin(), leaders.end());
+}
+
+// Without memory for a word the others take this rank for one that has ended.
+InitPeers::~InitPeers() {
+  try {
+    leave();
+  } catch (const std::exception&) {
+  }
 }
 
 std::string InitPeers::invite(const nccl::UniqueId& own_id) {
@@ -166,10 +175,22 @@ std::vector<Rank> InitPeers::absent_children() const {
   return absent;
 }
 
+// A rank of another node that has never connected may be cut off.
 Error InitPeers::silence_of(std::vector<Rank> absent) const {
   std::sort(absent.begin(), absent.end());
-  return Error{ErrorCode::kTimeout, cat({name_ranks(layout_, absent), absent.size() == 1 ? " does" : " do",
-                                         " not answer: stopped, ended, or done with ", call_,
+  const auto may_be_cut_off = [this](Rank rank) {
+    const bool is_child = std::find(expected_.begin(), expected_.end(), rank) != expected_.end();
+    const bool was_there = is_child ? children_.count(rank) != 0 : rank != parent_rank() || has_greeted_;
+    return !was_there && layout_.place(rank).node != layout_.place(self_).node;
+  };
+  const auto who = cat({name_ranks(layout_, absent), absent.size() == 1 ? " does" : " do", " not answer: "});
+  if (std::any_of(absent.begin(), absent.end(), may_be_cut_off)) {
+    return Error{ErrorCode::kTimeout,
+                 cat({who, "stopped, ended, done with ", call_,
+                      ", or not reachable over the network interface that NCCL chose; look for the last message from "
+                      "there, or set NCCL_SOCKET_IFNAME"})};
+  }
+  return Error{ErrorCode::kTimeout, cat({who, "stopped, ended, or done with ", call_,
                                          ", in which other ranks wait; look for the last message from there"})};
 }
 

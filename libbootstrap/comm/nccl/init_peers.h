@@ -17,6 +17,9 @@
 
 namespace bootstrap {
 
+// Where NCCL's root listens, as its id says; nothing where that has no address.
+std::optional<HostAddress> host_of_root(const nccl::UniqueId& id);
+
 // NCCL tells nobody: where one rank fails, the others wait for it in NCCL for ever. So ranks that have waited for a
 // moment connect to each other: those of a node to its first one (the leader), and the leaders to the first rank of the
 // communicator (the captain). The captain listens where its NCCL does, so that whoever can reach the root reaches it; a
@@ -25,7 +28,7 @@ namespace bootstrap {
 class InitPeers {
  public:
   InitPeers(const Layout& layout, const Group& group);
-  ~InitPeers() { leave(); }
+  ~InitPeers();
   InitPeers(const InitPeers&) = delete;
   InitPeers& operator=(const InitPeers&) = delete;
 

@@ -53,7 +53,7 @@ class Init {
     is_given_up_ = true;
     return is_made_in_steps_;
   }
-  Error with_hint(Error error) const;  // of what may have made it late
+  Error with_hint(Error error) const;  // of what in the environment may have caused it
   // NCCL says so when a peer has closed a connection, or has reset it.
   bool has_lost_peer() const { return outcome_ == nccl::kRemoteError || outcome_ == nccl::kSystemError; }
 
@@ -87,12 +87,18 @@ Error Init::too_late() const {
 
 // In NCCL the environment comes before what the program asks for.
 Error Init::with_hint(Error error) const {
+  const bool is_late = error.code == ErrorCode::kTimeout;
   const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
   const bool is_overruled = call_.nonblocking && blocking != nullptr && std::string_view(blocking) == "1";
-  if (error.code != ErrorCode::kTimeout || !is_overruled) return error;
-  return {error.code, cat({error.message,
-                           "; NCCL_COMM_BLOCKING=1 is in the environment, and with it NCCL does not make "
-                           "the non-blocking communicator that was requested"})};
+  if (is_late && is_overruled) {
+    error.message +=
+        "; NCCL_COMM_BLOCKING=1 is in the environment, and with it NCCL does not make the non-blocking communicator "
+        "that was requested; unset it";
+  }
+  // The first rank of the communicator cannot take an address that is another host's, or in use.
+  const bool has_no_root = outcome_ == nccl::kSystemError && error.message.find("bind") != std::string::npos;
+  if (is_late || has_no_root) error.message += nccl::fixed_root_hint();
+  return error;
 }
 
 nccl::ResultCode Init::start(nccl::Comm* comm) {
@@ -192,10 +198,10 @@ Result<nccl::Comm> init_communicator(InitCall call) {
   }
   auto result = init->take_result();
   if (result) return result;
-  auto error = news ? std::move(*news) : result.error();
-  const bool is_own = peers != nullptr && !news && error.code != ErrorCode::kTimeout;
-  if (is_own) error = peers->fail(std::move(error), init->has_lost_peer(), init->name());
-  return fail(init->with_hint(std::move(error)));
+  const auto error = init->with_hint(news ? *news : result.error());
+  if (peers == nullptr || news || error.code == ErrorCode::kTimeout) return fail(error);
+  auto agreed = peers->fail(error, init->has_lost_peer(), init->name());
+  return fail(agreed.code == ErrorCode::kTimeout ? init->with_hint(std::move(agreed)) : agreed);
 }
 
 }  // namespace bootstrap

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 
 #include "core/util/text.h"
@@ -204,6 +205,17 @@ void* function_for(const void* caller, const char* name) {
   found = find({loaded_library}, name);
   (void)::dlclose(loaded_library);
   return found;
+}
+
+const char* fixed_root() {
+  const char* const address = std::getenv("NCCL_COMM_ID");
+  return address == nullptr || address[0] == '\0' ? nullptr : address;
+}
+
+std::string fixed_root_hint() {
+  if (fixed_root() == nullptr) return "";
+  return cat({"; NCCL_COMM_ID=", printable(fixed_root()),
+              " is in the environment, so that NCCL starts at this address and at no other; unset it"});
 }
 
 std::string describe(const Functions& nccl, std::string_view call, ResultCode code, Comm comm) {

@@ -86,6 +86,13 @@ Functions functions_for(const void* caller);
 // One function alone, in the same order: of a call that each NCCL has, which a tracer that has others passes on.
 void* function_for(const void* caller, const char* name);
 
+// NCCL_COMM_ID: NCCL starts its root at that address in the first rank of a communicator, and all ids are one. Null
+// where it is not set.
+const char* fixed_root();
+// For the end of a message on a wait, or on a root that cannot be: "; NCCL_COMM_ID=... is in the environment, ...".
+// Empty where it is not set.
+std::string fixed_root_hint();
+
 // "ncclCommInitRank failed: unhandled cuda error (Call to connect returned ...)".
 std::string describe(const Functions& nccl, std::string_view call, ResultCode code, Comm comm);
 

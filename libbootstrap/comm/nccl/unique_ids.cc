@@ -35,12 +35,6 @@ void describe_gpu(const IdRequest& request, RankSpec& spec) {
   spec.gpu_host = host == nullptr ? 0 : fingerprint(host);
 }
 
-// With NCCL_COMM_ID all ids are one: NCCL starts its root at that address, in the first rank of a communicator.
-const char* fixed_root() {
-  const char* const address = std::getenv("NCCL_COMM_ID");
-  return address == nullptr || address[0] == '\0' ? nullptr : address;
-}
-
 class IdRound {
  public:
   IdRound(const Layout& layout, const Group& group, const nccl::Functions& nccl, IdRequest request)
@@ -59,6 +53,7 @@ class IdRound {
   bool is_root() const { return std::find(roots_.begin(), roots_.end(), self()) != roots_.end(); }
 
   void check_fixed_root();
+  void check_root_host();
   void make_id();
   void make_rank_spec();
   Allgather make_round() const;
@@ -78,12 +73,22 @@ class IdRound {
 
 // NCCL waits for ever where there are several roots, and fails where the address is another node's.
 void IdRound::check_fixed_root() {
-  if (is_outside() || request_.refusal || fixed_root() == nullptr) return;
+  if (is_outside() || request_.refusal || nccl::fixed_root() == nullptr) return;
   const bool is_one_of_many = group_.kind != GroupKind::kList && group_.ranks.size() < layout_.size();
-  if (roots_.size() == 1 && !is_one_of_many) return;
-  request_.refusal = Error{ErrorCode::kInvalid, cat({"NCCL_COMM_ID=", fixed_root(),
-                                                     " is in the environment: NCCL makes one communicator with "
-                                                     "it, of all ranks and with one root; unset it"})};
+  if (roots_.size() > 1 || is_one_of_many) {
+    request_.refusal = Error{ErrorCode::kInvalid, cat({"NCCL_COMM_ID=", printable(nccl::fixed_root()),
+                                                       " is in the environment: NCCL makes one communicator with "
+                                                       "it, of all ranks and with one root; unset it"})};
+  }
+}
+
+void IdRound::check_root_host() {
+  if (request_.peers == nullptr || request_.refusal || nccl::fixed_root() == nullptr || !is_root()) return;
+  const auto host = host_of_root(id_);
+  if (!host || LineListener::open(*host)) return;
+  request_.refusal = Error{ErrorCode::kInvalid, cat({"NCCL_COMM_ID=", printable(nccl::fixed_root()),
+                                                     " is in the environment, and it is not an address of the first "
+                                                     "rank's host, where NCCL starts; unset it"})};
 }
 
 // Leaves a thread and a listening socket in this process until the communicator is made: so on roots alone, and not
@@ -203,6 +208,7 @@ Result<std::vector<nccl::UniqueId>> IdRound::judge(const AllgatherResult& result
 Result<std::vector<nccl::UniqueId>> IdRound::run(Exchange& exchange) {
   check_fixed_root();
   make_id();
+  check_root_host();
   make_rank_spec();
   auto round = make_round();
   wipe(id_);
@@ -219,7 +225,7 @@ Result<std::vector<nccl::UniqueId>> IdRound::run(Exchange& exchange) {
 }  // namespace
 
 std::uint32_t default_roots(const Group& group, const nccl::Functions& nccl) {
-  return nccl.init_rank_scalable == nullptr || fixed_root() != nullptr
+  return nccl.init_rank_scalable == nullptr || nccl::fixed_root() != nullptr
              ? 1
              : root_count(static_cast<std::uint32_t>(group.ranks.size()));
 }

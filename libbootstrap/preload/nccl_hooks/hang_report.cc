@@ -147,8 +147,8 @@ std::string describe_hang(const Layout& layout, const WaitingCall& call, std::ch
     return cat({call.function, " has not returned", after(waited), ": ", reasons});
   }
   return cat({"all ", std::to_string(call.ranks), " ranks have called ", call.function, ", and it has not returned",
-              after(waited),
-              ": they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that NCCL tries"});
+              after(waited), ": they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that NCCL tries",
+              nccl::fixed_root_hint()});
 }
 
 std::string describe_lone_hang(const Layout& layout, Rank rank, const WaitingCall& call, std::chrono::seconds waited,
