@@ -9,19 +9,19 @@
  * and NCCL_DEBUG are honoured.
  *
  * It is as unkind as NCCL was seen to be. Versions that differ: all ranks hang. Two ranks on one GPU: these two fail,
- * the others hang on one node, and get ncclRemoteError on several. A stranger that closes its connection, or that sends
- * what means nothing: 2.14 hangs; 2.18 to 2.23 fail at the first; 2.28 passes over both until the ranks are connected,
- * and hangs when one comes to the port of a proxy. A rank that fails leaves its connections open as long as its process
- * lives. In ncclCommGrow the first and the last old rank wait until one has called ncclCommGetUniqueId. ncclCommAbort
- * takes 0.9 s while the ranks connect. 2.28 leaves a thread and six descriptors in the process.
+ * the others hang on one node, and get ncclRemoteError on several. A stranger closes its connection: 2.14 hangs, 2.18
+ * to 2.23 fail; 2.28 passes over it until the ranks are connected, and hangs when one comes to the port of a proxy. A
+ * rank that fails leaves its connections open as long as its process lives. In ncclCommGrow the first and the last old
+ * rank wait until one has called ncclCommGetUniqueId. ncclCommAbort takes 0.9 s while the ranks connect. 2.28 leaves a
+ * thread and six descriptors in the process.
  *
  * NCCL_DOUBLE_LOG names a file that gets one line for each call. NCCL_DOUBLE_INIT is what a rank does in
  * ncclCommInitRank, or "fail:2" of rank 2 of the communicator alone: "stall" (never checks in), and once it is
- * connected: "fail" (alone, for want of memory), "stop" (the process stands still), "kill" (it is killed), "slow" (half
- * a second before it connects to the proxies). From the all-reduce number NCCL_DOUBLE_FAULT_AT (0) on,
- * NCCL_DOUBLE_FAULT is what a rank does wrong: "sum" (the last number is one too much), "lazy" (the result is left as
- * it was), "stop" (the process stands still), "stall" (the call does not come back), "error" (it comes back with an
- * error).
+ * connected: "fail" (alone, for want of memory), "stop" (the process stands still), "kill" (it is killed), "late-kill"
+ * (a second later), "slow" (half a second before it connects to the proxies). From the all-reduce number
+ * NCCL_DOUBLE_FAULT_AT (0) on, NCCL_DOUBLE_FAULT is what a rank does wrong: "sum" (the last number is one too much),
+ * "lazy" (the result is left as it was), "stop" (the process stands still), "stall" (the call does not come back),
+ * "error" (it comes back with an error).
  */
 #ifndef TESTS_DOUBLES_NCCL_DOUBLE_H
 #define TESTS_DOUBLES_NCCL_DOUBLE_H

@@ -146,6 +146,10 @@ void fail_in_init(int rank) {
   if (fault == "fail") throw Trouble{ncclUnhandledCudaError, "Failed to CUDA calloc 2097152 bytes"};
   if (fault == "stop") (void)::raise(SIGSTOP);
   if (fault == "kill") (void)::raise(SIGKILL);
+  if (fault == "late-kill") {
+    (void)::usleep(1000000);
+    (void)::raise(SIGKILL);
+  }
   if (fault == "slow") (void)::usleep(500000);
 }
 

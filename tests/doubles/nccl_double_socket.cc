@@ -19,7 +19,8 @@ namespace {
 
 constexpr int kLookAtFlag = 20;  // milliseconds between two looks at the abort flag
 constexpr int kBacklog = 16384;  // NCCL's
-constexpr int kKnowsMagic = 21800;
+constexpr int kRefusals = 20;
+constexpr int kFailsAtStrangers = 21800;
 constexpr int kPassesStrangers = 22800;
 
 [[noreturn]] void fail_with_errno(const char* call) {
@@ -91,7 +92,7 @@ int new_socket() {
 // Comes back where NCCL passes over whoever has connected and is no rank.
 void meet_stranger(bool has_closed, Port port, const AbortFlag& abort) {
   const bool passes = version() >= kPassesStrangers;
-  if (version() < kKnowsMagic || (passes && port == Port::kProxy)) hang(abort);
+  if ((has_closed && version() < kFailsAtStrangers) || (passes && port == Port::kProxy)) hang(abort);
   if (has_closed && !passes) throw Trouble{ncclSystemError, "socketFinalizeAccept: Call to recv failed"};
 }
 
@@ -129,6 +130,7 @@ sockaddr_in Socket::address() const {
 }
 
 Socket Socket::connect(const sockaddr_in& address, Magic magic, const AbortFlag& abort) {
+  int refusals = 0;
   while (true) {
     Socket socket(new_socket());
     int error = 0;
@@ -143,7 +145,9 @@ Socket Socket::connect(const sockaddr_in& address, Magic magic, const AbortFlag&
       return socket;
     }
     errno = error;
-    if (!is_worth_another_try(error)) fail_with_errno("connect");
+    // The older ones give up where a root has gone.
+    const bool is_gone = error == ECONNREFUSED && version() >= kFailsAtStrangers && version() < kPassesStrangers;
+    if (!is_worth_another_try(error) || (is_gone && ++refusals > kRefusals)) fail_with_errno("connect");
     if (abort) throw Trouble{ncclInternalError, "aborted"};
     (void)::usleep(kLookAtFlag * 1000);
   }

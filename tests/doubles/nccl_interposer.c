@@ -1,6 +1,7 @@
 /*
  * Functions with the names of NCCL's that nobody may call. With NCCL_INTERPOSER_MARKED it also has the name by which
- * libbootstrap knows another copy of itself; without, it passes for an NCCL that is too old.
+ * libbootstrap knows another copy of itself; without, it passes for an NCCL that is too old. With
+ * NCCL_INTERPOSER_UNDEFINED it cannot be loaded, as an NCCL for a newer CUDA.
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdlib.h>
@@ -30,4 +31,9 @@ int ncclGetUniqueId(void* id) {
 }
 
 EXPORT int ncclCommInitRank(void);
+#ifdef NCCL_INTERPOSER_UNDEFINED
+extern int cudaOfTomorrow(void);
+int ncclCommInitRank(void) { return cudaOfTomorrow(); }
+#else
 int ncclCommInitRank(void) { abort(); }
+#endif

@@ -78,6 +78,12 @@ TEST(Nccl, SaysWhatWasTriedWhenThereIsNone) {
     ASSERT_FALSE(other);
     EXPECT_EQ(other.error().message,
               "libm.so.6 has no ncclCommInitRank: it is not NCCL; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2");
+    const auto unfit = nccl::load(DOUBLES_DIR "/nccl_undefined.so");
+    ASSERT_FALSE(unfit);
+    EXPECT_NE(
+        unfit.error().message.find("undefined symbol: cudaOfTomorrow; this file does not fit the other libraries"),
+        std::string::npos)
+        << unfit.error().message;
     EXPECT_TRUE(nccl::load(nccl_double_path("2.28.9"))) << "a failure is not for ever";
   });
 }

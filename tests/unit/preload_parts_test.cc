@@ -231,6 +231,16 @@ TEST(AttendanceText, SaysSoWhenAllAreThere) {
                   .starts_with("all 4 ranks have called ncclCommInitRank, and it has not returned after 60 s"));
 }
 
+TEST(AttendanceText, NamesAVariableThatGivesNcclItsRoot) {
+  ::setenv("NCCL_COMM_ID", "10.0.0.1:4321", 1);
+  const auto text = said(4, came_as({0, 1, 2, 3}));
+  ::unsetenv("NCCL_COMM_ID");
+  EXPECT_TRUE(
+      text.ends_with("; NCCL_COMM_ID=10.0.0.1:4321 is in the environment, so that NCCL starts at this address and at "
+                     "no other; unset it"))
+      << text;
+}
+
 TEST(AttendanceText, SaysWhoHasFailedAndWhoHasEnded) {
   auto came = came_as({0, 1, -1, -1});
   came[1]->failure = "ncclCommInitRank failed: unhandled cuda error";

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/nccl/cuda_device.h"
+#include "comm/nccl/init_peers.h"
 #include "comm/nccl/nccl_comm_init.h"
 #include "comm/nccl/unique_ids.h"
 #include "core/step/rank_names.h"
@@ -96,8 +97,16 @@ Result<std::vector<nccl::UniqueId>> exchange_unique_ids(Exchange& exchange, cons
 
 Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, const Group& group,
                                      const nccl::Functions& nccl, const CommunicatorOptions& options) {
-  auto ids = agree_on_ids(exchange, layout, group, nccl, request_of(group, nccl, options));
-  if (!ids) return fail(ids.error());
+  std::optional<InitPeers> peers;
+  if (group.ranks.size() > 1) peers.emplace(layout, group);
+  auto request = request_of(group, nccl, options);
+  request.peers = peers ? &*peers : nullptr;
+  auto ids = agree_on_ids(exchange, layout, group, nccl, std::move(request));
+  if (!ids) {
+    // What the ranks of a node find out, all of them do; those of others may have agreed, and wait in NCCL.
+    const bool is_alone = !peers || peers->is_of_one_node();
+    return fail(is_alone ? ids.error() : peers->fail(ids.error(), false, "ncclCommInitRank"));
+  }
   if (options.agreed != nullptr) *options.agreed = Deadline::clock::now();
   if (group.ranks.empty()) return nullptr;
   // CUDA's current device is the thread's, and NCCL is called in another one.
@@ -110,7 +119,8 @@ Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, c
                             .device = device,
                             .nonblocking = options.nonblocking,
                             .who = describe_rank(layout, group.ranks[group.own]),
-                            .deadline = options.deadline});
+                            .deadline = options.deadline,
+                            .peers = peers ? &*peers : nullptr});
 }
 
 }  // namespace bootstrap

@@ -3,7 +3,9 @@
 #include "comm/nccl/nccl_comm_init.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -44,13 +46,21 @@ class Init {
 
   void run();                        // in the thread
   Result<nccl::Comm> take_result();  // in the caller, once it has stopped waiting
-  Deadline deadline() const { return call_.nonblocking ? call_.deadline + kAbortTime : call_.deadline; }
+  const char* name() const;
+
+  // In the caller, which stops waiting: what is made in steps is aborted by the thread; true when that is so.
+  bool give_up() {
+    is_given_up_ = true;
+    return is_made_in_steps_;
+  }
+  Error with_hint(Error error) const;  // of what in the environment may have caused it
+  // NCCL says so when a peer has closed a connection, or has reset it.
+  bool has_lost_peer() const { return outcome_ == nccl::kRemoteError || outcome_ == nccl::kSystemError; }
 
  private:
-  const char* name() const;
   nccl::ResultCode start(nccl::Comm* comm);
   Result<nccl::Comm> make();
-  Result<nccl::Comm> wait_until_ready(nccl::Comm comm) const;
+  Result<nccl::Comm> wait_until_ready(nccl::Comm comm);
   Error too_late() const;
 
   InitCall call_;
@@ -58,6 +68,9 @@ class Init {
   Deadline start_;
   std::mutex mutex_;
   bool is_abandoned_ = false;
+  std::atomic<bool> is_given_up_{false};
+  std::atomic<bool> is_made_in_steps_{false};  // NCCL's call has come back, and the communicator is not ready yet
+  std::atomic<nccl::ResultCode> outcome_{nccl::kSuccess};
   std::optional<Result<nccl::Comm>> result_;
 };
 
@@ -67,12 +80,25 @@ const char* Init::name() const {
 }
 
 Error Init::too_late() const {
-  constexpr std::string_view kLateHint =
-      " in the communicator: a rank has not called it, or cannot be reached over the network interface that ";
   return {ErrorCode::kTimeout,
           cat({name(), " has not finished after ", seconds_since(start_), " on ", call_.who, ", which is rank ",
-               std::to_string(call_.rank), " of ", std::to_string(call_.ranks), kLateHint, nccl::product(),
-               " chose; NCCL_DEBUG=INFO shows the interface, NCCL_SOCKET_IFNAME sets it"})};
+               std::to_string(call_.rank), " of ", std::to_string(call_.ranks), " in the communicator"})};
+}
+
+// In NCCL the environment comes before what the program asks for.
+Error Init::with_hint(Error error) const {
+  const bool is_late = error.code == ErrorCode::kTimeout;
+  const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
+  const bool is_overruled = call_.nonblocking && blocking != nullptr && std::string_view(blocking) == "1";
+  if (is_late && is_overruled) {
+    error.message +=
+        "; NCCL_COMM_BLOCKING=1 is in the environment, and with it NCCL does not make the non-blocking communicator "
+        "that was requested; unset it";
+  }
+  // The first rank of the communicator cannot take an address that is another host's, or in use.
+  const bool has_no_root = outcome_ == nccl::kSystemError && error.message.find("bind") != std::string::npos;
+  if (is_late || has_no_root) error.message += nccl::fixed_root_hint();
+  return error;
 }
 
 nccl::ResultCode Init::start(nccl::Comm* comm) {
@@ -87,19 +113,21 @@ nccl::ResultCode Init::start(nccl::Comm* comm) {
 }
 
 // Also where blocking was asked for: NCCL_COMM_BLOCKING=0 in the environment comes first in NCCL.
-Result<nccl::Comm> Init::wait_until_ready(nccl::Comm comm) const {
+Result<nccl::Comm> Init::wait_until_ready(nccl::Comm comm) {
   const auto& nccl = call_.nccl;
+  is_made_in_steps_ = true;
   auto pause = kShortestPause;
   while (true) {
     auto state = nccl::kInProgress;
     const auto code = nccl.get_async_error(comm, &state);
     const auto outcome = code != nccl::kSuccess ? code : state;
     if (outcome == nccl::kSuccess) return comm;
-    const bool is_late = steady_clock::now() >= call_.deadline;
+    const bool is_late = is_given_up_ || steady_clock::now() >= call_.deadline;
     if (outcome != nccl::kInProgress || is_late) {
       auto error = outcome == nccl::kInProgress
                        ? too_late()
                        : Error{ErrorCode::kUnavailable, nccl::describe(nccl, name(), outcome, comm)};
+      outcome_ = outcome;
       (void)nccl.abort(comm);
       return fail(std::move(error));
     }
@@ -117,6 +145,7 @@ Result<nccl::Comm> Init::make() {
   wipe(call_.ids);  // NCCL has copied them
   if (code == nccl::kSuccess && !call_.nonblocking) return comm;
   if (code == nccl::kSuccess || code == nccl::kInProgress) return wait_until_ready(comm);
+  outcome_ = code;
   return fail(ErrorCode::kUnavailable, nccl::describe(call_.nccl, name(), code, nullptr));
 }
 
@@ -152,11 +181,27 @@ Status can_init(const nccl::Functions& nccl, std::size_t ids, bool nonblocking) 
 }
 
 Result<nccl::Comm> init_communicator(InitCall call) {
+  InitPeers* const peers = call.peers;
+  const auto deadline = call.deadline;
   auto init = std::make_shared<Init>(std::move(call));
   AbandonableThread worker;
   if (auto status = worker.start([init] { init->run(); }); !status) return fail(status.error());
-  (void)worker.wait_until(init->deadline());
-  return init->take_result();
+  const auto is_over_before = [&worker](Deadline time) { return worker.wait_until(time); };
+  std::optional<Error> news;
+  if (peers == nullptr) {
+    (void)worker.wait_until(deadline);
+  } else if (!worker.wait_until(std::min(deadline, steady_clock::now() + InitPeers::kPatience))) {
+    news = peers->watch(init->name(), deadline, is_over_before);
+  }
+  if (!worker.wait_until(steady_clock::now()) && init->give_up()) {
+    (void)worker.wait_until(steady_clock::now() + kAbortTime);
+  }
+  auto result = init->take_result();
+  if (result) return result;
+  const auto error = init->with_hint(news ? *news : result.error());
+  if (peers == nullptr || news || error.code == ErrorCode::kTimeout) return fail(error);
+  auto agreed = peers->fail(error, init->has_lost_peer(), init->name());
+  return fail(agreed.code == ErrorCode::kTimeout ? init->with_hint(std::move(agreed)) : agreed);
 }
 
 }  // namespace bootstrap

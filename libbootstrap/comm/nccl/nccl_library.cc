@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 
 #include "comm/nccl/gpu_libraries.h"
@@ -140,9 +141,12 @@ Result<Functions> open_library(std::string_view preferred) {
     return fail(ErrorCode::kUnavailable, cat({file, " has no ncclCommInitRank: it is not ", product(),
                                               "; set SLURM_BOOTSTRAP_NCCL to a ", libraries->nccl_file}));
   }
+  const bool is_there = reason.find("undefined symbol") != std::string::npos;
   return fail(ErrorCode::kUnavailable,
               cat({"cannot load ", product(), ", which the program has not loaded either: ", reason,
-                   "; add its folder to LD_LIBRARY_PATH, or set SLURM_BOOTSTRAP_NCCL to the file"}));
+                   is_there ? "; this file does not fit the other libraries of this node, CUDA's for one; set "
+                              "SLURM_BOOTSTRAP_NCCL to another"
+                            : "; add its folder to LD_LIBRARY_PATH, or set SLURM_BOOTSTRAP_NCCL to the file"}));
 }
 
 Result<Functions> check_age(Functions found) {
@@ -213,6 +217,17 @@ void* function_for(const void* caller, const char* name) {
   found = find({library}, name);
   (void)::dlclose(library);
   return found;
+}
+
+const char* fixed_root() {
+  const char* const address = std::getenv("NCCL_COMM_ID");
+  return address == nullptr || address[0] == '\0' ? nullptr : address;
+}
+
+std::string fixed_root_hint() {
+  if (fixed_root() == nullptr) return "";
+  return cat({"; NCCL_COMM_ID=", printable(fixed_root()),
+              " is in the environment, so that NCCL starts at this address and at no other; unset it"});
 }
 
 std::string describe(const Functions& nccl, std::string_view call, ResultCode code, Comm comm) {

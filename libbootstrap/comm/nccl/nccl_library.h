@@ -20,8 +20,10 @@ namespace bootstrap::nccl {
 using Comm = ::ncclComm*;
 using ResultCode = int;
 inline constexpr ResultCode kSuccess = 0;
+inline constexpr ResultCode kSystemError = 2;
 inline constexpr ResultCode kInvalidArgument = 4;
 inline constexpr ResultCode kInvalidUsage = 5;
+inline constexpr ResultCode kRemoteError = 6;
 inline constexpr ResultCode kInProgress = 7;
 
 using Stream = ::CUstream_st*;
@@ -90,6 +92,13 @@ bool has_loaded() noexcept;  // load() has succeeded in this process
 Functions functions_for(const void* caller);
 // One function alone, in the same order: of a call that each NCCL has, which a tracer that has others passes on.
 void* function_for(const void* caller, const char* name);
+
+// NCCL_COMM_ID: NCCL starts its root at that address in the first rank of a communicator, and all ids are one. Null
+// where it is not set.
+const char* fixed_root();
+// For the end of a message on a wait, or on a root that cannot be: "; NCCL_COMM_ID=... is in the environment, ...".
+// Empty where it is not set.
+std::string fixed_root_hint();
 
 // "ncclCommInitRank failed: unhandled cuda error (Call to connect returned ...)".
 std::string describe(const Functions& nccl, std::string_view call, ResultCode code, Comm comm);

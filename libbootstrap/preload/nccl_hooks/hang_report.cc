@@ -128,8 +128,8 @@ bool lacks_old_ranks(const WaitingCall& call, const Attendances& came) {
 }
 
 std::string describe_all_there(const WaitingCall& call, std::string_view waited) {
-  const auto cannot_connect =
-      cat({"they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that ", nccl::product(), " tries"});
+  const auto cannot_connect = cat({"they cannot connect to each other; NCCL_DEBUG=INFO shows the addresses that ",
+                                   nccl::product(), " tries", nccl::fixed_root_hint()});
   switch (call.side) {
     case GrowSide::kOld:
       return {};  // that of the new ranks says it

@@ -8,6 +8,8 @@ from built_files import program
 from communicator_steps import GRACE_MS, REAL_NCCL, answers, failures, libraries, run, whole
 from exchange_steps import are_told_of
 
+LONG_MS = 20000  # a deadline that nobody shall need
+SOON_MS = 5000  # the end of all, on a machine with other work; on one without it 2 s
 VERSIONS = ("2.14.3", "2.18.3", "2.23.4", "2.28.9")
 
 
@@ -80,20 +82,16 @@ def test_many_roots_need_a_version_that_has_them(comm_cluster):
                for text, _ in said.values()), said
 
 
-def test_two_versions_are_told_apart(comm_cluster):
+@pytest.mark.parametrize("mpi", ["pmix", "none"])
+def test_two_versions_are_told_apart(comm_cluster, mpi):
+    """NCCL itself waits for ever. The ranks of the root's own node see nothing wrong, and hear of it from the others."""
     names = [("LD_LIBRARY_PATH", libraries(version)) for version in ("2.18.3", "2.28.9")]
-    command = on_node(0, *names, program("comm_probe"), "--timeout-ms", "4000", "--nonblocking")
-    said = failures(run(comm_cluster, 2, 4, *command))
+    command = on_node(0, *names, program("comm_probe"), "--timeout-ms", str(LONG_MS), "--linger", "3")
+    said = failures(run(comm_cluster, 2, 4, *command, options=(f"--mpi={mpi}",)))
     named = "NCCL 2.18.3 on rank 0 (node001, local rank 0) and 2.28.9 on rank"
-    waited = {rank: text for rank, (text, _) in said.items() if named not in text}
     assert set(said) == set(range(8))
-    assert set(waited) == {0, 1, 2, 3}, "the ranks of the root's own node see nothing wrong, and wait in NCCL"
-    assert any("has not finished after " in text for text in waited.values()), waited
-    # The first that ends, ends the others, and each counts from its own start: one that came later has waited less.
-    assert all(after > (3000 if "has not finished after " in text else 1500)
-               for rank, (text, after) in said.items() if rank in waited), said
-    assert all(after < 4000 + GRACE_MS for _, after in said.values()), said
-    assert all(after < 3000 for rank, (_, after) in said.items() if rank not in waited), "the others say so at once"
+    assert all(named in text for text, _ in said.values()), said
+    assert all(after < SOON_MS for _, after in said.values()), said
 
 
 TWO_ON_ONE_GPU = "rank 0 (node001, local rank 0) and rank 1 (node001, local rank 1) are both on GPU 0000:1a:00.0: "
@@ -144,20 +142,42 @@ def test_over_pmi1_a_rank_that_never_comes_ends_the_wait(comm_cluster):
 
 @pytest.mark.parametrize("nonblocking", [False, True])
 @pytest.mark.parametrize("roots", [1, 3])
-def test_a_rank_whose_nccl_never_begins(comm_cluster, roots, nonblocking):
+def test_ranks_that_wait_in_nccl_until_the_deadline(comm_cluster, roots, nonblocking):
+    """One is in the call and does nothing in it: all ranks are there, and so none is named."""
     command = (program("comm_probe"), "--stall", "5", "--timeout-ms", "3000", "--roots", str(roots))
     log = f"stall-{roots}-{nonblocking}.log"
     step = run(comm_cluster, 2, 4, *command, *(["--nonblocking"] if nonblocking else []),
                env={"NCCL_DOUBLE_LOG": f"/home/alice/{log}"})
     said = failures(step)
     assert set(said) == set(range(8))
-    late = {rank for rank, (text, _) in said.items() if " in the communicator: a rank has not called it, or " in text}
-    # Deadlines are not quite at the same time, and who is connected to a rank that gave up first sees it close.
-    assert 5 in late and all(rank in late or "closed by remote peer" in said[rank][0] for rank in said), said
-    # Each counts from its own start, so that who came later sees a peer close after less time.
-    assert all((2500 if rank in late else 1000) <= after < 3000 + GRACE_MS for rank, (_, after) in said.items()), said
+    call = "ncclCommInitRankScalable" if roots > 1 else "ncclCommInitRankConfig" if nonblocking else "ncclCommInitRank"
+    named = f"all ranks of the communicator wait in {call}: they cannot reach each other"
+    assert all(text.startswith(named) for text, _ in said.values()), said
+    # Each counts from its own start; NCCL has its whole time, and no rank is ended because another one's is over.
+    assert all(2000 <= after < 3000 + GRACE_MS for _, after in said.values()), said
     aborts = [call for call in calls(comm_cluster, log) if call["call"] == "ncclCommAbort"]
     assert len(aborts) == (8 if nonblocking else 0)
+
+
+def test_an_environment_that_overrules_nonblocking_is_named(comm_cluster):
+    """NCCL's call blocks then and cannot be aborted: the deadline holds all the same."""
+    command = (program("comm_probe"), "--stall", "5", "--timeout-ms", "3000", "--nonblocking")
+    said = failures(run(comm_cluster, 2, 4, *command, env={"NCCL_COMM_BLOCKING": "1"}))
+    assert set(said) == set(range(8))
+    assert all("; NCCL_COMM_BLOCKING=1 is in the environment, and with it" in text for text, _ in said.values()), said
+    assert all(after < 3000 + GRACE_MS for _, after in said.values()), said
+
+
+@pytest.mark.parametrize("variable, value, said_of_all", [
+    ("NCCL_COMM_ID", "192.0.2.1:4321", "NCCL_COMM_ID=192.0.2.1:4321 is in the environment, and it is not an address of the first"),
+    ("NCCL_COMM_ID", "127.0.0.1:4321", "NCCL_COMM_ID=127.0.0.1:4321 is in the environment, so that NCCL starts at this address and"),
+    ("NCCL_SOCKET_IFNAME", "lo", "or not reachable over the network interface that NCCL chose; look for the last message from"),
+])
+def test_an_environment_with_a_wrong_address_for_nccl_is_named(comm_cluster, variable, value, said_of_all):
+    """Of no host, and of each node itself: the ranks of the other node come to a port where nobody listens."""
+    said = failures(run(comm_cluster, 2, 2, program("comm_probe"), "--timeout-ms", "3000", env={variable: value}))
+    assert set(said) == set(range(4))
+    assert all(said_of_all in text and after < 3000 + GRACE_MS for text, after in said.values()), said
 
 
 def test_different_calls_are_told_apart(comm_cluster):
@@ -165,6 +185,38 @@ def test_different_calls_are_told_apart(comm_cluster):
                program("comm_probe"))
     said = failures(run(comm_cluster, 2, 2, *command))
     assert any("communicator node" in text and "communicator world" in text for text, _ in said.values()), said
+
+
+FAILED_ALONE = "ncclCommInitRank{} failed: unhandled cuda error (run with NCCL_DEBUG=INFO for details) (Failed to CUDA calloc 2097152 bytes)"
+
+
+@pytest.mark.parametrize("mpi, nonblocking, rank", [
+    ("pmix", False, 0), ("pmix", True, 5), ("pmix", False, 8), ("none", True, 0), ("none", False, 5), ("none", True, 8)])
+def test_a_rank_that_fails_alone_is_named_by_all(comm_cluster, mpi, nonblocking, rank):
+    """NCCL tells the others nothing, and they wait for ever; a rank that has failed may live on, or end at once."""
+    command = (program("comm_probe"), "--timeout-ms", str(LONG_MS), *(["--nonblocking"] if nonblocking else ["--linger", "3"]))
+    said = failures(run(comm_cluster, 3, 4, *command, env={"NCCL_DOUBLE_INIT": f"fail:{rank}"}, options=(f"--mpi={mpi}",)))
+    own = FAILED_ALONE.format("Config" if nonblocking else "")
+    named = f"rank {rank} (node00{rank // 4 + 1}, local rank {rank % 4}): {own}"
+    assert {rank: text for rank, (text, _) in said.items()} == {other: own if other == rank else named for other in range(12)}
+    assert all(after < SOON_MS for _, after in said.values()), said
+
+
+# A rank that is killed in its first moment, before the ranks are connected, may as well be done: others wait for it.
+@pytest.mark.parametrize("mpi, rank, fault, timeout, latest", [
+    ("pmix", 0, "stop", 3000, 3000 + GRACE_MS), ("none", 4, "stop", 3000, 3000 + GRACE_MS),
+    ("none", 0, "kill", 4000, 4000 + GRACE_MS), ("pmix", 5, "kill", LONG_MS, SOON_MS),
+    ("none", 0, "late-kill", LONG_MS, SOON_MS), ("pmix", 5, "late-kill", LONG_MS, SOON_MS),
+])
+def test_a_rank_that_does_not_come_out_of_nccl_is_named(comm_cluster, mpi, rank, fault, timeout, latest):
+    command = (program("comm_probe"), "--timeout-ms", str(timeout))
+    options = (f"--mpi={mpi}", "--wait=4")  # or the step waits for the stopped one
+    said = failures(run(comm_cluster, 2, 4, *command, env={"NCCL_DOUBLE_INIT": f"{fault}:{rank}"}, options=options))
+    assert set(said) == set(range(8)) - {rank}
+    end = "ended in ncclCommInitRank" if fault == "late-kill" else "does not answer: stopped, ended, "
+    named = f"rank {rank} (node00{rank // 4 + 1}, local rank {rank % 4}) {end}"
+    assert all(named in text for text, _ in said.values()), said
+    assert all(after < latest for _, after in said.values()), said
 
 
 def test_no_nccl_on_a_node(comm_cluster):

@@ -1,7 +1,7 @@
-"""A rogue peer: finds the servers of a user on this node and talks to them as no rank would: rogue_peer.py WAY UID.
+"""A rogue peer: finds the servers of a user on this node and talks to them as no rank would: rogue_peer.py WAY UID [SECONDS].
 
-WAY is `close`: connects and goes; `bytes`: sends what means nothing; `silent`: stays and says nothing. Says `ready`, and how
-often it was let in when SIGTERM comes.
+WAY is `close`: connects and goes; `bytes`: sends what means nothing; `silent`: stays and says nothing. SECONDS after it was
+first let in it leaves them alone. Says `ready`, and how often it was let in when SIGTERM comes.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -28,17 +28,19 @@ def servers(uid):
 
 
 def main():
-    way, uid = sys.argv[1], int(sys.argv[2])
+    way, uid, seconds = sys.argv[1], int(sys.argv[2]), float(*sys.argv[3:] or ["inf"])
+    end = float("inf")
     stopping, kept, count = [], {}, 0
     signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
     os.write(1, b"ready\n")
     while not stopping:
-        for server in servers(uid):
+        for server in servers(uid) if time.monotonic() < end else ():
             if server in kept:
                 continue
             try:
                 peer = socket.create_connection(server, timeout=1)
                 count += 1
+                end = min(end, time.monotonic() + seconds)
                 if way == "bytes":
                     peer.sendall(os.urandom(64))
                 if way == "silent":

@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 //   comm_probe [--group world|node|cross|LISTS] [--roots N] [--ids N] [--timeout-ms T] [--device D] [--nonblocking]
-//              [--absent RANK] [--stall RANK]
+//              [--absent RANK] [--stall RANK] [--linger SECONDS]
 //
 // LISTS are "2,0;3,5": a rank takes the list that it is in, or none. --absent: that rank sleeps and makes no call.
-// --stall: that rank agrees to the communicator, and its NCCL never begins. Writes "rank R: place of size, sum S",
+// --stall: that rank agrees to the communicator, and its NCCL never begins. --linger: a rank that fails lives on for so
+// long. Writes "rank R: place of size, sum S",
 // "rank R: in no group" or "rank R: ids HASH ...", and of a failure "rank R after T ms: sentence" to standard error.
 #include <dlfcn.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@ struct Wanted {
   int ids = 0;
   int absent = -1;
   int stalls = -1;
+  int linger = 0;
 };
 
 Wanted read_arguments(int count, char** arguments) {
@@ -47,6 +49,7 @@ Wanted read_arguments(int count, char** arguments) {
     if (name == "--ids") wanted.ids = std::atoi(value);
     if (name == "--absent") wanted.absent = std::atoi(value);
     if (name == "--stall") wanted.stalls = std::atoi(value);
+    if (name == "--linger") wanted.linger = std::atoi(value);
   }
   return wanted;
 }
@@ -141,6 +144,7 @@ int main(int count, char** arguments) {
     std::fprintf(stderr, "rank %d after %d ms: %s\n", rank,
                  static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(waited).count()),
                  bootstrap_last_error());
+    ::sleep(static_cast<unsigned>(wanted.linger));
     return 1;
   }
   if (wanted.ids == 0) text = use(job, comm);
