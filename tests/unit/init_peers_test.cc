@@ -97,6 +97,18 @@ TEST(InitPeers, AllHearWhoFailed) {
   }
 }
 
+TEST(InitPeers, TheCaptainHearsAsManyNodesAsItMayHaveOpenFiles) {
+  const Rank last_heard = InitPeers::kMostLeaders;
+  for (const Rank failing : {last_heard, last_heard + 1}) {
+    Met met(std::vector<std::uint32_t>(last_heard + 2, 1));
+    std::thread failure([&] { (void)met[failing].fail(failed(), false, "ncclCommInitRank"); });
+    const auto heard = met.watch({0}, failing == last_heard ? kLong : kShort);
+    failure.join();
+    const bool is_heard = heard.front().starts_with(cat({"rank ", std::to_string(failing), " "}));
+    EXPECT_EQ(is_heard, failing == last_heard) << heard.front();
+  }
+}
+
 TEST(InitPeers, WhoHasLostAPeerSaysWhoFailed) {
   Met met({2, 2});
   Error lost;

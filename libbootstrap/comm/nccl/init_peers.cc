@@ -86,6 +86,10 @@ InitPeers::InitPeers(const Layout& layout, const Group& group)
     if (node == own_node && rank != self_) locals.push_back(rank);
   }
   is_of_one_node_ = leaders.empty();
+  if (leaders.size() > kMostLeaders) {
+    is_heard_ = std::find(leaders.begin() + kMostLeaders, leaders.end(), self_) == leaders.end();
+    leaders.resize(kMostLeaders);
+  }
   if (is_leader()) expected_ = std::move(locals);
   if (is_captain()) expected_.insert(expected_.end(), leaders.begin(), leaders.end());
 }
@@ -114,7 +118,7 @@ void InitPeers::meet(const nccl::UniqueId& root, const std::string& of_captain, 
   const auto words = split(is_leader() ? of_captain : of_leader, ' ');
   const auto port = parse_unsigned(words.front(), UINT16_MAX);
   is_met_ = true;
-  if (is_captain() || !host || !port || words.size() != 2) return;
+  if (is_captain() || !is_heard_ || !host || !port || words.size() != 2) return;
   parent_host_ = *host;
   parent_port_ = static_cast<std::uint16_t>(*port);
   parent_key_ = words[1];

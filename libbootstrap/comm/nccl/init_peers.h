@@ -44,6 +44,10 @@ class InitPeers {
   // So long a rank waits in NCCL before it looks: one that is done in time connects to nobody.
   static constexpr std::chrono::milliseconds kPatience{250};
 
+  // Each is an open file of the captain, of 1,024 that a process often has, and NCCL needs many. The nodes behind them
+  // hear of a failure at their deadline.
+  static constexpr std::size_t kMostLeaders = 512;
+
   // While NCCL works: why the communicator will not come about. Nothing when it is over here first, or when that is not
   // known at the deadline. `is_over_before` waits for the end of NCCL's call until a time. `nccl_call` is its name, for
   // messages.
@@ -96,6 +100,7 @@ class InitPeers {
   Rank leader_;                 // of this node
   std::vector<Rank> expected_;  // the children that may come
   bool is_of_one_node_ = true;
+  bool is_heard_ = true;  // a leader, by the captain
   bool is_met_ = false;
   std::string call_;  // NCCL's, for messages
   Deadline start_;    // when the ranks had their ids

@@ -160,8 +160,8 @@ struct ncclComm; /* ncclComm_t is a pointer to it */
  * with ncclCommDestroy(). NCCL is the copy that the process has, else libnccl.so.2, or RCCL's librccl.so.1 for AMD
  * GPUs; 2.14 or newer. Before NCCL is called the ranks agree: the same NCCL version everywhere, no two ranks of a node
  * on one GPU (but where NCCL was told to accept it, by NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30.3 on or by different
- * NCCL_HOSTID). When NCCL fails on one rank, or a rank ends in it, all ranks get an error that names it; NCCL's own
- * calls would wait for ever.
+ * NCCL_HOSTID). When NCCL fails on one rank, or a rank ends in it, all ranks get an error that names it, on
+ * the first 513 nodes at once; NCCL's own calls would wait for ever.
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_comm(bootstrap_t* job, bootstrap_group_t group,
                                                      const bootstrap_comm_options_t* options, struct ncclComm** comm);
