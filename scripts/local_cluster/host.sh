@@ -93,6 +93,11 @@ show_slurm() {
   fi
   # Where its commands look that lose SLURM_CONF.
   [[ ! -d $place/etc ]] || mount --bind "$cluster_state/etc" "$place/etc"
+  # Where the login shell looks that `sbatch --export=NONE` takes its environment from; a site has it in profile.d.
+  if [[ $prefix != /usr && -e /etc/profile ]]; then
+    { cat /etc/profile && printf "PATH=%s:\$PATH\n" "$prefix/bin"; } >"$stage/profile"
+    mount --bind "$stage/profile" /etc/profile
+  fi
 }
 
 make_mounts() {
