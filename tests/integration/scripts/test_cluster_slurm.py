@@ -54,6 +54,13 @@ def test_commands_that_lose_slurm_conf_find_it_below_the_prefix(other):
     assert not list((prefix / "etc").iterdir())
 
 
+def test_a_batch_script_without_the_users_environment_finds_that_slurm(other):
+    cluster, prefix = other
+    line = "sbatch --export=NONE --wait --output=found --wrap 'which srun'; cat found"
+    done = cluster.run(["sh", "-c", f"cd && {line}"], timeout=60)
+    assert f"{prefix}/bin/srun\n" in done.stdout, done
+
+
 def make_prefix(folder, said):
     for name in COMMANDS:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
