@@ -79,6 +79,19 @@ make_devices() {
   done
 }
 
+# Who looks in the places of the machine finds this Slurm, too: a step of `srun --export=NIL`, which has no PATH, the login
+# shell of `sbatch --export=NONE`, and a program that opens libpmi.
+cover_other_slurm() {
+  local prefix=$1 name other
+  [[ $prefix != /usr ]] || return 0
+  for name in bin/{sacct,sacctmgr,salloc,sattach,sbatch,sbcast,scancel,scontrol,sdiag,sinfo,sprio,squeue,srun,sstat} \
+    sbin/{slurmctld,slurmd} lib/libpmi.so.0; do
+    for other in /usr/{bin,sbin,lib/*}/"${name##*/}"; do
+      [[ ! -f $prefix/$name || ! -f $other ]] || mount --bind "$prefix/$name" "$other"
+    done
+  done
+}
+
 # Slurm stays where it was configured for, also below a folder that the host covers.
 show_slurm() {
   local stage=$1 prefix=${slurm_prefix:?} place
@@ -93,11 +106,7 @@ show_slurm() {
   fi
   # Where its commands look that lose SLURM_CONF.
   [[ ! -d $place/etc ]] || mount --bind "$cluster_state/etc" "$place/etc"
-  # Where the login shell looks that `sbatch --export=NONE` takes its environment from; a site has it in profile.d.
-  if [[ $prefix != /usr && -e /etc/profile ]]; then
-    { cat /etc/profile && printf "PATH=%s:\$PATH\n" "$prefix/bin"; } >"$stage/profile"
-    mount --bind "$stage/profile" /etc/profile
-  fi
+  cover_other_slurm "$prefix"
 }
 
 make_mounts() {

@@ -54,11 +54,12 @@ def test_commands_that_lose_slurm_conf_find_it_below_the_prefix(other):
     assert not list((prefix / "etc").iterdir())
 
 
-def test_a_batch_script_without_the_users_environment_finds_that_slurm(other):
+def test_who_looks_in_the_places_of_the_machine_finds_it_too(other):
     cluster, prefix = other
-    line = "sbatch --export=NONE --wait --output=found --wrap 'which srun'; cat found"
-    done = cluster.run(["sh", "-c", f"cd && {line}"], timeout=60)
-    assert f"{prefix}/bin/srun\n" in done.stdout, done
+    is_it = f"[ $(PATH=/usr/bin which srun) -ef {prefix}/bin/srun ] && echo this one"
+    assert cluster.run(["srun", "-N1", "--export=NIL", "/bin/sh", "-c", is_it]).stdout == "this one\n"
+    line = f"cd && sbatch --quiet --export=NONE --wait --output=found --wrap '{is_it}'; cat found"
+    assert cluster.run(["sh", "-c", line], timeout=60).stdout == "this one\n"
 
 
 def make_prefix(folder, said):
