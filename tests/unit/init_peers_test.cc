@@ -109,6 +109,12 @@ TEST(InitPeers, TheCaptainHearsAsManyNodesAsItMayHaveOpenFiles) {
   }
 }
 
+TEST(InitPeers, WhoIsNotHeardByTheCaptainSaysNothingOfIt) {
+  const Rank last = InitPeers::kMostLeaders + 1;
+  Met met(std::vector<std::uint32_t>(last + 1, 1));
+  EXPECT_EQ(met.watch({0, last}, kShort).back(), "nothing");
+}
+
 TEST(InitPeers, WhoHasLostAPeerSaysWhoFailed) {
   Met met({2, 2});
   Error lost;

@@ -1,8 +1,10 @@
 """scripts/cluster keeps its word: real steps on real hosts, and nothing left on the machine, however it ends."""
 
+import os
 import re
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -57,6 +59,20 @@ def test_up_ended_midway_leaves_nothing(cluster_factory, name, stage):
         assert up.returncode == 128 + getattr(signal, name)
     assert cluster.traces() == []
     assert machine_traces() - before == set()
+
+
+def test_up_ended_while_init_begins_waits_for_it(cluster_factory, tmp_path):
+    cluster = cluster_factory("cut-early")
+    slow = tmp_path / "setsid"
+    slow.write_text('#!/bin/sh\nsleep 1\nexec /usr/bin/setsid "$@"\n')
+    slow.chmod(0o755)
+    up = subprocess.Popen([str(SCRIPT), "up", "--name", cluster.name, "--no-plugin"], stderr=subprocess.DEVNULL,
+                          env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"})  # fmt: skip
+    wait_for((cluster.state / "settings").exists)
+    time.sleep(0.1)
+    up.terminate()
+    assert up.wait(60) == 128 + signal.SIGTERM
+    assert cluster.traces() == []
 
 
 def test_up_cleans_what_a_killed_up_left(cluster_factory):
