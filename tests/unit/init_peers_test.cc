@@ -41,7 +41,7 @@ class Met {
       peers_.push_back(std::make_unique<InitPeers>(layout_, world_group(layout_, rank)));
       invitations_.push_back(peers_.back()->invite(id_of_root()));
     }
-    for (auto& one : peers_) one->meet(id_of_root(), invitations_[one->captain()], invitations_[one->leader()]);
+    for (auto& one : peers_) one->meet(id_of_root(), invitations_[one->coordinator()], invitations_[one->leader()]);
   }
 
   InitPeers& operator[](Rank rank) { return *peers_[rank]; }
@@ -97,7 +97,7 @@ TEST(InitPeers, AllHearWhoFailed) {
   }
 }
 
-TEST(InitPeers, TheCaptainHearsAsManyNodesAsItMayHaveOpenFiles) {
+TEST(InitPeers, TheCoordinatorHearsAsManyNodesAsItMayHaveOpenFiles) {
   const Rank last_heard = InitPeers::kMostLeaders;
   for (const Rank failing : {last_heard, last_heard + 1}) {
     Met met(std::vector<std::uint32_t>(last_heard + 2, 1));
@@ -109,7 +109,7 @@ TEST(InitPeers, TheCaptainHearsAsManyNodesAsItMayHaveOpenFiles) {
   }
 }
 
-TEST(InitPeers, WhoIsNotHeardByTheCaptainSaysNothingOfIt) {
+TEST(InitPeers, WhoIsNotHeardByTheCoordinatorSaysNothingOfIt) {
   const Rank last = InitPeers::kMostLeaders + 1;
   Met met(std::vector<std::uint32_t>(last + 1, 1));
   EXPECT_EQ(met.watch({0, last}, kShort).back(), "nothing");

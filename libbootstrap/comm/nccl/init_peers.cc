@@ -71,7 +71,7 @@ std::optional<HostAddress> host_of_root(const nccl::UniqueId& id) {
 InitPeers::InitPeers(const Layout& layout, const Group& group)
     : layout_(layout),
       self_(group.ranks[group.own]),
-      captain_(group.ranks.front()),
+      coordinator_(group.ranks.front()),
       leader_(self_),
       start_(steady_clock::now()) {
   const auto own_node = layout.place(self_).node;
@@ -82,7 +82,7 @@ InitPeers::InitPeers(const Layout& layout, const Group& group)
     const auto node = layout.place(rank).node;
     const bool is_first = seen.insert(node).second;
     if (is_first && node == own_node) leader_ = rank;
-    if (is_first && rank != captain_) leaders.push_back(rank);
+    if (is_first && rank != coordinator_) leaders.push_back(rank);
     if (node == own_node && rank != self_) locals.push_back(rank);
   }
   is_of_one_node_ = leaders.empty();
@@ -91,7 +91,7 @@ InitPeers::InitPeers(const Layout& layout, const Group& group)
     leaders.resize(kMostLeaders);
   }
   if (is_leader()) expected_ = std::move(locals);
-  if (is_captain()) expected_.insert(expected_.end(), leaders.begin(), leaders.end());
+  if (is_coordinator()) expected_.insert(expected_.end(), leaders.begin(), leaders.end());
 }
 
 // Without memory for a word the others take this rank for one that has ended.
@@ -104,21 +104,21 @@ InitPeers::~InitPeers() {
 
 std::string InitPeers::invite(const nccl::UniqueId& own_id) {
   if (expected_.empty()) return "";
-  const bool is_local = is_of_one_node_ || !is_captain();
+  const bool is_local = is_of_one_node_ || !is_coordinator();
   const auto host = is_local ? std::optional(HostAddress::loopback()) : host_of_root(own_id);
   key_ = new_key();
   if (host && !key_.empty()) listener_ = LineListener::open(*host);
   return listener_ ? cat({std::to_string(listener_->port()), " ", key_}) : "";
 }
 
-void InitPeers::meet(const nccl::UniqueId& root, const std::string& of_captain, const std::string& of_leader) {
+void InitPeers::meet(const nccl::UniqueId& root, const std::string& of_coordinator, const std::string& of_leader) {
   start_ = steady_clock::now();
-  const bool is_local = is_of_one_node_ || parent_rank() != captain_;
+  const bool is_local = is_of_one_node_ || parent_rank() != coordinator_;
   const auto host = is_local ? std::optional(HostAddress::loopback()) : host_of_root(root);
-  const auto words = split(is_leader() ? of_captain : of_leader, ' ');
+  const auto words = split(is_leader() ? of_coordinator : of_leader, ' ');
   const auto port = parse_unsigned(words.front(), UINT16_MAX);
   is_met_ = true;
-  if (is_captain() || !is_heard_ || !host || !port || words.size() != 2) return;
+  if (is_coordinator() || !is_heard_ || !host || !port || words.size() != 2) return;
   parent_host_ = *host;
   parent_port_ = static_cast<std::uint16_t>(*port);
   parent_key_ = words[1];
@@ -162,7 +162,7 @@ void InitPeers::suspect(const std::string& reason) {
   roll_time_ = std::min(roll_time_.value_or(time), time);
 }
 
-// The captain calls it for all; other ranks ask the captain to.
+// The coordinator calls it for all; other ranks ask the coordinator to.
 void InitPeers::call_roll() {
   if (roll_begin_) return;
   roll_begin_ = steady_clock::now();
@@ -213,10 +213,10 @@ Error InitPeers::wait_of_all() const {
 void InitPeers::end_roll() {
   if (!roll_begin_ || has_roll_ended_) return;
   auto absent = absent_children();
-  const auto time = is_captain() ? answer_time_ : answer_time_ / 2;
+  const auto time = is_coordinator() ? answer_time_ : answer_time_ / 2;
   if (!absent.empty() && steady_clock::now() < *roll_begin_ + time) return;
   has_roll_ended_ = true;
-  if (!is_captain()) {
+  if (!is_coordinator()) {
     std::string answer(kHere);
     for (const Rank rank : absent) answer += cat({" ", std::to_string(rank)});
     return tell_parent(answer);
@@ -314,7 +314,7 @@ void InitPeers::work() {
   hear_parent();
   if (roll_time_ && steady_clock::now() >= *roll_time_ && !roll_begin_) {
     roll_time_.reset();
-    if (is_captain()) call_roll();
+    if (is_coordinator()) call_roll();
     tell_parent(std::string(kRoll));
   }
   end_roll();
@@ -322,7 +322,7 @@ void InitPeers::work() {
   if (!suspect_.empty() && parent_ && has_parent_left_ && !has_greeted_) {
     set_failure(cat({silence_of({parent_rank()}).message, "; ", suspect_}));
   }
-  // For the ranks of this node, which do not see the captain.
+  // For the ranks of this node, which do not see the coordinator.
   const bool is_unanswered = verdict_time_ && steady_clock::now() >= *verdict_time_ && !verdict_ && parent_;
   if (is_unanswered) set_verdict(silence_of({parent_rank()}).message);
 }
@@ -384,7 +384,7 @@ Error InitPeers::fail(Error own, bool lost_peer, const std::string& nccl_call) {
     suspect(said);
     const auto until = roll_time_.value_or(steady_clock::now()) + kRollTime;
     work();
-    const auto may_hear = [this] { return is_captain() || (parent_ && !has_parent_left_); };
+    const auto may_hear = [this] { return is_coordinator() || (parent_ && !has_parent_left_); };
     while (!failure_ && !verdict_ && steady_clock::now() < until && may_hear()) {
       work();
       sleep_for(kPace);

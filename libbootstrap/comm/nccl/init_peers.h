@@ -22,9 +22,9 @@ std::optional<HostAddress> host_of_root(const nccl::UniqueId& id);
 
 // NCCL tells nobody: where one rank fails, the others wait for it in NCCL for ever. So ranks that have waited for a
 // moment connect to each other: those of a node to its first one (the leader), and the leaders to the first rank of the
-// communicator (the captain). The captain listens where its NCCL does, so that whoever can reach the root reaches it; a
-// leader listens on the node alone. News goes up to the captain and down to all. It has no thread: all is done by who
-// waits for NCCL.
+// communicator (the coordinator). The coordinator listens where its NCCL does, so that whoever can reach the root
+// reaches it; a leader listens on the node alone. News goes up to the coordinator and down to all. It has no thread:
+// all is done by who waits for NCCL.
 class InitPeers {
  public:
   InitPeers(const Layout& layout, const Group& group);
@@ -33,19 +33,20 @@ class InitPeers {
   InitPeers& operator=(const InitPeers&) = delete;
 
   // Before the round: where this rank is a leader it opens its port, and says how to come to it. `own_id` is the
-  // captain's. Empty where it is none, or cannot listen.
+  // coordinator's. Empty where it is none, or cannot listen.
   std::string invite(const nccl::UniqueId& own_id);
-  // After it, before fail() and watch(): the id of the captain's root, and the invitations of captain and leader.
-  void meet(const nccl::UniqueId& root, const std::string& of_captain, const std::string& of_leader);
-  Rank captain() const { return captain_; }
+  // After it, before fail() and watch(): the id of the coordinator's root, and the invitations of coordinator and
+  // leader.
+  void meet(const nccl::UniqueId& root, const std::string& of_coordinator, const std::string& of_leader);
+  Rank coordinator() const { return coordinator_; }
   Rank leader() const { return leader_; }
   bool is_of_one_node() const { return is_of_one_node_; }
 
   // So long a rank waits in NCCL before it looks: one that is done in time connects to nobody.
   static constexpr std::chrono::milliseconds kPatience{250};
 
-  // Each is an open file of the captain, of 1,024 that a process often has, and NCCL needs many. The nodes behind them
-  // hear of a failure at their deadline.
+  // Each is an open file of the coordinator, of 1,024 that a process often has, and NCCL needs many. The nodes behind
+  // them hear of a failure at their deadline.
   static constexpr std::size_t kMostLeaders = 512;
 
   // While NCCL works: why the communicator will not come about. Nothing when it is over here first, or when that is not
@@ -90,17 +91,17 @@ class InitPeers {
   void leave();
   bool has_told_all() const;
 
-  bool is_captain() const { return self_ == captain_; }
+  bool is_coordinator() const { return self_ == coordinator_; }
   bool is_leader() const { return self_ == leader_; }
-  Rank parent_rank() const { return is_leader() ? captain_ : leader_; }
+  Rank parent_rank() const { return is_leader() ? coordinator_ : leader_; }
 
   const Layout& layout_;
   Rank self_;
-  Rank captain_;
+  Rank coordinator_;
   Rank leader_;                 // of this node
   std::vector<Rank> expected_;  // the children that may come
   bool is_of_one_node_ = true;
-  bool is_heard_ = true;  // a leader, by the captain
+  bool is_heard_ = true;  // a leader, by the coordinator
   bool is_met_ = false;
   std::string call_;  // NCCL's, for messages
   Deadline start_;    // when the ranks had their ids

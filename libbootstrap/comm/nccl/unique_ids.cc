@@ -187,14 +187,14 @@ Result<std::vector<nccl::UniqueId>> IdRound::take_ids(const std::vector<std::str
 
 void IdRound::meet_peers(const AllgatherResult& result) const {
   if (request_.peers == nullptr || result.shared.empty() || result.shared.front().size() < kIdSize) return;
-  const std::string_view of_captain = result.shared.front();
-  const auto captain = decode_rank_spec(of_captain.substr(kIdSize));
+  const std::string_view of_coordinator = result.shared.front();
+  const auto coordinator = decode_rank_spec(of_coordinator.substr(kIdSize));
   const auto place = layout_.place(request_.peers->leader()).local_rank;
   const auto leader = place < result.local.size() ? decode_rank_spec(result.local[place]) : std::nullopt;
-  if (!captain || !leader) return;
+  if (!coordinator || !leader) return;
   nccl::UniqueId root{};
-  std::memcpy(root.internal.data(), of_captain.data(), kIdSize);
-  request_.peers->meet(root, captain->invitation, leader->invitation);
+  std::memcpy(root.internal.data(), of_coordinator.data(), kIdSize);
+  request_.peers->meet(root, coordinator->invitation, leader->invitation);
   wipe(root);
 }
 
