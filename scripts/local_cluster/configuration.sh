@@ -100,6 +100,12 @@ write_gres_conf() {
   done < <(gpu_groups) >"$cluster_state/etc/gres.conf"
 }
 
+# Without it a fence without data is no barrier between nodes (etc/doc/pmix-facts.md). Open MPI ends MPI_Init by such a
+# fence, and crashes in the rank that a message reaches before it is there.
+write_mpi_conf() {
+  printf 'PMIxCollFence=ring\n' >"$cluster_state/etc/mpi.conf"
+}
+
 # /etc/hosts, passwd, shadow and group that the hosts see in place of the machine's.
 write_host_files() {
   local folder=$cluster_state/hosts i=0 name
@@ -162,6 +168,7 @@ write_configuration() {
   write_slurm_conf
   write_gres_conf
   write_cgroup_conf
+  write_mpi_conf
   printf '%s\n' "$plugstack_lines" >"$cluster_state/etc/plugstack.conf"
   write_host_files
   write_homes

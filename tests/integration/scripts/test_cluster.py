@@ -152,6 +152,18 @@ def test_pmix_step_has_pmix(cluster):
     assert "PMIX_" not in cluster.run(["srun", "-N2", "-n4", "--mpi=none", "env"]).stdout
 
 
+def test_a_fence_without_data_is_a_barrier_between_nodes(cluster):
+    """MPI_Init ends by one. Slurm's default lets a node leave it before the others come, and Open MPI crashes then."""
+    program = ("import ctypes, os, time; pmix = ctypes.CDLL('libpmix.so.2'); first = os.environ['PMIX_RANK'] == '0'; "
+               "pmix.PMIx_Init(ctypes.create_string_buffer(512), None, 0); time.sleep(3 if first else 1); came = time.time(); "
+               "failed = pmix.PMIx_Fence(None, 0, None, 0); print(failed, came if first else time.time(), first)")
+    done = cluster.run(["srun", "-N2", "-n4", "--mpi=pmix", "python3", "-c", program])
+    rows = [row.split() for row in done.stdout.splitlines()]
+    assert len(rows) == 4 and all(row[0] == "0" for row in rows), done
+    (came,) = (float(time) for _, time, first in rows if first == "True")
+    assert all(float(time) >= came for _, time, first in rows if first == "False"), done.stdout
+
+
 def test_gres_step_has_its_gpus(cluster):
     show = ["bash", "-c", "echo ${CUDA_VISIBLE_DEVICES-unset}"]
     assert cluster.run(["srun", "--gres=gpu:2", *show]).stdout == "0,1\n"
