@@ -99,6 +99,10 @@ std::string changes(const Files& before, const Files& after) {
   return text;
 }
 
+// A rank whose call failed stays a while. Where a whole node has ended, whoever began later can no longer ask for its
+// ranks one by one.
+constexpr unsigned kStaySeconds = 3;
+
 double milliseconds_since(steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(steady_clock::now() - start).count();
 }
@@ -174,6 +178,8 @@ int main(int count, char** words) {
     if (!is_done) {
       (void)std::fprintf(stderr, "%s\n", bootstrap_last_error());
       (void)std::printf("rank %d failed in round %d after %.0f ms\n", rank, round, milliseconds_since(call));
+      (void)std::fflush(stdout);
+      (void)::sleep(kStaySeconds);
       return 4;
     }
   }
