@@ -79,7 +79,7 @@ struct Process {
   bool is(const char* other) const noexcept { return std::strcmp(name, other) == 0; }
 };
 
-bool parse(const char*& at, std::uint32_t& value) noexcept {
+bool read_number(const char*& at, std::uint32_t& value) noexcept {
   if (*at < '0' || *at > '9') return false;
   char* end = nullptr;
   const auto number = std::strtoull(at, &end, 10);
@@ -98,8 +98,8 @@ Verdict judge_title(const DetectedRank& detected, const ProcText& title) noexcep
   const char* at = std::strchr(title.bytes, '[');
   std::uint32_t job = 0;
   std::uint32_t step = 0;
-  if (at == nullptr || !parse(++at, job) || *at != '.') return Verdict::kUnknown;
-  if (!parse(++at, step)) return Verdict::kForeign;
+  if (at == nullptr || !read_number(++at, job) || *at != '.') return Verdict::kUnknown;
+  if (!read_number(++at, step)) return Verdict::kForeign;
   return is_step(detected, job, step) ? Verdict::kOwn : Verdict::kForeign;
 }
 
@@ -108,9 +108,9 @@ Verdict judge_cgroup(const DetectedRank& detected, const ProcText& text) noexcep
   const char* at = std::strstr(text.bytes, "/job_");
   std::uint32_t job = 0;
   std::uint32_t step = 0;
-  if (at == nullptr || !parse(at += std::strlen("/job_"), job)) return Verdict::kUnknown;
+  if (at == nullptr || !read_number(at += std::strlen("/job_"), job)) return Verdict::kUnknown;
   if (std::strncmp(at, "/step_", std::strlen("/step_")) != 0) return Verdict::kUnknown;
-  if (!parse(at += std::strlen("/step_"), step)) return Verdict::kForeign;
+  if (!read_number(at += std::strlen("/step_"), step)) return Verdict::kForeign;
   return is_step(detected, job, step) ? Verdict::kOwn : Verdict::kForeign;
 }
 

@@ -13,7 +13,6 @@ namespace {
 
 // Of cuda.h, and of hip_runtime_api.h with the same numbers. The names with _v2 are those that CUDA's macros have stood
 // for since CUDA 3.2 (streams: 4.0). HIP's addresses are pointers, which are passed as CUDA's numbers are.
-constexpr int kSuccess = 0;
 constexpr int kNotReady = 600;
 constexpr unsigned kOrderedStream = 0;  // waits for copies of the thread, and they for it
 
@@ -62,8 +61,8 @@ Result<std::string> name_of_gpu(int ordinal) {
   std::array<char, 128> name{};
   int device = 0;
   int code = get_device(&device, ordinal);
-  if (code == kSuccess) code = get_name(name.data(), static_cast<int>(name.size()) - 1, device);
-  if (code != kSuccess) return refused(cat({"the name of device ", std::to_string(ordinal)}), code);
+  if (code == kGpuSuccess) code = get_name(name.data(), static_cast<int>(name.size()) - 1, device);
+  if (code != kGpuSuccess) return refused(cat({"the name of device ", std::to_string(ordinal)}), code);
   return std::string(name.data());
 }
 
@@ -76,10 +75,10 @@ Result<std::unique_ptr<CudaBuffers>> CudaBuffers::open(std::size_t bytes) {
   }
   std::unique_ptr<CudaBuffers> work(new CudaBuffers(std::move(functions)));
   int code = work->functions_->create_stream(&work->stream_, kOrderedStream);
-  if (code != kSuccess) return refused("a stream", code);
+  if (code != kGpuSuccess) return refused("a stream", code);
   for (auto* const address : {&work->from_, &work->to_}) {
     code = work->functions_->allocate(address, bytes);
-    if (code != kSuccess) return refused(cat({"two buffers of ", std::to_string(bytes), " bytes"}), code);
+    if (code != kGpuSuccess) return refused(cat({"two buffers of ", std::to_string(bytes), " bytes"}), code);
   }
   return work;
 }
@@ -93,8 +92,8 @@ CudaBuffers::~CudaBuffers() {
 
 Status CudaBuffers::finish(const char* what, int code) const {
   // A copy within the GPU comes back before it is done.
-  if (code == kSuccess) code = functions_->wait_for_stream(nullptr);
-  if (code != kSuccess) return refused(what, code);
+  if (code == kGpuSuccess) code = functions_->wait_for_stream(nullptr);
+  if (code != kGpuSuccess) return refused(what, code);
   return {};
 }
 
@@ -116,8 +115,8 @@ Status CudaBuffers::fill(GpuAddress to, unsigned char byte, std::size_t bytes) c
 
 Result<bool> CudaBuffers::is_idle() const {
   const int code = functions_->query_stream(stream_);
-  if (code != kSuccess && code != kNotReady) return refused("the work in its stream", code);
-  return code == kSuccess;
+  if (code != kGpuSuccess && code != kNotReady) return refused("the work in its stream", code);
+  return code == kGpuSuccess;
 }
 
 }  // namespace bootstrap

@@ -19,7 +19,6 @@ using Code = int;
 using Device = int;
 using Context = void*;
 using Uuid = std::array<unsigned char, 16>;
-constexpr Code kSuccess = 0;
 constexpr Code kNoDevice = 100;
 
 struct Driver {
@@ -98,7 +97,7 @@ std::optional<Runtime> loaded_runtime() {
 
 std::string reason_of(const Driver& driver, Code code) {
   const char* reason = nullptr;
-  if (driver.error_string == nullptr || driver.error_string(code, &reason) != kSuccess) reason = nullptr;
+  if (driver.error_string == nullptr || driver.error_string(code, &reason) != kGpuSuccess) reason = nullptr;
   return cat({reason == nullptr ? "CUDA error" : reason, " (", std::to_string(code), ")"});
 }
 
@@ -137,29 +136,29 @@ std::string lower_case(const char* text) {
 
 std::optional<std::string> id_of(const Driver& driver, Device device) {
   Uuid part{};
-  if (driver.part_uuid != nullptr && driver.part_uuid(&part, device) == kSuccess) {
+  if (driver.part_uuid != nullptr && driver.part_uuid(&part, device) == kGpuSuccess) {
     Uuid whole{};
-    if (driver.uuid == nullptr || driver.uuid(&whole, device) != kSuccess) return name_of("GPU-", part);
+    if (driver.uuid == nullptr || driver.uuid(&whole, device) != kGpuSuccess) return name_of("GPU-", part);
     if (whole != part) return name_of("MIG-", part);
   }
   std::array<char, kBusIdSize> text{};
-  if (driver.bus_id(text.data(), kBusIdSize, device) != kSuccess) return std::nullopt;
+  if (driver.bus_id(text.data(), kBusIdSize, device) != kGpuSuccess) return std::nullopt;
   return lower_case(text.data());
 }
 
 // The runtime's ordinals are the driver's: both count what CUDA_VISIBLE_DEVICES leaves.
 std::optional<CurrentGpu> ask_runtime(const Runtime& runtime, const std::optional<Driver>& driver) {
   CurrentGpu gpu;
-  if (runtime.get_device(&gpu.ordinal) != kSuccess) return std::nullopt;
+  if (runtime.get_device(&gpu.ordinal) != kGpuSuccess) return std::nullopt;
   Device device = 0;
-  if (driver && driver->device(&device, gpu.ordinal) == kSuccess) {
+  if (driver && driver->device(&device, gpu.ordinal) == kGpuSuccess) {
     auto id = id_of(*driver, device);
     if (!id) return std::nullopt;
     gpu.id = std::move(*id);
     return gpu;
   }
   std::array<char, kBusIdSize> text{};
-  if (runtime.bus_id(text.data(), kBusIdSize, gpu.ordinal) != kSuccess) return std::nullopt;
+  if (runtime.bus_id(text.data(), kBusIdSize, gpu.ordinal) != kGpuSuccess) return std::nullopt;
   gpu.id = lower_case(text.data());
   return gpu;
 }
@@ -168,7 +167,7 @@ std::optional<CurrentGpu> ask_runtime(const Runtime& runtime, const std::optiona
 // driver has not heard of yet.
 std::optional<CurrentGpu> ask_driver(const Driver& driver) {
   Device device = 0;
-  if (driver.device_of_context(&device) != kSuccess) return std::nullopt;
+  if (driver.device_of_context(&device) != kGpuSuccess) return std::nullopt;
   auto id = id_of(driver, device);
   if (!id) return std::nullopt;
   return CurrentGpu{.ordinal = device, .id = std::move(*id)};  // a CUdevice is its ordinal
@@ -177,8 +176,8 @@ std::optional<CurrentGpu> ask_driver(const Driver& driver) {
 std::optional<CurrentGpu> ask_hip(const Hip& hip) {
   CurrentGpu gpu;
   std::array<char, kBusIdSize> text{};
-  if (hip.get_device(&gpu.ordinal) != kSuccess) return std::nullopt;
-  if (hip.bus_id(text.data(), kBusIdSize, gpu.ordinal) != kSuccess) return std::nullopt;
+  if (hip.get_device(&gpu.ordinal) != kGpuSuccess) return std::nullopt;
+  if (hip.bus_id(text.data(), kBusIdSize, gpu.ordinal) != kGpuSuccess) return std::nullopt;
   gpu.id = lower_case(text.data());
   return gpu;
 }
@@ -188,7 +187,7 @@ std::optional<CurrentGpu> ask_hip(const Hip& hip) {
 Status use_gpu(int ordinal) {
   if (const auto hip = hip_of(open_gpu_runtime(RTLD_NOW))) {
     const Code code = hip->set_device(ordinal);
-    if (code != kSuccess) return refused(ordinal, reason_of(*hip, code));
+    if (code != kGpuSuccess) return refused(ordinal, reason_of(*hip, code));
     return {};
   }
   const auto driver = open_driver(0);
@@ -196,11 +195,11 @@ Status use_gpu(int ordinal) {
   Device device = 0;
   Context context = nullptr;
   Code code = driver->init(0);
-  if (code == kSuccess) code = driver->device(&device, ordinal);
+  if (code == kGpuSuccess) code = driver->device(&device, ordinal);
   // Never released: CUDA's runtime and NCCL live in this context, and the last release would destroy it.
-  if (code == kSuccess) code = driver->retain_context(&context, device);
-  if (code == kSuccess) code = driver->set_context(context);
-  if (code != kSuccess) return refused(ordinal, reason_of(*driver, code));
+  if (code == kGpuSuccess) code = driver->retain_context(&context, device);
+  if (code == kGpuSuccess) code = driver->set_context(context);
+  if (code != kGpuSuccess) return refused(ordinal, reason_of(*driver, code));
   return {};
 }
 
@@ -214,7 +213,7 @@ std::optional<CurrentGpu> current_gpu() {
 std::optional<int> driver_version() {
   const auto driver = open_driver(0);
   int version = 0;
-  if (!driver || driver->driver_version(&version) != kSuccess) return std::nullopt;
+  if (!driver || driver->driver_version(&version) != kGpuSuccess) return std::nullopt;
   return version;
 }
 

@@ -34,6 +34,7 @@ std::optional<std::string> why_no_gpu();
 
 // A function of CUDA's driver or of HIP, for those that need more of it; null where there is none. Loads one of them.
 void* find_gpu_function(const GpuCall& call);
-std::string gpu_reason(int code);  // "out of memory (2)"
+inline constexpr int kGpuSuccess = 0;  // what CUDA's driver and runtime, and HIP return
+std::string gpu_reason(int code);      // "out of memory (2)"
 
 }  // namespace bootstrap

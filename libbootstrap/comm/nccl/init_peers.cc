@@ -47,11 +47,6 @@ std::optional<std::string> text_after(std::string_view word, const std::string& 
   return line.substr(word.size() + 1);
 }
 
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
 // 128 random bits; empty where the kernel has none yet.
 std::string new_key() {
   std::array<std::uint64_t, 2> bits{};
@@ -379,7 +374,7 @@ Error InitPeers::fail(Error own, bool lost_peer, const std::string& nccl_call) {
   if (!is_met_) return own;
   call_ = nccl_call;
   join();
-  const auto said = one_line(cat({describe_rank(layout_, self_), ": ", own.message}));
+  const auto said = replaced(cat({describe_rank(layout_, self_), ": ", own.message}), "\n", " ");
   if (lost_peer && !verdict_) {
     suspect(said);
     const auto until = roll_time_.value_or(steady_clock::now()) + kRollTime;

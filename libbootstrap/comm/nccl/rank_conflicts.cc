@@ -17,11 +17,7 @@ constexpr std::string_view kFormat = "spec 1";  // another number where a later 
 constexpr std::size_t kLines = 11;
 constexpr std::size_t kMaxWords = 1000;  // of a refusal
 
-std::string one_line(std::string_view text) {
-  std::string line(text.substr(0, kMaxWords));
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  return line;
-}
+std::string one_line(std::string_view text) { return replaced(text.substr(0, kMaxWords), "\n", " "); }
 
 template <class Number>
 bool read(std::string_view text, Number& number, std::uint64_t max) {

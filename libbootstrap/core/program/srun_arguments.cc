@@ -15,7 +15,7 @@ namespace {
 
 // srun's options that take no value, or none but behind "=" (srun(1), Slurm 22.05 to 26.05). All others take the next
 // word for theirs.
-constexpr std::string_view kFlags =
+constexpr std::string_view kSrunFlags =
     "-E -H -I -K -O -Q -V -X -Z -h -k -l -s -u -v --contiguous --disable-status --exact --exclusive --external "
     "--get-user-env --help --hold --immediate --interactive --kill-on-bad-exit --label --multi-prog --nice "
     "--no-allocate --no-kill --overcommit --overlap --oversubscribe --preserve-env --preserve-slurm-env "
@@ -34,7 +34,7 @@ const SettingSpec* find_spec(std::string_view option) {
 bool is_complete(std::string_view option) {
   const auto* const spec = find_spec(option);
   if (spec != nullptr) return !spec->alone.empty();
-  return has_word(kFlags, option);
+  return has_word(kSrunFlags, option);
 }
 
 // Calls `note(option, value)` for each option of srun's. Its arguments end where its program begins: at the first word

@@ -19,7 +19,7 @@ constexpr std::string_view kWithValue =
     "role "
     "log-dir redirects tee local-ranks-filter duplicate-stdout-filters duplicate-stderr-filters node-rank master-addr "
     "master-port local-addr logs-specs numa-binding signals-to-handle event-log-handler";
-constexpr std::string_view kFlags = "standalone module no-python run-path virtual-local-rank use-env help";
+constexpr std::string_view kTorchrunFlags = "standalone module no-python run-path virtual-local-rank use-env help";
 constexpr std::string_view kDeciding =
     "nnodes rdzv-backend rdzv-endpoint rdzv-id rdzv-conf standalone node-rank master-addr master-port local-addr";
 
@@ -40,7 +40,7 @@ std::string with_dashes(std::string_view name) {
 // argparse takes the beginning of an option for all of it. Where several begin so, it refuses; we do not care which.
 std::vector<std::string_view> options_like(std::string_view given) {
   std::vector<std::string_view> found;
-  for (const auto list : {kWithValue, kFlags}) {
+  for (const auto list : {kWithValue, kTorchrunFlags}) {
     for (const auto name : split(list, ' ')) {
       if (name == given) return {name};
       if (name.starts_with(given)) found.push_back(name);

@@ -26,11 +26,11 @@ struct Known {
 
 // Plain static objects: they need no constructor and no destructor to run.
 constinit std::mutex mutex;
-constinit std::array<Known, 64> known;
+constinit std::array<Known, 64> known_communicators;
 constinit std::size_t next = 0;
 
 Known* find(nccl::Comm comm) {
-  for (auto& entry : known) {
+  for (auto& entry : known_communicators) {
     if (entry.comm == comm) return &entry;
   }
   return nullptr;
@@ -68,7 +68,7 @@ void remember(nccl::Comm comm, std::uint32_t topic) noexcept {
   if (comm == nullptr) return;
   const std::lock_guard lock(mutex);
   auto* entry = find(comm);  // the address of one that has been destroyed may come again
-  if (entry == nullptr) entry = &known[next++ % known.size()];
+  if (entry == nullptr) entry = &known_communicators[next++ % known_communicators.size()];
   *entry = {.comm = comm, .topic = topic, .calls = {}};
 }
 

@@ -28,7 +28,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kAnnounceDelay{5};
-constexpr std::chrono::seconds kGrace{2};  // for the end of a session
+constexpr std::chrono::seconds kTimeToClose{2};  // for the end of a session
 
 // Watches whose threads run, for the end of the process. A forked child starts with none: it has no threads.
 struct Running {
@@ -58,7 +58,7 @@ void end_all() {
     states = all.states;
   }
   for (const auto& state : states) state->end();
-  const auto deadline = steady_clock::now() + kGrace;
+  const auto deadline = steady_clock::now() + kTimeToClose;
   for (const auto& state : states) (void)state->worker.wait_until(deadline);
 }
 
@@ -73,7 +73,7 @@ void watch(WatchState& state, SharedSession& session) {
   const auto deadline = state.start + step.options.timeout;
   const auto delay = announce_delay(step);
   if (state.is_over_before(state.start + delay) && !state.has_failed()) return;
-  auto open = session.join(step, state.has_failed() ? steady_clock::now() + kGrace : deadline);
+  auto open = session.join(step, state.has_failed() ? steady_clock::now() + kTimeToClose : deadline);
   std::optional<Error> reason;
   if (open) {
     RollCall roll(state, **open, delay);
@@ -116,7 +116,7 @@ HangWatchdog::HangWatchdog(const HookedStep& step, const WaitingCall& call) {
 HangWatchdog::~HangWatchdog() {
   if (!state_->leave()) return;  // another call of this process is still in it
   // One that has not ended may still open a session: the end of the process must wait for it.
-  if (!state_->worker.wait_until(steady_clock::now() + kGrace)) return;
+  if (!state_->worker.wait_until(steady_clock::now() + kTimeToClose)) return;
   auto& all = running();
   const std::lock_guard lock(all.mutex);
   std::erase(all.states, state_);

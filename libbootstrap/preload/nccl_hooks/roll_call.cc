@@ -15,7 +15,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kGrace{2};  // for answers: the process may end meanwhile, and waits for no longer
+constexpr std::chrono::seconds kTimeOfAnswers{
+    2};  // for answers: the process may end meanwhile, and waits for no longer
 constexpr std::chrono::seconds kEndGrace{1};
 constexpr Rank kLowest = 16;              // ranks that are asked first, so that all of many ranks need not ask all
 constexpr std::size_t kNodesAtOnce = 16;  // whose version is asked for at once
@@ -75,7 +76,7 @@ void RollCall::merge(Roll& roll, const std::vector<Rank>& ranks, const RankPrese
 }
 
 void RollCall::ask(Roll& roll, const std::vector<Rank>& ranks) {
-  merge(roll, ranks, session_.ask(topic_, ranks, steady_clock::now() + kGrace));
+  merge(roll, ranks, session_.ask(topic_, ranks, steady_clock::now() + kTimeOfAnswers));
 }
 
 // Who has failed since, and whose tasks have ended: told at the end of a call, and at its deadline.
@@ -126,7 +127,7 @@ void RollCall::call() {
     ask_for_ends(roll, lower);
     if (std::any_of(roll.came.begin(), roll.came.end(), waits)) return;
   }
-  if (state_.is_over_before(steady_clock::now())) return;  // the process may end, and waits for kGrace alone
+  if (state_.is_over_before(steady_clock::now())) return;  // the process may end, and waits for kTimeOfAnswers alone
   if (roll.server == ServerState::kAnswers) {
     ask(roll, ranks);
     ask_again(roll, asked_until);

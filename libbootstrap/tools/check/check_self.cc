@@ -32,9 +32,6 @@
 namespace bootstrap {
 namespace {
 
-// More than a Python on a slow file system takes to start.
-constexpr std::chrono::seconds kTimeOfPrograms(4);
-
 std::string text_of(const Environment& environment, std::string_view name) {
   return std::string(environment.get(name).value_or(""));
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -27,6 +28,9 @@ enum class AskPrograms : std::uint8_t { kNo, kYes };
 
 // Errors: kMissing when this process is no task of a step.
 Result<CheckSelf> look_at_self(const Environment& environment, AskPrograms ask = AskPrograms::kYes);
+
+// More than a Python on a slow file system takes to start.
+inline constexpr std::chrono::milliseconds kTimeOfPrograms(4000);
 
 // What the programs have answered by then.
 void add_answers(CheckSelf& self, Deadline deadline);

@@ -32,7 +32,6 @@ constexpr seconds kExchangeExcess(2);
 constexpr seconds kTravel(2);  // for what is small and on its way
 constexpr milliseconds kParting(500);
 constexpr milliseconds kPatience(3000);
-constexpr milliseconds kTimeOfPrograms(4000);
 // srun may end the step on the first exit status that is not 0, and drops what it has not read by then.
 constexpr milliseconds kTravelTimeOfTable(300);
 
