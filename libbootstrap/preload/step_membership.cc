@@ -46,7 +46,7 @@ struct ProcText {
   }
 };
 
-struct Process {
+struct Ancestor {
   char name[32] = "";  // the kernel keeps 15 characters
   pid_t parent = 0;
   bool has_terminal = false;
@@ -143,12 +143,12 @@ struct Ancestry {
   bool is_on_terminal = false;  // the one that slurmstepd started is
 };
 
-bool is_submitter(const Process& process) noexcept {
+bool is_submitter(const Ancestor& process) noexcept {
   return process.is("salloc") || process.is("srun") || process.is("sbatch");
 }
 
 // Of Open MPI 4 and 5. mpirun itself starts the ranks of its own node.
-bool is_mpiruns_daemon(const Process& process) noexcept {
+bool is_mpiruns_daemon(const Ancestor& process) noexcept {
   for (const char* const name : {"orted", "orterun", "prted", "prterun", "mpirun", "mpiexec", "mpirun.openmpi",
                                  "mpiexec.openmpi", "oshrun", "shmemrun"}) {
     if (process.is(name)) return true;
@@ -157,7 +157,7 @@ bool is_mpiruns_daemon(const Process& process) noexcept {
 }
 
 // slurmstepd, or mpirun's daemon, or nothing that decides.
-Verdict judge_ancestor(const DetectedRank& detected, const Process& ancestor, const char* proc, pid_t id) noexcept {
+Verdict judge_ancestor(const DetectedRank& detected, const Ancestor& ancestor, const char* proc, pid_t id) noexcept {
   const bool is_mpirun = detected.step.launcher == Launcher::kMpirun;
   if (ancestor.is("slurmstepd")) {
     ProcText title;
@@ -175,7 +175,7 @@ Ancestry look_up(const DetectedRank& detected, pid_t process, const char* proc) 
   pid_t id = process;
   pid_t child = 0;
   for (int level = 0; level < kMaxAncestors && id > 0; ++level) {
-    Process ancestor;
+    Ancestor ancestor;
     if (!ancestor.read(proc, id)) {
       found.is_below_task = child == detected.task;
       return found;

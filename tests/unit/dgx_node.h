@@ -5,11 +5,10 @@
 #include <string>
 
 #include "core/util/text.h"
+#include "cpu_list.h"
 #include "tools/explain_gpus/node_table.h"
 
 namespace bootstrap {
-
-inline CpuSet cpus(std::string_view list) { return *CpuSet::parse_list(list); }
 
 inline std::vector<std::uint32_t> first(std::uint32_t count) {
   std::vector<std::uint32_t> numbers;

@@ -8,6 +8,7 @@
 #include "core/plan/step_notes.h"
 #include "core/util/ranges.h"
 #include "core/util/text.h"
+#include "cpu_list.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -98,12 +99,11 @@ TEST(Notes, NameWhatAUserMayHaveMissed) {
 TEST(Notes, OfAGpuThatIsFar) {
   auto facts = *read_task_facts(two_by_two());
   facts.decision.set_up = SetUp::kWorld;
-  const auto set = [](const char* text) { return *CpuSet::parse_list(text); };
-  EXPECT_EQ(note_far_gpu(facts, 1, set("0-3"), set("4-7")),
+  EXPECT_EQ(note_far_gpu(facts, 1, cpus("0-3"), cpus("4-7")),
             "rank 1 runs on cores 0-3, and its GPU is near to cores 4-7; use --bootstrap=on for GPUs near to the cores "
             "of their tasks");
-  EXPECT_EQ(note_far_gpu(facts, 1, set("0-4"), set("4-7")), "") << "one of its cores is near";
-  EXPECT_EQ(note_far_gpu(facts, 1, {}, set("4-7")), "");
+  EXPECT_EQ(note_far_gpu(facts, 1, cpus("0-4"), cpus("4-7")), "") << "one of its cores is near";
+  EXPECT_EQ(note_far_gpu(facts, 1, {}, cpus("4-7")), "");
 }
 
 TEST(Notes, OneLineForEachDecision) {

@@ -9,6 +9,8 @@
 #include <random>
 #include <set>
 
+#include "cpu_list.h"
+
 namespace bootstrap {
 namespace {
 
@@ -140,8 +142,6 @@ TEST(PositionsOf, EachTaskHasItsOwnPlaceFirst) {
   EXPECT_EQ(positions_of(5, 6, 4), Order{1});
   EXPECT_TRUE(positions_of(0, 1, 0).empty());
 }
-
-CpuSet cpus(const std::string& list) { return *CpuSet::parse_list(list); }
 
 // Two packages of two NUMA nodes each.
 Topology two_by_two_nodes() {

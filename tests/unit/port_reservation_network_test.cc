@@ -10,18 +10,12 @@
 #include <vector>
 
 #include "own_network.h"
+#include "port_refusal.h"
 #include "probe/port_reservation.h"
 #include "test_socket.h"
 
 namespace bootstrap {
 namespace {
-
-constexpr const char* kInUse = "the port is already in use by another program";
-
-std::string refusal(std::uint16_t port) {
-  const auto reservation = PortReservation::take(port);
-  return reservation ? "" : reservation.error().message;
-}
 
 struct Storm {
   const char* what;
@@ -100,13 +94,13 @@ void hold_among_ipv4_servers() {
   {
     const auto reservation = PortReservation::take(kPort);
     ASSERT_TRUE(reservation) << reservation.error().message;
-    EXPECT_EQ(refusal(kPort), kInUse);
+    EXPECT_EQ(port_refusal(kPort), kInUse);
     EXPECT_EQ(TestSocket(Family::kIpv4).bind("0.0.0.0", kPort), EADDRINUSE);
     TestSocket listener(Family::kIpv4);
     listener.reuse_address();
     ASSERT_EQ(listener.bind("0.0.0.0", kPort), 0);
     ASSERT_EQ(listener.listen(), 0);
-    EXPECT_EQ(refusal(kPort), kInUse);
+    EXPECT_EQ(port_refusal(kPort), kInUse);
     TestSocket client(Family::kIpv4);
     ASSERT_EQ(client.connect("127.0.0.1", kPort), 0);
     { ASSERT_TRUE(listener.accept().is_open()); }
@@ -115,7 +109,7 @@ void hold_among_ipv4_servers() {
   ASSERT_EQ(TestSocket(Family::kIpv4).bind("0.0.0.0", kPort), EADDRINUSE) << "there is no TIME_WAIT";
   const auto reservation = PortReservation::take(kPort);
   ASSERT_TRUE(reservation) << reservation.error().message;
-  EXPECT_EQ(refusal(kPort), kInUse);
+  EXPECT_EQ(port_refusal(kPort), kInUse);
 }
 
 TEST(PortReservationNetwork, WorksWithIpv6SwitchedOff) {

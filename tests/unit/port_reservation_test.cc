@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "port_refusal.h"
 #include "test_socket.h"
 
 namespace bootstrap {
@@ -30,13 +31,6 @@ std::uint16_t unused_port() {
   ADD_FAILURE() << "no unused port";
   return 0;
 }
-
-std::string refusal(std::uint16_t port) {
-  const auto reservation = PortReservation::take(port);
-  return reservation ? "" : reservation.error().message;
-}
-
-constexpr const char* kInUse = "the port is already in use by another program";
 
 struct Server {
   Family family;
@@ -83,7 +77,7 @@ TEST(PortReservation, LetsServersInThatReuseAddresses) {
     TestSocket client(is_ipv4 ? Family::kIpv4 : Family::kIpv6);
     EXPECT_EQ(client.connect(is_ipv4 ? "127.0.0.1" : "::1", port), 0) << describe(server, true);
     EXPECT_TRUE(listener.accept().is_open());
-    EXPECT_EQ(refusal(port), kInUse) << "a reservation beside the listener " << describe(server, true);
+    EXPECT_EQ(port_refusal(port), kInUse) << "a reservation beside the listener " << describe(server, true);
   }
 }
 
@@ -124,7 +118,7 @@ TEST(PortReservation, IsRefusedWhereSomebodyListens) {
       if (reuses) other.reuse_address();
       ASSERT_EQ(other.bind(server.address, port), 0);
       ASSERT_EQ(other.listen(), 0);
-      EXPECT_EQ(refusal(port), kInUse) << describe(server, reuses);
+      EXPECT_EQ(port_refusal(port), kInUse) << describe(server, reuses);
     }
   }
 }
@@ -137,7 +131,7 @@ TEST(PortReservation, IsRefusedWhereSomebodyHolds) {
       TestSocket other(server.family);
       if (reuses) other.reuse_address();
       ASSERT_EQ(other.bind(server.address, port), 0);
-      EXPECT_EQ(refusal(port), kInUse) << describe(server, reuses);
+      EXPECT_EQ(port_refusal(port), kInUse) << describe(server, reuses);
     }
   }
 }
@@ -183,13 +177,13 @@ TEST(PortReservation, PassesTimeWaitOfAnEarlierServer) {
     ASSERT_TRUE(reservation) << address << ": " << reservation.error().message;
     ASSERT_EQ(TestSocket(Family::kDual).bind("::", port), EADDRINUSE);
 
-    EXPECT_EQ(refusal(port), kInUse) << "a second reservation, " << address;
+    EXPECT_EQ(port_refusal(port), kInUse) << "a second reservation, " << address;
     EXPECT_EQ(TestSocket(Family::kIpv4).bind("127.0.0.1", port), EADDRINUSE);
     TestSocket listener(Family::kDual);
     listener.reuse_address();
     EXPECT_EQ(listener.bind("::", port), 0);
     EXPECT_EQ(listener.listen(), 0);
-    EXPECT_EQ(refusal(port), kInUse) << "a reservation beside the listener, " << address;
+    EXPECT_EQ(port_refusal(port), kInUse) << "a reservation beside the listener, " << address;
   }
 }
 
@@ -199,9 +193,9 @@ TEST(PortReservation, RefusesAListenerBesideTimeWait) {
   TestSocket other(Family::kDual);
   other.reuse_address();
   ASSERT_EQ(other.bind("::", port), 0);
-  EXPECT_EQ(refusal(port), kInUse) << "bound";
+  EXPECT_EQ(port_refusal(port), kInUse) << "bound";
   ASSERT_EQ(other.listen(), 0);
-  EXPECT_EQ(refusal(port), kInUse) << "listening";
+  EXPECT_EQ(port_refusal(port), kInUse) << "listening";
 }
 
 TEST(PortReservation, GivesThePortBack) {

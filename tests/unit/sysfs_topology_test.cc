@@ -6,13 +6,12 @@
 
 #include <algorithm>
 
+#include "cpu_list.h"
 #include "fake_machine.h"
 #include "known_machine.h"
 
 namespace bootstrap {
 namespace {
-
-CpuSet cpus(std::string_view list) { return *CpuSet::parse_list(list); }
 
 // Two packages with a NUMA node and an NVIDIA GPU each.
 Topology small_machine() {

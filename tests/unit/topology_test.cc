@@ -4,10 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "cpu_list.h"
+
 namespace bootstrap {
 namespace {
-
-CpuSet cpus(std::string_view list) { return *CpuSet::parse_list(list); }
 
 FoundGpu found(std::string pci, std::string_view local, GpuVendor vendor = GpuVendor::kNvidia,
                std::uint32_t device_class = 0x0302) {

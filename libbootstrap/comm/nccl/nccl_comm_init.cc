@@ -25,8 +25,8 @@ using std::chrono::steady_clock;
 
 // How long ncclCommAbort may take; what it waits for looks at the abort flag many times a second.
 constexpr milliseconds kAbortTime{1500};
-constexpr milliseconds kShortestPause{1};
-constexpr milliseconds kLongestPause{20};
+constexpr milliseconds kShortestPoll{1};
+constexpr milliseconds kLongestPoll{20};
 
 // "60 s", "0.5 s".
 std::string seconds_since(Deadline start) {
@@ -116,7 +116,7 @@ nccl::ResultCode Init::start(nccl::Comm* comm) {
 Result<nccl::Comm> Init::wait_until_ready(nccl::Comm comm) {
   const auto& nccl = call_.nccl;
   is_made_in_steps_ = true;
-  auto pause = kShortestPause;
+  auto pause = kShortestPoll;
   while (true) {
     auto state = nccl::kInProgress;
     const auto code = nccl.get_async_error(comm, &state);
@@ -132,7 +132,7 @@ Result<nccl::Comm> Init::wait_until_ready(nccl::Comm comm) {
       return fail(std::move(error));
     }
     sleep_for(pause);
-    pause = std::min(2 * pause, kLongestPause);
+    pause = std::min(2 * pause, kLongestPoll);
   }
 }
 

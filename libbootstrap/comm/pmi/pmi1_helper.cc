@@ -18,8 +18,8 @@ namespace {
 
 // The first string of an answer.
 constexpr std::string_view kDone = "done";
-constexpr std::string_view kNotBegun = "not begun";  // the barrier; then why not
-constexpr std::string_view kFailed = "failed";       // in the barrier; then why
+constexpr std::string_view kNotBegun = "not begun";    // the barrier; then why not
+constexpr std::string_view kBarrierFailed = "failed";  // in the barrier; then why
 
 // In the answer, in front of a value: a rank may have put none.
 constexpr std::string_view kThere = "+";
@@ -98,7 +98,7 @@ Status do_exchange(Pmi1Library& pmi, const Pmi1Exchange& exchange) {
     if (auto status = pmi.put(key_of(exchange.rank, i), pieces[i]); !status) return status;
   }
   if (auto status = pmi.commit(); !status) return status;
-  helper().state = kFailed;
+  helper().state = kBarrierFailed;
   return pmi.barrier();
 }
 

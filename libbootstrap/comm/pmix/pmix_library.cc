@@ -112,7 +112,7 @@ const pmix_info_t* flag(const char* key) {
 // "OpenPMIx 4.2.2rc2, repo rev: ..." is "4.2.2rc2".
 std::string short_version(const char* text) {
   for (const auto word : split(text == nullptr ? "" : text, ' ')) {
-    if (!word.empty() && word.front() >= '0' && word.front() <= '9') {
+    if (!word.empty() && is_digit(word.front())) {
       return std::string(word.substr(0, word.find(',')));
     }
   }

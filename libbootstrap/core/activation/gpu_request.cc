@@ -30,8 +30,6 @@ bool any_names(std::string_view list, std::string_view resource) {
   return std::any_of(items.begin(), items.end(), [&](std::string_view item) { return names(item, resource); });
 }
 
-bool is_digit(char character) { return character >= '0' && character <= '9'; }
-
 // "1g.5gb", "a100_3g.20gb": how NVML, and with it Slurm, names the kinds of MIG instances.
 bool is_mig_kind(std::string_view kind) {
   for (std::size_t at = kind.find("g."); at != std::string_view::npos; at = kind.find("g.", at + 1)) {

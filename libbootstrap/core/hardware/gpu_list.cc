@@ -17,8 +17,7 @@ constexpr std::size_t kMaxEntry = 128;
 // Letters, digits and what UUIDs of MIG instances consist of ("MIG-GPU-5c89852c-.../7/0").
 bool is_entry(std::string_view entry) {
   return !entry.empty() && entry.size() <= kMaxEntry && std::all_of(entry.begin(), entry.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '/' ||
-           c == '.';
+    return is_alphanumeric(c) || c == '-' || c == '/' || c == '.';
   });
 }
 

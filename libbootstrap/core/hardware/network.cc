@@ -105,8 +105,7 @@ std::string interfaces_of(const std::vector<Route>& routes) {
 bool is_interface_name(std::string_view text) {
   return !text.empty() && text.size() <= kMaxInterfaceName && text != "." && text != ".." &&
          std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' ||
-                  c == '.' || c == '@' || c == '+';
+           return is_alphanumeric(c) || c == '-' || c == '_' || c == '.' || c == '@' || c == '+';
          });
 }
 

@@ -153,9 +153,7 @@ std::optional<std::string> normal_pci(std::string_view address) {
 }
 
 bool is_gpu_uuid(std::string_view text) {
-  const auto is_allowed = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
-  };
+  const auto is_allowed = [](char c) { return is_alphanumeric(c) || c == '-'; };
   return !text.empty() && text.size() <= kMaxUuid && std::all_of(text.begin(), text.end(), is_allowed);
 }
 

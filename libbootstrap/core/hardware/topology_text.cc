@@ -17,8 +17,6 @@ constexpr std::size_t kMaxName = 128;    // of the device node and the model
 constexpr std::string_view kNotKnown = "-";
 constexpr std::array<std::string_view, 3> kVendors = {"nvidia", "amd", "intel"};  // in the order of GpuVendor
 
-bool is_printable(char c) { return c >= 0x20 && c < 0x7f; }
-
 // It is tried in each task.
 bool is_device(std::string_view text) {
   const auto is_allowed = [](char c) { return is_gpu_uuid({&c, 1}) || c == '/' || c == '_' || c == '.'; };

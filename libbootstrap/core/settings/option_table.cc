@@ -98,9 +98,7 @@ Status apply_port_range(Settings& settings, std::string_view value, Source sourc
 }
 
 bool is_host_character(char character) {
-  return (character >= '0' && character <= '9') || (character >= 'a' && character <= 'z') ||
-         (character >= 'A' && character <= 'Z') || character == '-' || character == '.' || character == '_' ||
-         character == ':';
+  return is_alphanumeric(character) || character == '-' || character == '.' || character == '_' || character == ':';
 }
 
 Status apply_address(Settings& settings, std::string_view value, Source source) {

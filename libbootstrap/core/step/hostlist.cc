@@ -17,11 +17,8 @@ namespace {
 constexpr std::size_t kMaxText = HostList::kMaxHosts * (HostList::kMaxNameLength + 1);
 static_assert(kMaxText <= UINT32_MAX);
 
-constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 constexpr bool is_separator(char c) { return c == ',' || c == ' ' || c == '\t'; }
-constexpr bool is_name_character(char c) {
-  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' || c == '_';
-}
+constexpr bool is_name_character(char c) { return is_alphanumeric(c) || c == '-' || c == '.' || c == '_'; }
 
 template <class Predicate>
 std::size_t skip(std::string_view text, std::size_t position, Predicate predicate) {

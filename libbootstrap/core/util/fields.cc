@@ -6,12 +6,9 @@
 #include <array>
 #include <charconv>
 
+#include "core/util/text.h"
+
 namespace bootstrap {
-namespace {
-
-bool is_printable(char character) { return character >= 0x20 && character <= 0x7e; }
-
-}  // namespace
 
 std::string write_field(const std::string& value) {
   auto text = value.substr(0, kMaxField);

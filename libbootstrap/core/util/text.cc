@@ -94,8 +94,7 @@ std::string quoted(std::string_view text, std::size_t max) {
 
 std::string printable(std::string_view text) {
   constexpr std::size_t kMax = 256;
-  const auto is_plain = [](char character) { return character >= 0x20 && character < 0x7f; };
-  return std::all_of(text.begin(), text.end(), is_plain) ? std::string(text) : quoted(text, kMax);
+  return std::all_of(text.begin(), text.end(), is_printable) ? std::string(text) : quoted(text, kMax);
 }
 
 std::uint32_t fingerprint(std::string_view text) {

@@ -28,6 +28,11 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
 
 std::string_view trim(std::string_view text);  // spaces and tabs at both ends
 
+// Of ASCII, whatever the locale.
+constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
+constexpr bool is_alphanumeric(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+constexpr bool is_printable(char c) { return c >= ' ' && c <= '~'; }
+
 // For error messages about text from users: control and non-ASCII bytes as \xNN, at most `max` bytes shown.
 std::string quoted(std::string_view text, std::size_t max = 80);
 

@@ -22,7 +22,7 @@
 namespace bootstrap {
 namespace {
 
-constexpr int kNames = 8;  // one after the other, where strangers hold them
+constexpr int kMostNames = 8;  // one after the other, where strangers hold them
 
 struct SocketName {
   sockaddr_un address{};
@@ -64,7 +64,7 @@ std::string_view stack_of(std::string_view stat) {
 }  // namespace
 
 SessionLock::SessionLock(const std::string& name) {
-  for (int attempt = 0; attempt < kNames; ++attempt) {
+  for (int attempt = 0; attempt < kMostNames; ++attempt) {
     const SocketName address(cat({name, ".", std::to_string(attempt)}));
     Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!socket.is_open()) return;
