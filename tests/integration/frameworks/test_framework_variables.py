@@ -43,15 +43,12 @@ def worlds(text):
 
 
 def assert_world(text, size, per_host):
-    """One world of `size` that has met, `per_host` to a host in order; who is where, with hosts by their place, since Slurm
-    may give the next step others."""
+    """One world of `size` that has met, `per_host` to a host in order."""
     found = worlds(text)
     assert [rank for rank, *_ in found] == list(range(size)), text
     assert {total for *_, total in found} == {2**size - 1} and {world[1] for world in found} == {size}, text
     assert [local for _, _, local, _, _ in found] == list(range(per_host)) * (size // per_host), text
     assert set(Counter(host for *_, host, _ in found).values()) == {per_host}, text
-    hosts = list(dict.fromkeys(host for *_, host, _ in found))
-    return [(rank, local, hosts.index(host)) for rank, _, local, host, _ in found]
 
 
 def test_a_file_is_new_for_each_step(site):
@@ -62,17 +59,8 @@ def test_a_file_is_new_for_each_step(site):
 
 
 @needs_torchrun
-@pytest.mark.parametrize("agent", ["torchrun", "python3 -m torch.distributed.run", "python3 -m torch.distributed.launch --use_env"])
-def test_torchrun_without_a_flag_makes_the_same_world_as_srun(site, agent):
-    direct = run(site, "srun", *FOUR, "python3", f"{FOLDER}/torch_world.py", "env")
-    children = run(site, "srun", *AGENTS, *agent.split(), f"{FOLDER}/torch_world.py", "env")
-    assert assert_world(children.stdout, 4, 2) == assert_world(direct.stdout, 4, 2)
-    assert re.search(r"torchelastic|rdzv|rendezvous", children.stderr, re.I) is None or "Error" not in children.stderr
-
-
-@needs_torchrun
-def test_torchrun_needs_the_variables_for_that(site):
-    """The control: without PET_* each torchrun is a world of its own."""
+def test_torchrun_without_the_variables_is_a_world_on_each_node(site):
+    """The control of the rows of torchrun in test_real_frameworks.py."""
     done = run(site, "srun", *AGENTS, "--bootstrap-frameworks=none", "torchrun", f"{FOLDER}/torch_world.py", "env",
                env=REPAIR)
     assert {world[1] for world in worlds(done.stdout)} == {1}
