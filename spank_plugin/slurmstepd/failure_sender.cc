@@ -18,6 +18,7 @@ namespace bootstrap {
 namespace {
 
 constexpr int kTimeToKillAll = 3;  // ms
+constexpr std::chrono::milliseconds kLongestKill{300};
 
 void send_text(const std::string& text, const IpAddress& host, std::uint16_t port) {
   const bool is_ipv6 = host.bits == 128;
@@ -49,16 +50,22 @@ void FailureSender::note_task(pid_t process) {
   if (to_) tasks_.push_back(process);
 }
 
-// Whoever ends a step kills its tasks one after the other, within a millisecond or two. PMIx of Slurm kills the others
-// when one was killed, too, but by way of slurmctld, which takes longer.
+// Whoever ends a step lets a thread of slurmstepd kill its tasks one after the other: within a millisecond or two, but
+// on a busy node that thread waits for a processor between two of them. PMIx of Slurm kills the others when one was
+// killed, too, but by way of slurmctld, while all threads here are idle.
 bool FailureSender::do_others_go_on(const Failure& failure) const {
   if (!is_killed(failure)) return false;
   const FileTree root("/");
   const auto goes_on = [&root](pid_t task) { return runs_on(root, task); };
   const auto one = std::find_if(tasks_.begin(), tasks_.end(), goes_on);
   if (one == tasks_.end()) return false;
-  (void)::poll(nullptr, 0, kTimeToKillAll);
-  return goes_on(*one);
+  const auto until = std::chrono::steady_clock::now() + kLongestKill;
+  do {
+    (void)::poll(nullptr, 0, kTimeToKillAll);
+    if (!goes_on(*one)) return false;
+    if (!is_another_thread_busy(root)) return true;
+  } while (std::chrono::steady_clock::now() < until);
+  return false;  // nobody can tell
 }
 
 void FailureSender::send(Failure failure) {

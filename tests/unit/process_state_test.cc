@@ -5,10 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <thread>
 
 #include "fake_machine.h"
+#include "in_child.h"
 
 namespace bootstrap {
 namespace {
@@ -55,6 +59,27 @@ TEST(ProcessState, OneThatIsEndingDoesNot) {
   EXPECT_FALSE(state("SigPnd:\t0000000000000100\n", "12 (a) S 1 12 12 0 -1 4194304 90 0")) << "SIGKILL is pending";
   EXPECT_TRUE(state("SigPnd:\t0000000000004000\n", "12 (a) S 1 12 12 0 -1 4194304 90 0")) << "SIGTERM is";
   EXPECT_FALSE(state(kStatus, "")) << "gone between the two files";
+}
+
+TEST(ProcessState, AThreadIsBusyUntilItWaits) {
+  in_child([] {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::pipe(ends.data()), 0);
+    std::atomic<bool> is_over = false;
+    std::thread other([&] {
+      while (!is_over) {
+      }
+      char byte = 0;
+      EXPECT_EQ(::read(ends[0], &byte, 1), 1);
+    });
+    // Each of them comes sooner or later, and stays.
+    while (!is_another_thread_busy(kMachine)) ::usleep(1000);
+    is_over = true;
+    while (is_another_thread_busy(kMachine)) ::usleep(1000);
+    EXPECT_EQ(::write(ends[1], "x", 1), 1);
+    other.join();
+    EXPECT_FALSE(is_another_thread_busy(kMachine)) << "there is none";
+  });
 }
 
 }  // namespace

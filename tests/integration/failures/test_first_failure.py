@@ -191,7 +191,7 @@ def test_what_others_end_has_not_failed(site):
     with ThreadPoolExecutor(4) as pool:
         results = dict(pool.map(one, enumerate(scripts.items())))
     spoken = {name: done.stderr for name, done in results.items() if ours(done)}
-    assert not spoken
+    assert not spoken, "\n".join(f"{name}:\n{text}" for name, text in spoken.items())
     not_ended = {name: done.stderr for name, done in results.items()
                  if not re.search(r"tasks? [\d,-]+: (Exited with|Killed|Terminated)|KeyboardInterrupt", done.stderr)}
     assert not not_ended
