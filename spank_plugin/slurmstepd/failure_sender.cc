@@ -53,8 +53,8 @@ void FailureSender::note_task(pid_t process) {
 // Whoever ends a step lets a thread of slurmstepd kill its tasks one after the other: within a millisecond or two, but
 // on a busy node that thread waits for a processor between two of them. PMIx of Slurm kills the others when one was
 // killed, too, but by way of slurmctld, while all threads here are idle.
-bool FailureSender::do_others_go_on(const Failure& failure) const {
-  if (!is_killed(failure)) return false;
+bool FailureSender::do_others_go_on(const Failure& failure) {
+  if (!is_killed(failure) || is_always_busy_) return false;
   const FileTree root("/");
   const auto goes_on = [&root](pid_t task) { return runs_on(root, task); };
   const auto one = std::find_if(tasks_.begin(), tasks_.end(), goes_on);
@@ -62,10 +62,12 @@ bool FailureSender::do_others_go_on(const Failure& failure) const {
   const auto until = std::chrono::steady_clock::now() + kLongestKill;
   do {
     (void)::poll(nullptr, 0, kTimeToKillAll);
+    // In this order: the thread may kill that task, and be idle, between two looks.
+    if (!is_another_thread_busy(root)) return goes_on(*one);
     if (!goes_on(*one)) return false;
-    if (!is_another_thread_busy(root)) return true;
   } while (std::chrono::steady_clock::now() < until);
-  return false;  // nobody can tell
+  is_always_busy_ = true;  // nobody can tell, and slurmstepd waits for this once
+  return false;
 }
 
 void FailureSender::send(Failure failure) {

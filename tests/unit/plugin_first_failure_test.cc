@@ -4,8 +4,13 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "plugin_scenario.h"
 #include "slurmstepd/failure_sender.h"
@@ -153,6 +158,39 @@ TEST(PluginFirstFailure, WithoutGraceAnAskedStepIsNotEnded) {
   });
   EXPECT_TRUE(outcome.printed.starts_with("bootstrap: warning: StepId=12.0: task 2 ")) << outcome.printed;
   EXPECT_EQ(lines(outcome.printed), 1U) << outcome.printed;
+}
+
+// Two tasks, and what is said after the first was killed. A thread of this process is at work for 50 ms, and may then
+// kill the second, as slurmstepd's does on a busy node.
+std::string said_of_two(bool is_second_killed) {
+  return receive(policy(),
+                 [&](FailureSender& sender) {
+                   std::array<pid_t, 2> tasks{};
+                   for (auto& task : tasks) {
+                     task = ::fork();
+                     while (task == 0) (void)::pause();
+                     sender.note_task(task);
+                   }
+                   (void)::kill(tasks[0], SIGKILL);
+                   (void)::waitpid(tasks[0], nullptr, 0);
+                   std::thread other([&] {
+                     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+                     while (std::chrono::steady_clock::now() < until) {
+                     }
+                     if (is_second_killed) (void)::kill(tasks[1], SIGKILL);
+                   });
+                   sender.send(failure(0, SIGKILL));
+                   other.join();
+                   (void)::kill(tasks[1], SIGKILL);
+                   (void)::waitpid(tasks[1], nullptr, 0);
+                 })
+      .printed;
+}
+
+TEST(PluginFirstFailure, WhoeverKillsTasksSlowlyBlamesNone) {
+  EXPECT_EQ(said_of_two(true), "");
+  const auto alone = said_of_two(false);
+  EXPECT_NE(alone.find("task 0 (node001, local rank 0) failed first: killed by signal 9"), std::string::npos) << alone;
 }
 
 TEST(PluginFirstFailure, AFloodTakesNoLineAway) {
