@@ -185,6 +185,12 @@ class Lane:
             time.sleep(0.1)
         return seen
 
+    def wait_for_the_end_of(self, job, seconds=40):
+        """srun ends before the epilog of its job, and slurmd reads plugstack.conf again for that."""
+        self.watcher.after(time.monotonic())
+        message = f"{self.node} does not get over {job}"
+        wait_for(lambda: self.state(job)[0] in FINAL and self.state(job)[1] == "idle", seconds, message)
+
     def bring_back(self, job, seconds=60):
         """Makes the node usable again, as an administrator would; how long it took. Fails when it cannot be."""
         began = time.monotonic()
@@ -209,6 +215,7 @@ class Lane:
                 step = ["timeout", "10", "srun", "-t1", "-J", f"{job}-after", "-w", self.node, "-n1", "true"]
                 done = self.cluster.run(step, node=self.node)
                 if done.returncode == 0:
+                    self.wait_for_the_end_of(f"{job}-after")
                     self.take("witness.log")
                     return time.monotonic() - began
             self.watcher.after(asked)
