@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 
+#include "core/step/message_prefix.h"
 #include "core/step/step_id.h"
 #include "core/util/environment.h"
 #include "core/util/text.h"

@@ -9,6 +9,7 @@
 #include "api/options.h"
 #include "comm/own_task.h"
 #include "core/plan/step_notes.h"
+#include "core/step/message_prefix.h"
 #include "core/util/text.h"
 #include "probe/read_environment.h"
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/exchange_engine.h"
+#include "core/step/message_prefix.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -17,11 +17,12 @@
 #include <vector>
 
 #include "core/plan/explain.h"
-#include "core/plan/framework_rules.h"
+#include "core/plan/framework_plan.h"
 #include "core/plan/gpu_variables.h"
 #include "core/plan/step_notes.h"
 #include "core/plan/step_plan.h"
 #include "core/program/program.h"
+#include "core/step/message_prefix.h"
 #include "core/step/mpirun_facts.h"
 #include "core/util/text.h"
 #include "core/util/version.h"
@@ -31,9 +32,9 @@
 #include "probe/cpu_affinity.h"
 #include "probe/loaded_mpi.h"
 #include "probe/mpirun_context.h"
-#include "probe/port_conflict.h"
 #include "probe/read_environment.h"
 #include "probe/read_network.h"
+#include "probe/step_ports.h"
 
 namespace bootstrap {
 namespace {

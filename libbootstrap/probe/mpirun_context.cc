@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "core/step/mpirun_facts.h"
-#include "probe/device_access.h"
+#include "probe/gpu_device_access.h"
 
 namespace bootstrap {
 

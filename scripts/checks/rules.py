@@ -137,6 +137,19 @@ def check_python_names(names):
             yield f"{path}: {first[name]} has the same name"
 
 
+# In a header, at the left margin: what has one name in all libraries, since the unit tests link them all.
+TYPE = re.compile(r"^(?:class|struct|enum class|enum|union) (\w+)(?: final)?(?: : [^{;]*)? *\{", re.MULTILINE)
+
+
+def check_type_names(headers):
+    """`headers` are paths and texts. Two classes of one name would be one to the linker."""
+    first = {}
+    for path, text in headers:
+        for name in TYPE.findall(without_comments(text)):
+            if first.setdefault(name, path) != path:
+                yield f"{path}: {first[name]} has a {name}, too"
+
+
 # The page that tells developers where things are.
 MAP = "etc/doc/architecture.md"
 
@@ -186,6 +199,8 @@ def control():
                if list(check_source(path, '#include "core/plan/step_plan.h"\n'))]
     missed += [f"commit {line}" for line in ("no area", "core: added a file", f"core: {'x' * 70}") if not list(check_subject(line))]
     missed += [] if list(check_python_names([f"tests/integration/{folder}/a.py" for folder in "bc"])) else ["two a.py"]
+    twins = [("a.h", "class A {\n};\nstruct B : A {"), ("b.h", "struct A final {\n};\nstruct B;"), ("c.h", "enum class B : int {")]
+    missed += [] if len(list(check_type_names(twins))) == 2 else ["two classes of one name"]
     for line in missed:
         print(f"control: not noticed: {line}", file=sys.stderr)
     return 1 if missed else 0
@@ -196,7 +211,7 @@ def main():
         return 1
     names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=TOP, check=True, text=True,
                            stdout=subprocess.PIPE).stdout.split()
-    problems = []
+    problems, headers = [], []
     folders = {name.split("/")[0] for name in names if "/" in name}
     for folder in sorted(folders - {"spank_plugin", "libbootstrap", "scripts", "tests", "etc", ".ci"}):
         problems.append(f"{folder}/: not one of the top-level folders")
@@ -207,7 +222,10 @@ def main():
         problems += check_file(name, text)
         if name.endswith((".cc", ".h", ".c")):
             problems += check_source(name, text)
+        if name.endswith(".h") and name.startswith(("libbootstrap/", "spank_plugin/")):
+            headers.append((name, text))
     problems += check_python_names(names)
+    problems += check_type_names(headers)
     problems += check_map((TOP / MAP).read_text(encoding="utf-8"))
     problems += check_subjects()
     for problem in problems:

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/framework_rules.h"
+#include "core/plan/framework_plan.h"
 #include "core/plan/step_plan.h"
 #include "core/step/srun_decision.h"
-#include "probe/port_conflict.h"
+#include "probe/step_ports.h"
 #include "slurmstepd/failure_sender.h"
 #include "slurmstepd/gpu_order.h"
 #include "slurmstepd/task_environment.h"

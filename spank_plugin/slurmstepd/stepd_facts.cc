@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "core/util/text.h"
-#include "probe/device_access.h"
+#include "probe/gpu_device_access.h"
 #include "probe/node_topology.h"
 
 namespace bootstrap {

@@ -9,16 +9,18 @@
 #include <utility>
 
 #include "core/plan/explain.h"
-#include "core/plan/framework_rules.h"
+#include "core/plan/framework_plan.h"
 #include "core/plan/gpu_variables.h"
 #include "core/plan/step_notes.h"
+#include "core/step/message_prefix.h"
 #include "core/util/text.h"
 #include "core/util/version.h"
 #include "hook_guard.h"
 #include "probe/cpu_affinity.h"
-#include "slurmstepd/gpu_access.h"
+#include "slurmstepd/cpu_binding.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/stepd_facts.h"
+#include "slurmstepd/task_gpus.h"
 #include "slurmstepd/task_ld_preload.h"
 
 namespace bootstrap {

@@ -5,7 +5,6 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -13,6 +12,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "probe/random_bits.h"
 
 namespace bootstrap {
 namespace {
@@ -65,15 +66,15 @@ void accept_only(int socket, const std::string& prefix) {
 
 FailureSocket FailureSocket::open() {
   FailureSocket opened;
-  std::uint64_t token = 0;
-  if (::getrandom(&token, sizeof token, GRND_NONBLOCK) != sizeof token) return opened;
+  const auto token = random_bits();
+  if (!token) return opened;
   Descriptor socket(open_socket());
   if (!socket.is_open()) return opened;
-  accept_only(socket.get(), failure_prefix(token));  // before there is a port to send to
+  accept_only(socket.get(), failure_prefix(*token));  // before there is a port to send to
   const auto port = bind_anywhere(socket.get());
   if (port == 0) return opened;
   opened.socket_ = std::move(socket);
-  opened.address_ = {port, token};
+  opened.address_ = {port, *token};
   return opened;
 }
 

@@ -13,7 +13,7 @@
 
 namespace bootstrap {
 
-HostAddress look_up(const std::string& name) {
+ResolvedName look_up(const std::string& name) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;

@@ -6,12 +6,12 @@
 
 namespace bootstrap {
 
-struct HostAddress {
+struct ResolvedName {
   std::string address;       // the first that is no loopback address; empty: there is none
   bool is_unusable = false;  // the name server does not know the name, or all its addresses are loopback addresses
 };
 
 // May take as long as the name servers do. A name server that does not answer leaves both as they are.
-HostAddress look_up(const std::string& name);
+ResolvedName look_up(const std::string& name);
 
 }  // namespace bootstrap

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "srun/srun_hooks.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,9 +20,11 @@
 #include "core/plan/step_plan.h"
 #include "core/program/srun_arguments.h"
 #include "core/step/hostlist.h"
+#include "core/step/message_prefix.h"
 #include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
 #include "hook_guard.h"
+#include "probe/random_bits.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/stepd_facts.h"
 #include "spank_options.h"
@@ -226,7 +227,7 @@ Questions questions_of(const StepNumbers& numbers, const Environment& environmen
 
 // The address of a step of several nodes is looked up where srun runs, as the user; nodes ask no name server.
 void hand_over(const StepNumbers& numbers, Decision decision, const Answers& answers) {
-  if (::getrandom(&decision.salt, sizeof decision.salt, GRND_NONBLOCK) != sizeof decision.salt) decision.salt = 0;
+  decision.salt = random_bits().value_or(0);
   decision.unusable_master = answers.unusable_master;
   set_variable(kDecisionVariable, write_decision(numbers.id(), decision));
   if (decision.set_up == SetUp::kNothing) return;

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "preload/nccl_hooks/communicator_key.h"
-#include "preload/nccl_hooks/hooked_functions.h"
+#include "preload/nccl_hooks/real_functions.h"
 
 namespace bootstrap {
 namespace {
@@ -44,12 +44,12 @@ TEST(Topic, CallsOnOneCommunicatorDifferAndAgreeBetweenRanks) {
 // Functions of libc stand for NCCL's, which are looked for by name likewise.
 TEST(HookedFunction, TwoCallsFromOnePlaceReachTwoFunctions) {
   const int place = 0;
-  auto* const first = hooked_function(&place, "getpid");
-  auto* const second = hooked_function(&place, "getppid");
+  auto* const first = real_function(&place, "getpid");
+  auto* const second = real_function(&place, "getppid");
   ASSERT_TRUE(first != nullptr && second != nullptr);
   EXPECT_NE(first, second);
-  EXPECT_EQ(hooked_function(&place, "getpid"), first);
-  EXPECT_EQ(hooked_function(&place, "no_such_function"), nullptr);
+  EXPECT_EQ(real_function(&place, "getpid"), first);
+  EXPECT_EQ(real_function(&place, "no_such_function"), nullptr);
 }
 
 }  // namespace

@@ -2,10 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/init_peers.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <set>
 #include <utility>
@@ -13,6 +10,7 @@
 #include "comm/process/sleep_for.h"
 #include "core/step/rank_names.h"
 #include "core/util/text.h"
+#include "probe/random_bits.h"
 
 namespace bootstrap {
 namespace {
@@ -49,10 +47,10 @@ std::optional<std::string> text_after(std::string_view word, const std::string& 
 
 // 128 random bits; empty where the kernel has none yet.
 std::string new_key() {
-  std::array<std::uint64_t, 2> bits{};
-  if (::getrandom(bits.data(), sizeof bits, GRND_NONBLOCK) != sizeof bits) return "";
+  const auto high = random_bits();
+  const auto low = random_bits();
   constexpr std::size_t kDigits = 16;
-  return cat({to_hex(bits[0], kDigits), to_hex(bits[1], kDigits)});
+  return high && low ? cat({to_hex(*high, kDigits), to_hex(*low, kDigits)}) : "";
 }
 
 }  // namespace

@@ -4,8 +4,9 @@
 #include <array>
 
 #include "core/plan/explain.h"
-#include "core/plan/framework_rules.h"
+#include "core/plan/framework_plan.h"
 #include "core/plan/gpu_variables.h"
+#include "core/step/message_prefix.h"
 #include "core/step/rank_layout_text.h"
 #include "core/util/ranges.h"
 #include "core/util/text.h"

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/plan_from_environment.h"
 
-#include "core/plan/framework_rules.h"
+#include "core/plan/framework_plan.h"
 #include "core/plan/gpu_variables.h"
 #include "core/util/text.h"
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/plan/framework_table.h"
+#include "core/plan/framework_variables.h"
 #include "core/settings/settings.h"
 #include "core/step/step_facts.h"
 #include "core/util/result.h"

@@ -7,7 +7,7 @@
 
 #include "core/failure/failure.h"
 #include "core/hardware/network.h"
-#include "core/plan/framework_rules.h"
+#include "core/plan/framework_plan.h"
 #include "core/plan/gpu_variables.h"
 #include "core/plan/variable_precedence.h"
 #include "core/step/mpirun_facts.h"

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/hardware/network.h"
+#include "core/step/message_prefix.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -40,26 +40,6 @@ inline std::string to_string(const StepId& id) {
       {id.launcher == Launcher::kMpirun ? kMpirunPrefix : "", std::to_string(id.job), ".", std::to_string(id.step)});
 }
 
-// "StepId=12.0", as Slurm itself names a step in its messages; what mpirun started is no step of that name.
-inline std::string step_name(std::string_view id) {
-  return id.starts_with(kMpirunPrefix) ? std::string(id) : cat({"StepId=", id});
-}
-inline std::string step_name(const StepId& id) { return step_name(to_string(id)); }
-
-// The beginning of every message. A warning is what the step goes on after; where it does not, Slurm writes "error: "
-// before ours.
-inline constexpr std::string_view kMessagePrefix = "bootstrap: ";
-inline constexpr std::string_view kWarningPrefix = "bootstrap: warning: ";
-
-// "StepId=12.0: ", or "StepId=12.0 rank 3: ": comes next in every message about a step, or one of its ranks.
-inline std::string about_step(std::string_view id) { return cat({step_name(id), ": "}); }
-inline std::string about_step(const StepId& id) { return about_step(to_string(id)); }
-inline std::string about_rank(const StepId& id, std::uint32_t rank) {
-  return cat({step_name(id), " rank ", std::to_string(rank), ": "});
-}
-
-inline std::string step_prefix(const StepId& id) { return cat({kMessagePrefix, about_step(id)}); }
-
 // "12.0.0", SLURM_BOOTSTRAP_STEP.
 inline std::string step_tag(const StepId& id) { return cat({to_string(id), ".", std::to_string(id.restart)}); }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/plan/plan_from_environment.h"
+#include "core/step/message_prefix.h"
 #include "core/util/text.h"
 #include "preload/active_copy.h"
 #include "preload/rank_detection.h"

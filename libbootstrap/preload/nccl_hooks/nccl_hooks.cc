@@ -11,11 +11,12 @@
 #include "bootstrap/bootstrap.h"
 #include "comm/nccl/cuda_device.h"
 #include "comm/nccl/nccl_library.h"
+#include "core/step/message_prefix.h"
 #include "core/util/text.h"
 #include "preload/nccl_hooks/communicator_key.h"
 #include "preload/nccl_hooks/hook_bypass.h"
-#include "preload/nccl_hooks/hooked_functions.h"
 #include "preload/nccl_hooks/hooked_step.h"
+#include "preload/nccl_hooks/real_functions.h"
 #include "preload/nccl_hooks/watched_calls.h"
 #include "preload/stderr_message.h"
 
@@ -159,7 +160,7 @@ namespace {
 template <class Function>
 Function hooked(const void* caller, const char* name) {
   bootstrap::note_hook_called();
-  return reinterpret_cast<Function>(bootstrap::hooked_function(caller, name));
+  return reinterpret_cast<Function>(bootstrap::real_function(caller, name));
 }
 
 }  // namespace

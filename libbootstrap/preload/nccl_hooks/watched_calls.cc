@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "core/step/message_prefix.h"
 #include "core/util/text.h"
 #include "preload/nccl_hooks/communicator_key.h"
 #include "preload/stderr_message.h"

@@ -21,7 +21,7 @@
 #include "core/util/text.h"
 #include "core/util/version.h"
 #include "probe/cpu_affinity.h"
-#include "probe/device_access.h"
+#include "probe/gpu_device_access.h"
 #include "probe/machine.h"
 #include "probe/node_topology.h"
 #include "tools/check/child_output.h"

@@ -14,6 +14,7 @@
 #include "comm/exchange.h"
 #include "comm/process/abandonable_thread.h"
 #include "comm/process/sleep_for.h"
+#include "core/step/message_prefix.h"
 #include "core/step/rank_names.h"
 #include "core/util/text.h"
 #include "probe/read_environment.h"

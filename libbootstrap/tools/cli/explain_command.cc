@@ -9,7 +9,7 @@
 #include "core/util/text.h"
 #include "core/util/version.h"
 #include "probe/cpu_affinity.h"
-#include "probe/device_access.h"
+#include "probe/gpu_device_access.h"
 #include "probe/mpirun_context.h"
 #include "probe/node_topology.h"
 #include "probe/read_environment.h"

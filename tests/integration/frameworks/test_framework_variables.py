@@ -11,7 +11,7 @@ from built_files import BUILT_INSIDE, LIBRARY, TRAIN, inside
 from harness import TESTS, needs_mpirun, needs_torchrun
 
 FOLDER = f"{TESTS}/frameworks"
-# PyTorch 1.13 on Python 3.11 takes no default here; see core/plan/framework_table.cc.
+# PyTorch 1.13 on Python 3.11 takes no default here; see core/plan/framework_variables.cc.
 REPAIR = {"PET_REDIRECTS": "9:1", "PET_TEE": "9:1"}
 FOUR = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
 AGENTS = ("-N2", "--ntasks-per-node=1", "--gres=gpu:2")

@@ -1,13 +1,13 @@
 // When a framework's variables are set, and the rules around them: the user's word, the interface, a task's own view.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/framework_rules.h"
+#include "core/plan/framework_plan.h"
 
 #include <algorithm>
 #include <array>
 #include <numeric>
 #include <utility>
 
-#include "core/plan/framework_table.h"
+#include "core/plan/framework_variables.h"
 #include "core/plan/port_range_check.h"
 #include "core/plan/variable_precedence.h"
 #include "core/util/text.h"

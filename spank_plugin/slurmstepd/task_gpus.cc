@@ -1,12 +1,11 @@
-// In the forked child that becomes the task: what it can see of the step's GPUs, and its cores near to its own.
+// In the forked child that becomes the task: what it can see of the step's GPUs.
 // SPDX-License-Identifier: Apache-2.0
-#include "slurmstepd/gpu_access.h"
+#include "slurmstepd/task_gpus.h"
 
 #include <algorithm>
 
 #include "core/plan/gpu_variables.h"
-#include "probe/cpu_affinity.h"
-#include "probe/device_access.h"
+#include "probe/gpu_device_access.h"
 
 namespace bootstrap {
 
@@ -47,13 +46,6 @@ Result<GpuView> look_at_gpus(spank_t spank, StepPlan& plan, const Settings& sett
     if (!set) return fail(set.error());
   }
   return view;
-}
-
-Status bind_near(const NodeGpus& plan, const GpuView& view) {
-  const auto cores = cores_of(0);
-  const auto near = cores & cores_near(plan, view);
-  if (near.empty() || near == cores) return {};
-  return bind_to(near);
 }
 
 }  // namespace bootstrap

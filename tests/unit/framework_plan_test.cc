@@ -1,13 +1,13 @@
 // What the frameworks are told: consistent with the plan in every mode, only where it is theirs, and never the user's.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/framework_rules.h"
+#include "core/plan/framework_plan.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/plan/framework_table.h"
+#include "core/plan/framework_variables.h"
 #include "core/plan/master_endpoint.h"
 #include "core/plan/plan_from_environment.h"
 #include "core/util/text.h"

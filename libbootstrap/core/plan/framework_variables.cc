@@ -1,10 +1,10 @@
 // The table of what frameworks read: each variable, who reads it, and how its value follows from the plan.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/framework_table.h"
+#include "core/plan/framework_variables.h"
 
 #include <algorithm>
 
-#include "core/plan/framework_rules.h"
+#include "core/plan/framework_plan.h"
 #include "core/plan/master_endpoint.h"
 #include "core/step/hostlist.h"
 #include "core/util/json.h"

@@ -1,6 +1,6 @@
 // The real functions behind the hooks that programs call often: looked for once for each place that calls.
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/nccl_hooks/hooked_functions.h"
+#include "preload/nccl_hooks/real_functions.h"
 
 #include <dlfcn.h>
 
@@ -42,7 +42,7 @@ void keep_loaded(const void* function) {
 
 }  // namespace
 
-void* hooked_function(const void* caller, const char* name) noexcept {
+void* real_function(const void* caller, const char* name) noexcept {
   try {
     auto& place = place_of(caller);
     for (const Entry* known = place.load(std::memory_order_acquire); known != nullptr; known = known->next) {

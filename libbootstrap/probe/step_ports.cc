@@ -1,6 +1,6 @@
 // Reserves the TCP ports at which the ranks of a step meet, on the node where they will listen.
 // SPDX-License-Identifier: Apache-2.0
-#include "probe/port_conflict.h"
+#include "probe/step_ports.h"
 
 #include <string_view>
 #include <utility>

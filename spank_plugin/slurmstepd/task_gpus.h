@@ -1,4 +1,4 @@
-// In the forked child that becomes the task: what it can see of the step's GPUs, and its cores near to its own.
+// In the forked child that becomes the task: what it can see of the step's GPUs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,8 +11,5 @@ namespace bootstrap {
 // the task has.
 Result<GpuView> look_at_gpus(spank_t spank, StepPlan& plan, const Settings& settings, std::size_t local_task,
                              const Place& place);
-
-// For --bootstrap-cpu=near: of the cores that the task has, it keeps those near its GPUs, if there are any.
-Status bind_near(const NodeGpus& plan, const GpuView& view);
 
 }  // namespace bootstrap

@@ -5,6 +5,6 @@
 namespace bootstrap {
 
 // nccl::function_for(), looked for once; its library stays loaded then. Null where there is none. `name` is a literal.
-void* hooked_function(const void* caller, const char* name) noexcept;
+void* real_function(const void* caller, const char* name) noexcept;
 
 }  // namespace bootstrap

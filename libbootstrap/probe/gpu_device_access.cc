@@ -1,6 +1,6 @@
 // Whether this process may open a GPU's device node: the question that a device cgroup answers.
 // SPDX-License-Identifier: Apache-2.0
-#include "probe/device_access.h"
+#include "probe/gpu_device_access.h"
 
 #include <unistd.h>
 
