@@ -115,6 +115,8 @@ TEST(Program, IsJudgedByItsCommandLine) {
       // Shells, scripts, and what cannot be seen.
       {"bash -c ./train", K::kShell},
       {"/bin/sh train.sh", K::kShell},
+      {"bash-5.2 -c ./train", K::kShell},
+      {"nvidia-smi -L", K::kLauncher},
       {"zsh", K::kShell},
       {"./train.sh", K::kScript},
       {"./sh-of-python train.py", K::kScript},

@@ -51,6 +51,10 @@ constexpr auto kBusinesses = std::to_array<Named>({
     {"parallel sem xargs make gmake ninja cmake ctest bazel scons waf find watch entr", Business::kOthers},
     {"tmux screen script expect sudo su ssh rsh nsenter unshare chroot bwrap systemd-run at", Business::kOthers},
     {"pytest py.test tox nox pip pip3 conda mamba", Business::kOthers},
+    // Tools of NVIDIA, AMD, Intel and hwloc; DCGM; compilers.
+    {"nvidia-smi nvidia-debugdump dcgmi nvtop nvitop gpustat rocm-smi amd-smi rocminfo clinfo sycl-ls xpu-smi xpumcli",
+     Business::kShows},
+    {"lstopo lstopo-no-graphics hwloc-ls lscpu lspci numastat ibstat ibv_devinfo nvcc hipcc", Business::kShows},
     {"xvfb-run daemonize supervisord runit s6-supervise tini dumb-init busybox toybox", Business::kOthers},
 });
 
@@ -242,7 +246,13 @@ bool is_torchrun_module(std::string_view module) noexcept {
   return module == "torch.distributed.run" || module == "torch.distributed.launch";
 }
 
-bool is_shell(std::string_view name) noexcept { return has_word(kShells, name); }
+bool is_shell(std::string_view name) noexcept {
+  if (has_word(kShells, name)) return true;
+  // bash-5.2, zsh-5.9
+  const auto dash = name.find('-');
+  return dash != std::string_view::npos && name.find_first_not_of("0123456789.", dash + 1) == std::string_view::npos &&
+         has_word(kShells, name.substr(0, dash));
+}
 
 bool is_interpreter(std::string_view name) noexcept {
   if (has_word(kInterpreters, name)) return true;

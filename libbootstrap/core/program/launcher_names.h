@@ -13,6 +13,7 @@ enum class Business : std::uint8_t {
   kWorkers,  // starts workers, or is one of a pool
   kOthers,   // starts other programs
   kServes,   // serves users or other programs
+  kShows,    // shows what a node or its GPUs are like
   kNone,     // none of these
 };
 

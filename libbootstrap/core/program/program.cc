@@ -33,6 +33,8 @@ Program launcher(std::string_view name, Business business) {
       return judged(ProgramKind::kLauncher, name, " starts its own workers");
     case Business::kServes:
       return judged(ProgramKind::kLauncher, name, " is a server");
+    case Business::kShows:
+      return judged(ProgramKind::kLauncher, name, " shows what a node has");
     case Business::kOthers:
     case Business::kNone:
       break;
