@@ -116,6 +116,23 @@ TEST(StepPlan, AMasterAddressThatLeadsNowhereIsReplaced) {
   EXPECT_EQ(effective_value(plan_of(one_node), "MASTER_ADDR"), "localhost");
 }
 
+TEST(StepPlan, AMasterAddressWhereAServerOfTheUsersMayBeStaysInAStepThatDidNotAsk) {
+  const auto plan_with = [](const std::string& value) {
+    auto environment = two_by_two();
+    environment.set("MASTER_ADDR", value);
+    auto facts = *read_task_facts(environment);
+    facts.decision = {.set_up = SetUp::kWorld, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}};
+    return *make_step_plan(facts, {});
+  };
+  const auto other = plan_with("node002");
+  EXPECT_EQ(effective_value(other, "MASTER_ADDR"), "node002");
+  ASSERT_EQ(other.warnings.size(), 1U);
+  EXPECT_EQ(other.warnings[0].find("MASTER_ADDR=\"node002\" stays as you set it, but rank 0 is on node001; "), 0U)
+      << other.warnings[0];
+  for (const auto* own : {"node001", "10.20.1.1", "store.example"}) EXPECT_TRUE(plan_with(own).warnings.empty()) << own;
+  EXPECT_EQ(effective_value(plan_with("localhost"), "MASTER_ADDR"), "node001") << "each node would meet itself";
+}
+
 TEST(StepPlan, PortsAreSaltedAndKeepAwayFromThoseOfOthers) {
   auto facts = *read_task_facts(two_by_two());
   facts.decision.salt = 0x1234567890abcdefU;

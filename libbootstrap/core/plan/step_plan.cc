@@ -51,15 +51,20 @@ void add_answers(VariableList& variables, const StepFacts& facts) {
   if (!layout.empty()) variables.own(kHandedOnVariable, std::move(layout), "hosts of the ranks, from mpirun");
 }
 
-// Why the user's MASTER_ADDR cannot be right for a step of several nodes; empty: it can. Any other name may be one of
-// another network of rank 0's host.
+// Why the user's MASTER_ADDR cannot be right for a step of several nodes; empty: it can.
 std::string unsuitable_master(const StepFacts& facts, std::string_view address) {
-  const auto& layout = facts.layout;
-  if (layout.node_count() < 2) return {};
-  if (address.empty()) return {};
+  if (facts.layout.node_count() < 2 || address.empty()) return {};
   if (!is_host_name(address)) return "it is not a host name";
   if (is_loopback_name(address)) return "it is a loopback address";
-  if (address == facts.decision.unusable_master) return "it does not resolve";
+  return {};
+}
+
+// Why it is not where the ranks meet, unless the user has a server of his own there. Any name that is none of the
+// step's nodes may be one of another network of rank 0's host.
+std::string doubtful_master(const StepFacts& facts, std::string_view address) {
+  const auto& layout = facts.layout;
+  if (layout.node_count() < 2 || address.empty()) return {};
+  if (address == facts.decision.unusable_master) return "it does not resolve where srun runs";
   const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
   const auto& first = layout.host_of(0);
   if (address == first || short_name(address) == short_name(first) || parse_ip_address(address)) return {};
@@ -75,9 +80,10 @@ void add_rendezvous(VariableList& variables, const StepFacts& facts, const Maste
   const bool port_is_asked = settings.port.source >= Source::kEnvironment && settings.port.value != 0;
   const bool address_is_asked = settings.address.source >= Source::kEnvironment;
   variables.common("MASTER_ADDR", master.address, master.address_from, address_is_asked);
-  if (auto why = unsuitable_master(facts, facts.environment.get("MASTER_ADDR").value_or("")); !why.empty()) {
-    variables.replace_users(std::move(why));
-  }
+  const auto users = facts.environment.get("MASTER_ADDR").value_or("");
+  auto why = unsuitable_master(facts, users);
+  if (why.empty() && facts.decision.asked != Asked::kUnasked) why = doubtful_master(facts, users);
+  if (!why.empty()) variables.replace_users(std::move(why));
   variables.common("MASTER_PORT", std::to_string(master.port), master.port_from, port_is_asked);
   if (parse_unsigned(facts.environment.get("MASTER_PORT").value_or(""), 65535).value_or(0) == 0) {
     variables.replace_users("it is no port");
@@ -112,6 +118,16 @@ std::string warn_of_unsuitable(const StepPlan& plan, Launcher launcher) {
   return cat({"replaced ", names, " from the environment of ", start, ", which cannot be right for this step; unset ",
               them, " before ", start, ", or use ", from_mpirun ? "SLURM_BOOTSTRAP=off" : "--bootstrap=off",
               " to keep ", them});
+}
+
+// Nobody asked, and a server of the user's may be there: it stays.
+std::string warn_of_master(const StepPlan& plan, const StepFacts& facts) {
+  if (facts.decision.asked != Asked::kUnasked || !plan.is_kept("MASTER_ADDR")) return {};
+  const auto users = facts.environment.get("MASTER_ADDR").value_or("");
+  const auto why = doubtful_master(facts, users);
+  if (why.empty()) return {};
+  return cat({"MASTER_ADDR=", quoted(users, 40), " stays as you set it, but ", why,
+              "; if the ranks are to meet there, unset it before srun, or use --bootstrap=on"});
 }
 
 std::string warn_of_mig(const StepPlan& plan, const Layout& layout, const Settings& settings) {
@@ -251,8 +267,8 @@ Result<StepPlan> make_step_plan(const StepFacts& facts, const Settings& settings
   plan.variables.reserve(plan.variables.size() + kOfTasks);
   renew_exports(plan.variables, tasks);
   plan.removals = removals(plan, facts);
-  for (auto& warning : {warn_of_unsuitable(plan, facts.id.launcher), warn_of_mig(plan, facts.layout, settings),
-                        warn_of_sharing(facts, settings)}) {
+  for (auto& warning : {warn_of_unsuitable(plan, facts.id.launcher), warn_of_master(plan, facts),
+                        warn_of_mig(plan, facts.layout, settings), warn_of_sharing(facts, settings)}) {
     if (!warning.empty()) plan.warnings.push_back(warning);
   }
   return plan;
