@@ -35,17 +35,22 @@ class FilesOfUser : public ProgramFiles {
   }
 };
 
-// The words before the program's. Slurm has counted the program's words, so this is no guess.
-std::span<const std::string> srun_words(const std::vector<std::string>& all, std::size_t program_words) {
-  return std::span(all).first(all.size() - std::min(all.size(), program_words));
-}
-
 // getopt takes the beginning of a long option for all of it.
 bool has_option(std::span<const std::string> words, std::string_view shortest, std::string_view whole) {
   return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
     const auto name = word.substr(0, word.find('='));
     return name.starts_with(shortest) && whole.starts_with(name);
   });
+}
+
+bool has_programs(std::span<const std::string> words) { return has_option(words, "--mu", "--multi-prog"); }
+
+// The words before the program's. Slurm has counted the program's words, so this is no guess. Of --multi-prog it counts
+// one more, the text of the file.
+std::span<const std::string> srun_words(const std::vector<std::string>& all, std::size_t program_words) {
+  const auto count = all.size() - std::min(all.size(), program_words);
+  const auto with_next = std::span(all).first(std::min(all.size(), count + 1));
+  return has_programs(with_next) ? with_next : with_next.first(count);
 }
 
 bool has_chdir(std::span<const std::string> words, const Environment& environment) {
@@ -71,6 +76,28 @@ bool has_own_export(std::span<const std::string> words, const Environment& envir
   return !is_whole(environment.get("SLURM_EXPORT_ENV").value_or(environment.get(kExportVariable).value_or("")));
 }
 
+// With --bcast Slurm writes where the copy goes in the place of the program, which is on the nodes alone.
+std::vector<std::string> words_of_program(spank_t spank, const std::vector<std::string>& all,
+                                          const Environment& environment) {
+  auto program = job_command(spank);
+  const auto words = srun_words(all, program.size());
+  if (has_option(words, "--bc", "--bcast") || environment.has("SLURM_BCAST")) {
+    program.assign(all.begin() + static_cast<std::ptrdiff_t>(words.size()), all.end());
+  }
+  return program;
+}
+
+Program find_program(std::span<const std::string> srun_options, std::span<const std::string> program,
+                     const Environment& environment, std::uint32_t nodes) {
+  if (has_programs(srun_options)) {
+    return {ProgramKind::kScript, "", "the step has several programs (--multi-prog)"};
+  }
+  const FilesOfUser files;
+  return classify_program(
+      program,
+      {.environment = environment, .files = files, .has_chdir = has_chdir(srun_options, environment), .nodes = nodes});
+}
+
 }  // namespace
 
 std::vector<std::string> own_command_line() {
@@ -90,8 +117,8 @@ std::vector<std::string> own_command_line() {
 }
 
 SrunFacts gather_srun_facts(spank_t spank, const Environment& environment) {
-  const auto program = job_command(spank);
   const auto all = own_command_line();
+  const auto program = words_of_program(spank, all, environment);
   const auto words = srun_words(all, program.size());
   SrunFacts step;
   step.tasks = item(spank, S_JOB_TOTAL_TASK_COUNT).value_or(1);
@@ -104,10 +131,7 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment) {
   step.is_verbose = is_verbose(words, environment);
   step.is_submitit = environment.has("SUBMITIT_EXECUTOR");
   step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");
-  const FilesOfUser files;
-  step.program = classify_program(
-      program,
-      {.environment = environment, .files = files, .has_chdir = has_chdir(words, environment), .nodes = step.nodes});
+  step.program = find_program(words, program, environment, step.nodes);
   return step;
 }
 

@@ -37,8 +37,9 @@
 namespace bootstrap {
 namespace {
 
-// For all calls of srun's together: slurmctld and the name server. An answer takes a millisecond.
+// For all calls of slurmctld together, and for each question to the name server. An answer takes a millisecond.
 constexpr std::chrono::milliseconds kCallDeadline{5000};
+constexpr std::chrono::milliseconds kLookUpDeadline{1000};
 
 void set_variable(std::string_view name, const std::string& value) {
   ::setenv(std::string(name).c_str(), value.c_str(), 1);
@@ -154,7 +155,7 @@ std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& enviro
   const auto job = item(spank, S_JOB_ID);
   const auto step = item(spank, S_JOB_STEPID);
   const auto count = item(spank, S_JOB_TOTAL_TASK_COUNT);  // of one component; the variable counts all of them
-  if (!job || !step || !count || !is_normal_step(*step)) return std::nullopt;
+  if (!job || !step || !count || !is_normal_step(*step) || !is_known_job(*job)) return std::nullopt;
   const auto tasks = std::max(environment.number("SLURM_NTASKS").value_or(0), *count);
   return StepNumbers{.job = *job,
                      .leader = environment.number("SLURM_JOB_ID").value_or(*job),
@@ -170,11 +171,15 @@ struct Questions {
   std::string users_master;   // MASTER_ADDR of the user, to be looked up; empty: there is none
 };
 
+struct Addresses {
+  std::string master_ip;
+  std::string unusable_master;
+};
+
 struct Answers {
   std::optional<SlurmctldAnswers> record;
   std::vector<ComponentText> components;
-  std::string master_ip;
-  std::string unusable_master;
+  Addresses addresses;
 };
 
 std::size_t node_count(const std::vector<ComponentText>& components) {
@@ -189,13 +194,20 @@ std::string host_of_first_rank(const std::vector<ComponentText>& components) {
   return hosts ? hosts->at(components.front().node_of_rank.front()) : std::string();
 }
 
-void add_addresses(Answers& answers, const Questions& questions) {
-  const auto first = host_of_first_rank(answers.components);
-  if (node_count(answers.components) < 2 || first.empty()) return;
-  if (!questions.master.empty()) answers.master_ip = look_up(fill_address(questions.master, first)).address;
+ResolvedName look_up_in_time(const std::string& name) {
+  const auto got = call_with_deadline<ResolvedName>([name] { return look_up(name); }, kLookUpDeadline);
+  return got ? *got : ResolvedName{};
+}
+
+// Where the name server does not answer in time, nodes choose no interface, and the user's address stays.
+Addresses ask_addresses(const Questions& questions, const std::vector<ComponentText>& components) {
+  Addresses addresses;
+  const auto first = host_of_first_rank(components);
+  if (node_count(components) < 2 || first.empty()) return addresses;
+  if (!questions.master.empty()) addresses.master_ip = look_up_in_time(fill_address(questions.master, first)).address;
   const auto& users = questions.users_master;
-  if (users.empty() || users == first) return;
-  if (look_up(users).is_unusable) answers.unusable_master = users;
+  if (!users.empty() && users != first && look_up_in_time(users).is_unusable) addresses.unusable_master = users;
+  return addresses;
 }
 
 Answers ask(const Questions& questions) {
@@ -206,16 +218,17 @@ Answers ask(const Questions& questions) {
     if (!answers.record) return answers;
   }
   answers.components = ask_step_layout(numbers.tasks, numbers.job, numbers.leader, numbers.step);
-  add_addresses(answers, questions);
   return answers;
 }
 
 Questions questions_of(const StepNumbers& numbers, const Environment& environment, const Settings& settings,
-                       bool needs_record) {
+                       bool needs_record, Asked asked) {
   using Kind = InterfaceChoice::Kind;
   const auto kind = settings.interface.value.kind;
   Questions questions{.numbers = numbers, .needs_record = needs_record, .master = {}, .users_master = {}};
   if (kind == Kind::kGloo || kind == Kind::kAuto) questions.master = settings.address.value;
+  // The user's stays in a step that nobody asked us about.
+  if (asked == Asked::kUnasked) return questions;
   const auto users = environment.get("MASTER_ADDR");
   // What goes into the decision is one field of several. A loopback address needs no look-up.
   if (users && !ExportRecord(environment).is_ours("MASTER_ADDR", *users) && is_host_name(*users) &&
@@ -228,7 +241,7 @@ Questions questions_of(const StepNumbers& numbers, const Environment& environmen
 // The address of a step of several nodes is looked up where srun runs, as the user; nodes ask no name server.
 void hand_over(const StepNumbers& numbers, Decision decision, const Answers& answers) {
   decision.salt = random_bits().value_or(0);
-  decision.unusable_master = answers.unusable_master;
+  decision.unusable_master = answers.addresses.unusable_master;
   set_variable(kDecisionVariable, write_decision(numbers.id(), decision));
   if (decision.set_up == SetUp::kNothing) return;
   if (answers.components.empty()) {
@@ -237,7 +250,7 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
     return;
   }
   const auto text = write_layout(numbers.leader, numbers.step, answers.components,
-                                 {.master_ip = answers.master_ip, .with_nodes = false});
+                                 {.master_ip = answers.addresses.master_ip, .with_nodes = false});
   if (text) set_variable(kLayoutVariable, *text);
   if (!text) log_error(to_string(numbers.id()), text.error().message);
 }
@@ -264,16 +277,20 @@ Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Se
   const auto environment = Environment::from_entries(environ);
   auto activation = decide_without_calls(choice, settings, step);
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
-  const auto questions = questions_of(numbers, environment, settings, !activation);
+  const auto questions = questions_of(numbers, environment, settings, !activation, choice.asked);
   const auto got = call_with_deadline<Answers>([questions] { return ask(questions); }, kCallDeadline);
   if (got) answers = *got;
-  if (activation) return std::move(*activation);
-  if (!got) return decide_without_answers(choice, "slurmctld did not answer within 5 s");
-  if (!answers.record || answers.components.empty()) {
+  if (!activation && !got) return decide_without_answers(choice, "slurmctld did not answer within 5 s");
+  if (!activation && (!answers.record || answers.components.empty())) {
     return decide_without_answers(choice, "slurmctld did not provide the GPUs and the nodes of the step");
   }
-  answers.record->tasks_per_node = answers.components.front().tasks_per_node;
-  return decide_activation(choice, settings, step, *answers.record);
+  if (!activation) {
+    answers.record->tasks_per_node = answers.components.front().tasks_per_node;
+    activation = decide_activation(choice, settings, step, *answers.record);
+  }
+  // Only now: a step that is left alone waits for no name server.
+  if (activation->decision.set_up != SetUp::kNothing) answers.addresses = ask_addresses(questions, answers.components);
+  return std::move(*activation);
 }
 
 void receive_failures(const StepNumbers& numbers, const Decision& decision, const Settings& settings,

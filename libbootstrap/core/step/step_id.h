@@ -17,6 +17,10 @@ inline constexpr std::uint32_t kInteractiveStepId = 0xfffffffaU;
 inline constexpr std::uint32_t kBatchStepId = 0xfffffffbU;
 inline constexpr std::uint32_t kExternStepId = 0xfffffffcU;
 
+// From here on srun --no-allocate numbers what slurmctld knows nothing of (MIN_NOALLOC_JOBID in its sources).
+inline constexpr std::uint32_t kMinUnknownJobId = 0xffff0000U;
+inline bool is_known_job(std::uint32_t job) { return job < kMinUnknownJobId; }
+
 inline bool is_normal_step(std::uint32_t step) { return step < kMaxNormalStepId; }
 
 // Who started the ranks, and so numbers and names them.

@@ -10,6 +10,7 @@ import pytest
 from activation_steps import (ONE, PRINT, PYTHON, SHELL_RANK, TWO, WORLD, cluster, is_untouched, other_file, site, srun, told,  # two of them are fixtures
                               variables)
 from harness import wait_for
+from port_steps import background
 
 ROWS = {
     "one task": ("-N1 -n1 --gres=gpu:2", PYTHON, "the step has one task; use --ntasks-per-node=N to start a task for each of N GPUs, or --bootstrap=on to set up one task"),
@@ -61,6 +62,15 @@ def test_a_question_changes_nothing_of_the_step(cluster):
         return sorted(cluster.run(["srun", *option, *line, *lists]).stdout.split())
 
     assert found() == found("--bootstrap=explain") == found("--bootstrap=off") != found("--bootstrap=on")
+
+
+def test_several_programs_are_left_alone(cluster):
+    """Whatever the name of their file: Slurm gives it in the place of a program's."""
+    (cluster.home / "several.py").write_text("0-3 hostname\n")
+    for options in ("--multi-prog", f"{TWO} --multi-prog", f"--multi-prog {TWO}"):
+        line = ["sh", "-c", f"cd && srun --bootstrap=explain -N2 -n4 {options} several.py"]
+        done = cluster.run(line)
+        assert len(told(done)) == 1 and "NOT SET UP: the step has several programs (--multi-prog); " in told(done)[0], done.stderr
 
 
 def test_a_terminal_is_left_alone(cluster):
@@ -212,20 +222,71 @@ def test_what_cannot_be_right_is_replaced_and_told(cluster):
     assert {(task["WORLD_SIZE"], task["MASTER_ADDR"]) for task in tasks} == {("4", "node001")}
     assert {task["MASTER_PORT"].isdigit() for task in tasks} == {True}
     assert len(told(done)) == 1 and all(f"{name}=" in told(done)[0] for name in wrong), done.stderr
-    done = srun(cluster, TWO, env={"MASTER_ADDR": "node002"})
-    assert {task["MASTER_ADDR"] for task in variables(done)} == {"node001"} and "MASTER_ADDR=" in told(done)[0]
     done = srun(cluster, TWO, env={"MASTER_ADDR": "10.99.99.99", "MASTER_PORT": "29500"})
     assert {(task["MASTER_ADDR"], task["MASTER_PORT"]) for task in variables(done)} == {("10.99.99.99", "29500")}
     assert told(done) == []
 
 
-def test_an_address_of_which_the_name_server_knows_nothing_is_replaced(cluster):
-    """One that cannot be asked has said nothing: then the user's value stays."""
+def test_an_address_where_ranks_may_not_meet_stays_unless_the_step_asks(cluster):
+    """A server of the user's may be there. The user reads why the ranks may not meet."""
+    line = {"MASTER_ADDR": "node002"}
+    done = srun(cluster, TWO, env=line)
+    assert {task["MASTER_ADDR"] for task in variables(done)} == {"node002"}
+    assert len(told(done)) == 1, done.stderr
+    assert 'MASTER_ADDR="node002" stays as you set it, but rank 0 is on node001; if the ranks are to meet there, unset it' in told(done)[0]
+    asked = srun(cluster, f"{TWO} --bootstrap=on", env=line)
+    assert {task["MASTER_ADDR"] for task in variables(asked)} == {"node001"}
+    assert len(told(asked)) == 1 and 'replaced MASTER_ADDR="node002" (rank 0 is on node001)' in told(asked)[0], asked.stderr
+
+
+def test_an_address_that_only_the_nodes_resolve_stays_unless_the_step_asks(cluster):
+    """A name server that cannot be asked has said nothing: then the user's value stays."""
     line = {"MASTER_ADDR": "nowhere.invalid"}
     with other_file(cluster, "head", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n", "nsswitch.conf"):
         done = srun(cluster, TWO, env=line)
-        assert {task["MASTER_ADDR"] for task in variables(done)} == {"node001"}
-        assert len(told(done)) == 1 and 'MASTER_ADDR="nowhere.invalid" (it does not resolve)' in told(done)[0], done.stderr
+        assert {task["MASTER_ADDR"] for task in variables(done)} == {"nowhere.invalid"} and told(done) == [], done.stderr
+        asked = srun(cluster, f"{TWO} --bootstrap=on", env=line)
+        assert {task["MASTER_ADDR"] for task in variables(asked)} == {"node001"}
+        assert len(told(asked)) == 1, asked.stderr
+        assert 'MASTER_ADDR="nowhere.invalid" (it does not resolve where srun runs)' in told(asked)[0], asked.stderr
+
+
+SILENT_SERVER = """
+import socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.53", 53))
+print("ready", flush=True)
+while True:
+    question = server.recv(512)
+    with open(sys.argv[1], "ab") as file:
+        file.write(question)
+"""
+
+
+def test_a_name_server_that_does_not_answer_costs_no_more_than_its_answer(cluster):
+    """Nobody asks it about the user's address in a step that did not ask. The nodes' own names are in /etc/hosts here."""
+    line = {"MASTER_ADDR": "master.example"}
+    questions = cluster.state / "questions"
+
+    def was_asked(options):
+        questions.write_bytes(b"")
+        done = srun(cluster, options, env=line)
+        assert {task["MASTER_ADDR"] for task in variables(done)} == {"master.example"} and told(done) == [], done.stderr
+        assert all("GLOO_SOCKET_IFNAME" in task for task in variables(done)), "what depends on another name is there"
+        return b"master" in questions.read_bytes()
+
+    with (background(cluster, ["python3", "-c", SILENT_SERVER, str(questions)], user="root", node="head", ready=True),
+          other_file(cluster, "head", "/etc/resolv.conf", "nameserver 127.0.0.53\n", "resolv.conf"),
+          other_file(cluster, "head", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n", "nsswitch.conf")):  # fmt: skip
+        assert not was_asked(TWO)
+        assert was_asked(f"{TWO} --bootstrap=on")
+
+
+def test_a_step_of_no_job_is_left_alone_without_a_word(cluster):
+    """srun --no-allocate gives it numbers of which slurmctld knows nothing."""
+    done = cluster.run(["srun", "-Z", "-w", "node001,node002", "-N2", "-n2", *PYTHON], user="root", node="head")
+    assert done.returncode == 0 and len(variables(done)) == 2, done.stderr
+    assert not any(variables(done)) and told(done) == [], done.stderr
 
 
 def test_no_node_suffered(cluster):

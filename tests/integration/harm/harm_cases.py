@@ -6,8 +6,9 @@ import cases_everyday_programs
 import cases_frameworks
 import cases_gpus
 import cases_single_tasks
+import cases_srun_options
 import cases_step_ends
 import cases_torchrun
 
-MODULES = (cases_single_tasks, cases_torchrun, cases_gpus, cases_step_ends, cases_frameworks, cases_everyday_programs)
+MODULES = (cases_single_tasks, cases_torchrun, cases_gpus, cases_step_ends, cases_frameworks, cases_everyday_programs, cases_srun_options)
 ALL = [case for module in MODULES for case in module.CASES]

@@ -1,0 +1,51 @@
+"""Options of srun that change what its program is, and values of the user's that only the user can judge."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from harm_case import KNOWN, WEEK, rows
+
+# A server in a step of its own on the last node, and ranks that find it at MASTER_ADDR.
+SERVER = """cat > serve.py <<'X'
+import os, socket
+server = socket.create_server(("", int(os.environ["MASTER_PORT"]))); open("up", "w").write("x")
+for _ in range(4): server.accept()[0].send(b"hello")
+X
+cat > train.py <<'X'
+import os, socket
+print(os.environ["SLURM_PROCID"], socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 5).recv(9))
+X
+job -N2 --ntasks-per-node=3 --gres=gpu:2 <<'X'
+export MASTER_ADDR=$(scontrol show hostnames | tail -n 1) MASTER_PORT=29512
+srun --overlap -N1 -n1 -w $MASTER_ADDR --gres=none python3 serve.py & until [[ -s up ]]; do sleep 0.05; done
+srun --overlap -N2 -n4 --ntasks-per-node=2 --gres=gpu:2 python3 train.py; ended=$?; wait; exit $ended
+X"""
+PICKS = """cat > train.py <<'X'
+import os
+os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["SLURM_LOCALID"]
+print("device", os.environ.get("LOCAL_RANK", "0"), "of", os.environ["CUDA_VISIBLE_DEVICES"])
+X
+"""
+HOST_FILE = """scontrol show hostnames "$(sinfo -h -p $SLURM_PARTITION -o %N)" | tac | sed p > hosts
+export SLURM_HOSTFILE=hosts MASTER_PORT=29513 MASTER_ADDR=$(tail -n 1 hosts)
+srun -n4 -m arbitrary --gres=gpu:2 python3 -c 'import os; print(os.environ["SLURM_PROCID"], os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])'"""
+STAYS = {"ignores": "stays as you set it"}
+
+CASES = rows(
+    "options of srun, and values of the user's",
+    ("multi_prog_folder", WEEK, "--multi-prog, whose file is beside the script, and --chdir.",
+     """mkdir run; printf '0-1 hostname\\n2-3 bash -c "pwd"\\n' > conf; $W4 --chdir=$OUT/run --multi-prog conf"""),
+    ("multi_prog_name", WEEK, "--multi-prog with a file whose name ends in .py.",
+     "printf '0-3 printenv SLURM_PROCID RANK MASTER_ADDR\\n' > steps.py; $W4 --multi-prog steps.py"),
+    ("bcast_program", WEEK, "--bcast of a compiled program.", "cp /bin/hostname prog; $W4 --bcast=/tmp/prog.$CASE ./prog"),
+    ("bcast_script", WEEK, "--bcast of a shell script.",
+     """printf '#!/bin/bash\\neval "$SHOW"\\n' > script.sh; chmod +x script.sh; $W4 --bcast=/tmp/script.$CASE ./script.sh"""),
+    ("bcast_python", WEEK, "--bcast of Python itself.", "$W4 --bcast=/tmp/python.$CASE /usr/bin/python3 -c 'print(3)'"),
+    ("tool_on_nodes", WEEK, "nvidia-smi, which the login host lacks.", "$W4 nvidia-smi -L"),
+    ("shell_of_a_version", WEEK, "A shell whose name has its version.",
+     "cp /bin/bash bash-5.2; $W4 ./bash-5.2 -c 'echo ${RANK:-none} ${MASTER_ADDR:-none}'"),
+    ("server_elsewhere", WEEK, "A server of the user's at MASTER_ADDR, on a node that rank 0 is not on.", SERVER, STAYS),
+    ("hosts_reversed", WEEK, "A host file in another order, and the MASTER_ADDR of its last host.", HOST_FILE, STAYS),
+    ("gpu_by_program", WEEK, "A program that hides the other GPUs itself, and then takes device LOCAL_RANK or 0.", PICKS + "$W4 python3 train.py",
+     {"relation": KNOWN, "remedy": "gpu_by_program_off"}),
+    ("gpu_by_program_off", WEEK, "The same with SLURM_BOOTSTRAP=off.", PICKS + "export SLURM_BOOTSTRAP=off; $W4 python3 train.py"),
+)  # fmt: skip
