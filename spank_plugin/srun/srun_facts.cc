@@ -17,14 +17,16 @@
 namespace bootstrap {
 namespace {
 
-// srun runs as the user, who may read what he may start. A program that cannot be read is not known.
+// srun runs as the user.
 class FilesOfUser : public ProgramFiles {
  public:
   std::optional<std::string> head(const std::string& path) const override {
     // A FIFO or a device would block, or do something.
     const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    if (!file.is_open()) return std::nullopt;
     std::optional<std::string> head;
+    // What may be started and not be read is there, and is none of the files that we know.
+    if (!file.is_open() && ::faccessat(AT_FDCWD, path.c_str(), X_OK, 0) == 0) head.emplace();
+    if (!file.is_open()) return head;
     struct stat status {};
     std::array<char, kProgramHead> buffer;
     if (::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode)) {

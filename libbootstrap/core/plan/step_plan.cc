@@ -59,7 +59,7 @@ std::string unsuitable_master(const StepFacts& facts, std::string_view address) 
   return {};
 }
 
-// Why it is not where the ranks meet, unless the user has a server of his own there. Any name that is none of the
+// Why the ranks may not meet there, unless a server of the user's is there. Any name that is none of the
 // step's nodes may be one of another network of rank 0's host.
 std::string doubtful_master(const StepFacts& facts, std::string_view address) {
   const auto& layout = facts.layout;

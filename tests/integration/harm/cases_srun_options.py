@@ -41,6 +41,8 @@ CASES = rows(
      """printf '#!/bin/bash\\neval "$SHOW"\\n' > script.sh; chmod +x script.sh; $W4 --bcast=/tmp/script.$CASE ./script.sh"""),
     ("bcast_python", WEEK, "--bcast of Python itself.", "$W4 --bcast=/tmp/python.$CASE /usr/bin/python3 -c 'print(3)'"),
     ("tool_on_nodes", WEEK, "nvidia-smi, which the login host lacks.", "$W4 nvidia-smi -L"),
+    ("program_of_mode_111", WEEK, "A program that its user may start and not read, as licensed ones are.",
+     "cp /bin/hostname prog; chmod 111 prog; $W4 ./prog"),
     ("shell_of_a_version", WEEK, "A shell whose name has its version.",
      "cp /bin/bash bash-5.2; $W4 ./bash-5.2 -c 'echo ${RANK:-none} ${MASTER_ADDR:-none}'"),
     ("server_elsewhere", WEEK, "A server of the user's at MASTER_ADDR, on a node that rank 0 is not on.", SERVER, STAYS),
