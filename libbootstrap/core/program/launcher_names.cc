@@ -49,7 +49,9 @@ constexpr auto kBusinesses = std::to_array<Named>({
     // Workflows and farms: snakemake(1), nextflow, parallel(1), xargs(1), make(1), find(1) -exec, GNU screen, tmux(1).
     {"snakemake nextflow cwltool cromwell pegasus-run rush disBatch disbatch", Business::kOthers},
     {"parallel sem xargs make gmake ninja cmake ctest bazel scons waf find watch entr", Business::kOthers},
-    {"tmux screen script expect sudo su ssh rsh nsenter unshare chroot bwrap systemd-run at", Business::kOthers},
+    {"tmux screen script expect sudo su sg ssh ssh-agent dbus-run-session rsh nsenter unshare chroot bwrap systemd-run "
+     "at",
+     Business::kOthers},
     {"pytest py.test tox nox pip pip3 conda mamba", Business::kOthers},
     // Tools of NVIDIA, AMD, Intel and hwloc; DCGM; compilers.
     {"nvidia-smi nvidia-debugdump dcgmi nvtop nvitop gpustat rocm-smi amd-smi rocminfo clinfo sycl-ls xpu-smi xpumcli",
@@ -90,6 +92,10 @@ constexpr std::string_view kShells =
 constexpr std::string_view kInterpreters =
     "perl ruby irb node nodejs deno bun Rscript R julia lua luajit php tclsh wish octave octave-cli matlab java scala "
     "groovy awk gawk mawk guile racket sbcl ghci swipl gnuplot sas stata stata-mp mathematica wolframscript";
+
+// What a program that is not known starts, if it is a word of its command line.
+constexpr std::string_view kStartedByOthers =
+    "bash sh dash zsh ksh csh tcsh fish mpirun mpiexec prterun srun torchrun accelerate deepspeed horovodrun";
 
 using L = SearchPlace;
 constexpr std::string_view kApptainerFlags =
@@ -137,6 +143,11 @@ constexpr auto kPrefixes = std::to_array<Prefix>({
     {"hwloc-bind", "", "--strict --single --cpubind --membind -q --quiet -v --verbose", "--mempolicy", 1},
     {"likwid-pin", "", "-q --quiet -i -S -m", "-c -s -p -d"},
     {"catchsegv", "", "", ""},
+    {"flock", "", "-s --shared -x -e --exclusive -u --unlock -n --nonblock -o --close -F --no-fork --verbose",
+     "-w --wait --timeout -E --conflict-exit-code", 1},
+    {"prlimit", "", "--verbose", "", 0, L::kHere, true},
+    {"setpriv", "", "--no-new-privs --clear-groups --keep-groups --init-groups --reset-env", "", 0, L::kHere, true},
+    {"choom", "", "", "-n --adjust"},
     {"conda", "run", kCondaFlags, "-n --name -p --prefix --cwd", 0, L::kEnvironment},
     {"mamba", "run", kCondaFlags, kMambaOptions, 0, L::kEnvironment},
     {"micromamba", "run", kCondaFlags, kMambaOptions, 0, L::kEnvironment},
@@ -253,6 +264,8 @@ bool is_shell(std::string_view name) noexcept {
   return dash != std::string_view::npos && name.find_first_not_of("0123456789.", dash + 1) == std::string_view::npos &&
          has_word(kShells, name.substr(0, dash));
 }
+
+bool is_started_by_others(std::string_view name) noexcept { return has_word(kStartedByOthers, name); }
 
 bool is_interpreter(std::string_view name) noexcept {
   if (has_word(kInterpreters, name)) return true;

@@ -274,6 +274,14 @@ class Walk {
                   script_name == "-" ? " runs Python code" : " is a Python script");
   }
 
+  // A wrapper that is not known is one that has a shell or a launcher behind it.
+  Program judge_compiled(const std::string& name) {
+    const auto started = std::find_if(words_.begin() + static_cast<std::ptrdiff_t>(at_) + 1, words_.end(),
+                                      [](const auto& word) { return is_started_by_others(base_name(word)); });
+    if (started == words_.end()) return judged(ProgramKind::kTraining, name, " is a compiled program");
+    return judged(ProgramKind::kScript, name, cat({" may start ", quoted(base_name(*started), 40)}));
+  }
+
   Program judge_file(const std::string& name) {
     if (lookup_ == SearchPlace::kContainer) {
       return {ProgramKind::kUnseen, name, cat({"srun cannot see ", quoted(name, 60), " in a container"})};
@@ -282,7 +290,7 @@ class Walk {
     if (!head) return {ProgramKind::kUnseen, name, cat({"srun cannot see ", quoted(words_[at_], 60)})};
     if (head->starts_with("\x7f"
                           "ELF"))
-      return judged(ProgramKind::kTraining, name, " is a compiled program");
+      return judge_compiled(name);
     if (!head->starts_with("#!"))
       return judged(ProgramKind::kScript, name, " is of a file type that srun does not know");
     const auto line = std::string_view(*head).substr(2, head->find('\n') - 2);
