@@ -1,6 +1,7 @@
-// What Slurm sees: the plugin's names and its hooks, each of them one line.
+// What Slurm sees: the plugin's names and its hooks, each of them a call or two.
 // SPDX-License-Identifier: Apache-2.0
 #include "hook_guard.h"
+#include "slurmstepd/heap_reserve.h"
 #include "slurmstepd/step_on_node.h"
 #include "spank_api.h"
 #include "spank_options.h"
@@ -45,8 +46,11 @@ extern "C" int slurm_spank_local_user_init(spank_t spank, int /*count*/, char** 
 
 // slurmstepd, once per node, as the user. A failure drains the node under sbatch: it is remembered for task_init.
 extern "C" int slurm_spank_user_init(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard(
+  bootstrap::release_heap_for_us();
+  const int outcome = guard(
       "user_init", [] { return StepOnNode::fail_all_tasks(true); }, [&] { return StepOnNode::user_init(spank); });
+  bootstrap::release_heap_for_slurm();
+  return outcome;
 }
 
 // slurmstepd as root, once for each task, when all are forked and have their cores, and none runs on yet. A failure

@@ -13,6 +13,7 @@
 #include "core/plan/step_plan.h"
 #include "core/util/text.h"
 #include "hook_guard.h"
+#include "slurmstepd/heap_reserve.h"
 #include "slurmstepd/step_on_node.h"
 #include "srun/srun_hooks.h"
 
@@ -171,7 +172,10 @@ int init(spank_t spank, int count, char** arguments) {
   state().context = context;
   read_site_arguments(count, arguments);
   register_options(spank);
-  if (context == Context::kSlurmstepd) return kAccepted;
+  if (context == Context::kSlurmstepd) {
+    take_heap_reserve();
+    return kAccepted;
+  }
 
   unset_outer_variables();
   if (context == Context::kSrun) {

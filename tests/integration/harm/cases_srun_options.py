@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
-from harm_case import KNOWN, WEEK, rows
+from harm_case import KNOWN, WEEK, Site, rows
 
 # A server in a step of its own on the last node, and ranks that find it at MASTER_ADDR.
 SERVER = """cat > serve.py <<'X'
@@ -28,6 +28,8 @@ X
 HOST_FILE = """scontrol show hostnames "$(sinfo -h -p $SLURM_PARTITION -o %N)" | tac | sed p > hosts
 export SLURM_HOSTFILE=hosts MASTER_PORT=29513 MASTER_ADDR=$(tail -n 1 hosts)
 srun -n4 -m arbitrary --gres=gpu:2 python3 -c 'import os; print(os.environ["SLURM_PROCID"], os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])'"""
+# slurmd of the tests may lock 8 MiB, which is the default of Linux.
+LOCKED = Site("locked memory", settings=("LaunchParameters=use_interactive_step,slurmstepd_memlock_all",))
 STAYS = {"ignores": "stays as you set it"}
 
 CASES = rows(
@@ -45,6 +47,12 @@ CASES = rows(
      "cp /bin/hostname prog; chmod 111 prog; $W4 ./prog"),
     ("shell_of_a_version", WEEK, "A shell whose name has its version.",
      "cp /bin/bash bash-5.2; $W4 ./bash-5.2 -c 'echo ${RANK:-none} ${MASTER_ADDR:-none}'"),
+    ("wrapped_shell", WEEK, "Shells behind compiled programs that start another one.",
+     """for wrapper in "flock lock" "prlimit --core=0" "setarch -R" "setpriv --no-new-privs" "choom -n 0 --" /lib64/ld-linux-x86-64.so.2; do
+  $L2 $wrapper /bin/bash -c 'echo ${RANK:-none} ${MASTER_ADDR:-none}'
+done"""),
+    ("memory_locked", WEEK, "LaunchParameters=slurmstepd_memlock_all, and a world.", "$W4 python3 -c 'print(3)'", {"site": LOCKED}),
+    ("memory_locked_shell", WEEK, "The same, and the environment of shells.", '$W4 bash -c "$SHOW"', {"site": LOCKED}),
     ("server_elsewhere", WEEK, "A server of the user's at MASTER_ADDR, on a node that rank 0 is not on.", SERVER, STAYS),
     ("hosts_reversed", WEEK, "A host file in another order, and the MASTER_ADDR of its last host.", HOST_FILE, STAYS),
     ("gpu_by_program", WEEK, "A program that hides the other GPUs itself, and then takes device LOCAL_RANK or 0.", PICKS + "$W4 python3 train.py",
