@@ -274,11 +274,12 @@ class Walk {
                   script_name == "-" ? " runs Python code" : " is a Python script");
   }
 
-  // A wrapper that is not known is one that has a shell or a launcher behind it.
+  // A wrapper that is not known is one that has a shell or a launcher behind it. Whoever starts ours wants it.
   Program judge_compiled(const std::string& name) {
     const auto started = std::find_if(words_.begin() + static_cast<std::ptrdiff_t>(at_) + 1, words_.end(),
                                       [](const auto& word) { return is_started_by_others(base_name(word)); });
-    if (started == words_.end()) return judged(ProgramKind::kTraining, name, " is a compiled program");
+    if (started == words_.end() || name == "slurm-bootstrap")
+      return judged(ProgramKind::kTraining, name, " is a compiled program");
     return judged(ProgramKind::kScript, name, cat({" may start ", quoted(base_name(*started), 40)}));
   }
 
