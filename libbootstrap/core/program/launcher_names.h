@@ -24,9 +24,9 @@ Business business_of_module(std::string_view module) noexcept;  // of `python -m
 bool is_torchrun_module(std::string_view module) noexcept;
 bool is_shell(std::string_view name) noexcept;
 bool is_started_by_others(std::string_view name) noexcept;  // a shell or a launcher that a wrapper would start
-bool is_interpreter(std::string_view name) noexcept;    // of another language than Python: perl, Rscript
-bool is_python(std::string_view name) noexcept;         // python3, python3.11, pypy3
-bool is_python_script(std::string_view name) noexcept;  // train.py
+bool is_interpreter(std::string_view name) noexcept;        // of another language than Python: perl, Rscript
+bool is_python(std::string_view name) noexcept;             // python3, python3.11, pypy3
+bool is_python_script(std::string_view name) noexcept;      // train.py
 
 // Where the command behind a prefix is looked up.
 enum class SearchPlace : std::uint8_t { kHere, kEnvironment, kContainer };
