@@ -37,15 +37,16 @@ X
 $W4 python3 save.py & step=$!
 until [[ -e ready.0 && -e ready.1 && -e ready.2 && -e ready.3 ]]; do sleep 0.05; done
 scancel --signal=USR1 $(squeue -h --me -p $SLURM_PARTITION -o %A); wait $step""", FAILURE),
+    # The job ends under its step, so that what srun says, and whether it comes to it, is as it comes.
     ("checkpoint_batch_signal", WEEK, "A batch script traps the signal that sbatch --signal=B: sends.",
      """cat > batch <<'X'
 #!/bin/bash
 trap 'echo caught; echo 7 > status; exit 7' USR1
-touch ready; $L2 bash -c 'sleep 20' & wait
+touch ready; $L2 bash -c 'sleep 20' 2> said & wait
 X
 sbatch -Q -o log -N1 -n2 --gres=gpu:2 batch; until [[ -e ready ]]; do sleep 0.05; done; sleep 0.5
 scancel --signal=USR1 --batch $(squeue -h --me -p $SLURM_PARTITION -o %A)
-await status; cat log status"""),
+await status; ready; cat log status; grep bootstrap said; exit 0"""),
     ("farm_member_fails", "public reports, D", "A farm in shells, one member ends with 1.",
      "$W4 bash -c 'sleep 0.$SLURM_PROCID; [ $SLURM_PROCID != 1 ] || exit 1; echo member $SLURM_PROCID'"),
     ("grep_without_match", "public reports, D", "grep in each task, one of which finds nothing.",
