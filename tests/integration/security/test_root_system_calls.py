@@ -23,6 +23,7 @@ TOGETHER = 20  # steps in one trace
 
 # The effective user id is root's.
 AS_ROOT = (
+    ("slurm_spank_init", "openat", r'AT_FDCWD, "/proc/self/status", O_RDONLY\|'),  # whether memory is locked
     ("slurm_spank_task_exit", "socket", r"AF_INET6?, SOCK_DGRAM\|SOCK_CLOEXEC\|SOCK_NONBLOCK, "),
     ("slurm_spank_task_exit", "openat", r'AT_FDCWD, "/(proc/self/cgroup|sys/fs/cgroup/[^"]*)", O_RDONLY\|'),
     ("slurm_spank_task_exit", "newfstatat", r'\d+, "", '),
