@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 
+#include "core/settings/known_variables.h"
 #include "core/step/message_prefix.h"
 #include "core/step/step_id.h"
 #include "core/util/environment.h"
@@ -81,11 +82,11 @@ std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_i
 namespace {
 
 // Of any length, where Slurm keeps it; spank_getenv() cuts what it copies.
-std::optional<std::string> long_task_variable(spank_t spank, std::string_view name) {
+std::optional<std::string_view> long_task_variable(spank_t spank, std::string_view name) {
   for (const auto* entry = job_environment(spank); entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     if (text.starts_with(name) && text.substr(name.size()).starts_with('=')) {
-      return std::string(text.substr(name.size() + 1));
+      return text.substr(name.size() + 1);
     }
   }
   return std::nullopt;
@@ -96,9 +97,12 @@ std::optional<std::string> long_task_variable(spank_t spank, std::string_view na
 std::optional<std::string> task_variable(spank_t spank, const char* name) {
   std::array<char, 4096> buffer;  // not cleared: in a forked child each page that is written to is copied first
   const auto error = spank_getenv(spank, name, buffer.data(), static_cast<int>(buffer.size()));
-  if (error == ESPANK_NOSPACE) return long_task_variable(spank, name);
-  if (error != ESPANK_SUCCESS) return std::nullopt;
-  return std::string(buffer.data());
+  if (error != ESPANK_SUCCESS && error != ESPANK_NOSPACE) return std::nullopt;
+  const auto value =
+      error == ESPANK_NOSPACE ? long_task_variable(spank, name) : std::optional<std::string_view>(buffer.data());
+  const auto* const known = find_known_variable(name);
+  if (!value || known == nullptr || !known->accepts(*value)) return std::nullopt;
+  return std::string(*value);
 }
 
 Status set_task_variable(spank_t spank, const std::string& name, const std::string& value) {

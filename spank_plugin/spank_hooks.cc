@@ -61,7 +61,8 @@ extern "C" int slurm_spank_task_post_fork(spank_t spank, int /*count*/, char** /
 
 // The forked child that will become the task: the one place where a failure ends the step and nothing else.
 extern "C" int slurm_spank_task_init(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard("task_init", bootstrap::abort_task, [&] { return StepOnNode::task_init(spank); });
+  return guard(
+      "task_init", [&] { return StepOnNode::fail_task(spank); }, [&] { return StepOnNode::task_init(spank); });
 }
 
 // slurmstepd as root, for each task that has ended.

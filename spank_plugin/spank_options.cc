@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/plan/step_plan.h"
+#include "core/settings/known_variables.h"
 #include "core/util/text.h"
 #include "hook_guard.h"
 #include "slurmstepd/heap_reserve.h"
@@ -64,7 +66,8 @@ int option_callback(int place, const char* value, int remote) {
       }
     }
     auto& given = state().given[static_cast<std::size_t>(place)];
-    (given.is_job_next ? given.by_job : given.on_line) = std::string(text);
+    // Of a value that is too long no more is kept than shows that it is.
+    (given.is_job_next ? given.by_job : given.on_line) = std::string(text.substr(0, kMaxSetting + 1));
     given.is_job_next = false;
     return kAccepted;
   });
@@ -126,7 +129,9 @@ void expect_options_of_job() {
 
 // The job's option, or its variable.
 bool job_asks() {
-  const auto is_on = [](const char* text) { return text != nullptr && mode_of(text) == Mode::kOn; };
+  const auto is_on = [](const char* text) {
+    return text != nullptr && ::strnlen(text, kMaxSetting + 1) <= kMaxSetting && mode_of(text) == Mode::kOn;
+  };
   const auto specs = setting_specs();
   for (std::size_t place = 0; place < specs.size(); ++place) {
     if (!state().given[place].is_job_next) continue;
@@ -192,7 +197,8 @@ int after_options() {
   }
   if (state().context == Context::kAllocator) {
     // A job that is submitted from inside a task is no part of that task's step.
-    for (const auto& name : inherited_to_unset(Environment::from_entries(environ))) ::unsetenv(name.c_str());
+    for (const auto& name : inherited_to_unset(read_entries(environ, UnknownVariables::kSkip)))
+      ::unsetenv(name.c_str());
     // sbatch hands its environment to the script: mpirun and the library read there what srun gets from Slurm.
     const auto specs = setting_specs();
     for (std::size_t place = 0; place < specs.size(); ++place) {

@@ -145,7 +145,7 @@ std::string remedy_of(const StepFacts& facts, std::size_t gpus) {
 std::string warn_of_missing_gpus(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
   const auto& place = facts.layout.place(facts.local_ranks.front());
   if (plan.gpus || place.local_rank != 0 || !is_oversubscribed(facts, settings)) return {};
-  const auto gpus = gpu_list_of(facts)->entries.size();
+  const auto gpus = facts.gpu_list->entries.size();
   return cat({describe_sharing(facts.layout.host_of(place.rank), place.local_size, "share", gpus), "; ",
               remedy_of(facts, gpus), ", or set SLURM_BOOTSTRAP_GPU_SHARE=on to share them"});
 }

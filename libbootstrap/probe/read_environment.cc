@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/settings/known_variables.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -45,7 +46,7 @@ bool is_entry(std::string_view entry) {
 
 }  // namespace
 
-Environment process_environment() { return Environment::from_entries(environ); }
+Environment process_environment() { return read_entries(environ, UnknownVariables::kKeep); }
 
 Result<Environment> captured_environment(const std::string& path) {
   const auto text = read_whole(path);
@@ -60,7 +61,7 @@ Result<Environment> captured_environment(const std::string& path) {
   for (const auto entry : entries) {
     const auto equals = entry.find('=');
     if (equals != std::string_view::npos && equals > 0) {
-      environment.set(entry.substr(0, equals), entry.substr(equals + 1));
+      read_entry(environment, entry.substr(0, equals), entry.substr(equals + 1), UnknownVariables::kKeep);
     }
   }
   return environment;

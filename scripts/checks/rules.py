@@ -150,6 +150,19 @@ def check_type_names(headers):
                 yield f"{path}: {first[name]} has a {name}, too"
 
 
+# A literal that names a variable, in what srun and slurmstepd run: each has a limit in this table.
+KNOWN_VARIABLES = "libbootstrap/core/settings/known_variables.cc"
+VARIABLE = re.compile(r'"([A-Z][A-Z0-9]*_[A-Z0-9_]+)"')
+NO_VARIABLES = {"PCI_BUS_ID", "SLURM_BOOTSTRAP_"}  # a value, and the beginning of names
+
+
+def check_variables(path, text, table):
+    if path.startswith(("libbootstrap/core/", "spank_plugin/")) and path != KNOWN_VARIABLES:
+        for name in sorted(set(VARIABLE.findall(re.sub(r"//[^\n]*", "", text))) - NO_VARIABLES):
+            if f'{{"{name}", ' not in table:
+                yield f"{path}: {name} has no limit in {KNOWN_VARIABLES}"
+
+
 # The page that tells developers where things are.
 MAP = "etc/doc/architecture.md"
 
@@ -194,6 +207,7 @@ def control():
     }
     missed = [f"{path}: {line}" for path, lines in broken.items() for line in lines
               if not list(check_source(path, line + "\n"))]
+    missed += [] if list(check_variables("spank_plugin/a.cc", 'get("NEW_VARIABLE")', '{"OLD_VARIABLE", 1}')) else ["a variable"]
     missed += [f"{MAP}: {line}" for line in ("`core/none.cc`", "`api/collective.cc:none`") if not list(check_map(line))]
     missed += [f"{path}: no problem" for path in ("spank_plugin/a.cc", "libbootstrap/preload/a.cc")
                if list(check_source(path, '#include "core/plan/step_plan.h"\n'))]
@@ -212,6 +226,7 @@ def main():
     names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=TOP, check=True, text=True,
                            stdout=subprocess.PIPE).stdout.split()
     problems, headers = [], []
+    known = (TOP / KNOWN_VARIABLES).read_text(encoding="utf-8")
     folders = {name.split("/")[0] for name in names if "/" in name}
     for folder in sorted(folders - {"spank_plugin", "libbootstrap", "scripts", "tests", "etc", ".ci"}):
         problems.append(f"{folder}/: not one of the top-level folders")
@@ -222,6 +237,7 @@ def main():
         problems += check_file(name, text)
         if name.endswith((".cc", ".h", ".c")):
             problems += check_source(name, text)
+            problems += check_variables(name, text, known)
         if name.endswith(".h") and name.startswith(("libbootstrap/", "spank_plugin/")):
             headers.append((name, text))
     problems += check_python_names(names)

@@ -50,11 +50,13 @@ void FailureSender::note_task(pid_t process) {
   if (to_) tasks_.push_back(process);
 }
 
-// Whoever ends a step lets a thread of slurmstepd kill its tasks one after the other: within a millisecond or two, but
-// on a busy node that thread waits for a processor between two of them. PMIx of Slurm kills the others when one was
-// killed, too, but by way of slurmctld, while all threads here are idle.
+// srun uses the answer for the first failure alone, so only the first killed task of the node gets one.
+// To end a step, a thread of slurmstepd kills its tasks one after the other: within a millisecond or two, but on a busy
+// node that thread waits for a processor between two of them. Slurm's PMIx kills the other tasks when one was killed,
+// too, but by way of slurmctld, while all threads here are idle.
 bool FailureSender::do_others_go_on(const Failure& failure) {
-  if (!is_killed(failure) || is_always_busy_) return false;
+  if (!is_killed(failure) || has_looked_at_others_) return false;
+  has_looked_at_others_ = true;
   const FileTree root("/");
   const auto goes_on = [&root](pid_t task) { return runs_on(root, task); };
   const auto one = std::find_if(tasks_.begin(), tasks_.end(), goes_on);
@@ -66,7 +68,6 @@ bool FailureSender::do_others_go_on(const Failure& failure) {
     if (!is_another_thread_busy(root)) return goes_on(*one);
     if (!goes_on(*one)) return false;
   } while (std::chrono::steady_clock::now() < until);
-  is_always_busy_ = true;  // nobody can tell, and slurmstepd waits for this once
   return false;
 }
 
@@ -78,7 +79,8 @@ void FailureSender::send(Failure failure) {
   const auto since = std::chrono::steady_clock::now() - start_;
   failure.milliseconds =
       static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
-  failure.is_out_of_memory = !is_success(failure) && has_lost_a_process_to_memory(FileTree("/"));
+  failure.is_out_of_memory =
+      !is_success(failure) && failures_ <= kMostMemoryLooks && has_lost_a_process_to_memory(FileTree("/"));
   failure.is_outlived = do_others_go_on(failure);
   send_text(write_failure(failure, to_->token), *host, to_->port);
 }

@@ -22,13 +22,14 @@ class FailureSender {
   // In task_post_fork: a task of this node runs as `process`.
   void note_task(pid_t process);
 
-  // One datagram to srun's host; nothing is done about one that is lost. The time and what the kernel says of memory
-  // and of the other tasks are filled in here, which takes 3 ms after a task that was killed, and once up to 0.3 s.
+  // Sends one datagram to srun's host, and does nothing about one that is lost. Fills in the time, and what the kernel
+  // says of memory and of the other tasks. That takes up to 0.3 s after the first task that was killed.
   void send(Failure failure);
 
  private:
-  static constexpr int kMostFailures = 512;  // of one node: srun tells whether all tasks failed alike
-  static constexpr int kMostSuccesses = 64;  // likewise: they matter where others still wait for these tasks
+  static constexpr int kMostFailures = 512;    // of one node: srun tells whether all tasks failed alike
+  static constexpr int kMostSuccesses = 64;    // likewise: they matter where others still wait for these tasks
+  static constexpr int kMostMemoryLooks = 16;  // cgroup version 1 has a folder for each task to read
 
   bool do_others_go_on(const Failure& failure);
 
@@ -38,7 +39,7 @@ class FailureSender {
   std::vector<pid_t> tasks_;
   int failures_ = 0;
   int successes_ = 0;
-  bool is_always_busy_ = false;
+  bool has_looked_at_others_ = false;
 };
 
 }  // namespace bootstrap

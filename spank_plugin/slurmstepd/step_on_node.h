@@ -28,12 +28,15 @@ class StepOnNode {
   // A hook before task_init failed: no task of this node starts, if the step is a normal one. user_knows: by words that
   // reach the user, and not the log of slurmd alone.
   static int fail_all_tasks(bool user_knows) noexcept;
+  // task_init failed with an exception: the task ends where its step asked, and starts as without the plugin elsewhere.
+  static int fail_task(spank_t spank) noexcept;
   int task_post_fork(spank_t spank);  // with the last task all cores are known, and so the order of the GPUs
   int task_exit(spank_t spank);       // srun receives how the task ended
   int end();                          // exit: gives the ports back
 
  private:
   int prepare_step(spank_t spank, std::optional<std::uint32_t> step);
+  int refuse_large_environment(spank_t spank);
   int init_task(spank_t spank);
   Status plan_step(spank_t spank, const Environment& environment, const Settings& settings);
   Status set_up_task(spank_t spank, std::uint32_t task);
@@ -42,6 +45,7 @@ class StepOnNode {
   void explain(spank_t spank, const std::optional<GpuView>& gpus) const;
   void unset_inherited(spank_t spank, const Environment& environment);
   static void take_back_launch_default(spank_t spank, const Environment& environment);
+  void withdraw(spank_t spank) const;  // the task is to start as without the plugin; allocates nothing
   bool is_strong() const { return decision_.asked == Asked::kStrongly; }
   bool speaks_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/hardware/gpu_list.h"
+#include "core/settings/known_variables.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 
@@ -38,7 +39,7 @@ class CurrentValues {
     for (; entry != nullptr && *entry != nullptr; ++entry) {
       const std::string_view text(*entry);
       const auto name = text.substr(0, text.find('='));
-      if (name.size() == text.size()) continue;
+      if (name.size() == text.size() || find_known_variable(name) == nullptr) continue;
       const auto value = text.substr(name.size() + 1);
       if (name == "SLURM_PROCID") rank_ = value;
       for (std::size_t i = 0; i < plan.variables.size(); ++i) {
@@ -82,6 +83,12 @@ std::vector<std::string> CommonEnvironment::obsolete(const StepPlan& plan) const
     if (!plan.find(name)) names.push_back(name);
   }
   return names;
+}
+
+void withdraw_task_environment(spank_t spank, const StepPlan& plan) {
+  for (const auto& variable : plan.variables) {
+    if (variable.action != Action::kKept && !from_slurm(variable.name)) unset_task_variable(spank, variable.name);
+  }
 }
 
 Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,

@@ -37,4 +37,7 @@ class CommonEnvironment {
 Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
                             std::uint32_t local_task, Rank rank);
 
+// In task_init: takes back what the plan has set, as far as Slurm does not write it itself. Allocates nothing.
+void withdraw_task_environment(spank_t spank, const StepPlan& plan);
+
 }  // namespace bootstrap

@@ -60,7 +60,7 @@ int StepOnNode::task_init(spank_t spank) {
   // What broke may have happened before user_init knew whether this step asked, or after it took the decision away.
   const auto decision = task_variable(spank, std::string(kDecisionVariable).c_str()).value_or("");
   if (!has_asked_ && !asks_strongly(decision)) {
-    if (is_prepared_) current().common_.withdraw(spank);
+    if (is_prepared_) current().withdraw(spank);
     for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
     return kAccepted;
   }
@@ -68,6 +68,17 @@ int StepOnNode::task_init(spank_t spank) {
     report_earlier_failure(spank);
   }
   return abort_task();
+}
+
+int StepOnNode::fail_task(spank_t spank) noexcept {
+  if (has_asked_) return abort_task();
+  if (is_prepared_) current().withdraw(spank);
+  return kAccepted;
+}
+
+void StepOnNode::withdraw(spank_t spank) const {
+  common_.withdraw(spank);
+  if (plan_) withdraw_task_environment(spank, *plan_);
 }
 
 int StepOnNode::init_task(spank_t spank) {
@@ -79,7 +90,7 @@ int StepOnNode::init_task(spank_t spank) {
       log_error(step_, line);
       return abort_task();
     }
-    common_.withdraw(spank);
+    withdraw(spank);
     log_warning(step_, cat({line, kNotSetUp}));
     return kAccepted;
   }
@@ -103,7 +114,7 @@ int StepOnNode::init_task(spank_t spank) {
     log_error(step_, why);
     return abort_task();
   }
-  common_.withdraw(spank);
+  withdraw(spank);
   log_warning(step_, cat({why, kNotSetUp}));
   return kAccepted;
 }

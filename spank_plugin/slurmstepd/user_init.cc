@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/settings/known_variables.h"
 #include "hook_guard.h"
 #include "probe/read_network.h"
 #include "slurmstepd/step_on_node.h"
@@ -34,11 +35,41 @@ int StepOnNode::user_init(spank_t spank) {
   return current().prepare_step(spank, step);
 }
 
+namespace {
+
+// Slurm goes through all of the environment for each variable that is set or removed.
+constexpr std::size_t kMostEntries = 16384;
+
+bool has_too_many(const char* const* entries) {
+  std::size_t count = 0;
+  for (; entries != nullptr && *entries != nullptr && count <= kMostEntries; ++entries) ++count;
+  return count > kMostEntries;
+}
+
+}  // namespace
+
+int StepOnNode::refuse_large_environment(spank_t spank) {
+  const auto sentence = cat({"the environment of the step has more than ", std::to_string(kMostEntries),
+                             " variables; unset some of them, or use --bootstrap=off"});
+  const auto decision = task_variable(spank, std::string(kDecisionVariable).c_str());
+  has_asked_ = asks_strongly(decision.value_or(""));
+  if (has_asked_) {
+    decision_.asked = Asked::kStrongly;
+    error_ = Error{ErrorCode::kLimit, cat({"cannot set up the step: ", sentence})};
+    return kAccepted;
+  }
+  for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
+  unset_task_variable(spank, std::string(kLayoutVariable));
+  if (decision) warnings_.push_back(cat({"NOT SET UP: ", sentence}));
+  return kAccepted;
+}
+
 int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   holds_first_node_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
 
   const auto* const entries = job_environment(spank);
-  const auto environment = Environment::from_entries(entries);
+  if (has_too_many(entries)) return refuse_large_environment(spank);
+  const auto environment = read_entries(entries, UnknownVariables::kSkip);
   const auto found = gather_step_id(spank, environment);
   if (!step || entries == nullptr || !found) {
     // Whether the step asked is not known here; each task can tell.

@@ -68,6 +68,7 @@ timespec from_now(std::chrono::milliseconds time) {
 }  // namespace
 
 bool run_with_deadline(std::function<void()> work, std::chrono::milliseconds deadline) {
+  if (deadline <= std::chrono::milliseconds(0)) return false;
   const auto call = std::make_shared<DeadlineCall>(std::move(work));
   if (!start(call)) return false;
   const auto until = from_now(deadline);

@@ -2,12 +2,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <utility>
 
 namespace bootstrap {
+
+// The time that several calls have together.
+class TimeLimit {
+ public:
+  explicit TimeLimit(std::chrono::milliseconds time) : until_(std::chrono::steady_clock::now() + time) {}
+
+  // 0 when the time is over.
+  std::chrono::milliseconds remaining() const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - std::chrono::steady_clock::now());
+    return std::max(left, std::chrono::milliseconds(0));
+  }
+
+ private:
+  std::chrono::steady_clock::time_point until_;
+};
 
 // Runs `work` in a thread of its own, and waits for it. False: it has not ended in time, or no thread could be had. The
 // thread is left behind then, so `work` may touch nothing but what it owns.

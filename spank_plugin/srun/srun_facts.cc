@@ -89,15 +89,22 @@ std::vector<std::string> words_of_program(spank_t spank, const std::vector<std::
   return program;
 }
 
-Program find_program(std::span<const std::string> srun_options, std::span<const std::string> program,
-                     const Environment& environment, std::uint32_t nodes) {
+Program find_program(std::span<const std::string> srun_options, const std::vector<std::string>& program,
+                     const Environment& environment, std::uint32_t nodes, const TimeLimit& limit) {
   if (has_programs(srun_options)) {
     return {ProgramKind::kScript, "", "the step has several programs (--multi-prog)"};
   }
-  const FilesOfUser files;
-  return classify_program(
-      program,
-      {.environment = environment, .files = files, .has_chdir = has_chdir(srun_options, environment), .nodes = nodes});
+  const bool has_folder = has_chdir(srun_options, environment);
+  const auto found = call_with_deadline<Program>(
+      [program, environment, has_folder, nodes] {
+        const FilesOfUser files;
+        return classify_program(program,
+                                {.environment = environment, .files = files, .has_chdir = has_folder, .nodes = nodes});
+      },
+      limit.remaining());
+  if (found) return *found;
+  const auto name = program.empty() ? std::string() : printable(program.front());
+  return {ProgramKind::kUnseen, name, cat({"srun could not read ", quoted(name, 60), " in time"})};
 }
 
 }  // namespace
@@ -118,7 +125,7 @@ std::vector<std::string> own_command_line() {
   return words;
 }
 
-SrunFacts gather_srun_facts(spank_t spank, const Environment& environment) {
+SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const TimeLimit& limit) {
   const auto all = own_command_line();
   const auto program = words_of_program(spank, all, environment);
   const auto words = srun_words(all, program.size());
@@ -133,7 +140,7 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment) {
   step.is_verbose = is_verbose(words, environment);
   step.is_submitit = environment.has("SUBMITIT_EXECUTOR");
   step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");
-  step.program = find_program(words, program, environment, step.nodes);
+  step.program = find_program(words, program, environment, step.nodes, limit);
   return step;
 }
 

@@ -19,6 +19,7 @@
 #include "core/plan/master_endpoint.h"
 #include "core/plan/step_plan.h"
 #include "core/program/srun_arguments.h"
+#include "core/settings/known_variables.h"
 #include "core/step/hostlist.h"
 #include "core/step/message_prefix.h"
 #include "core/step/rank_layout_text.h"
@@ -37,9 +38,10 @@
 namespace bootstrap {
 namespace {
 
-// For all calls of slurmctld together, and for each question to the name server. An answer takes a millisecond.
-constexpr std::chrono::milliseconds kCallDeadline{5000};
-constexpr std::chrono::milliseconds kLookUpDeadline{1000};
+// For reading the program's head, all calls of slurmctld and all questions to the name server together. Each of them
+// takes about a millisecond.
+constexpr std::chrono::milliseconds kDecisionTime{5000};
+constexpr std::chrono::milliseconds kLookUpDeadline{1000};  // for one name, within that time
 
 void set_variable(std::string_view name, const std::string& value) {
   ::setenv(std::string(name).c_str(), value.c_str(), 1);
@@ -108,7 +110,7 @@ void set_gpu_defaults(spank_t spank, const Environment& environment, const std::
 
 void unset_outer_variables() {
   for (const auto name : kMessages) unset_variable(name);
-  const auto environment = Environment::from_entries(environ);
+  const auto environment = read_entries(environ, UnknownVariables::kSkip);
   const auto value = environment.get(kTasksPerNodeVariable);
   if (value && ExportRecord(environment).is_ours(kTasksPerNodeVariable, *value)) unset_variable(kTasksPerNodeVariable);
 }
@@ -116,7 +118,7 @@ void unset_outer_variables() {
 // These are srun's words before srun has read them, so a step may be taken for one that asks, and never for one that
 // does not: what is set here does nothing to a step that has no GPUs per task.
 void begin_launch(spank_t spank, const Settings& site, bool job_asks) {
-  const auto environment = Environment::from_entries(environ);
+  const auto environment = read_entries(environ, UnknownVariables::kSkip);
   const auto arguments = own_command_line();
   components_to_parse = 1 + std::count(arguments.begin(), arguments.end(), ":");
   const bool asks = asks_for_itself(arguments);
@@ -194,19 +196,23 @@ std::string host_of_first_rank(const std::vector<ComponentText>& components) {
   return hosts ? hosts->at(components.front().node_of_rank.front()) : std::string();
 }
 
-ResolvedName look_up_in_time(const std::string& name) {
-  const auto got = call_with_deadline<ResolvedName>([name] { return look_up(name); }, kLookUpDeadline);
+ResolvedName look_up_in_time(const std::string& name, const TimeLimit& limit) {
+  const auto time = std::min(kLookUpDeadline, limit.remaining());
+  const auto got = call_with_deadline<ResolvedName>([name] { return look_up(name); }, time);
   return got ? *got : ResolvedName{};
 }
 
 // Where the name server does not answer in time, nodes choose no interface, and the user's address stays.
-Addresses ask_addresses(const Questions& questions, const std::vector<ComponentText>& components) {
+Addresses ask_addresses(const Questions& questions, const std::vector<ComponentText>& components,
+                        const TimeLimit& limit) {
   Addresses addresses;
   const auto first = host_of_first_rank(components);
   if (node_count(components) < 2 || first.empty()) return addresses;
-  if (!questions.master.empty()) addresses.master_ip = look_up_in_time(fill_address(questions.master, first)).address;
+  if (!questions.master.empty()) {
+    addresses.master_ip = look_up_in_time(fill_address(questions.master, first), limit).address;
+  }
   const auto& users = questions.users_master;
-  if (!users.empty() && users != first && look_up_in_time(users).is_unusable) addresses.unusable_master = users;
+  if (!users.empty() && users != first && look_up_in_time(users, limit).is_unusable) addresses.unusable_master = users;
   return addresses;
 }
 
@@ -263,7 +269,7 @@ void report(const StepNumbers& numbers, const Activation& activation, const Sett
   const bool is_explained = settings.explain.value && !is_set_up;
   if (!is_set_up && activation.decision.asked == Asked::kStrongly) {
     log_error(step, line);  // the nodes refuse it, and are silent
-  } else if (is_explained || (!settings.explain.value && wants_debug(Environment::from_entries(environ)))) {
+  } else if (is_explained || (!settings.explain.value && wants_debug(read_entries(environ, UnknownVariables::kSkip)))) {
     print_to_stderr(cat({step_prefix(numbers.id()), line, "\n"}));
   } else if (activation.is_told) {
     log_warning(step, line);
@@ -273,12 +279,14 @@ void report(const StepNumbers& numbers, const Activation& activation, const Sett
 }
 
 Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Settings& settings, const SrunFacts& step,
-                  Answers& answers) {
-  const auto environment = Environment::from_entries(environ);
+                  const TimeLimit& limit, Answers& answers) {
+  const auto environment = read_entries(environ, UnknownVariables::kSkip);
   auto activation = decide_without_calls(choice, settings, step);
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
+  const bool is_late = limit.remaining() == std::chrono::milliseconds(0);
+  if (!activation && is_late) return decide_without_answers(choice, step.program.reason);
   const auto questions = questions_of(numbers, environment, settings, !activation, choice.asked);
-  const auto got = call_with_deadline<Answers>([questions] { return ask(questions); }, kCallDeadline);
+  const auto got = call_with_deadline<Answers>([questions] { return ask(questions); }, limit.remaining());
   if (got) answers = *got;
   if (!activation && !got) return decide_without_answers(choice, "slurmctld did not answer within 5 s");
   if (!activation && (!answers.record || answers.components.empty())) {
@@ -289,7 +297,9 @@ Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Se
     activation = decide_activation(choice, settings, step, *answers.record);
   }
   // Only now: a step that is left alone waits for no name server.
-  if (activation->decision.set_up != SetUp::kNothing) answers.addresses = ask_addresses(questions, answers.components);
+  if (activation->decision.set_up != SetUp::kNothing) {
+    answers.addresses = ask_addresses(questions, answers.components, limit);
+  }
   return std::move(*activation);
 }
 
@@ -314,7 +324,7 @@ void receive_failures(const StepNumbers& numbers, const Decision& decision, cons
 int decide_step(spank_t spank) {
   if (current_context() != Context::kSrun) return kAccepted;
   unset_launch_defaults();
-  const auto environment = Environment::from_entries(environ);
+  const auto environment = read_entries(environ, UnknownVariables::kSkip);
   const auto numbers = read_numbers(spank, environment);
   if (!numbers) return kAccepted;
   // To the users of a site its mistake is none of theirs. srun knows how much it is to say only from here on.
@@ -322,8 +332,9 @@ int decide_step(spank_t spank) {
   const auto choice = user_choice(environment);
   const auto collected = collect_settings(environment);
   Answers answers;
-  const auto step = gather_srun_facts(spank, environment);
-  auto activation = decide(*numbers, choice, collected.settings, step, answers);
+  const TimeLimit limit(kDecisionTime);
+  const auto step = gather_srun_facts(spank, environment, limit);
+  auto activation = decide(*numbers, choice, collected.settings, step, limit, answers);
   activation.decision.is_verbose = step.is_verbose;
   report(*numbers, activation, collected.settings);
   const auto& decision = activation.decision;

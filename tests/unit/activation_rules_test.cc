@@ -240,6 +240,23 @@ TEST(Decision, IsReadAsItWasWritten) {
   EXPECT_EQ(read_decision(write_decision(id, observed), id), observed);
 }
 
+// The reason goes into slurmd's log and to the user's terminal.
+TEST(Decision, HoldsPrintableTextAlone) {
+  const StepId id{.job = 12, .step = 3};
+  Decision decision;
+  decision.reason = "\xc3\xa9.py is\na Python script";
+  const auto read = read_decision(write_decision(id, decision), id);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->reason, "\"\\xc3\\xa9.py is\\x0aa Python script\"");
+  decision.reason = std::string(5000, 'x');
+  EXPECT_TRUE(read_decision(write_decision(id, decision), id));
+  for (const auto* text :
+       {"3;12.3;observe;unasked;0;;;a\nb", "3;12.3;observe;unasked;0;;;\x1b[31m", "3;12.3;world;unasked;0;a b;;"}) {
+    EXPECT_FALSE(read_decision(text, id)) << text;
+  }
+  EXPECT_FALSE(read_decision("3;12.3;observe;unasked;0;;;" + std::string(5000, 'x'), id));
+}
+
 TEST(Decision, OfAnotherStepOrVersionIsNone) {
   const auto text = write_decision({.job = 12, .step = 3}, Decision{});
   EXPECT_FALSE(read_decision(text, {.job = 12, .step = 4}));

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "bootstrap/bootstrap.h"
+#include "core/settings/known_variables.h"
 #include "step_environment.h"
 
 extern "C" int c_header_opens_and_closes(void);
@@ -23,7 +24,7 @@ class CApi : public testing::Test {
   void TearDown() override { enter(before_); }
 
  private:
-  Environment before_ = Environment::from_entries(environ);
+  Environment before_ = read_entries(environ, UnknownVariables::kKeep);
 };
 
 TEST_F(CApi, TellsWhoIAm) {

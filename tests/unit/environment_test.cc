@@ -8,6 +8,7 @@
 #include <array>
 #include <fstream>
 
+#include "core/settings/known_variables.h"
 #include "probe/read_environment.h"
 
 namespace bootstrap {
@@ -15,13 +16,13 @@ namespace {
 
 TEST(EnvironmentValue, ReadsEntriesAsGetenvDoes) {
   const std::array<const char*, 7> entries{"A=1", "B", "=C", "D=", "A=2", "E=x=y", nullptr};
-  const auto environment = Environment::from_entries(entries.data());
+  const auto environment = read_entries(entries.data(), UnknownVariables::kKeep);
   EXPECT_EQ(environment.get("A"), "1");
   EXPECT_EQ(environment.get("E"), "x=y");
   EXPECT_FALSE(environment.has("B"));
   EXPECT_FALSE(environment.has("D"));  // empty
   EXPECT_EQ(environment.all().size(), 3U);
-  EXPECT_TRUE(Environment::from_entries(nullptr).all().empty());
+  EXPECT_TRUE(read_entries(nullptr, UnknownVariables::kKeep).all().empty());
 }
 
 class Capture : public testing::Test {

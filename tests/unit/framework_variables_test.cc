@@ -67,11 +67,17 @@ TEST(InitFile, IsANewNameForEachStepAndRestart) {
   Settings settings;
   EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "-");
   settings.shared_dir = {"/home/%u/.meet", Source::kSite};
-  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "/home/alice/.meet/bootstrap-12.0.0");
+  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "-") << "others could know the name";
+  const auto name = [&] {
+    auto facts = *read_task_facts(environment);
+    facts.decision.salt = 0x12ab;
+    return value(*make_step_plan(facts, settings), "BOOTSTRAP_INIT_FILE");
+  };
+  EXPECT_EQ(name(), "/home/alice/.meet/bootstrap-12.0.0-00000000000012ab");
   environment.set("SLURM_RESTART_COUNT", "2");
-  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "/home/alice/.meet/bootstrap-12.0.2");
+  EXPECT_EQ(name(), "/home/alice/.meet/bootstrap-12.0.2-00000000000012ab");
   environment.unset("USER");
-  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "-");
+  EXPECT_EQ(name(), "-");
 }
 
 TEST(Threads, AreTheTasksShareOfTheCores) {

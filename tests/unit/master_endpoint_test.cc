@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+#include <vector>
 
 #include "core/plan/step_plan.h"
 #include "step_environment.h"
@@ -41,13 +43,43 @@ TEST(MasterEndpoint, AnAskedPortAndAddressArePreferredToBoth) {
   EXPECT_EQ(where.address, "ib-node001.fabric");
 }
 
-TEST(ReservedPort, TakesTheFirst) {
-  EXPECT_EQ(*first_reserved_port("12000"), 12000);
-  EXPECT_EQ(*first_reserved_port("12000-12001"), 12000);
-  EXPECT_EQ(*first_reserved_port("12001,12003-12007"), 12001);
-  for (const auto* text : {"", "-", "x", "70000", "0-1", "4", "1023-1030", " 12000", "[12000-12001]"}) {
-    EXPECT_FALSE(first_reserved_port(text)) << text;
+using Ports = std::vector<std::uint16_t>;
+
+TEST(ReservedPorts, AreReadInSlurmsOrder) {
+  auto environment = two_by_two();
+  const auto read = [&](const char* text) {
+    environment.set("SLURM_STEP_RESV_PORTS", text);
+    return read_reserved_ports(environment);
+  };
+  EXPECT_EQ(read("12000"), Ports{12000});
+  EXPECT_EQ(read("12001,12003-12005"), (Ports{12001, 12003, 12004, 12005}));
+  EXPECT_EQ(read(""), std::nullopt);
+  for (const auto* text : {"-", "x", "70000", "0-1", "4", "1023-1030", " 12000", "[12000-12001]"}) {
+    EXPECT_EQ(read(text), Ports()) << text;
+    EXPECT_FALSE(choose_master_endpoint(*read_task_facts(environment), {})) << text;
   }
+  EXPECT_EQ(read("12001,x,12002"), Ports{12001});
+}
+
+TEST(ReservedPorts, LeaveOutThoseOfAnotherContract) {
+  auto environment = two_by_two();
+  environment.set("SLURM_STEP_RESV_PORTS", "12000-12003");
+  environment.set("PMI_CONTROL_PORT", "12000,12002");
+  EXPECT_EQ(read_reserved_ports(environment), (Ports{12001, 12003}));
+  environment.set("SLURM_MPI_TYPE", "cray_shasta");
+  environment.unset("PMI_CONTROL_PORT");
+  EXPECT_EQ(read_reserved_ports(environment), (Ports{12001, 12002, 12003}));
+  environment.set("SLURM_STEP_RESV_PORTS", "12000");
+  EXPECT_EQ(read_reserved_ports(environment), std::nullopt);
+}
+
+// 64 times the whole range: each port was visited once before there was a bound.
+TEST(ReservedPorts, AreNoMoreThanAStepCanHave) {
+  auto environment = two_by_two();
+  std::string ranges = "1024-65535";
+  for (int i = 1; i < 64; ++i) ranges += ",1024-65535";
+  environment.set("SLURM_STEP_RESV_PORTS", ranges);
+  EXPECT_EQ(read_reserved_ports(environment)->size(), 4096U);
 }
 
 TEST(PortRange, MustHoldAllPortsOfTheStep) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/plan/step_plan.h"
+#include "core/settings/known_variables.h"
 #include "plugin_scenario.h"
 #include "probe/port_reservation.h"
 
@@ -219,7 +220,7 @@ TEST(PluginHooks, AJobSubmittedFromATaskInheritsNothingOfItsStep) {
     spank_double().context = S_CTX_ALLOCATOR;
     slurm_spank_init(the_spank_handle(), 0, nullptr);
     slurm_spank_init_post_opt(the_spank_handle(), 0, nullptr);
-    const auto left = Environment::from_entries(environ).all();
+    const auto left = read_entries(environ, UnknownVariables::kKeep).all();
     // The user's own, and the list of GPUs, which is Slurm's and would be there without us.
     return left.size() == 2 && left.count("LOCAL_RANK") + left.count("CUDA_VISIBLE_DEVICES") == 2
                ? 0

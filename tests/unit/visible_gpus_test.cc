@@ -147,6 +147,7 @@ TEST(GpuView, IntelsMaskHasNoOrder) {
   auto facts = one_node(2, "0,1,2,3", "0,1,2,3");
   facts.environment.unset("CUDA_VISIBLE_DEVICES");
   facts.environment.set("ZE_AFFINITY_MASK", "0,1,2,3");
+  facts.gpu_list = read_gpu_list(facts.environment);
   EXPECT_EQ(view_of(*make_step_plan(facts, {})->gpus, 1).list, "0,1,2,3");
   EXPECT_EQ(view_of(*make_step_plan(facts, with_mode(GpuMode::kNarrow))->gpus, 1).list, "2,3");
   const auto first = make_step_plan(facts, with_mode(GpuMode::kFirst));
@@ -159,6 +160,7 @@ TEST(GpuView, BelowAListOfTheUsersNothingIsChanged) {
   facts.environment.unset("CUDA_VISIBLE_DEVICES");
   facts.environment.set("ROCR_VISIBLE_DEVICES", "2,3");
   facts.environment.set("HIP_VISIBLE_DEVICES", "1,0");
+  facts.gpu_list = read_gpu_list(facts.environment);
   const auto plan = make_step_plan(facts, {});
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_FALSE(plan->gpus || plan->find("ROCR_VISIBLE_DEVICES") || plan->find("BOOTSTRAP_GPU"));
@@ -167,6 +169,7 @@ TEST(GpuView, BelowAListOfTheUsersNothingIsChanged) {
   EXPECT_EQ(narrow.error().message,
             "--bootstrap-gpu=narrow does not work with your HIP_VISIBLE_DEVICES; unset it, or use index");
   facts.environment.set("HIP_VISIBLE_DEVICES", "0,1");
+  facts.gpu_list = read_gpu_list(facts.environment);
   EXPECT_EQ(view_of(*make_step_plan(facts, with_mode(GpuMode::kNarrow))->gpus, 1).list, "3");
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/settings/settings.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 
@@ -53,7 +54,7 @@ std::optional<FailureAddress> read_failure_address(std::string_view text) {
   if (dot == std::string_view::npos) return std::nullopt;
   const auto port = parse_unsigned(text.substr(0, dot), 65535);
   const auto token = parse_hex(text.substr(dot + 1));
-  if (!port || *port == 0 || !token) return std::nullopt;
+  if (!port || *port < kMinPort || !token) return std::nullopt;  // slurmstepd sends as root
   return FailureAddress{static_cast<std::uint16_t>(*port), *token};
 }
 

@@ -157,8 +157,18 @@ void add_init_file(VariableList& variables, StepPlan& plan, const StepFacts& fac
         "BOOTSTRAP_INIT_FILE is not set, because USER is not set, which replaces %u in shared_dir=");
     return;
   }
+  // Another user who knows the name could make the file first. A task finds the name in its environment.
+  const auto salt = facts.decision.salt;
+  if (salt == 0) {
+    if (!facts.is_one_task || facts.is_preloaded) {
+      plan.warnings.emplace_back(
+          "BOOTSTRAP_INIT_FILE is not set, because its name needs a random number from the plugin in srun");
+    }
+    return;
+  }
   const auto folder = replaced(text, "%u", user.value_or(""));
-  variables.own(kInitFileVariable, cat({folder, folder.ends_with('/') ? "" : "/", "bootstrap-", step_tag(facts.id)}),
+  const auto name = cat({"bootstrap-", step_tag(facts.id), "-", to_hex(salt, 16)});
+  variables.own(kInitFileVariable, cat({folder, folder.ends_with('/') ? "" : "/", name}),
                 "a name in shared_dir= for this step alone");
 }
 

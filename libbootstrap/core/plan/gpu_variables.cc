@@ -125,7 +125,7 @@ GpuBindDefault gpu_bind_default(std::uint32_t major, std::uint32_t minor, std::u
 
 bool needs_topology(const StepFacts& facts, const Settings& settings) {
   if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || is_untouched(facts, settings)) return false;
-  const auto list = gpu_list_of(facts);
+  const auto& list = facts.gpu_list;
   return list && (list->entries.size() > 1 || settings.cpu_near.value);
 }
 
@@ -136,7 +136,7 @@ std::string describe_sharing(const std::string& host, std::size_t tasks, std::st
 
 bool is_oversubscribed(const StepFacts& facts, const Settings& settings) {
   if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.local_ranks.empty()) return false;
-  const auto list = gpu_list_of(facts);
+  const auto& list = facts.gpu_list;
   const auto tasks = facts.layout.place(facts.local_ranks.front()).local_size;
   return list && lacks_gpus(settings, tasks, list->entries.size()) && !is_narrowed(facts, *list) &&
          !has_shares(facts.environment);
@@ -145,7 +145,7 @@ bool is_oversubscribed(const StepFacts& facts, const Settings& settings) {
 Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Settings& settings) {
   if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.local_ranks.empty()) return std::nullopt;
   const bool is_dealt = facts.is_one_task && facts.environment.get(kStepTagVariable) == step_tag(facts.id);
-  auto list = gpu_list_of(facts);
+  const auto& list = facts.gpu_list;
   if (!list && settings.gpu.value != GpuMode::kIndex && !is_untouched(facts, settings) && !is_dealt &&
       has_users_hip_list(facts.environment)) {
     return fail(ErrorCode::kMisplaced, cat({setting_text("gpu", settings.gpu.source, gpu_mode_name(settings.gpu.value)),
@@ -173,7 +173,7 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   }
   plan.tasks = place.local_size;
   plan.gpus = find_gpus(*list, facts.topology);
-  plan.list = std::move(*list);
+  plan.list = *list;
   plan.devices = devices_to_try(plan, facts);
   for (const auto name : kSlurmGpuVariables) {
     const auto value = facts.environment.get(name);

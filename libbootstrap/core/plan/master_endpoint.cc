@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/master_endpoint.h"
 
-#include <algorithm>
-
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -21,30 +19,12 @@ std::string_view layout_origin(LayoutSource source) {
   return "first host of SLURM_STEP_NODELIST";
 }
 
-// The n-th port, counted from 0, of a list such as "12000-12003,12007". Nothing where a user's program may not listen.
-std::optional<std::uint16_t> reserved_port(std::string_view text, std::uint64_t n) {
-  for (const auto item : split(text, ',')) {
-    const auto dash = item.find('-');
-    const auto low = parse_unsigned(item.substr(0, dash), 65535);
-    const auto high = dash == std::string_view::npos ? low : parse_unsigned(item.substr(dash + 1), 65535);
-    if (!low || *low < kMinPort || !high || *high < *low) return std::nullopt;
-    if (n <= *high - *low) return static_cast<std::uint16_t>(*low + n);
-    n -= *high - *low + 1;
-  }
-  return std::nullopt;
+Error no_reserved_port(const Environment& environment) {
+  const auto text = environment.get("SLURM_STEP_RESV_PORTS").value_or("");
+  return {ErrorCode::kInvalid,
+          cat({"SLURM_STEP_RESV_PORTS=", quoted(text), " does not start with a port from 1024 to 65535; ask for one ",
+               "with --bootstrap-port, or ask your administrator to check MpiParams=ports= in slurm.conf"})};
 }
-
-}  // namespace
-
-Result<std::uint16_t> first_reserved_port(std::string_view text) {
-  if (const auto port = reserved_port(text, 0)) return *port;
-  return fail(
-      ErrorCode::kInvalid,
-      cat({"SLURM_STEP_RESV_PORTS=", quoted(text), " does not start with a port from 1024 to 65535; ask for one ",
-           "with --bootstrap-port, or ask your administrator to check MpiParams=ports= in slurm.conf"}));
-}
-
-namespace {
 
 // splitmix64's finalizer: what is close together lands anywhere but beside each other.
 std::uint64_t mix(std::uint64_t value) {
@@ -68,34 +48,8 @@ std::uint16_t computed_port(const StepId& id, const PortRange& range, std::uint6
   return static_cast<std::uint16_t>(range.low + place % size_of(range));
 }
 
-namespace {
-
-// SLURM_STEP_RESV_PORTS without the ports that another contract names: on HPE Cray EX the first is PMI_CONTROL_PORT.
-// Nothing: Slurm reserved none.
-std::optional<std::string> free_reserved_ports(const Environment& environment) {
-  const auto reserved = environment.get("SLURM_STEP_RESV_PORTS");
-  if (!reserved) return std::nullopt;
-  const auto taken = split(environment.get("PMI_CONTROL_PORT").value_or(""), ',');
-  // Slurm's plugin for Cray's PMI gives it the first port, and tells the tasks alone.
-  const bool is_cray = environment.get("SLURM_MPI_TYPE") == "cray_shasta";
-  std::string ports;
-  for (std::uint64_t n = is_cray ? 1 : 0;; ++n) {
-    const auto port = reserved_port(*reserved, n);
-    if (!port) break;
-    const auto text = std::to_string(*port);
-    if (std::find(taken.begin(), taken.end(), text) != taken.end()) continue;
-    ports += cat({ports.empty() ? "" : ",", text});
-  }
-  if (ports.empty() && (is_cray || !taken.front().empty())) return std::nullopt;
-  return ports.empty() ? std::string(*reserved) : ports;
-}
-
-}  // namespace
-
 std::uint16_t further_port(const StepFacts& facts, const PortRange& range, std::uint32_t n) {
-  if (const auto reserved = free_reserved_ports(facts.environment)) {
-    if (const auto port = reserved_port(*reserved, n)) return *port;
-  }
+  if (facts.reserved_ports && n < facts.reserved_ports->size()) return (*facts.reserved_ports)[n];
   const auto salt = facts.decision.salt;
   const auto size = size_of(range);
   const auto master = std::uint64_t{computed_port(facts.id, range, salt)} - range.low;
@@ -125,10 +79,9 @@ Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Sett
     master.port_from = setting_name("port", settings.port.source);
     return master;
   }
-  if (const auto reserved = free_reserved_ports(facts.environment)) {
-    const auto port = first_reserved_port(*reserved);
-    if (!port) return fail(port.error());
-    master.port = *port;
+  if (facts.reserved_ports) {
+    if (facts.reserved_ports->empty()) return fail(no_reserved_port(facts.environment));
+    master.port = facts.reserved_ports->front();
     master.port_from = "SLURM_STEP_RESV_PORTS";
     return master;
   }

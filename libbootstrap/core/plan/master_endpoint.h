@@ -13,10 +13,6 @@
 
 namespace bootstrap {
 
-// The first port of SLURM_STEP_RESV_PORTS, such as "12000-12003,12007" or "12000". slurmctld reserves these per node,
-// so two steps never share one. kInvalid: it does not start with a port that a user's program may listen on.
-Result<std::uint16_t> first_reserved_port(std::string_view text);
-
 // Two steps of the same job meet on one port only if their ids are a multiple of 37 or more apart, and neighbouring
 // jobs with fewer than 37 steps not at all within (size of the range / 37) job ids. A requeued job gets another port
 // than its previous run, whose processes may still be about.

@@ -21,7 +21,7 @@ Status check_port_range(const StepFacts& facts, const Settings& settings, const 
   const auto& range = settings.port_range.value;
   const auto size = std::uint32_t{range.high} - range.low + 1U;
   const auto needed = ports_needed(facts, settings, sets);
-  if (size >= needed || facts.environment.has("SLURM_STEP_RESV_PORTS")) return {};
+  if (size >= needed || facts.reserved_ports) return {};
   return fail(ErrorCode::kInvalid,
               cat({setting_name("port_range", settings.port_range.source), ": ", std::to_string(range.low), "-",
                    std::to_string(range.high), " has ", counted(size, "port"),

@@ -10,6 +10,7 @@
 #include "core/plan/framework_plan.h"
 #include "core/plan/gpu_variables.h"
 #include "core/plan/variable_precedence.h"
+#include "core/settings/known_variables.h"
 #include "core/step/mpirun_facts.h"
 #include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
@@ -151,15 +152,10 @@ std::optional<std::uint16_t> port_to_hold(const StepPlan& plan, const StepFacts&
   return static_cast<std::uint16_t>(*port);
 }
 
-// Also one that is empty: Environment::has() passes those over.
-bool is_there(const Environment& environment, std::string_view name) {
-  return environment.all().find(name) != environment.all().end();
-}
-
 void add_messages(std::vector<std::string>& names, const Environment& environment) {
   if (environment.get(kExportVariable) == kExportValue) names.emplace_back(kExportVariable);
   for (const auto name : kMessages) {
-    if (is_there(environment, name)) names.emplace_back(name);
+    if (environment.is_there(name)) names.emplace_back(name);
   }
 }
 
@@ -172,7 +168,7 @@ std::vector<std::string> removals(const StepPlan& plan, const StepFacts& facts) 
   const auto layout = facts.environment.get(kLayoutVariable);
   const bool is_useless =
       !layout || layout->size() > kMaxLayoutInTasks || facts.layout_source != LayoutSource::kStepLayout;
-  if (is_useless && is_there(facts.environment, kLayoutVariable)) names.emplace_back(kLayoutVariable);
+  if (is_useless && facts.environment.is_there(kLayoutVariable)) names.emplace_back(kLayoutVariable);
   add_messages(names, facts.environment);
   return names;
 }
@@ -198,7 +194,7 @@ std::string effective_value(const StepPlan& plan, std::string_view name) {
 
 std::vector<std::string> inherited_to_unset(const Environment& environment) {
   auto names = ExportRecord(environment).unchanged(environment);
-  if (is_there(environment, kLayoutVariable)) names.emplace_back(kLayoutVariable);
+  if (environment.is_there(kLayoutVariable)) names.emplace_back(kLayoutVariable);
   add_messages(names, environment);
   return names;
 }
@@ -267,8 +263,9 @@ Result<StepPlan> make_step_plan(const StepFacts& facts, const Settings& settings
   plan.variables.reserve(plan.variables.size() + kOfTasks);
   renew_exports(plan.variables, tasks);
   plan.removals = removals(plan, facts);
-  for (auto& warning : {warn_of_unsuitable(plan, facts.id.launcher), warn_of_master(plan, facts),
-                        warn_of_mig(plan, facts.layout, settings), warn_of_sharing(facts, settings)}) {
+  for (auto& warning :
+       {describe_refused(facts.environment), warn_of_unsuitable(plan, facts.id.launcher), warn_of_master(plan, facts),
+        warn_of_mig(plan, facts.layout, settings), warn_of_sharing(facts, settings)}) {
     if (!warning.empty()) plan.warnings.push_back(warning);
   }
   return plan;

@@ -22,7 +22,8 @@ std::string_view folder_of(std::string_view path) {
 }
 
 Program judged(ProgramKind kind, std::string_view name, std::string_view reason) {
-  return {.kind = kind, .name = std::string(name), .reason = cat({name, reason})};
+  const auto shown = printable(name);  // the user chose the name, and the reason goes into logs
+  return {.kind = kind, .name = shown, .reason = cat({shown, reason})};
 }
 
 Program launcher(std::string_view name, Business business) {

@@ -12,9 +12,7 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::uint64_t kMaxPort = 65535;
 constexpr std::uint64_t kMaxGrace = 86400;
-constexpr std::size_t kMaxPath = 1024;
 constexpr std::array<std::string_view, 4> kGpuModes{"index", "first", "narrow", "off"};          // by GpuMode
 constexpr std::array<std::string_view, 5> kWhens{"world", "observe", "gpu", "always", "asked"};  // by When
 constexpr std::string_view kMode = "mode";
@@ -74,7 +72,7 @@ bool is_partition(std::string_view name) {
 
 Status apply_partitions(Settings& settings, std::string_view value, Source source) {
   const auto names = split(value, ',');
-  if (!value.empty() && (value.size() > kMaxPath || !std::all_of(names.begin(), names.end(), is_partition))) {
+  if (!value.empty() && (!std::all_of(names.begin(), names.end(), is_partition))) {
     return refuse("use names of partitions, separated by commas");
   }
   return assign(settings.partitions, std::string(value), source);
@@ -131,7 +129,7 @@ Status apply_cpu(Settings& settings, std::string_view value, Source source) {
 }
 
 bool is_path(std::string_view value) {
-  return value.starts_with('/') && value.size() <= kMaxPath &&
+  return value.starts_with('/') &&
          std::none_of(value.begin(), value.end(), [](char c) { return c <= ' ' || c == 0x7f; });
 }
 
@@ -249,7 +247,9 @@ std::string setting_name(const SettingSpec& spec, Source source) {
 }
 
 Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_view value, Source source) {
-  auto applied = spec.apply(settings, value, source);
+  auto applied = value.size() > kMaxSetting
+                     ? Status(refuse(cat({"it is longer than ", std::to_string(kMaxSetting), " bytes"})))
+                     : spec.apply(settings, value, source);
   if (applied) return applied;
   const auto name = source == Source::kOption        ? cat({"--", spec.option, "="})
                     : source == Source::kEnvironment ? cat({spec.variable, "="})

@@ -39,6 +39,7 @@ enum class GpuMode : std::uint8_t {
 };
 
 inline constexpr std::uint16_t kMinPort = 1024;  // lower ones belong to root
+inline constexpr std::uint32_t kMaxPort = 65535;
 
 struct PortRange {
   std::uint16_t low = 20000;
@@ -79,6 +80,8 @@ bool has_partitions(const Settings& settings, std::string_view names);
 
 // More tasks on a node than GPUs, and nobody said that it is meant.
 bool lacks_gpus(const Settings& settings, std::size_t tasks, std::size_t gpus);
+
+inline constexpr std::size_t kMaxSetting = 1024;  // bytes of a value, in each of the three places
 
 // One row of the table. An empty name means: cannot be set this way.
 struct SettingSpec {

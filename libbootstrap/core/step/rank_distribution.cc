@@ -117,12 +117,35 @@ Result<Sizes> read_sizes(const Environment& environment) {
     return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NODELIST names ", std::to_string(nodes->size()),
                                                " nodes, SLURM_STEP_TASKS_PER_NODE ", std::to_string(counts->size())}));
   }
+  if (nodes->size() > *tasks) {
+    return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NODELIST names ", std::to_string(nodes->size()),
+                                               " nodes, but SLURM_STEP_NUM_TASKS is ", std::to_string(*tasks)}));
+  }
   const auto sum = std::accumulate(counts->begin(), counts->end(), std::size_t{0});
   if (sum != *tasks) {
     return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(*tasks),
                                                ", but SLURM_STEP_TASKS_PER_NODE counts ", std::to_string(sum)}));
   }
   return Sizes{std::move(*nodes), std::move(*counts)};
+}
+
+}  // namespace
+
+namespace {
+
+// The environment says how large the step is, and its user can change it. slurmstepd knows the tasks of its component.
+// What is made of a step of several components has a limit of its own: 64K ranks take 2 MB and some milliseconds.
+Status check_size(std::size_t tasks, std::string_view layout, const LocalTasks& local) {
+  constexpr std::size_t kMostOfComponents = 65536;
+  if (!local.component_size || !local.component_job) return {};
+  const bool has_components = layout.find(';') != std::string_view::npos;
+  if (!has_components && tasks != *local.component_size) {
+    return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(tasks), ", but Slurm starts ",
+                                               counted(*local.component_size, "task")}));
+  }
+  if (!has_components || tasks <= kMostOfComponents) return {};
+  return fail(ErrorCode::kLimit, cat({"a step of several components with more than ", std::to_string(kMostOfComponents),
+                                      " tasks is not supported"}));
 }
 
 }  // namespace
@@ -138,11 +161,13 @@ Result<FoundLayout> find_layout(const Environment& environment, const StepId& id
     if (!layout) return fail(layout.error());
     return FoundLayout{std::move(*layout), LayoutSource::kDistribution, local.ranks, {}};
   }
-  const auto read = read_layout(*text, sizes->nodes, sizes->counts);
+  const auto tasks = std::accumulate(sizes->counts.begin(), sizes->counts.end(), std::size_t{0});
+  const auto fits_step = check_size(tasks, *text, local);
+  if (!fits_step) return fail(fits_step.error());
+  const auto read = read_layout(*text, sizes->nodes, sizes->counts, tasks);
   if (!read) return fail(read.error());
   auto layout = Layout::make(read->components);
   if (!layout) return fail(layout.error());
-  const auto tasks = std::accumulate(sizes->counts.begin(), sizes->counts.end(), std::size_t{0});
   if (layout->size() != tasks) {
     return fail(ErrorCode::kDisagreement,
                 cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(tasks), ", but the layout of the step has ",

@@ -36,13 +36,13 @@ std::string write_runs(const std::vector<T>& values) {
   return text;
 }
 
-std::optional<std::vector<NodeIndex>> read_runs(std::string_view text) {
+std::optional<std::vector<NodeIndex>> read_runs(std::string_view text, std::size_t most) {
   std::vector<NodeIndex> values;
   for (const auto item : split(text, ',')) {
     const auto cross = item.find('x');
     const auto value = parse_unsigned(item.substr(0, cross), kMaxRanks);
     const auto times = cross == std::string_view::npos ? 1 : parse_unsigned(item.substr(cross + 1), kMaxRanks);
-    if (!value || !times || *times == 0 || values.size() + *times > kMaxRanks) return std::nullopt;
+    if (!value || !times || *times == 0 || values.size() + *times > most) return std::nullopt;
     values.insert(values.end(), *times, static_cast<NodeIndex>(*value));
   }
   return values;
@@ -68,7 +68,7 @@ std::optional<std::vector<NodeIndex>> read_map(std::string_view text, const std:
     return deal_plane(counts, static_cast<std::uint32_t>(*plane));
   }
   if (!text.starts_with("map:")) return std::nullopt;
-  auto map = read_runs(text.substr(4));
+  auto map = read_runs(text.substr(4), std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
   if (!map) return std::nullopt;
   std::vector<std::uint32_t> seen(counts.size());
   for (const auto node : *map) {
@@ -81,7 +81,7 @@ std::optional<std::vector<NodeIndex>> read_map(std::string_view text, const std:
 
 // The counts in our run form, "2x3,1". A node without a task is no node of the step.
 std::optional<std::vector<std::uint32_t>> read_counts(std::string_view text) {
-  auto counts = read_runs(text);
+  auto counts = read_runs(text, kMaxNodes);
   if (!counts || std::find(counts->begin(), counts->end(), 0U) != counts->end()) return std::nullopt;
   return counts;
 }
@@ -117,13 +117,16 @@ Result<ComponentFields> read_fields(const std::vector<std::string_view>& fields,
 // Keeps the sizes of all components together below what a step can have.
 class Budget {
  public:
+  explicit Budget(std::size_t max_ranks) : max_ranks_(max_ranks) {}
+
   bool take(const std::vector<std::uint32_t>& counts) {
     nodes_ += counts.size();
     ranks_ += std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-    return nodes_ <= kMaxNodes && ranks_ <= kMaxRanks;
+    return nodes_ <= kMaxNodes && ranks_ <= max_ranks_;
   }
 
  private:
+  std::size_t max_ranks_;
   std::size_t nodes_ = 0;
   std::size_t ranks_ = 0;
 };
@@ -155,7 +158,7 @@ bool layout_is_for(std::string_view text, std::uint32_t job, std::uint32_t step)
 }
 
 Result<LayoutText> read_layout(std::string_view text, const HostList& nodes,
-                               const std::vector<std::uint32_t>& tasks_per_node) {
+                               const std::vector<std::uint32_t>& tasks_per_node, std::size_t max_ranks) {
   if (text.size() > kMaxLayoutText) return fail(too_large(text));
   const auto slash = text.find('/');
   const auto dot = text.find('.');
@@ -174,7 +177,7 @@ Result<LayoutText> read_layout(std::string_view text, const HostList& nodes,
   }
   const auto parts = split(text.substr(slash + 1, at == std::string_view::npos ? at : at - slash - 1), '/');
   if (parts.size() > kMaxComponents) return fail(too_large(text));
-  Budget budget;
+  Budget budget(max_ranks);
   for (const auto part : parts) {
     const auto fields = split(part, ';');
     const bool is_whole = parts.size() == 1 && fields.size() == 1;

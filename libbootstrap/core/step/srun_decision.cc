@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/settings/settings.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -13,6 +14,8 @@ namespace {
 constexpr std::string_view kFormat = "3";
 constexpr char kSeparator = ';';
 constexpr std::size_t kFields = 7;
+constexpr std::size_t kMaxReason = 512;                        // bytes
+constexpr std::size_t kMaxWrittenReason = 4 * kMaxReason + 8;  // a byte that is not printable is written as \xNN
 // By SetUp and Asked. "observe" stands for kNothing with is_observed.
 constexpr std::array<std::string_view, 4> kSetUps{"nothing", "torchrun", "world", "all"};
 constexpr std::array<std::string_view, 3> kAskeds{"unasked", "weakly", "strongly"};
@@ -49,12 +52,12 @@ SetUp read_set_up(std::string_view settings) {
   return static_cast<SetUp>(index_of(kSetUps, word).value_or(static_cast<std::size_t>(SetUp::kAllSettings)));
 }
 
-// "3;12.0;world;unasked;SALT;localhost;v;4 tasks, each with ...": the reason may hold anything, so it is the last.
+// "3;12.0;world;unasked;SALT;localhost;v;4 tasks, each with ...": the reason may hold any separator, so it is the last.
 std::string write_decision(const StepId& id, const Decision& decision) {
   const auto what = decision.is_observed ? kObserve : kSetUps[static_cast<std::size_t>(decision.set_up)];
   return cat({kFormat, ";", to_string(id), ";", what, ";", kAskeds[static_cast<std::size_t>(decision.asked)], ";",
               to_hex(decision.salt), ";", decision.unusable_master, ";", decision.is_verbose ? kVerbose : "", ";",
-              decision.reason});
+              printable(std::string_view(decision.reason).substr(0, kMaxReason))});
 }
 
 bool asks_strongly(std::string_view decision) {
@@ -79,6 +82,9 @@ std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
   if (!what || !asked || !salt) return std::nullopt;
   decision.set_up = static_cast<SetUp>(*what);
   decision.asked = static_cast<Asked>(*asked);
+  // The text may come from a user, and goes into slurmd's log and to the user's terminal.
+  if (!fields[5].empty() && !is_host_name(fields[5])) return std::nullopt;
+  if (!is_printable_text(text, kMaxWrittenReason)) return std::nullopt;
   decision.salt = *salt;
   decision.unusable_master = fields[5];
   decision.is_verbose = fields[6] == kVerbose;

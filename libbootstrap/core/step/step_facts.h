@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,9 +37,12 @@ struct StepFacts {
   bool is_one_task = false;         // gathered by a task about itself; GPUs may have been dealt out already
   bool is_preloaded = false;        // the preload sets this task up, or has, and no plugin did
   bool has_gpus = false;            // Slurm gave GPUs to this step
-  std::optional<GpuList> gpu_list;  // of a rank of mpirun; Slurm's stands in `environment`
-  Environment environment;          // as the job brought it along
-  Topology topology;                // of this node; empty when not known
+  std::optional<GpuList> gpu_list;  // to be dealt out on this node; nothing: no GPUs, or which ones is not known
+  // Ports that Slurm reserved for this step and that no other contract names, in Slurm's order. Empty: the first entry
+  // is no port that a user's program may listen on. Nothing: Slurm reserved none.
+  std::optional<std::vector<std::uint16_t>> reserved_ports;
+  Environment environment;                // as the job brought it along
+  Topology topology;                      // of this node; empty when not known
   std::vector<std::string> device_files;  // NVIDIA's on this node; for a topology that does not know them
   std::string topology_from;              // where it comes from, or why it is not known; for people
   std::string master_ip;                  // srun's answer to what MASTER_ADDR is; empty: not known
@@ -56,13 +60,13 @@ bool has_gpus(const Environment& environment);
 // Identity from SLURM_JOB_ID, SLURM_STEP_ID and SLURM_RESTART_COUNT.
 Result<StepId> read_step_id(const Environment& environment);
 
+// As in StepFacts::reserved_ports.
+std::optional<std::vector<std::uint16_t>> read_reserved_ports(const Environment& environment);
+
 Result<StepFacts> read_facts(const Environment& environment, const StepId& id, const LocalTasks& local);
 
 // The facts as one task sees them in its own environment (SLURM_PROCID and the rest, or OMPI_COMM_WORLD_RANK and the
 // rest): the library and the command.
 Result<StepFacts> read_task_facts(const Environment& environment, const MpirunContext& around = {});
-
-// The GPUs that are to be dealt out on this node; nothing when there are none, or it cannot be told which.
-std::optional<GpuList> gpu_list_of(const StepFacts& facts);
 
 }  // namespace bootstrap

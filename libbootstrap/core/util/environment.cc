@@ -2,20 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/util/environment.h"
 
+#include <algorithm>
+
 #include "core/util/text.h"
 
 namespace bootstrap {
-
-Environment Environment::from_entries(const char* const* entries) {
-  Environment environment;
-  for (; entries != nullptr && *entries != nullptr; ++entries) {
-    const std::string_view entry(*entries);
-    const auto equals = entry.find('=');
-    if (equals == std::string_view::npos || equals == 0) continue;
-    environment.values_.emplace(entry.substr(0, equals), entry.substr(equals + 1));
-  }
-  return environment;
-}
 
 std::optional<std::string_view> Environment::get(std::string_view name) const {
   const auto found = values_.find(name);
@@ -29,12 +20,12 @@ std::optional<std::uint32_t> Environment::number(std::string_view name) const {
 }
 
 Result<std::string_view> Environment::require(std::string_view name) const {
+  if (is_refused(name)) return fail(ErrorCode::kLimit, cat({name, " is longer than the plugin accepts"}));
   const auto value = get(name);
   if (!value) {
     return fail(ErrorCode::kMissing,
                 cat({name, " is not set: this process is not a task of a Slurm step; start the program with srun"}));
   }
-  if (value->size() > kMaxValue) return fail(ErrorCode::kLimit, cat({name, " is longer than 64 KiB"}));
   return *value;
 }
 
@@ -53,6 +44,23 @@ void Environment::set(std::string_view name, std::string_view value) {
 void Environment::unset(std::string_view name) {
   const auto found = values_.find(name);
   if (found != values_.end()) values_.erase(found);
+  std::erase(refused_, name);
+}
+
+void Environment::add(std::string_view name, std::string_view value) {
+  if (!is_there(name)) values_.emplace(name, value);
+}
+
+void Environment::refuse(std::string_view name) {
+  if (!is_there(name)) refused_.emplace_back(name);
+}
+
+bool Environment::is_there(std::string_view name) const {
+  return values_.find(name) != values_.end() || is_refused(name);
+}
+
+bool Environment::is_refused(std::string_view name) const {
+  return std::find(refused_.begin(), refused_.end(), name) != refused_.end();
 }
 
 }  // namespace bootstrap

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/util/result.h"
 
@@ -15,15 +16,11 @@ namespace bootstrap {
 
 class Environment {
  public:
-  // Longer values cannot be handed to a program (Linux' MAX_ARG_STRLEN is 131072 bytes for "NAME=VALUE"), and Slurm
-  // drops them without a word, so a value near that length is never trusted.
+  // Longer values are never set: Linux accepts no entry "NAME=VALUE" of more than 131072 bytes (MAX_ARG_STRLEN), and
+  // Slurm drops such a value without a message.
   static constexpr std::size_t kMaxValue = 65536;
 
   Environment() = default;
-
-  // `entries` is a NULL-terminated array of "NAME=VALUE", or NULL. As for getenv, the first of equal names counts;
-  // entries without '=' are passed over.
-  static Environment from_entries(const char* const* entries);
 
   // The empty value counts as not set: that is how PyTorch, Slurm and shells' ${X:-} read it.
   std::optional<std::string_view> get(std::string_view name) const;
@@ -37,11 +34,22 @@ class Environment {
   void set(std::string_view name, std::string_view value);
   void unset(std::string_view name);
 
+  // As the two above, from a process's entries, where the first of equal names counts, as for getenv. A refused
+  // variable is there, and counts as not set: core/settings/known_variables.h has the limits.
+  void add(std::string_view name, std::string_view value);
+  void refuse(std::string_view name);
+
+  // Also true for an empty value and for a refused one.
+  bool is_there(std::string_view name) const;
+  bool is_refused(std::string_view name) const;
+  const std::vector<std::string>& refused() const { return refused_; }
+
   const std::map<std::string, std::string, std::less<>>& all() const { return values_; }
   bool operator==(const Environment&) const = default;
 
  private:
   std::map<std::string, std::string, std::less<>> values_;
+  std::vector<std::string> refused_;
 };
 
 }  // namespace bootstrap

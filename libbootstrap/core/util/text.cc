@@ -94,7 +94,11 @@ std::string quoted(std::string_view text, std::size_t max) {
 
 std::string printable(std::string_view text) {
   constexpr std::size_t kMax = 256;
-  return std::all_of(text.begin(), text.end(), is_printable) ? std::string(text) : quoted(text, kMax);
+  return is_printable_text(text, text.size()) ? std::string(text) : quoted(text, kMax);
+}
+
+bool is_printable_text(std::string_view text, std::size_t max) {
+  return text.size() <= max && std::all_of(text.begin(), text.end(), is_printable);
 }
 
 std::uint32_t fingerprint(std::string_view text) {

@@ -40,6 +40,9 @@ std::string quoted(std::string_view text, std::size_t max = 80);
 // feeds, and bytes that a terminal obeys.
 std::string printable(std::string_view text);
 
+// Whether another process's text may go into a message: no more than `max` bytes, each of them printable ASCII.
+bool is_printable_text(std::string_view text, std::size_t max);
+
 // "1 task", "2 tasks".
 std::string counted(std::uint64_t count, std::string_view what);
 

@@ -4,6 +4,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -62,14 +63,25 @@ def test_a_free_check_costs_no_socket(cluster):
     assert control["connect", "AF_INET"] >= without[3]["connect", "AF_INET"] + 2
 
 
-# The first call of ours, which fails, takes long, or is made once slurmctld has been stopped.
+# The first call of ours, which fails, takes long, or is made once slurmctld has been stopped; and a program on a file
+# server that does not answer.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdint.h>
+#include <string.h>
 #include <unistd.h>
+int open(const char* path, int flags, ...) {
+  if (strcmp(path, "/home/alice/slow") == 0) sleep(60);
+  va_list more;
+  va_start(more, flags);
+  const int mode = va_arg(more, int);
+  va_end(more);
+  return ((int (*)(const char*, int, ...))dlsym(RTLD_NEXT, "open"))(path, flags, mode);
+}
 int slurm_get_job_steps(intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e) {
   if (SECONDS >= 0) { sleep(SECONDS); errno = 5; return -1; }
   close(open("/home/alice/asking", O_CREAT | O_WRONLY, 0600));
@@ -105,6 +117,17 @@ def test_a_call_that_fails_costs_five_seconds_at_most_and_one_line(cluster, shim
     # A step that asks is set up: what it is needs no call.
     done = cluster.run([*shimmed(seconds), "srun", *TWO.split(), "--bootstrap=on", "--export=PATH", *PYTHON], timeout=40)
     assert len(variables(done)) == 4 and all(set(task) > WORLD for task in variables(done)), done
+
+
+def test_a_program_that_cannot_be_read_costs_the_same_five_seconds(cluster, shimmed):
+    """One limit for all that srun does before it decides: no other call follows."""
+    program = cluster.home / "slow"
+    shutil.copy("/usr/bin/env", program)
+    began = time.monotonic()
+    done = cluster.run([*shimmed(60), "srun", *TWO.split(), "--export=PATH", "/home/alice/slow", "PATH=/usr/bin:/bin", *PYTHON], timeout=40)
+    assert is_untouched(done, 4) and told(done) == [NOT_TOLD.format('srun could not read "/home/alice/slow" in time')], done.stderr
+    assert time.monotonic() - began < 20
+    program.unlink()
 
 
 def slurmctld_of(cluster):
@@ -170,6 +193,19 @@ def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
         assert is_untouched(done, 4) and len(told(done)) == 1, done
         assert "NOT SET UP: no decision from srun arrived on the nodes" in told(done)[0], done.stderr
         cluster.run(["scancel", job])
+
+
+def test_a_decision_with_a_line_break_is_refused(cluster):
+    """slurmd's log has the reason of an observed step, and a user can write the decision."""
+    plugstack = cluster.state / "etc" / "plugstack.conf"
+    with other_file(cluster, "head", plugstack, "# no plugin\n", "none.conf"):
+        job = cluster.allocate("-N1", "-n1", "--gres=gpu:2")
+        for step, reason in enumerate(("SEEN", "x\nFORGED error: uid 0", "x" * 3000)):
+            decision = {"SLURM_BOOTSTRAP_DECISION": f"3;{job}.{step};observe;unasked;0;;;{reason}"}
+            assert cluster.run(["srun", f"--jobid={job}", "true"], env=decision).returncode == 0
+        cluster.run(["scancel", job])
+    log = "".join(cluster.log(f"slurmd.{node}") for node in cluster.nodes)
+    assert "SEEN" in log and "x" * 100 not in log and "FORGED" not in log
 
 
 def test_a_node_without_the_plugin_gets_nothing_and_the_others_agree_with_each_other(cluster):
