@@ -19,14 +19,17 @@ CONTROL_EVERY = 4  # steps with the plugin for one step in each other way
 STEP = f"timeout 30 srun -Q -N1 -n{TASKS} --gres=gpu:{TASKS}"
 CALLS = {"user_init": range(1), "task_post_fork": range(TASKS), "task_init": range(TASKS)}  # of each hook in a step
 GOALS = {"user_init": 1000, "task_init": 100}  # microseconds, for the median
+GOAL_OF_LARGEST = 10_000  # microseconds, with the largest environment that Linux accepts
+LARGEST = (16_000, 115)  # variables, and bytes of each: nearly 2 MiB, and as many as the plugin accepts
 CLUSTER = ("--nodes", "1", "--gpus", str(TASKS), "--cpus", "64", "--plugin-args", "when=gpu")
 
 
 class HookClock:
     """One allocation in which steps run one after another, each under a plugstack.conf of its own.
 
-    The ways: `on` with a topology file, `live` without one, `off` with --bootstrap=off, `none` without the plugin, and
-    `floor` with a plugin in its place that calls spank_setenv in task_init as often as ours does, and nothing else."""
+    The ways: `on` with a topology file, `live` without one, `largest` with the largest environment, `off` with
+    --bootstrap=off, `none` without the plugin, and `floor` with a plugin in its place that calls spank_setenv in task_init
+    as often as ours does, and nothing else."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -44,10 +47,14 @@ class HookClock:
         self.ways = {
             "on": (self.cached, ""),
             "live": (self.ours, ""),
+            "largest": (self.cached, ""),
             "off": (self.cached, "--bootstrap=off"),
             "none": ("", ""),
             "floor": (f"optional {self.etc}/clock_floor.so setenv={self.own_variables}", ""),
         }
+        count, size = LARGEST
+        lines = (f"export V{number:05}={'x' * (size - 8)}\n" for number in range(count))
+        self.cluster.write_home("largest.env", "".join(lines))
         self.ran = []  # by step id, the way of that step
 
     def count_own_variables(self):
@@ -79,7 +86,10 @@ class HookClock:
             for number in range(count):
                 for way in self.ways if number % CONTROL_EVERY == 0 else ["on"]:
                     option = self.select(way)
-                    answer = shell.ask(f"{STEP} {option} true; echo status $?")
+                    step = f"{STEP} {option} true"
+                    if way == "largest":
+                        step = f"(. ~/largest.env; {step})"
+                    answer = shell.ask(f"{step}; echo status $?")
                     assert answer == ["status", "0"], f"step {len(self.ran)} ({way}): {' '.join(answer)}"
                     self.ran.append(way)
         finally:
@@ -129,6 +139,9 @@ def table(took, own_variables):
     user = group.add("user_init", "us", took["on", "user_init"], limit=GOALS["user_init"])
     user.why_not = f"once for a node and step; the load was {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
     group.add("user_init, no topology file", "us", took["live", "user_init"], took["on", "user_init"], "with one")
+    peer = "an ordinary environment"
+    for hook in ("user_init", "task_init"):
+        group.add(f"{hook}, 2 MB of environment", "us", took["largest", hook], took["on", hook], peer, limit=GOAL_OF_LARGEST)
     return group
 
 

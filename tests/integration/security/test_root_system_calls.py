@@ -15,10 +15,10 @@ from collections import Counter
 import pytest
 
 from built_files import double
-from step_shapes import UP, ShapeRunner, fixed, generated
+from step_shapes import UP, Shape, ShapeRunner, fixed, generated
 from step_trace import WITH_STACKS, UidTrace, traced
 
-IN_SHORT, IN_FULL = 3, 100
+IN_SHORT, IN_FULL = 4, 100
 TOGETHER = 20  # steps in one trace
 
 # The effective user id is root's.
@@ -26,6 +26,9 @@ AS_ROOT = (
     ("slurm_spank_init", "openat", r'AT_FDCWD, "/proc/self/status", O_RDONLY\|'),  # whether memory is locked
     ("slurm_spank_task_exit", "socket", r"AF_INET6?, SOCK_DGRAM\|SOCK_CLOEXEC\|SOCK_NONBLOCK, "),
     ("slurm_spank_task_exit", "openat", r'AT_FDCWD, "/(proc/self/cgroup|sys/fs/cgroup/[^"]*)", O_RDONLY\|'),
+    # After the first task that was killed: whether the others go on, and slurmstepd's own threads.
+    ("slurm_spank_task_exit", "openat", r'AT_FDCWD, "/proc/(\d+/(status|stat)|self/task(/\d+/stat)?)", O_RDONLY\|'),
+    ("slurm_spank_task_exit", "readlink", r'"/proc/thread-self"'),
     ("slurm_spank_task_exit", "newfstatat", r'\d+, "", '),
     ("slurm_spank_task_exit", "sendto", r".* MSG_NOSIGNAL, \{sa_family=AF_INET6?, "),
 )
@@ -106,13 +109,28 @@ def test_root_code_does_what_is_documented(runner, tmp_path, request, seed, figu
     # What must have been seen, or the test is blind: the port, the kernel's files, the word about a task that failed.
     assert changes > 0
     assert {("bind", False), ("openat", False), ("sendto", True)} <= {(call.name, call.effective == 0) for call in calls}
+    text = "\n".join(call.arguments for call in calls)
+    assert "/proc/net/route" in text and "/sys/class/net" in text and re.search(r"/proc/\d+/status", text)
+
+
+KILLED = 24  # tasks
+
+
+@needs_stacks
+def test_a_node_of_killed_tasks_takes_no_longer(runner, tmp_path):
+    """Each task that ends costs the same, however many ended before it."""
+    shape = Shape("all are killed", f"srun -w node001 -n{KILLED} --overcommit --bootstrap=on sh -c 'kill -KILL $$'")
+    calls = [call for call in of_root(trace_of(runner, [shape], tmp_path / "killed", "spank_bootstrap.so"))
+             if call.hook == "slurm_spank_task_exit"]  # fmt: skip
+    assert sum(call.name == "sendto" for call in calls) == KILLED, "control: srun receives each of them"
+    assert sum(call.name == "openat" for call in calls) < 6 * KILLED
 
 
 @needs_stacks
 def test_control_calls_of_another_plugin_are_noticed(runner, tmp_path):
     other = f"optional {double('misbehaving_spank')} open=task_post_fork connect=user_init open=task_init\n"
     with runner.cluster.other_plugstack(runner.cluster.plugstack + other):
-        trace = trace_of(runner, fixed()[3:4], tmp_path / "control", "misbehaving_spank.so")
+        trace = trace_of(runner, fixed()[4:5], tmp_path / "control", "misbehaving_spank.so")
     seen = {(call.hook, call.name, call.effective == 0) for call in of_root(trace) if not is_documented(call)}
     assert ("slurm_spank_task_post_fork", "openat", True) in seen
     assert ("slurm_spank_user_init", "connect", False) in seen

@@ -42,8 +42,10 @@ def pair(name: str, options: str, program: str = "true", **variables: str) -> Sh
 
 
 def fixed() -> list[Shape]:
-    """One of each kind; the first three are the most different ones."""
+    """One of each kind; the first four are the most different ones."""
     return [
+        pair("a rank is killed while the others run", "--bootstrap-interface=auto",
+             "sh -c 'if [ $SLURM_PROCID = 1 ]; then kill -KILL $$; fi; sleep 0.3'"),
         pair("a rank of each node fails", "--bootstrap-frameworks=all", "sh -c 'exit $((SLURM_PROCID % 3 == 0))'"),
         Shape("refused: more tasks than GPUs", "srun -N2 --ntasks-per-node=4 --gres=gpu:2 --bootstrap=on true"),
         pair("malformed values", "", SLURM_BOOTSTRAP_EXPORTS="\xff=,,=", SLURM_BOOTSTRAP_LAYOUT="1" * 65536,
