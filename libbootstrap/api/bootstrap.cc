@@ -71,7 +71,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   const Environment environment = process_environment();
   const auto timeout = read_timeout(environment, options->timeout_ms);
   if (!timeout) return fail(timeout.error());
-  const auto task = read_own_task(environment, Deadline::clock::now() + *timeout);
+  const auto task = read_own_task(environment);
   if (!task) return fail(task.error());
   if (wants_debug(environment)) say_decisions(*task);
   const auto port = parse_unsigned(effective_value(task->plan, "MASTER_PORT"), 65535);

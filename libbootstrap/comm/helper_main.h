@@ -8,11 +8,6 @@
 
 namespace bootstrap {
 
-// The first string of a request for where the ranks of mpirun are; the answer is kHostsKnown and their hosts, or
-// anything else and the reason.
-inline constexpr const char* kHostsRequest = "hosts";
-inline constexpr const char* kHostsKnown = "known";
-
 [[noreturn]] void serve_as_helper() noexcept;
 
 // For the first line of main(), in a program of ours that may ask a helper: whether it is one.

@@ -4,8 +4,7 @@
 
 namespace bootstrap {
 
-// The one whose functions the program finds; the others only pass calls on. Wrong alarms would be the port that one
-// copy holds against the other, and NCCL calls that one saw and the other did not.
+// The one whose functions the program finds; the others do nothing. Else one copy would hold the port against the other.
 bool is_active_copy() noexcept;
 
 }  // namespace bootstrap

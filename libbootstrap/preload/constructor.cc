@@ -1,4 +1,4 @@
-// What LD_PRELOAD runs before `main` and after: one look at the environment, and the variables of a rank that has none.
+// What LD_PRELOAD runs before `main`: one look at the environment, and the variables of a rank that has none.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "preload/active_copy.h"
-#include "preload/nccl_hooks/hook_bypass.h"
 #include "preload/rank_detection.h"
 #include "preload/rank_setup.h"
 #include "preload/stderr_message.h"
@@ -26,8 +25,6 @@ bool is_preloaded(const char* const* environment) noexcept {
   return false;
 }
 
-bool is_rank = false;  // or a process that a rank has started
-
 // With SLURM_BOOTSTRAP_DEBUG=1 alone. Without memory from malloc, as all of the constructor.
 void say_why_not(const char* why, const char* program) {
   char line[512];
@@ -36,11 +33,12 @@ void say_why_not(const char* why, const char* program) {
   if (size > 0) bootstrap::say({line, std::min(static_cast<std::size_t>(size), sizeof line - 1)});
 }
 
+// Returns why the process is not set up; null: it is.
 const char* set_up(const bootstrap::DetectedRank& detected, int count, char** words) {
   if (!bootstrap::belongs_to_step(detected, ::getpid()))
     return "the process does not belong to the step of its environment";
-  is_rank = bootstrap::set_up_rank(detected.step.launcher, count, words);
-  return is_rank ? nullptr : "the program is a launcher, which starts its own ranks";
+  if (bootstrap::set_up_rank(detected.step.launcher, count, words)) return nullptr;
+  return "the program is a launcher, which starts its own ranks";
 }
 
 // What is to be done needs files or memory, and is for one of several copies of us in the process.
@@ -48,9 +46,8 @@ void begin(const bootstrap::DetectedRank& detected, bool is_first, int count, ch
   if (!bootstrap::is_active_copy()) return;
   const auto* const why_not = is_first ? set_up(detected, count, words) : detected.why_not;
   if (detected.is_debug && why_not != nullptr) say_why_not(why_not, count > 0 ? words[0] : "");
-  if (!is_rank && (is_first || detected.role == bootstrap::Role::kOutside) && detected.has_leftovers) {
-    bootstrap::forget_outer_rank();
-  }
+  const bool is_outside = is_first ? why_not != nullptr : detected.role == bootstrap::Role::kOutside;
+  if (is_outside && detected.has_leftovers) bootstrap::forget_outer_rank();
 }
 
 // glibc hands the arguments of `main` to constructors. Every dynamic program of a user who exports LD_PRELOAD comes
@@ -62,14 +59,9 @@ __attribute__((constructor)) void enter(int count, char** words) {
   if (!is_preloaded(environ)) return;
   const auto detected = bootstrap::detect_rank(environ, ::getpid());
   const bool is_first = detected.role == Role::kFirst || detected.role == Role::kFirstOfMpirun;
-  is_rank = detected.role == Role::kInside;
   const bool has_leftovers = detected.role == Role::kOutside && detected.has_leftovers;
   const bool is_told = detected.is_debug && detected.why_not != nullptr;
   if (is_first || has_leftovers || is_told) begin(detected, is_first, count, words);
-}
-
-__attribute__((destructor)) void leave() {
-  if (is_rank) bootstrap::warn_if_bypassed();
 }
 
 }  // namespace

@@ -26,8 +26,6 @@
 #include "core/step/mpirun_facts.h"
 #include "core/util/text.h"
 #include "core/util/version.h"
-#include "preload/preload_options.h"
-#include "preload/query_rank_hosts.h"
 #include "preload/stderr_message.h"
 #include "probe/cpu_affinity.h"
 #include "probe/loaded_mpi.h"
@@ -160,15 +158,11 @@ void read_own_cpus(const StepFacts& facts, StepPlan& plan, const Settings& setti
   refine_frameworks(plan, facts, settings, 0, sight);
 }
 
-// After a session of ours with mpirun's server MPI_Init fails in the rank ("getting local rank failed") or hangs: all
-// of 20 runs with PMIx 4.2.2, whichever gds we took and whether all ranks asked or one of each node; now and then with
-// PMIx 5. Whether a program will start MPI nobody knows before `main`. So only who says that it will not lets us ask.
-Result<std::vector<std::string>> find_hosts(const Environment& environment) {
-  if (read_preload_options(environment).asks_mpirun.value_or(false) && !is_mpi_loaded()) return query_rank_hosts();
-  return fail(
-      ErrorCode::kUnsupported,
-      "the host of rank 0 is not known: only mpirun's PMIx server has it, and MPI does not start after a query; start "
-      "the program with srun, or set SLURM_BOOTSTRAP_MPIRUN=ask if it does not use MPI, or =off if it does");
+// Under mpirun on several nodes. A program that is linked with MPI does not meet at MASTER_ADDR.
+std::string warn_of_missing_address(const StepFacts& facts, const StepPlan& plan) {
+  if (facts.knows_hosts || plan.find("MASTER_ADDR") || is_mpi_loaded()) return {};
+  return "MASTER_ADDR is not set, because mpirun does not tell a rank the host of rank 0; if the ranks are to meet "
+         "there, use mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT with the host of rank 0";
 }
 
 // In rank 0: the table, or with SLURM_BOOTSTRAP_DEBUG=1 one line for each decision.
@@ -214,13 +208,7 @@ Status set_up(const Environment& environment, SetUp what) {
     remove_leftovers(inherited_to_unset(environment));
     return {};
   }
-  auto around = read_mpirun_context(environment);
-  if (needs_hosts(environment)) {
-    auto hosts = find_hosts(environment);
-    if (!hosts) return fail(hosts.error());
-    around.hosts = std::move(*hosts);
-  }
-  auto facts = read_task_facts(environment, around);
+  auto facts = read_task_facts(environment, read_mpirun_context(environment));
   if (!facts) return fail(facts.error());
   facts->decision.set_up = what;
   facts->decision.reason = "the preloaded library does it, without the plugin";
@@ -228,7 +216,7 @@ Status set_up(const Environment& environment, SetUp what) {
   gather_network(*facts, *settings);
   auto plan = make_step_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
-  read_own_cpus(*facts, *plan, *settings);
+  if (facts->knows_hosts) read_own_cpus(*facts, *plan, *settings);
   export_plan(*plan);
   reserve_ports(*facts, *settings, *plan);
   const auto step = to_string(facts->id);
@@ -236,6 +224,8 @@ Status set_up(const Environment& environment, SetUp what) {
   if (!shared.empty()) warn(step, shared);
   if (facts->local_ranks.front() != 0) return {};
   for (const auto& warning : plan->warnings) warn(step, warning);
+  const auto missing = warn_of_missing_address(*facts, *plan);
+  if (!missing.empty()) warn(step, missing);
   explain(*facts, *settings, *plan);
   return {};
 }
@@ -245,17 +235,10 @@ Result<StepId> id_of(const Environment& environment, Launcher launcher) {
   return mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
 }
 
-// A plan that fails, fails for all ranks alike, or for this node's: one of each node speaks. That we do not ask mpirun
-// is the same for all ranks, and nothing to an MPI program.
-bool speaks(const Environment& environment, Launcher launcher, const Error& error) {
-  if (launcher == Launcher::kSlurm) return environment.get("SLURM_LOCALID").value_or("0") == "0";
-  if (error.code != ErrorCode::kUnsupported) return environment.get("OMPI_COMM_WORLD_LOCAL_RANK").value_or("0") == "0";
-  return environment.get("OMPI_COMM_WORLD_RANK").value_or("0") == "0" && !is_mpi_loaded() &&
-         read_preload_options(environment).asks_mpirun != false;
-}
-
+// A plan fails for all ranks alike, or for all ranks of this node: the first rank of each node reports it.
 void complain(const Environment& environment, Launcher launcher, const Error& error) {
-  if (!speaks(environment, launcher, error)) return;
+  const auto* const local = launcher == Launcher::kSlurm ? "SLURM_LOCALID" : "OMPI_COMM_WORLD_LOCAL_RANK";
+  if (environment.get(local).value_or("0") != "0") return;
   const auto id = id_of(environment, launcher);
   const auto job =
       id ? to_string(*id)

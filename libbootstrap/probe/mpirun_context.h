@@ -7,7 +7,7 @@
 
 namespace bootstrap {
 
-// Without the hosts of the other ranks. Empty, and nothing is looked at, in a rank of Slurm's.
+// Empty, and nothing is looked at, in a rank of Slurm's.
 MpirunContext read_mpirun_context(const Environment& environment);
 
 }  // namespace bootstrap

@@ -4,18 +4,13 @@
 // Built once for each version that it stands for (NCCL_DOUBLE_VERSION), with the functions that this version has.
 #include "nccl_double.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "nccl_double_comm.h"
@@ -27,7 +22,6 @@
   type p##name(__VA_ARGS__)
 
 using nccl_double::guarded;
-using nccl_double::Ring;
 using nccl_double::Trouble;
 
 namespace {
@@ -66,26 +60,14 @@ bool is_blocking(const ncclConfig_t* config) {
   return config->blocking != 0;
 }
 
-// Of this thread: what ncclGroupEnd is to do.
-thread_local int group_depth = 0;
-thread_local std::vector<std::function<ncclResult_t()>> grouped;
-
 // Builds it now or in a thread; *result stays null when it fails at once, and what is connected stays so.
-ncclResult_t build(ncclComm_t* result, std::unique_ptr<ncclComm> comm, bool waits,
-                   const std::function<std::unique_ptr<Ring>(ncclComm&)>& connect) {
+ncclResult_t build(ncclComm_t* result, std::unique_ptr<ncclComm> comm, const std::vector<ncclUniqueId>& ids,
+                   bool waits) {
   ncclComm* const made = comm.release();
-  const auto code = waits ? guarded([&] { made->build(connect); })
-                          : made->run_allgather([connect](ncclComm& self) { self.build(connect); });
+  const auto code =
+      waits ? guarded([&] { made->build(ids); }) : made->run_allgather([ids](ncclComm& self) { self.build(ids); });
   if (code == ncclSuccess || code == ncclInProgress) *result = made;
   return code;
-}
-
-// One whose ranks are connected.
-[[maybe_unused]] ncclResult_t build_child(ncclComm_t* result, std::unique_ptr<Ring> ring, bool blocking) {
-  auto made = std::make_unique<ncclComm>(ring->rank(), ring->ranks(), blocking);
-  return build(
-      result, std::move(made), blocking,
-      [held = std::make_shared<std::unique_ptr<Ring>>(std::move(ring))](ncclComm&) { return std::move(*held); });
 }
 
 ncclResult_t init(const char* call, ncclComm_t* result, int ranks, std::vector<ncclUniqueId> ids, int rank,
@@ -107,25 +89,7 @@ ncclResult_t init(const char* call, ncclComm_t* result, int ranks, std::vector<n
   });
   if (checked != ncclSuccess) return checked;
   // ncclCommInitRank, which has no configuration, waits whatever NCCL_COMM_BLOCKING says.
-  const auto make = [=] {
-    return build(result, std::make_unique<ncclComm>(rank, ranks, blocking), blocking || !has_config,
-                 [ids](ncclComm& self) { return std::make_unique<Ring>(ids, self.rank, self.ranks, self.abort); });
-  };
-  if (group_depth == 0) return make();
-  grouped.push_back(make);
-  return ncclSuccess;
-}
-
-// Makes `ordinal` current in this thread, where CUDA is there.
-void use_device(int ordinal) {
-  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (driver == nullptr) return;
-  const auto retain = reinterpret_cast<int (*)(void**, int)>(::dlsym(driver, "cuDevicePrimaryCtxRetain"));
-  const auto set = reinterpret_cast<int (*)(void*)>(::dlsym(driver, "cuCtxSetCurrent"));
-  void* context = nullptr;
-  if (retain == nullptr || set == nullptr || retain(&context, ordinal) != 0 || set(context) != 0) {
-    throw Trouble{ncclUnhandledCudaError, "Cuda failure 'invalid device ordinal'"};
-  }
+  return build(result, std::make_unique<ncclComm>(rank, ranks, blocking), ids, blocking || !has_config);
 }
 
 }  // namespace
@@ -162,125 +126,6 @@ NCCL_DOUBLE_API(ncclResult_t, ncclCommInitRankScalable, ncclComm_t* comm, int nr
 }
 #endif
 
-NCCL_DOUBLE_API(ncclResult_t, ncclCommInitAll, ncclComm_t* comms, int ndev, const int* devices) {
-  log("ncclCommInitAll ranks=" + std::to_string(ndev));
-  if (comms == nullptr || ndev < 1) return ncclInvalidArgument;
-  const auto count = static_cast<std::size_t>(ndev);
-  ncclUniqueId id{};
-  auto code = guarded([&] { id = nccl_double::start_root(); });
-  if (code != ncclSuccess) return code;
-  std::vector<ncclResult_t> codes(count, ncclSuccess);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ndev; ++rank) {
-    threads.emplace_back([=, &codes] {
-      const auto place = static_cast<std::size_t>(rank);
-      codes[place] = guarded([&] { use_device(devices == nullptr ? rank : devices[place]); });
-      if (codes[place] != ncclSuccess) return;
-      auto comm = std::make_unique<ncclComm>(rank, ndev, true);
-      codes[place] = build(&comms[place], std::move(comm), true, [id](ncclComm& self) {
-        return std::make_unique<Ring>(std::vector{id}, self.rank, self.ranks, self.abort);
-      });
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  const auto failed = std::find_if(codes.begin(), codes.end(), [](auto each) { return each != ncclSuccess; });
-  return failed == codes.end() ? ncclSuccess : *failed;
-}
-
-#if NCCL_DOUBLE_VERSION >= 21803
-NCCL_DOUBLE_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
-                ncclConfig_t* config) {
-  log("ncclCommSplit color=" + std::to_string(color) + " key=" + std::to_string(key));
-  if (comm == nullptr || newcomm == nullptr) return ncclInvalidArgument;
-  *newcomm = nullptr;
-  std::unique_ptr<Ring> ring;
-  bool blocking = comm->blocking;
-  const auto code = guarded([&] {
-    if (config != nullptr) blocking = is_blocking(config);
-    ring = comm->split(color, key);
-  });
-  return code == ncclSuccess && ring ? build_child(newcomm, std::move(ring), blocking) : code;
-}
-#endif
-
-#if NCCL_DOUBLE_VERSION >= 22703
-NCCL_DOUBLE_API(ncclResult_t, ncclCommShrink, ncclComm_t comm, int* left_out, int count, ncclComm_t* newcomm,
-                ncclConfig_t* config, int) {
-  log("ncclCommShrink left_out=" + std::to_string(count));
-  if (comm == nullptr || newcomm == nullptr || left_out == nullptr || count < 1) return ncclInvalidArgument;
-  *newcomm = nullptr;
-  std::unique_ptr<Ring> ring;
-  bool blocking = comm->blocking;
-  const auto code = guarded([&] {
-    if (config != nullptr) blocking = is_blocking(config);
-    ring = comm->shrink({left_out, left_out + count});
-  });
-  return code == ncclSuccess ? build_child(newcomm, std::move(ring), blocking) : code;
-}
-#endif
-
-#if NCCL_DOUBLE_VERSION >= 22902
-NCCL_DOUBLE_API(ncclResult_t, ncclCommGetUniqueId, ncclComm_t comm, ncclUniqueId* id) {
-  log("ncclCommGetUniqueId");
-  if (comm == nullptr || id == nullptr) return ncclInvalidArgument;
-  return guarded([&] { *id = comm->id_to_grow(); });
-}
-
-// Of old ranks NCCL looks at no id: the one that made it has told those that need it.
-NCCL_DOUBLE_API(ncclResult_t, ncclCommGrow, ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
-                ncclComm_t* newcomm, ncclConfig_t* config) {
-  log("ncclCommGrow ranks=" + std::to_string(nranks) + " rank=" + std::to_string(rank));
-  if (newcomm == nullptr || nranks <= (comm == nullptr ? 0 : comm->ranks)) return ncclInvalidArgument;
-  *newcomm = nullptr;
-  if (comm == nullptr ? rank < 0 || rank >= nranks || id == nullptr : rank != -1) return ncclInvalidArgument;
-  bool blocking = comm == nullptr || comm->blocking;
-  std::function<std::unique_ptr<Ring>(ncclComm&)> connect;
-  const auto code = guarded([&] {
-    if (config != nullptr) blocking = is_blocking(config);
-    if (comm != nullptr) {
-      connect = comm->grow(nranks);
-    } else {
-      connect = [root = nccl_double::handle_in(*id)](ncclComm& self) {
-        return std::make_unique<Ring>(root, nccl_double::Socket::listener(), nullptr, self.rank, self.ranks,
-                                      self.abort);
-      };
-    }
-  });
-  if (code != ncclSuccess) return code;
-  auto made = std::make_unique<ncclComm>(comm == nullptr ? rank : comm->rank, nranks, blocking);
-  return build(newcomm, std::move(made), blocking, connect);
-}
-
-NCCL_DOUBLE_API(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int flags) {
-  log("ncclCommRevoke");
-  if (comm == nullptr) return ncclSuccess;
-  if (flags != 0 || comm->is_finalized) return ncclInvalidArgument;
-  comm->revoke();
-  return ncclSuccess;
-}
-#endif
-
-NCCL_DOUBLE_API(ncclResult_t, ncclGroupStart) {
-  ++group_depth;
-  return ncclSuccess;
-}
-
-NCCL_DOUBLE_API(ncclResult_t, ncclGroupEnd) {
-  if (group_depth == 0) return ncclInvalidUsage;
-  if (--group_depth > 0) return ncclSuccess;
-  ncclResult_t code = ncclSuccess;
-  for (const auto& make : std::exchange(grouped, {})) {
-    const auto made = make();
-    if (code == ncclSuccess) code = made;
-  }
-  return code;
-}
-
-NCCL_DOUBLE_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
-  if (comm == nullptr) return ncclSuccess;
-  return std::exchange(comm->is_finalized, true) ? ncclInvalidArgument : ncclSuccess;
-}
-
 NCCL_DOUBLE_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
   log("ncclCommDestroy");
   delete comm;
@@ -310,12 +155,6 @@ NCCL_DOUBLE_API(ncclResult_t, ncclCommCount, const ncclComm_t comm, int* count) 
 NCCL_DOUBLE_API(ncclResult_t, ncclCommUserRank, const ncclComm_t comm, int* rank) {
   if (comm == nullptr || rank == nullptr) return ncclInvalidArgument;
   *rank = comm->rank;
-  return ncclSuccess;
-}
-
-NCCL_DOUBLE_API(ncclResult_t, ncclCommCuDevice, const ncclComm_t comm, int* device) {
-  if (comm == nullptr || device == nullptr) return ncclInvalidArgument;
-  *device = comm->device.ordinal;
   return ncclSuccess;
 }
 

@@ -11,14 +11,13 @@
  * It is as unkind as NCCL was seen to be. Versions that differ: all ranks hang. Two ranks on one GPU: these two fail,
  * the others hang on one node, and get ncclRemoteError on several. A stranger closes its connection: 2.14 hangs, 2.18
  * to 2.23 fail; 2.28 passes over it until the ranks are connected, and hangs when one comes to the port of a proxy. A
- * rank that fails leaves its connections open as long as its process lives. In ncclCommGrow the first and the last old
- * rank wait until one has called ncclCommGetUniqueId. ncclCommAbort takes 0.9 s while the ranks connect. 2.28 leaves a
- * thread and six descriptors in the process.
+ * rank that fails leaves its connections open as long as its process lives. ncclCommAbort takes 0.9 s while the ranks
+ * connect. 2.28 leaves a thread and six descriptors in the process.
  *
  * NCCL_DOUBLE_LOG names a file that gets one line for each call. NCCL_DOUBLE_INIT is what a rank does in
  * ncclCommInitRank, or "fail:2" of rank 2 of the communicator alone: "stall" (never checks in), and once it is
- * connected: "fail" (alone, for want of memory), "stop" (the process stands still), "kill" (it is killed), "late-kill"
- * (a second later), "slow" (half a second before it connects to the proxies). From the all-reduce number
+ * connected: "fail" (alone, for want of memory), "late-fail" (three seconds later), "stop" (the process stands
+ * still), "kill" (it is killed), "slow" (half a second before it connects to the proxies). From the all-reduce number
  * NCCL_DOUBLE_FAULT_AT (0) on, NCCL_DOUBLE_FAULT is what a rank does wrong: "sum" (the last number is one too much),
  * "lazy" (the result is left as it was), "stop" (the process stands still), "stall" (the call does not come back),
  * "error" (it comes back with an error).
@@ -60,31 +59,17 @@ typedef struct {
   int blocking;
 } ncclConfig_t;
 
-#define NCCL_SPLIT_NOCOLOR -1
-
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t* config);
-ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devices);
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config); /* 2.18 */
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int nranks, int rank, int ids, ncclUniqueId* id,
                                       ncclConfig_t* config); /* 2.23 */
-ncclResult_t ncclCommShrink(ncclComm_t comm, int* left_out, int count, ncclComm_t* newcomm, ncclConfig_t* config,
-                            int flags);                              /* 2.27 */
-ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id); /* 2.29, as the next two */
-ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm,
-                          ncclConfig_t* config);
-ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
-ncclResult_t ncclGroupStart(void);
-ncclResult_t ncclGroupEnd(void);
-ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error);
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count);
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank);
-ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device);
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t operation,
                            ncclComm_t comm, cudaStream_t stream);
 const char* ncclGetErrorString(ncclResult_t result);

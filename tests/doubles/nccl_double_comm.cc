@@ -17,7 +17,6 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 
 namespace {
@@ -30,7 +29,6 @@ struct Peer {
   std::uint64_t host;
   std::int64_t bus;
   sockaddr_in proxy;
-  Doors doors;
 };
 
 std::uint64_t hash(const std::string& text) {
@@ -57,10 +55,6 @@ Function find(const char* cuda_name, const char* hip_name) {
     name = hip_name;
   }
   return library == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(library, name));
-}
-
-nccl_double::Magic mixed(nccl_double::Magic magic, int number) {
-  return magic ^ (static_cast<nccl_double::Magic>(number) << 32U) ^ 0x6772;
 }
 
 // NCCL does not come to its own comparison: the ranks already misunderstand each other when they check in.
@@ -146,9 +140,9 @@ void fail_in_init(int rank) {
   if (fault == "fail") throw Trouble{ncclUnhandledCudaError, "Failed to CUDA calloc 2097152 bytes"};
   if (fault == "stop") (void)::raise(SIGSTOP);
   if (fault == "kill") (void)::raise(SIGKILL);
-  if (fault == "late-kill") {
-    (void)::usleep(1000000);
-    (void)::raise(SIGKILL);
+  if (fault == "late-fail") {
+    (void)::usleep(3000000);
+    throw Trouble{ncclUnhandledCudaError, "Failed to CUDA calloc 2097152 bytes"};
   }
   if (fault == "slow") (void)::usleep(500000);
 }
@@ -176,14 +170,11 @@ DeviceOfThread device_of_thread() {
   return device;
 }
 
-void ncclComm::build(const std::function<std::unique_ptr<Ring>(ncclComm&)>& connect) {
-  ring = connect(*this);
+void ncclComm::build(const std::vector<ncclUniqueId>& ids) {
+  ring = std::make_unique<Ring>(ids, rank, ranks, abort);
   std::vector<Peer> peers(static_cast<std::size_t>(ranks));
   auto proxy = nccl_double::Socket::listener();
-  ring_door = nccl_double::Socket::listener();
-  handle_door = nccl_double::Socket::listener();
-  const Doors own{ring_door.address(), handle_door.address()};
-  peers[static_cast<std::size_t>(rank)] = {nccl_double::version(), own_host(), device.bus, proxy.address(), own};
+  peers[static_cast<std::size_t>(rank)] = {nccl_double::version(), own_host(), device.bus, proxy.address()};
   proxies.push_back(std::move(proxy));
   fail_in_init(rank);
   ring->all_gather(peers.data(), sizeof(Peer), abort);
@@ -193,7 +184,6 @@ void ncclComm::build(const std::function<std::unique_ptr<Ring>(ncclComm&)>& conn
   proxies.push_back(nccl_double::Socket::connect(next.proxy, ring->magic(), abort));
   proxies.push_back(proxies.front().accept(ring->magic(), nccl_double::Port::kProxy, abort));
   leave_thread_behind();
-  for (const auto& peer : peers) doors.push_back(peer.doors);
   is_built = true;
 }
 
@@ -210,80 +200,6 @@ void ncclComm::all_reduce(const void* from, void* to, std::size_t count, ncclDat
   }
   if (type == ncclFloat64) return reduce<double>(*ring, from, to, count, abort);
   throw Trouble{ncclInvalidArgument, "the double adds floats and doubles only"};
-}
-
-std::unique_ptr<Ring> ncclComm::split(int color, int key) {
-  struct Member {
-    int color;
-    int key;
-    int rank;
-    sockaddr_in address;
-  };
-  auto listener = nccl_double::Socket::listener();
-  std::vector<Member> members(static_cast<std::size_t>(ranks));
-  members[static_cast<std::size_t>(rank)] = {color, key, rank, listener.address()};
-  ring->all_gather(members.data(), sizeof(Member), abort);
-  const auto serial = static_cast<std::uint64_t>(++children);
-  if (color == NCCL_SPLIT_NOCOLOR) return nullptr;
-  std::erase_if(members, [color](const Member& member) { return member.color != color; });
-  std::sort(members.begin(), members.end(), [](const Member& one, const Member& other) {
-    return std::tie(one.key, one.rank) < std::tie(other.key, other.rank);
-  });
-  const auto own = std::find_if(members.begin(), members.end(), [this](const Member& m) { return m.rank == rank; });
-  const auto place = static_cast<std::size_t>(own - members.begin());
-  const auto magic = ring->magic() ^ (serial << 32) ^ static_cast<std::uint64_t>(color);
-  return std::make_unique<Ring>(magic, listener, members[(place + 1) % members.size()].address, static_cast<int>(place),
-                                static_cast<int>(members.size()), abort);
-}
-
-// Those that are left out may be dead: the others meet at doors that they know of each other.
-std::unique_ptr<Ring> ncclComm::shrink(std::vector<int> left_out) {
-  std::vector<int> members;
-  for (int one = 0; one < ranks; ++one) {
-    if (std::find(left_out.begin(), left_out.end(), one) == left_out.end()) members.push_back(one);
-  }
-  const auto own = std::find(members.begin(), members.end(), rank);
-  if (own == members.end()) throw Trouble{ncclInvalidArgument, ""};
-  const auto place = static_cast<std::size_t>(own - members.begin());
-  const auto next = static_cast<std::size_t>(members[(place + 1) % members.size()]);
-  return std::make_unique<Ring>(mixed(ring->magic(), -++shrinks), ring_door, doors[next].ring, static_cast<int>(place),
-                                static_cast<int>(members.size()), abort);
-}
-
-// The rank that is asked for it tells those that meet new ones. They need not have called yet.
-ncclUniqueId ncclComm::id_to_grow() {
-  if (std::getenv("NCCL_COMM_ID") != nullptr) throw Trouble{ncclInvalidUsage, "NCCL_COMM_ID is set"};
-  const auto magic = mixed(ring->magic(), children + 1);
-  const auto id = nccl_double::start_root_to_grow(magic, ranks);
-  for (const auto* door : {&doors.front(), &doors.back()}) {
-    nccl_double::Socket::connect(door->handle, ring->magic(), abort).send(&id, sizeof id, abort);
-    if (ranks == 1) break;
-  }
-  return id;
-}
-
-std::function<std::unique_ptr<Ring>(ncclComm&)> ncclComm::grow(int new_ranks) {
-  const auto magic = mixed(ring->magic(), ++children);
-  const auto* const next = rank + 1 < ranks ? &doors[static_cast<std::size_t>(rank) + 1].ring : nullptr;
-  if (rank != 0 && next != nullptr) {
-    return [=, this](ncclComm& self) {
-      return std::make_unique<Ring>(magic, ring_door, *next, rank, new_ranks, self.abort);
-    };
-  }
-  ncclUniqueId id{};
-  handle_door.accept(ring->magic(), nccl_double::Port::kBootstrap, abort).receive(&id, sizeof id, abort);
-  const auto handle = nccl_double::handle_in(id);
-  if (handle.magic != magic) throw Trouble{ncclInvalidArgument, "ncclCommGrow: magic mismatch computed by the root"};
-  return [=, this](ncclComm& self) {
-    return std::make_unique<Ring>(handle, ring_door, next, rank, new_ranks, self.abort);
-  };
-}
-
-void ncclComm::revoke() {
-  abort = true;
-  if (worker.joinable()) worker.join();
-  abort = false;
-  is_finalized = true;
 }
 
 ncclResult_t ncclComm::run_allgather(std::function<void(ncclComm&)> work) {

@@ -19,12 +19,6 @@ struct DeviceOfThread {
 };
 DeviceOfThread device_of_thread();
 
-// Where a rank listens for those that make another communicator of this one.
-struct Doors {
-  sockaddr_in ring;
-  sockaddr_in handle;  // for the unique id of ncclCommGrow
-};
-
 struct ncclComm {
   ncclComm(int comm_rank, int comm_ranks, bool is_blocking)
       : rank(comm_rank), ranks(comm_ranks), blocking(is_blocking), device(device_of_thread()) {}
@@ -32,15 +26,9 @@ struct ncclComm {
     if (worker.joinable()) worker.join();
   }
 
-  // Makes the ring with `connect`, holds the ranks against each other and connects them to their proxies.
-  void build(const std::function<std::unique_ptr<nccl_double::Ring>(ncclComm&)>& connect);
+  // Makes the ring, compares the ranks and connects them to their proxies.
+  void build(const std::vector<ncclUniqueId>& ids);
   void all_reduce(const void* from, void* to, std::size_t count, ncclDataType_t type);
-  std::unique_ptr<nccl_double::Ring> split(int color, int key);  // null with NCCL_SPLIT_NOCOLOR
-  std::unique_ptr<nccl_double::Ring> shrink(std::vector<int> left_out);
-  ncclUniqueId id_to_grow();
-  // For `build` of the new communicator. The first and the last rank wait here for the id.
-  std::function<std::unique_ptr<nccl_double::Ring>(ncclComm&)> grow(int new_ranks);
-  void revoke();
 
   // On a blocking communicator at once; else in a thread, and ncclInProgress meanwhile.
   ncclResult_t run_allgather(std::function<void(ncclComm&)> work);
@@ -49,18 +37,12 @@ struct ncclComm {
   int ranks;
   bool blocking;
   DeviceOfThread device;
-  int children = 0;     // split off and grown so far
-  int shrinks = 0;      // likewise
-  int all_reduces = 0;  // likewise
-  bool is_finalized = false;
+  int all_reduces = 0;  // so far
   nccl_double::AbortFlag abort{false};
   std::atomic<ncclResult_t> state{ncclSuccess};
   std::atomic<bool> is_built{false};
   std::unique_ptr<nccl_double::Ring> ring;
   std::vector<nccl_double::Socket> proxies;  // its own, which goes on listening, and the connections of two ranks
-  nccl_double::Socket ring_door;
-  nccl_double::Socket handle_door;
-  std::vector<Doors> doors;  // of all ranks
   std::thread worker;
 };
 

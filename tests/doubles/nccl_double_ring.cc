@@ -43,10 +43,7 @@ int root_of(int rank, int ranks, int roots) {
 // The root that one id names: tells each of its ranks where the next one listens, as soon as both have come.
 class Root {
  public:
-  // `old_ranks`: of a communicator that grows. Its last one is the first of this root; its first one counts behind the
-  // new ones.
-  Root(Magic magic, Socket listener, int old_ranks)
-      : magic_(magic), listener_(std::move(listener)), old_ranks_(old_ranks) {}
+  Root(Magic magic, Socket listener) : magic_(magic), listener_(std::move(listener)) {}
 
   void serve() {
     bool is_done = false;
@@ -90,9 +87,8 @@ class Root {
     roots_ = info.roots;
     root_ = info.root;
     first_ = first_rank(root_, ranks_, roots_);
-    if (old_ranks_ > 0) first_ = old_ranks_ - 1;
     own_ = first_rank(root_ + 1, ranks_, roots_) - first_;
-    came_.resize(static_cast<std::size_t>(roots_ > 1 || old_ranks_ > 0 ? own_ + 1 : own_));
+    came_.resize(static_cast<std::size_t>(roots_ > 1 ? own_ + 1 : own_));
     told_.resize(static_cast<std::size_t>(own_));
   }
 
@@ -113,7 +109,6 @@ class Root {
   const AbortFlag never_{false};
   Magic magic_;
   Socket listener_;
-  int old_ranks_;
   int ranks_ = 0;
   int roots_ = 0;
   int root_ = 0;
@@ -133,8 +128,8 @@ extern "C" void* run_root(void* argument) {
   return nullptr;
 }
 
-void serve_root(Magic magic, Socket listener, int old_ranks = 0) {
-  auto root = std::make_unique<Root>(magic, std::move(listener), old_ranks);
+void serve_root(Magic magic, Socket listener) {
+  auto root = std::make_unique<Root>(magic, std::move(listener));
   pthread_t thread{};
   if (::pthread_create(&thread, nullptr, run_root, root.get()) != 0) {
     throw Trouble{ncclSystemError, "Call to pthread_create failed"};
@@ -162,6 +157,12 @@ ncclUniqueId id_of(const Handle& handle) {
   return id;
 }
 
+Handle handle_in(const ncclUniqueId& id) {
+  Handle handle{};
+  std::memcpy(&handle, &id, sizeof handle);
+  return handle;
+}
+
 void check_in(const Handle& root, const CheckIn& info, const AbortFlag& abort) {
   const auto socket = Socket::connect(root.address, root.magic, abort);
   const Greeting greeting;
@@ -177,12 +178,6 @@ std::string fault_of_init(int rank) {
   const auto colon = text.find(':');
   const bool is_others = colon != std::string::npos && text.substr(colon + 1) != std::to_string(rank);
   return is_others ? "" : text.substr(0, colon);
-}
-
-Handle handle_in(const ncclUniqueId& id) {
-  Handle handle{};
-  std::memcpy(&handle, &id, sizeof handle);
-  return handle;
 }
 
 int first_rank(int root, int ranks, int roots) {
@@ -207,16 +202,6 @@ ncclUniqueId start_root() {
   return id_of(handle);
 }
 
-ncclUniqueId start_root_to_grow(Magic magic, int ranks) {
-  Handle handle{};
-  auto listener = Socket::listener();
-  handle.magic = magic;
-  handle.address = listener.address();
-  handle.ranks = ranks;
-  serve_root(magic, std::move(listener), ranks);
-  return id_of(handle);
-}
-
 Ring::Ring(const std::vector<ncclUniqueId>& ids, int rank, int ranks, const AbortFlag& abort)
     : rank_(rank), ranks_(ranks), magic_(handle_in(ids.front()).magic) {
   if (fault_of_init(rank) == "stall") hang(abort);
@@ -238,33 +223,8 @@ Ring::Ring(const std::vector<ncclUniqueId>& ids, int rank, int ranks, const Abor
   }
   sockaddr_in next{};
   answers.accept(mine.magic, Port::kBootstrap, abort).receive(&next, sizeof next, abort);
-  close(ring, next, abort);
-}
-
-Ring::Ring(Magic magic, const Socket& listener, const sockaddr_in& next, int rank, int ranks, const AbortFlag& abort)
-    : rank_(rank), ranks_(ranks), magic_(magic) {
-  close(listener, next, abort);
-}
-
-Ring::Ring(const Handle& root, const Socket& listener, const sockaddr_in* next, int rank, int ranks,
-           const AbortFlag& abort)
-    : rank_(rank), ranks_(ranks), magic_(root.magic) {
-  if (fault_of_init(rank) == "stall") hang(abort);
-  const auto answers = Socket::listener();
-  CheckIn info{ranks, ranks, 0, 1, answers.address(), listener.address()};
-  if (rank == 0) check_in(root, info, abort);
-  sockaddr_in told{};
-  if (next == nullptr) {
-    info.rank = rank;
-    check_in(root, info, abort);
-    answers.accept(magic_, Port::kBootstrap, abort).receive(&told, sizeof told, abort);
-  }
-  close(listener, next == nullptr ? told : *next, abort);
-}
-
-void Ring::close(const Socket& listener, const sockaddr_in& next, const AbortFlag& abort) {
   next_ = Socket::connect(next, magic_, abort);
-  previous_ = listener.accept(magic_, Port::kBootstrap, abort);
+  previous_ = ring.accept(magic_, Port::kBootstrap, abort);
 }
 
 void Ring::all_gather(void* all, std::size_t size, const AbortFlag& abort) const {

@@ -17,16 +17,11 @@ struct Handle {
   Magic magic;
   sockaddr_in address;
   char rest_of_address[12];  // NCCL leaves room for IPv6
-  int ranks;
 };
 
 // Starts a root: a listening socket and a thread that stays until all of its ranks have checked in.
 // With NCCL_COMM_ID there is none yet: rank 0 starts it at that address, and the id names nothing else.
 ncclUniqueId start_root();
-// One for ncclCommGrow of a communicator of `ranks`: the first and the last of them, and new ones, check in.
-ncclUniqueId start_root_to_grow(Magic magic, int ranks);
-Handle handle_in(const ncclUniqueId& id);
-
 // What NCCL_DOUBLE_INIT says of this rank.
 std::string fault_of_init(int rank);
 
@@ -34,12 +29,6 @@ class Ring {
  public:
   // Checks in with the roots and comes back when both neighbours are connected.
   Ring(const std::vector<ncclUniqueId>& ids, int rank, int ranks, const AbortFlag& abort);
-  // A part of another ring: the ranks of that in `members`, in this order; collective over those. Precondition: each
-  // has given the address of `listener` to the others.
-  Ring(Magic magic, const Socket& listener, const sockaddr_in& next, int rank, int ranks, const AbortFlag& abort);
-  // One that has grown, at `rank` of `ranks`. `next`: of old ranks but the last, where the next one listens.
-  Ring(const Handle& root, const Socket& listener, const sockaddr_in* next, int rank, int ranks,
-       const AbortFlag& abort);
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
@@ -49,8 +38,6 @@ class Ring {
   void all_gather(void* all, std::size_t size, const AbortFlag& abort) const;
 
  private:
-  void close(const Socket& listener, const sockaddr_in& next, const AbortFlag& abort);
-
   int rank_;
   int ranks_;
   Magic magic_;

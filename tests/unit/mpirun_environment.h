@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "core/step/step_facts.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -21,7 +20,13 @@ inline Environment mpirun_rank(int rank) {
                          {"PMIX_HOSTNAME", rank < 2 ? "node001" : "node002"}});
 }
 
-// What its server says.
-inline MpirunContext two_nodes() { return {"node001", {"node001", "node001", "node002", "node002"}, 0}; }
+// The same four ranks on node001.
+inline Environment mpirun_rank_on_one_node(int rank) {
+  auto environment = mpirun_rank(rank);
+  environment.set("OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(rank));
+  environment.set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
+  environment.set("PMIX_HOSTNAME", "node001");
+  return environment;
+}
 
 }  // namespace bootstrap

@@ -15,7 +15,7 @@ namespace {
 
 std::string value_of(const StepPlan& plan, std::string_view name) { return effective_value(plan, name); }
 
-StepPlan plan_of(const Environment& environment, const MpirunContext& around = two_nodes()) {
+StepPlan plan_of(const Environment& environment, const MpirunContext& around = {}) {
   return *make_step_plan(*read_task_facts(environment, around), {});
 }
 
@@ -31,7 +31,7 @@ TEST(MpirunFacts, AnIdIsReadFromTheNameSpace) {
 }
 
 TEST(MpirunFacts, TheVariablesOfTheStepAroundAreNotTheRanks) {
-  auto environment = mpirun_rank(3);
+  auto environment = mpirun_rank_on_one_node(3);
   environment.set("SLURM_JOB_ID", "12");
   environment.set("SLURM_STEP_ID", "0");
   environment.set("SLURM_PROCID", "1");
@@ -40,10 +40,11 @@ TEST(MpirunFacts, TheVariablesOfTheStepAroundAreNotTheRanks) {
   const auto plan = plan_of(environment);
   EXPECT_EQ(value_of(plan, "RANK"), "3");
   EXPECT_EQ(value_of(plan, "WORLD_SIZE"), "4");
-  EXPECT_EQ(value_of(plan, "LOCAL_RANK"), "1");
-  EXPECT_EQ(value_of(plan, "NODE_RANK"), "1");
+  EXPECT_EQ(value_of(plan, "LOCAL_RANK"), "3");
+  EXPECT_EQ(value_of(plan, "NODE_RANK"), "0");
+  EXPECT_EQ(value_of(plan, "GROUP_WORLD_SIZE"), "1");
   EXPECT_EQ(value_of(plan, "MASTER_ADDR"), "node001");
-  EXPECT_EQ(value_of(plan, "MASTER_PORT"), value_of(plan_of(mpirun_rank(0)), "MASTER_PORT"));
+  EXPECT_EQ(value_of(plan, "MASTER_PORT"), value_of(plan_of(mpirun_rank_on_one_node(0)), "MASTER_PORT"));
   EXPECT_EQ(plan.variables[*plan.find("RANK")].from, "OMPI_COMM_WORLD_RANK");
 }
 
@@ -57,47 +58,68 @@ TEST(MpirunFacts, ARankOfSlurmStaysOneWithLeftoversOfMpirun) {
   EXPECT_TRUE(is_mpirun_rank(environment));
 }
 
-TEST(MpirunFacts, HostsAreNeededOnSeveralNodesAndHandedOn) {
-  EXPECT_TRUE(needs_hosts(mpirun_rank(0)));
-  EXPECT_FALSE(read_task_facts(mpirun_rank(0)));
-  auto alone = mpirun_rank(1);
-  alone.set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
-  EXPECT_FALSE(needs_hosts(alone));
-  EXPECT_EQ(value_of(plan_of(alone, {}), "MASTER_ADDR"), "node001");
+// Neither which ranks share a node nor the host of rank 0 is known.
+TEST(MpirunFacts, OnSeveralNodesARankKnowsItsOwnPlaceAlone) {
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto plan = plan_of(mpirun_rank(rank));
+    EXPECT_EQ(value_of(plan, "RANK"), std::to_string(rank));
+    EXPECT_EQ(value_of(plan, "WORLD_SIZE"), "4");
+    EXPECT_EQ(value_of(plan, "LOCAL_RANK"), std::to_string(rank % 2));
+    EXPECT_EQ(value_of(plan, "LOCAL_WORLD_SIZE"), "2");
+    for (const auto* name : {"NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+      EXPECT_FALSE(plan.find(name)) << name;
+    }
+    EXPECT_EQ(plan.port_to_reserve, std::nullopt);
+    for (const auto& variable : plan.variables) {
+      EXPECT_FALSE(variable.name.starts_with("PMIX_")) << "MPI would read it";
+      EXPECT_FALSE(variable.framework) << variable.name;
+    }
+  }
+}
 
-  const auto plan = plan_of(mpirun_rank(2));
-  for (const auto& variable : plan.variables) EXPECT_FALSE(variable.name.starts_with("PMIX_")) << "MPI would read it";
-  EXPECT_EQ(value_of(plan, kHandedOnVariable), "12141.1/12141;node001,node002;2x2;block");
-  auto inside = mpirun_rank(2);
-  inside.set(kHandedOnVariable, value_of(plan, kHandedOnVariable));
-  EXPECT_FALSE(needs_hosts(inside));
-  EXPECT_EQ(read_task_facts(inside)->layout.host_of(3), "node002");
-  inside.set("PMIX_NAMESPACE", "795738113");
-  EXPECT_TRUE(needs_hosts(inside)) << "another mpirun's";
+TEST(MpirunFacts, OnSeveralNodesTheAddressIsTheUsers) {
+  auto environment = mpirun_rank(2);
+  environment.set("MASTER_ADDR", "node001");
+  const auto ours = plan_of(environment);
+  EXPECT_TRUE(ours.is_kept("MASTER_ADDR"));
+  EXPECT_EQ(value_of(ours, "MASTER_ADDR"), "node001");
+  EXPECT_NE(value_of(ours, "MASTER_PORT"), "");
+  environment.set("MASTER_PORT", "4711");
+  EXPECT_EQ(value_of(plan_of(environment), "MASTER_PORT"), "4711");
+  environment.set("MASTER_ADDR", "localhost");
+  EXPECT_FALSE(plan_of(environment).find("MASTER_ADDR")) << "each node would meet alone";
+  Settings settings;
+  settings.address = {"node001", Source::kEnvironment};
+  EXPECT_EQ(value_of(*make_step_plan(*read_task_facts(mpirun_rank(2)), settings), "MASTER_ADDR"), "node001");
+  settings.address = {"%h-ib0", Source::kEnvironment};
+  EXPECT_FALSE(make_step_plan(*read_task_facts(mpirun_rank(2)), settings)->find("MASTER_ADDR"));
 }
 
 TEST(MpirunFacts, WhatDoesNotFitTogetherIsRefused) {
-  auto around = two_nodes();
-  around.hosts = {"node001", "node002", "node001", "node001"};
-  EXPECT_EQ(read_task_facts(mpirun_rank(3), around).error().code, ErrorCode::kMisplaced);
-  around.hosts = {"node001", "node002"};
-  EXPECT_EQ(read_task_facts(mpirun_rank(3), around).error().code, ErrorCode::kDisagreement);
-  around.hosts = {"node001", "node001", "node[2]", "node[2]"};
-  EXPECT_EQ(read_task_facts(mpirun_rank(3), around).error().code, ErrorCode::kInvalid);
   for (const auto* name : {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
     for (const auto* value : {"", "-1", "two", "99999999999"}) {
       auto environment = mpirun_rank(3);
       environment.set(name, value);
-      EXPECT_FALSE(read_task_facts(environment, two_nodes())) << name << "=" << value;
+      EXPECT_FALSE(read_task_facts(environment)) << name << "=" << value;
     }
   }
-  auto environment = mpirun_rank(3);
-  environment.set("OMPI_COMM_WORLD_RANK", "4");
-  EXPECT_EQ(read_task_facts(environment, two_nodes()).error().code, ErrorCode::kDisagreement);
+  const auto refused = [](const char* rank, const char* local_rank, const char* local_size) {
+    auto environment = mpirun_rank(3);
+    environment.set("OMPI_COMM_WORLD_RANK", rank);
+    environment.set("OMPI_COMM_WORLD_LOCAL_RANK", local_rank);
+    environment.set("OMPI_COMM_WORLD_LOCAL_SIZE", local_size);
+    const auto facts = read_task_facts(environment);
+    return !facts && facts.error().code == ErrorCode::kDisagreement;
+  };
+  EXPECT_TRUE(refused("4", "0", "2")) << "no such rank";
+  EXPECT_TRUE(refused("1", "2", "3")) << "two lower ranks, and there is one";
+  EXPECT_TRUE(refused("3", "0", "2")) << "one higher rank, and there is none";
+  EXPECT_TRUE(refused("3", "2", "4")) << "one node, and two places";
+  EXPECT_FALSE(refused("3", "1", "2")) << "the control";
 }
 
 TEST(MpirunFacts, GpusGoByLocalRankWithAndWithoutAList) {
-  auto around = two_nodes();
+  MpirunContext around;
   EXPECT_FALSE(plan_of(mpirun_rank(3), around).find("BOOTSTRAP_GPU")) << "there are none";
   around.gpus = 2;
   const auto without = plan_of(mpirun_rank(3), around);
@@ -127,7 +149,8 @@ TEST(MpirunFacts, WhatAnOuterStepSetIsReplacedAndTheUsersWordKept) {
   auto environment = mpirun_rank(3);
   for (const auto& variable : plan.variables) environment.set(variable.name, variable.value(0));
   EXPECT_EQ(value_of(plan_of(environment), "RANK"), "3") << "RANK=0 was the outer step's";
-  environment = mpirun_rank(3);
+  EXPECT_FALSE(plan_of(environment).find("MASTER_ADDR")) << "so was this";
+  environment = mpirun_rank_on_one_node(3);
   environment.set("MASTER_PORT", "4711");
   EXPECT_EQ(value_of(plan_of(environment), "MASTER_PORT"), "4711");
 }
@@ -144,15 +167,17 @@ TEST(MpirunFacts, TheServerMustBeThisMpiruns) {
 }
 
 TEST(MpirunFacts, TheCommandSeesWhatWasSet) {
-  auto environment = mpirun_rank(3);
-  auto around = two_nodes();
-  around.gpus = 2;
-  for (const auto& variable : plan_of(environment, around).variables) environment.set(variable.name, variable.value(0));
-  around.hosts = {};
-  const auto task = read_task_plan(environment, around);
-  ASSERT_TRUE(task) << task.error().message;
-  EXPECT_TRUE(task->is_set);
-  EXPECT_TRUE(task->differences.empty()) << task->differences.front();
+  MpirunContext around;
+  around.gpus = 4;
+  for (auto environment : {mpirun_rank(3), mpirun_rank_on_one_node(3)}) {
+    for (const auto& variable : plan_of(environment, around).variables) {
+      environment.set(variable.name, variable.value(0));
+    }
+    const auto task = read_task_plan(environment, around);
+    ASSERT_TRUE(task) << task.error().message;
+    EXPECT_TRUE(task->is_set);
+    EXPECT_TRUE(task->differences.empty()) << task->differences.front();
+  }
 }
 
 }  // namespace

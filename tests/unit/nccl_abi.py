@@ -19,12 +19,9 @@ CHANGES = {
     "an id that is a pointer": (r"( ncclCommInitRank\(ncclComm_t\* comm, int nranks, ncclUniqueId) ", r"\1* "),
     "one argument more": (r"( ncclCommAbort\(ncclComm_t comm)", r"\1, int flags"),
     "another result": (r"ncclResult_t( +ncclCommDestroy\()", r"void\1"),
-    "a list that is not constant": (r"( ncclCommInitAll\(ncclComm_t\* comm, int ndev, )const int\*", r"\1int*"),
     "fewer numbers": (r"( ncclCommInitRankScalable\(ncclComm_t\* newcomm, int nranks, int myrank, )int nId, ", r"\1"),
     "another number for floats": (r"ncclFloat32( *)=( *)7", r"ncclFloat32\1=\g<2>6"),
     "another order of the buffers": (r"( ncclAllReduce\()const void\* sendbuff, void\* recvbuff,", r"\1void* recvbuff, const void* sendbuff,"),
-    "another order": (r"( ncclCommSplit\(ncclComm_t comm, int color, )int key, ncclComm_t \*newcomm",
-                      r"\1ncclComm_t *newcomm, int key"),
 }
 
 

@@ -76,24 +76,12 @@ static_assert(kSame<decltype(ncclGetVersion), decltype(Functions::get_version)>)
 static_assert(kSame<decltype(ncclGetUniqueId), decltype(Functions::get_unique_id)>);
 static_assert(kSame<decltype(ncclCommInitRank), decltype(Functions::init_rank)>);
 static_assert(kSame<decltype(ncclCommInitRankConfig), decltype(Functions::init_rank_config)>);
-static_assert(kSame<decltype(ncclCommInitAll), decltype(Functions::init_all)>);
 static_assert(kSame<decltype(ncclCommAbort), decltype(Functions::abort)>);
 static_assert(kSame<decltype(ncclCommDestroy), decltype(Functions::destroy)>);
 static_assert(kSame<decltype(ncclCommGetAsyncError), decltype(Functions::get_async_error)>);
 static_assert(kSame<decltype(ncclAllReduce), decltype(Functions::all_reduce)>);
 static_assert(kSame<decltype(ncclGetErrorString), decltype(Functions::get_error_string)>);
 static_assert(kSame<decltype(ncclGetLastError), decltype(Functions::get_last_error)>);
-static_assert(kSame<decltype(ncclGroupStart), decltype(Functions::group_start)>);
-static_assert(kSame<decltype(ncclGroupEnd), decltype(Functions::group_end)>);
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1)
-static_assert(kSame<decltype(ncclCommSplit), decltype(Functions::split)>);
-#endif
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
-static_assert(kSame<decltype(ncclCommShrink), Shrink>);
-#endif
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
-static_assert(kSame<decltype(ncclCommGrow), Grow>);
-#endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 4)
 static_assert(kSame<decltype(ncclCommInitRankScalable), decltype(Functions::init_rank_scalable)>);
 #endif

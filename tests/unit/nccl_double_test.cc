@@ -151,50 +151,6 @@ TEST(NcclDouble, AddsManyNumbersOnAllRanks) {
   destroy(nccl, made);
 }
 
-TEST(NcclDouble, Splits) {
-  const Double nccl("2.18.3");
-  const auto made = world(nccl, 5);
-  // Odd and even ranks, in reverse order; rank 4 in none.
-  const auto parts = in_threads(5, [&](int rank, ncclComm_t* part) {
-    const int color = rank == 4 ? NCCL_SPLIT_NOCOLOR : rank % 2;
-    return CALL(nccl, ncclCommSplit)(made[static_cast<std::size_t>(rank)].comm, color, -rank, part, nullptr);
-  });
-  for (int rank = 0; rank < 4; ++rank) {
-    const auto& part = parts[static_cast<std::size_t>(rank)];
-    ASSERT_EQ(part.code, ncclSuccess);
-    int size = 0;
-    int place = -1;
-    EXPECT_EQ(CALL(nccl, ncclCommCount)(part.comm, &size), ncclSuccess);
-    EXPECT_EQ(CALL(nccl, ncclCommUserRank)(part.comm, &place), ncclSuccess);
-    EXPECT_EQ(size, 2);
-    EXPECT_EQ(place, rank < 2 ? 1 : 0);
-  }
-  EXPECT_EQ(parts[4].comm, nullptr);
-  destroy(nccl, parts);
-  destroy(nccl, made);
-}
-
-TEST(NcclDouble, MakesCommunicatorsOfOneProcess) {
-  in_child([] {
-    ::setenv("CUDA_DOUBLE_DEVICES", "4", 1);
-    ASSERT_NE(::dlopen(DOUBLES_DIR "/cuda/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), nullptr);
-    const auto cu_init = reinterpret_cast<int (*)(unsigned)>(::dlsym(RTLD_DEFAULT, "cuInit"));
-    ASSERT_EQ(cu_init(0), 0);
-    const Double nccl;
-    std::array<ncclComm_t, 3> comms{};
-    const std::array<int, 3> devices = {2, 0, 3};
-    ASSERT_EQ(CALL(nccl, ncclCommInitAll)(comms.data(), 3, devices.data()), ncclSuccess);
-    for (std::size_t i = 0; i < comms.size(); ++i) {
-      int device = -1;
-      EXPECT_EQ(CALL(nccl, ncclCommCuDevice)(comms[i], &device), ncclSuccess);
-      EXPECT_EQ(device, devices[i]);
-      EXPECT_EQ(CALL(nccl, ncclCommDestroy)(comms[i]), ncclSuccess);
-    }
-    const std::array<int, 2> same = {1, 1};
-    EXPECT_EQ(CALL(nccl, ncclCommInitAll)(comms.data(), 2, same.data()), ncclInvalidUsage);
-  });
-}
-
 // A communicator of non-blocking ranks that may come to nothing; each with a version of its own.
 struct Started {
   Double nccl;

@@ -28,7 +28,7 @@ Function nccl_double_function(const std::string& version, const char* name) {
 }
 
 inline nccl::Functions nccl_double(const std::string& version) {
-  return nccl::functions_for(nccl_double_function<const void*>(version, "ncclGetVersion"));
+  return nccl::functions_in(::dlopen(nccl_double_path(version).c_str(), RTLD_NOW | RTLD_LOCAL));
 }
 
 }  // namespace bootstrap

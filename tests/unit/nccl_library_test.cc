@@ -1,4 +1,4 @@
-// Finding NCCL in and outside of the process, what each version has, and that our own functions are never taken for it.
+// Finding NCCL in and outside of the process, and what each version has.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/nccl_library.h"
 
@@ -63,7 +63,6 @@ TEST(Nccl, EachVersionHasWhatItHad) {
     EXPECT_NE(nccl.get_unique_id, nullptr);
     EXPECT_NE(nccl.init_rank_config, nullptr);
     EXPECT_NE(nccl.get_async_error, nullptr);
-    EXPECT_EQ(nccl.split != nullptr, nccl.version >= 21803) << version;
     EXPECT_EQ(nccl.init_rank_scalable != nullptr, nccl.version >= 22304) << version;
   }
 }
@@ -88,56 +87,14 @@ TEST(Nccl, SaysWhatWasTriedWhenThereIsNone) {
   });
 }
 
-// A library that has its own NCCL inside, loaded as Python does: its caller gets that one, whichever else is there.
-TEST(Nccl, EachCallerGetsItsOwnCopy) {
+TEST(Nccl, OneThatIsTooOldIsRefused) {
   in_child([] {
-    ASSERT_NE(::dlopen(nccl_double_path("2.28.9").c_str(), RTLD_NOW | RTLD_LOCAL), nullptr);
-    EXPECT_EQ(nccl_double("2.14.3").version, 21403);
-    EXPECT_EQ(nccl_double("2.28.9").version, 22809);
-    // A caller that brings none: the program, and a library that NCCL has nothing to do with.
-    EXPECT_EQ(nccl::functions_for(reinterpret_cast<const void*>(&real_nccl)).version, 22809);
-    void* const other = ::dlopen("libm.so.6", RTLD_LAZY);
-    EXPECT_EQ(nccl::functions_for(::dlsym(other, "cos")).version, 22809);
-  });
-}
-
-TEST(Nccl, NothingIsFoundForACallerWithoutNccl) {
-  in_child([] {
-    const auto none = nccl::functions_for(reinterpret_cast<const void*>(&real_nccl));
-    EXPECT_EQ(none.init_rank, nullptr);
-    EXPECT_EQ(none.get_unique_id, nullptr);
-    EXPECT_EQ(none.path, "");
-  });
-}
-
-// INTERPOSER is a library with libbootstrap's mark that exports ncclX as libbootstrap does, and ends the process when
-// they are called.
-TEST(Nccl, NeverTakesAnInterposedFunctionForNccl) {
-  in_child([] {
-    void* const interposer = ::dlopen(INTERPOSER, RTLD_NOW | RTLD_GLOBAL);
-    ASSERT_NE(interposer, nullptr) << ::dlerror();
-    // Control: a plain lookup finds one of them, libbootstrap's own here, with which this program is linked.
-    ASSERT_NE(::dlsym(RTLD_DEFAULT, "ncclCommInitRank"), nullptr);
-    ASSERT_NE(::dlsym(interposer, "ncclCommInitRank"), nullptr);
-    EXPECT_EQ(nccl::functions_for(::dlsym(interposer, "ncclCommInitRank")).init_rank, nullptr);
-    EXPECT_EQ(nccl::functions_for(reinterpret_cast<const void*>(&real_nccl)).init_rank, nullptr);
-    const auto found = nccl::load(nccl_double_path("2.28.9"));
-    ASSERT_TRUE(found) << found.error().message;
-    EXPECT_EQ((*found)->path, nccl_double_path("2.28.9"));
-  });
-}
-
-// The same library without the mark is NCCL to us, as a vendor's own build under another name would be.
-TEST(Nccl, TakesNcclUnderAnotherName) {
-  in_child([] {
-    void* const unmarked = ::dlopen(UNMARKED_NCCL, RTLD_NOW | RTLD_LOCAL);
-    ASSERT_NE(unmarked, nullptr) << ::dlerror();
-    EXPECT_NE(nccl::functions_for(::dlsym(unmarked, "ncclCommInitRank")).init_rank, nullptr);
-    const auto found = nccl::load(UNMARKED_NCCL);
+    const auto found = nccl::load(DOUBLES_DIR "/nccl_too_old.so");
     ASSERT_FALSE(found);
-    EXPECT_EQ(found.error().code, ErrorCode::kUnsupported) << "it says that it is 2.10.3";
-    EXPECT_EQ(found.error().message,
-              "NCCL in " UNMARKED_NCCL " is 2.10.3; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2 of NCCL 2.14 or newer");
+    EXPECT_EQ(found.error().code, ErrorCode::kUnsupported);
+    EXPECT_EQ(found.error().message, "NCCL in " DOUBLES_DIR
+                                     "/nccl_too_old.so is 2.10.3; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2 of NCCL "
+                                     "2.14 or newer");
   });
 }
 

@@ -58,46 +58,6 @@ void expect_found_until_it_ends(Family family, const char* address) {
   EXPECT_TRUE(connection.is_lost());
 }
 
-// In a process of its own, which keeps the filter.
-template <class Body>
-int status_of_child(Body body) {
-  const auto child = ::fork();
-  if (child == 0) ::_exit(body());
-  int status = 0;
-  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-TEST(ServerConnection, AKeptConnectionIsNotShutDown) {
-  const auto shuts = [](bool keeps) {
-    return status_of_child([keeps] {
-      int pair[2];
-      char byte = 0;
-      if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0 || (keeps && !keep_connections())) return 3;
-      if (::shutdown(pair[0], SHUT_RDWR) != 0) return 4;
-      return ::recv(pair[1], &byte, 1, MSG_DONTWAIT) == 0 ? 1 : 0;  // the end of the stream: it was
-    });
-  };
-  EXPECT_EQ(shuts(true), 0);
-  EXPECT_EQ(shuts(false), 1) << "the control";
-}
-
-#if defined(__x86_64__)
-// 48 is shutdown(2) for programs of 64 bits, and signal(2) for those of 32, which fails with this first argument.
-TEST(ServerConnection, CallsOfTheOtherArchitectureAreNotTakenForOurs) {
-  const auto call = [](bool keeps) {
-    return status_of_child([keeps] {
-      if (keeps && !keep_connections()) return 3;
-      int result = 48;
-      __asm__ volatile("int $0x80" : "+a"(result) : "b"(1000), "c"(SHUT_RDWR) : "memory");
-      return -result;
-    });
-  };
-  const auto without = call(false);
-  if (without != EINVAL) GTEST_SKIP() << "this kernel runs no programs of 32 bits";
-  EXPECT_EQ(call(true), EINVAL);
-}
-#endif
-
 TEST(ServerConnection, IsFoundOnEveryAddressOfTheNode) {
   const auto skipped = in_own_network([] {
     ASSERT_TRUE(give_outer_address());

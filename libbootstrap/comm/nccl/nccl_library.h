@@ -46,10 +46,6 @@ struct Config {
   int blocking = 1;
 };
 
-// For the hooks alone, which look for each by itself.
-using Shrink = ResultCode (*)(Comm comm, int* left_out, int count, Comm* newcomm, void* config, int flags);
-using Grow = ResultCode (*)(Comm comm, int ranks, const UniqueId* id, int rank, Comm* newcomm, void* config);
-
 // Null where the loaded copy does not export it.
 struct Functions {
   ResultCode (*get_version)(int* version) = nullptr;
@@ -57,12 +53,6 @@ struct Functions {
   ResultCode (*init_rank)(Comm* comm, int ranks, UniqueId id, int rank) = nullptr;
   ResultCode (*init_rank_config)(Comm* comm, int ranks, UniqueId id, int rank, void* config) = nullptr;
   ResultCode (*init_rank_scalable)(Comm* comm, int ranks, int rank, int ids, UniqueId* id, void* config) = nullptr;
-  ResultCode (*init_all)(Comm* comms, int devices, const int* device_list) = nullptr;
-  ResultCode (*split)(Comm comm, int color, int key, Comm* newcomm, void* config) = nullptr;
-  ResultCode (*group_start)() = nullptr;
-  ResultCode (*group_end)() = nullptr;
-  ResultCode (*count)(Comm comm, int* ranks) = nullptr;
-  ResultCode (*user_rank)(Comm comm, int* rank) = nullptr;
   ResultCode (*abort)(Comm comm) = nullptr;
   ResultCode (*destroy)(Comm comm) = nullptr;
   ResultCode (*get_async_error)(Comm comm, ResultCode* error) = nullptr;
@@ -81,17 +71,12 @@ std::string_view product();
 std::string version_text(int version);
 
 // The copy that is in this process already, else the system's (libnccl.so.2 or librccl.so.1, or SLURM_BOOTSTRAP_NCCL
-// when that is set: a file name or an absolute path). Never one of our own interposed functions. Found once; the copy
-// stays loaded. Fails with kUnavailable and what was tried.
+// when that is set: a file name or an absolute path). Found once; the copy stays loaded. Fails with kUnavailable and
+// what was tried.
 Result<const Functions*> load(std::string_view preferred = {});
-bool has_loaded() noexcept;  // load() has succeeded in this process
 
-// The functions that a caller at this address would reach without us in the process: those of the library that the
-// caller was linked with, then the next in the process' own order, then a loaded libnccl.so.2 or librccl.so.1. Not
-// cached. Null members where nothing was found.
-Functions functions_for(const void* caller);
-// One function alone, in the same order: of a call that each NCCL has, which a tracer that has others passes on.
-void* function_for(const void* caller, const char* name);
+// The functions of one library, by its handle of dlopen(3). All members are null where it is not NCCL.
+Functions functions_in(void* library);
 
 // NCCL_COMM_ID: NCCL starts its root at that address in the first rank of a communicator, and all ids are one. Null
 // where it is not set.

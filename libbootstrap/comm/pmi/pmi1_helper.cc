@@ -103,19 +103,18 @@ Status do_exchange(Pmi1Library& pmi, const Pmi1Exchange& exchange) {
 }
 
 std::vector<std::string> write_request(const Pmi1Exchange& exchange) {
-  std::vector<std::string> request{kPmi1Request, std::to_string(exchange.rank), std::to_string(exchange.size),
-                                   exchange.value};
+  std::vector<std::string> request{std::to_string(exchange.rank), std::to_string(exchange.size), exchange.value};
   for (const Rank rank : exchange.wanted) request.push_back(std::to_string(rank));
   return request;
 }
 
 std::optional<Pmi1Exchange> read_request(const std::vector<std::string>& request) {
-  constexpr std::size_t kFirstWanted = 4;
+  constexpr std::size_t kFirstWanted = 3;
   if (request.size() < kFirstWanted) return {};
   const auto number = [](const std::string& text) {
     return static_cast<std::uint32_t>(parse_unsigned(text, kMaxRanks).value_or(0));
   };
-  Pmi1Exchange exchange{number(request[1]), number(request[2]), request[3], {}};
+  Pmi1Exchange exchange{number(request[0]), number(request[1]), request[2], {}};
   for (std::size_t i = kFirstWanted; i < request.size(); ++i) exchange.wanted.push_back(number(request[i]));
   return exchange;
 }

@@ -12,9 +12,6 @@
 
 namespace bootstrap {
 
-// The first string of a request.
-inline constexpr const char* kPmi1Request = "pmi1";
-
 struct Pmi1Exchange {
   Rank rank = 0;
   std::uint32_t size = 0;

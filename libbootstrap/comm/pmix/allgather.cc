@@ -207,9 +207,8 @@ Result<std::vector<std::string>> AllgatherRunner::read_from(const PmixSession& s
   wanted.reserve(ranks.size());
   for (const Rank rank : ranks) wanted.push_back({rank, of_key, is_remote(rank)});
   const auto until = std::min(job_.round.deadline, steady_clock::now() + kReadTime);
-  // The fence of PRRTE 3 (Open MPI 5) brings nothing from other nodes: its server has to ask theirs.
-  auto texts = session.read(wanted, until, job_.server.from_mpirun,
-                            [this](Rank, const std::string& text) { return is_of_this_round(text); });
+  auto texts =
+      session.read(wanted, until, false, [this](Rank, const std::string& text) { return is_of_this_round(text); });
   std::vector<std::string> values;
   values.reserve(texts.size());
   for (auto& text : texts) {

@@ -19,7 +19,6 @@
 
 namespace bootstrap::pmix {
 
-static_assert(std::string_view(kHostKey) == PMIX_HOSTNAME);
 static_assert(kSuccess == PMIX_SUCCESS);
 
 struct Answer::State {
@@ -39,7 +38,6 @@ struct Answer::State {
     if (status == PMIX_SUCCESS && value != nullptr) {
       try {
         if (value->type == PMIX_BYTE_OBJECT) bytes.assign(value->data.bo.bytes, value->data.bo.size);
-        if (value->type == PMIX_STRING && value->data.string != nullptr) bytes = value->data.string;
       } catch (const std::exception&) {  // libpmix is C, and calls us
         code = PMIX_ERR_NOMEM;
       }

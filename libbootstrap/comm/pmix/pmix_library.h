@@ -16,8 +16,6 @@ namespace bootstrap::pmix {
 using Code = int;
 inline constexpr Code kSuccess = 0;
 
-inline constexpr const char* kHostKey = "pmix.hname";  // PMIX_HOSTNAME: of each rank, known without an exchange
-
 // The answer to a call that was started: it may come at any time, or never, and outlives the session.
 class Answer {
  public:

@@ -50,10 +50,10 @@ void PmixSession::end_kept() noexcept {
   }
 }
 
-Result<PmixSession> PmixSession::open(const PmixServer& server, Rank rank, Lifetime lifetime) {
+Result<PmixSession> PmixSession::open(const PmixServer& server, Rank rank) {
   const auto client = pmix::Client::load();
   if (!client) return fail(client.error());
-  if (server.from_mpirun && lifetime == Lifetime::kProcess) {
+  if (server.from_mpirun) {
     const auto kept = keep_open(**client, server.port);
     if (!kept) return fail(kept.error());
   }
@@ -105,9 +105,8 @@ ServerState PmixSession::look_for_server(Deadline deadline) const {
   return is_answered ? ServerState::kAnswers : ServerState::kSilent;
 }
 
-bool PmixSession::close(Deadline deadline, std::chrono::milliseconds pause) {
+bool PmixSession::close(Deadline deadline) {
   open_.reset();
-  sleep_for(pause);
   return is_shared_ || connection_.wait_closed(deadline);
 }
 

@@ -30,18 +30,13 @@ struct Wanted {
 // For a server to answer at all; for values of ranks of its own node it needs less than a millisecond.
 inline constexpr auto kAnswerTime = std::chrono::milliseconds(250);
 
-enum class Lifetime : std::uint8_t {
-  kCall,     // from open() to close()
-  kProcess,  // with mpirun's server: the first one keeps the connection, and the later ones share it
-};
-
 // Closed by close(), or by its destructor, whatever happens in between: a process that ends with one open ends its
 // step.
 class PmixSession {
  public:
-  // May block for ever, as may close() and the destructor of one that is open. `lifetime` is kCall for Slurm's server
-  // in any case.
-  static Result<PmixSession> open(const PmixServer& server, Rank rank, Lifetime lifetime = Lifetime::kProcess);
+  // May block for ever, as may close() and the destructor of one that is open. With mpirun's server the first session
+  // of a process keeps the connection, and the later ones share it.
+  static Result<PmixSession> open(const PmixServer& server, Rank rank);
 
   const pmix::Client& client() const { return *client_; }
   const pmix::Client::Identity& self() const { return self_; }
@@ -66,11 +61,10 @@ class PmixSession {
   ServerState look_for_server(Deadline deadline) const;
 
   // True once the server has taken note, so that it cannot mistake the end of this connection for the loss of a rank
-  // that has come back meanwhile (openpmix #3931). The connection stays for the pause in a process that has called
-  // keep_connections().
-  bool close(Deadline deadline, std::chrono::milliseconds pause = std::chrono::milliseconds(0));
+  // that has come back meanwhile (openpmix #3931).
+  bool close(Deadline deadline);
 
-  // Ends what a Lifetime of kProcess left open, in two seconds at most. So does the end of the process by exit(3).
+  // Ends the session that is kept with mpirun's server, in two seconds at most. So does exit(3).
   static void end_kept() noexcept;
 
  private:

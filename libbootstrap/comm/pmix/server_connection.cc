@@ -4,19 +4,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -74,34 +68,7 @@ int tcp_state(int descriptor) {
   return ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_state : -1;
 }
 
-#if defined(__x86_64__)
-constexpr std::uint32_t kOwnArchitecture = AUDIT_ARCH_X86_64;
-#elif defined(__aarch64__)
-constexpr std::uint32_t kOwnArchitecture = AUDIT_ARCH_AARCH64;
-#else
-#error "name the AUDIT_ARCH_ of this architecture (linux/audit.h), and see that it is little-endian"
-#endif
-
 }  // namespace
-
-bool keep_connections() noexcept {
-  constexpr auto kNumber = static_cast<std::uint32_t>(offsetof(seccomp_data, nr));
-  constexpr auto kArchitecture = static_cast<std::uint32_t>(offsetof(seccomp_data, arch));
-  constexpr auto kHow = static_cast<std::uint32_t>(offsetof(seccomp_data, args) + sizeof(std::uint64_t));
-  sock_filter filter[] = {
-      {BPF_LD | BPF_W | BPF_ABS, 0, 0, kArchitecture},  // a number means another call in each of a kernel's interfaces
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 5, kOwnArchitecture},
-      {BPF_LD | BPF_W | BPF_ABS, 0, 0, kNumber},
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 3, __NR_shutdown},
-      {BPF_LD | BPF_W | BPF_ABS, 0, 0, kHow},  // its lower half: both architectures that we know are little-endian
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SHUT_RDWR},
-      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO},  // error 0: success
-      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
-  };
-  const sock_fprog program{sizeof filter / sizeof filter[0], filter};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
-}
 
 std::optional<Sockets> ServerConnection::list(std::uint16_t server_port) {
   Sockets sockets;

@@ -13,10 +13,6 @@
 
 namespace bootstrap {
 
-// From now on libpmix' way to end a connection, shutdown(2) of both directions, does nothing in this process, and what
-// find() has kept stays connected. For a process of our own: it cannot be undone. False when the kernel refused.
-bool keep_connections() noexcept;
-
 using Sockets = std::vector<ino_t>;
 
 class ServerConnection {

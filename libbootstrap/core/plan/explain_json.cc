@@ -19,7 +19,8 @@ std::string json_rank(const Layout& layout, const Place& place) {
 std::string json_variable(const PlannedVariable& variable, const StepFacts& facts) {
   constexpr std::array<std::string_view, 3> kActions{"set", "replaced", "kept"};
   std::string values;
-  if (variable.of_place != nullptr) {
+  const bool is_by_rank = variable.of_place != nullptr && facts.knows_hosts;
+  if (is_by_rank) {
     for (Rank rank = 0; rank < facts.layout.size(); ++rank) {
       values += cat({rank == 0 ? "" : ", ", "\"", std::to_string(facts.layout.place(rank).*variable.of_place), "\""});
     }
@@ -27,9 +28,8 @@ std::string json_variable(const PlannedVariable& variable, const StepFacts& fact
     values = json_string(variable.value(0));
   }
   auto out = cat({"{", json_member("name", json_string(variable.name)), ", ",
-                  json_member(variable.of_place != nullptr ? "by_rank" : "value",
-                              variable.of_place != nullptr ? cat({"[", values, "]"}) : values),
-                  ", ", json_member("from", json_string(variable.from)), ", ",
+                  json_member(is_by_rank ? "by_rank" : "value", is_by_rank ? cat({"[", values, "]"}) : values), ", ",
+                  json_member("from", json_string(variable.from)), ", ",
                   json_member("action", json_string(kActions[static_cast<std::size_t>(variable.action)]))});
   if (variable.framework) {
     out += cat({", ", json_member("framework", json_string(framework_name(*variable.framework)))});
@@ -47,7 +47,7 @@ std::string explain_json(const StepFacts& facts, const Settings& settings, const
                          const ExplainContext& context) {
   std::vector<std::string> ranks;
   for (Rank rank = 0; rank < facts.layout.size(); ++rank) {
-    ranks.push_back(json_rank(facts.layout, facts.layout.place(rank)));
+    if (facts.knows_hosts) ranks.push_back(json_rank(facts.layout, facts.layout.place(rank)));
   }
   std::vector<std::string> variables;
   for (const auto& variable : plan.variables) variables.push_back(json_variable(variable, facts));
@@ -60,7 +60,7 @@ std::string explain_json(const StepFacts& facts, const Settings& settings, const
       json_member("set_up", context.is_set_up ? "true" : "false"),
       json_member("why", json_string(context.verdict)),
       json_number("world_size", facts.layout.size()),
-      json_number("node_count", facts.layout.node_count()),
+      json_member("node_count", facts.knows_hosts ? std::to_string(facts.layout.node_count()) : "null"),
       json_member("settings", json_string(write_settings(settings))),
       json_member("variables", json_list(variables)),
       json_member("removed", json_list(removals)),

@@ -194,7 +194,7 @@ std::string explain_text(const StepFacts& facts, const Settings& settings, const
     if (!text.empty()) append_wrapped(out, "", 0, text);
   };
   paragraph(step_prefix(facts.id) + context.verdict);
-  append_nodes(out, facts.layout);
+  if (facts.knows_hosts) append_nodes(out, facts.layout);
   append_variables(out, facts, plan, context);
   append_frameworks(out, facts, settings, plan, context);
   out += "\n";

@@ -12,7 +12,7 @@ std::string_view layout_origin(LayoutSource source) {
     case LayoutSource::kStepLayout:
       return "host of rank 0, from srun";
     case LayoutSource::kMpirun:
-      return "host of rank 0, from mpirun";
+      return "this host, where all ranks are";
     case LayoutSource::kDistribution:
       break;
   }
@@ -69,7 +69,8 @@ std::string fabric_name(const Settings& settings, const std::string& host) {
 
 Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Settings& settings) {
   MasterEndpoint master;
-  master.address = fill_address(settings.address.value, facts.layout.host_of(0));
+  const bool is_known = facts.knows_hosts || settings.address.value.find("%h") == std::string::npos;
+  if (is_known) master.address = fill_address(settings.address.value, facts.layout.host_of(0));
   master.address_from = settings.address.source == Source::kDefault
                             ? std::string(layout_origin(facts.layout_source))
                             : setting_name("master_addr", settings.address.source);

@@ -11,7 +11,6 @@
 #include "core/plan/gpu_variables.h"
 #include "core/plan/variable_precedence.h"
 #include "core/settings/known_variables.h"
-#include "core/step/mpirun_facts.h"
 #include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
 
@@ -39,17 +38,11 @@ void add_ranks(VariableList& variables, const StepFacts& facts, bool is_alone) {
   if (is_alone) return add_lonely_ranks(variables, facts);
   variables.by_place("LOCAL_RANK", &Place::local_rank, "place among the tasks of the node");
   variables.by_place("LOCAL_WORLD_SIZE", &Place::local_size, "tasks on the node");
+  if (!facts.knows_hosts) return;
   variables.by_place("NODE_RANK", &Place::node_rank, "nodes in order of their lowest rank");
   variables.by_place("GROUP_RANK", &Place::node_rank, "NODE_RANK, as torchrun names it");
   variables.fact("GROUP_WORLD_SIZE", std::to_string(facts.layout.node_count()),
-                 from_mpirun ? "hosts of mpirun's ranks" : "SLURM_STEP_NUM_NODES");
-}
-
-// What a rank of mpirun that has asked where the others are leaves for the processes that it starts.
-void add_answers(VariableList& variables, const StepFacts& facts) {
-  auto layout = hand_on(facts);
-  if (facts.layout_source != LayoutSource::kMpirun || facts.layout.node_count() < 2) return;
-  if (!layout.empty()) variables.own(kHandedOnVariable, std::move(layout), "hosts of the ranks, from mpirun");
+                 from_mpirun ? "all ranks are on this host" : "SLURM_STEP_NUM_NODES");
 }
 
 // Why the user's MASTER_ADDR cannot be right for a step of several nodes; empty: it can.
@@ -64,7 +57,7 @@ std::string unsuitable_master(const StepFacts& facts, std::string_view address) 
 // step's nodes may be one of another network of rank 0's host.
 std::string doubtful_master(const StepFacts& facts, std::string_view address) {
   const auto& layout = facts.layout;
-  if (layout.node_count() < 2 || address.empty()) return {};
+  if (layout.node_count() < 2 || address.empty() || !facts.knows_hosts) return {};
   if (address == facts.decision.unusable_master) return "it does not resolve where srun runs";
   const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
   const auto& first = layout.host_of(0);
@@ -80,9 +73,11 @@ void add_rendezvous(VariableList& variables, const StepFacts& facts, const Maste
                     const Settings& settings) {
   const bool port_is_asked = settings.port.source >= Source::kEnvironment && settings.port.value != 0;
   const bool address_is_asked = settings.address.source >= Source::kEnvironment;
-  variables.common("MASTER_ADDR", master.address, master.address_from, address_is_asked);
   const auto users = facts.environment.get("MASTER_ADDR").value_or("");
   auto why = unsuitable_master(facts, users);
+  // Under mpirun on several nodes only the user knows the host of rank 0.
+  if (master.address.empty() && (!variables.set_by_user("MASTER_ADDR") || !why.empty())) return;
+  variables.common("MASTER_ADDR", master.address, master.address_from, address_is_asked);
   if (why.empty() && facts.decision.asked != Asked::kUnasked) why = doubtful_master(facts, users);
   if (!why.empty()) variables.replace_users(std::move(why));
   variables.common("MASTER_PORT", std::to_string(master.port), master.port_from, port_is_asked);
@@ -142,6 +137,7 @@ std::string warn_of_mig(const StepPlan& plan, const Layout& layout, const Settin
 // The port that the tasks will really use, if it is for us to hold: here, at our address, on the node of rank 0.
 std::optional<std::uint16_t> port_to_hold(const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   const auto& ranks = facts.local_ranks;
+  if (!plan.find("MASTER_PORT")) return std::nullopt;
   if (!settings.claim.value || std::find(ranks.begin(), ranks.end(), Rank{0}) == ranks.end()) return std::nullopt;
   if (plan.is_kept("MASTER_ADDR")) return std::nullopt;  // the user's server, perhaps served already
   if (!plan.is_kept("MASTER_PORT")) return plan.master.port;
@@ -243,10 +239,11 @@ Result<StepPlan> make_step_plan(const StepFacts& facts, const Settings& settings
   add_ranks(variables, facts, plan.gpus && plan.gpus->mode != GpuMode::kIndex);
   add_rendezvous(variables, facts, plan.master, settings);
   if (plan.gpus) add_gpus(variables, *plan.gpus, facts);
-  add_answers(variables, facts);
   plan.variables = std::move(variables).take();
-  const auto added = add_frameworks(plan, facts, settings);
-  if (!added) return fail(added.error());
+  if (facts.knows_hosts) {
+    const auto added = add_frameworks(plan, facts, settings);
+    if (!added) return fail(added.error());
+  }
   plan.port_to_reserve = port_to_hold(plan, facts, settings);
   plan.port_is_users = plan.is_kept("MASTER_PORT");
   if (facts.decision.set_up == SetUp::kTorchrun) keep_torchruns(plan);

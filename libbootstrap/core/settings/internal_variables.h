@@ -11,7 +11,6 @@
 // SLURM_BOOTSTRAP_EXPORTS         slurmstepd, preload       all, library             yes
 // SLURM_BOOTSTRAP_SETTINGS        slurmstepd, preload       library                  yes
 // SLURM_BOOTSTRAP_GIVEN_UP        preload                   preload                  yes
-// SLURM_BOOTSTRAP_MPIRUN_LAYOUT   preload, under mpirun     preload, library         yes
 //
 // All begin with SLURM_, which carries them through --export=NONE. Each names its step, so that one of an outer step is
 // seen for what it is.
@@ -35,7 +34,6 @@ inline constexpr std::string_view kExportsVariable = "SLURM_BOOTSTRAP_EXPORTS"; 
 inline constexpr std::string_view kSettingsVariable = "SLURM_BOOTSTRAP_SETTINGS";  // core/settings/settings.h
 inline constexpr std::string_view kGivenUpVariable =
     "SLURM_BOOTSTRAP_GIVEN_UP";  // as the first: who has failed and said so
-inline constexpr std::string_view kHandedOnVariable = "SLURM_BOOTSTRAP_MPIRUN_LAYOUT";  // core/step/mpirun_facts.h
 
 // srun's --export for steps of several components, so that what srun adds reaches all of them.
 inline constexpr std::string_view kExportVariable = "SRUN_EXPORT_ENV";

@@ -1,15 +1,12 @@
-// What is known about the ranks that mpirun starts: who they are from OMPI_COMM_WORLD_*, where from its PMIx server.
+// What is known about a rank that mpirun starts, from OMPI_COMM_WORLD_*.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/mpirun_facts.h"
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <optional>
 #include <utility>
 
 #include "core/hardware/gpu_list.h"
-#include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -48,7 +45,10 @@ Result<Identity> read_identity(const Environment& environment) {
     if (!read) return fail(read.error());
     *value = *read;
   }
-  if (self.rank >= self.size || self.local_rank >= self.local_size || self.local_size > self.size) {
+  // The node has `local_rank` lower ranks, and the rest of its ranks are higher ones.
+  const bool is_possible = self.rank < self.size && self.local_rank < self.local_size && self.local_rank <= self.rank &&
+                           self.local_size - self.local_rank <= self.size - self.rank;
+  if (!is_possible) {
     return fail(ErrorCode::kDisagreement,
                 cat({"OMPI_COMM_WORLD_* contradict each other: rank ", std::to_string(self.rank), " of ",
                      std::to_string(self.size), " and local rank ", std::to_string(self.local_rank), " of ",
@@ -59,76 +59,27 @@ Result<Identity> read_identity(const Environment& environment) {
 
 bool is_one_node(const Identity& self) { return self.local_size == self.size; }
 
-Result<LayoutComponent> component_of(const std::vector<std::string>& hosts) {
-  LayoutComponent component;
-  std::map<std::string_view, NodeIndex> known;
-  std::string list;
-  for (const auto& host : hosts) {
-    if (host.empty() || host.find_first_of(" \t,;/[]") != std::string::npos) {
-      return fail(ErrorCode::kInvalid,
-                  cat({"mpirun returned ", quoted(host), " as the host of a rank, which is not a host name"}));
-    }
-    const auto [entry, is_new] = known.try_emplace(host, static_cast<NodeIndex>(known.size()));
-    if (is_new) {
-      list += cat({list.empty() ? "" : ",", host});
-      component.tasks_per_node.push_back(0);
-    }
-    ++component.tasks_per_node[entry->second];
-    component.node_of_rank.push_back(entry->second);
-  }
-  auto nodes = HostList::parse(list);
-  if (!nodes) return fail(nodes.error());
-  component.nodes = std::move(*nodes);
-  return component;
-}
-
-std::optional<std::string_view> handed_on(const Environment& environment, const StepId& id) {
-  const auto text = environment.get(kHandedOnVariable);
-  if (text && layout_is_for(*text, id.job, id.step)) return text;
-  return std::nullopt;
-}
-
 std::string own_host(const Environment& environment, const MpirunContext& around) {
   const auto told = environment.get("PMIX_HOSTNAME");
   if (told) return std::string(*told);
   return around.host.empty() ? "localhost" : around.host;
 }
 
-Result<Layout> layout_of_mpirun(const Environment& environment, const Identity& self, const MpirunContext& around) {
-  if (is_one_node(self)) {
-    auto component = component_of(std::vector<std::string>(self.size, own_host(environment, around)));
-    if (!component) return fail(component.error());
-    return Layout::make({std::move(*component)});
-  }
-  if (const auto text = handed_on(environment, self.id)) {
-    auto read = read_layout(*text, {}, {});
-    if (!read) return fail(read.error());
-    return Layout::make(read->components);
-  }
-  if (around.hosts.empty()) {
-    return fail(
-        ErrorCode::kMissing,
-        "the hosts of the ranks are not known: mpirun started ranks on several nodes, and only its PMIx server has the "
-        "hosts; call bootstrap_open(), or preload the library with SLURM_BOOTSTRAP_MPIRUN=ask");
-  }
-  auto component = component_of(around.hosts);
-  if (!component) return fail(component.error());
-  return Layout::make({std::move(*component)});
-}
+// The ranks of other nodes stand on one node of this name. Which of them share a node is not known either.
+constexpr std::string_view kOtherHosts = "other-hosts";
 
-// What mpirun's server says of all ranks against what mpirun told this one.
-Status check_place(const Layout& layout, const Identity& self) {
-  if (layout.size() != self.size) {
-    return fail(ErrorCode::kDisagreement, cat({"OMPI_COMM_WORLD_SIZE is ", std::to_string(self.size),
-                                               ", but mpirun returned ", std::to_string(layout.size()), " hosts"}));
+Result<Layout> layout_of_mpirun(const Identity& self, const std::string& host) {
+  LayoutComponent component;
+  auto nodes = HostList::parse(is_one_node(self) ? host : cat({host, ",", kOtherHosts}));
+  if (!nodes) return fail(nodes.error());
+  component.nodes = std::move(*nodes);
+  component.tasks_per_node = {self.local_size};
+  if (!is_one_node(self)) component.tasks_per_node.push_back(self.size - self.local_size);
+  const Rank first = self.rank - self.local_rank;
+  for (Rank rank = 0; rank < self.size; ++rank) {
+    component.node_of_rank.push_back(rank >= first && rank - first < self.local_size ? 0 : 1);
   }
-  const auto& place = layout.place(self.rank);
-  if (place.local_rank == self.local_rank && place.local_size == self.local_size) return {};
-  return fail(ErrorCode::kMisplaced,
-              cat({"OMPI_COMM_WORLD_* give local rank ", std::to_string(self.local_rank), " of ",
-                   std::to_string(self.local_size), " for rank ", std::to_string(self.rank),
-                   ", but by the hosts of the ranks it is number ", std::to_string(place.local_rank), " of the ",
-                   std::to_string(place.local_size), " ranks on ", layout.host_of(self.rank)}));
+  return Layout::make({std::move(component)});
 }
 
 }  // namespace
@@ -172,23 +123,16 @@ std::vector<std::string> stale_mpirun_names(const Environment& environment) {
   return names;
 }
 
-bool needs_hosts(const Environment& environment) {
-  if (!is_mpirun_rank(environment)) return false;
-  const auto self = read_identity(environment);
-  return self && !is_one_node(*self) && !handed_on(environment, self->id);
-}
-
 Result<StepFacts> read_mpirun_facts(const Environment& environment, const MpirunContext& around) {
   const auto self = read_identity(environment);
   if (!self) return fail(self.error());
-  auto layout = layout_of_mpirun(environment, *self, around);
+  auto layout = layout_of_mpirun(*self, own_host(environment, around));
   if (!layout) return fail(layout.error());
-  const auto agrees = check_place(*layout, *self);
-  if (!agrees) return fail(agrees.error());
   StepFacts facts;
   facts.id = self->id;
   facts.layout = std::move(*layout);
   facts.layout_source = LayoutSource::kMpirun;
+  facts.knows_hosts = is_one_node(*self);
   facts.local_ranks = {self->rank};
   facts.is_one_task = true;
   facts.environment = without_outer_step(environment);
@@ -200,21 +144,6 @@ Result<StepFacts> read_mpirun_facts(const Environment& environment, const Mpirun
   if (!has_list && around.gpus > 0) facts.gpu_list = all_gpus(around.gpus);
   facts.has_gpus = facts.gpu_list.has_value();
   return facts;
-}
-
-std::string hand_on(const StepFacts& facts) {
-  if (facts.layout_source != LayoutSource::kMpirun || facts.layout.node_count() < 2) return {};
-  ComponentText component;
-  component.job = facts.id.job;
-  for (const auto& host : facts.layout.hosts()) component.nodes += cat({component.nodes.empty() ? "" : ",", host});
-  component.tasks_per_node.resize(facts.layout.node_count());
-  for (Rank rank = 0; rank < facts.layout.size(); ++rank) {
-    const auto node = facts.layout.place(rank).node;
-    ++component.tasks_per_node[node];
-    component.node_of_rank.push_back(node);
-  }
-  return write_layout(facts.id.job, facts.id.step, {std::move(component)}, {.master_ip = {}, .with_nodes = true})
-      .value_or("");
 }
 
 }  // namespace bootstrap

@@ -1,22 +1,17 @@
-// What is known about the ranks that mpirun starts: who they are from OMPI_COMM_WORLD_*, where from its PMIx server.
+// What is known about a rank that mpirun starts, from OMPI_COMM_WORLD_*.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/settings/internal_variables.h"
 #include "core/step/step_facts.h"
 #include "core/step/step_id.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
 
 namespace bootstrap {
-
-// From one process of a rank to those that it starts, so that the server is asked once: "12141.1/12141;a,b;2x2;block".
-// In SLURM_BOOTSTRAP_MPIRUN_LAYOUT.
 
 // A job of Open MPI or PRRTE. Slurm's own PMIx server has name spaces that start with "slurm.pmix.".
 bool is_mpirun_name_space(std::string_view name_space) noexcept;
@@ -34,12 +29,7 @@ Environment without_outer_step(const Environment& environment);
 // Names under which the ranks of another launcher know themselves: leftovers in a step that srun started inside of one.
 std::vector<std::string> stale_mpirun_names(const Environment& environment);
 
-// Several nodes, and nobody has asked yet which rank is where.
-bool needs_hosts(const Environment& environment);
-
+// On several nodes only the own place on the own node is true in the layout (StepFacts::knows_hosts is false).
 Result<StepFacts> read_mpirun_facts(const Environment& environment, const MpirunContext& around);
-
-// What kHandedOnVariable carries; empty where it is not needed, or too long for a variable.
-std::string hand_on(const StepFacts& facts);
 
 }  // namespace bootstrap

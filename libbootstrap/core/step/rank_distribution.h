@@ -18,7 +18,7 @@ namespace bootstrap {
 enum class LayoutSource : std::uint8_t {
   kStepLayout,    // srun asked slurmctld: exact for every distribution
   kDistribution,  // dealt out here as SLURM_DISTRIBUTION says
-  kMpirun,        // mpirun said on which host each rank is: exact
+  kMpirun,        // mpirun started the ranks: exact on one node
 };
 
 // The tasks of this node as the process that starts them, or is one of them, knows them.

@@ -22,9 +22,8 @@ namespace bootstrap {
 
 // What a rank of mpirun does not find in its environment. Slurm's ranks need none of it.
 struct MpirunContext {
-  std::string host;                // name of this node
-  std::vector<std::string> hosts;  // of each rank; empty: not asked for
-  std::size_t gpus = 0;            // NVIDIA's on this node that this process may open
+  std::string host;      // name of this node
+  std::size_t gpus = 0;  // NVIDIA's on this node that this process may open
 };
 
 struct StepFacts {
@@ -33,6 +32,8 @@ struct StepFacts {
   Decision decision{.set_up = SetUp::kAllSettings, .asked = Asked::kStrongly, .unusable_master = {}, .reason = {}};
   Layout layout;
   LayoutSource layout_source = LayoutSource::kDistribution;
+  bool knows_hosts = true;  // false: under mpirun on several nodes; of the layout only the own place on the own node
+                            // is true
   std::vector<Rank> local_ranks;    // ranks that this process starts, or the one that it is, in order of local task id
   bool is_one_task = false;         // gathered by a task about itself; GPUs may have been dealt out already
   bool is_preloaded = false;        // the preload sets this task up, or has, and no plugin did

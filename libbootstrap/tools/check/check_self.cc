@@ -12,11 +12,11 @@
 #include "comm/exchange.h"
 #include "comm/nccl/cuda_device.h"
 #include "comm/nccl/nccl_library.h"
+#include "comm/own_task.h"
 #include "core/exchange/pmix_environment.h"
 #include "core/hardware/gpu_list.h"
 #include "core/plan/gpu_variables.h"
 #include "core/plan/master_endpoint.h"
-#include "core/plan/plan_from_environment.h"
 #include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
 #include "core/util/version.h"
@@ -205,7 +205,7 @@ void add_answers(CheckSelf& self, Deadline deadline) {
 }
 
 Result<CheckSelf> look_at_self(const Environment& environment, AskPrograms ask) {
-  auto task = read_task_plan(environment);
+  auto task = read_own_task(environment);
   CheckSelf self;
   auto& report = self.report;
   if (task) {
@@ -217,6 +217,7 @@ Result<CheckSelf> look_at_self(const Environment& environment, AskPrograms ask) 
     // The step may be understood all the same: then rank 0 reports what is wrong.
     auto facts = read_task_facts(environment);
     if (!facts) return fail(facts.error());
+    if (!facts->knows_hosts) return fail(task.error());
     self.facts = std::move(*facts);
     report.plan_trouble = task.error().message;
     if (const auto rendezvous = choose_master_endpoint(self.facts, Settings())) {

@@ -41,8 +41,8 @@ Result<BenchPlan> read_plan(const BenchOptions& options) {
   return plan;
 }
 
-Result<BenchSelf> read_self(const Environment& environment, std::chrono::seconds timeout) {
-  const auto task = read_own_task(environment, Deadline::clock::now() + timeout);
+Result<BenchSelf> read_self(const Environment& environment) {
+  const auto task = read_own_task(environment);
   if (!task) return fail(task.error());
   BenchSelf self;
   self.id = task->facts.id;
@@ -112,7 +112,7 @@ int bench_command(const BenchOptions& options) {
   const auto environment = process_environment();
   auto plan = read_plan(options);
   if (!plan) return complain(plan.error().message, kUsageError);
-  auto self = read_self(environment, options.timeout);
+  auto self = read_self(environment);
   if (!self) return complain_of_rank(self.error(), "--ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench");
   const auto exchange = make_exchange(self->id, self->layout, self->rank, environment);
   const bool is_first = self->rank == 0;

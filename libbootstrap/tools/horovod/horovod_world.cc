@@ -89,7 +89,7 @@ Status join_horovod_world(const Environment& environment, const std::vector<std:
   auto allowed = check_users_choice(environment);
   if (!allowed) return allowed;
   const auto deadline = Deadline::clock::now() + timeout;
-  const auto task = read_own_task(environment, deadline);
+  const auto task = read_own_task(environment);
   if (!task) return fail(task.error());
   const auto& layout = task->facts.layout;
   const auto rank = task->facts.local_ranks.front();

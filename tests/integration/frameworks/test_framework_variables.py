@@ -94,9 +94,10 @@ PRELOADED_MPIRUN = ("mpirun", "-x", f"LD_PRELOAD={BUILT_INSIDE}/{LIBRARY}")
 
 
 def test_mpirun_with_the_preload(site):
-    """On several nodes mpirun's server is asked where rank 0 is, on a word of the user's: MPI would not start after it."""
-    ask = ("-x", "SLURM_BOOTSTRAP_MPIRUN=ask", "-np", "4", "-npernode", "2")
-    done = run(site, "salloc", "--quiet", *FOUR, *PRELOADED_MPIRUN, *ask, "python3", f"{FOLDER}/torch_world.py", "env")
+    """On several nodes the user passes the address: mpirun starts rank 0 on the first node."""
+    meet = "MASTER_ADDR=$(scontrol show hostnames | head -n 1) MASTER_PORT=24713; export MASTER_ADDR MASTER_PORT; exec \"$@\""
+    line = (*PRELOADED_MPIRUN, "-x", "MASTER_ADDR", "-x", "MASTER_PORT", "-np", "4", "-npernode", "2")
+    done = run(site, "salloc", "--quiet", *FOUR, "bash", "-c", meet, "bash", *line, "python3", f"{FOLDER}/torch_world.py", "env")
     assert_world(done.stdout, 4, 2)
 
 

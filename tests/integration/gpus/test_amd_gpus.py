@@ -6,7 +6,7 @@ from built_files import inside
 from communicator_steps import answers, run, whole
 from gpu_cases import OUR_MODES, basic_cases, placed
 from harness import Cluster
-from preload_steps import preloading, run_steps, sentences
+from preload_steps import run_steps
 from test_gpus import ONE_NODE, Runner
 
 LISTS = "echo $SLURM_LOCALID HIP=${HIP_VISIBLE_DEVICES-} CUDA=${CUDA_VISIBLE_DEVICES-} ROCR=${ROCR_VISIBLE_DEVICES-} own=${BOOTSTRAP_GPU-}"
@@ -71,14 +71,3 @@ def test_a_communicator_of_rccl(amd):
     assert answers(done) == whole([[0, 1, 2, 3]])
     log = (amd.home / "rccl.log").read_text()
     assert log.count("ncclCommInitRank ranks=4") == 4 and log.count("version=22707") == len(log.splitlines()), log
-
-
-@pytest.mark.parametrize("arguments, words", [("rank", ""), ("rank device=0", "call hipSetDevice(LOCAL_RANK) before RCCL")])
-def test_the_preload_knows_rccl(amd, arguments, words):
-    variables = f"LD_LIBRARY_PATH={rccl()} HIP_DOUBLE_DEVICES=4"
-    done = run_steps(amd, f"{variables} srun -Q -K0 -N1 -n4 --gres=gpu:4 {preloading()} {inside('tests/integration/preload_rccl')} /home/alice {arguments}")
-    told = sentences(done.stderr)
-    assert len(told) == (3 if words else 0) and all(words in line for line in told), done.stderr
-    device = (lambda rank: 0) if words else (lambda rank: rank)
-    code = 5 if words else 0  # RCCL's own refusal
-    assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 4: {code} on device {device(rank)}" for rank in range(4)]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from built_files import COMMAND, LIBRARY, TRAIN, inside
+from built_files import COMMAND, TRAIN, inside
 from harness import INSIDE
 from preload_steps import preloading, sentences
 
@@ -54,14 +54,6 @@ import json, os, torch
 print(json.dumps({"devices": [str(torch.cuda.get_device_properties(i)) for i in range(torch.cuda.device_count())],
                   "environment": {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "TMPDIR", "HOSTNAME"))},
                   "sum": torch.ones(1000, device="cuda").sum().item()}))
-"""
-
-# As a program that takes the first GPU it sees.
-SAME_GPU = """
-import torch, torch.distributed as dist
-torch.cuda.set_device(0)
-dist.init_process_group("nccl")
-dist.all_reduce(torch.ones(1, device="cuda"))
 """
 
 # PyTorch's NCCL group without MASTER_PORT, and CuPy's communicator with an id of ours.
@@ -214,30 +206,6 @@ def test_two_releases_of_nccl_are_named(nodes, torch, record_property):
     assert (said := re.search(r"NCCL (\S+) on rank \d .* and (\S+) on rank \d[^:]*", done.stderr)), done.stderr
     assert said[1] != said[2]
     record_property("measured", said.group())
-
-
-def test_two_pytorch_ranks_on_one_gpu(nodes, torch, gpus, record_property):
-    """Two PyTorch ranks of a node that both call set_device(0), with the preload"""
-    program = nodes.write_home("same_gpu.py", SAME_GPU)
-    done = run(nodes, f"srun -N1 -n2 --gres=gpu:1 --bootstrap-gpu-share {preloading()} {torch} {program}", NCCL_DEBUG="WARN")
-    assert "Duplicate GPU detected" in done.stdout + done.stderr, done.stdout + done.stderr
-    assert done.returncode not in (0, 124), "it ends by itself"
-    record_property("measured", " / ".join(sentences(done.stderr)) or "NCCL's own sentence; we add none")
-
-
-def test_two_releases_of_nccl_in_pytorch(nodes, torch, record_property):
-    """Two PyTorch ranks with different releases of NCCL, with the preload"""
-    find = "import ctypes; ctypes.CDLL('libnccl.so.2'); print(*{line.split()[-1] for line in open('/proc/self/maps') if 'libnccl' in line})"
-    system = subprocess.run(["/usr/bin/python3", "-c", find], capture_output=True, text=True).stdout.strip()
-    program, ours = nodes.write_home("all_reduce.py", ALL_REDUCE), inside(LIBRARY)
-    script = f"export LD_PRELOAD={ours}; ((SLURM_PROCID == 1)) && LD_PRELOAD+=:{system}; exec {torch} {program} 1048576"
-    done = run(nodes, f"srun -N2 --ntasks-per-node 1 --gres gpu:1 --bootstrap=on bash -c '{script}'", timeout=45, NCCL_DEBUG="WARN")
-    if done.returncode == 0:
-        pytest.skip("these releases of NCCL work together, or the machine has one alone")
-    # NCCL 2.28 says so itself: "NCCL version mismatch with remote peer ... (local: 22803, remote 22809)".
-    said = [line for line in (done.stdout + done.stderr).splitlines() if len(set(re.findall(r"\b2\.?\d\d\.?\d+\b", line))) > 1]
-    assert said, done.stdout + done.stderr
-    record_property("measured", next((line for line in said if line.startswith("bootstrap:")), said[0]))
 
 
 @pytest.mark.parametrize("module, needs, text", [("torch", "torch.cuda.is_available()", BY_SLURM),

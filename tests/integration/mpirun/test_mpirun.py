@@ -1,8 +1,7 @@
-"""mpirun of Open MPI in place of srun, without Slurm and within sbatch: the same variables, device and exchange."""
+"""mpirun of Open MPI in place of srun, without Slurm and within sbatch: the same variables, and exchanges on one node."""
 
 import json
 import re
-import shlex
 import subprocess
 
 import pytest
@@ -39,8 +38,10 @@ world = MPI.COMM_WORLD
 print([int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")] ==
       [world.rank, world.size, world.rank, world.size], flush=True)
 """
-# Only mpirun's server knows which rank is on which of several nodes, and only on this word it is asked.
-ASK = {"SLURM_BOOTSTRAP_MPIRUN": "ask"}
+# On several nodes mpirun tells a rank neither which ranks share a node nor the host of rank 0.
+OF_HOSTS = ("NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+MEET = {"MASTER_ADDR": "node001", "MASTER_PORT": "24711"}
+ONE_NODE = ("-np", "4", "-npernode", "4")
 
 
 @pytest.fixture(scope="module")
@@ -84,46 +85,55 @@ def reports(done: subprocess.CompletedProcess) -> list[dict]:
 
 def expected(seen: list[dict]) -> list[dict]:
     """From where the ranks really were, by the rules of README.md."""
-    order = list(dict.fromkeys(report["host"] for report in seen))
     answers = []
     for rank, report in enumerate(seen):
         node = [other["mpi"] for other in seen if other["host"] == report["host"]]
         numbers = {"RANK": rank, "WORLD_SIZE": len(seen), "LOCAL_RANK": node.index(rank), "LOCAL_WORLD_SIZE": len(node),
-                   "NODE_RANK": order.index(report["host"]), "GROUP_RANK": order.index(report["host"]),
-                   "GROUP_WORLD_SIZE": len(order), "BOOTSTRAP_GPU": node.index(rank)}
-        answers.append({**{name: str(value) for name, value in numbers.items()}, "MASTER_ADDR": seen[0]["host"]})
+                   "BOOTSTRAP_GPU": node.index(rank)}
+        answers.append({name: str(value) for name, value in numbers.items()})
     return answers
 
 
 def assert_right(seen: list[dict]) -> None:
     for report, answer in zip(seen, expected(seen), strict=True):
         assert {name: report[name] for name in answer} == answer
-    assert len({(report["MASTER_PORT"], report["SLURM_BOOTSTRAP_STEP"]) for report in seen}) == 1
+    assert len({report["SLURM_BOOTSTRAP_STEP"] for report in seen}) == 1
     assert re.fullmatch(r"mpirun-\d+\.\d+\.0", seen[0]["SLURM_BOOTSTRAP_STEP"])
 
 
-@pytest.mark.parametrize("mapping", [
-    "-np 4 -npernode 2", "-np 3 --map-by node", "-np 1", "-np 3 -npernode 3", "-np 2 --host node002:2",
-    "-np 4 --host node001:1,node002:3",
-])
-def test_a_rank_gets_what_it_would_get_from_srun(hosts, mapping):
-    word = {"SLURM_BOOTSTRAP": "on"} if mapping == "-np 1" else ASK
+def of_hosts(seen: list[dict]) -> set[tuple]:
+    return {tuple(report[name] for name in OF_HOSTS) for report in seen}
+
+
+@pytest.mark.parametrize("mapping", ["-np 1", "-np 3 -npernode 3", "-np 2 --host node002:2"])
+def test_on_one_node_a_rank_gets_what_it_would_get_from_srun(hosts, mapping):
+    word = {"SLURM_BOOTSTRAP": "on"} if mapping == "-np 1" else {}
     done = mpirun(hosts, "python3", "-c", REPORT, mapping=mapping.split(), env=word)
     seen = reports(done)
     assert done.returncode == 0 and done.stderr == "", done
     assert_right(seen)
+    found = of_hosts(seen)
+    assert len(found) == 1 and found.pop()[:4] == ("0", "0", "1", seen[0]["host"]), seen
     assert {report["CUDA_VISIBLE_DEVICES"] for report in seen} == {None}, "nobody gave a list, and none is made up"
     assert {(report["threads"], report["pmix"]) for report in seen} == {(1, False)}, "nothing of PMIx stays behind"
 
 
-def test_nobody_asks_the_server_on_several_nodes_but_on_that_word(hosts):
-    """Rank 0 says so, once, also where its program starts others, and not where the user has said off."""
+@pytest.mark.parametrize("mapping", ["-np 4 -npernode 2", "-np 3 --map-by node", "-np 4 --host node001:1,node002:3"])
+def test_on_several_nodes_the_address_is_the_users(hosts, mapping):
+    done = mpirun(hosts, "python3", "-c", REPORT, mapping=mapping.split(), env=MEET)
+    seen = reports(done)
+    assert done.returncode == 0 and done.stderr == "", done
+    assert_right(seen)
+    assert of_hosts(seen) == {(None, None, None, *MEET.values())}
+
+
+def test_one_sentence_names_the_two_variables_of_the_address(hosts):
+    """Rank 0 says so, once, also where its program starts others. A program that is linked with MPI needs no address."""
     program = ["sh", "-c", "python3 -c pass; exec python3 -c \"$REPORT\""]
     done = mpirun(hosts, *program, env={"REPORT": REPORT})
-    assert {report[name] for report in reports(done) for name in VARIABLES} == {None} and len(reports(done)) == 4, done
-    assert len(found := sentences(done.stderr)) == 1 and "SLURM_BOOTSTRAP_MPIRUN=ask" in found[0], done.stderr
-    quiet = mpirun(hosts, *program, env={"REPORT": REPORT, "SLURM_BOOTSTRAP_MPIRUN": "off"})
-    assert quiet.returncode == 0 and quiet.stderr == "" and len(reports(quiet)) == 4, quiet
+    assert_right(reports(done))
+    assert of_hosts(reports(done)) == {(None,) * 5}, done
+    assert len(found := sentences(done.stderr)) == 1 and "-x MASTER_ADDR=HOST -x MASTER_PORT=PORT" in found[0], done.stderr
 
 
 def test_one_rank_is_no_step_of_ranks(hosts):
@@ -138,13 +148,13 @@ def test_without_the_preload_nothing_is_set(hosts):
 
 
 def test_a_list_of_gpus_is_kept(hosts):
-    seen = reports(mpirun(hosts, "python3", "-c", REPORT, env={"CUDA_VISIBLE_DEVICES": "3,1", **ASK}))
+    seen = reports(mpirun(hosts, "python3", "-c", REPORT, env={"CUDA_VISIBLE_DEVICES": "3,1", **MEET}))
     assert [report["CUDA_VISIBLE_DEVICES"] for report in seen] == ["3,1"] * 4
     assert [report["BOOTSTRAP_GPU"] for report in seen] == ["0", "1", "0", "1"]
 
 
 def test_more_ranks_than_gpus_are_told_of(hosts):
-    done = mpirun(hosts, "python3", "-c", REPORT, mapping=["-np", "10", "-npernode", "5"], env=ASK)
+    done = mpirun(hosts, "python3", "-c", REPORT, mapping=["-np", "10", "-npernode", "5"], env=MEET)
     assert done.returncode == 0 and {report["BOOTSTRAP_GPU"] for report in reports(done)} == {None}
     assert len(found := sentences(done.stderr)) == 2, done.stderr
     assert all("5 tasks on node00" in text and "share 4 GPUs" in text and "-npernode 4" in text for text in found)
@@ -152,7 +162,7 @@ def test_more_ranks_than_gpus_are_told_of(hosts):
 
 def test_a_shell_around_the_program_is_the_rank_and_its_children_inherit(hosts):
     twice = 'test -n "$RANK" && python3 -c "$REPORT"; python3 -c "$REPORT"'
-    done = mpirun(hosts, "bash", "-c", twice, env={"REPORT": REPORT, **ASK})
+    done = mpirun(hosts, "bash", "-c", twice, env={"REPORT": REPORT, **MEET})
     seen = reports(done)
     assert done.returncode == 0 and len(seen) == 8 and done.stderr == "", done
     for first, second in zip(seen[::2], seen[1::2], strict=True):
@@ -203,7 +213,7 @@ def test_mpi_starts_without_slurm_as_it_would_without_us(hosts, nodes):
 @needs_mpirun
 def test_nothing_that_mpi_reads_is_set(hosts):
     names = "import os; print(sorted(name for name in os.environ if name.startswith(('PMIX', 'OMPI', 'PRTE'))))"
-    seen = [mpirun(hosts, "python3", "-c", names, preload=preload, env=ASK).stdout.splitlines() for preload in (False, True)]
+    seen = [mpirun(hosts, "python3", "-c", names, preload=preload, env=MEET).stdout.splitlines() for preload in (False, True)]
     assert sorted(seen[0]) == sorted(seen[1]) and len(seen[0]) == 4
 
 
@@ -213,30 +223,24 @@ def test_mpi_agrees_on_one_node(hosts):
     assert done.returncode == 0 and done.stdout.split() == ["True"] * 4, done
 
 
-@needs_mpirun
-def test_control_mpi_does_not_start_after_the_server_was_asked(hosts):
-    """Why nobody asks it without that word. PMIx 5 starts most of the time."""
-    if open_mpi(hosts) > 4:
-        pytest.skip("PMIx 5 lets it start, most of the time")
-    program = f"sh -c 'python3 -c pass; exec {inside(VIEW)}'"  # sh is not linked with MPI
-    assert not is_view(mpirun(hosts, *shlex.split(program), env=ASK, limit=20), 2)
-    assert is_view(mpirun(hosts, *shlex.split(program), env={"SLURM_BOOTSTRAP_MPIRUN": "off"}, limit=40), 2)
-
-
 @pytest.mark.parametrize("preload", [False, True])
 def test_exchanges_go_over_the_server_of_mpirun(hosts, preload):
     probe = program("exchange_probe")
     for _ in range(3):
-        done = mpirun(hosts, probe, "--rounds", "20", mapping=["-np", "8", "-npernode", "4"], preload=preload,
-                      env={"SLURM_BOOTSTRAP_MPIRUN": "off"})
-        assert done.returncode == 0 and done.stdout.count(": 20 rounds in") == 8 and done.stderr == "", done
+        done = mpirun(hosts, probe, "--rounds", "20", mapping=ONE_NODE, preload=preload)
+        assert done.returncode == 0 and done.stdout.count(": 20 rounds in") == 4 and done.stderr == "", done
+
+
+def test_exchanges_on_several_nodes_are_refused(hosts):
+    done = mpirun(hosts, program("exchange_probe"), "--rounds", "1", preload=False)
+    assert done.returncode != 0 and "the hosts of the other ranks are not known; start the program with srun" in done.stderr, done
 
 
 @needs_mpirun
 @pytest.mark.parametrize("order", ["IxBxF", "IxFx", "IoxBxF", "IoxFx", "xIBF", "xx"])
 @pytest.mark.parametrize("preload", [False, True])
 def test_exchanges_before_during_and_after_mpi(hosts, order, preload):
-    done = mpirun(hosts, program("exchange_mpi"), order, preload=preload)
+    done = mpirun(hosts, program("exchange_mpi"), order, mapping=ONE_NODE, preload=preload)
     if open_mpi(hosts) > 4 and order in ("xIBF", "IxBxF", "IxFx"):
         # A session of ours is open then, and Open MPI 5 does not start where any is: see its control.
         assert done.returncode != 0 and "in MPI_Init" in done.stderr and "bootstrap:" not in done.stderr, done
@@ -246,7 +250,7 @@ def test_exchanges_before_during_and_after_mpi(hosts, order, preload):
 
 def test_control_open_mpi_5_does_not_start_within_a_session_of_pmix(hosts):
     """PMIx alone, without us: MPI_Init then takes the session as its own and does not know who it is in it."""
-    done = mpirun(hosts, program("exchange_mpi"), "pIBFq", preload=False)
+    done = mpirun(hosts, program("exchange_mpi"), "pIBFq", mapping=ONE_NODE, preload=False)
     if open_mpi(hosts) > 4:
         assert done.returncode != 0 and "in MPI_Init" in done.stderr, done
     else:
@@ -256,15 +260,15 @@ def test_control_open_mpi_5_does_not_start_within_a_session_of_pmix(hosts):
 def test_a_rank_that_never_comes_is_named(hosts):
     probe = program("exchange_probe")
     fault = ["--victim", "3", "--fault", "sleep", "--before", "1"]
-    done = mpirun(hosts, probe, "--rounds", "2", "--timeout", "3000", *fault)
-    assert done.returncode != 0 and "missing: rank 3 (node002, local rank 1)" in done.stderr, done
+    done = mpirun(hosts, probe, "--rounds", "2", "--timeout", "3000", *fault, mapping=ONE_NODE)
+    assert done.returncode != 0 and "missing: rank 3 (node001, local rank 3)" in done.stderr, done
 
 
 @pytest.mark.parametrize("preload", [False, True])
 def test_communicators_are_made(hosts, preload):
     env = {"LD_LIBRARY_PATH": libraries(), "CUDA_DOUBLE_DEVICES": "4"}
-    for group, answers in (("world", "0123 4 6"), ("node", "0101 2 1155"), ("cross", "0011 2 2424")):
-        done = mpirun(hosts, program("comm_probe"), "--group", group, preload=preload, env=env)
+    for group, answers in (("world", "0123 4 6"), ("node", "0123 4 6"), ("cross", "0000 1 0123")):
+        done = mpirun(hosts, program("comm_probe"), "--group", group, mapping=ONE_NODE, preload=preload, env=env)
         assert done.returncode == 0, done
         found = dict(re.findall(r"^rank (\d): (.*)$", done.stdout, re.MULTILINE))
         places, size, sums = answers.split()
@@ -273,33 +277,16 @@ def test_communicators_are_made(hosts, preload):
 
 
 def test_pytorch_trains_over_two_nodes(hosts):
-    done = mpirun(hosts, "python3", f"{INSIDE}/etc/examples/train_ddp.py", env=ASK, limit=150)
+    done = mpirun(hosts, "python3", f"{INSIDE}/etc/examples/train_ddp.py", env=MEET, limit=150)
     assert done.returncode == 0 and "on 4 ranks" in done.stdout, done
     control = mpirun(hosts, "python3", f"{INSIDE}/etc/examples/train_ddp.py", preload=False, limit=150)
     assert "on 4 ranks" not in control.stdout, "the program does not know mpirun by itself"
 
 
-def test_a_server_that_says_nothing_costs_ten_seconds_and_one_sentence(hosts):
-    script = """import socket, os, subprocess, time
-listener = socket.create_server(("127.0.0.1", 0))
-uri = "x.0;tcp4://127.0.0.1:%d" % listener.getsockname()[1]
-env = {name: uri if name.startswith("PMIX_SERVER_URI") else value for name, value in os.environ.items()}
-began = time.monotonic()
-env["LD_PRELOAD"] = env["LATER"]
-done = subprocess.run(["sh", "-c", "echo $RANK-"], env=env, capture_output=True, text=True)
-print(done.stdout.strip(), 9 < time.monotonic() - began < 14, done.stderr.strip(), flush=True)
-"""
-    done = mpirun(hosts, "python3", "-c", script, preload=False, env={"LATER": inside(LIBRARY), **ASK})
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0 and len(lines) == 4 and all(line.startswith("- True") for line in lines), done
-    said = "did not provide the hosts of the ranks within 10 s; the program starts"
-    assert len([line for line in lines if said in line]) == 2, "one on each node"
-
-
 @needs_mpirun
 def test_files_are_left_nowhere(hosts):
     before = {path for path in leftovers(hosts) if "ompi." not in path}
-    mpirun(hosts, "python3", "-c", REPORT, env=ASK)
+    mpirun(hosts, "python3", "-c", REPORT, env=MEET)
     mpirun(hosts, inside(VIEW))
     assert {path for path in leftovers(hosts) if "ompi." not in path} == before
 
@@ -329,7 +316,7 @@ def ranks_of(text: str) -> list[dict]:
 
 
 def test_within_a_batch_job_the_ranks_are_those_of_mpirun(hosts):
-    seen = ranks_of(batch(hosts, f"export LD_PRELOAD={inside(LIBRARY)} SLURM_BOOTSTRAP_MPIRUN=ask\n{LAUNCH}"))
+    seen = ranks_of(batch(hosts, f"export LD_PRELOAD={inside(LIBRARY)} MASTER_ADDR=node001 MASTER_PORT=24711\n{LAUNCH}"))
     assert [report["host"] for report in seen] == ["node001", "node001", "node002", "node002"]
     assert_right(seen)
     assert {report["procid"] for report in seen} == {"0"}, "the daemon's, which would be the wrong one"

@@ -157,7 +157,7 @@ def test_one_torchrun_on_each_node_gets_its_own_row(bare):
 
 
 def test_two_copies_are_one(bare):
-    """The first held the port against the second once, and each saw NCCL calls that the other did not."""
+    """The first held the port against the second once."""
     copy = "/home/alice/libbootstrap.so.0"
     shutil.copy(built(LIBRARY), bare.state / copy.lstrip("/"))
     for libraries in ((copy, inside(LIBRARY)), (inside(LIBRARY), copy)):
