@@ -59,6 +59,18 @@ TEST(KnownVariables, AListWithTooManyEntriesCountsAsNotSet) {
   EXPECT_TRUE(read({"PATH=" + std::string(1024, ',')}).has("PATH"));
 }
 
+TEST(KnownVariables, ASettingThatIsTooLongIsRefusedAsAWrongOne) {
+  const auto environment = read({"SLURM_BOOTSTRAP_PORT=" + std::string(100'000, '1')});
+  Settings settings;
+  const auto applied = apply_environment(settings, environment);
+  ASSERT_FALSE(applied);
+  EXPECT_TRUE(applied.error().message.ends_with("is not valid: use auto or a port from 1024 to 65535"));
+  EXPECT_LE(environment.get("SLURM_BOOTSTRAP_PORT")->size(), 1025U);
+  for (const auto& spec : setting_specs()) {
+    EXPECT_FALSE(apply_setting(settings, spec, std::string(1025, 'a'), Source::kOption)) << spec.site;
+  }
+}
+
 TEST(KnownVariables, TheFirstOfEqualNamesCounts) {
   const std::string too_long(300, 'x');
   EXPECT_EQ(read({"RANK=1", "RANK=" + too_long}).get("RANK"), "1");

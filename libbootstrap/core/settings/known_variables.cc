@@ -84,31 +84,31 @@ constexpr KnownVariable kTable[] = {
     {"SLURMD_NODENAME", kWord},
     {"SLURM_ACCEL_BIND", kWord},
     {"SLURM_BCAST", kPath},
-    {"SLURM_BOOTSTRAP", kSetting},
-    {"SLURM_BOOTSTRAP_ADDR", kSetting},
-    {"SLURM_BOOTSTRAP_CLAIM", kSetting},
-    {"SLURM_BOOTSTRAP_CPU", kSetting},
+    {"SLURM_BOOTSTRAP", kSetting, 0, true},
+    {"SLURM_BOOTSTRAP_ADDR", kSetting, 0, true},
+    {"SLURM_BOOTSTRAP_CLAIM", kSetting, 0, true},
+    {"SLURM_BOOTSTRAP_CPU", kSetting, 0, true},
     {"SLURM_BOOTSTRAP_DEBUG", kWord},
     {"SLURM_BOOTSTRAP_DECISION", kPath},
     {"SLURM_BOOTSTRAP_EXPORTS", 16384, 256},
     {"SLURM_BOOTSTRAP_FAILURE", kWord},
-    {"SLURM_BOOTSTRAP_FRAMEWORKS", kSetting},
+    {"SLURM_BOOTSTRAP_FRAMEWORKS", kSetting, 0, true},
     {"SLURM_BOOTSTRAP_GIVEN_UP", kWord},
-    {"SLURM_BOOTSTRAP_GPU", kSetting},
+    {"SLURM_BOOTSTRAP_GPU", kSetting, 0, true},
     {"SLURM_BOOTSTRAP_GPU_BIND", kWord},
-    {"SLURM_BOOTSTRAP_GPU_SHARE", kSetting},
-    {"SLURM_BOOTSTRAP_GRACE", kSetting},
-    {"SLURM_BOOTSTRAP_INTERFACE", kSetting},
+    {"SLURM_BOOTSTRAP_GPU_SHARE", kSetting, 0, true},
+    {"SLURM_BOOTSTRAP_GRACE", kSetting, 0, true},
+    {"SLURM_BOOTSTRAP_INTERFACE", kSetting, 0, true},
     {"SLURM_BOOTSTRAP_LAUNCH_DEFAULT", kWord},
     {"SLURM_BOOTSTRAP_LAYOUT", kNodes},
-    {"SLURM_BOOTSTRAP_PORT", kSetting},
-    {"SLURM_BOOTSTRAP_PORT_RANGE", kSetting},
-    {"SLURM_BOOTSTRAP_PRELOAD", kSetting},
+    {"SLURM_BOOTSTRAP_PORT", kSetting, 0, true},
+    {"SLURM_BOOTSTRAP_PORT_RANGE", kSetting, 0, true},
+    {"SLURM_BOOTSTRAP_PRELOAD", kSetting, 0, true},
     {"SLURM_BOOTSTRAP_SETTINGS", 32768},
-    {"SLURM_BOOTSTRAP_SHARED_DIR", kSetting},
+    {"SLURM_BOOTSTRAP_SHARED_DIR", kSetting, 0, true},
     {"SLURM_BOOTSTRAP_STEP", kWord},
-    {"SLURM_BOOTSTRAP_TIMEOUT", kSetting},
-    {"SLURM_BOOTSTRAP_TIMING", kSetting},
+    {"SLURM_BOOTSTRAP_TIMEOUT", kSetting, 0, true},
+    {"SLURM_BOOTSTRAP_TIMING", kSetting, 0, true},
     {"SLURM_CONF", kPath},
     {"SLURM_CPUS_ON_NODE", kWord},
     {"SLURM_CPUS_PER_TASK", kWord},
@@ -191,8 +191,9 @@ const KnownVariable* find_known_variable(std::string_view name) {
 void read_entry(Environment& environment, std::string_view name, std::string_view value, UnknownVariables unknown) {
   const auto* const known = find_known_variable(name);
   if (known == nullptr && unknown == UnknownVariables::kSkip) return;
-  if (known != nullptr && !known->accepts(value)) return environment.refuse(name);
-  environment.add(name, value);
+  if (known == nullptr || known->accepts(value)) return environment.add(name, value);
+  if (!known->is_setting) return environment.refuse(name);
+  environment.add(name, value.substr(0, known->bytes + 1));  // as much as shows that the value is too long
 }
 
 Environment read_entries(const char* const* entries, UnknownVariables unknown) {

@@ -16,6 +16,7 @@ struct KnownVariable {
   std::string_view name;
   std::uint32_t bytes;        // of the value
   std::uint32_t entries = 0;  // of a list with commas, or colons in PATH; 0: the value is no list
+  bool is_setting = false;    // a longer value is a wrong one, which the setting's own sentence refuses
 
   bool accepts(std::string_view value) const;
 };
@@ -30,7 +31,7 @@ enum class UnknownVariables : std::uint8_t {
 };
 
 // The one way from a process's environment into ours. A value above its limit counts as not set, and its name is in
-// Environment::refused().
+// Environment::refused(). That of a setting is cut instead, and refused where settings are read.
 Environment read_entries(const char* const* entries, UnknownVariables unknown);
 
 // The same for a single value.
