@@ -23,7 +23,7 @@ struct InitCall {
   // Where the ranks leave and find words about the call; null: nowhere.
   Exchange* exchange = nullptr;
   const Layout* layout = nullptr;
-  std::vector<Rank> members;  // of the communicator
+  std::vector<Rank> members = {};  // of the communicator
 };
 
 // Whether this copy of NCCL can do it; kUnsupported with the version that could.
