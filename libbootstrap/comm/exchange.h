@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/process/deadline.h"
 #include "core/step/rank_layout.h"
 #include "core/step/step_id.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
+#include "probe/deadline.h"
 
 namespace bootstrap {
 

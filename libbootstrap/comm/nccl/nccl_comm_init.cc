@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "comm/nccl/cuda_device.h"
-#include "comm/process/abandonable_thread.h"
 #include "comm/process/secure_wipe.h"
 #include "comm/process/sleep_for.h"
 #include "core/step/rank_names.h"
 #include "core/util/text.h"
+#include "probe/abandonable_thread.h"
 
 namespace bootstrap {
 namespace {

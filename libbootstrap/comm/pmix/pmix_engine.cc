@@ -11,9 +11,9 @@
 #include "comm/pmix/pmix_library.h"
 #include "comm/pmix/pmix_session.h"
 #include "comm/pmix/rank_presence.h"
-#include "comm/process/abandonable_thread.h"
 #include "core/exchange/pmix_environment.h"
 #include "core/util/text.h"
+#include "probe/abandonable_thread.h"
 
 namespace bootstrap {
 namespace {

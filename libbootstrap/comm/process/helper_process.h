@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/process/deadline.h"
+#include "probe/deadline.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
 
