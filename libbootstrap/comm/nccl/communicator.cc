@@ -29,6 +29,7 @@ IdRequest request_of(const Group& group, const nccl::Functions& nccl, const Comm
   if (!request.refusal && options.device >= 0) {
     if (auto status = use_gpu(options.device); !status) request.refusal = status.error();
   }
+  if (request.refusal) return request;
   if (const auto gpu = current_gpu(); gpu) request.gpu = gpu->id;
   return request;
 }

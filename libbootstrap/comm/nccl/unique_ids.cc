@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "comm/nccl/first_calls.h"
 #include "comm/nccl/rank_conflicts.h"
 #include "comm/process/secure_wipe.h"
 #include "core/exchange/nccl_roots.h"
@@ -87,9 +88,9 @@ void IdRound::make_id() {
     request_.refusal = Error{ErrorCode::kUnsupported, cat({nccl_.path, " has no ncclGetUniqueId"})};
     return;
   }
-  const auto code = nccl_.get_unique_id(&id_);
-  if (code == nccl::kSuccess) return;
-  request_.refusal = Error{ErrorCode::kUnavailable, nccl::describe(nccl_, "ncclGetUniqueId", code, nullptr)};
+  const auto made = make_unique_id(nccl_, end_of_own_part(request_.deadline));
+  if (made) id_ = (*made)->id;
+  if (!made) request_.refusal = made.error();
 }
 
 void IdRound::make_rank_spec() {
@@ -187,7 +188,9 @@ Result<std::vector<nccl::UniqueId>> IdRound::run(Exchange& exchange) {
   wipe(id_);
   auto result = exchange.run(round);
   if (round.shared) wipe(*round.shared);
-  auto ids = result ? judge(*result) : Result<std::vector<nccl::UniqueId>>(fail(result.error()));
+  // A rank that was late itself may have had no time for the round.
+  const auto& reason = !result && !request_.refusal ? result.error() : request_.refusal.value_or(Error{});
+  auto ids = result ? judge(*result) : Result<std::vector<nccl::UniqueId>>(fail(reason));
   if (result) {
     for (auto& text : result->shared) wipe(text);
   }
