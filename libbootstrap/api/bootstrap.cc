@@ -132,7 +132,10 @@ bootstrap_status_t bootstrap_open(bootstrap_t** job, const bootstrap_options_t* 
   return bootstrap::api::guarded("bootstrap_open", [=] { return bootstrap::api::open_step(job, options); });
 }
 
-void bootstrap_close(bootstrap_t* job) { delete job; }
+void bootstrap_close(bootstrap_t* job) {
+  const bootstrap::api::NoCancellation none;
+  delete job;
+}
 
 int bootstrap_rank(const bootstrap_t* job) { return part(job, &Place::rank); }
 int bootstrap_size(const bootstrap_t* job) { return count(job, &Layout::size); }

@@ -10,7 +10,7 @@
 #include "api/job.h"
 #include "api/options.h"
 #include "comm/nccl/communicator.h"
-#include "comm/nccl/nccl_library.h"
+#include "comm/nccl/first_calls.h"
 #include "comm/process/secure_wipe.h"
 #include "core/util/text.h"
 
@@ -123,7 +123,9 @@ struct Attempt {
   nccl::Functions nccl;
 };
 
-Attempt prepare(const bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given) {
+// `uses_gpu`: makes a communicator. A program that asks for ids alone may choose its device later.
+Attempt prepare(const bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given,
+                bool uses_gpu) {
   Attempt attempt;
   const auto options = read_comm_options(job, given);
   if (options) {
@@ -138,17 +140,16 @@ Attempt prepare(const bootstrap_t& job, const Result<Group>& group, const bootst
     attempt.group = world_group(job.layout, job.place.rank);
     attempt.options.refusal = group.error();
   }
-  const auto nccl = nccl::load(job.nccl_library);
-  if (nccl) {
-    attempt.nccl = **nccl;
-  } else if (!attempt.options.refusal) {
-    attempt.options.refusal = nccl.error();
-  }
+  if (attempt.options.refusal) return attempt;
+  const auto device = uses_gpu ? std::optional(attempt.options.device) : std::nullopt;
+  const auto nccl = prepare_nccl(job.nccl_library, device, end_of_own_part(attempt.options.deadline));
+  if (nccl) attempt.nccl = **nccl;
+  if (!nccl) attempt.options.refusal = nccl.error();
   return attempt;
 }
 
 Status make_comm(bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given, ncclComm** comm) {
-  const Attempt attempt = prepare(job, group, given);
+  const Attempt attempt = prepare(job, group, given, true);
   const auto made = make_communicator(*job.exchange, job.layout, attempt.group, attempt.nccl, attempt.options);
   if (!made) return fail(made.error());
   *comm = *made;
@@ -156,7 +157,7 @@ Status make_comm(bootstrap_t& job, const Result<Group>& group, const bootstrap_c
 }
 
 Status make_ids(bootstrap_t& job, bootstrap_group_t kind, bootstrap_unique_id_t* ids, int count) {
-  Attempt attempt = prepare(job, group_of(job, kind), nullptr);
+  Attempt attempt = prepare(job, group_of(job, kind), nullptr, false);
   if (count < 1) {
     attempt.options.refusal =
         Error{ErrorCode::kInvalid, cat({std::to_string(count), " unique ids requested; request at least 1"})};

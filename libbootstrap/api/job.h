@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <pthread.h>
+
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -31,9 +33,22 @@ namespace bootstrap::api {
 bootstrap_status_t report(const Error& error) noexcept;
 bootstrap_status_t report(bootstrap_status_t status, const char* sentence) noexcept;
 
+// While it exists, pthread_cancel(3) waits: it unwinds a thread by an exception, which must not leave a C function.
+class NoCancellation {
+ public:
+  NoCancellation() noexcept { (void)::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~NoCancellation() { (void)::pthread_setcancelstate(before_, nullptr); }
+  NoCancellation(const NoCancellation&) = delete;
+  NoCancellation& operator=(const NoCancellation&) = delete;
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
 // No exception leaves a C function: what a body throws is a lack of memory, or a bug.
 template <class Body>
 bootstrap_status_t guarded(const char* function, Body body) noexcept {
+  const NoCancellation none;
   try {
     const Status status = body();
     return status ? BOOTSTRAP_OK : report(status.error());

@@ -33,6 +33,7 @@ class StepExchange final : public Exchange {
   explicit StepExchange(StepRank self) : self_(std::move(self)) {}
 
   Result<AllgatherResult> run(const Allgather& round) override;
+  Result<RankWords> pass_word(const std::optional<RankWord>& own, const std::vector<Rank>& asked) override;
   std::string engine() const override { return engine_ ? engine_->name() : ""; }
 
  private:
@@ -44,6 +45,7 @@ class StepExchange final : public Exchange {
 
   StepRank self_;
   std::unique_ptr<ExchangeEngine> engine_;
+  std::optional<CallTag> last_;  // the round that the words are about
 };
 
 Status StepExchange::check(const Allgather& round) const {
@@ -81,7 +83,13 @@ Result<AllgatherResult> StepExchange::run_with_others(const Allgather& round) {
     if (!chosen) return fail(chosen.error());
     engine_ = std::move(*chosen);
   }
-  return engine_->run(CallTag{self_.id, process.rounds++, round.purpose}, round);
+  last_ = CallTag{self_.id, process.rounds++, round.purpose};
+  return engine_->run(*last_, round);
+}
+
+Result<RankWords> StepExchange::pass_word(const std::optional<RankWord>& own, const std::vector<Rank>& asked) {
+  const std::lock_guard lock(process_state().mutex);
+  return last_ ? engine_->pass_word(*last_, own, asked) : RankWords();
 }
 
 // "StepId=12.0 rank 3: barrier: ".

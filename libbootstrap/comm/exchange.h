@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/process/deadline.h"
 #include "core/step/rank_layout.h"
 #include "core/step/step_id.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
+#include "probe/deadline.h"
 
 namespace bootstrap {
 
@@ -33,6 +33,19 @@ struct AllgatherResult {
   std::vector<std::string> local;   // in order of local rank, this one's own included; empty if not wanted
 };
 
+// What a rank leaves for the others after a round, while they do something together outside of the exchange, such as
+// making a communicator.
+struct RankWord {
+  Rank rank = 0;
+  std::string failure;         // why it failed; empty: it waits
+  bool has_lost_peer = false;  // it failed since another rank did
+};
+
+struct RankWords {
+  std::vector<RankWord> failures;  // in order of rank
+  std::string missing;             // "missing: rank 5 (...)": ranks that left no word; empty: all did
+};
+
 // At most this many bytes in `shared` and in `local`: all of it travels to every node and stays there until the step
 // ends.
 inline constexpr std::size_t kMaxContribution = 65536;
@@ -45,6 +58,10 @@ class Exchange {
   // (neither PMIx nor PMI-1 in this step), kDisagreement (ranks that do different things), kTimeout (with the ranks
   // that never came, where the engine can tell), kUnavailable, kUnsupported, kLimit.
   virtual Result<AllgatherResult> run(const Allgather& round) = 0;
+
+  // After a round that succeeded, and not collective: leaves a word of this rank, and asks for those of `asked`
+  // (ascending). Either may be empty. Comes back in two seconds. kUnsupported over PMI-1.
+  virtual Result<RankWords> pass_word(const std::optional<RankWord>& own, const std::vector<Rank>& asked) = 0;
 
   // What carries the rounds, for people: "PMIx 4.2.2", "PMI-1". Empty before the first round, and in a step of one
   // rank.

@@ -6,6 +6,11 @@
 
 namespace bootstrap {
 
+Result<RankWords> ExchangeEngine::pass_word(const CallTag& /*tag*/, const std::optional<RankWord>& /*own*/,
+                                            const std::vector<Rank>& /*asked*/) {
+  return fail(ErrorCode::kUnsupported, cat({name(), " does not report which rank failed, srun --mpi=pmix does"}));
+}
+
 Result<std::unique_ptr<ExchangeEngine>> choose_engine(const StepRank& self) {
   auto pmix = make_pmix_engine(self);
   if (pmix || pmix.error().code != ErrorCode::kMissing || self.id.launcher == Launcher::kMpirun) return pmix;

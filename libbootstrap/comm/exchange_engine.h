@@ -31,6 +31,10 @@ class ExchangeEngine {
   // One round of a step of several ranks; rounds never overlap. Comes back within the deadline and two seconds. A value
   // counts only when its tag is `tag`.
   virtual Result<AllgatherResult> run(const CallTag& tag, const Allgather& round) = 0;
+
+  // After the round of that tag, as Exchange::pass_word().
+  virtual Result<RankWords> pass_word(const CallTag& tag, const std::optional<RankWord>& own,
+                                      const std::vector<Rank>& asked);
 };
 
 // PMIx where the step has it, else PMI-1, so that all ranks choose alike. Nothing is opened.

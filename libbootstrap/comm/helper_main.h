@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "comm/process/helper_process.h"
+#include "comm/process/own_program.h"
 
 namespace bootstrap {
 

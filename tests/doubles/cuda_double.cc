@@ -3,8 +3,11 @@
 //
 // CUDA_DOUBLE_DEVICES says how many GPUs the machine has (none without it), CUDA_VISIBLE_DEVICES which of them count,
 // in which order, as CUDA reads it: numbers up to the first that is none, or the UUID of a MIG instance, of GPU 0 here.
-// CUDA_DOUBLE_VERSION is the driver's version (13000). Memory of a GPU is the process' own, up to CUDA_DOUBLE_MEMORY
-// bytes (1 GiB), and work in a stream is done when the call comes back, as the NCCL double does its own.
+// With CUDA_DOUBLE_STALL cuInit does not come back. CUDA_DOUBLE_VERSION is the driver's version (13000). Memory of a
+// GPU is the process' own, up to CUDA_DOUBLE_MEMORY bytes (1 GiB), and work in a stream is done when the call comes
+// back, as the NCCL double does its own.
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -105,6 +108,7 @@ std::array<unsigned char, kUuidSize> uuid_in(const std::string& mig) {
 }  // namespace
 
 CUDA_DOUBLE_API cuInit(unsigned flags) {
+  while (std::getenv("CUDA_DOUBLE_STALL") != nullptr) (void)::pause();
   if (flags != 0) return kInvalidValue;
   if (devices().empty()) return kNoDevice;
   is_initialized = true;

@@ -14,7 +14,6 @@
 #include "comm/nccl/nccl_comm_init.h"
 #include "communicator_step.h"
 #include "in_child.h"
-#include "preload/nccl_hooks/gpu_ownership.h"
 
 namespace bootstrap {
 namespace {
@@ -195,16 +194,6 @@ TEST(AmdGpu, CommunicatorsOfRccl) {
       EXPECT_NE(sentence.find("0000:c3:00.0"), std::string::npos) << sentence;
     }
     EXPECT_EQ(sentences(comms).size(), 3U) << "found out before RCCL is called";
-  });
-}
-
-TEST(AmdGpu, AWrongOneIsToldInHipsWords) {
-  in_child([] {
-    load(nccl_double_path(kRccl));
-    const GpuOwnership own{.ordinals = {1}, .visible = 2, .is_shared_list = true};
-    EXPECT_EQ(describe_wrong_gpu(layout_of({2}), 1, own, 0),
-              "rank 1 (node001, local rank 1) is about to use cuda:0, the GPU of rank 0 (node001, local rank 0); its "
-              "own is cuda:1: call hipSetDevice(LOCAL_RANK) before RCCL, or set SLURM_BOOTSTRAP_GUARD=fix");
   });
 }
 

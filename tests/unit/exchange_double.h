@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,6 +39,10 @@ class ExchangeHall {
    public:
     Seat(ExchangeHall* hall, Rank rank) : hall_(hall), rank_(rank) {}
     Result<AllgatherResult> run(const Allgather& round) override { return hall_->run(rank_, round); }
+    Result<RankWords> pass_word(const std::optional<RankWord>& own, const std::vector<Rank>& asked) override {
+      if (own) hall_->leave({rank_, own->failure, own->has_lost_peer});
+      return hall_->ask(rank_, asked);
+    }
     std::string engine() const override { return "threads"; }
 
    private:
@@ -70,6 +75,24 @@ class ExchangeHall {
     return read(rank, round, *meeting);
   }
 
+  void leave(const RankWord& word) {
+    const std::lock_guard lock(mutex_);
+    words_[word.rank] = word;
+  }
+
+  Result<RankWords> ask(Rank self, const std::vector<Rank>& ranks) {
+    const std::lock_guard lock(mutex_);
+    RankWords words;
+    std::vector<Rank> absent;
+    for (const Rank rank : ranks) {
+      const auto word = words_.find(rank);
+      if (word == words_.end() && rank != self) absent.push_back(rank);
+      if (word != words_.end() && !word->second.failure.empty()) words.failures.push_back(word->second);
+    }
+    if (!absent.empty()) words.missing = missing_ranks(layout_, absent);
+    return words;
+  }
+
   std::vector<Rank> missing(const Meeting& meeting) const {
     std::vector<Rank> ranks;
     for (Rank rank = 0; rank < layout_.size(); ++rank) {
@@ -100,6 +123,7 @@ class ExchangeHall {
   std::condition_variable changed_;
   std::shared_ptr<Meeting> current_;
   std::size_t values_read_ = 0;
+  std::map<Rank, RankWord> words_;
 };
 
 // A step with these numbers of ranks on node001, node002 and so on; block distribution.

@@ -35,7 +35,6 @@ RankSpec whole_spec() {
           .nccl_version = 22809,
           .gpu = "0000:3b:00.0",
           .gpu_host = 7,
-          .invitation = "4000 0123",
           .refusal = "no\nNCCL"};
 }
 
@@ -59,7 +58,7 @@ TEST(RankSpec, OfAnotherVersionIsNone) {
   const auto text = encode(whole_spec());
   EXPECT_FALSE(decode_rank_spec(""));
   EXPECT_FALSE(decode_rank_spec(text + "\nanother line"));
-  EXPECT_FALSE(decode_rank_spec("spec 2" + text.substr(6)));
+  EXPECT_FALSE(decode_rank_spec("spec 1" + text.substr(6)));
   for (std::size_t size = 0; size < text.rfind('\n'); ++size)
     EXPECT_FALSE(decode_rank_spec(text.substr(0, size))) << size;
 }

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "comm/nccl/cuda_device.h"
-#include "comm/nccl/init_peers.h"
 #include "comm/nccl/nccl_comm_init.h"
 #include "comm/nccl/unique_ids.h"
 #include "core/step/rank_names.h"
@@ -30,8 +29,14 @@ IdRequest request_of(const Group& group, const nccl::Functions& nccl, const Comm
   if (!request.refusal && options.device >= 0) {
     if (auto status = use_gpu(options.device); !status) request.refusal = status.error();
   }
+  if (request.refusal) return request;
   if (const auto gpu = current_gpu(); gpu) request.gpu = gpu->id;
   return request;
+}
+
+bool has_several_nodes(const Layout& layout, const Group& group) {
+  return std::any_of(group.ranks.begin(), group.ranks.end(),
+                     [&](Rank rank) { return layout.place(rank).node != layout.place(group.ranks.front()).node; });
 }
 
 }  // namespace
@@ -97,15 +102,13 @@ Result<std::vector<nccl::UniqueId>> exchange_unique_ids(Exchange& exchange, cons
 
 Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, const Group& group,
                                      const nccl::Functions& nccl, const CommunicatorOptions& options) {
-  std::optional<InitPeers> peers;
-  if (group.ranks.size() > 1) peers.emplace(layout, group);
-  auto request = request_of(group, nccl, options);
-  request.peers = peers ? &*peers : nullptr;
-  auto ids = agree_on_ids(exchange, layout, group, nccl, std::move(request));
+  auto ids = agree_on_ids(exchange, layout, group, nccl, request_of(group, nccl, options));
   if (!ids) {
-    // What the ranks of a node find out, all of them do; those of others may have agreed, and wait in NCCL.
-    const bool is_alone = !peers || peers->is_of_one_node();
-    return fail(is_alone ? ids.error() : peers->fail(ids.error(), false, "ncclCommInitRank"));
+    // All ranks of this node fail alike. Ranks of other nodes may have agreed, and wait in NCCL.
+    if (ids.error().code != ErrorCode::kTimeout && has_several_nodes(layout, group)) {
+      (void)exchange.pass_word(RankWord{.failure = ids.error().message}, {});
+    }
+    return fail(ids.error());
   }
   if (options.agreed != nullptr) *options.agreed = Deadline::clock::now();
   if (group.ranks.empty()) return nullptr;
@@ -120,7 +123,9 @@ Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, c
                             .nonblocking = options.nonblocking,
                             .who = describe_rank(layout, group.ranks[group.own]),
                             .deadline = options.deadline,
-                            .peers = peers ? &*peers : nullptr});
+                            .exchange = group.ranks.size() > 1 ? &exchange : nullptr,
+                            .layout = &layout,
+                            .members = group.ranks});
 }
 
 }  // namespace bootstrap

@@ -18,26 +18,17 @@ struct GpuLibraries {
   std::string_view runtime;
   std::array<const char*, 4> runtime_files;
   std::string_view runtime_file;  // for people
-  std::string_view set_device;    // what a program calls to choose its GPU
 };
 
 inline constexpr std::array<GpuLibraries, 2> kGpuLibraries{{
-    {GpuVendor::kNvidia,
-     "NCCL",
-     {"libnccl.so.2"},
-     "libnccl.so.2",
-     "CUDA",
-     {"libcuda.so.1"},
-     "libcuda.so.1",
-     "cudaSetDevice"},
+    {GpuVendor::kNvidia, "NCCL", {"libnccl.so.2"}, "libnccl.so.2", "CUDA", {"libcuda.so.1"}, "libcuda.so.1"},
     {GpuVendor::kAmd,
      "RCCL",
      {"librccl.so.1", "librccl.so"},
      "librccl.so.1",
      "HIP",
      {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
-     "libamdhip64.so",
-     "hipSetDevice"},
+     "libamdhip64.so"},
 }};
 
 // A function of the runtime that both have with the same arguments.

@@ -1,4 +1,4 @@
-// One rank's call of ncclCommInitRank and its kin, with an end to the wait.
+// One rank's call of ncclCommInitRank or a variant of it, with a deadline.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/nccl_comm_init.h"
 
@@ -12,10 +12,11 @@
 #include <utility>
 
 #include "comm/nccl/cuda_device.h"
-#include "comm/process/abandonable_thread.h"
 #include "comm/process/secure_wipe.h"
 #include "comm/process/sleep_for.h"
+#include "core/step/rank_names.h"
 #include "core/util/text.h"
+#include "probe/abandonable_thread.h"
 
 namespace bootstrap {
 namespace {
@@ -27,6 +28,10 @@ using std::chrono::steady_clock;
 constexpr milliseconds kAbortTime{1500};
 constexpr milliseconds kShortestPoll{1};
 constexpr milliseconds kLongestPoll{20};
+// A rank that waits in NCCL for this long says so to ranks with an earlier deadline. Most communicators are there by
+// then, and cost no further session with the server.
+constexpr milliseconds kPatience{2000};
+constexpr milliseconds kPace{500};  // by which ranks may leave their round at different times
 
 // "60 s", "0.5 s".
 std::string seconds_since(Deadline start) {
@@ -55,13 +60,20 @@ class Init {
   }
   Error with_hint(Error error) const;  // of what in the environment may have caused it
   // NCCL says so when a peer has closed a connection, or has reset it.
-  bool has_lost_peer() const { return outcome_ == nccl::kRemoteError || outcome_ == nccl::kSystemError; }
+  bool has_lost_peer(const Error& error) const {
+    return outcome_ == nccl::kRemoteError || (outcome_ == nccl::kSystemError && !is_without_root(error));
+  }
+
+  Error too_late() const;
 
  private:
+  // The first rank of the communicator cannot take an address that is another host's, or in use.
+  bool is_without_root(const Error& error) const {
+    return outcome_ == nccl::kSystemError && error.message.find("bind") != std::string::npos;
+  }
   nccl::ResultCode start(nccl::Comm* comm);
   Result<nccl::Comm> make();
   Result<nccl::Comm> wait_until_ready(nccl::Comm comm);
-  Error too_late() const;
 
   InitCall call_;
   int roots_;
@@ -95,9 +107,7 @@ Error Init::with_hint(Error error) const {
         "; NCCL_COMM_BLOCKING=1 is in the environment, and with it NCCL does not make the non-blocking communicator "
         "that was requested; unset it";
   }
-  // The first rank of the communicator cannot take an address that is another host's, or in use.
-  const bool has_no_root = outcome_ == nccl::kSystemError && error.message.find("bind") != std::string::npos;
-  if (is_late || has_no_root) error.message += nccl::fixed_root_hint();
+  if (is_late || is_without_root(error)) error.message += nccl::fixed_root_hint();
   return error;
 }
 
@@ -163,6 +173,70 @@ Result<nccl::Comm> Init::take_result() {
   return fail(too_late());
 }
 
+// The other ranks of the communicator, as far as the exchange reaches them.
+class Others {
+ public:
+  Others(const InitCall& call, std::string name)
+      : exchange_(call.exchange), layout_(call.layout), members_(call.members), name_(std::move(name)) {
+    std::sort(members_.begin(), members_.end());
+  }
+
+  void say_that_this_one_waits() const {
+    if (exchange_ != nullptr) (void)exchange_->pass_word(RankWord(), {});
+  }
+
+  // For a rank that has waited until its deadline: the sentence of a rank that failed, or `late` with what is known.
+  Error explain_wait(const Error& late) const;
+
+  // For a rank that fails: leaves its sentence. One that has lost a peer asks, once all ranks that wait have said so,
+  // and returns the sentence of the rank that failed, or its own with the ranks that are missing.
+  Error report(const Error& own, bool has_lost_peer, Deadline all_have_spoken) const;
+
+ private:
+  std::optional<Error> find_failure(const RankWords& words, bool may_have_lost_peer) const;
+  std::string describe_missing(const RankWords& words) const {
+    return cat({"ranks stopped, ended, or are done with ", name_,
+                ", in which others wait; look for their last messages; ", words.missing});
+  }
+
+  Exchange* exchange_;
+  const Layout* layout_;
+  std::vector<Rank> members_;
+  std::string name_;  // of NCCL's call
+};
+
+// That of a rank that failed by itself comes first.
+std::optional<Error> Others::find_failure(const RankWords& words, bool may_have_lost_peer) const {
+  const auto& failures = words.failures;
+  auto found = std::find_if(failures.begin(), failures.end(), [](const RankWord& word) { return !word.has_lost_peer; });
+  if (found == failures.end() && may_have_lost_peer) found = failures.begin();
+  if (found == failures.end()) return std::nullopt;
+  return Error{ErrorCode::kUnavailable, cat({describe_rank(*layout_, found->rank), ": ", found->failure})};
+}
+
+Error Others::explain_wait(const Error& late) const {
+  if (exchange_ == nullptr) return late;
+  const auto words = exchange_->pass_word(std::nullopt, members_);
+  const auto failure = words ? find_failure(*words, words->missing.empty()) : std::nullopt;
+  if (failure) return *failure;
+  if (!words) return {ErrorCode::kTimeout, cat({late.message, "; ", words.error().message})};
+  if (!words->missing.empty()) return {ErrorCode::kTimeout, cat({late.message, "; ", describe_missing(*words)})};
+  return {ErrorCode::kTimeout, cat({late.message, "; all ranks of the communicator wait in ", name_,
+                                    ": they cannot reach each other over the network interface that ", nccl::product(),
+                                    " chose; NCCL_DEBUG=INFO shows the interface, NCCL_SOCKET_IFNAME sets it"})};
+}
+
+Error Others::report(const Error& own, bool has_lost_peer, Deadline all_have_spoken) const {
+  if (exchange_ == nullptr) return own;
+  auto words = exchange_->pass_word(RankWord{.failure = own.message, .has_lost_peer = has_lost_peer}, {});
+  if (!has_lost_peer || !words) return own;
+  sleep_for(all_have_spoken - steady_clock::now());
+  words = exchange_->pass_word(std::nullopt, members_);
+  if (!words) return own;
+  if (auto failure = find_failure(*words, false)) return *failure;
+  return words->missing.empty() ? own : Error{own.code, cat({own.message, "; ", describe_missing(*words)})};
+}
+
 }  // namespace
 
 Status can_init(const nccl::Functions& nccl, std::size_t ids, bool nonblocking) {
@@ -181,27 +255,28 @@ Status can_init(const nccl::Functions& nccl, std::size_t ids, bool nonblocking) 
 }
 
 Result<nccl::Comm> init_communicator(InitCall call) {
-  InitPeers* const peers = call.peers;
   const auto deadline = call.deadline;
-  auto init = std::make_shared<Init>(std::move(call));
+  const auto init = std::make_shared<Init>(call);
+  wipe(call.ids);
+  const Others others(call, init->name());
   AbandonableThread worker;
   if (auto status = worker.start([init] { init->run(); }); !status) return fail(status.error());
-  const auto is_over_before = [&worker](Deadline time) { return worker.wait_until(time); };
-  std::optional<Error> news;
-  if (peers == nullptr) {
-    (void)worker.wait_until(deadline);
-  } else if (!worker.wait_until(std::min(deadline, steady_clock::now() + InitPeers::kPatience))) {
-    news = peers->watch(init->name(), deadline, is_over_before);
-  }
-  if (!worker.wait_until(steady_clock::now()) && init->give_up()) {
-    (void)worker.wait_until(steady_clock::now() + kAbortTime);
+  const auto start = steady_clock::now();
+  const auto patience = std::min<steady_clock::duration>(kPatience, (deadline - start) / 2);
+  if (!worker.wait_until(start + patience)) others.say_that_this_one_waits();
+  std::optional<Error> late;
+  if (!worker.wait_until(deadline)) {
+    const auto until = steady_clock::now() + kAbortTime;
+    const bool is_aborted = init->give_up();
+    late = others.explain_wait(init->too_late());
+    if (is_aborted) (void)worker.wait_until(until);
   }
   auto result = init->take_result();
   if (result) return result;
-  const auto error = init->with_hint(news ? *news : result.error());
-  if (peers == nullptr || news || error.code == ErrorCode::kTimeout) return fail(error);
-  auto agreed = peers->fail(error, init->has_lost_peer(), init->name());
-  return fail(agreed.code == ErrorCode::kTimeout ? init->with_hint(std::move(agreed)) : agreed);
+  auto error = late ? *late : result.error();
+  error = init->with_hint(std::move(error));
+  if (late) return fail(error);
+  return fail(others.report(error, init->has_lost_peer(error), std::min(start + kPatience + kPace, deadline)));
 }
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// One rank's call of ncclCommInitRank and its kin, with an end to the wait.
+// One rank's call of ncclCommInitRank or a variant of it, with a deadline.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "comm/exchange.h"
-#include "comm/nccl/init_peers.h"
 #include "comm/nccl/nccl_library.h"
 #include "core/util/result.h"
 
@@ -21,15 +20,19 @@ struct InitCall {
   bool nonblocking = false;
   std::string who;  // for messages: "rank 3 (node001, local rank 3)"
   Deadline deadline;
-  InitPeers* peers = nullptr;  // with whom the outcome is shared; null: with nobody
+  // Where the ranks leave and find words about the call; null: nowhere.
+  Exchange* exchange = nullptr;
+  const Layout* layout = nullptr;
+  std::vector<Rank> members = {};  // of the communicator
 };
 
 // Whether this copy of NCCL can do it; kUnsupported with the version that could.
 Status can_init(const nccl::Functions& nccl, std::size_t ids, bool nonblocking);
 
 // NCCL is called in a thread of its own, since its calls have no deadline: one that has not come back is left to
-// itself, and ends the communicator if it comes about after all. kTimeout says which call waited for how long, or for
-// which rank. Where another rank has failed, it says which and why. The ids are wiped. Precondition: can_init().
+// itself, and ends the communicator if it comes about after all. A rank that fails leaves its sentence for the others,
+// and returns. The others ask at the deadline: kTimeout names the ranks that do not answer, or the call that has not
+// ended; kUnavailable is the sentence of a rank that failed. The ids are wiped. Precondition: can_init().
 Result<nccl::Comm> init_communicator(InitCall call);
 
 }  // namespace bootstrap

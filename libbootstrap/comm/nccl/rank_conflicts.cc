@@ -13,8 +13,8 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::string_view kFormat = "spec 1";  // another number where a later version adds a line
-constexpr std::size_t kLines = 11;
+constexpr std::string_view kFormat = "spec 2";  // another number where a later version changes the lines
+constexpr std::size_t kLines = 10;
 constexpr std::size_t kMaxWords = 1000;  // of a refusal
 
 std::string one_line(std::string_view text) { return replaced(text.substr(0, kMaxWords), "\n", " "); }
@@ -82,27 +82,10 @@ const char* to_string(GroupKind kind) {
 }
 
 std::string encode(const RankSpec& spec) {
-  return cat({kFormat,
-              "\n",
-              spec.call,
-              "\n",
-              std::to_string(static_cast<unsigned>(spec.kind)),
-              "\n",
-              std::to_string(spec.size),
-              "\n",
-              std::to_string(spec.roots),
-              "\n",
-              std::to_string(spec.members),
-              "\n",
-              std::to_string(std::max(spec.nccl_version, 0)),
-              "\n",
-              one_line(spec.gpu),
-              "\n",
-              std::to_string(spec.gpu_host),
-              "\n",
-              spec.invitation,
-              "\n",
-              one_line(spec.refusal)});
+  return cat({kFormat, "\n", spec.call, "\n", std::to_string(static_cast<unsigned>(spec.kind)), "\n",
+              std::to_string(spec.size), "\n", std::to_string(spec.roots), "\n", std::to_string(spec.members), "\n",
+              std::to_string(std::max(spec.nccl_version, 0)), "\n", one_line(spec.gpu), "\n",
+              std::to_string(spec.gpu_host), "\n", one_line(spec.refusal)});
 }
 
 std::optional<RankSpec> decode_rank_spec(std::string_view text) {
@@ -116,8 +99,7 @@ std::optional<RankSpec> decode_rank_spec(std::string_view text) {
                         read(lines[8], spec.gpu_host, UINT32_MAX);
   if (!is_right) return std::nullopt;
   spec.gpu = lines[7];
-  spec.invitation = lines[9];
-  spec.refusal = lines[10];
+  spec.refusal = lines[9];
   return spec;
 }
 

@@ -22,7 +22,6 @@ struct RankSpec {
   int nccl_version = 0;
   std::string gpu;             // as of CurrentGpu::id; empty: unknown, or free to be shared
   std::uint32_t gpu_host = 0;  // ranks with different ones are on different hosts to NCCL
-  std::string invitation;      // of InitPeers; empty: none
   std::string refusal;         // why it cannot take part; empty: it can
 
   bool operator==(const RankSpec&) const = default;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "comm/nccl/init_peers.h"
+#include "comm/nccl/first_calls.h"
 #include "comm/nccl/rank_conflicts.h"
 #include "comm/process/secure_wipe.h"
 #include "core/exchange/nccl_roots.h"
@@ -53,11 +53,9 @@ class IdRound {
   bool is_root() const { return std::find(roots_.begin(), roots_.end(), self()) != roots_.end(); }
 
   void check_fixed_root();
-  void check_root_host();
   void make_id();
   void make_rank_spec();
   Allgather make_round() const;
-  void meet_peers(const AllgatherResult& result) const;
   Result<std::vector<nccl::UniqueId>> judge(const AllgatherResult& result) const;
   Status check_node(const std::vector<std::string>& local) const;
   Result<std::vector<nccl::UniqueId>> take_ids(const std::vector<std::string>& shared) const;
@@ -82,15 +80,6 @@ void IdRound::check_fixed_root() {
   }
 }
 
-void IdRound::check_root_host() {
-  if (request_.peers == nullptr || request_.refusal || nccl::fixed_root() == nullptr || !is_root()) return;
-  const auto host = host_of_root(id_);
-  if (!host || LineListener::open(*host)) return;
-  request_.refusal = Error{ErrorCode::kInvalid, cat({"NCCL_COMM_ID=", printable(nccl::fixed_root()),
-                                                     " is in the environment, and it is not an address of the first "
-                                                     "rank's host, where NCCL starts; unset it"})};
-}
-
 // Leaves a thread and a listening socket in this process until the communicator is made: so on roots alone, and not
 // where it is known already that there will be none.
 void IdRound::make_id() {
@@ -99,9 +88,9 @@ void IdRound::make_id() {
     request_.refusal = Error{ErrorCode::kUnsupported, cat({nccl_.path, " has no ncclGetUniqueId"})};
     return;
   }
-  const auto code = nccl_.get_unique_id(&id_);
-  if (code == nccl::kSuccess) return;
-  request_.refusal = Error{ErrorCode::kUnavailable, nccl::describe(nccl_, "ncclGetUniqueId", code, nullptr)};
+  const auto made = make_unique_id(nccl_, end_of_own_part(request_.deadline));
+  if (made) id_ = (*made)->id;
+  if (!made) request_.refusal = made.error();
 }
 
 void IdRound::make_rank_spec() {
@@ -114,7 +103,6 @@ void IdRound::make_rank_spec() {
   spec_.roots = request_.roots;
   spec_.members = fingerprint_of(group_.ranks);
   describe_gpu(request_, spec_);
-  if (request_.peers != nullptr && !request_.refusal) spec_.invitation = request_.peers->invite(id_);
 }
 
 Allgather IdRound::make_round() const {
@@ -185,19 +173,6 @@ Result<std::vector<nccl::UniqueId>> IdRound::take_ids(const std::vector<std::str
   return ids;
 }
 
-void IdRound::meet_peers(const AllgatherResult& result) const {
-  if (request_.peers == nullptr || result.shared.empty() || result.shared.front().size() < kIdSize) return;
-  const std::string_view of_coordinator = result.shared.front();
-  const auto coordinator = decode_rank_spec(of_coordinator.substr(kIdSize));
-  const auto place = layout_.place(request_.peers->leader()).local_rank;
-  const auto leader = place < result.local.size() ? decode_rank_spec(result.local[place]) : std::nullopt;
-  if (!coordinator || !leader) return;
-  nccl::UniqueId root{};
-  std::memcpy(root.internal.data(), of_coordinator.data(), kIdSize);
-  request_.peers->meet(root, coordinator->invitation, leader->invitation);
-  wipe(root);
-}
-
 Result<std::vector<nccl::UniqueId>> IdRound::judge(const AllgatherResult& result) const {
   if (request_.refusal) return fail(*request_.refusal);
   if (is_outside()) return std::vector<nccl::UniqueId>();
@@ -208,14 +183,14 @@ Result<std::vector<nccl::UniqueId>> IdRound::judge(const AllgatherResult& result
 Result<std::vector<nccl::UniqueId>> IdRound::run(Exchange& exchange) {
   check_fixed_root();
   make_id();
-  check_root_host();
   make_rank_spec();
   auto round = make_round();
   wipe(id_);
   auto result = exchange.run(round);
   if (round.shared) wipe(*round.shared);
-  if (result) meet_peers(*result);
-  auto ids = result ? judge(*result) : Result<std::vector<nccl::UniqueId>>(fail(result.error()));
+  // A rank that was late itself may have had no time for the round.
+  const auto& reason = !result && !request_.refusal ? result.error() : request_.refusal.value_or(Error{});
+  auto ids = result ? judge(*result) : Result<std::vector<nccl::UniqueId>>(fail(reason));
   if (result) {
     for (auto& text : result->shared) wipe(text);
   }

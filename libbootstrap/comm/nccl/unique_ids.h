@@ -11,8 +11,6 @@
 
 namespace bootstrap {
 
-class InitPeers;
-
 // What this rank brings to the round.
 struct IdRequest {
   std::string call;         // what is made, for messages: "communicator", "unique ids"
@@ -20,7 +18,6 @@ struct IdRequest {
   std::string gpu;          // that it will use; empty: unknown, and not compared
   std::optional<Error> refusal;
   Deadline deadline;
-  InitPeers* peers = nullptr;  // gets to know in the round how the ranks reach each other; null: they do not
 };
 
 // One id for each 256 ranks where this NCCL can use several.

@@ -25,12 +25,21 @@ inline constexpr auto kAnnounceTime = std::chrono::milliseconds(400);
 // travel to every node with every round.
 inline constexpr std::size_t kMaxCalledRanks = 4096;
 
-struct AllgatherTask {
+// What a rank does in a session with its server, in a round or after it.
+struct RoundTask {
+  Layout layout;
+  Rank rank;
+  PmixServer server;
+  CallTag tag;  // of the round
+
+  // True once nothing but the server can delay the task.
+  std::atomic<bool> is_connected{false};
+  std::atomic<bool> has_result{false};
+};
+
+struct AllgatherTask : RoundTask {
   AllgatherTask(Layout of_step, Rank own, PmixServer of_node, CallTag of_round, Allgather wanted)
-      : layout(std::move(of_step)),
-        rank(own),
-        server(std::move(of_node)),
-        tag(std::move(of_round)),
+      : RoundTask{std::move(of_step), own, std::move(of_node), std::move(of_round)},
         round(std::move(wanted)),
         result(fail(ErrorCode::kUnavailable, "the call did not run")) {}
 
@@ -39,17 +48,10 @@ struct AllgatherTask {
   AllgatherTask(const AllgatherTask&) = delete;
   AllgatherTask& operator=(const AllgatherTask&) = delete;
 
-  Layout layout;
-  Rank rank;
-  PmixServer server;
-  CallTag tag;
   Allgather round;
 
-  // Past the point up to which nothing but the server can hold us up.
-  std::atomic<bool> is_connected{false};
   // Written by the worker before has_result, and not touched after: taking leave of the server may take longer.
   Result<AllgatherResult> result;
-  std::atomic<bool> has_result{false};
 };
 
 void run_allgather(AllgatherTask& job);

@@ -41,7 +41,7 @@ std::vector<Rank> ranks_of(const std::vector<Wanted>& wanted) {
 
 }  // namespace
 
-MissingRankQuery::MissingRankQuery(const PmixSession& session, const AllgatherTask& job)
+MissingRankQuery::MissingRankQuery(const PmixSession& session, const RoundTask& job)
     : session_(session),
       job_(job),
       start_(steady_clock::now()),
@@ -167,7 +167,7 @@ std::optional<Error> MissingRankQuery::find_disagreement(const std::vector<Rank>
   return std::nullopt;
 }
 
-Error MissingRankQuery::explain(const std::vector<Wanted>& wanted, const Error& what) {
+MissingRanks MissingRankQuery::find_missing(const std::vector<Wanted>& wanted) {
   const bool from_slurm = !job_.server.from_mpirun;
   std::vector<Wanted> near;
   std::vector<Wanted> far;
@@ -178,16 +178,21 @@ Error MissingRankQuery::explain(const std::vector<Wanted>& wanted, const Error& 
     ask(wanted, deadline_);
     if (from_slurm && !absent_of(wanted).empty()) (void)is_server_there();
   }
+  return sort_out(wanted);
+}
+
+Error MissingRankQuery::explain(const std::vector<Wanted>& wanted, const Error& what) {
+  const auto absence = find_missing(wanted);
   const auto absent = ranks_of(absent_of(wanted));
   if (auto error = find_disagreement(absent)) return *error;
   if (absent.empty()) {
     return {what.code,
             cat({what.message, ", but all have joined it by now: the network is slow",
-                 from_slurm ? ", or slurmstepd lost a message (look for \"Connection reject\" in the errors of "
-                              "the step)"
-                            : ""})};
+                 job_.server.from_mpirun ? ""
+                                         : ", or slurmstepd lost a message (look for \"Connection reject\" in the "
+                                           "errors of the step)"})};
   }
-  return {what.code, cat({what.message, "; ", describe_missing_ranks(job_.layout, sort_out(wanted))})};
+  return {what.code, cat({what.message, "; ", describe_missing_ranks(job_.layout, absence)})};
 }
 
 }  // namespace bootstrap

@@ -15,10 +15,14 @@ namespace bootstrap {
 class MissingRankQuery {
  public:
   // Both must outlive it.
-  MissingRankQuery(const PmixSession& session, const AllgatherTask& job);
+  MissingRankQuery(const PmixSession& session, const RoundTask& job);
 
-  // What went wrong, with the ranks that are not there, of those that are `wanted` (in order of rank); takes
-  // kQueryTime, and up to 2 kAnswerTime more where the server does not answer.
+  // The ranks that are not there, of those that are `wanted` (in order of rank). Takes kQueryTime, and up to
+  // 2 kAnswerTime more where the server does not answer; less where all are there.
+  MissingRanks find_missing(const std::vector<Wanted>& wanted);
+  bool is_here(Rank rank) const { return is_here_[rank]; }  // after find_missing()
+
+  // What went wrong, with the ranks that are not there.
   Error explain(const std::vector<Wanted>& wanted, const Error& what);
 
  private:
@@ -33,7 +37,7 @@ class MissingRankQuery {
   std::optional<Error> find_disagreement(const std::vector<Rank>& absent) const;
 
   const PmixSession& session_;
-  const AllgatherTask& job_;
+  const RoundTask& job_;
   const Deadline start_;
   const Deadline deadline_;
   std::vector<bool> is_here_;                      // by rank, as what follows

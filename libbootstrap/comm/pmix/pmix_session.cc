@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <exception>
 
-#include "comm/process/abandonable_thread.h"
 #include "core/util/text.h"
+#include "probe/abandonable_thread.h"
 
 namespace bootstrap {
 namespace {

@@ -3,7 +3,6 @@
 #include "comm/process/helper_process.h"
 
 #include <fcntl.h>
-#include <link.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,21 +13,21 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "comm/process/own_program.h"
 #include "comm/process/poll_until.h"
 #include "comm/process/secure_wipe.h"
 #include "core/util/string_list.h"
 #include "core/util/text.h"
+#include "probe/abandonable_thread.h"
 #include "probe/file_descriptor.h"
 
 namespace bootstrap {
@@ -39,67 +38,12 @@ using std::chrono::steady_clock;
 constexpr std::size_t kMaxMessage = std::size_t{256} << 20;
 constexpr std::chrono::milliseconds kTimeToEnd{500};  // for a helper whose other end is gone
 
-// The command line that starts this file as a program.
-struct Command {
-  std::string program;
-  std::vector<std::string> arguments;
-};
+constexpr int kHelperImage = kHelperSocket + 1;  // the descriptor of OwnProgram::image in the helper
+constexpr const char* kImagePath = "/proc/self/fd/4";
+static_assert(kHelperImage == 4);
 
-std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
-
-struct LoadedFiles {
-  std::uintptr_t own_code;
-  bool is_own_program = false;  // this code is in the program's own file, the first that is listed
-  bool is_first = true;
-  std::string loader = {};
-};
-
-int look_at_file(dl_phdr_info* file, std::size_t /*size*/, void* found) {
-  auto& files = *static_cast<LoadedFiles*>(found);
-  const auto name = base_name(file->dlpi_name);
-  if (name.starts_with("ld-") || name.starts_with("ld64.")) files.loader = file->dlpi_name;
-  for (int i = 0; files.is_first && i < file->dlpi_phnum; ++i) {
-    const auto& part = file->dlpi_phdr[i];
-    const auto begin = file->dlpi_addr + part.p_vaddr;
-    if (part.p_type != PT_LOAD || files.own_code < begin || files.own_code >= begin + part.p_memsz) continue;
-    files.is_own_program = true;
-  }
-  files.is_first = false;
-  return 0;
-}
-
-// From the kernel: the loader knows a library by the name that it was loaded with, which may be relative to a folder
-// that the program has left.
-std::string file_of(std::uintptr_t code) {
-  std::FILE* const maps = std::fopen("/proc/self/maps", "re");
-  std::string file;
-  char* line = nullptr;
-  std::size_t size = 0;
-  while (maps != nullptr && file.empty() && ::getline(&line, &size, maps) > 0) {
-    std::uintptr_t begin = 0;
-    std::uintptr_t end = 0;
-    const std::string_view text = trim(std::string_view(line, std::strcspn(line, "\n")));
-    const auto first = std::from_chars(text.begin(), text.end(), begin, 16);
-    if (first.ptr == text.end() || std::from_chars(first.ptr + 1, text.end(), end, 16).ec != std::errc{}) continue;
-    if (code >= begin && code < end) file = text.substr(std::min(text.find('/'), text.size()));
-  }
-  std::free(line);
-  if (maps != nullptr) (void)std::fclose(maps);
-  return file;
-}
-
-// The library has an entry point (preload/helper_entry.cc), and the loader of this process can start it as a program.
-Result<Command> own_command() {
-  const auto own_code = reinterpret_cast<std::uintptr_t>(&own_command);
-  LoadedFiles files{.own_code = own_code};
-  (void)::dl_iterate_phdr(look_at_file, &files);
-  if (files.is_own_program) return Command{"/proc/self/exe", {"slurm-bootstrap", kHelperArgument}};
-  auto library = file_of(own_code);
-  if (library.empty() || files.loader.empty()) {
-    return fail(ErrorCode::kUnavailable, "the file of this library, or of its loader, is not known");
-  }
-  return Command{files.loader, {"slurm-bootstrap-helper", std::move(library)}};
-}
+// The first string of the first message: the helper has begun, and may reach a server.
+constexpr const char* kBegun = "begun";
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> all;
@@ -120,55 +64,66 @@ std::vector<std::string> entries_of(const Environment& environment) {
 constexpr std::size_t kStackSize = 32768;
 constexpr int kShared = CLONE_VM | CLONE_VFORK;
 
+// A descriptor above those that the helper opens anew: a program may have been started without a standard output.
+Descriptor lift(const Descriptor& low) { return Descriptor(::fcntl(low.get(), F_DUPFD_CLOEXEC, kHelperImage + 1)); }
+
 // All that the two new processes use, since they share this process's memory until the helper is a program of its own.
 struct Start {
-  const char* program;
-  char** arguments;
-  char** entries;
-  int socket;  // above kHelperSocket
+  std::vector<std::string> entries;
+  std::vector<char*> argument_list;
+  std::vector<char*> entry_list;
+  OwnProgram own;
+  std::atomic<int> socket{-1};  // of the helper; its copy in this process is closed by whoever takes it first
   int error = 0;
+  int status = 0;  // of the helper, as wait(2) gives it
   alignas(16) std::array<char, kStackSize> first_stack;
   alignas(16) std::array<char, kStackSize> second_stack;
+
+  ~Start() { close_socket(); }
+  void close_socket() {
+    if (const int own_end = socket.exchange(-1); own_end >= 0) (void)::close(own_end);
+  }
 };
 
-// Signals as a fresh process has them, and no descriptor but the socket.
+// Signals as a fresh process has them.
 int become_helper(void* start_of_it) {
   auto& start = *static_cast<Start*>(start_of_it);
   for (int signal = 1; signal < NSIG; ++signal) (void)::signal(signal, SIG_DFL);
+  sigset_t none;
+  (void)::sigemptyset(&none);
+  (void)::sigprocmask(SIG_SETMASK, &none, nullptr);
+  (void)::execve(start.own.program.c_str(), start.argument_list.data(), start.entry_list.data());
+  start.error = errno;
+  return 1;
+}
+
+// The parent of the helper, for as long as it lives. Without such a parent the helper would become a child of the
+// program, where that is process 1 of a container or a subreaper (prctl(2)). It has no descriptor of the program's.
+int guard_helper(void* start_of_it) {
+  auto& start = *static_cast<Start*>(start_of_it);
   for (int file = 0; file < kHelperSocket; ++file) {
     (void)::close(file);
     (void)::open("/dev/null", O_RDWR);  // takes the lowest number, which this is
   }
   (void)::dup2(start.socket, kHelperSocket);
-  ::closefrom(kHelperSocket + 1);
-  sigset_t none;
-  (void)::sigemptyset(&none);
-  (void)::sigprocmask(SIG_SETMASK, &none, nullptr);
-  (void)::execve(start.program, start.arguments, start.entries);
-  start.error = errno;
-  return 1;
-}
-
-// Its child is nobody's whom the program could wait for, once it has ended itself.
-int start_helper(void* start_of_it) {
-  auto& start = *static_cast<Start*>(start_of_it);
-  if (::clone(become_helper, start.second_stack.end(), kShared | SIGCHLD, &start) < 0) start.error = errno;
+  if (start.own.image.is_open()) (void)::dup2(start.own.image.get(), kHelperImage);
+  ::closefrom(start.own.image.is_open() ? kHelperImage + 1 : kHelperSocket + 1);
+  const pid_t helper = ::clone(become_helper, start.second_stack.end(), kShared | SIGCHLD, &start);
+  if (helper < 0) start.error = errno;
+  ::closefrom(0);
+  while (helper > 0 && ::waitpid(helper, &start.status, 0) < 0 && errno == EINTR) {
+  }
   return 0;
 }
 
-// The program sees no child: one that sends no signal when it ends is found by waitpid(2) only with __WALL.
-Status start(Start& start) {
-  sigset_t all;
-  sigset_t before;
-  (void)::sigfillset(&all);
-  (void)::pthread_sigmask(SIG_SETMASK, &all, &before);
-  const pid_t child = ::clone(start_helper, start.first_stack.end(), kShared, &start);
-  if (child < 0) start.error = errno;
-  while (child > 0 && ::waitpid(child, nullptr, __WALL) < 0 && errno == EINTR) {
+// In a thread of its own, which the kernel stops until the guard has ended: they have one stack of thread-local
+// variables. The program does not see the guard: a child that sends no signal is found by waitpid(2) only with __WALL.
+void run_helper(Start& start) {
+  const pid_t guard = ::clone(guard_helper, start.first_stack.end(), kShared, &start);
+  if (guard < 0) start.error = errno;
+  while (guard > 0 && ::waitpid(guard, nullptr, __WALL) < 0 && errno == EINTR) {
   }
-  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (start.error == 0) return {};
-  return fail(ErrorCode::kUnavailable, cat({"cannot start ", start.program, ": ", std::strerror(start.error)}));
+  start.close_socket();
 }
 
 // False at the deadline, or when the other end is gone.
@@ -220,6 +175,14 @@ End receive_list(int socket, std::vector<std::string>& strings, Deadline deadlin
   return end;
 }
 
+std::string describe_failure(const Start& start) {
+  if (start.error != 0) return cat({"cannot start ", start.own.program, ": ", std::strerror(start.error)});
+  return cat({start.own.program, " ended with ",
+              WIFSIGNALED(start.status) ? cat({"signal ", std::to_string(WTERMSIG(start.status))})
+                                        : cat({"exit code ", std::to_string(WEXITSTATUS(start.status))}),
+              " before the helper began"});
+}
+
 // The socket stays open as long as the helper lives.
 void wait_for_end(int socket, Deadline deadline) {
   char byte = 0;
@@ -235,36 +198,40 @@ Result<std::vector<std::string>> ask_helper(const std::vector<std::string>& requ
   if (::getauxval(AT_SECURE) != 0) {
     return fail(ErrorCode::kUnsupported, "a set-user-ID program cannot start a helper process");
   }
-  auto command = own_command();
-  if (!command) return fail(command.error());
+  auto own = own_program(kImagePath);
+  if (!own) return fail(own.error());
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return fail(ErrorCode::kUnavailable, cat({"cannot create a socket: ", std::strerror(errno)}));
   }
   const Descriptor ours(ends[0]);
-  Descriptor low(ends[1]);
-  // Above those that the helper opens anew: a program may have been started without a standard output.
-  Descriptor theirs(::fcntl(low.get(), F_DUPFD_CLOEXEC, kHelperSocket + 1));
-  low.reset();
-  if (!theirs.is_open())
+  auto theirs = lift(Descriptor(ends[1]));
+  if (own->image.is_open()) own->image = lift(own->image);
+  if (!theirs.is_open()) {
     return fail(ErrorCode::kUnavailable, cat({"cannot duplicate a descriptor: ", std::strerror(errno)}));
-  auto entries = entries_of(environment);
-  const auto arguments = pointers(command->arguments);
-  const auto variables = pointers(entries);
-  auto plan = std::make_unique<Start>();
-  plan->program = command->program.c_str();
-  plan->arguments = const_cast<char**>(arguments.data());
-  plan->entries = const_cast<char**>(variables.data());
-  plan->socket = theirs.get();
-  if (const auto started = start(*plan); !started) return fail(started.error());
-  theirs.reset();
+  }
+  const auto start = std::make_shared<Start>();
+  start->own = std::move(*own);
+  start->entries = entries_of(environment);
+  start->argument_list = pointers(start->own.arguments);
+  start->entry_list = pointers(start->entries);
+  start->socket = theirs.release();
+  AbandonableThread thread;
+  if (const auto started = thread.start([start] { run_helper(*start); }); !started) return fail(started.error());
   std::vector<std::string> answer;
-  auto end = send_list(ours.get(), request, deadline) ? receive_list(ours.get(), answer, deadline) : End::kClosed;
+  const bool is_sent = send_list(ours.get(), request, deadline);
+  auto end = receive_list(ours.get(), answer, deadline);
+  const bool has_begun = end == End::kWhole && answer == std::vector<std::string>{kBegun};
+  start->close_socket();  // from now on the end of the helper is the end of the connection
+  if (has_begun) end = is_sent ? receive_list(ours.get(), answer, deadline) : End::kClosed;
   (void)::shutdown(ours.get(), SHUT_WR);
-  wait_for_end(ours.get(), std::max(deadline, steady_clock::now()) + kTimeToEnd);
-  if (end == End::kWhole) return answer;
+  const auto until = std::max(deadline, steady_clock::now()) + kTimeToEnd;
+  wait_for_end(ours.get(), until);
+  const bool has_ended = thread.wait_until(until);
+  if (end == End::kWhole && has_begun) return answer;
   if (end == End::kLate) return fail(ErrorCode::kTimeout, "it did not answer before the deadline");
-  return fail(ErrorCode::kMissing, "it ended without an answer");
+  if (has_begun) return fail(ErrorCode::kMissing, "it ended without an answer");
+  return fail(ErrorCode::kUnavailable, has_ended ? describe_failure(*start) : "it did not begin");
 }
 
 namespace helper_socket {
@@ -272,6 +239,7 @@ namespace helper_socket {
 std::optional<std::vector<std::string>> receive() {
   std::vector<std::string> request;
   if (receive_list(kHelperSocket, request, Deadline::max()) != End::kWhole) return std::nullopt;
+  if (!send_list(kHelperSocket, {kBegun}, Deadline::max())) return std::nullopt;
   return request;
 }
 

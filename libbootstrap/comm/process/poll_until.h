@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "comm/process/deadline.h"
+#include "probe/deadline.h"
 
 namespace bootstrap {
 

@@ -38,13 +38,14 @@ std::string describe_silencers(const Layout& layout, const MissingRanks& absence
               is_sure ? layout.host_of(absence.silencers.front()) : "their nodes", kAsWhenEnded});
 }
 
-}  // namespace
-
+// "slurmstepd of this node has ended"; not for one that answers.
 std::string describe_server(const Layout& layout, ServerState state) {
   if (state == ServerState::kEnded) return "slurmstepd on this node has ended";
   return cat({"slurmstepd on this node no longer answers",
               layout.node_count() > 1 ? ", as happens after it queries a node where all ranks have ended" : ""});
 }
+
+}  // namespace
 
 std::string describe_missing_ranks(const Layout& layout, const MissingRanks& absence) {
   if (!absence.silencers.empty()) return describe_silencers(layout, absence);

@@ -17,19 +17,18 @@ enum class ServerState : std::uint8_t {
   kEnded,   // its connection is closed
 };
 
-// "slurmstepd of this node has ended"; not for one that answers.
-std::string describe_server(const Layout& layout, ServerState state);
-
 // Each list ascending, and no rank in two of them.
 struct MissingRanks {
   std::vector<Rank> missing;    // asked for while the server answered
   std::vector<Rank> silencers;  // on the nodes that it was asking when it fell silent, most likely since one is gone
   std::vector<Rank> unheard;    // of whom nothing is known
   ServerState server = ServerState::kAnswers;
+
+  bool is_empty() const { return missing.empty() && silencers.empty() && unheard.empty(); }
 };
 
-// "missing: rank 5 (node002, local rank 1)", and where slurmstepd fell silent or ended what that is worth. At least one
-// of the lists is not empty.
+// "missing: rank 5 (node002, local rank 1)", and where slurmstepd fell silent or ended what that is worth.
+// Precondition: not is_empty().
 std::string describe_missing_ranks(const Layout& layout, const MissingRanks& absence);
 
 // The nodes dealt out in their order to `most` turns at most, as evenly as possible.

@@ -9,7 +9,7 @@
  * are made for programs that take device 0 (--bootstrap-gpu=first and narrow, MIG). The GPU to use is bootstrap_device
  * in any case.
  *
- * Opening a handle and asking it sends, opens and changes nothing (but see mpirun, below). What talks to other ranks
+ * Opening a handle and asking it sends, opens and changes nothing. What talks to other ranks
  * says "collective": all ranks of the step make these calls in the same order, one at a time in a process, and each
  * comes back within its deadline and two seconds with an error that names the ranks that never came. In a step with
  * PMIx (srun --mpi=pmix) it goes over PMIx, in sessions that end with the call: the process may end, exec or fork at
@@ -19,12 +19,11 @@
  * the step has PMIx: in a rank that had a PMIx session before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare
  * PMIx_Init, PMIx_Finalize, MPI_Init fails likewise); PMIX_MCA_gds=hash in the environment of srun lifts that.
  *
- * With mpirun the answers come from OMPI_COMM_WORLD_* and, on several nodes, from its PMIx server, which knows where
- * the ranks are: the preloaded library has asked it before `main`, without it bootstrap_open does. The session with it
- * stays open from the first call to the last bootstrap_close or exit(3): a rank that ends by _exit(2) or exec(3) in
- * between has mpirun end the job, as an MPI program would. With Open MPI 4 MPI_Init may come before and after; Open MPI
- * 5 does not start while a session is open: MPI_Init comes before bootstrap_open, with the preload before the first
- * collective call.
+ * With mpirun the answers come from OMPI_COMM_WORLD_*, on one node: on several nodes bootstrap_open fails, since the
+ * hosts of the other ranks are not known. The session with mpirun's PMIx server stays open from the first collective
+ * call to the last bootstrap_close or exit(3): a rank that ends by _exit(2) or exec(3) in between has mpirun end the
+ * job, as an MPI program would. With Open MPI 4 MPI_Init may come before and after; Open MPI 5 does not start while a
+ * session is open: MPI_Init comes before the first collective call.
  *
  * Environment read: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK and _LOCAL_SIZE, PMIX_HOSTNAME; SLURM_JOB_ID,
  * SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS, SLURM_STEP_NUM_TASKS,
@@ -160,8 +159,8 @@ struct ncclComm; /* ncclComm_t is a pointer to it */
  * with ncclCommDestroy(). NCCL is the copy that the process has, else libnccl.so.2, or RCCL's librccl.so.1 for AMD
  * GPUs; 2.14 or newer. Before NCCL is called the ranks agree: the same NCCL version everywhere, no two ranks of a node
  * on one GPU (but where NCCL was told to accept it, by NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30.3 on or by different
- * NCCL_HOSTID). When NCCL fails on one rank, or a rank ends in it, all ranks get an error that names it, on
- * the first 513 nodes at once; NCCL's own calls would wait for ever.
+ * NCCL_HOSTID). A rank on which NCCL fails returns at once. The others return at their deadline with its sentence, or
+ * with the ranks that do not answer; over PMI-1 without either. NCCL's own calls would wait for ever.
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_comm(bootstrap_t* job, bootstrap_group_t group,
                                                      const bootstrap_comm_options_t* options, struct ncclComm** comm);

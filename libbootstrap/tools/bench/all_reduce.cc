@@ -12,8 +12,8 @@
 
 #include "comm/nccl/cuda_buffers.h"
 #include "comm/nccl/cuda_device.h"
-#include "comm/process/abandonable_thread.h"
 #include "core/util/text.h"
+#include "probe/abandonable_thread.h"
 #include "tools/bench/bandwidth.h"
 
 namespace bootstrap {

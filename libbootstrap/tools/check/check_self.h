@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "comm/process/deadline.h"
 #include "core/step/step_facts.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
+#include "probe/deadline.h"
 #include "tools/check/check_report.h"
 #include "tools/check/check_table.h"
 

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <memory>
 
-#include "comm/process/abandonable_thread.h"
+#include "probe/abandonable_thread.h"
 #include "tools/check/check_report.h"
 
 namespace bootstrap {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/process/deadline.h"
 #include "core/util/result.h"
+#include "probe/deadline.h"
 #include "probe/file_descriptor.h"
 
 namespace bootstrap {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/process/deadline.h"
+#include "probe/deadline.h"
 #include "probe/file_descriptor.h"
 
 namespace bootstrap {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "comm/process/deadline.h"
 #include "core/util/result.h"
+#include "probe/deadline.h"
 
 namespace bootstrap {
 

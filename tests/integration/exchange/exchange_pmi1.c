@@ -1,6 +1,7 @@
 // A program that speaks PMI-1 itself, as Intel MPI and MPICH do, and exchanges with the library, in the order of its
-// words: "own" is a round of its own, "ours" one of the library, "late" a pause of rank 1 longer than a deadline. At
-// the end it says what the library has left in it. SPDX-License-Identifier: Apache-2.0
+// words: "own" is a round of its own, "ours" one of the library, "late" a pause of rank 1 longer than a deadline,
+// "subreaper" makes it one, as process 1 of a container is. At the end it says what the library has left in it.
+// SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -126,6 +128,10 @@ int main(int count, char** words) {
   const struct traces before = look();
   int failures = 0;
   for (int i = 1; i < count; ++i) {
+    if (strcmp(words[i], "subreaper") == 0) {
+      failures += prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0;
+      continue;
+    }
     const int is_late = strcmp(words[i], "late") == 0;
     if (is_late || strcmp(words[i], "wait") == 0) {
       if (is_late == (bootstrap_rank(job) == 1)) (void)usleep((kTimeoutMs + 1000) * 1000);

@@ -1,6 +1,7 @@
 """Exchanges of steps without PMIx: over PMI-1, by a process of our own, of which nothing is left in the program."""
 
 import re
+import shlex
 
 import pytest
 
@@ -121,6 +122,50 @@ def test_nothing_is_left_in_the_program(pmi1_cluster):
     step = run_step(pmi1_cluster, 2, 2, program("exchange_pmi1"), "own", options=NO_PMIX)
     assert step.returncode == 0 and all("objects 0" not in left for left in LEFT.findall(step.stdout)), step
     assert len(LEFT.findall(step.stdout)) == 4
+
+
+def test_a_program_that_inherits_orphans_sees_no_child(pmi1_cluster):
+    """A subreaper, as process 1 of a container: it would get SIGCHLD, and wait(2) would find the helper."""
+    step = run_step(pmi1_cluster, 2, 2, program("exchange_pmi1"), "subreaper", *["ours"] * 5, options=NO_PMIX)
+    assert step.returncode == 0 and LEFT.findall(step.stdout) == [NOTHING] * 4, step
+
+
+# The library in a folder of the test, which is upgraded or removed while the program runs.
+UPGRADED = """import ctypes, os, sys
+bootstrap = ctypes.CDLL(sys.argv[1])
+bootstrap.bootstrap_last_error.restype = ctypes.c_char_p
+job = ctypes.c_void_p()
+assert bootstrap.bootstrap_open(ctypes.byref(job), None) == 0
+for when in sys.argv[2].split(","):
+    if when == "remove":
+        os.unlink(sys.argv[1])
+    elif when == "replace":
+        with open(sys.argv[1] + ".new", "w") as file:
+            file.write("another release")
+        os.rename(sys.argv[1] + ".new", sys.argv[1])
+    else:
+        print(bootstrap.bootstrap_barrier(job), bootstrap.bootstrap_last_error().decode())
+"""
+GONE = "the file of libbootstrap was deleted or replaced after the program had loaded it; start the program with srun --mpi=pmix"
+
+
+def upgraded(cluster, words):
+    copy = "/tmp/upgraded.$SLURM_PROCID.so"
+    script = f"cp {inside(LIBRARY)} {copy}; exec /usr/bin/python3 -c {shlex.quote(UPGRADED)} {copy} {words}"
+    step = run_step(cluster, 2, 2, "bash", "-c", script, options=NO_PMIX, limit=40)
+    assert step.returncode == 0 and step.stderr == "", step
+    return step.stdout.splitlines()
+
+
+@pytest.mark.parametrize("change", ["remove", "replace"])
+def test_a_library_that_is_upgraded_while_it_runs_serves_on(pmi1_cluster, change):
+    assert upgraded(pmi1_cluster, f"call,{change},call,call") == ["0 "] * 12
+
+
+def test_a_library_that_is_gone_before_the_first_call_is_named_each_time(pmi1_cluster):
+    """srun was never reached, so no call says that it still counts the rank."""
+    lines = upgraded(pmi1_cluster, "remove,call,call")
+    assert len(lines) == 8 and all(line.startswith("4 bootstrap: ") and line.endswith(GONE) for line in lines), lines
 
 
 def test_no_process_of_ours_outlives_a_call_that_was_given_up(pmi1_cluster):

@@ -72,7 +72,7 @@ def test_a_wait_that_a_rogue_peer_causes_ends_in_the_deadline(cluster, request, 
     for _ in rounds_of(request):
         said = failures(communicate(cluster, way, when, nccl=version)[1])
         assert len(said) == 8, said
-        assert all(text.startswith(WAIT) for text, _ in said.values()), said
+        assert all(WAIT in text for text, _ in said.values()), said
         slowest = max(slowest, *(after for _, after in said.values()))
         assert slowest < DEADLINE_MS + GRACE_MS, said
     figure("Q4", f"{way} {version}", got=f"{way}, NCCL {version}: ended after {slowest / 1000:.1f} s, deadline {DEADLINE_MS / 1000:.0f} s",

@@ -1,6 +1,6 @@
 // A piece of work that may block for ever, done by a thread of its own, so that the caller can stop waiting for it.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/process/abandonable_thread.h"
+#include "probe/abandonable_thread.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -19,6 +19,15 @@ struct AbandonableThread::State {
   std::mutex mutex;
   std::condition_variable changed;
   bool has_ended = false;
+  pthread_t thread{};
+  bool is_joined = true;  // or was not started
+
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    if (!is_joined) (void)pthread_detach(thread);
+  }
 };
 
 namespace {
@@ -31,15 +40,13 @@ extern "C" void* run_worker(void* argument) {
 
 // pthread_create copies the mask of the caller: the program's signals stay with the program's threads, and what
 // libraries start from this thread inherits the same.
-int create_without_signals(void* body) {
+int create_without_signals(pthread_t& thread, void* body) {
   sigset_t all;
   sigset_t before;
   (void)sigfillset(&all);
   (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread{};
   const int error = pthread_create(&thread, nullptr, run_worker, body);
   (void)pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error == 0) (void)pthread_detach(thread);
   return error;
 }
 
@@ -59,12 +66,13 @@ Status AbandonableThread::start(std::function<void()> work) {
     state->has_ended = true;
     state->changed.notify_all();
   });
-  const int error = create_without_signals(body.get());
+  const int error = create_without_signals(state->thread, body.get());
   if (error != 0) {
     return fail(ErrorCode::kUnavailable, cat({"cannot start a thread (error ", std::to_string(error),
                                               "); raise the limit of processes (ulimit -u)"}));
   }
   (void)body.release();  // the thread has it now
+  state->is_joined = false;
   state_ = std::move(state);
   return {};
 }
@@ -72,7 +80,10 @@ Status AbandonableThread::start(std::function<void()> work) {
 bool AbandonableThread::wait_until(Deadline deadline) const {
   if (!state_) return true;
   std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_until(lock, deadline, [this] { return state_->has_ended; });
+  if (!state_->changed.wait_until(lock, deadline, [this] { return state_->has_ended; })) return false;
+  // The program has no thread more when its call returns.
+  if (!std::exchange(state_->is_joined, true)) (void)pthread_join(state_->thread, nullptr);
+  return true;
 }
 
 }  // namespace bootstrap

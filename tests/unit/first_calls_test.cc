@@ -1,0 +1,105 @@
+// The deadline of a call holds where NCCL or CUDA does not start at all.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl/first_calls.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "api/job.h"
+#include "bootstrap/bootstrap.h"
+#include "communicator_step.h"
+#include "in_child.h"
+
+namespace bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kTimeout{1000};
+constexpr milliseconds kGrace{2000};
+
+// The sentence of the C function on each rank. A call without an end is ended by SIGALRM, which fails the test.
+std::vector<std::string> make_comms(const std::string& nccl, std::uint32_t ranks) {
+  (void)::alarm(30);
+  ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  ExchangeHall hall(layout_of({ranks}));
+  std::vector<std::string> sentences(ranks);
+  std::vector<std::thread> threads;
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      bootstrap_t job;
+      job.layout = hall.layout();
+      job.place = job.layout.place(rank);
+      job.timeout = kTimeout;
+      job.device = static_cast<int>(rank);
+      job.nccl_library = nccl;
+      job.exchange = hall.exchange_of(rank);
+      ncclComm* comm = nullptr;
+      const auto start = steady_clock::now();
+      const auto status = bootstrap_nccl_comm(&job, BOOTSTRAP_WORLD, nullptr, &comm);
+      EXPECT_LT(steady_clock::now() - start, kTimeout + kGrace);
+      sentences[rank] = status == BOOTSTRAP_OK ? "" : bootstrap_last_error();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return sentences;
+}
+
+TEST(FirstCalls, ALibraryThatDoesNotStartEndsInTheDeadline) {
+  in_child([] {
+    for (const auto& sentence : make_comms(DOUBLES_DIR "/nccl_endless.so", 2)) {
+      EXPECT_NE(sentence.find("the start of NCCL and the GPU on this rank has not ended before the deadline"),
+                std::string::npos)
+          << sentence;
+    }
+  });
+}
+
+TEST(FirstCalls, ADriverThatDoesNotStartEndsInTheDeadline) {
+  in_child([] {
+    load_gpus("2");
+    ::setenv("CUDA_DOUBLE_STALL", "1", 1);
+    for (const auto& sentence : make_comms(nccl_double_path("2.28.9"), 2)) {
+      EXPECT_NE(sentence.find("has not ended before the deadline"), std::string::npos) << sentence;
+    }
+  });
+}
+
+// The root has time left to say so to the other ranks.
+TEST(FirstCalls, AnIdThatIsNeverMadeEndsInTheDeadlineOnAllRanks) {
+  in_child([] {
+    (void)::alarm(30);
+    Step step({1, 2});
+    const auto start = steady_clock::now();
+    const auto comms = step.make(
+        [](Rank, Call& call) {
+          call.nccl.get_unique_id = [](nccl::UniqueId*) {
+            for (;;) (void)::pause();
+            return nccl::kSuccess;
+          };
+        },
+        kTimeout);
+    EXPECT_LT(steady_clock::now() - start, kTimeout + kGrace);
+    for (const auto& comm : comms) {
+      ASSERT_FALSE(comm);
+      EXPECT_NE(comm.error().message.find("ncclGetUniqueId has not ended before the deadline"), std::string::npos)
+          << comm.error().message;
+    }
+  });
+}
+
+TEST(FirstCalls, TheControlMakesItsCommunicator) {
+  in_child([] {
+    load_gpus("2");
+    EXPECT_EQ(make_comms(nccl_double_path("2.28.9"), 2), (std::vector<std::string>{"", ""}));
+  });
+}
+
+}  // namespace
+}  // namespace bootstrap
