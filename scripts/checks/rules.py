@@ -52,7 +52,7 @@ BANNED_HEADERS = {"format", "iostream", "regex", "source_location", "ranges", "c
                   "future"}
 
 # In the plugin: nothing that ends, forks or waits. task_init.cc ends the task's own child, before the program starts;
-# name_lookup.cc, call_with_deadline.cc and the thread of failure_receiver.cc are for srun.
+# name_lookup.cc and the thread of failure_receiver.cc are for srun.
 PLUGIN_BANNED = re.compile(r"(?<![\w:.])(?:::|std::)?(exit|_exit|_Exit|quick_exit|abort|fork|vfork|system|popen|dlm?open|"
                            r"sleep|usleep|nanosleep|connect|getpw\w+|getgr\w+|gethostby\w+|getaddrinfo|exec[lv]\w*|posix_spawnp?|"
                            r"signal|sigaction|assert|pthread_create|terminate|raise|kill|longjmp|slurm_load_\w+)\s*\(|"
@@ -61,9 +61,7 @@ PLUGIN_ALLOWED = {("spank_plugin/slurmstepd/task_init.cc", "::_exit(1)"),
                   ("spank_plugin/srun/failure_receiver.cc",
                    "const bool is_started = ::pthread_create(&thread_, nullptr, run_receiver, this) == 0"),
                   ("spank_plugin/srun/name_lookup.cc",
-                   "const int outcome = ::getaddrinfo(name.c_str(), nullptr, &wanted, &found)"),
-                  ("spank_plugin/srun/call_with_deadline.cc",
-                   "const bool has_started = ::pthread_create(&thread, nullptr, run, argument.get()) == 0")}
+                   "const int outcome = ::getaddrinfo(name.c_str(), nullptr, &wanted, &found)")}
 
 MAX_LINES = 400
 

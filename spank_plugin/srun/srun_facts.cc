@@ -12,6 +12,7 @@
 #include <span>
 
 #include "core/util/text.h"
+#include "probe/abandonable_thread.h"
 #include "probe/file_descriptor.h"
 
 namespace bootstrap {
@@ -90,19 +91,20 @@ std::vector<std::string> words_of_program(spank_t spank, const std::vector<std::
 }
 
 Program find_program(std::span<const std::string> srun_options, const std::vector<std::string>& program,
-                     const Environment& environment, std::uint32_t nodes, const TimeLimit& limit) {
+                     const Environment& environment, std::uint32_t nodes, Deadline deadline) {
   if (has_programs(srun_options)) {
     return {ProgramKind::kScript, "", "the step has several programs (--multi-prog)"};
   }
   const bool has_folder = has_chdir(srun_options, environment);
-  const auto found = call_with_deadline<Program>(
+  auto found = call_with_deadline<Program>(
+      "reading the program",
       [program, environment, has_folder, nodes] {
         const FilesOfUser files;
         return classify_program(program,
                                 {.environment = environment, .files = files, .has_chdir = has_folder, .nodes = nodes});
       },
-      limit.remaining());
-  if (found) return *found;
+      deadline);
+  if (found) return std::move(*found);
   const auto name = program.empty() ? std::string() : printable(program.front());
   return {ProgramKind::kUnseen, name, cat({"srun could not read ", quoted(name, 60), " in time"})};
 }
@@ -125,7 +127,7 @@ std::vector<std::string> own_command_line() {
   return words;
 }
 
-SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const TimeLimit& limit) {
+SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, Deadline deadline) {
   const auto all = own_command_line();
   const auto program = words_of_program(spank, all, environment);
   const auto words = srun_words(all, program.size());
@@ -140,7 +142,7 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const
   step.is_verbose = is_verbose(words, environment);
   step.is_submitit = environment.has("SUBMITIT_EXECUTOR");
   step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");
-  step.program = find_program(words, program, environment, step.nodes, limit);
+  step.program = find_program(words, program, environment, step.nodes, deadline);
   return step;
 }
 

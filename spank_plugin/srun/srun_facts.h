@@ -7,8 +7,8 @@
 
 #include "core/activation/activation_rules.h"
 #include "core/util/environment.h"
+#include "probe/deadline.h"
 #include "spank_api.h"
-#include "srun/call_with_deadline.h"
 
 namespace bootstrap {
 
@@ -17,6 +17,6 @@ std::vector<std::string> own_command_line();
 
 // In local_user_init, of a step of one component. A program whose file cannot be read in time (a file server that does
 // not answer) is unseen.
-SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const TimeLimit& limit);
+SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, Deadline deadline);
 
 }  // namespace bootstrap

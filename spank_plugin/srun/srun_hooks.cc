@@ -25,11 +25,11 @@
 #include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
 #include "hook_guard.h"
+#include "probe/abandonable_thread.h"
 #include "probe/random_bits.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/stepd_facts.h"
 #include "spank_options.h"
-#include "srun/call_with_deadline.h"
 #include "srun/failure_receiver.h"
 #include "srun/name_lookup.h"
 #include "srun/slurmctld_calls.h"
@@ -41,7 +41,7 @@ namespace {
 // For reading the program's head, all calls of slurmctld and all questions to the name server together. Each of them
 // takes about a millisecond.
 constexpr std::chrono::milliseconds kDecisionTime{5000};
-constexpr std::chrono::milliseconds kLookUpDeadline{1000};  // for one name, within that time
+constexpr std::chrono::milliseconds kLookUpTime{1000};  // for one name, within that time
 
 void set_variable(std::string_view name, const std::string& value) {
   ::setenv(std::string(name).c_str(), value.c_str(), 1);
@@ -196,23 +196,24 @@ std::string host_of_first_rank(const std::vector<ComponentText>& components) {
   return hosts ? hosts->at(components.front().node_of_rank.front()) : std::string();
 }
 
-ResolvedName look_up_in_time(const std::string& name, const TimeLimit& limit) {
-  const auto time = std::min(kLookUpDeadline, limit.remaining());
-  const auto got = call_with_deadline<ResolvedName>([name] { return look_up(name); }, time);
-  return got ? *got : ResolvedName{};
+ResolvedName look_up_in_time(const std::string& name, Deadline deadline) {
+  const auto own = std::min(deadline, std::chrono::steady_clock::now() + kLookUpTime);
+  return call_with_deadline<ResolvedName>(
+             "the look-up", [name] { return look_up(name); }, own)
+      .value_or(ResolvedName{});
 }
 
 // Where the name server does not answer in time, nodes choose no interface, and the user's address stays.
-Addresses ask_addresses(const Questions& questions, const std::vector<ComponentText>& components,
-                        const TimeLimit& limit) {
+Addresses ask_addresses(const Questions& questions, const std::vector<ComponentText>& components, Deadline deadline) {
   Addresses addresses;
   const auto first = host_of_first_rank(components);
   if (node_count(components) < 2 || first.empty()) return addresses;
   if (!questions.master.empty()) {
-    addresses.master_ip = look_up_in_time(fill_address(questions.master, first), limit).address;
+    addresses.master_ip = look_up_in_time(fill_address(questions.master, first), deadline).address;
   }
   const auto& users = questions.users_master;
-  if (!users.empty() && users != first && look_up_in_time(users, limit).is_unusable) addresses.unusable_master = users;
+  if (!users.empty() && users != first && look_up_in_time(users, deadline).is_unusable)
+    addresses.unusable_master = users;
   return addresses;
 }
 
@@ -279,15 +280,16 @@ void report(const StepNumbers& numbers, const Activation& activation, const Sett
 }
 
 Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Settings& settings, const SrunFacts& step,
-                  const TimeLimit& limit, Answers& answers) {
+                  Deadline deadline, Answers& answers) {
   const auto environment = read_entries(environ, UnknownVariables::kSkip);
   auto activation = decide_without_calls(choice, settings, step);
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
-  const bool is_late = limit.remaining() == std::chrono::milliseconds(0);
+  const bool is_late = std::chrono::steady_clock::now() >= deadline;
   if (!activation && is_late) return decide_without_answers(choice, step.program.reason);
   const auto questions = questions_of(numbers, environment, settings, !activation, choice.asked);
-  const auto got = call_with_deadline<Answers>([questions] { return ask(questions); }, limit.remaining());
-  if (got) answers = *got;
+  auto got = call_with_deadline<Answers>(
+      "the calls of slurmctld", [questions] { return ask(questions); }, deadline);
+  if (got) answers = std::move(*got);
   if (!activation && !got) return decide_without_answers(choice, "slurmctld did not answer within 5 s");
   if (!activation && (!answers.record || answers.components.empty())) {
     return decide_without_answers(choice, "slurmctld did not provide the GPUs and the nodes of the step");
@@ -298,7 +300,7 @@ Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Se
   }
   // Only now: a step that is left alone waits for no name server.
   if (activation->decision.set_up != SetUp::kNothing) {
-    answers.addresses = ask_addresses(questions, answers.components, limit);
+    answers.addresses = ask_addresses(questions, answers.components, deadline);
   }
   return std::move(*activation);
 }
@@ -332,9 +334,9 @@ int decide_step(spank_t spank) {
   const auto choice = user_choice(environment);
   const auto collected = collect_settings(environment);
   Answers answers;
-  const TimeLimit limit(kDecisionTime);
-  const auto step = gather_srun_facts(spank, environment, limit);
-  auto activation = decide(*numbers, choice, collected.settings, step, limit, answers);
+  const auto deadline = std::chrono::steady_clock::now() + kDecisionTime;
+  const auto step = gather_srun_facts(spank, environment, deadline);
+  auto activation = decide(*numbers, choice, collected.settings, step, deadline, answers);
   activation.decision.is_verbose = step.is_verbose;
   report(*numbers, activation, collected.settings);
   const auto& decision = activation.decision;
