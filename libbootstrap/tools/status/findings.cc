@@ -110,9 +110,14 @@ class Finder {
         std::find_if(ranks_.begin(), ranks_.end(), [](const SeenRank& rank) { return !rank.sight.framework.empty(); });
     if (!before.empty() && loaded != ranks_.end()) {
       const auto& sight = ranks_[before.front()].sight;
-      const auto wait = before.size() > 1 || sight.waits.empty() ? "" : cat({" and waits in ", printable(sight.waits)});
-      const auto what = cat({" ", printable(sight.chain), wait, " without ", loaded->sight.framework, ", which ",
-                             rest(before), ranks_.size() - before.size() == 1 ? " has loaded" : " have loaded"});
+      const auto below = sight.chain.rfind(", ") == std::string::npos
+                             ? ""
+                             : cat({" (below ", printable(sight.chain.substr(0, sight.chain.rfind(", "))), ")"});
+      const auto wait = before.size() > 1 || sight.waits.empty() || sight.waits == sight.program
+                            ? ""
+                            : cat({"; it waits in ", printable(sight.waits)});
+      const auto what = cat({" ", printable(sight.program), below, " without ", loaded->sight.framework, ", which ",
+                             rest(before), ranks_.size() - before.size() == 1 ? " has loaded" : " have loaded", wait});
       add("no_framework", before, cat({"runs", what}), cat({"run", what}));
     }
     if (meeting_) add_unconnected();
@@ -239,10 +244,7 @@ class Finder {
     if (!found) return;
     const auto& [odd, others] = *found;
     const auto in = [this](const RankGroup& group) {
-      const auto& stack = ranks_[group.front()].sight.stack;
-      const auto own = own_frame(stack);
-      const auto inner = stack.front().substr(0, stack.front().find(" ("));
-      return printable(own == stack.front() ? own : cat({inner, ", called by ", own}));
+      return printable(describe_stack(ranks_[group.front()].sight.stack));
     };
     differ(odd, cat({"in ", in(odd), "; ", rest_short(odd), " in ", in(others)}));
   }

@@ -91,7 +91,6 @@ bool is_file_wait(const RankSight& sight) {
 
 // What one look shows without the other ranks.
 Phase own_phase(const RankSight& sight) {
-  if (sight.state == "X") return Phase::kEnded;
   if (sight.state == "T" || sight.state == "t") return Phase::kStopped;
   if (sight.state == "Z") return Phase::kZombie;
   if (is_file_wait(sight) || (sight.state == "D" && !sight.unread.empty())) return Phase::kDiskWait;

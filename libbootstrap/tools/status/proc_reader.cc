@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -84,13 +85,24 @@ std::string first_variable(const std::string& environ, std::initializer_list<std
   return "";
 }
 
+// A process that writes a file is in this state for moments, one on a dead file system for good.
+bool stays_in_disk_wait(std::uint64_t pid, char state) {
+  constexpr int kTries = 20;
+  constexpr int kPause = 10;  // milliseconds
+  for (int i = 0; i < kTries && state == 'D'; ++i) {
+    (void)::poll(nullptr, 0, kPause);
+    state = parse_stat(read_proc(pid, "stat")).value_or(ProcStat{}).state;
+  }
+  return state == 'D';
+}
+
 // Slurm's own numbers are left out: all processes below a task have those of the task.
 ProcessSight see_process(std::uint64_t pid, const ProcStat& stat) {
   ProcessSight process;
   process.pid = pid;
   process.parent = stat.parent;
   process.name = printable(stat.name);
-  if (stat.state == 'D' || stat.state == 'Z') return process;
+  if (stat.state == 'Z' || stays_in_disk_wait(pid, stat.state)) return process;
   const auto line = read_proc(pid, "cmdline");
   for (const auto word : split(line, '\0')) process.words.emplace_back(word);
   if (!process.words.empty() && process.words.back().empty()) process.words.pop_back();

@@ -159,6 +159,11 @@ void add_activity(RankSight& sight, const Moment& before, const Moment& after) {
   sight.cores = status_word(status, "Cpus_allowed_list:");
 }
 
+// A process that waits for a disk may have locked its memory.
+bool has_memory(const RankSight& sight) {
+  return (sight.state != "D" || !sight.is_still) && sight.state != "Z" && sight.state != "X" && sight.unread.empty();
+}
+
 // The processes of a task, with the moment of the first look.
 class SecondLook {
  public:
@@ -195,7 +200,7 @@ class SecondLook {
     }
     add_ports(sight, read_ports(members), ports_);
     sight.unread = sight.state == "Z" ? "" : why_unread(main.pid);
-    if (sight.state == "D" || sight.state == "Z" || !sight.unread.empty()) return sight;
+    if (!has_memory(sight)) return sight;
     add_libraries(sight);
     add_environment(sight, read_proc(main.pid, "environ", kLargeText));
     return sight;
@@ -224,14 +229,21 @@ std::string TaskLook::ranks_of_node() const {
 }
 
 std::vector<RankSight> TaskLook::look(const std::function<void(RankSight&)>& stack_of) const {
-  SecondLook look(place_, read_process_tree(place_.pid));
-  (void)::poll(nullptr, 0, kBetweenLooks);
-  look.read_task_ports();
+  constexpr int kTries = 2;
   std::vector<RankSight> sights;
-  for (const auto& rank : find_ranks(look.tree())) {
-    sights.push_back(look.see(rank));
-    if (sights.back().state != "D" && sights.back().state != "Z" && sights.back().unread.empty())
-      stack_of(sights.back());
+  const auto is_gone = [](const RankSight& sight) { return sight.state == "X"; };
+  for (int i = 0; i < kTries; ++i) {
+    SecondLook look(place_, read_process_tree(place_.pid));
+    (void)::poll(nullptr, 0, kBetweenLooks);
+    look.read_task_ports();
+    sights.clear();
+    for (const auto& rank : find_ranks(look.tree())) sights.push_back(look.see(rank));
+    // A shell goes on after its program has ended: look at what it does then.
+    if (std::none_of(sights.begin(), sights.end(), is_gone)) break;
+  }
+  std::erase_if(sights, is_gone);
+  for (auto& sight : sights) {
+    if (has_memory(sight)) stack_of(sight);
   }
   return sights;
 }

@@ -16,7 +16,24 @@ namespace {
 
 constexpr std::chrono::seconds kLimit(2);
 constexpr std::size_t kMaxFrames = 24;
-constexpr std::size_t kMaxFrame = 200;
+constexpr std::size_t kMaxFrame = 400;
+
+// "all_reduce (/usr/lib/python3/dist-packages/torch/x.py:12)" is "all_reduce (torch/x.py:12)", and own code has its
+// file name alone, behind the mark of own code.
+std::string short_frame(std::string_view frame) {
+  const auto open = frame.find(" (");
+  if (open == std::string_view::npos) return printable(frame);
+  const auto function = frame.substr(0, open + 2);
+  const auto path = frame.substr(open + 2);
+  for (const std::string_view folder : {"-packages/", "/lib/python3"}) {
+    const auto at = path.rfind(folder);
+    if (at == std::string_view::npos) continue;
+    const auto rest = path.substr(at + folder.size());
+    return printable(cat({function, folder.front() == '-' ? rest : rest.substr(rest.find('/') + 1)}));
+  }
+  const bool is_of_python = path.starts_with('<');
+  return printable(cat({is_of_python ? "" : kOwnCode, function, path.substr(path.rfind('/') + 1)}));
+}
 
 }  // namespace
 
@@ -31,7 +48,7 @@ std::vector<std::string> parse_stack(std::string_view output) {
       if (is_main || first_thread.empty()) first_thread.swap(frames);
       frames.clear();
     } else if (line.starts_with("    ") && frames.size() < kMaxFrames) {
-      frames.push_back(printable(trim(line).substr(0, kMaxFrame)));
+      frames.push_back(short_frame(trim(line).substr(0, kMaxFrame)));
     }
   }
   return is_main || first_thread.empty() ? frames : first_thread;
@@ -56,19 +73,19 @@ void add_stack(RankSight& sight, const std::string& py_spy) {
     sight.stack_trouble = cat({py_spy, " is not on ", sight.node, "; install py-spy in a folder that all nodes share"});
     return;
   }
-  ChildOutput program({py_spy, "dump", "--nonblocking", "--pid", std::to_string(sight.pid)}, {.joins_errors = true});
+  ChildOutput program({py_spy, "dump", "--nonblocking", "--full-filenames", "--pid", std::to_string(sight.pid)},
+                      {.joins_errors = true});
   const auto output = program.read(std::chrono::steady_clock::now() + kLimit);
   sight.stack = parse_stack(output);
   if (sight.stack.empty()) sight.stack_trouble = explain_stack_failure(output, sight.node);
 }
 
-std::string own_frame(const std::vector<std::string>& stack) {
-  const auto is_own = [](const std::string& frame) {
-    return frame.find("-packages/") == std::string::npos && frame.find("(torch/") == std::string::npos &&
-           frame.find("/lib/python") == std::string::npos && frame.find("<frozen") == std::string::npos;
-  };
-  const auto own = std::find_if(stack.begin(), stack.end(), is_own);
-  return own != stack.end() ? *own : stack.empty() ? "" : stack.front();
+std::string describe_stack(const std::vector<std::string>& stack) {
+  const auto own =
+      std::find_if(stack.begin(), stack.end(), [](const std::string& frame) { return frame.starts_with(kOwnCode); });
+  if (own == stack.end()) return stack.front();
+  const auto place = own->substr(kOwnCode.size());
+  return own == stack.begin() ? place : cat({stack.front().substr(0, stack.front().find(" (")), ", called by ", place});
 }
 
 }  // namespace bootstrap

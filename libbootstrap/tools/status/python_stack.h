@@ -10,8 +10,11 @@
 
 namespace bootstrap {
 
-// The frames of the main thread in the output of `py-spy dump`, innermost first: "all_reduce (train.py:12)". Empty
-// where the output has no stack.
+// In front of a frame of the user's own code, as the package of a frame is known by its path alone.
+inline constexpr std::string_view kOwnCode = "* ";
+
+// The frames of the main thread in the output of `py-spy dump --full-filenames`, innermost first: "all_reduce
+// (torch/x.py:12)", "* main (train.py:12)". Empty where the output has no stack.
 std::vector<std::string> parse_stack(std::string_view output);
 
 // One sentence about what py-spy complains of; what an administrator can allow, where that is the reason.
@@ -21,7 +24,8 @@ std::string explain_stack_failure(std::string_view output, std::string_view node
 // program is a Python; within two seconds.
 void add_stack(RankSight& sight, const std::string& py_spy);
 
-// The place in the user's own code: the first frame that is not of an installed package, else the innermost one.
-std::string own_frame(const std::vector<std::string>& stack);
+// "all_reduce, called by main (train.py:12)": the innermost function, and the place in the user's own code. `stack` has
+// at least one frame.
+std::string describe_stack(const std::vector<std::string>& stack);
 
 }  // namespace bootstrap
