@@ -29,7 +29,7 @@ MeetingPoint look_at(const std::vector<SeenRank>& ranks, std::string name, std::
   for (const auto& rank : ranks) {
     const auto& sight = rank.sight;
     const bool listens = has(sight.listens, port);
-    if (listens && point.node.empty()) point.node = sight.node;
+    if ((listens || has(sight.task_listens, port)) && point.node.empty()) point.node = sight.node;
     const bool is_guest = !listens && has_end(sight.links, cat({":", std::to_string(port)}));
     guests += is_guest ? 1 : 0;
     point.connected.push_back(is_guest || listens || has_end(sight.links, cat({std::to_string(port), ":"})));
@@ -55,10 +55,14 @@ std::optional<MeetingPoint> find_meeting_point(const std::vector<SeenRank>& rank
   for (const auto& name : named)
     keep(look_at(ranks, printable(name),
                  parse_unsigned(std::string_view(name).substr(name.rfind(' ') + 1)).value_or(0)));
-  if (best || ranks.empty()) return best;
+  // Ranks of MPI connect when they first have something to send, and ports of one number are on several nodes.
+  if (best || ranks.empty() || (ranks.front().sight.framework != "PyTorch" && ranks.front().sight.framework != "JAX"))
+    return best;
   for (const auto port : ranks.front().sight.listens) {
     auto point = look_at(ranks, cat({"port ", std::to_string(port)}), port);
-    if (2 * count_connected(point) > ranks.size() && !point.is_listened) keep(std::move(point));
+    const auto listeners = std::count_if(ranks.begin(), ranks.end(),
+                                         [port](const SeenRank& rank) { return has(rank.sight.listens, port); });
+    if (listeners == 1 && 2 * count_connected(point) > ranks.size() && !point.is_listened) keep(std::move(point));
   }
   return best;
 }

@@ -81,13 +81,16 @@ std::vector<std::uint64_t> first_of(const std::set<std::uint64_t>& ports) {
   return list;
 }
 
-// `of_task`: sockets of all processes of the task. A launcher may listen for its workers.
+// `of_task`: sockets of all processes of the task.
 void add_ports(RankSight& sight, const TcpPorts& own, const TcpPorts& of_task) {
   for (const auto& [local, remote] : own.established) {
     if (sight.links.size() < kMaxLinks)
       sight.links.push_back(cat({std::to_string(local), ":", std::to_string(remote)}));
   }
-  sight.listens = first_of(of_task.listens);
+  sight.listens = first_of(own.listens);
+  auto others = of_task.listens;
+  for (const auto port : own.listens) others.erase(port);
+  sight.task_listens = first_of(others);
   sight.tries = first_of(own.tries);
 }
 

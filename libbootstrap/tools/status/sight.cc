@@ -35,6 +35,7 @@ void visit_rank(Sight& sight, Visit visit) {
   visit("framework", sight.framework);
   visit("meetings", sight.meetings);
   visit("listens", sight.listens);
+  visit("task_listens", sight.task_listens);
   visit("links", sight.links);
   visit("tries", sight.tries);
   visit("nccl_file", sight.nccl_file);

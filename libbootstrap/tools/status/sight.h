@@ -36,11 +36,12 @@ struct RankSight {
   std::uint64_t written = 0;  // KiB in that second
   std::string cores;          // that it may run on: "0-3"
 
-  std::string framework;               // whose library is mapped: "PyTorch"; empty: none
-  std::vector<std::string> meetings;   // addresses of the rendezvous in its environment: "MASTER_PORT 29500"
-  std::vector<std::uint64_t> listens;  // TCP ports
-  std::vector<std::string> links;      // established connections, own and remote port: "41830:29500"
-  std::vector<std::uint64_t> tries;    // remote ports of connections that have no answer yet
+  std::string framework;                    // whose library is mapped: "PyTorch"; empty: none
+  std::vector<std::string> meetings;        // addresses of the rendezvous in its environment: "MASTER_PORT 29500"
+  std::vector<std::uint64_t> listens;       // TCP ports
+  std::vector<std::uint64_t> task_listens;  // of the launcher of this worker
+  std::vector<std::string> links;           // established connections, own and remote port: "41830:29500"
+  std::vector<std::uint64_t> tries;         // remote ports of connections that have no answer yet
 
   std::string nccl_file;             // device and inode: the same library on one node
   std::string nccl_build;            // build id: the same library on all nodes
