@@ -83,8 +83,8 @@ class StepFinder {
 // srun's own words where no node answered.
 std::string explain_no_answer(const StepSight& sight, const ChosenStep& step) {
   if (sight.complaint.find("execve") != std::string::npos) {
-    return cat({"started the looking step with srun, but this slurm-bootstrap is not on the nodes of ", step.name(),
-                ": ", sight.complaint, "; install it there, or start one from a folder that all nodes share"});
+    return cat({"started ", own_path(), " with srun on the nodes of step ", step.name(),
+                ", which do not have it; install it there, or start one from a folder that all nodes share"});
   }
   if (!sight.complaint.empty()) return cat({"started the looking step with srun, which failed: ", sight.complaint});
   return "";

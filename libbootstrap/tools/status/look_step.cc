@@ -28,12 +28,6 @@ constexpr std::chrono::seconds kCancelLimit(1);
 constexpr std::size_t kMaxOutput = std::size_t{512} << 20;
 constexpr std::size_t kMaxComplaint = 400;
 
-std::string own_path() {
-  std::array<char, PATH_MAX> path;
-  const auto size = ::readlink("/proc/self/exe", path.data(), path.size());
-  return size <= 0 ? "" : std::string(path.data(), static_cast<std::size_t>(size));
-}
-
 bool is_program(const std::string& path) { return path.starts_with('/') && ::access(path.c_str(), X_OK) == 0; }
 
 std::size_t count_nodes(const std::string& nodes) {
@@ -105,8 +99,10 @@ class Srun {
   void take(std::string_view line, StepSight& sight) {
     if (!FrameJoiner::is_piece(line)) {
       // "cluster configuration lacks support for cpu binding" is no reason, and comes in spite of --quiet.
-      if (line.find("cpu binding") == std::string_view::npos && sight.complaint.empty())
+      const bool is_reason = sight.complaint.empty() || line.find("execve") != std::string_view::npos;
+      if (is_reason && line.find("cpu binding") == std::string_view::npos) {
         sight.complaint = printable(line.substr(0, kMaxComplaint));
+      }
       return;
     }
     const auto whole = joiner_.add(line);
@@ -186,6 +182,12 @@ void add_gpus(StepSight& sight) {
 }
 
 }  // namespace
+
+std::string own_path() {
+  std::array<char, PATH_MAX> path;
+  const auto size = ::readlink("/proc/self/exe", path.data(), path.size());
+  return size <= 0 ? "" : std::string(path.data(), static_cast<std::size_t>(size));
+}
 
 std::string find_program(const std::string& name) {
   const char* const path = std::getenv("PATH");

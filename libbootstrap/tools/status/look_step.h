@@ -21,6 +21,9 @@ struct SlurmCommands {
 };
 Result<SlurmCommands> find_slurm_commands();
 
+// Of this program.
+std::string own_path();
+
 // The absolute path of a program in PATH, or beside this one; empty: there is none.
 std::string find_program(const std::string& name);
 

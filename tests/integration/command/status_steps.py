@@ -114,11 +114,11 @@ def give_program(cluster, name):
 
 
 @contextmanager
-def frozen_mount(cluster, folder, node="node002"):
+def frozen_mount(cluster, folder, node="node002", *words):
     """A file system on which everything waits for ever, for the time of the block; gives its folder in the cluster."""
     inside = f"/home/alice/{folder}"
     (cluster.home / folder).mkdir(exist_ok=True)
-    process = cluster.start(["python3", give_program(cluster, "frozen_mount.py"), inside], user="root", node=node)
+    process = cluster.start(["python3", give_program(cluster, "frozen_mount.py"), inside, *words], user="root", node=node)
     try:
         assert process.stdout.readline() == "ready\n", process.communicate()
         yield inside
