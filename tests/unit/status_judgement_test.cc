@@ -176,6 +176,8 @@ TEST(StatusJudgement, FarApart) {
   EXPECT_TRUE(far_apart({0, 1, 2, 12}).empty());
   EXPECT_EQ(far_apart({100, 0, 98, 99}), (std::vector<bool>{false, true, false, false}));
   EXPECT_EQ(far_apart({2, 25, 30, 28}), (std::vector<bool>{true, false, false, false})) << "many ranks on few cores";
+  EXPECT_EQ(far_apart({42, 20, 0, 30}), (std::vector<bool>{false, false, true, false}))
+      << "the widest gap is between others";
   EXPECT_EQ(far_apart({100, 0}), (std::vector<bool>{false, true})) << "not rank 0 of two";
 }
 

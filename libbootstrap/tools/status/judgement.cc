@@ -138,19 +138,18 @@ std::string_view phase_text(Phase phase) {
 }
 
 std::vector<bool> far_apart(const std::vector<std::uint64_t>& cpu) {
-  constexpr std::uint64_t kGap = 50;   // percent of a core
-  constexpr std::uint64_t kBusy = 20;  // on a node with more work than cores
+  constexpr std::uint64_t kIdle = 2;   // percent of a core
+  constexpr std::uint64_t kBusy = 15;  // on a node with more work than cores
+  constexpr std::uint64_t kGap = 50;
   auto sorted = cpu;
   std::sort(sorted.begin(), sorted.end());
-  std::size_t split_at = 0;
-  for (std::size_t i = 1; i < sorted.size(); ++i) {
-    if (split_at == 0 || sorted[i] - sorted[i - 1] > sorted[split_at] - sorted[split_at - 1]) split_at = i;
+  const auto idle = static_cast<std::size_t>(std::upper_bound(sorted.begin(), sorted.end(), kIdle) - sorted.begin());
+  auto split_at = idle > 0 && idle < sorted.size() && sorted[idle] >= kBusy ? idle : 0;
+  for (std::size_t i = 1; i < sorted.size() && split_at == 0; ++i) {
+    if (sorted[i] - sorted[i - 1] >= kGap) split_at = i;
   }
   if (split_at == 0) return {};
-  const auto low = sorted[split_at - 1];
   const auto high = sorted[split_at];
-  const bool is_idle_below = high >= kBusy && low <= high / 5;
-  if (high - low < kGap && !is_idle_below) return {};
   const auto highs = sorted.size() - split_at;
   // Of two groups of one size, the one without the first rank.
   const bool marks_high = highs != split_at ? highs < split_at : cpu.front() < high;

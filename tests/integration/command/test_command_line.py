@@ -12,7 +12,7 @@ import pytest
 from built_files import built
 from harness import REPOSITORY
 
-SUBCOMMANDS = ["explain", "check", "run", "bench", "topology"]
+SUBCOMMANDS = ["explain", "check", "run", "bench", "status", "topology"]
 COMPLETION = REPOSITORY / "etc/completions/slurm-bootstrap"
 USAGE = 2
 
