@@ -52,6 +52,7 @@ jax         JAX_COORDINATOR_PORT=29750 JAX_COORDINATOR_ADDRESS=node001:29750
 
 Settings: none
 Port 20444 of node001 is reserved for rank 0 until the step ends.
+While a step runs, slurm-bootstrap status shows which rank is out of step.
 Versions: plugin 1
 )");
 }

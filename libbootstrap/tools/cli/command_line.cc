@@ -97,8 +97,10 @@ Status take_options(const CLI::App& command, Words& at, Words end, std::vector<s
 
 }  // namespace
 
+bool takes_step(const CLI::App& command) { return command.get_name() == "status"; }
+
 Result<CommandWords> read_words(const CLI::App& command, const std::vector<std::string>& words) {
-  CommandWords sorted{.command = &command, .options = {}, .program = {}};
+  CommandWords sorted{.command = &command, .options = {}, .program = {}, .step = {}};
   auto at = words.begin();
   auto taken = take_options(command, at, words.end(), sorted.options);
   if (!taken) return fail(taken.error());
@@ -112,10 +114,17 @@ Result<CommandWords> read_words(const CLI::App& command, const std::vector<std::
   sorted.options.push_back(*at++);
   taken = take_options(*subcommand, at, words.end(), sorted.options);
   if (!taken) return fail(taken.error());
+  if (takes_step(*subcommand) && at != words.end()) {
+    sorted.step = *at++;
+    taken = take_options(*subcommand, at, words.end(), sorted.options);
+    if (!taken) return fail(taken.error());
+  }
   if (at != words.end() && *at == "--") ++at;
   if (subcommand->get_allow_extras()) sorted.program.assign(at, words.end());
   if (subcommand->get_allow_extras() || at == words.end()) return sorted;
-  return refuse(*subcommand, cat({subcommand->get_name(), " takes no argument ", bootstrap::quoted(*at)}));
+  return refuse(*subcommand, cat({subcommand->get_name(),
+                                  takes_step(*subcommand) ? " takes no second argument " : " takes no argument ",
+                                  bootstrap::quoted(*at)}));
 }
 
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {

@@ -14,7 +14,11 @@ struct CommandWords {
   const CLI::App* command = nullptr;  // the subcommand, or the command where none is named
   std::vector<std::string> options;   // of slurm-bootstrap, with the subcommand's name
   std::vector<std::string> program;   // with its arguments; empty but for a subcommand that allows extras
+  std::string step;                   // empty but for a subcommand that takes one
 };
+
+// JOBID or JOBID.STEP, before its options or behind them.
+bool takes_step(const CLI::App& command);
 
 // A program begins at the first word that is no option of the subcommand, or behind "--". The error is a sentence
 // about the first word that the command does not know.

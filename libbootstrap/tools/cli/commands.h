@@ -72,6 +72,18 @@ struct BenchOptions {
 // no GPU for any rank.
 int bench_command(const BenchOptions& options);
 
+// Which rank of a running step is out of step.
+struct StatusOptions {
+  std::string step;  // JOBID or JOBID.STEP; empty: the user's only one
+  bool json = false;
+  bool stacks = false;
+  bool nccl = false;
+  std::chrono::seconds watch{0};  // look again after so long; 0: look once
+};
+
+// 0; 1 with a sentence where the step cannot be looked at; kUsageError.
+int status_command(const StatusOptions& options);
+
 // A machine's topology, for a file that slurmstepd reads.
 struct TopologyOptions {
   std::string output;  // file; empty: standard output

@@ -6,6 +6,7 @@
 
 #include "core/util/text.h"
 #include "core/util/text_columns.h"
+#include "tools/cli/command_line.h"
 
 namespace bootstrap {
 namespace {
@@ -34,6 +35,7 @@ std::string synopsis(const CLI::App& command) {
     for (auto& character : name) character = character == ' ' ? kHardBlank : character;
     text += cat({"[", name, "] "});
   }
+  if (takes_step(command)) return text + "[JOBID[.STEP]]";
   return text + (command.get_allow_extras() ? "PROGRAM [ARGUMENT...]" : "");
 }
 

@@ -14,6 +14,7 @@
 #include "tools/cli/command_line.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/help_text.h"
+#include "tools/status/node_look.h"
 
 namespace bootstrap {
 
@@ -37,6 +38,7 @@ struct CommandLine {
   CheckOptions check;
   BenchOptions bench;
   RunOptions run;
+  StatusOptions status_of_step;
   TopologyOptions topology;
   int status = 0;
 };
@@ -178,6 +180,35 @@ void add_bench(CLI::App& app, CommandLine& line) {
   command->callback([&line] { line.status = bench_command(line.bench); });
 }
 
+void add_status(CLI::App& app, CommandLine& line) {
+  auto& options = line.status_of_step;
+  auto* const command = add_command(
+      app, "status",
+      "Looks at a running step from outside and shows which rank is out of step. Start it on any host with srun, as "
+      "the "
+      "owner of the step; without JOBID it takes your only step of several tasks. It reads /proc on the nodes and "
+      "changes nothing.",
+      "Examples:\n"
+      "  slurm-bootstrap status\n"
+      "  slurm-bootstrap status 12.0 --stacks\n"
+      "  slurm-bootstrap status 12 --watch 30\n"
+      "\n"
+      "Exit status:\n"
+      "  0  what was seen is printed\n"
+      "  1  there is no such step, or it cannot be looked at\n"
+      "  2  the command line is wrong\n");
+  command->add_flag("--json", options.json, "Print JSON instead of the table");
+  const auto set = [&options](unsigned value) { options.watch = std::chrono::seconds(value); };
+  command->add_option_function<unsigned>("--watch", set, "Look again after so many seconds, until the step ends")
+      ->type_name("SECONDS")
+      ->check(whole_number(1, 3600));
+  command->add_flag("--stacks", options.stacks,
+                    "Print the Python code that each rank is in, with py-spy; it does not stop the program");
+  command->add_flag("--nccl", options.nccl,
+                    "Ask NCCL's RAS (2.24 and later) once; releases that may end the program when asked are refused");
+  command->callback([&line] { line.status = status_command(line.status_of_step); });
+}
+
 void add_topology(CLI::App& app, CommandLine& line) {
   auto* const command =
       add_command(app, "topology",
@@ -214,6 +245,7 @@ void add_commands(CLI::App& app, CommandLine& line) {
   add_check(app, line);
   add_run(app, line);
   add_bench(app, line);
+  add_status(app, line);
   add_topology(app, line);
 }
 
@@ -224,6 +256,7 @@ int run(int count, char** arguments) {
   auto words = read_words(app, {arguments + 1, arguments + count});
   if (!words) return complain(words.error().message, kUsageError);
   line.run.program = std::move(words->program);
+  line.status_of_step.step = std::move(words->step);
   std::reverse(words->options.begin(), words->options.end());  // as CLI11 wants them
   try {
     app.parse(std::move(words->options));
@@ -233,7 +266,8 @@ int run(int count, char** arguments) {
     return complain(cat({error.what(), "; see ", full_name(*words->command), " --help"}), kUsageError);
   }
   if (words->command != &app) return line.status;
-  return complain("name a subcommand: explain, check, run, bench or topology; see slurm-bootstrap --help", kUsageError);
+  return complain("name a subcommand: explain, check, run, bench, status or topology; see slurm-bootstrap --help",
+                  kUsageError);
 }
 
 }  // namespace
@@ -241,6 +275,7 @@ int run(int count, char** arguments) {
 
 int main(int count, char** arguments) {
   if (bootstrap::is_helper(count, arguments)) bootstrap::serve_as_helper();
+  if (bootstrap::is_node_look(count, arguments)) return bootstrap::serve_as_node_look(count, arguments);
   try {
     return bootstrap::run(count, arguments);
   } catch (const std::exception& exception) {

@@ -12,7 +12,7 @@ import pytest
 from built_files import built
 from harness import REPOSITORY
 
-SUBCOMMANDS = ["explain", "check", "run", "bench", "topology"]
+SUBCOMMANDS = ["explain", "check", "run", "bench", "status", "topology"]
 COMPLETION = REPOSITORY / "etc/completions/slurm-bootstrap"
 USAGE = 2
 
@@ -43,7 +43,7 @@ def test_the_help_names_every_subcommand():
 
 
 @pytest.mark.parametrize("words, sentence", [
-    ([], "name a subcommand: explain, check, run, bench or topology; see slurm-bootstrap --help"),
+    ([], "name a subcommand: explain, check, run, bench, status or topology; see slurm-bootstrap --help"),
     (["foo"], 'there is no subcommand "foo"; see slurm-bootstrap --help'),
     (["chek"], 'there is no subcommand "chek"; did you mean check?'),
     (["--jason"], 'slurm-bootstrap has no option "--jason"; see slurm-bootstrap --help'),

@@ -77,7 +77,7 @@ def test_when_others_still_run_the_line_says_how_to_end_them(site):
     done, seconds = step(site, "3", "0", "exit 3", "13")
     found = named(done)
     assert who(found) == FIRST_IS_3
-    assert found["advice"] == f"; other tasks still run; end them with: scancel {found['step']}"
+    assert found["advice"] == f"; other tasks still run; look at them with: slurm-bootstrap status {found['step']}; end them with: scancel {found['step']}"
     assert seconds >= 13 and done.returncode == 3
 
 

@@ -1,0 +1,210 @@
+"""`slurm-bootstrap status` at real worlds: each case puts one rank out of step, and the first line names it."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import json
+import os
+import re
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from built_files import program
+from harness import needs_pmix, needs_torchrun, wait_for
+from status_steps import DEBIAN_PYTHON, FOUR, frozen_mount, give_program, look, look_json, rank, running, status
+
+WORLD = "status_world.py"
+ODD = rank(2, "node002", 0)
+MAYBE = "; it may be slow, in a checkpoint, or stuck"
+first_lines = {}  # of each case, for the end of the run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table(request):
+    yield
+    for case, line in first_lines.items():
+        request.config.pluginmanager.getplugin("terminalreporter").write_line(f"status: {case}: {line}")
+
+
+@pytest.fixture(scope="module")
+def site(cluster_factory):
+    cluster = cluster_factory("status").up("--nodes", "2", "--cpus", "64", "--gpus", "2")
+    cluster.asks = False
+    for name in (WORLD, "status_torchrun.py", "status_jax.py", "status_mpi.py"):
+        give_program(cluster, name)
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def world(site):
+    """Four ranks of PyTorch below shells; the tests lead it from one stage to the next, in the order of this file."""
+    with frozen_mount(site, "frozen") as folder:
+        shell = f"until {DEBIAN_PYTHON} {WORLD} world; do sleep 8; done"
+        with running(site, "world", "--bootstrap=on", *FOUR, "bash", "-c", shell, orders={2: "asleep"}) as step:
+            (step.folder / "frozen").write_text(folder)
+            for other in (0, 1, 3):
+                step.wait_until(other, "rendezvous")
+            yield step
+
+
+def phases(cluster, step):
+    return [one["phase"] for one in look_json(cluster, step.id)["ranks"]]
+
+
+def seen(case, done, pattern):
+    first_lines[case] = done.first
+    assert re.fullmatch(pattern, done.first), done.stdout
+
+
+# -- one world of PyTorch
+
+
+def test_a_rank_that_never_starts_torch(world):
+    world.wait_until(2, "asleep")
+    wait_until_connected(world)
+    seen("never starts torch", world.look(), rf"{ODD} runs python3 \(below bash\) without PyTorch, which the other 3 ranks have loaded; it waits in sleep")
+
+
+def wait_until_connected(world):
+    """Three ranks have reached the rendezvous, which takes a moment behind their last sign."""
+    wait_for(lambda: phases(world.cluster, world).count("connected") == 3)
+
+
+def test_a_rank_that_was_killed_below_its_shell(world):
+    """The shell holds the task, and starts the program again later."""
+    (world.folder / "2.at").unlink()
+    world.cluster.run(["kill", "-KILL", str(world.pid_of(2))], node="node002")
+    seen("killed below a shell", world.look(), rf"{ODD} runs sleep \(below bash\) without PyTorch, which the other 3 ranks have loaded")
+    world.wait_until(2, "asleep")
+
+
+def test_a_rank_in_import_on_a_frozen_mount(site, world):
+    world.order(2, "import")
+    world.wait_until(2, "import")
+    seen("import on a frozen mount", world.look(), rf"{ODD} waits for a file system \(request_wait_answer\)")
+    site.run(["pkill", "-f", "frozen_mount.py /home/alice/frozen"], user="root", node="node002")
+
+
+def test_a_rank_at_another_port(world):
+    world.order(2, "port")
+    world.wait_until(2, "port")
+    seen("another MASTER_PORT", world.look(), rf"{ODD} has no connection to MASTER_PORT \d+ of node001, where the other 3 are connected")
+    world.order(2, None)
+    world.wait_until(2, "round")
+
+
+def test_a_healthy_world(world):
+    seen("healthy", world.look(), "all 4 ranks run alike")
+
+
+def test_a_stopped_rank(world):
+    pid = world.pid_of(3)
+    world.cluster.run(["kill", "-STOP", str(pid)], node="node002")
+    seen("stopped", world.look(), rf"{rank(3, 'node002', 1)} is stopped \(SIGSTOP\)")
+    world.cluster.run(["kill", "-CONT", str(pid)], node="node002")
+
+
+def test_watch_says_for_how_long(world):
+    pid = world.pid_of(3)
+    world.cluster.run(["kill", "-STOP", str(pid)], node="node002")
+    done = world.cluster.run(["timeout", "6", "slurm-bootstrap", "status", world.id, "--watch", "1"])
+    world.cluster.run(["kill", "-CONT", str(pid)], node="node002")
+    assert re.search(r"is stopped \(SIGSTOP\)\n", done.stdout) and re.search(r"is stopped \(SIGSTOP\), for at least \d s\n", done.stdout), done
+
+
+def test_a_rank_that_waits_for_input(world):
+    world.order(2, "input")
+    world.wait_until(2, "input")
+    seen("input", world.look(), rf"{ODD} waits for input \(read of standard input\)")
+    world.order(2, None)
+    world.type_in("go on\n")
+    world.wait_until(2, "round")
+
+
+def test_a_stuck_worker_of_a_data_loader(world):
+    world.order(2, "loader")
+    world.wait_until(2, "loader")
+    settle()
+    seen("stuck data loader", world.look(), rf"{ODD} differs: waits in poll, the others in futex{MAYBE}")
+    world.order(2, None)
+    world.wait_until(2, "round")
+
+
+def test_rank_0_in_a_checkpoint(world):
+    world.order(0, "checkpoint")
+    world.wait_until(0, "checkpoint")
+    settle()
+    seen("checkpoint", world.look(), rf"{rank(0, 'node001', 0)} differs: \d+ % CPU.*; the others [\d-]+ %{MAYBE}")
+    world.order(0, None)
+    world.wait_until(0, "round")
+
+
+def test_a_slow_rank(world):
+    world.order(2, "slow")
+    world.wait_until(2, "slow")
+    settle()
+    seen("slow rank", world.look(), rf"{ODD} differs: \d+ % CPU; the others [\d-]+ %{MAYBE}")
+    world.order(2, None)
+    world.wait_until(2, "round")
+
+
+def settle():
+    """The other ranks come to their collective, and wait in it for longer than the look lasts."""
+    time.sleep(1)
+
+
+@pytest.fixture(scope="module")
+def py_spy(environments):
+    return environments("status")
+
+
+def test_a_rank_in_another_collective(world, py_spy):
+    world.order(2, "barrier")
+    world.wait_until(2, "barrier")
+    settle()
+    assert look(world.cluster, world.id).first in ("all 4 ranks run alike", "none of the 4 ranks stands out"), "not seen without stacks"
+    done = look(world.cluster, world.id, "--stacks", env={"PATH": f"{py_spy}:/usr/bin:/bin"})
+    line = (world.folder.parent / WORLD).read_text().splitlines()
+    barrier, reduce = (next(i for i, text in enumerate(line, 1) if f"dist.{what}(" in text) for what in ("barrier", "all_reduce"))
+    seen("barrier against all_reduce", done,
+         rf"{ODD} differs: in barrier, called by main \({WORLD}:{barrier}\); the others in all_reduce, called by main \({WORLD}:{reduce}\){MAYBE}")
+
+
+# -- others
+
+
+@needs_torchrun
+def test_workers_of_torchrun(site):
+    torchrun = ("torchrun --nnodes=2 --nproc_per_node=2 --rdzv_backend=static --master_addr=node001 --master_port=29871 "
+                "--node_rank=$SLURM_NODEID status_torchrun.py")
+    # torchrun of PyTorch 1.13 does not start on Python 3.11 without the first two.
+    variables = {"PET_REDIRECTS": "9:1", "PET_TEE": "9:1", "OMP_NUM_THREADS": "1"}
+    with running(site, "torchrun", "-N2", "-n2", "--ntasks-per-node=1", "bash", "-c", torchrun, env=variables) as step:
+        wait_for(lambda: len(list(step.folder.glob("?.at"))) == 4, what="the workers do not start")
+        wait_for(lambda: phases(site, step).count("before_rendezvous") == 1, what="the workers do not meet")
+        seen("torchrun", step.look(), rf"{rank(3, 'node002', 1)} has no connection to MASTER_PORT 29871 of node001, where the other 3 are connected")
+
+
+@needs_pmix
+def test_an_mpi_program(site):
+    with running(site, "mpi", "--mpi=pmix", *FOUR, DEBIAN_PYTHON, "status_mpi.py") as step:
+        wait_for(lambda: all(one["framework"] for one in look_json(site, step.id)["ranks"]))
+        settle()
+        seen("MPI", step.look(), rf"{ODD} differs: 0 % CPU, waits in sleep; the others [\d-]+ %{MAYBE}")
+
+
+def test_a_cpp_world_with_one_rank_missing(site):
+    probe = program("exchange_probe")
+    with running(site, "cpp", "--bootstrap=on", *FOUR, probe, "--rounds", "2", "--victim", "2", "--fault", "exit", "--before", "1", "--timeout", "60000",
+                 env={"SLURM_BOOTSTRAP_GRACE": "off"}) as step:
+        wait_for(lambda: "ended" in phases(site, step))
+        seen("C++", step.look(), r"rank 2 \(node002, local rank 0\) has ended; 3 ranks are there")
+
+
+def test_a_jax_world(site, environments):
+    python = f"{environments('jax')}/python3"
+    with running(site, "jax", *FOUR, "--gres=gpu:2", python, "status_jax.py") as step:
+        wait_for(lambda: sorted(phases(site, step))[:1] == ["before_rendezvous"], what=(step.folder / "output").read_text())
+        seen("JAX", step.look(), rf"{ODD} has no connection to JAX_COORDINATOR_PORT \d+ of node001, where the other 3 are connected")

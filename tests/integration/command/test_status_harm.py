@@ -1,0 +1,222 @@
+"""`slurm-bootstrap status` where a look could do harm: the answer or one sentence in time, and nothing is left behind."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from built_files import COMMAND
+from harness import needs_device_cgroups, wait_for
+from status_steps import FOUR, frozen_mount, give_program, look, look_json, rank, running, status
+
+LIMIT = 12  # seconds that the issue of this command promises
+ALIKE = "all 4 ranks run alike"
+PYTHON = ("/usr/bin/python3", "-I")
+
+
+@pytest.fixture(scope="module")
+def site(cluster_factory):
+    cluster = cluster_factory("status-harm").up("--nodes", "2", "--cpus", "32", "--gpus", "2")
+    cluster.asks = False
+    give_program(cluster, "status_rank.py")
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def ranks(site):
+    with four_ranks(site, "ranks") as step:
+        yield step
+
+
+@contextmanager
+def four_ranks(site, name, *srun, words=(), **more):
+    with running(site, name, *FOUR, *srun, *PYTHON, "/home/alice/status_rank.py", f"/home/alice/{name}", *words, **more) as step:
+        yield step
+
+
+def end(step):
+    """Lets the ranks end; their step has its own result, and no node is left behind."""
+    (step.folder / "end").touch()
+    assert step.process.wait(30) == 7, (step.folder / "output").read_text()
+    wait_for_idle_nodes(step.cluster)
+
+
+def wait_for_idle_nodes(cluster):
+    wait_for(lambda: cluster.run(["sinfo", "-h", "-t", "completing,drained,draining,down", "-o", "%N"]).stdout == "", what="a node is left behind")
+    assert "slurm-bootstrap-status" not in cluster.run(["squeue", "-h", "-s", "-o", "%j"]).stdout
+
+
+def timed(call, *arguments, **more):
+    begin = time.monotonic()
+    done = call(*arguments, **more)
+    return done, time.monotonic() - begin
+
+
+@pytest.mark.parametrize("env", [{"SLURM_HOSTFILE": "/nowhere"}, {"SLURM_EXACT": "1", "SLURM_EXCLUSIVE": "1"}, {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "9"},
+                                 {"SLURM_MPI_TYPE": "pmix", "PMIX_RANK": "1"}, {"SQUEUE_FORMAT": "%u", "SQUEUE_STATES": "PD"}], ids=lambda env: next(iter(env)))
+def test_variables_of_the_user_do_no_harm(site, ranks, env):
+    assert look(site, ranks.id, env=env).first == ALIKE
+
+
+def test_without_an_argument_it_takes_the_only_world(site, ranks):
+    assert look(site).first == ALIKE
+
+
+@pytest.mark.parametrize("node", ["head", "node002"])
+def test_from_any_host(site, ranks, node):
+    assert look(site, ranks.id, node=node).first == ALIKE
+
+
+def test_one_step_looks_and_is_gone(site, ranks):
+    before = len(site.run(["squeue", "-h", "-s", "-o", "%i"]).stdout.split())
+    look(site, ranks.id)
+    assert len(site.run(["squeue", "-h", "-s", "-o", "%i"]).stdout.split()) == before
+
+
+def test_the_json_has_all_ranks(site, ranks):
+    seen = look_json(site, ranks.id)
+    assert [one["rank"] for one in seen["ranks"]] == [0, 1, 2, 3] and [one["node"] for one in seen["ranks"]] == ["node001"] * 2 + ["node002"] * 2
+    assert seen["first_line"] == ALIKE and {one["phase"] for one in seen["ranks"]} == {"no_framework"}
+
+
+def test_a_process_that_cannot_be_dumped_is_unknown(site):
+    with four_ranks(site, "undumpable", words=["undumpable"]) as step:
+        wait_for(lambda: "unknown" in [one["phase"] for one in look_json(site, step.id)["ranks"]])
+        assert re.fullmatch(rf"{rank(2, 'node002', 0)} is unknown: the kernel does not allow to look at it: Permission denied", look(site, step.id).first)
+        end(step)
+
+
+def test_where_proc_is_hidden(site, ranks):
+    site.run(["mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc"], user="root", node="node002")
+    try:
+        assert look(site, ranks.id).first == ALIKE
+    finally:
+        site.run(["umount", "/proc"], user="root", node="node002")
+
+
+def test_a_frozen_mount_as_the_folder_of_the_job(site):
+    with frozen_mount(site, "jobs-folder", "node002", "later") as folder, \
+            running(site, "frozen", "-N1", "-n2", "-w", "node002", "--chdir", folder, *PYTHON, "/home/alice/status_rank.py", "/home/alice/frozen") as step:
+        site.run(["pkill", "-USR1", "-f", "frozen_mount.py /home/alice/jobs-folder"], user="root", node="node002")
+        done, seconds = timed(look, site, step.id)
+        assert done.first == "all 2 ranks run alike" and seconds < LIMIT
+        end(step)
+
+
+def test_a_frozen_slurmd(site):
+    with four_ranks(site, "slurmd") as step:
+        pids = site.run(["sh", "-c", "pgrep -x slurmd"], user="root", node="node002").stdout.split()
+        frozen = next(pid for pid in pids if f"node002" in network_of(site, pid))
+        site.run(["kill", "-STOP", frozen], user="root", node="node002")
+        try:
+            done, seconds = timed(look, site, step.id)
+        finally:
+            site.run(["kill", "-CONT", frozen], user="root", node="node002")
+        assert done.first == "node002 (ranks 2-3) did not answer" and seconds < LIMIT
+        assert re.search(r"^0-1 +node001 ", done.stdout, re.MULTILINE), done.stdout
+        wait_for(lambda: look(site, step.id).first == ALIKE)
+        end(step)
+
+
+def network_of(site, pid):
+    """The host of a process, since all hosts share their process ids."""
+    return site.run(["sh", "-c", f"nsenter -t {pid} -u hostname"], user="root", node="node002").stdout
+
+
+def test_a_suspended_job(site):
+    with four_ranks(site, "suspended") as step:
+        job = step.id.split(".")[0]
+        assert site.run(["scontrol", "suspend", job], user="root").returncode == 0
+        done, seconds = timed(status, site, step.id)
+        site.run(["scontrol", "resume", job], user="root")
+        assert done.returncode == 1 and seconds < LIMIT
+        assert done.stderr == (f"slurm-bootstrap: job {job} is suspended, so that no step can look at it; its processes are stopped until: "
+                               f"scontrol resume {job}\n")
+        end(step)
+
+
+def test_steps_of_batch_scripts_and_of_salloc(site):
+    (site.home / "batched").mkdir()
+    program = [*PYTHON, "/home/alice/status_rank.py", "/home/alice/batched"]
+    jobs = []
+    for options in ([], ["--exclusive"], ["--exact", "-c2"], ["--mem=100", "--gres=gpu:1"], ["--gpus-per-task=1"]):
+        script = " ".join(["srun", *options, *program])
+        jobs.append(site.run(["sbatch", "--parsable", "-o", "/dev/null", *FOUR, "-c2", "--gres=gpu:2", "--oversubscribe", "--wrap", script]).stdout.strip())
+    jobs.append(site.allocate(*FOUR))
+    inside = site.start(["srun", f"--jobid={jobs[-1]}", *FOUR, *program])
+    for job in jobs:
+        wait_for(lambda: f"{job}.0" in site.run(["squeue", "-h", "-s", "-o", "%i"]).stdout.split(), what=f"job {job} does not start")
+        assert look(site, job).first == ALIKE
+        if job == jobs[1]:
+            done = status(site)
+            assert done.returncode == 1 and done.stderr.startswith("slurm-bootstrap: you have several running steps; name one of them: "), done
+        site.run(["scancel", job]) if job != jobs[-1] else (site.home / "batched" / "end").touch()
+    assert inside.wait(30) == 7
+    site.run(["scancel", jobs[-1]])
+    wait_for_idle_nodes(site)
+
+
+def test_a_heterogeneous_job_by_any_of_its_ids(site):
+    (site.home / "het").mkdir()
+    script = f"srun --het-group=0,1 {' '.join(PYTHON)} /home/alice/status_rank.py /home/alice/het"
+    leader = site.run(["sbatch", "--parsable", "-o", "/dev/null", "-N1", "-n2", ":", "-N1", "-n1", "--wrap", script]).stdout.strip()
+    second = str(int(leader) + 1)
+    wait_for(lambda: f"{second}.0" in site.run(["squeue", "-h", "-s", "-o", "%i"]).stdout.split())
+    for name in (leader, second, f"{leader}.0", f"{second}.0", f"{leader}+1"):
+        done = look(site, name)
+        assert done.first == "all 3 ranks run alike" and f"StepId={leader}.0: 3 ranks on 2 nodes." in done.stdout, (name, done)
+    (site.home / "het" / "end").touch()
+    wait_for(lambda: second not in site.run(["squeue", "-h", "-o", "%A"]).stdout.split())
+    wait_for_idle_nodes(site)
+
+
+@needs_device_cgroups
+def test_with_constrained_devices(cluster_factory):
+    cluster = cluster_factory("status-devices").up("--nodes", "2", "--gpus", "2", "--constrain-devices")
+    cluster.asks = False
+    give_program(cluster, "status_rank.py")
+    with four_ranks(cluster, "devices", "--gres=gpu:2") as step:
+        assert look(cluster, step.id).first == ALIKE
+        end(step)
+
+
+def test_what_cannot_be_looked_at_is_one_sentence(site, ranks):
+    job = ranks.id.split(".")[0]
+    alone = site.start(["srun", "-n1", "-J", "alone", *PYTHON, "/home/alice/status_rank.py", "/home/alice/ranks"])
+    ended = site.run(["sbatch", "--parsable", "-o", "/dev/null", "--wrap", "true"]).stdout.strip()
+
+    def ids(name):
+        return site.run(["squeue", "-h", "-n", name, "-t", "running", "-o", "%A"]).stdout.split()
+
+    wait_for(lambda: ids("alone") and f"{ids('alone')[0]}.0" in site.run(["squeue", "-h", "-s", "-o", "%i"]).stdout.split())
+    wait_for(lambda: site.run(["squeue", "-h", "-t", "all", "-j", ended, "-o", "%T"]).stdout.strip() == "COMPLETED")
+    cases = {
+        rf"step {ids('alone')[0]}\.0 has one task \(python3, pid \d+ on node00\d\), so there is no other rank to compare it with": (ids("alone")[0], {}),
+        rf"job {job} belongs to alice\(10001\); only this user can look at it": (ranks.id, {"user": "bob"}),
+        rf"job {ended} does not run; its state is COMPLETED": (ended, {}),
+        r"Slurm knows no job 99999; it has ended, or the number is wrong; squeue --me lists your jobs": ("99999", {}),
+        rf"job {job} has no running step 7; running: {job}\.0 \(ranks, 4 tasks on node\[001-002\]\)": (f"{job}.7", {}),
+        r'"twelve" is no JOBID or JOBID\.STEP, such as 12 or 12\.0; squeue -s --me lists your steps': ("twelve", {}),
+    }
+    for pattern, (name, more) in cases.items():
+        done, seconds = timed(status, site, name, **more)
+        assert done.returncode != 0 and done.stdout == "" and seconds < LIMIT, done
+        assert re.fullmatch(rf"slurm-bootstrap: {pattern}\n", done.stderr), done.stderr
+    alone.kill()
+    site.run(["scancel", "-n", "alone", "-s", "KILL"])
+
+
+def test_a_host_without_srun(site, ranks):
+    done = site.run(["sh", "-c", "PATH=/nowhere exec $0 status", COMMAND])
+    assert done.stderr == ("slurm-bootstrap: looked for srun in PATH, which has none; run this command on a host with Slurm's commands, "
+                           "such as a login node\n"), done
+
+
+def test_a_command_that_is_not_on_the_nodes(site, ranks):
+    copy = "cp $0 /tmp/slurm-bootstrap && /tmp/slurm-bootstrap status $1"
+    done = site.run(["sh", "-c", copy, COMMAND, ranks.id])
+    assert done.stderr == (f"slurm-bootstrap: started /tmp/slurm-bootstrap with srun on the nodes of step {ranks.id}, which do not have it; install it "
+                           "there, or start one from a folder that all nodes share\n"), done

@@ -1,0 +1,86 @@
+"""`slurm-bootstrap status` at many looks and many nodes: no false alarm, an answer in time, and no cost for the program."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+import statistics
+import time
+from collections import Counter
+
+import pytest
+
+from harness import wait_for
+from status_steps import DEBIAN_PYTHON, FOUR, give_program, look, running
+
+WORLD = "status_world.py"
+# What is true of a rank that is at work, too.
+HARMLESS = re.compile(r"all \d+ ranks run alike|none of the \d+ ranks stands out|ranks? .* differs?: .*; (it|they) may be slow, in a checkpoint, or stuck")
+LOOKS = 100
+# Each rank prints how long its rounds take.
+ROUNDS = "import os, sys, time; t = time.monotonic\nwhile True:\n    b = t(); sum(range(400000)); print(t() - b, flush=True)\n"
+
+
+@pytest.fixture
+def site(cluster_factory):
+    cluster = cluster_factory("status-load").up("--nodes", "2", "--cpus", "64", "--gpus", "2")
+    cluster.asks = False
+    give_program(cluster, WORLD)
+    return cluster
+
+
+@pytest.mark.full
+def test_no_false_alarm_at_healthy_worlds_under_load(site, figure):
+    """Worlds that compute, evaluate, save checkpoints and have a slow rank, beside two busy loops."""
+    lines = Counter()
+    with running(site, "load", "-n2", "sh", "-c", "while :; do :; done"), \
+            running(site, "healthy", "--bootstrap=on", *FOUR, DEBIAN_PYTHON, WORLD, "healthy") as step:
+        for rank in range(4):
+            step.wait_until(rank, "round")
+        acts = [{}, {0: "checkpoint"}, {3: "slow"}, {1: "hold"}, dict.fromkeys(range(4), "busy")]
+        for number in range(LOOKS):
+            for rank in range(4):
+                step.order(rank, acts[number * len(acts) // LOOKS].get(rank))
+            lines[re.sub(r"\d+", "N", look(site, step.id).first)] += 1
+    alarms = {line: count for line, count in lines.items() if not HARMLESS.fullmatch(line.replace("N", "1"))}
+    print(dict(lines))
+    figure("T1", got=f"{sum(alarms.values())} of {LOOKS}", met=not alarms)
+    assert not alarms, alarms
+
+
+@pytest.mark.full
+def test_sixty_four_nodes(cluster_factory, figure):
+    cluster = cluster_factory("status-wide").up("--nodes", "64", "--cpus", "4", "--gpus", "0")
+    cluster.asks = False
+    give_program(cluster, "status_rank.py")
+    with running(cluster, "wide", "-N64", "--ntasks-per-node=4", "/usr/bin/python3", "-I", "-S", "/home/alice/status_rank.py", "/home/alice/wide") as step:
+        wait_for(lambda: look(cluster, step.id).first == "all 256 ranks run alike", seconds=120)
+        seconds = []
+        for _ in range(5):
+            begin = time.monotonic()
+            assert look(cluster, step.id).first == "all 256 ranks run alike"
+            seconds.append(time.monotonic() - begin)
+    print(seconds)
+    figure("T2", got=f"{max(seconds):.1f} s", met=max(seconds) <= 10)
+
+
+@pytest.mark.full
+def test_the_cost_for_the_program(site, figure):
+    """Rounds of a program with `--watch 5` beside it, and without."""
+    with running(site, "cost", "-N1", "-n2", "/usr/bin/python3", "-I", "-S", "-c", ROUNDS) as step:
+        output = step.folder / "output"
+
+        def rounds(seconds):
+            begin = len(output.read_text().splitlines())
+            time.sleep(seconds)
+            return [float(line) for line in output.read_text().splitlines()[begin:-1]]
+
+        alone, watched = [], []
+        for _ in range(3):
+            alone += rounds(20)
+            watcher = site.start(["slurm-bootstrap", "status", step.id, "--watch", "5"])
+            watched += rounds(20)
+            watcher.kill()
+            watcher.communicate()
+    ratio = statistics.mean(watched) / statistics.mean(alone)
+    print(f"{statistics.mean(alone) * 1000:.2f} ms alone, {statistics.mean(watched) * 1000:.2f} ms watched")
+    figure("T3", got=f"{ratio:.3f}x", met=ratio <= 1.05)
