@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/process/deadline.h"
+#include "probe/deadline.h"
 #include "core/util/result.h"
 #include "tools/status/sight.h"
 #include "tools/status/step_choice.h"
