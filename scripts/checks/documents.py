@@ -6,6 +6,7 @@ documents.py [--longest] [PAGE ...]   --longest also prints the longest sentence
 
 # SPDX-License-Identifier: Apache-2.0
 
+import functools
 import re
 import sys
 import tempfile
@@ -61,6 +62,24 @@ def check_links(page):
             yield line, f"there is no heading #{anchor} in {file.name}"
 
 
+@functools.cache
+def all_tests():
+    """The names of all tests, in C++ and in Python."""
+    text = "".join(path.read_text(encoding="utf-8") for path in (TOP / "tests").rglob("*test*.*") if path.suffix in (".cc", ".py"))
+    found = re.findall(r"^def (test_\w+)|^TEST(?:_F|_P)?\(\w+, (\w+)\)", text, re.M)
+    return {python or cxx for python, cxx in found}
+
+
+def check_named_tests(page):
+    """`<!-- test: NAME, NAME -->` stands beside a promise: each of these tests is there."""
+    known = all_tests()
+    for number, line in enumerate(page.path.read_text(encoding="utf-8").splitlines(), 1):
+        for names in re.findall(r"<!-- test: (.*?) -->", line):
+            for name in names.split(", "):
+                if name not in known:
+                    yield number, f"there is no test {name}"
+
+
 def check_man(page, version):
     title = re.search(r"^\.TH (.*)$", page.path.read_text(encoding="utf-8"), re.MULTILINE)
     if not title or f'"slurm-bootstrap {version}"' not in title[1]:
@@ -75,7 +94,7 @@ def project_version():
 
 
 def check_page(page):
-    checks = [check_lengths, check_blocks]
+    checks = [check_lengths, check_blocks, check_named_tests]
     checks += [check_links] if page.path.suffix == ".md" else [lambda page: check_man(page, project_version())]
     return [f"{page.name}:{line}: {problem}" for check in checks for line, problem in check(page)]
 
@@ -88,6 +107,7 @@ def control():
         "long.md": [f"A {words} {words}.\n", f"| {words} |\n", f"- Item {words}\n  {words}.\n"],
         "block.md": ["```\ntrue\n```\n", "<!-- later -->\n```sh\ntrue\n```\n", "Text.\n\n    true\n"],
         "link.md": ["[x](none.md)\n", "# A b\n[x](#a-c)\n"],
+        "promise.md": ["Text.\n<!-- test: test_of_nothing -->\n"],
         "man.1": ['.TH X 1 "" "x 9"\n.SH NAME\n', f'.TH X 1 "" "slurm-bootstrap {project_version()}"\n.SH FILES\n.SH NAME\n'],
     }
     fine = {"fine.md": f"# A `b`, c\nA {words}. B {words}.\n\n- Item.\n\n      more\n\n<!-- not run: no GPU -->\n```sh\ntrue\n```\n[x](#a-b-c)\n"}
