@@ -4,7 +4,8 @@
 
 namespace bootstrap {
 
-// The one whose functions the program finds; the others do nothing. Else one copy would hold the port against the other.
+// The one whose functions the program finds; the others do nothing. Else one copy would hold the port against the
+// other.
 bool is_active_copy() noexcept;
 
 }  // namespace bootstrap

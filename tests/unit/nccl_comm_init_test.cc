@@ -97,7 +97,7 @@ TEST(Init, WaitsForANonBlockingOne) {
 
 TEST(Init, PassesARefusalOn) {
   const auto nccl = fake_functions();
-  fake.answer = nccl::kInvalidUsage;
+  fake.answer = ncclInvalidUsage;
   const auto comm = init_communicator(call_of(nccl, false, kLong));
   ASSERT_FALSE(comm);
   EXPECT_EQ(comm.error().code, ErrorCode::kUnavailable);
@@ -164,8 +164,12 @@ Comms one_stays_out(Step& step, bool nonblocking) {
       [nonblocking](Rank rank, Call& call) {
         call.options.nonblocking = nonblocking;
         if (rank != 1) return;
-        call.nccl.init_rank = [](nccl::Comm*, int, nccl::UniqueId, int) { return nccl::kInvalidUsage; };
-        call.nccl.init_rank_config = [](nccl::Comm*, int, nccl::UniqueId, int, void*) { return nccl::kInvalidUsage; };
+        call.nccl.init_rank = [](nccl::Comm*, int, nccl::UniqueId, int) -> nccl::ResultCode {
+          return ncclInvalidUsage;
+        };
+        call.nccl.init_rank_config = [](nccl::Comm*, int, nccl::UniqueId, int, void*) -> nccl::ResultCode {
+          return ncclInvalidUsage;
+        };
       },
       milliseconds(2000));
 }

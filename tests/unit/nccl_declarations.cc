@@ -53,8 +53,8 @@ template <class Theirs, class Member>
 constexpr bool kSame = std::is_same_v<typename Ours<Theirs>::Type*, Member>;
 
 static_assert(sizeof(ncclResult_t) == sizeof(ResultCode));
-static_assert(ncclSuccess == kSuccess && ncclInvalidArgument == kInvalidArgument);
-static_assert(ncclInvalidUsage == kInvalidUsage && ncclInProgress == kInProgress);
+static_assert(ncclSuccess == kSuccess && ncclSystemError == kSystemError);
+static_assert(ncclRemoteError == kRemoteError && ncclInProgress == kInProgress);
 
 static_assert(sizeof(ncclDataType_t) == sizeof(DataType) && ncclFloat32 == kFloat32);
 static_assert(sizeof(ncclRedOp_t) == sizeof(Operation) && ncclSum == kSum);

@@ -102,7 +102,7 @@ TEST(Nccl, DescribesAnErrorInNcclsWords) {
   const auto nccl = nccl_double("2.28.9");
   nccl::Comm comm = nullptr;
   const auto code = nccl.init_rank(&comm, 2, {}, 2);
-  EXPECT_EQ(code, nccl::kInvalidArgument);
+  EXPECT_EQ(code, ncclInvalidArgument);
   EXPECT_EQ(comm, nullptr);
   EXPECT_EQ(nccl::describe(nccl, "ncclCommInitRank", code, comm),
             "ncclCommInitRank failed: invalid argument (run with NCCL_DEBUG=WARN for details) (Invalid rank requested "

@@ -45,7 +45,9 @@ TEST(OwnGpuList, InAWorldItStaysSlurms) {
   // A list of one, as a program or another plugin makes it.
   auto narrowed = set_up;
   narrowed.set("CUDA_VISIBLE_DEVICES", "1");
-  EXPECT_FALSE(has_our_gpu_list(*read_task_plan(narrowed)));
+  const auto own = read_task_plan(narrowed);
+  ASSERT_TRUE(own);
+  EXPECT_FALSE(own->plan.gpus && has_our_gpu_list(*own));
 }
 
 TEST(OwnGpuList, OneThatSlurmNarrowedIsTheTasksOwn) {

@@ -305,6 +305,9 @@ class Eavesdropper : public Exchange {
     local_ = round.local;
     return AllgatherResult{{seen_}, {local_}};
   }
+  Result<RankWords> pass_word(const std::optional<RankWord>& /*own*/, const std::vector<Rank>& /*asked*/) override {
+    return RankWords();
+  }
   std::string engine() const override { return "none"; }
   std::string seen_;
   std::string local_;

@@ -21,8 +21,6 @@ using Comm = ::ncclComm*;
 using ResultCode = int;
 inline constexpr ResultCode kSuccess = 0;
 inline constexpr ResultCode kSystemError = 2;
-inline constexpr ResultCode kInvalidArgument = 4;
-inline constexpr ResultCode kInvalidUsage = 5;
 inline constexpr ResultCode kRemoteError = 6;
 inline constexpr ResultCode kInProgress = 7;
 
