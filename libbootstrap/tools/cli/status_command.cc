@@ -109,7 +109,7 @@ class StatusCommand {
     look_.asks_ras = options_.nccl;
     for (;;) {
       const auto step = StepFinder(slurm_).find(argument_);
-      if (!step) return has_shown_ ? 0 : complain(step.error().message);
+      if (!step) return complain(step.error().message, has_shown_ ? 0 : 1);
       // Later looks are at the same step.
       argument_ = {.job = step->leader, .step = step->step};
       if (const int status = look_at(*step); status != 0 || options_.watch.count() == 0) return status;

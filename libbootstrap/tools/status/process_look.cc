@@ -140,15 +140,6 @@ std::string describe_child(const ProcessSight& child, const Moment& before, cons
   return after.stat.state == 'Z' ? cat({name, " has ended, and its parent has not noticed"}) : "";
 }
 
-RankSight sight_of(const TaskPlace& place, std::uint64_t pid) {
-  RankSight sight;
-  sight.rank = sight.task = place.rank;
-  sight.local_rank = place.local_rank;
-  sight.node = place.node;
-  sight.pid = pid;
-  return sight;
-}
-
 void add_activity(RankSight& sight, const Moment& before, const Moment& after) {
   sight.state = std::string(1, after.stat.state);
   sight.is_still = is_still(before, after);
@@ -184,7 +175,7 @@ class SecondLook {
 
   RankSight see(const RankProcesses& rank) const {
     const auto& main = tree_[rank.main];
-    auto sight = sight_of(place_, main.pid);
+    auto sight = sight_at(place_, main.pid);
     sight.program = main.name;
     sight.chain = rank.chain;
     sight.is_launcher = rank.is_launcher;
@@ -218,8 +209,17 @@ class SecondLook {
 
 }  // namespace
 
+RankSight sight_at(const TaskPlace& place, std::uint64_t pid) {
+  RankSight sight;
+  sight.rank = sight.task = place.rank;
+  sight.local_rank = place.local_rank;
+  sight.node = place.node;
+  sight.pid = pid;
+  return sight;
+}
+
 RankSight TaskLook::first_sight() const {
-  auto sight = sight_of(place_, place_.pid);
+  auto sight = sight_at(place_, place_.pid);
   const auto stat = parse_stat(read_proc(place_.pid, "stat"));
   sight.program = stat ? printable(stat->name) : "";
   sight.state = stat ? std::string(1, stat->state) : "";
