@@ -144,6 +144,7 @@ class NodeSession {
   void run() {
     const auto tasks = find_tasks();
     std::vector<LeavableChild> children;
+    children.reserve(tasks.size() + 1);
     for (const auto& place : tasks) {
       children.push_back(start_child([&](int output) { look_at_task(place, look_, output); }));
     }
