@@ -189,8 +189,9 @@ void FailureReceiver::act() {
   is_reported_ = true;
   if (ends_step()) return end_after_grace();
   if (is_ended_by_srun_ || signals_.was_signalled()) return;
-  log_warning(step(), cat({history_.sentence(true), "; other tasks still run; look at them with: slurm-bootstrap status ",
-                           step(), "; end them with: scancel ", step()}));
+  log_warning(step(),
+              cat({history_.sentence(true), "; other tasks still run; look at them with: slurm-bootstrap status ",
+                   step(), "; end them with: scancel ", step()}));
 }
 
 void FailureReceiver::end_after_grace() {

@@ -66,7 +66,7 @@ TEST(StatusJudgement, OneRankIsOutOfStep) {
   EXPECT_EQ(with([](auto& sight) { sight.cpu = 99; }),
             rank5 + "differs: 99 % CPU, waits in futex; the others 0 %; it may be slow, in a checkpoint, or stuck");
   EXPECT_EQ(with([](auto& sight) { sight.child = "python3 (pid 9) is stopped (SIGSTOP)"; }),
-            rank5 + "has a child process that is not well: python3 (pid 9) is stopped (SIGSTOP)");
+            rank5 + "has a child process that is held up: python3 (pid 9) is stopped (SIGSTOP)");
 }
 
 TEST(StatusJudgement, AMomentInADiskWaitIsNone) {

@@ -90,7 +90,7 @@ std::string explain_no_answer(const StepSight& sight, const ChosenStep& step) {
   return "";
 }
 
-void print(const std::string& text) {
+void print_out(const std::string& text) {
   (void)std::fputs(text.c_str(), stdout);
   (void)std::fflush(stdout);
 }
@@ -109,7 +109,7 @@ class StatusCommand {
     look_.asks_ras = options_.nccl;
     for (;;) {
       const auto step = StepFinder(slurm_).find(argument_);
-      if (!step) return has_shown_ ? 0 : complain(step.error().message);
+      if (!step) return complain(step.error().message, has_shown_ ? 0 : 1);
       // Later looks are at the same step.
       argument_ = {.job = step->leader, .step = step->step};
       if (const int status = look_at(*step); status != 0 || options_.watch.count() == 0) return status;
@@ -125,9 +125,10 @@ class StatusCommand {
     if (step.tasks() == 1 && sight.ranks.size() < 2) return complain(one_task_sentence(sight, step));
     auto judgement = judge(sight, step.tasks());
     since_.note(judgement, Deadline::clock::now());
-    if (has_shown_ && !options_.json) print("\n");
+    if (has_shown_ && !options_.json) print_out("\n");
     has_shown_ = true;
-    print(options_.json ? status_json(judgement, step.name()) : status_text(judgement, step.name(), options_.stacks));
+    print_out(options_.json ? status_json(judgement, step.name())
+                            : status_text(judgement, step.name(), options_.stacks));
     return 0;
   }
 

@@ -44,6 +44,13 @@ class Finder {
     return group;
   }
 
+  std::vector<std::uint64_t> numbers_of(const RankGroup& group) const {
+    std::vector<std::uint64_t> numbers;
+    numbers.reserve(group.size());
+    for (const auto place : group) numbers.push_back(ranks_[place].sight.rank);
+    return numbers;
+  }
+
   std::string rest(const RankGroup& group) const {
     const auto count = ranks_.size() - group.size();
     return count == 1 ? "the other rank" : cat({"the other ", std::to_string(count), " ranks"});
@@ -52,10 +59,8 @@ class Finder {
   // `one` and `several`: what is said of one rank, and of several.
   void add(std::string kind, const RankGroup& group, std::string_view one, std::string_view several) {
     if (group.empty()) return;
-    std::vector<std::uint64_t> numbers;
-    for (const auto place : group) numbers.push_back(ranks_[place].sight.rank);
-    found_.push_back({std::move(kind), std::move(numbers),
-                      cat({name_group(ranks_, group), " ", group.size() == 1 ? one : several})});
+    found_.push_back(
+        {std::move(kind), numbers_of(group), cat({name_group(ranks_, group), " ", group.size() == 1 ? one : several})});
   }
 
   void add_silent(const std::vector<std::string>& nodes) {
@@ -64,11 +69,9 @@ class Finder {
     if (nodes.size() > 4) text += cat({" and ", std::to_string(nodes.size() - 4), " more nodes"});
     const auto group =
         choose([](const SeenRank& rank) { return rank.phase == Phase::kUnknown && rank.sight.pid == 0; });
-    std::vector<std::uint64_t> numbers;
-    for (const auto place : group) numbers.push_back(ranks_[place].sight.rank);
     const auto whose =
         group.empty() ? "" : cat({" (rank", group.size() == 1 ? " " : "s ", list_ranks(ranks_, group), ")"});
-    found_.push_back({"no_answer", std::move(numbers), cat({text, whose, " did not answer"})});
+    found_.push_back({"no_answer", numbers_of(group), cat({text, whose, " did not answer"})});
   }
 
   void add_states() {
@@ -92,8 +95,9 @@ class Finder {
     const auto rest = cat({"; ", left, left == "1" ? " rank is there" : " ranks are there"});
     add("ended", ended, cat({"has ended", rest}), cat({"have ended", rest}));
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (!ranks_[i].sight.child.empty())
-        add("child", {i}, cat({"has a child process that is not well: ", printable(ranks_[i].sight.child)}), "");
+      if (!ranks_[i].sight.child.empty()) {
+        add("child", {i}, cat({"has a child process that is held up: ", printable(ranks_[i].sight.child)}), "");
+      }
     }
   }
 
@@ -123,8 +127,9 @@ class Finder {
     if (meeting_) add_unconnected();
     const auto input = choose(
         [](const SeenRank& rank) { return rank.sight.is_still && rank.sight.waits == "read of standard input"; });
-    if (input.size() < ranks_.size())
+    if (input.size() < ranks_.size()) {
       add("input", input, "waits for input (read of standard input)", "wait for input (read of standard input)");
+    }
   }
 
   void add_unconnected() {
@@ -146,8 +151,9 @@ class Finder {
   std::string other_port(const RankSight& sight) const {
     for (const auto& name : sight.meetings) {
       const auto variable = name.substr(0, name.find(' '));
-      if (meeting_->name.starts_with(cat({variable, " "})) && meeting_->name != name)
+      if (meeting_->name.starts_with(cat({variable, " "})) && meeting_->name != name) {
         return cat({"; it was started with ", printable(name)});
+      }
     }
     const auto tried = std::find_if(sight.tries.begin(), sight.tries.end(),
                                     [&](std::uint64_t port) { return port != meeting_->port; });
@@ -157,11 +163,13 @@ class Finder {
   void add_unread() {
     std::map<std::string, RankGroup> by_reason;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (ranks_[i].phase == Phase::kUnknown && !ranks_[i].sight.unread.empty())
+      if (ranks_[i].phase == Phase::kUnknown && !ranks_[i].sight.unread.empty()) {
         by_reason[ranks_[i].sight.unread].push_back(i);
+      }
     }
-    for (const auto& [reason, group] : by_reason)
+    for (const auto& [reason, group] : by_reason) {
       add("unknown", group, cat({"is unknown: ", printable(reason)}), cat({"are unknown: ", printable(reason)}));
+    }
   }
 
   void add_differences() {
@@ -190,10 +198,12 @@ class Finder {
     }
     const auto& sight = ranks_[group.front()].sight;
     std::string what = cat({percent(own), " CPU"});
-    if (group.size() == 1 && sight.is_still && !sight.waits.empty())
+    if (group.size() == 1 && sight.is_still && !sight.waits.empty()) {
       what += cat({", waits in ", printable(sight.waits)});
-    if (group.size() == 1 && sight.written >= kMuchWritten)
+    }
+    if (group.size() == 1 && sight.written >= kMuchWritten) {
       what += cat({", wrote ", std::to_string(sight.written >> 10), " MiB in a second"});
+    }
     differ(group, cat({what, "; ", rest_short(group), " ", percent(others)}));
   }
 
@@ -268,13 +278,15 @@ void add_shared(const std::vector<SeenRank>& ranks, const std::function<std::str
                 std::string_view what, std::vector<std::string>& notes) {
   std::map<std::pair<std::string, std::string>, RankGroup> groups;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (auto value = value_of(ranks[i].sight); !value.empty())
+    if (auto value = value_of(ranks[i].sight); !value.empty()) {
       groups[{ranks[i].sight.node, std::move(value)}].push_back(i);
+    }
   }
   for (const auto& [key, group] : groups) {
-    if (group.size() > 1)
+    if (group.size() > 1) {
       notes.push_back(
           cat({"ranks ", list_ranks(ranks, group), " of ", printable(key.first), what, printable(key.second)}));
+    }
   }
 }
 
@@ -287,10 +299,11 @@ void add_different_nccl(const std::vector<SeenRank>& ranks, std::vector<std::str
     if (!sight.nccl_build.empty()) by_build[sight.nccl_build].push_back(i);
   }
   for (const auto& [node, files] : by_node) {
-    if (files.size() > 1)
+    if (files.size() > 1) {
       notes.push_back(cat({"ranks of ", printable(node), " have loaded ", std::to_string(files.size()),
                            " different files of libnccl: ranks ", list_ranks(ranks, files.begin()->second),
                            " one, the others another"}));
+    }
   }
   if (by_build.size() < 2) return;
   const auto least = std::min_element(by_build.begin(), by_build.end(), [](const auto& one, const auto& other) {

@@ -24,7 +24,7 @@ struct NvmlUse {  // nvmlUtilization_t
   unsigned memory;
 };
 constexpr unsigned kMaxDevices = 64;
-constexpr unsigned kMaxProcesses = 256;
+constexpr unsigned kMaxGpuProcesses = 256;
 constexpr std::size_t kUuid = 96;
 
 template <class Function>
@@ -51,13 +51,13 @@ std::vector<std::string> read_gpu_use() {
     NvmlDevice device = nullptr;
     NvmlUse use{};
     std::array<char, kUuid> uuid{};
-    std::array<NvmlProcess, kMaxProcesses> processes{};
-    unsigned count = kMaxProcesses;
+    std::array<NvmlProcess, kMaxGpuProcesses> processes{};
+    unsigned count = kMaxGpuProcesses;
     if (find_device(i, &device) != 0 || read_uuid(device, uuid.data(), kUuid) != 0 ||
         list(device, &count, processes.data()) != 0)
       continue;
     const bool has_use = read_use(device, &use) == 0;
-    for (unsigned k = 0; k < count && k < kMaxProcesses; ++k) {
+    for (unsigned k = 0; k < count && k < kMaxGpuProcesses; ++k) {
       lines.push_back(cat({std::to_string(processes[k].pid), " ", std::to_string(i), " ",
                            has_use ? std::to_string(use.gpu) : "-", " ", uuid.data()}));
     }

@@ -107,8 +107,9 @@ void place_at_meeting(std::vector<SeenRank>& ranks, const std::optional<MeetingP
     if (ranks[i].phase != Phase::kWorking || linked[i]) continue;
     const auto& sight = ranks[i].sight;
     if (meeting) ranks[i].phase = meeting->connected[i] ? Phase::kConnected : Phase::kBefore;
-    if (!meeting && !is_any_linked && sight.framework == "PyTorch" && !sight.meetings.empty())
+    if (!meeting && !is_any_linked && sight.framework == "PyTorch" && !sight.meetings.empty()) {
       ranks[i].phase = Phase::kBefore;
+    }
   }
 }
 
@@ -154,6 +155,7 @@ std::vector<bool> far_apart(const std::vector<std::uint64_t>& cpu) {
   // Of two groups of one size, the one without the first rank.
   const bool marks_high = highs != split_at ? highs < split_at : cpu.front() < high;
   std::vector<bool> marked;
+  marked.reserve(cpu.size());
   for (const auto value : cpu) marked.push_back((value >= high) == marks_high);
   return marked;
 }

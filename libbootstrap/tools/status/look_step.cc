@@ -207,11 +207,12 @@ Result<SlurmCommands> find_slurm_commands() {
                                    {"squeue", &slurm.squeue},
                                    {"scancel", &slurm.scancel}}) {
     *path = find_program(name);
-    if (path->empty())
+    if (path->empty()) {
       return fail(
           ErrorCode::kMissing,
           cat({"looked for ", name,
                " in PATH, which has none; run this command on a host with Slurm's commands, such as a login node"}));
+    }
   }
   return slurm;
 }
@@ -223,12 +224,14 @@ Result<std::string> run_command(const std::vector<std::string>& words, std::chro
   auto text = program.read(deadline);
   const auto status = program.wait(deadline);
   const auto name = words.front().substr(words.front().rfind('/') + 1);
-  if (!status)
+  if (!status) {
     return fail(ErrorCode::kTimeout, cat({"asked Slurm with ", name, ", which did not answer within ",
                                           std::to_string(limit.count()), " s; slurmctld may be down"}));
-  if (*status != 0)
+  }
+  if (*status != 0) {
     return fail(ErrorCode::kUnavailable,
                 cat({"asked Slurm with ", name, ", which failed: ", printable(text.substr(0, text.find('\n')))}));
+  }
   return text;
 }
 

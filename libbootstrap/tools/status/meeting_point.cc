@@ -52,12 +52,14 @@ std::optional<MeetingPoint> find_meeting_point(const std::vector<SeenRank>& rank
     if (count_connected(point) > (best ? count_connected(*best) : 0)) best = std::move(point);
   };
   for (const auto& rank : ranks) named.insert(rank.sight.meetings.begin(), rank.sight.meetings.end());
-  for (const auto& name : named)
+  for (const auto& name : named) {
     keep(look_at(ranks, printable(name),
                  parse_unsigned(std::string_view(name).substr(name.rfind(' ') + 1)).value_or(0)));
+  }
   // Ranks of MPI connect when they first have something to send, and ports of one number are on several nodes.
-  if (best || ranks.empty() || (ranks.front().sight.framework != "PyTorch" && ranks.front().sight.framework != "JAX"))
+  if (best || ranks.empty() || (ranks.front().sight.framework != "PyTorch" && ranks.front().sight.framework != "JAX")) {
     return best;
+  }
   for (const auto port : ranks.front().sight.listens) {
     auto point = look_at(ranks, cat({"port ", std::to_string(port)}), port);
     const auto listeners = std::count_if(ranks.begin(), ranks.end(),

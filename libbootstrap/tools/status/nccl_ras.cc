@@ -16,7 +16,7 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::chrono::seconds kLimit(4);
+constexpr std::chrono::seconds kRasLimit(4);
 constexpr std::size_t kMaxAnswer = std::size_t{64} << 10;
 
 // Each release before `fixed` may end the program that is asked.
@@ -85,11 +85,12 @@ std::string refuse_ras(std::string_view version, std::uint64_t port) {
 std::string ask_ras(const std::vector<RankSight>& ranks, std::string_view node) {
   const auto rank =
       std::find_if(ranks.begin(), ranks.end(), [](const RankSight& sight) { return sight.ras_port != 0; });
-  if (rank == ranks.end())
+  if (rank == ranks.end()) {
     return cat({"no rank of ", node, " listens for NCCL's RAS; NCCL 2.24 and later do once a communicator exists"});
+  }
   auto refusal = refuse_ras(rank->nccl_version, rank->ras_port);
   if (!refusal.empty()) return refusal;
-  const auto deadline = Deadline::clock::now() + kLimit;
+  const auto deadline = Deadline::clock::now() + kRasLimit;
   const auto socket = connect_to_ras(rank->ras_port, deadline);
   if (!socket.is_open() || !send_all(socket, "verbose status\n", deadline)) {
     return cat({"NCCL's RAS of ", node, " does not accept a connection at port ", std::to_string(rank->ras_port)});

@@ -40,7 +40,7 @@ constexpr char kFirstSight = '?';
 constexpr char kSight = '!';
 constexpr char kRanksOfNode = '#';
 constexpr char kGpu = 'g';
-constexpr char kTask = 't';
+constexpr char kTask = 't';  // stands in no number
 
 void write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
@@ -144,6 +144,7 @@ class NodeSession {
   void run() {
     const auto tasks = find_tasks();
     std::vector<LeavableChild> children;
+    children.reserve(tasks.size() + 1);
     for (const auto& place : tasks) {
       children.push_back(start_child([&](int output) { look_at_task(place, look_, output); }));
     }
@@ -160,55 +161,43 @@ class NodeSession {
   }
 
  private:
+  // By Slurm's own record of the step. Where that has none, the environments of the processes are asked, too, since a
+  // rank that cannot be found passes for one that has ended.
   std::vector<TaskPlace> find_tasks() {
     if (!look_.scontrol.empty()) {
       ChildOutput program({look_.scontrol, "listpids", cat({look_.job, ".", look_.step})},
                           {.most = std::size_t{1} << 20});
-      const auto deadline = Deadline::clock::now() + kListLimit;
-      const auto text = program.read(deadline);
-      // It fails on a node where no task is left.
-      if (program.wait(deadline)) return parse_task_list(text, look_, node_);
+      auto tasks = parse_task_list(program.read(Deadline::clock::now() + kListLimit), look_, node_);
+      if (!tasks.empty()) return tasks;
     }
     std::vector<LeavableChild> children;
     children.push_back(start_child([this](int output) {
       for (const auto& place : find_tasks_by_environment(look_.job, look_.step, node_)) {
         write_line(output, kTask,
-                   cat({std::to_string(place.pid), " ", look_.job, " ", look_.step, " ",
+                   cat({" ", std::to_string(place.pid), " ", look_.job, " ", look_.step, " ",
                         std::to_string(place.local_rank), " ", std::to_string(place.rank - look_.first_rank)}));
       }
     }));
     gather(children, Deadline::clock::now() + kListLimit, [](std::size_t) {});
-    std::string text;
-    for (const auto& line : lines_of(children.front(), kTask)) text += cat({line, "\n"});
-    return parse_task_list(text, look_, node_);
+    return parse_task_list(replaced(children.front().text, std::string_view(&kTask, 1), ""), look_, node_);
   }
 
   void report(const LeavableChild& child, const TaskPlace& place) {
-    for (const auto& text : lines_of(child, kRanksOfNode)) {
-      if (sight_.tasks.empty()) {
-        for (const auto word : split(text, ',')) {
-          if (const auto rank = parse_unsigned(word, kMaxRanks - 1)) sight_.tasks.push_back(*rank);
-        }
-      }
+    const auto ranks = lines_of(child, kRanksOfNode);
+    for (const auto word : split(ranks.empty() || !sight_.tasks.empty() ? "" : ranks.front(), ',')) {
+      if (const auto rank = parse_unsigned(word, kMaxRanks - 1)) sight_.tasks.push_back(*rank);
     }
-    auto lines = lines_of(child, kSight);
-    if (!child.has_ended) lines = lines_of(child, kFirstSight);
-    for (const auto& line : lines) {
-      auto sight = read_rank_sight(line);
-      if (!sight) continue;
-      if (!child.has_ended)
-        sight->unread = cat({"its /proc did not answer within ", std::to_string(kLookLimit.count()), " ms"});
-      print(write_sight(*sight));
-      sights_.push_back(std::move(*sight));
+    std::vector<RankSight> sights;
+    for (const auto& line : lines_of(child, child.has_ended ? kSight : kFirstSight)) {
+      if (auto sight = read_rank_sight(line)) sights.push_back(std::move(*sight));
     }
-    if (lines.empty() && !child.has_ended) {
-      RankSight sight;
-      sight.rank = sight.task = place.rank;
-      sight.local_rank = place.local_rank;
-      sight.node = node_;
-      sight.pid = place.pid;
-      sight.unread = "its /proc does not answer";
+    if (!child.has_ended) {
+      sights.resize(1, sight_at(place, place.pid));
+      sights.front().unread = cat({"its /proc did not answer within ", std::to_string(kLookLimit.count()), " ms"});
+    }
+    for (auto& sight : sights) {
       print(write_sight(sight));
+      sights_.push_back(std::move(sight));
     }
   }
 

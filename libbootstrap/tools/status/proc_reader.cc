@@ -152,8 +152,9 @@ TcpPorts read_ports(const std::vector<std::uint64_t>& pids) {
   TcpPorts ports;
   const auto inodes = sockets_of(pids);
   if (inodes.empty()) return ports;
-  for (const auto* const name : {"net/tcp", "net/tcp6"})
+  for (const auto* const name : {"net/tcp", "net/tcp6"}) {
     parse_tcp(read_proc(pids.front(), name, kLargeText), inodes, ports);
+  }
   return ports;
 }
 

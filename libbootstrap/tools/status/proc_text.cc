@@ -141,13 +141,13 @@ bool copy_header(std::string_view elf, std::uint64_t offset, Header& header) {
 }
 
 std::string build_id_in_notes(std::string_view notes) {
-  constexpr auto padded = [](std::size_t size) { return (size + 3) & ~std::size_t{3}; };
+  constexpr auto kPadded = [](std::size_t size) { return (size + 3) & ~std::size_t{3}; };
   for (Elf64_Nhdr note{}; copy_header(notes, 0, note);) {
     notes.remove_prefix(sizeof note);
-    const auto name_size = padded(note.n_namesz);
-    const auto size = padded(note.n_descsz);
+    const auto name_size = kPadded(note.n_namesz);
+    const auto size = kPadded(note.n_descsz);
     if (name_size > notes.size() || size > notes.size() - name_size) return "";
-    if (note.n_type == NT_GNU_BUILD_ID && notes.starts_with(std::string_view("GNU", 4))) {
+    if (note.n_type == NT_GNU_BUILD_ID && notes.starts_with(std::string_view(ELF_NOTE_GNU))) {
       std::string id;
       for (const char byte : notes.substr(name_size, std::min<std::size_t>(note.n_descsz, 32))) {
         id += to_hex(static_cast<unsigned char>(byte), 2);
@@ -259,7 +259,7 @@ std::string build_id_in(std::string_view elf) {
     Elf64_Phdr part{};
     if (!copy_header(elf, header.e_phoff + i * sizeof part, part)) return "";
     if (part.p_type != PT_NOTE || part.p_offset > elf.size()) continue;
-    const auto id = build_id_in_notes(elf.substr(part.p_offset, part.p_filesz));
+    auto id = build_id_in_notes(elf.substr(part.p_offset, part.p_filesz));
     if (!id.empty()) return id;
   }
   return "";

@@ -84,8 +84,9 @@ std::vector<std::uint64_t> first_of(const std::set<std::uint64_t>& ports) {
 // `of_task`: sockets of all processes of the task.
 void add_ports(RankSight& sight, const TcpPorts& own, const TcpPorts& of_task) {
   for (const auto& [local, remote] : own.established) {
-    if (sight.links.size() < kMaxLinks)
+    if (sight.links.size() < kMaxLinks) {
       sight.links.push_back(cat({std::to_string(local), ":", std::to_string(remote)}));
+    }
   }
   sight.listens = first_of(own.listens);
   auto others = of_task.listens;
@@ -108,8 +109,9 @@ void add_environment(RankSight& sight, const std::string& environ) {
   const auto ras_port =
       ras.empty() ? kDefaultRasPort : parse_unsigned(std::string_view(ras).substr(ras.rfind(':') + 1)).value_or(0);
   if (std::find(sight.listens.begin(), sight.listens.end(), ras_port) != sight.listens.end()) sight.ras_port = ras_port;
-  if (sight.nccl_version.empty() && !sight.nccl_file.empty())
+  if (sight.nccl_version.empty() && !sight.nccl_file.empty()) {
     sight.nccl_version = printable(variable_in(environ, "NCCL_VERSION"));
+  }
 }
 
 // `map_files` and `exe` would open a file of the task. Its memory has the same bytes.
@@ -137,16 +139,8 @@ std::string describe_child(const ProcessSight& child, const Moment& before, cons
   if (before.stat.state != after.stat.state) return "";
   if (after.stat.state == 'T') return cat({name, " is stopped (SIGSTOP)"});
   if (after.stat.state == 'D' && is_still(before, after)) return cat({name, " waits for a disk or file system"});
-  return after.stat.state == 'Z' ? cat({name, " has ended, and its parent has not noticed"}) : "";
-}
-
-RankSight sight_of(const TaskPlace& place, std::uint64_t pid) {
-  RankSight sight;
-  sight.rank = sight.task = place.rank;
-  sight.local_rank = place.local_rank;
-  sight.node = place.node;
-  sight.pid = pid;
-  return sight;
+  // A child that has ended and was not waited for is common, and does no harm.
+  return "";
 }
 
 void add_activity(RankSight& sight, const Moment& before, const Moment& after) {
@@ -184,7 +178,7 @@ class SecondLook {
 
   RankSight see(const RankProcesses& rank) const {
     const auto& main = tree_[rank.main];
-    auto sight = sight_of(place_, main.pid);
+    auto sight = sight_at(place_, main.pid);
     sight.program = main.name;
     sight.chain = rank.chain;
     sight.is_launcher = rank.is_launcher;
@@ -218,8 +212,17 @@ class SecondLook {
 
 }  // namespace
 
+RankSight sight_at(const TaskPlace& place, std::uint64_t pid) {
+  RankSight sight;
+  sight.rank = sight.task = place.rank;
+  sight.local_rank = place.local_rank;
+  sight.node = place.node;
+  sight.pid = pid;
+  return sight;
+}
+
 RankSight TaskLook::first_sight() const {
-  auto sight = sight_of(place_, place_.pid);
+  auto sight = sight_at(place_, place_.pid);
   const auto stat = parse_stat(read_proc(place_.pid, "stat"));
   sight.program = stat ? printable(stat->name) : "";
   sight.state = stat ? std::string(1, stat->state) : "";

@@ -20,6 +20,9 @@ struct TaskPlace {
   std::uint64_t local_rank = 0;
 };
 
+// A sight of this process that shows its place alone.
+RankSight sight_at(const TaskPlace& place, std::uint64_t pid);
+
 // Only /proc is read. No file of the task is opened or asked for its status: descriptors are read as links. Nothing is
 // sent to the task, and no thread of it is stopped.
 class TaskLook {

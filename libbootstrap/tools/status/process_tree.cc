@@ -48,6 +48,7 @@ class Tree {
     const bool has_workers = !tops.empty();
     if (!has_workers) tops.push_back(0);
     std::vector<RankProcesses> found;
+    found.reserve(tops.size());
     for (const auto top : tops) found.push_back(rank_of(top, has_workers));
     return found;
   }

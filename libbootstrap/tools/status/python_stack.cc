@@ -14,7 +14,7 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::chrono::seconds kLimit(2);
+constexpr std::chrono::seconds kStackLimit(2);
 constexpr std::size_t kMaxFrames = 24;
 constexpr std::size_t kMaxFrame = 400;
 
@@ -75,7 +75,7 @@ void add_stack(RankSight& sight, const std::string& py_spy) {
   }
   ChildOutput program({py_spy, "dump", "--nonblocking", "--full-filenames", "--pid", std::to_string(sight.pid)},
                       {.joins_errors = true});
-  const auto output = program.read(std::chrono::steady_clock::now() + kLimit);
+  const auto output = program.read(std::chrono::steady_clock::now() + kStackLimit);
   sight.stack = parse_stack(output);
   if (sight.stack.empty()) sight.stack_trouble = explain_stack_failure(output, sight.node);
 }

@@ -46,6 +46,7 @@ std::string name_one(const RankSight& sight) {
 
 std::vector<RankGroup> group_ranks(const std::vector<SeenRank>& ranks) {
   std::vector<std::uint64_t> cpu;
+  cpu.reserve(ranks.size());
   for (const auto& rank : ranks) cpu.push_back(rank.sight.cpu);
   const auto apart = far_apart(cpu);
   std::map<std::tuple<Phase, bool, std::string, std::string, std::string, std::vector<std::string>>, RankGroup> by_look;
@@ -57,6 +58,7 @@ std::vector<RankGroup> group_ranks(const std::vector<SeenRank>& ranks) {
         .push_back(i);
   }
   std::vector<RankGroup> groups;
+  groups.reserve(by_look.size());
   for (auto& [look, group] : by_look) groups.push_back(std::move(group));
   std::stable_sort(groups.begin(), groups.end(), [](const RankGroup& one, const RankGroup& other) {
     return std::pair(one.size(), one.front()) < std::pair(other.size(), other.front());
@@ -66,6 +68,7 @@ std::vector<RankGroup> group_ranks(const std::vector<SeenRank>& ranks) {
 
 std::string list_ranks(const std::vector<SeenRank>& ranks, const RankGroup& group) {
   std::vector<std::uint64_t> numbers;
+  numbers.reserve(group.size());
   for (const auto place : group) numbers.push_back(ranks[place].sight.rank);
   return write_ranges(numbers);
 }
@@ -79,7 +82,7 @@ std::string name_group(const std::vector<SeenRank>& ranks, const RankGroup& grou
   if (group.size() == 1) return name_one(ranks[group.front()].sight);
   if (group.size() == ranks.size()) return cat({"all ", std::to_string(group.size()), " ranks"});
   const auto nodes = nodes_of(ranks, group);
-  const auto text = cat({"ranks ", list_ranks(ranks, group)});
+  auto text = cat({"ranks ", list_ranks(ranks, group)});
   if (nodes.empty()) return text;
   const auto names = nodes.size() <= kMaxNames ? join(nodes) : counted(nodes.size(), "node");
   return cat({text, " (", is_whole(ranks, group, nodes) ? "all of " : "", names, ")"});

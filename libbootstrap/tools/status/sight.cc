@@ -124,8 +124,9 @@ std::optional<RankSight> read_rank_sight(std::string_view line) {
   RankSight sight;
   bool is_whole = object.has_value();
   if (is_whole) visit_rank(sight, MemberReader{*object, is_whole});
-  if (!is_whole || sight.rank >= kMaxRanks || sight.task >= kMaxRanks || sight.world_size > kMaxRanks)
+  if (!is_whole || sight.rank >= kMaxRanks || sight.task >= kMaxRanks || sight.world_size > kMaxRanks) {
     return std::nullopt;
+  }
   return sight;
 }
 

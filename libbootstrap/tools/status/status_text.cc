@@ -61,8 +61,9 @@ Row row_of(const std::vector<SeenRank>& ranks, const RankGroup& group) {
     if (with_gpu > 0) row[6] = counted(static_cast<std::uint64_t>(with_gpu), "GPU");
   }
   if (sight.is_still && !sight.waits.empty()) row[7] = printable(sight.waits);
-  if (first.phase == Phase::kLauncher || first.phase == Phase::kNoFramework)
+  if (first.phase == Phase::kLauncher || first.phase == Phase::kNoFramework) {
     row[7] = cat({row[7], " (", printable(sight.chain), ")"});
+  }
   return row;
 }
 
@@ -89,8 +90,9 @@ std::string table_of(const Judgement& judgement, const std::vector<RankGroup>& g
     }
     out += cat({line, "\n"});
   }
-  if (groups.size() > kMaxRows)
+  if (groups.size() > kMaxRows) {
     out += cat({"and ", std::to_string(groups.size() - kMaxRows), " more groups; --json has all ranks\n"});
+  }
   return out;
 }
 

@@ -14,8 +14,9 @@ constexpr std::size_t kMaxListed = 8;
 // The value of the first NAME=VALUE in a line with blanks between them.
 std::string field_of(const std::vector<std::string_view>& words, std::string_view name) {
   for (const auto word : words) {
-    if (word.size() > name.size() && word.starts_with(name) && word[name.size()] == '=')
+    if (word.size() > name.size() && word.starts_with(name) && word[name.size()] == '=') {
       return std::string(word.substr(name.size() + 1));
+    }
   }
   return "";
 }
@@ -44,8 +45,9 @@ std::string describe(const StepLine& step) {
 
 std::string list_of(const std::vector<StepLine>& steps) {
   std::string text;
-  for (std::size_t i = 0; i < steps.size() && i < kMaxListed; ++i)
+  for (std::size_t i = 0; i < steps.size() && i < kMaxListed; ++i) {
     text += cat({i == 0 ? "" : ", ", describe(steps[i])});
+  }
   if (steps.size() > kMaxListed) text += cat({" and ", std::to_string(steps.size() - kMaxListed), " more"});
   return text;
 }
@@ -69,9 +71,10 @@ std::vector<JobLine> parse_jobs(std::string_view text) {
     job.user = field_of(words, "UserId");
     job.state = field_of(words, "JobState");
     const auto open = job.user.rfind('(');
-    if (open != std::string::npos)
+    if (open != std::string::npos) {
       job.user_id =
           parse_unsigned(std::string_view(job.user).substr(open + 1, job.user.size() - open - 2)).value_or(UINT64_MAX);
+    }
     bool is_first = true;
     for (const auto word : words) {
       if (!word.starts_with("GRES=")) continue;
@@ -121,15 +124,18 @@ std::uint64_t ChosenStep::tasks() const {
 }
 
 std::string refuse_job(const std::vector<JobLine>& jobs, std::string_view wanted, std::uint64_t user_id) {
-  if (jobs.empty())
+  if (jobs.empty()) {
     return cat({"Slurm knows no job ", wanted, "; it has ended, or the number is wrong; squeue --me lists your jobs"});
+  }
   const auto& job = jobs.front();
-  if (job.user_id != user_id)
+  if (job.user_id != user_id) {
     return cat({"job ", wanted, " belongs to ", printable(job.user), "; only this user can look at it"});
-  if (job.state == "SUSPENDED")
+  }
+  if (job.state == "SUSPENDED") {
     return cat({"job ", wanted,
                 " is suspended, so that no step can look at it; its processes are stopped until: scontrol resume ",
                 wanted});
+  }
   if (job.state == "PENDING") return cat({"job ", wanted, " has not started; squeue -j ", wanted, " shows why"});
   if (job.state != "RUNNING") return cat({"job ", wanted, " does not run; its state is ", printable(job.state)});
   return "";
@@ -145,19 +151,22 @@ Result<StepLine> choose_step(const std::vector<StepLine>& steps, const StepArgum
     if (step.tasks > 1) worlds.push_back(step);
   }
   const auto whose = argument.job.empty() ? std::string("you have") : cat({"job ", argument.job, " has"});
-  if (all.empty())
+  if (all.empty()) {
     return fail(ErrorCode::kMissing,
                 cat({whose, " no running step", argument.job.empty() ? "; squeue --me lists your jobs" : ""}));
-  if (!argument.step.empty())
+  }
+  if (!argument.step.empty()) {
     return fail(ErrorCode::kMissing, cat({whose, " no running step ", argument.step, "; running: ", list_of(all)}));
+  }
   if (worlds.size() == 1) return worlds.front();
   // The step of a batch script is there beside the steps that the script starts.
   if (worlds.empty()) {
     const auto started =
         std::find_if(all.begin(), all.end(), [](const StepLine& step) { return step.step != "batch"; });
     if (all.size() == 1) return all.front();
-    if (all.size() == 2 && all[0].job == all[1].job && all[0].step != all[1].step && started != all.end())
+    if (all.size() == 2 && all[0].job == all[1].job && all[0].step != all[1].step && started != all.end()) {
       return *started;
+    }
   }
   return fail(ErrorCode::kInvalid,
               cat({whose, " several running steps; name one of them: ", list_of(worlds.empty() ? all : worlds)}));

@@ -109,7 +109,7 @@ def test_a_stopped_rank(world):
 def test_watch_says_for_how_long(world):
     pid = world.pid_of(3)
     world.cluster.run(["kill", "-STOP", str(pid)], node="node002")
-    done = world.cluster.run(["timeout", "6", "slurm-bootstrap", "status", world.id, "--watch", "1"])
+    done = world.cluster.run(["timeout", "5", "slurm-bootstrap", "status", world.id, "--watch", "1"])
     world.cluster.run(["kill", "-CONT", str(pid)], node="node002")
     assert re.search(r"is stopped \(SIGSTOP\)\n", done.stdout) and re.search(r"is stopped \(SIGSTOP\), for at least \d s\n", done.stdout), done
 

@@ -3,12 +3,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import re
+import shutil
 import time
 from contextlib import contextmanager
 
 import pytest
 
-from built_files import COMMAND
+from built_files import COMMAND, built
 from harness import needs_device_cgroups, wait_for
 from status_steps import FOUR, frozen_mount, give_program, look, look_json, rank, running, status
 
@@ -173,6 +174,22 @@ def test_a_heterogeneous_job_by_any_of_its_ids(site):
     wait_for_idle_nodes(site)
 
 
+@pytest.mark.parametrize("version, says", [("2.30.3", "  NCCL version 2.30.3\n"), ("2.28.9", "NCCL 2.28.9 may end the program when asked (NVIDIA/nccl issue 1762)"),
+                                           ("", "because the release of NCCL is unknown")])
+def test_the_ras_of_nccl_is_asked_where_that_is_safe(site, version, says):
+    """A double listens at the port of the RAS; the releases are those in the names of files."""
+    name = f"ras{version}"
+    library = site.home / f"libnccl.so.2{version[1:]}"
+    shutil.copy(built("tests/doubles/nccl-2.28.9/libnccl.so.2"), library)
+    with four_ranks(site, name, words=[f"/home/alice/{library.name}"]) as step:
+        wait_for(lambda: look_json(site, step.id)["ranks"][0]["ras_port"] == 28028)
+        done = look(site, step.id, "--nccl")
+        assert says in re.sub(r"\n +(?=\S)", " ", done.stdout) or says in done.stdout, done.stdout
+        assert "\x1b" not in done.stdout and "Job summary" not in look(site, step.id).stdout
+        assert status(site, step.id, "--nccl", "--watch", "5").returncode == 2
+        end(step)
+
+
 @needs_device_cgroups
 def test_with_constrained_devices(cluster_factory):
     cluster = cluster_factory("status-devices").up("--nodes", "2", "--gpus", "2", "--constrain-devices")
@@ -213,6 +230,12 @@ def test_a_host_without_srun(site, ranks):
     done = site.run(["sh", "-c", "PATH=/nowhere exec $0 status", COMMAND])
     assert done.stderr == ("slurm-bootstrap: looked for srun in PATH, which has none; run this command on a host with Slurm's commands, "
                            "such as a login node\n"), done
+
+
+def test_stacks_without_py_spy(site, ranks):
+    done = status(site, ranks.id, "--stacks")
+    assert done.returncode == 1
+    assert done.stderr == "slurm-bootstrap: looked for py-spy in PATH, which has none; install it with: pip install 'slurm-bootstrap[status]'\n"
 
 
 def test_a_command_that_is_not_on_the_nodes(site, ranks):
