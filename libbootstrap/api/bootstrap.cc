@@ -3,6 +3,8 @@
 #include "bootstrap/bootstrap.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "api/job.h"
@@ -109,7 +111,15 @@ bootstrap_status_t report(bootstrap_status_t status, const char* sentence) noexc
   return status;
 }
 
-bootstrap_status_t report(const Error& error) noexcept { return report(status_of(error.code), error.message.c_str()); }
+bootstrap_status_t report(const Error& error) noexcept {
+  const auto status = report(status_of(error.code), error.message.c_str());
+  const auto size = ::strnlen(last_error, sizeof last_error);
+  if (error.code == ErrorCode::kTimeout && std::getenv("SLURM_JOB_ID") != nullptr) {
+    (void)std::snprintf(last_error + size, sizeof last_error - size, "%s",
+                        "; slurm-bootstrap status shows where each rank is");
+  }
+  return status;
+}
 
 }  // namespace bootstrap::api
 
