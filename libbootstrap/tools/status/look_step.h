@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "probe/deadline.h"
 #include "core/util/result.h"
+#include "probe/deadline.h"
 #include "tools/status/sight.h"
 #include "tools/status/step_choice.h"
 
