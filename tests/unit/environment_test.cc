@@ -42,6 +42,14 @@ TEST_F(Capture, OfBothForms) {
   EXPECT_EQ(captured_environment(path_)->get("B"), "2");
 }
 
+// The table of a node took 3 GB for such a list.
+TEST_F(Capture, HasTheSameLimits) {
+  std::string gpus = "SLURM_STEP_GPUS=0";
+  for (int i = 1; i < 20'000; ++i) gpus += ",1";
+  write(gpus + "\n");
+  EXPECT_TRUE(captured_environment(path_)->is_refused("SLURM_STEP_GPUS"));
+}
+
 TEST_F(Capture, OfWhatIsNoEnvironment) {
   for (const auto text : {std::string_view("#!/bin/sh\nA=1\n"),
                           std::string_view("\x7f"
