@@ -15,7 +15,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <slurm/spank.h>
 #include <stdarg.h>
@@ -200,6 +199,9 @@ FAULT(void*, mmap, (void* at, size_t size, int protection, int flags, int file, 
 FAULT(DIR*, opendir, (const char* path), (path), WITH(EMFILE, NULL))
 FAULT(int, pipe2, (int ends[2], int flags), (ends, flags), WITH(EMFILE, -1))
 FAULT(int, poll, (struct pollfd * files, nfds_t count, int wait), (files, count, wait), WITH(EINTR, -1))
+FAULT(int, pthread_cond_clockwait,
+      (pthread_cond_t * condition, pthread_mutex_t* mutex, clockid_t clock, const struct timespec* until),
+      (condition, mutex, clock, until), return ETIMEDOUT)
 FAULT(int, pthread_create, (pthread_t * thread, const pthread_attr_t* how, void* (*body)(void*), void* argument),
       (thread, how, body, argument), return EAGAIN)
 FAULT(int, pthread_timedjoin_np, (pthread_t thread, void** result, const struct timespec* until),
@@ -211,8 +213,6 @@ FAULT(ssize_t, recv, (int socket, void* bytes, size_t size, int flags), (socket,
 FAULT(int, sched_getaffinity, (pid_t process, size_t size, cpu_set_t* cores), (process, size, cores), WITH(EPERM, -1))
 FAULT(int, sched_setaffinity, (pid_t process, size_t size, const cpu_set_t* cores), (process, size, cores),
       WITH(EPERM, -1))
-FAULT(int, sem_clockwait, (sem_t * semaphore, clockid_t clock, const struct timespec* until), (semaphore, clock, until),
-      WITH(ETIMEDOUT, -1))
 FAULT(ssize_t, sendto,
       (int socket, const void* bytes, size_t size, int flags, const struct sockaddr* to, socklen_t to_size),
       (socket, bytes, size, flags, to, to_size), WITH(ENETUNREACH, -1))
