@@ -66,7 +66,7 @@ int option_callback(int place, const char* value, int remote) {
       }
     }
     auto& given = state().given[static_cast<std::size_t>(place)];
-    // Of a value that is too long no more is kept than shows that it is.
+    // The beginning of a value that is too long is enough to refuse it.
     (given.is_job_next ? given.by_job : given.on_line) = std::string(text.substr(0, kMaxSetting + 1));
     given.is_job_next = false;
     return kAccepted;

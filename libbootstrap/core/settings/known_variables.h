@@ -10,8 +10,8 @@
 
 namespace bootstrap {
 
-// Whoever starts a step writes its environment, and slurmstepd reads it before it has given up root for good. So each
-// value has a limit, and what a rule does with a value takes a time that follows from the limit.
+// The user writes the environment of a step, and slurmstepd reads it before it drops root for good. So each value has a
+// limit, and the limit bounds the time that a rule takes for the value.
 struct KnownVariable {
   std::string_view name;
   std::uint32_t bytes;        // of the value
@@ -30,8 +30,8 @@ enum class UnknownVariables : std::uint8_t {
   kKeep,  // in the library, which starts programs with the environment that it was started with
 };
 
-// The one way from a process's environment into ours. A value above its limit counts as not set, and its name is in
-// Environment::refused(). That of a setting is cut instead, and refused where settings are read.
+// The only way from a process's environment into an Environment. A value above its limit counts as not set, and its
+// name is in Environment::refused(). The value of a setting is cut instead, and refused where settings are read.
 Environment read_entries(const char* const* entries, UnknownVariables unknown);
 
 // The same for a single value.

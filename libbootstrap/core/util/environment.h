@@ -34,8 +34,8 @@ class Environment {
   void set(std::string_view name, std::string_view value);
   void unset(std::string_view name);
 
-  // As the two above, from a process's entries, where the first of equal names counts, as for getenv. A refused
-  // variable is there, and counts as not set: core/settings/known_variables.h has the limits.
+  // As the two above, for the entries of a process: the first of equal names counts, as for getenv. A refused variable
+  // is there and counts as not set: core/settings/known_variables.h has the limits.
   void add(std::string_view name, std::string_view value);
   void refuse(std::string_view name);
 
