@@ -64,7 +64,8 @@ TEST(FailureText, ForgedTextDoesNotReachTheTerminal) {
     EXPECT_FALSE(read_failure(prefix + rest, kToken)) << rest;
   }
   EXPECT_FALSE(read_failure(prefix + "5 1 " + std::string(kMaxFailureText, 'n') + " 256 1 -", kToken));
-  for (const auto* text : {"", ".", "1", "0.1", "70000.1", "1.xyz", "1.", "-1.1", "1.11111111111111111"}) {
+  for (const auto* text :
+       {"", ".", "1", "0.1", "1023.1", "70000.1", "2000.xyz", "2000.", "-1.1", "2000.11111111111111111"}) {
     EXPECT_FALSE(read_failure_address(text)) << text;
   }
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <new>
 
 #include "plugin_scenario.h"
 
@@ -164,6 +165,24 @@ TEST(PluginFailures, NothingEndsAStepThatNobodyAskedFor) {
       return task.count("WORLD_SIZE") == 0 && task.count("MASTER_ADDR") == 0 ? 77 : 2;
     });
     EXPECT_EQ(outcome.status, 77) << call << ": " << outcome.printed;
+  }
+}
+
+// No memory in task_init, when some of its variables are set.
+TEST(PluginFailures, AnExceptionInATaskEndsOnlyAStepThatAsked) {
+  for (const auto asked : {Asked::kUnasked, Asked::kStrongly}) {
+    const auto outcome = in_child([asked] {
+      enter_step(job_environment({.set_up = SetUp::kWorld, .asked = asked, .unusable_master = {}, .reason = {}}));
+      spank_double().fails = [](const std::string& call) -> bool {
+        if (call == "setenv LOCAL_RANK") throw std::bad_alloc();
+        return false;
+      };
+      if (run_hooks() != 0) return 2;
+      const auto& task = spank_double().task_environment;
+      return task.count("RANK") + task.count("WORLD_SIZE") + task.count("MASTER_ADDR") == 0 ? 77 : 3;
+    });
+    EXPECT_EQ(outcome.status, asked == Asked::kUnasked ? 77 : 1) << outcome.printed;
+    EXPECT_NE(outcome.printed.find("the plugin failed in task_init"), std::string::npos) << outcome.printed;
   }
 }
 
