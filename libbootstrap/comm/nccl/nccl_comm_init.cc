@@ -30,7 +30,7 @@ constexpr milliseconds kShortestPoll{1};
 constexpr milliseconds kLongestPoll{20};
 // A rank that waits in NCCL for this long says so to ranks with an earlier deadline. Most communicators are there by
 // then, and cost no further session with the server.
-constexpr milliseconds kPatience{2000};
+constexpr milliseconds kLongWait{2000};
 constexpr milliseconds kPace{500};  // by which ranks may leave their round at different times
 
 // "60 s", "0.5 s".
@@ -262,7 +262,7 @@ Result<nccl::Comm> init_communicator(InitCall call) {
   AbandonableThread worker;
   if (auto status = worker.start([init] { init->run(); }); !status) return fail(status.error());
   const auto start = steady_clock::now();
-  const auto patience = std::min<steady_clock::duration>(kPatience, (deadline - start) / 2);
+  const auto patience = std::min<steady_clock::duration>(kLongWait, (deadline - start) / 2);
   if (!worker.wait_until(start + patience)) others.say_that_this_one_waits();
   std::optional<Error> late;
   if (!worker.wait_until(deadline)) {
@@ -276,7 +276,7 @@ Result<nccl::Comm> init_communicator(InitCall call) {
   auto error = late ? *late : result.error();
   error = init->with_hint(std::move(error));
   if (late) return fail(error);
-  return fail(others.report(error, init->has_lost_peer(error), std::min(start + kPatience + kPace, deadline)));
+  return fail(others.report(error, init->has_lost_peer(error), std::min(start + kLongWait + kPace, deadline)));
 }
 
 }  // namespace bootstrap

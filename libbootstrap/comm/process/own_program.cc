@@ -104,7 +104,7 @@ Result<OwnProgram> own_program(const std::string& image_path) {
   const std::lock_guard lock(mutex);
   const bool is_gone = library.ends_with(" (deleted)");
   if (!is_gone && image.empty()) image = map_file(library);
-  OwnProgram own{files.loader, {"slurm-bootstrap-helper", is_gone ? image_path : std::move(library)}, {}};
+  OwnProgram own{files.loader, {"slurm-bootstrap-helper", is_gone ? image_path : library}, {}};
   if (!is_gone) return own;
   auto copy = image.empty() ? std::nullopt : copy_to_memory(image);
   if (!copy) {

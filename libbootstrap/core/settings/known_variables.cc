@@ -21,7 +21,7 @@ constexpr std::uint32_t kGpus = 256;
 constexpr std::uint32_t kPortEntries = 1024;
 
 // In ascending order of names.
-constexpr KnownVariable kTable[] = {
+constexpr KnownVariable kKnownVariables[] = {
     {"BOOTSTRAP_GPU", kWord},
     {"BOOTSTRAP_GPUS", kPath, kGpus},
     {"BOOTSTRAP_GPU_UUIDS", kGpuBytes, kGpus},
@@ -160,15 +160,15 @@ constexpr KnownVariable kTable[] = {
 };
 
 constexpr bool is_before(const KnownVariable& one, const KnownVariable& other) { return one.name < other.name; }
-static_assert(std::is_sorted(std::begin(kTable), std::end(kTable), is_before));
+static_assert(std::is_sorted(std::begin(kKnownVariables), std::end(kKnownVariables), is_before));
 
 // "SLURM_GPUS_PER_TASK" of "SLURM_GPUS_PER_TASK_HET_GROUP_12": sbatch and salloc add the number of the component.
 std::string_view without_component(std::string_view name) {
-  constexpr std::string_view kMark = "_HET_GROUP_";
+  constexpr std::string_view kGroupMark = "_HET_GROUP_";
   constexpr std::size_t kDigits = 3;  // Slurm has up to 128 components
-  const auto at = name.rfind(kMark);
+  const auto at = name.rfind(kGroupMark);
   if (at == std::string_view::npos) return name;
-  const auto number = name.substr(at + kMark.size());
+  const auto number = name.substr(at + kGroupMark.size());
   const bool is_number =
       !number.empty() && number.size() <= kDigits && std::all_of(number.begin(), number.end(), is_digit);
   return is_number ? name.substr(0, at) : name;
@@ -184,8 +184,9 @@ bool KnownVariable::accepts(std::string_view value) const {
 
 const KnownVariable* find_known_variable(std::string_view name) {
   const auto base = without_component(name);
-  const auto* const found = std::lower_bound(std::begin(kTable), std::end(kTable), KnownVariable{base, 0}, is_before);
-  return found != std::end(kTable) && found->name == base ? found : nullptr;
+  const auto* const found =
+      std::lower_bound(std::begin(kKnownVariables), std::end(kKnownVariables), KnownVariable{base, 0}, is_before);
+  return found != std::end(kKnownVariables) && found->name == base ? found : nullptr;
 }
 
 void read_entry(Environment& environment, std::string_view name, std::string_view value, UnknownVariables unknown) {
@@ -208,16 +209,16 @@ Environment read_entries(const char* const* entries, UnknownVariables unknown) {
 }
 
 std::string describe_refused(const Environment& environment) {
-  constexpr std::size_t kMostNamed = 4;
+  constexpr std::size_t kMostShown = 4;
   const auto& refused = environment.refused();
   if (refused.empty()) return {};
   std::string names;
-  for (std::size_t i = 0; i < std::min(refused.size(), kMostNamed); ++i) {
+  for (std::size_t i = 0; i < std::min(refused.size(), kMostShown); ++i) {
     const auto& known = *find_known_variable(refused[i]);
     names += cat({i == 0 ? "" : ", ", refused[i], " (limit: ", std::to_string(known.bytes), " bytes",
                   known.entries == 0 ? "" : cat({", ", std::to_string(known.entries), " entries"}), ")"});
   }
-  if (refused.size() > kMostNamed) names += cat({" and ", std::to_string(refused.size() - kMostNamed), " more"});
+  if (refused.size() > kMostShown) names += cat({" and ", std::to_string(refused.size() - kMostShown), " more"});
   return cat({"ignored ", names, " from the environment of the step, because the value is too long; unset ",
               refused.size() == 1 ? "it" : "them", " or shorten the value"});
 }

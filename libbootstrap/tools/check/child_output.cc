@@ -21,6 +21,7 @@ namespace {
 
 std::vector<char*> environment_of_child(const std::vector<std::string>& own) {
   std::vector<char*> entries;
+  entries.reserve(own.size() + 1);
   for (const auto& entry : own) entries.push_back(const_cast<char*>(entry.c_str()));
   if (!own.empty()) {
     entries.push_back(nullptr);
@@ -63,7 +64,7 @@ pid_t start(const std::vector<std::string>& words, const ChildOptions& options, 
 
 }  // namespace
 
-ChildOutput::ChildOutput(const std::vector<std::string>& words, ChildOptions options) : most_(options.most) {
+ChildOutput::ChildOutput(const std::vector<std::string>& words, const ChildOptions& options) : most_(options.most) {
   std::array<int, 2> ends{};
   if (words.empty()) return;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return;
@@ -95,7 +96,7 @@ std::string ChildOutput::read(Deadline deadline) {
 }
 
 std::optional<int> ChildOutput::wait(Deadline deadline) {
-  constexpr int kPause = 5;  // milliseconds
+  constexpr int kEndPause = 5;  // milliseconds
   int status = 0;
   while (process_ > 0) {
     const auto ended = ::waitpid(process_, &status, WNOHANG);
@@ -105,7 +106,7 @@ std::optional<int> ChildOutput::wait(Deadline deadline) {
     }
     const int left = milliseconds_until(deadline);
     if (ended < 0 || left == 0) break;
-    (void)::poll(nullptr, 0, std::min(left, kPause));
+    (void)::poll(nullptr, 0, std::min(left, kEndPause));
   }
   return std::nullopt;
 }

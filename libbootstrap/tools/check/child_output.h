@@ -25,7 +25,7 @@ struct ChildOptions {
 class ChildOutput {
  public:
   // No words: no program.
-  explicit ChildOutput(const std::vector<std::string>& words, ChildOptions options = {});
+  explicit ChildOutput(const std::vector<std::string>& words, const ChildOptions& options = {});
   ChildOutput(const ChildOutput&) = delete;
   ChildOutput& operator=(const ChildOutput&) = delete;
   ~ChildOutput();  // ends it
