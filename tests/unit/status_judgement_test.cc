@@ -175,6 +175,8 @@ TEST(StatusJudgement, FarApart) {
   EXPECT_TRUE(far_apart({30, 45, 60, 75, 90}).empty()) << "a busy node";
   EXPECT_TRUE(far_apart({0, 1, 2, 12}).empty());
   EXPECT_EQ(far_apart({100, 0, 98, 99}), (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(far_apart({8, 14, 0, 9}), (std::vector<bool>{false, false, true, false}))
+      << "a machine with much other work";
   EXPECT_EQ(far_apart({2, 25, 30, 28}), (std::vector<bool>{true, false, false, false})) << "many ranks on few cores";
   EXPECT_EQ(far_apart({42, 20, 0, 30}), (std::vector<bool>{false, false, true, false}))
       << "the widest gap is between others";

@@ -141,12 +141,14 @@ std::string_view phase_text(Phase phase) {
 std::vector<bool> far_apart(const std::vector<std::uint64_t>& cpu) {
   constexpr std::uint64_t kIdlePercent = 2;  // percent of a core
   constexpr std::uint64_t kBusy = 15;        // on a node with more work than cores
+  constexpr std::uint64_t kMostAreBusy = 8;  // the same where few ranks are idle
   constexpr std::uint64_t kGap = 50;
   auto sorted = cpu;
   std::sort(sorted.begin(), sorted.end());
   const auto idle =
       static_cast<std::size_t>(std::upper_bound(sorted.begin(), sorted.end(), kIdlePercent) - sorted.begin());
-  auto split_at = idle > 0 && idle < sorted.size() && sorted[idle] >= kBusy ? idle : 0;
+  const auto least_busy = 2 * idle < sorted.size() ? kMostAreBusy : kBusy;
+  auto split_at = idle > 0 && idle < sorted.size() && sorted[idle] >= least_busy ? idle : 0;
   for (std::size_t i = 1; i < sorted.size() && split_at == 0; ++i) {
     if (sorted[i] - sorted[i - 1] >= kGap) split_at = i;
   }
