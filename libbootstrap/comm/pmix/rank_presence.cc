@@ -23,9 +23,12 @@ std::string end_key(const RoundTask& task) { return key_of(task, "end"); }
 
 std::string encode(const RankWord& word) { return cat({word.has_lost_peer ? "lost" : "own", "\n", word.failure}); }
 
+// The sentence is another process's text, and goes to the user's terminal.
 RankWord decode(Rank rank, std::string_view text) {
+  constexpr std::size_t kMaxSentence = 1024;
   const auto end = std::min(text.find('\n'), text.size());
-  return {rank, std::string(text.substr(std::min(end + 1, text.size()))), text.substr(0, end) == "lost"};
+  const auto sentence = text.substr(std::min(end + 1, text.size()), kMaxSentence);
+  return {rank, printable(sentence), text.substr(0, end) == "lost"};
 }
 
 Status leave(const PmixSession& session, const PresenceTask& task) {
