@@ -1,6 +1,8 @@
 """The hooks of slurmstepd take a bounded number of instructions, whatever the environment of the step holds.
 
-callgrind counts: the same for the same input, on a busy machine too. 40 million instructions take about 10 ms."""
+callgrind counts: the same for the same input, on a busy machine too. 40 million instructions take about 10 ms; an ordinary
+step takes 0.2 million. The limits of the known variables (known_variables.cc) hold the bounds of long values: without them
+"ports" takes 4 million and "all variables: assignments" 29."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -12,7 +14,10 @@ import pytest
 from built_files import built
 from hostile_values import PATTERNS, value, variables_in_code
 
-MOST = 40_000_000  # of user_init and task_init together
+# Instructions of user_init and task_init together.
+MOST = 40_000_000
+MOST_OF_LONG_VALUES = 6_000_000
+MOST_OF_ONE_LONG_VALUE = 1_000_000
 ARGUMENTS = 2 << 20  # Linux accepts so many bytes of arguments and environment
 
 # A world of two nodes with two tasks each, as srun hands it to the first of them.
@@ -51,14 +56,15 @@ CASES = {
     "150,000 variables": [*((f"V{i:05}", "") for i in range(150_000)), *STEP.items()],
     "one name 100,000 times": [*STEP.items(), *[("RANK", "1")] * 100_000],
 }
-OFTEN = ["64 ranges of ports", "16,000 other variables", "150,000 variables", "one name 100,000 times", "all variables: ports",
+OFTEN = ["ports", "64 ranges of ports", "16,000 other variables", "150,000 variables", "one name 100,000 times", "all variables: ports",
          "all variables: assignments"]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [case if case in OFTEN else pytest.param(case, marks=pytest.mark.full) for case in CASES])
 def test_hooks_are_bounded(case, tmp_path):
+    most = MOST_OF_LONG_VALUES if case.startswith("all ") else MOST_OF_ONE_LONG_VALUE if "ports" in case else MOST
     count, _ = instructions(tmp_path, CASES[case])
-    assert count <= MOST, f"{count:,} instructions"
+    assert count <= most, f"{count:,} instructions"
 
 
 def test_control_counter_sees_the_hooks(tmp_path):
