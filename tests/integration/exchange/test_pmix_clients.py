@@ -13,7 +13,7 @@ import pytest
 from built_files import program
 from harness import HAS_PMIX
 from debian import root_of, slurm_of_debians
-from test_report.versions import PACKAGES
+from test_report.report import PACKAGES
 
 TASKS = ("-N2", "--ntasks-per-node", "2", "--mpi=pmix")
 SOON = 5  # seconds: what does not work says so by then
