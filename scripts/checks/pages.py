@@ -137,7 +137,7 @@ def read_markdown(path):
 
 
 ESCAPES = {r"\-": "-", r"\e": "\\", r"\(aq": "'", r"\(dq": '"', r"\(ga": "`", r"\(ha": "^", r"\(ti": "~", r"\(bu": "*", r"\&": "",
-           r"\:": ""}  # fmt: skip
+           r"\:": ""}
 
 
 def unescape(text):
