@@ -49,7 +49,8 @@ def measure_rounds(cluster, size):
             row = group.add(f"{what}, {where}", "ms", ours, bare, "bare PMIx", ratio_limit=RATIO)
             row.why_not = "ours waits on a thread of its own, for the deadline: two changes of threads on shared cores"
             if kind == "id":
-                row.why_not = ("a value of each rank is in our fence, by which a rank that is missing can be named; bare PMIx with as many took "
+                row.why_not = ("a value of each rank is in our fence, by which a rank that is missing can be named; bare PMIx with as "
+                               "many took "
                                f"{median(spans(lines, 'gather', 'bare')):.1f} ms, ours {median(ours):.1f} ms")
             group.add(f"{what}, {where}, over PMI-1", "ms", spans(lines, kind, "pmi1"), ours, "ours over PMIx")
         for who, peer in OTHERS.items():

@@ -178,7 +178,8 @@ def measure_wall_time(cluster, size):
             if not row.is_met:
                 # How much of it is the loading of the plugin, measured.
                 pairs = zip(*watch.pairs(step.replace("srun ", "srun --bootstrap=off "), step, size.pairs))
-                row.why_not = (f"loaded and switched off (--bootstrap=off) it adds {median(one - other for one, other in pairs):+.1f} ms; what "
+                row.why_not = (f"loaded and switched off (--bootstrap=off) it adds {median(one - other for one, other in pairs):+.1f} ms; "
+                               f"what "
                                f"{NODES} nodes do side by side on a cluster takes turns on {os.cpu_count()} CPUs here")
     return group
 

@@ -100,7 +100,7 @@ class Row:
 
 @dataclass
 class Group:
-    """The rows of one module. `skipped` is the sentence why it cannot be measured here, `failed` what went wrong; `notes` are for people."""
+    """The rows of one module. `skipped` is the sentence why it cannot be measured here, `failed` the error; `notes` are for people."""
 
     title: str
     rows: list = field(default_factory=list)

@@ -43,8 +43,8 @@ ONE_PAIR = {
 
 # The core does no I/O, reads no environment and no clock, and logs nothing. arpa/inet.h is for inet_pton, a pure function.
 CORE_HEADERS = re.compile(
-    r"^(algorithm|arpa/inet\.h|array|charconv|compare|cstddef|cstdint|cstring|functional|initializer_list|iterator|limits|map|memory|numeric|"
-    r"optional|set|span|string|string_view|system_error|tl/expected\.hpp|tuple|type_traits|unordered_map|utility|variant|vector)$")
+    r"^(algorithm|arpa/inet\.h|array|charconv|compare|cstddef|cstdint|cstring|functional|initializer_list|iterator|limits|map|memory|"
+    r"numeric|optional|set|span|string|string_view|system_error|tl/expected\.hpp|tuple|type_traits|unordered_map|utility|variant|vector)$")
 
 # Slow to start, heavy to link, or absent from one of the two compilers.
 BANNED_HEADERS = {"format", "iostream", "regex", "source_location", "ranges", "coroutine", "filesystem", "thread", "future"}
@@ -145,7 +145,7 @@ def check_variables(path, text, table):
                 yield f"{path}: {name} has no limit in {KNOWN_VARIABLES}"
 
 
-# The page that tells developers where things are.
+# The page where developers find the place of each thing.
 MAP = "etc/doc/architecture.md"
 
 
@@ -183,7 +183,8 @@ def control():
         "libbootstrap/tools/cli/a.cc": ['#include "preload/b.h"'],
         "libbootstrap/api/a.cc": ['#include "tools/cli/b.h"'],
         "spank_plugin/a.cc": ['#include "comm/b.h"', '#include "tools/cli/b.h"', "  ::_exit(1);", "int x = dlopen(name);", "throw 1;",
-                              "if (bad) abort();", "pid_t child = fork();", "::execve(a, b, c);", "popen(line, mode);", "std::thread worker;",
+                              "if (bad) abort();", "pid_t child = fork();", "::execve(a, b, c);", "popen(line, mode);",
+                              "std::thread worker;",
                               "thread_local int x;", "::pthread_create(&a, b, c, d);", "getpwnam(name);", "std::terminate();"],
     }
     missed = [f"{path}: {line}" for path, lines in broken.items() for line in lines if not list(check_source(path, line + "\n"))]
@@ -214,7 +215,8 @@ def main():
             problems += check_variables(name, text, known)
         if name.endswith(".h") and name.startswith(("libbootstrap/", "spank_plugin/")):
             headers.append((name, text))
-    problems += [*check_python_names(names), *check_type_names(headers), *check_map((TOP / MAP).read_text(encoding="utf-8")), *check_subjects()]
+    problems += [*check_python_names(names), *check_type_names(headers), *check_map((TOP / MAP).read_text(encoding="utf-8")),
+                 *check_subjects()]
     for problem in problems:
         print(problem, file=sys.stderr)
     banned = sum("not in the plugin" in problem for problem in problems)

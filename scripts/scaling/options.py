@@ -135,7 +135,8 @@ def words(text):
 def make_parser():
     parser = Parser(
         prog="scaling-report", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EXAMPLES,
-        description="Trains the same models through several back ends and layouts of a Slurm cluster, and writes a report on how they scale.")
+        description="Trains the same models through several back ends and layouts of a Slurm cluster, and writes a report on how they "
+                    "scale.")
     add = parser.add_argument_group("what is run").add_argument
     add("--nodes", type=numbers, metavar="N,...", help="servers (1,2,4)")
     add("--tasks-per-node", type=numbers, metavar="N,...", help="processes on each server (1,2)")
@@ -144,7 +145,8 @@ def make_parser():
     add("--models", type=names_of("model", MODELS), metavar="NAME,...", help="mlp, cnn, rnn (an LSTM), resnet50 (mlp,cnn,rnn,resnet50)")
     add("--steps", type=at_least(LEAST_STEPS), metavar="N", help="steps measured in each cell (20)")
     add("--warm-up", type=at_least(0), default=4, metavar="N", help="steps before those (4)")
-    add("--scaling", choices=("weak", "strong"), default="weak", help="weak: each process has a batch of its own; strong: all share one (weak)")
+    add("--scaling", choices=("weak", "strong"), default="weak",
+        help="weak: each process has a batch of its own; strong: all share one (weak)")
     add("--batch", type=at_least(1), default=0, metavar="N",
         help="samples of a process, with --scaling strong of all (the model's own, with strong eight times that)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: GPUs where PyTorch finds one on every node (auto)")
@@ -157,7 +159,8 @@ def make_parser():
     add("--python", metavar="FILE",
         help="Python with PyTorch, and mpi4py or Horovod, on the nodes (python3; on the one-machine cluster /usr/bin/python3)")
     add("--preload", metavar="FILE", help="libbootstrap.so.0, where the plugin is not (as built or installed)")
-    add("--cell-timeout", type=at_least(1), default=120, metavar="S", help="seconds without a sign of life after which a cell has failed (120)")
+    add("--cell-timeout", type=at_least(1), default=120, metavar="S",
+        help="seconds without a sign of life after which a cell has failed (120)")
     add = parser.add_argument_group("the report").add_argument
     add("--out", required=True, type=Path, metavar="DIR", help="folder for it, made when it is not there")
     add("--resume", action="store_true", help="go on in DIR: run what is not done there with these options")

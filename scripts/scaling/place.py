@@ -14,7 +14,7 @@ from local_cluster import INSIDE, REPOSITORY, ClusterError, LocalCluster
 
 from scaling.steps import Output
 
-MOST_LOCAL_NODES = 8  # each is some daemons; more say nothing new about one machine
+MOST_LOCAL_NODES = 8  # each is some daemons; more show nothing new about one machine
 USABLE = re.compile(r"idle|mixed|allocated|completing|reserved|planned", re.IGNORECASE)
 LIBRARY = "libbootstrap.so.0"
 LIMIT = 180  # seconds in which a step must give the facts of all nodes
@@ -111,7 +111,8 @@ class Place:
         # Within a job a step that asks for no GPU gets those of the job, and the plugin refuses to share one.
         asked = [f"--gres=gpu:{gpus}"] if gpus else [] if self.waits_in_queue else ["--gres=none"]
         partition = [f"--partition={self.options.partition}"] if self.options.partition and self.waits_in_queue else []
-        return ["srun", "--label", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}", f"--cpus-per-task={threads}",
+        return ["srun", "--label", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}",
+                f"--cpus-per-task={threads}",
                 f"--mpi={mpi}", "--kill-on-bad-exit=1", "--job-name=scaling-report", *asked, *(self.world_options if world else []),
                 *partition, *self.options.srun_options, *words]
 
@@ -237,7 +238,8 @@ def table(hosts, place, command, when):
             ("slurm-bootstrap", "plugin, --bootstrap=on" if place.has_plugin else "library, LD_PRELOAD"),
             ("hosts", f"{len(hosts)}: {', '.join(hosts)}")]
     if (count := machines(hosts)) < len(hosts):
-        rows.append(("machines", f"{count} (the hosts have {count} boot id{'' if count == 1 else 's'}: what goes between hosts of one machine "
+        rows.append(("machines",
+                     f"{count} (the hosts have {count} boot id{'' if count == 1 else 's'}: what goes between hosts of one machine "
                                  "does not leave its memory)"))
     for name in dict.fromkeys(name for facts in hosts.values() for name in facts if name != "machine"):
         groups = {}

@@ -166,8 +166,8 @@ class Runner:
         words = self.place.program("training/train.py", cell.backend, ",".join(c.model for c in cells), json.dumps(parameters))
         if cell.backend == "horovod-gloo":
             words = ["slurm-bootstrap", "run", "--horovod", *words]
-        return self.place.step(cell.nodes, cell.tasks, words, threads=parameters["threads"], mpi="pmix" if cell.backend in OVER_MPI else "none",
-                               gpus=cell.tasks if parameters["device"] == "cuda" else 0)
+        return self.place.step(cell.nodes, cell.tasks, words, threads=parameters["threads"],
+                               mpi="pmix" if cell.backend in OVER_MPI else "none", gpus=cell.tasks if parameters["device"] == "cuda" else 0)
 
     def run_step(self, cells):
         """The output of the step, and why it failed: '' when it did not."""

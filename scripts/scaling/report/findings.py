@@ -74,7 +74,8 @@ def failures(results):
 def left_out(results):
     reasons = grouped([result for result in results if result.status == NOT_RUN], lambda result: result.reason)
     if reasons:
-        yield "Not run: " + "; ".join(f"{noun(len(group), 'cell')} ({', '.join(dict.fromkeys(result.cell.backend for result in group))}): {reason}"
+        yield "Not run: " + "; ".join(f"{noun(len(group), 'cell')} ({', '.join(dict.fromkeys(result.cell.backend for result in group))}): "
+                                      f"{reason}"
                                       for reason, group in reasons.items()) + "."
 
 
@@ -83,7 +84,8 @@ def oversubscription(rows):
         least = min(crowded, key=lambda row: row.cell.ranks)
         layouts, of_crowded = (len({row.cell.layout for row in some}) for some in (rows, crowded))
         yield (f"Oversubscribed: more processes than cores in {of_crowded} of {noun(layouts, 'layout')}, from "
-               f"{noun(least.load[0], 'process')} on {noun(least.load[1], 'core')} on. Their rows have an asterisk. Such figures show what a "
+               f"{noun(least.load[0], 'process')} on {noun(least.load[1], 'core')} on. Their rows have an asterisk. Such figures show "
+               f"what a "
                f"layout costs, and not how it scales on cores of its own.")
 
 
@@ -91,7 +93,8 @@ def disturbance(rows):
     if disturbed := [row for row in rows if row.disturbed]:
         worst, roomy = min(disturbed, key=lambda row: row.core_share), sum(not row.oversubscribed for row in rows)
         yield (f"Disturbed: in {len(disturbed)} of {noun(roomy, 'cell')} with a core for each process, the processes got less than "
-               f"{percent(ALONE)} of it, {percent(worst.core_share)} for {name_of(worst)}. Their rows have a tilde. Run the report again on "
+               f"{percent(ALONE)} of it, {percent(worst.core_share)} for {name_of(worst)}. Their rows have a tilde. Run the report again "
+               f"on "
                f"an idle machine.")
 
 
@@ -149,7 +152,8 @@ def efficiency(rows):
     elif low:
         first, doubt = low[0], known(low[0].efficiency.spread)
         sure = "" if first.efficiency.mean + doubt < HALF else ", which its spread does not separate from 50 %"
-        cause = (f"; {first.load[0]} processes on {noun(first.load[1], 'core')} allow {percent(first.load[1] / first.load[0] / first.threads)} "
+        cause = (f"; {first.load[0]} processes on {noun(first.load[1], 'core')} allow "
+                 f"{percent(first.load[1] / first.load[0] / first.threads)} "
                  f"at most" if first.oversubscribed else "; other programs disturbed it" if first.disturbed
                  else "; other programs disturbed the run with one process" if first.base_disturbed else "")
         yield (f"Efficiency is under 50 % in {len(low)} of {noun(len(several), 'cell')}, first for {name_of(first)}: "

@@ -108,7 +108,8 @@ class Row:
         figures = self.figures
         values = {"step_seconds": figures.step, "samples_per_second": figures.throughput, "speedup": self.speedup,
                   "efficiency": self.efficiency}
-        numbers = {name: value.mean for name, value in values.items()} | {f"{name}_spread": value.spread for name, value in values.items()} | {
+        numbers = {name: value.mean for name, value in values.items()} | {f"{name}_spread": value.spread for name,
+                                                                          value in values.items()} | {
             "compute_seconds": figures.compute, "transfer_seconds": figures.transfer, "wait_seconds": figures.wait,
             "core_share": self.core_share, "samples_per_step": figures.samples}
         return {**{name: None if math.isnan(value) else value for name, value in numbers.items()},

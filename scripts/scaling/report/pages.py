@@ -77,7 +77,8 @@ def looks_like_number(text):
 def picture(path, caption):
     """An SVG; the Markdown lies beside its folder."""
     data = base64.b64encode(path.read_bytes()).decode()
-    return (f'<p><img alt="{html.escape(caption)}" src="data:image/svg+xml;base64,{data}"></p>', f"![{caption}]({path.parent.name}/{path.name})")
+    return (f'<p><img alt="{html.escape(caption)}" src="data:image/svg+xml;base64,{data}"></p>',
+            f"![{caption}]({path.parent.name}/{path.name})")
 
 
 def as_html(blocks):
@@ -139,22 +140,27 @@ def what_was_done(results, parameters):
     kind = ("Weak scaling: each process has a batch of its own, so the ideal is a step that takes as long on many processes as on one."
             if parameters["scaling"] == "weak" else
             "Strong scaling: all processes share one batch, so the ideal is a step that takes the n-th part of the time on n processes.")
-    return (f"The same training was run through {len(backends)} back end{'' if len(backends) == 1 else 's'} ({', '.join(backends)}) on each "
+    return (f"The same training was run through {len(backends)} back end{'' if len(backends) == 1 else 's'} ({', '.join(backends)}) on "
+            f"each "
             f"layout of servers and processes: {len(results)} cells, of which {count} gave numbers. {kind} Each cell is the mean of "
             f"{parameters['steps']} steps after {parameters['warm_up']} steps of warm-up.")
 
 
 def method(results, parameters, crowded):
     polls = " Its ranks poll while they wait, which takes cores from ranks that compute." if crowded else ""
-    ways = [f"{name}: {WAYS[name]}.{polls if name in OVER_MPI else ''}" for name in dict.fromkeys(result.cell.backend for result in results)]
-    size, batch = "small (made for cores)" if parameters["size"] == "small" else "full (made for GPUs)", parameters["batch"] or "the model's own"
+    ways = [f"{name}: {WAYS[name]}.{polls if name in OVER_MPI else ''}"
+            for name in dict.fromkeys(result.cell.backend for result in results)]
+    size = "small (made for cores)" if parameters["size"] == "small" else "full (made for GPUs)"
+    batch = parameters["batch"] or "the model's own"
     return points([
-        f"One loop for all back ends: forward, backward, one sum of all gradients, which lie in one flat buffer, over all ranks, update (SGD "
+        f"One loop for all back ends: forward, backward, one sum of all gradients, which lie in one flat buffer, over all ranks, update "
+        f"(SGD "
         f"with momentum). Models and samples are {size}, the batch is {batch}, each process computes with {parameters['threads']} "
         f"thread{'' if parameters['threads'] == 1 else 's'} on {'a GPU' if parameters['device'] == 'cuda' else 'CPUs'}.",
         *ways,
         "There is no barrier. Communication is the time of the sum. It begins on each rank when its own gradients are ready, so it "
-        "includes the wait for slower ranks. Transfer is the least of it over the ranks of a step, that of the slowest rank. Waiting is the "
+        "includes the wait for slower ranks. Transfer is the least of it over the ranks of a step, that of the slowest rank. Waiting is "
+        "the "
         "mean over the ranks minus transfer. On crowded cores a rank can also wait for a core, which these times do not separate.",
         "CPU is the part of the computing time in which a process had its core, as the kernel counts it. Far below 100 %, with a core for "
         "each process, means that other programs were running.",
@@ -165,9 +171,11 @@ def method(results, parameters, crowded):
         "independent. They say how well this run knows the mean, not how much another run would differ. In lines of img/sec, +- is "
         "1.96 standard deviations of the blocks, as such benchmarks print it.",
         f"Each cell is checked. All ranks must end with the same parameters (a checksum of each rank's, and the least and greatest of each "
-        f"parameter over the ranks). The mean loss of the last {BATCHES} steps must be below that of the first {BATCHES}, which used the same "
+        f"parameter over the ranks). The mean loss of the last {BATCHES} steps must be below that of the first {BATCHES}, which used the "
+        f"same "
         f"batches. A cell that breaks either rule has failed, whatever its speed.",
-        "A layout 2x4 is 2 servers with 4 processes on each. An asterisk marks more processes than cores on a machine. The ranks report the "
+        "A layout 2x4 is 2 servers with 4 processes on each. An asterisk marks more processes than cores on a machine. The ranks report "
+        "the "
         "cores that they may use and their machine."])
 
 

@@ -45,7 +45,8 @@ def draw_speedup(axes, model, rows, scaling):
     low = min([ranks[0], *(row.speedup.mean for row in rows)])
     top = max([ranks[-1], *(row.speedup.mean + known(row.speedup.spread) for row in rows)])
     axes.set(title=f"{model}: speed-up ({scaling} scaling), bars are 1.96 standard errors", xlabel="processes in all",
-             ylabel="speed-up of samples per second, over one process", xlim=(ranks[0] / 1.15, ranks[-1] * 1.15), ylim=(low / 1.4, top * 1.15))
+             ylabel="speed-up of samples per second, over one process", xlim=(ranks[0] / 1.15, ranks[-1] * 1.15),
+             ylim=(low / 1.4, top * 1.15))
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.set_xticks(ranks, map(str, ranks))

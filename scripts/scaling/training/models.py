@@ -66,7 +66,7 @@ def build(name, size):
         return convolutional(shape["width"])
     if name == "rnn":
         return Recurrent(shape["width"])
-    return load_resnet50()(shape["width"], 1000 if size == "full" else CLASSES)  # the real one tells 1000 classes apart
+    return load_resnet50()(shape["width"], 1000 if size == "full" else CLASSES)  # the real one has 1000 classes
 
 
 def sample_shape(name, size):

@@ -11,7 +11,7 @@ over the ranks for the transfer itself. Standard output is lines of `@kind field
 
 import sys
 
-print("@start", flush=True)  # the report's clock: from here on a rank that says nothing hangs
+print("@start", flush=True)  # the report's clock: from here on a silent rank hangs
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 LEARNING_RATE = 0.05
 MOMENTUM = 0.9
 # Gloo's threads may let go of a tensor late, and must not be the last that hold one when the group ends:
-# etc/examples/train_ddp.py says more.
+# etc/examples/train_ddp.py explains it.
 KEPT = []
 
 

@@ -123,7 +123,7 @@ def readings(done):
 
 
 def assert_agreement(reading, size, is_uneven=False):
-    """All frameworks of a task tell the same story; returns it."""
+    """All frameworks of a task read the same ranks, which are returned."""
     task, found = reading["task"], reading["frameworks"]
     told = {name: what for name, what in found.items() if what}
     for name, what in told.items():
@@ -225,7 +225,7 @@ def test_the_interface_is_the_one_to_the_master(site):
     assert "--bootstrap-interface=ib7: node001 has no such interface with an address; it has eth0" in wrong.stderr
 
 
-def test_a_nested_srun_is_not_told_our_number_of_tasks_per_node(site):
+def test_a_nested_srun_does_not_get_our_number_of_tasks_per_node(site):
     script = ("[ $SLURM_PROCID = 0 ] || exit 0; echo outer=$SLURM_NTASKS_PER_NODE; "
               "srun --overlap --bootstrap=off -N2 -n3 -l hostname; "
               "srun --overlap --bootstrap=off -N1 -n1 bash -c 'echo inner=$SLURM_NTASKS_PER_NODE'")

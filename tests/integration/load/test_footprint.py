@@ -65,7 +65,7 @@ def calls_before_programs(lines):
     return counts
 
 
-# Where the kernel tells which cores a GPU is near to. Read only, and by nobody with another file name than these.
+# Where the kernel lists the cores near a GPU. These files alone are read, and none is written.
 KERNEL_FILES = ('"/proc/driver/nvidia/gpus', '"/sys/bus/pci/devices', '"/sys/class/drm', '"/sys/devices/system/')
 
 
@@ -91,7 +91,7 @@ def test_slurmstepd_makes_one_socket_more_and_asks_the_kernel_for_gpus(small_clu
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
-def test_a_world_that_nobody_asked_for_costs_slurmstepd_that_socket_alone(small_cluster, tmp_path):
+def test_a_world_that_no_user_asked_for_costs_slurmstepd_that_socket_alone(small_cluster, tmp_path):
     assert added_calls(small_cluster, tmp_path, mode="") == set()
 
 

@@ -52,7 +52,7 @@ def test_up_ended_midway_leaves_nothing(cluster_factory, name, stage):
     if name == "SIGKILL":
         assert up.returncode == -signal.SIGKILL
         assert cluster.state.exists()
-        # Nobody has to clean for the processes to go: init ends with `up`.
+        # The processes end without a cleanup: init ends with `up`.
         wait_for(lambda: not any(trace.startswith("process") for trace in cluster.traces()))
         assert cluster.script("down").returncode == 0
     else:
@@ -128,7 +128,7 @@ def test_steps_run_on_their_hosts_as_the_user_without_capabilities(cluster):
     done = cluster.run(["srun", "-N2", "--ntasks-per-node=2", "bash", "-c", script])
     expected = [f"{node} {node} alice alice" + " 0000000000000000" * 4 for node in cluster.nodes for _ in range(2)]
     assert sorted(done.stdout.splitlines()) == expected
-    # Control: the same words do tell root from alice.
+    # Control: the same words do distinguish root from alice.
     assert "ffff" in cluster.run(["bash", "-c", script], user="root").stdout
 
 
@@ -137,7 +137,8 @@ def test_hosts_share_home_and_nothing_else(cluster):
     look = ["bash", "-c", "cat ~/seen /tmp/private /dev/shm/private"]
     assert cluster.run(look, node="node001").stdout == "shared\nmine\nmine\n"
     assert cluster.run(look, node="node002").stdout == "shared\n"
-    assert words(cluster.run(["bash", "-c", "getent hosts head node001 node002 | awk '{ print $2 }'"]).stdout) == ["head", "node001", "node002"]
+    assert words(cluster.run(["bash", "-c",
+                              "getent hosts head node001 node002 | awk '{ print $2 }'"]).stdout) == ["head", "node001", "node002"]
 
 
 def test_bob_exists_beside_alice(cluster):
@@ -218,7 +219,7 @@ def test_a_cluster_that_cannot_be_is_refused_in_one_sentence(cluster_factory, op
 
 
 def test_without_the_option_every_device_is_open_to_all(cluster):
-    # Nobody opens a device without a driver, but the kernel says so only to those who may.
+    # No process can open a device without a driver, but the kernel returns that error to permitted users alone.
     done = cluster.run(["srun", "--gres=gpu:1", "cat", "/dev/nvidia0", "/dev/nvidia1"])
     assert done.stderr.count("No such device or address") == 2, done.stderr
 
@@ -286,7 +287,7 @@ def test_arrays_het_steps_and_arbitrary_distribution_work(cluster):
     assert cluster.run(["bash", "-c", "cat array.[123]"]).stdout == "task 1\ntask 2\ntask 3\n"
 
 
-def test_status_tells_a_drained_node(cluster):
+def test_status_shows_a_drained_node(cluster):
     assert cluster.script("status").returncode == 0
     change = ["scontrol", "update", "nodename=node002"]
     cluster.run([*change, "state=drain", "reason=test"], user="root")

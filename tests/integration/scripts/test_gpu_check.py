@@ -12,7 +12,8 @@ from test_report import gpu_page
 
 SCRIPT = REPOSITORY / "scripts" / "gpu-check"
 RESULTS = """<testsuites><testsuite tests="4" failures="1" errors="1" skipped="1">
-<testcase name="test_one"><properties><property name="says" value="One | two"/><property name="measured" value="2 GB/s"/></properties></testcase>
+<testcase name="test_one"><properties><property name="says" value="One | two"/><property name="measured" value="2 GB/s"/></properties>
+</testcase>
 <testcase name="test_two"><failure message="assert 1 == 2&#10;more">long</failure></testcase>
 <testcase name="test_three"><properties><property name="says" value="Three"/></properties><skipped message="needs two GPUs"/></testcase>
 <testcase name="test_four"><error message="no cluster">long</error></testcase>
@@ -51,5 +52,6 @@ def test_nothing_run_is_no_success(tmp_path, chosen, said):
     if driver_gpus():
         pytest.skip("this machine has a GPU")
     path = {"PATH": f"/usr/bin:{os.environ['PATH']}"}
-    done = subprocess.run([SCRIPT, "--out", tmp_path / "page.md", "--", "-k", chosen], capture_output=True, text=True, env=os.environ | path)
+    done = subprocess.run([SCRIPT, "--out", tmp_path / "page.md", "--", "-k", chosen], capture_output=True, text=True,
+                          env=os.environ | path)
     assert done.returncode == 1 and said in done.stdout + done.stderr

@@ -101,7 +101,8 @@ def test_cores_of_a_machine_are_those_of_all_its_ranks():
 
 def test_the_verdict_is_that_of_the_largest_sound_layout():
     base, half = made("gloo", 1, 1), made("gloo", 2, 1, transfer=0.005)
-    assert verdict(base, half) == "gloo trains mlp 1.33 times as fast with 2 processes (2 servers x 1) as one process would: 67 % of the ideal."
+    assert verdict(base,
+                   half) == "gloo trains mlp 1.33 times as fast with 2 processes (2 servers x 1) as one process would: 67 % of the ideal."
     larger = verdict(base, half, made("gloo", 2, 2, transfer=0.010))
     assert larger.startswith("gloo trains mlp 2.00 times as fast with 4 processes (2 servers x 2)")
     mixed = verdict(base, made("gloo", 1, 2, transfer=0.005), made("gloo", 1, 4, cores=2))

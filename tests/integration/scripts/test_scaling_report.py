@@ -82,8 +82,8 @@ def recomputed(text: str) -> dict:
         samples = sum(int(row["samples"]) for row in rows if row["step"] == "0")
         compute = (times["forward"] + times["backward"] + times["update"]).mean()
         numbers[name] = {
-            "step_seconds": step.mean(), "step_seconds_spread": 1.96 * blocks.std(ddof=1) / math.sqrt(len(blocks)), "compute_seconds": compute,
-            "transfer_seconds": communication.min(axis=1).mean(), "samples_per_second": samples / step.mean(),
+            "step_seconds": step.mean(), "step_seconds_spread": 1.96 * blocks.std(ddof=1) / math.sqrt(len(blocks)),
+            "compute_seconds": compute, "transfer_seconds": communication.min(axis=1).mean(), "samples_per_second": samples / step.mean(),
             "wait_seconds": (communication.mean(axis=1) - communication.min(axis=1)).mean(), "core_share": busy.mean() / compute}
         values, (backend, model, _) = numbers[name], name.split("-")
         values["speedup"] = values["samples_per_second"] / numbers[f"{backend}-{model}-1x1"]["samples_per_second"]
@@ -94,7 +94,8 @@ def recomputed(text: str) -> dict:
 def mistakes(cells: dict, raw: str) -> list:
     """Where cells.json and the raw numbers do not fit."""
     expected = recomputed(raw)
-    found = [f"{name}: in one of them only" for name in expected.keys() ^ {name for name, cell in cells.items() if cell["status"] == "done"}]
+    found = [f"{name}: in one of them only"
+             for name in expected.keys() ^ {name for name, cell in cells.items() if cell["status"] == "done"}]
     return found + [f"{name}: {key} is {cells[name].get(key)}, should be {value}"
                     for name, values in expected.items() if name in cells for key, value in values.items()
                     if not math.isclose(cells[name].get(key, 0), value, rel_tol=1e-6, abs_tol=1e-9)]
