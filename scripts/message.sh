@@ -11,7 +11,7 @@ fail() {
   exit 1
 }
 
-# A wrong command line: exit 2, as getopt-style tools do, so that callers can tell it from a failure.
+# A wrong command line: exit 2, as getopt-style tools do, so that callers can distinguish it from a failure.
 misused() {
   say "$*; \`$program --help\` shows the options"
   exit 2

@@ -1,4 +1,5 @@
-"""The exchange beside bare PMIx in one step: time of a round, messages to the server, memory.
+"""The exchange beside bare PMIx in one step: time of a round, messages to the server, memory. And from the start of the processes to the id
+on the last rank: ours, MPI, bare PMIx and PyTorch's stores in turn.
 
 Times are CLOCK_MONOTONIC: all nodes of a cluster on this machine are network namespaces, so that their clocks are one.
 The ranks share the machine's few cores: what counts is the ratio to a peer that takes turns with ours in the same step.
@@ -6,21 +7,22 @@ The ranks share the machine's few cores: what counts is the ratio to a peer that
 
 # SPDX-License-Identifier: Apache-2.0
 
+import os
 import re
+from collections import defaultdict
 from statistics import median
 
-from benchmarks.programs import inside
-from benchmarks.steps import NODES, StepFailed, clocked, run_step, shape
+from benchmarks.steps import NODES, StepFailed, clocked, inside, run_step, shape
 from benchmarks.table import Group
+from local_cluster import REPOSITORY
 
 RATIO = 1.25
 KINDS = {"id": "one id to all", "gather": "128 bytes of each to all"}
 NVSHMEM_RATIO = 0.5  # from 32 ranks on
-OTHERS = {  # other ways to bring one id to all over the same server
-    "nvshmem-style": "NVSHMEM's way, {ranks} gets of each",
-    "direct": "no fence, ask until it is there",
-    "node": "one get on each node, then shared memory",
-}
+OURS = ("bytes", "ids", "pmi1")
+MPI_RATIO, STORE_RATIO = 0.2, 1
+STORE_RANKS = 16  # each imports torch, which takes seconds of a core
+FIRST_PORT = 29600
 
 
 def spans(lines, kind, who):
@@ -42,23 +44,20 @@ def measure_rounds(cluster, size):
             row = group.add(f"{what}, {where}", "ms", ours, bare, "bare PMIx", ratio_limit=RATIO)
             row.why_not = "ours waits on a thread of its own, for the deadline: two changes of threads on shared cores"
             if kind == "id":
-                row.why_not = (
-                    "a value of each rank is in our fence, by which a rank that is missing can be named; bare PMIx with as "
-                    f"many took {median(spans(lines, 'gather', 'bare')):.1f} ms, ours {median(ours):.1f} ms"
-                )
+                row.why_not = ("a value of each rank is in our fence, by which a rank that is missing can be named; bare PMIx with as "
+                               f"many took {median(spans(lines, 'gather', 'bare')):.1f} ms, ours {median(ours):.1f} ms")
             group.add(f"{what}, {where}, over PMI-1", "ms", spans(lines, kind, "pmi1"), ours, "ours over PMIx")
-        for who, peer in OTHERS.items():
-            name = peer.format(ranks=ranks)
-            row = group.add(f"one id to all, {where}", "ms", spans(lines, "id", "ours"), spans(lines, "id", who), name)
-            if who == "nvshmem-style" and ranks >= 32:
-                row.ratio_limit = NVSHMEM_RATIO
-                row.why_not = "the fence takes most of a round, and both have one; Gets read memory that the node shares"
+        row = group.add(f"one id to all, {where}", "ms", spans(lines, "id", "ours"), spans(lines, "id", "nvshmem-style"),
+                        f"NVSHMEM's way, {ranks} gets of each")
+        if ranks >= 32:
+            row.ratio_limit = NVSHMEM_RATIO
+            row.why_not = "the fence takes most of a round, and both have one; Gets read memory that the node shares"
     return group
 
 
 def measure_fences(cluster, size):
-    """Slurm joins its nodes in a ring when a fence collects data, and in a tree when SLURM_PMIX_FENCE says so. Bare PMIx,
-    so that what fails is Slurm's; with four nodes a ring is no longer than a tree is deep."""
+    """Slurm joins its nodes in a ring when a fence collects data, and in a tree with SLURM_PMIX_FENCE=tree. Bare PMIx, so that
+    failures are Slurm's; with four nodes a ring is no longer than a tree is deep."""
     group = Group("Ring and tree: one id to all over bare PMIx, with SLURM_PMIX_FENCE in the environment of srun")
     found, failed, reason = {"tree": [], "ring": []}, {"tree": 0, "ring": 0}, ""
     turns = max(3, size.starts // 3)
@@ -93,12 +92,10 @@ def count_messages(cluster, who, rounds):
 
 
 def measure_messages(cluster, _):
-    """From the difference of two lengths, so that what a process sends at its start and end is in neither."""
+    """From the difference of two lengths, without the messages of a process at its start and end."""
     group = Group("Messages of a rank to its PMIx server")
     few, many = 5, 25
-    ours, bare = (
-        (count_messages(cluster, who, many) - count_messages(cluster, who, few)) / (many - few) for who in ("ours", "bare")
-    )
+    ours, bare = ((count_messages(cluster, who, many) - count_messages(cluster, who, few)) / (many - few) for who in ("ours", "bare"))
     group.add("in a round, 16 ranks on 4 nodes", "", ours, bare, "bare PMIx: put, commit, fence, get", ratio_limit=1)
     return group
 
@@ -110,4 +107,110 @@ def measure_memory(cluster, _):
     group.add("of an open handle", "KiB", max(line["idle"] - line["before"] for line in lines), limit=64)
     lines = run_step(cluster, 16, inside("tests/bench/exchange_bench"), "memory", "20")
     group.add("more during rounds", "KiB", max(line["during"] - line["before"] for line in lines), limit=1024)
+    return group
+
+
+def latest(lines, name):
+    return max(line[name] for line in lines) / 1e6
+
+
+def start_time(lines):
+    """Milliseconds from the start of the last process to the id on the last rank: without srun, which starts all that are compared."""
+    return latest(lines, "ended") - latest(lines, "started")
+
+
+class Starts:
+    """Times of one number of ranks, by program. A step of ours that fails ends the measuring, one of a peer is counted."""
+
+    def __init__(self, cluster, ranks, nodes):
+        self.cluster, self.ranks, self.nodes = cluster, ranks, nodes
+        self.found, self.failures = defaultdict(list), defaultdict(list)  # failures: by peer, the error of each step
+
+    def time(self, name, *command, timeout=60, of=start_time):
+        try:
+            self.found[name].append(of(run_step(self.cluster, self.ranks, *command, nodes=self.nodes, timeout=timeout)))
+        except StepFailed as error:
+            if name in OURS:
+                raise
+            self.failures[name].append(str(error))
+
+    def shared_folder(self, name):
+        """An empty folder that all nodes see."""
+        folder = self.cluster.state / "home" / "alice" / f"{name}.{self.ranks}.{self.nodes}"
+        folder.mkdir()
+        owner = folder.parent.stat()
+        os.chown(folder, owner.st_uid, owner.st_gid)
+        return f"/home/alice/{folder.name}"
+
+    def turn(self):
+        self.time("bytes", *clocked("exchange_start", "bytes"))
+        self.time("pmi1", "env", "-u", "PMIX_NAMESPACE", *clocked("exchange_start", "bytes"))
+        self.time("ids", *clocked("exchange_start", "ids"))
+        self.time("bare", *clocked("exchange_bench", "start", "1"))
+        self.time("mpi", *clocked("exchange_start_mpi"))
+
+    def store_turn(self, number, script):
+        command = ["/usr/bin/python3", script, "node001", str(FIRST_PORT + number), self.shared_folder(f"store.{number}")]
+        self.time("store", inside("tests/bench/exchange_clock"), *command, timeout=300, of=store_times)
+
+
+def store_times(lines):
+    """The same for TCPStore without the import of torch, and the import; without the wait for other ranks in both."""
+    interpreter = median(line["interpreted"] - line["started"] for line in lines) / 1e6
+    importing = median(line["imported"] - line["interpreted"] for line in lines) / 1e6
+    return interpreter + latest(lines, "ended") - latest(lines, "resumed"), importing
+
+
+def put_store_script(cluster):
+    source = REPOSITORY / "tests/bench/exchange_start_store.py"
+    return cluster.write_home(source.name, source.read_text())
+
+
+def measure_late_store(cluster, _):
+    """The wait of TCPStore's clients that start before its server: an early start gains nothing."""
+    group = Group("PyTorch's TCPStore when rank 0 is 0.3 s late, 4 ranks on 2 nodes")
+    starts = Starts(cluster, 4, 2)
+    command = [inside("tests/bench/exchange_clock"), "/usr/bin/python3", put_store_script(cluster), "node001"]
+    for place, (mode, words) in enumerate({"on time": (), "late": ("late",)}.items()):
+        folder = starts.shared_folder(f"late.{place}")
+        lines = run_step(cluster, 4, *command, str(FIRST_PORT + 100 + place), folder, *words, nodes=2, timeout=120)
+        waits = [(line["ended"] - line["served"]) / 1e6 for line in lines if line["rank"] != 0]
+        group.add(f"server there to id in hand, rank 0 {mode}", "ms", max(waits))
+    group.notes.append("a client that is refused asks again after a time of its own, and not when the server comes")
+    return group
+
+
+def add_rows(group, starts):
+    found, where = starts.found, shape(starts.ranks, starts.nodes)
+    for kind, what in (("bytes", "128 bytes"), ("ids", "an NCCL id")):
+        mine, name, bare = found[kind], f"start to {what}, {where}", found["bare"]
+        if found["mpi"]:
+            row = group.add(name, "ms", mine, found["mpi"], "MPI_Init + MPI_Bcast", ratio_limit=MPI_RATIO)
+            if bare:
+                row.why_not = (f"PMIx alone, initialised by a program in C that does nothing else, took {median(bare):.0f} ms, "
+                               f"{median(bare) / row.peer.median:.2f}x of MPI")
+        if bare:
+            group.add(name, "ms", mine, bare, "bare PMIx: init, put, fence, get")
+        if kind == "bytes":
+            group.add(f"{name}, over PMI-1", "ms", found["pmi1"], mine, "over PMIx")
+        if found["store"]:
+            times = [without for without, _ in found["store"]]
+            importing = median(importing for _, importing in found["store"])
+            group.add(name, "ms", mine, times, "TCPStore, import torch left out", ratio_limit=STORE_RATIO)
+            group.notes.append(f"{where}: the import of torch took {importing:.0f} ms more")
+    for peer, failed in starts.failures.items():
+        turns = len(failed) + len(found[peer])
+        group.notes.append(f"{peer}, {where}: {len(failed)} of {turns} steps failed, such as: {failed[-1]}")
+
+
+def measure_start(cluster, size):
+    group = Group("From process start to an id in the hand of the last rank")
+    script = put_store_script(cluster)
+    for ranks, nodes in size.start_shapes:
+        starts = Starts(cluster, ranks, nodes)
+        for number in range(size.starts if ranks <= 32 else max(1, size.starts // 3)):
+            starts.turn()
+            if ranks <= STORE_RANKS and number < size.stores:
+                starts.store_turn(number, script)
+        add_rows(group, starts)
     return group

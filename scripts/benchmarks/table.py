@@ -13,35 +13,31 @@ class Series:
 
     values: list
 
-    @property
-    def median(self):
-        return median(self.values)
+    median = property(lambda self: median(self.values))
 
     @property
     def tenths(self):
-        """10th and 90th percentile; None where there are too few values to tell."""
-        if len(self.values) < 10:
-            return None
-        ends = quantiles(self.values, n=10)
-        return ends[0], ends[-1]
+        """10th and 90th percentile; None where there are too few values."""
+        ends = quantiles(self.values, n=10) if len(self.values) >= 10 else None
+        return ends and (ends[0], ends[-1])
 
     def text(self, unit):
-        ends = self.tenths
-        spread = f" ({number(ends[0])}-{number(ends[1])})" if ends else ""
+        spread = f" ({number(self.tenths[0])}-{number(self.tenths[1])})" if self.tenths else ""
         return f"{number(self.median)}{spread} {unit}".rstrip()
 
     def data(self):
         return {"median": self.median, "p10_p90": self.tenths, "count": len(self.values)}
 
 
+def series(values):
+    return values if values is None else Series(list(values) if isinstance(values, (list, tuple)) else [values])
+
+
 def number(value):
     """Three digits that count, and no more than the value has."""
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e6):
+    if isinstance(value, int) or (value.is_integer() and abs(value) < 1e6):
         return str(int(value))
-    for digits, limit in ((0, 100), (1, 10), (2, 1)):
-        if abs(value) >= limit:
-            return f"{value:.{digits}f}"
-    return f"{value:.3g}"
+    return next((f"{value:.{digits}f}" for digits, limit in ((0, 100), (1, 10), (2, 1)) if abs(value) >= limit), f"{value:.3g}")
 
 
 @dataclass
@@ -67,16 +63,11 @@ class Row:
             return median(map(operation, self.ours.values, self.peer.values))
         return operation(self.ours.median, self.peer.median)
 
-    @property
-    def ratio(self):
-        return self.beside_peer(truediv)
-
-    @property
-    def added(self):
-        return self.beside_peer(sub)
+    ratio = property(lambda self: self.beside_peer(truediv))
+    added = property(lambda self: self.beside_peer(sub))
 
     def goals(self):
-        """What each goal is, and whether it is met; one of them is enough."""
+        """Each goal, and whether it is met; one of them is enough."""
         if self.limit is not None:
             yield f"<= {number(self.limit)} {self.unit}".rstrip(), self.ours.median <= self.limit
         if self.added_limit is not None:
@@ -84,9 +75,7 @@ class Row:
         if self.ratio_limit is not None:
             yield f"<= {number(self.ratio_limit)}x", self.ratio <= self.ratio_limit
 
-    @property
-    def goal(self):
-        return " or ".join(text for text, _ in self.goals())
+    goal = property(lambda self: " or ".join(text for text, _ in self.goals()))
 
     @property
     def is_met(self):
@@ -103,16 +92,15 @@ class Row:
         return [self.quantity, self.ours.text(self.unit), peer, ratio, self.goal, verdict, count]
 
     def data(self):
-        peer = None if self.peer is None else {"name": self.peer_name, **self.peer.data()}
-        answer = {"quantity": self.quantity, "unit": self.unit, "ours": self.ours.data(), "peer": peer}
-        answer |= {"ratio": self.ratio, "added": self.added, "goal": self.goal or None, "met": self.is_met}
-        return answer | {"why_not": self.why_not if self.is_met is False else None}
+        return {"quantity": self.quantity, "unit": self.unit, "ours": self.ours.data(),
+                "peer": None if self.peer is None else {"name": self.peer_name, **self.peer.data()},
+                "ratio": self.ratio, "added": self.added, "goal": self.goal or None, "met": self.is_met,
+                "why_not": self.why_not if self.is_met is False else None}
 
 
 @dataclass
 class Group:
-    """What one module measured. `skipped` says in one sentence why that is not possible here, `failed` what went wrong;
-    `notes` are for people."""
+    """The rows of one module. `skipped` is the sentence why it cannot be measured here, `failed` the error; `notes` are for people."""
 
     title: str
     rows: list = field(default_factory=list)
@@ -122,27 +110,20 @@ class Group:
 
     def add(self, quantity, unit, ours, peer=None, peer_name="", **goal):
         """Adds a row of lists of values, or single numbers."""
-
-        def series(values):
-            return values if values is None else Series(list(values) if isinstance(values, (list, tuple)) else [values])
-
         self.rows.append(Row(quantity, unit, series(ours), series(peer), peer_name, **goal))
         return self.rows[-1]
 
     def text(self):
         lines = [self.title, "=" * len(self.title)]
-        if self.skipped:
-            lines.append(f"not measured: {self.skipped}")
-        if self.failed:
-            lines.append(f"FAILED: {self.failed}")
+        lines += [f"not measured: {self.skipped}"] if self.skipped else []
+        lines += [f"FAILED: {self.failed}"] if self.failed else []
         if self.rows:
             rows = [["", "ours", "peer", "ratio", "goal", "", "n"], *(row.cells() for row in self.rows)]
-            widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-            for row in rows:
-                lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+            widths = [max(map(len, column)) for column in zip(*rows)]
+            lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
         lines += [f"  {row.quantity}: {row.why_not}" for row in self.rows if row.is_met is False and row.why_not]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     def data(self):
-        answer = {"title": self.title, "rows": [row.data() for row in self.rows], "notes": self.notes}
-        return answer | {"skipped": self.skipped or None, "failed": self.failed or None}
+        return {"title": self.title, "rows": [row.data() for row in self.rows], "notes": self.notes,
+                "skipped": self.skipped or None, "failed": self.failed or None}

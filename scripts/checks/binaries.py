@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the shared objects export and need, and the program of each step: that any process can load or start them. Takes a
-build folder. tests/integration/scripts/test_check_binaries.py has the objects that must not pass."""
+"""The exports and needs of the shared objects: any process can load them. Takes a build folder. Objects that must not pass are in
+tests/integration/scripts/test_check_binaries.py."""
 
 import os
 import pathlib
@@ -19,13 +19,13 @@ LIBC = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 # Names that the loader of Slurm would call in any library that has them, also in one that ours needs.
 NEVER = {"init", "fini"}
 
-# What README.md says of the glibc that the library needs when it is built on Debian 12.
+# The glibc that the library needs when it is built on Debian 12, as in README.md.
 NEWEST_GLIBC, DEBIAN_12 = (2, 35), "glibc 2.36"
 
-# Who loads the plugin, and the library whose names all its plugins see.
-SLURM = [str(path) for pattern in ("bin/srun", "bin/sbatch", "bin/salloc", "sbin/slurmd", "sbin/slurmstepd",
-                                   "lib/*/slurm-wlm/libslurmfull.so", "lib*/slurm/libslurmfull.so")
-         for path in (slurm_prefix() or pathlib.Path("/usr")).glob(pattern)]  # fmt: skip
+# The programs that load the plugin, and the library whose names all its plugins see.
+SLURM = [path for pattern in ("bin/srun", "bin/sbatch", "bin/salloc", "sbin/slurmd", "sbin/slurmstepd",
+                              "lib/*/slurm-wlm/libslurmfull.so", "lib*/slurm/libslurmfull.so")
+         for path in (slurm_prefix() or pathlib.Path("/usr")).glob(pattern)]
 EVERY_PLUGIN_HAS = {"plugin_name", "plugin_type", "plugin_version"}
 
 # What the plugin cannot do because it does not import the function. fork and execve are there for Horovod's server alone
@@ -34,29 +34,25 @@ PLUGIN_IMPORTS_NEVER = {
     "system", "popen", "vfork", "posix_spawn", "execv", "execvp", "execvpe", "execl", "execlp", "dlopen", "dlmopen",
     "exit", "_Exit", "quick_exit", "signal", "sigaction", "sleep", "usleep", "nanosleep", "connect",
     "getpwnam", "getpwuid", "getgrnam", "gethostbyname", "creat", "fopen", "fopen64", "mkdir", "unlink", "rename", "chown",
-    "chmod", "kill", "ptrace", "prctl", "setuid", "seteuid", "setreuid", "setresuid"}  # fmt: skip
+    "chmod", "kill", "ptrace", "prctl", "setuid", "seteuid", "setreuid", "setresuid"}
+
+# The compiler's own constructors, and libstdc++'s, which takes memory for exceptions without memory and, from gcc 13 on, fills in two
+# tables of functions.
+RUNTIME = {"frame_dummy", "eh_alloc", "system_error"}
+
 
 def run(*command):
-    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
+    return subprocess.run(list(map(str, command)), check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
 def exports(path):
     """Names and symbol types that the object offers to others; version nodes (type A) are no symbols."""
-    symbols = {}
-    for line in run("nm", "-D", "--defined-only", str(path)).splitlines():
-        kind, name = line.split()[-2:]
-        if kind != "A":
-            symbols[name.split("@")[0]] = kind
-    return symbols
+    symbols = (line.split()[-2:] for line in run("nm", "-D", "--defined-only", path).splitlines())
+    return {name.split("@")[0]: kind for kind, name in symbols if kind != "A"}
 
 
 def names_in_map(path):
-    text = path.read_text(encoding="utf-8")
-    return set(re.findall(r"^\s+(\w+);", text.split("local:")[0], flags=re.M))
-
-
-def names_in_header(path):
-    return set(re.findall(r"BOOTSTRAP_API [\w *]+?\b(bootstrap_\w+)\(", path.read_text(encoding="utf-8")))
+    return set(re.findall(r"^\s+(\w+);", path.read_text(encoding="utf-8").split("local:")[0], flags=re.M))
 
 
 def check_object(path, expected, is_bound_at_start=True):
@@ -69,76 +65,58 @@ def check_object(path, expected, is_bound_at_start=True):
     yield from check_linking(path, is_bound_at_start)
 
 
-def needed_objects(path):
-    """The object and all that it needs, by the loader's own search."""
-    return [str(path), *re.findall(r"^\s(?:\S+ => )?(/\S+) \(", run("ldd", str(path)), flags=re.M)]
-
-
 def check_loader_names(path):
-    for name in needed_objects(path):
+    """Of the object and all that it needs, by the loader's own search."""
+    for name in [path, *re.findall(r"^\s(?:\S+ => )?(/\S+) \(", run("ldd", path), flags=re.M)]:
         if NEVER & set(exports(name)):
             yield f"{name} exports init or fini, which Slurm's loader calls"
 
 
-def imports(path):
-    """Names of functions that the object takes from others."""
-    return {line.split()[-1].split("@")[0] for line in run("nm", "-D", "--undefined-only", str(path)).splitlines()}
-
-
 def check_imports(path, never):
-    common = never & imports(path)
-    if common:
+    imports = {line.split()[-1].split("@")[0] for line in run("nm", "-D", "--undefined-only", path).splitlines()}
+    if common := never & imports:
         yield f"imports {sorted(common)}"
 
 
 def newest_glibc(path):
     """The highest version of glibc's symbols that the object asks for."""
-    versions = re.findall(r"GLIBC_(\d+)\.(\d+)", run("readelf", "-VW", str(path)))
-    return max((int(major), int(minor)) for major, minor in versions)
+    return max((int(major), int(minor)) for major, minor in re.findall(r"GLIBC_(\d+)\.(\d+)", run("readelf", "-VW", path)))
 
 
 def check_glibc(path, newest):
-    version = newest_glibc(path)
-    if version > newest:
+    if (version := newest_glibc(path)) > newest:
         yield "asks for glibc {}.{}, newer than {}.{}: older containers could start no process".format(*version, *newest)
 
 
 def check_linking(path, is_bound_at_start):
-    """What holds for everything that is started or loaded in an environment that is not ours."""
-    dynamic = run("readelf", "-dW", str(path))
-    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
-    if not needed <= LIBC:
-        yield f"needs {sorted(needed - LIBC)}: on a machine without it every process that loads us would fail"
+    """For everything that is started or loaded in an environment that is not ours."""
+    dynamic, segments = run("readelf", "-dW", path), run("readelf", "-lW", path)
+    if needed := set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)) - LIBC:
+        yield f"needs {sorted(needed)}: on a machine without it every process that loads us would fail"
     for word in ("RUNPATH", "RPATH", "TEXTREL"):
         if f"({word})" in dynamic:
             yield f"has {word}"
     if is_bound_at_start and not re.search(r"\((BIND_NOW|FLAGS_1)\).*\bNOW\b|\(BIND_NOW\)|\(FLAGS\).*\bBIND_NOW\b", dynamic):
         yield "is not linked with -z now"
-    segments = run("readelf", "-lW", str(path))
     if "GNU_RELRO" not in segments:
         yield "has no RELRO segment"
     if re.search(r"GNU_STACK\s.*RWE", segments):
         yield "asks for an executable stack"
 
 
-def constructors(path):
-    """Addresses in .init_array: what the dynamic linker runs before `main`."""
-    shown = run("readelf", "--hex-dump=.init_array", str(path))
-    words = re.findall(r"^\s+0x[0-9a-f]+ ((?:[0-9a-f]{8} ?)+)", shown, flags=re.M)
-    data = bytes.fromhex("".join(words).replace(" ", ""))
-    return [int.from_bytes(data[at:at + 8], "little") for at in range(0, len(data), 8)]
-
-
 def check_constructors(path, known):
-    """In a preloaded library each of them is run by every process, and none may need another that has not run yet."""
+    """Addresses in .init_array are run before `main` by every process that preloads the library, and none may need another that has not
+    run yet."""
+    words = re.findall(r"^\s+0x[0-9a-f]+ ((?:[0-9a-f]{8} ?)+)", run("readelf", "--hex-dump=.init_array", path), flags=re.M)
+    data = bytes.fromhex("".join(words).replace(" ", ""))
     names = {}
-    for line in run("nm", str(path)).splitlines():
+    for line in run("nm", path).splitlines():
         address, _, name = line.rpartition(" ")
         if address and not address.startswith(" "):
             names.setdefault(int(address.split()[0], 16), name)
-    found = [names.get(address, hex(address)) for address in constructors(path)]
-    strange = [name for name in found if not any(word in name for word in known)]
-    if strange:
+    addresses = [int.from_bytes(data[at:at + 8], "little") for at in range(0, len(data), 8)]
+    found = [names.get(address, hex(address)) for address in addresses]
+    if strange := [name for name in found if not any(word in name for word in known)]:
         yield f"runs {strange} before main in every process that preloads it"
     if not any(word in name for name in found for word in known):
         yield f"has none of the constructors {sorted(known)}"
@@ -148,15 +126,8 @@ def check_clash(path, hosts):
     """None of our names may be one of the host program's: Slurm's are all visible to its plugins."""
     own = set(exports(path))
     for host in hosts:
-        if pathlib.Path(host).exists():
-            common = (own & set(exports(host))) - EVERY_PLUGIN_HAS
-            if common:
-                yield f"shares names with {host}: {sorted(common)}"
-
-
-# The compiler's own, and libstdc++'s, which takes memory for exceptions without memory and, from gcc 13 on, fills in two
-# tables of functions: no object of ours.
-RUNTIME = {"frame_dummy", "eh_alloc", "system_error"}
+        if common := (own & set(exports(host))) - EVERY_PLUGIN_HAS:
+            yield f"shares names with {host}: {sorted(common)}"
 
 
 def check_plugin(path, names):
@@ -180,8 +151,9 @@ def main(build):
     library_names = names_in_map(TOP / "libbootstrap/exports.map")
     of_plugin = [f"{plugin}: {problem}" for problem in check_plugin(plugin, plugin_names)]
     of_library = [f"{library}: {problem}" for problem in check_library(library, library_names)]
-    # So no name of NCCL's: the library stands before no function of another library.
-    if library_names != names_in_header(TOP / "libbootstrap/include/bootstrap/bootstrap.h"):
+    # So no name of NCCL's: the library replaces no function of another library.
+    header = (TOP / "libbootstrap/include/bootstrap/bootstrap.h").read_text(encoding="utf-8")
+    if library_names != set(re.findall(r"BOOTSTRAP_API [\w *]+?\b(bootstrap_\w+)\(", header)):
         of_library.append("libbootstrap/exports.map names other functions than bootstrap.h")
     problems = of_plugin + of_library
     # The checks themselves: libstdc++ exports and needs much, and must not pass.
@@ -190,9 +162,8 @@ def main(build):
         problems.append("control: libstdc++ would have passed")
     for problem in problems:
         print(problem, file=sys.stderr)
-    present = sum(pathlib.Path(host).exists() for host in SLURM)
     refused = "libstdc++ and doctored objects are refused (test_check_binaries.py)"
-    keep(Figure("G1", "", f"{len(of_plugin)} problems: {len(plugin_names)} exports, none of them in {present} objects of Slurm",
+    keep(Figure("G1", "", f"{len(of_plugin)} problems: {len(plugin_names)} exports, none of them in {len(SLURM)} objects of Slurm",
                 not of_plugin, True, refused))
     version = ".".join(map(str, newest_glibc(library)))
     keep(Figure("G2", "", f"{len(of_library)} problems: {len(library_names)} exports, glibc {version}", not of_library, True,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How long the README, its sentences and its table cells may be, links that lead somewhere, and manual pages in their usual form.
+"""Checks the pages: length of the README, of sentences and table cells; links; kinds of code blocks; named tests; sections of manual pages.
 
-documents.py [--longest] [PAGE ...]   --longest also prints the longest sentence and the longest cell of each page
+documents.py [PAGE ...]
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -21,7 +21,7 @@ MAX_WORDS_OF_SENTENCE = 40
 MAX_WORDS_OF_CELL = 25
 KINDS = {"sh", "text", "c", "cpp", "python", "json", "ini", "conf", "cmake", "mermaid"}
 SECTIONS = ["NAME", "LIBRARY", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "RETURN VALUES", "ENVIRONMENT", "FILES", "EXIT STATUS", "ERRORS",
-            "DIAGNOSTICS", "EXAMPLES", "NOTES", "SEE ALSO"]  # fmt: skip
+            "DIAGNOSTICS", "EXAMPLES", "NOTES", "SEE ALSO"]
 
 
 def count(text):
@@ -31,12 +31,8 @@ def count(text):
 def check_lengths(page):
     if page.path.name == "README.md" and page.lines > MAX_README_LINES:
         yield 1, f"{page.lines} lines, at most {MAX_README_LINES}"
-    for line, text in page.sentences:
-        if count(text) > MAX_WORDS_OF_SENTENCE:
-            yield line, f"a sentence of {count(text)} words, at most {MAX_WORDS_OF_SENTENCE}: {text[:80]}"
-    for line, text in page.cells:
-        if count(text) > MAX_WORDS_OF_CELL:
-            yield line, f"a table cell of {count(text)} words, at most {MAX_WORDS_OF_CELL}: {text[:80]}"
+    for what, units, most in ("sentence", page.sentences, MAX_WORDS_OF_SENTENCE), ("table cell", page.cells, MAX_WORDS_OF_CELL):
+        yield from ((line, f"a {what} of {count(text)} words, at most {most}: {text[:80]}") for line, text in units if count(text) > most)
 
 
 def check_blocks(page):
@@ -66,22 +62,18 @@ def check_links(page):
 def all_tests():
     """The names of all tests, in C++ and in Python."""
     text = "".join(path.read_text(encoding="utf-8") for path in (TOP / "tests").rglob("*test*.*") if path.suffix in (".cc", ".py"))
-    found = re.findall(r"^def (test_\w+)|^TEST(?:_F|_P)?\(\w+, (\w+)\)", text, re.M)
-    return {python or cxx for python, cxx in found}
+    return {python or cxx for python, cxx in re.findall(r"^def (test_\w+)|^TEST(?:_F|_P)?\(\w+, (\w+)\)", text, re.M)}
 
 
 def check_named_tests(page):
     """`<!-- test: NAME, NAME -->` stands beside a promise: each of these tests is there."""
-    known = all_tests()
     for number, line in enumerate(page.path.read_text(encoding="utf-8").splitlines(), 1):
         for names in re.findall(r"<!-- test: (.*?) -->", line):
-            for name in names.split(", "):
-                if name not in known:
-                    yield number, f"there is no test {name}"
+            yield from ((number, f"there is no test {name}") for name in names.split(", ") if name not in all_tests())
 
 
-def check_man(page, version):
-    title = re.search(r"^\.TH (.*)$", page.path.read_text(encoding="utf-8"), re.MULTILINE)
+def check_man(page):
+    title, version = re.search(r"^\.TH (.*)$", page.path.read_text(encoding="utf-8"), re.MULTILINE), project_version()
     if not title or f'"slurm-bootstrap {version}"' not in title[1]:
         yield 1, f'the page says "slurm-bootstrap {version}" in its .TH line'
     known = [section for section in SECTIONS if section in page.sections]
@@ -94,8 +86,7 @@ def project_version():
 
 
 def check_page(page):
-    checks = [check_lengths, check_blocks, check_named_tests]
-    checks += [check_links] if page.path.suffix == ".md" else [lambda page: check_man(page, project_version())]
+    checks = (check_lengths, check_blocks, check_named_tests, check_links if page.path.suffix == ".md" else check_man)
     return [f"{page.name}:{line}: {problem}" for check in checks for line, problem in check(page)]
 
 
@@ -110,40 +101,22 @@ def control():
         "promise.md": ["Text.\n<!-- test: test_of_nothing -->\n"],
         "man.1": ['.TH X 1 "" "x 9"\n.SH NAME\n', f'.TH X 1 "" "slurm-bootstrap {project_version()}"\n.SH FILES\n.SH NAME\n'],
     }
-    fine = {"fine.md": f"# A `b`, c\nA {words}. B {words}.\n\n- Item.\n\n      more\n\n<!-- not run: no GPU -->\n```sh\ntrue\n```\n[x](#a-b-c)\n"}
-    wrong = []
+    fine = f"# A `b`, c\nA {words}. B {words}.\n\n- Item.\n\n      more\n\n<!-- not run: no GPU -->\n```sh\ntrue\n```\n[x](#a-b-c)\n"
     with tempfile.TemporaryDirectory() as folder:
-        for name, texts in [*broken.items(), *((name, [text]) for name, text in fine.items())]:
+        for name, texts in [*broken.items(), ("fine.md", [fine])]:
             for text in texts:
                 file = Path(folder, name)
                 file.write_text(text, encoding="utf-8")
                 found = check_page(read_page(file))
-                if len(found) != (0 if name in fine else 1):
-                    wrong.append(f"control: {text[:60]!r}: {found}")
-    for line in wrong:
-        print(line, file=sys.stderr)
-    return not wrong
-
-
-def show_longest(page):
-    for what, units in ("sentence", page.sentences), ("cell", page.cells):
-        if units:
-            line, text = max(units, key=lambda unit: count(unit[1]))
-            print(f"  {page.name}:{line}: longest {what}, {count(text)} words: {text}")
+                if len(found) != (name != "fine.md"):
+                    yield f"control: {text[:60]!r}: {found}"
 
 
 def main(arguments):
-    wants_longest = "--longest" in arguments
-    names = [name for name in arguments if not name.startswith("-")]
-    if not control():
-        return 1
-    pages = [read_page(path) for path in (map(Path, names) if names else all_pages())]
-    problems = [problem for page in pages for problem in check_page(page)]
+    pages = [read_page(path) for path in (map(Path, arguments) if arguments else all_pages())]
+    problems = [*control(), *(problem for page in pages for problem in check_page(page))]
     for problem in problems:
         print(problem, file=sys.stderr)
-    if wants_longest:
-        for page in pages:
-            show_longest(page)
     print(f"documents: {len(pages)} pages, {sum(len(page.sentences) for page in pages)} sentences, {len(problems)} problems")
     return 1 if problems else 0
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs all fuzz targets of a build for a time, some at once, adds up what they did, and keeps the figure F1. A target that
-fails leaves its input in BUILD/tests/fuzz/found."""
+"""Runs all fuzz targets of a build for a time, some at once, adds up their runs, and keeps the figure F1. A target that fails leaves its
+input in BUILD/tests/fuzz/found."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,8 +22,7 @@ CORPUS = REPOSITORY / "tests" / "fuzz" / "corpus"
 GOAL = 100_000_000
 AT_ONCE = 2
 SLOWEST, LARGEST = 5, 64  # of one input: seconds by the clock, on a busy machine, too; MiB
-# Short inputs run up to ten times as fast, and reach most of the code; long ones, which find its limits, have the rest of
-# the time.
+# Short inputs run up to ten times as fast, and reach most of the code; long ones, which find its limits, have the rest of the time.
 SHORT, LONG, SHARE_OF_SHORT = 256, 4096, 0.75
 
 
@@ -37,8 +36,7 @@ class Outcome:
 
 
 def fuzz(target, seconds, longest):
-    """One target for so long with inputs of `longest` bytes at most; what it finds goes to found/NAME, what makes it fail
-    beside that."""
+    """One target for so long with inputs of `longest` bytes at most; new inputs go to found/NAME, one that makes it fail beside that."""
     name = target.name.removesuffix("_fuzz")
     found = target.parent / "found" / name
     found.mkdir(parents=True, exist_ok=True)
@@ -49,8 +47,7 @@ def fuzz(target, seconds, longest):
     began = time.monotonic()
     done = subprocess.run(line, capture_output=True, text=True, errors="replace")
     runs = re.search(r"number_of_executed_units:\s*(\d+)", done.stderr)
-    lines = "\n".join(done.stderr.splitlines()[-30:])
-    return Outcome(name, int(runs.group(1)) if runs else 0, done.returncode, time.monotonic() - began, lines)
+    return Outcome(name, int(runs[1]) if runs else 0, done.returncode, time.monotonic() - began, "\n".join(done.stderr.splitlines()[-30:]))
 
 
 def fuzz_both_lengths(target, seconds):
@@ -59,28 +56,15 @@ def fuzz_both_lengths(target, seconds):
     if short.status != 0 or short.runs == 0:
         return short
     long = fuzz(target, max(1, seconds - round(short.seconds)), LONG)
-    return Outcome(short.name, short.runs + long.runs if long.runs else 0, long.status, short.seconds + long.seconds,
-                   long.last_lines)
+    return Outcome(short.name, short.runs + long.runs if long.runs else 0, long.status, short.seconds + long.seconds, long.last_lines)
 
 
-def merge(target):
-    """Adds to the repository's corpus what reaches code that nothing in it reaches."""
-    name = target.name.removesuffix("_fuzz")
-    before = len(list((CORPUS / name).iterdir()))
-    subprocess.run([target, "-merge=1", CORPUS / name, target.parent / "found" / name], check=True, capture_output=True)
-    print(f"{name}: {len(list((CORPUS / name).iterdir())) - before} inputs more in {CORPUS / name}")
-
-
-def table(outcomes):
-    return markdown(["target", "runs", "time", "failed"], (
-        [one.name, f"{one.runs:,}", f"{one.seconds:.0f} s", "no" if one.status == 0 else "yes"] for one in outcomes))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build", type=Path, help="build/clang, with the target fuzz_targets built")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (60)")
-    parser.add_argument("--merge", action="store_true", help="put what reaches new code into tests/fuzz/corpus")
     arguments = parser.parse_args()
     targets = sorted((arguments.build / "tests" / "fuzz").glob("*_fuzz"))
     missing = {path.name for path in CORPUS.iterdir()} - {target.name.removesuffix("_fuzz") for target in targets}
@@ -92,14 +76,12 @@ def main():
     for outcome in failed:
         print(f"{outcome.name} failed:\n{outcome.last_lines}", file=sys.stderr)
     runs = sum(outcome.runs for outcome in outcomes)
-    print(table(outcomes))
-    print(f"fuzz: {runs:,} runs of {len(outcomes)} targets, {len(failed)} failed")
-    keep(Figure("F1", "", f"{runs:,} runs of {len(outcomes)} targets, {len(failed)} failed", not failed, runs >= GOAL,
-                "a target stops at a broken property (tests/fuzz/property.h)", table=table(outcomes),
+    table = markdown(["target", "runs", "time", "failed"], (
+        [one.name, f"{one.runs:,}", f"{one.seconds:.0f} s", "no" if one.status == 0 else "yes"] for one in outcomes))
+    got = f"{runs:,} runs of {len(outcomes)} targets, {len(failed)} failed"
+    print(f"{table}\nfuzz: {got}")
+    keep(Figure("F1", "", got, not failed, runs >= GOAL, "a target stops at a broken property (tests/fuzz/property.h)", table=table,
                 why="" if runs >= GOAL else f"{arguments.seconds} s for each target"))
-    if arguments.merge and not failed:
-        for target in targets:
-            merge(target)
     return 1 if failed else 0
 
 

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""The list of all messages in etc/doc/troubleshooting.md, made from the C++ sources: compares it, or with --write renews it."""
+"""The list of all messages in etc/doc/troubleshooting.md, made from the C++ sources: compares it, or with --write renews it. Words with a
+plainer one are refused in messages, and in the comments and test names of FOLDERS."""
 
 import argparse
+import ast
+import io
 import itertools
 import pathlib
 import re
 import subprocess
 import sys
+import tokenize
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 PAGE = "etc/doc/troubleshooting.md"
@@ -24,8 +28,10 @@ AREAS = {
 LEFT_OUT = ("libbootstrap/tools/", "libbootstrap/core/activation/", "libbootstrap/core/program/", "libbootstrap/core/plan/explain",
             "libbootstrap/core/util/text", "libbootstrap/core/step/message_prefix", "libbootstrap/core/failure/failure.cc")
 
-# Words of no message: they are pictures, or have a plainer word.
+# Words of no message and no comment: they are pictures, or have a plainer word.
 BANNED = re.compile(r"\b(told|tells?|hears?|heard|came|nobody|says?|held|cures?|kin)\b", re.IGNORECASE)
+# Whose comments and names of tests are checked. For all of the project: ("scripts/", "tests/", "libbootstrap/", "spank_plugin/", "etc/").
+FOLDERS = ("scripts/", "tests/integration/")
 
 # A call of these prints its last argument, or keeps it as the sentence of an error.
 SINKS = {"fail", "say", "warn", "log_error", "log_warning", "log_info", "log_verbose", "log_debug", "report", "slurm_error",
@@ -87,7 +93,7 @@ def split_at(tokens, sign):
 
 
 class Source:
-    """One file: its functions, its constants, and what its expressions can say."""
+    """One file: its functions, its constants, and the texts of its expressions."""
 
     def __init__(self, name, text, constants):
         self.name, self.tokens, self.shared = name, tokens_of(text), constants
@@ -188,9 +194,9 @@ def variables_of(tokens):
 
 
 def constants_of(tokens):
-    for place, token in enumerate(tokens[:-2]):
-        if re.fullmatch(r"k[A-Z]\w*", token) and tokens[place + 1] == "=" and tokens[place + 2].startswith(TEXT):
-            yield token, tokens[place + 2][1:]
+    for token, sign, text in zip(tokens, tokens[1:], tokens[2:]):
+        if re.fullmatch(r"k[A-Z]\w*", token) and sign == "=" and text.startswith(TEXT):
+            yield token, text[1:]
 
 
 def functions_of(tokens):
@@ -228,8 +234,9 @@ def place_of(tokens):
 
 
 def is_message(text):
-    words = [word for word in re.findall(r"[A-Za-z][a-z]+", re.sub(r"\b[A-Z]{2,}\b", "", text))]
-    return len(words) >= FEWEST_WORDS and " " in text and not text.startswith(("[bootstrap]", "/", "{")) and "slurm-bootstrap-topology" not in text
+    words = re.findall(r"[A-Za-z][a-z]+", re.sub(r"\b[A-Z]{2,}\b", "", text))
+    return (len(words) >= FEWEST_WORDS and " " in text and not text.startswith(("[bootstrap]", "/", "{"))
+            and "slurm-bootstrap-topology" not in text)
 
 
 def tidy(text):
@@ -239,13 +246,42 @@ def tidy(text):
 
 
 def area_of(name):
-    return max(AREAS, key=lambda area: max((len(room) for room in AREAS[area] if name.startswith(room)), default=-1))
+    return max(AREAS, key=lambda area: max((len(folder) for folder in AREAS[area] if name.startswith(folder)), default=-1))
+
+
+def sources(*patterns):
+    """Name and text of each file that git has."""
+    done = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", *patterns], cwd=TOP, check=True, text=True,
+                          stdout=subprocess.PIPE)
+    return {name: (TOP / name).read_text(encoding="utf-8") for name in done.stdout.split() if (TOP / name).is_file()}
+
+
+def prose_of(name, text):
+    """(line, words) of each comment, docstring and name of a test."""
+    for test in re.finditer(r"^(?:def (?=test_)|TEST\w*\(\w+, )(\w+)\(?\)?", text, re.M):
+        yield text[:test.start()].count("\n") + 1, re.sub(r"_|(?<=[a-z])(?=[A-Z])", " ", test[1])
+    if name.endswith(".py") or text.startswith(("#!/usr/bin/env python3", "#!/usr/bin/python3")):
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
+                yield node.body[0].lineno, ast.get_docstring(node)
+    else:
+        mark = r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"' if name.endswith((".cc", ".c", ".h")) else r"(?:^|(?<=\s))#[^\n]*"
+        for found in re.finditer(mark, text, re.S | re.M):
+            if not found[0].startswith('"'):
+                yield text[:found.start()].count("\n") + 1, found[0]
+
+
+def check_prose():
+    for name, text in sources(*FOLDERS).items():
+        yield from (f"{name}:{line}: {word[0]!r} has a plainer word" for line,
+                    words in prose_of(name, text) if (word := BANNED.search(words)))
 
 
 def all_messages():
-    names = subprocess.run(["git", "ls-files", "libbootstrap/*.cc", "libbootstrap/*.h", "spank_plugin/*.cc", "spank_plugin/*.h"],
-                           cwd=TOP, check=True, text=True, stdout=subprocess.PIPE).stdout.split()
-    texts = {name: (TOP / name).read_text(encoding="utf-8") for name in names if (TOP / name).is_file()}
+    texts = sources("libbootstrap/*.cc", "libbootstrap/*.h", "spank_plugin/*.cc", "spank_plugin/*.h")
     shared = dict(found for text in texts.values() for found in constants_of(tokens_of(text)))
     by_area = {area: set() for area in AREAS}
     for name, text in texts.items():
@@ -267,6 +303,7 @@ def main():
     by_area = all_messages()
     problems = [f"message with the word {word[0]!r}, which has a plainer one: {message}"
                 for messages in by_area.values() for message in sorted(messages) if (word := BANNED.search(message))]
+    problems += check_prose()
     page = (TOP / PAGE).read_text(encoding="utf-8")
     if page.count(BEGIN) != 1 or page.count(END) != 1:
         problems.append(f"{PAGE}: the lines {BEGIN} and {END} are missing, between which the list of messages is")

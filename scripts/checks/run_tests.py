@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from local_cluster import REPOSITORY  # noqa: E402
-from test_report.versions import counts  # noqa: E402
+from test_report.report import counts  # noqa: E402
 
 AT_ONCE = min(len(os.sched_getaffinity(0)) + 1, 4)
 # Each line of its progress is about a file.

@@ -54,7 +54,7 @@ foreach(_component IN ITEMS PLUGIN COMMAND)
 endforeach()
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-# CPack's own shlibs would warn of the plugin, which nobody links.
+# CPack's own shlibs would warn of the plugin, which no program links.
 set(_control ${PROJECT_BINARY_DIR}/packaging)
 file(WRITE ${_control}/triggers "activate-noawait ldconfig\n")
 file(WRITE ${_control}/shlibs "libbootstrap 0 libbootstrap0 (>= ${PROJECT_VERSION})\n")

@@ -102,7 +102,7 @@ make_root() {
   [[ -n $site ]] || fail "asked apt-get for the Debian mirror of this machine, it names none; see /etc/apt/sources.list"
   say "making Debian $release in $root, from $site"
   rm -rf --one-file-system "$fresh"
-  # debootstrap mounts, and when it is killed unmounts nothing; in a namespace of its own that is nobody's loss.
+  # debootstrap mounts, and when it is killed unmounts nothing; in a namespace of its own that does no harm.
   # The script named last: debootstrap of Debian 12 does not know all later releases, which are made like this one.
   unshare --mount -- debootstrap --variant=minbase --include=ca-certificates "${suites[$release]}" "$fresh" "$site" sid \
     >"$root.log" 2>&1 || {

@@ -16,20 +16,20 @@ INSIDE = "/opt/slurm-bootstrap"  # the repository, as every host of a cluster se
 
 
 def slurm_prefix():
-    """Of the Slurm that a cluster starts where it is told no other, the one in PATH; None where there is none."""
+    """Of the Slurm that a cluster starts by default, the one in PATH; None where there is none."""
     slurmctld = shutil.which("slurmctld")
     return Path(slurmctld).parent.resolve().parent if slurmctld else None
 
 
 def slurm_version():
-    """The version of that Slurm as it says itself, such as 24.11.5; '' where there is none."""
+    """The version that this Slurm prints, such as 24.11.5; '' where there is none."""
     prefix = slurm_prefix()
     said = subprocess.run([prefix / "sbin/slurmd", "-V"], capture_output=True, text=True).stdout.split() if prefix else []
     return said[-1] if said else ""
 
 
 class ClusterError(RuntimeError):
-    """`scripts/cluster` could not do what it was asked; the text is what it said."""
+    """`scripts/cluster` could not do what it was asked; the text is its message."""
 
 
 @dataclass

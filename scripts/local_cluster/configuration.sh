@@ -69,7 +69,7 @@ MailProg=/bin/true
 KillWait=5
 SchedulerType=sched/backfill
 # Heterogeneous jobs are started by the backfill scheduler only: let it look every second, not every 30. And a requeued
-# job becomes eligible after 11 s, which by itself makes nobody look at the queue.
+# job becomes eligible after 11 s, and no other event makes slurmctld look at the queue.
 SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_min_interval=0,sched_interval=1
 TEXT
   # A setting named twice would be an error or a matter of order, so the user's line replaces ours.

@@ -23,7 +23,7 @@ start_hosts() {
   ip link add fabric type bridge forward_delay 0 stp_state 0
   ip link set fabric up
   for host in head $(seq -f 'node%03g' 1 "${node_count:?}"); do
-    # The hosts must not inherit the lock: it tells whether this process lives. A descriptor kept in a variable
+    # The hosts must not inherit the lock: it shows whether this process lives. A descriptor kept in a variable
     # can only be closed by `exec`.
     (
       exec {state_lock}<&-

@@ -3,7 +3,7 @@
 #
 # A cluster is one process tree below an init process with a PID namespace of its own. Whoever holds the lock on
 # the state folder is that init (or an `up` still at work), so a process id read from the folder is only believed
-# while the lock is held: no process of somebody else can be killed by a stale file.
+# while a process has the lock: a stale file cannot make it kill an unrelated process.
 
 # shellcheck source=scripts/local_cluster/cgroup.sh
 source "${repository:?}/scripts/local_cluster/cgroup.sh"

@@ -21,7 +21,7 @@ def read(path):
 
 
 def ask(*words):
-    """What a command prints; '' when it is not there or fails."""
+    """The output of a command; '' when it is not there or fails."""
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, errors="replace")
     except (OSError, subprocess.TimeoutExpired):
@@ -29,54 +29,40 @@ def ask(*words):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def system():
-    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', read("/etc/os-release"), re.M)
-    return name[1] if name else platform.system()
+def processor_name():
+    model = re.search(r"^(?:model name|Model)\s*:\s*(.+)", read("/proc/cpuinfo"), re.M)
+    return model[1] if model else platform.machine()
 
 
 def processor():
-    info = read("/proc/cpuinfo")
-    model = re.search(r"^(?:model name|Model)\s*:\s*(.+)", info, re.M)
-    sockets = len(set(re.findall(r"^physical id\s*:\s*(\d+)", info, re.M))) or 1
-    return (f"{model[1] if model else platform.machine()}: {os.cpu_count()} logical CPUs in {sockets} "
+    sockets = len(set(re.findall(r"^physical id\s*:\s*(\d+)", read("/proc/cpuinfo"), re.M))) or 1
+    return (f"{processor_name()}: {os.cpu_count()} logical CPUs in {sockets} "
             f"{'socket' if sockets == 1 else 'sockets'}, this task may use {len(os.sched_getaffinity(0))}")
 
 
-def memory():
-    found = re.search(r"^MemTotal:\s*(\d+) kB", read("/proc/meminfo"), re.M)
-    return f"{int(found[1]) / 2**20:.0f} GiB" if found else "unknown"
-
-
 def interfaces():
-    """Each but the loopback, with its speed where the driver tells one."""
-    addresses = {}
+    """Each but the loopback, with its speed where the driver has one."""
+    addresses, found = {}, []
     for line in ask("ip", "-o", "-4", "addr").splitlines():
         words = line.split()
         addresses.setdefault(words[1].split("@")[0], []).append(words[3])
-    found = []
     for path in sorted(Path("/sys/class/net").glob("*")):
-        if path.name == "lo" or not (path / "operstate").exists():
-            continue
-        speed = read(path / "speed")
-        driver = os.path.basename(os.path.realpath(path / "device/driver")) if (path / "device/driver").exists() else "virtual"
-        speed = f"{speed} Mbit/s" if speed.isdigit() else "speed not told"
-        found.append(" ".join([path.name, read(path / "operstate"), f"({driver}, {speed})", *addresses.get(path.name, [])]))
-    return "; ".join(found) or "none"
+        if path.name != "lo" and (path / "operstate").exists():
+            speed = f"{read(path / 'speed')} Mbit/s" if read(path / "speed").isdigit() else "speed not told"
+            driver = os.path.basename(os.path.realpath(path / "device/driver")) if (path / "device/driver").exists() else "virtual"
+            found.append(" ".join([path.name, read(path / "operstate"), f"({driver}, {speed})", *addresses.get(path.name, [])]))
+    return "; ".join(found)
 
 
 def fabric():
-    found = []
-    for port in sorted(Path("/sys/class/infiniband").glob("*/ports/*")):
-        found.append(f"{port.parents[1].name} port {port.name}: {read(port / 'rate') or 'rate not told'}")
-    return "; ".join(found) or "none"
+    return "; ".join(f"{port.parents[1].name} port {port.name}: {read(port / 'rate') or 'rate not told'}"
+                     for port in sorted(Path("/sys/class/infiniband").glob("*/ports/*")))
 
 
 def gpus():
     lines = ask("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader").splitlines()
     names = [f"{lines.count(name)} x {name}" for name in dict.fromkeys(lines)]
-    if not names:
-        names = [line.strip() for line in ask("rocm-smi", "--showproductname").splitlines() if "Card" in line]
-    return "; ".join(names) or "none"
+    return "; ".join(names or [line.strip() for line in ask("rocm-smi", "--showproductname").splitlines() if "Card" in line])
 
 
 def gpu_links():
@@ -86,11 +72,7 @@ def gpu_links():
         words = re.sub(r"\x1b\[[0-9;]*m", "", line).split()
         if words and re.fullmatch(r"GPU\d+", words[0]):
             pairs += [word for word in words[1:] if re.fullmatch(r"NV\d+|PIX|PXB|PHB|NODE|SYS", word)]
-    return ", ".join(f"{pairs.count(kind) // 2} pairs {kind}" for kind in dict.fromkeys(pairs)) or "none"
-
-
-def driver():
-    return (ask("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").splitlines() or ["none"])[0]
+    return ", ".join(f"{pairs.count(kind) // 2} pairs {kind}" for kind in dict.fromkeys(pairs))
 
 
 def torch_facts():
@@ -100,9 +82,9 @@ def torch_facts():
     except ImportError:
         return {"PyTorch": "not installed", "CUDA": "not installed", "NCCL": "not installed", "GPUs for PyTorch": "0"}
     ready = [name for name in ("gloo", "nccl", "mpi") if dist.is_available() and getattr(dist, f"is_{name}_available")()]
-    nccl = ".".join(map(str, torch.cuda.nccl.version())) if "nccl" in ready else "not installed"
     return {"PyTorch": f"{torch.__version__}, with {', '.join(ready) or 'no back end'}",
-            "CUDA": torch.version.cuda or "not installed (PyTorch without CUDA)", "NCCL": nccl,
+            "CUDA": torch.version.cuda or "not installed (PyTorch without CUDA)",
+            "NCCL": ".".join(map(str, torch.cuda.nccl.version())) if "nccl" in ready else "not installed",
             "GPUs for PyTorch": str(torch.cuda.device_count() if torch.cuda.is_available() else 0)}
 
 
@@ -117,34 +99,28 @@ def mpi_facts():
     return {"mpi4py": mpi4py.__version__, "MPI": MPI.Get_library_version().split(",")[0].strip("\0 \n")}
 
 
-def horovod_version():
-    """Without loading it, which takes seconds."""
+def version_of(package):
+    """From its metadata: to load Horovod takes seconds."""
     try:
-        return importlib.metadata.version("horovod")
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
 
 
-def numpy_version():
-    try:
-        import numpy
-    except ImportError:
-        return "not installed"
-    return numpy.__version__
-
-
 def main():
+    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', read("/etc/os-release"), re.M)
+    total = re.search(r"^MemTotal:\s*(\d+) kB", read("/proc/meminfo"), re.M)
+    driver = ask("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split("\n")[0]
     facts = {
-        "operating system": system(), "kernel": platform.release(), "machine": read("/proc/sys/kernel/random/boot_id") or "unknown",
-        "CPU": processor(), "memory": memory(), "network interfaces": interfaces(), "InfiniBand or RoCE": fabric(),
-        "GPUs": gpus(), "GPU links": gpu_links(), "GPU driver": driver(), "Python": f"{platform.python_version()} ({sys.executable})",
-        "NumPy": numpy_version(), **torch_facts(), **mpi_facts(), "Horovod": horovod_version(),
-    }  # fmt: skip
+        "operating system": name[1] if name else platform.system(), "kernel": platform.release(),
+        "machine": read("/proc/sys/kernel/random/boot_id") or "unknown", "CPU": processor(),
+        "memory": f"{int(total[1]) / 2**20:.0f} GiB" if total else "unknown", "network interfaces": interfaces(),
+        "InfiniBand or RoCE": fabric(), "GPUs": gpus(), "GPU links": gpu_links(), "GPU driver": driver,
+        "Python": f"{platform.python_version()} ({sys.executable})", "NumPy": version_of("numpy"), **torch_facts(), **mpi_facts(),
+        "Horovod": version_of("horovod")}
     print(f"@fact host {platform.node()}")
     for name, value in facts.items():
-        value = " ".join(value.split())[:LONGEST]
-        print(f"@fact {name.replace(' ', '_')} {value}")
-    sys.stdout.flush()
+        print(f"@fact {name.replace(' ', '_')} {' '.join(value.split())[:LONGEST] or 'none'}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
-"""The command line of scripts/scaling-report."""
+"""The command line of scripts/scaling-report, and the cells that it asks for."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 import argparse
 import os
 import shlex
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
-from scaling.cells import BACKENDS, MODELS
-
-DEFAULTS = {"nodes": [1, 2, 4], "tasks_per_node": [1, 2], "backends": ["gloo", "mpi", "nccl"],
-            "models": ["mlp", "cnn", "rnn", "resnet50"], "steps": 20}
+BACKENDS = ("gloo", "mpi", "horovod-gloo", "horovod-mpi", "nccl")
+OVER_MPI = ("mpi", "horovod-mpi")
+MODELS = ("mlp", "cnn", "rnn", "resnet50")
+DEFAULTS = {"nodes": [1, 2, 4], "tasks_per_node": [1, 2], "backends": ["gloo", "mpi", "nccl"], "models": [*MODELS], "steps": 20}
 QUICK = {"nodes": [1, 2], "tasks_per_node": [1, 2], "backends": ["gloo", "mpi"], "models": ["mlp", "cnn"], "steps": 10}
 LEAST_STEPS = 4  # of the losses, the first round through the four batches is compared with the last
 
@@ -30,8 +32,59 @@ failed, 1 when one did (the report is there all the same), 2 for a wrong command
 """
 
 
+@dataclass(frozen=True)
+class Cell:
+    """One training: a model through a back end on `nodes` servers with `tasks` processes each."""
+
+    backend: str
+    model: str
+    nodes: int
+    tasks: int
+
+    ranks = property(lambda self: self.nodes * self.tasks)
+    layout = property(lambda self: f"{self.nodes}x{self.tasks}")
+    key = property(lambda self: f"{self.backend}-{self.model}-{self.layout}")  # its name in files and messages
+    # Cells of a group differ in the model alone, and share one step: Python and PyTorch start once for all.
+    group = property(lambda self: (self.backend, self.nodes, self.tasks))
+
+
+def make_cells(backends, models, nodes, tasks):
+    """All cells, small worlds first, and the back ends of a layout one after the other: the other load of the machine changes
+    slowly, and so it is alike for all of them."""
+    layouts = sorted(((n, t) for n in nodes for t in tasks), key=lambda layout: (layout[0] * layout[1], layout[0]))
+    return [Cell(backend, model, n, t) for n, t in layouts for backend in backends for model in models]
+
+
+def in_groups(cells):
+    """Lists of cells that share a step, in order."""
+    return [list(group) for _, group in groupby(cells, key=lambda cell: cell.group)]
+
+
+def why_impossible(cell, parameters, place):
+    """A sentence when this cell cannot be run on this cluster, else ''."""
+    nodes, cpus = len(place.nodes), cell.tasks * parameters["threads"]
+    if cell.nodes > nodes:
+        return f"the cluster has {nodes} {'node' if nodes == 1 else 'nodes'} that can be used"
+    wide = sum(node.cpus >= cpus for node in place.nodes)
+    if wide < cell.nodes:
+        return (f"{cell.tasks} processes with {parameters['threads']} CPUs each need nodes of {cpus} CPUs, and {wide} of the cluster's "
+                f"nodes have so many")
+    if parameters["scaling"] == "strong" and 0 < parameters["batch"] < cell.ranks:
+        return f"{cell.ranks} processes cannot share a batch of {parameters['batch']} samples"
+    if cell.backend == "nccl" and parameters["device"] != "cuda":
+        return place.no_gpu
+    if parameters["device"] == "cuda":
+        if cell.tasks > place.gpus:
+            return f"each process needs a GPU of its own, {cell.tasks} on a node, and the nodes have {place.gpus}"
+        if place.one_machine and cell.nodes > 1:
+            return "all nodes of the one-machine cluster have the same GPUs, which two processes would then share"
+    if cell.backend in OVER_MPI and not place.has_pmix:
+        return f"back end {cell.backend} is started with srun --mpi=pmix, and this Slurm has no PMIx (srun --mpi=list)"
+    return ""
+
+
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence."""
+    """Prints an error as one sentence."""
 
     def error(self, message):
         self.exit(2, f"scaling-report: {message}; `scaling-report --help` shows the options\n")
@@ -51,9 +104,8 @@ def numbers(text):
 def names_of(what, known):
     def parse(text):
         words = list(dict.fromkeys(text.split(",")))
-        for word in words:
-            if word not in known:
-                raise argparse.ArgumentTypeError(f"there is no {what} '{word}'; there are {', '.join(known)}")
+        if unknown := [word for word in words if word not in known]:
+            raise argparse.ArgumentTypeError(f"there is no {what} '{unknown[0]}'; there are {', '.join(known)}")
         return words
 
     return parse
@@ -73,7 +125,7 @@ def at_least(least):
 
 
 def words(text):
-    """Words as a shell would take them."""
+    """Words as a shell would split them."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -83,38 +135,35 @@ def words(text):
 def make_parser():
     parser = Parser(
         prog="scaling-report", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EXAMPLES,
-        description="Trains the same models through several back ends and layouts of a Slurm cluster, and writes a report "
-        "on how they scale.")
-    what = parser.add_argument_group("what is run")
-    what.add_argument("--nodes", type=numbers, metavar="N,...", help="servers (1,2,4)")
-    what.add_argument("--tasks-per-node", type=numbers, metavar="N,...", help="processes on each server (1,2)")
-    what.add_argument("--backends", type=names_of("back end", BACKENDS), metavar="NAME,...",
-                      help="gloo, nccl: of torch.distributed; mpi: of mpi4py; horovod-gloo, horovod-mpi: of Horovod (gloo,mpi,nccl)")
-    what.add_argument("--models", type=names_of("model", MODELS), metavar="NAME,...",
-                      help="mlp, cnn, rnn (an LSTM), resnet50 (mlp,cnn,rnn,resnet50)")
-    what.add_argument("--steps", type=at_least(LEAST_STEPS), metavar="N", help="steps measured in each cell (20)")
-    what.add_argument("--warm-up", type=at_least(0), default=4, metavar="N", help="steps before those (4)")
-    what.add_argument("--scaling", choices=("weak", "strong"), default="weak",
-                      help="weak: each process has a batch of its own; strong: all share one (weak)")
-    what.add_argument("--batch", type=at_least(1), default=0, metavar="N", help="samples of a process, with --scaling strong of all "
-                      "(the model's own, with strong eight times that)")
-    what.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto",
-                      help="auto: GPUs where PyTorch finds one on every node (auto)")
-    what.add_argument("--size", choices=("auto", "small", "full"), default="auto",
-                      help="of models and samples; auto: full on GPUs, small on CPUs (auto)")
-    what.add_argument("--threads", type=at_least(1), default=1, metavar="N", help="CPUs and computing threads of a process (1)")
-    what.add_argument("--quick", action="store_true", help="1,2 nodes, gloo,mpi, mlp,cnn and 10 steps, unless said otherwise")
-    where = parser.add_argument_group("where")
-    where.add_argument("--partition", metavar="NAME", help="of Slurm (its default)")
-    where.add_argument("--srun-options", type=words, default=[], metavar="TEXT", help="more options of srun: --srun-options='--account x'")
-    where.add_argument("--python", metavar="FILE", help="Python with PyTorch, and mpi4py or Horovod, on the nodes (python3; on the "
-                       "one-machine cluster /usr/bin/python3)")
-    where.add_argument("--preload", metavar="FILE", help="libbootstrap.so.0, where the plugin is not (as built or installed)")
-    where.add_argument("--cell-timeout", type=at_least(1), default=120, metavar="S",
-                       help="seconds without a sign of life after which a cell has failed (120)")
-    out = parser.add_argument_group("the report")
-    out.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for it, made when it is not there")
-    out.add_argument("--resume", action="store_true", help="go on in DIR: run what is not done there with these options")
+        description="Trains the same models through several back ends and layouts of a Slurm cluster, and writes a report on how they "
+                    "scale.")
+    add = parser.add_argument_group("what is run").add_argument
+    add("--nodes", type=numbers, metavar="N,...", help="servers (1,2,4)")
+    add("--tasks-per-node", type=numbers, metavar="N,...", help="processes on each server (1,2)")
+    add("--backends", type=names_of("back end", BACKENDS), metavar="NAME,...",
+        help="gloo, nccl: of torch.distributed; mpi: of mpi4py; horovod-gloo, horovod-mpi: of Horovod (gloo,mpi,nccl)")
+    add("--models", type=names_of("model", MODELS), metavar="NAME,...", help="mlp, cnn, rnn (an LSTM), resnet50 (mlp,cnn,rnn,resnet50)")
+    add("--steps", type=at_least(LEAST_STEPS), metavar="N", help="steps measured in each cell (20)")
+    add("--warm-up", type=at_least(0), default=4, metavar="N", help="steps before those (4)")
+    add("--scaling", choices=("weak", "strong"), default="weak",
+        help="weak: each process has a batch of its own; strong: all share one (weak)")
+    add("--batch", type=at_least(1), default=0, metavar="N",
+        help="samples of a process, with --scaling strong of all (the model's own, with strong eight times that)")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: GPUs where PyTorch finds one on every node (auto)")
+    add("--size", choices=("auto", "small", "full"), default="auto", help="of models and samples; auto: full on GPUs, small on CPUs (auto)")
+    add("--threads", type=at_least(1), default=1, metavar="N", help="CPUs and computing threads of a process (1)")
+    add("--quick", action="store_true", help="1,2 nodes, gloo,mpi, mlp,cnn and 10 steps, unless said otherwise")
+    add = parser.add_argument_group("where").add_argument
+    add("--partition", metavar="NAME", help="of Slurm (its default)")
+    add("--srun-options", type=words, default=[], metavar="TEXT", help="more options of srun: --srun-options='--account x'")
+    add("--python", metavar="FILE",
+        help="Python with PyTorch, and mpi4py or Horovod, on the nodes (python3; on the one-machine cluster /usr/bin/python3)")
+    add("--preload", metavar="FILE", help="libbootstrap.so.0, where the plugin is not (as built or installed)")
+    add("--cell-timeout", type=at_least(1), default=120, metavar="S",
+        help="seconds without a sign of life after which a cell has failed (120)")
+    add = parser.add_argument_group("the report").add_argument
+    add("--out", required=True, type=Path, metavar="DIR", help="folder for it, made when it is not there")
+    add("--resume", action="store_true", help="go on in DIR: run what is not done there with these options")
     return parser
 
 
@@ -124,20 +173,19 @@ def parse(arguments=None):
     if parser.parse_args(arguments).quick:
         parser.set_defaults(**QUICK)
     options = parser.parse_args(arguments)
-    check_folder(parser, options)
+    check_folder(parser, options.out, options.resume)
     return options
 
 
-def check_folder(parser, options):
+def check_folder(parser, out, resume):
     """Before a cluster is started for what cannot be written."""
-    out = options.out
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out {out} cannot be made a folder: {error.strerror}")
     if not os.access(out, os.W_OK | os.X_OK):
         parser.error(f"--out {out} is not writable for uid {os.geteuid()}")
-    if (out / "cells").exists() and not options.resume:
+    if not resume and (out / "cells").exists():
         parser.error(f"--out {out} holds cells of an earlier run; say --resume to go on there, or name another folder")
-    if not (out / "cells").exists() and any(out.iterdir()) and not options.resume:
+    if not resume and any(out.iterdir()):
         parser.error(f"--out {out} is not empty and holds no report; name another folder")

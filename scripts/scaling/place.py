@@ -1,4 +1,5 @@
-"""Where the cells are run: the Slurm cluster that srun reaches, or one that is started on this machine for the report."""
+"""Where the cells are run: the Slurm cluster that srun reaches, or one that is started on this machine for the report; and the facts of
+its nodes."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -11,38 +12,39 @@ from pathlib import Path
 
 from local_cluster import INSIDE, REPOSITORY, ClusterError, LocalCluster
 
-MOST_LOCAL_NODES = 8  # each is some daemons; more say nothing new about one machine
+from scaling.steps import Output
+
+MOST_LOCAL_NODES = 8  # each is some daemons; more show nothing new about one machine
 USABLE = re.compile(r"idle|mixed|allocated|completing|reserved|planned", re.IGNORECASE)
 LIBRARY = "libbootstrap.so.0"
-# What a job was asked for, which srun would take for a wish of ours, beside what we ask for.
+LIMIT = 180  # seconds in which a step must give the facts of all nodes
+# Options of the enclosing job, which srun would add to ours.
 OF_THE_JOB = re.compile(r"SLURM_(GPUS|GPUS_PER_\w+|NTASKS_PER_\w+|CPUS_PER_\w+|NTASKS|NPROCS|TRES_PER_TASK)")
-
-
-class PlaceError(RuntimeError):
-    """There is no place to run on; the text is one sentence."""
 
 
 Node = namedtuple("Node", "name cpus gpus")
 
 
+class PlaceError(RuntimeError):
+    """There is no cluster that can be used; the text is one sentence."""
+
+
 class Place:
-    """A cluster: what Slurm says of it, and how a step is started on it."""
+    """A cluster: what Slurm knows of it, and how a step is started on it."""
 
     one_machine = False
     no_gpu = "the nodes have no GPU that PyTorch can use, and NCCL needs one for each process"
-    gpus = 0  # of a node, that PyTorch can use; known after the environment was asked for
+    gpus = 0  # of a node, that PyTorch can use; known when the nodes have sent their facts
 
     def __init__(self, options):
-        self.options = options
-        self.repository = str(REPOSITORY)
-        self.python = options.python or "python3"
+        self.options, self.repository, self.python = options, str(REPOSITORY), options.python or "python3"
         self.waits_in_queue = not ("SLURM_JOB_ID" in os.environ and "SLURM_JOB_NODELIST" in os.environ)
 
     def start(self, words):
-        """Starts a command in a session of its own, so that Ctrl-C is ours to pass on; its errors are in its output."""
+        """Starts a command in a session of its own, so that Ctrl-C reaches us alone; its errors are in its output."""
         variables = {name: value for name, value in os.environ.items() if not OF_THE_JOB.fullmatch(name)}
-        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                text=True, errors="replace", start_new_session=True, env=variables)
+        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                errors="replace", start_new_session=True, env=variables)
 
     def ask(self, *words):
         return answer_of(self.wrap(words))
@@ -61,7 +63,6 @@ class Place:
         found = re.search(r"^ClusterName\s*=\s*(\S+)", self.ask("scontrol", "show", "config"), re.M)
         self.cluster = found[1] if found else "unknown"
         self.world_options = self.way_to_set_up()
-        return self
 
     def usable_nodes(self):
         partition = ["-p", self.options.partition] if self.options.partition else []
@@ -77,13 +78,9 @@ class Place:
                 nodes[name] = Node(name, int(cpus[0]), gpus_in(gres))
         if not allocated:
             return list(nodes.values())
-        gpus = self.allocated_gpus()
-        return [Node(node.name, min(node.cpus, allocated[node.name]), min(node.gpus, gpus)) for node in nodes.values()]
-
-    def allocated_gpus(self):
-        """GPUs of this job on that of its nodes where it has fewest."""
         job = self.ask("scontrol", "show", "job", "-d", os.environ["SLURM_JOB_ID"])
-        return min(map(gpus_in, re.findall(r"^\s*Nodes=.*\bGRES=(\S*)", job, re.M)), default=0)
+        gpus = min(map(gpus_in, re.findall(r"^\s*Nodes=.*\bGRES=(\S*)", job, re.M)), default=0)
+        return [Node(node.name, min(node.cpus, allocated[node.name]), min(node.gpus, gpus)) for node in nodes.values()]
 
     def allocated(self):
         """CPUs that this job has on each of its nodes, by name; {} outside a job."""
@@ -97,34 +94,34 @@ class Place:
         return dict(zip(names, counts))
 
     def way_to_set_up(self):
-        """What srun is told so that each rank learns its place: the plugin's option, or the preloaded library."""
+        """The options of srun with which each rank gets its place: the plugin's, or one that preloads the library."""
         if self.has_plugin:
             return ["--bootstrap=on"]
         folders = [Path(self.repository, "build/release/libbootstrap"), Path("/usr/local/lib"), *Path("/usr/lib").glob("*-linux-gnu")]
         library = self.options.preload or next((folder / LIBRARY for folder in folders if (folder / LIBRARY).exists()), None)
         if library:
             return [f"--export=ALL,LD_PRELOAD={library}"]
-        raise PlaceError(f"looked for slurm-bootstrap on this cluster, its plugin is not loaded (srun --help) and the library to "
-                         f"preload needs a {LIBRARY}; install the plugin, or build the library and name it with --preload")
+        raise PlaceError(f"looked for slurm-bootstrap on this cluster, its plugin is not loaded (srun --help) and the library to preload "
+                         f"needs a {LIBRARY}; install the plugin, or build the library and name it with --preload")
 
     def step(self, nodes, tasks, words, threads=1, mpi="none", gpus=0, world=True):
-        """The line that starts `words` on so many nodes, with the number of its rank before every line of output."""
+        """The command line that starts `words` on so many nodes, with the number of the rank before every line of output."""
         if world and not self.has_plugin:
             mpi = "pmix"  # the preloaded library asks the PMIx server
         # Within a job a step that asks for no GPU gets those of the job, and the plugin refuses to share one.
         asked = [f"--gres=gpu:{gpus}"] if gpus else [] if self.waits_in_queue else ["--gres=none"]
         partition = [f"--partition={self.options.partition}"] if self.options.partition and self.waits_in_queue else []
         return ["srun", "--label", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}",
-                f"--cpus-per-task={threads}", f"--mpi={mpi}", "--kill-on-bad-exit=1", "--job-name=scaling-report",
-                *asked, *(self.world_options if world else []), *partition,
-                *self.options.srun_options, *words]
+                f"--cpus-per-task={threads}",
+                f"--mpi={mpi}", "--kill-on-bad-exit=1", "--job-name=scaling-report", *asked, *(self.world_options if world else []),
+                *partition, *self.options.srun_options, *words]
 
     def program(self, name, *arguments):
         """The command that runs a program of this folder with the nodes' Python."""
         return [self.python, "-B", f"{self.repository}/scripts/scaling/{name}", *arguments]
 
     def close(self):
-        """Nothing: it is not ours."""
+        """Nothing to do: it was there before the report."""
 
 
 class LocalPlace(Place):
@@ -134,9 +131,7 @@ class LocalPlace(Place):
 
     def __init__(self, options):
         super().__init__(options)
-        self.repository = INSIDE
-        self.python = options.python or "/usr/bin/python3"
-        self.waits_in_queue = False
+        self.repository, self.python, self.waits_in_queue = INSIDE, options.python or "/usr/bin/python3", False
         self.local = LocalCluster(f"scaling-{os.getpid()}")
 
     def up(self):
@@ -149,7 +144,7 @@ class LocalPlace(Place):
             raise PlaceError(f"starting a cluster of {nodes} nodes on this machine failed: {str(error).splitlines()[-1]}") from error
 
     def allocated(self):
-        return {}  # what this program itself may be a part of is another cluster's job
+        return {}  # a job that this program runs in is of another cluster
 
     def wrap(self, words):
         return self.local.command(words)
@@ -167,7 +162,7 @@ def gpus_in(gres):
 
 
 def answer_of(words):
-    """Standard output and error of a command that answers at once; '' when it cannot be asked."""
+    """Standard output and error of a command that ends at once; '' when it fails or is not there."""
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -180,8 +175,8 @@ def find(options, say):
     if shutil.which("srun") and answer_of(["sinfo", "-h", "-o", "%N"]).strip():
         return Place(options)
     if os.geteuid() != 0:
-        raise PlaceError(f"no Slurm cluster answers here, and starting one on this machine needs root, this is uid "
-                         f"{os.geteuid()}; run it on a host of a cluster, or as root")
+        raise PlaceError(f"no Slurm cluster answers here, and starting one on this machine needs root, this is uid {os.geteuid()}; run it "
+                         f"on a host of a cluster, or as root")
     if not shutil.which("slurmctld"):
         raise PlaceError("no Slurm cluster answers here, and this machine has no slurmctld to start one; run scripts/setup")
     if not (REPOSITORY / "build/release/spank_plugin/spank_bootstrap.so").exists():
@@ -189,3 +184,69 @@ def find(options, say):
                          "cmake --preset release && cmake --build --preset release")
     say("no Slurm cluster answers here: starting one on this machine")
     return LocalPlace(options)
+
+
+def gather(place, nodes):
+    """Facts of each node, as {host: {name: value}}, from a step with one task on each."""
+    gpus = 0 if place.options.device == "cpu" else min((node.gpus for node in place.nodes), default=0)
+    process = place.start(place.step(nodes, 1, place.program("hostfacts.py"), gpus=gpus, world=False))
+    try:
+        printed, _ = process.communicate(timeout=None if place.waits_in_queue else LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise PlaceError(f"asked {nodes} nodes what they have, and they did not answer within {LIMIT} s; see sinfo") from None
+    except BaseException:
+        process.terminate()
+        process.wait(10)
+        raise
+    hosts = read(printed)
+    if process.returncode != 0 or len(hosts) != nodes:
+        output = Output()
+        for line in printed.splitlines():
+            output.take(line)
+        reason = output.reason() or "nothing was said"
+        if "hostfacts.py" in reason and "No such file" in reason:
+            reason += "; put the checkout into a folder that all nodes see"
+        raise PlaceError(f"asked {nodes} nodes what they have with {place.python}, {len(hosts)} answered: {reason}")
+    return hosts
+
+
+def read(printed):
+    """The lines of hostfacts.py, of all nodes."""
+    ranks = {}
+    for rank, name, value in re.findall(r"^\s*(\d+): ?@fact (\S+) ?(.*)", printed, re.M):
+        ranks.setdefault(int(rank), {})[name.replace("_", " ")] = value.strip()
+    return {facts.pop("host"): facts for _, facts in sorted(ranks.items()) if "host" in facts}
+
+
+def usable_gpus(hosts):
+    """GPUs that PyTorch finds on every node."""
+    return min((int(facts.get("GPUs for PyTorch", "0")) for facts in hosts.values()), default=0)
+
+
+def machines(hosts):
+    """The number of machines behind the hosts: hosts with the same boot id are one."""
+    return len({facts.get("machine") for facts in hosts.values()})
+
+
+def table(hosts, place, command, when):
+    """Rows (what, value) for the page. Where nodes differ, each value has the names of its nodes."""
+    rows = [("made", when), ("command", command),
+            ("cluster", f"{place.cluster}: {'started on one machine for this report' if place.one_machine else 'as it is'}"),
+            ("Slurm", place.slurm),
+            ("slurm-bootstrap", "plugin, --bootstrap=on" if place.has_plugin else "library, LD_PRELOAD"),
+            ("hosts", f"{len(hosts)}: {', '.join(hosts)}")]
+    if (count := machines(hosts)) < len(hosts):
+        rows.append(("machines",
+                     f"{count} (the hosts have {count} boot id{'' if count == 1 else 's'}: what goes between hosts of one machine "
+                                 "does not leave its memory)"))
+    for name in dict.fromkeys(name for facts in hosts.values() for name in facts if name != "machine"):
+        groups = {}
+        for host, facts in hosts.items():
+            groups.setdefault(facts.get(name, "unknown"), []).append(host)
+        if len(groups) == 1:
+            rows.append((name, next(iter(groups))))
+        else:
+            rows += [(f"{name} ({', '.join(members)})", value) for value, members in groups.items()]
+    return rows

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Measures what scripts/simulate takes for granted, on a cluster of this machine or, without root, on the one that srun reaches.
+"""Measures the constants of scripts/simulate, on a cluster of this machine or, without root, on the one that srun reaches.
 
-What ranks and slurmstepds compute is taken as CPU time, which other load on the machine hardly changes. What they wait
-for is the median of several times, so that it holds for this machine with its load, or with --elsewhere the shortest.
-Steps of different shapes take turns, and straight lines through them tell what a rank, a node and a value add.
+The work of ranks and slurmstepds is CPU time, which other load on the machine hardly changes. Their waits are the median of several times,
+so that it holds for this machine with its load, or with --elsewhere the shortest. Steps of different shapes take turns, and straight lines
+through them give the cost of one more rank, node or value.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -35,27 +35,17 @@ KEYS = 3  # a rank's values that every fence of these rounds carries
 UNITS = {"ms": 1e-3, "us": 1e-6, "": 1, "/s": 1}
 
 
-class ReachedCluster:
-    """The cluster whose srun this user can run; the repository has the same path on its nodes."""
-
-    is_one_machine = False
-    folder = f"{REPOSITORY}/{BENCH}"
-
-    def run(self, arguments, timeout):
-        return subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
-
-
 class Host:
-    """A LocalCluster in the place of such a cluster."""
+    """Runs commands in a LocalCluster, or without one on the cluster that srun reaches, whose nodes see the repository at the same path."""
 
-    is_one_machine = True
-    folder = f"{INSIDE}/{BENCH}"
-
-    def __init__(self, cluster):
-        self.cluster = cluster
+    def __init__(self, cluster=None):
+        self.is_one_machine, self.cluster = bool(cluster), cluster
+        self.folder = f"{INSIDE if cluster else REPOSITORY}/{BENCH}"
 
     def run(self, arguments, timeout):
-        return self.cluster.run(arguments, timeout=timeout)
+        if self.cluster:
+            return self.cluster.run(arguments, timeout=timeout)
+        return subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
 
 
 def srun(host, nodes, ranks, program):
@@ -66,8 +56,8 @@ def srun(host, nodes, ranks, program):
 
 
 def run_step(host, nodes, ranks, program):
-    """What each rank of a step printed, one dictionary each; none where it failed, which is told. Slurm loses a message of
-    PMIx now and then, and the step with it."""
+    """The line that each rank of a step printed, as a dictionary; none where it failed, with a message. Slurm loses a message of PMIx now
+    and then, and the step with it."""
     step = srun(host, nodes, ranks, program)
     # The meeting of the nodes on old releases of Slurm (comm/pmix/allgather.cc) is not simulated, and this switches it off.
     # A fence without data waits for the other nodes in a ring; in a tree it does not, where TreeWidth is above their number.
@@ -85,7 +75,7 @@ def probe(host, nodes, ranks):
 
 
 def cpu_of_srun(host, rounds):
-    """Seconds that srun computes in a step of so many rounds over PMI-1; none where the step failed, which is told."""
+    """Seconds that srun computes in a step of so many rounds over PMI-1; None where the step failed, with a message."""
     step = srun(host, *PMI1, f"exchange_bench wire pmi1 {rounds}")
     done = host.run(["timeout", "60", "bash", "-c", f"{step} && times"], timeout=90)
     times = re.findall(r"(\d+)m([\d.]+)s", done.stdout)
@@ -96,7 +86,7 @@ def cpu_of_srun(host, rounds):
 
 
 def least_squares(rows, wanted):
-    """Coefficients, none below zero, with which the columns of `rows` come nearest to `wanted`, relative to it."""
+    """Coefficients, none below zero, with which the columns of `rows` are nearest to `wanted`, relative to it."""
     scaled = numpy.array(rows) / numpy.array(wanted)[:, None]
     used = list(range(scaled.shape[1]))
     while True:
@@ -135,8 +125,7 @@ class Calibration:
         return choose([value(lines) for lines in self.samples[shape]]) / 1e9
 
     def per_rank(self, name, column, choose=median):
-        return median(self.of_shape(shape, lambda lines: mean(line[name][column] for line in lines), choose)
-                      for shape in SHAPES)
+        return median(self.of_shape(shape, lambda lines: mean(line[name][column] for line in lines), choose) for shape in SHAPES)
 
     def per_node(self, shape, value):
         """Of the slurmstepds: each node's first rank has it."""
@@ -157,8 +146,8 @@ class Calibration:
         return self.of_shape(shape, of_step, self.choose)
 
     def find_waits(self, work, of_value, hop_server):
-        """What a message between rank and server waits, and one between nodes: what is left of the shortest fences
-        without the work of a rank and its server, which on one machine takes turns with that of another node."""
+        """The wait for a message between rank and server, and between nodes: what is left of the shortest fences without the work of a rank
+        and its server, which on one machine takes turns with that of another node."""
         cores = self.machine_cores() if self.host.is_one_machine else 2
         alone = (work + of_value) / min(1, cores)
         both = (work + 2 * of_value + hop_server) * max(1, 2 / cores)
@@ -166,8 +155,8 @@ class Calibration:
         return local_message, max(5e-6, self.fence_time((2, 2)) - both - 2 * local_message)
 
     def other_ways(self):
-        """What the servers compute for Gets that ask another node, each after a barrier: of those who ask, and of the one
-        that is asked. That one is in the ring beside the first node and the last but one, so that these are connected."""
+        """The CPU time of servers for Gets that ask another node, each after a barrier: of the servers that ask, and of the one that
+        answers. It is in the ring beside the first node and the last but one, so that these are connected."""
         if not self.direct or not self.pmi1:
             raise RuntimeError("all steps of direct gets, or over PMI-1, failed; the lines above say why")
         last = DIRECT[0] - 1
@@ -191,7 +180,7 @@ class Calibration:
         }
 
     def machine_cores(self):
-        """Cores' worth of time that the ranks and servers of one machine got, while they had enough to do."""
+        """How many cores' time the ranks and servers of one machine got, while they had enough to do."""
         found = []
         for nodes, ranks in BUSY:
             for lines in self.samples[nodes, ranks]:
@@ -216,8 +205,7 @@ class Calibration:
         server_of_get = median(server for _, server in gets) / 1e9
         put_client = self.per_rank("fences", 2) / ROUNDS
         local_message, hop = self.find_waits(put_client + fence_node + fence_server, store_value, hop_server)
-        init_wait = self.of_shape((1, 1), lambda lines: lines[0]["init"][1] - lines[0]["init"][0] - lines[0]["init"][2],
-                                  self.choose)
+        init_wait = self.of_shape((1, 1), lambda lines: lines[0]["init"][1] - lines[0]["init"][0] - lines[0]["init"][2], self.choose)
         cpu = f"measured: CPU time, {steps}"
         wall = f"measured: {'shortest' if self.choose is min else 'median'} of {steps}"
         found = {
@@ -245,12 +233,12 @@ class Calibration:
         return found
 
     def machine(self, of_first_task):
-        """What holds for this machine alone, where all nodes share the cores, and all clocks are one."""
+        """Constants of this machine alone, where all nodes share the cores, and all clocks are one."""
         cores = self.machine_cores()
         launched = self.of_shape((1, 1), lambda lines: lines[0]["started"] - lines[0]["srun"])
         waited = launched - of_first_task / min(1, cores)
-        first = self.of_shape((2, 2), lambda lines: max(line["first"][1] for line in lines)
-                              - max(line["first"][0] for line in lines), self.choose)
+        first = self.of_shape((2, 2), lambda lines: max(line["first"][1] for line in lines) - max(line["first"][0] for line in lines),
+                              self.choose)
         usual = self.fence_time((2, 2))
         return {
             "step_create": (max(waited, 1e-3), "ms", "measured: the start of one task, without the work for it"),
@@ -259,8 +247,7 @@ class Calibration:
         }
 
 
-# Of a cluster whose nodes do not share cores, and have a network between them. What one machine needs for the first of
-# these would be its own load.
+# Of a cluster whose nodes do not share cores, and have a network between them.
 ELSEWHERE = {
     "step_create": (0.1, "ms", "assumed: srun, slurmctld and a credential, without load"),
     "first_hop": (500e-6, "us", "assumed: a TCP connection and its credential; on one machine it was 1.8 ms"),
@@ -270,57 +257,40 @@ ELSEWHERE = {
 
 
 def measure(host, full, elsewhere):
+    """The constants, and of which machine they are."""
     calibration = Calibration(host, elsewhere)
     for _ in range(20 if full else 5):
         calibration.take_turn()
-    return calibration.constants()
+    slurm = host.run(["sinfo", "--version"], timeout=30).stdout.strip()
+    where = f"cluster of namespaces on one machine with {os.cpu_count()} CPUs" if host.is_one_machine else "a cluster"
+    return calibration.constants(), f"{where}, Slurm {slurm.split()[-1]}, Linux {platform.release().split('-')[0]}"
 
 
 def constants_text(constants, machine):
-    """A file for scripts/simulate --constants; what is not in it is as in constants.txt."""
+    """A file for scripts/simulate --constants; other constants are as in constants.txt."""
     lines = [f"date = {datetime.date.today()}", f"machine = {machine}"]
     for name, (value, unit, how) in constants.items():
         lines.append(f"{name} = {float(f'{value / UNITS[unit]:.4g}'):.10g} {unit}".rstrip() + f"  # {how}")
     return "\n".join(lines) + "\n"
 
 
-def describe_machine(host):
-    slurm = host.run(["sinfo", "--version"], timeout=30).stdout.strip()
-    where = f"cluster of namespaces on one machine with {os.cpu_count()} CPUs" if host.is_one_machine else "a cluster"
-    return f"{where}, Slurm {slurm.split()[-1]}, Linux {platform.release().split('-')[0]}"
-
-
-def parse_arguments():
+def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", metavar="FILE", help="write the constants to this file (standard output)")
+    parser.add_argument("--out", metavar="FILE", default="/dev/stdout", help="write the constants to this file (standard output)")
     parser.add_argument("--full", action="store_true", help="20 steps of each shape (5)")
     parser.add_argument("--elsewhere", action="store_true",
                         help="for forecasts for real clusters: leave out what one machine's cores and network do")
-    return parser.parse_args()
-
-
-def measure_anywhere(full, elsewhere):
-    """The constants, and of which machine they are."""
+    options = parser.parse_args()
     if os.geteuid() != 0:
-        return measure(ReachedCluster(), full, elsewhere), describe_machine(ReachedCluster())
-    cluster = LocalCluster(f"calibrate{os.getpid()}")
-    try:
-        host = Host(cluster.up("--nodes", str(DIRECT[0]), "--cpus", "16", "--no-plugin"))
-        return measure(host, full, elsewhere), describe_machine(host)
-    finally:
-        cluster.down()
-
-
-def main():
-    arguments = parse_arguments()
-    constants, machine = measure_anywhere(arguments.full, arguments.elsewhere)
-    if arguments.elsewhere:
-        constants |= ELSEWHERE
-    text = constants_text(constants, machine)
-    if arguments.out:
-        Path(arguments.out).write_text(text)
+        constants, machine = measure(Host(), options.full, options.elsewhere)
     else:
-        sys.stdout.write(text)
+        cluster = LocalCluster(f"calibrate{os.getpid()}")
+        try:
+            host = Host(cluster.up("--nodes", str(DIRECT[0]), "--cpus", "16", "--no-plugin"))
+            constants, machine = measure(host, options.full, options.elsewhere)
+        finally:
+            cluster.down()
+    Path(options.out).write_text(constants_text(constants | ELSEWHERE if options.elsewhere else constants, machine))
 
 
 if __name__ == "__main__":

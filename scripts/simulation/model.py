@@ -137,7 +137,7 @@ class Step(Simulation):
         yield release, me, server
 
     def send(self, me, source, target, latency, size):
-        """A message between two nodes, until all of it is there; not before those that came earlier."""
+        """A message between two nodes, until all of it is there; messages arrive in their order."""
         length = size / self.constants.link
         self.sends[source] = max(self.sends[source], self.now()) + length
         yield hold, me, self.sends[source] - self.now() + latency * self.noise()
@@ -145,7 +145,7 @@ class Step(Simulation):
         yield hold, me, self.receives[target] - self.now()
 
     def connect(self, me, server, backlog, latency):
-        """Who comes while the backlog of a listening socket is full is not heard. TCP waits twice as long each time (RFC
+        """A connection is dropped while the backlog of the listening socket is full. TCP waits twice as long each time (RFC
         6298); after seven of them (Linux: tcp_syn_retries) it gives up, and the program begins anew."""
         attempts = itertools.cycle(range(7))
         while len(server.waitQ) + len(server.activeQ) >= backlog:
@@ -265,7 +265,7 @@ class Step(Simulation):
         return self.constants.hop + (self.constants.first_hop if self.is_first and number == 1 else 0)
 
     def go_around(self, me, node):
-        """Every node passes on what came from the one before it (src/plugins/mpi/pmix/pmixp_coll_ring.c)."""
+        """Every node passes on the data of the one before it (src/plugins/mpi/pmix/pmixp_coll_ring.c)."""
         for number in range(1, self.scenario.nodes + 1):
             self.has[node] += 1
             if self.has[node] == self.scenario.nodes:
@@ -321,7 +321,7 @@ class Step(Simulation):
         self.spawn(self.release, node)
 
     # The check-in of ncclCommInitRank: one serial thread for each root; two connections for each rank, one there and one
-    # back, on which it hears who is next in the ring (src/bootstrap.cc of NCCL).
+    # back, which brings the address of the next rank in the ring (src/bootstrap.cc of NCCL).
 
     def check_in(self, me, node, rank):
         """With many ranks on one root NCCL lets the i-th of them sleep for i / 7000 s first (NCCL_UID_STAGGER_RATE)."""
@@ -333,7 +333,7 @@ class Step(Simulation):
             yield hold, me, (rank - first) / self.constants.stagger_rate
         yield from self.work(me, node, self.constants.root_connect)
         if rank == first and scenario.roots > 1:
-            # The last rank of a run is told by its own root who begins the next run, so that one checks in there, too.
+            # The last rank of a run gets from its own root the first rank of the next run, which therefore checks in there, too.
             self.spawn(self.visit, rank, scenario.root_of((rank - 1) % scenario.ranks))
         yield from self.visit(me, rank, root)
 

@@ -8,7 +8,7 @@ from SimPy.Simulation import hold
 
 
 class Direct(Step):
-    """A fence without data tells that all have put. Then each node's server asks those of the roots for their values, and
+    """After a fence without data all have put. Then each node's server asks those of the roots for their values, and
     these answer one node after the other. With the fence the library could still name the ranks that are missing."""
 
     def __init__(self, *arguments, **options):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "report"
 
-# What is measured, and from when on it is enough. The order is that of the report.
+# What is measured, and the goal. The order is that of the report.
 GOALS = {
     "G1": ("names and needs of the plugin", "libc alone, our entry points alone, no name in common with Slurm"),
     "G2": ("names and needs of the library", "libc alone, the interposed names alone"),
@@ -70,8 +70,10 @@ class Figure:
     control: str = ""  # what failed as it must, without the protection
     seed: int = 0
     why: str = ""
-    table: str = ""  # Markdown, for a page of its own
+    table: str = ""  # Markdown, for a section of its own
     date: str = ""
+
+    name = property(lambda self: f"{self.id}, {self.part}" if self.part else self.id)
 
 
 def markdown(head, lines):
@@ -85,8 +87,7 @@ def keep(figure, folder=None):
     folder = Path(folder or FOLDER)
     folder.mkdir(parents=True, exist_ok=True)
     figure.date = datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
-    name = f"{figure.id}-{figure.part}" if figure.part else figure.id
-    path = folder / (name.lower().replace(" ", "-").replace("/", "-") + ".json")
+    path = folder / (figure.name.lower().replace(", ", "-").replace(" ", "-").replace("/", "-") + ".json")
     if path.exists() and not figure.is_full and json.loads(path.read_text())["is_full"]:
         return
     fresh = path.with_suffix(".new")

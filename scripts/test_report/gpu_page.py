@@ -8,12 +8,16 @@ gpu_page.py RESULTS.xml   prints it, as Markdown
 
 import ctypes
 import datetime
-import importlib.metadata
 import platform
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scaling.hostfacts import ask, version_of  # noqa: E402
+from test_report.figures import markdown  # noqa: E402
 
 MOST_WORDS = 24  # of a cell
 PYTHON_PACKAGES = ("torch", "jax", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
@@ -23,64 +27,42 @@ PYTHON_PACKAGES = ("torch", "jax", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 class Row:
     what: str
     outcome: str  # passed, failed or skipped
-    text: str  # what it measured, or why it was not run
+    text: str  # the measurement, or why it was not run
 
 
-def first_line(*command):
+def of_library(name, read):
+    """A version, from a library that the loader of this machine finds."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except OSError:
-        return ""
-    return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else ""
-
-
-def nccl():
-    """Of the machine, as its loader finds it."""
-    version = ctypes.c_int()
-    try:
-        ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(version))
+        return read(ctypes.CDLL(name))
     except (OSError, AttributeError):
         return ""
+
+
+def nccl(library):
+    version = ctypes.c_int()
+    library.ncclGetVersion(ctypes.byref(version))
     return f"{version.value // 10000}.{version.value // 100 % 100}.{version.value % 100}"
 
 
-def pmix():
-    try:
-        library = ctypes.CDLL("libpmix.so.2")
-    except OSError:
-        return ""
+def pmix(library):
     library.PMIx_Get_version.restype = ctypes.c_char_p
     return " ".join(library.PMIx_Get_version().decode().split()[:2])
 
 
-def version_of(package):
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 def versions():
     """(name, version) of what is here."""
-    gpus = subprocess.run(["sh", "-c", "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader"],
-                          capture_output=True, text=True).stdout.strip().splitlines()
-    found = [("GPU", gpu) for gpu in gpus] + [
-        ("system", platform.freedesktop_os_release().get("PRETTY_NAME", "")),
-        ("kernel", platform.release()),
-        ("Slurm", first_line("slurmd", "-V")),
-        ("PMIx", pmix()),
-        ("NCCL of the system", nccl()),
-        ("Python", platform.python_version()),
-        *((package, version_of(package)) for package in PYTHON_PACKAGES),
-    ]
-    return [(name, version) for name, version in found if version]
+    gpus = ask("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader").splitlines()
+    found = [*(("GPU", gpu) for gpu in gpus), ("system", platform.freedesktop_os_release().get("PRETTY_NAME", "")),
+             ("kernel", platform.release()), ("Slurm", ask("slurmd", "-V")), ("PMIx", of_library("libpmix.so.2", pmix)),
+             ("NCCL of the system", of_library("libnccl.so.2", nccl)), ("Python", platform.python_version()),
+             *((package, version_of(package)) for package in PYTHON_PACKAGES)]
+    return [(name, version) for name, version in found if version not in ("", "not installed")]
 
 
 def rows(path):
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         properties = {entry.get("name"): entry.get("value") for entry in case.iter("property")}
-        skipped, failed = case.find("skipped"), case.find("failure")
-        failed = case.find("error") if failed is None else failed
+        skipped, failed = case.find("skipped"), next((found for found in map(case.find, ("failure", "error")) if found is not None), None)
         what = properties.get("says", case.get("name"))
         if skipped is not None:
             yield Row(what, "skipped", skipped.get("message"))
@@ -91,7 +73,7 @@ def rows(path):
 
 
 def cell(text):
-    """A table shall stay one that is read at a glance."""
+    """Cut, so that the table can be read at a glance."""
     words = text.replace("|", "\\|").split()
     return " ".join(words[:MOST_WORDS] + ["..."] * (len(words) > MOST_WORDS))
 
@@ -100,23 +82,20 @@ def page(found, machine, day):
     """The lines of the page."""
     count = {outcome: sum(row.outcome == outcome for row in found) for outcome in ("passed", "failed", "skipped")}
     yield from ("# A run of scripts/gpu-check", "")
-    yield f"{day}: " + ", ".join(f"{number} {'not run' if outcome == 'skipped' else outcome}" for outcome, number in count.items()) + "."
-    yield from ("", "| | version |", "| --- | --- |")
-    yield from (f"| {name} | {cell(version)} |" for name, version in machine)
+    yield f"{day}: {count['passed']} passed, {count['failed']} failed, {count['skipped']} not run."
+    yield from ("", markdown(["", "version"], ([name, cell(version)] for name, version in machine)))
     if count["passed"] + count["failed"]:
-        yield from ("", "| what was run | | measured |", "| --- | --- | --- |")
-        yield from (f"| {cell(row.what)} | {row.outcome} | {cell(row.text)} |" for row in found if row.outcome != "skipped")
+        ran = ([cell(row.what), row.outcome, cell(row.text)] for row in found if row.outcome != "skipped")
+        yield from ("", markdown(["what was run", "", "measured"], ran))
     if count["skipped"]:
-        yield from ("", "| not run | why |", "| --- | --- |")
-        yield from (f"| {cell(row.what)} | {cell(row.text)} |" for row in found if row.outcome == "skipped")
+        yield from ("", markdown(["not run", "why"], ([cell(row.what), cell(row.text)] for row in found if row.outcome == "skipped")))
 
 
 def main(arguments):
     if len(arguments) != 1:
         print(__doc__, file=sys.stderr)
         return 2
-    found = list(rows(arguments[0]))
-    print("\n".join(page(found, versions(), datetime.date.today())))
+    print("\n".join(page(list(rows(arguments[0])), versions(), datetime.date.today())))
     return 0
 
 

@@ -1,9 +1,11 @@
-"""What the numbers say: a verdict first, then at most seven findings, a line each. Every word of them depends on a number."""
+"""What the numbers mean: a verdict first, then at most seven findings, a line each. Every word of them depends on a number."""
 
 # SPDX-License-Identifier: Apache-2.0
 
-from scaling.cells import FAILED, NOT_RUN
+from collections import Counter, defaultdict
+
 from scaling.report.measures import ALONE, known
+from scaling.steps import FAILED, NOT_RUN
 
 HALF = 0.5  # efficiency
 MOST_NAMED = 3  # failed cells in one line; the table of all cells has the others
@@ -26,16 +28,15 @@ def name_of(row):
 
 
 def grouped(rows, key):
-    groups = {}
+    groups = defaultdict(list)
     for row in rows:
-        groups.setdefault(key(row), []).append(row)
+        groups[key(row)].append(row)
     return groups
 
 
 def limits(rows, hosts, machines):
     """Why these figures cannot show how training scales, in words; nothing where they can."""
-    crowded = [row for row in rows if row.oversubscribed]
-    if crowded:
+    if crowded := [row for row in rows if row.oversubscribed]:
         most = max(crowded, key=lambda row: row.load[0] / row.load[1])
         yield f"{noun(most.load[0], 'process')} share {noun(most.load[1], 'core')}"
     if machines < hosts and any(row.cell.nodes > 1 for row in rows):
@@ -63,44 +64,43 @@ def verdict(rows, hosts, machines):
 
 
 def failures(results):
-    failed = [result for result in results if result.status == FAILED]
-    if failed:
-        named = "; ".join(f"{result.cell.backend}, {result.cell.model}, {place_of(result.cell)}: {result.reason}" for result in failed[:MOST_NAMED])
+    if failed := [result for result in results if result.status == FAILED]:
+        named = "; ".join(f"{result.cell.backend}, {result.cell.model}, {place_of(result.cell)}: {result.reason}"
+                          for result in failed[:MOST_NAMED])
         more = f"; and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
         yield f"Failed: {noun(len(failed), 'cell')}. {named}{more}."
 
 
 def left_out(results):
     reasons = grouped([result for result in results if result.status == NOT_RUN], lambda result: result.reason)
-    parts = [f"{noun(len(group), 'cell')} ({', '.join(dict.fromkeys(result.cell.backend for result in group))}): {reason}"
-             for reason, group in reasons.items()]
-    if parts:
-        yield f"Not run: {'; '.join(parts)}."
+    if reasons:
+        yield "Not run: " + "; ".join(f"{noun(len(group), 'cell')} ({', '.join(dict.fromkeys(result.cell.backend for result in group))}): "
+                                      f"{reason}"
+                                      for reason, group in reasons.items()) + "."
 
 
 def oversubscription(rows):
-    crowded = [row for row in rows if row.oversubscribed]
-    if crowded:
+    if crowded := [row for row in rows if row.oversubscribed]:
         least = min(crowded, key=lambda row: row.cell.ranks)
-        layouts = len({row.cell.layout for row in rows}), len({row.cell.layout for row in crowded})
-        yield (f"Oversubscribed: more processes than cores in {layouts[1]} of {noun(layouts[0], 'layout')}, from "
-               f"{noun(least.load[0], 'process')} on {noun(least.load[1], 'core')} on. Their rows have an asterisk. Such figures show what a "
+        layouts, of_crowded = (len({row.cell.layout for row in some}) for some in (rows, crowded))
+        yield (f"Oversubscribed: more processes than cores in {of_crowded} of {noun(layouts, 'layout')}, from "
+               f"{noun(least.load[0], 'process')} on {noun(least.load[1], 'core')} on. Their rows have an asterisk. Such figures show "
+               f"what a "
                f"layout costs, and not how it scales on cores of its own.")
 
 
 def disturbance(rows):
-    disturbed = [row for row in rows if row.disturbed]
-    if disturbed:
-        worst = min(disturbed, key=lambda row: row.core_share)
-        roomy = sum(not row.oversubscribed for row in rows)
+    if disturbed := [row for row in rows if row.disturbed]:
+        worst, roomy = min(disturbed, key=lambda row: row.core_share), sum(not row.oversubscribed for row in rows)
         yield (f"Disturbed: in {len(disturbed)} of {noun(roomy, 'cell')} with a core for each process, the processes got less than "
-               f"{percent(ALONE)} of it, {percent(worst.core_share)} for {name_of(worst)}. Their rows have a tilde. Run the report again on "
+               f"{percent(ALONE)} of it, {percent(worst.core_share)} for {name_of(worst)}. Their rows have a tilde. Run the report again "
+               f"on "
                f"an idle machine.")
 
 
 def noise_of(rows):
-    """How much the step times of the back ends differ where there is nothing to exchange, by model: as a part of the
-    shorter one. It is the noise between runs, which the spread inside a run cannot show."""
+    """By model: how much the step times of the back ends differ where there is nothing to exchange, relative to the shorter one.
+    It is the noise between runs, which the spread inside a run cannot show."""
     alone = grouped((row for row in rows if row.cell.ranks == 1), lambda row: row.cell.model)
     times = {model: [row.figures.step.mean for row in group] for model, group in alone.items() if len(group) > 1}
     return {model: max(means) / min(means) - 1 for model, means in times.items()}
@@ -114,7 +114,7 @@ def compare(first, second, floor):
 
 def fastest(rows):
     """Which back end is faster in how many layouts, beyond spread and noise."""
-    noise, won, best, compared = noise_of(rows), {}, None, 0
+    noise, won, wins, compared = noise_of(rows), Counter(), [], 0
     several = [row for row in rows if row.cell.ranks > 1]
     for group in grouped(several, lambda row: (row.cell.model, row.cell.layout)).values():
         if len(group) < 2:
@@ -123,30 +123,27 @@ def fastest(rows):
         first, second, *_ = sorted(group, key=lambda row: row.figures.step.mean)
         ratio, doubt = compare(first, second, noise.get(first.cell.model, 0.0))
         if ratio - 1 > doubt:
-            won[first.cell.backend] = won.get(first.cell.backend, 0) + 1
-            best = max(filter(None, [best, (ratio, doubt, first, second)]), key=lambda win: win[0])
-    if compared and not won:
+            won[first.cell.backend] += 1
+            wins.append((ratio, doubt, first, second))
+    if compared and not wins:
         yield f"Fastest: none. In {noun(compared, 'layout')} the back ends differ by less than spread and noise."
     elif compared:
-        ratio, doubt, first, second = best
-        wins = ", ".join(f"{backend} in {count}" for backend, count in sorted(won.items(), key=lambda item: -item[1]))
-        even = compared - sum(won.values())
-        yield (f"Fastest: {wins} of {noun(compared, 'comparison')}{f', none in {even}' if even else ''}. The largest difference: "
+        ratio, doubt, first, second = max(wins, key=lambda win: win[0])
+        winners, even = ", ".join(f"{backend} in {count}" for backend, count in won.most_common()), compared - len(wins)
+        yield (f"Fastest: {winners} of {noun(compared, 'comparison')}{f', none in {even}' if even else ''}. The largest difference: "
                f"{name_of(first)} is {ratio:.2f} +- {doubt:.2f} times as fast as {second.cell.backend}.")
 
 
 def communication(rows):
-    several = [row for row in rows if row.cell.ranks > 1]
-    if several:
-        most = max(several, key=lambda row: row.figures.share)
-        least = min(several, key=lambda row: row.figures.share)
-        waiting = f", {percent(most.figures.wait / most.figures.communication)} of it waiting for slower ranks" if most.figures.communication else ""
+    if several := sorted((row for row in rows if row.cell.ranks > 1), key=lambda row: row.figures.share):
+        least, most, figures = several[0], several[-1], several[-1].figures
+        waiting = f", {percent(figures.wait / figures.communication)} of it waiting for slower ranks" if figures.communication else ""
         yield (f"Communication takes {percent(least.figures.share)} of a step for {name_of(least)}, the least, and "
-               f"{percent(most.figures.share)} for {name_of(most)}, the most{waiting}.")
+               f"{percent(figures.share)} for {name_of(most)}, the most{waiting}.")
 
 
 def efficiency(rows):
-    """Where it falls under one half first."""
+    """The smallest layout in which it is under one half."""
     several = sorted((row for row in rows if row.cell != row.base), key=lambda row: (row.cell.ranks, row.efficiency.mean))
     low = [row for row in several if row.efficiency.mean < HALF]
     if several and not low:
@@ -155,7 +152,8 @@ def efficiency(rows):
     elif low:
         first, doubt = low[0], known(low[0].efficiency.spread)
         sure = "" if first.efficiency.mean + doubt < HALF else ", which its spread does not separate from 50 %"
-        cause = (f"; {first.load[0]} processes on {noun(first.load[1], 'core')} allow {percent(first.load[1] / first.load[0] / first.threads)} "
+        cause = (f"; {first.load[0]} processes on {noun(first.load[1], 'core')} allow "
+                 f"{percent(first.load[1] / first.load[0] / first.threads)} "
                  f"at most" if first.oversubscribed else "; other programs disturbed it" if first.disturbed
                  else "; other programs disturbed the run with one process" if first.base_disturbed else "")
         yield (f"Efficiency is under 50 % in {len(low)} of {noun(len(several), 'cell')}, first for {name_of(first)}: "

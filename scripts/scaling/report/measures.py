@@ -6,7 +6,7 @@ import math
 import statistics
 from dataclasses import dataclass, replace
 
-from scaling.output import TIMES
+from scaling.steps import TIMES
 
 BLOCKS = 10
 ALONE = 0.9  # of a core, that a process gets at least which has it for itself
@@ -41,33 +41,30 @@ def in_blocks(values):
     return [statistics.fmean(values[low:high]) for low, high in zip(edges, edges[1:])]
 
 
+def deviation(blocks):
+    return WIDTH * statistics.stdev(blocks) if len(blocks) > 1 else math.nan
+
+
 def mean_of(values):
     blocks = in_blocks(values)
-    spread = WIDTH * statistics.stdev(blocks) / math.sqrt(len(blocks)) if len(blocks) > 1 else math.nan
-    return Value(statistics.fmean(values), spread)
+    return Value(statistics.fmean(values), deviation(blocks) / math.sqrt(len(blocks)))
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one cell. Seconds are of a step, as the mean over ranks: the sum over all ranks keeps them in lock-step."""
+    """Of one cell. Seconds are of a step, as the mean over ranks: the sum over all ranks makes their steps equally long."""
 
     step: Value
     compute: float
-    transfer: float  # least communication time of a rank in each step: that of the one which came last
-    wait: float  # what communication took beyond that, for slower ranks
+    transfer: float  # least communication time of a rank in each step: that of the slowest rank
+    wait: float  # communication beyond that, for slower ranks
     samples: int  # of a step, on all ranks
     throughput: Value  # samples per second
     busy: float  # CPU seconds of a rank in a step, without communication
     rates: tuple  # samples per second of one process: mean and 1.96 standard deviations of the blocks
 
-    @property
-    def communication(self):
-        return self.transfer + self.wait
-
-    @property
-    def share(self):
-        """Of the step, that communication takes."""
-        return self.communication / self.step.mean
+    communication = property(lambda self: self.transfer + self.wait)
+    share = property(lambda self: self.communication / self.step.mean)  # of the step, that communication takes
 
 
 def figures_of(rows):
@@ -80,11 +77,10 @@ def figures_of(rows):
     totals = [statistics.fmean(sum(rank[name] for name in TIMES) for rank in ranks) for ranks in steps]
     step, samples = mean_of(totals), int(sum(rank["samples"] for rank in steps[-1]))
     blocks = [samples / len(steps[0]) / block for block in in_blocks(totals)]
-    deviation = WIDTH * statistics.stdev(blocks) if len(blocks) > 1 else math.nan
     communication, busy = (statistics.fmean(rank[name] for ranks in steps for rank in ranks) for name in ("communication", "busy"))
     transfer = statistics.fmean(min(rank["communication"] for rank in ranks) for ranks in steps)
-    return Figures(step, step.mean - communication, transfer, communication - transfer, samples, Value(samples, 0.0).over(step),
-                   busy, (statistics.fmean(blocks), deviation))
+    return Figures(step, step.mean - communication, transfer, communication - transfer, samples, Value(samples, 0.0).over(step), busy,
+                   (statistics.fmean(blocks), deviation(blocks)))
 
 
 @dataclass(frozen=True)
@@ -99,30 +95,35 @@ class Row:
     load: tuple  # most processes on one machine, and the cores that they share
     threads: int = 1  # of a process
     on_cpu: bool = True
-    base_disturbed: bool = False  # so that speed-up and efficiency come out too high
+    base_disturbed: bool = False  # so that speed-up and efficiency are too high
 
-    @property
-    def core_share(self):
-        """How much of its cores a process got while it computed."""
-        return self.figures.busy / self.figures.compute / self.threads
+    # How much of its cores a process got while it computed. A process alone on them gets nearly all of their time.
+    core_share = property(lambda self: self.figures.busy / self.figures.compute / self.threads)
+    disturbed = property(lambda self: self.on_cpu and not self.oversubscribed and self.core_share < ALONE)
+    oversubscribed = property(lambda self: self.load[0] * self.threads > self.load[1])
+    star = property(lambda self: "*" if self.oversubscribed else "~" if self.disturbed else "")
 
-    @property
-    def disturbed(self):
-        """Whether others used the cores: a process alone on them gets nearly all of their time."""
-        return self.on_cpu and not self.oversubscribed and self.core_share < ALONE
-
-    @property
-    def oversubscribed(self):
-        return self.load[0] * self.threads > self.load[1]
+    def as_dict(self):
+        """For cells.json."""
+        figures = self.figures
+        values = {"step_seconds": figures.step, "samples_per_second": figures.throughput, "speedup": self.speedup,
+                  "efficiency": self.efficiency}
+        numbers = {name: value.mean for name, value in values.items()} | {f"{name}_spread": value.spread for name,
+                                                                          value in values.items()} | {
+            "compute_seconds": figures.compute, "transfer_seconds": figures.transfer, "wait_seconds": figures.wait,
+            "core_share": self.core_share, "samples_per_step": figures.samples}
+        return {**{name: None if math.isnan(value) else value for name, value in numbers.items()},
+                "speedup_relative_to": self.base.layout, "oversubscribed": self.oversubscribed, "disturbed": self.disturbed,
+                "processes_on_a_machine": self.load[0], "cores_of_it": self.load[1]}
 
 
 def load_of(ranks):
     """Where processes are most crowded: how many on one machine, and how many cores may all of these use."""
     machines = {}
     for rank in ranks:
-        count, cores = machines.setdefault(rank.get("machine"), [0, set()])
-        machines[rank.get("machine")][0] = count + 1
-        cores |= set(filter(None, rank.get("cores", "").split(",")))
+        machine = machines.setdefault(rank.get("machine"), [0, set()])
+        machine[0] += 1
+        machine[1] |= set(filter(None, rank.get("cores", "").split(",")))
     crowds = [(count, len(cores)) for count, cores in machines.values() if cores]
     return max(crowds, key=lambda crowd: crowd[0] / crowd[1], default=(len(ranks), len(ranks)))
 
@@ -131,10 +132,9 @@ def make_rows(results):
     """A line for each cell that was done. Speed-up is that of throughput, relative to the smallest world of the same
     back end and model, which counts as many as it has processes."""
     figures = {result.cell: figures_of(result.rows) for result in results}
-    bases = {}
+    bases, rows = {}, []
     for cell in sorted(figures, key=lambda cell: (cell.ranks, cell.nodes)):
         bases.setdefault((cell.backend, cell.model), cell)
-    rows = []
     for result in results:
         cell, base = result.cell, bases[result.cell.backend, result.cell.model]
         ratio = Value(1.0, 0.0) if cell == base else figures[cell].throughput.over(figures[base].throughput)

@@ -1,151 +1,105 @@
-"""The pictures, drawn by gnuplot as SVG and PNG: speed-up beside the ideal line, and where the time of a step goes."""
+"""The pictures, drawn by matplotlib as SVG and PNG: speed-up beside the ideal line, and where the time of a step goes."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 import math
-import shutil
-import subprocess
+import sys
 
 from scaling.report.measures import known
 
-# The colours of Okabe and Ito, which people with any colour blindness tell apart; point types differ as well.
+# The colours of Okabe and Ito, which people with any colour blindness can separate; the points differ as well.
 COLOURS = {"gloo": "#0072B2", "mpi": "#D55E00", "horovod-gloo": "#56B4E9", "horovod-mpi": "#E69F00", "nccl": "#009E73"}
-PARTS = (("computing", "#0072B2"), ("transfer", "#E69F00"), ("waiting for slower ranks", "#CCCCCC"))
-# Filled and open circle, square, diamond, pentagon, triangle.
-POINTS = {"gloo": (7, 6), "mpi": (5, 4), "horovod-gloo": (13, 12), "horovod-mpi": (15, 14), "nccl": (9, 8)}
-SIZE = (860, 520)
-# Error bars: `with yerrorbars` of gnuplot 5.4 paints a white disc over what is below the middle of each.
-BARS = "with vectors heads size screen 0.004,90"
-TERMINALS = {
-    "svg": f"svg size {SIZE[0]},{SIZE[1]} fixed font 'sans-serif,15' background '#ffffff'",
-    "png": f"pngcairo size {2 * SIZE[0]},{2 * SIZE[1]} fontscale 2 linewidth 2 pointscale 2 font 'Sans,11' background '#ffffff'",
-}
-STYLE = """set border 3
-set ytics nomirror
-set grid ytics linetype 1 linecolor rgb '#cccccc'
-"""
+POINTS = {"gloo": "o", "mpi": "s", "horovod-gloo": "D", "horovod-mpi": "p", "nccl": "^"}
+PARTS = (("computing", "#0072B2", "compute"), ("transfer", "#E69F00", "transfer"), ("waiting for slower ranks", "#CCCCCC", "wait"))
+DASHES = ("-", "--", "-.", ":")
 
 
 class PlotError(RuntimeError):
     """A picture could not be drawn; the text is one sentence."""
 
 
-def draw(script, path, kind):
-    """Runs gnuplot; the picture is at `path`."""
-    if not shutil.which("gnuplot"):
-        raise PlotError("the pictures are drawn by gnuplot, which is not installed; run apt-get install gnuplot-nox and, to draw "
-                        "what was measured, scaling-report with --resume")
-    file = str(path).replace("'", "''")
-    text = f"set encoding utf8\nset terminal {TERMINALS[kind]}\nset output '{file}'\n{STYLE}{script}\n"
-    done = subprocess.run(["gnuplot"], input=text, capture_output=True, text=True, timeout=60)
-    if done.returncode != 0 or not path.exists() or path.stat().st_size == 0:
-        said = [line for line in done.stderr.splitlines() if line.strip(" ^")]
-        raise PlotError(f"gnuplot could not draw {path.name}: {said[-1].strip() if said else 'it said nothing'}")
-
-
-def block(name, lines):
-    return f"${name} << EOD\n" + "\n".join(lines) + "\nEOD\n"
-
-
-def number(value):
-    return "0" if math.isnan(value) else f"{value:.8g}"
-
-
-def scaling_script(model, rows, scaling):
+def draw_speedup(axes, model, rows, scaling):
     """Speed-up over processes: a line for each back end and number of processes on a server."""
-    series = {}
-    for row in sorted(rows, key=lambda row: row.cell.ranks):
-        series.setdefault((row.cell.backend, row.cell.tasks), []).append(row)
-    most = max(row.cell.ranks for row in rows)
-    least = min(row.cell.ranks for row in rows)
-    top = max(most, *(row.speedup.mean + known(row.speedup.spread) for row in rows))
-    bottom = min(row.speedup.mean for row in rows)
-    tasks = sorted({key[1] for key in series})
-    ticks = ", ".join(str(count) for count in sorted({row.cell.ranks for row in rows}))
-    data = block("ideal", [f"{least} {least}", f"{most} {most}"])
-    lines = ["$ideal using 1:2 with lines linewidth 2 dashtype 3 linecolor rgb '#555555' title 'ideal'"]
-    for index, ((backend, count), group) in enumerate(series.items()):
+    rows = sorted(rows, key=lambda row: row.cell.ranks)
+    series = list(dict.fromkeys((row.cell.backend, row.cell.tasks) for row in rows))
+    tasks = sorted({count for _, count in series})
+    ranks = sorted({row.cell.ranks for row in rows})
+    axes.plot([ranks[0], ranks[-1]], [ranks[0], ranks[-1]], ":", color="#555555", linewidth=2, label="ideal")
+    for index, (backend, count) in enumerate(series):
+        group = [row for row in rows if (row.cell.backend, row.cell.tasks) == (backend, count)]
         aside = 1 + 0.02 * (index - (len(series) - 1) / 2)  # a little, so that bars at one place do not hide each other
-        data += block(f"s{index}", (" ".join(map(number, (
-            row.cell.ranks * aside, row.speedup.mean, max(row.speedup.mean - known(row.speedup.spread), bottom / 4),
-            row.speedup.mean + known(row.speedup.spread)))) for row in group))
         place = tasks.index(count)
-        style = f"linecolor rgb '{COLOURS[backend]}'"
-        title = f"{backend}, {count} on a server"
-        lines.append(f"$s{index} using 1:3:(0):($4-$3) {BARS} {style} notitle")
-        lines.append(f"$s{index} using 1:2 with linespoints {style} linewidth 2 dashtype {(1, 2, 4, 5)[place % 4]} "
-                     f"pointtype {POINTS[backend][min(place, 1)]} pointsize 1.1 title '{title}'")
-    disturbed = [row for row in rows if row.disturbed]
-    if disturbed:
-        data += block("disturbed", [f"{row.cell.ranks} {number(row.speedup.mean)}" for row in disturbed])
-        lines.append("$disturbed using 1:2 with points pointtype 2 pointsize 2 linewidth 2 linecolor rgb '#AA3377' "
-                     "title 'disturbed by other programs'")
-    crowded = [row.cell.ranks for row in rows if row.oversubscribed]
-    mark = ""
-    if crowded:
+        axes.errorbar([row.cell.ranks * aside for row in group], [row.speedup.mean for row in group],
+                      [min(known(row.speedup.spread), 0.75 * row.speedup.mean) for row in group], color=COLOURS[backend],
+                      linestyle=DASHES[place % 4], marker=POINTS[backend], fillstyle="full" if place == 0 else "none", capsize=3,
+                      label=f"{backend}, {count} on a server", gid=f"series-{index}")
+    if disturbed := [row for row in rows if row.disturbed]:
+        axes.plot([row.cell.ranks for row in disturbed], [row.speedup.mean for row in disturbed], "x", color="#AA3377", markersize=12,
+                  markeredgewidth=2, label="disturbed by other programs", gid="disturbed")
+    if crowded := [row.cell.ranks for row in rows if row.oversubscribed]:
         # Between the last world that has a core for each process and the first that has not.
         fits = [row.cell.ranks for row in rows if not row.oversubscribed and row.cell.ranks < min(crowded)]
         edge = math.sqrt(min(crowded) * max(fits)) if fits else min(crowded) / 1.2
-        mark = (f"set object 1 rectangle from {edge:.4f},graph 0 to graph 1,graph 1 fillcolor rgb '#f0e8d8' fillstyle solid noborder "
-                f"behind\nset label 1 'more processes than cores' at graph 0.99,graph 0.03 right textcolor rgb '#6b5a2e' front\n")
-    return data + mark + f"""
-set title '{model}: speed-up ({scaling} scaling), bars are 1.96 standard errors'
-set xlabel 'processes in all'
-set ylabel 'speed-up of samples per second, over one process'
-set logscale xy 2
-set xrange [{least / 1.15}:{most * 1.15}]
-set yrange [{min(bottom / 1.4, least / 1.4)}:{top * 1.15}]
-set xtics ({ticks}) nomirror
-set key outside right top reverse Left samplen 2.5
-plot {', '.join(lines)}"""
+        axes.axvspan(edge, ranks[-1] * 1.15, color="#f0e8d8", zorder=0)
+        axes.text(0.99, 0.03, "more processes than cores", transform=axes.transAxes, ha="right", color="#6b5a2e")
+    low = min([ranks[0], *(row.speedup.mean for row in rows)])
+    top = max([ranks[-1], *(row.speedup.mean + known(row.speedup.spread) for row in rows)])
+    axes.set(title=f"{model}: speed-up ({scaling} scaling), bars are 1.96 standard errors", xlabel="processes in all",
+             ylabel="speed-up of samples per second, over one process", xlim=(ranks[0] / 1.15, ranks[-1] * 1.15),
+             ylim=(low / 1.4, top * 1.15))
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xticks(ranks, map(str, ranks))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def split_script(model, rows):
+def draw_times(axes, model, rows, _):
     """A bar for each cell, one on the other: computing, transfer, waiting."""
     rows = sorted(rows, key=lambda row: (row.cell.backend, row.cell.ranks, row.cell.nodes))
-    data, previous, place, names = [], None, 0.0, []
-    for row in rows:
-        place += 0.0 if previous is None else 1.0 if previous == row.cell.backend else 1.7
-        if previous != row.cell.backend:
-            names.append((row.cell.backend, place, place))
-        names[-1] = (names[-1][0], names[-1][1], place)
-        previous = row.cell.backend
-        figures = row.figures
-        parts = [1000 * part for part in (figures.compute, figures.transfer, figures.wait)]
-        label = row.cell.layout + ("*" if row.oversubscribed else "~" if row.disturbed else "")
-        data.append(" ".join([number(place), *map(number, parts), number(1000 * known(figures.step.spread)), f'"{label}"']))
-    # A box is drawn from zero, so the sums are drawn first and what is below them over them.
-    sums = ("$2+$3+$4", "$2+$3", "$2")
-    boxes = [f"$bars using 1:({total}) with boxes linecolor rgb '{colour}' title '{title}'"
-             for total, (title, colour) in zip(sums, reversed(PARTS))]
-    boxes.append(f"$bars using 1:($2+$3+$4-$5):(0):(2*$5) {BARS} linecolor rgb '#000000' notitle")
-    boxes.append("$bars using 1:(0):xticlabels(6) with dots linecolor rgb '#ffffff' notitle")
-    labels = "".join(f"set label '{name}' at {(low + high) / 2},graph 0 offset 0,-2.4 center\n" for name, low, high in names)
-    top = max(1000 * (row.figures.step.mean + known(row.figures.step.spread)) for row in rows)
-    note = "servers x processes on each" + ("   (* more processes than cores)" if any(row.oversubscribed for row in rows) else "") + (
-        "   (~ disturbed by other programs)" if any(row.disturbed for row in rows) else "")
-    return block("bars", data) + labels + f"""
-set title '{model}: where the time of a step goes, bars are 1.96 standard errors of the whole'
-set xlabel '{note}' offset 0,-1.4
-set bmargin 6.5
-set ylabel 'milliseconds of a step, mean over ranks'
-set style fill solid 1.0 border rgb '#ffffff'
-set boxwidth 0.8
-set xrange [-0.8:{place + 0.8}]
-set yrange [0:{top * 1.3}]
-set xtics nomirror scale 0
-set key inside left top reverse Left samplen 1.5
-plot {', '.join(boxes)}"""
+    backends = list(dict.fromkeys(row.cell.backend for row in rows))
+    places = [number + 0.7 * backends.index(row.cell.backend) for number, row in enumerate(rows)]
+    below = [0.0] * len(rows)
+    for title, colour, name in PARTS:
+        parts = [1000 * getattr(row.figures, name) for row in rows]
+        axes.bar(places, parts, bottom=below, color=colour, edgecolor="white", label=title)
+        below = [low + part for low, part in zip(below, parts)]
+    spreads = [1000 * known(row.figures.step.spread) for row in rows]
+    axes.errorbar(places, below, spreads, color="black", linestyle="none", capsize=3)
+    axes.set_xticks(places, [row.cell.layout + row.star for row in rows])
+    for backend in backends:
+        own = [place for place, row in zip(places, rows) if row.cell.backend == backend]
+        axes.text(sum(own) / len(own), -0.055, backend, transform=axes.get_xaxis_transform(), ha="center", va="top")
+    notes = {"*": "   (* more processes than cores)", "~": "   (~ disturbed by other programs)"}
+    note = "".join(words for star, words in notes.items() if any(row.star == star for row in rows))
+    axes.set(title=f"{model}: where the time of a step goes, bars are 1.96 standard errors of the whole",
+             ylabel="milliseconds of a step, mean over ranks", ylim=(0, 1.3 * max(map(sum, zip(below, spreads)))))
+    axes.set_xlabel(f"servers x processes on each{note}", labelpad=24)
+    axes.legend(loc="upper left")
 
 
 def draw_all(rows, folder, scaling):
     """Draws what there are rows for; returns {model: (picture of speed-up, picture of times)}."""
+    try:
+        import matplotlib
+        matplotlib.use("agg")
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise PlotError(f"the pictures are drawn by matplotlib, which {sys.executable} does not load ({error}); run apt-get install "
+                        f"python3-matplotlib and, to draw what was measured, scaling-report with --resume") from error
+    matplotlib.rcParams.update({"svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+                                "axes.grid.axis": "y", "axes.axisbelow": True, "grid.color": "#cccccc"})
     folder.mkdir(exist_ok=True)
     pictures = {}
     for model in dict.fromkeys(row.cell.model for row in rows):
-        of_model = [row for row in rows if row.cell.model == model]
         pictures[model] = folder / f"speedup-{model}.svg", folder / f"steps-{model}.svg"
-        for script, path in zip((scaling_script(model, of_model, scaling), split_script(model, of_model)), pictures[model]):
-            for kind in TERMINALS:
-                draw(script, path.with_suffix(f".{kind}"), kind)
+        for draw, path in zip((draw_speedup, draw_times), pictures[model]):
+            figure, axes = pyplot.subplots(figsize=(9.6, 5.8), layout="constrained")
+            draw(axes, model, [row for row in rows if row.cell.model == model], scaling)
+            for kind in ("svg", "png"):
+                try:
+                    figure.savefig(path.with_suffix(f".{kind}"), dpi=180)
+                except OSError as error:
+                    raise PlotError(f"{path.name} could not be written: {error.strerror or error}") from error
+            pyplot.close(figure)
     return pictures

@@ -1,4 +1,4 @@
-"""Steps of which nobody can tell but from outside whether they are set up: what their tasks have of ours, and what is said."""
+"""Steps that show from outside whether they are set up: our variables in their tasks, and our messages."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -25,7 +25,7 @@ SHELL_RANK = ["bash", "-c", "echo rank=$RANK"]
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory, request):
-    """Nobody asks but the steps themselves."""
+    """Only the steps themselves ask."""
     cluster = cluster_factory(request.module.__name__.removeprefix("test_").replace("_", "-"))
     cluster.asks = False
     return cluster.up("--gpus", "4", "--cpus", "8")

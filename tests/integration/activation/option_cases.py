@@ -9,7 +9,7 @@ from harness import OF_SLURMSTEPD
 
 ECHO = 'echo "${RANK-none} $MASTER_ADDR $MASTER_PORT"'
 SHOW = ("/bin/sh", "-c", ECHO)
-RAN = r"0 node\d+ \d+"  # what a task says that was set up
+RAN = r"0 node\d+ \d+"  # the output of a task that was set up
 LONG = "1" * 65536
 LONGEST = "a" * (131072 - 64)  # the kernel's limit for one string, less the name
 
@@ -36,8 +36,8 @@ REFUSED_BY_NODE = OF_SLURMSTEPD + r" error: bootstrap: StepId=\d+\.\d+: "  # in 
 # Values, and how a sentence shows them; what cannot be printed is shown in hexadecimal, and what is long is cut.
 WRONG = {
     "bootstrap": {"": "", "yes": "yes", "ON": "ON", "on,off": "on,off", "on,": "on,", " on": " on", "on\n": r"on\x0a",
-                  "on,on": "on,on", "explain,explain": "explain,explain", ",": ",", "on off": "on off", "1": "1", "true": "true", "ön": None,
-                  "\udcff\udcfe": r"\xff\xfe", "off;reboot": "off;reboot", LONG: None},
+                  "on,on": "on,on", "explain,explain": "explain,explain", ",": ",", "on off": "on off", "1": "1", "true": "true",
+                  "ön": None, "\udcff\udcfe": r"\xff\xfe", "off;reboot": "off;reboot", LONG: None},
     "bootstrap-port": {"": "", "0": "0", "1023": "1023", "65536": "65536", "-1": "-1", "0x5000": "0x5000", "20000\n": r"20000\x0a",
                        "+2000": "+2000", "20000-20001": "20000-20001", "9" * 40: None, "2e4": "2e4", "auto,": "auto,", "20000 ": "20000 ",
                        "２０００": None, "%h": "%h", "\udcff": None,
@@ -68,7 +68,7 @@ class Case:
     status: int
     text: str = ""  # a regular expression of the one line of ours on standard error; "": there is none
     output: str = ""  # one of the whole standard output
-    slurm: str = ""  # one of what Slurm says beside it
+    slurm: str = ""  # one of Slurm's own messages beside it
     env: dict = field(default_factory=dict)
 
 

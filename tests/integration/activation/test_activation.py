@@ -7,14 +7,17 @@ import re
 
 import pytest
 
-from activation_steps import (ONE, PRINT, PYTHON, SHELL_RANK, TWO, WORLD, cluster, is_untouched, other_file, site, srun, told,  # two of them are fixtures
+# two of them are fixtures
+from activation_steps import (ONE, PRINT, PYTHON, SHELL_RANK, TWO, WORLD, cluster, is_untouched, other_file, site, srun, told,
                               variables)
 from harness import wait_for
 from port_steps import background
 
 ROWS = {
-    "one task": ("-N1 -n1 --gres=gpu:2", PYTHON, "the step has one task; use --ntasks-per-node=N to start a task for each of N GPUs, or --bootstrap=on to set up one task"),
-    "a shell": (TWO, ["bash", "-c", "true"], "bash is a shell: the plugin does not set up what a shell starts; use --bootstrap=on to set it up, "),
+    "one task": ("-N1 -n1 --gres=gpu:2", PYTHON,
+                 "the step has one task; use --ntasks-per-node=N to start a task for each of N GPUs, or --bootstrap=on to set up one task"),
+    "a shell": (TWO, ["bash", "-c", "true"],
+                "bash is a shell: the plugin does not set up what a shell starts; use --bootstrap=on to set it up, "),
     "a launcher": (TWO, ["mpirun", "--version"], "mpirun starts its own ranks; "),
     "a launcher behind prefixes": (TWO, ["env", "A=1", "nice", "mpirun", "--version"], "mpirun starts its own ranks; "),
     "a script of Perl": (TWO, ["perl", "-e", "1"], "perl runs a script: "),
@@ -23,23 +26,30 @@ ROWS = {
     "fewer tasks than GPUs": ("-N1 -n2 --gres=gpu:4", PYTHON, "each node has 2 tasks and 4 GPUs; use --ntasks-per-node=4 "),
     "uneven": ("-N2 -n3 --gres=gpu:2", PYTHON, "3 tasks on 2 nodes cannot be the same number on each node; use --ntasks-per-node=N"),
     "dealt 3 and 2 of 5": ("-N2 -n5 --gres=gpu:3", PYTHON, "5 tasks on 2 nodes cannot be the same number on each node; "),
-    "dealt 3 and 1 by Slurm": ("-N2 -n4 --gres=gpu:2", PYTHON, "Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2 "),
-    "dealt 3 and 1": ("-N2 -n4 -m plane=3 --gres=gpu:2", PYTHON, "Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2 "),
+    "dealt 3 and 1 by Slurm": ("-N2 -n4 --gres=gpu:2", PYTHON,
+                               "Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2 "),
+    "dealt 3 and 1": ("-N2 -n4 -m plane=3 --gres=gpu:2", PYTHON,
+                      "Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2 "),
     "GPUs per task": ("-N1 -n2 --gpus-per-task=1", PYTHON, "the step has GPUs per task (--gpus-per-task); use --gpus-per-node=N "),
-    "tasks per GPU": ("-N1 --gpus=2 --ntasks-per-gpu=1", PYTHON, "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu); use --gpus-per-node=N "),
-    "a binding": (f"{ONE} --gpu-bind=single:1", PYTHON, "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu); use --gpus-per-node=N "),
-    "GPUs of the step on two nodes": ("-N2 -n4 --gpus=4", PYTHON, "--gpus=N does not say how many GPUs each node gets; use --gpus-per-node=N "),
+    "tasks per GPU": ("-N1 --gpus=2 --ntasks-per-gpu=1", PYTHON,
+                      "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu); use --gpus-per-node=N "),
+    "a binding": (f"{ONE} --gpu-bind=single:1", PYTHON,
+                  "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu); use --gpus-per-node=N "),
+    "GPUs of the step on two nodes": ("-N2 -n4 --gpus=4", PYTHON,
+                                      "--gpus=N does not say how many GPUs each node gets; use --gpus-per-node=N "),
     "no GPUs": ("-N2 --ntasks-per-node=2", PYTHON, "the step has no GPUs; "),
     "GPUs that were taken back": (f"{ONE} --gres=none", PYTHON, "the step has no GPUs; "),
     "torchrun twice on a node": (TWO, ["python3", "-m", "torch.distributed.run", "-h"],
-                                 "the step starts torchrun 4 times on 2 nodes, and each torchrun starts its own ranks; use --ntasks-per-node=1"),
+                                 "the step starts torchrun 4 times on 2 nodes, and each torchrun starts its own ranks; use "
+                                 "--ntasks-per-node=1"),
     "components": ("-N1 -n1 --gres=gpu:1 true : -N1 -n1 --gres=gpu:1", ["true"], "the step has several components (:); "),
-    "torchrun for itself": (TWO, ["python3", "-m", "torch.distributed.run", "--standalone", "-h"], 'the user set "--standalone" for torchrun; '),
+    "torchrun for itself": (TWO, ["python3", "-m", "torch.distributed.run", "--standalone", "-h"],
+                            'the user set "--standalone" for torchrun; '),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_step_that_is_not_set_up_says_why_where_it_is_asked(cluster, row):
+def test_a_step_that_is_not_set_up_explains_why_where_it_is_asked(cluster, row):
     options, program, reason = ROWS[row]
     sentence = f"bootstrap: StepId=ID: NOT SET UP: {reason}"
     explained = cluster.run(["srun", "-Q", "--bootstrap=explain", *options.split(), *program])
@@ -92,7 +102,8 @@ def test_a_world_gets_its_row_and_no_more(cluster, options):
 
 def test_a_world_is_silent_but_for_srun_v(cluster):
     assert told(srun(cluster, TWO)) == []
-    line = "bootstrap: StepId=ID: SET UP: a GPU for each task, and python3 runs Python code; use --bootstrap=off to run it without the plugin"
+    line = ("bootstrap: StepId=ID: SET UP: a GPU for each task, and python3 runs Python code; use --bootstrap=off to run it without the "
+            "plugin")
     lines = [text for text in told(srun(cluster, f"-v {TWO}")) if "StepId" in text]
     assert lines[0] == line and [text.split("=")[1] for text in lines[1:]] == ["ID: MASTER_ADDR", "ID: MASTER_PORT"], lines
 
@@ -109,14 +120,14 @@ def test_torchrun_as_the_program_gets_its_own_and_no_more(cluster):
     assert is_untouched(srun(cluster, TWO, "./torchrun"), 4)
 
 
-def test_a_program_that_cannot_be_seen_is_told_where_it_would_be_a_world(cluster):
+def test_a_program_that_cannot_be_seen_is_reported_where_it_would_be_a_world(cluster):
     done = cluster.run(["srun", *TWO.split(), "/nowhere/train"])
     assert told(done) == ['bootstrap: warning: StepId=ID: NOT SET UP: srun cannot see "/nowhere/train"; use --bootstrap=on to set it up, '
                           "or --bootstrap=off"]  # fmt: skip
     assert told(cluster.run(["srun", "-n1", "--gres=gpu:1", "/nowhere/train"])) == []
 
 
-def test_observe_says_on_each_node_what_world_would_do(cluster, site):
+def test_observe_reports_on_each_node_what_world_would_do(cluster, site):
     site("when=observe")
     done = srun(cluster, f"-v {TWO}")
     assert is_untouched(done, 4)
@@ -129,7 +140,7 @@ def test_observe_says_on_each_node_what_world_would_do(cluster, site):
     assert told(srun(cluster, TWO)) == []
 
 
-def test_what_else_the_site_can_say(cluster, site):
+def test_what_else_the_site_can_set(cluster, site):
     shell = ("bash", "-c", 'exec python3 -c "$0"', PRINT)
     site("when=gpu")
     assert variables(srun(cluster, "-n1 --gres=gpu:1", *shell))[0]["RANK"] == "0"
@@ -198,7 +209,7 @@ def test_a_job_that_asks_sets_up_shells_and_leaves_alone_what_cannot_be(cluster)
         step: f"{reason}" for step, reason in reasons.items() if step != "3"}, err  # fmt: skip
     assert all("the job's --bootstrap=on asks for it" in told_of for _, told_of in lines), err
     assert "terminal rank=." in out and reasons["3"] in out, out
-    # Control: what says so on its own line is refused.
+    # Control: a step that asks on its own line is refused.
     assert re.search(r"error: bootstrap: StepId=\d+\.4: .*--bootstrap-gpu-share", err), err
 
 
@@ -214,7 +225,7 @@ def test_a_launcher_of_a_job_that_asks_has_the_gpus_that_slurm_binds(cluster):
     assert trains.stdout.split() == ["0,1", "0,1"], trains
 
 
-def test_what_cannot_be_right_is_replaced_and_told(cluster):
+def test_what_cannot_be_right_is_replaced_and_reported(cluster):
     wrong = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "http"}
     done = srun(cluster, TWO, env=wrong)
     tasks = variables(done)
@@ -264,7 +275,7 @@ while True:
 
 
 def test_a_name_server_that_does_not_answer_costs_no_more_than_its_answer(cluster):
-    """Nobody asks it about the user's address in a step that did not ask. The nodes' own names are in /etc/hosts here."""
+    """It gets no question about the user's address in a step that did not ask. The nodes' own names are in /etc/hosts here."""
     line = {"MASTER_ADDR": "master.example"}
     questions = cluster.state / "questions"
 
@@ -277,7 +288,8 @@ def test_a_name_server_that_does_not_answer_costs_no_more_than_its_answer(cluste
 
     with (background(cluster, ["python3", "-c", SILENT_SERVER, str(questions)], user="root", node="head", ready=True),
           other_file(cluster, "head", "/etc/resolv.conf", "nameserver 127.0.0.53\n", "resolv.conf"),
-          other_file(cluster, "head", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n", "nsswitch.conf")):  # fmt: skip
+          # fmt: skip
+          other_file(cluster, "head", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n", "nsswitch.conf")):
         assert not was_asked(TWO)
         assert was_asked(f"{TWO} --bootstrap=on")
 

@@ -139,7 +139,7 @@ def slurmctld_of(cluster):
 
 
 def test_a_slurmctld_that_is_stopped_between_the_step_and_the_calls(cluster, shimmed):
-    """The step runs as without the plugin, though its slurmctld answers nobody."""
+    """The step runs as without the plugin, though its slurmctld does not answer."""
     home, controller = cluster.home, slurmctld_of(cluster)
     process = cluster.start([*shimmed(-1), "srun", *TWO.split(), "--export=PATH", *PYTHON])
     try:
@@ -161,15 +161,16 @@ def test_a_slurmctld_that_is_stopped_between_the_step_and_the_calls(cluster, shi
 LISTEN = "import socket, time; s = socket.socket(); s.bind(('', 23456)); s.listen(); print('ready', flush=True); time.sleep(60)"
 
 
-def test_a_port_that_cannot_be_held_ends_only_a_step_that_asked(cluster):
+def test_a_port_that_cannot_be_reserved_ends_only_a_step_that_asked(cluster):
     with background(cluster, ["python3", "-c", LISTEN], user="bob", ready=True):
-        # A rank of the other node may have begun before srun hears of it.
+        # A rank of the other node may have begun before srun gets the failure.
         refused = cluster.run(["srun", "--bootstrap-port=23456", *TWO.split(), "sh", "-c", "echo $RANK; exec sleep 600"], timeout=60)
         assert refused.returncode != 0 and not {"0", "1"} & set(refused.stdout.split()), refused
         assert len(told(refused)) == 1 and "MASTER_PORT 23456 on node001 is already in use" in told(refused)[0], refused.stderr
         done = srun(cluster, TWO, env={"SLURM_BOOTSTRAP_PORT": "23456"})
         assert sorted(task["RANK"] for task in variables(done)) == ["0", "1", "2", "3"]
-        assert len(told(done)) == 1 and "warning" in told(done)[0] and "MASTER_PORT 23456 on node001 is already in use" in told(done)[0], done.stderr
+        assert (len(told(done)) == 1 and "warning" in told(done)[0]
+                and "MASTER_PORT 23456 on node001 is already in use" in told(done)[0]), done.stderr
     assert told(srun(cluster, TWO, env={"SLURM_BOOTSTRAP_PORT": "23456"})) == [], "control: it was the other program"
 
 
@@ -188,7 +189,7 @@ def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
             else:
                 assert is_untouched(done, 4), (text, done)
             assert told(done) == []
-        # An option of ours that reached the nodes without srun's decision: they say that it is lost.
+        # An option of ours that reached the nodes without srun's decision: they report that it is lost.
         done = cluster.run([*line, *PYTHON], env={"_SLURM_SPANK_OPTION_bootstrap_bootstrap": "on"})
         assert is_untouched(done, 4) and len(told(done)) == 1, done
         assert "NOT SET UP: no decision from srun arrived on the nodes" in told(done)[0], done.stderr

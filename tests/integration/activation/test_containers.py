@@ -76,7 +76,7 @@ def test_ranks_and_gpus_are_right_in_a_container(cluster, beside, order):
 @pytest.mark.parametrize("mode", ["first", "narrow"])
 def test_the_plugin_that_comes_last_decides_local_rank(cluster, beside, mode):
     """With --bootstrap-gpu=first and narrow each task's own GPU is its device 0, where pyxis writes SLURM_LOCALID into
-    LOCAL_RANK. What stands last in plugstack.conf has the last word; README says that it should be ours."""
+    LOCAL_RANK. The last plugin in plugstack.conf wins; README recommends that it is ours."""
     found = {}
     for order in ("before us", "behind us"):
         beside(pyxis(), order)

@@ -10,7 +10,7 @@ import pytest
 from harness import Cluster
 from option_cases import WRONG
 
-# Prints what a task sees of each setting. Whether the port is held is found out by trying to take it.
+# Prints what a task sees of each setting. It tries to take the port, to see whether it is reserved.
 SHOW = """#!/usr/bin/python3 -SE
 import json, os, socket
 seen = {"mode": "on" if "RANK" in os.environ else "off"}
@@ -30,7 +30,7 @@ class Setting:
     option: str
     variable: str
     site: str  # "": no argument of plugstack.conf
-    values: tuple[str, str]  # two that can be told apart
+    values: tuple[str, str]  # two that differ
     seen: tuple[str, str]  # what the task then sees
 
 
@@ -138,7 +138,7 @@ def test_option_of_the_job_reaches_its_steps_and_gives_way_to_theirs(desk, setti
     if command == "salloc":
         found = desk.seen(f"salloc -Q {setting.option}={given} ./steps")
     else:
-        # Apart from what srun says: that of 24.11 tells when it had to wait for the step before.
+        # Without srun's own messages: that of 24.11 prints one when it had to wait for the step before.
         found = desk.seen(f"rm -f steps.done; sbatch -Q -o steps.out -e steps.err {setting.option}={given} ./steps; "
                           "for ((i = 0; i < 200; i++)); do [[ ! -e steps.done ]] || break; sleep 0.1; done; "
                           "cat steps.out; cat steps.err >&2")
@@ -171,7 +171,7 @@ def refused(done, name: str) -> str:
 
 
 def warned(done, name: str) -> None:
-    """The step ran, and one line says what was wrong with the variable and is not used."""
+    """The step ran, and one line names what is wrong with the variable and is not used."""
     sentences = [line for line in done.stderr.splitlines() if "bootstrap: " in line]
     assert done.returncode == 0 and len(sentences) == 1, done
     assert sentences[0].startswith("bootstrap: warning: StepId=") and f'{name}="' in sentences[0], sentences
@@ -191,11 +191,11 @@ def test_wrong_variables_end_a_step_that_asks_and_no_other(desk, setting):
     assert desk.run("sbatch", "-Q", "-o", "/dev/null", "--wrap=true", env={variable: value}).stderr == ""
     desk.configure("when=asked")
     silent = desk.run("srun", desk.show, env={variable: value})
-    # srun itself may say that it had to wait.
+    # srun itself may report that it had to wait.
     assert silent.returncode == 0 and "bootstrap" not in silent.stderr, silent
 
 
-def test_the_longest_variable_is_told_like_any_other(desk):
+def test_the_longest_variable_is_reported_like_any_other(desk):
     """It comes through the shell, since `env` starts the command with both."""
     desk.cluster.write_home("long", f"#!/bin/bash\nSLURM_BOOTSTRAP_ADDR={'a' * LONGEST_VARIABLE} exec srun true\n")
     warned(desk.run("./long"), "SLURM_BOOTSTRAP_ADDR")
@@ -203,7 +203,7 @@ def test_the_longest_variable_is_told_like_any_other(desk):
 
 @pytest.mark.parametrize("argument", ["colour=blue", "when", "when=", "when=sometimes", "when=always,gpu", "port=1", "port_range=5-1",
                                       "master_addr=%x", "claim=maybe", "mode=on", "=", "when=gpu=always", "\udcff", "x" * 4000])
-def test_wrong_argument_in_plugstack_refuses_steps_that_asked_and_is_told_where_others_are_set_up(desk, argument):
+def test_wrong_argument_in_plugstack_refuses_steps_that_asked_and_is_reported_where_others_are_set_up(desk, argument):
     desk.cluster.write_plugstack("")
     (desk.cluster.state / "etc" / "plugstack.conf").write_bytes(f"{desk.plugin} {argument}\n".encode(errors="surrogateescape"))
     asked = desk.run("srun", "--bootstrap=on", "true")

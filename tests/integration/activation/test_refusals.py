@@ -52,7 +52,7 @@ class Desk:
 @pytest.fixture(scope="module")
 def desk(cluster_factory):
     cluster = cluster_factory("refuse")
-    cluster.asks = False  # each test says itself who asks
+    cluster.asks = False  # each test sets it
     return Desk(cluster.up("--nodes", "3", "--plugin-args", "when=always"))
 
 
@@ -91,12 +91,12 @@ def test_bad_option_stops_the_command(desk, how, command):
     assert re.search(r'--bootstrap-port="?80"? is not valid: .*1024 to 65535', sentences(done)[0])
 
 
-def test_bad_argument_of_the_site_is_told_and_fails_the_step_alone(desk, how):
+def test_bad_argument_of_the_site_is_reported_and_fails_the_step_alone(desk, how):
     desk.configure(f"{how} {desk.plugin} when=always port_range=9-1")
     done = desk.run("srun", "--bootstrap=on")
     assert done.returncode != 0 and done.stdout == ""
     of_steps = [line for line in sentences(done) if re.match(OF_SLURMSTEPD, line)]
-    # Each node tells of its own file, as long as the step has not been ended for what another one found in its.
+    # Each node reports its own file, unless another node has ended the step before.
     assert 1 <= len(of_steps) <= 2, done.stderr
     assert all("port_range=" in line and "plugstack.conf" in line for line in of_steps), done.stderr
 
@@ -131,14 +131,14 @@ def foreign(desk):
     archives = [*build.glob("spank_plugin/*.a"), *build.glob("libbootstrap/*.a")]
     source = REPOSITORY / "spank_plugin"
     subprocess.run(
-        ["g++", "-std=c++20", "-fPIC", "-shared", "-isystem", folder, "-I", source, "-I", REPOSITORY / "libbootstrap", '-DBOOTSTRAP_PLUGIN_MARK=""',
-         source / "spank_hooks.cc", f"-Wl,--version-script={source / 'exports.map'}", *archives, *archives,
+        ["g++", "-std=c++20", "-fPIC", "-shared", "-isystem", folder, "-I", source, "-I", REPOSITORY / "libbootstrap",
+         '-DBOOTSTRAP_PLUGIN_MARK=""', source / "spank_hooks.cc", f"-Wl,--version-script={source / 'exports.map'}", *archives, *archives,
          "-static-libstdc++", "-o", folder / "foreign.so"], check=True)  # fmt: skip
     return folder / "foreign.so"
 
 
 def broken_plugin(desk, foreign, kind):
-    """The path of a plugin that cannot be loaded, and what Slurm says of it."""
+    """The path of a plugin that cannot be loaded, and Slurm's message about it."""
     if kind == "missing":
         return Path("/nonexistent/spank_bootstrap.so"), "cannot open shared object file"
     return foreign, f"Incompatible Slurm plugin .* version \\({FOREIGN_VERSION}\\)"
@@ -160,7 +160,7 @@ def test_plugin_that_cannot_be_loaded(desk, foreign, how, kind, command, tally):
 
 
 def test_plugin_that_only_the_nodes_cannot_load(desk, foreign, tally):
-    """Optional, as the README says: the step runs as without a plugin."""
+    """Optional, as in the README: the step runs as without a plugin."""
     desk.configure(f"optional {foreign} when=always")
     with desk.without_plugin_on_head():
         done = desk.run("srun")

@@ -69,7 +69,7 @@ def test_of_several_partitions_the_one_counts_that_slurm_names(cluster, site):
     assert sorted(ranks) == (list("0123") if names[0] == "debug" else ["none"] * 4)
 
 
-def test_who_asks_is_served_everywhere_and_told_why(cluster, site):
+def test_a_step_that_asks_is_served_everywhere_with_a_reason(cluster, site):
     site("partitions=debug")
     assert sorted(task["rank"] for task in tasks(cluster, "--bootstrap=on")) == list("0123")
     told = cluster.run(["srun", *STEP, "--bootstrap=explain", "true"])

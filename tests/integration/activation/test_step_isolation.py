@@ -36,9 +36,10 @@ def test_a_port_of_the_user_may_be_shared_by_steps_at_the_same_time(pair):
     done = pair.run(["salloc", "-Q", "-N2", "-n2", "--gres=gpu:2", "bash", "-c", script])
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()) == ["one", "two", "two"]
-    # One task alone meets nobody and hears nothing; two are told that the port is taken.
+    # One task alone needs no port and gets no message; two get the message that the port is taken.
     warnings = [line for line in done.stderr.splitlines() if "bootstrap:" in line]
-    assert len(warnings) == 1 and "MASTER_PORT 29500 on node001 is already in use by another program; you set this port" in warnings[0], done.stderr
+    assert (len(warnings) == 1
+            and "MASTER_PORT 29500 on node001 is already in use by another program; you set this port" in warnings[0]), done.stderr
 
 
 WORLD = ["-N1", "-n2", "--gres=gpu:2"]

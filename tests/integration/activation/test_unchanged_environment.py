@@ -45,13 +45,15 @@ class Scenario:
 
 # In a step that is set up srun's own --epilog is the one exception: srun's environment is how its messages get to the
 # nodes, and no hook of srun runs between the launch and that program.
-SRUN_EPILOG = Scenario("epilog of srun itself", "when=always", "program epilog; srun -Q -n1 -wnode001 --epilog=$HOME/epilog true", ("epilog",))
+SRUN_EPILOG = Scenario("epilog of srun itself", "when=always", "program epilog; srun -Q -n1 -wnode001 --epilog=$HOME/epilog true",
+                       ("epilog",))
 TWO = "--ntasks-per-node=2 --gres=gpu:2"
 PYTHON = "python3 ~/dump.py"
 
 # All GPUs of a node, so that each run gets the same ones.
 SCENARIOS = [
-    Scenario("shells in the shape of a world", "when=world", f'srun -Q -N2 {TWO} bash -c "$(dump task)"', tuple(f"task.{rank}" for rank in range(4))),
+    Scenario("shells in the shape of a world", "when=world", f'srun -Q -N2 {TWO} bash -c "$(dump task)"',
+             tuple(f"task.{rank}" for rank in range(4))),
     Scenario("one task", "when=world", f"srun -Q -n1 -wnode001 --gres=gpu:2 {PYTHON}", ("task.0",)),
     Scenario("GPUs per task", "when=world", f"srun -Q -n2 -wnode001 --gpus-per-task=1 {PYTHON}", ("task.0", "task.1")),
     Scenario("several GPUs a task", "when=world", f"srun -Q -N2 -n2 --gres=gpu:2 {PYTHON}", ("task.0", "task.1")),
@@ -70,7 +72,8 @@ SCENARIOS = [
              ("task.0", "task.1")),
     Scenario("srun nobody asked about", "when=asked", 'srun -Q -N2 -n2 --gres=gpu:2 bash -c "$(dump task)"', ("task.0", "task.1")),
     Scenario("bootstrap=off", "when=always", 'srun -Q {off} -N2 -n2 --gres=gpu:2 bash -c "$(dump task)"', ("task.0", "task.1")),
-    Scenario("SLURM_BOOTSTRAP=off", "when=always", 'SLURM_BOOTSTRAP=off srun -Q -n1 -wnode001 --gres=gpu:2 bash -c "$(dump task)"', ("task.0",)),
+    Scenario("SLURM_BOOTSTRAP=off", "when=always", 'SLURM_BOOTSTRAP=off srun -Q -n1 -wnode001 --gres=gpu:2 bash -c "$(dump task)"',
+             ("task.0",)),
     Scenario("job of submitit", "when=gpu",
              'export SUBMITIT_EXECUTOR=slurm; srun -Q -N2 -n2 --gres=gpu:2 bash -c "$(dump task)"', ("task.0", "task.1")),
     Scenario("components without GPUs", "when=gpu",
@@ -83,7 +86,8 @@ SCENARIOS = [
              '"SLURM_BOOTSTRAP=off srun -Q --overlap -N1 -n2 -O bash -c \'$(dump inner)\'"', ("inner.0", "inner.1")),
     Scenario("prolog of srun itself", "when=gpu", "program prolog; srun -Q -n1 -wnode001 --prolog=$HOME/prolog true", ("prolog",)),
     Scenario("prolog and epilog of a task", "when=gpu",
-             "program prolog; program epilog; srun -Q -n1 -wnode001 --task-prolog=$HOME/prolog --task-epilog=$HOME/epilog true", ("prolog", "epilog")),
+             "program prolog; program epilog; srun -Q -n1 -wnode001 --task-prolog=$HOME/prolog --task-epilog=$HOME/epilog true",
+             ("prolog", "epilog")),
 ]
 
 

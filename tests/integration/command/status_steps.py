@@ -1,4 +1,4 @@
-"""Steps for the tests of `slurm-bootstrap status`: how one is started, told what to do, and looked at."""
+"""Steps for the tests of `slurm-bootstrap status`: how one is started, controlled, and looked at."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -49,7 +49,7 @@ class Step:
         self.cluster, self.folder, self.process, self.id = cluster, cluster.home / name, None, None
 
     def order(self, rank, what):
-        """Tells a rank what to do; None lets it go on."""
+        """Sets what a rank does; None lets it go on."""
         path = self.folder / str(rank)
         if what is None:
             path.unlink(missing_ok=True)

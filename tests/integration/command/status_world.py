@@ -3,7 +3,7 @@
 
 status_world.py FOLDER: the file FOLDER/RANK names what the rank does, until the file is changed or removed.
 Before the world has met, rank 2 may be in `asleep`, `import` or `port`; without a file it goes on. Afterwards each rank
-loops over all_reduce, and does before each round what its file says. FOLDER/RANK.at names where the rank is.
+loops over all_reduce, and does before each round what its file contains. FOLDER/RANK.at names where the rank is.
 """
 
 import os

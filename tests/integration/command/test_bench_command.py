@@ -110,7 +110,7 @@ def test_a_rank_that_stops_in_the_middle_is_named(bench_cluster):
     assert [int(row[0]) for row in ROW.findall(step.stdout)] == [8] and not AVERAGE.search(step.stdout), step
     said = sentences(step)
     assert len(said) == 3 and all("the all-reduces of 128 bytes have not finished after 3 s; " in text for text in said)
-    # In a round that is not the first the servers of other nodes tell of whole nodes (test_exchange_faults).
+    # In a round that is not the first the servers of other nodes report whole nodes (test_exchange_faults).
     assert any("rank 3 (node002, local rank 1)" in text for text in said), said
     assert all("rank 3 (node002" in text or "all of node002" in text for text in said), said
 
@@ -163,7 +163,7 @@ def test_no_nccl_is_a_failure(bench_cluster):
 def test_without_pmix_it_goes_over_pmi1(bench_cluster):
     step = bench(bench_cluster, 2, 2, *SHORT, options=("--mpi=none",))
     assert step.returncode == 0 and step.stdout and step.stderr == "", step
-    # Control: without PMI-1 either, it says what to do.
+    # Control: without PMI-1 either, its message has the remedy.
     step = bench(bench_cluster, 2, 1, options=("--mpi=none",), before="unset SLURM_SRUN_COMM_PORT")
     assert step.returncode == 1 and step.stdout == "", step
     assert all("srun --mpi=pmix" in said for said in sentences(step)) and sentences(step), step
@@ -182,4 +182,5 @@ def test_sizes_that_do_not_fit_are_one_sentence(words, said):
 
 def test_outside_of_a_step(bench_cluster):
     done = bench_cluster.run([COMMAND, "bench"])
-    assert done.returncode == 2 and done.stdout == "" and "start the program with srun: srun --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench\n" in done.stderr
+    assert (done.returncode == 2 and done.stdout == ""
+            and "start the program with srun: srun --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap bench\n" in done.stderr)

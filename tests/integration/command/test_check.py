@@ -21,7 +21,7 @@ print("ready", flush=True)
 time.sleep(60)
 """
 
-# Comes to rank 0 before this rank does, and says what no rank would.
+# Connects to rank 0 before this rank does, and sends what no rank would.
 INTRUDE = """import os, socket, sys, time
 words = [b"GET / HTTP/1.0\\r\\n\\r\\n", bytes(range(256)), b"99.0.0 1 clock \\n", b"report\\n"]
 for i in range(20):
@@ -82,7 +82,7 @@ def test_a_good_step_is_good_in_all_rows(cluster):
     assert re.fullmatch(r"node001 is 10\.\S+ \(eth0\), round trip \S+ ms", done.text("network"))
 
 
-def test_the_table_is_printed_once_and_says_the_same(cluster):
+def test_the_table_is_printed_once_with_the_same_results(cluster):
     options = ["srun", "--quiet", "--mpi=pmix", *GPU]
     done = cluster.run([*options, COMMAND, "check"], env={"LD_LIBRARY_PATH": DRIVER})
     assert done.returncode == 0 and done.stderr == ""
@@ -101,13 +101,13 @@ def test_a_step_without_pmix_and_gpus_lacks_nothing(cluster):
     assert re.fullmatch(r"over PMI-1: \S+ m?s", done.text("exchange"))
 
 
-def test_all_ranks_of_a_larger_step_are_heard(cluster):
+def test_all_ranks_of_a_larger_step_are_in_the_table(cluster):
     done = check(cluster, "--mpi=pmix", "-N4", "--ntasks-per-node=8", "--gres=none")
     assert done.troubled == [], done.stdout
     assert "all 32 ranks answered" in done.text("ranks")
 
 
-def test_a_taken_port_is_named_and_the_rest_is_still_told(cluster):
+def test_a_taken_port_is_named_and_the_rest_is_still_checked(cluster):
     port = "31501"
     with background(cluster, ["python3", "listen.py", port], ready=True):
         done = check(cluster, "--mpi=pmix", *CPU, env={"MASTER_PORT": port})
@@ -115,12 +115,12 @@ def test_a_taken_port_is_named_and_the_rest_is_still_told(cluster):
     assert done.text("port") == f"{port} on node001 is not free for rank 0: another program uses it"
     assert done.result("ranks") == done.result("exchange") == "ok"
     assert done.seconds < 18
-    # Control: the same port when nobody has it.
+    # Control: the same port when it is free.
     assert check(cluster, "--mpi=pmix", *CPU, env={"MASTER_PORT": port}).failed == []
 
 
 @needs_device_cgroups
-def test_hidden_peers_are_told_with_the_hint(constrained):
+def test_hidden_peers_are_reported_with_the_hint(constrained):
     done = check(constrained, "--mpi=none", *GPU, "--gpu-bind=single:1")
     assert done.result("GPU peers") == "warning" and done.ranks("GPU peers") == [0, 1, 2, 3], done.stdout
     assert "all but 1 of the 2 GPUs" in done.text("GPU peers")
@@ -131,7 +131,7 @@ def test_hidden_peers_are_told_with_the_hint(constrained):
 
 
 @needs_device_cgroups
-def test_a_gpu_that_cannot_be_opened_is_told(constrained):
+def test_a_gpu_that_cannot_be_opened_is_reported(constrained):
     take = f"if [ $SLURM_PROCID = 3 ]; then export CUDA_VISIBLE_DEVICES=0,3; fi; exec {COMMAND} check --json"
     done = check(constrained, "--mpi=none", *GPU, program=("bash", "-c", take))
     assert done.failed == ["GPUs"] and done.ranks("GPUs") == [3] and done.status == 1, done.stdout
@@ -157,7 +157,7 @@ def test_a_rank_that_never_comes_is_named_at_the_deadline(cluster):
     assert done.status != 0 and done.seconds < 18
 
 
-def test_without_rank_0_every_rank_says_that_it_cannot_reach_it(cluster):
+def test_without_rank_0_every_rank_reports_that_it_cannot_reach_it(cluster):
     options = programs(cluster, "headless", "0 sleep 20", f"1-3 {COMMAND} check --timeout 3")
     done, seconds = timed(cluster, ["srun", "--quiet", *CPU, ENDS, *options])
     said = re.findall(r"^bootstrap: StepId=\d+\.0 task (\d): this rank, on node00\d, cannot reach rank 0 at node001:\d+ "
@@ -170,7 +170,8 @@ def test_another_nccl_on_one_node_is_named(cluster):
     take = f"[ $SLURM_NODEID = 1 ] && export SLURM_BOOTSTRAP_NCCL={OLD_NCCL}; exec {COMMAND} check --json"
     done = check(cluster, *CPU, program=("bash", "-c", take), env={"SLURM_BOOTSTRAP_NCCL": NEW_NCCL})
     assert done.failed == ["NCCL"] and done.ranks("NCCL") == [2, 3] and done.status == 1, done.stdout
-    assert done.text("NCCL") == "2.18.3 on 2 ranks, 2.28.9 on the others; different versions of NCCL make no communicator, and some wait for each other for ever"
+    assert done.text("NCCL") == ("2.18.3 on 2 ranks, 2.28.9 on the others; different versions of NCCL make no communicator, and some wait "
+                                 "for each other for ever")
 
 
 def test_a_rank_with_another_plan_is_named(cluster):
@@ -181,7 +182,7 @@ def test_a_rank_with_another_plan_is_named(cluster):
     assert done.result("exchange") == "ok"  # it needs no port
 
 
-def test_an_address_that_is_not_of_rank_0_is_told(cluster):
+def test_an_address_that_is_not_of_rank_0_is_reported(cluster):
     def meet_at(address):
         """Set in the task: what srun finds wrong in its own environment it replaces."""
         return check(cluster, *CPU, program=("env", f"MASTER_ADDR={address}", COMMAND, "check", "--json"))
@@ -202,7 +203,7 @@ def test_a_node_that_is_cut_off_is_named_by_both_sides(cluster, tmp_path):
     def link(state):
         cluster.run(["ip", "link", "set", "eth0", state], user="root", node="node002")
 
-    # srun cannot hear node002 while it is cut off; home is no network here.
+    # srun gets nothing from node002 while it is cut off; home is no network here.
     wait = "touch ~/cut.$SLURM_PROCID; until [ -e /tmp/go ]; do sleep 0.1; done"
     step = f"{wait}; exec {COMMAND} check --json --timeout 3 2> ~/said.$SLURM_PROCID"
     home = cluster.home
@@ -241,10 +242,11 @@ def test_run_becomes_the_program_and_leaves_the_port_to_it(cluster):
     own = [f"--timeout 1 -x a b {rank}" for rank in range(4)]
     assert sorted(done.stdout.splitlines()) == sorted([*own, "0 listened before"])
     said = [line for line in done.stderr.splitlines() if "bootstrap:" in line]
-    assert len(said) == 1 and re.search("all 4 tasks failed in the same way, .* first: exit code 7|failed first: exit code 7", said[0]), done.stderr
+    assert len(said) == 1 and re.search("all 4 tasks failed in the same way, .* first: exit code 7|failed first: exit code 7",
+                                        said[0]), done.stderr
 
 
-def test_run_starts_nothing_in_a_broken_step_unless_told_to(cluster):
+def test_run_starts_nothing_in_a_broken_step_without_force(cluster):
     port = "31502"
     step = ["srun", "--quiet", *CPU, COMMAND, "run"]
     with background(cluster, ["python3", "listen.py", port], ready=True):
@@ -259,14 +261,14 @@ def test_run_starts_nothing_in_a_broken_step_unless_told_to(cluster):
     assert (done.returncode, done.stdout) == (0, "started\n" * 4)
 
 
-def test_run_says_what_it_cannot_start(cluster):
+def test_run_names_what_it_cannot_start(cluster):
     done = cluster.run(["srun", "--quiet", "-n1", COMMAND, "run", "--", "/no/such/program"])
     assert done.returncode == 127
     assert "slurm-bootstrap: cannot run /no/such/program: No such file or directory" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_outside_of_a_step_the_way_in_is_told(cluster, command):
+def test_outside_of_a_step_the_message_has_the_way_in(cluster, command):
     program = ["--", "true"] if command == "run" else []
     done = cluster.run([COMMAND, command, *program])
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1

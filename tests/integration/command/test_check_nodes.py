@@ -99,7 +99,7 @@ def test_the_frameworks_of_the_python_of_the_task_are_named(cluster):
     assert done.failed == [] and FRAMEWORKS not in done.rows and done.seconds < 15, done.stdout
 
 
-def test_who_set_the_variables_is_told(cluster_factory):
+def test_the_origin_of_the_variables_is_named(cluster_factory):
     plain = cluster_factory("check-plain").up("--no-plugin", "--cpus", "8")
     done = check(plain, "-N2", "--ntasks-per-node=2")
     assert done.result("plan") == "warning" and "but not set" in done.text("plan"), done.stdout

@@ -1,4 +1,4 @@
-"""--bootstrap=explain tells the truth: every variable as the tasks really have it, once, within 80 columns. With it
+"""--bootstrap=explain is right: every variable as the tasks really have it, once, within 80 columns. With it
 SLURM_BOOTSTRAP_DEBUG=1 shows the internal variables, too."""
 
 import re
@@ -34,13 +34,15 @@ ACTIVE = {
                       "[[ ! -e $OUT/done ]] || break; sleep 0.1; done; cat $OUT/log >&2",
 }
 
-# Nobody asked for these steps, but where the script says so itself.
+# These steps do not ask, except where the script does so itself.
 INACTIVE = {
     "switched off": ("when=always", "srun --bootstrap=off,explain -N2 -n3 $PROBE", "--bootstrap=off,explain switches it off"),
     "no GPUs": ("when=gpu", "srun --bootstrap=explain -N2 -n3 $PROBE", "the step has no GPUs"),
-    "not asked": ("when=asked", "srun --bootstrap=explain -N2 -n3 --gres=gpu:1 $PROBE", "no option or variable asks for it, and the site sets when=asked"),
+    "not asked": ("when=asked", "srun --bootstrap=explain -N2 -n3 --gres=gpu:1 $PROBE",
+                  "no option or variable asks for it, and the site sets when=asked"),
     "submitit": ("when=gpu", "SUBMITIT_EXECUTOR=slurm srun --bootstrap=explain -N2 -n3 --gres=gpu:1 $PROBE", "submitit sets its own ranks"),
-    "components": ("when=gpu", "srun -Q --bootstrap=explain -n2 -wnode002 $PROBE : -n1 -wnode001 $PROBE", "the step has several components (:)"),
+    "components": ("when=gpu", "srun -Q --bootstrap=explain -n2 -wnode002 $PROBE : -n1 -wnode001 $PROBE",
+                   "the step has several components (:)"),
 }
 
 
@@ -165,7 +167,7 @@ def test_control_a_wrong_or_missing_row_is_found(stage):
 
 
 @pytest.mark.parametrize("name", INACTIVE)
-def test_inactive_step_says_why_in_one_line(stage, name):
+def test_inactive_step_explains_why_in_one_line(stage, name):
     arguments, script, reason = INACTIVE[name]
     stage.configure(arguments)
     step = stage.run(script, asks=False)
@@ -188,7 +190,7 @@ def test_value_of_the_user_is_shown_as_kept(stage):
         assert re.match(rf"{users} +kept: set by the user +{ours} +not used: ", text), text
 
 
-def test_option_replaces_a_value_of_the_user_and_says_so(stage):
+def test_option_replaces_a_value_of_the_user_and_reports_it(stage):
     step = stage.run("MASTER_PORT=31017 srun {explain} --bootstrap-port=31018 -n2 $PROBE").parse()
     assert {task["MASTER_PORT"] for task in step.tasks} == {"31018"}
     assert re.match(r"31018 +--bootstrap-port +31017 +replaced: asked for", " ".join(step.rows["MASTER_PORT"]))
@@ -225,12 +227,13 @@ def decisions(stage, script, **settings):
     """The lines of ours, without the step's number."""
     done = stage.cluster.run(["bash", "-c", script], env={"SLURM_BOOTSTRAP": "", **settings})
     assert done.returncode == 0, done.stderr
-    return [re.sub(r"StepId=\d+\.\d+", "StepId=ID", line.removeprefix("srun: ")) for line in done.stderr.splitlines() if "bootstrap: " in line]
+    return [re.sub(r"StepId=\d+\.\d+", "StepId=ID", line.removeprefix("srun: ")) for line in done.stderr.splitlines()
+            if "bootstrap: " in line]
 
 
 @pytest.fixture
 def world(stage):
-    """Nobody asks and the site says nothing."""
+    """The step does not ask, and the site has no setting."""
     stage.configure("")
     yield "-N2 --ntasks-per-node=2 --gres=gpu:2 python3 -c 1"
     stage.configure("when=always")
@@ -260,5 +263,6 @@ def test_what_a_step_that_asks_may_have_missed(stage, world):
     spread = decisions(stage, "srun -v --bootstrap=on --bootstrap-gpu-share -N2 -n4 --gres=gpu:2 true")
     assert any("Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2" in line for line in spread), spread
     unused = decisions(stage, "srun -v --bootstrap=on -N2 -n2 --gres=gpu:2 true")
-    assert any("node001 has 1 task and 2 GPUs: a program that uses one GPU for each task leaves 1 unused" in line for line in unused), unused
+    assert any("node001 has 1 task and 2 GPUs: a program that uses one GPU for each task leaves 1 unused" in line
+               for line in unused), unused
     assert not any("unused" in line or "uneven" in line for line in decisions(stage, f"srun -v --bootstrap=on {world}"))

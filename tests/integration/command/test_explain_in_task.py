@@ -1,4 +1,4 @@
-"""`slurm-bootstrap explain` in a task says what holds there, and refuses what it cannot explain."""
+"""`slurm-bootstrap explain` in a task explains its environment, and refuses what it cannot explain."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -36,7 +36,7 @@ def test_a_task_shows_its_own_values(cluster):
     assert re.search(r"\nPort \d+ of node001 is reserved for rank 0 until the step ends\.\n", explain(cluster, WORLD, "--rank", "0").stdout)
 
 
-def test_a_step_that_is_not_set_up_says_so_first(cluster):
+def test_a_step_that_is_not_set_up_begins_with_that(cluster):
     done = explain(cluster, f"{WORLD} --bootstrap=off", "--rank", "1")
     assert re.match(r"bootstrap: StepId=\d+\.0: NOT SET UP: the plugin did not set up this step ", done.stdout), done
     assert "\nVARIABLE                  VALUE IF SET UP      FROM\n" in done.stdout and "is reserved" not in done.stdout
@@ -51,7 +51,7 @@ def test_the_preload_reserves_no_port_of_the_step(cluster):
     assert "Settings: LD_PRELOAD" in text, text
 
 
-def test_the_debug_variable_says_what_the_preload_decides(cluster):
+def test_the_debug_variable_shows_what_the_preload_decides(cluster):
     library = inside(LIBRARY)
 
     def lines(options: str, *program: str):

@@ -64,7 +64,8 @@ def seen(case, done, pattern):
 def test_a_rank_that_never_starts_torch(world):
     world.wait_until(2, "asleep")
     wait_until_connected(world)
-    seen("never starts torch", world.look(), rf"{ODD} runs python3 \(below bash\) without PyTorch, which the other 3 ranks have loaded; it waits in sleep")
+    seen("never starts torch", world.look(),
+         rf"{ODD} runs python3 \(below bash\) without PyTorch, which the other 3 ranks have loaded; it waits in sleep")
 
 
 def wait_until_connected(world):
@@ -106,12 +107,13 @@ def test_a_stopped_rank(world):
     world.cluster.run(["kill", "-CONT", str(pid)], node="node002")
 
 
-def test_watch_says_for_how_long(world):
+def test_watch_shows_for_how_long(world):
     pid = world.pid_of(3)
     world.cluster.run(["kill", "-STOP", str(pid)], node="node002")
     done = world.cluster.run(["timeout", "5", "slurm-bootstrap", "status", world.id, "--watch", "1"])
     world.cluster.run(["kill", "-CONT", str(pid)], node="node002")
-    assert re.search(r"is stopped \(SIGSTOP\)\n", done.stdout) and re.search(r"is stopped \(SIGSTOP\), for at least \d s\n", done.stdout), done
+    assert re.search(r"is stopped \(SIGSTOP\)\n", done.stdout) and re.search(r"is stopped \(SIGSTOP\), for at least \d s\n",
+                                                                             done.stdout), done
 
 
 def test_a_rank_that_waits_for_input(world):
@@ -169,7 +171,8 @@ def test_a_rank_in_another_collective(world, py_spy):
     line = (world.folder.parent / WORLD).read_text().splitlines()
     barrier, reduce = (next(i for i, text in enumerate(line, 1) if f"dist.{what}(" in text) for what in ("barrier", "all_reduce"))
     seen("barrier against all_reduce", done,
-         rf"{ODD} differs: in barrier, called by main \({WORLD}:{barrier}\); the others in all_reduce, called by main \({WORLD}:{reduce}\){MAYBE}")
+         rf"{ODD} differs: in barrier, called by main \({WORLD}:{barrier}\); the others in all_reduce, called by main "
+         rf"\({WORLD}:{reduce}\){MAYBE}")
 
 
 # -- others
@@ -184,7 +187,8 @@ def test_workers_of_torchrun(site):
     with running(site, "torchrun", "-N2", "-n2", "--ntasks-per-node=1", "bash", "-c", torchrun, env=variables) as step:
         wait_for(lambda: len(list(step.folder.glob("?.at"))) == 4, what="the workers do not start")
         wait_for(lambda: phases(site, step).count("before_rendezvous") == 1, what="the workers do not meet")
-        seen("torchrun", step.look(), rf"{rank(3, 'node002', 1)} has no connection to MASTER_PORT 29871 of node001, where the other 3 are connected")
+        seen("torchrun", step.look(),
+             rf"{rank(3, 'node002', 1)} has no connection to MASTER_PORT 29871 of node001, where the other 3 are connected")
 
 
 @needs_pmix
@@ -197,8 +201,8 @@ def test_an_mpi_program(site):
 
 def test_a_cpp_world_with_one_rank_missing(site):
     probe = program("exchange_probe")
-    with running(site, "cpp", "--bootstrap=on", *FOUR, probe, "--rounds", "2", "--victim", "2", "--fault", "exit", "--before", "1", "--timeout", "60000",
-                 env={"SLURM_BOOTSTRAP_GRACE": "off"}) as step:
+    with running(site, "cpp", "--bootstrap=on", *FOUR, probe, "--rounds", "2", "--victim", "2", "--fault", "exit", "--before", "1",
+                 "--timeout", "60000", env={"SLURM_BOOTSTRAP_GRACE": "off"}) as step:
         wait_for(lambda: "ended" in phases(site, step))
         seen("C++", step.look(), r"rank 2 \(node002, local rank 0\) has ended; 3 ranks are there")
 

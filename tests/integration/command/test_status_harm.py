@@ -46,7 +46,8 @@ def end(step):
 
 
 def wait_for_idle_nodes(cluster):
-    wait_for(lambda: cluster.run(["sinfo", "-h", "-t", "completing,drained,draining,down", "-o", "%N"]).stdout == "", what="a node is left behind")
+    wait_for(lambda: cluster.run(["sinfo", "-h", "-t", "completing,drained,draining,down", "-o", "%N"]).stdout == "",
+             what="a node is left behind")
     assert "slurm-bootstrap-status" not in cluster.run(["squeue", "-h", "-s", "-o", "%j"]).stdout
 
 
@@ -56,8 +57,11 @@ def timed(call, *arguments, **more):
     return done, time.monotonic() - begin
 
 
-@pytest.mark.parametrize("env", [{"SLURM_HOSTFILE": "/nowhere"}, {"SLURM_EXACT": "1", "SLURM_EXCLUSIVE": "1"}, {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "9"},
-                                 {"SLURM_MPI_TYPE": "pmix", "PMIX_RANK": "1"}, {"SQUEUE_FORMAT": "%u", "SQUEUE_STATES": "PD"}], ids=lambda env: next(iter(env)))
+@pytest.mark.parametrize("env",
+                         [{"SLURM_HOSTFILE": "/nowhere"}, {"SLURM_EXACT": "1", "SLURM_EXCLUSIVE": "1"},
+                          {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "9"},
+                                 {"SLURM_MPI_TYPE": "pmix", "PMIX_RANK": "1"}, {"SQUEUE_FORMAT": "%u", "SQUEUE_STATES": "PD"}],
+                                 ids=lambda env: next(iter(env)))
 def test_variables_of_the_user_do_no_harm(site, ranks, env):
     assert look(site, ranks.id, env=env).first == ALIKE
 
@@ -79,14 +83,16 @@ def test_one_step_looks_and_is_gone(site, ranks):
 
 def test_the_json_has_all_ranks(site, ranks):
     seen = look_json(site, ranks.id)
-    assert [one["rank"] for one in seen["ranks"]] == [0, 1, 2, 3] and [one["node"] for one in seen["ranks"]] == ["node001"] * 2 + ["node002"] * 2
+    assert [one["rank"] for one in seen["ranks"]] == [0, 1, 2,
+                                                      3] and [one["node"] for one in seen["ranks"]] == ["node001"] * 2 + ["node002"] * 2
     assert seen["first_line"] == ALIKE and {one["phase"] for one in seen["ranks"]} == {"no_framework"}
 
 
 def test_a_process_that_cannot_be_dumped_is_unknown(site):
     with four_ranks(site, "undumpable", words=["undumpable"]) as step:
         wait_for(lambda: "unknown" in [one["phase"] for one in look_json(site, step.id)["ranks"]])
-        assert re.fullmatch(rf"{rank(2, 'node002', 0)} is unknown: the kernel does not allow to look at it: Permission denied", look(site, step.id).first)
+        assert re.fullmatch(rf"{rank(2, 'node002', 0)} is unknown: the kernel does not allow to look at it: Permission denied",
+                            look(site, step.id).first)
         end(step)
 
 
@@ -100,7 +106,8 @@ def test_where_proc_is_hidden(site, ranks):
 
 def test_a_frozen_mount_as_the_folder_of_the_job(site):
     with frozen_mount(site, "jobs-folder", "node002", "later") as folder, \
-            running(site, "frozen", "-N1", "-n2", "-w", "node002", "--chdir", folder, *PYTHON, "/home/alice/status_rank.py", "/home/alice/frozen") as step:
+            running(site, "frozen", "-N1", "-n2", "-w", "node002", "--chdir", folder, *PYTHON, "/home/alice/status_rank.py",
+                    "/home/alice/frozen") as step:
         site.run(["pkill", "-USR1", "-f", "frozen_mount.py /home/alice/jobs-folder"], user="root", node="node002")
         done, seconds = timed(look, site, step.id)
         assert done.first == "all 2 ranks run alike" and seconds < LIMIT
@@ -145,7 +152,8 @@ def test_steps_of_batch_scripts_and_of_salloc(site):
     jobs = []
     for options in ([], ["--exclusive"], ["--exact", "-c2"], ["--mem=100", "--gres=gpu:1"], ["--gpus-per-task=1"]):
         script = " ".join(["srun", *options, *program])
-        jobs.append(site.run(["sbatch", "--parsable", "-o", "/dev/null", *FOUR, "-c2", "--gres=gpu:2", "--oversubscribe", "--wrap", script]).stdout.strip())
+        jobs.append(site.run(["sbatch", "--parsable", "-o", "/dev/null", *FOUR, "-c2", "--gres=gpu:2", "--oversubscribe", "--wrap",
+                              script]).stdout.strip())
     jobs.append(site.allocate(*FOUR))
     inside = site.start(["srun", f"--jobid={jobs[-1]}", *FOUR, *program])
     for job in jobs:
@@ -153,7 +161,8 @@ def test_steps_of_batch_scripts_and_of_salloc(site):
         assert look(site, job).first == ALIKE
         if job == jobs[1]:
             done = status(site)
-            assert done.returncode == 1 and done.stderr.startswith("slurm-bootstrap: you have several running steps; name one of them: "), done
+            assert (done.returncode == 1
+                    and done.stderr.startswith("slurm-bootstrap: you have several running steps; name one of them: ")), done
         site.run(["scancel", job]) if job != jobs[-1] else (site.home / "batched" / "end").touch()
     assert inside.wait(30) == 7
     site.run(["scancel", jobs[-1]])
@@ -174,7 +183,9 @@ def test_a_heterogeneous_job_by_any_of_its_ids(site):
     wait_for_idle_nodes(site)
 
 
-@pytest.mark.parametrize("version, says", [("2.30.3", "  NCCL version 2.30.3\n"), ("2.28.9", "NCCL 2.28.9 may end the program when asked (NVIDIA/nccl issue 1762)"),
+@pytest.mark.parametrize("version, says",
+                         [("2.30.3", "  NCCL version 2.30.3\n"),
+                          ("2.28.9", "NCCL 2.28.9 may end the program when asked (NVIDIA/nccl issue 1762)"),
                                            ("", "because the release of NCCL is unknown")])
 def test_the_ras_of_nccl_is_asked_where_that_is_safe(site, version, says):
     """A double listens at the port of the RAS; the releases are those in the names of files."""
@@ -211,7 +222,8 @@ def test_what_cannot_be_looked_at_is_one_sentence(site, ranks):
     wait_for(lambda: ids("alone") and f"{ids('alone')[0]}.0" in site.run(["squeue", "-h", "-s", "-o", "%i"]).stdout.split())
     wait_for(lambda: site.run(["squeue", "-h", "-t", "all", "-j", ended, "-o", "%T"]).stdout.strip() == "COMPLETED")
     cases = {
-        rf"step {ids('alone')[0]}\.0 has one task \(python3, pid \d+ on node00\d\), so there is no other rank to compare it with": (ids("alone")[0], {}),
+        rf"step {ids('alone')[0]}\.0 has one task \(python3, pid \d+ on node00\d\), so there is no other rank to compare it with":
+            (ids("alone")[0], {}),
         rf"job {job} belongs to alice\(10001\); only this user can look at it": (ranks.id, {"user": "bob"}),
         rf"job {ended} does not run; its state is COMPLETED": (ended, {}),
         r"Slurm knows no job 99999; it has ended, or the number is wrong; squeue --me lists your jobs": ("99999", {}),
@@ -235,11 +247,13 @@ def test_a_host_without_srun(site, ranks):
 def test_stacks_without_py_spy(site, ranks):
     done = status(site, ranks.id, "--stacks")
     assert done.returncode == 1
-    assert done.stderr == "slurm-bootstrap: looked for py-spy in PATH, which has none; install it with: pip install 'slurm-bootstrap[status]'\n"
+    assert done.stderr == ("slurm-bootstrap: looked for py-spy in PATH, which has none; install it with: pip install "
+                           "'slurm-bootstrap[status]'\n")
 
 
 def test_a_command_that_is_not_on_the_nodes(site, ranks):
     copy = "cp $0 /tmp/slurm-bootstrap && /tmp/slurm-bootstrap status $1"
     done = site.run(["sh", "-c", copy, COMMAND, ranks.id])
-    assert done.stderr == (f"slurm-bootstrap: started /tmp/slurm-bootstrap with srun on the nodes of step {ranks.id}, which do not have it; install it "
+    assert done.stderr == (f"slurm-bootstrap: started /tmp/slurm-bootstrap with srun on the nodes of step {ranks.id}, which do not have "
+                           f"it; install it "
                            "there, or start one from a folder that all nodes share\n"), done

@@ -14,7 +14,8 @@ from status_steps import DEBIAN_PYTHON, FOUR, give_program, look, running
 
 WORLD = "status_world.py"
 # What is true of a rank that is at work, too.
-HARMLESS = re.compile(r"all \d+ ranks run alike|none of the \d+ ranks stands out|ranks? .* differs?: .*; (it|they) may be slow, in a checkpoint, or stuck")
+HARMLESS = re.compile(r"all \d+ ranks run alike|none of the \d+ ranks stands out|ranks? .* differs?: .*; (it|they) may be slow, in a "
+                      r"checkpoint, or stuck")
 LOOKS = 100
 # Each rank prints how long its rounds take.
 ROUNDS = "import os, sys, time; t = time.monotonic\nwhile True:\n    b = t(); sum(range(400000)); print(t() - b, flush=True)\n"
@@ -52,7 +53,8 @@ def test_sixty_four_nodes(cluster_factory, figure):
     cluster = cluster_factory("status-wide").up("--nodes", "64", "--cpus", "4", "--gpus", "0")
     cluster.asks = False
     give_program(cluster, "status_rank.py")
-    with running(cluster, "wide", "-N64", "--ntasks-per-node=4", "/usr/bin/python3", "-I", "-S", "/home/alice/status_rank.py", "/home/alice/wide") as step:
+    with running(cluster, "wide", "-N64", "--ntasks-per-node=4", "/usr/bin/python3", "-I", "-S", "/home/alice/status_rank.py",
+                 "/home/alice/wide") as step:
         wait_for(lambda: look(cluster, step.id).first == "all 256 ranks run alike", seconds=120)
         seconds = []
         for _ in range(5):

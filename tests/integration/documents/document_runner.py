@@ -13,7 +13,7 @@ sys.path.append(str(REPOSITORY / "tests" / "integration" / "scripts"))
 
 from throwaway_machine import ThrowawayMachine
 
-WORLD = ["-N2", "--ntasks-per-node=2", "--gres=gpu:2"]  # of a batch script that says nothing of its size
+WORLD = ["-N2", "--ntasks-per-node=2", "--gres=gpu:2"]  # of a batch script without a size
 SWITCH = "plugstack.conf.d/zz-bootstrap.conf"
 # A reader answers apt's question, and Debian's own machines may have no sudo for root.
 READER = """echo 'APT::Get::Assume-Yes "true";' > /etc/apt/apt.conf.d/90documents

@@ -1,6 +1,6 @@
 // A program that speaks PMI-1 itself, as Intel MPI and MPICH do, and exchanges with the library, in the order of its
 // words: "own" is a round of its own, "ours" one of the library, "late" a pause of rank 1 longer than a deadline,
-// "subreaper" makes it one, as process 1 of a container is. At the end it says what the library has left in it.
+// "subreaper" makes it one, as process 1 of a container is. At the end it prints what the library has left in it.
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -1,4 +1,4 @@
-// Opens, exchanges and closes again and again in one process, and tells what that costs in memory and open files:
+// Opens, exchanges and closes again and again in one process, and prints what that costs in memory and open files:
 // exchange_rounds ours|bare|racy ROUNDS; the last exchanges nothing, and has the data race of a control.
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>

@@ -8,7 +8,7 @@ from built_files import program
 from communicator_steps import GRACE_MS, REAL_NCCL, answers, failures, libraries, run, whole
 from exchange_steps import are_told_of
 
-SOON_MS = 1500  # a rank that has failed is not held up, on a machine with other work
+SOON_MS = 1500  # a rank that has failed does not wait, on a machine with other work
 DEADLINE_MS = 3000
 IN_TIME = ("--timeout-ms", str(DEADLINE_MS))
 NOT_OVER_PMI1 = "PMI-1 does not report which rank failed, srun --mpi=pmix does"
@@ -85,7 +85,7 @@ def test_many_roots_need_a_version_that_has_them(comm_cluster):
 
 
 @pytest.mark.parametrize("mpi", ["pmix", "none"])
-def test_two_versions_are_told_apart(comm_cluster, mpi):
+def test_two_versions_are_distinguished(comm_cluster, mpi):
     """NCCL itself waits for ever. The ranks of the root's own node see nothing wrong, and ask at their deadline."""
     names = [("LD_LIBRARY_PATH", libraries(version)) for version in ("2.18.3", "2.28.9")]
     command = on_node(0, *names, program("comm_probe"), *IN_TIME, "--linger", "6")
@@ -109,7 +109,7 @@ def test_two_ranks_on_one_gpu(comm_cluster):
     assert answers(run(comm_cluster, 1, 4, *own)) == whole([range(4)])
 
 
-def test_ranks_share_a_gpu_where_nccl_is_told_of_two_hosts(comm_cluster):
+def test_ranks_share_a_gpu_where_nccl_sees_two_hosts(comm_cluster):
     """How NCCL is tested on one GPU: the guard refuses nothing that NCCL would do."""
     own = ("sh", "-c", 'NCCL_HOSTID=$SLURM_PROCID exec "$@"', "sh", program("comm_probe"), "--device", "0")
     assert answers(run(comm_cluster, 1, 2, *own)) == whole([range(2)])
@@ -177,29 +177,31 @@ def test_an_environment_that_overrules_nonblocking_is_named(comm_cluster):
 @pytest.mark.parametrize("variable, value, said_of_all", [
     ("NCCL_COMM_ID", "192.0.2.1:4321", "NCCL_COMM_ID=192.0.2.1:4321 is in the environment, so that NCCL starts at this address and"),
     ("NCCL_COMM_ID", "127.0.0.1:4321", "NCCL_COMM_ID=127.0.0.1:4321 is in the environment, so that NCCL starts at this address and"),
-    ("NCCL_SOCKET_IFNAME", "lo", "they cannot reach each other over the network interface that NCCL chose; NCCL_DEBUG=INFO shows the interface"),
+    ("NCCL_SOCKET_IFNAME", "lo",
+     "they cannot reach each other over the network interface that NCCL chose; NCCL_DEBUG=INFO shows the interface"),
 ])
 def test_an_environment_with_a_wrong_address_for_nccl_is_named(comm_cluster, variable, value, said_of_all):
-    """Of no host, and of each node itself: the ranks of the other node come to a port where nobody listens."""
+    """Of no host, and of each node itself: the ranks of the other node connect to a port without a listener."""
     said = failures(run(comm_cluster, 2, 2, program("comm_probe"), "--timeout-ms", "3000", env={variable: value}))
     assert set(said) == set(range(4))
     assert all(said_of_all in text and after < 3000 + GRACE_MS for text, after in said.values()), said
 
 
-def test_different_calls_are_told_apart(comm_cluster):
+def test_different_calls_are_distinguished(comm_cluster):
     command = ("sh", "-c", 'g=world; [ $SLURM_PROCID = 3 ] && g=node; exec "$@" --group $g --timeout-ms 4000', "sh",
                program("comm_probe"))
     said = failures(run(comm_cluster, 2, 2, *command))
     assert any("communicator node" in text and "communicator world" in text for text, _ in said.values()), said
 
 
-FAILED_ALONE = "ncclCommInitRank{} failed: unhandled cuda error (run with NCCL_DEBUG=INFO for details) (Failed to CUDA calloc 2097152 bytes)"
+FAILED_ALONE = ("ncclCommInitRank{} failed: unhandled cuda error (run with NCCL_DEBUG=INFO for details) (Failed to CUDA calloc 2097152 "
+                "bytes)")
 
 
 @pytest.mark.parametrize("mpi, nonblocking, rank", [
     ("pmix", False, 0), ("pmix", True, 5), ("pmix", False, 8), ("none", False, 5)])
 def test_a_rank_that_fails_alone_is_named_by_all(comm_cluster, mpi, nonblocking, rank):
-    """NCCL does not tell the other ranks, and they wait for ever. The rank itself returns at once, and may end."""
+    """NCCL does not notify the other ranks, and they wait for ever. The rank itself returns at once, and may end."""
     command = (program("comm_probe"), *IN_TIME, *(["--nonblocking"] if nonblocking else []), "--linger", "6")
     said = failures(run(comm_cluster, 3, 4, *command, env={"NCCL_DOUBLE_INIT": f"fail:{rank}"}, options=(f"--mpi={mpi}",)))
     own = FAILED_ALONE.format("Config" if nonblocking else "")

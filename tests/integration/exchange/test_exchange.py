@@ -94,7 +94,7 @@ def test_control_sessions_without_a_common_leave_lose_fences(exchange_cluster, c
 
 
 def test_two_sizes_are_one_sentence(exchange_cluster):
-    """Ranks that do different things are told so, and read no byte of each other."""
+    """Ranks that do different things get an error, and read no byte of each other."""
     script = f"exec {program('exchange_probe')} --timeout 2000 --bytes $((64 + SLURM_PROCID / 2))"
     step = run_step(exchange_cluster, 2, 2, "bash", "-c", script)
     assert step.returncode != 0 and not successes(step)

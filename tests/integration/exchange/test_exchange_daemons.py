@@ -25,7 +25,7 @@ def daemons_cluster(cluster_factory):
 
 
 def start_step(cluster, label, session="none"):
-    """Ranks report to files of the shared home: srun hears nothing of a node whose slurmstepd is gone, and would wait for
+    """Ranks report to files of the shared home: srun gets nothing from a node whose slurmstepd is gone, and would wait for
     it for ever without -W, which ends the step some seconds after the first rank."""
     command = f"{program('exchange_probe')} --timeout {DEADLINE * 1000} --rounds 2 --victim 0 --fault sleep --session {session}"
     script = f"exec {command} --seconds {NAP} --before 1 > ~/{label}.$SLURM_PROCID.out 2> ~/{label}.$SLURM_PROCID.err"
@@ -43,7 +43,7 @@ def failed_ranks(cluster, label):
 
 
 def kill_slurmstepd(cluster, label, session):
-    """Ranks on other nodes fail in time and say so; the step ends."""
+    """Ranks on other nodes fail in time with a message; the step ends."""
     step, elsewhere = start_step(cluster, label, session), {0, 1, 4, 5}
     try:
         in_node(cluster, f"pkill -KILL {OF_NODE} -f '^slurmstepd: .[0-9]+[.][0-9]+.$'", HIT)
@@ -55,9 +55,9 @@ def kill_slurmstepd(cluster, label, session):
     finally:
         cluster.run(["scancel", "-u", "alice"])
         stop(step)
-    # Nobody ends the ranks whose slurmstepd is gone, but they themselves do, at their deadline.
+    # The ranks whose slurmstepd is gone end by themselves, at their deadline.
     wait_for(lambda: "exchange_probe" not in in_node(cluster, "ps -eo args=", HIT), 20, "ranks are left")
-    # And they call nobody missing of whom they cannot know.
+    # And they call no rank missing of which they cannot know.
     said = dict(SENTENCE.findall(reports(cluster, label, "err")))
     for rank in ("2", "3"):
         assert "missing or state unknown: " in said[rank] and "missing: " not in said[rank], said

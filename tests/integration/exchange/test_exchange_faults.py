@@ -1,4 +1,4 @@
-"""One rank dies, stops or leaves at a bad moment: the call ends in time on all others, and says who is missing."""
+"""One rank dies, stops or leaves at a bad moment: the call ends in time on all others, and names the missing."""
 
 import random
 import re
@@ -25,7 +25,7 @@ Case = namedtuple("Case", "fault place before delay")
 
 @pytest.fixture(scope="module")
 def faults_cluster(cluster_factory):
-    # No node is drained for a slurmstepd that is held: see is_held().
+    # No node is drained for a slurmstepd that does not end: see is_held().
     return cluster_factory("faults").up("--nodes", "4", "--cpus", "64", "--no-plugin", "--set", "UnkillableStepTimeout=3600")
 
 
@@ -53,7 +53,7 @@ def release(cluster, name):
 def is_held(step):
     """The step did not end. When all its ranks did, it is slurmstepd that waits: with PMIx 4.2.2 a rank that ends while
     it connects ("UNREACHABLE" in the server's connection handler, 25 of 105 steps when aimed at) stops its slurmstepd
-    for good, and what its ranks had still to say. Nothing that a rank does can end that."""
+    for good, and the last messages of its ranks. Nothing that a rank does can end that."""
     return step.returncode in (124, 137) and step.seconds > LIMIT - 1
 
 
@@ -108,7 +108,7 @@ def test_ranks_of_a_node_are_one_item(faults_cluster):
 
 def leave_with_a_node(cluster, nodes, per_node, gone):
     """What each rank said after all ranks of one node had ended, with success, while the others were in their call. Slurm's
-    PMIx tries for 31 s to reach such a node, and as long answers nobody: of other nodes nothing may be known."""
+    PMIx tries for 31 s to reach such a node, and does not answer as long: of other nodes nothing may be known."""
     # Not at once: while nodes still connect to each other Slurm kills a step for it.
     script = f"if ((SLURM_NODEID == {gone})); then exec sleep 1; fi; exec {program('exchange_probe')} --timeout 2000"
     # All shall speak: without the option srun ends the step with the first that fails.
@@ -127,8 +127,8 @@ def leave_with_a_node(cluster, nodes, per_node, gone):
 def test_a_node_where_all_ranks_have_ended_is_named_and_no_other(faults_cluster, nodes, per_node, gone, name):
     told, named = leave_with_a_node(faults_cluster, nodes, per_node, gone)
     assert all(named <= missing_ranks(text) for text in told.values()), told
-    # A server that asks the ended node answers nobody for 31 s: its own rank knows which node that was, and to the others
-    # it may look like an ended one. They name both, and say that they were not told.
+    # A server that asks the ended node does not answer for 31 s: its own rank knows which node that was, and to the others
+    # it may look like an ended one. They name both, with the remark that the state is unknown.
     exact = f"missing: {name}, and perhaps others; slurmstepd on this node stopped answering after it queried node{gone + 1:03}"
     # A server that the meeting of the nodes has made ask before the end (Slurm before 23.02) is not silent.
     knows = f"missing or state unknown: {name}"
@@ -167,7 +167,7 @@ def test_stopped_and_continued_rank_does_not_revive_a_failed_call(faults_cluster
     assert re.search(r"missing: .*rank 3 \(node002, local rank 1\)", step.stderr), step
 
 
-def test_every_call_ends_in_time_and_nobody_is_deceived(faults_cluster, campaign, capsys, figure):
+def test_every_call_ends_in_time_with_the_right_ranks(faults_cluster, campaign, capsys, figure):
     generator = random.Random(campaign.seed)
     everything = [Case(fault, place, *point) for fault in FAULTS for place in PLACES for point in POINTS]
     # The two that a rank can least do about are met more often.

@@ -71,7 +71,7 @@ def test_two_steps_of_a_job_at_once(pmi1_cluster):
     assert done.returncode == 0 and done.stdout.count("of 2: 20 rounds") == 4, done
 
 
-def test_pmix_comes_first_and_each_exchange_says_what_carried_it(pmi1_cluster):
+def test_pmix_comes_first_and_each_exchange_reports_what_carried_it(pmi1_cluster):
     for options, engine in ((NO_PMIX, "PMI-1"), (("--mpi=pmix",), r"PMIx \d\S+")):
         step = probe(pmi1_cluster, 2, 2, options=options, env={"SLURM_BOOTSTRAP_TIMING": "1"})
         told = dict(TOOK.findall(step.stderr))
@@ -80,7 +80,8 @@ def test_pmix_comes_first_and_each_exchange_says_what_carried_it(pmi1_cluster):
 
 # What is done before the program starts, for a step that has no usable PMIx.
 LEFTOVERS = {
-    "an earlier step's": "export PMIX_NAMESPACE=slurm.pmix.1.0 PMIX_RANK=$SLURM_PROCID PMIX_SERVER_URI41='pmix-server.1;tcp4://127.0.0.1:9'",
+    "an earlier step's": "export PMIX_NAMESPACE=slurm.pmix.1.0 PMIX_RANK=$SLURM_PROCID "
+                         "PMIX_SERVER_URI41='pmix-server.1;tcp4://127.0.0.1:9'",
     "another launcher's": "export PMIX_NAMESPACE=prrte-1 PMIX_RANK=0 PMIX_SERVER_URI41='pmix-server.1;tcp4://127.0.0.1:9'",
     "no server": "export PMIX_NAMESPACE=slurm.pmix.$SLURM_JOB_ID.$SLURM_STEP_ID PMIX_RANK=$SLURM_PROCID",
 }  # fmt: skip
@@ -163,7 +164,7 @@ def test_a_library_that_is_upgraded_while_it_runs_serves_on(pmi1_cluster, change
 
 
 def test_a_library_that_is_gone_before_the_first_call_is_named_each_time(pmi1_cluster):
-    """srun was never reached, so no call says that it still counts the rank."""
+    """srun was never reached, so no call reports that it still counts the rank."""
     lines = upgraded(pmi1_cluster, "remove,call,call")
     assert len(lines) == 8 and all(line.startswith("4 bootstrap: ") and line.endswith(GONE) for line in lines), lines
 
@@ -221,7 +222,7 @@ def test_a_rank_that_ends_is_named_where_srun_has_the_plugin(pmi1_cluster, end, 
     assert (named in step.stderr) == (bootstrap == "on"), step
 
 
-def test_ranks_that_do_different_things_are_told_so(pmi1_cluster):
+def test_ranks_that_do_different_things_get_an_error(pmi1_cluster):
     script = f"exec {program('exchange_probe')} --timeout 5000 --bytes $((64 + SLURM_PROCID / 2))"
     step = run_step(pmi1_cluster, 2, 2, "bash", "-c", script, options=NO_PMIX)
     told = sentences(step)
@@ -231,16 +232,22 @@ def test_ranks_that_do_different_things_are_told_so(pmi1_cluster):
 
 # What is done before the program starts, and what is said.
 REFUSALS = {
-    "neither, beside leftovers": ("export PMIX_NAMESPACE=slurm.pmix.1.0 PMIX_SERVER_URI41='x;tcp4://127.0.0.1:9'; unset SLURM_SRUN_COMM_PORT",
-                                  r'this step has no PMIx \(PMIX_NAMESPACE is "slurm.pmix.1.0", but would be slurm.pmix.\d+.0 in this step: the PMIX_\* variables '
-                                  r"belong to another step or launcher\): start the program with srun --mpi=pmix; PMI-1 is not available either: SLURM_SRUN_COMM_PORT .*"),
-    "no srun": ("unset SLURM_SRUN_COMM_PORT", r"this step has no PMIx \(PMIX_NAMESPACE is not set\): start the program with srun --mpi=pmix; "
+    "neither, beside leftovers": ("export PMIX_NAMESPACE=slurm.pmix.1.0 PMIX_SERVER_URI41='x;tcp4://127.0.0.1:9'; unset "
+                                  "SLURM_SRUN_COMM_PORT",
+                                  r'this step has no PMIx \(PMIX_NAMESPACE is "slurm.pmix.1.0", but would be slurm.pmix.\d+.0 in this '
+                                  r'step: the PMIX_\* variables '
+                                  r"belong to another step or launcher\): start the program with srun --mpi=pmix; PMI-1 is not available "
+                                  r"either: SLURM_SRUN_COMM_PORT .*"),
+    "no srun": ("unset SLURM_SRUN_COMM_PORT",
+                r"this step has no PMIx \(PMIX_NAMESPACE is not set\): start the program with srun --mpi=pmix; "
                 "PMI-1 is not available either: SLURM_SRUN_COMM_PORT is not set, which PMI-1 needs to reach srun"),
     "no configuration": ("export SLURM_CONF=/nowhere/slurm.conf", "PMI-1 needs Slurm's configuration, and this task cannot read "
                          "SLURM_CONF=/nowhere/slurm.conf; start the program with srun --mpi=pmix"),
-    "an unusable configuration": ("export SLURM_CONF=/etc/hostname", "Slurm's PMI-1 library ended the process: .*fatal: .*; start the program with srun --mpi=pmix"),
+    "an unusable configuration": ("export SLURM_CONF=/etc/hostname",
+                                  "Slurm's PMI-1 library ended the process: .*fatal: .*; start the program with srun --mpi=pmix"),
     "another libpmi": ("mkdir -p /tmp/$SLURM_PROCID/bin /tmp/$SLURM_PROCID/lib; ln -sf $(command -v srun) /tmp/$SLURM_PROCID/bin/; "
-                       "ln -sf /lib/x86_64-linux-gnu/libz.so.1 /tmp/$SLURM_PROCID/lib/libpmi.so.0; export PATH=/tmp/$SLURM_PROCID/bin:$PATH",
+                       "ln -sf /lib/x86_64-linux-gnu/libz.so.1 /tmp/$SLURM_PROCID/lib/libpmi.so.0; "
+                       "export PATH=/tmp/$SLURM_PROCID/bin:$PATH",
                        r"/tmp/\d/bin/../lib/libpmi.so.0 does not have all functions of PMI-1; start the program with srun --mpi=pmix"),
 }  # fmt: skip
 
@@ -255,10 +262,11 @@ def test_what_cannot_be_is_one_sentence_at_once(pmi1_cluster, name):
     assert all(failure.milliseconds < 5000 for failure in failures(step)), step
 
 
-def test_without_libpmi_it_says_what_to_install(pmi1_cluster):
+def test_without_libpmi_the_error_names_what_to_install(pmi1_cluster):
     hide = ("for file in /usr/lib/*/libpmi.so.0 $(dirname $(command -v srun))/../lib/libpmi.so.0; do "
             "[ ! -e $file ] || mount --bind /dev/null $(readlink -f $file) || exit; done; "
             "exec setpriv --reuid 10001 --regid 10001 --clear-groups")  # fmt: skip
     step = pmi1_cluster.run(["srun", "-Q", "-n2", "unshare", "-m", "sh", "-c", f"{hide} {program('exchange_probe')}"], user="root")
     assert step.returncode != 0, step
-    assert "cannot load Slurm's PMI-1 library: " in step.stderr and "install it (Debian: libpmi0); start the program with srun --mpi=pmix" in step.stderr, step
+    assert ("cannot load Slurm's PMI-1 library: " in step.stderr
+            and "install it (Debian: libpmi0); start the program with srun --mpi=pmix" in step.stderr), step

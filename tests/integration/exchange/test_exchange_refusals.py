@@ -1,4 +1,4 @@
-"""Somebody else's PMIx, or a server that says nothing: one sentence in time, and a process that ends."""
+"""Another user's PMIx, or a silent server: one sentence in time, and a process that ends."""
 
 import re
 
@@ -60,7 +60,7 @@ def test_refused_in_one_sentence(refusals_cluster, name, campaign, tally):
         assert step.returncode != 0 and not successes(step)
         assert sorted(rank for rank, _ in told) == [0, 1, 2, 3], step
         assert all(re.search(sentence, text) for _, text in told), step
-        # With the time that a step needs to start and end; a thread that held the exit up would hold it for ever.
+        # With the time that a step needs to start and end; a thread that blocks the exit would block it for ever.
         assert step.seconds < 20, step
         tally("M6", "steps refused, each rank with its sentence")
 

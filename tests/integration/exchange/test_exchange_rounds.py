@@ -61,7 +61,7 @@ def test_rounds_where_libpmix_keeps_what_it_has_read(monkeypatch):
     assert result, done
 
 
-def test_a_process_is_told_when_libpmix_has_no_session_left():
+def test_a_process_gets_an_error_when_libpmix_has_no_session_left():
     result, done = run_rounds("ours", TOO_MANY_ROUNDS)
     if not result:  # of a libpmix that keeps keys
         rounds = TOLD.findall(done[2])

@@ -49,7 +49,7 @@ def of_each_task(line):
 
 
 def outcome(step):
-    """What Slurm made of a step: its exit and what srun says of tasks, without the numbers of jobs."""
+    """What Slurm made of a step: its exit and srun's messages about tasks, without the numbers of jobs."""
     lines = [line for line in step.stderr.splitlines() if line.startswith("srun:")]
     lines = {each for line in lines for each in of_each_task(line)}
     return step.returncode, sorted(re.sub(r"\d+\.\d+|\d\d:\d\d:\d\d", "", line) for line in lines)

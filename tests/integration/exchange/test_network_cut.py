@@ -22,7 +22,7 @@ def network_cluster(cluster_factory):
 
 
 def start_step(cluster, label, nap):
-    """A step that reports to files of the shared home, since srun hears nothing from a node that is cut off. Rank 2
+    """A step that reports to files of the shared home, since srun gets nothing from a node that is cut off. Rank 2
     comes `nap` seconds late to the second round."""
     late = f"--victim 2 --fault sleep --seconds {nap} --before 1"
     command = f"{program('exchange_probe')} --timeout {DEADLINE * 1000} --rounds 2 {late}"
@@ -41,7 +41,7 @@ def test_a_node_that_is_cut_off_is_named(network_cluster, campaign, tally):
 
 
 def cut_off_and_judge(network_cluster, label):
-    """What its own ranks say depends on what had arrived: they may have all values, as Slurm's servers form a ring."""
+    """The messages of its own ranks depend on what had arrived: they may have all values, as Slurm's servers form a ring."""
     step = start_step(network_cluster, label, nap=2)
 
     def ended():

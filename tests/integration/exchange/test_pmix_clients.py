@@ -13,10 +13,10 @@ import pytest
 from built_files import program
 from harness import HAS_PMIX
 from debian import root_of, slurm_of_debians
-from test_report.versions import PACKAGES
+from test_report.report import PACKAGES
 
 TASKS = ("-N2", "--ntasks-per-node", "2", "--mpi=pmix")
-SOON = 5  # seconds: what does not work says so by then
+SOON = 5  # seconds: what does not work fails by then
 # As a container runtime does it: what the task needs of the host comes to lie in the root folder.
 ENTER = """
 root=$1; shift
@@ -35,7 +35,8 @@ MIXED = 'root=$1; shift; [ $SLURM_NODEID = 0 ] && exec "$@"; exec unshare --moun
 def version_in(*folder):
     """The version of libpmix that is installed, without Debian's part of it."""
     line = ["dpkg-query", *folder, "-W", "-f", "${db:Status-Abbrev} ${Version}\n", *PACKAGES["PMIx"]]
-    found = [words.split()[1] for words in subprocess.run(line, capture_output=True, text=True).stdout.splitlines() if words.startswith("ii")]
+    found = [words.split()[1] for words in subprocess.run(line, capture_output=True, text=True).stdout.splitlines()
+             if words.startswith("ii")]
     return found[0].split("-")[0] if found else ""
 
 
@@ -82,8 +83,8 @@ def test_a_client_of_another_release(cluster, root, figure, capsys):
            is_full=True, control="a client without libpmix is told so")  # fmt: skip
 
 
-def test_control_a_client_without_pmix_is_told_so(cluster, root):
-    """What was exchanged above came through the folder's own libpmix: without it there is one sentence, soon."""
+def test_control_a_client_without_pmix_gets_an_error(cluster, root):
+    """The exchange above went through the folder's own libpmix: without it there is one sentence, soon."""
     hide = ENTER.replace("exec chroot", 'for file in "$root"/usr/lib/*/libpmix.so*; do mount --bind /dev/null "$file"; done; exec chroot')
     done, loaded, words, seconds = step(cluster, "unshare", "--mount", "sh", "-c", hide, "enter", root, program("exchange_probe"))
     assert done.returncode != 0 and not loaded and seconds < SOON, (done, seconds)

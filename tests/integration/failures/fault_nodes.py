@@ -28,7 +28,7 @@ done"""
 
 
 class Watcher:
-    """What slurmctld says of jobs and nodes, asked once for all lanes."""
+    """slurmctld's states of jobs and nodes, asked once for all lanes."""
 
     def __init__(self, cluster):
         self.jobs, self.nodes, self.taken = {}, {}, 0.0
@@ -239,7 +239,7 @@ def in_lanes(lanes, items, work):
                 return
             try:
                 result = work(lane, item)
-            except Exception as error:  # noqa: BLE001 - told below, in the thread of the test
+            except Exception as error:  # noqa: BLE001 - raised below, in the thread of the test
                 with lock:
                     failures.append(f"{item} on {lane.node}: {error!r}")
                 return

@@ -1,4 +1,4 @@
-"""One cell of the table of faults: the command is run on a lane, and what came of it is put into words."""
+"""One cell of the table of faults: the command is run on a lane, and its outcome is put into words."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a cell; words, so that two runs can be compared, and so that a table of them can be read."""
+    """The outcome of a cell; words, so that two runs can be compared, and so that a table of them can be read."""
 
     status: str  # of the command; "waits" when it was given up
     ran: str  # whether the program did

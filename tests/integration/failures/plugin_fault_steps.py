@@ -1,4 +1,4 @@
-"""Steps in which one call of the release plugin fails: where it fails, the step, and the verdict on what came of it."""
+"""Steps in which one call of the release plugin fails: where it fails, the step, and the verdict on its outcome."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -152,7 +152,7 @@ def wrong_values(stdout, alone=()):
         return "exit status 0, but not every task ran"
     host_of_0 = next(task[2] for task in tasks if task[1] == "0")
     for task in tasks:
-        # A task that may not open its peers' GPUs passes for a node of its own, and is told what that costs.
+        # A task that may not open its peers' GPUs passes for a node of its own, and gets a message about the cost.
         local = {str(int(task[1]) % 2)} | ({"0"} if task[1] in alone else set())
         is_right = len(task) == 9 and (task[3:5], task[6]) == ([task[1], "4"], host_of_0)
         if not is_right or task[5] not in local or task[8] != task[5]:
@@ -169,7 +169,7 @@ def is_untouched(stdout):
 
 
 def sentences(stderr):
-    """What the plugin said, each sentence once, whichever tasks say it; without srun's on who failed first."""
+    """The plugin's messages, each sentence once, whichever tasks print it; without srun's about the first failure."""
     said = re.findall(r"error: (?:spank: )?bootstrap: (.*)", stderr)
     return {re.sub(r"\d+", "N", sentence) for sentence in said if "was the first to fail" not in sentence}
 
@@ -184,7 +184,7 @@ def tasks_alone(call, stdout):
 
 
 def is_unknown_to_srun(call, run):
-    """The user's option could not be registered. Only srun knows that he gave it, and the plugin says why with -v."""
+    """The user's option could not be registered. Only srun knows that it was given, and the plugin prints why with -v."""
     return call.function == "spank_option_register" and run.status != 0 and "unrecognized option '--bootstrap-" in run.stderr
 
 
@@ -203,7 +203,7 @@ def verdict(call, run):
             return is_right, "right, as without the plugin" if is_right else f"{run.status} {run.job} {run.stdout!r}"
         return True, "refused with one sentence"
     if call.process in FAILING:
-        is_right = run.status == 3 and said <= 1  # who failed first may get lost, and that it got lost be told
+        is_right = run.status == 3 and said <= 1  # the first failure may get lost, with a message that it is lost
         return is_right, "the status of the task" if is_right else f"status {run.status}, {said} sentences"
     if is_unknown_to_srun(call, run):
         return not said, "refused by srun, which names the option"

@@ -37,7 +37,7 @@ def test_every_cell_is_published(published):
 
 
 def test_user_init_must_not_refuse(published):
-    """Why each hook in slurmstepd but task_init returns 0: srun would say success, and sbatch lose the node."""
+    """Why each hook in slurmstepd but task_init returns 0: srun would report success, and sbatch lose the node."""
     srun = outcome(published, "srun", "user_init.remote", "required", "-1")
     assert (srun.status, srun.ran) == ("exit 0", "did not run")
     for place in ("init.remote", "init_post_opt.remote", "user_init.remote", "task_post_fork.remote"):
@@ -79,7 +79,7 @@ def test_only_answers_below_zero_of_required_plugins_count(published):
 
 
 def test_exceptions_and_crashes_are_no_better_in_optional_plugins(published):
-    """Why no exception leaves a hook: whatever plugstack.conf says, it ends slurmstepd."""
+    """Why no exception leaves a hook: whatever is in plugstack.conf, it ends slurmstepd."""
     for command in ("srun", "sbatch"):
         for place in ("init.remote", "user_init.remote", "task_post_fork.remote", "task_exit.remote"):
             for fault in ("throw", "abort", "segv"):

@@ -15,7 +15,8 @@ SHAPE = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
 PROGRAM = "first_failure_program.py"
 WHO = r"task (\d+) \((\w+), local rank (\d+)\) failed first: (.*), (\d+\.\d) s after the step began"
 NAMED = re.compile(rf"srun: bootstrap: warning: StepId=(?P<step>\d+\.\d+): {WHO}(?P<advice>; other tasks .*)?")
-ENDED = re.compile(rf"srun: error: bootstrap: StepId=\d+\.\d+: {WHO}; the plugin ends the step now, (\d+) s after the failure \(--bootstrap-grace\)")
+ENDED = re.compile(rf"srun: error: bootstrap: StepId=\d+\.\d+: {WHO}; the plugin ends the step now, (\d+) s after the failure "
+                   rf"\(--bootstrap-grace\)")
 FIRST_IS_3 = ("3", "node002", "1", "exit code 3")
 ASKED = "--bootstrap=on"
 
@@ -44,7 +45,7 @@ def ours(done):
 
 
 def named(done):
-    """What the one line says; None when there is none."""
+    """The one line; None when there is none."""
     lines = ours(done)
     if not lines:
         return None
@@ -73,11 +74,12 @@ def test_an_unasked_step_is_as_it_would_be_without_us(site):
     assert ours(off) == []
 
 
-def test_when_others_still_run_the_line_says_how_to_end_them(site):
+def test_when_others_still_run_the_line_names_the_way_to_end_them(site):
     done, seconds = step(site, "3", "0", "exit 3", "13")
     found = named(done)
     assert who(found) == FIRST_IS_3
-    assert found["advice"] == f"; other tasks still run; look at them with: slurm-bootstrap status {found['step']}; end them with: scancel {found['step']}"
+    assert found["advice"] == (f"; other tasks still run; look at them with: slurm-bootstrap status {found['step']}; end them with: "
+                               f"scancel {found['step']}")
     assert seconds >= 13 and done.returncode == 3
 
 
@@ -115,22 +117,23 @@ def test_without_grace_an_asked_step_goes_on(site, options, env):
 
 @pytest.mark.parametrize("end, cause", [("exit 77", "exit code 77"), ("kill 11", "killed by signal 11 (SIGSEGV)"),
                                         ("kill 6", "killed by signal 6 (SIGABRT)")])
-def test_the_cause_is_told(site, end, cause):
+def test_the_cause_is_named(site, end, cause):
     done, _ = step(site, "2", "0.3", end, "1")
     assert who(named(done)) == ("2", "node002", "0", cause)
 
 
-def test_nobody_guesses_about_memory(site):
+def test_memory_is_not_guessed_as_a_cause(site):
     """Killed, and the others lived on: that is all that is known."""
     done, _ = step(site, "2", "0.3", "kill 9", "13")
     assert who(named(done)) == ("2", "node002", "0", "killed by signal 9 (SIGKILL)")
     assert "memory" not in done.stderr
 
 
-def test_all_tasks_that_fail_alike_are_told_as_that(site):
+def test_all_tasks_that_fail_alike_are_reported_as_that(site):
     done, _ = step(site, "all", "0.5", "exit 2", "0")
     assert len(ours(done)) == 1, done.stderr
-    assert re.fullmatch(r"srun: bootstrap: warning: StepId=\d+\.0: all 4 tasks failed in the same way, task \d \(node00\d, local rank \d\) first: "
+    assert re.fullmatch(r"srun: bootstrap: warning: StepId=\d+\.0: all 4 tasks failed in the same way, task \d \(node00\d, local rank "
+                        r"\d\) first: "
                         r"exit code 2, \d\.\d s after the step began",
                         ours(done)[0])
 
@@ -227,13 +230,15 @@ def test_no_word_where_nothing_failed(site):
 # -- the socket
 
 
-SOCKETS = "python3 -c \"print(sum(line.split()[3] == '07' for name in ('udp', 'udp6') for line in open('/proc/net/' + name).readlines()[1:]))\""
+SOCKETS = ("python3 -c \"print(sum(line.split()[3] == '07' for name in ('udp', 'udp6') for line in open('/proc/net/' + "
+           "name).readlines()[1:]))\"")
 FLOOD = """python3 -c "
 import socket
 ports = [int(line.split()[1].split(':')[1], 16) for name in ('udp', 'udp6') for line in open('/proc/net/' + name).readlines()[1:]]
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for number in range(6000):
-    sender.sendto(b'bootstrap-failure-3 %016x 1 1 node001 256 1 -' % number if number % 2 else b'junk', ('127.0.0.1', ports[number % len(ports)]))
+    text = b'bootstrap-failure-3 %016x 1 1 node001 256 1 -' % number if number % 2 else b'junk'
+    sender.sendto(text, ('127.0.0.1', ports[number % len(ports)]))
 print(len(ports))
 \""""
 

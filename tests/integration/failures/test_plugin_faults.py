@@ -106,7 +106,7 @@ def calls_to_fail(every, is_full, choice):
 
 
 def table_of(verdicts):
-    """Markdown: how often what came of which calls."""
+    """Markdown: the outcomes of each call, and how often."""
     groups = Counter((call.process, call.hook, call.function, words) for call, (_, words) in verdicts.items())
     rows = [("process", "hook", "function", "outcome", "calls"), ("---",) * 5]
     rows += [(*group, str(count)) for group, count in sorted(groups.items())]

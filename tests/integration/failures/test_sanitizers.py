@@ -68,7 +68,7 @@ def sanitized(cluster_factory, tmp_path_factory):
     """A cluster whose slurmstepds load the sanitized plugin; where they may write reports, as root and as the user."""
     cluster = cluster_factory("sanitized")
     folder = cluster.state / "spool" / "reports"
-    # Slurm itself leaks: the exit status must not tell.
+    # Slurm itself leaks: the exit status must not show it.
     options = f"{SANITIZER_FRAME}:log_path={folder}/report:detect_leaks=1:exitcode=0:fast_unwind_on_malloc=0"
     preload = ":".join([runtime("libasan.so"), KEEP_LOADED])
     file = tmp_path_factory.mktemp("sanitized") / "plugstack.conf"

@@ -81,7 +81,7 @@ def lightning():
             return {"error": "You set --ntasks, but this variable is not supported"}
         result = {"rank": number("SLURM_PROCID"), "size": number("SLURM_NTASKS"), "local_rank": number("SLURM_LOCALID")}
         if "SLURM_NTASKS_PER_NODE" in ENV:
-            result["local_size"] = number("SLURM_NTASKS_PER_NODE")  # held against the number of devices
+            result["local_size"] = number("SLURM_NTASKS_PER_NODE")  # compared with the number of devices
     else:
         if "LOCAL_RANK" not in ENV:
             return {"error": "starts processes of its own"}
@@ -116,7 +116,7 @@ def nccl_tests():
 
 
 def nvshmem():
-    """NVSHMEM's bootstrap_loader: NVSHMEM_BOOTSTRAP is PMI by default, NVSHMEM_BOOTSTRAP_PMI says which one."""
+    """NVSHMEM's bootstrap_loader: NVSHMEM_BOOTSTRAP is PMI by default, NVSHMEM_BOOTSTRAP_PMI selects one."""
     return {"pmi": ENV.get("NVSHMEM_BOOTSTRAP_PMI", "PMI")}
 
 

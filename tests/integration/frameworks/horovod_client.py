@@ -17,7 +17,7 @@ import time
 
 ATTEMPTS, RETRY_PAUSE, POLL_PAUSE = 3, 0.5, 0.01
 ADDRESS_SLOT = 136  # sockaddr_storage and a sequence number
-CARD = struct.Struct("!II64s")  # what ranks tell each other when connected: rank, local rank, host
+CARD = struct.Struct("!II64s")  # what ranks exchange when connected: rank, local rank, host
 
 
 class HttpFailed(Exception):
@@ -71,7 +71,7 @@ class HttpStore:
 
 
 def read_response(connection):
-    """As HTTPRequest does: a length counts in one spelling alone; without it the body is what came with the head."""
+    """As HTTPRequest does: a length counts in one spelling alone; without it the body is the rest of the first packet."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = connection.recv(4096)
@@ -159,7 +159,7 @@ def receive(connection, count):
 
 
 class Rank:
-    """What HOROVOD_* say about this process."""
+    """What HOROVOD_* are for this process."""
 
     def __init__(self, environment):
         number = lambda name: int(environment[f"HOROVOD_{name}"])

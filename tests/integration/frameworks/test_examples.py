@@ -90,7 +90,7 @@ def test_a_program_trains_with_the_line_at_its_head(cluster, environments, name)
 
 
 @pytest.mark.parametrize("name, framework", [("train_jax.py", "JAX"), ("train_tf.py", "TensorFlow")])
-def test_a_program_says_in_one_line_that_its_framework_is_missing(cluster, name, framework):
+def test_a_program_reports_in_one_line_that_its_framework_is_missing(cluster, name, framework):
     done = start(cluster, f"srun -n1 python3 {name}")
     said = [line for line in done.stderr.splitlines() if not line.startswith("srun: ")]
     assert done.returncode != 0 and len(said) == 1 and said[0].startswith(f"{name} needs {framework}"), done

@@ -157,6 +157,6 @@ def test_what_cannot_be_had_ends_the_step_with_one_sentence(site, env, sentence)
     assert done.returncode != 0 and len(told) == 1 and sentence in told[0], done.stderr
 
 
-def test_the_option_of_the_plugin_says_what_to_do_instead(site):
+def test_the_option_of_the_plugin_names_what_to_do_instead(site):
     done = run(site, "-n2", "--bootstrap-frameworks=horovod", "true")
     assert done.returncode != 0 and "slurm-bootstrap run --horovod" in done.stderr

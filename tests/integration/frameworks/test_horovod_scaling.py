@@ -17,7 +17,8 @@ def cluster(cluster_factory):
 
 def statuses(cluster, out, *options):
     """Of each cell: its status, and the reason or notes."""
-    done = cluster.run([INSIDE, "--out", out, "--nodes", "1,2", "--tasks-per-node", "1,2", "--models", "mlp", "--steps", "6", *options], timeout=300)
+    done = cluster.run([INSIDE, "--out", out, "--nodes", "1,2", "--tasks-per-node", "1,2", "--models", "mlp", "--steps", "6", *options],
+                       timeout=300)
     cells = json.loads((cluster.home / out / "cells.json").read_text())
     return done, {(cell["backend"], cell["nodes"], cell["tasks"]): cell for cell in cells}
 

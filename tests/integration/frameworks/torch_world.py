@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A PyTorch program as users have them: joins its world in the way that its argument says, and adds up over it.
+"""A PyTorch program as users have them: joins its world in the way of its argument, and adds up over it.
 
 Each process prints `world RANK SIZE LOCAL_RANK HOST SUM`, where the sum over all ranks shows that they have met.
   env | file    init_process_group with that method; file: BOOTSTRAP_INIT_FILE

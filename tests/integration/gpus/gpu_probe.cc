@@ -1,5 +1,5 @@
 // The program that the GPU tests start: writes down which GPUs' device nodes it can open, on which CPUs it may run, and
-// what its environment was. Knows nothing of the code under test and meets nobody.
+// what its environment was. Knows nothing of the code under test and connects to no rank.
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
 #include <fcntl.h>
@@ -40,8 +40,8 @@ std::string listed(const std::set<int>& numbers) {
   return text;
 }
 
-// Device nodes without a driver answer ENXIO where a real one would open, and a device cgroup says EPERM before that.
-// Any other answer means that the test bed is broken: it must not pass for either.
+// Device nodes without a driver answer ENXIO where a real one would open, and a device cgroup returns EPERM before
+// that. Any other answer means that the test bed is broken: it must not pass for either.
 bool open_each(std::set<int>& open, std::set<int>& hidden) {
   for (const int number : device_numbers()) {
     const auto path = "/dev/nvidia" + std::to_string(number);

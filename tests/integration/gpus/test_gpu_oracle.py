@@ -31,7 +31,7 @@ def reports(mode: str, tasks: int, gpus: int = 4, constrained: bool = True) -> l
 
 
 def judge(step, wanted=Wanted(), twins=(), given=DEVICES):
-    """What the oracle says of it, where Slurm gave `given` to the job. Twins ran without the plugin, as another step."""
+    """The oracle's verdict, where Slurm gave `given` to the job. Twins ran without the plugin, as another step."""
     plain = [{name: value for name, value in twin.items() if name != "SLURM_BOOTSTRAP_STEP"} | {"SLURM_STEP_ID": "1"} for twin in twins]
     return differences([*step, *plain], {"4": {"node001": set(given)}}, (len(step),), wanted)
 

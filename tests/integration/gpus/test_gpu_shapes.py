@@ -16,8 +16,8 @@ from layout_oracle import by_step, read_reports
 PAGE = REPOSITORY / "etc/doc/gpus.md"
 SLURM_OF_PAGE = (22, 5)
 
-# Options of srun, and who hides from a task GPUs that the step has on its node: nobody, Slurm for want of the plugin, or Slurm
-# because the user says how it shall bind.
+# Options of srun, and who hides from a task GPUs that the step has on its node: no one, Slurm for want of the plugin, or Slurm
+# because the user chose a binding.
 NOBODY, SLURM, USER = "nobody", "Slurm", "user"
 SHAPES = {
     "-n1 --gres=gpu:2": NOBODY,
@@ -82,7 +82,8 @@ def run_shape(cluster, options: str) -> tuple[Step, Step]:
     for word in ("off", "on"):
         [tasks] = by_step(read_reports(Path(f"{cluster.state}{out}/{word}"))).values()
         assert all(("RANK" in task) == (word == "on") for task in tasks)
-        steps.append(Step([task["@host"] for task in tasks], [numbers(task["@open"]) for task in tasks], [cuda_devices(task) for task in tasks]))
+        steps.append(Step([task["@host"] for task in tasks], [numbers(task["@open"]) for task in tasks],
+                          [cuda_devices(task) for task in tasks]))
     return tuple(steps)
 
 

@@ -48,7 +48,7 @@ if dist.get_rank() == 0:
 dist.destroy_process_group()
 """
 
-# One task that nobody asked for: what CUDA and the environment look like to it.
+# One task that did not ask: what CUDA and the environment look like to it.
 ONE_TASK = """
 import json, os, torch
 print(json.dumps({"devices": [str(torch.cuda.get_device_properties(i)) for i in range(torch.cuda.device_count())],
@@ -98,7 +98,7 @@ def jax(gpus):
 
 @pytest.fixture(scope="module")
 def nodes(cluster_factory, gpus):
-    """Two nodes with the plugin, where nobody asks for it."""
+    """Two nodes with the plugin, where no step asks for it."""
     cluster = cluster_factory("gpuworld").up("--nodes", "2", "--gpus", "real", "--cpus", str(2 * len(gpus)))
     cluster.asks = False
     return cluster
@@ -111,7 +111,7 @@ def run(cluster, line, timeout=60, **variables):
 
 
 def trained(done, ranks):
-    """What a training says at its end; it fell, on all ranks."""
+    """The last line of a training; its loss fell, on all ranks."""
     ended = ENDED.search(done.stdout)
     assert done.returncode == 0 and ended, done.stdout + done.stderr
     final, first, size = float(ended[1]), float(ended[2]), int(ended[3])
@@ -197,7 +197,8 @@ def test_a_rank_whose_nccl_fails_is_named(nodes, record_property):
 
 def test_two_releases_of_nccl_are_named(nodes, torch, record_property):
     """Two ranks with different releases of NCCL, by the library: one sentence that names both"""
-    find = "import importlib.util as u, pathlib; print(pathlib.Path(u.find_spec('nvidia.nccl').submodule_search_locations[0], 'lib/libnccl.so.2'))"
+    find = ("import importlib.util as u, pathlib; print(pathlib.Path(u.find_spec('nvidia.nccl').submodule_search_locations[0], "
+            "'lib/libnccl.so.2'))")
     other = subprocess.run([torch, "-c", find], capture_output=True, text=True).stdout.strip()
     script = f"((SLURM_PROCID == 1)) && export SLURM_BOOTSTRAP_NCCL={other}; exec {COMMAND} bench --max-bytes 1M --timeout 10"
     done = run(nodes, f"srun -N2 --ntasks-per-node 1 --gres gpu:1 --bootstrap=on bash -c '{script}'")
@@ -250,7 +251,7 @@ def test_a_narrow_list_keeps_peers(nodes, torch, gpus, record_property):
     assert found["index"] == found["narrow"]
 
 
-def test_a_task_that_nobody_asked_for(nodes, torch, record_property):
+def test_a_task_that_did_not_ask(nodes, torch, record_property):
     """One task of PyTorch sees the same with the plugin as without"""
     program = nodes.write_home("one_task.py", ONE_TASK)
     with_plugin = run(nodes, f"srun -N1 -n1 --gres=gpu:1 {torch} {program}")

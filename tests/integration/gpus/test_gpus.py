@@ -74,7 +74,7 @@ class Runner:
         return report | {"CUDA_VISIBLE_DEVICES": ",".join(words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     def run_all(self, cases: list[Case]) -> list[Outcome]:
-        """Several at once, and those that wait for Slurm first. Where a hostfile says who runs where, and other jobs have GPUs
+        """Several at once, and those that wait for Slurm first. Where a hostfile assigns the tasks, and other jobs have GPUs
         of those nodes, Slurm gives the job others and then refuses its step, without the plugin, too: such a case runs alone."""
         alone = [case for case in cases if "hostfile" in case.script]
         others = sorted((case for case in cases if case not in alone), key=lambda case: not case.slow)
@@ -170,7 +170,7 @@ def test_without_the_plugin_slurm_hides_the_peers(uneven):
     assert len({cuda_devices(task)[int(task["LOCAL_RANK"])] for task in outcome.reports}) == 4
 
 
-def test_slurm_is_told_of_no_binding_that_reaches_further(uneven):
+def test_slurm_gets_no_binding_that_reaches_further(uneven):
     """The default that the plugin sets is for one srun: not for the programs it starts, and not for other steps."""
     script = "srun --quiet -N1 -n2 --gpus-per-task=1 bash -c 'env | grep SLURM_GPU_BIND'; [ $? = 1 ]"
     assert "exit status 1" not in uneven.run(Case("variable", script, ())).trouble

@@ -11,19 +11,23 @@ MIG = Site("MIG", before="optional {doubles}/uuid_spank.so format=MIG-%d")
 
 APART = rows(
     "GPUs per task",
-    ("per_task_first", "libensemble 1206", "Four tasks with a GPU each, whose programs take device 0.", f"srun -n4 --gpus-per-task=1 {FIRST}"),
+    ("per_task_first", "libensemble 1206", "Four tasks with a GPU each, whose programs take device 0.",
+     f"srun -n4 --gpus-per-task=1 {FIRST}"),
     ("per_task_env", "mace 435", "The environment of a compiled program, GPUs per task.", "srun -n4 --gpus-per-task=1 $B/show_env"),
-    ("per_task_jax", "jax 23452", "JAX of each task takes its own GPU, which is its first.", f"srun -n4 --gpus-per-task=1 python3 $P/show_env.py"),
+    ("per_task_jax", "jax 23452", "JAX of each task takes its own GPU, which is its first.",
+     f"srun -n4 --gpus-per-task=1 python3 $P/show_env.py"),
     ("per_task_torchrun", "public reports, C", "Two torchruns with two GPUs each.",
      "srun -n2 --gpus-per-task=2 torchrun --standalone --nproc-per-node=2 $P/readers.py all_devices " + SAID_AGAIN,
      {"environment": "pytorch", "is_slow": True, "variables": {"OMP_NUM_THREADS": "1"}, "seconds": 90}),
     ("per_task_vllm", "public reports, C", "Two vllm -tp 2 replicas.", "srun -n2 --gpus-per-task=2 $READ all_devices"),
     ("per_task_job", "rules", "GPUs per task of the job, not of its step.", f"job -n4 --gpus-per-task=1 <<< 'srun {FIRST}'"),
     ("per_task_two_nodes", WEEK, "GPUs per task on two nodes.", f"srun -N2 -n4 --gpus-per-task=1 {FIRST}"),
-    ("ntasks_per_gpu", "public reports, F", "One GPU and two tasks for it, the user's explicit word.", f"srun --gpus=1 --ntasks-per-gpu=2 {FIRST}"),
+    ("ntasks_per_gpu", "public reports, F", "One GPU and two tasks for it, the user's explicit word.",
+     f"srun --gpus=1 --ntasks-per-gpu=2 {FIRST}"),
     ("ntasks_per_gpu_env", "rules", "The same with two GPUs.", "srun --gpus=2 --ntasks-per-gpu=1 python3 $P/show_env.py"),
     *((f"gpu_bind_{name}", "rules", f"--gpu-bind={value} in a world's shape.", f"$L2 --gpu-bind={value} python3 $P/show_env.py")
-      for name, value in (("single", "single:1"), ("map", "map_gpu:1,0"), ("mask", "mask_gpu:0x1,0x3"), ("verbose", "verbose,map_gpu:0,1"))),
+      for name, value in (("single", "single:1"), ("map", "map_gpu:1,0"), ("mask", "mask_gpu:0x1,0x3"),
+                          ("verbose", "verbose,map_gpu:0,1"))),
     ("gpu_bind_variable", "rules", "SLURM_GPU_BIND of the user's.", "SLURM_GPU_BIND=map_gpu:1,0 $L2 python3 $P/show_env.py"),
     ("gpu_bind_none", "rules", "--gpu-bind=none: all lists stay as Slurm leaves them.",
      "$L2 --gpu-bind=none python3 -c 'import os; print(os.environ.get(\"CUDA_VISIBLE_DEVICES\"), os.environ.get(\"SLURM_STEP_GPUS\"))'"),
@@ -31,7 +35,8 @@ APART = rows(
      """printf '#!/bin/bash\\nexport CUDA_VISIBLE_DEVICES=$SLURM_LOCALID\\nexec "$@"\\n' > select_gpu; chmod +x select_gpu
 $W4 ./select_gpu $READ torch_mpi"""),
     ("select_gpu_inline", "framework trial, 1", "A sweep in shells, one GPU each (Accelerate).",
-     "train $L2 bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python3 $T/accelerate_train.py'", {"environment": "pytorch-debian", "seconds": 120}),
+     "train $L2 bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python3 $T/accelerate_train.py'",
+     {"environment": "pytorch-debian", "seconds": 120}),
     ("select_gpu_lightning", "framework trial, 2", "The same with Lightning, one device.",
      "train $L2 -J bash bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python3 $T/lightning_train.py fabric 1 1'",
      {"environment": "pytorch-debian", "seconds": 120}),
@@ -114,7 +119,8 @@ FARM = "$L2 python3 $P/readers.py trainer 0.1"
 
 KNOWN_ROWS = rows(
     "known, with its remedy",
-    ("farm_python", "rules", "A farm whose program is Python itself, in a world's shape.", FARM, {"relation": KNOWN, "remedy": "farm_python_off"}),
+    ("farm_python", "rules", "A farm whose program is Python itself, in a world's shape.", FARM,
+     {"relation": KNOWN, "remedy": "farm_python_off"}),
     ("farm_python_off", "rules", "Remedy: --bootstrap=off.", "$L2 {off} python3 $P/readers.py trainer 0.1"),
     ("farm_python_variable", "rules", "Remedy: SLURM_BOOTSTRAP=off.", f"export SLURM_BOOTSTRAP=off; {FARM}"),
     ("farm_python_sbatch", "rules", "Remedy: one line of #SBATCH.",

@@ -42,7 +42,8 @@ ALONE = rows(
      {"environment": "pytorch", "is_slow": True, "seconds": 240}),
     ("ray_direct", "framework trial, 11", "ray as the program of the step.",
      """mkdir bin; cp $P/show_env.py bin/ray; $W2 bin/ray start"""),
-    ("env_mpirun", "flux-core 5203", "mpirun behind env.", """$L1 -c4 env A=1 mpirun --oversubscribe -n 2 $READ deepspeed""", {"needs": ("mpirun",)}),
+    ("env_mpirun", "flux-core 5203", "mpirun behind env.", """$L1 -c4 env A=1 mpirun --oversubscribe -n 2 $READ deepspeed""",
+     {"needs": ("mpirun",)}),
     ("timeout_mpirun", "flux-core 5206", "mpirun behind timeout and nice.",
      """$L1 -c4 timeout 20 nice -n 1 mpirun --oversubscribe -n 2 $READ deepspeed""", {"needs": ("mpirun",)}),
     ("prterun", "flux-core 223", "prterun, prun, smpd, jsrun and mpiexec.hydra as programs of a step in a world's shape.",
@@ -87,7 +88,8 @@ THREADS = rows(
     ("gromacs", "public reports, E", "gmx mdrun with one thread on its command line, in a step with a GPU.",
      GMX + "run srun -n1 -c2 --gres=gpu:1 gmx -quiet mdrun -s tiny.tpr -ntmpi 1 -ntomp 1 -nb cpu", {"needs": ("gmx",), "seconds": 120}),
     ("gromacs_threads", WEEK, "gmx mdrun that takes the threads it finds.",
-     GMX + "run srun -n1 -c2 --gres=gpu:2 gmx -quiet mdrun -s tiny.tpr -ntmpi 1 -nb cpu", {"needs": ("gmx",), "seconds": 120, "is_slow": True}),
+     GMX + "run srun -n1 -c2 --gres=gpu:2 gmx -quiet mdrun -s tiny.tpr -ntmpi 1 -nb cpu",
+     {"needs": ("gmx",), "seconds": 120, "is_slow": True}),
     ("gromacs_bash", WEEK, "gmx in a shell that sets OMP_NUM_THREADS itself.",
      GMX + "run srun -n1 -c2 --gres=gpu:1 bash -c 'export OMP_NUM_THREADS=1; gmx -quiet mdrun -s tiny.tpr -ntmpi 1 -nb cpu'",
      {"needs": ("gmx",), "seconds": 120, "is_slow": True}),
@@ -98,7 +100,8 @@ THREADS = rows(
     ("omp_user", WEEK, "OMP_NUM_THREADS of the user's is kept.", """OMP_NUM_THREADS=3 $L2 $B/omp_threads"""),
     ("omp_from_slurm", WEEK, "OMP_NUM_THREADS from SLURM_CPUS_PER_TASK in a batch script.",
      """job -n1 -c3 --gres=gpu:1 <<< 'export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK; srun $B/omp_threads'"""),
-    ("vllm_threads", "public reports, E", "vLLM and Ray take the presence of OMP_NUM_THREADS for the user's word.", """$W4 $READ threads"""),
+    ("vllm_threads", "public reports, E", "vLLM and Ray take the presence of OMP_NUM_THREADS for the user's word.",
+     """$W4 $READ threads"""),
     ("lammps", "public reports, E", "LAMMPS says how many threads it takes.",
      """cat > in.lj <<'X'
 units lj
@@ -114,7 +117,8 @@ velocity all create 1.0 87287
 fix 1 all nve
 run 10
 X
-srun --mpi=pmix -n1 -c2 --gres=gpu:1 lmp -in in.lj -log none 2>&1 | grep -E 'OMP|omp|Created|Step|^ +(0|10) '""", {"needs": ("lmp",), "seconds": 120}),
+srun --mpi=pmix -n1 -c2 --gres=gpu:1 lmp -in in.lj -log none 2>&1 | grep -E 'OMP|omp|Created|Step|^ +(0|10) '""",
+{"needs": ("lmp",), "seconds": 120}),
     ("lammps_omp", "public reports, E", "LAMMPS with its OpenMP style.",
      """printf 'package omp 0\\ninfo config\\n' > in.omp; srun --mpi=pmix -n1 -c2 --gres=gpu:1 lmp -sf omp -in in.omp -log none 2>&1 | grep -iE 'omp_num|thread'""",
      {"needs": ("lmp",), "seconds": 120, "is_slow": True}),

@@ -6,7 +6,7 @@ from harm_case import UNSEEN, WEEK, rows
 
 # A step that is set up may name its first failure in one line.
 FAILURE = {"ignores": r"bootstrap: "}
-# A world that says when it is there, and then waits for its end.
+# A world that reports that it is there, and then waits for its end.
 SLEEPS = """cat > sleeps.py <<'X'
 import os, signal, sys, time
 if sys.argv[1:]:
@@ -23,7 +23,8 @@ ENDS = rows(
     ("requeue_code", "public reports, D", "A task ends with 85, by which the site requeues; the other one goes on.",
      "$L2 bash -c '[ $SLURM_PROCID = 0 ] && exit 85; sleep 1; echo finished'"),
     ("requeue_code_python", "public reports, D", "The same in a world of Python.",
-     "$L2 python3 -c 'import os, sys, time; os.environ[\"SLURM_PROCID\"] == \"0\" and sys.exit(85); time.sleep(1); print(\"finished\")'", FAILURE),
+     "$L2 python3 -c 'import os, sys, time; os.environ[\"SLURM_PROCID\"] == \"0\" and sys.exit(85); time.sleep(1); print(\"finished\")'",
+     FAILURE),
     ("checkpoint_on_signal", "public reports, D", "Ranks save on SIGUSR1 and end with 1 one after the other: all are saved.",
      """cat > save.py <<'X'
 import os, signal, sys, time
@@ -37,7 +38,7 @@ X
 $W4 python3 save.py & step=$!
 until [[ -e ready.0 && -e ready.1 && -e ready.2 && -e ready.3 ]]; do sleep 0.05; done
 scancel --signal=USR1 $(squeue -h --me -p $SLURM_PARTITION -o %A); wait $step""", FAILURE),
-    # The job ends under its step, so that what srun says, and whether it comes to it, is as it comes.
+    # The job ends under its step, so that srun's messages vary from run to run.
     ("checkpoint_batch_signal", WEEK, "A batch script traps the signal that sbatch --signal=B: sends.",
      """cat > batch <<'X'
 #!/bin/bash
@@ -70,13 +71,14 @@ printf '0 ./part helper\\n1 ./part worker\\n' > conf; $L2 --multi-prog conf"""),
     ("exit_codes", WEEK, "srun's exit status is the highest of its tasks.", "srun -n4 bash -c 'exit $((SLURM_PROCID * 2))'"),
     ("exit_signal", WEEK, "A task that a signal ends.", "$L1 bash -c 'kill -SEGV $$'"),
     ("exit_mpi", WEEK, "An MPI program whose rank ends with 3 after MPI_Finalize.", "srun --mpi=pmix -n4 --gres=gpu:1 $B/mpi_ring 2"),
-    ("timeout_srun", "public reports, L", "timeout ends srun: nothing is said about memory.", SLEEPS + "$L2 python3 sleeps.py & there; kill -TERM $!; wait $!"),
+    ("timeout_srun", "public reports, L", "timeout ends srun: nothing is said about memory.",
+     SLEEPS + "$L2 python3 sleeps.py & there; kill -TERM $!; wait $!"),
     ("timeout_command", WEEK, "timeout 1 srun in a shell's step.", "timeout 1 $W4 bash -c 'sleep 20'"),
     ("scancel_step", "public reports, L", "scancel of a world: nothing is said about memory.",
      SLEEPS + "$L2 python3 sleeps.py & there; scancel $(squeue -h --me -p $SLURM_PARTITION -o %A); wait $!"),
     ("scancel_term_handler", "public reports, L", "scancel of a program whose TERM handler ends with 1.",
      SLEEPS + "$L2 python3 sleeps.py handler & there; scancel $(squeue -h --me -p $SLURM_PARTITION -o %A); wait $!"),
-    # Stock's own exit status is 130 or 137 as it comes, and so is what the tasks say.
+    # Stock's own exit status is 130 or 137 by chance, and the output of the tasks varies as well.
     ("ctrl_c", "public reports, L", "Ctrl-C, twice: nothing is said of a failure.",
      SLEEPS + """set -m; $L2 python3 sleeps.py 2> said & there; kill -INT $!; sleep 0.2; kill -INT $!
 wait $! 2> /dev/null; grep bootstrap said; exec 2> /dev/null; echo over; exit 0"""),
@@ -95,12 +97,14 @@ WORDS = rows(
     ("program_argument_gpus", "public reports, M", "A CPU step whose program has --gpus as an argument, and a task that fails.",
      """printf '#!/bin/bash\\n[ $SLURM_PROCID = 0 ] && exit 2; sleep 0.5; echo $*\\n' > prog.sh; chmod +x prog.sh; srun -n2 -l ./prog.sh --gpus 1"""),
     ("program_argument_gpus_env", "public reports, M", "The environment of such a step.", "srun -n2 python3 $P/show_env.py --gpus 1"),
-    ("program_argument_interactive", "public reports, M", "A program with the argument --interactive.", "$L1 python3 $P/show_env.py --interactive"),
+    ("program_argument_interactive", "public reports, M", "A program with the argument --interactive.",
+     "$L1 python3 $P/show_env.py --interactive"),
     ("program_argument_ours", "rules", "A program of a CPU step with --bootstrap=on as an argument of its own.",
      "srun -n2 python3 $P/show_env.py --bootstrap=on"),
     ("program_argument_pty", "rules", "A program with --pty and --multi-prog as arguments of its own.",
      "srun -n2 python3 $P/show_env.py --pty --multi-prog"),
-    *((f"name_{name}", "public reports, N", f"{value} in a user's environment, for something else: {what}.", script, {"variables": dict([value.split("=", 1)])})
+    *((f"name_{name}", "public reports, N", f"{value} in a user's environment, for something else: {what}.", script,
+       {"variables": dict([value.split("=", 1)])})
       for name, value, what, script in (
           ("mode", "BOOTSTRAP_MODE=prod", "srun", 'srun -n2 bash -c "$SHOW"'),
           ("port", "BOOTSTRAP_PORT=kafka:9092", "srun with GPUs", '$W4 bash -c "$SHOW"'),
@@ -124,7 +128,8 @@ gpu = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[int(os.environ["LOCAL_RANK"]
 print("member", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "on", gpu)
 X
 $W4 python3 train.py"""),
-    ("observe", "rules", "when=observe: an environment in a world's shape is stock's.", "$W4 python3 $P/show_env.py", {"arguments": "when=observe"}),
+    ("observe", "rules", "when=observe: an environment in a world's shape is stock's.", "$W4 python3 $P/show_env.py",
+     {"arguments": "when=observe"}),
     ("asked", "rules", "when=asked: the same.", "$W4 python3 $P/show_env.py", {"arguments": "when=asked"}),
     ("gpu_pty", "rules", "when=gpu leaves terminals alone.", """terminal "$L1 --pty bash -c \\"\\$SHOW\\"" """, {"arguments": "when=gpu"}),
     ("gpu_cpu_step", "rules", "when=gpu leaves steps without GPUs alone.", 'srun -N2 -n4 bash -c "$SHOW"', {"arguments": "when=gpu"}),

@@ -27,11 +27,13 @@ CASES = rows(
     "torchrun and accelerate",
     debian("standalone", "public reports, B", "Two worlds: torchrun --standalone on each node.",
            f"$W2 torchrun --standalone --nproc_per_node=2 {WORKER}"),
-    newest("standalone_dashes", "framework trial, 7", "The same with the other spelling.", f"$W2 torchrun --standalone --nproc-per-node 2 {WORKER} {SAID_AGAIN}"),
+    newest("standalone_dashes", "framework trial, 7", "The same with the other spelling.",
+           f"$W2 torchrun --standalone --nproc-per-node 2 {WORKER} {SAID_AGAIN}"),
     debian("rdzv_localhost", "public reports, B", "A rendezvous of each node's own at localhost:0.",
            f"$W2 torchrun --nproc_per_node=2 --rdzv_backend c10d --rdzv_endpoint=localhost:0 {WORKER}"),
     debian("nnodes_1", "public reports, B", "--nnodes=1 said explicitly.", f"$W2 torchrun --nnodes=1 --nproc_per_node=2 {WORKER}"),
-    debian("nnodes_abbreviated", "rules", "The option as argparse allows to abbreviate it.", f"$W2 torchrun --nno 1 --nproc_per_n 2 {WORKER}"),
+    debian("nnodes_abbreviated", "rules", "The option as argparse allows to abbreviate it.",
+           f"$W2 torchrun --nno 1 --nproc_per_n 2 {WORKER}"),
     debian("nnodes_by_variable", "rules", "The user's own PET_NNODES.", f"PET_NNODES=1 PET_NPROC_PER_NODE=2 $W2 torchrun {WORKER}"),
     debian("master_port_own", "framework trial, 7", "A master of the user's own on each node.",
            f"$W2 torchrun --master_port 29511 --nproc_per_node=2 {WORKER}"),
@@ -49,15 +51,18 @@ CASES = rows(
     debian("two_in_one_task", "framework trial, 7", "Two torchruns in one task.",
            f"$L1 bash -c 'torchrun --nproc_per_node=1 {WORKER} & torchrun --nproc_per_node=1 --master_port 29501 {WORKER}; wait'"),
     debian("one_node", "rules", "torchrun on one node.", f"$L1 torchrun --nproc_per_node=2 {WORKER}"),
-    newest("several_tasks_a_node", "rules", "torchrun in every task of a node: worlds of their own.", f"$L2 torchrun --nproc-per-node=1 {WORKER} {SAID_AGAIN}"),
+    newest("several_tasks_a_node", "rules", "torchrun in every task of a node: worlds of their own.",
+           f"$L2 torchrun --nproc-per-node=1 {WORKER} {SAID_AGAIN}"),
     debian("arbitrary_c10d", "pytorch 137402", "c10d with arbitrary distribution: GROUP_RANK of workers is torchrun's.",
            """nodes=($(scontrol show hostnames "$(sinfo -h -p $SLURM_PARTITION -o %N)")); printf '%s\\n' ${nodes[1]} ${nodes[0]} > hosts
 SLURM_HOSTFILE=hosts srun -N2 -n2 --gres=gpu:2 -m arbitrary \
   torchrun --nnodes 2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint ${nodes[1]}:29400 $P/show_env.py """ + SAID_AGAIN + """ \
   | grep -E ': (GROUP_RANK|NODE_RANK|RANK|WORLD_SIZE|PET_[A-Z_]*)='"""),
     debian("torchtitan_multinode", "fine already", "torchtitan's form: nodes, c10d and its endpoint are all said.",
-           HEAD + f"$W2 torchrun --nnodes 2 --nproc_per_node 2 --rdzv_id 101 --rdzv_backend c10d --rdzv_endpoint $head:29500 {WORKER} {SAID_AGAIN}"),
-    debian("exported_by_the_user", "public reports, L", "WORLD_SIZE and MASTER_ADDR exported in the batch script for torchrun's line (open-r1).",
+           HEAD + f"$W2 torchrun --nnodes 2 --nproc_per_node 2 --rdzv_id 101 --rdzv_backend c10d --rdzv_endpoint $head:29500 {WORKER} "
+                  f"{SAID_AGAIN}"),
+    debian("exported_by_the_user", "public reports, L",
+           "WORLD_SIZE and MASTER_ADDR exported in the batch script for torchrun's line (open-r1).",
            f"""job -N2 --ntasks-per-node=1 --gres=gpu:2 <<'X'
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) MASTER_PORT=6000 WORLD_SIZE=4
 export LAUNCHER="torchrun --nproc_per_node 2 --nnodes 2 --node_rank \\$SLURM_PROCID --master_addr $MASTER_ADDR --master_port $MASTER_PORT"
@@ -87,7 +92,8 @@ $W2 bash -c 'torchrun --standalone --no_python ./agent' {SAID_AGAIN}"""),
     debian("torchrun_in_worker", "framework trial, 7", "A torchrun --standalone inside a torchrun worker.",
            f"$W2 torchrun --nproc_per_node=1 --no_python sh -c 'torchrun --standalone --nproc_per_node=1 {WORKER}' {SAID_AGAIN}", KNOWN,
            remedy="torchrun_in_worker_env", is_slow=True),
-    debian("torchrun_in_worker_env", "framework trial, 7", "Remedy: env -u PET_NNODES -u PET_NODE_RANK -u PET_MASTER_PORT before the inner one.",
+    debian("torchrun_in_worker_env", "framework trial, 7",
+           "Remedy: env -u PET_NNODES -u PET_NODE_RANK -u PET_MASTER_PORT before the inner one.",
            f"""$W2 torchrun --nproc_per_node=1 --no_python sh -c \
   'env -u PET_NNODES -u PET_NODE_RANK -u PET_MASTER_PORT torchrun --standalone --nproc_per_node=1 {WORKER}'"""),
 )  # fmt: skip

@@ -9,7 +9,7 @@ KNOWN = "known worse"  # documented; the row that `remedy` names shows what help
 BETTER = "better"  # with the plugin the output has the lines of `gives`, and without it has not
 RELATIONS = (EQUAL, KNOWN, BETTER)
 
-# In a world's shape srun says in one line that it cannot see the program.
+# In a world's shape srun reports in one line that it cannot see the program.
 UNSEEN = {"ignores": "srun cannot see"}
 WEEK = "a site's week"  # the source of rows that no public report stands behind
 
@@ -41,7 +41,7 @@ class Case:
     variables: dict[str, str] = field(default_factory=dict)  # of the user's shell
     arguments: str = ""  # of our plugin in plugstack.conf
     site: Site = STOCK
-    ignores: str = ""  # regular expression of lines that are our right to say: a warning, a first failure
+    ignores: str = ""  # regular expression of lines that we may print: a warning, a first failure
     is_slow: bool = False  # with --full alone
     needs: tuple[str, ...] = ()  # programs without which it is skipped
     environment: str = ""  # of scripts/frameworks; its programs come first

@@ -77,4 +77,5 @@ def cases_of(text: str) -> list[tuple[str, str]]:
 def render(results, is_short: bool) -> str:
     """The rows for a terminal; the short form leaves out the equal ones."""
     kept = [result for result in results if not is_short or result.verdict != "equal"]
-    return "\n".join(f"{result.case.name:32} {result.case.group:30} off {result.off:3} on {result.on:3}  {result.verdict}" for result in kept)
+    return "\n".join(f"{result.case.name:32} {result.case.group:30} off {result.off:3} on {result.on:3}  {result.verdict}"
+                     for result in kept)

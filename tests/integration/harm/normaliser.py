@@ -29,17 +29,18 @@ PATTERNS = [(re.compile(pattern), by) for pattern, by in (
     (r"\s+$", ""),
 )]  # fmt: skip
 
-# What Slurm says where it was busy, or of a race of its own.
+# Slurm's messages where it was busy, or about a race of its own.
 NOISE = re.compile(
     r"(srun|salloc|sbatch): (job \d+ (queued and waiting for resources|has been allocated resources)|Requested partition|"
-    r"Job (\d+ )?step creation (temporarily disabled, retrying|still disabled.*)|got SIGCONT|.*has been revoked|Step created for .*|Pending job allocation \d+|"
+    r"Job (\d+ )?step creation (temporarily disabled, retrying|still disabled.*)|got SIGCONT|.*has been revoked|Step created for "
+    r".*|Pending job allocation \d+|"
     r"Force Terminated|.*Waiting up to \d+ seconds for job step to finish.*|job \d+ is in (a )?complet|Nodes .* are ready for job|"
     r"Waiting for resource configuration|forcing job termination|launch/slurm: launch_p_step_launch: .*)|"
     r"srun: first task exited \d+s ago|srun: .*step:.*|srun: error: Timed out waiting for job step to complete|"
     r"slurmstepd-?\w*: error: (\*\*\* (STEP|JOB) .*|_send_launch_resp.*)|srun: launch/slurm: _step_signal.*|"
     r"srun: interrupt .*|srun: sending Ctrl-C.*|Script (started|done).*")
 EXITS = re.compile(r"(srun: error: )(\S+: )(tasks? )([\d,\-]+)(: .*)")
-# Whose numbers depend on the load of the machine and on who came first.
+# Numbers that depend on the load of the machine and on the order of events.
 WITHIN = re.compile(r"^(?P<before>(?:[\w.]+: )*)(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$")
 
 

@@ -57,7 +57,7 @@ def play(request, sides, wanted):
 
 
 def verdict(case, off, on):
-    """(verdict, what to tell)."""
+    """(verdict, message)."""
     if case.relation == BETTER:
         missing = [gives for gives in case.gives if not any(re.search(gives, line) for line in on.lines)]
         if missing:
@@ -130,9 +130,11 @@ def test_harm_control_what_differs_is_seen():
     for changed in (
         outcome(1, "0: A=1\n0: SLURM_JOB_ID=12\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n", names),
         outcome(0, "0: A=2\n0: SLURM_JOB_ID=12\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n", names),
-        outcome(0, "0: A=1\n0: SLURM_JOB_ID=12\n0: RANK=0\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n", names),
+        outcome(0, "0: A=1\n0: SLURM_JOB_ID=12\n0: RANK=0\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n",
+                names),
         outcome(0, "0: A=1\n0: SLURM_JOB_ID=12\nnode004: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n", names),
         outcome(0, "0: A=1\n0: SLURM_JOB_ID=12\nnode003: ok\n", "srun: error: node003: task 0: Exited with exit code 1\n", names),
-        outcome(0, "0: A=1\n0: SLURM_JOB_ID=12\nnode003: ok\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n", names),
+        outcome(0, "0: A=1\n0: SLURM_JOB_ID=12\nnode003: ok\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n",
+                names),
     ):
         assert differences(plain, changed)

@@ -1,4 +1,4 @@
-"""Heterogeneous steps: nobody can tell that their components are one world, so that all of them are set up for whoever asks,
+"""Heterogeneous steps: their components may be one world or not, so that all of them are set up in steps that ask,
 and none for anybody else."""
 
 # SPDX-License-Identifier: Apache-2.0
@@ -78,7 +78,7 @@ def test_gpus_of_a_component_alone_are_no_reason_for_its_ranks_to_wait_for_the_o
     assert is_right(cluster.run([*allocated, *step], env=ASKED))
 
 
-def test_an_export_that_keeps_a_component_from_hearing_of_it_is_told_and_sets_none_up(cluster):
+def test_an_export_that_keeps_a_component_from_the_decision_is_reported_and_sets_none_up(cluster):
     done = run(cluster, (*FIRST, "--export=NONE"), SECOND, env=ASKED)
     assert is_untouched(done) and done.stderr.count("bootstrap: warning: ") == 1, done
     assert "begin the list of --export with SLURM_BOOTSTRAP_DECISION" in done.stderr, done

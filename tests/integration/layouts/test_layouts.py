@@ -89,7 +89,7 @@ def test_enough_layouts_were_run(outcomes, request, seed, capsys, figure):
 
 
 @pytest.mark.parametrize("case", unheard_cases(), ids=lambda case: case.name)
-def test_components_that_cannot_hear_of_each_other_are_left_alone_with_one_sentence(run, case):
+def test_components_without_a_common_decision_are_left_alone_with_one_sentence(run, case):
     outcome = run(case)
     assert outcome.reports and not any("RANK" in report for report in outcome.reports), outcome.text
     sentences = [line for line in outcome.trouble if "bootstrap: " in line]
@@ -105,7 +105,7 @@ def test_control_ranks_of_launch_scripts_do_not_meet(run):
     assert time.monotonic() - started < 20
 
 
-def test_a_case_that_is_held_ends_with_its_jobs(runner):
+def test_a_case_that_does_not_end_ends_with_its_jobs(runner):
     """Also where something outlives it that has its output open, as salloc can."""
     folder, jobs = "/home/alice/layouts/held", ["squeue", "--me", "-h", "-o", "%Z"]
     script = f"salloc --no-shell -Q -N1 -n1; setsid sleep 8 & {' '.join(jobs)}; sleep 60"

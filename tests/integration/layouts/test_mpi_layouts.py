@@ -19,7 +19,7 @@ PROGRAM = f"/usr/bin/env HOME=/home/alice /usr/bin/python3 {TESTS}/support/mpi_r
 LEFT_OUT = {"terminal", "requeue", "step inside a task, port chosen there", "step inside a task",
             "srun of another job from a task", "job sent from a task", "job array"}
 # Where components are not in the order of their nodes, Slurm 22.05's PMIx connects to the wrong ones and ends the step,
-# with and without us. In a plain job Slurm may place them so, whatever the case says.
+# with and without us. In a plain job Slurm may place them so, whatever the options of the case.
 NOT_BY_SLURM = {case.name for case in het_cases() if case.naive_fails or not case.slow}
 # Open MPI 5.0.7 does not come out of its first collective where one node has 11 ranks and three have one each, with us
 # and with --bootstrap=off.

@@ -1,4 +1,4 @@
-"""Jobs of a cluster while they end: what Slurm says of each, and which of their processes are still there."""
+"""Jobs of a cluster while they end: Slurm's state of each, and which of their processes are still there."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -38,7 +38,7 @@ class Watch:
         try:
             while not self.is_over.wait(PAUSE):
                 self.look()
-        except Exception as error:  # told to whoever waits, since this thread can fail nobody
+        except Exception as error:  # raised in the waiting thread: this one can fail no test
             self.trouble = error
 
     def look(self):

@@ -31,7 +31,7 @@ TIME_LIMIT_LOOKS = 35  # seconds: slurmctld looks for jobs that are over their l
 
 WAYS = ("scancel job", "scancel step", "Ctrl-C", "SIGTERM", "time limit")
 TELL = 'echo "$MASTER_ADDR $MASTER_PORT"; '
-# {} is a mark by which a process is found. The shell tells the port and becomes the program.
+# {} is a mark by which a process is found. The shell prints the port and becomes the program.
 PROGRAMS = {
     "sleeps": TELL + "exec sleep {}",
     "ignores signals": TELL + "trap '' INT TERM; exec sleep {}",
@@ -46,7 +46,7 @@ BIND = "import socket, sys; socket.socket(socket.AF_INET6).bind(('::', int(sys.a
 
 Case = namedtuple("Case", "number way what delay")
 # `remains` is what there was after LIMIT seconds, `stuck` what there still was after as long again; `started`: the tasks
-# had told their port.
+# had printed their port.
 Ended = namedtuple("Ended", "case seconds remains stuck started")
 
 
@@ -133,7 +133,7 @@ def end(cluster, watch, case, srun):
 
 
 def taken_port(cluster, told):
-    """What there is to say of the port that the tasks told; [] when it can be had, or when they told none."""
+    """The port that the tasks printed, if it cannot be taken; [] when it can, or when they printed none."""
     for line in told.splitlines():
         host, _, port = line.partition(" ")
         if port.isdigit() and cluster.run(["python3", "-I", "-S", "-c", BIND, port], node=host).returncode != 0:

@@ -1,4 +1,5 @@
-"""Thousands of steps, several at once: every task is told the right values, and the cluster holds no more than before."""
+"""Thousands of steps, several at once: every task gets the right values, and the cluster has no more processes, files or memory than
+before."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -134,7 +135,8 @@ def test_many_steps_are_right_and_leave_nothing(load_cluster, cluster_factory, c
         "B1", got=f"{len(bad)} of {len(ended):,} steps of {TASKS} tasks failed; slurmd {growths['slurmd']:+} KiB, slurmctld "
                   f"{growths['slurmctld']:+} KiB; {len(more)} descriptors, sockets, processes or files more; "
                   f"{refusals} steps refused for a taken port and run again",
-        met=is_met, seed=campaign.seed, why=told, control="a plugin that loses descriptors, sockets, memory, files and processes is told of by each",
+        met=is_met, seed=campaign.seed, why=told,
+        control="a plugin that loses descriptors, sockets, memory, files and processes is told of by each",
     )  # fmt: skip
     assert not bad, bad[:5]
     assert not more

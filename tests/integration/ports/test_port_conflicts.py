@@ -63,7 +63,7 @@ def test_a_taken_port_ends_the_step_with_one_sentence(cluster, job, taken, how):
     assert cluster.run([*line[:-2], "true"]).returncode == 0
 
 
-def test_a_taken_port_is_told_by_the_host_of_rank_0_wherever_it_is(cluster, job, taken):
+def test_a_taken_port_is_reported_by_the_host_of_rank_0_wherever_it_is(cluster, job, taken):
     port = next(PORTS)
     hosts = cluster.write_home("hosts", "node003\nnode001\nnode002\n")
     options = ["--distribution=arbitrary", f"--bootstrap-port={port}"]
@@ -88,7 +88,7 @@ def test_a_further_port_that_is_taken_ends_the_step_that_asked_for_it(cluster, j
             others.enter_context(held_by_bob(cluster, other, "::", "listen"))
         text = refused(cluster, taken, "tensorflow", line)
         assert re.search(told, text), text
-        # A step of a job that asked says it, and runs.
+        # A step of a job that asked gets the message, and runs.
         settings = WEAKLY | {"SLURM_BOOTSTRAP_FRAMEWORKS": "tensorflow", "SLURM_BOOTSTRAP_PORT": str(port),
                              "SLURM_BOOTSTRAP_PORT_RANGE": f"{port + 1}-{port + 3}"}  # fmt: skip
         done = cluster.run([*step_line(job, 2, 2, asks=False), "true"], env=settings)
@@ -110,11 +110,11 @@ def test_after_the_claim_only_reuse_of_addresses_gets_in(cluster, job):
             done = cluster.run(["timeout", "5", *STORM, "hold", port, *how], user="bob", node="node001")
             assert "Address already in use" in done.stderr, (how, done)
         with held_by_bob(cluster, port, "::", "listen", "reuse"):
-            pass  # SECURITY.md says so
+            pass  # see SECURITY.md
 
 
 def test_who_gets_in_after_the_claim_makes_the_step_fail_and_not_hang(cluster, job, taken, figure, capsys):
-    """Rank 0's own server cannot listen then, and says so; its exit ends the step."""
+    """Rank 0's own server cannot listen then, and reports it; its exit ends the step."""
     port = next(PORTS)
     peer = " ".join(PEER)
     program = f"""

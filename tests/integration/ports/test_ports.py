@@ -1,4 +1,4 @@
-"""MASTER_PORT of real steps: which one it is, that it is held and free again; test_port_conflicts.py has what others do to it."""
+"""MASTER_PORT of real steps: which one it is, that it is reserved and free again; test_port_conflicts.py has what others do to it."""
 
 import itertools
 import time
@@ -39,7 +39,7 @@ def test_the_port_is_the_same_on_every_node_and_another_in_every_step(cluster, j
 
 def test_steps_at_once_share_no_port(cluster, job):
     """Twelve steps of one job, and of four jobs with neighbouring ids one each, all alive at the same time. Computed ports
-    of two steps can be the same by chance (120 pairs, 10,000 ports): then the second says so, and a third would be too many."""
+    of two steps can be the same by chance (120 pairs, 10,000 ports): then the second reports it, and a third would be too many."""
     steps = at_once(cluster, [step_line(job, 3, 3)] * 12 + [["srun", "-N2", "-n2", "-c1"]] * 4)
     ports = [{port for _, port, _ in seen(done)} for done in steps]
     assert all(len(of_step) == 1 for of_step in ports)
@@ -135,7 +135,7 @@ def test_slurmstepd_holds_one_socket_and_the_task_none(cluster, job):
     assert descriptors(cluster, job, "--bootstrap-claim=off") == [[sockets, task], [other_sockets, other_task]]
 
 
-def test_pytorch_serves_its_store_on_the_held_port(cluster, job):
+def test_pytorch_serves_its_store_on_the_reserved_port(cluster, job):
     line = [*step_line(job, 2, 3), "python3", f"{TESTS}/ports/port_peer.py", "torch"]
     done = cluster.run(line, timeout=90)
     assert done.returncode == 0, done.stderr

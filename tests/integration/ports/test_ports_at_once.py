@@ -1,4 +1,4 @@
-"""Fifty steps at once on the same nodes: none shares its port with another, and whoever finds it taken says so."""
+"""Fifty steps at once on the same nodes: none shares its port with another, and a step whose port is taken reports it."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -13,7 +13,7 @@ from port_steps import REFUSAL, allocation, peers, step_line
 
 STEPS, IN_FEW_PORTS = 50, 16
 PATIENCE = 60  # seconds until those that are there go on without the others
-# Eight ports, and nobody else who takes one of them.
+# Eight ports, which no other program takes.
 FEW_PORTS = ("--bootstrap-port-range=28000-28007", "--bootstrap-frameworks=none")
 # Each rank is there, waits for the word to go on, and then meets the others of its step at its port. Rank 0 stays for
 # two seconds: steps that share a port have it at the same time.
@@ -78,12 +78,12 @@ def test_fifty_steps_at_once_share_no_port(ports, campaign, capsys, figure):
     assert kind == "computed" or not refused
 
 
-def test_control_where_ports_are_too_few_each_collision_is_told(ports):
+def test_control_where_ports_are_too_few_each_collision_is_reported(ports):
     kind, cluster, job = ports
     if kind == "reserved":
         pytest.skip("Slurm's reservation is used before the range is")
     held = run_round(cluster, job, IN_FEW_PORTS, "few", *FEW_PORTS)
-    # Nobody can know which port a step takes, so that some of the eight may be nobody's.
+    # The port of a step cannot be known before, so that some of the eight may stay free.
     assert IN_FEW_PORTS - 8 <= held.refused < IN_FEW_PORTS and not held.shared and not held.late, held
     assert held.words == {word: IN_FEW_PORTS - held.refused for word in ("served", "joined")}, held
     unheld = run_round(cluster, job, IN_FEW_PORTS, "unheld", *FEW_PORTS, "--bootstrap-claim=off")

@@ -75,7 +75,7 @@ def play(cluster: Cluster, name: str, options: str, how: str) -> tuple[list, sub
 
 def without_marks(report: dict) -> dict:
     """What a framework may read. Ports are computed from the ids of the step, which are other ones in each run."""
-    # srun of 24.11 leaves what it tells slurmstepd of a plugin's options in the environment of the tasks.
+    # srun of 24.11 leaves the plugin's options for slurmstepd in the environment of the tasks.
     marks = ("SLURM", "_SLURM_SPANK_OPTION_", "PMI", "@")
     kept = {name: value for name, value in report.items() if not name.startswith(marks)}
     # The last is Slurm's own and made of the ids of the step, by mpi/pmix of 24.11.
@@ -124,7 +124,7 @@ def test_a_list_that_slurm_narrowed_is_the_tasks_own(bare, bind, lists, group):
         assert (report["RANK"], report["LOCAL_RANK"], report["LOCAL_WORLD_SIZE"]) == (str(rank), "0", "1")
 
 
-def test_two_ranks_on_one_gpu_are_told_and_start(bare):
+def test_two_ranks_on_one_gpu_are_reported_and_start(bare):
     done = run_steps(bare, f"srun -N2 --ntasks-per-node=2 --gres=gpu:1 {preloading()} bash -c 'echo $RANK $BOOTSTRAP_GPU'")
     assert sorted(done.stdout.split()) == ["0", "1", "2", "3"] and done.returncode == 0
     told = sentences(done.stderr)
@@ -197,7 +197,7 @@ def test_batch_and_prolog_see_nothing_and_inner_steps_their_own(bare):
     bare.write_home("job", f"#!/bin/bash\necho batch {look}\nsrun -n2 -N2 --task-prolog=$HOME/prolog ~/outer\n")
     script = f"LD_PRELOAD={inside(LIBRARY)} sbatch -Q --wait -N2 -n4 -o ~/log ~/job; cat ~/log"
     done = run_steps(bare, script)
-    # srun of 24.11 takes the ranks per node from the step around it, and says that they do not fit.
+    # srun of 24.11 takes the ranks per node from the step around it, and reports that they do not fit.
     ignored = "srun: warning: can't honor --ntasks-per-node set to 1 which doesn't match the requested tasks 3"
     lines = sorted(line.strip() for line in done.stdout.splitlines() if not line.startswith(ignored))
     steps = [re.sub(r"SLURM_BOOTSTRAP_STEP=\d+\.(\d+)\.0", r"step \1", line) for line in lines]
@@ -247,7 +247,7 @@ def test_an_unchanged_ddp_script_trains(bare, wrapper):
 def ending(cluster: Cluster, export: str, command: str) -> tuple:
     done = run_steps(cluster, f"srun -Q --mpi=pmix -K0 -N2 -n2 {export} {command}")
     noise = re.compile(r"(StepId=|job |pid |step )\S+|\[[^]]*\]|\S*slurmstepd\S*")
-    # srun tells of the same end in other words when the tasks' ends reach it in another order; its status says which.
+    # srun reports the same end in other words when the tasks' ends reach it in another order; its status shows which.
     errors = [noise.sub("", line) for line in done.stderr.splitlines() if not line.startswith("srun:")]
     output = done.stdout.splitlines()
     # A signal that ends one task may end the step before the other one has printed its line, which is the same.
@@ -284,7 +284,7 @@ def test_the_plugin_preloads_where_it_applies(bare, plugin, tally):
     plugin(f"when=gpu preload=on preload_library={library}")
     assert run_steps(bare, f"srun -n1 --gres=gpu:1 {look}").stdout == f"0:{entry}\n"
     assert run_steps(bare, f"srun -n1 --gres=gpu:1 --bootstrap-preload=off {look}").stdout == "0:\n"
-    assert run_steps(bare, f"srun -n1 {look}").stdout == ":\n"  # the site asks, and says which steps: those with GPUs
+    assert run_steps(bare, f"srun -n1 {look}").stdout == ":\n"  # the site asks for steps with GPUs
     tally("L2", "lists that the plugin extends, ours once and last", 2, part="by the plugin")
 
 

@@ -18,7 +18,7 @@ seen = " ".join(f"{{name}}={{os.environ[name]}}" for name in {NAMES[:2]!r} if na
 others = sum(name in os.environ for name in {NAMES!r})
 print(sys.argv[1], seen or "nothing", "whole" if others in (0, {len(NAMES)}) else "half", flush=True)
 """
-# A job whose rank 1 submits the next one. Each place that is no rank, and each that is one, says what it sees.
+# A job whose rank 1 submits the next one. Each place that is no rank, and each that is one, prints what it sees.
 JOB = """#!/bin/bash
 ~/look batch$DEPTH
 STEP -N2 -n3 ~/in-rank
@@ -75,7 +75,7 @@ def test_jobs_that_ranks_submit_have_right_ranks_ten_deep(bare):
 
 
 def test_jobs_that_ranks_submit_have_right_ranks_with_the_plugins_preload(bare, plugin):
-    """Each job's shell was taken for rank 0 once, and its step was refused since the shell held the port."""
+    """Each job's shell was taken for rank 0 once, and its step was refused since the shell had the port."""
     assert submit_from_ranks(bare, "srun -Q --bootstrap-preload", 10, {}) == right(10)
 
 
@@ -157,7 +157,7 @@ def test_one_torchrun_on_each_node_gets_its_own_row(bare):
 
 
 def test_two_copies_are_one(bare):
-    """The first held the port against the second once."""
+    """The first once had the port that the second needed."""
     copy = "/home/alice/libbootstrap.so.0"
     shutil.copy(built(LIBRARY), bare.state / copy.lstrip("/"))
     for libraries in ((copy, inside(LIBRARY)), (inside(LIBRARY), copy)):

@@ -16,7 +16,8 @@ for world in range(2):
     dist.all_reduce(total)
     dist.all_reduce(part, group=groups[dist.get_rank() in (1, 2)])
     kept.append(total)
-    os.write(1, f"world {world} rank {dist.get_rank()} of {dist.get_world_size()} sums {int(total)} {int(part)} {os.environ.get('RANK')}\\n".encode())
+    sums = f"{int(total)} {int(part)} {os.environ.get('RANK')}"
+    os.write(1, f"world {world} rank {dist.get_rank()} of {dist.get_world_size()} sums {sums}\\n".encode())
     dist.barrier()
     dist.destroy_process_group()
 """
@@ -24,7 +25,8 @@ JOB = """
 import os, slurm_bootstrap
 job = slurm_bootstrap.Job()
 job.barrier()
-places = [place.decode().strip() for place in job.exchange(f"{job.local_rank}/{job.local_size} {job.node_rank}/{job.node_count}".encode().ljust(16))]
+place = f"{job.local_rank}/{job.local_size} {job.node_rank}/{job.node_count}".encode().ljust(16)
+places = [place.decode().strip() for place in job.exchange(place)]
 os.write(1, f"{job.rank}: {places} {job.device} {job.master_addr}\\n".encode())
 """
 IDS = """

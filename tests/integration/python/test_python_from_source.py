@@ -1,4 +1,4 @@
-"""etc/doc/python.md as a user without root follows it: from a checkout to four ranks on two nodes, and what is told when a part is missing."""
+"""etc/doc/python.md as a user without root follows it: from a checkout to four ranks on two nodes, and the message about a missing part."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -83,7 +83,7 @@ def test_from_a_checkout_to_four_ranks(user):
     (HEADERS, [f"{header} is not there: install {package}" for header, package in PACKAGES]),
     (COMPILERS, ["Could not find compiler"]),
 ], ids=["PMIx", "all headers", "compiler"])
-def test_what_is_missing_is_told_at_once(user, without, told):
+def test_what_is_missing_is_named_at_once(user, without, told):
     done = user.run("python3 -m venv ~/venv\n. ~/venv/bin/activate\npip install .", without)
     if "No matching distribution" in done.stdout:
         pytest.skip("PyPI gave no scikit-build-core")

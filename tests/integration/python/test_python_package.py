@@ -82,7 +82,8 @@ def test_the_wheel_for_other_machines_names_its_glibc(wheel, environments, tmp_p
     line = [f"{folder}/auditwheel", "repair", "--wheel-dir", tmp_path, wheel]
     done = subprocess.run(line, env={"PATH": f"{folder}:/usr/bin:/bin"}, capture_output=True, text=True)
     [made] = tmp_path.iterdir()
-    files = [zipfile.ZipFile(path).read(f"slurm_bootstrap/{name}") for path in (wheel, made) for name in ("libbootstrap.so.0", "slurm-bootstrap")]
+    files = [zipfile.ZipFile(path).read(f"slurm_bootstrap/{name}") for path in (wheel, made)
+             for name in ("libbootstrap.so.0", "slurm-bootstrap")]
     newest = max(int(minor) for file in files for minor in re.findall(rb"GLIBC_2\.(\d+)\0", file))
     assert made.name == wheel.name.replace("linux", f"manylinux_2_{newest}"), done
     assert files[:2] == files[2:], "auditwheel changed a file"
@@ -245,7 +246,8 @@ def test_ids_of_nccl_are_the_groups(site):
 def test_a_missing_rank_is_an_exception_with_a_sentence(site):
     done = run(site, "import os, slurm_bootstrap\njob = slurm_bootstrap.Job(timeout=3)\n"
                      "if job.rank != 3:\n  try:\n    job.barrier()\n  except TimeoutError as error:\n"
-                     "    os.write(1, f'{type(error).__name__} {error.status} {error}\\n'.encode())\nelse:\n  import time\n  time.sleep(8)\n",
+                     "    os.write(1, f'{type(error).__name__} {error.status} {error}\\n'.encode())\nelse:\n  import time\n  "
+                     "time.sleep(8)\n",
                "--mpi=pmix")
     assert len(done.stdout.splitlines()) == 3 and done.stdout.count("BootstrapTimeoutError 8 StepId=") == 3, done
     assert "missing: rank 3 (node002, local rank 1)" in done.stdout, done
@@ -276,7 +278,7 @@ def test_new_pytorch_needs_no_import(site, environments, name):
 
 @pytest.mark.full
 @pytest.mark.parametrize("env, said", [
-    ({}, {"NCCLError: UnhandledCudaError"}),  # NCCL's own, which came as far as the first call of CUDA
+    ({}, {"NCCLError: UnhandledCudaError"}),  # NCCL's own, which got to the first call of CUDA
     ({"LD_PRELOAD": inside(DOUBLE)}, {f"rank {rank} of 4" for rank in range(4)}),
 ], ids=["NCCL", "double"])
 def test_nccl4py_takes_our_id(site, environments, env, said):

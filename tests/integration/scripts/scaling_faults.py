@@ -1,5 +1,5 @@
 """Loaded by Python on the nodes before all else, as sitecustomize: writes down what the scaling report trains, and does
-what SCALING_FAULT says to one of its models."""
+what SCALING_FAULT names to one of its models."""
 
 import builtins
 import os

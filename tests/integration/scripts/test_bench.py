@@ -1,6 +1,6 @@
-"""scripts/bench: every group runs and measures what it says, its verdicts follow from its figures, and it cleans up.
+"""scripts/bench: every group runs, its verdicts follow from its figures, and it cleans up.
 
-No test fails for being slow, since the machine may be busy: the table says which goals were met. What is counted can fail.
+No test fails for being slow, since the machine may be busy: the table shows which goals were met. What is counted can fail.
 """
 
 import json
@@ -14,7 +14,7 @@ import pytest
 
 from harness import REPOSITORY, Cluster, machine_traces, wait_for
 
-from benchmarks import machine, start
+from benchmarks import exchange, steps
 from benchmarks.table import Group, Row, Series
 
 SCRIPT = REPOSITORY / "scripts" / "bench"
@@ -31,7 +31,7 @@ COUNTS = {
 
 @pytest.fixture(scope="module")
 def bench(cluster_factory, tmp_path_factory, is_full):
-    """With few values: what it printed and what it wrote. `cluster_factory` says whether clusters can be."""
+    """With few values: its output and its file. `cluster_factory` skips where no cluster can be started."""
     assert cluster_factory
     file = tmp_path_factory.mktemp("bench") / "bench.json"
     line = [sys.executable, SCRIPT, "--quick", "--no-build", "--json", file]
@@ -59,9 +59,11 @@ def test_shows_the_table(bench, capsys, is_full):
 
 
 @pytest.mark.parametrize(("load", "is_busy"), [(0.1, False), (os.cpu_count() / 2, True)])
-def test_a_busy_machine_is_seen_and_said(monkeypatch, load, is_busy):
+def test_the_headline_shows_a_busy_machine_and_no_name_of_it(monkeypatch, load, is_busy):
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0, 0))
-    assert (machine.BUSY in machine.headline(machine.describe())) == is_busy
+    described = steps.describe()
+    assert (steps.BUSY in steps.headline(described)) == is_busy
+    assert os.uname().nodename not in json.dumps(described) and str(Path.home()) not in json.dumps(described)
 
 
 def test_verdicts_follow_from_the_figures(bench):
@@ -73,12 +75,12 @@ def test_verdicts_follow_from_the_figures(bench):
                 continue
             judged += 1
             ours, peer = row["ours"]["median"], row["peer"] and row["peer"]["median"]
-            held = []
+            within = []
             for goal in row["goal"].removeprefix("<= ").split(" or <= "):
                 limit = float(goal.split()[0].lstrip("+").rstrip("x"))
                 value = row["added"] if goal.startswith("+") else row["ratio"] if goal.endswith("x") else ours
-                held.append(value <= limit)
-            assert row["met"] == any(held), row
+                within.append(value <= limit)
+            assert row["met"] == any(within), row
             assert peer is None or row["ratio"] > 0
     assert judged >= 10
     assert f"of {judged} goals met" in bench[0]
@@ -104,7 +106,7 @@ def test_the_clocks_measure_the_plugin(bench):
     ours = found["task_init"]["ours"]["median"]
     assert found["task_init, step not set up"]["ours"]["median"] < ours / 2
     assert found["task_init, step not set up"]["peer"]["median"] < ours / 2
-    # And what is said to be the least that it could take is not nothing.
+    # The least that it could take is not nothing.
     assert found["task_init"]["peer"]["median"] > found["task_init, step not set up"]["peer"]["median"]
 
 
@@ -129,8 +131,8 @@ def test_it_cleans_up_when_it_is_stopped(cluster_factory, tmp_path):
     assert machine_traces() <= before
 
 
-def test_a_program_that_is_missing_is_told(tmp_path):
-    """In a copy without a build: one sentence, the other groups go on, and the exit status says so."""
+def test_a_program_that_is_missing_is_named(tmp_path):
+    """In a copy without a build: one sentence, the other groups go on, and the exit status is 1."""
     for folder in ("scripts", "tests/bench"):
         subprocess.run(["cp", "-r", "--parents", folder, tmp_path], cwd=REPOSITORY, check=True)
     line = [sys.executable, tmp_path / "scripts/bench", "--quick", "--no-build", "--only", "hosts", "--only", "plan"]
@@ -168,23 +170,15 @@ def test_a_goal_is_met_or_not(goals, is_met):
 
 def test_a_failed_step_of_a_peer_is_counted_and_one_of_ours_is_an_error(monkeypatch):
     def fail(*_, **__):
-        raise start.StepFailed("lost")
+        raise steps.StepFailed("lost")
 
-    monkeypatch.setattr(start, "run_step", fail)
-    starts, group = start.Starts(None, 2, 2), Group("title")
+    monkeypatch.setattr(exchange, "run_step", fail)
+    starts, group = exchange.Starts(None, 2, 2), Group("title")
     starts.time("mpi")
     starts.time("mpi")
-    for ours in start.OURS:
-        with pytest.raises(start.StepFailed):
+    for ours in exchange.OURS:
+        with pytest.raises(steps.StepFailed):
             starts.time(ours)
         starts.found[ours] = [1.0]
-    start.add_rows(group, starts)
+    exchange.add_rows(group, starts)
     assert group.notes == ["mpi, 2 ranks on 2 nodes: 2 of 2 steps failed, such as: lost"]
-
-
-def test_the_description_names_no_place():
-    """What is written to be shown to others says nothing of who runs it where."""
-    from benchmarks import machine
-
-    described = json.dumps(machine.describe())
-    assert os.uname().nodename not in described and str(Path.home()) not in described

@@ -69,7 +69,7 @@ def test_the_checkout_is_there_with_a_build_folder_of_its_own(release):
 
 @pytest.fixture
 def command(release):
-    """Starts a command in it that says one word on standard output; it is gone at the end of the test."""
+    """Starts a command in it that prints one word on standard output; it is gone at the end of the test."""
     made = []
 
     def start(*words):
@@ -97,7 +97,7 @@ def namespaces_of(process):
 
 @pytest.mark.parametrize("name, version", zip(["SIGINT", "SIGTERM", "SIGKILL"], itertools.cycle(CGROUP_VERSIONS or [None])))
 def test_a_cluster_in_it_ends_with_its_command(release, command, name, version):
-    """Also when only the script that started it is killed, and nobody is left to clean up."""
+    """Also when only the script that started it is killed, and no process is left to clean up."""
     before, others = machine_traces(), cgroups()
     options = f"--constrain-devices={version}" if version else ""
     process, word = command("env", f"OPTIONS={options}", "bash", "-c", CLUSTER)

@@ -1,4 +1,4 @@
-"""scripts/demo shows what it promises, and what it says at the end works when it is typed."""
+"""scripts/demo shows what it promises, and the commands that it prints at the end work."""
 
 import os
 import re

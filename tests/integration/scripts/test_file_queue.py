@@ -1,4 +1,4 @@
-"""Tests that several pytest run at once: each is run once, whatever fails is told, and the results are one file."""
+"""Tests that several pytest run at once: each is run once, all failures are reported, and the results are one file."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -50,7 +50,7 @@ def test_the_sum_is_of_all(tmp_path):
     ("import no_such_module\n", 3),
     ("import os\ndef test_kills(): os.kill(os.getpid(), 9)\n", 3),
 ])  # fmt: skip
-def test_what_fails_is_told(tmp_path, wrong, status):
+def test_what_fails_is_reported(tmp_path, wrong, status):
     done, _ = run(tmp_path, RIGHT, wrong)
     assert done.returncode == status, done.stdout + done.stderr
     if status == 1:

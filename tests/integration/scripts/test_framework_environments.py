@@ -1,4 +1,4 @@
-"""scripts/frameworks: what it says of wrong names, and that a machine without PyPI is told from one where pip fails."""
+"""scripts/frameworks: wrong names, a machine without PyPI, and one where pip fails."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -30,8 +30,9 @@ def test_a_wrong_name_is_named(frameworks, capsys):
     assert frameworks.main([]) == 2
 
 
-def test_without_pypi_nothing_is_left_and_the_status_says_so(frameworks, monkeypatch, capsys):
-    for name, value in {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_FIND_LINKS": "", "PIP_RETRIES": "0", "PIP_NO_CACHE_DIR": "1"}.items():
+def test_without_pypi_nothing_is_left_and_the_status_is_its_own(frameworks, monkeypatch, capsys):
+    for name, value in {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_FIND_LINKS": "", "PIP_RETRIES": "0",
+                        "PIP_NO_CACHE_DIR": "1"}.items():
         monkeypatch.setenv(name, value)
     assert frameworks.main(["install", "tiny"]) == frameworks.NO_INDEX
     assert "PyPI cannot be reached, so tiny is not installed" in capsys.readouterr().err
@@ -40,7 +41,7 @@ def test_without_pypi_nothing_is_left_and_the_status_says_so(frameworks, monkeyp
     assert "not installed  A tiny one" in capsys.readouterr().out
 
 
-def test_another_fault_of_pip_is_told_as_such(frameworks, capsys):
+def test_another_fault_of_pip_is_reported(frameworks, capsys):
     (frameworks.LOCKS / "tiny.txt").write_text("# A tiny one\n./no-such-folder\n")
     assert frameworks.main(["install", "tiny"]) == 1
     assert "pip cannot install tiny:" in capsys.readouterr().err

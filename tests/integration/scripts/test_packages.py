@@ -160,7 +160,7 @@ def test_an_upgrade_or_a_removal_under_running_steps_does_no_harm(cluster, machi
         assert not re.search(r"segfault|signal 11|\babort(?!ing)", cluster.log(f"slurmd.{node}"), re.IGNORECASE)
 
 
-def test_a_file_that_is_gone_stops_nobody(cluster, machine, deb_packages):
+def test_a_file_that_is_gone_stops_no_removal(cluster, machine, deb_packages):
     """Somebody who removes the files by hand, and leaves the link."""
     succeed(machine, ["apt-get", "install", "-y", deb_packages["libbootstrap0"], deb_packages["slurm-bootstrap-plugin"]])
     succeed(machine, SWITCH_ON)
@@ -196,7 +196,7 @@ def test_removal_names_the_lines_that_stay(cluster, machine, deb_packages):
     assert cluster.run(["srun", "true"]).returncode != 0
 
 
-def test_they_say_who_made_them_and_carry_the_documents(deb_packages):
+def test_they_name_their_maintainer_and_carry_the_documents(deb_packages):
     def tell(*line):
         return subprocess.run(line, capture_output=True, text=True, check=True).stdout
 

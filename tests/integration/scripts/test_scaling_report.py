@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -22,6 +21,9 @@ INSIDE = "/opt/slurm-bootstrap/scripts/scaling-report"
 STEPS = 8
 SMALL = ("--models", "mlp,cnn", "--steps", str(STEPS), "--backends", "gloo,mpi,nccl", "--nodes", "1,2,4", "--tasks-per-node", "1,2")
 LIMIT = 400
+SVG = "{http://www.w3.org/2000/svg}"
+ONE = ("--nodes", "1", "--tasks-per-node", "2", "--steps", str(STEPS), "--models", "mlp,cnn", "--backends")
+
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory) -> Cluster:
@@ -32,7 +34,7 @@ def cluster(cluster_factory) -> Cluster:
 
 
 def report(cluster: Cluster, out: str, *options, fault: str = ""):
-    """Runs it as a user of the cluster. What was trained is in `trained` of the result."""
+    """Runs it as a user of the cluster. `trained` of the result has the trainings that were started."""
     diary = home(cluster) / "trained"
     diary.unlink(missing_ok=True)
     done = cluster.run([INSIDE, "--out", out, *options], timeout=LIMIT, env={"PYTHONPATH": "/home/alice", "SCALING_FAULT": fault})
@@ -46,16 +48,17 @@ def home(cluster: Cluster) -> Path:
 
 def cells_of(folder: Path) -> dict:
     """cells.json by names such as gloo-mlp-2x1."""
-    return {f"{cell['backend']}-{cell['model']}-{cell['nodes']}x{cell['tasks']}": cell for cell in json.loads((folder / "cells.json").read_text())}
+    return {f"{cell['backend']}-{cell['model']}-{cell['nodes']}x{cell['tasks']}": cell
+            for cell in json.loads((folder / "cells.json").read_text())}
 
 
 @pytest.fixture(scope="module")
 def first(cluster):
-    """The whole matrix, in which the last rank of one training is killed."""
+    """All cells; the last rank of one training is killed."""
     done = report(cluster, "report", *SMALL, fault="kill mpi cnn 2x4")
     done.folder = home(cluster) / "report"
     assert (done.folder / "report.html").exists(), done.stderr
-    # The next test goes on in this folder, and those after it look at what was there now.
+    # A test below resumes in this folder; the others look at its files of now.
     done.cells, done.page = cells_of(done.folder), (done.folder / "report.html").read_text()
     done.markdown, done.steps = (done.folder / "report.md").read_text(), (done.folder / "steps.csv").read_text()
     done.pictures = {path.name: path.read_bytes() for path in (done.folder / "pictures").iterdir()}
@@ -64,42 +67,38 @@ def first(cluster):
 
 def recomputed(text: str) -> dict:
     """The numbers of each cell from steps.csv, by another way than the report's own: arrays of step by rank."""
-    cells = {}
+    cells, numbers = {}, {}
     for row in csv.DictReader(text.splitlines()):
         if int(row["step"]) >= 0:
             cells.setdefault(f"{row['backend']}-{row['model']}-{row['nodes']}x{row['tasks']}", []).append(row)
-    numbers = {}
     for name, rows in cells.items():
-        shape = (max(int(row["step"]) for row in rows) + 1, max(int(row["rank"]) for row in rows) + 1)
-        times = {kind: np.full(shape, np.nan) for kind in ("forward", "backward", "communication", "update", "busy")}
-        for row in rows:
-            for kind, table in times.items():
-                table[int(row["step"]), int(row["rank"])] = float(row[kind])
-        busy = times.pop("busy")
+        rows.sort(key=lambda row: (int(row["step"]), int(row["rank"])))
+        ranks = 1 + int(rows[-1]["rank"])
+        times = {kind: np.array([float(row[kind]) for row in rows]).reshape(-1, ranks)
+                 for kind in ("forward", "backward", "communication", "update", "busy")}
+        busy, communication = times.pop("busy"), times["communication"]
         step = sum(times.values()).mean(axis=1)
         blocks = np.array([part.mean() for part in np.array_split(step, min(10, len(step)))])
         samples = sum(int(row["samples"]) for row in rows if row["step"] == "0")
+        compute = (times["forward"] + times["backward"] + times["update"]).mean()
         numbers[name] = {
             "step_seconds": step.mean(), "step_seconds_spread": 1.96 * blocks.std(ddof=1) / math.sqrt(len(blocks)),
-            "compute_seconds": (times["forward"] + times["backward"] + times["update"]).mean(),
-            "transfer_seconds": times["communication"].min(axis=1).mean(), "samples_per_second": samples / step.mean(),
-            "wait_seconds": (times["communication"].mean(axis=1) - times["communication"].min(axis=1)).mean(),
-        }  # fmt: skip
-        numbers[name]["core_share"] = busy.mean() / numbers[name]["compute_seconds"]
-    for name, values in numbers.items():
-        backend, model, layout = name.split("-")
+            "compute_seconds": compute, "transfer_seconds": communication.min(axis=1).mean(), "samples_per_second": samples / step.mean(),
+            "wait_seconds": (communication.mean(axis=1) - communication.min(axis=1)).mean(), "core_share": busy.mean() / compute}
+        values, (backend, model, _) = numbers[name], name.split("-")
         values["speedup"] = values["samples_per_second"] / numbers[f"{backend}-{model}-1x1"]["samples_per_second"]
-        nodes, tasks = map(int, layout.split("x"))
-        values["efficiency"] = values["speedup"] / (nodes * tasks)
+        values["efficiency"] = values["speedup"] / ranks
     return numbers
 
 
 def mistakes(cells: dict, raw: str) -> list:
     """Where cells.json and the raw numbers do not fit."""
     expected = recomputed(raw)
-    found = [f"{name}: in one of them only" for name in expected.keys() ^ {name for name, cell in cells.items() if cell["status"] == "done"}]
-    return found + [f"{name}: {key} is {cells[name].get(key)}, should be {value}" for name, values in expected.items()
-                    for key, value in values.items() if name in cells and not math.isclose(cells[name].get(key, 0), value, rel_tol=1e-6, abs_tol=1e-9)]
+    found = [f"{name}: in one of them only"
+             for name in expected.keys() ^ {name for name, cell in cells.items() if cell["status"] == "done"}]
+    return found + [f"{name}: {key} is {cells[name].get(key)}, should be {value}"
+                    for name, values in expected.items() if name in cells for key, value in values.items()
+                    if not math.isclose(cells[name].get(key, 0), value, rel_tol=1e-6, abs_tol=1e-9)]
 
 
 def test_every_cell_has_a_result_and_the_one_that_fails_has_a_reason(first):
@@ -115,7 +114,7 @@ def test_every_cell_has_a_result_and_the_one_that_fails_has_a_reason(first):
     assert "failed" in first.markdown and "failed first" in first.page
 
 
-def test_progress_tells_the_cell_and_the_time_left(first):
+def test_progress_has_the_cell_and_the_time_left(first):
     lines = re.findall(r"^scaling-report: \[ ?(\d+)/16\] (\S+) (\S+) (\S+): (?:failed|[\d.]+ ms a step)(.*)", first.stderr, re.M)
     assert [int(line[0]) for line in lines] == list(range(1, 17)), first.stderr
     assert re.search(r"; about \d+ (s|min) left$", lines[0][4]) and "left" not in lines[-1][4]
@@ -150,7 +149,7 @@ def test_the_pages_tables_hold_those_numbers(first):
     assert found == 15 == len(expected)
 
 
-def test_crowded_rows_are_marked_as_the_machines_cores_say(first):
+def test_rows_are_marked_where_processes_outnumber_the_cores(first):
     cores = len(os.sched_getaffinity(0))
     done = {name: cell for name, cell in first.cells.items() if cell["status"] == "done"}
     for name, cell in done.items():
@@ -165,7 +164,7 @@ def test_crowded_rows_are_marked_as_the_machines_cores_say(first):
     assert re.search(r"<h1>.*</h1>\n<p><strong>\S.*</strong></p>", first.page), "the verdict comes first"
 
 
-def test_the_page_stands_alone_and_tells_the_environment(first):
+def test_the_page_stands_alone_and_shows_the_environment(first):
     links = re.findall(r"(?:src|href)=\"([^\"]*)", first.page)
     assert links and all(link.startswith("data:image/svg+xml;base64,") for link in links)
     assert "<script" not in first.page and "@import" not in first.page and "url(" not in first.page
@@ -183,13 +182,12 @@ def test_the_pictures_hold_a_point_and_a_bar_for_each_cell(first):
     assert len(first.pictures) == 8
     for model in ("mlp", "cnn"):
         of_model = [cell for cell in done if cell["model"] == model]
-        legend = len({(cell["backend"], cell["tasks"]) for cell in of_model})
-        disturbed = sum(cell["disturbed"] for cell in of_model)  # each has a mark of its own, and they have a line in the legend
-        ElementTree.fromstring(first.pictures[f"speedup-{model}.svg"])
-        points = re.findall(rb"<use xlink:href='#gpPt\d+' transform=", first.pictures[f"speedup-{model}.svg"])
-        assert len(points) == len(of_model) + legend + disturbed + bool(disturbed)
-        tree = ElementTree.fromstring(first.pictures[f"steps-{model}.svg"])
-        words = [text.strip() for element in tree.iter() if element.tag.endswith("tspan") and (text := element.text)]
+        disturbed = sum(cell["disturbed"] for cell in of_model)  # each has a mark of its own
+        groups = [group for group in ElementTree.fromstring(first.pictures[f"speedup-{model}.svg"]).iter(f"{SVG}g") if group.get("id")]
+        points = {name: sum(len(list(group.iter(f"{SVG}use"))) for group in groups if group.get("id").startswith(name))
+                  for name in ("series-", "disturbed")}
+        assert points == {"series-": 3 * len(of_model), "disturbed": disturbed}  # a point, and both ends of its bar
+        words = [text.text for text in ElementTree.fromstring(first.pictures[f"steps-{model}.svg"]).iter(f"{SVG}text")]
         for layout in ("1x1", "1x2", "2x1"):
             assert sum(word.rstrip("*~") == layout for word in words) == 2, words
         for kind in ("speedup", "steps"):
@@ -197,10 +195,9 @@ def test_the_pictures_hold_a_point_and_a_bar_for_each_cell(first):
             assert picture.startswith(b"\x89PNG\r\n\x1a\n") and picture.endswith(b"IEND\xaeB`\x82") and len(picture) > 10000
 
 
-def test_all_ranks_were_on_the_hosts_that_the_layout_says(first):
-    ranks = list(csv.DictReader((first.folder / "ranks.csv").read_text().splitlines()))
+def test_all_ranks_were_on_the_hosts_of_the_layout(first):
     layouts = {}
-    for row in ranks:
+    for row in csv.DictReader((first.folder / "ranks.csv").read_text().splitlines()):
         layouts.setdefault((row["backend"], row["model"], row["nodes"], row["tasks"]), []).append(row["host"])
     for (_, _, nodes, tasks), hosts in layouts.items():
         assert len(hosts) == int(nodes) * int(tasks) and len(set(hosts)) == int(nodes)
@@ -219,16 +216,13 @@ def test_resume_runs_what_failed_and_nothing_else(cluster, first):
     assert again.trained == [] and again.returncode == 0
 
 
-ONE = ("--nodes", "1", "--tasks-per-node", "2", "--steps", str(STEPS), "--models", "mlp,cnn", "--backends")
-
-
 @pytest.mark.parametrize("backend, fault, reason", [
     ("gloo", "differ mlp", "the ranks do not hold the same parameters in the end: they differ by "),
     ("mpi", "differ mlp", "the ranks do not hold the same parameters in the end: they differ by "),
     ("gloo", "raise mlp", r"task 1 \(node00., local rank 1\) (failed )?first: exit code 1, .*: RuntimeError: the disk is on fire$"),
     ("gloo", "hang mlp", "no sign of life for 30 s after 'mlp' began, so it was stopped"),
 ])
-def test_a_cell_that_goes_wrong_is_failed_and_the_next_one_is_run(cluster, backend, fault, reason):
+def test_a_cell_that_goes_wrong_has_failed_and_the_next_one_is_run(cluster, backend, fault, reason):
     name = fault.replace(" ", "-") + backend
     done = report(cluster, name, *ONE, backend, *(("--cell-timeout", "30") if "hang" in fault else ()), fault=fault)
     cells = cells_of(home(cluster) / name)
@@ -251,16 +245,17 @@ def assert_rates_are_those_of(raw: str, page: str):
     for backend, (each, total) in zip(("gloo", "mpi"), shown):
         rows = [row for row in csv.DictReader(raw.splitlines())
                 if (row["backend"], row["model"]) == (backend, "resnet50") and int(row["step"]) >= 0]
-        took = np.zeros((4, 2))
+        took = {number: [] for number in range(4)}
         for row in rows:
-            took[int(row["step"]), int(row["rank"])] = sum(float(row[name]) for name in ("forward", "backward", "communication", "update"))
-        rates = int(rows[0]["samples"]) / took.mean(axis=1)
+            took[int(row["step"])].append(sum(float(row[name]) for name in ("forward", "backward", "communication", "update")))
+        rates = int(rows[0]["samples"]) / np.array(list(took.values())).mean(axis=1)
         assert float(each) == pytest.approx(rates.mean(), abs=0.06) and float(total) == pytest.approx(2 * rates.mean(), abs=0.11)
 
 
 def test_without_the_plugin_the_preloaded_library_sets_up_the_world(cluster):
     with cluster.other_plugstack():
-        done = report(cluster, "preloaded", "--nodes", "2", "--tasks-per-node", "1", "--steps", "4", "--models", "mlp,resnet50", "--backends", "gloo,mpi")
+        done = report(cluster, "preloaded", "--nodes", "2", "--tasks-per-node", "1", "--steps", "4", "--models", "mlp,resnet50",
+                      "--backends", "gloo,mpi")
         assert done.returncode == 0, done.stderr
         page, raw = ((home(cluster) / "preloaded" / name).read_text() for name in ("report.md", "steps.csv"))
         assert "library, LD_PRELOAD" in page
@@ -283,12 +278,11 @@ def test_a_disk_that_takes_no_more_is_one_sentence(cluster):
     (["--gpus-per-node=2"], "Slurm counts 2 GPUs on each node"),
 ])
 def test_in_an_allocation_its_nodes_cpus_and_gpus_are_what_there_is(cluster, gpus, sentence):
-    words = ["salloc", "-N1", "-n1", "-c2", *gpus, INSIDE, "--out", f"allocated{gpus[0] if gpus else ''}", "--steps", "4", "--models", "mlp",
-             "--backends", "gloo,nccl",
-             "--nodes", "1,2", "--tasks-per-node", "2,4"]
-    done = cluster.run(words, timeout=LIMIT)
+    out = f"allocated{gpus[0] if gpus else ''}"
+    words = ["--out", out, "--steps", "4", "--models", "mlp", "--backends", "gloo,nccl", "--nodes", "1,2", "--tasks-per-node", "2,4"]
+    done = cluster.run(["salloc", "-N1", "-n1", "-c2", *gpus, INSIDE, *words], timeout=LIMIT)
     assert done.returncode == 0, done.stderr
-    cells = cells_of(home(cluster) / f"allocated{gpus[0] if gpus else ''}")
+    cells = cells_of(home(cluster) / out)
     assert cells["nccl-mlp-1x2"]["reason"].startswith(sentence)
     assert cells["gloo-mlp-1x2"]["status"] == "done"
     assert cells["gloo-mlp-2x2"]["reason"] == "the cluster has 1 node that can be used"
@@ -345,15 +339,14 @@ def test_a_signal_takes_the_cluster_down_and_resume_goes_on(tmp_path, number, af
         assert not mistakes(cells_of(tmp_path / "report"), (tmp_path / "report/steps.csv").read_text())
 
 
-def test_a_user_without_slurm_is_told_what_to_do(tmp_path):
+def test_a_user_without_slurm_gets_one_sentence(tmp_path):
     needs_no_slurm()
     tmp_path.chmod(0o777)
     for folder in tmp_path.parents:
         if folder.stat().st_uid == 0 and str(folder).startswith("/tmp/pytest"):
             folder.chmod(0o755)
-    start = time.monotonic()
     done = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", SCRIPT, "--out", tmp_path / "out"],
                           capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and time.monotonic() - start < 40
+    assert done.returncode == 1
     assert done.stderr == ("scaling-report: no Slurm cluster answers here, and starting one on this machine needs root, this is uid 65534; "
                            "run it on a host of a cluster, or as root\n")

@@ -1,6 +1,6 @@
 """scripts/simulate beside real runs of 2 to 64 ranks: constants from steps of other sizes, in turn with those predicted.
 
-The cluster's nodes share the cores of this machine, with each other and with whatever else runs. The model is told
+The cluster's nodes share the cores of this machine, with each other and with whatever else runs. The model knows
 so: `machine_cores` is how much of them the calibrating steps got, in the same minutes. What is predicted is measured by
 programs of its own: the exchange by bare PMIx, and the start of a process to the values of all ranks by libbootstrap,
 of which no constant knows anything.
@@ -32,7 +32,7 @@ MOST_BAND = 5  # with a wider one a constant that is ten times too large may pas
 
 
 def simulate(constants, nodes, ranks):
-    """What the model says of such a step, in milliseconds."""
+    """The model's times of such a step, in milliseconds."""
     options = ["--ranks", str(ranks), "--ranks-per-node", str(ranks // nodes), "--gets", "all", "--json"]
     done = subprocess.run([SIMULATE, *options, "--constants", constants], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The model of scripts/simulate where the answer can be said by hand, and what the script says and refuses."""
+"""The model of scripts/simulate where the answer can be computed by hand, and the output and the refusals of the script."""
 
 import itertools
 import json
@@ -70,9 +70,10 @@ def test_ring_takes_a_hop_for_each_other_node(nodes):
     assert fence(nodes, link=250, value_bytes=250) == pytest.approx(nodes - 1)
 
 
-@pytest.mark.parametrize(("nodes", "kind", "hop", "wanted"), [(20, "ring", 1, (26, 27)), (300, "ring", 1, (306, 307)), (20, "tree", 0, (8, 8))])
-def test_nobody_is_released_before_the_last_has_come(nodes, kind, hop, wanted):
-    """The last node has one rank instead of eight, and so comes at 1 instead of 8; the one before it hears of all one hop sooner."""
+@pytest.mark.parametrize(("nodes", "kind", "hop", "wanted"),
+                         [(20, "ring", 1, (26, 27)), (300, "ring", 1, (306, 307)), (20, "tree", 0, (8, 8))])
+def test_no_rank_is_released_before_the_last_has_come(nodes, kind, hop, wanted):
+    """The last node has one rank instead of eight, and is ready at 1 instead of 8; the one before it has all values one hop sooner."""
     step = Step(SimpleNamespace(**NOTHING | {"fence_server": 1, "hop": hop}), Scenario(8 * nodes - 7, 8, 1, kind))
     assert step.run("exchange")["gets"] == pytest.approx(wanted)
 
@@ -107,7 +108,7 @@ def test_roots_answer_each_rank_once(ranks):
 
 
 def test_roots_turn_away_what_is_beyond_the_backlog():
-    """100 are heard each time: after 0, 1, 3, 7, 15, 31, 63 and 127 seconds; then the program begins anew, after 128 and 130."""
+    """100 are accepted each time: after 0, 1, 3, 7, 15, 31, 63 and 127 seconds; then the program begins anew, after 128 and 130."""
     slow = {"stagger_threshold": 1e9, "root_rank": 1e-4}
     assert ends("check_in", Scenario(1000, 8, 1), **slow)["roots"] == pytest.approx(0.1)
     assert ends("check_in", Scenario(1000, 8, 1), root_backlog=100, **slow)["roots"] == pytest.approx(130, abs=0.1)
@@ -134,7 +135,7 @@ def test_direct_gets():
     assert direct(True, direct_connect=1, direct_accept=1)["gets"] == pytest.approx(4 + 15)
     two_roots_a_node = ends("exchange", Scenario(64, 32, 4, "tree"), kind=Direct, direct_answer=1)
     assert two_roots_a_node["gets"] == pytest.approx(2)
-    assert ends("exchange", Scenario(8), kind=Direct, direct_answer=1)["gets"] == 0  # nobody else to ask
+    assert ends("exchange", Scenario(8), kind=Direct, direct_answer=1)["gets"] == 0  # no other node to ask
 
 
 def test_pmi1_lets_ranks_send_in_turns():
@@ -149,7 +150,7 @@ def test_pmi1_lets_ranks_send_in_turns():
 
 
 def test_launch_goes_down_a_tree():
-    """4 nodes hear after one hop, 4 + 16 after two, 4 + 16 + 64 after three."""
+    """4 nodes are reached after one hop, 4 + 16 after two, 4 + 16 + 64 after three."""
     for nodes, hops in ((1, 1), (4, 1), (5, 2), (20, 2), (84, 3)):
         assert ends("rank", Scenario(nodes, 1), True, launch_hop=1, tree_width=4)["launch"] == pytest.approx(hops)
 
@@ -188,7 +189,7 @@ def test_refuses_what_it_cannot_do(options):
     assert done.returncode == 1 and done.stderr.startswith("simulate: ") and done.stderr.count("\n") == 1
 
 
-def test_says_what_is_missing():
+def test_names_what_is_missing():
     """With a Python that does not see Debian's packages."""
     done = subprocess.run([sys.executable, "-S", SIMULATE], capture_output=True, text=True)
     assert done.returncode == 1 and "python3-simpy" in done.stderr and "scripts/setup" in done.stderr

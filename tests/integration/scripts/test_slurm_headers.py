@@ -17,7 +17,7 @@ message(STATUS "headers of ${{SlurmHeaders_VERSION}} in ${{SlurmHeaders_INCLUDE_
 
 
 def make_slurm(prefix, number, said):
-    """Of an installed Slurm what is read: its headers, and what slurmd says of itself."""
+    """Of an installed Slurm what is read: its headers, and the version that slurmd prints."""
     for folder in ("include/slurm", "sbin"):
         (prefix / folder).mkdir(parents=True)
     (prefix / "include/slurm/spank.h").touch()
@@ -56,7 +56,7 @@ def configure(tmp_path):
     return run
 
 
-def test_another_slurm_root_replaces_the_headers_of_a_build_folder_and_is_told(configure, old, new):
+def test_another_slurm_root_replaces_the_headers_of_a_build_folder_and_is_reported(configure, old, new):
     first = configure(SLURM_ROOT=str(old))
     assert first.found == ("23.02.8", f"{old}/include") and "is now for" not in first.stdout
     again = configure(SLURM_ROOT=str(new))
@@ -78,7 +78,7 @@ def test_a_prefix_without_headers_is_refused_and_not_replaced_by_another(configu
     assert refused.returncode != 0 and "set SLURM_ROOT to the prefix" in " ".join(refused.stderr.split())
 
 
-def test_headers_of_another_release_than_the_slurm_of_this_machine_are_told(configure, old, new):
+def test_headers_of_another_release_than_the_slurm_of_this_machine_are_reported(configure, old, new):
     path = f"{new}/sbin:{os.environ['PATH']}"
     told = configure(f"-DCMAKE_INCLUDE_PATH={old}/include", PATH=path)
     assert told.found[0] == "23.02.8"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from local_cluster import slurm_version
-from test_report import versions
+from test_report import report
 from test_report.figures import Figure, keep, kept
 
 RESULTS = '<testsuites><testsuite tests="{}" errors="{}" failures="{}" skipped="{}"/></testsuites>'
@@ -22,9 +22,9 @@ def results(tmp_path):
 
 
 def test_a_table_has_a_column_for_each_part(results, tmp_path):
-    versions.keep_part("debian 12", results(310, 0, 0, 12), tmp_path)
-    versions.keep_part("debian 13", results(205, 0, 0, 5), tmp_path)
-    lines = versions.show(tmp_path).splitlines()
+    report.keep_versions("debian 12", results(310, 0, 0, 12), tmp_path)
+    report.keep_versions("debian 13", results(205, 0, 0, 5), tmp_path)
+    lines = report.versions_table(tmp_path).splitlines()
     assert lines[0] == "|  | debian 12 | debian 13 |" and lines[1] == "| --- | --- | --- |"
     assert "| integration tests | 298 passed, 12 skipped | 200 passed, 5 skipped |" in lines
     slurm = next(line for line in lines if line.startswith("| Slurm |"))
@@ -33,9 +33,9 @@ def test_a_table_has_a_column_for_each_part(results, tmp_path):
 
 @pytest.mark.parametrize("numbers, met", [
     ((9, 0, 0, 1), True), ((9, 1, 0, 1), False), ((9, 0, 1, 1), False), ((1, 0, 0, 1), False),
-])  # fmt: skip
-def test_failed_or_no_tests_are_told(results, tmp_path, numbers, met):
-    versions.keep_part("here", results(*numbers), tmp_path)
+])
+def test_failed_or_no_tests_do_not_meet_the_goal(results, tmp_path, numbers, met):
+    report.keep_versions("here", results(*numbers), tmp_path)
     kept = json.loads((tmp_path / "m9-here.json").read_text())
     assert kept["met"] is met and bool(kept["why"]) is not met
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # This machine once more, to be changed and thrown away: packages installed in it are gone with it. Its files are an overlay
 # in memory over those of the real one, in a mount namespace of its own: unshare --mount throwaway-machine.sh REPOSITORY.
-# Says "ready", and ends with its standard input.
+# Prints "ready", and ends with its standard input.
 set -eu
 
 mount --make-rprivate /

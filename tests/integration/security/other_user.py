@@ -2,7 +2,7 @@
 connect to that server with a rank's own variables, and come to the meeting of the ranks. Run as the step's user or not.
 
 other_user.py ATTEMPTS DOOR...: for each door, on standard output as JSON, how many of the attempts were let in. What it
-was told of the step comes from standard input as JSON.
+knows of the step comes from standard input as JSON.
 """
 
 # SPDX-License-Identifier: Apache-2.0

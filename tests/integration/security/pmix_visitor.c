@@ -1,6 +1,6 @@
 /*
  * A process that is no rank of a step but has a rank's environment: may it connect to the PMIx server, and what can it
- * read there? pmix_visitor ENVIRONMENT KEY...; ENVIRONMENT is a file as /proc/PID/environ. Says "refused STATUS", or
+ * read there? pmix_visitor ENVIRONMENT KEY...; ENVIRONMENT is a file as /proc/PID/environ. Prints "refused STATUS", or
  * "in" and the bytes of rank 0's values.
  * SPDX-License-Identifier: Apache-2.0
  */

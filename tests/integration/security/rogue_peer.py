@@ -1,7 +1,7 @@
 """A rogue peer: finds the servers of a user on this node and talks to them as no rank would: rogue_peer.py WAY UID [SECONDS].
 
-WAY is `close`: connects and goes; `bytes`: sends what means nothing; `silent`: stays and says nothing. SECONDS after it was
-first let in it leaves them alone. Says `ready`, and how often it was let in when SIGTERM comes.
+WAY is `close`: connects and goes; `bytes`: sends what means nothing; `silent`: stays and sends nothing. SECONDS after it was
+first let in it leaves them alone. Prints `ready`, and how often it was let in when SIGTERM comes.
 """
 
 # SPDX-License-Identifier: Apache-2.0

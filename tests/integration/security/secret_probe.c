@@ -1,5 +1,5 @@
 /*
- * One rank that gets a unique id, tells the test what it is in a disguise, and keeps it until it is told to end.
+ * One rank that gets a unique id, prints it for the test in another form, and keeps it until its input ends.
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>

@@ -57,7 +57,8 @@ def few_cases(generator):
     cases = all_cases()
     of_all = [case for case in cases if re.match(r"\d{3} variables", case[0])]
     of_some = [case for case in cases if re.match(r"\d\d? variables", case[0])]
-    return [alone("SLURM_STEP_RESV_PORTS", "ports"), *generator.sample(of_all, 4), *generator.sample(of_some, 4), *generator.sample(cases, 10)]
+    return [alone("SLURM_STEP_RESV_PORTS", "ports"), *generator.sample(of_all, 4), *generator.sample(of_some, 4),
+            *generator.sample(cases, 10)]
 
 
 def run(cluster, program, job, given, way):

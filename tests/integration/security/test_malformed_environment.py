@@ -57,7 +57,7 @@ def run(cluster, program, case, *asks):
 
 
 def trouble(done, addresses=()):
-    """What is wrong with the outcome of a step that asked; '' when it is right, or one line says why there is none."""
+    """What is wrong with the outcome of a step that asked; '' when it is right, or one line names the reason why there is none."""
     if done.returncode == 0:
         found = [wrong_values(done.stdout, 4, 2, address) for address in ("", *addresses)]
         return "" if "" in found else found[0]
@@ -101,7 +101,8 @@ def test_no_environment_does_harm(cluster, how, campaign, capsys, figure):
             for case, done in unasked if trouble_unasked(done, case.addresses)]  # fmt: skip
     kinds = Counter("ran" if done.returncode == 0 else "refused by the plugin" if "error: bootstrap: " in done.stderr
                     else "refused by srun" for _, done in outcomes)  # fmt: skip
-    got = f"{len(outcomes) + len(unasked):,} steps, {len(unasked):,} of them unasked; of the others {', '.join(f'{count:,} {kind}' for kind, count in kinds.items())}; {len(bad)} otherwise"
+    others = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    got = f"{len(outcomes) + len(unasked):,} steps, {len(unasked):,} of them unasked; of the others {others}; {len(bad)} otherwise"
     is_well = cluster.script("status").returncode == 0
     with capsys.disabled():
         print(f"\nmalformed environments ({how}): {got} (seed {campaign.seed})")

@@ -1,5 +1,5 @@
 """Another user on the node of a step: no way to its environment, its PMIx server, that server's files and the ranks'
-meeting. Who lies to the server about the own user id is let in where slurmd was not told to ask munge alone.
+meeting. Who lies to the server about the own user id is let in unless slurmd is configured to ask munge alone.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -35,8 +35,8 @@ exec $probe --rounds 3
 
 @contextmanager
 def step_of_alice(cluster, label):
-    """A step on node001 that has had an exchange and has some more before it ends. Gives what the other user is told, and in
-    `told["end"]` afterwards what became of it."""
+    """A step on node001 that has had an exchange and has some more before it ends. Gives what the other user gets, and in
+    `known["end"]` afterwards what became of it."""
     flag = cluster.home / f"flag.{label}"
     line = ["srun", "-N1", "-n2", "--mpi=pmix", "sh", "-c", VICTIM, "sh", program("exchange_probe"), f"/home/alice/{flag.name}"]
     step = cluster.start(line, env={"SLURM_BOOTSTRAP_TIMEOUT": DEADLINE})
@@ -45,7 +45,7 @@ def step_of_alice(cluster, label):
     spool = everything_below(cluster.state / "spool" / "node001")
     files = [str(path) for path in spool if "/pmix." in str(path) and path.is_file()]  # of ds21 in PMIx 4
     files += in_node(cluster, "find /tmp -path '/tmp/spmix_appdir_*' -type f").split()  # of shmem2 in PMIx 5
-    told = {
+    known = {
         "pid": in_node(cluster, "cat /tmp/victim").strip(),
         "environment": "/tmp/environment",
         "visitor": program("pmix_visitor"),
@@ -53,16 +53,16 @@ def step_of_alice(cluster, label):
         "fake_uid": double("fake_uid"),
     }
     try:
-        yield told
+        yield known
     finally:
         flag.touch()
         began = time.monotonic()
         _, err = step.communicate(timeout=60)
-        told["end"] = (step.returncode, time.monotonic() - began, err)
+        known["end"] = (step.returncode, time.monotonic() - began, err)
 
 
 def has_stalled(end):
-    """libpmix 4.2.2 may stop to answer anybody once it has refused somebody: the ranks then say so at their deadline."""
+    """libpmix 4.2.2 may stop to answer once it has refused a user: the ranks then report it at their deadline."""
     status, seconds, text = end
     if status == 0:
         return False
@@ -70,9 +70,9 @@ def has_stalled(end):
     return True
 
 
-def tried(cluster, user, attempts, doors, told, **env):
+def tried(cluster, user, attempts, doors, known, **env):
     line = [*OTHER_USER, attempts, *doors]
-    done = cluster.run(line, user=user, node="node001", env=env, stdin=json.dumps(told), timeout=120)
+    done = cluster.run(line, user=user, node="node001", env=env, stdin=json.dumps(known), timeout=120)
     assert done.returncode == 0, done.stderr
     return Counter(json.loads(done.stdout))
 
@@ -88,10 +88,10 @@ def test_another_user_is_refused(cluster, request, figure, capsys):
     let_in, stalled = Counter(), 0
     for number in range(rounds):
         door = SERVER_DOORS[number % len(SERVER_DOORS)]
-        with step_of_alice(cluster, number) as told:
-            assert len(told["files"]) >= 2, "libpmix keeps what it knows of the step in files"
-            let_in.update(tried(cluster, "bob", 1, ["environment", "files", door], told))
-        stalled += has_stalled(told["end"])
+        with step_of_alice(cluster, number) as known:
+            assert len(known["files"]) >= 2, "libpmix keeps what it knows of the step in files"
+            let_in.update(tried(cluster, "bob", 1, ["environment", "files", door], known))
+        stalled += has_stalled(known["end"])
     with background(cluster, [program("meeting_host"), "100"]) as host:
         meeting = {"meeting": host.stdout.readline().strip()}
         let_in.update(tried(cluster, "bob", rounds, ["meeting"], meeting))
@@ -99,9 +99,9 @@ def test_another_user_is_refused(cluster, request, figure, capsys):
         own = tried(cluster, "alice", 1, ["meeting"], meeting)
         assert host.stdout.readline() == "came\n"
     for door in SERVER_DOORS:
-        with step_of_alice(cluster, door.replace(" ", "-")) as told:
-            own.update(tried(cluster, "alice", 1, ["environment", "files", door], told))
-        assert told["end"][0] == 0, told["end"]
+        with step_of_alice(cluster, door.replace(" ", "-")) as known:
+            own.update(tried(cluster, "alice", 1, ["environment", "files", door], known))
+        assert known["end"][0] == 0, known["end"]
     got = f"let in {sum(let_in.values())} of {rounds} times at each of: environment, files, server, meeting"
     with capsys.disabled():
         print(f"\nother users: {got}; the server answered nobody after that in {stalled} steps")
@@ -114,10 +114,10 @@ def test_another_user_is_refused(cluster, request, figure, capsys):
 
 @pytest.mark.parametrize("options, let_in", [((), 1), (("--slurmd-env", "PMIX_MCA_psec=munge"), 0)], ids=["default", "munge"])
 def test_a_liar_is_let_in_unless_munge_alone_is_asked(cluster_factory, options, let_in, figure):
-    """libpmix 4.2 offers munge and, second, to believe what a client says of itself. SECURITY.md has the cure."""
+    """libpmix 4.2 offers munge and, second, to believe what a client claims. SECURITY.md has the remedy."""
     cluster = cluster_factory("liars").up("--nodes", "1", "--cpus", "8", "--no-plugin", *options)
-    with step_of_alice(cluster, "fake_uid") as told:
-        result = tried(cluster, "bob", 1, ["server, lying"], told, FAKE_UID="10001")
+    with step_of_alice(cluster, "fake_uid") as known:
+        result = tried(cluster, "bob", 1, ["server, lying"], known, FAKE_UID="10001")
     assert cluster.close() == ""
     assert result == {"server, lying": let_in}
     if options:

@@ -53,12 +53,13 @@ def test_a_rogue_peer_that_comes_before_the_last_rank_is_passed_over(cluster, re
         count, step = communicate(cluster, way, BEFORE, nccl=version)
         assert answers(step) == whole([range(8)])
         let_in += count
-    figure("Q4", f"{way} {version}", got=f"{way}: {len(rounds_of(request))} communicators made with NCCL {version}, {let_in} strange connections",
+    figure("Q4", f"{way} {version}",
+           got=f"{way}: {len(rounds_of(request))} communicators made with NCCL {version}, {let_in} strange connections",
            met=True, control="a silent one stops NCCL")
 
 
 def test_an_old_nccl_fails_where_a_rogue_peer_closes(cluster):
-    """Over its own ports a rank notices it, and all are told by whom."""
+    """Over its own ports a rank notices it, and all get the name of that rank."""
     said = failures(communicate(cluster, "close", BEFORE, nccl="2.23.4")[1])
     assert len(said) == 8, said
     assert all("unhandled system error" in text for text, _ in said.values()), said

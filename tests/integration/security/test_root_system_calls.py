@@ -1,5 +1,5 @@
 """What the plugin opens, executes and connects inside slurmstepd while any user id of it is root's: nothing that
-SECURITY.md does not say.
+SECURITY.md does not list.
 
 strace shows each system call with its stack, so that a call is ours when our object is on the stack, whatever Slurm
 does beside it; and who made it follows from the changes of user ids before.

@@ -42,7 +42,7 @@ def sentences(done):
 
 
 def explained(cluster):
-    """What a step with --bootstrap=explain says, without its line breaks."""
+    """The output of a step with --bootstrap=explain, without its line breaks."""
     return " ".join(cluster.run(["srun", "-n2", "--gres=gpu:4", "--bootstrap=on,explain", "true"]).stderr.split())
 
 
@@ -59,9 +59,9 @@ def test_control_files_of_root_alone_are_used(cluster, files):
 
 
 def is_told(cluster, name, path, reason):
-    """One line says why the file is not used, and the step runs."""
+    """One line explains why the file is not used, and the step runs."""
     done = run(cluster)
-    # The topology decides nothing but the order of GPUs: who asks is told.
+    # The topology decides nothing but the order of GPUs: a step that asks gets a message.
     found = sentences(done) if name != "topology.txt" else [explained(cluster)]
     assert len(found) == 1 and reason in found[0] and str(path) in found[0], found
     assert done.returncode == 0, done.stderr
@@ -79,14 +79,14 @@ def test_a_file_that_others_can_write_is_refused(cluster, files, name, who, figu
 
 @pytest.mark.parametrize("name", ["library.so", "topology.txt"])
 def test_a_file_of_another_user_is_refused(cluster, files, name):
-    """Who owns it can change it, whatever its mode says; alice runs the step."""
+    """Its owner can change it, whatever its mode; alice runs the step."""
     bob = (cluster.state / "home" / "bob").stat().st_uid
     os.chown(files[name], bob, -1)
     assert is_told(cluster, name, files[name], f"it belongs to uid {bob}; change its owner to root with chown")
 
 
 def test_slurm_itself_reads_a_plugstack_that_others_can_write(cluster, files):
-    """What SECURITY.md says of plugstack.conf: Slurm reads it, does not look who can write to it, and tells no plugin
+    """As in SECURITY.md about plugstack.conf: Slurm reads it, does not look who can write to it, and no plugin knows
     where its arguments are from."""
     path = cluster.state / "etc" / "plugstack.conf"
     path.chmod(0o666)

@@ -9,7 +9,7 @@ NOT_BEGUN = object()
 
 
 class Campaign:
-    """Of one test; its time runs from its first case on. The figure of a campaign that was cut short says so."""
+    """Of one test; its time runs from its first case on. The figure of a campaign that was cut short has the reason."""
 
     def __init__(self, is_full, minutes, seed):
         self.is_full = is_full

@@ -20,7 +20,7 @@ END_JOBS = """squeue --me --noheader --format='%A %Z' | awk -v folder="$OUT" '$2
 
 def run_script(cluster, script, variables, limit=LIMIT, grace=20):
     """The script of a case in its folder, $OUT, which is made anew. After `limit` seconds it is ended, with its jobs, and
-    `grace` seconds later nobody waits for who still has its output open."""
+    `grace` seconds later its output is closed, whatever process still has it open."""
     line = ["timeout", "--kill-after=2", str(limit), "bash", "-c", f"rm -rf $OUT; mkdir -p $OUT; cd $OUT || exit\n{script}"]
     try:
         done = cluster.run(line, env=variables, timeout=limit + grace)

@@ -1,4 +1,4 @@
-// One rank that makes a communicator, or unique ids, in a way that the command line chooses, and says what it got.
+// One rank that makes a communicator, or unique ids, in a way that the command line chooses, and prints what it got.
 // SPDX-License-Identifier: Apache-2.0
 //
 //   comm_probe [--group world|node|cross|LISTS] [--roots N] [--ids N] [--timeout-ms T] [--device D] [--nonblocking]

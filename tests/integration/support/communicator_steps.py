@@ -1,4 +1,4 @@
-"""Steps that make NCCL communicators: how they are started, and what their ranks say."""
+"""Steps that make NCCL communicators: how they are started, and the output of their ranks."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -40,5 +40,5 @@ def failures(step):
 
 
 def whole(groups):
-    """What comm_probe says where these lists of ranks are the communicators."""
+    """The output of comm_probe where these lists of ranks are the communicators."""
     return {rank: f"{place} of {len(group)}, sum {sum(group)}" for group in groups for place, rank in enumerate(group)}

@@ -21,7 +21,7 @@ HINT = "; slurm-bootstrap status shows where each rank is"
 
 def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=None, limit=60, keeps_hint=False):
     """One step with an end: what has not ended after `limit` seconds is killed, with exit 124 or 137. Calls without a
-    deadline of their own give up well before, so that they can tell why."""
+    deadline of their own give up well before, so that they can report why."""
     env = {"SLURM_BOOTSTRAP_TIMEOUT": str(limit // 2), **(env or {})}
     # Of this step alone.
     fresh = ["sh", "-c", 'rm -f "$NCCL_DOUBLE_LOG"; exec "$@"', "sh"] if "NCCL_DOUBLE_LOG" in env else []
@@ -73,8 +73,8 @@ def missing_ranks(text, surely=False):
 
 
 def are_told_of(told, missing):
-    """Whether all sentences (by rank) name the missing, none calls anybody else missing for sure, and one names nobody
-    else at all: a query for missing ranks lasts a second, and somebody else may not be heard in it by some ranks."""
+    """Whether all sentences (by rank) name the missing, none calls another rank missing for sure, and one names no other
+    at all: a query for missing ranks lasts a second, and some ranks may not get the answer of another one in it."""
     named = missing_ranks(f"missing: {missing}")
     return (
         bool(named)

@@ -66,7 +66,7 @@ def step(name: str, options: str, tasks: int, mode: str = "index", **wanted) -> 
 
 
 def beside_slurm(name: str, job: str, options: str, tasks: int, warnings: int | None = 0, **wanted) -> Case:
-    """A step, and before it the same without the plugin: two steps of a job, or two jobs that say all themselves."""
+    """A step, and before it the same without the plugin: two steps of a job, or two jobs with all options of their own."""
     mode = wanted.get("mode", "index")
     ours = "" if mode == "index" else f"--bootstrap-gpu={mode}"
     line = f"srun --quiet --bootstrap=off {options} $PROBE && srun --quiet {options} {ours} $PROBE"

@@ -18,7 +18,7 @@ Given = dict[str, set[int]]  # host -> device numbers
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a case says of its steps."""
+    """The expectations of a case about its steps."""
 
     mode: str = "index"  # of --bootstrap-gpu
     share: bool = False  # more tasks than GPUs are allowed

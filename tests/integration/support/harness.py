@@ -21,7 +21,7 @@ from local_cluster import (
 TESTS = f"{INSIDE}/tests/integration"  # this folder, as every host of a cluster sees it
 NAMESPACES = ("mnt", "net", "pid", "uts", "ipc")
 
-# PyTorch asks for libuv since 2.4, unless the environment says no, and its torchrun whatever the environment says. Debian
+# PyTorch asks for libuv since 2.4, unless the environment forbids it, and its torchrun whatever the environment has. Debian
 # builds it without.
 TORCH = next((found.version for found in importlib.metadata.distributions(name="torch")), "0.0")
 ASKS_FOR_LIBUV = tuple(map(int, TORCH.split(".")[:2])) >= (2, 4)
@@ -34,17 +34,18 @@ HAS_PMIX = not PLUGINS or any(next(folder.glob("mpi_pmix*.so"), None) for folder
 needs_pmix = pytest.mark.skipif(not HAS_PMIX, reason="this Slurm was built without PMIx")
 
 # Open MPI 6.0.0rc2 of the coming Debian fails in its first collective, or does not end, by itself.
-OPEN_MPI = next(iter(subprocess.run(["sh", "-c", "mpirun --version 2>&1 | head -n 1"], capture_output=True, text=True).stdout.split()[-1:]), "")
+OPEN_MPI = next(iter(subprocess.run(["sh", "-c", "mpirun --version 2>&1 | head -n 1"], capture_output=True, text=True).stdout.split()[-1:]),
+                "")
 needs_mpirun = pytest.mark.skipif(OPEN_MPI.startswith("6.0.0rc"), reason=f"Open MPI {OPEN_MPI} does not start by itself")
 
 # With which `scripts/cluster up --constrain-devices` works here, its default first.
-CGROUP_VERSIONS = subprocess.run(
-    ["bash", "-c", "slurm_prefix=$1; source scripts/local_cluster/cgroup.sh; for v in v2 v1; do [[ -n $(obstacle_to $v) ]] || echo $v; done", "sh", str(slurm_prefix())],
-    cwd=REPOSITORY, capture_output=True, text=True).stdout.split()
+USABLE = "slurm_prefix=$1; source scripts/local_cluster/cgroup.sh; for v in v2 v1; do [[ -n $(obstacle_to $v) ]] || echo $v; done"
+CGROUP_VERSIONS = subprocess.run(["bash", "-c", USABLE, "sh", str(slurm_prefix())], cwd=REPOSITORY, capture_output=True,
+                                 text=True).stdout.split()
 needs_device_cgroups = pytest.mark.skipif(not CGROUP_VERSIONS, reason="this machine has no device cgroups")
 
 
-# Before what slurmstepd says on standard error: its name, which has the node's where Slurm was built with
+# Before slurmstepd's lines on standard error: its name, which has the node's where Slurm was built with
 # --enable-multiple-slurmd, and from Slurm 25.05 on the time alone.
 OF_SLURMSTEPD = r"(?:slurmstepd(?:-(?P<node>\w+))?:|\[[\d.:T-]+\])"
 
@@ -85,7 +86,7 @@ def driver_gpus():
 class Cluster(LocalCluster):
     """A cluster of a test: what it would leave behind can be asked for."""
 
-    # Most tests are about what a step gets that asks. Those of steps that nobody asked for switch this off.
+    # Most tests are about what a step gets that asks. Tests of steps that do not ask switch this off.
     asks = True
 
     def up(self, *options):
@@ -192,7 +193,7 @@ def everything_below(folder):
 
 
 def wait_for(condition, seconds=60, what="waited too long"):
-    """Asks again until it is so; `what` tells a reader what was waited for. The bound is for what never comes."""
+    """Asks again until it is so; `what` is the message of a failure. The bound is for what never happens."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what

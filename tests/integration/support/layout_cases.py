@@ -29,7 +29,7 @@ class Case:
     name: str
     script: str
     steps: tuple[int, ...]  # tasks of each step that the script starts
-    hosts: tuple[str, ...] = ()  # of the ranks in order, where the case says it
+    hosts: tuple[str, ...] = ()  # of the ranks in order, where the case has them
     naive_fails: bool = False  # the rules of launch scripts are wrong here
     slow: bool = False  # takes seconds: started first
 

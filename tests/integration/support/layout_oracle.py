@@ -1,7 +1,7 @@
-"""What each task must have been told, worked out from nothing but who really ran where; no rule of the product is used.
+"""The values that each task must have, computed from nothing but where each really ran; no rule of the product is used.
 
 A report is what one layout_probe wrote down: its environment, and under '@host' and '@verdict' where it ran and what
-came of meeting the other ranks.
+was the result of meeting the other ranks.
 """
 
 import re

@@ -104,7 +104,7 @@ std::string text_of(const sockaddr* address) {
   return host;
 }
 
-// Rank 0 alone can tell whether the others will find it: one of its own addresses, and no loopback one.
+// Rank 0 alone can know whether the others will find it: one of its own addresses, and no loopback one.
 std::string check_own_address(const std::string& name, const std::string& port) {
   Addresses addresses;
   auto verdict = resolve(name, port, addresses);
@@ -139,7 +139,7 @@ std::string listen_on(const std::string& port, int& file) {
   return "ok";
 }
 
-// What every rank says of itself: "RANK WORLD_SIZE STAMP HOST". All but the first and the last must be equal.
+// What every rank sends about itself: "RANK WORLD_SIZE STAMP HOST". All but the first and the last must be equal.
 std::string greeting() {
   return variable("RANK") + " " + variable("WORLD_SIZE") + " " + variable("SLURM_BOOTSTRAP_STEP") + " " + host_name();
 }

@@ -43,7 +43,7 @@ VALUES = {
     "128 KiB": "x" * LONGEST,
 }
 
-# What Slurm itself might say, for what is nearly right.
+# Values that Slurm itself might set, for what is nearly right.
 PLAUSIBLE = ["node[001-002]", "node002,node001", "2(x2)", "1,3", "4", "0", "block", "cyclic:block", "plane", "1.0.0",
              "12000-12003", "map:1,0", "1.0/map:1,0", "1.0;node[001-002];2(x2);block", "RANK,WORLD_SIZE", "20001", "on"]  # fmt: skip
 

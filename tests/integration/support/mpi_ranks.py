@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""mpi4py's ranks beside ours: as ChainerMN counts them, over MPI alone, and as the variables of the task say.
+"""mpi4py's ranks beside ours: as ChainerMN counts them, over MPI alone, and as the variables of the task are.
 
 intra_rank, intra_size, inter_rank and inter_size follow chainermn/communicators/_communication_utility.py: from
 MPI_Get_processor_name of all ranks, the hosts in order of their lowest rank. With `list` as argument each rank prints

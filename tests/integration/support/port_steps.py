@@ -23,7 +23,7 @@ Peer = namedtuple("Peer", "step port rank word detail")
 
 
 def teller(sentence):
-    """The host whose slurmstepd said it, which Slurm itself tells up to 24.11."""
+    """The host whose slurmstepd printed it, which Slurm itself names up to 24.11."""
     return sentence["node"] or sentence["host"]
 
 
@@ -62,14 +62,14 @@ def job(cluster):
 
 
 def step_line(job, nodes, tasks, *options, asks=True):
-    """One that asks by itself ends where its port cannot be held."""
+    """One that asks by itself ends where its port cannot be reserved."""
     shape = ["--overlap", "--overcommit", f"-N{nodes}", f"-n{tasks}"]
     return ["srun", f"--jobid={job}", *shape, *["--bootstrap=on"] * asks, *options]
 
 
 @contextmanager
 def background(cluster, arguments, user="alice", node="node001", ready=False):
-    """A program on a node for the time of the block; `ready`: it says so in its first line."""
+    """A program on a node for the time of the block; `ready`: its first line is "ready"."""
     process = cluster.start(arguments, user=user, node=node)
     try:
         if ready:

@@ -18,8 +18,8 @@ def ephemeral_range():
         return tuple(map(int, file.read().split()))
 
 
-def storm_of_binds(held):
-    """Listens on ports of the system's choice, `held` of them at any time, each for a moment."""
+def storm_of_binds(open_at_once):
+    """Listens on ports of the system's choice, as many as `open_at_once` at any time, each for a moment."""
     sockets = collections.deque()
     count = 0
     while True:
@@ -32,7 +32,7 @@ def storm_of_binds(held):
             except OSError:
                 pass  # all ports are taken
             sockets.append(server)
-            if len(sockets) > held:
+            if len(sockets) > open_at_once:
                 sockets.popleft().close()
         yield count
         time.sleep(0.002)
@@ -54,7 +54,7 @@ def storm_of_connects(address):
 
 
 def run(storm):
-    """Until SIGTERM; then says how much it did."""
+    """Until SIGTERM; then prints how much it did."""
     stopping = []
     signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
     for count in storm:

@@ -29,7 +29,7 @@ inline std::string host_name() {
 inline std::string system_error(const std::string& what) { return what + ": " + std::strerror(errno); }
 
 // "NAME=VALUE" with NUL in between; names with '@' are findings, all others the environment. Written under another name
-// first, so that nobody reads half of it.
+// first, so that no test reads half of it.
 inline bool write_report(const std::string& folder, const Findings& findings) {
   std::string text = "@host=" + host_name() + '\0';
   for (const auto& [name, value] : findings) text += "@" + name + "=" + value + '\0';

@@ -1,4 +1,4 @@
-"""Whether the tasks of a step were told the right values: each against what the task itself and its neighbours say."""
+"""Whether the tasks of a step have the right values: each against the values of the task itself and its neighbours."""
 
 # SPDX-License-Identifier: Apache-2.0
 

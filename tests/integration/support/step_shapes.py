@@ -1,7 +1,7 @@
 """Steps of many kinds for tests that watch slurmstepd and not the outcome: sanitizers, strace.
 
 A shape is a shell script for the login host of a cluster started with UP, with an environment; what comes of it, other
-tests judge. The tasks run `true` unless the shape says otherwise.
+tests judge. The tasks run `true` unless the shape has another program.
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -40,7 +40,7 @@ def traced(cluster, node, *options):
     line = ["strace", "-f", "-qq", "-p", slurmd, *map(str, options)]
     tracer = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        # strace has no way to say that it is attached; the kernel has.
+        # strace does not report that it is attached; the kernel does.
         wait_for(lambda: tracer.poll() is not None or is_traced(slurmd, tracer.pid), 20, "strace does not attach")
         assert tracer.poll() is None, "strace could not attach"
         yield
@@ -51,12 +51,13 @@ def traced(cluster, node, *options):
 
 
 # Everything that names a file, opens a socket, makes a process or changes who one is; `close` and memory are left out.
-WITH_STACKS = ("-ff", "-k", "--decode-pids=pidns", "-e", "trace=%file,%network,%process,kill,setuid,setreuid,setresuid,setfsuid,pidfd_open,bpf")
+WITH_STACKS = ("-ff", "-k", "--decode-pids=pidns", "-e",
+               "trace=%file,%network,%process,kill,setuid,setreuid,setresuid,setfsuid,pidfd_open,bpf")
 
 
 @dataclass(frozen=True)
 class Call:
-    hook: str  # the entry point through which Slurm came
+    hook: str  # the entry point that Slurm called
     effective: int
     real: int
     name: str

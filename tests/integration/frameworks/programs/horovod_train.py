@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Horovod with PyTorch. The argument says what beside training is tried:
+"""Horovod with PyTorch. The argument selects what is tried beside training:
 
   train        nothing; with MPI its own view of who shares a node is compared with Horovod's
   mnist        the program of most courses: a small convolutional network on images of 28 x 28, here made of noise and a

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's own ways of training. The first argument says which:
+"""PyTorch's own ways of training. The first argument selects one:
 
   env | tcp | file   init_process_group with that method, and DistributedDataParallel
   loader             env, with a DataLoader that has worker processes

@@ -44,7 +44,7 @@ def trainer(rate="0"):
 
 
 def deepspeed():
-    """deepspeed/comm/comm.py, init_distributed: all five, or what MPI says."""
+    """deepspeed/comm/comm.py, init_distributed: all five, or MPI's values."""
     if all(name in ENV for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")):
         return f"member {ENV['RANK']} of {ENV['WORLD_SIZE']}"
     if "OMPI_COMM_WORLD_RANK" in ENV:
@@ -60,7 +60,7 @@ def mpi_accelerate():
 
 
 def ultralytics(devices="0"):
-    """ultralytics/engine/trainer.py: `device` has commas, and nobody launched us: DDP by a command of its own."""
+    """ultralytics/engine/trainer.py: `device` has commas, and no launcher started us: DDP by a command of its own."""
     count, rank = len(devices.split(",")), number("RANK", -1)
     if count > 1 and "LOCAL_RANK" not in ENV:
         return f"starts {count} processes"
@@ -112,7 +112,7 @@ def threads():
 
 
 def fastest_first():
-    """CUDA counts the fastest GPU first, unless CUDA_DEVICE_ORDER says PCI_BUS_ID; here the last one of the bus is the fastest."""
+    """CUDA counts the fastest GPU first, unless CUDA_DEVICE_ORDER is PCI_BUS_ID; here the last one of the bus is the fastest."""
     count = len(visible())
     order = list(range(count)) if ENV.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" else list(reversed(range(count)))
     return "the fast GPU" if order[0] == count - 1 else "a slow GPU"
