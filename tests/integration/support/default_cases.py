@@ -91,6 +91,7 @@ ROWS: dict[str, int | str] = {
     "test_simulation": 0,
     "test_simulation_model": 1,
     "test_slurm_headers": 0,
+    "test_the_check::test_it_leaves_nothing_when_it_is_ended": 1,
 }
 
 
