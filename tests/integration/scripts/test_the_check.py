@@ -1,0 +1,107 @@
+"""scripts/check: which tests it runs, what it leaves behind when it is ended at any moment, and the workflow that calls it."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from default_cases import left_to_full
+from harness import REPOSITORY, STATE_ROOT, wait_for
+
+CHECK = REPOSITORY / "scripts/check"
+RUN_TESTS = REPOSITORY / "scripts/checks/run_tests.py"
+WORKFLOW = REPOSITORY / ".github/workflows/check.yml"
+WITH_A_CLUSTER = "test_every_node_has_the_gpus_that_were_asked_for_it"
+
+
+def parent_of(pid):
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def clusters_below(pid):
+    """[(name, process that started it)] of a check."""
+    found = [(path.name, int(re.search(r"^t(\d+)-", path.name)[1])) for path in STATE_ROOT.glob("t[0-9]*-*")]
+    return [(name, owner) for name, owner in found if pid in (parent_of(owner), parent_of(parent_of(owner)))]
+
+
+@pytest.fixture
+def check_with_a_cluster():
+    """(a check, the name of its cluster, the pytest that started it) at the moment when that is there."""
+    line = [CHECK, "--only", "integration", "--", "-k", WITH_A_CLUSTER]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
+        wait_for(lambda: clusters_below(process.pid) or process.poll() is not None, 300, "no cluster was started")
+        assert process.poll() is None, process.stdout.read()
+        yield process, *clusters_below(process.pid)[0]
+        process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("sent, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_it_leaves_nothing_when_it_is_ended(check_with_a_cluster, sent, status):
+    check, name, owner = check_with_a_cluster
+    check.send_signal(sent)
+    assert check.wait(300) == status
+    wait_for(lambda: not Path(f"/proc/{owner}").exists(), 300, "its pytest goes on")
+    assert not (STATE_ROOT / name).exists()
+
+
+def test_the_next_run_removes_the_cluster_of_a_run_that_was_killed(check_with_a_cluster, cluster_factory, tmp_path):
+    _, name, owner = check_with_a_cluster
+    other = cluster_factory("other").up("--nodes", "1", "--no-plugin")
+    os.kill(owner, signal.SIGKILL)
+    wait_for(lambda: not Path(f"/proc/{owner}").exists(), what="it goes on")
+    assert (STATE_ROOT / name).exists()
+    (tmp_path / "test_given.py").write_text("def test_nothing(): pass\n")
+    line = [RUN_TESTS, tmp_path / "results.xml", "tests/integration/scripts/test_campaign.py", tmp_path / "test_given.py",
+            "-c", "tests/integration/pytest.ini", "--rootdir=/"]  # fmt: skip
+    done = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
+    assert done.returncode == 0 and f"removes cluster {name}," in done.stderr, done.stderr
+    assert not (STATE_ROOT / name).exists() and other.state.exists()
+
+
+def test_each_promise_of_security_md_is_tested_by_default():
+    line = ["/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", "-q", "--collect-only", "--default", "tests/integration"]
+    done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+    promised = set(re.findall(r"\btest_\w+", (REPOSITORY / "SECURITY.md").read_text()))
+    assert len(promised) > 30
+    assert promised - set(re.findall(r"::(test_\w+)", done.stdout)) == set()
+
+
+class Item:
+    def __init__(self, name, is_full=False):
+        self.path, _, rest = name.partition("::")
+        self.path, self.originalname = Path(f"{self.path}.py"), rest.partition("[")[0]
+        self.name, self.is_full = name, is_full
+
+    def get_closest_marker(self, _):
+        return self.is_full
+
+
+def test_a_number_of_cases_is_chosen_evenly_and_a_row_without_a_test_is_named(monkeypatch):
+    monkeypatch.setattr("default_cases.ROWS", {"test_a::test_one": 2, "test_b": 0, "test_a::test_gone": 1})
+    items = [Item(f"test_a::test_one[{number}]") for number in range(4)]
+    items += [Item("test_a::test_two"), Item("test_a::test_two[long]", is_full=True), Item("test_b::test_three")]
+    left, unused = left_to_full(items)
+    assert [item.name for item in left] == ["test_a::test_one[1]", "test_a::test_one[3]", "test_a::test_two[long]", "test_b::test_three"]
+    assert unused == ["test_a::test_gone"]
+
+
+def test_the_workflow_calls_what_is_there(tmp_path):
+    yaml = pytest.importorskip("yaml")
+    jobs = yaml.safe_load(WORKFLOW.read_text())["jobs"]
+    lines = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert any("--quick" in line for line in lines) and ".ci/run" in lines
+    for word in (word for line in lines for word in shlex.split(line) if word.startswith(("scripts/", ".ci/"))):
+        assert os.access(REPOSITORY / word, os.X_OK), word
+    (tmp_path / "lines.sh").write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    done = subprocess.run(["shellcheck", tmp_path / "lines.sh"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,118 @@
+"""What `scripts/check` leaves to `scripts/check --full`: further cases of a kind, controls that take long, and our own tools.
+A new test or case runs by default, unless a row here says otherwise. pytest by hand runs all that is named to it."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+from itertools import groupby
+
+# A file or a test, and what of it remains: a number of the cases of each of its tests, evenly chosen; or those whose ids match.
+ROWS: dict[str, int | str] = {
+    # Real frameworks and pages: a row of each framework that runs on Debian's packages or a small one of PyPI; the README.
+    "test_real_frameworks::test_with_the_plugin": r"1\.13, (DDP, env://|torchrun)$|^JAX 0\.10$",
+    "test_real_frameworks::test_with_the_preload_alone": r"1\.13, DDP, env://",
+    "test_real_frameworks::test_with_neither": r"1\.13, DDP, env://",
+    "test_documents::test_commands": r"^README",
+    "test_examples": 1,
+    "test_framework_variables::test_all_readers_agree": 3,
+    "test_horovod": 1,
+    "test_python_package": 1,
+    "test_train": 1,
+    # Ordinary uses with the plugin off and on: some of each group; the control needs all of them.
+    "test_harm::test_harm": 60,
+    "test_harm::test_harm_control_the_first_version_fails": 0,
+    # Kinds of steps.
+    "test_activation::test_a_step_that_is_not_set_up_says_why_where_it_is_asked": r"^(?!torchrun for itself)",
+    "test_options::test_wrong_argument_in_plugstack_refuses_steps_that_asked_and_is_told_where_others_are_set_up": 4,
+    "test_options::test_option_of_the_job_reaches_its_steps_and_gives_way_to_theirs": 5,
+    "test_options::test_wrong_variables_end_a_step_that_asks_and_no_other": 2,
+    "test_options::test_export_none_loses_nothing": 2,
+    "test_refusals::test_plugin_that_cannot_be_loaded": 4,
+    "test_refusals::test_bad_option_stops_the_command": 3,
+    "test_refusals::test_forged_layout_is_refused_where_srun_cannot_replace_it": 1,
+    "test_step_isolation::test_steps_that_did_not_ask_end_as_slurm_ends_them": 2,
+    "test_unchanged_environment::test_environment_is_that_of_a_cluster_without_the_plugin": 12,
+    "test_layouts::test_every_task_is_right": 72,
+    "test_mpi_layouts::test_mpis_ranks_are_ours": 6,
+    "test_gpus": 1,
+    "test_gpu_shapes": 1,
+    "test_near_gpus::test_each_task_gets_the_gpus_near_its_cores": 3,
+    "test_ports_at_once": 1,
+    "test_port_storm": 0,
+    "test_port_conflicts::test_a_taken_port_ends_the_step_with_one_sentence": 3,
+    # Exchanges and communicators.
+    "test_exchange::test_many_rounds_in_one_step": 1,
+    "test_exchange_pmi1::test_all_ranks_have_all_values": 3,
+    "test_exchange_pmi1::test_values_of_each_size": 3,
+    "test_exchange_pmi1::test_a_rank_that_ends_is_named_where_srun_has_the_plugin": 2,
+    "test_exchange_pmi1::test_what_cannot_be_is_one_sentence_at_once": 3,
+    "test_exchange_presence": 1,
+    "test_exchange_daemons::test_slurmstepd_of_a_node_is_killed": 1,
+    "test_exchange_faults::test_a_node_where_all_ranks_have_ended_is_named_and_no_other": 1,
+    "test_exchange_refusals::test_refused_in_one_sentence": 3,
+    "test_lost_messages::test_no_step_loses_a_message": 1,
+    "test_communicators::test_four_calls_make_a_communicator": 3,
+    "test_communicators::test_groups": 3,
+    "test_communicators::test_versions": 3,
+    "test_communicators::test_a_rank_that_fails_alone_is_named_by_all": 2,
+    "test_communicators::test_a_rank_that_does_not_come_out_of_nccl_is_named": 1,
+    "test_communicators::test_ranks_that_wait_in_nccl_until_the_deadline": 1,
+    "test_preload::test_a_program_ends_as_it_would_without_us": 5,
+    "test_preload::test_variables_are_those_of_the_plugin": 5,
+    "test_preload::test_an_unchanged_ddp_script_trains": 1,
+    "test_mpirun": 1,
+    # Failures, load, security.
+    "test_first_failure::test_an_asked_step_ends_after_its_grace": 2,
+    "test_ends_at_random::test_in_the_midst_of_an_exchange": 0,
+    "test_rogue_peers": 1,
+    # The command.
+    "test_bench_command": 1,
+    "test_command_line::test_usage_errors_are_named_and_end_with_2": 4,
+    "test_explain::test_table_is_what_the_tasks_have": 5,
+    "test_status::test_a_jax_world": 0,
+    "test_status_harm::test_variables_of_the_user_do_no_harm": 2,
+    # Our own tools.
+    "test_bench::test_a_round_has_no_more_messages_than_bare_pmix": 0,
+    "test_bench::test_shows_the_table": 0,
+    "test_bench::test_the_clocks_measure_the_plugin": 0,
+    "test_bench::test_verdicts_follow_from_the_figures": 0,
+    "test_bench::test_what_is_counted_is_within_its_limits": 0,
+    "test_bench_programs": 1,
+    "test_cluster::test_up_ended_midway_leaves_nothing": 3,
+    "test_cluster::test_signals_reach_the_command_and_its_status_comes_back": 1,
+    "test_cluster::test_srun_and_its_step_end_with_their_timeout": 2,
+    "test_cluster_cgroups": 1,
+    "test_debian": 0,
+    "test_framework_environments": 0,
+    "test_packages::test_rpm_packages_work_and_leave_nothing": 0,
+    "test_packages::test_removal_names_the_lines_that_stay": 0,
+    "test_packages::test_a_file_that_is_gone_stops_nobody": 0,
+    "test_scaling_report": 0,
+    "test_simulation": 0,
+    "test_simulation_model": 1,
+    "test_slurm_headers": 0,
+    "test_the_check::test_it_leaves_nothing_when_it_is_ended": 1,
+}
+
+
+def rest(cases, remains):
+    """The cases of a test that are left to --full."""
+    if isinstance(remains, str):
+        return [case for case in cases if not re.search(remains, case.callspec.id)]
+    places = {number * len(cases) // remains for number in range(remains)}
+    return [case for place, case in enumerate(cases) if place not in places]
+
+
+def left_to_full(items):
+    """(the items that are left to --full, the rows that name no test of the files of `items`)."""
+    left, unused, files = [], set(ROWS), set()
+    for (path, function), group in groupby(items, key=lambda item: (item.path, item.originalname)):
+        files.add(path.stem)
+        cases = []
+        for item in group:
+            (left if item.get_closest_marker("full") else cases).append(item)
+        row = next((row for row in (f"{path.stem}::{function}", path.stem) if row in ROWS), None)
+        if row:
+            unused.discard(row)
+            left += rest(cases, ROWS[row])
+    return left, [row for row in sorted(unused) if row.partition("::")[0] in files]
