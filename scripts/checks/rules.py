@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may include whom, who may call what, and how long a file may be: the rules of the house, checked on the sources."""
+"""Checks on the sources: which folder may include which, what may be called where, and how long a file may be."""
 
 import pathlib
 import re
@@ -11,8 +11,8 @@ sys.path.insert(0, str(TOP / "scripts"))
 
 from test_report.figures import Figure, keep  # noqa: E402
 
-# Room -> rooms whose headers it may include, beside its own. A room is a folder, or all folders below one. One way: a room
-# includes rooms above it in this table, and the rooms of one line below it each other.
+# Layer -> layers whose headers it may include, beside its own. A layer is a folder, or all folders below one. A layer
+# includes layers above it in this table.
 MAY_INCLUDE = {
     "libbootstrap/core/util": (),
     "libbootstrap/core/hardware": ("core/util",),
@@ -20,7 +20,6 @@ MAY_INCLUDE = {
     "libbootstrap/core/step": ("core/util", "core/hardware", "core/settings"),
     "libbootstrap/core/program": ("core/util", "core/settings", "core/step"),
     "libbootstrap/core/exchange": ("core/util", "core/step"),
-    "libbootstrap/core/failure": ("core/util", "core/settings", "core/step"),
     "libbootstrap/core/activation": ("core/util", "core/settings", "core/step", "core/program"),
     "libbootstrap/core/plan": ("core",),
     "libbootstrap/probe": ("core",),
@@ -35,7 +34,7 @@ MAY_INCLUDE = {
 # Third-party header -> stem of the file pair that may include it.
 ONE_PAIR = {
     "slurm/spank.h": "spank_plugin/spank_api",
-    "slurm/slurm.h": "spank_plugin/slurm_api",
+    "slurm/slurm.h": "spank_plugin/srun/slurmctld_calls",
     "hwloc.h": "libbootstrap/probe/hwloc_topology",
     "pmix.h": "libbootstrap/comm/pmix/pmix_library",
     "nccl.h": "nothing in the product",
@@ -52,7 +51,7 @@ BANNED_HEADERS = {"format", "iostream", "regex", "source_location", "ranges", "c
                   "future"}
 
 # In the plugin: nothing that ends, forks or waits. task_init.cc ends the task's own child, before the program starts;
-# name_lookup.cc and the thread of failure_receiver.cc are for srun.
+# srun_facts.cc and the thread of failure_receiver.cc are for srun.
 PLUGIN_BANNED = re.compile(r"(?<![\w:.])(?:::|std::)?(exit|_exit|_Exit|quick_exit|abort|fork|vfork|system|popen|dlm?open|"
                            r"sleep|usleep|nanosleep|connect|getpw\w+|getgr\w+|gethostby\w+|getaddrinfo|exec[lv]\w*|posix_spawnp?|"
                            r"signal|sigaction|assert|pthread_create|terminate|raise|kill|longjmp|slurm_load_\w+)\s*\(|"
@@ -60,7 +59,7 @@ PLUGIN_BANNED = re.compile(r"(?<![\w:.])(?:::|std::)?(exit|_exit|_Exit|quick_exi
 PLUGIN_ALLOWED = {("spank_plugin/slurmstepd/task_init.cc", "::_exit(1)"),
                   ("spank_plugin/srun/failure_receiver.cc",
                    "const bool is_started = ::pthread_create(&thread_, nullptr, run_receiver, this) == 0"),
-                  ("spank_plugin/srun/name_lookup.cc",
+                  ("spank_plugin/srun/srun_facts.cc",
                    "const int outcome = ::getaddrinfo(name.c_str(), nullptr, &wanted, &found)")}
 
 MAX_LINES = 400
@@ -77,7 +76,7 @@ def without_comments(text):
     return re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text)
 
 
-def room_of_header(path, header):
+def layer_of_header(path, header):
     """As the table names it: the folder of the header, or of the file that includes it."""
     folder = header.rpartition("/")[0]
     if path.startswith("spank_plugin/") and folder in ("", "srun", "slurmstepd"):
@@ -85,8 +84,8 @@ def room_of_header(path, header):
     return folder or path.rpartition("/")[0].removeprefix("libbootstrap/")
 
 
-def is_in(room, rooms):
-    return any(room == one or room.startswith(one + "/") for one in rooms)
+def is_in(layer, layers):
+    return any(layer == one or layer.startswith(one + "/") for one in layers)
 
 
 def check_include(path, area, header, quoted):
@@ -94,7 +93,7 @@ def check_include(path, area, header, quoted):
         if not path.startswith(ONE_PAIR[header] + "."):
             yield f"only {ONE_PAIR[header]}.* may include <{header}>"
     elif quoted:
-        target, own = room_of_header(path, header), path.rpartition("/")[0].removeprefix("libbootstrap/")
+        target, own = layer_of_header(path, header), path.rpartition("/")[0].removeprefix("libbootstrap/")
         if target != own and not is_in(target, MAY_INCLUDE[area]):
             yield f'{area} may not include "{header}"'
     elif header in BANNED_HEADERS:
@@ -148,17 +147,17 @@ def check_type_names(headers):
                 yield f"{path}: {first[name]} has a {name}, too"
 
 
-# A literal that names a variable, in what srun and slurmstepd run: each has a limit in this table.
-KNOWN_VARIABLES = "libbootstrap/core/settings/known_variables.cc"
+# A literal that names a variable, in what srun and slurmstepd run: each has a limit in one of these tables.
+KNOWN_VARIABLES = ("libbootstrap/core/settings/variables.cc", "libbootstrap/core/settings/setting_table.cc")
 VARIABLE = re.compile(r'"([A-Z][A-Z0-9]*_[A-Z0-9_]+)"')
 NO_VARIABLES = {"PCI_BUS_ID", "SLURM_BOOTSTRAP_"}  # a value, and the beginning of names
 
 
 def check_variables(path, text, table):
-    if path.startswith(("libbootstrap/core/", "spank_plugin/")) and path != KNOWN_VARIABLES:
+    if path.startswith(("libbootstrap/core/", "spank_plugin/")) and path not in KNOWN_VARIABLES:
         for name in sorted(set(VARIABLE.findall(re.sub(r"//[^\n]*", "", text))) - NO_VARIABLES):
-            if f'{{"{name}", ' not in table:
-                yield f"{path}: {name} has no limit in {KNOWN_VARIABLES}"
+            if not re.search(rf'[" ]{name}[" ]', table):
+                yield f"{path}: {name} has no limit in {KNOWN_VARIABLES[0]}"
 
 
 # The page that tells developers where things are.
@@ -224,7 +223,7 @@ def main():
     names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=TOP, check=True, text=True,
                            stdout=subprocess.PIPE).stdout.split()
     problems, headers = [], []
-    known = (TOP / KNOWN_VARIABLES).read_text(encoding="utf-8")
+    known = "".join((TOP / name).read_text(encoding="utf-8") for name in KNOWN_VARIABLES)
     folders = {name.split("/")[0] for name in names if "/" in name}
     for folder in sorted(folders - {"spank_plugin", "libbootstrap", "scripts", "tests", "etc", ".ci"}):
         problems.append(f"{folder}/: not one of the top-level folders")
@@ -248,8 +247,8 @@ def main():
     sources = sum(name.startswith("spank_plugin/") for name in names)
     keep(Figure("G4", "", f"{banned} in {sources} files, {len(PLUGIN_ALLOWED)} known exceptions", banned == 0, True,
                 "a line with each of them is refused"))
-    for area, rooms in MAY_INCLUDE.items():
-        print(f"  {area:<26} may include {', '.join(rooms) or 'nothing'}")
+    for layer, others in MAY_INCLUDE.items():
+        print(f"  {layer:<26} may include {', '.join(others) or 'nothing'}")
     print(f"rules: {len(names)} files, {len(problems)} problems")
     return 1 if problems else 0
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/step/hostlist.h"
+#include "core/step/host_list.h"
 #include "property.h"
 
 namespace {

@@ -1,5 +1,6 @@
 // The meeting of a node's ranks that none of them comes to: meeting_host SECONDS says its socket's name,
-// waits for one guest of its own user, and says whether one came. SPDX-License-Identifier: Apache-2.0
+// waits for one guest of its own user, and says whether one came.
+// SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
