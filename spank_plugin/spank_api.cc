@@ -6,9 +6,9 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 
-#include "core/settings/known_variables.h"
-#include "core/step/message_prefix.h"
+#include "core/settings/variables.h"
 #include "core/step/step_id.h"
 #include "core/util/environment.h"
 #include "core/util/text.h"
@@ -73,6 +73,18 @@ std::vector<std::string> job_command(spank_t spank) {
   return command;
 }
 
+GpuBindDefault gpu_bind_default_of(spank_t spank) {
+  const auto number = [&](spank_item_t which) {
+    return static_cast<std::uint32_t>(parse_unsigned(text_item(spank, which), UINT32_MAX).value_or(0));
+  };
+  return gpu_bind_default(number(S_SLURM_VERSION_MAJOR), number(S_SLURM_VERSION_MINOR), number(S_SLURM_VERSION_MICRO));
+}
+
+std::string own_host() {
+  const char* const name = std::getenv("SLURMD_NODENAME");
+  return name == nullptr ? "" : name;
+}
+
 std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_id) {
   std::uint32_t global = 0;
   if (spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, local_id, &global) != ESPANK_SUCCESS) return std::nullopt;
@@ -100,8 +112,8 @@ std::optional<std::string> task_variable(spank_t spank, const char* name) {
   if (error != ESPANK_SUCCESS && error != ESPANK_NOSPACE) return std::nullopt;
   const auto value =
       error == ESPANK_NOSPACE ? long_task_variable(spank, name) : std::optional<std::string_view>(buffer.data());
-  const auto* const known = find_known_variable(name);
-  if (!value || known == nullptr || !known->accepts(*value)) return std::nullopt;
+  const auto known = find_known_variable(name);
+  if (!value || !known || !known->accepts(*value)) return std::nullopt;
   return std::string(*value);
 }
 

@@ -1,4 +1,4 @@
-// Slurm's SPANK interface with C++ types. The only header that includes spank.h.
+// Slurm's SPANK interface with C++ types, and the guard around our hooks. The only header that includes spank.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,11 +10,13 @@ extern "C" {
 #include <sys/types.h>
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/plan/node_gpus.h"
 #include "core/util/result.h"
 
 namespace bootstrap {
@@ -37,6 +39,12 @@ const char* const* job_environment(spank_t spank);
 std::vector<std::string> job_command(spank_t spank);  // what the step starts, word by word; empty: Slurm has none
 std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_id);
 
+// The option of the running Slurm that keeps it from hiding GPUs.
+GpuBindDefault gpu_bind_default_of(spank_t spank);
+
+// In slurmstepd: the NodeName of this node, from its own environment. The host name may differ. Empty: not known.
+std::string own_host();
+
 // In the environment of the task (in task_init) or of all tasks of the node (in user_init).
 std::optional<std::string> task_variable(spank_t spank, const char* name);
 Status set_task_variable(spank_t spank, const std::string& name, const std::string& value);
@@ -48,9 +56,9 @@ void unset_task_variable(spank_t spank, const std::string& name);
 void log_error(std::string_view message);
 void log_error(std::string_view step, std::string_view message);
 
-// What the step goes on after, in task_init and in srun: "bootstrap: warning: StepId=12.0: ...", on the standard error
-// of the task, or of srun (which drops it with --quiet). Slurm has no such level, and its `error:` would say that the
-// step ends.
+// The step goes on after a warning. In task_init and in srun: "bootstrap: warning: StepId=12.0: ...", on the standard
+// error of the task, or of srun (which drops it with --quiet). Slurm has no such level, and its `error:` would mean
+// that the step ends.
 void log_warning(std::string_view step, std::string_view message);
 
 // Standard error of the task in task_init, of srun in srun; unchanged: no "slurmstepd: " in front of a table.
@@ -61,5 +69,26 @@ void log_info(std::string_view step, std::string_view message);
 void log_verbose(std::string_view message);  // srun -v
 void log_verbose(std::string_view step, std::string_view message);
 void log_debug(std::string_view step, std::string_view message);
+
+inline constexpr int kAccepted = 0;
+inline constexpr int kRefused = -1;  // up to Slurm 24.11 a positive value prints a message and lets the job run
+
+// Runs one hook. An exception that left it would end srun or slurmstepd (std::terminate), even for an optional plugin;
+// only allocation can throw in here. Each hook decides what its failure does: in slurmstepd a result other than 0
+// drains the node in some hooks.
+template <class OnFailure, class Hook>
+int guard(const char* name, OnFailure&& on_failure, Hook&& hook) noexcept {
+  try {
+    return hook();
+  } catch (const std::exception& exception) {
+    slurm_error("bootstrap: the plugin failed in %s: %s", name, exception.what());
+  } catch (...) {
+    slurm_error("bootstrap: the plugin failed in %s", name);
+  }
+  return on_failure();
+}
+
+inline int accept() noexcept { return kAccepted; }
+inline int refuse() noexcept { return kRefused; }
 
 }  // namespace bootstrap

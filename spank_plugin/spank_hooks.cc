@@ -1,11 +1,40 @@
 // What Slurm sees: the plugin's names and its hooks, each of them a call or two.
 // SPDX-License-Identifier: Apache-2.0
-#include "hook_guard.h"
-#include "slurmstepd/heap_reserve.h"
 #include "slurmstepd/step_on_node.h"
 #include "spank_api.h"
 #include "spank_options.h"
+#include "srun/failure_receiver.h"
 #include "srun/srun_hooks.h"
+
+using bootstrap::accept;
+using bootstrap::Context;
+using bootstrap::current_context;
+using bootstrap::guard;
+using bootstrap::StepOnNode;
+
+namespace {
+
+int init(spank_t spank, int count, char** arguments) {
+  if (!bootstrap::begin_options(spank, count, arguments)) return bootstrap::kAccepted;
+  const auto context = current_context();
+  if (context == Context::kSlurmstepd) bootstrap::take_heap_reserve();
+  if (context != Context::kSlurmstepd) bootstrap::unset_outer_variables();
+  if (context == Context::kSrun) bootstrap::begin_launch(spank);
+  return bootstrap::kAccepted;
+}
+
+int after_options() {
+  if (current_context() == Context::kSrun) bootstrap::end_of_options();
+  if (current_context() == Context::kAllocator) bootstrap::pass_options_to_job();
+  return bootstrap::kAccepted;
+}
+
+int end_of_step() {
+  if (current_context() == Context::kSrun) return bootstrap::end_failure_receiver();
+  return StepOnNode::current().end();
+}
+
+}  // namespace
 
 #pragma GCC visibility push(default)  // everything below is for Slurm; exports.map names it again
 
@@ -22,21 +51,16 @@ SPANK_PLUGIN(bootstrap, 1)
 // `slurm-bootstrap check` searches the file for this text. Nothing refers to it: the linker would leave it out.
 __attribute__((used, retain)) static const char kMark[] = BOOTSTRAP_PLUGIN_MARK;
 
-using bootstrap::accept;
-using bootstrap::guard;
-using bootstrap::StepOnNode;
-
 // All contexts: srun, sbatch, salloc and slurmstepd. In slurmstepd a failure here drains the node: it is remembered for
 // task_init, since a step whose options are not known would get other values than it was to.
 extern "C" int slurm_spank_init(spank_t spank, int count, char** arguments) {
   return guard(
-      "init", [] { return StepOnNode::fail_all_tasks(false); },
-      [&] { return bootstrap::init(spank, count, arguments); });
+      "init", [] { return StepOnNode::fail_all_tasks(false); }, [&] { return init(spank, count, arguments); });
 }
 
 // srun, sbatch and salloc have read their command lines.
 extern "C" int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char** /*arguments*/) {
-  return guard("init_post_opt", accept, [] { return bootstrap::after_options(); });
+  return guard("init_post_opt", accept, after_options);
 }
 
 // srun, when the step exists and its tasks do not yet.
@@ -72,7 +96,7 @@ extern "C" int slurm_spank_task_exit(spank_t spank, int /*count*/, char** /*argu
 
 // srun and slurmstepd, when all tasks (of the node) have ended.
 extern "C" int slurm_spank_exit(spank_t /*spank*/, int /*count*/, char** /*arguments*/) {
-  return guard("exit", accept, [] { return bootstrap::end_of_step(); });
+  return guard("exit", accept, end_of_step);
 }
 
 #pragma GCC visibility pop

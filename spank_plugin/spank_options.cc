@@ -1,5 +1,5 @@
-// The plugin's options, and where their values come from: plugstack.conf, SLURM_BOOTSTRAP_* variables, the command
-// line. SPDX-License-Identifier: Apache-2.0
+// The plugin's options, and where values come from: plugstack.conf, SLURM_BOOTSTRAP_* variables, the command line.
+// SPDX-License-Identifier: Apache-2.0
 #include "spank_options.h"
 
 #include <unistd.h>
@@ -12,12 +12,8 @@
 #include <vector>
 
 #include "core/plan/step_plan.h"
-#include "core/settings/known_variables.h"
+#include "core/settings/variables.h"
 #include "core/util/text.h"
-#include "hook_guard.h"
-#include "slurmstepd/heap_reserve.h"
-#include "slurmstepd/step_on_node.h"
-#include "srun/srun_hooks.h"
 
 namespace bootstrap {
 namespace {
@@ -38,6 +34,7 @@ struct State {
   // Both by place in setting_specs(). Slurm copies the usages; older releases keep the pointer.
   std::vector<Given> given = std::vector<Given>(setting_specs().size());
   std::vector<std::string> usages = std::vector<std::string>(setting_specs().size());
+  bool has_lost_options = false;
 };
 
 // One per process. Never freed: hooks may run until the process ends, and a global object would need a constructor.
@@ -50,7 +47,7 @@ State& state() {
 // It only remembers; what it remembers last was given last.
 int option_callback(int place, const char* value, int remote) {
   const auto give_up = [] {
-    StepOnNode::fail_all_tasks(false);  // Slurm goes on with a step whose option was refused on the node
+    state().has_lost_options = true;
     return refuse();
   };
   return guard("option", give_up, [&] {
@@ -103,9 +100,9 @@ void register_options(spank_t spank) {
       log_info_quietly(cat({"cannot register the option --", spec.option, " with Slurm: ", why}));
     }
     user_knows = true;  // where one is not, the others may well not be, either
-    // ESPANK_BAD_ARG: another plugin has an option of this name, and srun gives it to that one. Whatever else went
-    // wrong here and not in srun: slurmstepd would start the step as if the option had not been given.
-    if (registered != ESPANK_BAD_ARG) StepOnNode::fail_all_tasks(false);
+    // ESPANK_BAD_ARG: another plugin has an option of this name, and srun gives it to that one. After any other failure
+    // slurmstepd would start the step as if the option had not been given.
+    if (registered != ESPANK_BAD_ARG) state().has_lost_options = true;
   }
 }
 
@@ -115,29 +112,6 @@ std::string option_variable(std::string_view option) {
     if (character == '-') character = '_';
   }
   return cat({"SLURM_SPANK__SLURM_SPANK_OPTION_bootstrap_", name});
-}
-
-// srun parses the options of each component of a heterogeneous step anew, the job's first.
-void expect_options_of_job() {
-  const auto specs = setting_specs();
-  for (std::size_t place = 0; place < specs.size(); ++place) {
-    const auto is_there =
-        !specs[place].option.empty() && std::getenv(option_variable(specs[place].option).c_str()) != nullptr;
-    state().given[place].is_job_next = is_there;
-  }
-}
-
-// The job's option, or its variable.
-bool job_asks() {
-  const auto is_on = [](const char* text) {
-    return text != nullptr && ::strnlen(text, kMaxSetting + 1) <= kMaxSetting && mode_of(text) == Mode::kOn;
-  };
-  const auto specs = setting_specs();
-  for (std::size_t place = 0; place < specs.size(); ++place) {
-    if (!state().given[place].is_job_next) continue;
-    if (!is_mode(specs[place]) || is_on(std::getenv(option_variable(specs[place].option).c_str()))) return true;
-  }
-  return is_on(std::getenv("SLURM_BOOTSTRAP"));
 }
 
 void read_site_arguments(int count, char** arguments) {
@@ -171,42 +145,49 @@ std::optional<UserChoice> choice_of(std::optional<std::string> Given::*where, As
 
 }  // namespace
 
-int init(spank_t spank, int count, char** arguments) {
+bool begin_options(spank_t spank, int count, char** arguments) {
   const auto context = current_context();
-  if (context == Context::kOther || state().context != Context::kOther) return kAccepted;  // or listed twice
+  if (context == Context::kOther || state().context != Context::kOther) return false;
   state().context = context;
   read_site_arguments(count, arguments);
   register_options(spank);
-  if (context == Context::kSlurmstepd) {
-    take_heap_reserve();
-    return kAccepted;
-  }
-
-  unset_outer_variables();
-  if (context == Context::kSrun) {
-    expect_options_of_job();
-    begin_launch(spank, state().site, job_asks());
-  }
-  return kAccepted;
+  return true;
 }
 
-int after_options() {
-  if (state().context == Context::kSrun) {
-    end_of_options();
-    expect_options_of_job();
+bool has_lost_options() { return state().has_lost_options; }
+
+const Settings& site_settings() { return state().site; }
+
+void expect_options_of_job() {
+  const auto specs = setting_specs();
+  for (std::size_t place = 0; place < specs.size(); ++place) {
+    const auto is_there =
+        !specs[place].option.empty() && std::getenv(option_variable(specs[place].option).c_str()) != nullptr;
+    state().given[place].is_job_next = is_there;
   }
-  if (state().context == Context::kAllocator) {
-    // A job that is submitted from inside a task is no part of that task's step.
-    for (const auto& name : inherited_to_unset(read_entries(environ, UnknownVariables::kSkip)))
-      ::unsetenv(name.c_str());
-    // sbatch hands its environment to the script: mpirun and the library read there what srun gets from Slurm.
-    const auto specs = setting_specs();
-    for (std::size_t place = 0; place < specs.size(); ++place) {
-      const auto& given = state().given[place].on_line;
-      if (given && !is_mode(specs[place])) ::setenv(std::string(specs[place].variable).c_str(), given->c_str(), 1);
-    }
+}
+
+bool job_asks() {
+  const auto is_on = [](const char* text) {
+    return text != nullptr && ::strnlen(text, kMaxSetting + 1) <= kMaxSetting && mode_of(text) == Mode::kOn;
+  };
+  const auto specs = setting_specs();
+  for (std::size_t place = 0; place < specs.size(); ++place) {
+    if (!state().given[place].is_job_next) continue;
+    if (!is_mode(specs[place]) || is_on(std::getenv(option_variable(specs[place].option).c_str()))) return true;
   }
-  return kAccepted;
+  return is_on(std::getenv("SLURM_BOOTSTRAP"));
+}
+
+void pass_options_to_job() {
+  // A job that is submitted from inside a task is no part of that task's step.
+  for (const auto& name : inherited_to_unset(read_entries(environ, UnknownVariables::kSkip))) ::unsetenv(name.c_str());
+  // sbatch hands its environment to the script: mpirun and the library read there what srun gets from Slurm.
+  const auto specs = setting_specs();
+  for (std::size_t place = 0; place < specs.size(); ++place) {
+    const auto& given = state().given[place].on_line;
+    if (given && !is_mode(specs[place])) ::setenv(std::string(specs[place].variable).c_str(), given->c_str(), 1);
+  }
 }
 
 bool runs_in_slurmstepd() { return state().process == ::getpid(); }

@@ -1,5 +1,5 @@
-// The plugin's options, and where their values come from: plugstack.conf, SLURM_BOOTSTRAP_* variables, the job's
-// options, srun's own command line. SPDX-License-Identifier: Apache-2.0
+// The plugin's options, and where values come from: plugstack.conf, SLURM_BOOTSTRAP_* variables, the command line.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <optional>
@@ -10,11 +10,24 @@
 
 namespace bootstrap {
 
-// The hook of every context: registers the options and reads the arguments of plugstack.conf.
-int init(spank_t spank, int count, char** arguments);
+// In init: registers the options and reads the arguments of plugstack.conf. False where there is nothing to do: slurmd,
+// or a plugin that is listed twice.
+bool begin_options(spank_t spank, int count, char** arguments);
 
-// srun, sbatch, salloc: puts back what `init` changed in the environment for Slurm's own parser to read.
-int after_options();
+// An option was lost in slurmstepd, so that what the user asked for is not known.
+bool has_lost_options();
+
+const Settings& site_settings();
+
+// srun: the next callbacks are those of the job's options, which come with the environment. srun parses the options of
+// each component of a heterogeneous step anew, the job's first.
+void expect_options_of_job();
+
+// srun, before its own line is parsed: the job's option or SLURM_BOOTSTRAP asks.
+bool job_asks();
+
+// sbatch and salloc: hands the options to the job as variables, and removes those of an outer step.
+void pass_options_to_job();
 
 // False in a user_init that Slurm contains (SlurmdParameters=contain_spank, since 24.05): a child that shares the
 // memory of slurmstepd, and neither its descriptors nor its life.
@@ -33,7 +46,7 @@ CollectedSettings collect_settings(const Environment& environment);
 // What is wrong in plugstack.conf of this host.
 const std::optional<Error>& site_error();
 
-// srun: what the user said about the step. The nearest counts: srun's own line, the job's option, SLURM_BOOTSTRAP.
+// srun: what the user asked for. The nearest counts: srun's own line, the job's option, SLURM_BOOTSTRAP.
 UserChoice user_choice(const Environment& environment);
 
 // An option of ours came with the step.

@@ -10,15 +10,13 @@
 #include "api/job.h"
 #include "api/options.h"
 #include "comm/own_task.h"
-#include "core/plan/step_notes.h"
-#include "core/step/message_prefix.h"
+#include "core/plan/explain.h"
+#include "core/step/step_id.h"
 #include "core/util/text.h"
 #include "probe/read_environment.h"
 
 namespace bootstrap::api {
 namespace {
-
-constexpr std::uint64_t kMaxTimeoutSeconds = 86400;
 
 // Not a std::string: it must be there, and free of destructors, in threads that end during exit.
 thread_local char last_error[2048];
@@ -47,12 +45,10 @@ bootstrap_status_t status_of(ErrorCode code) noexcept {
 Result<std::chrono::milliseconds> read_timeout(const Environment& environment, int timeout_ms) {
   if (timeout_ms < 0) return fail(ErrorCode::kInvalid, "bootstrap_options_t.timeout_ms is negative");
   if (timeout_ms > 0) return std::chrono::milliseconds(timeout_ms);
-  const auto text = environment.get("SLURM_BOOTSTRAP_TIMEOUT").value_or("60");
-  const auto seconds = parse_unsigned(text, kMaxTimeoutSeconds);
-  if (seconds && *seconds > 0) return std::chrono::seconds(*seconds);
-  return fail(ErrorCode::kInvalid,
-              cat({"SLURM_BOOTSTRAP_TIMEOUT=", quoted(text), " is not valid: use whole seconds, 1 to ",
-                   std::to_string(kMaxTimeoutSeconds)}));
+  Settings settings;
+  const auto applied = apply_environment(settings, environment, AppliesTo::kProcess);
+  if (!applied) return fail(applied.error());
+  return std::chrono::seconds(settings.timeout.value);
 }
 
 // SLURM_BOOTSTRAP_DEBUG=1: each rank says whether it is set up, and rank 0 what was decided for all.
@@ -75,7 +71,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   if (!timeout) return fail(timeout.error());
   const auto task = read_own_task(environment);
   if (!task) return fail(task.error());
-  if (wants_debug(environment)) say_decisions(*task);
+  if (process_settings(environment).debug.value) say_decisions(*task);
   const auto port = parse_unsigned(effective_value(task->plan, "MASTER_PORT"), 65535);
   if (!port) return fail(ErrorCode::kInvalid, "MASTER_PORT of this step is not a port; use a number from 1 to 65535");
   auto step = std::make_unique<bootstrap_t>();
@@ -88,9 +84,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   const auto device = parse_unsigned(effective_value(task->plan, "BOOTSTRAP_GPU"), kMaxGpus);
   if (device && has_our_gpu_list(*task)) step->device = static_cast<int>(*device);
   step->timeout = *timeout;
-  // In a program with the rights of somebody else, its caller must not name code to run.
-  const char* const library = ::secure_getenv("SLURM_BOOTSTRAP_NCCL");
-  step->nccl_library = library == nullptr ? "" : library;
+  step->nccl_library = trusted_settings(environment).nccl_file.value;
   step->exchange = make_exchange(task->facts.id, step->layout, rank, environment);
   *job = step.release();
   return {};

@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "comm/exchange_engine.h"
-#include "core/step/message_prefix.h"
+#include "core/settings/settings.h"
+#include "core/step/step_id.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -110,7 +111,7 @@ Result<AllgatherResult> StepExchange::run(const Allgather& round) {
                 : self_.layout.size() == 1 ? run_alone(round)
                                            : run_with_others(round);
   if (!result) return fail(result.error().code, cat({prefix(round), result.error().message}));
-  if (engine_ && self_.environment.get("SLURM_BOOTSTRAP_TIMING") == "1") print_time(round, begin);
+  if (engine_ && process_settings(self_.environment).timing.value) print_time(round, begin);
   return result;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "comm/exchange.h"
-#include "core/exchange/tagged_value.h"
+#include "core/exchange/exchanged_values.h"
 
 namespace bootstrap {
 

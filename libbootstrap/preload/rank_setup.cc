@@ -17,15 +17,13 @@
 #include <vector>
 
 #include "core/plan/explain.h"
-#include "core/plan/framework_plan.h"
-#include "core/plan/gpu_variables.h"
-#include "core/plan/step_notes.h"
+#include "core/plan/frameworks.h"
+#include "core/plan/node_gpus.h"
 #include "core/plan/step_plan.h"
 #include "core/program/program.h"
-#include "core/step/message_prefix.h"
 #include "core/step/mpirun_facts.h"
+#include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "core/util/version.h"
 #include "preload/stderr_message.h"
 #include "probe/cpu_affinity.h"
 #include "probe/loaded_mpi.h"
@@ -168,7 +166,7 @@ std::string warn_of_missing_address(const StepFacts& facts, const StepPlan& plan
 // In rank 0: the table, or with SLURM_BOOTSTRAP_DEBUG=1 one line for each decision.
 void explain(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
   const auto first = verdict(facts.decision, {});
-  const bool is_debug = wants_debug(facts.environment);
+  const bool is_debug = process_settings(facts.environment).debug.value;
   if (settings.explain.value) {
     auto table = explain_text(facts, settings, plan,
                               {.verdict = first,

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/visible_gpus.h"
+#include "core/plan/node_gpus.h"
 
 namespace bootstrap {
 

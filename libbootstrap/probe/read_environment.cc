@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/read_environment.h"
 
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/settings/known_variables.h"
+#include "core/settings/variables.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -47,6 +48,12 @@ bool is_entry(std::string_view entry) {
 }  // namespace
 
 Environment process_environment() { return read_entries(environ, UnknownVariables::kKeep); }
+
+Settings trusted_settings(const Environment& environment) {
+  auto settings = process_settings(environment);
+  if (::getauxval(AT_SECURE) != 0) settings.nccl_file = settings.pmix_file = {};
+  return settings;
+}
 
 Result<Environment> captured_environment(const std::string& path) {
   const auto text = read_whole(path);

@@ -1,5 +1,6 @@
 // Whether this process was sent a signal that one of its threads waits for: how srun hears Ctrl-C, timeout(1), its
-// alarm. SPDX-License-Identifier: Apache-2.0
+// alarm.
+// SPDX-License-Identifier: Apache-2.0
 #include "probe/signal_thread.h"
 
 #include <sys/syscall.h>

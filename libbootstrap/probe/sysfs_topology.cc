@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/hardware/topology_text.h"
+#include "core/hardware/topology.h"
 #include "core/util/text.h"
 #include "probe/file_tree.h"
 

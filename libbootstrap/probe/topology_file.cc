@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/hardware/topology_text.h"
+#include "core/hardware/topology.h"
 #include "core/util/text.h"
 #include "probe/file_descriptor.h"
 #include "probe/file_permissions.h"

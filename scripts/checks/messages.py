@@ -18,7 +18,7 @@ BEGIN, END = "<!-- messages begin -->", "<!-- messages end -->"
 
 # Where a message is printed -> folders whose sources have it.
 AREAS = {
-    "In srun, by the plugin": ("spank_plugin/srun/", "spank_plugin/spank_options", "libbootstrap/core/failure/"),
+    "In srun, by the plugin": ("spank_plugin/srun/", "spank_plugin/spank_options", "libbootstrap/core/step/failure"),
     "On the nodes, by the plugin: in the errors of the step, or in the log of slurmd": ("spank_plugin/",),
     "By the plugin or the library: settings, ranks, GPUs and ports": ("libbootstrap/core/", "libbootstrap/probe/"),
     "In a task, by the library: its standard error, or `bootstrap_last_error()`":
@@ -26,7 +26,7 @@ AREAS = {
 }
 # Their sentences are answers of explain and of the command, which other pages show.
 LEFT_OUT = ("libbootstrap/tools/", "libbootstrap/core/activation/", "libbootstrap/core/program/", "libbootstrap/core/plan/explain",
-            "libbootstrap/core/util/text", "libbootstrap/core/step/message_prefix", "libbootstrap/core/failure/failure.cc")
+            "libbootstrap/core/util/text", "libbootstrap/core/step/step_id")
 
 # Words of no message and no comment: they are pictures, or have a plainer word.
 BANNED = re.compile(r"\b(told|tells?|hears?|heard|came|nobody|says?|held|cures?|kin)\b", re.IGNORECASE)

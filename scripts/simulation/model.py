@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy
 from SimPy.Simulation import Process, Resource, Simulation, hold, passivate, release, request
 
-RANKS_PER_ROOT = 256  # kRanksPerRoot of libbootstrap/core/exchange/nccl_roots.h
+RANKS_PER_ROOT = 256  # kRanksPerRoot of libbootstrap/core/exchange/exchanged_values.h
 MOST_BY_MESSAGES = 256  # nodes whose ring is simulated message by message
 
 

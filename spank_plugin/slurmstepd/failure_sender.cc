@@ -1,4 +1,4 @@
-// In slurmstepd: tells srun how a task of this node has ended.
+// In slurmstepd: reports to srun how a task of this node has ended.
 // SPDX-License-Identifier: Apache-2.0
 #include "slurmstepd/failure_sender.h"
 

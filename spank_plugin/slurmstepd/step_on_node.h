@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/framework_plan.h"
+#include "core/plan/frameworks.h"
 #include "core/plan/step_plan.h"
 #include "core/step/srun_decision.h"
 #include "probe/step_ports.h"
 #include "slurmstepd/failure_sender.h"
-#include "slurmstepd/gpu_order.h"
 #include "slurmstepd/task_environment.h"
+#include "slurmstepd/task_gpus.h"
 #include "spank_api.h"
 
 namespace bootstrap {
@@ -25,8 +25,8 @@ class StepOnNode {
   // there may be no memory for one.
   static int user_init(spank_t spank);  // facts, plan, ports. Never fails: what went wrong waits for task_init
   static int task_init(spank_t spank);  // in the forked child, which opens and finds out nothing but its GPUs
-  // A hook before task_init failed: no task of this node starts, if the step is a normal one. user_knows: by words that
-  // reach the user, and not the log of slurmd alone.
+  // A hook before task_init failed: no task of this node starts, if the step is a normal one. user_knows: the message
+  // reached the user, and not the log of slurmd alone.
   static int fail_all_tasks(bool user_knows) noexcept;
   // task_init failed with an exception: the task ends where its step asked, and starts as without the plugin elsewhere.
   static int fail_task(spank_t spank) noexcept;
@@ -41,8 +41,7 @@ class StepOnNode {
   Status plan_step(spank_t spank, const Environment& environment, const Settings& settings);
   Status set_up_task(spank_t spank, std::uint32_t task);
   Result<TaskObservation> finalize_gpus(spank_t spank, std::uint32_t task, const Place& place);
-  void finalize_frameworks(spank_t spank, std::uint32_t task, TaskObservation sight);
-  void explain(spank_t spank, const std::optional<GpuView>& gpus) const;
+  void finalize_frameworks(spank_t spank, std::uint32_t task, TaskObservation observed);
   void unset_inherited(spank_t spank, const Environment& environment);
   static void take_back_launch_default(spank_t spank, const Environment& environment);
   void withdraw(spank_t spank) const;  // the task is to start as without the plugin; allocates nothing
@@ -56,7 +55,7 @@ class StepOnNode {
   Decision decision_;                  // srun's
   std::vector<std::string> warnings_;  // of a step that is left alone
   std::optional<Error> error_;
-  bool error_is_local_ = false;     // only this node has it, so this node must tell
+  bool error_is_local_ = false;     // only this node has it, so this node reports it
   std::optional<StepFacts> facts_;  // these three: of a step in which something is set
   Settings settings_;
   std::optional<StepPlan> plan_;
@@ -68,7 +67,16 @@ class StepOnNode {
   FailureSender failure_sender_;
 };
 
-// Ends the child before the program starts; does not return, whatever its type says, which is that of a hook.
+// With LaunchParameters=slurmstepd_memlock_all slurmstepd locks all its memory, also what it gets later. As the user it
+// may lock no more than RLIMIT_MEMLOCK: no heap grows any more then, and Slurm ends slurmstepd at its own next
+// allocation. So what user_init takes is set aside before, as root.
+void take_heap_reserve();  // in init; nothing where memory is not locked, or may be without limit
+
+// At the beginning of user_init and at its end: what it may use up, and what Slurm has left then.
+void release_heap_for_us() noexcept;
+void release_heap_for_slurm() noexcept;
+
+// Ends the child before the program starts; does not return; its type is that of a hook.
 int abort_task() noexcept;
 
 }  // namespace bootstrap

@@ -2,14 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "slurmstepd/task_environment.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <optional>
 
 #include "core/hardware/gpu_list.h"
-#include "core/settings/known_variables.h"
+#include "core/settings/variables.h"
+#include "core/step/planned_variables.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
+#include "probe/file_permissions.h"
 
 namespace bootstrap {
 namespace {
@@ -20,9 +26,9 @@ bool from_slurm(std::string_view name) {
          std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
 }
 
-// What a task can do without, or have otherwise: a plugin that binds tasks to cores knows their threads better, and one
-// that starts containers their interfaces, unless the user named those.
-bool is_matter_of_taste(std::string_view name, const Settings& settings) {
+// Variables that another plugin may override: a core-binding plugin chooses better thread counts, a container plugin
+// better interfaces, unless the user named an interface.
+bool may_be_overridden(std::string_view name, const Settings& settings) {
   if (name == "OMP_NUM_THREADS" || name == "CUDA_DEVICE_ORDER") return true;
   constexpr std::array<std::string_view, 4> kInterfaces{"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
                                                         "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "UCX_NET_DEVICES"};
@@ -39,7 +45,7 @@ class CurrentValues {
     for (; entry != nullptr && *entry != nullptr; ++entry) {
       const std::string_view text(*entry);
       const auto name = text.substr(0, text.find('='));
-      if (name.size() == text.size() || find_known_variable(name) == nullptr) continue;
+      if (name.size() == text.size() || !find_known_variable(name)) continue;
       const auto value = text.substr(name.size() + 1);
       if (name == "SLURM_PROCID") rank_ = value;
       for (std::size_t i = 0; i < plan.variables.size(); ++i) {
@@ -94,7 +100,7 @@ void withdraw_task_environment(spank_t spank, const StepPlan& plan) {
 Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
                             std::uint32_t local_task, Rank rank) {
   const CurrentValues now(spank, plan);
-  // The last word on who this task is has Slurm, just before the program starts.
+  // Slurm's own value wins: it identifies the task.
   const auto named = now.rank();
   const auto expected = std::to_string(rank);
   if (!named || *named != expected) {
@@ -111,7 +117,7 @@ Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironme
     const auto& value = variable.value(local_task);
     const auto current = now.of(i);
     if (variable.action == Action::kKept || current == value) continue;
-    if (variable.action == Action::kSet && current && is_matter_of_taste(variable.name, settings)) {
+    if (variable.action == Action::kSet && current && may_be_overridden(variable.name, settings)) {
       variable.previous = *current;
       variable.action = Action::kKept;
       variable.why = "set by another plugin";
@@ -121,6 +127,47 @@ Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironme
     if (!set) return set;
   }
   return {};
+}
+
+std::string preload_library(const Settings& settings) {
+  return settings.preload_library.value.empty() ? BOOTSTRAP_LIBRARY : settings.preload_library.value;
+}
+
+namespace {
+
+// musl ends a program with 127 whose LD_PRELOAD names a file that it finds and cannot use, and passes over one that it
+// does not find. $LIB is the name of a folder to glibc's loader (ld.so(8)), and a folder that is not there to musl's.
+// More ".." than there are folders end at the root.
+std::string for_glibc_alone(const std::string& library) {
+  constexpr std::string_view kRoot = "/$LIB/../../../../../../../..";
+  if (library.front() != '/' || !may_access("/" BOOTSTRAP_GLIBC_LIB, X_OK)) return library;
+  return cat({kRoot, library});
+}
+
+}  // namespace
+
+Status check_preload(const Settings& settings) {
+  const auto library = preload_library(settings);
+  const auto cannot = [&](std::string_view why) {
+    constexpr std::string_view kRemedy =
+        "; install libbootstrap.so there, or set preload_library= in plugstack.conf; the tasks start without it";
+    return fail(ErrorCode::kUnavailable, cat({setting_name("preload", settings.preload.source), ": cannot preload ",
+                                              library, " on ", own_host(), ": ", why, kRemedy}));
+  };
+  // A file that is not there would make ld.so complain in every process of the task.
+  if (library.find_first_of(" :") != std::string::npos)
+    return cannot("LD_PRELOAD does not accept a path with a space or a colon");
+  if (!may_access(library, R_OK)) return cannot(std::strerror(errno));
+  // Whoever can change it would run code in the tasks of all users.
+  if (const auto reason = distrust_of_writers(library); !reason.empty()) return cannot(reason);
+  return {};
+}
+
+Status preload(spank_t spank, const Settings& settings) {
+  const auto current = task_variable(spank, "LD_PRELOAD").value_or("");
+  const auto list = append_preload(current, for_glibc_alone(preload_library(settings)));
+  if (list == current) return {};
+  return set_task_variable(spank, "LD_PRELOAD", list);
 }
 
 }  // namespace bootstrap

@@ -1,6 +1,6 @@
-// The variables of a plan, put into the environment of tasks: for all tasks of the node at once before they are forked,
-// and in the forked child that becomes the task. Nothing is opened, locked or found out here: the child of a threaded
-// process may do little.
+// The variables of a plan, put into the environment of tasks: of all tasks of the node before they are forked, and of
+// each task in its forked child. The child of a process with threads may do little: it opens, locks and looks up
+// nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "core/plan/step_plan.h"
+#include "core/settings/settings.h"
+#include "core/util/result.h"
 #include "spank_api.h"
 
 namespace bootstrap {
@@ -32,12 +34,22 @@ class CommonEnvironment {
 };
 
 // In task_init: what is the task's own, and what another plugin has changed since user_init (pyxis writes what the
-// image of a container says). Who the task is and where the ranks meet must be the same for all, so that our value wins
-// there; where it is a matter of taste, the other plugin's value stays, and is marked as kept in the task's plan.
+// image of a container says). The task's rank and where the ranks meet must be right, so that our value wins there;
+// of others the other plugin's value stays, and is marked as kept in the task's plan.
 Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
                             std::uint32_t local_task, Rank rank);
 
 // In task_init: takes back what the plan has set, as far as Slurm does not write it itself. Allocates nothing.
 void withdraw_task_environment(spank_t spank, const StepPlan& plan);
+
+// The library's path on the nodes: preload_library= of the site, or where it was installed.
+std::string preload_library(const Settings& settings);
+
+// In user_init, where the files are the node's, whichever container a task is started in, and before or behind which
+// plugin we stand: why the library cannot be preloaded. The tasks start without it then.
+Status check_preload(const Settings& settings);
+
+// In the forked child that becomes the task.
+Status preload(spank_t spank, const Settings& settings);
 
 }  // namespace bootstrap

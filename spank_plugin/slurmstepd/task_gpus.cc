@@ -1,13 +1,54 @@
-// In the forked child that becomes the task: what it can see of the step's GPUs.
+// The GPUs of the tasks on this node: their order, what a task can open, and its cores near them.
 // SPDX-License-Identifier: Apache-2.0
 #include "slurmstepd/task_gpus.h"
 
-#include <algorithm>
+#include <sys/mman.h>
 
-#include "core/plan/gpu_variables.h"
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <new>
+
+#include "core/plan/node_gpus.h"
+#include "probe/cpu_affinity.h"
 #include "probe/gpu_device_access.h"
 
 namespace bootstrap {
+
+struct GpuOrder::Page {
+  std::atomic<std::uint32_t> count = 0;  // 0: not decided
+  std::array<std::uint16_t, kMaxGpus> order{};
+};
+
+void GpuOrder::prepare(const NodeGpus& plan, const Topology& topology) {
+  if (page_ != nullptr || !plan.order_matters()) return;
+  void* const memory = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return;
+  page_ = new (memory) Page;
+  topology_ = topology;
+  cores_.resize(plan.tasks);
+  is_noted_.resize(plan.tasks);
+}
+
+void GpuOrder::note_task(const NodeGpus& plan, std::uint32_t local_rank, pid_t process) {
+  if (page_ == nullptr || local_rank >= cores_.size() || is_noted_[local_rank]) return;  // listed twice
+  is_noted_[local_rank] = true;
+  cores_[local_rank] = cores_of(process);
+  if (std::find(is_noted_.begin(), is_noted_.end(), false) != is_noted_.end()) return;
+  auto ordered = plan;
+  order_gpus(ordered, cores_, topology_);
+  for (std::size_t i = 0; i < ordered.order.size(); ++i) page_->order[i] = static_cast<std::uint16_t>(ordered.order[i]);
+  page_->count.store(static_cast<std::uint32_t>(ordered.order.size()), std::memory_order_release);
+}
+
+bool GpuOrder::apply_to(NodeGpus& plan) const {
+  const auto count = page_ == nullptr ? 0 : page_->count.load(std::memory_order_acquire);
+  if (count == 0 || count != plan.order.size()) return false;
+  const std::vector<std::uint32_t> order(page_->order.begin(), page_->order.begin() + count);
+  if (order == plan.order) return false;
+  plan.order = order;
+  return true;
+}
 
 namespace {
 
@@ -28,17 +69,17 @@ bool is_anothers(spank_t spank, const NodeGpus& gpus, const std::string& list) {
 Result<GpuView> look_at_gpus(spank_t spank, StepPlan& plan, const Settings& settings, std::size_t local_task,
                              const Place& place) {
   const auto& gpus = *plan.gpus;
-  GpuVisibility sight{try_devices(gpus.devices),
-                      task_variable(spank, std::string(gpus.kind().variable).c_str()).value_or("")};
-  sight.is_anothers_list = settings.gpu.source < Source::kEnvironment && is_anothers(spank, gpus, sight.list);
-  auto view = view_of(gpus, place.local_rank, sight);
+  GpuVisibility visibility{try_devices(gpus.devices),
+                           task_variable(spank, std::string(gpus.kind().variable).c_str()).value_or("")};
+  visibility.is_anothers_list = settings.gpu.source < Source::kEnvironment && is_anothers(spank, gpus, visibility.list);
+  auto view = view_of(gpus, place.local_rank, visibility);
   if (!view.is_as_planned) {
     if (!view.warning.empty()) plan.warnings.push_back(view.warning);
     set_gpu_view(plan, local_task, place.rank, view);
     return view;
   }
   // Slurm 22.05 takes its variables from the task where it is told not to bind, and 23.11 narrows them: all or none.
-  if (sight.list == gpus.list.text() && !gpus.has_users_list()) return view;
+  if (visibility.list == gpus.list.text() && !gpus.has_users_list()) return view;
   for (const auto& [name, value] : gpus.slurms) {
     const std::string variable(name);
     if (task_variable(spank, variable.c_str()) == value) continue;
@@ -46,6 +87,13 @@ Result<GpuView> look_at_gpus(spank_t spank, StepPlan& plan, const Settings& sett
     if (!set) return fail(set.error());
   }
   return view;
+}
+
+Status bind_near(const NodeGpus& plan, const GpuView& view) {
+  const auto cores = cores_of(0);
+  const auto near = cores & cores_near(plan, view);
+  if (near.empty() || near == cores) return {};
+  return bind_to(near);
 }
 
 }  // namespace bootstrap

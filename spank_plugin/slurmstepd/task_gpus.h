@@ -1,15 +1,45 @@
-// In the forked child that becomes the task: what it can see of the step's GPUs.
+// The GPUs of the tasks on this node: their order, what a task can open, and its cores near them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
+#include "core/plan/node_gpus.h"
 #include "core/plan/step_plan.h"
+#include "core/util/result.h"
 #include "spank_api.h"
 
 namespace bootstrap {
+
+class GpuOrder {
+ public:
+  // In user_init. Nothing is to be decided, and no memory shared, where all GPUs are in one place.
+  void prepare(const NodeGpus& plan, const Topology& topology);
+
+  // In task_post_fork: task `local_rank` runs as `process`. With the last one the order is decided and shared.
+  void note_task(const NodeGpus& plan, std::uint32_t local_rank, pid_t process);
+
+  // In a task: puts the order into its copy of the plan. False: there is none, or it is the one that user_init gave it.
+  bool apply_to(NodeGpus& plan) const;
+
+ private:
+  struct Page;
+
+  // Lives as long as the process. A plain pointer, since the hooks may run in several processes that share all memory
+  // (contain_spank of Slurm 24.05).
+  Page* page_ = nullptr;
+  Topology topology_;
+  std::vector<CpuSet> cores_;  // by local rank
+  std::vector<bool> is_noted_;
+};
 
 // Looks at what Slurm left this task and rewrites its copy of the plan if that is less than planned. Answers with what
 // the task has.
 Result<GpuView> look_at_gpus(spank_t spank, StepPlan& plan, const Settings& settings, std::size_t local_task,
                              const Place& place);
+
+// For --bootstrap-cpu=near: of the cores that the task has, it keeps those near its GPUs, if there are any.
+Status bind_near(const NodeGpus& plan, const GpuView& view);
 
 }  // namespace bootstrap

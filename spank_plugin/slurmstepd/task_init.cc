@@ -9,19 +9,16 @@
 #include <utility>
 
 #include "core/plan/explain.h"
-#include "core/plan/framework_plan.h"
-#include "core/plan/gpu_variables.h"
-#include "core/plan/step_notes.h"
-#include "core/step/message_prefix.h"
+#include "core/plan/frameworks.h"
+#include "core/plan/node_gpus.h"
+#include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "core/util/version.h"
-#include "hook_guard.h"
+#include "explain.h"
 #include "probe/cpu_affinity.h"
-#include "slurmstepd/cpu_binding.h"
 #include "slurmstepd/step_on_node.h"
-#include "slurmstepd/stepd_facts.h"
+#include "slurmstepd/task_environment.h"
 #include "slurmstepd/task_gpus.h"
-#include "slurmstepd/task_ld_preload.h"
+#include "spank_api.h"
 
 namespace bootstrap {
 namespace {
@@ -127,9 +124,9 @@ Status StepOnNode::set_up_task(spank_t spank, std::uint32_t task) {
                                                counted(ranks.size(), "task")}));
   }
   const auto& place = facts_->layout.place(ranks[task]);
-  auto sight = finalize_gpus(spank, task, place);
-  if (!sight) return fail(sight.error());
-  finalize_frameworks(spank, task, *sight);
+  auto observed = finalize_gpus(spank, task, place);
+  if (!observed) return fail(observed.error());
+  finalize_frameworks(spank, task, *observed);
   auto applied = set_task_environment(spank, *plan_, common_, settings_, task, place.rank);
   if (!applied) return applied;
   if (settings_.preload.value) {
@@ -138,43 +135,24 @@ Status StepOnNode::set_up_task(spank_t spank, std::uint32_t task) {
   }
   if (place.rank != 0) return {};
   for (const auto& warning : plan_->warnings) log_warning(step_, warning);
-  explain(spank, sight->gpus);
+  if (!is_explained(*facts_, settings_)) return {};
+  const auto near = plan_->gpus && observed->gpus ? cores_near(*plan_->gpus, *observed->gpus) : CpuSet();
+  explain_plan(spank, *facts_, settings_, *plan_, note_far_gpu(*facts_, 0, cores_of(0), near));
   return {};
-}
-
-// In the task of rank 0: the table, or one line for each decision, with srun -v or SLURM_BOOTSTRAP_DEBUG=1.
-void StepOnNode::explain(spank_t spank, const std::optional<GpuView>& gpus) const {
-  const bool is_debug = wants_debug(facts_->environment);
-  if (!settings_.explain.value && !is_debug && !decision_.is_verbose) return;
-  const auto near = plan_->gpus && gpus ? cores_near(*plan_->gpus, *gpus) : CpuSet();
-  auto far = note_far_gpu(*facts_, 0, cores_of(0), near);
-  if (settings_.explain.value) {
-    const auto slurm = text_item(spank, S_SLURM_VERSION);
-    ExplainContext context{.verdict = verdict(decision_, hint_of(decision_)),
-                           .shows_all = is_debug,
-                           .notes = step_notes(*facts_, *plan_),
-                           .versions = cat({"plugin ", kVersion, slurm.empty() ? "" : ", Slurm ", slurm})};
-    if (!far.empty()) context.notes.push_back(std::move(far));
-    print_to_stderr(explain_text(*facts_, settings_, *plan_, context));
-    return;
-  }
-  auto lines = decision_lines(*facts_, *plan_);
-  if (!far.empty()) lines.push_back(std::move(far));
-  for (const auto& line : lines) print_to_stderr(cat({kMessagePrefix, about_step(step_), line, "\n"}));
 }
 
 // What the task has of the GPUs, with its copy of the plan brought in line.
 Result<TaskObservation> StepOnNode::finalize_gpus(spank_t spank, std::uint32_t task, const Place& place) {
-  TaskObservation sight;
-  sight.has_planned_gpus = true;
-  if (!plan_->gpus) return sight;
+  TaskObservation observed;
+  observed.has_planned_gpus = true;
+  if (!plan_->gpus) return observed;
   if (plan_->gpus->is_untouched) {
     const auto list = task_variable(spank, std::string(plan_->gpus->kind().variable).c_str());
     if (list && *list != plan_->gpus->list.text()) forget_own_gpu(*plan_, task);
-    return sight;
+    return observed;
   }
   if (gpu_order_.apply_to(*plan_->gpus)) {
-    sight.has_planned_gpus = false;
+    observed.has_planned_gpus = false;
     // A table shows all tasks of the node; without one, each task has to know no more than its own.
     const bool shows_table = settings_.explain.value && place.rank == 0;
     if (shows_table) refresh_gpu_variables(*plan_, *facts_);
@@ -188,19 +166,19 @@ Result<TaskObservation> StepOnNode::finalize_gpus(spank_t spank, std::uint32_t t
       plan_->warnings.push_back(
           cat({setting_text("cpu", settings_.cpu_near.source, "near"), ": ", bound.error().message}));
   }
-  sight.has_planned_gpus = sight.has_planned_gpus && view->is_as_planned;
-  sight.gpus = std::move(*view);
-  return sight;
+  observed.has_planned_gpus = observed.has_planned_gpus && view->is_as_planned;
+  observed.gpus = std::move(*view);
+  return observed;
 }
 
-void StepOnNode::finalize_frameworks(spank_t spank, std::uint32_t task, TaskObservation sight) {
+void StepOnNode::finalize_frameworks(spank_t spank, std::uint32_t task, TaskObservation observed) {
   const auto number = [&](const char* name) {
     return static_cast<std::uint32_t>(parse_unsigned(task_variable(spank, name).value_or(""), UINT32_MAX).value_or(0));
   };
-  sight.cores = static_cast<std::uint32_t>(cores_of(0).count());
-  sight.cores_of_node = number("SLURM_CPUS_ON_NODE");
-  sight.cores_asked = number("SLURM_CPUS_PER_TASK");
-  refine_frameworks(*plan_, *facts_, settings_, task, sight);
+  observed.cores = static_cast<std::uint32_t>(cores_of(0).count());
+  observed.cores_of_node = number("SLURM_CPUS_ON_NODE");
+  observed.cores_asked = number("SLURM_CPUS_PER_TASK");
+  refine_frameworks(*plan_, *facts_, settings_, task, observed);
 }
 
 }  // namespace bootstrap

@@ -3,38 +3,17 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/settings/known_variables.h"
-#include "hook_guard.h"
+#include "core/settings/variables.h"
+#include "core/util/text.h"
+#include "probe/gpu_device_access.h"
+#include "probe/node_topology.h"
 #include "probe/read_network.h"
 #include "slurmstepd/step_on_node.h"
-#include "slurmstepd/stepd_facts.h"
-#include "slurmstepd/task_ld_preload.h"
+#include "slurmstepd/task_environment.h"
+#include "spank_api.h"
 #include "spank_options.h"
 
 namespace bootstrap {
-
-bool StepOnNode::is_prepared_ = false;
-bool StepOnNode::is_broken_ = false;
-bool StepOnNode::user_knows_ = false;
-bool StepOnNode::has_asked_ = false;
-
-StepOnNode& StepOnNode::current() {
-  static auto* const step = new StepOnNode;  // never freed: see spank_options.cc
-  return *step;
-}
-
-int StepOnNode::user_init(spank_t spank) {
-  if (current_context() != Context::kSlurmstepd || is_prepared_) return kAccepted;  // listed twice in plugstack.conf
-  const auto step = item(spank, S_JOB_STEPID);
-  if (step && !is_normal_step(*step)) {
-    is_broken_ = false;  // whatever broke is not needed here
-    return kAccepted;
-  }
-  if (is_broken_) return kAccepted;
-  is_prepared_ = true;
-  return current().prepare_step(spank, step);
-}
-
 namespace {
 
 // Slurm goes through all of the environment for each variable that is set or removed.
@@ -46,7 +25,76 @@ bool has_too_many(const char* const* entries) {
   return count > kMostEntries;
 }
 
+Result<std::uint32_t> require_item(spank_t spank, spank_item_t which, std::string_view name) {
+  const auto value = item(spank, which);
+  if (!value) return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide ", name}));
+  return *value;
+}
+
+// The id is the same in all components of a heterogeneous step: its job is that of the first one, SLURM_JOB_ID.
+Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
+  const auto job = require_item(spank, S_JOB_ID, "the job id");
+  if (!job) return fail(job.error());
+  const auto step = require_item(spank, S_JOB_STEPID, "the step id");
+  if (!step) return fail(step.error());
+  const auto named = parse_unsigned(environment.get("SLURM_JOB_ID").value_or(""), UINT32_MAX);
+  // The item is that of the batch step; in srun's steps it is 0, and the variable comes along from the batch script.
+  const auto item_restart = item(spank, S_SLURM_RESTART_COUNT).value_or(0);
+  const auto restart = parse_unsigned(environment.get("SLURM_RESTART_COUNT").value_or(""), UINT32_MAX).value_or(0);
+  StepId id{.job = *job, .step = *step, .restart = std::max(item_restart, static_cast<std::uint32_t>(restart))};
+  if (named && *named < id.job) id.job = static_cast<std::uint32_t>(*named);
+  return id;
+}
+
+// SPANK's items are preferred to the environment, which users can change; where both are there they must agree.
+Result<StepFacts> gather_facts(spank_t spank, const Environment& environment) {
+  const auto id = gather_step_id(spank, environment);
+  if (!id) return fail(id.error());
+  const auto count = require_item(spank, S_JOB_LOCAL_TASK_COUNT, cat({"the number of tasks on ", own_host()}));
+  if (!count) return fail(count.error());
+
+  LocalTasks local;
+  local.component_job = item(spank, S_JOB_ID);
+  local.component_size = item(spank, S_JOB_TOTAL_TASK_COUNT);
+  local.host = own_host();
+  for (std::uint32_t task = 0; task < *count; ++task) {
+    const auto rank = global_task_id(spank, task);
+    if (!rank)
+      return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide the ranks of the tasks on ", own_host()}));
+    local.ranks.push_back(*rank);
+  }
+  auto facts = read_facts(environment, *id, local);
+  if (!facts) return facts;
+  facts->gpu_bind_cure = gpu_bind_default_of(spank).option;
+  facts->cores_of_node = cores_of_step(spank).value_or(0);
+  return facts;
+}
+
+// Adds where the GPUs of this node are.
+void gather_topology(StepFacts& facts, const Settings& settings) {
+  auto found = read_node_topology(settings.topology.value, own_host());
+  facts.topology = std::move(found.topology);
+  facts.topology_from = std::move(found.from);
+  const auto& gpus = facts.topology.gpus;
+  const auto knows_files = [](const Gpu& gpu) { return !gpu.device.empty(); };
+  if (!std::any_of(gpus.begin(), gpus.end(), knows_files)) facts.device_files = nvidia_device_files();
+}
+
 }  // namespace
+
+int StepOnNode::user_init(spank_t spank) {
+  if (current_context() != Context::kSlurmstepd || is_prepared_) return kAccepted;  // listed twice in plugstack.conf
+  const auto step = item(spank, S_JOB_STEPID);
+  if (step && !is_normal_step(*step)) {
+    is_broken_ = false;  // whatever broke is not needed here
+    return kAccepted;
+  }
+  // Slurm goes on with a step whose option was refused on the node.
+  is_broken_ = is_broken_ || has_lost_options();
+  if (is_broken_) return kAccepted;
+  is_prepared_ = true;
+  return current().prepare_step(spank, step);
+}
 
 int StepOnNode::refuse_large_environment(spank_t spank) {
   const auto sentence = cat({"the environment of the step has more than ", std::to_string(kMostEntries),
@@ -187,12 +235,6 @@ Status StepOnNode::plan_step(spank_t spank, const Environment& environment, cons
   // In a contained user_init it would be lost with the process.
   if (runs_in_slurmstepd()) common_.put(spank, *plan_);
   return {};
-}
-
-int StepOnNode::fail_all_tasks(bool user_knows) noexcept {
-  is_broken_ = true;
-  user_knows_ = user_knows;
-  return kAccepted;
 }
 
 }  // namespace bootstrap

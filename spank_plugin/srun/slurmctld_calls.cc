@@ -1,17 +1,35 @@
-// What slurmctld knows of a step, asked for by srun.
+// What srun asks slurmctld: the record and the layout of its step, the state of its job, a signal to its tasks.
 // SPDX-License-Identifier: Apache-2.0
 #include "srun/slurmctld_calls.h"
 
 #include <dlfcn.h>
+#include <slurm/slurm.h>
 
+#include <cerrno>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "core/step/step_id.h"
-#include "slurm_api.h"
 
 namespace bootstrap {
 namespace {
+
+// Slurm 24.11 has one member more than 22.05; what is not named stays 0.
+slurm_step_id_t step_id(std::uint32_t job, std::uint32_t component, std::uint32_t step) {
+  slurm_step_id_t id{};
+  id.job_id = job;
+  id.step_het_comp = component;
+  id.step_id = step;
+  return id;
+}
+
+// A job as slurm_load_job takes it: by its number, and by the id of a step since Slurm 26.05.
+struct WholeJob {
+  std::uint32_t job;
+  operator std::uint32_t() const { return job; }
+  operator slurm_step_id_t() const { return step_id(job, NO_VAL, NO_VAL); }
+};
 
 static_assert(kMaxNormalStepId == SLURM_MAX_NORMAL_STEP_ID);
 static_assert(kInteractiveStepId == SLURM_INTERACTIVE_STEP && kBatchStepId == SLURM_BATCH_SCRIPT);
@@ -37,16 +55,13 @@ constexpr std::uint16_t kFlags = SHOW_ALL | SHOW_LOCAL;
 std::string text_of(const char* text) { return text == nullptr ? std::string() : text; }
 
 // Looked up in srun's own process, whose libslurm it is: linking to libslurm would load a second copy.
+template <class Function>
+Function slurm_function(const char* name) {
+  return reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, name));
+}
+
 class SlurmApi {
  public:
-  SlurmApi() {
-    get_ = reinterpret_cast<decltype(get_)>(::dlsym(RTLD_DEFAULT, "slurm_job_step_layout_get"));
-    free_ = reinterpret_cast<decltype(free_)>(::dlsym(RTLD_DEFAULT, "slurm_job_step_layout_free"));
-    get_steps_ = reinterpret_cast<GetSteps>(::dlsym(RTLD_DEFAULT, "slurm_get_job_steps"));
-    free_steps_ =
-        reinterpret_cast<decltype(free_steps_)>(::dlsym(RTLD_DEFAULT, "slurm_free_job_step_info_response_msg"));
-  }
-
   std::optional<SlurmctldAnswers> record(const slurm_step_id_t& id) const {
     job_step_info_response_msg_t* message = nullptr;
     if (get_steps_ == nullptr || free_steps_ == nullptr || get_steps(get_steps_, id, &message) != 0)
@@ -86,10 +101,13 @@ class SlurmApi {
   }
 
  private:
-  decltype(&slurm_job_step_layout_get) get_ = nullptr;
-  decltype(&slurm_job_step_layout_free) free_ = nullptr;
-  GetSteps get_steps_ = nullptr;
-  decltype(&slurm_free_job_step_info_response_msg) free_steps_ = nullptr;
+  decltype(&slurm_job_step_layout_get) get_ =
+      slurm_function<decltype(&slurm_job_step_layout_get)>("slurm_job_step_layout_get");
+  decltype(&slurm_job_step_layout_free) free_ =
+      slurm_function<decltype(&slurm_job_step_layout_free)>("slurm_job_step_layout_free");
+  GetSteps get_steps_ = slurm_function<GetSteps>("slurm_get_job_steps");
+  decltype(&slurm_free_job_step_info_response_msg) free_steps_ =
+      slurm_function<decltype(&slurm_free_job_step_info_response_msg)>("slurm_free_job_step_info_response_msg");
 };
 
 // Collects components until they make up the step; `next` gives the id of the n-th.
@@ -127,6 +145,61 @@ std::vector<ComponentText> ask_step_layout(const StepTasks& tasks, std::uint32_t
   if (!components.empty()) return components;
   // A heterogeneous job has one job id for each component; --het-group may leave components out.
   return collect(slurm, tasks.in_step, true, [&](std::uint32_t i) { return step_id(leader_job + i, NO_VAL, step); });
+}
+
+namespace {
+
+// A step that ends by itself may take its job with it: such a job is COMPLETED or FAILED.
+bool is_ended_by_others(const slurm_job_info_t& job) {
+  if (job.preempt_time != 0) return true;  // told to end, and RUNNING until its time of grace is over
+  switch (job.job_state & JOB_STATE_BASE) {
+    case JOB_RUNNING:
+    case JOB_SUSPENDED:
+    case JOB_COMPLETE:
+    case JOB_FAILED:
+    case JOB_OOM:
+      return false;
+    default:
+      return true;
+  }
+}
+
+// Releases differ in what they take: job and step as numbers, with flags since 23.02.
+template <class Function>
+int call_kill(Function kill_step, std::uint32_t job, std::uint32_t step, std::uint16_t signal) {
+  if constexpr (std::is_invocable_v<Function, std::uint32_t, std::uint32_t, std::uint16_t>) {
+    return kill_step(job, step, signal);
+  } else if constexpr (std::is_invocable_v<Function, std::uint32_t, std::uint32_t, std::uint16_t, std::uint16_t>) {
+    return kill_step(job, step, signal, 0);
+  } else {
+    auto id = step_id(job, NO_VAL, step);
+    return kill_step(&id, signal, 0);
+  }
+}
+
+}  // namespace
+
+std::optional<bool> is_job_ended_by_others(std::uint32_t job) {
+  const auto load = slurm_function<decltype(&slurm_load_job)>("slurm_load_job");
+  const auto free = slurm_function<decltype(&slurm_free_job_info_msg)>("slurm_free_job_info_msg");
+  job_info_msg_t* message = nullptr;
+  if (load == nullptr || free == nullptr) return false;  // a process without libslurm has nobody to ask
+  if (load(&message, WholeJob{job}, SHOW_ALL) != 0) return std::nullopt;
+  const std::unique_ptr<job_info_msg_t, decltype(free)> jobs(message, free);
+  for (std::uint32_t i = 0; jobs != nullptr && i < jobs->record_count; ++i) {
+    if (jobs->job_array[i].job_id == job && is_ended_by_others(jobs->job_array[i])) return true;
+  }
+  return false;
+}
+
+std::optional<int> signal_step(std::uint32_t job, std::uint32_t step, int signal) {
+  const auto kill_step = slurm_function<decltype(&slurm_kill_job_step)>("slurm_kill_job_step");
+  if (kill_step == nullptr) return ENOSYS;
+  errno = 0;
+  if (call_kill(kill_step, job, step, static_cast<std::uint16_t>(signal)) == SLURM_SUCCESS) return std::nullopt;
+  // A step that has ended meanwhile has no record any more.
+  if (errno == ESLURM_INVALID_JOB_ID || errno == ESLURM_ALREADY_DONE) return std::nullopt;
+  return errno;
 }
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// What slurmctld knows of a step, asked for by srun. The only code here that talks to slurmctld.
+// What srun asks slurmctld: the record and the layout of its step, the state of its job, a signal to its tasks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,5 +25,12 @@ std::optional<SlurmctldAnswers> ask_step_record(std::uint32_t job, std::uint32_t
 // Only for srun: in slurmstepd Slurm's API can deadlock.
 std::vector<ComponentText> ask_step_layout(const StepTasks& tasks, std::uint32_t job, std::uint32_t leader_job,
                                            std::uint32_t step);
+
+// True if slurmctld has ended the job: cancelled, preempted, requeued, at its time limit, on a lost node.
+// Nothing where it does not answer, which may take as long as Slurm's own MessageTimeout.
+std::optional<bool> is_job_ended_by_others(std::uint32_t job);
+
+// As `scancel --signal` of the step does. Slurm's error number where it was refused; nothing where the step has ended.
+std::optional<int> signal_step(std::uint32_t job, std::uint32_t step, int signal);
 
 }  // namespace bootstrap

@@ -1,16 +1,21 @@
-// What srun knows of its step without a call: its own options, and what the program is.
+// What srun knows of its step without slurmctld: its own options, what the program is, and addresses of host names.
 // SPDX-License-Identifier: Apache-2.0
 #include "srun/srun_facts.h"
 
 #include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <span>
 
+#include "core/hardware/network.h"
 #include "core/util/text.h"
 #include "probe/abandonable_thread.h"
 #include "probe/file_descriptor.h"
@@ -144,6 +149,23 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, Deadl
   step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");
   step.program = find_program(words, program, environment, step.nodes, deadline);
   return step;
+}
+
+ResolvedName look_up(const std::string& name) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int outcome = ::getaddrinfo(name.c_str(), nullptr, &wanted, &found);
+  if (outcome != 0) return {.address = {}, .is_unusable = outcome == EAI_NONAME || outcome == EAI_NODATA};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
+  for (; found != nullptr; found = found->ai_next) {
+    std::array<char, NI_MAXHOST> text;
+    const auto written =
+        ::getnameinfo(found->ai_addr, found->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+    const auto address = written == 0 ? parse_ip_address(text.data()) : std::nullopt;
+    if (address && !is_loopback(*address)) return {.address = text.data(), .is_unusable = false};
+  }
+  return {.address = {}, .is_unusable = true};
 }
 
 }  // namespace bootstrap

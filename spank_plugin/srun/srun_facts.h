@@ -1,4 +1,4 @@
-// What srun knows of its step without a call: its own options, and what the program is.
+// What srun knows of its step without slurmctld: its own options, what the program is, and addresses of host names.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,5 +18,13 @@ std::vector<std::string> own_command_line();
 // In local_user_init, of a step of one component. A program whose file cannot be read in time (a file server that does
 // not answer) is unseen.
 SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, Deadline deadline);
+
+struct ResolvedName {
+  std::string address;       // the first that is no loopback address; empty: there is none
+  bool is_unusable = false;  // the name server does not know the name, or all its addresses are loopback addresses
+};
+
+// May take as long as the name servers do. A name server that does not answer leaves both as they are.
+ResolvedName look_up(const std::string& name);
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// What only srun can do: decide whether its step is set up, and hand the nodes what they cannot know.
+// What srun alone can do: decide whether its step is set up, and pass on to the nodes what they do not know.
 // SPDX-License-Identifier: Apache-2.0
 #include "srun/srun_hooks.h"
 
@@ -14,24 +14,22 @@
 #include <vector>
 
 #include "core/activation/activation_rules.h"
-#include "core/failure/failure.h"
-#include "core/plan/gpu_variables.h"
 #include "core/plan/master_endpoint.h"
+#include "core/plan/node_gpus.h"
 #include "core/plan/step_plan.h"
 #include "core/program/srun_arguments.h"
-#include "core/settings/known_variables.h"
-#include "core/step/hostlist.h"
-#include "core/step/message_prefix.h"
+#include "core/settings/variables.h"
+#include "core/step/failure.h"
+#include "core/step/host_list.h"
 #include "core/step/rank_layout_text.h"
+#include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "hook_guard.h"
+#include "explain.h"
 #include "probe/abandonable_thread.h"
 #include "probe/random_bits.h"
-#include "slurmstepd/step_on_node.h"
-#include "slurmstepd/stepd_facts.h"
+#include "spank_api.h"
 #include "spank_options.h"
 #include "srun/failure_receiver.h"
-#include "srun/name_lookup.h"
 #include "srun/slurmctld_calls.h"
 #include "srun/srun_facts.h"
 
@@ -117,13 +115,14 @@ void unset_outer_variables() {
 
 // These are srun's words before srun has read them, so a step may be taken for one that asks, and never for one that
 // does not: what is set here does nothing to a step that has no GPUs per task.
-void begin_launch(spank_t spank, const Settings& site, bool job_asks) {
+void begin_launch(spank_t spank) {
+  expect_options_of_job();
   const auto environment = read_entries(environ, UnknownVariables::kSkip);
   const auto arguments = own_command_line();
   components_to_parse = 1 + std::count(arguments.begin(), arguments.end(), ":");
   const bool asks = asks_for_itself(arguments);
-  if (!job_asks && !asks) return;
-  auto settings = site;
+  if (!job_asks() && !asks) return;
+  auto settings = site_settings();
   (void)apply_environment(settings, environment);
   settings = with_arguments(arguments, settings);
   if (settings.mode.value == Mode::kOff) return;
@@ -139,6 +138,7 @@ void begin_launch(spank_t spank, const Settings& site, bool job_asks) {
 void end_of_options() {
   // srun parses one component after the other, each with the environment of that moment.
   if (--components_to_parse <= 0) unset_launch_defaults();
+  expect_options_of_job();
 }
 
 namespace {
@@ -236,12 +236,7 @@ Questions questions_of(const StepNumbers& numbers, const Environment& environmen
   if (kind == Kind::kGloo || kind == Kind::kAuto) questions.master = settings.address.value;
   // The user's stays in a step that nobody asked us about.
   if (asked == Asked::kUnasked) return questions;
-  const auto users = environment.get("MASTER_ADDR");
-  // What goes into the decision is one field of several. A loopback address needs no look-up.
-  if (users && !ExportRecord(environment).is_ours("MASTER_ADDR", *users) && is_host_name(*users) &&
-      !is_loopback_name(*users)) {
-    questions.users_master = *users;
-  }
+  questions.users_master = master_to_look_up(environment);
   return questions;
 }
 
@@ -260,23 +255,6 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
                                  {.master_ip = answers.addresses.master_ip, .with_nodes = false});
   if (text) set_variable(kLayoutVariable, *text);
   if (!text) log_error(to_string(numbers.id()), text.error().message);
-}
-
-void report(const StepNumbers& numbers, const Activation& activation, const Settings& settings) {
-  const auto step = to_string(numbers.id());
-  const auto line = activation.line();
-  const bool is_set_up = activation.decision.set_up != SetUp::kNothing;
-  // Of a step that is set up and explained the table begins with this line.
-  const bool is_explained = settings.explain.value && !is_set_up;
-  if (!is_set_up && activation.decision.asked == Asked::kStrongly) {
-    log_error(step, line);  // the nodes refuse it, and are silent
-  } else if (is_explained || (!settings.explain.value && wants_debug(read_entries(environ, UnknownVariables::kSkip)))) {
-    print_to_stderr(cat({step_prefix(numbers.id()), line, "\n"}));
-  } else if (activation.is_told) {
-    log_warning(step, line);
-  } else {
-    log_verbose(step, line);
-  }
 }
 
 Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Settings& settings, const SrunFacts& step,
@@ -338,7 +316,7 @@ int decide_step(spank_t spank) {
   const auto step = gather_srun_facts(spank, environment, deadline);
   auto activation = decide(*numbers, choice, collected.settings, step, deadline, answers);
   activation.decision.is_verbose = step.is_verbose;
-  report(*numbers, activation, collected.settings);
+  report_decision(numbers->id(), activation, collected.settings);
   const auto& decision = activation.decision;
   // The nodes have to know that an option of ours, which they see, was passed over by srun and not lost.
   const bool is_heard = decision.is_observed || has_options();
@@ -352,14 +330,6 @@ int decide_step(spank_t spank) {
     if (environment.get(kExportVariable) == kExportValue) unset_variable(kExportVariable);
   }
   return kAccepted;
-}
-
-int end_of_step() {
-  if (current_context() == Context::kSrun) {
-    end_failure_receiver();
-    return kAccepted;
-  }
-  return StepOnNode::current().end();
 }
 
 }  // namespace bootstrap

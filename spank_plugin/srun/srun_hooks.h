@@ -1,15 +1,14 @@
-// What only srun can do: decide whether its step is set up, and hand the nodes what they cannot know.
+// What srun alone can do: decide whether its step is set up, and pass on to the nodes what they do not know.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/settings/settings.h"
 #include "spank_api.h"
 
 namespace bootstrap {
 
 // Before srun has read its options. In a step that asks: defaults for options of srun's own, through the variables that
 // it reads before its command line; a value of the user's is left alone. end_of_options() puts the environment back.
-void begin_launch(spank_t spank, const Settings& site, bool job_asks);
+void begin_launch(spank_t spank);
 void end_of_options();
 
 // srun, sbatch and salloc take some of what we set in the task that they run in for options of theirs.
@@ -18,8 +17,5 @@ void unset_outer_variables();
 // The step exists, its tasks do not. What is to reach the nodes is set in srun's environment, from where srun takes it
 // to the tasks. A step that is not set up gets none of it.
 int decide_step(spank_t spank);
-
-// The last hook of all: in srun it says which task failed first, in slurmstepd it gives back what was held.
-int end_of_step();
 
 }  // namespace bootstrap

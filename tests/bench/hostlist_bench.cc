@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/step/hostlist.h"
+#include "core/step/host_list.h"
 
 namespace {
 

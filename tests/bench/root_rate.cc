@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "comm/nccl/nccl_library.h"
-#include "core/util/json.h"
+#include "core/util/text.h"
 #include "root_rate_ranks.h"
 
 namespace {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/exchange/nccl_roots.h"
+#include "core/exchange/exchanged_values.h"
 
 namespace bench {
 namespace {

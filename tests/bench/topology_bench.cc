@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/hardware/topology_text.h"
+#include "core/hardware/topology.h"
 #include "fake_machine.h"
 #include "known_machine.h"
 #include "probe/sysfs_topology.h"

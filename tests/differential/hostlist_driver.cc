@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/step/hostlist.h"
+#include "core/step/host_list.h"
 
 namespace {
 

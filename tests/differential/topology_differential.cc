@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "core/hardware/topology_text.h"
+#include "core/hardware/topology.h"
 #include "fake_machine.h"
 #include "known_machine.h"
 #include "probe/hwloc_topology.h"

@@ -2,7 +2,8 @@
 // plugstack.conf, tell how long that one's hooks take. Arguments: clock=before or clock=after, and out=FILE, to which
 // slurmstepd adds a line for each call when the step ends: "before task_init NODE JOB STEP TASK NANOSECONDS". With
 // setenv=COUNT alone it sets so many variables in task_init: what a plugin between the clocks could at best take for
-// that. SPDX-License-Identifier: Apache-2.0
+// that.
+// SPDX-License-Identifier: Apache-2.0
 #include <slurm/spank.h>
 #include <stdbool.h>
 #include <stdint.h>

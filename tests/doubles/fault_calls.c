@@ -4,7 +4,8 @@
 //   user_init:malloc:12       the twelfth malloc in user_init fails, and leaves the line "failed user_init malloc 12"
 //   user_init:malloc:12+      that one and all after it in this hook
 // What is called from no hook (when the plugin is loaded, and in callbacks of options) counts as the hook "load". The
-// lines go to /tmp/fault_calls.log where there is such a file. SPDX-License-Identifier: Apache-2.0
+// lines go to /tmp/fault_calls.log where there is such a file.
+// SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

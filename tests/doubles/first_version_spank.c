@@ -1,6 +1,7 @@
 // A SPANK plugin for the control of the harm suite: it does unasked what the first version of ours did, in every step
 // with GPUs, also for single tasks, shells and --pty. It sets the ranks, an address and what frameworks read, ends
-// steps with more tasks than GPUs, and gives srun other defaults. SPDX-License-Identifier: Apache-2.0
+// steps with more tasks than GPUs, and gives srun other defaults.
+// SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <sched.h>

@@ -1,7 +1,8 @@
 // A SPANK plugin that does to tasks what pyxis and enroot's hook for PyTorch do: in task_init the task gets a mount
 // namespace of its own, in which folders of the host are hidden, and the variables of the image. Arguments:
 // hide=FOLDER, what the container has not; NAME=VALUE, a variable of the image. RANK and LOCAL_RANK are set from
-// Slurm's, as pyxis does for images with PYTORCH_VERSION. SPDX-License-Identifier: Apache-2.0
+// Slurm's, as pyxis does for images with PYTORCH_VERSION.
+// SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>

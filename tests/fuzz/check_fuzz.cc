@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/step/hostlist.h"
+#include "core/step/host_list.h"
 #include "property.h"
 #include "tools/check/check_report.h"
 #include "tools/check/check_table.h"

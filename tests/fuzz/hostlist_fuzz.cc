@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/step/hostlist.h"
+#include "core/step/host_list.h"
 #include "property.h"
 
 // gcc has the function and no header for it.

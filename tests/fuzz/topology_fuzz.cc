@@ -4,7 +4,7 @@
 #include <chrono>
 #include <string>
 
-#include "core/hardware/topology_text.h"
+#include "core/hardware/topology.h"
 #include "property.h"
 
 namespace {

@@ -64,11 +64,11 @@ TEST(Activation, OnlyProgramsThatMayTrain) {
 }
 
 TEST(Activation, AProgramThatCannotBeSeenIsToldWhereItsStepIsAWorld) {
-  EXPECT_TRUE(decide(step_of(4, 2, ProgramKind::kUnseen), kTwoByTwo).is_told);
+  EXPECT_TRUE(decide(step_of(4, 2, ProgramKind::kUnseen), kTwoByTwo).needs_warning);
   EXPECT_EQ(decide(step_of(4, 2, ProgramKind::kUnseen), kTwoByTwo).line(),
             "NOT SET UP: prog is what it is; use --bootstrap=on to set it up, or --bootstrap=off");
-  EXPECT_FALSE(decide(step_of(4, 2, ProgramKind::kUnseen), answers_of("gres:gpu:1", {2, 2})).is_told);
-  EXPECT_FALSE(decide(step_of(4, 2, ProgramKind::kShell), kTwoByTwo).is_told);
+  EXPECT_FALSE(decide(step_of(4, 2, ProgramKind::kUnseen), answers_of("gres:gpu:1", {2, 2})).needs_warning);
+  EXPECT_FALSE(decide(step_of(4, 2, ProgramKind::kShell), kTwoByTwo).needs_warning);
 }
 
 TEST(Activation, TorchrunIsOneTaskOnEachOfSeveralNodes) {
@@ -145,7 +145,7 @@ TEST(Activation, AJobThatAsksLeavesLaunchersTerminalsAndRefusalsAlone) {
   EXPECT_EQ(set_up(step_of(1, 1), answers_of("gres:gpu:2", {1}), kJob), SetUp::kAllSettings);
   EXPECT_EQ(set_up(step_of(4, 2, ProgramKind::kShell), kTwoByTwo, kJob), SetUp::kAllSettings);
   EXPECT_EQ(set_up(step_of(4, 2, ProgramKind::kLauncher), kTwoByTwo, kJob), SetUp::kNothing);
-  EXPECT_TRUE(decide(step_of(4, 2, ProgramKind::kLauncher), kTwoByTwo, kJob).is_told);
+  EXPECT_TRUE(decide(step_of(4, 2, ProgramKind::kLauncher), kTwoByTwo, kJob).needs_warning);
   auto terminal = step_of(4, 2);
   terminal.has_terminal = true;
   EXPECT_EQ(set_up(terminal, kTwoByTwo, kJob), SetUp::kNothing);
@@ -166,7 +166,7 @@ TEST(Activation, ComponentsThatDoNotHearOfItAreLeftAloneOrRefused) {
     const bool is_refused = choice.asked == Asked::kStrongly;
     EXPECT_EQ(activation.decision.set_up, SetUp::kNothing);
     EXPECT_EQ(activation.decision.asked, is_refused ? Asked::kStrongly : Asked::kUnasked);
-    EXPECT_EQ(activation.is_told, !is_refused) << "it is an error, and no warning";
+    EXPECT_EQ(activation.needs_warning, !is_refused) << "it is an error, and no warning";
     EXPECT_NE(activation.line().find("SLURM_BOOTSTRAP_DECISION"), std::string::npos) << activation.line();
   }
 }
@@ -213,7 +213,7 @@ TEST(Activation, ThePartitionIsThatOfTheStepWhereSrunDoesNotKnowIt) {
 TEST(Activation, WithoutAnAnswerOnlyWhoAskedIsSetUp) {
   const auto unasked = decide_without_answers(kNobody, "slurmctld did not answer within 5 s");
   EXPECT_EQ(unasked.decision.set_up, SetUp::kNothing);
-  EXPECT_TRUE(unasked.is_told);
+  EXPECT_TRUE(unasked.needs_warning);
   EXPECT_NE(unasked.line().find("--bootstrap=on"), std::string::npos);
   EXPECT_EQ(decide_without_answers(kLine, "").decision.set_up, SetUp::kAllSettings);
   EXPECT_EQ(decide_without_answers(kJob, "").decision.asked, Asked::kWeakly);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/util/fields.h"
+#include "core/util/records.h"
 #include "exchange_double.h"
 
 namespace bootstrap {

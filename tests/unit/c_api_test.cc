@@ -7,7 +7,7 @@
 #include <string>
 
 #include "bootstrap/bootstrap.h"
-#include "core/settings/known_variables.h"
+#include "core/settings/variables.h"
 #include "step_environment.h"
 
 extern "C" int c_header_opens_and_closes(void);

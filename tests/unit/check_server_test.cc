@@ -1,5 +1,6 @@
 // Rank 0 and its clients over real sockets, in a network of their own: which reports arrive, which do not, and what is
-// left. SPDX-License-Identifier: Apache-2.0
+// left.
+// SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_server.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "core/util/version.h"
+#include "core/util/text.h"
 #include "own_network.h"
 #include "test_socket.h"
 #include "tools/check/check_client.h"

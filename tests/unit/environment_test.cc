@@ -8,7 +8,7 @@
 #include <array>
 #include <fstream>
 
-#include "core/settings/known_variables.h"
+#include "core/settings/variables.h"
 #include "probe/read_environment.h"
 
 namespace bootstrap {

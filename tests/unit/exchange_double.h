@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
-#include "core/step/rank_names.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "core/plan/plan_from_environment.h"
-#include "core/plan/step_notes.h"
-#include "core/util/ranges.h"
 #include "core/util/text.h"
 #include "cpu_list.h"
 #include "step_environment.h"

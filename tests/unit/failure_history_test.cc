@@ -1,6 +1,6 @@
 // The failures of a step: which one is the first, when none is, and when all tasks failed alike.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/failure/failure_history.h"
+#include "core/step/failure.h"
 
 #include <gtest/gtest.h>
 

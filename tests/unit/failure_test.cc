@@ -1,6 +1,6 @@
 // A task that failed: what its node sends to srun comes back the same, forgeries do not count, and what it is called.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/failure/failure.h"
+#include "core/step/failure.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -100,12 +100,12 @@ TEST(FailureWords, NumbersAreThoseOfTheSystem) {
 
 TEST(FailureKind, WhoeverWasToldToEndHasNotFailed) {
   for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGTERM, SIGXCPU}) {
-    EXPECT_TRUE(is_told_to_end(failure(signal))) << signal;
-    EXPECT_TRUE(is_told_to_end(failure((128 + signal) << 8))) << signal;  // a shell passes it on
-    EXPECT_FALSE(is_told_to_end(failure(signal << 8))) << signal;         // an exit code
+    EXPECT_TRUE(is_ended_on_request(failure(signal))) << signal;
+    EXPECT_TRUE(is_ended_on_request(failure((128 + signal) << 8))) << signal;  // a shell passes it on
+    EXPECT_FALSE(is_ended_on_request(failure(signal << 8))) << signal;         // an exit code
   }
   for (const int signal : {SIGKILL, SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSYS, SIGALRM}) {
-    EXPECT_FALSE(is_told_to_end(failure(signal))) << signal;
+    EXPECT_FALSE(is_ended_on_request(failure(signal))) << signal;
   }
   EXPECT_TRUE(is_killed(failure((128 + SIGKILL) << 8)));
   EXPECT_FALSE(is_killed(failure(SIGSEGV)));

@@ -1,13 +1,12 @@
 // What the frameworks are told: consistent with the plan in every mode, only where it is theirs, and never the user's.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/framework_plan.h"
+#include "core/plan/frameworks.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/plan/framework_variables.h"
 #include "core/plan/master_endpoint.h"
 #include "core/plan/plan_from_environment.h"
 #include "core/util/text.h"

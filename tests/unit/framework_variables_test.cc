@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "core/plan/framework_plan.h"
+#include "core/plan/frameworks.h"
 #include "core/plan/master_endpoint.h"
 #include "core/plan/plan_from_environment.h"
 #include "core/util/text.h"

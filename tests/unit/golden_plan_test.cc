@@ -6,8 +6,7 @@
 #include <random>
 #include <set>
 
-#include "core/plan/gpu_variables.h"
-#include "core/plan/visible_gpus.h"
+#include "core/plan/node_gpus.h"
 #include "core/util/text.h"
 #include "known_machine.h"
 #include "step_environment.h"

@@ -1,6 +1,6 @@
 // What a step asked for, in the words of each release of Slurm.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/activation/gpu_request.h"
+#include "core/activation/activation_rules.h"
 
 #include <gtest/gtest.h>
 

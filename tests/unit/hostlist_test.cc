@@ -1,6 +1,6 @@
 // Host lists: what each form means, what is refused and why, and that all views of a list agree with each other.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/step/hostlist.h"
+#include "core/step/host_list.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/hardware/topology_text.h"
+#include "core/hardware/topology.h"
 
 namespace bootstrap {
 

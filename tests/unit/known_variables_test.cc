@@ -1,17 +1,16 @@
 // The limits of variables: a value above its limit counts as not set, and the user learns which.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/settings/known_variables.h"
+#include "core/settings/variables.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "core/plan/framework_variables.h"
+#include "core/plan/frameworks.h"
+#include "core/step/planned_variables.h"
 #include "core/plan/step_plan.h"
-#include "core/settings/internal_variables.h"
 #include "core/settings/settings.h"
-#include "core/step/leftover_variables.h"
 #include "step_environment.h"
 
 namespace bootstrap {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/exchange/exchanged_values.h"
 #include "core/exchange/pmix_environment.h"
-#include "core/exchange/tagged_value.h"
 #include "core/plan/plan_from_environment.h"
 #include "core/plan/step_plan.h"
 #include "mpirun_environment.h"

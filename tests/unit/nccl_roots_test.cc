@@ -1,6 +1,6 @@
 // NCCL's rank-to-root rule, held against a second writing of it that walks the ranks and knows no formula.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/exchange/nccl_roots.h"
+#include "core/exchange/exchanged_values.h"
 
 #include <gtest/gtest.h>
 

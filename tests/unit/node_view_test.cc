@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/plan/gpu_variables.h"
+#include "core/plan/node_gpus.h"
 #include "known_machine.h"
 #include "probe/read_environment.h"
 

@@ -1,5 +1,6 @@
 // From slurmstepd to the line of srun, over a real socket: what is received, what a flood takes away, when nothing is
-// said. SPDX-License-Identifier: Apache-2.0
+// said.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -15,7 +16,6 @@
 #include "plugin_scenario.h"
 #include "slurmstepd/failure_sender.h"
 #include "srun/failure_receiver.h"
-#include "srun/failure_socket.h"
 
 namespace bootstrap {
 namespace {

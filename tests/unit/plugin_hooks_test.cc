@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/plan/step_plan.h"
-#include "core/settings/known_variables.h"
+#include "core/settings/variables.h"
 #include "plugin_scenario.h"
 #include "probe/port_reservation.h"
 

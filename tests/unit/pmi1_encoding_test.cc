@@ -1,6 +1,6 @@
 // Bytes of any kind and length go through PMI-1's short values of printable characters.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/exchange/pmi1_encoding.h"
+#include "core/exchange/exchanged_values.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "core/settings/ld_preload_list.h"
+#include "core/step/planned_variables.h"
 #include "preload/stderr_message.h"
 
 namespace bootstrap {

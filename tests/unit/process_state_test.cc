@@ -1,4 +1,5 @@
-// Which processes go on, by real ones in each state. SPDX-License-Identifier: Apache-2.0
+// Which processes go on, by real ones in each state.
+// SPDX-License-Identifier: Apache-2.0
 #include "probe/process_state.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // How missing ranks are named: exactly, in few words, and never without end.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/step/rank_names.h"
+#include "core/step/rank_layout.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Lists of byte strings come back whole, or not at all.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/util/string_list.h"
+#include "core/util/records.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The label on what a rank puts into the PMIx store: read back exactly, and nothing else taken for one.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/exchange/tagged_value.h"
+#include "core/exchange/exchanged_values.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Topologies as text: what is read comes back, and what a line may not say.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/hardware/topology_text.h"
+#include "core/hardware/topology.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,11 @@
 // What each task sees of the step's GPUs, in every mode and with whatever Slurm leaves it.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/visible_gpus.h"
+#include "core/plan/node_gpus.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "core/plan/gpu_variables.h"
 #include "core/plan/plan_from_environment.h"
 #include "step_environment.h"
 

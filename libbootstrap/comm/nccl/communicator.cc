@@ -9,7 +9,7 @@
 #include "comm/nccl/cuda_device.h"
 #include "comm/nccl/nccl_comm_init.h"
 #include "comm/nccl/unique_ids.h"
-#include "core/step/rank_names.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -41,7 +41,7 @@ struct CommunicatorOptions {
   Deadline* agreed = nullptr;  // gets the time at which this rank had the unique ids, for those who measure
 };
 
-// The unique ids of `group`, in order of root; made by the ranks that core/exchange/nccl_roots.h names. Collective over
+// The unique ids of `group`, in order of root; made by the ranks that core/exchange/exchanged_values.h names. Collective over
 // the step.
 Result<std::vector<nccl::UniqueId>> exchange_unique_ids(Exchange& exchange, const Layout& layout, const Group& group,
                                                         std::uint32_t roots, const nccl::Functions& nccl,

@@ -1,5 +1,6 @@
 // The GPU of the calling thread, asked of CUDA's driver and runtime, or of HIP, as the process has them; none is
-// linked. SPDX-License-Identifier: Apache-2.0
+// linked.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <optional>

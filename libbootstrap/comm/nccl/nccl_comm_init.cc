@@ -14,7 +14,7 @@
 #include "comm/nccl/cuda_device.h"
 #include "comm/process/secure_wipe.h"
 #include "comm/process/sleep_for.h"
-#include "core/step/rank_names.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 #include "probe/abandonable_thread.h"
 

@@ -1,5 +1,6 @@
 // NCCL, or RCCL, without linking to it: the functions of one loaded copy, found by name, and our own declarations of
-// its types. SPDX-License-Identifier: Apache-2.0
+// its types.
+// SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/nccl_library.h"
 
 #include <dlfcn.h>

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "comm/nccl/gpu_libraries.h"
-#include "core/step/rank_names.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

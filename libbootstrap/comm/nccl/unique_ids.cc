@@ -11,8 +11,8 @@
 #include "comm/nccl/first_calls.h"
 #include "comm/nccl/rank_conflicts.h"
 #include "comm/process/secure_wipe.h"
-#include "core/exchange/nccl_roots.h"
-#include "core/step/rank_names.h"
+#include "core/exchange/exchanged_values.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -8,8 +8,8 @@
 #include "comm/exchange_engine.h"
 #include "comm/pmi/pmi1_helper.h"
 #include "comm/process/secure_wipe.h"
-#include "core/step/rank_names.h"
-#include "core/util/string_list.h"
+#include "core/step/rank_layout.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

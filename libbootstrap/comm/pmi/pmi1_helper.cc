@@ -10,7 +10,7 @@
 
 #include "comm/pmi/pmi1_library.h"
 #include "comm/process/secure_wipe.h"
-#include "core/exchange/pmi1_encoding.h"
+#include "core/exchange/exchanged_values.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

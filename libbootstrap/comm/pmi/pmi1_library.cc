@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/exchange/pmi1_encoding.h"
+#include "core/exchange/exchanged_values.h"
 #include "core/util/text.h"
 #include "probe/file_permissions.h"
 

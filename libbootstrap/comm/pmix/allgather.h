@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "comm/exchange.h"
+#include "core/exchange/exchanged_values.h"
 #include "core/exchange/pmix_environment.h"
-#include "core/exchange/tagged_value.h"
 
 namespace bootstrap {
 

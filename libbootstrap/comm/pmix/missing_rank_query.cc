@@ -9,7 +9,7 @@
 
 #include "comm/process/secure_wipe.h"
 #include "comm/process/sleep_for.h"
-#include "core/step/rank_names.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

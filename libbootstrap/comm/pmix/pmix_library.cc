@@ -16,6 +16,7 @@
 
 #include "core/util/text.h"
 #include "probe/loaded_mpi.h"
+#include "probe/read_environment.h"
 
 namespace bootstrap::pmix {
 
@@ -139,8 +140,8 @@ Client::Client(std::shared_ptr<const Functions> functions) : functions_(std::mov
 Result<const Client*> Client::open() {
   void* library = ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
   const bool was_in_process = library != nullptr;
-  const char* name = ::secure_getenv("SLURM_BOOTSTRAP_PMIX");
-  if (name == nullptr || *name == '\0') name = kLibrary;
+  const auto file = trusted_settings(process_environment()).pmix_file.value;
+  const char* const name = file.empty() ? kLibrary : file.c_str();
   if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = ::dlerror();

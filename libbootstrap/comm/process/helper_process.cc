@@ -25,7 +25,7 @@
 #include "comm/process/own_program.h"
 #include "comm/process/poll_until.h"
 #include "comm/process/secure_wipe.h"
-#include "core/util/string_list.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 #include "probe/abandonable_thread.h"
 #include "probe/file_descriptor.h"

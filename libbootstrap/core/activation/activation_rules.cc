@@ -36,7 +36,7 @@ Activation set_up(SetUp what, Asked asked, std::string reason) {
 Activation leave_alone(const UserChoice& choice, const std::string& reason,
                        std::string_view hint = "use --bootstrap=on on the line of srun to set it up all the same") {
   auto activation = nothing(cat({reason, ", although ", choice.origin, " asks for it"}), hint);
-  activation.is_told = true;
+  activation.needs_warning = true;
   return activation;
 }
 
@@ -170,7 +170,7 @@ Activation decide_unasked(const Settings& settings, const SrunFacts& step, const
   if (auto activation = decide_gpus(gpus, step, answers)) return std::move(*activation);
   if (step.program.kind == ProgramKind::kUnseen) {
     auto activation = nothing(step.program.reason, "use --bootstrap=on to set it up, or --bootstrap=off");
-    activation.is_told = true;
+    activation.needs_warning = true;
     return activation;
   }
   return set_up(SetUp::kWorld, Asked::kUnasked, cat({"a GPU for each task, and ", step.program.reason}));
@@ -182,7 +182,7 @@ Activation observed(Activation activation) {
   activation.decision.set_up = SetUp::kNothing;
   activation.decision.is_observed = true;
   activation.hint.clear();
-  activation.is_told = false;
+  activation.needs_warning = false;
   return activation;
 }
 
@@ -198,7 +198,7 @@ Activation unheard(const UserChoice& choice) {
     return activation;
   }
   auto activation = nothing(cat({kWhy, ", although ", choice.origin, " asks for it"}), remedy);
-  activation.is_told = true;
+  activation.needs_warning = true;
   return activation;
 }
 
@@ -239,7 +239,7 @@ Activation decide_activation(const UserChoice& choice, const Settings& settings,
 Activation decide_without_answers(const UserChoice& choice, const std::string& why) {
   if (choice.asked != Asked::kUnasked && !choice.is_off) return asked_for(choice);
   auto activation = nothing(why, "use --bootstrap=on to set it up, or --bootstrap=off");
-  activation.is_told = true;
+  activation.needs_warning = true;
   return activation;
 }
 

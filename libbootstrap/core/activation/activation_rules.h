@@ -1,20 +1,41 @@
-// Which steps are set up, and why: one ladder of conditions. srun goes down it once for each step, and the nodes obey.
+// Which steps are set up, and why. srun applies the rules once for each step, and the nodes obey.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "core/activation/gpu_request.h"
 #include "core/program/program.h"
 #include "core/settings/settings.h"
 #include "core/step/srun_decision.h"
 
 namespace bootstrap {
 
-// What srun knows of a step without a call.
+// As slurmctld keeps them for each step; the job's request is copied into a step that has none. Slurm writes
+// "gres:gpu:2" up to 23.02 and "gres/gpu:2" since 23.11.
+struct TresRequest {
+  std::string per_node;
+  std::string per_step;
+  std::string per_socket;
+  std::string per_task;
+  std::string bind;
+};
+
+struct GpuRequest {
+  // GPUs of each node of the step. Nothing: they are not counted by node; `reason` is why.
+  std::optional<std::uint32_t> per_node;
+  bool has_gpus = false;  // the step asked for GPUs, or parts of GPUs, in whatever way
+  std::string reason;     // why the tasks of a node cannot have one GPU each; short, for people; empty: they may
+  std::string_view hint;  // the request that would let them, for people; empty: none would
+};
+
+// `nodes`: of the step. A number of GPUs for the whole step is that of a node where there is one node.
+GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes);
+
+// What srun knows of a step without asking slurmctld.
 struct SrunFacts {
   std::uint32_t tasks = 1;
   std::uint32_t nodes = 1;
@@ -27,22 +48,22 @@ struct SrunFacts {
   Program program;
 };
 
-// What slurmctld says of it.
+// What slurmctld knows of it.
 struct SlurmctldAnswers {
   TresRequest request;
   std::string partition;
   std::vector<std::uint32_t> tasks_per_node;
 };
 
-// One rung of the ladder. `hint` says what gives the other answer; empty: nothing does.
+// The outcome of the rules. `hint` names the option that reverses it, or is empty.
 struct Activation {
   Decision decision;
   std::string hint;
-  bool is_told = false;      // worth a line to the user, though nothing is set up
-  std::string line() const;  // "NOT SET UP: bash is a shell: ..." or "SET UP: ..."
+  bool needs_warning = false;  // nothing is set up, and the user may expect otherwise
+  std::string line() const;    // "NOT SET UP: bash is a shell: ..." or "SET UP: ..."
 };
 
-// What the user said about a step; the nearest counts: srun's line, the job's option, SLURM_BOOTSTRAP.
+// What the user asked for; the nearest counts: srun's line, the job's option, SLURM_BOOTSTRAP.
 struct UserChoice {
   Asked asked = Asked::kUnasked;
   bool is_off = false;

@@ -1,6 +1,6 @@
 // The GPUs that a step asked for, read from slurmctld's own record of the step.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/activation/gpu_request.h"
+#include "core/activation/activation_rules.h"
 
 #include <algorithm>
 #include <map>

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/step/rank_names.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

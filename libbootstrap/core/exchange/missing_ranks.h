@@ -1,4 +1,4 @@
-// What a query for missing ranks has found of the ranks that did not come, and how it is told.
+// The ranks that did not join a call, as far as a query found out, and the sentence about them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +13,7 @@ namespace bootstrap {
 // Of this node, at the end of the query. Others than Slurm's are taken to answer.
 enum class ServerState : std::uint8_t {
   kAnswers,
-  kSilent,  // it is there, and answers nobody
+  kSilent,  // it runs, and does not answer
   kEnded,   // its connection is closed
 };
 
@@ -21,7 +21,7 @@ enum class ServerState : std::uint8_t {
 struct MissingRanks {
   std::vector<Rank> missing;    // asked for while the server answered
   std::vector<Rank> silencers;  // on the nodes that it was asking when it fell silent, most likely since one is gone
-  std::vector<Rank> unheard;    // of whom nothing is known
+  std::vector<Rank> unheard;    // of which nothing is known
   ServerState server = ServerState::kAnswers;
 
   bool is_empty() const { return missing.empty() && silencers.empty() && unheard.empty(); }

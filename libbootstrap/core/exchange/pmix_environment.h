@@ -1,4 +1,4 @@
-// Whether the PMIx variables in an environment are those of this very rank, before anything is said to a server.
+// Whether the PMIx variables in an environment are those of this rank, before a server is asked anything.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "core/util/ranges.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -14,84 +14,44 @@ namespace {
 using Cost = std::int64_t;
 using CostMatrix = std::vector<std::vector<Cost>>;
 
-// The cheapest way to give each row a column of its own: successive shortest paths with potentials (Kuhn and Munkres,
-// in the form of Jonker and Volgenant), O(n^3). Answers with the column of each row.
-class Assignment {
- public:
-  explicit Assignment(const CostMatrix& cost)
-      : cost_(cost), row_potential_(cost.size(), 0), column_potential_(cost.size(), 0), row_of_(cost.size(), kNobody) {
-    for (std::size_t row = 0; row < cost.size(); ++row) place(row);
-  }
-
-  std::vector<std::uint32_t> columns() const {
-    std::vector<std::uint32_t> columns(row_of_.size());
-    for (std::size_t column = 0; column < row_of_.size(); ++column) {
-      columns[row_of_[column]] = static_cast<std::uint32_t>(column);
-    }
-    return columns;
-  }
-
- private:
-  static constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
-  static constexpr Cost kUnreached = std::numeric_limits<Cost>::max() / 4;
-
-  // What is known about the columns while a path is looked for.
-  struct Search {
-    std::vector<Cost> distance;
-    std::vector<std::size_t> before;  // the column from which this one is reached; kNobody: from the row itself
-    std::vector<bool> is_done;
-  };
-
-  void place(std::size_t row) {
-    const auto size = cost_.size();
-    Search search{std::vector<Cost>(size, kUnreached), std::vector<std::size_t>(size, kNobody),
-                  std::vector<bool>(size, false)};
-    std::size_t last = kNobody;
-    for (auto current = row;;) {
-      last = step(search, current, last);
-      if (row_of_[last] == kNobody) break;
-      current = row_of_[last];
-    }
-    update_potentials(search, row, search.distance[last]);
-    for (auto column = last; column != kNobody;) {
-      const auto before = search.before[column];
-      row_of_[column] = before == kNobody ? row : row_of_[before];
-      column = before;
-    }
-  }
-
-  // Relaxes the columns from `row`, which holds `from`, and answers with the nearest one that is not done.
-  std::size_t step(Search& search, std::size_t row, std::size_t from) const {
-    const auto so_far = from == kNobody ? 0 : search.distance[from];
-    auto nearest = kNobody;
-    for (std::size_t column = 0; column < cost_.size(); ++column) {
-      if (search.is_done[column]) continue;
-      const auto reduced = so_far + cost_[row][column] - row_potential_[row] - column_potential_[column];
-      if (reduced < search.distance[column]) {
-        search.distance[column] = reduced;
-        search.before[column] = from;
+// The cheapest way to give each row a column of its own, O(n^3): the Hungarian method with potentials (Kuhn and
+// Munkres, in the form of Jonker and Volgenant). Returns the column of each row. In here rows and columns count from 1.
+std::vector<std::uint32_t> cheapest_columns(const CostMatrix& cost) {
+  constexpr auto kUnreached = std::numeric_limits<Cost>::max() / 4;
+  const auto size = cost.size();
+  std::vector<Cost> row_potential(size + 1);
+  std::vector<Cost> column_potential(size + 1);
+  std::vector<std::size_t> row_of(size + 1);  // of each column; 0: none
+  std::vector<std::size_t> before(size + 1);  // the column from which each one is reached
+  for (std::size_t row = 1; row <= size; ++row) {
+    std::vector<Cost> distance(size + 1, kUnreached);
+    std::vector<bool> is_done(size + 1);
+    std::size_t column = 0;
+    for (row_of[0] = row; row_of[column] != 0;) {
+      const auto from = row_of[column];
+      is_done[column] = true;
+      std::size_t nearest = 0;
+      for (std::size_t to = 1; to <= size; ++to) {
+        if (is_done[to]) continue;
+        const auto reduced = cost[from - 1][to - 1] - row_potential[from] - column_potential[to];
+        if (reduced < distance[to]) distance[to] = reduced, before[to] = column;
+        if (nearest == 0 || distance[to] < distance[nearest]) nearest = to;
       }
-      if (nearest == kNobody || search.distance[column] < search.distance[nearest]) nearest = column;
+      const auto change = distance[nearest];
+      for (std::size_t to = 0; to <= size; ++to) {
+        if (is_done[to]) row_potential[row_of[to]] += change, column_potential[to] -= change;
+        if (!is_done[to]) distance[to] -= change;
+      }
+      column = nearest;
     }
-    search.is_done[nearest] = true;
-    return nearest;
+    for (; column != 0; column = before[column]) row_of[column] = row_of[before[column]];
   }
-
-  void update_potentials(const Search& search, std::size_t row, Cost length) {
-    row_potential_[row] += length;
-    for (std::size_t column = 0; column < cost_.size(); ++column) {
-      if (!search.is_done[column] || row_of_[column] == kNobody) continue;
-      const auto change = length - search.distance[column];
-      row_potential_[row_of_[column]] += change;
-      column_potential_[column] -= change;
-    }
+  std::vector<std::uint32_t> columns(size);
+  for (std::size_t column = 1; column <= size; ++column) {
+    columns[row_of[column] - 1] = static_cast<std::uint32_t>(column - 1);
   }
-
-  const CostMatrix& cost_;
-  std::vector<Cost> row_potential_;
-  std::vector<Cost> column_potential_;
-  std::vector<std::size_t> row_of_;  // of each column
-};
+  return columns;
+}
 
 // The order in which ties are broken: position p gets the GPU that this names.
 std::vector<std::uint32_t> preferred_order(std::size_t tasks, const std::vector<std::uint32_t>& neighbours) {
@@ -127,8 +87,8 @@ CostMatrix cost_matrix(const Distances& distances, const std::vector<std::uint32
   const auto gpus = preferred.size();
   // Each weight is above all that the terms after it can add up to. The last one is a square, so that GPUs that must
   // move do so without overtaking each other.
-  const auto per_stranger = static_cast<Cost>(gpus * gpus * gpus + 1);
-  const auto per_distance = per_stranger * static_cast<Cost>(gpus + 1);
+  const auto per_move = static_cast<Cost>(gpus * gpus * gpus + 1);
+  const auto per_distance = per_move * static_cast<Cost>(gpus + 1);
   std::vector<std::size_t> home(gpus);  // where each GPU would stand if all were equal
   for (std::size_t position = 0; position < gpus; ++position) home[preferred[position]] = position;
 
@@ -139,7 +99,7 @@ CostMatrix cost_matrix(const Distances& distances, const std::vector<std::uint32
       for_each_task_at(position, tasks, gpus,
                        [&](std::size_t task) { entry += per_distance * static_cast<Cost>(distances[task][gpu]); });
       const bool stays = owner_of(home[gpu], tasks, gpus) == owner_of(position, tasks, gpus);
-      if (!stays) entry += per_stranger;
+      if (!stays) entry += per_move;
       const auto moved = static_cast<Cost>(home[gpu]) - static_cast<Cost>(position);
       entry += moved * moved;
     }
@@ -216,7 +176,7 @@ std::vector<std::uint32_t> assign_gpus(const Distances& distances, const std::ve
   const auto gpus = neighbours.size();
   if (tasks == 0 || gpus == 0) return neighbours;
   const auto preferred = preferred_order(tasks, neighbours);
-  auto order = Assignment(cost_matrix(distances, preferred)).columns();
+  auto order = cheapest_columns(cost_matrix(distances, preferred));
   if (tasks >= gpus) return order;
 
   std::vector<std::uint32_t> rank(gpus);

@@ -75,11 +75,7 @@ std::string_view gpu_uuid(std::string_view entry) {
 
 }  // namespace
 
-std::string GpuList::text() const {
-  std::string text;
-  for (const auto& entry : entries) text += cat({text.empty() ? "" : ",", entry});
-  return text;
-}
+std::string GpuList::text() const { return join(entries, ","); }
 
 bool has_users_hip_list(const Environment& environment) {
   const auto users = environment.get("HIP_VISIBLE_DEVICES");

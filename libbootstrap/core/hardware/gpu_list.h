@@ -18,9 +18,8 @@ namespace bootstrap {
 struct GpuListKind {
   GpuVendor vendor;
   std::string_view variable;
-  std::string_view
-      order_variable;  // says in which order indices count, with the value PCI_BUS_ID; empty: there is none
-  bool is_ordered;     // the runtime numbers the devices as the list does; else the list is only a set
+  std::string_view order_variable;  // PCI_BUS_ID in it makes indices count in that order; empty: there is none
+  bool is_ordered;                  // the runtime numbers the devices as the list does; else the list is only a set
 };
 
 // In the order in which they are looked for: Slurm without AutoDetect= and Flags= sets all of them. On a node of
@@ -38,12 +37,12 @@ struct GpuList {
   std::vector<std::uint32_t> ids;    // of each entry: index among all GPUs of the node; empty: not known
   bool has_uuids = false;            // "GPU-..." or "MIG-...", never turned into indices
   bool has_mig = false;              // a process can use one MIG instance, the first one of its list
-  bool is_assumed = false;           // nobody gave a list: all GPUs of the node
+  bool is_assumed = false;           // no list was given: all GPUs of the node
 
   std::string text() const;  // as Slurm wrote it
 };
 
-// All variables in which Slurm tells a task its GPUs; it renews or removes them at each step.
+// All variables in which Slurm lists a task's GPUs; it renews or removes them at each step.
 inline constexpr std::array<std::string_view, 5> kSlurmGpuVariables{
     "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"};
 
@@ -51,17 +50,17 @@ inline constexpr std::array<std::string_view, 5> kSlurmGpuVariables{
 // ROCR_VISIBLE_DEVICES leaves, and ends at a number that is too large (rocclr/device/rocm/rocdevice.cpp of ROCm).
 bool has_users_hip_list(const Environment& environment);
 
-// Nothing when the environment has no list that says which GPUs: none was given, Slurm does not know their files, or
-// the user has chosen on top of it (has_users_hip_list).
+// Nothing when the environment does not list the GPUs: none were given, Slurm does not know their files, or the user
+// has chosen among them (has_users_hip_list).
 std::optional<GpuList> read_gpu_list(const Environment& environment);
 
 // The same where another launcher than Slurm started the ranks: the list alone counts.
 std::optional<GpuList> read_visible_gpus(const Environment& environment);
 
-// "0,1,2" for three: where no list says otherwise, each process sees all NVIDIA GPUs of its node.
+// "0,1,2" for three: without a list each process sees all NVIDIA GPUs of its node.
 GpuList all_gpus(std::size_t count);
 
-// For each entry the GPU of the machine that it means; one without a place where that cannot be told.
+// For each entry the GPU of the machine that it means; a GPU without a place where that is not known.
 std::vector<Gpu> find_gpus(const GpuList& list, const Topology& topology);
 
 // The file that a process opens to use a GPU of this list; empty when not known.

@@ -93,13 +93,10 @@ std::optional<Route> parse_ipv6_line(const std::vector<std::string_view>& fields
 // "eth0, ib0": what there is, for messages.
 std::string interfaces_of(const std::vector<Route>& routes) {
   std::vector<std::string_view> names;
-  std::string text;
   for (const auto& route : routes) {
-    if (std::find(names.begin(), names.end(), route.interface) != names.end()) continue;
-    names.emplace_back(route.interface);
-    text += cat({text.empty() ? "" : ", ", route.interface});
+    if (std::find(names.begin(), names.end(), route.interface) == names.end()) names.emplace_back(route.interface);
   }
-  return text.empty() ? "none" : text;
+  return names.empty() ? "none" : join(names, ", ");
 }
 
 bool is_interface_name(std::string_view text) {

@@ -66,7 +66,7 @@ struct RdmaPort {
 struct InterfaceChoice {
   enum class Kind : std::uint8_t {
     kGloo,     // of the route to MASTER_ADDR, for Gloo alone: it takes one name, and finds a wrong one by itself
-    kAuto,     // the same for all that can be told an interface
+    kAuto,     // the same for all programs that take the name of an interface
     kName,     // this one
     kNetwork,  // the one in this network
     kOff,

@@ -1,7 +1,8 @@
-// Which CPUs each GPU of a node is near to: packages, NUMA nodes and GPUs, and nothing else of a machine.
+// Which CPUs each GPU of a node is near to: made from a source, or read from lines of text in a file.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,7 +16,7 @@ namespace bootstrap {
 
 enum class GpuVendor : std::uint8_t { kNvidia, kAmd, kIntel };
 
-// Index into Topology::packages or numa_nodes; nothing when the machine does not tell.
+// Index into Topology::packages or numa_nodes; nothing where the machine does not show it.
 using TopologyIndex = std::optional<std::uint32_t>;
 
 struct Package {
@@ -39,7 +40,7 @@ struct Gpu {
   std::string device;  // the device node that a process opens to use it, "/dev/nvidia0"; empty when not known
   std::string uuid;    // "GPU-1234...", empty when not known
   std::string name;    // model, for people; may be empty
-  CpuSet near;         // CPUs that share its NUMA node, or its package where that is all that is told; empty: not known
+  CpuSet near;         // CPUs that share its NUMA node, or its package where the node is not known; empty: not known
   TopologyIndex numa;
   TopologyIndex package;
 
@@ -57,11 +58,11 @@ struct Topology {
 
 inline constexpr std::size_t kMaxGpus = 256;  // MIG instances count, too: 16 GPUs with 7 each
 
-// A GPU as a source tells it; near, numa and package of `gpu` are still empty.
+// A GPU as a source describes it; near, numa and package of `gpu` are still empty.
 struct FoundGpu {
   Gpu gpu;
   std::uint32_t device_class = 0;  // of the PCI device, as in gpu_vendor
-  CpuSet local;                    // CPUs that the source calls local to it; empty: it does not say
+  CpuSet local;                    // CPUs that the source calls local to it; empty: not known
 };
 
 // What all sources have in common: numbers and PCI addresses in order, each CPU in one package and one NUMA node, a
@@ -81,5 +82,27 @@ bool is_gpu_uuid(std::string_view text);
 
 // GPUs of the vendor whose lists Slurm set, in PCI order.
 std::vector<Gpu> gpus_of(const Topology& topology, GpuVendor vendor);
+
+inline constexpr std::string_view kTopologyTag = "slurm-bootstrap-topology 1";
+inline constexpr std::size_t kMaxTopologyText = std::size_t{1} << 20;  // more is no node of a cluster
+
+// One line each for the CPUs of the machine, each package, each NUMA node and each GPU; the last line is "end":
+//
+//   slurm-bootstrap-topology 1
+//   cpus 0-223
+//   package 0 0-55,112-167
+//   numa 0 0-55,112-167
+//   gpu 0000:1b:00.0 nvidia 0-55,112-167 /dev/nvidia0 GPU-5b6b... NVIDIA H100 80GB HBM3
+//   end
+//
+// Of a GPU: PCI address, vendor, the CPUs near it, device node, UUID, and to the end of the line the model, which may
+// be missing. "-" is a place, node or UUID that is not known.
+std::string topology_text(const Topology& topology);
+
+// The name of a model as it stands there: printable, and not too long.
+std::string gpu_model(std::string_view name);
+
+// An error names its line.
+Result<Topology> parse_topology_text(std::string_view text);
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// The plan for people: a table of 80 columns, and the same as JSON.
+// What people read about a plan: a table of 80 columns, JSON, one line for each decision, and notes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/hardware/cpu_set.h"
 #include "core/plan/step_plan.h"
 #include "core/settings/settings.h"
 #include "core/step/step_facts.h"
@@ -30,5 +31,15 @@ std::string explain_text(const StepFacts& facts, const Settings& settings, const
 // One JSON object, RFC 8259, with a newline at its end.
 std::string explain_json(const StepFacts& facts, const Settings& settings, const StepPlan& plan,
                          const ExplainContext& context);
+
+// For srun -v and SLURM_BOOTSTRAP_DEBUG=1: MASTER_ADDR, MASTER_PORT, and each value that was kept or replaced; then the
+// notes.
+std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& plan);
+
+// One sentence each: an uneven spread of the tasks, and GPUs of this node without a task.
+std::vector<std::string> step_notes(const StepFacts& facts, const StepPlan& plan);
+
+// A rank that is bound to cores none of which is near its GPU. Empty: it is not, or that is not known.
+std::string note_far_gpu(const StepFacts& facts, Rank rank, const CpuSet& cores, const CpuSet& near);
 
 }  // namespace bootstrap

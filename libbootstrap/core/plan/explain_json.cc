@@ -3,7 +3,6 @@
 #include <array>
 
 #include "core/plan/explain.h"
-#include "core/util/json.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -18,18 +17,15 @@ std::string json_rank(const Layout& layout, const Place& place) {
 
 std::string json_variable(const PlannedVariable& variable, const StepFacts& facts) {
   constexpr std::array<std::string_view, 3> kActions{"set", "replaced", "kept"};
-  std::string values;
+  std::vector<std::string> values;
   const bool is_by_rank = variable.of_place != nullptr && facts.knows_hosts;
-  if (is_by_rank) {
-    for (Rank rank = 0; rank < facts.layout.size(); ++rank) {
-      values += cat({rank == 0 ? "" : ", ", "\"", std::to_string(facts.layout.place(rank).*variable.of_place), "\""});
-    }
-  } else {
-    values = json_string(variable.value(0));
+  for (Rank rank = 0; is_by_rank && rank < facts.layout.size(); ++rank) {
+    values.push_back(json_string(std::to_string(facts.layout.place(rank).*variable.of_place)));
   }
   auto out = cat({"{", json_member("name", json_string(variable.name)), ", ",
-                  json_member(is_by_rank ? "by_rank" : "value", is_by_rank ? cat({"[", values, "]"}) : values), ", ",
-                  json_member("from", json_string(variable.from)), ", ",
+                  is_by_rank ? json_member("by_rank", cat({"[", join(values, ", "), "]"}))
+                             : json_member("value", json_string(variable.value(0))),
+                  ", ", json_member("from", json_string(variable.from)), ", ",
                   json_member("action", json_string(kActions[static_cast<std::size_t>(variable.action)]))});
   if (variable.framework) {
     out += cat({", ", json_member("framework", json_string(framework_name(*variable.framework)))});
@@ -68,9 +64,7 @@ std::string explain_json(const StepFacts& facts, const Settings& settings, const
   };
   // What has no by_rank is the value of this task.
   if (facts.is_one_task) members.push_back(json_number("rank", facts.local_ranks.front()));
-  std::string out = "{";
-  for (const auto& member : members) out += cat({out.size() > 1 ? ",\n  " : "\n  ", member});
-  return out + "\n}\n";
+  return cat({"{\n  ", join(members, ",\n  "), "\n}\n"});
 }
 
 }  // namespace bootstrap

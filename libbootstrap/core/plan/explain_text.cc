@@ -1,18 +1,92 @@
-// The plan as a table of 80 columns.
+// The plan as a table of 80 columns, one line for each decision, and what a user may have missed.
 // SPDX-License-Identifier: Apache-2.0
+#include "core/plan/explain.h"
+
 #include <algorithm>
 #include <array>
 
-#include "core/plan/explain.h"
-#include "core/plan/framework_plan.h"
-#include "core/plan/gpu_variables.h"
-#include "core/step/message_prefix.h"
+#include "core/plan/frameworks.h"
+#include "core/plan/node_gpus.h"
 #include "core/step/rank_layout_text.h"
-#include "core/util/ranges.h"
+#include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "core/util/text_columns.h"
 
 namespace bootstrap {
+namespace {
+
+std::string decision_line(const PlannedVariable& variable, std::string_view from) {
+  const bool is_of_task = variable.of_place != nullptr || variable.values.size() > 1;
+  const auto ours = is_of_task ? std::string("a value for each task") : printable(variable.value(0));
+  const auto previous = printable(variable.previous);
+  if (variable.action == Action::kKept) {
+    return cat({variable.name, "=", previous, " is kept (", variable.why, ")"});
+  }
+  if (variable.action == Action::kReplaced) {
+    return cat({variable.name, "=", previous, " is replaced by ", ours, " (", variable.why, ")"});
+  }
+  return cat({variable.name, "=", ours, " (", from, ")"});
+}
+
+enum class Meeting : std::uint8_t { kNone, kAddress, kPort };
+
+// Where torchrun is the program, it alone knows them, by other names.
+Meeting meeting_of(const StepPlan& plan, std::string_view name) {
+  const bool is_torchruns = !plan.find("MASTER_ADDR");
+  if (name == (is_torchruns ? "PET_MASTER_ADDR" : "MASTER_ADDR")) return Meeting::kAddress;
+  if (name == (is_torchruns ? "PET_MASTER_PORT" : "MASTER_PORT")) return Meeting::kPort;
+  return Meeting::kNone;
+}
+
+std::string note_unused_gpus(const StepFacts& facts, const StepPlan& plan) {
+  if (!plan.gpus || plan.gpus->is_own_list || facts.decision.set_up == SetUp::kTorchrun) return {};
+  const auto& place = facts.layout.place(facts.local_ranks.front());
+  const auto gpus = plan.gpus->list.entries.size();
+  if (gpus <= place.local_size) return {};
+  return cat({facts.layout.hosts()[place.node], " has ", counted(place.local_size, "task"), " and ",
+              counted(gpus, "GPU"), ": a program that uses one GPU for each task leaves ",
+              std::to_string(gpus - place.local_size), " unused; use --ntasks-per-node=", std::to_string(gpus),
+              " for a task for each GPU"});
+}
+
+}  // namespace
+
+std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& plan) {
+  std::vector<std::string> lines;
+  for (const auto& variable : plan.variables) {
+    const auto meeting = meeting_of(plan, variable.name);
+    if (meeting == Meeting::kNone && variable.action == Action::kSet) continue;
+    const bool is_port = meeting == Meeting::kPort;
+    const bool is_address = meeting == Meeting::kAddress;
+    lines.push_back(decision_line(variable, is_port      ? plan.master.port_from
+                                            : is_address ? plan.master.address_from
+                                                         : variable.from));
+    if (!is_port || !plan.port_to_reserve) continue;
+    lines.back() +=
+        facts.is_preloaded ? ", reserved while the first program of rank 0 runs" : ", reserved until the step ends";
+  }
+  for (const auto& note : step_notes(facts, plan)) lines.push_back(note);
+  return lines;
+}
+
+std::vector<std::string> step_notes(const StepFacts& facts, const StepPlan& plan) {
+  std::vector<std::string> notes;
+  // mpirun has options of its own for both.
+  if (facts.id.launcher == Launcher::kMpirun) return notes;
+  for (auto& note : {note_spread(facts.layout), note_unused_gpus(facts, plan)}) {
+    if (!note.empty()) notes.push_back(note);
+  }
+  return notes;
+}
+
+std::string note_far_gpu(const StepFacts& facts, Rank rank, const CpuSet& cores, const CpuSet& near) {
+  if (cores.empty() || near.empty() || !(cores & near).empty()) return {};
+  const bool is_world = facts.decision.set_up == SetUp::kWorld;
+  return cat({"rank ", std::to_string(rank), " runs on cores ", cores.to_list(), ", and its GPU is near to cores ",
+              near.to_list(),
+              is_world ? "; use --bootstrap=on for GPUs near to the cores of their tasks"
+                       : "; use --gres-flags=enforce-binding for cores near to the GPUs"});
+}
+
 namespace {
 
 constexpr std::size_t kNameWidth = 26;
@@ -53,8 +127,9 @@ std::string values_by_rank(const Layout& layout, std::uint32_t Place::*member) {
 
 // Of the tasks of this node: "0,1 1,0".
 std::string values_by_task(const PlannedVariable& variable) {
-  std::string all;
-  for (const auto& value : variable.values) all += cat({all.empty() ? "" : " ", printable(value)});
+  std::vector<std::string> values;
+  for (const auto& value : variable.values) values.push_back(printable(value));
+  const auto all = join(values, " ");
   return all.size() < kValueWidth ? all : cat({printable(variable.value(0)), " ..."});
 }
 
@@ -142,28 +217,27 @@ void append_variables(std::string& out, const StepFacts& facts, const StepPlan& 
 
 // "PET_NNODES=2 PET_NODE_RANK=0": of rank 0, or of the task that asks.
 std::string assignments(const StepPlan& plan, Framework framework) {
-  std::string text;
+  std::vector<std::string> texts;
   for (const auto& variable : plan.variables) {
     if (variable.framework != framework) continue;
-    const bool is_kept = variable.action == Action::kKept;
     const auto& value = variable.effective();
-    text += cat({text.empty() ? "" : " ", variable.name, "=", value.size() > kTableWidth ? "..." : printable(value),
-                 is_kept ? " (kept: set by the user)" : ""});
+    texts.push_back(cat({variable.name, "=", value.size() > kTableWidth ? "..." : printable(value),
+                         variable.action == Action::kKept ? " (kept: set by the user)" : ""}));
   }
-  return text;
+  return join(texts, " ");
 }
 
 void append_frameworks(std::string& out, const StepFacts& facts, const Settings& settings, const StepPlan& plan,
                        const ExplainContext& context) {
   std::string rows;
-  std::string others;
+  std::vector<std::string> others;
   for (std::size_t i = 0; i < kFrameworkCount; ++i) {
     const auto framework = static_cast<Framework>(i);
     const auto name = std::string(framework_name(framework));
     const auto text = assignments(plan, framework);
     const auto state = framework_state(framework, facts, settings);
     if (!text.empty() && framework != kInTable) append_wrapped(rows, name, kFrameworkColumn, text);
-    if (text.empty() && !state.is_set) others += cat({others.empty() ? "" : "; ", name, ": ", state.why});
+    if (text.empty() && !state.is_set) others.push_back(cat({name, ": ", state.why}));
   }
   if (!rows.empty()) {
     std::string heading;
@@ -174,7 +248,7 @@ void append_frameworks(std::string& out, const StepFacts& facts, const Settings&
   if (!context.shows_all || others.empty()) return;
   const bool is_torchruns = facts.decision.set_up == SetUp::kTorchrun;
   if (!is_torchruns && settings.frameworks.value != FrameworkChoice{false, 0}) {
-    append_wrapped(out, "", 0, cat({"Not set for ", others, "."}));
+    append_wrapped(out, "", 0, cat({"Not set for ", join(others, "; "), "."}));
   }
 }
 

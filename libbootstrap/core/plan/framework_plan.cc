@@ -1,18 +1,40 @@
-// When a framework's variables are set, and the rules around them: the user's word, the interface, a task's own view.
+// When a framework's variables are set, and the rules around them: the user's choice, the interface, the ports.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/framework_plan.h"
+#include "core/plan/frameworks.h"
 
 #include <algorithm>
 #include <array>
 #include <numeric>
 #include <utility>
 
-#include "core/plan/framework_variables.h"
-#include "core/plan/port_range_check.h"
-#include "core/plan/variable_precedence.h"
+#include "core/step/planned_variables.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
+namespace {
+
+// further_port() gives so many different ones, and none of them MASTER_PORT. It is asked with 1 for the first task of a
+// node, and so on, for TensorFlow. Frameworks that nobody asked for by name refuse no step.
+std::uint32_t ports_needed(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
+  constexpr auto kTensorflow = Framework::kTensorflow;
+  if (!sets[static_cast<std::size_t>(kTensorflow)] || !settings.frameworks.value.asks_for(kTensorflow)) return 1;
+  return 1 + facts.layout.most_on_a_node();
+}
+
+}  // namespace
+
+Status check_port_range(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
+  const auto& range = settings.port_range.value;
+  const auto size = std::uint32_t{range.high} - range.low + 1U;
+  const auto needed = ports_needed(facts, settings, sets);
+  if (size >= needed || facts.reserved_ports) return {};
+  return fail(ErrorCode::kInvalid,
+              cat({setting_name("port_range", settings.port_range.source), ": ", std::to_string(range.low), "-",
+                   std::to_string(range.high), " has ", counted(size, "port"),
+                   ", but MASTER_PORT and the frameworks of this step need ", std::to_string(needed),
+                   "; use a range of at least ", std::to_string(needed), " ports"}));
+}
+
 namespace {
 
 constexpr std::string_view kInitFileVariable = "BOOTSTRAP_INIT_FILE";
@@ -41,19 +63,19 @@ State auto_state(Framework framework) {
 }
 
 // The tasks of this node, as far as they are known before they start.
-class ToldTasks {
+class TaskContexts {
  public:
-  ToldTasks(const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
-    TaskObservation sight{.gpus = {},
-                          .cores_of_node = facts.cores_of_node,
-                          .cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0)};
+  TaskContexts(const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+    TaskObservation observed{.gpus = {},
+                             .cores_of_node = facts.cores_of_node,
+                             .cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0)};
     views_.reserve(facts.local_ranks.size());  // the tasks point to them
     for (const auto rank : facts.local_ranks) {
       const auto& place = facts.layout.place(rank);
-      if (plan.gpus) sight.gpus = views_.emplace_back(view_of(*plan.gpus, place.local_rank));
+      if (plan.gpus) observed.gpus = views_.emplace_back(view_of(*plan.gpus, place.local_rank));
       // Which cores a task will be bound to is not known yet; that it has its share of the node's is mostly right.
-      const auto threads = facts.cores_of_node == 0 ? 0 : thread_count(sight, place.local_size);
-      tasks_.push_back(told_task(plan, facts, settings, rank, plan.gpus ? &views_.back() : nullptr, threads));
+      const auto threads = facts.cores_of_node == 0 ? 0 : thread_count(observed, place.local_size);
+      tasks_.push_back(task_context(plan, facts, settings, rank, plan.gpus ? &views_.back() : nullptr, threads));
     }
   }
 
@@ -91,7 +113,7 @@ std::string warn_of_size(const FrameworkVariable& row) {
 
 void add_rows(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings,
               const FrameworkFlags& sets) {
-  const ToldTasks tasks(plan, facts, settings);
+  const TaskContexts tasks(plan, facts, settings);
   for (const auto& row : framework_variables()) {
     if (!has(sets, row.framework)) continue;
     auto values = tasks.values_of(row);
@@ -249,17 +271,17 @@ Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& se
 }
 
 void refine_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& settings, std::size_t local_task,
-                       const TaskObservation& sight) {
+                       const TaskObservation& observed) {
   // This runs in the forked child, where all memory that is written to is copied first: so no more than is needed.
   const auto rank = facts.local_ranks[local_task];
-  const auto threads = thread_count(sight, facts.layout.place(rank).local_size);
-  const auto task = told_task(plan, facts, settings, rank, sight.gpus ? &*sight.gpus : nullptr, threads);
+  const auto threads = thread_count(observed, facts.layout.place(rank).local_size);
+  const auto task = task_context(plan, facts, settings, rank, observed.gpus ? &*observed.gpus : nullptr, threads);
   std::vector<std::pair<const FrameworkVariable*, std::string>> changes;
   for (const auto& row : framework_variables()) {
     if (row.made_of == DependsOn::kStep || !has(plan.frameworks, row.framework)) continue;
     // A row that is not in the plan may have no value for another task alone.
     const auto at = plan.find(row.name);
-    if (at && row.made_of == DependsOn::kTask && sight.has_planned_gpus) continue;
+    if (at && row.made_of == DependsOn::kTask && observed.has_planned_gpus) continue;
     auto value = row.value(task);
     if (value.empty() || (at && plan.variables[*at].value(local_task) == value)) continue;
     changes.emplace_back(&row, std::move(value));
@@ -292,12 +314,13 @@ void adopt_frameworks(StepPlan& plan, const Environment& environment) {
   renew_exports(plan.variables, {0});
 }
 
-std::uint32_t thread_count(const TaskObservation& sight, std::uint32_t local_size) {
-  auto threads = sight.cores_asked;
-  if (threads == 0 && sight.cores_of_node != 0) threads = std::max(1U, sight.cores_of_node / std::max(1U, local_size));
-  if (sight.cores != 0) threads = threads == 0 ? sight.cores : std::min(threads, sight.cores);
+std::uint32_t thread_count(const TaskObservation& observed, std::uint32_t local_size) {
+  auto threads = observed.cores_asked;
+  if (threads == 0 && observed.cores_of_node != 0)
+    threads = std::max(1U, observed.cores_of_node / std::max(1U, local_size));
+  if (observed.cores != 0) threads = threads == 0 ? observed.cores : std::min(threads, observed.cores);
   // A task with several GPUs starts a process or thread for each of them, as torchrun does.
-  const auto gpus = sight.gpus ? static_cast<std::uint32_t>(sight.gpus->group.size()) : 0U;
+  const auto gpus = observed.gpus ? static_cast<std::uint32_t>(observed.gpus->group.size()) : 0U;
   return threads == 0 || gpus < 2 ? threads : std::max(1U, threads / gpus);
 }
 

@@ -1,13 +1,11 @@
 // The table of what frameworks read: each variable, who reads it, and how its value follows from the plan.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/framework_variables.h"
+#include "core/plan/frameworks.h"
 
 #include <algorithm>
 
-#include "core/plan/framework_plan.h"
 #include "core/plan/master_endpoint.h"
-#include "core/step/hostlist.h"
-#include "core/util/json.h"
+#include "core/step/host_list.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -39,7 +37,7 @@ std::string no_redirects(const TaskContext& task) {
 
 std::string gpu_ordinals(const TaskContext& task) {
   if (task.gpus == nullptr) return {};
-  return task.gpus->group.empty() ? number(task.gpus->own) : write_ordinals(task.gpus->group);
+  return task.gpus->group.empty() ? number(task.gpus->own) : join(task.gpus->group, ",");
 }
 
 // Where JAX's ranks find each other, on the node of rank 0. Never MASTER_PORT: a program may use PyTorch as well.
@@ -142,8 +140,8 @@ constexpr FrameworkVariable kTable[] = {
 
 }  // namespace
 
-TaskContext told_task(const StepPlan& plan, const StepFacts& facts, const Settings& settings, Rank rank,
-                      const GpuView* gpus, std::uint32_t threads) {
+TaskContext task_context(const StepPlan& plan, const StepFacts& facts, const Settings& settings, Rank rank,
+                         const GpuView* gpus, std::uint32_t threads) {
   const bool is_alone = gpus != nullptr && (gpus->is_alone || plan.gpus->mode != GpuMode::kIndex);
   const auto& place = facts.layout.place(rank);
   const auto size = static_cast<std::uint32_t>(facts.layout.size());

@@ -1,13 +1,13 @@
 // The GPU half of a plan: whether and how the tasks of this node get GPUs, and the variables that say so.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/gpu_variables.h"
+#include "core/plan/node_gpus.h"
 
 #include <algorithm>
 #include <array>
 #include <numeric>
 #include <tuple>
 
-#include "core/plan/variable_precedence.h"
+#include "core/plan/step_plan.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -200,8 +200,8 @@ std::vector<PlannedVariable> gpu_variables(const NodeGpus& plan, const StepFacts
     const auto view = view_of(plan, local_rank);
     lists.push_back(view.list);
     own.push_back(std::to_string(view.own));
-    groups.push_back(write_ordinals(view.group));
-    uuids.push_back(write_uuids(view));
+    groups.push_back(join(view.group, ","));
+    uuids.push_back(join(view.uuids, ","));
     is_by_local_rank = is_by_local_rank && plan.tasks <= plan.order.size() && view.own == local_rank;
     has_groups = has_groups || view.group.size() > 1;
   }
@@ -233,8 +233,8 @@ void set_gpu_view(StepPlan& plan, std::size_t local_task, Rank rank, const GpuVi
   const auto list = plan.find(plan.gpus->kind().variable);
   if (list && !view.is_as_planned) plan.variables[*list].from = "what Slurm left this task, its own GPU first";
   replace(plan, kGpuVariable, std::to_string(view.own));
-  replace(plan, kGroupVariable, write_ordinals(view.group));
-  replace(plan, kUuidsVariable, write_uuids(view));
+  replace(plan, kGroupVariable, join(view.group, ","));
+  replace(plan, kUuidsVariable, join(view.uuids, ","));
   if (view.group.size() < 2) erase(plan, kGroupVariable);
   if (view.uuids.empty()) erase(plan, kUuidsVariable);
   if (view.is_alone) set_alone(plan, rank);

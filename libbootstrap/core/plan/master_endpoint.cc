@@ -1,7 +1,11 @@
-// Where the ranks meet: MASTER_ADDR and MASTER_PORT, the same on every node without a word between them.
+// Where the ranks meet: MASTER_ADDR and MASTER_PORT, which all nodes compute alike, and when the user's own stay.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/master_endpoint.h"
 
+#include <algorithm>
+
+#include "core/hardware/network.h"
+#include "core/plan/step_plan.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -92,6 +96,79 @@ Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Sett
   master.port_from = cat({is_salted ? std::string("chosen by srun") : cat({"step ", to_string(facts.id)}), " in ",
                           std::to_string(range.low), "-", std::to_string(range.high)});
   return master;
+}
+
+namespace {
+
+// Why the user's MASTER_ADDR cannot be right for a step of several nodes; empty: it can.
+std::string unsuitable_master(const StepFacts& facts, std::string_view address) {
+  if (facts.layout.node_count() < 2 || address.empty()) return {};
+  if (!is_host_name(address)) return "it is not a host name";
+  if (is_loopback_name(address)) return "it is a loopback address";
+  return {};
+}
+
+// Why the ranks may fail to meet at the user's MASTER_ADDR; empty: no reason is known. A name that is not one of the
+// step's nodes may be a name of rank 0's host in another network.
+std::string doubtful_master(const StepFacts& facts, std::string_view address) {
+  const auto& layout = facts.layout;
+  if (layout.node_count() < 2 || address.empty() || !facts.knows_hosts) return {};
+  if (address == facts.decision.unusable_master) return "it does not resolve where srun runs";
+  const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
+  const auto& first = layout.host_of(0);
+  if (address == first || short_name(address) == short_name(first) || parse_ip_address(address)) return {};
+  const auto& hosts = layout.hosts();
+  const auto is_named = [&](const std::string& host) {
+    return address == host || (address.find('.') != std::string_view::npos && short_name(address) == host);
+  };
+  return std::any_of(hosts.begin(), hosts.end(), is_named) ? cat({"rank 0 is on ", first}) : std::string();
+}
+
+}  // namespace
+
+void add_master(VariableList& variables, const StepFacts& facts, const MasterEndpoint& master,
+                const Settings& settings) {
+  const bool port_is_asked = settings.port.source >= Source::kEnvironment && settings.port.value != 0;
+  const bool address_is_asked = settings.address.source >= Source::kEnvironment;
+  const auto users = facts.environment.get("MASTER_ADDR").value_or("");
+  auto why = unsuitable_master(facts, users);
+  // Under mpirun on several nodes only the user knows the host of rank 0.
+  if (master.address.empty() && (!variables.set_by_user("MASTER_ADDR") || !why.empty())) return;
+  variables.common("MASTER_ADDR", master.address, master.address_from, address_is_asked);
+  if (why.empty() && facts.decision.asked != Asked::kUnasked) why = doubtful_master(facts, users);
+  if (!why.empty()) variables.replace_users(std::move(why));
+  variables.common("MASTER_PORT", std::to_string(master.port), master.port_from, port_is_asked);
+  if (parse_unsigned(facts.environment.get("MASTER_PORT").value_or(""), kMaxPort).value_or(0) == 0) {
+    variables.replace_users("it is no port");
+  }
+}
+
+std::string warn_of_master(const StepPlan& plan, const StepFacts& facts) {
+  if (facts.decision.asked != Asked::kUnasked || !plan.is_kept("MASTER_ADDR")) return {};
+  const auto users = facts.environment.get("MASTER_ADDR").value_or("");
+  const auto why = doubtful_master(facts, users);
+  if (why.empty()) return {};
+  return cat({"MASTER_ADDR=", quoted(users, 40), " stays as you set it, but ", why,
+              "; if the ranks are to meet there, unset it before srun, or use --bootstrap=on"});
+}
+
+std::optional<std::uint16_t> port_to_hold(const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+  const auto& ranks = facts.local_ranks;
+  if (!plan.find("MASTER_PORT")) return std::nullopt;
+  if (!settings.claim.value || std::find(ranks.begin(), ranks.end(), Rank{0}) == ranks.end()) return std::nullopt;
+  if (plan.is_kept("MASTER_ADDR")) return std::nullopt;  // a server of the user's may listen there
+  if (!plan.is_kept("MASTER_PORT")) return plan.master.port;
+  // Holding it could keep the user's program from it.
+  if (facts.decision.asked == Asked::kUnasked) return std::nullopt;
+  const auto port = parse_unsigned(plan.variables[*plan.find("MASTER_PORT")].previous, kMaxPort);
+  if (!port || *port == 0) return std::nullopt;
+  return static_cast<std::uint16_t>(*port);
+}
+
+std::string_view master_to_look_up(const Environment& environment) {
+  const auto users = environment.get("MASTER_ADDR").value_or("");
+  const bool is_ours = ExportRecord(environment).is_ours("MASTER_ADDR", users);
+  return is_ours || !is_host_name(users) || is_loopback_name(users) ? std::string_view() : users;
 }
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// Where the ranks meet: MASTER_ADDR and MASTER_PORT, the same on every node without a word between them.
+// Where the ranks meet: MASTER_ADDR and MASTER_PORT, which all nodes compute alike, and when the user's own stay.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,18 +13,20 @@
 
 namespace bootstrap {
 
+class VariableList;
+struct StepPlan;
+
 // Two steps of the same job meet on one port only if their ids are a multiple of 37 or more apart, and neighbouring
 // jobs with fewer than 37 steps not at all within (size of the range / 37) job ids. A requeued job gets another port
-// than its previous run, whose processes may still be about.
+// than its previous run, whose processes may still run.
 //
-// With a salt, which srun takes from the kernel's random numbers, nobody can know the port before the step starts, and
-// so hold it against the step. Two steps that run at once on a node then meet on one port with the probability of one
-// in the size of the range.
+// With a salt, which srun takes from the kernel's random numbers, no other user can know the port before the step
+// starts and take it first. Two steps that run at once on a node then meet on one port with the probability of one in
+// the size of the range.
 std::uint16_t computed_port(const StepId& id, const PortRange& range, std::uint64_t salt = 0);
 
-// One more port of the same step, for what does not meet at MASTER_PORT: the n-th reserved one where Slurm reserved as
-// many (n counts from 1; the first is MASTER_PORT), else one computed from the ids, far from those of neighbouring
-// steps.
+// One more port of the same step: the n-th reserved one where Slurm reserved as many (n counts from 1; the first is
+// MASTER_PORT), else one computed from the ids, far from those of neighbouring steps.
 std::uint16_t further_port(const StepFacts& facts, const PortRange& range, std::uint32_t n);
 
 // A name or template of --bootstrap-addr with the host filled in.
@@ -41,5 +43,21 @@ struct MasterEndpoint {
 };
 
 Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Settings& settings);
+
+// Adds MASTER_ADDR and MASTER_PORT. The user's values stay where they can be right, unless an option asks for others.
+// In a step of several nodes an address that is loopback or no host name is replaced; in a step that asks also the name
+// of another node of the step, and a name that srun cannot resolve.
+void add_master(VariableList& variables, const StepFacts& facts, const MasterEndpoint& master,
+                const Settings& settings);
+
+// In an unasked step the user's address stays, since a server of the user's may be there: one sentence where the ranks
+// may fail to meet. Empty: there is nothing to say.
+std::string warn_of_master(const StepPlan& plan, const StepFacts& facts);
+
+// The port that slurmstepd holds: the one that the tasks will use, on the node of rank 0, where the address is ours.
+std::optional<std::uint16_t> port_to_hold(const StepPlan& plan, const StepFacts& facts, const Settings& settings);
+
+// The user's MASTER_ADDR where srun has to find out whether it resolves; empty: there is none, or it needs no look-up.
+std::string_view master_to_look_up(const Environment& environment);
 
 }  // namespace bootstrap

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/plan_from_environment.h"
 
-#include "core/plan/framework_plan.h"
-#include "core/plan/gpu_variables.h"
+#include "core/plan/frameworks.h"
+#include "core/plan/node_gpus.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -63,10 +63,6 @@ std::vector<std::string> find_differences(const Environment& environment, const 
   }
   return differences;
 }
-
-}  // namespace
-
-namespace {
 
 std::string verdict_of(const StepFacts& facts, const Settings& settings, bool is_set) {
   Decision decision = facts.decision;

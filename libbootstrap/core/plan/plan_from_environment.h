@@ -15,7 +15,7 @@ struct TaskPlan {
   StepPlan plan;
   std::string verdict;                   // "SET UP: ..." or "NOT SET UP: ...", for people
   bool is_set = false;                   // the plugin set these variables in this very step
-  std::vector<std::string> differences;  // variables that are not (any more) what the plan says, for people
+  std::vector<std::string> differences;  // variables that differ from the plan, for people
 };
 
 Result<TaskPlan> read_task_plan(const Environment& environment, const MpirunContext& around = {});

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/plan/master_endpoint.h"
-#include "core/plan/visible_gpus.h"
+#include "core/plan/node_gpus.h"
 #include "core/settings/settings.h"
-#include "core/step/leftover_variables.h"
+#include "core/step/planned_variables.h"
 #include "core/step/step_facts.h"
 #include "core/util/result.h"
 

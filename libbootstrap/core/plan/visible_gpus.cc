@@ -1,6 +1,6 @@
 // What each task of a node gets to see of the step's GPUs: one order for all of them, and each task's view of it.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/visible_gpus.h"
+#include "core/plan/node_gpus.h"
 
 #include <algorithm>
 
@@ -31,10 +31,10 @@ Entries own_first(const Entries& own, const Entries& all) {
   return entries;
 }
 
-std::string join(const GpuList& list, const Entries& entries) {
-  std::string text;
-  for (const auto entry : entries) text += cat({text.empty() ? "" : ",", list.entries[entry]});
-  return text;
+std::string names_of(const GpuList& list, const Entries& entries) {
+  std::vector<std::string_view> names;
+  for (const auto entry : entries) names.emplace_back(list.entries[entry]);
+  return join(names, ",");
 }
 
 void add_uuids(GpuView& view, const GpuList& list, const Entries& own) {
@@ -43,7 +43,7 @@ void add_uuids(GpuView& view, const GpuList& list, const Entries& own) {
 }
 
 // Each task's own GPUs stand at the head of its list: their ordinals are 0, 1, ... in all tasks.
-GpuView lonely_view(const NodeGpus& plan, const Entries& own, std::string list) {
+GpuView view_alone(const NodeGpus& plan, const Entries& own, std::string list) {
   GpuView view;
   view.list = std::move(list);
   for (std::uint32_t i = 0; i < own.size(); ++i) view.group.push_back(i);
@@ -56,18 +56,19 @@ GpuView lonely_view(const NodeGpus& plan, const Entries& own, std::string list) 
 // The entries whose devices the task may open, or nothing when none is hidden or that cannot be told. More devices than
 // those of the step are open where Slurm constrains none. The number decides, since the files of single entries are
 // known less surely: gres.conf may list them in an order that is not that of the PCI bus.
-std::optional<Entries> open_entries(const NodeGpus& plan, const GpuVisibility& sight) {
+std::optional<Entries> open_entries(const NodeGpus& plan, const GpuVisibility& visibility) {
   const auto count = [&](GpuVisibility::Access access) {
-    return static_cast<std::size_t>(std::count(sight.devices.begin(), sight.devices.end(), access));
+    return static_cast<std::size_t>(std::count(visibility.devices.begin(), visibility.devices.end(), access));
   };
   const auto entries = plan.list.entries.size();
   const auto open = count(GpuVisibility::Access::kOpen);
-  if (sight.devices.size() < entries || count(GpuVisibility::Access::kUnknown) != 0 || open >= entries || open == 0) {
+  if (visibility.devices.size() < entries || count(GpuVisibility::Access::kUnknown) != 0 || open >= entries ||
+      open == 0) {
     return std::nullopt;
   }
   Entries found;
   for (std::uint32_t entry = 0; entry < entries; ++entry) {
-    if (sight.devices[entry] == GpuVisibility::Access::kOpen) found.push_back(entry);
+    if (visibility.devices[entry] == GpuVisibility::Access::kOpen) found.push_back(entry);
   }
   // The files are not those of the entries; as many as are open count from 0 all the same.
   for (std::uint32_t entry = 0; found.size() < open; ++entry) {
@@ -108,12 +109,12 @@ std::string of_all(const NodeGpus& plan, std::size_t left) {
 GpuView hidden_view(const NodeGpus& plan, std::uint32_t local_rank, const Entries& open) {
   const auto own = own_among(plan, local_rank, open);
   // Indices count what the task can open, from 0.
-  std::string list;
+  std::vector<std::string> list;
   for (const auto entry : own_first(own, open)) {
     const auto ordinal = std::find(open.begin(), open.end(), entry) - open.begin();
-    list += cat({list.empty() ? "" : ",", plan.list.has_uuids ? plan.list.entries[entry] : std::to_string(ordinal)});
+    list.push_back(plan.list.has_uuids ? plan.list.entries[entry] : std::to_string(ordinal));
   }
-  auto view = lonely_view(plan, own, std::move(list));
+  auto view = view_alone(plan, own, join(list, ","));
   const bool is_users = plan.users_bind.kind != GpuBind::kNone;
   const auto what = cat({"hides all but ", of_all(plan, open.size()),
                          " from a task, which disables direct copies between GPUs (NVLink, CUDA IPC); "});
@@ -123,18 +124,19 @@ GpuView hidden_view(const NodeGpus& plan, std::uint32_t local_rank, const Entrie
   return view;
 }
 
-GpuView named_view(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisibility& sight) {
-  const auto named = named_entries(plan.list, sight.list);
+GpuView named_view(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisibility& visibility) {
+  const auto named = named_entries(plan.list, visibility.list);
   const auto own = named ? own_among(plan, local_rank, *named) : Entries{0};
-  auto view = lonely_view(plan, own, named ? join(plan.list, own_first(own, *named)) : sight.list);
+  auto view = view_alone(plan, own, named ? names_of(plan.list, own_first(own, *named)) : visibility.list);
   if (!named) view.uuids.clear();
   if (!named) view.own_entries.clear();
   if (plan.mode == GpuMode::kNarrow) return view;  // a short list is what was asked for
-  const auto whose = sight.is_anothers_list ? "another Slurm plugin" : cat({"your ", plan.users_bind.option});
+  const auto whose = visibility.is_anothers_list ? "another Slurm plugin" : cat({"your ", plan.users_bind.option});
   view.warning =
       cat({whose, " leaves a task ", of_all(plan, named ? named->size() : 1), " in ", plan.list.kind->variable,
            ", where libraries that look for peers (CUDA-aware MPI, NVSHMEM) do not find the others; ",
-           sight.is_anothers_list ? "--bootstrap-gpu=index shows all of them to each task" : without(plan.users_bind)});
+           visibility.is_anothers_list ? "--bootstrap-gpu=index shows all of them to each task"
+                                       : without(plan.users_bind)});
   return view;
 }
 
@@ -152,7 +154,7 @@ bool NodeGpus::order_matters() const {
          std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.near != gpus.front().near; });
 }
 
-std::string NodeGpus::ordered_list() const { return join(list, order); }
+std::string NodeGpus::ordered_list() const { return names_of(list, order); }
 
 void order_gpus(NodeGpus& plan, const std::vector<CpuSet>& cores, const Topology& topology) {
   Distances distances;
@@ -165,8 +167,8 @@ void order_gpus(NodeGpus& plan, const std::vector<CpuSet>& cores, const Topology
 
 GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank) {
   const auto own = own_entries(plan, local_rank);
-  if (plan.mode == GpuMode::kFirst) return lonely_view(plan, own, join(plan.list, own_first(own, plan.order)));
-  if (plan.mode == GpuMode::kNarrow) return lonely_view(plan, own, join(plan.list, own));
+  if (plan.mode == GpuMode::kFirst) return view_alone(plan, own, names_of(plan.list, own_first(own, plan.order)));
+  if (plan.mode == GpuMode::kNarrow) return view_alone(plan, own, names_of(plan.list, own));
   GpuView view;
   view.list = plan.ordered_list();
   view.group = positions_of(local_rank, plan.tasks, plan.order.size());
@@ -176,32 +178,20 @@ GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank) {
   return view;
 }
 
-GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisibility& sight) {
-  const auto open = open_entries(plan, sight);
-  const bool is_narrowed = !sight.list.empty() && sight.list != plan.list.text();
+GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisibility& visibility) {
+  const auto open = open_entries(plan, visibility);
+  const bool is_narrowed = !visibility.list.empty() && visibility.list != plan.list.text();
   if (!open && plan.tasks == 1 && plan.users_bind.kind == GpuBind::kNarrow) {
     // Slurm does not bind a single task, but does bind those of the step's other nodes, which count ranks alone then.
-    auto view = lonely_view(plan, own_entries(plan, local_rank), plan.ordered_list());
+    auto view = view_alone(plan, own_entries(plan, local_rank), plan.ordered_list());
     view.is_as_planned = false;
     return view;
   }
-  if (!open && !(is_narrowed && (plan.users_bind.kind != GpuBind::kNone || sight.is_anothers_list)))
+  if (!open && !(is_narrowed && (plan.users_bind.kind != GpuBind::kNone || visibility.is_anothers_list)))
     return view_of(plan, local_rank);
-  auto view = open ? hidden_view(plan, local_rank, *open) : named_view(plan, local_rank, sight);
+  auto view = open ? hidden_view(plan, local_rank, *open) : named_view(plan, local_rank, visibility);
   view.is_as_planned = false;
   return view;
-}
-
-std::string write_ordinals(const std::vector<std::uint32_t>& ordinals) {
-  std::string text;
-  for (const auto ordinal : ordinals) text += cat({text.empty() ? "" : ",", std::to_string(ordinal)});
-  return text;
-}
-
-std::string write_uuids(const GpuView& view) {
-  std::string text;
-  for (const auto& uuid : view.uuids) text += cat({text.empty() ? "" : ",", uuid});
-  return text;
 }
 
 CpuSet cores_near(const NodeGpus& plan, const GpuView& view) {

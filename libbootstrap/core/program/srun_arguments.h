@@ -1,5 +1,6 @@
 // srun's own options, read before srun has read them. For one thing alone: the default of --gpu-bind in a step that
-// asks, which srun takes from a variable before it parses its command line. SPDX-License-Identifier: Apache-2.0
+// asks, which srun takes from a variable before it parses its command line.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>

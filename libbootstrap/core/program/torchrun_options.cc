@@ -6,8 +6,8 @@
 #include <array>
 #include <vector>
 
+#include "core/step/planned_variables.h"
 #include "core/program/launcher_names.h"
-#include "core/step/leftover_variables.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

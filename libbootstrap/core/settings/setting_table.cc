@@ -1,4 +1,4 @@
-// What can be set and by whom: one table for plugstack.conf arguments, SLURM_BOOTSTRAP_* variables and srun options.
+// The table of settings: a row for each, with what it takes.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/settings/settings.h"
 
@@ -12,219 +12,303 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::uint64_t kMaxGrace = 86400;
-constexpr std::array<std::string_view, 4> kGpuModes{"index", "first", "narrow", "off"};          // by GpuMode
-constexpr std::array<std::string_view, 5> kWhens{"world", "observe", "gpu", "always", "asked"};  // by When
+constexpr std::array<std::string_view, kFrameworkCount> kFrameworks{
+    "pytorch", "torchrun", "accelerate", "lightning", "tensorflow", "jax", "nvshmem", "nccl-tests", "openmp"};
+constexpr std::uint32_t kAllFrameworks = (1U << kFrameworkCount) - 1;
+constexpr std::array<std::string_view, 3> kModes{"auto", "on", "off"};
+constexpr std::array<std::string_view, 4> kGpuModes{"index", "first", "narrow", "off"};
+constexpr std::array<std::string_view, 5> kWhens{"world", "observe", "gpu", "always", "asked"};
+constexpr std::array<std::string_view, 2> kSwitch{"off", "on"};
+constexpr std::array<std::string_view, 2> kCpu{"off", "near"};
 constexpr std::string_view kMode = "mode";
+constexpr std::uint64_t kMaxSeconds = 86400;
 
-template <class T>
-Status assign(Setting<T>& setting, T value, Source source) {
-  if (source >= setting.source) setting = {std::move(value), source};
-  return {};
-}
-
-tl::unexpected<Error> refuse(std::string reason) { return fail(ErrorCode::kInvalid, std::move(reason)); }
-
-Status apply_mode(Settings& settings, std::string_view value, Source source) {
-  auto mode = std::optional<Mode>();
-  bool explain = false;
-  for (const auto word : split(value, ',')) {
-    if (word == "explain" && !explain) {
-      explain = true;
-    } else if (word == "on" && !mode) {
-      mode = Mode::kOn;
-    } else if (word == "off" && !mode) {
-      mode = Mode::kOff;
-    } else if (word == "auto" && !mode) {
-      mode = Mode::kAuto;
-    } else {
-      return refuse("use on, off, auto or explain (\"on,explain\" for both)");
-    }
+std::vector<std::string_view> names_of(std::uint32_t mask) {
+  std::vector<std::string_view> names;
+  for (std::size_t i = 0; i < kFrameworks.size(); ++i) {
+    if (((mask >> i) & 1U) != 0) names.push_back(kFrameworks[i]);
   }
-  // "explain" alone says nothing about the mode, so SLURM_BOOTSTRAP=on stays on under --bootstrap=explain.
-  if (mode) (void)assign(settings.mode, *mode, source);
-  if (explain || mode) (void)assign(settings.explain, explain, source);
-  return {};
+  return names;
 }
 
-template <class Word, std::size_t N>
-Status apply_word(Setting<Word>& setting, const std::array<std::string_view, N>& words, std::string_view value,
-                  Source source, const char* takes) {
-  const auto* const found = std::find(words.begin(), words.end(), value);
-  if (found == words.end()) return refuse(takes);
-  return assign(setting, static_cast<Word>(found - words.begin()), source);
-}
+tl::unexpected<Error> refuse_value(std::string reason) { return fail(ErrorCode::kInvalid, std::move(reason)); }
 
-Status apply_when(Settings& settings, std::string_view value, Source source) {
-  return apply_word(settings.when, kWhens, value, source, "use world, observe, gpu, always or asked");
-}
+// Each of these reads the value of a setting, or returns what the setting takes.
 
-Status apply_grace(Settings& settings, std::string_view value, Source source) {
-  if (value == "off") return assign(settings.grace, 0U, source);
-  const auto seconds = parse_unsigned(value, kMaxGrace);
-  if (!seconds || *seconds == 0) return refuse("use off or a number of seconds from 1 to 86400");
-  return assign(settings.grace, static_cast<std::uint32_t>(*seconds), source);
-}
-
-bool is_partition(std::string_view name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c != 0x7f; });
-}
-
-Status apply_partitions(Settings& settings, std::string_view value, Source source) {
-  const auto names = split(value, ',');
-  if (!value.empty() && (!std::all_of(names.begin(), names.end(), is_partition))) {
-    return refuse("use names of partitions, separated by commas");
+template <class Value, const auto& kWords>
+Result<Value> read_word(std::string_view text) {
+  const auto found = std::find(kWords.begin(), kWords.end(), text);
+  if (found != kWords.end()) return static_cast<Value>(found - kWords.begin());
+  std::string takes = "use ";
+  for (std::size_t i = 0; i < kWords.size(); ++i) {
+    takes += cat({i == 0 ? "" : i + 1 == kWords.size() ? " or " : ", ", kWords[i]});
   }
-  return assign(settings.partitions, std::string(value), source);
+  return refuse_value(std::move(takes));
 }
 
-Status apply_port(Settings& settings, std::string_view value, Source source) {
-  if (value == "auto") return assign(settings.port, std::uint16_t{0}, source);
-  const auto port = parse_unsigned(value, kMaxPort);
-  if (!port || *port < kMinPort) return refuse("use auto or a port from 1024 to 65535");
-  return assign(settings.port, static_cast<std::uint16_t>(*port), source);
+Result<bool> read_switch(std::string_view text) {
+  if (text == "on" || text == "off") return text == "on";
+  return refuse_value("use on or off");
 }
 
-Status apply_port_range(Settings& settings, std::string_view value, Source source) {
-  const auto ends = split(value, '-');
+Result<bool> read_cpu(std::string_view text) {
+  if (text == "near" || text == "off") return text == "near";
+  return refuse_value("use near or off");
+}
+
+Result<bool> read_debug(std::string_view text) { return text != "0"; }
+Result<bool> read_timing(std::string_view text) { return text == "1"; }
+
+Result<std::uint32_t> read_grace(std::string_view text) {
+  if (text == "off") return 0U;
+  const auto seconds = parse_unsigned(text, kMaxSeconds);
+  if (!seconds || *seconds == 0) return refuse_value("use off or a number of seconds from 1 to 86400");
+  return static_cast<std::uint32_t>(*seconds);
+}
+
+Result<std::uint32_t> read_timeout(std::string_view text) {
+  const auto seconds = parse_unsigned(text, kMaxSeconds);
+  if (!seconds || *seconds == 0) return refuse_value("use whole seconds, 1 to 86400");
+  return static_cast<std::uint32_t>(*seconds);
+}
+
+Result<std::string> read_partitions(std::string_view text) {
+  const auto is_name = [](std::string_view name) {
+    return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c != 0x7f; });
+  };
+  const auto names = split(text, ',');
+  if (!text.empty() && !std::all_of(names.begin(), names.end(), is_name)) {
+    return refuse_value("use names of partitions, separated by commas");
+  }
+  return std::string(text);
+}
+
+Result<std::uint16_t> read_port(std::string_view text) {
+  if (text == "auto") return std::uint16_t{0};
+  const auto port = parse_unsigned(text, kMaxPort);
+  if (!port || *port < kMinPort) return refuse_value("use auto or a port from 1024 to 65535");
+  return static_cast<std::uint16_t>(*port);
+}
+
+Result<PortRange> read_port_range(std::string_view text) {
+  const auto ends = split(text, '-');
   const auto low = parse_unsigned(ends[0], kMaxPort);
   const auto high = parse_unsigned(ends.back(), kMaxPort);
   if (ends.size() != 2 || !low || !high || *low < kMinPort || *high < *low) {
-    return refuse("use two ports from 1024 to 65535 in ascending order, such as 20000-29999");
+    return refuse_value("use two ports from 1024 to 65535 in ascending order, such as 20000-29999");
   }
-  return assign(settings.port_range, {static_cast<std::uint16_t>(*low), static_cast<std::uint16_t>(*high)}, source);
+  return PortRange{static_cast<std::uint16_t>(*low), static_cast<std::uint16_t>(*high)};
 }
 
 bool is_host_character(char character) {
   return is_alphanumeric(character) || character == '-' || character == '.' || character == '_' || character == ':';
 }
 
-Status apply_address(Settings& settings, std::string_view value, Source source) {
-  bool valid = !value.empty() && value.size() <= 255;
-  for (std::size_t at = 0; valid && at < value.size(); ++at) {
-    if (value[at] == '%') {
-      valid = ++at < value.size() && value[at] == 'h';
-    } else {
-      valid = is_host_character(value[at]);
-    }
-  }
-  if (!valid) return refuse("use a host name or address, or a template such as %h-ib0, where %h is the host of rank 0");
-  return assign(settings.address, std::string(value), source);
+Result<std::string> read_address(std::string_view text) {
+  if (is_host_name(replaced(text, "%h", "h")) && text.size() <= 255) return std::string(text);
+  return refuse_value("use a host name or address, or a template such as %h-ib0, where %h is the host of rank 0");
 }
 
-template <Setting<bool> Settings::*kMember>
-Status apply_switch(Settings& settings, std::string_view value, Source source) {
-  if (value != "on" && value != "off") return refuse("use on or off");
-  return assign(settings.*kMember, value == "on", source);
+bool is_path(std::string_view text) {
+  return text.starts_with('/') && std::none_of(text.begin(), text.end(), [](char c) { return c <= ' ' || c == 0x7f; });
 }
 
-Status apply_gpu(Settings& settings, std::string_view value, Source source) {
-  return apply_word(settings.gpu, kGpuModes, value, source, "use index, first, narrow or off");
-}
-
-Status apply_cpu(Settings& settings, std::string_view value, Source source) {
-  if (value == "near") return assign(settings.cpu_near, true, source);
-  if (value == "off") return assign(settings.cpu_near, false, source);
-  return refuse("use near or off");
-}
-
-bool is_path(std::string_view value) {
-  return value.starts_with('/') &&
-         std::none_of(value.begin(), value.end(), [](char c) { return c <= ' ' || c == 0x7f; });
-}
-
-Status apply_path(Setting<std::string>& setting, std::string_view value, Source source, const char* takes) {
-  if (!value.empty() && !is_path(value)) return refuse(takes);
-  return assign(setting, std::string(value), source);
-}
-
-Status apply_topology(Settings& settings, std::string_view value, Source source) {
-  return apply_path(settings.topology, value, source,
-                    "use the absolute path of a file, without spaces; %h stands for the NodeName");
+Result<std::string> read_topology(std::string_view text) {
+  if (text.empty() || is_path(text)) return std::string(text);
+  return refuse_value("use the absolute path of a file, without spaces; %h stands for the NodeName");
 }
 
 // Space and colon separate the entries of LD_PRELOAD and cannot be quoted there.
-Status apply_preload_library(Settings& settings, std::string_view value, Source source) {
-  if (!value.empty() && (!is_path(value) || value.find(':') != std::string_view::npos)) {
-    return refuse("use the absolute path of libbootstrap.so on the nodes, without spaces and colons");
-  }
-  return assign(settings.preload_library, std::string(value), source);
+Result<std::string> read_preload_library(std::string_view text) {
+  if (text.empty() || (is_path(text) && text.find(':') == std::string_view::npos)) return std::string(text);
+  return refuse_value("use the absolute path of libbootstrap.so on the nodes, without spaces and colons");
 }
 
-Status apply_frameworks(Settings& settings, std::string_view value, Source source) {
-  const auto words = split(value, ',');
+Result<std::string> read_shared_dir(std::string_view text) {
+  if (text.empty() || is_path(text)) return std::string(text);
+  return refuse_value("use the absolute path of a folder that all nodes share; %u stands for the user");
+}
+
+Result<std::string> read_library(std::string_view text) {
+  if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= ' '; })) return std::string(text);
+  return refuse_value("use the path of a library");
+}
+
+Result<FrameworkChoice> read_frameworks(std::string_view text) {
+  const auto words = split(text, ',');
   if (std::find(words.begin(), words.end(), "horovod") != words.end()) {
-    return refuse("start Horovod programs with: srun slurm-bootstrap run --horovod -- PROGRAM");
+    return refuse_value("start Horovod programs with: srun slurm-bootstrap run --horovod -- PROGRAM");
   }
-  const auto set = parse_frameworks(value);
-  if (!set) return refuse(cat({"use auto, all, none or a list of ", known_frameworks()}));
-  return assign(settings.frameworks, *set, source);
+  const auto set = parse_frameworks(text);
+  if (!set) return refuse_value(cat({"use auto, all, none or a list of ", join(names_of(kAllFrameworks), ", ")}));
+  return *set;
 }
 
-Status apply_interface(Settings& settings, std::string_view value, Source source) {
-  auto choice = parse_interface(value);
-  if (!choice) return refuse("use gloo, auto, off, the name of a network interface or a network such as 10.0.0.0/8");
-  return assign(settings.interface, std::move(*choice), source);
+Result<InterfaceChoice> read_interface(std::string_view text) {
+  auto choice = parse_interface(text);
+  if (choice) return std::move(*choice);
+  return refuse_value("use gloo, auto, off, the name of a network interface or a network such as 10.0.0.0/8");
 }
 
-Status apply_shared_dir(Settings& settings, std::string_view value, Source source) {
-  return apply_path(settings.shared_dir, value, source,
-                    "use the absolute path of a folder that all nodes share; %u stands for the user");
+// Each of these writes a value as it is read.
+
+template <class Value, const auto& kWords>
+std::string write_word(Value value) {
+  return std::string(kWords[static_cast<std::size_t>(value)]);
+}
+std::string write_text(const std::string& value) { return value; }
+std::string write_port(std::uint16_t port) { return port == 0 ? "auto" : std::to_string(port); }
+std::string write_seconds(std::uint32_t seconds) { return seconds == 0 ? "off" : std::to_string(seconds); }
+std::string write_interface(const InterfaceChoice& choice) { return choice.text; }
+std::string write_port_range(const PortRange& range) {
+  return cat({std::to_string(range.low), "-", std::to_string(range.high)});
+}
+
+struct Names {
+  std::string_view name, variable, option, values, alone, help;
+};
+
+template <auto kMember, auto kRead, auto kWrite>
+constexpr SettingSpec row(const Names& names, AppliesTo applies_to = AppliesTo::kStep) {
+  return {names.name,
+          names.variable,
+          names.option,
+          names.values,
+          names.alone,
+          names.help,
+          [](Settings& settings, std::string_view text, Source source) -> Status {
+            auto value = kRead(text);
+            if (!value) return fail(std::move(value).error());
+            auto& setting = settings.*kMember;
+            if (source >= setting.source) setting = {std::move(*value), source};
+            return {};
+          },
+          [](const Settings& settings) { return kWrite((settings.*kMember).value); },
+          [](const Settings& settings) { return (settings.*kMember).source; },
+          applies_to};
+}
+
+// The mode and whether to explain are one option to users and two settings to us. "explain" alone says nothing about
+// the mode, so SLURM_BOOTSTRAP=on stays on under --bootstrap=explain.
+Status apply_mode(Settings& settings, std::string_view value, Source source) {
+  auto mode = std::optional<Mode>();
+  bool explain = false;
+  for (const auto word : split(value, ',')) {
+    const auto found = read_word<Mode, kModes>(word);
+    if (word == "explain" && !explain) {
+      explain = true;
+    } else if (found && !mode) {
+      mode = *found;
+    } else {
+      return refuse_value("use on, off, auto or explain (\"on,explain\" for both)");
+    }
+  }
+  if (mode && source >= settings.mode.source) settings.mode = {*mode, source};
+  if (source >= settings.explain.source) settings.explain = {explain, source};
+  return {};
 }
 
 constexpr std::array kSpecs{
     SettingSpec{kMode, "SLURM_BOOTSTRAP", "bootstrap", "on|off|auto|explain", "",
                 "set the variables of this step, or do not; auto: as the site's when= says; explain: also print a "
                 "table of them",
-                apply_mode},
-    SettingSpec{"when", "", "", "world|observe|gpu|always|asked", "",
-                "which steps are set up without being asked: those with a task for each GPU, none but say which would "
-                "be, those with GPUs, all, or none",
-                apply_when},
-    SettingSpec{"partitions", "", "", "LIST", "",
-                "partitions whose steps are set up without being asked; default stands for srun without a partition",
-                apply_partitions},
-    SettingSpec{"port", "SLURM_BOOTSTRAP_PORT", "bootstrap-port", "auto|PORT", "",
-                "MASTER_PORT; auto: reserved by Slurm where MpiParams=ports= is set, else computed", apply_port},
-    SettingSpec{"port_range", "SLURM_BOOTSTRAP_PORT_RANGE", "bootstrap-port-range", "LOW-HIGH", "",
-                "range for computed ports; keep it outside ip_local_port_range", apply_port_range},
-    SettingSpec{"master_addr", "SLURM_BOOTSTRAP_ADDR", "bootstrap-addr", "NAME|TEMPLATE", "",
-                "MASTER_ADDR; %h stands for the host of rank 0, as in %h-ib0", apply_address},
-    SettingSpec{"claim", "SLURM_BOOTSTRAP_CLAIM", "bootstrap-claim", "on|off", "",
-                "hold MASTER_PORT for the step, so that nothing else can take it", apply_switch<&Settings::claim>},
-    SettingSpec{"gpu", "SLURM_BOOTSTRAP_GPU", "bootstrap-gpu", "index|first|narrow|off", "",
-                "list of GPUs: the same in all tasks, own one at LOCAL_RANK; own one first; own one alone; as Slurm "
-                "set it",
-                apply_gpu},
-    SettingSpec{"gpu_share", "SLURM_BOOTSTRAP_GPU_SHARE", "bootstrap-gpu-share", "on|off", "on",
-                "let several tasks of a node use one GPU", apply_switch<&Settings::gpu_share>},
-    SettingSpec{"cpu", "SLURM_BOOTSTRAP_CPU", "bootstrap-cpu", "near|off", "",
-                "bind each task to those of its cores that are near its GPU", apply_cpu},
-    SettingSpec{"topology", "", "", "PATH", "", "which cores each GPU is near to, written by slurm-bootstrap topology",
-                apply_topology},
-    SettingSpec{"preload", "SLURM_BOOTSTRAP_PRELOAD", "bootstrap-preload", "on|off", "on",
-                "add libbootstrap.so to LD_PRELOAD of the tasks, so that a rank that does not come to NCCL is named",
-                apply_switch<&Settings::preload>},
-    SettingSpec{"preload_library", "", "", "PATH", "", "libbootstrap.so on the nodes, where it is not as installed",
-                apply_preload_library},
-    SettingSpec{"frameworks", "SLURM_BOOTSTRAP_FRAMEWORKS", "bootstrap-frameworks", "auto|all|none|LIST", "",
-                "frameworks whose own variables are set, too, such as torchrun,jax; auto: those that harm no other",
-                apply_frameworks},
-    SettingSpec{"interface", "SLURM_BOOTSTRAP_INTERFACE", "bootstrap-interface", "gloo|auto|NAME|CIDR|off", "",
-                "network interface for NCCL, Gloo, NVSHMEM and UCX; auto: the one that routes to MASTER_ADDR; "
-                "gloo: that one for Gloo alone",
-                apply_interface},
-    SettingSpec{"grace", "SLURM_BOOTSTRAP_GRACE", "bootstrap-grace", "SECONDS|off", "",
-                "in a step that asked for the plugin: how long the other tasks may go on after one failed",
-                apply_grace},
-    SettingSpec{"shared_dir", "SLURM_BOOTSTRAP_SHARED_DIR", "bootstrap-shared-dir", "PATH", "",
-                "folder that all nodes see, %u: the user; BOOTSTRAP_INIT_FILE names a new file in it",
-                apply_shared_dir},
+                apply_mode, [](const Settings& settings) { return write_word<Mode, kModes>(settings.mode.value); },
+                [](const Settings& settings) { return settings.mode.source; }, AppliesTo::kStep},
+    row<&Settings::when, read_word<When, kWhens>, write_word<When, kWhens>>(
+        {"when", "", "", "world|observe|gpu|always|asked", "",
+         "which steps are set up without being asked: those with a task for each GPU, none but say which would be, "
+         "those "
+         "with GPUs, all, or none"}),
+    row<&Settings::partitions, read_partitions, write_text>(
+        {"partitions", "", "", "LIST", "",
+         "partitions whose steps are set up without being asked; default stands for srun without a partition"}),
+    row<&Settings::port, read_port, write_port>(
+        {"port", "SLURM_BOOTSTRAP_PORT", "bootstrap-port", "auto|PORT", "",
+         "MASTER_PORT; auto: reserved by Slurm where MpiParams=ports= is set, else computed"}),
+    row<&Settings::port_range, read_port_range, write_port_range>(
+        {"port_range", "SLURM_BOOTSTRAP_PORT_RANGE", "bootstrap-port-range", "LOW-HIGH", "",
+         "range for computed ports; keep it outside ip_local_port_range"}),
+    row<&Settings::address, read_address, write_text>({"master_addr", "SLURM_BOOTSTRAP_ADDR", "bootstrap-addr",
+                                                       "NAME|TEMPLATE", "",
+                                                       "MASTER_ADDR; %h stands for the host of rank 0, as in %h-ib0"}),
+    row<&Settings::claim, read_switch, write_word<bool, kSwitch>>(
+        {"claim", "SLURM_BOOTSTRAP_CLAIM", "bootstrap-claim", "on|off", "",
+         "hold MASTER_PORT for the step, so that nothing else can take it"}),
+    row<&Settings::gpu, read_word<GpuMode, kGpuModes>, write_word<GpuMode, kGpuModes>>(
+        {"gpu", "SLURM_BOOTSTRAP_GPU", "bootstrap-gpu", "index|first|narrow|off", "",
+         "list of GPUs: the same in all tasks, own one at LOCAL_RANK; own one first; own one alone; as Slurm set it"}),
+    row<&Settings::gpu_share, read_switch, write_word<bool, kSwitch>>({"gpu_share", "SLURM_BOOTSTRAP_GPU_SHARE",
+                                                                       "bootstrap-gpu-share", "on|off", "on",
+                                                                       "let several tasks of a node use one GPU"}),
+    row<&Settings::cpu_near, read_cpu, write_word<bool, kCpu>>(
+        {"cpu", "SLURM_BOOTSTRAP_CPU", "bootstrap-cpu", "near|off", "",
+         "bind each task to those of its cores that are near its GPU"}),
+    row<&Settings::topology, read_topology, write_text>(
+        {"topology", "", "", "PATH", "", "which cores each GPU is near to, written by slurm-bootstrap topology"}),
+    row<&Settings::preload, read_switch, write_word<bool, kSwitch>>(
+        {"preload", "SLURM_BOOTSTRAP_PRELOAD", "bootstrap-preload", "on|off", "on",
+         "add libbootstrap.so to LD_PRELOAD of the tasks, so that a rank that does not come to NCCL is named"}),
+    row<&Settings::preload_library, read_preload_library, write_text>(
+        {"preload_library", "", "", "PATH", "", "libbootstrap.so on the nodes, where it is not as installed"}),
+    row<&Settings::frameworks, read_frameworks, write_frameworks>(
+        {"frameworks", "SLURM_BOOTSTRAP_FRAMEWORKS", "bootstrap-frameworks", "auto|all|none|LIST", "",
+         "frameworks whose own variables are set, too, such as torchrun,jax; auto: those that harm no other"}),
+    row<&Settings::interface, read_interface, write_interface>(
+        {"interface", "SLURM_BOOTSTRAP_INTERFACE", "bootstrap-interface", "gloo|auto|NAME|CIDR|off", "",
+         "network interface for NCCL, Gloo, NVSHMEM and UCX; auto: the one that routes to MASTER_ADDR; gloo: that one "
+         "for Gloo alone"}),
+    row<&Settings::grace, read_grace, write_seconds>(
+        {"grace", "SLURM_BOOTSTRAP_GRACE", "bootstrap-grace", "SECONDS|off", "",
+         "in a step that asked for the plugin: how long the other tasks may go on after one failed"}),
+    row<&Settings::shared_dir, read_shared_dir, write_text>(
+        {"shared_dir", "SLURM_BOOTSTRAP_SHARED_DIR", "bootstrap-shared-dir", "PATH", "",
+         "folder that all nodes see, %u: the user; BOOTSTRAP_INIT_FILE names a new file in it"}),
+    row<&Settings::debug, read_debug, write_word<bool, kSwitch>>(
+        {"debug", "SLURM_BOOTSTRAP_DEBUG", "", "0|1", "", "write a line for each decision to standard error"},
+        AppliesTo::kProcess),
+    row<&Settings::timeout, read_timeout, write_seconds>(
+        {"timeout", "SLURM_BOOTSTRAP_TIMEOUT", "", "SECONDS", "", "deadline of a collective call"},
+        AppliesTo::kProcess),
+    row<&Settings::timing, read_timing, write_word<bool, kSwitch>>(
+        {"timing", "SLURM_BOOTSTRAP_TIMING", "", "0|1", "", "write the time of each round to standard error"},
+        AppliesTo::kProcess),
+    row<&Settings::nccl_file, read_library, write_text>(
+        {"nccl", "SLURM_BOOTSTRAP_NCCL", "", "PATH", "", "the NCCL or RCCL to load"}, AppliesTo::kProcess),
+    row<&Settings::pmix_file, read_library, write_text>(
+        {"pmix", "SLURM_BOOTSTRAP_PMIX", "", "PATH", "", "the libpmix to load"}, AppliesTo::kProcess),
 };
 
 }  // namespace
 
-bool is_mode(const SettingSpec& spec) { return spec.site == kMode; }
+std::string_view framework_name(Framework framework) { return kFrameworks[static_cast<std::size_t>(framework)]; }
+
+std::optional<FrameworkChoice> parse_frameworks(std::string_view text) {
+  if (text == "all") return FrameworkChoice{false, kAllFrameworks};
+  if (text == "none") return FrameworkChoice{false, 0};
+  FrameworkChoice set{false, 0};
+  for (const auto word : split(text, ',')) {
+    if (word == "auto" && !set.is_auto) {
+      set.is_auto = true;
+      continue;
+    }
+    const auto* const found = std::find(kFrameworks.begin(), kFrameworks.end(), word);
+    if (found == kFrameworks.end()) return std::nullopt;
+    set.mask |= 1U << static_cast<unsigned>(found - kFrameworks.begin());
+  }
+  return set;
+}
+
+std::string write_frameworks(const FrameworkChoice& set) {
+  if (!set.is_auto && set.mask == kAllFrameworks) return "all";
+  if (!set.is_auto && set.mask == 0) return "none";
+  auto names = names_of(set.mask);
+  if (set.is_auto) names.insert(names.begin(), "auto");
+  return join(names, ",");
+}
+
+bool is_mode(const SettingSpec& spec) { return spec.name == kMode; }
+
+bool SettingSpec::is_for_site() const { return applies_to == AppliesTo::kStep && !is_mode(*this); }
 
 std::optional<Mode> mode_of(std::string_view value) {
   Settings settings;
@@ -239,60 +323,6 @@ bool is_host_name(std::string_view text) {
 }
 
 std::span<const SettingSpec> setting_specs() { return kSpecs; }
-
-std::string setting_name(const SettingSpec& spec, Source source) {
-  if (source == Source::kOption) return cat({"--", spec.option});
-  if (source == Source::kEnvironment) return std::string(spec.variable);
-  return cat({spec.site, "= in plugstack.conf"});
-}
-
-Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_view value, Source source) {
-  // No setting takes a control character, so a value that is too long gets the sentence of a wrong one.
-  auto applied = spec.apply(settings, value.size() > kMaxSetting ? "\x01" : value, source);
-  if (applied) return applied;
-  const auto name = source == Source::kOption        ? cat({"--", spec.option, "="})
-                    : source == Source::kEnvironment ? cat({spec.variable, "="})
-                                                     : cat({spec.site, "="});
-  const auto where = source == Source::kSite ? " in plugstack.conf" : "";
-  return refuse(cat({name, quoted(value), where, " is not valid: ", applied.error().message}));
-}
-
-Status apply_site_argument(Settings& settings, std::string_view argument) {
-  const auto equals = argument.find('=');
-  const auto name = argument.substr(0, equals);
-  std::string known;
-  for (const auto& spec : kSpecs) {
-    if (is_mode(spec)) continue;
-    if (spec.site == name && equals != std::string_view::npos) {
-      return apply_setting(settings, spec, argument.substr(equals + 1), Source::kSite);
-    }
-    known += cat({known.empty() ? "" : ", ", spec.site, "="});
-  }
-  return refuse(cat({"argument ", quoted(argument), " in plugstack.conf is unknown; the known arguments are ", known}));
-}
-
-Status apply_environment(Settings& settings, const Environment& environment) {
-  Status outcome;
-  for (const auto& spec : kSpecs) {
-    const auto value = spec.variable.empty() ? std::nullopt : environment.get(spec.variable);
-    if (!value) continue;
-    auto applied = apply_setting(settings, spec, *value, Source::kEnvironment);
-    if (!applied && outcome) outcome = std::move(applied);
-  }
-  return outcome;
-}
-
-bool has_partitions(const Settings& settings, std::string_view names) {
-  if (settings.partitions.value.empty()) return true;
-  const auto known = split(settings.partitions.value, ',');
-  const auto asked = split(names.empty() ? "default" : names, ',');
-  return std::all_of(asked.begin(), asked.end(),
-                     [&](auto name) { return std::find(known.begin(), known.end(), name) != known.end(); });
-}
-
-bool lacks_gpus(const Settings& settings, std::size_t tasks, std::size_t gpus) {
-  return tasks > gpus && !settings.gpu_share.value && settings.gpu.value != GpuMode::kOff;
-}
 
 std::string_view when_name(When when) { return kWhens[static_cast<std::size_t>(when)]; }
 

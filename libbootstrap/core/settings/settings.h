@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -9,13 +10,40 @@
 #include <string_view>
 
 #include "core/hardware/network.h"
-#include "core/settings/framework_choice.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
 
 namespace bootstrap {
 
-// Later ones win over earlier ones.
+// Each has variables of its own beside RANK and WORLD_SIZE, which are always set.
+enum class Framework : std::uint8_t {
+  kPytorch,
+  kTorchrun,
+  kAccelerate,
+  kLightning,
+  kTensorflow,
+  kJax,
+  kNvshmem,
+  kNcclTests,
+  kOpenmp,
+};
+inline constexpr std::size_t kFrameworkCount = 9;
+using FrameworkFlags = std::array<bool, kFrameworkCount>;
+
+std::string_view framework_name(Framework framework);
+
+// "auto", "all", "none" or a list such as "torchrun,jax"; "auto,tensorflow" adds to auto.
+struct FrameworkChoice {
+  bool is_auto = true;     // those that cannot harm others, as far as the step is one for them
+  std::uint32_t mask = 0;  // by Framework: those that were named
+
+  bool asks_for(Framework framework) const { return ((mask >> static_cast<unsigned>(framework)) & 1U) != 0; }
+  bool operator==(const FrameworkChoice&) const = default;
+};
+std::optional<FrameworkChoice> parse_frameworks(std::string_view text);
+std::string write_frameworks(const FrameworkChoice& set);
+
+// Later sources override earlier ones.
 enum class Source : std::uint8_t { kDefault, kSite, kEnvironment, kOption };
 
 template <class T>
@@ -26,9 +54,9 @@ struct Setting {
   bool operator==(const Setting&) const = default;
 };
 
-enum class Mode : std::uint8_t { kAuto, kOn, kOff };  // kAuto: as `when` says
-// Which steps are set up without being asked: worlds (a task for each GPU), none but told which would be, those that
-// asked for GPUs, all, or none.
+enum class Mode : std::uint8_t { kAuto, kOn, kOff };  // kAuto: `when` decides
+// Which unasked steps are set up: those with a task for each GPU; none, but each step is reported; those with GPUs;
+// all; none.
 enum class When : std::uint8_t { kWorld, kObserve, kGpu, kAlways, kAsked };
 
 enum class GpuMode : std::uint8_t {
@@ -52,91 +80,104 @@ struct Settings {
   Setting<Mode> mode{Mode::kAuto};
   Setting<bool> explain{false};
   Setting<When> when{When::kWorld};
-  Setting<std::string> partitions{""};         // names separated by commas, whose steps `when` is about; empty: of all
+  Setting<std::string> partitions{""};         // partitions to which `when` applies, separated by commas; empty: all
   Setting<std::uint16_t> port{0};              // 0: reserved by Slurm, or computed from port_range
   Setting<PortRange> port_range{PortRange{}};  // below Linux' default ip_local_port_range, 32768 to 60999
   Setting<std::string> address{"%h"};          // %h: the host of rank 0
   Setting<bool> claim{true};                   // hold the port on the host of rank 0 until the step ends
   Setting<GpuMode> gpu{GpuMode::kIndex};
-  Setting<bool> gpu_share{false};     // more tasks than GPUs on a node are meant
-  Setting<bool> cpu_near{false};      // bind tasks that are bound to more than one place to cores near their GPU
+  Setting<bool> gpu_share{false};     // allow more tasks than GPUs on a node
+  Setting<bool> cpu_near{false};      // bind each task to those of its cores that are near its GPU
   Setting<std::string> topology{""};  // file with the topology of the node, %h: its NodeName; empty: ask the kernel
   Setting<bool> preload{false};       // LD_PRELOAD of the tasks ends with libbootstrap.so
-  Setting<std::string> preload_library{""};  // where that is on the nodes; empty: where it was installed
+  Setting<std::string> preload_library{""};  // its path on the nodes; empty: where it was installed
   Setting<FrameworkChoice> frameworks{FrameworkChoice{}};
   Setting<InterfaceChoice> interface {
     InterfaceChoice {}
   };
-  Setting<std::uint32_t> grace{
-      30};  // seconds after which a step that was asked for ends with its first failure; 0: never
+  Setting<std::uint32_t> grace{30};     // seconds from the first failure to the end of a step that asked; 0: no end
   Setting<std::string> shared_dir{""};  // folder that all nodes see, %u: the user; empty: no BOOTSTRAP_INIT_FILE
+
+  // Of one process, by its own environment.
+  Setting<bool> debug{false};          // one line for each decision on standard error
+  Setting<std::uint32_t> timeout{60};  // seconds until a collective call fails
+  Setting<bool> timing{false};         // one line for each round of an exchange on standard error
+  Setting<std::string> nccl_file{""};  // the libnccl or librccl to load; empty: the system's
+  Setting<std::string> pmix_file{""};  // likewise the libpmix
 
   bool operator==(const Settings&) const = default;
 };
 
-// Whether `partitions` holds all that are named, separated by commas: srun may be told several, of which one is taken.
-// For a step that names none, "default" is asked for.
+// True if `partitions` holds all of these names, separated by commas: srun accepts several partitions and uses one. A
+// step without a partition matches "default".
 bool has_partitions(const Settings& settings, std::string_view names);
 
-// More tasks on a node than GPUs, and nobody said that it is meant.
+// True if a node has more tasks than GPUs and the user did not allow sharing.
 bool lacks_gpus(const Settings& settings, std::size_t tasks, std::size_t gpus);
 
 inline constexpr std::size_t kMaxSetting = 1024;  // bytes of a value, in each of the three places
 
-// One row of the table. An empty name means: cannot be set this way.
+enum class AppliesTo : std::uint8_t {
+  kStep,     // to all tasks of a step, which get it in SLURM_BOOTSTRAP_SETTINGS; a wrong value refuses a step that asks
+  kProcess,  // to the process that has the variable in its environment
+};
+
+// One row of the table. An empty `variable` or `option` means: cannot be set this way.
 struct SettingSpec {
-  std::string_view site;      // argument in plugstack.conf: "port" for port=...
+  std::string_view name;      // "port"; in plugstack.conf port=..., for settings of a step but the mode
   std::string_view variable;  // SLURM_BOOTSTRAP_PORT
   std::string_view option;    // "bootstrap-port" for --bootstrap-port=...
   std::string_view values;    // what it takes, for usage texts
   std::string_view alone;     // the value of an option that is given without one; empty: it needs a value
   std::string_view help;
   Status (*apply)(Settings&, std::string_view value, Source source);
+  std::string (*write)(const Settings&);  // as `apply` reads it
+  Source (*source)(const Settings&);
+  AppliesTo applies_to;
+
+  bool is_for_site() const;
 };
 
-// SLURM_BOOTSTRAP_DEBUG=1: what is decided is written to standard error, one line each. It is no setting: it asks for
-// nothing and changes nothing.
-inline constexpr std::string_view kDebugVariable = "SLURM_BOOTSTRAP_DEBUG";
-inline bool wants_debug(const Environment& environment) { return environment.get(kDebugVariable).value_or("0") != "0"; }
+std::span<const SettingSpec> setting_specs();
 
-// Letters, digits and "-._:" alone: what a host or an address is written with.
-bool is_host_name(std::string_view text);
-
-// --bootstrap=, and what a value of it says of the mode. Nothing: no more than explain, or it is not valid.
+// --bootstrap=, and the mode in a value of it. Nothing: the value is explain alone, or not valid.
 bool is_mode(const SettingSpec& spec);
 std::optional<Mode> mode_of(std::string_view value);
 
-std::span<const SettingSpec> setting_specs();
+// True for letters, digits and "-._:" alone, which host names and addresses consist of.
+bool is_host_name(std::string_view text);
 
 std::string_view gpu_mode_name(GpuMode mode);
 std::string_view when_name(When when);
 
-// "--bootstrap-port", "SLURM_BOOTSTRAP_PORT" or "port= in plugstack.conf": for messages.
-std::string setting_name(const SettingSpec& spec, Source source);
-// The same by the argument's name ("port"); of a default, the option or what else can change it.
-std::string setting_name(std::string_view site, Source source);
-// "--bootstrap-gpu=first", "SLURM_BOOTSTRAP_GPU=first" or "gpu=first in plugstack.conf": as it was written there.
-std::string setting_text(std::string_view site, Source source, std::string_view value);
+// "--bootstrap-port", "SLURM_BOOTSTRAP_PORT" or "port= in plugstack.conf", by the setting's name ("port"), for
+// messages. Of a default it is the option, or what else can change it.
+std::string setting_name(std::string_view name, Source source);
+// "--bootstrap-gpu=first", "SLURM_BOOTSTRAP_GPU=first" or "gpu=first in plugstack.conf".
+std::string setting_text(std::string_view name, Source source, std::string_view value);
 
-// Applies one value and, when it is wrong, answers with the sentence the user reads. A lower source never replaces
-// a value of a higher one, so the order of calls does not matter.
+// Applies one value, or returns the sentence for the user. A lower source never replaces a value of a higher one, so
+// the order of calls does not matter.
 Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_view value, Source source);
 
-// "when=always" as it stands in plugstack.conf.
-// The mode is no such argument: a site chooses steps with when=, and asks for none.
+// "when=always" as it stands in plugstack.conf. A site chooses steps with when=, and cannot set the mode.
 Status apply_site_argument(Settings& settings, std::string_view argument);
 
-// Every SLURM_BOOTSTRAP_* variable of the table.
-Status apply_environment(Settings& settings, const Environment& environment);
+// The variables of the settings that apply to a step, or to a process. Returns the first error, and applies the other
+// values.
+Status apply_environment(Settings& settings, const Environment& environment, AppliesTo part = AppliesTo::kStep);
 
-// The same for people, each as its user wrote it: "--bootstrap=on, when=always in plugstack.conf". Empty if none.
+// Those of one process. A wrong value counts as not set.
+Settings process_settings(const Environment& environment);
+
+// The settings of a step that are not at their default, for people: "--bootstrap=on, when=always in plugstack.conf".
 std::string list_settings(const Settings& settings);
 
 // Of these the one that asks for the step to be set up: an option, or SLURM_BOOTSTRAP=on. Empty: none does.
 std::string asking_setting(const Settings& settings);
 
-// The settings that are not at their default, as SLURM_BOOTSTRAP_SETTINGS carries them to the tasks so that
-// `slurm-bootstrap explain` can show where each came from: "site:when=always,option:port=2000". Empty if none.
+// The same as SLURM_BOOTSTRAP_SETTINGS carries them to the tasks, so that `slurm-bootstrap explain` shows where each
+// was set: "site:when=always option:port=2000".
 std::string write_settings(const Settings& settings);
 Result<Settings> read_settings(std::string_view text);
 

@@ -1,4 +1,4 @@
-// Which rank runs on which host: counts, rank maps and everything that follows from them (local, node, cross ranks).
+// Which rank runs on which host, the local, node and cross ranks that follow from it, and how messages name ranks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/step/hostlist.h"
+#include "core/step/host_list.h"
 #include "core/util/result.h"
 
 namespace bootstrap {
@@ -93,5 +93,16 @@ class Layout {
 
 // That, and the option that spreads them evenly. Empty: they are even, or their number cannot be.
 std::string note_spread(const Layout& layout);
+
+// "rank 5 (node002, local rank 1)".
+std::string describe_rank(const Layout& layout, Rank rank);
+
+// The same for several, ascending and not empty: "ranks 8-11 (all of node003), rank 13 (node004, local rank 1)",
+// "all 32 ranks"; at most 8 items.
+std::string name_ranks(const Layout& layout, const std::vector<Rank>& ranks);
+
+// "missing: rank 5 (node002, local rank 1)", "missing: ranks 8-11 (all of node003), rank 13 (node004, local rank 1)";
+// after eight items "and 40 more". `ranks` ascending, not empty.
+std::string missing_ranks(const Layout& layout, const std::vector<Rank>& ranks);
 
 }  // namespace bootstrap

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/hardware/network.h"
-#include "core/step/message_prefix.h"
+#include "core/step/step_id.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -1,5 +1,5 @@
-// The layout as one short environment value, SLURM_BOOTSTRAP_LAYOUT: how srun, which alone knows the rank order of
-// every distribution, tells it to the nodes. The prefix SLURM_ carries it through --export=NONE.
+// The layout as one short environment value, SLURM_BOOTSTRAP_LAYOUT. srun, which knows the rank order of every
+// distribution, passes it on to the nodes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/settings/internal_variables.h"
+#include "core/settings/variables.h"
 #include "core/step/rank_layout.h"
 #include "core/util/result.h"
 
@@ -42,7 +42,7 @@ struct LayoutText {
   std::uint32_t step = 0;
   std::vector<LayoutComponent> components;
   std::vector<std::uint32_t> component_jobs;  // parallel to `components`; empty for a single one
-  std::string master_ip;                      // empty: not told
+  std::string master_ip;                      // empty: not known
 };
 
 // `nodes` and `tasks_per_node` stand in where the text leaves them out. Refuses what is larger than `max_ranks`,

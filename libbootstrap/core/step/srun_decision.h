@@ -7,14 +7,14 @@
 #include <string>
 #include <string_view>
 
-#include "core/settings/internal_variables.h"
+#include "core/settings/variables.h"
 #include "core/step/step_id.h"
 
 namespace bootstrap {
 
 // Who asked for a step to be set up.
 enum class Asked : std::uint8_t {
-  kUnasked,   // nobody
+  kUnasked,   // no option or variable
   kWeakly,    // an option of the job (#SBATCH --bootstrap=on) or SLURM_BOOTSTRAP=on: all steps of it that can be
   kStrongly,  // an option on the step's own srun line: refused with a sentence where it cannot be
 };
@@ -24,24 +24,24 @@ enum class SetUp : std::uint8_t {
   kNothing,      // where the step asked strongly: it is refused
   kTorchrun,     // PET_* for one world of all nodes, and nothing else
   kWorld,        // the ranks, where they meet, and little more
-  kAllSettings,  // whatever the settings say: the step was asked for
+  kAllSettings,  // all that the settings name: the step was asked for
 };
 
 // From srun to the nodes, in SLURM_BOOTSTRAP_DECISION.
 struct Decision {
   SetUp set_up = SetUp::kNothing;
   Asked asked = Asked::kUnasked;
-  bool is_verbose = false;      // srun -v: the nodes say what they decide
-  bool is_observed = false;     // when=observe: nothing is set up, and `reason` says what `world` would do
-  std::uint64_t salt = 0;       // random: nobody can know the step's ports before it starts; 0: there is none
-  std::string unusable_master;  // the user's MASTER_ADDR, where srun found that it leads nowhere
+  bool is_verbose = false;      // srun -v: the nodes print what they decide
+  bool is_observed = false;     // when=observe: nothing is set up; `reason` is what `world` would do
+  std::uint64_t salt = 0;       // random: no other user can compute the step's ports; 0: there is none
+  std::string unusable_master;  // the user's MASTER_ADDR, where srun could not resolve it
   std::string reason;           // for people, short: "bash is a shell"
 
   bool operator==(const Decision&) const = default;
 };
 
-// "SET UP: a GPU for each task; use ..." or "NOT SET UP: ...": what srun -v, --bootstrap=explain and the command say.
-// `hint` says what gives the other answer; empty: nothing does.
+// "SET UP: a GPU for each task; use ..." or "NOT SET UP: ...": as srun -v, --bootstrap=explain and the command print
+// it. `hint` names the option that reverses it, or is empty.
 std::string verdict(const Decision& decision, std::string_view hint);
 
 // Of a step that is set up without being asked for: how its user switches that off. Empty: it was asked for.

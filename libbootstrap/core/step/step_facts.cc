@@ -1,15 +1,185 @@
-// What is known about a step before anything is decided: gathered by the plugin or read from SLURM_* variables.
+// What is known about a step before anything is decided, and which rank runs where.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/step_facts.h"
 
+#include <algorithm>
+#include <array>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "core/settings/settings.h"
+#include "core/settings/variables.h"
 #include "core/step/mpirun_facts.h"
+#include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
+namespace {
+
+// First difference between where the tasks are and where the layout puts them.
+Status check_places(const Layout& layout, const LocalTasks& local) {
+  for (const auto rank : local.ranks) {
+    if (rank >= layout.size()) {
+      return fail(ErrorCode::kMisplaced, cat({"task ", std::to_string(rank), " runs on ", local.host,
+                                              ", but the step has only ", std::to_string(layout.size()), " tasks"}));
+    }
+    if (!local.host.empty() && layout.host_of(rank) != local.host) {
+      return fail(ErrorCode::kMisplaced, cat({"task ", std::to_string(rank), " runs on ", local.host,
+                                              ", but the layout of the step places it on ", layout.host_of(rank)}));
+    }
+  }
+  return {};
+}
+
+// Ranks within a component become ranks of the step. Components of a heterogeneous job differ in their job id, those of
+// a heterogeneous step in a plain job only in where their tasks are.
+Result<LocalTasks> in_step(const LocalTasks& local, const LayoutText& text, const Layout& layout) {
+  if (!local.component_job || text.component_jobs.empty()) return local;
+  Rank first = 0;
+  for (std::size_t i = 0; i < text.component_jobs.size(); ++i) {
+    auto here = local;
+    for (auto& rank : here.ranks) rank += first;
+    first += static_cast<Rank>(text.components[i].node_of_rank.size());
+    const bool fits = here.ranks.empty() || here.ranks.back() < first;
+    if (text.component_jobs[i] == *local.component_job && fits && check_places(layout, here)) return here;
+  }
+  return fail(ErrorCode::kMisplaced,
+              cat({"the tasks of ", local.host, " are in none of the components that srun set in ", kLayoutVariable}));
+}
+
+// Whether an order puts the tasks at hand where they are, without making a layout of it.
+bool fits(const std::vector<NodeIndex>& order, const HostList& nodes, const LocalTasks& local) {
+  for (const auto rank : local.ranks) {
+    if (rank >= order.size() || (!local.host.empty() && nodes.at(order[rank]) != local.host)) return false;
+  }
+  if (!local.local_id) return true;
+  const auto rank = local.ranks.front();
+  return std::count(order.begin(), order.begin() + rank, order[rank]) == *local.local_id;
+}
+
+Status check_order_is_known(const Environment& environment, const StepId& id, const LocalTasks& local) {
+  const auto step_size = environment.get("SLURM_STEP_NUM_TASKS").value_or("");
+  if (local.component_size && step_size != std::to_string(*local.component_size)) {
+    return fail(
+        ErrorCode::kMissing,
+        cat({"the host of rank 0 is not known: this is one component of a heterogeneous step, and srun did not set ",
+             kLayoutVariable, "; load the plugin where srun runs, and use --export=", kExportValue}));
+  }
+  if (environment.get("SLURM_DISTRIBUTION").value_or("").starts_with("arbitrary")) {
+    if (environment.get(kStepTagVariable) == step_tag(id)) {  // see kMaxLayoutInTasks
+      return fail(
+          ErrorCode::kLimit,
+          "the order of ranks is arbitrary and too long for the environment of a task; the variables that the plugin "
+          "set are correct");
+    }
+    return fail(ErrorCode::kMissing,
+                cat({"the host of rank 0 is not known: the order of ranks is arbitrary, and srun did not set ",
+                     kLayoutVariable, "; load the plugin where srun runs"}));
+  }
+  return {};
+}
+
+// Without srun's word: in block, cyclic and plane order alike rank 0 is on the first node and nodes are numbered in
+// list order. Of these three, the one is taken that puts the tasks at hand where they are; no other is guessed.
+Result<Layout> deal(const Environment& environment, const HostList& nodes, const std::vector<std::uint32_t>& counts,
+                    const LocalTasks& local) {
+  const auto distribution = environment.get("SLURM_DISTRIBUTION").value_or("");
+  const auto plane = parse_unsigned(environment.get("SLURM_DIST_PLANESIZE").value_or(""), kMaxRanks).value_or(1);
+  std::array orders{deal_block(counts), deal_cyclic(counts), deal_plane(counts, static_cast<std::uint32_t>(plane))};
+  if (distribution.starts_with("cyclic")) std::swap(orders[0], orders[1]);
+  if (distribution.starts_with("plane")) std::swap(orders[0], orders[2]);
+  for (auto& order : orders) {
+    if (fits(order, nodes, local)) return Layout::make({{nodes, counts, std::move(order)}});
+  }
+  // None does; the disagreement of the most likely one is told.
+  const auto layout = Layout::make({{nodes, counts, std::move(orders[0])}});
+  if (!layout) return fail(layout.error());
+  const auto agrees = check_places(*layout, local);
+  if (!agrees) return fail(agrees.error());
+  return fail(ErrorCode::kMisplaced, "SLURM_LOCALID is not the local rank of this task in the layout of the step");
+}
+
+struct Sizes {
+  HostList nodes;
+  std::vector<std::uint32_t> counts;
+};
+
+// SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE, held against the number of tasks before anything is made of them.
+Result<Sizes> read_sizes(const Environment& environment) {
+  const auto list = environment.require("SLURM_STEP_NODELIST");
+  if (!list) return fail(list.error());
+  const auto text = environment.require("SLURM_STEP_TASKS_PER_NODE");
+  if (!text) return fail(text.error());
+  const auto tasks = environment.require_number("SLURM_STEP_NUM_TASKS");
+  if (!tasks) return fail(tasks.error());
+  auto nodes = HostList::parse(*list);
+  if (!nodes) return fail(nodes.error());
+  auto counts = parse_tasks_per_node(*text);
+  if (!counts) return fail(counts.error());
+  if (nodes->size() != counts->size()) {
+    return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NODELIST names ", std::to_string(nodes->size()),
+                                               " nodes, SLURM_STEP_TASKS_PER_NODE ", std::to_string(counts->size())}));
+  }
+  if (nodes->size() > *tasks) {
+    return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NODELIST names ", std::to_string(nodes->size()),
+                                               " nodes, but SLURM_STEP_NUM_TASKS is ", std::to_string(*tasks)}));
+  }
+  const auto sum = std::accumulate(counts->begin(), counts->end(), std::size_t{0});
+  if (sum != *tasks) {
+    return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(*tasks),
+                                               ", but SLURM_STEP_TASKS_PER_NODE counts ", std::to_string(sum)}));
+  }
+  return Sizes{std::move(*nodes), std::move(*counts)};
+}
+
+// The environment says how large the step is, and its user can change it. slurmstepd knows the tasks of its component.
+// What is made of a step of several components has a limit of its own: 64K ranks take 2 MB and some milliseconds.
+Status check_size(std::size_t tasks, std::string_view layout, const LocalTasks& local) {
+  constexpr std::size_t kMostOfComponents = 65536;
+  if (!local.component_size || !local.component_job) return {};
+  const bool has_components = layout.find(';') != std::string_view::npos;
+  if (!has_components && tasks != *local.component_size) {
+    return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(tasks), ", but Slurm starts ",
+                                               counted(*local.component_size, "task")}));
+  }
+  if (!has_components || tasks <= kMostOfComponents) return {};
+  return fail(ErrorCode::kLimit, cat({"a step of several components with more than ", std::to_string(kMostOfComponents),
+                                      " tasks is not supported"}));
+}
+
+}  // namespace
+
+Result<FoundLayout> find_layout(const Environment& environment, const StepId& id, const LocalTasks& local) {
+  const auto sizes = read_sizes(environment);
+  if (!sizes) return fail(sizes.error());
+  const auto text = environment.get(kLayoutVariable);
+  if (!text || !layout_is_for(*text, id.job, id.step)) {
+    const auto known = check_order_is_known(environment, id, local);
+    if (!known) return fail(known.error());
+    auto layout = deal(environment, sizes->nodes, sizes->counts, local);
+    if (!layout) return fail(layout.error());
+    return FoundLayout{std::move(*layout), LayoutSource::kDistribution, local.ranks, {}};
+  }
+  const auto tasks = std::accumulate(sizes->counts.begin(), sizes->counts.end(), std::size_t{0});
+  const auto fits_step = check_size(tasks, *text, local);
+  if (!fits_step) return fail(fits_step.error());
+  const auto read = read_layout(*text, sizes->nodes, sizes->counts, tasks);
+  if (!read) return fail(read.error());
+  auto layout = Layout::make(read->components);
+  if (!layout) return fail(layout.error());
+  if (layout->size() != tasks) {
+    return fail(ErrorCode::kDisagreement,
+                cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(tasks), ", but the layout of the step has ",
+                     std::to_string(layout->size()), " tasks"}));
+  }
+  const auto here = in_step(local, *read, *layout);
+  if (!here) return fail(here.error());
+  const auto agrees = check_places(*layout, *here);
+  if (!agrees) return fail(agrees.error());
+  return FoundLayout{std::move(*layout), LayoutSource::kStepLayout, here->ranks, read->master_ip};
+}
+
 bool has_gpus(const Environment& environment) { return environment.has("SLURM_STEP_GPUS"); }
 
 Result<StepId> read_step_id(const Environment& environment) {

@@ -1,4 +1,4 @@
-// What is known about a step before anything is decided: gathered by the plugin or read from SLURM_* variables.
+// What is known about a step before anything is decided, and which rank runs where.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,6 @@
 #include "core/hardware/gpu_list.h"
 #include "core/hardware/network.h"
 #include "core/hardware/topology.h"
-#include "core/step/rank_distribution.h"
 #include "core/step/rank_layout.h"
 #include "core/step/srun_decision.h"
 #include "core/step/step_id.h"
@@ -19,6 +18,33 @@
 #include "core/util/result.h"
 
 namespace bootstrap {
+
+// Where the rank order came from, in falling order of trust.
+enum class LayoutSource : std::uint8_t {
+  kStepLayout,    // srun asked slurmctld: exact for every distribution
+  kDistribution,  // computed from SLURM_DISTRIBUTION
+  kMpirun,        // mpirun started the ranks: exact on one node
+};
+
+// The tasks of this node, as slurmstepd or one of the tasks knows them.
+struct LocalTasks {
+  std::string host;                            // NodeName of this node; empty when not known
+  std::vector<Rank> ranks;                     // in order of local task id
+  std::optional<std::uint32_t> local_id;       // SLURM_LOCALID of the only rank in `ranks`, in a task itself
+  std::optional<std::uint32_t> component_job;  // set: `ranks` count from 0 within the component with this job id
+  std::optional<std::size_t> component_size;   // tasks of the component; of a plain step, all tasks
+};
+
+struct FoundLayout {
+  Layout layout;
+  LayoutSource source = LayoutSource::kDistribution;
+  std::vector<Rank> local_ranks;  // within the step, whatever `LocalTasks::ranks` counted
+  std::string master_ip;          // the address of MASTER_ADDR, looked up by srun; empty: not known
+};
+
+// Fails when the sources disagree: a task that is not where the layout puts it, a size that is not the sum of its
+// parts. Its cost is bounded by the number of tasks and nodes that the step has, whatever the environment claims.
+Result<FoundLayout> find_layout(const Environment& environment, const StepId& id, const LocalTasks& local);
 
 // What a rank of mpirun does not find in its environment. Slurm's ranks need none of it.
 struct MpirunContext {
@@ -44,11 +70,11 @@ struct StepFacts {
   std::optional<std::vector<std::uint16_t>> reserved_ports;
   Environment environment;                // as the job brought it along
   Topology topology;                      // of this node; empty when not known
-  std::vector<std::string> device_files;  // NVIDIA's on this node; for a topology that does not know them
+  std::vector<std::string> device_files;  // NVIDIA's on this node; where the topology has none
   std::string topology_from;              // where it comes from, or why it is not known; for people
-  std::string master_ip;                  // srun's answer to what MASTER_ADDR is; empty: not known
+  std::string master_ip;                  // the address of MASTER_ADDR, looked up by srun; empty: not known
   std::vector<Route> routes;              // of this node, where an interface is to be chosen
-  std::vector<RdmaPort> rdma;             // of this node, where UCX is to be told one
+  std::vector<RdmaPort> rdma;             // of this node, for UCX
   std::uint32_t cores_of_node = 0;        // that the step has on this node; 0: not known
   std::string_view gpu_bind_cure =
       "--gpu-bind=none";  // the option of this Slurm's srun that keeps GPUs from being hidden

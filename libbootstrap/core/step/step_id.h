@@ -1,4 +1,4 @@
-// The name of a step, and the step ids that mean something else than a step of ranks.
+// The name of a step, how messages begin, and the step ids that are not steps of ranks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,13 +17,14 @@ inline constexpr std::uint32_t kInteractiveStepId = 0xfffffffaU;
 inline constexpr std::uint32_t kBatchStepId = 0xfffffffbU;
 inline constexpr std::uint32_t kExternStepId = 0xfffffffcU;
 
-// From here on srun --no-allocate numbers what slurmctld knows nothing of (MIN_NOALLOC_JOBID in its sources).
+// srun --no-allocate numbers its jobs from here on, and slurmctld has no record of them (MIN_NOALLOC_JOBID in its
+// sources).
 inline constexpr std::uint32_t kMinUnknownJobId = 0xffff0000U;
 inline bool is_known_job(std::uint32_t job) { return job < kMinUnknownJobId; }
 
 inline bool is_normal_step(std::uint32_t step) { return step < kMaxNormalStepId; }
 
-// Who started the ranks, and so numbers and names them.
+// The program that started and numbered the ranks.
 enum class Launcher : std::uint8_t { kSlurm, kMpirun };
 
 // In front of the ids of mpirun, which counts by itself: its 12.0 is not Slurm's.
@@ -46,5 +47,24 @@ inline std::string to_string(const StepId& id) {
 
 // "12.0.0", SLURM_BOOTSTRAP_STEP.
 inline std::string step_tag(const StepId& id) { return cat({to_string(id), ".", std::to_string(id.restart)}); }
+
+// A step goes on after a warning. Where it does not, Slurm writes "error: " before our message.
+inline constexpr std::string_view kMessagePrefix = "bootstrap: ";
+inline constexpr std::string_view kWarningPrefix = "bootstrap: warning: ";
+
+// "StepId=12.0", as Slurm itself names a step in its messages; what mpirun started is no step of that name.
+inline std::string step_name(std::string_view id) {
+  return id.starts_with(kMpirunPrefix) ? std::string(id) : cat({"StepId=", id});
+}
+inline std::string step_name(const StepId& id) { return step_name(to_string(id)); }
+
+// "StepId=12.0: ", or "StepId=12.0 rank 3: ": comes next in every message about a step, or one of its ranks.
+inline std::string about_step(std::string_view id) { return cat({step_name(id), ": "}); }
+inline std::string about_step(const StepId& id) { return about_step(to_string(id)); }
+inline std::string about_rank(const StepId& id, std::uint32_t rank) {
+  return cat({step_name(id), " rank ", std::to_string(rank), ": "});
+}
+
+inline std::string step_prefix(const StepId& id) { return cat({kMessagePrefix, about_step(id)}); }
 
 }  // namespace bootstrap

@@ -27,7 +27,7 @@ class Environment {
   std::optional<std::uint32_t> number(std::string_view name) const;  // nothing, too, where the value is none
   bool has(std::string_view name) const { return get(name).has_value(); }
 
-  // Variables of Slurm that must be there, or the sentence that says which is not.
+  // Variables of Slurm that must be there, or the sentence that names the missing one.
   Result<std::string_view> require(std::string_view name) const;
   Result<std::uint32_t> require_number(std::string_view name) const;
 
@@ -35,7 +35,7 @@ class Environment {
   void unset(std::string_view name);
 
   // As the two above, for the entries of a process: the first of equal names counts, as for getenv. A refused variable
-  // is there and counts as not set: core/settings/known_variables.h has the limits.
+  // is there and counts as not set: core/settings/variables.h has the limits.
   void add(std::string_view name, std::string_view value);
   void refuse(std::string_view name);
 

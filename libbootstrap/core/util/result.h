@@ -1,4 +1,4 @@
-// The error channel of the whole project: a value, or one sentence that says why there is none.
+// The error channel of the whole project: a value, or one sentence with the reason why there is none.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +13,7 @@ namespace bootstrap {
 enum class ErrorCode {
   kInvalid,       // a text or number that does not mean what it should
   kMissing,       // something that must be there is not
-  kDisagreement,  // two sources say different things about the step
+  kDisagreement,  // two sources contradict each other about the step
   kMisplaced,     // a task of this node is not where it should be; other nodes may not notice
   kUnavailable,   // the system refused: a busy port, a closed device
   kUnsupported,   // understood, and not possible here

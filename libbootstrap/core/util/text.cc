@@ -1,4 +1,4 @@
-// Small pure functions on text: concatenation, splitting, and number parsing that cannot overflow or guess.
+// Small pure functions on text: joining, splitting, numbers, tables of 80 columns, JSON.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/util/text.h"
 
@@ -105,6 +105,55 @@ std::uint32_t fingerprint(std::string_view text) {
   std::uint32_t hash = 2166136261U;
   for (const char character : text) hash = (hash ^ static_cast<unsigned char>(character)) * 16777619U;
   return hash;
+}
+
+namespace {
+
+void end_line(std::string& out, std::string& line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  out += line + "\n";
+  line.clear();
+}
+
+}  // namespace
+
+void pad_to(std::string& line, std::size_t column) {
+  if (line.size() < column) line.append(column - line.size(), ' ');
+}
+
+void append_wrapped(std::string& out, std::string line, std::size_t column, std::string_view text) {
+  pad_to(line, column);
+  for (const auto word : split(text, ' ')) {
+    if (line.size() + word.size() > kTableWidth && line.size() > column) {
+      end_line(out, line);
+      pad_to(line, column);
+    }
+    line += cat({word, " "});
+  }
+  end_line(out, line);
+}
+
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char character : text) {
+    const auto byte = static_cast<unsigned char>(character);
+    if (character == '"' || character == '\\') {
+      out += {'\\', character};
+    } else if (byte < 0x20 || byte >= 0x7f) {
+      out.append("\\u").append(to_hex(byte, 4));
+    } else {
+      out += character;
+    }
+  }
+  return out + "\"";
+}
+
+std::string json_member(std::string_view name, std::string_view json) { return cat({json_string(name), ": ", json}); }
+
+std::string json_number(std::string_view name, std::uint64_t value) { return json_member(name, std::to_string(value)); }
+
+std::string json_list(const std::vector<std::string>& items) {
+  return items.empty() ? "[]" : cat({"[\n    ", join(items, ",\n    "), "\n  ]"});
 }
 
 }  // namespace bootstrap

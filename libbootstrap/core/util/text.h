@@ -1,17 +1,37 @@
-// Small pure functions on text: concatenation, splitting, and number parsing that cannot overflow or guess.
+// Small pure functions on text: joining, splitting, numbers, tables of 80 columns, JSON.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace bootstrap {
 
+inline constexpr std::string_view kVersion = BOOTSTRAP_VERSION;  // "0.1.0", from CMakeLists.txt
+
 std::string cat(std::initializer_list<std::string_view> parts);
+
+// The parts of a list of texts or numbers, with `separator` between them.
+template <class Parts>
+std::string join(const Parts& parts, std::string_view separator) {
+  std::string text;
+  for (const auto& part : parts) {
+    if (&part != &*std::begin(parts)) text += separator;
+    if constexpr (std::is_integral_v<std::decay_t<decltype(part)>>) {
+      text += std::to_string(part);
+    } else {
+      text += part;
+    }
+  }
+  return text;
+}
 
 // "a,,b" split at ',' gives {"a", "", "b"}; an empty text gives {""}.
 std::vector<std::string_view> split(std::string_view text, char separator);
@@ -28,7 +48,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
 
 std::string_view trim(std::string_view text);  // spaces and tabs at both ends
 
-// Of ASCII, whatever the locale.
+// In ASCII, in every locale.
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 constexpr bool is_alphanumeric(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 constexpr bool is_printable(char c) { return c >= ' ' && c <= '~'; }
@@ -36,17 +56,50 @@ constexpr bool is_printable(char c) { return c >= ' ' && c <= '~'; }
 // For error messages about text from users: control and non-ASCII bytes as \xNN, at most `max` bytes shown.
 std::string quoted(std::string_view text, std::size_t max = 80);
 
-// For tables: as it is where each byte is a printable ASCII character, else quoted. A value of the user's may hold line
-// feeds, and bytes that a terminal obeys.
+// For tables: unchanged if each byte is a printable ASCII character, else quoted. A user's value may hold line feeds
+// and control sequences of a terminal.
 std::string printable(std::string_view text);
 
-// Whether another process's text may go into a message: no more than `max` bytes, each of them printable ASCII.
+// True if another process's text may go into a message: at most `max` bytes, each of them printable ASCII.
 bool is_printable_text(std::string_view text, std::size_t max);
 
 // "1 task", "2 tasks".
 std::string counted(std::uint64_t count, std::string_view what);
 
-// FNV-1a, 32 bit. Not a secure hash: it tells whether a value is the one that we wrote.
+// FNV-1a, 32 bit. Not a secure hash: it recognises a value that this project wrote.
 std::uint32_t fingerprint(std::string_view text);
+
+inline constexpr std::size_t kTableWidth = 80;
+
+void pad_to(std::string& line, std::size_t column);
+
+// Adds `line` with `text` at `column` to `out`, broken between words so that it stays within the width.
+void append_wrapped(std::string& out, std::string line, std::size_t column, std::string_view text);
+
+// Ascending numbers in short form: "0-3,8".
+template <class Number = std::uint32_t>
+std::string write_ranges(const std::vector<Number>& ascending) {
+  std::string text;
+  for (std::size_t start = 0; start < ascending.size();) {
+    auto end = start + 1;
+    while (end < ascending.size() && ascending[end] == ascending[end - 1] + 1) ++end;
+    if (!text.empty()) text += ',';
+    text += std::to_string(ascending[start]);
+    if (end - start > 1) text += "-" + std::to_string(ascending[end - 1]);
+    start = end;
+  }
+  return text;
+}
+
+// JSON (RFC 8259) as text, always ASCII.
+
+// In quotes. Bytes above 0x7e become \u00NN one by one: an environment value need not be UTF-8, and JSON must be.
+std::string json_string(std::string_view text);
+
+std::string json_member(std::string_view name, std::string_view json);  // "name": json
+std::string json_number(std::string_view name, std::uint64_t value);
+
+// `items` one to a line inside the brackets.
+std::string json_list(const std::vector<std::string>& items);
 
 }  // namespace bootstrap

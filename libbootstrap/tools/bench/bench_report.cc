@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/step/rank_names.h"
-#include "core/util/fields.h"
+#include "core/step/rank_layout.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 #include "tools/bench/bandwidth.h"
 #include "tools/bench/bench_report.h"

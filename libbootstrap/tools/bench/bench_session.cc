@@ -12,8 +12,8 @@
 #include "comm/nccl/cuda_buffers.h"
 #include "comm/nccl/cuda_device.h"
 #include "comm/nccl/rank_conflicts.h"
-#include "core/step/rank_names.h"
-#include "core/util/fields.h"
+#include "core/step/rank_layout.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 #include "tools/bench/bandwidth.h"
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "comm/nccl/nccl_library.h"
-#include "core/util/json.h"
 #include "core/util/text.h"
 #include "tools/bench/bandwidth.h"
 #include "tools/bench/bench_report.h"

@@ -12,7 +12,6 @@
 #include "comm/process/sleep_for.h"
 #include "core/plan/master_endpoint.h"
 #include "core/util/text.h"
-#include "core/util/version.h"
 
 namespace bootstrap {
 namespace {

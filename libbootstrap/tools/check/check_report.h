@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/step/rank_layout.h"
-#include "core/util/fields.h"
+#include "core/util/records.h"
 
 namespace bootstrap {
 

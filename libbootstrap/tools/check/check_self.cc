@@ -15,11 +15,11 @@
 #include "comm/own_task.h"
 #include "core/exchange/pmix_environment.h"
 #include "core/hardware/gpu_list.h"
-#include "core/plan/gpu_variables.h"
 #include "core/plan/master_endpoint.h"
+#include "core/plan/node_gpus.h"
 #include "core/step/rank_layout_text.h"
+#include "core/settings/settings.h"
 #include "core/util/text.h"
-#include "core/util/version.h"
 #include "probe/cpu_affinity.h"
 #include "probe/gpu_device_access.h"
 #include "probe/machine.h"
@@ -74,7 +74,7 @@ void add_libraries(CheckReport& report, const Environment& environment) {
   if (pmix) report.pmix_client = *pmix;
   if (!pmix) report.pmix_trouble = pmix.error().message;
 
-  const auto nccl = nccl::load(environment.get("SLURM_BOOTSTRAP_NCCL").value_or(""));
+  const auto nccl = nccl::load(process_settings(environment).nccl_file.value);
   if (nccl) {
     report.nccl_version = (*nccl)->version > 0 ? nccl::version_text((*nccl)->version) : "unknown version";
     report.nccl_path = (*nccl)->path;

@@ -12,7 +12,6 @@
 #include <cstring>
 
 #include "core/util/text.h"
-#include "core/util/version.h"
 
 namespace bootstrap {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "comm/exchange.h"
 #include "comm/process/sleep_for.h"
-#include "core/step/message_prefix.h"
-#include "core/step/rank_names.h"
+#include "core/step/rank_layout.h"
+#include "core/step/step_id.h"
 #include "core/util/text.h"
 #include "probe/abandonable_thread.h"
 #include "probe/read_environment.h"

@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "core/step/rank_names.h"
-#include "core/util/json.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
-#include "core/util/text_columns.h"
 
 namespace bootstrap {
 namespace {

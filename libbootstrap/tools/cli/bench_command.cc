@@ -9,6 +9,7 @@
 
 #include "comm/own_task.h"
 #include "core/hardware/gpu_list.h"
+#include "core/settings/settings.h"
 #include "core/util/text.h"
 #include "probe/read_environment.h"
 #include "tools/bench/bandwidth.h"
@@ -50,7 +51,7 @@ Result<BenchSelf> read_self(const Environment& environment) {
   self.rank = task->facts.local_ranks.front();
   const auto device = parse_unsigned(effective_value(task->plan, "BOOTSTRAP_GPU"), kMaxGpus);
   if (device && has_our_gpu_list(*task)) self.device = static_cast<int>(*device);
-  self.nccl_library = environment.get("SLURM_BOOTSTRAP_NCCL").value_or("");
+  self.nccl_library = process_settings(environment).nccl_file.value;
   return self;
 }
 

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/settings/internal_variables.h"
-#include "core/settings/ld_preload_list.h"
+#include "core/step/planned_variables.h"
+#include "core/settings/variables.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 #include "probe/read_environment.h"

@@ -5,9 +5,7 @@
 
 #include "core/plan/explain.h"
 #include "core/plan/plan_from_environment.h"
-#include "core/plan/step_notes.h"
 #include "core/util/text.h"
-#include "core/util/version.h"
 #include "probe/cpu_affinity.h"
 #include "probe/gpu_device_access.h"
 #include "probe/mpirun_context.h"

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/util/text.h"
-#include "core/util/text_columns.h"
 #include "tools/cli/command_line.h"
 
 namespace bootstrap {

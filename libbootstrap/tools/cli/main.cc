@@ -10,7 +10,6 @@
 #include "comm/helper_main.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
-#include "core/util/version.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/help_text.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/hardware/topology_text.h"
+#include "core/hardware/topology.h"
 #include "core/util/result.h"
 #include "core/util/text.h"
 #include "probe/hwloc_topology.h"

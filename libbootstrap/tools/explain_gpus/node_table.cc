@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "core/util/ranges.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

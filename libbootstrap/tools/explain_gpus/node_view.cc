@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "core/plan/visible_gpus.h"
+#include "core/plan/node_gpus.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -14,7 +14,7 @@
 #include <set>
 #include <utility>
 
-#include "core/step/hostlist.h"
+#include "core/step/host_list.h"
 #include "core/util/text.h"
 #include "tools/check/check_socket.h"
 #include "tools/check/child_output.h"

@@ -7,7 +7,6 @@
 #include <set>
 #include <tuple>
 
-#include "core/util/ranges.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

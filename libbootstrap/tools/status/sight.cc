@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "core/util/json.h"
 #include "core/util/text.h"
 #include "tools/status/flat_json.h"
 

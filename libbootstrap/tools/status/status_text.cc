@@ -6,9 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "core/util/json.h"
 #include "core/util/text.h"
-#include "core/util/text_columns.h"
 #include "tools/status/rank_groups.h"
 
 namespace bootstrap {

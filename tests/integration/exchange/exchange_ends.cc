@@ -1,5 +1,6 @@
 // A program that ends in a chosen way after an exchange, after none, or with an own PMIx session left open: what Slurm
-// makes of each end must not depend on the library. SPDX-License-Identifier: Apache-2.0
+// makes of each end must not depend on the library.
+// SPDX-License-Identifier: Apache-2.0
 #include <pmix.h>
 #include <sys/wait.h>
 #include <unistd.h>

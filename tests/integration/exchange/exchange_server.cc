@@ -1,5 +1,6 @@
 // A step of one node without Slurm: a PMIx server as slurmstepd has one, and ranks that find the environment of a task.
-// exchange_server RANKS PROGRAM ARGUMENTS...; its exit is the worst of the ranks'. SPDX-License-Identifier: Apache-2.0
+// exchange_server RANKS PROGRAM ARGUMENTS...; its exit is the worst of the ranks'.
+// SPDX-License-Identifier: Apache-2.0
 #include <pmix.h>
 #include <pmix_server.h>
 #include <sys/wait.h>

@@ -1,5 +1,6 @@
 // The meeting of a node's ranks that none of them comes to: meeting_host SECONDS prints its socket's name,
-// waits for one guest of its own user, and prints whether one connected. SPDX-License-Identifier: Apache-2.0
+// waits for one guest of its own user, and prints whether one connected.
+// SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,6 @@
 // One rank that exchanges: rounds of checked values over the C interface, with a fault at a chosen point on a chosen
-// rank. SPDX-License-Identifier: Apache-2.0
+// rank.
+// SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #include <array>
 #include <set>
 
-#include "core/step/message_prefix.h"
+#include "core/step/step_id.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

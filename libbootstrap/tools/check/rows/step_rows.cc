@@ -1,5 +1,6 @@
 // The rows about the step as a whole: which ranks answer, whether their plans agree, and whether they can exchange
-// values. SPDX-License-Identifier: Apache-2.0
+// values.
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
 

@@ -1,0 +1,97 @@
+// What each framework reads beside RANK, WORLD_SIZE and MASTER_ADDR: one table, and when its rows are set.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/plan/node_gpus.h"
+#include "core/plan/step_plan.h"
+#include "core/settings/settings.h"
+#include "core/step/step_facts.h"
+#include "core/util/result.h"
+
+namespace bootstrap {
+
+// One task, as its program sees it.
+struct TaskContext {
+  const StepPlan& plan;
+  const StepFacts& facts;
+  const Settings& settings;
+  Rank rank;
+  Place place;  // of a task that passes for a node of its own, accordingly
+  std::uint32_t node_count;
+  bool is_alone;
+  const GpuView* gpus;    // null: none that are dealt out
+  std::uint32_t threads;  // 0: not known
+};
+
+TaskContext task_context(const StepPlan& plan, const StepFacts& facts, const Settings& settings, Rank rank,
+                         const GpuView* gpus, std::uint32_t threads);
+
+// What a value depends on, and so when it is computed again.
+enum class DependsOn : std::uint8_t {
+  kStep,   // the same for all tasks of the step
+  kTask,   // its place and its GPUs
+  kCores,  // its share of the cores
+};
+
+struct FrameworkVariable {
+  Framework framework;
+  std::string_view name;
+  std::string_view from;                     // for people
+  std::string (*value)(const TaskContext&);  // empty: not set in this step
+  DependsOn made_of;
+};
+
+std::span<const FrameworkVariable> framework_variables();
+
+// Below what Slurm hands on (see Environment::kMaxValue). A value that is longer need not be whole.
+inline constexpr std::size_t kMaxFrameworkValue = 60000;
+
+// Where a rank's TensorFlow server listens, on its own node.
+std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank rank);
+
+// Whether srun starts the tasks of this step for MPI, and how: "pmix", "pmi2", ...; empty: it does not.
+std::string_view mpi_launch(const Environment& environment);
+
+// Adds the variables of the frameworks, the network interface and the file to meet in, for all tasks of this node.
+// Fails where the user named an interface that the node does not have.
+Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& settings);
+
+// What is known of a task when it starts.
+struct TaskObservation {
+  std::optional<GpuView> gpus;
+  bool has_planned_gpus = false;    // these are the ones that the plan was made with
+  std::uint32_t cores = 0;          // that it may run on; 0: not known
+  std::uint32_t cores_of_node = 0;  // that the job has on the node; 0: not known
+  std::uint32_t cores_asked = 0;    // --cpus-per-task; 0: not given
+};
+
+// Writes the variables that depend on that anew, into a plan that is this task's copy from then on.
+void refine_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& settings, std::size_t local_task,
+                       const TaskObservation& observed);
+
+// In the task itself: the variables as slurmstepd wrote them into this environment, which knew more.
+void adopt_frameworks(StepPlan& plan, const Environment& environment);
+
+// The threads that are a task's share of the cores; 0: not known.
+std::uint32_t thread_count(const TaskObservation& observed, std::uint32_t local_size);
+
+// Whether a set is in effect in this step, and why.
+struct FrameworkState {
+  bool is_set = false;
+  std::string why;
+};
+FrameworkState framework_state(Framework framework, const StepFacts& facts, const Settings& settings);
+
+// In a smaller one further_port() would come back to ports that it has given already, and the step would be in its own
+// way. The same on all nodes. `sets`: the frameworks whose variables are set.
+Status check_port_range(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets);
+
+}  // namespace bootstrap

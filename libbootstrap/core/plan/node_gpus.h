@@ -1,0 +1,138 @@
+// The GPUs of the step on this node: which are dealt out, what each task sees of them, and their variables.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/hardware/gpu_assignment.h"
+#include "core/hardware/gpu_list.h"
+#include "core/hardware/topology.h"
+#include "core/program/srun_arguments.h"
+#include "core/settings/settings.h"
+#include "core/settings/variables.h"
+#include "core/step/planned_variables.h"
+#include "core/step/step_facts.h"
+#include "core/util/result.h"
+
+namespace bootstrap {
+
+struct StepPlan;
+
+struct NodeGpus {
+  GpuList list;
+  GpuMode mode = GpuMode::kIndex;    // as asked for, or kNarrow for MIG; never kOff
+  std::size_t tasks = 0;             // of this node
+  std::vector<Gpu> gpus;             // by entry of the list: what it means, as far as that is known
+  std::vector<std::uint32_t> order;  // entry at each position; Slurm's own order until the tasks' cores are known
+  std::vector<std::string> devices;  // files to try in the task: those of the entries first, then others of the node
+  std::vector<std::pair<std::string_view, std::string>> slurms;  // Slurm's other GPU variables, as the step has them
+  bool is_untouched = false;     // the list stays as Slurm or the user set it: entry LOCAL_RANK is the task's own
+  bool is_own_list = false;      // Slurm left this task nothing but its own GPUs
+  UsersBind users_bind;          // the user's --gpu-bind or a similar option, which is obeyed
+  bool srun_has_plugin = false;  // else Slurm may have bound GPUs by itself
+  std::string_view remedy;       // the option of srun that ends the hiding: "--gpu-bind=none"
+
+  const GpuListKind& kind() const { return *list.kind; }
+  bool may_reorder() const { return !is_untouched && (kind().is_ordered || mode != GpuMode::kIndex); }
+  bool has_users_list() const;  // CUDA's list is the user's, on top of Slurm's, and does not show what Slurm took
+  bool order_matters() const;   // GPUs differ in place, so that the cores of the tasks matter
+  std::string ordered_list() const;
+};
+
+// What one task can see of its GPUs just before its program starts.
+struct GpuVisibility {
+  enum class Access : std::uint8_t { kOpen, kDenied, kUnknown };
+
+  std::vector<Access> devices;    // of NodeGpus::devices; empty: not tried
+  std::string list;               // of NodeGpus::list's variable, as Slurm left it for this task; empty: not set
+  bool is_anothers_list = false;  // another plugin has written it since, and the user did not ask us for another
+};
+
+struct GpuView {
+  std::string list;                        // value of the list variable
+  std::uint32_t own = 0;                   // ordinal of the task's GPU in that list, as the vendor's runtime counts
+  std::vector<std::uint32_t> group;        // ordinals of all that are its own
+  std::vector<std::uint32_t> own_entries;  // the same as entries of NodeGpus::list; empty when not known
+  std::vector<std::string> uuids;          // of its own, where the list has UUIDs
+  bool is_as_planned = true;               // else Slurm left the task less, and its own variables stay as they are
+  bool is_alone = false;                   // ordinals do not go by LOCAL_RANK: the task passes for a node of its own
+  std::string warning;                     // one sentence, or empty
+};
+
+// Puts the GPUs into the order that is nearest to the tasks' cores; by local rank, an empty set where not known.
+void order_gpus(NodeGpus& plan, const std::vector<CpuSet>& cores, const Topology& topology);
+
+// What a task sees if nothing is hidden from it.
+GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank);
+
+// What it sees with what Slurm left it. Slurm's list, where it was narrowed, is widened again unless the user asked for
+// it, or the devices cannot be opened.
+GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisibility& visibility);
+
+// The CPUs near to what is the task's own; empty when not known.
+CpuSet cores_near(const NodeGpus& plan, const GpuView& view);
+
+inline constexpr std::string_view kGpuVariable = "BOOTSTRAP_GPU";
+inline constexpr std::string_view kGroupVariable = "BOOTSTRAP_GPUS";
+inline constexpr std::string_view kUuidsVariable = "BOOTSTRAP_GPU_UUIDS";
+
+// The variables of a task that passes for a node of its own: name, part of alone_place(), and origin.
+struct AloneVariable {
+  std::string_view name;
+  std::uint32_t Place::*part;
+  std::string_view from;
+};
+inline constexpr std::array<AloneVariable, 5> kAloneVariables{{
+    {"LOCAL_RANK", &Place::local_rank, "each task's own GPU is its device 0"},
+    {"LOCAL_WORLD_SIZE", &Place::local_size, "as if each task had a node of its own"},
+    {"NODE_RANK", &Place::rank, "likewise"},
+    {"GROUP_RANK", &Place::rank, "likewise"},
+    {"GROUP_WORLD_SIZE", &Place::cross_size, "likewise"},
+}};
+
+// "4 tasks on node001 share 2 GPUs, and NCCL does not work with two ranks on one".
+std::string describe_sharing(const std::string& host, std::size_t tasks, std::string_view share, std::size_t gpus);
+
+// The variable that keeps srun from hiding GPUs from tasks, and the option that does the same.
+struct GpuBindDefault {
+  std::string_view variable;
+  std::string_view value;
+  std::string_view option;
+  bool is_flag = false;  // one of several words in the variable
+};
+// From 23.11.4 on Slurm can bind without hiding; before, it must not bind.
+GpuBindDefault gpu_bind_default(std::uint32_t major, std::uint32_t minor, std::uint32_t micro);
+
+// True if the places of the GPUs matter.
+bool needs_topology(const StepFacts& facts, const Settings& settings);
+
+// True if this node has more tasks than GPUs and the user did not allow sharing.
+bool is_oversubscribed(const StepFacts& facts, const Settings& settings);
+
+// Nothing where the tasks' GPUs stay as Slurm set them. Fails where a step that asks cannot have what its settings
+// name.
+Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Settings& settings);
+
+// The variables of a GPU plan for the tasks of this node, if nothing is hidden from them.
+std::vector<PlannedVariable> gpu_variables(const NodeGpus& plan, const StepFacts& facts);
+
+// Writes them anew into a plan whose GPUs were put into another order since it was made.
+void refresh_gpu_variables(StepPlan& plan, const StepFacts& facts);
+
+// Writes what one task sees into its copy of the node's plan.
+void set_gpu_view(StepPlan& plan, std::size_t local_task, Rank rank, const GpuView& view);
+
+// Another plugin of Slurm has changed the list of one task, which keeps it: its own GPU is not known.
+void forget_own_gpu(StepPlan& plan, std::size_t local_task);
+
+// In the task itself: its view as slurmstepd wrote it into this environment, which knew the cores of all tasks.
+void adopt_gpu_view(StepPlan& plan, const Place& place, const Environment& environment);
+
+}  // namespace bootstrap

@@ -1,0 +1,89 @@
+// The variables that this project reads, each with its longest value, and those that its parts pass on to each other.
+//
+// Passed on, and no settings:
+//
+// Name                            Written by                Read by                  In the tasks
+// SLURM_BOOTSTRAP_DECISION        srun                      slurmstepd               no
+// SLURM_BOOTSTRAP_LAYOUT          srun                      slurmstepd, library      yes, up to 2,048 bytes
+// SLURM_BOOTSTRAP_FAILURE         srun                      slurmstepd               no
+// SLURM_BOOTSTRAP_GPU_BIND        srun                      slurmstepd               no
+// SLURM_BOOTSTRAP_LAUNCH_DEFAULT  srun                      slurmstepd               no
+// SRUN_EXPORT_ENV                 srun, in het steps        srun itself              no
+// SLURM_BOOTSTRAP_STEP            slurmstepd, preload       all, library             yes
+// SLURM_BOOTSTRAP_EXPORTS         slurmstepd, preload       all, library             yes
+// SLURM_BOOTSTRAP_SETTINGS        slurmstepd, preload       library                  yes
+// SLURM_BOOTSTRAP_GIVEN_UP        preload                   preload                  yes
+//
+// All begin with SLURM_, which carries them through --export=NONE. Each names its step, so that a leftover of an outer
+// step is recognised.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/util/environment.h"
+
+namespace bootstrap {
+
+inline constexpr std::string_view kDecisionVariable = "SLURM_BOOTSTRAP_DECISION";   // core/step/srun_decision.h
+inline constexpr std::string_view kLayoutVariable = "SLURM_BOOTSTRAP_LAYOUT";       // core/step/rank_layout_text.h
+inline constexpr std::string_view kFailureVariable = "SLURM_BOOTSTRAP_FAILURE";     // core/step/failure.h
+inline constexpr std::string_view kUsersBindVariable = "SLURM_BOOTSTRAP_GPU_BIND";  // core/program/srun_arguments.h
+// NAME=VALUE that the plugin set for srun's own options, for this step alone.
+inline constexpr std::string_view kLaunchDefaultVariable = "SLURM_BOOTSTRAP_LAUNCH_DEFAULT";
+inline constexpr std::string_view kStepTagVariable = "SLURM_BOOTSTRAP_STEP";     // job.step.restart that set the others
+inline constexpr std::string_view kExportsVariable = "SLURM_BOOTSTRAP_EXPORTS";  // name:fingerprint of what was set
+inline constexpr std::string_view kSettingsVariable = "SLURM_BOOTSTRAP_SETTINGS";  // core/settings/settings.h
+// job.step.restart of a rank that could not be set up and has printed why.
+inline constexpr std::string_view kGivenUpVariable = "SLURM_BOOTSTRAP_GIVEN_UP";
+
+// srun's --export for steps of several components, so that what srun adds reaches all of them.
+inline constexpr std::string_view kExportVariable = "SRUN_EXPORT_ENV";
+inline constexpr std::string_view kExportValue =
+    "SLURM_BOOTSTRAP_DECISION,SLURM_BOOTSTRAP_LAYOUT,SLURM_BOOTSTRAP_FAILURE,ALL";
+
+// From srun to slurmstepd, which removes them.
+inline constexpr std::array<std::string_view, 4> kMessages{kDecisionVariable, kFailureVariable, kUsersBindVariable,
+                                                           kLaunchDefaultVariable};
+
+inline bool is_message(std::string_view name) {
+  return name == kExportVariable || name == kLayoutVariable ||
+         std::find(kMessages.begin(), kMessages.end(), name) != kMessages.end();
+}
+
+// The user writes the environment of a step, and slurmstepd reads it before it drops root for good. So each value has a
+// limit, and the limit bounds the time that a rule takes for the value.
+struct KnownVariable {
+  std::string_view name;
+  std::uint32_t bytes = 0;    // of the value
+  std::uint32_t entries = 0;  // of a list with commas, or colons in PATH; 0: the value is no list
+  bool is_setting = false;    // a longer value is a wrong one, which the setting's own sentence refuses
+
+  bool accepts(std::string_view value) const;
+};
+
+// That of SLURM_GPUS_PER_TASK also for SLURM_GPUS_PER_TASK_HET_GROUP_0. Nothing: the project does not read this
+// variable.
+std::optional<KnownVariable> find_known_variable(std::string_view name);
+
+enum class UnknownVariables : std::uint8_t {
+  kSkip,  // in srun and slurmstepd
+  kKeep,  // in the library, which starts programs with the environment that it was started with
+};
+
+// The only way from a process's environment into an Environment. A value above its limit counts as not set, and its
+// name is in Environment::refused(). The value of a setting is cut instead, and refused where settings are read.
+Environment read_entries(const char* const* entries, UnknownVariables unknown);
+
+// The same for a single value.
+void read_entry(Environment& environment, std::string_view name, std::string_view value, UnknownVariables unknown);
+
+// One sentence about the variables that were too long; empty: there are none.
+std::string describe_refused(const Environment& environment);
+
+}  // namespace bootstrap

@@ -1,0 +1,101 @@
+// A task that failed: one line of text from its node to srun, and the sentence about the first failure of a step.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/settings/variables.h"
+#include "core/step/rank_layout.h"
+
+namespace bootstrap {
+
+// From srun to the nodes: "PORT.TOKEN", the UDP port where it receives failures and the token that they carry. Not seen
+// by tasks. Like all that srun adds it starts with SLURM_, which carries it through --export=NONE.
+inline constexpr std::size_t kMaxFailureText = 400;  // one datagram, far below any network's limit
+
+struct FailureAddress {
+  std::uint16_t port = 0;
+  std::uint64_t token = 0;  // random: only processes that can read the step's environment can report to srun
+
+  bool operator==(const FailureAddress&) const = default;
+};
+
+std::string write_failure_address(const FailureAddress& address);
+std::optional<FailureAddress> read_failure_address(std::string_view text);
+
+struct Failure {
+  Rank rank = 0;
+  std::uint32_t local_rank = 0;
+  std::string host;
+  std::int32_t wait_status = 0;    // as of wait(2)
+  std::uint64_t milliseconds = 0;  // since the node began to start the step
+  bool is_out_of_memory = false;   // the kernel counts an end for want of memory in the step's cgroup of that node
+  bool is_outlived = false;        // other tasks of that node went on: they were not ended together
+
+  bool is_refused = false;  // the node could not set its tasks up, has reported why, and started none
+
+  bool operator==(const Failure&) const = default;
+};
+
+// The beginning of each datagram with this token. Its length is the same for all tokens, and a multiple of four bytes,
+// so that a filter in the kernel can compare it.
+std::string failure_prefix(std::uint64_t token);
+
+std::string write_failure(const Failure& failure, std::uint64_t token);
+std::optional<Failure> read_failure(std::string_view text, std::uint64_t token);
+
+// Ended by a signal with which Slurm, users and terminals end or notify programs, or exited as a shell does whose
+// program was: that task has not failed.
+bool is_ended_on_request(const Failure& failure);
+// Ended with exit code 0: no failure, but others may wait for it in vain.
+bool is_success(const Failure& failure);
+// Ended by SIGKILL, and not for lack of memory as far as the kernel shows: Slurm ends steps so, too.
+bool is_killed(const Failure& failure);
+
+// True for a program that reports its own errors, by its command line: `slurm-bootstrap`, but for its command `run`,
+// which becomes a program of the user's.
+bool reports_for_itself(std::span<const std::string> command);
+
+std::string exit_cause(const Failure& failure);    // "exit code 1"
+std::string failing_task(const Failure& failure);  // "task 5 (node002, local rank 1)"
+std::string failure_time(const Failure& failure);  // "3.2 s after the step began"
+
+class FailureHistory {
+ public:
+  explicit FailureHistory(std::uint32_t tasks) : tasks_(tasks) {}
+
+  // `now`: milliseconds of any clock that does not go back. A success before the first failure is part of its sentence.
+  void add(const Failure& failure, std::uint64_t now);
+
+  // Somebody ended the step before anything of it failed: nothing of it is a failure any more.
+  void drop_all() { is_dropped_ = true; }
+
+  // When the first one arrived, if there is one.
+  std::optional<std::uint64_t> first_arrival() const;
+
+  // How the step failed, in one sentence without a full stop; empty where it is not certain that a task failed by
+  // itself. It is certain of a task that was killed while others still run.
+  std::string sentence(bool others_run) const;
+
+ private:
+  struct Arrival {
+    Failure failure;
+    std::uint64_t at;
+  };
+
+  std::uint32_t count_alike() const;
+  std::string describe_finished() const;
+
+  std::uint32_t tasks_;
+  bool is_dropped_ = false;
+  std::vector<Arrival> arrivals_;
+  std::vector<Failure> finished_;  // successes before the first of them
+};
+
+}  // namespace bootstrap

@@ -1,0 +1,118 @@
+// The variables of a plan, under one rule: a value that the user set for this step is kept where it can be right.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/settings/settings.h"
+#include "core/settings/variables.h"
+#include "core/step/rank_layout.h"
+#include "core/step/step_facts.h"
+#include "core/util/environment.h"
+
+namespace bootstrap {
+
+inline constexpr std::string_view kTasksPerNodeVariable = "SLURM_NTASKS_PER_NODE";  // Slurm's, and missing at times
+
+enum class Action : std::uint8_t {
+  kSet,       // was not there
+  kReplaced,  // `previous` was there: a leftover of ours, not right, or the user asked for another value by option
+  kKept,      // `previous` was there, set by the user for this step
+};
+
+struct PlannedVariable {
+  std::string name;
+  std::vector<std::string> values;           // one for all tasks, or one for each local task
+  std::string from;                          // where the value comes from, for people
+  std::uint32_t Place::*of_place = nullptr;  // set: the value of each rank of the step is this part of its place
+  std::optional<Framework> framework;        // the one that reads it; empty: all do, or ours do
+  Action action = Action::kSet;
+  bool is_unsuitable = false;  // `previous` was the user's, and cannot be right
+  std::string previous;        // for kReplaced and kKept
+  std::string why;             // why `previous` was replaced or kept, for people
+
+  const std::string& value(std::size_t local_task) const {
+    return values.size() == 1 ? values.front() : values[local_task];
+  }
+  const std::string& effective() const { return action == Action::kKept ? previous : value(0); }
+  bool operator==(const PlannedVariable&) const = default;
+};
+
+// What an outer step's plugin left in an environment that this step inherited.
+class ExportRecord {
+ public:
+  explicit ExportRecord(const Environment& environment);
+
+  // True if this project set the value, for any step, and it is unchanged. A RANK or MASTER_PORT that the user sets
+  // inside a task of the outer step is the user's.
+  bool is_ours(std::string_view name, std::string_view value) const;
+
+  bool has_set(std::string_view name) const;  // by the record, also where it was changed since
+
+  const std::string& step_tag() const { return step_tag_; }                  // empty: there are none
+  std::vector<std::string> unchanged(const Environment& environment) const;  // names that still hold our values
+
+ private:
+  std::string step_tag_;
+  std::vector<std::pair<std::string, std::uint32_t>> exports_;
+};
+
+// Writes SLURM_BOOTSTRAP_EXPORTS for these local tasks: the record of all others in `variables`, added as the last
+// where there is none.
+void renew_exports(std::vector<PlannedVariable>& variables, const std::vector<std::size_t>& tasks);
+
+class VariableList {
+ public:
+  explicit VariableList(const StepFacts& facts) : facts_(facts), leftovers_(facts.environment) {}
+
+  // The same value for all tasks. `is_asked`: the user asked for it by an option of ours, which wins over a variable.
+  void common(std::string_view name, std::string value, std::string from, bool is_asked = false) {
+    add(name, {std::move(value)}, std::move(from), is_asked);
+  }
+
+  // The same for the whole step: another value cannot be right.
+  void fact(std::string_view name, std::string value, std::string from);
+
+  // A part of each rank's place. One value for all of them is kept where each of them has it.
+  void by_place(std::string_view name, std::uint32_t Place::*member, std::string from);
+
+  // One value for each local task.
+  void by_task(std::string_view name, std::vector<std::string> values, std::string from);
+
+  // Always our value: what Slurm or an outer step left there is replaced silently.
+  void own(PlannedVariable variable) { variables_.push_back(std::move(variable)); }
+  void own(std::string_view name, std::string value, std::string from);
+
+  void set_framework(Framework framework) { variables_.back().framework = framework; }  // of the last one added
+
+  // Set by the user, or by Slurm for the user: there, and not left over from us.
+  bool set_by_user(std::string_view name) const;
+
+  // The user's value of the last one added cannot be right, and is replaced.
+  void replace_users(std::string why);
+
+  std::vector<PlannedVariable> take() && { return std::move(variables_); }
+
+ private:
+  void add(std::string_view name, std::vector<std::string> values, std::string from, bool is_asked,
+           std::uint32_t Place::*member = nullptr);
+  bool is_set_up() const { return leftovers_.step_tag() == step_tag(facts_.id); }  // what is there is this task's own
+  bool fits_every_rank(const PlannedVariable& variable) const;
+
+  const StepFacts& facts_;
+  ExportRecord leftovers_;
+  std::vector<PlannedVariable> variables_;
+};
+
+// One value where all are the same.
+PlannedVariable variable_of(std::string_view name, std::vector<std::string> values, std::string from);
+
+// `current` with `library` as its last entry: the runtimes of sanitizers must come first. Unchanged when it, or another
+// file of that name, is in the list already. Entries are separated by spaces or colons, as ld.so(8) says.
+std::string append_preload(std::string_view current, std::string_view library);
+
+}  // namespace bootstrap

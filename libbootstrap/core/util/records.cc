@@ -1,0 +1,85 @@
+// Structs and lists of strings as text, for other processes of this project.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/util/records.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+
+std::string write_field(const std::string& value) {
+  auto text = value.substr(0, kMaxField);
+  std::replace_if(
+      text.begin(), text.end(), [](char character) { return !is_printable(character); }, '?');
+  return text;
+}
+
+// Of too many or too long ones the first are told.
+std::string write_field(const std::vector<std::string>& items) {
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& item : items) {
+    auto word = write_field(item);
+    std::replace(word.begin(), word.end(), ' ', '?');
+    if (word.empty() || text.size() + word.size() >= kMaxField || ++count > kMaxFieldItems) break;
+    text += cat({text.empty() ? "" : " ", word});
+  }
+  return text;
+}
+
+std::string write_field(double value) {
+  std::array<char, 64> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+bool read_field(std::string_view text, std::string& value) {
+  value = text;
+  return text.size() <= kMaxField && std::all_of(text.begin(), text.end(), is_printable);
+}
+
+bool read_field(std::string_view text, std::vector<std::string>& items) {
+  std::string checked;
+  if (!read_field(text, checked)) return false;
+  const auto words = text.empty() ? std::vector<std::string_view>() : split(text, ' ');
+  items.assign(words.begin(), words.end());
+  return items.size() <= kMaxFieldItems && std::find(words.begin(), words.end(), "") == words.end();
+}
+
+bool read_field(std::string_view text, double& value) {
+  const auto* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, value);
+  return read.ec == std::errc() && read.ptr == end && !text.empty();
+}
+
+std::string encode_strings(const std::vector<std::string>& strings) {
+  std::size_t size = 0;
+  for (const auto& string : strings) size += sizeof(std::uint32_t) + string.size();
+  std::string text;
+  text.reserve(size);  // so that no copy of a secret stays behind in memory that was too small
+  for (const auto& string : strings) {
+    const auto length = static_cast<std::uint32_t>(string.size());
+    text.append(reinterpret_cast<const char*>(&length), sizeof length).append(string);
+  }
+  return text;
+}
+
+std::optional<std::vector<std::string>> decode_strings(std::string_view text) {
+  std::vector<std::string> strings;
+  while (!text.empty()) {
+    std::uint32_t length = 0;
+    if (text.size() < sizeof length) return {};
+    std::memcpy(&length, text.data(), sizeof length);
+    text.remove_prefix(sizeof length);
+    if (text.size() < length) return {};
+    strings.emplace_back(text.substr(0, length));
+    text.remove_prefix(length);
+  }
+  return strings;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,80 @@
+// Structs and lists of strings as text, for other processes of this project.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+
+inline constexpr std::size_t kMaxField = 512;      // bytes of a text, and of the items of a list together
+inline constexpr std::size_t kMaxFieldItems = 64;  // of a list
+
+// Texts travel as printable ASCII: other bytes become '?', and what is too long is cut. Items of lists hold no blank.
+std::string write_field(const std::string& value);
+std::string write_field(const std::vector<std::string>& items);
+std::string write_field(double value);  // all digits: what is read is what was written
+
+// False for what write_field() does not write. The text may come from anybody.
+bool read_field(std::string_view text, std::string& value);
+bool read_field(std::string_view text, std::vector<std::string>& items);
+bool read_field(std::string_view text, double& value);
+
+// Of numbers that are not negative, bool, and enums that name their last value kLast.
+template <class Value>
+std::string write_field(Value value) {
+  static_assert(!std::is_floating_point_v<Value>);
+  return std::to_string(static_cast<std::uint64_t>(value));
+}
+
+template <class Value>
+bool read_field(std::string_view text, Value& value) {
+  std::uint64_t most = 0;
+  if constexpr (std::is_enum_v<Value>) {
+    most = static_cast<std::uint64_t>(Value::kLast);
+  } else {
+    most = static_cast<std::uint64_t>(std::numeric_limits<Value>::max());
+  }
+  const auto number = parse_unsigned(text, most);
+  value = static_cast<Value>(number.value_or(0));
+  return number.has_value();
+}
+
+// A record is a struct with a function auto fields_of(Record& record) beside it, which answers std::tie() of its
+// members.
+template <class Record>
+std::string write_record(Record record) {
+  std::string text;
+  std::apply([&](const auto&... member) { ((text += write_field(member) + '\t'), ...); }, fields_of(record));
+  return text;
+}
+
+// Nothing when it is no such text.
+template <class Record>
+std::optional<Record> read_record(std::string_view text) {
+  Record record;
+  const auto words = split(text, '\t');
+  std::size_t at = 0;
+  const auto read = [&](auto&... member) {
+    return words.size() == sizeof...(member) + 1 && words.back().empty() && (read_field(words[at++], member) && ...);
+  };
+  if (!std::apply(read, fields_of(record))) return std::nullopt;
+  return record;
+}
+
+// Both ends are the same file on the same machine, so that sizes are written as the machine has them.
+std::string encode_strings(const std::vector<std::string>& strings);
+
+// Nothing unless `text` is a whole list and nothing else.
+std::optional<std::vector<std::string>> decode_strings(std::string_view text);
+
+}  // namespace bootstrap
