@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "slurmstepd/cpu_binding.h"
 
-#include "probe/cpu_affinity.h"
+#include "probe/own_process.h"
 
 namespace bootstrap {
 

@@ -10,7 +10,7 @@
 #include <atomic>
 #include <new>
 
-#include "probe/cpu_affinity.h"
+#include "probe/own_process.h"
 
 namespace bootstrap {
 

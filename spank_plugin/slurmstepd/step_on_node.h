@@ -9,7 +9,7 @@
 #include "core/plan/framework_plan.h"
 #include "core/plan/step_plan.h"
 #include "core/step/srun_decision.h"
-#include "probe/step_ports.h"
+#include "probe/port_reservation.h"
 #include "slurmstepd/failure_sender.h"
 #include "slurmstepd/gpu_order.h"
 #include "slurmstepd/task_environment.h"

@@ -6,8 +6,8 @@
 #include <cstdlib>
 
 #include "core/util/text.h"
-#include "probe/gpu_device_access.h"
 #include "probe/node_topology.h"
+#include "probe/own_process.h"
 
 namespace bootstrap {
 namespace {

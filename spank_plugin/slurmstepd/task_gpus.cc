@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/plan/gpu_variables.h"
-#include "probe/gpu_device_access.h"
+#include "probe/own_process.h"
 
 namespace bootstrap {
 

@@ -16,7 +16,7 @@
 #include "core/util/text.h"
 #include "core/util/version.h"
 #include "hook_guard.h"
-#include "probe/cpu_affinity.h"
+#include "probe/own_process.h"
 #include "slurmstepd/cpu_binding.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/stepd_facts.h"

@@ -9,7 +9,7 @@
 
 #include "core/settings/ld_preload_list.h"
 #include "core/util/text.h"
-#include "probe/file_permissions.h"
+#include "probe/files.h"
 #include "slurmstepd/stepd_facts.h"
 
 namespace bootstrap {

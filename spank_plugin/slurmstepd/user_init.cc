@@ -5,7 +5,7 @@
 
 #include "core/settings/known_variables.h"
 #include "hook_guard.h"
-#include "probe/read_network.h"
+#include "probe/machine.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/stepd_facts.h"
 #include "slurmstepd/task_ld_preload.h"

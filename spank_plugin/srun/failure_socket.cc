@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "probe/random_bits.h"
+#include "probe/secrets.h"
 
 namespace bootstrap {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "core/failure/failure.h"
-#include "probe/file_descriptor.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 

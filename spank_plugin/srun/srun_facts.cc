@@ -12,8 +12,8 @@
 #include <span>
 
 #include "core/util/text.h"
-#include "probe/abandonable_thread.h"
-#include "probe/file_descriptor.h"
+#include "probe/deadline.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "core/plan/gpu_variables.h"
 #include "known_machine.h"
-#include "probe/read_environment.h"
+#include "probe/own_process.h"
 
 namespace bootstrap {
 namespace {

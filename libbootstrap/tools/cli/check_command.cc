@@ -16,7 +16,7 @@
 #include "core/settings/ld_preload_list.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "probe/read_environment.h"
+#include "probe/own_process.h"
 #include "tools/check/check_session.h"
 #include "tools/check/command_time_limit.h"
 #include "tools/cli/commands.h"
