@@ -1,4 +1,4 @@
-// The C interface: a handle on the step, who this rank is, and the last error. Nothing here communicates.
+// The C interface: a handle of the step, the values of this rank, and the last error. Nothing here communicates.
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/bootstrap.h"
 
@@ -8,17 +8,15 @@
 #include <string>
 
 #include "api/job.h"
-#include "api/options.h"
-#include "comm/own_task.h"
 #include "core/plan/explain.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "probe/read_environment.h"
+#include "probe/own_process.h"
 
 namespace bootstrap::api {
 namespace {
 
-// Not a std::string: it must be there, and free of destructors, in threads that end during exit.
+// Not a std::string: threads that end during exit still use it, after destructors have run.
 thread_local char last_error[2048];
 
 bootstrap_status_t status_of(ErrorCode code) noexcept {
@@ -51,8 +49,8 @@ Result<std::chrono::milliseconds> read_timeout(const Environment& environment, i
   return std::chrono::seconds(settings.timeout.value);
 }
 
-// SLURM_BOOTSTRAP_DEBUG=1: each rank says whether it is set up, and rank 0 what was decided for all.
-void say_decisions(const TaskPlan& task) {
+// SLURM_BOOTSTRAP_DEBUG=1: each rank prints whether it is set up, and rank 0 the decisions for all.
+void print_decisions(const TaskPlan& task) {
   const auto rank = task.facts.local_ranks.front();
   const auto who = step_prefix(task.facts.id);
   auto text = cat({who, "rank ", std::to_string(rank), ": ", task.verdict, "\n"});
@@ -71,7 +69,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   if (!timeout) return fail(timeout.error());
   const auto task = read_own_task(environment);
   if (!task) return fail(task.error());
-  if (process_settings(environment).debug.value) say_decisions(*task);
+  if (process_settings(environment).debug.value) print_decisions(*task);
   const auto port = parse_unsigned(effective_value(task->plan, "MASTER_PORT"), 65535);
   if (!port) return fail(ErrorCode::kInvalid, "MASTER_PORT of this step is not a port; use a number from 1 to 65535");
   auto step = std::make_unique<bootstrap_t>();

@@ -1,4 +1,4 @@
-// The C interface: what all ranks of the step do together.
+// The C interface: the collective calls, which all ranks of the step make.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "api/job.h"
-#include "api/options.h"
 #include "comm/nccl/communicator.h"
-#include "comm/nccl/first_calls.h"
-#include "comm/process/secure_wipe.h"
+#include "comm/nccl/nccl_library.h"
 #include "core/util/text.h"
+#include "probe/secrets.h"
 
 namespace bootstrap::api {
 namespace {
@@ -28,7 +27,7 @@ std::vector<Rank> all_ranks(const bootstrap_t& job) {
   return ranks;
 }
 
-// Its size is part of the purpose: ranks that bring different sizes are told apart before anybody reads past an end.
+// The size is part of the purpose, so that ranks with different sizes fail before they read past an end.
 Status exchange(bootstrap_t& job, const void* mine, std::size_t bytes, void* all) {
   Allgather round;
   round.purpose = cat({"exchange of ", std::to_string(bytes), " bytes"});
@@ -59,8 +58,8 @@ Status broadcast(bootstrap_t& job, void* data, std::size_t bytes, int root) {
   return {};
 }
 
-// A fence can succeed without a rank that died in it; the data of that rank's node is lost with it. So one value of
-// each node is looked at, and all of the own one.
+// A fence can succeed without a rank that died in it, and then lacks the data of its node. So this reads a value of
+// each node, and all values of its own node.
 Status barrier(bootstrap_t& job) {
   Allgather round;
   round.purpose = "barrier";
@@ -115,15 +114,14 @@ Result<CommunicatorOptions> read_comm_options(const bootstrap_t& job, const boot
   return wanted;
 }
 
-// A rank that cannot take part comes to the round all the same, and says why: the others learn it at once, and do not
-// wait for it until the deadline.
+// A rank that cannot take part still joins the exchange and sends the reason, so that the other ranks fail at once.
 struct Attempt {
   Group group;
   CommunicatorOptions options;
   nccl::Functions nccl;
 };
 
-// `uses_gpu`: makes a communicator. A program that asks for ids alone may choose its device later.
+// `uses_gpu`: for a communicator. A program that asks for ids alone may choose its device later.
 Attempt prepare(const bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given,
                 bool uses_gpu) {
   Attempt attempt;

@@ -1,8 +1,7 @@
-// What the ranks of a step tell each other: small values, over PMIx or PMI-1, within a deadline.
+// The exchange: ranks of a step pass each other small values, over PMIx or PMI-1, within a deadline.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,62 +17,59 @@
 namespace bootstrap {
 
 // One round. All ranks of the step take part in every round, in the same order: Slurm's PMIx server ends a step in
-// which only some of the ranks fence (22.05.8 with PMIx 4.2.2: measured).
+// which only some ranks fence (measured with 22.05.8 and PMIx 4.2.2).
 struct Allgather {
-  std::string purpose;  // the same on all ranks, for messages: "exchange", "barrier", "communicator world"
-  std::optional<std::string> shared;  // what the whole step may read
-  std::string local;                  // what the ranks of this node may read; may be empty
-  std::vector<Rank> read_shared;      // whose `shared` is wanted: each of them must give one in this round
-  bool read_local = false;            // whether the `local` of all ranks of this node is wanted
+  std::string purpose;                // equal on all ranks, for messages: "exchange", "barrier", "communicator world"
+  std::optional<std::string> shared;  // readable in the whole step
+  std::string local;                  // readable on this node; may be empty
+  std::vector<Rank> read_shared;      // ranks whose `shared` is wanted; each of them must give one in this round
+  bool read_local = false;            // the `local` of all ranks of this node is wanted
   Deadline deadline;
 };
 
 struct AllgatherResult {
   std::vector<std::string> shared;  // in the order of Allgather::read_shared
-  std::vector<std::string> local;   // in order of local rank, this one's own included; empty if not wanted
+  std::vector<std::string> local;   // in order of local rank, with this rank's own; empty if not wanted
 };
 
-// What a rank leaves for the others after a round, while they do something together outside of the exchange, such as
-// making a communicator.
-struct RankWord {
+// What a rank reports after a round, while the ranks do something outside of the exchange, such as make a communicator.
+struct RankReport {
   Rank rank = 0;
   std::string failure;         // why it failed; empty: it waits
-  bool has_lost_peer = false;  // it failed since another rank did
+  bool has_lost_peer = false;  // it failed because of another rank
 };
 
-struct RankWords {
-  std::vector<RankWord> failures;  // in order of rank
-  std::string missing;             // "missing: rank 5 (...)": ranks that left no word; empty: all did
+struct RankReports {
+  std::vector<RankReport> failures;  // in order of rank
+  std::string missing;               // "missing: rank 5 (...)": ranks without a report; empty: none
 };
 
-// At most this many bytes in `shared` and in `local`: all of it travels to every node and stays there until the step
-// ends.
+// The limit of `shared` and of `local`: every node stores all of it until the step ends.
 inline constexpr std::size_t kMaxContribution = 65536;
 
 class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  // Comes back within the deadline and two seconds, whatever the server and the other ranks do. Errors: kMissing
-  // (neither PMIx nor PMI-1 in this step), kDisagreement (ranks that do different things), kTimeout (with the ranks
-  // that never came, where the engine can tell), kUnavailable, kUnsupported, kLimit.
+  // Returns within the deadline and two seconds, whatever the server and the other ranks do. Errors: kMissing (neither
+  // PMIx nor PMI-1 in this step), kDisagreement (ranks that make different calls), kTimeout (with the missing ranks, if
+  // the engine can find them), kUnavailable, kUnsupported, kLimit.
   virtual Result<AllgatherResult> run(const Allgather& round) = 0;
 
-  // After a round that succeeded, and not collective: leaves a word of this rank, and asks for those of `asked`
-  // (ascending). Either may be empty. Comes back in two seconds. kUnsupported over PMI-1.
-  virtual Result<RankWords> pass_word(const std::optional<RankWord>& own, const std::vector<Rank>& asked) = 0;
+  // After a round that succeeded; not collective. Stores this rank's report and reads those of `asked` (ascending).
+  // Either may be empty. Returns within two seconds. kUnsupported over PMI-1.
+  virtual Result<RankReports> share_reports(const std::optional<RankReport>& own, const std::vector<Rank>& asked) = 0;
 
-  // What carries the rounds, for people: "PMIx 4.2.2", "PMI-1". Empty before the first round, and in a step of one
-  // rank.
+  // "PMIx 4.2.2" or "PMI-1", for people. Empty before the first round, and in a step of one rank.
   virtual std::string engine() const = 0;
 };
 
-// The real one. Opens nothing until the first round; a step of one rank never does. `layout` and the rest are copied.
-// With SLURM_BOOTSTRAP_TIMING=1 it writes a line for each round to standard error.
+// Opens nothing before the first round, and never in a step of one rank. With SLURM_BOOTSTRAP_TIMING=1 it prints a line
+// for each round.
 std::unique_ptr<Exchange> make_exchange(const StepId& id, const Layout& layout, Rank rank,
                                         const Environment& environment);
 
-// "libpmix.so.2 4.2.2", or why PMIx cannot be used here. Opens the library and talks to nobody.
+// "4.2.2", or why PMIx cannot be used here. Opens the library, and connects to no server.
 Result<std::string> pmix_version();
 
 }  // namespace bootstrap

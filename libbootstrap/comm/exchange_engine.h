@@ -1,16 +1,16 @@
-// What carries a round: the interface between the exchange and whatever Slurm offers in this step.
+// The interface between the exchange and what carries its rounds in this step: PMIx or PMI-1.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "comm/exchange.h"
 #include "core/exchange/exchanged_values.h"
 
 namespace bootstrap {
 
-// This rank, as an engine needs it.
 struct StepRank {
   StepId id;
   Layout layout;
@@ -25,22 +25,24 @@ class ExchangeEngine {
   ExchangeEngine& operator=(const ExchangeEngine&) = delete;
   virtual ~ExchangeEngine() = default;
 
-  // "PMIx 4.2.2", "PMI-1": for people.
+  // "PMIx 4.2.2" or "PMI-1", for people.
   virtual std::string name() const = 0;
 
-  // One round of a step of several ranks; rounds never overlap. Comes back within the deadline and two seconds. A value
-  // counts only when its tag is `tag`.
+  // One round of a step of several ranks; rounds never overlap. Returns within the deadline and two seconds. Values
+  // with another tag do not count.
   virtual Result<AllgatherResult> run(const CallTag& tag, const Allgather& round) = 0;
 
-  // After the round of that tag, as Exchange::pass_word().
-  virtual Result<RankWords> pass_word(const CallTag& tag, const std::optional<RankWord>& own,
-                                      const std::vector<Rank>& asked);
+  // Exchange::share_reports() after the round with this tag.
+  virtual Result<RankReports> share_reports(const CallTag& tag, const std::optional<RankReport>& own,
+                                            const std::vector<Rank>& asked) = 0;
 };
 
-// PMIx where the step has it, else PMI-1, so that all ranks choose alike. Nothing is opened.
-Result<std::unique_ptr<ExchangeEngine>> choose_engine(const StepRank& self);
+// A report as text and back. The text comes from another process, and its sentence goes to the user's terminal:
+// decoding cuts it, and quotes it if a character is not printable.
+std::string encode_report(const RankReport& report);
+RankReport decode_report(Rank rank, std::string_view text);
 
-// Each is one file pair. They fail where the step does not have what they need.
+// They fail if the step lacks what the engine needs, and open nothing.
 Result<std::unique_ptr<ExchangeEngine>> make_pmix_engine(const StepRank& self);
 Result<std::unique_ptr<ExchangeEngine>> make_pmi1_engine(const StepRank& self);
 

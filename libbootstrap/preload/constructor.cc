@@ -1,20 +1,32 @@
-// What LD_PRELOAD runs before `main`: one look at the environment, and the variables of a rank that has none.
+// The entry points of the preloaded library: before `main`, and as the program of a helper process.
 // SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
-#include "preload/active_copy.h"
+#include "comm/pmi/pmi1_helper.h"
 #include "preload/rank_detection.h"
 #include "preload/rank_setup.h"
-#include "preload/stderr_message.h"
-#include "preload/step_membership.h"
 
+namespace bootstrap {
 namespace {
 
-// A program that is only linked with the library asked for its functions, not for variables before `main`.
+const void* file_of(const void* address) noexcept {
+  Dl_info info{};
+  return ::dladdr(address, &info) == 0 ? nullptr : info.dli_fbase;
+}
+
+// LD_PRELOAD can name two copies of this library, or one beside a linked one. Only the copy whose functions the program
+// finds acts: else one copy would hold the port against the other.
+bool is_active_copy() noexcept {
+  const void* const found = ::dlsym(RTLD_DEFAULT, "bootstrap_open");  // a name that every release has
+  return found == nullptr || file_of(found) == file_of(reinterpret_cast<const void*>(&is_active_copy));
+}
+
+// A program that is only linked with the library does not want variables before `main`.
 bool is_preloaded(const char* const* environment) noexcept {
   constexpr char kVariable[] = "LD_PRELOAD=";
   for (; environment != nullptr && *environment != nullptr; ++environment) {
@@ -25,43 +37,51 @@ bool is_preloaded(const char* const* environment) noexcept {
   return false;
 }
 
-// With SLURM_BOOTSTRAP_DEBUG=1 alone. Without memory from malloc, as all of the constructor.
-void say_why_not(const char* why, const char* program) {
+// With SLURM_BOOTSTRAP_DEBUG=1. Like the whole constructor, it does not use malloc.
+void print_why_not(const char* why, const char* program) {
   char line[512];
   const int size = std::snprintf(line, sizeof line, "bootstrap: process %d (%.100s): NOT SET UP: %s",
                                  static_cast<int>(::getpid()), program, why);
-  if (size > 0) bootstrap::say({line, std::min(static_cast<std::size_t>(size), sizeof line - 1)});
+  if (size > 0) print_line({line, std::min(static_cast<std::size_t>(size), sizeof line - 1)});
 }
 
 // Returns why the process is not set up; null: it is.
-const char* set_up(const bootstrap::DetectedRank& detected, int count, char** words) {
-  if (!bootstrap::belongs_to_step(detected, ::getpid()))
-    return "the process does not belong to the step of its environment";
-  if (bootstrap::set_up_rank(detected.step.launcher, count, words)) return nullptr;
+const char* set_up_process(const DetectedRank& detected, int count, char** words) {
+  if (!belongs_to_step(detected, ::getpid())) return "the process does not belong to the step of its environment";
+  if (set_up_rank(detected.step.launcher, count, words)) return nullptr;
   return "the program is a launcher, which starts its own ranks";
 }
 
-// What is to be done needs files or memory, and is for one of several copies of us in the process.
-void begin(const bootstrap::DetectedRank& detected, bool is_first, int count, char** words) {
-  if (!bootstrap::is_active_copy()) return;
-  const auto* const why_not = is_first ? set_up(detected, count, words) : detected.why_not;
-  if (detected.is_debug && why_not != nullptr) say_why_not(why_not, count > 0 ? words[0] : "");
-  const bool is_outside = is_first ? why_not != nullptr : detected.role == bootstrap::Role::kOutside;
-  if (is_outside && detected.has_leftovers) bootstrap::forget_outer_rank();
-}
-
-// glibc hands the arguments of `main` to constructors. Every dynamic program of a user who exports LD_PRELOAD comes
-// through here, so nothing may be done but in the first process of a rank: no thread, no file, no memory. PMIx is not
-// asked here. The third argument would be the environment as it was at the start: constructors before this one may
-// have changed it since, those of another copy of us among them.
+// glibc passes the arguments of `main` to constructors. Every dynamic program of a user who exports LD_PRELOAD runs
+// this, so a process that is not the first of a rank starts no thread, opens no file and allocates no memory. The
+// environment comes from `environ`, not from the third argument: earlier constructors may have changed it.
 __attribute__((constructor)) void enter(int count, char** words) {
-  using bootstrap::Role;
   if (!is_preloaded(environ)) return;
-  const auto detected = bootstrap::detect_rank(environ, ::getpid());
+  const auto detected = detect_rank(environ, ::getpid());
   const bool is_first = detected.role == Role::kFirst || detected.role == Role::kFirstOfMpirun;
   const bool has_leftovers = detected.role == Role::kOutside && detected.has_leftovers;
-  const bool is_told = detected.is_debug && detected.why_not != nullptr;
-  if (is_first || has_leftovers || is_told) begin(detected, is_first, count, words);
+  const bool is_printed = detected.is_debug && detected.why_not != nullptr;
+  if ((!is_first && !has_leftovers && !is_printed) || !is_active_copy()) return;
+  const auto* const why_not = is_first ? set_up_process(detected, count, words) : detected.why_not;
+  if (detected.is_debug && why_not != nullptr) print_why_not(why_not, count > 0 ? words[0] : "");
+  const bool is_outside = is_first ? why_not != nullptr : detected.role == Role::kOutside;
+  if (is_outside && detected.has_leftovers) remove_outer_rank();
 }
 
 }  // namespace
+}  // namespace bootstrap
+
+// On x86-64 the kernel's stack holds no return address, so its alignment differs from what functions expect.
+#if defined(__x86_64__)
+#define BOOTSTRAP_ENTRY [[gnu::force_align_arg_pointer, noreturn, gnu::used]]
+#else
+#define BOOTSTRAP_ENTRY [[noreturn, gnu::used]]
+#endif
+
+// Here this library starts when ask_helper() lets the loader run it as a program; -Wl,-e,NAME puts the address into the
+// header of the file. The loader has initialised the C library, and start code for argc, argv and constructors is not
+// needed.
+extern "C" {
+BOOTSTRAP_ENTRY void bootstrap_entry();
+void bootstrap_entry() { bootstrap::serve_as_helper(); }
+}

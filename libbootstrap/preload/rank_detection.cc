@@ -1,4 +1,4 @@
-// What a process that has us preloaded claims to be, told from its environment alone and in microseconds.
+// Which rank a preloaded process is by its environment alone, in microseconds.
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/rank_detection.h"
 
@@ -14,11 +14,7 @@
 namespace bootstrap {
 namespace {
 
-struct Name {
-  const char* text;
-  std::size_t size;
-};
-
+// The variables that are read, and their names in the same order.
 enum Wanted : std::uint8_t {
   kRank,
   kJob,
@@ -42,42 +38,34 @@ enum Wanted : std::uint8_t {
   kWantedCount
 };
 
-template <std::size_t N>
-constexpr Name name(const char (&text)[N]) {
-  return {text, N - 1};
-}
+constexpr std::string_view kNames[kWantedCount] = {"SLURM_PROCID=",
+                                                   "SLURM_JOB_ID=",
+                                                   "SLURM_STEP_ID=",
+                                                   "SLURM_RESTART_COUNT=",
+                                                   "SLURM_TASK_PID=",
+                                                   "SLURM_SCRIPT_CONTEXT=",
+                                                   "SLURM_BOOTSTRAP_STEP=",
+                                                   "SLURM_BOOTSTRAP_GIVEN_UP=",
+                                                   "SLURM_BOOTSTRAP_PRELOAD=",
+                                                   "SLURM_BOOTSTRAP=",
+                                                   "SUBMITIT_EXECUTOR=",
+                                                   "SLURM_PTY_PORT=",
+                                                   "SLURM_STEP_NUM_TASKS=",
+                                                   "SLURM_NTASKS=",
+                                                   "SLURM_HET_SIZE=",
+                                                   "OMPI_COMM_WORLD_RANK=",
+                                                   "OMPI_COMM_WORLD_SIZE=",
+                                                   "PMIX_NAMESPACE=",
+                                                   "SLURM_BOOTSTRAP_DEBUG="};
 
-constexpr Name kNames[kWantedCount] = {
-    name("SLURM_PROCID="),
-    name("SLURM_JOB_ID="),
-    name("SLURM_STEP_ID="),
-    name("SLURM_RESTART_COUNT="),
-    name("SLURM_TASK_PID="),
-    name("SLURM_SCRIPT_CONTEXT="),
-    name("SLURM_BOOTSTRAP_STEP="),
-    name("SLURM_BOOTSTRAP_GIVEN_UP="),
-    name("SLURM_BOOTSTRAP_PRELOAD="),
-    name("SLURM_BOOTSTRAP="),
-    name("SUBMITIT_EXECUTOR="),
-    name("SLURM_PTY_PORT="),
-    name("SLURM_STEP_NUM_TASKS="),
-    name("SLURM_NTASKS="),
-    name("SLURM_HET_SIZE="),
-    name("OMPI_COMM_WORLD_RANK="),
-    name("OMPI_COMM_WORLD_SIZE="),
-    name("PMIX_NAMESPACE="),
-    name("SLURM_BOOTSTRAP_DEBUG="),
-};
-
-// Nothing but decimal digits, and no more than 32 bits of them.
+// Decimal digits only, up to 32 bits.
 bool parse(const char* text, std::uint32_t& value) noexcept {
   const auto number = text == nullptr ? std::nullopt : parse_unsigned(text, UINT32_MAX);
   if (number) value = static_cast<std::uint32_t>(*number);
   return number.has_value();
 }
 
-// What step_tag() writes, without memory from malloc, and without snprintf, which is slow in a process that has not
-// used it.
+// Compares with the text of step_tag(), without malloc and without snprintf, whose first call in a process is slow.
 bool is_stamp(const char* text, const StepId& id) noexcept {
   if (text == nullptr) return false;
   std::string_view left = text;
@@ -109,14 +97,14 @@ void read_values(const char* const* environment, Values& values) noexcept {
     const char* const entry = *environment;
     if (!may_matter(entry)) continue;
     for (int wanted = 0; wanted < kWantedCount; ++wanted) {
-      if (values[wanted] != nullptr || std::strncmp(entry, kNames[wanted].text, kNames[wanted].size) != 0) continue;
-      values[wanted] = entry + kNames[wanted].size;
+      if (values[wanted] != nullptr || std::strncmp(entry, kNames[wanted].data(), kNames[wanted].size()) != 0) continue;
+      values[wanted] = entry + kNames[wanted].size();
       break;
     }
   }
 }
 
-// Absent or unreadable is 0 for a restart; what is unreadable will be told by who reads all of it.
+// A restart count that is absent or no number is 0 here; the set-up reports the latter.
 bool read_slurm_step(const char* const* values, StepId& id) noexcept {
   std::uint32_t rank = 0;
   if (!parse(values[kRank], rank) || !parse(values[kJob], id.job) || !parse(values[kStep], id.step)) return false;
@@ -124,10 +112,10 @@ bool read_slurm_step(const char* const* values, StepId& id) noexcept {
   return is_normal_step(id.step);
 }
 
-// Nothing where no process before this one has set the rank up, or tried to.
+// Nothing if no parent process has set the rank up, or tried to.
 std::optional<Role> role_after(const char* const* values, const StepId& id) noexcept {
   if (is_stamp(values[kStamp], id)) return Role::kInside;
-  if (is_stamp(values[kGivenUp], id)) return Role::kBeside;  // a parent has said why
+  if (is_stamp(values[kGivenUp], id)) return Role::kBeside;  // the parent has printed why
   return std::nullopt;
 }
 
@@ -136,9 +124,8 @@ Role stay_out(DetectedRank& detected, Role role, const char* why) noexcept {
   return role;
 }
 
-// To load the library is to ask for steps of two tasks and more; for one task, and for submitit, which starts no
-// program that has a RANK, SLURM_BOOTSTRAP=on is.
-// Answers why it does not; null: it does.
+// Loading the library asks for steps of two or more tasks. A step of one task, and submitit, whose programs need no
+// RANK, need SLURM_BOOTSTRAP=on. Returns why the step is not set up; null: it is.
 const char* why_not_asked(const Values& values, Wanted tasks) noexcept {
   std::uint32_t size = 0;
   if (is(values[kMode], "off")) return "SLURM_BOOTSTRAP=off switches it off";
@@ -156,8 +143,8 @@ bool from_mpirun(const Values& values) noexcept {
 Role role_of(const Values& values, DetectedRank& detected, bool is_task) noexcept {
   const bool is_mpirun = detected.step.launcher == Launcher::kMpirun;
   if (const auto role = role_after(values, detected.step)) return *role;
-  // TaskProlog and srun's --task-prolog run in children of the task to be, with its environment and this word in it.
-  // Slurm 22.05 leaves the word in the task's own environment too.
+  // TaskProlog and srun's --task-prolog run as children of the later task, with its environment and this variable.
+  // Slurm 22.05 leaves the variable in the task's own environment, too.
   if (!is_mpirun && values[kContext] != nullptr && detected.task > 0 && !is_task) {
     return stay_out(detected, Role::kBeside, "the process runs beside the task, as a prolog does");
   }
@@ -180,8 +167,8 @@ DetectedRank detect_rank(const char* const* environment, pid_t process) noexcept
   std::uint32_t task = 0;
   if (parse(values[kTask], task)) detected.task = static_cast<pid_t>(task);
   const bool is_task = detected.task > 0 && detected.task == process;
-  // The variables of Slurm that mpirun's ranks see are those of the step in which it started its daemon; those of
-  // mpirun that a task of Slurm's sees itself are what it inherited from a rank of mpirun.
+  // Ranks of mpirun also have the variables of the Slurm step that its daemon runs in. A task of Slurm itself can have
+  // mpirun's only by inheritance from a rank of mpirun.
   if (!is_task && from_mpirun(values)) {
     detected.step = mpirun_id(values[kNameSpace]);
   } else if (!read_slurm_step(values, detected.step)) {

@@ -1,4 +1,4 @@
-// What a process that has us preloaded claims to be, told from its environment alone and in microseconds.
+// Whether this process is the first of a rank: by its environment alone, then by its ancestors in /proc.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,29 +11,39 @@
 namespace bootstrap {
 
 enum class Role : std::uint8_t {
-  kOutside,        // no process of a step of ranks, or one that nobody asked for
-  kBeside,         // of the step, and to be left as it is: a prolog, or a rank that a process before it gave up
-  kInside,         // of a rank whose variables are set already, here or in a process before it
-  kFirst,          // by its environment of a rank of Slurm's that nobody has set up
-  kFirstOfMpirun,  // the same of a rank that mpirun started, perhaps within a step of Slurm's
+  kOutside,        // not in a step of ranks, or in one that did not ask for the variables
+  kBeside,         // in the step, and left alone: a prolog, or a rank whose parent process failed to set it up
+  kInside,         // in a rank whose variables are set already, here or in a parent process
+  kFirst,          // by its environment the first process of a rank of Slurm
+  kFirstOfMpirun,  // the same for a rank of mpirun, perhaps inside a step of Slurm
 };
 
-// What the environment says. Variables of a step stay behind in the batch script of a job that one of its ranks
-// submitted, and in shells that outlive it: step_membership.h has what a first process is held against.
+// What the environment says. A step's variables also reach the batch script of a job that a rank submitted, and shells
+// that outlive the step: belongs_to_step() finds those.
 struct DetectedRank {
   Role role = Role::kOutside;
   StepId step;
-  std::uint32_t components = 1;   // of a heterogeneous step: each has a job id of its own, counted from step.job
-  pid_t task = 0;                 // the process that slurmstepd started; 0: not told
+  std::uint32_t components = 1;   // of a heterogeneous step: each has its own job id, counted from step.job
+  pid_t task = 0;                 // the process that slurmstepd started; 0: unknown
   bool may_be_pty = false;        // srun --pty, of this step or of one around it
   bool is_debug = false;          // SLURM_BOOTSTRAP_DEBUG=1
   const char* why_not = nullptr;  // why the process is not set up, for people; null: it may be, or is already
-  bool has_leftovers = false;     // of whatever step: where this is not it, they are to go
+  bool has_leftovers = false;     // variables of some step; to be removed if this process is not in that step
 };
 
-// Neither allocates nor calls the system: it runs before `main` in every process of a user who exports LD_PRELOAD, in
-// some before the C++ runtime or malloc of the program are ready. `process` is the caller's own id. What the process
-// runs is not looked at here: launchers are Slurm's ranks by their environment, too.
+// Neither allocates nor calls the system: it runs before `main` in every process of a user who exports LD_PRELOAD, also
+// before the C++ runtime or the program's malloc is ready. `process` is the caller's own id. Launchers are ranks here,
+// too: the program is not examined.
 DetectedRank detect_rank(const char* const* environment, pid_t process) noexcept;
+
+// For a process that is the first of a rank by its environment. Opens files, 3 if slurmstepd started the process, and
+// allocates nothing. False also for children of a launcher, which sets up its own, and for --pty. `proc` is another
+// folder in tests.
+//
+// The evidence, in this order: the nearest slurmstepd among the ancestors, whose title names its step, or for mpirun
+// its nearest daemon; the cgroup, which Slurm names after the step, if no slurmstepd is visible (a PID namespace,
+// another parent, /proc with hidepid); else SLURM_TASK_PID, if it is an ancestor with a hidden parent and no batch
+// script. SLURM_TASK_PID alone proves nothing: slurmstepd sets it for batch scripts, too.
+bool belongs_to_step(const DetectedRank& detected, pid_t process, const char* proc = "/proc") noexcept;
 
 }  // namespace bootstrap

@@ -1,12 +1,15 @@
-// A rank on a cluster without the plugin: the same plan, and its variables in this process before `main`.
+// Sets the variables of a rank in its own process before `main`, on a cluster without the plugin.
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/rank_setup.h"
 
 #include <fcntl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
+#include <ctime>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -24,18 +27,61 @@
 #include "core/step/mpirun_facts.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "preload/stderr_message.h"
-#include "probe/cpu_affinity.h"
-#include "probe/loaded_mpi.h"
-#include "probe/mpirun_context.h"
-#include "probe/read_environment.h"
-#include "probe/read_network.h"
-#include "probe/step_ports.h"
+#include "probe/machine.h"
+#include "probe/own_process.h"
+#include "probe/port_reservation.h"
 
 namespace bootstrap {
 namespace {
 
-// A descriptor of ours must not become the standard input, output or error of a program that was started without one.
+// Keeps the SIGPIPE of one write from the program: the kernel sends it to the thread that writes, where it is blocked
+// and then removed, unless one was pending before.
+class QuietPipe {
+ public:
+  QuietPipe() noexcept {
+    (void)::sigemptyset(&pipe_);
+    (void)::sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    (void)::sigpending(&pending);
+    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
+    is_held_ = ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_) == 0;
+  }
+  QuietPipe(const QuietPipe&) = delete;
+  QuietPipe& operator=(const QuietPipe&) = delete;
+  ~QuietPipe() {
+    const timespec now{};
+    if (!was_pending_) {
+      while (::sigtimedwait(&pipe_, nullptr, &now) == -1 && errno == EINTR) {
+      }
+    }
+    if (is_held_) (void)::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t pipe_{};
+  sigset_t before_{};
+  bool was_pending_ = false;
+  bool is_held_ = false;
+};
+
+}  // namespace
+
+void print_line(std::string_view line) noexcept {
+  const int before = errno;
+  {
+    const QuietPipe quiet;
+    char newline = '\n';
+    const iovec parts[] = {{const_cast<char*>(line.data()), line.size()}, {&newline, 1}};
+    while (::writev(STDERR_FILENO, parts, 2) == -1 && errno == EINTR) {
+    }
+  }
+  errno = before;
+}
+
+namespace {
+
+// Keeps descriptors 0 to 2 in use meanwhile: a port's socket must not become the standard input, output or error of a
+// program that was started without one.
 class StandardFiles {
  public:
   StandardFiles() noexcept {
@@ -57,8 +103,7 @@ class StandardFiles {
   int count_ = 0;
 };
 
-// To preload the library is to ask for it, with or without GPUs; for which steps that holds is said in
-// rank_detection.cc.
+// A preloaded library needs no GPUs to act; why_not_asked() in rank_detection.cc decides for which steps.
 Result<Settings> settings_of(const Environment& environment) {
   Settings settings;
   settings.preload = {true, Source::kEnvironment};
@@ -67,8 +112,8 @@ Result<Settings> settings_of(const Environment& environment) {
   return settings;
 }
 
-// The environment of this process, changed all at once and kept for ever. Not by setenv(3): programs have their own
-// under that name, and bash's works on shell variables, which it has not got before `main`.
+// The environment of this process, replaced at once and never freed. setenv(3) is not used: programs define their own,
+// and bash's one uses shell variables, which do not exist before `main`.
 class NewEnvironment {
  public:
   NewEnvironment() {
@@ -89,7 +134,7 @@ class NewEnvironment {
 
   void install() && {
     entries_.push_back(nullptr);
-    // What is replaced later stays, too: somebody may have kept a pointer into it. A list, for checkers of leaks.
+    // Earlier ones stay, too, since other code may point into them; a list, so that leak checkers find them.
     static NewEnvironment* last = nullptr;
     auto* const fresh = new NewEnvironment(std::move(*this));
     fresh->before_ = std::exchange(last, fresh);
@@ -118,11 +163,13 @@ void export_plan(const StepPlan& plan) {
   std::move(fresh).install();
 }
 
-// What the program goes on after.
-void warn(std::string_view step, std::string_view sentence) { say(cat({kWarningPrefix, about_step(step), sentence})); }
+// For errors after which the program still starts.
+void warn(std::string_view step, std::string_view sentence) {
+  print_line(cat({kWarningPrefix, about_step(step), sentence}));
+}
 
-// Until this process ends: a port is given back by exec, shared with forked children, and held while the process ends,
-// since threads of the program may meet there.
+// Until this process ends: exec(2) closes the ports, and forked children share them. Not closed at exit, since threads
+// of the program may still use them.
 void reserve_ports(const StepFacts& facts, const Settings& settings, StepPlan& plan) {
   const StandardFiles standard;
   static auto* const ports = new StepPorts;
@@ -137,7 +184,7 @@ std::string remedy_of(const StepFacts& facts, std::size_t gpus) {
   return cat({"request one GPU for each task (--gres=gpu:", std::to_string(tasks), ")"});
 }
 
-// What the plugin refuses; here the program goes on, and its own error will be the less clear one.
+// The plugin refuses this; here the program goes on, and its own error may be less clear.
 std::string warn_of_missing_gpus(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
   const auto& place = facts.layout.place(facts.local_ranks.front());
   if (plan.gpus || place.local_rank != 0 || !is_oversubscribed(facts, settings)) return {};
@@ -146,17 +193,17 @@ std::string warn_of_missing_gpus(const StepFacts& facts, const Settings& setting
               remedy_of(facts, gpus), ", or set SLURM_BOOTSTRAP_GPU_SHARE=on to share them"});
 }
 
-// What the plugin learns from Slurm, this process knows of itself.
+// The plugin gets these from Slurm, this process from its own CPU mask.
 void read_own_cpus(const StepFacts& facts, StepPlan& plan, const Settings& settings) {
-  TaskObservation sight{.gpus = {},
-                        .cores = static_cast<std::uint32_t>(cores_of(0).count()),
-                        .cores_of_node = facts.environment.number("SLURM_CPUS_ON_NODE").value_or(0),
-                        .cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0)};
-  if (plan.gpus) sight.gpus = view_of(*plan.gpus, facts.layout.place(facts.local_ranks.front()).local_rank);
-  refine_frameworks(plan, facts, settings, 0, sight);
+  TaskObservation observed{.gpus = {},
+                           .cores = static_cast<std::uint32_t>(cores_of(0).count()),
+                           .cores_of_node = facts.environment.number("SLURM_CPUS_ON_NODE").value_or(0),
+                           .cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0)};
+  if (plan.gpus) observed.gpus = view_of(*plan.gpus, facts.layout.place(facts.local_ranks.front()).local_rank);
+  refine_frameworks(plan, facts, settings, 0, observed);
 }
 
-// Under mpirun on several nodes. A program that is linked with MPI does not meet at MASTER_ADDR.
+// Under mpirun on several nodes. A program that is linked with MPI does not use MASTER_ADDR.
 std::string warn_of_missing_address(const StepFacts& facts, const StepPlan& plan) {
   if (facts.knows_hosts || plan.find("MASTER_ADDR") || is_mpi_loaded()) return {};
   return "MASTER_ADDR is not set, because mpirun does not tell a rank the host of rank 0; if the ranks are to meet "
@@ -175,17 +222,17 @@ void explain(const StepFacts& facts, const Settings& settings, const StepPlan& p
                                .notes = step_notes(facts, plan),
                                .versions = cat({"libbootstrap ", kVersion})});
     if (table.ends_with('\n')) table.pop_back();
-    say(table);
+    print_line(table);
   } else if (is_debug) {
     const auto who = step_prefix(facts.id);
-    say(who + first);
-    for (const auto& line : decision_lines(facts, plan)) say(who + line);
+    print_line(who + first);
+    for (const auto& line : decision_lines(facts, plan)) print_line(who + line);
   }
 }
 
-// The same rows as in a job that asked: no launcher, and a torchrun only where it is one task on each of several nodes.
+// As for a job that asked: no launcher, and torchrun only as one task on each of several nodes.
 SetUp what_to_set_up(const Environment& environment, Launcher launcher, std::span<const std::string> words) {
-  // Files are not looked at: a process that runs is a program.
+  // Reads no files: a process that runs is a program.
   class NoFiles : public ProgramFiles {
     std::optional<std::string> head(const std::string& /*path*/) const override { return std::nullopt; }
   };
@@ -233,8 +280,8 @@ Result<StepId> id_of(const Environment& environment, Launcher launcher) {
   return mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
 }
 
-// A plan fails for all ranks alike, or for all ranks of this node: the first rank of each node reports it.
-void complain(const Environment& environment, Launcher launcher, const Error& error) {
+// A plan fails on all ranks, or on all ranks of this node: the first rank of each node prints it.
+void print_failure(const Environment& environment, Launcher launcher, const Error& error) {
   const auto* const local = launcher == Launcher::kSlurm ? "SLURM_LOCALID" : "OMPI_COMM_WORLD_LOCAL_RANK";
   if (environment.get(local).value_or("0") != "0") return;
   const auto id = id_of(environment, launcher);
@@ -247,14 +294,14 @@ void complain(const Environment& environment, Launcher launcher, const Error& er
 bool set_up_or_warn(Launcher launcher, std::span<const std::string> words) {
   const auto what = what_to_set_up(process_environment(), launcher, words);
   if (what == SetUp::kNothing) return false;
-  // They would name this rank in every program that knows Open MPI, ours included.
+  // Programs that know Open MPI would take the rank from these.
   if (launcher == Launcher::kSlurm) remove_leftovers(stale_mpirun_names(process_environment()));
   const auto environment = process_environment();
   const auto done = set_up(environment, what);
   if (done) return true;
-  complain(environment, launcher, done.error());
+  print_failure(environment, launcher, done.error());
   remove_leftovers(inherited_to_unset(environment));
-  // Once: the programs that this one starts would fail in the same way.
+  // So that the children of this process do not fail in the same way.
   if (const auto id = id_of(environment, launcher)) {
     NewEnvironment fresh;
     fresh.set(kGivenUpVariable, step_tag(*id));
@@ -271,18 +318,19 @@ bool set_up_rank(Launcher launcher, int count, const char* const* words) noexcep
   try {
     is_set_up = set_up_or_warn(launcher, std::vector<std::string>(words, words + std::max(count, 0)));
   } catch (const std::exception&) {
-    say("bootstrap: warning: cannot set the variables of this rank: out of memory; the program starts without them");
+    print_line(
+        "bootstrap: warning: cannot set the variables of this rank: out of memory; the program starts without them");
   }
   errno = before;
   return is_set_up;
 }
 
-void forget_outer_rank() noexcept {
+void remove_outer_rank() noexcept {
   const int before = errno;
   try {
     remove_leftovers(inherited_to_unset(process_environment()));
   } catch (const std::exception&) {
-    // Without memory they stay, as they would without us.
+    // Out of memory: they stay, as without this library.
   }
   errno = before;
 }

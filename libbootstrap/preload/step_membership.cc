@@ -1,6 +1,6 @@
-// Whether a process belongs to the step that its environment names, by what the kernel says of it.
+// Whether a process belongs to the step of its environment: by its ancestors, its cgroup and its files in /proc.
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/step_membership.h"
+#include "preload/rank_detection.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,8 +11,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "core/program/program.h"
+#include "probe/process_state.h"
 
 namespace bootstrap {
 namespace {
@@ -23,7 +25,7 @@ constexpr std::size_t kTextSize = 2048;
 
 enum class Verdict : std::uint8_t { kOwn, kForeign, kUnknown };
 
-// A file of /proc, or as much of it as fits; always ends with a zero.
+// A file of /proc, or its beginning; a zero ends it.
 struct ProcText {
   char bytes[kTextSize];
   std::size_t size = 0;
@@ -47,36 +49,19 @@ struct ProcText {
 };
 
 struct Ancestor {
-  char name[32] = "";  // the kernel keeps 15 characters
-  pid_t parent = 0;
-  bool has_terminal = false;
+  ProcText text;
+  ProcessStat stat;  // views of `text`
 
-  // proc(5): "PID (NAME) STATE PPID PGRP SESSION TTY_NR ...", where NAME may hold spaces and parentheses.
   bool read(const char* proc, pid_t process) noexcept {
-    ProcText text;
-    if (!text.read(proc, process, "stat")) return false;
-    const char* const begin = std::strchr(text.bytes, '(');
-    const char* const end = std::strrchr(text.bytes, ')');
-    if (begin == nullptr || end == nullptr || end < begin) return false;
-    const auto size = static_cast<std::size_t>(end - begin - 1);
-    if (size >= sizeof name) return false;
-    std::memcpy(name, begin + 1, size);
-    name[size] = '\0';
-    int ids[4] = {};  // parent, process group, session, terminal
-    char* rest = nullptr;
-    const char* at = end + 1;
-    if (*at == ' ' && at[1] != '\0') at += 2;  // the state
-    for (int& id : ids) {
-      id = static_cast<int>(std::strtol(at, &rest, 10));
-      if (rest == at) return false;
-      at = rest;
-    }
-    parent = ids[0];
-    has_terminal = ids[3] != 0;
-    return true;
+    const auto parsed = text.read(proc, process, "stat") ? parse_process_stat({text.bytes, text.size}) : std::nullopt;
+    if (parsed) stat = *parsed;
+    return parsed.has_value();
   }
 
-  bool is(const char* other) const noexcept { return std::strcmp(name, other) == 0; }
+  template <class... Names>
+  bool is_any_of(const Names&... names) const noexcept {
+    return ((stat.name == names) || ...);
+  }
 };
 
 bool read_number(const char*& at, std::uint32_t& value) noexcept {
@@ -93,7 +78,7 @@ bool is_step(const DetectedRank& detected, std::uint32_t job, std::uint32_t step
   return job >= detected.step.job && job - detected.step.job < detected.components && step == detected.step.step;
 }
 
-// "slurmstepd: [12.0]", and "[12.batch]", "[12.extern]" of what is no step of ranks.
+// "slurmstepd: [12.0]"; "[12.batch]" and "[12.extern]" are not steps of ranks.
 Verdict judge_title(const DetectedRank& detected, const ProcText& title) noexcept {
   const char* at = std::strchr(title.bytes, '[');
   std::uint32_t job = 0;
@@ -103,7 +88,7 @@ Verdict judge_title(const DetectedRank& detected, const ProcText& title) noexcep
   return is_step(detected, job, step) ? Verdict::kOwn : Verdict::kForeign;
 }
 
-// ".../job_12/step_0/...", and "step_batch", in each of Slurm's cgroup plugins.
+// ".../job_12/step_0/..." or "step_batch", in each of Slurm's cgroup plugins.
 Verdict judge_cgroup(const DetectedRank& detected, const ProcText& text) noexcept {
   const char* at = std::strstr(text.bytes, "/job_");
   std::uint32_t job = 0;
@@ -127,7 +112,7 @@ struct ProcessWords {
     }
   }
 
-  // slurmd keeps the script of a job under this name in its spool folder.
+  // slurmd stores the script of a job under this name in its spool folder.
   bool is_batch_script() const noexcept {
     for (int i = 0; i < count && i < 2; ++i) {
       const char* const slash = std::strrchr(words[i], '/');
@@ -139,34 +124,29 @@ struct ProcessWords {
 
 struct Ancestry {
   Verdict verdict = Verdict::kUnknown;
-  bool is_below_task = false;   // SLURM_TASK_PID is the process or an ancestor, and whose child it is, is hidden
-  bool is_on_terminal = false;  // the one that slurmstepd started is
+  bool is_below_task = false;   // SLURM_TASK_PID is the process or an ancestor, and its parent is hidden
+  bool is_on_terminal = false;  // the process that slurmstepd started is
 };
 
-bool is_submitter(const Ancestor& process) noexcept {
-  return process.is("salloc") || process.is("srun") || process.is("sbatch");
-}
-
-// Of Open MPI 4 and 5. mpirun itself starts the ranks of its own node.
+// Open MPI 4 and 5. mpirun itself starts the ranks of its own node.
 bool is_mpiruns_daemon(const Ancestor& process) noexcept {
-  for (const char* const name : {"orted", "orterun", "prted", "prterun", "mpirun", "mpiexec", "mpirun.openmpi",
-                                 "mpiexec.openmpi", "oshrun", "shmemrun"}) {
-    if (process.is(name)) return true;
-  }
-  return false;
+  return process.is_any_of("orted", "orterun", "prted", "prterun", "mpirun", "mpiexec", "mpirun.openmpi",
+                           "mpiexec.openmpi", "oshrun", "shmemrun");
 }
 
-// slurmstepd, or mpirun's daemon, or nothing that decides.
+// kUnknown for an ancestor that decides nothing.
 Verdict judge_ancestor(const DetectedRank& detected, const Ancestor& ancestor, const char* proc, pid_t id) noexcept {
   const bool is_mpirun = detected.step.launcher == Launcher::kMpirun;
-  if (ancestor.is("slurmstepd")) {
+  if (ancestor.is_any_of("slurmstepd")) {
     ProcText title;
     if (is_mpirun) return Verdict::kForeign;
     return title.read(proc, id, "cmdline") ? judge_title(detected, title) : Verdict::kUnknown;
   }
   if (is_mpirun && is_mpiruns_daemon(ancestor)) return Verdict::kOwn;
   const ProcessWords line(proc, id);
-  if (is_submitter(ancestor) || is_launcher_process(line.count, line.words)) return Verdict::kForeign;
+  if (ancestor.is_any_of("salloc", "srun", "sbatch") || is_launcher_process(line.count, line.words)) {
+    return Verdict::kForeign;
+  }
   return id == detected.task && line.is_batch_script() ? Verdict::kForeign : Verdict::kUnknown;
 }
 
@@ -181,15 +161,15 @@ Ancestry look_up(const DetectedRank& detected, pid_t process, const char* proc) 
       return found;
     }
     if (level > 0) found.verdict = judge_ancestor(detected, ancestor, proc, id);
-    if (found.verdict != Verdict::kUnknown || ancestor.is("slurmstepd")) return found;
+    if (found.verdict != Verdict::kUnknown || ancestor.is_any_of("slurmstepd")) return found;
     child = id;
-    found.is_on_terminal = ancestor.has_terminal;
-    id = ancestor.parent;
+    found.is_on_terminal = ancestor.stat.has_terminal;
+    id = ancestor.stat.parent;
   }
   return found;
 }
 
-// Of the task itself: what a shell of it starts may write to a file.
+// True if the task itself has /dev/null as standard input, output and error. Children of its shell may write to files.
 bool has_only_null(pid_t task, const char* proc) noexcept {
   constexpr unsigned kMemory = 1;
   constexpr unsigned kNull = 3;
@@ -202,8 +182,8 @@ bool has_only_null(pid_t task, const char* proc) noexcept {
   return true;
 }
 
-// SLURM_PTY_PORT is left over in all steps that start below such a shell, salloc's too. The first task of the step that
-// has the terminal is on it; srun gives all others nothing but /dev/null.
+// All steps that start below the shell of such a step, or of salloc, inherit SLURM_PTY_PORT. In the step that has the
+// terminal, srun gives it to the first task, and /dev/null to all others.
 bool is_pty(const DetectedRank& detected, const Ancestry& found, const char* proc) noexcept {
   return detected.may_be_pty && (found.is_on_terminal || has_only_null(detected.task, proc));
 }
@@ -217,7 +197,7 @@ bool belongs_to_step(const DetectedRank& detected, pid_t process, const char* pr
   ProcText cgroup;
   if (verdict == Verdict::kUnknown && cgroup.read(proc, process, "cgroup")) verdict = judge_cgroup(detected, cgroup);
   if (verdict == Verdict::kUnknown && found.is_below_task) {
-    // The process itself is looked at here, since a batch script may be the one that asks.
+    // The process itself may be a batch script.
     verdict =
         process == detected.task && ProcessWords(proc, process).is_batch_script() ? Verdict::kForeign : Verdict::kOwn;
   }

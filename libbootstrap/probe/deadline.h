@@ -1,11 +1,51 @@
-// When a wait ends, by a clock that nobody sets.
+// Waits that end at a deadline: for a descriptor, for a time, and for work that may block forever.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/util/result.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 
 using Deadline = std::chrono::steady_clock::time_point;
+
+// False at the deadline, or if poll(2) fails.
+bool poll_until(int descriptor, short events, Deadline deadline);
+
+// Sleeps for the full time, also if signals arrive.
+void sleep_for(std::chrono::nanoseconds time);
+
+// Runs `work` in a thread that gets no signals. The caller waits until a deadline; after that the thread goes on alone,
+// so `work` must own all that it uses. A later wait_until() can still find out that it has ended.
+class AbandonableThread {
+ public:
+  Status start(std::function<void()> work);
+  bool wait_until(Deadline deadline) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// Runs `work` in such a thread and returns its result. kTimeout: `what` has not ended at the deadline. kUnavailable: no
+// thread or no memory.
+template <class Value>
+Result<Value> call_with_deadline(std::string_view what, std::function<Value()> work, Deadline deadline) {
+  const auto value = std::make_shared<std::optional<Value>>();
+  AbandonableThread thread;
+  if (auto started = thread.start([value, work = std::move(work)] { value->emplace(work()); }); !started) {
+    return fail(started.error());
+  }
+  if (!thread.wait_until(deadline)) return fail(ErrorCode::kTimeout, cat({what, " has not ended before the deadline"}));
+  if (!*value) return fail(ErrorCode::kUnavailable, cat({what, " failed: out of memory"}));
+  return std::move(**value);
+}
 
 }  // namespace bootstrap

@@ -1,6 +1,6 @@
-// The topology of a machine as hwloc finds it. For the command alone: never in slurmstepd.
+// The topology of a machine by hwloc.
 // SPDX-License-Identifier: Apache-2.0
-#include "probe/hwloc_topology.h"
+#include "probe/node_topology.h"
 
 #include <hwloc.h>
 
@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "core/util/text.h"
-#include "probe/sysfs_topology.h"
 
 namespace bootstrap {
 namespace {
@@ -26,7 +25,7 @@ tl::unexpected<Error> refuse(std::string_view what) {
   return fail(ErrorCode::kUnavailable, cat({"hwloc cannot ", what, ": ", std::strerror(errno)}));
 }
 
-// A file serves all jobs, so what this process may not use, as in a cgroup, is part of it. Devices of the system tell
+// A topology file serves all jobs, so it includes CPUs that this process may not use, as in a cgroup. OS devices hold
 // the UUIDs and render nodes of an XML file.
 bool choose_objects(hwloc_topology_t topology) {
   const auto flags = HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED | HWLOC_TOPOLOGY_FLAG_NO_DISTANCES |
@@ -52,7 +51,7 @@ template <class Part>
 std::vector<Part> parts_of(hwloc_topology_t topology, hwloc_obj_type_t type) {
   std::vector<Part> parts;
   for (hwloc_obj_t object = nullptr; (object = hwloc_get_next_obj_by_type(topology, type, object)) != nullptr;) {
-    // Linux gives no number in some virtual machines.
+    // Some virtual machines have no numbers.
     const auto count = static_cast<std::uint32_t>(parts.size());
     auto& part = parts.emplace_back();
     part.number = object->os_index == HWLOC_UNKNOWN_INDEX ? count : object->os_index;
@@ -68,7 +67,7 @@ std::string pci_address(const decltype(hwloc_obj_attr_u::pcidev)& device) {
   return text.data();
 }
 
-// What lstopo's libraries (NVML and others) noted at the PCI device and at the devices of the system that belong to it.
+// From the notes of lstopo's libraries, such as NVML, at the PCI device and its OS devices.
 void add_noted(Gpu& gpu, hwloc_obj_t device) {
   const auto add = [](std::string& to, hwloc_obj_t from, const char* name) {
     const auto* const value = hwloc_obj_get_info_by_name(from, name);
@@ -83,7 +82,7 @@ void add_noted(Gpu& gpu, hwloc_obj_t device) {
   add(gpu.name, device, "PCIDevice");
 }
 
-std::vector<FoundGpu> find_gpus(hwloc_topology_t topology, const std::vector<Gpu>& told_by_drivers) {
+std::vector<FoundGpu> find_gpus(hwloc_topology_t topology, const std::vector<Gpu>& by_driver) {
   std::vector<FoundGpu> gpus;
   for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
     const auto& pci = device->attr->pcidev;
@@ -94,23 +93,23 @@ std::vector<FoundGpu> find_gpus(hwloc_topology_t topology, const std::vector<Gpu
     found.local = to_cpus(hwloc_get_non_io_ancestor_obj(topology, device)->cpuset);
     found.gpu.pci = pci_address(pci);
     found.gpu.vendor = *vendor;
-    const auto is_same = [&found](const Gpu& told) { return told.pci == found.gpu.pci; };
-    const auto told = std::find_if(told_by_drivers.begin(), told_by_drivers.end(), is_same);
-    if (told == told_by_drivers.end()) {
+    const auto is_same = [&found](const Gpu& gpu) { return gpu.pci == found.gpu.pci; };
+    const auto same = std::find_if(by_driver.begin(), by_driver.end(), is_same);
+    if (same == by_driver.end()) {
       add_noted(found.gpu, device);
     } else {
-      found.gpu.device = told->device;
-      found.gpu.uuid = told->uuid;
-      found.gpu.name = told->name;
+      found.gpu.device = same->device;
+      found.gpu.uuid = same->uuid;
+      found.gpu.name = same->name;
     }
   }
   return gpus;
 }
 
-// Of this machine where `xml` is empty.
-Result<Topology> load(const std::string& xml, const std::vector<Gpu>& told_by_drivers) {
-  // No plugins: those of Debian connect to an X server and start OpenCL. PCI devices are found, and XML is read,
-  // without them, too. hwloc reads this when it is first used; an empty path would mean the usual one.
+// This machine, if `xml` is empty.
+Result<Topology> load(const std::string& xml, const std::vector<Gpu>& by_driver) {
+  // No plugins: Debian's connect to an X server and start OpenCL. hwloc finds PCI devices and reads XML without them.
+  // It reads this variable at its first use; an empty path would mean the default.
   (void)::setenv("HWLOC_PLUGINS_PATH", "/dev/null", 1);
   hwloc_topology_t created = nullptr;
   if (hwloc_topology_init(&created) != 0) return refuse("start");
@@ -121,7 +120,7 @@ Result<Topology> load(const std::string& xml, const std::vector<Gpu>& told_by_dr
     return refuse(xml.empty() ? "detect the topology" : cat({"read ", quoted(xml, 256), " as lstopo's XML"}));
   }
   return make_topology(to_cpus(hwloc_get_root_obj(created)->cpuset), parts_of<Package>(created, HWLOC_OBJ_PACKAGE),
-                       parts_of<NumaNode>(created, HWLOC_OBJ_NUMANODE), find_gpus(created, told_by_drivers));
+                       parts_of<NumaNode>(created, HWLOC_OBJ_NUMANODE), find_gpus(created, by_driver));
 }
 
 }  // namespace

@@ -1,14 +1,17 @@
-// What this machine and this process have that decides whether communication between ranks works well.
+// What this machine has that communication between ranks depends on, from files alone: no socket, no packet.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "core/settings/settings.h"
+#include "core/step/step_facts.h"
+
 namespace bootstrap {
 
 struct Machine {
-  std::string host;                 // as the kernel calls it
+  std::string host;                 // the kernel's name of it
   std::string kernel;               // "Linux 6.1.0-18-amd64"
   std::string libc;                 // "glibc 2.36"
   std::string nvidia_module;        // version of NVIDIA's kernel module, "580.65.06"; empty: none is loaded
@@ -17,7 +20,10 @@ struct Machine {
   std::uint32_t rdma_devices = 0;
 };
 
-// Tests put a `root` before every path. What is not there counts as none, and is no error.
+// Tests put a `root` before every path. A file that does not exist is no error.
 Machine read_machine(const std::string& root = "");
+
+// Adds the routes and the RDMA devices to the facts, if an interface is to be chosen by them.
+void gather_network(StepFacts& facts, const Settings& settings, const std::string& root = {});
 
 }  // namespace bootstrap

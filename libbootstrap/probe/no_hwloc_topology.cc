@@ -1,6 +1,6 @@
 // In place of hwloc_topology.cc where the command is built without hwloc, as for pip.
 // SPDX-License-Identifier: Apache-2.0
-#include "probe/hwloc_topology.h"
+#include "probe/node_topology.h"
 
 namespace bootstrap {
 namespace {

@@ -1,4 +1,4 @@
-// Reserves a TCP port so that only a server that sets SO_REUSEADDR, as rendezvous servers do, can listen on it.
+// Reserves TCP ports so that only a server that sets SO_REUSEADDR, as rendezvous servers do, can listen on them.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/port_reservation.h"
 
@@ -9,24 +9,26 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "core/util/text.h"
-#include "probe/file_descriptor.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 namespace {
 
-// ::ffff:127.83.66.1.
+// ::ffff:127.83.66.1
 constexpr in6_addr kQuietIpv6 = {{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, kQuietAddress >> 24,
                                    kQuietAddress >> 16 & 0xff, kQuietAddress >> 8 & 0xff, kQuietAddress & 0xff}}};
 
-// A TCP socket of either family, so that the same code serves hosts with IPv6 switched off.
+// A TCP socket for IPv6 and IPv4, or for IPv4 alone on hosts without IPv6.
 class Socket {
  public:
   Socket() {
     descriptor_ = Descriptor(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (descriptor_.is_open()) {
-      const int off = 0;  // dual-stack, as the servers are that will bind the port
+      const int off = 0;  // dual-stack, like the servers that will bind the port
       (void)::setsockopt(descriptor_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     } else {
       is_ipv6_ = false;
@@ -72,9 +74,9 @@ tl::unexpected<Error> refused(const std::string& name, int error) {
   return fail(ErrorCode::kUnavailable, cat({name, " cannot be reserved: ", std::strerror(error)}));
 }
 
-// The exclusive bind also fails on connections of an earlier server that are in TIME_WAIT for up to 60 s, which do no
-// harm: a bind with SO_REUSEADDR passes them. That bind alone would also pass another reservation, so first make sure
-// there is none: on an address without traffic, an exclusive bind meets wildcard sockets and nothing else.
+// Connections of an earlier server in TIME_WAIT, for up to 60 s, make the exclusive bind fail, but not a bind with
+// SO_REUSEADDR. That one would also succeed beside another reservation, so this first looks for one: on an address
+// without traffic, an exclusive bind fails only because of wildcard sockets.
 Result<int> bind_beside_time_wait(std::uint16_t port, const std::string& name) {
   const Socket probe;
   if (!probe.is_open() || !probe.bind_quiet_address(port) || !probe.allow_reuse()) return refused(name, errno);
@@ -89,7 +91,7 @@ Result<PortReservation> PortReservation::take(std::uint16_t port, const std::str
   Socket holder;
   if (!holder.is_open()) return refused(name, errno);
   if (holder.bind_everywhere(port)) {
-    // Only now: set before the bind it would let a second reservation through.
+    // Not before the bind, where it would permit a second reservation.
     if (!holder.allow_reuse()) return refused(name, errno);
     return PortReservation(holder.release());
   }
@@ -102,6 +104,55 @@ Result<PortReservation> PortReservation::take(std::uint16_t port, const std::str
 void PortReservation::release() noexcept {
   const int socket = std::exchange(socket_, -1);
   if (socket >= 0 && ::getpid() == owner_) ::close(socket);
+}
+
+namespace {
+
+std::string sentence(const std::string& reason, const StepPlan& plan, const Settings& settings) {
+  if (plan.port_is_users) return cat({reason, "; you set this port: if rank 0 listens on it, set another one"});
+  const auto& port = settings.port;
+  if (port.value != 0) {
+    return cat({reason, "; set another port in ", setting_name("port", port.source),
+                ", or let the plugin choose one (--bootstrap-port=auto)"});
+  }
+  constexpr std::string_view kOtherPorts =
+      "; start the step again, or set other ports with --bootstrap-port or --bootstrap-port-range; if this happens "
+      "often, let Slurm reserve the ports (MpiParams=ports= in slurm.conf), or use --bootstrap-claim=off to start "
+      "without a reserved port";
+  return cat({reason, kOtherPorts});
+}
+
+std::string name_of(std::string_view what, std::uint16_t port, const std::string& host) {
+  return cat({what, " ", std::to_string(port), " on ", host});
+}
+
+}  // namespace
+
+std::vector<RefusedPort> StepPorts::reserve(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+  std::vector<RefusedPort> refused;
+  const auto take = [&](std::uint16_t port, const std::string& name) -> Status {
+    auto reservation = PortReservation::take(port, name);
+    if (!reservation) return fail(reservation.error());
+    reservations_.push_back(std::move(*reservation));
+    return {};
+  };
+  if (plan.port_to_reserve) {
+    const auto port = *plan.port_to_reserve;
+    const auto taken = take(port, name_of("MASTER_PORT", port, facts.layout.host_of(0)));
+    if (!taken) plan.port_to_reserve.reset();
+    // A single task meets no other, and a server would report the error itself.
+    if (!taken && facts.layout.size() > 1) {
+      refused.push_back({sentence(taken.error().message, plan, settings), plan.port_is_users});
+    }
+  }
+  for (const auto port : plan.worker_ports) {
+    const auto taken = take(port, name_of("TF_CONFIG port", port, facts.layout.host_of(facts.local_ranks.front())));
+    if (taken) continue;
+    constexpr std::string_view kHint =
+        "; start the step again, or set other ports with --bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE";
+    refused.push_back({cat({taken.error().message, kHint})});
+  }
+  return refused;
 }
 
 }  // namespace bootstrap

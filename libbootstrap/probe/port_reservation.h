@@ -1,4 +1,4 @@
-// Holds a TCP port so that only a server that sets SO_REUSEADDR, as rendezvous servers do, can listen on it.
+// Reserves TCP ports so that only a server that sets SO_REUSEADDR, as rendezvous servers do, can listen on them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,18 +8,22 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "core/plan/step_plan.h"
+#include "core/settings/settings.h"
+#include "core/step/step_facts.h"
 #include "core/util/result.h"
 
 namespace bootstrap {
 
-// 127.83.66.1. No server listens there and no connection ends there, so on this address only a wildcard socket can be
-// in the way of an exclusive bind.
+// 127.83.66.1. No server listens there and no connection ends there, so that only a wildcard socket can make an
+// exclusive bind to it fail.
 inline constexpr std::uint32_t kQuietAddress = (127U << 24) | (83U << 16) | (66U << 8) | 1U;
 
-// A bound socket that does not listen. While it lives bind(0) and connect() never pick the port, a second reservation
-// and a bind without SO_REUSEADDR are refused, and PyTorch's TCPStore, NCCL, gRPC and Python's servers can bind and
-// listen. It cannot keep out another user's program that sets SO_REUSEADDR: Linux compares users for SO_REUSEPORT only.
+// A bound socket that does not listen. While it is open, bind(0) and connect() never pick the port, a second
+// reservation and a bind without SO_REUSEADDR fail, and PyTorch's TCPStore, NCCL, gRPC and Python's servers can bind
+// and listen. Another user's program that sets SO_REUSEADDR can, too: Linux compares users for SO_REUSEPORT only.
 class PortReservation {
  public:
   PortReservation() = default;
@@ -42,9 +46,26 @@ class PortReservation {
   explicit PortReservation(int socket) : socket_(socket), owner_(::getpid()) {}
 
   int socket_ = -1;
-  // A process that shares our memory need not share our descriptors (clone with CLONE_VM alone, as Slurm's
-  // contain_spank does): the number may belong to another file there.
+  // A process that shares this memory may have other descriptors (clone with CLONE_VM alone, as Slurm's contain_spank
+  // does): there the number may be another file.
   pid_t owner_ = 0;
+};
+
+struct RefusedPort {
+  std::string sentence;   // the port, its host, the reason and a remedy
+  bool is_users = false;  // the user set this MASTER_PORT: two steps of a job may share it, and one of them listens
+};
+
+class StepPorts {
+ public:
+  // MASTER_PORT on the node of rank 0, and the ports of TensorFlow servers of this node. Resets plan.port_to_reserve if
+  // MASTER_PORT is refused.
+  std::vector<RefusedPort> reserve(StepPlan& plan, const StepFacts& facts, const Settings& settings);
+
+  void release() { reservations_.clear(); }
+
+ private:
+  std::vector<PortReservation> reservations_;
 };
 
 }  // namespace bootstrap

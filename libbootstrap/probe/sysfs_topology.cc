@@ -1,6 +1,6 @@
 // The topology of this machine from /sys and /proc, without a library: for slurmstepd, at every start of a step.
 // SPDX-License-Identifier: Apache-2.0
-#include "probe/sysfs_topology.h"
+#include "probe/node_topology.h"
 
 #include <algorithm>
 #include <optional>
@@ -11,20 +11,20 @@
 
 #include "core/hardware/topology.h"
 #include "core/util/text.h"
-#include "probe/file_tree.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 namespace {
 
 constexpr std::size_t kMaxNumaNodes = 1024;  // CONFIG_NODES_SHIFT of Linux is at most 10
 
-// "0x10de"; 0 when it is not there.
+// "0x10de"; 0 if there is no number.
 std::uint32_t read_hex(std::string_view text) {
   return static_cast<std::uint32_t>(text.starts_with("0x") ? parse_hex(text.substr(2), UINT32_MAX).value_or(0) : 0);
 }
 
 std::vector<NumaNode> read_numa_nodes(const FileTree& tree) {
-  // Nodes of memory alone are in `online` only, and a machine of four GH200 has 32 of those.
+  // Nodes without CPUs are in `online` only; a machine of four GH200 has 32 of them.
   const std::string folder = "/sys/devices/system/node/";
   auto numbers = tree.read_cpus(folder + "has_cpu");
   if (numbers.empty()) numbers = tree.read_cpus(folder + "online");
@@ -39,7 +39,7 @@ std::vector<NumaNode> read_numa_nodes(const FileTree& tree) {
   return nodes;
 }
 
-// One CPU of each package tells about all of them.
+// Reads the package of one CPU of each package.
 std::vector<Package> read_packages(const FileTree& tree, const CpuSet& cpus) {
   std::vector<Package> packages;
   for (auto rest = cpus; !rest.empty();) {
@@ -48,8 +48,8 @@ std::vector<Package> read_packages(const FileTree& tree, const CpuSet& cpus) {
     Package package;
     package.cpus = tree.read_cpus(folder + "package_cpus_list");
     if (package.cpus.empty()) package.cpus = tree.read_cpus(folder + "core_siblings_list");  // before Linux 5.3
-    if (!package.cpus.has(cpu)) break;  // what the others say would be no better
-    // -1 where the firmware does not say, as in some virtual machines.
+    if (!package.cpus.has(cpu)) break;  // the files cannot be trusted
+    // -1 if the firmware gives no number, as in some virtual machines.
     const auto number = parse_unsigned(tree.read(folder + "physical_package_id"), UINT32_MAX);
     package.number = static_cast<std::uint32_t>(number.value_or(packages.size()));
     rest = rest - package.cpus;
@@ -66,7 +66,7 @@ class GpuFinder {
   std::vector<FoundGpu> run() && {
     find_by_driver_of_nvidia();
     find_by_render_nodes();
-    // Hundreds of devices to look at: only where no driver has a GPU.
+    // The bus has hundreds of devices, so it is read only if no driver has a GPU.
     if (found_.empty()) find_on_bus();
     return std::move(found_);
   }
@@ -83,7 +83,7 @@ class GpuFinder {
     }
   }
 
-  // "Model: \t\t NVIDIA H100", a line for each fact. Answers false for a GPU that the administrator keeps from all use
+  // Lines such as "Model: \t\t NVIDIA H100". Returns false for a GPU that the administrator excluded
   // (NVreg_ExcludedGpus): CUDA and Slurm do not count it.
   static bool read_information(std::string_view text, Gpu& gpu) {
     for (const auto line : split(text, '\n')) {
@@ -100,8 +100,7 @@ class GpuFinder {
     return true;
   }
 
-  // AMD and Intel. The parts of a GPU that has several render nodes (AMD's partitions) belong to other devices than PCI
-  // ones, except the first part.
+  // AMD and Intel. Of a GPU with several render nodes (AMD's partitions) only the first part belongs to a PCI device.
   void find_by_render_nodes() {
     for (const auto& name : tree_.names_in("/sys/class/drm")) {
       if (!name.starts_with("renderD")) continue;
@@ -140,7 +139,7 @@ class GpuFinder {
   }
 
   CpuSet local_cpus(std::string_view pci) const {
-    const auto number = parse_unsigned(tree_.read(device_file(pci, "numa_node")), UINT32_MAX);  // "-1": not known
+    const auto number = parse_unsigned(tree_.read(device_file(pci, "numa_node")), UINT32_MAX);  // "-1": unknown
     const auto is_it = [number](const NumaNode& node) { return node.number == number; };
     const auto node = std::find_if(nodes_.begin(), nodes_.end(), is_it);
     if (node != nodes_.end()) return node->cpus;
@@ -168,7 +167,7 @@ Topology read_sysfs_topology(const std::string& root) {
   if (cpus.empty()) {
     for (const auto& node : nodes) cpus = cpus | node.cpus;
   }
-  // A kernel without NUMA; hwloc makes one node, too.
+  // A kernel without NUMA: one node, as with hwloc.
   if (nodes.empty() && !cpus.empty()) nodes.push_back({0, std::nullopt, cpus});
   auto packages = read_packages(tree, cpus);
   auto gpus = GpuFinder(tree, cpus, nodes).run();

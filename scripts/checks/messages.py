@@ -34,7 +34,7 @@ BANNED = re.compile(r"\b(told|tells?|hears?|heard|came|nobody|says?|held|cures?|
 FOLDERS = ("scripts/", "tests/integration/")
 
 # A call of these prints its last argument, or keeps it as the sentence of an error.
-SINKS = {"fail", "say", "warn", "log_error", "log_warning", "log_info", "log_verbose", "log_debug", "report", "slurm_error",
+SINKS = {"fail", "say", "print_line", "warn", "log_error", "log_warning", "log_info", "log_verbose", "log_debug", "report", "slurm_error",
          "slurm_info", "push_back", "emplace_back", "Error", "explain_absence"}
 FEWEST_WORDS = 3  # that are literal: below that it is a part of a message
 RETURN, KEEP = (("return",),), (("warning", "="), ("message", "="), ("+", "="))
@@ -45,7 +45,7 @@ PLACES = (("PORT", r"port"), ("NODE", r"host|node|first|own_host"), ("FILE", r"p
           ("RANK", r"describe_rank|rank|task|failing_task|both|who"), ("RANKS", r"name_ranks|missing_ranks|ranks"),
           ("SETTING", r"setting_name|setting_text|option"), ("REASON", r"message|strerror|why|reason|describe|reason_of|gpu_reason|what"),
           ("N", r"to_string|counted|size|count|bytes"), ("VARIABLE", r"variable|kLayoutVariable"),
-          # NVIDIA's words in place of AMD's, too (comm/nccl/gpu_libraries.h).
+          # NVIDIA's words in place of AMD's, too (comm/nccl/cuda_device.h).
           ("NCCL", "product"), ("libnccl.so.2", "nccl_file"), ("CUDA", "runtime"), ("libcuda.so.1", "runtime_file"),
           ("cudaSetDevice", "set_device"))
 

@@ -23,7 +23,6 @@ MAY_INCLUDE = {
     "libbootstrap/core/activation": ("core/util", "core/settings", "core/step", "core/program"),
     "libbootstrap/core/plan": ("core",),
     "libbootstrap/probe": ("core",),
-    "libbootstrap/comm/process": ("core/util", "probe"),
     "libbootstrap/comm": ("core", "probe", "comm"),
     "libbootstrap/api": ("core", "probe", "comm", "bootstrap"),
     "libbootstrap/preload": ("core", "probe", "comm", "bootstrap", "preload"),

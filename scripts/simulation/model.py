@@ -214,7 +214,7 @@ class Step(Simulation):
 
     def count_values(self):
         """Up to called_ranks each puts a value, so that an error can name the missing; above, the first rank of each node
-        and the roots (libbootstrap/comm/round.cc). In an allgather all do in any case."""
+        and the roots (libbootstrap/comm/exchange.cc). In an allgather all do in any case."""
         scenario = self.scenario
         is_each = scenario.gets == "all" or scenario.ranks <= self.constants.called_ranks
         return scenario.ranks if is_each else len({*scenario.firsts(), *range(0, scenario.ranks, scenario.ranks_per_node)})
@@ -233,7 +233,7 @@ class Step(Simulation):
         yield passivate, me
         self.mark("fence")
         self.mark("gets")
-        # With the ids the ranks of a node read what each other claims to use (libbootstrap/comm/unique_ids.cc).
+        # With the ids the ranks of a node read what each other claims to use (libbootstrap/comm/nccl/communicator.cc).
         values = scenario.ranks if scenario.gets == "all" else scenario.roots + len(scenario.ranks_of(node))
         yield from self.work(me, node, self.constants.get_client * values)
         if self.constants.get_server:  # all at once: the server answers one after the other, those of all its ranks

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "core/hardware/network.h"
-#include "probe/memory_events.h"
 #include "probe/process_state.h"
 
 namespace bootstrap {

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "core/util/text.h"
-#include "probe/file_tree.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 

@@ -9,7 +9,7 @@
 #include "core/plan/frameworks.h"
 #include "core/plan/step_plan.h"
 #include "core/step/srun_decision.h"
-#include "probe/step_ports.h"
+#include "probe/port_reservation.h"
 #include "slurmstepd/failure_sender.h"
 #include "slurmstepd/task_environment.h"
 #include "slurmstepd/task_gpus.h"

@@ -15,7 +15,7 @@
 #include "core/step/planned_variables.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "probe/file_permissions.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 namespace {

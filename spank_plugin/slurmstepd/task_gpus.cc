@@ -8,10 +8,8 @@
 #include <array>
 #include <atomic>
 #include <new>
-
 #include "core/plan/node_gpus.h"
-#include "probe/cpu_affinity.h"
-#include "probe/gpu_device_access.h"
+#include "probe/own_process.h"
 
 namespace bootstrap {
 

@@ -14,7 +14,7 @@
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 #include "explain.h"
-#include "probe/cpu_affinity.h"
+#include "probe/own_process.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/task_environment.h"
 #include "slurmstepd/task_gpus.h"

@@ -24,9 +24,9 @@
 
 #include "core/step/failure.h"
 #include "core/util/text.h"
-#include "probe/file_descriptor.h"
-#include "probe/random_bits.h"
-#include "probe/signal_thread.h"
+#include "probe/files.h"
+#include "probe/process_state.h"
+#include "probe/secrets.h"
 #include "spank_api.h"
 #include "srun/slurmctld_calls.h"
 

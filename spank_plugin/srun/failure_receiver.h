@@ -8,7 +8,7 @@
 
 #include "core/step/failure.h"
 #include "core/step/step_id.h"
-#include "probe/file_descriptor.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 

@@ -17,8 +17,8 @@
 
 #include "core/hardware/network.h"
 #include "core/util/text.h"
-#include "probe/abandonable_thread.h"
-#include "probe/file_descriptor.h"
+#include "probe/deadline.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 namespace {

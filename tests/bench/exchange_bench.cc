@@ -23,9 +23,10 @@
 
 #include "bare_pmix.h"
 #include "comm/exchange.h"
-#include "comm/helper_main.h"
+#include "comm/pmi/pmi1_helper.h"
 #include "core/plan/plan_from_environment.h"
-#include "probe/read_environment.h"
+#include "node_share.h"
+#include "probe/own_process.h"
 
 namespace {
 

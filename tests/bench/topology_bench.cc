@@ -7,8 +7,7 @@
 #include "core/hardware/topology.h"
 #include "fake_machine.h"
 #include "known_machine.h"
-#include "probe/sysfs_topology.h"
-#include "probe/topology_file.h"
+#include "probe/node_topology.h"
 
 namespace bootstrap {
 namespace {

@@ -12,8 +12,7 @@
 #include "core/hardware/topology.h"
 #include "fake_machine.h"
 #include "known_machine.h"
-#include "probe/hwloc_topology.h"
-#include "probe/sysfs_topology.h"
+#include "probe/node_topology.h"
 
 namespace bootstrap {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "comm/nccl/cuda_buffers.h"
 #include "comm/nccl/cuda_device.h"
-#include "comm/nccl/gpu_libraries.h"
 #include "comm/nccl/nccl_comm_init.h"
 #include "communicator_step.h"
 #include "in_child.h"

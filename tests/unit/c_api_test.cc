@@ -1,13 +1,24 @@
-// The C interface in this process' own environment.
+// The C interface: in the process's own environment, with option structures of other headers, and over an exchange of
+// threads.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "api/job.h"
 #include "bootstrap/bootstrap.h"
 #include "core/settings/variables.h"
+#include "exchange_double.h"
+#include "in_child.h"
+#include "probe/deadline.h"
 #include "step_environment.h"
 
 extern "C" int c_header_opens_and_closes(void);
@@ -27,7 +38,7 @@ class CApi : public testing::Test {
   Environment before_ = read_entries(environ, UnknownVariables::kKeep);
 };
 
-TEST_F(CApi, TellsWhoIAm) {
+TEST_F(CApi, ReturnsTheValuesOfTheRank) {
   enter(two_by_two(3));
   bootstrap_t* job = nullptr;
   ASSERT_EQ(bootstrap_open(&job, nullptr), BOOTSTRAP_OK) << bootstrap_last_error();
@@ -43,9 +54,11 @@ TEST_F(CApi, TellsWhoIAm) {
   EXPECT_STREQ(bootstrap_master_addr(job), "node001");
   EXPECT_EQ(bootstrap_master_port(job), 20444);
   bootstrap_close(job);
+  enter(two_by_two(0));
+  EXPECT_EQ(c_header_opens_and_closes(), 0 + 4 + 0 + 2 + 0 + 2 + 0 + 2 + 20444) << "the header is C99";
 }
 
-TEST_F(CApi, TheDeviceIsTheOneThatTheListSays) {
+TEST_F(CApi, TheDeviceIsInTheListOfTheProcess) {
   const auto device = [this](const Environment& environment) {
     enter(environment);
     bootstrap_t* job = nullptr;
@@ -64,10 +77,9 @@ TEST_F(CApi, TheDeviceIsTheOneThatTheListSays) {
   environment.unset("SLURM_BOOTSTRAP_GPU");
   environment.set("CUDA_VISIBLE_DEVICES", "0");  // bound by Slurm, without the plugin
   EXPECT_EQ(device(environment), -1);
-  EXPECT_EQ(bootstrap_device(nullptr), -1);
 }
 
-TEST_F(CApi, SaysWhyItCannot) {
+TEST_F(CApi, RefusesWithAReason) {
   enter({});
   bootstrap_t* job = reinterpret_cast<bootstrap_t*>(1);
   EXPECT_EQ(bootstrap_open(&job, nullptr), BOOTSTRAP_ERROR_MISSING);
@@ -77,25 +89,146 @@ TEST_F(CApi, SaysWhyItCannot) {
   auto environment = two_by_two();
   environment.set("MASTER_PORT", "http");
   enter(environment);
-  EXPECT_EQ(bootstrap_open(&job, nullptr), BOOTSTRAP_OK) << "it is no port, and gives way";
+  EXPECT_EQ(bootstrap_open(&job, nullptr), BOOTSTRAP_OK) << "a value that is no port is replaced";
   bootstrap_close(job);
   environment.set("SLURM_STEP_NUM_TASKS", "9");
   enter(environment);
   EXPECT_EQ(bootstrap_open(&job, nullptr), BOOTSTRAP_ERROR_DISAGREEMENT);
-}
 
-TEST_F(CApi, BearsWrongArguments) {
   EXPECT_EQ(bootstrap_open(nullptr, nullptr), BOOTSTRAP_ERROR_INVALID);
   EXPECT_EQ(bootstrap_rank(nullptr), -1);
+  EXPECT_EQ(bootstrap_device(nullptr), -1);
   EXPECT_EQ(bootstrap_master_addr(nullptr), nullptr);
   EXPECT_EQ(bootstrap_master_port(nullptr), -1);
   bootstrap_close(nullptr);
   EXPECT_EQ(bootstrap_version(), 100);
 }
 
-TEST_F(CApi, CompilesAsC) {
-  enter(two_by_two(0));
-  EXPECT_EQ(c_header_opens_and_closes(), 0 + 4 + 0 + 2 + 0 + 2 + 0 + 2 + 20444);
+TEST(Options, OfEveryHeader) {
+  const bootstrap_comm_options_t defaults = BOOTSTRAP_COMM_OPTIONS_INIT;
+  const auto read = [&](const bootstrap_comm_options_t* given) {
+    return api::read_options(given, defaults, "bootstrap_comm_options_t");
+  };
+  ASSERT_TRUE(read(nullptr));
+  EXPECT_EQ(read(nullptr)->device, -1) << "the default";
+
+  const bootstrap_comm_options_t older{offsetof(bootstrap_comm_options_t, roots), 1234, 77, 88, 99};
+  const auto options = read(&older);
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->timeout_ms, 1234);
+  EXPECT_EQ(options->roots, 0);
+  EXPECT_EQ(options->device, -1);
+  EXPECT_EQ(options->nonblocking, 0);
+
+  alignas(bootstrap_comm_options_t) unsigned char memory[sizeof(bootstrap_comm_options_t) + 8] = {};
+  auto* newer = new (memory) bootstrap_comm_options_t(defaults);
+  newer->struct_size = sizeof memory;
+  newer->roots = 3;
+  ASSERT_TRUE(read(newer));
+  EXPECT_EQ(read(newer)->roots, 3);
+  memory[sizeof(bootstrap_comm_options_t)] = 1;  // a member that this version does not know
+  ASSERT_FALSE(read(newer));
+  EXPECT_EQ(read(newer).error().code, ErrorCode::kUnsupported);
+
+  for (const std::size_t size : {std::size_t{0}, std::size_t{7}, std::size_t{1} << 40}) {
+    bootstrap_comm_options_t given = defaults;
+    given.struct_size = size;
+    EXPECT_FALSE(read(&given)) << size << " is no size";
+  }
+}
+
+struct Answer {
+  bootstrap_status_t status = BOOTSTRAP_OK;
+  std::string data;
+};
+
+// Each rank passes its own letter, and roots[rank] as the root.
+std::vector<Answer> broadcast(const std::vector<int>& roots, std::size_t bytes = 4) {
+  ExchangeHall hall(layout_of({2, 1}));
+  std::vector<Answer> answers(hall.layout().size());
+  std::vector<std::thread> threads;
+  for (Rank rank = 0; rank < answers.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      bootstrap_t job;
+      job.layout = hall.layout();
+      job.place = job.layout.place(rank);
+      job.timeout = std::chrono::seconds(20);
+      job.exchange = hall.exchange_of(rank);
+      auto& answer = answers[rank];
+      answer.data.assign(4, static_cast<char>('a' + rank));
+      answer.status = bootstrap_broadcast(&job, answer.data.data(), bytes, roots[rank]);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return answers;
+}
+
+TEST(Broadcast, BringsTheBytesOfTheRoot) {
+  for (const auto& answer : broadcast({2, 2, 2})) {
+    EXPECT_EQ(answer.status, BOOTSTRAP_OK);
+    EXPECT_EQ(answer.data, "cccc");
+  }
+  EXPECT_EQ(broadcast({0, 0, 0}, 3).back().data, "aaac");
+  EXPECT_EQ(broadcast({0, 0, 0}, 0).back().data, "cccc");
+  for (const int root : {-1, 3, 1000000}) {
+    for (const auto& answer : broadcast({root, root, root})) EXPECT_EQ(answer.status, BOOTSTRAP_ERROR_INVALID) << root;
+  }
+  for (const auto& answer : broadcast({0, 0, 1})) EXPECT_EQ(answer.status, BOOTSTRAP_ERROR_DISAGREEMENT);
+}
+
+// A round in which the thread reaches a cancellation point after it was cancelled.
+class SlowExchange : public Exchange {
+ public:
+  explicit SlowExchange(std::atomic<bool>& is_inside) : is_inside_(is_inside) {}
+  Result<AllgatherResult> run(const Allgather& /*round*/) override {
+    is_inside_ = true;
+    sleep_for(std::chrono::milliseconds(300));
+    return AllgatherResult();
+  }
+  Result<RankReports> share_reports(const std::optional<RankReport>& /*own*/,
+                                    const std::vector<Rank>& /*asked*/) override {
+    return RankReports();
+  }
+  std::string engine() const override { return "slow"; }
+
+ private:
+  std::atomic<bool>& is_inside_;
+};
+
+struct Calls {
+  bootstrap_t job;
+  std::atomic<bool> is_inside{false};
+  std::atomic<int> status{-1};
+  std::atomic<bool> has_gone_on{false};
+};
+
+void* call_barrier(void* pointer) {
+  auto& calls = *static_cast<Calls*>(pointer);
+  calls.status = bootstrap_barrier(&calls.job);
+  ::pthread_testcancel();
+  calls.has_gone_on = true;
+  return nullptr;
+}
+
+TEST(Cancellation, WaitsForTheEndOfTheCall) {
+  for (const bool is_cancelled : {true, false}) {
+    in_child([is_cancelled] {
+      Calls calls;
+      calls.job.layout = layout_of({1});
+      calls.job.place = calls.job.layout.place(0);
+      calls.job.timeout = std::chrono::seconds(20);
+      calls.job.exchange = std::make_unique<SlowExchange>(calls.is_inside);
+      pthread_t thread{};
+      ASSERT_EQ(::pthread_create(&thread, nullptr, call_barrier, &calls), 0);
+      while (!calls.is_inside) std::this_thread::yield();
+      EXPECT_EQ(is_cancelled ? ::pthread_cancel(thread) : 0, 0);
+      void* result = nullptr;
+      ASSERT_EQ(::pthread_join(thread, &result), 0);
+      EXPECT_EQ(calls.status, BOOTSTRAP_OK);
+      EXPECT_EQ(result == PTHREAD_CANCELED, is_cancelled) << "once the call has returned";
+      EXPECT_EQ(calls.has_gone_on, !is_cancelled);
+    });
+  }
 }
 
 }  // namespace

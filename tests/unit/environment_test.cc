@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "core/settings/variables.h"
-#include "probe/read_environment.h"
+#include "probe/own_process.h"
 
 namespace bootstrap {
 namespace {

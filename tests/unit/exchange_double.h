@@ -39,7 +39,7 @@ class ExchangeHall {
    public:
     Seat(ExchangeHall* hall, Rank rank) : hall_(hall), rank_(rank) {}
     Result<AllgatherResult> run(const Allgather& round) override { return hall_->run(rank_, round); }
-    Result<RankWords> pass_word(const std::optional<RankWord>& own, const std::vector<Rank>& asked) override {
+    Result<RankReports> share_reports(const std::optional<RankReport>& own, const std::vector<Rank>& asked) override {
       if (own) hall_->leave({rank_, own->failure, own->has_lost_peer});
       return hall_->ask(rank_, asked);
     }
@@ -75,14 +75,14 @@ class ExchangeHall {
     return read(rank, round, *meeting);
   }
 
-  void leave(const RankWord& word) {
+  void leave(const RankReport& word) {
     const std::lock_guard lock(mutex_);
     words_[word.rank] = word;
   }
 
-  Result<RankWords> ask(Rank self, const std::vector<Rank>& ranks) {
+  Result<RankReports> ask(Rank self, const std::vector<Rank>& ranks) {
     const std::lock_guard lock(mutex_);
-    RankWords words;
+    RankReports words;
     std::vector<Rank> absent;
     for (const Rank rank : ranks) {
       const auto word = words_.find(rank);
@@ -123,7 +123,7 @@ class ExchangeHall {
   std::condition_variable changed_;
   std::shared_ptr<Meeting> current_;
   std::size_t values_read_ = 0;
-  std::map<Rank, RankWord> words_;
+  std::map<Rank, RankReport> words_;
 };
 
 // A step with these numbers of ranks on node001, node002 and so on; block distribution.

@@ -1,6 +1,6 @@
 // The deadline of a call holds where NCCL or CUDA does not start at all.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/nccl/first_calls.h"
+#include "comm/nccl/nccl_library.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

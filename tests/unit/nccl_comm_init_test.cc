@@ -77,42 +77,31 @@ InitCall call_of(const nccl::Functions& nccl, bool nonblocking, milliseconds tim
 constexpr milliseconds kLong{60000};
 constexpr milliseconds kShort{200};
 
-TEST(Init, GivesTheCommunicator) {
-  const auto nccl = fake_functions();
-  const auto comm = init_communicator(call_of(nccl, false, kLong));
-  ASSERT_TRUE(comm);
-  EXPECT_EQ(*comm, the_comm());
-  EXPECT_EQ(fake.aborts, 0);
-}
-
-TEST(Init, WaitsForANonBlockingOne) {
-  const auto nccl = fake_functions();
-  fake.answer = nccl::kInProgress;
-  fake.polls_until_done = 5;
-  const auto comm = init_communicator(call_of(nccl, true, kLong));
-  ASSERT_TRUE(comm);
-  EXPECT_LT(fake.polls_until_done, 0);
-  EXPECT_EQ(fake.aborts, 0);
-}
-
-TEST(Init, PassesARefusalOn) {
-  const auto nccl = fake_functions();
-  fake.answer = ncclInvalidUsage;
-  const auto comm = init_communicator(call_of(nccl, false, kLong));
-  ASSERT_FALSE(comm);
-  EXPECT_EQ(comm.error().code, ErrorCode::kUnavailable);
-  EXPECT_EQ(comm.error().message, "ncclCommInitRank failed: error 5");
-}
-
-TEST(Init, AbortsWhatFailsLater) {
-  const auto nccl = fake_functions();
-  fake.answer = nccl::kInProgress;
-  fake.polls_until_done = 3;
-  fake.last_state = 6;
-  const auto comm = init_communicator(call_of(nccl, true, kLong));
-  ASSERT_FALSE(comm);
-  EXPECT_EQ(comm.error().message, "ncclCommInitRankConfig failed: error 6");
-  EXPECT_EQ(fake.aborts, 1);
+TEST(Init, EndsAsNcclDoes) {
+  struct Row {
+    const char* why;
+    bool nonblocking;
+    int answer;  // of the call
+    int polls_until_done;
+    int last_state;
+    const char* message;  // empty: a communicator
+    int aborts;
+  };
+  for (const auto& row : std::initializer_list<Row>{
+           {"blocking", false, nccl::kSuccess, 0, nccl::kSuccess, "", 0},
+           {"non-blocking", true, nccl::kInProgress, 5, nccl::kSuccess, "", 0},
+           {"refused", false, ncclInvalidUsage, 0, nccl::kSuccess, "ncclCommInitRank failed: error 5", 0},
+           {"fails later", true, nccl::kInProgress, 3, 6, "ncclCommInitRankConfig failed: error 6", 1}}) {
+    const auto nccl = fake_functions();
+    fake.answer = row.answer;
+    fake.polls_until_done = row.polls_until_done;
+    fake.last_state = row.last_state;
+    const auto comm = init_communicator(call_of(nccl, row.nonblocking, kLong));
+    EXPECT_EQ(comm ? "" : comm.error().message, row.message) << row.why;
+    if (comm) EXPECT_EQ(*comm, the_comm()) << row.why;
+    EXPECT_EQ(comm ? ErrorCode::kUnavailable : comm.error().code, ErrorCode::kUnavailable) << row.why;
+    EXPECT_EQ(fake.aborts, row.aborts) << row.why;
+  }
 }
 
 TEST(Init, AbortsANonBlockingOneAtTheDeadline) {

@@ -1,4 +1,5 @@
-// PortReservation on real sockets: whom a held port keeps out, whom it lets in, and what must not refuse a reservation.
+// PortReservation on real sockets: which servers a held port keeps out, which it lets in, and what must not refuse a
+// reservation; also with few ephemeral ports, as another user and without IPv6.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/port_reservation.h"
 
@@ -13,13 +14,20 @@
 #include <utility>
 #include <vector>
 
-#include "port_refusal.h"
+#include "own_network.h"
 #include "test_socket.h"
 
 namespace bootstrap {
 namespace {
 
-// Outside ip_local_port_range, so that nobody gets it by chance between two lines of a test.
+constexpr const char* kInUse = "the port is already in use by another program";
+
+std::string port_refusal(std::uint16_t port) {
+  const auto reservation = PortReservation::take(port);
+  return reservation ? "" : reservation.error().message;
+}
+
+// Outside ip_local_port_range, so that no other program gets it by chance.
 std::uint16_t unused_port() {
   constexpr int kFirst = 20000;
   constexpr int kCount = 10000;
@@ -81,24 +89,18 @@ TEST(PortReservation, LetsServersInThatReuseAddresses) {
   }
 }
 
-TEST(PortReservation, DualStackServerIsReachedByBothFamilies) {
+TEST(PortReservation, IsReachedThroughADualStackServerAlone) {
   const auto port = unused_port();
   const auto reservation = PortReservation::take(port);
   ASSERT_TRUE(reservation);
+  EXPECT_EQ(TestSocket(Family::kIpv4).connect("127.0.0.1", port), ECONNREFUSED);
+  EXPECT_EQ(TestSocket(Family::kIpv6).connect("::1", port), ECONNREFUSED);
   TestSocket listener(Family::kDual);
   listener.reuse_address();
   ASSERT_EQ(listener.bind("::", port), 0);
   ASSERT_EQ(listener.listen(), 0);
   EXPECT_EQ(TestSocket(Family::kIpv4).connect("127.0.0.1", port), 0);
   EXPECT_EQ(TestSocket(Family::kIpv6).connect("::1", port), 0);
-}
-
-TEST(PortReservation, NobodyAnswersWhileNobodyListens) {
-  const auto port = unused_port();
-  const auto reservation = PortReservation::take(port);
-  ASSERT_TRUE(reservation);
-  EXPECT_EQ(TestSocket(Family::kIpv4).connect("127.0.0.1", port), ECONNREFUSED);
-  EXPECT_EQ(TestSocket(Family::kIpv6).connect("::1", port), ECONNREFUSED);
 }
 
 TEST(PortReservation, KeepsServersOutThatDoNotReuseAddresses) {
@@ -110,34 +112,22 @@ TEST(PortReservation, KeepsServersOutThatDoNotReuseAddresses) {
   }
 }
 
-TEST(PortReservation, IsRefusedWhereSomebodyListens) {
+TEST(PortReservation, IsRefusedBesideAnotherSocket) {
   for (const bool reuses : {false, true}) {
     for (const auto& server : kServers) {
       const auto port = unused_port();
       TestSocket other(server.family);
       if (reuses) other.reuse_address();
       ASSERT_EQ(other.bind(server.address, port), 0);
+      if (!reuses || holds_all_of_ipv4(server)) EXPECT_EQ(port_refusal(port), kInUse) << describe(server, reuses);
       ASSERT_EQ(other.listen(), 0);
-      EXPECT_EQ(port_refusal(port), kInUse) << describe(server, reuses);
+      EXPECT_EQ(port_refusal(port), kInUse) << "listening " << describe(server, reuses);
     }
   }
 }
 
-TEST(PortReservation, IsRefusedWhereSomebodyHolds) {
-  for (const bool reuses : {false, true}) {
-    for (const auto& server : kServers) {
-      if (reuses && !holds_all_of_ipv4(server)) continue;
-      const auto port = unused_port();
-      TestSocket other(server.family);
-      if (reuses) other.reuse_address();
-      ASSERT_EQ(other.bind(server.address, port), 0);
-      EXPECT_EQ(port_refusal(port), kInUse) << describe(server, reuses);
-    }
-  }
-}
-
-// The limit of what can be known: bound to one address with SO_REUSEADDR looks as TIME_WAIT there does. Whoever listens
-// first has the port then, and the other is told.
+// The limit: a socket that is bound to one address with SO_REUSEADDR looks like TIME_WAIT. The first to listen gets the
+// port then, and the other one an error.
 TEST(PortReservation, PassesAHolderOfOneAddressThatReusesIt) {
   for (const auto& server : kServers) {
     if (holds_all_of_ipv4(server)) continue;
@@ -251,6 +241,117 @@ TEST(PortReservation, IsOneDescriptorThatNoProgramInherits) {
     EXPECT_TRUE(::fcntl(added[0], F_GETFD) & FD_CLOEXEC);
     EXPECT_FALSE(PortReservation::take(port));
     EXPECT_EQ(open_descriptors().size(), before.size() + 1) << "a refused reservation left a descriptor";
+  }
+}
+
+struct Storm {
+  const char* what;
+  Family family;
+  const char* address;
+  std::uint16_t to;  // 0: binds to a port of the system's choice, else connects
+  bool reuses;
+};
+
+constexpr Storm kStorms[] = {
+    {"bind", Family::kDual, "::", 0, false},
+    {"bind with SO_REUSEADDR", Family::kDual, "::", 0, true},
+    {"bind of IPv4", Family::kIpv4, "0.0.0.0", 0, false},
+    {"bind of one address with SO_REUSEADDR", Family::kIpv4, "127.0.0.1", 0, true},
+    {"connect", Family::kIpv4, "127.0.0.1", 40000, false},
+    {"connect over IPv6", Family::kIpv6, "::1", 40000, false},
+};
+
+// The ports that the system chooses, until it has no more.
+std::set<std::uint16_t> chosen_ports(const Storm& storm) {
+  std::set<std::uint16_t> ports;
+  std::vector<TestSocket> sockets;
+  while (sockets.size() < 1000) {
+    TestSocket socket(storm.family);
+    socket.reset_at_close();
+    if (storm.reuses) socket.reuse_address();
+    if (storm.to != 0) {
+      if (socket.connect(storm.address, storm.to) != 0) break;
+    } else if (socket.bind(storm.address, 0) != 0 || socket.listen() != 0) {
+      break;  // two that may reuse it are bound to one port, but only one of them listens
+    }
+    ports.insert(socket.port());
+    sockets.push_back(std::move(socket));
+  }
+  return ports;
+}
+
+TEST(PortReservationNetwork, IsNeverWhatTheSystemChooses) {
+  const auto skipped = in_own_network([] {
+    write_sysctl("net/ipv4/ip_local_port_range", "30000 30019");
+    TestSocket server(Family::kDual);
+    ASSERT_EQ(server.bind("::", 40000), 0);
+    ASSERT_EQ(server.listen(), 0);
+    // Control: without a reservation a storm gets every port.
+    for (const auto& storm : kStorms) EXPECT_EQ(chosen_ports(storm).size(), 20U) << storm.what;
+    std::vector<PortReservation> reservations;
+    std::set<std::uint16_t> others;
+    for (std::uint16_t port = 30000; port < 30020; ++port) {
+      if (port % 3 != 0) {
+        others.insert(port);
+        continue;
+      }
+      auto reservation = PortReservation::take(port);
+      ASSERT_TRUE(reservation) << reservation.error().message;
+      reservations.push_back(std::move(*reservation));
+    }
+    for (const auto& storm : kStorms) EXPECT_EQ(chosen_ports(storm), others) << storm.what;
+  });
+  if (!skipped.empty()) GTEST_SKIP() << skipped;
+}
+
+TEST(PortReservationNetwork, TellsTheReasonOfTheSystem) {
+  const auto skipped = in_own_network([] {
+    become_nobody();
+    const auto reservation = PortReservation::take(80);
+    ASSERT_FALSE(reservation);
+    EXPECT_EQ(reservation.error().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(reservation.error().message, "the port cannot be reserved: Permission denied");
+  });
+  if (!skipped.empty()) GTEST_SKIP() << skipped;
+}
+
+// The same promises on hosts without IPv6.
+void hold_among_ipv4_servers() {
+  constexpr std::uint16_t kPort = 20000;
+  {
+    const auto reservation = PortReservation::take(kPort);
+    ASSERT_TRUE(reservation) << reservation.error().message;
+    EXPECT_EQ(port_refusal(kPort), kInUse);
+    EXPECT_EQ(TestSocket(Family::kIpv4).bind("0.0.0.0", kPort), EADDRINUSE);
+    TestSocket listener(Family::kIpv4);
+    listener.reuse_address();
+    ASSERT_EQ(listener.bind("0.0.0.0", kPort), 0);
+    ASSERT_EQ(listener.listen(), 0);
+    EXPECT_EQ(port_refusal(kPort), kInUse);
+    TestSocket client(Family::kIpv4);
+    ASSERT_EQ(client.connect("127.0.0.1", kPort), 0);
+    { ASSERT_TRUE(listener.accept().is_open()); }
+    EXPECT_TRUE(client.at_end());
+  }
+  ASSERT_EQ(TestSocket(Family::kIpv4).bind("0.0.0.0", kPort), EADDRINUSE) << "there is no TIME_WAIT";
+  const auto reservation = PortReservation::take(kPort);
+  ASSERT_TRUE(reservation) << reservation.error().message;
+  EXPECT_EQ(port_refusal(kPort), kInUse);
+}
+
+TEST(PortReservationNetwork, WorksWithoutIpv6) {
+  for (const bool is_in_kernel : {true, false}) {
+    const auto skipped = in_own_network([is_in_kernel] {
+      if (is_in_kernel) {
+        write_sysctl("net/ipv6/conf/all/disable_ipv6", "1");
+        ASSERT_NE(TestSocket(Family::kIpv6).bind("::1", 20001), 0) << "IPv6 is still on";
+      } else {
+        refuse_ipv6_sockets();
+        ASSERT_FALSE(TestSocket(Family::kIpv6).is_open());
+      }
+      hold_among_ipv4_servers();
+    });
+    if (!skipped.empty()) GTEST_SKIP() << skipped;
   }
 }
 

@@ -9,7 +9,7 @@
 #include <csignal>
 
 #include "core/step/planned_variables.h"
-#include "preload/stderr_message.h"
+#include "preload/rank_setup.h"
 
 namespace bootstrap {
 namespace {
@@ -47,7 +47,7 @@ TEST(Message, ABrokenPipeIsNoSignalAndErrnoStays) {
   {
     const StandardError broken(ends[1]);
     errno = 77;
-    say("nobody reads this");  // the default action of SIGPIPE would end the test
+    print_line("nobody reads this");  // the default action of SIGPIPE would end the test
     EXPECT_EQ(errno, 77);
   }
   ::close(ends[1]);
@@ -61,7 +61,7 @@ TEST(Message, IsOneLine) {
   ASSERT_EQ(::pipe(ends), 0);
   {
     const StandardError heard(ends[1]);
-    say("one");
+    print_line("one");
   }
   char text[16] = "";
   EXPECT_EQ(::read(ends[0], text, sizeof text), 4);

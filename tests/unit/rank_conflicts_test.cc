@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "comm/exchange_engine.h"
+#include "comm/nccl/communicator.h"
 #include "comm/nccl/cuda_device.h"
-#include "comm/nccl/unique_ids.h"
 #include "communicator_step.h"
 #include "in_child.h"
 
@@ -61,6 +62,22 @@ TEST(RankSpec, OfAnotherVersionIsNone) {
   EXPECT_FALSE(decode_rank_spec("spec 1" + text.substr(6)));
   for (std::size_t size = 0; size < text.rfind('\n'); ++size)
     EXPECT_FALSE(decode_rank_spec(text.substr(0, size))) << size;
+}
+
+// Text of another process on the user's terminal: no control character, no line break, and no more than it says.
+TEST(RankReport, OfAnotherProcessIsPrintableAndShort) {
+  const RankReport plain{.rank = 2, .failure = "ncclCommInitRank failed: \"5\"", .has_lost_peer = true};
+  EXPECT_EQ(decode_report(2, encode_report(plain)).failure, plain.failure) << "control";
+  EXPECT_TRUE(decode_report(2, encode_report(plain)).has_lost_peer);
+  EXPECT_EQ(decode_report(2, "own\na\x1b[2Jb\nc\x07").failure, R"("a\x1b[2Jb\x0ac\x07")");
+  EXPECT_EQ(decode_report(2, "own\n\xff\xc3(\xe2\x82").failure, R"("\xff\xc3(\xe2\x82")");
+  EXPECT_EQ(decode_report(2, std::string("own\n\0x", 6)).failure, R"("\x00x")");
+  const std::string megabyte(1U << 20, 'a');
+  EXPECT_EQ(decode_report(2, "own\n" + megabyte).failure, megabyte.substr(0, 1024));
+  EXPECT_LE(decode_report(2, "own\n" + std::string(1U << 20, '\x1b')).failure.size(), 4 * 256 + 5) << "quoted";
+  for (const std::string text : {"", "own", "lost", "garbage\n", megabyte.c_str()}) {
+    EXPECT_EQ(decode_report(2, text).failure, "") << text.substr(0, 9);
+  }
 }
 
 TEST(Guard, TellsVersionsApart) {
@@ -305,8 +322,9 @@ class Eavesdropper : public Exchange {
     local_ = round.local;
     return AllgatherResult{{seen_}, {local_}};
   }
-  Result<RankWords> pass_word(const std::optional<RankWord>& /*own*/, const std::vector<Rank>& /*asked*/) override {
-    return RankWords();
+  Result<RankReports> share_reports(const std::optional<RankReport>& /*own*/,
+                                    const std::vector<Rank>& /*asked*/) override {
+    return RankReports();
   }
   std::string engine() const override { return "none"; }
   std::string seen_;

@@ -1,6 +1,6 @@
 // The reader of /sys and /proc, on folders that look like those of known machines and of broken ones.
 // SPDX-License-Identifier: Apache-2.0
-#include "probe/sysfs_topology.h"
+#include "probe/node_topology.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Topology files: which are believed, and the known machines as they are read.
 // SPDX-License-Identifier: Apache-2.0
-#include "probe/topology_file.h"
+#include "probe/node_topology.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,26 +1,202 @@
-// NCCL communicators of a step: unique ids over the exchange, agreement of the ranks, and an end to every wait.
+// NCCL communicators of a step: unique ids over the exchange, agreement of the ranks, a deadline for every wait.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/communicator.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "comm/nccl/cuda_device.h"
 #include "comm/nccl/nccl_comm_init.h"
-#include "comm/nccl/unique_ids.h"
+#include "comm/nccl/rank_conflicts.h"
+#include "core/exchange/exchanged_values.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
+#include "probe/secrets.h"
 
 namespace bootstrap {
 namespace {
 
-// A GPU and the number of roots, as far as this rank can say before it has heard of the others.
+using Ids = Result<std::vector<nccl::UniqueId>>;
+
+constexpr std::size_t kIdSize = sizeof(nccl::UniqueId);
+
+// What this rank brings to the round in which the ranks agree on a communicator.
+struct IdRequest {
+  std::string call;         // what is made, for messages: "communicator", "unique ids"
+  std::uint32_t roots = 1;  // 1 to the size of the group
+  std::string gpu;          // that it will use; empty: unknown, and not compared
+  std::optional<Error> refusal;
+  Deadline deadline;
+};
+
+// The round in which the ranks of a step agree on a communicator and get its unique ids. Each rank compares itself with
+// the ranks of its node and with the roots of its group, and reads no others.
+class IdRound {
+ public:
+  IdRound(const Layout& layout, const Group& group, const nccl::Functions& nccl, IdRequest request)
+      : layout_(layout), group_(group), nccl_(nccl), request_(std::move(request)) {
+    for (std::uint32_t root = 0; !is_outside() && root < request_.roots; ++root) {
+      const auto size = static_cast<std::uint32_t>(group_.ranks.size());
+      roots_.push_back(group_.ranks[rank_of_root(root, size, request_.roots)]);
+    }
+  }
+
+  // The ids in order of root; none for a rank that is in no group.
+  Ids run(Exchange& exchange) {
+    check_fixed_root();
+    make_id();
+    make_rank_spec();
+    auto round = make_round();
+    wipe(id_);
+    auto result = exchange.run(round);
+    if (round.shared) wipe(*round.shared);
+    // A rank that refuses may have had no time for the round: its own reason is the better one.
+    if (!result) return fail(request_.refusal.value_or(result.error()));
+    auto ids = judge(*result);
+    for (auto& text : result->shared) wipe(text);
+    return ids;
+  }
+
+ private:
+  bool is_outside() const { return group_.ranks.empty(); }
+  Rank self() const { return group_.ranks[group_.own]; }
+  bool is_root() const { return std::find(roots_.begin(), roots_.end(), self()) != roots_.end(); }
+
+  // NCCL would wait forever with several roots, and fail if the address is another node's.
+  void check_fixed_root() {
+    if (is_outside() || request_.refusal || nccl::fixed_root() == nullptr) return;
+    const bool is_one_of_many = group_.kind != GroupKind::kList && group_.ranks.size() < layout_.size();
+    if (roots_.size() > 1 || is_one_of_many) {
+      request_.refusal = Error{ErrorCode::kInvalid, cat({"NCCL_COMM_ID=", printable(nccl::fixed_root()),
+                                                         " is in the environment: NCCL makes one communicator with "
+                                                         "it, of all ranks and with one root; unset it"})};
+    }
+  }
+
+  // On roots alone, and not after a refusal: an id keeps a thread and a listening socket in this process until the
+  // communicator is made.
+  void make_id() {
+    if (is_outside() || request_.refusal || !is_root()) return;
+    if (nccl_.get_unique_id == nullptr) {
+      request_.refusal = Error{ErrorCode::kUnsupported, cat({nccl_.path, " has no ncclGetUniqueId"})};
+      return;
+    }
+    const auto made = make_unique_id(nccl_, end_of_own_part(request_.deadline));
+    if (made) id_ = (*made)->id;
+    if (!made) request_.refusal = made.error();
+  }
+
+  void make_rank_spec() {
+    spec_.call = request_.call;
+    spec_.kind = group_.kind;
+    spec_.nccl_version = nccl_.version;
+    if (request_.refusal) spec_.refusal = request_.refusal->message;
+    if (is_outside()) return;
+    spec_.size = static_cast<std::uint32_t>(group_.ranks.size());
+    spec_.roots = request_.roots;
+    spec_.members =
+        fingerprint({reinterpret_cast<const char*>(group_.ranks.data()), group_.ranks.size() * sizeof(Rank)});
+    // NCCL refuses two ranks on one GPU, unless it is allowed (2.30.3), or the ranks are on different hosts. These
+    // variables of NCCL are read here, so that no call is refused that NCCL would accept.
+    constexpr int kFirstThatShares = 23003;
+    const char* const may_share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    if (nccl_.version >= kFirstThatShares && may_share != nullptr && std::string_view(may_share) == "1") return;
+    spec_.gpu = request_.gpu;
+    const char* const host = std::getenv("NCCL_HOSTID");
+    spec_.gpu_host = host == nullptr ? 0 : fingerprint(host);
+  }
+
+  Allgather make_round() const {
+    Allgather round;
+    round.purpose = cat({spec_.call, " ", to_string(group_.kind)});
+    round.local = encode(spec_);
+    round.deadline = request_.deadline;
+    if (is_outside()) return round;
+    if (is_root()) {
+      std::string shared;
+      shared.reserve(kIdSize + round.local.size());  // appending must leave no copy of the id in freed memory
+      shared.append(id_.internal.data(), kIdSize).append(round.local);
+      round.shared = std::move(shared);
+    }
+    round.read_shared = roots_;
+    round.read_local = true;
+    return round;
+  }
+
+  Ids judge(const AllgatherResult& result) const {
+    if (request_.refusal) return fail(*request_.refusal);
+    if (is_outside()) return std::vector<nccl::UniqueId>();
+    if (const auto status = check_node(result.local); !status) return fail(status.error());
+    return take_ids(result.shared);
+  }
+
+  // All pairs of the node, also those without this rank: if two other ranks have one GPU, no rank may wait in NCCL.
+  Status check_node(const std::vector<std::string>& local) const {
+    std::vector<bool> is_member(layout_.size());
+    for (const Rank rank : group_.ranks) is_member[rank] = true;
+    const auto ranks = layout_.ranks_on(layout_.place(self()).node);
+    std::vector<MemberSpec> members;
+    for (std::size_t i = 0; i < ranks.size() && i < local.size(); ++i) {
+      const auto spec = decode_rank_spec(local[i]);
+      if (!spec) {
+        return fail(ErrorCode::kDisagreement,
+                    cat({describe_rank(layout_, ranks[i]), " uses another version of libbootstrap than ",
+                         describe_rank(layout_, self()), "; install the same version on all nodes"}));
+      }
+      const MemberSpec other{ranks[i], *spec};
+      if (!is_member[other.rank]) {
+        if (auto status = compare(layout_, {self(), spec_}, other, false); !status) return status;
+        continue;
+      }
+      for (const auto& member : members) {
+        if (auto status = compare(layout_, member, other, true); !status) return status;
+      }
+      members.push_back(other);
+    }
+    return {};
+  }
+
+  Ids take_ids(const std::vector<std::string>& shared) const {
+    std::vector<nccl::UniqueId> ids(roots_.size());
+    for (std::size_t i = 0; i < roots_.size(); ++i) {
+      const std::string_view text = i < shared.size() ? std::string_view(shared[i]) : std::string_view();
+      const auto spec = text.size() < kIdSize ? std::nullopt : decode_rank_spec(text.substr(kIdSize));
+      Status status;
+      if (!spec) {
+        status =
+            fail(ErrorCode::kDisagreement,
+                 cat({describe_rank(layout_, roots_[i]), " provided no unique id, and ", describe_rank(layout_, self()),
+                      " expects one from it: all members of a communicator must pass the same ranks and roots"}));
+      } else if (roots_[i] != self()) {
+        status = compare(layout_, {self(), spec_}, {roots_[i], *spec}, true);
+      }
+      if (!status) {
+        wipe(ids);
+        return fail(status.error());
+      }
+      std::memcpy(ids[i].internal.data(), text.data(), kIdSize);
+    }
+    return ids;
+  }
+
+  const Layout& layout_;
+  const Group& group_;
+  const nccl::Functions& nccl_;
+  IdRequest request_;
+  std::vector<Rank> roots_;  // of the step, in order of root
+  nccl::UniqueId id_{};
+  RankSpec spec_;
+};
+
 IdRequest request_of(const Group& group, const nccl::Functions& nccl, const CommunicatorOptions& options) {
   IdRequest request{
       .call = "communicator", .roots = 1, .gpu = {}, .refusal = options.refusal, .deadline = options.deadline};
   if (group.ranks.empty()) return request;
-  // Groups of one call differ in size, the last node's for one: each has as many roots as it can.
+  // Groups of one call differ in size, such as the last node's: each has as many roots as it can.
   const auto size = static_cast<std::uint32_t>(group.ranks.size());
   request.roots = options.roots == 0 ? default_roots(group, nccl) : std::min(options.roots, size);
   if (!request.refusal) {
@@ -85,10 +261,15 @@ Result<Group> list_group(const Layout& layout, Rank rank, std::vector<Rank> rank
   return Group{.kind = GroupKind::kList, .ranks = std::move(ranks), .own = static_cast<std::uint32_t>(own)};
 }
 
-Result<std::vector<nccl::UniqueId>> exchange_unique_ids(Exchange& exchange, const Layout& layout, const Group& group,
-                                                        std::uint32_t roots, const nccl::Functions& nccl,
-                                                        const CommunicatorOptions& options) {
-  // No GPU: a program that makes its communicator itself may choose its device after this call.
+std::uint32_t default_roots(const Group& group, const nccl::Functions& nccl) {
+  return nccl.init_rank_scalable == nullptr || nccl::fixed_root() != nullptr
+             ? 1
+             : root_count(static_cast<std::uint32_t>(group.ranks.size()));
+}
+
+Ids exchange_unique_ids(Exchange& exchange, const Layout& layout, const Group& group, std::uint32_t roots,
+                        const nccl::Functions& nccl, const CommunicatorOptions& options) {
+  // Without a GPU: a program that makes its communicator itself may choose its device after this call.
   IdRequest request{
       .call = "unique ids", .roots = 1, .gpu = {}, .refusal = options.refusal, .deadline = options.deadline};
   const auto size = static_cast<std::uint32_t>(group.ranks.size());
@@ -97,22 +278,22 @@ Result<std::vector<nccl::UniqueId>> exchange_unique_ids(Exchange& exchange, cons
     request.refusal = Error{ErrorCode::kInvalid, cat({std::to_string(roots), " unique ids requested for a group of ",
                                                       std::to_string(size), " ranks; the most is one for each rank"})};
   }
-  return agree_on_ids(exchange, layout, group, nccl, std::move(request));
+  return IdRound(layout, group, nccl, std::move(request)).run(exchange);
 }
 
 Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, const Group& group,
                                      const nccl::Functions& nccl, const CommunicatorOptions& options) {
-  auto ids = agree_on_ids(exchange, layout, group, nccl, request_of(group, nccl, options));
+  auto ids = IdRound(layout, group, nccl, request_of(group, nccl, options)).run(exchange);
   if (!ids) {
     // All ranks of this node fail alike. Ranks of other nodes may have agreed, and wait in NCCL.
     if (ids.error().code != ErrorCode::kTimeout && has_several_nodes(layout, group)) {
-      (void)exchange.pass_word(RankWord{.failure = ids.error().message}, {});
+      (void)exchange.share_reports(RankReport{.failure = ids.error().message}, {});
     }
     return fail(ids.error());
   }
   if (options.agreed != nullptr) *options.agreed = Deadline::clock::now();
   if (group.ranks.empty()) return nullptr;
-  // CUDA's current device is the thread's, and NCCL is called in another one.
+  // CUDA's current device belongs to a thread, and another thread calls NCCL.
   const auto device =
       options.device >= 0 ? options.device : current_gpu().value_or(CurrentGpu{.ordinal = -1, .id = {}}).ordinal;
   return init_communicator({.nccl = nccl,

@@ -1,4 +1,4 @@
-// NCCL communicators of a step: unique ids over the exchange, agreement of the ranks, and an end to every wait.
+// NCCL communicators of a step: unique ids over the exchange, agreement of the ranks, a deadline for every wait.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,8 +16,8 @@ namespace bootstrap {
 
 enum class GroupKind : std::uint8_t { kWorld, kNode, kCross, kList };
 
-// The ranks that share a communicator with this one. Every rank of the step takes part in making it, each with the
-// group that it is in itself, or with none.
+// The ranks that share a communicator with this one. Every rank of the step takes part in making it, each with its own
+// group, or with none.
 struct Group {
   GroupKind kind = GroupKind::kWorld;
   std::vector<Rank> ranks;  // ranks of the step in order of rank in the communicator; empty: this rank is in no group
@@ -27,28 +27,31 @@ struct Group {
 Group world_group(const Layout& layout, Rank rank);
 Group node_group(const Layout& layout, Rank rank);   // in order of local rank
 Group cross_group(const Layout& layout, Rank rank);  // ranks with the same local rank, in order of node rank
-// `ranks` may be empty. kInvalid: twice the same rank, a rank that is not in the step, or a list without this one.
+// `ranks` may be empty. kInvalid: a rank twice, a rank that is not in the step, or a list without this rank.
 Result<Group> list_group(const Layout& layout, Rank rank, std::vector<Rank> ranks);
 
 struct CommunicatorOptions {
-  std::uint32_t roots = 0;   // 0: one for each 256 ranks where NCCL can, else 1; all ranks give the same
-  int device = -1;           // CUDA ordinal to make current; -1: leave the thread's own
-  bool nonblocking = false;  // the communicator itself stays in NCCL's non-blocking mode
-  // Why this rank cannot do its part, NCCL being absent on its node for one. It still takes part in the round, so that
-  // the others hear of it there and not at the deadline; then it fails with this.
+  std::uint32_t roots = 0;   // 0: one for each 256 ranks if NCCL can use several, else 1; equal on all ranks
+  int device = -1;           // CUDA ordinal to make current; -1: keep the thread's own
+  bool nonblocking = false;  // the communicator stays in NCCL's non-blocking mode
+  // Why this rank cannot take part, such as no NCCL on its node. It still joins the round, so that the other ranks fail
+  // there and not at the deadline; then it fails with this.
   std::optional<Error> refusal;
   Deadline deadline;
-  Deadline* agreed = nullptr;  // gets the time at which this rank had the unique ids, for those who measure
+  Deadline* agreed = nullptr;  // gets the time when this rank has the unique ids, for measurements
 };
 
-// The unique ids of `group`, in order of root; made by the ranks that core/exchange/exchanged_values.h names. Collective over
-// the step.
+// The default number of roots: one for each 256 ranks, if this NCCL can use several.
+std::uint32_t default_roots(const Group& group, const nccl::Functions& nccl);
+
+// The unique ids of `group`, in order of root; core/exchange/exchanged_values.h names the ranks that make them.
+// Collective over the step. The caller wipes them.
 Result<std::vector<nccl::UniqueId>> exchange_unique_ids(Exchange& exchange, const Layout& layout, const Group& group,
                                                         std::uint32_t roots, const nccl::Functions& nccl,
                                                         const CommunicatorOptions& options);
 
 // A communicator of `group`; null for a rank that is in no group. The caller owns it (ncclCommDestroy). Collective over
-// the step. On failure nothing is left but, where NCCL offers no way to end it, a thread that waits in NCCL.
+// the step. After a failure nothing remains but, if NCCL cannot end it, a thread that waits in NCCL.
 Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, const Group& group,
                                      const nccl::Functions& nccl, const CommunicatorOptions& options);
 

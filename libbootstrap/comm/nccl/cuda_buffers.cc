@@ -1,4 +1,4 @@
-// Two buffers and a stream on a GPU, through CUDA's driver alone, or HIP: what it takes to run a collective of NCCL.
+// Two buffers and a stream on a GPU, through CUDA's driver or HIP, to run a collective of NCCL.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/cuda_buffers.h"
 
@@ -11,10 +11,10 @@
 namespace bootstrap {
 namespace {
 
-// Of cuda.h, and of hip_runtime_api.h with the same numbers. The names with _v2 are those that CUDA's macros have stood
-// for since CUDA 3.2 (streams: 4.0). HIP's addresses are pointers, which are passed as CUDA's numbers are.
+// From cuda.h; hip_runtime_api.h has the same numbers. CUDA's macros stand for the names with _v2 since CUDA 3.2
+// (streams: 4.0). HIP's addresses are pointers, which are passed like CUDA's numbers.
 constexpr int kNotReady = 600;
-constexpr unsigned kOrderedStream = 0;  // waits for copies of the thread, and they for it
+constexpr unsigned kOrderedStream = 0;  // ordered with the copies of the thread
 
 template <class Function>
 bool take(const GpuCall& call, Function& member) {
@@ -91,7 +91,7 @@ CudaBuffers::~CudaBuffers() {
 }
 
 Status CudaBuffers::finish(const char* what, int code) const {
-  // A copy within the GPU comes back before it is done.
+  // The call for a copy within the GPU returns before the copy is done.
   if (code == kGpuSuccess) code = functions_->wait_for_stream(nullptr);
   if (code != kGpuSuccess) return refused(what, code);
   return {};

@@ -1,4 +1,4 @@
-// Two buffers and a stream on a GPU, through CUDA's driver alone, or HIP: what it takes to run a collective of NCCL.
+// Two buffers and a stream on a GPU, through CUDA's driver or HIP, to run a collective of NCCL.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,33 +13,33 @@
 namespace bootstrap {
 
 using GpuAddress = std::uint64_t;  // CUdeviceptr; a pointer in HIP
-// NCCL takes addresses of the GPU as pointers, which nobody here follows.
+// NCCL takes addresses of the GPU as pointers; this process never follows them.
 // NOLINTNEXTLINE(performance-no-int-to-ptr)
 inline void* as_pointer(GpuAddress address) { return reinterpret_cast<void*>(address); }
 
 // "NVIDIA H200". kUnavailable with the reason of CUDA or HIP. Precondition: use_gpu().
 Result<std::string> name_of_gpu(int ordinal);
 
-// Belongs to the GPU that was current in the thread that opened it (use_gpu), and is used in threads that have the same
-// one current. All errors are kUnavailable with the reason of CUDA or HIP.
+// On the GPU that is current (use_gpu) in the thread that opens it, for threads with the same current GPU. All errors
+// are kUnavailable with the reason of CUDA or HIP.
 class CudaBuffers {
  public:
   static Result<std::unique_ptr<CudaBuffers>> open(std::size_t bytes);  // of each buffer
   CudaBuffers(const CudaBuffers&) = delete;
   CudaBuffers& operator=(const CudaBuffers&) = delete;
-  ~CudaBuffers();  // waits for what runs in the stream
+  ~CudaBuffers();  // waits for the work in the stream
 
   nccl::Stream stream() const { return stream_; }
   GpuAddress from() const { return from_; }
   GpuAddress to() const { return to_; }
 
-  // Each comes back when it is done, after what was put into the stream before.
+  // Each waits for earlier work in the stream, and returns when it is done.
   Status write(GpuAddress to, const void* from, std::size_t bytes) const;
   Status read(void* to, GpuAddress from, std::size_t bytes) const;
   Status copy(GpuAddress to, GpuAddress from, std::size_t bytes) const;
   Status fill(GpuAddress to, unsigned char byte, std::size_t bytes) const;
 
-  Result<bool> is_idle() const;  // all that was put into the stream is done
+  Result<bool> is_idle() const;  // the work in the stream is done
 
  private:
   struct Functions;

@@ -1,5 +1,4 @@
-// The GPU of the calling thread, asked of CUDA's driver and runtime, or of HIP, as the process has them; none is
-// linked.
+// The GPU of the calling thread, through CUDA or HIP as the process has loaded them; nothing is linked.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/cuda_device.h"
 
@@ -8,14 +7,68 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 #include <string_view>
 
 #include "core/util/text.h"
+#include "probe/own_process.h"
 
 namespace bootstrap {
 namespace {
 
-// The parts of cuda.h and cuda_runtime_api.h that we need; these have not changed since CUDA 4.
+bool is_loaded(std::span<const char* const> files) {
+  void* const handle = open_first(files, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle != nullptr) (void)::dlclose(handle);
+  return handle != nullptr;
+}
+
+// Slurm lists a step's AMD GPUs in ROCR_VISIBLE_DEVICES. Without AutoDetect= and Flags= in gres.conf it sets CUDA's
+// list, too, so that the vendor is unknown.
+bool has_amd_list() {
+  return std::getenv("ROCR_VISIBLE_DEVICES") != nullptr && std::getenv("CUDA_VISIBLE_DEVICES") == nullptr;
+}
+
+const GpuLibraries* likely() {
+  const auto* const nvidia = kGpuLibraries.data();
+  const auto* const amd = nvidia + 1;
+  const auto* const of_step = has_amd_list() ? amd : nvidia;
+  const auto* const other = of_step == amd ? nvidia : amd;
+  // NCCL before the runtimes: tools for both vendors load a runtime that the program does not use.
+  for (const auto* const one : {of_step, other}) {
+    if (is_loaded(one->nccl_files)) return one;
+  }
+  for (const auto* const one : {of_step, other}) {
+    if (is_loaded(one->runtime_files)) return one;
+  }
+  return of_step;
+}
+
+}  // namespace
+
+std::array<const GpuLibraries*, 2> likely_gpu_libraries() {
+  const auto* const first = likely();
+  return {first, first == kGpuLibraries.data() ? first + 1 : kGpuLibraries.data()};
+}
+
+void* open_first(std::span<const char* const> files, int flags) {
+  for (const auto* const file : files) {
+    if (file == nullptr) break;
+    if (void* const handle = ::dlopen(file, flags); handle != nullptr) return handle;
+  }
+  return nullptr;
+}
+
+GpuRuntime open_gpu_runtime(int flags) {
+  const auto likely = likely_gpu_libraries();
+  for (const auto* const one : likely) {
+    if (void* const handle = open_first(one->runtime_files, flags); handle != nullptr) return {one, handle};
+  }
+  return {likely.front(), nullptr};
+}
+
+namespace {
+
+// From cuda.h and cuda_runtime_api.h; unchanged since CUDA 4.
 using Code = int;
 using Device = int;
 using Context = void*;
@@ -31,12 +84,11 @@ struct Driver {
   Code (*device_of_context)(Device* device) = nullptr;
   Code (*bus_id)(char* text, int size, Device device) = nullptr;
   Code (*uuid)(Uuid* uuid, Device device) = nullptr;       // of the whole GPU; superseded by the next
-  Code (*part_uuid)(Uuid* uuid, Device device) = nullptr;  // of the MIG instance, where it is one; CUDA 11.4
+  Code (*part_uuid)(Uuid* uuid, Device device) = nullptr;  // of the MIG instance, if it is one; CUDA 11.4
   Code (*error_string)(Code code, const char** text) = nullptr;
 };
 
-// The parts of hip_runtime_api.h that we need; its codes are CUDA's. hipDeviceGet and contexts are not among them: a
-// device is current in a thread by its ordinal.
+// From hip_runtime_api.h, with CUDA's codes. No hipDeviceGet and no contexts: the device of a thread is an ordinal.
 struct Hip {
   Code (*device_count)(int* count) = nullptr;
   Code (*set_device)(int ordinal) = nullptr;
@@ -50,37 +102,33 @@ struct Runtime {
   Code (*bus_id)(char* text, int size, int ordinal) = nullptr;
 };
 
-template <class Function>
-bool take(void* library, const char* name, Function& member) {
-  member = reinterpret_cast<Function>(::dlsym(library, name));
-  return member != nullptr;
-}
-
-// Libraries stay open: CUDA must not go while the process uses it.
+// The library stays open, since the process may use it.
 std::optional<Driver> open_driver(int flags) {
   void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | flags);
   if (library == nullptr) return std::nullopt;
   Driver driver;
-  const bool is_whole =
-      take(library, "cuInit", driver.init) && take(library, "cuDriverGetVersion", driver.driver_version) &&
-      take(library, "cuDeviceGet", driver.device) && take(library, "cuDevicePrimaryCtxRetain", driver.retain_context) &&
-      take(library, "cuCtxSetCurrent", driver.set_context) &&
-      take(library, "cuCtxGetDevice", driver.device_of_context) && take(library, "cuDeviceGetPCIBusId", driver.bus_id);
+  const bool is_whole = find_symbol(library, "cuInit", driver.init) &&
+                        find_symbol(library, "cuDriverGetVersion", driver.driver_version) &&
+                        find_symbol(library, "cuDeviceGet", driver.device) &&
+                        find_symbol(library, "cuDevicePrimaryCtxRetain", driver.retain_context) &&
+                        find_symbol(library, "cuCtxSetCurrent", driver.set_context) &&
+                        find_symbol(library, "cuCtxGetDevice", driver.device_of_context) &&
+                        find_symbol(library, "cuDeviceGetPCIBusId", driver.bus_id);
   if (!is_whole) return std::nullopt;
-  (void)take(library, "cuDeviceGetUuid", driver.uuid);
-  (void)take(library, "cuDeviceGetUuid_v2", driver.part_uuid);
-  (void)take(library, "cuGetErrorString", driver.error_string);
+  (void)find_symbol(library, "cuDeviceGetUuid", driver.uuid);
+  (void)find_symbol(library, "cuDeviceGetUuid_v2", driver.part_uuid);
+  (void)find_symbol(library, "cuGetErrorString", driver.error_string);
   return driver;
 }
 
 std::optional<Hip> hip_of(const GpuRuntime& runtime) {
   if (runtime.handle == nullptr || runtime.of->vendor != GpuVendor::kAmd) return std::nullopt;
   Hip hip;
-  const bool is_whole = take(runtime.handle, "hipGetDeviceCount", hip.device_count) &&
-                        take(runtime.handle, "hipSetDevice", hip.set_device) &&
-                        take(runtime.handle, "hipGetDevice", hip.get_device) &&
-                        take(runtime.handle, "hipDeviceGetPCIBusId", hip.bus_id) &&
-                        take(runtime.handle, "hipGetErrorString", hip.error_string);
+  const bool is_whole = find_symbol(runtime.handle, "hipGetDeviceCount", hip.device_count) &&
+                        find_symbol(runtime.handle, "hipSetDevice", hip.set_device) &&
+                        find_symbol(runtime.handle, "hipGetDevice", hip.get_device) &&
+                        find_symbol(runtime.handle, "hipDeviceGetPCIBusId", hip.bus_id) &&
+                        find_symbol(runtime.handle, "hipGetErrorString", hip.error_string);
   return is_whole ? std::optional(hip) : std::nullopt;
 }
 
@@ -89,7 +137,8 @@ std::optional<Runtime> loaded_runtime() {
     void* const library = ::dlopen(name, RTLD_NOW | RTLD_NOLOAD);
     if (library == nullptr) continue;
     Runtime runtime;
-    if (take(library, "cudaGetDevice", runtime.get_device) && take(library, "cudaDeviceGetPCIBusId", runtime.bus_id)) {
+    if (find_symbol(library, "cudaGetDevice", runtime.get_device) &&
+        find_symbol(library, "cudaDeviceGetPCIBusId", runtime.bus_id)) {
       return runtime;
     }
   }
@@ -127,7 +176,7 @@ std::string name_of(const char* prefix, const Uuid& uuid) {
 
 constexpr int kBusIdSize = 32;
 
-// Two runtimes may write the letters of a bus id differently.
+// Runtimes write the letters of a bus id in different cases.
 std::string lower_case(const char* text) {
   std::string lower(text);
   std::transform(lower.begin(), lower.end(), lower.begin(),
@@ -147,7 +196,7 @@ std::optional<std::string> id_of(const Driver& driver, Device device) {
   return lower_case(text.data());
 }
 
-// The runtime's ordinals are the driver's: both count what CUDA_VISIBLE_DEVICES leaves.
+// The runtime and the driver have the same ordinals, after CUDA_VISIBLE_DEVICES.
 std::optional<CurrentGpu> ask_runtime(const Runtime& runtime, const std::optional<Driver>& driver) {
   CurrentGpu gpu;
   if (runtime.get_device(&gpu.ordinal) != kGpuSuccess) return std::nullopt;
@@ -164,8 +213,7 @@ std::optional<CurrentGpu> ask_runtime(const Runtime& runtime, const std::optiona
   return gpu;
 }
 
-// Nothing without a context in this thread: a runtime that is linked statically may have chosen a device that the
-// driver has not heard of yet.
+// Nothing without a context in this thread: a statically linked runtime may have chosen a device without the driver.
 std::optional<CurrentGpu> ask_driver(const Driver& driver) {
   Device device = 0;
   if (driver.device_of_context(&device) != kGpuSuccess) return std::nullopt;
@@ -197,7 +245,7 @@ Status use_gpu(int ordinal) {
   Context context = nullptr;
   Code code = driver->init(0);
   if (code == kGpuSuccess) code = driver->device(&device, ordinal);
-  // Never released: CUDA's runtime and NCCL live in this context, and the last release would destroy it.
+  // Never released: CUDA's runtime and NCCL use this context, and the last release would destroy it.
   if (code == kGpuSuccess) code = driver->retain_context(&context, device);
   if (code == kGpuSuccess) code = driver->set_context(context);
   if (code != kGpuSuccess) return refused(ordinal, reason_of(*driver, code));

@@ -1,41 +1,85 @@
-// The GPU of the calling thread, asked of CUDA's driver and runtime, or of HIP, as the process has them; none is
-// linked.
+// The GPU of the calling thread, through CUDA or HIP as the process has loaded them; nothing is linked.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
-#include "comm/nccl/gpu_libraries.h"
+#include "core/hardware/topology.h"
 #include "core/util/result.h"
 
 namespace bootstrap {
 
-// Makes the GPU with this ordinal current in the calling thread, for every CUDA runtime in the process: its primary
-// context is made current through the driver (libcuda.so.1). On AMD's it is hipSetDevice. kUnavailable with the reason
-// of CUDA or HIP.
+// What differs between NVIDIA and AMD; RCCL has NCCL's symbols. Files are tried in order, until a null. The copies in
+// PyTorch's wheels for ROCm have no numbers.
+struct GpuLibraries {
+  GpuVendor vendor;
+  std::string_view nccl;
+  std::array<const char*, 2> nccl_files;
+  std::string_view nccl_file;  // for people
+  std::string_view runtime;
+  std::array<const char*, 4> runtime_files;
+  std::string_view runtime_file;  // for people
+};
+
+inline constexpr std::array<GpuLibraries, 2> kGpuLibraries{{
+    {GpuVendor::kNvidia, "NCCL", {"libnccl.so.2"}, "libnccl.so.2", "CUDA", {"libcuda.so.1"}, "libcuda.so.1"},
+    {GpuVendor::kAmd,
+     "RCCL",
+     {"librccl.so.1", "librccl.so"},
+     "librccl.so.1",
+     "HIP",
+     {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
+     "libamdhip64.so"},
+}};
+
+// A function of CUDA's driver and of HIP with the same arguments.
+struct GpuCall {
+  const char* cuda;
+  const char* hip;
+};
+
+// First the vendor whose libraries this process has loaded, else that of the step's GPUs. Loads nothing.
+std::array<const GpuLibraries*, 2> likely_gpu_libraries();
+inline const GpuLibraries& used_gpu_libraries() { return *likely_gpu_libraries().front(); }
+
+// The handle of the first of these files that exists, or null; `flags` are dlopen's.
+void* open_first(std::span<const char* const> files, int flags);
+
+struct GpuRuntime {
+  const GpuLibraries* of = nullptr;
+  void* handle = nullptr;  // null: none
+};
+
+// CUDA's driver or HIP, the likely one first. It stays open, since the process may use it.
+GpuRuntime open_gpu_runtime(int flags);
+
+// Makes the GPU with this ordinal current in the calling thread, for every CUDA runtime in the process: through the
+// driver, by its primary context. For AMD it is hipSetDevice. kUnavailable with the reason of CUDA or HIP.
 Status use_gpu(int ordinal);
 
 struct CurrentGpu {
   int ordinal = 0;
-  std::string id;  // PCI bus id, the same in every process of the node whatever lists of GPUs it has:
-                   // "0000:3b:00.0"; of a MIG instance its UUID
+  std::string id;  // PCI bus id, "0000:3b:00.0", or the UUID of a MIG instance: equal in all processes of the node
 };
 
-// Which GPU the next call of this thread to CUDA or HIP goes to. Nothing when neither is in the process; never makes a
-// context and never loads one by itself.
+// The GPU of this thread's next call to CUDA or HIP. Nothing if the process has loaded neither. Makes no context, and
+// loads no library.
 std::optional<CurrentGpu> current_gpu();
 
 // Version of NVIDIA's driver as CUDA numbers it (13000 for 13.0); nothing without a driver. Loads libcuda.so.1.
 std::optional<int> driver_version();
 
-// Why CUDA or HIP has no device for this process: no driver, or none that it shows. Nothing when there is one, whether
-// or not it can be used. Loads libcuda.so.1 or libamdhip64.so.
+// Why CUDA or HIP has no device for this process: no driver, or no visible GPU. Nothing if there is one, usable or not.
+// Loads libcuda.so.1 or libamdhip64.so.
 std::optional<std::string> why_no_gpu();
 
-// A function of CUDA's driver or of HIP, for those that need more of it; null where there is none. Loads one of them.
+// Null if there is no such function. Loads CUDA's driver or HIP.
 void* find_gpu_function(const GpuCall& call);
-inline constexpr int kGpuSuccess = 0;  // what CUDA's driver and runtime, and HIP return
+inline constexpr int kGpuSuccess = 0;  // of CUDA's driver and runtime, and of HIP
 std::string gpu_reason(int code);      // "out of memory (2)"
 
 }  // namespace bootstrap

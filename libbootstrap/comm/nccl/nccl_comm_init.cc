@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -12,11 +11,10 @@
 #include <utility>
 
 #include "comm/nccl/cuda_device.h"
-#include "comm/process/secure_wipe.h"
-#include "comm/process/sleep_for.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
-#include "probe/abandonable_thread.h"
+#include "probe/deadline.h"
+#include "probe/secrets.h"
 
 namespace bootstrap {
 namespace {
@@ -24,14 +22,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How long ncclCommAbort may take; what it waits for looks at the abort flag many times a second.
-constexpr milliseconds kAbortTime{1500};
+constexpr milliseconds kAbortTime{1500};  // for ncclCommAbort, which ends loops that poll the abort flag
 constexpr milliseconds kShortestPoll{1};
 constexpr milliseconds kLongestPoll{20};
-// A rank that waits in NCCL for this long says so to ranks with an earlier deadline. Most communicators are there by
-// then, and cost no further session with the server.
+// A rank that waits in NCCL for this long reports it, for ranks with an earlier deadline. Most communicators are ready
+// before, and need no further session with the server.
 constexpr milliseconds kLongWait{2000};
-constexpr milliseconds kPace{500};  // by which ranks may leave their round at different times
+constexpr milliseconds kSpread{500};  // between the ranks' ends of their round
 
 // "60 s", "0.5 s".
 std::string seconds_since(Deadline start) {
@@ -40,7 +37,7 @@ std::string seconds_since(Deadline start) {
   return tenths >= 100 || tenths % 10 == 0 ? cat({whole, " s"}) : cat({whole, ".", std::to_string(tenths % 10), " s"});
 }
 
-// Owned by the caller and by the thread, whichever is there last.
+// Owned by the caller and by the thread that calls NCCL.
 class Init {
  public:
   explicit Init(InitCall call)
@@ -49,31 +46,111 @@ class Init {
   Init& operator=(const Init&) = delete;
   ~Init() { wipe(call_.ids); }
 
-  void run();                        // in the thread
-  Result<nccl::Comm> take_result();  // in the caller, once it has stopped waiting
-  const char* name() const;
+  // In the thread.
+  void run() {
+    auto result = make();
+    const std::lock_guard lock(mutex_);
+    if (is_abandoned_ && result) (void)call_.nccl.abort(*result);
+    if (!is_abandoned_) result_ = std::move(result);
+  }
 
-  // In the caller, which stops waiting: what is made in steps is aborted by the thread; true when that is so.
+  // In the caller, once it has stopped waiting.
+  Result<nccl::Comm> take_result() {
+    const std::lock_guard lock(mutex_);
+    if (result_) return std::move(*result_);
+    is_abandoned_ = true;
+    return fail(too_late());
+  }
+
+  // In the caller, which stops waiting: returns true if the thread will abort the communicator.
   bool give_up() {
     is_given_up_ = true;
-    return is_made_in_steps_;
+    return is_polling_;
   }
-  Error with_hint(Error error) const;  // of what in the environment may have caused it
-  // NCCL says so when a peer has closed a connection, or has reset it.
+
+  const char* name() const {
+    if (roots_ > 1) return "ncclCommInitRankScalable";
+    return call_.nonblocking ? "ncclCommInitRankConfig" : "ncclCommInitRank";
+  }
+
+  Error too_late() const {
+    return {ErrorCode::kTimeout,
+            cat({name(), " has not finished after ", seconds_since(start_), " on ", call_.who, ", which is rank ",
+                 std::to_string(call_.rank), " of ", std::to_string(call_.ranks), " in the communicator"})};
+  }
+
+  // Adds variables of the environment that may be the cause. NCCL prefers them to the arguments of a call.
+  Error with_hint(Error error) const {
+    const bool is_late = error.code == ErrorCode::kTimeout;
+    const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
+    const bool is_overruled = call_.nonblocking && blocking != nullptr && std::string_view(blocking) == "1";
+    if (is_late && is_overruled) {
+      error.message +=
+          "; NCCL_COMM_BLOCKING=1 is in the environment, and with it NCCL does not make the non-blocking communicator "
+          "that was requested; unset it";
+    }
+    if (is_late || is_without_root(error)) error.message += nccl::fixed_root_hint();
+    return error;
+  }
+
+  // NCCL's errors after a peer has closed a connection, or has reset it.
   bool has_lost_peer(const Error& error) const {
     return outcome_ == nccl::kRemoteError || (outcome_ == nccl::kSystemError && !is_without_root(error));
   }
 
-  Error too_late() const;
-
  private:
-  // The first rank of the communicator cannot take an address that is another host's, or in use.
+  // The first rank of the communicator cannot bind an address of another host, or one in use.
   bool is_without_root(const Error& error) const {
     return outcome_ == nccl::kSystemError && error.message.find("bind") != std::string::npos;
   }
-  nccl::ResultCode start(nccl::Comm* comm);
-  Result<nccl::Comm> make();
-  Result<nccl::Comm> wait_until_ready(nccl::Comm comm);
+
+  Result<nccl::Comm> make() {
+    if (call_.device >= 0) {
+      if (const auto status = use_gpu(call_.device); !status) return fail(status.error());
+    }
+    nccl::Comm comm = nullptr;
+    const auto code = start(&comm);
+    wipe(call_.ids);  // NCCL has copied them
+    if (code == nccl::kSuccess && !call_.nonblocking) return comm;
+    if (code == nccl::kSuccess || code == nccl::kInProgress) return wait_until_ready(comm);
+    outcome_ = code;
+    return fail(ErrorCode::kUnavailable, nccl::describe(call_.nccl, name(), code, nullptr));
+  }
+
+  nccl::ResultCode start(nccl::Comm* comm) {
+    nccl::Config config;
+    config.blocking = call_.nonblocking ? 0 : 1;
+    const auto& nccl = call_.nccl;
+    if (roots_ > 1) {
+      return nccl.init_rank_scalable(comm, call_.ranks, call_.rank, roots_, call_.ids.data(), &config);
+    }
+    if (call_.nonblocking) return nccl.init_rank_config(comm, call_.ranks, call_.ids.front(), call_.rank, &config);
+    return nccl.init_rank(comm, call_.ranks, call_.ids.front(), call_.rank);
+  }
+
+  // Also for a blocking call: NCCL_COMM_BLOCKING=0 in the environment overrides it.
+  Result<nccl::Comm> wait_until_ready(nccl::Comm comm) {
+    const auto& nccl = call_.nccl;
+    is_polling_ = true;
+    auto pause = kShortestPoll;
+    while (true) {
+      auto state = nccl::kInProgress;
+      const auto code = nccl.get_async_error(comm, &state);
+      const auto outcome = code != nccl::kSuccess ? code : state;
+      if (outcome == nccl::kSuccess) return comm;
+      const bool is_late = is_given_up_ || steady_clock::now() >= call_.deadline;
+      if (outcome != nccl::kInProgress || is_late) {
+        auto error = outcome == nccl::kInProgress
+                         ? too_late()
+                         : Error{ErrorCode::kUnavailable, nccl::describe(nccl, name(), outcome, comm)};
+        outcome_ = outcome;
+        (void)nccl.abort(comm);
+        return fail(std::move(error));
+      }
+      sleep_for(pause);
+      pause = std::min(2 * pause, kLongestPoll);
+    }
+  }
 
   InitCall call_;
   int roots_;
@@ -81,99 +158,12 @@ class Init {
   std::mutex mutex_;
   bool is_abandoned_ = false;
   std::atomic<bool> is_given_up_{false};
-  std::atomic<bool> is_made_in_steps_{false};  // NCCL's call has come back, and the communicator is not ready yet
+  std::atomic<bool> is_polling_{false};  // NCCL's call has returned, and the communicator is not ready yet
   std::atomic<nccl::ResultCode> outcome_{nccl::kSuccess};
   std::optional<Result<nccl::Comm>> result_;
 };
 
-const char* Init::name() const {
-  if (roots_ > 1) return "ncclCommInitRankScalable";
-  return call_.nonblocking ? "ncclCommInitRankConfig" : "ncclCommInitRank";
-}
-
-Error Init::too_late() const {
-  return {ErrorCode::kTimeout,
-          cat({name(), " has not finished after ", seconds_since(start_), " on ", call_.who, ", which is rank ",
-               std::to_string(call_.rank), " of ", std::to_string(call_.ranks), " in the communicator"})};
-}
-
-// In NCCL the environment comes before what the program asks for.
-Error Init::with_hint(Error error) const {
-  const bool is_late = error.code == ErrorCode::kTimeout;
-  const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
-  const bool is_overruled = call_.nonblocking && blocking != nullptr && std::string_view(blocking) == "1";
-  if (is_late && is_overruled) {
-    error.message +=
-        "; NCCL_COMM_BLOCKING=1 is in the environment, and with it NCCL does not make the non-blocking communicator "
-        "that was requested; unset it";
-  }
-  if (is_late || is_without_root(error)) error.message += nccl::fixed_root_hint();
-  return error;
-}
-
-nccl::ResultCode Init::start(nccl::Comm* comm) {
-  nccl::Config config;
-  config.blocking = call_.nonblocking ? 0 : 1;
-  const auto& nccl = call_.nccl;
-  if (roots_ > 1) {
-    return nccl.init_rank_scalable(comm, call_.ranks, call_.rank, roots_, call_.ids.data(), &config);
-  }
-  if (call_.nonblocking) return nccl.init_rank_config(comm, call_.ranks, call_.ids.front(), call_.rank, &config);
-  return nccl.init_rank(comm, call_.ranks, call_.ids.front(), call_.rank);
-}
-
-// Also where blocking was asked for: NCCL_COMM_BLOCKING=0 in the environment comes first in NCCL.
-Result<nccl::Comm> Init::wait_until_ready(nccl::Comm comm) {
-  const auto& nccl = call_.nccl;
-  is_made_in_steps_ = true;
-  auto pause = kShortestPoll;
-  while (true) {
-    auto state = nccl::kInProgress;
-    const auto code = nccl.get_async_error(comm, &state);
-    const auto outcome = code != nccl::kSuccess ? code : state;
-    if (outcome == nccl::kSuccess) return comm;
-    const bool is_late = is_given_up_ || steady_clock::now() >= call_.deadline;
-    if (outcome != nccl::kInProgress || is_late) {
-      auto error = outcome == nccl::kInProgress
-                       ? too_late()
-                       : Error{ErrorCode::kUnavailable, nccl::describe(nccl, name(), outcome, comm)};
-      outcome_ = outcome;
-      (void)nccl.abort(comm);
-      return fail(std::move(error));
-    }
-    sleep_for(pause);
-    pause = std::min(2 * pause, kLongestPoll);
-  }
-}
-
-Result<nccl::Comm> Init::make() {
-  if (call_.device >= 0) {
-    if (const auto status = use_gpu(call_.device); !status) return fail(status.error());
-  }
-  nccl::Comm comm = nullptr;
-  const auto code = start(&comm);
-  wipe(call_.ids);  // NCCL has copied them
-  if (code == nccl::kSuccess && !call_.nonblocking) return comm;
-  if (code == nccl::kSuccess || code == nccl::kInProgress) return wait_until_ready(comm);
-  outcome_ = code;
-  return fail(ErrorCode::kUnavailable, nccl::describe(call_.nccl, name(), code, nullptr));
-}
-
-void Init::run() {
-  auto result = make();
-  const std::lock_guard lock(mutex_);
-  if (is_abandoned_ && result) (void)call_.nccl.abort(*result);
-  if (!is_abandoned_) result_ = std::move(result);
-}
-
-Result<nccl::Comm> Init::take_result() {
-  const std::lock_guard lock(mutex_);
-  if (result_) return std::move(*result_);
-  is_abandoned_ = true;
-  return fail(too_late());
-}
-
-// The other ranks of the communicator, as far as the exchange reaches them.
+// The other ranks of the communicator, over the exchange.
 class Others {
  public:
   Others(const InitCall& call, std::string name)
@@ -181,22 +171,51 @@ class Others {
     std::sort(members_.begin(), members_.end());
   }
 
-  void say_that_this_one_waits() const {
-    if (exchange_ != nullptr) (void)exchange_->pass_word(RankWord(), {});
+  void report_wait() const {
+    if (exchange_ != nullptr) (void)exchange_->share_reports(RankReport(), {});
   }
 
-  // For a rank that has waited until its deadline: the sentence of a rank that failed, or `late` with what is known.
-  Error explain_wait(const Error& late) const;
+  // For a rank that has waited until its deadline: the message of a rank that failed, or `late` with what is known.
+  Error explain_wait(const Error& late) const {
+    if (exchange_ == nullptr) return late;
+    const auto reports = exchange_->share_reports(std::nullopt, members_);
+    const auto failure = reports ? find_failure(*reports, reports->missing.empty()) : std::nullopt;
+    if (failure) return *failure;
+    if (!reports) return {ErrorCode::kTimeout, cat({late.message, "; ", reports.error().message})};
+    if (!reports->missing.empty()) return {ErrorCode::kTimeout, cat({late.message, "; ", describe_missing(*reports)})};
+    return {ErrorCode::kTimeout,
+            cat({late.message, "; all ranks of the communicator wait in ", name_,
+                 ": they cannot reach each other over the network interface that ", nccl::product(),
+                 " chose; NCCL_DEBUG=INFO shows the interface, NCCL_SOCKET_IFNAME sets it"})};
+  }
 
-  // For a rank that fails: leaves its sentence. One that has lost a peer asks, once all ranks that wait have said so,
-  // and returns the sentence of the rank that failed, or its own with the ranks that are missing.
-  Error report(const Error& own, bool has_lost_peer, Deadline all_have_spoken) const;
+  // For a rank that fails: stores its report. If it has lost a peer, reads the others' reports once all ranks that wait
+  // have reported, and returns the message of the rank that failed first, or its own with the missing ranks.
+  Error report_failure(const Error& own, bool has_lost_peer, Deadline all_have_reported) const {
+    if (exchange_ == nullptr) return own;
+    auto reports = exchange_->share_reports(RankReport{.failure = own.message, .has_lost_peer = has_lost_peer}, {});
+    if (!has_lost_peer || !reports) return own;
+    sleep_for(all_have_reported - steady_clock::now());
+    reports = exchange_->share_reports(std::nullopt, members_);
+    if (!reports) return own;
+    if (auto failure = find_failure(*reports, false)) return *failure;
+    return reports->missing.empty() ? own : Error{own.code, cat({own.message, "; ", describe_missing(*reports)})};
+  }
 
  private:
-  std::optional<Error> find_failure(const RankWords& words, bool may_have_lost_peer) const;
-  std::string describe_missing(const RankWords& words) const {
+  // A rank without a lost peer comes first.
+  std::optional<Error> find_failure(const RankReports& reports, bool may_have_lost_peer) const {
+    const auto& failures = reports.failures;
+    auto found =
+        std::find_if(failures.begin(), failures.end(), [](const auto& report) { return !report.has_lost_peer; });
+    if (found == failures.end() && may_have_lost_peer) found = failures.begin();
+    if (found == failures.end()) return std::nullopt;
+    return Error{ErrorCode::kUnavailable, cat({describe_rank(*layout_, found->rank), ": ", found->failure})};
+  }
+
+  std::string describe_missing(const RankReports& reports) const {
     return cat({"ranks stopped, ended, or are done with ", name_,
-                ", in which others wait; look for their last messages; ", words.missing});
+                ", in which others wait; look for their last messages; ", reports.missing});
   }
 
   Exchange* exchange_;
@@ -204,38 +223,6 @@ class Others {
   std::vector<Rank> members_;
   std::string name_;  // of NCCL's call
 };
-
-// That of a rank that failed by itself comes first.
-std::optional<Error> Others::find_failure(const RankWords& words, bool may_have_lost_peer) const {
-  const auto& failures = words.failures;
-  auto found = std::find_if(failures.begin(), failures.end(), [](const RankWord& word) { return !word.has_lost_peer; });
-  if (found == failures.end() && may_have_lost_peer) found = failures.begin();
-  if (found == failures.end()) return std::nullopt;
-  return Error{ErrorCode::kUnavailable, cat({describe_rank(*layout_, found->rank), ": ", found->failure})};
-}
-
-Error Others::explain_wait(const Error& late) const {
-  if (exchange_ == nullptr) return late;
-  const auto words = exchange_->pass_word(std::nullopt, members_);
-  const auto failure = words ? find_failure(*words, words->missing.empty()) : std::nullopt;
-  if (failure) return *failure;
-  if (!words) return {ErrorCode::kTimeout, cat({late.message, "; ", words.error().message})};
-  if (!words->missing.empty()) return {ErrorCode::kTimeout, cat({late.message, "; ", describe_missing(*words)})};
-  return {ErrorCode::kTimeout, cat({late.message, "; all ranks of the communicator wait in ", name_,
-                                    ": they cannot reach each other over the network interface that ", nccl::product(),
-                                    " chose; NCCL_DEBUG=INFO shows the interface, NCCL_SOCKET_IFNAME sets it"})};
-}
-
-Error Others::report(const Error& own, bool has_lost_peer, Deadline all_have_spoken) const {
-  if (exchange_ == nullptr) return own;
-  auto words = exchange_->pass_word(RankWord{.failure = own.message, .has_lost_peer = has_lost_peer}, {});
-  if (!has_lost_peer || !words) return own;
-  sleep_for(all_have_spoken - steady_clock::now());
-  words = exchange_->pass_word(std::nullopt, members_);
-  if (!words) return own;
-  if (auto failure = find_failure(*words, false)) return *failure;
-  return words->missing.empty() ? own : Error{own.code, cat({own.message, "; ", describe_missing(*words)})};
-}
 
 }  // namespace
 
@@ -263,7 +250,7 @@ Result<nccl::Comm> init_communicator(InitCall call) {
   if (auto status = worker.start([init] { init->run(); }); !status) return fail(status.error());
   const auto start = steady_clock::now();
   const auto patience = std::min<steady_clock::duration>(kLongWait, (deadline - start) / 2);
-  if (!worker.wait_until(start + patience)) others.say_that_this_one_waits();
+  if (!worker.wait_until(start + patience)) others.report_wait();
   std::optional<Error> late;
   if (!worker.wait_until(deadline)) {
     const auto until = steady_clock::now() + kAbortTime;
@@ -273,10 +260,10 @@ Result<nccl::Comm> init_communicator(InitCall call) {
   }
   auto result = init->take_result();
   if (result) return result;
-  auto error = late ? *late : result.error();
-  error = init->with_hint(std::move(error));
+  const auto error = init->with_hint(late ? *late : result.error());
   if (late) return fail(error);
-  return fail(others.report(error, init->has_lost_peer(error), std::min(start + kLongWait + kPace, deadline)));
+  return fail(
+      others.report_failure(error, init->has_lost_peer(error), std::min(start + kLongWait + kSpread, deadline)));
 }
 
 }  // namespace bootstrap

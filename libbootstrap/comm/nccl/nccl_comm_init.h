@@ -20,8 +20,7 @@ struct InitCall {
   bool nonblocking = false;
   std::string who;  // for messages: "rank 3 (node001, local rank 3)"
   Deadline deadline;
-  // Where the ranks leave and find words about the call; null: nowhere.
-  Exchange* exchange = nullptr;
+  Exchange* exchange = nullptr;  // for the ranks' reports about the call; null: no reports
   const Layout* layout = nullptr;
   std::vector<Rank> members = {};  // of the communicator
 };
@@ -29,10 +28,10 @@ struct InitCall {
 // Whether this copy of NCCL can do it; kUnsupported with the version that could.
 Status can_init(const nccl::Functions& nccl, std::size_t ids, bool nonblocking);
 
-// NCCL is called in a thread of its own, since its calls have no deadline: one that has not come back is left to
-// itself, and ends the communicator if it comes about after all. A rank that fails leaves its sentence for the others,
-// and returns. The others ask at the deadline: kTimeout names the ranks that do not answer, or the call that has not
-// ended; kUnavailable is the sentence of a rank that failed. The ids are wiped. Precondition: can_init().
+// Calls NCCL in a thread, since its calls have no deadline. A call that has not returned in time is abandoned, and ends
+// the communicator if it returns later. A rank that fails stores its report for the others, and returns. At the
+// deadline the others read the reports: kTimeout names the ranks that do not answer, or the call that has not ended;
+// kUnavailable is the message of a rank that failed. Wipes the ids. Precondition: can_init().
 Result<nccl::Comm> init_communicator(InitCall call);
 
 }  // namespace bootstrap

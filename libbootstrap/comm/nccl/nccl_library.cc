@@ -1,25 +1,22 @@
-// NCCL, or RCCL, without linking to it: the functions of one loaded copy, found by name, and our own declarations of
-// its types.
+// NCCL, or RCCL, without linking: the functions of one loaded copy, and our own declarations of its types.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/nccl_library.h"
 
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 
-#include "comm/nccl/gpu_libraries.h"
+#include "comm/nccl/cuda_device.h"
 #include "core/util/text.h"
+#include "probe/deadline.h"
+#include "probe/own_process.h"
 
 namespace bootstrap::nccl {
 
 namespace {
-
-template <class Function>
-void take(void* library, const char* name, Function& member) {
-  member = reinterpret_cast<Function>(::dlsym(library, name));
-}
 
 bool is_nccl(const Functions& functions) { return functions.init_rank != nullptr; }
 
@@ -27,11 +24,11 @@ Functions functions_of_loaded_library() {
   void* const handle = open_first(used_gpu_libraries().nccl_files, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) return {};
   auto found = functions_in(handle);
-  (void)::dlclose(handle);  // the process has it; load() keeps it
+  (void)::dlclose(handle);  // the process has it loaded; load() keeps it
   return found;
 }
 
-// That of the step's GPUs first; what went wrong is said of it alone.
+// The library for the step's GPUs first; the error is about that one.
 Result<Functions> open_library(std::string_view preferred) {
   std::string reason;
   for (const auto* const libraries : likely_gpu_libraries()) {
@@ -68,7 +65,7 @@ Result<Functions> check_age(Functions found) {
 
 Result<Functions> find_or_open(std::string_view preferred) {
   auto found = functions_of_loaded_library();
-  // NCCL that is linked into the program, or has another name.
+  // NCCL linked into the program, or with another file name.
   if (!is_nccl(found)) found = functions_in(RTLD_DEFAULT);
   if (is_nccl(found)) return check_age(std::move(found));
   auto opened = open_library(preferred);
@@ -89,17 +86,17 @@ std::string version_text(int version) {
 
 Functions functions_in(void* library) {
   Functions found;
-  take(library, "ncclGetVersion", found.get_version);
-  take(library, "ncclGetUniqueId", found.get_unique_id);
-  take(library, "ncclCommInitRank", found.init_rank);
-  take(library, "ncclCommInitRankConfig", found.init_rank_config);
-  take(library, "ncclCommInitRankScalable", found.init_rank_scalable);
-  take(library, "ncclCommAbort", found.abort);
-  take(library, "ncclCommDestroy", found.destroy);
-  take(library, "ncclCommGetAsyncError", found.get_async_error);
-  take(library, "ncclAllReduce", found.all_reduce);
-  take(library, "ncclGetErrorString", found.get_error_string);
-  take(library, "ncclGetLastError", found.get_last_error);
+  (void)find_symbol(library, "ncclGetVersion", found.get_version);
+  (void)find_symbol(library, "ncclGetUniqueId", found.get_unique_id);
+  (void)find_symbol(library, "ncclCommInitRank", found.init_rank);
+  (void)find_symbol(library, "ncclCommInitRankConfig", found.init_rank_config);
+  (void)find_symbol(library, "ncclCommInitRankScalable", found.init_rank_scalable);
+  (void)find_symbol(library, "ncclCommAbort", found.abort);
+  (void)find_symbol(library, "ncclCommDestroy", found.destroy);
+  (void)find_symbol(library, "ncclCommGetAsyncError", found.get_async_error);
+  (void)find_symbol(library, "ncclAllReduce", found.all_reduce);
+  (void)find_symbol(library, "ncclGetErrorString", found.get_error_string);
+  (void)find_symbol(library, "ncclGetLastError", found.get_last_error);
   if (found.init_rank == nullptr) return {};
   if (found.get_version != nullptr && found.get_version(&found.version) != kSuccess) found.version = 0;
   Dl_info info{};
@@ -116,7 +113,8 @@ Result<const Functions*> load(std::string_view preferred) {
   if (loaded != nullptr) return loaded;
   auto found = find_or_open(preferred);
   if (!found) return fail(found.error());
-  // A reference of our own, for good: whoever opened it may close it, and threads may be in it when the process ends.
+  // An own reference that is never closed: other code may close its own, and threads may be in it until the process
+  // ends.
   (void)::dlopen(found->path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   loaded = new Functions(std::move(*found));
   return loaded;
@@ -146,3 +144,41 @@ std::string describe(const Functions& nccl, std::string_view call, ResultCode co
 }
 
 }  // namespace bootstrap::nccl
+
+namespace bootstrap {
+
+using Functions = Result<const nccl::Functions*>;
+using Id = Result<std::shared_ptr<const MadeId>>;
+
+Deadline end_of_own_part(Deadline deadline) {
+  const auto left = deadline - std::chrono::steady_clock::now();
+  return deadline - std::min<Deadline::duration>(std::chrono::seconds(5), left / 4);
+}
+
+// The text for messages must not need the loader: dlopen(3) holds its lock while a library starts.
+Functions prepare_nccl(const std::string& preferred, std::optional<int> device, Deadline deadline) {
+  const auto work = [preferred, device]() -> Functions {
+    auto nccl = nccl::load(preferred);
+    if (!nccl) return nccl;
+    if (device && *device < 0) (void)current_gpu();
+    if (device && *device >= 0) {
+      if (const auto status = use_gpu(*device); !status) return fail(status.error());
+    }
+    return nccl;
+  };
+  auto done = call_with_deadline<Functions>("the start of NCCL and the GPU on this rank", work, deadline);
+  return done ? std::move(*done) : Functions(fail(done.error()));
+}
+
+Id make_unique_id(const nccl::Functions& nccl, Deadline deadline) {
+  const auto work = [nccl]() -> Id {
+    auto made = std::make_shared<MadeId>();
+    const auto code = nccl.get_unique_id(&made->id);
+    if (code == nccl::kSuccess) return std::shared_ptr<const MadeId>(std::move(made));
+    return fail(ErrorCode::kUnavailable, nccl::describe(nccl, "ncclGetUniqueId", code, nullptr));
+  };
+  auto done = call_with_deadline<Id>("ncclGetUniqueId", work, deadline);
+  return done ? std::move(*done) : Id(fail(done.error()));
+}
+
+}  // namespace bootstrap

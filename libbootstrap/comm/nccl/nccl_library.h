@@ -1,23 +1,24 @@
-// NCCL, or RCCL, without linking to it: the functions of one loaded copy, found by name, and our own declarations of
-// its types.
+// NCCL, or RCCL, without linking: the functions of one loaded copy, and our own declarations of its types.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
-#include "comm/process/secure_wipe.h"
 #include "core/util/result.h"
+#include "probe/deadline.h"
+#include "probe/secrets.h"
 
 struct ncclComm;
 struct CUstream_st;  // cudaStream_t is a pointer to it
 
 namespace bootstrap::nccl {
 
-// The parts of nccl.h that we need. tests/unit/nccl_declarations.cc holds them against the real header where there is
-// one.
+// From nccl.h; tests/unit/nccl_declarations.cc compares with the real header, if there is one.
 using Comm = ::ncclComm*;
 using ResultCode = int;
 inline constexpr ResultCode kSuccess = 0;
@@ -37,7 +38,7 @@ struct UniqueId {
   std::array<char, 128> internal;
 };
 
-// The first members of ncclConfig_t, as of 2.14; NCCL takes a shorter structure and knows it by `size` and `version`.
+// The first members of ncclConfig_t, as of 2.14; NCCL accepts a shorter structure, by its `size` and `version`.
 struct Config {
   std::size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
@@ -45,7 +46,7 @@ struct Config {
   int blocking = 1;
 };
 
-// Null where the loaded copy does not export it.
+// Null if the loaded copy does not export the function.
 struct Functions {
   ResultCode (*get_version)(int* version) = nullptr;
   ResultCode (*get_unique_id)(UniqueId* id) = nullptr;
@@ -63,25 +64,22 @@ struct Functions {
   std::string path;  // the file that it was loaded from
 };
 
-// "RCCL" in a process that has it loaded, or that would load it; else "NCCL".
+// "RCCL" if the process has loaded it, or would load it; else "NCCL".
 std::string_view product();
 
 // "2.28.9".
 std::string version_text(int version);
 
-// The copy that is in this process already, else the system's (libnccl.so.2 or librccl.so.1, or SLURM_BOOTSTRAP_NCCL
-// when that is set: a file name or an absolute path). Found once; the copy stays loaded. Fails with kUnavailable and
-// what was tried.
+// The copy that this process has loaded, else `preferred` (SLURM_BOOTSTRAP_NCCL, a file name or an absolute path), else
+// libnccl.so.2 or librccl.so.1. Found once, and stays loaded. kUnavailable with the file that was tried.
 Result<const Functions*> load(std::string_view preferred = {});
 
-// The functions of one library, by its handle of dlopen(3). All members are null where it is not NCCL.
+// The functions of one library, by its handle of dlopen(3). All are null if it is not NCCL.
 Functions functions_in(void* library);
 
-// NCCL_COMM_ID: NCCL starts its root at that address in the first rank of a communicator, and all ids are one. Null
-// where it is not set.
+// NCCL_COMM_ID, or null: with it all ids are equal, and the first rank of a communicator starts NCCL's root there.
 const char* fixed_root();
-// For the end of a message on a wait, or on a root that cannot be: "; NCCL_COMM_ID=... is in the environment, ...".
-// Empty where it is not set.
+// The end of a message about a wait or a failed root: "; NCCL_COMM_ID=... is in the environment, ...", or empty.
 std::string fixed_root_hint();
 
 // "ncclCommInitRank failed: unhandled cuda error (Call to connect returned ...)".
@@ -96,5 +94,26 @@ inline void wipe(std::vector<nccl::UniqueId>& ids) {
   for (auto& id : ids) wipe(id);
   ids.clear();
 }
+
+// When a rank stops waiting for its own part of a call, to have time to report to the others.
+Deadline end_of_own_part(Deadline deadline);
+
+// nccl::load(), then the first calls of CUDA or HIP with this device (-1: the current device; nothing: no calls). They
+// load libraries and open devices, and may block forever, so they run in another thread, and the caller's current
+// device stays. kTimeout at the deadline.
+Result<const nccl::Functions*> prepare_nccl(const std::string& preferred, std::optional<int> device, Deadline deadline);
+
+// Its last owner wipes the id.
+struct MadeId {
+  nccl::UniqueId id{};
+
+  MadeId() = default;
+  MadeId(const MadeId&) = delete;
+  MadeId& operator=(const MadeId&) = delete;
+  ~MadeId() { wipe(id); }
+};
+
+// ncclGetUniqueId, until the deadline. Precondition: `nccl` has it.
+Result<std::shared_ptr<const MadeId>> make_unique_id(const nccl::Functions& nccl, Deadline deadline);
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// What a rank says of the communicator that it is about to make, and the sentence where two ranks do not fit together.
+// What a rank sends about its call for a communicator, and the error if two ranks do not fit together.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/rank_conflicts.h"
 
@@ -6,18 +6,18 @@
 #include <array>
 #include <utility>
 
-#include "comm/nccl/gpu_libraries.h"
+#include "comm/nccl/cuda_device.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
 
-constexpr std::string_view kFormat = "spec 2";  // another number where a later version changes the lines
+constexpr std::string_view kFormat = "spec 2";  // changes with the lines
 constexpr std::size_t kLines = 10;
-constexpr std::size_t kMaxWords = 1000;  // of a refusal
+constexpr std::size_t kMaxText = 1000;  // bytes of a refusal
 
-std::string one_line(std::string_view text) { return replaced(text.substr(0, kMaxWords), "\n", " "); }
+std::string one_line(std::string_view text) { return replaced(text.substr(0, kMaxText), "\n", " "); }
 
 template <class Number>
 bool read(std::string_view text, Number& number, std::uint64_t max) {
@@ -30,8 +30,8 @@ std::string both(const Layout& layout, const MemberSpec& one, const MemberSpec& 
   return cat({describe_rank(layout, one.rank), " and ", describe_rank(layout, other.rank)});
 }
 
-// "'communicator world' (32 ranks, 3 roots)", as calls are named where ranks of different nodes disagree.
-std::string wish(const RankSpec& spec) {
+// "'communicator world' (32 ranks, 3 roots)".
+std::string describe_call(const RankSpec& spec) {
   return cat({"'", spec.call, " ", to_string(spec.kind), "' (", counted(spec.size, "rank"), ", ",
               counted(spec.roots, "root"), ")"});
 }
@@ -43,8 +43,9 @@ Status compare_calls(const Layout& layout, const MemberSpec& one, const MemberSp
   const RankSpec& b = other.spec;
   const bool is_same = a.call == b.call && a.kind == b.kind && (!is_member || (a.size == b.size && a.roots == b.roots));
   if (!is_same) {
-    return disagree(cat({describe_rank(layout, one.rank), " calls ", wish(a), ", ", describe_rank(layout, other.rank),
-                         " calls ", wish(b), ": all ranks must make the same calls in the same order"}));
+    return disagree(
+        cat({describe_rank(layout, one.rank), " calls ", describe_call(a), ", ", describe_rank(layout, other.rank),
+             " calls ", describe_call(b), ": all ranks must make the same calls in the same order"}));
   }
   if (is_member && a.members != b.members) {
     return disagree(cat({both(layout, one, other), " pass different lists of ", std::to_string(a.size),
@@ -104,14 +105,14 @@ std::optional<RankSpec> decode_rank_spec(std::string_view text) {
 }
 
 Status compare(const Layout& layout, const MemberSpec& one, const MemberSpec& other, bool is_member) {
-  if (other.rank < one.rank) return compare(layout, other, one, is_member);  // the same sentence on both
+  if (other.rank < one.rank) return compare(layout, other, one, is_member);  // the same message on both
   if (is_member) {
     for (const auto* const side : {&one, &other}) {
       if (side->spec.refusal.empty()) continue;
       return fail(ErrorCode::kUnavailable,
                   cat({describe_rank(layout, side->rank), " cannot take part: ", side->spec.refusal}));
     }
-    // Before the roots: their number follows from the version where nobody has set it.
+    // Before the roots, whose default number depends on the version.
     if (auto status = compare_versions(layout, one, other); !status) return status;
   }
   if (auto status = compare_calls(layout, one, other, is_member); !status) return status;

@@ -1,4 +1,4 @@
-// What happens in one round, from the connection to the last value read; runs on a worker's thread, which owns it all.
+// The tasks of a PMIx worker's thread, their times, and the allgather of one round.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,47 +11,43 @@
 
 namespace bootstrap {
 
-// What a successful fence brought is there at once, but on a busy node a rank may have to wait for its turn.
+// The data of a successful fence is there at once, but on a busy node a rank may wait for a core.
 inline constexpr auto kReadTime = std::chrono::seconds(5);
-// How long after its deadline a round may still ask who is missing (with 2 kAnswerTime on top where the server is slow
-// or silent), and then take leave of the server.
+// After its deadline a round may query the missing ranks for this long, and 2 kAnswerTime more if the server is slow or
+// silent, and then close its session.
 inline constexpr auto kQueryTime = std::chrono::milliseconds(1000);
 inline constexpr auto kLeaveTime = std::chrono::milliseconds(800);
-// After so long in a fence, or before it, a rank announces itself under a name of this round alone, for the query for
-// missing ranks of others; well below kQueryTime, so that those who have just come are found, too.
+// After this time in a fence, or before it, a rank announces itself under a name of this round, for other ranks'
+// queries for missing ranks; well below kQueryTime, so that a query finds ranks that have just begun, too.
 inline constexpr auto kAnnounceTime = std::chrono::milliseconds(400);
 
-// In larger steps only the ranks of the own node and one of each other node are called by name: the names of all would
-// travel to every node with every round.
+// In larger steps a query names only the ranks of its own node and one of each other node: the names of all ranks would
+// travel to every node in every round.
 inline constexpr std::size_t kMaxCalledRanks = 4096;
 
-// What a rank does in a session with its server, in a round or after it.
+// What a rank does in one session with its server, in a round or after it.
 struct RoundTask {
   Layout layout;
   Rank rank;
   PmixServer server;
   CallTag tag;  // of the round
 
-  // True once nothing but the server can delay the task.
+  // True once only the server can delay the task.
   std::atomic<bool> is_connected{false};
   std::atomic<bool> has_result{false};
 };
 
 struct AllgatherTask : RoundTask {
   AllgatherTask(Layout of_step, Rank own, PmixServer of_node, CallTag of_round, Allgather wanted)
-      : RoundTask{std::move(of_step), own, std::move(of_node), std::move(of_round)},
-        round(std::move(wanted)),
-        result(fail(ErrorCode::kUnavailable, "the call did not run")) {}
-
-  // What was exchanged may be unique ids: no copy of ours stays in memory that is used again.
-  ~AllgatherTask();
+      : RoundTask{std::move(of_step), own, std::move(of_node), std::move(of_round)}, round(std::move(wanted)) {}
+  ~AllgatherTask();  // wipes the values, which may be unique ids
   AllgatherTask(const AllgatherTask&) = delete;
   AllgatherTask& operator=(const AllgatherTask&) = delete;
 
   Allgather round;
 
-  // Written by the worker before has_result, and not touched after: taking leave of the server may take longer.
-  Result<AllgatherResult> result;
+  // The worker writes it before has_result, and not later: closing the session may take longer.
+  Result<AllgatherResult> result = fail(ErrorCode::kUnavailable, "the call did not run");
 };
 
 void run_allgather(AllgatherTask& job);

@@ -1,4 +1,4 @@
-// Who has not come to a round, asked of the servers.
+// Asks the servers which ranks have not joined a round.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/pmix/missing_rank_query.h"
 
@@ -7,10 +7,10 @@
 #include <map>
 #include <string>
 
-#include "comm/process/secure_wipe.h"
-#include "comm/process/sleep_for.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
+#include "probe/deadline.h"
+#include "probe/secrets.h"
 
 namespace bootstrap {
 namespace {
@@ -18,12 +18,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Slurm's server falls silent when it asks a node that has no slurmstepd any more (see PmixSession::look_for_server()).
-// So one rank of each node asks a few nodes at a time, in so many turns at most, and looks after each whether the
-// server still answers, which takes it less than a millisecond: then it knows at which nodes it fell silent. The others
-// of its node wait until it is through, since a question of theirs could be the one; longer than its turns take, as
-// their deadline may be earlier than its. The server then has most answers. Nodes to which no turn has come in time are
-// asked with all that have not answered.
+// Slurm's server stops answering when it asks a node without slurmstepd (see PmixSession::look_for_server()). So one
+// rank of each node asks a few nodes per turn, in kMaxTurns turns at most, and after each turn checks that the server
+// still answers, which takes less than a millisecond: the nodes of the turn after which it does not are the silencers.
+// The other ranks of the node ask nothing meanwhile, since their question could silence the server. They wait longer
+// than the turns take, as their deadline may be earlier; then the server has most answers. Nodes without a turn in time
+// are asked together at the end.
 constexpr std::size_t kMaxTurns = 64;
 constexpr milliseconds kNearTime{50};
 constexpr milliseconds kTurnTime{5};
@@ -49,7 +49,7 @@ MissingRankQuery::MissingRankQuery(const PmixSession& session, const RoundTask& 
       is_here_(job.layout.size()),
       elsewhere_(job.layout.size()) {}
 
-// Asked of the servers: a rank that is there has put its value, and waits as we do.
+// A rank that has joined has put its value.
 void MissingRankQuery::ask(const std::vector<Wanted>& wanted, Deadline until) {
   auto answers = session_.read(wanted, until, true, [this](Rank rank, const std::string& text) {
     const auto value = decode_tagged_value(text);
@@ -65,8 +65,7 @@ void MissingRankQuery::ask(const std::vector<Wanted>& wanted, Deadline until) {
   }
 }
 
-// Until the deadline, or a while if that is near; but a server that is slow each time shall not be waited for much
-// longer.
+// The deadline, or kAnswerTime from now if that is later, but not more than 2 kAnswerTime after the deadline.
 Deadline MissingRankQuery::time_to_answer() const {
   return std::min(std::max(deadline_, steady_clock::now() + kAnswerTime), deadline_ + 2 * kAnswerTime);
 }
@@ -104,11 +103,11 @@ void MissingRankQuery::ask_in_turns(const std::vector<Wanted>& far) {
 }
 
 void MissingRankQuery::ask_with_care(const std::vector<Wanted>& near, const std::vector<Wanted>& far) {
-  // A rank of this node whose deadline was earlier may have asked before.
+  // Another rank of this node, with an earlier deadline, may have silenced it.
   if (!is_server_there()) return;
   ask(near, steady_clock::now() + kNearTime);
-  if (!is_server_there()) return;  // it may not have heard of these either
-  // It answers in order: what it said of these after kNearTime is here now.
+  if (!is_server_there()) return;  // the server may have answered none of these
+  // It answers in order: its late answers about these ranks are here now.
   ask(absent_of(near), steady_clock::now() + kTurnTime);
   are_near_asked_ = true;
   if (leads_its_node()) {
@@ -120,11 +119,11 @@ void MissingRankQuery::ask_with_care(const std::vector<Wanted>& near, const std:
   auto all = absent_of(near);
   const auto rest = absent_of(far);
   all.insert(all.end(), rest.begin(), rest.end());
-  ask(all, std::min(time_to_answer(), deadline_ + kAnswerTime));  // which leaves time for the last look
+  ask(all, std::min(time_to_answer(), deadline_ + kAnswerTime));  // leaves time for the next line
   (void)is_server_there();
 }
 
-// The lowest of those that are there.
+// True for the lowest rank that has joined on this node.
 bool MissingRankQuery::leads_its_node() const {
   const auto own = job_.layout.ranks_on(job_.layout.place(job_.rank).node);
   return std::none_of(own.begin(), own.end(), [this](Rank rank) { return rank < job_.rank && is_here_[rank]; });
@@ -137,8 +136,8 @@ std::vector<Wanted> MissingRankQuery::absent_of(const std::vector<Wanted>& wante
   return rest;
 }
 
-// A rank of a node that gave no answer at all may be there: the server of that node, too, falls silent when it asks a
-// node that is gone, and a network may be cut or slow.
+// If a node gave no answer at all, its ranks may have joined: its server may be silent, too, or the network cut or
+// slow.
 MissingRanks MissingRankQuery::sort_out(const std::vector<Wanted>& wanted) const {
   MissingRanks absence{{}, silencers_, {}, server_};
   std::vector<bool> has_answered(job_.layout.node_count());
@@ -159,14 +158,6 @@ MissingRanks MissingRankQuery::sort_out(const std::vector<Wanted>& wanted) const
   return absence;
 }
 
-std::optional<Error> MissingRankQuery::find_disagreement(const std::vector<Rank>& absent) const {
-  for (const Rank rank : absent) {
-    if (!elsewhere_[rank] || elsewhere_[rank]->sequence < job_.tag.sequence) continue;
-    return disagreement(job_.layout, rank, *elsewhere_[rank], job_.tag);
-  }
-  return std::nullopt;
-}
-
 MissingRanks MissingRankQuery::find_missing(const std::vector<Wanted>& wanted) {
   const bool from_slurm = !job_.server.from_mpirun;
   std::vector<Wanted> near;
@@ -184,7 +175,10 @@ MissingRanks MissingRankQuery::find_missing(const std::vector<Wanted>& wanted) {
 Error MissingRankQuery::explain(const std::vector<Wanted>& wanted, const Error& what) {
   const auto absence = find_missing(wanted);
   const auto absent = ranks_of(absent_of(wanted));
-  if (auto error = find_disagreement(absent)) return *error;
+  for (const Rank rank : absent) {
+    const auto& other = elsewhere_[rank];
+    if (other && other->sequence >= job_.tag.sequence) return disagreement(job_.layout, rank, *other, job_.tag);
+  }
   if (absent.empty()) {
     return {what.code,
             cat({what.message, ", but all have joined it by now: the network is slow",

@@ -1,9 +1,8 @@
-// Who has not come to a round, asked of the servers.
+// Asks the servers which ranks have not joined a round.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "comm/pmix/allgather.h"
@@ -17,12 +16,12 @@ class MissingRankQuery {
   // Both must outlive it.
   MissingRankQuery(const PmixSession& session, const RoundTask& job);
 
-  // The ranks that are not there, of those that are `wanted` (in order of rank). Takes kQueryTime, and up to
-  // 2 kAnswerTime more where the server does not answer; less where all are there.
+  // The missing ranks of those that are `wanted` (in order of rank). Takes kQueryTime, and up to 2 kAnswerTime more if
+  // the server does not answer; less if no rank is missing.
   MissingRanks find_missing(const std::vector<Wanted>& wanted);
   bool is_here(Rank rank) const { return is_here_[rank]; }  // after find_missing()
 
-  // What went wrong, with the ranks that are not there.
+  // The error with the missing ranks, or a disagreement with one of them.
   Error explain(const std::vector<Wanted>& wanted, const Error& what);
 
  private:
@@ -34,14 +33,13 @@ class MissingRankQuery {
   bool leads_its_node() const;
   std::vector<Wanted> absent_of(const std::vector<Wanted>& wanted) const;
   MissingRanks sort_out(const std::vector<Wanted>& wanted) const;
-  std::optional<Error> find_disagreement(const std::vector<Rank>& absent) const;
 
   const PmixSession& session_;
   const RoundTask& job_;
   const Deadline start_;
   const Deadline deadline_;
-  std::vector<bool> is_here_;                      // by rank, as what follows
-  std::vector<std::optional<CallTag>> elsewhere_;  // those that make another call
+  std::vector<bool> is_here_;                      // by rank
+  std::vector<std::optional<CallTag>> elsewhere_;  // by rank: the other call that it makes
   ServerState server_ = ServerState::kAnswers;
   std::vector<Rank> silencers_;  // see MissingRanks
   bool are_near_asked_ = false;

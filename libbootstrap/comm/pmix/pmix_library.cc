@@ -1,4 +1,4 @@
-// PMIx without linking to it: the few calls that we make, on the libpmix that the process has or the system offers.
+// PMIx without linking: the few calls that are used, of the libpmix that the process has loaded, or of the system.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/pmix/pmix_library.h"
 
@@ -15,8 +15,7 @@
 #include <mutex>
 
 #include "core/util/text.h"
-#include "probe/loaded_mpi.h"
-#include "probe/read_environment.h"
+#include "probe/own_process.h"
 
 namespace bootstrap::pmix {
 
@@ -28,7 +27,7 @@ struct Answer::State {
   bool is_there = false;
   Code code = PMIX_ERROR;
   std::string bytes;
-  // What a question points to must be there until it is answered: libpmix does not copy all of it.
+  // libpmix does not copy these, and reads them until it answers.
   pmix_proc_t target{};
   std::string key;
 
@@ -64,14 +63,8 @@ namespace {
 
 constexpr const char* kLibrary = "libpmix.so.2";  // the SONAME of PMIx 3, 4, 5 and 6
 
-template <class Function>
-bool find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(::dlsym(library, name));
-  return function != nullptr;
-}
-
-// The call keeps a reference to its answer of its own, since it may come long after everybody has stopped waiting.
-// A call that is never answered keeps it for good: some hundred bytes, on the way to a failed step.
+// The call keeps its own reference to the answer, which may come long after the wait for it has ended. A call that is
+// never answered keeps it until the process ends: some hundred bytes in a step that fails.
 void* reference_for_callback(const std::shared_ptr<Answer::State>& state) {
   return new std::shared_ptr<Answer::State>(state);
 }
@@ -89,7 +82,7 @@ extern "C" void value_is_there(pmix_status_t status, pmix_value_t* value, void* 
   reference_from_callback(pointer)->set(status, value);
 }
 
-// PMIx answers by callback only when the call itself returned PMIX_SUCCESS. It may also be done at once.
+// PMIx calls back only if the call itself returned PMIX_SUCCESS. The call may also be done at once.
 Answer started(Code code, const std::shared_ptr<Answer::State>& state, void* reference) {
   if (code != PMIX_SUCCESS) {
     (void)reference_from_callback(reference);
@@ -98,7 +91,7 @@ Answer started(Code code, const std::shared_ptr<Answer::State>& state, void* ref
   return Answer(state);
 }
 
-// Directives outlive every call that they are given to.
+// Never freed: calls may use it until the process ends.
 const pmix_info_t* flag(const char* key) {
   auto* info = new pmix_info_t;
   std::memset(info, 0, sizeof *info);
@@ -150,11 +143,14 @@ Result<const Client*> Client::open() {
                      "; install it (Debian: libpmix2), or set SLURM_BOOTSTRAP_PMIX to its file"}));
   }
   auto functions = std::make_shared<Functions>();
-  if (!find(library, "PMIx_Get_version", functions->get_version) ||
-      !find(library, "PMIx_Initialized", functions->initialized) || !find(library, "PMIx_Init", functions->init) ||
-      !find(library, "PMIx_Finalize", functions->finalize) || !find(library, "PMIx_Put", functions->put) ||
-      !find(library, "PMIx_Commit", functions->commit) || !find(library, "PMIx_Fence_nb", functions->fence) ||
-      !find(library, "PMIx_Get_nb", functions->get) || !find(library, "PMIx_Error_string", functions->error_string)) {
+  if (!find_symbol(library, "PMIx_Get_version", functions->get_version) ||
+      !find_symbol(library, "PMIx_Initialized", functions->initialized) ||
+      !find_symbol(library, "PMIx_Init", functions->init) ||
+      !find_symbol(library, "PMIx_Finalize", functions->finalize) ||
+      !find_symbol(library, "PMIx_Put", functions->put) || !find_symbol(library, "PMIx_Commit", functions->commit) ||
+      !find_symbol(library, "PMIx_Fence_nb", functions->fence) ||
+      !find_symbol(library, "PMIx_Get_nb", functions->get) ||
+      !find_symbol(library, "PMIx_Error_string", functions->error_string)) {
     return fail(ErrorCode::kUnsupported,
                 cat({"the PMIx library ", name, " does not have all functions of PMIx 3; use PMIx 3 or newer"}));
   }
@@ -179,8 +175,8 @@ Result<const Client*> Client::load() {
 
 bool Client::may_serve_others() const { return was_in_process_ || is_mpi_loaded(); }
 
-// Of a rank of this node, without a fence. PMIx 4 with ds21 reads the server's memory anew each time; hash, the choice
-// of all others and what 4 can be told to use, has a table of its own in each session.
+// For a value of a rank of this node without a fence. PMIx 4 with ds21 reads the server's memory each time; hash, which
+// all other versions use and 4 can be set to, has a table in each session.
 bool Client::keeps_what_it_read() const {
   const char* chosen = std::getenv("PMIX_MCA_gds");
   const auto major = parse_unsigned(version_.substr(0, version_.find('.')), UINT32_MAX);
@@ -191,8 +187,8 @@ bool Client::is_initialized() const { return functions_->initialized() != 0; }
 
 namespace {
 
-// libpmix before openpmix #4017 (2026) keeps a thread-specific key of each session, of which a process has 1,024. The
-// last of them are left to the program: a library that it loads later may want one.
+// libpmix before openpmix #4017 (2026) keeps a thread-specific key of each session, and a process has 1,024. The last
+// ones stay free for libraries that the program loads later.
 constexpr std::size_t kSparedKeys = 64;
 
 bool has_keys_to_spare() {
@@ -237,7 +233,7 @@ Code Client::put(Scope scope, const std::string& key, std::string_view bytes) co
 Code Client::commit() const { return functions_->commit(); }
 
 Answer Client::fence() const {
-  // Slurm's server looks only whether the key is there, and collects; without it the data would stay on its node.
+  // Without this key Slurm's server leaves the data on its node; it ignores the key's value.
   static const pmix_info_t* const collect = flag(PMIX_COLLECT_DATA);
   auto state = std::make_shared<Answer::State>();
   void* reference = reference_for_callback(state);

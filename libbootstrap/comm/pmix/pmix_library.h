@@ -1,4 +1,4 @@
-// PMIx without linking to it: the few calls that we make, on the libpmix that the process has or the system offers.
+// PMIx without linking: the few calls that are used, of the libpmix that the process has loaded, or of the system.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,32 +16,32 @@ namespace bootstrap::pmix {
 using Code = int;
 inline constexpr Code kSuccess = 0;
 
-// The answer to a call that was started: it may come at any time, or never, and outlives the session.
+// The answer to a call that was started: it may come at any time, or never, also after the session.
 class Answer {
  public:
   struct State;
   explicit Answer(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  bool wait_until(Deadline deadline) const;  // true: it is there
-  Code code() const;                         // precondition: it is there, as for what follows
+  bool wait_until(Deadline deadline) const;  // true: it has come
+  Code code() const;                         // precondition of this and the next: it has come
   std::string take_bytes() const;
 
  private:
   std::shared_ptr<State> state_;
 };
 
-enum class Scope : std::uint8_t { kNode, kStep };  // who may read what is put: ranks of this node, or all
+enum class Scope : std::uint8_t { kNode, kStep };  // which ranks may read a value: those of this node, or all
 
-// init() and finish() can block for ever when the server does not answer; the others return at once.
+// init() and finish() can block forever if the server does not answer; the others return at once.
 class Client {
  public:
-  // The copy that is in this process already, else libpmix.so.2, or what SLURM_BOOTSTRAP_PMIX names. It stays loaded.
+  // The copy that this process has loaded, else SLURM_BOOTSTRAP_PMIX or libpmix.so.2. It stays loaded.
   static Result<const Client*> load();
 
   const std::string& version() const { return version_; }  // "4.2.2"
-  bool may_serve_others() const;                           // MPI, or the program: now, before, or soon
-  bool keeps_what_it_read() const;                         // within a session, though another value was put
-  bool is_initialized() const;                             // somebody else in this process has a session open
+  bool may_serve_others() const;                           // MPI or the program may use it, before, now or later
+  bool keeps_what_it_read() const;                         // a session returns old values after a new one was put
+  bool is_initialized() const;                             // other code in this process has a session open
 
   struct Identity {
     std::string name_space;
@@ -53,7 +53,7 @@ class Client {
   Code put(Scope scope, const std::string& key, std::string_view bytes) const;
   Code commit() const;
   Answer fence() const;  // of all ranks, collecting what they put
-  // `at_once`: only what this node's server has; else the server asks the other node, which may never answer.
+  // `at_once`: only from this node's server; else that one asks the other node, which may never answer.
   Answer get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once) const;
 
   std::string describe(Code code) const;  // "PMIX_ERR_UNREACH (-25)"

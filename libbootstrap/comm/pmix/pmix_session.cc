@@ -1,4 +1,4 @@
-// One connection of this rank to the PMIx server of its node: opened, used and closed on a worker's thread.
+// One session of this rank with the PMIx server of its node: opened, used and closed on a worker's thread.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/pmix/pmix_session.h"
 
@@ -9,21 +9,20 @@
 #include <exception>
 
 #include "core/util/text.h"
-#include "probe/abandonable_thread.h"
+#include "probe/deadline.h"
 
 namespace bootstrap {
 namespace {
 
 constexpr std::string_view kMpiruns = "mpirun's";
 
-// Of a session that outlives its call: who opened it, since a forked child has no part in it.
+// The process that opened the session that is kept: a forked child has no part in it.
 std::atomic<pid_t> keeper{0};
 
-// mpirun answers PMIx_Finalize from a thread of its own and notes only then that the rank has finalised
-// (op_cbfunc2() in src/server/pmix_server.c of PMIx 4.2.2). A client that is faster to close its connection has been
-// lost to the server, which counts one rank less on the node in all later fences, MPI's included: 1 of 25 runs with 8
-// ranks. Slurm's server answers from the thread that notes it. So with mpirun one session serves all calls of a
-// process.
+// One session with mpirun serves all calls of a process. mpirun answers PMIx_Finalize in one thread, and notes it in
+// another one later (op_cbfunc2() in src/server/pmix_server.c of PMIx 4.2.2). It takes a client that closes its
+// connection in between for lost, and counts one rank less on the node in all later fences, also in MPI's: 1 of 25 runs
+// with 8 ranks. Slurm's server uses one thread.
 Status keep_open(const pmix::Client& client, std::uint16_t port) {
   if (keeper == ::getpid()) return {};
   const auto others = ServerConnection::list(port).value_or(Sockets{});
@@ -46,7 +45,7 @@ void PmixSession::end_kept() noexcept {
       (void)worker.wait_until(std::chrono::steady_clock::now() + std::chrono::seconds(2));
     }
   } catch (const std::exception&) {
-    // Without memory mpirun will say that the rank ended without taking leave.
+    // Out of memory: mpirun reports that the rank ended without PMIx_Finalize.
   }
 }
 
@@ -95,13 +94,13 @@ bool PmixSession::is_connection_lost() const {
   if (!is_shared_) return connection_.is_lost();
   if (seen_port_ == 0) return false;
   const auto open = ServerConnection::list(seen_port_);
-  return open && open->empty();  // libpmix has closed its end, too
+  return open && open->empty();  // libpmix has closed its end
 }
 
 ServerState PmixSession::look_for_server(Deadline deadline) const {
-  // Nobody has that value, this rank least of all; with PMIX_IMMEDIATE a server says so at once, in 0.3 ms.
+  // No rank has that value, and with PMIX_IMMEDIATE a server answers so in 0.3 ms.
   const bool is_answered = client_->get(self_, self_.rank, "bootstrap.nothing", true).wait_until(deadline);
-  if (is_connection_lost()) return ServerState::kEnded;  // libpmix answers in its place
+  if (is_connection_lost()) return ServerState::kEnded;  // then libpmix itself has answered
   return is_answered ? ServerState::kAnswers : ServerState::kSilent;
 }
 

@@ -13,7 +13,7 @@
 #include "comm/nccl/cuda_buffers.h"
 #include "comm/nccl/cuda_device.h"
 #include "core/util/text.h"
-#include "probe/abandonable_thread.h"
+#include "probe/deadline.h"
 #include "tools/bench/bandwidth.h"
 
 namespace bootstrap {

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/process/sleep_for.h"
 #include "core/plan/master_endpoint.h"
 #include "core/util/text.h"
+#include "probe/deadline.h"
 
 namespace bootstrap {
 namespace {

@@ -12,12 +12,11 @@
 #include <optional>
 
 #include "comm/exchange.h"
-#include "comm/process/sleep_for.h"
 #include "core/step/rank_layout.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "probe/abandonable_thread.h"
-#include "probe/read_environment.h"
+#include "probe/deadline.h"
+#include "probe/own_process.h"
 #include "tools/check/check_client.h"
 #include "tools/check/check_server.h"
 #include "tools/check/command_time_limit.h"

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <memory>
 
-#include "probe/abandonable_thread.h"
+#include "probe/deadline.h"
 #include "tools/check/check_report.h"
 
 namespace bootstrap {

@@ -11,7 +11,7 @@
 
 #include "core/util/result.h"
 #include "probe/deadline.h"
-#include "probe/file_descriptor.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 

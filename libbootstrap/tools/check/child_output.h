@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "probe/deadline.h"
-#include "probe/file_descriptor.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 

@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "core/util/text.h"
-#include "probe/file_permissions.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 namespace {

@@ -7,11 +7,10 @@
 #include <memory>
 #include <utility>
 
-#include "comm/own_task.h"
 #include "core/hardware/gpu_list.h"
 #include "core/settings/settings.h"
 #include "core/util/text.h"
-#include "probe/read_environment.h"
+#include "probe/own_process.h"
 #include "tools/bench/bandwidth.h"
 #include "tools/bench/bench_session.h"
 #include "tools/check/command_time_limit.h"

@@ -12,11 +12,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/step/planned_variables.h"
 #include "core/settings/variables.h"
+#include "core/step/planned_variables.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "probe/read_environment.h"
+#include "probe/own_process.h"
 #include "tools/check/check_session.h"
 #include "tools/check/command_time_limit.h"
 #include "tools/cli/commands.h"

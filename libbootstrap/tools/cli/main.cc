@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "bootstrap/bootstrap.h"
-#include "comm/helper_main.h"
+#include "comm/pmi/pmi1_helper.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
 #include "tools/cli/command_line.h"

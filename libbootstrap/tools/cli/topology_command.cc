@@ -13,7 +13,7 @@
 #include "core/hardware/topology.h"
 #include "core/util/result.h"
 #include "core/util/text.h"
-#include "probe/hwloc_topology.h"
+#include "probe/node_topology.h"
 #include "tools/cli/commands.h"
 
 namespace bootstrap {

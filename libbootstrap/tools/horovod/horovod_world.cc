@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "comm/exchange.h"
-#include "comm/own_task.h"
 #include "core/util/text.h"
+#include "probe/own_process.h"
 #include "tools/horovod/rendezvous_server.h"
 
 namespace bootstrap {

@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include "core/util/text.h"
-#include "probe/file_descriptor.h"
+#include "probe/files.h"
 #include "tools/horovod/rendezvous_script.h"
 
 namespace bootstrap {

@@ -10,7 +10,7 @@
 #include <chrono>
 
 #include "core/util/text.h"
-#include "probe/file_descriptor.h"
+#include "probe/files.h"
 #include "tools/check/check_socket.h"
 
 namespace bootstrap {

@@ -16,7 +16,7 @@
 #include <functional>
 
 #include "core/util/text.h"
-#include "probe/file_descriptor.h"
+#include "probe/files.h"
 #include "tools/check/check_socket.h"
 #include "tools/check/child_output.h"
 #include "tools/status/flat_json.h"

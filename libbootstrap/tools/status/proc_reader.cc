@@ -14,7 +14,7 @@
 #include <set>
 
 #include "core/util/text.h"
-#include "probe/file_descriptor.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 namespace {

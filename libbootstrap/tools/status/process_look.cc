@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "core/util/text.h"
-#include "probe/file_descriptor.h"
+#include "probe/files.h"
 #include "tools/status/proc_reader.h"
 
 namespace bootstrap {

@@ -7,7 +7,7 @@ from collections import Counter, namedtuple
 import pytest
 
 from built_files import program
-from exchange_steps import are_told_of, failures, missing_ranks, run_step, sentences, successes
+from exchange_steps import HINT, are_told_of, failures, missing_ranks, run_step, sentences, successes
 
 DEADLINE = 2.0  # seconds, of each call
 GRACE = 2.0  # after the deadline
@@ -104,6 +104,15 @@ def test_ranks_of_a_node_are_one_item(faults_cluster):
     told = dict(sentences(step))
     assert set(told) == {0, 1, 2, 3, 8, 9, 10, 11} and len(sentences(step)) == 8, step
     assert are_told_of(told, "ranks 4-7 (all of node002)"), told
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 3, 6])
+def test_a_rank_that_does_not_call_again_is_named_by_all(faults_cluster, before):
+    """From the third round on the servers have values of earlier rounds, which must not be taken for absence."""
+    fault = ("--fault", "sleep", "--seconds", "8", "--victim", "4", "--before", str(before))
+    step = run_step(faults_cluster, 2, 3, program("exchange_probe"), "--rounds", "7", "--timeout", "3000", *fault, keeps_hint=True)
+    named = re.findall(r"missing: .*", step.stdout + step.stderr)
+    assert len(named) == 5 and set(named) == {f"missing: rank 4 (node002, local rank 1){HINT}"}, step
 
 
 def leave_with_a_node(cluster, nodes, per_node, gone):

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "comm/pmix/node_barrier.h"
+#include "comm/pmix/node_sockets.h"
 
 int main(int count, char** words) {
   if (count != 2) return 2;

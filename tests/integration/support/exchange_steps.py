@@ -15,7 +15,7 @@ WAITED = re.compile(r"^srun: job \d+ (queued and waiting for|has been allocated)
 SENTENCE = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): (.+)$", re.MULTILINE)
 
 
-# Ends the error of each call that passed its deadline. test_exchange_presence sees it; other tests read what stands before it.
+# Ends the error of each call that passed its deadline. test_exchange_faults checks it; other tests read what stands before it.
 HINT = "; slurm-bootstrap status shows where each rank is"
 
 

@@ -1,18 +1,37 @@
-// A piece of work that may block for ever, done by a thread of its own, so that the caller can stop waiting for it.
+// Waits that end at a deadline: for a descriptor, for a time, and for work that may block forever.
 // SPDX-License-Identifier: Apache-2.0
-#include "probe/abandonable_thread.h"
+#include "probe/deadline.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <mutex>
-#include <utility>
-
-#include "core/util/text.h"
 
 namespace bootstrap {
+
+bool poll_until(int descriptor, short events, Deadline deadline) {
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Deadline::clock::now()).count();
+    pollfd ready{descriptor, events, 0};
+    const int count = ::poll(&ready, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, INT32_MAX)));
+    if (count > 0) return true;
+    if (count == 0 || errno != EINTR) return false;
+  }
+}
+
+void sleep_for(std::chrono::nanoseconds time) {
+  if (time.count() <= 0) return;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+  timespec pause{static_cast<time_t>(seconds.count()), static_cast<long>((time - seconds).count())};
+  while (::nanosleep(&pause, &pause) != 0 && errno == EINTR) continue;
+}
 
 struct AbandonableThread::State {
   std::function<void()> work;
@@ -38,8 +57,8 @@ extern "C" void* run_worker(void* argument) {
   return nullptr;
 }
 
-// pthread_create copies the mask of the caller: the program's signals stay with the program's threads, and what
-// libraries start from this thread inherits the same.
+// pthread_create copies the caller's mask: with all signals blocked, the program's threads alone receive them, and so
+// it is for threads that libraries start from this one.
 int create_without_signals(pthread_t& thread, void* body) {
   sigset_t all;
   sigset_t before;
@@ -59,9 +78,9 @@ Status AbandonableThread::start(std::function<void()> work) {
     try {
       state->work();
     } catch (const std::exception&) {
-      // No memory: what was to be done is not done, and its result says so. The program is not to end for it.
+      // Out of memory: the work has no result, and the program goes on.
     }
-    state->work = nullptr;  // what it owns goes before anybody hears of the end
+    state->work = nullptr;  // frees what it owns before the end is visible
     const std::lock_guard lock(state->mutex);
     state->has_ended = true;
     state->changed.notify_all();
@@ -71,7 +90,7 @@ Status AbandonableThread::start(std::function<void()> work) {
     return fail(ErrorCode::kUnavailable, cat({"cannot start a thread (error ", std::to_string(error),
                                               "); raise the limit of processes (ulimit -u)"}));
   }
-  (void)body.release();  // the thread has it now
+  (void)body.release();  // the thread owns it now
   state->is_joined = false;
   state_ = std::move(state);
   return {};
@@ -81,7 +100,7 @@ bool AbandonableThread::wait_until(Deadline deadline) const {
   if (!state_) return true;
   std::unique_lock lock(state_->mutex);
   if (!state_->changed.wait_until(lock, deadline, [this] { return state_->has_ended; })) return false;
-  // The program has no thread more when its call returns.
+  // Joined, so that the thread is gone when the caller returns.
   if (!std::exchange(state_->is_joined, true)) (void)pthread_join(state_->thread, nullptr);
   return true;
 }

@@ -1,6 +1,6 @@
-// A short-lived process of our own, for work that must not be done in the program's: this file, started as a program.
+// A short-lived process for work that must not run in the program: this file, started as a program.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/process/helper_process.h"
+#include "comm/pmi/helper_process.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -22,13 +22,11 @@
 #include <string_view>
 #include <utility>
 
-#include "comm/process/own_program.h"
-#include "comm/process/poll_until.h"
-#include "comm/process/secure_wipe.h"
 #include "core/util/records.h"
 #include "core/util/text.h"
-#include "probe/abandonable_thread.h"
-#include "probe/file_descriptor.h"
+#include "probe/deadline.h"
+#include "probe/files.h"
+#include "probe/secrets.h"
 
 namespace bootstrap {
 namespace {
@@ -36,7 +34,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::size_t kMaxMessage = std::size_t{256} << 20;
-constexpr std::chrono::milliseconds kTimeToEnd{500};  // for a helper whose other end is gone
+constexpr std::chrono::milliseconds kTimeToEnd{500};  // of a helper after its socket was shut down
 
 constexpr int kHelperImage = kHelperSocket + 1;  // the descriptor of OwnProgram::image in the helper
 constexpr const char* kImagePath = "/proc/self/fd/4";
@@ -64,18 +62,18 @@ std::vector<std::string> entries_of(const Environment& environment) {
 constexpr std::size_t kStackSize = 32768;
 constexpr int kShared = CLONE_VM | CLONE_VFORK;
 
-// A descriptor above those that the helper opens anew: a program may have been started without a standard output.
+// Duplicates a descriptor to a number above those that the helper opens anew: the program may have no standard output.
 Descriptor lift(const Descriptor& low) { return Descriptor(::fcntl(low.get(), F_DUPFD_CLOEXEC, kHelperImage + 1)); }
 
-// All that the two new processes use, since they share this process's memory until the helper is a program of its own.
+// What the two new processes use: they share this process's memory until the helper runs its program.
 struct Start {
   std::vector<std::string> entries;
   std::vector<char*> argument_list;
   std::vector<char*> entry_list;
   OwnProgram own;
-  std::atomic<int> socket{-1};  // of the helper; its copy in this process is closed by whoever takes it first
+  std::atomic<int> socket{-1};  // of the helper; close_socket() closes the copy in this process once
   int error = 0;
-  int status = 0;  // of the helper, as wait(2) gives it
+  int status = 0;  // of the helper, from wait(2)
   alignas(16) std::array<char, kStackSize> first_stack;
   alignas(16) std::array<char, kStackSize> second_stack;
 
@@ -85,7 +83,7 @@ struct Start {
   }
 };
 
-// Signals as a fresh process has them.
+// Signals get the defaults of a new process.
 int become_helper(void* start_of_it) {
   auto& start = *static_cast<Start*>(start_of_it);
   for (int signal = 1; signal < NSIG; ++signal) (void)::signal(signal, SIG_DFL);
@@ -97,13 +95,13 @@ int become_helper(void* start_of_it) {
   return 1;
 }
 
-// The parent of the helper, for as long as it lives. Without such a parent the helper would become a child of the
-// program, where that is process 1 of a container or a subreaper (prctl(2)). It has no descriptor of the program's.
+// The parent of the helper while it runs, without the program's descriptors. Without this process the helper would
+// become a child of the program, if that is process 1 of a container or a subreaper (prctl(2)).
 int guard_helper(void* start_of_it) {
   auto& start = *static_cast<Start*>(start_of_it);
   for (int file = 0; file < kHelperSocket; ++file) {
     (void)::close(file);
-    (void)::open("/dev/null", O_RDWR);  // takes the lowest number, which this is
+    (void)::open("/dev/null", O_RDWR);  // gets the lowest number, which is free now
   }
   (void)::dup2(start.socket, kHelperSocket);
   if (start.own.image.is_open()) (void)::dup2(start.own.image.get(), kHelperImage);
@@ -116,8 +114,8 @@ int guard_helper(void* start_of_it) {
   return 0;
 }
 
-// In a thread of its own, which the kernel stops until the guard has ended: they have one stack of thread-local
-// variables. The program does not see the guard: a child that sends no signal is found by waitpid(2) only with __WALL.
+// Runs in its own thread: the kernel stops it until the guard has ended, since both use its thread-local variables.
+// The program does not see the guard: waitpid(2) finds a child that sends no signal only with __WALL.
 void run_helper(Start& start) {
   const pid_t guard = ::clone(guard_helper, start.first_stack.end(), kShared, &start);
   if (guard < 0) start.error = errno;
@@ -183,7 +181,7 @@ std::string describe_failure(const Start& start) {
               " before the helper began"});
 }
 
-// The socket stays open as long as the helper lives.
+// The socket stays open until the helper ends.
 void wait_for_end(int socket, Deadline deadline) {
   char byte = 0;
   while (read_exactly(socket, &byte, 1, deadline) == End::kWhole) {
@@ -194,7 +192,7 @@ void wait_for_end(int socket, Deadline deadline) {
 
 Result<std::vector<std::string>> ask_helper(const std::vector<std::string>& request, const Environment& environment,
                                             Deadline deadline) {
-  // Its helper would have the rights of somebody else, and open what the environment names.
+  // Its helper would open what the caller's environment names, with the rights of another user.
   if (::getauxval(AT_SECURE) != 0) {
     return fail(ErrorCode::kUnsupported, "a set-user-ID program cannot start a helper process");
   }
@@ -222,7 +220,7 @@ Result<std::vector<std::string>> ask_helper(const std::vector<std::string>& requ
   const bool is_sent = send_list(ours.get(), request, deadline);
   auto end = receive_list(ours.get(), answer, deadline);
   const bool has_begun = end == End::kWhole && answer == std::vector<std::string>{kBegun};
-  start->close_socket();  // from now on the end of the helper is the end of the connection
+  start->close_socket();  // from now on the connection ends with the helper
   if (has_begun) end = is_sent ? receive_list(ours.get(), answer, deadline) : End::kClosed;
   (void)::shutdown(ours.get(), SHUT_WR);
   const auto until = std::max(deadline, steady_clock::now()) + kTimeToEnd;
@@ -253,7 +251,7 @@ void end_with_peer() {
   (void)::fcntl(kHelperSocket, F_SETSIG, SIGKILL);
   (void)::fcntl(kHelperSocket, F_SETFL, O_ASYNC);
   pollfd gone{kHelperSocket, POLLIN | POLLRDHUP, 0};
-  if (::poll(&gone, 1, 0) > 0) ::_exit(1);  // before the kernel looked
+  if (::poll(&gone, 1, 0) > 0) ::_exit(1);  // it was gone before the fcntl
 }
 
 }  // namespace helper_socket

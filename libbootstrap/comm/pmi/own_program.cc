@@ -1,7 +1,5 @@
-// How this code is started as a program of its own: the command line, and the file where it may be gone.
+// How this code starts as a program: its command line, and a copy of its file if that may be gone.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/process/own_program.h"
-
 #include <fcntl.h>
 #include <link.h>
 #include <sys/mman.h>
@@ -20,6 +18,7 @@
 #include <string_view>
 #include <utility>
 
+#include "comm/pmi/helper_process.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -29,7 +28,7 @@ std::string_view base_name(std::string_view path) { return path.substr(path.rfin
 
 struct LoadedFiles {
   std::uintptr_t own_code;
-  bool is_own_program = false;  // this code is in the program's own file, the first that is listed
+  bool is_own_program = false;  // this code is in the program's file, the first in the list
   bool is_first = true;
   std::string loader = {};
 };
@@ -48,8 +47,8 @@ int look_at_file(dl_phdr_info* file, std::size_t /*size*/, void* found) {
   return 0;
 }
 
-// From the kernel: the loader knows a library by the name that it was loaded with, which may be relative to a folder
-// that the program has left.
+// From the kernel: the loader has the name that a library was loaded with, which may be relative to a folder that the
+// program has left.
 std::string file_of(std::uintptr_t code) {
   std::FILE* const maps = std::fopen("/proc/self/maps", "re");
   std::string file;
@@ -68,7 +67,7 @@ std::string file_of(std::uintptr_t code) {
   return file;
 }
 
-// The whole file of the library. A mapping keeps the file's contents when its name is gone, and uses no descriptor.
+// The file of the library. A mapping keeps the contents after the name is gone, without a descriptor.
 std::string_view map_file(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat facts {};
@@ -100,7 +99,7 @@ Result<OwnProgram> own_program(const std::string& image_path) {
     return fail(ErrorCode::kUnavailable, "the file of this library, or of its loader, is not known");
   }
   static std::mutex mutex;
-  static std::string_view image;  // for as long as the process lives
+  static std::string_view image;  // until the process ends
   const std::lock_guard lock(mutex);
   const bool is_gone = library.ends_with(" (deleted)");
   if (!is_gone && image.empty()) image = map_file(library);

@@ -1,6 +1,6 @@
-// The small files of /proc and /sys below a root of a test's choice.
+// Descriptors that close with their owner, permissions of files, and small files of /proc and /sys.
 // SPDX-License-Identifier: Apache-2.0
-#include "probe/file_tree.h"
+#include "probe/files.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -11,12 +11,27 @@
 #include <memory>
 
 #include "core/util/text.h"
-#include "probe/file_descriptor.h"
 
 namespace bootstrap {
+
+std::string distrust_of_writers(const struct stat& status) {
+  if (status.st_uid != 0 && status.st_uid != ::geteuid()) {
+    return cat({"it belongs to uid ", std::to_string(status.st_uid), "; change its owner to root with chown"});
+  }
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return "";
+  return "users other than its owner can write to it; forbid that with chmod go-w";
+}
+
+std::string distrust_of_writers(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? distrust_of_writers(status) : "";
+}
+
+bool may_access(const std::string& path, int how) { return ::faccessat(AT_FDCWD, path.c_str(), how, AT_EACCESS) == 0; }
+
 namespace {
 
-// The longest list of CPUs takes less; so does what NVIDIA's driver says about a GPU.
+// Longer than any list of CPUs, and than the text of NVIDIA's driver about a GPU.
 constexpr std::size_t kMaxFile = std::size_t{128} << 10;
 constexpr std::size_t kMaxEntries = 65536;
 

@@ -1,23 +1,85 @@
-// The TCP connection that libpmix holds to the server of this node: kept from programs, and waited for when it closes.
+// Sockets on this node: a barrier of its ranks, and libpmix's connection to the server.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/pmix/server_connection.h"
+#include "comm/pmix/node_sockets.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <utility>
+#include <vector>
 
-#include "comm/process/sleep_for.h"
 #include "core/util/text.h"
+#include "probe/deadline.h"
 
 namespace bootstrap {
+namespace {
+
+constexpr std::size_t kNameAt = offsetof(sockaddr_un, sun_path);
+
+// Another user's process that guesses the name could make the barrier end too early.
+bool is_same_user(int descriptor) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return ::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+}
+
+}  // namespace
+
+NodeBarrier NodeBarrier::open() {
+  NodeBarrier barrier;
+  barrier.descriptor_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int socket = barrier.descriptor_.get();
+  if (socket < 0) return {};
+  // Without a name the kernel chooses a free one (unix(7), autobind).
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socklen_t length = sizeof address;
+  if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), kNameAt) != 0 || ::listen(socket, SOMAXCONN) != 0 ||
+      ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0 || length <= kNameAt + 1) {
+    return {};
+  }
+  barrier.name_.assign(address.sun_path + 1, length - kNameAt - 1);  // a zero before it marks a name without a file
+  return barrier;
+}
+
+bool NodeBarrier::lead(std::uint32_t others, Deadline deadline) const {
+  std::vector<Descriptor> guests;
+  bool all = descriptor_.is_open();
+  while (all && guests.size() < others) {
+    all = poll_until(descriptor_.get(), POLLIN, deadline);
+    Descriptor guest(all ? ::accept4(descriptor_.get(), nullptr, nullptr, SOCK_CLOEXEC) : -1);
+    if (guest.is_open() && is_same_user(guest.get())) guests.push_back(std::move(guest));
+  }
+  for (const auto& guest : guests) {
+    if (all) (void)::send(guest.get(), "", 1, MSG_NOSIGNAL);
+  }
+  return all;
+}
+
+bool NodeBarrier::wait(const std::string& name, Deadline deadline) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (name.empty() || name.size() >= sizeof address.sun_path) return false;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const Descriptor descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  char released = 1;
+  return descriptor.is_open() &&
+         ::connect(descriptor.get(), reinterpret_cast<const sockaddr*>(&address),
+                   static_cast<socklen_t>(kNameAt + 1 + name.size())) == 0 &&
+         is_same_user(descriptor.get()) && poll_until(descriptor.get(), POLLIN, deadline) &&
+         ::recv(descriptor.get(), &released, 1, 0) == 1;
+}
+
 namespace {
 
 template <class Address>
@@ -30,7 +92,7 @@ std::optional<Address> address_of(int descriptor, int (*ask)(int, sockaddr*, soc
   return found == family && length == sizeof address ? std::optional(address) : std::nullopt;
 }
 
-// Both ends on this node: most servers are on the loopback address, but mpirun's own, from Open MPI 5 on, is on one
+// True if both ends are on this node. Most servers use the loopback address, but mpirun from Open MPI 5 on uses one
 // that other nodes reach.
 bool is_connection_to(int descriptor, std::uint16_t port) {
   if (const auto peer = address_of<sockaddr_in>(descriptor, ::getpeername, AF_INET)) {
@@ -45,7 +107,7 @@ bool is_connection_to(int descriptor, std::uint16_t port) {
   return false;
 }
 
-// Numbers of descriptors are used again, also by other threads meanwhile; a socket's inode is its own.
+// Identifies sockets by inode: other threads may reuse the numbers of descriptors meanwhile.
 template <class Action>
 bool for_each_connection(std::uint16_t port, Action action) {
   if (port == 0) return false;
@@ -72,8 +134,8 @@ int tcp_state(int descriptor) {
 
 std::optional<Sockets> ServerConnection::list(std::uint16_t server_port) {
   Sockets sockets;
-  const bool is_told = for_each_connection(server_port, [&](int, ino_t socket) { sockets.push_back(socket); });
-  return is_told ? std::optional(std::move(sockets)) : std::nullopt;
+  const bool is_listed = for_each_connection(server_port, [&](int, ino_t socket) { sockets.push_back(socket); });
+  return is_listed ? std::optional(std::move(sockets)) : std::nullopt;
 }
 
 ServerConnection ServerConnection::find(std::uint16_t server_port, const Sockets& before) {
@@ -92,7 +154,7 @@ bool ServerConnection::is_lost() const {
 
 bool ServerConnection::wait_closed(Deadline deadline) const {
   if (!descriptor_.is_open()) return false;
-  // libpmix shuts its socket down before it closes it. One that only closes leaves ours, which would keep it open.
+  // libpmix shuts the socket down before it closes it; otherwise this second descriptor would keep it open.
   if (tcp_state(descriptor_.get()) == TCP_ESTABLISHED) (void)::shutdown(descriptor_.get(), SHUT_WR);
   while (true) {
     const int state = tcp_state(descriptor_.get());

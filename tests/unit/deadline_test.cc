@@ -1,6 +1,6 @@
 // Work that may never end: waited for until a deadline, and left alone after it without harm.
 // SPDX-License-Identifier: Apache-2.0
-#include "probe/abandonable_thread.h"
+#include "probe/deadline.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,10 +1,14 @@
-// Which of a process' connections is the one to the PMIx server of its node, and what is seen when it ends.
+// Sockets on a node: ranks that wait for each other, all or none, and libpmix's connection to the server.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/pmix/server_connection.h"
+#include "comm/pmix/node_sockets.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
 
 #include "own_network.h"
 #include "test_socket.h"
@@ -15,7 +19,47 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// One that other nodes would reach, as mpirun's own server of Open MPI 5 has it.
+Deadline in_ten_seconds() { return steady_clock::now() + std::chrono::seconds(10); }
+
+TEST(NodeBarrier, ReleasesAllAtOnce) {
+  const auto barrier = NodeBarrier::open();
+  ASSERT_FALSE(barrier.name().empty());
+  std::atomic<int> released = 0;
+  std::atomic<bool> is_early = false;
+  std::vector<std::thread> guests;
+  for (int i = 0; i < 8; ++i) {
+    guests.emplace_back([&, is_last = i == 7] {
+      if (is_last) std::this_thread::sleep_for(milliseconds(50));
+      if (is_last) is_early = released != 0;
+      if (NodeBarrier::wait(barrier.name(), in_ten_seconds())) ++released;
+    });
+  }
+  EXPECT_TRUE(barrier.lead(8, in_ten_seconds()));
+  for (auto& guest : guests) guest.join();
+  EXPECT_FALSE(is_early);
+  EXPECT_EQ(released, 8);
+}
+
+TEST(NodeBarrier, EndsAtTheDeadlineIfOneIsMissing) {
+  const auto barrier = NodeBarrier::open();
+  const auto late = in_ten_seconds();
+  bool released = true;
+  std::thread guest([&] { released = NodeBarrier::wait(barrier.name(), late); });
+  EXPECT_FALSE(barrier.lead(2, steady_clock::now() + milliseconds(100)));
+  guest.join();  // its wait ends with the host's
+  EXPECT_FALSE(released);
+  EXPECT_LT(steady_clock::now(), late);
+}
+
+TEST(NodeBarrier, FailsAtOnceWithoutAHost) {
+  const auto late = in_ten_seconds();
+  for (const auto& name : {NodeBarrier::open().name(), std::string(), std::string(500, 'x')}) {
+    EXPECT_FALSE(NodeBarrier::wait(name, late)) << name;
+  }
+  EXPECT_LT(steady_clock::now(), late);
+}
+
+// An address that other nodes reach, as mpirun's server of Open MPI 5 has.
 constexpr const char* kOuterAddress = "192.0.2.7";
 
 bool give_outer_address() {
@@ -54,37 +98,31 @@ void expect_found_until_it_ends(Family family, const char* address) {
     EXPECT_FALSE(connection.is_lost());
     EXPECT_FALSE(connection.wait_closed(steady_clock::now() + milliseconds(20)));  // the server has not closed its end
   }
-  EXPECT_TRUE(connection.wait_closed(steady_clock::now() + std::chrono::seconds(10)));
+  EXPECT_TRUE(connection.wait_closed(in_ten_seconds()));
   EXPECT_TRUE(connection.is_lost());
 }
 
-TEST(ServerConnection, IsFoundOnEveryAddressOfTheNode) {
+TEST(ServerConnection, IsFoundOnEveryAddressOfThisNodeAlone) {
   const auto skipped = in_own_network([] {
     ASSERT_TRUE(give_outer_address());
     expect_found_until_it_ends(Family::kIpv4, "127.0.0.1");
     expect_found_until_it_ends(Family::kIpv4, kOuterAddress);
     expect_found_until_it_ends(Family::kIpv6, "::1");
-  });
-  if (!skipped.empty()) GTEST_SKIP() << skipped;
-}
-
-TEST(ServerConnection, IsNoneToAnotherHost) {
-  const auto skipped = in_own_network([] {
     const TestSocket listener(Family::kIpv4);
     ASSERT_EQ(listener.bind("127.0.0.1", 0), 0);
     ASSERT_EQ(listener.listen(), 0);
     const TestSocket client(Family::kIpv4);
-    ASSERT_EQ(client.bind("127.0.0.2", 0), 0);  // as from there
+    ASSERT_EQ(client.bind("127.0.0.2", 0), 0);  // as from another host
     ASSERT_EQ(client.connect("127.0.0.1", listener.port()), 0);
     EXPECT_TRUE(ServerConnection::list(listener.port())->empty());
     const auto none = ServerConnection::find(listener.port(), {});
     EXPECT_FALSE(none.is_lost());
-    EXPECT_FALSE(none.wait_closed(steady_clock::now() + std::chrono::seconds(10)));
+    EXPECT_FALSE(none.wait_closed(in_ten_seconds()));
   });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 
-TEST(ServerConnection, CannotBeToldWithoutADescriptor) {
+TEST(ServerConnection, IsUnknownWithoutADescriptor) {
   EXPECT_TRUE(ServerConnection::list(1).has_value());
   rlimit limits{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limits), 0);

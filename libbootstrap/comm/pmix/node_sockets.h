@@ -1,0 +1,63 @@
+// Sockets on this node: a barrier of its ranks, and libpmix's connection to the server.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/exchange.h"
+#include "probe/files.h"
+
+namespace bootstrap {
+
+// The ranks of one node wait for each other without PMIx, over a Unix socket without a file: the kernel chooses a free
+// name, and removes it with the process. Ranks in other network namespaces fail at once.
+class NodeBarrier {
+ public:
+  // One rank of the node opens it and passes its name to the others; empty if the system refuses.
+  static NodeBarrier open();
+  const std::string& name() const { return name_; }
+
+  // Waits until that many others have joined, and releases them. False if fewer have joined before the deadline.
+  bool lead(std::uint32_t others, Deadline deadline) const;
+
+  // Waits for the release. False at once if there is no such barrier; false at the deadline.
+  static bool wait(const std::string& name, Deadline deadline);
+
+ private:
+  Descriptor descriptor_;
+  std::string name_;
+};
+
+using Sockets = std::vector<ino_t>;
+
+// The TCP connection of libpmix to the server of this node.
+class ServerConnection {
+ public:
+  ServerConnection() = default;
+  // The connections of this process to that port: a second copy of libpmix, which some builds of MPI include, may have
+  // its own. Nothing if they cannot be listed, as in a process without a free descriptor.
+  static std::optional<Sockets> list(std::uint16_t server_port);
+
+  // Finds the connection that is not in `before`, keeps a second descriptor of it, and marks it close-on-exec: libpmix
+  // does not, and the server would take the end of a program that inherits it for the end of the rank.
+  static ServerConnection find(std::uint16_t server_port, const Sockets& before);
+
+  // True if the server has closed it; false if none was found.
+  bool is_lost() const;
+
+  // After libpmix has closed its end: waits until the server has closed its own, and so has noted the end. False at the
+  // deadline.
+  bool wait_closed(Deadline deadline) const;
+
+ private:
+  explicit ServerConnection(int descriptor) : descriptor_(descriptor) {}
+
+  Descriptor descriptor_;
+};
+
+}  // namespace bootstrap
