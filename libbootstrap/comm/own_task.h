@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/step/mpirun_facts.h"
+#include "core/step/step_facts.h"
 #include "probe/gpu_device_access.h"
 
 namespace bootstrap {

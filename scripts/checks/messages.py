@@ -22,7 +22,7 @@ AREAS = {
 }
 # Their sentences are answers of explain and of the command, which other pages show.
 LEFT_OUT = ("libbootstrap/tools/", "libbootstrap/core/activation/", "libbootstrap/core/program/", "libbootstrap/core/plan/explain",
-            "libbootstrap/core/util/text", "libbootstrap/core/step/step_id")
+            "libbootstrap/core/util/text", "libbootstrap/core/step/step_id", "libbootstrap/core/step/failure.cc")
 
 # Words of no message: they are pictures, or have a plainer word.
 BANNED = re.compile(r"\b(told|tells?|hears?|heard|came|nobody|says?|held|cures?|kin)\b", re.IGNORECASE)
@@ -239,7 +239,7 @@ def tidy(text):
 
 
 def area_of(name):
-    return max(AREAS, key=lambda area: max((len(room) for room in AREAS[area] if name.startswith(room)), default=-1))
+    return max(AREAS, key=lambda area: max((len(folder) for folder in AREAS[area] if name.startswith(folder)), default=-1))
 
 
 def all_messages():

@@ -24,7 +24,7 @@
 #include "bare_pmix.h"
 #include "comm/exchange.h"
 #include "comm/helper_main.h"
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 #include "node_share.h"
 #include "probe/read_environment.h"
 
