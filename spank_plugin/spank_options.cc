@@ -122,7 +122,7 @@ void read_site_arguments(int count, char** arguments) {
 }
 
 // Which of the given options ask or refuse: one group of them, all of the job or all of srun's line. Nothing: none was
-// given, or they say neither.
+// given, or they do neither.
 std::optional<UserChoice> choice_of(std::optional<std::string> Given::*where, Asked strength, std::string_view of) {
   const auto specs = setting_specs();
   std::optional<UserChoice> choice;

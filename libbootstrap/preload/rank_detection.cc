@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/step/mpirun_facts.h"
+#include "core/step/step_facts.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 

@@ -24,7 +24,7 @@
 #include "core/plan/node_gpus.h"
 #include "core/plan/step_plan.h"
 #include "core/program/program.h"
-#include "core/step/mpirun_facts.h"
+#include "core/step/step_facts.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 #include "probe/machine.h"

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "core/settings/variables.h"
-#include "core/step/mpirun_facts.h"
+#include "core/step/step_facts.h"
 #include "core/util/text.h"
 #include "probe/files.h"
 

@@ -12,7 +12,7 @@
 
 #include "core/hardware/cpu_set.h"
 #include "core/plan/node_gpus.h"
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 #include "core/settings/settings.h"
 #include "core/step/step_facts.h"
 #include "core/util/environment.h"

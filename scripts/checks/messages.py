@@ -26,7 +26,7 @@ AREAS = {
 }
 # Their sentences are answers of explain and of the command, which other pages show.
 LEFT_OUT = ("libbootstrap/tools/", "libbootstrap/core/activation/", "libbootstrap/core/program/", "libbootstrap/core/plan/explain",
-            "libbootstrap/core/util/text", "libbootstrap/core/step/step_id")
+            "libbootstrap/core/util/text", "libbootstrap/core/step/step_id", "libbootstrap/core/step/failure.cc")
 
 # Words of no message and no comment: they are pictures, or have a plainer word.
 BANNED = re.compile(r"\b(told|tells?|hears?|heard|came|nobody|says?|held|cures?|kin)\b", re.IGNORECASE)

@@ -46,7 +46,7 @@ int StepOnNode::task_exit(spank_t spank) {
   if (error_ && *status != 0) failure_sender_.send({.local_rank = *task, .host = "-", .is_refused = true});
   if (!plan_ || *task >= facts_->local_ranks.size()) return kAccepted;
   const auto& place = facts_->layout.place(facts_->local_ranks[*task]);
-  if (facts_->layout.size() == 1) return kAccepted;  // srun's own line says as much
+  if (facts_->layout.size() == 1) return kAccepted;  // srun's own line is enough
   failure_sender_.send({.rank = place.rank,
                         .local_rank = place.local_rank,
                         .host = facts_->layout.host_of(place.rank),

@@ -46,7 +46,7 @@ class StepOnNode {
   static void take_back_launch_default(spank_t spank, const Environment& environment);
   void withdraw(spank_t spank) const;  // the task is to start as without the plugin; allocates nothing
   bool is_strong() const { return decision_.asked == Asked::kStrongly; }
-  bool speaks_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
+  bool reports_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
 
   static bool is_prepared_, is_broken_, user_knows_;
   static bool has_asked_;  // strongly

@@ -58,7 +58,7 @@ bool is_anothers(spank_t spank, const NodeGpus& gpus, const std::string& list) {
   return std::any_of(gpus.slurms.begin(), gpus.slurms.end(), [&](const auto& variable) {
     if (variable.first != kOfSlurmAlone) return false;
     const auto now = task_variable(spank, "SLURM_STEP_GPUS");
-    return !now || *now == variable.second;  // Slurm 22.05 unsets all where it is told not to bind
+    return !now || *now == variable.second;  // Slurm 22.05 unsets all with --gpu-bind=none
   });
 }
 
@@ -76,7 +76,7 @@ Result<GpuView> look_at_gpus(spank_t spank, StepPlan& plan, const Settings& sett
     set_gpu_view(plan, local_task, place.rank, view);
     return view;
   }
-  // Slurm 22.05 takes its variables from the task where it is told not to bind, and 23.11 narrows them: all or none.
+  // With --gpu-bind=none Slurm 22.05 removes its variables from the task. 23.11 narrows them: all or none.
   if (visibility.list == gpus.list.text() && !gpus.has_users_list()) return view;
   for (const auto& [name, value] : gpus.slurms) {
     const std::string variable(name);

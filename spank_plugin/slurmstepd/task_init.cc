@@ -1,4 +1,4 @@
-// task_init, in the forked child that becomes the task: it gets what the plan says, or ends with a reason.
+// task_init, in the forked child that becomes the task: it gets the variables of the plan, or ends with a reason.
 // SPDX-License-Identifier: Apache-2.0
 #include <poll.h>
 #include <unistd.h>
@@ -44,7 +44,7 @@ void report_earlier_failure(spank_t spank) noexcept {
 
 int abort_task() noexcept {
   // srun ends the step on the first exit status that is not 0, and drops what the tasks wrote and it has not read by
-  // then: the sentence of the one that speaks. So all of them wait for it to arrive. This is the child that was to
+  // then: the sentence of the task that printed it. So all tasks wait for it to arrive. This is the child that was to
   // become the program; nothing else waits for it.
   (void)::poll(nullptr, 0, kStderrDrainTime);
   // To return -1 would do this only for a plugin that plugstack.conf calls `required`; for an `optional` one Slurm
@@ -100,8 +100,8 @@ int StepOnNode::init_task(spank_t spank) {
     return kAccepted;
   }
   if (error_) {
-    // A plan that failed, failed for all nodes alike: one of them speaks.
-    if (!error_->message.empty() && speaks_for_step(*task)) log_error(step_, error_->message);
+    // A plan fails on all nodes alike: one of them reports it.
+    if (!error_->message.empty() && reports_for_step(*task)) log_error(step_, error_->message);
     return abort_task();
   }
   const auto started = set_up_task(spank, *task);

@@ -120,7 +120,7 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   const auto environment = read_entries(entries, UnknownVariables::kSkip);
   const auto found = gather_step_id(spank, environment);
   if (!step || entries == nullptr || !found) {
-    // Whether the step asked is not known here; each task can tell.
+    // Whether the step asked is not known here; each task finds out.
     log_info("Slurm did not provide the environment or the ids of a step; no variables are set");
     return fail_all_tasks(false);
   }
@@ -135,7 +135,7 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     if (has_asked_) {
       decision_ = *decision;
       failure_sender_.prepare(environment);
-      error_ = Error{};  // srun has said why
+      error_ = Error{};  // srun has printed why
       return kAccepted;
     }
     if (decision && decision->is_observed) log_info(step_, decision->reason);
@@ -177,7 +177,7 @@ void StepOnNode::unset_inherited(spank_t spank, const Environment& environment) 
   for (const auto& name : inherited_to_unset(environment)) unset_task_variable(spank, name);
 }
 
-// What srun was told for this step alone would bind, or leave unbound, the steps inside of it, too.
+// srun's default for this step alone would apply to the steps inside of it, too.
 void StepOnNode::take_back_launch_default(spank_t spank, const Environment& environment) {
   const auto entry = environment.get(kLaunchDefaultVariable).value_or("");
   const auto equals = entry.find('=');

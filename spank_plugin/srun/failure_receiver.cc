@@ -59,8 +59,8 @@ std::uint32_t word_at(const std::string& text, std::size_t place) {
   return word;
 }
 
-// The kernel drops all else before it takes a place in the queue: whoever floods this port without the token takes no
-// line away. A datagram that is too short is dropped by the load beyond its end. Without a filter the token is still
+// The kernel drops all else before it takes a place in the queue: a flood without the token loses no
+// line. A datagram that is too short is dropped by the load beyond its end. Without a filter the token is still
 // looked at by who reads.
 void accept_only(int socket, const std::string& prefix) {
   std::vector<sock_filter> program;
@@ -237,7 +237,7 @@ void FailureReceiver::receive_all() {
     // srun receives a signal before it passes anything on to the tasks.
     is_ended_by_srun_ = is_ended_by_srun_ || signals_.was_signalled();
     if (failure->is_refused) {
-      if (policy_.is_asked) end_step();  // its node has said why
+      if (policy_.is_asked) end_step();  // its node has printed why
     } else if (!is_ended_by_srun_) {
       history_.add(*failure, now());
     }
@@ -300,7 +300,7 @@ FailureReceiver* the_receiver = nullptr;  // freed when its thread has ended
 }  // namespace
 
 void start_failure_receiver(const FailurePolicy& policy) {
-  // Of a single task srun's own line says as much.
+  // For a single task srun's own line is enough.
   if (the_receiver != nullptr || policy.reports_for_itself || policy.tasks < 2 || policy.jobs.empty()) return;
   auto socket = FailureSocket::open();
   Descriptor stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

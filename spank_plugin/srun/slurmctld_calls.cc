@@ -151,7 +151,7 @@ namespace {
 
 // A step that ends by itself may take its job with it: such a job is COMPLETED or FAILED.
 bool is_ended_by_others(const slurm_job_info_t& job) {
-  if (job.preempt_time != 0) return true;  // told to end, and RUNNING until its time of grace is over
+  if (job.preempt_time != 0) return true;  // it stays RUNNING until its time of grace is over
   switch (job.job_state & JOB_STATE_BASE) {
     case JOB_RUNNING:
     case JOB_SUSPENDED:
@@ -183,7 +183,7 @@ std::optional<bool> is_job_ended_by_others(std::uint32_t job) {
   const auto load = slurm_function<decltype(&slurm_load_job)>("slurm_load_job");
   const auto free = slurm_function<decltype(&slurm_free_job_info_msg)>("slurm_free_job_info_msg");
   job_info_msg_t* message = nullptr;
-  if (load == nullptr || free == nullptr) return false;  // a process without libslurm has nobody to ask
+  if (load == nullptr || free == nullptr) return false;  // a process without libslurm cannot ask
   if (load(&message, WholeJob{job}, SHOW_ALL) != 0) return std::nullopt;
   const std::unique_ptr<job_info_msg_t, decltype(free)> jobs(message, free);
   for (std::uint32_t i = 0; jobs != nullptr && i < jobs->record_count; ++i) {

@@ -60,8 +60,8 @@ std::vector<LaunchDefault>& defaults() {
   return *defaults;
 }
 
-// Unless the user has one. Flags are added to those of the user. The nodes are told: srun of 23.02, and of 23.11.0 to
-// 23.11.3, copies what its options are into the step's environment.
+// Unless the user has one. Flags are added to those of the user. The nodes learn of it: srun of 23.02, and of 23.11.0
+// to 23.11.3, copies what its options are into the step's environment.
 void set_default(const GpuBindDefault& binding) {
   const std::string variable(binding.variable);
   const char* const given = std::getenv(variable.c_str());
@@ -91,7 +91,7 @@ std::ptrdiff_t components_to_parse = 0;
 
 // Slurm's own binding hides the other GPUs from each task. Where the user did not ask for it, it is to leave them;
 // where he did, the nodes must know, since they see no more than what came of it: also in a step that takes the GPUs of
-// its job, of which neither srun's words nor its variables tell.
+// its job, which neither srun's options nor its variables show.
 void set_gpu_defaults(spank_t spank, const Environment& environment, const std::vector<std::string>& arguments,
                       bool asks_for_itself) {
   const auto has = [&](std::string_view word) { return std::count(arguments.begin(), arguments.end(), word) != 0; };
@@ -99,7 +99,7 @@ void set_gpu_defaults(spank_t spank, const Environment& environment, const std::
   if (asked.kind != GpuBind::kNone) set_variable(kUsersBindVariable, write_users_bind(asked));
   if (!asks_for_itself && may_be_no_world(arguments)) return;  // what Slurm binds for it is not to be lifted
   if (environment.has("HIP_VISIBLE_DEVICES")) return;          // it may be meant for what Slurm leaves each task
-  // A component that asked does not speak for the others, and its own word is stronger than the default.
+  // A component that asks does not ask for the others, and its own option overrides the default.
   if ((asked.kind == GpuBind::kNone || has(":")) && implies_gpu_binding(environment, arguments)) {
     set_default(gpu_bind_default_of(spank));
   }
@@ -144,7 +144,7 @@ void end_of_options() {
 
 namespace {
 
-// Who the step is, for slurmctld and in messages.
+// The step, for slurmctld and in messages.
 struct StepNumbers {
   std::uint32_t job = 0;     // of the first component, or the only one
   std::uint32_t leader = 0;  // of the whole job, as users name it
@@ -235,7 +235,7 @@ Questions questions_of(const StepNumbers& numbers, const Environment& environmen
   const auto kind = settings.interface.value.kind;
   Questions questions{.numbers = numbers, .needs_record = needs_record, .master = {}, .users_master = {}};
   if (kind == Kind::kGloo || kind == Kind::kAuto) questions.master = settings.address.value;
-  // The user's stays in a step that nobody asked us about.
+  // The user's stays in an unasked step.
   if (asked == Asked::kUnasked) return questions;
   questions.users_master = master_to_look_up(environment);
   return questions;
@@ -248,7 +248,7 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
   set_variable(kDecisionVariable, write_decision(numbers.id(), decision));
   if (decision.set_up == SetUp::kNothing) return;
   if (answers.components.empty()) {
-    // The nodes say so if it matters.
+    // The nodes report it if it matters.
     log_debug(to_string(numbers.id()), "slurmctld did not provide the layout of ranks");
     return;
   }
@@ -308,7 +308,7 @@ int decide_step(spank_t spank) {
   const auto environment = read_entries(environ, UnknownVariables::kSkip);
   const auto numbers = read_numbers(spank, environment);
   if (!numbers) return kAccepted;
-  // To the users of a site its mistake is none of theirs. srun knows how much it is to say only from here on.
+  // Users read of a mistake of the site with srun -v alone. srun knows its verbosity only from here on.
   if (const auto& wrong = site_error()) log_verbose(wrong->message);
   const auto choice = user_choice(environment);
   const auto collected = collect_settings(environment);
@@ -320,9 +320,9 @@ int decide_step(spank_t spank) {
   report_decision(numbers->id(), activation, collected.settings);
   const auto& decision = activation.decision;
   // The nodes have to know that an option of ours, which they see, was passed over by srun and not lost.
-  const bool is_heard = decision.is_observed || has_options();
+  const bool is_passed_on = decision.is_observed || has_options();
   const bool is_set_up = decision.set_up != SetUp::kNothing;
-  if (is_set_up || is_heard) hand_over(*numbers, decision, answers);
+  if (is_set_up || is_passed_on) hand_over(*numbers, decision, answers);
   if (is_set_up || decision.asked == Asked::kStrongly) {
     receive_failures(*numbers, decision, collected.settings, job_command(spank), answers.components);
   }

@@ -24,7 +24,7 @@
 #include "bare_pmix.h"
 #include "comm/exchange.h"
 #include "comm/pmi/pmi1_helper.h"
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 #include "node_share.h"
 #include "probe/own_process.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/plan/explain.h"
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 #include "core/util/text.h"
 #include "property.h"
 

@@ -23,6 +23,7 @@ void check_message(const bootstrap::Status& applied) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto text = as_text(data, size);
   for (const auto& spec : bootstrap::setting_specs()) {
+    if (spec.applies_to == bootstrap::AppliesTo::kProcess) continue;
     Settings settings;
     const auto applied = apply_setting(settings, spec, text, Source::kOption);
     check_message(applied);

@@ -1,4 +1,4 @@
-// Which steps are set up: each rung of the ladder, with what is said.
+// Which steps are set up, with the line about it, and how a step's request for GPUs is read.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/activation/activation_rules.h"
 
@@ -6,6 +6,77 @@
 
 namespace bootstrap {
 namespace {
+
+TresRequest of(const std::string& per_node, std::string TresRequest::*other = &TresRequest::bind,
+               const std::string& value = {}) {
+  TresRequest request;
+  request.per_node = per_node;
+  request.*other = value;
+  return request;
+}
+
+GpuRequest of_node(const std::string& list, std::uint32_t nodes = 2) { return read_gpu_request(of(list), nodes); }
+
+TEST(GpuRequest, CountsThoseOfANode) {
+  EXPECT_EQ(of_node("gres:gpu:2").per_node, 2U) << "up to 23.02";
+  EXPECT_EQ(of_node("gres/gpu:2").per_node, 2U) << "since 23.11";
+  EXPECT_EQ(of_node("gres/gpu=2").per_node, 2U);
+  EXPECT_EQ(of_node("gres:gpu").per_node, 1U) << "no count is one";
+  EXPECT_EQ(of_node("gres:gpu:a100").per_node, 1U);
+  EXPECT_EQ(of_node("gres:gpu:a100:4").per_node, 4U);
+  EXPECT_EQ(of_node("gres/gpu:a100=4").per_node, 4U);
+  EXPECT_EQ(of_node("gres:nic:2,gres:gpu:3").per_node, 3U);
+}
+
+TEST(GpuRequest, TheLastOfAKindCountsAndKindsAreAdded) {
+  EXPECT_EQ(of_node("gres/gpu:2,gres/gpu:2").per_node, 2U) << "srun's beside the job's";
+  EXPECT_EQ(of_node("gres/gpu:4,gres/gpu:2").per_node, 2U);
+  EXPECT_EQ(of_node("gres:gpu:a100:2,gres:gpu:v100:1").per_node, 3U);
+  EXPECT_FALSE(of_node("gres:gpu:a100:2,gres:gpu:1").per_node) << "of one kind, and of any";
+}
+
+TEST(GpuRequest, WhatIsNoGpuForEachTaskSaysWhy) {
+  const auto why = [](const TresRequest& request, std::uint32_t nodes = 2) {
+    const auto found = read_gpu_request(request, nodes);
+    EXPECT_FALSE(found.per_node);
+    return found.reason;
+  };
+  EXPECT_EQ(why({}), "the step has no GPUs");
+  EXPECT_EQ(why(of("gres:gpu:0")), "the step has no GPUs");
+  EXPECT_EQ(why(of("gres:nic:2")), "the step has no GPUs");
+  EXPECT_EQ(why(of("gres:gpu:1", &TresRequest::per_task, "gres:gpu:1")),
+            "the step has GPUs per task (--gpus-per-task)");
+  EXPECT_EQ(why(of("", &TresRequest::per_socket, "gres:gpu:1")), "the step has GPUs per socket (--gpus-per-socket)");
+  EXPECT_EQ(why(of("gres:shard:2")), "the step has shares of GPUs (shard, MPS)");
+  EXPECT_EQ(why(of("gres:mps:50")), "the step has shares of GPUs (shard, MPS)");
+  EXPECT_EQ(why(of("", &TresRequest::per_step, "gres:gpu:4")), "--gpus=N does not say how many GPUs each node gets");
+  EXPECT_EQ(why(of("gres:gpu:1g.5gb:2")), "the step has MIG instances");
+  EXPECT_EQ(why(of("gres/gpu:nvidia_a100_3g.20gb:2")), "the step has MIG instances");
+  EXPECT_EQ(why(of("gres:gpu:a:b:c")), "the step's request for GPUs has an unknown form");
+}
+
+TEST(GpuRequest, OfTheWholeStepCountsOnOneNodeAlone) {
+  const auto step = of("", &TresRequest::per_step, "gres:gpu:4");
+  EXPECT_EQ(read_gpu_request(step, 1).per_node, 4U);
+  EXPECT_TRUE(read_gpu_request(step, 2).has_gpus);
+  const auto both = of("gres:gpu:2", &TresRequest::per_step, "gres:gpu:4");
+  EXPECT_EQ(read_gpu_request(both, 2).per_node, 2U) << "#SBATCH --gpus=4 beside --gres";
+}
+
+TEST(GpuRequest, ABindingOfSlurmsIsSeen) {
+  const auto binds = [](const std::string& bind) {
+    return !read_gpu_request(of("gres:gpu:2", &TresRequest::bind, bind), 1).per_node;
+  };
+  EXPECT_TRUE(binds("gpu:single:1"));
+  EXPECT_TRUE(binds("gres/gpu:per_task:1"));
+  EXPECT_TRUE(binds("gres:gpu:closest"));
+  EXPECT_TRUE(binds("gpu:verbose,map_gpu:1,0"));
+  EXPECT_TRUE(binds("gres/nic:none+gres/gpu:single:2"));
+  EXPECT_FALSE(binds(""));
+  EXPECT_FALSE(binds("gpu:none"));
+  EXPECT_FALSE(binds("gres/gpu:verbose,none"));
+  EXPECT_FALSE(binds("gres/nic:single:1"));
+}
 
 const UserChoice kNobody;
 const UserChoice kJob{.asked = Asked::kWeakly, .is_off = false, .origin = "the job's --bootstrap=on"};

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 #include "core/util/text.h"
 #include "cpu_list.h"
 #include "step_environment.h"
@@ -106,9 +106,7 @@ TEST(Notes, OfAGpuThatIsFar) {
 }
 
 TEST(Notes, OneLineForEachDecision) {
-  auto environment = two_by_two();
-  environment.set("MASTER_PORT", "29500");
-  environment.set("WORLD_SIZE", "1");
+  auto environment = with(two_by_two(), {{"MASTER_PORT", "29500"}, {"WORLD_SIZE", "1"}});
   const auto facts = *read_task_facts(environment);
   const std::vector<std::string> expected{"WORLD_SIZE=1 is replaced by 4 (this step has 4)",
                                           "MASTER_ADDR=node001 (first host of SLURM_STEP_NODELIST)",
@@ -117,9 +115,7 @@ TEST(Notes, OneLineForEachDecision) {
 }
 
 TEST(Explain, ShowsWhatOverrodeWhat) {
-  auto environment = two_by_two();
-  environment.set("MASTER_PORT", "29500");
-  environment.set("MASTER_ADDR", "somewhere");
+  auto environment = with(two_by_two(), {{"MASTER_PORT", "29500"}, {"MASTER_ADDR", "somewhere"}});
   Settings settings;
   settings.address = {"%h-ib0", Source::kOption};
   const auto text = explain(environment, settings);
@@ -135,14 +131,13 @@ TEST(Explain, ShowsWhatOverrodeWhat) {
 
 // A table goes to the terminal of whoever asks, and a line feed would let a value write rows of its own.
 TEST(Explain, ShowsNoControlCharacterOfUsers) {
-  auto environment = two_by_two();
-  environment.set("MASTER_ADDR", "evil\x1b]0;title\x07\nRANK  9");
-  environment.set("MASTER_PORT", "2\r3");
-  environment.set("TF_CONFIG", "\x1b[2J");
-  environment.set("ROCR_VISIBLE_DEVICES",
-                  "0\xc2\x9b"
-                  "31m");
-  environment.set("GROUP_RANK", "plain \"words\"");
+  auto environment = with(two_by_two(), {{"MASTER_ADDR", "evil\x1b]0;title\x07\nRANK  9"},
+                                         {"MASTER_PORT", "2\r3"},
+                                         {"TF_CONFIG", "\x1b[2J"},
+                                         {"ROCR_VISIBLE_DEVICES",
+                                          "0\xc2\x9b"
+                                          "31m"},
+                                         {"GROUP_RANK", "plain \"words\""}});
   Settings settings;
   settings.shared_dir = {"/shared/\xc2\x9b", Source::kEnvironment};
   const auto text = explain(environment, settings);
@@ -154,9 +149,8 @@ TEST(Explain, ShowsNoControlCharacterOfUsers) {
 }
 
 TEST(Explain, FitsIntoEightyColumns) {
-  auto environment = step_of("node[00001-12500]", "8(x12500)", 100000, "node00001");
-  environment.set("SLURM_STEP_GPUS", "0,1,2,3,4,5,6,7");
-  environment.set("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7");
+  auto environment = with(step_of("node[00001-12500]", "8(x12500)", 100000, "node00001"),
+                          {{"SLURM_STEP_GPUS", "0,1,2,3,4,5,6,7"}, {"CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"}});
   std::string map;
   for (int i = 0; i < 8; ++i) map += (i == 0 ? "" : ",") + std::string("0,1x2,0");
   Settings settings;
@@ -171,21 +165,13 @@ TEST(Explain, FitsIntoEightyColumns) {
 }
 
 TEST(Explain, JsonEscapesWhatUsersSet) {
-  auto environment = two_by_two();
-  environment.set("MASTER_ADDR", "a\"b\\c\n\xff");
+  auto environment = with(two_by_two(), {{"MASTER_ADDR", "a\"b\\c\n\xff"}});
   const auto facts = *read_task_facts(environment);
   const auto json = explain_json(facts, {}, *make_step_plan(facts, {}), {.verdict = kVerdict});
   EXPECT_NE(json.find("\"set_up\": true"), std::string::npos);
   EXPECT_NE(json.find(R"("previous": "a\"b\\c\u000a\u00ff")"), std::string::npos) << json;
   EXPECT_NE(json.find(R"({"name": "RANK", "by_rank": ["0", "1", "2", "3"], "from": "SLURM_PROCID")"),
             std::string::npos);
-}
-
-TEST(Ranges, AreShort) {
-  EXPECT_EQ(write_ranges({}), "");
-  EXPECT_EQ(write_ranges({7}), "7");
-  EXPECT_EQ(write_ranges({0, 1, 2, 3, 8}), "0-3,8");
-  EXPECT_EQ(write_ranges({0, 2, 4, 5}), "0,2,4-5");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "core/plan/master_endpoint.h"
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 #include "core/util/text.h"
 #include "step_environment.h"
 
@@ -17,10 +17,9 @@ namespace {
 
 // One task on each of two nodes with two GPUs each, as torchrun is started.
 Environment one_by_two(int rank = 0) {
-  auto environment = two_by_two(2 * rank);
-  environment.set("SLURM_STEP_TASKS_PER_NODE", "1(x2)");
-  environment.set("SLURM_STEP_NUM_TASKS", "2");
-  environment.set("SLURM_PROCID", std::to_string(rank));
+  auto environment = with(
+      two_by_two(2 * rank),
+      {{"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", std::to_string(rank)}});
   return environment;
 }
 
@@ -44,15 +43,19 @@ std::set<std::string> names(const StepPlan& plan) {
   return names;
 }
 
+void expect_values(const StepPlan& plan, std::initializer_list<std::pair<const char*, std::string>> expected) {
+  for (const auto& [name, text] : expected) EXPECT_EQ(value(plan, name), text) << name;
+}
+
 TEST(Frameworks, TorchrunNeedsNoFlag) {
   const auto plan = plan_of(one_by_two(1));
-  EXPECT_EQ(value(plan, "PET_NNODES"), "2");
-  EXPECT_EQ(value(plan, "PET_NODE_RANK"), "1");
-  EXPECT_EQ(value(plan, "PET_NPROC_PER_NODE"), "2");
-  EXPECT_EQ(value(plan, "PET_RDZV_BACKEND"), "static");
-  EXPECT_EQ(value(plan, "PET_RDZV_ID"), "12.0.0");
-  EXPECT_EQ(value(plan, "PET_MASTER_ADDR"), value(plan, "MASTER_ADDR"));
-  EXPECT_EQ(value(plan, "PET_MASTER_PORT"), value(plan, "MASTER_PORT"));
+  expect_values(plan, {{"PET_NNODES", "2"},
+                       {"PET_NODE_RANK", "1"},
+                       {"PET_NPROC_PER_NODE", "2"},
+                       {"PET_RDZV_BACKEND", "static"},
+                       {"PET_RDZV_ID", "12.0.0"},
+                       {"PET_MASTER_ADDR", value(plan, "MASTER_ADDR")},
+                       {"PET_MASTER_PORT", value(plan, "MASTER_PORT")}});
 }
 
 TEST(Frameworks, TorchrunIsOneTaskOnEachNode) {
@@ -61,13 +64,11 @@ TEST(Frameworks, TorchrunIsOneTaskOnEachNode) {
 }
 
 TEST(Frameworks, TheMeetingPlaceIsTheUsersWhereItIs) {
-  auto environment = one_by_two();
-  environment.set("MASTER_ADDR", "elsewhere");
-  environment.set("MASTER_PORT", "4711");
+  auto environment = with(one_by_two(), {{"MASTER_ADDR", "elsewhere"}, {"MASTER_PORT", "4711"}});
   const auto plan = plan_of(environment);
-  EXPECT_EQ(value(plan, "PET_MASTER_ADDR"), "elsewhere");
-  EXPECT_EQ(value(plan, "PET_MASTER_PORT"), "4711");
-  EXPECT_EQ(value(plan, "JAX_COORDINATOR_ADDRESS"), "elsewhere:" + value(plan, "JAX_COORDINATOR_PORT"));
+  expect_values(plan, {{"PET_MASTER_ADDR", "elsewhere"},
+                       {"PET_MASTER_PORT", "4711"},
+                       {"JAX_COORDINATOR_ADDRESS", "elsewhere:" + value(plan, "JAX_COORDINATOR_PORT")}});
   EXPECT_NE(value(plan, "JAX_COORDINATOR_PORT"), "4711") << "PyTorch may be there, too";
   environment.set("MASTER_ADDR", "fd00::7");
   EXPECT_EQ(value(plan_of(environment), "JAX_COORDINATOR_ADDRESS").find("[fd00::7]:"), 0U);
@@ -80,24 +81,12 @@ TEST(Frameworks, AWorldThatNobodyAskedForGetsNoMoreThanItsRow) {
   facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
   auto plan = *make_step_plan(facts, {});
   refine_frameworks(plan, facts, {}, 0, {.gpus = view_of(*plan.gpus, 0), .has_planned_gpus = true, .cores = 8});
-  const std::set<std::string> expected{"RANK",
-                                       "WORLD_SIZE",
-                                       "LOCAL_RANK",
-                                       "LOCAL_WORLD_SIZE",
-                                       "NODE_RANK",
-                                       "GROUP_RANK",
-                                       "GROUP_WORLD_SIZE",
-                                       "MASTER_ADDR",
-                                       "MASTER_PORT",
-                                       "CUDA_DEVICE_ORDER",
-                                       "BOOTSTRAP_GPU",
-                                       "GLOO_SOCKET_IFNAME",
-                                       "SLURM_NTASKS_PER_NODE",
-                                       "JAX_COORDINATOR_PORT",
-                                       "SLURM_BOOTSTRAP_SETTINGS",
-                                       "SLURM_BOOTSTRAP_STEP",
-                                       "SLURM_BOOTSTRAP_EXPORTS"};
-  EXPECT_EQ(names(plan), expected);
+  const auto expected = split(
+      "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR "
+      "MASTER_PORT CUDA_DEVICE_ORDER BOOTSTRAP_GPU GLOO_SOCKET_IFNAME SLURM_NTASKS_PER_NODE "
+      "JAX_COORDINATOR_PORT SLURM_BOOTSTRAP_SETTINGS SLURM_BOOTSTRAP_STEP SLURM_BOOTSTRAP_EXPORTS",
+      ' ');
+  EXPECT_EQ(names(plan), std::set<std::string>(expected.begin(), expected.end()));
   EXPECT_TRUE(plan.gpus->is_untouched);
   EXPECT_NE(value(plan, "JAX_COORDINATOR_PORT"), value(plan, "MASTER_PORT"));
 }
@@ -141,8 +130,7 @@ TEST(Frameworks, TfConfigIsTheSameClusterForAll) {
 }
 
 TEST(Frameworks, TfConfigKeepsZerosAndUnevenTasks) {
-  auto environment = step_of("gpu[08-10]", "3,1(x2)", 5, "gpu08");
-  environment.set("SLURM_STEP_NUM_NODES", "3");
+  auto environment = with(step_of("gpu[08-10]", "3,1(x2)", 5, "gpu08"), {{"SLURM_STEP_NUM_NODES", "3"}});
   auto settings = with("tensorflow");
   settings.gpu_share = {true, Source::kOption};
   const auto config = nlohmann::json::parse(value(plan_of(environment, settings), "TF_CONFIG"));
@@ -218,9 +206,9 @@ TEST(Frameworks, TheRecordOfATaskIsTheLastAndOfAllButItself) {
 TEST(Frameworks, EveryVariableIsKeptWhereTheUserSetIt) {
   for (const auto& row : framework_variables()) {
     if (row.name == kTasksPerNodeVariable) continue;  // Slurm's
-    auto environment = row.framework == Framework::kTorchrun ? one_by_two() : two_by_two();
-    environment.set("SLURM_MPI_TYPE", row.framework == Framework::kNvshmem ? "pmix" : "none");
-    environment.set(row.name, "mine");
+    auto environment =
+        with(row.framework == Framework::kTorchrun ? one_by_two() : two_by_two(),
+             {{"SLURM_MPI_TYPE", row.framework == Framework::kNvshmem ? "pmix" : "none"}, {row.name, "mine"}});
     const auto plan = plan_of(environment, with("all"));
     const auto set = value(plan, row.name);
     EXPECT_TRUE(set == "mine" || set == "-") << row.name << "=" << set;
@@ -232,10 +220,7 @@ TEST(Frameworks, AnotherStepsValuesAreReplacedAndRemoved) {
   auto environment = outer;
   const auto plan = plan_of(outer, with("all"));
   for (const auto& variable : plan.variables) environment.set(variable.name, variable.value(0));
-  auto inner = environment;
-  inner.set("SLURM_STEP_ID", "1");
-  inner.set("SLURM_PROCID", "0");
-  inner.set("SLURMD_NODENAME", "node001");
+  auto inner = with(environment, {{"SLURM_STEP_ID", "1"}, {"SLURM_PROCID", "0"}, {"SLURMD_NODENAME", "node001"}});
   const auto again = plan_of(inner, with("jax"));
   EXPECT_EQ(value(again, "JAX_COORDINATOR_ADDRESS"), "node001:" + value(again, "JAX_COORDINATOR_PORT"));
   EXPECT_NE(std::find(again.removals.begin(), again.removals.end(), "TF_CONFIG"), again.removals.end());

@@ -6,7 +6,7 @@
 
 #include "core/plan/frameworks.h"
 #include "core/plan/master_endpoint.h"
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 #include "core/util/text.h"
 #include "step_environment.h"
 
@@ -33,13 +33,17 @@ StepPlan plan_with_routes(Environment environment, std::string_view interface) {
   return *make_step_plan(facts, settings);
 }
 
+void expect_values(const StepPlan& plan, std::initializer_list<std::pair<const char*, std::string>> expected) {
+  for (const auto& [name, text] : expected) EXPECT_EQ(value(plan, name), text) << name;
+}
+
 TEST(Interface, OneAnswerForAll) {
   for (const auto* choice : {"auto", "ib0", "10.2.0.0/16"}) {
     const auto plan = plan_with_routes(two_by_two(), choice);
-    EXPECT_EQ(value(plan, "GLOO_SOCKET_IFNAME"), "ib0");
-    EXPECT_EQ(value(plan, "NCCL_SOCKET_IFNAME"), "=ib0");
-    EXPECT_EQ(value(plan, "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME"), "=ib0");
-    EXPECT_EQ(value(plan, "UCX_NET_DEVICES"), "mlx5_0:1,ib0");
+    expect_values(plan, {{"GLOO_SOCKET_IFNAME", "ib0"},
+                         {"NCCL_SOCKET_IFNAME", "=ib0"},
+                         {"NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "=ib0"},
+                         {"UCX_NET_DEVICES", "mlx5_0:1,ib0"}});
   }
   EXPECT_EQ(value(plan_with_routes(two_by_two(), "eth0"), "UCX_NET_DEVICES"), "eth0");
   EXPECT_EQ(value(plan_with_routes(two_by_two(), "off"), "GLOO_SOCKET_IFNAME"), "-");
@@ -47,14 +51,11 @@ TEST(Interface, OneAnswerForAll) {
 
 TEST(Interface, ByDefaultForGlooAlone) {
   const auto plan = plan_with_routes(two_by_two(), "gloo");
-  EXPECT_EQ(value(plan, "GLOO_SOCKET_IFNAME"), "ib0");
-  EXPECT_EQ(value(plan, "NCCL_SOCKET_IFNAME"), "-");
-  EXPECT_EQ(value(plan, "UCX_NET_DEVICES"), "-");
+  expect_values(plan, {{"GLOO_SOCKET_IFNAME", "ib0"}, {"NCCL_SOCKET_IFNAME", "-"}, {"UCX_NET_DEVICES", "-"}});
 }
 
 TEST(Interface, AUserWhoNamesOneIsNotSecondGuessed) {
-  auto environment = two_by_two();
-  environment.set("NCCL_SOCKET_IFNAME", "eth0");
+  auto environment = with(two_by_two(), {{"NCCL_SOCKET_IFNAME", "eth0"}});
   EXPECT_EQ(value(plan_with_routes(environment, "auto"), "GLOO_SOCKET_IFNAME"), "-");
   const auto named = plan_with_routes(environment, "ib0");
   EXPECT_EQ(value(named, "GLOO_SOCKET_IFNAME"), "ib0");
@@ -62,8 +63,7 @@ TEST(Interface, AUserWhoNamesOneIsNotSecondGuessed) {
 }
 
 TEST(InitFile, IsANewNameForEachStepAndRestart) {
-  auto environment = two_by_two();
-  environment.set("USER", "alice");
+  auto environment = with(two_by_two(), {{"USER", "alice"}});
   Settings settings;
   EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "-");
   settings.shared_dir = {"/home/%u/.meet", Source::kSite};
@@ -98,8 +98,7 @@ TEST(Threads, AreTheTasksShareOfTheCores) {
 TEST(FurtherPorts, AreDifferentAndStayInTheRange) {
   for (const PortRange range : {PortRange{20000, 29999}, PortRange{30000, 30015}}) {
     for (std::uint32_t job = 1; job < 500; ++job) {
-      auto environment = two_by_two();
-      environment.set("SLURM_JOB_ID", std::to_string(job));
+      auto environment = with(two_by_two(), {{"SLURM_JOB_ID", std::to_string(job)}});
       const auto facts = *read_task_facts(environment);
       std::set<std::uint16_t> ports{computed_port(facts.id, range)};
       for (std::uint32_t n = 1; n <= 9; ++n) {
@@ -112,8 +111,7 @@ TEST(FurtherPorts, AreDifferentAndStayInTheRange) {
 }
 
 TEST(FurtherPorts, AreSlurmsWhereItReservedAsMany) {
-  auto environment = two_by_two();
-  environment.set("SLURM_STEP_RESV_PORTS", "12004-12005,12009");
+  auto environment = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12004-12005,12009"}});
   const auto facts = *read_task_facts(environment);
   EXPECT_EQ(further_port(facts, {}, 1), 12005);
   EXPECT_EQ(further_port(facts, {}, 2), 12009);

@@ -1,6 +1,6 @@
 // The assignment of GPUs to tasks: held against all assignments there are, and against what people would do by hand.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/hardware/gpu_assignment.h"
+#include "core/hardware/gpu_list.h"
 
 #include <gtest/gtest.h>
 

@@ -25,15 +25,13 @@ TEST(MasterEndpoint, DefaultIsTheHostOfRankZeroAndAComputedPort) {
 }
 
 TEST(MasterEndpoint, SlurmsReservedPortIsPreferred) {
-  auto environment = two_by_two();
-  environment.set("SLURM_STEP_RESV_PORTS", "12004-12006,12009");
+  auto environment = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12004-12006,12009"}});
   EXPECT_EQ(rendezvous(environment).port, 12004);
   EXPECT_EQ(rendezvous(environment).port_from, "SLURM_STEP_RESV_PORTS");
 }
 
 TEST(MasterEndpoint, AnAskedPortAndAddressArePreferredToBoth) {
-  auto environment = two_by_two();
-  environment.set("SLURM_STEP_RESV_PORTS", "12004-12006");
+  auto environment = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12004-12006"}});
   Settings settings;
   settings.port = {2345, Source::kOption};
   settings.address = {"ib-%h.fabric", Source::kSite};
@@ -62,9 +60,8 @@ TEST(ReservedPorts, AreReadInSlurmsOrder) {
 }
 
 TEST(ReservedPorts, LeaveOutThoseOfAnotherContract) {
-  auto environment = two_by_two();
-  environment.set("SLURM_STEP_RESV_PORTS", "12000-12003");
-  environment.set("PMI_CONTROL_PORT", "12000,12002");
+  auto environment =
+      with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12000-12003"}, {"PMI_CONTROL_PORT", "12000,12002"}});
   EXPECT_EQ(read_reserved_ports(environment), (Ports{12001, 12003}));
   environment.set("SLURM_MPI_TYPE", "cray_shasta");
   environment.unset("PMI_CONTROL_PORT");

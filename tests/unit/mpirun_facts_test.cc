@@ -1,12 +1,11 @@
 // Ranks that mpirun started: who they are, what they get, and whose variables those of the step around them are.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/step/mpirun_facts.h"
+#include "core/step/step_facts.h"
 
 #include <gtest/gtest.h>
 
 #include "core/exchange/exchanged_values.h"
 #include "core/exchange/pmix_environment.h"
-#include "core/plan/plan_from_environment.h"
 #include "core/plan/step_plan.h"
 #include "mpirun_environment.h"
 
@@ -17,6 +16,10 @@ std::string value_of(const StepPlan& plan, std::string_view name) { return effec
 
 StepPlan plan_of(const Environment& environment, const MpirunContext& around = {}) {
   return *make_step_plan(*read_task_facts(environment, around), {});
+}
+
+void expect_values(const StepPlan& plan, std::initializer_list<std::pair<const char*, std::string>> expected) {
+  for (const auto& [name, text] : expected) EXPECT_EQ(value_of(plan, name), text) << name;
 }
 
 TEST(MpirunFacts, AnIdIsReadFromTheNameSpace) {
@@ -31,27 +34,24 @@ TEST(MpirunFacts, AnIdIsReadFromTheNameSpace) {
 }
 
 TEST(MpirunFacts, TheVariablesOfTheStepAroundAreNotTheRanks) {
-  auto environment = mpirun_rank_on_one_node(3);
-  environment.set("SLURM_JOB_ID", "12");
-  environment.set("SLURM_STEP_ID", "0");
-  environment.set("SLURM_PROCID", "1");
-  environment.set("SLURM_STEP_NUM_TASKS", "2");
-  environment.set("SLURM_STEP_RESV_PORTS", "12000-12001");
+  auto environment = with(mpirun_rank_on_one_node(3), {{"SLURM_JOB_ID", "12"},
+                                                       {"SLURM_STEP_ID", "0"},
+                                                       {"SLURM_PROCID", "1"},
+                                                       {"SLURM_STEP_NUM_TASKS", "2"},
+                                                       {"SLURM_STEP_RESV_PORTS", "12000-12001"}});
   const auto plan = plan_of(environment);
-  EXPECT_EQ(value_of(plan, "RANK"), "3");
-  EXPECT_EQ(value_of(plan, "WORLD_SIZE"), "4");
-  EXPECT_EQ(value_of(plan, "LOCAL_RANK"), "3");
-  EXPECT_EQ(value_of(plan, "NODE_RANK"), "0");
-  EXPECT_EQ(value_of(plan, "GROUP_WORLD_SIZE"), "1");
-  EXPECT_EQ(value_of(plan, "MASTER_ADDR"), "node001");
-  EXPECT_EQ(value_of(plan, "MASTER_PORT"), value_of(plan_of(mpirun_rank_on_one_node(0)), "MASTER_PORT"));
+  expect_values(plan, {{"RANK", "3"},
+                       {"WORLD_SIZE", "4"},
+                       {"LOCAL_RANK", "3"},
+                       {"NODE_RANK", "0"},
+                       {"GROUP_WORLD_SIZE", "1"},
+                       {"MASTER_ADDR", "node001"},
+                       {"MASTER_PORT", value_of(plan_of(mpirun_rank_on_one_node(0)), "MASTER_PORT")}});
   EXPECT_EQ(plan.variables[*plan.find("RANK")].from, "OMPI_COMM_WORLD_RANK");
 }
 
 TEST(MpirunFacts, ARankOfSlurmStaysOneWithLeftoversOfMpirun) {
-  auto environment = two_by_two(2);
-  environment.set("OMPI_COMM_WORLD_RANK", "0");
-  environment.set("PMIX_NAMESPACE", "slurm.pmix.12.0");
+  auto environment = with(two_by_two(2), {{"OMPI_COMM_WORLD_RANK", "0"}, {"PMIX_NAMESPACE", "slurm.pmix.12.0"}});
   EXPECT_FALSE(is_mpirun_rank(environment));
   EXPECT_EQ(read_task_facts(environment)->local_ranks.front(), 2U);
   environment.set("PMIX_NAMESPACE", "795672577");  // control
@@ -62,10 +62,10 @@ TEST(MpirunFacts, ARankOfSlurmStaysOneWithLeftoversOfMpirun) {
 TEST(MpirunFacts, OnSeveralNodesARankKnowsItsOwnPlaceAlone) {
   for (int rank = 0; rank < 4; ++rank) {
     const auto plan = plan_of(mpirun_rank(rank));
-    EXPECT_EQ(value_of(plan, "RANK"), std::to_string(rank));
-    EXPECT_EQ(value_of(plan, "WORLD_SIZE"), "4");
-    EXPECT_EQ(value_of(plan, "LOCAL_RANK"), std::to_string(rank % 2));
-    EXPECT_EQ(value_of(plan, "LOCAL_WORLD_SIZE"), "2");
+    expect_values(plan, {{"RANK", std::to_string(rank)},
+                         {"WORLD_SIZE", "4"},
+                         {"LOCAL_RANK", std::to_string(rank % 2)},
+                         {"LOCAL_WORLD_SIZE", "2"}});
     for (const auto* name : {"NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
       EXPECT_FALSE(plan.find(name)) << name;
     }
@@ -78,8 +78,7 @@ TEST(MpirunFacts, OnSeveralNodesARankKnowsItsOwnPlaceAlone) {
 }
 
 TEST(MpirunFacts, OnSeveralNodesTheAddressIsTheUsers) {
-  auto environment = mpirun_rank(2);
-  environment.set("MASTER_ADDR", "node001");
+  auto environment = with(mpirun_rank(2), {{"MASTER_ADDR", "node001"}});
   const auto ours = plan_of(environment);
   EXPECT_TRUE(ours.is_kept("MASTER_ADDR"));
   EXPECT_EQ(value_of(ours, "MASTER_ADDR"), "node001");
@@ -98,16 +97,14 @@ TEST(MpirunFacts, OnSeveralNodesTheAddressIsTheUsers) {
 TEST(MpirunFacts, WhatDoesNotFitTogetherIsRefused) {
   for (const auto* name : {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
     for (const auto* value : {"", "-1", "two", "99999999999"}) {
-      auto environment = mpirun_rank(3);
-      environment.set(name, value);
+      auto environment = with(mpirun_rank(3), {{name, value}});
       EXPECT_FALSE(read_task_facts(environment)) << name << "=" << value;
     }
   }
   const auto refused = [](const char* rank, const char* local_rank, const char* local_size) {
-    auto environment = mpirun_rank(3);
-    environment.set("OMPI_COMM_WORLD_RANK", rank);
-    environment.set("OMPI_COMM_WORLD_LOCAL_RANK", local_rank);
-    environment.set("OMPI_COMM_WORLD_LOCAL_SIZE", local_size);
+    auto environment = with(mpirun_rank(3), {{"OMPI_COMM_WORLD_RANK", rank},
+                                             {"OMPI_COMM_WORLD_LOCAL_RANK", local_rank},
+                                             {"OMPI_COMM_WORLD_LOCAL_SIZE", local_size}});
     const auto facts = read_task_facts(environment);
     return !facts && facts.error().code == ErrorCode::kDisagreement;
   };
@@ -125,8 +122,7 @@ TEST(MpirunFacts, GpusGoByLocalRankWithAndWithoutAList) {
   const auto without = plan_of(mpirun_rank(3), around);
   EXPECT_EQ(value_of(without, "BOOTSTRAP_GPU"), "1");
   EXPECT_FALSE(without.find("CUDA_VISIBLE_DEVICES"));
-  auto environment = mpirun_rank(3);
-  environment.set("CUDA_VISIBLE_DEVICES", "4,6");
+  auto environment = with(mpirun_rank(3), {{"CUDA_VISIBLE_DEVICES", "4,6"}});
   EXPECT_EQ(value_of(plan_of(environment, around), "BOOTSTRAP_GPU"), "1");
   EXPECT_EQ(value_of(plan_of(environment, around), "CUDA_VISIBLE_DEVICES"), "4,6");
   environment.set("CUDA_VISIBLE_DEVICES", "");

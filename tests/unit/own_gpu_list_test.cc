@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -51,9 +51,7 @@ TEST(OwnGpuList, InAWorldItStaysSlurms) {
 }
 
 TEST(OwnGpuList, OneThatSlurmNarrowedIsTheTasksOwn) {
-  auto environment = two_by_two(1);
-  environment.set("SLURM_GPUS_ON_NODE", "2");
-  environment.set("CUDA_VISIBLE_DEVICES", "1");
+  auto environment = with(two_by_two(1), {{"SLURM_GPUS_ON_NODE", "2"}, {"CUDA_VISIBLE_DEVICES", "1"}});
   const auto task = read_task_plan(environment);
   ASSERT_TRUE(task);
   EXPECT_EQ(effective_value(task->plan, "BOOTSTRAP_GPU"), "0");

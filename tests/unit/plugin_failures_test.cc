@@ -69,10 +69,10 @@ int run_step_without_memory(Asked asked) {
              if (call == "setenv MASTER_PORT") throw std::bad_alloc();
              return false;
            };
-           if (slurm_spank_user_init(handle, 0, nullptr) != 0 || task.count("SLURM_BOOTSTRAP_DECISION") != 0) return 3;
-           if (task.count("WORLD_SIZE") + task.count("MASTER_ADDR") == 0) return 4;
+           FAIL_IF(slurm_spank_user_init(handle, 0, nullptr) != 0 || task.count("SLURM_BOOTSTRAP_DECISION") != 0);
+           FAIL_IF(task.count("WORLD_SIZE") + task.count("MASTER_ADDR") == 0);
            spank_double().fails = [](const std::string&) { return false; };
-           if (start_task(0, 0) != 0) return 5;
+           FAIL_IF(start_task(0, 0) != 0);
            return task.count("WORLD_SIZE") + task.count("MASTER_ADDR") == 0 ? 77 : 6;
          })
       .status;
@@ -159,7 +159,7 @@ TEST(PluginFailures, NothingEndsAStepThatNobodyAskedFor) {
       enter_step(
           job_environment({.set_up = SetUp::kWorld, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}}));
       deny(call);
-      if (run_hooks() != 0) return 1;
+      FAIL_IF(run_hooks() != 0);
       const auto& task = spank_double().task_environment;
       // All of it or nothing.
       return task.count("WORLD_SIZE") == 0 && task.count("MASTER_ADDR") == 0 ? 77 : 2;
@@ -177,7 +177,7 @@ TEST(PluginFailures, AnExceptionInATaskEndsOnlyAStepThatAsked) {
         if (call == "setenv LOCAL_RANK") throw std::bad_alloc();
         return false;
       };
-      if (run_hooks() != 0) return 2;
+      FAIL_IF(run_hooks() != 0);
       const auto& task = spank_double().task_environment;
       return task.count("RANK") + task.count("WORLD_SIZE") + task.count("MASTER_ADDR") == 0 ? 77 : 3;
     });

@@ -58,18 +58,19 @@ Outcome list_of_second_task(const std::string& arguments, const std::string& exp
     auto* const handle = the_spank_handle();
     auto argument = arguments;
     char* list[] = {argument.data()};
-    if (slurm_spank_init(handle, 1, list) != 0 || slurm_spank_user_init(handle, 1, list) != 0) return 1;
+    FAIL_IF(slurm_spank_init(handle, 1, list) != 0 || slurm_spank_user_init(handle, 1, list) != 0);
     for (const auto* task : {&first, &second}) {
       for (int round = 0; round < 2; ++round) {  // as if listed twice in plugstack.conf
         spank_double().task = task == &first ? 0 : 1;
         spank_double().task_pid = task->process();
-        if (slurm_spank_task_post_fork(handle, 1, list) != 0) return 2;
+        FAIL_IF(slurm_spank_task_post_fork(handle, 1, list) != 0);
       }
     }
-    if (start_task(1, 1) != 0) return 3;  // one alone: slurmstepd forks a process for each
+    FAIL_IF(start_task(1, 1) != 0);  // one alone: slurmstepd forks a process for each
     const auto& task = spank_double().task_environment;
     (void)std::fprintf(stderr, "%s %s", task.at("CUDA_VISIBLE_DEVICES").c_str(), task.at("BOOTSTRAP_GPUS").c_str());
-    return task.at("CUDA_VISIBLE_DEVICES") == expected ? 0 : 4;
+    FAIL_IF(!(task.at("CUDA_VISIBLE_DEVICES") == expected));
+    return 0;
   });
 }
 
@@ -98,30 +99,30 @@ TEST(PluginGpus, TheOrderOfGpusFollowsTheCoresOfTheTasks) {
 }
 
 TEST(PluginGpus, WhatSlurmTookFromATaskIsGivenBack) {
-  const auto outcome = in_child([] {
+  expect_success([] {
     auto environment = job_environment();
     environment.set("ROCR_VISIBLE_DEVICES", "0,1");
     enter_step(environment);
-    if (run_hooks(1, 1) != 0) return 1;
+    FAIL_IF(run_hooks(1, 1) != 0);
     const auto& task = spank_double().task_environment;
-    return task.at("SLURM_STEP_GPUS") == "0,1" && task.at("ROCR_VISIBLE_DEVICES") == "0,1" ? 0 : 2;
+    FAIL_IF(!(task.at("SLURM_STEP_GPUS") == "0,1" && task.at("ROCR_VISIBLE_DEVICES") == "0,1"));
+    return 0;
   });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 // HIP reads CUDA_VISIBLE_DEVICES on top of Slurm's list, and it does not show that Slurm took that.
 TEST(PluginGpus, BelowAUsersListItIsGivenBackToo) {
-  const auto outcome = in_child([] {
+  expect_success([] {
     auto environment = job_environment();
     environment.set("ROCR_VISIBLE_DEVICES", "0,1");
     environment.set("CUDA_VISIBLE_DEVICES", "1,0");
     enter_step(environment);
     spank_double().task_environment["CUDA_VISIBLE_DEVICES"] = "1,0";
-    if (run_hooks(1, 1) != 0) return 1;
+    FAIL_IF(run_hooks(1, 1) != 0);
     auto& task = spank_double().task_environment;
-    return task["SLURM_STEP_GPUS"] == "0,1" && task["ROCR_VISIBLE_DEVICES"] == "0,1" ? 0 : 2;
+    FAIL_IF(!(task["SLURM_STEP_GPUS"] == "0,1" && task["ROCR_VISIBLE_DEVICES"] == "0,1"));
+    return 0;
   });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 TEST(PluginGpus, WithoutATopologyTheOrderIsSlurms) {

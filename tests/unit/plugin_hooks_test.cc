@@ -21,20 +21,20 @@ namespace bootstrap {
 namespace {
 
 TEST(PluginHooks, SetUpATask) {
-  const auto outcome = in_child([] {
+  expect_success([] {
     enter_step(job_environment());
-    if (run_hooks(1, 1) != 0) return 1;
+    FAIL_IF(run_hooks(1, 1) != 0);
     const auto& task = spank_double().task_environment;
-    if (task.at("RANK") != "1" || task.at("LOCAL_RANK") != "1" || task.at("MASTER_ADDR") != "node001") return 2;
-    return task.at("SLURM_BOOTSTRAP_STEP") == "12.0.0" && spank_double().errors.empty() ? 0 : 3;
+    FAIL_IF(task.at("RANK") != "1" || task.at("LOCAL_RANK") != "1" || task.at("MASTER_ADDR") != "node001");
+    FAIL_IF(!(task.at("SLURM_BOOTSTRAP_STEP") == "12.0.0" && spank_double().errors.empty()));
+    return 0;
   });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 // spank_setenv is most of what task_init costs, so that what all tasks of the node have in common is set before the
 // fork.
 TEST(PluginHooks, WhatAllTasksHaveInCommonIsSetOnceForAll) {
-  const auto outcome = in_child([] {
+  expect_success([] {
     auto environment = job_environment();
     environment.set("SLURM_BOOTSTRAP_FAILURE", "not for the tasks");
     enter_step(environment);
@@ -43,22 +43,22 @@ TEST(PluginHooks, WhatAllTasksHaveInCommonIsSetOnceForAll) {
     auto& task = spank_double().task_environment;
     task["SLURM_BOOTSTRAP_FAILURE"] = "not for the tasks";
     slurm_spank_user_init(handle, 0, nullptr);
-    if (task["WORLD_SIZE"] != "4" || task["MASTER_ADDR"] != "node001") return 1;
+    FAIL_IF(task["WORLD_SIZE"] != "4" || task["MASTER_ADDR"] != "node001");
     for (const auto* name :
          {"RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "SLURM_BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_FAILURE"}) {
-      if (task.count(name) != 0) return 2;  // each task's own, or Slurm's to write first
+      FAIL_IF(task.count(name) != 0);  // each task's own, or Slurm's to write first
     }
     std::set<std::string> calls;
     spank_double().fails = [&](const std::string& call) { return calls.insert(call), false; };
-    if (start_task(1, 1) != 0) return 3;
-    if (calls.count("setenv WORLD_SIZE") != 0 || calls.count("setenv RANK") == 0) return 5;
-    return task.at("RANK") == "1" && task.count("SLURM_BOOTSTRAP_EXPORTS") == 1 ? 0 : 4;
+    FAIL_IF(start_task(1, 1) != 0);
+    FAIL_IF(calls.count("setenv WORLD_SIZE") != 0 || calls.count("setenv RANK") == 0);
+    FAIL_IF(!(task.at("RANK") == "1" && task.count("SLURM_BOOTSTRAP_EXPORTS") == 1));
+    return 0;
   });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 TEST(PluginHooks, WhatATaskFindsToBeOtherwiseReplacesWhatAllHave) {
-  const auto outcome = in_child([] {
+  expect_success([] {
     auto environment = job_environment();
     environment.set("SLURM_STEP_GPUS", "0,1,2,3");
     environment.set("CUDA_VISIBLE_DEVICES", "0,1,2,3");
@@ -68,16 +68,16 @@ TEST(PluginHooks, WhatATaskFindsToBeOtherwiseReplacesWhatAllHave) {
     slurm_spank_init(handle, 0, nullptr);
     slurm_spank_user_init(handle, 0, nullptr);
     auto& task = spank_double().task_environment;
-    if (task["LOCAL_WORLD_SIZE"] != "2") return 1;
+    FAIL_IF(task["LOCAL_WORLD_SIZE"] != "2");
     task["CUDA_VISIBLE_DEVICES"] = "3";  // Slurm's binding leaves this task one GPU: it passes for a node of its own
-    if (start_task(1, 1) != 0) return 2;
-    return task["LOCAL_WORLD_SIZE"] == "1" && task["LOCAL_RANK"] == "0" && task.count("BOOTSTRAP_GPUS") == 0 ? 0 : 3;
+    FAIL_IF(start_task(1, 1) != 0);
+    FAIL_IF(!(task["LOCAL_WORLD_SIZE"] == "1" && task["LOCAL_RANK"] == "0" && task.count("BOOTSTRAP_GPUS") == 0));
+    return 0;
   });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 TEST(PluginHooks, ALongListOfPreloadsIsKept) {
-  const auto outcome = in_child([] {
+  expect_success([] {
     const std::string users = "/opt/tools/" + std::string(4990, 'x') + ".so";
     auto environment = job_environment();
     environment.set("SLURM_BOOTSTRAP_PRELOAD", "on");
@@ -90,10 +90,10 @@ TEST(PluginHooks, ALongListOfPreloadsIsKept) {
     auto* const handle = the_spank_handle();
     slurm_spank_init(handle, 1, arguments);
     slurm_spank_user_init(handle, 1, arguments);
-    if (start_task(0, 0) != 0) return 1;
-    return task["LD_PRELOAD"] == users + ":/$LIB/../../../../../../../../bin/sh" ? 0 : 2;
+    FAIL_IF(start_task(0, 0) != 0);
+    FAIL_IF(!(task["LD_PRELOAD"] == users + ":/$LIB/../../../../../../../../bin/sh"));
+    return 0;
   });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 TEST(PluginHooks, DoNothingInStepsThatAreNotNormalAndWhereSrunDecidedSo) {
@@ -101,29 +101,30 @@ TEST(PluginHooks, DoNothingInStepsThatAreNotNormalAndWhereSrunDecidedSo) {
     const auto outcome = in_child([step] {
       enter_step(job_environment(step == 0 ? Decision{} : StepFacts().decision));
       spank_double().step = step;
-      return run_hooks() == 0 && spank_double().task_environment.count("RANK") == 0 ? 0 : 1;
+      FAIL_IF(!(run_hooks() == 0 && spank_double().task_environment.count("RANK") == 0));
+      return 0;
     });
     EXPECT_EQ(outcome.status, 0) << step << outcome.printed;
   }
 }
 
 TEST(PluginHooks, DoNothingInSlurmd) {
-  const auto outcome = in_child([] {
+  expect_success([] {
     spank_double().context = S_CTX_SLURMD;
-    return slurm_spank_init(the_spank_handle(), 0, nullptr) == 0 && spank_double().options.empty() ? 0 : 1;
+    FAIL_IF(!(slurm_spank_init(the_spank_handle(), 0, nullptr) == 0 && spank_double().options.empty()));
+    return 0;
   });
-  EXPECT_EQ(outcome.status, 0);
 }
 
 TEST(PluginHooks, ListedTwiceIsAsListedOnce) {
-  const auto outcome = in_child([] {
+  expect_success([] {
     enter_step(job_environment());
     auto* const handle = the_spank_handle();
     for (int i = 0; i < 2; ++i) slurm_spank_init(handle, 0, nullptr);
     for (int i = 0; i < 2; ++i) slurm_spank_user_init(handle, 0, nullptr);
-    return start_task(0, 0) == 0 && start_task(0, 0) == 0 && spank_double().errors.empty() ? 0 : 1;
+    FAIL_IF(!(start_task(0, 0) == 0 && start_task(0, 0) == 0 && spank_double().errors.empty()));
+    return 0;
   });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 // Refusals end the child with 1, print one line, and only from task_init.
@@ -191,7 +192,7 @@ TEST(PluginHooks, AContainedUserInitHoldsNoPortAndClosesNothing) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer does not know two processes with one memory";
 #endif
-  const auto outcome = in_child([] {
+  expect_success([] {
     enter_step(job_environment());
     slurm_spank_init(the_spank_handle(), 0, nullptr);
     // As Slurm 24.05 does with contain_spank: the same memory, other descriptors, another process.
@@ -199,20 +200,20 @@ TEST(PluginHooks, AContainedUserInitHoldsNoPortAndClosesNothing) {
     const auto contained = [](void*) { return slurm_spank_user_init(the_spank_handle(), 0, nullptr); };
     const auto child = ::clone(contained, stack.data() + stack.size(), CLONE_VM | SIGCHLD, nullptr);
     int status = 0;
-    if (::waitpid(child, &status, 0) != child || status != 0) return 2;
+    FAIL_IF(::waitpid(child, &status, 0) != child || status != 0);
     // Another process takes the environment that it wrote with it: so nothing of it may be relied on.
-    if (spank_double().task_environment.count("WORLD_SIZE") != 0) return 6;
+    FAIL_IF(spank_double().task_environment.count("WORLD_SIZE") != 0);
     const int innocent = ::open("/dev/null", O_RDONLY);  // gets the number that the reservation would have had
-    if (start_task(0, 0) != 0 || slurm_spank_exit(the_spank_handle(), 0, nullptr) != 0) return 3;
-    if (spank_double().task_environment.at("RANK") != "0") return 4;
-    if (spank_double().task_environment.at("WORLD_SIZE") != "4") return 7;
-    return ::fcntl(innocent, F_GETFD) >= 0 ? 0 : 5;
+    FAIL_IF(start_task(0, 0) != 0 || slurm_spank_exit(the_spank_handle(), 0, nullptr) != 0);
+    FAIL_IF(spank_double().task_environment.at("RANK") != "0");
+    FAIL_IF(spank_double().task_environment.at("WORLD_SIZE") != "4");
+    FAIL_IF(!(::fcntl(innocent, F_GETFD) >= 0));
+    return 0;
   });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 TEST(PluginHooks, AJobSubmittedFromATaskInheritsNothingOfItsStep) {
-  const auto outcome = in_child([] {
+  expect_success([] {
     const auto plan = make_step_plan(*read_task_facts(two_by_two(0)), {});
     ::clearenv();
     for (const auto& variable : plan->variables) ::setenv(variable.name.c_str(), variable.value(0).c_str(), 1);
@@ -226,7 +227,6 @@ TEST(PluginHooks, AJobSubmittedFromATaskInheritsNothingOfItsStep) {
                ? 0
                : static_cast<int>(left.size()) + 10;
   });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 TEST(PluginHooks, RefuseWhenSlurmDoesNotTakeAVariable) {
@@ -239,24 +239,25 @@ TEST(PluginHooks, NeverFailOutsideTaskInitWhateverSlurmDenies) {
     const auto outcome = in_child([denied] {
       enter_step(job_environment());
       spank_double().fails = [denied](const std::string& call) { return call == "item " + std::to_string(denied); };
-      if (run_hooks() != 0) return 2;
-      return spank_double().task_environment.count("RANK") != 0 ? 0 : 3;  // a task that starts is set up
+      FAIL_IF(run_hooks() != 0);
+      FAIL_IF(!(spank_double().task_environment.count("RANK") != 0));
+      return 0;  // a task that starts is set up
     });
     EXPECT_TRUE(outcome.status == 0 || outcome.status == 1) << denied << ": " << outcome.status << outcome.printed;
   }
 }
 
 TEST(PluginHooks, AWrongOptionStopsTheCommandAndIsForgivenOnTheNode) {
-  const auto outcome = in_child([] {
+  expect_success([] {
     spank_double().context = S_CTX_LOCAL;
     slurm_spank_init(the_spank_handle(), 0, nullptr);
     const auto& option = spank_double().options.at("bootstrap-port");
-    if (option.cb(option.val, "99", 0) != -1) return 1;
-    if (option.cb(option.val, nullptr, 0) != -1) return 2;
-    if (option.cb(option.val, "2345", 0) != 0) return 3;
-    return option.cb(option.val, "99", 1) == 0 ? 0 : 4;
+    FAIL_IF(option.cb(option.val, "99", 0) != -1);
+    FAIL_IF(option.cb(option.val, nullptr, 0) != -1);
+    FAIL_IF(option.cb(option.val, "2345", 0) != 0);
+    FAIL_IF(!(option.cb(option.val, "99", 1) == 0));
+    return 0;
   });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 TEST(PluginHooks, ExplainPrintsOnce) {
@@ -299,7 +300,7 @@ std::string launch_default(const char* name, const std::string& minor, const cha
 
 // srun of 23.02 sets its variables once more by what its options are by then.
 TEST(PluginHooks, SrunForgetsTheDefaultOnceMoreWhenTheStepExists) {
-  const auto outcome = in_child([] {
+  expect_success([] {
     spank_double().context = S_CTX_LOCAL;
     spank_double().version[0] = "23";
     spank_double().version[1] = "02";
@@ -308,13 +309,13 @@ TEST(PluginHooks, SrunForgetsTheDefaultOnceMoreWhenTheStepExists) {
     auto* const handle = the_spank_handle();
     slurm_spank_init(handle, 0, nullptr);
     slurm_spank_init_post_opt(handle, 0, nullptr);
-    if (variable("SLURM_GPU_BIND") != "(not set)") return 1;
+    FAIL_IF(variable("SLURM_GPU_BIND") != "(not set)");
     ::setenv("SLURM_GPU_BIND", "none", 1);
     slurm_spank_local_user_init(handle, 0, nullptr);
-    if (variable("SLURM_GPU_BIND") != "(not set)") return 2;
-    return variable("SLURM_BOOTSTRAP_LAUNCH_DEFAULT") == "SLURM_GPU_BIND=none" ? 0 : 3;
+    FAIL_IF(variable("SLURM_GPU_BIND") != "(not set)");
+    FAIL_IF(!(variable("SLURM_BOOTSTRAP_LAUNCH_DEFAULT") == "SLURM_GPU_BIND=none"));
+    return 0;
   });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 // What a task finds in a variable that holds `value` when the node begins, and srun says that `entry` is its own.
@@ -327,7 +328,7 @@ std::string after_user_init(const std::string& name, const std::string& value, c
            auto& task = spank_double().task_environment;
            task[name] = value;
            if (!entry.empty()) task["SLURM_BOOTSTRAP_LAUNCH_DEFAULT"] = entry;
-           if (run_hooks() != 0) return 1;
+           FAIL_IF(run_hooks() != 0);
            const bool is_set = task.count(name) != 0;
            const bool is_told = task.count("SLURM_BOOTSTRAP_LAUNCH_DEFAULT") != 0;
            (void)std::fprintf(stderr, "%s%s", is_set ? task[name].c_str() : "(not set)", is_told ? " told" : "");

@@ -22,12 +22,12 @@ Outcome task_beside(const Variables& job, const Variables& since, const std::fun
     for (const auto& [name, value] : job) environment.set(name, value);
     enter_step(environment);
     auto* const handle = the_spank_handle();
-    if (slurm_spank_init(handle, 0, nullptr) != 0 || slurm_spank_user_init(handle, 0, nullptr) != 0) return 1;
+    FAIL_IF(slurm_spank_init(handle, 0, nullptr) != 0 || slurm_spank_user_init(handle, 0, nullptr) != 0);
     auto& task = spank_double().task_environment;
     for (const auto* name : {"SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES"})
       task[name] = environment.get(name).value_or("");
     for (const auto& [name, value] : since) task[name] = value;
-    if (start_task(1, 1) != 0) return 2;
+    FAIL_IF(start_task(1, 1) != 0);
     return judge(task);
   });
 }
@@ -66,19 +66,19 @@ TEST(PluginNeighbours, MattersOfTasteAreTheOtherPlugins) {
 }
 
 TEST(PluginNeighbours, ThreadsAreNotSetBeforeOtherPluginsHaveLooked) {
-  const auto outcome = in_child([] {
+  expect_success([] {
     auto environment = job_environment();
     environment.set("SLURM_BOOTSTRAP_FRAMEWORKS", "openmp");
     environment.set("SLURM_CPUS_PER_TASK", "2");
     enter_step(environment);
     auto* const handle = the_spank_handle();
-    if (slurm_spank_init(handle, 0, nullptr) != 0 || slurm_spank_user_init(handle, 0, nullptr) != 0) return 1;
+    FAIL_IF(slurm_spank_init(handle, 0, nullptr) != 0 || slurm_spank_user_init(handle, 0, nullptr) != 0);
     auto& task = spank_double().task_environment;
-    if (task.count("OMP_NUM_THREADS") != 0) return 2;
-    if (start_task(1, 1) != 0) return 3;
-    return task.count("OMP_NUM_THREADS") == 1 ? 0 : 4;
+    FAIL_IF(task.count("OMP_NUM_THREADS") != 0);
+    FAIL_IF(start_task(1, 1) != 0);
+    FAIL_IF(!(task.count("OMP_NUM_THREADS") == 1));
+    return 0;
   });
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
 }
 
 TEST(PluginNeighbours, AListOfAnotherPluginStaysUnlessTheUserAskedUs) {

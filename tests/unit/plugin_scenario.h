@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <functional>
 #include <string>
 
@@ -43,6 +45,20 @@ inline Outcome in_child(const std::function<int()>& scenario) {
   return outcome;
 }
 
+// In a scenario: ends it, and prints what was wrong.
+#define FAIL_IF(condition)                                         \
+  do {                                                             \
+    if (condition) {                                               \
+      std::fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
+      return 99;                                                   \
+    }                                                              \
+  } while (false)
+
+inline void expect_success(const std::function<int()>& scenario) {
+  const auto outcome = in_child(scenario);
+  EXPECT_EQ(outcome.status, 0) << outcome.printed;
+}
+
 inline void enter_step(const Environment& environment) {
   auto& slurm = spank_double();
   slurm.job_environment.clear();
@@ -69,11 +85,11 @@ inline int start_task(int local, int rank) {
 }
 
 inline int run_hooks(int local = 0, int rank = 0) {
-  if (slurm_spank_init(the_spank_handle(), 0, nullptr) != 0) return 10;
-  if (slurm_spank_init_post_opt(the_spank_handle(), 0, nullptr) != 0) return 11;
-  if (slurm_spank_user_init(the_spank_handle(), 0, nullptr) != 0) return 12;
+  auto* const handle = the_spank_handle();
+  FAIL_IF(slurm_spank_init(handle, 0, nullptr) != 0 || slurm_spank_init_post_opt(handle, 0, nullptr) != 0);
+  FAIL_IF(slurm_spank_user_init(handle, 0, nullptr) != 0);
   const auto started = start_task(local, rank);
-  if (slurm_spank_exit(the_spank_handle(), 0, nullptr) != 0) return 13;
+  FAIL_IF(slurm_spank_exit(handle, 0, nullptr) != 0);
   return started;
 }
 

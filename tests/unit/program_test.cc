@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/step/planned_variables.h"
 #include "core/program/launcher_names.h"
+#include "core/step/planned_variables.h"
 #include "core/util/text.h"
 #include "step_environment.h"
 

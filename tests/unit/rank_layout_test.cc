@@ -1,4 +1,4 @@
-// Layouts against a slow, obvious oracle, and the ways in which Slurm deals out tasks.
+// Layouts against a slow, obvious oracle, the ways in which Slurm deals out tasks, and the names of ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/rank_layout.h"
 
@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
+
+#include "known_layout.h"
 
 namespace bootstrap {
 namespace {
@@ -104,6 +107,42 @@ TEST(Layout, TwelveThousandNodesTakeNoTime) {
   EXPECT_EQ(layout->size(), 100000U);
   EXPECT_EQ(layout->place(99999).node_rank, 12499U);
   EXPECT_EQ(layout->place(99999).cross_size, 12500U);
+}
+
+TEST(RankNames, NamesARankWithItsHostAndLocalRank) {
+  EXPECT_EQ(describe_rank(block_layout(4, 4), 5), "rank 5 (node002, local rank 1)");
+  EXPECT_EQ(missing_ranks(block_layout(4, 4), {5}), "missing: rank 5 (node002, local rank 1)");
+}
+
+TEST(RankNames, SaysAWholeNodeInOneWord) {
+  const auto layout = block_layout(4, 4);
+  EXPECT_EQ(missing_ranks(layout, {8, 9, 10, 11, 13}),
+            "missing: ranks 8-11 (all of node003), rank 13 (node004, local rank 1)");
+  EXPECT_EQ(missing_ranks(layout, {8, 9, 10}),
+            "missing: rank 8 (node003, local rank 0), rank 9 (node003, local rank 1), rank 10 (node003, local rank 2)");
+  // One rank of a node of one is no range.
+  EXPECT_EQ(missing_ranks(block_layout(3, 1), {1}), "missing: rank 1 (node002, local rank 0)");
+}
+
+TEST(RankNames, DoesNotTakeScatteredRanksForANode) {
+  const std::vector<std::uint32_t> counts = {2, 2};
+  const auto cyclic = *Layout::make({{*HostList::parse("node[001-002]"), counts, deal_cyclic(counts)}});
+  EXPECT_EQ(missing_ranks(cyclic, {0, 2}), "missing: rank 0 (node001, local rank 0), rank 2 (node001, local rank 1)");
+}
+
+TEST(RankNames, HasAnEnd) {
+  const auto layout = block_layout(100, 2);
+  std::vector<Rank> odd;
+  for (Rank rank = 1; rank < 200; rank += 2) odd.push_back(rank);
+  const auto text = missing_ranks(layout, odd);
+  EXPECT_LT(text.size(), 400U);
+  EXPECT_NE(text.find("rank 15 (node008, local rank 1) and 92 more"), std::string::npos) << text;
+}
+
+TEST(RankNames, SaysAllInOneWord) {
+  std::vector<Rank> all(16);
+  std::iota(all.begin(), all.end(), Rank{0});
+  EXPECT_EQ(missing_ranks(block_layout(4, 4), all), "missing: all 16 ranks");
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <random>
 
+#include "core/util/text.h"
+
 namespace bootstrap {
 namespace {
 
@@ -68,27 +70,12 @@ TEST(LayoutText, IsForOneStep) {
 }
 
 TEST(LayoutText, RefusesGarbage) {
-  for (const auto* text : {"",
-                           "block",
-                           "12/block",
-                           "12.3",
-                           "12.3/",
-                           "12.3/diagonal",
-                           "12.3/plane:0",
-                           "12.3/plane:",
-                           "12.3/map:",
-                           "12.3/map:0",
-                           "12.3/map:0,0,0,1",
-                           "12.3/map:0,9,1,1",
-                           "12.3/map:0x2,1x99999999",
-                           "x.3/block",
-                           "12.x/block",
-                           "12.3/block;block",
-                           "12.3/1;2;3;4;5",
-                           "12.3/1;n1;1x9999999;block",
-                           "12.3/x;n1;1;block",
-                           "12.3/-1/block",
-                           "12.3/block/13;n2;1;block"}) {
+  EXPECT_FALSE(read_layout("", *HostList::parse("n[1-2]"), {2, 2}));
+  for (const auto text :
+       split("block 12/block 12.3 12.3/ 12.3/diagonal 12.3/plane:0 12.3/plane: 12.3/map: 12.3/map:0 12.3/map:0,0,0,1 "
+             "12.3/map:0,9,1,1 12.3/map:0x2,1x99999999 x.3/block 12.x/block 12.3/block;block 12.3/1;2;3;4;5 "
+             "12.3/1;n1;1x9999999;block 12.3/x;n1;1;block 12.3/-1/block 12.3/block/13;n2;1;block",
+             ' ')) {
     EXPECT_FALSE(read_layout(text, *HostList::parse("n[1-2]"), {2, 2})) << text;
   }
 }

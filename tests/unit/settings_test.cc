@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/util/text.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -13,7 +14,7 @@ namespace {
 
 const SettingSpec& spec(std::string_view site) {
   const auto specs = setting_specs();
-  return *std::find_if(specs.begin(), specs.end(), [&](const auto& s) { return s.site == site; });
+  return *std::find_if(specs.begin(), specs.end(), [&](const auto& s) { return s.name == site; });
 }
 
 TEST(Settings, LaterSourcesWinInAnyOrderOfCalls) {
@@ -43,41 +44,14 @@ TEST(Settings, EachTakesWhatItsTableRowSays) {
 }
 
 TEST(Settings, WrongValuesAreRefusedAndChangeNothing) {
-  for (const auto* argument : {"mode=",
-                               "mode=yes",
-                               "mode=on,off",
-                               "mode=explain,explain",
-                               "mode=on,",
-                               "when=",
-                               "partitions=,",
-                               "partitions=gpu,,debug",
-                               "when=GPU",
-                               "port=",
-                               "port=0",
-                               "port=1023",
-                               "port=65536",
-                               "port=99999999999999999999",
-                               "port=-1",
-                               "port= 2000",
-                               "port=0x800",
-                               "port_range=",
-                               "port_range=2000",
-                               "port_range=3000-2000",
-                               "port_range=80-2000",
-                               "port_range=2000-70000",
-                               "port_range=1-2-3",
-                               "master_addr=",
-                               "master_addr=%",
-                               "master_addr=%x",
-                               "master_addr=a b",
-                               "master_addr=a;b",
-                               "master_addr=a%",
-                               "claim=",
-                               "claim=yes",
-                               "bogus=1",
-                               "port",
-                               "=",
-                               ""}) {
+  auto arguments = split(
+      "mode= mode=yes mode=on,off mode=explain,explain mode=on, when= partitions=, partitions=gpu,,debug "
+      "when=GPU port= port=0 port=1023 port=65536 port=99999999999999999999 port=-1 port=0x800 port_range= "
+      "port_range=2000 port_range=3000-2000 port_range=80-2000 port_range=2000-70000 port_range=1-2-3 "
+      "master_addr= master_addr=% master_addr=%x master_addr=a;b master_addr=a% claim= claim=yes bogus=1 port =",
+      ' ');
+  for (const auto* argument : {"port= 2000", "master_addr=a b", ""}) arguments.emplace_back(argument);
+  for (const auto argument : arguments) {
     Settings settings;
     const auto applied = apply_site_argument(settings, argument);
     ASSERT_FALSE(applied) << argument;
@@ -153,6 +127,28 @@ TEST(Settings, EmptyVariableCountsAsNotSet) {
   Settings settings;
   EXPECT_TRUE(apply_environment(settings, environment_of({{"SLURM_BOOTSTRAP_PORT", ""}})));
   EXPECT_EQ(settings, Settings{});
+}
+
+TEST(Settings, OfAProcessAreReadFromItsEnvironment) {
+  const auto environment = environment_of({{"SLURM_BOOTSTRAP_DEBUG", "1"},
+                                           {"SLURM_BOOTSTRAP_TIMEOUT", "20"},
+                                           {"SLURM_BOOTSTRAP_TIMING", "1"},
+                                           {"SLURM_BOOTSTRAP_NCCL", "/opt/libnccl.so.2"},
+                                           {"SLURM_BOOTSTRAP_PMIX", "libpmix.so.2"}});
+  const auto own = process_settings(environment);
+  EXPECT_TRUE(own.debug.value && own.timing.value);
+  EXPECT_EQ(own.timeout.value, 20U);
+  EXPECT_EQ(own.nccl_file.value + own.pmix_file.value, "/opt/libnccl.so.2libpmix.so.2");
+  EXPECT_EQ(write_settings(own), "") << "they do not travel";
+  Settings settings;
+  EXPECT_TRUE(apply_environment(settings, environment));
+  EXPECT_EQ(settings, Settings{}) << "a step has none of them";
+  EXPECT_FALSE(apply_site_argument(settings, "timeout=20"));
+  EXPECT_FALSE(read_settings("environment:timeout=20"));
+  EXPECT_EQ(apply_environment(settings, environment_of({{"SLURM_BOOTSTRAP_TIMEOUT", "0"}}), AppliesTo::kProcess)
+                .error()
+                .message,
+            "SLURM_BOOTSTRAP_TIMEOUT=\"0\" is not valid: use whole seconds, 1 to 86400");
 }
 
 TEST(SettingName, IsThePlaceWhereItWasSet) {

@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <initializer_list>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "core/util/environment.h"
 
@@ -11,6 +14,12 @@ namespace bootstrap {
 inline Environment environment_of(std::initializer_list<std::pair<const char*, std::string>> values) {
   Environment environment;
   for (const auto& [name, value] : values) environment.set(name, value);
+  return environment;
+}
+
+inline Environment with(Environment environment,
+                        std::initializer_list<std::pair<std::string_view, std::string_view>> changes) {
+  for (const auto& [name, value] : changes) environment.set(name, value);
   return environment;
 }
 
@@ -31,12 +40,10 @@ inline Environment two_by_two(int rank = 0) {
 // The same step with other sizes, seen by rank 0 on `host`.
 inline Environment step_of(const std::string& nodes, const std::string& tasks_per_node, int tasks,
                            const std::string& host) {
-  auto environment = two_by_two(0);
-  environment.set("SLURM_STEP_NODELIST", nodes);
-  environment.set("SLURM_STEP_TASKS_PER_NODE", tasks_per_node);
-  environment.set("SLURM_STEP_NUM_TASKS", std::to_string(tasks));
-  environment.set("SLURMD_NODENAME", host);
-  return environment;
+  return with(two_by_two(0), {{"SLURM_STEP_NODELIST", nodes},
+                              {"SLURM_STEP_TASKS_PER_NODE", tasks_per_node},
+                              {"SLURM_STEP_NUM_TASKS", std::to_string(tasks)},
+                              {"SLURMD_NODENAME", host}});
 }
 
 }  // namespace bootstrap

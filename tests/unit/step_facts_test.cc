@@ -4,10 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include "core/util/text.h"
 #include "step_environment.h"
 
 namespace bootstrap {
 namespace {
+
+LocalTasks tasks_on_n1(std::vector<Rank> ranks, std::uint32_t job) {
+  return {.host = "n1", .ranks = std::move(ranks), .local_id = {}, .component_job = job, .component_size = {}};
+}
 
 TEST(StepFacts, OfATask) {
   const auto facts = read_task_facts(two_by_two(2));
@@ -22,9 +27,8 @@ TEST(StepFacts, OfATask) {
 }
 
 TEST(StepFacts, SrunsLayoutIsPreferred) {
-  auto environment = two_by_two(0);
-  environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/map:1,0,1,0");
-  environment.set("SLURMD_NODENAME", "node002");
+  auto environment =
+      with(two_by_two(0), {{"SLURM_BOOTSTRAP_LAYOUT", "12.0/map:1,0,1,0"}, {"SLURMD_NODENAME", "node002"}});
   const auto facts = read_task_facts(environment);
   ASSERT_TRUE(facts) << facts.error().message;
   EXPECT_EQ(facts->layout.host_of(0), "node002");
@@ -32,8 +36,7 @@ TEST(StepFacts, SrunsLayoutIsPreferred) {
 }
 
 TEST(StepFacts, ALayoutOfAnotherStepIsPassedOver) {
-  auto environment = two_by_two(0);
-  environment.set("SLURM_BOOTSTRAP_LAYOUT", "11.0/map:1,0,1,0");
+  auto environment = with(two_by_two(0), {{"SLURM_BOOTSTRAP_LAYOUT", "11.0/map:1,0,1,0"}});
   const auto facts = read_task_facts(environment);
   ASSERT_TRUE(facts);
   EXPECT_EQ(facts->layout.host_of(0), "node001");
@@ -50,11 +53,10 @@ TEST(StepFacts, WithoutSrunsWordTheOrderThatFitsIsFound) {
 
 TEST(StepFacts, TheLocalIdTellsOrdersApart) {
   // Two nodes with three tasks each: rank 2 is on the first node in block and in cyclic order, as its third or second.
-  auto environment = two_by_two(2);
-  environment.set("SLURM_STEP_TASKS_PER_NODE", "3(x2)");
-  environment.set("SLURM_STEP_NUM_TASKS", "6");
-  environment.set("SLURMD_NODENAME", "node001");
-  environment.set("SLURM_LOCALID", "1");
+  auto environment = with(two_by_two(2), {{"SLURM_STEP_TASKS_PER_NODE", "3(x2)"},
+                                          {"SLURM_STEP_NUM_TASKS", "6"},
+                                          {"SLURMD_NODENAME", "node001"},
+                                          {"SLURM_LOCALID", "1"}});
   const auto facts = read_task_facts(environment);
   ASSERT_TRUE(facts) << facts.error().message;
   EXPECT_EQ(facts->layout.place(2).local_rank, 1U);
@@ -73,46 +75,31 @@ TEST(StepFacts, EachMissingVariableIsNamed) {
 }
 
 TEST(StepFacts, WhatContradictsIsRefused) {
-  const std::pair<const char*, const char*> changes[] = {{"SLURM_STEP_NUM_TASKS", "5"},
-                                                         {"SLURM_STEP_TASKS_PER_NODE", "2"},
-                                                         {"SLURM_STEP_TASKS_PER_NODE", "3,2"},
-                                                         {"SLURM_PROCID", "4"},
-                                                         {"SLURM_PROCID", "-1"},
-                                                         {"SLURM_PROCID", "0x1"},
-                                                         {"SLURMD_NODENAME", "node002"},
-                                                         {"SLURM_STEP_NODELIST", "node[001-"},
-                                                         {"SLURM_STEP_NODELIST", "node001"},
-                                                         {"SLURM_JOB_ID", "4294967296"},
-                                                         {"SLURM_RESTART_COUNT", "x"},
-                                                         {"SLURM_DISTRIBUTION", "arbitrary"},
-                                                         {"SLURM_STEP_ID", "4294967291"},
-                                                         {"SLURM_BOOTSTRAP_LAYOUT", "12.0/map:1"},
-                                                         {"SLURM_STEP_NUM_TASKS", "4 "},
-                                                         {"SLURM_LOCALID", "1"}};
-  for (const auto& [name, value] : changes) {
-    auto environment = two_by_two();
-    environment.set(name, value);
-    EXPECT_FALSE(read_task_facts(environment)) << name << "=" << value;
+  for (const auto change :
+       split("SLURM_STEP_NUM_TASKS=5 SLURM_STEP_TASKS_PER_NODE=2 SLURM_STEP_TASKS_PER_NODE=3,2 SLURM_PROCID=4 "
+             "SLURM_PROCID=-1 SLURM_PROCID=0x1 SLURMD_NODENAME=node002 SLURM_STEP_NODELIST=node[001- "
+             "SLURM_STEP_NODELIST=node001 SLURM_JOB_ID=4294967296 SLURM_RESTART_COUNT=x SLURM_DISTRIBUTION=arbitrary "
+             "SLURM_STEP_ID=4294967291 SLURM_BOOTSTRAP_LAYOUT=12.0/map:1 SLURM_LOCALID=1",
+             ' ')) {
+    const auto equals = change.find('=');
+    EXPECT_FALSE(read_task_facts(with(two_by_two(), {{change.substr(0, equals), change.substr(equals + 1)}})))
+        << change;
   }
-  auto environment = two_by_two();
-  environment.set("SLURM_STEP_NODELIST", std::string(70000, 'n'));
+  EXPECT_FALSE(read_task_facts(with(two_by_two(), {{"SLURM_STEP_NUM_TASKS", "4 "}})));
+  auto environment = with(two_by_two(), {{"SLURM_STEP_NODELIST", std::string(70000, 'n')}});
   EXPECT_EQ(read_task_facts(environment).error().code, ErrorCode::kLimit);
 }
 
 TEST(StepFacts, ComponentsOfAHeterogeneousJobDifferInTheirJobId) {
-  auto environment = two_by_two();
-  environment.set("SLURM_STEP_NODELIST", "n[1-3]");
-  environment.set("SLURM_STEP_TASKS_PER_NODE", "2,1,1");
-  environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/12;n3;1;block/13;n[1-2];2,1;cyclic");
-  const auto facts =
-      read_facts(environment, {12, 0, 0},
-                 {.host = "n1", .ranks = {0, 2}, .local_id = {}, .component_job = 13, .component_size = {}});
+  auto environment = with(two_by_two(), {{"SLURM_STEP_NODELIST", "n[1-3]"},
+                                         {"SLURM_STEP_TASKS_PER_NODE", "2,1,1"},
+                                         {"SLURM_BOOTSTRAP_LAYOUT", "12.0/12;n3;1;block/13;n[1-2];2,1;cyclic"}});
+  const auto facts = read_facts(environment, {12, 0, 0}, tasks_on_n1({0, 2}, 13));
   ASSERT_TRUE(facts) << facts.error().message;
   EXPECT_EQ(facts->local_ranks, std::vector<Rank>({1, 3}));
   EXPECT_EQ(facts->layout.host_of(0), "n3");
   EXPECT_EQ(facts->layout.place(1).node_rank, 1U);
-  EXPECT_FALSE(read_facts(environment, {12, 0, 0},
-                          {.host = "n1", .ranks = {0, 2}, .local_id = {}, .component_job = 14, .component_size = {}}));
+  EXPECT_FALSE(read_facts(environment, {12, 0, 0}, tasks_on_n1({0, 2}, 14)));
 }
 
 TEST(StepFacts, AComponentAloneDoesNotGuess) {
@@ -122,19 +109,15 @@ TEST(StepFacts, AComponentAloneDoesNotGuess) {
   ASSERT_FALSE(facts);
   EXPECT_NE(facts.error().message.find("one component of a heterogeneous step"), std::string::npos);
 
-  auto environment = two_by_two();
-  environment.set("SLURM_NPROCS", "2");
+  auto environment = with(two_by_two(), {{"SLURM_NPROCS", "2"}});
   EXPECT_FALSE(read_task_facts(environment));
 }
 
 TEST(StepFacts, ComponentsWithinOneJobDifferInTheirPlace) {
-  auto environment = two_by_two();
-  environment.set("SLURM_STEP_NODELIST", "n[1-2]");
-  environment.set("SLURM_STEP_TASKS_PER_NODE", "2,2");
-  environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/12;n2;2;block/12;n1;2;block");
-  const auto facts =
-      read_facts(environment, {12, 0, 0},
-                 {.host = "n1", .ranks = {0, 1}, .local_id = {}, .component_job = 12, .component_size = {}});
+  auto environment = with(two_by_two(), {{"SLURM_STEP_NODELIST", "n[1-2]"},
+                                         {"SLURM_STEP_TASKS_PER_NODE", "2,2"},
+                                         {"SLURM_BOOTSTRAP_LAYOUT", "12.0/12;n2;2;block/12;n1;2;block"}});
+  const auto facts = read_facts(environment, {12, 0, 0}, tasks_on_n1({0, 1}, 12));
   ASSERT_TRUE(facts) << facts.error().message;
   EXPECT_EQ(facts->local_ranks, std::vector<Rank>({2, 3}));
   EXPECT_EQ(facts->layout.host_of(0), "n2");

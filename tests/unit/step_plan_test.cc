@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/plan/plan_from_environment.h"
+#include "core/util/text.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -30,23 +30,17 @@ Environment applied(const StepPlan& plan, Environment environment) {
 }
 
 TEST(StepPlan, GivesEachTaskItsValues) {
-  const std::pair<const char*, const char*> expected[] = {{"RANK", "3"},
-                                                          {"WORLD_SIZE", "4"},
-                                                          {"LOCAL_RANK", "1"},
-                                                          {"LOCAL_WORLD_SIZE", "2"},
-                                                          {"NODE_RANK", "1"},
-                                                          {"GROUP_RANK", "1"},
-                                                          {"GROUP_WORLD_SIZE", "2"},
-                                                          {"MASTER_ADDR", "node001"},
-                                                          {"MASTER_PORT", "20444"},
-                                                          {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
-                                                          {"CUDA_VISIBLE_DEVICES", "0,1"},
-                                                          {"BOOTSTRAP_GPU", "1"},
-                                                          {"SLURM_BOOTSTRAP_STEP", "12.0.0"}};
   Settings settings;
   settings.frameworks.value = *parse_frameworks("none");
   const auto plan = plan_of(two_by_two(3), settings);
-  for (const auto& [name, value] : expected) EXPECT_EQ(variable(plan, name).value(0), value) << name;
+  for (const auto text :
+       split("RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 NODE_RANK=1 GROUP_RANK=1 GROUP_WORLD_SIZE=2 "
+             "MASTER_ADDR=node001 MASTER_PORT=20444 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1 "
+             "BOOTSTRAP_GPU=1 SLURM_BOOTSTRAP_STEP=12.0.0",
+             ' ')) {
+    const auto& planned = variable(plan, text.substr(0, text.find('=')));
+    EXPECT_EQ(planned.name + "=" + planned.value(0), text);
+  }
   EXPECT_EQ(plan.variables.size(), 14U);  // and SLURM_BOOTSTRAP_EXPORTS
   EXPECT_TRUE(plan.removals.empty());
 }
@@ -62,8 +56,7 @@ TEST(StepPlan, ValuesOfAllLocalTasks) {
 }
 
 TEST(StepPlan, TheUsersValueIsKept) {
-  auto environment = two_by_two();
-  environment.set("MASTER_PORT", "29500");
+  auto environment = with(two_by_two(), {{"MASTER_PORT", "29500"}});
   const auto plan = plan_of(environment);
   EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kKept);
   EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "29500");
@@ -87,10 +80,7 @@ TEST(StepPlan, WhatCannotBeRightIsReplacedWithAWarning) {
   EXPECT_NE(warnings[0].find("unset it before srun"), std::string::npos) << warnings[0];
   environment.set("GROUP_WORLD_SIZE", "9");
   EXPECT_NE(plan_of(environment).warnings[0].find("unset them before srun"), std::string::npos);
-  auto second = two_by_two(3);
-  second.set("RANK", "0");
-  second.set("LOCAL_RANK", "0");
-  second.set("NODE_RANK", "1");
+  auto second = with(two_by_two(3), {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"NODE_RANK", "1"}});
   EXPECT_EQ(effective_value(plan_of(second), "RANK"), "3");
   EXPECT_EQ(effective_value(plan_of(second), "LOCAL_RANK"), "1");
   EXPECT_EQ(variable(plan_of(second), "NODE_RANK").action, Action::kKept);
@@ -98,8 +88,7 @@ TEST(StepPlan, WhatCannotBeRightIsReplacedWithAWarning) {
 
 TEST(StepPlan, AMasterAddressThatLeadsNowhereIsReplaced) {
   const auto address = [](const std::string& value, const std::string& unusable = {}) {
-    auto environment = two_by_two();
-    environment.set("MASTER_ADDR", value);
+    auto environment = with(two_by_two(), {{"MASTER_ADDR", value}});
     auto facts = *read_task_facts(environment);
     facts.decision.unusable_master = unusable;
     return effective_value(*make_step_plan(facts, {}), "MASTER_ADDR");
@@ -111,15 +100,13 @@ TEST(StepPlan, AMasterAddressThatLeadsNowhereIsReplaced) {
     EXPECT_EQ(address(right), right);
   }
   EXPECT_EQ(address("gone.example", "gone.example"), "node001") << "srun could not find it";
-  auto one_node = step_of("node001", "2", 2, "node001");
-  one_node.set("MASTER_ADDR", "localhost");
+  auto one_node = with(step_of("node001", "2", 2, "node001"), {{"MASTER_ADDR", "localhost"}});
   EXPECT_EQ(effective_value(plan_of(one_node), "MASTER_ADDR"), "localhost");
 }
 
 TEST(StepPlan, AMasterAddressWhereAServerOfTheUsersMayBeStaysInAStepThatDidNotAsk) {
   const auto plan_with = [](const std::string& value) {
-    auto environment = two_by_two();
-    environment.set("MASTER_ADDR", value);
+    auto environment = with(two_by_two(), {{"MASTER_ADDR", value}});
     auto facts = *read_task_facts(environment);
     facts.decision = {.set_up = SetUp::kWorld, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}};
     return *make_step_plan(facts, {});
@@ -139,9 +126,7 @@ TEST(StepPlan, PortsAreSaltedAndKeepAwayFromThoseOfOthers) {
   const auto salted = make_step_plan(facts, {})->master.port;
   facts.decision.salt = 0xfedcba0987654321U;
   EXPECT_NE(make_step_plan(facts, {})->master.port, salted);
-  auto cray = two_by_two();
-  cray.set("SLURM_STEP_RESV_PORTS", "12000-12002");
-  cray.set("PMI_CONTROL_PORT", "12000");
+  auto cray = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12000-12002"}, {"PMI_CONTROL_PORT", "12000"}});
   EXPECT_EQ(plan_of(cray).master.port, 12001);
   cray.unset("PMI_CONTROL_PORT");
   EXPECT_EQ(plan_of(cray).master.port, 12000);
@@ -152,9 +137,7 @@ TEST(StepPlan, PortsAreSaltedAndKeepAwayFromThoseOfOthers) {
 }
 
 TEST(StepPlan, AnOptionIsTheUsersLaterWord) {
-  auto environment = two_by_two();
-  environment.set("MASTER_PORT", "29500");
-  environment.set("MASTER_ADDR", "elsewhere");
+  auto environment = with(two_by_two(), {{"MASTER_PORT", "29500"}, {"MASTER_ADDR", "elsewhere"}});
   Settings settings;
   settings.port = {2345, Source::kOption};
   settings.address = {"%h-ib0", Source::kSite};
@@ -167,10 +150,7 @@ TEST(StepPlan, AnOptionIsTheUsersLaterWord) {
 TEST(StepPlan, LeftoversOfAnOuterStepAreReplaced) {
   auto outer = two_by_two(3);
   const auto inherited = applied(plan_of(outer), outer);
-  auto inner = inherited;
-  inner.set("SLURM_STEP_ID", "1");
-  inner.set("SLURM_PROCID", "0");
-  inner.set("SLURMD_NODENAME", "node001");
+  auto inner = with(inherited, {{"SLURM_STEP_ID", "1"}, {"SLURM_PROCID", "0"}, {"SLURMD_NODENAME", "node001"}});
   const auto plan = plan_of(inner);
   EXPECT_EQ(effective_value(plan, "RANK"), "0");
   EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "20445");
@@ -180,15 +160,12 @@ TEST(StepPlan, LeftoversOfAnOuterStepAreReplaced) {
 
 TEST(StepPlan, WhatTheUserChangedInTheOuterStepIsTheUsers) {
   auto outer = two_by_two(3);
-  auto inner = applied(plan_of(outer), outer);
-  inner.set("SLURM_STEP_ID", "1");
-  inner.set("MASTER_PORT", "5555");
+  auto inner = with(applied(plan_of(outer), outer), {{"SLURM_STEP_ID", "1"}, {"MASTER_PORT", "5555"}});
   const auto plan = plan_of(inner);
   EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "5555");
   EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kKept);
   // And in a third step inside the second it still is.
-  auto innermost = applied(plan, inner);
-  innermost.set("SLURM_STEP_ID", "2");
+  auto innermost = with(applied(plan, inner), {{"SLURM_STEP_ID", "2"}});
   EXPECT_EQ(effective_value(plan_of(innermost), "MASTER_PORT"), "5555");
   EXPECT_EQ(variable(plan_of(innermost), "RANK").action, Action::kReplaced);
 }
@@ -197,31 +174,27 @@ TEST(StepPlan, AnInactiveStepInsideAnActiveOneSeesNoLeftovers) {
   auto outer = two_by_two(3);
   Settings settings;
   settings.port = {2345, Source::kOption};
-  auto inner = applied(plan_of(outer, settings), outer);
-  inner.set("SLURM_BOOTSTRAP_LAYOUT", "12.1/block");
-  inner.set("SRUN_EXPORT_ENV", std::string(kExportValue));
+  auto inner = with(applied(plan_of(outer, settings), outer),
+                    {{"SLURM_BOOTSTRAP_LAYOUT", "12.1/block"}, {"SRUN_EXPORT_ENV", std::string(kExportValue)}});
   inner.unset("SLURM_NTASKS_PER_NODE");  // srun's part, which reads it as an option
   for (const auto& name : inherited_to_unset(inner)) inner.unset(name);
   EXPECT_EQ(inner, outer);
 }
 
 TEST(StepPlan, EmptyCountsAsNotSet) {
-  auto environment = two_by_two();
-  environment.set("MASTER_ADDR", "");
+  auto environment = with(two_by_two(), {{"MASTER_ADDR", ""}});
   EXPECT_EQ(effective_value(plan_of(environment), "MASTER_ADDR"), "node001");
 }
 
 TEST(StepPlan, ThePortIsClaimedOnceAndOnlyIfItIsOurs) {
   EXPECT_EQ(plan_of(two_by_two(0)).port_to_reserve, 20444);
   EXPECT_EQ(plan_of(two_by_two(2)).port_to_reserve, std::nullopt);
-  auto elsewhere = two_by_two(0);
-  elsewhere.set("MASTER_ADDR", "store.example");
+  auto elsewhere = with(two_by_two(0), {{"MASTER_ADDR", "store.example"}});
   EXPECT_EQ(plan_of(elsewhere).port_to_reserve, std::nullopt);
   Settings settings;
   settings.claim = {false, Source::kOption};
   EXPECT_EQ(plan_of(two_by_two(0), settings).port_to_reserve, std::nullopt);
-  auto nonsense = two_by_two(0);
-  nonsense.set("MASTER_PORT", "http");
+  auto nonsense = with(two_by_two(0), {{"MASTER_PORT", "http"}});
   EXPECT_EQ(plan_of(nonsense).port_to_reserve, 20444) << "replaced: it is no port";
 }
 
@@ -287,8 +260,7 @@ TEST(TaskPlan, SeesWhatThePluginSet) {
   EXPECT_TRUE(task->differences.empty());
   EXPECT_EQ(task->settings, settings);
 
-  auto changed = environment;
-  changed.set("LOCAL_RANK", "7");
+  auto changed = with(environment, {{"LOCAL_RANK", "7"}});
   task = read_task_plan(changed);
   ASSERT_TRUE(task);
   EXPECT_EQ(effective_value(task->plan, "LOCAL_RANK"), "7");  // the user's word from here on
@@ -300,10 +272,8 @@ TEST(TaskPlan, SeesWhatThePluginSet) {
 
 TEST(ExportRecord, ForgedRecordsDoNoHarm) {
   for (const auto* exports : {"", ",", "RANK", "RANK:", "RANK:xyz", ":0", "RANK:123456789", "RANK:-1", "=,=:="}) {
-    auto environment = two_by_two();
-    environment.set("RANK", "7");
-    environment.set("SLURM_BOOTSTRAP_STEP", "1.2.3");
-    environment.set("SLURM_BOOTSTRAP_EXPORTS", exports);
+    auto environment =
+        with(two_by_two(), {{"RANK", "7"}, {"SLURM_BOOTSTRAP_STEP", "1.2.3"}, {"SLURM_BOOTSTRAP_EXPORTS", exports}});
     EXPECT_TRUE(variable(plan_of(environment), "RANK").is_unsuitable) << exports;
   }
 }

@@ -10,12 +10,20 @@
 #include <string_view>
 #include <vector>
 
+#include "core/util/records.h"
+
 namespace bootstrap {
 namespace {
 
 TEST(Cat, JoinsInOrder) {
   EXPECT_EQ(cat({}), "");
   EXPECT_EQ(cat({"a", "", "bc", std::string_view("\0d", 2)}), std::string("abc\0d", 5));
+}
+
+TEST(Join, PutsTheSeparatorBetween) {
+  EXPECT_EQ(join(std::vector<std::string>{}, ","), "");
+  EXPECT_EQ(join(std::vector<std::string>{"", "a", ""}, ", "), ", a, ");
+  EXPECT_EQ(join(std::vector<int>{3, 1}, " "), "3 1");
 }
 
 TEST(Split, KeepsEmptyParts) {
@@ -79,6 +87,26 @@ TEST(Fingerprint, IsFnv1a) {  // the published test vectors of 32-bit FNV-1a
   EXPECT_EQ(fingerprint(""), 0x811c9dc5U);
   EXPECT_EQ(fingerprint("a"), 0xe40c292cU);
   EXPECT_EQ(fingerprint("foobar"), 0xbf9cf968U);
+}
+
+TEST(StringList, ComesBackWhole) {
+  using Strings = std::vector<std::string>;
+  for (const Strings& strings :
+       {Strings{}, Strings{""}, Strings{"a", "", std::string("\0\n", 2), "long enough for a heap"}}) {
+    EXPECT_EQ(decode_strings(encode_strings(strings)), strings);
+  }
+}
+
+TEST(StringList, IsRefusedWhereItIsCut) {
+  const auto whole = encode_strings({"node001"});
+  for (std::size_t size = 1; size < whole.size(); ++size) EXPECT_FALSE(decode_strings(whole.substr(0, size))) << size;
+}
+
+TEST(Ranges, AreShort) {
+  EXPECT_EQ(write_ranges({}), "");
+  EXPECT_EQ(write_ranges({7}), "7");
+  EXPECT_EQ(write_ranges({0, 1, 2, 3, 8}), "0-3,8");
+  EXPECT_EQ(write_ranges({0, 2, 4, 5}), "0,2,4-5");
 }
 
 }  // namespace

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <set>
 
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
+#include "core/util/text.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -16,10 +18,8 @@ using Access = GpuVisibility::Access;
 
 // `tasks` tasks on one node with `gpus` GPUs.
 StepFacts one_node(int tasks, const std::string& list, const std::string& ids) {
-  auto environment = step_of("node001", std::to_string(tasks), tasks, "node001");
-  environment.set("SLURM_STEP_NUM_NODES", "1");
-  environment.set("SLURM_STEP_GPUS", ids);
-  environment.set("CUDA_VISIBLE_DEVICES", list);
+  auto environment = with(step_of("node001", std::to_string(tasks), tasks, "node001"),
+                          {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_GPUS", ids}, {"CUDA_VISIBLE_DEVICES", list}});
   LocalTasks local;
   local.host = "node001";
   for (int rank = 0; rank < tasks; ++rank) local.ranks.push_back(static_cast<Rank>(rank));
@@ -27,9 +27,9 @@ StepFacts one_node(int tasks, const std::string& list, const std::string& ids) {
 }
 
 std::string numbers(int count, int from = 0) {
-  std::string text;
-  for (int i = from; i < from + count; ++i) text += (text.empty() ? "" : ",") + std::to_string(i);
-  return text;
+  std::vector<int> all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), from);
+  return join(all, ",");
 }
 
 StepFacts one_node(int tasks, int gpus) { return one_node(tasks, numbers(gpus), numbers(gpus)); }
@@ -42,18 +42,8 @@ Settings with_mode(GpuMode mode) {
 
 // What CUDA makes of a list of indices that count all GPUs of the node.
 std::string device_at(const GpuView& view, std::uint32_t ordinal) {
-  std::uint32_t at = 0;
-  std::string entry;
-  for (const char c : view.list + ",") {
-    if (c != ',') {
-      entry += c;
-    } else if (at++ == ordinal) {
-      return entry;
-    } else {
-      entry.clear();
-    }
-  }
-  return "(none)";
+  const auto entries = split(view.list, ',');
+  return ordinal < entries.size() ? std::string(entries[ordinal]) : "(none)";
 }
 
 TEST(GpuView, SetDeviceOfLocalRankIsDistinctInEveryMode) {
@@ -83,7 +73,7 @@ TEST(GpuView, Index) {
   const auto view = view_of(*plan.gpus, 1);
   EXPECT_EQ(view.list, "0,2,1,3");  // groups 0,1 and 2,3; each task's first at its local rank
   EXPECT_EQ(view.own, 1U);
-  EXPECT_EQ(write_ordinals(view.group), "1,3");
+  EXPECT_EQ(join(view.group, ","), "1,3");
   EXPECT_EQ(plan.variables[*plan.find("BOOTSTRAP_GPUS")].value(1), "1,3");
   EXPECT_FALSE(view.is_alone);
 }
@@ -99,7 +89,7 @@ TEST(GpuView, First) {
 TEST(GpuView, Narrow) {
   const auto plan = *make_step_plan(one_node(2, 4), with_mode(GpuMode::kNarrow));
   EXPECT_EQ(view_of(*plan.gpus, 1).list, "2,3");
-  EXPECT_EQ(write_ordinals(view_of(*plan.gpus, 1).group), "0,1");
+  EXPECT_EQ(join(view_of(*plan.gpus, 1).group, ","), "0,1");
 }
 
 TEST(GpuView, Off) {
@@ -172,100 +162,87 @@ TEST(GpuView, BelowAListOfTheUsersNothingIsChanged) {
   EXPECT_EQ(view_of(*make_step_plan(facts, with_mode(GpuMode::kNarrow))->gpus, 1).list, "3");
 }
 
-// A plan for `tasks` tasks and four GPUs, and what a task sees with this left to it.
-GpuView seen(int tasks, std::uint32_t task, std::vector<Access> devices, const std::string& list, bool is_users_bind,
-             const std::string& all = "0,1,2,3", GpuMode mode = GpuMode::kIndex,
-             const std::string& bind = "narrow:--gpu-bind") {
-  auto facts = one_node(tasks, all, "0,1,2,3");
-  if (is_users_bind) facts.environment.set("SLURM_BOOTSTRAP_GPU_BIND", bind);
-  const auto plan = *make_step_plan(facts, with_mode(mode));
-  return view_of(*plan.gpus, task, {std::move(devices), list});
-}
-
 constexpr auto kYes = Access::kOpen;
 constexpr auto kNo = Access::kDenied;
-const std::vector<Access> kAllOpen(4, kYes);
 
-TEST(GpuVisibility, WhatSlurmNarrowedIsWidenedAgain) {
-  for (const auto* list : {"", "0", "0,1,2,3"}) {
-    const auto view = seen(4, 3, kAllOpen, list, false);
-    EXPECT_EQ(view.list, "0,1,2,3") << list;
-    EXPECT_EQ(view.own, 3U);
-    EXPECT_TRUE(view.is_as_planned && view.warning.empty());
+// What a task sees of four GPUs with this left to it. `devices`: Y can be opened, N cannot, ? is not known.
+GpuView seen(int tasks, std::uint32_t task, std::string_view devices, const std::string& list,
+             const std::string& option, const std::string& all = "0,1,2,3", GpuMode mode = GpuMode::kIndex) {
+  auto facts = one_node(tasks, all, "0,1,2,3");
+  if (!option.empty()) facts.environment.set("SLURM_BOOTSTRAP_GPU_BIND", "narrow:" + option);
+  GpuVisibility visibility;
+  for (const char c : devices) visibility.devices.push_back(c == 'Y' ? kYes : c == 'N' ? kNo : Access::kUnknown);
+  visibility.list = list;
+  return view_of(*make_step_plan(facts, with_mode(mode))->gpus, task, visibility);
+}
+
+struct Seen {
+  int tasks;
+  std::uint32_t task;
+  std::string_view devices;
+  const char* list;    // as Slurm left it
+  std::string option;  // that the user gave to bind GPUs; empty: none
+  const char* expected;
+  bool is_as_planned;
+  const char* warning;  // its beginning; empty: there is none
+};
+
+const Seen kSeen[] = {
+    // What Slurm narrowed is widened again, unless the devices cannot be opened.
+    {4, 3, "YYYY", "", "", "0,1,2,3", true, ""},
+    {4, 3, "YYYY", "0", "", "0,1,2,3", true, ""},
+    {4, 3, "YYYY", "0,1,2,3", "", "0,1,2,3", true, ""},
+    {4, 3, "", "0", "", "0,1,2,3", true, ""},  // not tried
+    {4, 2, "NNYN", "0", "", "0", false, "Slurm hides all but 1 of 4 GPUs of the step from a task"},
+    // The user's binding is obeyed. closest: two tasks see the same two GPUs, and each takes the planned one or
+    // another.
+    {4, 2, "NNYN", "0", "--gpu-bind", "0", false, "your --gpu-bind hides"},
+    {4, 2, "NNYN", "0", "--tres-bind", "0", false, "your --tres-bind hides"},
+    {4, 2, "NNYY", "0,1", "--gpu-bind", "0,1", false, "your --gpu-bind hides"},
+    {4, 3, "NNYY", "0,1", "--gpu-bind", "1,0", false, "your --gpu-bind hides"},
+    {4, 0, "NNYY", "0,1", "--gpu-bind", "0,1", false, "your --gpu-bind hides"},
+    {4, 1, "NNYY", "0,1", "--gpu-bind", "1,0", false, "your --gpu-bind hides"},
+    // No device is hidden: the list alone is narrow, and counts all GPUs of the node.
+    {4, 3, "YYYY", "2,3", "--gpu-bind", "3,2", false, "your --gpu-bind leaves a task 2 of 4 GPUs"},
+    {4, 3, "YYYY", "2,3", "--accel-bind", "3,2", false, "your --accel-bind leaves a task 2 of 4 GPUs"},
+    {4, 3, "YYYY", "7", "--gpu-bind", "7", false, "your --gpu-bind leaves"},  // not one of the step's: it stays
+    {4, 3, "YYYY", "", "--gpu-bind", "0,1,2,3", true, ""},                    // --gpu-bind=none
+    {4, 2, "NNYN", "0", "word", "0", false, "Slurm hides"},                   // the variable is not srun's
+    // A task that is alone on its node counts as those of other nodes do.
+    {1, 0, "YYYY", "0,1,2,3", "--gpu-bind", "0,1,2,3", false, ""},
+    {1, 0, "YYYY", "0,1,2,3", "", "0,1,2,3", true, ""},
+    // The number of open devices decides: where more are open than the step has, nothing is constrained.
+    {4, 0, "NYYYY", "", "", "0,1,2,3", true, ""},
+    {4, 0, "N?YY", "", "", "0,1,2,3", true, ""},
+    {4, 0, "NNNN", "", "", "0,1,2,3", true, ""},
+    {4, 2, "NNNNY", "0", "", "0", false, "Slurm hides all but 1"},
+};
+
+TEST(GpuVisibility, ATaskSeesWhatItCanUse) {
+  for (const auto& row : kSeen) {
+    const auto view = seen(row.tasks, row.task, row.devices, row.list, row.option);
+    const testing::Message name = testing::Message() << row.task << " " << row.devices << " " << row.list << row.option;
+    EXPECT_EQ(view.list, row.expected) << name;
+    EXPECT_EQ(view.is_as_planned, row.is_as_planned) << name;
+    EXPECT_EQ(view.is_alone, !row.is_as_planned) << name;
+    EXPECT_EQ(view.own, row.is_as_planned ? row.task : 0U) << name;
+    EXPECT_EQ(view.warning.substr(0, std::string_view(row.warning).size()), row.warning) << name;
+    EXPECT_EQ(view.warning.empty(), *row.warning == '\0') << name << view.warning;
+    const auto cure =
+        row.option.starts_with("--") ? "without " + row.option + " each task" : std::string("--gpu-bind=none");
+    EXPECT_TRUE(view.warning.empty() || view.warning.find(cure) != std::string::npos) << name << view.warning;
   }
-  EXPECT_EQ(seen(4, 3, {}, "0", false).list, "0,1,2,3");  // not tried
-}
-
-TEST(GpuVisibility, AHiddenPeerIsNamedWithItsCure) {
-  const auto view = seen(4, 2, {kNo, kNo, kYes, kNo}, "0", false);
-  EXPECT_EQ(view.list, "0");  // counted among what is open
-  EXPECT_EQ(view.own, 0U);
-  EXPECT_TRUE(view.is_alone && !view.is_as_planned);
-  EXPECT_NE(view.warning.find("Slurm hides all but 1 of 4 GPUs"), std::string::npos) << view.warning;
-  EXPECT_NE(view.warning.find("--gpu-bind=none"), std::string::npos);
-}
-
-TEST(GpuVisibility, TheUsersBindingIsObeyed) {
-  const auto single = seen(4, 2, {kNo, kNo, kYes, kNo}, "0", true);
-  EXPECT_EQ(single.list, "0");
-  EXPECT_NE(single.warning.find("your --gpu-bind hides"), std::string::npos);
-  // closest: two tasks see the same two GPUs, and each takes the one that is planned for it.
-  EXPECT_EQ(seen(4, 2, {kNo, kNo, kYes, kYes}, "0,1", true).list, "0,1");
-  EXPECT_EQ(seen(4, 3, {kNo, kNo, kYes, kYes}, "0,1", true).list, "1,0");
-  // What is planned for it is not among what is left.
-  EXPECT_EQ(seen(4, 0, {kNo, kNo, kYes, kYes}, "0,1", true).list, "0,1");
-  EXPECT_EQ(seen(4, 1, {kNo, kNo, kYes, kYes}, "0,1", true).list, "1,0");
-  // Nothing is hidden by devices: the list alone is narrow, and counts all GPUs of the node.
-  const auto listed = seen(4, 3, kAllOpen, "2,3", true);
-  EXPECT_EQ(listed.list, "3,2");
-  EXPECT_TRUE(listed.is_alone && !listed.is_as_planned);
-  EXPECT_NE(listed.warning.find("leaves a task 2 of 4 GPUs"), std::string::npos) << listed.warning;
-  EXPECT_EQ(seen(4, 3, kAllOpen, "7", true).list, "7");       // not one that we know: as it is
-  EXPECT_TRUE(seen(4, 3, kAllOpen, "", true).is_as_planned);  // --gpu-bind=none
-}
-
-TEST(GpuVisibility, TheUsersOwnOptionIsNamed) {
-  const auto seen_with = [](const std::vector<Access>& devices, const std::string& list, const std::string& option) {
-    return seen(4, 2, devices, list, true, "0,1,2,3", GpuMode::kIndex, "narrow:" + option).warning;
-  };
-  for (const std::string option : {"--gpu-bind", "--tres-bind", "--accel-bind"}) {
-    for (const auto& text : {seen_with({kNo, kNo, kYes, kNo}, "0", option), seen_with(kAllOpen, "2,3", option)}) {
-      EXPECT_EQ(text.find("your " + option + " "), 0U) << text;
-      EXPECT_NE(text.find("without " + option + " each task"), std::string::npos) << text;
-    }
-  }
-  // Whatever else is in the variable is not from srun.
-  EXPECT_EQ(seen_with({kNo, kNo, kYes, kNo}, "0", "word").find("Slurm hides"), 0U);
-}
-
-TEST(GpuVisibility, ATaskThatIsAloneOnItsNodeCountsAsThoseOfOtherNodesDo) {
-  const auto view = seen(1, 0, kAllOpen, "0,1,2,3", true);
-  EXPECT_TRUE(view.is_alone && !view.is_as_planned);
-  EXPECT_EQ(view.list, "0,1,2,3");
-  EXPECT_EQ(view.warning, "");
-  EXPECT_FALSE(seen(1, 0, kAllOpen, "0,1,2,3", false).is_alone);
 }
 
 TEST(GpuVisibility, UuidsAreNotCountedAnew) {
-  const auto view = seen(4, 2, {kNo, kNo, kYes, kNo}, "GPU-c", false, "GPU-a,GPU-b,GPU-c,GPU-d");
+  const auto view = seen(4, 2, "NNYN", "GPU-c", "", "GPU-a,GPU-b,GPU-c,GPU-d");
   EXPECT_EQ(view.list, "GPU-c");
-  EXPECT_EQ(write_uuids(view), "GPU-c");
+  EXPECT_EQ(join(view.uuids, ","), "GPU-c");
 }
 
 TEST(GpuVisibility, AShortListThatWasAskedForNeedsNoSentenceAndClosedDevicesDo) {
-  EXPECT_EQ(seen(4, 2, kAllOpen, "2", true, "0,1,2,3", GpuMode::kNarrow).warning, "");
-  EXPECT_NE(seen(4, 2, {kNo, kNo, kYes, kNo}, "0", true, "0,1,2,3", GpuMode::kNarrow).warning, "");
-}
-
-TEST(GpuVisibility, TheNumberOfOpenDevicesDecides) {
-  // More are open than the step has: nothing is constrained. And a file that is not there tells nothing.
-  EXPECT_TRUE(seen(4, 0, {kNo, kYes, kYes, kYes, kYes}, "", false).is_as_planned);
-  EXPECT_TRUE(seen(4, 0, {kNo, Access::kUnknown, kYes, kYes}, "", false).is_as_planned);
-  EXPECT_TRUE(seen(4, 0, {kNo, kNo, kNo, kNo}, "", false).is_as_planned);
-  // The one that is open is none of those that we take for the step's.
-  const auto view = seen(4, 2, {kNo, kNo, kNo, kNo, kYes}, "0", false);
-  EXPECT_EQ(view.list, "0");
-  EXPECT_TRUE(view.is_alone);
+  EXPECT_EQ(seen(4, 2, "YYYY", "2", "--gpu-bind", "0,1,2,3", GpuMode::kNarrow).warning, "");
+  EXPECT_NE(seen(4, 2, "NNYN", "0", "--gpu-bind", "0,1,2,3", GpuMode::kNarrow).warning, "");
 }
 
 TEST(GpuVisibility, GuessedFilesAreCountedAmongAllThatAreThere) {
@@ -306,9 +283,8 @@ TEST(SetGpuView, RewritesTheTasksPlanAndItsRecord) {
 // The environment of a task as slurmstepd leaves it.
 Environment started(const StepFacts& facts, StepPlan plan, std::size_t task, const GpuView* view = nullptr) {
   if (view != nullptr) set_gpu_view(plan, task, facts.local_ranks[task], *view);
-  auto environment = facts.environment;
-  environment.set("SLURM_PROCID", std::to_string(facts.local_ranks[task]));
-  environment.set("SLURM_LOCALID", std::to_string(task));
+  auto environment = with(facts.environment, {{"SLURM_PROCID", std::to_string(facts.local_ranks[task])},
+                                              {"SLURM_LOCALID", std::to_string(task)}});
   for (const auto& variable : plan.variables) {
     if (variable.action != Action::kKept) environment.set(variable.name, variable.value(task));
   }

@@ -1,13 +1,142 @@
-// Which steps are set up, and why: one ladder of conditions.
+// Which steps are set up, and why: the request for GPUs, and the rules in their order.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/activation/activation_rules.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
+namespace {
+
+constexpr std::uint64_t kMostGpus = 65536;
+
+// "gres:gpu:a100:2", "gres/gpu:2" and "gres/gpu=2" without what stands before the name of the resource.
+std::string_view resource_of(std::string_view item) {
+  if (item.starts_with("gres:") || item.starts_with("gres/")) item.remove_prefix(5);
+  return item;
+}
+
+bool names(std::string_view item, std::string_view resource) {
+  const auto rest = resource_of(item);
+  return rest.starts_with(resource) && (rest.size() == resource.size() || rest[resource.size()] == ':' ||
+                                        rest[resource.size()] == '=' || rest[resource.size()] == '(');
+}
+
+bool any_names(std::string_view list, std::string_view resource) {
+  const auto items = split(list, ',');
+  return std::any_of(items.begin(), items.end(), [&](std::string_view item) { return names(item, resource); });
+}
+
+// "1g.5gb", "a100_3g.20gb": how NVML, and with it Slurm, names the kinds of MIG instances.
+bool is_mig_kind(std::string_view kind) {
+  for (std::size_t at = kind.find("g."); at != std::string_view::npos; at = kind.find("g.", at + 1)) {
+    const auto rest = kind.substr(at + 2);
+    const auto digits = rest.find_first_not_of("0123456789");
+    if (at > 0 && is_digit(kind[at - 1]) && digits != 0 && digits != std::string_view::npos &&
+        rest.substr(digits).starts_with("gb")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+struct Counts {
+  std::map<std::string_view, std::uint64_t> of_kind;  // "" stands for GPUs of any kind
+  bool is_readable = true;
+};
+
+// srun appends its own --gres to the job's: "gres/gpu:2,gres/gpu:2" is one request, and the last one counts.
+Counts count_gpus(std::string_view list) {
+  Counts counts;
+  for (const auto item : split(list, ',')) {
+    if (!names(item, "gpu")) continue;
+    auto words = split(resource_of(item), ':');
+    words.erase(words.begin());
+    std::string_view kind;
+    std::uint64_t count = 1;
+    // "gpu", "gpu:2", "gpu:a100" or "gpu:a100:2"; "gpu=2" and "gpu:a100=2" since 24.11.
+    auto last = words.empty() ? resource_of(item) : words.back();
+    const auto equals = last.find('=');
+    const auto number = parse_unsigned(equals == std::string_view::npos ? last : last.substr(equals + 1), kMostGpus);
+    if (number) count = *number;
+    if (!words.empty() && (equals != std::string_view::npos || !number || words.size() > 1)) {
+      kind = equals != std::string_view::npos ? words.front().substr(0, words.front().find('=')) : words.front();
+    }
+    if (words.size() > 2 || (words.size() == 2 && !number) || (equals != std::string_view::npos && !number)) {
+      counts.is_readable = false;
+    }
+    counts.of_kind[kind] = count;
+  }
+  return counts;
+}
+
+// Slurm separates the bindings of several resources by "+": "gres/gpu:single:1+gres/nic:none".
+bool binds_gpus(std::string_view binds) {
+  for (auto bind : split(binds, '+')) {
+    bind = resource_of(bind);
+    if (!bind.starts_with("gpu:")) continue;
+    bind.remove_prefix(4);
+    if (bind.starts_with("verbose,")) bind.remove_prefix(8);
+    if (bind != "none" && bind != "verbose" && !bind.empty()) return true;
+  }
+  return false;
+}
+
+constexpr std::string_view kPerNode = "use --gpus-per-node=N for a GPU for each task, or --bootstrap=on";
+
+GpuRequest refuse(GpuRequest request, std::string reason, std::string_view hint = {}) {
+  request.per_node.reset();
+  request.reason = std::move(reason);
+  request.hint = hint;
+  return request;
+}
+
+}  // namespace
+
+GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
+  GpuRequest found;
+  const auto lists = {std::string_view(request.per_node), std::string_view(request.per_step),
+                      std::string_view(request.per_socket), std::string_view(request.per_task)};
+  const auto any = [&](std::string_view resource) {
+    return std::any_of(lists.begin(), lists.end(), [&](std::string_view list) { return any_names(list, resource); });
+  };
+  const bool has_shares = any("shard") || any("mps");
+  found.has_gpus = has_shares || any("gpu");
+  if (!found.has_gpus) return refuse(std::move(found), "the step has no GPUs");
+  if (has_shares) return refuse(std::move(found), "the step has shares of GPUs (shard, MPS)");
+  if (any_names(request.per_task, "gpu"))
+    return refuse(std::move(found), "the step has GPUs per task (--gpus-per-task)", kPerNode);
+  if (any_names(request.per_socket, "gpu"))
+    return refuse(std::move(found), "the step has GPUs per socket (--gpus-per-socket)", kPerNode);
+  if (binds_gpus(request.bind))
+    return refuse(std::move(found), "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu)", kPerNode);
+
+  const bool is_by_node = any_names(request.per_node, "gpu");
+  if (!is_by_node && nodes != 1) {
+    return refuse(std::move(found), "--gpus=N does not say how many GPUs each node gets", kPerNode);
+  }
+  const auto counts = count_gpus(is_by_node ? request.per_node : request.per_step);
+  if (!counts.is_readable) return refuse(std::move(found), "the step's request for GPUs has an unknown form");
+  if (counts.of_kind.count("") != 0 && counts.of_kind.size() > 1) {
+    return refuse(std::move(found), "the step asks for GPUs of one type and for GPUs of any type");
+  }
+  std::uint64_t sum = 0;
+  for (const auto& [kind, count] : counts.of_kind) {
+    if (is_mig_kind(kind)) return refuse(std::move(found), "the step has MIG instances");
+    sum += count;
+  }
+  if (sum == 0) {
+    found.has_gpus = false;  // --gres=gpu:0
+    return refuse(std::move(found), "the step has no GPUs");
+  }
+  found.per_node = static_cast<std::uint32_t>(std::min<std::uint64_t>(sum, kMostGpus));
+  return found;
+}
+
 namespace {
 
 constexpr std::string_view kAskForIt = "use --bootstrap=on to set it up";
@@ -176,7 +305,7 @@ Activation decide_unasked(const Settings& settings, const SrunFacts& step, const
   return set_up(SetUp::kWorld, Asked::kUnasked, cat({"a GPU for each task, and ", step.program.reason}));
 }
 
-// What `world` would do is said, and not done.
+// Reports what `world` would do, and does nothing.
 Activation observed(Activation activation) {
   activation.decision.reason = cat({"when=observe; when=world would say: ", activation.line()});
   activation.decision.set_up = SetUp::kNothing;
@@ -188,7 +317,7 @@ Activation observed(Activation activation) {
 
 // srun hands its decision to the components of a step through their environments. An --export of the user's keeps it
 // from all but the first, which would wait for the others. Where the step asked for itself the first one refuses it.
-Activation unheard(const UserChoice& choice) {
+Activation unreachable(const UserChoice& choice) {
   const auto remedy = cat({"begin the list of --export with ", kExportValue});
   constexpr std::string_view kWhy =
       "the step has several components, and --export keeps the decision of srun from all but the first";
@@ -202,7 +331,7 @@ Activation unheard(const UserChoice& choice) {
   return activation;
 }
 
-// What `when` is about: the steps that nobody asked for or refused, in the partitions of the site.
+// `when` is about unasked steps in the partitions of the site.
 std::optional<Activation> decide_site(const Settings& settings, const SrunFacts& step) {
   if (step.is_submitit) return nothing("submitit sets its own ranks", kAskForIt);
   if (settings.when.value == When::kAsked)
@@ -218,7 +347,7 @@ std::string Activation::line() const { return verdict(decision, hint); }
 std::optional<Activation> decide_without_calls(const UserChoice& choice, const Settings& settings,
                                                const SrunFacts& step) {
   if (choice.is_off) return nothing(cat({choice.origin, " switches it off"}));
-  if (choice.asked != Asked::kUnasked && step.has_components && step.has_own_export) return unheard(choice);
+  if (choice.asked != Asked::kUnasked && step.has_components && step.has_own_export) return unreachable(choice);
   if (choice.asked == Asked::kStrongly) return asked_for_itself(choice, step);
   if (choice.asked == Asked::kWeakly) return decide_weakly_without_calls(choice, step);
   auto activation = decide_site(settings, step);

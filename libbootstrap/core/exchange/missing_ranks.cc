@@ -1,4 +1,4 @@
-// What a query for missing ranks has found of the ranks that did not join a call, and how a message says it.
+// The ranks that did not join a call, as far as a query found out, and the sentence about them.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/missing_ranks.h"
 
@@ -24,7 +24,7 @@ bool are_on_one_node(const Layout& layout, const std::vector<Rank>& ranks) {
                      [&](Rank rank) { return layout.place(rank).node == layout.place(ranks.front()).node; });
 }
 
-// A server that has fallen silent serves no other node either, so that whoever was not heard may be there.
+// A server that no longer answers serves no other node either: a rank without an answer may have joined.
 std::string describe_silencers(const Layout& layout, const MissingRanks& absence) {
   const bool is_sure = are_on_one_node(layout, absence.silencers);
   std::string text;

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "core/step/mpirun_facts.h"
+#include "core/step/step_facts.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

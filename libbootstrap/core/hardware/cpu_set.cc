@@ -60,7 +60,7 @@ Result<CpuSet> CpuSet::parse_mask(std::string_view text) {
 
 void CpuSet::add(std::size_t cpu) { add_range(cpu, cpu); }
 
-// A word at a time: a list may name the largest range thousands of times.
+// By whole 64-bit words: a list may name the largest range thousands of times.
 void CpuSet::add_range(std::size_t first, std::size_t last) {
   words_.resize(std::max(words_.size(), last / kWordBits + 1));
   for (auto word = first / kWordBits; word <= last / kWordBits; ++word) {

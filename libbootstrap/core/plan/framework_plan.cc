@@ -14,15 +14,15 @@ namespace bootstrap {
 namespace {
 
 // further_port() gives so many different ones, and none of them MASTER_PORT. It is asked with 1 for the first task of a
-// node, and so on, for TensorFlow. Frameworks that nobody asked for by name refuse no step.
+// node, and so on, for TensorFlow. Frameworks that were not named refuse no step.
 std::uint32_t ports_needed(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
   constexpr auto kTensorflow = Framework::kTensorflow;
   if (!sets[static_cast<std::size_t>(kTensorflow)] || !settings.frameworks.value.asks_for(kTensorflow)) return 1;
   return 1 + facts.layout.most_on_a_node();
 }
 
-}  // namespace
-
+// In a smaller range further_port() would return ports that it has returned already. The same on all nodes. `sets`: the
+// frameworks whose variables are set.
 Status check_port_range(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
   const auto& range = settings.port_range.value;
   const auto size = std::uint32_t{range.high} - range.low + 1U;
@@ -35,32 +35,9 @@ Status check_port_range(const StepFacts& facts, const Settings& settings, const 
                    "; use a range of at least ", std::to_string(needed), " ports"}));
 }
 
-namespace {
-
 constexpr std::string_view kInitFileVariable = "BOOTSTRAP_INIT_FILE";
 
 bool has_one_task_on_each_node(const Layout& layout) { return layout.node_count() == layout.size(); }
-
-using State = FrameworkState;
-
-// Sets of variables that no other framework looks at, or that can only be right.
-constexpr std::array kAuto{Framework::kPytorch, Framework::kTorchrun, Framework::kAccelerate, Framework::kLightning,
-                           Framework::kJax,     Framework::kNvshmem,  Framework::kNcclTests,  Framework::kOpenmp};
-
-// The same in a step that nobody asked for. torchrun's are a row of their own; the number of threads is a setting that
-// programs obey (GROMACS ends where its own option says otherwise).
-constexpr std::array kWorld{Framework::kPytorch, Framework::kAccelerate, Framework::kLightning,
-                            Framework::kJax,     Framework::kNvshmem,    Framework::kNcclTests};
-
-State auto_state(Framework framework) {
-  if (std::find(kAuto.begin(), kAuto.end(), framework) != kAuto.end()) return {true, "harms no other"};
-  switch (framework) {
-    case Framework::kTensorflow:
-      return {false, "programs that find TF_CONFIG train together, also those that were to run alone"};
-    default:
-      return {false, "not one of auto"};
-  }
-}
 
 // The tasks of this node, as far as they are known before they start.
 class TaskContexts {
@@ -123,7 +100,7 @@ void add_rows(VariableList& variables, StepPlan& plan, const StepFacts& facts, c
       continue;
     }
     if (row.name == kTasksPerNodeVariable) {
-      // Not the user's but Slurm's word about the job, of which this step may be another part.
+      // Slurm's value, not the user's: it is about the job, of which this step may be a part.
       variables.own(row.name, values.front(), std::string(row.from));
     } else {
       variables.by_task(row.name, std::move(values), std::string(row.from));
@@ -158,7 +135,7 @@ Status add_interface(VariableList& variables, const StepFacts& facts, const Sett
   constexpr std::array<std::string_view, 4> kNames{"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
                                                    "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "UCX_NET_DEVICES"};
   const auto set_by_user = [&](std::string_view variable) { return variables.set_by_user(variable); };
-  // Who names interfaces himself knows more than a route tells.
+  // A user who names interfaces knows more than the routes show.
   if (is_found && std::any_of(kNames.begin(), kNames.end(), set_by_user)) return {};
   const auto from = is_found ? std::string("routes to MASTER_ADDR") : said;
   variables.common("GLOO_SOCKET_IFNAME", name, from);
@@ -209,6 +186,13 @@ void put(StepPlan& plan, PlannedVariable variable) {
   }
 }
 
+// By name, and for this step: the site's choice applies to steps that ask.
+bool is_named(Framework framework, const StepFacts& facts, const Settings& settings) {
+  const bool applies =
+      facts.decision.set_up == SetUp::kAllSettings || settings.frameworks.source >= Source::kEnvironment;
+  return applies && settings.frameworks.value.asks_for(framework);
+}
+
 }  // namespace
 
 std::string_view mpi_launch(const Environment& environment) {
@@ -219,21 +203,6 @@ std::string_view mpi_launch(const Environment& environment) {
   if (environment.has("SLURM_PMI2_SRUN_PORT") || environment.has("PMI_FD")) return "pmi2";
   return {};
 }
-
-namespace {
-
-bool is_in(std::span<const Framework> set, Framework framework) {
-  return std::find(set.begin(), set.end(), framework) != set.end();
-}
-
-// By name, and for this step: what the site says holds for the steps that asked.
-bool is_named(Framework framework, const StepFacts& facts, const Settings& settings) {
-  const bool is_heard =
-      facts.decision.set_up == SetUp::kAllSettings || settings.frameworks.source >= Source::kEnvironment;
-  return is_heard && settings.frameworks.value.asks_for(framework);
-}
-
-}  // namespace
 
 FrameworkState framework_state(Framework framework, const StepFacts& facts, const Settings& settings) {
   const auto set_up = facts.decision.set_up;
@@ -248,10 +217,15 @@ FrameworkState framework_state(Framework framework, const StepFacts& facts, cons
     return {false, "torchrun needs one task on each node, and this step has more"};
   }
   if (is_asked) return {true, "asked for"};
-  if (set_up == SetUp::kWorld && is_in(kAuto, framework) && !is_in(kWorld, framework)) {
+  // auto: variables that no other framework reads, or that can only be right. In an unasked step torchrun's are a case
+  // of their own, and programs obey a number of threads (GROMACS ends where its own option differs).
+  if (framework == Framework::kTensorflow) {
+    return {false, "programs that find TF_CONFIG train together, also those that were to run alone"};
+  }
+  if (set_up == SetUp::kWorld && (framework == Framework::kTorchrun || framework == Framework::kOpenmp)) {
     return {false, "only in steps that ask, as with --bootstrap=on"};
   }
-  return auto_state(framework);
+  return {true, "harms no other"};
 }
 
 Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& settings) {

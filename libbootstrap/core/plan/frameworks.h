@@ -90,8 +90,4 @@ struct FrameworkState {
 };
 FrameworkState framework_state(Framework framework, const StepFacts& facts, const Settings& settings);
 
-// In a smaller one further_port() would come back to ports that it has given already, and the step would be in its own
-// way. The same on all nodes. `sets`: the frameworks whose variables are set.
-Status check_port_range(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets);
-
 }  // namespace bootstrap

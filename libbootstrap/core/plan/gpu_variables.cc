@@ -1,4 +1,4 @@
-// The GPU half of a plan: whether and how the tasks of this node get GPUs, and the variables that say so.
+// The GPU half of a plan: whether and how the tasks of this node get GPUs, and the variables for them.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/node_gpus.h"
 
@@ -31,8 +31,8 @@ tl::unexpected<Error> refuse_oversubscription(const StepFacts& facts, const Plac
                                           ") or none (--gres=none), or use --bootstrap-gpu-share to share them"}));
 }
 
-// Without the plugin Slurm binds GPUs as it likes, and a task that asks sees what is left to it; how many the node's
-// tasks have together is told all the same.
+// Without the plugin Slurm may have bound GPUs, and a task that asks sees what is left to it. SLURM_GPUS_ON_NODE still
+// counts those of the node's tasks together.
 bool is_narrowed(const StepFacts& facts, const GpuList& list) {
   if (!facts.is_one_task || facts.environment.get(kStepTagVariable) == step_tag(facts.id)) return false;
   const auto of_node = parse_unsigned(facts.environment.get("SLURM_GPUS_ON_NODE").value_or(""), kMaxGpus);
@@ -102,8 +102,7 @@ std::vector<std::uint32_t> read_ordinals(std::string_view text) {
   return ordinals;
 }
 
-// A step that nobody asked for keeps the list of Slurm, and what the site says of GPUs is for those that were asked
-// for.
+// An unasked step keeps Slurm's list. The site's gpu= applies to steps that ask.
 bool is_untouched(const StepFacts& facts, const Settings& settings) {
   return facts.decision.set_up != SetUp::kAllSettings && settings.gpu.source < Source::kEnvironment;
 }
@@ -206,7 +205,7 @@ std::vector<PlannedVariable> gpu_variables(const NodeGpus& plan, const StepFacts
     has_groups = has_groups || view.group.size() > 1;
   }
   std::vector<PlannedVariable> variables;
-  // Where nobody gave a list, all GPUs are seen in this order anyway.
+  // Without a list all GPUs are seen in this order anyway.
   const bool is_ours = !plan.is_untouched && (!plan.list.is_assumed || plan.mode != GpuMode::kIndex);
   if (is_ours) {
     variables.push_back(variable_of(plan.kind().variable, std::move(lists), origin_of_list(plan)));
@@ -253,7 +252,7 @@ void adopt_gpu_view(StepPlan& plan, const Place& place, const Environment& envir
     const auto value = environment.get(name);
     return value && ours.is_ours(name, *value) ? value : std::nullopt;
   };
-  // What the user has changed since is kept as planned: a difference to tell.
+  // What the user has changed since stays as planned, and is reported as a difference.
   auto view = view_of(*plan.gpus, place.local_rank);
   if (const auto list = set_by_us(plan.gpus->kind().variable)) view.list = *list;
   if (const auto own = set_by_us(kGpuVariable))
@@ -265,8 +264,8 @@ void adopt_gpu_view(StepPlan& plan, const Place& place, const Environment& envir
   }
   const auto group = set_by_us("GROUP_WORLD_SIZE");
   const auto world = set_by_us("WORLD_SIZE");
-  const bool is_lonely = set_by_us("LOCAL_WORLD_SIZE") == "1" && place.local_size > 1;
-  view.is_alone = group && world ? group == world : is_lonely;  // then each task is a node to itself
+  const bool has_node_alone = set_by_us("LOCAL_WORLD_SIZE") == "1" && place.local_size > 1;
+  view.is_alone = group && world ? group == world : has_node_alone;  // then each task is a node to itself
   set_gpu_view(plan, 0, place.rank, view);
   const auto at = plan.find(plan.gpus->kind().variable);
   if (at) plan.variables[*at].from = "as slurmstepd set it for this task";

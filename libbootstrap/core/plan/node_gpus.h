@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/hardware/gpu_assignment.h"
 #include "core/hardware/gpu_list.h"
 #include "core/hardware/topology.h"
 #include "core/program/srun_arguments.h"

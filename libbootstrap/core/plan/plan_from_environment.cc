@@ -1,6 +1,6 @@
 // The plan as a task itself sees it, from nothing but its environment: for the library and the command.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 
 #include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
@@ -21,12 +21,12 @@ Result<Settings> read_task_settings(const Environment& environment, bool is_set)
 void adopt_decision(StepFacts& facts, std::string_view record) {
   facts.decision.set_up = read_set_up(record);
   facts.is_preloaded = record.find(kSetByPreload) != std::string_view::npos;
-  // torchrun is taken in steps that ask, too; to know that nobody asked for a world is enough.
+  // torchrun's variables are set in steps that ask, too. Only a world is known to be unasked.
   if (facts.decision.set_up == SetUp::kWorld) facts.decision.asked = Asked::kUnasked;
 }
 
 // srun chose the port, and did not leave its choice in the tasks but in these values.
-void adopt_rendezvous(StepPlan& plan, const Environment& environment) {
+void adopt_master(StepPlan& plan, const Environment& environment) {
   const ExportRecord ours(environment);
   for (const std::string_view name : {"MASTER_ADDR", "MASTER_PORT"}) {
     const auto at = plan.find(name);
@@ -51,7 +51,7 @@ std::vector<std::string> find_differences(const Environment& environment, const 
     if (variable.action == Action::kKept || variable.name == kExportsVariable) continue;
     const auto value = environment.get(variable.name);
     if (plan.gpus && variable.name == plan.gpus->kind().variable) {
-      // What it was can only be told by its checksum: the plan of a task starts from the list that it sees.
+      // What it was is known by its checksum alone: the plan of a task starts from the list that it sees.
       if (value && !ours.is_ours(variable.name, *value)) {
         differences.push_back(cat({variable.name, " is ", quoted(*value), " in this process, not as it was set"}));
       }
@@ -103,9 +103,9 @@ Result<TaskPlan> read_task_plan(const Environment& environment, const MpirunCont
   if (is_set) {
     adopt_gpu_view(*plan, facts->layout.place(facts->local_ranks.front()), environment);
     adopt_frameworks(*plan, environment);
-    adopt_rendezvous(*plan, environment);
+    adopt_master(*plan, environment);
   }
-  if (!is_set) plan->port_to_reserve.reset();  // nobody holds it
+  if (!is_set) plan->port_to_reserve.reset();  // no process holds it
   auto verdict = verdict_of(*facts, *settings, is_set);
   auto differences = is_set ? find_differences(environment, *plan) : std::vector<std::string>();
   return TaskPlan{.facts = std::move(*facts),
@@ -123,7 +123,7 @@ bool has_our_gpu_list(const TaskPlan& task) {
   const std::string name(task.plan.gpus->kind().variable);
   const auto list = environment.get(name);
   if (ours.has_set(name)) return !list || ours.is_ours(name, *list);
-  // In a world that nobody asked for the list stays Slurm's, of one GPU for each task of the node, and is not in the
+  // In an unasked world the list stays Slurm's, of one GPU for each task of the node, and is not in the
   // record; where another plugin gave each task a list of its own, no GPU is named.
   const auto& place = task.facts.layout.place(task.facts.local_ranks.front());
   return ours.has_set(kGpuVariable) && task.plan.gpus->list.entries.size() >= place.local_size;

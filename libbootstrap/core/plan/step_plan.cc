@@ -15,11 +15,11 @@
 namespace bootstrap {
 namespace {
 
-// Longer layouts have done their duty in slurmstepd and are not left in the tasks' environment.
+// Longer layouts are used in slurmstepd alone, and removed from the tasks' environment.
 constexpr std::size_t kMaxLayoutInTasks = 2048;
 
-// Programs that take device 0, or that are shown no other, must not count GPUs by LOCAL_RANK: to them each task is a
-// node of its own.
+// Programs that use device 0, or see no other, must not count GPUs by LOCAL_RANK: each of their tasks passes for a node
+// of its own.
 void add_alone_ranks(VariableList& variables, const StepFacts& facts) {
   const auto alone = alone_place({}, static_cast<std::uint32_t>(facts.layout.size()));
   for (const auto& [name, part, from] : kAloneVariables) {
@@ -54,7 +54,7 @@ void add_gpus(VariableList& variables, const NodeGpus& plan, const StepFacts& fa
   for (auto& variable : gpu_variables(plan, facts)) variables.own(std::move(variable));
 }
 
-// One line for all of them, which says what to do.
+// One line for all of them, with what to do.
 std::string warn_of_unsuitable(const StepPlan& plan, Launcher launcher) {
   std::vector<std::string> names;
   for (const auto& variable : plan.variables) {

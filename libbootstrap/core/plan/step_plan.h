@@ -40,4 +40,19 @@ std::vector<std::string> inherited_to_unset(const Environment& environment);
 
 Result<StepPlan> make_step_plan(const StepFacts& facts, const Settings& settings);
 
+struct TaskPlan {
+  StepFacts facts;
+  Settings settings;
+  StepPlan plan;
+  std::string verdict;                   // "SET UP: ..." or "NOT SET UP: ...", for people
+  bool is_set = false;                   // the plugin set these variables in this very step
+  std::vector<std::string> differences;  // variables that differ from the plan, for people
+};
+
+Result<TaskPlan> read_task_plan(const Environment& environment, const MpirunContext& around = {});
+
+// Whether the list of GPUs is still the one that we set: BOOTSTRAP_GPU counts in that one, and means nothing in a list
+// that the program has made itself.
+bool has_our_gpu_list(const TaskPlan& task);
+
 }  // namespace bootstrap

@@ -53,7 +53,7 @@ GpuView view_alone(const NodeGpus& plan, const Entries& own, std::string list) {
   return view;
 }
 
-// The entries whose devices the task may open, or nothing when none is hidden or that cannot be told. More devices than
+// The entries whose devices the task may open, or nothing when none is hidden or that is not known. More devices than
 // those of the step are open where Slurm constrains none. The number decides, since the files of single entries are
 // known less surely: gres.conf may list them in an order that is not that of the PCI bus.
 std::optional<Entries> open_entries(const NodeGpus& plan, const GpuVisibility& visibility) {

@@ -19,6 +19,12 @@ const SettingSpec* find_setting(std::string_view name) {
   return found == specs.end() ? nullptr : &*found;
 }
 
+std::string name_at(const SettingSpec& spec, Source source) {
+  if (source == Source::kOption) return cat({"--", spec.option});
+  if (source == Source::kEnvironment) return std::string(spec.variable);
+  return cat({spec.name, "= in plugstack.conf"});
+}
+
 struct ShownSetting {
   std::string_view name;
   std::string value;
@@ -48,23 +54,24 @@ std::vector<ShownSetting> shown_settings(const Settings& settings) {
 std::string setting_name(std::string_view name, Source source) {
   const auto* const spec = find_setting(name);
   if (spec == nullptr) return std::string(name);
-  if (source == Source::kDefault) source = spec->option.empty() ? Source::kSite : Source::kOption;
-  if (source == Source::kOption) return cat({"--", spec->option});
-  if (source == Source::kEnvironment) return std::string(spec->variable);
-  return cat({spec->name, "= in plugstack.conf"});
+  const bool is_for_users = !spec->option.empty();
+  return name_at(*spec, source != Source::kDefault ? source : is_for_users ? Source::kOption : Source::kSite);
 }
 
 std::string setting_text(std::string_view name, Source source, std::string_view value) {
   if (source == Source::kSite) return cat({name, "=", value, " in plugstack.conf"});
-  return cat({setting_name(name, source), "=", value});
+  return std::string(setting_name(name, source)).append("=").append(value);
 }
 
 Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_view value, Source source) {
   // No setting takes a control character, so a value that is too long gets the sentence of a wrong one.
   auto applied = spec.apply(settings, value.size() > kMaxSetting ? "\x01" : value, source);
   if (applied) return applied;
-  return fail(ErrorCode::kInvalid,
-              cat({setting_text(spec.name, source, quoted(value)), " is not valid: ", applied.error().message}));
+  const auto start = source == Source::kOption        ? cat({"--", spec.option, "="})
+                     : source == Source::kEnvironment ? cat({spec.variable, "="})
+                                                      : cat({spec.name, "="});
+  const auto where = source == Source::kSite ? " in plugstack.conf" : "";
+  return fail(ErrorCode::kInvalid, cat({start, quoted(value), where, " is not valid: ", applied.error().message}));
 }
 
 Status apply_site_argument(Settings& settings, std::string_view argument) {

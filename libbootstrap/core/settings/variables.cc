@@ -88,8 +88,10 @@ bool KnownVariable::accepts(std::string_view value) const {
 }
 
 std::optional<KnownVariable> find_known_variable(std::string_view name) {
-  for (const auto& spec : setting_specs()) {
-    if (!spec.variable.empty() && spec.variable == name) return KnownVariable{name, kMaxSetting, 0, true};
+  if (name.starts_with("SLURM_BOOTSTRAP")) {
+    for (const auto& spec : setting_specs()) {
+      if (spec.variable == name) return KnownVariable{name, kMaxSetting, 0, true};
+    }
   }
   const auto base = without_component(name);
   const auto* const found =
@@ -127,9 +129,10 @@ std::string describe_refused(const Environment& environment) {
     names.push_back(cat({name, " (limit: ", std::to_string(known.bytes), " bytes",
                          known.entries == 0 ? "" : cat({", ", std::to_string(known.entries), " entries"}), ")"}));
   }
+  auto text = join(names, ", ");
   const auto more = refused.size() - names.size();
-  return cat({"ignored ", join(names, ", "), more == 0 ? "" : cat({" and ", std::to_string(more), " more"}),
-              " from the environment of the step, because the value is too long; unset ",
+  if (more > 0) text.append(" and ").append(std::to_string(more)).append(" more");
+  return cat({"ignored ", text, " from the environment of the step, because the value is too long; unset ",
               refused.size() == 1 ? "it" : "them", " or shorten the value"});
 }
 

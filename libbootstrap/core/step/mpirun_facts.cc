@@ -1,6 +1,6 @@
 // What is known about a rank that mpirun starts, from OMPI_COMM_WORLD_*.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/step/mpirun_facts.h"
+#include "core/step/step_facts.h"
 
 #include <algorithm>
 #include <array>
@@ -60,8 +60,8 @@ Result<Identity> read_identity(const Environment& environment) {
 bool is_one_node(const Identity& self) { return self.local_size == self.size; }
 
 std::string own_host(const Environment& environment, const MpirunContext& around) {
-  const auto told = environment.get("PMIX_HOSTNAME");
-  if (told) return std::string(*told);
+  const auto named = environment.get("PMIX_HOSTNAME");
+  if (named) return std::string(*named);
   return around.host.empty() ? "localhost" : around.host;
 }
 
@@ -137,7 +137,7 @@ Result<StepFacts> read_mpirun_facts(const Environment& environment, const Mpirun
   facts.is_one_task = true;
   facts.environment = without_outer_step(environment);
   facts.gpu_list = read_visible_gpus(facts.environment);
-  // A list that is there and empty shows a program no GPU at all, which is somebody's word, too.
+  // A list that is there and empty hides all GPUs from a program, which may be intended.
   const auto& all = facts.environment.all();
   const bool has_list = std::any_of(kGpuListKinds.begin(), kGpuListKinds.end(),
                                     [&](const GpuListKind& kind) { return all.find(kind.variable) != all.end(); });

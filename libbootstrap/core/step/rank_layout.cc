@@ -181,7 +181,7 @@ namespace {
 
 constexpr std::size_t kMaxItems = 8;
 
-// Ranks [begin, end) of the list that are all ranks of one node and follow one another: worth one word, not one each.
+// Ranks [begin, end) of the list that are all ranks of one node and follow one another: named together.
 std::size_t whole_node_end(const Layout& layout, const std::vector<Rank>& ranks, std::size_t begin) {
   const Place& first = layout.place(ranks[begin]);
   const std::size_t end = begin + first.local_size;

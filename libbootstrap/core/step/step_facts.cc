@@ -10,7 +10,6 @@
 
 #include "core/settings/settings.h"
 #include "core/settings/variables.h"
-#include "core/step/mpirun_facts.h"
 #include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
 
@@ -80,7 +79,7 @@ Status check_order_is_known(const Environment& environment, const StepId& id, co
   return {};
 }
 
-// Without srun's word: in block, cyclic and plane order alike rank 0 is on the first node and nodes are numbered in
+// Without srun's layout: in block, cyclic and plane order alike rank 0 is on the first node and nodes are numbered in
 // list order. Of these three, the one is taken that puts the tasks at hand where they are; no other is guessed.
 Result<Layout> deal(const Environment& environment, const HostList& nodes, const std::vector<std::uint32_t>& counts,
                     const LocalTasks& local) {
@@ -92,7 +91,7 @@ Result<Layout> deal(const Environment& environment, const HostList& nodes, const
   for (auto& order : orders) {
     if (fits(order, nodes, local)) return Layout::make({{nodes, counts, std::move(order)}});
   }
-  // None does; the disagreement of the most likely one is told.
+  // None does: the error is about the most likely one.
   const auto layout = Layout::make({{nodes, counts, std::move(orders[0])}});
   if (!layout) return fail(layout.error());
   const auto agrees = check_places(*layout, local);
@@ -133,7 +132,7 @@ Result<Sizes> read_sizes(const Environment& environment) {
   return Sizes{std::move(*nodes), std::move(*counts)};
 }
 
-// The environment says how large the step is, and its user can change it. slurmstepd knows the tasks of its component.
+// The size of the step is in the environment, which its user can change. slurmstepd knows the tasks of its component.
 // What is made of a step of several components has a limit of its own: 64K ranks take 2 MB and some milliseconds.
 Status check_size(std::size_t tasks, std::string_view layout, const LocalTasks& local) {
   constexpr std::size_t kMostOfComponents = 65536;

@@ -19,7 +19,7 @@ std::string write_field(const std::string& value) {
   return text;
 }
 
-// Of too many or too long ones the first are told.
+// Lists the first entries and cuts long ones.
 std::string write_field(const std::vector<std::string>& items) {
   std::string text;
   std::size_t count = 0;

@@ -10,7 +10,7 @@
 
 #include "comm/exchange.h"
 #include "comm/nccl/communicator.h"
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 #include "tools/bench/all_reduce.h"
 #include "tools/bench/bench_report.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/hardware/cpu_set.h"
-#include "core/plan/plan_from_environment.h"
+#include "core/plan/step_plan.h"
 #include "core/util/environment.h"
 #include "tools/explain_gpus/node_table.h"
 

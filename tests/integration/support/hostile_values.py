@@ -35,6 +35,9 @@ def value(pattern, size=LONGEST):
     return text.rstrip(",/") if pattern not in ("commas",) else text
 
 
+NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|PATH|RANK|USER")
+
+
 @functools.cache
 def variables_in_code():
     """Each variable that what runs in srun and slurmstepd may read, by the literals in its sources."""
@@ -43,5 +46,6 @@ def variables_in_code():
         for file in sorted((REPOSITORY / folder).rglob("*.*")):
             if file.suffix in (".cc", ".h"):
                 text = re.sub(r"//[^\n]*", "", file.read_text(encoding="utf-8"))
-                names |= set(re.findall(r'"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|PATH|RANK|USER)"', text))
+                literals = re.findall(r'"((?:[^"\\\n]|\\.)*)"', text)
+                names |= {word for literal in literals for word in literal.split() if NAME.fullmatch(word)}
     return sorted(names - {"PCI_BUS_ID"})

@@ -1,14 +1,79 @@
-// NCCL's rank-to-root rule, held against a second writing of it that walks the ranks and knows no formula.
+// What ranks exchange: values with their tags, in pieces for PMI-1, and NCCL's rule of who makes which unique id.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/exchanged_values.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 
 namespace bootstrap {
 namespace {
+
+const CallTag kTag{{12, 3, 1}, 41, "communicator of the node"};
+
+TEST(TaggedValue, ComesBackAsItWas) {
+  for (const std::string& bytes : {std::string(), std::string("id"), std::string("\n\0 \n", 4)}) {
+    const auto text = encode_tagged_value(kTag, bytes);
+    const auto value = decode_tagged_value(text);
+    ASSERT_TRUE(value);
+    EXPECT_EQ(value->tag, kTag);
+    EXPECT_EQ(value->bytes, bytes);
+  }
+}
+
+TEST(TaggedValue, EveryPartOfTheTagCounts) {
+  const auto text = encode_tagged_value(kTag, "x");
+  for (const CallTag& other : {CallTag{{13, 3, 1}, 41, kTag.purpose}, CallTag{{12, 4, 1}, 41, kTag.purpose},
+                               CallTag{{12, 3, 2}, 41, kTag.purpose}, CallTag{{12, 3, 1}, 42, kTag.purpose},
+                               CallTag{{12, 3, 1}, 41, "barrier"}}) {
+    EXPECT_FALSE(decode_tagged_value(text)->tag == other);
+  }
+}
+
+TEST(TaggedValue, RefusesWhatIsNone) {
+  const auto text = encode_tagged_value(kTag, "bytes");
+  for (std::size_t length = 0; length <= text.find('\n'); ++length) {
+    EXPECT_FALSE(decode_tagged_value(text.substr(0, length))) << length;
+  }
+  for (const auto* other : {"bootstrap2 1.2.3 4 x\n", "bootstrap1 1.2 4 x\n", "bootstrap1 1.2.3.4 4 x\n",
+                            "bootstrap1 1.2.3 -4 x\n", "bootstrap1 4294967296.2.3 4 x\n", "\n", "   \n"}) {
+    EXPECT_FALSE(decode_tagged_value(other)) << other;
+  }
+}
+
+TEST(TaggedValue, IsDescribedByWhatItIsFor) {
+  EXPECT_EQ(describe(kTag), "'communicator of the node' as its call number 42");
+}
+
+bool fits(const std::string& piece) {
+  return piece.size() < kMaxPmiValue &&
+         std::all_of(piece.begin(), piece.end(), [](char letter) { return letter > ' ' && letter < 127; });
+}
+
+TEST(PmiPieces, CarryBytesOfEachLength) {
+  std::mt19937 random(11);
+  for (std::size_t size : {0U, 1U, 2U, 3U, 4U, 128U, 749U, 750U, 751U, 1499U, 1500U, 1501U, 65536U}) {
+    std::string bytes(size, '\0');
+    for (auto& byte : bytes) byte = static_cast<char>(random());
+    const auto pieces = to_pmi_pieces(bytes);
+    EXPECT_TRUE(std::all_of(pieces.begin(), pieces.end(), fits)) << size;
+    EXPECT_EQ(count_pmi_pieces(pieces.front()), pieces.size()) << size;
+    EXPECT_EQ(from_pmi_pieces(pieces), bytes) << size;
+    if (pieces.size() < 2) continue;
+    EXPECT_FALSE(from_pmi_pieces({pieces.front()})) << "a piece is missing, " << size;
+  }
+}
+
+TEST(PmiPieces, AreRefusedWhereTheyAreNot) {
+  for (const char* text : {"", "x", ":AA", "0:", "-1:AA", "99999999999:AA", "1;AA"}) {
+    EXPECT_FALSE(count_pmi_pieces(text)) << text;
+  }
+  EXPECT_FALSE(from_pmi_pieces({}));
+  EXPECT_FALSE(from_pmi_pieces({"1:A A"}));
+  EXPECT_FALSE(from_pmi_pieces({"2:AA"}));
+}
 
 // Deals the ranks out one after the other: a root takes its fair share of what is left, rounded up. For the first
 // ranks % roots of them that is one more than for the others.
@@ -64,15 +129,6 @@ TEST(Roots, AgreeWithTheWalkForAllSizes) {
       const auto difference = first_difference(ranks, roots, rank_of_root);
       ASSERT_EQ(difference, "");
     }
-  }
-}
-
-TEST(Roots, AgreeWithTheWalkForLargeSizes) {
-  std::mt19937 random(20240229);
-  for (int i = 0; i < 300; ++i) {
-    const auto ranks = std::uniform_int_distribution<std::uint32_t>(1, 100000)(random);
-    const auto roots = std::uniform_int_distribution<std::uint32_t>(1, ranks)(random);
-    ASSERT_EQ(first_difference(ranks, roots, rank_of_root), "");
   }
 }
 
