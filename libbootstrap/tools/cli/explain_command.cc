@@ -15,7 +15,6 @@
 #include "probe/read_environment.h"
 #include "probe/topology_file.h"
 #include "tools/cli/commands.h"
-#include "tools/explain_gpus/node_table.h"
 #include "tools/explain_gpus/node_view.h"
 
 namespace bootstrap {
