@@ -14,7 +14,7 @@
 #include "comm/nccl/cuda_device.h"
 #include "communicator_step.h"
 #include "in_child.h"
-#include "tools/bench/bandwidth.h"
+#include "tools/bench/bench_report.h"
 
 namespace bootstrap {
 namespace {

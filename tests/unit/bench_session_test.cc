@@ -1,4 +1,4 @@
-// A bench among threads as ranks: who may begin, what the table says, and how all of them end alike.
+// A bench with threads as ranks: which ranks may begin, the table, and that all end alike.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/bench_session.h"
 

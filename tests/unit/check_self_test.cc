@@ -1,6 +1,6 @@
-// What a process says of itself in a check: the plan as its program would see it, and who made it.
+// What a process reports of itself in a check: the plan as its program sees it, and what set it.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/check/check_self.h"
+#include "tools/check/check_session.h"
 
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ TEST(CheckSelf, WhatTheProgramSeesCounts) {
 }
 
 TEST(CheckSelf, KnowsWhoSetTheVariables) {
-  EXPECT_EQ(look_at_self(two_by_two(0)).value().report.set_by, SetBy::kNobody);
+  EXPECT_EQ(look_at_self(two_by_two(0)).value().report.set_by, SetBy::kNothing);
   auto environment = set_up(0);
   environment.set("LD_PRELOAD", "/opt/lib/libbootstrap.so");
   EXPECT_EQ(look_at_self(environment).value().report.set_by, SetBy::kPlugin);  // both: srun had the plugin
@@ -81,6 +81,16 @@ TEST(CheckSelf, OutsideOfAStepThereIsNobodyToReport) {
   ASSERT_FALSE(self);
   EXPECT_EQ(self.error().code, ErrorCode::kMissing);
   EXPECT_FALSE(look_at_machine(Environment()).report.host.empty());
+}
+
+TEST(PythonFrameworks, AreReadFromWhatTheScriptPrints) {
+  const auto found = read_frameworks(
+      "python\t3.11.2\t/usr/bin/python3\nmpi4py\t3.1.4\nnccl\t2.21.5\t/venv/libnccl.so.2\ntorch\t2.6.0\nnoise\n");
+  EXPECT_EQ(found.python, "3.11.2 (/usr/bin/python3)");
+  EXPECT_EQ(found.frameworks, "mpi4py 3.1.4, torch 2.6.0");
+  EXPECT_EQ(found.nccl, "2.21.5");
+  EXPECT_EQ(found.nccl_path, "/venv/libnccl.so.2");
+  EXPECT_EQ(read_frameworks("").python, "");
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Rank 0 and its clients over real sockets, in a network of their own: which reports arrive, which do not, and what is
 // left.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/check/check_server.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -14,7 +13,6 @@
 #include "core/util/text.h"
 #include "own_network.h"
 #include "test_socket.h"
-#include "tools/check/check_client.h"
 
 namespace bootstrap {
 namespace {
@@ -36,7 +34,7 @@ CheckReport report_of(Rank rank, const std::string& address = "127.0.0.1") {
   return report;
 }
 
-// What a rank does: come, report, and hear the verdict. What it reported, if it found rank 0.
+// A rank connects, reports, and receives the verdict. Returns its report, if it reached rank 0.
 std::optional<CheckReport> visit(Rank rank, std::string& verdict, const std::string& address = "127.0.0.1") {
   auto report = report_of(rank, address);
   auto client = find_rank_zero(report, kStep, "127.0.0.1", in(5000));
@@ -75,7 +73,7 @@ void with_own_network(Body body) {
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 
-TEST(CheckServer, HearsAllRanksAndTellsAllOfThem) {
+TEST(CheckServer, ReceivesAllReportsAndSendsTheVerdict) {
   with_own_network([] {
     auto server = CheckServer::open(kTag, 4);
     ASSERT_TRUE(server);
@@ -102,12 +100,12 @@ TEST(CheckServer, HearsAllRanksAndTellsAllOfThem) {
       EXPECT_EQ(verdicts[rank], "0");
     }
     EXPECT_EQ(server->rejected(), 0U);
-    // Nothing is left on the port that keeps a server from it that does not say SO_REUSEADDR.
+    // A server without SO_REUSEADDR can bind the port now.
     EXPECT_EQ(TestSocket(Family::kDual).bind("::", kPort), 0);
   });
 }
 
-// Rank 1 says how the exchange went, rank 2 goes without a word, and rank 3 stays silent.
+// Rank 1 reports its exchange, rank 2 disconnects, and rank 3 sends nothing.
 TEST(CheckServer, WaitsForTheExchangeOfThoseThatAreStillThere) {
   with_own_network([] {
     auto server = CheckServer::open(kTag, 4);
@@ -137,7 +135,7 @@ TEST(CheckServer, WaitsForTheExchangeOfThoseThatAreStillThere) {
     EXPECT_FALSE(server->reports()[2]->has_exchanged);
     ranks.pop_back();
     server->gather_exchanges(in(5000));
-    EXPECT_LT(Deadline::clock::now() - begin, milliseconds(3000)) << "nobody else is there who could say more";
+    EXPECT_LT(Deadline::clock::now() - begin, milliseconds(3000)) << "no other rank is connected";
   });
 }
 
@@ -158,7 +156,7 @@ TEST(CheckServer, ComesBackAtTheDeadlineWithThoseThatCame) {
   });
 }
 
-TEST(CheckServer, WhatOthersSayIsTurnedAway) {
+TEST(CheckServer, OtherLinesAreRejected) {
   with_own_network([] {
     auto server = CheckServer::open(kTag, 4);
     ASSERT_TRUE(server && server->listen(kPort));
@@ -174,7 +172,7 @@ TEST(CheckServer, WhatOthersSayIsTurnedAway) {
         line(kTag, 1, "clock") + line(kTag, 2, "clock"),  // two ranks in one
         line(kTag, 1, "report", "1\t2\t"),                // no report
         line(kTag, 1, "report", report(2)),               // of somebody else
-        line(kTag, 1, "verdict", "0"),                    // not for a rank to say
+        line(kTag, 1, "verdict", "0"),                    // no word of a rank
     };
     std::vector<Descriptor> sockets;
     for (const auto& text : strange) {
@@ -223,7 +221,7 @@ TEST(CheckServer, ARankOfAnotherVersionIsNamedAndReceivesTheVerdict) {
   });
 }
 
-TEST(CheckServer, ACrowdOfSilentConnectionsKeepsNobodyOut) {
+TEST(CheckServer, ManySilentConnectionsKeepNoRankOut) {
   with_own_network([] {
     auto server = CheckServer::open(kTag, 2);
     ASSERT_TRUE(server && server->listen(kPort));
@@ -241,11 +239,11 @@ TEST(CheckServer, ACrowdOfSilentConnectionsKeepsNobodyOut) {
   });
 }
 
-TEST(CheckServer, ATakenPortIsToldAndASidePortLeadsIn) {
+TEST(CheckServer, ATakenPortIsReportedAndASidePortLeadsIn) {
   with_own_network([] {
     TestSocket other(Family::kDual);
     ASSERT_EQ(other.bind("::", kPort), 0);
-    ASSERT_EQ(other.listen(), 0);  // accepts, and says nothing
+    ASSERT_EQ(other.listen(), 0);  // accepts, and sends nothing
     auto server = CheckServer::open(kTag, 2);
     ASSERT_TRUE(server);
     const auto listening = server->listen(kPort);
@@ -270,7 +268,7 @@ TEST(CheckServer, ATakenPortIsToldAndASidePortLeadsIn) {
   });
 }
 
-TEST(CheckServer, WhoLooksInTheWrongPlaceSaysSoThroughASidePort) {
+TEST(CheckServer, ARankWithAWrongAddressReportsThroughASidePort) {
   with_own_network([] {
     auto server = CheckServer::open(kTag, 3);
     ASSERT_TRUE(server && server->listen(kPort));
@@ -346,7 +344,7 @@ TEST(CheckClient, ServersThatAnswerSomethingElseAreNotRankZero) {
   });
 }
 
-TEST(CheckClient, ARankZeroThatIsStuckIsNotCalledSomebodyElse) {
+TEST(CheckClient, ARankZeroThatHangsIsNotCalledAnotherProgram) {
   with_own_network([] {
     const auto stuck = listen_on(kPort, true);  // the kernel accepts, the process does not go on
     ASSERT_TRUE(stuck.is_open());

@@ -6,7 +6,7 @@
 
 #include "core/util/text.h"
 #include "cpu_list.h"
-#include "tools/explain_gpus/node_table.h"
+#include "tools/explain_gpus/node_view.h"
 
 namespace bootstrap {
 

@@ -8,7 +8,7 @@
 #include "core/util/text.h"
 #include "dgx_node.h"
 #include "known_machine.h"
-#include "tools/explain_gpus/node_table.h"
+#include "tools/explain_gpus/node_view.h"
 
 namespace bootstrap {
 namespace {

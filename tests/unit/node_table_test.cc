@@ -1,6 +1,6 @@
 // The table of a node as users see it.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/explain_gpus/node_table.h"
+#include "tools/explain_gpus/node_view.h"
 
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ TEST(NodeTable, NodesWithoutGpuAndGpusWithoutPlace) {
   EXPECT_FALSE(contains(no_place, "far")) << no_place;
 }
 
-// A task whose list of devices differs from that of its neighbours cannot tell what they have.
+// A task whose list of devices differs from those of its neighbours does not know theirs.
 TEST(NodeTable, SaysWhatIsNotKnown) {
   auto view = dgx_h100();
   view.step_gpus = {0, 1};

@@ -1,34 +1,31 @@
-// What `status` reads from texts of /proc, of py-spy and of Slurm's commands.
+// What `status` reads from texts of /proc, of py-spy, of Slurm's commands and of its looking step.
 // SPDX-License-Identifier: Apache-2.0
-#include <elf.h>
-
-#include <cstring>
 #include <string>
 
-#include "tools/status/nccl_ras.h"
+#include "core/util/text.h"
+#include "probe/process_state.h"
+#include "tools/status/node_look.h"
 #include "tools/status/proc_text.h"
-#include "tools/status/process_tree.h"
-#include "tools/status/python_stack.h"
 #include "tools/status/step_choice.h"
 
 namespace bootstrap {
 namespace {
 
 TEST(StatusProc, StatOfANameWithParentheses) {
-  const auto stat = parse_stat("12 (a) T (b) S 7 12 12 0 -1 4194304 1 2 3 4 150 50 0 0 20 0 1");
+  const auto stat = parse_process_stat("12 (a) T (b) S 7 12 12 0 -1 4194304 1 2 3 4 150 50 0 0 20 0 1");
   ASSERT_TRUE(stat);
   EXPECT_EQ(stat->name, "a) T (b");
   EXPECT_EQ(stat->state, 'S');
-  EXPECT_EQ(stat->parent, 7U);
+  EXPECT_EQ(stat->parent, 7);
   EXPECT_EQ(stat->ticks, 200U);
-  for (const auto* const text : {"", "12", "12 (a", "12 (a) S 1", ")("}) EXPECT_FALSE(parse_stat(text)) << text;
+  for (const auto* const text : {"", "12", "12 (a", "12 (a) S 1", ")("}) EXPECT_FALSE(parse_process_stat(text)) << text;
 }
 
 TEST(StatusProc, Variables) {
   const std::string environ("A=1\0AB=2\0A=3\0EMPTY=\0", 19);
-  EXPECT_EQ(variable_in(environ, "A"), "1");
-  EXPECT_EQ(variable_in(environ, "AB"), "2");
-  EXPECT_EQ(variable_in(environ, "B"), "");
+  EXPECT_EQ(variable_in(environ, {"A"}), "1");
+  EXPECT_EQ(variable_in(environ, {"EMPTY", "AB"}), "2");
+  EXPECT_EQ(variable_in(environ, {"B"}), "");
 }
 
 TEST(StatusProc, Libraries) {
@@ -70,33 +67,9 @@ TEST(StatusProc, Waits) {
   EXPECT_EQ(describe_wchan("0"), "");
 }
 
-TEST(StatusProc, BuildId) {
-  struct {
-    Elf64_Ehdr header{};
-    Elf64_Phdr part{};
-    Elf64_Nhdr note{};
-    char name[4] = {'G', 'N', 'U', '\0'};
-    unsigned char id[4] = {0xde, 0xad, 0xbe, 0xef};
-  } image;
-  std::memcpy(image.header.e_ident, ELFMAG, SELFMAG);
-  image.header.e_ident[EI_CLASS] = ELFCLASS64;
-  image.header.e_phoff = sizeof image.header;
-  image.header.e_phnum = 1;
-  image.part.p_type = PT_NOTE;
-  image.part.p_offset = sizeof image.header + sizeof image.part;
-  image.part.p_filesz = sizeof image.note + 8;
-  image.note = {4, 4, NT_GNU_BUILD_ID};
-  std::string text(reinterpret_cast<const char*>(&image), sizeof image);
-  EXPECT_EQ(build_id_in(text), "deadbeef");
-  for (std::size_t size = 0; size < image.part.p_offset + image.part.p_filesz; ++size)
-    EXPECT_EQ(build_id_in(text.substr(0, size)), "") << size;
-  image.note.n_namesz = 0xffffffff;
-  EXPECT_EQ(build_id_in({reinterpret_cast<const char*>(&image), sizeof image}), "");
-}
-
-ProcessSight process(std::uint64_t pid, std::uint64_t parent, std::string name, std::string framework = "",
-                     std::string rank = "") {
-  ProcessSight made;
+TaskProcess process(std::uint64_t pid, std::uint64_t parent, std::string name, std::string framework = "",
+                    std::string rank = "") {
+  TaskProcess made;
   made.pid = pid;
   made.parent = parent;
   made.name = name;
@@ -202,6 +175,97 @@ TEST(StatusChoice, ComponentsAreOneStep) {
   EXPECT_EQ(step.tasks(), 3U);
   EXPECT_EQ(step.parts[1].job, "3");
   EXPECT_EQ(step.parts[1].first_rank, 2U);
+}
+
+RankState full_state() {
+  RankState rank;
+  rank.rank = rank.task = 5;
+  rank.local_rank = 1;
+  rank.node = "node002";
+  rank.pid = 4711;
+  rank.program = "a \"b\" \\";
+  rank.is_launcher = true;
+  rank.state = "S";
+  rank.links = {"40000:29500", "40001:29500"};
+  rank.listens = {29500, 1};
+  rank.stack = {"* main (train.py:12)"};
+  return rank;
+}
+
+StepState read_lines(std::string_view text) {
+  StepState step;
+  StateReader reader;
+  for (const auto line : split(text, '\n')) (void)reader.add(line, step);
+  return step;
+}
+
+TEST(StatusLines, ComeBackAsTheyWereInAnyOrder) {
+  auto other = full_state();
+  other.pid = 12;
+  NodeState node;
+  node.node = "node001";
+  node.ras = {"line 1", "line 2"};
+  node.gpus = {"4711 0 99 GPU-1"};
+  const auto first = rank_lines(full_state());
+  const auto second = rank_lines(other);
+  const auto ones = split(first, '\n');
+  const auto others = split(second, '\n');
+  std::string mixed;
+  for (std::size_t i = 0; i < ones.size(); ++i) mixed += cat({ones[i], "\n", others[i], "\n"});
+  const auto step = read_lines(mixed + node_lines(node, 77));
+  ASSERT_EQ(step.ranks.size(), 2U);
+  EXPECT_EQ(step.ranks[0], full_state());
+  EXPECT_EQ(step.ranks[1], other);
+  ASSERT_EQ(step.nodes.size(), 1U);
+  EXPECT_EQ(step.nodes[0], node);
+}
+
+TEST(StatusLines, ARankCountsWhenItIsWhole) {
+  const auto lines = rank_lines(full_state());
+  for (std::size_t size = 0; size + 1 < lines.size(); ++size)
+    EXPECT_TRUE(read_lines(lines.substr(0, size)).ranks.empty());
+  EXPECT_TRUE(read_lines(replaced(lines, " rank 5\n", " rank 4294967295\n")).ranks.empty()) << "no such rank";
+}
+
+TEST(StatusLines, WhatOthersWriteIsHarmless) {
+  StepState step;
+  StateReader reader;
+  for (const auto* const line :
+       {"", "srun: error: x", "status", "status rank", "status rank a 1", "status step a 1 end"}) {
+    EXPECT_FALSE(reader.add(line, step)) << line;
+  }
+  for (int i = 0; i < 5000; ++i) EXPECT_TRUE(reader.add("status rank n 1 listens 1", step));
+  EXPECT_TRUE(reader.add("status rank n 1 program \x1b[2J\a\xc3\xa4", step));
+  EXPECT_TRUE(reader.add("status rank n 1 cpu_percent -1", step));
+  EXPECT_TRUE(reader.add("status rank n 1 no_such_member 1", step));
+  EXPECT_TRUE(reader.add("status rank n 1 waits_in " + std::string(100000, 'x'), step));
+  EXPECT_TRUE(reader.add("status rank n 1 end", step));
+  ASSERT_EQ(step.ranks.size(), 1U);
+  EXPECT_LE(step.ranks[0].listens.size(), 1024U);
+  EXPECT_TRUE(is_printable_text(step.ranks[0].program, 100)) << step.ranks[0].program;
+  EXPECT_EQ(step.ranks[0].cpu, 0U);
+  auto rank = full_state();
+  rank.unread = "\x1b]0;" + std::string(100000, 'y');
+  const auto lines = rank_lines(rank);
+  for (const auto line : split(lines, '\n')) {
+    EXPECT_LT(line.size(), 1000U) << "srun may mix longer lines";
+    EXPECT_TRUE(is_printable_text(line, line.size()));
+  }
+}
+
+TEST(StatusLines, ListOfTasks) {
+  const NodeLook look{.job = "12", .step = "0", .first_rank = 8, .asks_ras = false, .scontrol = {}, .py_spy = {}};
+  const auto tasks = parse_task_list(
+      "PID      JOBID    STEPID   LOCALID GLOBALID\n"
+      "314      12       0        0       2\n"
+      "316      12       0        1       3\n"
+      "319      12       0        -       -\n"
+      "320      13       0        0       0\n"
+      "x        12       0        0       0\n"
+      "320      12       0        0\n",
+      look, "node001");
+  ASSERT_EQ(tasks.size(), 2U);
+  EXPECT_EQ(tasks[1], task_at("node001", 316, 11, 1));
 }
 
 }  // namespace

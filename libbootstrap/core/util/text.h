@@ -73,6 +73,10 @@ inline constexpr std::size_t kTableWidth = 80;
 
 void pad_to(std::string& line, std::size_t column);
 
+// Lines with the cells of each column below each other, two blanks apart. The last cell of a row that holds text does
+// not widen its column; a column without text is left out.
+std::string align_columns(const std::vector<std::vector<std::string>>& rows);
+
 // Adds `line` with `text` at `column` to `out`, broken between words so that it stays within the width.
 void append_wrapped(std::string& out, std::string line, std::size_t column, std::string_view text);
 

@@ -1,4 +1,4 @@
-// What `slurm-bootstrap bench` says: what each rank tells the others, and the table that is made of it.
+// What `slurm-bootstrap bench` reads and prints: sizes, what each rank reports to the others, and the table of that.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,6 +13,29 @@
 #include "core/util/result.h"
 
 namespace bootstrap {
+
+// "8", "64K", "128M", "1G": bytes, K is 1024. kInvalid names `option`.
+Result<std::uint64_t> parse_bytes(std::string_view option, std::string_view text);
+
+// The other way round, in the largest unit that divides it: "128 MiB", "12 bytes".
+std::string bytes_text(std::uint64_t bytes);
+
+struct SizeRange {
+  std::uint64_t least = 8;
+  std::uint64_t most = std::uint64_t{128} << 20;
+  std::uint64_t factor = 2;
+};
+inline constexpr std::uint64_t kFloatBytes = 4;  // all sizes are whole numbers of these
+
+// least, least * factor, ... up to `most`. kInvalid with the option that is wrong.
+Result<std::vector<std::uint64_t>> sizes_of(const SizeRange& range);
+
+// Bytes of one rank's buffer for each nanosecond: GB/s with G for 10^9.
+double algorithm_bandwidth(std::uint64_t bytes, double microseconds);
+
+// What the slowest link carries at least, whatever the algorithm: an all-reduce of n ranks moves 2(n-1)/n of the
+// buffer over it (nccl-tests, doc/PERFORMANCE.md). 0 for one rank, which moves nothing.
+double bus_bandwidth(std::uint64_t bytes, double microseconds, std::uint32_t ranks);
 
 // Whether a rank can take part.
 struct BenchMember {
@@ -89,7 +112,7 @@ std::string row_text(const BenchRow& row, bool is_checked);
 std::string foot_text(const std::vector<BenchRow>& rows);
 std::string bench_json(const BenchStage& stage, const std::vector<BenchRow>& rows);
 
-// "rank 3 (node002, local rank 1) and 2 more: NCCL says no"; nothing where no rank has trouble. Ranks that are only
+// "rank 3 (node002, local rank 1) and 2 more: NCCL says no"; nothing if no rank has trouble. Ranks that are only
 // late are passed over where others know more.
 std::optional<std::string> trouble_of(const Layout& layout, const std::vector<BenchFinding>& findings);
 // "rank 3 (node002, local rank 1) has 5 wrong values of 1024, the first is number 17: 12 where the sum is 13 (in

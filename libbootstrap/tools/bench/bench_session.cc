@@ -1,8 +1,8 @@
 // One bench from a rank's point of view: what all ranks do together, and how all of them end alike.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Between two sizes the ranks tell each other what they found over PMIx, and not over the communicator that is looked
-// at: so a rank that is gone, or hangs in NCCL, is told by name, and nobody begins a size that somebody cannot.
+// Between two sizes the ranks exchange their findings over PMIx, and not over the communicator that they measure: so a
+// rank that has ended, or hangs in NCCL, is named, and no rank begins a size that another rank cannot.
 #include "tools/bench/bench_session.h"
 
 #include <algorithm>
@@ -15,7 +15,6 @@
 #include "core/step/rank_layout.h"
 #include "core/util/records.h"
 #include "core/util/text.h"
-#include "tools/bench/bandwidth.h"
 
 namespace bootstrap {
 namespace {
@@ -23,7 +22,7 @@ namespace {
 using Milliseconds = std::chrono::duration<double, std::milli>;
 using std::chrono::milliseconds;
 
-// What the ranks' deadlines may be apart: who has an answer early waits for those who have none until theirs.
+// How far the ranks' deadlines may be apart: a rank with an early answer waits for the deadline of the others.
 constexpr milliseconds kLateness(5000);
 
 Deadline in(milliseconds time) { return Deadline::clock::now() + time; }
@@ -97,9 +96,9 @@ BenchMember BenchSession::describe_self() {
   return member;
 }
 
-// Everybody reads everybody: what one rank knows decides for all.
+// Each rank reads the values of all ranks, so that all decide alike.
 template <class Record>
-Result<std::vector<Record>> BenchSession::tell(std::string_view purpose, const Record& mine, Deadline deadline) {
+Result<std::vector<Record>> BenchSession::share(std::string_view purpose, const Record& mine, Deadline deadline) {
   Allgather round;
   round.purpose = purpose;
   round.shared = write_record(mine);
@@ -139,7 +138,7 @@ std::optional<BenchEnd> BenchSession::judge(const std::vector<BenchMember>& memb
 }
 
 std::optional<BenchEnd> BenchSession::look() {
-  const auto members = tell("bench", describe_self(), in(plan_.timeout));
+  const auto members = share("bench", describe_self(), in(plan_.timeout));
   if (!members) return BenchEnd{.sentence = members.error().message};
   for (const auto& member : *members) stage_.gpus.push_back(member.text);
   stage_.nccl_version = nccl::version_text(members->front().nccl_version);
@@ -165,7 +164,7 @@ std::optional<BenchEnd> BenchSession::connect() {
     mine.trouble = comm.error().message;
     mine.is_late = comm.error().code == ErrorCode::kTimeout;
   }
-  const auto findings = tell("bench communicator", mine, options.deadline + kLateness);
+  const auto findings = share("bench communicator", mine, options.deadline + kLateness);
   if (!findings) return BenchEnd{.sentence = comm ? findings.error().message : mine.trouble};
   if (const auto trouble = trouble_of(self_.layout, *findings); trouble) return known_to_all(1, *trouble);
   const auto fewer = [](const auto& one, const auto& other) { return one.ranks < other.ranks; };
@@ -188,7 +187,7 @@ std::optional<BenchEnd> BenchSession::measure(const std::function<void(const Ben
     auto mine = result.value_or(BenchFinding());
     if (!result) mine.trouble = result.error().message;
     mine.is_late = !result && result.error().code == ErrorCode::kTimeout;
-    const auto findings = tell(cat({"bench of ", bytes_text(size)}), mine, deadline + kLateness);
+    const auto findings = share(cat({"bench of ", bytes_text(size)}), mine, deadline + kLateness);
     if (!findings) {
       const auto& own = mine.trouble;
       return BenchEnd{.sentence = own.empty() ? findings.error().message : cat({own, "; ", findings.error().message})};
@@ -201,6 +200,6 @@ std::optional<BenchEnd> BenchSession::measure(const std::function<void(const Ben
   return std::nullopt;
 }
 
-void BenchSession::say_goodbye() { (void)tell("bench end", BenchFinding(), in(kLateness)); }
+void BenchSession::wait_for_all() { (void)share("bench end", BenchFinding(), in(kLateness)); }
 
 }  // namespace bootstrap

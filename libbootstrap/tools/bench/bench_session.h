@@ -16,7 +16,7 @@
 
 namespace bootstrap {
 
-inline constexpr int kBenchSkipped = 77;  // as automake's tests say it: nothing was run, and nothing has failed
+inline constexpr int kBenchSkipped = 77;  // as in automake's tests: nothing was run, and nothing has failed
 
 // This rank's part in the step; what the exchange and NCCL are is the caller's choice.
 struct BenchSelf {
@@ -34,7 +34,7 @@ struct BenchPlan {
   std::chrono::milliseconds timeout{60000};
 };
 
-// How a bench ends that does not come to its end. What all ranks know is said by rank 0 alone.
+// How a bench that fails ends. If all ranks know the reason, rank 0 alone prints it.
 struct BenchEnd {
   int status = 1;
   std::string sentence;
@@ -48,12 +48,12 @@ class BenchSession {
   BenchSession& operator=(const BenchSession&) = delete;
   ~BenchSession();
 
-  // Collective, each of them once and in this order; when one gives an end, no other follows but say_goodbye().
+  // Collective, each of them once and in this order; when one gives an end, no other follows but wait_for_all().
   std::optional<BenchEnd> look();     // has every rank a GPU and NCCL
   std::optional<BenchEnd> connect();  // the communicator; the stage is whole then
   std::optional<BenchEnd> measure(const std::function<void(const BenchRow&)>& show);
-  // Comes back when rank 0 has said what there was to say, so that no rank's end keeps srun from reading it.
-  void say_goodbye();
+  // Returns when rank 0 has printed everything, so that no rank's end keeps srun from reading it.
+  void wait_for_all();
 
   const BenchStage& stage() const { return stage_; }
   const std::vector<BenchRow>& rows() const { return rows_; }
@@ -64,7 +64,7 @@ class BenchSession {
   BenchMember describe_self();
   std::optional<BenchEnd> judge(const std::vector<BenchMember>& members) const;
   template <class Record>
-  Result<std::vector<Record>> tell(std::string_view purpose, const Record& mine, Deadline deadline);
+  Result<std::vector<Record>> share(std::string_view purpose, const Record& mine, Deadline deadline);
 
   BenchSelf self_;
   Exchange& exchange_;

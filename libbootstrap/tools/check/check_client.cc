@@ -1,6 +1,6 @@
-// A rank in a check: finds its way to rank 0, as a program would, and stays in touch.
+// A rank in a check: connects to rank 0, as a program would.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/check/check_client.h"
+#include "tools/check/check_connection.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -25,7 +25,7 @@ constexpr milliseconds kFirstPatience(1000);  // for an answer; doubled until th
 constexpr milliseconds kMostPatience(4000);
 constexpr milliseconds kSidePatience(500);
 constexpr milliseconds kPause(50);
-constexpr int kClockReadings = 4;  // the quickest one counts: it was held up least
+constexpr int kClockReadings = 4;  // the quickest one counts
 
 Deadline soon(milliseconds patience, Deadline deadline) {
   return std::min(deadline, Deadline::clock::now() + patience);
@@ -130,8 +130,8 @@ Result<CheckClient> find_rank_zero(CheckReport& report, const StepId& id, const 
     }
     // The last attempt must have the time to be refused.
     if (Deadline::clock::now() + kPause + kFirstPatience / 10 >= deadline) {
-      const auto whom = report.target.empty() ? std::string() : cat({" (", report.target, ")"});
-      return fail(ErrorCode::kTimeout, cat({report.reach_trouble, whom}));
+      const auto target = report.target.empty() ? std::string() : cat({" (", report.target, ")"});
+      return fail(ErrorCode::kTimeout, cat({report.reach_trouble, target}));
     }
     sleep_for(kPause);
   }

@@ -14,7 +14,7 @@
 
 namespace bootstrap {
 
-// How the rank got to MASTER_ADDR:MASTER_PORT. Where that failed the report came through another port.
+// How the rank reached MASTER_ADDR:MASTER_PORT. If that failed, the report came through a side port.
 enum class Reach : std::uint8_t {
   kReached,
   kNoName,       // the name means nothing here
@@ -25,8 +25,8 @@ enum class Reach : std::uint8_t {
   kLast = kForeign,
 };
 
-// Who gave the task its variables.
-enum class SetBy : std::uint8_t { kNobody, kPlugin, kPreload, kLast = kPreload };
+// What gave the task its variables.
+enum class SetBy : std::uint8_t { kNothing, kPlugin, kPreload, kLast = kPreload };
 
 struct CheckReport {
   Rank rank = 0;
@@ -37,14 +37,14 @@ struct CheckReport {
   std::uint16_t port = 0;
   std::uint32_t size = 0;
   std::uint32_t layout = 0;  // fingerprint of which rank is on which host
-  SetBy set_by = SetBy::kNobody;
+  SetBy set_by = SetBy::kNothing;
   bool has_plan = false;
   std::string plan_trouble;  // why there is none, or what became of it
 
   // The way to rank 0.
   Reach reach = Reach::kReached;
   std::string reach_trouble;         // the system's words where it failed
-  std::string target;                // the address that the name stands for: "10.1.0.1"
+  std::string target;                // the address of that name: "10.1.0.1"
   std::string interface;             // "eth0"
   std::uint64_t round_trip_us = 0;   // microseconds
   std::uint64_t clock_skew_us = 0;   // between rank 0's clock and this one
@@ -54,7 +54,7 @@ struct CheckReport {
   bool has_exchanged = false;
   std::uint64_t exchange_us = 0;
   std::string exchange_trouble;  // empty: it went well
-  bool lacks_exchange = false;   // this step has nothing to exchange over, and `exchange_trouble` says what is missing
+  bool lacks_exchange = false;   // this step has nothing to exchange over; `exchange_trouble` names what is missing
 
   // Libraries.
   bool has_pmix = false;
@@ -123,15 +123,16 @@ inline auto fields_of(CheckReport& report) {
                   report.locked_memory, report.rdma_devices, report.kernel, report.libc);
 }
 
-// One line between a rank and rank 0. Anybody can connect, so that each line says whose it is. A rank says
-//   clock VERSION    what time is it there? several times; rank 0 answers "clock MICROSECONDS"
+// One line between a rank and rank 0. Any process can connect, so each line has the tag of the step and the rank. A
+// rank sends
+//   clock VERSION    several times; rank 0 answers "clock MICROSECONDS"
 //   report RECORD    what it found, and again after the exchange
-// and rank 0, to all that have reported,
-//   exchange         everybody is here: now exchange
+// and rank 0 sends to all that have reported
+//   exchange         all ranks are here: now exchange
 //   verdict 0        the exit status for all
 struct CheckLine {
   std::string step_tag;  // step_tag() in step_id.h
-  Rank rank = 0;         // of the speaker
+  Rank rank = 0;         // of the sender
   std::string word;
   std::string body;  // no line feed
 

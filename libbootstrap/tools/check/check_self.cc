@@ -1,8 +1,9 @@
-// What this process finds about itself for a check: its plan, libraries, GPUs and machine.
+// What a process finds about itself for a check: its plan, libraries, GPUs and machine.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/check/check_self.h"
+#include "tools/check/check_session.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,13 +20,12 @@
 #include "core/settings/settings.h"
 #include "core/step/rank_layout_text.h"
 #include "core/util/text.h"
+#include "probe/own_process.h"
 #include "probe/machine.h"
 #include "probe/node_topology.h"
-#include "probe/own_process.h"
 #include "tools/check/child_output.h"
 #include "tools/check/frameworks_script.h"
 #include "tools/check/plugstack.h"
-#include "tools/check/python_frameworks.h"
 
 namespace bootstrap {
 namespace {
@@ -44,15 +44,15 @@ std::uint32_t fingerprint_of(const Layout& layout) {
   return fingerprint(hosts);
 }
 
-// The plugin's srun tells the tasks the order of the ranks; a library that is preloaded by hand knows no more than the
+// The plugin's srun gives the tasks the order of the ranks; a library that is preloaded by hand knows no more than the
 // tasks themselves.
-SetBy who_set(const TaskPlan& task, const Environment& environment) {
-  if (!task.is_set) return SetBy::kNobody;
+SetBy setter_of(const TaskPlan& task, const Environment& environment) {
+  if (!task.is_set) return SetBy::kNothing;
   const bool is_preloaded = text_of(environment, "LD_PRELOAD").find("libbootstrap") != std::string::npos;
   return is_preloaded && task.facts.layout_source != LayoutSource::kStepLayout ? SetBy::kPreload : SetBy::kPlugin;
 }
 
-// As the program sees it: what stands in the environment counts, whoever put it there, unless it is of an outer step.
+// As the program sees it: values in the environment count, whatever set them, unless they are of an outer step.
 void add_plan(CheckReport& report, const TaskPlan& task, const Environment& environment) {
   const auto seen = [&](std::string_view name) {
     const auto planned = effective_value(task.plan, name);
@@ -62,7 +62,7 @@ void add_plan(CheckReport& report, const TaskPlan& task, const Environment& envi
   const auto port = parse_unsigned(seen("MASTER_PORT"), 65535);
   report.port = static_cast<std::uint16_t>(port.value_or(0));
   report.has_plan = port.has_value();
-  report.set_by = who_set(task, environment);
+  report.set_by = setter_of(task, environment);
   if (!task.differences.empty()) report.plan_trouble = task.differences.front();
   if (!port) report.plan_trouble = cat({"MASTER_PORT is ", quoted(seen("MASTER_PORT"), 20), ", which is no port"});
 }
@@ -77,7 +77,7 @@ void add_libraries(CheckReport& report, const Environment& environment) {
     report.nccl_version = (*nccl)->version > 0 ? nccl::version_text((*nccl)->version) : "unknown version";
     report.nccl_path = (*nccl)->path;
   } else if (environment.has("SLURM_BOOTSTRAP_NCCL") || nccl.error().code == ErrorCode::kUnsupported) {
-    report.nccl_trouble = nccl.error().message;  // else there is none, and nobody asked for it
+    report.nccl_trouble = nccl.error().message;  // else there is none, and the user named none
   }
   if (const auto cuda = driver_version()) {
     report.cuda_version = cat({std::to_string(*cuda / 1000), ".", std::to_string(*cuda % 1000 / 10)});
@@ -112,11 +112,11 @@ void try_devices(CheckReport& report, const std::vector<Gpu>& gpus) {
 std::string meaning_of(const std::string& entry, const CheckReport& report) {
   const auto index = parse_unsigned(entry, kMaxGpus - 1);
   if (!index) return entry;
-  if (report.open_gpus.empty() && report.closed_gpus.empty()) return cat({"GPU-", entry});  // no files to tell by
+  if (report.open_gpus.empty() && report.closed_gpus.empty()) return cat({"GPU-", entry});  // there are no device nodes
   return *index < report.open_gpus.size() ? report.open_gpus[static_cast<std::size_t>(*index)] : "?";
 }
 
-// Position of the task's own GPU in its list: as its variable says, or by the rule that programs follow without one.
+// Position of the task's own GPU in its list: from its variable, or by the rule that programs follow without one.
 std::optional<std::uint64_t> own_position(const StepPlan* plan, const Place& place, const Environment& environment,
                                           bool is_set, std::size_t listed) {
   if (is_set) return parse_unsigned(environment.get(kGpuVariable).value_or(""), kMaxGpus - 1);
@@ -172,7 +172,36 @@ void add_library(CheckReport& report) {
   if (version != nullptr) report.library = version_text(version());
 }
 
+// The Python of the active environment, else python3 of PATH.
+std::string python_of(const Environment& environment) {
+  for (const auto* const name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const auto prefix = environment.get(name);
+    auto path = cat({prefix.value_or(""), "/bin/python3"});
+    if (prefix && ::access(path.c_str(), X_OK) == 0) return path;
+  }
+  return "python3";
+}
+
 }  // namespace
+
+PythonFrameworks read_frameworks(std::string_view text) {
+  PythonFrameworks found;
+  std::vector<std::string> frameworks;
+  for (const auto line : split(text, '\n')) {
+    const auto words = split(line, '\t');
+    if (words.size() < 2) continue;
+    if (words[0] == "python" && words.size() == 3) {
+      found.python = cat({words[1], " (", words[2], ")"});
+    } else if (words[0] == "nccl" && words.size() == 3) {
+      found.nccl = words[1];
+      found.nccl_path = words[2];
+    } else {
+      frameworks.push_back(cat({words[0], " ", words[1]}));
+    }
+  }
+  found.frameworks = join(frameworks, ", ");
+  return found;
+}
 
 // They start while this process looks at other things.
 class ProgramAnswers {

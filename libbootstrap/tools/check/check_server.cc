@@ -1,6 +1,6 @@
 // Rank 0 in a check: listens at the rendezvous, receives the reports of the ranks, and sends all of them the result.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/check/check_server.h"
+#include "tools/check/check_connection.h"
 
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -90,7 +90,7 @@ void CheckServer::listen_aside(std::span<const std::uint16_t> ports) {
   }
 }
 
-// Whoever has not said who it is gives way to those who come, the oldest one first.
+// When the table is full, the oldest connection that has not identified itself is closed.
 void CheckServer::make_room() {
   if (clients_.size() < reports_.size() + kMostRejected) return;
   const auto oldest =
@@ -104,8 +104,8 @@ void CheckServer::accept_from(const Descriptor& listener) {
     Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.is_open()) return;
     make_room();
-    // Closed by us it is reset, so that no connection of ours stays in TIME_WAIT and keeps the port from a server that
-    // does not say SO_REUSEADDR.
+    // Closed by us it is reset, so that no connection stays in TIME_WAIT and keeps the port from a server without
+    // SO_REUSEADDR.
     const linger reset{.l_onoff = 1, .l_linger = 0};
     (void)::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     if (watch(socket, next_number_)) clients_.emplace(next_number_++, Client{std::move(socket)});
@@ -118,7 +118,7 @@ bool CheckServer::send(const Client& client, std::string_view word, std::string_
          static_cast<ssize_t>(text.size());
 }
 
-// False when no rank of this step says that.
+// False for a line that no rank of this step sends.
 bool CheckServer::take(Client& client, const std::string& received) {
   const auto line = read_line(received);
   if (!line || line->step_tag != step_tag_ || line->rank >= reports_.size()) return false;
@@ -129,7 +129,7 @@ bool CheckServer::take(Client& client, const std::string& received) {
   return line->word == "clock" && send(client, "clock", microseconds_now());
 }
 
-// The first report of a rank counts, and the second one of whoever gave that.
+// The first report of a rank counts, and a second one on the same connection.
 bool CheckServer::take_report(Client& client, const CheckLine& line) {
   auto& known = reports_[line.rank];
   auto report = read_record<CheckReport>(line.body);

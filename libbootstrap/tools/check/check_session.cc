@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reports travel over TCP and not over the exchange: a fence in which a rank is missing brings no report and ends the
-// step, PMI-1 cannot name who is missing, and before an MPI program there may be no exchange at all.
+// step, PMI-1 cannot name the missing ranks, and before an MPI program there may be no exchange at all.
 #include "tools/check/check_session.h"
 
 #include <unistd.h>
@@ -17,8 +17,7 @@
 #include "core/util/text.h"
 #include "probe/deadline.h"
 #include "probe/own_process.h"
-#include "tools/check/check_client.h"
-#include "tools/check/check_server.h"
+#include "tools/check/check_connection.h"
 #include "tools/check/command_time_limit.h"
 
 namespace bootstrap {
@@ -75,7 +74,7 @@ bool can_exchange(const std::vector<std::optional<CheckReport>>& reports) {
                                 std::all_of(reports.begin(), reports.end(), has_none));
 }
 
-// After three seconds a person at a terminal reads who is waited for.
+// After three seconds, prints on a terminal which ranks are missing.
 void gather_reports(CheckServer& server, const Layout& layout, Deadline deadline) {
   server.gather_reports(std::min(deadline, in(kPatience)));
   const auto missing = server.missing();

@@ -1,14 +1,56 @@
-// One check from a rank's point of view: every rank reports to rank 0, which listens and judges beside that.
+// One check from a rank's point of view: what it finds about itself, and how it reports to rank 0, which judges all.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
 
-#include "tools/check/check_self.h"
+#include "core/step/step_facts.h"
+#include "core/util/environment.h"
+#include "core/util/result.h"
+#include "probe/deadline.h"
+#include "tools/check/check_report.h"
 #include "tools/check/check_table.h"
 
 namespace bootstrap {
+
+class ProgramAnswers;
+
+struct CheckSelf {
+  StepFacts facts;
+  CheckReport report;                                 // all but the way to rank 0
+  std::shared_ptr<ProgramAnswers> answers = nullptr;  // what is still to come: see add_answers()
+};
+
+// Which other programs are asked: python3 for its frameworks, and scontrol for Slurm's version.
+enum class AskPrograms : std::uint8_t { kNo, kYes };
+
+// Errors: kMissing when this process is no task of a step.
+Result<CheckSelf> look_at_self(const Environment& environment, AskPrograms ask = AskPrograms::kYes);
+
+// More than a Python on a slow file system takes to start.
+inline constexpr std::chrono::milliseconds kTimeOfPrograms(4000);
+
+// What the programs have answered by then.
+void add_answers(CheckSelf& self, Deadline deadline);
+
+// Empty texts: there is none.
+struct PythonFrameworks {
+  std::string python;      // "3.11.2 (/usr/bin/python3)"
+  std::string frameworks;  // "torch 2.6.0, mpi4py 4.0.3"
+  std::string nccl;        // of its packages: "2.21.5"
+  std::string nccl_path;
+};
+
+// From what frameworks.py prints.
+PythonFrameworks read_frameworks(std::string_view text);
+
+// Without a step.
+MachineFindings look_at_machine(const Environment& environment);
 
 struct CheckSession {
   std::chrono::seconds timeout{10};  // for all ranks to answer
@@ -16,11 +58,11 @@ struct CheckSession {
   // opened where a program follows.
   bool leaves_exchange = false;
   std::function<void(const CheckTable&)> show =
-      nullptr;  // called on rank 0 alone, by a thread, before anybody hears the verdict
+      nullptr;  // called on rank 0 alone, by a thread, before any rank receives the verdict
 };
 
-// True when nothing failed; the same on all ranks that rank 0 could tell. What only this rank knows, as that it cannot
-// reach rank 0, it says in one sentence on standard error. Comes back within longest_check(timeout).
+// True if nothing failed; the same on all ranks that rank 0 reaches. A rank that cannot reach rank 0 prints one
+// sentence on standard error. Returns within longest_check(timeout).
 bool run_check(CheckSelf self, const CheckSession& session);
 
 // Longer than any rank may take by its deadlines.

@@ -5,7 +5,6 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <array>
@@ -47,16 +46,6 @@ Result<std::vector<SocketAddress>> look_up(const std::string& name, std::uint16_
   return found;
 }
 
-// False at the deadline.
-bool wait_for(const Descriptor& socket, short events, Deadline deadline) {
-  pollfd wanted{.fd = socket.get(), .events = events, .revents = 0};
-  int count = -1;
-  do {
-    count = ::poll(&wanted, 1, milliseconds_until(deadline));
-  } while (count < 0 && errno == EINTR);
-  return count > 0;
-}
-
 // Closes it and keeps errno.
 Descriptor no_socket(Descriptor socket) {
   const int error = errno;
@@ -90,7 +79,8 @@ Descriptor connect_to(const SocketAddress& address, Deadline deadline) {
   if (errno != EINPROGRESS) return no_socket(std::move(socket));
   int error = ETIMEDOUT;
   socklen_t size = sizeof error;
-  if (wait_for(socket, POLLOUT, deadline)) (void)::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (poll_until(socket.get(), POLLOUT, deadline))
+    (void)::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   errno = error;
   return error == 0 ? std::move(socket) : no_socket(std::move(socket));
 }
@@ -131,7 +121,7 @@ bool send_all(const Descriptor& socket, std::string_view text, Deadline deadline
   while (!text.empty()) {
     const auto count = ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
     if (count < 0 && errno != EAGAIN && errno != EINTR) return false;
-    if (count < 0 && !wait_for(socket, POLLOUT, deadline)) return false;
+    if (count < 0 && !poll_until(socket.get(), POLLOUT, deadline)) return false;
     text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
   }
   return true;
@@ -140,7 +130,7 @@ bool send_all(const Descriptor& socket, std::string_view text, Deadline deadline
 std::optional<std::string> receive_line(const Descriptor& socket, std::string& received, Deadline deadline) {
   while (true) {
     if (auto line = take_line(received)) return line;
-    if (received.size() > kMaxLine || !wait_for(socket, POLLIN, deadline)) return std::nullopt;
+    if (received.size() > kMaxLine || !poll_until(socket.get(), POLLIN, deadline)) return std::nullopt;
     std::array<char, 4096> buffer;
     const auto count = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
     if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return std::nullopt;

@@ -25,15 +25,15 @@ struct SocketAddress {
 // Milliseconds for poll(2); 0 when it has passed.
 int milliseconds_until(Deadline deadline);
 
-// Asks the system's resolver, which knows no deadline, in a thread that is left behind when ours has passed. At least
-// one address; the error is the reason alone.
+// Asks the system's resolver, which has no deadline, in a thread that goes on alone after ours. At least one address;
+// the error is the reason alone.
 Result<std::vector<SocketAddress>> resolve(const std::string& name, std::uint16_t port, Deadline deadline);
 
 // A non-blocking socket, or none, and the reason in errno.
 Descriptor connect_to(const SocketAddress& address, Deadline deadline);
 
 // Listens on all addresses of both families, or of IPv4 where there is no IPv6. `like_servers`: with SO_REUSEADDR, as
-// PyTorch's store, gRPC and NCCL's bootstrap do; else only on a port that nobody else has in any way.
+// PyTorch's store, gRPC and NCCL's bootstrap do; else only on a port that no other socket has.
 Descriptor listen_on(std::uint16_t port, bool like_servers);
 
 // "eth0": that of this end of a connection; empty when none has its address.
@@ -42,7 +42,7 @@ std::string interface_of(const Descriptor& socket);
 bool send_all(const Descriptor& socket, std::string_view text, Deadline deadline);
 
 // The next line, by way of `received`, which keeps what came after it. Nothing when the other side has ended the
-// connection, says more than a line, or the deadline has passed.
+// connection, the line is too long, or the deadline has passed.
 std::optional<std::string> receive_line(const Descriptor& socket, std::string& received, Deadline deadline);
 
 }  // namespace bootstrap

@@ -40,29 +40,26 @@ void append_row(std::string& out, const Layout& layout, const CheckRow& row, boo
   if (!row.hint.empty()) append_wrapped(out, std::string(kTextColumn, ' ') + "-> ", kTextColumn + 3, row.hint);
 }
 
-// "2 FAILED (port, GPUs), 1 warning (clocks)"
+// "2 FAILED: port, GPUs; 1 warning: clocks."
 std::string summary(const CheckTable& table) {
-  std::string text;
+  std::vector<std::string> parts;
   for (const auto result : {CheckResult::kFailed, CheckResult::kWarning}) {
-    std::string names;
-    std::size_t count = 0;
+    std::vector<std::string_view> names;
     for (const auto& row : table.rows) {
-      if (row.result == result) names += cat({count++ == 0 ? "" : ", ", row.name});
+      if (row.result == result) names.push_back(row.name);
     }
-    if (count == 0) continue;
-    const auto plural = result == CheckResult::kWarning && count > 1 ? "s" : "";
-    text += cat({text.empty() ? "" : "; ", std::to_string(count), " ", word_of(result), plural, ": ", names});
+    const auto* const plural = result == CheckResult::kWarning && names.size() > 1 ? "s" : "";
+    if (names.empty()) continue;
+    parts.push_back(cat({std::to_string(names.size()), " ", word_of(result), plural, ": ", join(names, ", ")}));
   }
-  return text.empty() ? "All checks passed." : text + ".";
+  return parts.empty() ? "All checks passed." : cat({join(parts, "; "), "."});
 }
 
 std::string json_row(const CheckRow& row) {
-  std::string ranks;
-  for (const auto rank : row.ranks) ranks += cat({ranks.empty() ? "" : ", ", std::to_string(rank)});
   return cat({"{", json_member("check", json_string(row.name)), ", ",
               json_member("result", json_string(word_of(row.result))), ", ", json_member("text", json_string(row.text)),
-              ", ", json_member("ranks", cat({"[", ranks, "]"})), ", ", json_member("hint", json_string(row.hint)),
-              "}"});
+              ", ", json_member("ranks", cat({"[", join(row.ranks, ", "), "]"})), ", ",
+              json_member("hint", json_string(row.hint)), "}"});
 }
 
 }  // namespace
@@ -98,9 +95,7 @@ std::string table_json(const CheckTable& table) {
       json_member("result", json_string(word_of(table.worst()))),
       json_member("checks", json_list(rows)),
   };
-  std::string out = "{";
-  for (const auto& member : members) out += cat({out.size() > 1 ? ",\n  " : "\n  ", member});
-  return out + "\n}\n";
+  return cat({"{\n  ", join(members, ",\n  "), "\n}\n"});
 }
 
 }  // namespace bootstrap

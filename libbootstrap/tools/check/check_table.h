@@ -43,7 +43,7 @@ struct CheckRow {
   CheckResult result = CheckResult::kOk;
   std::string text;         // one short sentence
   std::vector<Rank> ranks;  // that it concerns, ascending; empty: all, or none in particular
-  std::string hint;         // what to do; empty where the text says it, or all is well
+  std::string hint;         // what to do; may be empty
 };
 
 struct CheckTable {

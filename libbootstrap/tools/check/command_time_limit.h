@@ -13,16 +13,16 @@
 namespace bootstrap {
 
 // Ends the process with one sentence if it lives longer than `limit`, whatever it hangs in. One at a time in a process.
-// With progress: says what it waits for after three seconds, if standard error is a terminal.
+// With progress: prints what it waits for after three seconds, if standard error is a terminal.
 class CommandTimeLimit {
  public:
   // "the check"; the text is kept, not copied.
   CommandTimeLimit(const char* command, std::chrono::seconds limit, bool has_progress = false) {
     command_ = command;
     rest_ = static_cast<unsigned>(limit.count());
-    const bool speaks = has_progress && rest_ > kPatience && ::isatty(STDERR_FILENO) == 1;
-    (void)::signal(SIGALRM, speaks ? show_progress : end_process);
-    (void)::alarm(speaks ? kPatience : rest_.load());
+    const bool prints = has_progress && rest_ > kPatience && ::isatty(STDERR_FILENO) == 1;
+    (void)::signal(SIGALRM, prints ? show_progress : end_process);
+    (void)::alarm(prints ? kPatience : rest_.load());
   }
   CommandTimeLimit(const CommandTimeLimit&) = delete;
   CommandTimeLimit& operator=(const CommandTimeLimit&) = delete;

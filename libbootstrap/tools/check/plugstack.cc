@@ -109,19 +109,26 @@ class Reader {
   std::string folders_;
 };
 
-// The value of `Key=value` or `Key = value` in a text of such lines; Slurm does not look at the case of keys.
-std::string value_of(std::istream& text, std::string_view key) {
+// The value of `Key=value` or `Key = value` in a text of such lines, with any case of the key.
+std::string value_of(std::string_view text, std::string_view key) {
   std::string found;
-  for (std::string line; std::getline(text, line);) {
-    const auto content = std::string_view(line).substr(0, line.find('#'));
+  for (const auto line : split(text, '\n')) {
+    const auto content = line.substr(0, line.find('#'));
     const auto equals = content.find('=');
-    if (equals == std::string_view::npos) continue;
-    const auto name = std::string(trim(content.substr(0, equals)));
-    if (name.size() != key.size() || ::strncasecmp(name.c_str(), key.data(), key.size()) != 0) continue;
+    const auto name = trim(content.substr(0, std::min(equals, content.size())));
+    if (equals == std::string_view::npos || name.size() != key.size()) continue;
+    if (::strncasecmp(name.data(), key.data(), key.size()) != 0) continue;
     const auto value = trim(content.substr(equals + 1));
-    if (value != "(null)") found = std::string(value.substr(0, value.find(' ')));
+    if (value != "(null)") found = value.substr(0, value.find(' '));
   }
   return found;
+}
+
+// `place`: of slurm.conf; may be empty.
+SlurmFiles files_of(std::string_view config, const std::string& place) {
+  auto plugstack = value_of(config, "PlugStackConfig");
+  if (plugstack.empty() && !place.empty()) plugstack = cat({folder_of(place), "/plugstack.conf"});
+  return {.plugstack = std::move(plugstack), .plugin_dir = value_of(config, "PluginDir")};
 }
 
 }  // namespace
@@ -131,27 +138,14 @@ SlurmFiles find_slurm_files(const Environment& environment, const std::string& r
   for (const auto* const folder : {"/etc/slurm", "/run/slurm/conf", "/usr/local/etc", "/etc/slurm-llnl"}) {
     places.push_back(cat({root, folder, "/slurm.conf"}));
   }
-  const auto place = std::find_if(places.begin(), places.end(), [](const auto& path) { return exists(path); });
+  const auto place = std::find_if(places.begin(), places.end(), exists);
   if (place == places.end()) return {};
-  const auto value = [&](std::string_view key) {
-    std::ifstream file(*place);
-    return value_of(file, key);
-  };
-  auto plugstack = value("PlugStackConfig");
-  if (plugstack.empty()) plugstack = cat({folder_of(*place), "/plugstack.conf"});
-  return {.plugstack = std::move(plugstack), .plugin_dir = value("PluginDir")};
+  std::ostringstream config;
+  config << std::ifstream(*place).rdbuf();
+  return files_of(config.str(), *place);
 }
 
-SlurmFiles read_slurm_config(const std::string& text) {
-  const auto value = [&](std::string_view key) {
-    std::istringstream lines(text);
-    return value_of(lines, key);
-  };
-  auto plugstack = value("PlugStackConfig");
-  const auto conf = value("SLURM_CONF");
-  if (plugstack.empty() && !conf.empty()) plugstack = cat({folder_of(conf), "/plugstack.conf"});
-  return {.plugstack = std::move(plugstack), .plugin_dir = value("PluginDir")};
-}
+SlurmFiles read_slurm_config(const std::string& text) { return files_of(text, value_of(text, "SLURM_CONF")); }
 
 Plugstack read_plugstack(const SlurmFiles& files) {
   Plugstack found;

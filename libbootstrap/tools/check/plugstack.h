@@ -24,7 +24,7 @@ SlurmFiles read_slurm_config(const std::string& text);
 struct PlugstackLine {
   std::string place;                   // "/etc/slurm/plugstack.conf:3"
   bool is_required = false;            // else optional
-  std::string plugin;                  // its path, or what the line says where no folder has it
+  std::string plugin;                  // its path, or the word of the line if no folder has it
   std::vector<std::string> arguments;  // "when=always"
 };
 

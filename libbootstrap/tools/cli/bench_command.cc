@@ -1,17 +1,16 @@
 // slurm-bootstrap bench: how fast the ranks of this step add numbers up, by message size.
 // SPDX-License-Identifier: Apache-2.0
-#include <poll.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <memory>
 #include <utility>
 
+#include "probe/own_process.h"
 #include "core/hardware/gpu_list.h"
 #include "core/settings/settings.h"
 #include "core/util/text.h"
-#include "probe/own_process.h"
-#include "tools/bench/bandwidth.h"
+#include "tools/bench/bench_report.h"
 #include "tools/bench/bench_session.h"
 #include "tools/check/command_time_limit.h"
 #include "tools/cli/commands.h"
@@ -19,7 +18,8 @@
 namespace bootstrap {
 namespace {
 
-constexpr int kTravelTimeOfTable = 300;      // milliseconds: srun drops what it has not read when it ends a step
+// srun drops what it has not read when it ends a step.
+constexpr std::chrono::milliseconds kTravelTimeOfTable(300);
 constexpr std::chrono::seconds kExcess(10);  // of an exchange and what else has no deadline, beyond the timeout
 
 Result<BenchPlan> read_plan(const BenchOptions& options) {
@@ -95,8 +95,8 @@ class Bench {
     if (is_first_ || !end.is_known_to_all) complain(end.sentence);
     if (!end.is_known_to_all) return end.status;
     watch("its end");
-    if (is_first_) (void)::poll(nullptr, 0, kTravelTimeOfTable);
-    session_.say_goodbye();
+    if (is_first_) sleep_for(kTravelTimeOfTable);
+    session_.wait_for_all();
     return end.status;
   }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,15 +19,23 @@
 #include "tools/check/check_session.h"
 #include "tools/check/command_time_limit.h"
 #include "tools/cli/commands.h"
-#include "tools/cli/terminal.h"
 #include "tools/horovod/horovod_world.h"
+#include "tools/status/step_choice.h"
 
 namespace bootstrap {
 namespace {
 
 constexpr int kFailed = 1;
-constexpr int kCannotRun = 126;  // as shells say it
+constexpr int kCannotRun = 126;  // as in shells
 constexpr int kNotFound = 127;
+
+// On a terminal, unless NO_COLOR is set (no-color.org) or the terminal has no colours.
+bool has_colours(std::FILE* file) {
+  const char* const refused = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  return ::isatty(::fileno(file)) == 1 && (refused == nullptr || *refused == '\0') && terminal != nullptr &&
+         std::string_view(terminal) != "dumb";
+}
 
 void print(const CheckTable& table, bool as_json) {
   (void)std::fputs((as_json ? table_json(table) : table_text(table, has_colours(stdout))).c_str(), stdout);
@@ -41,7 +48,7 @@ void print_trouble(const CheckTable& table) {
 }
 
 int check_step(const CheckSession& session, const char* start, bool keep_going = false) {
-  // The program that follows shall not wait for another Python.
+  // The program that follows does not wait for another Python.
   const auto ask = session.leaves_exchange ? AskPrograms::kNo : AskPrograms::kYes;
   auto self = look_at_self(process_environment(), ask);
   if (!self) return complain_of_rank(self.error(), start);
@@ -53,12 +60,9 @@ bool is_set_up(const Environment& environment) {
   return id && environment.get(kStepTagVariable) == step_tag(*id);
 }
 
-// In pip's wheel the library lies beside this program: there `run` gives what the plugin gives elsewhere.
+// In pip's wheel the library is beside this program, and `run` preloads it in place of the plugin.
 std::string library_beside_us() {
-  char program[PATH_MAX];
-  const auto size = ::readlink("/proc/self/exe", program, sizeof program);
-  if (size <= 0) return {};
-  const std::string_view path(program, static_cast<std::size_t>(size));
+  const auto path = own_path();
   auto library = cat({path.substr(0, path.rfind('/') + 1), "libbootstrap.so.0"});
   return ::access(library.c_str(), R_OK) == 0 ? library : std::string();
 }
@@ -112,8 +116,11 @@ int check_command(const CheckOptions& options) {
 }
 
 int run_command(const RunOptions& options) {
-  if (options.program.empty()) {
-    return complain("run needs a program: slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help",
+  // The words behind the options that CLI11 knows.
+  if (options.program.empty() || options.program.front().starts_with('-')) {
+    const auto what =
+        options.program.empty() ? "run needs a program" : cat({"run has no option ", quoted(options.program.front())});
+    return complain(cat({what, ": slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help"}),
                     kUsageError);
   }
   int status = 0;

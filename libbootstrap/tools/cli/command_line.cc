@@ -1,130 +1,82 @@
-// The words of the command line before CLI11 reads them: unknown names, missing values, and where a program begins.
+// How CLI11 reads numbers and prints --help.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/command_line.h"
 
-#include <algorithm>
-#include <numeric>
-#include <optional>
-#include <string_view>
-#include <utility>
+#include <vector>
 
 #include "core/util/text.h"
-#include "tools/cli/help_text.h"
 
 namespace bootstrap {
 namespace {
 
-// How many letters have to be changed, added or taken out to make one word the other (Levenshtein).
-std::size_t distance(std::string_view one, std::string_view other) {
-  std::vector<std::size_t> row(other.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < one.size(); ++i) {
-    auto diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < other.size(); ++j) {
-      const auto changed = diagonal + (one[i] == other[j] ? 0 : 1);
-      diagonal = std::exchange(row[j + 1], std::min({row[j] + 1, row[j + 1] + 1, changed}));
-    }
+constexpr std::size_t kTextColumn = 22;
+constexpr char kHardBlank = '\x01';  // a blank at which no line is broken
+
+bool is_of_every_command(const CLI::Option& option) {
+  return option.check_name("--help") || option.check_name("--version");
+}
+
+// "--timeout SECONDS", "-h, --help".
+std::string name_of(const CLI::Option& option) {
+  std::string text;
+  for (const auto& name : option.get_snames()) text += cat({"-", name, ", "});
+  text += cat({"--", option.get_lnames().front()});
+  return option.get_items_expected_max() == 0 ? text : cat({text, " ", option.get_type_name()});
+}
+
+std::string synopsis(const CLI::App& command) {
+  if (!command.get_subcommands({}).empty()) return "COMMAND [OPTIONS]";
+  std::string text;
+  std::string arguments;
+  for (const auto* const option : command.get_options()) {
+    if (option->get_positional()) arguments = cat({"[", option->get_type_name(), "]"});
+    if (option->get_positional() || is_of_every_command(*option)) continue;
+    auto name = name_of(*option);
+    for (auto& character : name) character = character == ' ' ? kHardBlank : character;
+    text += cat({"[", name, "] "});
   }
-  return row.back();
+  return cat({text, command.get_prefix_command() ? "PROGRAM [ARGUMENT...]" : arguments});
 }
 
-// "check", where one name is obvious.
-std::optional<std::string> nearest_name(std::string_view word, const std::vector<std::string>& names) {
-  constexpr std::size_t kMostMistakes = 2;
-  const auto begins = [&](const std::string& name) { return name.starts_with(word); };
-  if (std::count_if(names.begin(), names.end(), begins) == 1) return *std::find_if(names.begin(), names.end(), begins);
-  const auto nearest = std::min_element(names.begin(), names.end(), [&](const auto& one, const auto& other) {
-    return distance(word, one) < distance(word, other);
-  });
-  if (nearest == names.end() || distance(word, *nearest) > kMostMistakes) return std::nullopt;
-  return *nearest;
-}
-
-tl::unexpected<Error> refuse(const CLI::App& command, std::string_view sentence) {
-  return fail(ErrorCode::kInvalid, cat({sentence, "; see ", full_name(command), " --help"}));
-}
-
-tl::unexpected<Error> refuse_unknown(const CLI::App& command, std::string_view sentence, std::string_view word,
-                                     const std::vector<std::string>& names) {
-  if (const auto nearest = nearest_name(word, names)) {
-    return fail(ErrorCode::kInvalid, cat({sentence, "; did you mean ", *nearest, "?"}));
+void append_entry(std::string& out, const std::string& name, const std::string& text) {
+  auto line = cat({"  ", name});
+  if (line.size() + 2 > kTextColumn) {
+    out += cat({line, "\n"});
+    line.clear();
   }
-  return refuse(command, sentence);
-}
-
-std::vector<std::string> option_names(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const auto* const option : command.get_options()) names.push_back(cat({"--", option->get_lnames().front()}));
-  return names;
-}
-
-std::vector<std::string> subcommand_names(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const auto* const subcommand : command.get_subcommands({})) names.push_back(subcommand->get_name());
-  return names;
-}
-
-const CLI::App* find_subcommand(const CLI::App& command, const std::string& name) {
-  for (const auto* const subcommand : command.get_subcommands({})) {
-    if (subcommand->get_name() == name) return subcommand;
-  }
-  return nullptr;
-}
-
-bool is_option(const std::string& word) { return word.size() > 1 && word.front() == '-' && word != "--"; }
-
-using Words = std::vector<std::string>::const_iterator;
-
-// Takes the options at the beginning of the words, with their values.
-Status take_options(const CLI::App& command, Words& at, Words end, std::vector<std::string>& options) {
-  for (; at != end && is_option(*at); ++at) {
-    const auto name = at->substr(0, at->find('='));
-    const auto* const option = command.get_option_no_throw(name);
-    if (option == nullptr) {
-      return refuse_unknown(command, cat({command.get_name(), " has no option ", bootstrap::quoted(name)}), name,
-                            option_names(command));
-    }
-    const bool takes_value = option->get_items_expected_max() > 0;
-    const bool has_value = name.size() < at->size();
-    if (has_value && !takes_value) return refuse(command, cat({name, " takes no value"}));
-    options.push_back(*at);
-    if (!takes_value || has_value) continue;
-    if (++at == end) return refuse(command, cat({name, " needs a value: ", name, " ", option->get_type_name()}));
-    options.push_back(*at);
-  }
-  return {};
+  append_wrapped(out, line, kTextColumn, text);
 }
 
 }  // namespace
 
-bool takes_step(const CLI::App& command) { return command.get_name() == "status"; }
+std::string full_name(const CLI::App& command) {
+  const auto* const parent = command.get_parent();
+  return parent == nullptr ? command.get_name() : cat({parent->get_name(), " ", command.get_name()});
+}
 
-Result<CommandWords> read_words(const CLI::App& command, const std::vector<std::string>& words) {
-  CommandWords sorted{.command = &command, .options = {}, .program = {}, .step = {}};
-  auto at = words.begin();
-  auto taken = take_options(command, at, words.end(), sorted.options);
-  if (!taken) return fail(taken.error());
-  if (at == words.end()) return sorted;
-  const auto* const subcommand = find_subcommand(command, *at);
-  if (subcommand == nullptr) {
-    const auto sentence = cat({"there is no subcommand ", bootstrap::quoted(*at)});
-    return refuse_unknown(command, sentence, *at, subcommand_names(command));
+std::string HelpText::make_help(const CLI::App* command, std::string /*name*/, CLI::AppFormatMode /*mode*/) const {
+  std::string out;
+  auto usage = cat({"Usage: ", full_name(*command), " "});
+  const auto column = usage.size();
+  append_wrapped(out, std::move(usage), column, synopsis(*command));
+  for (auto& character : out) character = character == kHardBlank ? ' ' : character;
+  out += "\n";
+  append_wrapped(out, "", 0, command->get_description());
+  const auto subcommands = command->get_subcommands({});
+  if (!subcommands.empty()) out += "\nCommands:\n";
+  for (const auto* const subcommand : subcommands) {
+    const auto about = subcommand->get_description();
+    append_entry(out, subcommand->get_name(), about.substr(0, about.find('.')));
   }
-  sorted.command = subcommand;
-  sorted.options.push_back(*at++);
-  taken = take_options(*subcommand, at, words.end(), sorted.options);
-  if (!taken) return fail(taken.error());
-  if (takes_step(*subcommand) && at != words.end()) {
-    sorted.step = *at++;
-    taken = take_options(*subcommand, at, words.end(), sorted.options);
-    if (!taken) return fail(taken.error());
+  out += "\nOptions:\n";
+  // Those that every command has come first in CLI11's list.
+  for (const bool is_of_every : {false, true}) {
+    for (const auto* const option : command->get_options()) {
+      if (option->get_positional() || is_of_every_command(*option) != is_of_every) continue;
+      append_entry(out, name_of(*option), option->get_description());
+    }
   }
-  if (at != words.end() && *at == "--") ++at;
-  if (subcommand->get_allow_extras()) sorted.program.assign(at, words.end());
-  if (subcommand->get_allow_extras() || at == words.end()) return sorted;
-  return refuse(*subcommand, cat({subcommand->get_name(),
-                                  takes_step(*subcommand) ? " takes no second argument " : " takes no argument ",
-                                  bootstrap::quoted(*at)}));
+  return cat({out, "\n", command->get_footer()});
 }
 
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {

@@ -17,7 +17,7 @@ inline constexpr int kUsageError = 2;
 
 // Prints it on standard error, and returns the status.
 int complain(std::string_view sentence, int status = 1);
-// Of a process that is no rank: kUsageError outside a step, where it says how to `start` the command, else 1.
+// The same in a process that is no rank. Outside a step it adds how to `start` the command, and returns kUsageError.
 int complain_of_rank(const Error& error, std::string_view start);
 
 // What this task was given and why.
@@ -27,7 +27,7 @@ struct ExplainOptions {
   bool gpus = false;                  // a table of the node's GPUs and ranks
   std::string topology;               // file; empty: as slurmstepd finds it
   std::string environment;            // file with a captured one, - is standard input; empty: this process's
-  std::optional<std::uint32_t> rank;  // say nothing in the others
+  std::optional<std::uint32_t> rank;  // print in this rank only
 };
 
 // 0, or 1 with a sentence on standard error.

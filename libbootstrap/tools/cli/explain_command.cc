@@ -9,7 +9,6 @@
 #include "probe/node_topology.h"
 #include "probe/own_process.h"
 #include "tools/cli/commands.h"
-#include "tools/explain_gpus/node_table.h"
 #include "tools/explain_gpus/node_view.h"
 
 namespace bootstrap {

@@ -1,6 +1,5 @@
 // slurm-bootstrap: the command line. What each subcommand does is in a file of its own.
 // SPDX-License-Identifier: Apache-2.0
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -12,7 +11,6 @@
 #include "core/util/text.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/commands.h"
-#include "tools/cli/help_text.h"
 #include "tools/status/node_look.h"
 
 namespace bootstrap {
@@ -31,7 +29,7 @@ int complain_of_rank(const Error& error, std::string_view start) {
 
 namespace {
 
-// What the command line says, and the exit status of the subcommand that ran.
+// The options of the command line, and the exit status of the subcommand that ran.
 struct CommandLine {
   ExplainOptions explain;
   CheckOptions check;
@@ -57,9 +55,9 @@ void add_number(CLI::App& command, const char* name, std::uint32_t& value, std::
   command.add_option(name, value, help)->type_name("N")->check(whole_number(least, most));
 }
 
-void add_timeout(CLI::App& command, std::chrono::seconds& timeout, const char* help) {
-  const auto set = [&timeout](unsigned value) { timeout = std::chrono::seconds(value); };
-  command.add_option_function<unsigned>("--timeout", set, help)->type_name("SECONDS")->check(whole_number(1, 3600));
+void add_seconds(CLI::App& command, const char* name, std::chrono::seconds& value, const char* help) {
+  const auto set = [&value](unsigned seconds) { value = std::chrono::seconds(seconds); };
+  command.add_option_function<unsigned>(name, set, help)->type_name("SECONDS")->check(whole_number(1, 3600));
 }
 
 void add_explain(CLI::App& app, CommandLine& line) {
@@ -107,7 +105,7 @@ void add_check(CLI::App& app, CommandLine& line) {
       "  1  something failed\n"
       "  2  the command line is wrong, or this process is not a task of a step\n");
   command->add_flag("--json", options.json, "Print JSON instead of the table");
-  add_timeout(*command, options.timeout, kTimeoutOfRanks);
+  add_seconds(*command, "--timeout", options.timeout, kTimeoutOfRanks);
   command->add_flag("--local", options.local,
                     "Check this machine only: plugstack.conf, the plugin, libraries, GPUs, memory");
   command->callback([&line] { line.status = check_command(line.check); });
@@ -130,12 +128,15 @@ void add_run(CLI::App& app, CommandLine& line) {
       "  2    the command line is wrong, or this process is not a task of a step\n"
       "  126  PROGRAM cannot be started\n"
       "  127  PROGRAM does not exist\n");
-  command->allow_extras();
+  command->prefix_command();
   command->add_flag("--keep-going", options.keep_going, "Start the program even if the check fails");
   command->add_flag("--horovod", options.horovod,
                     "Make the ranks one Horovod world over Gloo first; the Python of PROGRAM needs Horovod");
-  add_timeout(*command, options.timeout, kTimeoutOfRanks);
-  command->callback([&line] { line.status = run_command(line.run); });
+  add_seconds(*command, "--timeout", options.timeout, kTimeoutOfRanks);
+  command->callback([&line, command] {
+    line.run.program = command->remaining();
+    line.status = run_command(line.run);
+  });
 }
 
 std::string check_communicator(const std::string& word) {
@@ -175,7 +176,8 @@ void add_bench(CLI::App& app, CommandLine& line) {
   command->add_flag_callback(
       "--no-check", [&options] { options.check = false; }, "Do not verify the sums");
   command->add_flag("--json", options.json, "Print JSON instead of the table");
-  add_timeout(*command, options.timeout, "Stop if a size, or the wait for all ranks, takes longer (default 60)");
+  add_seconds(*command, "--timeout", options.timeout,
+              "Stop if a size, or the wait for all ranks, takes longer (default 60)");
   command->callback([&line] { line.status = bench_command(line.bench); });
 }
 
@@ -196,11 +198,9 @@ void add_status(CLI::App& app, CommandLine& line) {
       "  0  what was seen is printed\n"
       "  1  there is no such step, or it cannot be looked at\n"
       "  2  the command line is wrong\n");
+  command->add_option("step", options.step, "")->type_name("JOBID[.STEP]");
   command->add_flag("--json", options.json, "Print JSON instead of the table");
-  const auto set = [&options](unsigned value) { options.watch = std::chrono::seconds(value); };
-  command->add_option_function<unsigned>("--watch", set, "Look again after so many seconds, until the step ends")
-      ->type_name("SECONDS")
-      ->check(whole_number(1, 3600));
+  add_seconds(*command, "--watch", options.watch, "Look again after so many seconds, until the step ends");
   command->add_flag("--stacks", options.stacks,
                     "Print the Python code that each rank is in, with py-spy; it does not stop the program");
   command->add_flag("--nccl", options.nccl,
@@ -231,6 +231,7 @@ void add_topology(CLI::App& app, CommandLine& line) {
 void add_commands(CLI::App& app, CommandLine& line) {
   app.formatter(std::make_shared<HelpText>());
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.require_subcommand(0, 1);
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.set_version_flag("--version", own_version(), "Print the version and exit");
   app.footer(
@@ -248,23 +249,36 @@ void add_commands(CLI::App& app, CommandLine& line) {
   add_topology(app, line);
 }
 
+// Without the "--" between the options of `run` and its program, which CLI11 2.1 does not take from a prefix command.
+std::vector<std::string> words_without_mark(const CLI::App& app, std::vector<std::string> words) {
+  const auto* const command = words.empty() || words.front() != "run" ? nullptr : app.get_subcommand("run");
+  for (std::size_t i = 1; command != nullptr && i < words.size() && words[i].starts_with('-'); ++i) {
+    if (words[i] == "--") {
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
+    }
+    const auto* const option = command->get_option_no_throw(words[i]);
+    if (option != nullptr && option->get_items_expected_max() > 0) ++i;  // its value
+  }
+  return words;
+}
+
 int run(int count, char** arguments) {
   CLI::App app("Shows, checks and times how the tasks of a Slurm step are set up.", "slurm-bootstrap");
   CommandLine line;
   add_commands(app, line);
-  auto words = read_words(app, {arguments + 1, arguments + count});
-  if (!words) return complain(words.error().message, kUsageError);
-  line.run.program = std::move(words->program);
-  line.status_of_step.step = std::move(words->step);
-  std::reverse(words->options.begin(), words->options.end());  // as CLI11 wants them
+  auto words = words_without_mark(app, {arguments + 1, arguments + count});
+  std::reverse(words.begin(), words.end());  // as CLI11 wants them
   try {
-    app.parse(std::move(words->options));
+    app.parse(std::move(words));
   } catch (const CLI::Success& request) {
     return app.exit(request);  // prints the help or the version
   } catch (const CLI::ParseError& error) {
-    return complain(cat({error.what(), "; see ", full_name(*words->command), " --help"}), kUsageError);
+    const auto commands = app.get_subcommands();
+    return complain(cat({error.what(), "; see ", full_name(commands.empty() ? app : *commands.front()), " --help"}),
+                    kUsageError);
   }
-  if (words->command != &app) return line.status;
+  if (!app.get_subcommands().empty()) return line.status;
   return complain("name a subcommand: explain, check, run, bench, status or topology; see slurm-bootstrap --help",
                   kUsageError);
 }
@@ -274,7 +288,7 @@ int run(int count, char** arguments) {
 
 int main(int count, char** arguments) {
   if (bootstrap::is_helper(count, arguments)) bootstrap::serve_as_helper();
-  if (bootstrap::is_node_look(count, arguments)) return bootstrap::serve_as_node_look(count, arguments);
+  if (bootstrap::is_node_look(count, arguments)) bootstrap::serve_as_node_look(count, arguments);
   try {
     return bootstrap::run(count, arguments);
   } catch (const std::exception& exception) {

@@ -19,8 +19,8 @@
 namespace bootstrap {
 namespace {
 
-// Whole or not at all, with mode 0644: who reads it meanwhile, as a step that starts reads a topology, sees the old
-// file or the new one, and nobody but the owner can write to it at any time.
+// Replaces the file at once, with mode 0644: a step that starts meanwhile reads the old file or the new one, and only
+// the owner can write to it.
 Status replace_file(const std::string& path, std::string_view text) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
@@ -55,7 +55,7 @@ Status write_out(const std::string& path, std::string_view text) {
 int topology_command(const TopologyOptions& options) {
   const auto topology = options.xml.empty() ? hwloc_topology_of_machine() : hwloc_topology_of_xml(options.xml);
   const auto text = topology ? topology_text(*topology) : "";
-  // Nobody would look at a file that our own reader refuses until the jobs that need it run.
+  // Refuses a file that our own reader would refuse later, in the jobs.
   const auto read = topology ? parse_topology_text(text) : topology;
   const auto written = read ? write_out(options.output, text) : Status(fail(read.error()));
   return written ? 0 : complain(written.error().message);

@@ -1,9 +1,8 @@
 // A table of one node: its GPUs, which rank has which, on which cores, and what it can use.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/explain_gpus/node_table.h"
+#include "tools/explain_gpus/node_view.h"
 
 #include <algorithm>
-#include <array>
 
 #include "core/util/text.h"
 
@@ -13,7 +12,7 @@ namespace {
 constexpr std::size_t kColumns = 9;
 constexpr std::size_t kWidest = 28;  // characters of a cell
 constexpr std::size_t kMostRows = 128;
-using Row = std::array<std::string, kColumns>;
+constexpr std::size_t kMostNodes = 32;
 
 std::string cell(std::string_view text) {
   auto shown = printable(text);
@@ -38,8 +37,17 @@ class Table {
       if (ascending(rank.gpus, gpus_.size()).empty()) add({}, &rank, {});
     }
     std::string text = title() + "\n\n";
-    if (rows_.size() > 1) append_rows(text);
-    append_nodes(text);
+    if (rows_.size() > 1) {
+      const auto more = rows_.size() - std::min(rows_.size(), kMostRows);
+      rows_.resize(rows_.size() - more);
+      text += align_columns(rows_);
+      if (more > 0) text += cat({"... and ", counted(more, "more row"), "\n"});
+      text += "\n";
+    }
+    const auto& nodes = view_.topology.numa_nodes;
+    for (std::size_t i = 0; i < std::min(nodes.size(), kMostNodes); ++i) {
+      text += cat({"NUMA node ", std::to_string(nodes[i].number), ": CPUs ", nodes[i].cpus.to_list(), "\n"});
+    }
     if (has_far_) text += "far: the cores of the rank, or some of them, are not those near the GPU.\n";
     for (const auto& note : view_.notes) text += printable(note) + "\n";
     return text;
@@ -76,7 +84,7 @@ class Table {
 
   void add(std::optional<std::uint32_t> gpu, const RankView* rank, std::string_view what,
            std::optional<std::uint32_t> own = {}) {
-    Row row;
+    std::vector<std::string> row(kColumns);
     if (gpu) {
       const auto& one = gpus_[*gpu];
       const std::string_view pci = one.pci;
@@ -110,40 +118,9 @@ class Table {
     return text + ", far";
   }
 
-  void append_rows(std::string& text) const {
-    const auto shown = std::min(rows_.size(), kMostRows);
-    std::array<std::size_t, kColumns> widths{};
-    for (std::size_t row = 0; row < shown; ++row) {
-      // What stands in place of a rank's columns may go beyond its own.
-      const bool is_free = rows_[row][6].empty() && row > 0;
-      for (std::size_t i = 0; i < kColumns; ++i) {
-        if (!is_free || i < 5) widths[i] = std::max(widths[i], rows_[row][i].size());
-      }
-    }
-    for (std::size_t row = 0; row < shown; ++row) {
-      std::string line;
-      for (std::size_t i = 0; i < kColumns; ++i) {
-        line += rows_[row][i];
-        if (rows_[row][i].size() < widths[i]) line.append(widths[i] - rows_[row][i].size(), ' ');
-        if (widths[i] > 0) line += "  ";
-      }
-      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-    }
-    if (shown < rows_.size()) text += cat({"... and ", counted(rows_.size() - shown, "more row"), "\n"});
-    text += "\n";
-  }
-
-  void append_nodes(std::string& text) const {
-    constexpr std::size_t kMostNodes = 32;
-    const auto& nodes = view_.topology.numa_nodes;
-    for (std::size_t i = 0; i < std::min(nodes.size(), kMostNodes); ++i) {
-      text += cat({"NUMA node ", std::to_string(nodes[i].number), ": CPUs ", nodes[i].cpus.to_list(), "\n"});
-    }
-  }
-
   const NodeView& view_;
   const std::vector<Gpu>& gpus_;
-  std::vector<Row> rows_{
+  std::vector<std::vector<std::string>> rows_{
       {"GPU", "PCI", "DEVICE", "MODEL", "NUMA", "RANK", "LOCAL", "CORES OF THE RANK", "GPUS IT CAN USE"}};
   bool has_far_ = false;
 };

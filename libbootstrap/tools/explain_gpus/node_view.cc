@@ -1,4 +1,4 @@
-// The view of this task's node: what the plan, the machine and Slurm's variables say about who sits where.
+// The view of this task's node, from the plan, the machine and Slurm's variables.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/explain_gpus/node_view.h"
 
@@ -151,7 +151,7 @@ void add_hidden_gpus(NodeView& view, const TaskPlan& task, const Indices& open, 
                             "--rank prints its view."}));
 }
 
-// Which GPUs belong to whom, and who can use which.
+// Which GPUs belong to each rank, and which it can use.
 void add_gpus(NodeView& view, const TaskPlan& task, const std::vector<CpuSet>& cores) {
   const auto& plan = *task.plan.gpus;
   const auto& place = task.facts.layout.place(task.facts.local_ranks.front());
@@ -184,7 +184,7 @@ void add_gpus(NodeView& view, const TaskPlan& task, const std::vector<CpuSet>& c
   }
 }
 
-// Nobody has dealt them out: with --bootstrap-gpu=off, or where the plugin would have refused to.
+// Without an assignment: with --bootstrap-gpu=off, or where the plugin would refuse to make one.
 void add_undealt_gpus(NodeView& view, const GpuList& list, const Environment& environment) {
   StepGpus gpus(view.topology, list, environment);
   const auto listed = gpus.listed();

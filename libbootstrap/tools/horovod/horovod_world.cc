@@ -2,13 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/horovod/horovod_world.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
+#include <string_view>
 
 #include "comm/exchange.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"
-#include "tools/horovod/rendezvous_server.h"
+#include "tools/check/check_socket.h"
+#include "tools/horovod/rendezvous_script.h"
 
 namespace bootstrap {
 namespace {
@@ -16,11 +26,11 @@ namespace {
 // Gloo's own 30 s are too short where many ranks load PyTorch from one file system.
 constexpr const char* kGlooTimeout = "300";
 
-// The others shall receive rank 0's reason before their own deadlines.
+// The other ranks receive rank 0's reason before their own deadlines.
 constexpr std::chrono::seconds kTimeOfExchange(5);
 
 // What Horovod reads of the ranks (common/gloo/gloo_context.cc). Where each task sees its own GPU alone, as device 0,
-// it passes for a node of its own.
+// each rank counts as a node of its own.
 class HorovodRanks {
  public:
   explicit HorovodRanks(const TaskPlan& task) : layout_(task.facts.layout) {
@@ -33,7 +43,7 @@ class HorovodRanks {
     return are_alone_ ? alone_place(place, static_cast<std::uint32_t>(layout_.size())) : place;
   }
 
-  // Ranks that pass for nodes must not share the scope that this name stands for.
+  // Ranks that count as nodes must not share the scope of this name.
   std::string host(Rank rank) const {
     const auto& host = layout_.host_of(rank);
     return are_alone_ ? cat({host, "-", std::to_string(layout_.place(rank).local_rank)}) : host;
@@ -67,6 +77,60 @@ Status check_users_choice(const Environment& environment) {
   return {};
 }
 
+// "python3", "/opt/venv/bin/python", "python3.11": the one that has the Horovod of the program.
+std::string python_of(const std::string& program) {
+  const auto name = std::string_view(program).substr(program.rfind('/') + 1);
+  return name.starts_with("python") ? program : "python3";
+}
+
+// The command has one thread here, so that its child may call any function.
+[[noreturn]] void become_server(const std::string& python, int socket) {
+  (void)::setsid();
+  const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  (void)::dup2(socket, STDIN_FILENO);
+  (void)::dup2(socket, STDOUT_FILENO);
+  (void)::dup2(nothing, STDERR_FILENO);
+  // Ours would take this process for one more rank.
+  (void)::unsetenv("LD_PRELOAD");
+  ::execlp(python.c_str(), python.c_str(), "-c", kRendezvousScript, static_cast<char*>(nullptr));
+  const auto reason = cat({"cannot run ", python, ": ", std::strerror(errno), "\n"});
+  (void)!::write(STDOUT_FILENO, reason.data(), reason.size());
+  ::_exit(1);
+}
+
+// Starts Horovod's own rendezvous server with the Python that starts `program`, or else with python3 of PATH. `slots`:
+// a line for each rank, see _horovod_server.py. Answers with its port. The server is no child of this process, which
+// may wait for its own children, and ends with it, whatever program it has become by then.
+Result<std::string> start_rendezvous_server(const std::string& program, const std::string& slots, Deadline deadline) {
+  const auto cannot = [](std::string_view what) {
+    return fail(ErrorCode::kUnavailable,
+                cat({"cannot start Horovod's rendezvous server: ", what, ": ", std::strerror(errno)}));
+  };
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return cannot("socketpair");
+  const Descriptor socket(ends[0]);
+  Descriptor of_server(ends[1]);
+  const auto process = std::to_string(::getpid());
+  const auto child = ::fork();
+  if (child < 0) return cannot("fork");
+  if (child == 0) {
+    if (::fork() == 0) become_server(python_of(program), of_server.get());
+    ::_exit(0);
+  }
+  (void)::waitpid(child, nullptr, 0);
+  of_server.reset();
+  (void)send_all(socket, cat({process, "\n", slots}), deadline);  // the answer tells what went wrong
+  (void)::shutdown(socket.get(), SHUT_WR);
+  std::string received;
+  const auto line = receive_line(socket, received, deadline);
+  if (line && parse_unsigned(*line, 65535)) return *line;
+  if (line) return fail(ErrorCode::kUnavailable, *line);
+  if (Deadline::clock::now() < deadline) {
+    return fail(ErrorCode::kUnavailable, "Horovod's rendezvous server ended before it had a port");
+  }
+  return fail(ErrorCode::kTimeout, "Horovod's rendezvous server did not start in time; --timeout gives it longer");
+}
+
 // The port of the server, or rank 0's reason why there is none.
 Result<std::string> learn_port(Exchange& exchange, const std::optional<std::string>& mine, Deadline deadline) {
   Allgather round;
@@ -98,7 +162,7 @@ Status join_horovod_world(const Environment& environment, const std::vector<std:
     std::optional<std::string> mine;
     if (rank == 0) {
       const auto port = start_rendezvous_server(program.front(), ranks.slots(), deadline - kTimeOfExchange);
-      mine = port ? std::to_string(*port) : port.error().message;
+      mine = port ? *port : port.error().message;
     }
     const auto exchange = make_exchange(task->facts.id, layout, rank, environment);
     auto port = learn_port(*exchange, mine, deadline);

@@ -1,114 +1,72 @@
-// What the texts of /proc say about a process: pure functions, so that tests can give them any text.
+// Reads the texts of /proc, and finds the ranks among processes: pure functions, for tests.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/status/proc_text.h"
-
-#include <elf.h>
-
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <map>
+#include <optional>
 
+#include "core/program/launcher_names.h"
+#include "core/program/program.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
 
-struct Known {
-  std::string_view prefix;
+// A name, and the beginnings of files or kernel functions that it stands for, separated by blanks.
+struct NamedPrefixes {
   std::string_view name;
+  std::string_view prefixes;
 };
 
-// Files that only a program of this framework maps. The first one that is found counts: PyTorch may map MPI, too.
-constexpr auto kFrameworks = std::to_array<Known>({
-    {"libtorch_cpu.so", "PyTorch"},
-    {"libtorch.so", "PyTorch"},
-    {"xla_extension.so", "JAX"},
-    {"libjax", "JAX"},
-    {"_jax.", "JAX"},
-    {"libtensorflow", "TensorFlow"},
-    {"libpaddle", "Paddle"},
-    {"libmpi.so", "MPI"},
-    {"libmpi_", "MPI"},
-    {"libmpich.so", "MPI"},
-    {"libnccl.so", "NCCL"},
-    {"librccl.so", "RCCL"},
-    {"libnvshmem", "NVSHMEM"},
+// Files that only a program of this framework maps. The first framework that is found counts: PyTorch may map MPI, too.
+constexpr auto kFrameworks = std::to_array<NamedPrefixes>({
+    {"PyTorch", "libtorch_cpu.so libtorch.so"},
+    {"JAX", "xla_extension.so libjax _jax."},
+    {"TensorFlow", "libtensorflow"},
+    {"Paddle", "libpaddle"},
+    {"MPI", "libmpi.so libmpi_ libmpich.so"},
+    {"NCCL", "libnccl.so"},
+    {"RCCL", "librccl.so"},
+    {"NVSHMEM", "libnvshmem"},
 });
 
-// Prefixes of kernel functions in which a thread waits. Names differ between kernels: poll_schedule_timeout until 5.x,
-// do_sys_poll or do_poll with inlining.
-constexpr auto kWaits = std::to_array<Known>({
-    {"futex", "futex"},
-    {"do_futex", "futex"},
-    {"poll_schedule", "poll"},
-    {"do_poll", "poll"},
-    {"do_sys_poll", "poll"},
-    {"do_select", "poll"},
-    {"core_sys_select", "poll"},
-    {"ep_poll", "poll"},
-    {"do_epoll", "poll"},
-    {"hrtimer_nanosleep", "sleep"},
-    {"do_nanosleep", "sleep"},
-    {"common_nsleep", "sleep"},
-    {"clock_nanosleep", "sleep"},
-    {"pipe_read", "read of a pipe"},
-    {"anon_pipe_read", "read of a pipe"},
-    {"pipe_wait", "read of a pipe"},
-    {"pipe_write", "write to a pipe"},
-    {"anon_pipe_write", "write to a pipe"},
-    {"n_tty_read", "read of a terminal"},
-    {"tty_read", "read of a terminal"},
-    {"do_wait", "wait for a child"},
-    {"inet_csk_accept", "accept"},
-    {"inet_csk_wait_for_connect", "accept"},
-    {"sk_wait_data", "socket"},
-    {"sk_stream_wait", "socket"},
-    {"inet_stream_connect", "connect"},
-    {"inet_wait_for_connect", "connect"},
-    {"unix_stream", "local socket"},
-    {"skb_wait", "local socket"},
-    {"flock", "file lock"},
-    {"posix_lock", "file lock"},
-    {"do_sigtimedwait", "signal"},
-    {"sigsuspend", "signal"},
-    {"do_signal_stop", "stop"},
-    {"do_msgrcv", "message queue"},
-    {"do_semtimedop", "semaphore"},
+// Kernel functions in which a thread waits. Names differ between kernels: poll_schedule_timeout until 5.x, do_sys_poll
+// or do_poll with inlining. The file systems are FUSE, NFS, SunRPC, Lustre, BeeGFS, GPFS, Ceph, page cache and block
+// layer.
+constexpr std::string_view kFileSystem = "file system";
+constexpr auto kWaits = std::to_array<NamedPrefixes>({
+    {kFileSystem,
+     "request_wait_answer fuse_ nfs rpc_ ptlrpc ldlm cl_sync ll_ osc_ obd_ lustre beegfs FhgfsOps cxiWait mmfs ceph "
+     "folio_wait wait_on_page wait_on_buffer io_schedule blk_ jbd2 xfs_ ext4_ btrfs_ autofs"},
+    {"futex", "futex do_futex"},
+    {"poll", "poll_schedule do_poll do_sys_poll do_select core_sys_select ep_poll do_epoll"},
+    {"sleep", "hrtimer_nanosleep do_nanosleep common_nsleep clock_nanosleep"},
+    {"read of a pipe", "pipe_read anon_pipe_read pipe_wait"},
+    {"write to a pipe", "pipe_write anon_pipe_write"},
+    {"read of a terminal", "n_tty_read tty_read"},
+    {"wait for a child", "do_wait"},
+    {"accept", "inet_csk_accept inet_csk_wait_for_connect"},
+    {"socket", "sk_wait_data sk_stream_wait"},
+    {"connect", "inet_stream_connect inet_wait_for_connect"},
+    {"local socket", "unix_stream skb_wait"},
+    {"file lock", "flock posix_lock"},
+    {"signal", "do_sigtimedwait sigsuspend"},
+    {"stop", "do_signal_stop"},
+    {"message queue", "do_msgrcv"},
+    {"semaphore", "do_semtimedop"},
 });
 
-// Of FUSE, NFS, SunRPC, Lustre, BeeGFS, GPFS, Ceph, page cache and block layer.
-constexpr auto kFileSystems = std::to_array<std::string_view>({"request_wait_answer",
-                                                               "fuse_",
-                                                               "__fuse",
-                                                               "nfs",
-                                                               "rpc_wait",
-                                                               "rpc_",
-                                                               "ptlrpc",
-                                                               "ldlm",
-                                                               "cl_sync",
-                                                               "ll_",
-                                                               "osc_",
-                                                               "obd_",
-                                                               "lustre",
-                                                               "beegfs",
-                                                               "FhgfsOps",
-                                                               "cxiWait",
-                                                               "mmfs",
-                                                               "ceph",
-                                                               "folio_wait",
-                                                               "wait_on_page",
-                                                               "wait_on_buffer",
-                                                               "io_schedule",
-                                                               "blk_",
-                                                               "jbd2",
-                                                               "xfs_",
-                                                               "ext4_",
-                                                               "btrfs_",
-                                                               "autofs"});
+// The place of the row that has the beginning of `text`; the size of the table where none has.
+std::size_t find_row(const auto& table, std::string_view text) {
+  const auto row = std::find_if(table.begin(), table.end(), [text](const NamedPrefixes& named) {
+    const auto prefixes = split(named.prefixes, ' ');
+    return std::any_of(prefixes.begin(), prefixes.end(), [text](auto prefix) { return text.starts_with(prefix); });
+  });
+  return static_cast<std::size_t>(row - table.begin());
+}
 
-std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
-
-// "2.24.3" behind the last "nccl" of the path: of libnccl.so.2.24.3, nccl-2.24.3/lib/libnccl.so.2.
+// "2.24.3" of libnccl.so.2.24.3 or nccl-2.24.3/lib/libnccl.so.2.
 std::string version_in(std::string_view path) {
   std::string found;
   for (std::size_t at = 0; (at = path.find("2.", at)) != std::string_view::npos; ++at) {
@@ -125,64 +83,44 @@ std::uint64_t port_of(std::string_view address) {
   return parse_hex(digits, 0xffff).value_or(0);
 }
 
-std::vector<std::string_view> words_of(std::string_view line) {
-  std::vector<std::string_view> words;
-  for (const auto word : split(line, ' ')) {
-    if (!word.empty()) words.push_back(word);
-  }
-  return words;
+constexpr std::size_t kNone = SIZE_MAX;
+
+bool is_launcher(const TaskProcess& process) {
+  if (is_shell(process.name) || find_prefix(process.name) != nullptr) return true;
+  std::vector<const char*> words{process.name.c_str()};
+  if (is_launcher_process(1, words.data())) return true;
+  words.clear();
+  for (const auto& word : process.words) words.push_back(word.c_str());
+  return is_launcher_process(static_cast<int>(words.size()), words.data());
 }
 
-template <class Header>
-bool copy_header(std::string_view elf, std::uint64_t offset, Header& header) {
-  if (offset > elf.size() || elf.size() - offset < sizeof header) return false;
-  std::memcpy(&header, elf.data() + offset, sizeof header);
-  return true;
-}
-
-std::string build_id_in_notes(std::string_view notes) {
-  constexpr auto kPadded = [](std::size_t size) { return (size + 3) & ~std::size_t{3}; };
-  for (Elf64_Nhdr note{}; copy_header(notes, 0, note);) {
-    notes.remove_prefix(sizeof note);
-    const auto name_size = kPadded(note.n_namesz);
-    const auto size = kPadded(note.n_descsz);
-    if (name_size > notes.size() || size > notes.size() - name_size) return "";
-    if (note.n_type == NT_GNU_BUILD_ID && notes.starts_with(std::string_view(ELF_NOTE_GNU))) {
-      std::string id;
-      for (const char byte : notes.substr(name_size, std::min<std::size_t>(note.n_descsz, 32))) {
-        id += to_hex(static_cast<unsigned char>(byte), 2);
-      }
-      return id;
-    }
-    notes.remove_prefix(name_size + size);
+std::string chain_to(std::size_t place, const std::vector<TaskProcess>& processes,
+                     const std::vector<std::size_t>& parents) {
+  constexpr int kMaxChain = 6;
+  auto chain = processes[place].name;
+  int length = 1;
+  for (auto at = parents[place]; at != kNone; at = parents[at]) {
+    if (++length > kMaxChain) return cat({"..., ", chain});
+    chain = cat({processes[at].name, ", ", chain});
   }
-  return "";
+  return chain;
 }
 
 }  // namespace
 
-std::optional<ProcStat> parse_stat(std::string_view text) {
-  // proc(5): the name is in parentheses and may hold any byte, also ')'.
-  constexpr std::size_t kParent = 1;
-  constexpr std::size_t kUserTicks = 11;
-  constexpr std::size_t kSystemTicks = 12;
-  const auto open = text.find('(');
-  const auto close = text.rfind(')');
-  if (open == std::string_view::npos || close == std::string_view::npos || close < open) return std::nullopt;
-  const auto fields = words_of(text.substr(close + 1));
-  if (fields.size() <= kSystemTicks) return std::nullopt;
-  return ProcStat{
-      .name = std::string(text.substr(open + 1, close - open - 1)),
-      .state = fields[0].front(),
-      .parent = parse_unsigned(fields[kParent]).value_or(0),
-      .ticks = parse_unsigned(fields[kUserTicks]).value_or(0) + parse_unsigned(fields[kSystemTicks]).value_or(0)};
+std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  for (const auto word : split(line, ' ')) {
+    if (const auto text = trim(word); !text.empty()) words.push_back(text);
+  }
+  return words;
 }
 
 std::string status_word(std::string_view status, std::string_view name) {
   for (const auto line : split(status, '\n')) {
     if (!line.starts_with(name)) continue;
-    const auto words = words_of(replaced(line.substr(name.size()), "\t", " "));
-    return words.empty() ? "" : std::string(words.front());
+    const auto value = trim(line.substr(name.size()));
+    return std::string(value.substr(0, value.find(' ')));
   }
   return "";
 }
@@ -191,10 +129,13 @@ std::uint64_t status_number(std::string_view status, std::string_view name) {
   return parse_unsigned(status_word(status, name)).value_or(0);
 }
 
-std::string variable_in(std::string_view environ, std::string_view name) {
-  for (const auto entry : split(environ, '\0')) {
-    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=') {
-      return std::string(entry.substr(name.size() + 1));
+std::string variable_in(std::string_view environ, std::initializer_list<std::string_view> names) {
+  const auto entries = split(environ, '\0');
+  for (const auto name : names) {
+    for (const auto entry : entries) {
+      if (entry.size() <= name.size() || !entry.starts_with(name) || entry[name.size()] != '=') continue;
+      if (const auto value = entry.substr(name.size() + 1); !value.empty()) return std::string(value);
+      break;  // the first entry of a name counts, as for getenv(3)
     }
   }
   return "";
@@ -208,13 +149,10 @@ MappedLibraries parse_maps(std::string_view maps) {
     const auto slash = line.find('/');
     if (slash == std::string_view::npos || line.substr(slash) == last) continue;
     last = line.substr(slash);
-    const auto name = base_name(last);
-    for (std::size_t i = 0; i < best; ++i) {
-      if (name.starts_with(kFrameworks[i].prefix)) best = i;
-    }
-    if (!name.starts_with("libnccl.so") || !found.nccl_file.empty()) continue;
+    const auto name = last.substr(last.rfind('/') + 1);
+    best = std::min(best, find_row(kFrameworks, name));
     const auto words = words_of(line.substr(0, slash));
-    if (words.size() < 5) continue;
+    if (!name.starts_with("libnccl.so") || !found.nccl_file.empty() || words.size() < 5) continue;
     found.nccl_file = cat({words[3], " ", words[4]});
     found.nccl_version = version_in(last);
     found.nccl_address = parse_hex(words[0].substr(0, words[0].find('-'))).value_or(0);
@@ -235,34 +173,48 @@ void parse_tcp(std::string_view text, const std::set<std::uint64_t>& inodes, Tcp
   }
 }
 
-bool is_file_system_wait(std::string_view wchan) {
-  return std::any_of(kFileSystems.begin(), kFileSystems.end(),
-                     [&](std::string_view prefix) { return wchan.starts_with(prefix); });
-}
-
 std::string describe_wchan(std::string_view wchan) {
   if (wchan.empty() || wchan == "0") return "";
-  if (is_file_system_wait(wchan)) return cat({"file system (", wchan, ")"});
-  for (const auto& known : kWaits) {
-    if (wchan.starts_with(known.prefix) || wchan.starts_with(cat({"__", known.prefix}))) return std::string(known.name);
-  }
-  return std::string(wchan.substr(0, 40));
+  const auto row = find_row(kWaits, wchan.starts_with("__") ? wchan.substr(2) : wchan);
+  if (row == kWaits.size()) return std::string(wchan.substr(0, 40));
+  return kWaits[row].name == kFileSystem ? cat({kFileSystem, " (", wchan, ")"}) : std::string(kWaits[row].name);
 }
 
-std::string build_id_in(std::string_view elf) {
-  Elf64_Ehdr header{};
-  if (!copy_header(elf, 0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
-      header.e_ident[EI_CLASS] != ELFCLASS64) {
-    return "";
+std::vector<RankProcesses> find_ranks(const std::vector<TaskProcess>& processes) {
+  std::map<std::uint64_t, std::size_t> places;  // by pid
+  std::vector<std::size_t> parents;
+  std::vector<std::size_t> owners;  // the process with a rank of its own that this one belongs to; 0: the task
+  std::vector<std::size_t> tops;    // those with a rank of their own
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    const auto& process = processes[i];
+    const auto parent = places.find(process.parent);
+    places.emplace(process.pid, i);
+    parents.push_back(parent == places.end() ? kNone : parent->second);
+    owners.push_back(parents[i] == kNone ? 0 : owners[parents[i]]);
+    const bool has_own_rank =
+        parents[i] != kNone && !process.rank.empty() && process.rank != processes[parents[i]].rank;
+    if (owners[i] == 0 && has_own_rank) tops.push_back(owners[i] = i);
   }
-  for (std::uint64_t i = 0; i < header.e_phnum; ++i) {
-    Elf64_Phdr part{};
-    if (!copy_header(elf, header.e_phoff + i * sizeof part, part)) return "";
-    if (part.p_type != PT_NOTE || part.p_offset > elf.size()) continue;
-    auto id = build_id_in_notes(elf.substr(part.p_offset, part.p_filesz));
-    if (!id.empty()) return id;
+  const bool has_workers = !tops.empty();
+  if (!has_workers && !processes.empty()) tops.push_back(0);
+  std::vector<RankProcesses> ranks;
+  for (const auto top : tops) {
+    auto& rank = ranks.emplace_back();
+    std::optional<std::size_t> program;
+    std::optional<std::size_t> with_framework;
+    for (std::size_t i = 0; i < processes.size(); ++i) {
+      if (owners[i] != top) continue;
+      rank.members.push_back(i);
+      if (is_launcher(processes[i])) continue;
+      if (!program) program = i;
+      if (!with_framework && !processes[i].framework.empty()) with_framework = i;
+    }
+    rank.is_worker = has_workers;
+    rank.is_launcher = !program;
+    rank.main = with_framework ? *with_framework : program.value_or(rank.members.back());
+    rank.chain = chain_to(rank.main, processes, parents);
   }
-  return "";
+  return ranks;
 }
 
 }  // namespace bootstrap

@@ -1,143 +1,191 @@
-// What `slurm-bootstrap status` prints.
+// What `slurm-bootstrap status` prints: the first line, ranks that are alike as one row each, and JSON.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/status/status_text.h"
+#include "tools/status/judgement.h"
 
 #include <algorithm>
-#include <array>
+#include <map>
+#include <set>
+#include <tuple>
 #include <vector>
 
 #include "core/util/text.h"
-#include "tools/status/rank_groups.h"
 
 namespace bootstrap {
 namespace {
 
-constexpr std::size_t kColumns = 8;
-constexpr std::size_t kMaxCell = 26;
-constexpr std::size_t kMaxRows = 40;
-using Row = std::array<std::string, kColumns>;
-
-std::string range_of(const std::vector<SeenRank>& ranks, const RankGroup& group, std::uint64_t RankSight::*member,
-                     std::string (*write)(std::uint64_t)) {
-  auto least = ranks[group.front()].sight.*member;
-  auto most = least;
-  for (const auto place : group) {
-    least = std::min(least, ranks[place].sight.*member);
-    most = std::max(most, ranks[place].sight.*member);
-  }
-  const auto low = write(least);
-  const auto high = write(most);
-  return low == high ? low : cat({low.substr(0, low.find(' ')), "-", high});
+std::vector<std::string> nodes_of(const RankGroup& group) {
+  std::set<std::string> nodes;
+  for (const auto* const rank : group) nodes.insert(rank->node);
+  nodes.erase("");
+  return {nodes.begin(), nodes.end()};
 }
 
-std::string write_percent(std::uint64_t value) { return cat({std::to_string(value), " %"}); }
+constexpr std::size_t kGpu = 6;
+constexpr std::size_t kMaxCell = 26;
+constexpr std::size_t kMaxRows = 40;
+using Row = std::vector<std::string>;
+
+std::string range_of(const RankGroup& group, std::uint64_t RankState::*member, std::string (*write)(std::uint64_t)) {
+  const auto [least, most] = std::minmax_element(
+      group.begin(), group.end(), [=](const auto* one, const auto* other) { return one->*member < other->*member; });
+  const auto low = write((*least)->*member);
+  const auto high = write((*most)->*member);
+  return low == high ? low : cat({low.substr(0, low.find(' ')), "-", high});
+}
 
 std::string write_memory(std::uint64_t kib) {
   constexpr std::uint64_t kTen = std::uint64_t{10} << 20;
   return kib < kTen ? cat({std::to_string(kib >> 10), " MiB"}) : cat({std::to_string(kib >> 20), " GiB"});
 }
 
-Row row_of(const std::vector<SeenRank>& ranks, const RankGroup& group) {
-  const auto& first = ranks[group.front()];
-  const auto& sight = first.sight;
-  Row row{list_ranks(ranks, group),
-          name_nodes(ranks, group),
-          "-",
-          std::string(phase_text(first.phase)),
-          "-",
-          "-",
-          "-",
-          "-"};
-  if (sight.pid == 0) return row;
-  if (group.size() == 1) row[2] = std::to_string(sight.pid);
-  row[4] = range_of(ranks, group, &RankSight::cpu, write_percent);
-  row[5] = range_of(ranks, group, &RankSight::memory, write_memory);
-  if (group.size() == 1 && !sight.gpus.empty()) row[6] = sight.gpus;
-  if (group.size() > 1) {
-    const auto with_gpu =
-        std::count_if(group.begin(), group.end(), [&](std::size_t place) { return !ranks[place].sight.gpus.empty(); });
-    if (with_gpu > 0) row[6] = counted(static_cast<std::uint64_t>(with_gpu), "GPU");
-  }
-  if (sight.is_still && !sight.waits.empty()) row[7] = printable(sight.waits);
-  if (first.phase == Phase::kLauncher || first.phase == Phase::kNoFramework) {
-    row[7] = cat({row[7], " (", printable(sight.chain), ")"});
-  }
+Row row_of(const RankGroup& group) {
+  const auto& first = *group.front();
+  const bool is_alone = group.size() == 1;
+  Row row{list_ranks(group), name_nodes(group), "-", std::string(phase_text(first.phase)), "-", "-", "-", "-"};
+  if (first.pid == 0) return row;
+  const auto with_gpu = std::count_if(group.begin(), group.end(), [](const auto* rank) { return !rank->gpus.empty(); });
+  if (is_alone) row[2] = std::to_string(first.pid);
+  row[4] = cpu_range(group);
+  row[5] = range_of(group, &RankState::memory, write_memory);
+  if (with_gpu > 0) row[kGpu] = is_alone ? first.gpus : counted(static_cast<std::uint64_t>(with_gpu), "GPU");
+  if (first.is_still && !first.waits.empty()) row[7] = first.waits;
+  const bool needs_chain = first.phase == Phase::kLauncher || first.phase == Phase::kNoFramework;
+  if (needs_chain) row[7] += cat({" (", first.chain, ")"});
   return row;
 }
 
-std::string table_of(const Judgement& judgement, const std::vector<RankGroup>& groups) {
+std::string table_of(const std::vector<RankGroup>& groups) {
   std::vector<Row> rows{{"RANK", "HOST", "PID", "PHASE", "CPU", "MEMORY", "GPU", "WAITS IN"}};
-  for (std::size_t i = 0; i < groups.size() && i < kMaxRows; ++i) rows.push_back(row_of(judgement.ranks, groups[i]));
-  const bool has_gpus = std::any_of(rows.begin() + 1, rows.end(), [](const Row& row) { return row[6] != "-"; });
-  std::array<std::size_t, kColumns> widths{};
+  for (std::size_t i = 0; i < std::min(groups.size(), kMaxRows); ++i) rows.push_back(row_of(groups[i]));
+  const bool has_gpus = std::any_of(rows.begin() + 1, rows.end(), [](const Row& row) { return row[kGpu] != "-"; });
   for (auto& row : rows) {
-    for (std::size_t i = 0; i + 1 < kColumns; ++i) {
+    if (!has_gpus) row[kGpu].clear();
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) {
       if (row[i].size() > kMaxCell) row[i] = cat({row[i].substr(0, kMaxCell - 3), "..."});
-      widths[i] = std::max(widths[i], row[i].size());
     }
   }
-  std::string out;
-  for (const auto& row : rows) {
-    std::string line;
-    std::size_t column = 0;
-    for (std::size_t i = 0; i < kColumns; ++i) {
-      if (i == 6 && !has_gpus) continue;
-      pad_to(line, column);
-      line += row[i];
-      column += widths[i] + 2;
-    }
-    out += cat({line, "\n"});
-  }
-  if (groups.size() > kMaxRows) {
-    out += cat({"and ", std::to_string(groups.size() - kMaxRows), " more groups; --json has all ranks\n"});
-  }
-  return out;
+  const auto more = groups.size() - std::min(groups.size(), kMaxRows);
+  const auto rest = cat({"and ", std::to_string(more), " more groups; --json has all ranks\n"});
+  return cat({align_columns(rows), more == 0 ? "" : rest});
 }
 
 std::string stacks_of(const Judgement& judgement, const std::vector<RankGroup>& groups) {
   std::string out;
   for (const auto& group : groups) {
-    const auto& sight = judgement.ranks[group.front()].sight;
-    if (sight.stack.empty()) continue;
+    if (group.front()->stack.empty()) continue;
     out += cat({"\n", name_group(judgement.ranks, group), ":\n"});
-    for (const auto& frame : sight.stack) out += cat({"    ", printable(frame), "\n"});
+    for (const auto& frame : group.front()->stack) out += cat({"    ", frame, "\n"});
   }
   return out;
 }
 
 // The answer of NCCL's RAS has lines of its own.
 void append_note(std::string& out, std::string_view note) {
-  if (note.find('\n') == std::string_view::npos) return append_wrapped(out, "Also: ", 6, printable(note));
+  if (note.find('\n') == std::string_view::npos) return append_wrapped(out, "Also: ", 6, note);
   for (const auto line : split(note, '\n')) {
-    if (!line.empty()) out += cat({"  ", printable(line), "\n"});
+    if (!line.empty()) out += cat({"  ", line, "\n"});
   }
 }
 
-bool has_python(const Judgement& judgement) {
-  return std::any_of(judgement.ranks.begin(), judgement.ranks.end(),
-                     [](const SeenRank& rank) { return rank.sight.program.starts_with("python"); });
-}
-
-std::string numbers_json(const std::vector<std::uint64_t>& numbers) {
-  std::string out = "[";
-  for (const auto number : numbers) out += cat({out.size() > 1 ? ", " : "", std::to_string(number)});
-  return out + "]";
-}
-
-template <class Item, class Write>
-std::string list_json(const std::vector<Item>& items, Write write) {
-  std::string out = "[";
-  for (const auto& item : items) out += cat({out.size() > 1 ? ", " : "", write(item)});
-  return out + "]";
+std::string json_of_all(const auto& items, const auto& write) {
+  std::vector<std::string> texts;
+  for (const auto& item : items) texts.push_back(write(item));
+  return cat({"[", join(texts, ", "), "]"});
 }
 
 }  // namespace
+
+std::vector<bool> far_apart(const std::vector<std::uint64_t>& cpu) {
+  constexpr std::uint64_t kIdlePercent = 2;  // percent of a core
+  constexpr std::uint64_t kBusy = 15;        // on a node with more work than cores
+  constexpr std::uint64_t kMostAreBusy = 8;  // the same where few ranks are idle
+  constexpr std::uint64_t kGap = 50;
+  auto sorted = cpu;
+  std::sort(sorted.begin(), sorted.end());
+  const auto idle =
+      static_cast<std::size_t>(std::upper_bound(sorted.begin(), sorted.end(), kIdlePercent) - sorted.begin());
+  const auto least_busy = 2 * idle < sorted.size() ? kMostAreBusy : kBusy;
+  auto split_at = idle > 0 && idle < sorted.size() && sorted[idle] >= least_busy ? idle : 0;
+  for (std::size_t i = 1; i < sorted.size() && split_at == 0; ++i) {
+    if (sorted[i] - sorted[i - 1] >= kGap) split_at = i;
+  }
+  if (split_at == 0) return {};
+  const auto high = sorted[split_at];
+  const auto highs = sorted.size() - split_at;
+  // Of two groups of one size, the one without the first rank.
+  const bool marks_high = highs != split_at ? highs < split_at : cpu.front() < high;
+  std::vector<bool> marked;
+  for (const auto value : cpu) marked.push_back((value >= high) == marks_high);
+  return marked;
+}
+
+std::vector<std::uint64_t> cpu_of(const Ranks& ranks) {
+  std::vector<std::uint64_t> cpu;
+  for (const auto& rank : ranks) cpu.push_back(rank.cpu);
+  return cpu;
+}
+
+std::vector<RankGroup> group_ranks(const Ranks& ranks) {
+  const auto apart = far_apart(cpu_of(ranks));
+  std::map<std::tuple<Phase, bool, std::string, std::string, std::string, std::vector<std::string>>, RankGroup> alike;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto& rank = ranks[i];
+    // A rank that runs and waits in turn is somewhere else at each look.
+    alike[{rank.phase, !apart.empty() && apart[i], rank.is_still ? rank.waits : "", rank.child, rank.unread,
+           rank.stack}]
+        .push_back(&rank);
+  }
+  std::vector<RankGroup> groups;
+  for (auto& [look, group] : alike) groups.push_back(std::move(group));
+  std::sort(groups.begin(), groups.end(), [](const RankGroup& one, const RankGroup& other) {
+    return std::pair(one.size(), one.front()) < std::pair(other.size(), other.front());
+  });
+  return groups;
+}
+
+std::vector<std::uint64_t> numbers_of(const RankGroup& group) {
+  std::vector<std::uint64_t> numbers;
+  for (const auto* const rank : group) numbers.push_back(rank->rank);
+  return numbers;
+}
+
+std::string list_ranks(const RankGroup& group) { return write_ranges(numbers_of(group)); }
+
+std::string name_nodes(const RankGroup& group) {
+  const auto nodes = nodes_of(group);
+  return nodes.size() == 1 ? nodes.front() : nodes.empty() ? "-" : counted(nodes.size(), "node");
+}
+
+std::string cpu_range(const RankGroup& group) {
+  return range_of(group, &RankState::cpu, [](std::uint64_t value) { return cat({std::to_string(value), " %"}); });
+}
+
+std::string name_group(const Ranks& ranks, const RankGroup& group) {
+  const auto& first = *group.front();
+  const auto nodes = nodes_of(group);
+  if (group.size() == 1) {
+    const auto name = cat({"rank ", std::to_string(first.rank)});
+    if (nodes.empty()) return name;
+    const auto pid = first.pid == 0 ? "" : cat({", pid ", std::to_string(first.pid)});
+    return cat({name, " (", first.node, ", local rank ", std::to_string(first.local_rank), pid, ")"});
+  }
+  if (group.size() == ranks.size()) return cat({"all ", std::to_string(group.size()), " ranks"});
+  const auto text = cat({"ranks ", list_ranks(group)});
+  if (nodes.empty()) return text;
+  constexpr std::size_t kMaxNames = 3;
+  const auto on_these = std::count_if(ranks.begin(), ranks.end(), [&nodes](const RankState& rank) {
+    return std::binary_search(nodes.begin(), nodes.end(), rank.node);
+  });
+  const bool is_whole = static_cast<std::size_t>(on_these) == group.size() && group.size() > nodes.size();
+  const auto names = nodes.size() <= kMaxNames ? join(nodes, ", ") : counted(nodes.size(), "node");
+  return cat({text, " (", is_whole ? "all of " : "", names, ")"});
+}
 
 void SeenSince::note(Judgement& judgement, std::chrono::steady_clock::time_point now) {
   std::map<std::string, std::chrono::steady_clock::time_point> seen;
   for (auto& finding : judgement.findings) {
     if (finding.kind == "alike" || finding.kind == "none") continue;
-    const auto key = cat({finding.kind, " ", numbers_json(finding.ranks)});
+    const auto key = cat({finding.kind, " ", to_json(finding.ranks)});
     const auto before = since_.find(key);
     seen[key] = before == since_.end() ? now : before->second;
     if (before == since_.end()) continue;
@@ -149,31 +197,27 @@ void SeenSince::note(Judgement& judgement, std::chrono::steady_clock::time_point
 
 std::string status_text(const Judgement& judgement, const std::string& step, bool has_stacks) {
   const auto groups = group_ranks(judgement.ranks);
-  std::string out = cat({judgement.findings.front().sentence, "\n\n", table_of(judgement, groups), "\n"});
+  auto out = cat({judgement.findings.front().sentence, "\n\n", table_of(groups), "\n"});
   for (std::size_t i = 1; i < judgement.findings.size(); ++i) append_note(out, judgement.findings[i].sentence);
   for (const auto& note : judgement.also) append_note(out, note);
-  const auto size = cat(
+  out += cat(
       {"StepId=", step, ": ", counted(judgement.ranks.size(), "rank"), " on ", counted(judgement.nodes, "node"), "."});
-  out += size;
-  if (!has_stacks && has_python(judgement)) out += cat({" With --stacks: the Python code that each rank is in."});
-  out += "\n";
-  return has_stacks ? out + stacks_of(judgement, groups) : out;
+  const bool has_python = std::any_of(judgement.ranks.begin(), judgement.ranks.end(),
+                                      [](const RankState& rank) { return rank.program.starts_with("python"); });
+  if (!has_stacks && has_python) out += " With --stacks: the Python code that each rank is in.";
+  return cat({out, "\n", has_stacks ? stacks_of(judgement, groups) : ""});
 }
 
 std::string status_json(const Judgement& judgement, const std::string& step) {
   const auto finding = [](const Finding& found) {
-    return cat({"{", json_member("kind", json_string(found.kind)), ", ",
-                json_member("ranks", numbers_json(found.ranks)), ", ",
-                json_member("sentence", json_string(found.sentence)), "}"});
-  };
-  const auto rank = [](const SeenRank& seen) {
-    return cat({"{", json_member("phase", json_string(phase_name(seen.phase))), ", ", rank_members(seen.sight), "}"});
+    return cat({"{", json_member("kind", json_string(found.kind)), ", ", json_member("ranks", to_json(found.ranks)),
+                ", ", json_member("sentence", json_string(found.sentence)), "}"});
   };
   return cat({"{", json_member("step", json_string(step)), ", ", json_number("nodes", judgement.nodes), ", ",
               json_member("first_line", json_string(judgement.findings.front().sentence)), ", ",
-              json_member("findings", list_json(judgement.findings, finding)), ", ",
-              json_member("also", list_json(judgement.also, [](const std::string& note) { return json_string(note); })),
-              ", ", json_member("ranks", list_json(judgement.ranks, rank)), "}\n"});
+              json_member("findings", json_of_all(judgement.findings, finding)), ", ",
+              json_member("also", to_json(judgement.also)), ", ",
+              json_member("ranks", json_of_all(judgement.ranks, rank_json)), "}\n"});
 }
 
 }  // namespace bootstrap

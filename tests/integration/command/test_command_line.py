@@ -44,18 +44,16 @@ def test_the_help_names_every_subcommand():
 
 @pytest.mark.parametrize("words, sentence", [
     ([], "name a subcommand: explain, check, run, bench, status or topology; see slurm-bootstrap --help"),
-    (["foo"], 'there is no subcommand "foo"; see slurm-bootstrap --help'),
-    (["chek"], 'there is no subcommand "chek"; did you mean check?'),
-    (["--jason"], 'slurm-bootstrap has no option "--jason"; see slurm-bootstrap --help'),
-    (["check", "--jason"], 'check has no option "--jason"; did you mean --json?'),
-    (["check", "--no-such-thing"], 'check has no option "--no-such-thing"; see slurm-bootstrap check --help'),
-    (["check", "--json=yes"], "--json takes no value; see slurm-bootstrap check --help"),
-    (["check", "all"], 'check takes no argument "all"; see slurm-bootstrap check --help'),
-    (["check", "--timeout"], "--timeout needs a value: --timeout SECONDS; see slurm-bootstrap check --help"),
+    (["foo"], "The following argument was not expected: foo; see slurm-bootstrap --help"),
+    (["--jason"], "The following argument was not expected: --jason; see slurm-bootstrap --help"),
+    (["check", "--jason"], "The following argument was not expected: --jason; see slurm-bootstrap check --help"),
+    (["check", "all"], "The following argument was not expected: all; see slurm-bootstrap check --help"),
+    (["status", "12.0", "--json", "13.0"], "The following argument was not expected: 13.0; see slurm-bootstrap status --help"),
+    (["check", "--timeout"], "--timeout: 1 required SECONDS missing; see slurm-bootstrap check --help"),
     (["check", "--timeout", "0"], '--timeout: "0" is not a whole number from 1 to 3600; see slurm-bootstrap check --help'),
     (["check", "--timeout=1h"], '--timeout: "1h" is not a whole number from 1 to 3600; see slurm-bootstrap check --help'),
     (["run"], "run needs a program: slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help"),
-    (["run", "--keep"], 'run has no option "--keep"; did you mean --keep-going?'),
+    (["run", "--keep", "echo"], 'run has no option "--keep": slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help'),
     (["bench", "--communicator", "row"], '--communicator: "row" is not world, node or cross; see slurm-bootstrap bench --help'),
     (["bench", "--min-bytes", "x"], '--min-bytes is "x"; it takes bytes, such as 8, 64K, 128M or 4G, 1024G at most'),
     (["explain", "--rank", "-1"], '--rank: "-1" is not a whole number from 0 to 1048575; see slurm-bootstrap explain --help'),
@@ -67,7 +65,7 @@ def test_usage_errors_are_named_and_end_with_2(words, sentence):
 
 def test_options_behind_a_program_are_its_own():
     """Outside of a step `run` reads the line, and then finds no step."""
-    for words in ["echo", "--its", "--options"], ["--", "echo"], ["--timeout", "5", "echo", "--timeout"], ["--", "--strange"]:
+    for words in ["echo", "--its", "--options"], ["--", "echo"], ["--timeout", "5", "echo", "--timeout"], ["check", "--", "status"]:
         done = call("run", *words)
         assert done.returncode == USAGE and "SLURM_JOB_ID is not set" in done.stderr, (words, done)
 

@@ -2,18 +2,14 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
-import json
-import os
 import re
-import shutil
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from built_files import program
 from harness import needs_pmix, needs_torchrun, wait_for
-from status_steps import DEBIAN_PYTHON, FOUR, frozen_mount, give_program, look, look_json, rank, running, status
+from status_steps import DEBIAN_PYTHON, FOUR, frozen_mount, give_program, look, look_json, rank, running
 
 WORLD = "status_world.py"
 ODD = rank(2, "node002", 0)
@@ -100,20 +96,14 @@ def test_a_healthy_world(world):
     seen("healthy", world.look(), "all 4 ranks run alike")
 
 
-def test_a_stopped_rank(world):
+def test_a_stopped_rank_and_for_how_long(world):
     pid = world.pid_of(3)
     world.cluster.run(["kill", "-STOP", str(pid)], node="node002")
-    seen("stopped", world.look(), rf"{rank(3, 'node002', 1)} is stopped \(SIGSTOP\)")
-    world.cluster.run(["kill", "-CONT", str(pid)], node="node002")
-
-
-def test_watch_shows_for_how_long(world):
-    pid = world.pid_of(3)
-    world.cluster.run(["kill", "-STOP", str(pid)], node="node002")
+    stopped = rf"{rank(3, 'node002', 1)} is stopped \(SIGSTOP\)"
+    seen("stopped", world.look(), stopped)
     done = world.cluster.run(["timeout", "5", "slurm-bootstrap", "status", world.id, "--watch", "1"])
     world.cluster.run(["kill", "-CONT", str(pid)], node="node002")
-    assert re.search(r"is stopped \(SIGSTOP\)\n", done.stdout) and re.search(r"is stopped \(SIGSTOP\), for at least \d s\n",
-                                                                             done.stdout), done
+    assert re.search(rf"{stopped}\n", done.stdout) and re.search(rf"{stopped}, for at least \d s\n", done.stdout), done
 
 
 def test_a_rank_that_waits_for_input(world):
@@ -125,31 +115,19 @@ def test_a_rank_that_waits_for_input(world):
     world.wait_until(2, "round")
 
 
-def test_a_stuck_worker_of_a_data_loader(world):
-    world.order(2, "loader")
-    world.wait_until(2, "loader")
+@pytest.mark.parametrize("number, act, sees", [
+    (2, "loader", rf"{ODD} differs: waits in poll, the others in futex"),
+    (0, "checkpoint", rf"{rank(0, 'node001', 0)} differs: \d+ % CPU.*; the others [\d-]+ %"),
+    (2, "slow", rf"{ODD} differs: \d+ % CPU; the others [\d-]+ %"),
+], ids=["loader", "checkpoint", "slow"])  # fmt: skip
+def test_a_rank_at_other_work(world, number, act, sees):
+    """In a stuck worker of a data loader, in a checkpoint, or slow."""
+    world.order(number, act)
+    world.wait_until(number, act)
     settle()
-    seen("stuck data loader", world.look(), rf"{ODD} differs: waits in poll, the others in futex{MAYBE}")
-    world.order(2, None)
-    world.wait_until(2, "round")
-
-
-def test_rank_0_in_a_checkpoint(world):
-    world.order(0, "checkpoint")
-    world.wait_until(0, "checkpoint")
-    settle()
-    seen("checkpoint", world.look(), rf"{rank(0, 'node001', 0)} differs: \d+ % CPU.*; the others [\d-]+ %{MAYBE}")
-    world.order(0, None)
-    world.wait_until(0, "round")
-
-
-def test_a_slow_rank(world):
-    world.order(2, "slow")
-    world.wait_until(2, "slow")
-    settle()
-    seen("slow rank", world.look(), rf"{ODD} differs: \d+ % CPU; the others [\d-]+ %{MAYBE}")
-    world.order(2, None)
-    world.wait_until(2, "round")
+    seen(act, world.look(), sees + MAYBE)
+    world.order(number, None)
+    world.wait_until(number, "round")
 
 
 def settle():

@@ -1,6 +1,9 @@
-// The rows about the nodes themselves: CPUs, memory, and what runs there.
+// The rows about the nodes: CPUs, memory and system, GPUs and what they are used through, and the ways between them.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
 
 #include "core/util/text.h"
 #include "tools/check/rows/rows.h"
@@ -14,7 +17,7 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 // all, which is what NCCL's "failed to extend /dev/shm/nccl-..." comes from.
 constexpr std::uint64_t kSharedMemoryForRank = 64 * kMiB;
 
-// CPUs that Slurm gave to the step on this node for each of its ranks; 0: not told.
+// CPUs that Slurm gave to the step on this node for each of its ranks; 0: unknown.
 std::uint64_t share_of_cpus(const Survey& survey, const CheckReport& report) {
   return report.cpus_on_node / survey.layout().place(report.rank).local_size;
 }
@@ -31,22 +34,87 @@ Number least_of(const Survey& survey, Number CheckReport::*member) {
   return least;
 }
 
+constexpr std::string_view kOneEach = "use a GPU for each rank: srun --gres=gpu:N with N tasks per node";
+
+std::uint32_t node_of(const Survey& survey, const CheckReport& report) {
+  return survey.layout().place(report.rank).node;
+}
+
+bool has_nvidia(const Survey& survey) {
+  return survey.any([](const CheckReport& report) { return report.has_gpus && report.is_nvidia; });
+}
+
+bool has(const std::vector<std::string>& list, const std::string& item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+// The row of a library that only some ranks have.
+CheckRow partly(std::string_view name, const std::vector<Variant>& versions, std::vector<Rank> without,
+                bool is_needed) {
+  auto text = cat({versions.front().value, " on some ranks, missing on ", counted(without.size(), "rank")});
+  return is_needed ? failed(name, std::move(text), std::move(without))
+                   : warning(name, std::move(text), std::move(without));
+}
+
+bool is_mig(const CheckReport& report) {
+  return std::any_of(report.gpu_list.begin(), report.gpu_list.end(),
+                     [](const std::string& name) { return name.starts_with("MIG-"); });
+}
+
+// Ranks that share a GPU of their node, and the first such GPU.
+std::vector<Rank> sharing(const Survey& survey, std::string& example) {
+  std::map<std::pair<std::uint32_t, std::string_view>, std::vector<Rank>> users;
+  for (const auto* const report : survey.reports()) {
+    if (!report->own_gpu.empty()) users[{node_of(survey, *report), report->own_gpu}].push_back(report->rank);
+  }
+  std::vector<Rank> ranks;
+  for (const auto& [gpu, of_gpu] : users) {
+    if (of_gpu.size() < 2) continue;
+    if (ranks.empty()) {
+      example =
+          cat({counted(of_gpu.size(), "rank"), " of ", survey.layout().hosts()[gpu.first], " share ", gpu.second});
+    }
+    ranks.insert(ranks.end(), of_gpu.begin(), of_gpu.end());
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+CheckRow gpus_in_order(const Survey& survey) {
+  std::set<std::pair<std::uint32_t, std::string_view>> all;
+  for (const auto* const report : survey.reports()) {
+    for (const auto& name : report->gpu_list) all.emplace(node_of(survey, *report), name);
+  }
+  const auto nodes = survey.layout().node_count();
+  const auto where = nodes == 1 ? std::string() : cat({" on ", counted(nodes, "node")});
+  const bool is_untried = survey.any([](const CheckReport& report) { return report.open_gpus.empty(); });
+  return ok("GPUs", cat({counted(all.size(), "GPU"), where,
+                         is_untried ? "; each rank has its own" : "; each rank can open its own"}));
+}
+
+constexpr const char* kRefuses =
+    "; different versions of NCCL make no communicator, and some wait for each other for ever";
+
+std::string nccl_of_python(const Survey& survey, const Variant& version) {
+  return cat({"Python loads ", version.value, " (", survey.report(version.ranks.front()).python_nccl_path, ")"});
+}
+
 }  // namespace
 
 CheckRow cpu_row(const Survey& survey) {
-  auto lonely = survey.where(
+  auto alone = survey.where(
       [&](const CheckReport& report) { return report.cpu_count == 1 && share_of_cpus(survey, report) > 1; });
-  if (!lonely.empty()) {
-    const auto share = share_of_cpus(survey, survey.report(lonely.front()));
+  if (!alone.empty()) {
+    const auto share = share_of_cpus(survey, survey.report(alone.front()));
     return warning(
         "CPUs", cat({"bound to one CPU each; the step has ", std::to_string(share), " for each rank"}),
-        std::move(lonely),
+        std::move(alone),
         "use srun --cpus-per-task=N (since Slurm 22.05 srun does not take it from sbatch), or --cpu-bind=none");
   }
   const auto least = least_of(survey, &CheckReport::cpu_count);
   auto most = least;
   for (const auto* const report : survey.reports()) most = std::max(most, report->cpu_count);
-  auto text = least == most ? cat({count_of(least, "CPU"), " for each rank"})
+  auto text = least == most ? cat({counted(least, "CPU"), " for each rank"})
                             : cat({std::to_string(least), " to ", std::to_string(most), " CPUs for a rank"});
   auto crowded = survey.where(has_too_many_threads);
   if (crowded.empty()) return ok("CPUs", std::move(text));
@@ -85,6 +153,116 @@ CheckRow system_row(const Survey& survey) {
   if (systems.size() == 1) return ok("system", systems.front().value);
   return warning("system", describe_variants(systems), odd_ranks(systems),
                  "programs built on one node may not start on the other");
+}
+
+CheckRow nccl_row(const Survey& survey) {
+  const auto troubles = survey.variants(&CheckReport::nccl_trouble);
+  if (!troubles.empty()) {
+    return failed("NCCL", troubles.front().value,
+                  survey.where([](const CheckReport& report) { return !report.nccl_trouble.empty(); }));
+  }
+  const auto versions = survey.variants(&CheckReport::nccl_version);
+  const auto of_python = survey.variants(&CheckReport::python_nccl);
+  if (of_python.size() > 1) {
+    return failed("NCCL", cat({"Python loads ", describe_variants(of_python, "node"), kRefuses}),
+                  on_same_nodes(survey, odd_ranks(of_python)), "use the same Python environment on all nodes");
+  }
+  if (versions.empty() && !of_python.empty()) return ok("NCCL", nccl_of_python(survey, of_python.front()));
+  if (versions.empty()) return absent("NCCL", "no libnccl.so.2 or librccl.so.1 that the loader finds");
+  if (versions.size() > 1) {
+    return failed("NCCL", cat({describe_variants(versions), kRefuses}), odd_ranks(versions),
+                  "install one version on all nodes, or name the file to load: SLURM_BOOTSTRAP_NCCL=PATH");
+  }
+  auto without = survey.where([](const CheckReport& report) { return report.nccl_version.empty(); });
+  if (!without.empty()) return partly("NCCL", versions, std::move(without), has_nvidia(survey));
+  const auto paths = survey.variants(&CheckReport::nccl_path);
+  auto text = versions.front().value;
+  if (paths.size() == 1) text += cat({" (", paths.front().value, ")"});
+  if (paths.size() > 1) text += cat({" from ", std::to_string(paths.size()), " different places"});
+  if (!of_python.empty() && of_python.front().value != versions.front().value) {
+    text += cat({"; ", nccl_of_python(survey, of_python.front())});
+  }
+  return ok("NCCL", std::move(text));
+}
+
+CheckRow driver_row(const Survey& survey) {
+  const auto drivers = survey.variants([](const CheckReport& report) {
+    if (report.cuda_version.empty()) return std::string();
+    return report.cuda_module.empty() ? report.cuda_version
+                                      : cat({report.cuda_version, " (driver ", report.cuda_module, ")"});
+  });
+  const bool is_needed = has_nvidia(survey);
+  if (drivers.empty()) {
+    if (!is_needed) return absent("CUDA", "no driver; no GPU of this step needs one");
+    return warning("CUDA", "the step has GPUs, but libcuda.so.1 is missing", {},
+                   "install the driver on the nodes; in a container use its option for GPUs (--nv, --gpus)");
+  }
+  if (drivers.size() > 1) {
+    return warning("CUDA", describe_variants(drivers), odd_ranks(drivers),
+                   "install one driver on all nodes: NCCL may choose different paths on different drivers");
+  }
+  auto without = survey.where([](const CheckReport& report) { return report.cuda_version.empty(); });
+  if (!without.empty()) return partly("CUDA", drivers, std::move(without), is_needed);
+  return ok("CUDA", drivers.front().value);
+}
+
+CheckRow gpu_row(const Survey& survey) {
+  const auto with = survey.where(&CheckReport::has_gpus);
+  if (with.empty()) return absent("GPUs", "the step has none");
+  if (with.size() < survey.reports().size()) {
+    return failed("GPUs", "some ranks have GPUs and these have none",
+                  survey.where(std::not_fn(&CheckReport::has_gpus)));
+  }
+  const auto lost = survey.where([](const CheckReport& report) { return has(report.gpu_list, "?"); });
+  if (!lost.empty()) {
+    return failed("GPUs", "the list names a GPU that does not exist or cannot be opened", lost,
+                  "the list is for other nodes, or was changed after Slurm set it; see slurm-bootstrap explain --gpus");
+  }
+  const auto closed = survey.where([](const CheckReport& report) { return has(report.closed_gpus, report.own_gpu); });
+  if (!closed.empty()) {
+    return failed("GPUs", "these ranks cannot open their own GPU", closed, cat({"srun ", survey.first().gpu_hint}));
+  }
+  std::string example;
+  const auto shared = sharing(survey, example);
+  const bool is_meant = survey.first().may_share_gpus;
+  if (!shared.empty() && is_meant) {
+    return warning("GPUs", cat({example, ", as requested; NCCL needs a GPU for each rank"}), shared);
+  }
+  if (!shared.empty()) {
+    return failed("GPUs", cat({example, "; NCCL needs a GPU for each rank"}), shared, std::string(kOneEach));
+  }
+  if (survey.first().leaves_gpus) return ok("GPUs", "the program chooses them (--bootstrap-gpu=off)");
+  const auto none = survey.where([](const CheckReport& report) { return report.own_gpu.empty(); });
+  if (!none.empty()) {
+    return failed("GPUs", "fewer GPUs than ranks on a node; these ranks have none", none, std::string(kOneEach));
+  }
+  return gpus_in_order(survey);
+}
+
+CheckRow peer_row(const Survey& survey) {
+  if (!survey.any(&CheckReport::has_gpus)) return absent("GPU peers", "the step has no GPUs");
+  if (survey.any(is_mig)) return absent("GPU peers", "MIG instances have no peers");
+  std::map<std::uint32_t, std::set<std::string_view>> open;  // by node: what any of its ranks can open
+  for (const auto* const report : survey.reports()) {
+    open[node_of(survey, *report)].insert(report->open_gpus.begin(), report->open_gpus.end());
+  }
+  if (open.begin()->second.empty()) return absent("GPU peers", "unknown: there are no device nodes of GPUs");
+
+  std::size_t least_open = SIZE_MAX;
+  std::size_t most = 0;
+  auto hidden = survey.where([&](const CheckReport& report) {
+    const auto there = std::max<std::size_t>(open[node_of(survey, report)].size(), report.gpus_on_node);
+    most = std::max(most, there);
+    if (report.open_gpus.size() < there) least_open = std::min(least_open, report.open_gpus.size());
+    return report.open_gpus.size() < there;
+  });
+  if (!hidden.empty()) {
+    return warning("GPU peers",
+                   cat({"Slurm hides all but ", std::to_string(least_open), " of the ", std::to_string(most),
+                        " GPUs of a node from each task: no NVLink and no CUDA IPC between them"}),
+                   std::move(hidden), cat({"srun ", survey.first().gpu_hint}));
+  }
+  return ok("GPU peers", most == 1 ? "one GPU on each node" : "every rank can open all GPUs of the step on its node");
 }
 
 }  // namespace bootstrap::check

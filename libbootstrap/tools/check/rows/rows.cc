@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMaxVariantsShown = 3;
 
-// `value` in tenths of a unit: "11.7", and "12" from 100 tenths on, where nobody reads the last digit.
+// `value` in tenths of a unit: "11.7", and "12" without the tenths from 10 on.
 std::string tenths(std::uint64_t value) {
   if (value >= 100 || value % 10 == 0) return std::to_string((value + 5) / 10);
   return cat({std::to_string(value / 10), ".", std::to_string(value % 10)});
@@ -46,7 +46,7 @@ std::string describe_variants(const std::vector<Variant>& variants, std::string_
   std::string text;
   const auto shown = std::min(variants.size(), kMaxVariantsShown);
   for (std::size_t i = 1; i < shown; ++i) {
-    text += cat({variants[i].value, " on ", count_of(variants[i].ranks.size(), noun), ", "});
+    text += cat({variants[i].value, " on ", counted(variants[i].ranks.size(), noun), ", "});
   }
   if (shown < variants.size()) text += cat({std::to_string(variants.size() - shown), " more, "});
   return cat({text, variants.front().value, " on the ", variants.front().ranks.size() == 1 ? "other" : "others"});
@@ -82,10 +82,6 @@ CheckRow failed(std::string_view name, std::string text, std::vector<Rank> ranks
   return {name, CheckResult::kFailed, std::move(text), std::move(ranks), std::move(hint)};
 }
 
-std::string count_of(std::uint64_t count, std::string_view noun) {
-  return cat({std::to_string(count), " ", noun, count == 1 ? "" : "s"});
-}
-
 std::string milliseconds(std::uint64_t microseconds) {
   if (microseconds >= 1'000'000) return tenths(microseconds / 100'000) + " s";
   if (microseconds >= 1000) return tenths(microseconds / 100) + " ms";
@@ -119,8 +115,8 @@ CheckTable judge_step(const CheckFindings& findings) {
   CheckTable table;
   table.id = findings.id;
   table.layout = findings.layout;
-  table.title = cat({step_name(findings.id), ": ", check::count_of(findings.layout.size(), "rank"), " on ",
-                     check::count_of(findings.layout.node_count(), "node")});
+  table.title = cat({step_name(findings.id), ": ", counted(findings.layout.size(), "rank"), " on ",
+                     counted(findings.layout.node_count(), "node")});
   if (!survey.first().address.empty()) {
     table.title += cat({", rendezvous at ", survey.first().address, ":", std::to_string(survey.first().port)});
   }

@@ -73,9 +73,8 @@ CheckRow absent(std::string_view name, std::string text);
 CheckRow warning(std::string_view name, std::string text, std::vector<Rank> ranks = {}, std::string hint = {});
 CheckRow failed(std::string_view name, std::string text, std::vector<Rank> ranks = {}, std::string hint = {});
 
-std::string count_of(std::uint64_t count, std::string_view noun);  // "1 rank", "4 ranks"
-std::string milliseconds(std::uint64_t microseconds);              // "0.31 ms", "12 ms", "1.5 s"
-std::string amount(std::uint64_t bytes);                           // "8 MiB", "11.7 GiB"
+std::string milliseconds(std::uint64_t microseconds);  // "0.31 ms", "12 ms", "1.5 s"
+std::string amount(std::uint64_t bytes);               // "8 MiB", "11.7 GiB"
 
 // Those on nodes without the plugin, where other nodes have it.
 std::vector<Rank> ranks_without_plugin(const Survey& survey);

@@ -1,5 +1,5 @@
-// The rows about the step as a whole: which ranks answer, whether their plans agree, and whether they can exchange
-// values.
+// The rows about the step as a whole: which ranks answer, whether their plans agree, how they reach rank 0 and each
+// other.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 namespace bootstrap::check {
 namespace {
 
-std::string_view who_set(SetBy set_by) {
+std::string_view set_by_text(SetBy set_by) {
   constexpr std::array<std::string_view, 3> kWho{"not set", "set by the plugin", "set by the preloaded library"};
   return kWho[static_cast<std::size_t>(set_by)];
 }
@@ -19,7 +19,7 @@ CheckRow disagreement(const Survey& survey, std::vector<Rank> ranks) {
   const auto& first = survey.first();
   const auto& other = survey.report(ranks.front());
   const bool is_same_place = meeting_point(other) == meeting_point(first);
-  auto text = is_same_place ? cat({"the number or the order of the ranks differs: ", count_of(other.size, "rank"),
+  auto text = is_same_place ? cat({"the number or the order of the ranks differs: ", counted(other.size, "rank"),
                                    " here, ", std::to_string(first.size), " on rank 0"})
                             : cat({"MASTER_ADDR:MASTER_PORT is ", meeting_point(other), " here and ",
                                    meeting_point(first), " on rank 0"});
@@ -55,6 +55,72 @@ CheckRow exchanged_row(const Survey& survey) {
   return failed(kExchange, cat({engine, ", failed: ", trouble}), std::move(without));
 }
 
+// Less is what a timestamp in a log or a timeout in seconds does not notice.
+constexpr std::uint64_t kMaxSkew = 100'000;  // microseconds
+
+bool is_loopback(const CheckReport& report) { return report.target.starts_with("127.") || report.target == "::1"; }
+
+constexpr std::string_view kWrongAddress = "set MASTER_ADDR to an address of the host of rank 0";
+
+// The words before and after the place that was not reached, and what to do. By Reach.
+struct ReachWords {
+  std::string_view before;
+  std::string_view after;
+  std::string_view hint;
+};
+constexpr std::array<ReachWords, 6> kReachWords{{
+    {"", "", kWrongAddress},
+    {"the name ", " does not resolve",
+     "correct /etc/hosts or DNS on these nodes, or choose another name: srun --bootstrap-addr=NAME"},
+    {"", " refuses connections: no process listens there", kWrongAddress},
+    {"", " does not answer", "look for a firewall between the nodes, or an address of the wrong network"},
+    {"cannot reach ", "", "check the network interface and the routes of these nodes"},
+    {"another program answers at ", "", kWrongAddress},
+}};
+
+const ReachWords& words_of(const CheckReport& report) { return kReachWords[static_cast<std::size_t>(report.reach)]; }
+
+std::string in_brackets(const std::string& text) { return text.empty() ? text : cat({" (", text, ")"}); }
+
+std::string describe_reach(const CheckReport& report) {
+  const auto place = report.reach == Reach::kNoName ? report.address : meeting_point(report);
+  return cat({words_of(report).before, place, in_brackets(report.target), words_of(report).after,
+              in_brackets(report.reach_trouble)});
+}
+
+std::string_view hint_of(const CheckReport& report) {
+  if (!is_loopback(report)) return words_of(report).hint;
+  return "this is the loopback address of each node; set MASTER_ADDR to a name that other nodes resolve";
+}
+
+// A port that rank 0 did not get is in the row of the port, and a rank that plans with another one in that of the plan.
+bool is_cut_off(const Survey& survey, const CheckReport& report) {
+  if (report.reach == Reach::kReached || !plans_as(report, survey.first())) return false;
+  const bool is_of_port = report.reach == Reach::kRefused || report.reach == Reach::kForeign;
+  return survey.findings().port_trouble.empty() || !is_of_port;
+}
+
+CheckRow network_in_order(const Survey& survey) {
+  const auto& layout = survey.layout();
+  const auto& first = survey.first();
+  auto text = cat({first.address, " is ", first.target});
+  if (layout.node_count() > 1 && is_loopback(first)) {
+    return warning("network", cat({text, " on its own node; Gloo would send that address to other nodes"}), {},
+                   "remove the name from that line of /etc/hosts, or set GLOO_SOCKET_IFNAME");
+  }
+  const auto home = layout.place(0).node;
+  const auto interfaces = survey.variants([&](const CheckReport& report) {
+    return layout.place(report.rank).node == home ? std::string() : report.interface;
+  });
+  std::uint64_t slowest = 0;
+  for (const auto* const report : survey.reports()) slowest = std::max(slowest, report->round_trip_us);
+  std::vector<std::string> names;
+  for (const auto& variant : interfaces) names.push_back(variant.value);
+  if (!names.empty()) text += cat({" (", join(names, " and "), ")"});
+  if (layout.size() > 1) text += cat({", round trip ", milliseconds(slowest)});
+  return ok("network", std::move(text));
+}
+
 }  // namespace
 
 std::string meeting_point(const CheckReport& report) { return cat({report.address, ":", std::to_string(report.port)}); }
@@ -81,12 +147,13 @@ CheckRow plan_row(const Survey& survey) {
     return warning("plan", troubles.front().value,
                    survey.where([](const CheckReport& report) { return !report.plan_trouble.empty(); }));
   }
-  const auto setters = survey.variants([](const CheckReport& report) { return std::string(who_set(report.set_by)); });
+  const auto setters =
+      survey.variants([](const CheckReport& report) { return std::string(set_by_text(report.set_by)); });
   const auto all = survey.layout().size() == 1 ? std::string("one rank") : std::string("the same for all ranks");
   if (setters.size() > 1) {
     return warning("plan", cat({all, "; ", describe_variants(setters)}), odd_ranks(setters));
   }
-  if (first.set_by != SetBy::kNobody) return ok("plan", cat({all, ", ", who_set(first.set_by)}));
+  if (first.set_by != SetBy::kNothing) return ok("plan", cat({all, ", ", set_by_text(first.set_by)}));
   return warning("plan", cat({all, ", but not set: programs find no RANK and no MASTER_ADDR"}), {},
                  "use srun --bootstrap=on, or LD_PRELOAD=libbootstrap.so without the plugin; programs that call the "
                  "library need neither");
@@ -101,13 +168,13 @@ CheckRow ranks_row(const Survey& survey) {
   const auto waited = milliseconds(findings.waited_ms * 1000);
   const auto rejected = findings.rejected == 0
                             ? std::string()
-                            : cat({"; ", count_of(findings.rejected, "connection"), " of other programs rejected"});
+                            : cat({"; ", counted(findings.rejected, "connection"), " of other programs rejected"});
   if (missing.empty()) {
     const auto all = findings.reports.size() == 1 ? std::string("one rank")
-                                                  : cat({"all ", count_of(findings.reports.size(), "rank")});
+                                                  : cat({"all ", counted(findings.reports.size(), "rank")});
     return ok("ranks", cat({all, " answered within ", waited, rejected}));
   }
-  auto text = cat({std::to_string(missing.size()), " of ", count_of(findings.reports.size(), "rank"),
+  auto text = cat({std::to_string(missing.size()), " of ", counted(findings.reports.size(), "rank"),
                    " did not answer within ", waited, rejected});
   return failed("ranks", std::move(text), std::move(missing),
                 "they have not started, hang, or cannot reach rank 0; a rank that cannot reach it prints an error");
@@ -129,6 +196,39 @@ CheckRow exchange_row(const Survey& survey) {
   if (survey.layout().size() == 1) return ok(kExchange, "one rank needs none");
   const char* const why = survey.findings().leaves_exchange ? "; the program may use it" : "; it needs all ranks";
   return {kExchange, CheckResult::kSkipped, cat({engine_text(survey), why}), {}, {}};
+}
+
+CheckRow network_row(const Survey& survey) {
+  auto cut_off = survey.where([&](const CheckReport& report) { return is_cut_off(survey, report); });
+  if (cut_off.empty()) return network_in_order(survey);
+  const auto reasons = survey.variants(
+      [&](const CheckReport& report) { return is_cut_off(survey, report) ? describe_reach(report) : std::string(); });
+  const auto& most_frequent = reasons.front();
+  return failed("network", most_frequent.value, std::move(cut_off),
+                std::string(hint_of(survey.report(most_frequent.ranks.front()))));
+}
+
+CheckRow port_row(const Survey& survey) {
+  const auto number = std::to_string(survey.first().port);
+  const auto port = cat({number, " on ", survey.layout().host_of(0)});
+  const auto& trouble = survey.findings().port_trouble;
+  if (trouble.empty()) return ok("port", cat({port, " is free for rank 0"}));
+  return failed("port", cat({port, " is not free for rank 0: ", trouble}), {},
+                cat({"find the program there with: ss -ltnp \"sport = :", number,
+                     "\"; or choose another port: srun --bootstrap-port=N"}));
+}
+
+CheckRow clock_row(const Survey& survey) {
+  if (survey.layout().node_count() == 1) return ok("clocks", "one node, one clock");
+  std::uint64_t most = 0;
+  for (const auto* const report : survey.reports())
+    most = std::max(most, report->clock_skew_us + report->clock_error_us);
+  // What the travel time of the question may hide is held in favour of the clock.
+  auto wrong =
+      survey.where([](const CheckReport& report) { return report.clock_skew_us > kMaxSkew + report.clock_error_us; });
+  if (wrong.empty()) return ok("clocks", cat({"within ", milliseconds(most), " of rank 0's"}));
+  return warning("clocks", cat({"up to ", milliseconds(most), " from rank 0's"}), std::move(wrong),
+                 "synchronize the clocks, since timestamps of these nodes do not match; see chronyc tracking");
 }
 
 }  // namespace bootstrap::check

@@ -1,12 +1,13 @@
-// The rows about what is installed: the versions of this project and of Slurm on each node, and Python's frameworks.
-// SPDX-License-Identifier: Apache-2.0
+// The rows about what is installed: versions of this project and of Slurm, and Python's frameworks; and the table of
+// one machine without a step. SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "core/settings/settings.h"
 #include "core/util/text.h"
-#include "tools/check/plugstack.h"
 #include "tools/check/rows/rows.h"
 
-namespace bootstrap::check {
+namespace bootstrap {
+namespace check {
 namespace {
 
 constexpr const char* kVersions = "versions";
@@ -37,9 +38,9 @@ std::string hosts_of(const Survey& survey, const std::vector<Rank>& ranks) {
     const auto& host = survey.layout().host_of(rank);
     if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
   }
-  std::string text;
-  for (std::size_t i = 0; i < std::min(hosts.size(), kMostShown); ++i) text += cat({i == 0 ? "" : ", ", hosts[i]});
-  return hosts.size() <= kMostShown ? text : cat({text, " and ", std::to_string(hosts.size() - kMostShown), " more"});
+  const auto more = hosts.size() - std::min(hosts.size(), kMostShown);
+  hosts.resize(hosts.size() - more);
+  return cat({join(hosts, ", "), more == 0 ? "" : cat({" and ", std::to_string(more), " more"})});
 }
 
 bool fits_slurm(const CheckReport& report) {
@@ -59,6 +60,68 @@ std::string versions_in_order(const Survey& survey) {
   if (slurms.size() > 1) text += cat({", Slurm ", describe_variants(slurms, "node")});
   if (plugins.empty() && lacks_plugin(survey.first())) text += cat({"; no plugin: ", survey.first().plugin_trouble});
   return text;
+}
+
+// Each with the line that it is about.
+std::vector<std::string> troubles_of(const Plugstack& plugstack) {
+  auto troubles = plugstack.troubles;
+  for (const auto& line : plugstack.lines) {
+    Settings settings;
+    if (&line != &plugstack.lines.front()) {
+      troubles.push_back(
+          cat({line.place, ": loads the plugin again, and its arguments are ignored; remove this line"}));
+      continue;
+    }
+    for (const auto& argument : line.arguments) {
+      const auto applied = apply_site_argument(settings, argument);
+      if (!applied) troubles.push_back(cat({line.place, ": ", applied.error().message}));
+    }
+  }
+  return troubles;
+}
+
+CheckRow plugstack_row(const LocalPlugin& found) {
+  constexpr const char* kName = "plugstack.conf";
+  const auto& plugstack = found.plugstack;
+  if (found.files.plugstack.empty()) return absent(kName, "no slurm.conf on this machine");
+  const auto troubles = troubles_of(plugstack);
+  if (!troubles.empty()) return failed(kName, join(troubles, "; "));
+  if (plugstack.lines.empty()) {
+    auto text = cat({"no line of ", found.files.plugstack, " loads spank_bootstrap.so"});
+    if (!plugstack.unmatched.empty()) text += cat({"; ", join(plugstack.unmatched, "; ")});
+    auto row = absent(kName, std::move(text));
+    row.hint = "see slurm-bootstrap-admin(8) for the line";
+    return row;
+  }
+  const auto& line = plugstack.lines.front();
+  auto text = cat({line.place, ": ", line.is_required ? "required" : "optional"});
+  for (const auto& argument : line.arguments) text += cat({" ", argument});
+  return ok(kName, std::move(text));
+}
+
+CheckRow plugin_row(const LocalPlugin& found, const std::string& slurm) {
+  constexpr const char* kName = "plugin";
+  if (found.plugstack.lines.empty()) return absent(kName, "");
+  const auto& line = found.plugstack.lines.front();
+  const auto& plugin = found.plugin;
+  if (!plugin.trouble.empty()) return failed(kName, cat({line.place, ": ", plugin.trouble}));
+  if (!found.distrust.empty()) return failed(kName, cat({line.place, ": ", line.plugin, ": ", found.distrust}));
+  if (!slurm.empty() && !is_same_release(slurm, plugin.slurm)) {
+    return failed(kName,
+                  cat({line.place, ": ", line.plugin, " is for Slurm ", plugin.slurm, " and this is Slurm ", slurm,
+                       ", which does not load it"}),
+                  {}, cat({"install the plugin for Slurm ", slurm}));
+  }
+  return ok(kName, cat({plugin.version, " for Slurm ", plugin.slurm, " (", line.plugin, ")"}));
+}
+
+CheckRow device_row(const CheckReport& report) {
+  const auto closed = report.closed_gpus.size();
+  const auto all = std::to_string(report.open_gpus.size() + closed);
+  if (all == "0") return absent("GPUs", "no device node of a GPU");
+  if (closed == 0) return ok("GPUs", cat({all, ", all can be opened"}));
+  return warning("GPUs", cat({std::to_string(closed), " of ", all, " cannot be opened: ", report.closed_gpus.front(),
+                              closed > 1 ? ", ..." : ""}));
 }
 
 }  // namespace
@@ -118,4 +181,34 @@ CheckRow framework_row(const Survey& survey) {
                  "use the same Python environment on all nodes");
 }
 
-}  // namespace bootstrap::check
+}  // namespace check
+
+CheckTable judge_machine(const MachineFindings& machine) {
+  const auto& report = machine.report;
+  // One rank on one node, whose name is in the title.
+  CheckFindings findings;
+  auto layout = Layout::make({{*HostList::parse("localhost"), {1}, {0}}});
+  if (layout) findings.layout = std::move(*layout);
+  findings.reports = {report};
+  findings.reports.front()->rank = 0;
+  const check::Survey survey(findings);
+  CheckTable table;
+  table.title = cat({"this machine only (", report.host, "); for a step: srun slurm-bootstrap check"});
+  table.layout = findings.layout;
+  using check::absent;
+  using check::ok;
+  for (auto row :
+       {check::version_row(survey), check::plugstack_row(machine.plugin),
+        check::plugin_row(machine.plugin, report.slurm),
+        report.pmix_client.empty() ? absent("PMIx", report.pmix_trouble) : ok("PMIx", report.pmix_client),
+        check::framework_row(survey), check::nccl_row(survey),
+        report.cuda_version.empty() ? absent("CUDA", "no driver: libcuda.so.1 is missing") : check::driver_row(survey),
+        check::device_row(report), ok("CPUs", cat({report.cpus, " for this process"})), check::shm_row(survey),
+        check::locked_memory_row(survey), check::system_row(survey)}) {
+    row.ranks.clear();
+    if (!row.text.empty()) table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+}  // namespace bootstrap

@@ -1,7 +1,8 @@
-// Rank 0 in a check: listens at the rendezvous, receives the reports of the ranks, and sends all of them the result.
+// The two ends of a check over TCP: a rank that connects to rank 0, and rank 0 at the rendezvous.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,13 +12,42 @@
 #include <string_view>
 #include <vector>
 
+#include "core/step/step_id.h"
 #include "tools/check/check_report.h"
 #include "tools/check/check_socket.h"
 
 namespace bootstrap {
 
-// Anybody can connect. Memory and descriptors are bounded by the size of the step: one report for each rank, at most
-// kMostRejected connections more than ranks, little more than kMaxLine bytes for each.
+// Ports of rank 0's host for reports of ranks that cannot reach MASTER_PORT. Computed, so that all ranks know them, and
+// outside of the ranges from which the plugin and Linux choose ports.
+std::array<std::uint16_t, 3> side_ports(const StepId& id);
+
+// A connection to rank 0, as a rank has it.
+class CheckClient {
+ public:
+  CheckClient(Descriptor socket, std::string step_tag, Rank rank)
+      : socket_(std::move(socket)), step_tag_(std::move(step_tag)), rank_(rank) {}
+
+  bool send(std::string_view word, std::string_view body, Deadline deadline);
+  // Nothing when the other side has ended the connection, is not of this step, or the deadline has passed.
+  std::optional<CheckLine> receive(Deadline deadline);
+
+ private:
+  Descriptor socket_;
+  std::string step_tag_;
+  Rank rank_;
+  std::string received_;
+};
+
+// Connects to MASTER_ADDR:MASTER_PORT of the report, or to a side port of `host`, on which rank 0 runs, and adds to the
+// report how that went. Tries again until the deadline, since rank 0 may start later. The error is the reason alone:
+// "Connection refused (10.1.0.1)".
+Result<CheckClient> find_rank_zero(CheckReport& report, const StepId& id, const std::string& host, Deadline deadline);
+
+// Rank 0: receives the reports of the ranks, and sends all of them the result.
+//
+// Any process can connect. Memory and descriptors are bounded by the size of the step: one report for each rank, at
+// most kMostRejected connections more than ranks, little more than kMaxLine bytes for each.
 class CheckServer {
  public:
   // The limit of open files is raised as far as the step needs it, and put back at the end. kLimit where it cannot be.
@@ -28,7 +58,7 @@ class CheckServer {
 
   // As a rendezvous server does. The error is the reason alone: "another program uses it".
   Status listen(std::uint16_t port);
-  // On the first of these that nobody has; without one, ranks can come on the other port only.
+  // On the first of these that is free; if none is, ranks can connect to the other port only.
   void listen_aside(std::span<const std::uint16_t> ports);
 
   // Each until all of them are there, or the deadline. Only ranks that are still connected are waited for a second
@@ -37,7 +67,7 @@ class CheckServer {
   void gather_exchanges(Deadline deadline);
 
   void send_to_all(std::string_view word, std::string_view body);  // to all that gave a report and are still connected
-  void stop_listening();                                           // nobody can connect any more, and the port is free
+  void stop_listening();                                           // the port is free then
   // Waits for the others to end their connections, so that nothing of ours stays in TIME_WAIT on the port.
   void disconnect(Deadline deadline);
 
@@ -51,7 +81,7 @@ class CheckServer {
   struct Client {
     Descriptor socket;
     std::string received = {};
-    std::optional<Rank> rank = {};  // it has said who it is
+    std::optional<Rank> rank = {};  // once it has identified itself
     std::string version = {};
     bool has_reported = false;
   };
