@@ -94,12 +94,12 @@ std::ptrdiff_t components_to_parse = 0;
 // where he did, the nodes must know, since they see no more than what came of it: also in a step that takes the GPUs of
 // its job, of which neither srun's words nor its variables tell.
 void set_gpu_defaults(spank_t spank, const Environment& environment, const std::vector<std::string>& arguments,
-                      bool asks_for_itself) {
+                      bool asks_for_itself, std::string_view launchers) {
   const auto has = [&](std::string_view word) { return std::count(arguments.begin(), arguments.end(), word) != 0; };
   const auto asked = asked_gpu_binding(environment, arguments);
   if (asked.kind != GpuBind::kNone) set_variable(kUsersBindVariable, write_users_bind(asked));
-  if (!asks_for_itself && may_be_no_world(arguments)) return;  // what Slurm binds for it is not to be lifted
-  if (environment.has("HIP_VISIBLE_DEVICES")) return;          // it may be meant for what Slurm leaves each task
+  if (!asks_for_itself && may_be_no_world(arguments, launchers)) return;  // what Slurm binds for it is not to be lifted
+  if (environment.has("HIP_VISIBLE_DEVICES")) return;  // it may be meant for what Slurm leaves each task
   // A component that asked does not speak for the others, and its own word is stronger than the default.
   if ((asked.kind == GpuBind::kNone || has(":")) && implies_gpu_binding(environment, arguments)) {
     set_default(gpu_bind_default_of(spank));
@@ -128,7 +128,8 @@ void begin_launch(spank_t spank, const Settings& site, bool job_asks) {
   settings = with_arguments(arguments, settings);
   if (settings.mode.value == Mode::kOff) return;
   const bool is_salloc_shell = std::count(arguments.begin(), arguments.end(), "--interactive") != 0;
-  if (settings.gpu.value != GpuMode::kOff && !is_salloc_shell) set_gpu_defaults(spank, environment, arguments, asks);
+  if (settings.gpu.value != GpuMode::kOff && !is_salloc_shell)
+    set_gpu_defaults(spank, environment, arguments, asks, settings.launchers.value);
   // srun runs local_user_init once for all components, but copies the environment of the others before it. A variable
   // that --export names is looked up after it, so that what srun decides reaches them, too.
   if (expects_components(arguments) && !environment.has("SLURM_EXPORT_ENV") && !environment.has(kExportVariable)) {
@@ -335,7 +336,7 @@ int decide_step(spank_t spank) {
   const auto collected = collect_settings(environment);
   Answers answers;
   const auto deadline = std::chrono::steady_clock::now() + kDecisionTime;
-  const auto step = gather_srun_facts(spank, environment, deadline);
+  const auto step = gather_srun_facts(spank, environment, collected.settings, deadline);
   auto activation = decide(*numbers, choice, collected.settings, step, deadline, answers);
   activation.decision.is_verbose = step.is_verbose;
   report(*numbers, activation, collected.settings);

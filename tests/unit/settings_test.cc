@@ -51,6 +51,12 @@ TEST(Settings, WrongValuesAreRefusedAndChangeNothing) {
                                "when=",
                                "partitions=,",
                                "partitions=gpu,,debug",
+                               "launchers=,",
+                               "launchers=/opt/farm",
+                               "launchers=a,,b",
+                               "launchers=-x",
+                               "trainers=a b",
+                               "trainers=train;x",
                                "when=GPU",
                                "port=",
                                "port=0",
@@ -112,13 +118,16 @@ TEST(Settings, TravelAsTextAndComeBackTheSame) {
   Settings settings;
   ASSERT_TRUE(apply_site_argument(settings, "when=always"));
   ASSERT_TRUE(apply_site_argument(settings, "partitions=gpu,debug"));
+  ASSERT_TRUE(apply_site_argument(settings, "launchers=farm,our.farm"));
+  ASSERT_TRUE(apply_site_argument(settings, "trainers=train_it.sh"));
   ASSERT_TRUE(apply_site_argument(settings, "port_range=5000-6000"));
   ASSERT_TRUE(apply_environment(
       settings, environment_of({{"SLURM_BOOTSTRAP_ADDR", "%h-ib0"}, {"SLURM_BOOTSTRAP_CLAIM", "off"}})));
   ASSERT_TRUE(apply_setting(settings, spec("port"), "2000", Source::kOption));
   const auto text = write_settings(settings);
   EXPECT_EQ(text,
-            "site:when=always site:partitions=gpu,debug option:port=2000 site:port_range=5000-6000 "
+            "site:when=always site:partitions=gpu,debug site:launchers=farm,our.farm site:trainers=train_it.sh "
+            "option:port=2000 site:port_range=5000-6000 "
             "environment:master_addr=%h-ib0 environment:claim=off");
   const auto read = read_settings(text);
   ASSERT_TRUE(read);

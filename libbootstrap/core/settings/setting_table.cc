@@ -78,6 +78,22 @@ Status apply_partitions(Settings& settings, std::string_view value, Source sourc
   return assign(settings.partitions, std::string(value), source);
 }
 
+// Of files without their folders, and of modules.
+bool is_program(std::string_view name) {
+  return !name.empty() && !name.starts_with('-') && std::all_of(name.begin(), name.end(), [](char c) {
+    return is_alphanumeric(c) || std::string_view("._+-").find(c) != std::string_view::npos;
+  });
+}
+
+template <Setting<std::string> Settings::*kSetting>
+Status apply_programs(Settings& settings, std::string_view value, Source source) {
+  const auto names = split(value, ',');
+  if (!value.empty() && !std::all_of(names.begin(), names.end(), is_program)) {
+    return refuse("use names of programs without folders, separated by commas");
+  }
+  return assign(settings.*kSetting, std::string(value), source);
+}
+
 Status apply_port(Settings& settings, std::string_view value, Source source) {
   if (value == "auto") return assign(settings.port, std::uint16_t{0}, source);
   const auto port = parse_unsigned(value, kMaxPort);
@@ -184,6 +200,10 @@ constexpr std::array kSpecs{
     SettingSpec{"partitions", "", "", "LIST", "",
                 "partitions whose steps are set up without being asked; default stands for srun without a partition",
                 apply_partitions},
+    SettingSpec{"launchers", "", "", "LIST", "", "programs of the site that start ranks or other programs themselves",
+                apply_programs<&Settings::launchers>},
+    SettingSpec{"trainers", "", "", "LIST", "", "programs of the site that may train, also where they are scripts",
+                apply_programs<&Settings::trainers>},
     SettingSpec{"port", "SLURM_BOOTSTRAP_PORT", "bootstrap-port", "auto|PORT", "",
                 "MASTER_PORT; auto: reserved by Slurm where MpiParams=ports= is set, else computed", apply_port},
     SettingSpec{"port_range", "SLURM_BOOTSTRAP_PORT_RANGE", "bootstrap-port-range", "LOW-HIGH", "",

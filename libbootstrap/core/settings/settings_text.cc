@@ -38,6 +38,8 @@ std::vector<Shown> shown(const Settings& settings) {
   const auto& grace = settings.grace;
   add("when", std::string(when_name(settings.when.value)), settings.when);
   add("partitions", settings.partitions.value, settings.partitions);
+  add("launchers", settings.launchers.value, settings.launchers);
+  add("trainers", settings.trainers.value, settings.trainers);
   add("port", port.value == 0 ? "auto" : std::to_string(port.value), port);
   add("port_range", cat({std::to_string(range.low), "-", std::to_string(range.high)}), settings.port_range);
   add("master_addr", settings.address.value, settings.address);

@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "core/program/launcher_names.h"
 #include "core/program/program.h"
+#include "core/program/program_names.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -15,8 +15,7 @@ constexpr std::size_t kNone = SIZE_MAX;
 constexpr std::size_t kMaxChain = 6;
 
 bool is_launcher(const ProcessSight& process) {
-  if (is_shell(process.name) || find_prefix(process.name) != nullptr) return true;
-  if (business_of(process.name) != Business::kNone) return true;
+  if (is_shell(process.name) || tool_of(process.name) != Tool::kNone || is_launcher_name(process.name)) return true;
   std::vector<const char*> words;
   words.reserve(process.words.size() + 1);
   for (const auto& word : process.words) words.push_back(word.c_str());

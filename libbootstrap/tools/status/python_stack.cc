@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/program/launcher_names.h"
+#include "core/program/program_names.h"
 #include "core/util/text.h"
 #include "tools/check/child_output.h"
 
