@@ -170,6 +170,7 @@ std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& enviro
 struct Questions {
   StepNumbers numbers;
   bool needs_record = false;  // what the step asked for
+  std::uint32_t nodes = 1;    // of the step
   std::string master;         // a template with %h for the host of rank 0; empty: its address is not needed
   std::string users_master;   // MASTER_ADDR of the user, to be looked up; empty: there is none
 };
@@ -224,16 +225,20 @@ Answers ask(const Questions& questions) {
   if (questions.needs_record) {
     answers.record = ask_step_record(numbers.job, numbers.step);
     if (!answers.record) return answers;
+    if (needs_job_nodes(answers.record->request, questions.nodes)) {
+      answers.record->request.job_nodes = ask_job_nodes(numbers.job);
+    }
   }
   answers.components = ask_step_layout(numbers.tasks, numbers.job, numbers.leader, numbers.step);
   return answers;
 }
 
 Questions questions_of(const StepNumbers& numbers, const Environment& environment, const Settings& settings,
-                       bool needs_record, Asked asked) {
+                       bool needs_record, std::uint32_t nodes, Asked asked) {
   using Kind = InterfaceChoice::Kind;
   const auto kind = settings.interface.value.kind;
-  Questions questions{.numbers = numbers, .needs_record = needs_record, .master = {}, .users_master = {}};
+  Questions questions{
+      .numbers = numbers, .needs_record = needs_record, .nodes = nodes, .master = {}, .users_master = {}};
   if (kind == Kind::kGloo || kind == Kind::kAuto) questions.master = settings.address.value;
   // The user's stays in a step that nobody asked us about.
   if (asked == Asked::kUnasked) return questions;
@@ -287,7 +292,7 @@ Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Se
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
   const bool is_late = std::chrono::steady_clock::now() >= deadline;
   if (!activation && is_late) return decide_without_answers(choice, step.program.reason);
-  const auto questions = questions_of(numbers, environment, settings, !activation, choice.asked);
+  const auto questions = questions_of(numbers, environment, settings, !activation, step.nodes, choice.asked);
   auto got = call_with_deadline<Answers>(
       "the calls of slurmctld", [questions] { return ask(questions); }, deadline);
   if (got) answers = std::move(*got);

@@ -8,7 +8,7 @@ namespace bootstrap {
 namespace {
 
 GpuRequest of_node(const std::string& list, std::uint32_t nodes = 2) {
-  return read_gpu_request({.per_node = list, .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}, nodes);
+  return read_gpu_request({.per_node = list}, nodes);
 }
 
 TEST(GpuRequest, CountsThoseOfANode) {
@@ -36,43 +36,59 @@ TEST(GpuRequest, WhatIsNoGpuForEachTaskSaysWhy) {
     return found.reason;
   };
   EXPECT_EQ(why({}), "the step has no GPUs");
-  EXPECT_EQ(why({.per_node = "gres:gpu:0", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-            "the step has no GPUs");
-  EXPECT_EQ(why({.per_node = "gres:nic:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-            "the step has no GPUs");
-  EXPECT_EQ(why({.per_node = "gres:gpu:1", .per_step = {}, .per_socket = {}, .per_task = "gres:gpu:1", .bind = {}}),
-            "the step has GPUs per task (--gpus-per-task)");
-  EXPECT_EQ(why({.per_node = {}, .per_step = {}, .per_socket = "gres:gpu:1", .per_task = {}, .bind = {}}),
-            "the step has GPUs per socket (--gpus-per-socket)");
-  EXPECT_EQ(why({.per_node = "gres:shard:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-            "the step has shares of GPUs (shard, MPS)");
-  EXPECT_EQ(why({.per_node = "gres:mps:50", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-            "the step has shares of GPUs (shard, MPS)");
-  EXPECT_EQ(why({.per_node = {}, .per_step = "gres:gpu:4", .per_socket = {}, .per_task = {}, .bind = {}}),
-            "--gpus=N does not say how many GPUs each node gets");
-  EXPECT_EQ(why({.per_node = "gres:gpu:1g.5gb:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-            "the step has MIG instances");
-  EXPECT_EQ(
-      why({.per_node = "gres/gpu:nvidia_a100_3g.20gb:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-      "the step has MIG instances");
-  EXPECT_EQ(why({.per_node = "gres:gpu:a:b:c", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = {}}),
-            "the step's request for GPUs has an unknown form");
+  EXPECT_EQ(why({.per_node = "gres:gpu:0"}), "the step has no GPUs");
+  EXPECT_EQ(why({.per_node = "gres:nic:2"}), "the step has no GPUs");
+  EXPECT_EQ(why({.per_node = "gres:gpu:1", .per_task = "gres:gpu:1"}), "the step has GPUs per task (--gpus-per-task)");
+  EXPECT_EQ(why({.per_socket = "gres:gpu:1"}), "the step has GPUs per socket (--gpus-per-socket)");
+  EXPECT_EQ(why({.per_node = "gres:shard:2"}), "the step has shares of GPUs (shard, MPS)");
+  EXPECT_EQ(why({.per_node = "gres:mps:50"}), "the step has shares of GPUs (shard, MPS)");
+  EXPECT_EQ(why({.per_step = "gres:gpu:4"}), "--gpus=N does not say how many GPUs each node gets");
+  EXPECT_EQ(why({.per_node = "gres:gpu:1g.5gb:2"}), "the step has MIG instances");
+  EXPECT_EQ(why({.per_node = "gres/gpu:nvidia_a100_3g.20gb:2"}), "the step has MIG instances");
+  EXPECT_EQ(why({.per_node = "gres:gpu:a:b:c"}), "the step's request for GPUs has an unknown form");
 }
 
-TEST(GpuRequest, OfTheWholeStepCountsOnOneNodeAlone) {
-  const TresRequest step{.per_node = {}, .per_step = "gres:gpu:4", .per_socket = {}, .per_task = {}, .bind = {}};
+TEST(GpuRequest, OfTheWholeStepCountsOnOneNode) {
+  const TresRequest step{.per_step = "gres:gpu:4"};
   EXPECT_EQ(read_gpu_request(step, 1).per_node, 4U);
   EXPECT_TRUE(read_gpu_request(step, 2).has_gpus);
-  const TresRequest both{
-      .per_node = "gres:gpu:2", .per_step = "gres:gpu:4", .per_socket = {}, .per_task = {}, .bind = {}};
+  const TresRequest both{.per_node = "gres:gpu:2", .per_step = "gres:gpu:4"};
   EXPECT_EQ(read_gpu_request(both, 2).per_node, 2U) << "#SBATCH --gpus=4 beside --gres";
+}
+
+// -G N on several nodes, by what the nodes of the job have.
+TEST(GpuRequest, OfTheWholeStepCountsWhereEachNodeOfItsJobHasAsMany) {
+  const struct {
+    const char* step;
+    std::vector<std::string> nodes;
+    std::optional<std::uint32_t> per_node;
+  } rows[] = {
+      {"gres:gpu:4", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0,3)"}, 2},
+      {"gres/gpu:8", {"gpu:a100:4(IDX:0-3)", "gpu:a100:4(IDX:0-3)"}, 4},
+      {"gres/gpu:a100:8", {"gpu:a100:4(IDX:0-3),nic:1(IDX:0)", "gpu:a100:4(IDX:0-3)"}, 4},
+      {"gres:gpu:4", {"gpu:3(IDX:0-2)", "gpu:1(IDX:0)"}, std::nullopt},
+      {"gres:gpu:2", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"}, std::nullopt},  // a part of its job
+      {"gres:gpu:6", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"}, std::nullopt},
+      {"gres:gpu:4", {"gpu:1g.5gb:2(IDX:0-1)", "gpu:1g.5gb:2(IDX:0-1)"}, std::nullopt},
+      {"gres:gpu:4", {"", ""}, std::nullopt},
+      {"gres:gpu:4", {"gpu:2(IDX:0-1", "gpu:2("}, 2},
+  };
+  for (const auto& [step, nodes, per_node] : rows) {
+    const TresRequest request{.per_node = {}, .per_step = step, .job_nodes = nodes};
+    EXPECT_TRUE(needs_job_nodes(request, 2));
+    const auto found = read_gpu_request(request, 2);
+    EXPECT_EQ(found.per_node, per_node) << step << " " << nodes.front();
+    EXPECT_TRUE(found.has_gpus);
+    EXPECT_EQ(found.reason.empty(), per_node.has_value());
+  }
+  EXPECT_FALSE(needs_job_nodes({.per_node = "gres:gpu:2", .per_step = "gres:gpu:4"}, 2));
+  EXPECT_FALSE(needs_job_nodes({.per_step = "gres:gpu:4", .per_task = "gres:gpu:1"}, 2));
+  EXPECT_FALSE(needs_job_nodes({.per_step = "gres:gpu:4"}, 1));
 }
 
 TEST(GpuRequest, ABindingOfSlurmsIsSeen) {
   const auto binds = [](const std::string& bind) {
-    return !read_gpu_request({.per_node = "gres:gpu:2", .per_step = {}, .per_socket = {}, .per_task = {}, .bind = bind},
-                             1)
-                .per_node;
+    return !read_gpu_request({.per_node = "gres:gpu:2", .bind = bind}, 1).per_node;
   };
   EXPECT_TRUE(binds("gpu:single:1"));
   EXPECT_TRUE(binds("gres/gpu:per_task:1"));

@@ -28,7 +28,7 @@ ROWS = {
     "GPUs per task": ("-N1 -n2 --gpus-per-task=1", PYTHON, "the step has GPUs per task (--gpus-per-task); use --gpus-per-node=N "),
     "tasks per GPU": ("-N1 --gpus=2 --ntasks-per-gpu=1", PYTHON, "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu); use --gpus-per-node=N "),
     "a binding": (f"{ONE} --gpu-bind=single:1", PYTHON, "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu); use --gpus-per-node=N "),
-    "GPUs of the step on two nodes": ("-N2 -n4 --gpus=4", PYTHON, "--gpus=N does not say how many GPUs each node gets; use --gpus-per-node=N "),
+    "GPUs of the step on two nodes": ("-N2 -n4 --gpus=4", PYTHON, "Slurm gave the nodes different numbers of the GPUs of --gpus=N; use --gpus-per-node=N "),
     "no GPUs": ("-N2 --ntasks-per-node=2", PYTHON, "the step has no GPUs; "),
     "GPUs that were taken back": (f"{ONE} --gres=none", PYTHON, "the step has no GPUs; "),
     "torchrun twice on a node": (TWO, ["python3", "-m", "torch.distributed.run", "-h"],
