@@ -234,7 +234,7 @@ void explain(const StepFacts& facts, const Settings& settings, const StepPlan& p
 SetUp what_to_set_up(const Environment& environment, Launcher launcher, std::span<const std::string> words) {
   // Reads no files: a process that runs is a program.
   class NoFiles : public ProgramFiles {
-    std::optional<std::string> head(const std::string& /*path*/) const override { return std::nullopt; }
+    ProgramHead head(const std::string& /*path*/) const override { return std::nullopt; }
   };
   const NoFiles files;
   const auto nodes = environment.number("SLURM_STEP_NUM_NODES").value_or(0);

@@ -81,6 +81,23 @@ class SlurmApi {
     return std::nullopt;
   }
 
+  std::vector<std::string> job_nodes(std::uint32_t job) const {
+    job_info_msg_t* message = nullptr;
+    if (load_job_ == nullptr || free_job_ == nullptr || load_job_(&message, WholeJob{job}, kFlags | SHOW_DETAIL) != 0)
+      return {};
+    const std::unique_ptr<job_info_msg_t, decltype(free_job_)> jobs(message, free_job_);
+    for (std::uint32_t i = 0; jobs != nullptr && i < jobs->record_count; ++i) {
+      const auto& record = jobs->job_array[i];
+      if (record.job_id != job || record.gres_detail_cnt > kMaxRanks || record.gres_detail_str == nullptr) continue;
+      std::vector<std::string> nodes;
+      for (std::uint32_t node = 0; node < record.gres_detail_cnt; ++node) {
+        nodes.push_back(text_of(record.gres_detail_str[node]));
+      }
+      return nodes;
+    }
+    return {};
+  }
+
   std::optional<ComponentText> layout(slurm_step_id_t id) const {
     if (get_ == nullptr || free_ == nullptr) return std::nullopt;
     const std::unique_ptr<slurm_step_layout_t, decltype(free_)> layout(get_(&id), free_);
@@ -108,6 +125,9 @@ class SlurmApi {
   GetSteps get_steps_ = slurm_function<GetSteps>("slurm_get_job_steps");
   decltype(&slurm_free_job_step_info_response_msg) free_steps_ =
       slurm_function<decltype(&slurm_free_job_step_info_response_msg)>("slurm_free_job_step_info_response_msg");
+  decltype(&slurm_load_job) load_job_ = slurm_function<decltype(&slurm_load_job)>("slurm_load_job");
+  decltype(&slurm_free_job_info_msg) free_job_ =
+      slurm_function<decltype(&slurm_free_job_info_msg)>("slurm_free_job_info_msg");
 };
 
 // Collects components until they make up the step; `next` gives the id of the n-th.
@@ -131,6 +151,8 @@ std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, b
 std::optional<SlurmctldAnswers> ask_step_record(std::uint32_t job, std::uint32_t step) {
   return SlurmApi().record(step_id(job, NO_VAL, step));
 }
+
+std::vector<std::string> ask_job_nodes(std::uint32_t job) { return SlurmApi().job_nodes(job); }
 
 std::vector<ComponentText> ask_step_layout(const StepTasks& tasks, std::uint32_t job, std::uint32_t leader_job,
                                            std::uint32_t step) {

@@ -21,6 +21,9 @@ struct StepTasks {
 // step.
 std::optional<SlurmctldAnswers> ask_step_record(std::uint32_t job, std::uint32_t step);
 
+// What each node of a job has of GPUs and the like: "gpu:2(IDX:0-1)". One RPC.
+std::vector<std::string> ask_job_nodes(std::uint32_t job);
+
 // All components of the step in order of rank; empty when they do not add up. One RPC for a plain step, 0.7 to 1 ms.
 // Only for srun: in slurmstepd Slurm's API can deadlock.
 std::vector<ComponentText> ask_step_layout(const StepTasks& tasks, std::uint32_t job, std::uint32_t leader_job,

@@ -26,20 +26,15 @@ namespace {
 // srun runs as the user.
 class FilesOfUser : public ProgramFiles {
  public:
-  std::optional<std::string> head(const std::string& path) const override {
-    // A FIFO or a device would block, or do something.
-    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    std::optional<std::string> head;
-    // What may be started and not be read is there, and is none of the files that we know.
-    if (!file.is_open() && ::faccessat(AT_FDCWD, path.c_str(), X_OK, 0) == 0) head.emplace();
-    if (!file.is_open()) return head;
+  // To open a FIFO or a device would do something, and to open data may fetch it from tape.
+  ProgramHead head(const std::string& path) const override {
     struct stat status {};
+    if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+    const bool may_start = (status.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH)) != 0;
+    const Descriptor file(may_start ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1);
     std::array<char, kProgramHead> buffer;
-    if (::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode)) {
-      const auto count = ::read(file.get(), buffer.data(), buffer.size());
-      if (count >= 0) head.emplace(buffer.data(), static_cast<std::size_t>(count));
-    }
-    return head;
+    const auto count = file.is_open() ? ::read(file.get(), buffer.data(), buffer.size()) : 0;
+    return std::string(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
   }
 };
 
@@ -96,17 +91,22 @@ std::vector<std::string> words_of_program(spank_t spank, const std::vector<std::
 }
 
 Program find_program(std::span<const std::string> srun_options, const std::vector<std::string>& program,
-                     const Environment& environment, std::uint32_t nodes, Deadline deadline) {
+                     const Environment& environment, const Settings& settings, std::uint32_t nodes, Deadline deadline) {
   if (has_programs(srun_options)) {
     return {ProgramKind::kScript, "", "the step has several programs (--multi-prog)"};
   }
   const bool has_folder = has_chdir(srun_options, environment);
   auto found = call_with_deadline<Program>(
       "reading the program",
-      [program, environment, has_folder, nodes] {
+      [program, environment, has_folder, nodes, launchers = settings.launchers.value,
+       trainers = settings.trainers.value] {
         const FilesOfUser files;
-        return classify_program(program,
-                                {.environment = environment, .files = files, .has_chdir = has_folder, .nodes = nodes});
+        return classify_program(program, {.environment = environment,
+                                          .files = files,
+                                          .has_chdir = has_folder,
+                                          .nodes = nodes,
+                                          .launchers = launchers,
+                                          .trainers = trainers});
       },
       deadline);
   if (found) return std::move(*found);
@@ -132,7 +132,8 @@ std::vector<std::string> own_command_line() {
   return words;
 }
 
-SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, Deadline deadline) {
+SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const Settings& settings,
+                            Deadline deadline) {
   const auto all = own_command_line();
   const auto program = words_of_program(spank, all, environment);
   const auto words = srun_words(all, program.size());
@@ -147,7 +148,7 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, Deadl
   step.is_verbose = is_verbose(words, environment);
   step.is_submitit = environment.has("SUBMITIT_EXECUTOR");
   step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");
-  step.program = find_program(words, program, environment, step.nodes, deadline);
+  step.program = find_program(words, program, environment, settings, step.nodes, deadline);
   return step;
 }
 

@@ -93,12 +93,12 @@ std::ptrdiff_t components_to_parse = 0;
 // where he did, the nodes must know, since they see no more than what came of it: also in a step that takes the GPUs of
 // its job, which neither srun's options nor its variables show.
 void set_gpu_defaults(spank_t spank, const Environment& environment, const std::vector<std::string>& arguments,
-                      bool asks_for_itself) {
+                      bool asks_for_itself, std::string_view launchers) {
   const auto has = [&](std::string_view word) { return std::count(arguments.begin(), arguments.end(), word) != 0; };
   const auto asked = asked_gpu_binding(environment, arguments);
   if (asked.kind != GpuBind::kNone) set_variable(kUsersBindVariable, write_users_bind(asked));
-  if (!asks_for_itself && may_be_no_world(arguments)) return;  // what Slurm binds for it is not to be lifted
-  if (environment.has("HIP_VISIBLE_DEVICES")) return;          // it may be meant for what Slurm leaves each task
+  if (!asks_for_itself && may_be_no_world(arguments, launchers)) return;  // what Slurm binds for it is not to be lifted
+  if (environment.has("HIP_VISIBLE_DEVICES")) return;  // it may be meant for what Slurm leaves each task
   // A component that asks does not ask for the others, and its own option overrides the default.
   if ((asked.kind == GpuBind::kNone || has(":")) && implies_gpu_binding(environment, arguments)) {
     set_default(gpu_bind_default_of(spank));
@@ -128,7 +128,8 @@ void begin_launch(spank_t spank) {
   settings = with_arguments(arguments, settings);
   if (settings.mode.value == Mode::kOff) return;
   const bool is_salloc_shell = std::count(arguments.begin(), arguments.end(), "--interactive") != 0;
-  if (settings.gpu.value != GpuMode::kOff && !is_salloc_shell) set_gpu_defaults(spank, environment, arguments, asks);
+  if (settings.gpu.value != GpuMode::kOff && !is_salloc_shell)
+    set_gpu_defaults(spank, environment, arguments, asks, settings.launchers.value);
   // srun runs local_user_init once for all components, but copies the environment of the others before it. A variable
   // that --export names is looked up after it, so that what srun decides reaches them, too.
   if (expects_components(arguments) && !environment.has("SLURM_EXPORT_ENV") && !environment.has(kExportVariable)) {
@@ -170,6 +171,7 @@ std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& enviro
 struct Questions {
   StepNumbers numbers;
   bool needs_record = false;  // what the step asked for
+  std::uint32_t nodes = 1;    // of the step
   std::string master;         // a template with %h for the host of rank 0; empty: its address is not needed
   std::string users_master;   // MASTER_ADDR of the user, to be looked up; empty: there is none
 };
@@ -224,16 +226,20 @@ Answers ask(const Questions& questions) {
   if (questions.needs_record) {
     answers.record = ask_step_record(numbers.job, numbers.step);
     if (!answers.record) return answers;
+    if (needs_job_nodes(answers.record->request, questions.nodes)) {
+      answers.record->request.job_nodes = ask_job_nodes(numbers.job);
+    }
   }
   answers.components = ask_step_layout(numbers.tasks, numbers.job, numbers.leader, numbers.step);
   return answers;
 }
 
 Questions questions_of(const StepNumbers& numbers, const Environment& environment, const Settings& settings,
-                       bool needs_record, Asked asked) {
+                       bool needs_record, std::uint32_t nodes, Asked asked) {
   using Kind = InterfaceChoice::Kind;
   const auto kind = settings.interface.value.kind;
-  Questions questions{.numbers = numbers, .needs_record = needs_record, .master = {}, .users_master = {}};
+  Questions questions{
+      .numbers = numbers, .needs_record = needs_record, .nodes = nodes, .master = {}, .users_master = {}};
   if (kind == Kind::kGloo || kind == Kind::kAuto) questions.master = settings.address.value;
   // The user's stays in an unasked step.
   if (asked == Asked::kUnasked) return questions;
@@ -265,7 +271,7 @@ Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Se
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
   const bool is_late = std::chrono::steady_clock::now() >= deadline;
   if (!activation && is_late) return decide_without_answers(choice, step.program.reason);
-  const auto questions = questions_of(numbers, environment, settings, !activation, choice.asked);
+  const auto questions = questions_of(numbers, environment, settings, !activation, step.nodes, choice.asked);
   auto got = call_with_deadline<Answers>(
       "the calls of slurmctld", [questions] { return ask(questions); }, deadline);
   if (got) answers = std::move(*got);
@@ -314,7 +320,7 @@ int decide_step(spank_t spank) {
   const auto collected = collect_settings(environment);
   Answers answers;
   const auto deadline = std::chrono::steady_clock::now() + kDecisionTime;
-  const auto step = gather_srun_facts(spank, environment, deadline);
+  const auto step = gather_srun_facts(spank, environment, collected.settings, deadline);
   auto activation = decide(*numbers, choice, collected.settings, step, deadline, answers);
   activation.decision.is_verbose = step.is_verbose;
   report_decision(numbers->id(), activation, collected.settings);

@@ -55,12 +55,43 @@ TEST(GpuRequest, WhatIsNoGpuForEachTaskSaysWhy) {
   EXPECT_EQ(why(of("gres:gpu:a:b:c")), "the step's request for GPUs has an unknown form");
 }
 
-TEST(GpuRequest, OfTheWholeStepCountsOnOneNodeAlone) {
+TEST(GpuRequest, OfTheWholeStepCountsOnOneNode) {
   const auto step = of("", &TresRequest::per_step, "gres:gpu:4");
   EXPECT_EQ(read_gpu_request(step, 1).per_node, 4U);
   EXPECT_TRUE(read_gpu_request(step, 2).has_gpus);
   const auto both = of("gres:gpu:2", &TresRequest::per_step, "gres:gpu:4");
   EXPECT_EQ(read_gpu_request(both, 2).per_node, 2U) << "#SBATCH --gpus=4 beside --gres";
+}
+
+// -G N on several nodes, by what the nodes of the job have.
+TEST(GpuRequest, OfTheWholeStepCountsWhereEachNodeOfItsJobHasAsMany) {
+  const struct {
+    const char* step;
+    std::vector<std::string> nodes;
+    std::optional<std::uint32_t> per_node;
+  } rows[] = {
+      {"gres:gpu:4", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0,3)"}, 2},
+      {"gres/gpu:8", {"gpu:a100:4(IDX:0-3)", "gpu:a100:4(IDX:0-3)"}, 4},
+      {"gres/gpu:a100:8", {"gpu:a100:4(IDX:0-3),nic:1(IDX:0)", "gpu:a100:4(IDX:0-3)"}, 4},
+      {"gres:gpu:4", {"gpu:3(IDX:0-2)", "gpu:1(IDX:0)"}, std::nullopt},
+      {"gres:gpu:2", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"}, std::nullopt},  // a part of its job
+      {"gres:gpu:6", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"}, std::nullopt},
+      {"gres:gpu:4", {"gpu:1g.5gb:2(IDX:0-1)", "gpu:1g.5gb:2(IDX:0-1)"}, std::nullopt},
+      {"gres:gpu:4", {"", ""}, std::nullopt},
+      {"gres:gpu:4", {"gpu:2(IDX:0-1", "gpu:2("}, 2},
+  };
+  for (const auto& [step, nodes, per_node] : rows) {
+    auto request = of("", &TresRequest::per_step, step);
+    request.job_nodes = nodes;
+    EXPECT_TRUE(needs_job_nodes(request, 2));
+    const auto found = read_gpu_request(request, 2);
+    EXPECT_EQ(found.per_node, per_node) << step << " " << nodes.front();
+    EXPECT_TRUE(found.has_gpus);
+    EXPECT_EQ(found.reason.empty(), per_node.has_value());
+  }
+  EXPECT_FALSE(needs_job_nodes(of("gres:gpu:2", &TresRequest::per_step, "gres:gpu:4"), 2));
+  EXPECT_FALSE(needs_job_nodes(of("gres:gpu:1", &TresRequest::per_task, "gres:gpu:1"), 2));
+  EXPECT_FALSE(needs_job_nodes(of("", &TresRequest::per_step, "gres:gpu:4"), 1));
 }
 
 TEST(GpuRequest, ABindingOfSlurmsIsSeen) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/program/launcher_names.h"
+#include "core/program/program_names.h"
 #include "core/step/planned_variables.h"
 #include "core/util/text.h"
 #include "step_environment.h"
@@ -19,50 +19,49 @@ namespace {
 
 using K = ProgramKind;
 
+const std::string kElf =
+    "\x7f"
+    "ELF";
+
 // The files of a machine; what is not here is not there.
 class Files : public ProgramFiles {
  public:
-  std::optional<std::string> head(const std::string& path) const override {
+  ProgramHead head(const std::string& path) const override {
     static const std::map<std::string, std::string> kFiles{
-        {"/usr/bin/env",
-         "\x7f"
-         "ELF"},
-        {"/usr/bin/hostname",
-         "\x7f"
-         "ELF"},
-        {"/usr/bin/gmx",
-         "\x7f"
-         "ELF"},
+        {"/usr/bin/env", kElf},
+        {"/usr/bin/hostname", kElf},
+        {"/usr/bin/gmx", kElf},
+        {"/usr/bin/stat", kElf},
+        {"/usr/bin/test", kElf},
         {"/usr/bin/perl-script", "#!/usr/bin/perl -w\n"},
+        {"/usr/bin/folds", "#!/bin/bash\n"},
         {"/usr/bin/pip-script", "#!/bin/sh\n'''exec' \"/opt/my env/bin/python\" \"$0\" \"$@\"\n' '''\n"},
-        {"./train",
-         "\x7f"
-         "ELF"},
-        {"bin/train",
-         "\x7f"
-         "ELF"},
-        {"./train.sh", "#!/bin/bash\nexec python3 train.py\n"},
+        {"/usr/bin/torchrun_jsc", "#!/usr/bin/python3\n"},
+        {"/usr/bin/dotenv", "#!/usr/bin/python3\n"},
+        {"./train", kElf},
+        {"bin/train", kElf},
+        {"./wrap", kElf},
+        {"./folds.sh", "#!/bin/bash\nexec python3 train.py\n"},
+        {"./select_gpu", "#!/bin/bash\nexec \"$@\"\n"},
+        {"./perf", "#!/bin/bash\nexec \"$@\"\n"},
         {"./sh-of-python", "#!/bin/sh\nexec python3 \"$@\"\n"},
         {"./trainer", "#!/usr/bin/env python3\n"},
         {"./trainer-S", "#!/usr/bin/env -S python3 -u\n"},
         {"./trainer-uv", "#!/usr/bin/env -S uv run --script\n"},
         {"./rscript", "#!/usr/bin/env Rscript\n"},
+        {"./image.sif", "#!/usr/bin/env run-singularity\n"},
         {"./data", "0-1 ./train\n2 ./other\n"},
-        {"./empty", ""},
-        {"./local-prog",
-         "\x7f"
-         "ELF"},
+        {"./settings.sh", ""},  // that may not be started
+        {"./local-prog", kElf},
+        {"./run", "#!/bin/bash\n"},
         {"/venv/bin/mytrain", "#!/venv/bin/python3\n"},
         {"/conda/envs/torch/bin/ctrain", "#!/conda/envs/torch/bin/python\n"},
         {".venv/bin/dottrain", "#!/somewhere/.venv/bin/python\n"},
-        {"/opt/bin/special",
-         "\x7f"
-         "ELF"},
+        {"/opt/bin/special", kElf},
         {"/home/me/shim/python3", "#!/bin/bash\nexec apptainer exec x python3\n"},
     };
     const auto found = kFiles.find(path);
-    if (found == kFiles.end()) return std::nullopt;
-    return found->second;
+    return found == kFiles.end() ? std::nullopt : ProgramHead(found->second);
   }
 };
 
@@ -78,202 +77,177 @@ Environment user_environment() {
   return environment_of({{"PATH", "/usr/local/bin:/usr/bin:/bin"}, {"CONDA_PREFIX", "/conda"}});
 }
 
-Program program_of(std::string_view line, const Environment& environment = user_environment(), bool has_chdir = false,
-                   std::uint32_t nodes = 2) {
+Program program_of(std::string_view line, const Environment& environment = user_environment(), bool has_chdir = false) {
   const Files files;
-  return classify_program(words_of(line),
-                          {.environment = environment, .files = files, .has_chdir = has_chdir, .nodes = nodes});
+  return classify_program(words_of(line), {.environment = environment,
+                                           .files = files,
+                                           .has_chdir = has_chdir,
+                                           .nodes = 2,
+                                           .launchers = "farmctl,our.farm",
+                                           .trainers = "train_wrapper,folds-of-ours"});
 }
 
-struct Line {
-  const char* text;
+// The command lines of a kind, each on a line of its own, or separated by " | ".
+struct Rows {
+  const char* what;
   ProgramKind kind;
+  const char* lines;
+};
+
+const Rows kRows[] = {
+    {"the program itself", K::kTraining, R"(
+./train | bin/train --gpus 2 | hostname | gmx mdrun | local-prog | train.py | pip-script | ./trainer | ./trainer-S | ./trainer-uv
+python3 train.py | python train.py --launcher slurm | /opt/conda/bin/python3.11 -u train.py | python3 -uB -X dev -W ignore train.py
+python3 -c pass | python3 -m my.package.train | python3 | pypy3 x.py | ipython3 train.py | /home/me/shim/python3 train.py
+./train --backend ray --epochs 3 | ./train --config ./settings.sh | gmx mdrun -o /scratch/new | slurm-bootstrap run -- bash
+)"},
+    {"shells, and scripts of other languages", K::kShell, R"(
+bash -c ./train | /bin/sh train.sh | bash-5.2 -c ./train | zsh | env A=1 bash x | flock lock bash -c ./train | setarch -R bash -c x
+pipenv run bash | docker run --rm --gpus all image bash | docker run --rm python bash -c x | apptainer exec --nv image.sif bash x.sh
+nsys profile --sample none bash ./folds.sh | dotenv run -- bash -c ./folds.sh | env -S bash -c x | nice -n5 bash x.sh
+)"},
+    {"a user's script, also behind a wrapper", K::kScript, R"(
+./folds.sh | ./sh-of-python train.py | ./rscript | perl-script | ./data | ./settings.sh | ./select_gpu python3 t.py | ./perf python3 t.py
+perl x.pl | perl5.36.0 x.pl | Rscript x.R | /usr/bin/julia x.jl | perf record -o x Rscript fit.R | nice perl x.pl
+setarch -R ./folds.sh | setarch x86_64 -R ./folds.sh 3 | linux64 -R ./folds.sh | prlimit --core=0 ./folds.sh | env A=1 ./folds.sh
+flock -n lock ./folds.sh | timeout 60 folds | nice -n5 folds 3 | numactl -N 0 ./folds.sh | xvfb-run -a ./folds.sh
+strace -e write ./folds.sh
+dotenv run -- ./folds.sh | dotenv -f x.env run -- ./folds.sh | ddtrace-run ./folds.sh | opentelemetry-instrument --x y ./folds.sh
+uv run ./folds.sh | uv run --with x.py ./folds.sh | uv run -p python3 ./folds.sh | poetry -C X run ./folds.sh | pixi run -e gpu ./folds.sh
+conda run -n python39 ./folds.sh | conda run -n test ./folds.sh | memray run ./folds.sh | coverage run x.py ./folds.sh
+nsys profile --force-overwrite true -o python3 ./folds.sh | ncu --profile-from-start off ./folds.sh | py-spy record -o x -- ./folds.sh
+apptainer --silent exec image.sif ./folds.sh | udocker run ubuntu ./folds.sh | docker run --gpus all python ./folds.sh
+shifter --image=x ./folds.sh
+./wrap ./folds.sh | ./wrap --opt ./folds.sh | ./trainer run ./folds.sh | ./wrap -v bash -c x | ./wrap -- sh -c x | ./wrap -x perl x.pl
+./wrap make -j4 | ./wrap -n 4 parallel ./train | ./trainer accelerate launch t.py | ./train lock bash -c ./train
+./train /opt/bin/accelerate launch
+numactl --show | nice run
+)"},
+    {"what srun cannot see", K::kUnseen, R"(
+/nowhere/train | ./not-there | train-not-in-path | ./image.sif python3 t.py | env -C /tmp ./train | nice /local/run | nice -5 /local/farm
+perf stat /local/farm | conda run -n other ctrain | conda activate torch | nsys stats x | pixi run train | taskset -p 1
+apptainer exec --nv -B /data:/data image.sif ./train | singularity run image.sif | singularity exec -B python3 image.sif /local/x
+docker run --rm --entrypoint bash image -c x | nice apptainer exec image.sif ./train
+)"},
+    {"launchers, agents and servers", K::kLauncher, R"(
+mpirun -n 2 ./train | /usr/lib/openmpi/bin/mpirun.openmpi ./train | mpiexec.hydra ./train | orted --hnp | prted | hydra_pmi_proxy
+accelerate launch train.py | deepspeed train.py | composer -n 2 train.py | horovodrun -np 2 python train.py | likwid-mpirun -np 2 ./train
+ray start --head | wandb agent x | dask-worker | dask-anything-new | jupyter lab | jupyter-nbconvert | vllm serve m | sshd -D
+nvidia-smi -L
+snakemake -j4 | parallel -j2 ./train | xargs -P2 ./train | make -j4 | just train | dvc repro | tmux new | srun ./train | sudo python3 t.py
+python3 /usr/bin/accelerate launch train.py | python3 -m accelerate.commands.launch train.py
+python3 -u -m deepspeed.launcher.runner t.py
+python3 -m composer.cli.launcher -n 2 t.py | python3 -m lightning.fabric run t.py | python3 -m http.server | python3 -m ipykernel_launcher
+python3 -u -m submitit.core._submit x | ipython3 -m ipyparallel.engine | python3 -m our.farm | python3 farmctl | farmctl python3 t.py
+env A=1 mpirun -n 2 ./train | env -i mpirun python3 x.py | time mpirun ./train | timeout -k 5 --signal=TERM 60 mpirun x | perf stat make
+numactl -l parallel python3 x.py | xvfb-run -a mpirun -n 2 python3 t.py | uv run accelerate launch t.py
+uv tool run accelerate launch t.py
+uv pip install x | coverage run -m pytest | ddtrace-run accelerate launch --num_processes 1 t.py
+singularity -q exec i.sif accelerate launch t.py
+nsys profile -o x deepspeed --num_gpus 1 train.py | nice farmctl x
+)"},
+    {"public start lines: wrappers", K::kTraining, R"(
+env A=1 ./train | env -i -u X A=1 python3 train.py | env -S python3 -u train.py | env PATH=/opt/bin special | env | env A=1
+env --new ./train
+time -p ./train | time -f %e ./train | nice ./train | nice -n 5 ./train | nice -5 ./train | stdbuf -oL -e0 ./train
+stdbuf -oL ./train --out /new
+timeout --foreground 1h python3 t.py | timeout --signal=USR1 --kill-after 60 3500 python train.py | ionice -c2 -n0 python t.py
+chrt -b 0 python t.py
+numactl --cpunodebind=0 --membind 0 ./train | numactl --preferred-many 0,1 python t.py | numactl --mystery 0 ./train
+taskset 0xff python3 t.py
+setsid -w ./train | nohup python3 -u t.py | setarch x86_64 -R python t.py | prlimit --memlock=unlimited ./trainer
+flock -x lock python t.py
+xvfb-run -a python3 train.py --headless | unbuffer python t.py | hwloc-bind --cpubind core:0-3 -- python t.py
+likwid-perfctr -C 0-3 -g X ./train
+env A=1 nice numactl -l time -p timeout 5 ./train | ./wrap python3 t.py
+)"},
+    {"public start lines: environments", K::kTraining, R"(
+conda run -n torch python3 t.py | conda run --no-capture-output -n torch ctrain | conda run -p /venv mytrain
+conda run -n ray python t.py
+mamba run -n torch --cwd /work python t.py | micromamba -r /opt/mamba run -n torch python t.py | pyenv exec python t.py
+uv run train.py | uv run dottrain | uv run --frozen dottrain | uv run --with deepspeed python t.py
+uv run --project ./p --extra cu124 python t.py
+uv --project ./p run t.py | uv --directory /w run python -m pkg.train | uv run --no-sync --python 3.12 -m pkg.train | uv run -m train
+poetry run python t.py | poetry -C /w/p run python t.py | hatch -e gpu run python t.py
+pixi run --manifest-path /w/p.toml -e cuda python t.py
+pipenv run python t.py | pdm run -p /w python t.py | guix shell python pytorch -- python3 t.py | direnv exec . python t.py
+dotenv -f prod.env run -- python t.py | ddtrace-run python t.py | opentelemetry-instrument --traces_exporter otlp python t.py
+)"},
+    {"public start lines: containers", K::kTraining, R"(
+apptainer exec --nv image.sif python3 t.py | apptainer exec ./image.sif python3 t.py
+apptainer --silent exec --bind /a:/a i.sif python t.py
+singularity -q exec --nv -B /scratch i.sif python -m pkg.train | singularity exec --overlay my.ext3:ro /img/cuda.sif python t.py
+apptainer run --nv docker://pytorch/pytorch:latest python t.py | apptainer exec --newest image.sif python3 t.py
+apptainer exec i.sif train.py
+shifter --image=nersc/pytorch:24.06 --module=gpu,nccl-plugin python t.py | podman-hpc run --rm --gpu -v /w:/w -w /w img:tag python t.py
+podman run --rm --device nvidia.com/gpu=all --security-opt=label=disable img python t.py
+docker run --rm --gpus all --ipc host img:24 python t.py
+enroot start --rw --mount /data:/data pytorch python t.py | sarus run --mpi --mount=type=bind,source=/d,destination=/d img python t.py
+ch-run --set-env -b /d:/d -w img -- python t.py | udocker run --volume=/d c1 python t.py
+apptainer exec i.sif conda run -n torch python t.py
+)"},
+    {"public start lines: profilers and debuggers", K::kTraining, R"(
+nsys profile -o out --trace=cuda,nvtx,osrt python3 t.py | nsys profile --force-overwrite true -o out python t.py
+nsys launch --session-new s python t.py
+nsys profile -w true -t cuda,nvtx -s cpu --capture-range=cudaProfilerApi --stop-on-range-end=true -x true -o report python main.py
+nsys profile --capture-range cudaProfilerApi --cuda-graph-trace graph -f true -o p python t.py --tensor-model-parallel-size 2
+nsys profile --trace cuda,nvtx --sample none --cpuctxsw none python t.py | nsys profile --gpu-metrics-device all --delay 30 -o r ./train
+ncu --profile-from-start off -o report python t.py | ncu --target-processes all --set full -k regex:gemm -c 10 -o rep ./train
+nvprof -o x.%p python t.py
+ncu --kernel-name-base demangled --launch-skip 5 python bench.py | compute-sanitizer --tool memcheck python t.py
+cuda-gdb -batch -ex run --args ./train
+rocprofv3 --hip-trace --kernel-trace -d out -- python3 t.py | rocprof --stats -o r.csv python t.py | rocprof-sys-sample -PTHD -- ./train
+vtune -collect hotspots -result-dir r -- python3 t.py | advisor --collect=roofline --project-dir=./adv -- ./train
+map --profile -o out.map python3 t.py
+perf record -F 99 -g -o perf.data python3 t.py | perf stat -e cycles:u,instructions:u ./train
+strace -f -e trace=network -o trace python3 t.py
+valgrind --tool=memcheck --log-file=v.%p ./train | gdb -batch -ex run -ex bt --args python3 t.py | gdb ./train | ddt --connect ./train
+py-spy record -s -o prof.svg -- python t.py | scalene --cli --outfile s.json train.py | viztracer -o result.json train.py --epochs 2
+memray run -o out.bin train.py | memray run -m pkg.train | coverage run -p train.py | coverage run -m pkg.train | kernprof -l train.py
+hpcrun -e CPUTIME -e gpu=nvidia -o m ./train | tau_exec -T cupti -cupti ./train
+numactl -m 0 nsys profile --trace cuda,nvtx -o x python t.py
+)"},
+    {"a name that is an option's value", K::kTraining, R"(
+nsys profile -o python3 python3 t.py | nsys profile -o bash python3 t.py | nsys profile -o x.py ./train
+nsys profile -o torchrun python t.py
+timeout -k bash 60 python3 t.py | nsys profile -o sh ./train | conda run -n vllm python -m pkg.train | strace -o make python3 t.py
+apptainer exec -B bash i.sif python3 t.py | uv run --python python3.11 train.py
+)"},
+    {"a site's own names", K::kTraining, R"(
+train_wrapper x | ./folds-of-ours | nice train_wrapper x | python3 train_wrapper | apptainer exec i.sif train_wrapper bash
+)"},
+    {"torchrun", K::kTorchrun, R"(
+torchrun train.py | /usr/bin/torchrun --nproc-per-node=2 train.py --nnodes 7 | torchrun --nproc_per_node 2 -m pkg.train
+torchrun --nnodes 2 train.py
+torchrun --nnodes=2 --max-restarts=3 train.py | torchrun --nproc_per=gpu train.py | torchrun -r 3 -t3 train.py
+torchrun_jsc --nproc_per_node 4 t.py
+python3 -m torch.distributed.run train.py | python3 /usr/bin/torchrun train.py | python3 -m torch.distributed.launch --use_env train.py
+numactl -l torchrun train.py | uv run --frozen torchrun --nproc_per_node 4 t.py | uv run -m torch.distributed.run t.py
+python3 -m torchrun_jsc t.py
+singularity exec --nv image.sif torchrun t.py | nsys profile -t cuda --force-overwrite true -o o torchrun --nproc_per_node 4 t.py
+./wrap torchrun t.py
+)"},
+    {"a torchrun that decides for itself", K::kLauncher, R"(
+torchrun --nnodes=1 train.py | torchrun --nnodes 3 train.py | torchrun --nnodes=1:4 train.py | torchrun --nnod 1 train.py
+torchrun --standalone train.py
+torchrun --stand train.py | torchrun --rdzv-backend c10d train.py | torchrun --rdzv_endpoint=localhost:0 train.py
+torchrun --local-addr 10.0.0.1 train.py
+torchrun --rdzv_b c10d train.py | torchrun --node-rank 0 train.py | torchrun --node_rank=0 train.py | torchrun --master_port 1234 train.py
+torchrun --master-a x train.py | torchrun --brand-new-option x train.py | python3 -m torch.distributed.run --standalone t.py
+torchrun_jsc --nnodes=1 t.py | torchrunx t.py | torchrun_unseen t.py
+)"},
 };
 
 TEST(Program, IsJudgedByItsCommandLine) {
-  const Line lines[] = {
-      // The program itself.
-      {"./train", K::kTraining},
-      {"bin/train --gpus 2", K::kTraining},
-      {"hostname", K::kTraining},
-      {"gmx mdrun", K::kTraining},
-      {"local-prog", K::kTraining},
-      {"python3 train.py", K::kTraining},
-      {"python train.py --launcher slurm", K::kTraining},
-      {"/opt/conda/bin/python3.11 -u train.py", K::kTraining},
-      {"python3 -uB -X dev -W ignore train.py", K::kTraining},
-      {"python3 -c pass", K::kTraining},
-      {"python3 -m my.package.train", K::kTraining},
-      {"python3", K::kTraining},
-      {"pypy3 x.py", K::kTraining},
-      {"train.py", K::kTraining},
-      {"/home/me/shim/python3 train.py", K::kTraining},
-      {"./trainer", K::kTraining},
-      {"./trainer-S", K::kTraining},
-      {"./trainer-uv", K::kTraining},
-      {"pip-script", K::kTraining},
-      // Shells, scripts, and what cannot be seen.
-      {"bash -c ./train", K::kShell},
-      {"/bin/sh train.sh", K::kShell},
-      {"bash-5.2 -c ./train", K::kShell},
-      {"flock lock bash -c ./train", K::kShell},
-      {"prlimit --core=0 ./trainer", K::kTraining},
-      {"./train lock bash -c ./train", K::kScript},
-      {"./train /opt/bin/accelerate launch", K::kScript},
-      {"nvidia-smi -L", K::kLauncher},
-      {"zsh", K::kShell},
-      {"./train.sh", K::kScript},
-      {"./sh-of-python train.py", K::kScript},
-      {"./rscript", K::kScript},
-      {"perl-script", K::kScript},
-      {"./data", K::kScript},
-      {"./empty", K::kScript},
-      {"/nowhere/train", K::kUnseen},
-      {"./not-there", K::kUnseen},
-      {"train-not-in-path", K::kUnseen},
-      {"", K::kUnseen},
-      // Launchers and agents.
-      {"mpirun -n 2 ./train", K::kLauncher},
-      {"/usr/lib/openmpi/bin/mpirun.openmpi ./train", K::kLauncher},
-      {"mpiexec.hydra ./train", K::kLauncher},
-      {"orted --hnp", K::kLauncher},
-      {"prted", K::kLauncher},
-      {"hydra_pmi_proxy", K::kLauncher},
-      {"accelerate launch train.py", K::kLauncher},
-      {"deepspeed train.py", K::kLauncher},
-      {"composer -n 2 train.py", K::kLauncher},
-      {"horovodrun -np 2 python train.py", K::kLauncher},
-      {"ray start --head", K::kLauncher},
-      {"wandb agent x", K::kLauncher},
-      {"dask-worker", K::kLauncher},
-      {"dask-anything-new", K::kLauncher},
-      {"jupyter lab", K::kLauncher},
-      {"jupyter-nbconvert", K::kLauncher},
-      {"snakemake -j4", K::kLauncher},
-      {"parallel -j2 ./train", K::kLauncher},
-      {"xargs -P2 ./train", K::kLauncher},
-      {"make -j4", K::kLauncher},
-      {"tmux new", K::kLauncher},
-      {"srun ./train", K::kLauncher},
-      {"sshd -D", K::kLauncher},
-      {"vllm serve m", K::kLauncher},
-      {"python3 /usr/bin/accelerate launch train.py", K::kLauncher},
-      {"python3 -m accelerate.commands.launch train.py", K::kLauncher},
-      {"python3 -u -m deepspeed.launcher.runner train.py", K::kLauncher},
-      {"python3 -m composer.cli.launcher -n 2 t.py", K::kLauncher},
-      {"python3 -m lightning.fabric run t.py", K::kLauncher},
-      {"python3 -m http.server", K::kLauncher},
-      {"python3 -m ipykernel_launcher", K::kLauncher},
-      {"python3 -u -m submitit.core._submit x", K::kLauncher},
-      // Behind prefixes.
-      {"env A=1 ./train", K::kTraining},
-      {"env -i -u X A=1 python3 train.py", K::kTraining},
-      {"env A=1 mpirun -n 2 ./train", K::kLauncher},
-      {"/usr/bin/env A=1 bash -c x", K::kShell},
-      {"env -S python3 -u train.py", K::kTraining},
-      {"env PATH=/opt/bin special", K::kTraining},
-      {"env -C /tmp ./train", K::kUnseen},
-      {"env --unknown ./train", K::kScript},
-      {"time mpirun ./train", K::kLauncher},
-      {"time -p ./train", K::kTraining},
-      {"time -f %e ./train", K::kTraining},
-      {"nice ./train", K::kTraining},
-      {"nice -n 5 ./train", K::kTraining},
-      {"nice -n5 ./train", K::kTraining},
-      {"nice -5 ./train", K::kTraining},
-      {"timeout 60 ./train", K::kTraining},
-      {"timeout -k 5 --signal=TERM 60 mpirun x", K::kLauncher},
-      {"timeout --foreground 1h python3 t.py", K::kTraining},
-      {"stdbuf -oL -e0 ./train", K::kTraining},
-      {"stdbuf --output=L ./train", K::kTraining},
-      {"numactl --cpunodebind=0 --membind 0 ./train", K::kTraining},
-      {"numactl -N 0 -m 0 bash x", K::kShell},
-      {"numactl --mystery 0 ./train", K::kScript},
-      {"taskset -c 0-3 ./train", K::kTraining},
-      {"taskset 0xff python3 t.py", K::kTraining},
-      {"setsid -w ./train", K::kTraining},
-      {"nohup python3 t.py", K::kTraining},
-      {"env A=1 nice numactl -l time -p timeout 5 ./train", K::kTraining},
-      {"env", K::kTraining},
-      {"env A=1", K::kTraining},
-      {"numactl --show", K::kScript},
-      {"perl x.pl", K::kScript},
-      {"perl5.36.0 x.pl", K::kScript},
-      {"Rscript x.R", K::kScript},
-      {"/usr/bin/julia x.jl", K::kScript},
-      // Environments.
-      {"conda run -n torch python3 t.py", K::kTraining},
-      {"conda run --no-capture-output -n torch ctrain", K::kTraining},
-      {"conda run -p /venv mytrain", K::kTraining},
-      {"conda run -n other ctrain", K::kUnseen},
-      {"conda activate torch", K::kLauncher},
-      {"uv run train.py", K::kTraining},
-      {"uv run --frozen --with numpy python t.py", K::kTraining},
-      {"uv run -m torch.distributed.run t.py", K::kTorchrun},
-      {"uv run accelerate launch t.py", K::kLauncher},
-      {"uv run dottrain", K::kTraining},
-      {"uv pip install x", K::kLauncher},
-      {"poetry run python t.py", K::kTraining},
-      {"pixi run -e gpu python t.py", K::kTraining},
-      {"micromamba run -n torch python t.py", K::kTraining},
-      {"pipenv run bash", K::kShell},
-      // Containers.
-      {"apptainer exec --nv image.sif python3 t.py", K::kTraining},
-      {"apptainer exec --nv -B /data:/data image.sif ./train", K::kUnseen},
-      {"singularity exec --nv image.sif torchrun t.py", K::kTorchrun},
-      {"singularity run image.sif", K::kUnseen},
-      {"apptainer exec --newest image.sif python3 t.py", K::kScript},
-      {"podman-hpc run --rm --gpu image python3 t.py", K::kTraining},
-      {"docker run --rm --gpus all image bash", K::kShell},
-      {"shifter --image=x python3 t.py", K::kTraining},
-      {"sarus run --mpi image python3 t.py", K::kTraining},
-      {"enroot start --rw image python3 t.py", K::kTraining},
-      {"ch-run -w image -- python3 t.py", K::kTraining},
-      // Profilers and debuggers.
-      {"nsys profile -o out --trace=cuda,nvtx python3 t.py", K::kTraining},
-      {"nsys stats x", K::kLauncher},
-      {"ncu --set full -o x ./train", K::kTraining},
-      {"perf record -g -o x ./train", K::kTraining},
-      {"strace -f -o x ./train", K::kTraining},
-      {"gdb -batch -ex run --args ./train", K::kTraining},
-      {"gdb ./train", K::kTraining},
-      {"valgrind --tool=memcheck ./train", K::kTraining},
-      {"py-spy record -o x -- python3 t.py", K::kTraining},
-      {"compute-sanitizer --tool memcheck ./train", K::kTraining},
-      {"coverage run -p train.py", K::kTraining},
-      // torchrun.
-      {"torchrun train.py", K::kTorchrun},
-      {"/usr/bin/torchrun --nproc-per-node=2 train.py --nnodes 7", K::kTorchrun},
-      {"torchrun --nproc_per_node 2 -m pkg.train", K::kTorchrun},
-      {"torchrun --nnodes 2 train.py", K::kTorchrun},
-      {"torchrun --nnodes=2 --max-restarts=3 train.py", K::kTorchrun},
-      {"torchrun --nproc_per=gpu train.py", K::kTorchrun},
-      {"torchrun -r 3 -t3 train.py", K::kTorchrun},
-      {"python3 -m torch.distributed.run train.py", K::kTorchrun},
-      {"python3 /usr/bin/torchrun train.py", K::kTorchrun},
-      {"python3 -m torch.distributed.launch --use_env train.py", K::kTorchrun},
-      {"numactl -l torchrun train.py", K::kTorchrun},
-      {"torchrun --nnodes=1 train.py", K::kLauncher},
-      {"torchrun --nnodes 3 train.py", K::kLauncher},
-      {"torchrun --nnodes=1:4 train.py", K::kLauncher},
-      {"torchrun --nnod 1 train.py", K::kLauncher},
-      {"torchrun --standalone train.py", K::kLauncher},
-      {"torchrun --stand train.py", K::kLauncher},
-      {"torchrun --rdzv-backend c10d train.py", K::kLauncher},
-      {"torchrun --rdzv_endpoint=localhost:0 train.py", K::kLauncher},
-      {"torchrun --local-addr 10.0.0.1 train.py", K::kLauncher},
-      {"torchrun --rdzv_b c10d train.py", K::kLauncher},
-      {"torchrun --node-rank 0 train.py", K::kLauncher},
-      {"torchrun --node_rank=0 train.py", K::kLauncher},
-      {"torchrun --master_port 1234 train.py", K::kLauncher},
-      {"torchrun --master-a x train.py", K::kLauncher},
-      {"torchrun --brand-new-option x train.py", K::kLauncher},
-      {"python3 -m torch.distributed.run --standalone t.py", K::kLauncher},
-  };
-  for (const auto& [text, kind] : lines) {
-    const auto program = program_of(text);
-    EXPECT_EQ(static_cast<int>(program.kind), static_cast<int>(kind)) << text << ": " << program.reason;
-    EXPECT_FALSE(program.reason.empty()) << text;
+  for (const auto& [what, kind, lines] : kRows) {
+    const auto text = replaced(lines, " | ", "\n");
+    for (const auto line : split(text, '\n')) {
+      if (line.empty()) continue;
+      const auto program = program_of(line);
+      EXPECT_EQ(static_cast<int>(program.kind), static_cast<int>(kind))
+          << what << ": " << line << ": " << program.reason;
+      EXPECT_FALSE(program.reason.empty()) << line;
+    }
   }
 }
 
@@ -304,13 +278,22 @@ TEST(Program, TorchrunsVariablesOfTheUserDecideToo) {
   EXPECT_EQ(program_of("torchrun t.py", environment).kind, K::kTorchrun) << "nothing new";
 }
 
-TEST(Program, ReasonsAreForPeople) {
-  EXPECT_EQ(program_of("mpirun x").reason, "mpirun starts its own ranks");
-  EXPECT_EQ(program_of("./train").reason, "train is a compiled program");
-  EXPECT_EQ(program_of("python3 t.py").reason, "t.py is a Python script");
-  EXPECT_EQ(program_of("/nowhere/x").reason, "srun cannot see \"/nowhere/x\"");
-  EXPECT_EQ(program_of("numactl --mystery ./x").reason, "option \"--mystery\" of numactl is unknown");
-  EXPECT_EQ(program_of("torchrun --standalone x").reason, "the user set \"--standalone\" for torchrun");
+TEST(Program, ReasonsNameTheWordThatDecided) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"mpirun x", "mpirun starts its own ranks"},
+      {"./train", "train is a compiled program"},
+      {"nsys profile --new x python3 t.py", "t.py is a Python script"},
+      {"nsys profile --new x ./folds.sh", "folds.sh is a script for \"bash\""},
+      {"setarch -R bash -c x", "bash is a shell: the plugin does not set up what a shell starts"},
+      {"./wrap -v bash -c x", "wrap may start \"bash\""},
+      {"/nowhere/x", "srun cannot see \"/nowhere/x\""},
+      {"apptainer exec image.sif x", "srun cannot see the program that apptainer starts"},
+      {"numactl --show", "numactl has no program to start"},
+      {"farmctl x", "farmctl is in launchers= of plugstack.conf"},
+      {"train_wrapper x", "train_wrapper is in trainers= of plugstack.conf"},
+      {"torchrun --standalone x", "the user set \"--standalone\" for torchrun"},
+  };
+  for (const auto& [line, reason] : rows) EXPECT_EQ(program_of(line).reason, reason) << line;
 }
 
 bool is_launcher(std::string_view line) {
@@ -324,7 +307,8 @@ TEST(Program, AProcessKnowsALauncherByItsOwnWords) {
   for (const auto* line :
        {"/usr/bin/orted x", "mpirun.openmpi", "/usr/bin/python3 /usr/bin/torchrun t.py", "torchrun t.py",
         "python3 -u -m torch.distributed.run t.py", "python3 -m accelerate.commands.launch t.py", "ray start",
-        "/usr/bin/python3 /usr/bin/accelerate launch t.py", "make"}) {
+        "/usr/bin/python3 /usr/bin/accelerate launch t.py", "make", "python3 /usr/bin/torchrun_jsc t.py",
+        "/opt/conda/bin/python /opt/conda/bin/conda run x"}) {
     EXPECT_TRUE(is_launcher(line)) << line;
   }
   for (const auto* line :
@@ -338,8 +322,8 @@ TEST(Program, AProcessKnowsALauncherByItsOwnWords) {
 TEST(Program, AnyWordsAreJudged) {
   const std::vector<std::string> pool{
       "env", "-S",      "--",       "-",    "",          "A=1",  "python3", "-m",   "-c",      "torchrun", "--nnodes",
-      "=",   "numactl", "-",        "--x=", "apptainer", "exec", "conda",   "run",  "-n",      "timeout",  "nice",
-      "-5",  "./train", "\x01\xff", "uv",   "bash",      "-W",   "-X",      "nsys", "profile", "-o"};
+      "=",   "numactl", "-",        "--x=", "apptainer", "exec", "conda",   "run",  "-n",      "timeout",  "./wrap",
+      "-5",  "./train", "\x01\xff", "uv",   "bash",      "-W",   "-X",      "nsys", "profile", "-o",       "make"};
   std::mt19937 random(7);
   const auto environment = user_environment();
   const Files files;
@@ -352,6 +336,13 @@ TEST(Program, AnyWordsAreJudged) {
     for (const auto& word : words) pointers.push_back(word.c_str());
     (void)is_launcher_process(static_cast<int>(pointers.size()), pointers.data());
   }
+}
+
+TEST(Program, NoMoreThan64WordsAreRead) {
+  std::string line = "./wrap";
+  for (int i = 0; i < 64; ++i) line += " a";
+  EXPECT_EQ(program_of(line + " bash").kind, K::kTraining);
+  EXPECT_EQ(program_of(line.substr(0, line.size() - 2) + " bash").kind, K::kScript);
 }
 
 }  // namespace

@@ -46,11 +46,12 @@ TEST(Settings, EachTakesWhatItsTableRowSays) {
 TEST(Settings, WrongValuesAreRefusedAndChangeNothing) {
   auto arguments = split(
       "mode= mode=yes mode=on,off mode=explain,explain mode=on, when= partitions=, partitions=gpu,,debug "
+      "launchers=, launchers=/opt/farm launchers=a,,b launchers=-x trainers=train;x "
       "when=GPU port= port=0 port=1023 port=65536 port=99999999999999999999 port=-1 port=0x800 port_range= "
       "port_range=2000 port_range=3000-2000 port_range=80-2000 port_range=2000-70000 port_range=1-2-3 "
       "master_addr= master_addr=% master_addr=%x master_addr=a;b master_addr=a% claim= claim=yes bogus=1 port =",
       ' ');
-  for (const auto* argument : {"port= 2000", "master_addr=a b", ""}) arguments.emplace_back(argument);
+  for (const auto* argument : {"port= 2000", "trainers=a b", "master_addr=a b", ""}) arguments.emplace_back(argument);
   for (const auto argument : arguments) {
     Settings settings;
     const auto applied = apply_site_argument(settings, argument);
@@ -86,13 +87,16 @@ TEST(Settings, TravelAsTextAndComeBackTheSame) {
   Settings settings;
   ASSERT_TRUE(apply_site_argument(settings, "when=always"));
   ASSERT_TRUE(apply_site_argument(settings, "partitions=gpu,debug"));
+  ASSERT_TRUE(apply_site_argument(settings, "launchers=farm,our.farm"));
+  ASSERT_TRUE(apply_site_argument(settings, "trainers=train_it.sh"));
   ASSERT_TRUE(apply_site_argument(settings, "port_range=5000-6000"));
   ASSERT_TRUE(apply_environment(
       settings, environment_of({{"SLURM_BOOTSTRAP_ADDR", "%h-ib0"}, {"SLURM_BOOTSTRAP_CLAIM", "off"}})));
   ASSERT_TRUE(apply_setting(settings, spec("port"), "2000", Source::kOption));
   const auto text = write_settings(settings);
   EXPECT_EQ(text,
-            "site:when=always site:partitions=gpu,debug option:port=2000 site:port_range=5000-6000 "
+            "site:when=always site:partitions=gpu,debug site:launchers=farm,our.farm site:trainers=train_it.sh "
+            "option:port=2000 site:port_range=5000-6000 "
             "environment:master_addr=%h-ib0 environment:claim=off");
   const auto read = read_settings(text);
   ASSERT_TRUE(read);

@@ -86,6 +86,47 @@ bool binds_gpus(std::string_view binds) {
   return false;
 }
 
+std::uint64_t sum_of(const Counts& counts) {
+  std::uint64_t sum = 0;
+  for (const auto& [kind, count] : counts.of_kind) sum += count;
+  return sum;
+}
+
+// "gpu:2(IDX:0,3)" without the indexes.
+std::string without_indexes(std::string_view detail) {
+  std::string text;
+  bool is_index = false;
+  for (const char c : detail) {
+    is_index = is_index || c == '(';
+    if (!is_index) text += c;
+    if (c == ')') is_index = false;
+  }
+  return text;
+}
+
+struct Share {
+  std::string list;      // of each node; empty: they differ, or are not known
+  std::string_view why;  // it is empty
+};
+
+// In a step that has all of its job's nodes and GPUs.
+Share share_of_job(const TresRequest& request, std::uint32_t nodes) {
+  constexpr std::string_view kUnknown = "--gpus=N does not say how many GPUs each node gets";
+  if (request.job_nodes.size() != nodes) return {"", kUnknown};
+  const auto share = without_indexes(request.job_nodes.front());
+  const auto gpus = sum_of(count_gpus(share));
+  std::uint64_t all = 0;
+  bool is_even = true;
+  for (const auto& node : request.job_nodes) {
+    const auto list = without_indexes(node);
+    const auto count = sum_of(count_gpus(list));
+    is_even = is_even && count == gpus;
+    all += count;
+  }
+  if (all != sum_of(count_gpus(request.per_step))) return {"", kUnknown};
+  return is_even ? Share{share, ""} : Share{"", "Slurm gave the nodes different numbers of the GPUs of --gpus=N"};
+}
+
 constexpr std::string_view kPerNode = "use --gpus-per-node=N for a GPU for each task, or --bootstrap=on";
 
 GpuRequest refuse(GpuRequest request, std::string reason, std::string_view hint = {}) {
@@ -96,6 +137,11 @@ GpuRequest refuse(GpuRequest request, std::string reason, std::string_view hint 
 }
 
 }  // namespace
+
+bool needs_job_nodes(const TresRequest& request, std::uint32_t nodes) {
+  return nodes != 1 && any_names(request.per_step, "gpu") && !any_names(request.per_node, "gpu") &&
+         !any_names(request.per_socket, "gpu") && !any_names(request.per_task, "gpu");
+}
 
 GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
   GpuRequest found;
@@ -115,20 +161,21 @@ GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
   if (binds_gpus(request.bind))
     return refuse(std::move(found), "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu)", kPerNode);
 
-  const bool is_by_node = any_names(request.per_node, "gpu");
-  if (!is_by_node && nodes != 1) {
-    return refuse(std::move(found), "--gpus=N does not say how many GPUs each node gets", kPerNode);
+  auto list = any_names(request.per_node, "gpu") ? request.per_node : request.per_step;
+  if (needs_job_nodes(request, nodes)) {
+    auto share = share_of_job(request, nodes);
+    if (share.list.empty()) return refuse(std::move(found), std::string(share.why), kPerNode);
+    list = std::move(share.list);
   }
-  const auto counts = count_gpus(is_by_node ? request.per_node : request.per_step);
+  const auto counts = count_gpus(list);
   if (!counts.is_readable) return refuse(std::move(found), "the step's request for GPUs has an unknown form");
   if (counts.of_kind.count("") != 0 && counts.of_kind.size() > 1) {
     return refuse(std::move(found), "the step asks for GPUs of one type and for GPUs of any type");
   }
-  std::uint64_t sum = 0;
   for (const auto& [kind, count] : counts.of_kind) {
     if (is_mig_kind(kind)) return refuse(std::move(found), "the step has MIG instances");
-    sum += count;
   }
+  const auto sum = sum_of(counts);
   if (sum == 0) {
     found.has_gpus = false;  // --gres=gpu:0
     return refuse(std::move(found), "the step has no GPUs");

@@ -1,362 +1,342 @@
-// What a step starts, judged by its command line and the first bytes of its file.
+// What a step starts, judged by one scan of its command line.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/program/program.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
-#include "core/program/launcher_names.h"
-#include "core/program/torchrun_options.h"
+#include "core/program/program_names.h"
+#include "core/program/python_command.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
 
-using Words = std::vector<std::string>;
+using K = ProgramKind;
 
-std::string_view base_name(std::string_view path) noexcept { return path.substr(path.rfind('/') + 1); }
-
-std::string_view folder_of(std::string_view path) {
-  const auto slash = path.rfind('/');
-  return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
-}
+constexpr std::size_t kMostWords = 64;  // that are read behind the first one
 
 Program judged(ProgramKind kind, std::string_view name, std::string_view reason) {
   const auto shown = printable(name);  // the user chose the name, and the reason goes into logs
   return {.kind = kind, .name = shown, .reason = cat({shown, reason})};
 }
 
-Program launcher(std::string_view name, Business business) {
-  switch (business) {
-    case Business::kRanks:
-      return judged(ProgramKind::kLauncher, name, " starts its own ranks");
-    case Business::kWorkers:
-      return judged(ProgramKind::kLauncher, name, " starts its own workers");
-    case Business::kServes:
-      return judged(ProgramKind::kLauncher, name, " is a server");
-    case Business::kShows:
-      return judged(ProgramKind::kLauncher, name, " shows what a node has");
-    case Business::kOthers:
-    case Business::kNone:
-      break;
-  }
-  return judged(ProgramKind::kLauncher, name, " starts other programs");
+bool is_option(std::string_view word) { return word.starts_with("-"); }
+
+bool is_identifier(std::string_view word) {
+  return !word.empty() && !is_digit(word[0]) &&
+         std::all_of(word.begin(), word.end(), [](char c) { return is_alphanumeric(c) || c == '_' || c == '.'; });
 }
 
-// Python's own options (python(1)). Those of several letters may be joined: -uB.
-constexpr std::string_view kPythonFlags = "bBdEhiIOPqsSuvVx";
-
-struct PythonCommand {
-  std::size_t script = 0;     // word of the script; 0: there is none
-  std::size_t module = 0;     // word of the module's name; 0: there is none
-  std::size_t arguments = 0;  // first word behind either
-};
-
-// `at(i)` gives the i-th word, the first one being Python itself.
-template <class At>
-PythonCommand read_python(std::size_t count, At at) noexcept {
-  for (std::size_t i = 1; i < count; ++i) {
-    const std::string_view word = at(i);
-    if (!word.starts_with("-") || word == "-") return {.script = i, .module = 0, .arguments = i + 1};
-    if (word.starts_with("--")) {
-      if (word == "--check-hash-based-pycs") ++i;
-      continue;
-    }
-    for (std::size_t letter = 1; letter < word.size(); ++letter) {
-      if (word[letter] == 'c') return {};  // the code is on the command line
-      const bool is_attached = letter + 1 < word.size();
-      if (word[letter] == 'm' && is_attached) return {};
-      if (word[letter] == 'm') return {.script = 0, .module = i + 1 < count ? i + 1 : 0, .arguments = i + 2};
-      if (word[letter] == 'W' || word[letter] == 'X') {
-        if (!is_attached) ++i;
-        break;
-      }
-      if (kPythonFlags.find(word[letter]) == std::string_view::npos) break;
-    }
-  }
-  return {};
+bool is_assignment(std::string_view word) {
+  const auto equals = word.find('=');
+  return equals != word.npos && is_identifier(word.substr(0, equals));
 }
 
-// The path in which Debian and pip put torchrun's own script.
-bool is_torchrun_script(std::string_view script) noexcept {
-  return base_name(script) == "torchrun" || script.ends_with("torch/distributed/run.py") ||
-         script.ends_with("torch/distributed/launch.py");
-}
-
-bool is_python_shebang(std::string_view line) {
-  const auto words = split(trim(line), ' ');
-  std::size_t i = 0;
-  if (base_name(words[0]) == "env") {
-    ++i;
-    while (i < words.size() &&
-           (words[i].starts_with("-") || words[i].empty() || words[i].find('=') != std::string_view::npos)) {
-      ++i;
-    }
-  }
-  if (i >= words.size()) return false;
-  const auto name = base_name(words[i]);
-  if (is_python(name)) return true;
-  // "uv run --script", "pixi exec python": an environment runner whose file is a script of Python's.
-  return name == "uv" && std::find(words.begin(), words.end(), "run") != words.end();
-}
-
-// pip's script where the path of Python is too long, or has a space: a shell that reads no further than its second
-// line.
-bool is_pip_script(std::string_view head) {
-  const auto end = head.find('\n');
-  if (end == std::string_view::npos) return false;
-  const auto second = head.substr(end + 1, head.find('\n', end + 1) - end - 1);
-  return second.starts_with("'''exec'") && second.find("python") != std::string_view::npos;
-}
-
-class Walk {
+// One pass over the words. The options of tools are not known, so a word behind an option is its value or the program.
+// Where that makes a difference, the answer is the one that sets up nothing.
+class Scan {
  public:
-  Walk(std::span<const std::string> words, const ProgramPlace& place)
-      : words_(words.begin(), words.end()), place_(place), has_chdir_(place.has_chdir) {
-    path_ = place.environment.get("PATH").value_or("");
-  }
+  Scan(std::span<const std::string> words, const ProgramPlace& place)
+      : words_(words.begin(), words.end()), place_(place), search_(place.files, place.environment, place.has_chdir) {}
 
   Program judge() {
-    constexpr std::size_t kMostPrefixes = 32;
-    for (std::size_t depth = 0; depth < kMostPrefixes; ++depth) {
-      if (at_ >= words_.size()) return {ProgramKind::kUnseen, "", "its command line names no program"};
-      const std::string name(base_name(words_[at_]));
-      const auto* const prefix = find_prefix(name);
-      if (prefix == nullptr) return judge_here(name);
-      ++at_;
-      const auto first = at_ - 1;
-      if (!pass(*prefix)) return std::move(*outcome_);
-      if (outcome_) return std::move(*outcome_);
-      if (at_ < words_.size() || lookup_ != SearchPlace::kHere) continue;
-      at_ = first;  // `env` alone: it is the program
-      return judge_file(name);
+    if (words_.empty() || words_[0].empty()) return {K::kUnseen, "", "its command line names no program"};
+    const std::string first(name_at(0));
+    if (auto named = judge_name(0)) return std::move(*named);
+    if (is_python(first)) return judge_python(0);
+    if (is_python_script(first)) return judged(K::kTraining, first, " is a Python script");
+    const auto file = find(0);
+    const auto type = type_of(file);
+    // A user's own script decides before anything behind it, also where it has the name of a tool.
+    if (!words_[0].starts_with('.') || type != FileType::kScript) enter(first);
+    const bool is_tool = tool_ != Tool::kNone;
+    if (!is_tool && type != FileType::kElf && type != FileType::kPython) return judge_first(file);
+    if (first == "env") split_words();
+    for (std::size_t k = 1; has(k) && k <= kMostWords; ++k) {
+      if (auto decided = judge_word(k)) return std::move(*decided);
     }
-    return {ProgramKind::kUnseen, "", "its command line has too many prefixes to read"};
+    if (candidate_) return std::move(*candidate_);
+    if (is_tool && has_operand_)
+      return {K::kUnseen, first, cat({"srun cannot see the program that ", first, " starts"})};
+    if (is_tool && first != "env") return judged(K::kScript, first, " has no program to start");
+    return judge_first(file);
   }
 
  private:
-  std::string_view word() const { return words_[at_]; }
-  bool has_word_left() const { return at_ < words_.size(); }
+  bool has(std::size_t k) const { return k < words_.size(); }
+  std::string_view name_at(std::size_t k) const { return base_name(words_[k]); }
+  bool is_path(std::size_t k) const { return words_[k].find('/') != std::string::npos; }
+  bool is_tool(std::size_t k) const { return tool_of(name_at(k)) != Tool::kNone; }
+  bool is_torchrun(std::size_t k) const { return is_torchrun_script(words_[k]); }
 
-  bool unknown(const Prefix& prefix, std::string_view option) {
-    outcome_ = Program{ProgramKind::kScript, std::string(prefix.name),
-                       cat({"option ", quoted(option, 40), " of ", prefix.name, " is unknown"})};
-    return false;
+  // The word before is an option that may have this one for its value.
+  bool is_behind_option(std::size_t k) const {
+    const auto& before = words_[k - 1];
+    return is_option(before) && before != "--" && before.find('=') == std::string::npos;
   }
 
-  // Behind a prefix's own words. False: the outcome is known.
-  bool pass(const Prefix& prefix) {
-    if (!prefix.subcommands.empty()) {
-      // `poetry run`; anything else of it is none of ours.
-      if (!has_word_left() || !has_word(prefix.subcommands, word())) {
-        outcome_ = launcher(prefix.name, Business::kOthers);
-        return false;
-      }
-      ++at_;
+  // env -S "python3 -u": several words in one.
+  void split_words() {
+    for (std::size_t k = 1; has(k); ++k) {
+      std::string text = words_[k - 1] == "-S" || words_[k - 1] == "--split-string" ? words_[k] : "";
+      if (words_[k].starts_with("-S")) text = words_[k].substr(2);
+      if (words_[k].starts_with("--split-string=")) text = words_[k].substr(words_[k].find('=') + 1);
+      if (text.find(' ') == text.npos) continue;
+      const auto parts = split(text, ' ');
+      const auto at = words_.erase(words_.begin() + static_cast<std::ptrdiff_t>(k));
+      words_.insert(at, parts.begin(), parts.end());
     }
-    if (!pass_options(prefix)) return false;
-    for (std::uint8_t i = 0; i < prefix.positionals && has_word_left(); ++i) ++at_;
-    if (has_word_left() && word() == "--") ++at_;
-    if (prefix.lookup != SearchPlace::kHere) lookup_ = prefix.lookup;
-    return true;
   }
 
-  bool pass_options(const Prefix& prefix) {
-    const bool is_env = prefix.name == "env";
-    while (has_word_left()) {
-      const std::string option(word());
-      if (option == "--") {
-        ++at_;
-        return true;
-      }
-      if (is_env && !option.starts_with("-") && option.find('=') != std::string::npos) {
-        if (option.starts_with("PATH=")) path_ = option.substr(5);
-        ++at_;
-        continue;
-      }
-      if (!option.starts_with("-") || (option == "-" && !is_env)) return true;
-      if (!pass_option(prefix, option)) return false;
-      if (outcome_) return true;
-    }
-    return true;
+  // Whatever runs in a container stays there.
+  void enter(std::string_view name) {
+    tool_ = std::max(tool_, tool_of(name));
+    takes_modules_ = tool_of(name) == Tool::kPython || name == "uv";
   }
 
-  bool pass_option(const Prefix& prefix, const std::string& option) {
-    const auto equals = option.find('=');
-    const auto name = std::string_view(option).substr(0, equals);
-    const bool runs_modules = has_word("uv coverage kernprof", prefix.name);
-    if (runs_modules && (name == "-m" || name == "--module") && at_ + 1 < words_.size()) {
-      ++at_;
-      outcome_ = judge_module(at_);
-      return true;
-    }
-    ++at_;
-    if (prefix.name == "env" && (name == "-S" || name == "--split-string")) return split_words(option, equals);
-    if (prefix.name == "env" && (name == "-C" || name == "--chdir")) has_chdir_ = true;
-    if (has_word(prefix.flags, name)) return true;
-    const bool is_long = option.starts_with("--");
-    if (has_word(prefix.options, name)) {
-      remember(name, equals == std::string::npos && has_word_left() ? word() : option.substr(equals + 1));
-      if (equals == std::string::npos) ++at_;
-      return true;
-    }
-    if (is_long) return (prefix.is_attached && equals != std::string::npos) || unknown(prefix, option);
-    // "-n5", "-oL", "-q0": the value is attached.
-    if (option.size() > 2 && has_word(prefix.options, std::string_view(option).substr(0, 2))) return true;
-    if (prefix.name == "nice" && std::string_view(option).substr(1).find_first_not_of("0123456789") == option.npos)
-      return true;
-    const auto is_flag = [&](char letter) {
-      const char flag[] = {'-', letter, '\0'};
-      return has_word(prefix.flags, flag);
-    };
-    return std::all_of(option.begin() + 1, option.end(), is_flag) || unknown(prefix, option);
+  // Options that say where programs are: conda run -n NAME, -p PATH; env -C PATH.
+  void note_option(std::string_view option, std::string_view value) {
+    if (has_word("--chdir --directory --cwd", option) || (name_at(0) == "env" && option == "-C"))
+      search_.change_folder();
+    if (tool_ != Tool::kEnvironment) return;
+    if (option == "-p" || option == "--prefix") search_.enter_folder(value);
+    if (option == "-n" || option == "--name") search_.enter_named(value);
   }
 
-  // env -S "python3 -u": more words in place of one.
-  bool split_words(const std::string& option, std::size_t equals) {
-    std::string text;
-    if (equals != std::string::npos) text = option.substr(equals + 1);
-    if (equals == std::string::npos && has_word_left()) text = words_[at_++];
-    Words more;
-    for (const auto word : split(text, ' ')) {
-      if (!word.empty()) more.emplace_back(word);
-    }
-    words_.insert(words_.begin() + static_cast<std::ptrdiff_t>(at_), more.begin(), more.end());
-    return true;
+  // Behind an option of an environment runner PATH does not count: `conda run -n test`.
+  ProgramHead find(std::size_t k) const {
+    if (k == 0) return search_.find_first(words_[0]);
+    if (is_path(k)) return search_.find_path(words_[k]);
+    if (tool_ == Tool::kNone || tool_ == Tool::kContainer) return std::nullopt;
+    ProgramHead file;
+    if (tool_ == Tool::kEnvironment) file = search_.find_in_environment(words_[k]);
+    const bool is_elsewhere = file || (tool_ == Tool::kEnvironment && is_behind_option(k));
+    return is_elsewhere ? file : search_.find_in_path(words_[k]);
   }
 
-  // conda run -n NAME, -p PATH: where the programs of that environment are.
-  void remember(std::string_view option, std::string_view value) {
-    const auto base = place_.environment.get("CONDA_PREFIX").value_or("");
-    if (option == "-p" || option == "--prefix") folders_.push_back(cat({value, "/bin"}));
-    if ((option != "-n" && option != "--name") || base.empty()) return;
-    if (base_name(base) == value) folders_.push_back(cat({base, "/bin"}));
-    folders_.push_back(cat({base, "/envs/", value, "/bin"}));
-    folders_.push_back(cat({folder_of(base), "/", value, "/bin"}));
-  }
-
-  Program judge_here(const std::string& name) {
-    if (is_torchrun_script(words_[at_])) return judge_torchrun(at_ + 1);
-    if (const auto business = business_of(name); business != Business::kNone) return launcher(name, business);
-    if (is_shell(name))
-      return judged(ProgramKind::kShell, name, " is a shell: the plugin does not set up what a shell starts");
-    if (is_python(name)) return judge_python(name);
-    if (is_python_script(name)) return judged(ProgramKind::kTraining, name, " is a Python script");
-    if (is_interpreter(name))
-      return judged(ProgramKind::kScript, name, " runs a script: the plugin sets up compiled programs and Python");
-    return judge_file(name);
-  }
-
-  Program judge_torchrun(std::size_t first) {
-    const auto decision = find_torchrun_decision(std::span(words_).subspan(std::min(first, words_.size())),
-                                                 place_.environment, place_.nodes);
-    if (decision.empty()) return {ProgramKind::kTorchrun, "torchrun", "torchrun starts its own ranks"};
-    return {ProgramKind::kLauncher, "torchrun", cat({"the user set ", quoted(decision, 40), " for torchrun"})};
-  }
-
-  Program judge_module(std::size_t module) {
-    const auto& name = words_[module];
-    if (is_torchrun_module(name)) return judge_torchrun(module + 1);
-    if (const auto business = business_of_module(name); business != Business::kNone) return launcher(name, business);
-    return judged(ProgramKind::kTraining, name, " is a Python module");
-  }
-
-  Program judge_python(const std::string& name) {
-    const auto command =
-        read_python(words_.size() - at_, [&](std::size_t i) { return std::string_view(words_[at_ + i]); });
-    if (command.module != 0) return judge_module(at_ + command.module);
-    if (command.script == 0) return judged(ProgramKind::kTraining, name, " runs Python code");
-    const auto& script = words_[at_ + command.script];
-    if (is_torchrun_script(script)) return judge_torchrun(at_ + command.arguments);
-    const std::string script_name(base_name(script));
-    if (const auto business = business_of(script_name); business != Business::kNone)
-      return launcher(script_name, business);
-    return judged(ProgramKind::kTraining, script_name == "-" ? name : script_name,
-                  script_name == "-" ? " runs Python code" : " is a Python script");
-  }
-
-  // A wrapper that is not known is one that has a shell or a launcher behind it. Whoever starts ours wants it.
-  Program judge_compiled(const std::string& name) {
-    const auto started = std::find_if(words_.begin() + static_cast<std::ptrdiff_t>(at_) + 1, words_.end(),
-                                      [](const auto& word) { return is_started_by_others(base_name(word)); });
-    if (started == words_.end() || name == "slurm-bootstrap")
-      return judged(ProgramKind::kTraining, name, " is a compiled program");
-    return judged(ProgramKind::kScript, name, cat({" may start ", quoted(base_name(*started), 40)}));
-  }
-
-  Program judge_file(const std::string& name) {
-    if (lookup_ == SearchPlace::kContainer) {
-      return {ProgramKind::kUnseen, name, cat({"srun cannot see ", quoted(name, 60), " in a container"})};
-    }
-    const auto head = find_head(words_[at_]);
-    if (!head) return {ProgramKind::kUnseen, name, cat({"srun cannot see ", quoted(words_[at_], 60)})};
-    if (head->starts_with("\x7f"
-                          "ELF"))
-      return judge_compiled(name);
-    if (!head->starts_with("#!"))
-      return judged(ProgramKind::kScript, name, " is of a file type that srun does not know");
-    const auto line = std::string_view(*head).substr(2, head->find('\n') - 2);
-    if (is_python_shebang(line) || is_pip_script(*head)) {
-      return judged(ProgramKind::kTraining, name, " is a Python script");
-    }
-    return judged(ProgramKind::kScript, name,
-                  cat({" is a script for ", quoted(base_name(split(trim(line), ' ')[0]), 40)}));
-  }
-
-  // As Slurm looks for it: in PATH, then in srun's own folder; and in the folders of an environment that is entered.
-  std::optional<std::string> find_head(const std::string& program) const {
-    if (program.starts_with('/')) return place_.files.head(program);
-    if (program.find('/') != std::string::npos) return has_chdir_ ? std::nullopt : place_.files.head(program);
-    Words folders = folders_;
-    if (lookup_ == SearchPlace::kEnvironment) add_active_environment(folders);
-    for (const auto folder : split(path_, ':')) {
-      if (folder.starts_with('/')) folders.emplace_back(folder);
-    }
-    if (!has_chdir_) folders.emplace_back(".");
-    for (const auto& folder : folders) {
-      if (auto head = place_.files.head(cat({folder, "/", program}))) return head;
-    }
+  std::optional<Program> judge_by_site(std::string_view name) const {
+    if (has_word(place_.trainers, name, ',')) return judged(K::kTraining, name, " is in trainers= of plugstack.conf");
+    if (has_word(place_.launchers, name, ',')) return judged(K::kLauncher, name, " is in launchers= of plugstack.conf");
     return std::nullopt;
   }
 
-  void add_active_environment(Words& folders) const {
-    for (const auto* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-      if (const auto base = place_.environment.get(name)) folders.push_back(cat({*base, "/bin"}));
+  // What the name of a word says by itself, but for Python's.
+  std::optional<Program> judge_name(std::size_t k) const {
+    const auto name = name_at(k);
+    if (auto program = judge_by_site(name)) return program;
+    if (name == "slurm-bootstrap") return judged(K::kTraining, name, " is a compiled program");
+    if (is_torchrun(k)) return judge_torchrun(k + 1);
+    const auto business = business_of(name);
+    // torchrun_jsc, torchrun-2.9: has torchrun's own options.
+    if (name.starts_with("torchrun") && !business.empty() && type_of(find(k)) == FileType::kPython) {
+      return judge_torchrun(k + 1);
     }
-    if (!has_chdir_) folders.emplace_back(".venv/bin");
+    if (is_tool(k)) return std::nullopt;
+    if (!business.empty()) return judged(K::kLauncher, name, business);
+    if (is_shell(name)) return judged(K::kShell, name, " is a shell: the plugin does not set up what a shell starts");
+    if (is_interpreter(name))
+      return judged(K::kScript, name, " runs a script: the plugin sets up compiled programs and Python");
+    return std::nullopt;
   }
 
-  Words words_;
-  const ProgramPlace& place_;
-  bool has_chdir_;
-  std::string path_;
-  std::size_t at_ = 0;
-  SearchPlace lookup_ = SearchPlace::kHere;
-  Words folders_;
-  std::optional<Program> outcome_;
-};
+  Program judge_torchrun(std::size_t arguments) const {
+    const auto decision = find_torchrun_decision(std::span(words_).subspan(std::min(arguments, words_.size())),
+                                                 place_.environment, place_.nodes);
+    if (decision.empty()) return {K::kTorchrun, "torchrun", "torchrun starts its own ranks"};
+    return {K::kLauncher, "torchrun", cat({"the user set ", quoted(decision, 40), " for torchrun"})};
+  }
 
-bool is_launcher_name(std::string_view program) noexcept { return business_of(base_name(program)) != Business::kNone; }
+  Program judge_module(std::size_t k) const {
+    const auto& name = words_[k];
+    if (auto program = judge_by_site(name)) return std::move(*program);
+    if (is_torchrun_module(name)) return judge_torchrun(k + 1);
+    const auto business = business_of_module(name);
+    if (!business.empty()) return judged(K::kLauncher, name, business);
+    return judged(K::kTraining, name, " is a Python module");
+  }
+
+  PythonCommand python_at(std::size_t k) const {
+    return read_python(words_.size() - k, [&](std::size_t i) { return std::string_view(words_[k + i]); });
+  }
+
+  Program judge_python(std::size_t k) const {
+    const auto command = python_at(k);
+    if (command.module != 0) return judge_module(k + command.module);
+    const auto script = k + command.script;
+    if (command.script == 0 || words_[script] == "-") return judged(K::kTraining, name_at(k), " runs Python code");
+    auto named = judge_name(script);
+    if (named && (named->kind == K::kLauncher || named->kind == K::kTorchrun)) return std::move(*named);
+    const auto business = business_of(name_at(script));  // python3 /opt/conda/bin/conda
+    if (!business.empty()) return judged(K::kLauncher, name_at(script), business);
+    return judged(K::kTraining, name_at(script), " is a Python script");
+  }
+
+  // The first word, which no name and no word behind it has decided.
+  Program judge_first(const ProgramHead& file) const {
+    const auto name = name_at(0);
+    switch (type_of(file)) {
+      case FileType::kElf:
+        return judged(K::kTraining, name, " is a compiled program");
+      case FileType::kPython:
+        return judged(K::kTraining, name, " is a Python script");
+      case FileType::kScript:
+        return judge_script(name, *file);
+      case FileType::kOther:
+        return judged(K::kScript, name, " is of a file type that srun does not know");
+      case FileType::kImage:
+        return {K::kUnseen, std::string(name), cat({"srun cannot see into the image ", quoted(name, 60)})};
+      case FileType::kUnseen:
+        break;
+    }
+    return {K::kUnseen, std::string(name), cat({"srun cannot see ", quoted(words_[0], 60)})};
+  }
+
+  static Program judge_script(std::string_view name, std::string_view head) {
+    const auto line = trim(head.substr(2, head.find('\n') - 2));
+    return judged(K::kScript, name, cat({" is a script for ", quoted(base_name(split(line, ' ')[0]), 40)}));
+  }
+
+  std::optional<Program> judge_word(std::size_t k) {
+    const std::string_view word = words_[k];
+    if (word.starts_with("PATH=")) search_.set_path(word.substr(5));
+    if (word.empty() || is_option(word) || is_assignment(word)) return std::nullopt;
+    const bool is_behind = is_behind_option(k);
+    if (is_behind) note_option(words_[k - 1], word);
+    if (takes_modules_ && (words_[k - 1] == "-m" || words_[k - 1] == "--module")) return as_argument(judge_module(k));
+    if (is_python(name_at(k))) return judge_python_word(k, is_behind);
+    if (auto named = judge_name(k)) return judge_named(k, std::move(*named), is_behind);
+    if (is_tool(k)) enter(name_at(k));
+    if (is_tool(k) || (!candidate_ && is_subcommand(word))) return std::nullopt;
+    has_operand_ = true;
+    return judge_file(k, is_behind);
+  }
+
+  // An unknown program may do with its arguments what it likes: a job that asks for all its steps has it set up.
+  Program as_argument(Program program) const {
+    const bool is_sure = tool_ != Tool::kNone && !candidate_;
+    if (is_sure || (program.kind != K::kLauncher && program.kind != K::kShell)) return program;
+    return judged(K::kScript, candidate_ ? candidate_->name : name_at(0),
+                  cat({" may start ", quoted(program.name, 40)}));
+  }
+
+  std::optional<Program> judge_named(std::size_t k, Program named, bool is_behind) {
+    if (named.kind == K::kTraining && is_behind)
+      candidate_ = std::move(named);
+    else if (named.kind == K::kTraining || is_program(k, named.kind, is_behind))
+      return as_argument(std::move(named));
+    return std::nullopt;
+  }
+
+  // Whether the name of a shell, an interpreter or a launcher is that of a program, or an argument.
+  bool is_program(std::size_t k, ProgramKind kind, bool is_behind) const {
+    const auto name = name_at(k);
+    if (has_word(place_.launchers, name, ',')) return true;
+    if (is_program_sure_ && !is_clear_name(name)) return false;
+    if (!is_behind) return true;
+    const bool is_last = !has(k + 1);
+    const bool has_options = !is_last && is_option(words_[k + 1]);
+    const bool is_of_tool = tool_ != Tool::kNone && !is_program_sure_;
+    // --backend ray --epochs 3
+    if (!is_of_tool && !is_clear_name(name) && (is_last || has_options) && words_[k - 1].starts_with("--"))
+      return false;
+    if (name.starts_with("torchrun")) return has_options || (!is_last && is_python_script(words_[k + 1]));
+    if (is_last || has_options) return true;
+    // A framework's launcher runs no Python, and a shell no compiled program.
+    if (kind == K::kLauncher) return runs_commands(name) || !(is_python(name_at(k + 1)) || is_torchrun(k + 1));
+    return tool_ != Tool::kContainer && may_be_script(k + 1);
+  }
+
+  // Of a shell, as far as can be seen: behind a tool a bare word that is no file is none.
+  bool may_be_script(std::size_t k) const {
+    const auto name = name_at(k);
+    if (is_python(name) || is_python_script(name) || is_torchrun(k) || is_tool(k)) return false;
+    if (!is_path(k)) return tool_ == Tool::kNone || name.find('.') != name.npos || search_.find_here(words_[k]);
+    const auto type = type_of(find(k));
+    return type != FileType::kElf && type != FileType::kPython;
+  }
+
+  // Python runs no shell and no script of another language: before one of these, "python3" is a value. Behind an option
+  // it counts where what follows is Python's.
+  std::optional<Program> judge_python_word(std::size_t k, bool is_behind) {
+    has_operand_ = true;
+    auto program = judge_python(k);
+    const auto command = python_at(k);
+    if (program.kind != K::kTraining) return as_argument(std::move(program));
+    bool is_value = is_behind;
+    bool may_be_program = tool_ != Tool::kContainer;
+    if (command.script != 0) {
+      const auto script = k + command.script;
+      const auto name = name_at(script);
+      const auto type = type_of(find(script));
+      const bool is_pythons = type == FileType::kPython || type == FileType::kOther;
+      const bool is_others =
+          is_shell(name) || is_interpreter(name) || type == FileType::kScript || name.ends_with(".sh");
+      is_value = is_others || (is_behind && !is_python_script(name));
+      may_be_program = may_be_program && is_pythons;
+    } else if (command.module != 0) {
+      is_value = is_behind && !is_identifier(words_[k + command.module]);
+      may_be_program = false;
+    } else if (has(k + 2) && words_[k + 1].ends_with('c') && words_[k + 2].find_first_of(" (;=") != std::string::npos) {
+      is_value = false;  // -c 'import torch'
+    }
+    if (!is_value) return program;
+    if (may_be_program) candidate_ = std::move(program);
+    return std::nullopt;
+  }
+
+  std::optional<Program> judge_file(std::size_t k, bool is_behind) {
+    if (is_program_sure_ && !is_path(k)) return std::nullopt;
+    const auto name = name_at(k);
+    const auto file = find(k);
+    const auto type = type_of(file);
+    if (type == FileType::kScript) return judge_script(name, *file);
+    const bool is_script = is_python_script(name);
+    if (!is_script && type != FileType::kElf && type != FileType::kPython) return std::nullopt;
+    if (tool_ == Tool::kContainer && (is_behind || !is_script)) return std::nullopt;
+    // Behind an option it is a value where the next word may be the program.
+    if (is_behind && has(k + 1) && !is_option(words_[k + 1]) && is_unseen(k + 1, is_script)) return std::nullopt;
+    if (is_program_sure_) return std::nullopt;
+    is_program_sure_ = !is_behind;
+    candidate_ = judged(K::kTraining, name, type == FileType::kElf ? " is a compiled program" : " is a Python script");
+    return std::nullopt;
+  }
+
+  bool is_unseen(std::size_t k, bool also_bare) const {
+    const auto name = name_at(k);
+    const bool is_known = is_python(name) || is_python_script(name) || is_tool(k) || judge_name(k);
+    return (also_bare || is_path(k)) && !is_known && !find(k);
+  }
+
+  std::vector<std::string> words_;
+  const ProgramPlace& place_;
+  ProgramSearch search_;
+  Tool tool_ = Tool::kNone;
+  bool takes_modules_ = false;        // the last tool takes -m MODULE
+  bool has_operand_ = false;          // a tool has words that may name its program
+  bool is_program_sure_ = false;      // the candidate is no option's value
+  std::optional<Program> candidate_;  // the program, unless a later word is one that is not set up
+};
 
 }  // namespace
 
 Program classify_program(std::span<const std::string> words, const ProgramPlace& place) {
-  return Walk(words, place).judge();
+  return Scan(words, place).judge();
 }
 
 bool is_launcher_process(int count, const char* const* words) noexcept {
   if (count < 1 || words == nullptr || words[0] == nullptr) return false;
-  const std::string_view program = words[0];
-  if (is_launcher_name(program) || is_torchrun_script(program)) return true;
-  if (!is_python(base_name(program))) return false;
-  const auto command = read_python(static_cast<std::size_t>(count), [&](std::size_t i) noexcept {
-    return words[i] == nullptr ? std::string_view() : std::string_view(words[i]);
-  });
-  if (command.module != 0) {
-    return is_torchrun_module(words[command.module]) || business_of_module(words[command.module]) != Business::kNone;
-  }
-  if (command.script == 0) return false;
-  return is_torchrun_script(words[command.script]) || is_launcher_name(words[command.script]);
+  const auto word = [&](std::size_t i) noexcept { return std::string_view(words[i] == nullptr ? "" : words[i]); };
+  const auto is_launcher = [](std::string_view path) noexcept {
+    return is_launcher_name(base_name(path)) || is_torchrun_script(path);
+  };
+  if (is_launcher(word(0))) return true;
+  if (!is_python(base_name(word(0)))) return false;
+  const auto command = read_python(static_cast<std::size_t>(count), word);
+  if (command.script != 0) return is_launcher(word(command.script));
+  const auto module = command.module != 0 ? word(command.module) : std::string_view();
+  return is_torchrun_module(module) || !business_of_module(module).empty();
 }
 
 }  // namespace bootstrap

@@ -1,15 +1,14 @@
-// What a step starts, judged by its command line and the first bytes of its file: a training program, torchrun, or one
-// of the many that are none of our business.
+// What a step starts, judged by one scan of its command line and the first bytes of files that it names: a training
+// program, torchrun, or one of the many that are none of our business.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "core/program/program_files.h"
 #include "core/util/environment.h"
 
 namespace bootstrap {
@@ -20,7 +19,7 @@ enum class ProgramKind : std::uint8_t {
   kLauncher,  // starts ranks, workers or other programs itself: mpirun, accelerate, ray, make; a torchrun that does not
               // leave nodes and rendezvous to us is one, too
   kShell,     // a shell
-  kScript,    // a script of another interpreter, what is no program at all, or behind words that are not known
+  kScript,    // a script of another interpreter, what is no program at all, or what may start a shell or a launcher
   kUnseen,    // cannot be seen from here, and its name says nothing
 };
 
@@ -30,22 +29,13 @@ struct Program {
   std::string reason;  // for people, short: "mpirun starts its own ranks", "bash is a shell"
 };
 
-// The first bytes of a file, read by srun as the user. Nothing: it cannot be opened, or is no regular file.
-inline constexpr std::size_t kProgramHead = 256;
-
-// Where the words of the command line are looked up. Pure: files are read by the caller.
-class ProgramFiles {
- public:
-  virtual ~ProgramFiles() = default;
-  // The first kProgramHead bytes of the file at this path; a relative one counts from srun's working directory.
-  virtual std::optional<std::string> head(const std::string& path) const = 0;
-};
-
 struct ProgramPlace {
   const Environment& environment;  // srun's: PATH, VIRTUAL_ENV, CONDA_PREFIX, PET_*
   const ProgramFiles& files;
-  bool has_chdir = false;   // srun --chdir: a relative name is unseen
-  std::uint32_t nodes = 1;  // of the step: `torchrun --nnodes=N` with that N says nothing new
+  bool has_chdir = false;           // srun --chdir: a relative name is unseen
+  std::uint32_t nodes = 1;          // of the step: `torchrun --nnodes=N` with that N says nothing new
+  std::string_view launchers = {};  // the site's own, separated by commas
+  std::string_view trainers = {};
 };
 
 // `words` is the command line of the step's program, as srun has it.

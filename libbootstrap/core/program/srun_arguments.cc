@@ -7,7 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "core/program/launcher_names.h"
+#include "core/program/program_files.h"
+#include "core/program/program_names.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -197,11 +198,10 @@ UsersBind read_users_bind(std::string_view text) {
   return kind == kClosestText ? UsersBind{GpuBind::kClosest, *option} : UsersBind{};
 }
 
-bool may_be_no_world(std::span<const std::string> arguments) {
-  return std::any_of(arguments.begin(), arguments.end(), [](std::string_view word) {
-    const auto slash = word.rfind('/');
-    return word == "--pty" ||
-           business_of(word.substr(slash == std::string_view::npos ? 0 : slash + 1)) != Business::kNone;
+bool may_be_no_world(std::span<const std::string> arguments, std::string_view launchers) {
+  return std::any_of(arguments.begin(), arguments.end(), [&](std::string_view word) {
+    const auto name = base_name(word);
+    return word == "--pty" || is_launcher_name(name) || has_word(launchers, name, ',');
   });
 }
 

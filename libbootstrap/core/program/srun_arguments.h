@@ -39,8 +39,8 @@ std::string write_users_bind(const UsersBind& bind);
 UsersBind read_users_bind(std::string_view text);
 
 // One of the words is the name of a launcher, or asks for a terminal: of a job that asks for all its steps, such a step
-// may be left alone.
-bool may_be_no_world(std::span<const std::string> arguments);
+// may be left alone. `launchers`: the site's own, separated by commas.
+bool may_be_no_world(std::span<const std::string> arguments, std::string_view launchers = {});
 
 // A step of several components: "srun ... : ..." or --het-group.
 bool expects_components(std::span<const std::string> arguments);

@@ -83,6 +83,21 @@ Result<std::string> read_partitions(std::string_view text) {
   return std::string(text);
 }
 
+// Of files without their folders, and of modules.
+bool is_program(std::string_view name) {
+  return !name.empty() && !name.starts_with('-') && std::all_of(name.begin(), name.end(), [](char c) {
+    return is_alphanumeric(c) || std::string_view("._+-").find(c) != std::string_view::npos;
+  });
+}
+
+Result<std::string> read_programs(std::string_view text) {
+  const auto names = split(text, ',');
+  if (!text.empty() && !std::all_of(names.begin(), names.end(), is_program)) {
+    return refuse_value("use names of programs without folders, separated by commas");
+  }
+  return std::string(text);
+}
+
 Result<std::uint16_t> read_port(std::string_view text) {
   if (text == "auto") return std::uint16_t{0};
   const auto port = parse_unsigned(text, kMaxPort);
@@ -222,6 +237,10 @@ constexpr std::array kSpecs{
     row<&Settings::partitions, read_partitions, write_text>(
         {"partitions", "", "", "LIST", "",
          "partitions whose steps are set up without being asked; default stands for srun without a partition"}),
+    row<&Settings::launchers, read_programs, write_text>(
+        {"launchers", "", "", "LIST", "", "programs of the site that start ranks or other programs themselves"}),
+    row<&Settings::trainers, read_programs, write_text>(
+        {"trainers", "", "", "LIST", "", "programs of the site that may train, also where they are scripts"}),
     row<&Settings::port, read_port, write_port>(
         {"port", "SLURM_BOOTSTRAP_PORT", "bootstrap-port", "auto|PORT", "",
          "MASTER_PORT; auto: reserved by Slurm where MpiParams=ports= is set, else computed"}),

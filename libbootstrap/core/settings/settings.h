@@ -81,6 +81,8 @@ struct Settings {
   Setting<bool> explain{false};
   Setting<When> when{When::kWorld};
   Setting<std::string> partitions{""};         // partitions to which `when` applies, separated by commas; empty: all
+  Setting<std::string> launchers{""};          // names of programs separated by commas, as the site's own launchers
+  Setting<std::string> trainers{""};           // and training programs
   Setting<std::uint16_t> port{0};              // 0: reserved by Slurm, or computed from port_range
   Setting<PortRange> port_range{PortRange{}};  // below Linux' default ip_local_port_range, 32768 to 60999
   Setting<std::string> address{"%h"};          // %h: the host of rank 0

@@ -6,8 +6,8 @@
 #include <map>
 #include <optional>
 
-#include "core/program/launcher_names.h"
 #include "core/program/program.h"
+#include "core/program/program_names.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -86,7 +86,7 @@ std::uint64_t port_of(std::string_view address) {
 constexpr std::size_t kNone = SIZE_MAX;
 
 bool is_launcher(const TaskProcess& process) {
-  if (is_shell(process.name) || find_prefix(process.name) != nullptr) return true;
+  if (is_shell(process.name) || tool_of(process.name) != Tool::kNone || is_launcher_name(process.name)) return true;
   std::vector<const char*> words{process.name.c_str()};
   if (is_launcher_process(1, words.data())) return true;
   words.clear();

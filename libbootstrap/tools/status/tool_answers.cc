@@ -9,7 +9,7 @@
 #include <array>
 #include <chrono>
 
-#include "core/program/launcher_names.h"
+#include "core/program/program_names.h"
 #include "core/util/text.h"
 #include "tools/check/check_socket.h"
 #include "tools/check/child_output.h"

@@ -36,7 +36,7 @@ ROWS = {
     "a binding": (f"{ONE} --gpu-bind=single:1", PYTHON,
                   "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu); use --gpus-per-node=N "),
     "GPUs of the step on two nodes": ("-N2 -n4 --gpus=4", PYTHON,
-                                      "--gpus=N does not say how many GPUs each node gets; use --gpus-per-node=N "),
+                                      "Slurm gave the nodes different numbers of the GPUs of --gpus=N; use --gpus-per-node=N "),
     "no GPUs": ("-N2 --ntasks-per-node=2", PYTHON, "the step has no GPUs; "),
     "GPUs that were taken back": (f"{ONE} --gres=none", PYTHON, "the step has no GPUs; "),
     "torchrun twice on a node": (TWO, ["python3", "-m", "torch.distributed.run", "-h"],

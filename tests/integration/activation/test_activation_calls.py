@@ -27,18 +27,21 @@ def calls_of(cluster, *command):
     return int(by_user[1]), {name for name in OUR_CALLS if re.search(rf"^\s+{name}\s", text, re.M)}
 
 
-OUR_CALLS = {"REQUEST_JOB_STEP_INFO", "REQUEST_STEP_LAYOUT"}
+OF_STEP = {"REQUEST_JOB_STEP_INFO", "REQUEST_STEP_LAYOUT"}
+OUR_CALLS = {*OF_STEP, "REQUEST_JOB_INFO_SINGLE"}
 FREE = (["-n1", "--gres=gpu:1", "true"], [*TWO.split(), "bash", "-c", "true"], ["-N2", "-n3", "--gres=gpu:2", "true"],
         [*TWO.split(), "--bootstrap=off", "true"], [*TWO.split(), "mpirun", "--version"])  # fmt: skip
+OF_JOB = ["-N2", "-n4", "--gpus=4", "python3", "-c", "1"]
 ASKED = ([*TWO.split(), "python3", "-c", "1"], ["-N2", "-n4", "python3", "-c", "1"], [*ONE.split(), "python3", "-c", "1"])
 
 
 def test_what_srun_asks_of_slurmctld(cluster):
-    for line in (*FREE, *ASKED):
+    for line in (*FREE, *ASKED, OF_JOB):
         count, names = calls_of(cluster, *line)
         with cluster.other_plugstack():
             without, _ = calls_of(cluster, *[word for word in line if word != "--bootstrap=off"])
-        assert (count - without, names) == ((0, set()) if line in FREE else (2, OUR_CALLS)), line
+        expected = (0, set()) if line in FREE else (3, OUR_CALLS) if line is OF_JOB else (2, OF_STEP)
+        assert (count - without, names) == expected, line
 
 
 TRACED = "connect,socket,sendto,sendmsg"

@@ -1,13 +1,12 @@
-// Whether a torchrun leaves it to others how many nodes there are and where they meet.
+// What Python runs, and whether a torchrun leaves it to others how many nodes there are and where they meet.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/program/torchrun_options.h"
+#include "core/program/python_command.h"
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
+#include "core/program/program_names.h"
 #include "core/step/planned_variables.h"
-#include "core/program/launcher_names.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -23,18 +22,8 @@ constexpr std::string_view kTorchrunFlags = "standalone module no-python run-pat
 constexpr std::string_view kDeciding =
     "nnodes rdzv-backend rdzv-endpoint rdzv-id rdzv-conf standalone node-rank master-addr master-port local-addr";
 
-constexpr auto kVariables = std::to_array<std::string_view>(
-    {"PET_NNODES", "PET_STANDALONE", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID", "PET_RDZV_CONF",
-     "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_LOCAL_ADDR"});
-
 bool says_nothing_new(std::string_view name, std::string_view value, std::uint32_t nodes) {
   return name == "nnodes" && parse_unsigned(value, UINT32_MAX) == nodes;
-}
-
-std::string with_dashes(std::string_view name) {
-  std::string text(name);
-  std::replace(text.begin(), text.end(), '_', '-');
-  return text;
 }
 
 // argparse takes the beginning of an option for all of it. Where several begin so, it refuses; we do not care which.
@@ -49,18 +38,34 @@ std::vector<std::string_view> options_like(std::string_view given) {
   return found;
 }
 
+// PET_RDZV_ID for --rdzv-id.
+std::string variable_of(std::string_view option) {
+  auto name = cat({"PET_", replaced(option, "-", "_")});
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](char c) { return c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c; });
+  return name;
+}
+
 std::string find_variable(const Environment& environment, std::uint32_t nodes) {
   const ExportRecord ours(environment);
-  for (const auto name : kVariables) {
+  for (const auto option : split(kDeciding, ' ')) {
+    auto name = variable_of(option);
     const auto value = environment.get(name);
-    if (!value || ours.is_ours(name, *value)) continue;
-    if (name == "PET_NNODES" && says_nothing_new("nnodes", *value, nodes)) continue;
-    return std::string(name);
+    if (value && !ours.is_ours(name, *value) && !says_nothing_new(option, *value, nodes)) return name;
   }
   return {};
 }
 
 }  // namespace
+
+bool is_torchrun_module(std::string_view module) noexcept {
+  return module == "torch.distributed.run" || module == "torch.distributed.launch" || module.starts_with("torchrun_");
+}
+
+bool is_torchrun_script(std::string_view path) noexcept {
+  return path.substr(path.rfind('/') + 1) == "torchrun" || path.ends_with("torch/distributed/run.py") ||
+         path.ends_with("torch/distributed/launch.py");
+}
 
 std::string find_torchrun_decision(std::span<const std::string> arguments, const Environment& environment,
                                    std::uint32_t nodes) {
@@ -75,7 +80,7 @@ std::string find_torchrun_decision(std::span<const std::string> arguments, const
       continue;
     }
     const auto equals = word.find('=');
-    const auto given = with_dashes(word.substr(2, equals == std::string_view::npos ? equals : equals - 2));
+    const auto given = replaced(word.substr(2, equals == std::string_view::npos ? equals : equals - 2), "_", "-");
     const auto options = options_like(given);
     if (options.empty()) return std::string(word);
     const bool decides =

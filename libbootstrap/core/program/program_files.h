@@ -1,0 +1,58 @@
+// The files that a command line names: where they are looked up, and what their first bytes say.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/util/environment.h"
+
+namespace bootstrap {
+
+inline constexpr std::size_t kProgramHead = 256;
+using ProgramHead = std::optional<std::string>;
+
+// Pure: the caller reads files.
+class ProgramFiles {
+ public:
+  virtual ~ProgramFiles() = default;
+  // The first kProgramHead bytes of a file that may be started; empty of one that may not. Nothing: there is no regular
+  // file. A relative path counts from srun's working directory.
+  virtual ProgramHead head(const std::string& path) const = 0;
+};
+
+// kImage: of Apptainer's, which is executable. kScript: of another language than Python. kOther: none of these.
+enum class FileType : std::uint8_t { kUnseen, kElf, kPython, kScript, kImage, kOther };
+FileType type_of(const ProgramHead& file);
+
+class ProgramSearch {
+ public:
+  ProgramSearch(const ProgramFiles& files, const Environment& environment, bool has_chdir);
+
+  // As Slurm looks for the program of a step: in PATH, then in srun's own folder.
+  ProgramHead find_first(const std::string& word) const;
+  ProgramHead find_path(const std::string& word) const;     // with a slash
+  ProgramHead find_in_path(const std::string& word) const;  // without one
+  ProgramHead find_in_environment(const std::string& word) const;
+  ProgramHead find_here(const std::string& word) const;
+
+  void set_path(std::string_view path) { path_ = path; }
+  void change_folder() { has_chdir_ = true; }  // relative names are unseen from here on
+  void enter_folder(std::string_view path);    // conda run -p PATH
+  void enter_named(std::string_view name);     // conda run -n NAME
+
+ private:
+  const ProgramFiles& files_;
+  const Environment& environment_;
+  std::string path_;
+  std::vector<std::string> folders_;
+  bool has_chdir_;
+};
+
+std::string_view base_name(std::string_view path) noexcept;
+
+}  // namespace bootstrap

@@ -1,0 +1,191 @@
+// Programs that are known by their names.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/program/program_names.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace bootstrap {
+namespace {
+
+template <class Meaning>
+struct Named {
+  std::string_view names;  // separated by spaces
+  Meaning meaning;
+};
+
+constexpr std::string_view kRanks = " starts its own ranks";
+constexpr std::string_view kWorkers = " starts its own workers";
+constexpr std::string_view kOthers = " starts other programs";
+constexpr std::string_view kServes = " is a server";
+constexpr std::string_view kShows = " shows what a node has";
+
+// Each row has its source in front of it.
+constexpr auto kLaunchers = std::to_array<Named<std::string_view>>({
+    // MPI: mpirun(1), mpiexec(1) of Open MPI, MPICH, MVAPICH2 and Intel MPI; prte(1); daemons that they start by srun.
+    {"mpirun mpiexec mpirun_rsh orterun oshrun shmemrun orted prted prte prterun prun hydra_pmi_proxy "
+     "hydra_bstrap_proxy pmi_proxy mpispawn smpd mpd yod",
+     kRanks},
+    // Other resource managers and sites: aprun(1), jsrun(1), flux(1), ibrun (TACC), lrun (LLNL), charmrun, LIKWID; UPC,
+    // UPC++, GASNet, NVIDIA Legate, HPE Dragon, DLRover.
+    {"aprun jsrun flux ibrun lrun charmrun poe ccc_mprun mpprun palsrun likwid-mpirun upcrun upcxx-run gasnetrun_ibv "
+     "gasnetrun_ucx gasnetrun_ofi gasnetrun_mpi legate dragon dlrover-run",
+     kRanks},
+    // PyTorch's torchrun and torchx; the launchers of frameworks (the console scripts of each).
+    {"torchrun torchx torchft_lighthouse torchrunx accelerate accelerate-launch deepspeed deepspeed.pt ds ds_ssh "
+     "composer horovodrun hvdrun lightning fabric lightning_app trl llamafactory-cli axolotl tune colossalai pdsh "
+     "paddlerun fleetrun bpslaunch byteps kungfu-run oneflow msrun megatron swift xtuner mim",
+     kRanks},
+    // Pools of workers and agents: ray(1), dask-*(1), wandb agent, prefect, celery(1), rq, luigi, parsl, ipyparallel,
+    // HTCondor's glide-ins, Globus Compute, Merlin, Airflow, Dagster, MLflow, jug, greasy (BSC), RADICAL-Pilot.
+    {"ray wandb dask dask-worker dask-scheduler dask-mpi dask-cuda-worker dask-ssh prefect celery rq luigi luigid "
+     "process_worker_pool.py ipcluster ipengine ipcontroller clearml-agent work_queue_worker vine_worker hq "
+     "spark-submit spark-class scoop condor_master condor_startd condor_starter globus-compute-endpoint "
+     "funcx-endpoint merlin airflow dagster mlflow jug greasy radical-pilot-agent optuna",
+     kWorkers},
+    // Inference servers that start a worker for each GPU, notebooks, databases, remote shells and desktops.
+    {"vllm sglang text-generation-launcher tritonserver trtllm-serve lmdeploy ollama llama-server jupyter jupyter-lab "
+     "jupyter-notebook jupyterhub-singleuser jupyterhub rserver code-server tensorboard streamlit gradio uvicorn "
+     "gunicorn redis-server mongod sshd dropbear Xvfb vncserver xpra slurmd nginx httpd postgres mysqld",
+     kServes},
+    // Slurm's own; workflows and farms: snakemake(1), nextflow, parallel(1), xargs(1), make(1), find(1) -exec, just,
+    // Task, DVC, doit, Invoke, Kedro, Metaflow, Guild AI; other users, hosts and terminals; test runners, installers.
+    {"srun sbatch salloc sattach snakemake nextflow cwltool cromwell pegasus-run rush disBatch disbatch parallel sem "
+     "xargs make gmake ninja cmake ctest bazel scons waf find watch entr just task dvc doit invoke kedro metaflow "
+     "guild "
+     "honcho foreman overmind tmux screen script expect sudo su sg ssh ssh-agent dbus-run-session rsh nsenter unshare "
+     "chroot bwrap systemd-run at pytest py.test tox nox pip pip3 conda mamba daemonize supervisord runit "
+     "s6-supervise tini dumb-init busybox toybox",
+     kOthers},
+    // Tools of NVIDIA, AMD, Intel and hwloc; DCGM; compilers.
+    {"nvidia-smi nvidia-debugdump dcgmi nvtop nvitop gpustat rocm-smi amd-smi rocminfo clinfo sycl-ls xpu-smi xpumcli "
+     "lstopo lstopo-no-graphics hwloc-ls lscpu lspci numastat ibstat ibv_devinfo nvcc hipcc",
+     kShows},
+});
+
+// Names that have a suffix on some systems: mpirun.openmpi (Debian), mpiexec.hydra, torchrun_jsc (Juelich).
+constexpr std::string_view kWithSuffix = "mpirun mpiexec orterun dask jupyter torchrun";
+
+// python -m: sources as above.
+constexpr auto kModules = std::to_array<Named<std::string_view>>({
+    {"torch.distributed.run torch.distributed.launch torch.distributed.elastic torch.multiprocessing.spawn "
+     "torch_xla.distributed.xla_spawn accelerate.commands.launch accelerate.commands.accelerate_cli accelerate "
+     "deepspeed.launcher.runner deepspeed.launcher.launch deepspeed lightning.fabric lightning.fabric.cli "
+     "lightning_fabric lightning_fabric.cli lightning composer.cli.launcher composer horovod.runner.launch "
+     "horovod.runner.run_task horovod.run paddle.distributed.launch trl llamafactory.cli colossalai.cli torchx.cli "
+     "torchrunx",
+     kRanks},
+    {"ray ray.scripts.scripts wandb distributed.cli.dask_worker dask_worker distributed dask celery "
+     "submitit.core._submit joblib.externals.loky.backend.popen_loky_posix ipyparallel.engine scoop mpi4py.futures "
+     "executorlib.backend parsl.executors.high_throughput.process_worker_pool",
+     kWorkers},
+    {"vllm.entrypoints.openai.api_server sglang.launch_server http.server jupyter notebook jupyterlab jupyter_server "
+     "ipykernel ipykernel_launcher IPython uvicorn tensorboard.main streamlit",
+     kServes},
+    {"snakemake pytest unittest pip venv ensurepip build tox nox", kOthers},
+});
+
+constexpr std::string_view kShells =
+    "bash rbash sh dash ash zsh ksh ksh93 mksh pdksh csh tcsh fish pwsh xonsh nu elvish rc es yash posh";
+
+// Compiled programs that run a script, which is its author's business as that of a shell is.
+constexpr std::string_view kInterpreters =
+    "perl ruby irb node nodejs deno bun Rscript R julia lua luajit php tclsh wish octave octave-cli matlab java scala "
+    "groovy awk gawk mawk sed guile racket sbcl ghci swipl gnuplot sas stata stata-mp mathematica wolframscript";
+
+constexpr std::string_view kClear =
+    "bash sh dash zsh ksh csh tcsh fish mpirun mpiexec prterun orterun srun torchrun accelerate deepspeed horovodrun";
+
+constexpr std::string_view kRunCommands =
+    "mpirun mpiexec mpirun_rsh orterun oshrun shmemrun prterun prun srun salloc aprun jsrun flux ibrun lrun charmrun "
+    "poe ccc_mprun mpprun palsrun likwid-mpirun horovodrun pdsh parallel sem xargs rush watch entr find tmux screen "
+    "script expect sudo su sg ssh rsh nsenter unshare chroot bwrap systemd-run dbus-run-session ssh-agent daemonize "
+    "tini dumb-init busybox toybox";
+
+constexpr auto kTools = std::to_array<Named<Tool>>({
+    // coreutils, util-linux, numactl(8), hwloc-bind(1), LIKWID, Debian's xvfb and expect.
+    {"env time nice ionice timeout stdbuf nohup setsid taskset chrt flock prlimit setpriv choom setarch linux32 "
+     "linux64 "
+     "uclampset numactl numawrap hwloc-bind likwid-pin likwid-perfctr xvfb-run unbuffer catchsegv eatmydata faketime "
+     "fakeroot proot firejail cgexec cpulimit schedtool direnv guix spack",
+     Tool::kWrapper},
+    // Profilers and debuggers: NVIDIA, AMD, Intel, Linaro Forge, TotalView, HPE, HPCToolkit, TAU, Score-P, Linux.
+    {"nsys ncu nvprof dlprof compute-sanitizer cuda-memcheck cuda-gdb rocprof rocprofv2 rocprofv3 rocprof-compute "
+     "rocprof-sys-run rocprof-sys-sample omnitrace-run omnitrace-sample omniperf rocgdb vtune amplxe-cl advisor "
+     "advixe-cl inspxe-cl aps gdb-oneapi map ddt perf-report forge totalview pat_run hpcrun tau_exec scorep-wrapper "
+     "perf strace ltrace valgrind gdb lldb heaptrack gprofng tracy-capture uftrace bpftrace py-spy austin",
+     Tool::kWrapper},
+    {"coverage kernprof viztracer scalene memray pyinstrument fil-profile ddtrace-run opentelemetry-instrument "
+     "newrelic-admin dotenv",
+     Tool::kPython},
+    {"conda mamba micromamba uv uvx poetry pixi pipenv pdm hatch rye pyenv", Tool::kEnvironment},
+    {"apptainer singularity podman podman-hpc docker nerdctl shifter sarus enroot ch-run udocker charliecloud",
+     Tool::kContainer},
+});
+
+constexpr std::string_view kSubcommands =
+    "run exec start shell shared-run profile launch record stat trace shell-run env build-env";
+
+template <class Meaning, std::size_t N>
+Meaning find_name(const std::array<Named<Meaning>, N>& table, std::string_view name) noexcept {
+  const auto row = std::find_if(table.begin(), table.end(), [&](const auto& one) { return has_word(one.names, name); });
+  return row == table.end() ? Meaning() : row->meaning;
+}
+
+// mpirun.openmpi
+std::string_view stem_of(std::string_view name) noexcept { return name.substr(0, name.find_first_of(".-_")); }
+
+bool is_numbered(std::string_view name, std::string_view stem, std::string_view numbers) noexcept {
+  return name.starts_with(stem) && name.find_first_not_of(numbers, stem.size()) == std::string_view::npos;
+}
+
+}  // namespace
+
+bool has_word(std::string_view list, std::string_view word, char separator) noexcept {
+  while (!list.empty()) {
+    const auto end = std::min(list.find(separator), list.size());
+    if (list.substr(0, end) == word) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
+}
+
+std::string_view business_of(std::string_view name) noexcept {
+  const auto business = find_name(kLaunchers, name);
+  const auto stem = stem_of(name);
+  if (!business.empty() || is_python_script(name) || stem == name || !has_word(kWithSuffix, stem)) return business;
+  return find_name(kLaunchers, stem);
+}
+
+std::string_view business_of_module(std::string_view module) noexcept { return find_name(kModules, module); }
+
+bool is_shell(std::string_view name) noexcept {
+  const auto stem = name.substr(0, name.find('-'));  // bash-5.2, zsh-5.9
+  return has_word(kShells, name) || (has_word(kShells, stem) && is_numbered(name, stem, "0123456789.-"));
+}
+
+bool is_interpreter(std::string_view name) noexcept {
+  const auto stem = name.substr(0, name.find_first_of("0123456789."));  // perl5.36, lua5.4
+  return has_word(kInterpreters, name) ||
+         (has_word("perl lua ruby tclsh php", stem) && is_numbered(name, stem, "0123456789."));
+}
+
+bool is_python(std::string_view name) noexcept {
+  if (name.starts_with("i")) name.remove_prefix(1);
+  return is_numbered(name, "python", "0123456789.dmt-") || is_numbered(name, "pypy", "0123456789.dmt-");
+}
+
+bool is_python_script(std::string_view name) noexcept { return name.size() > 3 && name.ends_with(".py"); }
+
+bool is_clear_name(std::string_view name) noexcept { return has_word(kClear, name) || has_word(kClear, stem_of(name)); }
+
+bool runs_commands(std::string_view name) noexcept {
+  return has_word(kRunCommands, name) || has_word(kRunCommands, stem_of(name));
+}
+
+Tool tool_of(std::string_view name) noexcept { return find_name(kTools, name); }
+
+bool is_subcommand(std::string_view word) noexcept { return has_word(kSubcommands, word); }
+
+}  // namespace bootstrap

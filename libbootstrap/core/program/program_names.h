@@ -1,0 +1,33 @@
+// Programs that are known by their names. Nothing here allocates.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+namespace bootstrap {
+
+// What a launcher, agent or server does with its task, for people: " starts its own ranks". Empty: it is none of these.
+// By the name of the file, without its folder.
+std::string_view business_of(std::string_view name) noexcept;
+std::string_view business_of_module(std::string_view module) noexcept;  // of `python -m MODULE`
+inline bool is_launcher_name(std::string_view name) noexcept { return !business_of(name).empty(); }
+
+bool is_shell(std::string_view name) noexcept;
+bool is_interpreter(std::string_view name) noexcept;    // of another language than Python: perl, Rscript
+bool is_python(std::string_view name) noexcept;         // python3, python3.11, pypy3, ipython3
+bool is_python_script(std::string_view name) noexcept;  // train.py
+
+// Of a shell or a launcher: no common word, so that it counts wherever it stands among the arguments of a program.
+bool is_clear_name(std::string_view name) noexcept;
+// Of a launcher: another program's command line follows, as in mpirun python3 train.py.
+bool runs_commands(std::string_view name) noexcept;
+
+// A tool runs the program that its command line names. kPython runs scripts and modules of Python, kEnvironment has
+// programs of its own, and srun does not see the files of kContainer.
+enum class Tool { kNone, kWrapper, kPython, kEnvironment, kContainer };
+Tool tool_of(std::string_view name) noexcept;
+bool is_subcommand(std::string_view word) noexcept;  // of a tool: exec, run, record
+
+bool has_word(std::string_view list, std::string_view word, char separator = ' ') noexcept;
+
+}  // namespace bootstrap

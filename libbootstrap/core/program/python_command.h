@@ -1,0 +1,51 @@
+// What Python runs, and whether a torchrun leaves it to others how many nodes there are and where they meet.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/util/environment.h"
+
+namespace bootstrap {
+
+struct PythonCommand {
+  std::size_t script = 0;  // word of the script; 0: there is none
+  std::size_t module = 0;  // word of the module's name; 0: there is none
+};
+
+// By Python's own options (python(1)); those of several letters may be joined: -uB. `at(i)` gives the i-th word, the
+// first one being Python itself.
+template <class At>
+PythonCommand read_python(std::size_t count, At at) noexcept {
+  constexpr std::string_view kFlags = "bBdEhiIOPqsSuvVx";
+  for (std::size_t i = 1; i < count; ++i) {
+    const std::string_view word = at(i);
+    if (!word.starts_with("-") || word == "-") return {.script = i};
+    if (word == "--check-hash-based-pycs") ++i;
+    if (word.starts_with("--")) continue;
+    for (std::size_t letter = 1; letter < word.size(); ++letter) {
+      const bool is_last = letter + 1 == word.size();
+      if (word[letter] == 'c') return {};  // the code is on the command line
+      if (word[letter] == 'm') return {.script = 0, .module = is_last && i + 1 < count ? i + 1 : 0};
+      const bool has_value = word[letter] == 'W' || word[letter] == 'X';
+      if (has_value && is_last) ++i;
+      if (has_value || kFlags.find(word[letter]) == std::string_view::npos) break;
+    }
+  }
+  return {};
+}
+
+bool is_torchrun_module(std::string_view module) noexcept;
+bool is_torchrun_script(std::string_view path) noexcept;  // where Debian and pip put it
+
+// The option among `arguments` (those behind torchrun itself) that decides about nodes, rendezvous or master, as it is
+// written there; one that torchrun does not have; or such a variable PET_* of the user's. Empty: there is none. What
+// stands behind the training script is the script's. `nodes`: of the step; to say as many is to say nothing new.
+std::string find_torchrun_decision(std::span<const std::string> arguments, const Environment& environment,
+                                   std::uint32_t nodes);
+
+}  // namespace bootstrap
