@@ -19,11 +19,6 @@ from local_cluster import REPOSITORY
 RATIO = 1.25
 KINDS = {"id": "one id to all", "gather": "128 bytes of each to all"}
 NVSHMEM_RATIO = 0.5  # from 32 ranks on
-OTHERS = {  # other ways to bring one id to all over the same server
-    "nvshmem-style": "NVSHMEM's way, {ranks} gets of each",
-    "direct": "no fence, ask until it is there",
-    "node": "one get on each node, then shared memory",
-}
 OURS = ("bytes", "ids", "pmi1")
 MPI_RATIO, STORE_RATIO = 0.2, 1
 STORE_RANKS = 16  # each imports torch, which takes seconds of a core
@@ -50,14 +45,13 @@ def measure_rounds(cluster, size):
             row.why_not = "ours waits on a thread of its own, for the deadline: two changes of threads on shared cores"
             if kind == "id":
                 row.why_not = ("a value of each rank is in our fence, by which a rank that is missing can be named; bare PMIx with as "
-                               "many took "
-                               f"{median(spans(lines, 'gather', 'bare')):.1f} ms, ours {median(ours):.1f} ms")
+                               f"many took {median(spans(lines, 'gather', 'bare')):.1f} ms, ours {median(ours):.1f} ms")
             group.add(f"{what}, {where}, over PMI-1", "ms", spans(lines, kind, "pmi1"), ours, "ours over PMIx")
-        for who, peer in OTHERS.items():
-            row = group.add(f"one id to all, {where}", "ms", spans(lines, "id", "ours"), spans(lines, "id", who), peer.format(ranks=ranks))
-            if who == "nvshmem-style" and ranks >= 32:
-                row.ratio_limit = NVSHMEM_RATIO
-                row.why_not = "the fence takes most of a round, and both have one; Gets read memory that the node shares"
+        row = group.add(f"one id to all, {where}", "ms", spans(lines, "id", "ours"), spans(lines, "id", "nvshmem-style"),
+                        f"NVSHMEM's way, {ranks} gets of each")
+        if ranks >= 32:
+            row.ratio_limit = NVSHMEM_RATIO
+            row.why_not = "the fence takes most of a round, and both have one; Gets read memory that the node shares"
     return group
 
 

@@ -5,12 +5,11 @@
 import json
 import os
 import platform
-import re
 import subprocess
 from datetime import datetime, timezone
-from pathlib import Path
 
 from local_cluster import INSIDE, REPOSITORY, slurm_version, stop
+from scaling.hostfacts import processor_name
 from test_report.report import installed
 
 BUILD = "build/release"
@@ -23,9 +22,8 @@ CLUSTER = ("--nodes", str(NODES), "--cpus", "16", "--no-plugin", "--set", "TreeW
 
 def describe():
     """The machine: processor, memory, kernel, and the versions of what is compared."""
-    names = re.findall(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "processor": names[0] if names else platform.machine(),
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "processor": processor_name(),
         "cpus": os.cpu_count(), "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
         "kernel": platform.release(), "load_at_start": round(os.getloadavg()[0], 1), "is_busy": os.getloadavg()[0] > os.cpu_count() / 4,
         "packages": {"slurm": slurm_version()} | {name: version for name, version in installed().items() if name in PACKAGES}}

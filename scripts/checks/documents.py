@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the pages: length of the README, of sentences and table cells; links; kinds of code blocks; named tests; sections of manual pages.
 
-documents.py [--longest] [PAGE ...]   --longest also prints the longest sentence and the longest cell of each page
+documents.py [PAGE ...]
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -112,22 +112,11 @@ def control():
                     yield f"control: {text[:60]!r}: {found}"
 
 
-def show_longest(page):
-    for what, units in ("sentence", page.sentences), ("cell", page.cells):
-        if units:
-            line, text = max(units, key=lambda unit: count(unit[1]))
-            print(f"  {page.name}:{line}: longest {what}, {count(text)} words: {text}")
-
-
 def main(arguments):
-    names = [name for name in arguments if not name.startswith("-")]
-    pages = [read_page(path) for path in (map(Path, names) if names else all_pages())]
+    pages = [read_page(path) for path in (map(Path, arguments) if arguments else all_pages())]
     problems = [*control(), *(problem for page in pages for problem in check_page(page))]
     for problem in problems:
         print(problem, file=sys.stderr)
-    if "--longest" in arguments:
-        for page in pages:
-            show_longest(page)
     print(f"documents: {len(pages)} pages, {sum(len(page.sentences) for page in pages)} sentences, {len(problems)} problems")
     return 1 if problems else 0
 

@@ -59,21 +59,12 @@ def fuzz_both_lengths(target, seconds):
     return Outcome(short.name, short.runs + long.runs if long.runs else 0, long.status, short.seconds + long.seconds, long.last_lines)
 
 
-def merge(target):
-    """Adds to the repository's corpus what reaches code that nothing in it reaches."""
-    name = target.name.removesuffix("_fuzz")
-    before = len(list((CORPUS / name).iterdir()))
-    subprocess.run([target, "-merge=1", CORPUS / name, target.parent / "found" / name], check=True, capture_output=True)
-    print(f"{name}: {len(list((CORPUS / name).iterdir())) - before} inputs more in {CORPUS / name}")
-
-
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build", type=Path, help="build/clang, with the target fuzz_targets built")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (60)")
-    parser.add_argument("--merge", action="store_true", help="put what reaches new code into tests/fuzz/corpus")
     arguments = parser.parse_args()
     targets = sorted((arguments.build / "tests" / "fuzz").glob("*_fuzz"))
     missing = {path.name for path in CORPUS.iterdir()} - {target.name.removesuffix("_fuzz") for target in targets}
@@ -91,9 +82,6 @@ def main():
     print(f"{table}\nfuzz: {got}")
     keep(Figure("F1", "", got, not failed, runs >= GOAL, "a target stops at a broken property (tests/fuzz/property.h)", table=table,
                 why="" if runs >= GOAL else f"{arguments.seconds} s for each target"))
-    if arguments.merge and not failed:
-        for target in targets:
-            merge(target)
     return 1 if failed else 0
 
 

@@ -17,26 +17,13 @@ prefix=$work/usr
 cmake --install "$build" --prefix "$prefix" >"$work/log" 2>&1 || { cat "$work/log" && fail "installing $build failed"; }
 
 # The library folder is lib, lib64 or lib/TRIPLET, as GNUInstallDirs sees fit.
-expect() {
-  [[ -n $(find "$prefix" -path "$prefix/$1") ]] || fail "$1 was not installed"
-}
-expect 'lib*/slurm/spank_bootstrap.so'
-expect 'lib*/libbootstrap.so.0'
-expect 'lib*/pkgconfig/bootstrap.pc'
-expect 'lib*/cmake/slurm-bootstrap/slurm-bootstrap-config.cmake'
-expect 'bin/slurm-bootstrap'
-expect 'include/bootstrap/bootstrap.h'
-expect 'share/slurm-bootstrap/*bootstrap.conf'
-for example in "$here"/../../etc/examples/{*.{py,sbatch},*/*}; do
-  expect "share/doc/*/examples/${example##*/etc/examples/}"
+mapfile -t examples < <(cd "$here/../../etc/examples" && printf 'share/doc/*/examples/%s\n' *.{py,sbatch} */*)
+for path in 'lib*/slurm/spank_bootstrap.so' 'lib*/libbootstrap.so.0' 'lib*/pkgconfig/bootstrap.pc' 'bin/slurm-bootstrap' \
+  'lib*/cmake/slurm-bootstrap/slurm-bootstrap-config.cmake' 'include/bootstrap/bootstrap.h' 'share/slurm-bootstrap/*bootstrap.conf' \
+  'share/bash-completion/completions/slurm-bootstrap' share/doc/\*/{README,CHANGELOG,SECURITY}.md "${examples[@]}" \
+  share/man/{man1/slurm-bootstrap.1,man7/slurm-bootstrap.7,man8/spank_bootstrap.8}\*; do
+  [[ -n $(find "$prefix" -path "$prefix/$path") ]] || fail "$path was not installed"
 done
-for page in README CHANGELOG SECURITY; do
-  expect "share/doc/*/$page.md"
-done
-expect 'share/bash-completion/completions/slurm-bootstrap'
-expect 'share/man/man1/slurm-bootstrap.1*'
-expect 'share/man/man7/slurm-bootstrap.7*'
-expect 'share/man/man8/spank_bootstrap.8*'
 # Slurm reads what lies in its own configuration folder; nothing of ours may be there by itself.
 [[ ! -e $prefix/etc ]] || fail "the installation wrote into etc/: $(find "$prefix/etc")"
 find "$prefix/share/man" -type f -exec mandoc -T lint -W warning {} +

@@ -1,4 +1,4 @@
-"""The project's pages as checks and tests read them: Markdown and manual pages, as blocks of code, sentences and table cells."""
+"""The project's pages for checks and tests: Markdown and manual pages, as blocks of code, sentences and table cells."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,14 +22,8 @@ class Block:
     comment: str = ""
     output: str | None = None
 
-    @property
-    def reason(self):
-        """Why it is not run, or ''."""
-        return self.comment.partition("not run:")[2].strip()
-
-    @property
-    def words(self):
-        return [] if self.reason else [word.strip() for word in self.comment.split(",") if word.strip()]
+    reason = property(lambda self: self.comment.partition("not run:")[2].strip())  # why it is not run, or ''
+    words = property(lambda self: [] if self.reason else [word.strip() for word in self.comment.split(",") if word.strip()])
 
 
 @dataclass
@@ -45,13 +39,15 @@ class Page:
     anchors: set = field(default_factory=set)
     sections: list = field(default_factory=list)  # of a manual page
     indented: list = field(default_factory=list)  # code without a fence
+    paragraph: list = field(default_factory=list)  # lines as (line, text) that are not yet sentences
 
-    @property
-    def name(self):
-        return str(self.path.relative_to(TOP)) if self.path.is_relative_to(TOP) else self.path.name
+    name = property(lambda self: str(self.path.relative_to(TOP)) if self.path.is_relative_to(TOP) else self.path.name)
 
-    def add_prose(self, line, text):
-        self.sentences += [(line, sentence) for sentence in sentences_of(text)]
+    def end_paragraph(self, shown=str):
+        if self.paragraph:
+            text = shown(" ".join(text for _, text in self.paragraph))
+            self.sentences += [(self.paragraph[0][0], sentence) for sentence in sentences_of(text)]
+            self.paragraph.clear()
 
 
 def sentences_of(text):
@@ -84,16 +80,12 @@ def pair_outputs(blocks, follows):
 
 
 def read_markdown(path):
-    """One pass over the lines; what belongs to one paragraph is gathered in `paragraph`."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    page, paragraph, fence, above, ends = Page(path, len(lines)), [], None, "", {}
+    page, fence, above, ends, is_list = Page(path, len(lines)), None, "", {}, False
 
     def flush():
-        if paragraph:
-            page.add_prose(paragraph[0][0], plain(" ".join(text for _, text in paragraph)))
-            paragraph.clear()
+        page.end_paragraph(plain)
 
-    is_list = False
     for number, line in enumerate(lines, 1):
         match = FENCE.match(line)
         if fence:
@@ -121,16 +113,16 @@ def read_markdown(path):
             if not re.fullmatch(r"[\s|:-]+", line):
                 cells = re.split(r"(?<!\\)\|", re.sub(r"`[^`]*`", "CODE", line.strip().strip("|")))
                 page.cells += [(number, plain(cell)) for cell in cells if cell.strip()]
-        elif line.startswith("    ") and not paragraph and not is_list:
+        elif line.startswith("    ") and not page.paragraph and not is_list:
             page.indented.append(number)
         else:
             if re.match(r"\s*([-*+]|\d+\.)\s", line):
                 flush()
                 is_list = True
                 line = re.sub(r"^\s*([-*+]|\d+\.)\s+", "", line)
-            elif not line.startswith(" ") and not paragraph:
+            elif not line.startswith(" ") and not page.paragraph:
                 is_list = False
-            paragraph.append((number, line.strip()))
+            page.paragraph.append((number, line.strip()))
     flush()
     pair_outputs(page.blocks, lambda a, b: not any(text.strip() for text in lines[ends[id(a)] : b.line - 1]))
     return page
@@ -160,13 +152,7 @@ def man_words(line):
 def read_man(path):
     """A page of man(7) source: prose of all sections, code of EXAMPLES."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    page, paragraph, code, above, is_tag = Page(path, len(lines)), [], None, "", False
-
-    def flush():
-        if paragraph:
-            page.add_prose(paragraph[0][0], " ".join(text for _, text in paragraph))
-            paragraph.clear()
-
+    page, code, above, is_tag = Page(path, len(lines)), None, "", False
     for number, line in enumerate(lines, 1):
         if code is not None:
             if line.startswith(".EE"):
@@ -180,22 +166,22 @@ def read_man(path):
             above = comment[1] if comment else ""
             continue
         if macro and macro[1] == "EX":
-            flush()
-            kind, comment = ("c", "") if above == "c" else ("text", "") if above == "text" else ("sh", above)
+            page.end_paragraph()
+            kind, comment = (above, "") if above in ("c", "text") else ("sh", above)
             code = Block(number, kind, "", comment)
             if page.sections and page.sections[-1] == "EXAMPLES":
                 page.blocks.append(code)
         elif macro and not re.fullmatch(r"[BI]|BR|RB|BI|IB|IR|RI", macro[1]):
-            flush()
+            page.end_paragraph()
             is_tag = macro[1] in ("TP", "TQ")
             if macro[1] == "SH":
                 page.sections.append(macro[2].strip('"'))
         elif is_tag:
             is_tag = False
         elif page.sections and page.sections[-1] not in ("NAME", "SYNOPSIS"):
-            paragraph.append((number, man_words(line)))
+            page.paragraph.append((number, man_words(line)))
         above = ""
-    flush()
+    page.end_paragraph()
     pair_outputs(page.blocks, lambda a, b: True)
     return page
 

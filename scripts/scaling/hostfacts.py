@@ -29,11 +29,14 @@ def ask(*words):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+def processor_name():
+    model = re.search(r"^(?:model name|Model)\s*:\s*(.+)", read("/proc/cpuinfo"), re.M)
+    return model[1] if model else platform.machine()
+
+
 def processor():
-    info = read("/proc/cpuinfo")
-    model = re.search(r"^(?:model name|Model)\s*:\s*(.+)", info, re.M)
-    sockets = len(set(re.findall(r"^physical id\s*:\s*(\d+)", info, re.M))) or 1
-    return (f"{model[1] if model else platform.machine()}: {os.cpu_count()} logical CPUs in {sockets} "
+    sockets = len(set(re.findall(r"^physical id\s*:\s*(\d+)", read("/proc/cpuinfo"), re.M))) or 1
+    return (f"{processor_name()}: {os.cpu_count()} logical CPUs in {sockets} "
             f"{'socket' if sockets == 1 else 'sockets'}, this task may use {len(os.sched_getaffinity(0))}")
 
 

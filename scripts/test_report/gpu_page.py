@@ -8,9 +8,7 @@ gpu_page.py RESULTS.xml   prints it, as Markdown
 
 import ctypes
 import datetime
-import importlib.metadata
 import platform
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from scaling.hostfacts import ask, version_of  # noqa: E402
 from test_report.figures import markdown  # noqa: E402
 
 MOST_WORDS = 24  # of a cell
@@ -29,14 +28,6 @@ class Row:
     what: str
     outcome: str  # passed, failed or skipped
     text: str  # the measurement, or why it was not run
-
-
-def first_line(*command):
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except OSError:
-        return ""
-    return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else ""
 
 
 def of_library(name, read):
@@ -58,22 +49,14 @@ def pmix(library):
     return " ".join(library.PMIx_Get_version().decode().split()[:2])
 
 
-def version_of(package):
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 def versions():
     """(name, version) of what is here."""
-    query = ["sh", "-c", "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader"]
-    gpus = subprocess.run(query, capture_output=True, text=True).stdout.strip().splitlines()
+    gpus = ask("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader").splitlines()
     found = [*(("GPU", gpu) for gpu in gpus), ("system", platform.freedesktop_os_release().get("PRETTY_NAME", "")),
-             ("kernel", platform.release()), ("Slurm", first_line("slurmd", "-V")), ("PMIx", of_library("libpmix.so.2", pmix)),
+             ("kernel", platform.release()), ("Slurm", ask("slurmd", "-V")), ("PMIx", of_library("libpmix.so.2", pmix)),
              ("NCCL of the system", of_library("libnccl.so.2", nccl)), ("Python", platform.python_version()),
              *((package, version_of(package)) for package in PYTHON_PACKAGES)]
-    return [(name, version) for name, version in found if version]
+    return [(name, version) for name, version in found if version not in ("", "not installed")]
 
 
 def rows(path):

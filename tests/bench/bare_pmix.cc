@@ -3,7 +3,6 @@
 #include "bare_pmix.h"
 
 #include <pmix.h>
-#include <time.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -16,14 +15,6 @@ void check(pmix_status_t status, const char* call) {
   if (status == PMIX_SUCCESS) return;
   (void)std::fprintf(stderr, "bare PMIx: %s: %s\n", call, PMIx_Error_string(status));
   std::exit(1);
-}
-
-constexpr int kMostTries = 50000;  // of 0.2 ms
-
-unsigned sum_of(const std::string& bytes) {
-  unsigned sum = 0;
-  for (const char byte : bytes) sum += static_cast<unsigned char>(byte);
-  return sum;
 }
 
 }  // namespace
@@ -52,10 +43,8 @@ void BarePmix::put(const std::string& key, const std::string& value) const {
   check(PMIx_Put(PMIX_GLOBAL, key.c_str(), &packed), "PMIx_Put");
 }
 
-void BarePmix::commit() const { check(PMIx_Commit(), "PMIx_Commit"); }
-
 void BarePmix::commit_and_fence() const {
-  commit();
+  check(PMIx_Commit(), "PMIx_Commit");
   pmix_info_t collect{};
   (void)std::strncpy(collect.key, PMIX_COLLECT_DATA, PMIX_MAX_KEYLEN);
   collect.value.type = PMIX_BOOL;
@@ -63,27 +52,18 @@ void BarePmix::commit_and_fence() const {
   check(PMIx_Fence(nullptr, 0, &collect, 1), "PMIx_Fence with data");
 }
 
-// Without a fence in front of it a server may answer that there is no such key, where it has heard of the rank's
-// earlier ones: so the question is put again.
-std::string BarePmix::get_bytes(std::uint32_t rank, const std::string& key, bool waits) {
+unsigned BarePmix::get(std::uint32_t rank, const std::string& key) {
   pmix_proc_t whose = self_->process;
   whose.rank = rank;
   pmix_value_t* value = nullptr;
-  const timespec pause{0, 200'000};
-  auto status = PMIx_Get(&whose, key.c_str(), nullptr, 0, &value);
-  for (int tries = 0; waits && status == PMIX_ERR_NOT_FOUND && tries < kMostTries; ++tries) {
-    ++retries_;
-    (void)::nanosleep(&pause, nullptr);
-    status = PMIx_Get(&whose, key.c_str(), nullptr, 0, &value);
-  }
-  check(status, "PMIx_Get");
+  check(PMIx_Get(&whose, key.c_str(), nullptr, 0, &value), "PMIx_Get");
   ++gets_;
-  std::string bytes(value->data.bo.bytes, value->data.bo.size);
+  unsigned sum = 0;
+  for (const char byte : std::string(value->data.bo.bytes, value->data.bo.size))
+    sum += static_cast<unsigned char>(byte);
   PMIX_VALUE_RELEASE(value);
-  return bytes;
+  return sum;
 }
-
-unsigned BarePmix::get(std::uint32_t rank, const std::string& key) { return sum_of(get_bytes(rank, key, false)); }
 
 unsigned BarePmix::broadcast(std::uint32_t root, const std::string& value) {
   const auto key = next_key();
@@ -99,25 +79,6 @@ unsigned BarePmix::gather(std::uint32_t ranks, const std::string& value) {
   unsigned sum = 0;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) sum += get(rank, key);
   return sum;
-}
-
-unsigned BarePmix::broadcast_direct(std::uint32_t root, const std::string& value) {
-  const auto key = next_key();
-  if (self_->process.rank == root) {
-    put(key, value);
-    commit();
-  }
-  return sum_of(get_bytes(root, key, true));
-}
-
-unsigned BarePmix::broadcast_by_node(std::uint32_t root, const std::string& value, bool is_first_of_node,
-                                     const std::function<void(std::string& value)>& pass_on) {
-  const auto key = next_key();
-  if (self_->process.rank == root) put(key, value);
-  commit_and_fence();
-  auto bytes = is_first_of_node ? get_bytes(root, key, false) : std::string();
-  pass_on(bytes);
-  return sum_of(bytes);
 }
 
 }  // namespace bench

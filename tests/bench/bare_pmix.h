@@ -2,9 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 
 namespace bench {
@@ -29,21 +27,11 @@ class BarePmix {
   // PMIx does all of its exchanges, a broadcast of an id too (bootstrap_pmix.c in NVIDIA/nvshmem@2d7d25f0).
   unsigned gather(std::uint32_t ranks, const std::string& value);
 
-  // The value of `root` to all without any fence: the others ask for it until it is there.
-  unsigned broadcast_direct(std::uint32_t root, const std::string& value);
-
-  // The value of `root` to all with one get on each node, whose rank gives it to the others of the node by `pass_on`.
-  unsigned broadcast_by_node(std::uint32_t root, const std::string& value, bool is_first_of_node,
-                             const std::function<void(std::string& value)>& pass_on);
-
-  std::uint64_t gets() const { return gets_; }        // so far, those that were answered
-  std::uint64_t retries() const { return retries_; }  // those that were not
+  std::uint64_t gets() const { return gets_; }  // so far
 
  private:
   void put(const std::string& key, const std::string& value) const;
-  void commit() const;
   void commit_and_fence() const;
-  std::string get_bytes(std::uint32_t rank, const std::string& key, bool waits);
   unsigned get(std::uint32_t rank, const std::string& key);
   std::string next_key();
 
@@ -51,7 +39,6 @@ class BarePmix {
   Self* self_;
   int rounds_ = 0;
   std::uint64_t gets_ = 0;
-  std::uint64_t retries_ = 0;
 };
 
 }  // namespace bench

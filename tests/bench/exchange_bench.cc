@@ -25,7 +25,6 @@
 #include "comm/exchange.h"
 #include "comm/helper_main.h"
 #include "core/plan/plan_from_environment.h"
-#include "node_share.h"
 #include "probe/read_environment.h"
 
 namespace {
@@ -55,15 +54,11 @@ class Ours {
     if (!task) stop(task.error().message);
     size_ = static_cast<std::uint32_t>(task->facts.layout.size());
     rank_ = task->facts.local_ranks.front();
-    place_ = task->facts.layout.place(rank_);
-    node_ = to_string(task->facts.id) + "-" + task->facts.layout.host_of(rank_);
     exchange_ = bootstrap::make_exchange(task->facts.id, task->facts.layout, rank_, environment);
   }
 
   std::uint32_t rank() const { return rank_; }
   std::uint32_t size() const { return size_; }
-  const bootstrap::Place& place() const { return place_; }
-  const std::string& node() const { return node_; }  // "12.0-node001"
 
   void broadcast() { run({0}, rank_ == 0); }
   void gather() {
@@ -87,8 +82,6 @@ class Ours {
   }
 
   std::unique_ptr<bootstrap::Exchange> exchange_;
-  bootstrap::Place place_;
-  std::string node_;
   std::uint32_t rank_ = 0;
   std::uint32_t size_ = 0;
 };
@@ -106,29 +99,22 @@ struct Way {
   std::vector<std::int64_t> times = {};  // begin and end of each round stand one after the other
   bool is_counted = true;
   std::uint64_t gets = 0;  // of all rounds
-  std::uint64_t retries = 0;
 };
 
 void print_times(std::uint32_t rank, const Way& way) {
   std::string line = "{\"rank\": " + std::to_string(rank) + ", \"kind\": \"" + way.kind + "\", \"who\": \"" + way.who +
-                     "\", \"gets\": " + (way.is_counted ? std::to_string(way.gets) : "null") +
-                     ", \"retries\": " + std::to_string(way.retries) + ", \"times\": [";
+                     "\", \"gets\": " + (way.is_counted ? std::to_string(way.gets) : "null") + ", \"times\": [";
   for (std::size_t i = 0; i < way.times.size(); ++i) line += (i == 0 ? "" : ",") + std::to_string(way.times[i]);
   std::puts((line + "]}").c_str());
 }
 
 // Ours counts no gets of its own: its session is closed to us. "wire" mode and strace count its messages.
-std::vector<Way> all_ways(Ours& ours, Ours& pmi1, bench::BarePmix& bare, bench::NodeShare& share) {
+std::vector<Way> all_ways(Ours& ours, Ours& pmi1, bench::BarePmix& bare) {
   const auto size = ours.size();
-  const auto by_node = [&] {
-    return bare.broadcast_by_node(0, kValue, ours.place().local_rank == 0, [&](std::string& id) { share.pass_on(id); });
-  };
   return {{"id", "ours", [&] { ours.broadcast(); }, {}, false},
           {"id", "pmi1", [&] { pmi1.broadcast(); }, {}, false},
           {"id", "bare", [&] { check_sum(bare.broadcast(0, kValue), 1); }},
           {"id", "nvshmem-style", [&, size] { check_sum(bare.gather(size, kValue), size); }},
-          {"id", "direct", [&] { check_sum(bare.broadcast_direct(0, kValue), 1); }},
-          {"id", "node", [=] { check_sum(by_node(), 1); }},
           {"gather", "ours", [&] { ours.gather(); }, {}, false},
           {"gather", "pmi1", [&] { pmi1.gather(); }, {}, false},
           {"gather", "bare", [&, size] { check_sum(bare.gather(size, kValue), size); }}};
@@ -136,22 +122,17 @@ std::vector<Way> all_ways(Ours& ours, Ours& pmi1, bench::BarePmix& bare, bench::
 
 // All ways take turns, each with a barrier before it; another one is the first in each round.
 void measure_rounds(Ours& ours, bench::BarePmix& bare, int count) {
-  bench::NodeShare share("/bench-" + ours.node(), ours.place().local_rank == 0);
-  bare.barrier();
-  share.forget_name();
   Ours pmi1(true);
-  auto ways = all_ways(ours, pmi1, bare, share);
+  auto ways = all_ways(ours, pmi1, bare);
   for (std::size_t round = 0; round < static_cast<std::size_t>(count); ++round) {
     for (std::size_t turn = 0; turn < ways.size(); ++turn) {
       auto& way = ways[(turn + round) % ways.size()];
       bare.barrier();
       const auto gets = bare.gets();
-      const auto retries = bare.retries();
       way.times.push_back(now());
       way.run();
       way.times.push_back(now());
       way.gets += bare.gets() - gets;
-      way.retries += bare.retries() - retries;
     }
   }
   for (const auto& way : ways) print_times(ours.rank(), way);

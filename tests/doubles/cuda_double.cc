@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -35,10 +36,6 @@ struct Device {
 };
 
 struct Context {
-  int device;
-};
-
-struct Stream {
   int device;
 };
 
@@ -105,6 +102,22 @@ std::array<unsigned char, kUuidSize> uuid_in(const std::string& mig) {
   return uuid;
 }
 
+// 0 where CUDA is initialized, and `device` is one of its own.
+int check(int device = 0) { return !is_initialized ? kNotInitialized : is_device(device) ? kSuccess : kInvalidDevice; }
+int check_context() { return current == nullptr ? kInvalidContext : kSuccess; }
+
+int print(char* text, int size, const char* format, int value = 0) {
+  const int length = std::snprintf(text, static_cast<std::size_t>(size), format, value);
+  return length < size ? kSuccess : kInvalidValue;
+}
+
+int copy(void* to, const void* from, std::size_t bytes) {
+  if (current != nullptr) std::memcpy(to, from, bytes);
+  return check_context();
+}
+
+const Device& found(int device) { return devices()[static_cast<std::size_t>(device)]; }
+
 }  // namespace
 
 CUDA_DOUBLE_API cuInit(unsigned flags) {
@@ -121,21 +134,17 @@ CUDA_DOUBLE_API cuDriverGetVersion(int* version) {
 }
 
 CUDA_DOUBLE_API cuDeviceGetCount(int* count) {
-  if (!is_initialized) return kNotInitialized;
   *count = static_cast<int>(devices().size());
-  return kSuccess;
+  return is_initialized ? kSuccess : kNotInitialized;
 }
 
 CUDA_DOUBLE_API cuDeviceGet(int* device, int ordinal) {
-  if (!is_initialized) return kNotInitialized;
-  if (!is_device(ordinal)) return kInvalidDevice;
   *device = ordinal;
-  return kSuccess;
+  return check(ordinal);
 }
 
 CUDA_DOUBLE_API cuDevicePrimaryCtxRetain(void** context, int device) {
-  if (!is_initialized) return kNotInitialized;
-  if (!is_device(device)) return kInvalidDevice;
+  if (const int code = check(device); code != kSuccess) return code;
   *context = context_of(device);
   return kSuccess;
 }
@@ -148,40 +157,42 @@ CUDA_DOUBLE_API cuCtxSetCurrent(void* context) {
 
 CUDA_DOUBLE_API cuCtxGetDevice(int* device) {
   if (!is_initialized) return kNotInitialized;
-  if (current == nullptr) return kInvalidContext;
-  *device = current->device;
-  return kSuccess;
+  if (current != nullptr) *device = current->device;
+  return check_context();
 }
 
 CUDA_DOUBLE_API cuDeviceGetPCIBusId(char* text, int size, int device) {
-  if (!is_initialized) return kNotInitialized;
-  if (!is_device(device)) return kInvalidDevice;
-  const int index = devices()[static_cast<std::size_t>(device)].index;
-  // Capital letters, so that those who compare ids have to think of it.
-  const int length = std::snprintf(text, static_cast<std::size_t>(size), "0000:%02X:00.0", 0x1a + 0x10 * index);
-  return length < size ? kSuccess : kInvalidValue;
+  if (const int code = check(device); code != kSuccess) return code;
+  // Capital letters, so that a comparison of ids has to allow for them.
+  return print(text, size, "0000:%02X:00.0", 0x1a + 0x10 * found(device).index);
 }
 
 CUDA_DOUBLE_API cuDeviceGetName(char* name, int size, int device) {
-  if (!is_initialized) return kNotInitialized;
-  if (!is_device(device)) return kInvalidDevice;
-  const int length = std::snprintf(name, static_cast<std::size_t>(size), "CUDA double");
-  return length < size ? kSuccess : kInvalidValue;
+  const int code = check(device);
+  return code != kSuccess ? code : print(name, size, "CUDA double");
+}
+
+CUDA_DOUBLE_API cuDeviceGetUuid(unsigned char* uuid, int device) {
+  if (const int code = check(device); code != kSuccess) return code;
+  std::memcpy(uuid, uuid_of_gpu(found(device).index).data(), kUuidSize);
+  return kSuccess;
+}
+
+CUDA_DOUBLE_API cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
+  if (const int code = check(device); code != kSuccess) return code;
+  const auto& of = found(device);
+  std::memcpy(uuid, (of.mig.empty() ? uuid_of_gpu(of.index) : uuid_in(of.mig)).data(), kUuidSize);
+  return kSuccess;
 }
 
 CUDA_DOUBLE_API cuStreamCreate(void** stream, unsigned) {
-  if (current == nullptr) return kInvalidContext;
-  *stream = new Stream{current->device};
-  return kSuccess;
+  *stream = current;
+  return check_context();
 }
 
-CUDA_DOUBLE_API cuStreamDestroy_v2(void* stream) {
-  delete static_cast<Stream*>(stream);
-  return kSuccess;
-}
-
-CUDA_DOUBLE_API cuStreamQuery(void*) { return current == nullptr ? kInvalidContext : kSuccess; }
-CUDA_DOUBLE_API cuStreamSynchronize(void*) { return current == nullptr ? kInvalidContext : kSuccess; }
+CUDA_DOUBLE_API cuStreamDestroy_v2(void*) { return kSuccess; }
+CUDA_DOUBLE_API cuStreamQuery(void*) { return check_context(); }
+CUDA_DOUBLE_API cuStreamSynchronize(void*) { return check_context(); }
 
 CUDA_DOUBLE_API cuMemAlloc_v2(Address* address, std::size_t bytes) {
   if (current == nullptr) return kInvalidContext;
@@ -193,64 +204,31 @@ CUDA_DOUBLE_API cuMemAlloc_v2(Address* address, std::size_t bytes) {
 }
 
 CUDA_DOUBLE_API cuMemFree_v2(Address address) {
-  if (current == nullptr) return kInvalidContext;
-  std::free(reinterpret_cast<void*>(address));
-  return kSuccess;
+  if (current != nullptr) std::free(reinterpret_cast<void*>(address));
+  return check_context();
 }
 
 CUDA_DOUBLE_API cuMemcpyHtoD_v2(Address to, const void* from, std::size_t bytes) {
-  if (current == nullptr) return kInvalidContext;
-  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
-  return kSuccess;
+  return copy(reinterpret_cast<void*>(to), from, bytes);
 }
-
 CUDA_DOUBLE_API cuMemcpyDtoH_v2(void* to, Address from, std::size_t bytes) {
-  if (current == nullptr) return kInvalidContext;
-  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
-  return kSuccess;
+  return copy(to, reinterpret_cast<const void*>(from), bytes);
 }
-
 CUDA_DOUBLE_API cuMemcpyDtoD_v2(Address to, Address from, std::size_t bytes) {
-  return cuMemcpyHtoD_v2(to, reinterpret_cast<const void*>(from), bytes);
+  return copy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
 }
 
 CUDA_DOUBLE_API cuMemsetD8_v2(Address to, unsigned char byte, std::size_t bytes) {
-  if (current == nullptr) return kInvalidContext;
-  std::memset(reinterpret_cast<void*>(to), byte, bytes);
-  return kSuccess;
-}
-
-CUDA_DOUBLE_API cuDeviceGetUuid(unsigned char* uuid, int device) {
-  if (!is_initialized) return kNotInitialized;
-  if (!is_device(device)) return kInvalidDevice;
-  std::memcpy(uuid, uuid_of_gpu(devices()[static_cast<std::size_t>(device)].index).data(), kUuidSize);
-  return kSuccess;
-}
-
-CUDA_DOUBLE_API cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
-  if (!is_initialized) return kNotInitialized;
-  if (!is_device(device)) return kInvalidDevice;
-  const auto& found = devices()[static_cast<std::size_t>(device)];
-  std::memcpy(uuid, (found.mig.empty() ? uuid_of_gpu(found.index) : uuid_in(found.mig)).data(), kUuidSize);
-  return kSuccess;
+  if (current != nullptr) std::memset(reinterpret_cast<void*>(to), byte, bytes);
+  return check_context();
 }
 
 CUDA_DOUBLE_API cuGetErrorString(int code, const char** text) {
-  switch (code) {
-    case kNotInitialized:
-      *text = "initialization error";
-      return kSuccess;
-    case kOutOfMemory:
-      *text = "out of memory";
-      return kSuccess;
-    case kNoDevice:
-      *text = "no CUDA-capable device is detected";
-      return kSuccess;
-    case kInvalidDevice:
-      *text = "invalid device ordinal";
-      return kSuccess;
-    default:
-      *text = nullptr;
-      return kInvalidValue;
-  }
+  static const std::map<int, const char*> texts = {{kNotInitialized, "initialization error"},
+                                                   {kOutOfMemory, "out of memory"},
+                                                   {kNoDevice, "no CUDA-capable device is detected"},
+                                                   {kInvalidDevice, "invalid device ordinal"}};
+  const auto known = texts.find(code);
+  *text = known == texts.end() ? nullptr : known->second;
+  return *text == nullptr ? kInvalidValue : kSuccess;
 }

@@ -13,8 +13,7 @@ class Distributed:
         import torch
         import torch.distributed as dist
 
-        ready = dist.is_available() and (dist.is_nccl_available() if name == "nccl" else dist.is_gloo_available())
-        if not ready:
+        if not dist.is_available() or not getattr(dist, f"is_{name}_available")():
             sys.exit(f"PyTorch {torch.__version__} was built without {name}; choose another back end")
         dist.init_process_group(name, init_method="env://")
         self.dist, self.place = dist, (dist.get_rank(), dist.get_world_size())

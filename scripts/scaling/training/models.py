@@ -22,17 +22,11 @@ SIZES = {
 FEATURES = 64  # numbers in a sample of mlp, and in one time step of rnn
 
 
-class Recurrent(nn.Module):
-    """An LSTM whose last output is classified."""
+class Last(nn.Module):
+    """The last output of an LSTM, which is classified."""
 
-    def __init__(self, width):
-        super().__init__()
-        self.cells = nn.LSTM(FEATURES, width, batch_first=True)
-        self.classify = nn.Linear(width, CLASSES)
-
-    def forward(self, sequences):
-        outputs, _ = self.cells(sequences)
-        return self.classify(outputs[:, -1])
+    def forward(self, outputs_and_state):
+        return outputs_and_state[0][:, -1]
 
 
 def load_resnet50():
@@ -59,13 +53,13 @@ def build(name, size):
     torch.manual_seed(1)
     shape = SIZES[name][size]
     if name == "mlp":
-        width = shape["width"]
-        return nn.Sequential(nn.Linear(FEATURES, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-                             nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES))
+        widths = (FEATURES, *[shape["width"]] * 3)
+        layers = [layer for pair in zip(widths, widths[1:]) for layer in (nn.Linear(*pair), nn.ReLU())]
+        return nn.Sequential(*layers, nn.Linear(widths[-1], CLASSES))
     if name == "cnn":
         return convolutional(shape["width"])
     if name == "rnn":
-        return Recurrent(shape["width"])
+        return nn.Sequential(nn.LSTM(FEATURES, shape["width"], batch_first=True), Last(), nn.Linear(shape["width"], CLASSES))
     return load_resnet50()(shape["width"], 1000 if size == "full" else CLASSES)  # the real one has 1000 classes
 
 

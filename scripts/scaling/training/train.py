@@ -33,27 +33,17 @@ def tell(kind, **fields):
     print(f"@{kind} " + " ".join(f"{name}={value}" for name, value in fields.items()))
 
 
-def first_word_of(path):
-    try:
-        return Path(path).read_text().split()[0]
-    except (OSError, IndexError):
-        return "unknown"
-
-
 def tell_place(rank, device_name):
     """Ranks with the same boot id are on the same machine, whatever their hosts are called."""
+    try:
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        machine = "unknown"
+    tell("rank", rank=rank, host=socket.gethostname(), machine=machine, device=device_name)
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-    tell("rank", rank=rank, host=socket.gethostname(), machine=first_word_of("/proc/sys/kernel/random/boot_id"),
-         device=device_name)
-    # Long on large machines; Slurm forwards lines of up to 1 KiB whole.
-    for start in range(0, len(cores), 800):
+    for start in range(0, len(cores), 800):  # Slurm forwards lines of up to 1 KiB whole
         tell("cores", rank=rank, part=cores[start:start + 800])
     sys.stdout.flush()
-
-
-def share_of(total, rank, ranks):
-    """Samples of this rank where all ranks share `total`."""
-    return total // ranks + (rank < total % ranks)
 
 
 class Training:
@@ -78,8 +68,8 @@ class Training:
         return time.perf_counter()
 
     def step(self, number, exchange):
-        """One step: its loss, and the seconds of forward, backward, communication and update, and of CPU time without
-        communication: where that is less than the time that passed, somebody else had the core."""
+        """One step: its loss, and the seconds of forward, backward, communication and update, and of CPU time without communication:
+        where that is less than the time that passed, another program had the core."""
         samples, labels = self.batches[number % len(self.batches)]
         begin, busy = self.clock(), -time.process_time()
         loss = self.torch.nn.functional.cross_entropy(self.model(samples), labels)
@@ -99,14 +89,13 @@ class Training:
 
 
 def run_model(torch, models, name, arguments, rank, exchange, device):
-    ranks = int(os.environ["WORLD_SIZE"])
-    batch = arguments.batch or models.SIZES[name][arguments.size]["batch"] * (8 if arguments.scaling == "strong" else 1)
-    if arguments.scaling == "strong" and batch < ranks:
+    ranks, strong = int(os.environ["WORLD_SIZE"]), arguments.scaling == "strong"
+    batch = arguments.batch or models.SIZES[name][arguments.size]["batch"] * (8 if strong else 1)
+    if strong and batch < ranks:
         sys.exit(f"{ranks} processes cannot share a batch of {batch} samples; name a larger one with --batch")
-    samples = share_of(batch, rank, ranks) if arguments.scaling == "strong" else batch
-    everything = batch if arguments.scaling == "strong" else batch * ranks
-    training = Training(torch, models.build(name, arguments.size),
-                        models.make_batches(name, arguments.size, samples, rank), device, samples / everything)
+    samples = batch // ranks + (rank < batch % ranks) if strong else batch
+    batches = models.make_batches(name, arguments.size, samples, rank)
+    training = Training(torch, models.build(name, arguments.size), batches, device, samples / (batch if strong else batch * ranks))
     steps = [training.step(number, exchange) for number in range(arguments.warm_up + arguments.steps)]
     parameters = training.flat()
     least, most = parameters.clone(), parameters.clone()
@@ -116,20 +105,17 @@ def run_model(torch, models, name, arguments, rank, exchange, device):
     difference = (most - least).abs().max().item()  # of a nan nothing is more or less: it stays one
     scale = most.abs().max().item()
     for number, (loss, seconds) in enumerate(steps):
-        forward, backward, communication, update, busy = (f"{part:.7f}" for part in seconds)
-        tell("step", model=name, rank=rank, step=number - arguments.warm_up, samples=samples, forward=forward,
-             backward=backward, communication=communication, update=update, busy=busy, loss=f"{loss.item():.6g}")
+        parts = {part: f"{time:.7f}" for part, time in zip(("forward", "backward", "communication", "update", "busy"), seconds)}
+        tell("step", model=name, rank=rank, step=number - arguments.warm_up, samples=samples, **parts, loss=f"{loss.item():.6g}")
     digest = hashlib.sha256(parameters.cpu().numpy().tobytes()).hexdigest()
-    tell("end", model=name, rank=rank, digest=digest, difference=f"{difference:.3g}", scale=f"{scale:.3g}",
-         parameters=parameters.numel())
+    tell("end", model=name, rank=rank, digest=digest, difference=f"{difference:.3g}", scale=f"{scale:.3g}", parameters=parameters.numel())
     sys.stdout.flush()
 
 
 def main():
     backend, names = sys.argv[1:3]
     arguments = SimpleNamespace(**json.loads(sys.argv[3]))
-    missing = [name for name in PLACE if name not in os.environ]
-    if missing:
+    if missing := [name for name in PLACE if name not in os.environ]:
         sys.exit(f"{', '.join(missing)} should be set by slurm-bootstrap and are not; is the plugin on this node?")
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     try:

@@ -2,12 +2,11 @@
 
 import json
 import os
-import re
 from collections import Counter
 
 import pytest
 
-from built_files import BUILT_INSIDE, LIBRARY, TRAIN, inside
+from built_files import BUILT_INSIDE, LIBRARY
 from harness import TESTS, needs_mpirun, needs_torchrun
 
 FOLDER = f"{TESTS}/frameworks"
@@ -66,14 +65,6 @@ def test_torchrun_without_the_variables_is_a_world_on_each_node(site):
     assert {world[1] for world in worlds(done.stdout)} == {1}
 
 
-def test_two_steps_of_a_job_at_once(site):
-    script = (f"srun -N1 -n2 --gres=gpu:2 --exact --mem=0 python3 {FOLDER}/torch_world.py env & "
-              f"srun -N1 -n2 --gres=gpu:2 --exact --mem=0 python3 {FOLDER}/torch_world.py env & wait")
-    done = run(site, "salloc", "--quiet", "-N1", "-n4", "--gres=gpu:4", "bash", "-c", script)
-    assert sorted(world[0] for world in worlds(done.stdout)) == [0, 0, 1, 1]
-    assert {(world[1], world[4]) for world in worlds(done.stdout)} == {(2, 3)}, done.stdout
-
-
 @needs_torchrun
 def test_an_allocation_alone_is_left_to_the_user(site):
     """torchrun by itself in a batch job: one node, a world of its own, and none of our variables."""
@@ -111,11 +102,6 @@ def test_mpirun_needs_the_preload(site):
     """The control: the plugin leaves the step of mpirun's daemon alone, so its ranks have no RANK."""
     done = run(site, "salloc", "--quiet", *FOUR, "mpirun", "-np", "4", "-npernode", "2", "bash", "-c", "echo rank=$RANK")
     assert done.stdout.split() == ["rank="] * 4
-
-
-def test_cpp_with_nccl_or_without(site):
-    done = run(site, "srun", *FOUR, inside(TRAIN))
-    assert re.search(r"final loss \S+ .* on all 4 ranks", done.stdout), done.stdout
 
 
 def readings(done):

@@ -57,12 +57,6 @@ def start(cluster, train, *srun, options=()):
     return Training(done.stdout)
 
 
-def test_one_process_learns_alone(one_process):
-    assert one_process.size == 1
-    assert one_process.final < one_process.first / 5
-    assert one_process.losses[-1] < one_process.losses[0] / 2
-
-
 @pytest.fixture(scope="module")
 def unasked_cluster(cluster_factory):
     """As `scripts/cluster up` makes it, without an option, where no step asks."""
@@ -136,13 +130,6 @@ def test_a_step_that_cannot_be_read_is_no_lonely_training(cluster, train):
     # Control: in a batch script, which has no step, it does train alone.
     alone = cluster.run(["salloc", "-Q", "-n1", train])
     assert alone.returncode == 0 and "no task of a Slurm step" in alone.stdout, alone.stderr
-
-
-@pytest.mark.parametrize("words", [["--steps", "-1"], ["--batch", "0"], ["--hidden", "x"], ["--seed"], ["more"]])
-def test_refuses_a_wrong_command_line(train, words):
-    done = subprocess.run([built(TRAIN), *words], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and not done.stdout
-    assert "Usage: train" in done.stderr
 
 
 def test_builds_by_hand_where_it_is_installed(tmp_path, train):
