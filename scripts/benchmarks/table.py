@@ -7,6 +7,14 @@ from operator import sub, truediv
 from statistics import median, quantiles
 
 
+def aligned(rows, left=None):
+    """The lines of a table of texts: the first columns, `left` of them, to the left, the others to the right; None: all to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        cells = (f"{cell:{'<' if left is None or column < left else '>'}{widths[column]}}" for column, cell in enumerate(row))
+        yield "  ".join(cells).rstrip()
+
+
 @dataclass
 class Series:
     """Values of one quantity, in the order in which they were measured; one value where it is a count."""
@@ -118,9 +126,7 @@ class Group:
         lines += [f"not measured: {self.skipped}"] if self.skipped else []
         lines += [f"FAILED: {self.failed}"] if self.failed else []
         if self.rows:
-            rows = [["", "ours", "peer", "ratio", "goal", "", "n"], *(row.cells() for row in self.rows)]
-            widths = [max(map(len, column)) for column in zip(*rows)]
-            lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+            lines += aligned([["", "ours", "peer", "ratio", "goal", "", "n"], *(row.cells() for row in self.rows)])
         lines += [f"  {row.quantity}: {row.why_not}" for row in self.rows if row.is_met is False and row.why_not]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 

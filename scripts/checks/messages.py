@@ -31,7 +31,7 @@ LEFT_OUT = ("libbootstrap/tools/", "libbootstrap/core/activation/", "libbootstra
 # Words of no message and no comment: they are pictures, or have a plainer word.
 BANNED = re.compile(r"\b(told|tells?|hears?|heard|came|nobody|says?|held|cures?|kin)\b", re.IGNORECASE)
 # Whose comments and names of tests are checked. For all of the project: ("scripts/", "tests/", "libbootstrap/", "spank_plugin/", "etc/").
-FOLDERS = ("scripts/", "tests/integration/")
+FOLDERS = ("scripts/", "tests/bench/", "tests/doubles/", "tests/integration/")
 
 # A call of these prints its last argument, or keeps it as the sentence of an error.
 SINKS = {"fail", "say", "print_line", "warn", "log_error", "log_warning", "log_info", "log_verbose", "log_debug", "report", "slurm_error",

@@ -64,7 +64,7 @@ remove_stale_cgroups() {
 # Runs $2... in root folder $1 and returns its exit status. Its mounts are in a namespace of its own, and every process
 # in it ends with process 1, which ends with us, even if we are killed: the kernel removes all of it.
 run_in() {
-  local folder=$1 hierarchies hierarchy terminal=no status=0
+  local folder=$1 hierarchies hierarchy terminal=no
   shift
   ! in_foreground || terminal=yes
   hierarchies=("$(device_hierarchy v1)" "$(device_hierarchy v2)")
@@ -76,17 +76,14 @@ run_in() {
     [[ -z $hierarchy ]] || mkdir "$hierarchy/$cgroup_prefix$cluster_name"
   done
   setpriv --pdeathsig KILL -- unshare --mount --pid --fork --kill-child -- \
-    "$here/enter.sh" "$folder" "$repository" "$name" "${hierarchies[*]}" "$cgroup_prefix$cluster_name" "$terminal" "$@" {root_lock}<&- ||
-    status=$?
-  return "$status"
+    "$here/enter.sh" "$folder" "$repository" "$name" "${hierarchies[*]}" "$cgroup_prefix$cluster_name" "$terminal" "$@" {root_lock}<&-
 }
 
 # The packages of scripts/setup, for which the names of proxies are passed on. The lists of a coming release are signed for a
 # week only, and mirrors lag.
 install_packages() {
   printf 'Acquire::Check-Valid-Until "false";\n' >"$1/etc/apt/apt.conf.d/90slurm-bootstrap"
-  run_in "$1" env ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} \
-    scripts/setup --no-clang
+  run_in "$1" env ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} scripts/setup --no-clang
 }
 
 make_root() {
@@ -146,10 +143,7 @@ main() {
   case $command in
     make) make_root ;;
     run) run_command "$@" ;;
-    path)
-      [[ -d $root ]] || exit 1
-      printf '%s\n' "$root"
-      ;;
+    path) [[ -d $root ]] && printf '%s\n' "$root" ;;
     remove) remove_root ;;
     '') misused "no command" ;;
     *) misused "command $command is not known" ;;

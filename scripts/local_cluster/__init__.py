@@ -109,16 +109,13 @@ class LocalCluster:
 
 def stop(process):
     """Ends a started command: politely, so that `cluster exec` passes it on and srun cancels its step, then by force."""
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.communicate(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        process.send_signal(number)
         try:
             process.communicate(timeout=10)
+            return
         except subprocess.TimeoutExpired:
-            # A program below it holds its output, such as srun that waits for a slurmstepd that has died. It ends with the
-            # cluster.
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                if pipe:
-                    pipe.close()
+            pass
+    # A program below it has its output open, such as srun that waits for a slurmstepd that has died. It ends with the cluster.
+    for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
+        pipe.close()

@@ -11,18 +11,14 @@ source "$repository/scripts/local_cluster/exec.sh"
 readonly start_limit=60
 
 number_of() {
-  if ! [[ $2 =~ ^[0-9]{1,4}$ ]] || ((10#$2 < $3 || 10#$2 > $4)); then
-    misused "up: $1 $2 is not a number from $3 to $4"
-  fi
+  if [[ ! $2 =~ ^[0-9]{1,4}$ ]] || ((10#$2 < $3 || 10#$2 > $4)); then misused "up: $1 $2 is not a number from $3 to $4"; fi
   printf '%d' $((10#$2))
 }
 
 # Numbers of the machine's own /dev/nvidiaN, ascending, with blanks in between.
 real_gpus() {
   local path numbers=()
-  for path in /dev/nvidia[0-9]*; do
-    [[ -c $path ]] && numbers+=("${path#/dev/nvidia}")
-  done
+  for path in /dev/nvidia[0-9]*; do [[ ! -c $path ]] || numbers+=("${path#/dev/nvidia}"); done
   ((${#numbers[@]})) || return 0
   printf '%s\n' "${numbers[@]}" | sort -n | paste -s -d ' '
 }
@@ -141,9 +137,7 @@ choose_plugin() {
 check_machine() {
   local tool missing=()
   require_root "cluster up"
-  for tool in munged nsenter unshare setpriv ip flock; do
-    command -v "$tool" >/dev/null || missing+=("$tool")
-  done
+  for tool in munged nsenter unshare setpriv ip flock; do command -v "$tool" >/dev/null || missing+=("$tool"); done
   ((${#missing[@]} == 0)) || fail "looked for ${missing[*]}, not installed here; run scripts/setup"
 }
 
@@ -171,15 +165,13 @@ claim_state() {
     exec {state_lock}<&-
   fi
   # More than once, because the end of another cluster may remove the empty folder above.
-  local attempt
-  for attempt in 1 2 3; do
+  for _ in 1 2 3; do
     mkdir -p "$state_root"
-    if mkdir "$cluster_state" 2>/dev/null; then
-      lock_state 0 && return
-      break
-    fi
+    mkdir "$cluster_state" 2>/dev/null || continue
+    lock_state 0 || break
+    return
   done
-  fail "started cluster $cluster_name, somebody else starts it at this moment (attempt $attempt); wait for that"
+  fail "started cluster $cluster_name, somebody else starts it at this moment; wait for that"
 }
 
 give_up() {
@@ -225,8 +217,8 @@ end_init() {
   done
 }
 
-# The last lines of what the start itself wrote, and the last errors of the daemons.
-show_failure() {
+# Behind the last lines of what the start itself wrote, and the last errors of the daemons.
+fail_with_logs() {
   (
     cd "$cluster_state/log"
     for log in init.log host.*.log; do
@@ -236,6 +228,7 @@ show_failure() {
       { grep -E 'error:|fatal:|Error:' "$log" || true; } | tail -n 3 | sed "s|^|$log: |"
     done
   ) 2>/dev/null | sed 's|^|  |' >&2 || true
+  fail "$@"
 }
 
 # The number of idle nodes; 0 while slurmctld does not answer. What runs meanwhile must not keep the pipe of init or
@@ -249,30 +242,15 @@ wait_for_nodes() {
   local deadline=$((SECONDS + start_limit)) idle=0 failed
   while ((idle < node_count)); do
     failed=$(cd "$cluster_state/pids" && printf '%s ' *.failed)
-    if [[ $failed != '*.failed ' ]]; then
-      show_failure
-      fail "started hosts of cluster $cluster_name, ${failed//.failed/}failed; the lines above are from their logs"
-    fi
-    if ! kill -0 "$init_job" 2>/dev/null; then
-      show_failure
-      fail "started cluster $cluster_name, its init process ended (killed, or not allowed to make namespaces); the lines above are from its logs"
-    fi
-    if ((SECONDS > deadline)); then
-      show_failure
-      fail "waited $start_limit s for $node_count nodes of cluster $cluster_name, $idle are idle; the lines above are from the logs"
-    fi
+    [[ $failed == '*.failed ' ]] ||
+      fail_with_logs "started hosts of cluster $cluster_name, ${failed//.failed/}failed; the lines above are from their logs"
+    kill -0 "$init_job" 2>/dev/null ||
+      fail_with_logs "started cluster $cluster_name, its init process ended (killed, or not allowed to make namespaces); the lines above are from its logs"
+    ((SECONDS <= deadline)) ||
+      fail_with_logs "waited $start_limit s for $node_count nodes of cluster $cluster_name, $idle are idle; the lines above are from the logs"
     sleep 0.05
     [[ ! -e $cluster_state/listening ]] || idle=$(count_idle_nodes)
   done
-}
-
-gpu_words() {
-  local first=${gpu_counts%% *} others=" $gpu_counts"
-  if [[ -z ${others// $first/} ]]; then
-    printf 'and %d GPUs each' "$first"
-  else
-    printf 'each and %s GPUs' "${gpu_counts// /, }"
-  fi
 }
 
 run_up() {
@@ -289,7 +267,7 @@ run_up() {
   trap 'exit 130' INT
   trap 'exit 143' TERM
   trap 'exit 141' PIPE
-  say "starting $cluster_name: Slurm $slurm_version, $node_count nodes with $cpu_count CPUs $(gpu_words)"
+  say "starting $cluster_name: Slurm $slurm_version, $node_count nodes with $cpu_count CPUs; GPUs of each: ${gpu_counts// /, }"
   write_configuration
   start_init
   wait_for_nodes

@@ -113,13 +113,11 @@ def names_of(what, known):
 
 def at_least(least):
     def parse(text):
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"'{text}' is no whole number") from None
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{value} is too little, the least is {least}")
-        return value
+        if not text.removeprefix("-").isdecimal():
+            raise argparse.ArgumentTypeError(f"'{text}' is no whole number")
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"{int(text)} is too little, the least is {least}")
+        return int(text)
 
     return parse
 

@@ -10,7 +10,6 @@ through them give the cost of one more rank, node or value.
 
 import argparse
 import datetime
-import json
 import os
 import platform
 import re
@@ -23,9 +22,10 @@ import numpy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.steps import BUILD, json_lines
 from local_cluster import INSIDE, REPOSITORY, LocalCluster
 
-BENCH = "build/release/tests/bench"
+BENCH = f"{BUILD}/tests/bench"
 SHAPES = ((1, 1), (1, 6), (1, 16), (2, 2), (3, 3), (3, 12), (4, 40))  # nodes, ranks
 DIRECT = (8, 8)  # where all nodes ask that of the last rank for its value
 PMI1, PMI1_ROUNDS = (4, 16), (2, 12)  # the difference of two lengths has no start and end in it
@@ -63,11 +63,10 @@ def run_step(host, nodes, ranks, program):
     # A fence without data waits for the other nodes in a ring; in a tree it does not, where TreeWidth is above their number.
     line = f"SRUN_STARTED=$BENCH_STARTED SLURM_JOB_START_TIME=0 SLURM_PMIX_FENCE=ring exec {step}"
     done = host.run(["timeout", "60", f"{host.folder}/exchange_clock", "bash", "-c", line], timeout=90)
-    lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
-    if done.returncode == 0 and {line["rank"] for line in lines} == set(range(ranks)):
-        return lines
-    print(f"calibrate: failed: {step}: {done.stderr.strip()[-300:]}", file=sys.stderr)
-    return []
+    lines = json_lines(done, ranks)
+    if lines is None:
+        print(f"calibrate: failed: {step}: {done.stderr.strip()[-300:]}", file=sys.stderr)
+    return lines or []
 
 
 def probe(host, nodes, ranks):

@@ -25,7 +25,6 @@
 #include "comm/exchange.h"
 #include "comm/pmi/pmi1_helper.h"
 #include "core/plan/step_plan.h"
-#include "node_share.h"
 #include "probe/own_process.h"
 
 namespace {
@@ -92,7 +91,7 @@ void check_sum(unsigned sum, std::uint32_t values) {
     stop("another value came over bare PMIx than was sent");
 }
 
-// One way to move the same values: a round of it verifies what came.
+// One way to move the same values: a round of it verifies what arrived.
 struct Way {
   const char* kind;
   const char* who;

@@ -133,8 +133,8 @@ bool Step::check_in(std::uint32_t rank, std::uint32_t rank_there, std::uint32_t 
          ::send(socket.get(), message.data(), message.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(message.size());
 }
 
-// The first rank of a root also tells the root before it, whose last rank it follows in the ring. There it has the
-// number behind that root's last, also where it is rank 0.
+// The first rank of a root also checks in with the root before it, whose last rank it follows in the ring. There it has
+// the number behind that root's last, also where it is rank 0.
 void Step::check_in_ranks_of(std::uint32_t root) {
   while (!may_begin_) std::this_thread::yield();
   const auto size = static_cast<std::uint32_t>(ranks_.size());

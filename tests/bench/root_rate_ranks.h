@@ -18,7 +18,7 @@ struct RootHandle {
   sockaddr_in address;
 };
 
-// NCCL 2.28's own: what a rank tells its root (extInfo in src/bootstrap.cc: 172 bytes; 2.29 has a number more).
+// NCCL 2.28's own: what a rank sends its root (extInfo in src/bootstrap.cc: 172 bytes; 2.29 has a number more).
 using Address = std::array<char, 28>;       // ncclSocketAddress: room for IPv6
 using ConnectInfo = std::array<char, 128>;  // ringConnectInfo: an address, or a handle of a network plugin
 struct CheckIn {

@@ -126,7 +126,7 @@ void Probe::read_all(const std::string& key) const {
 }
 
 // The value of the last rank, by a fence without data and a Get, for which each server asks that rank's. The last
-// barrier is there so that nobody's account ends before all are served.
+// barrier is there so that no measurement ends before all are served.
 void Probe::ask_directly(const std::string& name, int rounds) {
   const auto root = static_cast<pmix_rank_t>(number_of("SLURM_NTASKS")) - 1;
   measure(name.c_str(), [&] {

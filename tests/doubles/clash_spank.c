@@ -1,5 +1,5 @@
 // A SPANK plugin with options of the names that ours have, as another site's plugin may: Slurm gives each name to the
-// plugin that comes first in plugstack.conf. It says what it was given.
+// plugin that comes first in plugstack.conf. It prints what it was given.
 // SPDX-License-Identifier: Apache-2.0
 #include <slurm/spank.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 // A SPANK plugin that notes when slurmstepd calls it. Two copies of its file, listed around another plugin in
-// plugstack.conf, tell how long that one's hooks take. Arguments: clock=before or clock=after, and out=FILE, to which
+// plugstack.conf, show how long that one's hooks take. Arguments: clock=before or clock=after, and out=FILE, to which
 // slurmstepd adds a line for each call when the step ends: "before task_init NODE JOB STEP TASK NANOSECONDS". With
 // setenv=COUNT alone it sets so many variables in task_init: what a plugin between the clocks could at best take for
 // that.

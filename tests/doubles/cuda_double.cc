@@ -1,7 +1,7 @@
 // libcuda.so.1 for machines without a GPU: devices, their ids, and a current one in each thread.
 // SPDX-License-Identifier: Apache-2.0
 //
-// CUDA_DOUBLE_DEVICES says how many GPUs the machine has (none without it), CUDA_VISIBLE_DEVICES which of them count,
+// CUDA_DOUBLE_DEVICES is the number of GPUs of the machine (none without it), CUDA_VISIBLE_DEVICES which of them count,
 // in which order, as CUDA reads it: numbers up to the first that is none, or the UUID of a MIG instance, of GPU 0 here.
 // With CUDA_DOUBLE_STALL cuInit does not come back. CUDA_DOUBLE_VERSION is the driver's version (13000). Memory of a
 // GPU is the process' own, up to CUDA_DOUBLE_MEMORY bytes (1 GiB), and work in a stream is done when the call comes

@@ -1,4 +1,4 @@
-// Stands before slurmstepd (slurmd -d FILE) and notes how that ended, which nobody else learns: slurmd lets it be
+// Stands before slurmstepd (slurmd -d FILE) and notes how that ended, which no other process learns: slurmd lets it be
 // adopted by init. Each one leaves a line in /tmp/witness.log: "step 9 signal 11", "spank 11 exit 1", with what it was
 // started for and its process id. Lines NAME=VALUE of /tmp/witness.env are put into its environment.
 // SPDX-License-Identifier: Apache-2.0
@@ -55,7 +55,7 @@ int main(int count, char** arguments) {
     (void)execvp(name, arguments);
     _exit(kNotRun);
   }
-  // slurmd waits for the end of these pipes when slurmstepd dies: nobody else may hold them open.
+  // slurmd waits for the end of these pipes when slurmstepd dies: no other process may have them open.
   (void)close_range(0, ~0U, 0);
   int status = 0;
   while (waitpid(process, &status, 0) != process) {

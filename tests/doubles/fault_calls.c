@@ -1,5 +1,5 @@
 // Makes one call of the plugin fail: preloaded into srun, sbatch, slurmd or slurmstepd it stands before the functions
-// that spank_bootstrap.so calls, and knows by the return address which calls are its. FAULT_CALLS says what to do:
+// that spank_bootstrap.so calls, and knows by the return address which calls are its. FAULT_CALLS is the order:
 //   count                     a line "count HOOK FUNCTION NUMBER" when a hook has returned, for each function it called
 //   user_init:malloc:12       the twelfth malloc in user_init fails, and leaves the line "failed user_init malloc 12"
 //   user_init:malloc:12+      that one and all after it in this hook
@@ -226,7 +226,7 @@ FAULT(int, unsetenv, (const char* name), (name), WITH(EINVAL, -1))
 FAULT(pid_t, waitpid, (pid_t process, int* status, int options), (process, status, options), WITH(ECHILD, -1))
 FAULT(ssize_t, write, (int file, const void* bytes, size_t size), (file, bytes, size), WITH(EIO, -1))
 
-// Those with more arguments than their type says. All that could be there are passed on, as the kernel takes them.
+// Those with more arguments than their type has. All that could be there are passed on, as the kernel takes them.
 #define ONE_MORE(last, type, name)      \
   va_list rest;                         \
   va_start(rest, last);                 \

@@ -1,8 +1,7 @@
-// A SPANK plugin that fails at one place in one way, to see what Slurm makes of it. Its arguments say where and how:
-// place=task_init.remote fault=segv. A place is a callback and a context: local (srun), allocator (sbatch, salloc),
-// remote (slurmstepd), slurmd, job_script (prolog and epilog). place=option.local and option.remote are the callback of
-// the option --fault, which exists with these two alone.
-// SPDX-License-Identifier: Apache-2.0
+// A SPANK plugin that fails at one place in one way, to see what Slurm makes of it. Its arguments name the place and
+// the way: place=task_init.remote fault=segv. A place is a callback and a context: local (srun), allocator (sbatch,
+// salloc), remote (slurmstepd), slurmd, job_script (prolog and epilog). place=option.local and option.remote are the
+// callback of the option --fault, which exists with these two alone. SPDX-License-Identifier: Apache-2.0
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -26,7 +25,7 @@ SPANK_PLUGIN(fault_double, 1)
 
 namespace {
 
-std::string place_to_fail, fault;  // of plugstack.conf; an option callback is not told the arguments
+std::string place_to_fail, fault;  // of plugstack.conf; an option callback does not get the arguments
 
 std::string argument(std::string_view name, int count, char** arguments) {
   for (int i = 0; i < count; ++i) {

@@ -1,10 +1,10 @@
 // libamdhip64.so.6 for machines without a GPU of AMD: devices, their PCI addresses, and a current one in each thread.
 // SPDX-License-Identifier: Apache-2.0
 //
-// HIP_DOUBLE_DEVICES says how many GPUs the machine has (none without it). ROCR_VISIBLE_DEVICES leaves some of them, in
-// its order; HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES where that is empty, counts from 0 in what is left. Both end
-// at the first entry that is none. Without a GPU hipInit says what HIP 5.2 was seen to say. Memory of a GPU is the
-// process' own, and work in a stream is done when the call comes back, as the RCCL double does its own.
+// HIP_DOUBLE_DEVICES is the number of GPUs of the machine (none without it). ROCR_VISIBLE_DEVICES leaves some of them,
+// in its order; HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES where that is empty, counts from 0 in what is left. Both
+// end at the first entry that is none. Without a GPU hipInit returns what HIP 5.2 was seen to return. Memory of a GPU
+// is the process' own, and work in a stream is done when the call comes back, as the RCCL double does its own.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

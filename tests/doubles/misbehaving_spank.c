@@ -1,5 +1,5 @@
-// A SPANK plugin that does what ours must not do, for the controls of the tests that would notice it. Its arguments say
-// what, and in which hook: overflow=HOOK writes behind its memory, undefined=HOOK shifts too far, leak=HOOK loses
+// A SPANK plugin that does what ours must not do, for the controls of the tests that would notice it. Its arguments
+// name what, and in which hook: overflow=HOOK writes behind its memory, undefined=HOOK shifts too far, leak=HOOK loses
 // memory, open=HOOK opens a file, connect=HOOK a connection, hang=HOOK waits for ever; HOOK is local_user_init,
 // user_init, task_post_fork, task_init or task_exit.
 // SPDX-License-Identifier: Apache-2.0
@@ -71,27 +71,13 @@ static int act(const char* hook, int count, char** arguments) {
   return 0;
 }
 
-int slurm_spank_local_user_init(spank_t spank, int count, char** arguments) {
-  (void)spank;
-  return act("local_user_init", count, arguments);
-}
-
-int slurm_spank_user_init(spank_t spank, int count, char** arguments) {
-  (void)spank;
-  return act("user_init", count, arguments);
-}
-
-int slurm_spank_task_post_fork(spank_t spank, int count, char** arguments) {
-  (void)spank;
-  return act("task_post_fork", count, arguments);
-}
-
-int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
-  (void)spank;
-  return act("task_init", count, arguments);
-}
-
-int slurm_spank_task_exit(spank_t spank, int count, char** arguments) {
-  (void)spank;
-  return act("task_exit", count, arguments);
-}
+#define HOOK(name)                                                     \
+  int slurm_spank_##name(spank_t spank, int count, char** arguments) { \
+    (void)spank;                                                       \
+    return act(#name, count, arguments);                               \
+  }
+HOOK(local_user_init)
+HOOK(user_init)
+HOOK(task_post_fork)
+HOOK(task_init)
+HOOK(task_exit)

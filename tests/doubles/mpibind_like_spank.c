@@ -1,5 +1,5 @@
 // A SPANK plugin that does to tasks what mpibind does: in task_init each gets the CPU and the GPU of its number on the
-// node, and a number of threads, unless OMP_NUM_THREADS is there already. Only where the user says --mpibind-double.
+// node, and a number of threads, unless OMP_NUM_THREADS is there already. Only with the option --mpibind-double.
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
 #include <sched.h>

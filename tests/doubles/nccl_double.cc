@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "nccl_double_comm.h"
+#include "nccl_double_parts.h"
 
 #define NCCL_DOUBLE_EXPORT extern "C" __attribute__((visibility("default")))
 #define NCCL_DOUBLE_API(type, name, ...)                                             \
@@ -88,7 +88,7 @@ ncclResult_t init(const char* call, ncclComm_t* result, int ranks, std::vector<n
     blocking = is_blocking(config);
   });
   if (checked != ncclSuccess) return checked;
-  // ncclCommInitRank, which has no configuration, waits whatever NCCL_COMM_BLOCKING says.
+  // ncclCommInitRank, which has no configuration, waits whatever NCCL_COMM_BLOCKING is.
   return build(result, std::make_unique<ncclComm>(rank, ranks, blocking), ids, blocking || !has_config);
 }
 

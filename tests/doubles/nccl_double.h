@@ -5,8 +5,8 @@
  * The double (libnccl.so.2 in folders by version, and RCCL's librccl.so.1) makes communicators as NCCL does: a root
  * that listens, ranks that check in over TCP, a ring between them, a port of each rank's proxy. It needs no GPU:
  * buffers are host memory, a stream is ignored, and a call is done when it comes back (or, on a non-blocking
- * communicator, when ncclCommGetAsyncError says so). NCCL_SOCKET_IFNAME, NCCL_HOSTID, NCCL_COMM_ID, NCCL_COMM_BLOCKING
- * and NCCL_DEBUG are honoured.
+ * communicator, when ncclCommGetAsyncError returns it). NCCL_SOCKET_IFNAME, NCCL_HOSTID, NCCL_COMM_ID,
+ * NCCL_COMM_BLOCKING and NCCL_DEBUG are honoured.
  *
  * It is as unkind as NCCL was seen to be. Versions that differ: all ranks hang. Two ranks on one GPU: these two fail,
  * the others hang on one node, and get ncclRemoteError on several. A stranger closes its connection: 2.14 hangs, 2.18

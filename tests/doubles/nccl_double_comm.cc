@@ -1,6 +1,6 @@
-// A communicator of the NCCL double, and what its ranks tell each other when they make it.
+// A communicator of the NCCL double, and what its ranks exchange when they make it.
 // SPDX-License-Identifier: Apache-2.0
-#include "nccl_double_comm.h"
+#include "nccl_double_parts.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

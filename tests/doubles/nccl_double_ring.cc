@@ -1,6 +1,6 @@
 // How the ranks of the NCCL double find each other: roots that listen, and a ring over which they gather.
 // SPDX-License-Identifier: Apache-2.0
-#include "nccl_double_ring.h"
+#include "nccl_double_parts.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@
 namespace nccl_double {
 namespace {
 
-// What a rank tells its root. A rank that is the first of its root tells the root before it, too, whose last rank
+// What a rank sends its root. The first rank of a root also sends it to the root before, whose last rank
 // connects to it; it is called by the number behind that root's last one there.
 struct CheckIn {
   int rank;
@@ -40,7 +40,7 @@ int root_of(int rank, int ranks, int roots) {
   return root;
 }
 
-// The root that one id names: tells each of its ranks where the next one listens, as soon as both have come.
+// The root that one id names: sends each of its ranks the address of the next one, as soon as both have checked in.
 class Root {
  public:
   Root(Magic magic, Socket listener) : magic_(magic), listener_(std::move(listener)) {}
@@ -92,7 +92,7 @@ class Root {
     told_.resize(static_cast<std::size_t>(own_));
   }
 
-  // True when all ranks have been told.
+  // True when all ranks have their answer.
   bool pass_on() {
     bool is_done = true;
     for (std::size_t place = 0; place < told_.size(); ++place) {

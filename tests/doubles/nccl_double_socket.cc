@@ -1,6 +1,6 @@
-// TCP for the NCCL double: each connection begins with a magic number, and each wait ends when a flag says so.
+// TCP for the NCCL double: each connection begins with a magic number, and a flag ends each wait.
 // SPDX-License-Identifier: Apache-2.0
-#include "nccl_double_socket.h"
+#include "nccl_double_parts.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>

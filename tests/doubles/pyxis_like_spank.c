@@ -26,7 +26,7 @@ static bool write_file(const char* path, const char* text) {
   return is_written;
 }
 
-// As a container without a privileged helper is entered: the user stays who he is, and root becomes nobody.
+// As a container without a privileged helper is entered: the user stays the same, and root becomes the overflow user.
 static bool enter(void) {
   char map[64];
   (void)snprintf(map, sizeof map, "%u %u 1", geteuid(), geteuid());

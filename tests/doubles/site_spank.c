@@ -1,4 +1,4 @@
-// A SPANK plugin that does what plugins of sites do, as its argument says, so that ours can be tried before and after
+// A SPANK plugin that does what plugins of sites do, chosen by its argument, so that ours can be tried before and after
 // it.
 //   pyxis    --container-image=NAME: the task gets the environment of the image, and in an image of PyTorch its ranks,
 //   as

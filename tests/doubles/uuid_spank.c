@@ -1,5 +1,5 @@
 // A SPANK plugin that makes the lists of GPUs that Slurm sets look as they do where Slurm knows the GPUs' UUIDs, for
-// plugins listed after it in plugstack.conf. Its argument says how: format=GPU-%d or format=MIG-%d, %d the number, or
+// plugins listed after it in plugstack.conf. Its argument is the way: format=GPU-%d or format=MIG-%d, %d the number, or
 // uuids=GPU-...,GPU-... with that of each GPU.
 // SPDX-License-Identifier: Apache-2.0
 #include <ctype.h>

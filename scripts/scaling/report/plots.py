@@ -85,8 +85,8 @@ def draw_all(rows, folder, scaling):
         matplotlib.use("agg")
         from matplotlib import pyplot
     except ImportError as error:
-        raise PlotError(f"the pictures are drawn by matplotlib, which {sys.executable} does not load ({error}); run apt-get install "
-                        f"python3-matplotlib and, to draw what was measured, scaling-report with --resume") from error
+        raise PlotError(f"the pictures are drawn by matplotlib, which {sys.executable} does not load ({error}); install it (Debian: "
+                        f"python3-matplotlib), or take another Python, and run scaling-report with --resume") from error
     matplotlib.rcParams.update({"svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
                                 "axes.grid.axis": "y", "axes.axisbelow": True, "grid.color": "#cccccc"})
     folder.mkdir(exist_ok=True)

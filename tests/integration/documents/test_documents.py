@@ -133,7 +133,7 @@ def test_a_sample_of_each_kind_runs(document_cluster, document_machines, tmp_pat
     "block",
     [Block(1, "sh", "srun true\nfalse\ntrue\n"), Block(1, "sh", "srun true\n", "fails"), Block(1, "sh", "srun false\n", "job"),
      Block(1, "sh", "srun echo 1\n", output="2\n"), Block(1, "sh", "exit 3\n", "root"), Block(1, "sh", "false\n", "machine")],
-)  # fmt: skip
+)
 def test_a_page_that_is_wrong_fails(document_cluster, document_machines, block):
     assert run(document_cluster, document_machines, "control.md", block)
 

@@ -51,8 +51,7 @@ def tensorflow():
         return None
     config = json.loads(ENV["TF_CONFIG"])
     workers = config["cluster"]["worker"]
-    return {"rank": config["task"]["index"], "size": len(workers), "where": workers[config["task"]["index"]],
-            "cluster": workers}
+    return {"rank": config["task"]["index"], "size": len(workers), "where": workers[config["task"]["index"]], "cluster": workers}
 
 
 def first_host():
@@ -66,8 +65,7 @@ def jax():
     is that of the coordinator."""
     if "JAX_COORDINATOR_ADDRESS" not in ENV and "JAX_COORDINATOR_PORT" not in ENV:
         return None
-    if any(name not in ENV for name in
-           ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")):
+    if any(name not in ENV for name in ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")):
         return {"error": "not detected as Slurm"}
     ids = [int(word) for word in ENV.get("JAX_LOCAL_DEVICE_IDS", ENV["SLURM_LOCALID"]).split(",")]
     return {"rank": number("SLURM_PROCID"), "size": number("SLURM_NTASKS"), "device": ids[0], "devices": ids,

@@ -99,7 +99,7 @@ def pytorch_rows(version, environment):
             off_agents.replace("torchrun", launch), "the same options", one_node=False),
         Row(f"PyTorch {version}, one process a node that spawns", environment, "srun --bootstrap=on TWO python3 train_spawn.py",
             f"srun TWO {BY_HAND} python3 train_spawn.py", WRAPPER, preload=False, no_preload="needs `--bootstrap=on`"),
-    ]  # fmt: skip
+    ]
 
 
 def own_worlds(version, environment):
@@ -248,7 +248,7 @@ ROWS = [
     Row("ChainerMN 7.8, `mpirun` in a batch script", "chainermn", "mpirun -np 4 -npernode 2 python3 chainermn_train.py",
         **in_script("FOUR", "mpirun")),
     Row("mpi4py 4.1", "chainermn", "srun --mpi=pmix FOUR python3 train_mpi4py.py"),
-]  # fmt: skip
+]
 
 # What was not run, and why.
 NOT_RUN = {

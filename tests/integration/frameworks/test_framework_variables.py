@@ -60,8 +60,7 @@ def test_a_file_is_new_for_each_step(site):
 @needs_torchrun
 def test_torchrun_without_the_variables_is_a_world_on_each_node(site):
     """The control of the rows of torchrun in test_real_frameworks.py."""
-    done = run(site, "srun", *AGENTS, "--bootstrap-frameworks=none", "torchrun", f"{FOLDER}/torch_world.py", "env",
-               env=REPAIR)
+    done = run(site, "srun", *AGENTS, "--bootstrap-frameworks=none", "torchrun", f"{FOLDER}/torch_world.py", "env", env=REPAIR)
     assert {world[1] for world in worlds(done.stdout)} == {1}
 
 

@@ -39,7 +39,7 @@ PROGRAMS = {
                's = socket.create_server(("", int(os.environ["MASTER_PORT"]) if os.environ["RANK"] == "0" else 0)); '
                "time.sleep({})'",
     "has exchanged": "{ours} --rounds 3; " + TELL + "exec sleep {}",
-}  # fmt: skip
+}
 # These are ended in the midst of it: see the test.
 EXCHANGES = {"ours": TELL + "{ours} --rounds 500; exec sleep {}", "bare PMIx": TELL + "{bare} 500; exec sleep {}"}
 BIND = "import socket, sys; socket.socket(socket.AF_INET6).bind(('::', int(sys.argv[1])))"
@@ -239,7 +239,7 @@ def test_everything_is_free_soon(ends_cluster, campaign, capsys, figure):
         control="a process that has left its step is found",
         table="\n".join(["| way | steps | slowest |", "| --- | --- | --- |",
                          *(f"| {way} | {count} | {slowest[way]} s |" for way, count in ways.items())]),
-    )  # fmt: skip
+    )
     assert campaign.is_full or campaign.is_whole, f"{len(cases) - len(ended)} jobs did not start"
     assert not stuck, stuck[:5]
     assert is_busy or not late, late[:5]
@@ -297,7 +297,7 @@ def test_in_the_midst_of_an_exchange(cluster_factory, campaign, capsys, figure):
         print(f"\nends in an exchange: {got} (seed {campaign.seed})")
     figure("B4", part="in an exchange", got=got, met=not stuck["ours"], seed=campaign.seed,
            why="" if not stuck["ours"] else "Slurm's PMIx 4.2.2 does so by itself, with bare PMIx as well",
-           control="bare PMIx")  # fmt: skip
+           control="bare PMIx")
     assert not bad, bad
     assert min(count[what] for what in EXCHANGES) >= 2 * campaign.done
     # With more than three standard deviations between the two, it would be something of ours.

@@ -137,7 +137,7 @@ def test_many_steps_are_right_and_leave_nothing(load_cluster, cluster_factory, c
                   f"{refusals} steps refused for a taken port and run again",
         met=is_met, seed=campaign.seed, why=told,
         control="a plugin that loses descriptors, sockets, memory, files and processes is told of by each",
-    )  # fmt: skip
+    )
     assert not bad, bad[:5]
     assert not more
     assert status.returncode == 0, status.stdout
@@ -217,7 +217,7 @@ def test_512_tasks_exchange_or_fail_in_time(load_cluster, campaign, capsys, figu
     with capsys.disabled():
         print(f"\nload, 512 tasks: {count} steps, {ends['done']} done, {ends['clean']} failed cleanly, slowest {slowest:.0f} s")
     figure("B3", got=f"{ends['done']} of {count} steps of 512 tasks done, {ends['clean']} failed with a sentence, {len(bad)} "
-                     f"otherwise; slowest {slowest:.0f} s", met=not bad)  # fmt: skip
+                     f"otherwise; slowest {slowest:.0f} s", met=not bad)
     assert not bad, bad[0]
     assert ends["done"] or not CAN_BE_DONE
     assert load_cluster.script("status").returncode == 0

@@ -32,7 +32,7 @@ def wheel(tmp_path_factory):
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     # The compiler's line is that of the preset `release`, so that ccache has most objects.
     line = [folder / "venv/bin/pip", "wheel", "--no-deps", "--wheel-dir", folder, REPOSITORY,
-            "--config-settings=cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON"]  # fmt: skip
+            "--config-settings=cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON"]
     done = subprocess.run(line, capture_output=True, text=True, env=os.environ | {"CC": "/usr/bin/cc", "CXX": "/usr/bin/c++"})
     if "scikit-build-core" in done.stderr and "No matching distribution" in done.stderr:
         pytest.skip("PyPI gave no scikit-build-core")

@@ -66,7 +66,7 @@ def test_up_ended_while_init_begins_waits_for_it(cluster_factory, tmp_path):
     slow.write_text('#!/bin/sh\nsleep 1\nexec /usr/bin/setsid "$@"\n')
     slow.chmod(0o755)
     up = subprocess.Popen([str(SCRIPT), "up", "--name", cluster.name, "--no-plugin"], stderr=subprocess.DEVNULL,
-                          env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"})  # fmt: skip
+                          env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     wait_for((cluster.state / "settings").exists)
     time.sleep(0.1)
     up.terminate()
@@ -191,7 +191,7 @@ def test_one_vendor_has_its_list_alone(uneven, cluster):
     (["--gpus", "1,,2"], "is not a number from 0 to 64"),
     (["--gpu-env", "any"], "--gpu-env 'any' is none of nvidia, amd, intel and all"),
     (["--cpus", "4", "--sockets", "3"], "--cpus 4 cannot be divided over --sockets 3"),
-])  # fmt: skip
+])
 def test_a_cluster_that_cannot_be_is_refused_in_one_sentence(cluster_factory, options, words):
     cluster = cluster_factory("never")
     done = cluster.script("up", *options)

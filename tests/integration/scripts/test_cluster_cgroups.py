@@ -114,7 +114,7 @@ NO_CC = "mkdir -p /tmp/bin; for name in awk env grep readlink bash slurmd; do ln
     (NO_CC, "v2", "there is no cc"),
     (":", "v2", ""),
     (":", "v1", ""),
-])  # fmt: skip
+])
 def test_what_a_version_lacks_is_named(missing, version, words):
     ask = f"slurm_prefix=${{slurm_prefix:-/usr}}; source {REPOSITORY}/scripts/local_cluster/cgroup.sh; obstacle_to {version}"
     line = [*without("mount -t tmpfs tmpfs /tmp", missing), "bash", "-c", ask]

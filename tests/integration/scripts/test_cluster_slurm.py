@@ -75,7 +75,7 @@ def make_prefix(folder, said):
     ("no folder", ["looked for", "name the prefix of a Slurm"]),
     ("does not start", ["asked", "sbin/slurmd for its version, it does not start"]),
     ("another release", ["is for Slurm", "and not for 99.05.1", "SLURM_ROOT=", "--plugin"]),
-])  # fmt: skip
+])
 def test_a_slurm_that_cannot_be_used_is_refused(cluster_factory, tmp_path, case, words):
     prefix = tmp_path / "prefix"
     if case == "nothing":
@@ -111,7 +111,7 @@ def test_the_tests_of_another_slurm_are_there():
 @pytest.mark.parametrize("word, said, code", [
     ("99.99", "there is no Slurm 99.99 to test with", 2),
     ("/nowhere/slurm", "looked for sbin/slurmd below /nowhere/slurm", 1),
-])  # fmt: skip
+])
 def test_check_takes_a_release_or_a_prefix(word, said, code):
     done = subprocess.run([REPOSITORY / "scripts/check", "--slurm", word], capture_output=True, text=True)
     assert done.returncode == code and said in done.stdout + done.stderr, done.stderr

@@ -74,7 +74,7 @@ def command(release):
 
     def start(*words):
         made.append(subprocess.Popen([ROOT_SCRIPT, release, "run", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                     stdin=subprocess.DEVNULL, start_new_session=True))  # fmt: skip
+                                     stdin=subprocess.DEVNULL, start_new_session=True))
         return made[-1], made[-1].stdout.readline().strip()
 
     yield start

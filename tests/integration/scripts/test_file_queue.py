@@ -49,7 +49,7 @@ def test_the_sum_is_of_all(tmp_path):
     ("def test_wrong(): assert 'this' == 'that'\n", 1),
     ("import no_such_module\n", 3),
     ("import os\ndef test_kills(): os.kill(os.getpid(), 9)\n", 3),
-])  # fmt: skip
+])
 def test_what_fails_is_reported(tmp_path, wrong, status):
     done, _ = run(tmp_path, RIGHT, wrong)
     assert done.returncode == status, done.stdout + done.stderr

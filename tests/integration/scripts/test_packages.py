@@ -210,14 +210,13 @@ def test_they_name_their_maintainer_and_carry_the_documents(deb_packages):
 
 def test_the_plugin_needs_its_release_of_slurm(deb_packages):
     fields = subprocess.run(["dpkg", "-f", deb_packages["slurm-bootstrap-plugin"], "Depends"], capture_output=True, text=True,
-                            check=True).stdout  # fmt: skip
+                            check=True).stdout
     bounds = re.findall(r"slurm-wlm-basic-plugins \((\S+) ([^)]+)\)", fields)
     installed = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
     release = ".".join(installed.split(".")[:2])
 
     def fits(version):
-        return all(subprocess.run(["dpkg", "--compare-versions", version, *bound], check=False).returncode == 0
-                   for bound in bounds)  # fmt: skip
+        return all(subprocess.run(["dpkg", "--compare-versions", version, *bound], check=False).returncode == 0 for bound in bounds)
 
     year, month = map(int, release.split("."))
     assert len(bounds) == 2
@@ -236,7 +235,7 @@ def test_rpm_packages_work_and_leave_nothing(cluster, machine, tmp_path):
     assert all(re.fullmatch(r"slurm-bootstrap.*\|https://.*", line) for line in told) and len(told) == 4
     command = next(file for file in files if "/slurm-bootstrap-0" in file)
     assert {"README.md", "CHANGELOG.md", "SECURITY.md"} <= {path.split("/")[-1] for path in
-                                                             succeed(machine, ["rpm", "-qlp", command]).split()}  # fmt: skip
+                                                             succeed(machine, ["rpm", "-qlp", command]).split()}
     needs = succeed(machine, ["rpm", "-qp", "--requires", *[file for file in files if "plugin" in file]])
     assert re.search(r"^slurm >= \d\d\.\d\d$", needs, re.MULTILINE)
     assert re.search(r"^slurm < \d\d\.\d\d$", needs, re.MULTILINE)

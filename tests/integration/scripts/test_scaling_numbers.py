@@ -364,5 +364,5 @@ def test_a_picture_that_cannot_be_drawn_is_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(plots.PlotError, match="speedup-mlp.svg could not be written: Is a directory"):
         plots.draw_all(rows, tmp_path, "weak")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(plots.PlotError, match="apt-get install python3-matplotlib"):
+    with pytest.raises(plots.PlotError, match="Debian: python3-matplotlib"):
         plots.draw_all(rows, tmp_path, "weak")

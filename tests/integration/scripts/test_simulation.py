@@ -18,6 +18,8 @@ import pytest
 from built_files import built
 from harness import REPOSITORY
 
+from benchmarks.table import aligned
+
 sys.path.insert(0, str(REPOSITORY / "scripts" / "simulation"))
 
 from calibrate import DIRECT, SHAPES, Calibration, Host, constants_text, probe, run_step
@@ -146,11 +148,9 @@ def show(rows, capsys):
         numbers = [f"{median(values):.1f} ms", f"{low:.1f}-{high:.1f}", f"{simulated:.1f} ms", f"{ratio:.2f}"]
         verdict = "" if is_near(ratio, allowed) else "OUTSIDE"
         table.append([quantity, str(nodes), str(ranks), *numbers, f"{allowed:.1f}", verdict])
-    widths = [max(len(row[column]) for row in table) for column in range(9)]
     with capsys.disabled():
         print(f"\nsimulated beside measured, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs:")
-        for row in table:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        print("\n".join(aligned(table)))
 
 
 def test_calibrates_at_other_sizes():

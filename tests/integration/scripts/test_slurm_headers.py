@@ -48,7 +48,7 @@ def configure(tmp_path):
     def run(*words, **variables):
         environment = {name: value for name, value in os.environ.items() if name != "SLURM_ROOT"}
         done = subprocess.run(["cmake", "-S", project, "-B", tmp_path / "build", *words], capture_output=True, text=True,
-                              env=environment | variables)  # fmt: skip
+                              env=environment | variables)
         found = re.search(r"headers of (\S+) in (\S+)\.$", done.stdout, re.MULTILINE)
         done.found = found and found.groups()
         return done

@@ -31,9 +31,7 @@ def test_a_table_has_a_column_for_each_part(results, tmp_path):
     assert slurm.split(" | ")[1] == (slurm_version() or "none")
 
 
-@pytest.mark.parametrize("numbers, met", [
-    ((9, 0, 0, 1), True), ((9, 1, 0, 1), False), ((9, 0, 1, 1), False), ((1, 0, 0, 1), False),
-])
+@pytest.mark.parametrize("numbers, met", [((9, 0, 0, 1), True), ((9, 1, 0, 1), False), ((9, 0, 1, 1), False), ((1, 0, 0, 1), False)])
 def test_failed_or_no_tests_do_not_meet_the_goal(results, tmp_path, numbers, met):
     report.keep_versions("here", results(*numbers), tmp_path)
     kept = json.loads((tmp_path / "m9-here.json").read_text())

@@ -12,7 +12,7 @@ from harness import Cluster
 NEW_NCCL = f"{BUILT_INSIDE}/tests/doubles/nccl-2.28.9/libnccl.so.2"
 
 NAMES = ["versions", "plan", "ranks", "network", "port", "clocks", "exchange", "frameworks", "NCCL", "CUDA", "GPUs",
-         "GPU peers", "CPUs", "/dev/shm", "locked memory", "system"]  # fmt: skip
+         "GPU peers", "CPUs", "/dev/shm", "locked memory", "system"]
 FRAMEWORKS = "frameworks"  # no row where the Python has none
 TWO_BY_TWO = ("-w", "node001,node002", "--ntasks-per-node=2")  # rank 0 is on node001
 CPU = (*TWO_BY_TWO, "--gres=none")

@@ -139,8 +139,7 @@ def bound_cases() -> list[Case]:
     two = "-w {with 2} --gres=gpu:2"
 
     def bound(bind: str, tasks: int, **more) -> Case:
-        return beside_slurm(f"bound: {bind}", "", f"-n{tasks} {four} --gpu-bind={bind}", tasks,
-                            **{"bound": True, "warnings": 1, **more})
+        return beside_slurm(f"bound: {bind}", "", f"-n{tasks} {four} --gpu-bind={bind}", tasks, **{"bound": True, "warnings": 1, **more})
 
     return [
         bound("single:1", 4),

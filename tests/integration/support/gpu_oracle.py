@@ -273,10 +273,8 @@ def differences(reports: list[Report], jobs: dict[str, Given], sizes: tuple[int,
     for key, tasks in ours.items():
         given, trouble = given_to_step(tasks, jobs.get(key[0], {}), wanted)
         found += [f"step {'.'.join(key)}: {line}" for line in trouble]
-        found += [f"step {'.'.join(key)}: {line}"
-                  for line in step_differences(key, tasks, twins[0] if twins else [], given, wanted, names)]
+        found += [f"step {'.'.join(key)}: {line}" for line in step_differences(key, tasks, twins[0] if twins else [], given, wanted, names)]
         held.update({(task["@host"], device) for task in tasks for device in cuda_devices(task, names)})
     if wanted.apart:
-        found += [f"{host}: {number} steps at the same time have GPU {device}"
-                  for (host, device), number in held.items() if number > 1]
+        found += [f"{host}: {number} steps at the same time have GPU {device}" for (host, device), number in held.items() if number > 1]
     return found

@@ -14,9 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
 
-from local_cluster import (
-    INSIDE, REPOSITORY, SCRIPT, STATE_ROOT, ClusterError, LocalCluster, slurm_prefix, slurm_version, stop
-)  # fmt: skip
+from local_cluster import INSIDE, REPOSITORY, SCRIPT, STATE_ROOT, ClusterError, LocalCluster, slurm_prefix, slurm_version, stop
 
 TESTS = f"{INSIDE}/tests/integration"  # this folder, as every host of a cluster sees it
 NAMESPACES = ("mnt", "net", "pid", "uts", "ipc")

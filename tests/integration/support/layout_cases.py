@@ -127,8 +127,7 @@ def het_cases() -> list[Case]:
         parts = " : ".join(f"{options} {component} $PROBE" for component in components.split(" : "))
         return Case(name, f"srun --quiet {parts}", (tasks,), slow=True, **more)
 
-    groups = ("salloc -Q -n2 -wnode004 : -N2 -n3 -wnode[001-002] : -n1 -wnode003 bash -c "
-              "'srun --het-group={} $PROBE'")
+    groups = "salloc -Q -n2 -wnode004 : -N2 -n3 -wnode[001-002] : -n1 -wnode003 bash -c 'srun --het-group={} $PROBE'"
     return [
         step("components in a plain job", "-N1 -n1 : -N2 -n3", 4),
         step("equal components in a plain job", "-N2 -n2 : -N2 -n2", 4),

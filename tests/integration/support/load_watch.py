@@ -25,8 +25,7 @@ class Look:
 
 def host_pids(cluster):
     """Of each host the process that holds its namespaces, as numbered outside."""
-    return {path.name: path.read_text().strip() for path in (cluster.state / "pids").iterdir() if path.name in
-            ("head", *cluster.nodes)}  # fmt: skip
+    return {path.name: path.read_text().strip() for path in (cluster.state / "pids").iterdir() if path.name in ("head", *cluster.nodes)}
 
 
 def network_of(pid):
@@ -76,8 +75,7 @@ def look(cluster):
 
 def more_than(before, after):
     """What there is more of now, memory aside, as sentences."""
-    found = [f"{what}: {before.counts[what]} before, {count} now" for what, count in after.counts.items()
-             if count > before.counts[what]]
+    found = [f"{what}: {before.counts[what]} before, {count} now" for what, count in after.counts.items() if count > before.counts[what]]
     return sorted(found) + [f"file {path}" for path in sorted(after.files - before.files)]
 
 

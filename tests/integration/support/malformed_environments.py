@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 OURS = ["SLURM_BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_STEP", "SLURM_BOOTSTRAP_SETTINGS", "SLURM_BOOTSTRAP_LAYOUT", "SRUN_EXPORT_ENV"]
 SLURMS = ["SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_PROCID",
           "SLURM_DISTRIBUTION", "SLURM_DIST_PLANESIZE", "SLURM_RESTART_COUNT", "SLURM_STEP_GPUS", "SLURMD_NODENAME",
-          "SLURM_TASKS_PER_NODE", "SLURM_GTIDS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_RESV_PORTS"]  # fmt: skip
+          "SLURM_TASKS_PER_NODE", "SLURM_GTIDS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_RESV_PORTS"]
 # Options on their way from srun to slurmstepd, which srun has not looked at.
 SMUGGLED = [f"_SLURM_SPANK_OPTION_bootstrap_bootstrap{name}" for name in ("", "_port", "_addr", "_claim")]
 SETTINGS = ["SLURM_BOOTSTRAP", "SLURM_BOOTSTRAP_PORT", "SLURM_BOOTSTRAP_PORT_RANGE", "SLURM_BOOTSTRAP_ADDR", "SLURM_BOOTSTRAP_CLAIM"]
@@ -45,7 +45,7 @@ VALUES = {
 
 # Values that Slurm itself might set, for what is nearly right.
 PLAUSIBLE = ["node[001-002]", "node002,node001", "2(x2)", "1,3", "4", "0", "block", "cyclic:block", "plane", "1.0.0",
-             "12000-12003", "map:1,0", "1.0/map:1,0", "1.0;node[001-002];2(x2);block", "RANK,WORLD_SIZE", "20001", "on"]  # fmt: skip
+             "12000-12003", "map:1,0", "1.0/map:1,0", "1.0;node[001-002];2(x2);block", "RANK,WORLD_SIZE", "20001", "on"]
 
 # What contradicts the step that is asked for by options (-N2 -n4).
 CONTRADICTIONS = [("SLURM_NTASKS", "3"), ("SLURM_NPROCS", "3"), ("SLURM_NNODES", "1"), ("SLURM_JOB_NUM_NODES", "7"),
@@ -55,7 +55,7 @@ CONTRADICTIONS = [("SLURM_NTASKS", "3"), ("SLURM_NPROCS", "3"), ("SLURM_NNODES",
                   ("SLURM_GTIDS", "9,8"), ("SLURM_DISTRIBUTION", "arbitrary"), ("SLURM_DIST_PLANESIZE", "3"), ("RANK", ""),
                   ("SLURM_JOB_CPUS_PER_NODE", "1(x2)"), ("SLURM_CPUS_ON_NODE", "1"), ("SLURM_RESTART_COUNT", "9"),
                   ("SLURM_HET_SIZE", "3"), ("SLURM_STEP_GPUS", "7,8"), ("SLURM_JOB_GPUS", "5"), ("GPU_DEVICE_ORDINAL", "3"),
-                  ("CUDA_VISIBLE_DEVICES", "6,7"), ("SLURM_STEP_RESV_PORTS", "1-3"), ("SLURM_RESV_PORTS", "1")]  # fmt: skip
+                  ("CUDA_VISIBLE_DEVICES", "6,7"), ("SLURM_STEP_RESV_PORTS", "1-3"), ("SLURM_RESV_PORTS", "1")]
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ def fixed():
     """Each variable alone with each value, all at once, too many, none."""
     cases = [Case.setting(f"{name}: {kind}", {name: value}) for kind, value in VALUES.items() for name in NAMES]
     # Those that do not stop srun itself; larger ones make an environment that is too large for Linux.
-    cases += [Case.setting(f"all: {kind}", dict.fromkeys(OURS + SLURMS, value)) for kind, value in VALUES.items()
-              if len(value) < 100000]  # fmt: skip
+    cases += [Case.setting(f"all: {kind}", dict.fromkeys(OURS + SLURMS, value)) for kind, value in VALUES.items() if len(value) < 100000]
     cases.append(Case("10,000 variables", {f"VARIABLE_{i}": "x" * 60 for i in range(10000)}))
     odd = {"with space": "1", "RANK\n": "9", "%s%n": "1", "\xff": "1", "BOOTSTRAP_": "1", "bootstrap_port": "1"}
     cases += [Case("odd names", odd), Case("env -i", {}, is_empty=True)]
@@ -108,5 +107,5 @@ def mixed(generator, number):
     names = generator.sample(OURS + SLURMS + SMUGGLED[1:3], generator.randint(1, 6))
     values = [value for kind, value in VALUES.items() if kind not in ("128 KiB",)]
     given = {name: generator.choice(values) if generator.random() < 0.3 else spoilt(generator.choice(PLAUSIBLE), generator)
-             for name in names}  # fmt: skip
+             for name in names}
     return Case.setting(f"mixture {number}", given)

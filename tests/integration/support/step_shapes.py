@@ -67,7 +67,7 @@ def fixed() -> list[Shape]:
         Shape("heterogeneous step", "srun --jobid=$WIDE --overlap -n2 -wnode003 true : --overlap -N2 -n3 -wnode[001-002] true"),
         Shape("batch job", "submit -N2 --ntasks-per-node=2 --gres=gpu:2 <<< 'srun true; srun -n1 -N1 false'"),
         Shape("GPUs per task, one at a time", "srun -N1 -n4 --gpus-per-task=1 --bootstrap-frameworks=tensorflow,jax true"),
-    ]  # fmt: skip
+    ]
 
 
 def malformed(count: int, source: random.Random) -> list[Shape]:

@@ -1,0 +1,145 @@
+// The parts of the NCCL double: TCP whose waits a flag ends, roots and rings by which ranks find each other,
+// communicators. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <netinet/in.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "nccl_double.h"
+
+namespace nccl_double {
+
+// Thrown inside the double; its C functions answer with the code, and ncclGetLastError with the text.
+struct Trouble {
+  ncclResult_t code;
+  std::string text;
+};
+
+using Magic = std::uint64_t;
+using AbortFlag = std::atomic<bool>;
+
+int version();                                   // that this copy stands for, as ncclGetVersion returns it
+[[noreturn]] void hang(const AbortFlag& abort);  // until the flag is set
+
+// Who is asked for at a port: what a stranger there does to NCCL depends on it.
+enum class Port : std::uint8_t { kBootstrap, kProxy };
+
+class Socket {
+ public:
+  Socket() = default;
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~Socket();
+
+  // On the address of the interface that NCCL_SOCKET_IFNAME leaves, a port that is free.
+  static Socket listener();
+  static Socket listener_at(const sockaddr_in& address);
+  sockaddr_in address() const;
+
+  // Tries again while there is no listener, as NCCL does.
+  static Socket connect(const sockaddr_in& address, Magic magic, const AbortFlag& abort);
+  // The next connection that begins with this magic; the others are strangers. One that sends nothing keeps it waiting,
+  // as it does NCCL's root.
+  Socket accept(Magic magic, Port port, const AbortFlag& abort) const;
+
+  void send(const void* bytes, std::size_t size, const AbortFlag& abort) const;
+  void receive(void* bytes, std::size_t size, const AbortFlag& abort) const;
+  // Sends on this one and receives on the other at the same time: both may be larger than the kernel's buffers.
+  void swap_with(const Socket& other, const void* sent, void* received, std::size_t size, const AbortFlag& abort) const;
+
+ private:
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+
+  int descriptor_ = -1;
+};
+
+// What is in an ncclUniqueId; the rest of its 128 bytes is zero, as in NCCL's.
+struct Handle {
+  Magic magic;
+  sockaddr_in address;
+  char rest_of_address[12];  // NCCL leaves room for IPv6
+};
+
+// Starts a root: a listening socket and a thread that stays until all of its ranks have checked in.
+// With NCCL_COMM_ID there is none yet: rank 0 starts it at that address, and the id names nothing else.
+ncclUniqueId start_root();
+// The fault that NCCL_DOUBLE_INIT names for this rank.
+std::string fault_of_init(int rank);
+
+class Ring {
+ public:
+  // Checks in with the roots and comes back when both neighbours are connected.
+  Ring(const std::vector<ncclUniqueId>& ids, int rank, int ranks, const AbortFlag& abort);
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  Magic magic() const { return magic_; }
+
+  // `all` has room for `size` bytes of each rank; this one's are at their place already.
+  void all_gather(void* all, std::size_t size, const AbortFlag& abort) const;
+
+ private:
+  int rank_;
+  int ranks_;
+  Magic magic_;
+  Socket next_;
+  Socket previous_;
+};
+
+// NCCL's rule, written down here once more so that the library under test is not its own judge: root number `root` of
+// `roots` begins with this rank. The same for root == roots gives `ranks`.
+int first_rank(int root, int ranks, int roots);
+
+void set_last_error(const std::string& text);  // and prints it when NCCL_DEBUG is set
+
+// Calls `work` and answers with its trouble, if it has any.
+ncclResult_t guarded(const std::function<void()>& work) noexcept;
+const char* last_error();
+
+}  // namespace nccl_double
+
+// The device that the calling thread has in CUDA or HIP, if one of them is in the process.
+struct DeviceOfThread {
+  int ordinal = 0;
+  std::int64_t bus = -1;  // PCI bus id as one number, as NCCL prints it; -1: neither
+};
+DeviceOfThread device_of_thread();
+
+struct ncclComm {
+  ncclComm(int comm_rank, int comm_ranks, bool is_blocking)
+      : rank(comm_rank), ranks(comm_ranks), blocking(is_blocking), device(device_of_thread()) {}
+  ~ncclComm() {
+    if (worker.joinable()) worker.join();
+  }
+
+  // Makes the ring, compares the ranks and connects them to their proxies.
+  void build(const std::vector<ncclUniqueId>& ids);
+  void all_reduce(const void* from, void* to, std::size_t count, ncclDataType_t type);
+
+  // On a blocking communicator at once; else in a thread, and ncclInProgress meanwhile.
+  ncclResult_t run_allgather(std::function<void(ncclComm&)> work);
+
+  int rank;
+  int ranks;
+  bool blocking;
+  DeviceOfThread device;
+  int all_reduces = 0;  // so far
+  nccl_double::AbortFlag abort{false};
+  std::atomic<ncclResult_t> state{ncclSuccess};
+  std::atomic<bool> is_built{false};
+  std::unique_ptr<nccl_double::Ring> ring;
+  std::vector<nccl_double::Socket> proxies;  // its own, which goes on listening, and the connections of two ranks
+  std::thread worker;
+};
