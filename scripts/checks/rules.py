@@ -226,7 +226,7 @@ def main():
     problems, headers = [], []
     known = (TOP / KNOWN_VARIABLES).read_text(encoding="utf-8")
     folders = {name.split("/")[0] for name in names if "/" in name}
-    for folder in sorted(folders - {"spank_plugin", "libbootstrap", "scripts", "tests", "etc", ".ci"}):
+    for folder in sorted(folders - {"spank_plugin", "libbootstrap", "scripts", "tests", "etc", ".ci", ".github"}):
         problems.append(f"{folder}/: not one of the top-level folders")
     for name in names:
         if name.startswith("tests/fuzz/corpus/") or not (TOP / name).is_file():
