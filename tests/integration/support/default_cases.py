@@ -110,15 +110,13 @@ def rest(cases, remains):
 
 
 def left_to_full(items):
-    """(the items that are left to --full, the rows that name no test of the files of `items`)."""
-    left, unused, files = [], set(ROWS), set()
+    """Those of the items that are left to --full, by their mark or by a row."""
+    left = []
     for (path, function), group in groupby(items, key=lambda item: (item.path, item.originalname)):
-        files.add(path.stem)
         cases = []
         for item in group:
             (left if item.get_closest_marker("full") else cases).append(item)
         row = next((row for row in (f"{path.stem}::{function}", path.stem) if row in ROWS), None)
         if row:
-            unused.discard(row)
             left += rest(cases, ROWS[row])
-    return left, [row for row in sorted(unused) if row.partition("::")[0] in files]
+    return left
