@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from local_cluster import REPOSITORY, SCRIPT, STATE_ROOT  # noqa: E402
 from test_report.report import counts  # noqa: E402
 
-AT_ONCE = min(len(os.sched_getaffinity(0)) + 2, 4)
+AT_ONCE = min(len(os.sched_getaffinity(0)) + 3, 5)
 # Each line of its progress is about a file. It ends with us, also where we are killed, and takes its clusters down.
 PYTEST = ["setpriv", "--pdeathsig", "TERM", "--", "/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", "--no-header",
           "-o", "console_output_style=classic"]  # fmt: skip

@@ -89,7 +89,7 @@ TEST(PortReservation, LetsServersInThatReuseAddresses) {
   }
 }
 
-TEST(PortReservation, IsReachedThroughADualStackServerAlone) {
+TEST(PortReservation, AnswersThroughAServerAlone) {
   const auto port = unused_port();
   const auto reservation = PortReservation::take(port);
   ASSERT_TRUE(reservation);

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from default_cases import left_to_full
+from default_cases import ROWS, left_to_full
 from harness import REPOSITORY, STATE_ROOT, wait_for
 
 CHECK = REPOSITORY / "scripts/check"
@@ -86,13 +86,18 @@ class Item:
         return self.is_full
 
 
-def test_a_number_of_cases_is_chosen_evenly_and_a_row_without_a_test_is_named(monkeypatch):
-    monkeypatch.setattr("default_cases.ROWS", {"test_a::test_one": 2, "test_b": 0, "test_a::test_gone": 1})
+def test_a_number_of_cases_is_chosen_evenly(monkeypatch):
+    monkeypatch.setattr("default_cases.ROWS", {"test_a::test_one": 2, "test_b": 0})
     items = [Item(f"test_a::test_one[{number}]") for number in range(4)]
     items += [Item("test_a::test_two"), Item("test_a::test_two[long]", is_full=True), Item("test_b::test_three")]
-    left, unused = left_to_full(items)
-    assert [item.name for item in left] == ["test_a::test_one[1]", "test_a::test_one[3]", "test_a::test_two[long]", "test_b::test_three"]
-    assert unused == ["test_a::test_gone"]
+    assert [item.name for item in left_to_full(items)] == [
+        "test_a::test_one[1]", "test_a::test_one[3]", "test_a::test_two[long]", "test_b::test_three"]  # fmt: skip
+
+
+def test_each_row_names_a_test_or_a_file():
+    texts = {path.stem: path.read_text() for path in (REPOSITORY / "tests/integration").rglob("test_*.py")}
+    rows = [(row, *row.partition("::")[::2]) for row in ROWS]
+    assert [row for row, file, test in rows if f"def {test}" not in texts.get(file, "")] == []
 
 
 def test_the_workflow_calls_what_is_there(tmp_path):
