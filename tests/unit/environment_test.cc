@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "probe/own_process.h"
 #include "core/plan/frameworks.h"
 #include "core/plan/step_plan.h"
 #include "core/settings/settings.h"
 #include "core/step/planned_variables.h"
 #include "core/util/environment.h"
+#include "probe/own_process.h"
 #include "step_environment.h"
 
 namespace bootstrap {

@@ -7,9 +7,9 @@
 #include <charconv>
 #include <utility>
 
+#include "comm/nccl/nccl_library.h"
 #include "core/step/rank_layout.h"
 #include "core/util/records.h"
-#include "comm/nccl/nccl_library.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

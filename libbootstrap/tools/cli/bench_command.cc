@@ -6,10 +6,10 @@
 #include <memory>
 #include <utility>
 
-#include "probe/own_process.h"
 #include "core/hardware/gpu_list.h"
 #include "core/settings/settings.h"
 #include "core/util/text.h"
+#include "probe/own_process.h"
 #include "tools/bench/bench_report.h"
 #include "tools/bench/bench_session.h"
 #include "tools/check/command_time_limit.h"

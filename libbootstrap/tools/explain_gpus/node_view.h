@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/hardware/cpu_set.h"
-#include "core/plan/step_plan.h"
 #include "core/hardware/topology.h"
+#include "core/plan/step_plan.h"
 #include "core/step/rank_layout.h"
 #include "core/util/environment.h"
 

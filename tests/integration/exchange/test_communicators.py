@@ -156,7 +156,7 @@ def test_ranks_that_wait_in_nccl_until_the_deadline(comm_cluster, roots, nonbloc
     call = "ncclCommInitRankScalable" if roots > 1 else "ncclCommInitRankConfig" if nonblocking else "ncclCommInitRank"
     named = f"; all ranks of the communicator wait in {call}: they cannot reach each other"
     # A rank that aborts at its deadline closes its connections, also those to a rank with a later deadline. On a busy machine
-    # that rank may say so before the first one has asked what the others said.
+    # that rank may report it before the first one has asked for the sentences of the others.
     lost = f"{call} failed: remote process exited" if nonblocking else named
     assert all(text.startswith(f"{call} has not finished after ") and named in text or lost in text for text, _ in said.values()), said
     # Each counts from its own start; NCCL has its whole time, and no rank is ended because another one's is over.

@@ -109,7 +109,7 @@ def test_slurmd_is_restarted(daemons_cluster, campaign, figure):
 
 
 def cut_off_and_judge(cluster, label):
-    """What the ranks of the node itself say depends on what had arrived: Slurm's servers form a ring."""
+    """The messages of the node's own ranks depend on what had arrived: Slurm's servers form a ring."""
     step = start_step(cluster, label, late=2, nap=2)
     try:
         wait_for_second_round(cluster, label)

@@ -1,5 +1,5 @@
 """What `scripts/check` leaves to `scripts/check --full`: further cases of a kind, controls that take long, and our own tools.
-A new test or case runs by default, unless a row here says otherwise. pytest by hand runs all that is named to it."""
+A new test or case runs by default, unless a row here names it. pytest by hand runs all that is named to it."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -1,0 +1,186 @@
+// How many GPUs each node of a step has, by what was asked of Slurm.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/activation/gpu_request.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "core/util/text.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::uint64_t kMostGpus = 65536;
+
+// "gres:gpu:a100:2", "gres/gpu:2" and "gres/gpu=2" without what stands before the name of the resource.
+std::string_view resource_of(std::string_view item) {
+  if (item.starts_with("gres:") || item.starts_with("gres/")) item.remove_prefix(5);
+  return item;
+}
+
+bool names(std::string_view item, std::string_view resource) {
+  const auto rest = resource_of(item);
+  return rest.starts_with(resource) && (rest.size() == resource.size() || rest[resource.size()] == ':' ||
+                                        rest[resource.size()] == '=' || rest[resource.size()] == '(');
+}
+
+bool any_names(std::string_view list, std::string_view resource) {
+  const auto items = split(list, ',');
+  return std::any_of(items.begin(), items.end(), [&](std::string_view item) { return names(item, resource); });
+}
+
+// "1g.5gb", "a100_3g.20gb": how NVML, and with it Slurm, names the kinds of MIG instances.
+bool is_mig_kind(std::string_view kind) {
+  for (std::size_t at = kind.find("g."); at != std::string_view::npos; at = kind.find("g.", at + 1)) {
+    const auto rest = kind.substr(at + 2);
+    const auto digits = rest.find_first_not_of("0123456789");
+    if (at > 0 && is_digit(kind[at - 1]) && digits != 0 && digits != std::string_view::npos &&
+        rest.substr(digits).starts_with("gb")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+struct Counts {
+  std::map<std::string_view, std::uint64_t> of_kind;  // "" stands for GPUs of any kind
+  bool is_readable = true;
+};
+
+// srun appends its own --gres to the job's: "gres/gpu:2,gres/gpu:2" is one request, and the last one counts.
+Counts count_gpus(std::string_view list) {
+  Counts counts;
+  for (const auto item : split(list, ',')) {
+    if (!names(item, "gpu")) continue;
+    auto words = split(resource_of(item), ':');
+    words.erase(words.begin());
+    std::string_view kind;
+    std::uint64_t count = 1;
+    // "gpu", "gpu:2", "gpu:a100" or "gpu:a100:2"; "gpu=2" and "gpu:a100=2" since 24.11.
+    auto last = words.empty() ? resource_of(item) : words.back();
+    const auto equals = last.find('=');
+    const auto number = parse_unsigned(equals == std::string_view::npos ? last : last.substr(equals + 1), kMostGpus);
+    if (number) count = *number;
+    if (!words.empty() && (equals != std::string_view::npos || !number || words.size() > 1)) {
+      kind = equals != std::string_view::npos ? words.front().substr(0, words.front().find('=')) : words.front();
+    }
+    if (words.size() > 2 || (words.size() == 2 && !number) || (equals != std::string_view::npos && !number)) {
+      counts.is_readable = false;
+    }
+    counts.of_kind[kind] = count;
+  }
+  return counts;
+}
+
+// Slurm separates the bindings of several resources by "+": "gres/gpu:single:1+gres/nic:none".
+bool binds_gpus(std::string_view binds) {
+  for (auto bind : split(binds, '+')) {
+    bind = resource_of(bind);
+    if (!bind.starts_with("gpu:")) continue;
+    bind.remove_prefix(4);
+    if (bind.starts_with("verbose,")) bind.remove_prefix(8);
+    if (bind != "none" && bind != "verbose" && !bind.empty()) return true;
+  }
+  return false;
+}
+
+std::uint64_t sum_of(const Counts& counts) {
+  std::uint64_t sum = 0;
+  for (const auto& [kind, count] : counts.of_kind) sum += count;
+  return sum;
+}
+
+// "gpu:2(IDX:0,3)" without the indexes.
+std::string without_indexes(std::string_view detail) {
+  std::string text;
+  bool is_index = false;
+  for (const char c : detail) {
+    is_index = is_index || c == '(';
+    if (!is_index) text += c;
+    if (c == ')') is_index = false;
+  }
+  return text;
+}
+
+struct Share {
+  std::string list;      // of each node; empty: they differ, or are not known
+  std::string_view why;  // it is empty
+};
+
+// In a step that has all of its job's nodes and GPUs.
+Share share_of_job(const TresRequest& request, std::uint32_t nodes) {
+  constexpr std::string_view kUnknown = "--gpus=N does not say how many GPUs each node gets";
+  if (request.job_nodes.size() != nodes) return {"", kUnknown};
+  const auto share = without_indexes(request.job_nodes.front());
+  const auto gpus = sum_of(count_gpus(share));
+  std::uint64_t all = 0;
+  bool is_even = true;
+  for (const auto& node : request.job_nodes) {
+    const auto list = without_indexes(node);
+    const auto count = sum_of(count_gpus(list));
+    is_even = is_even && count == gpus;
+    all += count;
+  }
+  if (all != sum_of(count_gpus(request.per_step))) return {"", kUnknown};
+  return is_even ? Share{share, ""} : Share{"", "Slurm gave the nodes different numbers of the GPUs of --gpus=N"};
+}
+
+constexpr std::string_view kPerNode = "use --gpus-per-node=N for a GPU for each task, or --bootstrap=on";
+
+GpuRequest refuse(GpuRequest request, std::string reason, std::string_view hint = {}) {
+  request.per_node.reset();
+  request.reason = std::move(reason);
+  request.hint = hint;
+  return request;
+}
+
+}  // namespace
+
+bool needs_job_nodes(const TresRequest& request, std::uint32_t nodes) {
+  return nodes != 1 && any_names(request.per_step, "gpu") && !any_names(request.per_node, "gpu") &&
+         !any_names(request.per_socket, "gpu") && !any_names(request.per_task, "gpu");
+}
+
+GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
+  GpuRequest found;
+  const auto lists = {std::string_view(request.per_node), std::string_view(request.per_step),
+                      std::string_view(request.per_socket), std::string_view(request.per_task)};
+  const auto any = [&](std::string_view resource) {
+    return std::any_of(lists.begin(), lists.end(), [&](std::string_view list) { return any_names(list, resource); });
+  };
+  const bool has_shares = any("shard") || any("mps");
+  found.has_gpus = has_shares || any("gpu");
+  if (!found.has_gpus) return refuse(std::move(found), "the step has no GPUs");
+  if (has_shares) return refuse(std::move(found), "the step has shares of GPUs (shard, MPS)");
+  if (any_names(request.per_task, "gpu"))
+    return refuse(std::move(found), "the step has GPUs per task (--gpus-per-task)", kPerNode);
+  if (any_names(request.per_socket, "gpu"))
+    return refuse(std::move(found), "the step has GPUs per socket (--gpus-per-socket)", kPerNode);
+  if (binds_gpus(request.bind))
+    return refuse(std::move(found), "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu)", kPerNode);
+
+  auto list = any_names(request.per_node, "gpu") ? request.per_node : request.per_step;
+  if (needs_job_nodes(request, nodes)) {
+    auto share = share_of_job(request, nodes);
+    if (share.list.empty()) return refuse(std::move(found), std::string(share.why), kPerNode);
+    list = std::move(share.list);
+  }
+  const auto counts = count_gpus(list);
+  if (!counts.is_readable) return refuse(std::move(found), "the step's request for GPUs has an unknown form");
+  if (counts.of_kind.count("") != 0 && counts.of_kind.size() > 1) {
+    return refuse(std::move(found), "the step asks for GPUs of one type and for GPUs of any type");
+  }
+  for (const auto& [kind, count] : counts.of_kind) {
+    if (is_mig_kind(kind)) return refuse(std::move(found), "the step has MIG instances");
+  }
+  const auto sum = sum_of(counts);
+  if (sum == 0) {
+    found.has_gpus = false;  // --gres=gpu:0
+    return refuse(std::move(found), "the step has no GPUs");
+  }
+  found.per_node = static_cast<std::uint32_t>(std::min<std::uint64_t>(sum, kMostGpus));
+  return found;
+}
+
+}  // namespace bootstrap

@@ -1,0 +1,41 @@
+// A step's request for GPUs.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bootstrap {
+
+// As slurmctld keeps them for each step; the job's request is copied into a step that has none. Slurm writes
+// "gres:gpu:2" up to 23.02 and "gres/gpu:2" since 23.11.
+struct TresRequest {
+  std::string per_node = {};
+  std::string per_step = {};
+  std::string per_socket = {};
+  std::string per_task = {};
+  std::string bind = {};
+  // What each node of the job has, as slurmctld's detailed record of the job says it: "gpu:a100:4(IDX:0-3)". Empty: it
+  // was not asked.
+  std::vector<std::string> job_nodes = {};
+};
+
+struct GpuRequest {
+  // GPUs of each node of the step. Nothing: they are not counted by node; `reason` is why.
+  std::optional<std::uint32_t> per_node;
+  bool has_gpus = false;  // the step asked for GPUs, or parts of GPUs, in whatever way
+  std::string reason;     // why the tasks of a node cannot have one GPU each; short, for people; empty: they may
+  std::string_view hint;  // the request that would let them, for people; empty: none would
+};
+
+// Whether only the record of the job tells the GPUs of each node: a number for the whole step does not.
+bool needs_job_nodes(const TresRequest& request, std::uint32_t nodes);
+
+// `nodes`: of the step. A number of GPUs for the whole step gives those of a node where there is one node, or where the
+// step has all nodes and GPUs of its job, and each node has as many.
+GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes);
+
+}  // namespace bootstrap
