@@ -67,6 +67,13 @@ Descriptor reported_as_zero() {
   return socket;
 }
 
+// Rank 0 of a step of so many ranks, on its port.
+CheckServer listening(std::size_t ranks) {
+  auto server = CheckServer::open(kTag, ranks);
+  EXPECT_TRUE(server && server->listen(kPort));
+  return std::move(*server);
+}
+
 template <class Body>
 void with_own_network(Body body) {
   const auto skipped = in_own_network(body);
@@ -75,9 +82,7 @@ void with_own_network(Body body) {
 
 TEST(CheckServer, ReceivesAllReportsAndSendsTheVerdict) {
   with_own_network([] {
-    auto server = CheckServer::open(kTag, 4);
-    ASSERT_TRUE(server);
-    ASSERT_TRUE(server->listen(kPort));
+    auto server = listening(4);
     std::vector<std::string> verdicts(4);
     std::vector<std::thread> ranks;
     for (const Rank rank : {0U, 1U, 2U, 3U}) {
@@ -90,16 +95,16 @@ TEST(CheckServer, ReceivesAllReportsAndSendsTheVerdict) {
         EXPECT_LT(way->clock_skew_us, 1'000'000U);
       });
     }
-    server->gather_reports(in(5000));
-    server->stop_listening();
-    server->send_to_all("verdict", "0");
+    server.gather_reports(in(5000));
+    server.stop_listening();
+    server.send_to_all("verdict", "0");
     for (auto& rank : ranks) rank.join();
-    server->disconnect(in(1000));
+    server.disconnect(in(1000));
     for (const Rank rank : {0U, 1U, 2U, 3U}) {
-      EXPECT_TRUE(server->reports()[rank]);
+      EXPECT_TRUE(server.reports()[rank]);
       EXPECT_EQ(verdicts[rank], "0");
     }
-    EXPECT_EQ(server->rejected(), 0U);
+    EXPECT_EQ(server.rejected(), 0U);
     // A server without SO_REUSEADDR can bind the port now.
     EXPECT_EQ(TestSocket(Family::kDual).bind("::", kPort), 0);
   });
@@ -108,15 +113,14 @@ TEST(CheckServer, ReceivesAllReportsAndSendsTheVerdict) {
 // Rank 1 reports its exchange, rank 2 disconnects, and rank 3 sends nothing.
 TEST(CheckServer, WaitsForTheExchangeOfThoseThatAreStillThere) {
   with_own_network([] {
-    auto server = CheckServer::open(kTag, 4);
-    ASSERT_TRUE(server && server->listen(kPort));
+    auto server = listening(4);
     std::vector<CheckClient> ranks;
     for (const Rank rank : {0U, 1U, 2U, 3U}) {
       ranks.emplace_back(connected(), kTag, rank);
       ASSERT_TRUE(ranks.back().send("report", write_record(report_of(rank)), in(1000)));
     }
-    server->gather_reports(in(5000));
-    server->send_to_all("exchange", "");
+    server.gather_reports(in(5000));
+    server.send_to_all("exchange", "");
     auto again = report_of(1);
     again.has_exchanged = true;
     for (auto& rank : ranks) {
@@ -129,28 +133,27 @@ TEST(CheckServer, WaitsForTheExchangeOfThoseThatAreStillThere) {
     EXPECT_TRUE(ranks[0].send("report", write_record(again), in(1000)));
     ranks.erase(ranks.begin() + 2);
     const auto begin = Deadline::clock::now();
-    server->gather_exchanges(in(300));
+    server.gather_exchanges(in(300));
     EXPECT_GE(Deadline::clock::now() - begin, milliseconds(300)) << "rank 3 is waited for";
-    EXPECT_TRUE(server->reports()[1]->has_exchanged);
-    EXPECT_FALSE(server->reports()[2]->has_exchanged);
+    EXPECT_TRUE(server.reports()[1]->has_exchanged);
+    EXPECT_FALSE(server.reports()[2]->has_exchanged);
     ranks.pop_back();
-    server->gather_exchanges(in(5000));
+    server.gather_exchanges(in(5000));
     EXPECT_LT(Deadline::clock::now() - begin, milliseconds(3000)) << "no other rank is connected";
   });
 }
 
 TEST(CheckServer, ComesBackAtTheDeadlineWithThoseThatCame) {
   with_own_network([] {
-    auto server = CheckServer::open(kTag, 3);
-    ASSERT_TRUE(server && server->listen(kPort));
+    auto server = listening(3);
     std::string verdict;
     std::thread rank([&] { (void)visit(1, verdict); });
     const auto begin = Deadline::clock::now();
-    server->gather_reports(in(300));
+    server.gather_reports(in(300));
     EXPECT_LT(Deadline::clock::now() - begin, milliseconds(600));
-    EXPECT_TRUE(server->reports()[1]);
-    EXPECT_FALSE(server->reports()[2]);
-    server->send_to_all("verdict", "1");
+    EXPECT_TRUE(server.reports()[1]);
+    EXPECT_FALSE(server.reports()[2]);
+    server.send_to_all("verdict", "1");
     rank.join();
     EXPECT_EQ(verdict, "1");
   });
@@ -158,8 +161,7 @@ TEST(CheckServer, ComesBackAtTheDeadlineWithThoseThatCame) {
 
 TEST(CheckServer, OtherLinesAreRejected) {
   with_own_network([] {
-    auto server = CheckServer::open(kTag, 4);
-    ASSERT_TRUE(server && server->listen(kPort));
+    auto server = listening(4);
     const auto line = [](const std::string& tag, Rank rank, const char* word, const std::string& body = {}) {
       return write_line({tag, rank, word, body});
     };
@@ -179,29 +181,28 @@ TEST(CheckServer, OtherLinesAreRejected) {
       sockets.push_back(connected());
       send_text(sockets.back(), text);
     }
-    server->gather_reports(in(300));
-    EXPECT_EQ(server->rejected(), strange.size());
-    for (const auto& one : server->reports()) EXPECT_FALSE(one);
+    server.gather_reports(in(300));
+    EXPECT_EQ(server.rejected(), strange.size());
+    for (const auto& one : server.reports()) EXPECT_FALSE(one);
     // Control: the same way, a rank's report arrives.
     sockets.push_back(connected());
     send_text(sockets.back(), line(kTag, 1, "report", report(1)));
-    server->gather_reports(in(300));
-    EXPECT_TRUE(server->reports()[1]);
+    server.gather_reports(in(300));
+    EXPECT_TRUE(server.reports()[1]);
     // And nobody replaces what it said.
     sockets.push_back(connected());
     auto other = report_of(1);
     other.host = "elsewhere";
     send_text(sockets.back(), line(kTag, 1, "report", write_record(other)));
-    server->gather_reports(in(300));
-    EXPECT_EQ(server->reports()[1]->host, "");
-    EXPECT_EQ(server->rejected(), strange.size() + 1);
+    server.gather_reports(in(300));
+    EXPECT_EQ(server.reports()[1]->host, "");
+    EXPECT_EQ(server.rejected(), strange.size() + 1);
   });
 }
 
 TEST(CheckServer, ARankOfAnotherVersionIsNamedAndReceivesTheVerdict) {
   with_own_network([] {
-    auto server = CheckServer::open(kTag, 2);
-    ASSERT_TRUE(server && server->listen(kPort));
+    auto server = listening(2);
     const auto own = connected();
     send_text(own, write_line({kTag, 0, "clock", std::string(kVersion)}));
     send_text(own, write_line({kTag, 0, "report", write_record(report_of(0))}));
@@ -209,12 +210,12 @@ TEST(CheckServer, ARankOfAnotherVersionIsNamedAndReceivesTheVerdict) {
     send_text(other, write_line({kTag, 1, "clock", "9.0.0"}));
     send_text(other, write_line({kTag, 1, "report", "what only 9.0.0 can read"}));
     const auto begin = Deadline::clock::now();
-    server->gather_reports(in(5000));
+    server.gather_reports(in(5000));
     EXPECT_LT(Deadline::clock::now() - begin, milliseconds(3000)) << "it is here, and not waited for";
-    EXPECT_EQ(server->other_versions(), (std::map<Rank, std::string>{{1, "9.0.0"}}));
-    EXPECT_TRUE(server->reports()[0] && !server->reports()[1] && server->missing().empty());
-    EXPECT_EQ(server->rejected(), 0U);
-    server->send_to_all("verdict", "1");
+    EXPECT_EQ(server.other_versions(), (std::map<Rank, std::string>{{1, "9.0.0"}}));
+    EXPECT_TRUE(server.reports()[0] && !server.reports()[1] && server.missing().empty());
+    EXPECT_EQ(server.rejected(), 0U);
+    server.send_to_all("verdict", "1");
     std::string received;
     (void)receive_line(other, received, in(1000));  // the time
     EXPECT_EQ(receive_line(other, received, in(1000)), cat({kTag, " 0 verdict 1"}));
@@ -223,19 +224,18 @@ TEST(CheckServer, ARankOfAnotherVersionIsNamedAndReceivesTheVerdict) {
 
 TEST(CheckServer, ManySilentConnectionsKeepNoRankOut) {
   with_own_network([] {
-    auto server = CheckServer::open(kTag, 2);
-    ASSERT_TRUE(server && server->listen(kPort));
+    auto server = listening(2);
     std::vector<Descriptor> crowd;
     for (int i = 0; i < 300; ++i) crowd.push_back(connected());
     const auto zero = reported_as_zero();
     std::string verdict;
     std::thread rank([&] { (void)visit(1, verdict); });
-    server->gather_reports(in(5000));
-    EXPECT_TRUE(server->reports()[1]);
-    server->send_to_all("verdict", "0");
+    server.gather_reports(in(5000));
+    EXPECT_TRUE(server.reports()[1]);
+    server.send_to_all("verdict", "0");
     rank.join();
     EXPECT_EQ(verdict, "0");
-    EXPECT_GE(server->rejected(), 300U - 66U);  // no more than 66 were held at once
+    EXPECT_GE(server.rejected(), 300U - 66U);  // no more than 66 were held at once
   });
 }
 
@@ -270,10 +270,9 @@ TEST(CheckServer, ATakenPortIsReportedAndASidePortLeadsIn) {
 
 TEST(CheckServer, ARankWithAWrongAddressReportsThroughASidePort) {
   with_own_network([] {
-    auto server = CheckServer::open(kTag, 3);
-    ASSERT_TRUE(server && server->listen(kPort));
+    auto server = listening(3);
     const auto zero = reported_as_zero();
-    server->listen_aside(kSide);
+    server.listen_aside(kSide);
     std::vector<std::string> verdicts(3);
     std::thread lost([&] {
       const auto way = visit(1, verdicts[1], "no-such-host.invalid");
@@ -285,9 +284,9 @@ TEST(CheckServer, ARankWithAWrongAddressReportsThroughASidePort) {
       ASSERT_TRUE(way);
       EXPECT_EQ(way->reach, Reach::kReached);
     });
-    server->gather_reports(in(8000));
-    EXPECT_TRUE(server->reports()[1] && server->reports()[2]);
-    server->send_to_all("verdict", "1");
+    server.gather_reports(in(8000));
+    EXPECT_TRUE(server.reports()[1] && server.reports()[2]);
+    server.send_to_all("verdict", "1");
     lost.join();
     right.join();
   });
@@ -302,13 +301,12 @@ TEST(CheckClient, WaitsForARankZeroThatStartsLater) {
       EXPECT_EQ(way->reach, Reach::kReached);  // though it was refused at first
     });
     std::this_thread::sleep_for(milliseconds(300));
-    auto server = CheckServer::open(kTag, 2);
-    ASSERT_TRUE(server && server->listen(kPort));
+    auto server = listening(2);
     const auto zero = reported_as_zero();
-    server->listen_aside(kSide);
-    server->gather_reports(in(5000));
-    EXPECT_TRUE(server->reports()[1]);
-    server->send_to_all("verdict", "0");
+    server.listen_aside(kSide);
+    server.gather_reports(in(5000));
+    EXPECT_TRUE(server.reports()[1]);
+    server.send_to_all("verdict", "0");
     rank.join();
   });
 }

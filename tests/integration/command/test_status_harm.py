@@ -238,22 +238,13 @@ def test_what_cannot_be_looked_at_is_one_sentence(site, ranks):
     site.run(["scancel", "-n", "alone", "-s", "KILL"])
 
 
-def test_a_host_without_srun(site, ranks):
-    done = site.run(["sh", "-c", "PATH=/nowhere exec $0 status", COMMAND])
-    assert done.stderr == ("slurm-bootstrap: looked for srun in PATH, which has none; run this command on a host with Slurm's commands, "
-                           "such as a login node\n"), done
-
-
-def test_stacks_without_py_spy(site, ranks):
-    done = status(site, ranks.id, "--stacks")
+@pytest.mark.parametrize("script, sentence", [
+    ("PATH=/nowhere exec $0 status", "looked for srun in PATH, which has none; run this command on a host with Slurm's commands, such as a login node"),
+    ("exec $0 status $1 --stacks", "looked for py-spy in PATH, which has none; install it with: pip install 'slurm-bootstrap[status]'"),
+    ("cp $0 /tmp/slurm-bootstrap && exec /tmp/slurm-bootstrap status $1", "started /tmp/slurm-bootstrap with srun on the nodes of step {0}, "
+     "which do not have it; install it there, or start one from a folder that all nodes share"),
+], ids=["srun", "py-spy", "the command"])  # fmt: skip
+def test_a_program_that_is_missing(site, ranks, script, sentence):
+    done = site.run(["sh", "-c", script, COMMAND, ranks.id])
     assert done.returncode == 1
-    assert done.stderr == ("slurm-bootstrap: looked for py-spy in PATH, which has none; install it with: pip install "
-                           "'slurm-bootstrap[status]'\n")
-
-
-def test_a_command_that_is_not_on_the_nodes(site, ranks):
-    copy = "cp $0 /tmp/slurm-bootstrap && /tmp/slurm-bootstrap status $1"
-    done = site.run(["sh", "-c", copy, COMMAND, ranks.id])
-    assert done.stderr == (f"slurm-bootstrap: started /tmp/slurm-bootstrap with srun on the nodes of step {ranks.id}, which do not have "
-                           f"it; install it "
-                           "there, or start one from a folder that all nodes share\n"), done
+    assert done.stderr == f"slurm-bootstrap: {sentence.format(ranks.id)}\n", done
