@@ -23,7 +23,7 @@ import numpy
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.steps import BUILD, json_lines
-from local_cluster import INSIDE, REPOSITORY, LocalCluster
+from local_cluster import INSIDE, REPOSITORY, running
 
 BENCH = f"{BUILD}/tests/bench"
 SHAPES = ((1, 1), (1, 6), (1, 16), (2, 2), (3, 3), (3, 12), (4, 40))  # nodes, ranks
@@ -283,12 +283,8 @@ def main():
     if os.geteuid() != 0:
         constants, machine = measure(Host(), options.full, options.elsewhere)
     else:
-        cluster = LocalCluster(f"calibrate{os.getpid()}")
-        try:
-            host = Host(cluster.up("--nodes", str(DIRECT[0]), "--cpus", "16", "--no-plugin"))
-            constants, machine = measure(host, options.full, options.elsewhere)
-        finally:
-            cluster.down()
+        with running("calibrate", "--nodes", str(DIRECT[0]), "--cpus", "16", "--no-plugin") as cluster:
+            constants, machine = measure(Host(cluster), options.full, options.elsewhere)
     Path(options.out).write_text(constants_text(constants | ELSEWHERE if options.elsewhere else constants, machine))
 
 
