@@ -27,6 +27,8 @@ constexpr milliseconds kSidePatience(500);
 constexpr milliseconds kPause(50);
 constexpr int kClockReadings = 4;  // the quickest one counts
 
+constexpr std::string_view kAnotherServer = "it accepts connections but is not rank 0 of this step";
+
 Deadline soon(milliseconds patience, Deadline deadline) {
   return std::min(deadline, Deadline::clock::now() + patience);
 }
@@ -76,8 +78,8 @@ std::optional<CheckClient> try_address(CheckReport& report, const SocketAddress&
   if (read_clock(report, client, deadline)) return client;
   const bool is_silent = Deadline::clock::now() >= deadline;
   return fail_with(report, Reach::kForeign,
-                   cat({"it accepts connections but ",
-                        is_silent ? "does not answer: it hangs, or is not rank 0" : "is not rank 0 of this step"}));
+                   std::string(is_silent ? "it accepts connections but does not answer: it hangs, or is not rank 0"
+                                         : kAnotherServer));
 }
 
 std::optional<CheckClient> try_name(CheckReport& report, const std::string& name, std::uint16_t port,
@@ -113,9 +115,11 @@ std::optional<CheckLine> CheckClient::receive(Deadline deadline) {
 
 Result<CheckClient> find_rank_zero(CheckReport& report, const StepId& id, const std::string& host, Deadline deadline) {
   const auto tag = step_tag(id);
+  bool has_answered = false;  // another server; a later attempt may have no time left for an answer
   for (auto patience = kFirstPatience;; patience = std::min(2 * patience, kMostPatience)) {
     const auto try_main = [&] { return try_name(report, report.address, report.port, tag, soon(patience, deadline)); };
     if (auto client = try_main()) return std::move(*client);
+    has_answered = has_answered || report.reach_trouble == kAnotherServer;
     for (const auto port : side_ports(id)) {
       auto way = report;
       auto client = try_name(way, host, port, tag, soon(kSidePatience, deadline));
@@ -131,7 +135,8 @@ Result<CheckClient> find_rank_zero(CheckReport& report, const StepId& id, const 
     // The last attempt must have the time to be refused.
     if (Deadline::clock::now() + kPause + kFirstPatience / 10 >= deadline) {
       const auto target = report.target.empty() ? std::string() : cat({" (", report.target, ")"});
-      return fail(ErrorCode::kTimeout, cat({report.reach_trouble, target}));
+      const auto trouble = has_answered && report.reach == Reach::kForeign ? kAnotherServer : report.reach_trouble;
+      return fail(ErrorCode::kTimeout, cat({trouble, target}));
     }
     sleep_for(kPause);
   }

@@ -24,8 +24,8 @@ ROWS: dict[str, int | str] = {
     "test_harm::test_harm": 40,
     "test_harm::test_harm_control_the_first_version_fails": 0,
     # Kinds of steps.
-    "test_activation::test_a_step_that_is_not_set_up_says_why_where_it_is_asked": r"^(?!torchrun)",
-    "test_options::test_wrong_argument_in_plugstack_refuses_steps_that_asked_and_is_told_where_others_are_set_up": 4,
+    "test_activation::test_a_step_that_is_not_set_up_explains_why_where_it_is_asked": r"^(?!torchrun)",
+    "test_options::test_wrong_argument_in_plugstack_refuses_steps_that_asked_and_is_reported_where_others_are_set_up": 4,
     "test_options::test_option_of_the_job_reaches_its_steps_and_gives_way_to_theirs": 5,
     "test_options::test_wrong_variables_end_a_step_that_asks_and_no_other": 2,
     "test_options::test_export_none_loses_nothing": 2,
@@ -76,7 +76,6 @@ ROWS: dict[str, int | str] = {
     "test_explain::test_table_is_what_the_tasks_have": 5,
     "test_status::test_a_jax_world": 0,
     "test_status::test_a_rank_in_another_collective": 0,
-    "test_status::test_a_slow_rank": 0,
     "test_status_harm::test_variables_of_the_user_do_no_harm": 2,
     # Our own tools.
     "test_bench::test_a_round_has_no_more_messages_than_bare_pmix": 0,
