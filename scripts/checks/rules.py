@@ -106,6 +106,8 @@ def check_file(path, text):
         yield f"{path}: {lines} lines are a sign of two things in one file"
     if path.endswith((".cc", ".h", ".py", ".sh")) and not re.match(r'#!|//|/\*|"""|#', text):
         yield f"{path}: the first line must say what the file is for"
+    if path.endswith((".c", ".cc", ".h")) and re.search(r"^// .+ SPDX-License-Identifier", text, re.MULTILINE):
+        yield f"{path}: the SPDX tag needs a line of its own"
 
 
 def check_python_names(names):
@@ -194,6 +196,7 @@ def control():
     missed += [] if list(check_python_names([f"tests/integration/{folder}/a.py" for folder in "bc"])) else ["two a.py"]
     twins = [("a.h", "class A {\n};\nstruct B : A {"), ("b.h", "struct A final {\n};\nstruct B;"), ("c.h", "enum class B : int {")]
     missed += [] if len(list(check_type_names(twins))) == 2 else ["two classes of one name"]
+    missed += [] if list(check_file("a.cc", "// Text. SPDX-License-Identifier: Apache-2.0\n")) else ["an SPDX tag in a sentence"]
     return [f"control: not noticed: {line}" for line in missed]
 
 

@@ -18,7 +18,7 @@ namespace {
 void apply_to_task(benchmark::State& state, const char* frameworks) {
   Settings settings;
   settings.frameworks = {*parse_frameworks(frameworks), Source::kOption};
-  const auto facts = read_facts(environment_of_step(state.range(0)), kStep, tasks_of_node());
+  const auto facts = read_facts(environment_of_step(state.range(0)), kStepId, tasks_of_node());
   if (!facts) return state.SkipWithError(facts.error().message.c_str());
   auto plan = make_step_plan(*facts, settings);
   if (!plan) return state.SkipWithError(plan.error().message.c_str());

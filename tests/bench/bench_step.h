@@ -31,6 +31,6 @@ inline LocalTasks tasks_of_node() {
   return local;
 }
 
-inline constexpr StepId kStep{.job = 12, .step = 0, .restart = 0};
+inline constexpr StepId kStepId{.job = 12, .step = 0, .restart = 0};
 
 }  // namespace bootstrap

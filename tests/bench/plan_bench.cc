@@ -14,7 +14,7 @@ void plan_node(benchmark::State& state, const Settings& settings) {
   const auto local = tasks_of_node();
   std::size_t variables = 0;
   for (auto _ : state) {
-    const auto facts = read_facts(environment, kStep, local);
+    const auto facts = read_facts(environment, kStepId, local);
     auto plan = make_step_plan(*facts, settings);
     if (!plan) return state.SkipWithError(plan.error().message.c_str());
     variables = plan->variables.size();

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/plan/node_gpus.h"
+#include "core/plan/step_plan.h"
 #include "core/util/text.h"
 #include "known_machine.h"
 #include "step_environment.h"

@@ -31,7 +31,7 @@ Entries own_first(const Entries& own, const Entries& all) {
   return entries;
 }
 
-std::string names_of(const GpuList& list, const Entries& entries) {
+std::string list_text(const GpuList& list, const Entries& entries) {
   std::vector<std::string_view> names;
   for (const auto entry : entries) names.emplace_back(list.entries[entry]);
   return join(names, ",");
@@ -127,7 +127,7 @@ GpuView hidden_view(const NodeGpus& plan, std::uint32_t local_rank, const Entrie
 GpuView named_view(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisibility& visibility) {
   const auto named = named_entries(plan.list, visibility.list);
   const auto own = named ? own_among(plan, local_rank, *named) : Entries{0};
-  auto view = view_alone(plan, own, named ? names_of(plan.list, own_first(own, *named)) : visibility.list);
+  auto view = view_alone(plan, own, named ? list_text(plan.list, own_first(own, *named)) : visibility.list);
   if (!named) view.uuids.clear();
   if (!named) view.own_entries.clear();
   if (plan.mode == GpuMode::kNarrow) return view;  // a short list is what was asked for
@@ -154,7 +154,7 @@ bool NodeGpus::order_matters() const {
          std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.near != gpus.front().near; });
 }
 
-std::string NodeGpus::ordered_list() const { return names_of(list, order); }
+std::string NodeGpus::ordered_list() const { return list_text(list, order); }
 
 void order_gpus(NodeGpus& plan, const std::vector<CpuSet>& cores, const Topology& topology) {
   Distances distances;
@@ -167,8 +167,8 @@ void order_gpus(NodeGpus& plan, const std::vector<CpuSet>& cores, const Topology
 
 GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank) {
   const auto own = own_entries(plan, local_rank);
-  if (plan.mode == GpuMode::kFirst) return view_alone(plan, own, names_of(plan.list, own_first(own, plan.order)));
-  if (plan.mode == GpuMode::kNarrow) return view_alone(plan, own, names_of(plan.list, own));
+  if (plan.mode == GpuMode::kFirst) return view_alone(plan, own, list_text(plan.list, own_first(own, plan.order)));
+  if (plan.mode == GpuMode::kNarrow) return view_alone(plan, own, list_text(plan.list, own));
   GpuView view;
   view.list = plan.ordered_list();
   view.group = positions_of(local_rank, plan.tasks, plan.order.size());
