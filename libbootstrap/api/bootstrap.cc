@@ -11,7 +11,7 @@
 #include "core/plan/explain.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "probe/own_process.h"
+#include "probe/read_environment.h"
 
 namespace bootstrap::api {
 namespace {

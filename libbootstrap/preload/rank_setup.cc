@@ -30,6 +30,7 @@
 #include "probe/machine.h"
 #include "probe/own_process.h"
 #include "probe/port_reservation.h"
+#include "probe/read_environment.h"
 
 namespace bootstrap {
 namespace {

@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -24,13 +23,6 @@ bool poll_until(int descriptor, short events, Deadline deadline) {
     if (count > 0) return true;
     if (count == 0 || errno != EINTR) return false;
   }
-}
-
-void sleep_for(std::chrono::nanoseconds time) {
-  if (time.count() <= 0) return;
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
-  timespec pause{static_cast<time_t>(seconds.count()), static_cast<long>((time - seconds).count())};
-  while (::nanosleep(&pause, &pause) != 0 && errno == EINTR) continue;
 }
 
 struct AbandonableThread::State {

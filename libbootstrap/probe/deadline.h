@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <time.h>
+
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -19,8 +22,13 @@ using Deadline = std::chrono::steady_clock::time_point;
 // False at the deadline, or if poll(2) fails.
 bool poll_until(int descriptor, short events, Deadline deadline);
 
-// Sleeps for the full time, also if signals arrive.
-void sleep_for(std::chrono::nanoseconds time);
+// Sleeps for the full time, also if signals arrive. Inline: the plugin must not contain it.
+inline void sleep_for(std::chrono::nanoseconds time) {
+  if (time.count() <= 0) return;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+  timespec pause{static_cast<time_t>(seconds.count()), static_cast<long>((time - seconds).count())};
+  while (::nanosleep(&pause, &pause) != 0 && errno == EINTR) continue;
+}
 
 // Runs `work` in a thread that gets no signals. The caller waits until a deadline; after that the thread goes on alone,
 // so `work` must own all that it uses. A later wait_until() can still find out that it has ended.

@@ -1,85 +1,20 @@
-// What this process has: its environment, CPUs, GPU devices, MPI, and the rank that it is.
+// What this process may use: its CPUs, the device files of GPUs, and libraries that it has loaded.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/own_process.h"
 
 #include <sched.h>
-#include <sys/auxv.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "core/settings/variables.h"
-#include "core/step/step_facts.h"
 #include "core/util/text.h"
 #include "probe/files.h"
 
 namespace bootstrap {
-namespace {
-
-constexpr std::size_t kMaxCapture = std::size_t{64} << 20;
-
-Result<std::string> read_whole(const std::string& path) {
-  const auto cannot = [&path](std::string_view why) {
-    return fail(ErrorCode::kUnavailable, cat({"cannot read ", path == "-" ? "standard input" : path, ": ", why}));
-  };
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(
-      path == "-" ? ::fdopen(::dup(STDIN_FILENO), "r") : std::fopen(path.c_str(), "re"), std::fclose);
-  if (file == nullptr) return cannot(std::strerror(errno));
-  std::string text;
-  char buffer[65536];
-  for (std::size_t count = 0; (count = std::fread(buffer, 1, sizeof buffer, file.get())) > 0;) {
-    text.append(buffer, count);
-    if (text.size() > kMaxCapture) return cannot("it is larger than 64 MiB");
-  }
-  if (std::ferror(file.get()) != 0) return cannot(std::strerror(errno));
-  return text;
-}
-
-// "NAME=VALUE". The name may be that of a function of bash: "BASH_FUNC_module%%".
-bool is_entry(std::string_view entry) {
-  const auto name = entry.substr(0, entry.find('='));
-  return name.size() < entry.size() && !name.empty() &&
-         std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < '\x7f'; });
-}
-
-}  // namespace
-
-Settings trusted_settings(const Environment& environment) {
-  auto settings = process_settings(environment);
-  if (::getauxval(AT_SECURE) != 0) settings.nccl_file = settings.pmix_file = {};
-  return settings;
-}
-
-Environment process_environment() { return read_entries(environ, UnknownVariables::kKeep); }
-
-Result<Environment> captured_environment(const std::string& path) {
-  const auto text = read_whole(path);
-  if (!text) return fail(text.error());
-  const char separator = text->find('\0') == std::string::npos ? '\n' : '\0';
-  const auto entries = split(*text, separator);
-  if (!is_entry(entries.front())) {  // later lines may be parts of a value
-    return fail(ErrorCode::kInvalid, cat({"cannot read an environment from ", path == "-" ? "standard input" : path,
-                                          ": it does not hold NAME=VALUE entries; write it with env -0 in a task"}));
-  }
-  Environment environment;
-  for (const auto entry : entries) {
-    const auto equals = entry.find('=');
-    if (equals != std::string_view::npos && equals > 0) {
-      read_entry(environment, entry.substr(0, equals), entry.substr(equals + 1), UnknownVariables::kKeep);
-    }
-  }
-  return environment;
-}
-
 namespace {
 
 constexpr std::size_t kSize = CPU_ALLOC_SIZE(CpuSet::kMaxCpus);
@@ -143,23 +78,6 @@ std::vector<std::string> device_files_of(const std::vector<Gpu>& gpus) {
     if (!gpu.device.empty()) paths.push_back(gpu.device);
   }
   return paths.empty() ? nvidia_device_files() : paths;
-}
-
-MpirunContext read_mpirun_context(const Environment& environment) {
-  MpirunContext around;
-  if (!is_mpirun_rank(environment)) return around;
-  utsname name{};
-  if (::uname(&name) == 0) around.host = name.nodename;
-  const auto gpus = try_devices(nvidia_device_files());
-  around.gpus = static_cast<std::size_t>(std::count(gpus.begin(), gpus.end(), GpuVisibility::Access::kOpen));
-  return around;
-}
-
-Result<TaskPlan> read_own_task(const Environment& environment) {
-  auto task = read_task_plan(environment, read_mpirun_context(environment));
-  if (!task || task->facts.knows_hosts) return task;
-  return fail(ErrorCode::kUnsupported,
-              "under mpirun on several nodes the hosts of the other ranks are not known; start the program with srun");
 }
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// What this process has: its environment, CPUs, GPU devices, MPI, and the rank that it is.
+// What this process may use: its CPUs, the device files of GPUs, and libraries that it has loaded.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,23 +12,9 @@
 
 #include "core/hardware/cpu_set.h"
 #include "core/plan/node_gpus.h"
-#include "core/plan/step_plan.h"
-#include "core/settings/settings.h"
-#include "core/step/step_facts.h"
-#include "core/util/environment.h"
 #include "core/util/result.h"
 
 namespace bootstrap {
-
-Environment process_environment();
-
-// process_settings(), but in a program with the rights of another user without the files to load: its caller must not
-// name code to run.
-Settings trusted_settings(const Environment& environment);
-
-// From a file written by `env -0` or `env`, or from standard input for "-". `env` does not mark the end of a value, so
-// that only the first line of a longer one counts. Fails if the text is no environment.
-Result<Environment> captured_environment(const std::string& path);
 
 CpuSet cores_of(pid_t process);       // 0: the caller; empty if the kernel refuses
 Status bind_to(const CpuSet& cores);  // the calling thread; precondition: not empty
@@ -61,12 +47,5 @@ inline bool is_mpi_loaded() {
   };
   return ::dl_iterate_phdr(is_mpis, nullptr) != 0;
 }
-
-// The name of the node and its GPUs for a rank of mpirun. Empty, and nothing is read, in a rank of Slurm.
-MpirunContext read_mpirun_context(const Environment& environment);
-
-// This process as a rank of its step, from its environment alone. kMissing outside of a step; kUnsupported under mpirun
-// on several nodes, where the hosts of the other ranks are unknown.
-Result<TaskPlan> read_own_task(const Environment& environment);
 
 }  // namespace bootstrap

@@ -26,6 +26,8 @@
 #include "comm/pmi/pmi1_helper.h"
 #include "core/plan/step_plan.h"
 #include "probe/own_process.h"
+#include "node_share.h"
+#include "probe/read_environment.h"
 
 namespace {
 

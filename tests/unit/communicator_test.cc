@@ -30,16 +30,12 @@ TEST(Groups, AreThoseOfThePlaces) {
   EXPECT_EQ(node_group(layout, 3).own, 1U);
   EXPECT_EQ(cross_group(layout, 2).ranks, (std::vector<Rank>{0, 2, 5}));
   EXPECT_EQ(cross_group(layout, 5).own, 2U);
-  EXPECT_EQ(cross_group(layout, 3).ranks, (std::vector<Rank>{1, 3}));
   EXPECT_EQ(cross_group(layout, 4).ranks, (std::vector<Rank>{4}));
-}
-
-// With --distribution=cyclic or arbitrary the order of nodes is that of their lowest ranks.
-TEST(Groups, FollowTheOrderOfTheRanks) {
+  // With --distribution=cyclic or arbitrary the order of nodes is that of their lowest ranks.
   const LayoutComponent component{*HostList::parse("node[001-003]"), {1, 2, 1}, {2, 1, 0, 1}};
-  const auto layout = *Layout::make({component});
-  EXPECT_EQ(cross_group(layout, 2).ranks, (std::vector<Rank>{0, 1, 2}));
-  EXPECT_EQ(node_group(layout, 3).ranks, (std::vector<Rank>{1, 3}));
+  const auto mixed = *Layout::make({component});
+  EXPECT_EQ(cross_group(mixed, 2).ranks, (std::vector<Rank>{0, 1, 2}));
+  EXPECT_EQ(node_group(mixed, 3).ranks, (std::vector<Rank>{1, 3}));
 }
 
 TEST(Groups, OfAListAreChecked) {
@@ -84,38 +80,39 @@ TEST(Communicator, OfEveryVersion) {
   }
 }
 
-TEST(Communicator, OfOneRank) {
-  Step step({1});
-  EXPECT_EQ(used(step.make(kNoChange)), (Answers{"0/1 0"}));
-}
-
-TEST(Communicator, OfEachNode) {
-  Step step({2, 3, 1});
-  const auto comms = step.make([&](Rank rank, Call& call) {
-    call.group = node_group(step.layout(), rank);
-    call.options.roots = 2;  // the last node has one rank, so one root
-  });
-  EXPECT_EQ(used(comms), (Answers{"0/2 1", "1/2 1", "0/3 9", "1/3 9", "2/3 9", "0/1 5"}));
-}
-
-TEST(Communicator, AcrossNodes) {
-  Step step({2, 3, 1});
-  const auto comms = step.make([&](Rank rank, Call& call) { call.group = cross_group(step.layout(), rank); });
-  EXPECT_EQ(used(comms), (Answers{"0/3 7", "0/2 4", "1/3 7", "1/2 4", "0/1 4", "2/3 7"}));
-}
-
-TEST(Communicator, OfLists) {
-  Step step({2, 2, 2});
-  const auto comms = step.make([&](Rank rank, Call& call) {
+TEST(Communicator, OfEachKindOfGroup) {
+  const auto layout = layout_of({2, 3, 1});
+  struct Row {
+    const char* why;
+    std::function<Group(Rank)> group;
+    Answers answers;
+  };
+  const auto listed = [&](Rank rank) {
     const std::vector<Rank> list = rank == 1       ? std::vector<Rank>{}
                                    : rank % 2 == 1 ? std::vector<Rank>{5, 3}
                                                    : std::vector<Rank>{4, 0, 2};
-    call.group = *list_group(step.layout(), rank, list);
-  });
-  EXPECT_EQ(used(comms), (Answers{"1/3 6", "none", "2/3 6", "1/2 8", "0/3 6", "0/2 8"}));
+    return *list_group(layout, rank, list);
+  };
+  for (const auto& row :
+       std::initializer_list<Row>{{"node",
+                                   [&](Rank rank) { return node_group(layout, rank); },
+                                   {"0/2 1", "1/2 1", "0/3 9", "1/3 9", "2/3 9", "0/1 5"}},
+                                  {"cross",
+                                   [&](Rank rank) { return cross_group(layout, rank); },
+                                   {"0/3 7", "0/2 4", "1/3 7", "1/2 4", "0/1 4", "2/3 7"}},
+                                  {"list", listed, {"1/3 6", "none", "2/3 6", "1/2 8", "0/3 6", "0/2 8"}}}) {
+    Step step({2, 3, 1});
+    const auto comms = step.make([&](Rank rank, Call& call) {
+      call.group = row.group(rank);
+      call.options.roots = 2;  // a group of one rank has one root
+    });
+    EXPECT_EQ(used(comms), row.answers) << row.why;
+  }
+  Step alone({1});
+  EXPECT_EQ(used(alone.make(kNoChange)), (Answers{"0/1 0"}));
 }
 
-// CUDA's current device is the thread's own, and NCCL is called in another thread than the caller's.
+// CUDA's current device belongs to a thread, and another thread than the caller's calls NCCL.
 TEST(Communicator, IsOnTheCallersGpuWhereNoneIsNamed) {
   in_child([] {
     load_gpus("4");
@@ -126,7 +123,7 @@ TEST(Communicator, IsOnTheCallersGpuWhereNoneIsNamed) {
   });
 }
 
-// NCCL's own rule for the environment: its non-blocking mode comes first, and is waited for.
+// NCCL prefers the environment's mode, and the call waits for a non-blocking communicator.
 TEST(Communicator, IsReadyAlsoWhenTheEnvironmentSaysNonBlocking) {
   in_child([] {
     ::setenv("NCCL_COMM_BLOCKING", "0", 1);

@@ -17,6 +17,7 @@
 #include "core/util/environment.h"
 #include "probe/own_process.h"
 #include "step_environment.h"
+#include "probe/read_environment.h"
 
 namespace bootstrap {
 namespace {

@@ -1,4 +1,4 @@
-// The deadline of a call holds where NCCL or CUDA does not start at all.
+// The deadline of a call also holds if NCCL or CUDA does not start at all.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/nccl_library.h"
 
@@ -51,7 +51,7 @@ std::vector<std::string> make_comms(const std::string& nccl, std::uint32_t ranks
   return sentences;
 }
 
-TEST(FirstCalls, ALibraryThatDoesNotStartEndsInTheDeadline) {
+TEST(FirstCalls, OfALibraryOrDriverThatDoesNotStartEndInTheDeadline) {
   in_child([] {
     for (const auto& sentence : make_comms(DOUBLES_DIR "/nccl_endless.so", 2)) {
       EXPECT_NE(sentence.find("the start of NCCL and the GPU on this rank has not ended before the deadline"),
@@ -59,19 +59,19 @@ TEST(FirstCalls, ALibraryThatDoesNotStartEndsInTheDeadline) {
           << sentence;
     }
   });
+  for (const bool stalls : {true, false}) {
+    in_child([stalls] {
+      load_gpus("2");
+      if (stalls) ::setenv("CUDA_DOUBLE_STALL", "1", 1);
+      for (const auto& sentence : make_comms(nccl_double_path("2.28.9"), 2)) {
+        EXPECT_EQ(sentence.find("has not ended before the deadline") != std::string::npos, stalls) << sentence;
+        EXPECT_EQ(sentence.empty(), !stalls) << "control: " << sentence;
+      }
+    });
+  }
 }
 
-TEST(FirstCalls, ADriverThatDoesNotStartEndsInTheDeadline) {
-  in_child([] {
-    load_gpus("2");
-    ::setenv("CUDA_DOUBLE_STALL", "1", 1);
-    for (const auto& sentence : make_comms(nccl_double_path("2.28.9"), 2)) {
-      EXPECT_NE(sentence.find("has not ended before the deadline"), std::string::npos) << sentence;
-    }
-  });
-}
-
-// The root has time left to say so to the other ranks.
+// The root has time left to send the reason to the other ranks.
 TEST(FirstCalls, AnIdThatIsNeverMadeEndsInTheDeadlineOnAllRanks) {
   in_child([] {
     (void)::alarm(30);
@@ -91,13 +91,6 @@ TEST(FirstCalls, AnIdThatIsNeverMadeEndsInTheDeadlineOnAllRanks) {
       EXPECT_NE(comm.error().message.find("ncclGetUniqueId has not ended before the deadline"), std::string::npos)
           << comm.error().message;
     }
-  });
-}
-
-TEST(FirstCalls, TheControlMakesItsCommunicator) {
-  in_child([] {
-    load_gpus("2");
-    EXPECT_EQ(make_comms(nccl_double_path("2.28.9"), 2), (std::vector<std::string>{"", ""}));
   });
 }
 

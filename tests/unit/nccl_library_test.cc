@@ -26,36 +26,26 @@ std::string real_nccl() {
   return "";
 }
 
-TEST(Nccl, VersionsAsPeopleWriteThem) {
-  EXPECT_EQ(nccl::version_text(22809), "2.28.9");
-  EXPECT_EQ(nccl::version_text(21403), "2.14.3");
+TEST(Nccl, LoadsTheFileThatIsPreferredUnlessTheProcessHasOne) {
+  for (const bool is_loaded : {false, true}) {
+    in_child([is_loaded] {
+      const auto loaded = nccl_double_path("2.23.4");
+      ASSERT_TRUE(!is_loaded || ::dlopen(loaded.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr);
+      const auto found = nccl::load(nccl_double_path("2.18.3"));
+      ASSERT_TRUE(found) << found.error().message;
+      EXPECT_EQ((*found)->version, is_loaded ? 22304 : 21803);
+      EXPECT_EQ((*found)->path, nccl_double_path(is_loaded ? "2.23.4" : "2.18.3"));
+      const auto again = nccl::load(nccl_double_path("2.28.9"));
+      ASSERT_TRUE(again);
+      EXPECT_EQ(*again, *found) << "found once";
+    });
+  }
+}
+
+TEST(Nccl, EachVersionHasItsFunctionsAndItsName) {
   EXPECT_EQ(nccl::version_text(20905), "2.9.5");
   EXPECT_EQ(nccl::version_text(2708), "2.7.8");
   EXPECT_EQ(nccl::version_text(0), "of unknown version");
-}
-
-TEST(Nccl, LoadsTheFileThatIsPreferred) {
-  in_child([] {
-    const auto found = nccl::load(nccl_double_path("2.18.3"));
-    ASSERT_TRUE(found) << found.error().message;
-    EXPECT_EQ((*found)->version, 21803);
-    EXPECT_EQ((*found)->path, nccl_double_path("2.18.3"));
-    const auto again = nccl::load(nccl_double_path("2.28.9"));
-    ASSERT_TRUE(again);
-    EXPECT_EQ(*again, *found) << "found once";
-  });
-}
-
-TEST(Nccl, TakesTheCopyThatTheProcessHas) {
-  in_child([] {
-    ASSERT_NE(::dlopen(nccl_double_path("2.23.4").c_str(), RTLD_NOW | RTLD_LOCAL), nullptr);
-    const auto found = nccl::load(nccl_double_path("2.28.9"));
-    ASSERT_TRUE(found) << found.error().message;
-    EXPECT_EQ((*found)->version, 22304);
-  });
-}
-
-TEST(Nccl, EachVersionHasWhatItHad) {
   for (const std::string version : kVersions) {
     const auto nccl = nccl_double(version);
     EXPECT_EQ(nccl::version_text(nccl.version), version);
@@ -67,34 +57,33 @@ TEST(Nccl, EachVersionHasWhatItHad) {
   }
 }
 
-TEST(Nccl, SaysWhatWasTriedWhenThereIsNone) {
+TEST(Nccl, RefusesWithTheFileThatWasTried) {
   in_child([] {
-    const auto absent = nccl::load("/nonexistent/libnccl.so.2");
-    ASSERT_FALSE(absent);
-    EXPECT_EQ(absent.error().code, ErrorCode::kUnavailable);
-    EXPECT_NE(absent.error().message.find("/nonexistent/libnccl.so.2"), std::string::npos) << absent.error().message;
-    const auto other = nccl::load("libm.so.6");
-    ASSERT_FALSE(other);
-    EXPECT_EQ(other.error().message,
-              "libm.so.6 has no ncclCommInitRank: it is not NCCL; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2");
-    const auto unfit = nccl::load(DOUBLES_DIR "/nccl_undefined.so");
-    ASSERT_FALSE(unfit);
-    EXPECT_NE(
-        unfit.error().message.find("undefined symbol: cudaOfTomorrow; this file does not fit the other libraries"),
-        std::string::npos)
-        << unfit.error().message;
-    EXPECT_TRUE(nccl::load(nccl_double_path("2.28.9"))) << "a failure is not for ever";
+    struct Row {
+      const char* file;
+      ErrorCode code;
+      const char* part;
+    };
+    for (const auto& row : std::initializer_list<Row>{
+             {"/nonexistent/libnccl.so.2", ErrorCode::kUnavailable, "/nonexistent/libnccl.so.2"},
+             {"libm.so.6", ErrorCode::kUnavailable,
+              "libm.so.6 has no ncclCommInitRank: it is not NCCL; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2"},
+             {DOUBLES_DIR "/nccl_undefined.so", ErrorCode::kUnavailable,
+              "undefined symbol: cudaOfTomorrow; this file does not fit the other libraries"}}) {
+      const auto found = nccl::load(row.file);
+      ASSERT_FALSE(found) << row.file;
+      EXPECT_EQ(found.error().code, row.code) << row.file;
+      EXPECT_NE(found.error().message.find(row.part), std::string::npos) << found.error().message;
+    }
+    EXPECT_TRUE(nccl::load(nccl_double_path("2.28.9"))) << "a failure is not permanent";
   });
-}
-
-TEST(Nccl, OneThatIsTooOldIsRefused) {
-  in_child([] {
-    const auto found = nccl::load(DOUBLES_DIR "/nccl_too_old.so");
-    ASSERT_FALSE(found);
-    EXPECT_EQ(found.error().code, ErrorCode::kUnsupported);
-    EXPECT_EQ(found.error().message, "NCCL in " DOUBLES_DIR
-                                     "/nccl_too_old.so is 2.10.3; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2 of NCCL "
-                                     "2.14 or newer");
+  in_child([] {  // this one stays loaded
+    const auto old = nccl::load(DOUBLES_DIR "/nccl_too_old.so");
+    ASSERT_FALSE(old);
+    EXPECT_EQ(old.error().code, ErrorCode::kUnsupported);
+    EXPECT_EQ(old.error().message, "NCCL in " DOUBLES_DIR
+                                   "/nccl_too_old.so is 2.10.3; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2 of NCCL "
+                                   "2.14 or newer");
   });
 }
 

@@ -6,7 +6,7 @@
 
 #include "core/plan/node_gpus.h"
 #include "known_machine.h"
-#include "probe/own_process.h"
+#include "probe/read_environment.h"
 
 namespace bootstrap {
 namespace {

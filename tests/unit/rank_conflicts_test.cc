@@ -80,21 +80,49 @@ TEST(RankReport, OfAnotherProcessIsPrintableAndShort) {
   }
 }
 
-TEST(Guard, TellsVersionsApart) {
-  Step step({4});
+TEST(Guard, RefusesRanksThatDoNotFitTogether) {
   const auto old = nccl_double("2.18.3");
-  const auto comms = step.make([&](Rank rank, Call& call) {
-    if (rank == 2) call.nccl = old;
-  });
-  EXPECT_EQ(sentences(comms), times(4,
-                                    "NCCL 2.28.9 on rank 0 (node001, local rank 0) and 2.18.3 on rank 2 (node001, "
-                                    "local rank 2): all ranks of a communicator need the same version; set "
-                                    "LD_LIBRARY_PATH or SLURM_BOOTSTRAP_NCCL to a libnccl.so.2 that all nodes have"));
-  EXPECT_EQ(comms[0].error().code, ErrorCode::kDisagreement);
+  const auto lists = [](Rank rank, Call& call) {
+    const auto ranks = rank == 2 ? std::vector<Rank>{0, 2, 1} : std::vector<Rank>{0, 1, 2};
+    call.group = *list_group(layout_of({3}), rank, ranks);
+  };
+  struct Row {
+    const char* why;
+    const char* version;
+    Change change;
+    ErrorCode code;
+    std::string sentence;  // of all ranks
+  };
+  for (
+      const auto& row : std::initializer_list<Row>{
+          {"versions", "2.28.9",
+           [&](Rank rank, Call&call) {
+             if (rank == 2) call.nccl = old;
+           },
+           ErrorCode::kDisagreement,
+           "NCCL 2.28.9 on rank 0 (node001, local rank 0) and 2.18.3 on rank 2 (node001, local rank 2): all ranks of a "
+           "communicator need the same version; set LD_LIBRARY_PATH or SLURM_BOOTSTRAP_NCCL to a libnccl.so.2 that all "
+           "nodes have"},
+          {"lists", "2.28.9", lists, ErrorCode::kDisagreement,
+           "rank 0 (node001, local rank 0) and rank 2 (node001, local rank 2) pass different lists of 3 ranks: all "
+           "members of a communicator must pass the same list in the same order"},
+          {"roots", "2.28.9", [](Rank rank, Call&call) { call.options.roots = rank == 1 ? 2 : 1; },
+           ErrorCode::kDisagreement,
+           "rank 0 (node001, local rank 0) calls 'communicator world' (3 ranks, 1 root), rank 1 (node001, local rank "
+           "1) "
+           "calls 'communicator world' (3 ranks, 2 roots): all ranks must make the same calls in the same order"},
+          {"roots of an old NCCL", "2.18.3", [](Rank, Call&call) { call.options.roots = 2; }, ErrorCode::kUnsupported,
+           "2 roots need ncclCommInitRankScalable of NCCL 2.23 or newer, but this is NCCL 2.18.3 in " +
+               nccl_double_path("2.18.3")}}) {
+    Step step({3}, row.version);
+    const auto comms = step.make(row.change);
+    EXPECT_EQ(sentences(comms), times(3, row.sentence)) << row.why;
+    EXPECT_EQ(comms[0] ? ErrorCode::kInvalid : comms[0].error().code, row.code) << row.why;
+  }
 }
 
-// The rank itself hears it from the root; those that have no part in it hear it from that rank while they wait in NCCL.
-TEST(Guard, TellsVersionsApartAcrossNodes) {
+// The rank itself finds it by the root, and the others by its report, while they wait in NCCL.
+TEST(Guard, RefusesVersionsAcrossNodes) {
   Step step({1, 1, 1});
   const auto old = nccl_double("2.18.3");
   const auto comms = step.make([&](Rank rank, Call& call) {
@@ -128,7 +156,7 @@ TEST(Guard, NamesTwoRanksOnOneGpu) {
   });
 }
 
-// Control: without the guard it is NCCL that refuses, in other words, on these two alone; the others hear it from them.
+// Control: without the guard NCCL refuses, with another message, on these two alone; the others read their reports.
 TEST(Guard, IsBeforeNcclsOwnCheck) {
   in_child([] {
     load_gpus("4");
@@ -168,37 +196,16 @@ TEST(Guard, ComparesGpusWithinACommunicatorAndANode) {
   EXPECT_TRUE(compare(layout, {0, spec}, {1, spec}, true));
 }
 
-// NCCL_HOSTID is how several ranks use one GPU with NCCL before 2.30, in tests.
-TEST(Guard, BelievesNcclsNamesOfHosts) {
+// NCCL_HOSTID lets several ranks use one GPU with NCCL before 2.30, in tests.
+TEST(Guard, AcceptsNcclsNamesOfHosts) {
   const auto layout = layout_of({2});
   const auto one = spec_on("0000:3b:00.0", 1);
   EXPECT_FALSE(compare(layout, {0, one}, {1, one}, true));
   EXPECT_TRUE(compare(layout, {0, one}, {1, spec_on("0000:3b:00.0", 2)}, true));
 }
 
-TEST(Guard, TellsDifferentListsApart) {
-  Step step({3});
-  const auto comms = step.make([&](Rank rank, Call& call) {
-    call.group = *list_group(step.layout(), rank, rank == 2 ? std::vector<Rank>{0, 2, 1} : std::vector<Rank>{0, 1, 2});
-  });
-  EXPECT_EQ(sentences(comms),
-            times(3,
-                  "rank 0 (node001, local rank 0) and rank 2 (node001, local rank 2) pass different lists of 3 ranks: "
-                  "all members of a communicator must pass the same list in the same order"));
-}
-
-TEST(Guard, TellsDifferentNumbersOfRootsApart) {
-  Step step({3});
-  const auto comms = step.make([](Rank rank, Call& call) { call.options.roots = rank == 1 ? 2 : 1; });
-  EXPECT_EQ(sentences(comms),
-            times(3,
-                  "rank 0 (node001, local rank 0) calls 'communicator world' (3 ranks, 1 root), rank 1 (node001, "
-                  "local rank 1) calls 'communicator world' (3 ranks, 2 roots): all ranks must make the same calls in "
-                  "the same order"));
-}
-
-// A root that does not know that it is one: a list that only one side has.
-TEST(Guard, NamesARootThatGaveNothing) {
+// Only one side has the list, so that the root does not make an id.
+TEST(Guard, NamesARootWithoutAnId) {
   Step step({1, 1});
   const auto comms = step.make(
       [&](Rank rank, Call& call) {
@@ -213,7 +220,7 @@ TEST(Guard, NamesARootThatGaveNothing) {
                   "one from it: all members of a communicator must pass the same ranks and roots"));
 }
 
-TEST(Guard, ARankThatCannotTakePartSaysWhy) {
+TEST(Guard, ARankThatCannotTakePartSendsTheReason) {
   Step step({3});
   const auto comms = step.make([](Rank rank, Call& call) {
     if (rank == 1) call.options.refusal = Error{ErrorCode::kUnavailable, "there is no libnccl.so.2"};
@@ -227,8 +234,8 @@ TEST(Guard, ARankThatCannotTakePartSaysWhy) {
   }
 }
 
-// Of a root all ranks hear, wherever they are.
-TEST(Guard, ARootThatHasNoIdSaysWhy) {
+// All ranks read a root's value, on every node.
+TEST(Guard, ARootThatFailsToMakeAnIdSendsTheReason) {
   Step step({1, 1, 1});
   const auto comms = step.make([](Rank rank, Call& call) {
     if (rank != 0) return;
@@ -243,49 +250,30 @@ TEST(Guard, ARootThatHasNoIdSaysWhy) {
   EXPECT_EQ(sentences(comms), expected);
 }
 
-TEST(Guard, SeveralRootsNeedNccl223) {
-  Step step({2}, "2.18.3");
-  const auto comms = step.make([](Rank, Call& call) { call.options.roots = 2; });
-  ASSERT_FALSE(comms[0]);
-  EXPECT_EQ(comms[0].error().code, ErrorCode::kUnsupported);
-  EXPECT_EQ(comms[0].error().message,
-            "2 roots need ncclCommInitRankScalable of NCCL 2.23 or newer, but this is NCCL 2.18.3 in " +
-                nccl_double_path("2.18.3"));
-}
-
-TEST(UniqueIds, AreTheSameForAllRanksOfAGroup) {
+TEST(UniqueIds, AreTheSameInAGroupAndDifferBetweenGroups) {
   Step step({2, 2});
-  const auto all = step.make_ids(3, kNoChange);
+  const auto world = step.make_ids(3, kNoChange);
   std::set<std::string> distinct;
-  for (const auto& ids : all) {
+  for (const auto& ids : world) {
     ASSERT_TRUE(ids) << ids.error().message;
     ASSERT_EQ(ids->size(), 3U);
-    for (std::size_t i = 0; i < 3; ++i) {
-      EXPECT_EQ((*ids)[i].internal, (*all[0])[i].internal);
-      distinct.emplace((*ids)[i].internal.data(), (*ids)[i].internal.size());
-    }
+    for (const auto& id : *ids) distinct.emplace(id.internal.data(), id.internal.size());
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ((*ids)[i].internal, (*world[0])[i].internal) << "in the same order";
   }
   EXPECT_EQ(distinct.size(), 3U);
+  const auto nodes = step.make_ids(1, [&](Rank rank, Call& call) { call.group = node_group(step.layout(), rank); });
+  for (const auto& ids : nodes) ASSERT_TRUE(ids) << ids.error().message;
+  EXPECT_EQ((*nodes[0])[0].internal, (*nodes[1])[0].internal);
+  EXPECT_EQ((*nodes[2])[0].internal, (*nodes[3])[0].internal);
+  EXPECT_NE((*nodes[0])[0].internal, (*nodes[2])[0].internal);
+  const auto too_many = step.make_ids(5, kNoChange);
+  ASSERT_FALSE(too_many[0]);
+  EXPECT_EQ(too_many[0].error().message,
+            "5 unique ids requested for a group of 4 ranks; the most is one for each rank");
 }
 
-TEST(UniqueIds, DifferBetweenGroups) {
-  Step step({2, 2});
-  const auto all = step.make_ids(1, [&](Rank rank, Call& call) { call.group = node_group(step.layout(), rank); });
-  for (const auto& ids : all) ASSERT_TRUE(ids) << ids.error().message;
-  EXPECT_EQ((*all[0])[0].internal, (*all[1])[0].internal);
-  EXPECT_EQ((*all[2])[0].internal, (*all[3])[0].internal);
-  EXPECT_NE((*all[0])[0].internal, (*all[2])[0].internal);
-}
-
-TEST(UniqueIds, AreAtMostOneARank) {
-  Step step({2});
-  const auto ids = step.make_ids(3, kNoChange);
-  ASSERT_FALSE(ids[0]);
-  EXPECT_EQ(ids[0].error().message, "3 unique ids requested for a group of 2 ranks; the most is one for each rank");
-}
-
-// NCCL would wait for ever, or fail to bind the address of another node.
-TEST(UniqueIds, AreNotMadeWhereTheEnvironmentHasOneThatDoesNotFit) {
+// NCCL would wait forever, or fail to bind the address of another node.
+TEST(UniqueIds, AreRefusedIfNcclCommIdDoesNotFit) {
   in_child([] {
     ::setenv("NCCL_COMM_ID", "127.0.0.1:4321", 1);
     const auto refused = [](Step& step, const Change& change) {
@@ -303,8 +291,7 @@ TEST(UniqueIds, AreNotMadeWhereTheEnvironmentHasOneThatDoesNotFit) {
     EXPECT_TRUE(refused(step, [](Rank, Call& call) { call.options.roots = 2; }));
     EXPECT_TRUE(refused(step, [&](Rank rank, Call& call) { call.group = node_group(step.layout(), rank); }));
     EXPECT_EQ(used(step.make(kNoChange)), (std::vector<std::string>{"0/4 6", "1/4 6", "2/4 6", "3/4 6"})) << "as NCCL";
-    const auto many = layout_of({600});
-    EXPECT_EQ(default_roots(world_group(many, 0), nccl_double("2.28.9")), 1U);
+    EXPECT_EQ(default_roots(world_group(layout_of({600}), 0), nccl_double("2.28.9")), 1U);
   });
 }
 
@@ -314,8 +301,8 @@ TEST(UniqueIds, AreManyForManyRanks) {
   EXPECT_EQ(default_roots(world_group(layout, 0), nccl_double("2.18.3")), 1U);
 }
 
-// An id is a secret: it is in no sentence, and gone from what was sent and read when the call comes back.
-class Eavesdropper : public Exchange {
+// Records what a root shares.
+class RecordingExchange : public Exchange {
  public:
   Result<AllgatherResult> run(const Allgather& round) override {
     seen_ = round.shared ? *round.shared : "";
@@ -331,9 +318,9 @@ class Eavesdropper : public Exchange {
   std::string local_;
 };
 
-TEST(UniqueIds, AreSentByRootsAloneAndToNobodyElse) {
+TEST(UniqueIds, AreInTheSharedValueAlone) {
   const auto layout = layout_of({1});
-  Eavesdropper exchange;
+  RecordingExchange exchange;
   const auto nccl = nccl_double("2.28.9");
   CommunicatorOptions options;
   options.deadline = std::chrono::steady_clock::now() + kEnough;

@@ -16,6 +16,7 @@
 #include "core/util/text.h"
 #include "probe/files.h"
 #include "probe/own_process.h"
+#include "probe/read_environment.h"
 #include "probe/secrets.h"
 
 namespace bootstrap {

@@ -16,6 +16,7 @@
 
 #include "core/util/text.h"
 #include "probe/own_process.h"
+#include "probe/read_environment.h"
 
 namespace bootstrap::pmix {
 

@@ -38,7 +38,6 @@ class PmixSession {
   static Result<PmixSession> open(const PmixServer& server, Rank rank);
 
   const pmix::Client& client() const { return *client_; }
-  const pmix::Client::Identity& self() const { return self_; }
 
   // True if MPI, or the program, has a session open, which this one is a part of; it caches what it has read.
   bool is_shared() const { return is_shared_; }

@@ -23,6 +23,7 @@
 #include "probe/machine.h"
 #include "probe/node_topology.h"
 #include "probe/own_process.h"
+#include "probe/read_environment.h"
 #include "tools/check/child_output.h"
 #include "tools/check/frameworks_script.h"
 #include "tools/check/plugstack.h"

@@ -11,6 +11,7 @@
 #include "core/util/text.h"
 #include "probe/own_process.h"
 #include "tools/bench/bench_report.h"
+#include "probe/read_environment.h"
 #include "tools/bench/bench_session.h"
 #include "tools/check/command_time_limit.h"
 #include "tools/cli/commands.h"

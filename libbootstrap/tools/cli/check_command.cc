@@ -15,7 +15,7 @@
 #include "core/step/planned_variables.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "probe/own_process.h"
+#include "probe/read_environment.h"
 #include "tools/check/check_session.h"
 #include "tools/check/command_time_limit.h"
 #include "tools/cli/commands.h"

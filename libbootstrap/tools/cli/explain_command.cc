@@ -8,6 +8,7 @@
 #include "core/util/text.h"
 #include "probe/node_topology.h"
 #include "probe/own_process.h"
+#include "probe/read_environment.h"
 #include "tools/cli/commands.h"
 #include "tools/explain_gpus/node_view.h"
 

@@ -19,6 +19,7 @@
 #include "probe/own_process.h"
 #include "tools/check/check_socket.h"
 #include "tools/horovod/rendezvous_script.h"
+#include "probe/read_environment.h"
 
 namespace bootstrap {
 namespace {

@@ -114,7 +114,8 @@ def cut_off_and_judge(cluster, label):
     try:
         wait_for_second_round(cluster, label)
         in_node(cluster, "ip link set eth0 down", node=HIT)
-        wait_for(lambda: len(failed_ranks(cluster, label)) + done_ranks(cluster, label) == RANKS, 2 + DEADLINE + GRACE + 2, "a rank still waits")
+        limit = 2 + DEADLINE + GRACE + 2
+        wait_for(lambda: len(failed_ranks(cluster, label)) + done_ranks(cluster, label) == RANKS, limit, "a rank still waits")
     finally:
         in_node(cluster, "ip link set eth0 up", node=HIT)
         cluster.run(["scancel", "-u", "alice"])
