@@ -66,7 +66,7 @@ class Scan {
 
  private:
   bool has(std::size_t k) const { return k < words_.size(); }
-  std::string_view name_at(std::size_t k) const { return base_name(words_[k]); }
+  std::string_view name_at(std::size_t k) const { return file_name_of(words_[k]); }
   bool is_path(std::size_t k) const { return words_[k].find('/') != std::string::npos; }
   bool is_tool(std::size_t k) const { return tool_of(name_at(k)) != Tool::kNone; }
   bool is_torchrun(std::size_t k) const { return is_torchrun_script(words_[k]); }
@@ -194,7 +194,7 @@ class Scan {
 
   static Program judge_script(std::string_view name, std::string_view head) {
     const auto line = trim(head.substr(2, head.find('\n') - 2));
-    return judged(K::kScript, name, cat({" is a script for ", quoted(base_name(split(line, ' ')[0]), 40)}));
+    return judged(K::kScript, name, cat({" is a script for ", quoted(file_name_of(split(line, ' ')[0]), 40)}));
   }
 
   std::optional<Program> judge_word(std::size_t k) {
@@ -330,10 +330,10 @@ bool is_launcher_process(int count, const char* const* words) noexcept {
   if (count < 1 || words == nullptr || words[0] == nullptr) return false;
   const auto word = [&](std::size_t i) noexcept { return std::string_view(words[i] == nullptr ? "" : words[i]); };
   const auto is_launcher = [](std::string_view path) noexcept {
-    return is_launcher_name(base_name(path)) || is_torchrun_script(path);
+    return is_launcher_name(file_name_of(path)) || is_torchrun_script(path);
   };
   if (is_launcher(word(0))) return true;
-  if (!is_python(base_name(word(0)))) return false;
+  if (!is_python(file_name_of(word(0)))) return false;
   const auto command = read_python(static_cast<std::size_t>(count), word);
   if (command.script != 0) return is_launcher(word(command.script));
   return is_torchrun_module(command.module) || !business_of_module(command.module).empty();

@@ -79,7 +79,7 @@ Status apply_partitions(Settings& settings, std::string_view value, Source sourc
 }
 
 // Of files without their folders, and of modules.
-bool is_program(std::string_view name) {
+bool is_program_name(std::string_view name) {
   return !name.empty() && !name.starts_with('-') && std::all_of(name.begin(), name.end(), [](char c) {
     return is_alphanumeric(c) || std::string_view("._+-").find(c) != std::string_view::npos;
   });
@@ -88,7 +88,7 @@ bool is_program(std::string_view name) {
 template <Setting<std::string> Settings::*kSetting>
 Status apply_programs(Settings& settings, std::string_view value, Source source) {
   const auto names = split(value, ',');
-  if (!value.empty() && !std::all_of(names.begin(), names.end(), is_program)) {
+  if (!value.empty() && !std::all_of(names.begin(), names.end(), is_program_name)) {
     return refuse("use names of programs without folders, separated by commas");
   }
   return assign(settings.*kSetting, std::string(value), source);
