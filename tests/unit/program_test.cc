@@ -142,7 +142,7 @@ python3 -u -m submitit.core._submit x | ipython3 -m ipyparallel.engine | python3
 env A=1 mpirun -n 2 ./train | env -i mpirun python3 x.py | time mpirun ./train | timeout -k 5 --signal=TERM 60 mpirun x | perf stat make
 numactl -l parallel python3 x.py | xvfb-run -a mpirun -n 2 python3 t.py | uv run accelerate launch t.py
 uv tool run accelerate launch t.py
-uv pip install x | coverage run -m pytest | ddtrace-run accelerate launch --num_processes 1 t.py
+python3 -mpytest | uv pip install x | coverage run -m pytest | ddtrace-run accelerate launch --num_processes 1 t.py
 singularity -q exec i.sif accelerate launch t.py
 nsys profile -o x deepspeed --num_gpus 1 train.py | nice farmctl x
 )"},
@@ -163,7 +163,7 @@ env A=1 nice numactl -l time -p timeout 5 ./train | ./wrap python3 t.py
 )"},
     {"public start lines: environments", K::kTraining, R"(
 conda run -n torch python3 t.py | conda run --no-capture-output -n torch ctrain | conda run -p /venv mytrain
-conda run -n ray python t.py
+conda run -n ray python t.py | uv run --extra ray -- python t.py
 mamba run -n torch --cwd /work python t.py | micromamba -r /opt/mamba run -n torch python t.py | pyenv exec python t.py
 uv run train.py | uv run dottrain | uv run --frozen dottrain | uv run --with deepspeed python t.py
 uv run --project ./p --extra cu124 python t.py

@@ -66,7 +66,7 @@ class Scan {
 
  private:
   bool has(std::size_t k) const { return k < words_.size(); }
-  std::string_view name_at(std::size_t k) const { return base_name(words_[k]); }
+  std::string_view name_at(std::size_t k) const { return file_name_of(words_[k]); }
   bool is_path(std::size_t k) const { return words_[k].find('/') != std::string::npos; }
   bool is_tool(std::size_t k) const { return tool_of(name_at(k)) != Tool::kNone; }
   bool is_torchrun(std::size_t k) const { return is_torchrun_script(words_[k]); }
@@ -148,10 +148,9 @@ class Scan {
     return {K::kLauncher, "torchrun", cat({"the user set ", quoted(decision, 40), " for torchrun"})};
   }
 
-  Program judge_module(std::size_t k) const {
-    const auto& name = words_[k];
+  Program judge_module(std::string_view name, std::size_t arguments) const {
     if (auto program = judge_by_site(name)) return std::move(*program);
-    if (is_torchrun_module(name)) return judge_torchrun(k + 1);
+    if (is_torchrun_module(name)) return judge_torchrun(arguments);
     const auto business = business_of_module(name);
     if (!business.empty()) return judged(K::kLauncher, name, business);
     return judged(K::kTraining, name, " is a Python module");
@@ -163,7 +162,7 @@ class Scan {
 
   Program judge_python(std::size_t k) const {
     const auto command = python_at(k);
-    if (command.module != 0) return judge_module(k + command.module);
+    if (!command.module.empty()) return judge_module(command.module, k + command.arguments);
     const auto script = k + command.script;
     if (command.script == 0 || words_[script] == "-") return judged(K::kTraining, name_at(k), " runs Python code");
     auto named = judge_name(script);
@@ -195,7 +194,7 @@ class Scan {
 
   static Program judge_script(std::string_view name, std::string_view head) {
     const auto line = trim(head.substr(2, head.find('\n') - 2));
-    return judged(K::kScript, name, cat({" is a script for ", quoted(base_name(split(line, ' ')[0]), 40)}));
+    return judged(K::kScript, name, cat({" is a script for ", quoted(file_name_of(split(line, ' ')[0]), 40)}));
   }
 
   std::optional<Program> judge_word(std::size_t k) {
@@ -204,7 +203,8 @@ class Scan {
     if (word.empty() || is_option(word) || is_assignment(word)) return std::nullopt;
     const bool is_behind = is_behind_option(k);
     if (is_behind) note_option(words_[k - 1], word);
-    if (takes_modules_ && (words_[k - 1] == "-m" || words_[k - 1] == "--module")) return as_argument(judge_module(k));
+    if (takes_modules_ && (words_[k - 1] == "-m" || words_[k - 1] == "--module"))
+      return as_argument(judge_module(word, k + 1));
     if (is_python(name_at(k))) return judge_python_word(k, is_behind);
     if (auto named = judge_name(k)) return judge_named(k, std::move(*named), is_behind);
     if (is_tool(k)) enter(name_at(k));
@@ -235,17 +235,18 @@ class Scan {
     if (has_word(place_.launchers, name, ',')) return true;
     if (is_program_sure_ && !is_clear_name(name)) return false;
     if (!is_behind) return true;
-    const bool is_last = !has(k + 1);
-    const bool has_options = !is_last && is_option(words_[k + 1]);
+    const auto next = k + 1 + (has(k + 1) && words_[k + 1] == "--" ? 1 : 0);
+    const bool is_last = !has(next);
+    const bool has_options = !is_last && is_option(words_[next]);
     const bool is_of_tool = tool_ != Tool::kNone && !is_program_sure_;
     // --backend ray --epochs 3
     if (!is_of_tool && !is_clear_name(name) && (is_last || has_options) && words_[k - 1].starts_with("--"))
       return false;
-    if (name.starts_with("torchrun")) return has_options || (!is_last && is_python_script(words_[k + 1]));
+    if (name.starts_with("torchrun")) return has_options || (!is_last && is_python_script(words_[next]));
     if (is_last || has_options) return true;
     // A framework's launcher runs no Python, and a shell no compiled program.
-    if (kind == K::kLauncher) return runs_commands(name) || !(is_python(name_at(k + 1)) || is_torchrun(k + 1));
-    return tool_ != Tool::kContainer && may_be_script(k + 1);
+    if (kind == K::kLauncher) return runs_commands(name) || !(is_python(name_at(next)) || is_torchrun(next));
+    return tool_ != Tool::kContainer && may_be_script(next);
   }
 
   // Of a shell, as far as can be seen: behind a tool a bare word that is no file is none.
@@ -275,8 +276,8 @@ class Scan {
           is_shell(name) || is_interpreter(name) || type == FileType::kScript || name.ends_with(".sh");
       is_value = is_others || (is_behind && !is_python_script(name));
       may_be_program = may_be_program && is_pythons;
-    } else if (command.module != 0) {
-      is_value = is_behind && !is_identifier(words_[k + command.module]);
+    } else if (!command.module.empty()) {
+      is_value = is_behind && !is_identifier(command.module);
       may_be_program = false;
     } else if (has(k + 2) && words_[k + 1].ends_with('c') && words_[k + 2].find_first_of(" (;=") != std::string::npos) {
       is_value = false;  // -c 'import torch'
@@ -329,14 +330,13 @@ bool is_launcher_process(int count, const char* const* words) noexcept {
   if (count < 1 || words == nullptr || words[0] == nullptr) return false;
   const auto word = [&](std::size_t i) noexcept { return std::string_view(words[i] == nullptr ? "" : words[i]); };
   const auto is_launcher = [](std::string_view path) noexcept {
-    return is_launcher_name(base_name(path)) || is_torchrun_script(path);
+    return is_launcher_name(file_name_of(path)) || is_torchrun_script(path);
   };
   if (is_launcher(word(0))) return true;
-  if (!is_python(base_name(word(0)))) return false;
+  if (!is_python(file_name_of(word(0)))) return false;
   const auto command = read_python(static_cast<std::size_t>(count), word);
   if (command.script != 0) return is_launcher(word(command.script));
-  const auto module = command.module != 0 ? word(command.module) : std::string_view();
-  return is_torchrun_module(module) || !business_of_module(module).empty();
+  return is_torchrun_module(command.module) || !business_of_module(command.module).empty();
 }
 
 }  // namespace bootstrap

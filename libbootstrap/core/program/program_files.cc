@@ -14,8 +14,8 @@ namespace {
 bool is_python_shebang(std::string_view line) {
   const auto words = split(line, ' ');
   const auto has = [&](auto condition) { return std::any_of(words.begin(), words.end(), condition); };
-  return has([](std::string_view word) { return is_python(base_name(word)); }) ||
-         (has([](std::string_view word) { return base_name(word) == "uv"; }) &&
+  return has([](std::string_view word) { return is_python(file_name_of(word)); }) ||
+         (has([](std::string_view word) { return file_name_of(word) == "uv"; }) &&
           has([](std::string_view word) { return word == "run"; }));
 }
 
@@ -28,7 +28,7 @@ bool is_pip_script(std::string_view head) {
 
 }  // namespace
 
-std::string_view base_name(std::string_view path) noexcept { return path.substr(path.rfind('/') + 1); }
+std::string_view file_name_of(std::string_view path) noexcept { return path.substr(path.rfind('/') + 1); }
 
 FileType type_of(const ProgramHead& file) {
   if (!file) return FileType::kUnseen;
@@ -85,9 +85,9 @@ void ProgramSearch::enter_folder(std::string_view path) { folders_.push_back(cat
 void ProgramSearch::enter_named(std::string_view name) {
   const auto base = environment_.get("CONDA_PREFIX").value_or("");
   if (base.empty()) return;
-  if (base_name(base) == name) enter_folder(base);
+  if (file_name_of(base) == name) enter_folder(base);
   enter_folder(cat({base, "/envs/", name}));
-  enter_folder(cat({base.substr(0, base.size() - base_name(base).size()), name}));
+  enter_folder(cat({base.substr(0, base.size() - file_name_of(base).size()), name}));
 }
 
 }  // namespace bootstrap

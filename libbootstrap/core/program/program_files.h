@@ -53,6 +53,6 @@ class ProgramSearch {
   bool has_chdir_;
 };
 
-std::string_view base_name(std::string_view path) noexcept;
+std::string_view file_name_of(std::string_view path) noexcept;
 
 }  // namespace bootstrap

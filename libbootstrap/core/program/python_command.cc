@@ -39,7 +39,7 @@ std::vector<std::string_view> options_like(std::string_view given) {
 }
 
 // PET_RDZV_ID for --rdzv-id.
-std::string variable_of(std::string_view option) {
+std::string torchrun_variable(std::string_view option) {
   auto name = cat({"PET_", replaced(option, "-", "_")});
   std::transform(name.begin(), name.end(), name.begin(),
                  [](char c) { return c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c; });
@@ -49,7 +49,7 @@ std::string variable_of(std::string_view option) {
 std::string find_variable(const Environment& environment, std::uint32_t nodes) {
   const ExportRecord ours(environment);
   for (const auto option : split(kDeciding, ' ')) {
-    auto name = variable_of(option);
+    auto name = torchrun_variable(option);
     const auto value = environment.get(name);
     if (value && !ours.is_ours(name, *value) && !says_nothing_new(option, *value, nodes)) return name;
   }

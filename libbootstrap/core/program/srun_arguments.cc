@@ -200,7 +200,7 @@ UsersBind read_users_bind(std::string_view text) {
 
 bool may_be_no_world(std::span<const std::string> arguments, std::string_view launchers) {
   return std::any_of(arguments.begin(), arguments.end(), [&](std::string_view word) {
-    const auto name = base_name(word);
+    const auto name = file_name_of(word);
     return word == "--pty" || is_launcher_name(name) || has_word(launchers, name, ',');
   });
 }

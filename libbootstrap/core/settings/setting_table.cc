@@ -84,7 +84,7 @@ Result<std::string> read_partitions(std::string_view text) {
 }
 
 // Of files without their folders, and of modules.
-bool is_program(std::string_view name) {
+bool is_program_name(std::string_view name) {
   return !name.empty() && !name.starts_with('-') && std::all_of(name.begin(), name.end(), [](char c) {
     return is_alphanumeric(c) || std::string_view("._+-").find(c) != std::string_view::npos;
   });
@@ -92,7 +92,7 @@ bool is_program(std::string_view name) {
 
 Result<std::string> read_programs(std::string_view text) {
   const auto names = split(text, ',');
-  if (!text.empty() && !std::all_of(names.begin(), names.end(), is_program)) {
+  if (!text.empty() && !std::all_of(names.begin(), names.end(), is_program_name)) {
     return refuse_value("use names of programs without folders, separated by commas");
   }
   return std::string(text);

@@ -37,7 +37,7 @@ CASES = rows(
     ("farm_container", WEEK, "The same in a container.", FOLDS + "$L2 apptainer --silent exec --nv image.sif ./folds.sh"),
     ("farm_own_script_named_as_tool", WEEK, "A user's script that has the name of a tool and starts Python.",
      "printf '#!/bin/bash\\nexport CUDA_VISIBLE_DEVICES=$SLURM_LOCALID; exec \"$@\"\\n' > perf; chmod +x perf; cp perf select_gpu\n"
-     "for own in ./perf ./select_gpu; do $L2 $own python3 $P/show_env.py; done"),
+     "for own in ./perf ./select_gpu; do $L2 $own python3 -c 'import os; print(*map(os.environ.get, (\"RANK\", \"MASTER_ADDR\", \"CUDA_VISIBLE_DEVICES\")))'; done"),
     ("farm_of_site", WEEK, "A launcher that the site names: launchers=.", "cp $P/show_env.py farm.py; $L2 python3 farm.py",
      {"arguments": "launchers=farmctl,farm.py"}),
     ("gpus_of_a_part", WEEK, "A step with half of the --gpus of its job, on two nodes.",
