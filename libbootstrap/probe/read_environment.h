@@ -5,8 +5,8 @@
 #include <string>
 
 #include "core/plan/step_plan.h"
-#include "core/step/step_facts.h"
 #include "core/settings/settings.h"
+#include "core/step/step_facts.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
 

@@ -16,8 +16,8 @@
 #include "core/step/planned_variables.h"
 #include "core/util/environment.h"
 #include "probe/own_process.h"
-#include "step_environment.h"
 #include "probe/read_environment.h"
+#include "step_environment.h"
 
 namespace bootstrap {
 namespace {

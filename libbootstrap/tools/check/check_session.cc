@@ -17,8 +17,8 @@
 #include "core/util/text.h"
 #include "probe/deadline.h"
 #include "probe/own_process.h"
-#include "tools/check/check_connection.h"
 #include "probe/read_environment.h"
+#include "tools/check/check_connection.h"
 #include "tools/check/command_time_limit.h"
 
 namespace bootstrap {

@@ -17,9 +17,9 @@
 #include "comm/exchange.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"
+#include "probe/read_environment.h"
 #include "tools/check/check_socket.h"
 #include "tools/horovod/rendezvous_script.h"
-#include "probe/read_environment.h"
 
 namespace bootstrap {
 namespace {
