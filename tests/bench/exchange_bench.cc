@@ -25,7 +25,6 @@
 #include "comm/exchange.h"
 #include "comm/pmi/pmi1_helper.h"
 #include "core/plan/step_plan.h"
-#include "node_share.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
 

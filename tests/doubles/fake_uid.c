@@ -1,5 +1,6 @@
 // For LD_PRELOAD: a process that claims to be another user, FAKE_UID, as one may that sends its own user id to a
-// server. SPDX-License-Identifier: Apache-2.0
+// server.
+// SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <sys/types.h>
 

@@ -1,7 +1,8 @@
 // A SPANK plugin that fails at one place in one way, to see what Slurm makes of it. Its arguments name the place and
 // the way: place=task_init.remote fault=segv. A place is a callback and a context: local (srun), allocator (sbatch,
 // salloc), remote (slurmstepd), slurmd, job_script (prolog and epilog). place=option.local and option.remote are the
-// callback of the option --fault, which exists with these two alone. SPDX-License-Identifier: Apache-2.0
+// callback of the option --fault, which exists with these two alone.
+// SPDX-License-Identifier: Apache-2.0
 #include <sys/resource.h>
 #include <unistd.h>
 

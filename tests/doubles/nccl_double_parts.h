@@ -1,5 +1,6 @@
 // The parts of the NCCL double: TCP whose waits a flag ends, roots and rings by which ranks find each other,
-// communicators. SPDX-License-Identifier: Apache-2.0
+// communicators.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <netinet/in.h>

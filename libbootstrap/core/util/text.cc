@@ -8,6 +8,8 @@
 
 namespace bootstrap {
 
+constinit const std::string_view kVersion = BOOTSTRAP_VERSION;
+
 std::string cat(std::initializer_list<std::string_view> parts) {
   std::size_t length = 0;
   for (const auto part : parts) length += part.size();

@@ -14,7 +14,7 @@
 
 namespace bootstrap {
 
-inline constexpr std::string_view kVersion = BOOTSTRAP_VERSION;  // "0.1.0", from CMakeLists.txt
+extern const std::string_view kVersion;  // "0.1.0", from CMakeLists.txt
 
 std::string cat(std::initializer_list<std::string_view> parts);
 

@@ -19,6 +19,7 @@
 
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
+#include "probe/deadline.h"
 #include "probe/files.h"
 #include "probe/process_state.h"
 #include "tools/status/proc_text.h"

@@ -1,5 +1,6 @@
 // The rows about what is installed: versions of this project and of Slurm, and Python's frameworks; and the table of
-// one machine without a step. SPDX-License-Identifier: Apache-2.0
+// one machine without a step.
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
 #include "core/settings/settings.h"
