@@ -48,7 +48,6 @@ ROWS: dict[str, int | str] = {
     "test_exchange_pmi1::test_values_of_each_size": 3,
     "test_exchange_pmi1::test_a_rank_that_ends_is_named_where_srun_has_the_plugin": 2,
     "test_exchange_pmi1::test_what_cannot_be_is_one_sentence_at_once": 3,
-    "test_exchange_presence": 1,
     "test_exchange_daemons::test_slurmstepd_of_a_node_is_killed": 1,
     "test_exchange_faults::test_a_node_where_all_ranks_have_ended_is_named_and_no_other": 1,
     "test_exchange_refusals::test_refused_in_one_sentence": 3,
