@@ -1,6 +1,7 @@
 // Rank 0 and its clients over real sockets, in a network of their own: which reports arrive, which do not, and what is
 // left.
 // SPDX-License-Identifier: Apache-2.0
+#include "tools/check/check_connection.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

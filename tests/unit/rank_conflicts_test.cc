@@ -121,14 +121,18 @@ TEST(Guard, RefusesRanksThatDoNotFitTogether) {
   }
 }
 
-// The rank itself finds it by the root, and the others by its report, while they wait in NCCL.
+constexpr std::chrono::seconds kWait(10);  // the deadline, at which ranks ask for the sentence of the rank that failed
+
+// The rank itself finds it by the root, and the others by its report at their deadline.
 TEST(Guard, RefusesVersionsAcrossNodes) {
   Step step({1, 1, 1});
   const auto old = nccl_double("2.18.3");
-  const auto comms = step.make([&](Rank rank, Call& call) {
-    call.options.nonblocking = true;
-    if (rank == 2) call.nccl = old;
-  });
+  const auto comms = step.make(
+      [&](Rank rank, Call& call) {
+        call.options.nonblocking = true;
+        if (rank == 2) call.nccl = old;
+      },
+      kWait);
   for (const auto& comm : comms) {
     ASSERT_FALSE(comm);
     EXPECT_NE(comm.error().message.find(
@@ -161,11 +165,13 @@ TEST(Guard, IsBeforeNcclsOwnCheck) {
   in_child([] {
     load_gpus("4");
     Step step({4});
-    const auto comms = step.make([](Rank rank, Call& call) {
-      kTwoOnOneGpu(rank, call);
-      ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-      call.nccl.version = 23003;  // the guard leaves it to NCCL from there on
-    });
+    const auto comms = step.make(
+        [](Rank rank, Call& call) {
+          kTwoOnOneGpu(rank, call);
+          ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+          call.nccl.version = 23003;  // the guard leaves it to NCCL from there on
+        },
+        kWait);
     const auto said = [&](Rank rank) { return comms[rank] ? std::string() : comms[rank].error().message; };
     const std::string refused = "ncclCommInitRank failed: invalid usage (run with NCCL_DEBUG=WARN for details) ";
     // NCCL keeps the last error of a process, which these ranks share here.
