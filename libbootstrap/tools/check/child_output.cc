@@ -21,6 +21,7 @@ namespace {
 
 std::vector<char*> environment_of_child(const std::vector<std::string>& own) {
   std::vector<char*> entries;
+  entries.reserve(own.size() + 1);
   for (const auto& entry : own) entries.push_back(const_cast<char*>(entry.c_str()));
   for (char** entry = environ; own.empty() && *entry != nullptr; ++entry) {
     if (!std::string_view(*entry).starts_with("LD_PRELOAD=")) entries.push_back(*entry);
@@ -31,6 +32,7 @@ std::vector<char*> environment_of_child(const std::vector<std::string>& own) {
 
 pid_t start_program(const std::vector<std::string>& words, const ChildOptions& options, int output) {
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   const auto entries = environment_of_child(options.environment);
@@ -122,6 +124,7 @@ bool read_all(std::span<ChildOutput* const> children, Deadline deadline) {
 
 bool read_all(std::deque<ChildOutput>& children, Deadline deadline) {
   std::vector<ChildOutput*> all;
+  all.reserve(children.size());
   for (auto& child : children) all.push_back(&child);
   return read_all(all, deadline);
 }
@@ -133,7 +136,7 @@ const std::string& ChildOutput::read(Deadline deadline) {
 }
 
 std::optional<int> ChildOutput::wait(Deadline deadline) {
-  constexpr std::chrono::milliseconds kPause(5);
+  constexpr std::chrono::milliseconds kLookAgain(5);
   int status = 0;
   while (process_ > 0) {
     const auto ended = ::waitpid(process_, &status, WNOHANG);
@@ -142,7 +145,7 @@ std::optional<int> ChildOutput::wait(Deadline deadline) {
       return WIFEXITED(status) ? std::optional(WEXITSTATUS(status)) : std::nullopt;
     }
     if (ended < 0 || Deadline::clock::now() >= deadline) break;
-    sleep_for(kPause);
+    sleep_for(kLookAgain);
   }
   return std::nullopt;
 }

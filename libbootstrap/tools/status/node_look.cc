@@ -53,7 +53,7 @@ std::vector<RankState> find_tasks(const NodeLook& look, const std::string& node)
 }
 
 // What is known at once is for the case that the rest waits in the kernel.
-void write_task(RankState task, const NodeLook& look, int output) {
+void write_task(const RankState& task, const NodeLook& look, int output) {
   auto first = look_at_main_process(task);
   first.unread = cat({"its /proc did not answer within ", std::to_string(kLookLimit.count()), " ms"});
   write_all(output, cat({rank_lines(first), kSecondLook}));

@@ -89,6 +89,7 @@ void append_note(std::string& out, std::string_view note) {
 
 std::string json_of_all(const auto& items, const auto& write) {
   std::vector<std::string> texts;
+  texts.reserve(items.size());
   for (const auto& item : items) texts.push_back(write(item));
   return cat({"[", join(texts, ", "), "]"});
 }
@@ -115,6 +116,7 @@ std::vector<bool> far_apart(const std::vector<std::uint64_t>& cpu) {
   // Of two groups of one size, the one without the first rank.
   const bool marks_high = highs != split_at ? highs < split_at : cpu.front() < high;
   std::vector<bool> marked;
+  marked.reserve(cpu.size());
   for (const auto value : cpu) marked.push_back((value >= high) == marks_high);
   return marked;
 }
@@ -145,6 +147,7 @@ std::vector<RankGroup> group_ranks(const Ranks& ranks) {
 
 std::vector<std::uint64_t> numbers_of(const RankGroup& group) {
   std::vector<std::uint64_t> numbers;
+  numbers.reserve(group.size());
   for (const auto* const rank : group) numbers.push_back(rank->rank);
   return numbers;
 }
@@ -164,13 +167,13 @@ std::string name_group(const Ranks& ranks, const RankGroup& group) {
   const auto& first = *group.front();
   const auto nodes = nodes_of(group);
   if (group.size() == 1) {
-    const auto name = cat({"rank ", std::to_string(first.rank)});
+    auto name = cat({"rank ", std::to_string(first.rank)});
     if (nodes.empty()) return name;
     const auto pid = first.pid == 0 ? "" : cat({", pid ", std::to_string(first.pid)});
     return cat({name, " (", first.node, ", local rank ", std::to_string(first.local_rank), pid, ")"});
   }
   if (group.size() == ranks.size()) return cat({"all ", std::to_string(group.size()), " ranks"});
-  const auto text = cat({"ranks ", list_ranks(group)});
+  auto text = cat({"ranks ", list_ranks(group)});
   if (nodes.empty()) return text;
   constexpr std::size_t kMaxNames = 3;
   const auto on_these = std::count_if(ranks.begin(), ranks.end(), [&nodes](const RankState& rank) {

@@ -282,6 +282,7 @@ bool has_memory(const RankState& rank) {
 
 std::vector<std::uint64_t> pids_of(const std::vector<TaskProcess>& tree, const std::vector<std::size_t>& places) {
   std::vector<std::uint64_t> pids;
+  pids.reserve(places.size());
   for (const auto place : places) pids.push_back(tree[place].pid);
   return pids;
 }

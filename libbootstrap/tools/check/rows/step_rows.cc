@@ -115,6 +115,7 @@ CheckRow network_in_order(const Survey& survey) {
   std::uint64_t slowest = 0;
   for (const auto* const report : survey.reports()) slowest = std::max(slowest, report->round_trip_us);
   std::vector<std::string> names;
+  names.reserve(interfaces.size());
   for (const auto& variant : interfaces) names.push_back(variant.value);
   if (!names.empty()) text += cat({" (", join(names, " and "), ")"});
   if (layout.size() > 1) text += cat({", round trip ", milliseconds(slowest)});
