@@ -138,6 +138,7 @@ std::vector<RankGroup> group_ranks(const Ranks& ranks) {
         .push_back(&rank);
   }
   std::vector<RankGroup> groups;
+  groups.reserve(alike.size());
   for (auto& [look, group] : alike) groups.push_back(std::move(group));
   std::sort(groups.begin(), groups.end(), [](const RankGroup& one, const RankGroup& other) {
     return std::pair(one.size(), one.front()) < std::pair(other.size(), other.front());
