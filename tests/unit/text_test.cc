@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/util/records.h"
+#include "core/util/string_list.h"
 
 namespace bootstrap {
 namespace {

@@ -22,7 +22,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/util/records.h"
+#include "core/util/string_list.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
 #include "probe/files.h"

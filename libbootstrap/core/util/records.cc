@@ -1,12 +1,10 @@
-// Structs and lists of strings as text, for other processes of this project.
+// Structs as text, for other processes of this project. Not in libbootstrap: numbers with a fraction need libm.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/util/records.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdint>
-#include <cstring>
 
 #include "core/util/text.h"
 
@@ -54,32 +52,6 @@ bool read_field(std::string_view text, double& value) {
   const auto* const end = text.data() + text.size();
   const auto read = std::from_chars(text.data(), end, value);
   return read.ec == std::errc() && read.ptr == end && !text.empty();
-}
-
-std::string encode_strings(const std::vector<std::string>& strings) {
-  std::size_t size = 0;
-  for (const auto& string : strings) size += sizeof(std::uint32_t) + string.size();
-  std::string text;
-  text.reserve(size);  // so that no copy of a secret stays behind in memory that was too small
-  for (const auto& string : strings) {
-    const auto length = static_cast<std::uint32_t>(string.size());
-    text.append(reinterpret_cast<const char*>(&length), sizeof length).append(string);
-  }
-  return text;
-}
-
-std::optional<std::vector<std::string>> decode_strings(std::string_view text) {
-  std::vector<std::string> strings;
-  while (!text.empty()) {
-    std::uint32_t length = 0;
-    if (text.size() < sizeof length) return {};
-    std::memcpy(&length, text.data(), sizeof length);
-    text.remove_prefix(sizeof length);
-    if (text.size() < length) return {};
-    strings.emplace_back(text.substr(0, length));
-    text.remove_prefix(length);
-  }
-  return strings;
 }
 
 }  // namespace bootstrap

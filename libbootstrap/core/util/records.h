@@ -1,4 +1,4 @@
-// Structs and lists of strings as text, for other processes of this project.
+// Structs as text, for other processes of this project.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -70,11 +70,5 @@ std::optional<Record> read_record(std::string_view text) {
   if (!std::apply(read, fields_of(record))) return std::nullopt;
   return record;
 }
-
-// Both ends are the same file on the same machine, so that sizes are written as the machine has them.
-std::string encode_strings(const std::vector<std::string>& strings);
-
-// Nothing unless `text` is a whole list and nothing else.
-std::optional<std::vector<std::string>> decode_strings(std::string_view text);
 
 }  // namespace bootstrap
