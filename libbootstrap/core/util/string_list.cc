@@ -1,4 +1,4 @@
-// A list of byte strings as one: how two processes of ours on one host speak to each other.
+// A list of byte strings as one text, between two processes of this project on one host.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/util/string_list.h"
 
