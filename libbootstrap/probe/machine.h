@@ -5,9 +5,6 @@
 #include <cstdint>
 #include <string>
 
-#include "core/settings/settings.h"
-#include "core/step/step_facts.h"
-
 namespace bootstrap {
 
 struct Machine {
@@ -22,8 +19,5 @@ struct Machine {
 
 // Tests put a `root` before every path. A file that does not exist is no error.
 Machine read_machine(const std::string& root = "");
-
-// Adds the routes and the RDMA devices to the facts, if an interface is to be chosen by them.
-void gather_network(StepFacts& facts, const Settings& settings, const std::string& root = {});
 
 }  // namespace bootstrap

@@ -5,9 +5,9 @@
 
 #include "core/settings/variables.h"
 #include "core/util/text.h"
-#include "probe/machine.h"
 #include "probe/node_topology.h"
 #include "probe/own_process.h"
+#include "probe/read_network.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/task_environment.h"
 #include "spank_api.h"

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "probe/machine.h"
+#include "probe/read_network.h"
 #include "step_environment.h"
 
 namespace bootstrap {

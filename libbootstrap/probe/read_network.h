@@ -1,0 +1,13 @@
+// The routes of this node and the RDMA devices behind its interfaces, from files alone: no socket, no packet.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "core/settings/settings.h"
+#include "core/step/step_facts.h"
+
+namespace bootstrap {
+
+// Adds to the facts what an interface is chosen by, where one is to be chosen. `root` stands before /proc and /sys.
+void gather_network(StepFacts& facts, const Settings& settings, const std::string& root = {});
+
+}  // namespace bootstrap
