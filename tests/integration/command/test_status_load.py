@@ -21,7 +21,7 @@ LOOKS = 100
 ROUNDS = "import os, sys, time; t = time.monotonic\nwhile True:\n    b = t(); sum(range(400000)); print(t() - b, flush=True)\n"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def site(cluster_factory):
     cluster = cluster_factory("status-load").up("--nodes", "2", "--cpus", "64", "--gpus", "2")
     cluster.asks = False
