@@ -73,8 +73,8 @@ def run(cluster, program, job, given, way):
     line = [program, slurm_prefix() / "bin/srun", *filter(None, options), *LOOK]
     done = cluster.run(line, stdin=json.dumps(order), timeout=60)
     took = time.monotonic() - begin
-    memory = [int(text) for text in re.findall(r"VmHWM:\s+(\d+) kB", done.stdout)]
-    cpu = [sum(map(int, pair)) / 100 for pair in re.findall(r"^(\d+) (\d+)$", done.stdout, re.M)]
+    memory = [int(text) for text in re.findall(r"VmHWM:\s+(\d{1,9}) kB", done.stdout)]
+    cpu = [sum(map(int, pair)) / 100 for pair in re.findall(r"^(\d{1,9}) (\d{1,9})$", done.stdout, re.M)]
     return Used(done.returncode, max(memory, default=0), max(cpu, default=0), took, done.stderr)
 
 
