@@ -79,7 +79,7 @@ class Scan {
 
   // env -S "python3 -u": several words in one.
   void split_words() {
-    for (std::size_t k = 1; has(k); ++k) {
+    for (std::size_t k = 1; has(k) && k <= kMostWords; ++k) {
       std::string text = words_[k - 1] == "-S" || words_[k - 1] == "--split-string" ? words_[k] : "";
       if (words_[k].starts_with("-S")) text = words_[k].substr(2);
       if (words_[k].starts_with("--split-string=")) text = words_[k].substr(words_[k].find('=') + 1);
@@ -128,13 +128,13 @@ class Scan {
     if (auto program = judge_by_site(name)) return program;
     if (name == "slurm-bootstrap") return judged(K::kTraining, name, " is a compiled program");
     if (is_torchrun(k)) return judge_torchrun(k + 1);
-    const auto business = business_of(name);
+    const auto reason = launcher_reason(name);
     // torchrun_jsc, torchrun-2.9: has torchrun's own options.
-    if (name.starts_with("torchrun") && !business.empty() && type_of(find(k)) == FileType::kPython) {
+    if (name.starts_with("torchrun") && !reason.empty() && type_of(find(k)) == FileType::kPython) {
       return judge_torchrun(k + 1);
     }
     if (is_tool(k)) return std::nullopt;
-    if (!business.empty()) return judged(K::kLauncher, name, business);
+    if (!reason.empty()) return judged(K::kLauncher, name, reason);
     if (is_shell(name)) return judged(K::kShell, name, " is a shell: the plugin does not set up what a shell starts");
     if (is_interpreter(name))
       return judged(K::kScript, name, " runs a script: the plugin sets up compiled programs and Python");
@@ -151,8 +151,8 @@ class Scan {
   Program judge_module(std::string_view name, std::size_t arguments) const {
     if (auto program = judge_by_site(name)) return std::move(*program);
     if (is_torchrun_module(name)) return judge_torchrun(arguments);
-    const auto business = business_of_module(name);
-    if (!business.empty()) return judged(K::kLauncher, name, business);
+    const auto reason = launcher_module_reason(name);
+    if (!reason.empty()) return judged(K::kLauncher, name, reason);
     return judged(K::kTraining, name, " is a Python module");
   }
 
@@ -167,8 +167,8 @@ class Scan {
     if (command.script == 0 || words_[script] == "-") return judged(K::kTraining, name_at(k), " runs Python code");
     auto named = judge_name(script);
     if (named && (named->kind == K::kLauncher || named->kind == K::kTorchrun)) return std::move(*named);
-    const auto business = business_of(name_at(script));  // python3 /opt/conda/bin/conda
-    if (!business.empty()) return judged(K::kLauncher, name_at(script), business);
+    const auto reason = launcher_reason(name_at(script));  // python3 /opt/conda/bin/conda
+    if (!reason.empty()) return judged(K::kLauncher, name_at(script), reason);
     return judged(K::kTraining, name_at(script), " is a Python script");
   }
 
@@ -336,7 +336,7 @@ bool is_launcher_process(int count, const char* const* words) noexcept {
   if (!is_python(file_name_of(word(0)))) return false;
   const auto command = read_python(static_cast<std::size_t>(count), word);
   if (command.script != 0) return is_launcher(word(command.script));
-  return is_torchrun_module(command.module) || !business_of_module(command.module).empty();
+  return is_torchrun_module(command.module) || !launcher_module_reason(command.module).empty();
 }
 
 }  // namespace bootstrap

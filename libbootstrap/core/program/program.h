@@ -1,5 +1,5 @@
 // What a step starts, judged by one scan of its command line and the first bytes of files that it names: a training
-// program, torchrun, or one of the many that are none of our business.
+// program, torchrun, or one of the many that are left alone.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

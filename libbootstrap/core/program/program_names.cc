@@ -89,7 +89,7 @@ constexpr auto kModules = std::to_array<Named<std::string_view>>({
 constexpr std::string_view kShells =
     "bash rbash sh dash ash zsh ksh ksh93 mksh pdksh csh tcsh fish pwsh xonsh nu elvish rc es yash posh";
 
-// Compiled programs that run a script, which is its author's business as that of a shell is.
+// Compiled programs that run a script, which may start anything, as a shell's may.
 constexpr std::string_view kInterpreters =
     "perl ruby irb node nodejs deno bun Rscript R julia lua luajit php tclsh wish octave octave-cli matlab java scala "
     "groovy awk gawk mawk sed guile racket sbcl ghci swipl gnuplot sas stata stata-mp mathematica wolframscript";
@@ -151,14 +151,14 @@ bool has_word(std::string_view list, std::string_view word, char separator) noex
   return false;
 }
 
-std::string_view business_of(std::string_view name) noexcept {
-  const auto business = find_name(kLaunchers, name);
+std::string_view launcher_reason(std::string_view name) noexcept {
+  const auto reason = find_name(kLaunchers, name);
   const auto stem = stem_of(name);
-  if (!business.empty() || is_python_script(name) || stem == name || !has_word(kWithSuffix, stem)) return business;
+  if (!reason.empty() || is_python_script(name) || stem == name || !has_word(kWithSuffix, stem)) return reason;
   return find_name(kLaunchers, stem);
 }
 
-std::string_view business_of_module(std::string_view module) noexcept { return find_name(kModules, module); }
+std::string_view launcher_module_reason(std::string_view module) noexcept { return find_name(kModules, module); }
 
 bool is_shell(std::string_view name) noexcept {
   const auto stem = name.substr(0, name.find('-'));  // bash-5.2, zsh-5.9

@@ -8,9 +8,9 @@ namespace bootstrap {
 
 // What a launcher, agent or server does with its task, for people: " starts its own ranks". Empty: it is none of these.
 // By the name of the file, without its folder.
-std::string_view business_of(std::string_view name) noexcept;
-std::string_view business_of_module(std::string_view module) noexcept;  // of `python -m MODULE`
-inline bool is_launcher_name(std::string_view name) noexcept { return !business_of(name).empty(); }
+std::string_view launcher_reason(std::string_view name) noexcept;
+std::string_view launcher_module_reason(std::string_view module) noexcept;  // of `python -m MODULE`
+inline bool is_launcher_name(std::string_view name) noexcept { return !launcher_reason(name).empty(); }
 
 bool is_shell(std::string_view name) noexcept;
 bool is_interpreter(std::string_view name) noexcept;    // of another language than Python: perl, Rscript
