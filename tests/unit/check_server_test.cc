@@ -4,6 +4,7 @@
 #include "tools/check/check_connection.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 
 #include <atomic>
@@ -13,6 +14,7 @@
 
 #include "core/util/text.h"
 #include "own_network.h"
+#include "probe/deadline.h"
 #include "test_socket.h"
 
 namespace bootstrap {
@@ -340,6 +342,21 @@ TEST(CheckClient, ServersThatAnswerSomethingElseAreNotRankZero) {
       is_over = true;
       endless.join();
     }
+  });
+}
+
+// The last attempt before the deadline may have no time for an answer.
+TEST(CheckClient, AServerThatAnsweredOnceIsNotRankZero) {
+  with_own_network([] {
+    const auto server = listen_on(kPort, true);
+    ASSERT_TRUE(server.is_open());
+    std::thread once([&] {
+      ASSERT_TRUE(poll_until(server.get(), POLLIN, in(60000)));
+      const Descriptor client(::accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      send_text(client, write_line({kTag, 1, "clock", "1"}));
+    });
+    EXPECT_EQ(why_not_found(1500), "it accepts connections but is not rank 0 of this step (127.0.0.1)");
+    once.join();
   });
 }
 
