@@ -55,6 +55,14 @@ TEST(RankSpec, ArrivesAsItWasSent) {
   EXPECT_EQ(decode_rank_spec(encode(RankSpec())), RankSpec());
 }
 
+TEST(RankSpec, OfAnotherProcessIsPrintable) {
+  auto spec = whole_spec();
+  spec.call = spec.gpu = spec.refusal = "a\x1b[2Jb";
+  const auto read = decode_rank_spec(encode(spec));
+  ASSERT_TRUE(read);
+  for (const auto& text : {read->call, read->gpu, read->refusal}) EXPECT_EQ(text, R"("a\x1b[2Jb")");
+}
+
 TEST(RankSpec, OfAnotherVersionIsNone) {
   const auto text = encode(whole_spec());
   EXPECT_FALSE(decode_rank_spec(""));

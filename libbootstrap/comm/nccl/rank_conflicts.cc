@@ -93,14 +93,16 @@ std::optional<RankSpec> decode_rank_spec(std::string_view text) {
   const auto lines = split(text, '\n');
   if (lines.size() != kLines || lines[0] != kFormat) return std::nullopt;
   RankSpec spec;
-  spec.call = lines[1];
+  // Another process wrote the text, which goes into messages.
+  const auto shown = [](std::string_view line) { return printable(line.substr(0, kMaxText)); };
+  spec.call = shown(lines[1]);
   const bool is_right = read(lines[2], spec.kind, static_cast<std::uint64_t>(GroupKind::kList)) &&
                         read(lines[3], spec.size, UINT32_MAX) && read(lines[4], spec.roots, UINT32_MAX) &&
                         read(lines[5], spec.members, UINT32_MAX) && read(lines[6], spec.nccl_version, INT32_MAX) &&
                         read(lines[8], spec.gpu_host, UINT32_MAX);
   if (!is_right) return std::nullopt;
-  spec.gpu = lines[7];
-  spec.refusal = lines[9];
+  spec.gpu = shown(lines[7]);
+  spec.refusal = shown(lines[9]);
   return spec;
 }
 
