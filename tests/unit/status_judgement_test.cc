@@ -61,6 +61,8 @@ TEST(StatusJudgement, OneRankIsOutOfStep) {
            {[](auto& rank) { rank.unread = "no"; }, "is unknown: no"},
            {[](auto& rank) { rank.waits = "poll"; }, "differs: waits in poll, the others in futex" + maybe},
            {[](auto& rank) { rank.cpu = 99; }, "differs: 99 % CPU, waits in futex; the others 0 %" + maybe},
+           {[](auto& rank) { rank.cpu_wait = 99, rank.is_still = false; },
+            "differs: 0 % CPU, waits for a core; the others 0 %" + maybe},
            {[](auto& rank) { rank.child = "python3 (pid 9) is stopped (SIGSTOP)"; },
             "has a child process that is held up: python3 (pid 9) is stopped (SIGSTOP)"}}) {
     EXPECT_EQ(with(change), "rank 5 (node002, local rank 1, pid 105) " + sentence);

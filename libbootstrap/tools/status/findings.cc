@@ -202,6 +202,7 @@ class Finder {
     for (std::size_t i = 0; i < ranks_.size(); ++i) (apart[i] ? group : others).push_back(&ranks_[i]);
     const auto& rank = *group.front();
     auto what = cat({cpu_range(group), " CPU"});
+    if (group.size() == 1 && rank.cpu_wait > rank.cpu) what += ", waits for a core";
     if (group.size() == 1 && rank.is_still && !rank.waits.empty()) what += cat({", waits in ", rank.waits});
     if (group.size() == 1 && rank.written >= kMuchWritten) {
       what += cat({", wrote ", std::to_string(rank.written >> 10), " MiB in a second"});

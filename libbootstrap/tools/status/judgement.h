@@ -18,6 +18,7 @@ using RankGroup = std::vector<const RankState*>;  // some of them, ascending
 
 // True for ranks in the smaller of two groups that are far apart in their use of CPU; empty: there are no such groups.
 std::vector<bool> far_apart(const std::vector<std::uint64_t>& cpu);
+// Percent of a core that each rank used or, up to one core, would have used on a node with less work.
 std::vector<std::uint64_t> cpu_of(const Ranks& ranks);
 
 // The smallest group first, and in it the lowest rank.

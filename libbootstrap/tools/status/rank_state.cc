@@ -47,6 +47,7 @@ void visit_rank(Rank& rank, Visit visit) {
   visit("wchan", rank.wchan);
   visit("child", rank.child);
   visit("cpu_percent", rank.cpu);
+  visit("cpu_wait_percent", rank.cpu_wait);
   visit("memory_kib", rank.memory);
   visit("written_kib", rank.written);
   visit("cores", rank.cores);

@@ -40,15 +40,16 @@ struct RankState {
   std::string unread;        // why the process cannot be read; empty: it can
   bool is_launcher = false;  // the program is a shell or a launcher, and nothing else runs below it
 
-  std::string state;          // of the main thread, as in /proc/PID/stat; empty: unknown
-  bool is_still = false;      // the main thread did not run between two looks, one second apart
-  std::string waits;          // what the main thread waits in: "futex", "poll"; empty: it runs, or that is unknown
-  std::string wchan;          // the kernel's name for it
-  std::string child;          // what is wrong with a process below: "python3 (pid 12) is stopped (SIGSTOP)"
-  std::uint64_t cpu = 0;      // percent of one core in that second
-  std::uint64_t memory = 0;   // KiB
-  std::uint64_t written = 0;  // KiB in that second
-  std::string cores;          // that it may run on: "0-3"
+  std::string state;           // of the main thread, as in /proc/PID/stat; empty: unknown
+  bool is_still = false;       // the main thread did not run between two looks, one second apart
+  std::string waits;           // what the main thread waits in: "futex", "poll"; empty: it runs, or that is unknown
+  std::string wchan;           // the kernel's name for it
+  std::string child;           // what is wrong with a process below: "python3 (pid 12) is stopped (SIGSTOP)"
+  std::uint64_t cpu = 0;       // percent of one core in that second
+  std::uint64_t cpu_wait = 0;  // the same, in which its threads were ready to run and had no core
+  std::uint64_t memory = 0;    // KiB
+  std::uint64_t written = 0;   // KiB in that second
+  std::string cores;           // that it may run on: "0-3"
 
   std::string framework;                    // whose library is mapped: "PyTorch"; empty: none
   std::vector<std::string> meetings;        // addresses of the rendezvous in its environment: "MASTER_PORT 29500"

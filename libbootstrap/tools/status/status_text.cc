@@ -49,6 +49,7 @@ Row row_of(const RankGroup& group) {
   row[5] = range_of(group, &RankState::memory, write_memory);
   if (with_gpu > 0) row[kGpu] = is_alone ? first.gpus : counted(static_cast<std::uint64_t>(with_gpu), "GPU");
   if (first.is_still && !first.waits.empty()) row[7] = first.waits;
+  if (first.cpu_wait > std::max<std::uint64_t>(first.cpu, 10)) row[7] = "run queue";
   const bool needs_chain = first.phase == Phase::kLauncher || first.phase == Phase::kNoFramework;
   if (needs_chain) row[7] += cat({" (", first.chain, ")"});
   return row;
@@ -122,8 +123,9 @@ std::vector<bool> far_apart(const std::vector<std::uint64_t>& cpu) {
 }
 
 std::vector<std::uint64_t> cpu_of(const Ranks& ranks) {
+  constexpr std::uint64_t kOneCore = 100;
   std::vector<std::uint64_t> cpu;
-  for (const auto& rank : ranks) cpu.push_back(rank.cpu);
+  for (const auto& rank : ranks) cpu.push_back(std::max(rank.cpu, std::min(kOneCore, rank.cpu + rank.cpu_wait)));
   return cpu;
 }
 

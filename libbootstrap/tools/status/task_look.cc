@@ -156,7 +156,19 @@ struct Moment {
   std::string status;
   std::uint64_t switches = 0;
   std::uint64_t written = 0;
+  std::uint64_t core_wait = 0;  // nanoseconds
 };
+
+// Time in which threads of the process were ready to run and had no core: the second number of schedstat.
+std::uint64_t read_core_wait(std::uint64_t pid) {
+  std::uint64_t sum = 0;
+  for (const auto thread : numbers_in(proc_path(pid, "task"), kMaxThreads)) {
+    const auto text = read_proc(pid, cat({"task/", std::to_string(thread), "/schedstat"}));
+    const auto words = split(text, ' ');
+    if (words.size() > 1) sum += parse_unsigned(words[1]).value_or(0);
+  }
+  return sum;
+}
 
 Moment read_moment(std::uint64_t pid) {
   Moment moment;
@@ -165,6 +177,7 @@ Moment read_moment(std::uint64_t pid) {
   moment.switches = status_number(moment.status, "voluntary_ctxt_switches:") +
                     status_number(moment.status, "nonvoluntary_ctxt_switches:");
   moment.written = status_number(read_proc(pid, "io"), "wchar:");
+  moment.core_wait = read_core_wait(pid);
   return moment;
 }
 
@@ -248,9 +261,11 @@ void add_libraries(RankState& rank) {
   if (!head.empty()) rank.nccl_build = to_hex(fingerprint(head), 8);
 }
 
-std::string why_unread(std::uint64_t pid) {
+// Nobody may look into a process of slurmstepd before that has become the user's program.
+std::string why_unread(std::uint64_t pid, std::string_view name) {
   const Descriptor folder(::open(proc_path(pid, "fd").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.is_open() || errno == ENOENT) return "";
+  if (name == "slurmstepd") return "Slurm has not started its program yet";
   return cat({"the kernel does not allow to look at it: ", std::strerror(errno)});
 }
 
@@ -270,6 +285,9 @@ void add_activity(RankState& rank, const Moment& before, const Moment& after) {
   rank.is_still = is_still(before, after);
   rank.cpu = static_cast<std::uint64_t>(static_cast<double>(since(before.stat.ticks, after.stat.ticks)) * 100 /
                                         static_cast<double>(::sysconf(_SC_CLK_TCK)) / seconds.count());
+  constexpr double kNanosecondsInPercent = 1e7;
+  rank.cpu_wait = static_cast<std::uint64_t>(static_cast<double>(since(before.core_wait, after.core_wait)) /
+                                             kNanosecondsInPercent / seconds.count());
   rank.written = since(before.written, after.written) >> 10;
   rank.memory = status_number(after.status, "VmRSS:");
   rank.cores = status_word(after.status, "Cpus_allowed_list:");
@@ -307,7 +325,7 @@ RankState look_at_rank(const RankState& task, const RankProcesses& processes, co
     rank.child = describe_child(tree[place], before[place], read_moment(tree[place].pid));
   }
   add_ports(rank, read_ports(pids_of(tree, processes.members)), of_task);
-  if (rank.state != "Z") rank.unread = why_unread(main.pid);
+  if (rank.state != "Z") rank.unread = why_unread(main.pid, main.name);
   if (!has_memory(rank)) return rank;
   add_libraries(rank);
   add_environment(rank);

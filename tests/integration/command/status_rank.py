@@ -22,6 +22,8 @@ def answer(server):
         client.close()
 
 
+with open(f"{sys.argv[1]}/{os.environ['SLURM_JOB_ID']}-{os.environ['SLURM_PROCID']}.started", "w", encoding="utf-8"):
+    pass
 PR_SET_DUMPABLE = 4
 if "undumpable" in sys.argv and os.environ["SLURM_PROCID"] == "2":
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)

@@ -35,7 +35,13 @@ def ranks(site):
 @contextmanager
 def four_ranks(site, name, *srun, words=(), **more):
     with running(site, name, *FOUR, *srun, *PYTHON, "/home/alice/status_rank.py", f"/home/alice/{name}", *words, **more) as step:
+        wait_for_ranks(site, name, 4)
         yield step
+
+
+def wait_for_ranks(site, folder, count, job=""):
+    """Slurm lists a step before its tasks have become the user's program."""
+    wait_for(lambda: len(list((site.home / folder).glob(f"{job}*.started"))) == count, what=f"ranks of {folder} do not start")
 
 
 def end(step):
@@ -108,6 +114,7 @@ def test_a_frozen_mount_as_the_folder_of_the_job(site):
     with frozen_mount(site, "jobs-folder", "node002", "later") as folder, \
             running(site, "frozen", "-N1", "-n2", "-w", "node002", "--chdir", folder, *PYTHON, "/home/alice/status_rank.py",
                     "/home/alice/frozen") as step:
+        wait_for_ranks(site, "frozen", 2)
         site.run(["pkill", "-USR1", "-f", "frozen_mount.py /home/alice/jobs-folder"], user="root", node="node002")
         done, seconds = timed(look, site, step.id)
         assert done.first == "all 2 ranks run alike" and seconds < LIMIT
@@ -157,7 +164,7 @@ def test_steps_of_batch_scripts_and_of_salloc(site):
     jobs.append(site.allocate(*FOUR))
     inside = site.start(["srun", f"--jobid={jobs[-1]}", *FOUR, *program])
     for job in jobs:
-        wait_for(lambda: f"{job}.0" in site.run(["squeue", "-h", "-s", "-o", "%i"]).stdout.split(), what=f"job {job} does not start")
+        wait_for_ranks(site, "batched", 4, job)
         assert look(site, job).first == ALIKE
         if job == jobs[1]:
             done = status(site)
@@ -174,7 +181,7 @@ def test_a_heterogeneous_job_by_any_of_its_ids(site):
     script = f"srun --het-group=0,1 {' '.join(PYTHON)} /home/alice/status_rank.py /home/alice/het"
     leader = site.run(["sbatch", "--parsable", "-o", "/dev/null", "-N1", "-n2", ":", "-N1", "-n1", "--wrap", script]).stdout.strip()
     second = str(int(leader) + 1)
-    wait_for(lambda: f"{second}.0" in site.run(["squeue", "-h", "-s", "-o", "%i"]).stdout.split())
+    wait_for_ranks(site, "het", 3)
     for name in (leader, second, f"{leader}.0", f"{second}.0", f"{leader}+1"):
         done = look(site, name)
         assert done.first == "all 3 ranks run alike" and f"StepId={leader}.0: 3 ranks on 2 nodes." in done.stdout, (name, done)
@@ -219,7 +226,8 @@ def test_what_cannot_be_looked_at_is_one_sentence(site, ranks):
     def ids(name):
         return site.run(["squeue", "-h", "-n", name, "-t", "running", "-o", "%A"]).stdout.split()
 
-    wait_for(lambda: ids("alone") and f"{ids('alone')[0]}.0" in site.run(["squeue", "-h", "-s", "-o", "%i"]).stdout.split())
+    wait_for(lambda: ids("alone"))
+    wait_for_ranks(site, "ranks", 1, ids("alone")[0])
     wait_for(lambda: site.run(["squeue", "-h", "-t", "all", "-j", ended, "-o", "%T"]).stdout.strip() == "COMPLETED")
     cases = {
         rf"step {ids('alone')[0]}\.0 has one task \(python3, pid \d+ on node00\d\), so there is no other rank to compare it with":
