@@ -154,7 +154,7 @@ def test_a_suspended_job(site):
 
 
 def test_steps_of_batch_scripts_and_of_salloc(site):
-    (site.home / "batched").mkdir()
+    site.run(["mkdir", "/home/alice/batched"])
     program = [*PYTHON, "/home/alice/status_rank.py", "/home/alice/batched"]
     jobs = []
     for options in ([], ["--exclusive"], ["--exact", "-c2"], ["--mem=100", "--gres=gpu:1"], ["--gpus-per-task=1"]):
@@ -177,7 +177,7 @@ def test_steps_of_batch_scripts_and_of_salloc(site):
 
 
 def test_a_heterogeneous_job_by_any_of_its_ids(site):
-    (site.home / "het").mkdir()
+    site.run(["mkdir", "/home/alice/het"])
     script = f"srun --het-group=0,1 {' '.join(PYTHON)} /home/alice/status_rank.py /home/alice/het"
     leader = site.run(["sbatch", "--parsable", "-o", "/dev/null", "-N1", "-n2", ":", "-N1", "-n1", "--wrap", script]).stdout.strip()
     second = str(int(leader) + 1)
