@@ -32,8 +32,8 @@ constexpr std::size_t kMaxProcesses = 256;              // of a task
 constexpr std::size_t kMaxThreads = 4096;               // of a process
 constexpr std::size_t kMaxDescriptors = 16384;          // of a task
 constexpr std::size_t kMaxPids = 65536;
-constexpr std::size_t kMaxPorts = 64;  // of each kind that are reported
-constexpr std::size_t kMaxLinks = 512;
+constexpr std::size_t kMaxPorts = 64;   // of each kind that are reported
+constexpr std::size_t kMaxLinks = 512;  // the same
 constexpr std::chrono::seconds kBetweenLooks(1);
 constexpr std::uint64_t kDefaultRasPort = 28028;  // NCCL's user guide, NCCL_RAS_ADDR
 
@@ -164,8 +164,7 @@ std::uint64_t read_core_wait(std::uint64_t pid) {
   std::uint64_t sum = 0;
   for (const auto thread : numbers_in(proc_path(pid, "task"), kMaxThreads)) {
     const auto text = read_proc(pid, cat({"task/", std::to_string(thread), "/schedstat"}));
-    const auto words = split(text, ' ');
-    if (words.size() > 1) sum += parse_unsigned(words[1]).value_or(0);
+    sum += parse_unsigned(split(text + " ", ' ')[1]).value_or(0);
   }
   return sum;
 }
@@ -220,10 +219,8 @@ void add_ports(RankState& rank, const TcpPorts& own, const TcpPorts& of_task) {
     if (rank.links.size() == kMaxLinks) break;
     rank.links.push_back(cat({std::to_string(local), ":", std::to_string(remote)}));
   }
-  auto others = of_task.listens;
-  for (const auto port : own.listens) others.erase(port);
   rank.listens = first(own.listens);
-  rank.task_listens = first(others);
+  rank.task_listens = first(of_task.listens);
   rank.tries = first(own.tries);
 }
 
