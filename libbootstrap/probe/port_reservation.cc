@@ -144,6 +144,11 @@ std::vector<RefusedPort> StepPorts::reserve(StepPlan& plan, const StepFacts& fac
     if (!taken && facts.layout.size() > 1) {
       refused.push_back({sentence(taken.error().message, plan, settings), plan.port_is_users});
     }
+    // Nobody asked: held, it could keep the user's own program from it.
+    if (taken && plan.port_is_users && facts.decision.asked == Asked::kUnasked) {
+      reservations_.pop_back();
+      plan.port_to_reserve.reset();
+    }
   }
   for (const auto port : plan.worker_ports) {
     const auto taken = take(port, name_of("TF_CONFIG port", port, facts.layout.host_of(facts.local_ranks.front())));

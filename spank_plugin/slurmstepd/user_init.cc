@@ -129,6 +129,9 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   take_back_launch_default(spank, environment);
   const auto decision = read_decision(environment.get(kDecisionVariable).value_or(""), id);
   has_asked_ = decision && decision->asked == Asked::kStrongly;
+  if (decision && !decision->is_observed && holds_first_node_ && site_settings().log.value) {
+    log_info(step_, verdict(*decision, ""));
+  }
   if (const auto& wrong = site_error(); wrong && !has_asked_) log_info(wrong->message);
   if (!decision || decision->set_up == SetUp::kNothing) {
     unset_inherited(spank, environment);
@@ -139,7 +142,12 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
       return kAccepted;
     }
     if (decision && decision->is_observed) log_info(step_, decision->reason);
-    if (!decision && user_choice({}).asked != Asked::kUnasked) {
+    const auto choice = user_choice({});
+    // The library acts by itself where it is preloaded, and does not know srun's options.
+    if (choice.is_off && task_variable(spank, "LD_PRELOAD").value_or("").find("libbootstrap.so") != std::string::npos) {
+      (void)set_task_variable(spank, "SLURM_BOOTSTRAP", "off");
+    }
+    if (!decision && choice.asked != Asked::kUnasked) {
       warnings_.emplace_back(
           "NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
           "drops the variables that begin with SLURM_BOOTSTRAP_ for this component");

@@ -267,6 +267,7 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
 Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Settings& settings, const SrunFacts& step,
                   Deadline deadline, Answers& answers) {
   const auto environment = read_entries(environ, UnknownVariables::kSkip);
+  if (const auto& wrong = site_error(); wrong && !choice.is_off) return decide_without_site(choice, wrong->message);
   auto activation = decide_without_calls(choice, settings, step);
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
   const bool is_late = std::chrono::steady_clock::now() >= deadline;
@@ -314,8 +315,6 @@ int decide_step(spank_t spank) {
   const auto environment = read_entries(environ, UnknownVariables::kSkip);
   const auto numbers = read_numbers(spank, environment);
   if (!numbers) return kAccepted;
-  // Users read of a mistake of the site with srun -v alone. srun knows its verbosity only from here on.
-  if (const auto& wrong = site_error()) log_verbose(wrong->message);
   const auto choice = user_choice(environment);
   const auto collected = collect_settings(environment);
   Answers answers;
@@ -326,8 +325,14 @@ int decide_step(spank_t spank) {
   report_decision(numbers->id(), activation, collected.settings);
   const auto& decision = activation.decision;
   // The nodes have to know that an option of ours, which they see, was passed over by srun and not lost.
-  const bool is_passed_on = decision.is_observed || has_options();
+  const bool is_passed_on = decision.is_observed || has_options() || collected.settings.log.value;
   const bool is_set_up = decision.set_up != SetUp::kNothing;
+  const bool is_announced = is_set_up && decision.asked == Asked::kUnasked && numbers->tasks.in_step > 1 &&
+                            collected.settings.announce.value && !collected.settings.explain.value;
+  if (is_announced && !answers.components.empty()) {
+    log_info(to_string(numbers->id()), announcement(decision, numbers->tasks.in_step, answers.components.front().nodes,
+                                                    host_of_first_rank(answers.components)));
+  }
   if (is_set_up || is_passed_on) hand_over(*numbers, decision, answers);
   if (is_set_up || decision.asked == Asked::kStrongly) {
     receive_failures(*numbers, decision, collected.settings, job_command(spank), answers.components);

@@ -121,10 +121,11 @@ TEST(Settings, GpusAndCores) {
 }
 
 TEST(Settings, TextFromElsewhereIsRefused) {
-  for (const auto* text : {"x", "site:port=99", "default:port=2000", "site:port", "nobody:port=2000", "site:bogus=1",
+  for (const auto* text : {"x", "site:port=99", "default:port=2000", "site:port", "nobody:port=2000",
                            "site:port=2000  option:port=2001"}) {
     EXPECT_FALSE(read_settings(text)) << text;
   }
+  EXPECT_EQ(read_settings("site:of_a_newer_plugin=1 site:port=2000")->port.value, 2000);
 }
 
 TEST(Settings, EmptyVariableCountsAsNotSet) {

@@ -169,7 +169,10 @@ Activation decide_unasked(const Settings& settings, const SrunFacts& step, const
     if (!gpus.has_gpus) return nothing(gpus.reason, kAskForIt);
     return set_up(SetUp::kWorld, Asked::kUnasked, "the step has GPUs, and the site sets when=gpu");
   }
-  if (auto activation = decide_gpus(gpus, step, answers)) return std::move(*activation);
+  if (auto activation = decide_gpus(gpus, step, answers)) {
+    activation->needs_warning = settings.hints.value && gpus.has_gpus && step.program.kind == ProgramKind::kTraining;
+    return std::move(*activation);
+  }
   if (step.program.kind == ProgramKind::kUnseen) {
     auto activation = nothing(step.program.reason, "use --bootstrap=on to set it up, or --bootstrap=off");
     activation.needs_warning = true;
@@ -236,6 +239,22 @@ Activation decide_activation(const UserChoice& choice, const Settings& settings,
   if (choice.asked == Asked::kWeakly) return decide_weakly(choice, settings, step, answers);
   auto activation = decide_unasked(settings, step, answers);
   return settings.when.value == When::kObserve ? observed(std::move(activation)) : activation;
+}
+
+Activation decide_without_site(const UserChoice& choice, const std::string& wrong) {
+  if (choice.asked == Asked::kWeakly) return leave_alone(choice, wrong, "");
+  auto activation = nothing(wrong);
+  activation.decision.asked = choice.asked;
+  return activation;
+}
+
+std::string announcement(const Decision& decision, std::uint32_t tasks, std::string_view hosts,
+                         std::string_view first) {
+  const auto what =
+      decision.set_up == SetUp::kTorchrun
+          ? cat({counted(tasks, "torchrun"), " on ", hosts, " form one world; they meet on ", first})
+          : cat({counted(tasks, "task"), " on ", hosts, " are the ranks of one world; rank 0 is on ", first});
+  return cat({what, "; use --bootstrap=off for independent runs"});
 }
 
 Activation decide_without_answers(const UserChoice& choice, const std::string& why) {

@@ -19,6 +19,7 @@ constexpr std::array<std::string_view, 3> kModes{"auto", "on", "off"};
 constexpr std::array<std::string_view, 4> kGpuModes{"index", "first", "narrow", "off"};
 constexpr std::array<std::string_view, 5> kWhens{"world", "observe", "gpu", "always", "asked"};
 constexpr std::array<std::string_view, 2> kSwitch{"off", "on"};
+constexpr std::array<std::string_view, 2> kLog{"off", "decisions"};
 constexpr std::array<std::string_view, 2> kCpu{"off", "near"};
 constexpr std::string_view kMode = "mode";
 constexpr std::uint64_t kMaxSeconds = 86400;
@@ -241,6 +242,14 @@ constexpr std::array kSpecs{
         {"launchers", "", "", "LIST", "", "programs of the site that start ranks or other programs themselves"}),
     row<&Settings::trainers, read_programs, write_text>(
         {"trainers", "", "", "LIST", "", "programs of the site that may train, also where they are scripts"}),
+    row<&Settings::announce, read_switch, write_word<bool, kSwitch>>(
+        {"announce", "", "", "on|off", "", "print a line in each world that nobody asked for"}, AppliesTo::kReport),
+    row<&Settings::hints, read_switch, write_word<bool, kSwitch>>(
+        {"hints", "", "", "on|off", "", "print why a step that trains with several GPUs is not set up"},
+        AppliesTo::kReport),
+    row<&Settings::log, read_word<bool, kLog>, write_word<bool, kLog>>(
+        {"log", "", "", "off|decisions", "", "write each decision into slurmd's log on the first node of the step"},
+        AppliesTo::kReport),
     row<&Settings::port, read_port, write_port>(
         {"port", "SLURM_BOOTSTRAP_PORT", "bootstrap-port", "auto|PORT", "",
          "MASTER_PORT; auto: reserved by Slurm where MpiParams=ports= is set, else computed"}),
@@ -327,7 +336,7 @@ std::string write_frameworks(const FrameworkChoice& set) {
 
 bool is_mode(const SettingSpec& spec) { return spec.name == kMode; }
 
-bool SettingSpec::is_for_site() const { return applies_to == AppliesTo::kStep && !is_mode(*this); }
+bool SettingSpec::is_for_site() const { return applies_to != AppliesTo::kProcess && !is_mode(*this); }
 
 std::optional<Mode> mode_of(std::string_view value) {
   Settings settings;

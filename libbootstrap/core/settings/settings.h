@@ -83,6 +83,9 @@ struct Settings {
   Setting<std::string> partitions{""};         // partitions to which `when` applies, separated by commas; empty: all
   Setting<std::string> launchers{""};          // names of programs separated by commas, as the site's own launchers
   Setting<std::string> trainers{""};           // and training programs
+  Setting<bool> announce{true};                // srun prints a line for each world that nobody asked for
+  Setting<bool> hints{false};                  // and for steps that train with GPUs and are no world
+  Setting<bool> log{false};                    // each decision is a line in slurmd's log
   Setting<std::uint16_t> port{0};              // 0: reserved by Slurm, or computed from port_range
   Setting<PortRange> port_range{PortRange{}};  // below Linux' default ip_local_port_range, 32768 to 60999
   Setting<std::string> address{"%h"};          // %h: the host of rank 0
@@ -121,6 +124,7 @@ inline constexpr std::size_t kMaxSetting = 1024;  // bytes of a value, in each o
 
 enum class AppliesTo : std::uint8_t {
   kStep,     // to all tasks of a step, which get it in SLURM_BOOTSTRAP_SETTINGS; a wrong value refuses a step that asks
+  kReport,   // to what srun and slurmd report; tasks do not get it
   kProcess,  // to the process that has the variable in its environment
 };
 

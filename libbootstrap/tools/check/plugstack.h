@@ -49,8 +49,9 @@ InstalledPlugin read_plugin(const std::string& path);
 struct LocalPlugin {
   SlurmFiles files;
   Plugstack plugstack;
-  InstalledPlugin plugin;  // of the first line, if there is one
-  std::string distrust;    // why its file is not safe to load; empty: it is
+  InstalledPlugin plugin;   // of the first line, if there is one
+  std::string distrust;     // why its file is not safe to load; empty: it is
+  bool is_expected = true;  // this host is meant to load it
 };
 
 LocalPlugin look_at_plugin(SlurmFiles files);

@@ -110,7 +110,9 @@ int check_command(const CheckOptions& options) {
     return check_step({.timeout = options.timeout, .show = show},
                       "slurm-bootstrap check; or check this machine only: slurm-bootstrap check --local");
   }
-  const auto table = judge_machine(look_at_machine(process_environment()));
+  auto machine = look_at_machine(process_environment());
+  machine.plugin.is_expected = !options.no_plugin;
+  const auto table = judge_machine(machine);
   show(table);
   return table.worst() == CheckResult::kFailed ? kFailed : 0;
 }

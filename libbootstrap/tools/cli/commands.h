@@ -37,6 +37,7 @@ int explain_command(const ExplainOptions& options);
 struct CheckOptions {
   bool json = false;
   bool local = false;                // this machine alone
+  bool no_plugin = false;            // with `local`
   std::chrono::seconds timeout{10};  // for all ranks to come
 };
 

@@ -106,8 +106,9 @@ void add_check(CLI::App& app, CommandLine& line) {
       "  2  the command line is wrong, or this process is not a task of a step\n");
   command->add_flag("--json", options.json, "Print JSON instead of the table");
   add_seconds(*command, "--timeout", options.timeout, kTimeoutOfRanks);
-  command->add_flag("--local", options.local,
-                    "Check this machine only: plugstack.conf, the plugin, libraries, GPUs, memory");
+  auto* const local = command->add_flag("--local", options.local,
+                                        "Check this machine only: plugstack.conf, the plugin, libraries, GPUs, memory");
+  command->add_flag("--no-plugin", options.no_plugin, "This machine is not meant to load the plugin")->needs(local);
   command->callback([&line] { line.status = check_command(line.check); });
 }
 

@@ -90,9 +90,10 @@ CheckRow plugstack_row(const LocalPlugin& found) {
   if (plugstack.lines.empty()) {
     auto text = cat({"no line of ", found.files.plugstack, " loads spank_bootstrap.so"});
     if (!plugstack.unmatched.empty()) text += cat({"; ", join(plugstack.unmatched, "; ")});
-    auto row = absent(kName, std::move(text));
-    row.hint = "see slurm-bootstrap-admin(8) for the line";
-    return row;
+    if (!found.is_expected) return absent(kName, std::move(text));
+    return failed(kName, std::move(text), {},
+                  "add the line: optional spank_bootstrap.so; spank_bootstrap(8) has its arguments. Where this host is "
+                  "not meant to load the plugin, use: slurm-bootstrap check --local --no-plugin");
   }
   const auto& line = plugstack.lines.front();
   auto text = cat({line.place, ": ", line.is_required ? "required" : "optional"});
