@@ -23,9 +23,14 @@ Result<std::string_view> Environment::require(std::string_view name) const {
   if (is_refused(name)) return fail(ErrorCode::kLimit, cat({name, " is longer than the plugin accepts"}));
   const auto value = get(name);
   if (!value) {
-    const auto* const why = get("SLURM_JOB_ID") ? "a batch script, like the shell of salloc, is one process and no step"
-                                                : "this process is not a task of a Slurm step";
-    return fail(ErrorCode::kMissing, cat({name, " is not set: ", why, "; start the program with srun"}));
+    const auto is_batch = get("SLURM_JOB_ID").has_value();
+    return fail(ErrorCode::kMissing,
+                is_batch ? cat({name,
+                                " is not set: a batch script, like the shell of salloc, is one process and no "
+                                "step; start the program with srun"})
+                         : cat({name,
+                                " is not set: this process is not a task of a Slurm step; start the program "
+                                "with srun"}));
   }
   return *value;
 }

@@ -1,4 +1,4 @@
-"""What srun prints of steps that nobody asked to be set up, what slurmd's log keeps, and what a wrong plugstack.conf switches off."""
+"""What srun prints of steps that are set up without being asked, what slurmd's log keeps, and what a wrong plugstack.conf switches off."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -13,7 +13,7 @@ from port_steps import background
 LINE = "bootstrap: StepId=ID: {} are the ranks of one world; rank 0 is on node001; use --bootstrap=off for independent runs"
 
 
-def test_a_world_that_nobody_asked_for_is_one_line_of_srun(cluster):
+def test_an_unasked_world_is_one_line_of_srun(cluster):
     for options, tasks in ((TWO, "4 tasks on node[001-002]"), (ONE, "2 tasks on node001")):
         done = srun(cluster, options)
         assert told(done) == [LINE.format(tasks)] and done.stderr.count("\n") == 1, done.stderr
@@ -65,19 +65,20 @@ def test_slurmds_log_keeps_decisions(site, cluster):
     assert "SET UP" not in logged()[1], "only the first node of a step has the line"
 
 
-@pytest.mark.parametrize("argument", ["whne=observe", "when=observer", "when", "announce=loud"])
-def test_a_wrong_argument_sets_up_nothing_unasked(site, cluster, argument):
+@pytest.mark.parametrize("argument, wrong", [
+    ("whne=observe", '"whne=observe"'), ("when=observer", 'when="observer"'), ("when", '"when"'), ("announce=loud", 'announce="loud"')])
+def test_a_wrong_argument_sets_up_nothing_unasked(site, cluster, argument, wrong):
     site(argument)
     done = srun(cluster, TWO)
     assert is_untouched(done, 4) and told(done) == []
-    assert any(argument.split("=")[0] in line for line in told(srun(cluster, f"-v {TWO}")))
+    assert any(wrong in line for line in told(srun(cluster, f"-v {TWO}")))
     refused = cluster.run(["srun", *TWO.split(), "--bootstrap=on", *PYTHON])
-    assert refused.returncode != 0 and refused.stdout == "" and len(told(refused)) == 1 and argument in told(refused)[0], refused
+    assert refused.returncode != 0 and refused.stdout == "" and len(told(refused)) == 1 and wrong in told(refused)[0], refused
     weak = srun(cluster, TWO, env={"SLURM_BOOTSTRAP": "on"})
     assert not any("RANK" in task for task in variables(weak)) and len(variables(weak)) == 4
     assert len(told(weak)) == 1 and "warning" in told(weak)[0]
     checked = cluster.run([COMMAND, "check", "--local"])
-    assert checked.returncode == 1 and argument in checked.stdout, checked
+    assert checked.returncode == 1 and wrong in checked.stdout, checked
 
 
 def test_check_finds_a_host_without_the_line(cluster):
@@ -105,7 +106,7 @@ def test_off_stops_a_preloaded_library(cluster):
     assert all("RANK" not in task for task in variables(done)) and len(variables(done)) == 4
 
 
-def test_a_batch_script_is_told_to_use_srun(cluster):
+def test_in_a_batch_script_the_command_names_srun(cluster):
     script = f"{COMMAND} explain; {COMMAND} check"
     cluster.run(["sbatch", "--wait", "-N2", "-n4", "-o", "batch.out", "--wrap", script])
     lines = (cluster.home / "batch.out").read_text().splitlines()

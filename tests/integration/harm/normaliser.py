@@ -38,7 +38,10 @@ NOISE = re.compile(
     r"Waiting for resource configuration|forcing job termination|launch/slurm: launch_p_step_launch: .*)|"
     r"srun: first task exited \d+s ago|srun: .*step:.*|srun: error: Timed out waiting for job step to complete|"
     r"slurmstepd-?\w*: error: (\*\*\* (STEP|JOB) .*|_send_launch_resp.*)|srun: launch/slurm: _step_signal.*|"
-    r"srun: interrupt .*|srun: sending Ctrl-C.*|Script (started|done).*")
+    r"srun: interrupt .*|srun: sending Ctrl-C.*|Script (started|done).*|"
+    # The announcement, which activation/test_announcement.py finds in worlds alone.
+    r"srun: bootstrap: StepId=\S+ \d+ (tasks|torchruns) on \S+ (are the ranks of|form) one world; .*; "
+    r"use --bootstrap=off for independent runs$")
 EXITS = re.compile(r"(srun: error: )(\S+: )(tasks? )([\d,\-]+)(: .*)")
 # Numbers that depend on the load of the machine and on the order of events.
 WITHIN = re.compile(r"^(?P<before>(?:[\w.]+: )*)(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$")
