@@ -5,6 +5,7 @@ tests/integration/scripts/test_check_binaries.py."""
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ sys.path.insert(0, str(TOP / "scripts"))
 from local_cluster import slurm_prefix  # noqa: E402
 from test_report.figures import Figure, keep  # noqa: E402
 
+RECORD = TOP / "tests/data/interface"
 LIBC = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 
 # Names that the loader of Slurm would call in any library that has them, also in one that ours needs.
@@ -144,6 +146,29 @@ def check_library(path, names):
         yield from check_glibc(path, NEWEST_GLIBC)
 
 
+def command_options(command):
+    """A line for each option and argument of each command, from its own --help."""
+    commands = re.findall(r"^  ([a-z]+)  ", run(command, "--help").split("\nOptions:")[0], flags=re.M)
+    yield from (f"{name} {option}" for name in commands
+                for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", run(command, name, "--help").split("\nExamples:")[0]))
+
+
+def check_record(build, library):
+    """What programs and scripts build on is as recorded; etc/doc/stability.md has the rules."""
+    options = sorted(set(command_options(build / "libbootstrap/slurm-bootstrap")))
+    recorded = (RECORD / "command.txt").read_text(encoding="utf-8").splitlines()
+    if options != recorded:
+        yield f"options of the command: gone {sorted(set(recorded) - set(options))}, new {sorted(set(options) - set(recorded))}"
+    if not shutil.which("abidiff"):
+        print("   left out: the record of the C interface, since abidiff (abigail-tools) is not installed")
+        return
+    line = ["abidiff", "--headers-dir2", TOP / "libbootstrap/include", "--drop-private-types", "--exported-interfaces-only",
+            "--no-added-syms", RECORD / "libbootstrap.abi", library]
+    done = subprocess.run(list(map(str, line)), check=False, text=True, capture_output=True)
+    if done.returncode != 0:
+        yield f"the C interface differs from tests/data/interface/libbootstrap.abi:\n{done.stdout}{done.stderr}"
+
+
 def main(build):
     plugin = build / "spank_plugin/spank_bootstrap.so"
     library = build / "libbootstrap/libbootstrap.so.0"
@@ -155,7 +180,7 @@ def main(build):
     header = (TOP / "libbootstrap/include/bootstrap/bootstrap.h").read_text(encoding="utf-8")
     if library_names != set(re.findall(r"BOOTSTRAP_API [\w *]+?\b(bootstrap_\w+)\(", header)):
         of_library.append("libbootstrap/exports.map names other functions than bootstrap.h")
-    problems = of_plugin + of_library
+    problems = of_plugin + of_library + list(check_record(build, library))
     # The checks themselves: libstdc++ exports and needs much, and must not pass.
     control = pathlib.Path(run("g++", "-print-file-name=libstdc++.so.6").strip())
     if not list(check_object(control, plugin_names)):

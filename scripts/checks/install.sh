@@ -35,7 +35,7 @@ int main(void) {
   bootstrap_t *job = NULL;
   if (bootstrap_open(&job, NULL) == BOOTSTRAP_OK) return 1; /* no step here */
   puts(bootstrap_last_error());
-  return bootstrap_version() == 100 ? 0 : 2;
+  return bootstrap_version() == 10000 ? 0 : 2;
 }
 C
 libdir=$(dirname "$(find "$prefix" -name libbootstrap.so.0)")

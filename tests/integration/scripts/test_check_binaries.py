@@ -106,3 +106,18 @@ def test_a_newer_glibc_is_refused(checks, make):
     assert checks.newest_glibc(path) >= (2, 2)
     below = (0, 0)
     assert list(checks.check_glibc(path, below)) and list(checks.check_glibc(path, checks.newest_glibc(path))) == []
+
+
+@pytest.mark.skipif(not shutil.which("abidiff"), reason="needs abidiff")
+def test_a_break_of_the_interface_is_found(checks, make, tmp_path, monkeypatch):
+    build = REPOSITORY / "build" / "release"
+    library = build / "libbootstrap/libbootstrap.so.0"
+    assert not list(checks.check_record(build, library))
+    symbols = tmp_path / "symbols"
+    symbols.write_text("BOOTSTRAP_0 { global: bootstrap_version; local: *; };\n")
+    other = make("long bootstrap_version(int which) { return which; }\n", "-g", f"-Wl,--version-script={symbols}")
+    assert "differs from" in next(checks.check_record(build, other))
+    shutil.copytree(checks.RECORD, tmp_path / "record")
+    (tmp_path / "record/command.txt").write_text("status --gone\n" + (checks.RECORD / "command.txt").read_text())
+    monkeypatch.setattr(checks, "RECORD", tmp_path / "record")
+    assert "gone ['status --gone']" in next(checks.check_record(build, library))
