@@ -82,7 +82,8 @@ def check_man(page):
 
 
 def project_version():
-    return re.search(r"project\(\S+ VERSION (\S+)", (TOP / "CMakeLists.txt").read_text(encoding="utf-8"))[1]
+    header = (TOP / "libbootstrap/include/bootstrap/bootstrap.h").read_text(encoding="utf-8")
+    return ".".join(re.findall(r"define BOOTSTRAP_VERSION_\w+ (\d+)", header))
 
 
 def check_page(page):

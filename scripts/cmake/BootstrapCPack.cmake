@@ -46,6 +46,12 @@ set(CPACK_RPM_COMPONENT_INSTALL ON)
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
 set(CPACK_RPM_PACKAGE_LICENSE "Apache-2.0")
 set(CPACK_RPM_SPEC_MORE_DEFINE "%define packager ${CPACK_PACKAGE_CONTACT}")
+if(DEFINED ENV{SOURCE_DATE_EPOCH}) # scripts/release: the same files each time
+  string(APPEND CPACK_RPM_SPEC_MORE_DEFINE "
+%define use_source_date_epoch_as_buildtime 1
+%define clamp_mtime_to_source_date_epoch 1
+%define _buildhost slurm-bootstrap")
+endif()
 set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION
     /etc /etc/slurm /usr/lib64/pkgconfig /usr/lib64/cmake /usr/libexec /usr/share/man /usr/share/man/man1
     /usr/share/man/man3 /usr/share/man/man7 /usr/share/man/man8 /usr/share/doc /usr/lib64/slurm)

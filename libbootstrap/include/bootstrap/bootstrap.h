@@ -50,8 +50,8 @@ extern "C" {
 #define BOOTSTRAP_API
 #endif
 
-#define BOOTSTRAP_VERSION_MAJOR 0
-#define BOOTSTRAP_VERSION_MINOR 1
+#define BOOTSTRAP_VERSION_MAJOR 1
+#define BOOTSTRAP_VERSION_MINOR 0
 #define BOOTSTRAP_VERSION_PATCH 0
 
 typedef enum bootstrap_status {

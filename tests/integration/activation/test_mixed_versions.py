@@ -30,7 +30,9 @@ def build_other(version, decision_format):
                            capture_output=True).stdout
     subprocess.run(["cpio", "--null", "--pass-through", "--make-directories", "--quiet", folder / "source"], cwd=REPOSITORY, check=True,
                    input=names)
-    for path, old, new in (("CMakeLists.txt", r"(VERSION )1\.\d+\.\d+ ", rf"\g<1>{version} "),
+    numbers = dict(zip(("MAJOR", "MINOR", "PATCH"), version.split(".")))
+    header = "libbootstrap/include/bootstrap/bootstrap.h"
+    for path, old, new in (*((header, rf"(BOOTSTRAP_VERSION_{name}) \d+", rf"\1 {number}") for name, number in numbers.items()),
                            ("libbootstrap/core/step/srun_decision.cc", FORMAT, f'kFormat = "{decision_format}"')):
         file = folder / "source" / path
         text, count = re.subn(old, new, file.read_text(encoding="utf-8"))
