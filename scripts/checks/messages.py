@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The list of all messages in etc/doc/troubleshooting.md, made from the C++ sources: compares it, or with --write renews it. Words with a
-plainer one are refused in messages, and in the comments and test names of FOLDERS."""
+"""The list of all messages in etc/doc/troubleshooting.md, made from the C++ sources: compares it, or with --write renews it. Each reason of
+NOT SET UP needs a heading there. Words with a plainer one are refused in messages, and in the comments and test names of FOLDERS."""
 
 import argparse
 import ast
@@ -24,6 +24,14 @@ AREAS = {
     "In a task, by the library: its standard error, or `bootstrap_last_error()`":
         ("libbootstrap/core/exchange/", "libbootstrap/comm/", "libbootstrap/api/", "libbootstrap/preload/"),
 }
+# Sources of the reasons of NOT SET UP, the argument of a call that is one, functions that return one, variables that keep one.
+REASONS = ("libbootstrap/core/activation/*.cc", "libbootstrap/core/program/*.cc", "libbootstrap/core/step/rank_layout.cc",
+           "libbootstrap/core/plan/plan_from_environment.cc", "libbootstrap/preload/constructor.cc", "libbootstrap/preload/rank_detection.cc",
+           "spank_plugin/srun/*.cc")
+REASON_OF = {"nothing": 0, "leave_alone": 1, "refuse": 1, "decide_without_answers": 1, "judged": 2, "stay_out": 2}
+REASON_RETURNED = ("describe_spread", "why_not_asked", "set_up_process")
+REASON_KEPT = (("reason", "="), ("why_not", "="))
+REASON_SECTION = "## Reasons of NOT SET UP\n"
 # Their sentences are answers of explain and of the command, which other pages show.
 LEFT_OUT = ("libbootstrap/tools/", "libbootstrap/core/activation/", "libbootstrap/core/program/", "libbootstrap/core/plan/explain",
             "libbootstrap/core/util/text", "libbootstrap/core/step/step_id", "libbootstrap/core/step/failure.cc")
@@ -291,6 +299,48 @@ def all_messages():
     return by_area
 
 
+def reasons_in(source):
+    """All texts that a file gives as a reason; of a program's kind ("bash", " is a shell") with PROGRAM before it."""
+    tokens = source.tokens
+    parts = [(called, arguments) for called, arguments in calls_in(tokens, REASON_OF) if len(arguments) > REASON_OF[called]]
+    for place, token in enumerate(tokens[:-2]):  # {K::kUnseen, name, reason} of a program, {"", reason} of a share
+        inner = split_at(tokens[place + 1:end_of(tokens, place)], ",") if token == "{" else []
+        if len(inner) > 2 and tokens[place + 1] in ("K", "ProgramKind"):
+            parts.append(("judged", inner))
+        elif len(inner) == 2 and inner[0] == [TEXT]:
+            parts.append(("refuse", inner))
+    for called, arguments in parts:
+        if called != "judged" or arguments[0][-1] not in ("kTraining", "kTorchrun"):
+            yield from source.texts(arguments[REASON_OF[called]])
+    for name in set(REASON_RETURNED) & set(source.functions):
+        yield from (text for made in made_by(source.functions[name][1], RETURN) for text in source.texts(made))
+    for made in made_by(tokens, REASON_KEPT):
+        yield from source.texts(made) if "?" not in made else ()  # a choice is between reasons of SET UP
+    yield from (text for text in source.constants.values() if re.match(" [a-z]", text))  # of kinds of programs
+
+
+def all_reasons(by_area):
+    texts = sources(*REASONS)
+    found = {message.removeprefix("NOT SET UP: ") for area in by_area.values() for message in area if message.startswith("NOT SET UP: ")}
+    for name, text in texts.items():
+        found |= {f"PROGRAM{reason}" if reason.startswith(" ") else reason for reason in reasons_in(Source(name, text, {}))}
+    cut = {re.sub(r"(, although .* asks for it)?(; .*)?$", "", tidy(reason)) for reason in found}
+    return {reason for reason in cut if len(re.findall(r"\b[a-z]{2,}", reason)) >= 2}
+
+
+def check_reasons(reasons, headings):
+    """A heading has the words of a reason, with examples in the places of what varies."""
+    any_example = {reason: re.sub(r"\\\.\\\.\\\.|\b[A-Z]+\b", ".+", re.escape(reason)) for reason in reasons}
+    patterns = {reason: re.compile(re.sub(r"(\.\+\\ \w+s)\b", r"\1?", text)) for reason, text in any_example.items()}  # 1 task, 2 tasks
+    shown = {heading: heading.split("; ")[0] for heading in headings}
+    for reason, pattern in sorted(patterns.items()):
+        if not any(pattern.fullmatch(words) for words in shown.values()):
+            yield f"{PAGE}: a reason of NOT SET UP has no heading: {reason}"
+    for heading, words in shown.items():
+        if not any(pattern.fullmatch(words) for pattern in patterns.values()):
+            yield f"{PAGE}: a heading has no reason of NOT SET UP: {heading}"
+
+
 def page_part(by_area):
     blocks = (f"{area}:\n\n```text\n" + "\n".join(sorted(by_area[area], key=str.casefold)) + "\n```\n" for area in AREAS)
     return f"{BEGIN}\n\n" + "\n".join(blocks) + f"\n{END}"
@@ -305,6 +355,11 @@ def main():
                 for messages in by_area.values() for message in sorted(messages) if (word := BANNED.search(message))]
     problems += check_prose()
     page = (TOP / PAGE).read_text(encoding="utf-8")
+    section = page.partition(REASON_SECTION)[2].partition("\n## ")[0]
+    reasons = all_reasons(by_area)
+    problems += check_reasons(reasons, re.findall(r"^### (.*)", section, re.M))
+    if len(list(check_reasons({"the step has N nodes"}, ["the step has one GPU"]))) != 2:
+        problems.append("control: a reason without a heading, and a heading without a reason, are not noticed")
     if page.count(BEGIN) != 1 or page.count(END) != 1:
         problems.append(f"{PAGE}: the lines {BEGIN} and {END} are missing, between which the list of messages is")
     else:
@@ -315,7 +370,7 @@ def main():
             problems.append(f"{PAGE}: its list of messages differs from the sources; write it with scripts/checks/messages.py --write")
     for problem in problems:
         print(problem, file=sys.stderr)
-    print(f"messages: {sum(map(len, by_area.values()))} messages, {len(problems)} problems")
+    print(f"messages: {sum(map(len, by_area.values()))} messages, {len(reasons)} reasons of NOT SET UP, {len(problems)} problems")
     return 1 if problems else 0
 
 
