@@ -192,5 +192,5 @@ def read_page(path):
 
 def all_pages():
     """Those that users, administrators and developers read."""
-    names = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
+    names = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "MAINTAINERS.md", "CODE_OF_CONDUCT.md"]
     return [TOP / name for name in names] + sorted(TOP.glob("etc/doc/*.md")) + sorted(TOP.glob("etc/man/*.[1-8]"))
