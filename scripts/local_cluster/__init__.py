@@ -13,7 +13,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "scripts" / "cluster"
 STATE_ROOT = Path("/run/slurm-bootstrap")
-INSIDE = "/opt/slurm-bootstrap"  # the repository, as every host of a cluster sees it
+INSIDE = "/run/slurm-bootstrap-tree"  # the repository, as every host of a cluster sees it
 
 
 def slurm_prefix():
@@ -48,7 +48,7 @@ class LocalCluster:
 
     @property
     def nodes(self):
-        return sorted(path.name for path in (self.state / "pids").glob("node???"))
+        return sorted(path.name for path in (self.state / "pids").glob("node[0-9][0-9][0-9]"))
 
     def script(self, command, *arguments, timeout=90):
         """Runs `scripts/cluster COMMAND --name NAME ...`."""

@@ -132,7 +132,7 @@ write_homes() {
   local user
   for user in alice:10001 bob:10002; do
     install -d -m 700 "$cluster_state/home/${user%:*}"
-    ln -s /opt/slurm-bootstrap/etc/examples "$cluster_state/home/${user%:*}/examples"
+    ln -s /run/slurm-bootstrap-tree/etc/examples "$cluster_state/home/${user%:*}/examples"
     chown -hR "${user#*:}:${user#*:}" "$cluster_state/home/${user%:*}"
   done
 }
@@ -142,9 +142,9 @@ write_homes() {
 write_command() {
   local folder=$cluster_state/usr page
   mkdir -p "$folder/bin" "$folder"/share/man/man{1,3,7,8}
-  ln -s /opt/slurm-bootstrap/build/release/libbootstrap/slurm-bootstrap "$folder/bin/"
+  ln -s /run/slurm-bootstrap-tree/build/release/libbootstrap/slurm-bootstrap "$folder/bin/"
   for page in "$repository"/etc/man/*; do
-    ln -s "/opt/slurm-bootstrap/etc/man/${page##*/}" "$folder/share/man/man${page##*.}/"
+    ln -s "/run/slurm-bootstrap-tree/etc/man/${page##*/}" "$folder/share/man/man${page##*.}/"
   done
 }
 

@@ -48,5 +48,5 @@ run_on_host() {
   variables=("HOME=$home" "USER=$user" "LOGNAME=$user" "SHELL=$shell" "TERM=${TERM:-dumb}"
     "PATH=$(path_of_hosts):$cluster_state/usr/bin" "SLURM_CONF=$cluster_state/etc/slurm.conf")
   in_foreground && terminal=yes
-  exec "${enter[@]}" /opt/slurm-bootstrap/scripts/local_cluster/run-as-user.sh "$terminal" "$uid" "$gid" "$home" "${variables[@]}" "$@"
+  exec "${enter[@]}" /run/slurm-bootstrap-tree/scripts/local_cluster/run-as-user.sh "$terminal" "$uid" "$gid" "$home" "${variables[@]}" "$@"
 }

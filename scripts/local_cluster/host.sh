@@ -37,18 +37,6 @@ link set eth0 up
 TEXT
 }
 
-# The private copy of a folder of the machine, in which more can be made without touching the machine.
-mirror_folder() {
-  local entry
-  for entry in "$1"/*; do
-    if [[ -L $entry ]]; then
-      cp -P "$entry" "$2/"
-    elif [[ -d $entry ]]; then
-      mkdir "$2/${entry##*/}" && mount --rbind "$entry" "$2/${entry##*/}"
-    fi
-  done
-}
-
 # Folder $1 of the machine at $2, to be read only.
 show_folder() {
   mount --bind "$1" "$2"
@@ -96,7 +84,7 @@ cover_other_slurm() {
 show_slurm() {
   local stage=$1 prefix=${slurm_prefix:?} place
   case $prefix in
-    /home/* | /opt/* | /run/* | /tmp/*) place=$stage$prefix ;;
+    /home/* | /run/* | /tmp/*) place=$stage$prefix ;;
     /var/tmp/*) place=$stage/vartmp${prefix#/var/tmp} ;;
     *) place=$prefix ;;
   esac
@@ -117,14 +105,13 @@ make_mounts() {
     real_cgroup=$stage/cgroup
   fi
   mount -t tmpfs -o mode=755,nosuid stage "$stage"
-  mkdir "$stage"/{opt,run,tmp,vartmp,home,dev,cgroup}
+  mkdir "$stage"/{run,tmp,vartmp,home,dev,cgroup}
   [[ -z $real_cgroup ]] || mount --bind "$device_cgroup/$host" "$real_cgroup"
-  mirror_folder /opt "$stage/opt"
-  mkdir -p "$stage/opt/slurm-bootstrap" "$stage/opt/slurm-bootstrap-plugin" "$stage/run/slurm-bootstrap/$cluster_name"
-  show_folder "${repository:?}" "$stage/opt/slurm-bootstrap"
+  mkdir -p "$stage"/run/slurm-bootstrap{-tree,-plugin,"/$cluster_name"}
+  show_folder "${repository:?}" "$stage/run/slurm-bootstrap-tree"
   # It may be a mount of its own (debian/root.sh), which comes not with what is around it.
-  [[ ! -d $repository/build ]] || show_folder "$repository/build" "$stage/opt/slurm-bootstrap/build"
-  [[ -z ${plugin_folder:-} ]] || show_folder "$plugin_folder" "$stage/opt/slurm-bootstrap-plugin"
+  [[ ! -d $repository/build ]] || show_folder "$repository/build" "$stage/run/slurm-bootstrap-tree/build"
+  [[ -z ${plugin_folder:-} ]] || show_folder "$plugin_folder" "$stage/run/slurm-bootstrap-plugin"
   mount -t tmpfs -o mode=1777,nosuid,nodev tmp "$stage/tmp"
   mount -t tmpfs -o mode=1777,nosuid,nodev tmp "$stage/vartmp"
   mount --bind "$cluster_state/home" "$stage/home"
@@ -151,7 +138,6 @@ cover_folders() {
   mount --bind "$cluster_state" "$1/run/slurm-bootstrap/$cluster_name"
   mount -t proc -o nosuid,nodev,noexec proc /proc
   ! has_version_2 "$host" || show_process_1 "$1"
-  mount --rbind "$1/opt" /opt
   mount --rbind "$1/home" /home
   mount --rbind "$1/vartmp" /var/tmp
   mount --rbind "$1/dev" /dev

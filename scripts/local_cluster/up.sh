@@ -7,9 +7,6 @@ source "${repository:?}/scripts/local_cluster/configuration.sh"
 # shellcheck source=scripts/local_cluster/exec.sh
 source "$repository/scripts/local_cluster/exec.sh"
 
-# Seconds after which a start that does not get on is given up.
-readonly start_limit=60
-
 number_of() {
   if [[ ! $2 =~ ^[0-9]{1,4}$ ]] || ((10#$2 < $3 || 10#$2 > $4)); then misused "up: $1 $2 is not a number from $3 to $4"; fi
   printf '%d' $((10#$2))
@@ -53,7 +50,7 @@ parse_up() {
     (($# >= 2)) || misused "up: option $1 is not known or has no value"
     case $1 in
       --name) select_cluster "$2" ;;
-      --nodes) node_count=$(number_of "$1" "$2" 1 200) ;;
+      --nodes) node_count=$(number_of "$1" "$2" 1 999) ;;
       --gpus) gpus=$2 ;;
       --gpu-env)
         [[ $2 =~ ^(nvidia|amd|intel|all)$ ]] || misused "up: --gpu-env '$2' is none of nvidia, amd, intel and all"
@@ -114,8 +111,15 @@ check_plugin_release() {
     fail "looked at the plugin $plugin, which is for Slurm $mark and not for $slurm_version in $slurm_prefix; build one with SLURM_ROOT=$slurm_prefix cmake --preset release -B build/slurm-$release, and name it with --plugin"
 }
 
-# Sets plugstack_lines and plugin_folder. The hosts see the repository at /opt/slurm-bootstrap and a plugin from
-# elsewhere at /opt/slurm-bootstrap-plugin, because the machine's /home, /tmp and /run are hidden there.
+# Where a build has its library: --bootstrap-preload takes the installed one without the argument.
+add_preload_library() {
+  local library=${plugin%/spank_plugin/*}/libbootstrap/libbootstrap.so.0
+  [[ $plugin_arguments == *preload_library=* || ! -e $library ]] ||
+    plugin_arguments+="${plugin_arguments:+ }preload_library=/run/slurm-bootstrap-tree/${library#"$repository"/}"
+}
+
+# Sets plugstack_lines and plugin_folder. The hosts see the repository at /run/slurm-bootstrap-tree and a plugin from
+# elsewhere at /run/slurm-bootstrap-plugin, because the machine's /home, /tmp and /run are hidden there.
 choose_plugin() {
   plugin_folder='' plugstack_lines='# no plugin'
   if [[ -n $plugstack_file ]]; then
@@ -126,9 +130,10 @@ choose_plugin() {
     plugin=$(readlink -f "$plugin")
     check_plugin_release
     if [[ $plugin == "$repository"/* ]]; then
-      plugin=/opt/slurm-bootstrap/${plugin#"$repository"/}
+      add_preload_library
+      plugin=/run/slurm-bootstrap-tree/${plugin#"$repository"/}
     else
-      plugin_folder=$(dirname "$plugin") plugin=/opt/slurm-bootstrap-plugin/$(basename "$plugin")
+      plugin_folder=$(dirname "$plugin") plugin=/run/slurm-bootstrap-plugin/$(basename "$plugin")
     fi
     plugstack_lines="optional $plugin${plugin_arguments:+ $plugin_arguments}"
   fi
@@ -239,7 +244,9 @@ count_idle_nodes() {
 }
 
 wait_for_nodes() {
-  local deadline=$((SECONDS + start_limit)) idle=0 failed
+  # 256 nodes take 20 s on an idle machine.
+  local limit=$((60 + node_count)) idle=0 failed
+  local deadline=$((SECONDS + limit))
   while ((idle < node_count)); do
     failed=$(cd "$cluster_state/pids" && printf '%s ' *.failed)
     [[ $failed == '*.failed ' ]] ||
@@ -247,7 +254,7 @@ wait_for_nodes() {
     kill -0 "$init_job" 2>/dev/null ||
       fail_with_logs "started cluster $cluster_name, its init process ended (killed, or not allowed to make namespaces); the lines above are from its logs"
     ((SECONDS <= deadline)) ||
-      fail_with_logs "waited $start_limit s for $node_count nodes of cluster $cluster_name, $idle are idle; the lines above are from the logs"
+      fail_with_logs "waited $limit s for $node_count nodes of cluster $cluster_name, $idle are idle; the lines above are from the logs"
     sleep 0.05
     [[ ! -e $cluster_state/listening ]] || idle=$(count_idle_nodes)
   done

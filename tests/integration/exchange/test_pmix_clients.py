@@ -21,7 +21,7 @@ SOON = 5  # seconds: what does not work fails by then
 ENTER = """
 root=$1; shift
 mount --make-rprivate /
-for folder in /run /proc /sys /dev /opt/slurm-bootstrap; do
+for folder in /run /proc /sys /dev /run/slurm-bootstrap-tree; do
   mkdir -p "$root$folder" && mount --rbind "$folder" "$root$folder" || exit
 done
 mount -t tmpfs none "$root/tmp"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 BACKENDS = ("gloo", "mpi", "horovod-gloo", "horovod-mpi")
-INSIDE = "/opt/slurm-bootstrap/scripts/scaling-report"
+INSIDE = "/run/slurm-bootstrap-tree/scripts/scaling-report"
 
 
 @pytest.fixture(scope="module")

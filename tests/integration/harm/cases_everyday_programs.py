@@ -90,7 +90,7 @@ $W4 --task-prolog=$OUT/prolog python3 -c 'import os; print(os.environ["MASTER_AD
      """printf '#!/bin/bash\\n%s/show_env.sh >> %s/seen\\n' $P $OUT > program; chmod +x program
 $L1 --task-prolog=$OUT/program --task-epilog=$OUT/program true; cat seen"""),
     ("site_task_prolog", WEEK, "The site's own TaskProlog in slurm.conf.", '$W4 bash -c "$SHOW"',
-     {"site": Site("TaskProlog", settings=("TaskProlog=/opt/slurm-bootstrap/tests/integration/harm/programs/task_prolog.sh",))}),
+     {"site": Site("TaskProlog", settings=("TaskProlog=/run/slurm-bootstrap-tree/tests/integration/harm/programs/task_prolog.sh",))}),
     ("srun_prolog", WEEK, "srun's own --prolog.", "cp $P/show_env.sh program; srun -n1 --gres=gpu:1 --prolog=$OUT/program true"),
     ("cpu_bind_verbose", WEEK, "--cpu-bind=verbose says the same.", "$W4 --cpu-bind=verbose,cores hostname 2>&1 | sed 's/\\[[0-9]*\\]//'"),
     ("cpu_bind_map", WEEK, "--cpu-bind with a map.", "$L2 --cpu-bind=map_cpu:1,0 bash -c 'taskset -cp $$ | sed s/.*:// '"),

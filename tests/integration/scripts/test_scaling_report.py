@@ -17,7 +17,7 @@ import pytest
 from harness import REPOSITORY, STATE_ROOT, Cluster, wait_for
 
 SCRIPT = REPOSITORY / "scripts/scaling-report"
-INSIDE = "/opt/slurm-bootstrap/scripts/scaling-report"
+INSIDE = "/run/slurm-bootstrap-tree/scripts/scaling-report"
 STEPS = 8
 SMALL = ("--models", "mlp,cnn", "--steps", str(STEPS), "--backends", "gloo,mpi,nccl", "--nodes", "1,2,4", "--tasks-per-node", "1,2")
 LIMIT = 400
