@@ -101,7 +101,8 @@ TEST_F(CApi, RefusesWithAReason) {
   EXPECT_EQ(bootstrap_master_addr(nullptr), nullptr);
   EXPECT_EQ(bootstrap_master_port(nullptr), -1);
   bootstrap_close(nullptr);
-  EXPECT_EQ(bootstrap_version(), 100);
+  EXPECT_EQ(bootstrap_version(),
+            BOOTSTRAP_VERSION_MAJOR * 10000 + BOOTSTRAP_VERSION_MINOR * 100 + BOOTSTRAP_VERSION_PATCH);
 }
 
 TEST(Options, OfEveryHeader) {
