@@ -138,7 +138,7 @@ def add_queue(group, cluster, plugstack):
 def measure_scale(_, size):
     group = Group(f"Clusters of many nodes on this machine, {GPUS} tasks with a GPU each on a node")
     for nodes in size.scale_nodes:
-        with running("scale", "--nodes", str(nodes), "--gpus", str(GPUS), "--cpus", "4", "--plugin-args",
+        with running("scale", "--nodes", str(nodes), "--gpus", str(GPUS), "--cpus", str(max(4, -(-MANY_TASKS // nodes))), "--plugin-args",
                      "announce=off") as cluster:
             plugstack = (cluster.state / "etc" / "plugstack.conf").read_text()
             add_launches(group, cluster, plugstack, nodes, size.scale_pairs)

@@ -1,0 +1,85 @@
+"""The lines of etc/doc/containers.md with charliecloud and podman, on two nodes, in an image that debootstrap makes."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from built_files import LIBRARY, built
+from harness import REPOSITORY
+
+IMAGE = Path("/var/cache/slurm-bootstrap/container-image")
+PACKAGES = "python3-minimal,python3-torch,libpmix2,libpmi0,libhwloc15"
+TOOLS = ("charliecloud-runtime", "podman", "crun", "uidmap", "debootstrap")
+ALICE = 10001
+PAGE = (REPOSITORY / "etc/doc/containers.md").read_text(encoding="utf-8")
+[BLOCK] = re.findall(r"<!-- not run: test_real_containers runs these lines -->\n```sh\n(.*?)```", PAGE, re.DOTALL)
+# Continued lines are one.
+LINES = [line for line in BLOCK.replace("\\\n", "").splitlines() if line.startswith(("srun", "PMIX")) and "podman info" not in line]
+
+
+def make_image():
+    """Once on a machine; it belongs to alice, as an image that a user unpacked."""
+    site = subprocess.run(["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Origin: Debian", "Label: Debian"],
+                          capture_output=True, text=True, check=True).stdout.split()[0]
+    fresh = IMAGE.with_suffix(".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.parent.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(["unshare", "--mount", "--", "debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", fresh, site],
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"debootstrap: {done.stdout[-300:]}")
+    fresh.rename(IMAGE)
+
+
+@pytest.fixture(scope="module")
+def site(cluster_factory):
+    done = subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", *TOOLS], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"apt-get: {done.stderr[-300:]}")
+    if not IMAGE.exists():
+        make_image()
+    shutil.copy(built("libbootstrap/slurm-bootstrap"), IMAGE / "usr/bin")
+    shutil.copy(built(LIBRARY), IMAGE / "usr/lib/x86_64-linux-gnu")
+    cluster = cluster_factory("real-containers").up("--nodes", "2", "--cpus", "8", "--gpus", "2", "--constrain-devices")
+    home = cluster.state / "home/alice"
+    (home / "image").symlink_to(IMAGE)
+    cluster.write_home("train_ddp.py", (REPOSITORY / "etc/examples/train_ddp.py").read_text(encoding="utf-8"))
+    # What the page does with an image.
+    done = cluster.run(["bash", "-c", "\n".join(line for line in BLOCK.splitlines() if line.startswith(("touch", "mkdir")))], user="root")
+    assert done.returncode == 0, done.stderr
+    subprocess.run(["chown", "-hR", f"{ALICE}:{ALICE}", IMAGE], check=True)
+    for node in cluster.nodes:
+        script = f"echo alice:{10 * ALICE}:65536 > /tmp/ids; mount --bind /tmp/ids /etc/subuid; mount --bind /tmp/ids /etc/subgid"
+        assert cluster.run(["bash", "-ec", script], user="root", node=node).returncode == 0
+    [first] = [line for line in BLOCK.splitlines() if "podman info" in line]
+    done = cluster.run(["bash", "-c", first])
+    assert done.returncode == 0, done.stderr
+    return cluster
+
+
+def name_of(line):
+    program = next(word for word in ("train_ddp", "--mpi=pmix", "check") if word in line)
+    return f"{'podman' if 'podman' in line else 'charliecloud'} {program.lstrip('-')}{' preload' if 'preload' in line else ''}"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("line", LINES, ids=map(name_of, LINES))
+def test_a_line_of_the_page(site, line):
+    done = site.run(["bash", "-c", line], timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    if "train_ddp" in line:
+        assert "on 4 ranks" in done.stdout and re.findall(r"^(\d) +node00\d +(\d) +4 ", done.stdout, re.MULTILINE) == [
+            ("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")]
+    else:
+        assert "all 4 ranks answered" in done.stdout and "each rank can open its own" in done.stdout, done.stdout
+        assert ("PMIx" if "pmix" in line else "PMI-1") in done.stdout
+
+
+def test_control_the_page_has_lines_of_both():
+    assert {name_of(line) for line in LINES} == {f"{tool} {what}" for tool in ("charliecloud", "podman")
+                                                 for what in ("train_ddp", "train_ddp preload", "mpi=pmix", "check")}
