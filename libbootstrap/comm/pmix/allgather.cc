@@ -29,7 +29,7 @@
 //     |
 //   fence       brings [step.S] to all nodes. A rank that still waits after kAnnounceTime puts [here.N]
 //     |
-//   read        [step.S] of the ranks that are wanted, [node.S] of this node; values with another tag do not count
+//   read        [step.S] of the ranks that are wanted, [node.S] of this node; the tag shows another call
 //     |
 //   leave       close the session; the ranks of the node wait for each other at that socket
 //
@@ -88,14 +88,14 @@ class AllgatherRunner {
     wipe(text);
     return status;
   }
-  bool is_of_this_round(std::string_view text) const {
+  // A value of an earlier call is one that the rank has yet to replace. One of another call with this number stays.
+  bool has_come(std::string_view text) const {
     const auto value = decode_tagged_value(text);
-    return value && value->tag == job_.tag;
+    return value && value->tag.id == job_.tag.id && value->tag.sequence >= job_.tag.sequence;
   }
   std::vector<std::optional<std::string>> read(const PmixSession& session, const std::vector<Wanted>& wanted,
                                                Deadline deadline, bool ask_others) const {
-    return session.read(wanted, deadline, ask_others,
-                        [this](Rank, const std::string& text) { return is_of_this_round(text); });
+    return session.read(wanted, deadline, ask_others, [this](Rank, const std::string& text) { return has_come(text); });
   }
   bool has_value(const PmixSession& session, const Wanted& wanted, Deadline deadline) const {
     auto values = read(session, {wanted}, deadline, wanted.is_remote);
@@ -221,16 +221,23 @@ Result<std::vector<std::string>> AllgatherRunner::read_from(const PmixSession& s
   auto texts = read(session, wanted, std::min(job_.round.deadline, steady_clock::now() + kReadTime), false);
   std::vector<std::string> values;
   values.reserve(texts.size());
-  for (auto& text : texts) {
-    if (!text) {
-      for (auto& value : values) wipe(value);
-      return fail(
-          explain_absence(session, ErrorCode::kUnavailable, "a rank ended or became unreachable during the call"));
+  std::optional<Error> failure;
+  for (std::size_t i = 0; i < texts.size() && !failure; ++i) {
+    const auto value = texts[i] ? decode_tagged_value(*texts[i]) : std::nullopt;
+    if (!value) {
+      failure = explain_absence(session, ErrorCode::kUnavailable, "a rank ended or became unreachable during the call");
+    } else if (value->tag != job_.tag) {
+      failure = disagreement(job_.layout, ranks[i], value->tag, job_.tag);
+    } else {
+      values.emplace_back(value->bytes);
     }
-    values.emplace_back(decode_tagged_value(*text)->bytes);
-    wipe(*text);
   }
-  return values;
+  for (auto& text : texts) {
+    if (text) wipe(*text);
+  }
+  if (!failure) return values;
+  for (auto& value : values) wipe(value);
+  return fail(*failure);
 }
 
 Result<AllgatherResult> AllgatherRunner::read_all(const PmixSession& session) {
