@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Data-parallel training with srun alone: a small network, a GPU for each rank and NCCL, or the CPUs where there are
-// none. Built with one of these:
+// none. Built with one of these; bootstrap(3) adds where a library outside of /usr is:
 //
 //     g++ -O2 train.cc -o train -lbootstrap                                       (CPUs)
 //     nvcc -O2 -DWITH_CUDA train.cc train_cuda.cu -o train -lbootstrap -lnccl     (GPUs, and CPUs where there are none)

@@ -122,9 +122,7 @@ using bootstrap::api::part;
 
 extern "C" {
 
-int bootstrap_version(void) {
-  return BOOTSTRAP_VERSION_MAJOR * 10000 + BOOTSTRAP_VERSION_MINOR * 100 + BOOTSTRAP_VERSION_PATCH;
-}
+int bootstrap_version(void) { return BOOTSTRAP_VERSION; }
 
 bootstrap_status_t bootstrap_open(bootstrap_t** job, const bootstrap_options_t* options) {
   if (job == nullptr) {

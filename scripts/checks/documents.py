@@ -79,11 +79,26 @@ def check_man(page):
     known = [section for section in SECTIONS if section in page.sections]
     if page.sections != known:
         yield 1, f"sections are of {', '.join(SECTIONS)}, in this order; here they are {', '.join(page.sections)}"
+    if page.path.name == "bootstrap.3":
+        yield from check_errors(page.path.read_text(encoding="utf-8").replace(r"\-", "-"))
+
+
+def check_errors(text):
+    """The header defines the error codes; bootstrap(3) repeats each sentence word for word."""
+    defined = dict(re.findall(r"(BOOTSTRAP_ERROR_\w+) = \d+,?(?: +/\* (.*) \*/)?", header()))
+    described = dict(re.findall(r"^\.B (BOOTSTRAP_ERROR_\w+)\n(.*)", text, re.MULTILINE))
+    for name in sorted({*defined, *described}):
+        if defined.get(name) != described.get(name):
+            yield 1, f"{name} is {described.get(name)!r} here, and {defined.get(name)!r} in bootstrap.h"
+
+
+@functools.cache
+def header():
+    return (TOP / "libbootstrap/include/bootstrap/bootstrap.h").read_text(encoding="utf-8")
 
 
 def project_version():
-    header = (TOP / "libbootstrap/include/bootstrap/bootstrap.h").read_text(encoding="utf-8")
-    return ".".join(re.findall(r"define BOOTSTRAP_VERSION_\w+ (\d+)", header))
+    return ".".join(re.findall(r"define BOOTSTRAP_VERSION_\w+ (\d+)", header()))
 
 
 def check_page(page):
@@ -101,6 +116,7 @@ def control():
         "link.md": ["[x](none.md)\n", "# A b\n[x](#a-c)\n"],
         "promise.md": ["Text.\n<!-- test: test_of_nothing -->\n"],
         "man.1": ['.TH X 1 "" "x 9"\n.SH NAME\n', f'.TH X 1 "" "slurm-bootstrap {project_version()}"\n.SH FILES\n.SH NAME\n'],
+        "bootstrap.3": [(TOP / "etc/man/bootstrap.3").read_text(encoding="utf-8").replace("Out of memory", "No memory")],
     }
     fine = f"# A `b`, c\nA {words}. B {words}.\n\n- Item.\n\n      more\n\n<!-- not run: no GPU -->\n```sh\ntrue\n```\n[x](#a-b-c)\n"
     with tempfile.TemporaryDirectory() as folder:

@@ -28,36 +28,25 @@ done
 [[ ! -e $prefix/etc ]] || fail "the installation wrote into etc/: $(find "$prefix/etc")"
 find "$prefix/share/man" -type f -exec mandoc -T lint -W warning {} +
 
-cat >"$work/main.c" <<'C'
-#include <bootstrap/bootstrap.h>
-#include <stdio.h>
-int main(void) {
-  bootstrap_t *job = NULL;
-  if (bootstrap_open(&job, NULL) == BOOTSTRAP_OK) return 1; /* no step here */
-  puts(bootstrap_last_error());
-  return bootstrap_version() == 10000 ? 0 : 2;
-}
-C
+# The lines of bootstrap(3) for compilers and for CMake, on its first program and on the example in C++.
 libdir=$(dirname "$(find "$prefix" -name libbootstrap.so.0)")
-
-# shellcheck disable=SC2046 # pkg-config answers with words
-cc -std=c99 -Wall -Wextra -Werror "$work/main.c" -o "$work/by-pkg-config" \
-  $(PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config --cflags --libs bootstrap)
-env -i LD_LIBRARY_PATH="$libdir" "$work/by-pkg-config" >/dev/null
-
-mkdir "$work/project"
-cat >"$work/project/CMakeLists.txt" <<'CMAKE'
-cmake_minimum_required(VERSION 3.25)
-project(user C)
-find_package(slurm-bootstrap REQUIRED)
-add_executable(user ../main.c)
-target_link_libraries(user PRIVATE slurm-bootstrap::bootstrap)
-CMAKE
-if ! { cmake -S "$work/project" -B "$work/user" -DCMAKE_PREFIX_PATH="$prefix" && cmake --build "$work/user"; } >"$work/log" 2>&1; then
+export PKG_CONFIG_PATH=$libdir/pkgconfig CMAKE_PREFIX_PATH=$prefix
+cp -r "$prefix"/share/doc/*/examples "$work/project"
+PYTHONPATH=$here/.. python3 - "$work/project" <<'PYTHON'
+import pathlib, sys
+from checks.pages import TOP, read_page
+folder, blocks = pathlib.Path(sys.argv[1]), read_page(TOP / "etc/man/bootstrap.3").blocks
+(folder / "ranks.c").write_text(next(block.text for block in blocks if block.kind == "c"))
+(folder / "CMakeLists.txt").write_text(next(block.text for block in blocks if block.kind == "cmake"))
+(folder / "lines.sh").write_text("".join(block.text for block in blocks if "pkg-config" in block.text))
+PYTHON
+if ! (cd "$work/project" && bash -e -c 'srun() { env -i "${!#}"; }; . ./lines.sh; cmake -B build; cmake --build build') >"$work/log" 2>&1; then
   cat "$work/log"
-  fail "the installed CMake package does not work"
+  fail "the lines of bootstrap(3) do not work"
 fi
-env -i "$work/user/user" >/dev/null
+for name in ranks build/ranks; do # no step here
+  [[ $(env -i "$work/project/$name" 2>&1) == *"SLURM_JOB_ID is not set"* ]] || fail "$name does not run"
+done
 
 # Slurm's headers missing: configure stops and names the package.
 if SLURM_ROOT=/nonexistent cmake -S "$here/../.." -B "$work/no-slurm" >"$work/log" 2>&1; then

@@ -167,7 +167,7 @@ def read_man(path):
             continue
         if macro and macro[1] == "EX":
             page.end_paragraph()
-            kind, comment = (above, "") if above in ("c", "text") else ("sh", above)
+            kind, comment = (above, "") if above in ("c", "cmake", "text") else ("sh", above)
             code = Block(number, kind, "", comment)
             if page.sections and page.sections[-1] == "EXAMPLES":
                 page.blocks.append(code)

@@ -5,7 +5,7 @@ set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/slurm-bootstrap)
 install(EXPORT slurm-bootstrap NAMESPACE slurm-bootstrap:: FILE slurm-bootstrap-config.cmake
         DESTINATION ${_package_dir} COMPONENT development)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/slurm-bootstrap-config-version.cmake
-                                 COMPATIBILITY SameMinorVersion)
+                                 COMPATIBILITY SameMajorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/slurm-bootstrap-config-version.cmake DESTINATION ${_package_dir}
         COMPONENT development)
 

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -101,8 +104,43 @@ TEST_F(CApi, RefusesWithAReason) {
   EXPECT_EQ(bootstrap_master_addr(nullptr), nullptr);
   EXPECT_EQ(bootstrap_master_port(nullptr), -1);
   bootstrap_close(nullptr);
-  EXPECT_EQ(bootstrap_version(),
-            BOOTSTRAP_VERSION_MAJOR * 10000 + BOOTSTRAP_VERSION_MINOR * 100 + BOOTSTRAP_VERSION_PATCH);
+  EXPECT_EQ(bootstrap_version(), BOOTSTRAP_VERSION);
+}
+
+bootstrap_t* open_handle = nullptr;
+volatile std::sig_atomic_t rank_in_handler = -1;
+
+TEST_F(CApi, ServesThreadsASignalHandlerAndAForkedChild) {
+  enter(two_by_two(3));
+  ASSERT_EQ(bootstrap_open(&open_handle, nullptr), BOOTSTRAP_OK) << bootstrap_last_error();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([] {
+      EXPECT_STREQ(bootstrap_last_error(), "");
+      bootstrap_t* own = nullptr;
+      EXPECT_EQ(bootstrap_open(&own, nullptr), BOOTSTRAP_OK) << bootstrap_last_error();
+      EXPECT_EQ(bootstrap_rank(own), bootstrap_rank(open_handle));
+      EXPECT_STREQ(bootstrap_master_addr(own), bootstrap_master_addr(open_handle));
+      EXPECT_EQ(bootstrap_exchange(own, nullptr, 1, nullptr), BOOTSTRAP_ERROR_INVALID);
+      EXPECT_STREQ(bootstrap_last_error(), "bootstrap: bootstrap_exchange: a buffer is NULL");
+      bootstrap_close(own);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  (void)std::signal(SIGUSR1, [](int) { rank_in_handler = bootstrap_rank(open_handle); });
+  (void)std::raise(SIGUSR1);
+  (void)std::signal(SIGUSR1, SIG_DFL);
+  EXPECT_EQ(rank_in_handler, 3);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool is_right = bootstrap_rank(open_handle) == 3;
+    bootstrap_close(open_handle);
+    ::_exit(is_right && bootstrap_open(&open_handle, nullptr) == BOOTSTRAP_OK ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  bootstrap_close(open_handle);
 }
 
 TEST(Options, OfEveryHeader) {

@@ -1,5 +1,9 @@
-/* The public header is C99, and every function of it can be called from C. */
+/* The public header is C99, every function of it can be called from C, and the preprocessor compares its version. */
 #include "bootstrap/bootstrap.h"
+
+#if BOOTSTRAP_VERSION < 10000 || BOOTSTRAP_VERSION >= 10000 * (BOOTSTRAP_VERSION_MAJOR + 1)
+#error "BOOTSTRAP_VERSION is not the version"
+#endif
 
 int c_header_opens_and_closes(void) {
   bootstrap_t* job = 0;

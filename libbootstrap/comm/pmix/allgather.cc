@@ -29,7 +29,7 @@
 //     |
 //   fence       brings [step.S] to all nodes. A rank that still waits after kAnnounceTime puts [here.N]
 //     |
-//   read        [step.S] of the ranks that are wanted, [node.S] of this node; values with another tag do not count
+//   read        [step.S] of the ranks that are wanted, [node.S] of this node; the tag shows another call
 //     |
 //   leave       close the session; the ranks of the node wait for each other at that socket
 //
@@ -56,9 +56,9 @@ class AllgatherRunner {
     } else {
       job_.result = fail(session.error());
     }
-    const bool has_succeeded = job_.result.has_value();
+    const bool have_all_called = job_.result || job_.result.error().code == ErrorCode::kDisagreement;
     job_.has_result = true;
-    if (session) leave(*session, has_succeeded);
+    if (session) leave(*session, have_all_called);
   }
 
  private:
@@ -77,10 +77,10 @@ class AllgatherRunner {
   void announce(const PmixSession& session);
   Status fence(const PmixSession& session);
   Result<std::vector<std::string>> read_from(const PmixSession& session, const std::vector<Rank>& ranks,
-                                             const std::string& of_key) const;
+                                             const std::string& of_key);
   Result<AllgatherResult> read_all(const PmixSession& session);
   Error explain_absence(const PmixSession& session, ErrorCode code, const std::string& what) const;
-  void leave(PmixSession& session, bool has_succeeded) const;
+  void leave(PmixSession& session, bool have_all_called) const;
 
   Status put(const PmixSession& session, pmix::Scope scope, const std::string& name, std::string_view bytes) const {
     auto text = encode_tagged_value(job_.tag, bytes);
@@ -88,14 +88,14 @@ class AllgatherRunner {
     wipe(text);
     return status;
   }
-  bool is_of_this_round(std::string_view text) const {
+  // A value of an earlier call is one that the rank has yet to replace. One of another call with this number stays.
+  bool has_come(std::string_view text) const {
     const auto value = decode_tagged_value(text);
-    return value && value->tag == job_.tag;
+    return value && value->tag.id == job_.tag.id && value->tag.sequence >= job_.tag.sequence;
   }
   std::vector<std::optional<std::string>> read(const PmixSession& session, const std::vector<Wanted>& wanted,
                                                Deadline deadline, bool ask_others) const {
-    return session.read(wanted, deadline, ask_others,
-                        [this](Rank, const std::string& text) { return is_of_this_round(text); });
+    return session.read(wanted, deadline, ask_others, [this](Rank, const std::string& text) { return has_come(text); });
   }
   bool has_value(const PmixSession& session, const Wanted& wanted, Deadline deadline) const {
     auto values = read(session, {wanted}, deadline, wanted.is_remote);
@@ -214,41 +214,52 @@ Status AllgatherRunner::fence(const PmixSession& session) {
 
 // A fence also succeeds without a rank that dies in it, and then lacks the data of its node. So each value is checked.
 Result<std::vector<std::string>> AllgatherRunner::read_from(const PmixSession& session, const std::vector<Rank>& ranks,
-                                                            const std::string& of_key) const {
+                                                            const std::string& of_key) {
   std::vector<Wanted> wanted;
   wanted.reserve(ranks.size());
   for (const Rank rank : ranks) wanted.push_back({rank, of_key, is_remote(rank)});
   auto texts = read(session, wanted, std::min(job_.round.deadline, steady_clock::now() + kReadTime), false);
   std::vector<std::string> values;
   values.reserve(texts.size());
-  for (auto& text : texts) {
-    if (!text) {
-      for (auto& value : values) wipe(value);
-      return fail(
-          explain_absence(session, ErrorCode::kUnavailable, "a rank ended or became unreachable during the call"));
+  std::optional<Error> failure;
+  for (std::size_t i = 0; i < texts.size() && !failure; ++i) {
+    const auto value = texts[i] ? decode_tagged_value(*texts[i]) : std::nullopt;
+    if (value && ranks[i] == local_ranks_.front() && of_key == key("node")) {
+      meeting_name_ = value->bytes.substr(0, value->bytes.find('\n'));
     }
-    values.emplace_back(decode_tagged_value(*text)->bytes);
-    wipe(*text);
+    if (!value) {
+      failure = explain_absence(session, ErrorCode::kUnavailable, "a rank ended or became unreachable during the call");
+    } else if (value->tag != job_.tag) {
+      failure = disagreement(job_.layout, ranks[i], value->tag, job_.tag);
+    } else {
+      values.emplace_back(value->bytes);
+    }
   }
-  return values;
+  for (auto& text : texts) {
+    if (text) wipe(*text);
+  }
+  if (!failure) return values;
+  for (auto& value : values) wipe(value);
+  return fail(*failure);
 }
 
 Result<AllgatherResult> AllgatherRunner::read_all(const PmixSession& session) {
   AllgatherResult result;
+  if (here_.local_size > 1 && here_.local_rank != 0 && !session.is_shared()) {
+    const auto host = read_from(session, {local_ranks_.front()}, key("node"));
+    if (!host) return fail(host.error());
+  }
+  if (job_.round.read_local) {
+    auto tags = read_from(session, local_ranks_, key("step"));  // another call may have no value for the node
+    if (!tags) return fail(tags.error());
+    for (auto& value : *tags) wipe(value);
+    const auto local = read_from(session, local_ranks_, key("node"));
+    if (!local) return fail(local.error());
+    for (const auto& text : *local) result.local.push_back(text.substr(text.find('\n') + 1));
+  }
   auto shared = read_from(session, job_.round.read_shared, key("step"));
   if (!shared) return fail(shared.error());
   result.shared = std::move(*shared);
-  const bool needs_meeting = here_.local_size > 1 && here_.local_rank != 0 && !session.is_shared();
-  if (!job_.round.read_local && !needs_meeting) return result;
-  const auto local =
-      read_from(session, job_.round.read_local ? local_ranks_ : std::vector<Rank>{local_ranks_.front()}, key("node"));
-  if (!local) {
-    for (auto& value : result.shared) wipe(value);
-    return fail(local.error());
-  }
-  if (needs_meeting) meeting_name_ = local->front().substr(0, local->front().find('\n'));
-  if (!job_.round.read_local) return result;
-  for (const auto& text : *local) result.local.push_back(text.substr(text.find('\n') + 1));
   return result;
 }
 
@@ -267,13 +278,14 @@ Error AllgatherRunner::explain_absence(const PmixSession& session, ErrorCode cod
 }
 
 // All ranks of the node leave together: if a faster rank of the node has begun another fence meanwhile, perhaps MPI's,
-// the server takes the end of a connection for the loss of its rank (openpmix #3931). After a failure no rank waits.
-void AllgatherRunner::leave(PmixSession& session, bool has_succeeded) const {
+// the server takes the end of a connection for the loss of its rank (openpmix #3931). No rank waits for one that has
+// not called.
+void AllgatherRunner::leave(PmixSession& session, bool have_all_called) const {
   const auto now = steady_clock::now();
   const auto deadline =
-      has_succeeded ? std::max(now + kLeaveTime, std::min(job_.round.deadline, now + kReadTime)) : now + kLeaveTime;
+      have_all_called ? std::max(now + kLeaveTime, std::min(job_.round.deadline, now + kReadTime)) : now + kLeaveTime;
   bool is_noted = session.close(deadline);
-  if (session.is_shared() || !has_succeeded || here_.local_size < 2) return;
+  if (session.is_shared() || !have_all_called || here_.local_size < 2) return;
   const bool is_first = here_.local_rank == 0;
   is_noted &= is_first ? meeting_.lead(here_.local_size - 1, deadline) : NodeBarrier::wait(meeting_name_, deadline);
   if (!is_noted) sleep_for(std::chrono::milliseconds(20));  // was enough in 1,000 of 1,000 rounds without the barrier

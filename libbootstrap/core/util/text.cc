@@ -8,7 +8,7 @@
 
 namespace bootstrap {
 
-constinit const std::string_view kVersion = BOOTSTRAP_VERSION;
+constinit const std::string_view kVersion = BOOTSTRAP_VERSION_TEXT;
 
 std::string cat(std::initializer_list<std::string_view> parts) {
   std::size_t length = 0;

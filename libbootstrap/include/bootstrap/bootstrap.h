@@ -9,15 +9,22 @@
  * are made for programs that take device 0 (--bootstrap-gpu=first and narrow, MIG). The GPU to use is bootstrap_device
  * in any case.
  *
- * Opening a handle and asking it sends, opens and changes nothing. What talks to other ranks
- * says "collective": all ranks of the step make these calls in the same order, one at a time in a process, and each
- * comes back within its deadline and two seconds with an error that names the ranks that never came. In a step with
- * PMIx (srun --mpi=pmix) it goes over PMIx, in sessions that end with the call: the process may end, exec or fork at
- * any other time. In every other step it goes over Slurm's PMI-1 (libpmi.so.0), spoken by a short-lived process of this
- * library; PMI-1 cannot tell who never came, and after a deadline that passed, later calls fail at once. Not in a
- * forked child: open a handle in the process that is the rank. A program that also uses MPI calls MPI_Init first, where
- * the step has PMIx: in a rank that had a PMIx session before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare
- * PMIx_Init, PMIx_Finalize, MPI_Init fails likewise); PMIX_MCA_gds=hash in the environment of srun lifts that.
+ * Opening a handle and asking it sends, opens and changes nothing. What talks to other ranks says "collective": all
+ * ranks of the step make these calls in the same order, one at a time in a process, and each comes back within its
+ * deadline and two seconds with an error that names the missing ranks. In a step with PMIx (srun --mpi=pmix) it goes
+ * over PMIx, in sessions that end with the call: the process may end, exec or fork at any other time. In every other
+ * step it goes over Slurm's PMI-1 (libpmi.so.0), spoken by a short-lived process of this library; PMI-1 cannot name
+ * them, and after a deadline that passed, later calls fail at once. Ranks that differ in function or size get
+ * BOOTSTRAP_ERROR_DISAGREEMENT as soon as all have called; a rank that makes fewer calls is missing in the others' next
+ * one. A program that also uses MPI calls MPI_Init first, where the step has PMIx: in a rank that had a PMIx session
+ * before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare PMIx_Init, PMIx_Finalize, MPI_Init fails likewise);
+ * PMIX_MCA_gds=hash in the environment of srun lifts that.
+ *
+ * Threads: collective calls are made one at a time in a process, also on different handles, since all ranks need one
+ * order; a second one waits for the first. All other calls may be made by any thread at any time, also on a handle
+ * whose collective call still runs, but bootstrap_close is the last on its handle, and no thread may change the
+ * environment during bootstrap_open. A signal handler may call bootstrap_version and what takes a const handle. A
+ * forked child may call all but what is collective: that fails there at once if its parent has made such a call.
  *
  * With mpirun the answers come from OMPI_COMM_WORLD_*, on one node: on several nodes bootstrap_open fails, since the
  * hosts of the other ranks are not known. The session with mpirun's PMIx server stays open from the first collective
@@ -53,17 +60,19 @@ extern "C" {
 #define BOOTSTRAP_VERSION_MAJOR 1
 #define BOOTSTRAP_VERSION_MINOR 0
 #define BOOTSTRAP_VERSION_PATCH 0
+/* The version of this header as one number, for #if. */
+#define BOOTSTRAP_VERSION (BOOTSTRAP_VERSION_MAJOR * 10000 + BOOTSTRAP_VERSION_MINOR * 100 + BOOTSTRAP_VERSION_PATCH)
 
 typedef enum bootstrap_status {
   BOOTSTRAP_OK = 0,
-  BOOTSTRAP_ERROR_INVALID = 1,      /* an argument, or a value in the environment, does not mean what it should */
-  BOOTSTRAP_ERROR_MISSING = 2,      /* not a task of a Slurm step, or a variable of it is gone */
-  BOOTSTRAP_ERROR_DISAGREEMENT = 3, /* two sources say different things about this step */
-  BOOTSTRAP_ERROR_UNAVAILABLE = 4,  /* the system refused */
-  BOOTSTRAP_ERROR_UNSUPPORTED = 5,  /* understood, and not possible here */
-  BOOTSTRAP_ERROR_LIMIT = 6,        /* larger than supported: 1,048,576 ranks, 64 KiB a variable, 900 exchanges */
-  BOOTSTRAP_ERROR_INTERNAL = 7,     /* out of memory, or a bug */
-  BOOTSTRAP_ERROR_TIMEOUT = 8       /* a rank did not come, or NCCL did not finish, before the deadline */
+  BOOTSTRAP_ERROR_INVALID = 1,      /* An argument, or a value in the environment, is wrong. */
+  BOOTSTRAP_ERROR_MISSING = 2,      /* The process is no task of a step, or a variable, PMIx or PMI-1 is missing. */
+  BOOTSTRAP_ERROR_DISAGREEMENT = 3, /* Ranks differ in call, size or NCCL, two use one GPU, or variables disagree. */
+  BOOTSTRAP_ERROR_UNAVAILABLE = 4,  /* The system, the PMIx server or NCCL failed, or a rank ended during the call. */
+  BOOTSTRAP_ERROR_UNSUPPORTED = 5,  /* Not possible here, such as a collective call in a forked child. */
+  BOOTSTRAP_ERROR_LIMIT = 6,        /* Over 1,048,576 ranks, 64 KiB of a rank or variable, or 900 collective calls. */
+  BOOTSTRAP_ERROR_INTERNAL = 7,     /* Out of memory, or a bug. */
+  BOOTSTRAP_ERROR_TIMEOUT = 8       /* A rank did not call, or NCCL did not finish, before the deadline. */
 } bootstrap_status_t;
 
 typedef struct bootstrap_job bootstrap_t; /* one step as this task sees it */
@@ -77,7 +86,7 @@ typedef struct bootstrap_options {
 #define BOOTSTRAP_OPTIONS_INIT \
   { sizeof(bootstrap_options_t), 0, 0 }
 
-/* Version of the library that is loaded, as 10000 * major + 100 * minor + patch. */
+/* BOOTSTRAP_VERSION of the library that is loaded. */
 BOOTSTRAP_API int bootstrap_version(void);
 
 /*

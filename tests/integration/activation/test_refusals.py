@@ -132,7 +132,7 @@ def foreign(desk):
     source = REPOSITORY / "spank_plugin"
     subprocess.run(
         ["g++", "-std=c++20", "-fPIC", "-shared", "-isystem", folder, "-I", source, "-I", REPOSITORY / "libbootstrap",
-         '-DBOOTSTRAP_PLUGIN_MARK=""', '-DBOOTSTRAP_VERSION=""', source / "spank_hooks.cc",
+         '-DBOOTSTRAP_PLUGIN_MARK=""', source / "spank_hooks.cc",
          f"-Wl,--version-script={source / 'exports.map'}", *archives, *archives,
          "-static-libstdc++", "-o", folder / "foreign.so"], check=True)  # fmt: skip
     return folder / "foreign.so"

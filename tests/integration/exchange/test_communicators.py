@@ -97,6 +97,14 @@ def test_two_versions_are_distinguished(comm_cluster, mpi):
     assert all(expected in said[rank][0] and said[rank][1] < DEADLINE_MS + GRACE_MS for rank in range(4)), said
 
 
+def test_another_call_of_one_rank_fails_at_once(comm_cluster):
+    other = f"exec {program('exchange_probe')} --mode barrier --timeout 20000"
+    script = f'[ $SLURM_PROCID = 3 ] && {other}; exec {program("comm_probe")} --timeout-ms 20000'
+    said = failures(run(comm_cluster, 1, 4, "sh", "-c", script))
+    assert set(said) == {0, 1, 2}
+    assert all("all ranks must make the same calls in the same order" in text and after < SOON_MS for text, after in said.values()), said
+
+
 TWO_ON_ONE_GPU = "rank 0 (node001, local rank 0) and rank 1 (node001, local rank 1) are both on GPU 0000:1a:00.0: "
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from built_files import program
-from exchange_steps import DONE, leftovers, run_step, sentences, successes
+from exchange_steps import DIFFERENT_CALLS, DONE, assert_different_calls_fail_at_once, leftovers, run_step
 from harness import wait_for
 
 AT_ONCE = 3
@@ -93,10 +93,6 @@ def test_control_sessions_without_a_common_leave_lose_fences(exchange_cluster, c
     assert step.returncode != 0, "200 sessions of 16 ranks in quick succession lost nothing in 10 steps"
 
 
-def test_two_sizes_are_one_sentence(exchange_cluster):
-    """Ranks that do different things get an error, and read no byte of each other."""
-    script = f"exec {program('exchange_probe')} --timeout 2000 --bytes $((64 + SLURM_PROCID / 2))"
-    step = run_step(exchange_cluster, 2, 2, "bash", "-c", script)
-    assert step.returncode != 0 and not successes(step)
-    told = sentences(step)
-    assert len(told) == 4 and all("all ranks must make the same calls in the same order" in text for _, text in told), step
+@pytest.mark.parametrize("different", DIFFERENT_CALLS)
+def test_different_calls_fail_at_once(exchange_cluster, different):
+    assert_different_calls_fail_at_once(exchange_cluster, different, "--mpi=pmix")

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from built_files import LIBRARY, inside, program
-from exchange_steps import failures, run_step, sentences, successes
+from exchange_steps import DIFFERENT_CALLS, assert_different_calls_fail_at_once, failures, run_step, sentences, successes
 from harness import wait_for
 
 NO_PMIX = ("--mpi=none",)
@@ -222,12 +222,9 @@ def test_a_rank_that_ends_is_named_where_srun_has_the_plugin(pmi1_cluster, end, 
     assert (named in step.stderr) == (bootstrap == "on"), step
 
 
-def test_ranks_that_do_different_things_get_an_error(pmi1_cluster):
-    script = f"exec {program('exchange_probe')} --timeout 5000 --bytes $((64 + SLURM_PROCID / 2))"
-    step = run_step(pmi1_cluster, 2, 2, "bash", "-c", script, options=NO_PMIX)
-    told = sentences(step)
-    assert step.returncode != 0 and len(told) == 4 and not successes(step), step
-    assert all("all ranks must make the same calls in the same order" in text for _, text in told), step
+@pytest.mark.parametrize("different", DIFFERENT_CALLS)
+def test_different_calls_fail_at_once_over_pmi1(pmi1_cluster, different):
+    assert_different_calls_fail_at_once(pmi1_cluster, different, *NO_PMIX)
 
 
 # What is done before the program starts, and what is said.

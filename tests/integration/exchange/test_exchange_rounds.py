@@ -61,6 +61,11 @@ def test_rounds_where_libpmix_keeps_what_it_has_read(monkeypatch):
     assert result, done
 
 
+def test_calls_of_two_threads_follow_each_other():
+    result, done = run_rounds("threads", 20)
+    assert result, done
+
+
 def test_a_process_gets_an_error_when_libpmix_has_no_session_left():
     result, done = run_rounds("ours", TOO_MANY_ROUNDS)
     if not result:  # of a libpmix that keeps keys
@@ -109,6 +114,11 @@ def run_under_tsan(mode, rounds):
     done = subprocess.run(line, capture_output=True, text=True, timeout=300 + rounds,
                           env={**os.environ, "TSAN_OPTIONS": options})
     return done.returncode, done.stdout + done.stderr
+
+
+def test_no_data_race_between_threads():
+    status, said = run_under_tsan("threads", TSAN_ROUNDS)
+    assert status == 0 and "WARNING: ThreadSanitizer" not in said, said[-6000:]
 
 
 def test_no_data_race_in_exchanges(request, figure, capsys):

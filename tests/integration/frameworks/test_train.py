@@ -1,7 +1,6 @@
 """The example ./train on real clusters: any number of ranks computes what one process computes, and all end alike."""
 
 import re
-import shlex
 import subprocess
 
 import pytest
@@ -130,20 +129,6 @@ def test_a_step_that_cannot_be_read_is_no_lonely_training(cluster, train):
     # Control: in a batch script, which has no step, it does train alone.
     alone = cluster.run(["salloc", "-Q", "-n1", train])
     assert alone.returncode == 0 and "no task of a Slurm step" in alone.stdout, alone.stderr
-
-
-def test_builds_by_hand_where_it_is_installed(tmp_path, train):
-    """The first command in the head of train.cc, in the folder that holds the examples, with the installed library."""
-    installed = ["cmake", "--install", REPOSITORY / BUILD, "--prefix", tmp_path]
-    subprocess.run(installed, check=True, capture_output=True, timeout=60)
-    source = next(tmp_path.rglob("examples/train.cc"))
-    command = re.search(r"^//     (g\+\+ .*?)(?: {2,}.*)?$", source.read_text(), re.MULTILINE)[1]
-    library = next(tmp_path.rglob("libbootstrap.so")).parent
-    words = [*shlex.split(command), f"-I{tmp_path}/include", f"-L{library}", f"-Wl,-rpath,{library}", "-Wall"]
-    subprocess.run([*words, "-Wextra", "-Werror"], check=True, cwd=source.parent, timeout=60)
-    done = subprocess.run([source.parent / "train", "--steps", "5"], capture_output=True, text=True, timeout=30, env={})
-    assert done.returncode == 0, done.stderr
-    assert "built without CUDA" in done.stdout.splitlines()[0]
 
 
 def test_the_example_of_the_manual_page(cluster, train, tmp_path):

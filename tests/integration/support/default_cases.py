@@ -46,6 +46,7 @@ ROWS: dict[str, int | str] = {
     "test_exchange::test_many_rounds_in_one_step": 1,
     "test_exchange_pmi1::test_all_ranks_have_all_values": 3,
     "test_exchange_pmi1::test_values_of_each_size": 3,
+    "test_exchange_pmi1::test_different_calls_fail_at_once_over_pmi1": 1,
     "test_exchange_pmi1::test_a_rank_that_ends_is_named_where_srun_has_the_plugin": 2,
     "test_exchange_pmi1::test_what_cannot_be_is_one_sentence_at_once": 3,
     "test_exchange_daemons::test_slurmstepd_of_a_node_is_killed": 1,

@@ -4,6 +4,7 @@ import re
 import time
 from collections import namedtuple
 
+from built_files import program
 from harness import everything_below, stop
 
 Step = namedtuple("Step", "returncode stdout stderr seconds")
@@ -14,6 +15,13 @@ FAILED = re.compile(r"^rank (\d+) failed in round (\d+) after (\d+) ms$", re.MUL
 WAITED = re.compile(r"^srun: job \d+ (queued and waiting for|has been allocated) resources\n", re.MULTILINE)
 SENTENCE = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): (.+)$", re.MULTILINE)
 
+
+# Arguments of exchange_probe, in a script of each of four ranks, with which they make different calls.
+DIFFERENT_CALLS = {
+    "a size for each node": "--bytes $((64 + SLURM_PROCID / 2))",
+    "a size of one rank": "--bytes $((64 + SLURM_PROCID / 3))",
+    "a function of one rank": '--mode $( ((SLURM_PROCID == 3)) && echo barrier || echo exchange)',
+}
 
 # Ends the error of each call that passed its deadline. test_exchange_faults checks it; other tests read what stands before it.
 HINT = "; slurm-bootstrap status shows where each rank is"
@@ -59,6 +67,16 @@ def failures(step):
 def sentences(step):
     """What each rank said, as (rank, sentence)."""
     return [(int(rank), text) for rank, text in SENTENCE.findall(step.stderr)]
+
+
+def assert_different_calls_fail_at_once(cluster, different, mpi):
+    """All of four ranks get the error well before their deadline, and no byte of each other."""
+    script = f"exec {program('exchange_probe')} --timeout 20000 {DIFFERENT_CALLS[different]}"
+    step = run_step(cluster, 2, 2, "bash", "-c", script, options=(mpi,))
+    assert step.returncode != 0 and not successes(step), step
+    told = sentences(step)
+    assert len(told) == 4 and all("all ranks must make the same calls in the same order" in text for _, text in told), step
+    assert all(failure.milliseconds < 4000 for failure in failures(step)), step
 
 
 def missing_ranks(text, surely=False):
