@@ -205,10 +205,17 @@ void append_variables(std::string& out, const StepFacts& facts, const StepPlan& 
              : facts.is_one_task ? "VALUE (THIS TASK)"
                                  : "VALUE (RANK 0 FIRST)",
              "FROM");
+  std::vector<std::string> others;
   for (const auto& variable : plan.variables) {
-    if (is_in_table(variable) && (context.shows_all || is_for_users(variable))) append_variable(out, variable, facts);
+    if (!is_in_table(variable)) continue;
+    if (context.shows_all || is_for_users(variable)) {
+      append_variable(out, variable, facts);
+    } else if (!variable.name.starts_with("SLURM_BOOTSTRAP_")) {
+      others.push_back(variable.name);
+    }
   }
   append_gpu_lists(out, facts, plan, context.shows_all);
+  if (!others.empty()) append_row(out, "also set", join(others, ", "), "");
   if (!context.shows_all) return;
   for (const auto& name : plan.removals) {
     append_row(out, name, "(removed)", is_message(name) ? "used up" : "left over from an outer step");
