@@ -176,7 +176,8 @@ bool is_for_users(const PlannedVariable& variable) {
       "MASTER_PORT", kGpuVariable, kGroupVariable, "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS", "BOOTSTRAP_INIT_FILE"};
   const auto is_name = [&](std::string_view name) { return variable.name == name; };
   const auto is_list = [&](const GpuListKind& kind) { return variable.name == kind.variable; };
-  return variable.action != Action::kSet || std::any_of(kNames.begin(), kNames.end(), is_name) ||
+  return variable.action != Action::kSet || variable.name == kPortsVariable ||
+         std::any_of(kNames.begin(), kNames.end(), is_name) ||
          std::any_of(kGpuListKinds.begin(), kGpuListKinds.end(), is_list);
 }
 
