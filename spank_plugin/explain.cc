@@ -33,10 +33,10 @@ bool is_explained(const StepFacts& facts, const Settings& settings) {
 }
 
 void explain_plan(spank_t spank, const StepFacts& facts, const Settings& settings, const StepPlan& plan,
-                  const std::string& far_gpu) {
+                  const std::vector<std::string>& notes) {
   if (!settings.explain.value) {
     auto lines = decision_lines(facts, plan);
-    if (!far_gpu.empty()) lines.push_back(far_gpu);
+    lines.insert(lines.end(), notes.begin(), notes.end());
     for (const auto& line : lines) print_to_stderr(cat({step_prefix(facts.id), line, "\n"}));
     return;
   }
@@ -45,7 +45,7 @@ void explain_plan(spank_t spank, const StepFacts& facts, const Settings& setting
                          .shows_all = process_settings(facts.environment).debug.value,
                          .notes = step_notes(facts, plan),
                          .versions = cat({"plugin ", kVersion, slurm.empty() ? "" : ", Slurm ", slurm})};
-  if (!far_gpu.empty()) context.notes.push_back(far_gpu);
+  context.notes.insert(context.notes.end(), notes.begin(), notes.end());
   print_to_stderr(explain_text(facts, settings, plan, context));
 }
 

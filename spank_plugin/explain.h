@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/activation/activation_rules.h"
 #include "core/plan/step_plan.h"
@@ -14,9 +15,9 @@ namespace bootstrap {
 // In srun: the decision in one line. A step that is set up and explained gets this line with its table.
 void report_decision(const StepId& id, const Activation& activation, const Settings& settings);
 
-// In the task of rank 0: the table, or one line for each decision. `far_gpu`: see note_far_gpu().
+// In the task of rank 0: the table, or one line for each decision. `notes`: of that task.
 bool is_explained(const StepFacts& facts, const Settings& settings);
 void explain_plan(spank_t spank, const StepFacts& facts, const Settings& settings, const StepPlan& plan,
-                  const std::string& far_gpu);
+                  const std::vector<std::string>& notes);
 
 }  // namespace bootstrap

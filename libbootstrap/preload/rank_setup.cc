@@ -263,8 +263,8 @@ Status set_up(const Environment& environment, SetUp what) {
   auto plan = make_step_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
   if (facts->knows_hosts) read_own_cpus(*facts, *plan, *settings);
-  export_plan(*plan);
   reserve_ports(*facts, *settings, *plan);
+  export_plan(*plan);
   const auto step = to_string(facts->id);
   const auto shared = warn_of_missing_gpus(*facts, *settings, *plan);
   if (!shared.empty()) warn(step, shared);

@@ -43,6 +43,15 @@ CpuSet cores_of(pid_t process) {
   return cores;
 }
 
+bool is_one_core(const CpuSet& cpus) {
+  if (cpus.empty()) return false;
+  const FileTree files("");
+  const auto first = std::to_string(cpus.members().front());
+  const auto threads = files.read_cpus(cat({"/sys/devices/system/cpu/cpu", first, "/topology/thread_siblings_list"}));
+  return (cpus.count() == 1 || cpus.is_within(threads)) &&
+         !files.read_cpus("/sys/devices/system/cpu/online").is_within(cpus);
+}
+
 Status bind_to(const CpuSet& cores) {
   Mask mask;
   for (const auto cpu : cores.members()) CPU_SET_S(cpu, kSize, mask.set());

@@ -16,8 +16,9 @@
 
 namespace bootstrap {
 
-CpuSet cores_of(pid_t process);       // 0: the caller; empty if the kernel refuses
-Status bind_to(const CpuSet& cores);  // the calling thread; precondition: not empty
+CpuSet cores_of(pid_t process);        // 0: the caller; empty if the kernel refuses
+bool is_one_core(const CpuSet& cpus);  // with all its hardware threads or some; false where this machine has no other
+Status bind_to(const CpuSet& cores);   // the calling thread; precondition: not empty
 
 // Whether this process may open a device, without opening it: without a persistence daemon the first open of an NVIDIA
 // GPU starts it, which takes seconds. The checks are those of open(2), with the device cgroup of version 1 or 2

@@ -8,10 +8,13 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "core/plan/frameworks.h"
 #include "core/util/text.h"
 #include "probe/files.h"
 
@@ -157,7 +160,57 @@ std::vector<RefusedPort> StepPorts::reserve(StepPlan& plan, const StepFacts& fac
         "; start the step again, or set other ports with --bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE";
     refused.push_back({cat({taken.error().message, kHint})});
   }
+  const auto taken = take_task_ports(plan, facts, settings);
+  if (!taken) refused.push_back({taken.error().message});
   return refused;
+}
+
+namespace {
+
+// Of one task. Ports in use are passed over, since no other task has to know which it has. Empty: too few are free.
+std::string take_ports_of_task(const StepFacts& facts, const Settings& settings, Rank rank,
+                               std::vector<PortReservation>& taken) {
+  constexpr std::uint32_t kMostInUse = 16;
+  std::vector<std::string> ports;
+  for (std::uint32_t i = 0; i < settings.ports.value + kMostInUse; ++i) {
+    const auto port = task_port(facts, settings, rank, i);
+    if (port == 0) break;
+    auto reservation = PortReservation::take(port);
+    if (!reservation) continue;
+    taken.push_back(std::move(*reservation));
+    ports.push_back(std::to_string(port));
+    if (ports.size() == settings.ports.value) return join(ports, ",");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status StepPorts::take_task_ports(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+  const auto at = plan.find(kPortsVariable);
+  if (!at) return {};
+  Status outcome;
+  std::vector<std::string> values;
+  std::vector<PortReservation> taken;
+  for (const auto rank : facts.local_ranks) {
+    values.push_back(take_ports_of_task(facts, settings, rank, taken));
+    if (!values.back().empty() || !outcome) continue;
+    outcome = fail(ErrorCode::kUnavailable,
+                   cat({setting_text("ports", settings.ports.source, std::to_string(settings.ports.value)),
+                        ": too few ports are free for rank ", std::to_string(rank), " on ", facts.layout.host_of(rank),
+                        "; set others with --bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE"}));
+  }
+  if (outcome) {
+    plan.variables[*at].values = values;
+    if (settings.claim.value) std::move(taken.begin(), taken.end(), std::back_inserter(reservations_));
+  } else {
+    plan.variables.erase(plan.variables.begin() + static_cast<std::ptrdiff_t>(*at));
+    plan.removals.emplace_back(kPortsVariable);
+  }
+  std::vector<std::size_t> tasks(values.size());
+  std::iota(tasks.begin(), tasks.end(), std::size_t{0});
+  renew_exports(plan.variables, tasks);
+  return outcome;
 }
 
 }  // namespace bootstrap

@@ -58,13 +58,15 @@ struct RefusedPort {
 
 class StepPorts {
  public:
-  // MASTER_PORT on the node of rank 0, and the ports of TensorFlow servers of this node. Resets plan.port_to_reserve if
-  // MASTER_PORT is refused.
+  // MASTER_PORT on the node of rank 0, and on this node the ports of TensorFlow servers and those of BOOTSTRAP_PORTS.
+  // Resets plan.port_to_reserve if MASTER_PORT is refused, and writes into the plan which further ports were free.
   std::vector<RefusedPort> reserve(StepPlan& plan, const StepFacts& facts, const Settings& settings);
 
   void release() { reservations_.clear(); }
 
  private:
+  Status take_task_ports(StepPlan& plan, const StepFacts& facts, const Settings& settings);
+
   std::vector<PortReservation> reservations_;
 };
 

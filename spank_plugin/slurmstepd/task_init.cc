@@ -133,11 +133,16 @@ Status StepOnNode::set_up_task(spank_t spank, std::uint32_t task) {
     const auto preloaded = preload_ ? preload(spank, settings_) : preload_;
     if (!preloaded && task == 0) log_warning(step_, preloaded.error().message);
   }
-  if (place.rank != 0) return {};
-  for (const auto& warning : plan_->warnings) log_warning(step_, warning);
-  if (!is_explained(*facts_, settings_)) return {};
+  if (reports_for_step(task)) {
+    for (const auto& warning : plan_->warnings) log_warning(step_, warning);
+  }
+  if (place.rank != 0 || !is_explained(*facts_, settings_)) return {};
   const auto near = plan_->gpus && observed->gpus ? cores_near(*plan_->gpus, *observed->gpus) : CpuSet();
-  explain_plan(spank, *facts_, settings_, *plan_, note_far_gpu(*facts_, 0, cores_of(0), near));
+  const auto cores = cores_of(0);
+  std::vector<std::string> notes{note_far_gpu(*facts_, 0, cores, near)};
+  if (is_one_core(cores)) notes.push_back(note_one_core(*facts_, *plan_, 0));
+  std::erase(notes, "");
+  explain_plan(spank, *facts_, settings_, *plan_, notes);
   return {};
 }
 

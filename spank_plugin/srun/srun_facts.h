@@ -20,11 +20,12 @@ std::vector<std::string> own_command_line();
 SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const Settings& settings, Deadline deadline);
 
 struct ResolvedName {
-  std::string address;       // the first that is no loopback address; empty: there is none
-  bool is_unusable = false;  // the name server does not know the name, or all its addresses are loopback addresses
+  std::string address = {};  // the first that is no loopback address; empty: there is none
+  bool is_unknown = false;   // to the name server
+  bool is_loopback = false;  // all its addresses are
 };
 
-// May take as long as the name servers do. A name server that does not answer leaves both as they are.
+// May take as long as the name servers do. A name server that does not answer leaves all as they are.
 ResolvedName look_up(const std::string& name);
 
 }  // namespace bootstrap

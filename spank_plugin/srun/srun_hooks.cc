@@ -170,15 +170,17 @@ std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& enviro
 // What the calls need. They run in a thread that may be left behind, so it owns all of this.
 struct Questions {
   StepNumbers numbers;
-  bool needs_record = false;  // what the step asked for
-  std::uint32_t nodes = 1;    // of the step
-  std::string master;         // a template with %h for the host of rank 0; empty: its address is not needed
-  std::string users_master;   // MASTER_ADDR of the user, to be looked up; empty: there is none
+  bool needs_record = false;      // what the step asked for
+  std::uint32_t nodes = 1;        // of the step
+  std::string master = {};        // a template with %h for the host of rank 0; empty: its address is not needed
+  bool is_users_option = false;   // the user set it, in a step that asks
+  std::string users_master = {};  // MASTER_ADDR of the user, to be looked up; empty: there is none
 };
 
 struct Addresses {
   std::string master_ip;
-  std::string unusable_master;
+  std::string unusable_master;  // MASTER_ADDR of the user
+  std::string unusable_option;  // likewise of --bootstrap-addr
 };
 
 struct Answers {
@@ -210,12 +212,19 @@ ResolvedName look_up_in_time(const std::string& name, Deadline deadline) {
 Addresses ask_addresses(const Questions& questions, const std::vector<ComponentText>& components, Deadline deadline) {
   Addresses addresses;
   const auto first = host_of_first_rank(components);
-  if (node_count(components) < 2 || first.empty()) return addresses;
-  if (!questions.master.empty()) {
-    addresses.master_ip = look_up_in_time(fill_address(questions.master, first), deadline).address;
+  if (first.empty()) return addresses;
+  const bool is_one_node = node_count(components) < 2;
+  const auto is_unusable = [&](const ResolvedName& name) {
+    return name.is_unknown || (name.is_loopback && !is_one_node);
+  };
+  if (!questions.master.empty() && (!is_one_node || questions.is_users_option)) {
+    const auto master = fill_address(questions.master, first);
+    const auto found = look_up_in_time(master, deadline);
+    addresses.master_ip = found.address;
+    if (questions.is_users_option && is_unusable(found)) addresses.unusable_option = master;
   }
   const auto& users = questions.users_master;
-  if (!users.empty() && users != first && look_up_in_time(users, deadline).is_unusable)
+  if (!users.empty() && users != first && is_unusable(look_up_in_time(users, deadline)))
     addresses.unusable_master = users;
   return addresses;
 }
@@ -238,12 +247,14 @@ Questions questions_of(const StepNumbers& numbers, const Environment& environmen
                        bool needs_record, std::uint32_t nodes, Asked asked) {
   using Kind = InterfaceChoice::Kind;
   const auto kind = settings.interface.value.kind;
-  Questions questions{
-      .numbers = numbers, .needs_record = needs_record, .nodes = nodes, .master = {}, .users_master = {}};
-  if (kind == Kind::kGloo || kind == Kind::kAuto) questions.master = settings.address.value;
-  // The user's stays in an unasked step.
-  if (asked == Asked::kUnasked) return questions;
-  questions.users_master = master_to_look_up(environment);
+  Questions questions{.numbers = numbers, .needs_record = needs_record, .nodes = nodes};
+  const bool has_option = settings.address.source >= Source::kEnvironment;
+  questions.is_users_option = has_option && asked != Asked::kUnasked;
+  if (questions.is_users_option || kind == Kind::kGloo || kind == Kind::kAuto) {
+    questions.master = settings.address.value;
+  }
+  // The user's variable stays in an unasked step, and yields to the user's option.
+  if (asked != Asked::kUnasked && !has_option) questions.users_master = master_to_look_up(environment);
   return questions;
 }
 
@@ -332,6 +343,13 @@ int decide_step(spank_t spank) {
   if (is_announced && !answers.components.empty()) {
     log_info(to_string(numbers->id()), announcement(decision, numbers->tasks.in_step, answers.components.front().nodes,
                                                     host_of_first_rank(answers.components)));
+  }
+  if (const auto& name = answers.addresses.unusable_option; !name.empty()) {
+    const auto& address = collected.settings.address;
+    log_warning(to_string(numbers->id()),
+                cat({setting_text("master_addr", address.source, address.value), ": ", name,
+                     " does not resolve where srun runs; ranks that cannot resolve it find no "
+                     "rank 0: use another name"}));
   }
   if (is_set_up || is_passed_on) hand_over(*numbers, decision, answers);
   if (is_set_up || decision.asked == Asked::kStrongly) {

@@ -105,6 +105,19 @@ TEST(Notes, OfAGpuThatIsFar) {
   EXPECT_EQ(note_far_gpu(facts, 1, {}, cpus("4-7")), "");
 }
 
+TEST(Notes, OfATaskWithGpusAndOneCore) {
+  auto environment = two_by_two();
+  environment.unset("SLURM_STEP_GPUS");
+  environment.unset("CUDA_VISIBLE_DEVICES");
+  const auto without = *read_task_facts(environment);
+  EXPECT_EQ(note_one_core(without, *make_step_plan(without, {}), 0), "");
+  const auto facts = *read_task_facts(two_by_two());
+  EXPECT_EQ(note_one_core(facts, *make_step_plan(facts, {}), 0),
+            "rank 0 has one core and 1 GPU: data loaders share this core with the training; use srun "
+            "--cpus-per-task=N for N cores, also in a job that has them, because srun does not take the number of "
+            "sbatch");
+}
+
 TEST(Notes, OneLineForEachDecision) {
   auto environment = with(two_by_two(), {{"MASTER_PORT", "29500"}, {"WORLD_SIZE", "1"}});
   const auto facts = *read_task_facts(environment);

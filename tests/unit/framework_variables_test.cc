@@ -127,6 +127,45 @@ TEST(FurtherPorts, JaxIsSetUpOnlyWithAPortOfItsOwn) {
   EXPECT_FALSE(plan->find("JAX_COORDINATOR_ADDRESS"));
 }
 
+TEST(TaskPorts, AreOfOneTaskEach) {
+  Settings settings;
+  settings.ports = {3, Source::kOption};
+  settings.frameworks.value = *parse_frameworks("auto,tensorflow");
+  std::set<std::string> ports;
+  for (const Rank rank : {0U, 1U}) {
+    const auto plan = plan_of(two_by_two(rank), settings);
+    const auto own = value(plan, "BOOTSTRAP_PORTS");
+    for (const auto port : split(own, ',')) EXPECT_TRUE(ports.emplace(port).second) << port;
+    for (const auto port : plan.worker_ports) EXPECT_TRUE(ports.insert(std::to_string(port)).second) << port;
+    if (rank != 0) continue;
+    for (const auto* other : {"MASTER_PORT", "JAX_COORDINATOR_PORT"})
+      EXPECT_TRUE(ports.insert(value(plan, other)).second);
+  }
+  EXPECT_EQ(ports.size(), 2 * 3 + 2 + 2U);
+  settings.ports = {};
+  EXPECT_EQ(value(plan_of(two_by_two(), settings), "BOOTSTRAP_PORTS"), "-");
+}
+
+TEST(TaskPorts, RefuseOnlyAStepThatAsksOnItsOwnLine) {
+  auto facts = *read_task_facts(two_by_two());
+  Settings settings;
+  settings.ports = {5, Source::kEnvironment};
+  settings.port_range = {{20000, 20012}, Source::kSite};
+  const auto refused = make_step_plan(facts, settings);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(
+      refused.error().message,
+      "SLURM_BOOTSTRAP_PORTS=5: 2 tasks on a node need 10 ports, and there are 9; use a lower number, or a larger "
+      "--bootstrap-port-range");
+  facts.decision = {.set_up = SetUp::kWorld, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}};
+  const auto plan = make_step_plan(facts, settings);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(value(*plan, "BOOTSTRAP_PORTS"), "-");
+  EXPECT_EQ(plan->warnings.size(), 1U);
+  settings.port_range.value = {20000, 20013};
+  EXPECT_NE(value(*make_step_plan(facts, settings), "BOOTSTRAP_PORTS"), "-");
+}
+
 TEST(FrameworkChoice, IsReadAndWrittenTheSame) {
   for (const auto* text : {"auto", "all", "none", "tensorflow", "torchrun,jax", "nvshmem,nccl-tests,openmp",
                            "auto,tensorflow", "auto,tensorflow,jax"}) {

@@ -14,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/util/text.h"
 #include "own_network.h"
+#include "step_environment.h"
 #include "test_socket.h"
 
 namespace bootstrap {
@@ -301,6 +303,44 @@ TEST(PortReservationNetwork, IsNeverWhatTheSystemChooses) {
       reservations.push_back(std::move(*reservation));
     }
     for (const auto& storm : kStorms) EXPECT_EQ(chosen_ports(storm), others) << storm.what;
+  });
+  if (!skipped.empty()) GTEST_SKIP() << skipped;
+}
+
+std::vector<std::string> ports_of(const StepPlan& plan) {
+  std::vector<std::string> ports;
+  const auto text = effective_value(plan, "BOOTSTRAP_PORTS");
+  for (const auto port : split(text, ',')) ports.emplace_back(port);
+  return ports;
+}
+
+TEST(PortReservationNetwork, PassesOverPortsOfATaskThatAreInUse) {
+  const auto skipped = in_own_network([] {
+    const auto facts = *read_task_facts(two_by_two());
+    Settings settings;
+    settings.ports = {2, Source::kOption};
+    settings.port_range.value = {20000, 20099};
+    auto plan = *make_step_plan(facts, settings);
+    const auto planned = ports_of(plan);
+    const auto taken = PortReservation::take(static_cast<std::uint16_t>(*parse_unsigned(planned[0], kMaxPort)));
+    StepPorts ports;
+    EXPECT_TRUE(ports.reserve(plan, facts, settings).empty());
+    ASSERT_EQ(ports_of(plan).size(), 2U);
+    EXPECT_EQ(ports_of(plan)[0], planned[1]);
+    for (const auto& port : ports_of(plan)) {
+      EXPECT_EQ(port_refusal(static_cast<std::uint16_t>(*parse_unsigned(port, kMaxPort))), kInUse) << port;
+    }
+    // With all others in use.
+    std::vector<PortReservation> all;
+    for (std::uint16_t port = 20000; port < 20100; ++port) {
+      if (auto one = PortReservation::take(port)) all.push_back(std::move(*one));
+    }
+    const auto refused = ports.reserve(plan, facts, settings);
+    ASSERT_FALSE(refused.empty());
+    EXPECT_EQ(refused.back().sentence,
+              "--bootstrap-ports=2: too few ports are free for rank 0 on node001; set others with "
+              "--bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE");
+    EXPECT_FALSE(plan.find("BOOTSTRAP_PORTS"));
   });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }

@@ -102,6 +102,10 @@ TEST(StepPlan, AMasterAddressThatLeadsNowhereIsReplaced) {
   EXPECT_EQ(address("gone.example", "gone.example"), "node001") << "srun could not find it";
   auto one_node = with(step_of("node001", "2", 2, "node001"), {{"MASTER_ADDR", "localhost"}});
   EXPECT_EQ(effective_value(plan_of(one_node), "MASTER_ADDR"), "localhost");
+  one_node.set("MASTER_ADDR", "gone.example");
+  auto facts = *read_task_facts(one_node);
+  facts.decision.unusable_master = "gone.example";
+  EXPECT_EQ(effective_value(*make_step_plan(facts, {}), "MASTER_ADDR"), "node001");
 }
 
 TEST(StepPlan, AMasterAddressWhereAServerOfTheUsersMayBeStaysInAStepThatDidNotAsk) {

@@ -87,6 +87,14 @@ std::string note_far_gpu(const StepFacts& facts, Rank rank, const CpuSet& cores,
                        : "; use --gres-flags=enforce-binding for cores near to the GPUs"});
 }
 
+std::string note_one_core(const StepFacts& facts, const StepPlan& plan, Rank rank) {
+  const auto gpus = plan.gpus ? view_of(*plan.gpus, facts.layout.place(rank).local_rank).group.size() : 0;
+  if (gpus == 0) return {};
+  return cat({"rank ", std::to_string(rank), " has one core and ", counted(gpus, "GPU"),
+              ": data loaders share this core with the training; use srun --cpus-per-task=N for N cores, also in a job "
+              "that has them, because srun does not take the number of sbatch"});
+}
+
 namespace {
 
 constexpr std::size_t kNameWidth = 26;
@@ -168,7 +176,8 @@ bool is_for_users(const PlannedVariable& variable) {
       "MASTER_PORT", kGpuVariable, kGroupVariable, "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS", "BOOTSTRAP_INIT_FILE"};
   const auto is_name = [&](std::string_view name) { return variable.name == name; };
   const auto is_list = [&](const GpuListKind& kind) { return variable.name == kind.variable; };
-  return variable.action != Action::kSet || std::any_of(kNames.begin(), kNames.end(), is_name) ||
+  return variable.action != Action::kSet || variable.name == kPortsVariable ||
+         std::any_of(kNames.begin(), kNames.end(), is_name) ||
          std::any_of(kGpuListKinds.begin(), kGpuListKinds.end(), is_list);
 }
 

@@ -42,4 +42,7 @@ std::vector<std::string> step_notes(const StepFacts& facts, const StepPlan& plan
 // A rank that is bound to cores none of which is near its GPU. Empty: it is not, or that is not known.
 std::string note_far_gpu(const StepFacts& facts, Rank rank, const CpuSet& cores, const CpuSet& near);
 
+// A rank that has GPUs and a single core. Empty: it has none of its own.
+std::string note_one_core(const StepFacts& facts, const StepPlan& plan, Rank rank);
+
 }  // namespace bootstrap

@@ -122,6 +122,33 @@ std::string ucx_devices(const StepFacts& facts, const std::string& interface) {
   return interface;
 }
 
+// The tasks' own servers listen there: those of inference engines, for one. Which of these ports are free is found out
+// where they are taken.
+Status add_task_ports(VariableList& variables, const StepFacts& facts, const Settings& settings) {
+  constexpr std::uint32_t kMostOnNode = 256;  // descriptors of slurmstepd, which needs others for the tasks
+  const auto count = settings.ports.value;
+  if (count == 0 || facts.decision.set_up == SetUp::kTorchrun) return {};
+  const auto most = facts.layout.most_on_a_node();
+  const auto& range = settings.port_range.value;
+  const auto others = most + 2;  // MASTER_PORT, JAX's and TensorFlow's
+  const auto size = std::uint32_t{range.high} - range.low + 1U;
+  const auto room = std::min(kMostOnNode, size - std::min(size, others));
+  if (most * count > room) {
+    return fail(ErrorCode::kLimit,
+                cat({setting_text("ports", settings.ports.source, std::to_string(count)), ": ", counted(most, "task"),
+                     " on a node need ", std::to_string(most * count), " ports, and there are ", std::to_string(room),
+                     "; use a lower number, or a larger --bootstrap-port-range"}));
+  }
+  std::vector<std::string> values;
+  for (const auto rank : facts.local_ranks) {
+    std::vector<std::string> ports;
+    for (std::uint32_t i = 0; i < count; ++i) ports.push_back(std::to_string(task_port(facts, settings, rank, i)));
+    values.push_back(join(ports, ","));
+  }
+  variables.own(variable_of(kPortsVariable, std::move(values), "on the task's own node"));
+  return {};
+}
+
 Status add_interface(VariableList& variables, const StepFacts& facts, const Settings& settings) {
   const auto& choice = settings.interface.value;
   if (facts.layout.node_count() == 1 || facts.routes.empty()) return {};
@@ -236,9 +263,10 @@ Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& se
   auto has_ports = check_port_range(facts, settings, sets);
   if (!has_ports) return has_ports;
   add_rows(variables, plan, facts, settings, sets);
-  auto added = add_interface(variables, facts, settings);
-  if (!added && facts.decision.asked == Asked::kStrongly) return added;
-  if (!added) plan.warnings.push_back(added.error().message);
+  for (auto& added : {add_interface(variables, facts, settings), add_task_ports(variables, facts, settings)}) {
+    if (!added && facts.decision.asked == Asked::kStrongly) return added;
+    if (!added) plan.warnings.push_back(added.error().message);
+  }
   add_ports(plan, facts, settings, sets);
   for (auto& variable : std::move(variables).take()) plan.variables.push_back(std::move(variable));
   return {};
@@ -277,7 +305,8 @@ void adopt_frameworks(StepPlan& plan, const Environment& environment) {
   });
   for (auto& variable : plan.variables) {
     const auto value = environment.get(variable.name);
-    if (variable.framework && value && ours.is_ours(variable.name, *value)) variable.values = {std::string(*value)};
+    const bool is_found_out = variable.framework || variable.name == kPortsVariable;
+    if (is_found_out && value && ours.is_ours(variable.name, *value)) variable.values = {std::string(*value)};
   }
   for (const auto& name : ours.unchanged(environment)) {
     const bool is_mark = name == kStepTagVariable || name == kExportsVariable || name == kSettingsVariable;

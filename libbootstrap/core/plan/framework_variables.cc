@@ -156,4 +156,11 @@ std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank
   return further_port(facts, settings.port_range.value, facts.layout.place(rank).local_rank + 1);
 }
 
+std::uint16_t task_port(const StepFacts& facts, const Settings& settings, Rank rank, std::uint32_t i) {
+  const auto& range = settings.port_range.value;
+  const auto most = facts.layout.most_on_a_node();
+  const auto n = most + 2 + facts.layout.place(rank).local_rank + i * most;  // behind TensorFlow's and JAX's
+  return n + range.low <= range.high ? further_port(facts, range, n) : std::uint16_t{0};
+}
+
 }  // namespace bootstrap

@@ -57,6 +57,12 @@ inline constexpr std::size_t kMaxFrameworkValue = 60000;
 // Where a rank's TensorFlow server listens, on its own node.
 std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank rank);
 
+inline constexpr std::string_view kPortsVariable = "BOOTSTRAP_PORTS";
+
+// The i-th port, from 0, that a rank may have in BOOTSTRAP_PORTS: no other port of the step on its node. 0: the range
+// has no more.
+std::uint16_t task_port(const StepFacts& facts, const Settings& settings, Rank rank, std::uint32_t i);
+
 // Whether srun starts the tasks of this step for MPI, and how: "pmix", "pmi2", ...; empty: it does not.
 std::string_view mpi_launch(const Environment& environment);
 

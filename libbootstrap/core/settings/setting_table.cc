@@ -73,6 +73,13 @@ Result<std::uint32_t> read_timeout(std::string_view text) {
   return static_cast<std::uint32_t>(*seconds);
 }
 
+Result<std::uint32_t> read_ports(std::string_view text) {
+  if (text == "off") return 0U;
+  const auto ports = parse_unsigned(text, kMaxTaskPorts);
+  if (!ports || *ports == 0) return refuse_value("use off or a number of ports from 1 to 8");
+  return static_cast<std::uint32_t>(*ports);
+}
+
 Result<std::string> read_partitions(std::string_view text) {
   const auto is_name = [](std::string_view name) {
     return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c != 0x7f; });
@@ -174,7 +181,7 @@ std::string write_word(Value value) {
 }
 std::string write_text(const std::string& value) { return value; }
 std::string write_port(std::uint16_t port) { return port == 0 ? "auto" : std::to_string(port); }
-std::string write_seconds(std::uint32_t seconds) { return seconds == 0 ? "off" : std::to_string(seconds); }
+std::string write_number(std::uint32_t number) { return number == 0 ? "off" : std::to_string(number); }
 std::string write_interface(const InterfaceChoice& choice) { return choice.text; }
 std::string write_port_range(const PortRange& range) {
   return cat({std::to_string(range.low), "-", std::to_string(range.high)});
@@ -256,6 +263,9 @@ constexpr std::array kSpecs{
     row<&Settings::port_range, read_port_range, write_port_range>(
         {"port_range", "SLURM_BOOTSTRAP_PORT_RANGE", "bootstrap-port-range", "LOW-HIGH", "",
          "range for computed ports; keep it outside ip_local_port_range"}),
+    row<&Settings::ports, read_ports, write_number>(
+        {"ports", "SLURM_BOOTSTRAP_PORTS", "bootstrap-ports", "N|off", "",
+         "so many further ports for each task, for servers of its own, in BOOTSTRAP_PORTS"}),
     row<&Settings::address, read_address, write_text>({"master_addr", "SLURM_BOOTSTRAP_ADDR", "bootstrap-addr",
                                                        "NAME|TEMPLATE", "",
                                                        "MASTER_ADDR; %h stands for the host of rank 0, as in %h-ib0"}),
@@ -285,7 +295,7 @@ constexpr std::array kSpecs{
         {"interface", "SLURM_BOOTSTRAP_INTERFACE", "bootstrap-interface", "gloo|auto|NAME|CIDR|off", "",
          "network interface for NCCL, Gloo, NVSHMEM and UCX; auto: the one that routes to MASTER_ADDR; gloo: that one "
          "for Gloo alone"}),
-    row<&Settings::grace, read_grace, write_seconds>(
+    row<&Settings::grace, read_grace, write_number>(
         {"grace", "SLURM_BOOTSTRAP_GRACE", "bootstrap-grace", "SECONDS|off", "",
          "in a step that asked for the plugin: how long the other tasks may go on after one failed"}),
     row<&Settings::shared_dir, read_shared_dir, write_text>(
@@ -294,7 +304,7 @@ constexpr std::array kSpecs{
     row<&Settings::debug, read_debug, write_word<bool, kSwitch>>(
         {"debug", "SLURM_BOOTSTRAP_DEBUG", "", "0|1", "", "write a line for each decision to standard error"},
         AppliesTo::kProcess),
-    row<&Settings::timeout, read_timeout, write_seconds>(
+    row<&Settings::timeout, read_timeout, write_number>(
         {"timeout", "SLURM_BOOTSTRAP_TIMEOUT", "", "SECONDS", "", "deadline of a collective call"},
         AppliesTo::kProcess),
     row<&Settings::timing, read_timing, write_word<bool, kSwitch>>(

@@ -68,6 +68,7 @@ enum class GpuMode : std::uint8_t {
 
 inline constexpr std::uint16_t kMinPort = 1024;  // lower ones belong to root
 inline constexpr std::uint32_t kMaxPort = 65535;
+inline constexpr std::uint32_t kMaxTaskPorts = 8;  // of one task; slurmstepd holds a descriptor for each
 
 struct PortRange {
   std::uint16_t low = 20000;
@@ -88,6 +89,7 @@ struct Settings {
   Setting<bool> log{false};                    // each decision is a line in slurmd's log
   Setting<std::uint16_t> port{0};              // 0: reserved by Slurm, or computed from port_range
   Setting<PortRange> port_range{PortRange{}};  // below Linux' default ip_local_port_range, 32768 to 60999
+  Setting<std::uint32_t> ports{0};             // further ports of each task, in BOOTSTRAP_PORTS
   Setting<std::string> address{"%h"};          // %h: the host of rank 0
   Setting<bool> claim{true};                   // hold the port on the host of rank 0 until the step ends
   Setting<GpuMode> gpu{GpuMode::kIndex};

@@ -51,7 +51,12 @@ void print_table(const TaskPlan& task, const NodeView& view, const ExplainOption
                          .notes = task.differences,
                          .versions = cat({"slurm-bootstrap ", kVersion})};
   for (auto& note : step_notes(task.facts, task.plan)) context.notes.push_back(std::move(note));
-  if (auto note = note_own_gpu(task, view); task.is_set && !note.empty()) context.notes.push_back(std::move(note));
+  if (task.is_set) context.notes.push_back(note_own_gpu(task, view));
+  const bool is_own = options.environment.empty();
+  if (is_own && is_one_core(cores_of(0))) {
+    context.notes.push_back(note_one_core(task.facts, task.plan, task.facts.local_ranks.front()));
+  }
+  std::erase(context.notes, "");
   const auto text = options.json ? explain_json(task.facts, task.settings, task.plan, context)
                                  : explain_text(task.facts, task.settings, task.plan, context);
   (void)std::fputs(text.c_str(), stdout);

@@ -262,6 +262,24 @@ def test_an_address_that_only_the_nodes_resolve_stays_unless_the_step_asks(clust
         assert 'MASTER_ADDR="nowhere.invalid" (it does not resolve where srun runs)' in told(asked)[0], asked.stderr
 
 
+def test_an_address_of_an_option_that_does_not_resolve_is_reported(cluster):
+    """On one node, too. The host's own name, and an address, are silent."""
+    line = "--bootstrap-addr=%h-ib7: node001-ib7 does not resolve where srun runs"
+    with other_file(cluster, "head", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n", "nsswitch.conf"):
+        for shape in (TWO, "-N1 --ntasks-per-node=2 --gres=gpu:2"):
+            done = srun(cluster, f"{shape} --bootstrap-addr=%h-ib7")
+            assert {task["MASTER_ADDR"] for task in variables(done)} == {"node001-ib7"}
+            assert len(told(done)) == 1 and line in told(done)[0], done.stderr
+            for right in ("%h", "10.99.99.99"):
+                assert told(srun(cluster, f"{shape} --bootstrap-addr={right}")) == []
+            asked = srun(cluster, f"{shape} --bootstrap=on", env={"MASTER_ADDR": "nowhere.invalid"})
+            assert {task["MASTER_ADDR"] for task in variables(asked)} == {"node001"}
+            assert len(told(asked)) == 1 and "it does not resolve where srun runs" in told(asked)[0], asked.stderr
+            unasked = srun(cluster, shape, env={"SLURM_BOOTSTRAP_ADDR": "%h-ib7"})
+            assert {task["MASTER_ADDR"] for task in variables(unasked)} == {"node001-ib7"}
+            assert "does not resolve" not in unasked.stderr
+
+
 SILENT_SERVER = """
 import socket, sys
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from built_files import TRAIN, inside
-from harness import ASKS_FOR_LIBUV, HAS_PMIX, INSIDE, REPOSITORY, Cluster, needs_torchrun
+from harness import ASKS_FOR_LIBUV, HAS_PMIX, INSIDE, REPOSITORY, Cluster, needs_torchrun, wait_for
 
 EXAMPLES = REPOSITORY / "etc/examples"
 PROGRAMS = sorted(path.name for path in [*EXAMPLES.glob("*.py"), EXAMPLES / "train.cc"])
@@ -115,6 +115,33 @@ def test_a_script_trains_when_it_is_submitted(cluster, environments, name):
     line = start_line(name)
     assert line == f"sbatch {name}"
     check_end(run_example(cluster, environments, name, line))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("options, program", [
+    ("", ""), pytest.param("--ntasks-per-node=1 --cpus-per-task=2", "torchrun", marks=needs_torchrun)])
+def test_a_training_that_is_requeued_twice_goes_on(cluster, options, program):
+    """Once as before the time limit, once by scontrol while it trains."""
+    text = (EXAMPLES / "train_checkpoint.sbatch").read_text()
+    cluster.write_home("long.sbatch", text.replace("train_checkpoint.py", "train_checkpoint.py --steps 600"))
+    line = f"sbatch --parsable --output=long-%j.out {options} long.sbatch {program}"
+    job = cluster.run(line.split()).stdout.strip()
+    output = cluster.home / f"long-{job}.out"
+
+    def seen():
+        return output.read_text() if output.exists() else ""
+
+    def has_trained(starts):
+        return "  loss " in "".join(seen().split("start at step")[starts:])
+
+    for number, stop in enumerate((f"scancel --batch --signal=USR1 {job}", f"scontrol requeue {job}")):
+        wait_for(lambda: has_trained(number + 1), what="no training")
+        assert cluster.run(stop.split()).returncode == 0
+        wait_for(lambda: seen().count("saved step") == number + 1, what="not saved")
+    wait_for(lambda: has_trained(3) and FINAL.search(seen()), LIMIT, what="no end")
+    starts = [int(step) for step in re.findall(r"start at step (\d+) on 4 ranks", seen())]
+    saved = [int(step) for step in re.findall(r"saved step (\d+)", seen())]
+    assert starts == [0, *saved] and 0 < saved[0] < saved[1] < 600, seen()
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name.endswith(".py")])

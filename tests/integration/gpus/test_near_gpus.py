@@ -112,3 +112,12 @@ def test_the_table_of_the_node_shows_who_has_which_gpu(node):
     for gpu, rank in ((0, 1), (1, 1), (2, 0), (3, 0)):
         [line] = [line for line in lines if line.startswith(f"{gpu} ")]
         assert (line[columns[0]], line[columns[1]:]) == (str(rank), "0-3") and "far" not in line, done.stdout
+
+
+def test_explain_names_a_task_with_gpus_and_one_core(node):
+    line = "has one core and 2 GPUs: data loaders share this core with the training; use srun --cpus-per-task=N"
+    shown = {}
+    for options in ("-n2", "-n1 -c2"):
+        _, done = node.run(*options.split(), "--bootstrap=explain", program=(COMMAND, "explain", "--rank", "0"))
+        shown[options] = [line in " ".join(text.split()) for text in (done.stdout, done.stderr)]
+    assert shown == {"-n2": [True, True], "-n1 -c2": [False, False]}

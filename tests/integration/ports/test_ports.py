@@ -63,6 +63,44 @@ def test_reserved_ports_of_slurm_are_used(cluster_factory):
     assert len(set(masters)) == 20 and len(set(reserved)) == len(reserved)
 
 
+TASK_PORTS = """
+import os, socket
+for port in os.environ["BOOTSTRAP_PORTS"].split(","):
+    try:
+        socket.socket().bind(("", int(port)))
+        print("not reserved")
+    except OSError:
+        socket.create_server(("", int(port)))  # sets SO_REUSEADDR
+print(*[os.environ[name] for name in ("SLURMD_NODENAME", "BOOTSTRAP_PORTS", "MASTER_PORT", "JAX_COORDINATOR_PORT")])
+"""
+TAKEN = """
+import socket, time
+servers = [socket.create_server(("", port)) for port in range(31200, 31208)]
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_further_ports_are_reserved_for_one_task_each(cluster, job):
+    """A port that another program has is passed over."""
+    def ports_by_node(count, *options):
+        done = cluster.run([*step_line(job, 2, 4, f"--bootstrap-ports={count}", *options), "python3", "-c", TASK_PORTS])
+        assert done.returncode == 0, done.stderr
+        ports = {"node001": [], "node002": []}
+        for line in done.stdout.splitlines():
+            node, own, *others = line.split()
+            ports[node] += own.split(",")
+        assert all(len({*of_node, *others}) == 2 * count + 2 for of_node in ports.values()), done.stdout
+        return ports
+
+    ports_by_node(3)
+    with background(cluster, ["python3", "-c", TAKEN], node="node002", ready=True):
+        ports = ports_by_node(2, "--bootstrap-port-range=31200-31215")
+        assert min(ports["node002"]) >= "31208", ports
+        done = cluster.run([*step_line(job, 2, 4, "--bootstrap-ports=4", "--bootstrap-port-range=31200-31211"), "true"])
+        assert done.returncode != 0 and done.stderr.count("too few ports are free for rank 2 on node002") == 1, done.stderr
+
+
 def states_of(cluster, port):
     """States of the sockets of a port on node001, as the kernel numbers them; 06 is TIME_WAIT."""
     table = in_node(cluster, "cat /proc/net/tcp6").splitlines()[1:]
