@@ -9,15 +9,15 @@
  * are made for programs that take device 0 (--bootstrap-gpu=first and narrow, MIG). The GPU to use is bootstrap_device
  * in any case.
  *
- * Opening a handle and asking it sends, opens and changes nothing. What talks to other ranks
- * says "collective": all ranks of the step make these calls in the same order, one at a time in a process, and each
- * comes back within its deadline and two seconds with an error that names the ranks that never came. In a step with
- * PMIx (srun --mpi=pmix) it goes over PMIx, in sessions that end with the call: the process may end, exec or fork at
- * any other time. In every other step it goes over Slurm's PMI-1 (libpmi.so.0), spoken by a short-lived process of this
- * library; PMI-1 cannot tell who never came, and after a deadline that passed, later calls fail at once. Not in a
- * forked child: open a handle in the process that is the rank. A program that also uses MPI calls MPI_Init first, where
- * the step has PMIx: in a rank that had a PMIx session before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare
- * PMIx_Init, PMIx_Finalize, MPI_Init fails likewise); PMIX_MCA_gds=hash in the environment of srun lifts that.
+ * Opening a handle and reading from it sends, opens and changes nothing. Functions that communicate with other ranks
+ * are marked "collective": all ranks of the step make these calls in the same order, one at a time in a process, and
+ * each returns within its deadline and two seconds, with an error that names the ranks that did not call. In a step
+ * with PMIx (srun --mpi=pmix) a call uses PMIx, in a session that ends with the call: the process may end, exec or fork
+ * at any other time. In every other step it uses Slurm's PMI-1 (libpmi.so.0) in a short-lived process of this library;
+ * PMI-1 cannot name the missing ranks, and after a deadline that passed, later calls fail at once. A forked child
+ * cannot use the handle: open one in the process that is the rank. A program that also uses MPI calls MPI_Init first,
+ * if the step has PMIx: in a rank that had a PMIx session before, Open MPI 4.1 cannot start on a server of PMIx 4.2
+ * (bare PMIx_Init, PMIx_Finalize, MPI_Init fails likewise); PMIX_MCA_gds=hash in srun's environment prevents that.
  *
  * With mpirun the answers come from OMPI_COMM_WORLD_*, on one node: on several nodes bootstrap_open fails, since the
  * hosts of the other ranks are not known. The session with mpirun's PMIx server stays open from the first collective
@@ -58,7 +58,7 @@ typedef enum bootstrap_status {
   BOOTSTRAP_OK = 0,
   BOOTSTRAP_ERROR_INVALID = 1,      /* an argument, or a value in the environment, does not mean what it should */
   BOOTSTRAP_ERROR_MISSING = 2,      /* not a task of a Slurm step, or a variable of it is gone */
-  BOOTSTRAP_ERROR_DISAGREEMENT = 3, /* two sources say different things about this step */
+  BOOTSTRAP_ERROR_DISAGREEMENT = 3, /* two sources disagree about this step */
   BOOTSTRAP_ERROR_UNAVAILABLE = 4,  /* the system refused */
   BOOTSTRAP_ERROR_UNSUPPORTED = 5,  /* understood, and not possible here */
   BOOTSTRAP_ERROR_LIMIT = 6,        /* larger than supported: 1,048,576 ranks, 64 KiB a variable, 900 exchanges */
@@ -82,7 +82,7 @@ BOOTSTRAP_API int bootstrap_version(void);
 
 /*
  * Reads the step. On success *job is a handle that the caller owns and gives back with bootstrap_close(); on failure
- * it is NULL and bootstrap_last_error() says why. `options` may be NULL.
+ * it is NULL and bootstrap_last_error() gives the reason. `options` may be NULL.
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_open(bootstrap_t** job, const bootstrap_options_t* options);
 
@@ -158,7 +158,7 @@ struct ncclComm; /* ncclComm_t is a pointer to it */
  * An NCCL communicator of the group that this rank is in. Collective over the step. The caller owns *comm and ends it
  * with ncclCommDestroy(). NCCL is the copy that the process has, else libnccl.so.2, or RCCL's librccl.so.1 for AMD
  * GPUs; 2.14 or newer. Before NCCL is called the ranks agree: the same NCCL version everywhere, no two ranks of a node
- * on one GPU (but where NCCL was told to accept it, by NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30.3 on or by different
+ * on one GPU (except where NCCL accepts that: with NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30.3 on, or with different
  * NCCL_HOSTID). A rank on which NCCL fails returns at once. The others return at their deadline with its sentence, or
  * with the ranks that do not answer; over PMI-1 without either. NCCL's own calls would wait for ever.
  */
