@@ -49,7 +49,7 @@ const std::optional<Error>& site_error();
 // srun: what the user asked for. The nearest counts: srun's own line, the job's option, SLURM_BOOTSTRAP.
 UserChoice user_choice(const Environment& environment);
 
-// An option of ours came with the step.
+// True if the step has an option of ours.
 bool has_options();
 
 }  // namespace bootstrap

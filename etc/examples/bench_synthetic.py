@@ -5,7 +5,7 @@ Measures how many made-up images per second a ResNet-50 learns from with PyTorch
 
 The images lie in memory, so that neither disks nor decoding count: what is left is computing and exchanging gradients.
 On GPUs (NCCL) it is the real network on images of 224 x 224; without GPUs (gloo) a thin one on small images, whose
-figures compare layouts of one cluster with each other and say nothing about any other ResNet-50.
+figures compare layouts of one cluster with each other and not with any other ResNet-50.
 
 Rank 0 prints the rate of every iteration, its mean with 1.96 standard deviations, the total over all ranks, and the
 loss: exits with 1 when it did not fall or when the ranks do not hold the same model. Needs PyTorch 1.13 or newer.
@@ -31,7 +31,7 @@ FULL = {"channels": 64, "side": 224, "batch": 32, "iterations": 10, "batches": 1
 SMALL = {"channels": 8, "side": 32, "batch": 8, "iterations": 10, "batches": 3}
 
 # Tensors that were given to a collective: gloo's threads may let go of them late, and must not be the last that hold
-# one when the process group ends (train_ddp.py says more).
+# one when the process group ends (train_ddp.py has the details).
 reduced = []
 
 

@@ -43,7 +43,7 @@ struct Options {
 class Job {
  public:
   Job() {
-    // The library also says "missing" when variables of a step got lost: that must not become N lonely trainings.
+    // The library also returns "missing" when variables of a step got lost: that must not become N separate trainings.
     const bool has_step = std::getenv("SLURM_STEP_ID") != nullptr;
     const auto status = bootstrap_open(&handle_, nullptr);
     if (status != BOOTSTRAP_ERROR_MISSING || has_step) check(status);
@@ -68,7 +68,7 @@ class Job {
   bootstrap_t* handle_ = nullptr;
 };
 
-// What the ranks tell each other before they start.
+// The facts that the ranks exchange before they start.
 struct Member {
   char host[64];
   int local_rank;
@@ -159,7 +159,7 @@ Outcome outcome_of(const std::vector<float>& parameters, const Options& options,
   return outcome;
 }
 
-// True when all ranks ended with the same; rank 0 says who did not. Collective.
+// True if all ranks ended with the same result; rank 0 prints the ranks that did not. Collective.
 bool all_agree(const Job& job, const Outcome& mine) {
   const auto all = job.gather(mine);
   bool agree = true;

@@ -41,7 +41,7 @@ std::string why_not_cuda(int device);
 // `job` is null for a process that trains alone. Collective.
 std::unique_ptr<Model> make_cuda_model(bootstrap_t* job, int device, const std::vector<float>& parameters);
 
-// What the library says when one of its calls fails.
+// Throws the library's message if one of its calls failed.
 inline void check(bootstrap_status_t status) {
   if (status != BOOTSTRAP_OK) throw std::runtime_error(bootstrap_last_error());
 }

@@ -3,8 +3,8 @@
 
 Trains a small classifier with PyTorch DistributedDataParallel (DDP) on data that it makes itself.
 
-An ordinary DDP program: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT tell it everything,
-and it does not ask who set them: srun with slurm-bootstrap, as above, or torchrun, as in train_torchrun.sbatch.
+An ordinary DDP program: it needs only RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, set
+by srun with slurm-bootstrap, as above, or by torchrun, as in train_torchrun.sbatch.
 
 Uses NCCL where PyTorch finds a GPU, else gloo on the CPUs. Needs PyTorch 1.13 or newer and nothing else. Rank 0 prints
 what every rank sees, the loss while it falls, and the speed. Exits with 1 when the loss did not fall or when the ranks

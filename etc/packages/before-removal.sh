@@ -1,7 +1,7 @@
 #!/bin/sh
 # Before the plugin is removed: takes out the links that switch it on, and names the lines of plugstack.conf that stay behind.
 # A line with the word required stops the removal, since every srun would fail on the missing file.
-# An upgrade changes nothing: dpkg says "remove" as the first argument, rpm "0".
+# An upgrade changes nothing. On removal, dpkg passes "remove" as the first argument, and rpm passes "0".
 set -eu
 case ${1:-} in
   remove | 0) ;;

@@ -32,7 +32,7 @@ Result<std::unique_ptr<ExchangeEngine>> choose_engine(const StepRank& self) {
 // A process is one rank, however many handles it has open.
 struct ProcessState {
   std::atomic<pid_t> owner{0};  // made the first round: neither a session nor the count of rounds survives a fork
-  std::mutex mutex;             // held during a round
+  std::mutex mutex;             // locked during a round
   std::uint64_t rounds = 0;     // begun so far; equal on all ranks
 };
 

@@ -18,8 +18,8 @@ enum class Role : std::uint8_t {
   kFirstOfMpirun,  // the same for a rank of mpirun, perhaps inside a step of Slurm
 };
 
-// What the environment says. A step's variables also reach the batch script of a job that a rank submitted, and shells
-// that outlive the step: belongs_to_step() finds those.
+// The rank that the environment describes. A step's variables also reach the batch script of a job that a rank
+// submitted, and shells that outlive the step: belongs_to_step() finds those.
 struct DetectedRank {
   Role role = Role::kOutside;
   StepId step;

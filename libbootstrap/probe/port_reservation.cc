@@ -147,7 +147,7 @@ std::vector<RefusedPort> StepPorts::reserve(StepPlan& plan, const StepFacts& fac
     if (!taken && facts.layout.size() > 1) {
       refused.push_back({sentence(taken.error().message, plan, settings), plan.port_is_users});
     }
-    // Nobody asked: held, it could keep the user's own program from it.
+    // The step did not ask: a reservation could keep the user's own program from the port.
     if (taken && plan.port_is_users && facts.decision.asked == Asked::kUnasked) {
       reservations_.pop_back();
       plan.port_to_reserve.reset();

@@ -33,9 +33,9 @@ class CommonEnvironment {
   bool has_removed_ = false;
 };
 
-// In task_init: what is the task's own, and what another plugin has changed since user_init (pyxis writes what the
-// image of a container says). The task's rank and where the ranks meet must be right, so that our value wins there;
-// of others the other plugin's value stays, and is marked as kept in the task's plan.
+// In task_init: sets the task's own variables, and those that another plugin has changed since user_init (pyxis writes
+// those of a container's image). The task's rank and the master's address and port must be right, so our value wins;
+// for other variables the other plugin's value stays, and is marked as kept in the task's plan.
 Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
                             std::uint32_t local_task, Rank rank);
 

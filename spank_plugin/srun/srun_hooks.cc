@@ -89,9 +89,9 @@ void unset_launch_defaults() {
 // Components of the step, separated by ":", whose options srun has not read.
 std::ptrdiff_t components_to_parse = 0;
 
-// Slurm's own binding hides the other GPUs from each task. Where the user did not ask for it, it is to leave them;
-// where he did, the nodes must know, since they see no more than what came of it: also in a step that takes the GPUs of
-// its job, which neither srun's options nor its variables show.
+// Slurm's own binding hides the other GPUs from each task. Switches it off if the user did not ask for it. If the user
+// did, passes that on to the nodes, which only see the result: also in a step that takes the GPUs of its job, which
+// neither srun's options nor its variables show.
 void set_gpu_defaults(spank_t spank, const Environment& environment, const std::vector<std::string>& arguments,
                       bool asks_for_itself, std::string_view launchers) {
   const auto has = [&](std::string_view word) { return std::count(arguments.begin(), arguments.end(), word) != 0; };

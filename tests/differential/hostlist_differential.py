@@ -259,7 +259,7 @@ def ask_scontrol_without_suffixes(texts):
 
 
 class Comparison:
-    """What came of all batches; a batch is compared as soon as it is answered, since the answers are large."""
+    """The result of all batches; a batch is compared as soon as it is answered, since the answers are large."""
 
     def __init__(self, driver, driver_options):
         self.driver, self.driver_options = driver, driver_options

@@ -54,8 +54,8 @@ bool is_gpu(const hwloc_obj_t device) {
   return pci.vendor_id == 0x10de ? pci.class_id >> 8 == 0x03 : pci.vendor_id == 0x1002 && pci.class_id == 0x0380;
 }
 
-// hwloc's own functions and bitmaps all the way. Memory without CPUs is told by its number: on GH200 it is above those
-// of the processors, which share its CPUs.
+// Uses only hwloc's own functions and bitmaps. Memory without CPUs is recognised by its number: on GH200 it is above
+// those of the processors, which share its CPUs.
 Seen seen_by_hwloc(hwloc_topology_t topology) {
   Seen seen;
   for (hwloc_obj_t package = nullptr; (package = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PACKAGE, package));) {
@@ -174,7 +174,7 @@ TEST_P(Machines, OfAFolderAreTheSame) {
   EXPECT_EQ(*found, topology);
 }
 
-// The memory of GPUs as nodes without CPUs, for which Linux tells no place: hwloc puts it anywhere.
+// Linux gives no place for GPU memory that is a node without CPUs, so hwloc puts it anywhere.
 TEST(Machine, OfGpusWithMemoryNodesIsTheSame) {
   const auto topology = known_machine("gh200-quad");
   const FakeMachine machine(topology);

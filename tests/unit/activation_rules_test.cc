@@ -35,7 +35,7 @@ TEST(GpuRequest, TheLastOfAKindCountsAndKindsAreAdded) {
   EXPECT_FALSE(of_node("gres:gpu:a100:2,gres:gpu:1").per_node) << "of one kind, and of any";
 }
 
-TEST(GpuRequest, WhatIsNoGpuForEachTaskSaysWhy) {
+TEST(GpuRequest, ARequestWithoutANumberForEachNodeGivesTheReason) {
   const auto why = [](const TresRequest& request, std::uint32_t nodes = 2) {
     const auto found = read_gpu_request(request, nodes);
     EXPECT_FALSE(found.per_node);
@@ -165,7 +165,7 @@ TEST(Activation, OnlyProgramsThatMayTrain) {
   }
 }
 
-TEST(Activation, AProgramThatCannotBeSeenIsToldWhereItsStepIsAWorld) {
+TEST(Activation, WarnsOfAnUnseenProgramIfItsStepIsAWorld) {
   EXPECT_TRUE(decide(step_of(4, 2, ProgramKind::kUnseen), kTwoByTwo).needs_warning);
   EXPECT_EQ(decide(step_of(4, 2, ProgramKind::kUnseen), kTwoByTwo).line(),
             "NOT SET UP: prog is what it is; use --bootstrap=on to set it up, or --bootstrap=off");
@@ -187,7 +187,7 @@ TEST(Activation, TorchrunIsOneTaskOnEachOfSeveralNodes) {
   EXPECT_EQ(set_up(torchrun(2, 2), answers_of("gres:gpu:2", {1, 1}), kLine), SetUp::kAllSettings);
 }
 
-TEST(Activation, SaysWhatToAskSlurmFor) {
+TEST(Activation, TheLineNamesTheOptionsOfSlurmToUse) {
   const auto line = [](const SrunFacts& step, const std::string& gpus, std::vector<std::uint32_t> tasks) {
     return decide(step, answers_of(gpus, std::move(tasks))).line();
   };
@@ -258,7 +258,7 @@ TEST(Activation, AJobThatAsksLeavesLaunchersTerminalsAndRefusalsAlone) {
   EXPECT_EQ(decide_activation(kJob, settings, step_of(4, 2), shared).decision.set_up, SetUp::kAllSettings);
 }
 
-TEST(Activation, ComponentsThatDoNotHearOfItAreLeftAloneOrRefused) {
+TEST(Activation, ComponentsWithTheirOwnExportAreLeftAloneOrRefused) {
   auto step = step_of(4, 2);
   step.has_components = true;
   EXPECT_EQ(set_up(step, kTwoByTwo, kLine), SetUp::kAllSettings);
@@ -279,7 +279,7 @@ TEST(Activation, OffWins) {
             "NOT SET UP: SLURM_BOOTSTRAP=off switches it off");
 }
 
-TEST(Activation, WhatTheSiteMaySay) {
+TEST(Activation, TheSiteSetsWhichStepsAreSetUp) {
   const auto shell = step_of(1, 1, ProgramKind::kShell);
   const auto one_gpu = answers_of("gres:gpu:1", {1});
   EXPECT_EQ(set_up(shell, one_gpu, kNobody, When::kGpu), SetUp::kWorld);
@@ -289,7 +289,7 @@ TEST(Activation, WhatTheSiteMaySay) {
   EXPECT_EQ(set_up(step_of(4, 2), kTwoByTwo, kNobody, When::kAsked), SetUp::kNothing);
 }
 
-TEST(Activation, ObserveSaysWhatWorldWouldDo) {
+TEST(Activation, ObserveShowsTheDecisionOfWorld) {
   const auto world = decide(step_of(4, 2), kTwoByTwo, kNobody, When::kObserve);
   EXPECT_EQ(world.decision.set_up, SetUp::kNothing);
   EXPECT_TRUE(world.decision.is_observed);

@@ -21,7 +21,7 @@ namespace {
 
 using Findings = std::vector<Result<BenchFinding>>;
 
-// What each rank finds; the sizes are run one after the other, and the last is what is told.
+// Runs the sizes one after the other; returns what each rank finds for the last one.
 Findings run_all(std::uint32_t ranks, const std::vector<AllReduceTask>& tasks, std::chrono::seconds timeout = kEnough) {
   Step step({ranks});
   const auto comms = step.make([](Rank rank, Call& call) { call.options.device = static_cast<int>(rank); });
@@ -113,7 +113,7 @@ TEST(AllReduce, WhatIsNotCheckedIsNotCounted) {
   });
 }
 
-TEST(AllReduce, AnErrorOfNcclIsTold) {
+TEST(AllReduce, AnErrorOfNcclIsReported) {
   in_child([] {
     load_gpus("1");
     ::setenv("NCCL_DOUBLE_FAULT", "error", 1);
@@ -124,7 +124,7 @@ TEST(AllReduce, AnErrorOfNcclIsTold) {
   });
 }
 
-TEST(AllReduce, AGpuWithoutMemoryIsTold) {
+TEST(AllReduce, AGpuWithoutMemoryIsReported) {
   in_child([] {
     load_gpus("1");
     ::setenv("CUDA_DOUBLE_MEMORY", "1000", 1);

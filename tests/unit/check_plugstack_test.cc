@@ -103,7 +103,7 @@ TEST_F(PlugstackFile, AMissingOneIsEmptyAndOneThatOthersCanWriteIsNotSafe) {
   EXPECT_NE(found.troubles[0].find("chmod go-w"), std::string::npos);
 }
 
-TEST_F(PlugstackFile, IsNextToSlurmConfOrWhereThatSays) {
+TEST_F(PlugstackFile, IsNextToSlurmConfOrAtPlugStackConfig) {
   const auto conf = write("slurm.conf", "ClusterName=x\nPluginDir=/lib/slurm\n");
   Environment environment;
   environment.set("SLURM_CONF", conf);
@@ -118,7 +118,7 @@ TEST_F(PlugstackFile, IsNextToSlurmConfOrWhereThatSays) {
   EXPECT_EQ(find_slurm_files(environment, path_).plugstack, cat({path_, "/run/slurm/conf/plugstack.conf"}));
 }
 
-TEST_F(PlugstackFile, ScontrolSaysWhereItIs) {
+TEST_F(PlugstackFile, IsReadFromTheOutputOfScontrol) {
   auto files =
       read_slurm_config("PluginDir = /lib/slurm\nPlugStackConfig  = (null)\nSLURM_CONF = /opt/etc/slurm.conf\n");
   EXPECT_EQ(files.plugstack, "/opt/etc/plugstack.conf");
@@ -141,7 +141,7 @@ TEST_F(PlugstackFile, TheVersionIsInThePlugin) {
   EXPECT_FALSE(is_same_release("23.11.4", ""));
 }
 
-TEST_F(PlugstackFile, TheTableOfAMachineSaysWhatIsWrong) {
+TEST_F(PlugstackFile, TheTableOfAMachineNamesTheFault) {
   const auto plugin = write_plugin();
   const auto good = cat({"optional ", plugin, " when=always\n"});
   EXPECT_EQ(local_row(good, "plugstack.conf").text, cat({path_, "/plugstack.conf:1: optional when=always"}));

@@ -76,7 +76,7 @@ TEST(CheckSelf, AStepThatCannotBePlannedIsReportedAllTheSame) {
   EXPECT_EQ(self->report.address, "node001");  // so that it finds rank 0
 }
 
-TEST(CheckSelf, OutsideOfAStepThereIsNobodyToReport) {
+TEST(CheckSelf, FailsOutsideOfAStep) {
   const auto self = look_at_self(Environment());
   ASSERT_FALSE(self);
   EXPECT_EQ(self.error().code, ErrorCode::kMissing);

@@ -146,7 +146,7 @@ TEST(CheckServer, WaitsForTheExchangeOfThoseThatAreStillThere) {
   });
 }
 
-TEST(CheckServer, ComesBackAtTheDeadlineWithThoseThatCame) {
+TEST(CheckServer, ReturnsTheReportsItHasAtTheDeadline) {
   with_own_network([] {
     auto server = listening(3);
     std::string verdict;
@@ -192,7 +192,7 @@ TEST(CheckServer, OtherLinesAreRejected) {
     send_text(sockets.back(), line(kTag, 1, "report", report(1)));
     server.gather_reports(in(300));
     EXPECT_TRUE(server.reports()[1]);
-    // And nobody replaces what it said.
+    // A second report of the same rank does not replace the first.
     sockets.push_back(connected());
     auto other = report_of(1);
     other.host = "elsewhere";
@@ -238,7 +238,7 @@ TEST(CheckServer, ManySilentConnectionsKeepNoRankOut) {
     server.send_to_all("verdict", "0");
     rank.join();
     EXPECT_EQ(verdict, "0");
-    EXPECT_GE(server.rejected(), 300U - 66U);  // no more than 66 were held at once
+    EXPECT_GE(server.rejected(), 300U - 66U);  // no more than 66 were open at once
   });
 }
 

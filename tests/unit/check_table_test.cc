@@ -51,7 +51,7 @@ TEST(CheckTable, LinesAreOfEightyCharacters) {
   EXPECT_NE(text.find("2 FAILED: network, NCCL."), std::string::npos) << text;
 }
 
-TEST(CheckTable, JsonSaysTheSame) {
+TEST(CheckTable, JsonHasTheSameRows) {
   auto findings = good_step();
   findings.reports[3]->nccl_version = "2.27.3";
   const auto json = table_json(judge_step(findings));

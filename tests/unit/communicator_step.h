@@ -91,7 +91,7 @@ class Step {
 inline const Change kNoChange = [](Rank, Call&) {};
 inline void stay_away(Call& call) { call.nccl.path = "absent"; }
 
-// What a communicator says of itself: "rank/size sum" after an all-reduce over the ranks' numbers in the step.
+// Uses each communicator: "rank/size sum" after an all-reduce over the ranks' numbers in the step.
 inline std::vector<std::string> used(const Comms& comms, const std::string& version = "2.28.9") {
   const auto count = nccl_double_function<decltype(&ncclCommCount)>(version, "ncclCommCount");
   const auto user_rank = nccl_double_function<decltype(&ncclCommUserRank)>(version, "ncclCommUserRank");

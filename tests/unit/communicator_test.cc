@@ -124,7 +124,7 @@ TEST(Communicator, IsOnTheCallersGpuWhereNoneIsNamed) {
 }
 
 // NCCL prefers the environment's mode, and the call waits for a non-blocking communicator.
-TEST(Communicator, IsReadyAlsoWhenTheEnvironmentSaysNonBlocking) {
+TEST(Communicator, IsReadyAlsoWhenTheEnvironmentMakesItNonBlocking) {
   in_child([] {
     ::setenv("NCCL_COMM_BLOCKING", "0", 1);
     Step step({2, 2});

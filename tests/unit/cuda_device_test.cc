@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kDriver = DOUBLES_DIR "/cuda/libcuda.so.1";
 constexpr const char* kRuntime = DOUBLES_DIR "/cuda/libcudart.so.12";
 
-// By its SONAME the library is found again, wherever it came from.
+// The library is found again by its SONAME, whatever its path.
 void load(const char* path) { ASSERT_NE(::dlopen(path, RTLD_NOW | RTLD_GLOBAL), nullptr) << ::dlerror(); }
 
 void load_driver(const char* gpus, const char* visible = nullptr) {

@@ -39,7 +39,7 @@ TEST(AbandonableThread, IsGivenUpAtTheDeadlineAndOwnsWhatItUses) {
   EXPECT_FALSE(watched.expired());
   *gate = true;
   EXPECT_TRUE(worker.wait_until(steady_clock::now() + seconds(10)));
-  EXPECT_TRUE(watched.expired());  // gone before anybody heard of the end
+  EXPECT_TRUE(watched.expired());  // destroyed before the thread's end is visible
 }
 
 TEST(AbandonableThread, GetsNoSignalsAndLeavesTheCallersMaskAlone) {

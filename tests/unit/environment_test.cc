@@ -73,7 +73,7 @@ TEST_F(Capture, OfWhatIsNoEnvironment) {
   EXPECT_TRUE(captured_environment(path_));
 }
 
-TEST_F(Capture, SaysWhatItCannotRead) {
+TEST_F(Capture, NamesTheFileItCannotRead) {
   const auto environment = captured_environment("/nonexistent/file");
   ASSERT_FALSE(environment);
   EXPECT_EQ(environment.error().message, "cannot read /nonexistent/file: No such file or directory");

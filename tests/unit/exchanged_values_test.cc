@@ -133,7 +133,7 @@ TEST(Roots, AgreeWithTheWalkForAllSizes) {
 }
 
 // Control: rules that look right and are not. Each agrees with NCCL's where the ranks can be dealt out evenly.
-TEST(Roots, TheWalkTellsOtherRulesApart) {
+TEST(Roots, TheWalkFindsRulesThatDiffer) {
   const RankOfRoot rounded_down = [](std::uint32_t root, std::uint32_t ranks, std::uint32_t roots) {
     return static_cast<std::uint32_t>((std::uint64_t{root} * ranks + roots - 1) / roots);
   };

@@ -39,7 +39,7 @@ TEST(FailureText, ComesBackTheSame) {
   EXPECT_EQ(write_failure_address(address), "43210.fedcba9876543210");
 }
 
-TEST(FailureText, OnlyWhoKnowsTheTokenIsHeard) {
+TEST(FailureText, ALineWithAnotherTokenIsNotRead) {
   const auto text = write_failure(failure(256), kToken);
   EXPECT_TRUE(read_failure(text, kToken));
   EXPECT_FALSE(read_failure(text, kToken + 1));
@@ -70,7 +70,7 @@ TEST(FailureText, ForgedTextDoesNotReachTheTerminal) {
   }
 }
 
-TEST(FailureWords, SayWhoAndHow) {
+TEST(FailureWords, NameTheTaskTheTimeAndTheCause) {
   EXPECT_EQ(failing_task(failure(1 << 8)), "task 5 (node002, local rank 1)");
   EXPECT_EQ(failure_time(failure(1 << 8)), "3.2 s after the step began");
   EXPECT_EQ(exit_cause(failure(1 << 8)), "exit code 1");
@@ -98,7 +98,7 @@ TEST(FailureWords, NumbersAreThoseOfTheSystem) {
   }
 }
 
-TEST(FailureKind, WhoeverWasToldToEndHasNotFailed) {
+TEST(FailureKind, ATaskThatASignalAskedToEndHasNotFailed) {
   for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGTERM, SIGXCPU}) {
     EXPECT_TRUE(is_ended_on_request(failure(signal))) << signal;
     EXPECT_TRUE(is_ended_on_request(failure((128 + signal) << 8))) << signal;  // a shell passes it on
@@ -157,7 +157,7 @@ TEST(FailureHistory, NamesTheFirstToArrive) {
   EXPECT_FALSE(history(4, {}).first_arrival());
 }
 
-TEST(FailureHistory, BlamesNobodyWhereAllFailAlike) {
+TEST(FailureHistory, NamesNoCulpritIfAllFailAlike) {
   const auto all = history(
       4, {{2, exit_status(2), 100}, {0, exit_status(2), 120}, {1, exit_status(2), 190}, {3, exit_status(2), 260}});
   EXPECT_EQ(all.sentence(false),
@@ -183,13 +183,13 @@ TEST(FailureHistory, NamesTheOneThatIsNotLikeTheOthers) {
   EXPECT_TRUE(few.sentence(false).starts_with(named)) << few.sentence(false);
 }
 
-TEST(FailureHistory, ATaskThatIsToldToEndHasNotFailed) {
+TEST(FailureHistory, ATaskThatASignalAskedToEndIsNoFailure) {
   const auto step = history(4, {{0, SIGTERM, 10}, {1, exit_status(128 + SIGTERM), 11}, {2, exit_status(1), 20}});
   EXPECT_TRUE(step.sentence(false).starts_with("task 2 ")) << step.sentence(false);
   EXPECT_FALSE(history(4, {{0, SIGTERM, 10}, {1, SIGINT, 11}}).first_arrival());
 }
 
-TEST(FailureHistory, SaysNothingWhereAllWereKilled) {
+TEST(FailureHistory, IsEmptyIfAllWereKilled) {
   EXPECT_EQ(history(4, {{0, SIGKILL, 10}, {1, SIGKILL, 11}, {2, SIGKILL, 12}, {3, SIGKILL, 13}}).sentence(false), "");
   // One rank of two had ended well before somebody killed the step.
   EXPECT_EQ(history(2, {{1, SIGKILL, 10}}).sentence(false), "");

@@ -1,4 +1,4 @@
-// The files of /sys and /proc that tell a machine's topology, in a folder of their own that goes when the test ends.
+// The files of /sys and /proc that describe a machine's topology, in a folder that is removed when the test ends.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the frameworks are told: consistent with the plan in every mode, only where it is theirs, and never the user's.
+// The frameworks' variables agree with the plan in every mode, are set only for their framework, and leave the user's.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/frameworks.h"
 
@@ -74,7 +74,7 @@ TEST(Frameworks, TheMeetingPlaceIsTheUsersWhereItIs) {
   EXPECT_EQ(value(plan_of(environment), "JAX_COORDINATOR_ADDRESS").find("[fd00::7]:"), 0U);
 }
 
-TEST(Frameworks, AWorldThatNobodyAskedForGetsNoMoreThanItsRow) {
+TEST(Frameworks, AWorldThatWasNotAskedForGetsNoMoreThanItsRow) {
   auto facts = *read_task_facts(two_by_two());
   facts.decision = {.set_up = SetUp::kWorld, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}};
   facts.master_ip = "10.1.0.1";
@@ -102,7 +102,7 @@ TEST(Frameworks, TorchrunAsTheProgramGetsItsOwnAlone) {
   EXPECT_NE(value(plan, "PET_MASTER_PORT"), "-");
 }
 
-TEST(Frameworks, ATaskThatIsToldToBeAloneIsSoForAll) {
+TEST(Frameworks, ATaskLimitedToOneGpuIsLimitedForAllFrameworks) {
   for (const auto mode : {GpuMode::kFirst, GpuMode::kNarrow}) {
     auto settings = with("all");
     settings.gpu = {mode, Source::kOption};
@@ -148,7 +148,7 @@ TEST(Frameworks, ATfConfigThatNoVariableCanHoldIsSaidAndLeftOut) {
   EXPECT_NE(plan.warnings[0].find("TF_CONFIG is not set: "), std::string::npos);
 }
 
-TEST(Frameworks, LightningHearsTheStepsOwnNumber) {
+TEST(Frameworks, LightningGetsTheStepsOwnNumber) {
   EXPECT_EQ(value(plan_of(two_by_two()), "SLURM_NTASKS_PER_NODE"), "2");
   auto environment = two_by_two();
   environment.set("SLURM_NTASKS_PER_NODE", "4");  // the job's, of which the step takes a part

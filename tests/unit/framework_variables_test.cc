@@ -89,7 +89,7 @@ TEST(Threads, AreTheTasksShareOfTheCores) {
   EXPECT_EQ(count(4, 64, 0, 8), 4U);   // bound to fewer than the share
   EXPECT_EQ(count(64, 64, 16, 2), 16U);
   EXPECT_EQ(count(64, 4, 0, 8), 1U);
-  EXPECT_EQ(count(0, 0, 0, 2), 0U);  // nobody says: nothing is set
+  EXPECT_EQ(count(0, 0, 0, 2), 0U);  // no source has a number: nothing is set
   GpuView view;
   view.group = {0, 1, 2, 3};
   EXPECT_EQ(thread_count({.gpus = view, .cores = 64, .cores_of_node = 64, .cores_asked = 0}, 1), 16U);

@@ -61,7 +61,7 @@ const Golden kGoldens[] = {
     {"dgx-h100", "56-69 70-83 84-97 98-111 0-13 14-27 28-41 42-55", "4,5,6,7,0,1,2,3"},
     {"dgx-h100", "- - - - - - - -", "0,1,2,3,4,5,6,7"},
     {"dgx-h100", "0-223 0-223 0-223 0-223 0-223 0-223 0-223 0-223", "0,1,2,3,4,5,6,7"},
-    // Hyperthreads of the second package: not the numbers but the machine says where they are.
+    // Hyperthreads of the second package: the machine's topology counts, not the numbers.
     {"dgx-h100", "168-223 112-167 - -", "6,0,4,2,7,1,5,3"},
     // Fewer tasks than GPUs: groups of neighbours, the first of each group at the task's own place.
     {"dgx-h100", "0-55 56-111", "0,4,1,5,2,6,3,7"},

@@ -1,4 +1,4 @@
-// The assignment of GPUs to tasks: held against all assignments there are, and against what people would do by hand.
+// The assignment of GPUs to tasks, compared with all possible assignments and with assignments made by hand.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/gpu_list.h"
 

@@ -114,7 +114,7 @@ TEST(FindGpus, UuidsSpeakForThemselves) {
             (std::vector<std::string>{"0000:03", ""}));
 }
 
-TEST(DeviceOf, IsToldOrGuessed) {
+TEST(DeviceOf, IsFromTheTopologyOrGuessed) {
   const auto list = *list_of("CUDA_VISIBLE_DEVICES", "0,1", "2,3");
   EXPECT_EQ(device_of(list, find_gpus(list, machine())[0], 0), "/dev/nvidia1");
   EXPECT_EQ(device_of(list, Gpu(), 0), "/dev/nvidia2");

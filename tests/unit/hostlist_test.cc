@@ -100,7 +100,7 @@ const Refused kRefused[] = {
     {"n\xc3\xa9", R"("\xc3" at character 2 cannot be part of a host name)"},
 };
 
-TEST(HostListParse, RefusesMalformedTextAndSaysWhere) {
+TEST(HostListParse, RefusesMalformedTextAndNamesThePlace) {
   for (const auto& [text, reason] : kRefused) {
     const auto list = HostList::parse(text);
     ASSERT_FALSE(list) << text;
@@ -153,7 +153,7 @@ TEST(HostListParse, RefusesATextThatIsTooLongWithoutReadingIt) {
   EXPECT_EQ(list.error().code, ErrorCode::kLimit);
 }
 
-// at, size and expand are written differently; on the same list they must tell the same story.
+// at, size and expand are written differently, and must agree on the same list.
 void expect_all_views_agree(std::string_view text) {
   const auto list = HostList::parse(text);
   ASSERT_TRUE(list) << text << ": " << list.error().message;

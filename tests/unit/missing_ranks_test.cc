@@ -1,4 +1,4 @@
-// What is told of ranks that did not come: no rank is called missing of whom nothing is known.
+// The sentence about ranks that did not call: a rank whose state is unknown is not called missing.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/missing_ranks.h"
 
@@ -42,7 +42,7 @@ TEST(MissingRanks, IsOfOneOfTheNodesThatWereAskedAtOnce) {
             "happens when all ranks of a node have ended");
 }
 
-TEST(MissingRanks, IsNotKnownOfWhomTheServerDidNotTell) {
+TEST(MissingRanks, ARankIsUnknownIfTheServerDidNotAnswer) {
   const auto layout = block_layout(2, 2);
   EXPECT_EQ(describe_missing_ranks(layout, {{}, {}, {1, 2, 3}, ServerState::kSilent}),
             "missing or state unknown: rank 1 (node001, local rank 1), ranks 2-3 (all of node002); slurmstepd on this "
@@ -54,7 +54,7 @@ TEST(MissingRanks, IsNotKnownOfWhomTheServerDidNotTell) {
       describe_missing_ranks(layout, {{}, {}, {1, 2, 3}, ServerState::kEnded}),
       "missing or state unknown: rank 1 (node001, local rank 1), ranks 2-3 (all of node002); slurmstepd on this node "
       "has ended");
-  // Of one node nobody else is asked.
+  // A step on one node has no other node to query.
   EXPECT_EQ(describe_missing_ranks(block_layout(1, 2), {{}, {}, {1}, ServerState::kSilent}),
             "missing or state unknown: rank 1 (node001, local rank 1); slurmstepd on this node no longer answers");
 }

@@ -23,7 +23,7 @@ void expect_values(const StepPlan& plan, std::initializer_list<std::pair<const c
 }
 
 TEST(MpirunFacts, AnIdIsReadFromTheNameSpace) {
-  EXPECT_EQ(to_string(mpirun_id("795672577")), "mpirun-12141.1");  // Open MPI 4.1 says [12141,1]
+  EXPECT_EQ(to_string(mpirun_id("795672577")), "mpirun-12141.1");  // Open MPI 4.1 prints [12141,1]
   EXPECT_EQ(step_tag(mpirun_id("795672577")), "mpirun-12141.1.0");
   EXPECT_EQ(mpirun_id("prterun-node001-17@1").step, 1U);
   EXPECT_EQ(mpirun_id("prterun-node001-17@1").job, mpirun_id("prterun-node001-17@2").job);

@@ -119,7 +119,7 @@ TEST(Init, AbortsANonBlockingOneAtTheDeadline) {
             std::string::npos);
 }
 
-// Nobody would ever destroy a communicator that comes about when its caller has gone.
+// No caller is left to destroy a communicator that is made after the deadline.
 TEST(Init, EndsABlockingOneThatComesTooLate) {
   const auto nccl = fake_functions();
   fake.pause_ms = 600;
@@ -131,7 +131,7 @@ TEST(Init, EndsABlockingOneThatComesTooLate) {
   EXPECT_EQ(fake.aborts, 1);
 }
 
-TEST(Init, SaysWhatTheCopyLacks) {
+TEST(Init, NamesTheFunctionThatTheCopyLacks) {
   auto nccl = fake_functions();
   nccl.path = "/lib/libnccl.so.2";
   EXPECT_TRUE(can_init(nccl, 1, true));

@@ -98,7 +98,7 @@ TEST(NcclDouble, AnIdHasARandomMagicAndAnAddressThatListens) {
   EXPECT_EQ(std::memcmp(one.internal + 40, rest.data(), rest.size()), 0) << "40 bytes are used, as in NCCL's";
 }
 
-// As NCCL's: the root says so and gives up, and the ranks wait until somebody aborts them.
+// As in NCCL: the root prints the error and gives up, and the ranks wait until they are aborted.
 std::string root_gives_up(int (*ranks_of)(int), int (*rank_of)(int)) {
   const Double nccl;
   ncclUniqueId id{};
@@ -278,7 +278,7 @@ TEST(NcclDouble, LeavesAThreadAndSixDescriptorsBehindOnce) {
       const auto threads = count("/proc/self/task");
       const auto descriptors = count("/proc/self/fd");
       destroy(nccl, world(nccl, 2));
-      // The root's thread ends, and closes its socket, a moment after its ranks have heard of each other.
+      // The root's thread ends, and closes its socket, a moment after its ranks have each other's addresses.
       for (int i = 0; i < 100 && count("/proc/self/fd") > descriptors + 6; ++i) {
         std::this_thread::sleep_for(milliseconds(10));
       }
@@ -331,7 +331,7 @@ TEST(NcclDouble, ExportsWeakAndStrongNames) {
   EXPECT_EQ(weak, nccl_double_function<const void*>("2.28.9", "pncclCommInitRank"));
 }
 
-TEST(NcclDouble, ListensWhereItIsTold) {
+TEST(NcclDouble, ListensOnTheInterfaceOfNcclSocketIfname) {
   in_child([] {
     const Double nccl;
     ncclUniqueId id{};

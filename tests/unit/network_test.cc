@@ -88,7 +88,7 @@ TEST(Interface, OfNetworksAroundTheOneThatWasAskedForTheNarrowestIsTaken) {
   EXPECT_EQ(interface_in({wide, inside, narrow}, network), "ib1");
 }
 
-TEST(Interface, NobodyIsToldALoopbackOrUnknownAddress) {
+TEST(Interface, ALoopbackOrUnknownAddressIsNotUsed) {
   EXPECT_EQ(chosen("auto", "127.0.1.1"), "nothing");
   EXPECT_EQ(chosen("auto", ""), "nothing");
   EXPECT_EQ(chosen("auto", "node001"), "nothing");

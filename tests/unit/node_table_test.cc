@@ -83,7 +83,7 @@ TEST(NodeTable, NodesWithoutGpuAndGpusWithoutPlace) {
 }
 
 // A task whose list of devices differs from those of its neighbours does not know theirs.
-TEST(NodeTable, SaysWhatIsNotKnown) {
+TEST(NodeTable, MarksWhatIsNotKnown) {
   auto view = dgx_h100();
   view.step_gpus = {0, 1};
   view.ranks = {{0, 0, cpus("0-3"), {0}, {0}}, {1, 1, cpus("4-7"), {}, {}, false}};

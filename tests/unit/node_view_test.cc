@@ -121,7 +121,7 @@ TEST(NodeView, AllOpenIsNothingHidden) {
   EXPECT_EQ(drawn.topology.gpus[7].device, "/dev/nvidia7");
 }
 
-TEST(NodeView, GpusThatNobodyDealtOutAreTheStepsAllTheSame) {
+TEST(NodeView, GpusThatWereNotAssignedStillBelongToTheStep) {
   const auto drawn = view(as_set_up(dgx_step(), 2, "option:gpu=off"), "dgx-h100");
   EXPECT_EQ(drawn.step_gpus.size(), 8U);
   EXPECT_FALSE(drawn.ranks[2].knows_gpus);

@@ -24,7 +24,7 @@ TEST(OwnGpuList, OneThatTheProgramMadeIsNotOurs) {
   }
 }
 
-// A world that nobody asked for: its list of GPUs stays Slurm's, and is in no record of ours.
+// In a world that was not asked for, the list of GPUs stays Slurm's and is in no record of ours.
 TEST(OwnGpuList, InAWorldItStaysSlurms) {
   auto environment = two_by_two(1);
   const auto step = read_task_plan(environment);

@@ -1,4 +1,4 @@
-// What of the plugin fails before task_init is remembered until then, and told on the node that has it.
+// The plugin keeps an error from before task_init until then, and reports it on the node where it happened.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -85,7 +85,7 @@ TEST(PluginFailures, AStepThatBreaksHalfWayEndsIfItAskedAndElseHasNothing) {
 }
 
 // plugstack.conf may be wrong on this node alone, which is not that of rank 0.
-TEST(PluginFailures, AWrongArgumentIsToldByEachNodeThatHasIt) {
+TEST(PluginFailures, EachNodeReportsItsOwnWrongArgument) {
   const auto outcome = in_child([] {
     enter_step(job_environment());
     ::setenv("SLURMD_NODENAME", "node002", 1);
@@ -117,8 +117,8 @@ TEST(PluginFailures, AStepWithoutANumberIsRefused) {
   EXPECT_NE(outcome.printed.find("the log of slurmd has the reason"), std::string::npos) << outcome.printed;
 }
 
-// Those of another node ask another slurmstepd, and know nothing of it.
-TEST(PluginFailures, ANodeTellsWhatItsOwnSlurmstepdDoesNotKnow) {
+// The tasks of another node ask another slurmstepd, which may succeed.
+TEST(PluginFailures, ANodeReportsWhatItsOwnSlurmstepdDoesNotProvide) {
   for (const auto item : {S_JOB_LOCAL_TASK_COUNT, S_JOB_LOCAL_TO_GLOBAL_ID}) {
     const auto outcome = run_step([item] {
       ::setenv("SLURMD_NODENAME", "node002", 1);
@@ -150,8 +150,8 @@ TEST(PluginFailures, AStepThatIsNotKnownEndsOnlyIfItAsked) {
   }
 }
 
-// Whatever goes wrong in a step that nobody asked for, its tasks start.
-TEST(PluginFailures, NothingEndsAStepThatNobodyAskedFor) {
+// The tasks start whatever fails.
+TEST(PluginFailures, NothingEndsAStepThatDidNotAsk) {
   for (const auto& call : std::vector<std::string>{"register bootstrap-port", "setenv MASTER_PORT", "setenv RANK",
                                                    "item " + std::to_string(S_TASK_ID),
                                                    "item " + std::to_string(S_JOB_LOCAL_TASK_COUNT)}) {
@@ -186,7 +186,7 @@ TEST(PluginFailures, AnExceptionInATaskEndsOnlyAStepThatAsked) {
   }
 }
 
-TEST(PluginFailures, ATaskThatDoesNotKnowWhichItIsSaysSo) {
+TEST(PluginFailures, ATaskWithoutItsNumberReportsIt) {
   const auto outcome = run_step([] { deny_item(S_TASK_ID); });
   EXPECT_EQ(outcome.status, 1);
   EXPECT_NE(outcome.printed.find("bootstrap: StepId=12.0: Slurm did not provide the number of a task on node001"),

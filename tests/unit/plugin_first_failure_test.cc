@@ -204,8 +204,8 @@ TEST(PluginFirstFailure, AFloodTakesNoLineAway) {
   EXPECT_EQ(lines(outcome.printed), 1U) << outcome.printed;
 }
 
-// Nobody reads meanwhile: what has not the token takes no place in the queue.
-TEST(PluginFirstFailure, TheKernelDropsWhatHasNotTheToken) {
+// The socket is not read meanwhile: datagrams without the token take no place in its queue.
+TEST(PluginFirstFailure, TheKernelDropsDatagramsWithoutTheToken) {
   const auto socket = FailureSocket::open();
   ASSERT_TRUE(socket.is_open());
   flood(socket.address().port);

@@ -318,7 +318,7 @@ TEST(PluginHooks, SrunForgetsTheDefaultOnceMoreWhenTheStepExists) {
   });
 }
 
-// What a task finds in a variable that holds `value` when the node begins, and srun says that `entry` is its own.
+// What a task finds in a variable that has `value` when the node begins, if srun records `entry` as its own.
 std::string after_user_init(const std::string& name, const std::string& value, const std::string& entry) {
   return in_child([&] {
            auto environment = job_environment();
@@ -349,7 +349,7 @@ TEST(PluginHooks, NoDefaultOfSrunsReachesTheTasks) {
   EXPECT_EQ(after_user_init(flags, "disable-binding", "SLURM_GRES_FLAGS=allow-task-sharing"), "disable-binding");
 }
 
-TEST(PluginHooks, SrunIsToldNotToHideGpus) {
+TEST(PluginHooks, SrunSetsVariablesThatKeepSlurmFromHidingGpus) {
   EXPECT_EQ(launch_default("SLURM_GPU_BIND", "05"), "none, then (not set)");
   EXPECT_EQ(launch_default("SLURM_GPU_BIND", "05", "closest"), "closest, then closest");
   EXPECT_EQ(launch_default("SLURM_GPU_BIND", "11"), "(not set), then (not set)");

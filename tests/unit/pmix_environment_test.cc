@@ -1,4 +1,4 @@
-// Whose PMIx variables these are: ours, nobody's, or another step's.
+// The owner of the PMIx variables: this step, none, or another step.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/pmix_environment.h"
 
@@ -42,7 +42,7 @@ TEST(PmixGate, KnowsReleasesThatLoseNothingByTheStartOfTheJob) {
   EXPECT_FALSE(server->loses_early_messages);
 }
 
-TEST(PmixGate, SaysThatThereIsNone) {
+TEST(PmixGate, ReportsMissingVariables) {
   EXPECT_EQ(refusal({}), ErrorCode::kMissing);
   auto environment = slurms();
   environment.unset("PMIX_NAMESPACE");

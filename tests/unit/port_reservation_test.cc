@@ -1,5 +1,5 @@
-// PortReservation on real sockets: which servers a held port keeps out, which it lets in, and what must not refuse a
-// reservation; also with few ephemeral ports, as another user and without IPv6.
+// PortReservation on real sockets: which servers a reserved port keeps out and lets in, and what must not refuse one;
+// also with few ephemeral ports, as another user and without IPv6.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/port_reservation.h"
 
@@ -345,7 +345,7 @@ TEST(PortReservationNetwork, PassesOverPortsOfATaskThatAreInUse) {
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 
-TEST(PortReservationNetwork, TellsTheReasonOfTheSystem) {
+TEST(PortReservationNetwork, ReportsTheReasonOfTheSystem) {
   const auto skipped = in_own_network([] {
     become_nobody();
     const auto reservation = PortReservation::take(80);

@@ -1,4 +1,4 @@
-// What a step starts, told from its command line.
+// Finds what a step starts from its command line.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/program/program.h"
 

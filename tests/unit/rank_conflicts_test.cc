@@ -72,7 +72,7 @@ TEST(RankSpec, OfAnotherVersionIsNone) {
     EXPECT_FALSE(decode_rank_spec(text.substr(0, size))) << size;
 }
 
-// Text of another process on the user's terminal: no control character, no line break, and no more than it says.
+// Text of another process on the user's terminal: no control character, no line break, no longer than its limit.
 TEST(RankReport, OfAnotherProcessIsPrintableAndShort) {
   const RankReport plain{.rank = 2, .failure = "ncclCommInitRank failed: \"5\"", .has_lost_peer = true};
   EXPECT_EQ(decode_report(2, encode_report(plain)).failure, plain.failure) << "control";

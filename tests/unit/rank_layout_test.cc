@@ -114,7 +114,7 @@ TEST(RankNames, NamesARankWithItsHostAndLocalRank) {
   EXPECT_EQ(missing_ranks(block_layout(4, 4), {5}), "missing: rank 5 (node002, local rank 1)");
 }
 
-TEST(RankNames, SaysAWholeNodeInOneWord) {
+TEST(RankNames, NamesAWholeNodeOnce) {
   const auto layout = block_layout(4, 4);
   EXPECT_EQ(missing_ranks(layout, {8, 9, 10, 11, 13}),
             "missing: ranks 8-11 (all of node003), rank 13 (node004, local rank 1)");
@@ -139,7 +139,7 @@ TEST(RankNames, HasAnEnd) {
   EXPECT_NE(text.find("rank 15 (node008, local rank 1) and 92 more"), std::string::npos) << text;
 }
 
-TEST(RankNames, SaysAllInOneWord) {
+TEST(RankNames, NamesAllRanksOnce) {
   std::vector<Rank> all(16);
   std::iota(all.begin(), all.end(), Rank{0});
   EXPECT_EQ(missing_ranks(block_layout(4, 4), all), "missing: all 16 ranks");

@@ -28,7 +28,7 @@ TEST(Settings, LaterSourcesWinInAnyOrderOfCalls) {
   } while (std::next_permutation(std::begin(order), std::end(order)));
 }
 
-TEST(Settings, EachTakesWhatItsTableRowSays) {
+TEST(Settings, EachTakesTheValuesOfItsTableRow) {
   Settings settings;
   for (const auto* argument :
        {"when=always", "grace=off", "port=1024", "port_range=1024-65535", "master_addr=%h-ib0", "claim=off"}) {

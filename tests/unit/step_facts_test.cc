@@ -51,7 +51,7 @@ TEST(StepFacts, WithoutSrunsWordTheOrderThatFitsIsFound) {
   EXPECT_EQ(facts->layout.host_of(2), "node001");
 }
 
-TEST(StepFacts, TheLocalIdTellsOrdersApart) {
+TEST(StepFacts, TheLocalIdSettlesTheOrder) {
   // Two nodes with three tasks each: rank 2 is on the first node in block and in cyclic order, as its third or second.
   auto environment = with(two_by_two(2), {{"SLURM_STEP_TASKS_PER_NODE", "3(x2)"},
                                           {"SLURM_STEP_NUM_TASKS", "6"},

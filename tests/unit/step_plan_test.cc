@@ -230,7 +230,7 @@ TEST(StepPlan, NoTaskKeepsAnInternalVariableThatIsEmpty) {
   EXPECT_EQ(plan_of(environment).removals.size(), 3U);
 }
 
-TEST(TaskPlan, SaysWhetherAndWhyItIsSetUp) {
+TEST(TaskPlan, TheVerdictGivesTheReason) {
   const auto before = two_by_two(1);
   EXPECT_EQ(read_task_plan(before)->verdict,
             "NOT SET UP: the plugin did not set up this step (srun -v says why); use --bootstrap=on to set it up");

@@ -35,7 +35,7 @@ Topology small_machine() {
 class SysfsOfKnownMachine : public testing::TestWithParam<std::string> {};
 
 // Two readers that share nothing but the last step agree on what the machine is.
-TEST_P(SysfsOfKnownMachine, IsWhatTheFileSays) {
+TEST_P(SysfsOfKnownMachine, EqualsTheMachineOfTheFile) {
   const auto topology = known_machine(GetParam());
   EXPECT_FALSE(topology.numa_nodes.empty());
   EXPECT_EQ(read_sysfs_topology(FakeMachine(topology).root()), topology);
@@ -76,7 +76,7 @@ TEST(SysfsTopology, PackagesMayHaveNoNumber) {
   EXPECT_EQ(read_sysfs_topology(machine.root()), small_machine());
 }
 
-TEST(SysfsTopology, PackagesMayNotBeTold) {
+TEST(SysfsTopology, PackagesMayBeUnknown) {
   const FakeMachine machine(small_machine());
   machine.remove("/sys/devices/system/cpu/cpu0");
   const auto topology = read_sysfs_topology(machine.root());
@@ -94,7 +94,7 @@ TEST(SysfsTopology, AKernelWithoutNumaHasOneNode) {
   EXPECT_EQ(topology.numa_nodes[0].package, std::nullopt);
 }
 
-// Firmware that does not say where a device is: numa_node is -1, and all CPUs are local.
+// Firmware may not provide a device's place: numa_node is -1, and all CPUs are local.
 TEST(SysfsTopology, AGpuMayHaveNoPlace) {
   const FakeMachine machine(small_machine());
   machine.add_pci_device("0000:1b:00.0", "0x10de", "0x030200", "-1", cpus("0-7"));
@@ -130,7 +130,7 @@ TEST(SysfsTopology, AGpuThatIsExcludedDoesNotCount) {
   EXPECT_EQ(read_sysfs_topology(machine.root()), small_machine());
 }
 
-TEST(SysfsTopology, WithoutADriverTheBusTells) {
+TEST(SysfsTopology, WithoutADriverGpusAreReadFromTheBus) {
   const FakeMachine machine(small_machine());
   machine.remove("/proc");
   machine.add_pci_device("0000:c4:00.0", "0x10de", "0x068000", "1", cpus("4-7"));  // an NVSwitch

@@ -52,7 +52,7 @@ TEST(Topology, APartOfANodeMeansTheNode) {
   EXPECT_EQ(machine({found("0000:01:00.0", "3")}).gpus.at(0).near, cpus("2-3"));
 }
 
-TEST(Topology, APackageMayBeAllThatIsTold) {
+TEST(Topology, APackageMayBeAllThatIsKnown) {
   const auto gpu = machine({found("0000:01:00.0", "4-7")}).gpus.at(0);
   EXPECT_EQ(gpu.near, cpus("4-7"));
   EXPECT_EQ(gpu.numa, std::nullopt);
@@ -161,7 +161,7 @@ std::string refusal(std::string_view text) {
 
 std::string refused_line(std::string_view line) { return refusal(with(cat({line, "\n"}))); }
 
-TEST(TopologyText, SaysWhatItHolds) {
+TEST(TopologyText, IsParsed) {
   const auto topology = parse_topology_text(kSmall);
   ASSERT_TRUE(topology) << topology.error().message;
   EXPECT_EQ(topology->cpus.to_list(), "0-3");
@@ -186,8 +186,8 @@ TEST(TopologyText, OfKnownMachinesComesBack) {
   }
 }
 
-// What a driver says is not always what a line can hold.
-TEST(TopologyText, IsReadWhateverTheDriversTell) {
+// A driver's text may not fit into a line.
+TEST(TopologyText, IsReadWithAnyTextOfTheDrivers) {
   Topology topology;
   topology.cpus.add(0);
   topology.gpus = {{"0000:1b:00.0", GpuVendor::kIntel, "/dev/../x", "a b", "x\ny" + std::string(500, 'z'), {}, {}, {}}};

@@ -246,7 +246,7 @@ TEST(GpuVisibility, AShortListThatWasAskedForNeedsNoSentenceAndClosedDevicesDo) 
 }
 
 TEST(GpuVisibility, GuessedFilesAreCountedAmongAllThatAreThere) {
-  // Slurm's list is of other files than their numbers say: the step may open 0, 2 and 3.
+  // Slurm's numbers do not match the files' numbers: the step may open 0, 2 and 3.
   auto facts = one_node(3, "0,1,2", "0,1,2");
   facts.device_files = {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3"};
   const auto plan = *make_step_plan(facts, {});
@@ -321,7 +321,7 @@ TEST(AdoptGpuView, AlsoWhereSlurmHidPeersAndWhereTheUserChangedIt) {
   EXPECT_NE(changed->differences.front().find("CUDA_VISIBLE_DEVICES"), std::string::npos);
 }
 
-TEST(AdoptGpuView, ValuesThatTheUserKeptSayNothingOfTheView) {
+TEST(AdoptGpuView, ValuesThatTheUserKeptDoNotChangeTheView) {
   auto facts = one_node(4, 4);
   facts.environment.set("WORLD_SIZE", "4");
   facts.environment.set("GROUP_WORLD_SIZE", "1");

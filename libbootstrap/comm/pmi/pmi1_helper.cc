@@ -289,7 +289,7 @@ void serve_as_helper() noexcept {
     const auto request = helper_socket::receive();
     if (request) serve_pmi1(*request, process_environment());
   } catch (const std::exception&) {
-    // Out of memory: the rank reports that no answer came.
+    // Out of memory: the rank reports that it got no answer.
   }
   ::_exit(0);
 }

@@ -61,8 +61,8 @@ Activation decide_activation(const UserChoice& choice, const Settings& settings,
 // An argument of plugstack.conf is wrong, so that it is not known which steps the site wants to be set up.
 Activation decide_without_site(const UserChoice& choice, const std::string& wrong);
 
-// Of a world, or a torchrun, that nobody asked for: who meets, where, and how its user switches that off. `hosts` is
-// Slurm's list.
+// The line for a world, or a torchrun, that the user did not ask for: its size, its nodes, and how to switch it off.
+// `hosts` is Slurm's list.
 std::string announcement(const Decision& decision, std::uint32_t tasks, std::string_view hosts, std::string_view first);
 
 // slurmctld did not answer in time.

@@ -18,8 +18,8 @@ struct TresRequest {
   std::string per_socket = {};
   std::string per_task = {};
   std::string bind = {};
-  // What each node of the job has, as slurmctld's detailed record of the job says it: "gpu:a100:4(IDX:0-3)". Empty: it
-  // was not asked.
+  // The GPUs of each node of the job, from slurmctld's detailed record of the job: "gpu:a100:4(IDX:0-3)". Empty:
+  // srun did not ask for it.
   std::vector<std::string> job_nodes = {};
 };
 
@@ -31,7 +31,7 @@ struct GpuRequest {
   std::string_view hint;  // the request that would let them, for people; empty: none would
 };
 
-// Whether only the record of the job tells the GPUs of each node: a number for the whole step does not.
+// True if only the record of the job has the GPUs of each node: a number for the whole step does not give them.
 bool needs_job_nodes(const TresRequest& request, std::uint32_t nodes);
 
 // `nodes`: of the step. A number of GPUs for the whole step gives those of a node where there is one node, or where the

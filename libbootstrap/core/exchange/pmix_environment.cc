@@ -35,8 +35,8 @@ std::optional<std::string_view> server_address(const Environment& environment) {
   return {};
 }
 
-// slurmstepd sets it in all tasks from some release after 22.05 on, whatever --export says. Where a release has the
-// repair and not the variable, its nodes meet in vain.
+// slurmstepd sets it in all tasks from some release after 22.05 on, whatever --export is. With a release that has the
+// repair and not the variable, the nodes meet once without need.
 bool loses_early_messages(const Environment& environment) { return !environment.get("SLURM_JOB_START_TIME"); }
 
 }  // namespace

@@ -145,8 +145,8 @@ std::vector<Gpu> find_gpus(const GpuList& list, const Topology& topology) {
 std::string device_of(const GpuList& list, const Gpu& gpu, std::size_t entry) {
   if (list.has_mig) return {};  // opened through files of its own
   if (!gpu.device.empty()) return gpu.device;
-  // Without a topology: NVIDIA's device nodes are numbered in this order on all but a few machines, and a file that is
-  // not there tells nothing.
+  // Without a topology: NVIDIA's device nodes are numbered in this order on all but a few machines, and a guessed file
+  // that does not exist has no effect.
   if (list.kind->vendor != GpuVendor::kNvidia || entry >= list.ids.size()) return {};
   return cat({"/dev/nvidia", std::to_string(list.ids[entry])});
 }

@@ -50,8 +50,8 @@ Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Sett
 void add_master(VariableList& variables, const StepFacts& facts, const MasterEndpoint& master,
                 const Settings& settings);
 
-// In an unasked step the user's address stays, since a server of the user's may be there: one sentence where the ranks
-// may fail to meet. Empty: there is nothing to say.
+// In an unasked step the user's address stays, since a server of the user's may be there. Returns a warning if the
+// ranks may fail to meet there, else an empty string.
 std::string warn_of_master(const StepPlan& plan, const StepFacts& facts);
 
 // The port that slurmstepd holds: the one that the tasks will use, on the node of rank 0, where the address is ours.

@@ -9,7 +9,7 @@
 namespace bootstrap {
 namespace {
 
-// With the plugin in the step its settings came along, the site's among them, which are known nowhere else.
+// If the plugin set up the step, it passes on all settings, also the site's, which a task can read nowhere else.
 Result<Settings> read_task_settings(const Environment& environment, bool is_set) {
   if (is_set) return read_settings(environment.get(kSettingsVariable).value_or(""));
   Settings settings;

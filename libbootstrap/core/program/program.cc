@@ -96,7 +96,7 @@ class Scan {
     takes_modules_ = tool_of(name) == Tool::kPython || name == "uv";
   }
 
-  // Options that say where programs are: conda run -n NAME, -p PATH; env -C PATH.
+  // Options that change where programs are found: conda run -n NAME, -p PATH; env -C PATH.
   void note_option(std::string_view option, std::string_view value) {
     if (has_word("--chdir --directory --cwd", option) || (name_at(0) == "env" && option == "-C"))
       search_.change_folder();
@@ -122,7 +122,7 @@ class Scan {
     return std::nullopt;
   }
 
-  // What the name of a word says by itself, but for Python's.
+  // Judges a word by its name alone, except for Python's.
   std::optional<Program> judge_name(std::size_t k) const {
     const auto name = name_at(k);
     if (auto program = judge_by_site(name)) return program;

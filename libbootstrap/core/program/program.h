@@ -20,7 +20,7 @@ enum class ProgramKind : std::uint8_t {
               // leave nodes and rendezvous to us is one, too
   kShell,     // a shell
   kScript,    // a script of another interpreter, what is no program at all, or what may start a shell or a launcher
-  kUnseen,    // cannot be seen from here, and its name says nothing
+  kUnseen,    // cannot be seen from here, and its name is unknown
 };
 
 struct Program {
@@ -33,7 +33,7 @@ struct ProgramPlace {
   const Environment& environment;  // srun's: PATH, VIRTUAL_ENV, CONDA_PREFIX, PET_*
   const ProgramFiles& files;
   bool has_chdir = false;           // srun --chdir: a relative name is unseen
-  std::uint32_t nodes = 1;          // of the step: `torchrun --nnodes=N` with that N says nothing new
+  std::uint32_t nodes = 1;          // of the step: `torchrun --nnodes=N` with that N changes nothing
   std::string_view launchers = {};  // the site's own, separated by commas
   std::string_view trainers = {};
 };

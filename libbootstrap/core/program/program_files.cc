@@ -1,4 +1,4 @@
-// The files that a command line names: where they are looked up, and what their first bytes say.
+// Finds the files that a command line names, and judges them by their first bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/program/program_files.h"
 

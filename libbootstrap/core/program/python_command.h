@@ -44,9 +44,9 @@ PythonCommand read_python(std::size_t count, At at) noexcept {
 bool is_torchrun_module(std::string_view module) noexcept;
 bool is_torchrun_script(std::string_view path) noexcept;  // where Debian and pip put it
 
-// The option among `arguments` (those behind torchrun itself) that decides about nodes, rendezvous or master, as it is
-// written there; one that torchrun does not have; or such a variable PET_* of the user's. Empty: there is none. What
-// stands behind the training script is the script's. `nodes`: of the step; to say as many is to say nothing new.
+// Returns the option among `arguments` (those behind torchrun itself) that sets nodes, rendezvous or master, as it is
+// written there; one that torchrun does not have; or such a variable PET_* of the user's; else an empty string.
+// Arguments behind the training script belong to the script. `nodes`: of the step; the same number changes nothing.
 std::string find_torchrun_decision(std::span<const std::string> arguments, const Environment& environment,
                                    std::uint32_t nodes);
 

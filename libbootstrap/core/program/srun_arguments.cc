@@ -95,8 +95,8 @@ std::string_view gpu_part(std::string_view binds) {
   return {};
 }
 
-// What SLURM_TRES_BIND says of GPUs where that is the user's word. From 23.11 on sbatch, salloc and (for its tasks)
-// srun put there also what they themselves made of --gpus-per-task, and srun what it made of --ntasks-per-gpu.
+// The part of SLURM_TRES_BIND for GPUs, if the user set it. From 23.11 on sbatch, salloc and (for its tasks) srun also
+// set it themselves for --gpus-per-task, and srun for --ntasks-per-gpu.
 std::string_view users_tres_bind(const Environment& environment) {
   const auto bind = gpu_part(environment.get("SLURM_TRES_BIND").value_or(""));
   const auto per_task = environment.get("SLURM_TRES_PER_TASK").value_or("");

@@ -21,12 +21,12 @@ bool asks_for_itself(std::span<const std::string> arguments);
 // The settings with the options of ours that are among srun's arguments.
 Settings with_arguments(std::span<const std::string> arguments, const Settings& settings);
 
-// Whether Slurm would bind each task to GPUs of its own, which hides the others from it, without being asked to:
-// --gpus-per-task and its kin imply it.
+// True if Slurm binds each task to GPUs of its own, which hides the others from it, although the user did not ask for
+// that: --gpus-per-task and similar options imply it.
 bool implies_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
 
-// What the user asked for with --gpu-bind and its kin: kNone also for the word none. With kNarrow a task gets less than
-// all; with kClosest that depends on its cores.
+// What the user asked for with --gpu-bind and similar options: kNone also for the word none. With kNarrow a task gets
+// some of the GPUs; with kClosest that depends on its cores.
 enum class GpuBind : std::uint8_t { kNone, kClosest, kNarrow };
 struct UsersBind {
   GpuBind kind = GpuBind::kNone;

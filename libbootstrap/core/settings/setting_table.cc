@@ -211,8 +211,8 @@ constexpr SettingSpec row(const Names& names, AppliesTo applies_to = AppliesTo::
           applies_to};
 }
 
-// The mode and whether to explain are one option to users and two settings to us. "explain" alone says nothing about
-// the mode, so SLURM_BOOTSTRAP=on stays on under --bootstrap=explain.
+// One option sets two settings: the mode, and whether to explain. "explain" alone does not change the mode, so
+// SLURM_BOOTSTRAP=on stays on under --bootstrap=explain.
 Status apply_mode(Settings& settings, std::string_view value, Source source) {
   auto mode = std::optional<Mode>();
   bool explain = false;

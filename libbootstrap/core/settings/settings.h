@@ -84,7 +84,7 @@ struct Settings {
   Setting<std::string> partitions{""};         // partitions to which `when` applies, separated by commas; empty: all
   Setting<std::string> launchers{""};          // names of programs separated by commas, as the site's own launchers
   Setting<std::string> trainers{""};           // and training programs
-  Setting<bool> announce{true};                // srun prints a line for each world that nobody asked for
+  Setting<bool> announce{true};                // srun prints a line for each world that was not asked for
   Setting<bool> hints{false};                  // and for steps that train with GPUs and are no world
   Setting<bool> log{false};                    // each decision is a line in slurmd's log
   Setting<std::uint16_t> port{0};              // 0: reserved by Slurm, or computed from port_range

@@ -111,8 +111,8 @@ class VariableList {
 // One value where all are the same.
 PlannedVariable variable_of(std::string_view name, std::vector<std::string> values, std::string from);
 
-// `current` with `library` as its last entry: the runtimes of sanitizers must come first. Unchanged when it, or another
-// file of that name, is in the list already. Entries are separated by spaces or colons, as ld.so(8) says.
+// Returns `current` with `library` as its last entry: the runtimes of sanitizers must come first. Unchanged if it, or
+// another file of that name, is in the list already. Spaces or colons separate the entries (ld.so(8)).
 std::string append_preload(std::string_view current, std::string_view library);
 
 }  // namespace bootstrap

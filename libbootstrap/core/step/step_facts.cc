@@ -104,7 +104,7 @@ struct Sizes {
   std::vector<std::uint32_t> counts;
 };
 
-// SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE, held against the number of tasks before anything is made of them.
+// Reads SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE, and checks them against the number of tasks.
 Result<Sizes> read_sizes(const Environment& environment) {
   const auto list = environment.require("SLURM_STEP_NODELIST");
   if (!list) return fail(list.error());

@@ -19,7 +19,7 @@
 
 namespace bootstrap {
 
-// Where the rank order came from, in falling order of trust.
+// The source of the rank order, the most reliable one first.
 enum class LayoutSource : std::uint8_t {
   kStepLayout,    // srun asked slurmctld: exact for every distribution
   kDistribution,  // computed from SLURM_DISTRIBUTION

@@ -9,7 +9,7 @@
  * are made for programs that take device 0 (--bootstrap-gpu=first and narrow, MIG). The GPU to use is bootstrap_device
  * in any case.
  *
- * Opening a handle and asking it sends, opens and changes nothing. What talks to other ranks says "collective": all
+ * Opening a handle and reading from it sends, opens and changes nothing. Calls to other ranks are "collective": all
  * ranks of the step make these calls in the same order, one at a time in a process, and each comes back within its
  * deadline and two seconds with an error that names the missing ranks. In a step with PMIx (srun --mpi=pmix) it goes
  * over PMIx, in sessions that end with the call: the process may end, exec or fork at any other time. In every other

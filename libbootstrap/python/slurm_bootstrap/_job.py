@@ -18,7 +18,7 @@ _FRAME = 1024  # of what rank 0 sends to all: an address, or a sentence
 
 
 class BootstrapError(RuntimeError):
-    """What the library says of a call that failed. `status` is the number of its bootstrap_status_t."""
+    """A call of the library failed. `status` is the number of its bootstrap_status_t."""
 
     status = 0
 

@@ -29,7 +29,7 @@ def _open_store(job: Job, host: str, port: int, timeout: timedelta) -> Any:
 
 
 def _check_place(url: str, job: Job) -> None:
-    """What the program says of itself must be what Slurm says. A rank that is refused tells the others, which would wait for it."""
+    """Compares the program's rank and size with Slurm's. A rank that is refused informs the others, which would wait for it."""
     refusal = ""
     said = dict(parse_qsl(urlparse(url).query))
     for name, value in (("rank", job.rank), ("world_size", job.size)):

@@ -112,8 +112,8 @@ std::string row_text(const BenchRow& row, bool is_checked);
 std::string foot_text(const std::vector<BenchRow>& rows);
 std::string bench_json(const BenchStage& stage, const std::vector<BenchRow>& rows);
 
-// "rank 3 (node002, local rank 1) and 2 more: NCCL says no"; nothing if no rank has trouble. Ranks that are only
-// late are passed over where others know more.
+// "rank 3 (node002, local rank 1) and 2 more: NCCL failed"; nothing if no rank has trouble. Ranks that are only late
+// are left out if others report an error.
 std::optional<std::string> trouble_of(const Layout& layout, const std::vector<BenchFinding>& findings);
 // "rank 3 (node002, local rank 1) has 5 wrong values of 1024, the first is number 17: 12 where the sum is 13 (in
 // place)".

@@ -72,7 +72,7 @@ class CheckServer {
   void disconnect(Deadline deadline);
 
   const std::vector<std::optional<CheckReport>>& reports() const { return reports_; }  // by rank
-  std::vector<Rank> missing() const;                                                   // no report came
+  std::vector<Rank> missing() const;                                                   // sent no report
   // Ranks whose reports this version cannot read, with the version of their command.
   const std::map<Rank, std::string>& other_versions() const { return other_versions_; }
   std::uint64_t rejected() const { return rejected_; }

@@ -14,7 +14,7 @@
 
 namespace bootstrap {
 
-// How the rank reached MASTER_ADDR:MASTER_PORT. If that failed, the report came through a side port.
+// How the rank reached MASTER_ADDR:MASTER_PORT. If that failed, it sent the report through a side port.
 enum class Reach : std::uint8_t {
   kReached,
   kNoName,       // the name means nothing here

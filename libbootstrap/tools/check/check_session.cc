@@ -166,7 +166,7 @@ bool run_check(CheckSelf self, const CheckSession& session) {
   return judging.wait_until(in(longest_check(session.timeout))) && is_well;
 }
 
-// One that came first waits twice for rank 0, which may start in the last moment and then waits for the others.
+// The first rank waits twice as long: rank 0 may start at the last moment, and then waits for the others.
 seconds longest_check(seconds timeout) {
   return 2 * timeout + kTravel + 2 * (kExchange + kExchangeExcess) + 3 * kTravel + seconds(1);
 }

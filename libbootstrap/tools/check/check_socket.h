@@ -41,8 +41,8 @@ std::string interface_of(const Descriptor& socket);
 
 bool send_all(const Descriptor& socket, std::string_view text, Deadline deadline);
 
-// The next line, by way of `received`, which keeps what came after it. Nothing when the other side has ended the
-// connection, the line is too long, or the deadline has passed.
+// Returns the next line; `received` keeps the bytes after it. Nothing if the other side has ended the connection, the
+// line is too long, or the deadline has passed.
 std::optional<std::string> receive_line(const Descriptor& socket, std::string& received, Deadline deadline);
 
 }  // namespace bootstrap

@@ -120,7 +120,7 @@ Result<std::string> start_rendezvous_server(const std::string& program, const st
   }
   (void)::waitpid(child, nullptr, 0);
   of_server.reset();
-  (void)send_all(socket, cat({process, "\n", slots}), deadline);  // the answer tells what went wrong
+  (void)send_all(socket, cat({process, "\n", slots}), deadline);  // the answer has the error
   (void)::shutdown(socket.get(), SHUT_WR);
   std::string received;
   const auto line = receive_line(socket, received, deadline);

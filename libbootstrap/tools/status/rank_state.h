@@ -89,7 +89,7 @@ struct StepState {
 };
 
 // "status rank node001 4711 cpu_percent 97": a line for each member and item, since srun may mix lines of more than
-// 1,024 bytes (MAX_MSG_LEN in Slurm's sources). `number` is unique on the node. The last line says "end".
+// 1,024 bytes (MAX_MSG_LEN in Slurm's sources). `number` is unique on the node. The last line has the item "end".
 std::string rank_lines(const RankState& rank);
 std::string node_lines(const NodeState& node, std::uint64_t number);
 

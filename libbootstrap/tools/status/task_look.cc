@@ -258,7 +258,7 @@ void add_libraries(RankState& rank) {
   if (!head.empty()) rank.nccl_build = to_hex(fingerprint(head), 8);
 }
 
-// Nobody may look into a process of slurmstepd before that has become the user's program.
+// Users may not read a process of slurmstepd before it has become the user's program.
 std::string why_unread(std::uint64_t pid, std::string_view name) {
   const Descriptor folder(::open(proc_path(pid, "fd").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.is_open() || errno == ENOENT) return "";

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes the topologies beside it: known machines as lstopo's XML (hwloc 2), and as the text of `slurm-bootstrap topology`.
 
-The XML has no device nodes of NVIDIA's GPUs, as lstopo's has none. The differential test holds one against the other.
+The XML has no device nodes of NVIDIA's GPUs, as lstopo's has none. The differential test compares the two forms.
 
-What is known of each machine stands above it, with its source. UUIDs, and PCI addresses where it says so, are made up.
+The comment above each machine cites the source of its facts. UUIDs are made up, and PCI addresses where marked so.
 Run it after a change; the files are kept, so that the tests need no Python. virtual-machine.xml is not written here: it
 is what hwloc 2.9 found on one, without names and addresses; its text is what `slurm-bootstrap topology --from` makes of it.
 """
@@ -48,7 +48,7 @@ def numbers(text):
 
 
 class Numa:
-    """A NUMA node with CPUs: `cpus` as text, the hyperthreads of a core as far apart as `smt` says; its devices."""
+    """A NUMA node with its devices. `cpus` is text; each core has `smt` hyperthreads, in equal parts of the list."""
 
     def __init__(self, number, cpus, smt=1, gpus=(), other=(), memory_only=()):
         self.number, self.cpus = number, numbers(cpus)

@@ -18,7 +18,7 @@ struct Variant {
   std::vector<Rank> ranks;
 };
 
-// The reports that came.
+// The reports that rank 0 received.
 class Survey {
  public:
   explicit Survey(const CheckFindings& findings);
@@ -27,7 +27,7 @@ class Survey {
   const Layout& layout() const { return findings_.layout; }
   const std::vector<const CheckReport*>& reports() const { return reports_; }  // in order of rank
   const CheckReport& first() const { return *reports_.front(); }
-  const CheckReport& report(Rank rank) const { return *findings_.reports[rank]; }  // precondition: it came
+  const CheckReport& report(Rank rank) const { return *findings_.reports[rank]; }  // precondition: received
 
   template <class Predicate>
   std::vector<Rank> where(Predicate holds) const {

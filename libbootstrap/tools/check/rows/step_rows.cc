@@ -224,7 +224,7 @@ CheckRow clock_row(const Survey& survey) {
   std::uint64_t most = 0;
   for (const auto* const report : survey.reports())
     most = std::max(most, report->clock_skew_us + report->clock_error_us);
-  // What the travel time of the question may hide is held in favour of the clock.
+  // A difference within the error of the measurement is no fault of the clock.
   auto wrong =
       survey.where([](const CheckReport& report) { return report.clock_skew_us > kMaxSkew + report.clock_error_us; });
   if (wrong.empty()) return ok("clocks", cat({"within ", milliseconds(most), " of rank 0's"}));
