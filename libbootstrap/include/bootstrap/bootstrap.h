@@ -91,7 +91,7 @@ BOOTSTRAP_API int bootstrap_version(void);
 
 /*
  * Reads the step. On success *job is a handle that the caller owns and gives back with bootstrap_close(); on failure
- * it is NULL and bootstrap_last_error() says why. `options` may be NULL.
+ * it is NULL and bootstrap_last_error() has the reason. `options` may be NULL.
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_open(bootstrap_t** job, const bootstrap_options_t* options);
 
@@ -167,7 +167,7 @@ struct ncclComm; /* ncclComm_t is a pointer to it */
  * An NCCL communicator of the group that this rank is in. Collective over the step. The caller owns *comm and ends it
  * with ncclCommDestroy(). NCCL is the copy that the process has, else libnccl.so.2, or RCCL's librccl.so.1 for AMD
  * GPUs; 2.14 or newer. Before NCCL is called the ranks agree: the same NCCL version everywhere, no two ranks of a node
- * on one GPU (but where NCCL was told to accept it, by NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30.3 on or by different
+ * on one GPU (unless NCCL is set to accept it, by NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30.3 on or by different
  * NCCL_HOSTID). A rank on which NCCL fails returns at once. The others return at their deadline with its sentence, or
  * with the ranks that do not answer; over PMI-1 without either. NCCL's own calls would wait for ever.
  */
