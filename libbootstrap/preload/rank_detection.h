@@ -1,4 +1,4 @@
-// Whether this process is the first of a rank: by its environment alone, then by its ancestors in /proc.
+// Finds out if this process is the first of a rank: by its environment alone, then by its ancestors in /proc.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@ enum class Role : std::uint8_t {
   kOutside,        // not in a step of ranks, or in one that did not ask for the variables
   kBeside,         // in the step, and left alone: a prolog, or a rank whose parent process failed to set it up
   kInside,         // in a rank whose variables are set already, here or in a parent process
-  kFirst,          // by its environment the first process of a rank of Slurm
+  kFirst,          // the first process of a rank of Slurm, by its environment
   kFirstOfMpirun,  // the same for a rank of mpirun, perhaps inside a step of Slurm
 };
 

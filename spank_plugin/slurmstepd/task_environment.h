@@ -16,7 +16,7 @@
 
 namespace bootstrap {
 
-// What slurmstepd has put into the environment of all its tasks.
+// The variables that slurmstepd has set for all its tasks.
 class CommonEnvironment {
  public:
   // In user_init. What Slurm refuses now, and what it writes itself in each task, is left for set_task_environment().

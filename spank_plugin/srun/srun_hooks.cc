@@ -1,4 +1,4 @@
-// What srun alone can do: decide whether its step is set up, and pass on to the nodes what they do not know.
+// In srun: decides if its step is set up, and sends the nodes the facts that only srun has.
 // SPDX-License-Identifier: Apache-2.0
 #include "srun/srun_hooks.h"
 
@@ -60,8 +60,8 @@ std::vector<LaunchDefault>& defaults() {
   return *defaults;
 }
 
-// Unless the user has one. Flags are added to those of the user. The nodes learn of it: srun of 23.02, and of 23.11.0
-// to 23.11.3, copies what its options are into the step's environment.
+// Sets a default unless the user has a value; adds flags to the user's. Informs the nodes: srun of 23.02, and of
+// 23.11.0 to 23.11.3, copies its options into the step's environment.
 void set_default(const GpuBindDefault& binding) {
   const std::string variable(binding.variable);
   const char* const given = std::getenv(variable.c_str());
@@ -75,8 +75,8 @@ void set_default(const GpuBindDefault& binding) {
   set_variable(kLaunchDefaultVariable, cat({variable, "=", binding.value}));
 }
 
-// Also once more when the step exists: a ":" among the program's arguments was taken for a component, or srun has set
-// its variables by its options meanwhile.
+// Also called once more when the step exists: a ":" among the program's arguments looked like a component, or srun has
+// set its variables from its options meanwhile.
 void unset_launch_defaults() {
   for (const auto& [name, value, before] : defaults()) {
     const char* const now = std::getenv(name.c_str());
@@ -86,7 +86,7 @@ void unset_launch_defaults() {
   }
 }
 
-// Components of the step, separated by ":", whose options srun has not read.
+// Components of the step, separated by ":", whose options srun has not parsed.
 std::ptrdiff_t components_to_parse = 0;
 
 // Slurm's own binding hides the other GPUs from each task. Switches it off if the user did not ask for it. If the user
@@ -99,7 +99,7 @@ void set_gpu_defaults(spank_t spank, const Environment& environment, const std::
   if (asked.kind != GpuBind::kNone) set_variable(kUsersBindVariable, write_users_bind(asked));
   if (!asks_for_itself && may_be_no_world(arguments, launchers)) return;  // what Slurm binds for it is not to be lifted
   if (environment.has("HIP_VISIBLE_DEVICES")) return;  // it may be meant for what Slurm leaves each task
-  // A component that asks does not ask for the others, and its own option overrides the default.
+  // A component asks only for itself, and its own option overrides the default.
   if ((asked.kind == GpuBind::kNone || has(":")) && implies_gpu_binding(environment, arguments)) {
     set_default(gpu_bind_default_of(spank));
   }
@@ -114,8 +114,8 @@ void unset_outer_variables() {
   if (value && ExportRecord(environment).is_ours(kTasksPerNodeVariable, *value)) unset_variable(kTasksPerNodeVariable);
 }
 
-// These are srun's words before srun has read them, so a step may be taken for one that asks, and never for one that
-// does not: what is set here does nothing to a step that has no GPUs per task.
+// srun has not parsed these words, so a step may wrongly count as one that asks, but never the reverse. The default has
+// no effect on a step without GPUs per task.
 void begin_launch(spank_t spank) {
   expect_options_of_job();
   const auto environment = read_entries(environ, UnknownVariables::kSkip);
@@ -208,7 +208,7 @@ ResolvedName look_up_in_time(const std::string& name, Deadline deadline) {
       .value_or(ResolvedName{});
 }
 
-// Where the name server does not answer in time, nodes choose no interface, and the user's address stays.
+// If the name server does not answer in time, the nodes choose no interface, and the user's address stays.
 Addresses ask_addresses(const Questions& questions, const std::vector<ComponentText>& components, Deadline deadline) {
   Addresses addresses;
   const auto first = host_of_first_rank(components);
@@ -295,7 +295,7 @@ Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Se
     answers.record->tasks_per_node = answers.components.front().tasks_per_node;
     activation = decide_activation(choice, settings, step, *answers.record);
   }
-  // Only now: a step that is left alone waits for no name server.
+  // After the decision: a step that is left alone does not wait for a name server.
   if (activation->decision.set_up != SetUp::kNothing) {
     answers.addresses = ask_addresses(questions, answers.components, deadline);
   }
@@ -335,7 +335,7 @@ int decide_step(spank_t spank) {
   activation.decision.is_verbose = step.is_verbose;
   report_decision(numbers->id(), activation, collected.settings);
   const auto& decision = activation.decision;
-  // The nodes have to know that an option of ours, which they see, was passed over by srun and not lost.
+  // The nodes see our option, and need to know that srun ignored it and did not lose it.
   const bool is_passed_on = decision.is_observed || has_options() || collected.settings.log.value;
   const bool is_set_up = decision.set_up != SetUp::kNothing;
   const bool is_announced = is_set_up && decision.asked == Asked::kUnasked && numbers->tasks.in_step > 1 &&

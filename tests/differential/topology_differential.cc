@@ -1,4 +1,4 @@
-// hwloc and we see the same machine: in each known file of lstopo, and in a folder like /sys.
+// hwloc and this project find the same machine: in each known file of lstopo, and in a folder like /sys.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <hwloc.h>
@@ -131,7 +131,7 @@ std::string mask_of(const CpuSet& cpus) {
   return text + "\n";
 }
 
-// What hwloc reads beyond what we do.
+// The files that only hwloc reads.
 void add_what_hwloc_reads(const FakeMachine& machine, const Topology& topology) {
   const std::string cpu_folder = "/sys/devices/system/cpu/";
   for (const auto* const name : {"possible", "present"})
@@ -162,7 +162,7 @@ void add_what_hwloc_reads(const FakeMachine& machine, const Topology& topology) 
   }
 }
 
-// hwloc finds the machine in the folder, with no plugin, and it is what we find there ourselves.
+// hwloc, without plugins, finds the same machine in the folder as this project.
 TEST_P(Machines, OfAFolderAreTheSame) {
   const auto topology = known_machine(GetParam());
   const FakeMachine machine(topology);
@@ -213,7 +213,7 @@ TEST(Control, DifferencesAreNoticed) {
   EXPECT_NE(seen_by_us(topology), by_hwloc);
 }
 
-// The same with the real /sys, as far as this machine has something to compare.
+// The same with the real /sys, if this machine has something to compare.
 TEST(ThisMachine, IsTheSame) {
   (void)::unsetenv("HWLOC_FSROOT");
   const auto found = hwloc_topology_of_machine();

@@ -1,4 +1,4 @@
-// Which steps are set up, with the line about it, and how a step's request for GPUs is read.
+// Which steps are set up, with srun's line, and how a step's request for GPUs is read.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/activation/activation_rules.h"
 
@@ -64,7 +64,7 @@ TEST(GpuRequest, OfTheWholeStepCountsOnOneNode) {
 }
 
 // -G N on several nodes, by what the nodes of the job have.
-TEST(GpuRequest, OfTheWholeStepCountsWhereEachNodeOfItsJobHasAsMany) {
+TEST(GpuRequest, OfTheWholeStepCountsIfEachNodeOfItsJobHasTheSameNumber) {
   const struct {
     const char* step;
     std::vector<std::string> nodes;
@@ -210,7 +210,7 @@ TEST(Activation, TheLineNamesTheOptionsOfSlurmToUse) {
   EXPECT_NE(line(step_of(4, 2, ProgramKind::kShell), "", {2, 2}).find("#SBATCH --bootstrap=on"), std::string::npos);
 }
 
-TEST(Activation, TheRungsThatNeedNoCall) {
+TEST(Activation, RulesThatNeedNoCall) {
   const auto free = [](SrunFacts step, const UserChoice& choice = kNobody, When when = When::kWorld) {
     return decide_without_calls(choice, settings_of(when), step).has_value();
   };
@@ -233,7 +233,7 @@ TEST(Activation, TheRungsThatNeedNoCall) {
   }
 }
 
-TEST(Activation, WhoAsksIsSetUpWhateverItIs) {
+TEST(Activation, AnyStepThatAsksIsSetUp) {
   for (const auto kind : {ProgramKind::kTraining, ProgramKind::kLauncher, ProgramKind::kShell, ProgramKind::kUnseen}) {
     auto step = step_of(1, 1, kind);
     step.has_terminal = true;
@@ -302,7 +302,7 @@ TEST(Activation, ObserveShowsTheDecisionOfWorld) {
   EXPECT_EQ(set_up(step_of(4, 2), kTwoByTwo, kJob, When::kObserve), SetUp::kAllSettings) << "who asks is asked for";
 }
 
-TEST(Activation, ThePartitionIsThatOfTheStepWhereSrunDoesNotKnowIt) {
+TEST(Activation, ThePartitionIsTheStepsIfSrunHasNone) {
   auto settings = settings_of(When::kWorld);
   settings.partitions.value = "gpu";
   auto answers = kTwoByTwo;
@@ -312,7 +312,7 @@ TEST(Activation, ThePartitionIsThatOfTheStepWhereSrunDoesNotKnowIt) {
   EXPECT_EQ(decide_activation(kNobody, settings, step_of(4, 2), answers).decision.set_up, SetUp::kWorld);
 }
 
-TEST(Activation, WithoutAnAnswerOnlyWhoAskedIsSetUp) {
+TEST(Activation, WithoutAnAnswerOnlyAStepThatAskedIsSetUp) {
   const auto unasked = decide_without_answers(kNobody, "slurmctld did not answer within 5 s");
   EXPECT_EQ(unasked.decision.set_up, SetUp::kNothing);
   EXPECT_TRUE(unasked.needs_warning);

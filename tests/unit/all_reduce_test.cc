@@ -39,7 +39,7 @@ Findings run_all(std::uint32_t ranks, const std::vector<AllReduceTask>& tasks, s
         if (!findings[rank]) break;
       }
       if (all_reduce.is_stuck()) return;
-      EXPECT_TRUE(use_gpu(static_cast<int>(rank)));  // whose buffers go now
+      EXPECT_TRUE(use_gpu(static_cast<int>(rank)));  // its buffers are freed now
     });
   }
   for (auto& thread : threads) thread.join();
@@ -80,7 +80,7 @@ TEST(AllReduce, SumsAreRight) {
   });
 }
 
-// Controls: the double does each of these wrong on all ranks.
+// Controls: the double makes each of these errors on all ranks.
 TEST(AllReduce, WrongSumsAreSeen) {
   in_child([] {
     load_gpus("2");

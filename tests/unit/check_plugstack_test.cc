@@ -81,7 +81,7 @@ TEST_F(PlugstackFile, APluginWithoutAPathIsInOneOfSlurmsFolders) {
   EXPECT_TRUE(found.lines[0].is_required);
 }
 
-TEST_F(PlugstackFile, WhatIsWrongHasItsFileAndLine) {
+TEST_F(PlugstackFile, AnErrorHasItsFileAndLine) {
   const auto place = cat({path_, "/plugstack.conf"});
   EXPECT_EQ(read("# one\noptinal /lib/spank_bootstrap.so\n").troubles,
             std::vector<std::string>{cat({place,
@@ -94,7 +94,7 @@ TEST_F(PlugstackFile, WhatIsWrongHasItsFileAndLine) {
   EXPECT_FALSE(read("include plugstack.conf\n").troubles.empty());
 }
 
-TEST_F(PlugstackFile, AMissingOneIsEmptyAndOneThatOthersCanWriteIsNotSafe) {
+TEST_F(PlugstackFile, AMissingFileIsEmptyAndOneThatOthersCanWriteIsUnsafe) {
   EXPECT_TRUE(read_plugstack({.plugstack = cat({path_, "/none.conf"}), .plugin_dir = {}}).troubles.empty());
   const auto file = write("plugstack.conf", "optional /lib/spank_bootstrap.so\n");
   (void)::chmod(file.c_str(), 0666);
@@ -173,7 +173,7 @@ TEST(CheckTable, OfOneMachineNeedsNoStep) {
   EXPECT_EQ(good.worst(), CheckResult::kOk);
   EXPECT_NE(table_text(good).find("GPUs           ok         2, all can be opened"), std::string::npos);
   machine.report.closed_gpus = {"/dev/nvidia7"};
-  machine.report.host = "n[1-3]\x1b";  // whatever a machine is called
+  machine.report.host = "n[1-3]\x1b";  // any name of a machine
   machine.report.rank = 3;
   EXPECT_EQ(judge_machine(machine).worst(), CheckResult::kWarning);
   EXPECT_EQ(judge_machine(MachineFindings()).worst(), CheckResult::kWarning);  // no /dev/shm

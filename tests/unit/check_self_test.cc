@@ -1,4 +1,4 @@
-// What a process reports of itself in a check: the plan as its program sees it, and what set it.
+// The report of a process about itself in a check: the plan as its program sees it, and what set it.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_session.h"
 
@@ -43,7 +43,7 @@ TEST(CheckSelf, RanksAgreeExactlyWhenTheirStepsDo) {
   EXPECT_NE(layout_of(two_by_two(0)), layout_of(cyclic));
 }
 
-TEST(CheckSelf, WhatTheProgramSeesCounts) {
+TEST(CheckSelf, ReportsTheValuesThatTheProgramSees) {
   auto environment = set_up(2);
   environment.set("MASTER_PORT", "29999");
   auto self = look_at_self(environment);
@@ -57,7 +57,7 @@ TEST(CheckSelf, WhatTheProgramSeesCounts) {
   EXPECT_EQ(self->report.plan_trouble, "MASTER_PORT is \"many\", which is no port");
 }
 
-TEST(CheckSelf, KnowsWhoSetTheVariables) {
+TEST(CheckSelf, FindsWhatSetTheVariables) {
   EXPECT_EQ(look_at_self(two_by_two(0)).value().report.set_by, SetBy::kNothing);
   auto environment = set_up(0);
   environment.set("LD_PRELOAD", "/opt/lib/libbootstrap.so");
@@ -66,7 +66,7 @@ TEST(CheckSelf, KnowsWhoSetTheVariables) {
   EXPECT_EQ(look_at_self(environment).value().report.set_by, SetBy::kPreload);
 }
 
-TEST(CheckSelf, AStepThatCannotBePlannedIsReportedAllTheSame) {
+TEST(CheckSelf, ReportsAlsoAStepThatCannotBePlanned) {
   auto environment = two_by_two(1);
   environment.set("SLURM_BOOTSTRAP_PORT", "none");
   const auto self = look_at_self(environment);

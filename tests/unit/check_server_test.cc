@@ -1,5 +1,4 @@
-// Rank 0 and its clients over real sockets, in a network of their own: which reports arrive, which do not, and what is
-// left.
+// Rank 0 and its clients over real sockets, in a network of their own: which reports arrive, and what is left open.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_connection.h"
 
@@ -63,7 +62,7 @@ void send_text(const Descriptor& socket, const std::string& text) {
   EXPECT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
 }
 
-// Rank 0 as one of those that are waited for.
+// Rank 0's own report.
 Descriptor reported_as_zero() {
   auto socket = connected();
   send_text(socket, write_line({kTag, 0, "report", write_record(report_of(0))}));
@@ -114,7 +113,7 @@ TEST(CheckServer, ReceivesAllReportsAndSendsTheVerdict) {
 }
 
 // Rank 1 reports its exchange, rank 2 disconnects, and rank 3 sends nothing.
-TEST(CheckServer, WaitsForTheExchangeOfThoseThatAreStillThere) {
+TEST(CheckServer, WaitsForTheExchangeOfRanksThatAreStillConnected) {
   with_own_network([] {
     auto server = listening(4);
     std::vector<CheckClient> ranks;
@@ -176,7 +175,7 @@ TEST(CheckServer, OtherLinesAreRejected) {
         line(kTag, 4, "clock"),                           // no such rank
         line(kTag, 1, "clock") + line(kTag, 2, "clock"),  // two ranks in one
         line(kTag, 1, "report", "1\t2\t"),                // no report
-        line(kTag, 1, "report", report(2)),               // of somebody else
+        line(kTag, 1, "report", report(2)),               // of another rank
         line(kTag, 1, "verdict", "0"),                    // no word of a rank
     };
     std::vector<Descriptor> sockets;
@@ -252,7 +251,7 @@ TEST(CheckServer, ATakenPortIsReportedAndASidePortLeadsIn) {
     const auto listening = server->listen(kPort);
     ASSERT_FALSE(listening);
     EXPECT_EQ(listening.error().message, "another program uses it");
-    // The first side port is somebody's, too.
+    // The first side port is taken, too.
     TestSocket taken(Family::kDual);
     taken.reuse_address();
     ASSERT_EQ(taken.bind("::", kSide[0]), 0);
@@ -301,7 +300,7 @@ TEST(CheckClient, WaitsForARankZeroThatStartsLater) {
     std::thread rank([&] {
       const auto way = visit(1, verdict);
       ASSERT_TRUE(way);
-      EXPECT_EQ(way->reach, Reach::kReached);  // though it was refused at first
+      EXPECT_EQ(way->reach, Reach::kReached);  // although it was refused at first
     });
     std::this_thread::sleep_for(milliseconds(300));
     auto server = listening(2);
@@ -356,7 +355,7 @@ TEST(CheckClient, AServerThatAnsweredOnceIsNotRankZero) {
 
 TEST(CheckClient, ARankZeroThatHangsIsNotCalledAnotherProgram) {
   with_own_network([] {
-    const auto stuck = listen_on(kPort, true);  // the kernel accepts, the process does not go on
+    const auto stuck = listen_on(kPort, true);  // the kernel accepts, the process does not
     ASSERT_TRUE(stuck.is_open());
     EXPECT_EQ(why_not_found(500), "it accepts connections but does not answer: it hangs, or is not rank 0 (127.0.0.1)");
   });

@@ -66,7 +66,7 @@ TEST(CheckTable, JsonHasTheSameRows) {
   EXPECT_EQ(json.substr(json.size() - 4), "]\n}\n");
 }
 
-TEST(CheckTable, AStepWithoutGpusNeedsNoneOfThem) {
+TEST(CheckTable, RowsForGpusAreAbsentInAStepWithoutGpus) {
   auto findings = good_step();
   findings.has_exchanged = false;
   for (auto& report : findings.reports) {

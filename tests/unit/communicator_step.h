@@ -29,7 +29,7 @@ inline void load_gpus(const char* count) {
 
 inline constexpr auto kEnough = std::chrono::seconds(60);  // on a machine with many more ranks than cores
 
-// One call of all ranks, each in a thread: what a test can change is a rank's own options, group and NCCL.
+// One call of all ranks, each in a thread. A test can change a rank's own options, group and NCCL.
 struct Call {
   CommunicatorOptions options;
   Group group;
@@ -118,7 +118,7 @@ inline std::vector<std::string> used(const Comms& comms, const std::string& vers
   return answers;
 }
 
-// The sentences of the ranks that failed with one, and how many of each.
+// The error messages of the ranks, with the number of ranks for each.
 inline std::multiset<std::string> sentences(const Comms& comms) {
   std::multiset<std::string> found;
   for (const auto& comm : comms) {

@@ -1,4 +1,4 @@
-// Communicators among threads as ranks: the round in which they agree, NCCL's part against its double, and every end.
+// Communicators among threads as ranks: the round in which they agree, NCCL's part with its double, and each outcome.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/communicator.h"
 
@@ -113,7 +113,7 @@ TEST(Communicator, OfEachKindOfGroup) {
 }
 
 // CUDA's current device belongs to a thread, and another thread than the caller's calls NCCL.
-TEST(Communicator, IsOnTheCallersGpuWhereNoneIsNamed) {
+TEST(Communicator, IsOnTheCallersGpuIfNoneIsNamed) {
   in_child([] {
     load_gpus("4");
     Step step({3});

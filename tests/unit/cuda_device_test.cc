@@ -1,4 +1,4 @@
-// The GPU of a thread, asked of the CUDA double: its driver alone, and with a runtime in the process.
+// The GPU of a thread, from the CUDA double: its driver alone, and with a runtime in the process.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/cuda_device.h"
 
@@ -30,7 +30,7 @@ std::string id_of_current() {
   return gpu ? std::to_string(gpu->ordinal) + " " + gpu->id : "none";
 }
 
-TEST(Gpu, NothingIsLoadedToAsk) {
+TEST(Gpu, AskingLoadsNoLibrary) {
   in_child([] {
     EXPECT_FALSE(current_gpu());
     EXPECT_EQ(::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), nullptr);
@@ -49,7 +49,7 @@ TEST(Gpu, TheDeviceOfAContextIsCurrent) {
   });
 }
 
-// What makes two ranks with different lists comparable.
+// Makes two ranks with different lists comparable.
 TEST(Gpu, IdsDoNotDependOnTheVisibleDevices) {
   in_child([] {
     load_driver("4", "3,1");
@@ -69,7 +69,7 @@ TEST(Gpu, AMigInstanceIsKnownByItsUuid) {
   });
 }
 
-TEST(Gpu, ARuntimeThatIsThereIsAsked) {
+TEST(Gpu, ALoadedRuntimeIsAsked) {
   in_child([] {
     load_driver("4");
     load(kRuntime);
@@ -99,7 +99,7 @@ TEST(Gpu, RefusalsCarryCudasReason) {
   });
 }
 
-TEST(Gpu, WithoutADriverThatIsSaid) {
+TEST(Gpu, AMissingDriverIsReported) {
   in_child([] {
     if (::dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) GTEST_SKIP() << "there is a driver";
     EXPECT_FALSE(driver_version());

@@ -1,4 +1,4 @@
-// Work that may never end: waited for until a deadline, and left alone after it without harm.
+// Work that may never end: the caller waits until a deadline, and abandons it then without harm.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/deadline.h"
 

@@ -58,7 +58,7 @@ TEST_F(Capture, HasTheSameLimits) {
   EXPECT_TRUE(captured_environment(path_)->is_refused("SLURM_STEP_GPUS"));
 }
 
-TEST_F(Capture, OfWhatIsNoEnvironment) {
+TEST_F(Capture, RefusesAFileThatIsNoEnvironment) {
   for (const auto text : {std::string_view("#!/bin/sh\nA=1\n"),
                           std::string_view("\x7f"
                                            "ELF\0A=1\0",
@@ -138,7 +138,7 @@ TEST(KnownVariables, TheFirstOfEqualNamesCounts) {
   EXPECT_FALSE(read({"RANK=" + too_long, "RANK=1"}).has("RANK"));
 }
 
-TEST(KnownVariables, OthersAreKeptOnRequestAlone) {
+TEST(KnownVariables, OthersAreKeptOnlyOnRequest) {
   EXPECT_TRUE(read({"MY_OWN=1"}).all().empty());
   EXPECT_EQ(read({"MY_OWN=1"}, UnknownVariables::kKeep).get("MY_OWN"), "1");
 }

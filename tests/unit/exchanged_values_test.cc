@@ -1,4 +1,4 @@
-// What ranks exchange: values with their tags, in pieces for PMI-1, and NCCL's rule of who makes which unique id.
+// What ranks exchange: values with their tags, in pieces for PMI-1, and NCCL's rule which rank makes which unique id.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/exchanged_values.h"
 
@@ -32,7 +32,7 @@ TEST(TaggedValue, EveryPartOfTheTagCounts) {
   }
 }
 
-TEST(TaggedValue, RefusesWhatIsNone) {
+TEST(TaggedValue, RefusesOtherText) {
   const auto text = encode_tagged_value(kTag, "bytes");
   for (std::size_t length = 0; length <= text.find('\n'); ++length) {
     EXPECT_FALSE(decode_tagged_value(text.substr(0, length))) << length;
@@ -105,7 +105,7 @@ class Walk {
 
 using RankOfRoot = std::uint32_t (*)(std::uint32_t root, std::uint32_t ranks, std::uint32_t roots);
 
-// The first root whose first rank `rule` gets wrong, "" if there is none. Comparing costs less than EXPECT_EQ.
+// Returns the first root whose first rank is wrong by `rule`, "" if none is. Comparing costs less than EXPECT_EQ.
 std::string first_difference(std::uint32_t ranks, std::uint32_t roots, RankOfRoot rule) {
   Walk walk(ranks, roots);
   for (std::uint32_t rank = 0; rank < ranks; ++rank, walk.next_rank()) {
@@ -132,7 +132,7 @@ TEST(Roots, AgreeWithTheWalkForAllSizes) {
   }
 }
 
-// Control: rules that look right and are not. Each agrees with NCCL's where the ranks can be dealt out evenly.
+// Control: rules that look right and are not. Each agrees with NCCL's if the ranks divide evenly.
 TEST(Roots, TheWalkFindsRulesThatDiffer) {
   const RankOfRoot rounded_down = [](std::uint32_t root, std::uint32_t ranks, std::uint32_t roots) {
     return static_cast<std::uint32_t>((std::uint64_t{root} * ranks + roots - 1) / roots);

@@ -78,8 +78,8 @@ TEST(FailureWords, NameTheTaskTheTimeAndTheCause) {
   EXPECT_EQ(exit_cause(failure(40)), "killed by signal 40");
 }
 
-// Whoever is killed has been killed by somebody; only the kernel knows whether memory was the reason.
-TEST(FailureWords, NameMemoryOnlyWhereTheKernelDoes) {
+// SIGKILL may come from any process; only the kernel knows if memory was the reason.
+TEST(FailureWords, NameMemoryOnlyIfTheKernelDoes) {
   EXPECT_EQ(exit_cause(failure(9)), "killed by signal 9 (SIGKILL)");
   EXPECT_EQ(exit_cause(failure(9, true)),
             "killed by signal 9 (SIGKILL), after the kernel killed a process there because it was out of memory");
@@ -191,7 +191,7 @@ TEST(FailureHistory, ATaskThatASignalAskedToEndIsNoFailure) {
 
 TEST(FailureHistory, IsEmptyIfAllWereKilled) {
   EXPECT_EQ(history(4, {{0, SIGKILL, 10}, {1, SIGKILL, 11}, {2, SIGKILL, 12}, {3, SIGKILL, 13}}).sentence(false), "");
-  // One rank of two had ended well before somebody killed the step.
+  // One rank of two had ended without an error before the step was killed.
   EXPECT_EQ(history(2, {{1, SIGKILL, 10}}).sentence(false), "");
 }
 
@@ -202,7 +202,7 @@ TEST(FailureHistory, NamesAKilledTaskThatTheOthersOutlived) {
   EXPECT_TRUE(history(2, {{1, SIGKILL, 10}}).sentence(true).starts_with(named));
 }
 
-// PMIx of Slurm kills the others of a step in which one was killed.
+// Slurm's PMIx kills the other tasks after one was killed.
 TEST(FailureHistory, NamesAKilledTaskWhoseNeighboursWentOnAMoment) {
   const auto step = history(4, {{1, SIGKILL, 10, false, true}, {0, SIGKILL, 30}, {2, SIGKILL, 31}, {3, SIGKILL, 31}});
   EXPECT_TRUE(step.sentence(false).starts_with("task 1 (node001, local rank 1) failed first: killed by signal 9 "))
@@ -221,7 +221,7 @@ TEST(FailureHistory, ATaskCountsOnce) {
   EXPECT_TRUE(step.sentence(false).starts_with("task 0 ")) << step.sentence(false);
 }
 
-TEST(FailureHistory, NamesThoseThatEndedBeforeAndForWhomOthersMayHaveWaited) {
+TEST(FailureHistory, NamesTasksThatEndedBeforeAndForWhichOthersMayHaveWaited) {
   constexpr std::string_view kFirst =
       "task 3 (node002, local rank 1) failed first: exit code 4, 2.1 s after the step began";
   const auto one = history(4, {{1, 0, 100}, {3, exit_status(4), 2100}, {0, 0, 2200}});
@@ -240,7 +240,7 @@ TEST(FailureHistory, NamesThoseThatEndedBeforeAndForWhomOthersMayHaveWaited) {
   EXPECT_FALSE(history(4, {{1, 0, 100}}).first_arrival());
 }
 
-TEST(FailureHistory, WhatSomebodyElseEndedHasNotFailed) {
+TEST(FailureHistory, ATaskThatAnotherProcessEndedHasNotFailed) {
   auto step = history(4, {{2, exit_status(1), 10}});
   step.drop_all();
   step.add({.rank = 3, .host = "node002", .wait_status = exit_status(1)}, 20);

@@ -63,7 +63,7 @@ TEST(Frameworks, TorchrunIsOneTaskOnEachNode) {
   EXPECT_EQ(value(plan_of(two_by_two(), with("torchrun")), "PET_NNODES"), "-");
 }
 
-TEST(Frameworks, TheMeetingPlaceIsTheUsersWhereItIs) {
+TEST(Frameworks, TheRendezvousIsTheUsersIfSet) {
   auto environment = with(one_by_two(), {{"MASTER_ADDR", "elsewhere"}, {"MASTER_PORT", "4711"}});
   const auto plan = plan_of(environment);
   expect_values(plan, {{"PET_MASTER_ADDR", "elsewhere"},
@@ -110,7 +110,7 @@ TEST(Frameworks, ATaskLimitedToOneGpuIsLimitedForAllFrameworks) {
     EXPECT_EQ(value(plan, "JAX_LOCAL_DEVICE_IDS"), "0");
     EXPECT_EQ(value(plan, "NCCL_TESTS_DEVICE"), "0");
   }
-  EXPECT_EQ(value(plan_of(two_by_two(3)), "NCCL_TESTS_DEVICE"), "-");  // what it takes by itself is right
+  EXPECT_EQ(value(plan_of(two_by_two(3)), "NCCL_TESTS_DEVICE"), "-");  // its own default is right
 }
 
 TEST(Frameworks, TfConfigIsTheSameClusterForAll) {
@@ -139,7 +139,7 @@ TEST(Frameworks, TfConfigKeepsZerosAndUnevenTasks) {
   EXPECT_EQ(hosts, (std::vector<std::string>{"gpu08", "gpu08", "gpu08", "gpu09", "gpu10"}));
 }
 
-TEST(Frameworks, ATfConfigThatNoVariableCanHoldIsSaidAndLeftOut) {
+TEST(Frameworks, ATfConfigThatIsTooLongIsReportedAndLeftOut) {
   auto environment = step_of("node[00001-12500]", "8(x12500)", 100000, "node00001");
   environment.unset("SLURM_STEP_GPUS");
   const auto plan = plan_of(environment, with("tensorflow"));
@@ -154,7 +154,7 @@ TEST(Frameworks, LightningGetsTheStepsOwnNumber) {
   environment.set("SLURM_NTASKS_PER_NODE", "4");  // the job's, of which the step takes a part
   EXPECT_EQ(value(plan_of(environment), "SLURM_NTASKS_PER_NODE"), "2");
   environment.set("SLURM_NTASKS_PER_NODE", "2");
-  EXPECT_EQ(value(plan_of(environment), "SLURM_NTASKS_PER_NODE"), "-");  // Slurm's word, and right
+  EXPECT_EQ(value(plan_of(environment), "SLURM_NTASKS_PER_NODE"), "-");  // Slurm's value, and right
   auto uneven = step_of("node[001-002]", "2,1", 3, "node001");
   EXPECT_EQ(value(plan_of(uneven), "SLURM_NTASKS_PER_NODE"), "-");
 }

@@ -1,4 +1,4 @@
-// What follows from the network and the ids of a step: interfaces, files and ports; and the set of frameworks as text.
+// Values from the network and the ids of a step: interfaces, files and ports; and the set of frameworks as text.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ void expect_values(const StepPlan& plan, std::initializer_list<std::pair<const c
   for (const auto& [name, text] : expected) EXPECT_EQ(value(plan, name), text) << name;
 }
 
-TEST(Interface, OneAnswerForAll) {
+TEST(Interface, IsTheSameForAllFrameworks) {
   for (const auto* choice : {"auto", "ib0", "10.2.0.0/16"}) {
     const auto plan = plan_with_routes(two_by_two(), choice);
     expect_values(plan, {{"GLOO_SOCKET_IFNAME", "ib0"},
@@ -49,12 +49,12 @@ TEST(Interface, OneAnswerForAll) {
   EXPECT_EQ(value(plan_with_routes(two_by_two(), "off"), "GLOO_SOCKET_IFNAME"), "-");
 }
 
-TEST(Interface, ByDefaultForGlooAlone) {
+TEST(Interface, IsSetByDefaultOnlyForGloo) {
   const auto plan = plan_with_routes(two_by_two(), "gloo");
   expect_values(plan, {{"GLOO_SOCKET_IFNAME", "ib0"}, {"NCCL_SOCKET_IFNAME", "-"}, {"UCX_NET_DEVICES", "-"}});
 }
 
-TEST(Interface, AUserWhoNamesOneIsNotSecondGuessed) {
+TEST(Interface, TheUsersChoiceIsKept) {
   auto environment = with(two_by_two(), {{"NCCL_SOCKET_IFNAME", "eth0"}});
   EXPECT_EQ(value(plan_with_routes(environment, "auto"), "GLOO_SOCKET_IFNAME"), "-");
   const auto named = plan_with_routes(environment, "ib0");
@@ -110,7 +110,7 @@ TEST(FurtherPorts, AreDifferentAndStayInTheRange) {
   }
 }
 
-TEST(FurtherPorts, AreSlurmsWhereItReservedAsMany) {
+TEST(FurtherPorts, AreSlurmsIfItReservedAsMany) {
   auto environment = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12004-12005,12009"}});
   const auto facts = *read_task_facts(environment);
   EXPECT_EQ(further_port(facts, {}, 1), 12005);

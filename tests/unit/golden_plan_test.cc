@@ -1,4 +1,4 @@
-// What becomes of the GPUs of real machines: lists that people would write by hand.
+// The lists of GPUs on real machines are those that people would write by hand.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ StepFacts facts_on(const Topology& topology, std::size_t tasks) {
   return facts;
 }
 
-// As slurmstepd makes it: a plan in user_init, and its order when the tasks have their cores.
+// Like slurmstepd: makes a plan in user_init, and orders it when the tasks have their cores.
 NodeGpus plan_on(const Topology& topology, const std::vector<CpuSet>& cores) {
   Settings settings;
   settings.gpu_share = {true, Source::kOption};
@@ -96,7 +96,7 @@ TEST(GoldenPlan, RealMachines) {
   }
 }
 
-TEST(GoldenPlan, TheOrderIsNoMatterWhereAllGpusAreInOnePlace) {
+TEST(GoldenPlan, TheOrderMattersOnlyIfGpusAreInDifferentPlaces) {
   EXPECT_FALSE(plan_on(known_machine("none"), cores_of_tasks("- -")).order_matters());
   EXPECT_TRUE(plan_on(known_machine("dgx-h100"), cores_of_tasks("- -")).order_matters());
 }

@@ -46,7 +46,7 @@ Distances random_distances(std::mt19937& source, std::size_t tasks, std::size_t 
   return distances;
 }
 
-// A greedy choice, task by task: the control that shows that the search for the least sum is needed.
+// Control: a greedy choice, task by task, shows that the search for the least sum is needed.
 Order greedy(const Distances& distances, std::size_t gpus) {
   Order order;
   std::set<std::uint32_t> taken;
@@ -80,7 +80,7 @@ TEST(AssignGpus, IsAsNearAsTheBestOfAllAssignments) {
   EXPECT_GT(greedy_is_worse, 50U);
 }
 
-TEST(AssignGpus, KeepsSlurmsOrderWhereAllIsEqual) {
+TEST(AssignGpus, KeepsSlurmsOrderIfAllIsEqual) {
   for (std::size_t gpus = 1; gpus <= 32; ++gpus) {
     for (const auto tasks : {gpus, gpus + 1, 2 * gpus + 3}) {
       EXPECT_EQ(assign_gpus(Distances(tasks, Order(gpus, 1000)), in_turn(gpus)), in_turn(gpus));

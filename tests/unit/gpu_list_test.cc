@@ -1,4 +1,4 @@
-// The lists of GPUs that Slurm writes, and which GPU of the machine an entry means.
+// The lists of GPUs that Slurm writes, and the GPU that each entry means.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/gpu_list.h"
 
@@ -40,7 +40,7 @@ TEST(GpuList, OneVariableOfThoseThatSlurmSets) {
 }
 
 // HIP counts in what Slurm's list leaves, up to the first number that is too large.
-TEST(GpuList, ChoicesOfTheUserOnTopOfItAreTheUsers) {
+TEST(GpuList, TheUsersOwnChoicesAreKept) {
   const auto kind_below = [](const char* hip, const char* list, const char* variable = "ROCR_VISIBLE_DEVICES") {
     const auto environment =
         environment_of({{"SLURM_STEP_GPUS", list}, {variable, list}, {"HIP_VISIBLE_DEVICES", hip}});
@@ -63,7 +63,7 @@ TEST(GpuList, UuidsStayWhatTheyAre) {
   EXPECT_TRUE(mig->has_uuids && mig->has_mig);
 }
 
-TEST(GpuList, WhatIsNoListIsLeftAlone) {
+TEST(GpuList, OtherTextIsLeftAlone) {
   for (const auto* text : {"NoDevFiles", "0,,1", "0,0", "-1", "0;1", "all", "none", "0 1", "99999", "GPU-\n"}) {
     EXPECT_FALSE(list_of("CUDA_VISIBLE_DEVICES", text)) << text;
   }
@@ -107,7 +107,7 @@ TEST(FindGpus, CountsGpusOfTheVendorInPciOrder) {
   EXPECT_EQ(addresses(*list_of("CUDA_VISIBLE_DEVICES", "0,1", "0,9")), (std::vector<std::string>{"0000:00", ""}));
 }
 
-TEST(FindGpus, UuidsSpeakForThemselves) {
+TEST(FindGpus, FindsGpusByTheirUuids) {
   EXPECT_EQ(addresses(*list_of("CUDA_VISIBLE_DEVICES", "GPU-4,GPU-2", "0,1")),
             (std::vector<std::string>{"0000:04", "0000:02"}));
   EXPECT_EQ(addresses(*list_of("CUDA_VISIBLE_DEVICES", "MIG-GPU-3/7/0,MIG-9", "0,1")),

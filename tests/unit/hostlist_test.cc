@@ -145,7 +145,7 @@ TEST(HostListParse, TakesExactlyTheLongestName) {
 }
 
 TEST(HostListParse, RefusesATextThatIsTooLongWithoutReadingIt) {
-  const std::size_t size = (HostList::kMaxHosts << 8) + 1;  // zeros, and not touched: this costs no memory
+  const std::size_t size = (HostList::kMaxHosts << 8) + 1;  // untouched zeros: this costs no memory
   const std::unique_ptr<char, decltype(&std::free)> zeros(static_cast<char*>(std::calloc(size, 1)), &std::free);
   ASSERT_NE(zeros, nullptr);
   const auto list = HostList::parse({zeros.get(), size});
@@ -178,7 +178,7 @@ TEST(HostListProperties, NoPieceOfAListCrashesOrLies) {
   }
 }
 
-TEST(HostListProperties, ACopyStandsOnItsOwn) {
+TEST(HostListProperties, ACopyIsIndependent) {
   auto original = *HostList::parse("node[1-3]-x");
   const auto copy = original;
   original = *HostList::parse("other");

@@ -17,12 +17,12 @@ TEST(MissingRanks, IsAFactWhereTheServerAnswers) {
             "missing: rank 5 (node002, local rank 1), ranks 8-11 (all of node003)");
 }
 
-TEST(MissingRanks, IsOfTheNodeThatWasAskedWhenTheServerFellSilent) {
+TEST(MissingRanks, AreOnTheNodeThatTheServerWasQueryingWhenItFellSilent) {
   const auto layout = block_layout(4, 4);
   EXPECT_EQ(describe_missing_ranks(layout, {{}, {8, 9, 10, 11}, {12, 13, 14, 15}, ServerState::kSilent}),
             "missing: ranks 8-11 (all of node003), and perhaps others; slurmstepd on this node stopped answering after "
             "it queried node003, as happens when all ranks of a node have ended");
-  // Ranks of the own node were asked for before.
+  // The ranks of the own node were queried before.
   EXPECT_EQ(
       describe_missing_ranks(layout, {{1, 13}, {8, 9, 10, 11}, {}, ServerState::kSilent}),
       "missing: rank 1 (node001, local rank 1), ranks 8-11 (all of node003), rank 13 (node004, local rank 1), and "
@@ -30,7 +30,7 @@ TEST(MissingRanks, IsOfTheNodeThatWasAskedWhenTheServerFellSilent) {
       "of a node have ended");
 }
 
-TEST(MissingRanks, IsOfOneOfTheNodesThatWereAskedAtOnce) {
+TEST(MissingRanks, AreOnOneOfTheNodesThatWereQueriedAtOnce) {
   const auto layout = block_layout(4, 2);
   EXPECT_EQ(
       describe_missing_ranks(layout, {{}, {2, 3, 4, 5}, {}, ServerState::kSilent}),

@@ -1,4 +1,4 @@
-// Ranks that mpirun started: who they are, what they get, and whose variables those of the step around them are.
+// Ranks that mpirun started: their ids and values, and the variables of the step around them, which are not theirs.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/step_facts.h"
 
@@ -58,8 +58,8 @@ TEST(MpirunFacts, ARankOfSlurmStaysOneWithLeftoversOfMpirun) {
   EXPECT_TRUE(is_mpirun_rank(environment));
 }
 
-// Neither which ranks share a node nor the host of rank 0 is known.
-TEST(MpirunFacts, OnSeveralNodesARankKnowsItsOwnPlaceAlone) {
+// It is unknown which ranks share a node, and which host rank 0 is on.
+TEST(MpirunFacts, OnSeveralNodesARankKnowsOnlyItsOwnPlace) {
   for (int rank = 0; rank < 4; ++rank) {
     const auto plan = plan_of(mpirun_rank(rank));
     expect_values(plan, {{"RANK", std::to_string(rank)},
@@ -94,7 +94,7 @@ TEST(MpirunFacts, OnSeveralNodesTheAddressIsTheUsers) {
   EXPECT_FALSE(make_step_plan(*read_task_facts(mpirun_rank(2)), settings)->find("MASTER_ADDR"));
 }
 
-TEST(MpirunFacts, WhatDoesNotFitTogetherIsRefused) {
+TEST(MpirunFacts, ContradictionsAreRefused) {
   for (const auto* name : {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
     for (const auto* value : {"", "-1", "two", "99999999999"}) {
       auto environment = with(mpirun_rank(3), {{name, value}});
@@ -139,7 +139,7 @@ TEST(MpirunFacts, GpusGoByLocalRankWithAndWithoutAList) {
   EXPECT_EQ(value_of(narrow, "CUDA_VISIBLE_DEVICES"), "1");
 }
 
-TEST(MpirunFacts, WhatAnOuterStepSetIsReplacedAndTheUsersWordKept) {
+TEST(MpirunFacts, ReplacesAnOuterStepsValuesAndKeepsTheUsers) {
   auto outer = two_by_two(0);
   const auto plan = *make_step_plan(*read_task_facts(outer), {});
   auto environment = mpirun_rank(3);

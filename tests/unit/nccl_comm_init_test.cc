@@ -1,4 +1,4 @@
-// Every end that ncclCommInitRank can come to: done, refused, late, never; none is a hang.
+// Each outcome of ncclCommInitRank: done, refused, late, never; none is a hang.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/nccl_comm_init.h"
 
@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// NCCL as a few functions without captures: what it shall do, and what was done to it.
+// NCCL as a few functions without captures: their results, and the calls that they received.
 struct FakeNccl {
   std::atomic<int> pause_ms{0};
   std::atomic<int> answer{nccl::kSuccess};
@@ -147,7 +147,7 @@ std::ptrdiff_t threads() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
 }
 
-// Against the double: one rank agrees to the communicator, and its NCCL fails before it has reached the others.
+// With the double: one rank agrees to the communicator, and its NCCL fails before it has reached the others.
 Comms one_stays_out(Step& step, bool nonblocking) {
   return step.make(
       [nonblocking](Rank rank, Call& call) {
@@ -179,8 +179,8 @@ TEST(Init, ARankThatFailsAloneIsNoHang) {
       }
       ASSERT_FALSE(comms[1]);
       EXPECT_EQ(comms[1].error().code, ErrorCode::kUnavailable);
-      // The thread of NCCL's root, and of blocking calls the two that NCCL keeps; control for "nothing is left". Those
-      // that have ended may be counted for a moment.
+      // The thread of NCCL's root, and for blocking calls the two that NCCL keeps; control for "nothing is left".
+      // Threads that have ended may be counted for a moment.
       const std::ptrdiff_t kept = nonblocking ? 1 : 3;
       for (int i = 0; i < 200 && threads() - before > kept; ++i) std::this_thread::sleep_for(milliseconds(10));
       EXPECT_EQ(threads() - before, kept);

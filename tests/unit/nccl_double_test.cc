@@ -1,4 +1,4 @@
-// The NCCL double itself: it has to fail where NCCL fails, or tests that use it would show nothing.
+// The NCCL double must fail where NCCL fails, or tests that use it would show nothing.
 // SPDX-License-Identifier: Apache-2.0
 #include "nccl_double.h"
 
@@ -151,7 +151,7 @@ TEST(NcclDouble, AddsManyNumbersOnAllRanks) {
   destroy(nccl, made);
 }
 
-// A communicator of non-blocking ranks that may come to nothing; each with a version of its own.
+// A communicator of non-blocking ranks that may fail; each with a version of its own.
 struct Started {
   Double nccl;
   ncclComm_t comm = nullptr;
@@ -198,7 +198,7 @@ std::string states_of(const std::vector<Started>& ranks) {
   return states;
 }
 
-// They come to these states, however busy the machine is, and stay in them.
+// They reach these states on a busy machine, too, and stay in them.
 void expect_states(const std::vector<Started>& ranks, const std::string& states, const char* why = "") {
   for (int i = 0; i < 3000 && states_of(ranks) != states; ++i) std::this_thread::sleep_for(milliseconds(10));
   std::this_thread::sleep_for(milliseconds(500));
@@ -252,7 +252,7 @@ TEST(NcclDouble, ARankThatFailsAloneLeavesItsPeersWaiting) {
   });
 }
 
-// ncclCommInitRank has no configuration, and comes back only when it is done.
+// ncclCommInitRank has no configuration, and returns only when it is done.
 TEST(NcclDouble, TheEnvironmentMakesTheOtherCallsNonBlocking) {
   in_child([] {
     ::setenv("NCCL_COMM_BLOCKING", "0", 1);
@@ -294,7 +294,7 @@ TEST(NcclDouble, LeavesAThreadAndSixDescriptorsBehindOnce) {
   });
 }
 
-// Somebody connects to the root's port before the two ranks, and closes or sends noise.
+// A stranger connects to the root's port before the two ranks, and closes or sends noise.
 std::vector<Started> start_after_stranger(const std::string& version, std::size_t noise) {
   const auto meet = [noise](const ncclUniqueId& id) {
     const TestSocket stranger(Family::kIpv4);
@@ -306,7 +306,7 @@ std::vector<Started> start_after_stranger(const std::string& version, std::size_
       {version, version}, [](int) {}, meet);
 }
 
-TEST(NcclDouble, OldVersionsHangWhenAStrangerComesToTheRoot) {
+TEST(NcclDouble, OldVersionsHangWhenAStrangerConnectsToTheRoot) {
   const auto expect = [](const std::string& version, std::size_t noise, const std::string& states) {
     const auto ranks = start_after_stranger(version, noise);
     expect_states(ranks, states, version.c_str());
@@ -318,7 +318,7 @@ TEST(NcclDouble, OldVersionsHangWhenAStrangerComesToTheRoot) {
     expect("2.18.3", 200, "00");
     expect("2.28.9", 0, "00");
     expect("2.28.9", 200, "00");
-    // The root goes. Who comes before that waits, and who comes later fails.
+    // The root ends. A rank that connects before that waits, and one that connects later fails.
     const auto ranks = start_after_stranger("2.23.4", 0);
     std::this_thread::sleep_for(milliseconds(1000));
     EXPECT_EQ(states_of(ranks).find_first_not_of(".2"), std::string::npos) << states_of(ranks);

@@ -1,4 +1,4 @@
-// Which interface leads to an address: the kernel's tables, and what a node answers to each choice.
+// The interface to an address: the kernel's tables, and a node's answer to each choice.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/network.h"
 
@@ -15,7 +15,7 @@
 namespace bootstrap {
 namespace {
 
-// As a node with a management network, InfiniBand and Docker shows it; 10.1.0.0/16 is eth0, 10.2.0.0/16 is ib0.
+// The table of a node with a management network, InfiniBand and Docker; 10.1.0.0/16 is eth0, 10.2.0.0/16 is ib0.
 constexpr const char* kTable =
     "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
     "eth0\t00000000\t0100010A\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
@@ -54,7 +54,7 @@ TEST(Routes, OfIpv6) {
   EXPECT_EQ(to(routes, "10.2.3.4"), "none");
 }
 
-TEST(Routes, GarbageIsPassedOver) {
+TEST(Routes, GarbageIsIgnored) {
   for (const auto* table : {"", "\n\n", "eth0", "eth0 x y z a b c d e", "eth0\t1\t2\t3",
                             "\xff\xff\t0\t0\t0\t0\t0\t0\t0", "eth0\t000000000\t00000000\t0001\t0\t0\t-1\t0000FFFF"}) {
     EXPECT_TRUE(parse_ipv4_routes(table).empty()) << table;
@@ -68,7 +68,7 @@ std::string chosen(const char* choice, const char* address = "10.2.0.1") {
   return *found ? **found : "nothing";
 }
 
-TEST(Interface, IsTheOneThatWasAskedFor) {
+TEST(Interface, IsTheRequestedOne) {
   EXPECT_EQ(chosen("auto"), "ib0");
   EXPECT_EQ(chosen("gloo"), "ib0");
   EXPECT_EQ(chosen("eth0"), "eth0");
@@ -78,7 +78,7 @@ TEST(Interface, IsTheOneThatWasAskedFor) {
   EXPECT_EQ(chosen("off"), "nothing");
 }
 
-TEST(Interface, OfNetworksAroundTheOneThatWasAskedForTheNarrowestIsTaken) {
+TEST(Interface, TheNarrowestNetworkAroundTheRequestedOneIsUsed) {
   const Route wide{"eth0", *parse_ip_prefix("10.0.0.0/8")};
   const Route narrow{"ib0", *parse_ip_prefix("10.149.0.0/16")};
   const Route inside{"ib1", *parse_ip_prefix("10.149.3.128/25")};
@@ -94,7 +94,7 @@ TEST(Interface, ALoopbackOrUnknownAddressIsNotUsed) {
   EXPECT_EQ(chosen("auto", "node001"), "nothing");
 }
 
-TEST(Interface, OneThatIsNotThereIsOneSentence) {
+TEST(Interface, AMissingOneIsReportedInOneSentence) {
   const std::string sentence =
       "has no such interface with an address; it has eth0, ib1, ib0, docker0; use one of these, a network such as "
       "10.0.0.0/8, or auto";
@@ -102,12 +102,12 @@ TEST(Interface, OneThatIsNotThereIsOneSentence) {
   EXPECT_EQ(chosen("192.168.0.0/16"), "error: node007 " + sentence);
 }
 
-TEST(Interface, TakesNoNonsense) {
+TEST(Interface, RefusesOtherText) {
   for (const auto* text :
        {"", "a b", "eth0/1", "10.0.0.0/33", "1.2.3/8", "a-name-of-more-than-15", "..", "x;y", "/8"}) {
     EXPECT_FALSE(parse_interface(text)) << text;
   }
-  EXPECT_FALSE(parse_interface(std::string_view("::\0 /4", 6)));  // where C would see an end
+  EXPECT_FALSE(parse_interface(std::string_view("::\0 /4", 6)));  // a C string would end here
 }
 
 TEST(Prefix, ContainsByItsBits) {
@@ -143,7 +143,7 @@ class NodeFiles : public ::testing::Test {
   std::string root_;
 };
 
-TEST_F(NodeFiles, AreReadWhereTheyAreNeeded) {
+TEST_F(NodeFiles, AreReadIfNeeded) {
   EXPECT_EQ(facts("gloo", "10.2.0.1").routes.size(), 5U);
   EXPECT_TRUE(facts("gloo", "10.2.0.1").rdma.empty());
   EXPECT_TRUE(facts("gloo", "").routes.empty());

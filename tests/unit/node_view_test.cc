@@ -1,4 +1,4 @@
-// From a task's environment to the view of its node.
+// Makes the view of a node from a task's environment.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/explain_gpus/node_view.h"
 
@@ -55,7 +55,7 @@ TEST(BoundCores, AreReadAsSlurmWritesThem) {
   EXPECT_EQ(bound("mask_cpu:", "x,,0x"), ";;;");
 }
 
-TEST(NodeView, EveryRankSitsWithItsGpuAndSeesAll) {
+TEST(NodeView, EveryRankHasItsGpuAndSeesAll) {
   const auto drawn = view(dgx_step(), "dgx-h100");
   ASSERT_EQ(drawn.ranks.size(), 8U);
   EXPECT_EQ(drawn.host, "dgx001");
@@ -69,7 +69,7 @@ TEST(NodeView, EveryRankSitsWithItsGpuAndSeesAll) {
   EXPECT_NE(drawn.notes[0].find("did not set up"), std::string::npos);
 }
 
-TEST(NodeView, ListsThatDifferAreDealtOutOnceMore) {
+TEST(NodeView, ListsThatDifferAreAssignedAnew) {
   for (const auto* settings : {"option:gpu=first", "option:gpu=narrow", "option:mode=on"}) {
     for (const auto rank : {0U, 5U}) {
       const auto drawn = view(as_set_up(dgx_step(), rank, settings), "dgx-h100");
@@ -101,7 +101,7 @@ OwnAccess access_of(std::uint32_t open_from, std::uint32_t open_to) {
   return access;
 }
 
-TEST(NodeView, WhatIsHiddenIsShownAsHidden) {
+TEST(NodeView, HiddenGpusAreMarked) {
   auto environment = dgx_step();
   environment.set("CUDA_VISIBLE_DEVICES", "0");
   environment.set("SLURM_STEP_GPUS", "0");  // as Slurm 22.05 has it in every task
@@ -114,7 +114,7 @@ TEST(NodeView, WhatIsHiddenIsShownAsHidden) {
   EXPECT_NE(drawn.notes[0].find("hides all but 1 of the 8 GPUs"), std::string::npos);
 }
 
-TEST(NodeView, AllOpenIsNothingHidden) {
+TEST(NodeView, NothingIsHiddenIfAllAreOpen) {
   const auto drawn = view(dgx_step(), "", access_of(0, 7));
   EXPECT_EQ(drawn.ranks[7].gpus, Indices{7});
   EXPECT_EQ(drawn.topology.gpus.size(), 8U);  // drawn without a topology, too

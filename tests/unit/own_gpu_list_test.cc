@@ -1,4 +1,4 @@
-// Whether the list of GPUs of a task is still the one that the plan is made of.
+// A task's list of GPUs is still the plan's, or was changed.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace bootstrap {
 namespace {
 
-TEST(OwnGpuList, OneThatTheProgramMadeIsNotOurs) {
+TEST(OwnGpuList, AListOfTheProgramIsNotOurs) {
   auto environment = two_by_two(1);
   const auto planned = read_task_plan(environment);
   ASSERT_TRUE(planned);
@@ -42,7 +42,7 @@ TEST(OwnGpuList, InAWorldItStaysSlurms) {
   ASSERT_TRUE(untouched);
   EXPECT_TRUE(has_our_gpu_list(*untouched));
   EXPECT_EQ(effective_value(untouched->plan, "BOOTSTRAP_GPU"), "1");
-  // A list of one, as a program or another plugin makes it.
+  // A list of one, from a program or another plugin.
   auto narrowed = set_up;
   narrowed.set("CUDA_VISIBLE_DEVICES", "1");
   const auto own = read_task_plan(narrowed);
@@ -50,7 +50,7 @@ TEST(OwnGpuList, InAWorldItStaysSlurms) {
   EXPECT_FALSE(own->plan.gpus && has_our_gpu_list(*own));
 }
 
-TEST(OwnGpuList, OneThatSlurmNarrowedIsTheTasksOwn) {
+TEST(OwnGpuList, AListThatSlurmNarrowedIsTheTasks) {
   auto environment = with(two_by_two(1), {{"SLURM_GPUS_ON_NODE", "2"}, {"CUDA_VISIBLE_DEVICES", "1"}});
   const auto task = read_task_plan(environment);
   ASSERT_TRUE(task);

@@ -38,7 +38,7 @@ TEST(PluginFailures, AnOptionThatSlurmstepdDoesNotKnowEndsTheStep) {
   EXPECT_NE(outcome.printed.find("the log of slurmd has the reason"), std::string::npos) << outcome.printed;
 }
 
-// Slurm gives it to the plugin that comes first; ours goes on without it.
+// Slurm gives it to the first plugin; ours continues without it.
 TEST(PluginFailures, AnOptionThatAnotherPluginHasEndsNothing) {
   const auto outcome = run_step([] { spank_double().options["bootstrap-port"] = {}; });
   EXPECT_EQ(outcome.status, 77) << outcome.printed;
@@ -46,7 +46,7 @@ TEST(PluginFailures, AnOptionThatAnotherPluginHasEndsNothing) {
             std::string::npos);
 }
 
-TEST(PluginFailures, OptionsThatAreNotKnownAreOneSentence) {
+TEST(PluginFailures, UnknownOptionsAreOneSentence) {
   const auto outcome = in_child([] {
     spank_double().context = S_CTX_REMOTE;
     spank_double().fails = [](const std::string& call) { return call.starts_with("register "); };
@@ -56,7 +56,7 @@ TEST(PluginFailures, OptionsThatAreNotKnownAreOneSentence) {
   EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
 }
 
-// Memory runs out in user_init when some variables are set and srun's decision is taken away.
+// Memory runs out in user_init after some variables are set and srun's decision is removed.
 int run_step_without_memory(Asked asked) {
   return in_child([asked] {
            auto decision = StepFacts().decision;
@@ -78,7 +78,7 @@ int run_step_without_memory(Asked asked) {
       .status;
 }
 
-TEST(PluginFailures, AStepThatBreaksHalfWayEndsIfItAskedAndElseHasNothing) {
+TEST(PluginFailures, AnErrorHalfWayEndsAStepThatAskedAndElseRemovesAll) {
   EXPECT_EQ(run_step_without_memory(Asked::kStrongly), 1);
   EXPECT_EQ(run_step_without_memory(Asked::kWeakly), 77);
   EXPECT_EQ(run_step_without_memory(Asked::kUnasked), 77);
@@ -103,7 +103,7 @@ TEST(PluginFailures, EachNodeReportsItsOwnWrongArgument) {
       << outcome.printed;
 }
 
-TEST(PluginFailures, NothingThatFailsEndsABatchScript) {
+TEST(PluginFailures, NoFailureEndsABatchScript) {
   const auto outcome = run_step([] {
     spank_double().step = kBatchStep;
     deny("register bootstrap-port");
@@ -132,7 +132,7 @@ TEST(PluginFailures, ANodeReportsWhatItsOwnSlurmstepdDoesNotProvide) {
   }
 }
 
-TEST(PluginFailures, AStepThatIsNotKnownEndsOnlyIfItAsked) {
+TEST(PluginFailures, AnUnknownStepEndsOnlyIfItAsked) {
   for (const auto item : {S_JOB_ID, S_JOB_ENV}) {
     const auto asked = run_step([item] { deny_item(item); });
     EXPECT_EQ(asked.status, 1) << item;
@@ -161,7 +161,7 @@ TEST(PluginFailures, NothingEndsAStepThatDidNotAsk) {
       deny(call);
       FAIL_IF(run_hooks() != 0);
       const auto& task = spank_double().task_environment;
-      // All of it or nothing.
+      // All variables or none.
       return task.count("WORLD_SIZE") == 0 && task.count("MASTER_ADDR") == 0 ? 77 : 2;
     });
     EXPECT_EQ(outcome.status, 77) << call << ": " << outcome.printed;

@@ -1,5 +1,4 @@
-// From slurmstepd to the line of srun, over a real socket: what is received, what a flood takes away, when nothing is
-// said.
+// From slurmstepd to srun's line, over a real socket: what is received, what a flood loses, when nothing is printed.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -35,7 +34,7 @@ FailurePolicy policy() {
   return policy;
 }
 
-// As slurmstepd of a node does: the address from the variable, the host from srun's.
+// Like slurmstepd on a node: the address from the variable, the host from srun's.
 FailureSender prepared_sender() {
   Environment environment;
   const char* const address = std::getenv("SLURM_BOOTSTRAP_FAILURE");
@@ -97,7 +96,7 @@ TEST(PluginFirstFailure, AStepWithoutOneIsSilent) {
   EXPECT_EQ(receive(policy(), [](FailureSender& sender) { sender.send(failure(1, SIGTERM)); }).printed, "");
 }
 
-TEST(PluginFirstFailure, NothingIsOpenedWhereNothingIsToBeSaid) {
+TEST(PluginFirstFailure, OpensNoSocketIfThereIsNothingToReport) {
   for (const auto& change :
        {+[](FailurePolicy& policy) { policy.reports_for_itself = true; },
         +[](FailurePolicy& policy) { policy.tasks = 1; }, +[](FailurePolicy& policy) { policy.jobs.clear(); }}) {
@@ -112,7 +111,7 @@ TEST(PluginFirstFailure, NothingIsOpenedWhereNothingIsToBeSaid) {
   }
 }
 
-// No libslurm here: the step cannot be ended, and that is said, too.
+// No libslurm here: the step cannot be ended, and that is reported, too.
 TEST(PluginFirstFailure, AnAskedStepIsEndedAfterItsGrace) {
   auto asked = policy();
   asked.is_asked = true;
@@ -132,8 +131,8 @@ TEST(PluginFirstFailure, AnAskedStepIsEndedAfterItsGrace) {
   EXPECT_EQ(lines(outcome.printed), 2U) << outcome.printed;
 }
 
-// Its node has said why; the tasks of other nodes would wait for it.
-TEST(PluginFirstFailure, AnAskedStepIsEndedAtOnceWhereANodeRefuses) {
+// Its node has reported the reason; the tasks of other nodes would wait for it.
+TEST(PluginFirstFailure, AnAskedStepIsEndedAtOnceIfANodeRefuses) {
   const auto refuse = [](FailureSender& sender) {
     auto refusal = failure(0, 256);
     refusal.is_refused = true;
@@ -160,8 +159,8 @@ TEST(PluginFirstFailure, WithoutGraceAnAskedStepIsNotEnded) {
   EXPECT_EQ(lines(outcome.printed), 1U) << outcome.printed;
 }
 
-// Two tasks, and what is said after the first was killed. A thread of this process is at work for 50 ms, and may then
-// kill the second, as slurmstepd's does on a busy node.
+// Two tasks, and srun's line after the first was killed. A thread of this process works for 50 ms, and may then kill
+// the second, as slurmstepd's does on a busy node.
 std::string said_of_two(bool is_second_killed) {
   return receive(policy(),
                  [&](FailureSender& sender) {
@@ -187,7 +186,7 @@ std::string said_of_two(bool is_second_killed) {
       .printed;
 }
 
-TEST(PluginFirstFailure, WhoeverKillsTasksSlowlyBlamesNone) {
+TEST(PluginFirstFailure, NamesNoTaskIfAProcessKillsThemSlowly) {
   EXPECT_EQ(said_of_two(true), "");
   const auto alone = said_of_two(false);
   EXPECT_NE(alone.find("task 0 (node001, local rank 0) failed first: killed by signal 9"), std::string::npos) << alone;

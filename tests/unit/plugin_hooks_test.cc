@@ -1,4 +1,4 @@
-// The plugin's hooks with Slurm played by a double: what reaches the tasks, and where failures go.
+// The plugin's hooks with a double of Slurm: what reaches the tasks, and where failures are reported.
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -31,9 +31,8 @@ TEST(PluginHooks, SetUpATask) {
   });
 }
 
-// spank_setenv is most of what task_init costs, so that what all tasks of the node have in common is set before the
-// fork.
-TEST(PluginHooks, WhatAllTasksHaveInCommonIsSetOnceForAll) {
+// spank_setenv is most of the cost of task_init, so common variables of all tasks of the node are set before the fork.
+TEST(PluginHooks, CommonVariablesAreSetOnceForAllTasks) {
   expect_success([] {
     auto environment = job_environment();
     environment.set("SLURM_BOOTSTRAP_FAILURE", "not for the tasks");
@@ -57,7 +56,7 @@ TEST(PluginHooks, WhatAllTasksHaveInCommonIsSetOnceForAll) {
   });
 }
 
-TEST(PluginHooks, WhatATaskFindsToBeOtherwiseReplacesWhatAllHave) {
+TEST(PluginHooks, ATasksOwnValueReplacesTheCommonOne) {
   expect_success([] {
     auto environment = job_environment();
     environment.set("SLURM_STEP_GPUS", "0,1,2,3");
@@ -96,7 +95,7 @@ TEST(PluginHooks, ALongListOfPreloadsIsKept) {
   });
 }
 
-TEST(PluginHooks, DoNothingInStepsThatAreNotNormalAndWhereSrunDecidedSo) {
+TEST(PluginHooks, DoNothingInSpecialStepsAndIfSrunDecidedSo) {
   for (const std::uint32_t step : {0xfffffffaU, 0xfffffffbU, 0xfffffffcU, 0U}) {
     const auto outcome = in_child([step] {
       enter_step(job_environment(step == 0 ? Decision{} : StepFacts().decision));
@@ -139,7 +138,7 @@ void expect_refusal(const std::function<void()>& arrange, const std::string& wor
   EXPECT_EQ(std::count(outcome.printed.begin(), outcome.printed.end(), '\n'), 1) << outcome.printed;
 }
 
-TEST(PluginHooks, RefuseWhatContradicts) {
+TEST(PluginHooks, RefuseContradictions) {
   expect_refusal([] { ::setenv("SLURMD_NODENAME", "node002", 1); }, "task 0 runs on node002");
   expect_refusal(
       [] {
@@ -156,7 +155,7 @@ TEST(PluginHooks, RefuseWhatContradicts) {
       "SLURM_STEP_NUM_TASKS is 5");
 }
 
-TEST(PluginHooks, RefuseATaskThatSlurmCountsDifferently) {
+TEST(PluginHooks, RefuseATaskWithADifferentNumberInSlurm) {
   const auto outcome = in_child([] {
     enter_step(job_environment());
     slurm_spank_user_init(the_spank_handle(), 0, nullptr);
@@ -201,9 +200,9 @@ TEST(PluginHooks, AContainedUserInitHoldsNoPortAndClosesNothing) {
     const auto child = ::clone(contained, stack.data() + stack.size(), CLONE_VM | SIGCHLD, nullptr);
     int status = 0;
     FAIL_IF(::waitpid(child, &status, 0) != child || status != 0);
-    // Another process takes the environment that it wrote with it: so nothing of it may be relied on.
+    // The environment that this child wrote may be lost with it, so the plugin does not rely on it.
     FAIL_IF(spank_double().task_environment.count("WORLD_SIZE") != 0);
-    const int innocent = ::open("/dev/null", O_RDONLY);  // gets the number that the reservation would have had
+    const int innocent = ::open("/dev/null", O_RDONLY);  // gets the descriptor number of the reservation
     FAIL_IF(start_task(0, 0) != 0 || slurm_spank_exit(the_spank_handle(), 0, nullptr) != 0);
     FAIL_IF(spank_double().task_environment.at("RANK") != "0");
     FAIL_IF(spank_double().task_environment.at("WORLD_SIZE") != "4");
@@ -222,19 +221,19 @@ TEST(PluginHooks, AJobSubmittedFromATaskInheritsNothingOfItsStep) {
     slurm_spank_init(the_spank_handle(), 0, nullptr);
     slurm_spank_init_post_opt(the_spank_handle(), 0, nullptr);
     const auto left = read_entries(environ, UnknownVariables::kKeep).all();
-    // The user's own, and the list of GPUs, which is Slurm's and would be there without us.
+    // The user's variables, and Slurm's list of GPUs, which would exist without the plugin.
     return left.size() == 2 && left.count("LOCAL_RANK") + left.count("CUDA_VISIBLE_DEVICES") == 2
                ? 0
                : static_cast<int>(left.size()) + 10;
   });
 }
 
-TEST(PluginHooks, RefuseWhenSlurmDoesNotTakeAVariable) {
+TEST(PluginHooks, RefuseIfSlurmRefusesAVariable) {
   expect_refusal([] { spank_double().fails = [](const std::string& call) { return call == "setenv MASTER_PORT"; }; },
                  "cannot set MASTER_PORT: spank_setenv failed");
 }
 
-TEST(PluginHooks, NeverFailOutsideTaskInitWhateverSlurmDenies) {
+TEST(PluginHooks, NeverFailOutsideTaskInit) {
   for (int denied = 0; denied < 40; ++denied) {
     const auto outcome = in_child([denied] {
       enter_step(job_environment());
@@ -247,7 +246,7 @@ TEST(PluginHooks, NeverFailOutsideTaskInitWhateverSlurmDenies) {
   }
 }
 
-TEST(PluginHooks, AWrongOptionStopsTheCommandAndIsForgivenOnTheNode) {
+TEST(PluginHooks, AWrongOptionStopsTheCommandAndIsIgnoredOnTheNode) {
   expect_success([] {
     spank_double().context = S_CTX_LOCAL;
     slurm_spank_init(the_spank_handle(), 0, nullptr);
@@ -279,7 +278,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "(not set)" : value;
 }
 
-// What srun's parser of options finds in this variable, and what it is afterwards, for a step with --gpus-per-task.
+// The value of this variable for srun's parser of options, and afterwards, for a step with --gpus-per-task.
 std::string launch_default(const char* name, const std::string& minor, const char* users = nullptr,
                            bool is_asked = true) {
   return in_child([&] {
@@ -298,8 +297,8 @@ std::string launch_default(const char* name, const std::string& minor, const cha
       .printed;
 }
 
-// srun of 23.02 sets its variables once more by what its options are by then.
-TEST(PluginHooks, SrunForgetsTheDefaultOnceMoreWhenTheStepExists) {
+// srun of 23.02 sets its variables once more from its options.
+TEST(PluginHooks, SrunRemovesTheDefaultOnceMoreWhenTheStepExists) {
   expect_success([] {
     spank_double().context = S_CTX_LOCAL;
     spank_double().version[0] = "23";

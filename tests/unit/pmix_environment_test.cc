@@ -26,7 +26,7 @@ ErrorCode refusal(const Environment& environment) {
   return server.error().code;
 }
 
-TEST(PmixGate, LetsTheOwnServerPass) {
+TEST(PmixGate, AcceptsTheOwnServer) {
   const auto server = check_pmix_environment(slurms(), kStep, 7);
   ASSERT_TRUE(server) << server.error().message;
   EXPECT_EQ(server->name_space, "slurm.pmix.12.3");
@@ -34,7 +34,7 @@ TEST(PmixGate, LetsTheOwnServerPass) {
   EXPECT_TRUE(server->loses_early_messages);
 }
 
-TEST(PmixGate, KnowsReleasesThatLoseNothingByTheStartOfTheJob) {
+TEST(PmixGate, JobStartTimeShowsAReleaseThatLosesNoMessages) {
   auto environment = slurms();
   environment.set("SLURM_JOB_START_TIME", "1795616689");
   const auto server = check_pmix_environment(environment, kStep, 7);

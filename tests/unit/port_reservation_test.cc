@@ -129,8 +129,8 @@ TEST(PortReservation, IsRefusedBesideAnotherSocket) {
   }
 }
 
-// The limit: a socket that is bound to one address with SO_REUSEADDR looks like TIME_WAIT. The first to listen gets the
-// port then, and the other one an error.
+// The limit: a socket that is bound to one address with SO_REUSEADDR looks like TIME_WAIT. The first one that listens
+// gets the port then, and the other an error.
 TEST(PortReservation, PassesAHolderOfOneAddressThatReusesIt) {
   for (const auto& server : kServers) {
     if (holds_all_of_ipv4(server)) continue;
@@ -164,7 +164,7 @@ TEST(PortReservation, PassesTimeWaitOfAnEarlierServer) {
   for (const auto& [family, address] : {Server{Family::kIpv4, "127.0.0.1"}, Server{Family::kIpv6, "::1"}}) {
     const auto port = unused_port();
     leave_time_wait(port, family, address);
-    // Control: this is what a plain exclusive bind makes of it.
+    // Control: a plain exclusive bind fails.
     ASSERT_EQ(TestSocket(Family::kDual).bind("::", port), EADDRINUSE);
     const auto reservation = PortReservation::take(port);
     ASSERT_TRUE(reservation) << address << ": " << reservation.error().message;

@@ -23,7 +23,7 @@ const std::string kElf =
     "\x7f"
     "ELF";
 
-// The files of a machine; what is not here is not there.
+// All files of the machine.
 class Files : public ProgramFiles {
  public:
   ProgramHead head(const std::string& path) const override {
@@ -251,14 +251,14 @@ TEST(Program, IsJudgedByItsCommandLine) {
   }
 }
 
-TEST(Program, ARelativeNameIsUnseenWhereSrunChangesItsFolder) {
+TEST(Program, ARelativeNameIsUnseenIfSrunChangesItsFolder) {
   EXPECT_EQ(program_of("./train", user_environment(), true).kind, K::kUnseen);
   EXPECT_EQ(program_of("local-prog", user_environment(), true).kind, K::kUnseen);
   EXPECT_EQ(program_of("hostname", user_environment(), true).kind, K::kTraining);
   EXPECT_EQ(program_of("python3 t.py", user_environment(), true).kind, K::kTraining);
 }
 
-TEST(Program, AnActiveEnvironmentIsLookedIntoBehindARunner) {
+TEST(Program, BehindARunnerTheActiveEnvironmentIsSearched) {
   auto environment = user_environment();
   environment.set("VIRTUAL_ENV", "/venv");
   EXPECT_EQ(program_of("poetry run mytrain", environment).kind, K::kTraining);
@@ -278,7 +278,7 @@ TEST(Program, TorchrunsVariablesOfTheUserDecideToo) {
   EXPECT_EQ(program_of("torchrun t.py", environment).kind, K::kTorchrun) << "nothing new";
 }
 
-TEST(Program, ReasonsNameTheWordThatDecided) {
+TEST(Program, ReasonsNameTheDecidingWord) {
   const std::pair<const char*, const char*> rows[] = {
       {"mpirun x", "mpirun starts its own ranks"},
       {"./train", "train is a compiled program"},
@@ -318,7 +318,7 @@ TEST(Program, AProcessKnowsALauncherByItsOwnWords) {
   EXPECT_FALSE(is_launcher_process(0, nullptr));
 }
 
-// Whatever the words are, there is an answer, and it has a reason.
+// Any words get an answer with a reason.
 TEST(Program, AnyWordsAreJudged) {
   const std::vector<std::string> pool{
       "env", "-S",      "--",       "-",    "",          "A=1",  "python3", "-m",   "-c",      "torchrun", "--nnodes",

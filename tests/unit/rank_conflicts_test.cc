@@ -1,4 +1,4 @@
-// What keeps ranks from making a communicator that cannot work: each disagreement is one sentence that names two ranks.
+// Checks before a communicator is made: each disagreement is one sentence that names two ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/rank_conflicts.h"
 
@@ -63,7 +63,7 @@ TEST(RankSpec, OfAnotherProcessIsPrintable) {
   for (const auto& text : {read->call, read->gpu, read->refusal}) EXPECT_EQ(text, R"("a\x1b[2Jb")");
 }
 
-TEST(RankSpec, OfAnotherVersionIsNone) {
+TEST(RankSpec, OfAnotherVersionIsRefused) {
   const auto text = encode(whole_spec());
   EXPECT_FALSE(decode_rank_spec(""));
   EXPECT_FALSE(decode_rank_spec(text + "\nanother line"));
@@ -131,7 +131,7 @@ TEST(Guard, RefusesRanksThatDoNotFitTogether) {
 
 constexpr std::chrono::seconds kWait(10);  // the deadline, at which ranks ask for the sentence of the rank that failed
 
-// The rank itself finds it by the root, and the others by its report at their deadline.
+// The rank finds it from the root's value, and the others from its report at their deadline.
 TEST(Guard, RefusesVersionsAcrossNodes) {
   Step step({1, 1, 1});
   const auto old = nccl_double("2.18.3");
@@ -177,7 +177,7 @@ TEST(Guard, IsBeforeNcclsOwnCheck) {
         [](Rank rank, Call& call) {
           kTwoOnOneGpu(rank, call);
           ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-          call.nccl.version = 23003;  // the guard leaves it to NCCL from there on
+          call.nccl.version = 23003;  // the guard leaves the check to NCCL from this version on
         },
         kWait);
     const auto said = [&](Rank rank) { return comms[rank] ? std::string() : comms[rank].error().message; };
@@ -218,7 +218,7 @@ TEST(Guard, AcceptsNcclsNamesOfHosts) {
   EXPECT_TRUE(compare(layout, {0, one}, {1, spec_on("0000:3b:00.0", 2)}, true));
 }
 
-// Only one side has the list, so that the root does not make an id.
+// Only one side has the list, so the root makes no id.
 TEST(Guard, NamesARootWithoutAnId) {
   Step step({1, 1});
   const auto comms = step.make(

@@ -1,4 +1,4 @@
-// Layouts against a slow, obvious oracle, the ways in which Slurm deals out tasks, and the names of ranks.
+// Layouts compared with a slow, obvious oracle; Slurm's distributions of tasks; and the names of ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/rank_layout.h"
 
@@ -26,7 +26,7 @@ TEST(TasksPerNode, ReadsSlurmsForm) {
   EXPECT_EQ(*parse_tasks_per_node("1,2(x2),1"), Counts({1, 2, 2, 1}));
 }
 
-TEST(TasksPerNode, RefusesEverythingElse) {
+TEST(TasksPerNode, RefusesOtherText) {
   for (const auto* text : {"", ",", "2(x3", "2(x0)", "2x3", "(x3)", "-1", "2(x3),", "1 ", "99999999999", "1(x2000000)",
                            "1048577", "524289(x2)", "2(x3)4", "()", "2(x)"}) {
     EXPECT_FALSE(parse_tasks_per_node(text)) << text;
@@ -41,7 +41,7 @@ TEST(Deal, KnownOrders) {
   EXPECT_EQ(deal_plane({1, 1}, 0), Nodes());  // no plane, no tasks, no endless loop
 }
 
-// The definitions, word for word, without a thought for cost.
+// The definitions, taken literally, at any cost.
 void check_against_definitions(const Layout& layout, const std::vector<std::string>& host_of_rank) {
   ASSERT_EQ(layout.size(), host_of_rank.size());
   std::map<std::string, std::vector<Rank>> ranks_of;
@@ -95,7 +95,7 @@ TEST(Layout, ComponentsMayShareAHost) {
   EXPECT_EQ(layout->node_count(), 3U);
 }
 
-TEST(Layout, RefusesWhatDoesNotFit) {
+TEST(Layout, RefusesContradictions) {
   EXPECT_EQ(Layout::make({component("a,b", {1}, {0})}).error().code, ErrorCode::kDisagreement);
   EXPECT_EQ(Layout::make({component("a", {1}, {1})}).error().code, ErrorCode::kInvalid);
 }

@@ -1,4 +1,4 @@
-// The table of settings: what each takes, who wins, and what the user reads when a value is wrong.
+// The table of settings: the values that each takes, which source wins, and the message about a wrong value.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/settings/settings.h"
 
@@ -81,7 +81,7 @@ TEST(Settings, ExplainLeavesTheModeAlone) {
   EXPECT_TRUE(settings.explain.value);
 }
 
-TEST(Settings, TravelAsTextAndComeBackTheSame) {
+TEST(Settings, AreReadFromTheirTextUnchanged) {
   EXPECT_EQ(write_settings({}), "");
   EXPECT_EQ(*read_settings(""), Settings{});
   Settings settings;
@@ -120,7 +120,7 @@ TEST(Settings, GpusAndCores) {
   }
 }
 
-TEST(Settings, TextFromElsewhereIsRefused) {
+TEST(Settings, OtherTextIsRefused) {
   for (const auto* text : {"x", "site:port=99", "default:port=2000", "site:port", "nobody:port=2000",
                            "site:port=2000  option:port=2001"}) {
     EXPECT_FALSE(read_settings(text)) << text;

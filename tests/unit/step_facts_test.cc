@@ -35,14 +35,14 @@ TEST(StepFacts, SrunsLayoutIsPreferred) {
   EXPECT_EQ(facts->layout_source, LayoutSource::kStepLayout);
 }
 
-TEST(StepFacts, ALayoutOfAnotherStepIsPassedOver) {
+TEST(StepFacts, ALayoutOfAnotherStepIsIgnored) {
   auto environment = with(two_by_two(0), {{"SLURM_BOOTSTRAP_LAYOUT", "11.0/map:1,0,1,0"}});
   const auto facts = read_task_facts(environment);
   ASSERT_TRUE(facts);
   EXPECT_EQ(facts->layout.host_of(0), "node001");
 }
 
-TEST(StepFacts, WithoutSrunsWordTheOrderThatFitsIsFound) {
+TEST(StepFacts, WithoutSrunsLayoutTheOrderThatFitsIsFound) {
   auto environment = two_by_two(1);
   environment.set("SLURMD_NODENAME", "node002");  // rank 1 on the second node: cyclic
   const auto facts = read_task_facts(environment);
@@ -74,7 +74,7 @@ TEST(StepFacts, EachMissingVariableIsNamed) {
   }
 }
 
-TEST(StepFacts, WhatContradictsIsRefused) {
+TEST(StepFacts, ContradictionsAreRefused) {
   for (const auto change :
        split("SLURM_STEP_NUM_TASKS=5 SLURM_STEP_TASKS_PER_NODE=2 SLURM_STEP_TASKS_PER_NODE=3,2 SLURM_PROCID=4 "
              "SLURM_PROCID=-1 SLURM_PROCID=0x1 SLURMD_NODENAME=node002 SLURM_STEP_NODELIST=node[001- "

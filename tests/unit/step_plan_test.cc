@@ -1,4 +1,4 @@
-// Plans: scope, values, the user's word, and what is left over from outer steps.
+// Plans: scope, values, the user's values, and leftovers of outer steps.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/step_plan.h"
 
@@ -20,7 +20,7 @@ const PlannedVariable& variable(const StepPlan& plan, std::string_view name) {
   return plan.variables[*plan.find(name)];
 }
 
-// What a task would see, and could hand to a nested step.
+// The environment of a task, which a nested step could inherit.
 Environment applied(const StepPlan& plan, Environment environment) {
   for (const auto& name : plan.removals) environment.unset(name);
   for (const auto& planned : plan.variables) {
@@ -60,16 +60,16 @@ TEST(StepPlan, TheUsersValueIsKept) {
   const auto plan = plan_of(environment);
   EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kKept);
   EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "29500");
-  EXPECT_EQ(plan.port_to_reserve, 29500);  // it is where rank 0 will listen
+  EXPECT_EQ(plan.port_to_reserve, 29500);  // rank 0 will listen there
   EXPECT_EQ(applied(plan, environment).get("MASTER_PORT"), "29500");
 }
 
-TEST(StepPlan, WhatCannotBeRightIsReplacedWithAWarning) {
+TEST(StepPlan, AValueThatCannotBeRightIsReplacedWithAWarning) {
   auto environment = two_by_two();
   EXPECT_TRUE(plan_of(environment).warnings.empty());
   environment.set("MASTER_PORT", "29500");
   environment.set("WORLD_SIZE", "4");
-  EXPECT_TRUE(plan_of(environment).warnings.empty());  // it is the user's to choose, and it is right
+  EXPECT_TRUE(plan_of(environment).warnings.empty());  // the user may choose it, and it is right
   environment.set("RANK", "0");
   environment.set("WORLD_SIZE", "1");
   const auto warnings = plan_of(environment).warnings;
@@ -140,7 +140,7 @@ TEST(StepPlan, PortsAreSaltedAndKeepAwayFromThoseOfOthers) {
   EXPECT_EQ(plan_of(cray).master.port, 20444) << "the only one is taken";
 }
 
-TEST(StepPlan, AnOptionIsTheUsersLaterWord) {
+TEST(StepPlan, AnOptionWinsOverAVariable) {
   auto environment = with(two_by_two(), {{"MASTER_PORT", "29500"}, {"MASTER_ADDR", "elsewhere"}});
   Settings settings;
   settings.port = {2345, Source::kOption};
@@ -148,7 +148,7 @@ TEST(StepPlan, AnOptionIsTheUsersLaterWord) {
   const auto plan = plan_of(environment, settings);
   EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "2345");
   EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kReplaced);
-  EXPECT_EQ(effective_value(plan, "MASTER_ADDR"), "elsewhere");  // the site's word is less than the user's
+  EXPECT_EQ(effective_value(plan, "MASTER_ADDR"), "elsewhere");  // the user's value wins over the site's
 }
 
 TEST(StepPlan, LeftoversOfAnOuterStepAreReplaced) {
@@ -162,13 +162,13 @@ TEST(StepPlan, LeftoversOfAnOuterStepAreReplaced) {
   EXPECT_EQ(variable(plan, "RANK").why, "left over from step 12.0");
 }
 
-TEST(StepPlan, WhatTheUserChangedInTheOuterStepIsTheUsers) {
+TEST(StepPlan, AValueThatTheUserChangedInTheOuterStepIsKept) {
   auto outer = two_by_two(3);
   auto inner = with(applied(plan_of(outer), outer), {{"SLURM_STEP_ID", "1"}, {"MASTER_PORT", "5555"}});
   const auto plan = plan_of(inner);
   EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "5555");
   EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kKept);
-  // And in a third step inside the second it still is.
+  // It is also kept in a third step inside the second.
   auto innermost = with(applied(plan, inner), {{"SLURM_STEP_ID", "2"}});
   EXPECT_EQ(effective_value(plan_of(innermost), "MASTER_PORT"), "5555");
   EXPECT_EQ(variable(plan_of(innermost), "RANK").action, Action::kReplaced);
@@ -267,7 +267,7 @@ TEST(TaskPlan, SeesWhatThePluginSet) {
   auto changed = with(environment, {{"LOCAL_RANK", "7"}});
   task = read_task_plan(changed);
   ASSERT_TRUE(task);
-  EXPECT_EQ(effective_value(task->plan, "LOCAL_RANK"), "7");  // the user's word from here on
+  EXPECT_EQ(effective_value(task->plan, "LOCAL_RANK"), "7");  // the user's value from here on
 
   task = read_task_plan(before);
   ASSERT_TRUE(task);

@@ -34,7 +34,7 @@ Topology small_machine() {
 
 class SysfsOfKnownMachine : public testing::TestWithParam<std::string> {};
 
-// Two readers that share nothing but the last step agree on what the machine is.
+// Two readers that share only the last step find the same machine.
 TEST_P(SysfsOfKnownMachine, EqualsTheMachineOfTheFile) {
   const auto topology = known_machine(GetParam());
   EXPECT_FALSE(topology.numa_nodes.empty());
@@ -105,13 +105,13 @@ TEST(SysfsTopology, AGpuMayHaveNoPlace) {
   EXPECT_TRUE(read_sysfs_topology(machine.root()).gpus.at(1).near.empty());
 }
 
-TEST(SysfsTopology, AGpuMayKnowItsCpusOnly) {
+TEST(SysfsTopology, AGpuMayHaveOnlyItsCpus) {
   const FakeMachine machine(small_machine());
   machine.add_pci_device("0000:1b:00.0", "0x10de", "0x030200", "-1", cpus("4-7"));
   EXPECT_EQ(read_sysfs_topology(machine.root()).gpus.at(0).numa, 1U);
 }
 
-TEST(SysfsTopology, ANewOrOldDriverLeavesThingsOut) {
+TEST(SysfsTopology, ADriverMayLeaveValuesOut) {
   const FakeMachine machine(small_machine());
   Gpu gpu;
   gpu.pci = "0000:1b:00.0";

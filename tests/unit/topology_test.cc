@@ -1,4 +1,4 @@
-// Topologies: what is near to what, and the text that a file has of it.
+// Topologies: which devices and CPUs are near each other, and the text form.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/topology.h"
 
@@ -95,7 +95,7 @@ TEST(Topology, MemoryWithoutCpusIsLeftOut) {
   EXPECT_EQ(topology.gpus.at(0).numa, 0U);
 }
 
-TEST(Topology, GpusAreInPciOrderAndThereOnce) {
+TEST(Topology, GpusAreInPciOrderAndOccurOnce) {
   const auto topology = machine({found("0001:00:00.0", "0"), found("0000:c1:00.0", "0"), found("0000:1b:00.1", "0"),
                                  found("0000:1b:00.0", "0"), found("10000:01:00.0", "0"), found("0000:1b:00.0", "4")});
   EXPECT_EQ(addresses(topology), (std::vector<std::string>{"0000:1b:00.0", "0000:1b:00.1", "0000:c1:00.0",
@@ -224,7 +224,7 @@ TEST(TopologyText, ALineThatIsWrongIsRefused) {
   EXPECT_EQ(refused_line("gpu 0000:1b:00.0 amd - - - \x1b[2J"), "line 3: \"\\x1b[2J\" is not the model of a GPU");
 }
 
-TEST(TopologyText, WhatDoesNotFitTogetherIsRefused) {
+TEST(TopologyText, ContradictionsAreRefused) {
   for (const auto* const lines :
        {"package 0 0-1\npackage 1 1-2\n", "numa 0 7\n", "gpu 0:1:0.0 amd - - -\ngpu 0000:01:00.0 amd - - -\n"}) {
     EXPECT_NE(refusal(with(lines)).find("a GPU is listed twice, or the CPUs of a package"), std::string::npos);

@@ -1,4 +1,4 @@
-// What each task sees of the step's GPUs, in every mode and with whatever Slurm leaves it.
+// The GPUs that each task sees, in every mode and with each restriction of Slurm's.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/node_gpus.h"
 
@@ -40,7 +40,7 @@ Settings with_mode(GpuMode mode) {
   return settings;
 }
 
-// What CUDA makes of a list of indices that count all GPUs of the node.
+// The devices that CUDA finds with a list of indices of all GPUs of the node.
 std::string device_at(const GpuView& view, std::uint32_t ordinal) {
   const auto entries = split(view.list, ',');
   return ordinal < entries.size() ? std::string(entries[ordinal]) : "(none)";
@@ -144,7 +144,7 @@ TEST(GpuView, IntelsMaskHasNoOrder) {
   EXPECT_NE(first.error().message.find("does not order"), std::string::npos);
 }
 
-TEST(GpuView, BelowAListOfTheUsersNothingIsChanged) {
+TEST(GpuView, NothingChangesBelowAListOfTheUsers) {
   auto facts = one_node(2, "2,3", "2,3");
   facts.environment.unset("CUDA_VISIBLE_DEVICES");
   facts.environment.set("ROCR_VISIBLE_DEVICES", "2,3");
@@ -165,7 +165,7 @@ TEST(GpuView, BelowAListOfTheUsersNothingIsChanged) {
 constexpr auto kYes = Access::kOpen;
 constexpr auto kNo = Access::kDenied;
 
-// What a task sees of four GPUs with this left to it. `devices`: Y can be opened, N cannot, ? is not known.
+// The view of a task on four GPUs with these restrictions. `devices`: Y can be opened, N cannot, ? is not known.
 GpuView seen(int tasks, std::uint32_t task, std::string_view devices, const std::string& list,
              const std::string& option, const std::string& all = "0,1,2,3", GpuMode mode = GpuMode::kIndex) {
   auto facts = one_node(tasks, all, "0,1,2,3");
@@ -188,13 +188,13 @@ struct Seen {
 };
 
 const Seen kSeen[] = {
-    // What Slurm narrowed is widened again, unless the devices cannot be opened.
+    // A list that Slurm narrowed is widened again, unless the devices cannot be opened.
     {4, 3, "YYYY", "", "", "0,1,2,3", true, ""},
     {4, 3, "YYYY", "0", "", "0,1,2,3", true, ""},
     {4, 3, "YYYY", "0,1,2,3", "", "0,1,2,3", true, ""},
     {4, 3, "", "0", "", "0,1,2,3", true, ""},  // not tried
     {4, 2, "NNYN", "0", "", "0", false, "Slurm hides all but 1 of 4 GPUs of the step from a task"},
-    // The user's binding is obeyed. closest: two tasks see the same two GPUs, and each takes the planned one or
+    // The user's binding stays. closest: two tasks see the same two GPUs, and each uses the planned one or
     // another.
     {4, 2, "NNYN", "0", "--gpu-bind", "0", false, "your --gpu-bind hides"},
     {4, 2, "NNYN", "0", "--tres-bind", "0", false, "your --tres-bind hides"},
@@ -208,10 +208,10 @@ const Seen kSeen[] = {
     {4, 3, "YYYY", "7", "--gpu-bind", "7", false, "your --gpu-bind leaves"},  // not one of the step's: it stays
     {4, 3, "YYYY", "", "--gpu-bind", "0,1,2,3", true, ""},                    // --gpu-bind=none
     {4, 2, "NNYN", "0", "word", "0", false, "Slurm hides"},                   // the variable is not srun's
-    // A task that is alone on its node counts as those of other nodes do.
+    // A task that is alone on its node is treated like the tasks of other nodes.
     {1, 0, "YYYY", "0,1,2,3", "--gpu-bind", "0,1,2,3", false, ""},
     {1, 0, "YYYY", "0,1,2,3", "", "0,1,2,3", true, ""},
-    // The number of open devices decides: where more are open than the step has, nothing is constrained.
+    // The number of open devices decides: if more are open than the step has, nothing is constrained.
     {4, 0, "NYYYY", "", "", "0,1,2,3", true, ""},
     {4, 0, "N?YY", "", "", "0,1,2,3", true, ""},
     {4, 0, "NNNN", "", "", "0,1,2,3", true, ""},
@@ -240,7 +240,7 @@ TEST(GpuVisibility, UuidsAreNotCountedAnew) {
   EXPECT_EQ(join(view.uuids, ","), "GPU-c");
 }
 
-TEST(GpuVisibility, AShortListThatWasAskedForNeedsNoSentenceAndClosedDevicesDo) {
+TEST(GpuVisibility, WarnsOfClosedDevicesAndNotOfARequestedShortList) {
   EXPECT_EQ(seen(4, 2, "YYYY", "2", "--gpu-bind", "0,1,2,3", GpuMode::kNarrow).warning, "");
   EXPECT_NE(seen(4, 2, "NNYN", "0", "--gpu-bind", "0,1,2,3", GpuMode::kNarrow).warning, "");
 }
@@ -296,7 +296,7 @@ TEST(AdoptGpuView, ATaskSeesWhatItWasGiven) {
     const auto facts = one_node(2, 4);
     auto plan = *make_step_plan(facts, with_mode(mode));
     if (plan.gpus) {
-      plan.gpus->order = {3, 1, 2, 0};  // as the tasks' cores may want it
+      plan.gpus->order = {3, 1, 2, 0};  // the tasks' cores may lead to this order
       refresh_gpu_variables(plan, facts);
     }
     const auto environment = started(facts, plan, 1);
@@ -340,13 +340,13 @@ TEST(AdoptGpuView, ValuesThatTheUserKeptDoNotChangeTheView) {
 }
 
 TEST(ExportRecord, SlurmsListsAreNeverOurs) {
-  // A step inside the task that is not set up: its list is Slurm's, though it reads as ours did.
+  // A step inside the task that is not set up: its list is Slurm's, although it looks like ours.
   const auto facts = one_node(2, 2);
   const auto environment = started(facts, *make_step_plan(facts, {}), 0);
   for (const auto& name : inherited_to_unset(environment)) EXPECT_NE(name, "CUDA_VISIBLE_DEVICES");
 }
 
-TEST(NeedsTopology, OnlyWhereItCanMatter) {
+TEST(NeedsTopology, OnlyIfItCanMatter) {
   EXPECT_TRUE(needs_topology(one_node(2, 2), {}));
   EXPECT_FALSE(needs_topology(one_node(1, 1), {}));
   EXPECT_FALSE(needs_topology(one_node(2, 2), with_mode(GpuMode::kOff)));

@@ -1,4 +1,4 @@
-// Which steps are set up, and why. srun applies the rules once for each step, and the nodes obey.
+// Which steps are set up, and why. srun applies the rules once for each step, and the nodes follow its decision.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace bootstrap {
 
-// What srun knows of a step without asking slurmctld.
+// The facts about a step that srun has without asking slurmctld.
 struct SrunFacts {
   std::uint32_t tasks = 1;
   std::uint32_t nodes = 1;
@@ -28,7 +28,7 @@ struct SrunFacts {
   Program program;
 };
 
-// What slurmctld knows of it.
+// The facts that slurmctld provides.
 struct SlurmctldAnswers {
   TresRequest request;
   std::string partition;
@@ -43,22 +43,22 @@ struct Activation {
   std::string line() const;    // "NOT SET UP: bash is a shell: ..." or "SET UP: ..."
 };
 
-// What the user asked for; the nearest counts: srun's line, the job's option, SLURM_BOOTSTRAP.
+// What the user asked for: srun's line wins over the job's option, and that over SLURM_BOOTSTRAP.
 struct UserChoice {
   Asked asked = Asked::kUnasked;
   bool is_off = false;
   std::string origin;  // "--bootstrap=off", for people
 };
 
-// The conditions that need no call. Nothing: the answers of slurmctld decide.
+// Applies the rules that need no call of slurmctld. Nothing: slurmctld's answers decide.
 std::optional<Activation> decide_without_calls(const UserChoice& choice, const Settings& settings,
                                                const SrunFacts& step);
 
-// All of them.
+// Applies all rules.
 Activation decide_activation(const UserChoice& choice, const Settings& settings, const SrunFacts& step,
                              const SlurmctldAnswers& answers);
 
-// An argument of plugstack.conf is wrong, so that it is not known which steps the site wants to be set up.
+// An argument of plugstack.conf is wrong: it is unknown which steps the site wants to be set up.
 Activation decide_without_site(const UserChoice& choice, const std::string& wrong);
 
 // The line for a world, or a torchrun, that the user did not ask for: its size, its nodes, and how to switch it off.

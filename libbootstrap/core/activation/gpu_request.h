@@ -24,9 +24,9 @@ struct TresRequest {
 };
 
 struct GpuRequest {
-  // GPUs of each node of the step. Nothing: they are not counted by node; `reason` is why.
+  // GPUs of each node of the step. Nothing: the request has no number for each node; `reason` explains.
   std::optional<std::uint32_t> per_node;
-  bool has_gpus = false;  // the step asked for GPUs, or parts of GPUs, in whatever way
+  bool has_gpus = false;  // the step asked for GPUs, or parts of GPUs, in any way
   std::string reason;     // why the tasks of a node cannot have one GPU each; short, for people; empty: they may
   std::string_view hint;  // the request that would let them, for people; empty: none would
 };
@@ -34,8 +34,8 @@ struct GpuRequest {
 // True if only the record of the job has the GPUs of each node: a number for the whole step does not give them.
 bool needs_job_nodes(const TresRequest& request, std::uint32_t nodes);
 
-// `nodes`: of the step. A number of GPUs for the whole step gives those of a node where there is one node, or where the
-// step has all nodes and GPUs of its job, and each node has as many.
+// `nodes`: of the step. A number of GPUs for the whole step gives a number for each node only on one node, or if the
+// step has all nodes and GPUs of its job and each node has the same number.
 GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes);
 
 }  // namespace bootstrap

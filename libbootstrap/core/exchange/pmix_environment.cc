@@ -1,4 +1,4 @@
-// Whether the PMIx variables in an environment are those of this rank, before a server is asked anything.
+// Checks that the PMIx variables in an environment are those of this rank, before a call to the server.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/pmix_environment.h"
 
@@ -24,7 +24,7 @@ bool is_of(const StepId& id, std::string_view name_space) {
   return name_space == expected(id);
 }
 
-// Newest first: a client picks the newest that it knows, and servers set all to the same address.
+// Newest first: a client uses the newest that it supports, and servers set all to the same address.
 constexpr std::array<std::string_view, 6> kAddresses = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3",
                                                         "PMIX_SERVER_URI21", "PMIX_SERVER_URI2", "PMIX_SERVER_URI"};
 

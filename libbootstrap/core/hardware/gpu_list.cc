@@ -27,7 +27,7 @@ bool is_entry(std::string_view entry) {
 
 bool is_index(std::string_view entry) { return parse_unsigned(entry, kMaxGpus - 1).has_value(); }
 
-// Nothing unless each entry is one, all are of the same kind, and none is there twice.
+// Nothing unless each entry is valid, all are of the same kind, and none occurs twice.
 std::optional<std::vector<std::string>> read_entries(std::string_view text) {
   std::vector<std::string> entries;
   std::set<std::string_view> seen;
@@ -39,8 +39,8 @@ std::optional<std::vector<std::string>> read_entries(std::string_view text) {
   return entries;
 }
 
-// Slurm numbers from 0 inside the step where a device cgroup hides the other GPUs, and across the node elsewhere. The
-// list may have been put into another order since; SLURM_STEP_GPUS has not.
+// Slurm numbers from 0 inside the step if a device cgroup hides the other GPUs, else across the node. The list may
+// have been reordered since; SLURM_STEP_GPUS has not.
 std::vector<std::uint32_t> read_ids(const Environment& environment, const std::vector<std::string>& entries) {
   std::vector<std::uint32_t> step;
   for (const auto text : split(environment.get("SLURM_STEP_GPUS").value_or(""), ',')) {
@@ -50,7 +50,7 @@ std::vector<std::uint32_t> read_ids(const Environment& environment, const std::v
   }
   std::vector<std::uint32_t> values;
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    // UUIDs stand in the order of SLURM_STEP_GPUS unless they were put into another one; a UUID
+    // UUIDs are in the order of SLURM_STEP_GPUS unless they were reordered; a UUID
     // names its GPU then.
     values.push_back(static_cast<std::uint32_t>(parse_unsigned(entries[i], kMaxGpus - 1).value_or(i)));
   }
@@ -129,7 +129,7 @@ std::vector<Gpu> find_gpus(const GpuList& list, const Topology& topology) {
     Gpu gpu;
     gpu.vendor = list.kind->vendor;
     if (is_index(list.entries[i])) {
-      // Slurm counts GPUs in the order of their PCI addresses, whatever the numbers of their device nodes are
+      // Slurm counts GPUs in the order of their PCI addresses, not of their device nodes
       // (common_gres_set_env() in its src/plugins/gres/common).
       if (i < list.ids.size() && list.ids[i] < all.size()) gpu = all[list.ids[i]];
     } else {
@@ -286,7 +286,7 @@ bool exchange(std::vector<Group>& groups, std::size_t one, std::size_t other, co
   return false;
 }
 
-// Tasks that are not bound, or are bound to cores of several places, may have any GPUs: they get neighbours.
+// A task that is not bound, or is bound to cores of several places, may get any GPUs: it gets neighbours.
 // Ends, since the sum of the spreads falls with every exchange.
 void compact(std::vector<Group>& groups, const Distances& distances, const std::vector<std::uint32_t>& rank) {
   for (bool is_better = true; is_better;) {

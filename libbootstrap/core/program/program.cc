@@ -34,8 +34,8 @@ bool is_assignment(std::string_view word) {
   return equals != word.npos && is_identifier(word.substr(0, equals));
 }
 
-// One pass over the words. The options of tools are not known, so a word behind an option is its value or the program.
-// Where that makes a difference, the answer is the one that sets up nothing.
+// One pass over the words. The options of tools are unknown, so a word behind an option is its value or the program.
+// If that makes a difference, the step is not set up.
 class Scan {
  public:
   Scan(std::span<const std::string> words, const ProgramPlace& place)
@@ -49,7 +49,7 @@ class Scan {
     if (is_python_script(first)) return judged(K::kTraining, first, " is a Python script");
     const auto file = find(0);
     const auto type = type_of(file);
-    // A user's own script decides before anything behind it, also where it has the name of a tool.
+    // A user's own script decides before any word behind it, also if it has the name of a tool.
     if (!words_[0].starts_with('.') || type != FileType::kScript) enter(first);
     const bool is_tool = tool_ != Tool::kNone;
     if (!is_tool && type != FileType::kElf && type != FileType::kPython) return judge_first(file);
@@ -71,7 +71,7 @@ class Scan {
   bool is_tool(std::size_t k) const { return tool_of(name_at(k)) != Tool::kNone; }
   bool is_torchrun(std::size_t k) const { return is_torchrun_script(words_[k]); }
 
-  // The word before is an option that may have this one for its value.
+  // The word before is an option whose value this word may be.
   bool is_behind_option(std::size_t k) const {
     const auto& before = words_[k - 1];
     return is_option(before) && before != "--" && before.find('=') == std::string::npos;
@@ -90,7 +90,7 @@ class Scan {
     }
   }
 
-  // Whatever runs in a container stays there.
+  // Every program behind a container's tool runs in the container.
   void enter(std::string_view name) {
     tool_ = std::max(tool_, tool_of(name));
     takes_modules_ = tool_of(name) == Tool::kPython || name == "uv";
@@ -172,7 +172,7 @@ class Scan {
     return judged(K::kTraining, name_at(script), " is a Python script");
   }
 
-  // The first word, which no name and no word behind it has decided.
+  // Judges the first word by its file: neither its name nor a later word has decided.
   Program judge_first(const ProgramHead& file) const {
     const auto name = name_at(0);
     switch (type_of(file)) {
@@ -213,7 +213,7 @@ class Scan {
     return judge_file(k, is_behind);
   }
 
-  // An unknown program may do with its arguments what it likes: a job that asks for all its steps has it set up.
+  // An unknown program may use its arguments in any way: it is set up in a job that asks for all its steps.
   Program as_argument(Program program) const {
     const bool is_sure = tool_ != Tool::kNone && !candidate_;
     if (is_sure || (program.kind != K::kLauncher && program.kind != K::kShell)) return program;
@@ -229,7 +229,7 @@ class Scan {
     return std::nullopt;
   }
 
-  // Whether the name of a shell, an interpreter or a launcher is that of a program, or an argument.
+  // True if the name of a shell, an interpreter or a launcher is a program and not an argument.
   bool is_program(std::size_t k, ProgramKind kind, bool is_behind) const {
     const auto name = name_at(k);
     if (has_word(place_.launchers, name, ',')) return true;
@@ -249,7 +249,7 @@ class Scan {
     return tool_ != Tool::kContainer && may_be_script(next);
   }
 
-  // Of a shell, as far as can be seen: behind a tool a bare word that is no file is none.
+  // For shells, by what is visible: behind a tool, a bare word that is no file is no program.
   bool may_be_script(std::size_t k) const {
     const auto name = name_at(k);
     if (is_python(name) || is_python_script(name) || is_torchrun(k) || is_tool(k)) return false;
@@ -259,7 +259,7 @@ class Scan {
   }
 
   // Python runs no shell and no script of another language: before one of these, "python3" is a value. Behind an option
-  // it counts where what follows is Python's.
+  // it counts as a program if the next words are Python's.
   std::optional<Program> judge_python_word(std::size_t k, bool is_behind) {
     has_operand_ = true;
     auto program = judge_python(k);
@@ -296,7 +296,7 @@ class Scan {
     const bool is_script = is_python_script(name);
     if (!is_script && type != FileType::kElf && type != FileType::kPython) return std::nullopt;
     if (tool_ == Tool::kContainer && (is_behind || !is_script)) return std::nullopt;
-    // Behind an option it is a value where the next word may be the program.
+    // Behind an option it is a value if the next word may be the program.
     if (is_behind && has(k + 1) && !is_option(words_[k + 1]) && is_unseen(k + 1, is_script)) return std::nullopt;
     if (is_program_sure_) return std::nullopt;
     is_program_sure_ = !is_behind;

@@ -1,5 +1,5 @@
-// What a step starts, judged by one scan of its command line and the first bytes of files that it names: a training
-// program, torchrun, or one of the many that are left alone.
+// Finds what a step starts, by one scan of its command line and the first bytes of the files in it: a training
+// program, torchrun, or a program that is left alone.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +19,7 @@ enum class ProgramKind : std::uint8_t {
   kLauncher,  // starts ranks, workers or other programs itself: mpirun, accelerate, ray, make; a torchrun that does not
               // leave nodes and rendezvous to us is one, too
   kShell,     // a shell
-  kScript,    // a script of another interpreter, what is no program at all, or what may start a shell or a launcher
+  kScript,    // a script of another interpreter, no program at all, or one that may start a shell or a launcher
   kUnseen,    // cannot be seen from here, and its name is unknown
 };
 
@@ -41,8 +41,8 @@ struct ProgramPlace {
 // `words` is the command line of the step's program, as srun has it.
 Program classify_program(std::span<const std::string> words, const ProgramPlace& place);
 
-// The same by a process about itself: by names alone, without files. For the preload: neither allocates nor throws.
-// True for launchers and agents, also where an interpreter runs one (python /usr/bin/torchrun, python -m ...).
+// The same for the calling process: by names alone, without files. For the preload: neither allocates nor throws.
+// True for launchers and agents, also if an interpreter runs one (python /usr/bin/torchrun, python -m ...).
 bool is_launcher_process(int count, const char* const* words) noexcept;
 
 }  // namespace bootstrap

@@ -19,8 +19,7 @@ bool is_python_shebang(std::string_view line) {
           has([](std::string_view word) { return word == "run"; }));
 }
 
-// pip's script where the path of Python is too long, or has a space: a shell that reads no further than its second
-// line.
+// pip writes this script if the path of Python is too long or has a space: a shell that reads only two lines of it.
 bool is_pip_script(std::string_view head) {
   const auto second = head.substr(std::min(head.find('\n'), head.size() - 1) + 1);
   return second.starts_with("'''exec'") && second.substr(0, second.find('\n')).find("python") != std::string_view::npos;

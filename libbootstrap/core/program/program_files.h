@@ -20,8 +20,8 @@ using ProgramHead = std::optional<std::string>;
 class ProgramFiles {
  public:
   virtual ~ProgramFiles() = default;
-  // The first kProgramHead bytes of a file that may be started; empty of one that may not. Nothing: there is no regular
-  // file. A relative path counts from srun's working directory.
+  // Returns the first kProgramHead bytes of an executable file, or an empty head if it is not executable. Nothing:
+  // there is no regular file. A relative path counts from srun's working directory.
   virtual ProgramHead head(const std::string& path) const = 0;
 };
 

@@ -1,4 +1,4 @@
-// What Python runs, and whether a torchrun leaves it to others how many nodes there are and where they meet.
+// Finds what Python runs, and whether a torchrun sets the number of nodes and the rendezvous itself.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// srun's own options, read before srun has read them.
+// Reads srun's own options before srun parses them.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/program/srun_arguments.h"
 
@@ -14,8 +14,8 @@
 namespace bootstrap {
 namespace {
 
-// srun's options that take no value, or none but behind "=" (srun(1), Slurm 22.05 to 26.05). All others take the next
-// word for theirs.
+// srun's options that take no value, or only behind "=" (srun(1), Slurm 22.05 to 26.05). All others take the next word
+// as their value.
 constexpr std::string_view kSrunFlags =
     "-E -H -I -K -O -Q -V -X -Z -h -k -l -s -u -v --contiguous --disable-status --exact --exclusive --external "
     "--get-user-env --help --hold --immediate --interactive --kill-on-bad-exit --label --multi-prog --nice "
@@ -77,7 +77,7 @@ void for_each_option(std::span<const std::string> arguments, Note note) {
   }
 }
 
-// The value of `option` among the arguments, as given last, else that of `variable`.
+// Returns the last value of `option` among the arguments, else that of `variable`.
 std::string_view last_word(const Environment& environment, std::span<const std::string> arguments,
                            std::string_view option, std::string_view variable) {
   auto last = environment.get(variable).value_or("");
@@ -87,7 +87,7 @@ std::string_view last_word(const Environment& environment, std::span<const std::
   return last;
 }
 
-// The part about GPUs of what --tres-bind takes, such as "gres/gpu:single:1" of "gres/nic:none+gres/gpu:single:1".
+// Returns the part of a value of --tres-bind for GPUs: "gres/gpu:single:1" of "gres/nic:none+gres/gpu:single:1".
 std::string_view gpu_part(std::string_view binds) {
   for (const auto bind : split(binds, '+')) {
     if (bind.find("gres/gpu:") != std::string_view::npos) return bind;
@@ -136,8 +136,8 @@ Settings with_arguments(std::span<const std::string> arguments, const Settings& 
   return with;
 }
 
-// As the plugin itself reads them: --bootstrap=on asks, off and auto do not whatever stands beside them, and explain is
-// a question. What it sets for a step that asks would change what Slurm does with another one.
+// By the plugin's own rules: --bootstrap=on asks; off and auto do not, with any other option; explain only prints.
+// The default for a step that asks would change what Slurm does with another step.
 bool asks_for_itself(std::span<const std::string> arguments) {
   std::optional<Mode> mode;
   bool has_others = false;

@@ -1,5 +1,5 @@
-// srun's own options, read before srun has read them. For one thing alone: the default of --gpu-bind in a step that
-// asks, which srun takes from a variable before it parses its command line.
+// Reads srun's own options before srun parses them. Only for the default of --gpu-bind in a step that asks: srun reads
+// it from a variable before it parses its command line.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace bootstrap {
 
-// All of these take srun's command line without its first word. The options end at the first word that is none.
+// All of these take srun's command line without its first word. The options end at the first word that is no option.
 
-// An option of ours that asks is among them.
+// True if one of our options asks for the step to be set up.
 bool asks_for_itself(std::span<const std::string> arguments);
 
-// The settings with the options of ours that are among srun's arguments.
+// Returns the settings with our options among srun's arguments applied.
 Settings with_arguments(std::span<const std::string> arguments, const Settings& settings);
 
 // True if Slurm binds each task to GPUs of its own, which hides the others from it, although the user did not ask for
@@ -38,7 +38,7 @@ UsersBind asked_gpu_binding(const Environment& environment, std::span<const std:
 std::string write_users_bind(const UsersBind& bind);
 UsersBind read_users_bind(std::string_view text);
 
-// One of the words is the name of a launcher, or asks for a terminal: of a job that asks for all its steps, such a step
+// True if a word is the name of a launcher, or asks for a terminal: in a job that asks for all its steps, such a step
 // may be left alone. `launchers`: the site's own, separated by commas.
 bool may_be_no_world(std::span<const std::string> arguments, std::string_view launchers = {});
 

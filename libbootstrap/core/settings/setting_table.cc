@@ -1,4 +1,4 @@
-// The table of settings: a row for each, with what it takes.
+// The table of settings: one row for each, with the values that it takes.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/settings/settings.h"
 

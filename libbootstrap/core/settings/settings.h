@@ -34,7 +34,7 @@ std::string_view framework_name(Framework framework);
 
 // "auto", "all", "none" or a list such as "torchrun,jax"; "auto,tensorflow" adds to auto.
 struct FrameworkChoice {
-  bool is_auto = true;     // those that cannot harm others, as far as the step is one for them
+  bool is_auto = true;     // those that cannot harm others, if the step suits them
   std::uint32_t mask = 0;  // by Framework: those that were named
 
   bool asks_for(Framework framework) const { return ((mask >> static_cast<unsigned>(framework)) & 1U) != 0; }
@@ -55,8 +55,8 @@ struct Setting {
 };
 
 enum class Mode : std::uint8_t { kAuto, kOn, kOff };  // kAuto: `when` decides
-// Which unasked steps are set up: those with a task for each GPU; none, but each step is reported; those with GPUs;
-// all; none.
+// Which unasked steps are set up, in the order of the values: those with a task for each GPU; none, but each step is
+// reported; those with GPUs; all; none.
 enum class When : std::uint8_t { kWorld, kObserve, kGpu, kAlways, kAsked };
 
 enum class GpuMode : std::uint8_t {
@@ -175,17 +175,17 @@ Status apply_site_argument(Settings& settings, std::string_view argument);
 // values.
 Status apply_environment(Settings& settings, const Environment& environment, AppliesTo part = AppliesTo::kStep);
 
-// Those of one process. A wrong value counts as not set.
+// Reads the settings of one process. A wrong value counts as not set.
 Settings process_settings(const Environment& environment);
 
 // The settings of a step that are not at their default, for people: "--bootstrap=on, when=always in plugstack.conf".
 std::string list_settings(const Settings& settings);
 
-// Of these the one that asks for the step to be set up: an option, or SLURM_BOOTSTRAP=on. Empty: none does.
+// Returns the one of these that asks for the step to be set up: an option, or SLURM_BOOTSTRAP=on; empty if none does.
 std::string asking_setting(const Settings& settings);
 
-// The same as SLURM_BOOTSTRAP_SETTINGS carries them to the tasks, so that `slurm-bootstrap explain` shows where each
-// was set: "site:when=always option:port=2000".
+// The same in the form of SLURM_BOOTSTRAP_SETTINGS, so that `slurm-bootstrap explain` in a task shows where each was
+// set: "site:when=always option:port=2000".
 std::string write_settings(const Settings& settings);
 Result<Settings> read_settings(std::string_view text);
 

@@ -1,4 +1,4 @@
-// The variables of a plan, under one rule: a value that the user set for this step is kept where it can be right.
+// The variables of a plan. One rule: a value that the user set for this step is kept if it can be right.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -42,7 +42,7 @@ struct PlannedVariable {
   bool operator==(const PlannedVariable&) const = default;
 };
 
-// What an outer step's plugin left in an environment that this step inherited.
+// The values that the plugin of an outer step left in an inherited environment.
 class ExportRecord {
  public:
   explicit ExportRecord(const Environment& environment);
@@ -74,22 +74,22 @@ class VariableList {
     add(name, {std::move(value)}, std::move(from), is_asked);
   }
 
-  // The same for the whole step: another value cannot be right.
+  // The same for a value of the whole step: another value cannot be right.
   void fact(std::string_view name, std::string value, std::string from);
 
-  // A part of each rank's place. One value for all of them is kept where each of them has it.
+  // A part of each rank's place. The user's value is kept if it is right for each of the ranks.
   void by_place(std::string_view name, std::uint32_t Place::*member, std::string from);
 
   // One value for each local task.
   void by_task(std::string_view name, std::vector<std::string> values, std::string from);
 
-  // Always our value: what Slurm or an outer step left there is replaced silently.
+  // Always our value: a value of Slurm or an outer step is replaced without a message.
   void own(PlannedVariable variable) { variables_.push_back(std::move(variable)); }
   void own(std::string_view name, std::string value, std::string from);
 
   void set_framework(Framework framework) { variables_.back().framework = framework; }  // of the last one added
 
-  // Set by the user, or by Slurm for the user: there, and not left over from us.
+  // True if the variable is set, and not left over from us: by the user, or by Slurm for the user.
   bool set_by_user(std::string_view name) const;
 
   // The user's value of the last one added cannot be right, and is replaced.

@@ -1,4 +1,4 @@
-// What is known about a step before anything is decided, and which rank runs where.
+// Reads the facts about a step, and which rank runs where, before any decision.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/step_facts.h"
 
@@ -16,7 +16,7 @@
 namespace bootstrap {
 namespace {
 
-// First difference between where the tasks are and where the layout puts them.
+// Fails with the first task that is not where the layout puts it.
 Status check_places(const Layout& layout, const LocalTasks& local) {
   for (const auto rank : local.ranks) {
     if (rank >= layout.size()) {
@@ -47,7 +47,7 @@ Result<LocalTasks> in_step(const LocalTasks& local, const LayoutText& text, cons
               cat({"the tasks of ", local.host, " are in none of the components that srun set in ", kLayoutVariable}));
 }
 
-// Whether an order puts the tasks at hand where they are, without making a layout of it.
+// True if an order puts the known tasks in their places; makes no layout.
 bool fits(const std::vector<NodeIndex>& order, const HostList& nodes, const LocalTasks& local) {
   for (const auto rank : local.ranks) {
     if (rank >= order.size() || (!local.host.empty() && nodes.at(order[rank]) != local.host)) return false;
@@ -79,8 +79,8 @@ Status check_order_is_known(const Environment& environment, const StepId& id, co
   return {};
 }
 
-// Without srun's layout: in block, cyclic and plane order alike rank 0 is on the first node and nodes are numbered in
-// list order. Of these three, the one is taken that puts the tasks at hand where they are; no other is guessed.
+// Without srun's layout: in block, cyclic and plane order rank 0 is on the first node, and nodes are numbered in list
+// order. Returns the one of these three that puts the known tasks in their places; guesses no other order.
 Result<Layout> deal(const Environment& environment, const HostList& nodes, const std::vector<std::uint32_t>& counts,
                     const LocalTasks& local) {
   const auto distribution = environment.get("SLURM_DISTRIBUTION").value_or("");
@@ -91,7 +91,7 @@ Result<Layout> deal(const Environment& environment, const HostList& nodes, const
   for (auto& order : orders) {
     if (fits(order, nodes, local)) return Layout::make({{nodes, counts, std::move(order)}});
   }
-  // None does: the error is about the most likely one.
+  // No order fits: the error is about the most likely one.
   const auto layout = Layout::make({{nodes, counts, std::move(orders[0])}});
   if (!layout) return fail(layout.error());
   const auto agrees = check_places(*layout, local);
@@ -132,8 +132,8 @@ Result<Sizes> read_sizes(const Environment& environment) {
   return Sizes{std::move(*nodes), std::move(*counts)};
 }
 
-// The size of the step is in the environment, which its user can change. slurmstepd knows the tasks of its component.
-// What is made of a step of several components has a limit of its own: 64K ranks take 2 MB and some milliseconds.
+// The user can change the size of the step in the environment; slurmstepd has the number of tasks of its component.
+// A step of several components has a limit of its own: 64K ranks take 2 MB and some milliseconds.
 Status check_size(std::size_t tasks, std::string_view layout, const LocalTasks& local) {
   constexpr std::size_t kMostOfComponents = 65536;
   if (!local.component_size || !local.component_job) return {};

@@ -1,4 +1,4 @@
-// What is known about a step before anything is decided, and which rank runs where.
+// The facts about a step, and which rank runs where, before any decision.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,7 +26,7 @@ enum class LayoutSource : std::uint8_t {
   kMpirun,        // mpirun started the ranks: exact on one node
 };
 
-// The tasks of this node, as slurmstepd or one of the tasks knows them.
+// The tasks of this node, from slurmstepd or from one of the tasks.
 struct LocalTasks {
   std::string host;                            // NodeName of this node; empty when not known
   std::vector<Rank> ranks;                     // in order of local task id
@@ -42,11 +42,11 @@ struct FoundLayout {
   std::string master_ip;          // the address of MASTER_ADDR, looked up by srun; empty: not known
 };
 
-// Fails when the sources disagree: a task that is not where the layout puts it, a size that is not the sum of its
-// parts. Its cost is bounded by the number of tasks and nodes that the step has, whatever the environment claims.
+// Fails if the sources disagree: a task that is not where the layout puts it, a size that is not the sum of its parts.
+// The step's true number of tasks and nodes bounds the cost, whatever the environment has.
 Result<FoundLayout> find_layout(const Environment& environment, const StepId& id, const LocalTasks& local);
 
-// What a rank of mpirun does not find in its environment. Slurm's ranks need none of it.
+// The facts that a rank of mpirun does not find in its environment. Slurm's ranks do not need them.
 struct MpirunContext {
   std::string host;      // name of this node
   std::size_t gpus = 0;  // NVIDIA's on this node that this process may open
@@ -61,14 +61,14 @@ struct StepFacts {
   bool knows_hosts = true;  // false: under mpirun on several nodes; of the layout only the own place on the own node
                             // is true
   std::vector<Rank> local_ranks;    // ranks that this process starts, or the one that it is, in order of local task id
-  bool is_one_task = false;         // gathered by a task about itself; GPUs may have been dealt out already
+  bool is_one_task = false;         // a task's facts about itself; GPUs may be assigned already
   bool is_preloaded = false;        // the preload sets this task up, or has, and no plugin did
   bool has_gpus = false;            // Slurm gave GPUs to this step
-  std::optional<GpuList> gpu_list;  // to be dealt out on this node; nothing: no GPUs, or which ones is not known
+  std::optional<GpuList> gpu_list;  // to assign on this node; nothing: no GPUs, or unknown ones
   // Ports that Slurm reserved for this step and that no other contract names, in Slurm's order. Empty: the first entry
   // is no port that a user's program may listen on. Nothing: Slurm reserved none.
   std::optional<std::vector<std::uint16_t>> reserved_ports;
-  Environment environment;                // as the job brought it along
+  Environment environment;                // of the job
   Topology topology;                      // of this node; empty when not known
   std::vector<std::string> device_files;  // NVIDIA's on this node; where the topology has none
   std::string topology_from;              // where it comes from, or why it is not known; for people
@@ -80,8 +80,8 @@ struct StepFacts {
       "--gpu-bind=none";  // the option of this Slurm's srun that keeps GPUs from being hidden
 };
 
-// Whether Slurm gave GPUs to the step that this environment is of. Slurm renews or removes this variable at every step,
-// so it is never a leftover of an outer one.
+// True if Slurm gave GPUs to the step of this environment. Slurm sets or removes this variable for every step, so it is
+// never a leftover of an outer one.
 bool has_gpus(const Environment& environment);
 
 // Identity from SLURM_JOB_ID, SLURM_STEP_ID and SLURM_RESTART_COUNT.
@@ -109,10 +109,10 @@ bool is_mpirun_rank(const Environment& environment);
 // The environment without Slurm's variables of the step around mpirun, which differ from node to node.
 Environment without_outer_step(const Environment& environment);
 
-// Variables of another launcher's ranks: leftovers in a step that srun started inside of one.
+// Variables of another launcher's ranks: leftovers if srun started the step inside one of them.
 std::vector<std::string> stale_mpirun_names(const Environment& environment);
 
-// On several nodes only the own place on the own node is true in the layout (StepFacts::knows_hosts is false).
+// On several nodes only the rank's own place on its node is right in the layout (StepFacts::knows_hosts is false).
 Result<StepFacts> read_mpirun_facts(const Environment& environment, const MpirunContext& around);
 
 }  // namespace bootstrap

@@ -95,7 +95,7 @@ BOOTSTRAP_API int bootstrap_version(void);
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_open(bootstrap_t** job, const bootstrap_options_t* options);
 
-/* Gives the handle back; NULL is fine. */
+/* Closes the handle; NULL is allowed. */
 BOOTSTRAP_API void bootstrap_close(bootstrap_t* job);
 
 /* Who am I. All answer -1 for a NULL handle and cannot fail otherwise. */
@@ -129,11 +129,11 @@ BOOTSTRAP_API bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void
 
 /*
  * The `bytes` bytes (0 to 65,536, the same on all ranks) in `data` of rank `root` arrive in `data` of all others.
- * Collective. Nothing of the other ranks travels: for an address in a large step.
+ * Collective. The other ranks send nothing: for an address in a large step.
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_broadcast(bootstrap_t* job, void* data, size_t bytes, int root);
 
-/* Comes back when all ranks of the step have called it. Collective. */
+/* Returns when all ranks of the step have called it. Collective. */
 BOOTSTRAP_API bootstrap_status_t bootstrap_barrier(bootstrap_t* job);
 
 /* Which ranks share a communicator. */

@@ -1,4 +1,4 @@
-// What `slurm-bootstrap bench` reads and prints: sizes, what each rank reports to the others, and the table of that.
+// What `slurm-bootstrap bench` reads and prints: sizes, the report of each rank to the others, and the table.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +17,7 @@ namespace bootstrap {
 // "8", "64K", "128M", "1G": bytes, K is 1024. kInvalid names `option`.
 Result<std::uint64_t> parse_bytes(std::string_view option, std::string_view text);
 
-// The other way round, in the largest unit that divides it: "128 MiB", "12 bytes".
+// The reverse, in the largest unit that divides it: "128 MiB", "12 bytes".
 std::string bytes_text(std::uint64_t bytes);
 
 struct SizeRange {
@@ -33,11 +33,11 @@ Result<std::vector<std::uint64_t>> sizes_of(const SizeRange& range);
 // Bytes of one rank's buffer for each nanosecond: GB/s with G for 10^9.
 double algorithm_bandwidth(std::uint64_t bytes, double microseconds);
 
-// What the slowest link carries at least, whatever the algorithm: an all-reduce of n ranks moves 2(n-1)/n of the
-// buffer over it (nccl-tests, doc/PERFORMANCE.md). 0 for one rank, which moves nothing.
+// The rate of the slowest link, at least, with any algorithm: an all-reduce of n ranks moves 2(n-1)/n of the buffer
+// over it (nccl-tests, doc/PERFORMANCE.md). 0 for one rank, which moves nothing.
 double bus_bandwidth(std::uint64_t bytes, double microseconds, std::uint32_t ranks);
 
-// Whether a rank can take part.
+// The GPU and NCCL of a rank, or why it cannot take part.
 struct BenchMember {
   enum class Gpu : std::uint8_t { kNone, kRefused, kThere, kLast = kThere };
   Gpu gpu = Gpu::kNone;
@@ -55,14 +55,14 @@ struct WrongValue {
   double expected = 0;
 };
 
-// What a rank found in one step of the bench: the making of the communicator, or one size.
+// A rank's result of one step of the bench: the making of the communicator, or one size.
 struct BenchFinding {
   double microseconds = 0;  // the unique ids, or one all-reduce
   double more = 0;          // the communicator after them
   std::uint32_t ranks = 0;  // of its communicator
   std::uint64_t wrong = 0;  // values that are not the sum
   WrongValue first;         // where wrong > 0
-  bool is_late = false;     // the trouble is that it did not end, for which another rank may be the reason
+  bool is_late = false;     // the trouble is that it did not end, perhaps because of another rank
   std::string trouble;      // one sentence; empty: it was done
 };
 
@@ -76,7 +76,7 @@ inline auto fields_of(BenchFinding& finding) {
                   first.found, first.expected, finding.is_late, finding.trouble);
 }
 
-// What ran where.
+// The ranks and GPUs of the bench.
 struct BenchStage {
   std::string step;   // "12.0"
   std::string group;  // "world"
@@ -103,7 +103,7 @@ struct BenchRow {
   std::uint64_t wrong = 0;  // values of all ranks
 };
 
-// The rank that was slowest counts, with the size of its own communicator. Precondition: not empty, no trouble in them.
+// Takes the slowest rank, with the size of its own communicator. Precondition: not empty, and without trouble.
 BenchRow row_of(std::uint64_t bytes, const std::vector<BenchFinding>& findings);
 double average_bus(const std::vector<BenchRow>& rows);
 

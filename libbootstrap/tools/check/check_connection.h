@@ -22,14 +22,14 @@ namespace bootstrap {
 // outside of the ranges from which the plugin and Linux choose ports.
 std::array<std::uint16_t, 3> side_ports(const StepId& id);
 
-// A connection to rank 0, as a rank has it.
+// A rank's connection to rank 0.
 class CheckClient {
  public:
   CheckClient(Descriptor socket, std::string step_tag, Rank rank)
       : socket_(std::move(socket)), step_tag_(std::move(step_tag)), rank_(rank) {}
 
   bool send(std::string_view word, std::string_view body, Deadline deadline);
-  // Nothing when the other side has ended the connection, is not of this step, or the deadline has passed.
+  // Nothing if the other side has ended the connection, is not of this step, or the deadline has passed.
   std::optional<CheckLine> receive(Deadline deadline);
 
  private:
@@ -50,19 +50,18 @@ Result<CheckClient> find_rank_zero(CheckReport& report, const StepId& id, const 
 // most kMostRejected connections more than ranks, little more than kMaxLine bytes for each.
 class CheckServer {
  public:
-  // The limit of open files is raised as far as the step needs it, and put back at the end. kLimit where it cannot be.
+  // Raises the limit of open files as far as the step needs it, and restores it at the end. kLimit if that fails.
   static Result<CheckServer> open(const std::string& step_tag, std::size_t ranks);
   CheckServer(CheckServer&& other) noexcept = default;
   CheckServer& operator=(CheckServer&&) = delete;
   ~CheckServer();
 
-  // As a rendezvous server does. The error is the reason alone: "another program uses it".
+  // Listens like a rendezvous server. The error is the reason alone: "another program uses it".
   Status listen(std::uint16_t port);
-  // On the first of these that is free; if none is, ranks can connect to the other port only.
+  // Listens on the first of these that is free; if none is, ranks can connect to the other port only.
   void listen_aside(std::span<const std::uint16_t> ports);
 
-  // Each until all of them are there, or the deadline. Only ranks that are still connected are waited for a second
-  // time.
+  // Each waits until all of them are there, or the deadline; the second one only for ranks that are still connected.
   void gather_reports(Deadline deadline);
   void gather_exchanges(Deadline deadline);
 

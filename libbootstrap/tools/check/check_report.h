@@ -1,4 +1,4 @@
-// What one rank of a check found on its side, and the lines in which it reports to rank 0 over TCP.
+// The report of one rank of a check, and the lines in which it sends it to rank 0 over TCP.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -50,7 +50,7 @@ struct CheckReport {
   std::uint64_t clock_skew_us = 0;   // between rank 0's clock and this one
   std::uint64_t clock_error_us = 0;  // at most this much wrong
 
-  // The exchange that rank 0 asks for when it has all reports, after which they are sent again.
+  // The exchange. Rank 0 asks for it when it has all reports; then the ranks send their reports again.
   bool has_exchanged = false;
   std::uint64_t exchange_us = 0;
   std::string exchange_trouble;  // empty: it went well
@@ -69,18 +69,18 @@ struct CheckReport {
   std::string openmp_threads;  // OMP_NUM_THREADS
 
   // GPUs.
-  bool has_gpus = false;               // Slurm gave GPUs to the step
-  bool is_nvidia = false;              // NVIDIA's
-  bool may_share_gpus = false;         // sharing them is what was asked for
-  bool leaves_gpus = false;            // they are left to the program: --bootstrap-gpu=off
-  std::uint32_t gpus_on_node = 0;      // that the step was given here; 0: unknown
-  std::vector<std::string> gpu_list;   // what the task's list names: device nodes or UUIDs; "?": nothing that is there
-  std::string own_gpu;                 // one of them; empty: not known
-  std::vector<std::string> open_gpus;  // device nodes that this task can open
-  std::vector<std::string> closed_gpus;  // and those that are there but hidden from it
+  bool has_gpus = false;                 // Slurm gave GPUs to the step
+  bool is_nvidia = false;                // NVIDIA's
+  bool may_share_gpus = false;           // the user asked for sharing
+  bool leaves_gpus = false;              // the program chooses them: --bootstrap-gpu=off
+  std::uint32_t gpus_on_node = 0;        // that the step was given here; 0: unknown
+  std::vector<std::string> gpu_list;     // of the task's list: device nodes or UUIDs; "?": an entry that does not exist
+  std::string own_gpu;                   // one of them; empty: not known
+  std::vector<std::string> open_gpus;    // device nodes that this task can open
+  std::vector<std::string> closed_gpus;  // device nodes that exist but are hidden from it
   std::string gpu_hint;                  // the option of srun that ends the hiding
 
-  // Versions. A node is looked at once, by its rank with local rank 0.
+  // Versions. The rank with local rank 0 examines its node.
   std::string version;          // of this command: "0.1.0"
   std::string library;          // of the libbootstrap.so.0 that the loader finds; empty: none
   bool sees_plugstack = false;  // Slurm's configuration is here; in a container it may not be
@@ -147,7 +147,7 @@ std::optional<CheckLine> read_line(std::string_view received);  // without; noth
 // Takes the first whole line out of what has arrived, without its line feed. Nothing: there is none yet.
 std::optional<std::string> take_line(std::string& received);
 
-// "22.05.8" and "22.05.3" are one release, and a plugin of one works with the other.
+// "22.05.8" and "22.05.3" are one release: a plugin of one works with the other.
 bool is_same_release(const std::string& one, const std::string& other);
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// One check from a rank's point of view: every rank reports to rank 0, which listens and judges beside that.
+// One check as a rank runs it: every rank reports to rank 0, which also listens and judges.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reports travel over TCP and not over the exchange: a fence in which a rank is missing brings no report and ends the
@@ -29,7 +29,7 @@ using std::chrono::seconds;
 
 constexpr seconds kExchange(5);  // for the exchange, which itself may take two more
 constexpr seconds kExchangeExcess(2);
-constexpr seconds kTravel(2);  // for what is small and on its way
+constexpr seconds kTravel(2);  // for a small message on its way
 constexpr milliseconds kParting(500);
 constexpr milliseconds kPatience(3000);
 // srun may end the step on the first exit status that is not 0, and drops what it has not read by then.
@@ -67,7 +67,7 @@ void try_exchange(CheckSelf& self) {
   }
 }
 
-// It takes all ranks, and each chooses by itself what carries it: where they would not choose alike, they would wait.
+// The exchange needs all ranks, and each chooses PMIx or PMI-1 itself: if their choices differed, they would wait.
 bool can_exchange(const std::vector<std::optional<CheckReport>>& reports) {
   const auto has_pmix = [](const auto& report) { return report && report->has_pmix && !report->pmix_client.empty(); };
   const auto has_none = [](const auto& report) { return report && !report->has_pmix; };
@@ -103,7 +103,7 @@ void judge(CheckServer& server, CheckFindings& findings, const CheckReport& own,
   const bool is_well = table.worst() != CheckResult::kFailed;
   if (session.show) session.show(table);
   if (!is_well) sleep_for(kTravelTimeOfTable);
-  // Before any rank receives the verdict: one that then becomes its program must not find us where it looks for rank 0.
+  // Before any rank receives the verdict: a rank that then becomes its program must not find us on rank 0's port.
   server.stop_listening();
   server.send_to_all("verdict", is_well ? "0" : "1");
   server.disconnect(in(kParting));
@@ -123,7 +123,7 @@ bool report_to_rank_zero(CheckSelf& self, const CheckSession& session) {
     sleep_for(kTravel);
     return false;
   }
-  // Half of the time: the report has to come before rank 0 ends its wait.
+  // Half of the time: the report has to arrive before rank 0 ends its wait.
   add_answers(self, in(std::min(milliseconds(session.timeout) / 2, kTimeOfPrograms)));
   CommandTimeLimit::now("waiting for rank 0");
   (void)client->send("report", write_record(report), in(kTravel));

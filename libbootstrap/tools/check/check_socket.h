@@ -1,4 +1,4 @@
-// TCP for a check: listening, the way to a name, and lines over a connection, each within a deadline.
+// TCP for a check: listens, looks up names and transfers lines, each within a deadline.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

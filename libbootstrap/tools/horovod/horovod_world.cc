@@ -24,14 +24,14 @@
 namespace bootstrap {
 namespace {
 
-// Gloo's own 30 s are too short where many ranks load PyTorch from one file system.
+// Gloo's own 30 s are too short if many ranks load PyTorch from one file system.
 constexpr const char* kGlooTimeout = "300";
 
 // The other ranks receive rank 0's reason before their own deadlines.
 constexpr std::chrono::seconds kTimeOfExchange(5);
 
-// What Horovod reads of the ranks (common/gloo/gloo_context.cc). Where each task sees its own GPU alone, as device 0,
-// each rank counts as a node of its own.
+// What Horovod reads of the ranks (common/gloo/gloo_context.cc). If each task sees only its own GPU, as device 0, each
+// rank counts as a node of its own.
 class HorovodRanks {
  public:
   explicit HorovodRanks(const TaskPlan& task) : layout_(task.facts.layout) {
@@ -65,7 +65,7 @@ class HorovodRanks {
   bool are_alone_ = false;
 };
 
-// MPI's controller has its own start, and half of each would hang.
+// MPI's controller starts in its own way; a mixture of both would hang.
 Status check_users_choice(const Environment& environment) {
   for (const auto* name : {"HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"}) {
     const auto value = environment.get(name);
@@ -78,20 +78,20 @@ Status check_users_choice(const Environment& environment) {
   return {};
 }
 
-// "python3", "/opt/venv/bin/python", "python3.11": the one that has the Horovod of the program.
+// "python3", "/opt/venv/bin/python", "python3.11": the Python that has the program's Horovod.
 std::string python_of(const std::string& program) {
   const auto name = std::string_view(program).substr(program.rfind('/') + 1);
   return name.starts_with("python") ? program : "python3";
 }
 
-// The command has one thread here, so that its child may call any function.
+// The command has one thread here, so its child may call any function.
 [[noreturn]] void become_server(const std::string& python, int socket) {
   (void)::setsid();
   const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   (void)::dup2(socket, STDIN_FILENO);
   (void)::dup2(socket, STDOUT_FILENO);
   (void)::dup2(nothing, STDERR_FILENO);
-  // Ours would take this process for one more rank.
+  // Our preload would treat this process as one more rank.
   (void)::unsetenv("LD_PRELOAD");
   ::execlp(python.c_str(), python.c_str(), "-c", kRendezvousScript, static_cast<char*>(nullptr));
   const auto reason = cat({"cannot run ", python, ": ", std::strerror(errno), "\n"});

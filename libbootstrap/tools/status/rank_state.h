@@ -1,4 +1,4 @@
-// What `status` sees of each rank and node of a step, and the lines in which the looking step reports it.
+// What `status` reads about each rank and node of a step, and the lines in which its own step reports that.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -38,7 +38,7 @@ struct RankState {
   std::string program;       // its name: "python3"
   std::string chain;         // the processes from the task down to it: "bash, sleep"
   std::string unread;        // why the process cannot be read; empty: it can
-  bool is_launcher = false;  // the program is a shell or a launcher, and nothing else runs below it
+  bool is_launcher = false;  // the program is a shell or a launcher without a program below it
 
   std::string state;           // of the main thread, as in /proc/PID/stat; empty: unknown
   bool is_still = false;       // the main thread did not run between two looks, one second apart
@@ -46,7 +46,7 @@ struct RankState {
   std::string wchan;           // the kernel's name for it
   std::string child;           // what is wrong with a process below: "python3 (pid 12) is stopped (SIGSTOP)"
   std::uint64_t cpu = 0;       // percent of one core in that second
-  std::uint64_t cpu_wait = 0;  // the same, in which its threads were ready to run and had no core
+  std::uint64_t cpu_wait = 0;  // percent of one core for which its threads were ready to run and waited
   std::uint64_t memory = 0;    // KiB
   std::uint64_t written = 0;   // KiB in that second
   std::string cores;           // that it may run on: "0-3"

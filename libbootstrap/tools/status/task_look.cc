@@ -1,5 +1,4 @@
-// Looks at the processes of one task through /proc. Every call may wait in the kernel: call it in a process that its
-// caller can leave behind.
+// Reads the processes of one task in /proc. A call may wait in the kernel: call it in a process that can be abandoned.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/status/node_look.h"
 
@@ -80,7 +79,7 @@ std::vector<std::uint64_t> numbers_in(const std::string& folder, std::size_t lim
   return numbers;
 }
 
-// A process that writes a file is in this state for moments, one on a dead file system for good.
+// A process that writes a file is in this state for moments, and one on a dead file system for ever.
 bool stays_in_disk_wait(std::uint64_t pid, char state) {
   constexpr int kTries = 20;
   constexpr std::chrono::milliseconds kPause(10);
@@ -91,7 +90,7 @@ bool stays_in_disk_wait(std::uint64_t pid, char state) {
   return state == 'D';
 }
 
-// Slurm's own numbers are left out: all processes below a task have those of the task.
+// Leaves Slurm's own variables out: all processes below a task have those of the task.
 TaskProcess read_process(std::uint64_t pid, const Stat& stat) {
   TaskProcess process;
   process.pid = pid;
@@ -266,7 +265,7 @@ std::string why_unread(std::uint64_t pid, std::string_view name) {
   return cat({"the kernel does not allow to look at it: ", std::strerror(errno)});
 }
 
-// A child that has ended and was not waited for is common, and does no harm.
+// A child that has ended, and that its parent has not waited for, is common and harmless.
 std::string describe_child(const TaskProcess& child, const Moment& before, const Moment& after) {
   const auto* const what = before.stat.state != after.stat.state                ? ""
                            : after.stat.state == 'T'                            ? " is stopped (SIGSTOP)"
@@ -370,7 +369,7 @@ std::vector<RankState> look_at_task(const RankState& task, const std::function<v
     const auto ports = read_ports(pids);
     ranks.clear();
     for (const auto& processes : find_ranks(tree)) ranks.push_back(look_at_rank(task, processes, tree, before, ports));
-    // A shell goes on after its program has ended: look at what it does then.
+    // A shell continues after its program has ended: look again.
     if (std::none_of(ranks.begin(), ranks.end(), has_ended)) break;
   }
   std::erase_if(ranks, has_ended);

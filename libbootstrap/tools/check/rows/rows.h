@@ -1,4 +1,4 @@
-// The rows of a check's table, each made from what all ranks reported; and what they have in common.
+// The rows of a check's table, each made from the reports of all ranks; and what the rows have in common.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -60,11 +60,11 @@ class Survey {
 };
 
 std::string meeting_point(const CheckReport& report);                // "node001:29500"
-bool plans_as(const CheckReport& report, const CheckReport& other);  // to meet there, with as many ranks in that order
+bool plans_as(const CheckReport& report, const CheckReport& other);  // the same place, and the same ranks in that order
 
 // "A on 2 ranks, B on the others", and the ranks that do not have the most frequent value. Precondition: at least two.
 std::string describe_variants(const std::vector<Variant>& variants, std::string_view noun = "rank");
-// All ranks of the nodes of these.
+// Returns all ranks on the nodes of these ranks.
 std::vector<Rank> on_same_nodes(const Survey& survey, const std::vector<Rank>& ranks);
 std::vector<Rank> odd_ranks(const std::vector<Variant>& variants);
 
@@ -76,7 +76,7 @@ CheckRow failed(std::string_view name, std::string text, std::vector<Rank> ranks
 std::string milliseconds(std::uint64_t microseconds);  // "0.31 ms", "12 ms", "1.5 s"
 std::string amount(std::uint64_t bytes);               // "8 MiB", "11.7 GiB"
 
-// Those on nodes without the plugin, where other nodes have it.
+// Returns the ranks on nodes without the plugin, if other nodes have it.
 std::vector<Rank> ranks_without_plugin(const Survey& survey);
 
 CheckRow version_row(const Survey& survey);

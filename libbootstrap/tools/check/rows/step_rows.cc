@@ -55,14 +55,14 @@ CheckRow exchanged_row(const Survey& survey) {
   return failed(kExchange, cat({engine, ", failed: ", trouble}), std::move(without));
 }
 
-// Less is what a timestamp in a log or a timeout in seconds does not notice.
+// A smaller difference does not affect timestamps in logs or timeouts in seconds.
 constexpr std::uint64_t kMaxSkew = 100'000;  // microseconds
 
 bool is_loopback(const CheckReport& report) { return report.target.starts_with("127.") || report.target == "::1"; }
 
 constexpr std::string_view kWrongAddress = "set MASTER_ADDR to an address of the host of rank 0";
 
-// The words before and after the place that was not reached, and what to do. By Reach.
+// By Reach: the words before and after the place that was not reached, and the advice.
 struct ReachWords {
   std::string_view before;
   std::string_view after;
@@ -93,7 +93,7 @@ std::string_view hint_of(const CheckReport& report) {
   return "this is the loopback address of each node; set MASTER_ADDR to a name that other nodes resolve";
 }
 
-// A port that rank 0 did not get is in the row of the port, and a rank that plans with another one in that of the plan.
+// The row of the port reports a port that rank 0 did not get, and the row of the plan a rank with another port.
 bool is_cut_off(const Survey& survey, const CheckReport& report) {
   if (report.reach == Reach::kReached || !plans_as(report, survey.first())) return false;
   const bool is_of_port = report.reach == Reach::kRefused || report.reach == Reach::kForeign;
