@@ -42,6 +42,7 @@ MASTER_PORT               20444                step 12.0 in 20000-29999
 CUDA_VISIBLE_DEVICES      0,1                  Slurm's order, the same in all
                                                tasks of the node
 BOOTSTRAP_GPU             0 1 0 1              the task's own GPU in that list
+also set                  GROUP_RANK, GROUP_WORLD_SIZE, CUDA_DEVICE_ORDER
 
 FOR         VARIABLES AND VALUES (OF RANK 0)
 lightning   SLURM_NTASKS_PER_NODE=2

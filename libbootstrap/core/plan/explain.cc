@@ -224,7 +224,9 @@ void append_variables(std::string& out, const StepFacts& facts, const StepPlan& 
     }
   }
   append_gpu_lists(out, facts, plan, context.shows_all);
-  if (!others.empty()) append_row(out, "also set", join(others, ", "), "");
+  std::string line("also set");
+  pad_to(line, kNameWidth);
+  if (!others.empty()) append_wrapped(out, std::move(line), kNameWidth, join(others, ", "));
   if (!context.shows_all) return;
   for (const auto& name : plan.removals) {
     append_row(out, name, "(removed)", is_message(name) ? "used up" : "left over from an outer step");

@@ -50,10 +50,18 @@ def variables(done):
     return [eval(line) for line in done.stdout.splitlines() if line.startswith("{")]  # noqa: S307: our own print
 
 
-def told(done):
+ANNOUNCED = re.compile(r"(are the ranks of|form) one world; .*; use --bootstrap=off for independent runs$")
+
+
+def all_lines(done):
     """The lines of ours that a user reads, without the number of the step."""
     lines = [line.removeprefix("srun: ") for line in done.stderr.splitlines() if "bootstrap: " in line]
     return [re.sub(r"StepId=\d+\.\d+", "StepId=ID", line) for line in lines]
+
+
+def told(done):
+    """The same without the line of srun for a world that is set up unasked."""
+    return [line for line in all_lines(done) if not ANNOUNCED.search(line)]
 
 
 def is_untouched(done, tasks):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from activation_steps import ONE, PYTHON, SHELL_RANK, TWO, WORLD, cluster, is_untouched, site, srun, told, variables  # fixtures, too
+from activation_steps import ONE, PYTHON, SHELL_RANK, TWO, WORLD, all_lines, cluster, is_untouched, site, srun, variables  # fixtures, too
 from built_files import COMMAND, LIBRARY, inside
 from port_steps import background
 
@@ -16,10 +16,10 @@ LINE = "bootstrap: StepId=ID: {} are the ranks of one world; rank 0 is on node00
 def test_an_unasked_world_is_one_line_of_srun(cluster):
     for options, tasks in ((TWO, "4 tasks on node[001-002]"), (ONE, "2 tasks on node001")):
         done = srun(cluster, options)
-        assert told(done) == [LINE.format(tasks)] and done.stderr.count("\n") == 1, done.stderr
+        assert all_lines(done) == [LINE.format(tasks)] and done.stderr.count("\n") == 1, done.stderr
         assert all(WORLD <= set(task) for task in variables(done))
     agents = cluster.run(["srun", "-N2", "--ntasks-per-node=1", "--gres=gpu:2", "torchrun", "--help"])
-    assert told(agents) == ["bootstrap: StepId=ID: 2 torchruns on node[001-002] form one world; they meet on node001; "
+    assert all_lines(agents) == ["bootstrap: StepId=ID: 2 torchruns on node[001-002] form one world; they meet on node001; "
                             "use --bootstrap=off for independent runs"]
 
 
@@ -41,7 +41,7 @@ def test_hints_name_the_shape_that_is_no_world(site, cluster):
     few = "-N2 --ntasks-per-node=1 --gres=gpu:2"
     assert srun(cluster, few).stderr == ""
     site("hints=on")
-    assert told(srun(cluster, few)) == ["bootstrap: warning: StepId=ID: NOT SET UP: each node has 1 task and 2 GPUs; use "
+    assert all_lines(srun(cluster, few)) == ["bootstrap: warning: StepId=ID: NOT SET UP: each node has 1 task and 2 GPUs; use "
                                         "--ntasks-per-node=2 for a task for each GPU, or --bootstrap=on for tasks with several GPUs"]
     for options, program in ((TWO, SHELL_RANK), ("-N2 -n4", PYTHON), ("-N1 -n1 --gres=gpu:2", PYTHON)):
         assert srun(cluster, options, *program).stderr == "", options
@@ -70,13 +70,13 @@ def test_slurmds_log_keeps_decisions(site, cluster):
 def test_a_wrong_argument_sets_up_nothing_unasked(site, cluster, argument, wrong):
     site(argument)
     done = srun(cluster, TWO)
-    assert is_untouched(done, 4) and told(done) == []
-    assert any(wrong in line for line in told(srun(cluster, f"-v {TWO}")))
+    assert is_untouched(done, 4) and all_lines(done) == []
+    assert any(wrong in line for line in all_lines(srun(cluster, f"-v {TWO}")))
     refused = cluster.run(["srun", *TWO.split(), "--bootstrap=on", *PYTHON])
-    assert refused.returncode != 0 and refused.stdout == "" and len(told(refused)) == 1 and wrong in told(refused)[0], refused
+    assert refused.returncode != 0 and refused.stdout == "" and len(all_lines(refused)) == 1 and wrong in all_lines(refused)[0], refused
     weak = srun(cluster, TWO, env={"SLURM_BOOTSTRAP": "on"})
     assert not any("RANK" in task for task in variables(weak)) and len(variables(weak)) == 4
-    assert len(told(weak)) == 1 and "warning" in told(weak)[0]
+    assert len(all_lines(weak)) == 1 and "warning" in all_lines(weak)[0]
     checked = cluster.run([COMMAND, "check", "--local"])
     assert checked.returncode == 1 and wrong in checked.stdout, checked
 
@@ -92,11 +92,11 @@ def test_a_port_of_the_user_that_is_taken_is_named(cluster):
     listen = "import socket, time; s = socket.create_server(('', 29533)); print('ready', flush=True); time.sleep(600)"
     with background(cluster, ["python3", "-c", listen], ready=True):
         taken = srun(cluster, ONE, env={"MASTER_PORT": "29533"})
-    assert [line for line in told(taken) if "MASTER_PORT 29533 on node001 is already in use by another program" in line], taken.stderr
+    assert [line for line in all_lines(taken) if "MASTER_PORT 29533 on node001 is already in use by another program" in line], taken.stderr
     # Nothing holds it: the user's program may bind it without SO_REUSEADDR.
     bind = "import os, socket; r = os.environ['RANK']; s = socket.socket(); r == '0' and s.bind(('', 29533)); print('bound', r)"
     free = srun(cluster, ONE, "python3", "-c", bind, env={"MASTER_PORT": "29533"})
-    assert sorted(free.stdout.splitlines()) == ["bound 0", "bound 1"] and len(told(free)) == 1
+    assert sorted(free.stdout.splitlines()) == ["bound 0", "bound 1"] and len(all_lines(free)) == 1
 
 
 def test_off_stops_a_preloaded_library(cluster):

@@ -289,7 +289,7 @@ def test_the_plugin_preloads_where_it_applies(bare, plugin, tally):
 
 
 def test_a_library_that_is_not_there_is_a_sentence_and_no_preload(bare, plugin):
-    plugin("when=always preload=on preload_library=/nowhere/libbootstrap.so")
+    plugin("when=always announce=off preload=on preload_library=/nowhere/libbootstrap.so")
     done = run_steps(bare, "srun -N1 -n2 bash -c 'echo $RANK:$LD_PRELOAD'")
     assert sorted(done.stdout.split()) == ["0:", "1:"] and done.returncode == 0
     told = [line for line in done.stderr.splitlines() if "bootstrap:" in line]

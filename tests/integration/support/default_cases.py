@@ -25,7 +25,7 @@ ROWS: dict[str, int | str] = {
     "test_harm::test_harm_control_the_first_version_fails": 0,
     # Kinds of steps.
     "test_activation::test_a_step_that_is_not_set_up_explains_why_where_it_is_asked": r"^(?!torchrun)",
-    "test_options::test_wrong_argument_in_plugstack_refuses_steps_that_asked_and_is_reported_where_others_are_set_up": 4,
+    "test_options::test_a_wrong_argument_in_plugstack_refuses_steps_that_ask_and_sets_up_no_other": 4,
     "test_options::test_option_of_the_job_reaches_its_steps_and_gives_way_to_theirs": 5,
     "test_options::test_wrong_variables_end_a_step_that_asks_and_no_other": 2,
     "test_options::test_export_none_loses_nothing": 2,
