@@ -180,9 +180,12 @@ void StepOnNode::finalize_frameworks(spank_t spank, std::uint32_t task, TaskObse
   const auto number = [&](const char* name) {
     return static_cast<std::uint32_t>(parse_unsigned(task_variable(spank, name).value_or(""), UINT32_MAX).value_or(0));
   };
-  observed.cores = static_cast<std::uint32_t>(cores_of(0).count());
-  observed.cores_of_node = number("SLURM_CPUS_ON_NODE");
-  observed.cores_asked = number("SLURM_CPUS_PER_TASK");
+  // Only OMP_NUM_THREADS is made of these.
+  if (plan_->frameworks[static_cast<std::size_t>(Framework::kOpenmp)]) {
+    observed.cores = static_cast<std::uint32_t>(cores_of(0).count());
+    observed.cores_of_node = number("SLURM_CPUS_ON_NODE");
+    observed.cores_asked = number("SLURM_CPUS_PER_TASK");
+  }
   refine_frameworks(*plan_, *facts_, settings_, task, observed);
 }
 
