@@ -115,6 +115,9 @@ Socket Socket::listener() { return listener_at(find_interface()); }
 
 Socket Socket::listener_at(const sockaddr_in& address) {
   Socket socket(new_socket());
+  // As NCCL does for a port from the environment: connections that have ended keep it for a minute.
+  const int on = 1;
+  if (address.sin_port != 0) (void)::setsockopt(socket.descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     fail_with_errno("bind");
   }
