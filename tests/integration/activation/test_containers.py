@@ -12,7 +12,7 @@ from preload_steps import FOR_GLIBC
 
 LIBRARIES = f"{BUILT_INSIDE}/libbootstrap"
 LIBRARY = f"{LIBRARIES}/libbootstrap.so.0"
-PLUGIN = f"optional {BUILT_INSIDE}/spank_plugin/spank_bootstrap.so when=always"
+PLUGIN = f"optional {BUILT_INSIDE}/spank_plugin/spank_bootstrap.so when=always announce=off"
 NODES = ("-N2", "-n4", "--ntasks-per-node=2", "--gres=gpu:2")
 ORDERS = pytest.mark.parametrize("order", ["before us", "behind us"])
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "BOOTSTRAP_GPU",

@@ -55,7 +55,7 @@ def test_the_debug_variable_shows_what_the_preload_decides(cluster):
     library = inside(LIBRARY)
 
     def lines(options: str, *program: str):
-        line = ["srun", *f"--bootstrap=off {options} --export=ALL,LD_PRELOAD={library},SLURM_BOOTSTRAP_DEBUG=1".split(), *program]
+        line = ["srun", *f"--bootstrap=off {options} env SLURM_BOOTSTRAP_DEBUG=1 LD_PRELOAD={library}".split(), *program]
         done = cluster.run(line, env={"SLURM_BOOTSTRAP": ""})
         assert done.returncode == 0, done
         return re.sub(r"(StepId=)\d+\.\d+|(process )\d+", r"\1\2ID", done.stderr.replace("/usr/bin/", "")).splitlines()
