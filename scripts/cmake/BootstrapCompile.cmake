@@ -15,6 +15,8 @@ set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 add_compile_options(-Wall -Wextra -Wconversion -Wshadow)
 if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT BOOTSTRAP_SANITIZE)
   add_compile_options(-fstack-protector-strong -D_FORTIFY_SOURCE=2)
+  # Functions and lines for the debugger: types and variables would take a third of the time of a build.
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-g1>)
 endif()
 
 if(BOOTSTRAP_SANITIZE)
