@@ -93,7 +93,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 def limit_time(item):
     """Lets a test fail that hangs, so that the others are run; not while clusters are taken down."""
-    seconds = 7200 if item.config.getoption("--full") else 600
+    seconds = 7200 if item.config.getoption("--full") else 2400
 
     def give_up(*_):
         pytest.fail(f"{item.nodeid} has not ended after {seconds} s")
