@@ -66,8 +66,8 @@ class CurrentValues {
 }  // namespace
 
 // spank_setenv takes as long as the rest of task_init: it clears 256 KiB in each call. Most variables are the same for
-// all tasks of a node, so that these calls are made once for all. A variable that other
-// plugins would take for the user's is set in task_init.
+// all tasks of a node, so that these calls are made once for all. A variable that other plugins would take for the
+// user's is set in task_init.
 void CommonEnvironment::put(spank_t spank, const StepPlan& plan) {
   for (const auto& name : plan.removals) unset_task_variable(spank, name);
   has_removed_ = true;

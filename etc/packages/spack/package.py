@@ -14,15 +14,9 @@ class SlurmBootstrap(CMakePackage):
     variant("spank", default=True, description="Build the SPANK plugin, which serves the Slurm that it is built with alone")
     variant("hwloc", default=True, description="Build slurm-bootstrap topology")
 
-    depends_on("c", type="build")
-    depends_on("cxx", type="build")
-    depends_on("cmake@3.25:", type="build")
-    depends_on("ninja", type="build")
-    depends_on("pkgconfig", type="build")
+    for needed in ("c", "cxx", "cmake@3.25:", "ninja", "pkgconfig", "tl-expected", "cli11", "nlohmann-json"):
+        depends_on(needed, type="build")
     depends_on("pmix@4:5")
-    depends_on("tl-expected", type="build")
-    depends_on("cli11", type="build")
-    depends_on("nlohmann-json", type="build")
     depends_on("slurm@22.05:", when="+spank")
     depends_on("hwloc@2.8:", when="+hwloc")
 
