@@ -8,7 +8,7 @@
 
 #include "core/plan/frameworks.h"
 #include "core/plan/step_plan.h"
-#include "core/step/srun_decision.h"
+#include "core/step/decision_text.h"
 #include "probe/port_reservation.h"
 #include "slurmstepd/failure_sender.h"
 #include "slurmstepd/task_environment.h"

@@ -5,7 +5,7 @@
 #include "core/util/text.h"
 #include "probe/process_state.h"
 #include "tools/status/node_look.h"
-#include "tools/status/proc_text.h"
+#include "tools/status/parse_proc.h"
 #include "tools/status/step_choice.h"
 
 namespace bootstrap {

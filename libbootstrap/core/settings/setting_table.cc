@@ -12,8 +12,6 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::array<std::string_view, kFrameworkCount> kFrameworks{
-    "pytorch", "torchrun", "accelerate", "lightning", "tensorflow", "jax", "nvshmem", "nccl-tests", "openmp"};
 constexpr std::uint32_t kAllFrameworks = (1U << kFrameworkCount) - 1;
 constexpr std::array<std::string_view, 3> kModes{"auto", "on", "off"};
 constexpr std::array<std::string_view, 4> kGpuModes{"index", "first", "narrow", "off"};
@@ -26,8 +24,8 @@ constexpr std::uint64_t kMaxSeconds = 86400;
 
 std::vector<std::string_view> names_of(std::uint32_t mask) {
   std::vector<std::string_view> names;
-  for (std::size_t i = 0; i < kFrameworks.size(); ++i) {
-    if (((mask >> i) & 1U) != 0) names.push_back(kFrameworks[i]);
+  for (std::size_t i = 0; i < kFrameworkNames.size(); ++i) {
+    if (((mask >> i) & 1U) != 0) names.push_back(kFrameworkNames[i]);
   }
   return names;
 }
@@ -318,8 +316,6 @@ constexpr std::array kSpecs{
 
 }  // namespace
 
-std::string_view framework_name(Framework framework) { return kFrameworks[static_cast<std::size_t>(framework)]; }
-
 std::optional<FrameworkChoice> parse_frameworks(std::string_view text) {
   if (text == "all") return FrameworkChoice{false, kAllFrameworks};
   if (text == "none") return FrameworkChoice{false, 0};
@@ -329,9 +325,9 @@ std::optional<FrameworkChoice> parse_frameworks(std::string_view text) {
       set.is_auto = true;
       continue;
     }
-    const auto* const found = std::find(kFrameworks.begin(), kFrameworks.end(), word);
-    if (found == kFrameworks.end()) return std::nullopt;
-    set.mask |= 1U << static_cast<unsigned>(found - kFrameworks.begin());
+    const auto* const found = std::find(kFrameworkNames.begin(), kFrameworkNames.end(), word);
+    if (found == kFrameworkNames.end()) return std::nullopt;
+    set.mask |= 1U << static_cast<unsigned>(found - kFrameworkNames.begin());
   }
   return set;
 }

@@ -15,7 +15,8 @@
 
 namespace bootstrap {
 
-// Each has variables of its own beside RANK and WORLD_SIZE, which are always set.
+// Each has variables of its own beside RANK and WORLD_SIZE, which are always set. The names are in the order of the
+// enum.
 enum class Framework : std::uint8_t {
   kPytorch,
   kTorchrun,
@@ -27,10 +28,14 @@ enum class Framework : std::uint8_t {
   kNcclTests,
   kOpenmp,
 };
-inline constexpr std::size_t kFrameworkCount = 9;
+inline constexpr std::array<std::string_view, 9> kFrameworkNames{
+    "pytorch", "torchrun", "accelerate", "lightning", "tensorflow", "jax", "nvshmem", "nccl-tests", "openmp"};
+inline constexpr std::size_t kFrameworkCount = kFrameworkNames.size();
 using FrameworkFlags = std::array<bool, kFrameworkCount>;
 
-std::string_view framework_name(Framework framework);
+constexpr std::string_view framework_name(Framework framework) {
+  return kFrameworkNames[static_cast<std::size_t>(framework)];
+}
 
 // "auto", "all", "none" or a list such as "torchrun,jax"; "auto,tensorflow" adds to auto.
 struct FrameworkChoice {

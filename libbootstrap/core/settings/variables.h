@@ -30,7 +30,7 @@
 
 namespace bootstrap {
 
-inline constexpr std::string_view kDecisionVariable = "SLURM_BOOTSTRAP_DECISION";   // core/step/srun_decision.h
+inline constexpr std::string_view kDecisionVariable = "SLURM_BOOTSTRAP_DECISION";   // core/step/decision_text.h
 inline constexpr std::string_view kLayoutVariable = "SLURM_BOOTSTRAP_LAYOUT";       // core/step/rank_layout_text.h
 inline constexpr std::string_view kFailureVariable = "SLURM_BOOTSTRAP_FAILURE";     // core/step/failure.h
 inline constexpr std::string_view kUsersBindVariable = "SLURM_BOOTSTRAP_GPU_BIND";  // core/program/srun_arguments.h

@@ -14,7 +14,7 @@
 #include "probe/files.h"
 #include "tools/check/check_socket.h"
 #include "tools/check/child_output.h"
-#include "tools/status/proc_text.h"
+#include "tools/status/parse_proc.h"
 
 namespace bootstrap {
 namespace {

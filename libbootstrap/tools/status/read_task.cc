@@ -21,7 +21,7 @@
 #include "probe/deadline.h"
 #include "probe/files.h"
 #include "probe/process_state.h"
-#include "tools/status/proc_text.h"
+#include "tools/status/parse_proc.h"
 
 namespace bootstrap {
 namespace {

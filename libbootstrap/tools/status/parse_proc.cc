@@ -1,6 +1,6 @@
 // Reads the texts of /proc, and finds the ranks among processes: pure functions, for tests.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/status/proc_text.h"
+#include "tools/status/parse_proc.h"
 #include <algorithm>
 #include <array>
 #include <map>

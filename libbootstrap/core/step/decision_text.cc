@@ -1,6 +1,6 @@
 // What srun decided for a step, as one line of text.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/step/srun_decision.h"
+#include "core/step/decision_text.h"
 
 #include <algorithm>
 #include <array>
