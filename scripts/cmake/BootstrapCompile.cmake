@@ -9,6 +9,11 @@ set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 # A static library is compiled without waiting for those that its users link, too.
 set(CMAKE_OPTIMIZE_DEPENDENCIES ON)
+# Eight files that are compiled as one take half the time.
+if(NOT DEFINED CMAKE_UNITY_BUILD)
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+endif()
 # The hosts of a test cluster see the build folder by another path.
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 
@@ -17,6 +22,8 @@ if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT BOOTSTRAP_SANITIZE)
   add_compile_options(-fstack-protector-strong -D_FORTIFY_SOURCE=2)
   # Functions and lines for the debugger: types and variables would take a third of the time of a build.
   add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-g1>)
+  # A shared object has only the functions that it calls.
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-ffunction-sections> $<$<COMPILE_LANGUAGE:C,CXX>:-fdata-sections>)
 endif()
 
 if(BOOTSTRAP_SANITIZE)
@@ -35,6 +42,6 @@ endif()
 find_program(BOOTSTRAP_CCACHE ccache)
 if(BOOTSTRAP_CCACHE)
   # What is compiled alike in several build folders, as for packages, is compiled once; its debug information names one.
-  set(CMAKE_C_COMPILER_LAUNCHER env CCACHE_NOHASHDIR=1 ${BOOTSTRAP_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER env CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${BOOTSTRAP_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
 endif()
