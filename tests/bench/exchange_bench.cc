@@ -3,8 +3,9 @@
 //
 //     exchange_bench rounds COUNT            begin and end of each round, ours and its peers in turn:
 //                                            one id to all ("id"), and 128 bytes of each rank to all ("gather")
-//     exchange_bench wire ours|pmi1|bare COUNT    COUNT rounds of one kind and nothing else, to be looked at from
-//     outside exchange_bench memory COUNT            private memory before and during COUNT rounds of ours
+//     exchange_bench wire ours|pmi1|bare COUNT
+//                                            COUNT rounds of one kind and nothing else, for strace
+//     exchange_bench memory COUNT            private memory before and during COUNT rounds of ours
 //     exchange_bench start COUNT             start of the process (see exchange_clock) to one bare round; COUNT is 1
 //
 // Every rank prints lines of JSON. Times are CLOCK_MONOTONIC in nanoseconds: the same clock for all processes of a

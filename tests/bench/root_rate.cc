@@ -3,29 +3,247 @@
 //
 //     root_rate REPEATS ROOTSxRANKS...      root_rate 5 1x64 1x1024 4x1024: RANKS are those of all roots together
 //
-// Prints a line of JSON for each measurement: from the moment that all ranks may check in to the last answer, which
-// holds the right address. The ranks are sockets of this process (root_rate_ranks), so its cores are shared by the
-// roots' threads and all ranks. Where there is no NCCL, or one that is not 2.28, whose protocol is known here, it
-// prints {"not_measured": why} and ends with 77. SLURM_BOOTSTRAP_NCCL chooses the libnccl.so.2; NCCL_SOCKET_IFNAME is
-// lo.
+// Prints a line of JSON for each measurement: from the moment that all ranks may check in to the last answer. The ranks
+// are nothing but sockets of this process, so its cores are shared by the roots' threads and all ranks. NCCL's pause of
+// more than 256 ranks on a root (NCCL_UID_STAGGER_*) is left out: this is the rate of the root. Where there is no NCCL,
+// or one that is not 2.28, whose protocol is known here, it prints {"not_measured": why} and ends with 77.
+// SLURM_BOOTSTRAP_NCCL chooses the libnccl.so.2; NCCL_SOCKET_IFNAME is lo.
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/nccl/nccl_library.h"
+#include "core/exchange/exchanged_values.h"
 #include "core/util/text.h"
-#include "root_rate_ranks.h"
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int kNotMeasured = 77;
 constexpr int kKnownVersion = 228;  // 2.28
+constexpr std::chrono::seconds kPatience(20);
+constexpr std::uint32_t kBootstrapKind = 1;
+
+// What an ncclUniqueId begins with (ncclBootstrapHandle in src/include/bootstrap.h of NCCL; the same since 2.18).
+struct RootHandle {
+  std::uint64_t magic;
+  sockaddr_in address;
+};
+
+// NCCL 2.28's own: what a rank sends its root (extInfo in src/bootstrap.cc: 172 bytes; 2.29 has a number more).
+using Address = std::array<char, 28>;       // ncclSocketAddress: room for IPv6
+using ConnectInfo = std::array<char, 128>;  // ringConnectInfo: an address, or a handle of a network plugin
+struct CheckIn {
+  std::int32_t rank;
+  std::int32_t ranks;
+  std::int32_t root;
+  std::int32_t roots;
+  Address answer_to;
+  ConnectInfo ring;
+};
+static_assert(sizeof(CheckIn) == 172);
+
+// In front of what goes over each connection: the magic of the root, the kind of socket (1: bootstrap), and a size.
+struct Greeting {
+  std::array<char, 8> magic;
+  std::uint32_t kind;
+  std::uint32_t size;
+};
+static_assert(sizeof(Greeting) == 16);
+
+class Socket {
+ public:
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&&) = delete;
+  ~Socket() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+template <class To, class From>
+void put(To& to, const From& from) {
+  static_assert(sizeof(From) <= sizeof(To));
+  std::memcpy(to.data(), &from, sizeof from);
+}
+
+// A rank's ring address, which the root hands on without a look at it: here the number of the rank.
+sockaddr_in ring_address(std::uint32_t rank) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(0x0a000000U + rank);
+  address.sin_port = htons(1);
+  return address;
+}
+
+// The root that `rank` checks in with.
+std::uint32_t root_of_rank(std::uint32_t rank, std::uint32_t ranks, std::uint32_t roots) {
+  std::uint32_t root = 0;
+  while (root + 1 < roots && bootstrap::rank_of_root(root + 1, ranks, roots) <= rank) ++root;
+  return root;
+}
+
+struct Rank {
+  Socket answers;  // where its root connects to
+  sockaddr_in address;
+  std::uint32_t root;
+};
+
+class Step {
+ public:
+  Step(const std::vector<RootHandle>& roots, std::uint32_t ranks) : roots_(roots), epoll_(::epoll_create1(0)) {
+    const auto count = static_cast<std::uint32_t>(roots.size());
+    for (std::uint32_t rank = 0; rank < ranks && trouble_.empty(); ++rank) {
+      listen(root_of_rank(rank, ranks, count));
+    }
+  }
+
+  // Lets all ranks check in at once. Returns milliseconds to the last answer; only without trouble() they count.
+  double run();
+  const std::string& trouble() const { return trouble_; }
+
+ private:
+  void listen(std::uint32_t root);
+  bool check_in(std::uint32_t rank, std::uint32_t rank_there, std::uint32_t root) const;
+  void check_in_ranks_of(std::uint32_t root);
+  void wait_for_answers();
+  bool take_answer(std::uint32_t rank) const;
+
+  const std::vector<RootHandle>& roots_;
+  Socket epoll_;
+  std::vector<Rank> ranks_;
+  std::atomic<bool> may_begin_{false};
+  std::atomic<std::uint32_t> refused_{0};
+  Clock::time_point begin_;
+  std::size_t answers_ = 0;
+  std::string trouble_;
+};
+
+void Step::listen(std::uint32_t root) {
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  auto address = roots_[root].address;  // the interface that NCCL chose
+  address.sin_port = 0;
+  socklen_t size = sizeof address;
+  auto* const place = reinterpret_cast<sockaddr*>(&address);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = static_cast<std::uint32_t>(ranks_.size());
+  if (::bind(socket.get(), place, size) != 0 || ::listen(socket.get(), 4) != 0 ||
+      ::getsockname(socket.get(), place, &size) != 0 ||
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    trouble_ = std::string("no socket for a rank: ") + std::strerror(errno);
+    return;
+  }
+  ranks_.push_back({std::move(socket), address, root});
+}
+
+// `rank_there`: its number to this root. One message, closed at once, as NCCL does it.
+bool Step::check_in(std::uint32_t rank, std::uint32_t rank_there, std::uint32_t root) const {
+  CheckIn info{};
+  info.rank = static_cast<std::int32_t>(rank_there);
+  info.ranks = static_cast<std::int32_t>(ranks_.size());
+  info.root = static_cast<std::int32_t>(root);
+  info.roots = static_cast<std::int32_t>(roots_.size());
+  put(info.answer_to, ranks_[rank].address);
+  put(info.ring, ring_address(rank));
+  Greeting greeting{.magic = {}, .kind = kBootstrapKind, .size = sizeof info};
+  put(greeting.magic, roots_[root].magic);
+  std::array<char, sizeof greeting + sizeof info> message{};
+  std::memcpy(message.data(), &greeting, sizeof greeting);
+  std::memcpy(message.data() + sizeof greeting, &info, sizeof info);
+  const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto& address = roots_[root].address;
+  return ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+         ::send(socket.get(), message.data(), message.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(message.size());
+}
+
+// The first rank of a root also checks in with the root before it, whose last rank it follows in the ring. There it has
+// the number behind that root's last, also where it is rank 0.
+void Step::check_in_ranks_of(std::uint32_t root) {
+  while (!may_begin_) std::this_thread::yield();
+  const auto size = static_cast<std::uint32_t>(ranks_.size());
+  const auto count = static_cast<std::uint32_t>(roots_.size());
+  for (std::uint32_t rank = bootstrap::rank_of_root(root, size, count); rank < size && ranks_[rank].root == root;
+       ++rank) {
+    if (!check_in(rank, rank, root)) ++refused_;
+    if (count == 1 || rank != bootstrap::rank_of_root(root, size, count)) continue;
+    const auto before = (root + count - 1) % count;
+    if (!check_in(rank, root == 0 ? size : rank, before)) ++refused_;
+  }
+}
+
+bool Step::take_answer(std::uint32_t rank) const {
+  const Socket socket(::accept4(ranks_[rank].answers.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const timeval patience{.tv_sec = kPatience.count(), .tv_usec = 0};
+  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  std::array<char, sizeof(Greeting) + sizeof(ConnectInfo)> message{};
+  if (::recv(socket.get(), message.data(), message.size(), MSG_WAITALL) != static_cast<ssize_t>(message.size())) {
+    return false;
+  }
+  Greeting greeting{};
+  std::memcpy(&greeting, message.data(), sizeof greeting);
+  const auto next = ring_address((rank + 1) % static_cast<std::uint32_t>(ranks_.size()));
+  return std::memcmp(greeting.magic.data(), &roots_[ranks_[rank].root].magic, sizeof greeting.magic) == 0 &&
+         greeting.kind == kBootstrapKind && greeting.size == sizeof(ConnectInfo) &&
+         std::memcmp(message.data() + sizeof greeting, &next, sizeof next) == 0;
+}
+
+void Step::wait_for_answers() {
+  std::array<epoll_event, 64> events{};
+  while (answers_ < ranks_.size()) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(begin_ + kPatience - Clock::now());
+    const int ready = left.count() <= 0 ? 0
+                                        : ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                                       static_cast<int>(left.count()));
+    if (ready <= 0) {
+      trouble_ = std::to_string(ranks_.size() - answers_) + " of " + std::to_string(ranks_.size()) +
+                 " ranks have no answer of their root after " + std::to_string(kPatience.count()) +
+                 " s; NCCL_DEBUG=WARN shows what it says";
+      return;
+    }
+    for (int i = 0; i < ready; ++i) {
+      if (!take_answer(events[static_cast<std::size_t>(i)].data.u32)) {
+        trouble_ = "a root gave another answer than the address of the next rank";
+        return;
+      }
+      ++answers_;
+    }
+  }
+}
+
+double Step::run() {
+  std::vector<std::thread> threads;
+  for (std::uint32_t root = 0; root < roots_.size() && trouble_.empty(); ++root) {
+    threads.emplace_back([this, root] { check_in_ranks_of(root); });
+  }
+  begin_ = Clock::now();
+  may_begin_ = true;
+  if (trouble_.empty()) wait_for_answers();
+  const std::chrono::duration<double, std::milli> took = Clock::now() - begin_;
+  for (auto& thread : threads) thread.join();
+  if (refused_ > 0 && trouble_.empty()) trouble_ = std::to_string(refused_) + " ranks could not connect to their root";
+  return took.count();
+}
 
 struct Shape {
   unsigned roots = 0;
@@ -53,12 +271,12 @@ void allow_many_files() {
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-std::optional<std::vector<bench::RootHandle>> make_roots(const bootstrap::nccl::Functions& nccl, unsigned count) {
-  std::vector<bench::RootHandle> roots;
+std::optional<std::vector<RootHandle>> make_roots(const bootstrap::nccl::Functions& nccl, unsigned count) {
+  std::vector<RootHandle> roots;
   for (unsigned i = 0; i < count; ++i) {
     bootstrap::nccl::UniqueId id{};
     if (nccl.get_unique_id(&id) != bootstrap::nccl::kSuccess) return std::nullopt;
-    std::memcpy(&roots.emplace_back(), &id, sizeof(bench::RootHandle));
+    std::memcpy(&roots.emplace_back(), &id, sizeof(RootHandle));
     if (roots.back().address.sin_family != AF_INET) return std::nullopt;
   }
   return roots;
@@ -70,16 +288,14 @@ int measure(const bootstrap::nccl::Functions& nccl, const Shape& shape) {
     (void)std::fprintf(stderr, "root_rate: ncclGetUniqueId gave no root with an IPv4 address\n");
     return 1;
   }
-  const auto times = bench::check_in_all(*roots, shape.ranks);
-  if (!times.trouble.empty()) {
-    (void)std::fprintf(stderr, "root_rate: %u roots, %u ranks: %s\n", shape.roots, shape.ranks, times.trouble.c_str());
+  Step step(*roots, shape.ranks);
+  const auto milliseconds = step.run();
+  if (!step.trouble().empty()) {
+    (void)std::fprintf(stderr, "root_rate: %u roots, %u ranks: %s\n", shape.roots, shape.ranks, step.trouble().c_str());
     return 1;
   }
-  std::printf(
-      "{\"nccl\": \"%s\", \"roots\": %u, \"ranks\": %u, \"answers\": %zu, \"first_ms\": %.3f, \"last_ms\": %.3f, "
-      "\"ranks_per_second\": %.0f, \"cores\": %ld}\n",
-      bootstrap::nccl::version_text(nccl.version).c_str(), shape.roots, shape.ranks, times.answers, times.first_ms,
-      times.last_ms, shape.ranks / times.last_ms * 1000, ::sysconf(_SC_NPROCESSORS_ONLN));
+  std::printf("{\"nccl\": \"%s\", \"roots\": %u, \"ranks\": %u, \"last_ms\": %.3f}\n",
+              bootstrap::nccl::version_text(nccl.version).c_str(), shape.roots, shape.ranks, milliseconds);
   (void)std::fflush(stdout);
   return 0;
 }

@@ -6,22 +6,22 @@
 // Every rank prints a line of JSON: times in nanoseconds of CLOCK_MONOTONIC, CPU times in nanoseconds.
 // scripts/simulation/calibrate.py makes constants of them.
 #include <dirent.h>
-#include <pmix.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
+#include <optional>
 #include <string>
-#include <vector>
+
+#include "bare_pmix.h"
 
 namespace {
 
-constexpr std::size_t kValueSize = 128;  // as large as an ncclUniqueId
-constexpr int kRoundsToRead = 3;         // each leaves a value behind that all later fences carry
+const std::string kValue(128, '\0');  // as large as an ncclUniqueId
+constexpr int kRoundsToRead = 3;      // each leaves a value behind that all later fences carry
 
 std::int64_t read_clock(clockid_t clock) {
   timespec time{};
@@ -47,12 +47,6 @@ std::int64_t server_cpu() {
   return sum;
 }
 
-void check(pmix_status_t status, const char* call) {
-  if (status == PMIX_SUCCESS) return;
-  (void)std::fprintf(stderr, "start_costs: %s: %s\n", call, PMIx_Error_string(status));
-  std::exit(1);
-}
-
 std::int64_t number_of(const char* name) {
   const char* const text = std::getenv(name);
   return text == nullptr ? 0 : std::atoll(text);
@@ -60,7 +54,7 @@ std::int64_t number_of(const char* name) {
 
 class Probe {
  public:
-  explicit Probe(int rounds) : rounds_(rounds), is_first_(number_of("SLURM_LOCALID") == 0) {}
+  explicit Probe(int rounds) : rounds_(rounds) {}
 
   void run();
 
@@ -68,16 +62,15 @@ class Probe {
   // Adds "name": [begin, end, CPU time of this rank, CPU time of its slurmstepd (0 but for the node's first rank)].
   template <class Work>
   void measure(const char* name, Work work);
-  void put(const std::string& key) const;
-  void collect() const;
-  void read(pmix_rank_t rank, const std::string& key) const;
-  void read_all(const std::string& key) const;
+  void put(const std::string& key);
+  void read_all(const std::string& key);
   void ask_directly(const std::string& name, int rounds);
-  void barrier() const { check(PMIx_Fence(nullptr, 0, nullptr, 0), "PMIx_Fence"); }
 
   int rounds_;
-  bool is_first_;
-  pmix_proc_t self_{};
+  bool is_first_ = number_of("SLURM_LOCALID") == 0;  // of its node
+  std::uint32_t rank_ = static_cast<std::uint32_t>(number_of("SLURM_PROCID"));
+  std::uint32_t ranks_ = static_cast<std::uint32_t>(number_of("SLURM_NTASKS"));
+  std::optional<bench::BarePmix> pmix_;
   std::string line_;
 };
 
@@ -94,92 +87,67 @@ void Probe::measure(const char* name, Work work) {
            std::to_string(used) + ", " + std::to_string(served) + "]";
 }
 
-void Probe::put(const std::string& key) const {
-  static char bytes[kValueSize];
-  pmix_value_t value{};
-  value.type = PMIX_BYTE_OBJECT;
-  value.data.bo.bytes = bytes;
-  value.data.bo.size = kValueSize;
-  check(PMIx_Put(PMIX_GLOBAL, key.c_str(), &value), "PMIx_Put");
-  check(PMIx_Commit(), "PMIx_Commit");
+void Probe::put(const std::string& key) {
+  pmix_->put(key, kValue);
+  pmix_->commit();
 }
 
-void Probe::collect() const {
-  pmix_info_t with_data{};
-  (void)std::strncpy(with_data.key, PMIX_COLLECT_DATA, PMIX_MAX_KEYLEN);
-  with_data.value.type = PMIX_BOOL;
-  with_data.value.data.flag = true;
-  check(PMIx_Fence(nullptr, 0, &with_data, 1), "PMIx_Fence with data");
-}
-
-void Probe::read(pmix_rank_t rank, const std::string& key) const {
-  pmix_proc_t whose = self_;
-  whose.rank = rank;
-  pmix_value_t* value = nullptr;
-  check(PMIx_Get(&whose, key.c_str(), nullptr, 0, &value), "PMIx_Get");
-  PMIX_VALUE_RELEASE(value);
-}
-
-void Probe::read_all(const std::string& key) const {
-  const auto ranks = static_cast<pmix_rank_t>(number_of("SLURM_NTASKS"));
-  for (pmix_rank_t rank = 0; rank < ranks; ++rank) read(rank, key);
+void Probe::read_all(const std::string& key) {
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) (void)pmix_->get(rank, key);
 }
 
 // The value of the last rank, by a fence without data and a Get, for which each server asks that rank's. The last
 // barrier is there so that no measurement ends before all are served.
 void Probe::ask_directly(const std::string& name, int rounds) {
-  const auto root = static_cast<pmix_rank_t>(number_of("SLURM_NTASKS")) - 1;
+  const auto root = ranks_ - 1;
   measure(name.c_str(), [&] {
     for (int round = 0; round < rounds; ++round) {
       const auto key = name + "." + std::to_string(round);
-      if (self_.rank == root) put(key);
-      barrier();
-      read(root, key);
+      if (rank_ == root) put(key);
+      pmix_->barrier();
+      (void)pmix_->get(root, key);
     }
-    barrier();
+    pmix_->barrier();
   });
 }
 
 void Probe::run() {
-  const auto entered = now();
   const auto loading = own_cpu();
   const auto launching = is_first_ ? server_cpu() : 0;
-  line_ = "{\"rank\": " + std::to_string(number_of("SLURM_PROCID")) +
-          ", \"local_rank\": " + std::to_string(number_of("SLURM_LOCALID")) +
+  line_ = "{\"rank\": " + std::to_string(rank_) + ", \"local_rank\": " + std::to_string(number_of("SLURM_LOCALID")) +
           ", \"node\": " + std::to_string(number_of("SLURM_NODEID")) +
           ", \"srun\": " + std::to_string(number_of("SRUN_STARTED")) +
-          ", \"started\": " + std::to_string(number_of("BENCH_STARTED")) + ", \"entered\": " + std::to_string(entered) +
-          ", \"loading\": " + std::to_string(loading) + ", \"launching\": " + std::to_string(launching);
-  measure("init", [this] { check(PMIx_Init(&self_, nullptr, 0), "PMIx_Init"); });
+          ", \"started\": " + std::to_string(number_of("BENCH_STARTED")) + ", \"loading\": " + std::to_string(loading) +
+          ", \"launching\": " + std::to_string(launching);
+  measure("init", [this] { pmix_.emplace(); });
   const timespec pause{0, 300'000'000};  // Slurm before 23.02 loses messages while a node has yet to start its tasks
   (void)::nanosleep(&pause, nullptr);
   measure("first", [this] {
     put("first");
-    collect();
+    pmix_->collect();
   });
   measure("first_reads", [this] { read_all("first"); });
   measure("barriers", [this] {
-    for (int round = 0; round < rounds_; ++round) barrier();
+    for (int round = 0; round < rounds_; ++round) pmix_->barrier();
   });
   measure("fences", [this] {
     for (int round = 0; round < rounds_; ++round) {
       put(round % 2 == 0 ? "even" : "odd");
-      collect();
+      pmix_->collect();
     }
   });
   for (int round = 0; round < kRoundsToRead; ++round) {
     const auto key = "read." + std::to_string(round);
-    barrier();
+    pmix_->barrier();
     measure(("fence" + std::to_string(round)).c_str(), [&] {
       put(key);
-      collect();
+      pmix_->collect();
     });
     measure(("reads" + std::to_string(round)).c_str(), [&] { read_all(key); });
   }
   ask_directly("direct_first", 1);
   ask_directly("direct", rounds_);
   std::puts((line_ + "}").c_str());
-  check(PMIx_Finalize(nullptr, 0), "PMIx_Finalize");
 }
 
 }  // namespace

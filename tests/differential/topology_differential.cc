@@ -1,4 +1,4 @@
-// hwloc and this project find the same machine: in each known file of lstopo, and in a folder like /sys.
+// hwloc and this project find the same machine: in a folder like /sys, in hwloc's XML, and in the real /sys.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <hwloc.h>
@@ -78,14 +78,13 @@ Seen seen_by_hwloc(hwloc_topology_t topology) {
   return seen;
 }
 
+// The machine in a folder, as lstopo reads it.
 class HwlocOf {
  public:
-  // From a file, or from the machine that HWLOC_FSROOT names.
-  explicit HwlocOf(const std::string& xml = "") {
+  explicit HwlocOf(const FakeMachine& machine) {
+    EXPECT_TRUE(kHasNoPlugins);
+    EXPECT_EQ(::setenv("HWLOC_FSROOT", machine.root().c_str(), 1), 0);
     EXPECT_EQ(hwloc_topology_init(&topology_), 0);
-    if (!xml.empty()) {
-      EXPECT_EQ(hwloc_topology_set_xml(topology_, xml.c_str()), 0);
-    }
     EXPECT_EQ(hwloc_topology_set_io_types_filter(topology_, HWLOC_TYPE_FILTER_KEEP_ALL), 0);
     EXPECT_EQ(hwloc_topology_load(topology_), 0);
     hwloc_topology_check(topology_);
@@ -98,25 +97,6 @@ class HwlocOf {
  private:
   hwloc_topology_t topology_ = nullptr;
 };
-
-class Machines : public testing::TestWithParam<std::string> {};
-
-std::string xml_of(const std::string& name) { return TEST_DATA_DIR "/topologies/" + name + ".xml"; }
-
-TEST_P(Machines, OfAFileAreTheSame) {
-  EXPECT_EQ(seen_by_us(known_machine(GetParam())), seen_by_hwloc(HwlocOf(xml_of(GetParam())).get()));
-}
-
-// What `slurm-bootstrap topology --from` writes. lstopo's XML has no device nodes of NVIDIA's.
-TEST_P(Machines, OfAFileBecomeTheKnownText) {
-  auto known = known_machine(GetParam());
-  for (auto& gpu : known.gpus) {
-    if (gpu.vendor == GpuVendor::kNvidia) gpu.device.clear();
-  }
-  const auto topology = hwloc_topology_of_xml(xml_of(GetParam()));
-  ASSERT_TRUE(topology) << topology.error().message;
-  EXPECT_EQ(topology_text(*topology), topology_text(known));
-}
 
 // "00000001,ffffffff", as sysfs writes masks.
 std::string mask_of(const CpuSet& cpus) {
@@ -162,16 +142,46 @@ void add_what_hwloc_reads(const FakeMachine& machine, const Topology& topology) 
   }
 }
 
-// hwloc, without plugins, finds the same machine in the folder as this project.
+class Machines : public testing::TestWithParam<std::string> {};
+
 TEST_P(Machines, OfAFolderAreTheSame) {
   const auto topology = known_machine(GetParam());
   const FakeMachine machine(topology);
   add_what_hwloc_reads(machine, topology);
+  EXPECT_EQ(seen_by_hwloc(HwlocOf(machine).get()), seen_by_us(topology));
+  EXPECT_EQ(read_sysfs_topology(machine.root()), topology);
   const auto found = hwloc_topology_of_machine(machine.root());
   ASSERT_TRUE(found) << found.error().message;
-  EXPECT_EQ(seen_by_hwloc(HwlocOf().get()), seen_by_us(read_sysfs_topology(machine.root())));
-  EXPECT_EQ(*found, read_sysfs_topology(machine.root()));
   EXPECT_EQ(*found, topology);
+}
+
+// As lstopo writes it, but without plugins, which find all but the places of GPUs.
+TEST_P(Machines, OfXmlAreTheSame) {
+  auto topology = known_machine(GetParam());
+  const FakeMachine machine(topology);
+  add_what_hwloc_reads(machine, topology);
+  for (auto& gpu : topology.gpus) gpu.device = gpu.uuid = gpu.name = "";
+  const auto xml = machine.root() + "/lstopo.xml";
+  ASSERT_EQ(hwloc_topology_export_xml(HwlocOf(machine).get(), xml.c_str(), 0), 0);
+  const auto found = hwloc_topology_of_xml(xml);
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(topology_text(*found), topology_text(topology));
+}
+
+// What lstopo's plugins for GPUs add. A console and an NVSwitch are no GPUs.
+TEST(Xml, HasModelsUuidsAndRenderNodes) {
+  const auto found = hwloc_topology_of_xml(TEST_DATA_DIR "/topologies/lstopo.xml");
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(topology_text(*found), R"(slurm-bootstrap-topology 1
+cpus 0-1
+package 0 0
+package 1 1
+numa 0 0
+numa 1 1
+gpu 0000:02:00.0 nvidia 0 - GPU-702e86b1-0533-56fd-860d-c55863e01d8a NVIDIA H100 80GB HBM3
+gpu 0000:82:00.0 amd 1 /dev/dri/renderD128 -
+end
+)");
 }
 
 // Linux gives no place for GPU memory that is a node without CPUs, so hwloc puts it anywhere.
@@ -188,7 +198,7 @@ TEST(Machine, OfGpusWithMemoryNodesIsTheSame) {
   }
   const auto found = hwloc_topology_of_machine(machine.root());
   ASSERT_TRUE(found) << found.error().message;
-  EXPECT_EQ(hwloc_get_nbobjs_by_type(HwlocOf().get(), HWLOC_OBJ_NUMANODE), 8);
+  EXPECT_EQ(hwloc_get_nbobjs_by_type(HwlocOf(machine).get(), HWLOC_OBJ_NUMANODE), 8);
   EXPECT_EQ(*found, topology);
   EXPECT_EQ(read_sysfs_topology(machine.root()), topology);
 }
@@ -201,14 +211,15 @@ INSTANTIATE_TEST_SUITE_P(Known, Machines, testing::ValuesIn(names_of_known_machi
 
 // The comparison itself: it must notice a GPU at the wrong node, and a CPU in the wrong package.
 TEST(Control, DifferencesAreNoticed) {
-  const auto machine = HwlocOf(xml_of("dgx-1"));
-  const auto by_hwloc = seen_by_hwloc(machine.get());
-  EXPECT_TRUE(kHasNoPlugins);
+  const auto known = known_machine("dgx-1");
+  const FakeMachine machine(known);
+  add_what_hwloc_reads(machine, known);
+  const auto by_hwloc = seen_by_hwloc(HwlocOf(machine).get());
   EXPECT_EQ(by_hwloc.gpus.size(), 8U);
-  auto topology = known_machine("dgx-1");
+  auto topology = known;
   std::swap(topology.gpus[0].near, topology.gpus[7].near);
   EXPECT_NE(seen_by_us(topology), by_hwloc);
-  topology = known_machine("dgx-1");
+  topology = known;
   topology.packages[0].cpus.add(20);
   EXPECT_NE(seen_by_us(topology), by_hwloc);
 }

@@ -46,11 +46,11 @@ static uint32_t item(spank_t spank, spank_item_t which) {
   return value;
 }
 
-static void note(enum Hook hook, uint32_t task, int64_t came, int count, char** arguments) {
+static void note(enum Hook hook, uint32_t task, int64_t begin, int count, char** arguments) {
   if (times == NULL || task >= kMaxTasks) return;
   const char* const clock = argument(kClock, count, arguments);
   const bool is_before = clock != NULL && strcmp(clock, "before") == 0;
-  times[hook][task] = came;
+  times[hook][task] = begin;
   // The page is there now and the clock's is too: what the forked child pays at first touch is not the other plugin's.
   if (is_before) times[hook][task] = now();
 }
@@ -64,15 +64,15 @@ int slurm_spank_init(spank_t spank, int count, char** arguments) {
 }
 
 int slurm_spank_user_init(spank_t spank, int count, char** arguments) {
-  const int64_t came = now();
+  const int64_t begin = now();
   (void)spank;
-  note(kUserInit, 0, came, count, arguments);
+  note(kUserInit, 0, begin, count, arguments);
   return 0;
 }
 
 int slurm_spank_task_post_fork(spank_t spank, int count, char** arguments) {
-  const int64_t came = now();
-  note(kTaskPostFork, item(spank, S_TASK_ID), came, count, arguments);
+  const int64_t begin = now();
+  note(kTaskPostFork, item(spank, S_TASK_ID), begin, count, arguments);
   return 0;
 }
 
@@ -85,10 +85,10 @@ static void set_variables(spank_t spank, int variables) {
 }
 
 int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
-  const int64_t came = now();
+  const int64_t begin = now();
   const char* const variables = argument(kSetenv, count, arguments);
   if (variables != NULL) set_variables(spank, atoi(variables));
-  note(kTaskInit, item(spank, S_TASK_ID), came, count, arguments);
+  note(kTaskInit, item(spank, S_TASK_ID), begin, count, arguments);
   return 0;
 }
 

@@ -3,13 +3,14 @@
 //
 // CUDA_DOUBLE_DEVICES is the number of GPUs of the machine (none without it), CUDA_VISIBLE_DEVICES which of them count,
 // in which order, as CUDA reads it: numbers up to the first that is none, or the UUID of a MIG instance, of GPU 0 here.
-// With CUDA_DOUBLE_STALL cuInit does not come back. CUDA_DOUBLE_VERSION is the driver's version (13000). Memory of a
-// GPU is the process' own, up to CUDA_DOUBLE_MEMORY bytes (1 GiB), and work in a stream is done when the call comes
-// back, as the NCCL double does its own.
+// With CUDA_DOUBLE_STALL cuInit does not return. CUDA_DOUBLE_VERSION is the driver's version (13000). Memory of a
+// GPU is the process' own, up to CUDA_DOUBLE_MEMORY bytes (1 GiB), and work in a stream is done when the call
+// returns, as the NCCL double does its own.
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,6 +29,7 @@ constexpr int kNotInitialized = 3;
 constexpr int kNoDevice = 100;
 constexpr int kInvalidDevice = 101;
 constexpr int kInvalidContext = 201;
+constexpr int kNone = -1;
 constexpr std::size_t kUuidSize = 16;
 
 struct Device {
@@ -35,16 +37,12 @@ struct Device {
   std::string mig;  // "MIG-..." of an instance
 };
 
-struct Context {
-  int device;
-};
-
 using Address = unsigned long long;  // CUdeviceptr
 constexpr std::size_t kMemory = std::size_t{1} << 30;
 
 std::atomic<bool> is_initialized{false};
 // Without a block of its own for each thread: ThreadSanitizer takes the next use of such a block for a race.
-__attribute__((tls_model("initial-exec"))) thread_local Context* current = nullptr;
+__attribute__((tls_model("initial-exec"))) thread_local int current = kNone;  // device of the context
 
 int number_in(const char* variable, int otherwise) {
   const char* const text = std::getenv(variable);
@@ -74,16 +72,6 @@ const std::vector<Device>& devices() {
 
 bool is_device(int device) { return device >= 0 && static_cast<std::size_t>(device) < devices().size(); }
 
-// One context for each device, never gone.
-Context* context_of(int device) {
-  static std::array<Context, 64> all = [] {
-    std::array<Context, 64> contexts{};
-    for (std::size_t i = 0; i < contexts.size(); ++i) contexts[i].device = static_cast<int>(i);
-    return contexts;
-  }();
-  return &all.at(static_cast<std::size_t>(device));
-}
-
 std::array<unsigned char, kUuidSize> uuid_of_gpu(int index) {
   std::array<unsigned char, kUuidSize> uuid{};
   uuid.fill(static_cast<unsigned char>(0xa0 + index));
@@ -104,7 +92,7 @@ std::array<unsigned char, kUuidSize> uuid_in(const std::string& mig) {
 
 // 0 where CUDA is initialized, and `device` is one of its own.
 int check(int device = 0) { return !is_initialized ? kNotInitialized : is_device(device) ? kSuccess : kInvalidDevice; }
-int check_context() { return current == nullptr ? kInvalidContext : kSuccess; }
+int check_context() { return current == kNone ? kInvalidContext : kSuccess; }
 
 int print(char* text, int size, const char* format, int value = 0) {
   const int length = std::snprintf(text, static_cast<std::size_t>(size), format, value);
@@ -112,7 +100,7 @@ int print(char* text, int size, const char* format, int value = 0) {
 }
 
 int copy(void* to, const void* from, std::size_t bytes) {
-  if (current != nullptr) std::memcpy(to, from, bytes);
+  if (current != kNone) std::memcpy(to, from, bytes);
   return check_context();
 }
 
@@ -133,11 +121,6 @@ CUDA_DOUBLE_API cuDriverGetVersion(int* version) {
   return kSuccess;
 }
 
-CUDA_DOUBLE_API cuDeviceGetCount(int* count) {
-  *count = static_cast<int>(devices().size());
-  return is_initialized ? kSuccess : kNotInitialized;
-}
-
 CUDA_DOUBLE_API cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;
   return check(ordinal);
@@ -145,19 +128,19 @@ CUDA_DOUBLE_API cuDeviceGet(int* device, int ordinal) {
 
 CUDA_DOUBLE_API cuDevicePrimaryCtxRetain(void** context, int device) {
   if (const int code = check(device); code != kSuccess) return code;
-  *context = context_of(device);
+  *context = reinterpret_cast<void*>(static_cast<std::intptr_t>(device) + 1);  // not null, which is no context
   return kSuccess;
 }
 
 CUDA_DOUBLE_API cuCtxSetCurrent(void* context) {
   if (!is_initialized) return kNotInitialized;
-  current = static_cast<Context*>(context);
+  current = static_cast<int>(reinterpret_cast<std::intptr_t>(context)) - 1;
   return kSuccess;
 }
 
 CUDA_DOUBLE_API cuCtxGetDevice(int* device) {
   if (!is_initialized) return kNotInitialized;
-  if (current != nullptr) *device = current->device;
+  if (current != kNone) *device = current;
   return check_context();
 }
 
@@ -186,7 +169,7 @@ CUDA_DOUBLE_API cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
 }
 
 CUDA_DOUBLE_API cuStreamCreate(void** stream, unsigned) {
-  *stream = current;
+  *stream = &current;
   return check_context();
 }
 
@@ -195,7 +178,7 @@ CUDA_DOUBLE_API cuStreamQuery(void*) { return check_context(); }
 CUDA_DOUBLE_API cuStreamSynchronize(void*) { return check_context(); }
 
 CUDA_DOUBLE_API cuMemAlloc_v2(Address* address, std::size_t bytes) {
-  if (current == nullptr) return kInvalidContext;
+  if (current == kNone) return kInvalidContext;
   const char* const most = std::getenv("CUDA_DOUBLE_MEMORY");
   if (bytes > (most == nullptr ? kMemory : std::strtoull(most, nullptr, 10))) return kOutOfMemory;
   void* const memory = std::malloc(bytes);
@@ -204,7 +187,7 @@ CUDA_DOUBLE_API cuMemAlloc_v2(Address* address, std::size_t bytes) {
 }
 
 CUDA_DOUBLE_API cuMemFree_v2(Address address) {
-  if (current != nullptr) std::free(reinterpret_cast<void*>(address));
+  if (current != kNone) std::free(reinterpret_cast<void*>(address));
   return check_context();
 }
 
@@ -219,7 +202,7 @@ CUDA_DOUBLE_API cuMemcpyDtoD_v2(Address to, Address from, std::size_t bytes) {
 }
 
 CUDA_DOUBLE_API cuMemsetD8_v2(Address to, unsigned char byte, std::size_t bytes) {
-  if (current != nullptr) std::memset(reinterpret_cast<void*>(to), byte, bytes);
+  if (current != kNone) std::memset(reinterpret_cast<void*>(to), byte, bytes);
   return check_context();
 }
 

@@ -104,22 +104,18 @@ int slurm_spank_init(spank_t spank, int count, char** arguments) {
   return reach("init", count, arguments);
 }
 
-int slurm_spank_init_post_opt(spank_t, int count, char** arguments) { return reach("init_post_opt", count, arguments); }
-int slurm_spank_local_user_init(spank_t, int count, char** arguments) {
-  return reach("local_user_init", count, arguments);
-}
-int slurm_spank_user_init(spank_t, int count, char** arguments) { return reach("user_init", count, arguments); }
-int slurm_spank_task_init_privileged(spank_t, int count, char** arguments) {
-  return reach("task_init_privileged", count, arguments);
-}
-int slurm_spank_task_init(spank_t, int count, char** arguments) { return reach("task_init", count, arguments); }
-int slurm_spank_task_post_fork(spank_t, int count, char** arguments) {
-  return reach("task_post_fork", count, arguments);
-}
-int slurm_spank_task_exit(spank_t, int count, char** arguments) { return reach("task_exit", count, arguments); }
-int slurm_spank_job_prolog(spank_t, int count, char** arguments) { return reach("job_prolog", count, arguments); }
-int slurm_spank_job_epilog(spank_t, int count, char** arguments) { return reach("job_epilog", count, arguments); }
-int slurm_spank_slurmd_exit(spank_t, int count, char** arguments) { return reach("slurmd_exit", count, arguments); }
-int slurm_spank_exit(spank_t, int count, char** arguments) { return reach("exit", count, arguments); }
+#define HOOK(name) \
+  int slurm_spank_##name(spank_t, int count, char** arguments) { return reach(#name, count, arguments); }
+HOOK(init_post_opt)
+HOOK(local_user_init)
+HOOK(user_init)
+HOOK(task_init_privileged)
+HOOK(task_init)
+HOOK(task_post_fork)
+HOOK(task_exit)
+HOOK(job_prolog)
+HOOK(job_epilog)
+HOOK(slurmd_exit)
+HOOK(exit)
 
 }  // extern "C"

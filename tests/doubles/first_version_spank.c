@@ -1,10 +1,8 @@
 // A SPANK plugin for the control of the harm suite: it does unasked what the first version of ours did, in every step
-// with GPUs, also for single tasks, shells and --pty. It sets the ranks, an address and what frameworks read, ends
-// steps with more tasks than GPUs, and gives srun other defaults.
+// with GPUs, also for single tasks, shells and --pty. It sets the ranks, an address and threads, ends steps with more
+// tasks than GPUs, and gives srun other defaults.
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include <ctype.h>
-#include <sched.h>
 #include <slurm/spank.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +36,12 @@ static void set_number(spank_t spank, const char* name, unsigned number) {
   set(spank, name, text);
 }
 
+static unsigned item(spank_t spank, spank_item_t which) {
+  unsigned value = 0;
+  (void)spank_get_item(spank, which, &value);
+  return value;
+}
+
 // As the guess was: the word `gpu` anywhere on the line of srun, the program's own arguments included.
 static int line_speaks_of_gpus(void) {
   char line[kSize] = "";
@@ -52,9 +56,7 @@ static int line_speaks_of_gpus(void) {
 }
 
 int slurm_spank_init(spank_t spank, int count, char** arguments) {
-  (void)spank;
-  (void)count;
-  (void)arguments;
+  (void)spank, (void)count, (void)arguments;
   if (spank_context() != S_CTX_LOCAL || !line_speaks_of_gpus()) return 0;
   (void)setenv("SLURM_KILL_BAD_EXIT", "1", 0);
   (void)setenv("SLURM_GPU_BIND", "none", 0);
@@ -62,8 +64,7 @@ int slurm_spank_init(spank_t spank, int count, char** arguments) {
 }
 
 int slurm_spank_user_init(spank_t spank, int count, char** arguments) {
-  (void)count;
-  (void)arguments;
+  (void)count, (void)arguments;
   unsigned step = 0;
   gpus[0] = '\0';
   if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS || step >= kFirstSpecialStep) return 0;
@@ -73,43 +74,10 @@ int slurm_spank_user_init(spank_t spank, int count, char** arguments) {
   return 0;
 }
 
-static void set_frameworks(spank_t spank, unsigned rank, unsigned world, unsigned local, const char* host) {
-  char address[kSize + kNumber];
-  (void)snprintf(address, sizeof address, "%s:29500", host);
-  set(spank, "JAX_COORDINATOR_ADDRESS", address);
-  set(spank, "JAX_COORDINATOR_PORT", "29500");
-  set_number(spank, "JAX_LOCAL_DEVICE_IDS", local);
-  set(spank, "HOROVOD_CONTROLLER", "gloo");
-  set(spank, "HOROVOD_CPU_OPERATIONS", "gloo");
-  set_number(spank, "HOROVOD_RANK", rank);
-  set_number(spank, "HOROVOD_SIZE", world);
-}
-
-static void set_torchrun(spank_t spank, unsigned node, unsigned nodes, const char* host) {
-  set_number(spank, "PET_NNODES", nodes);
-  set_number(spank, "PET_NODE_RANK", node);
-  set_number(spank, "PET_NPROC_PER_NODE", (unsigned)count_of(gpus));
-  set(spank, "PET_RDZV_BACKEND", "static");
-  set(spank, "PET_MASTER_ADDR", host);
-  set(spank, "PET_MASTER_PORT", "29500");
-}
-
 int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
-  (void)count;
-  (void)arguments;
-  unsigned rank = 0;
-  unsigned world = 0;
-  unsigned locals = 0;
-  unsigned node = 0;
-  unsigned nodes = 0;
-  int local = 0;
+  (void)count, (void)arguments;
   if (gpus[0] == '\0') return 0;
-  (void)spank_get_item(spank, S_TASK_GLOBAL_ID, &rank);
-  (void)spank_get_item(spank, S_TASK_ID, &local);
-  (void)spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &world);
-  (void)spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &locals);
-  (void)spank_get_item(spank, S_JOB_NODEID, &node);
-  (void)spank_get_item(spank, S_JOB_NNODES, &nodes);
+  const unsigned locals = item(spank, S_JOB_LOCAL_TASK_COUNT);
   if (locals > (unsigned)count_of(gpus)) {
     slurm_error("first version: %u tasks and %d GPUs", locals, count_of(gpus));
     _exit(1);
@@ -118,21 +86,15 @@ int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
   char host[kSize];
   (void)spank_getenv(spank, "SLURM_STEP_NODELIST", list, sizeof list);
   first_host(list, host, sizeof host);
-  cpu_set_t cores;
-  const int known = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  set_number(spank, "RANK", rank);
-  set_number(spank, "WORLD_SIZE", world);
-  set_number(spank, "LOCAL_RANK", (unsigned)local);
+  set_number(spank, "RANK", item(spank, S_TASK_GLOBAL_ID));
+  set_number(spank, "WORLD_SIZE", item(spank, S_JOB_TOTAL_TASK_COUNT));
+  set_number(spank, "LOCAL_RANK", item(spank, S_TASK_ID));
   set_number(spank, "LOCAL_WORLD_SIZE", locals);
-  set_number(spank, "NODE_RANK", node);
-  set_number(spank, "GROUP_RANK", node);
-  set_number(spank, "GROUP_WORLD_SIZE", nodes);
+  set_number(spank, "NODE_RANK", item(spank, S_JOB_NODEID));
   set(spank, "MASTER_ADDR", host);
   set(spank, "MASTER_PORT", "29500");
   set(spank, "CUDA_VISIBLE_DEVICES", gpus);
-  set_number(spank, "OMP_NUM_THREADS", known > (int)locals ? (unsigned)known / locals : 1);
+  set(spank, "OMP_NUM_THREADS", "1");
   set_number(spank, "SLURM_NTASKS_PER_NODE", locals);
-  set_frameworks(spank, rank, world, (unsigned)local, host);
-  if (locals == 1) set_torchrun(spank, node, nodes, host);
   return 0;
 }

@@ -3,8 +3,8 @@
 //
 // HIP_DOUBLE_DEVICES is the number of GPUs of the machine (none without it). ROCR_VISIBLE_DEVICES leaves some of them,
 // in its order; HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES where that is empty, counts from 0 in what is left. Both
-// end at the first entry that is none. Without a GPU hipInit returns what HIP 5.2 was seen to return. Memory of a GPU
-// is the process' own, and work in a stream is done when the call comes back, as the RCCL double does its own.
+// end at the first entry that is none. Memory of a GPU is the process' own, and work in a stream is done when the call
+// returns, as the RCCL double does its own.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,10 +19,6 @@ constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
 constexpr int kNoDevice = 100;
 constexpr int kInvalidDevice = 101;
-
-struct Stream {
-  int device;
-};
 
 __attribute__((tls_model("initial-exec"))) thread_local int current = 0;
 
@@ -65,8 +61,6 @@ int copy(void* to, const void* from, std::size_t bytes) {
 
 }  // namespace
 
-HIP_DOUBLE_API int hipInit(unsigned) { return devices().empty() ? kInvalidDevice : kSuccess; }
-
 HIP_DOUBLE_API int hipGetDeviceCount(int* count) {
   *count = static_cast<int>(devices().size());
   return devices().empty() ? kNoDevice : kSuccess;
@@ -105,15 +99,11 @@ HIP_DOUBLE_API int hipDeviceGetName(char* name, int size, int device) {
 
 HIP_DOUBLE_API int hipStreamCreateWithFlags(void** stream, unsigned) {
   if (devices().empty()) return kNoDevice;
-  *stream = new Stream{current};
+  *stream = &current;
   return kSuccess;
 }
 
-HIP_DOUBLE_API int hipStreamDestroy(void* stream) {
-  delete static_cast<Stream*>(stream);
-  return kSuccess;
-}
-
+HIP_DOUBLE_API int hipStreamDestroy(void*) { return kSuccess; }
 HIP_DOUBLE_API int hipStreamQuery(void*) { return kSuccess; }
 HIP_DOUBLE_API int hipStreamSynchronize(void*) { return kSuccess; }
 

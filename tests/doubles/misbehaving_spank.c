@@ -1,10 +1,13 @@
 // A SPANK plugin that does what ours must not do, for the controls of the tests that would notice it. Its arguments
 // name what, and in which hook: overflow=HOOK writes behind its memory, undefined=HOOK shifts too far, leak=HOOK loses
-// memory, open=HOOK opens a file, connect=HOOK a connection, hang=HOOK waits for ever; HOOK is local_user_init,
-// user_init, task_post_fork, task_init or task_exit.
+// memory, open=HOOK opens a file, connect=HOOK a connection, hang=HOOK does not return, leave=HOOK leaves a file and a
+// process behind; HOOK is local_user_init, user_init, task_post_fork, task_init or task_exit. With lose=slurmd slurmd
+// keeps a descriptor, a socket and memory of each step.
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <pthread.h>
 #include <slurm/spank.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,7 +16,7 @@
 
 SPANK_PLUGIN(stray_double, 1)
 
-enum { kBytes = 16 };
+enum { kBytes = 16, kManyBytes = 1024 * 1024, kSeconds = 60 };
 
 static void overflow(void) {
   volatile char* volatile memory = malloc(kBytes);  // or the compiler would leave out what it sees to be in vain
@@ -52,12 +55,39 @@ static void hang(void) {
   while (result != 40) (void)pause();
 }
 
+static void leave(void) {
+  char path[64];
+  (void)snprintf(path, sizeof path, "/tmp/stray_double.%d", (int)getpid());
+  const int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  if (file >= 0) (void)close(file);
+  // The child of a threaded process: nothing but calls that may be made in a signal handler (fork(2)).
+  if (fork() == 0) {
+    (void)setsid();
+    for (int descriptor = 0; descriptor < 256; ++descriptor) (void)close(descriptor);
+    (void)sleep(kSeconds);
+    _exit(0);
+  }
+}
+
+// Reachable for ever, or a compiler may leave the allocation out.
+static void* volatile lost;
+
+static void lose_at_fork(void) {
+  (void)open("/dev/null", O_RDONLY | O_CLOEXEC);
+  (void)socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  lost = malloc(kManyBytes);
+  if (lost != NULL) memset(lost, 1, kManyBytes);
+}
+
+// slurmd calls no hook when it starts a step, but it forks.
+static void lose(void) { (void)pthread_atfork(NULL, lose_at_fork, NULL); }
+
 static const struct {
   const char* name;
   void (*run)(void);
 } kDeeds[] = {
-    {"overflow", overflow}, {"undefined", undefined},       {"leak", leak},
-    {"open", open_file},    {"connect", connect_somewhere}, {"hang", hang},
+    {"overflow", overflow},         {"undefined", undefined}, {"leak", leak},   {"open", open_file},
+    {"connect", connect_somewhere}, {"hang", hang},           {"leave", leave}, {"lose", lose},
 };
 
 static int act(const char* hook, int count, char** arguments) {
@@ -69,6 +99,11 @@ static int act(const char* hook, int count, char** arguments) {
     }
   }
   return 0;
+}
+
+int slurm_spank_init(spank_t spank, int count, char** arguments) {
+  (void)spank;
+  return spank_context() == S_CTX_SLURMD ? act("slurmd", count, arguments) : 0;
 }
 
 #define HOOK(name)                                                     \

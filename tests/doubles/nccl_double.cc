@@ -1,4 +1,4 @@
-// The C functions of the NCCL double: weak ncclX and strong pncclX, as NCCL exports them.
+// The C functions of the NCCL double.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Built once for each version that it stands for (NCCL_DOUBLE_VERSION), with the functions that this version has.
@@ -9,17 +9,12 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "nccl_double_parts.h"
 
-#define NCCL_DOUBLE_EXPORT extern "C" __attribute__((visibility("default")))
-#define NCCL_DOUBLE_API(type, name, ...)                                             \
-  NCCL_DOUBLE_EXPORT type p##name(__VA_ARGS__);                                      \
-  NCCL_DOUBLE_EXPORT __attribute__((weak, alias("p" #name))) type name(__VA_ARGS__); \
-  type p##name(__VA_ARGS__)
+#define NCCL_DOUBLE_API extern "C" __attribute__((visibility("default")))
 
 using nccl_double::guarded;
 using nccl_double::Trouble;
@@ -60,16 +55,6 @@ bool is_blocking(const ncclConfig_t* config) {
   return config->blocking != 0;
 }
 
-// Builds it now or in a thread; *result stays null when it fails at once, and what is connected stays so.
-ncclResult_t build(ncclComm_t* result, std::unique_ptr<ncclComm> comm, const std::vector<ncclUniqueId>& ids,
-                   bool waits) {
-  ncclComm* const made = comm.release();
-  const auto code =
-      waits ? guarded([&] { made->build(ids); }) : made->run_allgather([ids](ncclComm& self) { self.build(ids); });
-  if (code == ncclSuccess || code == ncclInProgress) *result = made;
-  return code;
-}
-
 ncclResult_t init(const char* call, ncclComm_t* result, int ranks, std::vector<ncclUniqueId> ids, int rank,
                   const ncclConfig_t* config, bool has_config) {
   log(std::string(call) + " ranks=" + std::to_string(ranks) + " rank=" + std::to_string(rank) +
@@ -88,51 +73,56 @@ ncclResult_t init(const char* call, ncclComm_t* result, int ranks, std::vector<n
     blocking = is_blocking(config);
   });
   if (checked != ncclSuccess) return checked;
+  // A communicator that fails at once is not deleted: what is connected stays so.
+  auto* const comm = new ncclComm(rank, ranks, blocking);
   // ncclCommInitRank, which has no configuration, waits whatever NCCL_COMM_BLOCKING is.
-  return build(result, std::make_unique<ncclComm>(rank, ranks, blocking), ids, blocking || !has_config);
+  const auto code =
+      has_config ? comm->start([ids](ncclComm& self) { self.build(ids); }) : guarded([&] { comm->build(ids); });
+  if (code == ncclSuccess || code == ncclInProgress) *result = comm;
+  return code;
 }
 
 }  // namespace
 
 int nccl_double::version() { return NCCL_DOUBLE_VERSION; }
 
-NCCL_DOUBLE_API(ncclResult_t, ncclGetVersion, int* version) {
+NCCL_DOUBLE_API ncclResult_t ncclGetVersion(int* version) {
   if (version == nullptr) return ncclInvalidArgument;
   *version = NCCL_DOUBLE_VERSION;
   return ncclSuccess;
 }
 
-NCCL_DOUBLE_API(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
+NCCL_DOUBLE_API ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   if (id == nullptr) return ncclInvalidArgument;
   const auto code = guarded([&] { *id = nccl_double::start_root(); });
   log("ncclGetUniqueId hash=" + hash_of({*id}));
   return code;
 }
 
-NCCL_DOUBLE_API(ncclResult_t, ncclCommInitRank, ncclComm_t* comm, int nranks, ncclUniqueId id, int rank) {
+NCCL_DOUBLE_API ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank) {
   return init("ncclCommInitRank", comm, nranks, {id}, rank, nullptr, false);
 }
 
-NCCL_DOUBLE_API(ncclResult_t, ncclCommInitRankConfig, ncclComm_t* comm, int nranks, ncclUniqueId id, int rank,
-                ncclConfig_t* config) {
+NCCL_DOUBLE_API ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank,
+                                                    ncclConfig_t* config) {
   return init("ncclCommInitRankConfig", comm, nranks, {id}, rank, config, true);
 }
 
 #if NCCL_DOUBLE_VERSION >= 22304
-NCCL_DOUBLE_API(ncclResult_t, ncclCommInitRankScalable, ncclComm_t* comm, int nranks, int rank, int ids,
-                ncclUniqueId* id, ncclConfig_t* config) {
+NCCL_DOUBLE_API ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int nranks, int rank, int ids, ncclUniqueId* id,
+                                                      ncclConfig_t* config) {
   if (ids < 1 || id == nullptr) return ncclInvalidArgument;
   return init("ncclCommInitRankScalable", comm, nranks, {id, id + ids}, rank, config, true);
 }
 #endif
 
-NCCL_DOUBLE_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
+NCCL_DOUBLE_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   log("ncclCommDestroy");
   delete comm;
   return ncclSuccess;
 }
 
-NCCL_DOUBLE_API(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
+NCCL_DOUBLE_API ncclResult_t ncclCommAbort(ncclComm_t comm) {
   log("ncclCommAbort");
   if (comm != nullptr) comm->abort = true;
   if (comm != nullptr && comm->state == ncclInProgress && !comm->is_built) (void)::usleep(900000);
@@ -140,31 +130,31 @@ NCCL_DOUBLE_API(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
   return ncclSuccess;
 }
 
-NCCL_DOUBLE_API(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t* error) {
+NCCL_DOUBLE_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (comm == nullptr || error == nullptr) return ncclInvalidArgument;
   *error = comm->state;
   return ncclSuccess;
 }
 
-NCCL_DOUBLE_API(ncclResult_t, ncclCommCount, const ncclComm_t comm, int* count) {
+NCCL_DOUBLE_API ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
   if (comm == nullptr || count == nullptr) return ncclInvalidArgument;
   *count = comm->ranks;
   return ncclSuccess;
 }
 
-NCCL_DOUBLE_API(ncclResult_t, ncclCommUserRank, const ncclComm_t comm, int* rank) {
+NCCL_DOUBLE_API ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
   if (comm == nullptr || rank == nullptr) return ncclInvalidArgument;
   *rank = comm->rank;
   return ncclSuccess;
 }
 
-NCCL_DOUBLE_API(ncclResult_t, ncclAllReduce, const void* from, void* to, size_t count, ncclDataType_t type,
-                ncclRedOp_t operation, ncclComm_t comm, cudaStream_t) {
+NCCL_DOUBLE_API ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                                           ncclRedOp_t operation, ncclComm_t comm, cudaStream_t) {
   if (comm == nullptr || operation != ncclSum) return ncclInvalidArgument;
-  return comm->run_allgather([=](ncclComm& self) { self.all_reduce(from, to, count, type); });
+  return comm->start([=](ncclComm& self) { self.all_reduce(from, to, count, type); });
 }
 
-NCCL_DOUBLE_API(const char*, ncclGetErrorString, ncclResult_t result) {
+NCCL_DOUBLE_API const char* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
     case ncclSuccess:
       return "no error";
@@ -186,4 +176,4 @@ NCCL_DOUBLE_API(const char*, ncclGetErrorString, ncclResult_t result) {
   return "unknown result code";
 }
 
-NCCL_DOUBLE_API(const char*, ncclGetLastError, ncclComm_t) { return nccl_double::last_error(); }
+NCCL_DOUBLE_API const char* ncclGetLastError(ncclComm_t) { return nccl_double::last_error(); }

@@ -3,7 +3,6 @@
 #include "nccl_double_parts.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <unistd.h>
@@ -92,21 +91,6 @@ void compare_gpus(const std::vector<Peer>& peers, std::size_t self, const nccl_d
   if (is_shared) throw Trouble{ncclRemoteError, "socketProgress: Connection closed by remote peer"};
 }
 
-// NCCL's RAS: a thread and descriptors that stay when the last communicator has gone.
-void leave_thread_behind() {
-  static std::atomic<bool> is_there{false};
-  if (nccl_double::version() < 22800 || is_there.exchange(true)) return;
-  static std::array<int, 6> descriptors{};
-  for (std::size_t i = 0; i < descriptors.size(); i += 2) {
-    if (::pipe2(&descriptors[i], O_CLOEXEC) != 0) throw Trouble{ncclSystemError, "Call to pipe failed"};
-  }
-  std::thread([] {
-    char byte = 0;
-    while (::read(descriptors[0], &byte, 1) < 0) {
-    }
-  }).detach();
-}
-
 // Gathered and then added in order of rank, so that all ranks get the same bits.
 template <class Number>
 void reduce(const Ring& ring, const void* from, void* to, std::size_t count, const nccl_double::AbortFlag& abort) {
@@ -153,28 +137,25 @@ const char* last_error_text = "";
 
 }  // namespace
 
-DeviceOfThread device_of_thread() {
-  DeviceOfThread device;
+std::int64_t nccl_double::bus_of_thread() {
   const auto of_context = find<int (*)(int*)>("cuCtxGetDevice", "hipGetDevice");
   const auto get = find<int (*)(int*, int)>("cuDeviceGet", "hipDeviceGet");
   const auto bus_id = find<int (*)(char*, int, int)>("cuDeviceGetPCIBusId", "hipDeviceGetPCIBusId");
-  if (of_context == nullptr || get == nullptr || bus_id == nullptr) return device;
+  if (of_context == nullptr || get == nullptr || bus_id == nullptr) return -1;
   int handle = 0;
   const bool is_there = of_context(&handle) == 0 || get(&handle, 0) == 0;
   std::array<char, 32> text{};
-  if (!is_there || bus_id(text.data(), static_cast<int>(text.size()), handle) != 0) return device;
+  if (!is_there || bus_id(text.data(), static_cast<int>(text.size()), handle) != 0) return -1;
   std::string digits(text.data());
   digits.erase(std::remove_if(digits.begin(), digits.end(), [](char c) { return c == ':' || c == '.'; }), digits.end());
-  device.ordinal = handle;
-  device.bus = static_cast<std::int64_t>(std::strtoll(digits.c_str(), nullptr, 16));
-  return device;
+  return std::strtoll(digits.c_str(), nullptr, 16);
 }
 
 void ncclComm::build(const std::vector<ncclUniqueId>& ids) {
   ring = std::make_unique<Ring>(ids, rank, ranks, abort);
   std::vector<Peer> peers(static_cast<std::size_t>(ranks));
   auto proxy = nccl_double::Socket::listener();
-  peers[static_cast<std::size_t>(rank)] = {nccl_double::version(), own_host(), device.bus, proxy.address()};
+  peers[static_cast<std::size_t>(rank)] = {nccl_double::version(), own_host(), bus, proxy.address()};
   proxies.push_back(std::move(proxy));
   fail_in_init(rank);
   ring->all_gather(peers.data(), sizeof(Peer), abort);
@@ -183,7 +164,6 @@ void ncclComm::build(const std::vector<ncclUniqueId>& ids) {
   const auto& next = peers[static_cast<std::size_t>((rank + 1) % ranks)];
   proxies.push_back(nccl_double::Socket::connect(next.proxy, ring->magic(), abort));
   proxies.push_back(proxies.front().accept(ring->magic(), nccl_double::Port::kProxy, abort));
-  leave_thread_behind();
   is_built = true;
 }
 
@@ -202,7 +182,7 @@ void ncclComm::all_reduce(const void* from, void* to, std::size_t count, ncclDat
   throw Trouble{ncclInvalidArgument, "the double adds floats and doubles only"};
 }
 
-ncclResult_t ncclComm::run_allgather(std::function<void(ncclComm&)> work) {
+ncclResult_t ncclComm::start(std::function<void(ncclComm&)> work) {
   if (blocking) return nccl_double::guarded([&] { work(*this); });
   if (worker.joinable()) worker.join();
   state = ncclInProgress;

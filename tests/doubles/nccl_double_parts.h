@@ -109,18 +109,14 @@ void set_last_error(const std::string& text);  // and prints it when NCCL_DEBUG 
 ncclResult_t guarded(const std::function<void()>& work) noexcept;
 const char* last_error();
 
-}  // namespace nccl_double
+// The PCI bus id, as one number, of the calling thread's device in CUDA or HIP; -1: neither is in the process.
+std::int64_t bus_of_thread();
 
-// The device that the calling thread has in CUDA or HIP, if one of them is in the process.
-struct DeviceOfThread {
-  int ordinal = 0;
-  std::int64_t bus = -1;  // PCI bus id as one number, as NCCL prints it; -1: neither
-};
-DeviceOfThread device_of_thread();
+}  // namespace nccl_double
 
 struct ncclComm {
   ncclComm(int comm_rank, int comm_ranks, bool is_blocking)
-      : rank(comm_rank), ranks(comm_ranks), blocking(is_blocking), device(device_of_thread()) {}
+      : rank(comm_rank), ranks(comm_ranks), blocking(is_blocking), bus(nccl_double::bus_of_thread()) {}
   ~ncclComm() {
     if (worker.joinable()) worker.join();
   }
@@ -130,12 +126,12 @@ struct ncclComm {
   void all_reduce(const void* from, void* to, std::size_t count, ncclDataType_t type);
 
   // On a blocking communicator at once; else in a thread, and ncclInProgress meanwhile.
-  ncclResult_t run_allgather(std::function<void(ncclComm&)> work);
+  ncclResult_t start(std::function<void(ncclComm&)> work);
 
   int rank;
   int ranks;
   bool blocking;
-  DeviceOfThread device;
+  std::int64_t bus;
   int all_reduces = 0;  // so far
   nccl_double::AbortFlag abort{false};
   std::atomic<ncclResult_t> state{ncclSuccess};

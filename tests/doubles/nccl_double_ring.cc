@@ -65,21 +65,13 @@ class Root {
  private:
   void take(const CheckIn& info) {
     if (ranks_ == 0) begin(info);
-    if (info.ranks != ranks_ || info.roots != roots_ || info.root != root_) {
-      throw Trouble{ncclInternalError, "Bootstrap Root : mismatch in info from procs, nranks " +
-                                           std::to_string(ranks_) + " vs " + std::to_string(info.ranks) + ", nroots " +
-                                           std::to_string(roots_) + " vs " + std::to_string(info.roots) + ", iroot " +
-                                           std::to_string(root_) + " vs " + std::to_string(info.root)};
-    }
     const auto place = static_cast<std::size_t>(info.rank - first_);
-    if (info.rank < first_ || place >= came_.size()) {
-      throw Trouble{ncclInternalError, "Bootstrap Root : rank " + std::to_string(info.rank) + " is not of this root"};
+    if (info.ranks != ranks_ || info.roots != roots_ || info.root != root_ || info.rank < first_ ||
+        place >= arrived_.size() || arrived_[place]) {
+      throw Trouble{ncclInternalError,
+                    "Bootstrap Root : rank " + std::to_string(info.rank) + " does not fit, or has already checked in"};
     }
-    if (came_[place]) {
-      throw Trouble{ncclInternalError, "Bootstrap Root : rank " + std::to_string(info.rank) + " of " +
-                                           std::to_string(ranks_) + " ranks has already checked in"};
-    }
-    came_[place] = info;
+    arrived_[place] = info;
   }
 
   void begin(const CheckIn& info) {
@@ -88,20 +80,20 @@ class Root {
     root_ = info.root;
     first_ = first_rank(root_, ranks_, roots_);
     own_ = first_rank(root_ + 1, ranks_, roots_) - first_;
-    came_.resize(static_cast<std::size_t>(roots_ > 1 ? own_ + 1 : own_));
-    told_.resize(static_cast<std::size_t>(own_));
+    arrived_.resize(static_cast<std::size_t>(roots_ > 1 ? own_ + 1 : own_));
+    is_answered_.resize(static_cast<std::size_t>(own_));
   }
 
   // True when all ranks have their answer.
   bool pass_on() {
     bool is_done = true;
-    for (std::size_t place = 0; place < told_.size(); ++place) {
-      const auto& next = came_[(place + 1) % came_.size()];
-      if (!told_[place] && came_[place] && next) {
-        Socket::connect(came_[place]->answer_to, magic_, never_).send(&next->ring, sizeof next->ring, never_);
-        told_[place] = true;
+    for (std::size_t place = 0; place < is_answered_.size(); ++place) {
+      const auto& next = arrived_[(place + 1) % arrived_.size()];
+      if (!is_answered_[place] && arrived_[place] && next) {
+        Socket::connect(arrived_[place]->answer_to, magic_, never_).send(&next->ring, sizeof next->ring, never_);
+        is_answered_[place] = true;
       }
-      is_done = is_done && told_[place];
+      is_done = is_done && is_answered_[place];
     }
     return is_done;
   }
@@ -113,9 +105,10 @@ class Root {
   int roots_ = 0;
   int root_ = 0;
   int first_ = 0;
-  int own_ = 0;                               // ranks of this root
-  std::vector<std::optional<CheckIn>> came_;  // by place in this root; one more where the next root's first rank counts
-  std::vector<bool> told_;
+  int own_ = 0;  // ranks of this root
+  // By place in this root; one more where the next root's first rank counts.
+  std::vector<std::optional<CheckIn>> arrived_;
+  std::vector<bool> is_answered_;
 };
 
 extern "C" void* run_root(void* argument) {

@@ -38,40 +38,21 @@ short wait_for(int descriptor, short events, const AbortFlag& abort) {
   }
 }
 
-// "eth" is a prefix, "=eth0" a name, "^docker" whatever does not begin so; several with commas between them.
-bool matches(std::string_view wanted, std::string_view name) {
-  const bool is_excluding = wanted.substr(0, 1) == "^";
-  if (is_excluding) wanted.remove_prefix(1);
-  const bool is_exact = wanted.substr(0, 1) == "=";
-  if (is_exact) wanted.remove_prefix(1);
-  bool is_listed = false;
-  while (!wanted.empty()) {
-    const auto item = wanted.substr(0, wanted.find(','));
-    is_listed = is_listed || (is_exact ? name == item : name.substr(0, item.size()) == item);
-    wanted.remove_prefix(std::min(wanted.size(), item.size() + 1));
-  }
-  return is_listed != is_excluding;
-}
-
+// The one that NCCL_SOCKET_IFNAME names, as "lo" or "=lo"; else the first one but loopback, if there is one.
 sockaddr_in find_interface() {
-  const char* const wanted = std::getenv("NCCL_SOCKET_IFNAME");
+  const char* const variable = std::getenv("NCCL_SOCKET_IFNAME");
+  std::string_view wanted = variable == nullptr ? "" : variable;
+  if (wanted.substr(0, 1) == "=") wanted.remove_prefix(1);
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) fail_with_errno("getifaddrs");
-  const sockaddr* found = nullptr;
-  const sockaddr* loopback = nullptr;
-  for (const auto* each = all; each != nullptr && found == nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || (each->ifa_flags & IFF_UP) == 0) continue;
-    const bool is_asked_for = wanted != nullptr && wanted[0] != '\0';
-    if (is_asked_for ? !matches(wanted, each->ifa_name) : matches("docker,virbr", each->ifa_name)) continue;
-    if (!is_asked_for && (each->ifa_flags & IFF_LOOPBACK) != 0) {
-      loopback = each->ifa_addr;
-    } else {
-      found = each->ifa_addr;
-    }
-  }
-  if (found == nullptr) found = loopback;
   sockaddr_in address{};
-  if (found != nullptr) std::memcpy(&address, found, sizeof address);
+  bool is_loopback = true;
+  for (const auto* each = all; each != nullptr && is_loopback; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || (each->ifa_flags & IFF_UP) == 0) continue;
+    if (!wanted.empty() && wanted != each->ifa_name) continue;
+    is_loopback = (each->ifa_flags & IFF_LOOPBACK) != 0;
+    std::memcpy(&address, each->ifa_addr, sizeof address);
+  }
   ::freeifaddrs(all);
   if (address.sin_family != AF_INET) {
     throw Trouble{version() < kPassesStrangers ? ncclSystemError : ncclInvalidUsage,

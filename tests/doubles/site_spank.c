@@ -1,55 +1,68 @@
-// A SPANK plugin that does what plugins of sites do, chosen by its argument, so that ours can be tried before and after
-// it.
-//   pyxis    --container-image=NAME: the task gets the environment of the image, and in an image of PyTorch its ranks,
-//   as
-//            pyxis (pyxis_slurmstepd.c, pytorch_setup) and enroot's hook 50-slurm-pytorch.sh do
-//   mpibind  each task gets its part of the node's GPUs and cores, as LLNL's mpibind does: a value of OMP_NUM_THREADS
-//   that
-//            is there in task_init is the user's
-//   cray     PMI_CONTROL_PORT, as mpi/cray_shasta sets it: the first of the step's reserved ports
+// A SPANK plugin that does what plugins of sites do, so that ours can be tried before and behind it. Its arguments:
+//   pyxis         --container-image=NAME gives the task the environment of the image, and in an image of PyTorch its
+//                 ranks, as pyxis (pyxis_slurmstepd.c, pytorch_setup) and enroot's hook 50-slurm-pytorch.sh do
+//   hide=FOLDER   the container has a mount namespace of its own, where this folder is empty
+//   NAME=VALUE    a variable of the image
+//   mpibind       each task gets its part of the node's GPUs, and threads, as LLNL's mpibind does: a value of
+//                 OMP_NUM_THREADS that is there in task_init is the user's
+//   cray          PMI_CONTROL_PORT, as mpi/cray_shasta sets it: the first of the step's reserved ports
+//   uuids=ID,...  the lists of GPUs have the UUID of each GPU in place of its number, as where Slurm knows UUIDs
+//   options       --bootstrap and --bootstrap-port, the names of ours: Slurm gives each name to the plugin that comes
+//                 first in plugstack.conf
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
+#include <ctype.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <slurm/spank.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 SPANK_PLUGIN(site_double, 1)
 
 enum { kSize = 4096, kNumber = 16, kFirstSpecialStep = 0xfffffff0 };
 
-static int is_pyxis, is_mpibind, is_cray;
 static char image[kSize];
 
 static int take_image(int value, const char* text, int is_remote) {
-  (void)value;
-  (void)is_remote;
+  (void)value, (void)is_remote;
   (void)snprintf(image, sizeof image, "%s", text);
   return 0;
 }
 
-static struct spank_option container_image = {
-    "container-image", "NAME", "[pyxis double] the image whose environment the tasks get", 1, 0, take_image};
-
-int slurm_spank_init(spank_t spank, int count, char** arguments) {
-  for (int i = 0; i < count; ++i) {
-    is_pyxis |= strcmp(arguments[i], "pyxis") == 0;
-    is_mpibind |= strcmp(arguments[i], "mpibind") == 0;
-    is_cray |= strcmp(arguments[i], "cray") == 0;
-  }
-  if (is_pyxis && spank_context() != S_CTX_SLURMD) (void)spank_option_register(spank, &container_image);
+static int print_option(int value, const char* text, int is_remote) {
+  (void)value;
+  if (!is_remote) slurm_error("site_double: given %s", text != NULL ? text : "nothing");
   return 0;
 }
 
-static int is_ordinary_step(spank_t spank) {
-  unsigned step = 0;
-  return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step < kFirstSpecialStep;
+// What follows `name`, such as "hide=", in the first argument that begins with it; NULL: there is none.
+static const char* argument(const char* name, int count, char** arguments) {
+  for (int i = 0; i < count; ++i) {
+    if (strncmp(arguments[i], name, strlen(name)) == 0) return arguments[i] + strlen(name);
+  }
+  return NULL;
 }
 
-static int is_set(spank_t spank, const char* name) {
-  char value[kSize];
-  return spank_getenv(spank, name, value, sizeof value) == ESPANK_SUCCESS;
+int slurm_spank_init(spank_t spank, int count, char** arguments) {
+  // Slurm takes pointers to what need not be changed, without const.
+  static char container[] = "container-image", port[] = "bootstrap-port", mode[] = "bootstrap", value[] = "VALUE";
+  static char usage[] = "[site double] of another plugin";
+  struct spank_option of_container = {container, value, usage, 1, 0, take_image};
+  struct spank_option of_port = {port, value, usage, 1, 0, print_option};
+  struct spank_option of_mode = {mode, value, usage, 1, 1, print_option};
+  if (spank_context() == S_CTX_SLURMD) return 0;
+  if (argument("pyxis", count, arguments) != NULL) (void)spank_option_register(spank, &of_container);
+  if (argument("options", count, arguments) != NULL) {
+    (void)spank_option_register(spank, &of_port);
+    (void)spank_option_register(spank, &of_mode);
+  }
+  return 0;
 }
 
 static void set_number(spank_t spank, const char* name, unsigned number, int overwrite) {
@@ -64,28 +77,53 @@ static unsigned item(spank_t spank, spank_item_t which) {
   return value;
 }
 
-static void enter_container(spank_t spank) {
+static bool write_file(const char* path, const char* text) {
+  const int file = open(path, O_WRONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool is_written = write(file, text, strlen(text)) == (ssize_t)strlen(text);
+  close(file);
+  return is_written;
+}
+
+// As a container without a privileged helper is entered: the user stays the same, and root becomes the overflow user.
+static bool hide(const char* folder) {
+  char map[64];
+  (void)snprintf(map, sizeof map, "%u %u 1", geteuid(), geteuid());
+  (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);  // root forked this process: its files in /proc would be root's
+  return unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 && write_file("/proc/self/uid_map", map) &&
+         mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 && mount("none", folder, "tmpfs", 0, NULL) == 0;
+}
+
+static void enter_container(spank_t spank, int count, char** arguments) {
+  const char* const folder = argument("hide=", count, arguments);
+  if (folder != NULL && !hide(folder)) slurm_error("site_double: cannot hide %s in a namespace", folder);
   (void)spank_setenv(spank, "CONTAINER_IMAGE", image, 1);
+  for (int i = 0; i < count; ++i) {
+    char name[64];
+    const char* const equals = strchr(arguments[i], '=');
+    if (equals == NULL || !isupper((unsigned char)arguments[i][0])) continue;
+    (void)snprintf(name, sizeof name, "%.*s", (int)(equals - arguments[i]), arguments[i]);
+    (void)spank_setenv(spank, name, equals + 1, 1);
+  }
   if (strstr(image, "pytorch") == NULL) return;
   (void)spank_setenv(spank, "PYTORCH_VERSION", "2.3.0", 1);
   // enroot's hook: each only where the container has none; pyxis: always.
-  if (!is_set(spank, "MASTER_PORT")) (void)spank_setenv(spank, "MASTER_PORT", "61000", 0);
+  (void)spank_setenv(spank, "MASTER_PORT", "61000", 0);
   set_number(spank, "WORLD_SIZE", item(spank, S_JOB_TOTAL_TASK_COUNT), 0);
   set_number(spank, "RANK", item(spank, S_TASK_GLOBAL_ID), 1);
   set_number(spank, "LOCAL_RANK", item(spank, S_TASK_ID), 1);
 }
 
-// The entries FIRST to LAST of a list.
-static void part_of(const char* list, unsigned first, unsigned last, char* part) {
+// Adds the entries FIRST to LAST of a list to another one.
+static void add_part(char* list, const char* from, unsigned first, unsigned last) {
   char copy[kSize];
   char* rest = NULL;
-  (void)snprintf(copy, sizeof copy, "%s", list);
-  part[0] = '\0';
+  (void)snprintf(copy, sizeof copy, "%s", from);
   unsigned place = 0;
   for (char* word = strtok_r(copy, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest), ++place) {
     if (place < first || place > last) continue;
-    const size_t length = strlen(part);
-    (void)snprintf(part + length, kSize - length, "%s%s", length == 0 ? "" : ",", word);
+    const size_t length = strlen(list);
+    (void)snprintf(list + length, kSize - length, "%s%s", length == 0 ? "" : ",", word);
   }
 }
 
@@ -93,37 +131,53 @@ static void bind_task(spank_t spank) {
   const unsigned local = item(spank, S_TASK_ID);
   const unsigned locals = item(spank, S_JOB_LOCAL_TASK_COUNT);
   char list[kSize];
-  char part[kSize];
+  char part[kSize] = "";
   if (locals == 0) return;
   if (spank_getenv(spank, "CUDA_VISIBLE_DEVICES", list, sizeof list) == ESPANK_SUCCESS) {
     unsigned count = 1;
     for (const char* place = list; *place != '\0'; ++place) count += *place == ',';
     const unsigned share = count / locals > 0 ? count / locals : 1;
     const unsigned first = local * share % count;
-    part_of(list, first, first + share - 1, part);
+    add_part(part, list, first, first + share - 1);
     (void)spank_setenv(spank, "CUDA_VISIBLE_DEVICES", part, 1);
   }
-  cpu_set_t cores;
-  const unsigned known = sched_getaffinity(0, sizeof cores, &cores) == 0 ? (unsigned)CPU_COUNT(&cores) : 1;
-  set_number(spank, "OMP_NUM_THREADS", known, 0);
+  (void)spank_setenv(spank, "OMP_NUM_THREADS", "93", 0);
 }
 
+static void name_gpus(spank_t spank, const char* uuids) {
+  char list[kSize];
+  char names[kSize] = "";
+  char* rest = NULL;
+  if (uuids == NULL || spank_getenv(spank, "CUDA_VISIBLE_DEVICES", list, sizeof list) != ESPANK_SUCCESS) return;
+  if (!isdigit((unsigned char)list[0])) return;
+  for (char* word = strtok_r(list, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
+    const unsigned number = (unsigned)strtoul(word, NULL, 10);
+    add_part(names, uuids, number, number);
+  }
+  (void)spank_setenv(spank, "CUDA_VISIBLE_DEVICES", names, 1);
+}
+
+static bool is_ordinary_step(spank_t spank) {
+  unsigned step = 0;
+  return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step < kFirstSpecialStep;
+}
+
+// Slurm sets the step's list of GPUs before this hook.
 int slurm_spank_user_init(spank_t spank, int count, char** arguments) {
-  (void)count;
-  (void)arguments;
   char ports[kSize];
-  if (!is_cray || !is_ordinary_step(spank)) return 0;
+  name_gpus(spank, argument("uuids=", count, arguments));
+  if (argument("cray", count, arguments) == NULL || !is_ordinary_step(spank)) return 0;
   if (spank_getenv(spank, "SLURM_STEP_RESV_PORTS", ports, sizeof ports) != ESPANK_SUCCESS) return 0;
   ports[strcspn(ports, "-,")] = '\0';
   (void)spank_setenv(spank, "PMI_CONTROL_PORT", ports, 1);
   return 0;
 }
 
+// Slurm sets the list of a task that it binds to GPUs before this hook.
 int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
-  (void)count;
-  (void)arguments;
+  name_gpus(spank, argument("uuids=", count, arguments));
   if (!is_ordinary_step(spank)) return 0;
-  if (is_pyxis && image[0] != '\0') enter_container(spank);
-  if (is_mpibind) bind_task(spank);
+  if (image[0] != '\0') enter_container(spank, count, arguments);
+  if (argument("mpibind", count, arguments) != NULL) bind_task(spank);
   return 0;
 }

@@ -1,4 +1,4 @@
-// Topology files: which are believed, and the known machines as they are read.
+// Topology files: which are read and which are refused.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/node_topology.h"
 
@@ -9,7 +9,6 @@
 #include <fstream>
 
 #include "fake_machine.h"
-#include "known_machine.h"
 
 namespace bootstrap {
 namespace {
@@ -74,74 +73,6 @@ TEST_F(TopologyFile, ThatIsTooLargeIsRefusedUnread) {
   ASSERT_EQ(::truncate(path().c_str(), static_cast<off_t>(kMaxTopologyText + 1)), 0);
   EXPECT_EQ(read_topology_file(path()).error().message, begin() + "it is too large for a topology");
 }
-
-// "near@numa@device" of each GPU; the numbers are those of the sources that make_topologies.py names.
-std::vector<std::string> places(const Topology& topology) {
-  std::vector<std::string> places;
-  for (const auto& gpu : topology.gpus) {
-    places.push_back(cat({gpu.pci, " ", gpu.near.to_list(), " ",
-                          gpu.numa ? std::to_string(topology.numa_nodes[*gpu.numa].number) : "?", " ", gpu.device}));
-  }
-  return places;
-}
-
-TEST(KnownMachine, Dgx1CountsMinorsInItsOwnOrder) {
-  const auto topology = known_machine("dgx-1");
-  EXPECT_EQ(
-      places(topology),
-      (std::vector<std::string>{"0000:06:00.0 0-19,40-59 0 /dev/nvidia3", "0000:07:00.0 0-19,40-59 0 /dev/nvidia2",
-                                "0000:0a:00.0 0-19,40-59 0 /dev/nvidia1", "0000:0b:00.0 0-19,40-59 0 /dev/nvidia0",
-                                "0000:85:00.0 20-39,60-79 1 /dev/nvidia7", "0000:86:00.0 20-39,60-79 1 /dev/nvidia6",
-                                "0000:89:00.0 20-39,60-79 1 /dev/nvidia5", "0000:8a:00.0 20-39,60-79 1 /dev/nvidia4"}));
-  EXPECT_EQ(topology.gpus[4].package, 1U);
-}
-
-TEST(KnownMachine, DgxA100HasGpusInHalfOfItsNodes) {
-  const auto topology = known_machine("dgx-a100");
-  EXPECT_EQ(topology.numa_nodes.size(), 8U);
-  EXPECT_EQ(places(topology),
-            (std::vector<std::string>{
-                "0000:07:00.0 48-63,176-191 3 /dev/nvidia0", "0000:0f:00.0 48-63,176-191 3 /dev/nvidia1",
-                "0000:47:00.0 16-31,144-159 1 /dev/nvidia2", "0000:4e:00.0 16-31,144-159 1 /dev/nvidia3",
-                "0000:87:00.0 112-127,240-255 7 /dev/nvidia4", "0000:90:00.0 112-127,240-255 7 /dev/nvidia5",
-                "0000:b7:00.0 80-95,208-223 5 /dev/nvidia6", "0000:bd:00.0 80-95,208-223 5 /dev/nvidia7"}));
-}
-
-TEST(KnownMachine, DgxH100) {
-  const auto topology = known_machine("dgx-h100");
-  ASSERT_EQ(topology.gpus.size(), 8U);
-  EXPECT_EQ(topology.cpus.count(), 224U);
-  EXPECT_EQ(topology.gpus[3].pci, "0000:61:00.0");
-  EXPECT_EQ(topology.gpus[3].near.to_list(), "0-55,112-167");
-  EXPECT_EQ(topology.gpus[4].near.to_list(), "56-111,168-223");
-  EXPECT_EQ(topology.gpus[4].name, "NVIDIA H100 80GB HBM3");
-}
-
-TEST(KnownMachine, LumiHasItsGpusInAnotherOrderThanItsNodes) {
-  const auto topology = known_machine("eight-gpu-two-per-numa");
-  EXPECT_EQ(topology.packages.size(), 1U);
-  std::string nodes;
-  for (const auto& gpu : topology.gpus) nodes += std::to_string(gpu.numa.value_or(99));
-  EXPECT_EQ(nodes, "33110022");
-  EXPECT_EQ(topology.gpus[0].near.to_list(), "48-63,112-127");
-  EXPECT_EQ(topology.gpus[0].vendor, GpuVendor::kAmd);
-  EXPECT_EQ(topology.gpus[7].device, "/dev/dri/renderD135");
-}
-
-TEST(KnownMachine, TheMemoryOfAGh200IsNoNode) {
-  const auto topology = known_machine("gh200-quad");
-  ASSERT_EQ(topology.numa_nodes.size(), 4U);
-  EXPECT_EQ(topology.numa_nodes[3].number, 3U);
-  EXPECT_EQ(places(topology)[3], "0039:01:00.0 216-287 3 /dev/nvidia3");
-}
-
-TEST(KnownMachine, OfACgroupHasItsCpusOnly) {
-  const auto topology = known_machine("cgroup-subset");
-  EXPECT_EQ(topology.cpus.to_list(), "0-3,20-23");
-  EXPECT_EQ(topology.gpus[7].near.to_list(), "20-23");
-}
-
-TEST(KnownMachine, MayHaveNoGpus) { EXPECT_TRUE(known_machine("none").gpus.empty()); }
 
 }  // namespace
 }  // namespace bootstrap

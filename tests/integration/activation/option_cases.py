@@ -188,8 +188,8 @@ def clashes(is_first):
     yield Case("our variable", ("srun", *SHOW), 0, output=at(25020), slurm=told, env={"SLURM_BOOTSTRAP_PORT": "25020"})
     yield Case("no option", ("srun", *SHOW), 0, output=RAN, slurm=told)
     if is_first:
-        yield Case("theirs", ("srun", "--bootstrap-port=80", *SHOW), 0, output=RAN, slurm="clash_double: given 80")
-        yield Case("theirs, mode", ("srun", "--bootstrap=off", *SHOW), 0, output=RAN, slurm="clash_double: given off")
+        yield Case("theirs", ("srun", "--bootstrap-port=80", *SHOW), 0, output=RAN, slurm="site_double: given 80")
+        yield Case("theirs, mode", ("srun", "--bootstrap=off", *SHOW), 0, output=RAN, slurm="site_double: given off")
     else:
         yield Case("ours, wrong", ("srun", "--bootstrap-port=80", *SHOW), 255, f"srun: error: bootstrap: {PORT_80}", slurm=told)
         yield Case("ours", ("srun", "--bootstrap-port=25021", *SHOW), 0, output=at(25021), slurm=told)

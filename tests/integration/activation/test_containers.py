@@ -37,17 +37,17 @@ def beside(cluster):
 
 
 def pyxis(*arguments):
-    return f"required {double('pyxis_like_spank')} hide={LIBRARIES} {' '.join(arguments)}"
+    return f"required {double('site_spank')} pyxis hide={LIBRARIES} {' '.join(arguments)}"
 
 
-MPIBIND = f"optional {BUILT_INSIDE}/tests/doubles/mpibind_like_spank.so"
-
+MPIBIND = f"optional {double('site_spank')} mpibind"
+IMAGE = "--container-image=pytorch"
 
 
 def tasks_of(done):
     """The variables of each rank."""
     assert done.returncode == 0, done.stderr
-    assert "pyxis_double" not in done.stderr, done.stderr
+    assert "site_double" not in done.stderr, done.stderr
     lines = [line.split() for line in done.stdout.splitlines() if line.startswith("task ")]
     tasks = {int(line[1]): dict(word.split("=", 1) for word in line[2:]) for line in lines}
     assert sorted(tasks) == [0, 1, 2, 3], done.stdout
@@ -66,7 +66,7 @@ def own_gpu(task):
 @ORDERS
 def test_ranks_and_gpus_are_right_in_a_container(cluster, beside, order):
     beside(pyxis(), order)
-    done = cluster.run(["srun", *NODES, *SHOW])
+    done = cluster.run(["srun", *NODES, IMAGE, *SHOW])
     for rank, task in tasks_of(done).items():
         assert (task["RANK"], task["WORLD_SIZE"], task["LOCAL_WORLD_SIZE"]) == (str(rank), "4", "2")
         assert own_gpu(task) == task["SLURM_LOCALID"]
@@ -80,7 +80,7 @@ def test_the_plugin_that_comes_last_decides_local_rank(cluster, beside, mode):
     found = {}
     for order in ("before us", "behind us"):
         beside(pyxis(), order)
-        found[order] = tasks_of(cluster.run(["srun", *NODES, f"--bootstrap-gpu={mode}", *SHOW]))
+        found[order] = tasks_of(cluster.run(["srun", *NODES, IMAGE, f"--bootstrap-gpu={mode}", *SHOW]))
     for task in found["before us"].values():
         assert task["LOCAL_RANK"] == "0" and own_gpu(task) == task["SLURM_LOCALID"]
     assert [task["LOCAL_RANK"] for _, task in sorted(found["behind us"].items())] == ["0", "1", "0", "1"], "the control"
@@ -88,18 +88,18 @@ def test_the_plugin_that_comes_last_decides_local_rank(cluster, beside, mode):
 
 def test_a_hook_of_the_container_does_not_move_the_meeting_point(cluster, beside):
     beside(pyxis("MASTER_PORT=53333", "MASTER_ADDR=elsewhere"), "before us")
-    asked = tasks_of(cluster.run(["srun", *NODES, "--bootstrap-port=23456", *SHOW]))
+    asked = tasks_of(cluster.run(["srun", *NODES, IMAGE, "--bootstrap-port=23456", *SHOW]))
     assert {(task["MASTER_ADDR"], task["MASTER_PORT"]) for task in asked.values()} == {("node001", "23456")}
-    computed = tasks_of(cluster.run(["srun", *NODES, *SHOW]))
+    computed = tasks_of(cluster.run(["srun", *NODES, IMAGE, *SHOW]))
     ports = {task["MASTER_PORT"] for task in computed.values()}
     assert len(ports) == 1 and ports != {"53333"}
-    users = tasks_of(cluster.run(["srun", *NODES, "--export=ALL,MASTER_PORT=23457", *SHOW]))
+    users = tasks_of(cluster.run(["srun", *NODES, IMAGE, "--export=ALL,MASTER_PORT=23457", *SHOW]))
     assert {task["MASTER_PORT"] for task in users.values()} == {"53333"}, "what is not ours is left to the others"
 
 
 def test_control_the_hook_of_the_container_moves_it_without_us(cluster, beside):
     beside(pyxis("MASTER_PORT=53333"), "alone")
-    done = tasks_of(cluster.run(["srun", *NODES, *SHOW]))
+    done = tasks_of(cluster.run(["srun", *NODES, IMAGE, *SHOW]))
     assert {task["MASTER_PORT"] for task in done.values()} == {"53333"}
     assert {task["LOCAL_RANK"] for task in done.values()} == {"0", "1"}
 
@@ -107,7 +107,7 @@ def test_control_the_hook_of_the_container_moves_it_without_us(cluster, beside):
 @ORDERS
 def test_the_library_to_preload_is_the_hosts_in_both_orders(cluster, beside, order):
     beside(pyxis(), order)
-    done = cluster.run(["srun", *NODES, "--bootstrap-preload", *SHOW])
+    done = cluster.run(["srun", *NODES, IMAGE, "--bootstrap-preload", *SHOW])
     assert {task["LD_PRELOAD"] for task in tasks_of(done).values()} == {FOR_GLIBC + LIBRARY}
     assert sentences(done) == []
 
@@ -115,7 +115,7 @@ def test_the_library_to_preload_is_the_hosts_in_both_orders(cluster, beside, ord
 @ORDERS
 def test_a_library_that_the_host_has_not_is_not_preloaded_in_both_orders(cluster, beside, order):
     beside(pyxis(), order, "preload_library=/no/such/library.so")
-    done = cluster.run(["srun", *NODES, "--bootstrap-preload", *SHOW])
+    done = cluster.run(["srun", *NODES, IMAGE, "--bootstrap-preload", *SHOW])
     assert {task["LD_PRELOAD"] for task in tasks_of(done).values()} == {""}
     said = [line.split("bootstrap: ", 1)[1] for line in sentences(done)]
     assert len(said) == 2 and all(f"on {node}: " in line for node, line in zip(("node001", "node002"), sorted(said)))
@@ -124,7 +124,7 @@ def test_a_library_that_the_host_has_not_is_not_preloaded_in_both_orders(cluster
 
 def test_what_the_user_asked_another_plugin_for_wins_over_our_choice(cluster, beside):
     beside(MPIBIND, "before us")
-    done = cluster.run(["srun", *NODES, "--bootstrap=on", "--mpibind-double", *SHOW])
+    done = cluster.run(["srun", *NODES, "--bootstrap=on", *SHOW])
     for task in tasks_of(done).values():
         assert task["CUDA_VISIBLE_DEVICES"] == task["SLURM_LOCALID"] and task["LOCAL_RANK"] == "0"
         assert (task["LOCAL_WORLD_SIZE"], task["BOOTSTRAP_GPU"], task["OMP_NUM_THREADS"]) == ("1", "0", "93")
@@ -134,24 +134,16 @@ def test_what_the_user_asked_another_plugin_for_wins_over_our_choice(cluster, be
 
 def test_unasked_its_choice_stands_and_nothing_is_said(cluster, beside):
     beside(MPIBIND, "before us")
-    done = cluster.run(["srun", *NODES, "--mpibind-double", *SHOW])
+    done = cluster.run(["srun", *NODES, *SHOW])
     for task in tasks_of(done).values():
         assert task["CUDA_VISIBLE_DEVICES"] == task["LOCAL_RANK"] == task["SLURM_LOCALID"]
         assert (task["LOCAL_WORLD_SIZE"], task["BOOTSTRAP_GPU"], task["OMP_NUM_THREADS"]) == ("2", "", "93")
     assert sentences(done) == []
 
 
-def test_control_without_that_option_the_choice_is_ours(cluster, beside):
-    beside(MPIBIND, "before us")
-    done = cluster.run(["srun", *NODES, *SHOW])
-    for task in tasks_of(done).values():
-        assert task["CUDA_VISIBLE_DEVICES"] == "0,1" and own_gpu(task) == task["SLURM_LOCALID"]
-    assert sentences(done) == []
-
-
 def test_who_asks_both_plugins_has_our_gpus_and_their_threads(cluster, beside):
     beside(MPIBIND, "before us")
-    done = cluster.run(["srun", *NODES, "--mpibind-double", "--bootstrap-gpu=index", *SHOW])
+    done = cluster.run(["srun", *NODES, "--bootstrap-gpu=index", *SHOW])
     for task in tasks_of(done).values():
         assert task["CUDA_VISIBLE_DEVICES"] == "0,1" and own_gpu(task) == task["SLURM_LOCALID"]
         assert task["OMP_NUM_THREADS"] == "93"
@@ -161,5 +153,5 @@ def test_who_asks_both_plugins_has_our_gpus_and_their_threads(cluster, beside):
 def test_threads_of_a_plugin_behind_us_are_not_taken_for_the_users(cluster, beside):
     """mpibind leaves OMP_NUM_THREADS where it is; in user_init, where it takes it for the user's, there is none of ours."""
     beside(MPIBIND, "behind us")
-    done = cluster.run(["srun", *NODES, "--mpibind-double", *SHOW])
+    done = cluster.run(["srun", *NODES, *SHOW])
     assert {task["CUDA_VISIBLE_DEVICES"] for task in tasks_of(done).values()} == {"0", "1"}

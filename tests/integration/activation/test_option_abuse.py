@@ -71,7 +71,7 @@ def test_every_abuse_has_its_status_and_text(cluster, figure, capsys):
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["theirs first", "ours first"])
 def test_another_plugin_with_options_of_the_same_names(cluster, is_first):
-    ours, theirs = cluster.plugstack, f"optional {double('clash_spank')}\n"
+    ours, theirs = cluster.plugstack, f"optional {double('site_spank')} options\n"
     with cluster.other_plugstack(theirs + ours if is_first else f"{ours.rstrip()}\n{theirs}"):
         bad = judge(cluster, list(clashes(is_first)))
     assert not bad, "\n".join(bad)

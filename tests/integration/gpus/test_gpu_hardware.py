@@ -74,7 +74,7 @@ def test_the_list_counts_as_nvidia_smi_does(gpu_cluster, gpus):
 def test_a_uuid_list_names_the_tasks_own(gpu_cluster, gpus):
     """A list of UUIDs, as Slurm with AutoDetect=nvml writes it: each task's own GPU is right"""
     # The double that writes it is listed before the plugin.
-    line = f"required {double('uuid_spank')} uuids={','.join(gpus)}\n"
+    line = f"required {double('site_spank')} uuids={','.join(gpus)}\n"
     with gpu_cluster.other_plugstack(line + gpu_cluster.plugstack):
         tasks, _ = run_tasks(gpu_cluster, "-n", str(len(gpus)), f"--gres=gpu:{len(gpus)}")
     for task in tasks:

@@ -184,8 +184,9 @@ def uuids(open_to_all):
     original = open_to_all.cluster.plugstack
 
     def configure(text: str) -> Runner:
-        open_to_all.cluster.write_plugstack(f"required {double('uuid_spank')} format={text}\n{original}")
-        return Runner(open_to_all.cluster, {text.replace("%d", str(number)): number for number in range(4)})
+        names = {text.replace("%d", str(number)): number for number in range(4)}
+        open_to_all.cluster.write_plugstack(f"required {double('site_spank')} uuids={','.join(names)}\n{original}")
+        return Runner(open_to_all.cluster, names)
 
     yield configure
     open_to_all.cluster.write_plugstack(original)

@@ -7,7 +7,7 @@ from harm_case import KNOWN, WEEK, Site, rows
 
 FIRST = "$READ first_device"
 
-MIG = Site("MIG", before="optional {doubles}/uuid_spank.so format=MIG-%d")
+MIG = Site("MIG", before="optional {doubles}/site_spank.so uuids=MIG-0,MIG-1,MIG-2,MIG-3")
 
 APART = rows(
     "GPUs per task",

@@ -146,7 +146,8 @@ def test_many_steps_are_right_and_leave_nothing(load_cluster, cluster_factory, c
 
 
 def test_control_a_plugin_that_leaks_is_noticed(cluster_factory):
-    cluster = cluster_factory("leaky").up("--nodes", "2", "--plugin", built("tests/doubles/leaky_spank.so"))
+    cluster = cluster_factory("leaky").up("--nodes", "2", "--plugin", built("tests/doubles/misbehaving_spank.so"),
+                                            "--plugin-args", "lose=slurmd leave=task_exit")
     before = look(cluster)
     for _ in range(4):
         assert cluster.run(["srun", "-N2", "-n2", "true"]).returncode == 0
@@ -154,7 +155,7 @@ def test_control_a_plugin_that_leaks_is_noticed(cluster_factory):
     for node in cluster.nodes:
         for what in ("descriptors of slurmd", "sockets, sockets used", "processes slurmstepd"):
             assert any(line.startswith(f"{node}: {what}") for line in more), (node, what, more)
-        assert any(re.match(f"file {node}:/tmp/leaky_double", line) for line in more), more
+        assert any(re.match(f"file {node}:/tmp/stray_double", line) for line in more), more
     assert growth(before, after, "slurmd") > LARGEST_GROWTH
 
 
