@@ -20,7 +20,6 @@ GOALS = {
     "F3": ("steps with malformed environments", "2,000 steps, one line each, 0 nodes drained"),
     "F4": ("option abuses", "100 cases, the text and status expected"),
     "F5": ("steps with hostile values", "slurmstepd within 4 MiB of off, 0 nodes drained, 0 lines forged"),
-    "C1": ("what Slurm does when a plugin fails", "528 cells, three repeats alike"),
     "C2": ("release plugin, each of its own calls failing", "0 drained, 0 dead slurmstepd, 0 'exit 0 but not run'"),
     "C3": ("layouts against an oracle", "500 layouts, 5,000 tasks, 0 differences"),
     "C4": ("poor installations", "commands work, texts as documented"),

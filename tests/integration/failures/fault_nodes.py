@@ -71,7 +71,7 @@ class Lane:
         self.pid = (cluster.state / "pids" / node).read_text().strip()
         self.namespace = os.readlink(f"/proc/{self.pid}/ns/mnt")
         self.tmp = Path(f"/proc/{self.pid}/root/tmp")
-        self.daemons, self.slurmd, self.slurmd_plugstack = set(self.processes()), None, ""
+        self.daemons, self.slurmd = set(self.processes()), None
         self.write("plugstack.conf", "")
         self.stop_first_slurmd()
         self.start_slurmd()
@@ -112,7 +112,6 @@ class Lane:
     def start_slurmd(self):
         """In the foreground, so that its end can be asked for, and with the witness before slurmstepd."""
         before = set(self.processes())
-        self.slurmd_plugstack = (self.tmp / "plugstack.conf").read_text()
         line = ["slurmd", "-D", "-f", f"{self.cluster.state}/etc/slurm.conf", "-d", f"{DOUBLES}/exit_recorder"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.slurmd = self.cluster.start(line, user="root", node=self.node, **quiet)
@@ -121,25 +120,6 @@ class Lane:
 
     def new_names(self, before):
         return {name for pid, name in self.processes().items() if pid not in before}
-
-    def stop_slurmd(self, seconds):
-        """Asks slurmd to end; whether it did. One that does not is killed."""
-        for pid, name in self.processes().items():
-            if name == "slurmd":
-                os.kill(int(pid), signal.SIGTERM)
-        try:
-            self.slurmd.wait(seconds)
-            return True
-        except subprocess.TimeoutExpired:
-            for pid, name in self.processes().items():
-                if name == "slurmd":
-                    os.kill(int(pid), signal.SIGKILL)
-            self.slurmd.wait(10)
-            return False
-
-    def listens(self):
-        """Whether slurmd, at port 6818, takes connections."""
-        return ":1AA2 00000000:0000 0A " in Path(f"/proc/{self.pid}/net/tcp").read_text()
 
     def has_slurmstepd(self):
         return not {"exit_recorder", "slurmstepd"}.isdisjoint(self.processes().values())
@@ -161,7 +141,7 @@ class Lane:
     def ended_slurmd(self):
         """How slurmd ended that was not asked to; "" while it runs."""
         status = self.slurmd.poll()
-        return "" if status is None else words_of_status(status)
+        return "" if status is None else f"signal {status - 128}" if status > 128 else f"exit {status}"
 
     def state(self, job):
         """(state of the job, state of the node), by the last answer."""
@@ -195,8 +175,6 @@ class Lane:
         """Makes the node usable again, as an administrator would; how long it took. Fails when it cannot be."""
         began = time.monotonic()
         self.write("plugstack.conf", "")
-        if self.slurmd_plugstack:
-            self.stop_slurmd(10)
         done = ""
         while time.monotonic() - began < seconds:
             if self.slurmd.poll() is not None:
@@ -220,11 +198,6 @@ class Lane:
                     return time.monotonic() - began
             self.watcher.after(asked)
         raise AssertionError(f"{self.node} is not usable {seconds} s after {job}: {self.state(job)}, {left}, {done}")
-
-
-def words_of_status(status):
-    """An exit status as a shell has it, where a little more than 128 is a signal."""
-    return f"signal {status - 128}" if 128 < status < 128 + 32 else f"exit {status}"
 
 
 def in_lanes(lanes, items, work):

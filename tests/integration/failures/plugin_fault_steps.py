@@ -128,7 +128,6 @@ class Pair:
             name=job,
         )
 
-
     def bring_back(self, run):
         """After a run that has left something behind."""
         if run.status is None or run.deaths or not set(run.nodes) <= USABLE or run.job not in FINAL | {"none"}:
