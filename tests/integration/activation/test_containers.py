@@ -43,7 +43,6 @@ def pyxis(*arguments):
 MPIBIND = f"optional {BUILT_INSIDE}/tests/doubles/mpibind_like_spank.so"
 
 
-
 def tasks_of(done):
     """The variables of each rank."""
     assert done.returncode == 0, done.stderr

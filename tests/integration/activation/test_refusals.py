@@ -10,7 +10,7 @@ import pytest
 
 from built_files import COMMAND
 from harness import REPOSITORY, since, slurm_prefix, slurm_release
-from port_steps import STORM, allocation, background, step_line
+from port_steps import allocation, step_line
 
 # Another release than the one of the clusters, as Slurm writes it.
 FOREIGN_VERSION, FOREIGN_NUMBER = ("23.02.8", "0x170208") if slurm_release() != (23, 2) else ("22.05.8", "0x160508")
@@ -81,33 +81,6 @@ def assert_right(done, size=4):
     assert all(rank == procid and total == str(size) and address == host_of_0
                for rank, procid, _, total, address, _ in tasks), done.stdout
     assert len({task[5] for task in tasks}) == 1
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_bad_option_stops_the_command(desk, how, command):
-    done = desk.run(command, "--bootstrap-port=80")
-    assert done.returncode != 0 and "started" not in done.stderr and done.stdout == ""
-    assert len(sentences(done)) == 1, done.stderr
-    assert re.search(r'--bootstrap-port="?80"? is not valid: .*1024 to 65535', sentences(done)[0])
-
-
-def test_bad_argument_of_the_site_is_reported_and_fails_the_step_alone(desk, how):
-    desk.configure(f"{how} {desk.plugin} when=always port_range=9-1")
-    done = desk.run("srun", "--bootstrap=on")
-    assert done.returncode != 0 and done.stdout == ""
-    # srun reads its own file. Each node reports its own, too, unless another node has ended the step before.
-    lines = sentences(done)
-    assert lines and lines[0].startswith("srun: error: ") and len(lines) <= 3, done.stderr
-    assert all("port_range=" in line and "plugstack.conf" in line for line in lines), done.stderr
-
-
-def test_taken_port_in_a_batch_job(desk, how):
-    with background(desk.cluster, [*STORM, "hold", "31900", "::", "listen"], user="bob", ready=True):
-        script = "srun --bootstrap-port=31900 sleep 600; echo srun $?"
-        line = ["sbatch", "-W", "-N2", "-n4", "-o", "/home/alice/out", "--wrap", script]
-        assert desk.cluster.run(line, timeout=60).returncode == 0
-    text = (desk.cluster.home / "out").read_text()
-    assert text.count("bootstrap:") == 1 and "MASTER_PORT 31900 on node001 is already in use" in text and "srun 0" not in text
 
 
 def test_missing_rank_variable_is_named(desk):

@@ -177,6 +177,22 @@ def test_extern_step_has_the_environment_it_has_without_the_plugin(cluster_facto
     assert b"SLURMD_NODENAME=node001" in with_plugin
 
 
+@pytest.mark.parametrize("send", ["sbatch -Q --wait -w node002 -o $HOME/sent.out --wrap env", "salloc -Q -w node002 env"])
+def test_a_job_sent_from_a_task_is_no_part_of_its_step(stage, send):
+    stage.configure("")
+    script = f"env | grep -qE '^(RANK|MASTER_PORT|SLURM_BOOTSTRAP)' || exit 9; export MY_OWN=1 LOCAL_RANK=mine; {send} > $HOME/sent.env"
+    script += "; cat $HOME/sent.out $HOME/sent.env 2>/dev/null; rm -f $HOME/sent.*"
+    done = stage.cluster.run(["srun", "-w", "node001", "-n1", "--gres=gpu:1", "bash", "-c", script],
+                             env={"SLURM_BOOTSTRAP": "on"})
+    assert done.returncode == 0, done.stderr
+    sent = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert sent["MY_OWN"] == "1", "the job did not run"
+    left = {name for name in sent if name.startswith(("BOOTSTRAP_", "SLURM_BOOTSTRAP", "MASTER_"))}
+    assert left == {"SLURM_BOOTSTRAP"}, "what the user said is for the job, too"
+    assert "RANK" not in sent and "WORLD_SIZE" not in sent
+    assert sent["LOCAL_RANK"] == "mine", "a value that the user changed is the user's"
+
+
 def test_control_an_active_step_is_seen(stage):
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == "srun without GPUs")
     active, without = stage.play(scenario, "when=always"), stage.play(scenario, None)
