@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from built_files import program
 from campaign import Campaign
 from default_cases import left_to_full
 from file_queue import run_taken
@@ -172,12 +171,6 @@ def wide_cluster(shared_clusters):
         *("--nodes", "4", "--cpus", "64", "--gpus", "8", "--plugin-args", "when=always gpu_share=on"),
         *("--set", "LaunchParameters=use_interactive_step"),
     )
-
-
-@pytest.fixture(scope="session")
-def probe():
-    """The probe's path inside every cluster."""
-    return program("layout_probe")
 
 
 @pytest.fixture(scope="session")

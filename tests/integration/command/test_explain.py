@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from built_files import PROBE
 from harness import Cluster
 from layout_oracle import Report, read_reports
 
@@ -81,9 +82,8 @@ class Explained:
 
 
 class Stage:
-    def __init__(self, cluster: Cluster, probe: str):
+    def __init__(self, cluster: Cluster):
         self.cluster = cluster
-        self.probe = probe
         self.count = 0
         self.original = cluster.plugstack
         self.plugin = self.original.split(" when=")[0].strip()
@@ -96,7 +96,7 @@ class Stage:
         self.count += 1
         out = f"/home/alice/explained/{self.count}"
         script = script.replace("{explain}", "--bootstrap=explain")
-        preamble = f"export OUT={out} PROBE='{self.probe} {out} alone'; rm -rf $OUT; mkdir -p $OUT; "
+        preamble = f"export OUT={out} PROBE='{PROBE} {out} alone'; rm -rf $OUT; mkdir -p $OUT; "
         env = {"SLURM_BOOTSTRAP": "on" if asks else "", "SLURM_BOOTSTRAP_DEBUG": "1" if shows_all else ""}
         done = self.cluster.run(["timeout", "30", "bash", "-c", preamble + script], env=env)
         assert done.returncode == 0, done.stderr
@@ -105,8 +105,8 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(wide_cluster: Cluster, probe: str):
-    stage = Stage(wide_cluster, probe)
+def stage(wide_cluster: Cluster):
+    stage = Stage(wide_cluster)
     yield stage
     stage.cluster.write_plugstack(stage.original)
 

@@ -87,16 +87,6 @@ def test_control_bare_pmix_deceives_or_hangs(faults_cluster):
     assert "success" in step.stdout or step.returncode in (124, 137), step
 
 
-def test_rank_5_of_16_is_named_by_the_other_15(faults_cluster):
-    fault = ("--victim", "5", "--fault", "kill", "--timeout", "3000")
-    step = run_step(faults_cluster, 4, 4, program("exchange_probe"), *fault)
-    told = dict(sentences(step))
-    assert step.returncode != 0 and not successes(step)
-    assert set(told) == set(range(16)) - {5}, step
-    assert are_told_of(told, "rank 5 (node002, local rank 1)"), told
-    assert len(failures(step)) == 15 and max(failure.milliseconds for failure in failures(step)) <= 7000, step
-
-
 def test_ranks_of_a_node_are_one_item(faults_cluster):
     """Ranks that never call, as a whole node: one item of the list, not one for each."""
     script = f"if ((SLURM_NODEID == 1)); then exec sleep 20; fi; exec {program('exchange_probe')} --timeout 2000"

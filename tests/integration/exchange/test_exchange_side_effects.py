@@ -5,10 +5,8 @@ import re
 import pytest
 
 from built_files import LIBRARY, inside, program
-from exchange_steps import run_step
+from exchange_steps import ENDS, run_step
 
-ENDS = ("return", "exit3", "_exit", "exec", "abort", "term", "quick_exit", "thread", "pthread_exit")
-ENDS += ("child", "daemon", "workers")
 AT_ONCE = 3
 
 # Each letter is a step: x exchange, I MPI_Init, B MPI_Barrier, F MPI_Finalize, L one that every other rank ends late.
@@ -60,7 +58,7 @@ def test_every_end_of_a_program_is_as_without_the_library(side_effects_cluster, 
     cases = [(how, "kept") for how in ("return", "_exit", "exec")] + cases
 
     def run(case):
-        return run_step(side_effects_cluster, 2, 2, program("exchange_ends"), case[1], case[0])
+        return run_step(side_effects_cluster, 2, 2, program("exchange_ends"), *case)
 
     steps = campaign.run(run, cases, AT_ONCE)
     expected = {how: outcome(step) for (how, first), step in steps if first == "nothing"}
@@ -76,7 +74,7 @@ def test_every_end_of_a_program_is_as_without_the_library(side_effects_cluster, 
 
 @pytest.mark.parametrize("how", ["return", "_exit"])
 def test_control_a_session_left_open_is_a_kill(side_effects_cluster, how):
-    step = run_step(side_effects_cluster, 2, 2, program("exchange_ends"), "pmix", how)
+    step = run_step(side_effects_cluster, 2, 2, program("exchange_ends"), how, "pmix")
     assert step.returncode == 137 and "Killed" in step.stderr, step
 
 

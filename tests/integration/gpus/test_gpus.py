@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from built_files import double, program
+from built_files import PROBE, double
 from case_shell import run_script
 from gpu_cases import (OPEN, OUR_MODES, PREAMBLE, TASK, UNEVEN, Case, basic_cases, fixed, generated, placed,
                        refused_cases, step)
@@ -48,7 +48,7 @@ class Runner:
 
     def run(self, case: Case) -> Outcome:
         out = f"/home/alice/gpus/{next(self.runs)}"
-        variables = {"OUT": out, "probe": program("gpu_probe")}
+        variables = {"OUT": out, "probe": PROBE}
         done = run_script(self.cluster, f"{PREAMBLE}\n{case.script}", variables)
         folder = Path(f"{self.cluster.state}{out}")
         reports = [self.as_cuda(report) for report in read_reports(folder)]

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from built_files import PROBE
 from case_shell import HELD, run_script
 from harness import wait_for
 from layout_cases import Case, fixed, generated, unheard_cases
@@ -24,12 +25,11 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture(scope="module")
-def run(runner: Runner, probe: str):
+def run(runner: Runner):
     """Runs a case, with an option for the probe."""
 
     def run(case: Case, probe_option: str = "") -> Outcome:
-        variables = {"probe": probe}
-        done, folder = runner.run(case, f"$PROBE {probe_option}", variables)
+        done, folder = runner.run(case, f"$PROBE {probe_option}", {"probe": PROBE})
         reports = read_reports(folder)
         trouble = differences(reports, case.steps, case.hosts)
         if done.returncode != 0:

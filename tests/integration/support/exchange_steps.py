@@ -16,6 +16,9 @@ WAITED = re.compile(r"^srun: job \d+ (queued and waiting for|has been allocated)
 SENTENCE = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): (.+)$", re.MULTILINE)
 
 
+# Ways of program_ends.
+ENDS = ("return", "exit3", "_exit", "_exit4", "exec", "abort", "term", "quick_exit", "thread", "pthread_exit", "child", "daemon", "workers")
+
 # Arguments of exchange_probe, in a script of each of four ranks, with which they make different calls.
 DIFFERENT_CALLS = {
     "a size for each node": "--bytes $((64 + SLURM_PROCID / 2))",
