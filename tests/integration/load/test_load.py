@@ -14,7 +14,7 @@ import pytest
 from built_files import built, program
 from campaign import Campaign
 from exchange_steps import DONE
-from harness import HAS_PMIX, since, stop
+from harness import HAS_PMIX, since
 from load_watch import growth, look, settled
 from port_steps import REFUSAL, allocation, step_line
 from rank_values import ECHO, SHOW, wrong_values
@@ -156,40 +156,6 @@ def test_control_a_plugin_that_leaks_is_noticed(cluster_factory):
             assert any(line.startswith(f"{node}: {what}") for line in more), (node, what, more)
         assert any(re.match(f"file {node}:/tmp/leaky_double", line) for line in more), more
     assert growth(before, after, "slurmd") > LARGEST_GROWTH
-
-
-def test_control_a_task_on_the_node_that_refuses_is_noticed(load_cluster):
-    """Of a step whose port is taken, tasks of other nodes may run, and none of the node of rank 0."""
-    line = ["srun", "--bootstrap-port=20123", *SHAPE, *SHOW]
-    holder = load_cluster.start(["srun", "--bootstrap-port=20123", *SHAPE, "sh", "-c", "echo runs; exec sleep 60"])
-    try:
-        assert holder.stdout.readline() == "runs\n"
-        done = load_cluster.run(line)
-    finally:
-        stop(holder)
-    assert done.returncode != 0 and is_refused_its_port(done), done
-    done.stdout += "task 0 node001 0 8 0 node001 20123\n"
-    assert not is_refused_its_port(done)
-
-
-def test_a_wrong_value_of_the_user_is_replaced_and_one_that_may_be_right_is_kept(load_cluster):
-    line = ["srun", *SHAPE, *SHOW]
-    for wrong in ({"RANK": "7"}, {"WORLD_SIZE": "4"}, {"LOCAL_RANK": "1"}, {"MASTER_ADDR": "node002"}, {"MASTER_PORT": "http"}):
-        done = load_cluster.run(line, env=wrong)
-        assert done.returncode == 0 and not wrong_values(done.stdout, TASKS, TASKS // NODES), done
-        assert done.stderr.count("bootstrap: warning: ") == 1 and next(iter(wrong)) in done.stderr, done.stderr
-    done = load_cluster.run(line, env={"MASTER_ADDR": "10.99.99.99"})
-    assert wrong_values(done.stdout, TASKS, TASKS // NODES).startswith("wrong address"), "the judge is shown one"
-
-
-def test_control_a_wrong_value_is_noticed(load_cluster):
-    right = load_cluster.run(["srun", *SHAPE, *SHOW]).stdout
-    assert not wrong_values(right, TASKS, TASKS // NODES)
-    first, *others = right.splitlines()
-    for place, wrong in {3: "8", 4: "4", 5: "2", 6: "node009", 7: "80"}.items():
-        words = first.split()
-        words[place] = wrong
-        assert wrong_values("\n".join([" ".join(words), *others]), TASKS, TASKS // NODES), wrong
 
 
 def test_512_tasks_exchange_or_fail_in_time(load_cluster, campaign, capsys, figure):
