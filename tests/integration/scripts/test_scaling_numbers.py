@@ -1,6 +1,8 @@
-"""The scaling report's judgements, findings and pages, on numbers made up for the purpose; no cluster."""
+"""The scaling report's statistics, judgements, findings and pages, on numbers made up for the purpose; no cluster."""
 
 import math
+import statistics
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -11,7 +13,7 @@ from scaling.options import Cell, make_cells, why_impossible
 from scaling.place import Node, read, table
 from scaling.report import findings, measures, pages, plots
 from scaling.report.measures import Value
-from scaling.steps import DONE, FAILED, NOT_RUN, Folder, Result
+from scaling.steps import DONE, FAILED, NOT_RUN, Folder, Result, Runner
 
 STEPS, WARM_UP = 20, 4
 
@@ -50,16 +52,40 @@ def verdict(*results, hosts=2, machines=2):
     return findings.verdict(rows_of(*results), hosts, machines)
 
 
+def test_the_spread_is_that_of_blocks_of_steps():
+    """Control: single steps would make the spread of a slow drift seem three times as small."""
+    values = [float(number % 7) for number in range(40)]
+    blocks = [statistics.fmean(values[start:start + 4]) for start in range(0, 40, 4)]
+    value = measures.mean_of(values)
+    assert value.mean == pytest.approx(statistics.fmean(values))
+    assert value.spread == pytest.approx(1.96 * statistics.stdev(blocks) / math.sqrt(10))
+    assert math.isnan(measures.mean_of([1.0]).spread)
+    drift = [float(number // 10) for number in range(100)]
+    assert measures.mean_of(drift).spread > 3 * 1.96 * statistics.stdev(drift) / 10
+
+
 def test_a_ratio_has_the_errors_of_both():
     ratio = Value(6.0, 0.6).over(Value(2.0, 0.1))
     assert ratio.mean == 3 and ratio.spread == pytest.approx(3 * math.sqrt(0.1**2 + 0.05**2))
     assert pages.with_spread(Value(2.0, math.nan)) == "2.0" and pages.with_spread(Value(2.0, 0.25), "{:.2f}") == "2.00 +- 0.25"
 
 
-def test_without_a_run_of_one_process_the_smallest_world_counts_as_many_as_it_has():
-    rows = rows_of(*(made("gloo", nodes, 2, transfer=transfer) for nodes, transfer in ((2, 0.005), (4, 0.010))))
-    assert [row.speedup.mean for row in rows] == pytest.approx([4, 6])
-    assert [row.efficiency.mean for row in rows] == pytest.approx([1, 0.75])
+def test_computing_transfer_and_waiting_are_separate():
+    """The others wait for rank 1; warm-up steps, a hundred times as slow, do not count."""
+    figures = measures.figures_of(made_rows(4, compute=0.02, transfer=0.004, waits=[0.008, 0.0, 0.008, 0.008]))
+    assert (figures.transfer, figures.wait, figures.communication) == pytest.approx((0.004, 0.006, 0.010))
+    assert figures.samples == 32 and figures.throughput.mean == pytest.approx(32 / figures.step.mean)
+    assert figures.rates[0] == pytest.approx(8 / figures.step.mean)
+
+
+@pytest.mark.parametrize("cells, speedup, efficiency", [
+    ([(1, 1, 0.0), (1, 2, 0.0025), (2, 2, 0.015)], [1, 1.6, 1.6], [1, 0.8, 0.4]),
+    ([(2, 2, 0.005), (4, 2, 0.010)], [4, 6], [1, 0.75]),  # the smallest world counts as many as it has processes
+])
+def test_speedup_and_efficiency_are_relative_to_one_process(cells, speedup, efficiency):
+    rows = rows_of(*(made("gloo", nodes, tasks, transfer=transfer) for nodes, tasks, transfer in cells))
+    assert [row.speedup.mean for row in rows] == pytest.approx(speedup)
+    assert [row.efficiency.mean for row in rows] == pytest.approx(efficiency)
 
 
 @pytest.mark.parametrize("nodes, machines, load, crowded", [(4, 1, (4, 2), True), (4, None, (1, 2), False), (2, 1, (2, 2), False)])
@@ -213,6 +239,66 @@ def test_the_reason_of_a_failed_step_is_the_last_line_of_the_rank_that_failed_fi
     reason = output.reason()
     assert reason.startswith("task 1 (node002, local rank 0) failed first: exit code 1")
     assert reason.endswith("RuntimeError: the disk is on fire") and "peer" not in reason
+
+
+class StubPlace:
+    """Steps of a cluster that is a list of scripts; each start takes the next one."""
+
+    waits_in_queue = False
+
+    def __init__(self, *scripts):
+        self.scripts, self.started = list(scripts), []
+
+    def program(self, name, *arguments):
+        return [name, *arguments]
+
+    def step(self, nodes, tasks, words, **_):
+        return words
+
+    def start(self, words):
+        self.started.append(words[2])
+        return subprocess.Popen(["bash", "-c", self.scripts.pop(0)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def prints(*models):
+    """A script that prints what a good training of these models prints."""
+    lines = []
+    for model in models:
+        lines += [f"@begin model={model}", *(f"@step model={model} {words_of(row)}" for row in made_rows(1, 0.01, 0, steps=4)),
+                  f"@end model={model} rank=0 digest=aa difference=0 scale=1"]
+    return "".join(f"echo '0: {line}';" for line in lines)
+
+
+def run_stub(*scripts, models=("mlp", "cnn"), timeout=60):
+    place, results = StubPlace(*scripts), []
+    parameters = {**PARAMETERS, "steps": 4, "warm_up": WARM_UP, "size": "small"}
+    Runner(place, parameters, timeout, results.append).run_group([Cell("gloo", model, 1, 1) for model in models])
+    return place.started, {result.cell.model: result for result in results}
+
+
+def test_a_model_that_fails_is_not_run_again_and_the_others_go_on():
+    dies = "echo '0: @begin model=cnn'; echo '0: out of luck' >&2; exit 3"
+    started, results = run_stub(prints("mlp") + dies, prints("rnn"), models=("mlp", "cnn", "rnn"))
+    assert started == ["mlp,cnn,rnn", "rnn"] and results["cnn"].reason == "out of luck"
+    assert [results[model].status for model in ("mlp", "cnn", "rnn")] == [DONE, FAILED, DONE]
+
+
+def test_a_step_that_fails_when_all_is_done_is_noted():
+    _, results = run_stub(prints("mlp", "cnn") + "echo '0: cannot say goodbye' >&2; exit 1")
+    assert [results[model].status for model in ("mlp", "cnn")] == [DONE, DONE]
+    assert "its step failed after that: cannot say goodbye" in results["cnn"].notes and len(results["mlp"].notes) == 1
+
+
+def test_a_step_that_cannot_start_is_not_tried_for_each_model():
+    started, results = run_stub("exit 7")
+    assert len(started) == 1 and {result.status for result in results.values()} == {FAILED}
+    assert results["cnn"].reason == "srun ended with 7 and said nothing"
+
+
+@pytest.mark.parametrize("first, when", [("", "at its start"), ("echo '0: @begin model=mlp';", "after 'mlp' began")])
+def test_a_step_that_hangs_is_stopped(first, when):
+    _, results = run_stub(f"{first} exec sleep 60", models=("mlp",), timeout=1)
+    assert results["mlp"].reason == f"no sign of life for 1 s {when}, so it was stopped"
 
 
 def test_resume_takes_what_was_done_with_the_same_parameters_alone(tmp_path):

@@ -124,13 +124,14 @@ def test_the_numbers_are_those_of_the_raw_rows(first):
     assert not mistakes(first.cells, first.steps)
 
 
-def test_a_changed_row_is_noticed(first):
+@pytest.mark.parametrize("column", ["forward", "backward", "communication", "update", "busy"])
+def test_a_changed_row_is_noticed(first, column):
     """Control: one time of one rank, a millisecond longer."""
-    *lines, last = first.steps.splitlines()
-    words = last.split(",")
-    at = lines[0].split(",").index("forward")
+    lines = first.steps.splitlines()
+    at = lines[0].split(",").index(column)
+    words = lines[-1].split(",")
     words[at] = str(float(words[at]) + 0.001)
-    assert mistakes(first.cells, "\n".join([*lines, ",".join(words)]))
+    assert mistakes(first.cells, "\n".join([*lines[:-1], ",".join(words)]))
 
 
 def test_the_pages_tables_hold_those_numbers(first):
@@ -194,6 +195,14 @@ def test_the_pictures_hold_a_point_and_a_bar_for_each_cell(first):
             assert picture.startswith(b"\x89PNG\r\n\x1a\n") and picture.endswith(b"IEND\xaeB`\x82") and len(picture) > 10000
 
 
+def test_all_ranks_were_on_the_hosts_of_the_layout(first):
+    layouts = {}
+    for row in csv.DictReader((first.folder / "ranks.csv").read_text().splitlines()):
+        layouts.setdefault((row["backend"], row["model"], row["nodes"], row["tasks"]), []).append(row["host"])
+    for (_, _, nodes, tasks), hosts in layouts.items():
+        assert len(hosts) == int(nodes) * int(tasks) and len(set(hosts)) == int(nodes)
+
+
 def test_resume_runs_what_failed_and_nothing_else(cluster, first):
     done = report(cluster, "report", *SMALL, "--resume")
     assert set(done.trained) == {"mpi-cnn-2x4"}, done.stderr  # the diary counts tasks, not tasks of a node
@@ -229,13 +238,28 @@ def test_a_loss_that_does_not_fall_is_a_failure(cluster):
     assert done.returncode == 1 and all(reason.startswith("the loss did not fall: ") for reason in reasons), reasons
 
 
+def assert_rates_are_those_of(raw: str, page: str):
+    """The lines of images per second, against the time that each process took for its own."""
+    shown = re.findall(r"  Img/sec per CPU process: ([\d.]+) \+- [\d.]+\n  Total img/sec on 2 CPU process\(s\): ([\d.]+) \+- ", page)
+    assert len(shown) == 2, page
+    for backend, (each, total) in zip(("gloo", "mpi"), shown):
+        rows = [row for row in csv.DictReader(raw.splitlines())
+                if (row["backend"], row["model"]) == (backend, "resnet50") and int(row["step"]) >= 0]
+        took = {number: [] for number in range(4)}
+        for row in rows:
+            took[int(row["step"])].append(sum(float(row[name]) for name in ("forward", "backward", "communication", "update")))
+        rates = int(rows[0]["samples"]) / np.array(list(took.values())).mean(axis=1)
+        assert float(each) == pytest.approx(rates.mean(), abs=0.06) and float(total) == pytest.approx(2 * rates.mean(), abs=0.11)
+
+
 def test_without_the_plugin_the_preloaded_library_sets_up_the_world(cluster):
     with cluster.other_plugstack():
         done = report(cluster, "preloaded", "--nodes", "2", "--tasks-per-node", "1", "--steps", "4", "--models", "mlp,resnet50",
                       "--backends", "gloo,mpi")
         assert done.returncode == 0, done.stderr
-        page = (home(cluster) / "preloaded" / "report.md").read_text()
-        assert "library, LD_PRELOAD" in page and page.count("Total img/sec on 2 CPU process(s): ") == 2
+        page, raw = ((home(cluster) / "preloaded" / name).read_text() for name in ("report.md", "steps.csv"))
+        assert "library, LD_PRELOAD" in page
+        assert_rates_are_those_of(raw, page)
         lost = report(cluster, "lost", "--quick", "--preload", "/nowhere.so")
         assert lost.returncode == 1
 

@@ -19,7 +19,7 @@ ROWS: dict[str, int | str] = {
     "test_python_package": 1,
     "test_train": 1,
     # Ordinary uses with the plugin off and on: some of each group; the control needs all of them.
-    "test_harm::test_harm": 40,
+    "test_harm::test_harm": 50,
     "test_harm::test_harm_control_the_first_version_fails": 0,
     # Kinds of steps.
     "test_activation::test_a_step_that_is_not_set_up_explains_why_where_it_is_asked": r"^(?!torchrun)",
@@ -28,7 +28,6 @@ ROWS: dict[str, int | str] = {
     "test_options::test_export_none_loses_nothing": 2,
     "test_refusals::test_plugin_that_cannot_be_loaded": 4,
     "test_refusals::test_forged_layout_is_refused_where_srun_cannot_replace_it": 1,
-    "test_unchanged_environment::test_environment_is_that_of_a_cluster_without_the_plugin": 12,
     "test_layouts::test_every_task_is_right": 72,
     "test_mpi_layouts::test_mpis_ranks_are_ours": 6,
     "test_gpus": 1,
