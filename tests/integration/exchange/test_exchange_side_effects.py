@@ -5,7 +5,7 @@ import re
 import pytest
 
 from built_files import LIBRARY, inside, program
-from exchange_steps import ENDS, run_step
+from exchange_steps import ENDS, run_python, run_step
 
 AT_ONCE = 3
 
@@ -83,7 +83,7 @@ def sockets(listing):
 
 
 def test_children_are_refused_and_see_no_connection(side_effects_cluster):
-    step = run_step(side_effects_cluster, 2, 2, program("exchange_fork"))
+    step = run_python(side_effects_cluster, "fork_program.py")
     lines = step.stdout.splitlines()
     assert step.returncode == 0 and sum(line.endswith(": success") for line in lines) == 12, step
     for child in ("child between", "child in the midst"):

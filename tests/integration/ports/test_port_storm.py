@@ -95,30 +95,5 @@ def test_control_steps_without_the_claim_do(storm, capsys):
     assert trouble["in-use"] + trouble["self-connect"] > 0
 
 
-def test_steps_with_one_port_do_not_meet_each_other(storm):
-    """Two steps at once with the same port: one is refused, and no task reaches the other's server."""
-    cluster, job = storm
-    with ThreadPoolExecutor(2) as pool:
-        # Rank 0 listens after 4 seconds, so that the first step is still there when the second one starts.
-        line = [*step_line(job, 2, 4, "--bootstrap-port=31000"), *PEER, "meet", "4", "4"]
-        outcomes = list(pool.map(lambda _: cluster.run(line), range(2)))
-    assert sorted(len(peers(done.stdout)) for done in outcomes) == [0, 4]
-    assert {peer.word for done in outcomes for peer in peers(done.stdout)} == {"served", "joined"}
-    assert [len(REFUSAL.findall(done.stderr)) for done in outcomes if done.returncode != 0] == [1]
-
-
-def test_control_steps_with_one_port_meet_each_other_without_the_claim(storm):
-    cluster, job = storm
-    words = Counter()
-    with ThreadPoolExecutor(2) as pool:
-        line = [*step_line(job, 2, 4, "--bootstrap-port=31001", "--bootstrap-claim=off"), *PEER, "meet", "0.5", "0.5"]
-        for _ in range(10):
-            for done in pool.map(lambda _: cluster.run(line), range(2)):
-                words += Counter(peer.word for peer in peers(done.stdout))
-            if words["cross-talk"]:
-                break
-    assert words["cross-talk"]
-
-
 def test_no_node_suffered(storm):
     assert storm[0].script("status").returncode == 0

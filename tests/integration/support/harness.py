@@ -49,7 +49,6 @@ OF_SLURMSTEPD = r"(?:slurmstepd(?:-(?P<node>\w+))?:|\[[\d.:T-]+\])"
 
 # What differs between releases of Slurm for the tests: the first one of which it is true.
 SINCE = {
-    "no PMIx message is lost": (23, 2),
     # Of 512 ranks of bare PMIx 5.0.7 (Debian 13) on two cores ten died of SIGPIPE, and the others did not end in 110 s.
     "512 ranks of bare PMIx do not end": (24, 5),
     # "Requested node configuration is not available", also without a plugin.
