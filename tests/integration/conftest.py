@@ -198,15 +198,18 @@ def campaign(request):
 
 
 @pytest.fixture
-def figure(campaign):
-    """Keeps a figure for the report: figure("B1", got="0 of 10,000 failed", met=True, control="...", seed=7). That of a
-    campaign which was cut short is not met."""
+def figure(campaign, capsys):
+    """Prints a figure and keeps it for the report: figure("B1", got="0 of 10,000 failed", met=True, control="...", seed=7).
+    That of a campaign which was cut short is not met."""
 
     def add(identity, part="", *, met, why="", **facts):
         is_full = facts.pop("is_full", campaign.is_full)
         why = "; ".join(filter(None, (campaign.why, why)))
         met, is_full = met and campaign.is_whole, is_full and campaign.is_whole
-        keep(Figure(id=identity, part=part, met=met, is_full=is_full, why=why, **facts))
+        measured = Figure(id=identity, part=part, met=met, is_full=is_full, why=why, **facts)
+        with capsys.disabled():
+            print(f"\n{measured.name}: {measured.got}" + (f" (seed {measured.seed})" if measured.seed else ""))
+        keep(measured)
 
     return add
 

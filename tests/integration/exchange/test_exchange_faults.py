@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections import Counter, namedtuple
+from collections import namedtuple
 
 import pytest
 
@@ -166,7 +166,7 @@ def test_stopped_and_continued_rank_does_not_revive_a_failed_call(faults_cluster
     assert re.search(r"missing: .*rank 3 \(node002, local rank 1\)", step.stderr), step
 
 
-def test_every_call_ends_in_time_with_the_right_ranks(faults_cluster, campaign, capsys, figure):
+def test_every_call_ends_in_time_with_the_right_ranks(faults_cluster, campaign, figure):
     generator = random.Random(campaign.seed)
     everything = [Case(fault, place, *point) for fault in FAULTS for place in PLACES for point in POINTS]
     # The two that a rank can least do about are met more often.
@@ -175,16 +175,7 @@ def test_every_call_ends_in_time_with_the_right_ranks(faults_cluster, campaign, 
     generator.shuffle(cases)
     labelled = [(case, f"fault-{number}") for number, case in enumerate(cases)]
     outcomes = [(case, step) for (case, _), step in campaign.run(lambda each: run_case(faults_cluster, *each), labelled, AT_ONCE)]
-    steps = [step for _, step in outcomes]
     bad = [(case, faults_of(case, step), step) for case, step in outcomes if faults_of(case, step)]
-    named = sum(1 for step in steps if sentences(step))
-    slowest = max((failure.milliseconds for step in steps for failure in failures(step)), default=0)
-    with capsys.disabled():
-        print(
-            f"\nexchange, faults: {len(steps)} steps, {named} with a sentence, slowest failed call {slowest} ms"
-            f" (deadline {DEADLINE * 1000:.0f}), {sum(map(is_held, steps))} held by slurmstepd: {len(bad)} bad (seed {campaign.seed})"
-            f" {dict(Counter(word for _, words, _ in bad for word in words))}"
-        )
     for identity, fault in (("M2", "kill"), ("M3", "stop")):
         of_fault = [step for case, step in outcomes if case.fault == fault]
         wrong = sum(case.fault == fault for case, *_ in bad)

@@ -58,7 +58,7 @@ def test_no_data_race_between_threads():
     assert status == 0 and "WARNING: ThreadSanitizer" not in said, said[-6000:]
 
 
-def test_no_data_race_in_exchanges(request, figure, capsys):
+def test_no_data_race_in_exchanges(request, figure):
     rounds = TSAN_ROUNDS_IN_FULL if request.config.getoption("--full") else TSAN_ROUNDS
     reports, done = 0, 0
     while done < rounds:
@@ -66,8 +66,6 @@ def test_no_data_race_in_exchanges(request, figure, capsys):
         reports += said.count("WARNING: ThreadSanitizer")
         assert status == 0 and reports == 0, said[-6000:]
         done += min(rounds, ROUNDS_OF_A_PROCESS)
-    with capsys.disabled():
-        print(f"\nexchange under ThreadSanitizer: {done} rounds of two ranks, {reports} reports")
     figure("M10", "tsan", got=f"{reports} reports in {done} rounds of two ranks, {min(rounds, ROUNDS_OF_A_PROCESS)} in a process",
            met=reports == 0, control="a race in the same program is reported")
 

@@ -53,7 +53,7 @@ def outcome(step):
     return step.returncode, sorted(re.sub(r"\d+\.\d+|\d\d:\d\d:\d\d", "", line) for line in lines)
 
 
-def test_every_end_of_a_program_is_as_without_the_library(side_effects_cluster, campaign, capsys, figure):
+def test_every_end_of_a_program_is_as_without_the_library(side_effects_cluster, campaign, figure):
     cases = [(how, first) for how in ENDS for first in ("nothing", "exchange")] * campaign.size(50, 1)
     cases = [(how, "kept") for how in ("return", "_exit", "exec")] + cases
 
@@ -64,8 +64,6 @@ def test_every_end_of_a_program_is_as_without_the_library(side_effects_cluster, 
     expected = {how: outcome(step) for (how, first), step in steps if first == "nothing"}
     bad = [(case, step, expected[case[0]]) for case, step in steps if outcome(step) != expected[case[0]]]
     codes = {how: code for how, (code, _) in expected.items()}
-    with capsys.disabled():
-        print(f"\nexchange, ends: {len(steps)} steps, {len(ENDS)} ways {codes}: {len(bad)} differ from those without the library")
     figure("M8", got=f"{len(ENDS)} ways, {len(steps):,} steps, {len(bad)} differences", met=not bad,
            control="PMIx_Init without PMIx_Finalize ends the step")  # fmt: skip
     assert not bad, bad[0]
@@ -104,15 +102,13 @@ MPI_LIMIT = 90  # seconds
 LOST_CONNECTION = "status = -61"
 
 
-def test_mpi_and_the_exchange_take_turns(side_effects_cluster, campaign, capsys, figure):
+def test_mpi_and_the_exchange_take_turns(side_effects_cluster, campaign, figure):
     # Slurm's PMIx 4.2.2 loses what it knows of a rank in shared memory when the rank's first session ends, whoever had
     # it; a second session finds it in the hash store alone (the control below).
     cases = [(order, {}) for order in AFTER_INIT] + [(order, {"PMIX_MCA_gds": "hash"}) for order in BEFORE_INIT]
     steps = [(order, run_step(side_effects_cluster, 2, 4, program("exchange_mpi"), order, env=env, limit=MPI_LIMIT))
              for order, env in campaign.each(cases * campaign.size(50, 1))]
     bad = [(order, step) for order, step in steps if step.returncode != 0]
-    with capsys.disabled():
-        print(f"\nexchange, MPI: {len(steps)} steps of 8 ranks, {len(cases)} orders: {len(bad)} failed")
     lost = sum(LOST_CONNECTION in step.stderr for _, step in steps)
     figure("M7", got=f"{len(cases)} orders, {len(steps)} steps, {len(bad)} failed, {lost} lost connections",
            met=not bad and not lost, control="a second session of bare PMIx lacks its local rank")

@@ -149,12 +149,11 @@ def started(cluster):
     return len(re.findall(r"launch task StepId=|Launching batch job ", logs))
 
 
-def test_slurmstepd_under_sanitizers(sanitized, campaign, seed, figure, capsys):
+def test_slurmstepd_under_sanitizers(sanitized, campaign, seed, figure):
     """UBSan's reports go to the step's stderr, ASan's into files: the file of leaks at the end, which Slurm's own leaks
     always fill, is missing where a slurmstepd did not come to its end."""
     runner, folder = sanitized
     shapes = fixed() + campaign.size(generated(IN_FULL - len(fixed()), seed), [])
-    began = time.monotonic()
     outcomes = campaign.run(runner.run, shapes, AT_ONCE)
     shapes, outcomes = [shape for shape, _ in outcomes], [done for _, done in outcomes]
     held = come_to_rest(runner.cluster)
@@ -165,9 +164,6 @@ def test_slurmstepd_under_sanitizers(sanitized, campaign, seed, figure, capsys):
     got = f"{len(found)} reports with our frames; {len(shapes)} steps and scripts, {of} slurmstepds"
     # Seen in 1 of 40 short runs, and not explained: a fork of a process with threads can hang in ASan's runtime.
     got += f", of which {len(held)} did not end" if held else ""
-    with capsys.disabled():
-        print(f"\nsanitizers: {got}; {succeeded} succeeded, {refused} were refused; seed {seed}, "
-              f"{time.monotonic() - began:.0f} s")
     figure("C5", "slurmstepd", got=got, met=not (found or held) and ended >= of, seed=seed,
            control="overflows, a leak and a shift too far of another plugin are reported")
     assert not found, f"seed {seed}\n" + "\n\n".join(found[:5])
@@ -257,9 +253,9 @@ needs_valgrind = pytest.mark.skipif(not shutil.which("valgrind"), reason="needs 
 
 
 @needs_valgrind
-def test_srun_under_valgrind(plain, campaign, figure, capsys):
+def test_srun_under_valgrind(plain, campaign, figure):
     count = campaign.size(STEPS_UNDER_VALGRIND_IN_FULL, STEPS_UNDER_VALGRIND)
-    ours, others, succeeded, began = [], 0, 0, time.monotonic()
+    ours, others, succeeded = [], 0, 0
     for number in campaign.each(range(count)):
         done, errors = run_under_valgrind(plain, number, SRUN_SHAPES[number % len(SRUN_SHAPES)])
         succeeded += done.returncode == 0
@@ -267,8 +263,6 @@ def test_srun_under_valgrind(plain, campaign, figure, capsys):
         others += sum(not is_ours(error) for error in errors)
         assert sum("slurm_get_job_steps" in error.text for error in errors) <= 1, "one step's, whose text is asked for once"
     got = f"{len(ours)} errors and definite leaks with our frames in {campaign.done} sruns"
-    with capsys.disabled():
-        print(f"\nvalgrind: {got}, {others} of Slurm alone, {succeeded} sruns succeeded, {time.monotonic() - began:.0f} s")
     figure("C5", "srun", got=got, met=not ours, control="an overflow and a leak of another plugin are reported")
     assert not ours, "\n\n".join(ours[:5])
     assert succeeded > 0 and others > 0, "srun 22.05 loses memory at its end: where that is not seen, nothing is"

@@ -71,7 +71,7 @@ def test_control_rules_of_launch_scripts_are_found_wrong(outcome):
     assert differences(naive, outcome.case.steps, outcome.case.hosts)
 
 
-def test_enough_layouts_were_run(outcomes, request, seed, capsys, figure):
+def test_enough_layouts_were_run(outcomes, request, seed, figure):
     """The figure of the report, where all cases were run."""
     if not NAMED.keys() <= outcomes.keys():
         pytest.skip("only some layouts were selected")
@@ -79,8 +79,6 @@ def test_enough_layouts_were_run(outcomes, request, seed, capsys, figure):
     steps, tasks = sum(len(by_step(each.reports)) for each in found), sum(len(each.reports) for each in found)
     wrong = [each.case.name for each in found if each.trouble]
     got = f"{steps} layouts, {tasks:,} tasks, {len(wrong)} differences"
-    with capsys.disabled():
-        print(f"\nlayout matrix: {got}, seed {seed}")
     is_enough = steps >= LEAST_IN_FULL[0] and tasks >= LEAST_IN_FULL[1]
     figure("C3", got=got, met=is_enough and not wrong, seed=seed, why="" if is_enough else "fewer layouts than the goal",
            control="the rules of launch scripts are found wrong")

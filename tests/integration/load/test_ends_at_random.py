@@ -225,9 +225,6 @@ def test_everything_is_free_soon(ends_cluster, campaign, capsys, figure):
     slowest = {way: round(max(step.seconds for step in ended if step.case.way == way), 1) for way in ways}
     started = sum(step.started for step in ended)
     left = Counter(f"{step.case.way}, {step.case.what}: {re.sub('[0-9]+', 'N', ', '.join(step.remains))}" for step in late)
-    tell(f"{dict(ways)}, {started} whose tasks had started, slowest {slowest} s, more than before: {more}")
-    if left:
-        tell(f"left something: {left.most_common(8)}")
     figure(
         "B4", got=f"{len(late)} of {len(ended):,} left something {LIMIT} s after their end, {len(stuck)} for longer "
                   f"than {2 * LIMIT} s; slowest {max(slowest.values())} s; {len(more)} sockets, processes or files more; "

@@ -206,7 +206,7 @@ def table_of(calls):
 
 
 @needs_stacks
-def test_root_code_does_what_is_documented(runner, tmp_path, request, seed, figure, capsys):
+def test_root_code_does_what_is_documented(runner, tmp_path, request, seed, figure):
     shapes = fixed()[:IN_SHORT]
     if request.config.getoption("--full"):
         shapes = fixed() + generated(IN_FULL - len(fixed()), seed)
@@ -217,8 +217,6 @@ def test_root_code_does_what_is_documented(runner, tmp_path, request, seed, figu
         changes += trace.changes
     strange = [str(call) for call in calls if not is_documented(call)]
     got = f"{len(strange)} of {len(calls)} calls in {len(shapes)} steps are not documented"
-    with capsys.disabled():
-        print(f"\ncalls as root: {got}; seed {seed}")
     figure("S1", got=got, met=not strange, seed=seed, table=table_of(calls),
            control="a file opened and a connection tried by another plugin are noticed")
     assert not strange, f"seed {seed}\n" + "\n".join(strange[:20])

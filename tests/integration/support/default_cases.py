@@ -33,7 +33,6 @@ ROWS: dict[str, int | str] = {
     "test_gpus": 1,
     "test_gpu_shapes": 1,
     "test_near_gpus::test_each_task_gets_the_gpus_near_its_cores": 3,
-    "test_ports_at_once": 0,
     "test_port_storm": 0,
     "test_port_conflicts::test_a_taken_port_ends_the_step_with_one_sentence": 3,
     # Exchanges and communicators.
@@ -47,7 +46,6 @@ ROWS: dict[str, int | str] = {
     "test_exchange_faults::test_a_node_where_all_ranks_have_ended_is_named_and_no_other": 1,
     "test_exchange_refusals::test_refused_in_one_sentence": 3,
     "test_exchange_side_effects::test_mpi_and_the_exchange_take_turns": 0,
-    "test_lost_messages::test_no_step_loses_a_message": 0,
     "test_communicators::test_four_calls_make_a_communicator": 3,
     "test_communicators::test_groups": 3,
     "test_communicators::test_versions": 3,
