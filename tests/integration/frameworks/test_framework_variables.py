@@ -17,8 +17,7 @@ def site(cluster_factory):
     cluster.asks = False  # what a row has beside `srun` is on its line
     cluster.up("--nodes", "4", "--gpus", "4", "--cpus", "16")
     # A folder that all nodes see, as a site would configure it.
-    line = cluster.plugstack.rstrip("\n")
-    cluster.write_plugstack(f"{line} shared_dir=/home/%u\n")
+    cluster.configure("shared_dir=/home/%u")
     return cluster
 
 

@@ -326,7 +326,7 @@ def test_within_a_batch_job_the_ranks_are_those_of_mpirun(hosts):
 
 
 def test_the_plugin_leaves_the_daemons_of_mpirun_alone(hosts):
-    with hosts.other_plugstack(f"optional {inside(PLUGIN)}\n"):
+    with hosts.other_plugstack(f"optional {hosts.plugin}\n"):
         seen = ranks_of(batch(hosts, LAUNCH))
         assert {report["parent"] for report in seen} == daemons(hosts)
         assert all(report["RANK"] is None and not report["parent_rank"] for report in seen), seen

@@ -50,10 +50,7 @@ def bare(cluster_factory) -> Cluster:
 @pytest.fixture
 def plugin(bare):
     """Puts a line with our plugin into plugstack.conf, and takes it out again."""
-    def write(arguments: str) -> None:
-        bare.write_plugstack(f"optional {inside(PLUGIN)} {arguments}\n")
-
-    yield write
+    yield bare.configure
     bare.write_plugstack("\n")
 
 

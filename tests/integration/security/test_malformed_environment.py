@@ -31,8 +31,7 @@ def cluster(cluster_factory):
 def how(request, cluster):
     if request.param == "required" and not request.config.getoption("--full"):
         pytest.skip("only with --full")
-    path = cluster.state / "etc" / "plugstack.conf"
-    cluster.write_plugstack(re.sub("^(optional|required)", request.param, path.read_text()))
+    cluster.configure("when=always", request.param)
     yield request.param
     assert cluster.script("status").returncode == 0
     for node in cluster.nodes:
