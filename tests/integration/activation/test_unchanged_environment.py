@@ -26,7 +26,8 @@ def test_epilog_of_srun_sees_the_messages_to_the_nodes_and_nothing_else(cluster)
     program = cluster.write_home("epilog", "#!/bin/sh\nenv > ~/epilog.env\n")
     srun(cluster, f"{TWO} --epilog={program}", "python3", "-c", "1")
     seen = (cluster.home / "epilog.env").read_text()
-    assert "SLURM_JOB_ID=" in seen and ours_in(seen) == {"SLURM_BOOTSTRAP_DECISION", "SLURM_BOOTSTRAP_LAYOUT"}
+    assert "SLURM_JOB_ID=" in seen, "control: it ran"
+    assert ours_in(seen) == {"SLURM_BOOTSTRAP_DECISION", "SLURM_BOOTSTRAP_LAYOUT", "SLURM_BOOTSTRAP_FAILURE"}
 
 
 def test_the_extern_step_has_nothing_of_ours(cluster_factory):
