@@ -26,9 +26,8 @@ def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="the long form: hundreds of layouts")
     parser.addoption("--seed", type=int, default=0, help="of what is generated; 0: another one each time, which is told at the end")
     parser.addoption("--minutes", type=float, default=35, help="after which a campaign of --full begins no other case")
-    parser.addoption("--harm-with", choices=["plugin", "nothing", "first-version"], default="plugin",
+    parser.addoption("--harm-with", choices=["plugin", "nothing"], default="plugin",
                      help="what the harm suite compares with stock: nothing tries whether its cases are steady")
-    parser.addoption("--harm-outcomes", help="a file: what each case of the harm suite said, as JSON")
     parser.addoption("--write-frameworks-table", action="store_true", help="write the table of etc/doc/frameworks.md from this run")
     parser.addoption("--write-harm-table", action="store_true", help="write etc/doc/harm.md from this run")
 

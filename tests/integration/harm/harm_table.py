@@ -13,7 +13,7 @@ import cases_srun_options
 import cases_step_ends
 import cases_torchrun
 import cases_wrapped_programs
-from harm_case import BETTER, KNOWN, Case
+from harm_case import BETTER, EQUAL, KNOWN, Case
 from harness import REPOSITORY
 
 MODULES = (cases_single_tasks, cases_torchrun, cases_gpus, cases_step_ends, cases_frameworks, cases_everyday_programs, cases_srun_options,
@@ -84,8 +84,7 @@ def cases_of(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def render(results, is_short: bool) -> str:
-    """The rows for a terminal; the short form leaves out the equal ones."""
-    kept = [result for result in results if not is_short or result.verdict != "equal"]
+def render(results) -> str:
+    """The rows for a terminal, but for the equal ones."""
     return "\n".join(f"{result.case.name:32} {result.case.group:30} off {result.off:3} on {result.on:3}  {result.verdict}"
-                     for result in kept)
+                     for result in results if result.verdict != EQUAL)

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from built_files import LIBRARY, built
+from built_files import LIBRARY, PLUGIN, built, inside
 from harness import REPOSITORY
 
 TOPOLOGY = "tests/data/topologies/two-socket-4gpu.txt"
@@ -33,7 +33,7 @@ def files(cluster):
         copy.chmod(0o755)
     arguments = {"library.so": "preload_library", "topology.txt": "topology"}
     given = " ".join(f"{arguments[name]}={path}" for name, path in copies.items())
-    cluster.configure(f"when=always preload=on {given}")
+    cluster.write_plugstack(f"optional {inside(PLUGIN)} when=always preload=on {given}\n")
     return copies
 
 

@@ -151,7 +151,7 @@ def check_own(task: Task, given: set[int], shared: bool):
         yield f"{task.name}: of CUDA_VISIBLE_DEVICES={','.join(task.listed)} CUDA takes {len(task.visible)} only"
 
 
-def check_together(tasks: list[Task], given: set[int], count: int):
+def check_together(tasks: list[Task], count: int):
     """The tasks of one node beside each other: GPUs of their own, groups of one size; balanced where they share."""
     owns = Counter(task.set_device("BOOTSTRAP_GPU") for task in tasks)
     host = tasks[0].report["@host"]
@@ -192,7 +192,7 @@ def check_node(tasks: list[Task], given: set[int], wanted: Wanted):
     for place, task in enumerate(tasks):
         yield from check_own(task, given, len(tasks) > count)
         yield from check_list(task, place, len(tasks), given, count, wanted.mode)
-    yield from check_together(tasks, given, count)
+    yield from check_together(tasks, count)
     lists = {task.report.get("CUDA_VISIBLE_DEVICES") for task in tasks}
     if wanted.mode == "index" and len(lists) != 1:
         yield f"{host}: the lists differ: {sorted(map(str, lists))}"
