@@ -15,10 +15,10 @@ cd "$repository"
 # Files of tests/integration: what depends on the release of Slurm, PMIx, PyTorch or Open MPI, and not what measures time,
 # forecasts, or needs no cluster.
 readonly tests=(
-  activation/{activation,options,option_abuse,slurm_partitions,refusals,step_isolation,unchanged_environment}
+  activation/{activation,options,option_abuse,slurm_partitions,refusals,unchanged_environment}
   command/{check,check_nodes,explain,explain_in_task}
-  exchange/{exchange{,_daemons,_faults,_pmi1,_refusals,_rounds,_side_effects},lost_messages,communicators}
-  failures/{first_failure,plugin_faults} frameworks/{framework_variables,examples,train} gpus/{gpus,gpu_shapes,near_gpus}
+  exchange/{exchange{,_daemons,_faults,_pmi1,_refusals,_rounds,_side_effects},communicators}
+  failures/{first_failure,plugin_faults} frameworks/{framework_variables,examples,train} gpus/{gpus,near_gpus}
   layouts/{layouts,mpi_layouts,heterogeneous_steps} load/{load,ends_at_random} mpirun/mpirun ports/{ports,port_conflicts}
   preload/{preload,preload_other_processes} scripts/{cluster,cluster_cgroups,cluster_slurm}
   security/{malformed_environment,other_users,rogue_peers,root_system_calls,secret,writable_files}

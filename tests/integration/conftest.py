@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from built_files import program
 from campaign import Campaign
 from default_cases import left_to_full
 from file_queue import run_taken
@@ -27,9 +26,8 @@ def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="the long form: hundreds of layouts")
     parser.addoption("--seed", type=int, default=0, help="of what is generated; 0: another one each time, which is told at the end")
     parser.addoption("--minutes", type=float, default=35, help="after which a campaign of --full begins no other case")
-    parser.addoption("--harm-with", choices=["plugin", "nothing", "first-version"], default="plugin",
+    parser.addoption("--harm-with", choices=["plugin", "nothing"], default="plugin",
                      help="what the harm suite compares with stock: nothing tries whether its cases are steady")
-    parser.addoption("--harm-outcomes", help="a file: what each case of the harm suite said, as JSON")
     parser.addoption("--write-frameworks-table", action="store_true", help="write the table of etc/doc/frameworks.md from this run")
     parser.addoption("--write-harm-table", action="store_true", help="write etc/doc/harm.md from this run")
 
@@ -175,12 +173,6 @@ def wide_cluster(shared_clusters):
 
 
 @pytest.fixture(scope="session")
-def probe():
-    """The probe's path inside every cluster."""
-    return program("layout_probe")
-
-
-@pytest.fixture(scope="session")
 def gpus():
     """The UUIDs of this machine's real GPUs."""
     found = driver_gpus()
@@ -205,15 +197,18 @@ def campaign(request):
 
 
 @pytest.fixture
-def figure(campaign):
-    """Keeps a figure for the report: figure("B1", got="0 of 10,000 failed", met=True, control="...", seed=7). That of a
-    campaign which was cut short is not met."""
+def figure(campaign, capsys):
+    """Prints a figure and keeps it for the report: figure("B1", got="0 of 10,000 failed", met=True, control="...", seed=7).
+    That of a campaign which was cut short is not met."""
 
     def add(identity, part="", *, met, why="", **facts):
         is_full = facts.pop("is_full", campaign.is_full)
         why = "; ".join(filter(None, (campaign.why, why)))
         met, is_full = met and campaign.is_whole, is_full and campaign.is_whole
-        keep(Figure(id=identity, part=part, met=met, is_full=is_full, why=why, **facts))
+        measured = Figure(id=identity, part=part, met=met, is_full=is_full, why=why, **facts)
+        with capsys.disabled():
+            print(f"\n{measured.name}: {measured.got}" + (f" (seed {measured.seed})" if measured.seed else ""))
+        keep(measured)
 
     return add
 

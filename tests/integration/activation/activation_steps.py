@@ -33,10 +33,9 @@ def cluster(cluster_factory, request):
 
 @pytest.fixture
 def site(cluster):
-    """Gives our line of plugstack.conf more arguments, for one test."""
-    own = cluster.plugstack
-    yield lambda arguments: cluster.write_plugstack(f"{own.rstrip()} {arguments}\n")
-    cluster.write_plugstack(own)
+    """Gives our line of plugstack.conf other arguments, for one test."""
+    yield cluster.configure
+    cluster.configure()
 
 
 def srun(cluster, options, *program, **run):

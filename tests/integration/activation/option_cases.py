@@ -87,7 +87,6 @@ def as_line(command, options, task):
     return (command, *options, *(task if command == "srun" else ("srun", *task)))
 
 
-ON_NODE = OF_SLURMSTEPD + r" error: bootstrap: StepId=\d+\.\d+: "
 TOLD = r"bootstrap: warning: StepId=\d+\.\d+: "
 
 

@@ -8,8 +8,7 @@ import re
 import pytest
 
 # two of them are fixtures
-from activation_steps import (ONE, PRINT, PYTHON, SHELL_RANK, TWO, WORLD, cluster, is_untouched, other_file, site, srun, told,
-                              variables)
+from activation_steps import ONE, PRINT, PYTHON, TWO, WORLD, cluster, is_untouched, other_file, site, srun, told, variables
 from harness import wait_for
 from port_steps import background
 
@@ -168,21 +167,6 @@ def test_a_step_that_takes_the_gpus_of_its_salloc_is_a_world(cluster):
     assert sorted(task.get("RANK") for task in variables(world)) == ["0", "1"], world
     # Not with GPUs fewer than tasks, which only slurmctld knows either.
     assert not any(variables(cluster.run(["salloc", "-Q", "-N1", "-n2", "--gres=gpu:1", "srun", *PYTHON])))
-
-
-def test_the_nearer_word_wins(cluster):
-    shell = "bash -c 'echo rank=$RANK'"
-    script = f"srun -n2 {shell}; srun -n2 --bootstrap=off {shell}; SLURM_BOOTSTRAP=off srun -n2 {shell}"
-    done = cluster.run(["salloc", "-Q", "--bootstrap=on", "-N1", "-n2", "--gres=gpu:2", "bash", "-c", script])
-    assert sorted(done.stdout.split()[:2]) == ["rank=0", "rank=1"], done
-    assert done.stdout.split()[2:4] == ["rank=", "rank="], done
-    assert sorted(done.stdout.split()[4:]) == ["rank=0", "rank=1"], "the job's option is nearer than the variable"
-    script = f"SLURM_BOOTSTRAP=on srun -n2 {shell}; srun --bootstrap=on -n2 {shell}"
-    refused = cluster.run(["salloc", "-Q", "--bootstrap=off", "-N1", "-n2", "--gres=gpu:2", "bash", "-c", script])
-    assert refused.stdout.split()[:2] == ["rank=", "rank="] and sorted(refused.stdout.split()[2:]) == ["rank=0", "rank=1"], refused
-    assert srun(cluster, ONE, *SHELL_RANK, env={"SLURM_BOOTSTRAP": "off"}).stdout.split() == ["rank="] * 2
-    assert sorted(srun(cluster, ONE, *SHELL_RANK, env={"SLURM_BOOTSTRAP": "on"}).stdout.split()) == ["rank=0", "rank=1"]
-    assert {frozenset(task) for task in variables(srun(cluster, ONE, env={"SLURM_BOOTSTRAP": "off"}))} == {frozenset(["SLURM_BOOTSTRAP"])}
 
 
 BATCH = """#!/bin/bash

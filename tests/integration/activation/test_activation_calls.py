@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from activation_steps import ONE, PYTHON, TWO, WORLD, cluster, is_untouched, other_file, srun, told, variables  # one is a fixture
+from activation_steps import ONE, PYTHON, TWO, WORLD, cluster, is_untouched, srun, told, variables  # one is a fixture
 from harness import command_line, wait_for
 from port_steps import background
 
@@ -179,10 +179,9 @@ def test_a_port_that_cannot_be_reserved_ends_only_a_step_that_asked(cluster):
 
 def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
     """Where srun has no plugin, or another version, or the words are of another step, all nodes leave all tasks alone."""
-    plugstack = cluster.state / "etc" / "plugstack.conf"
     texts = {"3;{}.{};world;unasked;1f;;;x": True, "2;{}.{};world;unasked;1f;;;x": False, "4;{}.{};world;unasked;1f;;;x": False,
              "3;{}.9;world;unasked;1f;;;x": False, "3;{}.{}": False, "on": False}  # fmt: skip
-    with other_file(cluster, "head", plugstack, "# no plugin\n", "none.conf"):
+    with cluster.without_plugin():
         job = cluster.allocate("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
         line = ["srun", f"--jobid={job}", "-n4", "--ntasks-per-node=2"]
         for step, (text, is_heard) in enumerate(texts.items()):
@@ -201,8 +200,7 @@ def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
 
 def test_a_decision_with_a_line_break_is_refused(cluster):
     """slurmd's log has the reason of an observed step, and a user can write the decision."""
-    plugstack = cluster.state / "etc" / "plugstack.conf"
-    with other_file(cluster, "head", plugstack, "# no plugin\n", "none.conf"):
+    with cluster.without_plugin():
         job = cluster.allocate("-N1", "-n1", "--gres=gpu:2")
         for step, reason in enumerate(("SEEN", "x\nFORGED error: uid 0", "x" * 3000)):
             decision = {"SLURM_BOOTSTRAP_DECISION": f"3;{job}.{step};observe;unasked;0;;;{reason}"}
@@ -214,8 +212,7 @@ def test_a_decision_with_a_line_break_is_refused(cluster):
 
 def test_a_node_without_the_plugin_gets_nothing_and_the_others_agree_with_each_other(cluster):
     """All nodes come before submit hosts, and `slurm-bootstrap check` sees such a node: the plugin alone cannot."""
-    plugstack = cluster.state / "etc" / "plugstack.conf"
-    with other_file(cluster, "node002", plugstack, "# no plugin\n", "none.conf"):
+    with cluster.without_plugin("node002"):
         tasks = variables(srun(cluster, TWO))
     assert sorted("RANK" in task for task in tasks) == [False, False, True, True]
     assert sorted(task["RANK"] for task in tasks if "RANK" in task) == ["0", "1"]

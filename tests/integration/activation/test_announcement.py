@@ -65,22 +65,6 @@ def test_slurmds_log_keeps_decisions(site, cluster):
     assert "SET UP" not in logged()[1], "only the first node of a step has the line"
 
 
-@pytest.mark.parametrize("argument, wrong", [
-    ("whne=observe", '"whne=observe"'), ("when=observer", 'when="observer"'), ("when", '"when"'), ("announce=loud", 'announce="loud"')])
-def test_a_wrong_argument_sets_up_nothing_unasked(site, cluster, argument, wrong):
-    site(argument)
-    done = srun(cluster, TWO)
-    assert is_untouched(done, 4) and all_lines(done) == []
-    assert any(wrong in line for line in all_lines(srun(cluster, f"-v {TWO}")))
-    refused = cluster.run(["srun", *TWO.split(), "--bootstrap=on", *PYTHON])
-    assert refused.returncode != 0 and refused.stdout == "" and len(all_lines(refused)) == 1 and wrong in all_lines(refused)[0], refused
-    weak = srun(cluster, TWO, env={"SLURM_BOOTSTRAP": "on"})
-    assert not any("RANK" in task for task in variables(weak)) and len(variables(weak)) == 4
-    assert len(all_lines(weak)) == 1 and "warning" in all_lines(weak)[0]
-    checked = cluster.run([COMMAND, "check", "--local"])
-    assert checked.returncode == 1 and wrong in checked.stdout, checked
-
-
 def test_check_finds_a_host_without_the_line(cluster):
     with cluster.other_plugstack():
         done = cluster.run([COMMAND, "check", "--local"])

@@ -43,7 +43,6 @@ def pyxis(*arguments):
 MPIBIND = f"optional {double('site_spank')} mpibind"
 IMAGE = "--container-image=pytorch"
 
-
 def tasks_of(done):
     """The variables of each rank."""
     assert done.returncode == 0, done.stderr

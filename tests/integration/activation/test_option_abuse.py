@@ -49,7 +49,7 @@ def next_job(cluster):
     return int(cluster.run(["srun", "--bootstrap=off", "printenv", "SLURM_JOB_ID"]).stdout) + 1
 
 
-def test_every_abuse_has_its_status_and_text(cluster, figure, capsys):
+def test_every_abuse_has_its_status_and_text(cluster, figure):
     cases = all_cases()
     assert len({case.name for case in cases}) == len(cases) >= 100
     # What srun, sbatch or salloc stops is stopped before anything is allocated: it takes no number of a job.
@@ -60,8 +60,6 @@ def test_every_abuse_has_its_status_and_text(cluster, figure, capsys):
     bad += judge(cluster, [case for case in cases if case not in stopped])
     refused = sum(case.status != 0 for case in cases)
     got = f"{len(cases)} cases, {refused} of them refused, {len(bad)} not as in the table"
-    with capsys.disabled():
-        print(f"\noptions: {got}")
     figure("F4", got=got, met=not bad, is_full=True, control="each entry of the table fails for another command's outcome")
     assert not bad, "\n".join(bad)
     # Nothing that was refused has left a job: only those that ran, and are over, were ever there.

@@ -3,14 +3,12 @@
 import re
 import shutil
 import subprocess
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from built_files import COMMAND
 from harness import REPOSITORY, since, slurm_prefix, slurm_release
-from port_steps import STORM, allocation, background, step_line
+from port_steps import allocation, step_line
 
 # Another release than the one of the clusters, as Slurm writes it.
 FOREIGN_VERSION, FOREIGN_NUMBER = ("23.02.8", "0x170208") if slurm_release() != (23, 2) else ("22.05.8", "0x160508")
@@ -22,50 +20,28 @@ COMMANDS = {
 }
 
 
-class Desk:
-    """A cluster whose plugstack.conf the tests rewrite."""
-
-    def __init__(self, cluster):
-        self.cluster = cluster
-        self.plugin = cluster.plugstack.split()[1]
-
-    def configure(self, *lines):
-        self.cluster.write_plugstack("\n".join(lines) + "\n")
-
-    def run(self, command, *options, **more):
-        first, *rest = COMMANDS[command]
-        return self.cluster.run([first, *options, *rest], timeout=30, **more)
-
-    @contextmanager
-    def without_plugin_on_head(self):
-        """The submit host has no plugin, the nodes have it: hosts may be configured apart."""
-        path = self.cluster.state / "etc" / "plugstack.conf"
-        path.with_name("empty.conf").write_text("# no plugin\n")
-        mount = f"mount --bind {path.with_name('empty.conf')} {path}"
-        assert self.cluster.run(["sh", "-c", mount], user="root").returncode == 0
-        try:
-            yield
-        finally:
-            self.cluster.run(["umount", path], user="root")
+def run(cluster, command, *options, **more):
+    first, *rest = COMMANDS[command]
+    return cluster.run([first, *options, *rest], timeout=30, **more)
 
 
 @pytest.fixture(scope="module")
-def desk(cluster_factory):
+def cluster(cluster_factory):
     cluster = cluster_factory("refuse")
     cluster.asks = False  # each test sets it
-    return Desk(cluster.up("--nodes", "3", "--plugin-args", "when=always"))
+    return cluster.up("--nodes", "3", "--plugin-args", "when=always")
 
 
 @pytest.fixture(params=["optional", "required"])
-def how(request, desk):
+def how(request, cluster):
     """The word before the plugin in plugstack.conf; afterwards no node has suffered, and a step runs as ever."""
-    desk.configure(f"{request.param} {desk.plugin} when=always")
+    cluster.configure("when=always", request.param)
     yield request.param
-    desk.configure(f"{request.param} {desk.plugin} when=always")
-    assert desk.cluster.script("status").returncode == 0
-    assert_right(desk.run("srun"))
-    for node in desk.cluster.nodes:
-        assert not re.search("segfault|signal 11|stepd.*(abort|terminated)", desk.cluster.log(f"slurmd.{node}"), re.I)
+    cluster.configure("when=always", request.param)
+    assert cluster.script("status").returncode == 0
+    assert_right(run(cluster, "srun"))
+    for node in cluster.nodes:
+        assert not re.search("segfault|signal 11|stepd.*(abort|terminated)", cluster.log(f"slurmd.{node}"), re.I)
 
 
 def sentences(done):
@@ -83,47 +59,20 @@ def assert_right(done, size=4):
     assert len({task[5] for task in tasks}) == 1
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_bad_option_stops_the_command(desk, how, command):
-    done = desk.run(command, "--bootstrap-port=80")
-    assert done.returncode != 0 and "started" not in done.stderr and done.stdout == ""
-    assert len(sentences(done)) == 1, done.stderr
-    assert re.search(r'--bootstrap-port="?80"? is not valid: .*1024 to 65535', sentences(done)[0])
-
-
-def test_bad_argument_of_the_site_is_reported_and_fails_the_step_alone(desk, how):
-    desk.configure(f"{how} {desk.plugin} when=always port_range=9-1")
-    done = desk.run("srun", "--bootstrap=on")
-    assert done.returncode != 0 and done.stdout == ""
-    # srun reads its own file. Each node reports its own, too, unless another node has ended the step before.
-    lines = sentences(done)
-    assert lines and lines[0].startswith("srun: error: ") and len(lines) <= 3, done.stderr
-    assert all("port_range=" in line and "plugstack.conf" in line for line in lines), done.stderr
-
-
-def test_taken_port_in_a_batch_job(desk, how):
-    with background(desk.cluster, [*STORM, "hold", "31900", "::", "listen"], user="bob", ready=True):
-        script = "srun --bootstrap-port=31900 sleep 600; echo srun $?"
-        line = ["sbatch", "-W", "-N2", "-n4", "-o", "/home/alice/out", "--wrap", script]
-        assert desk.cluster.run(line, timeout=60).returncode == 0
-    text = (desk.cluster.home / "out").read_text()
-    assert text.count("bootstrap:") == 1 and "MASTER_PORT 31900 on node001 is already in use" in text and "srun 0" not in text
-
-
-def test_missing_rank_variable_is_named(desk):
+def test_missing_rank_variable_is_named(cluster):
     explain = [COMMAND, "explain"]
-    outside = desk.cluster.run(explain)
+    outside = cluster.run(explain)
     assert outside.returncode == 1 and outside.stderr.count("\n") == 1 and "SLURM_JOB_ID" in outside.stderr
-    inside = desk.cluster.run(["srun", "env", "-u", "SLURM_PROCID", *explain])
+    inside = cluster.run(["srun", "env", "-u", "SLURM_PROCID", *explain])
     assert inside.returncode == 1 and "SLURM_PROCID is not set" in inside.stderr
     assert inside.stderr.count("bootstrap:") == 1
-    assert desk.cluster.run(["srun", *explain]).returncode == 0
+    assert cluster.run(["srun", *explain]).returncode == 0
 
 
 @pytest.fixture(scope="module")
-def foreign(desk):
+def foreign(cluster):
     """The plugin as built for another Slurm release: its own source with another version in the header."""
-    folder = desk.cluster.state / "etc"
+    folder = cluster.state / "etc"
     shutil.copytree(slurm_prefix() / "include/slurm", folder / "slurm")
     header = folder / "slurm" / "slurm_version.h"
     header.write_text(re.sub(r"(define SLURM_VERSION_NUMBER).*", rf"\1 {FOREIGN_NUMBER}", header.read_text()))
@@ -138,19 +87,14 @@ def foreign(desk):
     return folder / "foreign.so"
 
 
-def broken_plugin(desk, foreign, kind):
-    """The path of a plugin that cannot be loaded, and Slurm's message about it."""
-    if kind == "missing":
-        return Path("/nonexistent/spank_bootstrap.so"), "cannot open shared object file"
-    return foreign, f"Incompatible Slurm plugin .* version \\({FOREIGN_VERSION}\\)"
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("kind", ["missing", "foreign"])
-def test_plugin_that_cannot_be_loaded(desk, foreign, how, kind, command, tally):
-    path, words = broken_plugin(desk, foreign, kind)
-    desk.configure(f"{how} {path} when=always")
-    done = desk.run(command)
+def test_plugin_that_cannot_be_loaded(cluster, foreign, how, kind, command, tally):
+    path, words = foreign, f"Incompatible Slurm plugin .* version \\({FOREIGN_VERSION}\\)"
+    if kind == "missing":
+        path, words = "/nonexistent/spank_bootstrap.so", "cannot open shared object file"
+    cluster.write_plugstack(f"{how} {path} when=always\n")
+    done = run(cluster, command)
     is_told = how == "required" or kind != "missing" or not since("a missing plugin that is optional is not told")
     assert bool(re.search(words, done.stderr)) == is_told, done.stderr
     assert (done.returncode == 0) == (how == "optional"), done.stderr
@@ -160,23 +104,23 @@ def test_plugin_that_cannot_be_loaded(desk, foreign, how, kind, command, tally):
     tally("C4", "commands with a plugin that cannot be loaded", part="plugins that cannot be loaded")
 
 
-def test_plugin_that_only_the_nodes_cannot_load(desk, foreign, tally):
+def test_plugin_that_only_the_nodes_cannot_load(cluster, foreign, tally):
     """Optional, as in the README: the step runs as without a plugin."""
-    desk.configure(f"optional {foreign} when=always")
-    with desk.without_plugin_on_head():
-        done = desk.run("srun")
+    cluster.write_plugstack(f"optional {foreign} when=always\n")
+    with cluster.without_plugin():
+        done = run(cluster, "srun")
         assert done.returncode == 0 and len(done.stdout.splitlines()) == 4 and "bootstrap:" not in done.stderr
         tally("C4", "step whose nodes cannot load it", part="plugins that cannot be loaded")
-    desk.configure(f"optional {desk.plugin} when=always")
-    assert desk.cluster.script("status").returncode == 0
+    cluster.configure("when=always")
+    assert cluster.script("status").returncode == 0
 
 
-def test_plugin_listed_twice_works_once(desk, how, tally):
-    desk.configure(*[f"{how} {desk.plugin} when=always"] * 2)
-    done = desk.run("srun", "--bootstrap=explain")
+def test_plugin_listed_twice_works_once(cluster, how, tally):
+    cluster.write_plugstack(f"{how} {cluster.plugin} when=always\n" * 2)
+    done = run(cluster, "srun", "--bootstrap=explain")
     table = [line for line in done.stderr.splitlines() if "MASTER_PORT" in line]
     assert len(table) == 1, done.stderr
-    assert_right(desk.run("srun"))
+    assert_right(run(cluster, "srun"))
     tally("C4", "steps with the plugin listed twice", part="plugins that cannot be loaded")
 
 
@@ -185,25 +129,25 @@ def decision(job, step, asked="strongly"):
     return {"SLURM_BOOTSTRAP_DECISION": f"3;{job}.{step};all;{asked};1f;;;a test asks for it"}
 
 
-def test_order_that_only_srun_knows(desk, how):
-    hosts = {"SLURM_HOSTFILE": desk.cluster.write_home("hosts", "node002\nnode001\n")}
-    with desk.without_plugin_on_head(), allocation(desk.cluster, "-N3") as job:
+def test_order_that_only_srun_knows(cluster, how):
+    hosts = {"SLURM_HOSTFILE": cluster.write_home("hosts", "node002\nnode001\n")}
+    with cluster.without_plugin(), allocation(cluster, "-N3") as job:
         line = ["srun", f"--jobid={job}", "--overlap", "--overcommit"]
         arbitrary = [*line, "-n2", "--distribution=arbitrary"]
-        done = desk.cluster.run([*arbitrary, "sleep", "600"], env=hosts | decision(job, 0), timeout=60)
+        done = cluster.run([*arbitrary, "sleep", "600"], env=hosts | decision(job, 0), timeout=60)
         assert done.returncode != 0 and len(sentences(done)) == 1, done.stderr
         assert "order of ranks is arbitrary" in done.stderr and "load the plugin where srun runs" in done.stderr
-        done = desk.cluster.run([*arbitrary, *SHOW], env=hosts | decision(job, 1, "weakly"))
+        done = cluster.run([*arbitrary, *SHOW], env=hosts | decision(job, 1, "weakly"))
         assert done.returncode == 0 and len(done.stdout.split()) == 4, "as without the plugin: no variable of ours"
         assert len(sentences(done)) == 1 and "start as without the plugin" in done.stderr, done.stderr
         # What the nodes know by themselves is right without srun's help.
         for step, order in enumerate(("block", "cyclic"), start=2):
-            assert_right(desk.cluster.run([*line, "-N2", "-n4", f"--distribution={order}", *SHOW], env=decision(job, step)))
+            assert_right(cluster.run([*line, "-N2", "-n4", f"--distribution={order}", *SHOW], env=decision(job, step)))
         # Where srun has not decided, nothing is set up on any node, whatever the order.
-        done = desk.cluster.run([*arbitrary, *SHOW], env=hosts)
+        done = cluster.run([*arbitrary, *SHOW], env=hosts)
         assert done.returncode == 0 and len(done.stdout.split()) == 4 and sentences(done) == [], done
     # Control: with the plugin where srun runs, the same step runs.
-    assert_right(desk.cluster.run(["srun", "-n2", "--distribution=arbitrary", *SHOW], env=hosts), 2)
+    assert_right(cluster.run(["srun", "-n2", "--distribution=arbitrary", *SHOW], env=hosts), 2)
 
 
 FORGED = {
@@ -219,16 +163,16 @@ FORGED = {
 }
 
 
-def forge(desk, job):
+def forge(cluster, job):
     """One step for each forged text, made for that very step; gives the finished steps."""
     for number, (text, words) in enumerate(FORGED.values()):
         env = {"SLURM_BOOTSTRAP_LAYOUT": f"{job}.{number}/{text}", **decision(job, number)}
-        yield words, desk.cluster.run([*step_line(job, 3, 3, asks=False), *SHOW], env=env, timeout=60)
+        yield words, cluster.run([*step_line(job, 3, 3, asks=False), *SHOW], env=env, timeout=60)
 
 
-def test_forged_layout_is_refused_where_srun_cannot_replace_it(desk, how):
-    with desk.without_plugin_on_head(), allocation(desk.cluster, "-N3") as job:
-        for words, done in forge(desk, job):
+def test_forged_layout_is_refused_where_srun_cannot_replace_it(cluster, how):
+    with cluster.without_plugin(), allocation(cluster, "-N3") as job:
+        for words, done in forge(cluster, job):
             assert done.returncode != 0 and words in done.stderr, done.stderr
             # One sentence, or one of each host whose own tasks are not where the layout puts them.
             hosts = [re.search("(?:runs on|the tasks of) (node00.)", line) for line in sentences(done)]
@@ -236,12 +180,12 @@ def test_forged_layout_is_refused_where_srun_cannot_replace_it(desk, how):
             assert max(map(len, sentences(done))) < 400
         # What another step left behind is not a forgery.
         env = {"SLURM_BOOTSTRAP_LAYOUT": f"{job}.9999/map:1,0,2", **decision(job, len(FORGED))}
-        assert_right(desk.cluster.run([*step_line(job, 3, 3, asks=False), *SHOW], env=env), 3)
-    with allocation(desk.cluster, "-N3") as job:
-        for _, done in forge(desk, job):
+        assert_right(cluster.run([*step_line(job, 3, 3, asks=False), *SHOW], env=env), 3)
+    with allocation(cluster, "-N3") as job:
+        for _, done in forge(cluster, job):
             assert_right(done, 3)
 
 
-def test_no_node_suffered(desk):
-    assert desk.cluster.script("status").returncode == 0
-    assert "drain" not in desk.cluster.run(["sinfo", "-h", "-N", "-o", "%T %E"]).stdout
+def test_no_node_suffered(cluster):
+    assert cluster.script("status").returncode == 0
+    assert "drain" not in cluster.run(["sinfo", "-h", "-N", "-o", "%T %E"]).stdout

@@ -3,31 +3,11 @@
 import json
 import re
 
-import pytest
+from activation_steps import cluster, site
 
 STEP = ["-N2", "--ntasks-per-node=2", "--gres=gpu:2"]
 NAMES = {"rank": "RANK", "order": "CUDA_DEVICE_ORDER", "kill": "SLURM_KILL_BAD_EXIT"}
 SHOW = ["python3", "-c", f"import json, os; print(json.dumps({{key: os.environ.get(name, '') for key, name in {NAMES}.items()}}))"]
-
-
-@pytest.fixture(scope="module")
-def cluster(cluster_factory):
-    """Its default partition is main; debug is another one of the same nodes."""
-    cluster = cluster_factory("partitions")
-    cluster.asks = False
-    return cluster.up("--cpus", "8", "--gpus", "2")
-
-
-@pytest.fixture
-def site(cluster):
-    """Changes the arguments of the plugin, or takes it out with None."""
-    own = cluster.plugstack
-
-    def change(arguments):
-        cluster.write_plugstack("" if arguments is None else f"{own.strip()} {arguments}\n")
-
-    yield change
-    cluster.write_plugstack(own)
 
 
 def tasks(cluster, *options, env=None, before=()):
@@ -37,8 +17,8 @@ def tasks(cluster, *options, env=None, before=()):
 
 
 def test_steps_elsewhere_are_as_without_the_plugin(cluster, site):
-    site(None)
-    untouched = tasks(cluster)
+    with cluster.other_plugstack():
+        untouched = tasks(cluster)
     site("partitions=debug")
     for options, env in (((), {}), (("-p", "main"), {}), (("-pmain",), {"SLURM_PARTITION": "debug"})):
         assert tasks(cluster, *options, env=env) == untouched, options

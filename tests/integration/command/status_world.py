@@ -13,7 +13,6 @@ from datetime import timedelta
 from pathlib import Path
 
 FOLDER, RANK = Path(sys.argv[1]), int(os.environ["RANK"])
-EARLY = {"asleep", "import", "port"}
 
 
 def order():

@@ -2,7 +2,6 @@
 
 import json
 import re
-from contextlib import contextmanager
 
 import pytest
 
@@ -45,21 +44,8 @@ def test_a_mistake_in_plugstack_conf_is_named_with_its_line(cluster, line, row, 
     assert f"etc/plugstack.conf:2: {text}" in rows[row]["text"]
 
 
-@contextmanager
-def without_plugin(cluster, node):
-    """Its plugstack.conf is empty for the time of the block."""
-    files = f"{cluster.state}/etc/plugstack.conf", "/etc/slurm/plugstack.conf"
-    for file in files:
-        cluster.run(["mount", "--bind", "/dev/null", file], user="root", node=node)
-    try:
-        yield
-    finally:
-        for file in files:
-            cluster.run(["umount", file], user="root", node=node)
-
-
 def test_a_node_without_the_plugin_is_named_and_run_refuses(cluster):
-    with without_plugin(cluster, "node002"):
+    with cluster.without_plugin("node002"):
         done = check(cluster, *CPU)
         started = cluster.run(["srun", "--quiet", *CPU, COMMAND, "run", "echo", "started"])
     assert done.failed == ["versions"] and done.ranks("versions") == [2, 3] and done.status == 1, done.stdout

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from built_files import PROBE
 from harness import Cluster
 from layout_oracle import Report, read_reports
 
@@ -81,22 +82,16 @@ class Explained:
 
 
 class Stage:
-    def __init__(self, cluster: Cluster, probe: str):
+    def __init__(self, cluster: Cluster):
         self.cluster = cluster
-        self.probe = probe
         self.count = 0
-        self.original = cluster.plugstack
-        self.plugin = self.original.split(" when=")[0].strip()
-        self.configure("when=always")
-
-    def configure(self, arguments: str) -> None:
-        self.cluster.write_plugstack(f"{self.plugin} {arguments}\n")
+        cluster.configure("when=always")
 
     def run(self, script: str, asks: bool = True, shows_all: bool = True) -> Explained:
         self.count += 1
         out = f"/home/alice/explained/{self.count}"
         script = script.replace("{explain}", "--bootstrap=explain")
-        preamble = f"export OUT={out} PROBE='{self.probe} {out} alone'; rm -rf $OUT; mkdir -p $OUT; "
+        preamble = f"export OUT={out} PROBE='{PROBE} {out} alone'; rm -rf $OUT; mkdir -p $OUT; "
         env = {"SLURM_BOOTSTRAP": "on" if asks else "", "SLURM_BOOTSTRAP_DEBUG": "1" if shows_all else ""}
         done = self.cluster.run(["timeout", "30", "bash", "-c", preamble + script], env=env)
         assert done.returncode == 0, done.stderr
@@ -105,10 +100,9 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(wide_cluster: Cluster, probe: str):
-    stage = Stage(wide_cluster, probe)
-    yield stage
-    stage.cluster.write_plugstack(stage.original)
+def stage(wide_cluster: Cluster):
+    with wide_cluster.other_plugstack():
+        yield Stage(wide_cluster)
 
 
 def shown(values: list[str]) -> str:
@@ -169,9 +163,9 @@ def test_control_a_wrong_or_missing_row_is_found(stage):
 @pytest.mark.parametrize("name", INACTIVE)
 def test_inactive_step_explains_why_in_one_line(stage, name):
     arguments, script, reason = INACTIVE[name]
-    stage.configure(arguments)
+    stage.cluster.configure(arguments)
     step = stage.run(script, asks=False)
-    stage.configure("when=always")
+    stage.cluster.configure("when=always")
     assert len(step.lines) == 1 and step.lines[0].startswith("bootstrap: StepId="), step.lines
     assert f": NOT SET UP: {reason}" in step.lines[0]
     assert len(step.tasks) == 3 and not any("RANK" in task for task in step.tasks)
@@ -234,9 +228,9 @@ def decisions(stage, script, **settings):
 @pytest.fixture
 def world(stage):
     """The step does not ask, and the site has no setting."""
-    stage.configure("")
+    stage.cluster.configure("")
     yield "-N2 --ntasks-per-node=2 --gres=gpu:2 python3 -c 1"
-    stage.configure("when=always")
+    stage.cluster.configure("when=always")
 
 
 def test_each_decision_is_a_line_of_srun_v_and_of_the_debug_variable(stage, world):

@@ -15,10 +15,8 @@ WORLD = "-N2 --ntasks-per-node=2 --gres=gpu:2"
 @pytest.fixture(scope="module")
 def cluster(wide_cluster: Cluster):
     """The site chooses no step but worlds."""
-    own = wide_cluster.plugstack
-    wide_cluster.write_plugstack(f"{own.split(' when=')[0].strip()}\n")
-    yield wide_cluster
-    wide_cluster.write_plugstack(own)
+    with wide_cluster.other_plugstack(f"optional {wide_cluster.plugin}\n"):
+        yield wide_cluster
 
 
 def explain(cluster: Cluster, options: str, *arguments: str, **settings: str):

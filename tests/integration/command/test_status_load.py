@@ -3,7 +3,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import re
-import statistics
 import time
 from collections import Counter
 
@@ -17,8 +16,6 @@ WORLD = "status_world.py"
 HARMLESS = re.compile(r"all \d+ ranks run alike|none of the \d+ ranks stands out|ranks? .* differs?: .*; (it|they) may be slow, in a "
                       r"checkpoint, or stuck")
 LOOKS = 100
-# Each rank prints how long its rounds take.
-ROUNDS = "import os, sys, time; t = time.monotonic\nwhile True:\n    b = t(); sum(range(400000)); print(t() - b, flush=True)\n"
 
 
 @pytest.fixture(scope="module")
@@ -63,26 +60,3 @@ def test_sixty_four_nodes(cluster_factory, figure):
             seconds.append(time.monotonic() - begin)
     print(seconds)
     figure("T2", got=f"{max(seconds):.1f} s", met=max(seconds) <= 10)
-
-
-@pytest.mark.full
-def test_the_cost_for_the_program(site, figure):
-    """Rounds of a program with `--watch 5` beside it, and without."""
-    with running(site, "cost", "-N1", "-n2", "/usr/bin/python3", "-I", "-S", "-c", ROUNDS) as step:
-        output = step.folder / "output"
-
-        def rounds(seconds):
-            begin = len(output.read_text().splitlines())
-            time.sleep(seconds)
-            return [float(line) for line in output.read_text().splitlines()[begin:-1]]
-
-        alone, watched = [], []
-        for _ in range(3):
-            alone += rounds(20)
-            watcher = site.start(["slurm-bootstrap", "status", step.id, "--watch", "5"])
-            watched += rounds(20)
-            watcher.kill()
-            watcher.communicate()
-    ratio = statistics.mean(watched) / statistics.mean(alone)
-    print(f"{statistics.mean(alone) * 1000:.2f} ms alone, {statistics.mean(watched) * 1000:.2f} ms watched")
-    figure("T3", got=f"{ratio:.3f}x", met=ratio <= 1.05)

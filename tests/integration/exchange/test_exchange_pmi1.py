@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from built_files import LIBRARY, inside, program
-from exchange_steps import DIFFERENT_CALLS, assert_different_calls_fail_at_once, failures, run_step, sentences, successes
+from exchange_steps import DIFFERENT_CALLS, assert_different_calls_fail_at_once, failures, run_python, run_step, sentences, successes
 from harness import wait_for
 
 NO_PMIX = ("--mpi=none",)
@@ -25,6 +25,10 @@ def pmi1_cluster(cluster_factory):
 
 def probe(cluster, nodes, per_node, *words, options=NO_PMIX, **more):
     return run_step(cluster, nodes, per_node, program("exchange_probe"), *words, options=options, **more)
+
+
+def run_program(cluster, *words):
+    return run_python(cluster, "pmi1_program.py", *words, options=NO_PMIX)
 
 
 def is_complete(step, ranks):
@@ -117,17 +121,17 @@ def test_the_library_may_have_been_opened_by_a_relative_path(pmi1_cluster):
 
 
 def test_nothing_is_left_in_the_program(pmi1_cluster):
-    step = run_step(pmi1_cluster, 2, 2, program("exchange_pmi1"), *["ours"] * 5, options=NO_PMIX)
+    step = run_program(pmi1_cluster, *["ours"] * 5)
     assert step.returncode == 0 and LEFT.findall(step.stdout) == [NOTHING] * 4, step
     # Control: what a program that speaks PMI-1 itself has left in it.
-    step = run_step(pmi1_cluster, 2, 2, program("exchange_pmi1"), "own", options=NO_PMIX)
+    step = run_program(pmi1_cluster, "own")
     assert step.returncode == 0 and all("objects 0" not in left for left in LEFT.findall(step.stdout)), step
     assert len(LEFT.findall(step.stdout)) == 4
 
 
 def test_a_program_that_inherits_orphans_sees_no_child(pmi1_cluster):
     """A subreaper, as process 1 of a container: it would get SIGCHLD, and wait(2) would find the helper."""
-    step = run_step(pmi1_cluster, 2, 2, program("exchange_pmi1"), "subreaper", *["ours"] * 5, options=NO_PMIX)
+    step = run_program(pmi1_cluster, "subreaper", *["ours"] * 5)
     assert step.returncode == 0 and LEFT.findall(step.stdout) == [NOTHING] * 4, step
 
 
@@ -191,13 +195,13 @@ def test_no_process_of_ours_outlives_a_call_that_was_given_up(pmi1_cluster):
 
 def test_a_program_that_speaks_pmi1_itself_does_so_before_and_after(pmi1_cluster):
     words = ("own", "ours", "own", "ours", "ours", "own")
-    step = run_step(pmi1_cluster, 2, 2, program("exchange_pmi1"), *words, options=NO_PMIX)
+    step = run_program(pmi1_cluster, *words)
     assert step.returncode == 0 and step.stderr == "" and step.stdout.count(" right after ") == 4 * len(words), step
 
 
 def test_a_late_rank_and_pmi1_afterwards(pmi1_cluster):
     words = ("ours", "late", "ours", "ours", "wait", "own")
-    step = run_step(pmi1_cluster, 2, 2, program("exchange_pmi1"), *words, options=NO_PMIX)
+    step = run_program(pmi1_cluster, *words)
     for rank in range(4):
         lines = re.findall(rf"^rank {rank} (own|ours) (right|failed) after (\d+) ms(.*)$", step.stdout, re.MULTILINE)
         ends = ["ours right", "ours failed", "ours failed", "own right"]

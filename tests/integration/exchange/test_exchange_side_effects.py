@@ -5,10 +5,8 @@ import re
 import pytest
 
 from built_files import LIBRARY, inside, program
-from exchange_steps import run_step
+from exchange_steps import ENDS, run_python, run_step
 
-ENDS = ("return", "exit3", "_exit", "exec", "abort", "term", "quick_exit", "thread", "pthread_exit")
-ENDS += ("child", "daemon", "workers")
 AT_ONCE = 3
 
 # Each letter is a step: x exchange, I MPI_Init, B MPI_Barrier, F MPI_Finalize, L one that every other rank ends late.
@@ -55,19 +53,17 @@ def outcome(step):
     return step.returncode, sorted(re.sub(r"\d+\.\d+|\d\d:\d\d:\d\d", "", line) for line in lines)
 
 
-def test_every_end_of_a_program_is_as_without_the_library(side_effects_cluster, campaign, capsys, figure):
+def test_every_end_of_a_program_is_as_without_the_library(side_effects_cluster, campaign, figure):
     cases = [(how, first) for how in ENDS for first in ("nothing", "exchange")] * campaign.size(50, 1)
     cases = [(how, "kept") for how in ("return", "_exit", "exec")] + cases
 
     def run(case):
-        return run_step(side_effects_cluster, 2, 2, program("exchange_ends"), case[1], case[0])
+        return run_step(side_effects_cluster, 2, 2, program("exchange_ends"), *case)
 
     steps = campaign.run(run, cases, AT_ONCE)
     expected = {how: outcome(step) for (how, first), step in steps if first == "nothing"}
     bad = [(case, step, expected[case[0]]) for case, step in steps if outcome(step) != expected[case[0]]]
     codes = {how: code for how, (code, _) in expected.items()}
-    with capsys.disabled():
-        print(f"\nexchange, ends: {len(steps)} steps, {len(ENDS)} ways {codes}: {len(bad)} differ from those without the library")
     figure("M8", got=f"{len(ENDS)} ways, {len(steps):,} steps, {len(bad)} differences", met=not bad,
            control="PMIx_Init without PMIx_Finalize ends the step")  # fmt: skip
     assert not bad, bad[0]
@@ -76,7 +72,7 @@ def test_every_end_of_a_program_is_as_without_the_library(side_effects_cluster, 
 
 @pytest.mark.parametrize("how", ["return", "_exit"])
 def test_control_a_session_left_open_is_a_kill(side_effects_cluster, how):
-    step = run_step(side_effects_cluster, 2, 2, program("exchange_ends"), "pmix", how)
+    step = run_step(side_effects_cluster, 2, 2, program("exchange_ends"), how, "pmix")
     assert step.returncode == 137 and "Killed" in step.stderr, step
 
 
@@ -85,7 +81,7 @@ def sockets(listing):
 
 
 def test_children_are_refused_and_see_no_connection(side_effects_cluster):
-    step = run_step(side_effects_cluster, 2, 2, program("exchange_fork"))
+    step = run_python(side_effects_cluster, "fork_program.py")
     lines = step.stdout.splitlines()
     assert step.returncode == 0 and sum(line.endswith(": success") for line in lines) == 12, step
     for child in ("child between", "child in the midst"):
@@ -106,15 +102,13 @@ MPI_LIMIT = 90  # seconds
 LOST_CONNECTION = "status = -61"
 
 
-def test_mpi_and_the_exchange_take_turns(side_effects_cluster, campaign, capsys, figure):
+def test_mpi_and_the_exchange_take_turns(side_effects_cluster, campaign, figure):
     # Slurm's PMIx 4.2.2 loses what it knows of a rank in shared memory when the rank's first session ends, whoever had
     # it; a second session finds it in the hash store alone (the control below).
     cases = [(order, {}) for order in AFTER_INIT] + [(order, {"PMIX_MCA_gds": "hash"}) for order in BEFORE_INIT]
     steps = [(order, run_step(side_effects_cluster, 2, 4, program("exchange_mpi"), order, env=env, limit=MPI_LIMIT))
              for order, env in campaign.each(cases * campaign.size(50, 1))]
     bad = [(order, step) for order, step in steps if step.returncode != 0]
-    with capsys.disabled():
-        print(f"\nexchange, MPI: {len(steps)} steps of 8 ranks, {len(cases)} orders: {len(bad)} failed")
     lost = sum(LOST_CONNECTION in step.stderr for _, step in steps)
     figure("M7", got=f"{len(cases)} orders, {len(steps)} steps, {len(bad)} failed, {lost} lost connections",
            met=not bad and not lost, control="a second session of bare PMIx lacks its local rank")

@@ -1,17 +1,26 @@
-"""Steps in which one call of the release plugin fails: where it fails, the step, and the verdict on its outcome."""
+"""Steps in which one call of the release plugin fails: where it fails, the step, and the verdict on its outcome. They run on pairs
+of nodes side by side."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 import itertools
+import os
 import re
+import signal
+import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from built_files import PLUGIN, inside
-from fault_nodes import DOUBLES, FINAL
+from built_files import BUILT_INSIDE, PLUGIN, inside
+from harness import wait_for
 
+DOUBLES = f"{BUILT_INSIDE}/tests/doubles"
 PRELOAD = f"{DOUBLES}/fault_calls.so"
 LOG = "fault_calls.log"
+# /tmp is every host's own, so that this is another file on each of them.
+UP = ("--no-plugin", "--set", "PlugStackConfig=/tmp/plugstack.conf")
 
 # Whose calls fail: srun's, those of slurmstepd on the node of rank 0, or on the other one; of a batch job those of
 # sbatch and of its slurmstepd.
@@ -27,7 +36,8 @@ BATCH = "echo batch ${RANK-none} ${MASTER_PORT-none} ${SLURM_BOOTSTRAP_STEP-none
 # Not the default ones, so that an option that gets lost is noticed.
 PORTS = range(25000, 26000)
 
-USABLE = {"idle", "busy", "completing"}
+USABLE = {"idle", "allocated", "mixed", "completing"}
+ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"}
 
 _numbers = itertools.count()
 
@@ -51,10 +61,6 @@ class Call:
         return f"{self.function}#{self.number}{lasting} in {self.hook} of {self.process}"
 
 
-def plugstack(plugin):
-    return f"{plugin} {inside(PLUGIN)} when=always\n"
-
-
 @dataclass
 class Run:
     """What a step was seen to do."""
@@ -65,31 +71,75 @@ class Run:
     notes: str  # of the double: what was counted, or that the fault happened
     deaths: list
     nodes: list
-    seconds: float
-    job: str = "none"  # its state, where it was asked for
-    name: str = ""
+    job: str = ""  # the state of a batch job
+
+
+class Node:
+    """With a plugstack.conf and a slurmd of its own, which starts slurmstepd with a witness before it."""
+
+    def __init__(self, cluster, name):
+        self.name = name
+        pid = (cluster.state / "pids" / name).read_text().strip()
+        self.namespace = os.readlink(f"/proc/{pid}/ns/mnt")
+        self.tmp = Path(f"/proc/{pid}/root/tmp")
+        self.write("plugstack.conf", "")
+        for slurmd in self.processes("slurmd"):
+            os.kill(slurmd, signal.SIGTERM)
+        wait_for(lambda: not self.processes("slurmd"), 20, "slurmd does not end")
+        # In the foreground, so that its end is seen.
+        line = ["slurmd", "-D", "-f", f"{cluster.state}/etc/slurm.conf", "-d", f"{DOUBLES}/exit_recorder"]
+        self.slurmd = cluster.start(line, user="root", node=name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: self.processes("slurmd"), 10, "slurmd does not start")
+
+    def processes(self, *names):
+        """The ids of those on the node with one of these names."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):
+                if os.readlink(f"/proc/{pid}/ns/mnt") == self.namespace and Path(f"/proc/{pid}/comm").read_text().strip() in names:
+                    found.append(int(pid))
+        return found
+
+    def write(self, name, text):
+        """Replaces a file in /tmp of the node at once, since Slurm may read it at any moment."""
+        fresh = self.tmp / f"{name}.new"
+        fresh.write_text(text)
+        fresh.rename(self.tmp / name)
+
+    def take(self, name):
+        """What is in a file in /tmp of the node, which is removed; "" where there is none."""
+        text = ""
+        with suppress(FileNotFoundError):
+            text = (self.tmp / name).read_text()
+            (self.tmp / name).unlink()
+        return text
+
+    def deaths(self):
+        """How daemons ended that were not asked to, since the last time."""
+        found = [f"slurmstepd {how}" for how in re.findall(r"^\w+ \d+ (signal \d+)$", self.take("witness.log"), re.MULTILINE)]
+        return found if self.slurmd.poll() is None else [*found, f"slurmd {self.slurmd.returncode}"]
 
 
 class Pair:
-    """Two nodes on which steps run, of one lane each; srun and sbatch are started on the first one."""
+    """Two nodes on which steps run; srun and sbatch are started on the first one."""
 
-    def __init__(self, first, last):
-        self.first, self.last = first, last
-        self.node = f"{first.node}+{last.node}"
-
-    @property
-    def lanes(self):
-        return self.first, self.last
+    def __init__(self, cluster, *names):
+        self.cluster = cluster
+        self.nodes = [Node(cluster, name) for name in names]
+        self.first = self.nodes[0]
 
     def prepare(self, process, order, plugin, other):
-        for lane in self.lanes:
-            is_there = process in {"first node", "batch node"} if lane is self.first else process == "last node"
-            lane.write("witness.env", f"LD_PRELOAD={PRELOAD}\nFAULT_CALLS={order}\n" if is_there else "")
-            lane.write("plugstack.conf", plugstack(plugin) + other)
-            lane.take("witness.log")
-            lane.take("ran")
-            lane.write(LOG, "")
-            (lane.tmp / LOG).chmod(0o666)
+        for node in self.nodes:
+            is_there = process in {"first node", "batch node"} if node is self.first else process == "last node"
+            node.write("witness.env", f"LD_PRELOAD={PRELOAD}\nFAULT_CALLS={order}\n" if is_there else "")
+            node.write("plugstack.conf", f"{plugin} {inside(PLUGIN)} when=always\n{other}")
+            node.take("witness.log")
+            node.take("ran")
+            node.write(LOG, "")
+            (node.tmp / LOG).chmod(0o666)
+
+    def ask(self, *line):
+        return self.cluster.run(line, user="root", node=self.first.name).stdout
 
     def run(self, process, order, plugin, seconds, other=""):
         """One step, or one batch job, in which one process has the order; `other`: one more line of plugstack.conf."""
@@ -98,42 +148,31 @@ class Pair:
         self.prepare(process, order, plugin, other)
         job = f"call{next(_numbers)}"
         env = {"LD_PRELOAD": PRELOAD, "FAULT_CALLS": order} if process in ("srun", "sbatch") else {}
-        began = time.monotonic()
+        names = ",".join(node.name for node in self.nodes)
         is_batch = process in ("sbatch", "batch node")
         if is_batch:
-            line = ["sbatch", "-t1", "-J", job, "-w", self.first.node, "-n1", "-o", "/tmp/batch.out", "--wrap", BATCH]
+            line = ["sbatch", "-t1", "-J", job, "-w", self.first.name, "-n1", "-o", "/tmp/batch.out", "--wrap", BATCH]
         else:
-            nodes = f"{self.first.node},{self.last.node}"
-            line = ["srun", "-t1", "-J", job, "-w", nodes, "-N2", "-n4", "--ntasks-per-node=2", "--gres=gpu:2"]
+            line = ["srun", "-t1", "-J", job, "-w", names, "-N2", "-n4", "--ntasks-per-node=2", "--gres=gpu:2"]
             line += [f"--bootstrap-port-range={PORTS.start}-{PORTS.stop - 1}", "sh", "-c", ECHO + FAIL * is_failing]
         line = ["timeout", "-s", "KILL", str(seconds), *line]
-        done = self.first.cluster.run(line, node=self.first.node, env=env, timeout=2 * seconds)
-        state = "none"
-        if is_batch or done.returncode == 137:
-            state, _ = self.first.settle(job, done.returncode == 0, seconds)
-        # It may still be on its way out, and may die there.
-        deadline = time.monotonic() + seconds
-        while any(lane.has_slurmstepd() for lane in self.lanes) and time.monotonic() < deadline:
+        done = self.cluster.run(line, node=self.first.name, env=env, timeout=2 * seconds)
+        deadline, state = time.monotonic() + seconds, ""
+        while is_batch and done.returncode == 0 and state not in ENDED and time.monotonic() < deadline:
+            time.sleep(0.1)
+            state = self.ask("squeue", "-h", "-t", "all", "-n", job, "-o", "%T").strip()
+        # slurmstepd may still be on its way out, and may die there.
+        while any(node.processes("exit_recorder", "slurmstepd") for node in self.nodes) and time.monotonic() < deadline:
             time.sleep(0.02)
         return Run(
             status=None if done.returncode == 137 else done.returncode,
             stdout=self.first.take("ran") if is_batch else done.stdout,
             stderr=done.stderr + self.first.take("batch.out"),
-            notes="".join(lane.take(LOG) for lane in self.lanes),
-            deaths=[f"slurmstepd {how}" for lane in self.lanes for how in lane.deaths()]
-            + [f"slurmd {lane.ended_slurmd()}" for lane in self.lanes if lane.ended_slurmd()],
-            nodes=[lane.state(job)[1] for lane in self.lanes],
-            seconds=time.monotonic() - began,
+            notes="".join(node.take(LOG) for node in self.nodes),
+            deaths=[death for node in self.nodes for death in node.deaths()],
+            nodes=re.findall(r"[a-z]+", self.ask("sinfo", "-h", "-N", "-n", names, "-p", "main", "-o", "%T")),
             job=state,
-            name=job,
         )
-
-
-    def bring_back(self, run):
-        """After a run that has left something behind."""
-        if run.status is None or run.deaths or not set(run.nodes) <= USABLE or run.job not in FINAL | {"none"}:
-            for lane in self.lanes:
-                lane.bring_back(run.name)
 
 
 def count_calls(pair, process, seconds=30):

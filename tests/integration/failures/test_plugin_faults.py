@@ -4,10 +4,11 @@ import random
 import re
 import subprocess
 from collections import Counter
+from queue import SimpleQueue
 
 from built_files import PLUGIN, built
-from fault_nodes import DOUBLES, UP, Lane, Watcher, in_lanes
-from plugin_fault_steps import FAILING, LAST_HOOKS, PROCESSES, Call, Pair, Run, count_calls, verdict, wrong_values
+from harness import wait_for
+from plugin_fault_steps import DOUBLES, FAILING, LAST_HOOKS, PROCESSES, UP, Call, Pair, Run, count_calls, verdict, wrong_values
 
 # What the plugin calls and what no fault is made of, each with the reason.
 CANNOT_FAIL = {
@@ -47,24 +48,21 @@ def test_every_call_of_the_plugin_has_a_fault_or_cannot_fail():
 def test_the_verdict_notices(cluster_factory):
     """The control: plugins that end the tasks with success, drain the node, and end slurmstepd."""
     cluster = cluster_factory("verdict").up("--nodes", "2", "--gpus", "2", *UP)
-    watcher = Watcher(cluster)
+    pair = Pair(cluster, *cluster.nodes)
     double = f"required {DOUBLES}/fault_spank.so place="
-    try:
-        pair = Pair(*(Lane(cluster, watcher, node) for node in cluster.nodes))
 
-        def words(process, line, seconds=10):
-            run = pair.run(process, "none", "optional", seconds, line)
-            pair.bring_back(run)
-            is_right, what = verdict(Call(process, "none", "none", 0), run)
-            return what if not is_right else f"not noticed: {what}"
+    def words(process, line):
+        is_right, what = verdict(Call(process, "none", "none", 0), pair.run(process, "none", "optional", 10, line))
+        return what if not is_right else f"not noticed: {what}"
 
-        assert words("srun", "") == "not noticed: right values"
-        assert words("srun", f"{double}task_init.remote fault=exit(0)\n") == "exit status 0, but not every task ran"
-        assert words("srun", f"{double}task_init.remote fault=-1\n") == "refused with 0 sentences"
-        assert "drained" in words("batch node", f"{double}user_init.remote fault=-1\n")
-        assert words("batch node", f"{double}user_init.remote fault=segv\n").startswith("died: slurmstepd signal 11")
-    finally:
-        watcher.stop()
+    assert words("srun", "") == "not noticed: right values"
+    assert words("srun", f"{double}task_init.remote fault=exit(0)\n") == "exit status 0, but not every task ran"
+    assert words("srun", f"{double}task_init.remote fault=-1\n") == "refused with 0 sentences"
+    assert "drained" in words("batch node", f"{double}user_init.remote fault=-1\n")
+    cluster.run(["scancel", "-u", "alice"])
+    cluster.run(["scontrol", "update", f"nodename={cluster.nodes[0]}", "state=resume"], user="root")
+    wait_for(lambda: cluster.script("status").returncode == 0, what="the node stays drained")
+    assert words("batch node", f"{double}user_init.remote fault=segv\n").startswith("died: slurmstepd signal 11")
     cluster.close()
 
 
@@ -76,7 +74,7 @@ def test_values_are_looked_at():
         words[place] = wrong
         assert wrong_values("\n".join([" ".join(words), *right[1:]])), f"{wrong} at {place} is not noticed"
     assert wrong_values("\n".join(right[1:]))
-    unset = Run(0, "task 0 node0\ntask 1 node0\ntask 2 node1\ntask 3 node1\n", "", "", [], ["idle", "idle"], 1)
+    unset = Run(0, "task 0 node0\ntask 1 node0\ntask 2 node1\ntask 3 node1\n", "", "", [], ["idle", "idle"])
     assert not verdict(Call("srun", "init", "malloc", 1), unset)[0]
 
 
@@ -105,9 +103,9 @@ def calls_to_fail(every, is_full, choice):
     return [choice.choice(group) for group in groups.values()] + choice.sample(lasting, 10)
 
 
-def table_of(verdicts):
+def table_of(ended):
     """Markdown: the outcomes of each call, and how often."""
-    groups = Counter((call.process, call.hook, call.function, words) for call, (_, words) in verdicts.items())
+    groups = Counter((call.process, call.hook, call.function, words) for call, (words, _) in ended.items())
     rows = [("process", "hook", "function", "outcome", "calls"), ("---",) * 5]
     rows += [(*group, str(count)) for group, count in sorted(groups.items())]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
@@ -116,45 +114,47 @@ def table_of(verdicts):
 def test_each_call_that_fails_ends_well(campaign, cluster_factory, figure):
     choice = random.Random(campaign.seed)
     cluster = cluster_factory("calls").up("--nodes", campaign.size("8", "6"), "--gpus", "2", *UP)
-    watcher = Watcher(cluster)
-    try:
-        lanes = [Lane(cluster, watcher, node) for node in cluster.nodes]
-        pairs = [Pair(first, last) for first, last in zip(lanes[::2], lanes[1::2])]
-        counts = {}
-        for process in (*PROCESSES, *FAILING):
-            run, counts[process] = count_calls(pairs[0], process)
-            assert verdict(Call(process, "none", "none", 0), run)[0], f"without a fault: {run}"
-        every = every_call(counts)
-        calls = calls_to_fail(every, campaign.is_full, choice)
-        choice.shuffle(calls)
-        plugins = {call: choice.choice(["optional", "required"]) for call in calls}
+    pairs = [Pair(cluster, *names) for names in zip(cluster.nodes[::2], cluster.nodes[1::2])]
+    counts = {}
+    for process in (*PROCESSES, *FAILING):
+        run, counts[process] = count_calls(pairs[0], process)
+        assert verdict(Call(process, "none", "none", 0), run)[0], f"without a fault: {run}"
+    every = every_call(counts)
+    calls = calls_to_fail(every, campaign.is_full, choice)
+    choice.shuffle(calls)
+    plugins = {call: choice.choice(["optional", "required"]) for call in calls}
+    free, wrong = SimpleQueue(), {}
+    for pair in pairs:
+        free.put(pair)
 
-        def fail(pair, call):
-            run = pair.run(call.process, call.order, plugins[call], SECONDS)
-            pair.bring_back(run)
-            return run
+    def fail(call):
+        """None after the first call that did not end well, since its nodes may be of no more use."""
+        if wrong:
+            return None
+        pair = free.get()
+        run = pair.run(call.process, call.order, plugins[call], SECONDS)
+        free.put(pair)
+        is_right, words = verdict(call, run)
+        if not is_right:
+            wrong[call] = f"{words}: {run}"
+        return words, run
 
-        runs = in_lanes(pairs, campaign.each(calls), fail)
-    finally:
-        watcher.stop()
+    ended = {call: end for call, end in campaign.run(fail, calls, len(pairs)) if end}
     cluster.close()
-    verdicts = {call: verdict(call, run) for call, run in runs.items()}
-    wrong = {call: words for call, (is_right, words) in verdicts.items() if not is_right}
-    missed = [call for call, run in runs.items() if not re.search("^failed ", run.notes, re.MULTILINE)]
-    deaths = sum(bool(run.deaths) for run in runs.values())
-    refused = sum(words.startswith("refused") for _, words in verdicts.values())
+    missed = [call for call, (_, run) in ended.items() if not re.search("^failed ", run.notes, re.MULTILINE)]
+    deaths = sum(bool(run.deaths) for _, run in ended.values())
+    refused = sum(words.startswith("refused") for words, _ in ended.values())
     figure(
         "C2",
-        got=f"{len(runs)} steps, in each of which one of the plugin's {len(every)} calls failed: "
+        got=f"{len(ended)} steps, in each of which one of the plugin's {len(every)} calls failed: "
         f"{deaths} dead daemons, {refused} steps refused, {len(wrong)} not as promised",
         met=not wrong,
         control="the same verdict notices a plugin with exit(0) in task_init, with -1 and with a crash in user_init",
         seed=campaign.seed,
         why="" if campaign.is_full else "a sample of each function in each hook; all with --full",
-        table=table_of(verdicts) if campaign.is_full else "",
+        table=table_of(ended) if campaign.is_full else "",
     )
-    told = "\n".join(f"{call}: {words}: {runs[call]}" for call, words in wrong.items())
-    assert not wrong, f"seed {campaign.seed}: {told}"
+    assert not wrong, f"seed {campaign.seed}: {wrong}"
     # Which numbers there are varies by a few from step to step (a folder is read in one piece or in two).
     assert len(missed) <= len(calls) // 50 + 1, f"no fault happened: {missed}"
     assert refused, "no step was refused, so none of these faults mattered"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_oracle import Wanted, cuda_devices, differences, expand, given_to_jobs
+from gpu_oracle import Wanted, differences
 
 DEVICES = (2, 3, 5, 7)  # of the step, in /dev; another job has the others
 
@@ -108,36 +108,3 @@ def test_what_slurm_left_to_a_bound_task_is_kept():
     assert judge(twins, Wanted(bound=True, distinct=False), twins) == []
     more = [task | {"CUDA_VISIBLE_DEVICES": "1"} for task in right]
     assert any("sees [3], Slurm leaves it [2, 3]" in line for line in judge(more, wanted, twins))
-
-
-@pytest.mark.parametrize("opened, listed, devices", [
-    ("0,1,2", None, [0, 1, 2]),
-    ("4,5", "1,0", [5, 4]),
-    ("4,5", "4,5", []),
-    ("0,1,2", "", []),
-    ("0,1,2", "-1", []),
-    ("0,1,2", "2,-1,0", [2]),
-    ("0,1,2", "0,0", []),
-    ("0,1,2", "NoDevFiles", []),
-    ("0,1,11", "GPU-11,GPU-1", [11, 1]),
-    ("0,11", "GPU-1,GPU-0", []),
-    ("0,1", "GPU-0,GPU-x,GPU-1", [0]),
-    ("0,1,12", "GPU-12-a", []),
-    ("0,1,21", "GPU-2", [21]),
-    ("0,1,2", "MIG-1,MIG-0", [1]),
-])  # fmt: skip
-def test_devices_as_cuda_counts_them(opened, listed, devices):
-    task = {"@open": opened} | ({} if listed is None else {"CUDA_VISIBLE_DEVICES": listed})
-    names = {"GPU-0": 0, "GPU-1": 1, "GPU-11": 11, "GPU-12": 12, "GPU-21": 21, "MIG-0": 0, "MIG-1": 1}
-    assert cuda_devices(task, names) == devices
-
-
-def test_what_slurm_gave_is_read(tmp_path):
-    assert expand("node003") == ["node003"] and expand("node[001-002,004]") == ["node001", "node002", "node004"]
-    (tmp_path / "9.job").write_text("""JobId=9 JobName=x
-   JOB_GRES=gpu:4
-     Nodes=node[001-002] CPU_IDs=0-1 Mem=0 GRES=gpu:2(IDX:0,2)
-     Nodes=node004 CPU_IDs=0 Mem=0 GRES=gpu:tesla:3(IDX:1-2,6)
-     Nodes=node003 CPU_IDs=0 Mem=0 GRES=
-""")
-    assert given_to_jobs(tmp_path) == {"9": {"node001": {0, 2}, "node002": {0, 2}, "node004": {1, 2, 6}}}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from built_files import double, program
+from built_files import PROBE, double
 from case_shell import run_script
 from gpu_cases import (OPEN, OUR_MODES, PREAMBLE, TASK, UNEVEN, Case, basic_cases, fixed, generated, placed,
                        refused_cases, step)
@@ -48,7 +48,7 @@ class Runner:
 
     def run(self, case: Case) -> Outcome:
         out = f"/home/alice/gpus/{next(self.runs)}"
-        variables = {"OUT": out, "probe": program("gpu_probe")}
+        variables = {"OUT": out, "probe": PROBE}
         done = run_script(self.cluster, f"{PREAMBLE}\n{case.script}", variables)
         folder = Path(f"{self.cluster.state}{out}")
         reports = [self.as_cuda(report) for report in read_reports(folder)]
@@ -112,26 +112,24 @@ def outcomes_of(request, runner: Runner, gpus: dict[str, int], label: str, seed:
     return runner.run_all(cases + generated(gpus, IN_SHORT[label], seed))
 
 
-def judge(outcomes: list[Outcome], seed: int, label: str, least: int, capsys, figure):
+def judge(outcomes: list[Outcome], seed: int, label: str, least: int, figure):
     steps = sum(len(by_step(outcome.reports)) for outcome in outcomes)
     tasks = sum(len(outcome.reports) for outcome in outcomes)
     wrong = [outcome for outcome in outcomes if outcome.trouble]
-    with capsys.disabled():
-        print(f"\ngpu matrix, {label}: {steps} layouts, {tasks} tasks, {len(wrong)} differences, seed {seed}")
     figure("C6", part=label, got=f"{steps} layouts, {tasks:,} tasks, {len(wrong)} differences", seed=seed,
            met=not wrong and steps >= least, control="without the plugin Slurm hides the peers, and the oracle says so")
     assert not wrong, "\n" + "\n".join(outcome.text for outcome in wrong)
     assert steps >= least
 
 
-def test_every_task_has_gpus_of_its_own_and_sees_its_peers(uneven, request, seed, capsys, figure):
+def test_every_task_has_gpus_of_its_own_and_sees_its_peers(uneven, request, seed, figure):
     outcomes = outcomes_of(request, uneven, UNEVEN, "uneven", seed)
-    judge(outcomes, seed, uneven.label, 200 if request.config.getoption("--full") else 17, capsys, figure)
+    judge(outcomes, seed, uneven.label, 200 if request.config.getoption("--full") else 17, figure)
 
 
-def test_every_task_has_gpus_of_its_own_where_all_can_be_opened(open_to_all, request, seed, capsys, figure):
+def test_every_task_has_gpus_of_its_own_where_all_can_be_opened(open_to_all, request, seed, figure):
     outcomes = outcomes_of(request, open_to_all, OPEN, "open", seed)
-    judge(outcomes, seed, "devices open to all", 150 if request.config.getoption("--full") else 25, capsys, figure)
+    judge(outcomes, seed, "devices open to all", 150 if request.config.getoption("--full") else 25, figure)
 
 
 @pytest.mark.parametrize("case", refused_cases(), ids=lambda case: case.name)

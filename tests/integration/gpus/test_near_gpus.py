@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from built_files import COMMAND, inside
+from built_files import COMMAND, PROBE
 from harness import REPOSITORY
 from layout_oracle import read_reports
 
@@ -29,7 +29,7 @@ class Node:
         self.count += 1
         out = f"/home/alice/near/{self.count}"
         self.cluster.run(["mkdir", "-p", out])
-        done = self.cluster.run(["srun", "-N1", "--gres=gpu:4", *options, *(program or (inside("tests/integration/gpu_probe"), out))])
+        done = self.cluster.run(["srun", "-N1", "--gres=gpu:4", *options, *(program or (PROBE, out, "gpus"))])
         assert done.returncode == 0, done.stderr
         reports = read_reports(Path(f"{self.cluster.state}{out}"))
         return sorted(reports, key=lambda report: int(report["SLURM_PROCID"])), done

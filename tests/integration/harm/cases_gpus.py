@@ -93,6 +93,8 @@ srun --jobid=$id --overlap -n1 bash -c "$SHOW"; status=$?; scancel $id; exit $st
      "srun -n2 -N1 --gres=gpu:2 python3 $P/show_env.py : -n2 -N1 --gres=gpu:2 python3 $P/show_env.py", {"ignores": "SLURM_DISTRIBUTION"}),
     ("het_without_gpus", WEEK, "A het step: a server without GPUs, and clients with.",
      "srun -n1 -N1 bash -c \"$SHOW\" : -n2 -N1 --gres=gpu:2 $B/show_env", {"ignores": "SLURM_DISTRIBUTION"}),
+    ("het_off", "rules", "A het step with --bootstrap=off.",
+     "srun {off} -n2 -N1 --gres=gpu:2 $B/show_env : {off} -n2 -N1 --gres=gpu:2 $B/show_env", {"ignores": "SLURM_DISTRIBUTION"}),
     ("het_job", WEEK, "A het job and a step on its first component.",
      """cat > batch <<'X'
 #!/bin/bash
@@ -127,6 +129,7 @@ KNOWN_ROWS = rows(
      """job -N1 --ntasks-per-node=2 --gres=gpu:2 {off} <<< 'srun python3 $P/readers.py trainer 0.1'"""),
     ("farm_env_off", "rules", "With --bootstrap=off the whole environment is stock's.",
      "$W4 {off} python3 $P/show_env.py"),
+    ("farm_env_variable", "rules", "With SLURM_BOOTSTRAP=off, too.", "SLURM_BOOTSTRAP=off $W4 python3 $P/show_env.py"),
     ("nested_ntasks_per_gpu", "rules", "A nested srun --ntasks-per-gpu in a Python world.",
      """cat > nested.py <<'X'
 import os, subprocess, sys

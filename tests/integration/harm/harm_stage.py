@@ -12,7 +12,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from built_files import BUILT_INSIDE, double
+from built_files import BUILT_INSIDE
 from framework_environments import programs_of
 from harm_case import Case, Site
 from harness import TESTS
@@ -179,11 +179,3 @@ class Play:
             self.results[case.name].set_exception(error)
         finally:
             self.lanes.put(lane)
-
-
-def our_line(cluster) -> str:
-    return cluster.plugstack.strip()
-
-
-def first_version() -> str:
-    return f"optional {double('first_version_spank')}"

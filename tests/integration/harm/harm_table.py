@@ -1,14 +1,24 @@
-"""The table of the harm suite in etc/doc/harm.md: written from a run, read by a test."""
+"""All rows of the harm suite, and their table in etc/doc/harm.md: written from a run, read by a test."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 import re
 from dataclasses import dataclass
 
-from harm_case import BETTER, KNOWN, Case
-from harm_cases import ALL
+import cases_everyday_programs
+import cases_frameworks
+import cases_gpus
+import cases_single_tasks
+import cases_srun_options
+import cases_step_ends
+import cases_torchrun
+import cases_wrapped_programs
+from harm_case import BETTER, EQUAL, KNOWN, Case
 from harness import REPOSITORY
 
+MODULES = (cases_single_tasks, cases_torchrun, cases_gpus, cases_step_ends, cases_frameworks, cases_everyday_programs, cases_srun_options,
+           cases_wrapped_programs)
+ALL = [case for module in MODULES for case in module.CASES]
 TABLE = REPOSITORY / "etc" / "doc" / "harm.md"
 HEAD = """# What the plugin changes for other programs of a site
 
@@ -74,8 +84,7 @@ def cases_of(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def render(results, is_short: bool) -> str:
-    """The rows for a terminal; the short form leaves out the equal ones."""
-    kept = [result for result in results if not is_short or result.verdict != "equal"]
+def render(results) -> str:
+    """The rows for a terminal, but for the equal ones."""
     return "\n".join(f"{result.case.name:32} {result.case.group:30} off {result.off:3} on {result.on:3}  {result.verdict}"
-                     for result in kept)
+                     for result in results if result.verdict != EQUAL)

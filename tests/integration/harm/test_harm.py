@@ -3,18 +3,15 @@ known to be worse has a remedy; and a plugin that does what the first version di
 
 # SPDX-License-Identifier: Apache-2.0
 
-import json
 import re
 from collections import Counter
-from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 
+from built_files import double
 from harm_case import BETTER, EQUAL, KNOWN, trouble_with
-from harm_cases import ALL
-from harm_stage import UP, Play, Side, first_version, lacking, our_line
-from harm_table import TABLE, Result, cases_of, render, write
+from harm_stage import UP, Play, Side, lacking
+from harm_table import ALL, TABLE, Result, cases_of, render, write
 from normaliser import differences, outcome
 
 CONTROL_FAILS = 25  # rows, at least
@@ -35,25 +32,21 @@ def wanted(request):
 
 @pytest.fixture(scope="module")
 def sides(request, cluster_factory):
-    """A cluster without our plugin and one with; `--harm-with` puts something else in its place, to try the suite."""
-    kind = request.config.getoption("--harm-with")
+    """A cluster without our plugin and one with, unless --harm-with=nothing tries the suite itself."""
     off = Side(cluster_factory("harm-off").up("--no-plugin", *UP), "", "")
     cluster = cluster_factory("harm-on")
     cluster.asks = False
     cluster.up(*UP)
-    line = {"plugin": our_line(cluster), "nothing": "", "first-version": first_version()}[kind]
-    return [off, Side(cluster, line, "--bootstrap=off" if kind == "plugin" else "")]
+    if request.config.getoption("--harm-with") == "nothing":
+        return [off, Side(cluster, "", "")]
+    return [off, Side(cluster, cluster.plugstack.strip(), "--bootstrap=off")]
 
 
 @pytest.fixture(scope="module")
-def play(request, sides, wanted):
+def play(sides, wanted):
     running = Play(sides, wanted)
     yield running
     running.stop()
-    path = request.config.getoption("--harm-outcomes")
-    if path:
-        seen = {name: [asdict(each) for each in future.result()] for name, future in running.results.items() if future.done()}
-        Path(path).write_text(json.dumps(seen, indent=1))
 
 
 def verdict(case, off, on):
@@ -92,7 +85,7 @@ def test_harm_control_the_first_version_fails(play, sides, wanted, request, caps
     quick = [case for case in wanted if case.relation == EQUAL and not case.arguments and not case.site.settings
              and play.of(case.name)[0].seconds < CONTROL_SECONDS]  # fmt: skip
     quick = quick if request.config.getoption("--full") else quick[::CONTROL_TAKES]
-    control = Side.of(sides[1], first_version(), "")
+    control = Side.of(sides[1], f"optional {double('first_version_spank')}", "")
     again = Play([control], quick)
     try:
         bad = [case.name for case in quick if differences(play.of(case.name)[0], again.of(case.name)[0], case.ignores)]
@@ -115,7 +108,7 @@ def test_harm_summary(play, wanted, request, capsys):
         pytest.skip("some rows did not come to their end")
     counts = Counter(result.verdict for result in RESULTS.values())
     with capsys.disabled():
-        print("\n" + render(RESULTS.values(), is_short=True))
+        print("\n" + render(RESULTS.values()))
         print(f"harm: {len(RESULTS)} rows: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
     if request.config.getoption("--write-harm-table"):
         write(RESULTS)
@@ -123,18 +116,12 @@ def test_harm_summary(play, wanted, request, capsys):
 
 def test_harm_control_what_differs_is_seen():
     names = {"t12-off": "CLUSTER", "node003": "NODE1"}
-    plain = outcome(0, "0: A=1\n0: SLURM_JOB_ID=12\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n", names)
+    said, errors = "0: A=1\n0: SLURM_JOB_ID=12\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n"
+    plain = outcome(0, said, errors, names)
     same = outcome(0, "node003: ok\n0: SLURM_JOB_ID=99\n0: A=1\n",
-                   "".join(f"srun: error: node003: task {task}: Exited with exit code 1\n" for task in (1, 0)), names)  # fmt: skip
+                   "".join(errors.replace("tasks 0-1", f"task {task}") for task in (1, 0)), names)  # fmt: skip
     assert differences(plain, same) == []
-    for changed in (
-        outcome(1, "0: A=1\n0: SLURM_JOB_ID=12\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n", names),
-        outcome(0, "0: A=2\n0: SLURM_JOB_ID=12\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n", names),
-        outcome(0, "0: A=1\n0: SLURM_JOB_ID=12\n0: RANK=0\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n",
-                names),
-        outcome(0, "0: A=1\n0: SLURM_JOB_ID=12\nnode004: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n", names),
-        outcome(0, "0: A=1\n0: SLURM_JOB_ID=12\nnode003: ok\n", "srun: error: node003: task 0: Exited with exit code 1\n", names),
-        outcome(0, "0: A=1\n0: SLURM_JOB_ID=12\nnode003: ok\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n",
-                names),
-    ):
-        assert differences(plain, changed)
+    assert differences(plain, outcome(1, said, errors, names))
+    for old, new in (("A=1", "A=2"), ("node003", "0: RANK=0\nnode003"), ("node003", "node004"), ("node003", "node003: ok\nnode003"),
+                     ("tasks 0-1", "task 0")):  # fmt: skip
+        assert differences(plain, outcome(0, said.replace(old, new), errors.replace(old, new) if "task" in old else errors, names))

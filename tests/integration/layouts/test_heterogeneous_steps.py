@@ -10,7 +10,6 @@ import pytest
 from rank_values import SHOW, wrong_values
 
 FIRST, SECOND = ("-N1", "-n1"), ("-N1", "-n2", "--gres=gpu:2")
-UNASKED = {"SLURM_BOOTSTRAP": ""}
 
 
 @pytest.fixture(scope="module")

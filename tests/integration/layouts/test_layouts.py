@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from built_files import PROBE
 from case_shell import HELD, run_script
 from harness import wait_for
 from layout_cases import Case, fixed, generated, unheard_cases
@@ -24,12 +25,11 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture(scope="module")
-def run(runner: Runner, probe: str):
+def run(runner: Runner):
     """Runs a case, with an option for the probe."""
 
     def run(case: Case, probe_option: str = "") -> Outcome:
-        variables = {"probe": probe}
-        done, folder = runner.run(case, f"$PROBE {probe_option}", variables)
+        done, folder = runner.run(case, f"$PROBE {probe_option}", {"probe": PROBE})
         reports = read_reports(folder)
         trouble = differences(reports, case.steps, case.hosts)
         if done.returncode != 0:
@@ -71,7 +71,7 @@ def test_control_rules_of_launch_scripts_are_found_wrong(outcome):
     assert differences(naive, outcome.case.steps, outcome.case.hosts)
 
 
-def test_enough_layouts_were_run(outcomes, request, seed, capsys, figure):
+def test_enough_layouts_were_run(outcomes, request, seed, figure):
     """The figure of the report, where all cases were run."""
     if not NAMED.keys() <= outcomes.keys():
         pytest.skip("only some layouts were selected")
@@ -79,8 +79,6 @@ def test_enough_layouts_were_run(outcomes, request, seed, capsys, figure):
     steps, tasks = sum(len(by_step(each.reports)) for each in found), sum(len(each.reports) for each in found)
     wrong = [each.case.name for each in found if each.trouble]
     got = f"{steps} layouts, {tasks:,} tasks, {len(wrong)} differences"
-    with capsys.disabled():
-        print(f"\nlayout matrix: {got}, seed {seed}")
     is_enough = steps >= LEAST_IN_FULL[0] and tasks >= LEAST_IN_FULL[1]
     figure("C3", got=got, met=is_enough and not wrong, seed=seed, why="" if is_enough else "fewer layouts than the goal",
            control="the rules of launch scripts are found wrong")

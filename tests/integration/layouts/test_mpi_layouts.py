@@ -14,7 +14,7 @@ pytestmark = needs_pmix
 TIME_LIMIT = 40
 GENERATED_IN_FULL = 750
 # Open MPI 5 does not start without HOME, which --export takes from some of the steps.
-PROGRAM = f"/usr/bin/env HOME=/home/alice /usr/bin/python3 {TESTS}/support/mpi_ranks.py"
+PROGRAM = f"/usr/bin/env HOME=/home/alice /usr/bin/python3 {TESTS}/layouts/mpi_ranks.py"
 # A terminal joins the output of its tasks with its own; a job that is requeued is killed in the midst of MPI.
 LEFT_OUT = {"terminal", "requeue", "step inside a task, port chosen there", "step inside a task",
             "srun of another job from a task", "job sent from a task", "job array"}

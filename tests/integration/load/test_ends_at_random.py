@@ -40,8 +40,6 @@ PROGRAMS = {
                "time.sleep({})'",
     "has exchanged": "{ours} --rounds 3; " + TELL + "exec sleep {}",
 }
-# These are ended in the midst of it: see the test.
-EXCHANGES = {"ours": TELL + "{ours} --rounds 500; exec sleep {}", "bare PMIx": TELL + "{bare} 500; exec sleep {}"}
 BIND = "import socket, sys; socket.socket(socket.AF_INET6).bind(('::', int(sys.argv[1])))"
 
 Case = namedtuple("Case", "number way what delay")
@@ -72,9 +70,9 @@ def mark_of(case):
 
 
 def start(cluster, case):
-    text = (PROGRAMS | EXCHANGES)[case.what].replace("{}", mark_of(case))
-    text = text.replace("{ours}", program("exchange_probe")).replace("{bare}", program("exchange_bare"))
-    mpi = "--mpi=none" if case.what in ("sleeps", "ignores signals", "listens") else "--mpi=pmix"
+    text = PROGRAMS[case.what].replace("{}", mark_of(case))
+    text = text.replace("{ours}", program("exchange_probe"))
+    mpi = "--mpi=pmix" if case.what == "has exchanged" else "--mpi=none"
     line = ["srun", "--unbuffered", "-N4", f"--ntasks={TASKS}", "-J", name_of(case), mpi, "/bin/sh", "-c", text]
     return cluster.start(line, stderr=subprocess.PIPE)
 
@@ -227,9 +225,6 @@ def test_everything_is_free_soon(ends_cluster, campaign, capsys, figure):
     slowest = {way: round(max(step.seconds for step in ended if step.case.way == way), 1) for way in ways}
     started = sum(step.started for step in ended)
     left = Counter(f"{step.case.way}, {step.case.what}: {re.sub('[0-9]+', 'N', ', '.join(step.remains))}" for step in late)
-    tell(f"{dict(ways)}, {started} whose tasks had started, slowest {slowest} s, more than before: {more}")
-    if left:
-        tell(f"left something: {left.most_common(8)}")
     figure(
         "B4", got=f"{len(late)} of {len(ended):,} left something {LIMIT} s after their end, {len(stuck)} for longer "
                   f"than {2 * LIMIT} s; slowest {max(slowest.values())} s; {len(more)} sockets, processes or files more; "
@@ -266,39 +261,3 @@ def test_control_what_is_there_is_seen(ends_cluster):
         remains = watch.remains(name_of(case), mark_of(case))
         ends_cluster.run(["pkill", "-f", f"^sleep {mark_of(case)}"], node="node001")
         assert any("processes" in words for words in remains), remains
-
-
-def end_in_an_exchange(cluster, seed, first):
-    """Six cases of each kind. A job that stays COMPLETING keeps others from starting: those that did not are left out."""
-    generator = random.Random(seed + first)
-    cases = [Case(first + 2 * number + place, "scancel job", what, round(generator.uniform(0.3, 1.5), 2))
-             for number in range(6) for place, what in enumerate(EXCHANGES)]
-
-    # All at once: none waits for another.
-    with Watch(cluster) as watch, ThreadPoolExecutor(len(cases)) as pool:
-        return [step for step in pool.map(lambda case: run_if_it_starts(cluster, watch, case), cases) if step]
-
-
-def test_in_the_midst_of_an_exchange(cluster_factory, campaign, capsys, figure):
-    """Slurm's PMIx 4.2.2 often leaves a slurmstepd behind for ever when a job is ended while its ranks have a session,
-    without us as with us, with the port that it holds and, now and then, a job that is COMPLETING. No rank stays."""
-    ended = []
-    for number in campaign.each(range(campaign.size(16, 1))):
-        # Each time another cluster, since what stays is in the way of the next job; and no node is drained for it.
-        cluster = cluster_factory(f"ends-{number}").up(*SIZE, "--set", "UnkillableStepTimeout=3600")
-        ended += end_in_an_exchange(cluster, campaign.seed, 80000 + 12 * number)
-        assert cluster.close() == ""
-    of_slurmstepd = re.compile(r"slurmstepd|port |job \d+ is COMPLETING")
-    bad = [step for step in ended if not all(map(of_slurmstepd.match, step.stuck))]
-    count = Counter(step.case.what for step in ended)
-    stuck = Counter(step.case.what for step in ended if step.stuck)
-    got = ", ".join(f"slurmstepd of {stuck[what]} of {count[what]} stays with {what}" for what in EXCHANGES)
-    with capsys.disabled():
-        print(f"\nends in an exchange: {got} (seed {campaign.seed})")
-    figure("B4", part="in an exchange", got=got, met=not stuck["ours"], seed=campaign.seed,
-           why="" if not stuck["ours"] else "Slurm's PMIx 4.2.2 does so by itself, with bare PMIx as well",
-           control="bare PMIx")
-    assert not bad, bad
-    assert min(count[what] for what in EXCHANGES) >= 2 * campaign.done
-    # With more than three standard deviations between the two, it would be something of ours.
-    assert stuck["ours"] - stuck["bare PMIx"] <= 3 * (count["ours"] / 2) ** 0.5

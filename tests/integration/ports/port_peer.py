@@ -39,20 +39,16 @@ def listen(port):
     return server
 
 
-def serve(size, stay):
-    """Rank 0: answers every client with the name of the step, until all have come and for `stay` seconds at least, as a
-    program keeps its store; a client with another name belongs elsewhere."""
+def serve(size):
+    """Rank 0: answers every client with the name of the step, until all have come; one with another name belongs elsewhere."""
     try:
         server = listen(PORT)
     except OSError as error:
         end("in-use", error.strerror)
-    began = time.monotonic()
+    end_of_wait = time.monotonic() + LIMIT
     seen, others = set(), set()
-    while True:
-        left = began + (LIMIT if len(seen) < size - 1 else stay) - time.monotonic()
-        if left <= 0:
-            break
-        server.settimeout(left)
+    while len(seen) < size - 1:
+        server.settimeout(max(0.001, end_of_wait - time.monotonic()))
         try:
             connection, _ = server.accept()
         except TimeoutError:
@@ -99,11 +95,11 @@ def join(address):
     end("lost", address)
 
 
-def meet(shortest, longest, stay=0):
-    """Rank 0 lets the others wait for a time between the two, in seconds, and serves for `stay` at least."""
+def meet(shortest, longest):
+    """Rank 0 lets the others wait for a time between the two, in seconds."""
     if RANK == 0:
         time.sleep(random.uniform(shortest, longest))
-        serve(int(os.environ["WORLD_SIZE"]), stay)
+        serve(int(os.environ["WORLD_SIZE"]))
     join(os.environ["MASTER_ADDR"])
 
 

@@ -113,7 +113,7 @@ def test_after_the_claim_only_reuse_of_addresses_gets_in(cluster, job):
             pass  # see SECURITY.md
 
 
-def test_who_gets_in_after_the_claim_makes_the_step_fail_and_not_hang(cluster, job, taken, figure, capsys):
+def test_who_gets_in_after_the_claim_makes_the_step_fail_and_not_hang(cluster, job, taken, figure):
     """Rank 0's own server cannot listen then, and reports it; its exit ends the step."""
     port = next(PORTS)
     peer = " ".join(PEER)
@@ -131,8 +131,6 @@ def test_who_gets_in_after_the_claim_makes_the_step_fail_and_not_hang(cluster, j
     assert step.returncode != 0 and "in-use" in words and "served" not in words, (out, err)
     slowest = max(taken.values())
     got = f"{len(taken)} kinds of holders, each step ended by itself in {slowest:.1f} s at most"
-    with capsys.disabled():
-        print(f"\nport conflicts: {got}")
     rows = "\n".join(f"| {name} | {seconds:.1f} s |" for name, seconds in taken.items())
     figure("Q3", got=got, met=slowest <= SOON, is_full=True, control="the same step runs when the other program is gone",
            why="" if slowest <= SOON else "the machine did much else",

@@ -5,12 +5,12 @@ import subprocess
 
 import pytest
 
-from built_files import LIBRARY, PLUGIN, built, inside
+from built_files import LIBRARY, PLUGIN, PROBE, built, inside
+from exchange_steps import ENDS
 from harness import INSIDE, Cluster
 from layout_oracle import differences, read_reports
 from preload_steps import FOR_GLIBC, preloading, run_steps, sentences
 
-ENDS = ["return", "exit", "_exit", "_exit4", "exec", "abort", "sigterm", "fork", "forks", "quick", "daemon", "thread"]
 ENDS_OF_PYTHON = {
     "os._exit": "import os; os._exit(7)",
     "exception": "raise SystemExit('no')",
@@ -50,10 +50,7 @@ def bare(cluster_factory) -> Cluster:
 @pytest.fixture
 def plugin(bare):
     """Puts a line with our plugin into plugstack.conf, and takes it out again."""
-    def write(arguments: str) -> None:
-        bare.write_plugstack(f"optional {inside(PLUGIN)} {arguments}\n")
-
-    yield write
+    yield bare.configure
     bare.write_plugstack("\n")
 
 
@@ -68,7 +65,7 @@ def play(cluster: Cluster, name: str, options: str, how: str) -> tuple[list, sub
     export = preloading() if how == "preload" else "--bootstrap=on" if how == "plugin" else "--export=ALL"
     mode = " alone" if "SLURM_BOOTSTRAP_ADDR" in variables else ""
     script = f"rm -rf {folder}; mkdir -p {folder}; srun {' '.join(words)} {export} "
-    script += f"{inside('tests/integration/layout_probe')} {folder}{mode}"
+    script += f"{PROBE} {folder}{mode}"
     done = run_steps(cluster, script, variables)
     return read_reports(cluster.state / folder.lstrip("/")), done
 
@@ -256,7 +253,7 @@ def ending(cluster: Cluster, export: str, command: str) -> tuple:
 
 @pytest.mark.parametrize("way", [*ENDS, *(f"python {name}" for name in ENDS_OF_PYTHON)])
 def test_a_program_ends_as_it_would_without_us(bare, way, tally):
-    command = f"{inside('tests/integration/preload_ends')} {way}"
+    command = f"{inside('tests/integration/program_ends')} {way}"
     if way.startswith("python"):
         path = bare.write_home("ends.py", ENDS_OF_PYTHON[way.split()[1]])
         command = f"/usr/bin/python3 {path}"
@@ -265,7 +262,7 @@ def test_a_program_ends_as_it_would_without_us(bare, way, tally):
 
 
 def test_control_a_library_that_changes_the_end_is_seen(bare):
-    command = f"{inside('tests/integration/preload_ends')} return"
+    command = f"{inside('tests/integration/program_ends')} return"
     assert ending(bare, preloading(inside("tests/integration/preload_bad.so")), command) != ending(bare, "--export=ALL", command)
 
 

@@ -44,7 +44,7 @@ def bare(cluster_factory) -> Cluster:
 
 @pytest.fixture
 def plugin(bare):
-    bare.write_plugstack(f"optional {inside(PLUGIN)} when=asked preload_library={inside(LIBRARY)}\n")
+    bare.configure(f"when=asked preload_library={inside(LIBRARY)}")
     yield
     bare.write_plugstack("\n")
 

@@ -19,13 +19,6 @@ def full(minutes=60):
     return Campaign(is_full=True, minutes=minutes, seed=7)
 
 
-def test_all_cases_are_run_in_their_order():
-    campaign = full()
-    assert campaign.run(lambda case: case * case, range(50), 4) == [(case, case * case) for case in range(50)]
-    assert list(campaign.each("ab")) == ["a", "b"]
-    assert (campaign.planned, campaign.done, campaign.is_whole, campaign.why) == (52, 52, True, "")
-
-
 def test_no_case_begins_when_the_time_is_over():
     campaign, begun = full(minutes=1), []
     campaign.is_over = lambda: len(begun) >= 3

@@ -74,17 +74,6 @@ def test_up_ended_while_init_begins_waits_for_it(cluster_factory, tmp_path):
     assert cluster.traces() == []
 
 
-def test_up_cleans_what_a_killed_up_left(cluster_factory):
-    cluster = cluster_factory("again")
-    up = subprocess.Popen([str(SCRIPT), "up", "--name", cluster.name, "--no-plugin"], stderr=subprocess.DEVNULL)
-    wait_for(lambda: (cluster.state / "pids" / "init").exists())
-    up.kill()
-    up.wait()
-    cluster.up("--no-plugin", "--nodes", "1")
-    assert cluster.run(["srun", "hostname"]).stdout == "node001\n"
-    assert cluster.close() == ""
-
-
 def test_down_of_nothing_is_no_error(cluster_factory):
     done = cluster_factory("never").script("down")
     assert done.returncode == 0 and "no cluster" in done.stderr

@@ -4,12 +4,11 @@ nothing of the cgroups is left, however the cluster ends."""
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from harness import CGROUP_VERSIONS, REPOSITORY, wait_for
+from harness import CGROUP_VERSIONS, wait_for
 
 # Prints one word for each GPU: what opening it said.
 OPEN_GPUS = """import errno, glob, os
@@ -99,27 +98,6 @@ def without(*commands):
 
 NO_V2 = "umount -l $(awk '$3 == \"cgroup2\" { print $2 }' /proc/mounts)"
 NO_V1 = "umount -l $(awk '$3 == \"cgroup\" && $4 ~ /devices/ { print $2 }' /proc/mounts)"
-NO_BPF = "mount --bind /dev/null /proc/kallsyms"
-NO_PLUGINS = "export slurm_prefix=/tmp"
-NO_CC = "mkdir -p /tmp/bin; for name in awk env grep readlink bash slurmd; do ln -s $(command -v $name) /tmp/bin; done; PATH=/tmp/bin"
-
-
-@needs_both_versions
-@pytest.mark.parametrize("missing, version, words", [
-    (NO_V2, "v2", "this machine has no cgroup2 mount"),
-    (NO_V1, "v1", "this machine has no cgroup v1 devices controller"),
-    (NO_BPF, "v2", "this kernel was built without CONFIG_CGROUP_BPF"),
-    (NO_PLUGINS, "v2", "this Slurm was built without its plugin cgroup/v2"),
-    (NO_PLUGINS, "v1", "this Slurm was built without its plugin cgroup/v1"),
-    (NO_CC, "v2", "there is no cc"),
-    (":", "v2", ""),
-    (":", "v1", ""),
-])
-def test_what_a_version_lacks_is_named(missing, version, words):
-    ask = f"slurm_prefix=${{slurm_prefix:-/usr}}; source {REPOSITORY}/scripts/local_cluster/cgroup.sh; obstacle_to {version}"
-    line = [*without("mount -t tmpfs tmpfs /tmp", missing), "bash", "-c", ask]
-    done = subprocess.run(line, capture_output=True, text=True)
-    assert (done.stdout[:-1].endswith(words) if words else done.stdout == "") and done.stderr == "", done
 
 
 @needs_both_versions

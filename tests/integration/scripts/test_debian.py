@@ -119,10 +119,3 @@ def test_a_cluster_in_it_ends_with_its_command(release, command, name, version):
     # Those of a script that was killed are removed by the next one.
     assert run(release, "true").returncode == 0
     assert cgroups() - others == set()
-
-
-def test_it_is_not_removed_under_a_command(release, command):
-    _, word = command("sh", "-c", "echo up; exec sleep 60")
-    assert word == "up"
-    refused = subprocess.run([ROOT_SCRIPT, release, "remove"], capture_output=True, text=True)
-    assert refused.returncode == 1 and "at work" in refused.stderr and root_of(release)

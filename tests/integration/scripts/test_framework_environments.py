@@ -22,14 +22,6 @@ def frameworks(tmp_path):
     return module
 
 
-def test_a_wrong_name_is_named(frameworks, capsys):
-    assert frameworks.main(["install", "huge"]) == 2
-    assert capsys.readouterr().err == "frameworks: there is no environment huge; known are tiny\n"
-    assert frameworks.main(["instal"]) == 2
-    assert "there is no command instal" in capsys.readouterr().err
-    assert frameworks.main([]) == 2
-
-
 def test_without_pypi_nothing_is_left_and_the_status_is_its_own(frameworks, monkeypatch, capsys):
     for name, value in {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_FIND_LINKS": "", "PIP_RETRIES": "0",
                         "PIP_NO_CACHE_DIR": "1"}.items():
@@ -39,10 +31,3 @@ def test_without_pypi_nothing_is_left_and_the_status_is_its_own(frameworks, monk
     assert not (frameworks.CACHE / "tiny").exists()
     assert frameworks.main(["list"]) == 0
     assert "not installed  A tiny one" in capsys.readouterr().out
-
-
-def test_another_fault_of_pip_is_reported(frameworks, capsys):
-    (frameworks.LOCKS / "tiny.txt").write_text("# A tiny one\n./no-such-folder\n")
-    assert frameworks.main(["install", "tiny"]) == 1
-    assert "pip cannot install tiny:" in capsys.readouterr().err
-    assert not (frameworks.CACHE / "tiny").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from default_cases import ROWS, left_to_full
+from default_cases import ROWS
 from harness import REPOSITORY, STATE_ROOT, wait_for
 
 CHECK = REPOSITORY / "scripts/check"
@@ -74,24 +74,6 @@ def test_each_promise_of_security_md_is_tested_by_default():
     promised = set(re.findall(r"\btest_\w+", (REPOSITORY / "SECURITY.md").read_text()))
     assert len(promised) > 30
     assert promised - set(re.findall(r"::(test_\w+)", done.stdout)) == set()
-
-
-class Item:
-    def __init__(self, name, is_full=False):
-        self.path, _, rest = name.partition("::")
-        self.path, self.originalname = Path(f"{self.path}.py"), rest.partition("[")[0]
-        self.name, self.is_full = name, is_full
-
-    def get_closest_marker(self, _):
-        return self.is_full
-
-
-def test_a_number_of_cases_is_chosen_evenly(monkeypatch):
-    monkeypatch.setattr("default_cases.ROWS", {"test_a::test_one": 2, "test_b": 0})
-    items = [Item(f"test_a::test_one[{number}]") for number in range(4)]
-    items += [Item("test_a::test_two"), Item("test_a::test_two[long]", is_full=True), Item("test_b::test_three")]
-    assert [item.name for item in left_to_full(items)] == [
-        "test_a::test_one[1]", "test_a::test_one[3]", "test_a::test_two[long]", "test_b::test_three"]  # fmt: skip
 
 
 def test_each_row_names_a_test_or_a_file():

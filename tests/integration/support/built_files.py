@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from harness import INSIDE, REPOSITORY
+from harness import INSIDE, REPOSITORY, TESTS
 
 BUILD = os.environ.get("BOOTSTRAP_BUILD", "build/release")  # a folder of the repository, since clusters see nothing else
 LIBRARY = "libbootstrap/libbootstrap.so.0"
@@ -15,6 +15,7 @@ TRAIN = "etc/train"
 # As a cluster knows them, whether they are built or not.
 BUILT_INSIDE = f"{INSIDE}/{BUILD}"
 COMMAND = f"{BUILT_INSIDE}/libbootstrap/slurm-bootstrap"
+PROBE = f"{TESTS}/support/probe.py"
 
 
 def built(path: str) -> str:

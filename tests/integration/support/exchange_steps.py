@@ -4,8 +4,8 @@ import re
 import time
 from collections import namedtuple
 
-from built_files import program
-from harness import everything_below, stop
+from built_files import LIBRARY, inside, program
+from harness import INSIDE, TESTS, everything_below, stop
 
 Step = namedtuple("Step", "returncode stdout stderr seconds")
 Failure = namedtuple("Failure", "rank round milliseconds")
@@ -15,6 +15,9 @@ FAILED = re.compile(r"^rank (\d+) failed in round (\d+) after (\d+) ms$", re.MUL
 WAITED = re.compile(r"^srun: job \d+ (queued and waiting for|has been allocated) resources\n", re.MULTILINE)
 SENTENCE = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): (.+)$", re.MULTILINE)
 
+
+# Ways of program_ends.
+ENDS = ("return", "exit3", "_exit", "_exit4", "exec", "abort", "term", "quick_exit", "thread", "pthread_exit", "child", "daemon", "workers")
 
 # Arguments of exchange_probe, in a script of each of four ranks, with which they make different calls.
 DIFFERENT_CALLS = {
@@ -38,6 +41,12 @@ def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=No
     done = cluster.run(["timeout", "--kill-after=5", str(limit), *line], env=env, timeout=limit + 30)
     out, err = (text if keeps_hint else text.replace(HINT, "") for text in (done.stdout, done.stderr))
     return Step(done.returncode, out, WAITED.sub("", err), time.monotonic() - began)
+
+
+def run_python(cluster, name, *words, options=("--mpi=pmix",)):
+    """Four ranks of a program in the folder of the exchange tests, with the Python package."""
+    line = ["/usr/bin/python3", f"{TESTS}/exchange/{name}", inside(LIBRARY), *words]
+    return run_step(cluster, 2, 2, *line, options=options, env={"PYTHONPATH": f"{INSIDE}/libbootstrap/python"})
 
 
 def reports(cluster, label, kind):

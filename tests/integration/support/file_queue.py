@@ -8,7 +8,7 @@ from pathlib import Path
 
 # They keep all cores busy: one pytest runs these, one after the other, and then helps with the rest.
 BUSY = ("real_frameworks", "examples", "ends_at_random", "plugin_faults", "packages", "bench", "simulation", "load", "mpi_layouts",
-        "layouts", "harm", "sanitizers", "ports_at_once", "fault_matrix", "horovod", "documents")
+        "layouts", "harm", "sanitizers", "horovod", "documents")
 # They wait for the longest: begun first, so that none of them is left to one pytest at the end.
 LONGEST = ("scaling_report", "mpirun", "gpus", "exchange_faults", "exchange_daemons")
 

@@ -4,7 +4,7 @@ A case is a shell script for the login host, for one of two clusters:
   uneven  node001 ... node004 with 1, 2, 4 and 8 GPUs; a step can open those that Slurm gave it
   open    node001 ... node003 with 4, 4 and 2 GPUs; a step can open all, and Slurm's lists name those that are its own
 The script finds there:
-  $PROBE     what every task runs: gpu_probe with its folder
+  $PROBE     what every task runs: probe.py with its folder
   $TOGETHER  the same for two steps that must run at the same time: it ends when both have begun, or fails
   hostfile, submit   as for the layouts
 A step with `--bootstrap=off` beside the others shows what Slurm does alone.
@@ -24,7 +24,7 @@ OUR_MODES = ("index", "first", "narrow")
 TASK = """#!/bin/bash
 # Runs in every task: gpu_task PROBE FOLDER [STEPS]
 [[ $SLURM_PROCID != 0 ]] || scontrol -d show job "$SLURM_JOB_ID" >"$2/$SLURM_JOB_ID.job" || exit 3
-"$1" "$2" || exit 4
+"$1" "$2" gpus || exit 4
 [[ $# -ge 3 ]] || exit 0
 touch "$2/$SLURM_JOB_ID.$SLURM_STEP_ID.began"
 for ((i = 0; i < 200; i++)); do

@@ -1,6 +1,6 @@
 """Which GPU each task really gets, worked out as the CUDA runtime would from what the task can open, against what Slurm gave.
 
-Nothing of the product is used. A report is what one gpu_probe wrote down: its environment, and under '@host', '@open',
+Nothing of the product is used. A report is what one probe.py wrote down: its environment, and under '@host', '@open',
 '@hidden' and '@cpus' where it ran, which /dev/nvidiaN it can open or not, and where it may run. What Slurm gave comes
 from `scontrol -d show job`, which counts a node's GPUs as the device nodes do, and from what a step can open where
 device cgroups constrain it.
@@ -36,25 +36,22 @@ def numbers(text: str) -> list[int]:
 def cuda_devices(report: Report, names: dict[str, int] | None = None) -> list[int]:
     """The device number behind each CUDA ordinal of the task, with CUDA_DEVICE_ORDER=PCI_BUS_ID.
 
-    CUDA counts the devices that it can open; a list of numbers refers to that count. It ends at the first entry that is
-    none; an entry named twice makes all of it invalid; of several MIG instances a process gets the first. `names`:
-    the device of each UUID, of which a beginning is enough when no other begins so.
+    CUDA counts the devices that it can open; a list of numbers refers to that count, a list of names to `names`. It ends at
+    the first entry that is none; an entry named twice makes all of it invalid; of several MIG instances a process gets the
+    first.
     """
     opened = sorted(numbers(report["@open"]))
     if "CUDA_VISIBLE_DEVICES" not in report:
         return opened
+    known = {str(ordinal): device for ordinal, device in enumerate(opened)}
+    known |= {name: device for name, device in (names or {}).items() if device in opened}
     found: list[int] = []
     for word in report["CUDA_VISIBLE_DEVICES"].split(","):
-        if word.isdecimal():
-            matches = opened[int(word):int(word) + 1]
-        else:
-            matches = [device for name, device in (names or {}).items()
-                       if word and (name == word or (name.startswith(word) and word not in names)) and device in opened]
-        if len(matches) != 1:
+        if word not in known:
             break
-        if matches[0] in found:
+        if known[word] in found:
             return []
-        found += matches
+        found.append(known[word])
         if word.startswith("MIG-"):
             break
     return found
@@ -154,7 +151,7 @@ def check_own(task: Task, given: set[int], shared: bool):
         yield f"{task.name}: of CUDA_VISIBLE_DEVICES={','.join(task.listed)} CUDA takes {len(task.visible)} only"
 
 
-def check_together(tasks: list[Task], given: set[int], count: int):
+def check_together(tasks: list[Task], count: int):
     """The tasks of one node beside each other: GPUs of their own, groups of one size; balanced where they share."""
     owns = Counter(task.set_device("BOOTSTRAP_GPU") for task in tasks)
     host = tasks[0].report["@host"]
@@ -195,7 +192,7 @@ def check_node(tasks: list[Task], given: set[int], wanted: Wanted):
     for place, task in enumerate(tasks):
         yield from check_own(task, given, len(tasks) > count)
         yield from check_list(task, place, len(tasks), given, count, wanted.mode)
-    yield from check_together(tasks, given, count)
+    yield from check_together(tasks, count)
     lists = {task.report.get("CUDA_VISIBLE_DEVICES") for task in tasks}
     if wanted.mode == "index" and len(lists) != 1:
         yield f"{host}: the lists differ: {sorted(map(str, lists))}"

@@ -49,7 +49,6 @@ OF_SLURMSTEPD = r"(?:slurmstepd(?:-(?P<node>\w+))?:|\[[\d.:T-]+\])"
 
 # What differs between releases of Slurm for the tests: the first one of which it is true.
 SINCE = {
-    "no PMIx message is lost": (23, 2),
     # Of 512 ranks of bare PMIx 5.0.7 (Debian 13) on two cores ten died of SIGPIPE, and the others did not end in 110 s.
     "512 ranks of bare PMIx do not end": (24, 5),
     # "Requested node configuration is not available", also without a plugin.
@@ -89,7 +88,9 @@ class Cluster(LocalCluster):
 
     def up(self, *options):
         self.asks = self.asks and "--no-plugin" not in options
-        return super().up(*options)
+        super().up(*options)
+        self.plugin = next(iter(re.findall(r"\S+\.so\b", self.plugstack)), "")
+        return self
 
     def close(self):
         """Takes it down; returns what went wrong, since that leaves something on the machine, or ''."""
@@ -131,6 +132,20 @@ class Cluster(LocalCluster):
             yield
         finally:
             self.write_plugstack(own)
+
+    def configure(self, arguments="", how="optional"):
+        """Our plugin is alone in plugstack.conf, with these arguments."""
+        self.write_plugstack(f"{how} {self.plugin} {arguments}\n")
+
+    @contextmanager
+    def without_plugin(self, node="head"):
+        """One host has no plugin for the time of the block: hosts may be configured apart."""
+        files = f"{self.state}/etc/plugstack.conf /etc/slurm/plugstack.conf"
+        self.run(["sh", "-c", f"for file in {files}; do mount --bind /dev/null $file; done"], user="root", node=node)
+        try:
+            yield
+        finally:
+            self.run(["umount", *files.split()], user="root", node=node)
 
     def log(self, name):
         return (self.state / "log" / f"{name}.log").read_text(errors="replace")

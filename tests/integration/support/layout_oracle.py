@@ -1,6 +1,6 @@
 """The values that each task must have, computed from nothing but where each really ran; no rule of the product is used.
 
-A report is what one layout_probe wrote down: its environment, and under '@host' and '@verdict' where it ran and what
+A report is what one probe.py wrote down: its environment, and under '@host' and '@verdict' where it ran and what
 was the result of meeting the other ranks.
 """
 

@@ -1,7 +1,6 @@
 """Steps of the port tests: an allocation that they share, what their tasks report, programs beside them."""
 
 import re
-import time
 from collections import namedtuple
 from contextlib import contextmanager
 
@@ -36,13 +35,8 @@ def peers(text):
 @contextmanager
 def allocation(cluster, *options):
     """A job in which many steps run at once; gives its id."""
-    hold = ["sbatch", "--parsable", "--overcommit", "-o", "/dev/null", *options, "--wrap", "sleep 900"]
-    job = cluster.run(hold).stdout.strip()
+    job = cluster.allocate("--overcommit", *options)
     try:
-        deadline = time.monotonic() + 20
-        while cluster.run(["squeue", "-h", "-j", job, "-o", "%T"]).stdout.strip() != "RUNNING":
-            assert time.monotonic() < deadline, f"job {job} does not start"
-            time.sleep(0.1)
         yield job
     finally:
         cluster.run(["scancel", job])

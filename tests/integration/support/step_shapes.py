@@ -99,10 +99,7 @@ class ShapeRunner:
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
         self.count = 0
-        hold = ["salloc", "--no-shell", "-N4", "--ntasks-per-node=16", "--gres=gpu:4"]
-        done = cluster.run(hold)
-        assert done.returncode == 0, done.stderr
-        self.wide = done.stderr.split()[-1]
+        self.wide = cluster.allocate("-N4", "--ntasks-per-node=16", "--gres=gpu:4")
         self.program = cluster.write_home("shape", RUN)
 
     def run(self, shape: Shape):

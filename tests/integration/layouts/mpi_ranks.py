@@ -2,8 +2,8 @@
 """mpi4py's ranks beside ours: as ChainerMN counts them, over MPI alone, and as the variables of the task are.
 
 intra_rank, intra_size, inter_rank and inter_size follow chainermn/communicators/_communication_utility.py: from
-MPI_Get_processor_name of all ranks, the hosts in order of their lowest rank. With `list` as argument each rank prints
-what it has; else rank 0 prints `equal: N ranks`, or the differences and exit status 1.
+MPI_Get_processor_name of all ranks, the hosts in order of their lowest rank. Rank 0 prints `equal: N ranks`, or the
+differences and exit status 1.
 """
 
 import os
@@ -35,8 +35,6 @@ def main():
     if device is not None and mine["LOCAL_WORLD_SIZE"] <= len(gpus) and int(device) != mine["LOCAL_RANK"]:
         wrong.append(f"rank {world.rank}: intra_rank {mine['LOCAL_RANK']} is not the task's own GPU {device}")
     found = world.gather(wrong)
-    if sys.argv[1:] == ["list"]:
-        os.write(1, f"mpi {mine['RANK']} {mine['WORLD_SIZE']} {mine['LOCAL_RANK']} {MPI.Get_processor_name()}\n".encode())
     failed = 0
     if world.rank == 0:
         lines = sum(found, [])
