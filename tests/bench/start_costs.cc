@@ -70,9 +70,7 @@ class Probe {
   void measure(const char* name, Work work);
   void put(const std::string& key) const;
   void collect() const;
-  void read(pmix_rank_t rank, const std::string& key) const;
   void read_all(const std::string& key) const;
-  void ask_directly(const std::string& name, int rounds);
   void barrier() const { check(PMIx_Fence(nullptr, 0, nullptr, 0), "PMIx_Fence"); }
 
   int rounds_;
@@ -112,32 +110,14 @@ void Probe::collect() const {
   check(PMIx_Fence(nullptr, 0, &with_data, 1), "PMIx_Fence with data");
 }
 
-void Probe::read(pmix_rank_t rank, const std::string& key) const {
-  pmix_proc_t whose = self_;
-  whose.rank = rank;
-  pmix_value_t* value = nullptr;
-  check(PMIx_Get(&whose, key.c_str(), nullptr, 0, &value), "PMIx_Get");
-  PMIX_VALUE_RELEASE(value);
-}
-
 void Probe::read_all(const std::string& key) const {
   const auto ranks = static_cast<pmix_rank_t>(number_of("SLURM_NTASKS"));
-  for (pmix_rank_t rank = 0; rank < ranks; ++rank) read(rank, key);
-}
-
-// The value of the last rank, by a fence without data and a Get, for which each server asks that rank's. The last
-// barrier is there so that no measurement ends before all are served.
-void Probe::ask_directly(const std::string& name, int rounds) {
-  const auto root = static_cast<pmix_rank_t>(number_of("SLURM_NTASKS")) - 1;
-  measure(name.c_str(), [&] {
-    for (int round = 0; round < rounds; ++round) {
-      const auto key = name + "." + std::to_string(round);
-      if (self_.rank == root) put(key);
-      barrier();
-      read(root, key);
-    }
-    barrier();
-  });
+  pmix_proc_t whose = self_;
+  for (whose.rank = 0; whose.rank < ranks; ++whose.rank) {
+    pmix_value_t* value = nullptr;
+    check(PMIx_Get(&whose, key.c_str(), nullptr, 0, &value), "PMIx_Get");
+    PMIX_VALUE_RELEASE(value);
+  }
 }
 
 void Probe::run() {
@@ -146,7 +126,6 @@ void Probe::run() {
   const auto launching = is_first_ ? server_cpu() : 0;
   line_ = "{\"rank\": " + std::to_string(number_of("SLURM_PROCID")) +
           ", \"local_rank\": " + std::to_string(number_of("SLURM_LOCALID")) +
-          ", \"node\": " + std::to_string(number_of("SLURM_NODEID")) +
           ", \"srun\": " + std::to_string(number_of("SRUN_STARTED")) +
           ", \"started\": " + std::to_string(number_of("BENCH_STARTED")) + ", \"entered\": " + std::to_string(entered) +
           ", \"loading\": " + std::to_string(loading) + ", \"launching\": " + std::to_string(launching);
@@ -157,10 +136,7 @@ void Probe::run() {
     put("first");
     collect();
   });
-  measure("first_reads", [this] { read_all("first"); });
-  measure("barriers", [this] {
-    for (int round = 0; round < rounds_; ++round) barrier();
-  });
+  read_all("first");
   measure("fences", [this] {
     for (int round = 0; round < rounds_; ++round) {
       put(round % 2 == 0 ? "even" : "odd");
@@ -176,8 +152,6 @@ void Probe::run() {
     });
     measure(("reads" + std::to_string(round)).c_str(), [&] { read_all(key); });
   }
-  ask_directly("direct_first", 1);
-  ask_directly("direct", rounds_);
   std::puts((line_ + "}").c_str());
   check(PMIx_Finalize(nullptr, 0), "PMIx_Finalize");
 }

@@ -6,43 +6,35 @@ programs of its own: the exchange by bare PMIx, and the start of a process to th
 of which no constant knows anything.
 """
 
-import json
 import os
-import subprocess
-import sys
 from collections import defaultdict
 from statistics import median, quantiles
+from types import SimpleNamespace
 
 import pytest
 
 from built_files import built
-from harness import REPOSITORY
 
 from benchmarks.table import aligned
-
-sys.path.insert(0, str(REPOSITORY / "scripts" / "simulation"))
-
-from calibrate import DIRECT, SHAPES, Calibration, Host, constants_text, probe, run_step
+from simulation.calibrate import CLUSTER, SHAPES, Calibration, probe, run_step
+from simulation.model import Scenario, Step, read_constants
 
 pytestmark = pytest.mark.full
 
-SIMULATE = REPOSITORY / "scripts/simulate"
 PREDICTED = ((1, 2), (2, 4), (2, 8), (4, 16), (4, 32), (4, 64))  # nodes, ranks
 BAND = 2.5  # simulated over measured, or the reverse; wider by what the measurements themselves vary, see Band
 FEW = 8  # ranks, with which an exchange waits for messages more than it computes
 MOST_BAND = 5  # with a wider one a constant that is ten times too large may pass
 
 
-def simulate(constants, nodes, ranks):
+def simulate(measured, nodes, ranks):
     """The model's times of such a step, in milliseconds."""
-    options = ["--ranks", str(ranks), "--ranks-per-node", str(ranks // nodes), "--gets", "all", "--json"]
-    done = subprocess.run([SIMULATE, *options, "--constants", constants], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["simulated"] is True
-    size = report["sizes"][-1]
-    assert (size["ranks"], size["nodes"]) == (ranks, nodes)
-    return {"exchange": size["exchange_ring_ms"], "start": size["values_ms"], "launch": size["launch_ms"]}
+    constants = SimpleNamespace(**read_constants() | {name: value for name, (value, *_) in measured.items()})
+    scenario = Scenario(ranks, ranks // nodes, gets="all")
+    phases = Step(constants, scenario, is_first=True).run("rank", is_launched=True)
+    exchange = Step(constants, scenario).run("exchange")["gets"][1]
+    times = {"exchange": exchange, "start": phases["gets"][1] - phases["tasks"][1], "launch": phases["tasks"][1]}
+    return {quantity: 1e3 * time for quantity, time in times.items()}
 
 
 def exchanges(lines):
@@ -63,16 +55,15 @@ def start(lines):
 class Measurements:
     """Samples in milliseconds, by quantity and shape."""
 
-    def __init__(self, host):
-        self.host = host
-        self.samples = defaultdict(list)
+    def __init__(self, cluster):
+        self.cluster, self.samples = cluster, defaultdict(list)
 
     def take_turn(self):
         for shape in PREDICTED:
-            if lines := probe(self.host, *shape):
+            if lines := probe(self.cluster, *shape):
                 self.samples["exchange", *shape] += exchanges(lines)
                 self.samples["launch", *shape].append(launch(lines))
-            if lines := run_step(self.host, *shape, "exchange_start bytes"):
+            if lines := run_step(self.cluster, *shape, "exchange_start bytes"):
                 self.samples["start", *shape].append(start(lines))
 
 
@@ -110,23 +101,16 @@ class Band:
 
 @pytest.fixture(scope="module")
 def measured(cluster_factory, request):
-    """Measurements, and the file with the constants that were measured in turn with them."""
+    """Measurements, and the constants that were measured in turn with them."""
     for name in ("start_costs", "exchange_bench", "exchange_clock", "exchange_start"):
         built(f"tests/bench/{name}")
-    cluster = cluster_factory("simulation").up("--nodes", str(DIRECT[0]), "--cpus", "16", "--no-plugin")
-    host = Host(cluster)
-    calibration, measurements = Calibration(host), Measurements(host)
+    cluster = cluster_factory("simulation").up(*CLUSTER)
+    calibration, measurements = Calibration(cluster), Measurements(cluster)
     for _ in range(10 if request.config.getoption("--full") else 4):
         calibration.take_turn()
         measurements.take_turn()
     measurements.band = Band(calibration)
     return measurements, calibration.constants()
-
-
-def write_constants(folder, constants):
-    path = folder / "constants.txt"
-    path.write_text(constants_text(constants, "this machine"))
-    return path
 
 
 def compare(measurements, constants):
@@ -157,9 +141,8 @@ def test_calibrates_at_other_sizes():
     assert not set(SHAPES) & set(PREDICTED)
 
 
-def test_agrees_with_real_runs(measured, tmp_path, capsys):
-    measurements, constants = measured
-    rows = list(compare(measurements, write_constants(tmp_path, constants)))
+def test_agrees_with_real_runs(measured, capsys):
+    rows = list(compare(*measured))
     show(rows, capsys)
     assert len(rows) == 3 * len(PREDICTED)
     assert all(is_near(ratio, allowed) for *_, ratio, allowed in rows)
@@ -175,13 +158,12 @@ CONTROLS = {
 
 
 @pytest.mark.parametrize("name", CONTROLS)
-def test_control_wrong_constant(measured, tmp_path, name):
+def test_control_wrong_constant(measured, name):
     """A constant ten times too large (cores: ten times too few) is noticed."""
     measurements, constants = measured
     value, unit, how = constants[name]
     wrong = value / 10 if name == "machine_cores" else value * 10
-    path = write_constants(tmp_path, constants | {name: (wrong, unit, how)})
-    for *shape, values, simulated, ratio, allowed in compare(measurements, path):
+    for *shape, values, simulated, ratio, allowed in compare(measurements, constants | {name: (wrong, unit, how)}):
         if tuple(shape) != CONTROLS[name]:
             continue
         if allowed > MOST_BAND:
