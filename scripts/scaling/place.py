@@ -65,8 +65,7 @@ class Place:
         self.world_options = self.way_to_set_up()
 
     def usable_nodes(self):
-        partition = ["-p", self.options.partition] if self.options.partition else []
-        lines = [line.split("|") for line in self.ask("sinfo", "-h", "-N", "-o", "%N|%c|%G|%T|%P", *partition).splitlines()]
+        lines = [line.split("|") for line in self.ask("sinfo", "-h", "-N", "-o", "%N|%c|%G|%T|%P").splitlines()]
         lines = [line for line in lines if len(line) == 5]
         default = [line for line in lines if line[4].endswith("*")]
         allocated = self.allocated()
@@ -98,23 +97,19 @@ class Place:
         if self.has_plugin:
             return ["--bootstrap=on"]
         folders = [Path(self.repository, "build/release/libbootstrap"), Path("/usr/local/lib"), *Path("/usr/lib").glob("*-linux-gnu")]
-        library = self.options.preload or next((folder / LIBRARY for folder in folders if (folder / LIBRARY).exists()), None)
-        if library:
+        if library := next((folder / LIBRARY for folder in folders if (folder / LIBRARY).exists()), None):
             return [f"--export=ALL,LD_PRELOAD={library}"]
-        raise PlaceError(f"looked for slurm-bootstrap on this cluster, its plugin is not loaded (srun --help) and the library to preload "
-                         f"needs a {LIBRARY}; install the plugin, or build the library and name it with --preload")
+        raise PlaceError(f"looked for slurm-bootstrap on this cluster, its plugin is not loaded (srun --help) and {LIBRARY} is not in "
+                         f"{folders[0]}; install the plugin, or build the library")
 
-    def step(self, nodes, tasks, words, threads=1, mpi="none", gpus=0, world=True):
+    def step(self, nodes, tasks, words, mpi="none", gpus=0, world=True):
         """The command line that starts `words` on so many nodes, with the number of the rank before every line of output."""
         if world and not self.has_plugin:
             mpi = "pmix"  # the preloaded library asks the PMIx server
         # Within a job a step that asks for no GPU gets those of the job, and the plugin refuses to share one.
         asked = [f"--gres=gpu:{gpus}"] if gpus else [] if self.waits_in_queue else ["--gres=none"]
-        partition = [f"--partition={self.options.partition}"] if self.options.partition and self.waits_in_queue else []
-        return ["srun", "--label", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}",
-                f"--cpus-per-task={threads}",
-                f"--mpi={mpi}", "--kill-on-bad-exit=1", "--job-name=scaling-report", *asked, *(self.world_options if world else []),
-                *partition, *self.options.srun_options, *words]
+        return ["srun", "--label", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}", "--cpus-per-task=1",
+                f"--mpi={mpi}", "--kill-on-bad-exit=1", "--job-name=scaling-report", *asked, *(self.world_options if world else []), *words]
 
     def program(self, name, *arguments):
         """The command that runs a program of this folder with the nodes' Python."""
@@ -136,8 +131,8 @@ class LocalPlace(Place):
 
     def up(self):
         nodes = min(max(self.options.nodes), MOST_LOCAL_NODES)
-        cpus = max(4, max(self.options.tasks_per_node) * self.options.threads)
-        gpus = "real" if Path("/dev/nvidia0").exists() and self.options.device != "cpu" else "0"
+        cpus = max(4, *self.options.tasks_per_node)
+        gpus = "real" if Path("/dev/nvidia0").exists() else "0"
         try:
             self.local.up("--nodes", str(nodes), "--cpus", str(cpus), "--gpus", gpus)
         except (ClusterError, subprocess.TimeoutExpired) as error:
@@ -188,7 +183,7 @@ def find(options, say):
 
 def gather(place, nodes):
     """Facts of each node, as {host: {name: value}}, from a step with one task on each."""
-    gpus = 0 if place.options.device == "cpu" else min((node.gpus for node in place.nodes), default=0)
+    gpus = min((node.gpus for node in place.nodes), default=0)
     process = place.start(place.step(nodes, 1, place.program("hostfacts.py"), gpus=gpus, world=False))
     try:
         printed, _ = process.communicate(timeout=None if place.waits_in_queue else LIMIT)
