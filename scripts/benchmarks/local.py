@@ -47,7 +47,7 @@ def measure_preload(_, size):
         text = output_of(*line, env=without(os.environ, "SLURM", "PMI", "BOOTSTRAP", "LD_") | variables, timeout=120 + rounds)
         none, empty, ours = zip(*([float(time) for time in line.split()] for line in text.splitlines()))
         row = group.add(f"start and end, {role}", "us", ours, empty, "an empty library", added_limit=60)
-        row.why_not = f"the library has more pages to map than the empty one; the whole start took {row.peer.median:.0f} us"
+        row.why_not = f"the library has more pages to map than the empty one; the whole start took {median(row.peer):.0f} us"
         group.add(f"start and end, {role}", "us", ours, none, "no preload")
     for what, library in LIBRARIES.items():
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output_of("readelf", "-d", built(library)))
@@ -88,14 +88,6 @@ def measure_host_lists(_, size):
     return group
 
 
-def measure_plans(_, size):
-    """The computation of user_init. Not judged: the goal is for the whole of user_init."""
-    group = Group("Making a plan, in the process, by number of nodes with 8 tasks")
-    for name, nanoseconds in google_benchmark("plan", ".", size.seconds).items():
-        group.add(name.replace("_", " "), "us", nanoseconds / 1000)
-    return group
-
-
 def measure_roots(_, size):
     """By the real libnccl, which needs no GPU for it."""
     group = Group("NCCL's root: from the first rank that checks in to the last answer, libnccl of this machine")
@@ -103,7 +95,7 @@ def measure_roots(_, size):
     done = subprocess.run(line, env=without(os.environ, "NCCL_"), capture_output=True, text=True, timeout=60 + 10 * size.pairs)
     lines = [json.loads(text) for text in done.stdout.splitlines()]
     if done.returncode == ROOT_NOT_MEASURED:
-        group.skipped = lines[0]["not_measured"]
+        group.notes.append(f"not measured: {lines[0]['not_measured']}")
         return group
     assert done.returncode == 0, done.stderr
     found = defaultdict(list)  # milliseconds to the last answer

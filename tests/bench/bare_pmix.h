@@ -23,8 +23,7 @@ class BarePmix {
   // The value of `root` to all: one put, and a collecting fence and one get on each rank. Returns a sum of the bytes.
   unsigned broadcast(std::uint32_t root, const std::string& value);
 
-  // The values of all `ranks` to all: a put, a collecting fence and `ranks` gets on each. So NVSHMEM's bootstrap over
-  // PMIx does all of its exchanges, a broadcast of an id too (bootstrap_pmix.c in NVIDIA/nvshmem@2d7d25f0).
+  // The values of all `ranks` to all: a put, a collecting fence and `ranks` gets on each.
   unsigned gather(std::uint32_t ranks, const std::string& value);
 
   std::uint64_t gets() const { return gets_; }  // so far

@@ -63,7 +63,7 @@ class Measurements:
             if lines := probe(self.cluster, *shape):
                 self.samples["exchange", *shape] += exchanges(lines)
                 self.samples["launch", *shape].append(launch(lines))
-            if lines := run_step(self.cluster, *shape, "exchange_start bytes"):
+            if lines := run_step(self.cluster, *shape, "exchange_start"):
                 self.samples["start", *shape].append(start(lines))
 
 
