@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import product
 from statistics import median
 
-from benchmarks.steps import Shell, built
+from benchmarks.steps import allocated, built
 from benchmarks.table import Group
 from local_cluster import REPOSITORY
 
@@ -73,18 +73,15 @@ class HookClock:
         """`count` steps with the plugin and some in each other way, in turn."""
         etc = self.cluster.state / "etc"
         before, after = (f"optional {etc}/clock_{clock}.so clock={clock} out={self.times}\n" for clock in ("before", "after"))
-        shell = Shell(self.cluster, "-N1", f"-n{TASKS}", f"--gres=gpu:{TASKS}")
-        try:
+        with allocated(self.cluster, "-N1", f"-n{TASKS}", f"--gres=gpu:{TASKS}") as ask:
             for number in range(count):
                 for way in self.ways if number % CONTROL_EVERY == 0 else ["on"]:
                     line, option = self.ways[way]
                     self.cluster.write_plugstack(f"{before}{line}\n{after}")
                     step = f"{STEP} {option} true"
-                    answer = shell.ask(f"{f'(. ~/largest.env; {step})' if way == 'largest' else step}; echo status $?")
+                    answer = ask(f"{f'(. ~/largest.env; {step})' if way == 'largest' else step}; echo status $?")
                     assert answer == ["status", "0"], f"step {len(self.ran)} ({way}): {' '.join(answer)}"
                     self.ran.append(way)
-        finally:
-            shell.close()
 
     def read(self):
         """How long each hook took in each way, in microseconds, and how often a call was not noted by both clocks."""
@@ -132,55 +129,48 @@ def measure_hooks(cluster, size):
     return group
 
 
-class Stopwatch:
-    """srun in one allocation, with the plugin and without it in turn. Bash reads the clock before and after."""
+@contextmanager
+def stopwatch(cluster, options):
+    """Gives a function that times srun with the plugin and without it in turn, in an allocation with these options. Bash reads the clock
+    before and after."""
+    plugstack = (cluster.state / "etc" / "plugstack.conf").read_text()
 
-    def __init__(self, cluster, plugstack, shell):
-        self.cluster, self.plugstack, self.shell = cluster, plugstack, shell
-
-    def time(self, line, has_plugin):
-        """Milliseconds of one command line."""
-        self.cluster.write_plugstack(self.plugstack if has_plugin else "\n")
-        answer = self.shell.ask(f"began=$EPOCHREALTIME; {line}; echo $? $began $EPOCHREALTIME")
+    def time_of(line, has_plugin):
+        cluster.write_plugstack(plugstack if has_plugin else "\n")
+        answer = ask(f"began=$EPOCHREALTIME; {line}; echo $? $began $EPOCHREALTIME")
         assert len(answer) == 3 and answer[0] == "0", f"{line}: {' '.join(answer)}"
         return (float(answer[2]) - float(answer[1])) * 1000
 
-    def pairs(self, with_plugin, without, count):
+    def pairs(with_plugin, without, count):
         """Milliseconds of `count` pairs. The cleanup after a step slows the next one, so that each is first as often as the other."""
         times = {True: [], False: []}
-        self.time(without, False)  # warms up
+        time_of(without, False)  # warms up
         for pair in range(count + count % 2):
             for has_plugin in (True, False) if pair % 2 else (False, True):
-                times[has_plugin].append(self.time(with_plugin if has_plugin else without, has_plugin))
+                times[has_plugin].append(time_of(with_plugin if has_plugin else without, has_plugin))
         return times[True], times[False]
 
-
-@contextmanager
-def stopwatch(cluster):
-    plugstack = (cluster.state / "etc" / "plugstack.conf").read_text()
-    shell = Shell(cluster, f"-N{NODES}", f"--ntasks-per-node={GPUS}", f"--gres=gpu:{GPUS}")
     try:
-        yield Stopwatch(cluster, plugstack, shell)
+        with allocated(cluster, *options.split()) as ask:
+            yield pairs
     finally:
         cluster.write_plugstack(plugstack)
-        shell.close()
 
 
 def measure_wall_time(cluster, size):
     group = Group(f"Wall time of srun, {NODES} nodes, tasks with a GPU each, plugin on and off in turn")
-    with stopwatch(cluster) as watch:
+    with stopwatch(cluster, f"-N{NODES} --ntasks-per-node={GPUS} --gres=gpu:{GPUS}") as pairs:
         for launch, tasks in product(LAUNCHES, LAUNCHED_TASKS):
             nodes = min(NODES, tasks)
             step = f"timeout 60 srun -Q --mpi={launch} -N{nodes} -n{tasks} --gres=gpu:{tasks // nodes} true"
-            ours, without = watch.pairs(step, step, size.pairs)
+            ours, without = pairs(step, step, size.pairs)
             row = group.add(f"srun --mpi={launch}, {tasks} tasks", "ms", ours, without, "no plugin", added_limit=ADDED_MILLISECONDS,
                             ratio_limit=ADDED_RATIO)
             if not row.is_met:
                 # How much of it is the loading of the plugin, measured.
-                pairs = zip(*watch.pairs(step.replace("srun ", "srun --bootstrap=off "), step, size.pairs))
-                row.why_not = (f"loaded and switched off (--bootstrap=off) it adds {median(one - other for one, other in pairs):+.1f} ms; "
-                               f"what "
-                               f"{NODES} nodes do side by side on a cluster takes turns on {os.cpu_count()} CPUs here")
+                switched_off = zip(*pairs(step.replace("srun ", "srun --bootstrap=off "), step, size.pairs))
+                row.why_not = (f"loaded and switched off (--bootstrap=off) it adds {median(one - other for one, other in switched_off):+.1f} ms; "
+                               f"what {NODES} nodes do side by side on a cluster takes turns on {os.cpu_count()} CPUs here")
     return group
 
 

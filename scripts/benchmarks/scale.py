@@ -1,22 +1,20 @@
-"""Clusters of many nodes on this machine: srun with the plugin off, on and asked, the memory of slurmstepd, exchanges of many ranks,
-many tasks, many worlds, and what slurmctld is asked."""
+"""Clusters of many nodes on this machine: srun with the plugin and without, the memory of slurmstepd, exchanges of many ranks, many
+tasks, and many worlds."""
 
 # SPDX-License-Identifier: Apache-2.0
 
-import re
-import shutil
 import time
 from statistics import median
 
-from benchmarks.plugin import Stopwatch
-from benchmarks.steps import Shell, StepFailed, built, clocked, run_step, shape
+from benchmarks.plugin import stopwatch
+from benchmarks.steps import StepFailed, clocked, run_step, shape
 from benchmarks.table import Group
 from local_cluster import running
 
 RATIO, ADDED_KIB = 1.03, 2048  # at JUDGED nodes; of slurmstepd at any size
 JUDGED = 128
 GPUS = 2  # and tasks, of each node
-MANY_TASKS, MANY_WORLDS, QUEUED = 2000, 20, 40
+MANY_TASKS, MANY_WORLDS = 2000, 20
 SLEEP = ("python3", "-I", "-S", "-c", "import time; time.sleep(600)")
 
 
@@ -40,42 +38,12 @@ def stepd_memory(cluster, plugstack, nodes, text):
         cluster.write_plugstack(plugstack)
 
 
-def user_init_times(cluster, plugstack, nodes):
-    """Microseconds on each node of one step, from two plugins that note the time."""
-    etc, times = cluster.state / "etc", cluster.state / "log" / "times"
-    lines = []
-    for clock in ("before", "after"):
-        shutil.copy(built("tests/doubles/clock_spank.so"), etc / f"clock_{clock}.so")  # the same file loaded twice is one plugin
-        lines.append(f"optional {etc}/clock_{clock}.so clock={clock} out={times}\n")
-    cluster.write_plugstack(f"{lines[0]}{plugstack}{lines[1]}")
-    done = cluster.run(["srun", "-Q", f"-N{nodes}", f"--ntasks-per-node={GPUS}", f"--gres=gpu:{GPUS}", "true"], timeout=120)
-    cluster.write_plugstack(plugstack)
-    assert done.returncode == 0, done.stderr
-    deadline = time.monotonic() + 20
-    while True:
-        words = [line.split() for line in times.read_text().splitlines()] if times.exists() else []
-        noted = {(clock, node): int(word) for clock, hook, node, *_, word in words if hook == "user_init"}
-        if len(noted) == 2 * nodes:
-            return [(noted["after", node] - noted["before", node]) / 1000 for clock, node in noted if clock == "after"]
-        assert time.monotonic() < deadline, f"{len(noted)} of {2 * nodes} times of user_init are there"
-        time.sleep(0.2)
-
-
-def add_launches(group, cluster, plugstack, nodes, pairs):
+def add_launches(group, cluster, plugstack, nodes, count):
     options = f"-N{nodes} --ntasks-per-node={GPUS} --gres=gpu:{GPUS}"
-    shell = Shell(cluster, *options.split())
-    try:
-        watch = Stopwatch(cluster, plugstack, shell)
+    with stopwatch(cluster, options) as pairs:
         step = f"timeout 120 srun -Q {options} true"
-        for what, line, limit in (("on", step, RATIO if nodes >= JUDGED else None),
-                                  ("asked", step.replace("srun", "srun --bootstrap=on"), None),
-                                  ("--bootstrap=off", step.replace("srun", "srun --bootstrap=off"), None)):
-            ours, without = watch.pairs(line, step, pairs)
-            group.add(f"srun, {what}, {shape(nodes * GPUS, nodes)}", "ms", ours, without, "no plugin", ratio_limit=limit)
-    finally:
-        cluster.write_plugstack(plugstack)
-        shell.close()
-    group.add(f"user_init, {nodes} nodes at once", "us", user_init_times(cluster, plugstack, nodes))
+        group.add(f"srun, {shape(nodes * GPUS, nodes)}", "ms", *pairs(step, step, count), "no plugin",
+                  ratio_limit=RATIO if nodes >= JUDGED else None)
     memory = [stepd_memory(cluster, plugstack, nodes, text) for text in (plugstack, "\n")]
     group.add(f"memory of slurmstepd, {nodes} nodes", "KiB", *memory, "no plugin", added_limit=ADDED_KIB)
 
@@ -113,28 +81,6 @@ def add_crowds(group, cluster, nodes):
     group.add(f"of {len(worlds)} worlds at once, that failed", "", len(failed), limit=0, why_not=str(failed[:1]))
 
 
-def answered(cluster):
-    """Messages that slurmctld has answered so far."""
-    counts = re.findall(r"^\s*REQUEST_\w+\s.*count:(\d+)", cluster.run(["sdiag"], user="root").stdout, re.MULTILINE)
-    return sum(map(int, counts))
-
-
-def add_queue(group, cluster, plugstack):
-    """Jobs of one srun each, one after the other: how many in a second, and messages to slurmctld for each."""
-    rates, messages = [], []
-    for text in (plugstack, "\n"):
-        cluster.write_plugstack(text)
-        before, began = answered(cluster), time.monotonic()
-        done = cluster.run(["bash", "-c", f"for ((i = 0; i < {QUEUED}; i++)); do srun -Q -N2 --ntasks-per-node={GPUS} --gres=gpu:{GPUS} "
-                            "true || exit; done"], timeout=300)
-        assert done.returncode == 0, done.stderr
-        rates.append(QUEUED / (time.monotonic() - began))
-        messages.append((answered(cluster) - before) / QUEUED)
-    cluster.write_plugstack(plugstack)
-    group.add("srun in a second, one after the other", "/s", *rates, "no plugin")
-    group.add("messages to slurmctld for each", "", *messages, "no plugin")
-
-
 def measure_scale(_, size):
     group = Group(f"Clusters of many nodes on this machine, {GPUS} tasks with a GPU each on a node")
     for nodes in size.scale_nodes:
@@ -145,5 +91,4 @@ def measure_scale(_, size):
             if nodes == min(size.scale_nodes, key=lambda count: abs(count - JUDGED)):
                 add_exchanges(group, cluster, nodes, size.scale_worlds)
                 add_crowds(group, cluster, nodes)
-                add_queue(group, cluster, plugstack)
     return group

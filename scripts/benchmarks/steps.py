@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+from contextlib import contextmanager
 from datetime import datetime, timezone
 
 from local_cluster import INSIDE, REPOSITORY, slurm_version, stop
@@ -86,24 +87,21 @@ def run_step(cluster, ranks, *command, nodes=NODES, timeout=60, env=None):
     return lines
 
 
-class Shell:
-    """The bash of an allocation, in which one line after another is run."""
+@contextmanager
+def allocated(cluster, *options):
+    """Gives a function that runs a line in the bash of an allocation and returns the words that it prints. Fails, and does not wait,
+    where the nodes are not free."""
+    bash = cluster.start(["salloc", "-Q", "--immediate=60", *options, "bash"], stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
 
-    def __init__(self, cluster, *options):
-        # Fails, and does not wait, where the nodes are not free.
-        line = ["salloc", "-Q", "--immediate=60", *options, "bash"]
-        self.bash = cluster.start(line, stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
+    def ask(line):
+        bash.stdin.write(f"{line}\n")
+        bash.stdin.flush()
+        return bash.stdout.readline().split()
 
-    def ask(self, line):
-        """Runs a line; the words of the line that it prints."""
-        self.bash.stdin.write(f"{line}\n")
-        self.bash.stdin.flush()
-        return self.bash.stdout.readline().split()
-
-    def close(self):
-        """With `exit`: salloc 22.05 that gets SIGTERM may wait for bash for ever, and load a core."""
-        if self.bash.poll() is None:
-            try:
-                self.bash.communicate("exit\n", timeout=20)
-            except (subprocess.TimeoutExpired, BrokenPipeError, ValueError):
-                stop(self.bash)
+    try:
+        yield ask
+    finally:
+        try:  # with `exit`: salloc 22.05 that gets SIGTERM may wait for bash for ever, and load a core
+            bash.communicate("exit\n", timeout=20)
+        except (subprocess.TimeoutExpired, BrokenPipeError, ValueError):
+            stop(bash)
