@@ -85,40 +85,26 @@ def oversubscription(rows):
                f"what a layout costs, and not how it scales on cores of its own.")
 
 
-def noise_of(rows):
-    """By model: how much the step times of the back ends differ where there is nothing to exchange, relative to the shorter one.
-    It is the noise between runs, which the spread inside a run cannot show."""
-    alone = grouped((row for row in rows if row.cell.ranks == 1), lambda row: row.cell.model)
-    times = {model: [row.figures.step.mean for row in group] for model, group in alone.items() if len(group) > 1}
-    return {model: max(means) / min(means) - 1 for model, means in times.items()}
-
-
-def compare(first, second, floor):
-    """How many times as fast `first` is as `second`, and by how much that may be wrong."""
-    ratio = second.figures.step.over(first.figures.step)
-    return ratio.mean, max(known(ratio.spread), floor)
-
-
 def fastest(rows):
-    """Which back end is faster in how many layouts, beyond spread and noise."""
-    noise, won, wins, compared = noise_of(rows), Counter(), [], 0
+    """Which back end is faster in how many layouts, beyond the spread of the steps."""
+    won, wins, compared = Counter(), [], 0
     several = [row for row in rows if row.cell.ranks > 1]
     for group in grouped(several, lambda row: (row.cell.model, row.cell.layout)).values():
         if len(group) < 2:
             continue
         compared += 1
         first, second, *_ = sorted(group, key=lambda row: row.figures.step.mean)
-        ratio, doubt = compare(first, second, noise.get(first.cell.model, 0.0))
-        if ratio - 1 > doubt:
+        ratio = second.figures.step.over(first.figures.step)
+        if ratio.mean - 1 > known(ratio.spread):
             won[first.cell.backend] += 1
-            wins.append((ratio, doubt, first, second))
+            wins.append((ratio, first, second))
     if compared and not wins:
-        yield f"Fastest: none. In {noun(compared, 'layout')} the back ends differ by less than spread and noise."
+        yield f"Fastest: none. In {noun(compared, 'layout')} the back ends differ by less than the spread of their steps."
     elif compared:
-        ratio, doubt, first, second = max(wins, key=lambda win: win[0])
+        ratio, first, second = max(wins, key=lambda win: win[0].mean)
         winners, even = ", ".join(f"{backend} in {count}" for backend, count in won.most_common()), compared - len(wins)
         yield (f"Fastest: {winners} of {noun(compared, 'comparison')}{f', none in {even}' if even else ''}. The largest difference: "
-               f"{name_of(first)} is {ratio:.2f} +- {doubt:.2f} times as fast as {second.cell.backend}.")
+               f"{name_of(first)} is {ratio.mean:.2f} +- {known(ratio.spread):.2f} times as fast as {second.cell.backend}.")
 
 
 def communication(rows):
