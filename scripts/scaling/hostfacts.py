@@ -21,9 +21,10 @@ def read(path):
 
 
 def ask(*words):
-    """The output of a command; '' when it is not there or fails."""
+    """The output of a command and its errors; '' when it is not there or fails."""
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, errors="replace")
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30,
+                              errors="replace")
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -10,8 +10,9 @@ import subprocess
 from collections import namedtuple
 from pathlib import Path
 
-from local_cluster import INSIDE, REPOSITORY, ClusterError, LocalCluster
+from local_cluster import INSIDE, REPOSITORY, ClusterError, LocalCluster, stop
 
+from scaling.hostfacts import ask
 from scaling.steps import Output
 
 MOST_LOCAL_NODES = 8  # each is some daemons; more show nothing new about one machine
@@ -47,7 +48,7 @@ class Place:
                                 errors="replace", start_new_session=True, env=variables)
 
     def ask(self, *words):
-        return answer_of(self.wrap(words))
+        return ask(*self.wrap(words))
 
     def wrap(self, words):
         return words
@@ -59,7 +60,7 @@ class Place:
             raise PlaceError("asked sinfo for nodes of the partition, and none is up; see sinfo")
         self.has_plugin = "--bootstrap=" in self.ask("srun", "--help")
         self.has_pmix = "pmix" in self.ask("srun", "--mpi=list")
-        self.slurm = self.ask("srun", "--version").strip() or "unknown"
+        self.slurm = self.ask("srun", "--version") or "unknown"
         found = re.search(r"^ClusterName\s*=\s*(\S+)", self.ask("scontrol", "show", "config"), re.M)
         self.cluster = found[1] if found else "unknown"
         self.world_options = self.way_to_set_up()
@@ -156,18 +157,9 @@ def gpus_in(gres):
     return sum(map(int, re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", gres)))
 
 
-def answer_of(words):
-    """Standard output and error of a command that ends at once; '' when it fails or is not there."""
-    try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr if done.returncode == 0 else ""
-
-
 def find(options, say):
     """The cluster that answers, else one of our own; the caller closes it, also after an error."""
-    if shutil.which("srun") and answer_of(["sinfo", "-h", "-o", "%N"]).strip():
+    if shutil.which("srun") and ask("sinfo", "-h", "-o", "%N"):
         return Place(options)
     if os.geteuid() != 0:
         raise PlaceError(f"no Slurm cluster answers here, and starting one on this machine needs root, this is uid {os.geteuid()}; run it "
@@ -187,13 +179,10 @@ def gather(place, nodes):
     process = place.start(place.step(nodes, 1, place.program("hostfacts.py"), gpus=gpus, world=False))
     try:
         printed, _ = process.communicate(timeout=None if place.waits_in_queue else LIMIT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        raise PlaceError(f"asked {nodes} nodes what they have, and they did not answer within {LIMIT} s; see sinfo") from None
-    except BaseException:
-        process.terminate()
-        process.wait(10)
+    except BaseException as error:
+        stop(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise PlaceError(f"asked {nodes} nodes what they have, and they did not answer within {LIMIT} s; see sinfo") from None
         raise
     hosts = read(printed)
     if process.returncode != 0 or len(hosts) != nodes:

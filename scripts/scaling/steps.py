@@ -6,12 +6,12 @@ import csv
 import io
 import json
 import math
-import os
 import queue
 import re
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from scaling.options import OVER_MPI, Cell
@@ -211,23 +211,18 @@ def stop_step(process):
     """srun cancels its step when it gets SIGTERM; a process that does not end is killed."""
     process.terminate()
     try:
-        process.wait(10)
-    except BaseException as error:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+    finally:
         process.kill()
         process.wait()
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
 
 
 def write(path, text):
     """Whole or not at all: --resume after a full disk or a kill reads no half of a file."""
     fresh = path.with_name(f"{path.name}.new")
-    try:
-        fresh.write_text(text, encoding="utf-8")
-        os.replace(fresh, path)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
+    fresh.write_text(text, encoding="utf-8")
+    fresh.rename(path)
 
 
 def as_json(value):
