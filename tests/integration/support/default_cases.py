@@ -81,7 +81,6 @@ ROWS: dict[str, int | str] = {
     "test_bench::test_a_round_has_no_more_messages_than_bare_pmix": 0,
     "test_bench::test_shows_the_table": 0,
     "test_bench::test_the_clocks_measure_the_plugin": 0,
-    "test_bench::test_verdicts_follow_from_the_figures": 0,
     "test_bench::test_what_is_counted_is_within_its_limits": 0,
     "test_bench_programs": 0,
     "test_cluster::test_up_ended_midway_leaves_nothing": 3,
