@@ -5,8 +5,6 @@ This is SimPy 2, which Debian has as python3-simpy. Each wait names the process 
 
 # SPDX-License-Identifier: Apache-2.0
 
-import heapq
-import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,6 @@ from SimPy.Simulation import Process, Resource, Simulation, hold, passivate, rel
 CONSTANTS = Path(__file__).with_name("constants.txt")
 UNITS = {"s": 1, "ms": 1e-3, "us": 1e-6, "": 1, "/s": 1, "Gb/s": 1e9 / 8, "B": 1}
 RANKS_PER_ROOT = 256  # kRanksPerRoot of libbootstrap/core/exchange/exchanged_values.h
-MOST_BY_MESSAGES = 256  # nodes whose ring is simulated message by message
 
 
 def read_constants():
@@ -33,7 +30,6 @@ class Scenario:
     ranks_per_node: int = 8  # the last node has what is left
     asked_roots: int = 0  # 0: one for 256 ranks at most, as the library does
     fence: str = "ring"  # or tree; or pmi1, where srun joins the ranks
-    gets: str = "roots"  # the values that a rank reads; all: those of all ranks
 
     nodes = property(lambda self: -(-self.ranks // self.ranks_per_node))
     roots = property(lambda self: self.asked_roots or -(-self.ranks // RANKS_PER_ROOT))
@@ -55,46 +51,6 @@ class Scenario:
         return rank // (shorter + 1) if rank < in_longer_runs else longer_runs + (rank - in_longer_runs) // shorter
 
 
-class Cores:
-    """Cores that share their time out equally among all that is to be done, as the kernel does; one piece of work has one
-    core at most. `count` need not be whole: what other users of a machine leave. 0: as many as there is work."""
-
-    def __init__(self, world, count):
-        self.world, self.count = world, count
-        self.jobs, self.numbers = [], itertools.count()  # a heap, the next to be finished first
-        self.clock = self.advanced = 0  # work that each job there has got since the beginning, and when that was so
-
-    def run(self, me, work):
-        if not self.count:
-            yield hold, me, work
-            return
-        self.advance()
-        if self.jobs:
-            me.cancel(self.jobs[0][2])
-        heapq.heappush(self.jobs, (self.clock + work, next(self.numbers), me))
-        if self.jobs[0][2] is me:
-            yield hold, me, self.left()
-        else:
-            self.world.reactivate(self.jobs[0][2], delay=self.left())
-            yield passivate, me
-        self.advance()
-        heapq.heappop(self.jobs)
-        if self.jobs:
-            self.world.reactivate(self.jobs[0][2], delay=self.left())
-
-    def speed(self):
-        return min(1, self.count / len(self.jobs))
-
-    def left(self):
-        """Until the first job ends. It alone is planned, since every job that comes or goes changes that."""
-        return max(0, self.jobs[0][0] - self.clock) / self.speed()
-
-    def advance(self):
-        if self.jobs:
-            self.clock += (self.world.now() - self.advanced) * self.speed()
-        self.advanced = self.world.now()
-
-
 class Step(Simulation):
     """What the ranks of a step do, and the slurmstepds of its nodes, which have a link and a serving thread each."""
 
@@ -103,15 +59,14 @@ class Step(Simulation):
         self.constants, self.scenario = constants, scenario
         self.phases = {}  # name: [when the first rank begins, when the last is done]
         nodes = range(scenario.nodes)
-        self.cores = Cores(self, constants.machine_cores)
         self.servers = [Resource(sim=self) for _ in nodes]
         self.sends, self.receives = [0 for _ in nodes], [0 for _ in nodes]  # when the link of a node is free again
         self.is_first = is_first  # the nodes have not talked before, and connect to each other
         self.asleep = [[] for _ in nodes]  # ranks of a node that have come to the fence
         self.values = self.count_values()
         self.node_size = self.values * constants.value_bytes / len(nodes)  # bytes that each node adds to the fence
-        self.has = [0 for _ in nodes]  # ring: contributions that a node has; tree: those of its children and its own
-        self.ready = {}  # ring by hops: when a node has come
+        self.has = [0 for _ in nodes]  # tree: contributions that a node has, those of its children and its own
+        self.ready = {}  # ring: when a node has come
         self.threads = [Resource(sim=self) for _ in range(scenario.roots)]
         self.met = 0  # ranks that are done with the roots, or with PMI-1
 
@@ -122,7 +77,7 @@ class Step(Simulation):
     def serve(self, me, server, work):
         """The thread of a server does one thing after another."""
         yield request, me, server
-        yield from self.cores.run(me, work)
+        yield hold, me, work
         yield release, me, server
 
     def send(self, me, source, target, latency, size):
@@ -166,40 +121,39 @@ class Step(Simulation):
 
     def reach(self, me, node, count, rank_steps):
         self.forward(node + 1, count - 1, rank_steps)
-        yield from self.cores.run(me, self.constants.stepd_start + self.constants.user_init)
+        yield hold, me, self.constants.stepd_start + self.constants.user_init
         self.mark("launch")
-        self.spawn(self.cores.run, self.constants.stepd_settle)
         self.mark("tasks")
         for _ in self.scenario.ranks_of(node):
-            yield from self.cores.run(me, self.constants.task_fork)
+            yield hold, me, self.constants.task_fork
         for rank in self.scenario.ranks_of(node):
             self.spawn(self.task, node, rank, rank_steps)
 
     def task(self, me, node, rank, rank_steps):
-        yield from self.cores.run(me, self.constants.task_init + self.constants.task_exec)
+        yield hold, me, self.constants.task_init + self.constants.task_exec
         self.mark("tasks")
         yield from rank_steps(me, node, rank)
 
     def rank(self, me, node, rank):
         """From main() to NCCL's ring."""
         self.mark("pmix_init")
-        yield from self.cores.run(me, self.constants.init_client)
+        yield hold, me, self.constants.init_client
         yield hold, me, self.constants.local_message
         yield from self.serve(me, self.servers[node], self.constants.init_server)
         yield hold, me, self.constants.init_wait + self.constants.local_message
         self.mark("pmix_init")
         yield from self.exchange(me, node, rank)
-        if self.scenario.gets != "all":
-            yield from self.check_in(me, node, rank)
+        yield from self.check_in(me, node, rank)
 
     # The exchange: put, fence, and the values that each rank reads.
 
     def count_values(self):
         """Up to called_ranks each puts a value, so that an error can name the missing; above, the first rank of each node
-        and the roots (libbootstrap/comm/exchange.cc). In an allgather all do in any case."""
+        and the roots (libbootstrap/comm/exchange.cc)."""
         scenario = self.scenario
-        is_each = scenario.gets == "all" or scenario.ranks <= self.constants.called_ranks
-        return scenario.ranks if is_each else len({*scenario.firsts(), *range(0, scenario.ranks, scenario.ranks_per_node)})
+        if scenario.ranks <= self.constants.called_ranks:
+            return scenario.ranks
+        return len({*scenario.firsts(), *range(0, scenario.ranks, scenario.ranks_per_node)})
 
     def exchange(self, me, node, rank):
         scenario = self.scenario
@@ -207,9 +161,9 @@ class Step(Simulation):
             yield from self.exchange_over_pmi1(me, rank)
             return
         self.mark("fence")
-        if self.is_first and scenario.gets != "all" and rank == scenario.first_of_root(scenario.root_of(rank)):
-            yield from self.cores.run(me, self.constants.id_create)
-        yield from self.cores.run(me, self.constants.put_client)
+        if self.is_first and rank == scenario.first_of_root(scenario.root_of(rank)):
+            yield hold, me, self.constants.id_create
+        yield hold, me, self.constants.put_client
         yield hold, me, self.constants.local_message
         yield from self.serve(me, self.servers[node], self.constants.fence_server)
         self.asleep[node].append(me)
@@ -219,8 +173,8 @@ class Step(Simulation):
         self.mark("fence")
         self.mark("gets")
         # With the ids the ranks of a node read what each other claims to use (libbootstrap/comm/nccl/communicator.cc).
-        values = scenario.ranks if scenario.gets == "all" else scenario.roots + len(scenario.ranks_of(node))
-        yield from self.cores.run(me, self.constants.get_client * values)
+        values = scenario.roots + len(scenario.ranks_of(node))
+        yield hold, me, self.constants.get_client * values
         if self.constants.get_server:  # all at once: the server answers one after the other, those of all its ranks
             yield hold, me, self.constants.local_message
             yield from self.serve(me, self.servers[node], self.constants.get_server * values)
@@ -251,12 +205,10 @@ class Step(Simulation):
         yield from self.serve(me, self.servers[node], self.constants.fence_node)
         if self.scenario.fence == "tree":
             yield from self.collect(me, node)
-        elif self.constants.machine_cores or self.scenario.nodes <= MOST_BY_MESSAGES:
-            yield from self.go_around(me, node)
         else:
             self.ready[node] = self.now()
             if len(self.ready) == self.scenario.nodes:
-                self.go_around_by_hops()
+                self.go_around()
 
     def release(self, me, node):
         """The server of the node has everything; it keeps all values before it answers its ranks."""
@@ -267,21 +219,9 @@ class Step(Simulation):
     def hop(self, number=1):
         return self.constants.hop + (self.constants.first_hop if self.is_first and number == 1 else 0)
 
-    def go_around(self, me, node):
-        """Every node passes on the data of the one before it (src/plugins/mpi/pmix/pmixp_coll_ring.c)."""
-        for number in range(1, self.scenario.nodes + 1):
-            self.has[node] += 1
-            if self.has[node] == self.scenario.nodes:
-                self.spawn(self.release, node)
-            if number < self.scenario.nodes:
-                after = (node + 1) % self.scenario.nodes
-                yield from self.send(me, node, after, self.hop(number), self.node_size)
-                yield from self.serve(me, self.servers[after], self.constants.hop_server)
-                node = after
-
-    def go_around_by_hops(self):
-        """The same, hop by hop for all nodes at once: N^2 messages are 156 million with 12,500 nodes. Not with cores that
-        nodes wait for. As the messages themselves where the nodes come together; else none overtakes another here."""
+    def go_around(self):
+        """Every node passes on the data of the one before it (src/plugins/mpi/pmix/pmixp_coll_ring.c). Hop by hop for all nodes at once:
+        N^2 messages are 156 million with 12,500 nodes. None overtakes another here."""
         length = self.node_size / self.constants.link
         ready = numpy.array([self.ready[node] for node in range(self.scenario.nodes)])
         left = ready + length  # when the message of this hop has left a node, and its link is free again
@@ -331,7 +271,7 @@ class Step(Simulation):
         self.mark("roots")
         if scenario.first_of_root(root + 1) - first > self.constants.stagger_threshold:
             yield hold, me, (rank - first) / self.constants.stagger_rate
-        yield from self.cores.run(me, self.constants.root_connect)
+        yield hold, me, self.constants.root_connect
         yield hold, me, self.constants.hop
         yield from self.serve(me, self.threads[root], self.constants.root_rank)
         yield hold, me, self.constants.hop

@@ -1,7 +1,7 @@
 // What the parts of a start cost on this cluster: time and CPU time of ranks and of their slurmstepd, over bare PMIx.
 // SPDX-License-Identifier: Apache-2.0
 //
-//     exchange_clock bash -c 'SRUN_STARTED=$BENCH_STARTED exec srun --mpi=pmix ... exchange_clock start_costs ROUNDS'
+//     srun --mpi=pmix ... start_costs ROUNDS
 //
 // Every rank prints a line of JSON: times in nanoseconds of CLOCK_MONOTONIC, CPU times in nanoseconds.
 // scripts/simulation/calibrate.py makes constants of them.
@@ -121,21 +121,16 @@ void Probe::read_all(const std::string& key) const {
 }
 
 void Probe::run() {
-  const auto entered = now();
   const auto loading = own_cpu();
   const auto launching = is_first_ ? server_cpu() : 0;
   line_ = "{\"rank\": " + std::to_string(number_of("SLURM_PROCID")) +
           ", \"local_rank\": " + std::to_string(number_of("SLURM_LOCALID")) +
-          ", \"srun\": " + std::to_string(number_of("SRUN_STARTED")) +
-          ", \"started\": " + std::to_string(number_of("BENCH_STARTED")) + ", \"entered\": " + std::to_string(entered) +
           ", \"loading\": " + std::to_string(loading) + ", \"launching\": " + std::to_string(launching);
   measure("init", [this] { check(PMIx_Init(&self_, nullptr, 0), "PMIx_Init"); });
   const timespec pause{0, 300'000'000};  // Slurm before 23.02 loses messages while a node has yet to start its tasks
   (void)::nanosleep(&pause, nullptr);
-  measure("first", [this] {
-    put("first");
-    collect();
-  });
+  put("first");
+  collect();
   read_all("first");
   measure("fences", [this] {
     for (int round = 0; round < rounds_; ++round) {
