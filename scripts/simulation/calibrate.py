@@ -96,13 +96,13 @@ class Calibration:
         _, init_server = self.fit_servers(lambda line: line["init"][3], lambda n, r: (1, r / n))
         fence_node, fence_server, hop_server, store_value = self.fit_servers(
             lambda line: line["fences"][3] / ROUNDS, lambda n, r: (1, r / n, n - 1, r * KEYS))
-        gets = [(line["reads0"][2] / len(lines), line["reads0"][3] / len(lines))
+        gets = [(line["reads"][2] / len(lines), line["reads"][3] / len(lines))
                 for shape in SHAPES for lines in self.samples[shape] for line in lines]
         loading = median(self.of_shape(s, lambda lines: mean(line["loading"] for line in lines)) for s in SHAPES)
         server_of_get = median(server for _, server in gets) / 1e9
         put_client = self.per_rank("fences", 2) / ROUNDS
         alone = (1, 1)
-        fence = self.of_shape(alone, lambda lines: lines[0]["fence0"][1] - lines[0]["fence0"][0], min)
+        fence = self.of_shape(alone, lambda lines: lines[0]["fence"][1] - lines[0]["fence"][0], min)
         init_wait = self.of_shape(alone, lambda lines: lines[0]["init"][1] - lines[0]["init"][0] - lines[0]["init"][2], min)
         steps = f"{least} steps each of {len(SHAPES)} shapes"
         cpu, wall = f"measured: CPU time, {steps}", f"measured: shortest of {steps}"
