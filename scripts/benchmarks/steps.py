@@ -36,20 +36,16 @@ def headline(machine):
             f"load {machine['load_at_start']} at the start\n{packages}" + (f"\n{BUSY}" if machine["is_busy"] else ""))
 
 
-class NotBuilt(RuntimeError):
-    """A program is not there; the text has the commands that build it."""
-
-
 def built(path):
-    """A file of the release build, on this machine; raises NotBuilt."""
+    """A file of the release build, on this machine."""
     file = REPOSITORY / BUILD / path
     if not file.exists():
-        raise NotBuilt(f"{BUILD}/{path} is not built; run cmake --preset release && cmake --build --preset release")
+        raise FileNotFoundError(f"{BUILD}/{path} is not built; run cmake --preset release && cmake --build --preset release")
     return file
 
 
 def inside(path):
-    """The same file as the hosts of a cluster see it; raises NotBuilt."""
+    """The same file as the hosts of a cluster see it."""
     built(path)
     return f"{INSIDE}/{BUILD}/{path}"
 
@@ -67,19 +63,13 @@ class StepFailed(RuntimeError):
     """The text is one line of the step's errors."""
 
 
-def json_lines(done, ranks):
-    """The lines of JSON that the ranks of a step printed; None where it failed, or one has none."""
-    lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
-    return lines if done.returncode == 0 and {line["rank"] for line in lines} == set(range(ranks)) else None
-
-
 def run_step(cluster, ranks, *command, nodes=NODES, timeout=60, env=None):
-    """The lines that all ranks printed, at least one each. Raises StepFailed."""
+    """The lines of JSON that all ranks printed, at least one each. Raises StepFailed."""
     step = ["srun", "-Q", "--mpi=pmix", f"-N{nodes}", f"-n{ranks}", f"--ntasks-per-node={-(-ranks // nodes)}"]
     line = ["timeout", str(timeout), *step, "--overcommit", "--kill-on-bad-exit=1", *command]
     done = cluster.run(line, env={"SLURM_BOOTSTRAP_TIMEOUT": "20", **(env or {})}, timeout=timeout + 30)
-    lines = json_lines(done, ranks)
-    if lines is None:
+    lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+    if done.returncode != 0 or {line["rank"] for line in lines} != set(range(ranks)):
         name = " ".join(str(word).rpartition("/")[2] for word in command)
         # The first line has the reason; the others are of ranks that Slurm ended.
         first = next(iter(done.stderr.strip().splitlines()), "nothing was written")

@@ -16,12 +16,10 @@ LEAST_STEPS = 4  # of the losses, the first round through the four batches is co
 
 EXAMPLES = """
 examples:
-  scripts/scaling-report --out report                  all back ends and models; on a one-machine cluster where
-                                                       no Slurm answers (as root, since it starts one)
-  scripts/scaling-report --quick --out report          a look in about a minute
+  scripts/scaling-report --quick --out report          a look in about a minute; on a one-machine cluster where no
+                                                       Slurm answers (as root, since it starts one)
   salloc -N4 --exclusive --gpus-per-node 8 scripts/scaling-report --nodes 1,2,4 --tasks-per-node 1,2,4,8 \\
       --backends nccl --models resnet50 --steps 100 --out report
-                                                       on GPUs, in an allocation of its own
   scripts/scaling-report --out report --resume         after Ctrl-C, or to run failed cells again
 
 It trains on GPUs where PyTorch finds one on every node, with larger models, and else on one CPU for each process.

@@ -23,7 +23,7 @@ LIMIT = 180  # seconds in which a step must give the facts of all nodes
 OF_THE_JOB = re.compile(r"SLURM_(GPUS|GPUS_PER_\w+|NTASKS_PER_\w+|CPUS_PER_\w+|NTASKS|NPROCS|TRES_PER_TASK)")
 
 
-Node = namedtuple("Node", "name cpus gpus")
+Node = namedtuple("Node", "cpus gpus")
 
 
 class PlaceError(RuntimeError):
@@ -39,7 +39,7 @@ class Place:
 
     def __init__(self, options):
         self.options, self.repository, self.python = options, str(REPOSITORY), options.python or "python3"
-        self.waits_in_queue = not ("SLURM_JOB_ID" in os.environ and "SLURM_JOB_NODELIST" in os.environ)
+        self.waits_in_queue = "SLURM_JOB_NODELIST" not in os.environ
 
     def start(self, words):
         """Starts a command in a session of its own, so that Ctrl-C reaches us alone; its errors are in its output."""
@@ -55,7 +55,7 @@ class Place:
 
     def look(self):
         """Asks Slurm what there is."""
-        self.nodes = self.usable_nodes()
+        self.nodes = self.usable_nodes() if self.waits_in_queue or self.one_machine else self.nodes_of_job()
         if not self.nodes:
             raise PlaceError("asked sinfo for nodes of the partition, and none is up; see sinfo")
         self.has_plugin = "--bootstrap=" in self.ask("srun", "--help")
@@ -66,32 +66,18 @@ class Place:
         self.world_options = self.way_to_set_up()
 
     def usable_nodes(self):
+        """Of the default partition."""
         lines = [line.split("|") for line in self.ask("sinfo", "-h", "-N", "-o", "%N|%c|%G|%T|%P").splitlines()]
-        lines = [line for line in lines if len(line) == 5]
-        default = [line for line in lines if line[4].endswith("*")]
-        allocated = self.allocated()
-        if allocated:
-            lines = default = [line for line in lines if line[0] in allocated]
-        nodes = {}
-        for name, cpus, gres, state, _ in default or lines:
-            if USABLE.match(state) and (cpus := re.match(r"\d+", cpus)):
-                nodes[name] = Node(name, int(cpus[0]), gpus_in(gres))
-        if not allocated:
-            return list(nodes.values())
+        default = [line for line in lines if line[-1].endswith("*")]
+        nodes = {name: Node(int(cpus), gpus_in(gres)) for name, cpus, gres, state, _ in default or lines if USABLE.match(state)}
+        return list(nodes.values())
+
+    def nodes_of_job(self):
+        """With the CPUs and GPUs that this job has at least on each of them."""
+        cpus = min(map(int, re.findall(r"(?:^|,)(\d+)", os.environ["SLURM_JOB_CPUS_PER_NODE"])))
         job = self.ask("scontrol", "show", "job", "-d", os.environ["SLURM_JOB_ID"])
         gpus = min(map(gpus_in, re.findall(r"^\s*Nodes=.*\bGRES=(\S*)", job, re.M)), default=0)
-        return [Node(node.name, min(node.cpus, allocated[node.name]), min(node.gpus, gpus)) for node in nodes.values()]
-
-    def allocated(self):
-        """CPUs that this job has on each of its nodes, by name; {} outside a job."""
-        if self.waits_in_queue:
-            return {}
-        names = self.ask("scontrol", "show", "hostnames").split()
-        counts = []
-        for part in os.environ.get("SLURM_JOB_CPUS_PER_NODE", "").split(","):
-            if found := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part):
-                counts += [int(found[1])] * int(found[2] or 1)
-        return dict(zip(names, counts))
+        return [Node(cpus, gpus) for _ in self.ask("scontrol", "show", "hostnames").split()]
 
     def way_to_set_up(self):
         """The options of srun with which each rank gets its place: the plugin's, or one that preloads the library."""
@@ -138,9 +124,6 @@ class LocalPlace(Place):
             self.local.up("--nodes", str(nodes), "--cpus", str(cpus), "--gpus", gpus)
         except (ClusterError, subprocess.TimeoutExpired) as error:
             raise PlaceError(f"starting a cluster of {nodes} nodes on this machine failed: {str(error).splitlines()[-1]}") from error
-
-    def allocated(self):
-        return {}  # a job that this program runs in is of another cluster
 
     def wrap(self, words):
         return self.local.command(words)
@@ -222,9 +205,7 @@ def table(hosts, place, command, when):
             ("slurm-bootstrap", "plugin, --bootstrap=on" if place.has_plugin else "library, LD_PRELOAD"),
             ("hosts", f"{len(hosts)}: {', '.join(hosts)}")]
     if (count := machines(hosts)) < len(hosts):
-        rows.append(("machines",
-                     f"{count} (the hosts have {count} boot id{'' if count == 1 else 's'}: what goes between hosts of one machine "
-                                 "does not leave its memory)"))
+        rows.append(("machines", f"{count}, by their boot ids: what goes between hosts of one machine does not leave its memory"))
     for name in dict.fromkeys(name for facts in hosts.values() for name in facts if name != "machine"):
         groups = {}
         for host, facts in hosts.items():

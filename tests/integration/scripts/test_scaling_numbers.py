@@ -157,7 +157,7 @@ def test_findings_name_what_failed_and_what_was_not_run_and_are_six_at_most():
     assert len(sentences(*failed, *no_gpu, *everything)) == 6
 
 
-PLACE = SimpleNamespace(nodes=[Node("a", 4, 2), Node("b", 4, 2)], gpus=2, one_machine=False, has_pmix=True, no_gpu="there is no GPU")
+PLACE = SimpleNamespace(nodes=[Node(4, 2), Node(4, 2)], gpus=2, one_machine=False, has_pmix=True, no_gpu="there is no GPU")
 
 
 @pytest.mark.parametrize("cell, device, reason", [
