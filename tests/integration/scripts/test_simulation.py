@@ -97,7 +97,7 @@ def test_constants_have_origins():
     lines = [line for line in CONSTANTS.read_text().splitlines() if " = " in line and not line.startswith(("#", "date", "machine"))]
     assert [line for line in lines if not any(origin in line for origin in ("measured", "computed", "read in", "assumed"))] == []
     assert len(lines) + 2 == len(read_constants())
-    assert read_constants()["link"] == 1.25e9 and read_constants()["hop"] == 50e-6
+    assert (read_constants()["link"], read_constants()["hop"]) == pytest.approx((1.25e9, 50e-6))
 
 
 @pytest.mark.parametrize("options", [("--ranks", 0), ("--ranks", 1_000_001), ("--ranks-per-node", 0)])
