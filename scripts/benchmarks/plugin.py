@@ -18,7 +18,7 @@ TOPOLOGY = REPOSITORY / "tests/data/topologies/dgx-h100.txt"
 TASKS = 8
 CONTROL_EVERY = 4  # steps with the plugin for one step in each other way
 STEP = f"timeout 120 srun -Q -N1 -n{TASKS} --gres=gpu:{TASKS}"
-CALLS = {"user_init": range(1), "task_post_fork": range(TASKS), "task_init": range(TASKS)}  # of each hook in a step
+CALLS = {"user_init": range(1), "task_init": range(TASKS)}  # of each hook in a step
 GOALS = {"user_init": 1000, "task_init": 100}  # microseconds, for the median
 GOAL_OF_LARGEST = 10_000  # microseconds, with the largest environment that Linux accepts
 LARGEST = (16_000, 115)  # variables, and bytes of each: nearly 2 MiB, and as many as the plugin accepts
@@ -34,8 +34,8 @@ class HookClock:
     """Steps that run one after another in one allocation, each under a plugstack.conf of its own with a clock before the plugin and one
     behind it.
 
-    The ways: `on` with a topology file, `live` without one, `largest` with the largest environment, `off` with --bootstrap=off, `none`
-    without the plugin, and `floor` with a plugin in its place that calls spank_setenv in task_init as often as ours does, and no more."""
+    The ways: `on`, `largest` with the largest environment, `off` with --bootstrap=off, `none` without the plugin, and `floor` with a
+    plugin in its place that calls spank_setenv in task_init as often as ours does, and no more."""
 
     def __init__(self, cluster):
         self.cluster, self.times, etc = cluster, cluster.state / "log" / "times", cluster.state / "etc"
@@ -48,8 +48,7 @@ class HookClock:
         cached = f"{ours} topology={self.topology}"
         self.own_variables = self.count_own_variables(cached)
         floor = f"optional {etc}/clock_floor.so setenv={self.own_variables}"
-        self.ways = {"on": (cached, ""), "live": (ours, ""), "largest": (cached, ""), "off": (cached, "--bootstrap=off"), "none": ("", ""),
-                     "floor": (floor, "")}
+        self.ways = {"on": (cached, ""), "largest": (cached, ""), "off": (cached, "--bootstrap=off"), "none": ("", ""), "floor": (floor, "")}
         count, size = LARGEST
         cluster.write_home("largest.env", "".join(f"export V{number:05}={'x' * (size - 8)}\n" for number in range(count)))
         self.ran = []  # by step id, the way of that step
@@ -119,10 +118,8 @@ def measure_hooks(cluster, size):
               why_not=f"{own} variables are each task's own, and to set so many through spank_setenv and do nothing else took "
                       f"{median(floor):.0f} us in steps in between; {TASKS} tasks do it at once on {cpus} CPUs")
     group.add("task_init, step not set up", "us", took["off", "task_init"], took["none", "task_init"], "no plugin in its place")
-    group.add("task_post_fork", "us", took["on", "task_post_fork"], took["none", "task_post_fork"], "no plugin")
     group.add("user_init", "us", took["on", "user_init"], limit=GOALS["user_init"],
               why_not=f"once for a node and step; the load was {os.getloadavg()[0]:.1f} on {cpus} CPUs")
-    group.add("user_init, no topology file", "us", took["live", "user_init"], took["on", "user_init"], "with one")
     for hook in ("user_init", "task_init"):
         group.add(f"{hook}, 2 MB of environment", "us", took["largest", hook], took["on", hook], "an ordinary environment",
                   limit=GOAL_OF_LARGEST)
