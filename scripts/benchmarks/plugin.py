@@ -48,7 +48,8 @@ class HookClock:
         cached = f"{ours} topology={self.topology}"
         self.own_variables = self.count_own_variables(cached)
         floor = f"optional {etc}/clock_floor.so setenv={self.own_variables}"
-        self.ways = {"on": (cached, ""), "largest": (cached, ""), "off": (cached, "--bootstrap=off"), "none": ("", ""), "floor": (floor, "")}
+        self.ways = {"on": (cached, ""), "largest": (cached, ""), "off": (cached, "--bootstrap=off"), "none": ("", ""),
+                     "floor": (floor, "")}
         count, size = LARGEST
         cluster.write_home("largest.env", "".join(f"export V{number:05}={'x' * (size - 8)}\n" for number in range(count)))
         self.ran = []  # by step id, the way of that step
@@ -166,7 +167,8 @@ def measure_wall_time(cluster, size):
             if not row.is_met:
                 # How much of it is the loading of the plugin, measured.
                 switched_off = zip(*pairs(step.replace("srun ", "srun --bootstrap=off "), step, size.pairs))
-                row.why_not = (f"loaded and switched off (--bootstrap=off) it adds {median(one - other for one, other in switched_off):+.1f} ms; "
+                added = median(one - other for one, other in switched_off)
+                row.why_not = (f"loaded and switched off (--bootstrap=off) it adds {added:+.1f} ms; "
                                f"what {NODES} nodes do side by side on a cluster takes turns on {os.cpu_count()} CPUs here")
     return group
 
