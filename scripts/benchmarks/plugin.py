@@ -173,9 +173,9 @@ def measure_wall_time(cluster, size):
     return group
 
 
-def variables(cluster, mode, *options):
+def variables(cluster, mode):
     """The environment of the first task of a step."""
-    step = ["srun", "-Q", "-N2", "--ntasks-per-node=2", "--gres=gpu:2", f"--bootstrap={mode}", *options]
+    step = ["srun", "-Q", "-N2", "--ntasks-per-node=2", "--gres=gpu:2", f"--bootstrap={mode}"]
     done = cluster.run([*step, "bash", "-c", "((SLURM_PROCID)) || env -0"])
     assert done.returncode == 0, done.stderr
     return dict(entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)
@@ -184,8 +184,7 @@ def variables(cluster, mode, *options):
 def measure_environment(cluster, _):
     group = Group("Environment of a task, 2 nodes with 2 tasks and 2 GPUs each")
     without = variables(cluster, "off")
-    for what, options in (("", ()), (", no frameworks", ("--bootstrap-frameworks=none",))):
-        added = {name: value for name, value in variables(cluster, "on", *options).items() if name not in without}
-        group.add(f"variables added{what}", "", len(added), limit=40)
-        group.add(f"bytes added{what}", "bytes", sum(len(f"{name}={value}") + 1 for name, value in added.items()), limit=4096)
+    added = {name: value for name, value in variables(cluster, "on").items() if name not in without}
+    group.add("variables added", "", len(added), limit=40)
+    group.add("bytes added", "bytes", sum(len(f"{name}={value}") + 1 for name, value in added.items()), limit=4096)
     return group

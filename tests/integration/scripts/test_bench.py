@@ -22,8 +22,6 @@ QUICK = ("preload", "hosts", "hooks", "environment", "memory")
 COUNTS = {
     "variables added": 40,
     "bytes added": 4096,
-    "libraries beside libc that the preload library needs": 0,
-    "libraries beside libc that the plugin needs": 0,
     "of an open handle": 64,
     "more during rounds": 1024,
 }
