@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import argparse
+import re
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -86,13 +87,10 @@ class Parser(argparse.ArgumentParser):
 
 def numbers(text):
     """1,2,4 as a list in order, each once."""
-    try:
-        found = sorted({int(word) for word in text.split(",")})
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is no list of numbers such as 1,2,4") from None
-    if found[0] < 1 or found[-1] > 65536:
-        raise argparse.ArgumentTypeError(f"'{text}' holds a number outside 1 to 65536")
-    return found
+    words = text.split(",")
+    if not all(re.fullmatch("[1-9][0-9]{0,4}", word) for word in words):
+        raise argparse.ArgumentTypeError(f"'{text}' is no list of numbers such as 1,2,4")
+    return sorted(set(map(int, words)))
 
 
 def names_of(what, known):

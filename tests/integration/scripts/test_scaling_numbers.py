@@ -295,7 +295,7 @@ def test_resume_takes_what_was_done_with_the_same_parameters_alone(tmp_path):
 
 
 @pytest.mark.parametrize("words, reason", [
-    (["--nodes", "0"], "outside 1 to 65536"),
+    (["--nodes", "0"], "'0' is no list of numbers"),
     (["--nodes", "two"], "'two' is no list of numbers"),
     (["--backends", "gloo,smoke"], "there is no back end 'smoke'; there are gloo, mpi, horovod-gloo, horovod-mpi, nccl"),
     (["--models", "mlpp"], "there is no model 'mlpp'"),
