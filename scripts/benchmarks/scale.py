@@ -1,5 +1,4 @@
-"""Clusters of many nodes on this machine: srun with the plugin and without, the memory of slurmstepd, exchanges of many ranks, many
-tasks, and many worlds."""
+"""Clusters of many nodes on this machine: srun with the plugin and without, the memory of slurmstepd, and exchanges of many ranks."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -14,7 +13,6 @@ from local_cluster import running
 RATIO, ADDED_KIB = 1.03, 2048  # at JUDGED nodes; of slurmstepd at any size
 JUDGED = 128
 GPUS = 2  # and tasks, of each node
-MANY_TASKS, MANY_WORLDS = 2000, 20
 SLEEP = ("python3", "-I", "-S", "-c", "import time; time.sleep(600)")
 
 
@@ -66,29 +64,12 @@ def add_exchanges(group, cluster, nodes, count):
                   why_not=failures[-1] if failures else "")
 
 
-def add_crowds(group, cluster, nodes):
-    """Many tasks in a step, and many steps at once."""
-    each = -(-MANY_TASKS // nodes)
-    step = ["srun", "-Q", "-O", f"-N{nodes}", f"--ntasks-per-node={each}", "--bootstrap=on", "--bootstrap-gpu=off", "sh", "-c", "echo $RANK"]
-    done = cluster.run(["timeout", "280", *step], timeout=300)
-    missing = set(map(str, range(each * nodes))) - set(done.stdout.split())
-    group.add(f"of {each * nodes} tasks of one step, without a rank", "", len(missing), limit=0,
-              why_not=next(iter(done.stderr.splitlines()), ""))
-    worlds = [cluster.start(["srun", "-Q", "-N2", f"--ntasks-per-node={GPUS}", f"--gres=gpu:{GPUS}", "python3", "-I", "-S", "-c",
-                             "import os; print(os.environ['RANK'])"]) for _ in range(min(MANY_WORLDS, nodes // 2))]
-    ended = [(world.communicate(timeout=180)[0], world.returncode) for world in worlds]
-    failed = [end for end in ended if end[1] != 0 or sorted(end[0].split()) != [str(rank) for rank in range(2 * GPUS)]]
-    group.add(f"of {len(worlds)} worlds at once, that failed", "", len(failed), limit=0, why_not=str(failed[:1]))
-
-
 def measure_scale(_, size):
     group = Group(f"Clusters of many nodes on this machine, {GPUS} tasks with a GPU each on a node")
     for nodes in size.scale_nodes:
-        with running("scale", "--nodes", str(nodes), "--gpus", str(GPUS), "--cpus", str(max(4, -(-MANY_TASKS // nodes))), "--plugin-args",
-                     "announce=off") as cluster:
+        with running("scale", "--nodes", str(nodes), "--gpus", str(GPUS), "--plugin-args", "announce=off") as cluster:
             plugstack = (cluster.state / "etc" / "plugstack.conf").read_text()
             add_launches(group, cluster, plugstack, nodes, size.scale_pairs)
             if nodes == min(size.scale_nodes, key=lambda count: abs(count - JUDGED)):
                 add_exchanges(group, cluster, nodes, size.scale_worlds)
-                add_crowds(group, cluster, nodes)
     return group
