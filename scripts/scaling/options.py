@@ -5,7 +5,6 @@
 import argparse
 import re
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 BACKENDS = ("gloo", "mpi", "horovod-gloo", "horovod-mpi", "nccl")
@@ -51,11 +50,6 @@ def make_cells(backends, models, nodes, tasks):
     slowly, and so it is alike for all of them."""
     layouts = sorted(((n, t) for n in nodes for t in tasks), key=lambda layout: (layout[0] * layout[1], layout[0]))
     return [Cell(backend, model, n, t) for n, t in layouts for backend in backends for model in models]
-
-
-def in_groups(cells):
-    """Lists of cells that share a step, in order."""
-    return [list(group) for _, group in groupby(cells, key=lambda cell: cell.group)]
 
 
 def why_impossible(cell, device, place):
