@@ -18,8 +18,7 @@ from local_cluster import REPOSITORY
 
 RATIO = 1.25
 KINDS = {"id": "one id to all", "gather": "128 bytes of each to all"}
-NVSHMEM_RATIO = 0.5  # from 32 ranks on
-OURS = ("bytes", "ids", "pmi1")
+OURS = ("bytes", "pmi1")
 MPI_RATIO, STORE_RATIO = 0.2, 1
 STORE_RANKS = 16  # each imports torch, which takes seconds of a core
 FIRST_PORT = 29600
@@ -47,34 +46,6 @@ def measure_rounds(cluster, size):
                 row.why_not = ("a value of each rank is in our fence, by which a rank that is missing can be named; bare PMIx with as "
                                f"many took {median(spans(lines, 'gather', 'bare')):.1f} ms, ours {median(ours):.1f} ms")
             group.add(f"{what}, {where}, over PMI-1", "ms", spans(lines, kind, "pmi1"), ours, "ours over PMIx")
-        row = group.add(f"one id to all, {where}", "ms", spans(lines, "id", "ours"), spans(lines, "id", "nvshmem-style"),
-                        f"NVSHMEM's way, {ranks} gets of each")
-        if ranks >= 32:
-            row.ratio_limit = NVSHMEM_RATIO
-            row.why_not = "the fence takes most of a round, and both have one; Gets read memory that the node shares"
-    return group
-
-
-def measure_fences(cluster, size):
-    """Slurm joins its nodes in a ring when a fence collects data, and in a tree with SLURM_PMIX_FENCE=tree. Bare PMIx, so that
-    failures are Slurm's; with four nodes a ring is no longer than a tree is deep."""
-    group = Group("Ring and tree: one id to all over bare PMIx, with SLURM_PMIX_FENCE in the environment of srun")
-    found, failed, reason = {"tree": [], "ring": []}, {"tree": 0, "ring": 0}, ""
-    turns = max(3, size.starts // 3)
-    for _ in range(turns):
-        for fence, times in found.items():
-            try:
-                lines = run_step(cluster, 16, inside("tests/bench/exchange_bench"), "rounds", "6", env={"SLURM_PMIX_FENCE": fence})
-                times += spans(lines, "id", "bare")
-            except StepFailed as error:
-                failed[fence] += 1
-                reason = str(error)
-    for fence, times in found.items():
-        group.add(f"{fence}: steps of {turns} that failed, {shape(16, NODES)}", "", failed[fence])
-        if times:
-            group.add(f"{fence}: one id to all, {shape(16, NODES)}", "ms", times)
-    if reason:
-        group.notes.append(f"such as: {reason}")
     return group
 
 
@@ -103,7 +74,7 @@ def measure_messages(cluster, _):
 def measure_memory(cluster, _):
     """Pages that only one process has and wrote to: of an open handle, and during rounds once libpmix has its own."""
     group = Group("Private memory of a rank, the most of 16")
-    lines = run_step(cluster, 16, *clocked("exchange_start", "bytes"))
+    lines = run_step(cluster, 16, *clocked("exchange_start"))
     group.add("of an open handle", "KiB", max(line["idle"] - line["before"] for line in lines), limit=64)
     lines = run_step(cluster, 16, inside("tests/bench/exchange_bench"), "memory", "20")
     group.add("more during rounds", "KiB", max(line["during"] - line["before"] for line in lines), limit=1024)
@@ -143,9 +114,8 @@ class Starts:
         return f"/home/alice/{folder.name}"
 
     def turn(self):
-        self.time("bytes", *clocked("exchange_start", "bytes"))
-        self.time("pmi1", "env", "-u", "PMIX_NAMESPACE", *clocked("exchange_start", "bytes"))
-        self.time("ids", *clocked("exchange_start", "ids"))
+        self.time("bytes", *clocked("exchange_start"))
+        self.time("pmi1", "env", "-u", "PMIX_NAMESPACE", *clocked("exchange_start"))
         self.time("bare", *clocked("exchange_bench", "start", "1"))
         self.time("mpi", *clocked("exchange_start_mpi"))
 
@@ -161,43 +131,21 @@ def store_times(lines):
     return interpreter + latest(lines, "ended") - latest(lines, "resumed"), importing
 
 
-def put_store_script(cluster):
-    source = REPOSITORY / "tests/bench/exchange_start_store.py"
-    return cluster.write_home(source.name, source.read_text())
-
-
-def measure_late_store(cluster, _):
-    """The wait of TCPStore's clients that start before its server: an early start gains nothing."""
-    group = Group("PyTorch's TCPStore when rank 0 is 0.3 s late, 4 ranks on 2 nodes")
-    starts = Starts(cluster, 4, 2)
-    command = [inside("tests/bench/exchange_clock"), "/usr/bin/python3", put_store_script(cluster), "node001"]
-    for place, (mode, words) in enumerate({"on time": (), "late": ("late",)}.items()):
-        folder = starts.shared_folder(f"late.{place}")
-        lines = run_step(cluster, 4, *command, str(FIRST_PORT + 100 + place), folder, *words, nodes=2, timeout=120)
-        waits = [(line["ended"] - line["served"]) / 1e6 for line in lines if line["rank"] != 0]
-        group.add(f"server there to id in hand, rank 0 {mode}", "ms", max(waits))
-    group.notes.append("a client that is refused asks again after a time of its own, and not when the server comes")
-    return group
-
-
 def add_rows(group, starts):
     found, where = starts.found, shape(starts.ranks, starts.nodes)
-    for kind, what in (("bytes", "128 bytes"), ("ids", "an NCCL id")):
-        mine, name, bare = found[kind], f"start to {what}, {where}", found["bare"]
-        if found["mpi"]:
-            row = group.add(name, "ms", mine, found["mpi"], "MPI_Init + MPI_Bcast", ratio_limit=MPI_RATIO)
-            if bare:
-                row.why_not = (f"PMIx alone, initialised by a program in C that does nothing else, took {median(bare):.0f} ms, "
-                               f"{median(bare) / row.peer.median:.2f}x of MPI")
+    ours, bare, name = found["bytes"], found["bare"], f"start to 128 bytes, {where}"
+    if found["mpi"]:
+        row = group.add(name, "ms", ours, found["mpi"], "MPI_Init + MPI_Bcast", ratio_limit=MPI_RATIO)
         if bare:
-            group.add(name, "ms", mine, bare, "bare PMIx: init, put, fence, get")
-        if kind == "bytes":
-            group.add(f"{name}, over PMI-1", "ms", found["pmi1"], mine, "over PMIx")
-        if found["store"]:
-            times = [without for without, _ in found["store"]]
-            importing = median(importing for _, importing in found["store"])
-            group.add(name, "ms", mine, times, "TCPStore, import torch left out", ratio_limit=STORE_RATIO)
-            group.notes.append(f"{where}: the import of torch took {importing:.0f} ms more")
+            row.why_not = (f"PMIx alone, initialised by a program in C that does nothing else, took {median(bare):.0f} ms, "
+                           f"{median(bare) / median(row.peer):.2f}x of MPI")
+    if bare:
+        group.add(name, "ms", ours, bare, "bare PMIx: init, put, fence, get")
+    group.add(f"{name}, over PMI-1", "ms", found["pmi1"], ours, "over PMIx")
+    if found["store"]:
+        times, importing = zip(*found["store"])
+        group.add(name, "ms", ours, times, "TCPStore, import torch left out", ratio_limit=STORE_RATIO)
+        group.notes.append(f"{where}: the import of torch took {median(importing):.0f} ms more")
     for peer, failed in starts.failures.items():
         turns = len(failed) + len(found[peer])
         group.notes.append(f"{peer}, {where}: {len(failed)} of {turns} steps failed, such as: {failed[-1]}")
@@ -205,7 +153,8 @@ def add_rows(group, starts):
 
 def measure_start(cluster, size):
     group = Group("From process start to an id in the hand of the last rank")
-    script = put_store_script(cluster)
+    source = REPOSITORY / "tests/bench/exchange_start_store.py"
+    script = cluster.write_home(source.name, source.read_text())
     for ranks, nodes in size.start_shapes:
         starts = Starts(cluster, ranks, nodes)
         for number in range(size.starts if ranks <= 32 else max(1, size.starts // 3)):

@@ -1,10 +1,9 @@
-"""Without a cluster: the preload constructor, the libraries that ours need, host lists beside scontrol, plans, and NCCL's root."""
+"""Without a cluster: the preload constructor, host lists beside scontrol, and NCCL's root."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -16,12 +15,10 @@ from statistics import median
 from benchmarks.steps import built
 from benchmarks.table import Group
 
-LIBRARIES = {"preload library": "libbootstrap/libbootstrap.so.0", "plugin": "spank_plugin/spank_bootstrap.so"}
 # A child of a rank that has been set up: stamp and identity agree.
 RANK = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_BOOTSTRAP_STEP": "12.0.0"}
 ROLES = {"no step": {}, "child of a rank": RANK | {"RANK": "1", "WORLD_SIZE": "2"}}
 HOSTS = 100_000
-OF_LIBC = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 ROOT_NOT_MEASURED = 77  # exit status
 ROOT_SHAPES = ((1, 64), (1, 256), (1, 1024), (4, 1024))  # roots, ranks
 ROOT_LIMIT, RANKS_OF_A_ROOT = 50, 256  # milliseconds for the ranks of one root, and how many they are at most
@@ -38,20 +35,17 @@ def without(environment, *prefixes):
 
 
 def measure_preload(_, size):
-    group = Group("Preload: a trivial program with it, and what is loaded with it")
+    group = Group("Preload: a trivial program with it")
     # Of a trivial program: without a preload, with an empty one, with ours; in turn.
-    ways = ["-", built("tests/integration/preload_empty.so"), built(LIBRARIES["preload library"])]
+    ways = ["-", built("tests/integration/preload_empty.so"), built("libbootstrap/libbootstrap.so.0")]
     rounds = 10 * size.steps
     line = [built("tests/integration/preload_cost"), str(rounds), built("tests/integration/preload_trivial"), *ways]
     for role, variables in ROLES.items():
         text = output_of(*line, env=without(os.environ, "SLURM", "PMI", "BOOTSTRAP", "LD_") | variables, timeout=120 + rounds)
         none, empty, ours = zip(*([float(time) for time in line.split()] for line in text.splitlines()))
         row = group.add(f"start and end, {role}", "us", ours, empty, "an empty library", added_limit=60)
-        row.why_not = f"the library has more pages to map than the empty one; the whole start took {row.peer.median:.0f} us"
+        row.why_not = f"the library has more pages to map than the empty one; the whole start took {median(row.peer):.0f} us"
         group.add(f"start and end, {role}", "us", ours, none, "no preload")
-    for what, library in LIBRARIES.items():
-        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output_of("readelf", "-d", built(library)))
-        group.add(f"libraries beside libc that the {what} needs", "", len(set(needed) - OF_LIBC), limit=0)
     return group
 
 
@@ -88,14 +82,6 @@ def measure_host_lists(_, size):
     return group
 
 
-def measure_plans(_, size):
-    """The computation of user_init. Not judged: the goal is for the whole of user_init."""
-    group = Group("Making a plan, in the process, by number of nodes with 8 tasks")
-    for name, nanoseconds in google_benchmark("plan", ".", size.seconds).items():
-        group.add(name.replace("_", " "), "us", nanoseconds / 1000)
-    return group
-
-
 def measure_roots(_, size):
     """By the real libnccl, which needs no GPU for it."""
     group = Group("NCCL's root: from the first rank that checks in to the last answer, libnccl of this machine")
@@ -103,7 +89,7 @@ def measure_roots(_, size):
     done = subprocess.run(line, env=without(os.environ, "NCCL_"), capture_output=True, text=True, timeout=60 + 10 * size.pairs)
     lines = [json.loads(text) for text in done.stdout.splitlines()]
     if done.returncode == ROOT_NOT_MEASURED:
-        group.skipped = lines[0]["not_measured"]
+        group.notes.append(f"not measured: {lines[0]['not_measured']}")
         return group
     assert done.returncode == 0, done.stderr
     found = defaultdict(list)  # milliseconds to the last answer

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import product
 from statistics import median
 
-from benchmarks.steps import Shell, built
+from benchmarks.steps import allocated, built
 from benchmarks.table import Group
 from local_cluster import REPOSITORY
 
@@ -18,7 +18,7 @@ TOPOLOGY = REPOSITORY / "tests/data/topologies/dgx-h100.txt"
 TASKS = 8
 CONTROL_EVERY = 4  # steps with the plugin for one step in each other way
 STEP = f"timeout 120 srun -Q -N1 -n{TASKS} --gres=gpu:{TASKS}"
-CALLS = {"user_init": range(1), "task_post_fork": range(TASKS), "task_init": range(TASKS)}  # of each hook in a step
+CALLS = {"user_init": range(1), "task_init": range(TASKS)}  # of each hook in a step
 GOALS = {"user_init": 1000, "task_init": 100}  # microseconds, for the median
 GOAL_OF_LARGEST = 10_000  # microseconds, with the largest environment that Linux accepts
 LARGEST = (16_000, 115)  # variables, and bytes of each: nearly 2 MiB, and as many as the plugin accepts
@@ -34,8 +34,8 @@ class HookClock:
     """Steps that run one after another in one allocation, each under a plugstack.conf of its own with a clock before the plugin and one
     behind it.
 
-    The ways: `on` with a topology file, `live` without one, `largest` with the largest environment, `off` with --bootstrap=off, `none`
-    without the plugin, and `floor` with a plugin in its place that calls spank_setenv in task_init as often as ours does, and no more."""
+    The ways: `on`, `largest` with the largest environment, `off` with --bootstrap=off, `none` without the plugin, and `floor` with a
+    plugin in its place that calls spank_setenv in task_init as often as ours does, and no more."""
 
     def __init__(self, cluster):
         self.cluster, self.times, etc = cluster, cluster.state / "log" / "times", cluster.state / "etc"
@@ -48,7 +48,7 @@ class HookClock:
         cached = f"{ours} topology={self.topology}"
         self.own_variables = self.count_own_variables(cached)
         floor = f"optional {etc}/clock_floor.so setenv={self.own_variables}"
-        self.ways = {"on": (cached, ""), "live": (ours, ""), "largest": (cached, ""), "off": (cached, "--bootstrap=off"), "none": ("", ""),
+        self.ways = {"on": (cached, ""), "largest": (cached, ""), "off": (cached, "--bootstrap=off"), "none": ("", ""),
                      "floor": (floor, "")}
         count, size = LARGEST
         cluster.write_home("largest.env", "".join(f"export V{number:05}={'x' * (size - 8)}\n" for number in range(count)))
@@ -73,18 +73,15 @@ class HookClock:
         """`count` steps with the plugin and some in each other way, in turn."""
         etc = self.cluster.state / "etc"
         before, after = (f"optional {etc}/clock_{clock}.so clock={clock} out={self.times}\n" for clock in ("before", "after"))
-        shell = Shell(self.cluster, "-N1", f"-n{TASKS}", f"--gres=gpu:{TASKS}")
-        try:
+        with allocated(self.cluster, "-N1", f"-n{TASKS}", f"--gres=gpu:{TASKS}") as ask:
             for number in range(count):
                 for way in self.ways if number % CONTROL_EVERY == 0 else ["on"]:
                     line, option = self.ways[way]
                     self.cluster.write_plugstack(f"{before}{line}\n{after}")
                     step = f"{STEP} {option} true"
-                    answer = shell.ask(f"{f'(. ~/largest.env; {step})' if way == 'largest' else step}; echo status $?")
+                    answer = ask(f"{f'(. ~/largest.env; {step})' if way == 'largest' else step}; echo status $?")
                     assert answer == ["status", "0"], f"step {len(self.ran)} ({way}): {' '.join(answer)}"
                     self.ran.append(way)
-        finally:
-            shell.close()
 
     def read(self):
         """How long each hook took in each way, in microseconds, and how often a call was not noted by both clocks."""
@@ -122,71 +119,63 @@ def measure_hooks(cluster, size):
               why_not=f"{own} variables are each task's own, and to set so many through spank_setenv and do nothing else took "
                       f"{median(floor):.0f} us in steps in between; {TASKS} tasks do it at once on {cpus} CPUs")
     group.add("task_init, step not set up", "us", took["off", "task_init"], took["none", "task_init"], "no plugin in its place")
-    group.add("task_post_fork", "us", took["on", "task_post_fork"], took["none", "task_post_fork"], "no plugin")
     group.add("user_init", "us", took["on", "user_init"], limit=GOALS["user_init"],
               why_not=f"once for a node and step; the load was {os.getloadavg()[0]:.1f} on {cpus} CPUs")
-    group.add("user_init, no topology file", "us", took["live", "user_init"], took["on", "user_init"], "with one")
     for hook in ("user_init", "task_init"):
         group.add(f"{hook}, 2 MB of environment", "us", took["largest", hook], took["on", hook], "an ordinary environment",
                   limit=GOAL_OF_LARGEST)
     return group
 
 
-class Stopwatch:
-    """srun in one allocation, with the plugin and without it in turn. Bash reads the clock before and after."""
+@contextmanager
+def stopwatch(cluster, options):
+    """Gives a function that times srun with the plugin and without it in turn, in an allocation with these options. Bash reads the clock
+    before and after."""
+    plugstack = (cluster.state / "etc" / "plugstack.conf").read_text()
 
-    def __init__(self, cluster, plugstack, shell):
-        self.cluster, self.plugstack, self.shell = cluster, plugstack, shell
-
-    def time(self, line, has_plugin):
-        """Milliseconds of one command line."""
-        self.cluster.write_plugstack(self.plugstack if has_plugin else "\n")
-        answer = self.shell.ask(f"began=$EPOCHREALTIME; {line}; echo $? $began $EPOCHREALTIME")
+    def time_of(line, has_plugin):
+        cluster.write_plugstack(plugstack if has_plugin else "\n")
+        answer = ask(f"began=$EPOCHREALTIME; {line}; echo $? $began $EPOCHREALTIME")
         assert len(answer) == 3 and answer[0] == "0", f"{line}: {' '.join(answer)}"
         return (float(answer[2]) - float(answer[1])) * 1000
 
-    def pairs(self, with_plugin, without, count):
+    def pairs(with_plugin, without, count):
         """Milliseconds of `count` pairs. The cleanup after a step slows the next one, so that each is first as often as the other."""
         times = {True: [], False: []}
-        self.time(without, False)  # warms up
+        time_of(without, False)  # warms up
         for pair in range(count + count % 2):
             for has_plugin in (True, False) if pair % 2 else (False, True):
-                times[has_plugin].append(self.time(with_plugin if has_plugin else without, has_plugin))
+                times[has_plugin].append(time_of(with_plugin if has_plugin else without, has_plugin))
         return times[True], times[False]
 
-
-@contextmanager
-def stopwatch(cluster):
-    plugstack = (cluster.state / "etc" / "plugstack.conf").read_text()
-    shell = Shell(cluster, f"-N{NODES}", f"--ntasks-per-node={GPUS}", f"--gres=gpu:{GPUS}")
     try:
-        yield Stopwatch(cluster, plugstack, shell)
+        with allocated(cluster, *options.split()) as ask:
+            yield pairs
     finally:
         cluster.write_plugstack(plugstack)
-        shell.close()
 
 
 def measure_wall_time(cluster, size):
     group = Group(f"Wall time of srun, {NODES} nodes, tasks with a GPU each, plugin on and off in turn")
-    with stopwatch(cluster) as watch:
+    with stopwatch(cluster, f"-N{NODES} --ntasks-per-node={GPUS} --gres=gpu:{GPUS}") as pairs:
         for launch, tasks in product(LAUNCHES, LAUNCHED_TASKS):
             nodes = min(NODES, tasks)
             step = f"timeout 60 srun -Q --mpi={launch} -N{nodes} -n{tasks} --gres=gpu:{tasks // nodes} true"
-            ours, without = watch.pairs(step, step, size.pairs)
+            ours, without = pairs(step, step, size.pairs)
             row = group.add(f"srun --mpi={launch}, {tasks} tasks", "ms", ours, without, "no plugin", added_limit=ADDED_MILLISECONDS,
                             ratio_limit=ADDED_RATIO)
             if not row.is_met:
                 # How much of it is the loading of the plugin, measured.
-                pairs = zip(*watch.pairs(step.replace("srun ", "srun --bootstrap=off "), step, size.pairs))
-                row.why_not = (f"loaded and switched off (--bootstrap=off) it adds {median(one - other for one, other in pairs):+.1f} ms; "
-                               f"what "
-                               f"{NODES} nodes do side by side on a cluster takes turns on {os.cpu_count()} CPUs here")
+                switched_off = zip(*pairs(step.replace("srun ", "srun --bootstrap=off "), step, size.pairs))
+                added = median(one - other for one, other in switched_off)
+                row.why_not = (f"loaded and switched off (--bootstrap=off) it adds {added:+.1f} ms; "
+                               f"what {NODES} nodes do side by side on a cluster takes turns on {os.cpu_count()} CPUs here")
     return group
 
 
-def variables(cluster, mode, *options):
+def variables(cluster, mode):
     """The environment of the first task of a step."""
-    step = ["srun", "-Q", "-N2", "--ntasks-per-node=2", "--gres=gpu:2", f"--bootstrap={mode}", *options]
+    step = ["srun", "-Q", "-N2", "--ntasks-per-node=2", "--gres=gpu:2", f"--bootstrap={mode}"]
     done = cluster.run([*step, "bash", "-c", "((SLURM_PROCID)) || env -0"])
     assert done.returncode == 0, done.stderr
     return dict(entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)
@@ -195,8 +184,7 @@ def variables(cluster, mode, *options):
 def measure_environment(cluster, _):
     group = Group("Environment of a task, 2 nodes with 2 tasks and 2 GPUs each")
     without = variables(cluster, "off")
-    for what, options in (("", ()), (", no frameworks", ("--bootstrap-frameworks=none",))):
-        added = {name: value for name, value in variables(cluster, "on", *options).items() if name not in without}
-        group.add(f"variables added{what}", "", len(added), limit=40)
-        group.add(f"bytes added{what}", "bytes", sum(len(f"{name}={value}") + 1 for name, value in added.items()), limit=4096)
+    added = {name: value for name, value in variables(cluster, "on").items() if name not in without}
+    group.add("variables added", "", len(added), limit=40)
+    group.add("bytes added", "bytes", sum(len(f"{name}={value}") + 1 for name, value in added.items()), limit=4096)
     return group

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+from contextlib import contextmanager
 from datetime import datetime, timezone
 
 from local_cluster import INSIDE, REPOSITORY, slurm_version, stop
@@ -35,20 +36,16 @@ def headline(machine):
             f"load {machine['load_at_start']} at the start\n{packages}" + (f"\n{BUSY}" if machine["is_busy"] else ""))
 
 
-class NotBuilt(RuntimeError):
-    """A program is not there; the text has the commands that build it."""
-
-
 def built(path):
-    """A file of the release build, on this machine; raises NotBuilt."""
+    """A file of the release build, on this machine."""
     file = REPOSITORY / BUILD / path
     if not file.exists():
-        raise NotBuilt(f"{BUILD}/{path} is not built; run cmake --preset release && cmake --build --preset release")
+        raise FileNotFoundError(f"{BUILD}/{path} is not built; run cmake --preset release && cmake --build --preset release")
     return file
 
 
 def inside(path):
-    """The same file as the hosts of a cluster see it; raises NotBuilt."""
+    """The same file as the hosts of a cluster see it."""
     built(path)
     return f"{INSIDE}/{BUILD}/{path}"
 
@@ -66,19 +63,13 @@ class StepFailed(RuntimeError):
     """The text is one line of the step's errors."""
 
 
-def json_lines(done, ranks):
-    """The lines of JSON that the ranks of a step printed; None where it failed, or one has none."""
-    lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
-    return lines if done.returncode == 0 and {line["rank"] for line in lines} == set(range(ranks)) else None
-
-
 def run_step(cluster, ranks, *command, nodes=NODES, timeout=60, env=None):
-    """The lines that all ranks printed, at least one each. Raises StepFailed."""
+    """The lines of JSON that all ranks printed, at least one each. Raises StepFailed."""
     step = ["srun", "-Q", "--mpi=pmix", f"-N{nodes}", f"-n{ranks}", f"--ntasks-per-node={-(-ranks // nodes)}"]
     line = ["timeout", str(timeout), *step, "--overcommit", "--kill-on-bad-exit=1", *command]
     done = cluster.run(line, env={"SLURM_BOOTSTRAP_TIMEOUT": "20", **(env or {})}, timeout=timeout + 30)
-    lines = json_lines(done, ranks)
-    if lines is None:
+    lines = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+    if done.returncode != 0 or {line["rank"] for line in lines} != set(range(ranks)):
         name = " ".join(str(word).rpartition("/")[2] for word in command)
         # The first line has the reason; the others are of ranks that Slurm ended.
         first = next(iter(done.stderr.strip().splitlines()), "nothing was written")
@@ -86,24 +77,21 @@ def run_step(cluster, ranks, *command, nodes=NODES, timeout=60, env=None):
     return lines
 
 
-class Shell:
-    """The bash of an allocation, in which one line after another is run."""
+@contextmanager
+def allocated(cluster, *options):
+    """Gives a function that runs a line in the bash of an allocation and returns the words that it prints. Fails, and does not wait,
+    where the nodes are not free."""
+    bash = cluster.start(["salloc", "-Q", "--immediate=60", *options, "bash"], stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
 
-    def __init__(self, cluster, *options):
-        # Fails, and does not wait, where the nodes are not free.
-        line = ["salloc", "-Q", "--immediate=60", *options, "bash"]
-        self.bash = cluster.start(line, stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
+    def ask(line):
+        bash.stdin.write(f"{line}\n")
+        bash.stdin.flush()
+        return bash.stdout.readline().split()
 
-    def ask(self, line):
-        """Runs a line; the words of the line that it prints."""
-        self.bash.stdin.write(f"{line}\n")
-        self.bash.stdin.flush()
-        return self.bash.stdout.readline().split()
-
-    def close(self):
-        """With `exit`: salloc 22.05 that gets SIGTERM may wait for bash for ever, and load a core."""
-        if self.bash.poll() is None:
-            try:
-                self.bash.communicate("exit\n", timeout=20)
-            except (subprocess.TimeoutExpired, BrokenPipeError, ValueError):
-                stop(self.bash)
+    try:
+        yield ask
+    finally:
+        try:  # with `exit`: salloc 22.05 that gets SIGTERM may wait for bash for ever, and load a core
+            bash.communicate("exit\n", timeout=20)
+        except (subprocess.TimeoutExpired, BrokenPipeError, ValueError):
+            stop(bash)

@@ -15,30 +15,19 @@ def aligned(rows, left=None):
         yield "  ".join(cells).rstrip()
 
 
-@dataclass
-class Series:
-    """Values of one quantity, in the order in which they were measured; one value where it is a count."""
-
-    values: list
-
-    median = property(lambda self: median(self.values))
-
-    @property
-    def tenths(self):
-        """10th and 90th percentile; None where there are too few values."""
-        ends = quantiles(self.values, n=10) if len(self.values) >= 10 else None
-        return ends and (ends[0], ends[-1])
-
-    def text(self, unit):
-        spread = f" ({number(self.tenths[0])}-{number(self.tenths[1])})" if self.tenths else ""
-        return f"{number(self.median)}{spread} {unit}".rstrip()
-
-    def data(self):
-        return {"median": self.median, "p10_p90": self.tenths, "count": len(self.values)}
+def tenths(values):
+    """10th and 90th percentile; None where there are too few values."""
+    ends = quantiles(values, n=10) if len(values) >= 10 else None
+    return ends and (ends[0], ends[-1])
 
 
-def series(values):
-    return values if values is None else Series(list(values) if isinstance(values, (list, tuple)) else [values])
+def text_of(values, unit):
+    spread = f" ({number(ends[0])}-{number(ends[1])})" if (ends := tenths(values)) else ""
+    return f"{number(median(values))}{spread} {unit}".rstrip()
+
+
+def data_of(values):
+    return {"median": median(values), "p10_p90": tenths(values), "count": len(values)}
 
 
 def number(value):
@@ -50,13 +39,14 @@ def number(value):
 
 @dataclass
 class Row:
-    """`limit` is for ours in `unit`, `ratio_limit` for the ratio, `added_limit` for what ours has more than the peer
-    (in `unit`; then the ratio may stay within `ratio_limit` instead). A row without any is shown and not judged."""
+    """`ours` and `peer` are the values in the order in which they were measured; one value where it is a count. `limit` is for
+    ours in `unit`, `ratio_limit` for the ratio, `added_limit` for what ours has more than the peer (in `unit`; then the ratio
+    may stay within `ratio_limit` instead). A row without any is shown and not judged."""
 
     quantity: str
     unit: str
-    ours: Series
-    peer: Series = None
+    ours: list
+    peer: list = None
     peer_name: str = ""
     limit: float = None
     ratio_limit: float = None
@@ -67,9 +57,9 @@ class Row:
         """Of two that ran in turn: the median over the pairs, so that the load of the machine is in both."""
         if self.peer is None:
             return None
-        if len(self.ours.values) == len(self.peer.values) > 1:
-            return median(map(operation, self.ours.values, self.peer.values))
-        return operation(self.ours.median, self.peer.median)
+        if len(self.ours) == len(self.peer) > 1:
+            return median(map(operation, self.ours, self.peer))
+        return operation(median(self.ours), median(self.peer))
 
     ratio = property(lambda self: self.beside_peer(truediv))
     added = property(lambda self: self.beside_peer(sub))
@@ -77,7 +67,7 @@ class Row:
     def goals(self):
         """Each goal, and whether it is met; one of them is enough."""
         if self.limit is not None:
-            yield f"<= {number(self.limit)} {self.unit}".rstrip(), self.ours.median <= self.limit
+            yield f"<= {number(self.limit)} {self.unit}".rstrip(), median(self.ours) <= self.limit
         if self.added_limit is not None:
             yield f"<= +{number(self.added_limit)} {self.unit}", self.added <= self.added_limit
         if self.ratio_limit is not None:
@@ -91,39 +81,38 @@ class Row:
         return any(met for _, met in self.goals()) if self.goal else None
 
     def cells(self):
-        peer = "" if self.peer is None else f"{self.peer.text(self.unit)}, {self.peer_name}"
+        peer = "" if self.peer is None else f"{text_of(self.peer, self.unit)}, {self.peer_name}"
         ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
         if self.added_limit is not None:
             ratio += f" ({self.added:+.1f} {self.unit})"
         verdict = {None: "", True: "met", False: "not met"}[self.is_met]
-        count = str(len(self.ours.values)) if len(self.ours.values) > 1 else ""
-        return [self.quantity, self.ours.text(self.unit), peer, ratio, self.goal, verdict, count]
+        count = str(len(self.ours)) if len(self.ours) > 1 else ""
+        return [self.quantity, text_of(self.ours, self.unit), peer, ratio, self.goal, verdict, count]
 
     def data(self):
-        return {"quantity": self.quantity, "unit": self.unit, "ours": self.ours.data(),
-                "peer": None if self.peer is None else {"name": self.peer_name, **self.peer.data()},
+        return {"quantity": self.quantity, "unit": self.unit, "ours": data_of(self.ours),
+                "peer": None if self.peer is None else {"name": self.peer_name, **data_of(self.peer)},
                 "ratio": self.ratio, "added": self.added, "goal": self.goal or None, "met": self.is_met,
                 "why_not": self.why_not if self.is_met is False else None}
 
 
 @dataclass
 class Group:
-    """The rows of one module. `skipped` is the sentence why it cannot be measured here, `failed` the error; `notes` are for people."""
+    """The rows of one module. `failed` is the error that ended it; `notes` are for people."""
 
     title: str
     rows: list = field(default_factory=list)
     notes: list = field(default_factory=list)
-    skipped: str = ""
     failed: str = ""
 
     def add(self, quantity, unit, ours, peer=None, peer_name="", **goal):
         """Adds a row of lists of values, or single numbers."""
-        self.rows.append(Row(quantity, unit, series(ours), series(peer), peer_name, **goal))
+        ours, peer = ([values] if isinstance(values, (int, float)) else values for values in (ours, peer))
+        self.rows.append(Row(quantity, unit, ours, peer, peer_name, **goal))
         return self.rows[-1]
 
     def text(self):
         lines = [self.title, "=" * len(self.title)]
-        lines += [f"not measured: {self.skipped}"] if self.skipped else []
         lines += [f"FAILED: {self.failed}"] if self.failed else []
         if self.rows:
             lines += aligned([["", "ours", "peer", "ratio", "goal", "", "n"], *(row.cells() for row in self.rows)])
@@ -131,5 +120,4 @@ class Group:
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     def data(self):
-        return {"title": self.title, "rows": [row.data() for row in self.rows], "notes": self.notes,
-                "skipped": self.skipped or None, "failed": self.failed or None}
+        return {"title": self.title, "rows": [row.data() for row in self.rows], "notes": self.notes, "failed": self.failed or None}

@@ -60,7 +60,6 @@ def fuzz_both_lengths(target, seconds):
 
 
 
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build", type=Path, help="build/clang, with the target fuzz_targets built")

@@ -45,7 +45,7 @@ FOLDERS = ("scripts/", "tests/", "libbootstrap/", "spank_plugin/", "etc/")
 SINKS = {"fail", "say", "print_line", "warn", "log_error", "log_warning", "log_info", "log_verbose", "log_debug", "report", "slurm_error",
          "slurm_info", "push_back", "emplace_back", "Error", "explain_absence"}
 FEWEST_WORDS = 3  # that are literal: below that it is a part of a message
-RETURN, KEEP = (("return",),), (("warning", "="), ("message", "="), ("+", "="))
+RETURN, KEEP = (("return",),), (("warning", "="), ("+", "="))
 MOST_FORMS, DEEPEST = 12, 4  # of a message whose parts differ; of functions within each other
 
 # Variable parts by the last name in their expression.
@@ -57,7 +57,7 @@ PLACES = (("PORT", r"port"), ("NODE", r"host|node|first|own_host"), ("FILE", r"p
           ("NCCL", "product"), ("libnccl.so.2", "nccl_file"), ("CUDA", "runtime"), ("libcuda.so.1", "runtime_file"),
           ("cudaSetDevice", "set_device"))
 
-TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|R\"\((?P<raw>.*?)\)\"|\"(?P<text>(?:[^\"\\\n]|\\.)*)\"|'(?:[^'\\]|\\.)'|#[^\n]*|"
+TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?P<text>(?:[^\"\\\n]|\\.)*)\"|'(?:[^'\\]|\\.)'|#[^\n]*|"
                    r"(?P<word>[A-Za-z_0-9]+)|(?P<sign>->|::|\S)", re.DOTALL)
 TEXT = "\0"  # marks a token that is a string
 
@@ -65,9 +65,8 @@ TEXT = "\0"  # marks a token that is a string
 def tokens_of(source):
     tokens = []
     for found in TOKEN.finditer(source):
-        text = found["text"] if found["text"] is not None else found["raw"]
-        if text is not None:
-            text = text.replace('\\"', '"').replace("\\n", "").replace("\\\\", "\\")
+        if found["text"] is not None:
+            text = found["text"].replace('\\"', '"').replace("\\n", "").replace("\\\\", "\\")
             if tokens and tokens[-1].startswith(TEXT):
                 tokens[-1] += text
             else:
@@ -122,8 +121,6 @@ class Source:
             tokens = next((part for part in parts if "cat" in part or any(word.startswith(TEXT) for word in part)), parts[0])
         if tokens[:2] == ["std", "::"] and tokens[2:4] in (["move", "("], ["string", "("]):
             return self.texts(tokens[4:end_of(tokens, 3)], known, depth)
-        if tokens[:2] == ["replaced", "("]:
-            return self.texts(split_at(tokens[2:-1], ",")[0], known, depth)
         chosen = split_at(tokens, "?")
         if len(chosen) > 1:
             rest = tokens[len(chosen[0]) + 1:]
@@ -133,9 +130,6 @@ class Source:
         if tokens[:2] == ["cat", "("]:
             inner = tokens[2:end_of(tokens, 1)]
             return self.product(split_at(inner[1:end_of(inner, 0)], ","), known, depth)
-        sums = split_at(tokens, "+")
-        if len(sums) > 1:
-            return self.product(sums, known, depth)
         return self.texts_of_call(tokens, known, depth) or [place_of(tokens)]
 
     def texts_of_name(self, token, known, depth):

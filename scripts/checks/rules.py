@@ -224,8 +224,6 @@ def main():
     sources = sum(name.startswith("spank_plugin/") for name in names)
     keep(Figure("G4", "", f"{banned} in {sources} files, {len(PLUGIN_ALLOWED)} known exceptions", banned == 0, True,
                 "a line with each of them is refused"))
-    for layer, layers in MAY_INCLUDE.items():
-        print(f"  {layer:<26} may include {', '.join(layers) or 'nothing'}")
     print(f"rules: {len(names)} files, {len(problems)} problems")
     return 1 if problems else 0
 

@@ -38,7 +38,6 @@ class LocalCluster:
     """One cluster; `up` starts it, `down` removes everything of it in whatever state it is."""
 
     name: str
-    options: list = field(default_factory=list)
     prefix: list = field(default_factory=list)  # words before `scripts/cluster`, such as those that enter a namespace
 
     @property
@@ -57,7 +56,6 @@ class LocalCluster:
 
     def up(self, *options):
         """Starts it; raises ClusterError."""
-        self.options = list(options)
         done = self.script("up", *options)
         if done.returncode != 0:
             raise ClusterError(f"cluster up {' '.join(options)}: {done.stderr.strip()}")
@@ -98,11 +96,11 @@ class LocalCluster:
         fresh.write_text(text)
         fresh.rename(self.state / "etc" / "plugstack.conf")
 
-    def write_home(self, name, text, user="alice", mode=0o755):
+    def write_home(self, name, text, user="alice"):
         """Puts a file into a user's home and returns its path inside the cluster."""
         path = self.state / "home" / user / name
         path.write_text(text)
-        path.chmod(mode)
+        path.chmod(0o755)
         owner = path.parent.stat()
         os.chown(path, owner.st_uid, owner.st_gid)
         return f"/home/{user}/{name}"

@@ -88,11 +88,3 @@ bring_down() {
   tear_down
   exec {state_lock}<&-
 }
-
-cluster_names() {
-  local folder
-  for folder in "$state_root"/*/; do
-    [[ -d $folder ]] && basename "$folder"
-  done
-  return 0
-}

@@ -21,9 +21,10 @@ def read(path):
 
 
 def ask(*words):
-    """The output of a command; '' when it is not there or fails."""
+    """The output of a command and its errors; '' when it is not there or fails."""
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, errors="replace")
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30,
+                              errors="replace")
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
@@ -42,27 +43,18 @@ def processor():
 
 def interfaces():
     """Each but the loopback, with its speed where the driver has one."""
-    addresses, found = {}, []
-    for line in ask("ip", "-o", "-4", "addr").splitlines():
-        words = line.split()
-        addresses.setdefault(words[1].split("@")[0], []).append(words[3])
-    for path in sorted(Path("/sys/class/net").glob("*")):
-        if path.name != "lo" and (path / "operstate").exists():
-            speed = f"{read(path / 'speed')} Mbit/s" if read(path / "speed").isdigit() else "speed not told"
-            driver = os.path.basename(os.path.realpath(path / "device/driver")) if (path / "device/driver").exists() else "virtual"
-            found.append(" ".join([path.name, read(path / "operstate"), f"({driver}, {speed})", *addresses.get(path.name, [])]))
-    return "; ".join(found)
+    paths = [path for path in sorted(Path("/sys/class/net").glob("*")) if path.name != "lo"]
+    return "; ".join(f"{path.name} {read(path / 'operstate')} ({read(path / 'speed') or 'unknown'} Mbit/s)" for path in paths)
 
 
 def fabric():
-    return "; ".join(f"{port.parents[1].name} port {port.name}: {read(port / 'rate') or 'rate not told'}"
+    return "; ".join(f"{port.parents[1].name} port {port.name}: {read(port / 'rate') or 'unknown'}"
                      for port in sorted(Path("/sys/class/infiniband").glob("*/ports/*")))
 
 
 def gpus():
     lines = ask("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader").splitlines()
-    names = [f"{lines.count(name)} x {name}" for name in dict.fromkeys(lines)]
-    return "; ".join(names or [line.strip() for line in ask("rocm-smi", "--showproductname").splitlines() if "Card" in line])
+    return "; ".join(f"{lines.count(name)} x {name}" for name in dict.fromkeys(lines))
 
 
 def gpu_links():

@@ -3,10 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import argparse
-import os
-import shlex
+import re
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 BACKENDS = ("gloo", "mpi", "horovod-gloo", "horovod-mpi", "nccl")
@@ -18,17 +16,16 @@ LEAST_STEPS = 4  # of the losses, the first round through the four batches is co
 
 EXAMPLES = """
 examples:
-  scripts/scaling-report --out report                  all back ends and models; on a one-machine cluster where
-                                                       no Slurm answers (as root, since it starts one)
-  scripts/scaling-report --quick --out report          a look in about a minute
+  scripts/scaling-report --quick --out report          a look in about a minute; on a one-machine cluster where no
+                                                       Slurm answers (as root, since it starts one)
   salloc -N4 --exclusive --gpus-per-node 8 scripts/scaling-report --nodes 1,2,4 --tasks-per-node 1,2,4,8 \\
       --backends nccl --models resnet50 --steps 100 --out report
-                                                       on GPUs, in an allocation of its own
   scripts/scaling-report --out report --resume         after Ctrl-C, or to run failed cells again
 
+It trains on GPUs where PyTorch finds one on every node, with larger models, and else on one CPU for each process.
 Give the same options with --resume: a cell that was done with others is run again. The report is DIR/report.html and
-DIR/report.md; numbers are in steps.csv, ranks.csv, cells.json and environment.json beside it. Exit status: 0 when no cell
-failed, 1 when one did (the report is there all the same), 2 for a wrong command line, 130 after Ctrl-C.
+DIR/report.md; numbers are in steps.csv and cells.json beside it. Exit status: 0 when no cell failed, 1 when one did (the
+report is there all the same), 2 for a wrong command line, 130 after Ctrl-C.
 """
 
 
@@ -44,7 +41,7 @@ class Cell:
     ranks = property(lambda self: self.nodes * self.tasks)
     layout = property(lambda self: f"{self.nodes}x{self.tasks}")
     key = property(lambda self: f"{self.backend}-{self.model}-{self.layout}")  # its name in files and messages
-    # Cells of a group differ in the model alone, and share one step: Python and PyTorch start once for all.
+    # Cells of a group differ in the model alone, and share one step: Python and PyTorch start once for all of them.
     group = property(lambda self: (self.backend, self.nodes, self.tasks))
 
 
@@ -55,25 +52,17 @@ def make_cells(backends, models, nodes, tasks):
     return [Cell(backend, model, n, t) for n, t in layouts for backend in backends for model in models]
 
 
-def in_groups(cells):
-    """Lists of cells that share a step, in order."""
-    return [list(group) for _, group in groupby(cells, key=lambda cell: cell.group)]
-
-
-def why_impossible(cell, parameters, place):
+def why_impossible(cell, device, place):
     """A sentence when this cell cannot be run on this cluster, else ''."""
-    nodes, cpus = len(place.nodes), cell.tasks * parameters["threads"]
+    nodes = len(place.nodes)
     if cell.nodes > nodes:
         return f"the cluster has {nodes} {'node' if nodes == 1 else 'nodes'} that can be used"
-    wide = sum(node.cpus >= cpus for node in place.nodes)
+    wide = sum(node.cpus >= cell.tasks for node in place.nodes)
     if wide < cell.nodes:
-        return (f"{cell.tasks} processes with {parameters['threads']} CPUs each need nodes of {cpus} CPUs, and {wide} of the cluster's "
-                f"nodes have so many")
-    if parameters["scaling"] == "strong" and 0 < parameters["batch"] < cell.ranks:
-        return f"{cell.ranks} processes cannot share a batch of {parameters['batch']} samples"
-    if cell.backend == "nccl" and parameters["device"] != "cuda":
+        return f"{cell.tasks} processes need nodes of {cell.tasks} CPUs, and {wide} of the cluster's nodes have so many"
+    if cell.backend == "nccl" and device != "cuda":
         return place.no_gpu
-    if parameters["device"] == "cuda":
+    if device == "cuda":
         if cell.tasks > place.gpus:
             return f"each process needs a GPU of its own, {cell.tasks} on a node, and the nodes have {place.gpus}"
         if place.one_machine and cell.nodes > 1:
@@ -92,13 +81,10 @@ class Parser(argparse.ArgumentParser):
 
 def numbers(text):
     """1,2,4 as a list in order, each once."""
-    try:
-        found = sorted({int(word) for word in text.split(",")})
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is no list of numbers such as 1,2,4") from None
-    if found[0] < 1 or found[-1] > 65536:
-        raise argparse.ArgumentTypeError(f"'{text}' holds a number outside 1 to 65536")
-    return found
+    words = text.split(",")
+    if not all(re.fullmatch("[1-9][0-9]{0,4}", word) for word in words):
+        raise argparse.ArgumentTypeError(f"'{text}' is no list of numbers such as 1,2,4")
+    return sorted(set(map(int, words)))
 
 
 def names_of(what, known):
@@ -111,23 +97,10 @@ def names_of(what, known):
     return parse
 
 
-def at_least(least):
-    def parse(text):
-        if not text.removeprefix("-").isdecimal():
-            raise argparse.ArgumentTypeError(f"'{text}' is no whole number")
-        if int(text) < least:
-            raise argparse.ArgumentTypeError(f"{int(text)} is too little, the least is {least}")
-        return int(text)
-
-    return parse
-
-
-def words(text):
-    """Words as a shell would split them."""
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"'{text}' cannot be taken apart into words: {error}") from None
+def steps(text):
+    if not text.isdecimal() or int(text) < LEAST_STEPS:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of steps, {LEAST_STEPS} at least")
+    return int(text)
 
 
 def make_parser():
@@ -135,32 +108,19 @@ def make_parser():
         prog="scaling-report", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EXAMPLES,
         description="Trains the same models through several back ends and layouts of a Slurm cluster, and writes a report on how they "
                     "scale.")
-    add = parser.add_argument_group("what is run").add_argument
+    add = parser.add_argument
     add("--nodes", type=numbers, metavar="N,...", help="servers (1,2,4)")
     add("--tasks-per-node", type=numbers, metavar="N,...", help="processes on each server (1,2)")
     add("--backends", type=names_of("back end", BACKENDS), metavar="NAME,...",
         help="gloo, nccl: of torch.distributed; mpi: of mpi4py; horovod-gloo, horovod-mpi: of Horovod (gloo,mpi,nccl)")
     add("--models", type=names_of("model", MODELS), metavar="NAME,...", help="mlp, cnn, rnn (an LSTM), resnet50 (mlp,cnn,rnn,resnet50)")
-    add("--steps", type=at_least(LEAST_STEPS), metavar="N", help="steps measured in each cell (20)")
-    add("--warm-up", type=at_least(0), default=4, metavar="N", help="steps before those (4)")
+    add("--steps", type=steps, metavar="N", help="steps measured in each cell (20)")
     add("--scaling", choices=("weak", "strong"), default="weak",
         help="weak: each process has a batch of its own; strong: all share one (weak)")
-    add("--batch", type=at_least(1), default=0, metavar="N",
-        help="samples of a process, with --scaling strong of all (the model's own, with strong eight times that)")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: GPUs where PyTorch finds one on every node (auto)")
-    add("--size", choices=("auto", "small", "full"), default="auto", help="of models and samples; auto: full on GPUs, small on CPUs (auto)")
-    add("--threads", type=at_least(1), default=1, metavar="N", help="CPUs and computing threads of a process (1)")
     add("--quick", action="store_true", help="1,2 nodes, gloo,mpi, mlp,cnn and 10 steps, unless said otherwise")
-    add = parser.add_argument_group("where").add_argument
-    add("--partition", metavar="NAME", help="of Slurm (its default)")
-    add("--srun-options", type=words, default=[], metavar="TEXT", help="more options of srun: --srun-options='--account x'")
     add("--python", metavar="FILE",
         help="Python with PyTorch, and mpi4py or Horovod, on the nodes (python3; on the one-machine cluster /usr/bin/python3)")
-    add("--preload", metavar="FILE", help="libbootstrap.so.0, where the plugin is not (as built or installed)")
-    add("--cell-timeout", type=at_least(1), default=120, metavar="S",
-        help="seconds without a sign of life after which a cell has failed (120)")
-    add = parser.add_argument_group("the report").add_argument
-    add("--out", required=True, type=Path, metavar="DIR", help="folder for it, made when it is not there")
+    add("--out", required=True, type=Path, metavar="DIR", help="folder for the report, made when it is not there")
     add("--resume", action="store_true", help="go on in DIR: run what is not done there with these options")
     return parser
 
@@ -171,19 +131,6 @@ def parse(arguments=None):
     if parser.parse_args(arguments).quick:
         parser.set_defaults(**QUICK)
     options = parser.parse_args(arguments)
-    check_folder(parser, options.out, options.resume)
+    if not options.resume and options.out.is_dir() and any(options.out.iterdir()):
+        parser.error(f"--out {options.out} is not empty; say --resume to go on with the report there, or name another folder")
     return options
-
-
-def check_folder(parser, out, resume):
-    """Before a cluster is started for what cannot be written."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        parser.error(f"--out {out} cannot be made a folder: {error.strerror}")
-    if not os.access(out, os.W_OK | os.X_OK):
-        parser.error(f"--out {out} is not writable for uid {os.geteuid()}")
-    if not resume and (out / "cells").exists():
-        parser.error(f"--out {out} holds cells of an earlier run; say --resume to go on there, or name another folder")
-    if not resume and any(out.iterdir()):
-        parser.error(f"--out {out} is not empty and holds no report; name another folder")

@@ -10,8 +10,9 @@ import subprocess
 from collections import namedtuple
 from pathlib import Path
 
-from local_cluster import INSIDE, REPOSITORY, ClusterError, LocalCluster
+from local_cluster import INSIDE, REPOSITORY, ClusterError, LocalCluster, stop
 
+from scaling.hostfacts import ask
 from scaling.steps import Output
 
 MOST_LOCAL_NODES = 8  # each is some daemons; more show nothing new about one machine
@@ -22,7 +23,7 @@ LIMIT = 180  # seconds in which a step must give the facts of all nodes
 OF_THE_JOB = re.compile(r"SLURM_(GPUS|GPUS_PER_\w+|NTASKS_PER_\w+|CPUS_PER_\w+|NTASKS|NPROCS|TRES_PER_TASK)")
 
 
-Node = namedtuple("Node", "name cpus gpus")
+Node = namedtuple("Node", "cpus gpus")
 
 
 class PlaceError(RuntimeError):
@@ -38,7 +39,7 @@ class Place:
 
     def __init__(self, options):
         self.options, self.repository, self.python = options, str(REPOSITORY), options.python or "python3"
-        self.waits_in_queue = not ("SLURM_JOB_ID" in os.environ and "SLURM_JOB_NODELIST" in os.environ)
+        self.waits_in_queue = "SLURM_JOB_NODELIST" not in os.environ
 
     def start(self, words):
         """Starts a command in a session of its own, so that Ctrl-C reaches us alone; its errors are in its output."""
@@ -47,74 +48,55 @@ class Place:
                                 errors="replace", start_new_session=True, env=variables)
 
     def ask(self, *words):
-        return answer_of(self.wrap(words))
+        return ask(*self.wrap(words))
 
     def wrap(self, words):
         return words
 
     def look(self):
         """Asks Slurm what there is."""
-        self.nodes = self.usable_nodes()
+        self.nodes = self.usable_nodes() if self.waits_in_queue or self.one_machine else self.nodes_of_job()
         if not self.nodes:
             raise PlaceError("asked sinfo for nodes of the partition, and none is up; see sinfo")
         self.has_plugin = "--bootstrap=" in self.ask("srun", "--help")
         self.has_pmix = "pmix" in self.ask("srun", "--mpi=list")
-        self.slurm = self.ask("srun", "--version").strip() or "unknown"
+        self.slurm = self.ask("srun", "--version") or "unknown"
         found = re.search(r"^ClusterName\s*=\s*(\S+)", self.ask("scontrol", "show", "config"), re.M)
         self.cluster = found[1] if found else "unknown"
         self.world_options = self.way_to_set_up()
 
     def usable_nodes(self):
-        partition = ["-p", self.options.partition] if self.options.partition else []
-        lines = [line.split("|") for line in self.ask("sinfo", "-h", "-N", "-o", "%N|%c|%G|%T|%P", *partition).splitlines()]
-        lines = [line for line in lines if len(line) == 5]
-        default = [line for line in lines if line[4].endswith("*")]
-        allocated = self.allocated()
-        if allocated:
-            lines = default = [line for line in lines if line[0] in allocated]
-        nodes = {}
-        for name, cpus, gres, state, _ in default or lines:
-            if USABLE.match(state) and (cpus := re.match(r"\d+", cpus)):
-                nodes[name] = Node(name, int(cpus[0]), gpus_in(gres))
-        if not allocated:
-            return list(nodes.values())
+        """Of the default partition."""
+        lines = [line.split("|") for line in self.ask("sinfo", "-h", "-N", "-o", "%N|%c|%G|%T|%P").splitlines()]
+        default = [line for line in lines if line[-1].endswith("*")]
+        nodes = {name: Node(int(cpus), gpus_in(gres)) for name, cpus, gres, state, _ in default or lines if USABLE.match(state)}
+        return list(nodes.values())
+
+    def nodes_of_job(self):
+        """With the CPUs and GPUs that this job has at least on each of them."""
+        cpus = min(map(int, re.findall(r"(?:^|,)(\d+)", os.environ["SLURM_JOB_CPUS_PER_NODE"])))
         job = self.ask("scontrol", "show", "job", "-d", os.environ["SLURM_JOB_ID"])
         gpus = min(map(gpus_in, re.findall(r"^\s*Nodes=.*\bGRES=(\S*)", job, re.M)), default=0)
-        return [Node(node.name, min(node.cpus, allocated[node.name]), min(node.gpus, gpus)) for node in nodes.values()]
-
-    def allocated(self):
-        """CPUs that this job has on each of its nodes, by name; {} outside a job."""
-        if self.waits_in_queue:
-            return {}
-        names = self.ask("scontrol", "show", "hostnames").split()
-        counts = []
-        for part in os.environ.get("SLURM_JOB_CPUS_PER_NODE", "").split(","):
-            if found := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part):
-                counts += [int(found[1])] * int(found[2] or 1)
-        return dict(zip(names, counts))
+        return [Node(cpus, gpus) for _ in self.ask("scontrol", "show", "hostnames").split()]
 
     def way_to_set_up(self):
         """The options of srun with which each rank gets its place: the plugin's, or one that preloads the library."""
         if self.has_plugin:
             return ["--bootstrap=on"]
         folders = [Path(self.repository, "build/release/libbootstrap"), Path("/usr/local/lib"), *Path("/usr/lib").glob("*-linux-gnu")]
-        library = self.options.preload or next((folder / LIBRARY for folder in folders if (folder / LIBRARY).exists()), None)
-        if library:
+        if library := next((folder / LIBRARY for folder in folders if (folder / LIBRARY).exists()), None):
             return [f"--export=ALL,LD_PRELOAD={library}"]
-        raise PlaceError(f"looked for slurm-bootstrap on this cluster, its plugin is not loaded (srun --help) and the library to preload "
-                         f"needs a {LIBRARY}; install the plugin, or build the library and name it with --preload")
+        raise PlaceError(f"looked for slurm-bootstrap on this cluster, its plugin is not loaded (srun --help) and {LIBRARY} is not in "
+                         f"{folders[0]}; install the plugin, or build the library")
 
-    def step(self, nodes, tasks, words, threads=1, mpi="none", gpus=0, world=True):
+    def step(self, nodes, tasks, words, mpi="none", gpus=0, world=True):
         """The command line that starts `words` on so many nodes, with the number of the rank before every line of output."""
         if world and not self.has_plugin:
             mpi = "pmix"  # the preloaded library asks the PMIx server
         # Within a job a step that asks for no GPU gets those of the job, and the plugin refuses to share one.
         asked = [f"--gres=gpu:{gpus}"] if gpus else [] if self.waits_in_queue else ["--gres=none"]
-        partition = [f"--partition={self.options.partition}"] if self.options.partition and self.waits_in_queue else []
-        return ["srun", "--label", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}",
-                f"--cpus-per-task={threads}",
-                f"--mpi={mpi}", "--kill-on-bad-exit=1", "--job-name=scaling-report", *asked, *(self.world_options if world else []),
-                *partition, *self.options.srun_options, *words]
+        return ["srun", "--label", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}", "--cpus-per-task=1",
+                f"--mpi={mpi}", "--kill-on-bad-exit=1", "--job-name=scaling-report", *asked, *(self.world_options if world else []), *words]
 
     def program(self, name, *arguments):
         """The command that runs a program of this folder with the nodes' Python."""
@@ -136,15 +118,12 @@ class LocalPlace(Place):
 
     def up(self):
         nodes = min(max(self.options.nodes), MOST_LOCAL_NODES)
-        cpus = max(4, max(self.options.tasks_per_node) * self.options.threads)
-        gpus = "real" if Path("/dev/nvidia0").exists() and self.options.device != "cpu" else "0"
+        cpus = max(4, *self.options.tasks_per_node)
+        gpus = "real" if Path("/dev/nvidia0").exists() else "0"
         try:
             self.local.up("--nodes", str(nodes), "--cpus", str(cpus), "--gpus", gpus)
         except (ClusterError, subprocess.TimeoutExpired) as error:
             raise PlaceError(f"starting a cluster of {nodes} nodes on this machine failed: {str(error).splitlines()[-1]}") from error
-
-    def allocated(self):
-        return {}  # a job that this program runs in is of another cluster
 
     def wrap(self, words):
         return self.local.command(words)
@@ -161,18 +140,9 @@ def gpus_in(gres):
     return sum(map(int, re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", gres)))
 
 
-def answer_of(words):
-    """Standard output and error of a command that ends at once; '' when it fails or is not there."""
-    try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr if done.returncode == 0 else ""
-
-
 def find(options, say):
     """The cluster that answers, else one of our own; the caller closes it, also after an error."""
-    if shutil.which("srun") and answer_of(["sinfo", "-h", "-o", "%N"]).strip():
+    if shutil.which("srun") and ask("sinfo", "-h", "-o", "%N"):
         return Place(options)
     if os.geteuid() != 0:
         raise PlaceError(f"no Slurm cluster answers here, and starting one on this machine needs root, this is uid {os.geteuid()}; run it "
@@ -188,17 +158,14 @@ def find(options, say):
 
 def gather(place, nodes):
     """Facts of each node, as {host: {name: value}}, from a step with one task on each."""
-    gpus = 0 if place.options.device == "cpu" else min((node.gpus for node in place.nodes), default=0)
+    gpus = min((node.gpus for node in place.nodes), default=0)
     process = place.start(place.step(nodes, 1, place.program("hostfacts.py"), gpus=gpus, world=False))
     try:
         printed, _ = process.communicate(timeout=None if place.waits_in_queue else LIMIT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        raise PlaceError(f"asked {nodes} nodes what they have, and they did not answer within {LIMIT} s; see sinfo") from None
-    except BaseException:
-        process.terminate()
-        process.wait(10)
+    except BaseException as error:
+        stop(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise PlaceError(f"asked {nodes} nodes what they have, and they did not answer within {LIMIT} s; see sinfo") from None
         raise
     hosts = read(printed)
     if process.returncode != 0 or len(hosts) != nodes:
@@ -238,9 +205,7 @@ def table(hosts, place, command, when):
             ("slurm-bootstrap", "plugin, --bootstrap=on" if place.has_plugin else "library, LD_PRELOAD"),
             ("hosts", f"{len(hosts)}: {', '.join(hosts)}")]
     if (count := machines(hosts)) < len(hosts):
-        rows.append(("machines",
-                     f"{count} (the hosts have {count} boot id{'' if count == 1 else 's'}: what goes between hosts of one machine "
-                                 "does not leave its memory)"))
+        rows.append(("machines", f"{count}, by their boot ids: what goes between hosts of one machine does not leave its memory"))
     for name in dict.fromkeys(name for facts in hosts.values() for name in facts if name != "machine"):
         groups = {}
         for host, facts in hosts.items():

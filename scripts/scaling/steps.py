@@ -6,22 +6,22 @@ import csv
 import io
 import json
 import math
-import os
 import queue
 import re
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from scaling.options import OVER_MPI, Cell
 
 DONE, FAILED, NOT_RUN = "done", "failed", "not run"
 TIMES = ("forward", "backward", "communication", "update")
-ROW_FIELDS = ("rank", "step", "samples", *TIMES, "busy", "loss")
-CELL_COLUMNS = ("backend", "model", "nodes", "tasks")
-RANK_COLUMNS = ("rank", "host", "machine", "cores", "device", "digest", "parameters")
+COLUMNS = ("backend", "model", "nodes", "tasks", "rank", "step", "samples", *TIMES, "loss")  # of steps.csv
+WARM_UP = 4  # steps, which have negative numbers
 BATCHES = 4  # of a rank, in turn: models.py has the same
+SILENCE = 120  # seconds without a sign of life after which a step is stopped
 TOLERANCE = 1e-5  # between the parameters of ranks, relative to the largest
 
 LABEL = re.compile(r"^\s*(\d+): ?")  # that `srun --label` puts before each line
@@ -87,14 +87,11 @@ class Output:
         last = LABEL.sub("", lines[-1], count=1).strip() if lines else ""
         return ": ".join(filter(None, (first[0] if first else "", last)))[:500]
 
-    def parameters_are(self, model):
-        return "identical" if len({fields["digest"] for fields in self.ends[model].values()}) == 1 else "equal up to rounding"
 
-
-def judge(output, model, ranks, steps, warm_up):
+def judge(output, model, ranks, steps):
     """Why the result of a finished training cannot be right, or ''."""
     rows, ends = output.rows.get(model, []), output.ends[model]
-    wanted = {(rank, step) for rank in range(ranks) for step in range(-warm_up, steps)}
+    wanted = {(rank, step) for rank in range(ranks) for step in range(-WARM_UP, steps)}
     there = [(int(row["rank"]), int(row["step"])) for row in rows]
     if len(there) != len(wanted) or set(there) != wanted:
         return f"{len(set(there) & wanted)} of {len(wanted)} lines of steps came from the ranks"
@@ -105,7 +102,7 @@ def judge(output, model, ranks, steps, warm_up):
         return f"the ranks do not hold the same parameters in the end: they differ by {difference:.3g}"
     if difference == 0 and len({fields["digest"] for fields in ends.values()}) > 1:
         return "the ranks say that their parameters are the same, and the checksums of these differ"
-    before, after = losses(rows, steps, warm_up)
+    before, after = losses(rows, steps)
     if not after < before:
         return f"the loss did not fall: {before:.4g} in the first {BATCHES} steps, {after:.4g} in the last"
     return ""
@@ -117,9 +114,9 @@ def max_of(texts):
     return math.nan if any(map(math.isnan, values)) else max(values)
 
 
-def losses(rows, steps, warm_up):
+def losses(rows, steps):
     """Mean over all ranks, in the first round through the batches and in the last whole one, on the same batches."""
-    first = [float(row["loss"]) for row in rows if int(row["step"]) < BATCHES - warm_up]
+    first = [float(row["loss"]) for row in rows if int(row["step"]) < BATCHES - WARM_UP]
     last = [float(row["loss"]) for row in rows if int(row["step"]) >= steps - BATCHES]
     return sum(first) / len(first), sum(last) / len(last)
 
@@ -127,8 +124,8 @@ def losses(rows, steps, warm_up):
 class Runner:
     """Runs groups of cells; `report` is called with each result as soon as it is known."""
 
-    def __init__(self, place, parameters, timeout, report):
-        self.place, self.parameters, self.timeout, self.report = place, parameters, timeout, report
+    def __init__(self, place, parameters, report, silence=SILENCE):
+        self.place, self.parameters, self.report, self.silence = place, parameters, report, silence
 
     def run_group(self, cells):
         """Starts steps until each cell of the group has a result. A cell that fails ends its step: the cells behind it go on in a new
@@ -151,23 +148,21 @@ class Runner:
             waiting = waiting[len(failed):]
 
     def result_of(self, cell, output):
-        steps, warm_up = self.parameters["steps"], self.parameters["warm_up"]
-        wrong = judge(output, cell.model, cell.ranks, steps, warm_up)
-        ends, rows = output.ends[cell.model], output.rows.get(cell.model, [])
+        steps, ends, rows = self.parameters["steps"], output.ends[cell.model], output.rows.get(cell.model, [])
         ranks = [{"rank": rank, **output.ranks.get(rank, {}), **ends[rank]} for rank in sorted(ends)]
-        if wrong:
+        if wrong := judge(output, cell.model, cell.ranks, steps):
             return Result(cell, FAILED, wrong, [], self.parameters, ranks, rows)
-        before, after = losses(rows, steps, warm_up)
-        note = f"loss {before:.3g} -> {after:.3g}; parameters of all ranks {output.parameters_are(cell.model)}"
-        return Result(cell, DONE, "", [note], self.parameters, ranks, rows)
+        before, after = losses(rows, steps)
+        return Result(cell, DONE, "", [f"loss {before:.3g} -> {after:.3g}"], self.parameters, ranks, rows)
 
     def command(self, cells):
         cell, parameters = cells[0], self.parameters
-        words = self.place.program("training/train.py", cell.backend, ",".join(c.model for c in cells), json.dumps(parameters))
+        words = self.place.program("training/train.py", cell.backend, ",".join(c.model for c in cells), parameters["device"],
+                                   parameters["scaling"], str(WARM_UP), str(parameters["steps"]))
         if cell.backend == "horovod-gloo":
             words = ["slurm-bootstrap", "run", "--horovod", *words]
-        return self.place.step(cell.nodes, cell.tasks, words, threads=parameters["threads"],
-                               mpi="pmix" if cell.backend in OVER_MPI else "none", gpus=cell.tasks if parameters["device"] == "cuda" else 0)
+        return self.place.step(cell.nodes, cell.tasks, words, mpi="pmix" if cell.backend in OVER_MPI else "none",
+                               gpus=cell.tasks if parameters["device"] == "cuda" else 0)
 
     def run_step(self, cells):
         """The output of the step, and why it failed: '' when it did not."""
@@ -187,7 +182,7 @@ class Runner:
         reason = output.reason()
         if silent:
             at = f"after '{output.begun[-1]}' began" if output.begun else "at its start"
-            return output, f"no sign of life for {self.timeout} s {at}, so it was stopped" + (f": {reason}" if reason else "")
+            return output, f"no sign of life for {self.silence} s {at}, so it was stopped" + (f": {reason}" if reason else "")
         return output, "" if process.returncode == 0 else reason or f"srun ended with {process.returncode} and said nothing"
 
     def follow(self, process, lines, output):
@@ -195,7 +190,7 @@ class Runner:
         last = None if self.place.waits_in_queue else time.monotonic()
         while True:
             try:
-                line = lines.get(timeout=last and max(0, last + self.timeout - time.monotonic()))
+                line = lines.get(timeout=last and max(0, last + self.silence - time.monotonic()))
             except queue.Empty:
                 return True
             if not line:
@@ -216,23 +211,18 @@ def stop_step(process):
     """srun cancels its step when it gets SIGTERM; a process that does not end is killed."""
     process.terminate()
     try:
-        process.wait(10)
-    except BaseException as error:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+    finally:
         process.kill()
         process.wait()
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
 
 
 def write(path, text):
     """Whole or not at all: --resume after a full disk or a kill reads no half of a file."""
     fresh = path.with_name(f"{path.name}.new")
-    try:
-        fresh.write_text(text, encoding="utf-8")
-        os.replace(fresh, path)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
+    fresh.write_text(text, encoding="utf-8")
+    fresh.rename(path)
 
 
 def as_json(value):
@@ -258,19 +248,13 @@ class Folder:
             return None  # not there, or of another program: it is run again
         return result if result.status == DONE and result.cell == cell and result.parameters == parameters else None
 
-    def write_raw(self, results, figures, environment):
-        """steps.csv and ranks.csv, from which every number can be computed again, and both JSON files. `figures` has numbers by cell."""
-        done = [result for result in results if result.status == DONE]
-        self.write_csv("steps.csv", ROW_FIELDS, ({**asdict(result.cell), **row} for result in done for row in result.rows))
-        self.write_csv("ranks.csv", RANK_COLUMNS, ({**asdict(result.cell), **rank} for result in done for rank in result.ranks))
-        write(self.path / "cells.json", as_json([
-            {**asdict(result.cell), "status": result.status, "reason": result.reason, "notes": result.notes,
-             "parameters": result.parameters, **figures.get(result.cell, {})} for result in results]))
-        write(self.path / "environment.json", as_json(environment))
-
-    def write_csv(self, name, columns, rows):
+    def write_raw(self, results, figures):
+        """steps.csv, from which every number can be computed again, and cells.json. `figures` has numbers by cell."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, (*CELL_COLUMNS, *columns), extrasaction="ignore", lineterminator="\n")
+        writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
-        write(self.path / name, text.getvalue())
+        writer.writerows({**asdict(result.cell), **row} for result in results if result.status == DONE for row in result.rows)
+        write(self.path / "steps.csv", text.getvalue())
+        write(self.path / "cells.json", as_json([
+            {**asdict(result.cell), "status": result.status, "reason": result.reason, "notes": result.notes, "ranks": result.ranks,
+             "parameters": result.parameters, **figures.get(result.cell, {})} for result in results]))

@@ -5,16 +5,23 @@ This is SimPy 2, which Debian has as python3-simpy. Each wait names the process 
 
 # SPDX-License-Identifier: Apache-2.0
 
-import heapq
-import itertools
-import random
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy
 from SimPy.Simulation import Process, Resource, Simulation, hold, passivate, release, request
 
+CONSTANTS = Path(__file__).with_name("constants.txt")
+UNITS = {"s": 1, "ms": 1e-3, "us": 1e-6, "": 1, "/s": 1, "Gb/s": 1e9 / 8, "B": 1}
 RANKS_PER_ROOT = 256  # kRanksPerRoot of libbootstrap/core/exchange/exchanged_values.h
-MOST_BY_MESSAGES = 256  # nodes whose ring is simulated message by message
+
+
+def read_constants():
+    """By name, in seconds, bytes, and these by the second; date and machine as text."""
+    text = CONSTANTS.read_text()
+    found = {name: float(value) * UNITS[unit] for name, value, unit in re.findall(r"^(\w+) = ([\d.]+) ?(\S*)  # ", text, re.M)}
+    return found | dict(re.findall(r"^(date|machine) = (.*)$", text, re.M))
 
 
 @dataclass(frozen=True)
@@ -22,9 +29,7 @@ class Scenario:
     ranks: int
     ranks_per_node: int = 8  # the last node has what is left
     asked_roots: int = 0  # 0: one for 256 ranks at most, as the library does
-    fence: str = "ring"  # or tree
-    gets: str = "roots"  # the values that a rank reads; all: those of all ranks
-    seed: int = 0  # 0: without noise
+    fence: str = "ring"  # or tree; or pmi1, where srun joins the ranks
 
     nodes = property(lambda self: -(-self.ranks // self.ranks_per_node))
     roots = property(lambda self: self.asked_roots or -(-self.ranks // RANKS_PER_ROOT))
@@ -46,110 +51,42 @@ class Scenario:
         return rank // (shorter + 1) if rank < in_longer_runs else longer_runs + (rank - in_longer_runs) // shorter
 
 
-class Cores:
-    """Cores that share their time out equally among all that is to be done, as the kernel does; one piece of work has one
-    core at most. `count` need not be whole: what other users of a machine leave. 0: as many as there is work."""
-
-    def __init__(self, world, count):
-        self.world, self.count = world, count
-        self.jobs, self.numbers = [], itertools.count()  # a heap, the next to be finished first
-        self.clock = self.advanced = 0  # work that each job there has got since the beginning, and when that was so
-
-    def run(self, me, work):
-        if not self.count:
-            yield hold, me, work
-            return
-        self.advance()
-        if self.jobs:
-            me.cancel(self.jobs[0][2])
-        heapq.heappush(self.jobs, (self.clock + work, next(self.numbers), me))
-        if self.jobs[0][2] is me:
-            yield hold, me, self.left()
-        else:
-            self.world.reactivate(self.jobs[0][2], delay=self.left())
-            yield passivate, me
-        self.advance()
-        heapq.heappop(self.jobs)
-        if self.jobs:
-            self.world.reactivate(self.jobs[0][2], delay=self.left())
-
-    def speed(self):
-        return min(1, self.count / len(self.jobs))
-
-    def left(self):
-        """Until the first job ends. It alone is planned, since every job that comes or goes changes that."""
-        return max(0, self.jobs[0][0] - self.clock) / self.speed()
-
-    def advance(self):
-        if self.jobs:
-            self.clock += (self.world.now() - self.advanced) * self.speed()
-        self.advanced = self.world.now()
-
-
 class Step(Simulation):
-    """What the ranks of a step do, and the slurmstepds of its nodes, which have cores, a link and a serving thread each."""
+    """What the ranks of a step do, and the slurmstepds of its nodes, which have a link and a serving thread each."""
 
-    def __init__(self, constants, scenario, is_first=False, is_listening=False):
+    def __init__(self, constants, scenario, is_first=False):
         super().__init__()
         self.constants, self.scenario = constants, scenario
-        self.random = random.Random(scenario.seed)
         self.phases = {}  # name: [when the first rank begins, when the last is done]
         nodes = range(scenario.nodes)
-        shared = Cores(self, constants.machine_cores)
-        self.cores = [shared if constants.machine_cores else Cores(self, constants.cores_per_node) for _ in nodes]
-        self.servers = [self.make_server(node) for node in nodes]
+        self.servers = [Resource(sim=self) for _ in nodes]
         self.sends, self.receives = [0 for _ in nodes], [0 for _ in nodes]  # when the link of a node is free again
         self.is_first = is_first  # the nodes have not talked before, and connect to each other
         self.asleep = [[] for _ in nodes]  # ranks of a node that have come to the fence
         self.values = self.count_values()
         self.node_size = self.values * constants.value_bytes / len(nodes)  # bytes that each node adds to the fence
-        self.has = [0 for _ in nodes]  # ring: contributions that a node has; tree: those of its children and its own
-        self.ready = {}  # ring by hops: when a node has come
-        self.threads = [self.make_server(first // scenario.ranks_per_node) for first in scenario.firsts()]
-        self.store_thread = self.make_server(0)
-        self.is_listening = is_listening  # the store: before all ranks come, not from when its own rank gets to it
-        self.known, self.next_known = set(), set()  # ranks that their root knows, and those of whom it knows the next
-        self.met = 0
-
-    def make_server(self, node):
-        """A thread that does one thing after another, on a core of its node."""
-        server = Resource(sim=self)
-        server.cores = self.cores[node]
-        return server
-
-    def noise(self):
-        """1 on average. Exponential: what disturbs work on a real machine mostly costs little, and sometimes much."""
-        return 1 + self.constants.jitter * (self.random.expovariate(1) - 1) if self.scenario.seed else 1
+        self.has = [0 for _ in nodes]  # tree: contributions that a node has, those of its children and its own
+        self.ready = {}  # ring: when a node has come
+        self.threads = [Resource(sim=self) for _ in range(scenario.roots)]
+        self.met = 0  # ranks that are done with the roots, or with PMI-1
 
     def spawn(self, steps, *arguments, delay=0):
         process = Process(sim=self)
         self.activate(process, steps(process, *arguments), delay=delay)
 
-    def wait(self, me, time):
-        return hold, me, time * self.noise()
-
-    def work(self, me, node, work):
-        return self.cores[node].run(me, work * self.noise())
-
     def serve(self, me, server, work):
+        """The thread of a server does one thing after another."""
         yield request, me, server
-        yield from server.cores.run(me, work * self.noise())
+        yield hold, me, work
         yield release, me, server
 
     def send(self, me, source, target, latency, size):
         """A message between two nodes, until all of it is there; messages arrive in their order."""
         length = size / self.constants.link
         self.sends[source] = max(self.sends[source], self.now()) + length
-        yield hold, me, self.sends[source] - self.now() + latency * self.noise()
+        yield hold, me, self.sends[source] - self.now() + latency
         self.receives[target] = max(self.receives[target] + length, self.now())
         yield hold, me, self.receives[target] - self.now()
-
-    def connect(self, me, server, backlog, latency):
-        """A connection is dropped while the backlog of the listening socket is full. TCP waits twice as long each time (RFC
-        6298); after seven of them (Linux: tcp_syn_retries) it gives up, and the program begins anew."""
-        attempts = itertools.cycle(range(7))
-        while len(server.waitQ) + len(server.activeQ) >= backlog:
-            yield self.wait(me, self.constants.connect_retry * 2 ** next(attempts) + latency)
 
     def mark(self, phase):
         """That a rank begins with it, or is done with it."""
@@ -169,7 +106,7 @@ class Step(Simulation):
 
     def launch(self, me, rank_steps):
         self.mark("launch")
-        yield self.wait(me, self.constants.step_create)
+        yield hold, me, self.constants.step_create
         self.forward(0, self.scenario.nodes, rank_steps)
 
     def forward(self, first, count, rank_steps):
@@ -179,53 +116,55 @@ class Step(Simulation):
         for part in range(parts):
             size = count // parts + (part < count % parts)
             delay = (part + 1) * self.constants.launch_child + self.constants.launch_hop
-            self.spawn(self.reach, first, size, rank_steps, delay=delay * self.noise())
+            self.spawn(self.reach, first, size, rank_steps, delay=delay)
             first += size
 
     def reach(self, me, node, count, rank_steps):
         self.forward(node + 1, count - 1, rank_steps)
-        yield from self.work(me, node, self.constants.stepd_start + self.constants.user_init)
+        yield hold, me, self.constants.stepd_start + self.constants.user_init
         self.mark("launch")
-        self.spawn(self.work, node, self.constants.stepd_settle)
         self.mark("tasks")
         for _ in self.scenario.ranks_of(node):
-            yield from self.work(me, node, self.constants.task_fork)
+            yield hold, me, self.constants.task_fork
         for rank in self.scenario.ranks_of(node):
             self.spawn(self.task, node, rank, rank_steps)
 
     def task(self, me, node, rank, rank_steps):
-        yield from self.work(me, node, self.constants.task_init + self.constants.task_exec)
+        yield hold, me, self.constants.task_init + self.constants.task_exec
         self.mark("tasks")
         yield from rank_steps(me, node, rank)
 
     def rank(self, me, node, rank):
         """From main() to NCCL's ring."""
         self.mark("pmix_init")
-        yield from self.work(me, node, self.constants.init_client)
-        yield self.wait(me, self.constants.local_message)
+        yield hold, me, self.constants.init_client
+        yield hold, me, self.constants.local_message
         yield from self.serve(me, self.servers[node], self.constants.init_server)
-        yield self.wait(me, self.constants.init_wait + self.constants.local_message)
+        yield hold, me, self.constants.init_wait + self.constants.local_message
         self.mark("pmix_init")
         yield from self.exchange(me, node, rank)
-        if self.scenario.gets != "all":
-            yield from self.check_in(me, node, rank)
+        yield from self.check_in(me, node, rank)
 
     # The exchange: put, fence, and the values that each rank reads.
 
     def count_values(self):
         """Up to called_ranks each puts a value, so that an error can name the missing; above, the first rank of each node
-        and the roots (libbootstrap/comm/exchange.cc). In an allgather all do in any case."""
+        and the roots (libbootstrap/comm/exchange.cc)."""
         scenario = self.scenario
-        is_each = scenario.gets == "all" or scenario.ranks <= self.constants.called_ranks
-        return scenario.ranks if is_each else len({*scenario.firsts(), *range(0, scenario.ranks, scenario.ranks_per_node)})
+        if scenario.ranks <= self.constants.called_ranks:
+            return scenario.ranks
+        return len({*scenario.firsts(), *range(0, scenario.ranks, scenario.ranks_per_node)})
 
     def exchange(self, me, node, rank):
         scenario = self.scenario
+        if scenario.fence == "pmi1":
+            yield from self.exchange_over_pmi1(me, rank)
+            return
         self.mark("fence")
-        if self.is_first and scenario.gets != "all" and rank == scenario.first_of_root(scenario.root_of(rank)):
-            yield from self.work(me, node, self.constants.id_create)
-        yield from self.work(me, node, self.constants.put_client)
-        yield self.wait(me, self.constants.local_message)
+        if self.is_first and rank == scenario.first_of_root(scenario.root_of(rank)):
+            yield hold, me, self.constants.id_create
+        yield hold, me, self.constants.put_client
+        yield hold, me, self.constants.local_message
         yield from self.serve(me, self.servers[node], self.constants.fence_server)
         self.asleep[node].append(me)
         if len(self.asleep[node]) == len(scenario.ranks_of(node)):
@@ -234,12 +173,30 @@ class Step(Simulation):
         self.mark("fence")
         self.mark("gets")
         # With the ids the ranks of a node read what each other claims to use (libbootstrap/comm/nccl/communicator.cc).
-        values = scenario.ranks if scenario.gets == "all" else scenario.roots + len(scenario.ranks_of(node))
-        yield from self.work(me, node, self.constants.get_client * values)
+        values = scenario.roots + len(scenario.ranks_of(node))
+        yield hold, me, self.constants.get_client * values
         if self.constants.get_server:  # all at once: the server answers one after the other, those of all its ranks
-            yield self.wait(me, self.constants.local_message)
+            yield hold, me, self.constants.local_message
             yield from self.serve(me, self.servers[node], self.constants.get_server * values)
-            yield self.wait(me, self.constants.local_message)
+            yield hold, me, self.constants.local_message
+        self.mark("gets")
+
+    def exchange_over_pmi1(self, me, rank):
+        """srun, here on the first node, gets two messages of each rank and then sends all values to each node. So that it is not
+        flooded, libpmi lets each rank send in a slot of its own only, in turns of as many slots as there are ranks."""
+        constants = self.constants
+        for _ in ("put", "barrier and get"):
+            if rank:
+                yield hold, me, (rank * constants.pmi_slot - self.now()) % (self.scenario.ranks * constants.pmi_slot)
+            yield hold, me, constants.hop
+            yield from self.serve(me, self.servers[0], constants.pmi_srun / 2)
+        self.met += 1
+        if self.met == self.scenario.ranks:
+            for target in range(self.scenario.nodes):
+                self.spawn(self.receive_all, target)
+
+    def receive_all(self, me, node):
+        yield from self.send(me, 0, node, self.constants.hop, self.constants.value_bytes * self.scenario.ranks)
         self.mark("gets")
 
     # The fence between the nodes: what each does when all of its ranks have come.
@@ -248,46 +205,29 @@ class Step(Simulation):
         yield from self.serve(me, self.servers[node], self.constants.fence_node)
         if self.scenario.fence == "tree":
             yield from self.collect(me, node)
-        elif self.constants.machine_cores or self.scenario.nodes <= MOST_BY_MESSAGES:
-            yield from self.go_around(me, node)
         else:
             self.ready[node] = self.now()
             if len(self.ready) == self.scenario.nodes:
-                self.go_around_by_hops()
+                self.go_around()
 
     def release(self, me, node):
         """The server of the node has everything; it keeps all values before it answers its ranks."""
         yield from self.serve(me, self.servers[node], self.constants.store_value * self.values)
         for rank in self.asleep[node]:
-            self.reactivate(rank, delay=self.constants.local_message * self.noise())
+            self.reactivate(rank, delay=self.constants.local_message)
 
     def hop(self, number=1):
         return self.constants.hop + (self.constants.first_hop if self.is_first and number == 1 else 0)
 
-    def go_around(self, me, node):
-        """Every node passes on the data of the one before it (src/plugins/mpi/pmix/pmixp_coll_ring.c)."""
-        for number in range(1, self.scenario.nodes + 1):
-            self.has[node] += 1
-            if self.has[node] == self.scenario.nodes:
-                self.spawn(self.release, node)
-            if number < self.scenario.nodes:
-                after = (node + 1) % self.scenario.nodes
-                yield from self.send(me, node, after, self.hop(number), self.node_size)
-                yield from self.serve(me, self.servers[after], self.constants.hop_server)
-                node = after
-
-    def go_around_by_hops(self):
-        """The same, hop by hop for all nodes at once: N^2 messages are 156 million with 12,500 nodes. Not with cores that
-        nodes wait for. As the messages themselves where the nodes come together; else none overtakes another here."""
+    def go_around(self):
+        """Every node passes on the data of the one before it (src/plugins/mpi/pmix/pmixp_coll_ring.c). Hop by hop for all nodes at once:
+        N^2 messages are 156 million with 12,500 nodes. None overtakes another here."""
         length = self.node_size / self.constants.link
         ready = numpy.array([self.ready[node] for node in range(self.scenario.nodes)])
-        draw = numpy.random.default_rng(self.scenario.seed).exponential
         left = ready + length  # when the message of this hop has left a node, and its link is free again
         handled = numpy.zeros(len(ready))  # when its server is
         for number in range(1, len(ready)):
-            noise = 1 + self.constants.jitter * (draw(size=(2, len(ready))) - 1) if self.scenario.seed else (1, 1)
-            arrived = numpy.roll(left, 1) + self.hop(number) * noise[0]
-            handled = numpy.maximum(handled, arrived) + self.constants.hop_server * noise[1]
+            handled = numpy.maximum(handled, numpy.roll(left, 1) + self.hop(number)) + self.constants.hop_server
             left = numpy.maximum(handled, left) + length
         for node, time in enumerate(numpy.maximum(handled, ready)):
             self.spawn(self.release, node, delay=float(time) - self.now())
@@ -331,54 +271,15 @@ class Step(Simulation):
         self.mark("roots")
         if scenario.first_of_root(root + 1) - first > self.constants.stagger_threshold:
             yield hold, me, (rank - first) / self.constants.stagger_rate
-        yield from self.work(me, node, self.constants.root_connect)
-        if rank == first and scenario.roots > 1:
-            # The last rank of a run gets from its own root the first rank of the next run, which therefore checks in there, too.
-            self.spawn(self.visit, rank, scenario.root_of((rank - 1) % scenario.ranks))
-        yield from self.visit(me, rank, root)
-
-    def visit(self, me, rank, root):
-        thread, root_of = self.threads[root], self.scenario.root_of
-        yield self.wait(me, self.constants.hop)
-        yield from self.connect(me, thread, self.constants.root_backlog, self.constants.hop)
-        yield from self.serve(me, thread, self.constants.root_rank / 2)
-        # The root answers a rank as soon as it knows that rank and the one behind it in the ring.
-        before = (rank - 1) % self.scenario.ranks
-        if root_of(rank) == root:
-            self.known.add(rank)
-            if rank in self.next_known:
-                self.spawn(self.answer, thread)
-        if root_of(before) == root and before not in self.next_known:
-            self.next_known.add(before)
-            if before in self.known:
-                self.spawn(self.answer, thread)
-
-    def answer(self, me, thread):
-        yield from self.serve(me, thread, self.constants.root_rank / 2)
-        yield self.wait(me, self.constants.hop)
+        yield hold, me, self.constants.root_connect
+        yield hold, me, self.constants.hop
+        yield from self.serve(me, self.threads[root], self.constants.root_rank)
+        yield hold, me, self.constants.hop
         self.mark("roots")
         self.met += 1
-        if self.met == self.scenario.ranks:
+        if self.met == scenario.ranks:
             # Three allgathers around the ring of ranks, in both directions at once since NCCL 2.28.7: half as many steps
             # as ranks, each as long as the others. So it is one wait, the only thing here that is a formula.
             self.mark("nccl_ring")
-            yield hold, me, self.constants.allgathers * ((self.scenario.ranks + 1) // 2) * self.constants.ring_step
+            yield hold, me, self.constants.allgathers * ((scenario.ranks + 1) // 2) * self.constants.ring_step
             self.mark("nccl_ring")
-
-    # A peer for comparison: the ids of the roots over PyTorch's TCPStore, a server of rank 0 that all other ranks ask.
-
-    def store(self, me, node, rank):
-        constants, keys = self.constants, self.scenario.roots
-        latency = constants.hop if node else constants.local_message
-        if rank == 0:
-            yield from self.work(me, node, constants.store_listen)
-            self.is_listening = True
-        else:
-            yield self.wait(me, latency)
-            while not self.is_listening:
-                yield self.wait(me, constants.store_retry + latency)
-            yield from self.connect(me, self.store_thread, constants.store_backlog, latency)
-            yield from self.serve(me, self.store_thread, constants.store_rank + constants.store_key * keys)
-        if node:
-            yield from self.send(me, 0, node, constants.hop, constants.id_bytes * keys)
-        self.mark("store")

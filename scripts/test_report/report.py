@@ -58,14 +58,6 @@ def keep_versions(part, results, folder=FOLDER):
                 why="" if met else "tests failed", table=markdown(("what", part), facts.items())), folder)
 
 
-def versions_table(folder=FOLDER):
-    """One table of all parts, a column each."""
-    parts = [figure for figure in kept(folder) if figure.id == "M9" and figure.table]
-    columns = [dict(line.strip("| ").split(" | ", 1) for line in figure.table.splitlines()[2:]) for figure in parts]
-    names = dict.fromkeys(name for column in columns for name in column)
-    return markdown(["", *(figure.part for figure in parts)], [[name, *(column.get(name, "") for column in columns)] for name in names])
-
-
 def keep_bench_figure(identity, found, limit):
     """Rows of ours and a peer that ran in turn: what ours has more, each and the worst of them."""
     pairs = sum(row["ours"]["count"] for row in found)
@@ -111,20 +103,18 @@ def shortcomings(figures):
 
 
 def page():
-    figures, versions = kept(), versions_table()
+    figures = kept()
     done = subprocess.run(["git", "-C", REPOSITORY, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     met, full = sum(figure.met for figure in figures), sum(figure.met and figure.is_full for figure in figures)
     yield from ("# slurm-bootstrap: what was tested", "")
     yield (f"{datetime.date.today()}, commit {done.stdout.strip() or 'not a checkout'}, {os.cpu_count()} cores, Linux "
            f"{platform.release().split('-')[0]}: {len(figures)} figures of {len(GOALS)} entries, {met} met, {full} of these in full size.")
     yield from ("", "## Steps", "", markdown(["step", "time", "outcome", "what its runner said"], steps()))
-    if versions.count("\n") > 2:
-        yield from ("", "## Versions that were run", "", versions)
     yield from ("", "## Figures", "")
     yield markdown(["", "what", "goal", "measured", "met", "control: what failed as it must", "when"], map(row, figures))
     yield from ("", "## Not reached, or not in full", "", *shortcomings(figures))
     for figure in figures:
-        if figure.table and figure.id != "M9":
+        if figure.table:
             yield from ("", f"## {figure.id}: {GOALS[figure.id][0]}{figure.name.removeprefix(figure.id)}", "", figure.table.strip())
 
 

@@ -67,8 +67,7 @@ class BarePmix {
     return get(root, key);
   }
 
-  // The values of all `ranks` to all: a put, a collecting fence and `ranks` gets on each. NVSHMEM's bootstrap over PMIx
-  // does all of its exchanges so, a broadcast of an id too (bootstrap_pmix.c in NVIDIA/nvshmem@2d7d25f0).
+  // The values of all `ranks` to all: a put, a collecting fence and `ranks` gets on each.
   unsigned gather(std::uint32_t ranks, const std::string& value) {
     const auto key = next_key();
     put(key, value);

@@ -116,7 +116,6 @@ std::vector<Way> all_ways(Ours& ours, Ours& pmi1, bench::BarePmix& bare) {
   return {{"id", "ours", [&] { ours.broadcast(); }, {}, false},
           {"id", "pmi1", [&] { pmi1.broadcast(); }, {}, false},
           {"id", "bare", [&] { check_sum(bare.broadcast(0, kValue), 1); }},
-          {"id", "nvshmem-style", [&, size] { check_sum(bare.gather(size, kValue), size); }},
           {"gather", "ours", [&] { ours.gather(); }, {}, false},
           {"gather", "pmi1", [&] { pmi1.gather(); }, {}, false},
           {"gather", "bare", [&, size] { check_sum(bare.gather(size, kValue), size); }}};

@@ -1,6 +1,6 @@
 /*
- * From the start of a process to an id in its hand, with the library: exchange_start bytes | ids. Started by
- * exchange_clock; prints a line of JSON with times in nanoseconds and the private memory in KiB.
+ * From the start of a process to the 128 bytes of each rank in its hand, with the library. Started by exchange_clock;
+ * prints a line of JSON with times in nanoseconds and the private memory in KiB.
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _POSIX_C_SOURCE 200809L
@@ -26,29 +26,24 @@ static int report(const char* what) {
   return 1;
 }
 
-int main(int count, char** words) {
+int main(void) {
   const char* const started = getenv("BENCH_STARTED");
   const long at_first = private_memory(); /* so that the reading itself has taken its memory */
   const long before = private_memory();
   bootstrap_t* job = NULL;
   bootstrap_unique_id_t id;
   struct timespec ended;
-  if (count != 2 || started == NULL || at_first < 0) return 2;
+  if (started == NULL || at_first < 0) return 2;
   if (bootstrap_open(&job, NULL) != BOOTSTRAP_OK) return report("open");
   const long idle = private_memory();
   memset(&id, 'x', sizeof id);
-  if (strcmp(words[1], "ids") == 0) {
-    if (bootstrap_nccl_unique_ids(job, BOOTSTRAP_WORLD, &id, 1) != BOOTSTRAP_OK) return report("ids");
-  } else {
-    bootstrap_unique_id_t* const all = calloc((size_t)bootstrap_size(job), sizeof id);
-    if (all == NULL) return 2;
-    if (bootstrap_exchange(job, &id, sizeof id, all) != BOOTSTRAP_OK) return report("exchange");
-    free(all);
-  }
+  bootstrap_unique_id_t* const all = calloc((size_t)bootstrap_size(job), sizeof id);
+  if (all == NULL) return 2;
+  if (bootstrap_exchange(job, &id, sizeof id, all) != BOOTSTRAP_OK) return report("exchange");
+  free(all);
   if (clock_gettime(CLOCK_MONOTONIC, &ended) != 0) return 2;
   (void)printf("{\"rank\": %d, \"started\": %s, \"ended\": %lld%09ld, \"before\": %ld, \"idle\": %ld}\n",
                bootstrap_rank(job), started, (long long)ended.tv_sec, ended.tv_nsec, before, idle);
-  /* A rank that made an id must live until the others are done with it. */
   if (bootstrap_barrier(job) != BOOTSTRAP_OK) return report("barrier");
   bootstrap_close(job);
   return 0;

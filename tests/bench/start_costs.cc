@@ -1,7 +1,7 @@
 // What the parts of a start cost on this cluster: time and CPU time of ranks and of their slurmstepd, over bare PMIx.
 // SPDX-License-Identifier: Apache-2.0
 //
-//     exchange_clock bash -c 'SRUN_STARTED=$BENCH_STARTED exec srun --mpi=pmix ... exchange_clock start_costs ROUNDS'
+//     srun --mpi=pmix ... start_costs ROUNDS
 //
 // Every rank prints a line of JSON: times in nanoseconds of CLOCK_MONOTONIC, CPU times in nanoseconds.
 // scripts/simulation/calibrate.py makes constants of them.
@@ -21,7 +21,6 @@
 namespace {
 
 const std::string kValue(128, '\0');  // as large as an ncclUniqueId
-constexpr int kRoundsToRead = 3;      // each leaves a value behind that all later fences carry
 
 std::int64_t read_clock(clockid_t clock) {
   timespec time{};
@@ -64,7 +63,6 @@ class Probe {
   void measure(const char* name, Work work);
   void put(const std::string& key);
   void read_all(const std::string& key);
-  void ask_directly(const std::string& name, int rounds);
 
   int rounds_;
   bool is_first_ = number_of("SLURM_LOCALID") == 0;  // of its node
@@ -96,57 +94,29 @@ void Probe::read_all(const std::string& key) {
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) (void)pmix_->get(rank, key);
 }
 
-// The value of the last rank, by a fence without data and a Get, for which each server asks that rank's. The last
-// barrier is there so that no measurement ends before all are served.
-void Probe::ask_directly(const std::string& name, int rounds) {
-  const auto root = ranks_ - 1;
-  measure(name.c_str(), [&] {
-    for (int round = 0; round < rounds; ++round) {
-      const auto key = name + "." + std::to_string(round);
-      if (rank_ == root) put(key);
-      pmix_->barrier();
-      (void)pmix_->get(root, key);
-    }
-    pmix_->barrier();
-  });
-}
-
 void Probe::run() {
   const auto loading = own_cpu();
   const auto launching = is_first_ ? server_cpu() : 0;
   line_ = "{\"rank\": " + std::to_string(rank_) + ", \"local_rank\": " + std::to_string(number_of("SLURM_LOCALID")) +
-          ", \"node\": " + std::to_string(number_of("SLURM_NODEID")) +
-          ", \"srun\": " + std::to_string(number_of("SRUN_STARTED")) +
-          ", \"started\": " + std::to_string(number_of("BENCH_STARTED")) + ", \"loading\": " + std::to_string(loading) +
-          ", \"launching\": " + std::to_string(launching);
+          ", \"loading\": " + std::to_string(loading) + ", \"launching\": " + std::to_string(launching);
   measure("init", [this] { pmix_.emplace(); });
   const timespec pause{0, 300'000'000};  // Slurm before 23.02 loses messages while a node has yet to start its tasks
   (void)::nanosleep(&pause, nullptr);
-  measure("first", [this] {
-    put("first");
-    pmix_->collect();
-  });
-  measure("first_reads", [this] { read_all("first"); });
-  measure("barriers", [this] {
-    for (int round = 0; round < rounds_; ++round) pmix_->barrier();
-  });
+  put("first");
+  pmix_->collect();
+  read_all("first");
   measure("fences", [this] {
     for (int round = 0; round < rounds_; ++round) {
       put(round % 2 == 0 ? "even" : "odd");
       pmix_->collect();
     }
   });
-  for (int round = 0; round < kRoundsToRead; ++round) {
-    const auto key = "read." + std::to_string(round);
-    pmix_->barrier();
-    measure(("fence" + std::to_string(round)).c_str(), [&] {
-      put(key);
-      pmix_->collect();
-    });
-    measure(("reads" + std::to_string(round)).c_str(), [&] { read_all(key); });
-  }
-  ask_directly("direct_first", 1);
-  ask_directly("direct", rounds_);
+  pmix_->barrier();
+  measure("fence", [this] {
+    put("read");
+    pmix_->collect();
+  });
+  measure("reads", [this] { read_all("read"); });
   std::puts((line_ + "}").c_str());
 }
 

@@ -1,10 +1,10 @@
-"""What the numbers mean: a verdict first, then at most seven findings, a line each. Every word of them depends on a number."""
+"""What the numbers mean: a verdict first, then at most six findings, a line each. Every word of them depends on a number."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 from collections import Counter, defaultdict
 
-from scaling.report.measures import ALONE, known
+from scaling.report.measures import known
 from scaling.steps import FAILED, NOT_RUN
 
 HALF = 0.5  # efficiency
@@ -41,8 +41,6 @@ def limits(rows, hosts, machines):
         yield f"{noun(most.load[0], 'process')} share {noun(most.load[1], 'core')}"
     if machines < hosts and any(row.cell.nodes > 1 for row in rows):
         yield f"the {hosts} servers are {noun(machines, 'machine')}, with no network between them"
-    if any(row.disturbed or row.base_disturbed for row in rows):
-        yield "other programs used the same cores"
 
 
 def verdict(rows, hosts, machines):
@@ -52,8 +50,7 @@ def verdict(rows, hosts, machines):
     several = [row for row in rows if row.cell.ranks > 1]
     if not several:
         return "This run says nothing about scaling: no cell has more than one process."
-    sound = [row for row in several if row != row.base and not row.oversubscribed and not row.disturbed and not row.base_disturbed
-             and (row.cell.nodes == 1 or machines >= hosts)]
+    sound = [row for row in several if row != row.base and not row.oversubscribed and (row.cell.nodes == 1 or machines >= hosts)]
     why = "; ".join(limits(several, hosts, machines))
     if not sound:
         return f"This run says nothing about scaling: {why}."
@@ -74,9 +71,9 @@ def failures(results):
 def left_out(results):
     reasons = grouped([result for result in results if result.status == NOT_RUN], lambda result: result.reason)
     if reasons:
-        yield "Not run: " + "; ".join(f"{noun(len(group), 'cell')} ({', '.join(dict.fromkeys(result.cell.backend for result in group))}): "
-                                      f"{reason}"
-                                      for reason, group in reasons.items()) + "."
+        groups = (f"{noun(len(group), 'cell')} ({', '.join(dict.fromkeys(result.cell.backend for result in group))}): {reason}"
+                  for reason, group in reasons.items())
+        yield f"Not run: {'; '.join(groups)}."
 
 
 def oversubscription(rows):
@@ -85,53 +82,29 @@ def oversubscription(rows):
         layouts, of_crowded = (len({row.cell.layout for row in some}) for some in (rows, crowded))
         yield (f"Oversubscribed: more processes than cores in {of_crowded} of {noun(layouts, 'layout')}, from "
                f"{noun(least.load[0], 'process')} on {noun(least.load[1], 'core')} on. Their rows have an asterisk. Such figures show "
-               f"what a "
-               f"layout costs, and not how it scales on cores of its own.")
-
-
-def disturbance(rows):
-    if disturbed := [row for row in rows if row.disturbed]:
-        worst, roomy = min(disturbed, key=lambda row: row.core_share), sum(not row.oversubscribed for row in rows)
-        yield (f"Disturbed: in {len(disturbed)} of {noun(roomy, 'cell')} with a core for each process, the processes got less than "
-               f"{percent(ALONE)} of it, {percent(worst.core_share)} for {name_of(worst)}. Their rows have a tilde. Run the report again "
-               f"on "
-               f"an idle machine.")
-
-
-def noise_of(rows):
-    """By model: how much the step times of the back ends differ where there is nothing to exchange, relative to the shorter one.
-    It is the noise between runs, which the spread inside a run cannot show."""
-    alone = grouped((row for row in rows if row.cell.ranks == 1), lambda row: row.cell.model)
-    times = {model: [row.figures.step.mean for row in group] for model, group in alone.items() if len(group) > 1}
-    return {model: max(means) / min(means) - 1 for model, means in times.items()}
-
-
-def compare(first, second, floor):
-    """How many times as fast `first` is as `second`, and by how much that may be wrong."""
-    ratio = second.figures.step.over(first.figures.step)
-    return ratio.mean, max(known(ratio.spread), floor)
+               f"what a layout costs, and not how it scales on cores of its own.")
 
 
 def fastest(rows):
-    """Which back end is faster in how many layouts, beyond spread and noise."""
-    noise, won, wins, compared = noise_of(rows), Counter(), [], 0
+    """Which back end is faster in how many layouts, beyond the spread of the steps."""
+    won, wins, compared = Counter(), [], 0
     several = [row for row in rows if row.cell.ranks > 1]
     for group in grouped(several, lambda row: (row.cell.model, row.cell.layout)).values():
         if len(group) < 2:
             continue
         compared += 1
         first, second, *_ = sorted(group, key=lambda row: row.figures.step.mean)
-        ratio, doubt = compare(first, second, noise.get(first.cell.model, 0.0))
-        if ratio - 1 > doubt:
+        ratio = second.figures.step.over(first.figures.step)
+        if ratio.mean - 1 > known(ratio.spread):
             won[first.cell.backend] += 1
-            wins.append((ratio, doubt, first, second))
+            wins.append((ratio, first, second))
     if compared and not wins:
-        yield f"Fastest: none. In {noun(compared, 'layout')} the back ends differ by less than spread and noise."
+        yield f"Fastest: none. In {noun(compared, 'layout')} the back ends differ by less than the spread of their steps."
     elif compared:
-        ratio, doubt, first, second = max(wins, key=lambda win: win[0])
+        ratio, first, second = max(wins, key=lambda win: win[0].mean)
         winners, even = ", ".join(f"{backend} in {count}" for backend, count in won.most_common()), compared - len(wins)
         yield (f"Fastest: {winners} of {noun(compared, 'comparison')}{f', none in {even}' if even else ''}. The largest difference: "
-               f"{name_of(first)} is {ratio:.2f} +- {doubt:.2f} times as fast as {second.cell.backend}.")
+               f"{name_of(first)} is {ratio.mean:.2f} +- {known(ratio.spread):.2f} times as fast as {second.cell.backend}.")
 
 
 def communication(rows):
@@ -152,14 +125,11 @@ def efficiency(rows):
     elif low:
         first, doubt = low[0], known(low[0].efficiency.spread)
         sure = "" if first.efficiency.mean + doubt < HALF else ", which its spread does not separate from 50 %"
-        cause = (f"; {first.load[0]} processes on {noun(first.load[1], 'core')} allow "
-                 f"{percent(first.load[1] / first.load[0] / first.threads)} "
-                 f"at most" if first.oversubscribed else "; other programs disturbed it" if first.disturbed
-                 else "; other programs disturbed the run with one process" if first.base_disturbed else "")
+        cause = (f"; {first.load[0]} processes on {noun(first.load[1], 'core')} allow {percent(first.load[1] / first.load[0])} at most"
+                 if first.oversubscribed else "")
         yield (f"Efficiency is under 50 % in {len(low)} of {noun(len(several), 'cell')}, first for {name_of(first)}: "
                f"{percent(first.efficiency.mean)} +- {100 * doubt:.0f}{sure}{cause}.")
 
 
 def all_findings(rows, results):
-    return [*failures(results), *left_out(results), *oversubscription(rows), *disturbance(rows), *fastest(rows), *communication(rows),
-            *efficiency(rows)]
+    return [*failures(results), *left_out(results), *oversubscription(rows), *fastest(rows), *communication(rows), *efficiency(rows)]

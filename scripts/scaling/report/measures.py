@@ -4,12 +4,11 @@
 
 import math
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from scaling.steps import TIMES
 
 BLOCKS = 10
-ALONE = 0.9  # of a core, that a process gets at least which has it for itself
 WIDTH = 1.96  # standard errors, or deviations: 95 % of a normal distribution
 
 
@@ -60,7 +59,6 @@ class Figures:
     wait: float  # communication beyond that, for slower ranks
     samples: int  # of a step, on all ranks
     throughput: Value  # samples per second
-    busy: float  # CPU seconds of a rank in a step, without communication
     rates: tuple  # samples per second of one process: mean and 1.96 standard deviations of the blocks
 
     communication = property(lambda self: self.transfer + self.wait)
@@ -72,14 +70,14 @@ def figures_of(rows):
     by_number = {}
     for row in rows:
         if int(row["step"]) >= 0:
-            by_number.setdefault(int(row["step"]), []).append({name: float(row[name]) for name in (*TIMES, "busy", "samples")})
+            by_number.setdefault(int(row["step"]), []).append({name: float(row[name]) for name in (*TIMES, "samples")})
     steps = [ranks for _, ranks in sorted(by_number.items())]
     totals = [statistics.fmean(sum(rank[name] for name in TIMES) for rank in ranks) for ranks in steps]
     step, samples = mean_of(totals), int(sum(rank["samples"] for rank in steps[-1]))
     blocks = [samples / len(steps[0]) / block for block in in_blocks(totals)]
-    communication, busy = (statistics.fmean(rank[name] for ranks in steps for rank in ranks) for name in ("communication", "busy"))
+    communication = statistics.fmean(rank["communication"] for ranks in steps for rank in ranks)
     transfer = statistics.fmean(min(rank["communication"] for rank in ranks) for ranks in steps)
-    return Figures(step, step.mean - communication, transfer, communication - transfer, samples, Value(samples, 0.0).over(step), busy,
+    return Figures(step, step.mean - communication, transfer, communication - transfer, samples, Value(samples, 0.0).over(step),
                    (statistics.fmean(blocks), deviation(blocks)))
 
 
@@ -93,27 +91,20 @@ class Row:
     speedup: Value
     efficiency: Value
     load: tuple  # most processes on one machine, and the cores that they share
-    threads: int = 1  # of a process
-    on_cpu: bool = True
-    base_disturbed: bool = False  # so that speed-up and efficiency are too high
 
-    # How much of its cores a process got while it computed. A process alone on them gets nearly all of their time.
-    core_share = property(lambda self: self.figures.busy / self.figures.compute / self.threads)
-    disturbed = property(lambda self: self.on_cpu and not self.oversubscribed and self.core_share < ALONE)
-    oversubscribed = property(lambda self: self.load[0] * self.threads > self.load[1])
-    star = property(lambda self: "*" if self.oversubscribed else "~" if self.disturbed else "")
+    oversubscribed = property(lambda self: self.load[0] > self.load[1])
+    star = property(lambda self: "*" if self.oversubscribed else "")
 
     def as_dict(self):
         """For cells.json."""
         figures = self.figures
         values = {"step_seconds": figures.step, "samples_per_second": figures.throughput, "speedup": self.speedup,
                   "efficiency": self.efficiency}
-        numbers = {name: value.mean for name, value in values.items()} | {f"{name}_spread": value.spread for name,
-                                                                          value in values.items()} | {
-            "compute_seconds": figures.compute, "transfer_seconds": figures.transfer, "wait_seconds": figures.wait,
-            "core_share": self.core_share, "samples_per_step": figures.samples}
+        numbers = {name: value.mean for name, value in values.items()} | {f"{name}_spread": value.spread for name, value in values.items()}
+        numbers |= {"compute_seconds": figures.compute, "transfer_seconds": figures.transfer, "wait_seconds": figures.wait,
+                    "samples_per_step": figures.samples}
         return {**{name: None if math.isnan(value) else value for name, value in numbers.items()},
-                "speedup_relative_to": self.base.layout, "oversubscribed": self.oversubscribed, "disturbed": self.disturbed,
+                "speedup_relative_to": self.base.layout, "oversubscribed": self.oversubscribed,
                 "processes_on_a_machine": self.load[0], "cores_of_it": self.load[1]}
 
 
@@ -139,7 +130,5 @@ def make_rows(results):
         cell, base = result.cell, bases[result.cell.backend, result.cell.model]
         ratio = Value(1.0, 0.0) if cell == base else figures[cell].throughput.over(figures[base].throughput)
         speedup = ratio.times(base.ranks)
-        rows.append(Row(cell, figures[cell], base, speedup, speedup.times(1 / cell.ranks), load_of(result.ranks),
-                        result.parameters.get("threads", 1), result.parameters.get("device", "cpu") == "cpu"))
-    disturbed = {row.cell for row in rows if row.disturbed}
-    return [replace(row, base_disturbed=row.base in disturbed) for row in rows]
+        rows.append(Row(cell, figures[cell], base, speedup, speedup.times(1 / cell.ranks), load_of(result.ranks)))
+    return rows

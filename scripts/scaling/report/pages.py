@@ -8,7 +8,7 @@ import math
 import re
 
 from scaling.options import BACKENDS, OVER_MPI
-from scaling.steps import BATCHES, DONE, FAILED
+from scaling.steps import BATCHES, DONE, WARM_UP
 
 TITLE = "Scaling report"
 STYLE = """
@@ -16,19 +16,17 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto
 h1, h2, h3 { line-height: 1.2 } h2 { margin-top: 2.5rem; border-bottom: 1px solid #ccc; padding-bottom: .2rem }
 div.wide { overflow-x: auto } table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0 }
 th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top }
-td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums } th { background: #f3f3f3 }
-tr.marked td { background: #f8f2e6 } tr.disturbed td { background: #efe6f2 } tr.bad td { background: #fae5e0 }
+th { background: #f3f3f3 } td { font-variant-numeric: tabular-nums }
 img { max-width: 100%; height: auto; border: 1px solid #ddd }
 code, pre { background: #f3f3f3; padding: .1rem .3rem } pre { padding: .6rem; overflow-x: auto }
 """
 HEAD = ["model", "back end", "servers", "{unit} per server", "step (ms)", "samples/s", "speed-up", "efficiency"]
-TIME_HEAD = ["model", "back end", "layout", "computing (ms)", "transfer (ms)", "waiting (ms)", "communication", "CPU"]
+TIME_HEAD = ["model", "back end", "layout", "computing (ms)", "transfer (ms)", "waiting (ms)", "communication"]
 WAYS = {"gloo": "`torch.distributed.all_reduce` with gloo",
         "mpi": "`Allreduce` of mpi4py on the same buffer, ranks started with `srun --mpi=pmix`",
         "horovod-gloo": "Horovod's allreduce over Gloo, ranks started with `slurm-bootstrap run --horovod`",
         "horovod-mpi": "Horovod's allreduce over MPI, ranks started with `srun --mpi=pmix`",
         "nccl": "`torch.distributed.all_reduce` with NCCL on GPUs"}
-CLASSES = {"*": "marked", "~": "disturbed", "": ""}
 
 
 # Each of these makes a block of the page: a pair of HTML and Markdown.
@@ -59,19 +57,11 @@ def points(lines):
     return f"<ul>\n{items}\n</ul>", "\n".join(f"- {escaped(line)}" for line in lines)
 
 
-def table(head, rows, classes=None, text=False):
-    """`classes` holds a word for each row: '', 'marked', 'disturbed' or 'bad'. Numbers are set to the right, but not in a table of
-    `text`, where 1.24.2 is no number."""
-    lines = ["<div class=wide><table>", "<tr>" + "".join(f"<th>{shown(cell)}</th>" for cell in head) + "</tr>"]
-    for row, word in zip(rows, classes or [""] * len(rows)):
-        cells = "".join(f"<td{' class=number' if not text and looks_like_number(cell) else ''}>{shown(cell)}</td>" for cell in row)
-        lines.append(f"<tr{f' class={word}' if word else ''}>{cells}</tr>")
-    cells = [head, ["---"] * len(head), *([escaped(cell).replace("|", "\\|").replace("~", "\\~") for cell in row] for row in rows)]
-    return "\n".join([*lines, "</table></div>"]), "\n".join(f"| {' | '.join(row)} |" for row in cells)
-
-
-def looks_like_number(text):
-    return bool(re.match(r"-?\d[\d,.]*( ?%)?( \+- [\d,.]+)?( ?%)?[*~]?$", text))
+def table(head, rows):
+    lines = ["".join(f"<th>{shown(cell)}</th>" for cell in head), *("".join(f"<td>{shown(cell)}</td>" for cell in row) for row in rows)]
+    cells = [head, ["---"] * len(head), *([escaped(cell).replace("|", "\\|") for cell in row] for row in rows)]
+    return ("<div class=wide><table>\n" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "\n</table></div>",
+            "\n".join(f"| {' | '.join(row)} |" for row in cells))
 
 
 def picture(path, caption):
@@ -105,21 +95,20 @@ def scaling_table(rows, unit):
               f"{row.speedup.mean:.2f}" if row.cell == row.base else with_spread(row.speedup, "{:.2f}"),
               f"{100 * row.efficiency.mean:.0f} %" if row.cell == row.base else f"{with_spread(row.efficiency, '{:.0f}', 100)} %"]
              for row in rows]
-    return table([cell.format(unit=unit) for cell in HEAD], lines, [CLASSES[row.star] for row in rows])
+    return table([cell.format(unit=unit) for cell in HEAD], lines)
 
 
 def time_table(rows):
     lines = [[row.cell.model, row.cell.backend, f"{row.cell.layout}{row.star}",
               *(f"{1000 * part:.2f}" for part in (row.figures.compute, row.figures.transfer, row.figures.wait)),
-              f"{100 * row.figures.share:.1f} %", f"{100 * row.core_share:.0f} %" if row.on_cpu else "-"] for row in rows]
-    return table(TIME_HEAD, lines, [CLASSES[row.star] for row in rows])
+              f"{100 * row.figures.share:.1f} %"] for row in rows]
+    return table(TIME_HEAD, lines)
 
 
 def cells_table(results):
     lines = [[result.cell.model, result.cell.backend, result.cell.layout, result.status,
               "; ".join(filter(None, [result.reason, *result.notes]))] for result in results]
-    return table(["model", "back end", "layout", "status", "reason or notes"], lines,
-                 ["bad" if result.status == FAILED else "" for result in results])
+    return table(["model", "back end", "layout", "status", "reason or notes"], lines)
 
 
 def synthetic_lines(rows, unit):
@@ -127,7 +116,7 @@ def synthetic_lines(rows, unit):
     text = []
     for row in rows:
         mean, spread = row.figures.rates
-        note = {"*": " (more processes than cores)", "~": " (disturbed)", "": ""}[row.star]
+        note = " (more processes than cores)" if row.oversubscribed else ""
         text += [f"{row.cell.backend}, {row.cell.nodes} x {row.cell.tasks}{note}", f"  Img/sec per {unit}: {mean:.1f} +- {spread:.1f}",
                  f"  Total img/sec on {row.cell.ranks} {unit}(s): {row.cell.ranks * mean:.1f} +- {row.cell.ranks * spread:.1f}"]
     text = "\n".join(text)
@@ -141,29 +130,23 @@ def what_was_done(results, parameters):
             if parameters["scaling"] == "weak" else
             "Strong scaling: all processes share one batch, so the ideal is a step that takes the n-th part of the time on n processes.")
     return (f"The same training was run through {len(backends)} back end{'' if len(backends) == 1 else 's'} ({', '.join(backends)}) on "
-            f"each "
-            f"layout of servers and processes: {len(results)} cells, of which {count} gave numbers. {kind} Each cell is the mean of "
-            f"{parameters['steps']} steps after {parameters['warm_up']} steps of warm-up.")
+            f"each layout of servers and processes: {len(results)} cells, of which {count} gave numbers. {kind} Each cell is the mean of "
+            f"{parameters['steps']} steps after {WARM_UP} steps of warm-up.")
 
 
 def method(results, parameters, crowded):
     polls = " Its ranks poll while they wait, which takes cores from ranks that compute." if crowded else ""
     ways = [f"{name}: {WAYS[name]}.{polls if name in OVER_MPI else ''}"
             for name in dict.fromkeys(result.cell.backend for result in results)]
-    size = "small (made for cores)" if parameters["size"] == "small" else "full (made for GPUs)"
-    batch = parameters["batch"] or "the model's own"
+    device = "full (made for GPUs), each process computes on a GPU" if parameters["device"] == "cuda" else (
+        "small (made for cores), each process computes with one thread")
     return points([
-        f"One loop for all back ends: forward, backward, one sum of all gradients, which lie in one flat buffer, over all ranks, update "
-        f"(SGD "
-        f"with momentum). Models and samples are {size}, the batch is {batch}, each process computes with {parameters['threads']} "
-        f"thread{'' if parameters['threads'] == 1 else 's'} on {'a GPU' if parameters['device'] == 'cuda' else 'CPUs'}.",
+        "One loop for all back ends: forward, backward, one sum of all gradients, which lie in one flat buffer, over all ranks, update "
+        f"(SGD with momentum). Models and samples are {device}.",
         *ways,
         "There is no barrier. Communication is the time of the sum. It begins on each rank when its own gradients are ready, so it "
         "includes the wait for slower ranks. Transfer is the least of it over the ranks of a step, that of the slowest rank. Waiting is "
-        "the "
-        "mean over the ranks minus transfer. On crowded cores a rank can also wait for a core, which these times do not separate.",
-        "CPU is the part of the computing time in which a process had its core, as the kernel counts it. Far below 100 %, with a core for "
-        "each process, means that other programs were running.",
+        "the mean over the ranks minus transfer. On crowded cores a rank can also wait for a core, which these times do not separate.",
         "Step time is the mean over the ranks, which the sum keeps in lock-step. Samples per second are the samples of a step on all "
         "ranks, divided by it. Speed-up is relative to the smallest world of the same back end and model. Efficiency is speed-up "
         "divided by the number of processes.",
@@ -172,30 +155,26 @@ def method(results, parameters, crowded):
         "1.96 standard deviations of the blocks, as such benchmarks print it.",
         f"Each cell is checked. All ranks must end with the same parameters (a checksum of each rank's, and the least and greatest of each "
         f"parameter over the ranks). The mean loss of the last {BATCHES} steps must be below that of the first {BATCHES}, which used the "
-        f"same "
-        f"batches. A cell that breaks either rule has failed, whatever its speed.",
+        f"same batches. A cell that breaks either rule has failed, whatever its speed.",
         "A layout 2x4 is 2 servers with 4 processes on each. An asterisk marks more processes than cores on a machine. The ranks report "
-        "the "
-        "cores that they may use and their machine."])
+        "the cores that they may use and their machine."])
 
 
-FILES = ["`steps.csv`: each step of each rank, in seconds; negative steps are warm-up. Every number here comes from it and",
-         "`ranks.csv`: host, machine (boot id), cores, device and checksum of parameters of each rank.",
-         "`cells.json`, `environment.json`: cells with their numbers, and the nodes' facts, for programs.",
-         "`pictures/`: the pictures as SVG and PNG. `cells/`: a file for each cell, from which `--resume` goes on."]
+FILES = ["`steps.csv`: each step of each rank, in seconds; negative steps are warm-up. Every number here comes from it.",
+         "`cells.json`: cells with their numbers, and each rank's host, machine (boot id), cores, device and checksum of parameters.",
+         "`pictures/`: the pictures. `cells/`: a file for each cell, from which `--resume` goes on."]
 
 
 def compose(results, rows, verdict, findings, environment, parameters, pictures, no_pictures):
     """The blocks of the page, in order."""
     rows = sorted(rows, key=lambda row: (row.cell.model, row.cell.nodes, row.cell.tasks, BACKENDS.index(row.cell.backend)))
-    gpu, stars = parameters["device"] == "cuda", {row.star for row in rows}
+    gpu, crowded = parameters["device"] == "cuda", any(row.oversubscribed for row in rows)
     unit = "GPUs" if gpu else "processes"
     blocks = [heading(TITLE, 1), paragraph(f"**{verdict}**"), heading("Findings"), points(findings),
               heading("What was run"), paragraph(what_was_done(results, parameters)),
-              heading("Environment"), table(["what", "here"], [list(row) for row in environment], text=True)]
+              heading("Environment"), table(["what", "here"], environment)]
     note = paragraph("Behind +- are 1.96 standard errors of the mean over the steps of this run."
-                     + (" An asterisk marks layouts with more processes than cores." if "*" in stars else "")
-                     + (" A tilde marks cells that other programs disturbed." if "~" in stars else ""))
+                     + (" An asterisk marks layouts with more processes than cores." if crowded else ""))
     for title, part in (("Inside one server", [row for row in rows if row.cell.nodes == 1]),
                         ("Across servers", [row for row in rows if row.cell.nodes > 1])):
         blocks += [heading(title), *([note, scaling_table(part, unit)] if part else [paragraph("No cell of this kind gave numbers.")])]
@@ -205,9 +184,9 @@ def compose(results, rows, verdict, findings, environment, parameters, pictures,
                    picture(steps, f"{model}: computing, transfer and waiting in a step")]
     if images := [row for row in rows if row.cell.model == "resnet50"]:
         blocks += [heading("Synthetic benchmark: ResNet-50"), paragraph(
-            "The real network on images of 224 x 224." if parameters["size"] == "full" else
+            "The real network on images of 224 x 224." if gpu else
             "A thin ResNet-50 (8 channels in its first stage instead of 64) on images of 32 x 32, so these figures compare layouts of "
             "this cluster, and no other ResNet-50."), synthetic_lines(images, "GPU" if gpu else "CPU process")]
     return [*blocks, heading("Where the time of a step goes"), time_table(rows) if rows else paragraph("No cell gave numbers."),
-            heading("All cells"), cells_table(results), heading("How it was measured"), method(results, parameters, "*" in stars),
+            heading("All cells"), cells_table(results), heading("How it was measured"), method(results, parameters, crowded),
             heading("Files"), points(FILES)]

@@ -1,4 +1,4 @@
-"""The pictures, drawn by matplotlib as SVG and PNG: speed-up beside the ideal line, and where the time of a step goes."""
+"""The pictures, drawn by matplotlib as SVG: speed-up beside the ideal line, and where the time of a step goes."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,9 +33,6 @@ def draw_speedup(axes, model, rows, scaling):
                       [min(known(row.speedup.spread), 0.75 * row.speedup.mean) for row in group], color=COLOURS[backend],
                       linestyle=DASHES[place % 4], marker=POINTS[backend], fillstyle="full" if place == 0 else "none", capsize=3,
                       label=f"{backend}, {count} on a server", gid=f"series-{index}")
-    if disturbed := [row for row in rows if row.disturbed]:
-        axes.plot([row.cell.ranks for row in disturbed], [row.speedup.mean for row in disturbed], "x", color="#AA3377", markersize=12,
-                  markeredgewidth=2, label="disturbed by other programs", gid="disturbed")
     if crowded := [row.cell.ranks for row in rows if row.oversubscribed]:
         # Between the last world that has a core for each process and the first that has not.
         fits = [row.cell.ranks for row in rows if not row.oversubscribed and row.cell.ranks < min(crowded)]
@@ -70,8 +67,7 @@ def draw_times(axes, model, rows, _):
     for backend in backends:
         own = [place for place, row in zip(places, rows) if row.cell.backend == backend]
         axes.text(sum(own) / len(own), -0.055, backend, transform=axes.get_xaxis_transform(), ha="center", va="top")
-    notes = {"*": "   (* more processes than cores)", "~": "   (~ disturbed by other programs)"}
-    note = "".join(words for star, words in notes.items() if any(row.star == star for row in rows))
+    note = "   (* more processes than cores)" if any(row.oversubscribed for row in rows) else ""
     axes.set(title=f"{model}: where the time of a step goes, bars are 1.96 standard errors of the whole",
              ylabel="milliseconds of a step, mean over ranks", ylim=(0, 1.3 * max(map(sum, zip(below, spreads)))))
     axes.set_xlabel(f"servers x processes on each{note}", labelpad=24)
@@ -96,10 +92,6 @@ def draw_all(rows, folder, scaling):
         for draw, path in zip((draw_speedup, draw_times), pictures[model]):
             figure, axes = pyplot.subplots(figsize=(9.6, 5.8), layout="constrained")
             draw(axes, model, [row for row in rows if row.cell.model == model], scaling)
-            for kind in ("svg", "png"):
-                try:
-                    figure.savefig(path.with_suffix(f".{kind}"), dpi=180)
-                except OSError as error:
-                    raise PlotError(f"{path.name} could not be written: {error.strerror or error}") from error
+            figure.savefig(path)
             pyplot.close(figure)
     return pictures

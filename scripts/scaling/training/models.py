@@ -12,12 +12,12 @@ from torch import nn
 CLASSES = 10
 BATCHES = 4  # of a rank, used in turn: the loss of a batch can be compared with its own some rounds later
 
-# What "small" is made for: a step of some 10 ms on one core. "full" gives a data-centre GPU something to do.
-SIZES = {
-    "mlp": {"small": {"width": 256, "batch": 32}, "full": {"width": 4096, "batch": 256}},
-    "cnn": {"small": {"width": 16, "side": 24, "batch": 16}, "full": {"width": 64, "side": 64, "batch": 256}},
-    "rnn": {"small": {"width": 64, "length": 16, "batch": 16}, "full": {"width": 1024, "length": 128, "batch": 128}},
-    "resnet50": {"small": {"width": 8, "side": 32, "batch": 4}, "full": {"width": 64, "side": 224, "batch": 32}},
+# On a CPU: a step of some 10 ms on one core. "cuda" gives a data-centre GPU something to do.
+SHAPES = {
+    "cpu": {"mlp": {"width": 256, "batch": 32}, "cnn": {"width": 16, "side": 24, "batch": 16},
+            "rnn": {"width": 64, "length": 16, "batch": 16}, "resnet50": {"width": 8, "side": 32, "batch": 4}},
+    "cuda": {"mlp": {"width": 4096, "batch": 256}, "cnn": {"width": 64, "side": 64, "batch": 256},
+             "rnn": {"width": 1024, "length": 128, "batch": 128}, "resnet50": {"width": 64, "side": 224, "batch": 32}},
 }
 FEATURES = 64  # numbers in a sample of mlp, and in one time step of rnn
 
@@ -48,10 +48,10 @@ def convolutional(width):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * channels, CLASSES))
 
 
-def build(name, size):
+def build(name, device):
     """The model; the same parameters on every rank, since all have the same seed."""
     torch.manual_seed(1)
-    shape = SIZES[name][size]
+    shape = SHAPES[device][name]
     if name == "mlp":
         widths = (FEATURES, *[shape["width"]] * 3)
         layers = [layer for pair in zip(widths, widths[1:]) for layer in (nn.Linear(*pair), nn.ReLU())]
@@ -60,22 +60,14 @@ def build(name, size):
         return convolutional(shape["width"])
     if name == "rnn":
         return nn.Sequential(nn.LSTM(FEATURES, shape["width"], batch_first=True), Last(), nn.Linear(shape["width"], CLASSES))
-    return load_resnet50()(shape["width"], 1000 if size == "full" else CLASSES)  # the real one has 1000 classes
+    return load_resnet50()(shape["width"], 1000 if device == "cuda" else CLASSES)  # the real one has 1000 classes
 
 
-def sample_shape(name, size):
-    shape = SIZES[name][size]
-    if name == "mlp":
-        return (FEATURES,)
-    if name == "rnn":
-        return (shape["length"], FEATURES)
-    return (3, shape["side"], shape["side"])
-
-
-def make_batches(name, size, samples, rank):
+def make_batches(name, device, samples, rank):
     """Each class is a pattern and its samples are that pattern under noise; patterns are the same on every rank, the
     samples are the rank's own, so that ranks which do not exchange gradients end with different parameters."""
-    shape = sample_shape(name, size)
+    of_model = SHAPES[device][name]
+    shape = {"mlp": (FEATURES,), "rnn": (of_model.get("length"), FEATURES)}.get(name, (3, of_model.get("side"), of_model.get("side")))
     patterns = torch.randn((CLASSES, *shape), generator=torch.Generator().manual_seed(2))
     own = torch.Generator().manual_seed(1000 + rank)
     batches = []

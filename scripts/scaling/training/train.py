@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Trains models data-parallel on the ranks of a step and prints what each step took; started by the scaling report:
 
-train.py BACKEND MODEL,... PARAMETERS      the parameters are those of a cell (cells.json of a report), as JSON
+train.py BACKEND MODEL,... DEVICE SCALING WARM-UP STEPS
 
 The loop is the same for every back end: forward, backward, one sum of the flat gradient buffer over all ranks, update.
-There is no barrier, so that the communication time of a rank holds its wait for slower ones; the page takes the least
-over the ranks for the transfer itself. Standard output is lines of `@kind field=value ...`, which output.py reads.
+There is no barrier, so that the communication time of a rank includes its wait for slower ones; the page takes the least
+over the ranks for the transfer itself. Standard output is lines of `@kind field=value ...`, which steps.py reads.
 """
 # SPDX-License-Identifier: Apache-2.0
 
@@ -14,12 +14,10 @@ import sys
 print("@start", flush=True)  # the report's clock: from here on a silent rank hangs
 
 import hashlib
-import json
 import os
 import socket
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 LEARNING_RATE = 0.05
@@ -68,35 +66,33 @@ class Training:
         return time.perf_counter()
 
     def step(self, number, exchange):
-        """One step: its loss, and the seconds of forward, backward, communication and update, and of CPU time without communication:
-        where that is less than the time that passed, another program had the core."""
+        """One step: its loss, and the seconds of forward, backward, communication and update."""
         samples, labels = self.batches[number % len(self.batches)]
-        begin, busy = self.clock(), -time.process_time()
+        begin = self.clock()
         loss = self.torch.nn.functional.cross_entropy(self.model(samples), labels)
         forward = self.clock()
         self.gradients.zero_()
         (loss * self.weight).backward()  # so that the sum over all ranks is the mean over all samples
-        backward, busy = self.clock(), busy + time.process_time()
+        backward = self.clock()
         exchange.reduce(self.gradients, "SUM")
-        communication, busy = self.clock(), busy - time.process_time()
+        communication = self.clock()
         self.optimizer.step()
-        update, busy = self.clock(), busy + time.process_time()
-        return loss.detach(), (forward - begin, backward - forward, communication - backward, update - communication, busy)
+        return loss.detach(), (forward - begin, backward - forward, communication - backward, self.clock() - communication)
 
     def flat(self):
         """All parameters as one buffer."""
         return self.torch.cat([parameter.detach().reshape(-1) for parameter in self.model.parameters()])
 
 
-def run_model(torch, models, name, arguments, rank, exchange, device):
-    ranks, strong = int(os.environ["WORLD_SIZE"]), arguments.scaling == "strong"
-    batch = arguments.batch or models.SIZES[name][arguments.size]["batch"] * (8 if strong else 1)
+def run_model(torch, models, name, strong, warm_up, steps, rank, exchange, device):
+    ranks = int(os.environ["WORLD_SIZE"])
+    batch = models.SHAPES[device.type][name]["batch"] * (8 if strong else 1)
     if strong and batch < ranks:
-        sys.exit(f"{ranks} processes cannot share a batch of {batch} samples; name a larger one with --batch")
+        sys.exit(f"{ranks} processes cannot share a batch of {batch} samples")
     samples = batch // ranks + (rank < batch % ranks) if strong else batch
-    batches = models.make_batches(name, arguments.size, samples, rank)
-    training = Training(torch, models.build(name, arguments.size), batches, device, samples / (batch if strong else batch * ranks))
-    steps = [training.step(number, exchange) for number in range(arguments.warm_up + arguments.steps)]
+    batches = models.make_batches(name, device.type, samples, rank)
+    training = Training(torch, models.build(name, device.type), batches, device, samples / (batch if strong else batch * ranks))
+    steps = [training.step(number, exchange) for number in range(warm_up + steps)]
     parameters = training.flat()
     least, most = parameters.clone(), parameters.clone()
     exchange.reduce(least, "MIN")
@@ -105,16 +101,15 @@ def run_model(torch, models, name, arguments, rank, exchange, device):
     difference = (most - least).abs().max().item()  # of a nan nothing is more or less: it stays one
     scale = most.abs().max().item()
     for number, (loss, seconds) in enumerate(steps):
-        parts = {part: f"{time:.7f}" for part, time in zip(("forward", "backward", "communication", "update", "busy"), seconds)}
-        tell("step", model=name, rank=rank, step=number - arguments.warm_up, samples=samples, **parts, loss=f"{loss.item():.6g}")
+        parts = {part: f"{time:.7f}" for part, time in zip(("forward", "backward", "communication", "update"), seconds)}
+        tell("step", model=name, rank=rank, step=number - warm_up, samples=samples, **parts, loss=f"{loss.item():.6g}")
     digest = hashlib.sha256(parameters.cpu().numpy().tobytes()).hexdigest()
     tell("end", model=name, rank=rank, digest=digest, difference=f"{difference:.3g}", scale=f"{scale:.3g}", parameters=parameters.numel())
     sys.stdout.flush()
 
 
 def main():
-    backend, names = sys.argv[1:3]
-    arguments = SimpleNamespace(**json.loads(sys.argv[3]))
+    backend, names, device_type, scaling, warm_up, steps = sys.argv[1:]
     if missing := [name for name in PLACE if name not in os.environ]:
         sys.exit(f"{', '.join(missing)} should be set by slurm-bootstrap and are not; is the plugin on this node?")
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -124,11 +119,9 @@ def main():
         import torch
     except ImportError as error:
         sys.exit(f"training needs PyTorch and NumPy for {sys.executable}, which did not load: {error}")
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(1)
     device = torch.device("cpu")
-    if arguments.device == "cuda":
-        if not torch.cuda.is_available():
-            sys.exit(f"PyTorch {torch.__version__} on {socket.gethostname()} finds no GPU; use --device cpu")
+    if device_type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = True
@@ -138,7 +131,7 @@ def main():
         if rank == 0:
             tell("begin", model=name)
             sys.stdout.flush()
-        run_model(torch, models, name, arguments, rank, world, device)
+        run_model(torch, models, name, scaling == "strong", int(warm_up), int(steps), rank, world, device)
     world.close()
 
 

@@ -15,19 +15,19 @@ from scaling.report import findings, measures, pages, plots
 from scaling.report.measures import Value
 from scaling.steps import DONE, FAILED, NOT_RUN, Folder, Result, Runner
 
-STEPS, WARM_UP = 20, 4
+STEPS = 20
 
 
-def made_rows(ranks, compute, transfer, waits=(), steps=STEPS, jitter=0.0, samples=8, busy=1.0):
+def made_rows(ranks, compute, transfer, waits=(), steps=STEPS, jitter=0.0, samples=8):
     """Rows of a training whose slowest rank computes so long, and of which each waits so long for that one."""
     waits = waits or [0.0] * ranks
     rows = []
-    for step in range(-WARM_UP, steps):
+    for step in range(-4, steps):
         slow = 100.0 if step < 0 else 1 + jitter * (-1) ** step
         for rank in range(ranks):
             own = compute * slow - waits[rank]
             values = {"rank": rank, "step": step, "samples": samples, "forward": own / 2, "backward": own / 4,
-                      "communication": transfer * slow + waits[rank], "update": own / 4, "busy": own * busy, "loss": 3.0 - 0.1 * step}
+                      "communication": transfer * slow + waits[rank], "update": own / 4, "loss": 3.0 - 0.1 * step}
             rows.append({name: str(value) for name, value in values.items()})
     return rows
 
@@ -101,8 +101,8 @@ def test_cores_of_a_machine_are_those_of_all_its_ranks():
 
 def test_the_verdict_is_that_of_the_largest_sound_layout():
     base, half = made("gloo", 1, 1), made("gloo", 2, 1, transfer=0.005)
-    assert verdict(base,
-                   half) == "gloo trains mlp 1.33 times as fast with 2 processes (2 servers x 1) as one process would: 67 % of the ideal."
+    assert verdict(base, half) == (
+        "gloo trains mlp 1.33 times as fast with 2 processes (2 servers x 1) as one process would: 67 % of the ideal.")
     larger = verdict(base, half, made("gloo", 2, 2, transfer=0.010))
     assert larger.startswith("gloo trains mlp 2.00 times as fast with 4 processes (2 servers x 2)")
     mixed = verdict(base, made("gloo", 1, 2, transfer=0.005), made("gloo", 1, 4, cores=2))
@@ -114,8 +114,6 @@ def test_the_verdict_is_that_of_the_largest_sound_layout():
 @pytest.mark.parametrize("results, machines, why", [
     ([(1, 1, {}), (1, 4, {"cores": 2})], 2, "4 processes share 2 cores"),
     ([(1, 1, {}), (2, 1, {"machines": 1})], 1, "the 2 servers are 1 machine, with no network between them"),
-    ([(1, 1, {}), (1, 2, {"busy": 0.5})], 2, "other programs used the same cores"),
-    ([(1, 1, {"busy": 0.5}), (1, 2, {})], 2, "other programs used the same cores"),
     ([(1, 1, {})], 2, "no cell has more than one process"),
 ])
 def test_the_verdict_has_the_reason_why_a_run_shows_no_scaling(results, machines, why):
@@ -124,19 +122,14 @@ def test_the_verdict_has_the_reason_why_a_run_shows_no_scaling(results, machines
 
 
 @pytest.mark.parametrize("cells, sentence", [
-    # Cells as (back end, nodes, tasks, transfer, ...). The back ends differ by 1 % where there is nothing to exchange.
-    ([("gloo", 1, 1), ("mpi", 1, 1, 0, 0.0101), ("gloo", 2, 1, 0.01), ("mpi", 2, 1)],
-     "Fastest: mpi in 1 of 1 comparison. The largest difference: mpi with mlp at 2 servers x 1 is 2.00 +- "),
-    # By 20 %: 10 % between two servers prove nothing.
-    ([("gloo", 1, 1), ("mpi", 1, 1, 0, 0.012), ("gloo", 2, 1, 0.001), ("mpi", 2, 1)], "Fastest: none."),
-    ([("gloo", 1, 1), ("mpi", 1, 1), ("gloo", 2, 1, 0.001), ("mpi", 2, 1)], "Fastest: mpi"),
-    ([("gloo", 1, 1), ("mpi", 1, 1), ("gloo", 2, 1, 0.001, 0.01, 0.9, 9), ("mpi", 2, 1, 0, 0.01, 0.9, 9)], "Fastest: none."),
+    # Cells as (back end, transfer, more), all on two servers.
+    ([("gloo", 0.01, {}), ("mpi", 0, {})], "mpi in 1 of 1 comparison. The largest difference: mpi with mlp at 2 servers x 1 is 2.00 +- "),
+    ([("gloo", 0.001, {}), ("mpi", 0, {})], "mpi"),
+    ([("gloo", 0.001, {"jitter": 0.9, "steps": 9}), ("mpi", 0, {"jitter": 0.9, "steps": 9})], "none."),
 ])
-def test_a_back_end_is_fastest_beyond_noise_and_spread_alone(cells, sentence):
-    def result(backend, nodes, tasks, transfer=0.0, compute=0.01, jitter=0.0, steps=STEPS):
-        return made(backend, nodes, tasks, compute, transfer, jitter=jitter, steps=steps)
-
-    assert any(line.startswith(sentence) for line in sentences(*(result(*cell) for cell in cells)))
+def test_a_back_end_is_fastest_beyond_the_spread_alone(cells, sentence):
+    found = sentences(*(made(backend, 2, 1, transfer=transfer, **more) for backend, transfer, more in cells))
+    assert any(line.startswith(f"Fastest: {sentence}") for line in found), found
 
 
 @pytest.mark.parametrize("cells, sentence", [
@@ -146,47 +139,38 @@ def test_a_back_end_is_fastest_beyond_noise_and_spread_alone(cells, sentence):
     ([(1, 0, {}), (2, 0.010, {})], "and 50 % for gloo with mlp at 2 servers x 1, the most"),
     ([(4, 0, {"cores": 2, "machines": 1})], "Oversubscribed: more processes than cores in 1 of 1 layout, from 4 processes on 2 cores on."),
     ([(4, 0, {})], "not Oversubscribed"),
-    ([(1, 0, {}), (2, 0, {"busy": 0.6})], "Disturbed: in 1 of 2 cells"),
-    ([(1, 0, {}), (2, 0, {"busy": 0.6})], "60 % for gloo with mlp at 2 servers x 1"),
-    ([(1, 0, {}), (2, 0, {"busy": 0.97})], "not isturbed"),
-    ([(4, 0, {"cores": 2, "machines": 1, "busy": 0.5})], "not isturbed"),  # these disturb each other
-    ([(1, 0, {}), (2, 0.015, {"busy": 0.5})], "gloo with mlp at 2 servers x 1: 40 % +- 0; other programs disturbed it."),
-    ([(1, 0, {"busy": 0.5}), (2, 0.015, {})], "40 % +- 0; other programs disturbed the run with one process."),
 ])
-def test_findings_name_efficiency_crowding_and_disturbance(cells, sentence):
+def test_findings_name_efficiency_and_crowding(cells, sentence):
     found = "\n".join(sentences(*(made("gloo", nodes, 1, transfer=transfer, **more) for nodes, transfer, more in cells)))
     assert sentence.removeprefix("not ") not in found if sentence.startswith("not ") else sentence in found, found
 
 
-def test_findings_name_what_failed_and_what_was_not_run_and_are_seven_at_most():
+def test_findings_name_what_failed_and_what_was_not_run_and_are_six_at_most():
     no_gpu = [Result(Cell("nccl", model, 1, 1), NOT_RUN, "no GPU") for model in ("cnn", "mlp")]
     assert sentences(Result(Cell("mpi", "cnn", 2, 2), FAILED, "rank 3 died"), *no_gpu) == [
         "Failed: 1 cell. mpi, cnn, 2 servers x 2: rank 3 died.", "Not run: 2 cells (nccl): no GPU."]
     failed = [Result(Cell("mpi", "cnn", nodes, 2), FAILED, "rank 3 died") for nodes in range(1, 6)]
     many = sentences(*failed)[0]
     assert many.startswith("Failed: 5 cells. ") and many.endswith("; and 2 more.") and many.count("rank 3 died") == 3
-    everything = [made(backend, nodes, tasks, 0.010, 0.001 * tasks, cores=2, busy=0.5) for backend in ("gloo", "mpi")
+    everything = [made(backend, nodes, tasks, 0.010, 0.001 * tasks, cores=2) for backend in ("gloo", "mpi")
                   for nodes, tasks in ((1, 1), (1, 2), (2, 1), (2, 2), (2, 4))]
-    assert len(sentences(*failed, *no_gpu, *everything)) == 7
+    assert len(sentences(*failed, *no_gpu, *everything)) == 6
 
 
-PLACE = SimpleNamespace(nodes=[Node("a", 4, 2), Node("b", 4, 2)], gpus=2, one_machine=False, has_pmix=True, no_gpu="there is no GPU")
-PARAMETERS = {"threads": 1, "device": "cpu", "scaling": "weak", "batch": 0}
+PLACE = SimpleNamespace(nodes=[Node(4, 2), Node(4, 2)], gpus=2, one_machine=False, has_pmix=True, no_gpu="there is no GPU")
 
 
-@pytest.mark.parametrize("cell, change, reason", [
-    (("gloo", 2, 4), {}, ""),
-    (("gloo", 4, 1), {}, "the cluster has 2 nodes that can be used"),
-    (("gloo", 1, 8), {}, "need nodes of 8 CPUs"),
-    (("gloo", 1, 4), {"threads": 2}, "need nodes of 8 CPUs"),
-    (("nccl", 1, 1), {}, "there is no GPU"),
-    (("nccl", 2, 2), {"device": "cuda"}, ""),
-    (("nccl", 1, 4), {"device": "cuda"}, "4 on a node, and the nodes have 2"),
-    (("gloo", 2, 2), {"scaling": "strong", "batch": 3}, "4 processes cannot share a batch of 3 samples"),
+@pytest.mark.parametrize("cell, device, reason", [
+    (("gloo", 2, 4), "cpu", ""),
+    (("gloo", 4, 1), "cpu", "the cluster has 2 nodes that can be used"),
+    (("gloo", 1, 8), "cpu", "need nodes of 8 CPUs"),
+    (("nccl", 1, 1), "cpu", "there is no GPU"),
+    (("nccl", 2, 2), "cuda", ""),
+    (("nccl", 1, 4), "cuda", "4 on a node, and the nodes have 2"),
 ])
-def test_a_cell_that_cannot_be_run_is_known_before(cell, change, reason):
+def test_a_cell_that_cannot_be_run_is_known_before(cell, device, reason):
     backend, nodes, tasks = cell
-    found = why_impossible(Cell(backend, "mlp", nodes, tasks), {**PARAMETERS, **change}, PLACE)
+    found = why_impossible(Cell(backend, "mlp", nodes, tasks), device, PLACE)
     assert found == reason == "" or (reason and reason in found)
 
 
@@ -203,7 +187,7 @@ def words_of(row):
 def output_of(ranks=2, change=lambda row: row, **end):
     """What a good training prints, with lines changed."""
     output = steps.Output()
-    for row in filter(None, map(change, made_rows(ranks, 0.01, 0.0, steps=4))):
+    for row in map(change, made_rows(ranks, 0.01, 0.0, steps=4)):
         output.take(f"0: @step model=mlp {words_of(row)}")
     for rank in range(ranks):
         fields = {"digest": "aa", "difference": "0", "scale": "2.5", **{name: values[rank] for name, values in end.items()}}
@@ -217,15 +201,12 @@ def output_of(ranks=2, change=lambda row: row, **end):
     (output_of(difference=["0.1", "0.1"]), "do not hold the same parameters in the end: they differ by 0.1"),
     (output_of(digest=["aa", "bb"]), "the checksums of these differ"),
     (output_of(difference=["nan", "0"]), "no finite numbers"),
-    (output_of(scale=["inf", "inf"]), "no finite numbers"),
-    (output_of(change=lambda row: row if row["rank"] + row["step"] != "11" else None), "15 of 16 lines"),
     (output_of(change=lambda row: {**row, "rank": "0"}), "8 of 16 lines"),
     (output_of(change=lambda row: {**row, "loss": "2.0"}), "the loss did not fall: 2 in the first 4 steps, 2 in the last"),
-    (output_of(change=lambda row: {**row, "loss": "nan"}), "the loss did not fall: nan"),
 ])
 def test_a_result_that_cannot_be_right_is_noticed(output, reason):
     assert output.finished("mlp", 2)
-    found = steps.judge(output, "mlp", 2, 4, WARM_UP)
+    found = steps.judge(output, "mlp", 2, 4)
     assert found == reason == "" or (reason and reason in found)
 
 
@@ -269,10 +250,10 @@ def prints(*models):
     return "".join(f"echo '0: {line}';" for line in lines)
 
 
-def run_stub(*scripts, models=("mlp", "cnn"), timeout=60):
+def run_stub(*scripts, models=("mlp", "cnn"), silence=60):
     place, results = StubPlace(*scripts), []
-    parameters = {**PARAMETERS, "steps": 4, "warm_up": WARM_UP, "size": "small"}
-    Runner(place, parameters, timeout, results.append).run_group([Cell("gloo", model, 1, 1) for model in models])
+    parameters = {"device": "cpu", "scaling": "weak", "steps": 4}
+    Runner(place, parameters, results.append, silence).run_group([Cell("gloo", model, 1, 1) for model in models])
     return place.started, {result.cell.model: result for result in results}
 
 
@@ -297,7 +278,7 @@ def test_a_step_that_cannot_start_is_not_tried_for_each_model():
 
 @pytest.mark.parametrize("first, when", [("", "at its start"), ("echo '0: @begin model=mlp';", "after 'mlp' began")])
 def test_a_step_that_hangs_is_stopped(first, when):
-    _, results = run_stub(f"{first} exec sleep 60", models=("mlp",), timeout=1)
+    _, results = run_stub(f"{first} exec sleep 60", models=("mlp",), silence=1)
     assert results["mlp"].reason == f"no sign of life for 1 s {when}, so it was stopped"
 
 
@@ -314,14 +295,13 @@ def test_resume_takes_what_was_done_with_the_same_parameters_alone(tmp_path):
 
 
 @pytest.mark.parametrize("words, reason", [
-    (["--nodes", "0"], "outside 1 to 65536"),
+    (["--nodes", "0"], "'0' is no list of numbers"),
     (["--nodes", "two"], "'two' is no list of numbers"),
     (["--backends", "gloo,smoke"], "there is no back end 'smoke'; there are gloo, mpi, horovod-gloo, horovod-mpi, nccl"),
     (["--models", "mlpp"], "there is no model 'mlpp'"),
-    (["--steps", "3"], "3 is too little, the least is 4"),
-    (["--steps", "many"], "'many' is no whole number"),
+    (["--steps", "3"], "'3' is no number of steps, 4 at least"),
+    (["--steps", "many"], "'many' is no number of steps, 4 at least"),
     (["--scaling", "odd"], "invalid choice: 'odd'"),
-    (["--srun-options", "'--account"], "cannot be taken apart into words: No closing quotation"),
     (["--frobnicate"], "unrecognized arguments: --frobnicate"),
 ])
 def test_a_wrong_command_line_is_one_sentence(tmp_path, capsys, words, reason):
@@ -331,15 +311,12 @@ def test_a_wrong_command_line_is_one_sentence(tmp_path, capsys, words, reason):
     assert ended.value.code == 2 and reason in printed and printed.count("\n") == 1 and printed.startswith("scaling-report: ")
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "used" / "cells").mkdir(parents=True)
-    for name, reason in (("file", "cannot be made a folder"), ("file/below", "cannot be made a folder"),
-                         ("used", "holds cells of an earlier run; say --resume"), (".", "is not empty and holds no report")):
-        with pytest.raises(SystemExit):
-            options.parse(["--out", str(tmp_path / name)])
-        assert reason in capsys.readouterr().err
-    assert options.parse(["--out", str(tmp_path / "used"), "--resume"]).resume
+def test_a_folder_with_files_needs_resume(tmp_path, capsys):
+    (tmp_path / "cells").mkdir()
+    with pytest.raises(SystemExit):
+        options.parse(["--out", str(tmp_path)])
+    assert "is not empty; say --resume" in capsys.readouterr().err
+    assert options.parse(["--out", str(tmp_path), "--resume"]).resume
 
 
 def test_the_environment_separates_nodes_that_differ():
@@ -359,10 +336,6 @@ def test_output_of_users_and_programs_cannot_break_the_page():
 
 
 def test_a_picture_that_cannot_be_drawn_is_one_sentence(tmp_path, monkeypatch):
-    rows = rows_of(made("gloo", 1, 1))
-    (tmp_path / "speedup-mlp.svg").mkdir()
-    with pytest.raises(plots.PlotError, match="speedup-mlp.svg could not be written: Is a directory"):
-        plots.draw_all(rows, tmp_path, "weak")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(plots.PlotError, match="Debian: python3-matplotlib"):
-        plots.draw_all(rows, tmp_path, "weak")
+        plots.draw_all(rows_of(made("gloo", 1, 1)), tmp_path, "weak")

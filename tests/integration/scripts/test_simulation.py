@@ -1,189 +1,130 @@
-"""scripts/simulate beside real runs of 2 to 64 ranks: constants from steps of other sizes, in turn with those predicted.
+"""The model of scripts/simulate where the answer can be computed by hand, and the output and the refusals of the script."""
 
-The cluster's nodes share the cores of this machine, with each other and with whatever else runs. The model knows
-so: `machine_cores` is how much of them the calibrating steps got, in the same minutes. What is predicted is measured by
-programs of its own: the exchange by bare PMIx, and the start of a process to the values of all ranks by libbootstrap,
-of which no constant knows anything.
-"""
-
-import json
-import os
+import itertools
 import subprocess
 import sys
-from collections import defaultdict
-from statistics import median, quantiles
+from types import SimpleNamespace
 
 import pytest
 
-from built_files import built
 from harness import REPOSITORY
 
-from benchmarks.table import aligned
-
-sys.path.insert(0, str(REPOSITORY / "scripts" / "simulation"))
-
-from calibrate import DIRECT, SHAPES, Calibration, Host, constants_text, probe, run_step
-
-pytestmark = pytest.mark.full
+from simulation.model import CONSTANTS, Scenario, Step, read_constants
 
 SIMULATE = REPOSITORY / "scripts/simulate"
-PREDICTED = ((1, 2), (2, 4), (2, 8), (4, 16), (4, 32), (4, 64))  # nodes, ranks
-BAND = 2.5  # simulated over measured, or the reverse; wider by what the measurements themselves vary, see Band
-FEW = 8  # ranks, with which an exchange waits for messages more than it computes
-MOST_BAND = 5  # with a wider one a constant that is ten times too large may pass
+# Nothing takes any time but what a test sets.
+NOTHING = dict.fromkeys(read_constants(), 0) | {
+    "tree_width": 16, "link": 1e18, "called_ranks": 1e9, "stagger_threshold": 256, "stagger_rate": 7000}
 
 
-def simulate(constants, nodes, ranks):
-    """The model's times of such a step, in milliseconds."""
-    options = ["--ranks", str(ranks), "--ranks-per-node", str(ranks // nodes), "--gets", "all", "--json"]
-    done = subprocess.run([SIMULATE, *options, "--constants", constants], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["simulated"] is True
-    size = report["sizes"][-1]
-    assert (size["ranks"], size["nodes"]) == (ranks, nodes)
-    return {"exchange": size["exchange_ring_ms"], "start": size["values_ms"], "launch": size["launch_ms"]}
+def ends(steps, scenario, is_launched=False, is_first=False, **constants):
+    step = Step(SimpleNamespace(**NOTHING | constants), scenario, is_first)
+    return {phase: end for phase, (_, end) in step.run(steps, is_launched).items()}
 
 
-def exchanges(lines):
-    """Milliseconds from the first rank that puts to the last that has read the values of all, for each round."""
-    for number in range(3):
-        begin = min(line[f"fence{number}"][0] for line in lines)
-        yield (max(line[f"reads{number}"][1] for line in lines) - begin) / 1e6
+def fence(nodes, kind="ring", **constants):
+    return ends("exchange", Scenario(nodes, 1, 1, kind), **constants)["fence"]
 
 
-def launch(lines):
-    return (max(line["started"] for line in lines) - lines[0]["srun"]) / 1e6
+def run(*options):
+    return subprocess.run([SIMULATE, *map(str, options)], capture_output=True, text=True)
 
 
-def start(lines):
-    return (max(line["ended"] for line in lines) - max(line["started"] for line in lines)) / 1e6
+@pytest.mark.parametrize("nodes", [1, 2, 3, 10, 100])
+def test_ring_takes_a_hop_for_each_other_node(nodes):
+    assert fence(nodes, hop=1) == pytest.approx(nodes - 1)
+    assert fence(nodes, hop=1, hop_server=0.5) == pytest.approx(1.5 * (nodes - 1))
+    assert fence(nodes, link=250, value_bytes=250) == pytest.approx(nodes - 1)
 
 
-class Measurements:
-    """Samples in milliseconds, by quantity and shape."""
-
-    def __init__(self, host):
-        self.host = host
-        self.samples = defaultdict(list)
-
-    def take_turn(self):
-        for shape in PREDICTED:
-            if lines := probe(self.host, *shape):
-                self.samples["exchange", *shape] += exchanges(lines)
-                self.samples["launch", *shape].append(launch(lines))
-            if lines := run_step(self.host, *shape, "exchange_start bytes"):
-                self.samples["start", *shape].append(start(lines))
+@pytest.mark.parametrize(("nodes", "kind", "hop", "wanted"),
+                         [(20, "ring", 1, (26, 27)), (20, "tree", 0, (8, 8))])
+def test_no_rank_is_released_before_the_last_has_come(nodes, kind, hop, wanted):
+    """The last node has one rank instead of eight, and is ready at 1 instead of 8; the one before it has all values one hop sooner."""
+    step = Step(SimpleNamespace(**NOTHING | {"fence_server": 1, "hop": hop}), Scenario(8 * nodes - 7, 8, 1, kind))
+    assert step.run("exchange")["gets"] == pytest.approx(wanted)
 
 
-def tenths(values):
-    found = quantiles(values, n=10, method="inclusive")
-    return found[0], found[-1]
+@pytest.mark.parametrize(("nodes", "levels"), [(1, 0), (2, 1), (5, 1), (6, 2), (21, 2), (22, 3), (85, 3)])
+def test_tree_takes_two_hops_for_each_level(nodes, levels):
+    assert fence(nodes, "tree", hop=1, tree_width=4) == pytest.approx(2 * levels)
 
 
-def variation(values):
-    low, high = tenths(values)
-    return max(high / median(values), median(values) / low)
+def test_tree_carries_all_bytes_to_each_child():
+    """The root receives one byte of each of 4 children, one after the other, and sends all 5 to each of them."""
+    assert fence(5, "tree", link=1, value_bytes=1) == pytest.approx(4 + 4 * 5)
 
 
-# What of a step of one rank the constants for a quantity hang on most.
-CALIBRATED = {
-    "exchange": lambda line: [line[f"fence{number}"][1] - line[f"fence{number}"][0] for number in range(3)],
-    "launch": lambda line: [line["started"] - line["srun"]],
-    "start": lambda line: [line["init"][1] - line["init"][0]],
-}
+def test_roots_serve_their_ranks_one_after_the_other():
+    assert ends("check_in", Scenario(200, 8, 1), root_rank=1)["roots"] == pytest.approx(200)
+    assert ends("check_in", Scenario(200, 8, 4), root_rank=1)["roots"] == pytest.approx(50)
 
 
-class Band:
-    """The factor between simulated and measured that passes. Where the same step, or the same calibrating one, takes 3
-    times as long now and then, as on a machine that others use, no prediction can be better than that."""
-
-    def __init__(self, calibration):
-        lines = [line for step in calibration.samples[1, 1] for line in step]
-        self.of_constants = {quantity: variation([time for line in lines for time in times(line)])
-                             for quantity, times in CALIBRATED.items()}
-
-    def allowed(self, quantity, ranks, values):
-        depends = quantity != "exchange" or ranks <= FEW
-        return max(BAND, variation(values), self.of_constants[quantity] if depends else 1)
+def test_nccl_delays_ranks_of_a_root_above_its_threshold():
+    assert ends("check_in", Scenario(256, 8, 1))["roots"] == 0
+    assert ends("check_in", Scenario(10_000, 8, 1))["roots"] == pytest.approx(9_999 / 7000)
+    assert ends("check_in", Scenario(10_000, 8))["roots"] == 0
 
 
-@pytest.fixture(scope="module")
-def measured(cluster_factory, request):
-    """Measurements, and the file with the constants that were measured in turn with them."""
-    for name in ("start_costs", "exchange_bench", "exchange_clock", "exchange_start"):
-        built(f"tests/bench/{name}")
-    cluster = cluster_factory("simulation").up("--nodes", str(DIRECT[0]), "--cpus", "16", "--no-plugin")
-    host = Host(cluster)
-    calibration, measurements = Calibration(host), Measurements(host)
-    for _ in range(10 if request.config.getoption("--full") else 4):
-        calibration.take_turn()
-        measurements.take_turn()
-    measurements.band = Band(calibration)
-    return measurements, calibration.constants()
+def test_values_that_are_read():
+    """4 roots, and the claims of the 8 ranks of the node."""
+    assert ends("exchange", Scenario(1024), get_client=1)["gets"] == pytest.approx(4 + 8)
+    assert ends("exchange", Scenario(1024), get_server=1)["gets"] == pytest.approx(8 * (4 + 8))
 
 
-def write_constants(folder, constants):
-    path = folder / "constants.txt"
-    path.write_text(constants_text(constants, "this machine"))
-    return path
+def test_pmi1_lets_ranks_send_in_turns():
+    """The last rank puts at the end of the first turn and asks at the end of the second one; rank 0 does not wait."""
+    def pmi1(ranks, **constants):
+        return ends("exchange", Scenario(ranks, fence="pmi1"), **constants)["gets"]
+
+    assert pmi1(100, pmi_slot=1, hop=1e-6) == pytest.approx(99 + 100, abs=1e-3)
+    assert pmi1(100, pmi_srun=1, pmi_slot=1e-6) == pytest.approx(100, abs=1e-3)
+    # All values go to each node over the link of srun's.
+    assert pmi1(80, value_bytes=1, link=1, pmi_slot=1e-6) == pytest.approx(10 * 80, abs=81)
 
 
-def compare(measurements, constants):
-    """Rows of: quantity, nodes, ranks, measured values, simulated, ratio, the factor that is allowed."""
-    for (quantity, nodes, ranks), values in measurements.samples.items():
-        simulated = simulate(constants, nodes, ranks)[quantity]
-        ratio = simulated / median(values)
-        yield quantity, nodes, ranks, values, simulated, ratio, measurements.band.allowed(quantity, ranks, values)
+def test_launch_goes_down_a_tree():
+    """4 nodes are reached after one hop, 4 + 16 after two, 4 + 16 + 64 after three."""
+    for nodes, hops in ((1, 1), (4, 1), (5, 2), (20, 2), (84, 3)):
+        assert ends("rank", Scenario(nodes, 1), True, launch_hop=1, tree_width=4)["launch"] == pytest.approx(hops)
 
 
-def is_near(ratio, allowed):
-    return max(ratio, 1 / ratio) <= allowed
+def test_the_first_message_between_two_nodes_takes_longer():
+    assert ends("exchange", Scenario(80), is_first=True, hop=1, first_hop=5)["fence"] == pytest.approx(9 + 5)
 
 
-def show(rows, capsys):
-    table = [["", "nodes", "ranks", "measured", "p10-p90", "simulated", "ratio", "allowed", ""]]
-    for quantity, nodes, ranks, values, simulated, ratio, allowed in rows:
-        low, high = tenths(values)
-        numbers = [f"{median(values):.1f} ms", f"{low:.1f}-{high:.1f}", f"{simulated:.1f} ms", f"{ratio:.2f}"]
-        verdict = "" if is_near(ratio, allowed) else "OUTSIDE"
-        table.append([quantity, str(nodes), str(ranks), *numbers, f"{allowed:.1f}", verdict])
-    with capsys.disabled():
-        print(f"\nsimulated beside measured, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs:")
-        print("\n".join(aligned(table)))
+def test_constants_have_origins():
+    lines = [line for line in CONSTANTS.read_text().splitlines() if " = " in line and not line.startswith(("#", "date", "machine"))]
+    assert [line for line in lines if not any(origin in line for origin in ("measured", "computed", "read in", "assumed"))] == []
+    assert len(lines) + 2 == len(read_constants())
+    assert (read_constants()["link"], read_constants()["hop"]) == pytest.approx((1.25e9, 50e-6))
 
 
-def test_calibrates_at_other_sizes():
-    assert not set(SHAPES) & set(PREDICTED)
+@pytest.mark.parametrize("options", [("--ranks", 0), ("--ranks", 1_000_001), ("--ranks-per-node", 0)])
+def test_refuses_what_it_cannot_do(options):
+    done = run(*options)
+    assert done.returncode == 1 and done.stderr.startswith("simulate: ") and done.stderr.count("\n") == 1
 
 
-def test_agrees_with_real_runs(measured, tmp_path, capsys):
-    measurements, constants = measured
-    rows = list(compare(measurements, write_constants(tmp_path, constants)))
-    show(rows, capsys)
-    assert len(rows) == 3 * len(PREDICTED)
-    assert all(is_near(ratio, allowed) for *_, ratio, allowed in rows)
+def test_names_what_is_missing():
+    """With a Python that does not see Debian's packages."""
+    done = subprocess.run([sys.executable, "-S", SIMULATE], capture_output=True, text=True)
+    assert done.returncode == 1 and "python3-simpy" in done.stderr and "scripts/setup" in done.stderr
 
 
-# What a constant that is wrong by this factor must change, and of which shape.
-CONTROLS = {
-    "get_client": ("exchange", 4, 64),
-    "init_client": ("start", 4, 64),
-    "stepd_start": ("launch", 4, 16),
-    "machine_cores": ("exchange", 4, 32),
-}
+def test_table():
+    lines = run("--ranks", 1000).stdout.splitlines()
+    assert lines[0].startswith("simulated with constants of 20")
+    rows = [line.split() for line in lines if line[:5].strip().isdigit()]
+    assert [row[:3] for row in rows] == [["100", "13", "1"], ["1000", "125", "4"]]
+    # Of a table with ten columns, whose times have a unit.
+    assert [len(row) for row in rows] == [3 + 2 * 7, 3 + 2 * 7]
 
 
-@pytest.mark.parametrize("name", CONTROLS)
-def test_control_wrong_constant(measured, tmp_path, name):
-    """A constant ten times too large (cores: ten times too few) is noticed."""
-    measurements, constants = measured
-    value, unit, how = constants[name]
-    wrong = value / 10 if name == "machine_cores" else value * 10
-    path = write_constants(tmp_path, constants | {name: (wrong, unit, how)})
-    for *shape, values, simulated, ratio, allowed in compare(measurements, path):
-        if tuple(shape) != CONTROLS[name]:
-            continue
-        if allowed > MOST_BAND:
-            pytest.skip(f"the same steps vary by a factor of {allowed:.1f}: the machine is too busy for this control")
-        assert not is_near(ratio, allowed), f"{name} is wrong ten times, and {simulated:.1f} ms still fits {values}"
+def test_phases_follow_each_other_and_grow_with_ranks():
+    few, many = (Step(SimpleNamespace(**read_constants()), Scenario(ranks), is_first=True).run("rank", is_launched=True)
+                 for ranks in (1000, 2000))
+    assert len(few) == 7 and list(few) == list(many)
+    for before, after in itertools.pairwise(few.values()):
+        assert before[0] <= after[0] and before[1] <= after[1]
+    assert all(few[phase][1] < many[phase][1] for phase in few)
