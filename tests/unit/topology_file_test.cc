@@ -107,16 +107,6 @@ TEST(KnownMachine, DgxA100HasGpusInHalfOfItsNodes) {
                 "0000:b7:00.0 80-95,208-223 5 /dev/nvidia6", "0000:bd:00.0 80-95,208-223 5 /dev/nvidia7"}));
 }
 
-TEST(KnownMachine, DgxH100) {
-  const auto topology = known_machine("dgx-h100");
-  ASSERT_EQ(topology.gpus.size(), 8U);
-  EXPECT_EQ(topology.cpus.count(), 224U);
-  EXPECT_EQ(topology.gpus[3].pci, "0000:61:00.0");
-  EXPECT_EQ(topology.gpus[3].near.to_list(), "0-55,112-167");
-  EXPECT_EQ(topology.gpus[4].near.to_list(), "56-111,168-223");
-  EXPECT_EQ(topology.gpus[4].name, "NVIDIA H100 80GB HBM3");
-}
-
 TEST(KnownMachine, LumiHasItsGpusInAnotherOrderThanItsNodes) {
   const auto topology = known_machine("eight-gpu-two-per-numa");
   EXPECT_EQ(topology.packages.size(), 1U);
@@ -140,8 +130,6 @@ TEST(KnownMachine, OfACgroupHasItsCpusOnly) {
   EXPECT_EQ(topology.cpus.to_list(), "0-3,20-23");
   EXPECT_EQ(topology.gpus[7].near.to_list(), "20-23");
 }
-
-TEST(KnownMachine, MayHaveNoGpus) { EXPECT_TRUE(known_machine("none").gpus.empty()); }
 
 }  // namespace
 }  // namespace bootstrap
