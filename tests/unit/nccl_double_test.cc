@@ -132,25 +132,6 @@ TEST(NcclDouble, ItsRootNoticesWrongNumbers) {
   EXPECT_EQ(root_gives_up(two, [](int) { return 1; }), "Bootstrap Root : rank 1 of 2 ranks has already checked in");
 }
 
-TEST(NcclDouble, AddsManyNumbersOnAllRanks) {
-  const Double nccl;
-  const auto made = world(nccl, 4);
-  constexpr std::size_t kCount = 100000;  // more than the kernel buffers hold
-  std::vector<std::vector<double>> numbers(4, std::vector<double>(kCount));
-  const auto codes = in_threads(4, [&](int rank, ncclComm_t*) {
-    auto& mine = numbers[static_cast<std::size_t>(rank)];
-    for (std::size_t i = 0; i < kCount; ++i) mine[i] = static_cast<double>(i) * (rank + 1);
-    return CALL(nccl, ncclAllReduce)(mine.data(), mine.data(), kCount, ncclFloat64, ncclSum,
-                                     made[static_cast<std::size_t>(rank)].comm, nullptr);
-  });
-  for (const auto& code : codes) EXPECT_EQ(code.code, ncclSuccess);
-  for (const auto& mine : numbers) {
-    EXPECT_EQ(mine[7], 70.0);
-    EXPECT_EQ(mine, numbers[0]);
-  }
-  destroy(nccl, made);
-}
-
 // A communicator of non-blocking ranks that may fail; each with a version of its own.
 struct Started {
   Double nccl;
@@ -324,11 +305,6 @@ TEST(NcclDouble, OldVersionsHangWhenAStrangerConnectsToTheRoot) {
     EXPECT_EQ(states_of(ranks).find_first_not_of(".2"), std::string::npos) << states_of(ranks);
     abort_all(ranks);
   });
-}
-
-TEST(NcclDouble, ExportsWeakAndStrongNames) {
-  const auto weak = nccl_double_function<const void*>("2.28.9", "ncclCommInitRank");
-  EXPECT_EQ(weak, nccl_double_function<const void*>("2.28.9", "pncclCommInitRank"));
 }
 
 TEST(NcclDouble, ListensOnTheInterfaceOfNcclSocketIfname) {
