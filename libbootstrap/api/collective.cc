@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,18 +20,12 @@ Deadline deadline_of(const bootstrap_t& job, int timeout_ms) {
   return std::chrono::steady_clock::now() + timeout;
 }
 
-std::vector<Rank> all_ranks(const bootstrap_t& job) {
-  std::vector<Rank> ranks(job.layout.size());
-  std::iota(ranks.begin(), ranks.end(), Rank{0});
-  return ranks;
-}
-
 // The size is part of the purpose, so that ranks with different sizes fail before they read past an end.
 Status exchange(bootstrap_t& job, const void* mine, std::size_t bytes, void* all) {
   Allgather round;
   round.purpose = cat({"exchange of ", std::to_string(bytes), " bytes"});
   round.shared.emplace(static_cast<const char*>(mine), bytes);
-  round.read_shared = all_ranks(job);
+  round.read_shared = world_group(job.layout, job.place.rank).ranks;
   round.deadline = deadline_of(job, 0);
   const auto result = job.exchange->run(round);
   if (!result) return fail(result.error());
@@ -160,8 +153,8 @@ Status make_ids(bootstrap_t& job, bootstrap_group_t kind, bootstrap_unique_id_t*
     attempt.options.refusal =
         Error{ErrorCode::kInvalid, cat({std::to_string(count), " unique ids requested; request at least 1"})};
   }
-  const auto roots = static_cast<std::uint32_t>(std::max(count, 1));
-  auto made = exchange_unique_ids(*job.exchange, job.layout, attempt.group, roots, attempt.nccl, attempt.options);
+  attempt.options.roots = static_cast<std::uint32_t>(std::max(count, 1));
+  auto made = exchange_unique_ids(*job.exchange, job.layout, attempt.group, attempt.nccl, attempt.options);
   if (!made) return fail(made.error());
   static_assert(sizeof(bootstrap_unique_id_t) == sizeof(nccl::UniqueId));
   if (!made->empty()) std::memcpy(ids, made->data(), made->size() * sizeof(nccl::UniqueId));

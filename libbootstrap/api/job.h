@@ -73,10 +73,6 @@ bootstrap_status_t guarded(const char* function, const bootstrap_t& job, Body bo
   });
 }
 
-}  // namespace bootstrap::api
-
-namespace bootstrap::api {
-
 // An option structure of a program that was built with any version of the header. `struct_size`, the first member, is
 // its size: members that an older header lacks keep their defaults, and members of a newer header must be zero. NULL
 // means the defaults.

@@ -57,7 +57,7 @@ class StepExchange final : public Exchange {
     if (engine_ && process_settings(self_.environment).timing.value) {
       const std::chrono::duration<double, std::milli> took = steady_clock::now() - begin;
       (void)std::fprintf(stderr, "%s%s%.1f ms over %s\n", std::string(kMessagePrefix).c_str(), prefix.c_str(),
-                         took.count(), engine().c_str());
+                         took.count(), engine_->name().c_str());
     }
     return result;
   }
@@ -66,8 +66,6 @@ class StepExchange final : public Exchange {
     const std::lock_guard lock(process_state().mutex);
     return last_ ? engine_->share_reports(*last_, own, asked) : RankReports();
   }
-
-  std::string engine() const override { return engine_ ? engine_->name() : ""; }
 
  private:
   Status check(const Allgather& round) const {

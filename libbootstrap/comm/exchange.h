@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/step/rank_layout.h"
@@ -39,6 +40,8 @@ struct RankReport {
   bool has_lost_peer = false;  // it failed because of another rank
 };
 
+inline auto fields_of(RankReport& report) { return std::tie(report.failure, report.has_lost_peer); }
+
 struct RankReports {
   std::vector<RankReport> failures;  // in order of rank
   std::string missing;               // "missing: rank 5 (...)": ranks without a report; empty: none
@@ -59,9 +62,6 @@ class Exchange {
   // After a round that succeeded; not collective. Stores this rank's report and reads those of `asked` (ascending).
   // Either may be empty. Returns within two seconds. kUnsupported over PMI-1.
   virtual Result<RankReports> share_reports(const std::optional<RankReport>& own, const std::vector<Rank>& asked) = 0;
-
-  // "PMIx 4.2.2" or "PMI-1", for people. Empty before the first round, and in a step of one rank.
-  virtual std::string engine() const = 0;
 };
 
 // Opens nothing before the first round, and never in a step of one rank. With SLURM_BOOTSTRAP_TIMING=1 it prints a line

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "comm/exchange.h"
 #include "core/exchange/exchanged_values.h"
@@ -36,11 +35,6 @@ class ExchangeEngine {
   virtual Result<RankReports> share_reports(const CallTag& tag, const std::optional<RankReport>& own,
                                             const std::vector<Rank>& asked) = 0;
 };
-
-// A report as text and back. The text comes from another process, and its sentence goes to the user's terminal:
-// decoding cuts it, and quotes it if a character is not printable.
-std::string encode_report(const RankReport& report);
-RankReport decode_report(Rank rank, std::string_view text);
 
 // They fail if the step lacks what the engine needs, and open nothing.
 Result<std::unique_ptr<ExchangeEngine>> make_pmix_engine(const StepRank& self);

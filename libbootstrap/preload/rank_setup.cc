@@ -2,14 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/rank_setup.h"
 
-#include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <ctime>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -33,76 +31,23 @@
 #include "probe/read_network.h"
 
 namespace bootstrap {
-namespace {
 
-// Keeps the SIGPIPE of one write from the program: the kernel sends it to the thread that writes, where it is blocked
-// and then removed, unless one was pending before.
-class QuietPipe {
- public:
-  QuietPipe() noexcept {
-    (void)::sigemptyset(&pipe_);
-    (void)::sigaddset(&pipe_, SIGPIPE);
-    sigset_t pending;
-    (void)::sigpending(&pending);
-    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
-    is_held_ = ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_) == 0;
-  }
-  QuietPipe(const QuietPipe&) = delete;
-  QuietPipe& operator=(const QuietPipe&) = delete;
-  ~QuietPipe() {
-    const timespec now{};
-    if (!was_pending_) {
-      while (::sigtimedwait(&pipe_, nullptr, &now) == -1 && errno == EINTR) {
-      }
-    }
-    if (is_held_) (void)::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  sigset_t pipe_{};
-  sigset_t before_{};
-  bool was_pending_ = false;
-  bool is_held_ = false;
-};
-
-}  // namespace
-
+// A closed standard error must not end the program.
 void print_line(std::string_view line) noexcept {
   const int before = errno;
-  {
-    const QuietPipe quiet;
-    char newline = '\n';
-    const iovec parts[] = {{const_cast<char*>(line.data()), line.size()}, {&newline, 1}};
-    while (::writev(STDERR_FILENO, parts, 2) == -1 && errno == EINTR) {
-    }
+  struct sigaction ignore {};
+  struct sigaction of_program {};
+  ignore.sa_handler = SIG_IGN;
+  (void)::sigaction(SIGPIPE, &ignore, &of_program);
+  char newline = '\n';
+  const iovec parts[] = {{const_cast<char*>(line.data()), line.size()}, {&newline, 1}};
+  while (::writev(STDERR_FILENO, parts, 2) == -1 && errno == EINTR) {
   }
+  (void)::sigaction(SIGPIPE, &of_program, nullptr);
   errno = before;
 }
 
 namespace {
-
-// Keeps descriptors 0 to 2 in use meanwhile: a port's socket must not become the standard input, output or error of a
-// program that was started without one.
-class StandardFiles {
- public:
-  StandardFiles() noexcept {
-    while (count_ < 3) {
-      const int file = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-      if (file > STDERR_FILENO) (void)::close(file);
-      if (file < 0 || file > STDERR_FILENO) return;
-      held_[count_++] = file;
-    }
-  }
-  StandardFiles(const StandardFiles&) = delete;
-  StandardFiles& operator=(const StandardFiles&) = delete;
-  ~StandardFiles() {
-    while (count_ > 0) (void)::close(held_[--count_]);
-  }
-
- private:
-  int held_[3] = {};
-  int count_ = 0;
-};
 
 // A preloaded library needs no GPUs to act; why_not_asked() in rank_detection.cc decides for which steps.
 Result<Settings> settings_of(const Environment& environment) {
@@ -172,7 +117,6 @@ void warn(std::string_view step, std::string_view sentence) {
 // Until this process ends: exec(2) closes the ports, and forked children share them. Not closed at exit, since threads
 // of the program may still use them.
 void reserve_ports(const StepFacts& facts, const Settings& settings, StepPlan& plan) {
-  const StandardFiles standard;
   static auto* const ports = new StepPorts;
   for (const auto& refused : ports->reserve(plan, facts, settings)) warn(to_string(facts.id), refused.sentence);
 }

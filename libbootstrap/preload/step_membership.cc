@@ -7,9 +7,9 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 
@@ -65,13 +65,9 @@ struct Ancestor {
 };
 
 bool read_number(const char*& at, std::uint32_t& value) noexcept {
-  if (*at < '0' || *at > '9') return false;
-  char* end = nullptr;
-  const auto number = std::strtoull(at, &end, 10);
-  if (number > UINT32_MAX) return false;
-  value = static_cast<std::uint32_t>(number);
-  at = end;
-  return true;
+  const auto read = std::from_chars(at, at + std::strlen(at), value);
+  at = read.ptr;
+  return read.ec == std::errc();
 }
 
 bool is_step(const DetectedRank& detected, std::uint32_t job, std::uint32_t step) noexcept {

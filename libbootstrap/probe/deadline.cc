@@ -39,50 +39,43 @@ struct AbandonableThread::State {
   ~State() {
     if (!is_joined) (void)pthread_detach(thread);
   }
+
+  void run() {
+    try {
+      work();
+    } catch (const std::exception&) {
+      // Out of memory: the work has no result, and the program goes on.
+    }
+    work = nullptr;  // frees what it owns before the end is visible
+    const std::lock_guard lock(mutex);
+    has_ended = true;
+    changed.notify_all();
+  }
+
+  static void* run_owned(void* owner) {
+    const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(owner));
+    (*state)->run();
+    return nullptr;
+  }
 };
-
-namespace {
-
-extern "C" void* run_worker(void* argument) {
-  const std::unique_ptr<std::function<void()>> body(static_cast<std::function<void()>*>(argument));
-  (*body)();
-  return nullptr;
-}
-
-// pthread_create copies the caller's mask: with all signals blocked, the program's threads alone receive them, and so
-// it is for threads that libraries start from this one.
-int create_without_signals(pthread_t& thread, void* body) {
-  sigset_t all;
-  sigset_t before;
-  (void)sigfillset(&all);
-  (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(&thread, nullptr, run_worker, body);
-  (void)pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return error;
-}
-
-}  // namespace
 
 Status AbandonableThread::start(std::function<void()> work) {
   auto state = std::make_shared<State>();
   state->work = std::move(work);
-  auto body = std::make_unique<std::function<void()>>([state] {
-    try {
-      state->work();
-    } catch (const std::exception&) {
-      // Out of memory: the work has no result, and the program goes on.
-    }
-    state->work = nullptr;  // frees what it owns before the end is visible
-    const std::lock_guard lock(state->mutex);
-    state->has_ended = true;
-    state->changed.notify_all();
-  });
-  const int error = create_without_signals(state->thread, body.get());
+  auto owner = std::make_unique<std::shared_ptr<State>>(state);
+  // A thread begins with its creator's mask: with all signals blocked, the program's threads alone receive them, and so
+  // it is for threads that libraries start from this one.
+  sigset_t all;
+  sigset_t before;
+  (void)sigfillset(&all);
+  (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = pthread_create(&state->thread, nullptr, State::run_owned, owner.get());
+  (void)pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) {
     return fail(ErrorCode::kUnavailable, cat({"cannot start a thread (error ", std::to_string(error),
                                               "); raise the limit of processes (ulimit -u)"}));
   }
-  (void)body.release();  // the thread owns it now
+  (void)owner.release();  // the thread owns it now
   state->is_joined = false;
   state_ = std::move(state);
   return {};

@@ -45,15 +45,15 @@ class AbandonableThread {
 // Runs `work` in such a thread and returns its result. kTimeout: `what` has not ended at the deadline. kUnavailable: no
 // thread or no memory.
 template <class Value>
-Result<Value> call_with_deadline(std::string_view what, std::function<Value()> work, Deadline deadline) {
-  const auto value = std::make_shared<std::optional<Value>>();
+Result<Value> call_with_deadline(std::string_view what, std::function<Result<Value>()> work, Deadline deadline) {
+  const auto result = std::make_shared<std::optional<Result<Value>>>();
   AbandonableThread thread;
-  if (auto started = thread.start([value, work = std::move(work)] { value->emplace(work()); }); !started) {
+  if (auto started = thread.start([result, work = std::move(work)] { result->emplace(work()); }); !started) {
     return fail(started.error());
   }
   if (!thread.wait_until(deadline)) return fail(ErrorCode::kTimeout, cat({what, " has not ended before the deadline"}));
-  if (!*value) return fail(ErrorCode::kUnavailable, cat({what, " failed: out of memory"}));
-  return std::move(**value);
+  if (!*result) return fail(ErrorCode::kUnavailable, cat({what, " failed: out of memory"}));
+  return std::move(**result);
 }
 
 }  // namespace bootstrap

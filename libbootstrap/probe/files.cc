@@ -7,12 +7,26 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <climits>
+#include <cstring>
 #include <memory>
 
 #include "core/util/text.h"
 
 namespace bootstrap {
+
+Result<std::string> read_whole(int descriptor, std::size_t max) {
+  std::string text;
+  std::array<char, 4096> buffer;
+  while (text.size() <= max) {
+    const auto count = ::read(descriptor, buffer.data(), buffer.size());
+    if (count == 0) break;
+    if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
+    if (count < 0 && errno != EINTR) return fail(ErrorCode::kUnavailable, std::strerror(errno));
+  }
+  return text;
+}
 
 std::string distrust_of_writers(const struct stat& status) {
   if (status.st_uid != 0 && status.st_uid != ::geteuid()) {
@@ -38,13 +52,8 @@ constexpr std::size_t kMaxEntries = 65536;
 }  // namespace
 
 std::string FileTree::read(std::string_view path) const {
-  std::string text;
   const Descriptor file(::open(cat({root_, path}).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) return text;
-  std::array<char, 4096> buffer;
-  for (ssize_t count = 0; (count = ::read(file.get(), buffer.data(), buffer.size())) > 0 && text.size() <= kMaxFile;) {
-    text.append(buffer.data(), static_cast<std::size_t>(count));
-  }
+  auto text = file.is_open() ? read_whole(file.get(), kMaxFile).value_or("") : std::string();
   if (text.size() > kMaxFile) text.clear();
   while (text.ends_with('\n')) text.pop_back();
   return text;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/hardware/cpu_set.h"
+#include "core/util/result.h"
 
 namespace bootstrap {
 
@@ -35,6 +36,10 @@ class Descriptor {
  private:
   int number_ = -1;
 };
+
+// The rest of a file, or if that is longer than `max` bytes, more than so many of them. kUnavailable with the system's
+// reason.
+Result<std::string> read_whole(int descriptor, std::size_t max);
 
 // Why a file cannot be trusted, as the end of a sentence, with a remedy. Empty if only root or the user of this process
 // owns it and can write to it. Does not look at the folders above.

@@ -5,9 +5,7 @@
 #include <hwloc.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -61,10 +59,8 @@ std::vector<Part> parts_of(hwloc_topology_t topology, hwloc_obj_type_t type) {
 }
 
 std::string pci_address(const decltype(hwloc_obj_attr_u::pcidev)& device) {
-  std::array<char, 32> text;
-  (void)std::snprintf(text.data(), text.size(), "%04x:%02x:%02x.%01x", device.domain, device.bus, device.dev,
-                      device.func);
-  return text.data();
+  return cat(
+      {to_hex(device.domain, 4), ":", to_hex(device.bus, 2), ":", to_hex(device.dev, 2), ".", to_hex(device.func)});
 }
 
 // From the notes of lstopo's libraries, such as NVML, at the PCI device and its OS devices.

@@ -34,21 +34,6 @@ std::string distrust(const struct stat& status) {
   return "";
 }
 
-// Reads one byte more than expected, to notice a file that grew.
-Result<std::string> read_whole(int descriptor, std::size_t expected) {
-  std::string text(expected + 1, '\0');
-  for (std::size_t size = 0;;) {
-    const auto count = ::read(descriptor, text.data() + size, text.size() - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return fail(ErrorCode::kUnavailable, std::strerror(errno));
-    size += static_cast<std::size_t>(count);
-    if (size == text.size()) return fail(ErrorCode::kUnavailable, "it changed while it was read");
-    if (count > 0) continue;
-    text.resize(size);
-    return text;
-  }
-}
-
 }  // namespace
 
 Result<Topology> read_topology_file(const std::string& path) {
@@ -65,6 +50,9 @@ Result<Topology> read_topology_file(const std::string& path) {
   if (const auto reason = distrust(status); !reason.empty()) return cannot(ErrorCode::kInvalid, reason);
   const auto text = read_whole(file.get(), static_cast<std::size_t>(status.st_size));
   if (!text) return cannot(text.error().code, text.error().message);
+  if (text->size() > static_cast<std::size_t>(status.st_size)) {
+    return cannot(ErrorCode::kUnavailable, "it changed while it was read");
+  }
   auto topology = parse_topology_text(*text);
   if (!topology) {
     return cannot(topology.error().code,

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/port_reservation.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,7 +17,6 @@
 
 #include "core/plan/frameworks.h"
 #include "core/util/text.h"
-#include "probe/files.h"
 
 namespace bootstrap {
 namespace {
@@ -40,7 +40,7 @@ class Socket {
   }
 
   bool is_open() const { return descriptor_.is_open(); }
-  int release() { return descriptor_.release(); }
+  Descriptor take() && { return std::move(descriptor_); }
 
   bool allow_reuse() const {
     const int on = 1;
@@ -80,15 +80,21 @@ tl::unexpected<Error> refused(const std::string& name, int error) {
 // Connections of an earlier server in TIME_WAIT, for up to 60 s, make the exclusive bind fail, but not a bind with
 // SO_REUSEADDR. That one would also succeed beside another reservation, so this first looks for one: on an address
 // without traffic, an exclusive bind fails only because of wildcard sockets.
-Result<int> bind_beside_time_wait(std::uint16_t port, const std::string& name) {
+Result<Descriptor> bind_beside_time_wait(std::uint16_t port, const std::string& name) {
   const Socket probe;
   if (!probe.is_open() || !probe.bind_quiet_address(port) || !probe.allow_reuse()) return refused(name, errno);
   Socket holder;
   if (!holder.is_open() || !holder.allow_reuse() || !holder.bind_everywhere(port)) return refused(name, errno);
-  return holder.release();
+  return std::move(holder).take();
 }
 
 }  // namespace
+
+// A program that was started without standard input, output or error does not get the socket in its place.
+PortReservation::PortReservation(Descriptor socket) : socket_(std::move(socket)) {
+  const int number = socket_.get();
+  if (number <= STDERR_FILENO) socket_ = Descriptor(::fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+}
 
 Result<PortReservation> PortReservation::take(std::uint16_t port, const std::string& name) {
   Socket holder;
@@ -96,17 +102,17 @@ Result<PortReservation> PortReservation::take(std::uint16_t port, const std::str
   if (holder.bind_everywhere(port)) {
     // Not before the bind, where it would permit a second reservation.
     if (!holder.allow_reuse()) return refused(name, errno);
-    return PortReservation(holder.release());
+    return PortReservation(std::move(holder).take());
   }
   if (errno != EADDRINUSE) return refused(name, errno);
-  const auto descriptor = bind_beside_time_wait(port, name);
+  auto descriptor = bind_beside_time_wait(port, name);
   if (!descriptor) return fail(descriptor.error());
-  return PortReservation(*descriptor);
+  return PortReservation(std::move(*descriptor));
 }
 
 void PortReservation::release() noexcept {
-  const int socket = std::exchange(socket_, -1);
-  if (socket >= 0 && ::getpid() == owner_) ::close(socket);
+  if (::getpid() != owner_) (void)socket_.release();
+  socket_.reset();
 }
 
 namespace {

@@ -14,6 +14,7 @@
 #include "core/settings/settings.h"
 #include "core/step/step_facts.h"
 #include "core/util/result.h"
+#include "probe/files.h"
 
 namespace bootstrap {
 
@@ -27,12 +28,8 @@ inline constexpr std::uint32_t kQuietAddress = (127U << 24) | (83U << 16) | (66U
 class PortReservation {
  public:
   PortReservation() = default;
-  PortReservation(PortReservation&& other) noexcept : socket_(std::exchange(other.socket_, -1)), owner_(other.owner_) {}
-  PortReservation& operator=(PortReservation&& other) noexcept {
-    std::swap(socket_, other.socket_);
-    std::swap(owner_, other.owner_);
-    return *this;
-  }
+  PortReservation(PortReservation&&) noexcept = default;
+  PortReservation& operator=(PortReservation&&) noexcept = default;
   ~PortReservation() { release(); }
 
   // Never blocks, opens no file, sends nothing. Fails with kUnavailable and the system's reason; `name` begins the
@@ -40,15 +37,15 @@ class PortReservation {
   static Result<PortReservation> take(std::uint16_t port, const std::string& name = "the port");
 
   void release() noexcept;
-  bool is_held() const { return socket_ >= 0; }
+  bool is_held() const { return socket_.is_open(); }
 
  private:
-  explicit PortReservation(int socket) : socket_(socket), owner_(::getpid()) {}
+  explicit PortReservation(Descriptor socket);
 
-  int socket_ = -1;
+  Descriptor socket_;
   // A process that shares this memory may have other descriptors (clone with CLONE_VM alone, as Slurm's contain_spank
   // does): there the number may be another file.
-  pid_t owner_ = 0;
+  pid_t owner_ = ::getpid();
 };
 
 struct RefusedPort {

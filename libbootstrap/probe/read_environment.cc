@@ -2,42 +2,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/read_environment.h"
 
+#include <fcntl.h>
 #include <sys/auxv.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 
 #include "core/settings/variables.h"
 #include "core/step/step_facts.h"
 #include "core/util/text.h"
+#include "probe/files.h"
 #include "probe/own_process.h"
 
 namespace bootstrap {
 namespace {
 
 constexpr std::size_t kMaxCapture = std::size_t{64} << 20;
-
-Result<std::string> read_whole(const std::string& path) {
-  const auto cannot = [&path](std::string_view why) {
-    return fail(ErrorCode::kUnavailable, cat({"cannot read ", path == "-" ? "standard input" : path, ": ", why}));
-  };
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(
-      path == "-" ? ::fdopen(::dup(STDIN_FILENO), "r") : std::fopen(path.c_str(), "re"), std::fclose);
-  if (file == nullptr) return cannot(std::strerror(errno));
-  std::string text;
-  char buffer[65536];
-  for (std::size_t count = 0; (count = std::fread(buffer, 1, sizeof buffer, file.get())) > 0;) {
-    text.append(buffer, count);
-    if (text.size() > kMaxCapture) return cannot("it is larger than 64 MiB");
-  }
-  if (std::ferror(file.get()) != 0) return cannot(std::strerror(errno));
-  return text;
-}
 
 // "NAME=VALUE". The name may be that of a function of bash: "BASH_FUNC_module%%".
 bool is_entry(std::string_view entry) {
@@ -57,12 +40,18 @@ Settings trusted_settings(const Environment& environment) {
 Environment process_environment() { return read_entries(environ, UnknownVariables::kKeep); }
 
 Result<Environment> captured_environment(const std::string& path) {
-  const auto text = read_whole(path);
-  if (!text) return fail(text.error());
+  const auto name = path == "-" ? std::string("standard input") : path;
+  const Descriptor file(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return fail(ErrorCode::kUnavailable, cat({"cannot read ", name, ": ", std::strerror(errno)}));
+  const auto text = read_whole(file.get(), kMaxCapture);
+  if (!text) return fail(ErrorCode::kUnavailable, cat({"cannot read ", name, ": ", text.error().message}));
+  if (text->size() > kMaxCapture) {
+    return fail(ErrorCode::kUnavailable, cat({"cannot read ", name, ": it is larger than 64 MiB"}));
+  }
   const char separator = text->find('\0') == std::string::npos ? '\n' : '\0';
   const auto entries = split(*text, separator);
   if (!is_entry(entries.front())) {  // later lines may be parts of a value
-    return fail(ErrorCode::kInvalid, cat({"cannot read an environment from ", path == "-" ? "standard input" : path,
+    return fail(ErrorCode::kInvalid, cat({"cannot read an environment from ", name,
                                           ": it does not hold NAME=VALUE entries; write it with env -0 in a task"}));
   }
   Environment environment;

@@ -6,7 +6,6 @@ extern "C" {
 int cuInit(unsigned flags);
 int cuDeviceGet(int* device, int ordinal);
 int cuCtxGetDevice(int* device);
-int cuDeviceGetPCIBusId(char* text, int size, int device);
 }
 
 namespace {
@@ -26,8 +25,4 @@ CUDA_DOUBLE_API cudaGetDevice(int* ordinal) {
   if (const int code = cuInit(0); code != 0) return code;
   if (cuCtxGetDevice(ordinal) != 0) *ordinal = chosen;
   return 0;
-}
-
-CUDA_DOUBLE_API cudaDeviceGetPCIBusId(char* text, int size, int ordinal) {
-  return cuDeviceGetPCIBusId(text, size, ordinal);
 }

@@ -10,7 +10,6 @@
 
 #include "comm/nccl/cuda_buffers.h"
 #include "comm/nccl/cuda_device.h"
-#include "comm/nccl/nccl_comm_init.h"
 #include "communicator_step.h"
 #include "in_child.h"
 
@@ -49,52 +48,30 @@ void let_loader_find(const std::vector<std::string>& folders) {
   ::setenv("LD_LIBRARY_PATH", path.c_str(), 1);
 }
 
-TEST(AmdGpu, RcclIsLoadedForAStepWithGpusOfAmd) {
-  let_loader_find({kRccl, "nccl-2.28.9"});
-  in_child([] {
-    set_list("ROCR_VISIBLE_DEVICES");
-    const auto found = nccl::load();
-    ASSERT_TRUE(found) << found.error().message;
-    EXPECT_EQ((*found)->path, nccl_double_path(kRccl));
-    EXPECT_EQ((*found)->version, 22707);
-    EXPECT_EQ(nccl::product(), "RCCL");
-  });
-  in_child([] {
-    set_list("CUDA_VISIBLE_DEVICES");
-    const auto found = nccl::load();
-    ASSERT_TRUE(found) << found.error().message;
-    EXPECT_EQ((*found)->version, 22809);
-    EXPECT_EQ(nccl::product(), "NCCL");
-  });
-}
-
-TEST(AmdGpu, WhatTheProcessHasComesFirst) {
-  let_loader_find({kRccl, "nccl-2.28.9"});
-  in_child([] {
-    set_list("CUDA_VISIBLE_DEVICES");
-    load(nccl_double_path(kRccl));
-    const auto found = nccl::load();
-    ASSERT_TRUE(found) << found.error().message;
-    EXPECT_EQ((*found)->version, 22707);
-    EXPECT_EQ(nccl::product(), "RCCL");
-  });
-  in_child([] {
-    set_list("ROCR_VISIBLE_DEVICES");
-    load(nccl_double_path("2.28.9"));
-    const auto found = nccl::load();
-    ASSERT_TRUE(found) << found.error().message;
-    EXPECT_EQ((*found)->version, 22809);
-  });
-}
-
-TEST(AmdGpu, TheOtherOneIsTriedWhereThereIsNone) {
-  let_loader_find({"nccl-2.28.9"});
-  in_child([] {
-    set_list("ROCR_VISIBLE_DEVICES");
-    const auto found = nccl::load();
-    ASSERT_TRUE(found) << found.error().message;
-    EXPECT_EQ((*found)->version, 22809);
-  });
+TEST(AmdGpu, TheLibraryIsTheProcesssThenTheStepsThenTheOtherOne) {
+  struct Row {
+    std::vector<std::string> folders;  // that the loader searches
+    const char* list;                  // of the step's GPUs
+    std::string loaded;                // in the process; empty: none
+    int version;
+    const char* product;
+  };
+  const std::vector<std::string> both = {kRccl, "nccl-2.28.9"};
+  for (const auto& row : std::initializer_list<Row>{{both, "ROCR_VISIBLE_DEVICES", "", 22707, "RCCL"},
+                                                    {both, "CUDA_VISIBLE_DEVICES", "", 22809, "NCCL"},
+                                                    {both, "CUDA_VISIBLE_DEVICES", kRccl, 22707, "RCCL"},
+                                                    {both, "ROCR_VISIBLE_DEVICES", "2.28.9", 22809, "NCCL"},
+                                                    {{"nccl-2.28.9"}, "ROCR_VISIBLE_DEVICES", "", 22809, "NCCL"}}) {
+    let_loader_find(row.folders);
+    in_child([&row] {
+      set_list(row.list);
+      if (!row.loaded.empty()) load(nccl_double_path(row.loaded));
+      const auto found = nccl::load();
+      ASSERT_TRUE(found) << found.error().message;
+      EXPECT_EQ((*found)->version, row.version) << row.list << row.loaded;
+      EXPECT_EQ(nccl::product(), row.product);
+    });
+  }
 }
 
 TEST(AmdGpu, SentencesNameRccl) {
@@ -111,7 +88,7 @@ TEST(AmdGpu, SentencesNameRccl) {
               "libm.so.6 has no ncclCommInitRank: it is not RCCL; set SLURM_BOOTSTRAP_NCCL to a librccl.so.1");
     auto older = nccl_double(kRccl);
     older.init_rank_scalable = nullptr;
-    const auto status = can_init(older, 2, false);
+    const auto status = can_init(older, 2);
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().message,
               "2 roots need ncclCommInitRankScalable of RCCL 2.23 or newer, but this is RCCL 2.27.7 in " +
@@ -129,15 +106,10 @@ TEST(AmdGpu, TheDeviceOfHipIsCurrent) {
     std::thread([] { EXPECT_EQ(id_of_current(), "0 0000:c1:00.0") << "a choice is of one thread"; }).join();
     EXPECT_FALSE(why_no_gpu());
   });
-}
-
-TEST(AmdGpu, IdsDoNotDependOnTheLists) {
   in_child([] {
     load_hip("4", "3,1", "1,0");
     ASSERT_TRUE(use_gpu(0));
-    EXPECT_EQ(id_of_current(), "0 0000:c2:00.0");
-    ASSERT_TRUE(use_gpu(1));
-    EXPECT_EQ(id_of_current(), "1 0000:c4:00.0");
+    EXPECT_EQ(id_of_current(), "0 0000:c2:00.0") << "ids do not depend on the lists";
   });
 }
 

@@ -228,7 +228,6 @@ class SlowExchange : public Exchange {
                                     const std::vector<Rank>& /*asked*/) override {
     return RankReports();
   }
-  std::string engine() const override { return "slow"; }
 
  private:
   std::atomic<bool>& is_inside_;

@@ -57,14 +57,16 @@ class Step {
 
   std::vector<Result<std::vector<nccl::UniqueId>>> make_ids(std::uint32_t roots, const Change& change) {
     return each<std::vector<nccl::UniqueId>>(change, kEnough, [&, this](Exchange& exchange, const Call& call) {
-      return exchange_unique_ids(exchange, layout(), call.group, roots, call.nccl, call.options);
+      auto options = call.options;
+      options.roots = roots;
+      return exchange_unique_ids(exchange, layout(), call.group, call.nccl, options);
     });
   }
 
  private:
   template <class Value, class Work>
   std::vector<Result<Value>> each(const Change& change, std::chrono::milliseconds timeout, Work work) {
-    std::vector<Result<Value>> results(layout().size(), fail(ErrorCode::kMissing, "absent"));
+    std::vector<Result<Value>> results(layout().size(), fail(ErrorCode::kMissing, "no result"));
     const auto nccl = nccl_double(version_);
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     std::vector<std::thread> threads;
@@ -74,7 +76,6 @@ class Step {
       call.group = world_group(layout(), rank);
       call.nccl = nccl;
       change(rank, call);
-      if (call.nccl.path == "absent") continue;
       threads.emplace_back([&, rank, call] {
         call.before();
         results[rank] = work(*hall_.exchange_of(rank), call);
@@ -89,7 +90,6 @@ class Step {
 };
 
 inline const Change kNoChange = [](Rank, Call&) {};
-inline void stay_away(Call& call) { call.nccl.path = "absent"; }
 
 // Uses each communicator: "rank/size sum" after an all-reduce over the ranks' numbers in the step.
 inline std::vector<std::string> used(const Comms& comms, const std::string& version = "2.28.9") {

@@ -7,6 +7,7 @@
 
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "in_child.h"
 
@@ -30,17 +31,12 @@ std::string id_of_current() {
   return gpu ? std::to_string(gpu->ordinal) + " " + gpu->id : "none";
 }
 
-TEST(Gpu, AskingLoadsNoLibrary) {
-  in_child([] {
-    EXPECT_FALSE(current_gpu());
-    EXPECT_EQ(::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), nullptr);
-  });
-}
-
 TEST(Gpu, TheDeviceOfAContextIsCurrent) {
   in_child([] {
+    EXPECT_FALSE(current_gpu());
+    EXPECT_EQ(::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), nullptr) << "asking loads no library";
     load_driver("4");
-    EXPECT_EQ(id_of_current(), "none") << "nobody has chosen";
+    EXPECT_EQ(id_of_current(), "none") << "no choice yet";
     ASSERT_TRUE(use_gpu(2));
     EXPECT_EQ(id_of_current(), "2 0000:3a:00.0");
     ASSERT_TRUE(use_gpu(0));
@@ -49,18 +45,12 @@ TEST(Gpu, TheDeviceOfAContextIsCurrent) {
   });
 }
 
-// Makes two ranks with different lists comparable.
-TEST(Gpu, IdsDoNotDependOnTheVisibleDevices) {
+TEST(Gpu, IdsAreThoseOfAllProcessesOfTheNode) {
   in_child([] {
     load_driver("4", "3,1");
     ASSERT_TRUE(use_gpu(0));
-    EXPECT_EQ(id_of_current(), "0 0000:4a:00.0");
-    ASSERT_TRUE(use_gpu(1));
-    EXPECT_EQ(id_of_current(), "1 0000:2a:00.0");
+    EXPECT_EQ(id_of_current(), "0 0000:4a:00.0") << "they do not depend on the visible devices";
   });
-}
-
-TEST(Gpu, AMigInstanceIsKnownByItsUuid) {
   in_child([] {
     const std::string uuid = "MIG-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9";
     load_driver("1", uuid.c_str());
@@ -84,19 +74,17 @@ TEST(Gpu, ALoadedRuntimeIsAsked) {
 }
 
 TEST(Gpu, RefusalsCarryCudasReason) {
-  in_child([] {
-    load_driver("2");
-    const auto beyond = use_gpu(2);
-    ASSERT_FALSE(beyond);
-    EXPECT_EQ(beyond.error().code, ErrorCode::kUnavailable);
-    EXPECT_EQ(beyond.error().message, "GPU 2 cannot be used: invalid device ordinal (101)");
-  });
-  in_child([] {
-    load_driver("0");
-    const auto none = use_gpu(0);
-    ASSERT_FALSE(none);
-    EXPECT_EQ(none.error().message, "GPU 0 cannot be used: no CUDA-capable device is detected (100)");
-  });
+  for (const auto& [gpus, message] :
+       {std::pair("2", "GPU 2 cannot be used: invalid device ordinal (101)"),
+        std::pair("0", "GPU 2 cannot be used: no CUDA-capable device is detected (100)")}) {
+    in_child([gpus = gpus, message = message] {
+      load_driver(gpus);
+      const auto status = use_gpu(2);
+      ASSERT_FALSE(status);
+      EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+      EXPECT_EQ(status.error().message, message);
+    });
+  }
 }
 
 TEST(Gpu, AMissingDriverIsReported) {
@@ -108,13 +96,10 @@ TEST(Gpu, AMissingDriverIsReported) {
     EXPECT_EQ(status.error().message,
               "GPU 0 cannot be used: there is no libcuda.so.1; install the driver, or pass it to the container");
   });
-}
-
-TEST(Gpu, TheDriversVersion) {
   in_child([] {
     ::setenv("CUDA_DOUBLE_VERSION", "12040", 1);
     load_driver("0");
-    EXPECT_EQ(driver_version(), 12040);
+    EXPECT_EQ(driver_version(), 12040) << "control";
   });
 }
 

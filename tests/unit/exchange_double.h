@@ -43,7 +43,6 @@ class ExchangeHall {
       if (own) hall_->leave({rank_, own->failure, own->has_lost_peer});
       return hall_->ask(rank_, asked);
     }
-    std::string engine() const override { return "threads"; }
 
    private:
     ExchangeHall* hall_;

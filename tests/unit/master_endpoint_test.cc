@@ -18,27 +18,20 @@ MasterEndpoint rendezvous(const Environment& environment, const Settings& settin
   return *choose_master_endpoint(*read_task_facts(environment), settings);
 }
 
-TEST(MasterEndpoint, DefaultIsTheHostOfRankZeroAndAComputedPort) {
-  const auto where = rendezvous(two_by_two(3));
-  EXPECT_EQ(where.address, "node001");
-  EXPECT_EQ(where.port, 20000 + 12 * 37);
-}
-
-TEST(MasterEndpoint, SlurmsReservedPortIsPreferred) {
-  auto environment = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12004-12006,12009"}});
+TEST(MasterEndpoint, IsRequestedOrSlurmsOrComputed) {
+  const auto computed = rendezvous(two_by_two(3));
+  EXPECT_EQ(computed.address, "node001") << "the host of rank 0";
+  EXPECT_EQ(computed.port, 20000 + 12 * 37);
+  const auto environment = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12004-12006,12009"}});
   EXPECT_EQ(rendezvous(environment).port, 12004);
   EXPECT_EQ(rendezvous(environment).port_from, "SLURM_STEP_RESV_PORTS");
-}
-
-TEST(MasterEndpoint, AnAskedPortAndAddressArePreferredToBoth) {
-  auto environment = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12004-12006"}});
   Settings settings;
   settings.port = {2345, Source::kOption};
   settings.address = {"ib-%h.fabric", Source::kSite};
-  const auto where = rendezvous(environment, settings);
-  EXPECT_EQ(where.port, 2345);
-  EXPECT_EQ(where.port_from, "--bootstrap-port");
-  EXPECT_EQ(where.address, "ib-node001.fabric");
+  const auto requested = rendezvous(environment, settings);
+  EXPECT_EQ(requested.port, 2345);
+  EXPECT_EQ(requested.port_from, "--bootstrap-port");
+  EXPECT_EQ(requested.address, "ib-node001.fabric");
 }
 
 using Ports = std::vector<std::uint16_t>;
@@ -94,12 +87,8 @@ TEST(PortRange, MustHoldAllPortsOfTheStep) {
   EXPECT_EQ(refusal({30000, 30001}, "tensorflow", Source::kSite).substr(0, 52),
             "port_range= in plugstack.conf: 30000-30001 has 2 por");
   EXPECT_EQ(refusal({30000, 30002}, "tensorflow"), "");
-  EXPECT_EQ(refusal({30000, 30000}, "auto"), "") << "nobody asked for more ports by name";
-}
-
-// The control: in such a range two ports of one step are the same.
-TEST(PortRange, ThatIsTooSmallGivesAPortTwice) {
-  const auto facts = *read_task_facts(two_by_two());
+  EXPECT_EQ(refusal({30000, 30000}, "auto"), "") << "no more ports were requested by name";
+  // The control: in a range that is too small two ports of one step are the same.
   const PortRange two{30000, 30001};
   std::set<std::uint16_t> ports{computed_port(facts.id, two)};
   for (const std::uint32_t n : {1U, 2U}) ports.insert(further_port(facts, two, n));
@@ -127,12 +116,10 @@ TEST(ComputedPort, NeighboursDoNotMeet) {
     for (std::uint32_t step = 0; step < 37; ++step) ports.insert(computed_port({job, step, 0}, {}));
   }
   EXPECT_EQ(ports.size(), 250U * 37U);
-}
-
-TEST(ComputedPort, ARequeuedJobMoves) {
-  std::set<std::uint16_t> ports;
-  for (std::uint32_t restart = 0; restart < 50; ++restart) ports.insert(computed_port({12, 0, restart}, {}));
-  EXPECT_EQ(ports.size(), 50U);
+  std::set<std::uint16_t> of_a_requeued_job;
+  for (std::uint32_t restart = 0; restart < 50; ++restart)
+    of_a_requeued_job.insert(computed_port({12, 0, restart}, {}));
+  EXPECT_EQ(of_a_requeued_job.size(), 50U);
 }
 
 }  // namespace

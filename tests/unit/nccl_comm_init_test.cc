@@ -1,7 +1,5 @@
 // Each outcome of ncclCommInitRank: done, refused, late, never; none is a hang.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/nccl/nccl_comm_init.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -63,14 +61,15 @@ nccl::Functions fake_functions() {
   return nccl;
 }
 
+// Rank 9 of the step is rank 5 of the communicator.
 InitCall call_of(const nccl::Functions& nccl, bool nonblocking, milliseconds timeout) {
+  const auto layout = layout_of({8, 8});
   return {.nccl = nccl,
           .ids = std::vector<nccl::UniqueId>(1),
-          .ranks = 8,
-          .rank = 5,
+          .layout = layout,
+          .group = *list_group(layout, 9, {0, 1, 2, 3, 4, 9, 10, 11}),
           .device = -1,
           .nonblocking = nonblocking,
-          .who = "rank 9 (node002, local rank 1)",
           .deadline = steady_clock::now() + timeout};
 }
 
@@ -131,18 +130,6 @@ TEST(Init, EndsABlockingOneThatComesTooLate) {
   EXPECT_EQ(fake.aborts, 1);
 }
 
-TEST(Init, NamesTheFunctionThatTheCopyLacks) {
-  auto nccl = fake_functions();
-  nccl.path = "/lib/libnccl.so.2";
-  EXPECT_TRUE(can_init(nccl, 1, true));
-  EXPECT_FALSE(can_init(nccl, 2, false));
-  nccl.init_rank_config = nullptr;
-  EXPECT_TRUE(can_init(nccl, 1, false));
-  const auto status = can_init(nccl, 1, true);
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message, "NCCL in /lib/libnccl.so.2 has no ncclCommInitRankConfig; use NCCL 2.14 or newer");
-}
-
 std::ptrdiff_t threads() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
 }
@@ -185,20 +172,6 @@ TEST(Init, ARankThatFailsAloneIsNoHang) {
       for (int i = 0; i < 200 && threads() - before > kept; ++i) std::this_thread::sleep_for(milliseconds(10));
       EXPECT_EQ(threads() - before, kept);
     });
-  }
-}
-
-TEST(Init, ARankThatNeverComesIsNamed) {
-  Step step({2, 2});
-  const auto comms = step.make(
-      [](Rank rank, Call& call) {
-        if (rank == 3) stay_away(call);
-      },
-      milliseconds(500));
-  for (std::size_t rank = 0; rank < 3; ++rank) {
-    ASSERT_FALSE(comms[rank]);
-    EXPECT_EQ(comms[rank].error().message,
-              "communicator world: not all ranks came; missing: rank 3 (node002, local rank 1)");
   }
 }
 

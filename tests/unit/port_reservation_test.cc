@@ -62,47 +62,24 @@ std::string describe(const Server& server, bool reuses) {
          (reuses ? " with SO_REUSEADDR" : " without SO_REUSEADDR");
 }
 
-TEST(PortReservation, RefusesASecondClaim) {
-  const auto port = unused_port();
-  const auto first = PortReservation::take(port);
-  ASSERT_TRUE(first) << first.error().message;
-  EXPECT_TRUE(first->is_held());
-  const auto second = PortReservation::take(port);
-  ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
-  EXPECT_EQ(second.error().message, kInUse);
-  EXPECT_FALSE(PortReservation::take(port)) << "the refused reservation must not have weakened the first";
-}
-
 TEST(PortReservation, LetsServersInThatReuseAddresses) {
   for (const auto& server : kServers) {
     const auto port = unused_port();
     const auto reservation = PortReservation::take(port);
     ASSERT_TRUE(reservation);
+    const bool is_ipv4 = std::string_view(server.address).find('.') != std::string_view::npos;
+    const auto* const address = is_ipv4 ? "127.0.0.1" : "::1";
+    TestSocket client(is_ipv4 ? Family::kIpv4 : Family::kIpv6);
+    EXPECT_EQ(TestSocket(is_ipv4 ? Family::kIpv4 : Family::kIpv6).connect(address, port), ECONNREFUSED)
+        << "it is silent";
     TestSocket listener(server.family);
     listener.reuse_address();
     ASSERT_EQ(listener.bind(server.address, port), 0) << describe(server, true);
     ASSERT_EQ(listener.listen(), 0) << describe(server, true);
-    const bool is_ipv4 = std::string_view(server.address).find('.') != std::string_view::npos;
-    TestSocket client(is_ipv4 ? Family::kIpv4 : Family::kIpv6);
-    EXPECT_EQ(client.connect(is_ipv4 ? "127.0.0.1" : "::1", port), 0) << describe(server, true);
+    EXPECT_EQ(client.connect(address, port), 0) << describe(server, true);
     EXPECT_TRUE(listener.accept().is_open());
     EXPECT_EQ(port_refusal(port), kInUse) << "a reservation beside the listener " << describe(server, true);
   }
-}
-
-TEST(PortReservation, AnswersThroughAServerAlone) {
-  const auto port = unused_port();
-  const auto reservation = PortReservation::take(port);
-  ASSERT_TRUE(reservation);
-  EXPECT_EQ(TestSocket(Family::kIpv4).connect("127.0.0.1", port), ECONNREFUSED);
-  EXPECT_EQ(TestSocket(Family::kIpv6).connect("::1", port), ECONNREFUSED);
-  TestSocket listener(Family::kDual);
-  listener.reuse_address();
-  ASSERT_EQ(listener.bind("::", port), 0);
-  ASSERT_EQ(listener.listen(), 0);
-  EXPECT_EQ(TestSocket(Family::kIpv4).connect("127.0.0.1", port), 0);
-  EXPECT_EQ(TestSocket(Family::kIpv6).connect("::1", port), 0);
 }
 
 TEST(PortReservation, KeepsServersOutThatDoNotReuseAddresses) {
@@ -191,34 +168,25 @@ TEST(PortReservation, RefusesAListenerBesideTimeWait) {
   EXPECT_EQ(port_refusal(port), kInUse) << "listening";
 }
 
-TEST(PortReservation, GivesThePortBack) {
+TEST(PortReservation, MovesWithItsPortAndGivesItBack) {
   const auto port = unused_port();
-  auto reservation = PortReservation::take(port);
-  ASSERT_TRUE(reservation);
-  reservation->release();
-  EXPECT_FALSE(reservation->is_held());
-  EXPECT_EQ(TestSocket(Family::kDual).bind("::", port), 0);
-  reservation->release();  // once more does nothing
-  { ASSERT_TRUE(PortReservation::take(port)); }
-  EXPECT_EQ(TestSocket(Family::kDual).bind("::", port), 0) << "the end of its life gives it back, too";
-}
-
-TEST(PortReservation, MovesWithItsPort) {
-  const auto port = unused_port();
-  auto taken = PortReservation::take(port);
-  ASSERT_TRUE(taken);
-  PortReservation reservation(std::move(*taken));
-  EXPECT_FALSE(taken->is_held());  // NOLINT(bugprone-use-after-move): that is the question
-  EXPECT_TRUE(reservation.is_held());
-  taken->release();
-  EXPECT_FALSE(PortReservation::take(port)) << "the moved-from reservation gave the port away";
   PortReservation kept;
   EXPECT_FALSE(kept.is_held());
-  kept = std::move(reservation);
+  {
+    auto taken = PortReservation::take(port);
+    ASSERT_TRUE(taken) << taken.error().message;
+    kept = std::move(*taken);
+    taken->release();
+  }
   EXPECT_TRUE(kept.is_held());
-  EXPECT_FALSE(PortReservation::take(port));
+  EXPECT_EQ(port_refusal(port), kInUse) << "the moved-from reservation gave the port away";
+  EXPECT_EQ(port_refusal(port), kInUse) << "the refused reservation weakened the first";
   kept.release();
-  EXPECT_TRUE(PortReservation::take(port));
+  EXPECT_FALSE(kept.is_held());
+  EXPECT_EQ(TestSocket(Family::kDual).bind("::", port), 0);
+  kept.release();  // once more does nothing
+  { ASSERT_TRUE(PortReservation::take(port)); }
+  EXPECT_EQ(TestSocket(Family::kDual).bind("::", port), 0) << "the end of its life gives it back, too";
 }
 
 std::set<int> open_descriptors() {

@@ -1,16 +1,21 @@
-// Which processes the preloaded library sets up, by their environment and by their ancestors in a /proc of the test.
+// Which processes the preloaded library sets up, by their environment and their ancestors; its LD_PRELOAD list.
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/rank_detection.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "core/step/planned_variables.h"
 #include "core/util/text.h"
+#include "preload/rank_setup.h"
 
 namespace bootstrap {
 namespace {
@@ -267,6 +272,39 @@ TEST(PreloadRank, ATerminalIsOfTheStepOrOfOneAroundIt) {
   EXPECT_FALSE(belongs()) << "srun gives the terminal to the first task, and /dev/null to the others";
   detected.may_be_pty = false;
   EXPECT_TRUE(belongs());
+}
+
+TEST(PreloadList, IsAppendedOnceAndLast) {
+  constexpr const char* kOurs = "/usr/lib/libbootstrap.so.0";
+  EXPECT_EQ(append_preload("", kOurs), kOurs);
+  EXPECT_EQ(append_preload("/lib/libasan.so.8", kOurs), "/lib/libasan.so.8:/usr/lib/libbootstrap.so.0");
+  EXPECT_EQ(append_preload("a.so b.so", kOurs), "a.so b.so:/usr/lib/libbootstrap.so.0");
+  for (const char* const there : {"/usr/lib/libbootstrap.so.0", "/home/me/libbootstrap.so",
+                                  "a.so /x/libbootstrap.so.0.1.0", "libbootstrap.so:b.so"}) {
+    EXPECT_EQ(append_preload(there, kOurs), there);
+  }
+  EXPECT_EQ(append_preload("/x/libbootstrapper.so", kOurs), "/x/libbootstrapper.so:/usr/lib/libbootstrap.so.0");
+}
+
+TEST(Message, IsOneLineAndABrokenPipeIsNoSignal) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(ends[1], STDERR_FILENO);
+  ::close(ends[1]);
+  print_line("one");
+  char text[16] = "";
+  EXPECT_EQ(::read(ends[0], text, sizeof text), 4);
+  EXPECT_STREQ(text, "one\n");
+  ::close(ends[0]);
+  errno = 77;
+  print_line("no reader");  // the default action of SIGPIPE would end the test
+  EXPECT_EQ(errno, 77);
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  struct sigaction action {};
+  ASSERT_EQ(::sigaction(SIGPIPE, nullptr, &action), 0);
+  EXPECT_EQ(action.sa_handler, SIG_DFL) << "as before";
 }
 
 }  // namespace

@@ -10,10 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/exchange_engine.h"
 #include "comm/nccl/communicator.h"
-#include "comm/nccl/cuda_device.h"
 #include "communicator_step.h"
+#include "core/util/records.h"
 #include "in_child.h"
 
 namespace bootstrap {
@@ -46,45 +45,15 @@ RankSpec spec_on(const std::string& gpu, std::uint32_t host) {
   return spec;
 }
 
-TEST(RankSpec, ArrivesAsItWasSent) {
+// Text of another process on the user's terminal is printable and short, as that of each record.
+TEST(RankSpec, ArrivesAsItWasSentOrIsRefused) {
   auto spec = whole_spec();
-  const auto read = decode_rank_spec(encode(spec));
-  ASSERT_TRUE(read);
-  spec.refusal = "no NCCL";  // one line
-  EXPECT_EQ(*read, spec);
-  EXPECT_EQ(decode_rank_spec(encode(RankSpec())), RankSpec());
-}
-
-TEST(RankSpec, OfAnotherProcessIsPrintable) {
-  auto spec = whole_spec();
-  spec.call = spec.gpu = spec.refusal = "a\x1b[2Jb";
-  const auto read = decode_rank_spec(encode(spec));
-  ASSERT_TRUE(read);
-  for (const auto& text : {read->call, read->gpu, read->refusal}) EXPECT_EQ(text, R"("a\x1b[2Jb")");
-}
-
-TEST(RankSpec, OfAnotherVersionIsRefused) {
-  const auto text = encode(whole_spec());
-  EXPECT_FALSE(decode_rank_spec(""));
-  EXPECT_FALSE(decode_rank_spec(text + "\nanother line"));
-  EXPECT_FALSE(decode_rank_spec("spec 1" + text.substr(6)));
-  for (std::size_t size = 0; size < text.rfind('\n'); ++size)
-    EXPECT_FALSE(decode_rank_spec(text.substr(0, size))) << size;
-}
-
-// Text of another process on the user's terminal: no control character, no line break, no longer than its limit.
-TEST(RankReport, OfAnotherProcessIsPrintableAndShort) {
-  const RankReport plain{.rank = 2, .failure = "ncclCommInitRank failed: \"5\"", .has_lost_peer = true};
-  EXPECT_EQ(decode_report(2, encode_report(plain)).failure, plain.failure) << "control";
-  EXPECT_TRUE(decode_report(2, encode_report(plain)).has_lost_peer);
-  EXPECT_EQ(decode_report(2, "own\na\x1b[2Jb\nc\x07").failure, R"("a\x1b[2Jb\x0ac\x07")");
-  EXPECT_EQ(decode_report(2, "own\n\xff\xc3(\xe2\x82").failure, R"("\xff\xc3(\xe2\x82")");
-  EXPECT_EQ(decode_report(2, std::string("own\n\0x", 6)).failure, R"("\x00x")");
-  const std::string megabyte(1U << 20, 'a');
-  EXPECT_EQ(decode_report(2, "own\n" + megabyte).failure, megabyte.substr(0, 1024));
-  EXPECT_LE(decode_report(2, "own\n" + std::string(1U << 20, '\x1b')).failure.size(), 4 * 256 + 5) << "quoted";
-  for (const std::string text : {"", "own", "lost", "garbage\n", megabyte.c_str()}) {
-    EXPECT_EQ(decode_report(2, text).failure, "") << text.substr(0, 9);
+  const auto text = write_record(spec);
+  spec.refusal = "no?NCCL";  // one line
+  EXPECT_EQ(read_record<RankSpec>(text), spec);
+  EXPECT_EQ(read_record<RankSpec>(write_record(RankSpec())), RankSpec());
+  for (const std::string other : {"", "spec 2\ncommunicator\n", "a\x1b[2Jb\t0\t1\t1\t0\t22809\t\t0\t\t"}) {
+    EXPECT_FALSE(read_record<RankSpec>(other)) << other;
   }
 }
 
@@ -208,14 +177,10 @@ TEST(Guard, ComparesGpusWithinACommunicatorAndANode) {
   const auto layout = layout_of({1, 1});
   const auto spec = spec_on("0000:3b:00.0", 0);
   EXPECT_TRUE(compare(layout, {0, spec}, {1, spec}, true));
-}
-
-// NCCL_HOSTID lets several ranks use one GPU with NCCL before 2.30, in tests.
-TEST(Guard, AcceptsNcclsNamesOfHosts) {
-  const auto layout = layout_of({2});
-  const auto one = spec_on("0000:3b:00.0", 1);
-  EXPECT_FALSE(compare(layout, {0, one}, {1, one}, true));
-  EXPECT_TRUE(compare(layout, {0, one}, {1, spec_on("0000:3b:00.0", 2)}, true));
+  // NCCL_HOSTID lets several ranks use one GPU with NCCL before 2.30, in tests.
+  const auto one_node = layout_of({2});
+  EXPECT_FALSE(compare(one_node, {0, spec}, {1, spec}, true));
+  EXPECT_TRUE(compare(one_node, {0, spec}, {1, spec_on("0000:3b:00.0", 2)}, true));
 }
 
 // Only one side has the list, so the root makes no id.
@@ -239,13 +204,9 @@ TEST(Guard, ARankThatCannotTakePartSendsTheReason) {
   const auto comms = step.make([](Rank rank, Call& call) {
     if (rank == 1) call.options.refusal = Error{ErrorCode::kUnavailable, "there is no libnccl.so.2"};
   });
-  ASSERT_FALSE(comms[1]);
-  EXPECT_EQ(comms[1].error().message, "there is no libnccl.so.2");
-  for (const auto rank : {0, 2}) {
-    ASSERT_FALSE(comms[static_cast<std::size_t>(rank)]);
-    EXPECT_EQ(comms[static_cast<std::size_t>(rank)].error().message,
-              "rank 1 (node001, local rank 1) cannot take part: there is no libnccl.so.2");
-  }
+  auto expected = times(2, "rank 1 (node001, local rank 1) cannot take part: there is no libnccl.so.2");
+  expected.insert("there is no libnccl.so.2");
+  EXPECT_EQ(sentences(comms), expected);
 }
 
 // All ranks read a root's value, on every node.
@@ -307,12 +268,9 @@ TEST(UniqueIds, AreRefusedIfNcclCommIdDoesNotFit) {
     EXPECT_EQ(used(step.make(kNoChange)), (std::vector<std::string>{"0/4 6", "1/4 6", "2/4 6", "3/4 6"})) << "as NCCL";
     EXPECT_EQ(default_roots(world_group(layout_of({600}), 0), nccl_double("2.28.9")), 1U);
   });
-}
-
-TEST(UniqueIds, AreManyForManyRanks) {
-  const auto layout = layout_of({600});
-  EXPECT_EQ(default_roots(world_group(layout, 0), nccl_double("2.28.9")), 3U);
-  EXPECT_EQ(default_roots(world_group(layout, 0), nccl_double("2.18.3")), 1U);
+  const auto many = world_group(layout_of({600}), 0);
+  EXPECT_EQ(default_roots(many, nccl_double("2.28.9")), 3U) << "control";
+  EXPECT_EQ(default_roots(many, nccl_double("2.18.3")), 1U);
 }
 
 // Records what a root shares.
@@ -327,7 +285,6 @@ class RecordingExchange : public Exchange {
                                     const std::vector<Rank>& /*asked*/) override {
     return RankReports();
   }
-  std::string engine() const override { return "none"; }
   std::string seen_;
   std::string local_;
 };
@@ -338,7 +295,7 @@ TEST(UniqueIds, AreInTheSharedValueAlone) {
   const auto nccl = nccl_double("2.28.9");
   CommunicatorOptions options;
   options.deadline = std::chrono::steady_clock::now() + kEnough;
-  const auto ids = exchange_unique_ids(exchange, layout, world_group(layout, 0), 1, nccl, options);
+  const auto ids = exchange_unique_ids(exchange, layout, world_group(layout, 0), nccl, options);
   ASSERT_TRUE(ids) << ids.error().message;
   const std::string id((*ids)[0].internal.data(), 16);  // magic, family, port, address
   EXPECT_EQ(exchange.seen_.find(id), 0U);

@@ -6,6 +6,8 @@
 
 #include <numeric>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "core/plan/step_plan.h"
 #include "core/util/text.h"
@@ -68,34 +70,35 @@ TEST(GpuView, SetDeviceOfLocalRankIsDistinctInEveryMode) {
   }
 }
 
-TEST(GpuView, Index) {
-  const auto plan = *make_step_plan(one_node(2, 4), {});
-  const auto view = view_of(*plan.gpus, 1);
-  EXPECT_EQ(view.list, "0,2,1,3");  // groups 0,1 and 2,3; each task's first at its local rank
-  EXPECT_EQ(view.own, 1U);
-  EXPECT_EQ(join(view.group, ","), "1,3");
-  EXPECT_EQ(plan.variables[*plan.find("BOOTSTRAP_GPUS")].value(1), "1,3");
-  EXPECT_FALSE(view.is_alone);
-}
-
-TEST(GpuView, First) {
-  const auto plan = *make_step_plan(one_node(4, 4), with_mode(GpuMode::kFirst));
-  EXPECT_EQ(view_of(*plan.gpus, 2).list, "2,0,1,3");
-  EXPECT_EQ(plan.variables[*plan.find("LOCAL_WORLD_SIZE")].value(2), "1");
-  EXPECT_EQ(plan.variables[*plan.find("GROUP_RANK")].value(2), "2");
-  EXPECT_EQ(plan.variables[*plan.find("GROUP_WORLD_SIZE")].value(2), "4");
-}
-
-TEST(GpuView, Narrow) {
-  const auto plan = *make_step_plan(one_node(2, 4), with_mode(GpuMode::kNarrow));
-  EXPECT_EQ(view_of(*plan.gpus, 1).list, "2,3");
-  EXPECT_EQ(join(view_of(*plan.gpus, 1).group, ","), "0,1");
-}
-
-TEST(GpuView, Off) {
-  const auto plan = *make_step_plan(one_node(2, 2), with_mode(GpuMode::kOff));
-  EXPECT_FALSE(plan.gpus);
-  for (const auto* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "BOOTSTRAP_GPU"}) EXPECT_FALSE(plan.find(name));
+TEST(GpuView, OfEachMode) {
+  struct Row {
+    GpuMode mode;
+    int tasks;
+    std::uint32_t task;
+    const char* list;
+    const char* group;
+    std::vector<std::pair<const char*, const char*>> values;
+  };
+  // kIndex: groups 0,1 and 2,3; each task's first at its local rank.
+  for (const auto& row : std::initializer_list<Row>{
+           {GpuMode::kIndex, 2, 1, "0,2,1,3", "1,3", {{"BOOTSTRAP_GPU", "1"}, {"BOOTSTRAP_GPUS", "1,3"}}},
+           {GpuMode::kFirst,
+            4,
+            2,
+            "2,0,1,3",
+            "0",
+            {{"LOCAL_WORLD_SIZE", "1"}, {"GROUP_RANK", "2"}, {"GROUP_WORLD_SIZE", "4"}}},
+           {GpuMode::kNarrow, 2, 1, "2,3", "0,1", {}}}) {
+    const auto plan = *make_step_plan(one_node(row.tasks, 4), with_mode(row.mode));
+    const auto view = view_of(*plan.gpus, row.task);
+    EXPECT_EQ(view.list, row.list);
+    EXPECT_EQ(join(view.group, ","), row.group);
+    for (const auto& [name, value] : row.values) EXPECT_EQ(plan.variables[*plan.find(name)].value(row.task), value);
+  }
+  EXPECT_FALSE(view_of(*make_step_plan(one_node(2, 4), {})->gpus, 1).is_alone);
+  const auto off = *make_step_plan(one_node(2, 2), with_mode(GpuMode::kOff));
+  EXPECT_FALSE(off.gpus);
+  for (const auto* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "BOOTSTRAP_GPU"}) EXPECT_FALSE(off.find(name));
 }
 
 TEST(GpuView, TooFewGpusAreRefusedUnlessShared) {

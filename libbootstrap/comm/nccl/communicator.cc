@@ -5,16 +5,18 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "comm/nccl/cuda_device.h"
-#include "comm/nccl/nccl_comm_init.h"
 #include "comm/nccl/rank_conflicts.h"
 #include "core/exchange/exchanged_values.h"
 #include "core/step/rank_layout.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
+#include "probe/deadline.h"
 #include "probe/secrets.h"
 
 namespace bootstrap {
@@ -24,24 +26,43 @@ using Ids = Result<std::vector<nccl::UniqueId>>;
 
 constexpr std::size_t kIdSize = sizeof(nccl::UniqueId);
 
-// What this rank brings to the round in which the ranks agree on a communicator.
-struct IdRequest {
-  std::string call;         // what is made, for messages: "communicator", "unique ids"
-  std::uint32_t roots = 1;  // 1 to the size of the group
-  std::string gpu;          // that it will use; empty: unknown, and not compared
-  std::optional<Error> refusal;
-  Deadline deadline;
+// Its last owner wipes the id.
+struct MadeId {
+  nccl::UniqueId id{};
+
+  MadeId() = default;
+  MadeId(const MadeId&) = delete;
+  MadeId& operator=(const MadeId&) = delete;
+  ~MadeId() { wipe(id); }
 };
+
+Result<std::shared_ptr<const MadeId>> make_unique_id(const nccl::Functions& nccl, Deadline deadline) {
+  using Id = std::shared_ptr<const MadeId>;
+  const auto work = [nccl]() -> Result<Id> {
+    const auto made = std::make_shared<MadeId>();
+    const auto code = nccl.get_unique_id(&made->id);
+    if (code == nccl::kSuccess) return Id(made);
+    return fail(ErrorCode::kUnavailable, nccl::describe(nccl, "ncclGetUniqueId", code, nullptr));
+  };
+  return call_with_deadline<Id>("ncclGetUniqueId", work, deadline);
+}
 
 // The round in which the ranks of a step agree on a communicator and get its unique ids. Each rank compares itself with
 // the ranks of its node and with the roots of its group, and reads no others.
 class IdRound {
  public:
-  IdRound(const Layout& layout, const Group& group, const nccl::Functions& nccl, IdRequest request)
-      : layout_(layout), group_(group), nccl_(nccl), request_(std::move(request)) {
-    for (std::uint32_t root = 0; !is_outside() && root < request_.roots; ++root) {
-      const auto size = static_cast<std::uint32_t>(group_.ranks.size());
-      roots_.push_back(group_.ranks[rank_of_root(root, size, request_.roots)]);
+  // `call`: what is made, for messages. `options.roots`: 1 to the size of the group. `gpu`: that this rank will use;
+  // empty: unknown, and not compared.
+  IdRound(const Layout& layout, const Group& group, const nccl::Functions& nccl, const CommunicatorOptions& options,
+          const std::string& call, const std::string& gpu)
+      : layout_(layout), group_(group), nccl_(nccl), refusal_(options.refusal), deadline_(options.deadline) {
+    spec_.call = call;
+    spec_.gpu = gpu;
+    if (is_outside()) return;
+    spec_.size = static_cast<std::uint32_t>(group_.ranks.size());
+    spec_.roots = options.roots;
+    for (std::uint32_t root = 0; root < spec_.roots; ++root) {
+      roots_.push_back(group_.ranks[rank_of_root(root, spec_.size, spec_.roots)]);
     }
   }
 
@@ -49,13 +70,13 @@ class IdRound {
   Ids run(Exchange& exchange) {
     check_fixed_root();
     make_id();
-    make_rank_spec();
+    complete_spec();
     auto round = make_round();
     wipe(id_);
     auto result = exchange.run(round);
     if (round.shared) wipe(*round.shared);
     // A rank that refuses may have had no time for the round: its own reason is the better one.
-    if (!result) return fail(request_.refusal.value_or(result.error()));
+    if (!result) return fail(refusal_.value_or(result.error()));
     auto ids = judge(*result);
     for (auto& text : result->shared) wipe(text);
     return ids;
@@ -68,44 +89,41 @@ class IdRound {
 
   // NCCL would wait forever with several roots, and fail if the address is another node's.
   void check_fixed_root() {
-    if (is_outside() || request_.refusal || nccl::fixed_root() == nullptr) return;
+    if (is_outside() || refusal_ || nccl::fixed_root() == nullptr) return;
     const bool is_one_of_many = group_.kind != GroupKind::kList && group_.ranks.size() < layout_.size();
     if (roots_.size() > 1 || is_one_of_many) {
-      request_.refusal = Error{ErrorCode::kInvalid, cat({"NCCL_COMM_ID=", printable(nccl::fixed_root()),
-                                                         " is in the environment: NCCL makes one communicator with "
-                                                         "it, of all ranks and with one root; unset it"})};
+      refusal_ = Error{ErrorCode::kInvalid, cat({"NCCL_COMM_ID=", printable(nccl::fixed_root()),
+                                                 " is in the environment: NCCL makes one communicator with "
+                                                 "it, of all ranks and with one root; unset it"})};
     }
   }
 
   // On roots alone, and not after a refusal: an id keeps a thread and a listening socket in this process until the
   // communicator is made.
   void make_id() {
-    if (is_outside() || request_.refusal || !is_root()) return;
-    if (nccl_.get_unique_id == nullptr) {
-      request_.refusal = Error{ErrorCode::kUnsupported, cat({nccl_.path, " has no ncclGetUniqueId"})};
-      return;
+    if (is_outside() || refusal_ || !is_root()) return;
+    const auto made = make_unique_id(nccl_, end_of_own_part(deadline_));
+    if (made) {
+      id_ = (*made)->id;
+    } else {
+      refusal_ = made.error();
     }
-    const auto made = make_unique_id(nccl_, end_of_own_part(request_.deadline));
-    if (made) id_ = (*made)->id;
-    if (!made) request_.refusal = made.error();
   }
 
-  void make_rank_spec() {
-    spec_.call = request_.call;
+  void complete_spec() {
     spec_.kind = group_.kind;
     spec_.nccl_version = nccl_.version;
-    if (request_.refusal) spec_.refusal = request_.refusal->message;
+    if (refusal_) spec_.refusal = refusal_->message;
     if (is_outside()) return;
-    spec_.size = static_cast<std::uint32_t>(group_.ranks.size());
-    spec_.roots = request_.roots;
     spec_.members =
         fingerprint({reinterpret_cast<const char*>(group_.ranks.data()), group_.ranks.size() * sizeof(Rank)});
     // NCCL refuses two ranks on one GPU, unless it is allowed (2.30.3), or the ranks are on different hosts. These
     // variables of NCCL are read here, so that no call is refused that NCCL would accept.
     constexpr int kFirstThatShares = 23003;
     const char* const may_share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-    if (nccl_.version >= kFirstThatShares && may_share != nullptr && std::string_view(may_share) == "1") return;
-    spec_.gpu = request_.gpu;
+    if (nccl_.version >= kFirstThatShares && may_share != nullptr && std::string_view(may_share) == "1") {
+      spec_.gpu.clear();
+    }
     const char* const host = std::getenv("NCCL_HOSTID");
     spec_.gpu_host = host == nullptr ? 0 : fingerprint(host);
   }
@@ -113,8 +131,8 @@ class IdRound {
   Allgather make_round() const {
     Allgather round;
     round.purpose = cat({spec_.call, " ", to_string(group_.kind)});
-    round.local = encode(spec_);
-    round.deadline = request_.deadline;
+    round.local = write_record(spec_);
+    round.deadline = deadline_;
     if (is_outside()) return round;
     if (is_root()) {
       std::string shared;
@@ -128,7 +146,7 @@ class IdRound {
   }
 
   Ids judge(const AllgatherResult& result) const {
-    if (request_.refusal) return fail(*request_.refusal);
+    if (refusal_) return fail(*refusal_);
     if (is_outside()) return std::vector<nccl::UniqueId>();
     if (const auto status = check_node(result.local); !status) return fail(status.error());
     return take_ids(result.shared);
@@ -141,7 +159,7 @@ class IdRound {
     const auto ranks = layout_.ranks_on(layout_.place(self()).node);
     std::vector<MemberSpec> members;
     for (std::size_t i = 0; i < ranks.size() && i < local.size(); ++i) {
-      const auto spec = decode_rank_spec(local[i]);
+      const auto spec = read_record<RankSpec>(local[i]);
       if (!spec) {
         return fail(ErrorCode::kDisagreement,
                     cat({describe_rank(layout_, ranks[i]), " uses another version of libbootstrap than ",
@@ -164,7 +182,7 @@ class IdRound {
     std::vector<nccl::UniqueId> ids(roots_.size());
     for (std::size_t i = 0; i < roots_.size(); ++i) {
       const std::string_view text = i < shared.size() ? std::string_view(shared[i]) : std::string_view();
-      const auto spec = text.size() < kIdSize ? std::nullopt : decode_rank_spec(text.substr(kIdSize));
+      const auto spec = text.size() < kIdSize ? std::nullopt : read_record<RankSpec>(text.substr(kIdSize));
       Status status;
       if (!spec) {
         status =
@@ -186,28 +204,17 @@ class IdRound {
   const Layout& layout_;
   const Group& group_;
   const nccl::Functions& nccl_;
-  IdRequest request_;
+  std::optional<Error> refusal_;
+  Deadline deadline_;
   std::vector<Rank> roots_;  // of the step, in order of root
   nccl::UniqueId id_{};
   RankSpec spec_;
 };
 
-IdRequest request_of(const Group& group, const nccl::Functions& nccl, const CommunicatorOptions& options) {
-  IdRequest request{
-      .call = "communicator", .roots = 1, .gpu = {}, .refusal = options.refusal, .deadline = options.deadline};
-  if (group.ranks.empty()) return request;
-  // Groups of one call differ in size, such as the last node's: each has as many roots as it can.
+// Groups of one call differ in size, such as the last node's: each has as many roots as it can.
+std::uint32_t roots_of(const Group& group, const nccl::Functions& nccl, const CommunicatorOptions& options) {
   const auto size = static_cast<std::uint32_t>(group.ranks.size());
-  request.roots = options.roots == 0 ? default_roots(group, nccl) : std::min(options.roots, size);
-  if (!request.refusal) {
-    if (auto status = can_init(nccl, request.roots, options.nonblocking); !status) request.refusal = status.error();
-  }
-  if (!request.refusal && options.device >= 0) {
-    if (auto status = use_gpu(options.device); !status) request.refusal = status.error();
-  }
-  if (request.refusal) return request;
-  if (const auto gpu = current_gpu(); gpu) request.gpu = gpu->id;
-  return request;
+  return options.roots == 0 ? default_roots(group, nccl) : std::min(options.roots, std::max(size, 1U));
 }
 
 bool has_several_nodes(const Layout& layout, const Group& group) {
@@ -267,23 +274,33 @@ std::uint32_t default_roots(const Group& group, const nccl::Functions& nccl) {
              : root_count(static_cast<std::uint32_t>(group.ranks.size()));
 }
 
-Ids exchange_unique_ids(Exchange& exchange, const Layout& layout, const Group& group, std::uint32_t roots,
-                        const nccl::Functions& nccl, const CommunicatorOptions& options) {
-  // Without a GPU: a program that makes its communicator itself may choose its device after this call.
-  IdRequest request{
-      .call = "unique ids", .roots = 1, .gpu = {}, .refusal = options.refusal, .deadline = options.deadline};
+Ids exchange_unique_ids(Exchange& exchange, const Layout& layout, const Group& group, const nccl::Functions& nccl,
+                        CommunicatorOptions options) {
   const auto size = static_cast<std::uint32_t>(group.ranks.size());
-  request.roots = roots == 0 ? default_roots(group, nccl) : std::min(roots, std::max(size, 1U));
-  if (!request.refusal && roots > size && size > 0) {
-    request.refusal = Error{ErrorCode::kInvalid, cat({std::to_string(roots), " unique ids requested for a group of ",
-                                                      std::to_string(size), " ranks; the most is one for each rank"})};
+  if (!options.refusal && options.roots > size && size > 0) {
+    options.refusal =
+        Error{ErrorCode::kInvalid, cat({std::to_string(options.roots), " unique ids requested for a group of ",
+                                        std::to_string(size), " ranks; the most is one for each rank"})};
   }
-  return IdRound(layout, group, nccl, std::move(request)).run(exchange);
+  options.roots = roots_of(group, nccl, options);
+  // Without a GPU: a program that makes its communicator itself may choose its device after this call.
+  return IdRound(layout, group, nccl, options, "unique ids", {}).run(exchange);
 }
 
 Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, const Group& group,
-                                     const nccl::Functions& nccl, const CommunicatorOptions& options) {
-  auto ids = IdRound(layout, group, nccl, request_of(group, nccl, options)).run(exchange);
+                                     const nccl::Functions& nccl, CommunicatorOptions options) {
+  options.roots = roots_of(group, nccl, options);
+  CurrentGpu gpu{.ordinal = -1, .id = {}};
+  if (!options.refusal && !group.ranks.empty()) {
+    auto status = can_init(nccl, options.roots);
+    if (status && options.device >= 0) status = use_gpu(options.device);
+    if (status) {
+      gpu = current_gpu().value_or(gpu);
+    } else {
+      options.refusal = status.error();
+    }
+  }
+  auto ids = IdRound(layout, group, nccl, options, "communicator", gpu.id).run(exchange);
   if (!ids) {
     // All ranks of this node fail alike. Ranks of other nodes may have agreed, and wait in NCCL.
     if (ids.error().code != ErrorCode::kTimeout && has_several_nodes(layout, group)) {
@@ -293,20 +310,15 @@ Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, c
   }
   if (options.agreed != nullptr) *options.agreed = Deadline::clock::now();
   if (group.ranks.empty()) return nullptr;
-  // CUDA's current device belongs to a thread, and another thread calls NCCL.
-  const auto device =
-      options.device >= 0 ? options.device : current_gpu().value_or(CurrentGpu{.ordinal = -1, .id = {}}).ordinal;
   return init_communicator({.nccl = nccl,
                             .ids = std::move(*ids),
-                            .ranks = static_cast<int>(group.ranks.size()),
-                            .rank = static_cast<int>(group.own),
-                            .device = device,
+                            .layout = layout,
+                            .group = group,
+                            // CUDA's current device belongs to a thread, and another thread calls NCCL.
+                            .device = options.device >= 0 ? options.device : gpu.ordinal,
                             .nonblocking = options.nonblocking,
-                            .who = describe_rank(layout, group.ranks[group.own]),
                             .deadline = options.deadline,
-                            .exchange = group.ranks.size() > 1 ? &exchange : nullptr,
-                            .layout = &layout,
-                            .members = group.ranks});
+                            .exchange = group.ranks.size() > 1 ? &exchange : nullptr});
 }
 
 }  // namespace bootstrap

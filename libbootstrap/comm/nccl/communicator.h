@@ -14,7 +14,7 @@
 
 namespace bootstrap {
 
-enum class GroupKind : std::uint8_t { kWorld, kNode, kCross, kList };
+enum class GroupKind : std::uint8_t { kWorld, kNode, kCross, kList, kLast = kList };
 
 // The ranks that share a communicator with this one. Every rank of the step takes part in making it, each with its own
 // group, or with none.
@@ -47,12 +47,32 @@ std::uint32_t default_roots(const Group& group, const nccl::Functions& nccl);
 // The unique ids of `group`, in order of root; core/exchange/exchanged_values.h names the ranks that make them.
 // Collective over the step. The caller wipes them.
 Result<std::vector<nccl::UniqueId>> exchange_unique_ids(Exchange& exchange, const Layout& layout, const Group& group,
-                                                        std::uint32_t roots, const nccl::Functions& nccl,
-                                                        const CommunicatorOptions& options);
+                                                        const nccl::Functions& nccl, CommunicatorOptions options);
 
 // A communicator of `group`; null for a rank that is in no group. The caller owns it (ncclCommDestroy). Collective over
 // the step. After a failure nothing remains but, if NCCL cannot end it, a thread that waits in NCCL.
 Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, const Group& group,
-                                     const nccl::Functions& nccl, const CommunicatorOptions& options);
+                                     const nccl::Functions& nccl, CommunicatorOptions options);
+
+// One rank's call of ncclCommInitRank or a variant of it, with a deadline: comm/nccl/nccl_comm_init.cc.
+struct InitCall {
+  nccl::Functions nccl;
+  std::vector<nccl::UniqueId> ids;
+  Layout layout;
+  Group group;
+  int device = -1;  // made current in the thread that calls NCCL; -1: none
+  bool nonblocking = false;
+  Deadline deadline;
+  Exchange* exchange = nullptr;  // for the ranks' reports about the call; null: no reports
+};
+
+// Whether this copy of NCCL can do it; kUnsupported with the version that could.
+Status can_init(const nccl::Functions& nccl, std::size_t ids);
+
+// Calls NCCL in a thread, since its calls have no deadline. A call that has not returned in time is abandoned, and ends
+// the communicator if it returns later. A rank that fails stores its report for the others, and returns. At the
+// deadline the others read the reports: kTimeout names the ranks that do not answer, or the call that has not ended;
+// kUnavailable is the message of a rank that failed. Wipes the ids. Precondition: can_init().
+Result<nccl::Comm> init_communicator(InitCall call);
 
 }  // namespace bootstrap

@@ -4,9 +4,7 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdlib>
 #include <string_view>
 
@@ -97,11 +95,6 @@ struct Hip {
   const char* (*error_string)(Code code) = nullptr;
 };
 
-struct Runtime {
-  Code (*get_device)(int* ordinal) = nullptr;
-  Code (*bus_id)(char* text, int size, int ordinal) = nullptr;
-};
-
 // The library stays open, since the process may use it.
 std::optional<Driver> open_driver(int flags) {
   void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | flags);
@@ -132,17 +125,14 @@ std::optional<Hip> hip_of(const GpuRuntime& runtime) {
   return is_whole ? std::optional(hip) : std::nullopt;
 }
 
-std::optional<Runtime> loaded_runtime() {
+// cudaGetDevice of the runtime that the process has loaded, or null.
+auto loaded_runtime() {
+  Code (*get_device)(int* ordinal) = nullptr;
   for (const char* const name : {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}) {
     void* const library = ::dlopen(name, RTLD_NOW | RTLD_NOLOAD);
-    if (library == nullptr) continue;
-    Runtime runtime;
-    if (find_symbol(library, "cudaGetDevice", runtime.get_device) &&
-        find_symbol(library, "cudaDeviceGetPCIBusId", runtime.bus_id)) {
-      return runtime;
-    }
+    if (library != nullptr && find_symbol(library, "cudaGetDevice", get_device)) break;
   }
-  return std::nullopt;
+  return get_device;
 }
 
 std::string reason_of(const Driver& driver, Code code) {
@@ -176,14 +166,6 @@ std::string name_of(const char* prefix, const Uuid& uuid) {
 
 constexpr int kBusIdSize = 32;
 
-// Runtimes write the letters of a bus id in different cases.
-std::string lower_case(const char* text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower;
-}
-
 std::optional<std::string> id_of(const Driver& driver, Device device) {
   Uuid part{};
   if (driver.part_uuid != nullptr && driver.part_uuid(&part, device) == kGpuSuccess) {
@@ -193,33 +175,23 @@ std::optional<std::string> id_of(const Driver& driver, Device device) {
   }
   std::array<char, kBusIdSize> text{};
   if (driver.bus_id(text.data(), kBusIdSize, device) != kGpuSuccess) return std::nullopt;
-  return lower_case(text.data());
+  return normal_pci(text.data());  // runtimes write the letters in different cases
 }
 
-// The runtime and the driver have the same ordinals, after CUDA_VISIBLE_DEVICES.
-std::optional<CurrentGpu> ask_runtime(const Runtime& runtime, const std::optional<Driver>& driver) {
-  CurrentGpu gpu;
-  if (runtime.get_device(&gpu.ordinal) != kGpuSuccess) return std::nullopt;
-  Device device = 0;
-  if (driver && driver->device(&device, gpu.ordinal) == kGpuSuccess) {
-    auto id = id_of(*driver, device);
-    if (!id) return std::nullopt;
-    gpu.id = std::move(*id);
-    return gpu;
-  }
-  std::array<char, kBusIdSize> text{};
-  if (runtime.bus_id(text.data(), kBusIdSize, gpu.ordinal) != kGpuSuccess) return std::nullopt;
-  gpu.id = lower_case(text.data());
-  return gpu;
-}
-
-// Nothing without a context in this thread: a statically linked runtime may have chosen a device without the driver.
-std::optional<CurrentGpu> ask_driver(const Driver& driver) {
-  Device device = 0;
-  if (driver.device_of_context(&device) != kGpuSuccess) return std::nullopt;
-  auto id = id_of(driver, device);
+// Without a runtime: nothing without a context in this thread, since a statically linked runtime may have chosen a
+// device without the driver.
+std::optional<CurrentGpu> ask_cuda() {
+  const auto get_device = loaded_runtime();
+  const auto driver = open_driver(get_device == nullptr ? RTLD_NOLOAD : 0);
+  CurrentGpu gpu;  // a CUdevice is its ordinal, and the runtime has the same ordinals
+  if (!driver) return std::nullopt;
+  const bool is_known = get_device == nullptr
+                            ? driver->device_of_context(&gpu.ordinal) == kGpuSuccess
+                            : get_device(&gpu.ordinal) == kGpuSuccess && driver->init(0) == kGpuSuccess;
+  auto id = is_known ? id_of(*driver, gpu.ordinal) : std::nullopt;
   if (!id) return std::nullopt;
-  return CurrentGpu{.ordinal = device, .id = std::move(*id)};  // a CUdevice is its ordinal
+  gpu.id = std::move(*id);
+  return gpu;
 }
 
 std::optional<CurrentGpu> ask_hip(const Hip& hip) {
@@ -227,7 +199,7 @@ std::optional<CurrentGpu> ask_hip(const Hip& hip) {
   std::array<char, kBusIdSize> text{};
   if (hip.get_device(&gpu.ordinal) != kGpuSuccess) return std::nullopt;
   if (hip.bus_id(text.data(), kBusIdSize, gpu.ordinal) != kGpuSuccess) return std::nullopt;
-  gpu.id = lower_case(text.data());
+  gpu.id = normal_pci(text.data()).value_or("");
   return gpu;
 }
 
@@ -254,9 +226,7 @@ Status use_gpu(int ordinal) {
 
 std::optional<CurrentGpu> current_gpu() {
   if (const auto hip = hip_of(open_gpu_runtime(RTLD_NOW | RTLD_NOLOAD))) return ask_hip(*hip);
-  const auto driver = open_driver(RTLD_NOLOAD);
-  if (const auto runtime = loaded_runtime(); runtime) return ask_runtime(*runtime, driver);
-  return driver ? ask_driver(*driver) : std::nullopt;
+  return ask_cuda();
 }
 
 std::optional<int> driver_version() {

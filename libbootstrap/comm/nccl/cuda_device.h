@@ -19,18 +19,18 @@ struct GpuLibraries {
   GpuVendor vendor;
   std::string_view nccl;
   std::array<const char*, 2> nccl_files;
-  std::string_view nccl_file;  // for people
   std::string_view runtime;
   std::array<const char*, 4> runtime_files;
   std::string_view runtime_file;  // for people
+
+  const char* nccl_file() const { return nccl_files.front(); }
 };
 
 inline constexpr std::array<GpuLibraries, 2> kGpuLibraries{{
-    {GpuVendor::kNvidia, "NCCL", {"libnccl.so.2"}, "libnccl.so.2", "CUDA", {"libcuda.so.1"}, "libcuda.so.1"},
+    {GpuVendor::kNvidia, "NCCL", {"libnccl.so.2"}, "CUDA", {"libcuda.so.1"}, "libcuda.so.1"},
     {GpuVendor::kAmd,
      "RCCL",
      {"librccl.so.1", "librccl.so"},
-     "librccl.so.1",
      "HIP",
      {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
      "libamdhip64.so"},

@@ -1,7 +1,5 @@
 // One rank's call of ncclCommInitRank or a variant of it, with a deadline.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/nccl/nccl_comm_init.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -10,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "comm/nccl/communicator.h"
 #include "comm/nccl/cuda_device.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
@@ -62,11 +61,8 @@ class Init {
     return fail(too_late());
   }
 
-  // In the caller, which stops waiting: returns true if the thread will abort the communicator.
-  bool give_up() {
-    is_given_up_ = true;
-    return is_polling_;
-  }
+  // NCCL's call has returned, and the communicator is not ready yet: at the deadline the thread aborts it.
+  bool is_polling() const { return is_polling_; }
 
   const char* name() const {
     if (roots_ > 1) return "ncclCommInitRankScalable";
@@ -75,8 +71,9 @@ class Init {
 
   Error too_late() const {
     return {ErrorCode::kTimeout,
-            cat({name(), " has not finished after ", seconds_since(start_), " on ", call_.who, ", which is rank ",
-                 std::to_string(call_.rank), " of ", std::to_string(call_.ranks), " in the communicator"})};
+            cat({name(), " has not finished after ", seconds_since(start_), " on ",
+                 describe_rank(call_.layout, call_.group.ranks[call_.group.own]), ", which is rank ",
+                 std::to_string(rank()), " of ", std::to_string(ranks()), " in the communicator"})};
   }
 
   // Adds variables of the environment that may be the cause. NCCL prefers them to the arguments of a call.
@@ -99,6 +96,9 @@ class Init {
   }
 
  private:
+  int rank() const { return static_cast<int>(call_.group.own); }
+  int ranks() const { return static_cast<int>(call_.group.ranks.size()); }
+
   // The first rank of the communicator cannot bind an address of another host, or one in use.
   bool is_without_root(const Error& error) const {
     return outcome_ == nccl::kSystemError && error.message.find("bind") != std::string::npos;
@@ -122,10 +122,10 @@ class Init {
     config.blocking = call_.nonblocking ? 0 : 1;
     const auto& nccl = call_.nccl;
     if (roots_ > 1) {
-      return nccl.init_rank_scalable(comm, call_.ranks, call_.rank, roots_, call_.ids.data(), &config);
+      return nccl.init_rank_scalable(comm, ranks(), rank(), roots_, call_.ids.data(), &config);
     }
-    if (call_.nonblocking) return nccl.init_rank_config(comm, call_.ranks, call_.ids.front(), call_.rank, &config);
-    return nccl.init_rank(comm, call_.ranks, call_.ids.front(), call_.rank);
+    if (call_.nonblocking) return nccl.init_rank_config(comm, ranks(), call_.ids.front(), rank(), &config);
+    return nccl.init_rank(comm, ranks(), call_.ids.front(), rank());
   }
 
   // Also for a blocking call: NCCL_COMM_BLOCKING=0 in the environment overrides it.
@@ -138,8 +138,7 @@ class Init {
       const auto code = nccl.get_async_error(comm, &state);
       const auto outcome = code != nccl::kSuccess ? code : state;
       if (outcome == nccl::kSuccess) return comm;
-      const bool is_late = is_given_up_ || steady_clock::now() >= call_.deadline;
-      if (outcome != nccl::kInProgress || is_late) {
+      if (outcome != nccl::kInProgress || steady_clock::now() >= call_.deadline) {
         auto error = outcome == nccl::kInProgress
                          ? too_late()
                          : Error{ErrorCode::kUnavailable, nccl::describe(nccl, name(), outcome, comm)};
@@ -157,8 +156,7 @@ class Init {
   Deadline start_;
   std::mutex mutex_;
   bool is_abandoned_ = false;
-  std::atomic<bool> is_given_up_{false};
-  std::atomic<bool> is_polling_{false};  // NCCL's call has returned, and the communicator is not ready yet
+  std::atomic<bool> is_polling_{false};
   std::atomic<nccl::ResultCode> outcome_{nccl::kSuccess};
   std::optional<Result<nccl::Comm>> result_;
 };
@@ -167,7 +165,7 @@ class Init {
 class Others {
  public:
   Others(const InitCall& call, std::string name)
-      : exchange_(call.exchange), layout_(call.layout), members_(call.members), name_(std::move(name)) {
+      : exchange_(call.exchange), layout_(call.layout), members_(call.group.ranks), name_(std::move(name)) {
     std::sort(members_.begin(), members_.end());
   }
 
@@ -210,7 +208,7 @@ class Others {
         std::find_if(failures.begin(), failures.end(), [](const auto& report) { return !report.has_lost_peer; });
     if (found == failures.end() && may_have_lost_peer) found = failures.begin();
     if (found == failures.end()) return std::nullopt;
-    return Error{ErrorCode::kUnavailable, cat({describe_rank(*layout_, found->rank), ": ", found->failure})};
+    return Error{ErrorCode::kUnavailable, cat({describe_rank(layout_, found->rank), ": ", found->failure})};
   }
 
   std::string describe_missing(const RankReports& reports) const {
@@ -219,26 +217,18 @@ class Others {
   }
 
   Exchange* exchange_;
-  const Layout* layout_;
+  const Layout& layout_;
   std::vector<Rank> members_;
   std::string name_;  // of NCCL's call
 };
 
 }  // namespace
 
-Status can_init(const nccl::Functions& nccl, std::size_t ids, bool nonblocking) {
-  if (ids > 1 && nccl.init_rank_scalable == nullptr) {
-    return fail(ErrorCode::kUnsupported, cat({std::to_string(ids), " roots need ncclCommInitRankScalable of ",
-                                              nccl::product(), " 2.23 or newer, but this is ", nccl::product(), " ",
-                                              nccl::version_text(nccl.version), " in ", nccl.path}));
-  }
-  const bool has_config = nccl.init_rank_config != nullptr && nccl.get_async_error != nullptr && nccl.abort != nullptr;
-  if (nccl.init_rank == nullptr || (nonblocking && !has_config)) {
-    return fail(ErrorCode::kUnsupported, cat({nccl::product(), " in ", nccl.path, " has no ",
-                                              nccl.init_rank == nullptr ? "ncclCommInitRank" : "ncclCommInitRankConfig",
-                                              "; use ", nccl::product(), " 2.14 or newer"}));
-  }
-  return {};
+Status can_init(const nccl::Functions& nccl, std::size_t ids) {
+  if (ids < 2 || nccl.init_rank_scalable != nullptr) return {};
+  return fail(ErrorCode::kUnsupported, cat({std::to_string(ids), " roots need ncclCommInitRankScalable of ",
+                                            nccl::product(), " 2.23 or newer, but this is ", nccl::product(), " ",
+                                            nccl::version_text(nccl.version), " in ", nccl.path}));
 }
 
 Result<nccl::Comm> init_communicator(InitCall call) {
@@ -254,9 +244,8 @@ Result<nccl::Comm> init_communicator(InitCall call) {
   std::optional<Error> late;
   if (!worker.wait_until(deadline)) {
     const auto until = steady_clock::now() + kAbortTime;
-    const bool is_aborted = init->give_up();
     late = others.explain_wait(init->too_late());
-    if (is_aborted) (void)worker.wait_until(until);
+    if (init->is_polling()) (void)worker.wait_until(until);
   }
   auto result = init->take_result();
   if (result) return result;

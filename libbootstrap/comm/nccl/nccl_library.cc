@@ -44,7 +44,7 @@ Result<Functions> open_library(std::string_view preferred) {
     if (is_nccl(found)) return found;
     (void)::dlclose(handle);
     return fail(ErrorCode::kUnavailable, cat({file, " has no ncclCommInitRank: it is not ", product(),
-                                              "; set SLURM_BOOTSTRAP_NCCL to a ", libraries->nccl_file}));
+                                              "; set SLURM_BOOTSTRAP_NCCL to a ", libraries->nccl_file()}));
   }
   const bool is_there = reason.find("undefined symbol") != std::string::npos;
   return fail(ErrorCode::kUnavailable,
@@ -55,12 +55,14 @@ Result<Functions> open_library(std::string_view preferred) {
 }
 
 Result<Functions> check_age(Functions found) {
-  const bool is_whole = found.get_unique_id != nullptr && found.get_version != nullptr;
-  if (is_whole && found.version >= kOldestVersion) return found;
+  const bool is_old = found.get_version != nullptr && found.version < kOldestVersion;
+  const bool is_whole = found.get_version != nullptr && found.get_unique_id != nullptr && found.abort != nullptr &&
+                        found.init_rank_config != nullptr && found.get_async_error != nullptr;
+  if (is_whole && !is_old) return found;
   return fail(
       ErrorCode::kUnsupported,
-      cat({product(), " in ", found.path, " is ", is_whole ? version_text(found.version) : "incomplete",
-           "; set SLURM_BOOTSTRAP_NCCL to a ", used_gpu_libraries().nccl_file, " of ", product(), " 2.14 or newer"}));
+      cat({product(), " in ", found.path, " is ", is_old ? version_text(found.version) : "incomplete",
+           "; set SLURM_BOOTSTRAP_NCCL to a ", used_gpu_libraries().nccl_file(), " of ", product(), " 2.14 or newer"}));
 }
 
 Result<Functions> find_or_open(std::string_view preferred) {
@@ -147,17 +149,15 @@ std::string describe(const Functions& nccl, std::string_view call, ResultCode co
 
 namespace bootstrap {
 
-using Functions = Result<const nccl::Functions*>;
-using Id = Result<std::shared_ptr<const MadeId>>;
-
 Deadline end_of_own_part(Deadline deadline) {
   const auto left = deadline - std::chrono::steady_clock::now();
   return deadline - std::min<Deadline::duration>(std::chrono::seconds(5), left / 4);
 }
 
 // The text for messages must not need the loader: dlopen(3) holds its lock while a library starts.
-Functions prepare_nccl(const std::string& preferred, std::optional<int> device, Deadline deadline) {
-  const auto work = [preferred, device]() -> Functions {
+Result<const nccl::Functions*> prepare_nccl(const std::string& preferred, std::optional<int> device,
+                                            Deadline deadline) {
+  const auto work = [preferred, device]() -> Result<const nccl::Functions*> {
     auto nccl = nccl::load(preferred);
     if (!nccl) return nccl;
     if (device && *device < 0) (void)current_gpu();
@@ -166,19 +166,7 @@ Functions prepare_nccl(const std::string& preferred, std::optional<int> device, 
     }
     return nccl;
   };
-  auto done = call_with_deadline<Functions>("the start of NCCL and the GPU on this rank", work, deadline);
-  return done ? std::move(*done) : Functions(fail(done.error()));
-}
-
-Id make_unique_id(const nccl::Functions& nccl, Deadline deadline) {
-  const auto work = [nccl]() -> Id {
-    auto made = std::make_shared<MadeId>();
-    const auto code = nccl.get_unique_id(&made->id);
-    if (code == nccl::kSuccess) return std::shared_ptr<const MadeId>(std::move(made));
-    return fail(ErrorCode::kUnavailable, nccl::describe(nccl, "ncclGetUniqueId", code, nullptr));
-  };
-  auto done = call_with_deadline<Id>("ncclGetUniqueId", work, deadline);
-  return done ? std::move(*done) : Id(fail(done.error()));
+  return call_with_deadline<const nccl::Functions*>("the start of NCCL and the GPU on this rank", work, deadline);
 }
 
 }  // namespace bootstrap

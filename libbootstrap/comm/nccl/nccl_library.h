@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -102,18 +101,5 @@ Deadline end_of_own_part(Deadline deadline);
 // load libraries and open devices, and may block forever, so they run in another thread, and the caller's current
 // device stays. kTimeout at the deadline.
 Result<const nccl::Functions*> prepare_nccl(const std::string& preferred, std::optional<int> device, Deadline deadline);
-
-// Its last owner wipes the id.
-struct MadeId {
-  nccl::UniqueId id{};
-
-  MadeId() = default;
-  MadeId(const MadeId&) = delete;
-  MadeId& operator=(const MadeId&) = delete;
-  ~MadeId() { wipe(id); }
-};
-
-// ncclGetUniqueId, until the deadline. Precondition: `nccl` has it.
-Result<std::shared_ptr<const MadeId>> make_unique_id(const nccl::Functions& nccl, Deadline deadline);
 
 }  // namespace bootstrap

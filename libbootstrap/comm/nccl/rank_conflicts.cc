@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/rank_conflicts.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -12,19 +11,6 @@
 
 namespace bootstrap {
 namespace {
-
-constexpr std::string_view kFormat = "spec 2";  // changes with the lines
-constexpr std::size_t kLines = 10;
-constexpr std::size_t kMaxText = 1000;  // bytes of a refusal
-
-std::string one_line(std::string_view text) { return replaced(text.substr(0, kMaxText), "\n", " "); }
-
-template <class Number>
-bool read(std::string_view text, Number& number, std::uint64_t max) {
-  const auto value = parse_unsigned(text, max);
-  if (value) number = static_cast<Number>(*value);
-  return value.has_value();
-}
 
 std::string both(const Layout& layout, const MemberSpec& one, const MemberSpec& other) {
   return cat({describe_rank(layout, one.rank), " and ", describe_rank(layout, other.rank)});
@@ -61,7 +47,7 @@ Status compare_versions(const Layout& layout, const MemberSpec& one, const Membe
   return disagree(
       cat({nccl::product(), " ", nccl::version_text(one.spec.nccl_version), " on ", describe_rank(layout, one.rank),
            " and ", nccl::version_text(other.spec.nccl_version), " on ", describe_rank(layout, other.rank), kOneVersion,
-           used_gpu_libraries().nccl_file, " that all nodes have"}));
+           used_gpu_libraries().nccl_file(), " that all nodes have"}));
 }
 
 Status compare_gpus(const Layout& layout, const MemberSpec& one, const MemberSpec& other) {
@@ -80,30 +66,6 @@ Status compare_gpus(const Layout& layout, const MemberSpec& one, const MemberSpe
 const char* to_string(GroupKind kind) {
   constexpr std::array<const char*, 4> kNames = {"world", "node", "cross", "list"};
   return kNames[static_cast<std::size_t>(kind)];
-}
-
-std::string encode(const RankSpec& spec) {
-  return cat({kFormat, "\n", spec.call, "\n", std::to_string(static_cast<unsigned>(spec.kind)), "\n",
-              std::to_string(spec.size), "\n", std::to_string(spec.roots), "\n", std::to_string(spec.members), "\n",
-              std::to_string(std::max(spec.nccl_version, 0)), "\n", one_line(spec.gpu), "\n",
-              std::to_string(spec.gpu_host), "\n", one_line(spec.refusal)});
-}
-
-std::optional<RankSpec> decode_rank_spec(std::string_view text) {
-  const auto lines = split(text, '\n');
-  if (lines.size() != kLines || lines[0] != kFormat) return std::nullopt;
-  RankSpec spec;
-  // Another process wrote the text, which goes into messages.
-  const auto shown = [](std::string_view line) { return printable(line.substr(0, kMaxText)); };
-  spec.call = shown(lines[1]);
-  const bool is_right = read(lines[2], spec.kind, static_cast<std::uint64_t>(GroupKind::kList)) &&
-                        read(lines[3], spec.size, UINT32_MAX) && read(lines[4], spec.roots, UINT32_MAX) &&
-                        read(lines[5], spec.members, UINT32_MAX) && read(lines[6], spec.nccl_version, INT32_MAX) &&
-                        read(lines[8], spec.gpu_host, UINT32_MAX);
-  if (!is_right) return std::nullopt;
-  spec.gpu = shown(lines[7]);
-  spec.refusal = shown(lines[9]);
-  return spec;
 }
 
 Status compare(const Layout& layout, const MemberSpec& one, const MemberSpec& other, bool is_member) {

@@ -3,9 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
+#include <tuple>
 
 #include "comm/nccl/communicator.h"
 #include "core/step/rank_layout.h"
@@ -27,10 +26,10 @@ struct RankSpec {
   bool operator==(const RankSpec&) const = default;
 };
 
-// Lines of text; line breaks in a value become blanks.
-std::string encode(const RankSpec& spec);
-// Nothing if it is no such text, or from another version of this library.
-std::optional<RankSpec> decode_rank_spec(std::string_view text);
+inline auto fields_of(RankSpec& spec) {
+  return std::tie(spec.call, spec.kind, spec.size, spec.roots, spec.members, spec.nccl_version, spec.gpu, spec.gpu_host,
+                  spec.refusal);
+}
 
 struct MemberSpec {
   Rank rank = 0;

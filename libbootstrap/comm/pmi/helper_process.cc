@@ -2,12 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/pmi/helper_process.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,9 +19,11 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -42,6 +48,94 @@ static_assert(kHelperImage == 4);
 
 // The first string of the first message: the helper has begun, and may reach a server.
 constexpr const char* kBegun = "begun";
+
+// How this code starts as a program: the library has an entry point (preload/constructor.cc), and the loader of this
+// process can run it.
+struct OwnProgram {
+  std::string program;
+  std::vector<std::string> arguments;
+  Descriptor image;  // a copy of the library, if its file was deleted or replaced; else not open
+};
+
+// The path of this process's loader.
+std::string path_of_loader() {
+  std::string path;
+  const auto look = [](dl_phdr_info* file, std::size_t /*size*/, void* found) {
+    const std::string_view name = file->dlpi_name;
+    const auto base = name.substr(name.rfind('/') + 1);
+    if (base.starts_with("ld-") || base.starts_with("ld64.")) *static_cast<std::string*>(found) = name;
+    return 0;
+  };
+  (void)::dl_iterate_phdr(look, &path);
+  return path;
+}
+
+// The loader names each file but that of the program.
+bool is_in_programs_file(const void* code) {
+  Dl_info facts{};
+  void* file = nullptr;
+  return ::dladdr1(code, &facts, &file, RTLD_DL_LINKMAP) != 0 && *static_cast<const link_map*>(file)->l_name == '\0';
+}
+
+// From the kernel: the loader has the name that a library was loaded with, which may be relative to a folder that the
+// program has left.
+std::string file_of(std::uintptr_t code) {
+  const Descriptor maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  const auto text = read_whole(maps.get(), std::size_t{64} << 20).value_or("");
+  for (const auto line : split(text, '\n')) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    const auto first = std::from_chars(line.begin(), line.end(), begin, 16);
+    if (first.ptr == line.end() || std::from_chars(first.ptr + 1, line.end(), end, 16).ec != std::errc{}) continue;
+    if (code >= begin && code < end) return std::string(line.substr(std::min(line.find('/'), line.size())));
+  }
+  return {};
+}
+
+// The file of the library. A mapping keeps the contents after the name is gone, without a descriptor.
+std::string_view map_file(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat facts {};
+  if (!file.is_open() || ::fstat(file.get(), &facts) != 0 || facts.st_size <= 0) return {};
+  const auto size = static_cast<std::size_t>(facts.st_size);
+  void* const bytes = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  return bytes == MAP_FAILED ? std::string_view() : std::string_view(static_cast<const char*>(bytes), size);
+}
+
+std::optional<Descriptor> copy_to_memory(std::string_view bytes) {
+  Descriptor copy(::memfd_create("libbootstrap", MFD_CLOEXEC));
+  while (copy.is_open() && !bytes.empty()) {
+    const auto written = ::write(copy.get(), bytes.data(), bytes.size());
+    if (written <= 0 && errno != EINTR) return std::nullopt;
+    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return copy.is_open() ? std::optional(std::move(copy)) : std::nullopt;
+}
+
+// After the first call the file may be deleted or replaced.
+Result<OwnProgram> own_program() {
+  const auto* const own_code = reinterpret_cast<const void*>(&own_program);
+  if (is_in_programs_file(own_code)) return OwnProgram{"/proc/self/exe", {"slurm-bootstrap", kHelperArgument}, {}};
+  auto library = file_of(reinterpret_cast<std::uintptr_t>(own_code));
+  auto loader = path_of_loader();
+  if (library.empty() || loader.empty()) {
+    return fail(ErrorCode::kUnavailable, "the file of this library, or of its loader, is not known");
+  }
+  static std::mutex mutex;
+  static std::string_view image;  // until the process ends
+  const std::lock_guard lock(mutex);
+  const bool is_gone = library.ends_with(" (deleted)");
+  if (!is_gone && image.empty()) image = map_file(library);
+  OwnProgram own{std::move(loader), {"slurm-bootstrap-helper", is_gone ? kImagePath : library}, {}};
+  if (!is_gone) return own;
+  auto copy = image.empty() ? std::nullopt : copy_to_memory(image);
+  if (!copy) {
+    return fail(ErrorCode::kUnavailable,
+                "the file of libbootstrap was deleted or replaced after the program had loaded it");
+  }
+  own.image = std::move(*copy);
+  return own;
+}
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> all;
@@ -196,7 +290,7 @@ Result<std::vector<std::string>> ask_helper(const std::vector<std::string>& requ
   if (::getauxval(AT_SECURE) != 0) {
     return fail(ErrorCode::kUnsupported, "a set-user-ID program cannot start a helper process");
   }
-  auto own = own_program(kImagePath);
+  auto own = own_program();
   if (!own) return fail(own.error());
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {

@@ -9,7 +9,6 @@
 #include "core/util/environment.h"
 #include "core/util/result.h"
 #include "probe/deadline.h"
-#include "probe/files.h"
 
 namespace bootstrap {
 
@@ -40,16 +39,5 @@ void end_with_peer();
 
 // The only argument of a helper that is a program, and not the library.
 inline constexpr const char* kHelperArgument = "--helper";
-
-struct OwnProgram {
-  std::string program;
-  std::vector<std::string> arguments;
-  Descriptor image;  // a copy of the library, if its file was deleted or replaced; else not open
-};
-
-// How this code starts as a program: the library has an entry point (preload/constructor.cc), and the loader of this
-// process can run it. `image_path` names the image in the new process. After the first call the file may be deleted or
-// replaced.
-Result<OwnProgram> own_program(const std::string& image_path);
 
 }  // namespace bootstrap

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/exchange_engine.h"
+#include "comm/pmi/helper_process.h"
 #include "comm/pmi/pmi1_helper.h"
 #include "core/step/rank_layout.h"
 #include "core/util/string_list.h"
@@ -33,28 +34,19 @@ class Pmi1Engine final : public ExchangeEngine {
                        "again in this step; ",
                        kRemedy}));
     }
+    const auto ranks = ranks_to_read(round);
     auto both = encode_strings({round.shared.value_or(""), round.local});
-    Pmi1Exchange exchange{self_.rank, static_cast<std::uint32_t>(self_.layout.size()), encode_tagged_value(tag, both),
-                          ranks_to_read(round)};
+    std::vector<std::string> request{encode_tagged_value(tag, both)};
     wipe(both);
-    auto outcome = exchange_in_helper(self_.id, exchange, self_.environment, round.deadline);
-    wipe(exchange.value);
-    is_count_spoiled = outcome
-                           ? outcome->may_have_arrived
-                           : outcome.error().code == ErrorCode::kTimeout || outcome.error().code == ErrorCode::kMissing;
-    if (!outcome) return fail(explain(outcome.error()));
-    if (!outcome->trouble.empty()) {
-      return fail(is_count_spoiled ? ErrorCode::kUnavailable : ErrorCode::kMissing,
-                  cat({outcome->trouble, "; ", kRemedy}));
+    for (const Rank rank : ranks) request.push_back(std::to_string(rank));
+    auto answer = ask_helper(request, environment_of_helper(), round.deadline);
+    wipe(request.front());
+    if (!answer) {
+      is_count_spoiled = answer.error().code == ErrorCode::kTimeout || answer.error().code == ErrorCode::kMissing;
+      return fail(explain(answer.error()));
     }
-    if (outcome->values.size() != exchange.wanted.size()) {
-      return fail(ErrorCode::kUnavailable,
-                  cat({"the helper process for PMI-1 returned an incomplete answer; ", kRemedy}));
-    }
-    auto result = read_all(tag, round, exchange.wanted, *outcome);
-    for (auto& value : outcome->values) {
-      if (value) wipe(*value);
-    }
+    auto result = read_all(tag, round, ranks, *answer);
+    for (auto& text : *answer) wipe(text);
     return result;
   }
 
@@ -73,8 +65,23 @@ class Pmi1Engine final : public ExchangeEngine {
     return ranks;
   }
 
-  Result<std::string> read(const CallTag& tag, Rank rank, const std::optional<std::string>& text, bool is_local) const {
-    const auto value = text ? decode_tagged_value(*text) : std::nullopt;
+  // Slurm's libpmi reads all from the environment. Components of a heterogeneous step have their own job ids, but one
+  // srun serves them all: the first component's id counts.
+  Environment environment_of_helper() const {
+    auto changed = self_.environment;
+    const auto set = [&](std::initializer_list<std::string_view> names, std::size_t value) {
+      for (const auto name : names) changed.set(name, std::to_string(value));
+    };
+    set({"SLURM_JOB_ID", "SLURM_JOBID", "PMI_JOBID"}, self_.id.job);
+    set({"SLURM_STEP_ID", "SLURM_STEPID", "PMI_STEPID"}, self_.id.step);
+    set({"SLURM_PROCID", "PMI_RANK"}, self_.rank);
+    set({"SLURM_NPROCS", "SLURM_NTASKS", "PMI_SIZE"}, self_.layout.size());
+    for (const std::string_view name : {"PMI_FD", "PMI_DEBUG", "PMI_SPAWNED"}) changed.unset(name);
+    return changed;
+  }
+
+  Result<std::string> read(const CallTag& tag, Rank rank, const std::string& text, bool is_local) const {
+    const auto value = decode_tagged_value(text);
     if (!value) {
       return fail(ErrorCode::kDisagreement, cat({describe_rank(self_.layout, rank),
                                                  " provided no value: it, or its MPI library, made another PMI-1 "
@@ -90,11 +97,20 @@ class Pmi1Engine final : public ExchangeEngine {
   }
 
   Result<AllgatherResult> read_all(const CallTag& tag, const Allgather& round, const std::vector<Rank>& ranks,
-                                   const Pmi1Outcome& outcome) const {
+                                   const std::vector<std::string>& answer) const {
+    const std::string_view state = answer.empty() ? std::string_view() : answer.front();
+    is_count_spoiled = state != kPmi1Done && state != kPmi1NotBegun;
+    if (state != kPmi1Done && answer.size() == 2) {
+      return fail(is_count_spoiled ? ErrorCode::kUnavailable : ErrorCode::kMissing, cat({answer[1], "; ", kRemedy}));
+    }
+    if (state != kPmi1Done || answer.size() != ranks.size() + 1) {
+      return fail(ErrorCode::kUnavailable,
+                  cat({"the helper process for PMI-1 returned an incomplete answer; ", kRemedy}));
+    }
     AllgatherResult result;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       const bool is_local = i >= round.read_shared.size();
-      auto value = read(tag, ranks[i], outcome.values[i], is_local);
+      auto value = read(tag, ranks[i], answer[i + 1], is_local);
       if (!value) {
         for (auto& text : result.shared) wipe(text);
         return fail(value.error());

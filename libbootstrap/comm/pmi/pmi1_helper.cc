@@ -24,14 +24,6 @@ namespace {
 
 constexpr const char* kPmiLibrary = "libpmi.so.0";
 
-// The first string of an answer.
-constexpr std::string_view kDone = "done";
-constexpr std::string_view kNotBegun = "not begun";    // the barrier; the reason follows
-constexpr std::string_view kBarrierFailed = "failed";  // in the barrier; the reason follows
-
-// Precedes a value in the answer: a rank may have put none.
-constexpr std::string_view kValue = "+";
-
 class Pmi1Library {
  public:
   // libpmi.so.0 of the Slurm whose srun is in PATH, else the one that the loader finds. It stays loaded.
@@ -129,11 +121,11 @@ Result<Pmi1Library> Pmi1Library::load(const Environment& environment) {
   return pmi;
 }
 
-std::string key_of(Rank rank, std::size_t piece) {
-  return cat({"bootstrap.", std::to_string(rank), ".", std::to_string(piece)});
+std::string key_of(std::string_view rank, std::size_t piece) {
+  return cat({"bootstrap.", rank, ".", std::to_string(piece)});
 }
 
-std::optional<std::string> value_of(const Pmi1Library& pmi, Rank rank) {
+std::optional<std::string> value_of(const Pmi1Library& pmi, std::string_view rank) {
   std::vector<std::string> pieces;
   auto first = pmi.get(key_of(rank, 0));
   const auto count = count_pmi_pieces(first.value_or(""));
@@ -177,7 +169,7 @@ class ErrorOutput {
 // For an answer also if libslurm ends the process by exit(3), as it does without a slurm.conf.
 struct Helper {
   ErrorOutput errors;
-  std::string_view state = kNotBegun;
+  std::string_view state = kPmi1NotBegun;
   bool has_answered = false;
 
   void fail_with(std::string_view reason) {
@@ -195,79 +187,27 @@ void answer_at_exit() {
   if (!helper().has_answered) helper().fail_with("Slurm's PMI-1 library ended the process");
 }
 
-Status do_exchange(Pmi1Library& pmi, const Pmi1Exchange& exchange) {
-  if (auto status = pmi.init(exchange.rank, exchange.size); !status) return status;
-  const auto pieces = to_pmi_pieces(exchange.value);
+Status do_exchange(Pmi1Library& pmi, const std::string& value, const Environment& environment) {
+  const auto rank = environment.number("PMI_RANK").value_or(0);
+  if (auto status = pmi.init(rank, environment.number("PMI_SIZE").value_or(0)); !status) return status;
+  const auto pieces = to_pmi_pieces(value);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (auto status = pmi.put(key_of(exchange.rank, i), pieces[i]); !status) return status;
+    if (auto status = pmi.put(key_of(std::to_string(rank), i), pieces[i]); !status) return status;
   }
   if (auto status = pmi.commit(); !status) return status;
-  helper().state = kBarrierFailed;
+  helper().state = kPmi1BarrierFailed;
   return pmi.barrier();
 }
 
-std::vector<std::string> write_request(const Pmi1Exchange& exchange) {
-  std::vector<std::string> request{std::to_string(exchange.rank), std::to_string(exchange.size), exchange.value};
-  for (const Rank rank : exchange.wanted) request.push_back(std::to_string(rank));
-  return request;
-}
-
-std::optional<Pmi1Exchange> read_request(const std::vector<std::string>& request) {
-  constexpr std::size_t kFirstWanted = 3;
-  if (request.size() < kFirstWanted) return {};
-  const auto number = [](const std::string& text) {
-    return static_cast<std::uint32_t>(parse_unsigned(text, kMaxRanks).value_or(0));
-  };
-  Pmi1Exchange exchange{number(request[0]), number(request[1]), request[2], {}};
-  for (std::size_t i = kFirstWanted; i < request.size(); ++i) exchange.wanted.push_back(number(request[i]));
-  return exchange;
-}
-
-Pmi1Outcome read_answer(std::vector<std::string>& answer) {
-  Pmi1Outcome outcome;
-  const std::string_view state = answer.empty() ? std::string_view() : answer.front();
-  if (state != kDone) {
-    outcome.may_have_arrived = state != kNotBegun;
-    outcome.trouble = answer.size() == 2 ? answer[1] : "the helper process returned no answer";
-    return outcome;
-  }
-  for (std::size_t i = 1; i < answer.size(); ++i) {
-    const bool has_value = answer[i].starts_with(kValue);
-    outcome.values.push_back(has_value ? std::optional(answer[i].substr(kValue.size())) : std::nullopt);
-    wipe(answer[i]);
-  }
-  return outcome;
-}
-
-// Slurm's libpmi reads all from the environment. Components of a heterogeneous step have their own job ids, but one
-// srun serves them all: the first component's id counts.
-Environment environment_of_helper(const Pmi1Exchange& exchange, const Environment& environment, const StepId& id) {
-  auto changed = environment;
-  const auto set = [&](std::initializer_list<std::string_view> names, std::uint32_t value) {
-    for (const auto name : names) changed.set(name, std::to_string(value));
-  };
-  set({"SLURM_JOB_ID", "SLURM_JOBID", "PMI_JOBID"}, id.job);
-  set({"SLURM_STEP_ID", "SLURM_STEPID", "PMI_STEPID"}, id.step);
-  set({"SLURM_PROCID", "PMI_RANK"}, exchange.rank);
-  set({"SLURM_NPROCS", "SLURM_NTASKS", "PMI_SIZE"}, exchange.size);
-  for (const std::string_view name : {"PMI_FD", "PMI_DEBUG", "PMI_SPAWNED"}) changed.unset(name);
-  return changed;
-}
-
 void serve_pmi1(const std::vector<std::string>& request, const Environment& environment) {
-  const auto exchange = read_request(request);
-  if (!exchange) return;
   (void)std::atexit(answer_at_exit);
   auto& self = helper();
   helper_socket::end_with_peer();
   auto pmi = Pmi1Library::load(environment);
-  auto done = pmi ? do_exchange(*pmi, *exchange) : Status(fail(pmi.error()));
+  const auto done = pmi ? do_exchange(*pmi, request.front(), environment) : Status(fail(pmi.error()));
   if (!done) return self.fail_with(done.error().message);
-  std::vector<std::string> answer{std::string(kDone)};
-  for (const Rank rank : exchange->wanted) {
-    const auto value = value_of(*pmi, rank);
-    answer.push_back(value ? cat({kValue, *value}) : "");
-  }
+  std::vector<std::string> answer{std::string(kPmi1Done)};
+  for (std::size_t i = 1; i < request.size(); ++i) answer.push_back(value_of(*pmi, request[i]).value_or(""));
   pmi->finalize();
   self.has_answered = true;
   helper_socket::send(answer);
@@ -275,19 +215,10 @@ void serve_pmi1(const std::vector<std::string>& request, const Environment& envi
 
 }  // namespace
 
-Result<Pmi1Outcome> exchange_in_helper(const StepId& id, const Pmi1Exchange& exchange, const Environment& environment,
-                                       Deadline deadline) {
-  auto request = write_request(exchange);
-  auto answer = ask_helper(request, environment_of_helper(exchange, environment, id), deadline);
-  for (auto& text : request) wipe(text);
-  if (!answer) return fail(answer.error());
-  return read_answer(*answer);
-}
-
 void serve_as_helper() noexcept {
   try {
     const auto request = helper_socket::receive();
-    if (request) serve_pmi1(*request, process_environment());
+    if (request && !request->empty()) serve_pmi1(*request, process_environment());
   } catch (const std::exception&) {
     // Out of memory: the rank reports that it got no answer.
   }

@@ -2,34 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "comm/pmi/helper_process.h"
-#include "core/step/rank_layout.h"
-#include "core/step/step_id.h"
 
 namespace bootstrap {
 
-struct Pmi1Exchange {
-  Rank rank = 0;
-  std::uint32_t size = 0;
-  std::string value;         // of this rank
-  std::vector<Rank> wanted;  // ranks whose values are returned
-};
-
-struct Pmi1Outcome {
-  std::vector<std::optional<std::string>> values;  // in the order of `wanted`; nothing for a rank that put none
-  std::string trouble;                             // why there are no values; empty: there are
-  bool may_have_arrived = false;                   // with trouble: srun may count this rank at the barrier
-};
-
-// In the rank. The helper gets `environment`. Errors: those of ask_helper(); after kTimeout and kMissing srun may count
-// this rank at the barrier.
-Result<Pmi1Outcome> exchange_in_helper(const StepId& id, const Pmi1Exchange& exchange, const Environment& environment,
-                                       Deadline deadline);
+// The request has the value of the rank, then the ranks whose values it wants. The first string of the answer is one of
+// these. After the first the values follow, empty where a rank has put none; after the others the reason.
+inline constexpr std::string_view kPmi1Done = "done";
+inline constexpr std::string_view kPmi1NotBegun = "not begun";    // the barrier
+inline constexpr std::string_view kPmi1BarrierFailed = "failed";  // srun may count the rank at the barrier
 
 // For the first line of main() of a program that may start helpers: whether this process is one.
 inline bool is_helper(int count, char** arguments) {

@@ -1,13 +1,17 @@
-// The tasks of a PMIx worker's thread, their times, and the allgather of one round.
+// The tasks of a PMIx worker's thread, their times, the allgather of one round, and the query for missing ranks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <atomic>
-#include <memory>
+#include <string>
+#include <vector>
 
 #include "comm/exchange.h"
+#include "comm/pmix/pmix_session.h"
 #include "core/exchange/exchanged_values.h"
+#include "core/exchange/missing_ranks.h"
 #include "core/exchange/pmix_environment.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 
@@ -27,6 +31,12 @@ inline constexpr std::size_t kMaxCalledRanks = 4096;
 
 // What a rank does in one session with its server, in a round or after it.
 struct RoundTask {
+  RoundTask(const Layout& of_step, Rank self, const PmixServer& of_node, const CallTag& of_round)
+      : layout(of_step), rank(self), server(of_node), tag(of_round) {}
+
+  // "bootstrap.end.7": the key of a value of this round alone.
+  std::string key_of(const char* kind) const { return cat({"bootstrap.", kind, ".", std::to_string(tag.sequence)}); }
+
   Layout layout;
   Rank rank;
   PmixServer server;
@@ -38,8 +48,7 @@ struct RoundTask {
 };
 
 struct AllgatherTask : RoundTask {
-  AllgatherTask(Layout of_step, Rank own, PmixServer of_node, CallTag of_round, Allgather wanted)
-      : RoundTask{std::move(of_step), own, std::move(of_node), std::move(of_round)}, round(std::move(wanted)) {}
+  using RoundTask::RoundTask;
   ~AllgatherTask();  // wipes the values, which may be unique ids
   AllgatherTask(const AllgatherTask&) = delete;
   AllgatherTask& operator=(const AllgatherTask&) = delete;
@@ -51,5 +60,13 @@ struct AllgatherTask : RoundTask {
 };
 
 void run_allgather(AllgatherTask& job);
+
+// The missing ranks of those that are `wanted` (in order of rank). Takes kQueryTime, and up to 2 kAnswerTime more if
+// the server does not answer; less if no rank is missing.
+MissingRanks find_missing_ranks(const PmixSession& session, const RoundTask& job, const std::vector<Wanted>& wanted);
+
+// The same as an error: with the missing ranks, or a disagreement with one of them.
+Error explain_missing_ranks(const PmixSession& session, const RoundTask& job, const std::vector<Wanted>& wanted,
+                            const Error& what);
 
 }  // namespace bootstrap

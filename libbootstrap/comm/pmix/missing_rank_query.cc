@@ -1,12 +1,11 @@
 // Asks the servers which ranks have not joined a round.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/pmix/missing_rank_query.h"
-
 #include <algorithm>
 #include <iterator>
 #include <map>
 #include <string>
 
+#include "comm/pmix/allgather.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
@@ -39,154 +38,173 @@ std::vector<Rank> ranks_of(const std::vector<Wanted>& wanted) {
   return ranks;
 }
 
+class MissingRankQuery {
+ public:
+  MissingRankQuery(const PmixSession& session, const RoundTask& job)
+      : session_(session), job_(job), is_here_(job.layout.size()), elsewhere_(job.layout.size()) {}
+
+  MissingRanks find_missing(const std::vector<Wanted>& wanted) {
+    const bool from_slurm = !job_.server.from_mpirun;
+    std::vector<Wanted> near;
+    std::vector<Wanted> far;
+    for (const Wanted& one : wanted) (one.is_remote ? far : near).push_back(one);
+    if (from_slurm && !far.empty()) {
+      ask_with_care(near, far);
+    } else {
+      ask(wanted, deadline_);
+      if (from_slurm && !absent_of(wanted).empty()) (void)is_server_there();
+    }
+    return sort_out(wanted);
+  }
+
+  std::vector<Wanted> absent_of(const std::vector<Wanted>& wanted) const {
+    std::vector<Wanted> rest;
+    std::copy_if(wanted.begin(), wanted.end(), std::back_inserter(rest),
+                 [this](const Wanted& one) { return !is_here_[one.rank]; });
+    return rest;
+  }
+
+  // The other call that the rank makes.
+  const std::optional<CallTag>& elsewhere(Rank rank) const { return elsewhere_[rank]; }
+
+ private:
+  // A rank that has joined has put its value.
+  void ask(const std::vector<Wanted>& wanted, Deadline until) {
+    auto answers = session_.read(wanted, until, true, [this](Rank rank, const std::string& text) {
+      const auto value = decode_tagged_value(text);
+      if (value && value->tag == job_.tag) {
+        is_here_[rank] = true;
+      } else if (value && value->tag.id == job_.tag.id) {
+        elsewhere_[rank] = value->tag;
+      }
+      return is_here_[rank];
+    });
+    for (auto& answer : answers) {
+      if (answer) wipe(*answer);
+    }
+  }
+
+  // The deadline, or kAnswerTime from now if that is later, but not more than 2 kAnswerTime after the deadline.
+  Deadline time_to_answer() const {
+    return std::min(std::max(deadline_, steady_clock::now() + kAnswerTime), deadline_ + 2 * kAnswerTime);
+  }
+
+  bool is_server_there() {
+    if (server_ != ServerState::kAnswers) return false;
+    server_ = session_.look_for_server(time_to_answer());
+    return server_ == ServerState::kAnswers;
+  }
+
+  void ask_in_turns(const std::vector<Wanted>& far) {
+    std::map<NodeIndex, std::vector<Wanted>> of_node;
+    for (const Wanted& one : far) of_node[job_.layout.place(one.rank).node].push_back(one);
+    std::vector<NodeIndex> nodes;
+    nodes.reserve(of_node.size());
+    for (const auto& [node, questions] : of_node) nodes.push_back(node);
+    for (const auto& turn : deal_turns(nodes, kMaxTurns)) {
+      const auto now = steady_clock::now();
+      if (now >= start_ + kTimeOfTurns) return;
+      std::vector<Wanted> questions;
+      for (const NodeIndex node : turn) {
+        questions.insert(questions.end(), of_node[node].begin(), of_node[node].end());
+      }
+      ask(questions, now + kTurnTime);
+      if (is_server_there()) continue;
+      if (server_ == ServerState::kEnded) return;
+      for (const NodeIndex node : turn) {
+        const auto ranks = ranks_of(of_node[node]);
+        const bool has_slurmstepd =
+            std::any_of(ranks.begin(), ranks.end(), [this](Rank rank) { return is_here_[rank]; });
+        if (!has_slurmstepd) silencers_.insert(silencers_.end(), ranks.begin(), ranks.end());
+      }
+      std::sort(silencers_.begin(), silencers_.end());
+      return;
+    }
+  }
+
+  void ask_with_care(const std::vector<Wanted>& near, const std::vector<Wanted>& far) {
+    // Another rank of this node, with an earlier deadline, may have silenced it.
+    if (!is_server_there()) return;
+    ask(near, steady_clock::now() + kNearTime);
+    if (!is_server_there()) return;  // the server may have answered none of these
+    // It answers in order: its late answers about these ranks are here now.
+    ask(absent_of(near), steady_clock::now() + kTurnTime);
+    are_near_asked_ = true;
+    if (leads_its_node()) {
+      ask_in_turns(far);
+    } else {
+      sleep_for(start_ + kTimeOfOthers - steady_clock::now());
+    }
+    if (!is_server_there()) return;
+    auto all = absent_of(near);
+    const auto rest = absent_of(far);
+    all.insert(all.end(), rest.begin(), rest.end());
+    ask(all, std::min(time_to_answer(), deadline_ + kAnswerTime));  // leaves time for the next line
+    (void)is_server_there();
+  }
+
+  // True for the lowest rank that has joined on this node.
+  bool leads_its_node() const {
+    const auto own = job_.layout.ranks_on(job_.layout.place(job_.rank).node);
+    return std::none_of(own.begin(), own.end(), [this](Rank rank) { return rank < job_.rank && is_here_[rank]; });
+  }
+
+  // If a node gave no answer at all, its ranks may have joined: its server may be silent, too, or the network cut or
+  // slow.
+  MissingRanks sort_out(const std::vector<Wanted>& wanted) const {
+    MissingRanks absence{{}, silencers_, {}, server_};
+    std::vector<bool> has_answered(job_.layout.node_count());
+    has_answered[job_.layout.place(job_.rank).node] = true;
+    for (Rank rank = 0; rank < is_here_.size(); ++rank) {
+      if (is_here_[rank] || elsewhere_[rank]) has_answered[job_.layout.place(rank).node] = true;
+    }
+    const auto own_node = job_.layout.place(job_.rank).node;
+    for (const Rank rank : ranks_of(absent_of(wanted))) {
+      const auto node = job_.layout.place(rank).node;
+      const bool is_near = node == own_node;
+      if ((server_ == ServerState::kAnswers && has_answered[node]) || (is_near && are_near_asked_)) {
+        absence.missing.push_back(rank);
+      } else if (!std::binary_search(silencers_.begin(), silencers_.end(), rank)) {
+        absence.unheard.push_back(rank);
+      }
+    }
+    return absence;
+  }
+
+  const PmixSession& session_;
+  const RoundTask& job_;
+  const Deadline start_ = steady_clock::now();
+  const Deadline deadline_ = start_ + kQueryTime;
+  std::vector<bool> is_here_;                      // by rank
+  std::vector<std::optional<CallTag>> elsewhere_;  // by rank
+  ServerState server_ = ServerState::kAnswers;
+  std::vector<Rank> silencers_;  // see MissingRanks
+  bool are_near_asked_ = false;
+};
+
 }  // namespace
 
-MissingRankQuery::MissingRankQuery(const PmixSession& session, const RoundTask& job)
-    : session_(session),
-      job_(job),
-      start_(steady_clock::now()),
-      deadline_(start_ + kQueryTime),
-      is_here_(job.layout.size()),
-      elsewhere_(job.layout.size()) {}
-
-// A rank that has joined has put its value.
-void MissingRankQuery::ask(const std::vector<Wanted>& wanted, Deadline until) {
-  auto answers = session_.read(wanted, until, true, [this](Rank rank, const std::string& text) {
-    const auto value = decode_tagged_value(text);
-    if (value && value->tag == job_.tag) {
-      is_here_[rank] = true;
-    } else if (value && value->tag.id == job_.tag.id) {
-      elsewhere_[rank] = value->tag;
-    }
-    return is_here_[rank];
-  });
-  for (auto& answer : answers) {
-    if (answer) wipe(*answer);
-  }
+MissingRanks find_missing_ranks(const PmixSession& session, const RoundTask& job, const std::vector<Wanted>& wanted) {
+  return MissingRankQuery(session, job).find_missing(wanted);
 }
 
-// The deadline, or kAnswerTime from now if that is later, but not more than 2 kAnswerTime after the deadline.
-Deadline MissingRankQuery::time_to_answer() const {
-  return std::min(std::max(deadline_, steady_clock::now() + kAnswerTime), deadline_ + 2 * kAnswerTime);
-}
-
-bool MissingRankQuery::is_server_there() {
-  if (server_ != ServerState::kAnswers) return false;
-  server_ = session_.look_for_server(time_to_answer());
-  return server_ == ServerState::kAnswers;
-}
-
-void MissingRankQuery::ask_in_turns(const std::vector<Wanted>& far) {
-  std::map<NodeIndex, std::vector<Wanted>> of_node;
-  for (const Wanted& one : far) of_node[job_.layout.place(one.rank).node].push_back(one);
-  std::vector<NodeIndex> nodes;
-  nodes.reserve(of_node.size());
-  for (const auto& [node, questions] : of_node) nodes.push_back(node);
-  for (const auto& turn : deal_turns(nodes, kMaxTurns)) {
-    const auto now = steady_clock::now();
-    if (now >= start_ + kTimeOfTurns) return;
-    std::vector<Wanted> questions;
-    for (const NodeIndex node : turn) {
-      questions.insert(questions.end(), of_node[node].begin(), of_node[node].end());
-    }
-    ask(questions, now + kTurnTime);
-    if (is_server_there()) continue;
-    if (server_ == ServerState::kEnded) return;
-    for (const NodeIndex node : turn) {
-      const auto ranks = ranks_of(of_node[node]);
-      const bool has_slurmstepd = std::any_of(ranks.begin(), ranks.end(), [this](Rank rank) { return is_here_[rank]; });
-      if (!has_slurmstepd) silencers_.insert(silencers_.end(), ranks.begin(), ranks.end());
-    }
-    std::sort(silencers_.begin(), silencers_.end());
-    return;
-  }
-}
-
-void MissingRankQuery::ask_with_care(const std::vector<Wanted>& near, const std::vector<Wanted>& far) {
-  // Another rank of this node, with an earlier deadline, may have silenced it.
-  if (!is_server_there()) return;
-  ask(near, steady_clock::now() + kNearTime);
-  if (!is_server_there()) return;  // the server may have answered none of these
-  // It answers in order: its late answers about these ranks are here now.
-  ask(absent_of(near), steady_clock::now() + kTurnTime);
-  are_near_asked_ = true;
-  if (leads_its_node()) {
-    ask_in_turns(far);
-  } else {
-    sleep_for(start_ + kTimeOfOthers - steady_clock::now());
-  }
-  if (!is_server_there()) return;
-  auto all = absent_of(near);
-  const auto rest = absent_of(far);
-  all.insert(all.end(), rest.begin(), rest.end());
-  ask(all, std::min(time_to_answer(), deadline_ + kAnswerTime));  // leaves time for the next line
-  (void)is_server_there();
-}
-
-// True for the lowest rank that has joined on this node.
-bool MissingRankQuery::leads_its_node() const {
-  const auto own = job_.layout.ranks_on(job_.layout.place(job_.rank).node);
-  return std::none_of(own.begin(), own.end(), [this](Rank rank) { return rank < job_.rank && is_here_[rank]; });
-}
-
-std::vector<Wanted> MissingRankQuery::absent_of(const std::vector<Wanted>& wanted) const {
-  std::vector<Wanted> rest;
-  std::copy_if(wanted.begin(), wanted.end(), std::back_inserter(rest),
-               [this](const Wanted& one) { return !is_here_[one.rank]; });
-  return rest;
-}
-
-// If a node gave no answer at all, its ranks may have joined: its server may be silent, too, or the network cut or
-// slow.
-MissingRanks MissingRankQuery::sort_out(const std::vector<Wanted>& wanted) const {
-  MissingRanks absence{{}, silencers_, {}, server_};
-  std::vector<bool> has_answered(job_.layout.node_count());
-  has_answered[job_.layout.place(job_.rank).node] = true;
-  for (Rank rank = 0; rank < is_here_.size(); ++rank) {
-    if (is_here_[rank] || elsewhere_[rank]) has_answered[job_.layout.place(rank).node] = true;
-  }
-  const auto own_node = job_.layout.place(job_.rank).node;
-  for (const Rank rank : ranks_of(absent_of(wanted))) {
-    const auto node = job_.layout.place(rank).node;
-    const bool is_near = node == own_node;
-    if ((server_ == ServerState::kAnswers && has_answered[node]) || (is_near && are_near_asked_)) {
-      absence.missing.push_back(rank);
-    } else if (!std::binary_search(silencers_.begin(), silencers_.end(), rank)) {
-      absence.unheard.push_back(rank);
-    }
-  }
-  return absence;
-}
-
-MissingRanks MissingRankQuery::find_missing(const std::vector<Wanted>& wanted) {
-  const bool from_slurm = !job_.server.from_mpirun;
-  std::vector<Wanted> near;
-  std::vector<Wanted> far;
-  for (const Wanted& one : wanted) (one.is_remote ? far : near).push_back(one);
-  if (from_slurm && !far.empty()) {
-    ask_with_care(near, far);
-  } else {
-    ask(wanted, deadline_);
-    if (from_slurm && !absent_of(wanted).empty()) (void)is_server_there();
-  }
-  return sort_out(wanted);
-}
-
-Error MissingRankQuery::explain(const std::vector<Wanted>& wanted, const Error& what) {
-  const auto absence = find_missing(wanted);
-  const auto absent = ranks_of(absent_of(wanted));
+Error explain_missing_ranks(const PmixSession& session, const RoundTask& job, const std::vector<Wanted>& wanted,
+                            const Error& what) {
+  MissingRankQuery query(session, job);
+  const auto absence = query.find_missing(wanted);
+  const auto absent = ranks_of(query.absent_of(wanted));
   for (const Rank rank : absent) {
-    const auto& other = elsewhere_[rank];
-    if (other && other->sequence >= job_.tag.sequence) return disagreement(job_.layout, rank, *other, job_.tag);
+    const auto& other = query.elsewhere(rank);
+    if (other && other->sequence >= job.tag.sequence) return disagreement(job.layout, rank, *other, job.tag);
   }
   if (absent.empty()) {
     return {what.code,
             cat({what.message, ", but all have joined it by now: the network is slow",
-                 job_.server.from_mpirun ? ""
-                                         : ", or slurmstepd lost a message (look for \"Connection reject\" in the "
-                                           "errors of the step)"})};
+                 job.server.from_mpirun ? ""
+                                        : ", or slurmstepd lost a message (look for \"Connection reject\" in the "
+                                          "errors of the step)"})};
   }
-  return {what.code, cat({what.message, "; ", describe_missing_ranks(job_.layout, absence)})};
+  return {what.code, cat({what.message, "; ", describe_missing_ranks(job.layout, absence)})};
 }
 
 }  // namespace bootstrap

@@ -82,43 +82,36 @@ bool NodeBarrier::wait(const std::string& name, Deadline deadline) {
 
 namespace {
 
-template <class Address>
-std::optional<Address> address_of(int descriptor, int (*ask)(int, sockaddr*, socklen_t*), sa_family_t family) {
-  Address address{};
-  socklen_t length = sizeof address;
-  if (ask(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) return std::nullopt;
-  sa_family_t found = 0;
-  std::memcpy(&found, &address, sizeof found);
-  return found == family && length == sizeof address ? std::optional(address) : std::nullopt;
-}
-
 // True if both ends are on this node. Most servers use the loopback address, but mpirun from Open MPI 5 on uses one
 // that other nodes reach.
 bool is_connection_to(int descriptor, std::uint16_t port) {
-  if (const auto peer = address_of<sockaddr_in>(descriptor, ::getpeername, AF_INET)) {
-    const auto own = address_of<sockaddr_in>(descriptor, ::getsockname, AF_INET);
-    return own && peer->sin_port == htons(port) && peer->sin_addr.s_addr == own->sin_addr.s_addr;
-  }
-  if (const auto peer = address_of<sockaddr_in6>(descriptor, ::getpeername, AF_INET6)) {
-    const auto own = address_of<sockaddr_in6>(descriptor, ::getsockname, AF_INET6);
-    return own && peer->sin6_port == htons(port) &&
-           std::memcmp(&peer->sin6_addr, &own->sin6_addr, sizeof own->sin6_addr) == 0;
-  }
-  return false;
+  union Address {
+    sockaddr any;
+    sockaddr_in ipv4;  // the port of sockaddr_in6 is at the same place
+    sockaddr_in6 ipv6;
+  };
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  Address own{};
+  Address peer{};
+  socklen_t length = sizeof own;
+  if (::getsockname(descriptor, &own.any, &length) != 0) return false;
+  if (own.any.sa_family != AF_INET && own.any.sa_family != AF_INET6) return false;
+  if (::getpeername(descriptor, &peer.any, &length) != 0 || peer.ipv4.sin_port != htons(port)) return false;
+  peer.ipv4.sin_port = own.ipv4.sin_port;
+  return std::memcmp(&own, &peer, length) == 0;
 }
 
 // Identifies sockets by inode: other threads may reuse the numbers of descriptors meanwhile.
 template <class Action>
 bool for_each_connection(std::uint16_t port, Action action) {
-  if (port == 0) return false;
-  DIR* folder = ::opendir("/proc/self/fd");
+  DIR* const folder = port == 0 ? nullptr : ::opendir("/proc/self/fd");
   if (folder == nullptr) return false;
   while (const dirent* entry = ::readdir(folder)) {
     const auto number = parse_unsigned(entry->d_name, INT32_MAX);
-    if (!number || !is_connection_to(static_cast<int>(*number), port)) continue;
+    const int descriptor = static_cast<int>(number.value_or(0));
     struct stat facts {};
-    const int descriptor = static_cast<int>(*number);
-    if (::fstat(descriptor, &facts) == 0) action(descriptor, facts.st_ino);
+    if (!number || !is_connection_to(descriptor, port) || ::fstat(descriptor, &facts) != 0) continue;
+    action(descriptor, facts.st_ino);
   }
   (void)::closedir(folder);
   return true;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,10 +11,9 @@
 
 #include "comm/exchange_engine.h"
 #include "comm/pmix/allgather.h"
-#include "comm/pmix/missing_rank_query.h"
 #include "comm/pmix/pmix_library.h"
-#include "comm/pmix/pmix_session.h"
 #include "core/exchange/pmix_environment.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
 
@@ -27,11 +25,7 @@ using std::chrono::steady_clock;
 // Reports after a round, without a fence; runs on a worker's thread and may block forever. The result is there after
 // kQueryTime and kAnswerTime, or kAnswerTime later if the server does not answer.
 struct ReportTask : RoundTask {
-  ReportTask(Layout of_step, Rank self, PmixServer of_node, CallTag after_round, std::optional<RankReport> report,
-             std::vector<Rank> others)
-      : RoundTask{std::move(of_step), self, std::move(of_node), std::move(after_round)},
-        own(std::move(report)),
-        asked(std::move(others)) {}
+  using RoundTask::RoundTask;
 
   void run() {
     auto session = PmixSession::open(server, rank);
@@ -57,14 +51,13 @@ struct ReportTask : RoundTask {
   }
 
   // A server keeps the first value of a key that it has read, so a rank that waits, and fails later, puts two keys.
-  std::string key_of(const char* kind) const { return cat({"bootstrap.", kind, ".", std::to_string(tag.sequence)}); }
-
   Status store(const PmixSession& session) const {
-    auto status = session.put(pmix::Scope::kStep, key_of("there"), encode_tagged_value(tag, ""));
+    const auto& client = session.client();
+    auto status = client.put(pmix::Scope::kStep, key_of("there"), encode_tagged_value(tag, ""));
     if (status && !own->failure.empty()) {
-      status = session.put(pmix::Scope::kStep, key_of("end"), encode_tagged_value(tag, encode_report(*own)));
+      status = client.put(pmix::Scope::kStep, key_of("end"), encode_tagged_value(tag, write_record(*own)));
     }
-    return status ? session.commit() : status;
+    return status ? client.commit() : status;
   }
 
   std::vector<Wanted> wanted_of(const std::vector<Rank>& ranks, const char* kind) const {
@@ -79,20 +72,21 @@ struct ReportTask : RoundTask {
   // First the query for missing ranks, since nodes may have ended; then the reports of the ranks that it found.
   RankReports read(const PmixSession& session) const {
     RankReports reports;
-    MissingRankQuery query(session, *this);
-    const auto absence = query.find_missing(wanted_of(asked, "there"));
+    const auto absence = find_missing_ranks(session, *this, wanted_of(asked, "there"));
     if (!absence.is_empty()) reports.missing = describe_missing_ranks(layout, absence);
-    std::vector<Rank> here;
-    std::copy_if(asked.begin(), asked.end(), std::back_inserter(here),
-                 [&query](Rank other) { return query.is_here(other); });
+    if (absence.server != ServerState::kAnswers) return reports;
+    auto here = asked;
+    for (const auto* const absent : {&absence.missing, &absence.unheard}) {
+      std::erase_if(here, [&](Rank other) { return std::binary_search(absent->begin(), absent->end(), other); });
+    }
     const auto wanted = wanted_of(here, "end");
-    if (wanted.empty() || absence.server != ServerState::kAnswers) return reports;
     const auto texts = session.read(wanted, steady_clock::now() + kAnswerTime, true, [this](Rank, const auto& text) {
       const auto value = decode_tagged_value(text);
       return value && value->tag == tag;
     });
     for (std::size_t i = 0; i < wanted.size(); ++i) {
-      if (texts[i]) reports.failures.push_back(decode_report(wanted[i].rank, decode_tagged_value(*texts[i])->bytes));
+      const auto report = texts[i] ? read_record<RankReport>(decode_tagged_value(*texts[i])->bytes) : std::nullopt;
+      if (report) reports.failures.push_back({wanted[i].rank, report->failure, report->has_lost_peer});
     }
     return reports;
   }
@@ -126,7 +120,8 @@ class PmixEngine final : public ExchangeEngine {
   }
 
   Result<AllgatherResult> run(const CallTag& tag, const Allgather& round) override {
-    const auto job = std::make_shared<AllgatherTask>(self_.layout, self_.rank, server_, tag, round);
+    const auto job = std::make_shared<AllgatherTask>(self_.layout, self_.rank, server_, tag);
+    job->round = round;
     const auto done = work(
         job, [job] { run_allgather(*job); }, round.deadline, kQueryTime + kLeaveTime);
     if (!done) return fail(done.error());
@@ -135,7 +130,9 @@ class PmixEngine final : public ExchangeEngine {
 
   Result<RankReports> share_reports(const CallTag& tag, const std::optional<RankReport>& own,
                                     const std::vector<Rank>& asked) override {
-    const auto job = std::make_shared<ReportTask>(self_.layout, self_.rank, server_, tag, own, asked);
+    const auto job = std::make_shared<ReportTask>(self_.layout, self_.rank, server_, tag);
+    job->own = own;
+    job->asked = asked;
     const auto done = work(
         job, [job] { job->run(); }, steady_clock::now() + kAnswerTime, kQueryTime + 2 * kAnswerTime);
     if (!done) return fail(done.error());
@@ -170,17 +167,6 @@ class PmixEngine final : public ExchangeEngine {
 };
 
 }  // namespace
-
-std::string encode_report(const RankReport& report) {
-  return cat({report.has_lost_peer ? "lost" : "own", "\n", report.failure});
-}
-
-RankReport decode_report(Rank rank, std::string_view text) {
-  constexpr std::size_t kMaxSentence = 1024;
-  const auto end = std::min(text.find('\n'), text.size());
-  const auto sentence = text.substr(std::min(end + 1, text.size()), kMaxSentence);
-  return {rank, printable(sentence), text.substr(0, end) == "lost"};
-}
 
 Result<std::unique_ptr<ExchangeEngine>> make_pmix_engine(const StepRank& self) {
   auto server = check_pmix_environment(self.environment, self.id, self.rank);

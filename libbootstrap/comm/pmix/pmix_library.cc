@@ -124,12 +124,11 @@ Code Answer::code() const {
   return state_->code;
 }
 
-std::string Answer::take_bytes() const {
+std::optional<std::string> Answer::take_bytes() const {
   const std::lock_guard lock(state_->mutex);
+  if (state_->code != PMIX_SUCCESS) return std::nullopt;
   return std::move(state_->bytes);
 }
-
-Client::Client(std::shared_ptr<const Functions> functions) : functions_(std::move(functions)) {}
 
 Result<const Client*> Client::open() {
   void* library = ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
@@ -143,7 +142,7 @@ Result<const Client*> Client::open() {
                 cat({"cannot load PMIx: ", reason == nullptr ? name : reason,
                      "; install it (Debian: libpmix2), or set SLURM_BOOTSTRAP_PMIX to its file"}));
   }
-  auto functions = std::make_shared<Functions>();
+  auto functions = std::make_unique<Functions>();
   if (!find_symbol(library, "PMIx_Get_version", functions->get_version) ||
       !find_symbol(library, "PMIx_Initialized", functions->initialized) ||
       !find_symbol(library, "PMIx_Init", functions->init) ||
@@ -156,8 +155,9 @@ Result<const Client*> Client::open() {
                 cat({"the PMIx library ", name, " does not have all functions of PMIx 3; use PMIx 3 or newer"}));
   }
   // Never deleted: callbacks of an abandoned session may come until the process ends.
-  auto* client = new Client(functions);
+  auto* client = new Client;
   client->version_ = short_version(functions->get_version());
+  client->functions_ = functions.release();
   client->was_in_process_ = was_in_process;
   return client;
 }
@@ -166,12 +166,10 @@ Result<const Client*> Client::load() {
   static std::mutex mutex;
   static const Client* loaded = nullptr;
   const std::lock_guard lock(mutex);
-  if (loaded == nullptr) {
-    const auto opened = open();
-    if (!opened) return fail(opened.error());
-    loaded = *opened;
-  }
-  return loaded;
+  if (loaded != nullptr) return loaded;
+  const auto opened = open();
+  if (opened) loaded = *opened;
+  return opened;
 }
 
 bool Client::may_serve_others() const { return was_in_process_ || is_mpi_loaded(); }
@@ -220,18 +218,25 @@ Result<Client::Identity> Client::init(std::string_view whose) const {
   return Identity{std::string(self.nspace, ::strnlen(self.nspace, sizeof self.nspace)), self.rank};
 }
 
-Code Client::finish() const { return functions_->finalize(nullptr, 0); }
+void Client::finish() const { (void)functions_->finalize(nullptr, 0); }
 
-Code Client::put(Scope scope, const std::string& key, std::string_view bytes) const {
+Status Client::put(Scope scope, const std::string& key, std::string_view bytes) const {
   pmix_value_t value;
   std::memset(&value, 0, sizeof value);
   value.type = PMIX_BYTE_OBJECT;
   value.data.bo.bytes = const_cast<char*>(bytes.data());  // PMIx copies it
   value.data.bo.size = bytes.size();
-  return functions_->put(scope == Scope::kNode ? PMIX_LOCAL : PMIX_GLOBAL, key.c_str(), &value);
+  const Code code = functions_->put(scope == Scope::kNode ? PMIX_LOCAL : PMIX_GLOBAL, key.c_str(), &value);
+  if (code == PMIX_SUCCESS) return {};
+  return fail(ErrorCode::kUnavailable,
+              cat({"PMIx_Put of ", std::to_string(bytes.size()), " bytes failed: ", describe(code)}));
 }
 
-Code Client::commit() const { return functions_->commit(); }
+Status Client::commit() const {
+  const Code code = functions_->commit();
+  if (code == PMIX_SUCCESS) return {};
+  return fail(ErrorCode::kUnavailable, cat({"PMIx_Commit failed: ", describe(code)}));
+}
 
 Answer Client::fence() const {
   // Without this key Slurm's server leaves the data on its node; it ignores the key's value.

@@ -22,9 +22,9 @@ class Answer {
   struct State;
   explicit Answer(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  bool wait_until(Deadline deadline) const;  // true: it has come
-  Code code() const;                         // precondition of this and the next: it has come
-  std::string take_bytes() const;
+  bool wait_until(Deadline deadline) const;       // true: it has come
+  Code code() const;                              // precondition of this and the next: it has come
+  std::optional<std::string> take_bytes() const;  // nothing if the call failed
 
  private:
   std::shared_ptr<State> state_;
@@ -48,10 +48,10 @@ class Client {
     std::uint32_t rank = 0;
   };
   Result<Identity> init(std::string_view whose) const;  // "Slurm's" server, for messages
-  Code finish() const;
+  void finish() const;
 
-  Code put(Scope scope, const std::string& key, std::string_view bytes) const;
-  Code commit() const;
+  Status put(Scope scope, const std::string& key, std::string_view bytes) const;
+  Status commit() const;
   Answer fence() const;  // of all ranks, collecting what they put
   // `at_once`: only from this node's server; else that one asks the other node, which may never answer.
   Answer get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once) const;
@@ -60,10 +60,10 @@ class Client {
 
  private:
   struct Functions;
-  explicit Client(std::shared_ptr<const Functions> functions);
+  Client() = default;
   static Result<const Client*> open();
 
-  std::shared_ptr<const Functions> functions_;
+  const Functions* functions_ = nullptr;
   std::string version_;
   bool was_in_process_ = false;
 };

@@ -4,12 +4,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <exception>
 
 #include "core/util/text.h"
 #include "probe/deadline.h"
+#include "probe/secrets.h"
 
 namespace bootstrap {
 namespace {
@@ -41,7 +43,7 @@ void PmixSession::end_kept() noexcept {
   try {
     const auto client = pmix::Client::load();
     AbandonableThread worker;
-    if (client && worker.start([client = *client] { (void)client->finish(); })) {
+    if (client && worker.start([client = *client] { client->finish(); })) {
       (void)worker.wait_until(std::chrono::steady_clock::now() + std::chrono::seconds(2));
     }
   } catch (const std::exception&) {
@@ -72,22 +74,40 @@ Result<PmixSession> PmixSession::open(const PmixServer& server, Rank rank) {
   return session;
 }
 
-Status PmixSession::put(pmix::Scope scope, const std::string& key, std::string_view bytes) const {
-  const pmix::Code code = client_->put(scope, key, bytes);
-  if (code == pmix::kSuccess) return {};
-  return fail(ErrorCode::kUnavailable,
-              cat({"PMIx_Put of ", std::to_string(bytes.size()), " bytes failed: ", client_->describe(code)}));
-}
-
-Status PmixSession::commit() const {
-  const pmix::Code code = client_->commit();
-  if (code == pmix::kSuccess) return {};
-  return fail(ErrorCode::kUnavailable, cat({"PMIx_Commit failed: ", client_->describe(code)}));
-}
-
-PmixSession::Question PmixSession::ask(const std::vector<Wanted>& wanted, std::size_t index, bool ask_others) const {
-  const Wanted& one = wanted[index];
-  return {index, client_->get(self_, one.rank, one.key, !(ask_others && one.is_remote))};
+Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others,
+                         const Accept& accept) const {
+  // A question about a rank that never joins stays open forever; the others must not wait for it.
+  constexpr auto kPatience = std::chrono::milliseconds(5);
+  // Each question is a message to the server, and hundreds of ranks of a node may wait for one late rank.
+  constexpr auto kLongestPause = std::chrono::milliseconds(16);
+  auto pause = std::chrono::milliseconds(2);
+  Values values(wanted.size());
+  std::vector<std::optional<pmix::Answer>> open(wanted.size());
+  while (true) {
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const Wanted& one = wanted[i];
+      if (!values[i] && !open[i]) open[i] = client_->get(self_, one.rank, one.key, !(ask_others && one.is_remote));
+    }
+    const auto now = std::chrono::steady_clock::now();
+    bool is_refused = false;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (values[i] || !open[i]->wait_until(std::min(deadline, now + kPatience))) continue;
+      auto bytes = open[i]->take_bytes();
+      open[i].reset();
+      if (bytes && accept(wanted[i].rank, *bytes)) {
+        values[i] = std::move(bytes);
+        continue;
+      }
+      if (bytes) wipe(*bytes);  // may be a secret of another round
+      is_refused = true;
+    }
+    const bool is_whole =
+        std::all_of(values.begin(), values.end(), [](const auto& value) { return value.has_value(); });
+    if (is_whole || now >= deadline) return values;
+    if (!is_refused) continue;
+    sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
 }
 
 bool PmixSession::is_connection_lost() const {

@@ -1,10 +1,8 @@
-// Structs as text, for other processes of this project. Not in libbootstrap: numbers with a fraction need libm.
+// Structs as text, for other processes of this project.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/util/records.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 
 #include "core/util/text.h"
 
@@ -30,11 +28,6 @@ std::string write_field(const std::vector<std::string>& items) {
   return text;
 }
 
-std::string write_field(double value) {
-  std::array<char, 64> text{};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
-}
-
 bool read_field(std::string_view text, std::string& value) {
   value = text;
   return text.size() <= kMaxField && std::all_of(text.begin(), text.end(), is_printable);
@@ -46,12 +39,6 @@ bool read_field(std::string_view text, std::vector<std::string>& items) {
   const auto words = text.empty() ? std::vector<std::string_view>() : split(text, ' ');
   items.assign(words.begin(), words.end());
   return items.size() <= kMaxFieldItems && std::find(words.begin(), words.end(), "") == words.end();
-}
-
-bool read_field(std::string_view text, double& value) {
-  const auto* const end = text.data() + text.size();
-  const auto read = std::from_chars(text.data(), end, value);
-  return read.ec == std::errc() && read.ptr == end && !text.empty();
 }
 
 }  // namespace bootstrap

@@ -11,26 +11,8 @@
  *
  * Opening a handle and reading from it sends, opens and changes nothing. Calls to other ranks are "collective": all
  * ranks of the step make these calls in the same order, one at a time in a process, and each comes back within its
- * deadline and two seconds with an error that names the missing ranks. In a step with PMIx (srun --mpi=pmix) it goes
- * over PMIx, in sessions that end with the call: the process may end, exec or fork at any other time. In every other
- * step it goes over Slurm's PMI-1 (libpmi.so.0), spoken by a short-lived process of this library; PMI-1 cannot name
- * them, and after a deadline that passed, later calls fail at once. Ranks that differ in function or size get
- * BOOTSTRAP_ERROR_DISAGREEMENT as soon as all have called; a rank that makes fewer calls is missing in the others' next
- * one. A program that also uses MPI calls MPI_Init first, where the step has PMIx: in a rank that had a PMIx session
- * before, Open MPI 4.1 cannot start on a server of PMIx 4.2 (bare PMIx_Init, PMIx_Finalize, MPI_Init fails likewise);
- * PMIX_MCA_gds=hash in the environment of srun lifts that.
- *
- * Threads: collective calls are made one at a time in a process, also on different handles, since all ranks need one
- * order; a second one waits for the first. All other calls may be made by any thread at any time, also on a handle
- * whose collective call still runs, but bootstrap_close is the last on its handle, and no thread may change the
- * environment during bootstrap_open. A signal handler may call bootstrap_version and what takes a const handle. A
- * forked child may call all but what is collective: that fails there at once if its parent has made such a call.
- *
- * With mpirun the answers come from OMPI_COMM_WORLD_*, on one node: on several nodes bootstrap_open fails, since the
- * hosts of the other ranks are not known. The session with mpirun's PMIx server stays open from the first collective
- * call to the last bootstrap_close or exit(3): a rank that ends by _exit(2) or exec(3) in between has mpirun end the
- * job, as an MPI program would. With Open MPI 4 MPI_Init may come before and after; Open MPI 5 does not start while a
- * session is open: MPI_Init comes before the first collective call.
+ * deadline and two seconds. Over PMIx (srun --mpi=pmix) an error names the missing ranks; in other steps the calls go
+ * over PMI-1, which cannot. bootstrap(3) has the rules for threads, signal handlers, forked children, MPI and mpirun.
  *
  * Environment read: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK and _LOCAL_SIZE, PMIX_HOSTNAME; SLURM_JOB_ID,
  * SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS, SLURM_STEP_NUM_TASKS,
