@@ -65,8 +65,7 @@ void print_trouble(const CheckTable& table) {
 
 int check_step(const CheckSession& session, const char* start, bool keep_going = false) {
   // The program that follows does not wait for another Python.
-  const auto ask = session.leaves_exchange ? AskPrograms::kNo : AskPrograms::kYes;
-  auto self = look_at_self(process_environment(), ask);
+  auto self = look_at_self(process_environment(), !session.leaves_exchange);
   if (!self) return complain_of_rank(self.error(), start);
   return run_check(std::move(*self), session) || keep_going ? 0 : kFailed;
 }
