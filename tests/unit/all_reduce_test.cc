@@ -22,7 +22,7 @@ namespace {
 using Findings = std::vector<Result<BenchFinding>>;
 
 // Runs the sizes one after the other; returns what each rank finds for the last one.
-Findings run_all(std::uint32_t ranks, const std::vector<AllReduceTask>& tasks, std::chrono::seconds timeout = kEnough) {
+Findings run_all(std::uint32_t ranks, const std::vector<AllReduceTask>& tasks) {
   Step step({ranks});
   const auto comms = step.make([](Rank rank, Call& call) { call.options.device = static_cast<int>(rank); });
   Findings findings(ranks, fail(ErrorCode::kMissing, "no communicator"));
@@ -35,7 +35,7 @@ Findings run_all(std::uint32_t ranks, const std::vector<AllReduceTask>& tasks, s
           {.nccl = nccl, .comm = *comms[rank], .device = static_cast<int>(rank), .ranks = ranks, .rank = rank},
           tasks.back().bytes);
       for (const auto& task : tasks) {
-        findings[rank] = all_reduce.run(task, std::chrono::steady_clock::now() + timeout);
+        findings[rank] = all_reduce.run(task, std::chrono::steady_clock::now() + kEnough);
         if (!findings[rank]) break;
       }
       if (all_reduce.is_stuck()) return;
@@ -103,27 +103,6 @@ TEST(AllReduce, WrongSumsAreSeen) {
   });
 }
 
-TEST(AllReduce, WhatIsNotCheckedIsNotCounted) {
-  in_child([] {
-    load_gpus("2");
-    ::setenv("NCCL_DOUBLE_FAULT", "sum", 1);
-    auto task = task_of(4096);
-    task.is_checked = false;
-    EXPECT_EQ(wrong(run_all(2, {task})), 0U);
-  });
-}
-
-TEST(AllReduce, AnErrorOfNcclIsReported) {
-  in_child([] {
-    load_gpus("1");
-    ::setenv("NCCL_DOUBLE_FAULT", "error", 1);
-    const auto findings = run_all(1, {task_of(8)});
-    ASSERT_FALSE(findings[0]);
-    EXPECT_EQ(findings[0].error().message,
-              "ncclAllReduce failed: remote process exited or there was a network error (a peer is gone)");
-  });
-}
-
 TEST(AllReduce, AGpuWithoutMemoryIsReported) {
   in_child([] {
     load_gpus("1");
@@ -131,22 +110,6 @@ TEST(AllReduce, AGpuWithoutMemoryIsReported) {
     const auto findings = run_all(1, {task_of(1024)});
     ASSERT_FALSE(findings[0]);
     EXPECT_EQ(findings[0].error().message, "the CUDA call for two buffers of 1024 bytes failed: out of memory (2)");
-  });
-}
-
-TEST(AllReduce, AHangEndsAtTheDeadline) {
-  in_child([] {
-    load_gpus("2");
-    ::setenv("NCCL_DOUBLE_FAULT", "stall", 1);
-    const auto begin = std::chrono::steady_clock::now();
-    const auto findings = run_all(2, {task_of(65536)}, std::chrono::seconds(1));
-    const auto took = std::chrono::steady_clock::now() - begin;
-    for (const auto& finding : findings) {
-      ASSERT_FALSE(finding);
-      EXPECT_EQ(finding.error().code, ErrorCode::kTimeout);
-      EXPECT_EQ(finding.error().message, "the all-reduces of 64 KiB have not finished after 1 s");
-    }
-    EXPECT_LT(took, std::chrono::seconds(10));
   });
 }
 

@@ -28,7 +28,7 @@ struct Outcome {
 using Devices = std::vector<int>;
 
 std::vector<Outcome> bench(const std::vector<std::uint32_t>& ranks_per_node, const Devices& devices,
-                           GroupKind group = GroupKind::kWorld, std::chrono::seconds timeout = kEnough) {
+                           GroupKind group = GroupKind::kWorld) {
   ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);
   ExchangeHall hall(layout_of(ranks_per_node));
   std::vector<Outcome> outcomes(hall.layout().size());
@@ -46,7 +46,7 @@ std::vector<Outcome> bench(const std::vector<std::uint32_t>& ranks_per_node, con
       plan.group = group;
       plan.task.iterations = 2;
       plan.task.warmup = 0;
-      plan.timeout = timeout;
+      plan.timeout = kEnough;
       const auto exchange = hall.exchange_of(rank);
       BenchSession session(std::move(self), *exchange, std::move(plan));
       auto& outcome = outcomes[rank];
@@ -101,31 +101,7 @@ TEST(BenchSession, CommunicatorsOfNodesMayDifferInSize) {
   });
 }
 
-TEST(BenchSession, WithoutAGpuItIsSkipped) {
-  in_child([] {
-    load_gpus("0");
-    EXPECT_EQ(sentence_of(bench({1, 1}, {0, 0}), 77),
-              "the benchmark is skipped, because CUDA has no GPU for any rank; rank 0 (node001, local rank 0): no "
-              "CUDA-capable "
-              "device is detected (100)");
-  });
-  in_child([] {
-    load_gpus("2");
-    const auto sentence = sentence_of(bench({2}, {-1, -1}), 77);
-    EXPECT_NE(sentence.find("Slurm gave it no GPU; request GPUs: srun "), std::string::npos) << sentence;
-  });
-}
-
-// That would be a way to a green light with half of the GPUs gone.
-TEST(BenchSession, ARankWithoutAGpuAmongOthersIsAFailure) {
-  in_child([] {
-    load_gpus("2");
-    const auto sentence = sentence_of(bench({1, 1}, {0, -1}), 1);
-    EXPECT_EQ(
-        sentence.rfind("rank 1 (node002, local rank 0) has no GPU, but other ranks have one: Slurm gave it no GPU", 0),
-        0U)
-        << sentence;
-  });
+TEST(BenchSession, AGpuThatCannotBeUsedIsAFailure) {
   in_child([] {
     load_gpus("2");
     EXPECT_EQ(sentence_of(bench({1, 1}, {0, 5}), 1),
@@ -138,31 +114,6 @@ TEST(BenchSession, TwoRanksOnOneGpuAreAFailure) {
     load_gpus("1");
     const auto sentence = sentence_of(bench({2}, {0, 0}), 1);
     EXPECT_NE(sentence.find("are both on GPU 0000:1a:00.0"), std::string::npos) << sentence;
-  });
-}
-
-TEST(BenchSession, WrongSumsAreNamedAndTheTableGoesOn) {
-  in_child([] {
-    load_gpus("2");
-    ::setenv("NCCL_DOUBLE_FAULT", "sum", 1);
-    for (const auto& outcome : bench({2}, {0, 1})) {
-      EXPECT_FALSE(outcome.end);
-      EXPECT_EQ(outcome.rows.size(), 2U);
-      EXPECT_EQ(outcome.rows[0].wrong, 4U);
-      EXPECT_EQ(outcome.wrong.rfind("an all-reduce of 8 bytes gave wrong sums on all 2 ranks: 2 values on rank 0, ", 0),
-                0U)
-          << outcome.wrong;
-    }
-  });
-}
-
-TEST(BenchSession, AnErrorOfNcclEndsAllRanks) {
-  in_child([] {
-    load_gpus("2");
-    ::setenv("NCCL_DOUBLE_FAULT", "error", 1);
-    EXPECT_EQ(sentence_of(bench({2}, {0, 1}), 1),
-              "rank 0 (node001, local rank 0) and 1 more: ncclAllReduce failed: remote process exited or there was a "
-              "network error (a peer is gone)");
   });
 }
 

@@ -31,33 +31,23 @@ Change both(const Change& one, const Change& other) {
   };
 }
 
-// A change to a good step of four ranks on two nodes, and the row that shows it.
-struct Case {
-  Change change;
-  const char* row;
-  CheckResult result;
-  std::string text = {};         // empty: any
-  std::vector<Rank> ranks = {};  // likewise
-  const char* hint = "";         // a part of it
-  bool is_only = true;           // no other row is worse than in a good step
-};
-
 constexpr auto kOk = CheckResult::kOk;
 constexpr auto kAbsent = CheckResult::kAbsent;
 constexpr auto kSkipped = CheckResult::kSkipped;
 constexpr auto kWarning = CheckResult::kWarning;
 constexpr auto kFailed = CheckResult::kFailed;
 
-void expect_rows(const std::vector<Case>& cases) {
-  for (const auto& one : cases) {
-    auto findings = good_step();
-    one.change(findings);
-    const auto row = one.is_only ? only_row(findings, one.row, one.result) : row_of(findings, one.row);
-    EXPECT_EQ(row.result, one.result) << row.text;
-    EXPECT_EQ(row.text, one.text.empty() ? row.text : one.text);
-    EXPECT_EQ(row.ranks, one.ranks.empty() ? row.ranks : one.ranks) << row.text;
-    EXPECT_NE(row.hint.find(one.hint), std::string::npos) << row.text << row.hint;
-  }
+// A change to a good step of four ranks on two nodes, and the row that shows it. An empty text, no ranks: any.
+// `hint` is a part of the row's. With `is_only` no other row is worse than in a good step.
+void expect_row(const Change& change, const char* name, CheckResult result, const std::string& text = {},
+                const std::vector<Rank>& ranks = {}, const char* hint = "", bool is_only = true) {
+  auto findings = good_step();
+  change(findings);
+  const auto row = is_only ? only_row(findings, name, result) : row_of(findings, name);
+  EXPECT_EQ(row.result, result) << row.text;
+  EXPECT_EQ(row.text, text.empty() ? row.text : text);
+  EXPECT_EQ(row.ranks, ranks.empty() ? row.ranks : ranks) << row.text;
+  EXPECT_NE(row.hint.find(hint), std::string::npos) << row.text << row.hint;
 }
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
@@ -76,39 +66,26 @@ TEST(CheckRows, ThePlanAndTheRanks) {
     findings.has_exchanged = false;
     findings.waited_ms = 10'000;
   };
-  expect_rows({
-      {on({2},
-          [](auto& report) {
-            report.port = 29501;
-            report.reach = Reach::kRefused;  // of its own port: no second trouble
-          }),
-       "plan",
-       kFailed,
-       "MASTER_ADDR:MASTER_PORT is node001:29501 here and node001:20444 on rank 0",
-       {2}},
-      {on({1}, [](auto& report) { report.layout = 7; }), "plan", kFailed, "", {1}},
-      {set_by(SetBy::kPreload), "plan", kOk, "the same for all ranks, set by the preloaded library"},
-      {set_by(SetBy::kNothing), "plan", kWarning, "", {}, "LD_PRELOAD"},
-      {both(set_by(SetBy::kNothing), on({3}, [](auto& report) { report.set_by = SetBy::kPlugin; })),
-       "plan",
-       kWarning,
-       "",
-       {3}},
-      {on({1}, [=](auto& report) { report.plan_trouble = changed; }), "plan", kWarning, changed, {1}},
-      {on({2},
-          [=](auto& report) {
-            report.has_plan = false;
-            report.plan_trouble = no_port;
-          }),
-       "plan",
-       kFailed,
-       no_port,
-       {2}},
-      {missing, "ranks", kFailed, "2 of 4 ranks did not answer within 10 s", {2, 3}, "", false},
-      {missing, "exchange", kSkipped, kOverPmix + "; it needs all ranks", {}, "", false},
-      {[](auto& findings) { findings.rejected = 3; }, "ranks", kOk,
-       "all 4 ranks answered within 87 ms; 3 connections of other programs rejected"},
-  });
+  expect_row(on({2},
+                [](auto& report) {
+                  report.port = 29501;
+                  report.reach = Reach::kRefused;  // of its own port: no second trouble
+                }),
+             "plan", kFailed, "MASTER_ADDR:MASTER_PORT is node001:29501 here and node001:20444 on rank 0", {2});
+  expect_row(on({1}, [](auto& report) { report.layout = 7; }), "plan", kFailed, "", {1});
+  expect_row(set_by(SetBy::kPreload), "plan", kOk, "the same for all ranks, set by the preloaded library");
+  expect_row(set_by(SetBy::kNothing), "plan", kWarning, "", {}, "LD_PRELOAD");
+  expect_row(both(set_by(SetBy::kNothing), on({3}, [](auto& report) { report.set_by = SetBy::kPlugin; })), "plan",
+             kWarning, "", {3});
+  expect_row(on({1}, [=](auto& report) { report.plan_trouble = changed; }), "plan", kWarning, changed, {1});
+  expect_row(on({2},
+                [=](auto& report) {
+                  report.has_plan = false;
+                  report.plan_trouble = no_port;
+                }),
+             "plan", kFailed, no_port, {2});
+  expect_row(missing, "ranks", kFailed, "2 of 4 ranks did not answer within 10 s", {2, 3}, "", false);
+  expect_row(missing, "exchange", kSkipped, kOverPmix + "; it needs all ranks", {}, "", false);
   auto findings = good_step();
   missing(findings);
   EXPECT_NE(table_text(judge_step(findings)).find("ranks 2-3 (all of node002)"), std::string::npos);
@@ -131,36 +108,25 @@ TEST(CheckRows, TheNetwork) {
       report.clock_error_us = error;
     });
   };
-  expect_rows({
-      {cut_off(Reach::kNoName, "Name or service not known", ""),
-       "network",
-       kFailed,
-       "the name node001 does not resolve (Name or service not known)",
-       {2, 3},
-       "/etc/hosts"},
-      {cut_off(Reach::kRefused, "Connection refused"),
-       "network",
-       kFailed,
-       "node001:20444 (10.1.0.1) refuses connections: no process listens there (Connection refused)",
-       {2, 3},
-       "set "},
-      {cut_off(Reach::kSilent, ""), "network", kFailed, "node001:20444 (10.1.0.1) does not answer", {2, 3}, "firewall"},
-      {cut_off(Reach::kUnreachable, "No route to host"),
-       "network",
-       kFailed,
-       "cannot reach node001:20444 (10.1.0.1) (No route to host)",
-       {2, 3},
-       "routes"},
-      {cut_off(Reach::kRefused, "", "127.0.0.1"), "network", kFailed, "", {2, 3}, "loopback address of each node"},
-      {target_of_zero, "network", kWarning,
-       "node001 is 127.0.1.1 on its own node; Gloo would send that address to other nodes"},
-      {taken, "port", kFailed, "20444 on node001 is not free for rank 0: another program uses it"},
-      {both(taken, [](auto& findings) { findings.port_trouble.clear(); }), "network", kFailed},
-      {clock(99'000, 60), "clocks", kOk, "within 99 ms of rank 0's"},
-      {clock(150'000, 60), "clocks", kWarning, "up to 150 ms from rank 0's", {3}},
-      {clock(150'000, 500'000), "clocks", kOk},
-      {clock(INT64_MAX, 500'000), "clocks", kWarning},
-  });
+  expect_row(cut_off(Reach::kNoName, "Name or service not known", ""), "network", kFailed,
+             "the name node001 does not resolve (Name or service not known)", {2, 3}, "/etc/hosts");
+  expect_row(cut_off(Reach::kRefused, "Connection refused"), "network", kFailed,
+             "node001:20444 (10.1.0.1) refuses connections: no process listens there (Connection refused)", {2, 3},
+             "set ");
+  expect_row(cut_off(Reach::kSilent, ""), "network", kFailed, "node001:20444 (10.1.0.1) does not answer", {2, 3},
+             "firewall");
+  expect_row(cut_off(Reach::kUnreachable, "No route to host"), "network", kFailed,
+             "cannot reach node001:20444 (10.1.0.1) (No route to host)", {2, 3}, "routes");
+  expect_row(cut_off(Reach::kRefused, "", "127.0.0.1"), "network", kFailed, "", {2, 3},
+             "loopback address of each node");
+  expect_row(target_of_zero, "network", kWarning,
+             "node001 is 127.0.1.1 on its own node; Gloo would send that address to other nodes");
+  expect_row(taken, "port", kFailed, "20444 on node001 is not free for rank 0: another program uses it");
+  expect_row(both(taken, [](auto& findings) { findings.port_trouble.clear(); }), "network", kFailed);
+  expect_row(clock(99'000, 60), "clocks", kOk, "within 99 ms of rank 0's");
+  expect_row(clock(150'000, 60), "clocks", kWarning, "up to 150 ms from rank 0's", {3});
+  expect_row(clock(150'000, 500'000), "clocks", kOk);
+  expect_row(clock(INT64_MAX, 500'000), "clocks", kWarning);
   auto findings = good_step(1);
   target_of_zero(findings);
   EXPECT_EQ(row_of(findings, "network").result, kOk) << "no other node needs it";
@@ -175,31 +141,21 @@ TEST(CheckRows, TheExchange) {
       report.lacks_exchange = true;
     });
   };
-  expect_rows({
-      {both(on({1}, [](auto& report) { report.exchange_trouble = "nothing came within 5 s"; }),
-            on({3}, [](auto& report) { report.has_exchanged = false; })),
-       "exchange",
-       kFailed,
-       kOverPmix + ", failed: nothing came within 5 s",
-       {1, 3}},
-      {both(not_tried, [](auto& findings) { findings.leaves_exchange = true; }),
-       "exchange",
-       kSkipped,
-       kOverPmix + "; the program may use it",
-       {},
-       "",
-       false},
-      {both(not_tried, on({1}, [](auto& report) { report.has_pmix = false; })), "exchange", kFailed, "", {1}},
-      {both(not_tried, on({1},
-                          [](auto& report) {
-                            report.pmix_client.clear();
-                            report.pmix_trouble = "libpmix.so.2 is not there";
-                          })),
-       "exchange", kWarning, "the step has PMIx, but libpmix.so.2 is not there"},
-      {no_pmix, "exchange", kOk, "over PMI-1: 14 ms"},
-      {both(no_pmix, lacks({0, 1, 2, 3})), "exchange", kAbsent, "libpmi.so.0 is not there"},
-      {both(no_pmix, lacks({0, 2, 3})), "exchange", kFailed},
-  });
+  expect_row(both(on({1}, [](auto& report) { report.exchange_trouble = "nothing came within 5 s"; }),
+                  on({3}, [](auto& report) { report.has_exchanged = false; })),
+             "exchange", kFailed, kOverPmix + ", failed: nothing came within 5 s", {1, 3});
+  expect_row(both(not_tried, [](auto& findings) { findings.leaves_exchange = true; }), "exchange", kSkipped,
+             kOverPmix + "; the program may use it", {}, "", false);
+  expect_row(both(not_tried, on({1}, [](auto& report) { report.has_pmix = false; })), "exchange", kFailed, "", {1});
+  expect_row(both(not_tried, on({1},
+                                [](auto& report) {
+                                  report.pmix_client.clear();
+                                  report.pmix_trouble = "libpmix.so.2 is not there";
+                                })),
+             "exchange", kWarning, "the step has PMIx, but libpmix.so.2 is not there");
+  expect_row(no_pmix, "exchange", kOk, "over PMI-1: 14 ms");
+  expect_row(both(no_pmix, lacks({0, 1, 2, 3})), "exchange", kAbsent, "libpmi.so.0 is not there");
+  expect_row(both(no_pmix, lacks({0, 2, 3})), "exchange", kFailed);
 }
 
 TEST(CheckRows, NcclAndCuda) {
@@ -215,32 +171,22 @@ TEST(CheckRows, NcclAndCuda) {
   const auto none = on_all([](auto& report) { report.nccl_version = report.nccl_path = {}; });
   const auto too_old = "NCCL in /old is 2.11.4; set SLURM_BOOTSTRAP_NCCL";
   const auto no_driver = on({3}, [](auto& report) { report.cuda_version.clear(); });
-  expect_rows({
-      {nccl({2, 3}, "2.27.3"), "NCCL", kFailed, "2.27.3 on 2 ranks, 2.28.9 on the others" + kManyNccls, {2, 3}},
-      {on({2}, [](auto& report) { report.nccl_path = "/opt/nccl/lib/libnccl.so.2"; }), "NCCL", kOk,
-       "2.28.9 from 2 different places"},
-      {nccl({1}, ""), "NCCL", kFailed, "", {1}},
-      {on({1}, [=](auto& report) { report.nccl_trouble = too_old; }), "NCCL", kFailed, too_old},
-      {of_python({0, 2}, "2.21.5"), "NCCL", kOk,
-       "2.28.9 (/usr/lib/libnccl.so.2); Python loads 2.21.5 (/venv/libnccl.so.2)"},
-      {both(none, of_python({0, 2}, "2.21.5")), "NCCL", kOk, "Python loads 2.21.5 (/venv/libnccl.so.2)"},
-      {both(of_python({0}, "2.21.5"), of_python({2}, "2.20.5")),
-       "NCCL",
-       kFailed,
-       "Python loads 2.20.5 on 1 node, 2.21.5 on the other" + kManyNccls,
-       {2, 3}},
-      {of_python({0, 2}, "2.28.9"), "NCCL", kOk, "2.28.9 (/usr/lib/libnccl.so.2)"},
-      {on({2, 3}, [](auto& report) { report.cuda_module = "575.57.08"; }), "CUDA", kWarning,
-       "13.0 (driver 575.57.08) on 2 ranks, 13.0 (driver 580.65.06) on the others"},
-      {no_driver, "CUDA", kFailed, "", {3}},
-      {both(no_driver, on_all([](auto& report) { report.has_gpus = false; })),
-       "CUDA",
-       kWarning,
-       "13.0 (driver 580.65.06) on some ranks, missing on 1 rank",
-       {3},
-       "",
-       false},
-  });
+  expect_row(nccl({2, 3}, "2.27.3"), "NCCL", kFailed, "2.27.3 on 2 ranks, 2.28.9 on the others" + kManyNccls, {2, 3});
+  expect_row(on({2}, [](auto& report) { report.nccl_path = "/opt/nccl/lib/libnccl.so.2"; }), "NCCL", kOk,
+             "2.28.9 from 2 different places");
+  expect_row(nccl({1}, ""), "NCCL", kFailed, "", {1});
+  expect_row(on({1}, [=](auto& report) { report.nccl_trouble = too_old; }), "NCCL", kFailed, too_old);
+  expect_row(of_python({0, 2}, "2.21.5"), "NCCL", kOk,
+             "2.28.9 (/usr/lib/libnccl.so.2); Python loads 2.21.5 (/venv/libnccl.so.2)");
+  expect_row(both(none, of_python({0, 2}, "2.21.5")), "NCCL", kOk, "Python loads 2.21.5 (/venv/libnccl.so.2)");
+  expect_row(both(of_python({0}, "2.21.5"), of_python({2}, "2.20.5")), "NCCL", kFailed,
+             "Python loads 2.20.5 on 1 node, 2.21.5 on the other" + kManyNccls, {2, 3});
+  expect_row(of_python({0, 2}, "2.28.9"), "NCCL", kOk, "2.28.9 (/usr/lib/libnccl.so.2)");
+  expect_row(on({2, 3}, [](auto& report) { report.cuda_module = "575.57.08"; }), "CUDA", kWarning,
+             "13.0 (driver 575.57.08) on 2 ranks, 13.0 (driver 580.65.06) on the others");
+  expect_row(no_driver, "CUDA", kFailed, "", {3});
+  expect_row(both(no_driver, on_all([](auto& report) { report.has_gpus = false; })), "CUDA", kWarning,
+             "13.0 (driver 580.65.06) on some ranks, missing on 1 rank", {3}, "", false);
 }
 
 TEST(CheckRows, TheGpus) {
@@ -251,39 +197,25 @@ TEST(CheckRows, TheGpus) {
     report.gpu_list = {report.own_gpu};
     report.gpus_on_node = 14;
   });
-  expect_rows({
-      {shared, "GPUs", kFailed, "2 ranks of node002 share /dev/nvidia0; NCCL needs a GPU for each rank", {2, 3}},
-      {both(shared, on_all([](auto& report) { report.may_share_gpus = true; })), "GPUs", kWarning, "", {2, 3}},
-      {on({1},
-          [](auto& report) {
-            report.open_gpus = {"/dev/nvidia0"};
-            report.closed_gpus = {"/dev/nvidia1"};
-          }),
-       "GPUs",
-       kFailed,
-       "",
-       {1},
-       "srun --gpu-bind=none",
-       false},
-      {on({3},
-          [](auto& report) {
-            report.gpu_list = {"/dev/nvidia0", "?"};
-          }),
-       "GPUs",
-       kFailed,
-       "",
-       {3}},
-      {no_own, "GPUs", kFailed, "", {3}},
-      {both(no_own, on_all([](auto& report) { report.leaves_gpus = true; })), "GPUs", kOk,
-       "the program chooses them (--bootstrap-gpu=off)"},
-      {on({0}, [](auto& report) { report.has_gpus = false; }), "GPUs", kFailed, "", {0}},
-      // Two of four GPUs are the step's, and a device cgroup keeps the others from all its tasks.
-      {on_all([](auto& report) {
-         report.closed_gpus = {"/dev/nvidia2", "/dev/nvidia3"};
-       }),
-       "GPU peers", kOk, "every rank can open all GPUs of the step on its node"},
-      {mig, "GPU peers", kAbsent, "MIG instances have no peers"},
-  });
+  expect_row(shared, "GPUs", kFailed, "2 ranks of node002 share /dev/nvidia0; NCCL needs a GPU for each rank", {2, 3});
+  expect_row(both(shared, on_all([](auto& report) { report.may_share_gpus = true; })), "GPUs", kWarning, "", {2, 3});
+  expect_row(on({1},
+                [](auto& report) {
+                  report.open_gpus = {"/dev/nvidia0"};
+                  report.closed_gpus = {"/dev/nvidia1"};
+                }),
+             "GPUs", kFailed, "", {1}, "srun --gpu-bind=none", false);
+  expect_row(on({3}, [](auto& report) { report.gpu_list = {"/dev/nvidia0", "?"}; }), "GPUs", kFailed, "", {3});
+  expect_row(no_own, "GPUs", kFailed, "", {3});
+  expect_row(both(no_own, on_all([](auto& report) { report.leaves_gpus = true; })), "GPUs", kOk,
+             "the program chooses them (--bootstrap-gpu=off)");
+  expect_row(on({0}, [](auto& report) { report.has_gpus = false; }), "GPUs", kFailed, "", {0});
+  // Two of four GPUs are the step's, and a device cgroup keeps the others from all its tasks.
+  expect_row(on_all([](auto& report) {
+               report.closed_gpus = {"/dev/nvidia2", "/dev/nvidia3"};
+             }),
+             "GPU peers", kOk, "every rank can open all GPUs of the step on its node");
+  expect_row(mig, "GPU peers", kAbsent, "MIG instances have no peers");
   auto findings = good_step(4, 1);
   EXPECT_EQ(only_row(findings, "GPUs", kOk).text, "4 GPUs on 4 nodes; each rank can open its own");
   EXPECT_EQ(row_of(findings, "GPU peers").text, "one GPU on each node");
@@ -306,22 +238,18 @@ TEST(CheckRows, TheMachines) {
     return on({2, 3}, [=](auto& report) { report.shm_free = mebibytes * kMiB; });
   };
   const auto locked = on({1}, [](auto& report) { report.locked_memory = 8 * kMiB; });
-  expect_rows({
-      {one_cpu, "CPUs", kWarning, "bound to one CPU each; the step has 4 for each rank", {1}},
-      // One CPU is right where there is no more.
-      {both(one_cpu, on({1}, [](auto& report) { report.cpus_on_node = 2; })), "CPUs", kOk, "1 to 4 CPUs for a rank"},
-      {on({2}, [](auto& report) { report.openmp_threads = "8"; }), "CPUs", kWarning, "", {2}},
-      {shm(127),
-       "/dev/shm",
-       kWarning,
-       "at least 127 MiB free; NCCL and data loaders need 64 MiB for each rank",
-       {2, 3}},
-      {shm(128), "/dev/shm", kOk, "at least 128 MiB free"},
-      {locked, "locked memory", kWarning, "", {1}},
-      {both(locked, on_all([](auto& report) { report.rdma_devices = 0; })), "locked memory", kOk,
-       "limit 8 MiB; there is no RDMA device"},
-      {on({2, 3}, [](auto& report) { report.libc = "glibc 2.28"; }), "system", kWarning, "", {2, 3}},
-  });
+  expect_row(one_cpu, "CPUs", kWarning, "bound to one CPU each; the step has 4 for each rank", {1});
+  // One CPU is right where there is no more.
+  expect_row(both(one_cpu, on({1}, [](auto& report) { report.cpus_on_node = 2; })), "CPUs", kOk,
+             "1 to 4 CPUs for a rank");
+  expect_row(on({2}, [](auto& report) { report.openmp_threads = "8"; }), "CPUs", kWarning, "", {2});
+  expect_row(shm(127), "/dev/shm", kWarning, "at least 127 MiB free; NCCL and data loaders need 64 MiB for each rank",
+             {2, 3});
+  expect_row(shm(128), "/dev/shm", kOk, "at least 128 MiB free");
+  expect_row(locked, "locked memory", kWarning, "", {1});
+  expect_row(both(locked, on_all([](auto& report) { report.rdma_devices = 0; })), "locked memory", kOk,
+             "limit 8 MiB; there is no RDMA device");
+  expect_row(on({2, 3}, [](auto& report) { report.libc = "glibc 2.28"; }), "system", kWarning, "", {2, 3});
 }
 
 TEST(CheckRows, VersionsAndFrameworks) {
@@ -340,54 +268,32 @@ TEST(CheckRows, VersionsAndFrameworks) {
     findings.other_versions = {{3, "0.2.0"}};
   };
   const auto library = on({2}, [](auto& report) { report.library = "0.2.0"; });
-  expect_rows({
-      // One trouble, not two: the port differs because the plugin is missing.
-      {both(no_plugin_on_2, on({2, 3}, [](auto& report) { report.port = 29501; })),
-       "versions",
-       kFailed,
-       cat({"no plugin on node002, but plugin 0.1.0 on other nodes: ", kNoLine}),
-       {2, 3},
-       "",
-       false},
-      {no_plugin_on_2, "plan", kSkipped, "", {}, "", false},
-      {both(on_all(no_plugin), on({0}, [](auto& report) { report.plugin_trouble = kNoLine; })), "versions", kOk,
-       cat({"library 0.1.0, command 0.1.0, Slurm 23.11.4; no plugin: ", kNoLine})},
-      // In a container there is no plugstack.conf.
-      {both(on_all(no_plugin), on_all(no_file)), "versions", kOk, "library 0.1.0, command 0.1.0, Slurm 23.11.4"},
-      {both(no_plugin_on_2, on({2}, no_file)), "versions", kOk, "", {}, "", false},
-      {on({2}, [](auto& report) { report.plugin = "0.2.0"; }),
-       "versions",
-       kFailed,
-       "the plugin is 0.2.0 on 1 node, 0.1.0 on the other",
-       {2, 3}},
-      {library, "versions", kFailed, "the library is 0.2.0 on 1 node, 0.1.0 on the other", {2, 3}},
-      {both(library, on({2, 3}, [](auto& report) { report.version = "0.2.0"; })),
-       "versions",
-       kFailed,
-       "the command is 0.2.0 on 2 ranks, 0.1.0 on the others",
-       {2, 3}},
-      {other_version,
-       "versions",
-       kFailed,
-       "slurm-bootstrap is 0.2.0 on these ranks and 0.1.0 on rank 0",
-       {3},
-       "",
-       false},
-      {other_version, "ranks", kOk, "", {}, "", false},
-      {both(slurm(0, "23.11.9"), slurm(2, "23.11.9")), "versions", kOk},
-      {slurm(2, "24.11.5"),
-       "versions",
-       kFailed,
-       "the plugin is for Slurm 23.11.4 and this is Slurm 24.11.5, which does not load it",
-       {2, 3}},
-      {on({2}, [](auto& report) { report.frameworks = "torch 2.5.1"; }),
-       "frameworks",
-       kWarning,
-       "Python 3.11.2 (/usr/bin/python3): torch 2.5.1 on 1 node, Python 3.11.2 (/usr/bin/python3): torch 2.6.0 on "
-       "the other",
-       {2, 3}},
-      {on({2}, [](auto& report) { report.frameworks.clear(); }), "frameworks", kWarning, "", {2, 3}},
-  });
+  // One trouble, not two: the port differs because the plugin is missing.
+  expect_row(both(no_plugin_on_2, on({2, 3}, [](auto& report) { report.port = 29501; })), "versions", kFailed,
+             cat({"no plugin on these nodes, but plugin 0.1.0 on other nodes: ", kNoLine}), {2, 3}, "", false);
+  expect_row(no_plugin_on_2, "plan", kSkipped, "", {}, "", false);
+  expect_row(both(on_all(no_plugin), on({0}, [](auto& report) { report.plugin_trouble = kNoLine; })), "versions", kOk,
+             cat({"library 0.1.0, command 0.1.0, Slurm 23.11.4; no plugin: ", kNoLine}));
+  // In a container there is no plugstack.conf.
+  expect_row(both(on_all(no_plugin), on_all(no_file)), "versions", kOk, "library 0.1.0, command 0.1.0, Slurm 23.11.4");
+  expect_row(both(no_plugin_on_2, on({2}, no_file)), "versions", kOk, "", {}, "", false);
+  expect_row(on({2}, [](auto& report) { report.plugin = "0.2.0"; }), "versions", kFailed,
+             "the plugin is 0.2.0 on 1 node, 0.1.0 on the other", {2, 3});
+  expect_row(library, "versions", kFailed, "the library is 0.2.0 on 1 node, 0.1.0 on the other", {2, 3});
+  expect_row(both(library, on({2, 3}, [](auto& report) { report.version = "0.2.0"; })), "versions", kFailed,
+             "the command is 0.2.0 on 2 ranks, 0.1.0 on the others", {2, 3});
+  expect_row(other_version, "versions", kFailed, "slurm-bootstrap is 0.2.0 on these ranks and 0.1.0 on rank 0", {3}, "",
+             false);
+  expect_row(other_version, "ranks", kOk, "", {}, "", false);
+  expect_row(both(slurm(0, "23.11.9"), slurm(2, "23.11.9")), "versions", kOk);
+  expect_row(slurm(2, "24.11.5"), "versions", kFailed,
+             "the plugin is for Slurm 23.11.4 and this is Slurm 24.11.5, which does not load it", {2, 3});
+  expect_row(
+      on({2}, [](auto& report) { report.frameworks = "torch 2.5.1"; }), "frameworks", kWarning,
+      "Python 3.11.2 (/usr/bin/python3): torch 2.5.1 on 1 node, Python 3.11.2 (/usr/bin/python3): torch 2.6.0 on "
+      "the other",
+      {2, 3});
+  expect_row(on({2}, [](auto& report) { report.frameworks.clear(); }), "frameworks", kWarning, "", {2, 3});
   auto findings = good_step();
   for (auto& report : findings.reports) report->python = report->frameworks = {};
   for (const auto& row : judge_step(findings).rows) EXPECT_NE(row.name, "frameworks");

@@ -84,13 +84,14 @@ TEST(CheckSelf, FailsOutsideOfAStep) {
 }
 
 TEST(PythonFrameworks, AreReadFromWhatTheScriptPrints) {
-  const auto found = read_frameworks(
+  CheckReport found;
+  add_frameworks(
+      found,
       "python\t3.11.2\t/usr/bin/python3\nmpi4py\t3.1.4\nnccl\t2.21.5\t/venv/libnccl.so.2\ntorch\t2.6.0\nnoise\n");
   EXPECT_EQ(found.python, "3.11.2 (/usr/bin/python3)");
   EXPECT_EQ(found.frameworks, "mpi4py 3.1.4, torch 2.6.0");
-  EXPECT_EQ(found.nccl, "2.21.5");
-  EXPECT_EQ(found.nccl_path, "/venv/libnccl.so.2");
-  EXPECT_EQ(read_frameworks("").python, "");
+  EXPECT_EQ(found.python_nccl, "2.21.5");
+  EXPECT_EQ(found.python_nccl_path, "/venv/libnccl.so.2");
 }
 
 }  // namespace

@@ -85,18 +85,5 @@ TEST(CheckTable, RowsForGpusAreAbsentInAStepWithoutGpus) {
   EXPECT_EQ(row_of(findings, "CUDA").result, CheckResult::kWarning);
 }
 
-TEST(CheckTable, ColoursMarkWhatIsNotGoodAndChangeNothingElse) {
-  auto findings = good_step();
-  findings.port_trouble = "another program uses it";
-  findings.reports[3]->cpu_count = 1;
-  const auto plain = table_text(judge_step(findings));
-  auto coloured = table_text(judge_step(findings), true);
-  EXPECT_NE(coloured.find("port           \x1b[1;31mFAILED\x1b[0m     20444"), std::string::npos) << coloured;
-  EXPECT_NE(coloured.find("CPUs           \x1b[33mwarning\x1b[0m    bound"), std::string::npos) << coloured;
-  for (const auto* const code : {"\x1b[1;31m", "\x1b[33m", "\x1b[0m"}) coloured = replaced(coloured, code, "");
-  EXPECT_EQ(coloured, plain);
-  EXPECT_EQ(table_text(judge_step(good_step()), true), table_text(judge_step(good_step())));
-}
-
 }  // namespace
 }  // namespace bootstrap

@@ -4,11 +4,23 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/util/text.h"
 #include "dgx_node.h"
+#include "known_machine.h"
 
 namespace bootstrap {
 namespace {
+
+void expect_sound(const NodeView& view) {
+  const auto text = node_table(view);
+  ASSERT_FALSE(text.empty());
+  EXPECT_EQ(text.back(), '\n');
+  for (const auto line : split(text, '\n')) {
+    EXPECT_TRUE(std::all_of(line.begin(), line.end(), [](char byte) { return byte >= 0x20 && byte < 0x7f; })) << line;
+  }
+}
 
 TEST(NodeTable, OneGpuForEachRank) {
   EXPECT_EQ(node_table(dgx_h100_with_8_ranks()), R"(Node dgx001, step 12.0: 8 ranks; 8 GPUs, given to the step: all
@@ -105,6 +117,34 @@ TEST(NodeTable, LongTablesAndCellsAreCutShort) {
   const auto text = node_table(view);
   EXPECT_LT(split(text, '\n').size(), 140U) << text;
   EXPECT_TRUE(contains(text, "... and 3969 more rows\n")) << text;
+}
+
+TEST(NodeTable, HostileNamesAreHarmless) {
+  auto view = dgx_h100_with_8_ranks();
+  const std::string hostile = "\x1b[2J\n\xc3\xa4\t" + std::string(500, 'x');
+  view.host = hostile;
+  view.step = hostile;
+  view.notes = {hostile, "a plain note"};
+  view.topology.gpus[0].pci = hostile;
+  view.topology.gpus[1].name = hostile;
+  view.topology.gpus[2].device = hostile;
+  view.topology.gpus[3].uuid = hostile;
+  expect_sound(view);
+  EXPECT_TRUE(contains(node_table(view), "\na plain note\n"));
+}
+
+TEST(NodeTable, OfKnownMachines) {
+  for (const auto& machine : names_of_known_machines()) {
+    NodeView view{machine, "1.0", known_machine(machine), {}, {}, {}};
+    expect_sound(view);
+    for (std::uint32_t gpu = 0; gpu < view.topology.gpus.size(); ++gpu) {
+      view.step_gpus.push_back(gpu);
+      view.ranks.push_back({gpu, gpu, view.topology.gpus[gpu].near, {gpu}, {gpu}});
+    }
+    expect_sound(view);
+    const auto text = node_table(view);
+    EXPECT_FALSE(contains(text, "far") || contains(text, "free")) << text;
+  }
 }
 
 }  // namespace

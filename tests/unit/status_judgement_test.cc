@@ -1,7 +1,7 @@
 // Which ranks `status` names as out of step, and which it does not.
 // SPDX-License-Identifier: Apache-2.0
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "core/util/text.h"
 #include "tools/status/judgement.h"
@@ -38,60 +38,52 @@ StepState healthy() {
 
 std::string first_line(const StepState& step) { return judge(step, kRanks).findings.front().sentence; }
 
-std::string with(const std::function<void(RankState&)>& change) {
+using Change = void (*)(RankState&);
+
+std::string with(const std::vector<std::size_t>& numbers, Change change) {
   auto step = healthy();
-  change(step.ranks[5]);
+  for (const auto number : numbers) change(step.ranks[number]);
   return first_line(step);
 }
 
-TEST(StatusJudgement, OneRankIsOutOfStep) {
+TEST(StatusJudgement, RanksAreOutOfStep) {
   struct Case {
-    std::function<void(RankState&)> change;
-    std::string sentence;
+    Change change;
+    std::string one;
+    std::string several = {};  // empty: not tried
   };
-  const std::string maybe = "; it may be slow, in a checkpoint, or stuck";
-  for (const auto& [change, sentence] : std::vector<Case>{
-           {[](auto& rank) { rank.state = "T"; }, "is stopped (SIGSTOP)"},
+  const auto maybe = [](const char* who, const char* what) {
+    return cat({what, "; ", who, " may be slow, in a checkpoint, or stuck"});
+  };
+  for (const auto& [change, one, several] : std::vector<Case>{
+           {[](auto& rank) { rank.state = "T"; }, "is stopped (SIGSTOP)", "are stopped (SIGSTOP)"},
            {[](auto& rank) { rank.state = "t"; }, "is stopped by a debugger"},
-           {[](auto& rank) { rank.state = "D"; }, "waits for a disk or file system (D state)"},
+           {[](auto& rank) { rank.state = "D"; }, "waits for a disk or file system (D state)",
+            "wait for a disk or file system (D state)"},
            {[](auto& rank) { rank.waits = "file system (fuse_x)"; }, "waits for a file system (fuse_x)"},
-           {[](auto& rank) { rank.state = "Z"; }, "has ended, and its parent has not noticed (zombie)"},
+           {[](auto& rank) { rank.state = "Z"; }, "has ended, and its parent has not noticed (zombie)",
+            "have ended, and their parents have not noticed (zombies)"},
            {[](auto& rank) { rank.links.clear(); },
             "has no connection to MASTER_PORT 29500 of node001, where the other 7 are connected"},
            {[](auto& rank) { rank.unread = "no"; }, "is unknown: no"},
-           {[](auto& rank) { rank.waits = "poll"; }, "differs: waits in poll, the others in futex" + maybe},
-           {[](auto& rank) { rank.cpu = 99; }, "differs: 99 % CPU, waits in futex; the others 0 %" + maybe},
+           {[](auto& rank) { rank.waits = "poll"; }, maybe("it", "differs: waits in poll, the others in futex"),
+            maybe("they", "differ: wait in poll, the others in futex")},
+           {[](auto& rank) { rank.cpu = 99; }, maybe("it", "differs: 99 % CPU, waits in futex; the others 0 %"),
+            maybe("they", "differ: 99 % CPU; the others 0 %")},
            {[](auto& rank) { rank.cpu_wait = 99, rank.is_still = false; },
-            "differs: 0 % CPU, waits for a core; the others 0 %" + maybe},
+            maybe("it", "differs: 0 % CPU, waits for a core; the others 0 %")},
            {[](auto& rank) { rank.child = "python3 (pid 9) is stopped (SIGSTOP)"; },
             "has a child process that is held up: python3 (pid 9) is stopped (SIGSTOP)"}}) {
-    EXPECT_EQ(with(change), "rank 5 (node002, local rank 1, pid 105) " + sentence);
+    EXPECT_EQ(with({5}, change), "rank 5 (node002, local rank 1, pid 105) " + one);
+    if (several.empty()) continue;
+    EXPECT_EQ(with({4, 5}, change), "ranks 4-5 (node002) " + several);
   }
-  EXPECT_EQ(with([](auto& rank) {
-              rank.state = "D";
-              rank.is_still = false;
-            }),
-            "none of the 8 ranks stands out")
-      << "a moment in a disk wait is none";
-  EXPECT_EQ(first_line(healthy()), "all 8 ranks run alike");
-}
-
-TEST(StatusJudgement, SeveralRanksAreOutOfStep) {
-  struct Case {
-    std::function<void(RankState&)> change;
-    std::string sentence;
+  const auto moment = [](auto& rank) {
+    rank.state = "D";
+    rank.is_still = false;
   };
-  const std::string maybe = "; they may be slow, in a checkpoint, or stuck";
-  for (const auto& [change, sentence] : std::vector<Case>{
-           {[](auto& rank) { rank.state = "T"; }, "are stopped (SIGSTOP)"},
-           {[](auto& rank) { rank.state = "D"; }, "wait for a disk or file system (D state)"},
-           {[](auto& rank) { rank.state = "Z"; }, "have ended, and their parents have not noticed (zombies)"},
-           {[](auto& rank) { rank.waits = "poll"; }, "differ: wait in poll, the others in futex" + maybe},
-           {[](auto& rank) { rank.cpu = 99; }, "differ: 99 % CPU; the others 0 %" + maybe}}) {
-    auto step = healthy();
-    for (const auto number : {4U, 5U}) change(step.ranks[number]);
-    EXPECT_EQ(first_line(step), "ranks 4-5 (node002) " + sentence);
-  }
+  EXPECT_EQ(with({5}, moment), "none of the 8 ranks stands out") << "a moment in a disk wait is none";
+  EXPECT_EQ(first_line(healthy()), "all 8 ranks run alike");
 }
 
 TEST(StatusJudgement, AnEndedRank) {
@@ -100,14 +92,6 @@ TEST(StatusJudgement, AnEndedRank) {
   EXPECT_EQ(first_line(step), "rank 3 (node001, local rank 3) has ended; 7 ranks are there");
   step.ranks.erase(step.ranks.begin() + 3, step.ranks.end());
   EXPECT_EQ(first_line(step), "ranks 3-7 (node001, node002) have ended; 3 ranks are there");
-}
-
-TEST(StatusJudgement, ANodeThatDidNotAnswer) {
-  auto step = healthy();
-  step.ranks.erase(step.ranks.begin() + 4, step.ranks.end());
-  step.nodes.pop_back();
-  step.silent_nodes = {"node002"};
-  EXPECT_EQ(first_line(step), "node002 (ranks 4-7) did not answer");
 }
 
 TEST(StatusJudgement, AWholeNodeWithoutConnection) {

@@ -124,6 +124,12 @@ TEST(StatusStack, FramesOfTheMainThread) {
             std::string::npos);
 }
 
+TEST(StatusGpus, ProcessesOfNvidiaSmi) {
+  EXPECT_EQ(parse_gpu_use("GPU-1, 0, 87\nGPU-2, 1, [N/A]\n", "4711, GPU-2\n12, GPU-1\n13, GPU-9\n"),
+            (std::vector<std::string>{"4711 1 [N/A] GPU-2", "12 0 87 GPU-1"}));
+  EXPECT_TRUE(parse_gpu_use("NVIDIA-SMI has failed, a, b\n", "No devices were found\n").empty());
+}
+
 TEST(StatusRas, ReleasesThatCrashAreRefused) {
   EXPECT_NE(refuse_ras("2.26.5", 28028).find("NVIDIA/nccl issue 1762"), std::string::npos);
   EXPECT_NE(refuse_ras("2.29.7", 28028).find("NVIDIA/nccl issue 2346"), std::string::npos);

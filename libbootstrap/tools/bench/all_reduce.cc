@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -173,27 +172,17 @@ AllReduce::AllReduce(AllReduceMember member, std::uint64_t most_bytes) : state_(
 
 Result<BenchFinding> AllReduce::run(const AllReduceTask& task, Deadline deadline) {
   const auto begin = steady_clock::now();
-  const auto too_late = [&] {
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - begin).count();
-    return fail(ErrorCode::kTimeout, cat({"the all-reduces of ", bytes_text(task.bytes), " have not finished after ",
-                                          std::to_string(seconds), " s"}));
-  };
-  auto result = std::make_shared<std::optional<Result<BenchFinding>>>();
-  AbandonableThread worker;
-  auto started =
-      worker.start([state = state_, task, deadline, result] { *result = Sizing(*state, task, deadline).run(); });
-  if (!started) return fail(started.error());
   constexpr std::chrono::milliseconds kLastLook(100);  // the thread looks at the same clock
-  if (!worker.wait_until(deadline + kLastLook)) {
-    is_stuck_ = true;
-    return too_late();
-  }
-  if (!*result) return fail(ErrorCode::kUnavailable, "out of memory");
-  if (!**result && (*result)->error().code == ErrorCode::kTimeout) {
-    is_stuck_ = true;  // what is in the stream still runs, and freeing its buffers would wait for it
-    return too_late();
-  }
-  return std::move(**result);
+  const auto ended = call_with_deadline<Result<BenchFinding>>(
+      "the all-reduce", [state = state_, task, deadline] { return Sizing(*state, task, deadline).run(); },
+      deadline + kLastLook);
+  auto finding = ended ? *ended : fail(ended.error());
+  // What is in the stream still runs, and freeing its buffers would wait for it.
+  is_stuck_ = !finding && finding.error().code == ErrorCode::kTimeout;
+  if (!is_stuck_) return finding;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - begin).count();
+  return fail(ErrorCode::kTimeout, cat({"the all-reduces of ", bytes_text(task.bytes), " have not finished after ",
+                                        std::to_string(seconds), " s"}));
 }
 
 }  // namespace bootstrap

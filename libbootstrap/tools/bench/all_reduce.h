@@ -22,14 +22,6 @@ struct AllReduceMember {
   std::uint32_t rank = 0;
 };
 
-struct AllReduceTask {
-  std::uint64_t bytes = 0;  // of the buffer of each rank: floats, added up
-  std::uint32_t iterations = 20;
-  std::uint32_t warmup = 5;
-  bool is_in_place = false;  // what is timed; the sums are verified both in place and out of place
-  bool is_checked = true;
-};
-
 // All members make the same calls in the same order. What NCCL and CUDA do runs in a thread of its own: a call comes
 // back at its deadline with kTimeout, and that thread stays where it is: then the process can only end, by _exit(2).
 class AllReduce {

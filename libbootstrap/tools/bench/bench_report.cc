@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/nccl/nccl_library.h"
+#include "comm/nccl/rank_conflicts.h"
 #include "core/step/rank_layout.h"
 #include "core/util/records.h"
 #include "core/util/text.h"
@@ -81,9 +82,6 @@ Result<std::vector<std::uint64_t>> sizes_of(const SizeRange& range) {
     return fail(ErrorCode::kInvalid,
                 cat({"--max-bytes is ", std::to_string(range.most), ", below the ", least, " of --min-bytes"}));
   }
-  if (range.factor < 2) {
-    return fail(ErrorCode::kInvalid, cat({"--factor is ", std::to_string(range.factor), "; it takes 2 or more"}));
-  }
   std::vector<std::uint64_t> sizes;
   for (auto size = range.least;; size *= range.factor) {
     sizes.push_back(size);
@@ -146,17 +144,17 @@ double average_bus(const std::vector<BenchRow>& rows) {
   return rows.empty() ? 0 : sum / static_cast<double>(rows.size());
 }
 
-std::string head_text(const BenchStage& stage) {
+std::string head_text(const BenchStage& stage, const BenchPlan& plan) {
   const auto sizes =
       cat({stage.fewest == stage.most ? "" : cat({std::to_string(stage.fewest), " to "}), counted(stage.most, "rank")});
   return cat({cat({"StepId=", stage.step, ": all-reduce: ", counted(stage.ranks, "rank"), " on ",
-                   counted(stage.nodes, "node"), ", communicator ", stage.group, " of ", sizes, "\n"}),
+                   counted(stage.nodes, "node"), ", communicator ", to_string(plan.group), " of ", sizes, "\n"}),
               cat({count_names(stage.gpus), "; ", nccl::product(), " ", stage.nccl_version, " (", stage.nccl_path,
                    ")\nunique ids in ", decimals(stage.id_ms, 1), " ms, communicator in ", decimals(stage.comm_ms, 1),
                    " ms more; "}),
-              cat({stage.is_in_place ? "in" : "out of", " place, ", counted(stage.warmup, "warm-up"), " and ",
-                   counted(stage.iterations, "iteration"), " of each size, sums ",
-                   stage.is_checked ? "verified" : "not verified", "\n\n"}),
+              cat({plan.task.is_in_place ? "in" : "out of", " place, ", counted(plan.task.warmup, "warm-up"), " and ",
+                   counted(plan.task.iterations, "iteration"), " of each size, sums ",
+                   plan.task.is_checked ? "verified" : "not verified", "\n\n"}),
               line({"BYTES", "COUNT", "TYPE", "TIME us", "ALGBW GB/s", "BUSBW GB/s", "#WRONG"})});
 }
 
@@ -170,7 +168,7 @@ std::string foot_text(const std::vector<BenchRow>& rows) {
   return cat({"\naverage busbw ", decimals(average_bus(rows), 3), " GB/s\n"});
 }
 
-std::string bench_json(const BenchStage& stage, const std::vector<BenchRow>& rows) {
+std::string bench_json(const BenchStage& stage, const BenchPlan& plan, const std::vector<BenchRow>& rows) {
   const auto real = [](std::string_view name, double value) { return json_member(name, decimals(value, 6)); };
   const auto text = [](std::string_view name, const std::string& value) {
     return json_member(name, json_string(value));
@@ -185,13 +183,13 @@ std::string bench_json(const BenchStage& stage, const std::vector<BenchRow>& row
         real("time_us", row.microseconds),
         real("algbw_gbs", row.algorithm),
         real("busbw_gbs", row.bus),
-        stage.is_checked ? json_number("wrong", row.wrong) : json_member("wrong", "null")};
+        plan.task.is_checked ? json_number("wrong", row.wrong) : json_member("wrong", "null")};
     sizes.push_back(cat({"{", join(members, ", "), "}"}));
   }
   std::vector<std::string> gpus;
   for (const auto& name : stage.gpus) gpus.push_back(json_string(name));
   const std::vector<std::string> members{text("step", stage.step),
-                                         text("communicator", stage.group),
+                                         text("communicator", to_string(plan.group)),
                                          json_number("ranks", stage.ranks),
                                          json_number("nodes", stage.nodes),
                                          json_number("fewest_ranks", stage.fewest),
@@ -201,10 +199,10 @@ std::string bench_json(const BenchStage& stage, const std::vector<BenchRow>& row
                                          text("nccl_path", stage.nccl_path),
                                          real("unique_ids_ms", stage.id_ms),
                                          real("communicator_ms", stage.comm_ms),
-                                         json_number("iterations", stage.iterations),
-                                         json_number("warmup", stage.warmup),
-                                         flag("in_place", stage.is_in_place),
-                                         flag("checked", stage.is_checked),
+                                         json_number("iterations", plan.task.iterations),
+                                         json_number("warmup", plan.task.warmup),
+                                         flag("in_place", plan.task.is_in_place),
+                                         flag("checked", plan.task.is_checked),
                                          json_member("sizes", json_list(sizes)),
                                          real("average_busbw_gbs", average_bus(rows))};
   return cat({"{\n  ", join(members, ",\n  "), "\n}\n"});

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "comm/nccl/communicator.h"
 #include "core/step/rank_layout.h"
 #include "core/util/result.h"
 
@@ -23,7 +25,7 @@ std::string bytes_text(std::uint64_t bytes);
 struct SizeRange {
   std::uint64_t least = 8;
   std::uint64_t most = std::uint64_t{128} << 20;
-  std::uint64_t factor = 2;
+  std::uint64_t factor = 2;  // 2 or more
 };
 inline constexpr std::uint64_t kFloatBytes = 4;  // all sizes are whole numbers of these
 
@@ -36,6 +38,21 @@ double algorithm_bandwidth(std::uint64_t bytes, double microseconds);
 // The rate of the slowest link, at least, with any algorithm: an all-reduce of n ranks moves 2(n-1)/n of the buffer
 // over it (nccl-tests, doc/PERFORMANCE.md). 0 for one rank, which moves nothing.
 double bus_bandwidth(std::uint64_t bytes, double microseconds, std::uint32_t ranks);
+
+struct AllReduceTask {
+  std::uint64_t bytes = 0;  // of the buffer of each rank: floats, added up
+  std::uint32_t iterations = 20;
+  std::uint32_t warmup = 5;
+  bool is_in_place = false;  // what is timed; the sums are verified both in place and out of place
+  bool is_checked = true;
+};
+
+struct BenchPlan {
+  std::vector<std::uint64_t> sizes;  // ascending, not empty
+  GroupKind group = GroupKind::kWorld;
+  AllReduceTask task;  // but for the size
+  std::chrono::seconds timeout{60};
+};
 
 // The GPU and NCCL of a rank, or why it cannot take part.
 struct BenchMember {
@@ -78,8 +95,7 @@ inline auto fields_of(BenchFinding& finding) {
 
 // The ranks and GPUs of the bench.
 struct BenchStage {
-  std::string step;   // "12.0"
-  std::string group;  // "world"
+  std::string step;  // "12.0"
   std::uint32_t ranks = 0;
   std::uint32_t nodes = 0;
   std::uint32_t fewest = 0;       // ranks of the smallest communicator
@@ -89,10 +105,6 @@ struct BenchStage {
   std::string nccl_path;
   double id_ms = 0;    // of the slowest rank
   double comm_ms = 0;  // likewise
-  std::uint32_t iterations = 0;
-  std::uint32_t warmup = 0;
-  bool is_in_place = false;
-  bool is_checked = true;
 };
 
 struct BenchRow {
@@ -107,10 +119,10 @@ struct BenchRow {
 BenchRow row_of(std::uint64_t bytes, const std::vector<BenchFinding>& findings);
 double average_bus(const std::vector<BenchRow>& rows);
 
-std::string head_text(const BenchStage& stage);
+std::string head_text(const BenchStage& stage, const BenchPlan& plan);
 std::string row_text(const BenchRow& row, bool is_checked);
 std::string foot_text(const std::vector<BenchRow>& rows);
-std::string bench_json(const BenchStage& stage, const std::vector<BenchRow>& rows);
+std::string bench_json(const BenchStage& stage, const BenchPlan& plan, const std::vector<BenchRow>& rows);
 
 // "rank 3 (node002, local rank 1) and 2 more: NCCL failed"; nothing if no rank has trouble. Ranks that are only late
 // are left out if others report an error.

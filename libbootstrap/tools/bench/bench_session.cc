@@ -53,13 +53,8 @@ BenchSession::BenchSession(BenchSelf self, Exchange& exchange, BenchPlan plan)
       plan_(std::move(plan)),
       group_(group_of(self_.layout, self_.rank, plan_.group)) {
   stage_.step = to_string(self_.id);
-  stage_.group = to_string(plan_.group);
   stage_.ranks = static_cast<std::uint32_t>(self_.layout.size());
   stage_.nodes = static_cast<std::uint32_t>(self_.layout.node_count());
-  stage_.iterations = plan_.task.iterations;
-  stage_.warmup = plan_.task.warmup;
-  stage_.is_in_place = plan_.task.is_in_place;
-  stage_.is_checked = plan_.task.is_checked;
 }
 
 BenchSession::~BenchSession() {

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -27,13 +26,6 @@ struct BenchSelf {
   std::string nccl_library;
 };
 
-struct BenchPlan {
-  std::vector<std::uint64_t> sizes;  // ascending, not empty
-  GroupKind group = GroupKind::kWorld;
-  AllReduceTask task;  // but for the size
-  std::chrono::milliseconds timeout{60000};
-};
-
 // How a bench that fails ends. If all ranks know the reason, rank 0 alone prints it.
 struct BenchEnd {
   int status = 1;
@@ -55,6 +47,7 @@ class BenchSession {
   // Returns when rank 0 has printed everything, so that no rank's end keeps srun from reading it.
   void wait_for_all();
 
+  const BenchPlan& plan() const { return plan_; }
   const BenchStage& stage() const { return stage_; }
   const std::vector<BenchRow>& rows() const { return rows_; }
   const std::string& wrong() const { return wrong_; }  // a sentence on the first size with wrong sums; empty: none

@@ -27,8 +27,6 @@ constexpr milliseconds kSidePatience(500);
 constexpr milliseconds kPause(50);
 constexpr int kClockReadings = 4;  // the quickest one counts
 
-constexpr std::string_view kAnotherServer = "it accepts connections but is not rank 0 of this step";
-
 Deadline soon(milliseconds patience, Deadline deadline) {
   return std::min(deadline, Deadline::clock::now() + patience);
 }
@@ -76,10 +74,7 @@ std::optional<CheckClient> try_address(CheckReport& report, const SocketAddress&
   report.reach = Reach::kReached;
   report.reach_trouble.clear();
   if (read_clock(report, client, deadline)) return client;
-  const bool is_silent = Deadline::clock::now() >= deadline;
-  return fail_with(report, Reach::kForeign,
-                   std::string(is_silent ? "it accepts connections but does not answer: it hangs, or is not rank 0"
-                                         : kAnotherServer));
+  return fail_with(report, Reach::kForeign, "it accepts connections but does not answer as rank 0 of this step does");
 }
 
 std::optional<CheckClient> try_name(CheckReport& report, const std::string& name, std::uint16_t port,
@@ -95,13 +90,7 @@ std::optional<CheckClient> try_name(CheckReport& report, const std::string& name
 
 }  // namespace
 
-std::array<std::uint16_t, 3> side_ports(const StepId& id) {
-  std::array<std::uint16_t, 3> ports{};
-  for (std::uint32_t i = 0; i < ports.size(); ++i) {
-    ports[i] = computed_port({.job = id.job, .step = id.step, .restart = id.restart + i}, kSidePorts);
-  }
-  return ports;
-}
+std::uint16_t side_port(const StepId& id) { return computed_port(id, kSidePorts); }
 
 bool CheckClient::send(std::string_view word, std::string_view body, Deadline deadline) {
   return send_all(socket_, write_line({step_tag_, rank_, std::string(word), std::string(body)}), deadline);
@@ -115,15 +104,11 @@ std::optional<CheckLine> CheckClient::receive(Deadline deadline) {
 
 Result<CheckClient> find_rank_zero(CheckReport& report, const StepId& id, const std::string& host, Deadline deadline) {
   const auto tag = step_tag(id);
-  bool has_answered = false;  // another server; a later attempt may have no time left for an answer
   for (auto patience = kFirstPatience;; patience = std::min(2 * patience, kMostPatience)) {
     const auto try_main = [&] { return try_name(report, report.address, report.port, tag, soon(patience, deadline)); };
     if (auto client = try_main()) return std::move(*client);
-    has_answered = has_answered || report.reach_trouble == kAnotherServer;
-    for (const auto port : side_ports(id)) {
-      auto way = report;
-      auto client = try_name(way, host, port, tag, soon(kSidePatience, deadline));
-      if (!client) continue;
+    auto way = report;
+    if (auto client = try_name(way, host, side_port(id), tag, soon(kSidePatience, deadline))) {
       // Rank 0 is there; it may have come between the two attempts.
       if (auto again = try_main()) return std::move(*again);
       std::swap(report, way);
@@ -135,8 +120,7 @@ Result<CheckClient> find_rank_zero(CheckReport& report, const StepId& id, const 
     // The last attempt must have the time to be refused.
     if (Deadline::clock::now() + kPause + kFirstPatience / 10 >= deadline) {
       const auto target = report.target.empty() ? std::string() : cat({" (", report.target, ")"});
-      const auto trouble = has_answered && report.reach == Reach::kForeign ? kAnotherServer : report.reach_trouble;
-      return fail(ErrorCode::kTimeout, cat({trouble, target}));
+      return fail(ErrorCode::kTimeout, cat({report.reach_trouble, target}));
     }
     sleep_for(kPause);
   }

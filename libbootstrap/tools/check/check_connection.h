@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
+#include <sys/resource.h>
+
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,9 +19,9 @@
 
 namespace bootstrap {
 
-// Ports of rank 0's host for reports of ranks that cannot reach MASTER_PORT. Computed, so that all ranks know them, and
-// outside of the ranges from which the plugin and Linux choose ports.
-std::array<std::uint16_t, 3> side_ports(const StepId& id);
+// The port of rank 0's host for reports of ranks that cannot reach MASTER_PORT. Computed, so that all ranks know it,
+// and outside of the ranges from which the plugin and Linux choose ports.
+std::uint16_t side_port(const StepId& id);
 
 // A rank's connection to rank 0.
 class CheckClient {
@@ -39,27 +40,28 @@ class CheckClient {
   std::string received_;
 };
 
-// Connects to MASTER_ADDR:MASTER_PORT of the report, or to a side port of `host`, on which rank 0 runs, and adds to the
-// report how that went. Tries again until the deadline, since rank 0 may start later. The error is the reason alone:
-// "Connection refused (10.1.0.1)".
+// Connects to MASTER_ADDR:MASTER_PORT of the report, or to the side port of `host`, on which rank 0 runs, and adds to
+// the report how that went. Tries again until the deadline, since rank 0 may start later. The error is the reason
+// alone: "Connection refused (10.1.0.1)".
 Result<CheckClient> find_rank_zero(CheckReport& report, const StepId& id, const std::string& host, Deadline deadline);
 
 // Rank 0: receives the reports of the ranks, and sends all of them the result.
 //
 // Any process can connect. Memory and descriptors are bounded by the size of the step: one report for each rank, at
-// most kMostRejected connections more than ranks, little more than kMaxLine bytes for each.
+// most kMostStrangers connections more than ranks, little more than kMaxLine bytes for each.
 class CheckServer {
  public:
-  // Raises the limit of open files as far as the step needs it, and restores it at the end. kLimit if that fails.
-  static Result<CheckServer> open(const std::string& step_tag, std::size_t ranks);
-  CheckServer(CheckServer&& other) noexcept = default;
-  CheckServer& operator=(CheckServer&&) = delete;
+  CheckServer(std::string step_tag, std::size_t ranks) : step_tag_(std::move(step_tag)), reports_(ranks) {}
+  CheckServer(const CheckServer&) = delete;
+  CheckServer& operator=(const CheckServer&) = delete;
   ~CheckServer();
 
+  // As far as the step needs it, until the end of the server. kLimit if that fails.
+  Status raise_file_limit();
   // Listens like a rendezvous server. The error is the reason alone: "another program uses it".
   Status listen(std::uint16_t port);
-  // Listens on the first of these that is free; if none is, ranks can connect to the other port only.
-  void listen_aside(std::span<const std::uint16_t> ports);
+  // Where no other program uses it; else ranks can connect to the other port only.
+  void listen_aside(std::uint16_t port);
 
   // Each waits until all of them are there, or the deadline; the second one only for ranks that are still connected.
   void gather_reports(Deadline deadline);
@@ -74,7 +76,6 @@ class CheckServer {
   std::vector<Rank> missing() const;                                                   // sent no report
   // Ranks whose reports this version cannot read, with the version of their command.
   const std::map<Rank, std::string>& other_versions() const { return other_versions_; }
-  std::uint64_t rejected() const { return rejected_; }
 
  private:
   struct Client {
@@ -84,30 +85,21 @@ class CheckServer {
     std::string version = {};
     bool has_reported = false;
   };
-  using Clients = std::map<std::uint64_t, Client>;  // by number, in order of arrival
-
-  CheckServer(std::string step_tag, std::size_t ranks, Descriptor poller);
 
   void serve(Deadline deadline, const std::function<bool()>& is_done);
-  bool watch(const Descriptor& socket, std::uint64_t number) const;
-  void add_listener(Descriptor socket);
   void accept_from(const Descriptor& listener);
   void make_room();
-  void read_from(Clients::iterator client);
+  bool read_from(Client& client);
   bool take(Client& client, const std::string& received);
-  bool is_missing(Rank rank) const;
   bool take_report(Client& client, const CheckLine& line);
   bool send(const Client& client, std::string_view word, std::string_view body) const;
 
   std::string step_tag_;
-  Descriptor poller_;
   std::vector<Descriptor> listeners_;
-  Clients clients_;
-  std::uint64_t next_number_;
+  std::list<Client> clients_;  // in order of arrival
   std::vector<std::optional<CheckReport>> reports_;
   std::map<Rank, std::string> other_versions_;
-  std::uint64_t rejected_ = 0;
-  std::uint64_t files_before_ = 0;  // limit to put back; 0: none
+  std::optional<rlimit> files_before_;  // limit to put back
 };
 
 }  // namespace bootstrap

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,10 +12,11 @@
 
 #include "core/step/rank_layout.h"
 #include "core/util/records.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 
-// How the rank reached MASTER_ADDR:MASTER_PORT. If that failed, it sent the report through a side port.
+// How the rank reached MASTER_ADDR:MASTER_PORT. If that failed, it sent the report through the side port.
 enum class Reach : std::uint8_t {
   kReached,
   kNoName,       // the name means nothing here
@@ -141,13 +143,31 @@ struct CheckLine {
 
 inline constexpr std::size_t kMaxLine = 20480;
 
-std::string write_line(const CheckLine& line);                  // with its line feed
-std::optional<CheckLine> read_line(std::string_view received);  // without; nothing when it is no such line
+inline std::string write_line(const CheckLine& line) {
+  return cat({line.step_tag, " ", std::to_string(line.rank), " ", line.word, " ", line.body, "\n"});
+}
+
+// Without the line feed; nothing when it is no such line.
+inline std::optional<CheckLine> read_line(std::string_view received) {
+  std::array<std::string_view, 3> words;
+  for (auto& word : words) {
+    const auto blank = received.find(' ');
+    if (blank == std::string_view::npos) return std::nullopt;
+    word = received.substr(0, blank);
+    received.remove_prefix(blank + 1);
+  }
+  const auto rank = parse_unsigned(words[1], kMaxRanks - 1);
+  if (!rank) return std::nullopt;
+  return CheckLine{std::string(words[0]), static_cast<Rank>(*rank), std::string(words[2]), std::string(received)};
+}
 
 // Takes the first whole line out of what has arrived, without its line feed. Nothing: there is none yet.
-std::optional<std::string> take_line(std::string& received);
-
-// "22.05.8" and "22.05.3" are one release: a plugin of one works with the other.
-bool is_same_release(const std::string& one, const std::string& other);
+inline std::optional<std::string> take_line(std::string& received) {
+  const auto end = received.find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  auto line = received.substr(0, end);
+  received.erase(0, end + 1);
+  return line;
+}
 
 }  // namespace bootstrap

@@ -24,7 +24,6 @@
 #include "probe/node_topology.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
-#include "tools/check/child_output.h"
 #include "tools/check/frameworks_script.h"
 #include "tools/check/plugstack.h"
 
@@ -183,56 +182,43 @@ std::string python_of(const Environment& environment) {
   return "python3";
 }
 
+// They run while this process looks at other things.
+void start_programs(std::deque<ChildOutput>& programs, const Environment& environment) {
+  programs.emplace_back(std::vector<std::string>{python_of(environment), "-c", kFrameworksScript});
+  programs.emplace_back(std::vector<std::string>{"scontrol", "--version"});
+}
+
 }  // namespace
 
-PythonFrameworks read_frameworks(std::string_view text) {
-  PythonFrameworks found;
+void add_frameworks(CheckReport& report, std::string_view text) {
   std::vector<std::string> frameworks;
   for (const auto line : split(text, '\n')) {
     const auto words = split(line, '\t');
     if (words.size() < 2) continue;
     if (words[0] == "python" && words.size() == 3) {
-      found.python = cat({words[1], " (", words[2], ")"});
+      report.python = cat({words[1], " (", words[2], ")"});
     } else if (words[0] == "nccl" && words.size() == 3) {
-      found.nccl = words[1];
-      found.nccl_path = words[2];
+      report.python_nccl = words[1];
+      report.python_nccl_path = words[2];
     } else {
       frameworks.push_back(cat({words[0], " ", words[1]}));
     }
   }
-  found.frameworks = join(frameworks, ", ");
-  return found;
+  report.frameworks = join(frameworks, ", ");
 }
 
-// They start while this process looks at other things.
-class ProgramAnswers {
- public:
-  explicit ProgramAnswers(const Environment& environment)
-      : python_({python_of(environment), "-c", kFrameworksScript}), scontrol_({"scontrol", "--version"}) {}
-
-  void add_to(CheckReport& report, Deadline deadline) {
-    auto python = read_frameworks(python_.read(deadline));
-    report.python = std::move(python.python);
-    report.frameworks = std::move(python.frameworks);
-    report.python_nccl = std::move(python.nccl);
-    report.python_nccl_path = std::move(python.nccl_path);
-    // "slurm-wlm 22.05.8"
-    const auto version = scontrol_.read(deadline);
-    report.slurm = version.substr(version.rfind(' ') + 1);
-    report.slurm = report.slurm.substr(0, report.slurm.find('\n'));
-  }
-
- private:
-  ChildOutput python_;
-  ChildOutput scontrol_;
-};
-
-void add_answers(CheckSelf& self, Deadline deadline) {
-  if (self.answers) self.answers->add_to(self.report, deadline);
-  self.answers.reset();
+void add_answers(CheckReport& report, std::deque<ChildOutput>& programs, Deadline deadline) {
+  if (programs.empty()) return;
+  (void)read_all(programs, deadline);
+  add_frameworks(report, programs.front().text());
+  // "slurm-wlm 22.05.8"
+  const auto& version = programs.back().text();
+  report.slurm = version.substr(version.rfind(' ') + 1);
+  report.slurm = report.slurm.substr(0, report.slurm.find('\n'));
+  programs.clear();
 }
 
-Result<CheckSelf> look_at_self(const Environment& environment, AskPrograms ask) {
+Result<CheckSelf> look_at_self(const Environment& environment, bool asks_programs) {
   auto task = read_own_task(environment);
   CheckSelf self;
   auto& report = self.report;
@@ -256,7 +242,7 @@ Result<CheckSelf> look_at_self(const Environment& environment, AskPrograms ask) 
   }
   report.rank = self.facts.local_ranks.front();
   const bool is_first_of_node = self.facts.layout.place(report.rank).local_rank == 0;
-  if (is_first_of_node && ask == AskPrograms::kYes) self.answers = std::make_shared<ProgramAnswers>(environment);
+  if (is_first_of_node && asks_programs) start_programs(self.programs, environment);
   report.version = std::string(kVersion);
   if (is_first_of_node) {
     add_plugin(report, look_at_plugin(find_slurm_files(environment)));
@@ -275,7 +261,8 @@ Result<CheckSelf> look_at_self(const Environment& environment, AskPrograms ask) 
 MachineFindings look_at_machine(const Environment& environment) {
   MachineFindings findings;
   auto& report = findings.report;
-  ProgramAnswers answers(environment);
+  std::deque<ChildOutput> programs;
+  start_programs(programs, environment);
   report.version = std::string(kVersion);
   auto files = find_slurm_files(environment);
   if (files.plugstack.empty()) {
@@ -287,7 +274,7 @@ MachineFindings look_at_machine(const Environment& environment) {
   add_libraries(report, environment);
   add_machine(report);
   try_devices(report, gpus_of(read_node_topology("", report.host).topology, GpuVendor::kNvidia));
-  answers.add_to(report, Deadline::clock::now() + kTimeOfPrograms);
+  add_answers(report, programs, Deadline::clock::now() + kTimeOfPrograms);
   return findings;
 }
 

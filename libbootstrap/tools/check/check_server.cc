@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_connection.h"
 
-#include <sys/epoll.h>
+#include <poll.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -16,62 +16,36 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::size_t kMostRejected = 64;  // connections beyond one for each rank
+constexpr std::size_t kMostStrangers = 64;  // connections beyond one for each rank
 constexpr std::uint64_t kOwnFiles = 64;
 constexpr std::size_t kLongestVersion = 32;
-constexpr std::uint64_t kFirstClient = 2;  // the numbers below it are the listeners'
 
 std::string microseconds_now() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
 }
 
-// The limit before, or 0 where it was high enough.
-Result<std::uint64_t> raise_file_limit(std::uint64_t wanted) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return 0;
-  const auto before = limit.rlim_cur;
-  limit.rlim_cur = wanted;
-  if (limit.rlim_max < wanted || ::setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    return fail(ErrorCode::kLimit,
-                cat({"rank 0 needs ", std::to_string(wanted), " open files for all ranks, but the limit is ",
-                     std::to_string(limit.rlim_max), "; raise it with ulimit -n"}));
-  }
-  return before;
-}
-
 }  // namespace
-
-CheckServer::CheckServer(std::string step_tag, std::size_t ranks, Descriptor poller)
-    : step_tag_(std::move(step_tag)), poller_(std::move(poller)), next_number_(kFirstClient), reports_(ranks) {}
 
 CheckServer::~CheckServer() {
   clients_.clear();
   listeners_.clear();
+  if (files_before_) (void)::setrlimit(RLIMIT_NOFILE, &*files_before_);
+}
+
+Status CheckServer::raise_file_limit() {
+  const auto wanted = reports_.size() + kMostStrangers + kOwnFiles;
   rlimit limit{};
-  if (files_before_ == 0 || !poller_.is_open() || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = files_before_;
-  (void)::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-Result<CheckServer> CheckServer::open(const std::string& step_tag, std::size_t ranks) {
-  const auto before = raise_file_limit(ranks + kMostRejected + kOwnFiles);
-  if (!before) return fail(before.error());
-  CheckServer server(step_tag, ranks, Descriptor(::epoll_create1(EPOLL_CLOEXEC)));
-  server.files_before_ = *before;
-  if (server.poller_.is_open()) return server;
-  return fail(ErrorCode::kUnavailable, cat({"rank 0 cannot wait for connections: ", std::strerror(errno)}));
-}
-
-bool CheckServer::watch(const Descriptor& socket, std::uint64_t number) const {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = number;
-  return ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, socket.get(), &event) == 0;
-}
-
-void CheckServer::add_listener(Descriptor socket) {
-  if (watch(socket, listeners_.size())) listeners_.push_back(std::move(socket));
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return {};
+  const auto before = limit;
+  limit.rlim_cur = wanted;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return fail(ErrorCode::kLimit,
+                cat({"rank 0 needs ", std::to_string(wanted), " open files for all ranks, but the limit is ",
+                     std::to_string(limit.rlim_max), "; raise it with ulimit -n"}));
+  }
+  files_before_ = before;
+  return {};
 }
 
 Status CheckServer::listen(std::uint16_t port) {
@@ -79,23 +53,19 @@ Status CheckServer::listen(std::uint16_t port) {
   if (!socket.is_open()) {
     return fail(ErrorCode::kUnavailable, errno == EADDRINUSE ? "another program uses it" : std::strerror(errno));
   }
-  add_listener(std::move(socket));
+  listeners_.push_back(std::move(socket));
   return {};
 }
 
-void CheckServer::listen_aside(std::span<const std::uint16_t> ports) {
-  for (const auto port : ports) {
-    auto socket = listen_on(port, false);
-    if (socket.is_open()) return add_listener(std::move(socket));
-  }
+void CheckServer::listen_aside(std::uint16_t port) {
+  auto socket = listen_on(port, false);
+  if (socket.is_open()) listeners_.push_back(std::move(socket));
 }
 
-// When the table is full, the oldest connection that has not identified itself is closed.
+// When there are too many, the oldest connection that has not identified itself is closed.
 void CheckServer::make_room() {
-  if (clients_.size() < reports_.size() + kMostRejected) return;
-  const auto oldest =
-      std::find_if(clients_.begin(), clients_.end(), [](const auto& client) { return !client.second.rank; });
-  ++rejected_;
+  if (clients_.size() < reports_.size() + kMostStrangers) return;
+  const auto oldest = std::find_if(clients_.begin(), clients_.end(), [](const Client& client) { return !client.rank; });
   clients_.erase(oldest == clients_.end() ? clients_.begin() : oldest);
 }
 
@@ -108,7 +78,7 @@ void CheckServer::accept_from(const Descriptor& listener) {
     // SO_REUSEADDR.
     const linger reset{.l_onoff = 1, .l_linger = 0};
     (void)::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-    if (watch(socket, next_number_)) clients_.emplace(next_number_++, Client{std::move(socket)});
+    clients_.push_back({.socket = std::move(socket)});
   }
 }
 
@@ -146,77 +116,62 @@ bool CheckServer::take_report(Client& client, const CheckLine& line) {
   return true;
 }
 
-void CheckServer::read_from(Clients::iterator at) {
-  auto& client = at->second;
+// False when the connection has ended, or is not of a rank of this step.
+bool CheckServer::read_from(Client& client) {
   std::array<char, 4096> buffer;
   const auto count = ::recv(client.socket.get(), buffer.data(), buffer.size(), 0);
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   client.received.append(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-  bool is_ours = true;
-  while (is_ours) {
-    const auto line = take_line(client.received);
-    if (!line) break;
-    is_ours = take(client, *line);
+  while (const auto line = take_line(client.received)) {
+    if (!take(client, *line)) return false;
   }
-  is_ours = is_ours && client.received.size() <= kMaxLine;
-  if (!is_ours) ++rejected_;
-  if (!is_ours || count <= 0) clients_.erase(at);
+  return count > 0 && client.received.size() <= kMaxLine;
 }
 
 void CheckServer::serve(Deadline deadline, const std::function<bool()>& is_done) {
-  std::array<epoll_event, 64> events{};
   while (!is_done()) {
+    std::vector<pollfd> waits;
+    for (const auto& listener : listeners_) waits.push_back({listener.get(), POLLIN, 0});
+    for (const auto& client : clients_) waits.push_back({client.socket.get(), POLLIN, 0});
     const int left = milliseconds_until(deadline);
-    const int count = ::epoll_wait(poller_.get(), events.data(), static_cast<int>(events.size()), left);
-    for (int i = 0; i < count; ++i) {
-      const auto number = events[static_cast<std::size_t>(i)].data.u64;
-      if (number < kFirstClient) {
-        accept_from(listeners_[number]);
-      } else if (const auto client = clients_.find(number); client != clients_.end()) {
-        read_from(client);
-      }
+    (void)::poll(waits.data(), waits.size(), left);
+    auto wait = waits.begin() + std::ssize(listeners_);
+    clients_.remove_if([&](Client& client) { return (wait++)->revents != 0 && !read_from(client); });
+    for (std::size_t i = 0; i < listeners_.size(); ++i) {
+      if (waits[i].revents != 0) accept_from(listeners_[i]);
     }
     if (left == 0) return;
   }
 }
 
-bool CheckServer::is_missing(Rank rank) const { return !reports_[rank] && !other_versions_.contains(rank); }
-
 std::vector<Rank> CheckServer::missing() const {
   std::vector<Rank> ranks;
   for (Rank rank = 0; rank < reports_.size(); ++rank) {
-    if (is_missing(rank)) ranks.push_back(rank);
+    if (!reports_[rank] && !other_versions_.contains(rank)) ranks.push_back(rank);
   }
   return ranks;
 }
 
 void CheckServer::gather_reports(Deadline deadline) {
-  serve(deadline, [this] {
-    for (Rank rank = 0; rank < reports_.size(); ++rank) {
-      if (is_missing(rank)) return false;
-    }
-    return true;
-  });
+  serve(deadline, [this] { return missing().empty(); });
 }
 
 void CheckServer::gather_exchanges(Deadline deadline) {
   serve(deadline, [this] {
-    return std::none_of(clients_.begin(), clients_.end(), [this](const auto& entry) {
-      const auto& client = entry.second;
+    return std::none_of(clients_.begin(), clients_.end(), [this](const Client& client) {
       return client.has_reported && reports_[*client.rank] && !reports_[*client.rank]->has_exchanged;
     });
   });
 }
 
 void CheckServer::send_to_all(std::string_view word, std::string_view body) {
-  std::erase_if(clients_,
-                [&](const auto& entry) { return entry.second.has_reported && !send(entry.second, word, body); });
+  clients_.remove_if([&](const Client& client) { return client.has_reported && !send(client, word, body); });
 }
 
 void CheckServer::stop_listening() { listeners_.clear(); }
 
 void CheckServer::disconnect(Deadline deadline) {
-  std::erase_if(clients_, [](const auto& entry) { return !entry.second.has_reported; });
+  clients_.remove_if([](const Client& client) { return !client.has_reported; });
   serve(deadline, [this] { return clients_.empty(); });
   clients_.clear();
 }

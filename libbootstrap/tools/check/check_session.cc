@@ -5,8 +5,6 @@
 // step, PMI-1 cannot name the missing ranks, and before an MPI program there may be no exchange at all.
 #include "tools/check/check_session.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -31,7 +29,6 @@ constexpr seconds kExchange(5);  // for the exchange, which itself may take two 
 constexpr seconds kExchangeExcess(2);
 constexpr seconds kTravel(2);  // for a small message on its way
 constexpr milliseconds kParting(500);
-constexpr milliseconds kPatience(3000);
 // srun may end the step on the first exit status that is not 0, and drops what it has not read by then.
 constexpr milliseconds kTravelTimeOfTable(300);
 
@@ -75,19 +72,9 @@ bool can_exchange(const std::vector<std::optional<CheckReport>>& reports) {
                                 std::all_of(reports.begin(), reports.end(), has_none));
 }
 
-// After three seconds, prints on a terminal which ranks are missing.
-void gather_reports(CheckServer& server, const Layout& layout, Deadline deadline) {
-  server.gather_reports(std::min(deadline, in(kPatience)));
-  const auto missing = server.missing();
-  if (!missing.empty() && ::isatty(STDERR_FILENO) == 1) {
-    (void)std::fputs(cat({"bootstrap: waiting for ", name_ranks(layout, missing), "\n"}).c_str(), stderr);
-  }
-  server.gather_reports(deadline);
-}
-
 void judge(CheckServer& server, CheckFindings& findings, const CheckReport& own, const CheckSession& session) {
   const auto begin = Deadline::clock::now();
-  gather_reports(server, findings.layout, begin + session.timeout);
+  server.gather_reports(begin + session.timeout);
   const auto waited = std::chrono::duration_cast<milliseconds>(Deadline::clock::now() - begin);
   findings.waited_ms = static_cast<std::uint64_t>(std::max<std::int64_t>(waited.count(), 1));
   if (!session.leaves_exchange && can_exchange(server.reports())) {
@@ -95,7 +82,6 @@ void judge(CheckServer& server, CheckFindings& findings, const CheckReport& own,
     server.send_to_all("exchange", "");
     server.gather_exchanges(in(kExchange + kExchangeExcess + kTravel));
   }
-  findings.rejected = server.rejected();
   findings.other_versions = server.other_versions();
   findings.reports = server.reports();
   if (!findings.reports[0]) (findings.reports[0] = own)->reach = Reach::kUnreachable;
@@ -124,7 +110,7 @@ bool report_to_rank_zero(CheckSelf& self, const CheckSession& session) {
     return false;
   }
   // Half of the time: the report has to arrive before rank 0 ends its wait.
-  add_answers(self, in(std::min(milliseconds(session.timeout) / 2, kTimeOfPrograms)));
+  add_answers(report, self.programs, in(std::min(milliseconds(session.timeout) / 2, kTimeOfPrograms)));
   CommandTimeLimit::now("waiting for rank 0");
   (void)client->send("report", write_record(report), in(kTravel));
   auto answer = client->receive(in(session.timeout + kTravel));
@@ -144,20 +130,20 @@ bool report_to_rank_zero(CheckSelf& self, const CheckSession& session) {
 
 bool run_check(CheckSelf self, const CheckSession& session) {
   if (self.report.rank != 0) return report_to_rank_zero(self, session);
-  auto server = CheckServer::open(step_tag(self.facts.id), self.facts.layout.size());
-  if (!server) {
-    complain(self, server.error().message);
+  CheckServer server(step_tag(self.facts.id), self.facts.layout.size());
+  if (const auto raised = server.raise_file_limit(); !raised) {
+    complain(self, raised.error().message);
     return false;
   }
-  const auto listening = server->listen(self.report.port);
+  const auto listening = server.listen(self.report.port);
   CheckFindings findings;
   findings.id = self.facts.id;
   findings.layout = self.facts.layout;
   findings.leaves_exchange = session.leaves_exchange;
   if (!listening) findings.port_trouble = listening.error().message;
-  server->listen_aside(side_ports(self.facts.id));
+  server.listen_aside(side_port(self.facts.id));
   AbandonableThread judging;
-  const auto started = judging.start([&, own = self.report] { judge(*server, findings, own, session); });
+  const auto started = judging.start([&, own = self.report] { judge(server, findings, own, session); });
   if (!started) {
     complain(self, started.error().message);
     return false;

@@ -4,9 +4,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
-#include <memory>
-#include <string>
 #include <string_view>
 
 #include "core/step/step_facts.h"
@@ -15,39 +14,28 @@
 #include "probe/deadline.h"
 #include "tools/check/check_report.h"
 #include "tools/check/check_table.h"
+#include "tools/check/child_output.h"
 
 namespace bootstrap {
 
-class ProgramAnswers;
-
 struct CheckSelf {
   StepFacts facts;
-  CheckReport report;                                 // all but the way to rank 0
-  std::shared_ptr<ProgramAnswers> answers = nullptr;  // what is still to come: see add_answers()
+  CheckReport report;                // all but the way to rank 0
+  std::deque<ChildOutput> programs;  // that are asked: see add_answers()
 };
 
-// Which other programs are asked: python3 for its frameworks, and scontrol for Slurm's version.
-enum class AskPrograms : std::uint8_t { kNo, kYes };
-
-// Errors: kMissing when this process is no task of a step.
-Result<CheckSelf> look_at_self(const Environment& environment, AskPrograms ask = AskPrograms::kYes);
+// Errors: kMissing when this process is no task of a step. With `asks_programs`: starts python3, for its frameworks,
+// and scontrol, for Slurm's version.
+Result<CheckSelf> look_at_self(const Environment& environment, bool asks_programs = true);
 
 // More than a Python on a slow file system takes to start.
 inline constexpr std::chrono::milliseconds kTimeOfPrograms(4000);
 
-// What the programs have answered by then.
-void add_answers(CheckSelf& self, Deadline deadline);
-
-// Empty texts: there is none.
-struct PythonFrameworks {
-  std::string python;      // "3.11.2 (/usr/bin/python3)"
-  std::string frameworks;  // "torch 2.6.0, mpi4py 4.0.3"
-  std::string nccl;        // of its packages: "2.21.5"
-  std::string nccl_path;
-};
+// What the programs, if any, have answered by then.
+void add_answers(CheckReport& report, std::deque<ChildOutput>& programs, Deadline deadline);
 
 // From what frameworks.py prints.
-PythonFrameworks read_frameworks(std::string_view text);
+void add_frameworks(CheckReport& report, std::string_view text);
 
 // Without a step.
 MachineFindings look_at_machine(const Environment& environment);

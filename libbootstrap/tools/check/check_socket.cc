@@ -47,14 +47,6 @@ Result<std::vector<SocketAddress>> look_up(const std::string& name, std::uint16_
   return found;
 }
 
-// Closes it and keeps errno.
-Descriptor no_socket(Descriptor socket) {
-  const int error = errno;
-  socket.reset();
-  errno = error;
-  return socket;
-}
-
 }  // namespace
 
 std::string SocketAddress::text() const { return text_of(pointer_to(storage), size); }
@@ -66,24 +58,25 @@ int milliseconds_until(Deadline deadline) {
 
 Result<std::vector<SocketAddress>> resolve(const std::string& name, std::uint16_t port, Deadline deadline) {
   using Found = Result<std::vector<SocketAddress>>;
-  const auto found = std::make_shared<Found>();
-  AbandonableThread worker;
-  const auto started = worker.start([found, name, port] { *found = look_up(name, port); });
-  if (!started) return fail(started.error());
-  if (!worker.wait_until(deadline)) return fail(ErrorCode::kTimeout, "the resolver does not answer");
+  auto found = call_with_deadline<Found>(
+      "the resolver", [name, port] { return look_up(name, port); }, deadline);
+  if (!found) return fail(found.error());
   return std::move(*found);
 }
 
 Descriptor connect_to(const SocketAddress& address, Deadline deadline) {
   Descriptor socket(::socket(address.storage.ss_family, kTcp, 0));
   if (!socket.is_open() || ::connect(socket.get(), pointer_to(address.storage), address.size) == 0) return socket;
-  if (errno != EINPROGRESS) return no_socket(std::move(socket));
-  int error = ETIMEDOUT;
+  int error = errno;
   socklen_t size = sizeof error;
-  if (poll_until(socket.get(), POLLOUT, deadline))
-    (void)::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error == EINPROGRESS) {
+    error = ETIMEDOUT;
+    if (poll_until(socket.get(), POLLOUT, deadline))
+      (void)::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  if (error != 0) socket.reset();
   errno = error;
-  return error == 0 ? std::move(socket) : no_socket(std::move(socket));
+  return socket;
 }
 
 Descriptor listen_on(std::uint16_t port, bool like_servers) {
@@ -100,8 +93,11 @@ Descriptor listen_on(std::uint16_t port, bool like_servers) {
   any.ss_family = static_cast<sa_family_t>(family);
   reinterpret_cast<sockaddr_in*>(&any)->sin_port = htons(port);
   const socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  const bool is_listening = ::bind(socket.get(), pointer_to(any), size) == 0 && ::listen(socket.get(), SOMAXCONN) == 0;
-  return is_listening ? std::move(socket) : no_socket(std::move(socket));
+  if (::bind(socket.get(), pointer_to(any), size) == 0 && ::listen(socket.get(), SOMAXCONN) == 0) return socket;
+  const int error = errno;
+  socket.reset();
+  errno = error;
+  return socket;
 }
 
 std::string interface_of(const Descriptor& socket) {

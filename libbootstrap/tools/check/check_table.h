@@ -23,7 +23,6 @@ struct CheckFindings {
   std::vector<std::optional<CheckReport>> reports;  // by rank; nothing: no answer
   std::uint64_t waited_ms = 0;                      // until all answered, or in vain
   std::map<Rank, std::string> other_versions;       // ranks whose reports cannot be read, and their version
-  std::uint64_t rejected = 0;                       // connections that were not of this step
   std::string port_trouble;                         // why rank 0 could not listen on MASTER_PORT; empty: it could
 
   bool has_exchanged = false;    // it was asked for: of all ranks, since it takes all of them

@@ -5,82 +5,64 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <string_view>
+#include <cstdlib>
 
 #include "tools/check/check_socket.h"
 
 namespace bootstrap {
 namespace {
 
-std::vector<char*> environment_of_child(const std::vector<std::string>& own) {
-  std::vector<char*> entries;
-  entries.reserve(own.size() + 1);
-  for (const auto& entry : own) entries.push_back(const_cast<char*>(entry.c_str()));
-  for (char** entry = environ; own.empty() && *entry != nullptr; ++entry) {
-    if (!std::string_view(*entry).starts_with("LD_PRELOAD=")) entries.push_back(*entry);
-  }
-  entries.push_back(nullptr);
-  return entries;
+std::vector<char*> pointers_to(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
+  for (const auto& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
-pid_t start_program(const std::vector<std::string>& words, const ChildOptions& options, int output) {
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  const auto entries = environment_of_child(options.environment);
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  (void)::posix_spawn_file_actions_init(&actions);
-  (void)::posix_spawnattr_init(&attributes);
-  (void)::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  (void)::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-  if (options.joins_errors) {
-    (void)::posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
-  } else {
-    (void)::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  }
-  (void)::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  pid_t process = -1;
-  const int error =
-      ::posix_spawnp(&process, arguments.front(), &actions, &attributes, arguments.data(), entries.data());
-  (void)::posix_spawn_file_actions_destroy(&actions);
-  (void)::posix_spawnattr_destroy(&attributes);
-  return error == 0 ? process : -1;
-}
-
-// The end to read from; `write_end` gets the other one.
-Descriptor open_pipe(Descriptor& write_end) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return Descriptor();
-  write_end = Descriptor(ends[1]);
-  return Descriptor(ends[0]);
+// In the child.
+[[noreturn]] void become_program(const std::vector<std::string>& words, const ChildOptions& options, int output) {
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  (void)::dup2(nothing, STDIN_FILENO);
+  (void)::dup2(output, STDOUT_FILENO);
+  (void)::dup2(options.joins_errors ? output : nothing, STDERR_FILENO);
+  const auto arguments = pointers_to(words);
+  auto entries = pointers_to(options.environment);
+  if (!options.environment.empty()) environ = entries.data();
+  if (options.environment.empty()) (void)::unsetenv("LD_PRELOAD");
+  (void)::execvp(arguments.front(), arguments.data());
+  ::_exit(127);  // as in shells
 }
 
 }  // namespace
 
 ChildOutput::ChildOutput(const std::vector<std::string>& words, ChildOptions options) : options_(std::move(options)) {
-  Descriptor of_child;
-  output_ = open_pipe(of_child);
-  if (output_.is_open() && !words.empty()) process_ = start_program(words, options_, of_child.get());
+  start([&](int output) { become_program(words, options_, output); });
 }
 
 ChildOutput::ChildOutput(const std::function<void(int)>& work, unsigned seconds)
     : options_{.most = std::size_t{1} << 20} {
-  Descriptor of_child;
-  output_ = open_pipe(of_child);
-  process_ = output_.is_open() ? ::fork() : -1;
+  start([&](int output) {
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)::alarm(seconds);
+    work(output);
+  });
+}
+
+void ChildOutput::start(const std::function<void(int)>& work) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return;
+  output_ = Descriptor(ends[0]);
+  const Descriptor of_child(ends[1]);
+  process_ = ::fork();
   if (process_ != 0) return;
   (void)::setpgid(0, 0);
-  (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  (void)::alarm(seconds);
   work(of_child.get());
   ::_exit(0);
 }

@@ -45,6 +45,7 @@ class ChildOutput {
   bool has_ended() const { return has_ended_; }  // its output, and all of that was read
 
  private:
+  void start(const std::function<void(int)>& work);
   friend bool read_all(std::span<ChildOutput* const> children, Deadline deadline);
   bool read_some();
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,16 +19,31 @@
 #include "probe/read_environment.h"
 #include "tools/check/check_session.h"
 #include "tools/check/command_time_limit.h"
-#include "tools/cli/commands.h"
+#include "tools/cli/command_line.h"
 #include "tools/horovod/horovod_world.h"
 #include "tools/status/step_choice.h"
 
 namespace bootstrap {
 namespace {
 
+constexpr const char* kTimeoutOfRanks = "Wait this long for all ranks (default 10)";
 constexpr int kFailed = 1;
 constexpr int kCannotRun = 126;  // as in shells
 constexpr int kNotFound = 127;
+
+struct CheckOptions {
+  bool json = false;
+  bool local = false;
+  bool no_plugin = false;
+  std::chrono::seconds timeout{10};
+};
+
+struct RunOptions {
+  bool keep_going = false;
+  bool horovod = false;
+  std::chrono::seconds timeout{10};
+  std::vector<std::string> program;  // and its arguments
+};
 
 // On a terminal, unless NO_COLOR is set (no-color.org) or the terminal has no colours.
 bool has_colours(std::FILE* file) {
@@ -49,8 +65,7 @@ void print_trouble(const CheckTable& table) {
 
 int check_step(const CheckSession& session, const char* start, bool keep_going = false) {
   // The program that follows does not wait for another Python.
-  const auto ask = session.leaves_exchange ? AskPrograms::kNo : AskPrograms::kYes;
-  auto self = look_at_self(process_environment(), ask);
+  auto self = look_at_self(process_environment(), !session.leaves_exchange);
   if (!self) return complain_of_rank(self.error(), start);
   return run_check(std::move(*self), session) || keep_going ? 0 : kFailed;
 }
@@ -101,8 +116,6 @@ int join_horovod(const RunOptions& options) {
   return joined.error().message.empty() ? kFailed : complain(joined.error().message);
 }
 
-}  // namespace
-
 int check_command(const CheckOptions& options) {
   const CommandTimeLimit time_limit("the check", longest_check(options.timeout));
   const auto show = [&](const CheckTable& table) { print(table, options.json); };
@@ -120,8 +133,8 @@ int check_command(const CheckOptions& options) {
 int run_command(const RunOptions& options) {
   // The words behind the options that CLI11 knows.
   if (options.program.empty() || options.program.front().starts_with('-')) {
-    const auto what =
-        options.program.empty() ? "run needs a program" : cat({"run has no option ", quoted(options.program.front())});
+    const auto what = options.program.empty() ? "run needs a program"
+                                              : cat({"run has no option ", bootstrap::quoted(options.program.front())});
     return complain(cat({what, ": slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help"}),
                     kUsageError);
   }
@@ -133,6 +146,58 @@ int run_command(const RunOptions& options) {
   }
   if (status == 0 && options.horovod) status = join_horovod(options);
   return status == 0 ? become(options.program) : status;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, int& status) {
+  const auto options = std::make_shared<CheckOptions>();
+  auto* const command = add_command(
+      app, "check",
+      "Checks the step and prints one table: what works for all ranks, what does not, and what to do. Start it as the "
+      "tasks of a step; --local needs no step.",
+      "Examples:\n"
+      "  srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap check\n"
+      "  slurm-bootstrap check --local\n"
+      "\n"
+      "Exit status (the same on all ranks):\n"
+      "  0  nothing failed; there may be warnings\n"
+      "  1  something failed\n"
+      "  2  the command line is wrong, or this process is not a task of a step\n");
+  command->add_flag("--json", options->json, "Print JSON instead of the table");
+  add_seconds(*command, "--timeout", options->timeout, kTimeoutOfRanks);
+  auto* const local = command->add_flag("--local", options->local,
+                                        "Check this machine only: plugstack.conf, the plugin, libraries, GPUs, memory");
+  command->add_flag("--no-plugin", options->no_plugin, "This machine is not meant to load the plugin")->needs(local);
+  command->callback([options, &status] { status = check_command(*options); });
+}
+
+void add_run(CLI::App& app, int& status) {
+  const auto options = std::make_shared<RunOptions>();
+  auto* const command = add_command(
+      app, "run",
+      "Checks the step, then starts the program in place of this process. If the check fails, it prints the table and "
+      "does not start the program. Options after PROGRAM belong to PROGRAM.",
+      "Examples:\n"
+      "  srun -N2 --ntasks-per-node 2 --gres gpu:2 \\\n"
+      "      slurm-bootstrap run python3 train.py --epochs 3\n"
+      "  srun -N2 --ntasks-per-node 2 --gres gpu:2 \\\n"
+      "      slurm-bootstrap run --horovod python3 train_horovod.py\n"
+      "\n"
+      "Exit status: that of PROGRAM; if it is not started:\n"
+      "  1    the check failed\n"
+      "  2    the command line is wrong, or this process is not a task of a step\n"
+      "  126  PROGRAM cannot be started\n"
+      "  127  PROGRAM does not exist\n");
+  command->prefix_command();
+  command->add_flag("--keep-going", options->keep_going, "Start the program even if the check fails");
+  command->add_flag("--horovod", options->horovod,
+                    "Make the ranks one Horovod world over Gloo first; the Python of PROGRAM needs Horovod");
+  add_seconds(*command, "--timeout", options->timeout, kTimeoutOfRanks);
+  command->callback([options, command, &status] {
+    options->program = command->remaining();
+    status = run_command(*options);
+  });
 }
 
 }  // namespace bootstrap

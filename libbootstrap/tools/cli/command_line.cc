@@ -1,7 +1,8 @@
-// How CLI11 reads numbers and prints --help.
+// What the subcommands have in common: messages, options, and the text of --help.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/command_line.h"
 
+#include <cstdio>
 #include <vector>
 
 #include "core/util/text.h"
@@ -49,6 +50,20 @@ void append_entry(std::string& out, const std::string& name, const std::string& 
 
 }  // namespace
 
+int complain(std::string_view sentence, int status) {
+  (void)std::fputs(cat({"slurm-bootstrap: ", sentence, "\n"}).c_str(), stderr);
+  return status;
+}
+
+int complain_of_rank(const Error& error, std::string_view start) {
+  if (error.code != ErrorCode::kMissing) return complain(error.message);
+  const auto* const before =
+      error.message.ends_with("with srun") ? ": srun " : "; start it as the tasks of a step: srun ";
+  return complain(cat({error.message, before, start}), kUsageError);
+}
+
+std::string own_version() { return cat({"slurm-bootstrap ", kVersion}); }
+
 std::string full_name(const CLI::App& command) {
   const auto* const parent = command.get_parent();
   return parent == nullptr ? command.get_name() : cat({parent->get_name(), " ", command.get_name()});
@@ -77,6 +92,19 @@ std::string HelpText::make_help(const CLI::App* command, std::string /*name*/, C
     }
   }
   return cat({out, "\n", command->get_footer()});
+}
+
+CLI::App* add_command(CLI::App& app, const char* name, const char* about, const char* footer) {
+  auto* const command = app.add_subcommand(name, about);
+  command->set_help_flag("-h,--help", "Print this help and exit");
+  command->set_version_flag("--version", own_version(), "Print the version and exit");
+  command->footer(footer);
+  return command;
+}
+
+void add_seconds(CLI::App& command, const char* name, std::chrono::seconds& value, const char* help) {
+  const auto set = [&value](unsigned seconds) { value = std::chrono::seconds(seconds); };
+  command.add_option_function<unsigned>(name, set, help)->type_name("SECONDS")->check(whole_number(1, 3600));
 }
 
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {

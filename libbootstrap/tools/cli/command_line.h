@@ -1,12 +1,40 @@
-// How CLI11 reads numbers and prints --help.
+// The subcommands of slurm-bootstrap, and what they have in common: messages, options, and the text of --help.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "core/util/result.h"
 
 namespace bootstrap {
+
+inline constexpr int kUsageError = 2;
+
+// Each adds a subcommand that sets the exit status when it has run.
+void add_explain(CLI::App& app, int& status);
+void add_check(CLI::App& app, int& status);
+void add_run(CLI::App& app, int& status);
+void add_bench(CLI::App& app, int& status);
+void add_status(CLI::App& app, int& status);
+void add_topology(CLI::App& app, int& status);
+
+// Prints it on standard error, and returns the status.
+int complain(std::string_view sentence, int status = 1);
+// The same in a process that is no rank. Outside a step it adds how to `start` the command, and returns kUsageError.
+int complain_of_rank(const Error& error, std::string_view start);
+
+CLI::App* add_command(CLI::App& app, const char* name, const char* about, const char* footer);
+void add_seconds(CLI::App& command, const char* name, std::chrono::seconds& value, const char* help);
+
+// A whole number in this range. The sentence of CLI11's own validator is of no help.
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
+
+std::string own_version();                       // "slurm-bootstrap 0.1.0"
+std::string full_name(const CLI::App& command);  // "slurm-bootstrap check"
 
 // 80 columns, the same parts for the command and for each subcommand. Options come from the command itself, so that
 // none is missing; examples and exit statuses are the footer of the command.
@@ -14,11 +42,5 @@ class HelpText : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* command, std::string name, CLI::AppFormatMode mode) const override;
 };
-
-// "slurm-bootstrap check".
-std::string full_name(const CLI::App& command);
-
-// A whole number in this range. The sentence of CLI11's own validator is of no help.
-CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
 
 }  // namespace bootstrap

@@ -1,19 +1,31 @@
 // slurm-bootstrap explain: what this task was given and why.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "core/plan/explain.h"
 #include "core/plan/step_plan.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 #include "probe/node_topology.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
-#include "tools/cli/commands.h"
+#include "tools/cli/command_line.h"
 #include "tools/explain_gpus/node_view.h"
 
 namespace bootstrap {
 namespace {
+
+struct ExplainOptions {
+  bool json = false;
+  bool verbose = false;
+  bool gpus = false;
+  std::string topology;               // empty: as slurmstepd finds it
+  std::string environment;            // empty: this process's
+  std::optional<std::uint32_t> rank;  // empty: all
+};
 
 const Place& place_of(const TaskPlan& task) { return task.facts.layout.place(task.facts.local_ranks.front()); }
 
@@ -68,8 +80,6 @@ std::string no_such_rank(std::uint32_t rank, std::size_t size) {
               size == 1 ? std::string("rank 0 alone") : cat({"ranks 0 to ", last})});
 }
 
-}  // namespace
-
 int explain_command(const ExplainOptions& options) {
   const bool is_own = options.environment.empty();
   const auto environment =
@@ -89,6 +99,36 @@ int explain_command(const ExplainOptions& options) {
   if (options.gpus) (void)std::fputs(node_table(view).c_str(), stdout);
   if (!options.gpus) print_table(*task, view, options);
   return 0;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, int& status) {
+  const auto options = std::make_shared<ExplainOptions>();
+  auto* const command =
+      add_command(app, "explain",
+                  "Prints each variable of this step, its values, and where they come from. Start it inside a task.",
+                  "Examples:\n"
+                  "  srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap explain --rank 0\n"
+                  "  srun -N2 --ntasks-per-node 4 --gres gpu:4 slurm-bootstrap explain --gpus\n"
+                  "\n"
+                  "Exit status:\n"
+                  "  0  the table is printed\n"
+                  "  1  the environment is not that of a task, or a file cannot be read\n"
+                  "  2  the command line is wrong\n");
+  command->add_flag("--json", options->json, "Print JSON instead of the table");
+  command->add_flag("--verbose", options->verbose, "Print internal variables too, and why a framework gets nothing");
+  command
+      ->add_option("--env", options->environment, "Explain an environment captured with `env -0`; - is standard input")
+      ->type_name("FILE");
+  command->add_option("--rank", options->rank, "Print in the task of this rank only")
+      ->type_name("RANK")
+      ->check(whole_number(0, kMaxRanks - 1));
+  command->add_flag("--gpus", options->gpus,
+                    "Print a table of the node instead: which rank has which GPU, and which it can use");
+  command->add_option("--topology", options->topology, "Read the topology from this file of `slurm-bootstrap topology`")
+      ->type_name("FILE");
+  command->callback([options, &status] { status = explain_command(*options); });
 }
 
 }  // namespace bootstrap

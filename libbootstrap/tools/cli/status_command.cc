@@ -1,10 +1,11 @@
 // slurm-bootstrap status: which rank of a running step is out of step, looked at from outside.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "core/util/text.h"
-#include "tools/cli/commands.h"
+#include "tools/cli/command_line.h"
 #include "tools/status/judgement.h"
 #include "tools/status/step_choice.h"
 
@@ -12,6 +13,14 @@ namespace bootstrap {
 namespace {
 
 constexpr std::chrono::seconds kLookLimit(8);
+
+struct StatusOptions {
+  std::string step;  // JOBID or JOBID.STEP; empty: the user's only one
+  bool json = false;
+  bool stacks = false;
+  bool nccl = false;
+  std::chrono::seconds watch{0};  // 0: look once
+};
 
 // Why the look shows nothing; empty: it does.
 std::string explain_no_answer(const StepState& state, const ChosenStep& step) {
@@ -29,8 +38,6 @@ std::string explain_no_answer(const StepState& state, const ChosenStep& step) {
   }
   return cat({"step ", step.name(), " has one task", who, ", so there is no other rank to compare it with"});
 }
-
-}  // namespace
 
 int status_command(const StatusOptions& options) {
   if (options.nccl && options.watch.count() != 0) {
@@ -63,6 +70,35 @@ int status_command(const StatusOptions& options) {
     if (options.watch.count() == 0) return 0;
     sleep_for(options.watch);
   }
+}
+
+}  // namespace
+
+void add_status(CLI::App& app, int& status) {
+  const auto options = std::make_shared<StatusOptions>();
+  auto* const command = add_command(
+      app, "status",
+      "Looks at a running step from outside and shows which rank is out of step. Start it on any host with srun, as "
+      "the "
+      "owner of the step; without JOBID it takes your only step of several tasks. It reads /proc on the nodes and "
+      "changes nothing.",
+      "Examples:\n"
+      "  slurm-bootstrap status\n"
+      "  slurm-bootstrap status 12.0 --stacks\n"
+      "  slurm-bootstrap status 12 --watch 30\n"
+      "\n"
+      "Exit status:\n"
+      "  0  what was seen is printed\n"
+      "  1  there is no such step, or it cannot be looked at\n"
+      "  2  the command line is wrong\n");
+  command->add_option("step", options->step, "")->type_name("JOBID[.STEP]");
+  command->add_flag("--json", options->json, "Print JSON instead of the table");
+  add_seconds(*command, "--watch", options->watch, "Look again after so many seconds, until the step ends");
+  command->add_flag("--stacks", options->stacks,
+                    "Print the Python code that each rank is in, with py-spy; it does not stop the program");
+  command->add_flag("--nccl", options->nccl,
+                    "Ask NCCL's RAS (2.24 and later) once; releases that may end the program when asked are refused");
+  command->callback([options, &status] { status = status_command(*options); });
 }
 
 }  // namespace bootstrap

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -14,10 +15,15 @@
 #include "core/util/result.h"
 #include "core/util/text.h"
 #include "probe/node_topology.h"
-#include "tools/cli/commands.h"
+#include "tools/cli/command_line.h"
 
 namespace bootstrap {
 namespace {
+
+struct TopologyOptions {
+  std::string output;  // empty: standard output
+  std::string xml;     // empty: this machine
+};
 
 // Replaces the file at once, with mode 0644: a step that starts meanwhile reads the old file or the new one, and only
 // the owner can write to it.
@@ -50,8 +56,6 @@ Status write_out(const std::string& path, std::string_view text) {
   return fail(ErrorCode::kUnavailable, cat({"cannot write to standard output: ", std::strerror(errno)}));
 }
 
-}  // namespace
-
 int topology_command(const TopologyOptions& options) {
   const auto topology = options.xml.empty() ? hwloc_topology_of_machine() : hwloc_topology_of_xml(options.xml);
   const auto text = topology ? topology_text(*topology) : "";
@@ -59,6 +63,29 @@ int topology_command(const TopologyOptions& options) {
   const auto read = topology ? parse_topology_text(text) : topology;
   const auto written = read ? write_out(options.output, text) : Status(fail(read.error()));
   return written ? 0 : complain(written.error().message);
+}
+
+}  // namespace
+
+void add_topology(CLI::App& app, int& status) {
+  const auto options = std::make_shared<TopologyOptions>();
+  auto* const command =
+      add_command(app, "topology",
+                  "Prints which CPUs are near each GPU of this machine. The plugin reads the file with topology= in "
+                  "plugstack.conf.",
+                  "Examples:\n"
+                  "  slurm-bootstrap topology\n"
+                  "  slurm-bootstrap topology --output /etc/slurm/topology.txt\n"
+                  "\n"
+                  "Exit status:\n"
+                  "  0  the topology is printed or written\n"
+                  "  1  hwloc failed, or a file cannot be read or written\n"
+                  "  2  the command line is wrong\n");
+  command->add_option("--output", options->output, "Write to this file; readers see the old or the new one")
+      ->type_name("FILE");
+  command->add_option("--from", options->xml, "Describe the machine of this file of `lstopo --of xml`")
+      ->type_name("FILE");
+  command->callback([options, &status] { status = topology_command(*options); });
 }
 
 }  // namespace bootstrap

@@ -20,8 +20,7 @@ std::string cell(std::string_view text) {
   return shown;
 }
 
-std::vector<std::uint32_t> ascending(std::vector<std::uint32_t> indices, std::size_t size) {
-  std::erase_if(indices, [&](auto index) { return index >= size; });
+std::vector<std::uint32_t> ascending(std::vector<std::uint32_t> indices) {
   std::sort(indices.begin(), indices.end());
   indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
   return indices;
@@ -34,7 +33,7 @@ class Table {
   std::string text() {
     add_gpus();
     for (const auto& rank : view_.ranks) {
-      if (ascending(rank.gpus, gpus_.size()).empty()) add({}, &rank, {});
+      if (rank.gpus.empty()) add({}, &rank, {});
     }
     std::string text = title() + "\n\n";
     if (rows_.size() > 1) {
@@ -55,7 +54,7 @@ class Table {
 
  private:
   std::string title() const {
-    const auto given = ascending(view_.step_gpus, gpus_.size());
+    const auto given = ascending(view_.step_gpus);
     auto text = cat(
         {"Node ", printable(view_.host), ", step ", printable(view_.step), ": ", counted(view_.ranks.size(), "rank")});
     if (gpus_.empty()) return text + "; no GPU in this node";
@@ -66,12 +65,12 @@ class Table {
   }
 
   void add_gpus() {
-    const auto given = ascending(view_.step_gpus, gpus_.size());
+    const auto given = ascending(view_.step_gpus);
     const bool is_unsure =
         std::any_of(view_.ranks.begin(), view_.ranks.end(), [](auto& rank) { return !rank.knows_gpus; });
     std::vector<std::vector<const RankView*>> owners(gpus_.size());
     for (const auto& rank : view_.ranks) {
-      for (const auto gpu : ascending(rank.gpus, gpus_.size())) owners[gpu].push_back(&rank);
+      for (const auto gpu : ascending(rank.gpus)) owners[gpu].push_back(&rank);
     }
     for (std::uint32_t index = 0; index < gpus_.size(); ++index) {
       const bool is_given = std::binary_search(given.begin(), given.end(), index) || !owners[index].empty();
@@ -93,15 +92,13 @@ class Table {
       row[2] = cell(std::string_view(one.device).substr(one.device.rfind('/') + 1));
       row[3] =
           cell(one.name.starts_with("NVIDIA ") ? std::string_view(one.name).substr(7) : std::string_view(one.name));
-      if (one.numa && *one.numa < view_.topology.numa_nodes.size()) {
-        row[4] = std::to_string(view_.topology.numa_nodes[*one.numa].number);
-      }
+      if (one.numa) row[4] = std::to_string(view_.topology.numa_nodes[*one.numa].number);
     }
     if (rank != nullptr) {
       row[5] = std::to_string(rank->rank);
       row[6] = std::to_string(rank->local_rank);
       row[7] = cores_of(*rank, own ? &gpus_[*own] : nullptr);
-      const auto usable = ascending(rank->usable, gpus_.size());
+      const auto usable = ascending(rank->usable);
       row[8] = !rank->knows_gpus ? "not known" : usable.empty() ? "none" : cell(write_ranges(usable));
     }
     if (rank == nullptr) row[5] = what;

@@ -34,7 +34,6 @@ struct NodeView {
 };
 
 // Printable ASCII, whatever the names hold; ends with a newline. Long tables are cut short: "... and 509 more rows".
-// Indices that are out of range are left out.
 std::string node_table(const NodeView& view);
 
 // The cores that Slurm bound each local task to, from SLURM_CPU_BIND_TYPE and SLURM_CPU_BIND_LIST;

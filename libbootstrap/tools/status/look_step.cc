@@ -49,7 +49,7 @@ std::vector<std::string> srun_words(const SlurmCommands& slurm, const ChosenStep
                                  "--kill-on-bad-exit=0",
                                  cat({"--job-name=", kLookName})};
   if (step.is_heterogeneous) words.push_back(cat({"--het-group=", std::to_string(part.component)}));
-  // Without it device cgroups hide the GPUs of the job from NVML.
+  // Without it device cgroups hide the GPUs of the job from nvidia-smi.
   if (part.gpus > 0) words.push_back(cat({"--gres=gpu:", std::to_string(part.gpus)}));
   words.push_back(own_path());
   for (auto& word : node_look_words({.job = part.job,

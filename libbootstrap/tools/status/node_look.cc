@@ -78,11 +78,9 @@ void look_at_node(const NodeLook& look, const std::string& node) {
   for (const auto& task : tasks) {
     children.emplace_back([&](int output) { write_task(task, look, output); }, kLifetime);
   }
-  children.emplace_back(
-      [](int output) {
-        for (const auto& line : read_gpu_use()) write_all(output, line + "\n");
-      },
-      kLifetime);
+  for (const auto* const query : {"--query-gpu=uuid,index,utilization.gpu", "--query-compute-apps=pid,gpu_uuid"}) {
+    children.emplace_back(std::vector<std::string>{"nvidia-smi", query, "--format=csv,noheader,nounits"});
+  }
   (void)read_all(children, Deadline::clock::now() + kLookLimit);
   NodeState state;
   state.node = node;
@@ -93,7 +91,7 @@ void look_at_node(const NodeLook& look, const std::string& node) {
     write_all(STDOUT_FILENO, lines);
     for (const auto line : split(lines, '\n')) (void)reader.add(line, step);
   }
-  for (const auto line : split(children.back().text(), '\n')) state.gpus.emplace_back(line);
+  state.gpus = parse_gpu_use(children[tasks.size()].text(), children.back().text());
   const char* const place = std::getenv("SLURM_NODEID");
   if (look.asks_ras && place != nullptr && std::string_view(place) == "0") state.ras = ask_ras(step.ranks, node);
   write_all(STDOUT_FILENO, node_lines(state, static_cast<std::uint64_t>(::getpid())));

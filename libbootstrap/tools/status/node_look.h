@@ -47,11 +47,11 @@ std::vector<RankState> look_at_task(const RankState& task, const std::function<v
 std::vector<RankState> find_tasks_by_environment(const std::string& job, const std::string& step,
                                                  const std::string& node);
 
-// What other tools report: NVML, py-spy and NCCL's RAS.
+// What other tools report: nvidia-smi, py-spy and NCCL's RAS.
 
-// "PID INDEX PERCENT UUID" for each process on each GPU. Empty where NVML is not installed or fails. NVML may wait in
-// the driver: call this in a process that its caller can leave behind.
-std::vector<std::string> read_gpu_use();
+// "PID INDEX PERCENT UUID" for each process on each GPU. `gpus`: lines of UUID, INDEX, PERCENT; `processes`: of PID,
+// UUID.
+std::vector<std::string> parse_gpu_use(std::string_view gpus, std::string_view processes);
 
 // In front of a frame of the user's own code.
 inline constexpr std::string_view kOwnCode = "* ";

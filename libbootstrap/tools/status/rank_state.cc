@@ -173,7 +173,4 @@ std::string rank_json(const RankState& rank) {
   return cat({"{", out, "}"});
 }
 
-std::string to_json(const std::vector<std::uint64_t>& numbers) { return json_of(numbers); }
-std::string to_json(const std::vector<std::string>& texts) { return json_of(texts); }
-
 }  // namespace bootstrap

@@ -75,7 +75,7 @@ struct RankState {
 struct NodeState {
   std::string node;
   std::vector<std::string> ras;   // lines of NCCL's RAS, or why there are none
-  std::vector<std::string> gpus;  // "PID INDEX PERCENT UUID", by NVML
+  std::vector<std::string> gpus;  // "PID INDEX PERCENT UUID", by nvidia-smi
 
   bool operator==(const NodeState&) const = default;
 };
@@ -105,9 +105,6 @@ class StateReader {
   std::map<std::string, NodeState, std::less<>> nodes_;
 };
 
-// The members of a rank, and other values, as JSON.
 std::string rank_json(const RankState& rank);
-std::string to_json(const std::vector<std::uint64_t>& numbers);
-std::string to_json(const std::vector<std::string>& texts);
 
 }  // namespace bootstrap

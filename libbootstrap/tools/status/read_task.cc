@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/status/node_look.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 #include <chrono>
 #include <climits>
 #include <cstring>
-#include <memory>
 #include <set>
 
 #include "core/step/rank_layout.h"
@@ -71,10 +69,8 @@ Stat read_stat(std::uint64_t pid) {
 // The entries of a folder that are numbers.
 std::vector<std::uint64_t> numbers_in(const std::string& folder, std::size_t limit) {
   std::vector<std::uint64_t> numbers;
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), ::closedir);
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own, for which glibc's readdir is safe.
-  for (const dirent* entry; entries && numbers.size() < limit && (entry = ::readdir(entries.get())) != nullptr;) {
-    if (const auto number = parse_unsigned(entry->d_name)) numbers.push_back(*number);
+  for (const auto& name : FileTree("").names_in(folder)) {
+    if (const auto number = parse_unsigned(name); number && numbers.size() < limit) numbers.push_back(*number);
   }
   return numbers;
 }

@@ -191,7 +191,7 @@ void SeenSince::note(Judgement& judgement, std::chrono::steady_clock::time_point
   std::map<std::string, std::chrono::steady_clock::time_point> seen;
   for (auto& finding : judgement.findings) {
     if (finding.kind == "alike" || finding.kind == "none") continue;
-    const auto key = cat({finding.kind, " ", to_json(finding.ranks)});
+    const auto key = cat({finding.kind, " ", join(finding.ranks, ",")});
     const auto before = since_.find(key);
     seen[key] = before == since_.end() ? now : before->second;
     if (before == since_.end()) continue;
@@ -216,13 +216,14 @@ std::string status_text(const Judgement& judgement, const std::string& step, boo
 
 std::string status_json(const Judgement& judgement, const std::string& step) {
   const auto finding = [](const Finding& found) {
-    return cat({"{", json_member("kind", json_string(found.kind)), ", ", json_member("ranks", to_json(found.ranks)),
-                ", ", json_member("sentence", json_string(found.sentence)), "}"});
+    return cat({"{", json_member("kind", json_string(found.kind)), ", ",
+                json_member("ranks", cat({"[", join(found.ranks, ", "), "]"})), ", ",
+                json_member("sentence", json_string(found.sentence)), "}"});
   };
   return cat({"{", json_member("step", json_string(step)), ", ", json_number("nodes", judgement.nodes), ", ",
               json_member("first_line", json_string(judgement.findings.front().sentence)), ", ",
               json_member("findings", json_of_all(judgement.findings, finding)), ", ",
-              json_member("also", to_json(judgement.also)), ", ",
+              json_member("also", json_of_all(judgement.also, json_string)), ", ",
               json_member("ranks", json_of_all(judgement.ranks, rank_json)), "}\n"});
 }
 

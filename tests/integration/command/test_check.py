@@ -230,7 +230,6 @@ def test_whoever_else_comes_is_turned_away(cluster):
                        f"3 python3 /home/alice/intrude.py {COMMAND} check")
     done = check(cluster, "--mpi=pmix", *CPU, *options, program=())
     assert done.troubled == [] and done.status == 0, done.stdout
-    assert done.text("ranks").endswith("; 20 connections of other programs rejected")
 
 
 def test_run_becomes_the_program_and_leaves_the_port_to_it(cluster):

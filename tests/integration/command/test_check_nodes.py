@@ -49,7 +49,7 @@ def test_a_node_without_the_plugin_is_named_and_run_refuses(cluster):
         done = check(cluster, *CPU)
         started = cluster.run(["srun", "--quiet", *CPU, COMMAND, "run", "echo", "started"])
     assert done.failed == ["versions"] and done.ranks("versions") == [2, 3] and done.status == 1, done.stdout
-    assert done.text("versions").startswith("no plugin on node002, but plugin "), done.stdout
+    assert done.text("versions").startswith("no plugin on these nodes, but plugin "), done.stdout
     assert done.text("versions").endswith("etc/plugstack.conf loads spank_bootstrap.so")
     assert started.returncode == 1 and started.stdout == ""
     table = " ".join(started.stderr.split())

@@ -59,9 +59,6 @@ class Survey {
   std::vector<const CheckReport*> reports_;
 };
 
-std::string meeting_point(const CheckReport& report);                // "node001:29500"
-bool plans_as(const CheckReport& report, const CheckReport& other);  // the same place, and the same ranks in that order
-
 // "A on 2 ranks, B on the others", and the ranks that do not have the most frequent value. Precondition: at least two.
 std::string describe_variants(const std::vector<Variant>& variants, std::string_view noun = "rank");
 // Returns all ranks on the nodes of these ranks.

@@ -15,6 +15,15 @@ std::string_view set_by_text(SetBy set_by) {
   return kWho[static_cast<std::size_t>(set_by)];
 }
 
+// "node001:29500"
+std::string meeting_point(const CheckReport& report) { return cat({report.address, ":", std::to_string(report.port)}); }
+
+// The same place, and the same ranks in that order.
+bool plans_as(const CheckReport& report, const CheckReport& other) {
+  return report.address == other.address && report.port == other.port && report.size == other.size &&
+         report.layout == other.layout;
+}
+
 CheckRow disagreement(const Survey& survey, std::vector<Rank> ranks) {
   const auto& first = survey.first();
   const auto& other = survey.report(ranks.front());
@@ -124,13 +133,6 @@ CheckRow network_in_order(const Survey& survey) {
 
 }  // namespace
 
-std::string meeting_point(const CheckReport& report) { return cat({report.address, ":", std::to_string(report.port)}); }
-
-bool plans_as(const CheckReport& report, const CheckReport& other) {
-  return report.address == other.address && report.port == other.port && report.size == other.size &&
-         report.layout == other.layout;
-}
-
 CheckRow plan_row(const Survey& survey) {
   const auto& first = survey.first();
   if (!ranks_without_plugin(survey).empty()) {
@@ -167,16 +169,13 @@ CheckRow ranks_row(const Survey& survey) {
     if (!findings.reports[rank] && !findings.other_versions.contains(rank)) missing.push_back(rank);
   }
   const auto waited = milliseconds(findings.waited_ms * 1000);
-  const auto rejected = findings.rejected == 0
-                            ? std::string()
-                            : cat({"; ", counted(findings.rejected, "connection"), " of other programs rejected"});
   if (missing.empty()) {
     const auto all = findings.reports.size() == 1 ? std::string("one rank")
                                                   : cat({"all ", counted(findings.reports.size(), "rank")});
-    return ok("ranks", cat({all, " answered within ", waited, rejected}));
+    return ok("ranks", cat({all, " answered within ", waited}));
   }
   auto text = cat({std::to_string(missing.size()), " of ", counted(findings.reports.size(), "rank"),
-                   " did not answer within ", waited, rejected});
+                   " did not answer within ", waited});
   return failed("ranks", std::move(text), std::move(missing),
                 "they have not started, hang, or cannot reach rank 0; a rank that cannot reach it prints an error");
 }

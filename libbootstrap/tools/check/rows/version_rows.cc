@@ -1,8 +1,6 @@
 // The rows about what is installed: versions of this project and of Slurm, and Python's frameworks; and the table of
 // one machine without a step.
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
 #include "core/settings/settings.h"
 #include "core/util/text.h"
 #include "tools/check/rows/rows.h"
@@ -31,17 +29,10 @@ CheckRow other_versions(const Survey& survey) {
 
 bool lacks_plugin(const CheckReport& report) { return report.sees_plugstack && report.plugin.empty(); }
 
-// "node002, node003": at most four of them.
-std::string hosts_of(const Survey& survey, const std::vector<Rank>& ranks) {
-  constexpr std::size_t kMostShown = 4;
-  std::vector<std::string> hosts;
-  for (const auto rank : ranks) {
-    const auto& host = survey.layout().host_of(rank);
-    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
-  }
-  const auto more = hosts.size() - std::min(hosts.size(), kMostShown);
-  hosts.resize(hosts.size() - more);
-  return cat({join(hosts, ", "), more == 0 ? "" : cat({" and ", std::to_string(more), " more"})});
+// "22.05.8" and "22.05.3" are one release: a plugin of one works with the other.
+bool is_same_release(const std::string& one, const std::string& other) {
+  const auto release = [](const std::string& text) { return text.substr(0, text.find('.', text.find('.') + 1)); };
+  return release(one) == release(other);
 }
 
 bool fits_slurm(const CheckReport& report) {
@@ -140,7 +131,7 @@ CheckRow version_row(const Survey& survey) {
   if (!without.empty()) {
     const auto reasons = survey.variants(&CheckReport::plugin_trouble);
     return failed(kVersions,
-                  cat({"no plugin on ", hosts_of(survey, without), ", but plugin ", plugins.front().value,
+                  cat({"no plugin on these nodes, but plugin ", plugins.front().value,
                        " on other nodes: ", reasons.front().value}),
                   without, "install and switch on the plugin on all nodes");
   }
