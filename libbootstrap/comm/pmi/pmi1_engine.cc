@@ -7,7 +7,6 @@
 #include "comm/exchange_engine.h"
 #include "comm/pmi/pmi1_helper.h"
 #include "core/step/rank_layout.h"
-#include "core/util/string_list.h"
 #include "core/util/text.h"
 #include "probe/secrets.h"
 
