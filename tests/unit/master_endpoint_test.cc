@@ -18,27 +18,20 @@ MasterEndpoint rendezvous(const Environment& environment, const Settings& settin
   return *choose_master_endpoint(*read_task_facts(environment), settings);
 }
 
-TEST(MasterEndpoint, DefaultIsTheHostOfRankZeroAndAComputedPort) {
-  const auto where = rendezvous(two_by_two(3));
-  EXPECT_EQ(where.address, "node001");
-  EXPECT_EQ(where.port, 20000 + 12 * 37);
-}
-
-TEST(MasterEndpoint, SlurmsReservedPortIsPreferred) {
-  auto environment = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12004-12006,12009"}});
+TEST(MasterEndpoint, AnOptionIsPreferredToSlurmsReservedPortAndThatToAComputedOne) {
+  const auto computed = rendezvous(two_by_two(3));
+  EXPECT_EQ(computed.address, "node001") << "the host of rank 0";
+  EXPECT_EQ(computed.port, 20000 + 12 * 37);
+  const auto environment = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12004-12006,12009"}});
   EXPECT_EQ(rendezvous(environment).port, 12004);
   EXPECT_EQ(rendezvous(environment).port_from, "SLURM_STEP_RESV_PORTS");
-}
-
-TEST(MasterEndpoint, AnAskedPortAndAddressArePreferredToBoth) {
-  auto environment = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12004-12006"}});
   Settings settings;
   settings.port = {2345, Source::kOption};
   settings.address = {"ib-%h.fabric", Source::kSite};
-  const auto where = rendezvous(environment, settings);
-  EXPECT_EQ(where.port, 2345);
-  EXPECT_EQ(where.port_from, "--bootstrap-port");
-  EXPECT_EQ(where.address, "ib-node001.fabric");
+  const auto asked = rendezvous(environment, settings);
+  EXPECT_EQ(asked.port, 2345);
+  EXPECT_EQ(asked.port_from, "--bootstrap-port");
+  EXPECT_EQ(asked.address, "ib-node001.fabric");
 }
 
 using Ports = std::vector<std::uint16_t>;
