@@ -15,47 +15,10 @@
 
 namespace bootstrap {
 
-Context current_context() {
-  switch (spank_context()) {
-    case S_CTX_LOCAL:
-      return Context::kSrun;
-    case S_CTX_ALLOCATOR:
-      return Context::kAllocator;
-    case S_CTX_REMOTE:
-      return Context::kSlurmstepd;
-    default:
-      return Context::kOther;
-  }
-}
-
-std::optional<std::uint32_t> item(spank_t spank, spank_item_t which) {
-  std::uint32_t value = 0;
-  if (spank_get_item(spank, which, &value) != ESPANK_SUCCESS) return std::nullopt;
-  return value;
-}
-
 std::string text_item(spank_t spank, spank_item_t which) {
   char* text = nullptr;
   if (spank_get_item(spank, which, &text) != ESPANK_SUCCESS || text == nullptr) return {};
   return text;
-}
-
-std::optional<pid_t> task_process(spank_t spank) {
-  pid_t process = 0;
-  if (spank_get_item(spank, S_TASK_PID, &process) != ESPANK_SUCCESS || process <= 0) return std::nullopt;
-  return process;
-}
-
-std::optional<std::uint32_t> local_task_id(spank_t spank) {
-  int id = -1;
-  if (spank_get_item(spank, S_TASK_ID, &id) != ESPANK_SUCCESS || id < 0) return std::nullopt;
-  return static_cast<std::uint32_t>(id);
-}
-
-std::optional<std::uint32_t> cores_of_step(spank_t spank) {
-  std::uint16_t cores = 0;
-  if (spank_get_item(spank, S_JOB_NCPUS, &cores) != ESPANK_SUCCESS) return std::nullopt;
-  return cores;
 }
 
 const char* const* job_environment(spank_t spank) {
@@ -75,7 +38,7 @@ std::vector<std::string> job_command(spank_t spank) {
 
 GpuBindDefault gpu_bind_default_of(spank_t spank) {
   const auto number = [&](spank_item_t which) {
-    return static_cast<std::uint32_t>(parse_unsigned(text_item(spank, which), UINT32_MAX).value_or(0));
+    return parse_unsigned<std::uint32_t>(text_item(spank, which)).value_or(0);
   };
   return gpu_bind_default(number(S_SLURM_VERSION_MAJOR), number(S_SLURM_VERSION_MINOR), number(S_SLURM_VERSION_MICRO));
 }
@@ -83,12 +46,6 @@ GpuBindDefault gpu_bind_default_of(spank_t spank) {
 std::string own_host() {
   const char* const name = std::getenv("SLURMD_NODENAME");
   return name == nullptr ? "" : name;
-}
-
-std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_id) {
-  std::uint32_t global = 0;
-  if (spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, local_id, &global) != ESPANK_SUCCESS) return std::nullopt;
-  return global;
 }
 
 namespace {
@@ -144,7 +101,7 @@ void print_to_stderr(const std::string& text) noexcept {
 
 void log_warning(std::string_view step, std::string_view message) {
   const auto text = cat({kWarningPrefix, about_step(step), message});
-  if (current_context() != Context::kSlurmstepd) {
+  if (!is_slurmstepd()) {
     slurm_info("%s", text.c_str());
     return;
   }

@@ -21,23 +21,21 @@ extern "C" {
 
 namespace bootstrap {
 
-enum class Context : std::uint8_t {
-  kSrun,        // S_CTX_LOCAL
-  kAllocator,   // sbatch, salloc
-  kSlurmstepd,  // S_CTX_REMOTE
-  kOther,       // slurmd, prolog and epilog: nothing to do there
-};
-Context current_context();
+inline bool is_srun() { return spank_context() == S_CTX_LOCAL; }
+inline bool is_allocator() { return spank_context() == S_CTX_ALLOCATOR; }  // sbatch, salloc
+inline bool is_slurmstepd() { return spank_context() == S_CTX_REMOTE; }
 
-// Nothing when Slurm has no such item here. Strings and arrays stay Slurm's memory.
-std::optional<std::uint32_t> item(spank_t spank, spank_item_t which);
+// A number of Slurm's, of the type that spank.h names for it; nothing when Slurm has none here.
+template <class Number = std::uint32_t, class... Key>
+std::optional<Number> item(spank_t spank, spank_item_t which, Key... key) {
+  Number value = 0;
+  if (spank_get_item(spank, which, key..., &value) != ESPANK_SUCCESS) return std::nullopt;
+  return value;
+}
+
 std::string text_item(spank_t spank, spank_item_t which);  // empty when Slurm has none
-std::optional<pid_t> task_process(spank_t spank);          // in task_post_fork
-std::optional<std::uint32_t> local_task_id(spank_t spank);
-std::optional<std::uint32_t> cores_of_step(spank_t spank);  // on this node; slurmstepd only
-const char* const* job_environment(spank_t spank);
-std::vector<std::string> job_command(spank_t spank);  // what the step starts, word by word; empty: Slurm has none
-std::optional<std::uint32_t> global_task_id(spank_t spank, std::uint32_t local_id);
+const char* const* job_environment(spank_t spank);         // stays Slurm's memory
+std::vector<std::string> job_command(spank_t spank);       // what the step starts, word by word; empty: Slurm has none
 
 // The option of the running Slurm that keeps it from hiding GPUs.
 GpuBindDefault gpu_bind_default_of(spank_t spank);

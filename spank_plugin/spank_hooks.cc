@@ -7,30 +7,29 @@
 #include "srun/srun_hooks.h"
 
 using bootstrap::accept;
-using bootstrap::Context;
-using bootstrap::current_context;
 using bootstrap::guard;
+using bootstrap::is_slurmstepd;
+using bootstrap::is_srun;
 using bootstrap::StepOnNode;
 
 namespace {
 
 int init(spank_t spank, int count, char** arguments) {
   if (!bootstrap::begin_options(spank, count, arguments)) return bootstrap::kAccepted;
-  const auto context = current_context();
-  if (context == Context::kSlurmstepd) bootstrap::take_heap_reserve();
-  if (context != Context::kSlurmstepd) bootstrap::unset_outer_variables();
-  if (context == Context::kSrun) bootstrap::begin_launch(spank);
+  if (is_slurmstepd()) bootstrap::take_heap_reserve();
+  if (!is_slurmstepd()) bootstrap::unset_outer_variables();
+  if (is_srun()) bootstrap::begin_launch(spank);
   return bootstrap::kAccepted;
 }
 
 int after_options() {
-  if (current_context() == Context::kSrun) bootstrap::end_of_options();
-  if (current_context() == Context::kAllocator) bootstrap::pass_options_to_job();
+  if (is_srun()) bootstrap::end_of_options();
+  if (bootstrap::is_allocator()) bootstrap::pass_options_to_job();
   return bootstrap::kAccepted;
 }
 
 int end_of_step() {
-  if (current_context() == Context::kSrun) return bootstrap::end_failure_receiver();
+  if (is_srun()) return bootstrap::end_failure_receiver();
   return StepOnNode::current().end();
 }
 

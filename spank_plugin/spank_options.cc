@@ -27,7 +27,7 @@ struct Given {
 };
 
 struct State {
-  Context context = Context::kOther;
+  bool has_begun = false;
   pid_t process = ::getpid();
   Settings site;
   std::optional<Error> site_error;
@@ -72,7 +72,7 @@ int option_callback(int place, const char* value, int remote) {
 
 // slurmd's log on a node, srun -v elsewhere.
 void log_info_quietly(const std::string& message) {
-  if (state().context == Context::kSlurmstepd) return log_info(message);
+  if (is_slurmstepd()) return log_info(message);
   log_verbose(message);
 }
 
@@ -146,9 +146,9 @@ std::optional<UserChoice> choice_of(std::optional<std::string> Given::*where, As
 }  // namespace
 
 bool begin_options(spank_t spank, int count, char** arguments) {
-  const auto context = current_context();
-  if (context == Context::kOther || state().context != Context::kOther) return false;
-  state().context = context;
+  const bool is_slurmd = !is_srun() && !is_allocator() && !is_slurmstepd();  // or in a prolog or epilog
+  if (is_slurmd || state().has_begun) return false;
+  state().has_begun = true;
   read_site_arguments(count, arguments);
   register_options(spank);
   return true;

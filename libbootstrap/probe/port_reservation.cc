@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -213,9 +212,7 @@ Status StepPorts::take_task_ports(StepPlan& plan, const StepFacts& facts, const 
     plan.variables.erase(plan.variables.begin() + static_cast<std::ptrdiff_t>(*at));
     plan.removals.emplace_back(kPortsVariable);
   }
-  std::vector<std::size_t> tasks(values.size());
-  std::iota(tasks.begin(), tasks.end(), std::size_t{0});
-  renew_exports(plan.variables, tasks);
+  renew_exports(plan.variables, 0, values.size());
   return outcome;
 }
 

@@ -14,11 +14,6 @@
 
 namespace bootstrap {
 
-bool StepOnNode::is_prepared_ = false;
-bool StepOnNode::is_broken_ = false;
-bool StepOnNode::user_knows_ = false;
-bool StepOnNode::has_asked_ = false;
-
 StepOnNode& StepOnNode::current() {
   static auto* const step = new StepOnNode;  // never freed: see spank_options.cc
   return *step;
@@ -31,8 +26,8 @@ int StepOnNode::fail_all_tasks(bool user_knows) noexcept {
 }
 
 int StepOnNode::task_post_fork(spank_t spank) {
-  const auto task = local_task_id(spank);
-  const auto process = task_process(spank);
+  const auto task = item(spank, S_TASK_ID);
+  const auto process = item<pid_t>(spank, S_TASK_PID);
   if (process) failure_sender_.note_task(*process);
   if (!plan_ || !plan_->gpus || !task || !process || *task >= facts_->local_ranks.size()) return kAccepted;
   gpu_order_.note_task(*plan_->gpus, facts_->layout.place(facts_->local_ranks[*task]).local_rank, *process);
@@ -40,7 +35,7 @@ int StepOnNode::task_post_fork(spank_t spank) {
 }
 
 int StepOnNode::task_exit(spank_t spank) {
-  const auto task = local_task_id(spank);
+  const auto task = item(spank, S_TASK_ID);
   const auto status = item(spank, S_TASK_EXIT_STATUS);
   if (!task || !status) return kAccepted;
   if (error_ && *status != 0) failure_sender_.send({.local_rank = *task, .host = "-", .is_refused = true});

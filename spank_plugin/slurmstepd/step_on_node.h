@@ -8,7 +8,7 @@
 
 #include "core/plan/frameworks.h"
 #include "core/plan/step_plan.h"
-#include "core/step/decision_text.h"
+#include "core/step/srun_messages.h"
 #include "probe/port_reservation.h"
 #include "slurmstepd/failure_sender.h"
 #include "slurmstepd/task_environment.h"
@@ -38,18 +38,19 @@ class StepOnNode {
   int prepare_step(spank_t spank, std::optional<std::uint32_t> step);
   int refuse_large_environment(spank_t spank);
   int init_task(spank_t spank);
-  Status plan_step(spank_t spank, const Environment& environment, const Settings& settings);
+  Status plan_step(spank_t spank, const Environment& environment, const StepId& id, const Settings& settings);
   Status set_up_task(spank_t spank, std::uint32_t task);
   Result<TaskObservation> finalize_gpus(spank_t spank, std::uint32_t task, const Place& place);
   void finalize_frameworks(spank_t spank, std::uint32_t task, TaskObservation observed);
-  void unset_inherited(spank_t spank, const Environment& environment);
-  static void take_back_launch_default(spank_t spank, const Environment& environment);
+  int give_up(spank_t spank, const std::string& why) const;
   void withdraw(spank_t spank) const;  // the task is to start as without the plugin; allocates nothing
   bool is_strong() const { return decision_.asked == Asked::kStrongly; }
   bool reports_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
 
-  static bool is_prepared_, is_broken_, user_knows_;
-  static bool has_asked_;  // strongly
+  static inline bool is_prepared_ = false;
+  static inline bool is_broken_ = false;
+  static inline bool user_knows_ = false;
+  static inline bool has_asked_ = false;  // strongly
   std::optional<std::uint32_t> started_task_;
   std::string step_;                   // "12.0", for messages
   Decision decision_;                  // srun's

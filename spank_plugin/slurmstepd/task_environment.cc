@@ -84,14 +84,6 @@ void CommonEnvironment::withdraw(spank_t spank) const {
   for (const auto& name : names_) unset_task_variable(spank, name);
 }
 
-std::vector<std::string> CommonEnvironment::obsolete(const StepPlan& plan) const {
-  std::vector<std::string> names;
-  for (const auto& name : names_) {
-    if (!plan.find(name)) names.push_back(name);
-  }
-  return names;
-}
-
 void withdraw_task_environment(spank_t spank, const StepPlan& plan) {
   for (const auto& variable : plan.variables) {
     if (variable.action != Action::kKept && !from_slurm(variable.name)) unset_task_variable(spank, variable.name);
@@ -109,7 +101,9 @@ Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironme
                 cat({"the plugin computed rank ", expected, " for a task, but its SLURM_PROCID is ",
                      named.value_or("not set"), "; start the step with --bootstrap=off, and report this as a bug"}));
   }
-  for (const auto& name : common.obsolete(plan)) unset_task_variable(spank, name);
+  for (const auto& name : common.names()) {
+    if (!plan.find(name)) unset_task_variable(spank, name);
+  }
   if (!common.has_removed()) {
     for (const auto& name : plan.removals) unset_task_variable(spank, name);
   }

@@ -25,8 +25,8 @@ class CommonEnvironment {
   // In task_init: the task is to start without them.
   void withdraw(spank_t spank) const;
 
-  bool has_removed() const { return has_removed_; }               // what the plan wants to be gone
-  std::vector<std::string> obsolete(const StepPlan& plan) const;  // names that a task's own plan has no more
+  bool has_removed() const { return has_removed_; }  // what the plan wants to be gone
+  const std::vector<std::string>& names() const { return names_; }
 
  private:
   std::vector<std::string> names_;

@@ -23,7 +23,6 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::string_view kNotSetUp = "; the task starts as without the plugin";
 constexpr int kStderrDrainTime = 300;  // milliseconds; 10 to 50 are usual
 
 // What failed may have been an allocation, so this makes none.
@@ -61,7 +60,7 @@ int StepOnNode::task_init(spank_t spank) {
     for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
     return kAccepted;
   }
-  if (!user_knows_ && local_task_id(spank).value_or(0) == 0) {
+  if (!user_knows_ && item(spank, S_TASK_ID).value_or(0) == 0) {
     report_earlier_failure(spank);
   }
   return abort_task();
@@ -79,22 +78,15 @@ void StepOnNode::withdraw(spank_t spank) const {
 }
 
 int StepOnNode::init_task(spank_t spank) {
-  const auto task = local_task_id(spank);
+  const auto task = item(spank, S_TASK_ID);
   if (!task) {
     if (!plan_ && !error_) return kAccepted;
-    const auto line = cat({"Slurm did not provide the number of a task on ", own_host()});
-    if (is_strong()) {
-      log_error(step_, line);
-      return abort_task();
-    }
-    withdraw(spank);
-    log_warning(step_, cat({line, kNotSetUp}));
-    return kAccepted;
+    return give_up(spank, cat({"Slurm did not provide the number of a task on ", own_host()}));
   }
   if (started_task_ == task) return kAccepted;  // listed twice in plugstack.conf
   started_task_ = task;
   if (!plan_ && !error_) {
-    if (*task == 0 && (holds_first_node_ || error_is_local_)) {
+    if (reports_for_step(*task)) {
       for (const auto& warning : warnings_) log_warning(step_, warning);
     }
     return kAccepted;
@@ -106,13 +98,16 @@ int StepOnNode::init_task(spank_t spank) {
   }
   const auto started = set_up_task(spank, *task);
   if (started) return kAccepted;
-  const auto why = cat({"cannot set up a task on ", own_host(), ": ", started.error().message});
+  return give_up(spank, cat({"cannot set up a task on ", own_host(), ": ", started.error().message}));
+}
+
+int StepOnNode::give_up(spank_t spank, const std::string& why) const {
   if (is_strong()) {
     log_error(step_, why);
     return abort_task();
   }
   withdraw(spank);
-  log_warning(step_, cat({why, kNotSetUp}));
+  log_warning(step_, cat({why, "; the task starts as without the plugin"}));
   return kAccepted;
 }
 
@@ -178,7 +173,7 @@ Result<TaskObservation> StepOnNode::finalize_gpus(spank_t spank, std::uint32_t t
 
 void StepOnNode::finalize_frameworks(spank_t spank, std::uint32_t task, TaskObservation observed) {
   const auto number = [&](const char* name) {
-    return static_cast<std::uint32_t>(parse_unsigned(task_variable(spank, name).value_or(""), UINT32_MAX).value_or(0));
+    return parse_unsigned<std::uint32_t>(task_variable(spank, name).value_or("")).value_or(0);
   };
   // Only OMP_NUM_THREADS is made of these.
   if (plan_->frameworks[static_cast<std::size_t>(Framework::kOpenmp)]) {

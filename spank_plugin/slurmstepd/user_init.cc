@@ -37,19 +37,15 @@ Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
   if (!job) return fail(job.error());
   const auto step = require_item(spank, S_JOB_STEPID, "the step id");
   if (!step) return fail(step.error());
-  const auto named = parse_unsigned(environment.get("SLURM_JOB_ID").value_or(""), UINT32_MAX);
+  const auto named = environment.number("SLURM_JOB_ID");
   // The item is that of the batch step; in srun's steps it is 0, and the variable comes along from the batch script.
   const auto item_restart = item(spank, S_SLURM_RESTART_COUNT).value_or(0);
-  const auto restart = parse_unsigned(environment.get("SLURM_RESTART_COUNT").value_or(""), UINT32_MAX).value_or(0);
-  StepId id{.job = *job, .step = *step, .restart = std::max(item_restart, static_cast<std::uint32_t>(restart))};
-  if (named && *named < id.job) id.job = static_cast<std::uint32_t>(*named);
-  return id;
+  const auto restart = environment.number("SLURM_RESTART_COUNT").value_or(0);
+  return StepId{.job = std::min(*job, named.value_or(*job)), .step = *step, .restart = std::max(item_restart, restart)};
 }
 
 // SPANK's items are preferred to the environment, which users can change; where both are there they must agree.
-Result<StepFacts> gather_facts(spank_t spank, const Environment& environment) {
-  const auto id = gather_step_id(spank, environment);
-  if (!id) return fail(id.error());
+Result<StepFacts> gather_facts(spank_t spank, const Environment& environment, const StepId& id) {
   const auto count = require_item(spank, S_JOB_LOCAL_TASK_COUNT, cat({"the number of tasks on ", own_host()}));
   if (!count) return fail(count.error());
 
@@ -58,15 +54,15 @@ Result<StepFacts> gather_facts(spank_t spank, const Environment& environment) {
   local.component_size = item(spank, S_JOB_TOTAL_TASK_COUNT);
   local.host = own_host();
   for (std::uint32_t task = 0; task < *count; ++task) {
-    const auto rank = global_task_id(spank, task);
+    const auto rank = item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, task);
     if (!rank)
       return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide the ranks of the tasks on ", own_host()}));
     local.ranks.push_back(*rank);
   }
-  auto facts = read_facts(environment, *id, local);
+  auto facts = read_facts(environment, id, local);
   if (!facts) return facts;
   facts->gpu_bind_cure = gpu_bind_default_of(spank).option;
-  facts->cores_of_node = cores_of_step(spank).value_or(0);
+  facts->cores_of_node = item<std::uint16_t>(spank, S_JOB_NCPUS).value_or(0);
   return facts;
 }
 
@@ -80,10 +76,29 @@ void gather_topology(StepFacts& facts, const Settings& settings) {
   if (!std::any_of(gpus.begin(), gpus.end(), knows_files)) facts.device_files = nvidia_device_files();
 }
 
+// In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
+void unset_inherited(spank_t spank, const Environment& environment) {
+  for (const auto& name : inherited_to_unset(environment)) unset_task_variable(spank, name);
+}
+
+// srun's default for this step alone would apply to the steps inside of it, too.
+void take_back_launch_default(spank_t spank, const Environment& environment) {
+  const auto entry = environment.get(kLaunchDefaultVariable).value_or("");
+  const auto equals = entry.find('=');
+  if (equals == std::string_view::npos) return;
+  const std::string name(entry.substr(0, equals));
+  const auto ours = entry.substr(equals + 1);
+  auto value = environment.get(name).value_or("");
+  if (!value.ends_with(ours)) return;
+  value.remove_suffix(ours.size());
+  if (value.empty()) unset_task_variable(spank, name);
+  if (value.ends_with(',')) (void)set_task_variable(spank, name, std::string(value.substr(0, value.size() - 1)));
+}
+
 }  // namespace
 
 int StepOnNode::user_init(spank_t spank) {
-  if (current_context() != Context::kSlurmstepd || is_prepared_) return kAccepted;  // listed twice in plugstack.conf
+  if (!is_slurmstepd() || is_prepared_) return kAccepted;  // listed twice in plugstack.conf
   const auto step = item(spank, S_JOB_STEPID);
   if (step && !is_normal_step(*step)) {
     is_broken_ = false;  // whatever broke is not needed here
@@ -166,7 +181,7 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   const auto collected = collect_settings(environment);
   const bool is_refused = is_strong() && collected.error;
   if (is_refused) error_is_local_ = collected.is_sites;
-  auto planned = is_refused ? Status(fail(*collected.error)) : plan_step(spank, environment, collected.settings);
+  auto planned = is_refused ? Status(fail(*collected.error)) : plan_step(spank, environment, id, collected.settings);
   if (planned) {
     if (collected.error) plan_->warnings.push_back(collected.error->message);
   } else if (is_strong()) {
@@ -180,27 +195,9 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   return kAccepted;
 }
 
-// In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
-void StepOnNode::unset_inherited(spank_t spank, const Environment& environment) {
-  for (const auto& name : inherited_to_unset(environment)) unset_task_variable(spank, name);
-}
-
-// srun's default for this step alone would apply to the steps inside of it, too.
-void StepOnNode::take_back_launch_default(spank_t spank, const Environment& environment) {
-  const auto entry = environment.get(kLaunchDefaultVariable).value_or("");
-  const auto equals = entry.find('=');
-  if (equals == std::string_view::npos) return;
-  const std::string name(entry.substr(0, equals));
-  const auto ours = entry.substr(equals + 1);
-  auto value = environment.get(name).value_or("");
-  if (!value.ends_with(ours)) return;
-  value.remove_suffix(ours.size());
-  if (value.empty()) unset_task_variable(spank, name);
-  if (value.ends_with(',')) (void)set_task_variable(spank, name, std::string(value.substr(0, value.size() - 1)));
-}
-
-Status StepOnNode::plan_step(spank_t spank, const Environment& environment, const Settings& settings) {
-  auto facts = gather_facts(spank, environment);
+Status StepOnNode::plan_step(spank_t spank, const Environment& environment, const StepId& id,
+                             const Settings& settings) {
+  auto facts = gather_facts(spank, environment, id);
   if (!facts) {
     // Each node checks the places of its own tasks, and asks its own slurmstepd: the first one may have found nothing
     // wrong.
@@ -210,7 +207,6 @@ Status StepOnNode::plan_step(spank_t spank, const Environment& environment, cons
   }
   facts->decision = decision_;
   const auto& ranks = facts->local_ranks;
-  step_ = to_string(facts->id);
   holds_first_node_ = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
   if (needs_topology(*facts, settings)) gather_topology(*facts, settings);
   gather_network(*facts, settings);

@@ -148,25 +148,26 @@ std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, b
 
 }  // namespace
 
-std::optional<SlurmctldAnswers> ask_step_record(std::uint32_t job, std::uint32_t step) {
-  return SlurmApi().record(step_id(job, NO_VAL, step));
+std::optional<SlurmctldAnswers> ask_step_record(const StepNumbers& numbers) {
+  return SlurmApi().record(step_id(numbers.job, NO_VAL, numbers.step));
 }
 
 std::vector<std::string> ask_job_nodes(std::uint32_t job) { return SlurmApi().job_nodes(job); }
 
-std::vector<ComponentText> ask_step_layout(const StepTasks& tasks, std::uint32_t job, std::uint32_t leader_job,
-                                           std::uint32_t step) {
+std::vector<ComponentText> ask_step_layout(const StepNumbers& numbers) {
   const SlurmApi slurm;
-  if (tasks.in_component == tasks.in_step) {
-    auto whole = slurm.layout(step_id(job, NO_VAL, step));
-    if (whole && whole->node_of_rank.size() == tasks.in_step) return {std::move(*whole)};
+  if (numbers.tasks_in_component == numbers.tasks) {
+    auto whole = slurm.layout(step_id(numbers.job, NO_VAL, numbers.step));
+    if (whole && whole->node_of_rank.size() == numbers.tasks) return {std::move(*whole)};
   }
   // A heterogeneous step of a plain job has one component number for each component, and none is left out. Asked for
   // without a number, slurmctld 22.05 merges them, the last one first, and ranks end up on the wrong nodes.
-  auto components = collect(slurm, tasks.in_step, false, [&](std::uint32_t i) { return step_id(job, i, step); });
+  auto components =
+      collect(slurm, numbers.tasks, false, [&](std::uint32_t i) { return step_id(numbers.job, i, numbers.step); });
   if (!components.empty()) return components;
   // A heterogeneous job has one job id for each component; --het-group may leave components out.
-  return collect(slurm, tasks.in_step, true, [&](std::uint32_t i) { return step_id(leader_job + i, NO_VAL, step); });
+  return collect(slurm, numbers.tasks, true,
+                 [&](std::uint32_t i) { return step_id(numbers.leader + i, NO_VAL, numbers.step); });
 }
 
 namespace {

@@ -8,26 +8,31 @@
 #include <vector>
 
 #include "core/activation/activation_rules.h"
-#include "core/step/rank_layout_text.h"
+#include "core/step/srun_messages.h"
 
 namespace bootstrap {
 
-struct StepTasks {
-  std::uint32_t in_component = 0;  // of the component that srun's hook is called for: the first, or the only one
-  std::uint32_t in_step = 0;       // of all components
+// A step, by the numbers of srun's hook, which is called for the first component, or the only one.
+struct StepNumbers {
+  std::uint32_t job = 0;     // of that component
+  std::uint32_t leader = 0;  // of the whole job, as users name it
+  std::uint32_t step = 0;
+  std::uint32_t tasks_in_component = 0;
+  std::uint32_t tasks = 0;  // of all components
+
+  StepId id() const { return {.job = leader, .step = step}; }
 };
 
 // What the step asked for, without its tasks; one RPC. Nothing where slurmctld did not answer, or does not know the
 // step.
-std::optional<SlurmctldAnswers> ask_step_record(std::uint32_t job, std::uint32_t step);
+std::optional<SlurmctldAnswers> ask_step_record(const StepNumbers& numbers);
 
 // What each node of a job has of GPUs and the like: "gpu:2(IDX:0-1)". One RPC.
 std::vector<std::string> ask_job_nodes(std::uint32_t job);
 
 // All components of the step in order of rank; empty when they do not add up. One RPC for a plain step, 0.7 to 1 ms.
 // Only for srun: in slurmstepd Slurm's API can deadlock.
-std::vector<ComponentText> ask_step_layout(const StepTasks& tasks, std::uint32_t job, std::uint32_t leader_job,
-                                           std::uint32_t step);
+std::vector<ComponentText> ask_step_layout(const StepNumbers& numbers);
 
 // True if slurmctld has ended the job: cancelled, preempted, requeued, at its time limit, on a lost node.
 // Nothing where it does not answer, which may take as long as Slurm's own MessageTimeout.

@@ -21,7 +21,7 @@
 #include "core/settings/variables.h"
 #include "core/step/failure.h"
 #include "core/step/host_list.h"
-#include "core/step/rank_layout_text.h"
+#include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 #include "explain.h"
@@ -55,10 +55,7 @@ struct LaunchDefault {
   std::optional<std::string> before;
 };
 
-std::vector<LaunchDefault>& defaults() {
-  static auto* const defaults = new std::vector<LaunchDefault>;  // never freed: see spank_options.cc
-  return *defaults;
-}
+LaunchDefault* launch_default = nullptr;  // never freed: see spank_options.cc
 
 // Sets a default unless the user has a value; adds flags to the user's. Informs the nodes: srun of 23.02, and of
 // 23.11.0 to 23.11.3, copies its options into the step's environment.
@@ -71,19 +68,17 @@ void set_default(const GpuBindDefault& binding) {
   const auto before = given == nullptr ? std::nullopt : std::optional<std::string>(given);
   const auto now = before ? cat({*before, ",", binding.value}) : std::string(binding.value);
   if (::setenv(variable.c_str(), now.c_str(), 1) != 0) return;
-  defaults().push_back({variable, now, before});
+  launch_default = new LaunchDefault{variable, now, before};
   set_variable(kLaunchDefaultVariable, cat({variable, "=", binding.value}));
 }
 
 // Also called once more when the step exists: a ":" among the program's arguments looked like a component, or srun has
 // set its variables from its options meanwhile.
-void unset_launch_defaults() {
-  for (const auto& [name, value, before] : defaults()) {
-    const char* const now = std::getenv(name.c_str());
-    if (now == nullptr || now != value) continue;
-    if (before) ::setenv(name.c_str(), before->c_str(), 1);
-    if (!before) ::unsetenv(name.c_str());
-  }
+void unset_launch_default() {
+  const char* const now = launch_default == nullptr ? nullptr : std::getenv(launch_default->name.c_str());
+  if (now == nullptr || now != launch_default->value) return;
+  if (launch_default->before) set_variable(launch_default->name, *launch_default->before);
+  if (!launch_default->before) unset_variable(launch_default->name);
 }
 
 // Components of the step, separated by ":", whose options srun has not parsed.
@@ -139,21 +134,11 @@ void begin_launch(spank_t spank) {
 
 void end_of_options() {
   // srun parses one component after the other, each with the environment of that moment.
-  if (--components_to_parse <= 0) unset_launch_defaults();
+  if (--components_to_parse <= 0) unset_launch_default();
   expect_options_of_job();
 }
 
 namespace {
-
-// The step, for slurmctld and in messages.
-struct StepNumbers {
-  std::uint32_t job = 0;     // of the first component, or the only one
-  std::uint32_t leader = 0;  // of the whole job, as users name it
-  std::uint32_t step = 0;
-  StepTasks tasks;
-
-  StepId id() const { return {.job = leader, .step = step}; }
-};
 
 std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& environment) {
   const auto job = item(spank, S_JOB_ID);
@@ -164,7 +149,8 @@ std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& enviro
   return StepNumbers{.job = *job,
                      .leader = environment.number("SLURM_JOB_ID").value_or(*job),
                      .step = *step,
-                     .tasks = {.in_component = *count, .in_step = tasks}};
+                     .tasks_in_component = *count,
+                     .tasks = tasks};
 }
 
 // What the calls need. They run in a thread that may be left behind, so it owns all of this.
@@ -177,16 +163,12 @@ struct Questions {
   std::string users_master = {};  // MASTER_ADDR of the user, to be looked up; empty: there is none
 };
 
-struct Addresses {
-  std::string master_ip;
-  std::string unusable_master;  // MASTER_ADDR of the user
-  std::string unusable_option;  // likewise of --bootstrap-addr
-};
-
 struct Answers {
   std::optional<SlurmctldAnswers> record;
   std::vector<ComponentText> components;
-  Addresses addresses;
+  std::string master_ip;
+  std::string unusable_master;  // MASTER_ADDR of the user
+  std::string unusable_option;  // likewise of --bootstrap-addr
 };
 
 std::size_t node_count(const std::vector<ComponentText>& components) {
@@ -209,37 +191,35 @@ ResolvedName look_up_in_time(const std::string& name, Deadline deadline) {
 }
 
 // If the name server does not answer in time, the nodes choose no interface, and the user's address stays.
-Addresses ask_addresses(const Questions& questions, const std::vector<ComponentText>& components, Deadline deadline) {
-  Addresses addresses;
-  const auto first = host_of_first_rank(components);
-  if (first.empty()) return addresses;
-  const bool is_one_node = node_count(components) < 2;
+void ask_addresses(const Questions& questions, Answers& answers, Deadline deadline) {
+  const auto first = host_of_first_rank(answers.components);
+  if (first.empty()) return;
+  const bool is_one_node = node_count(answers.components) < 2;
   const auto is_unusable = [&](const ResolvedName& name) {
     return name.is_unknown || (name.is_loopback && !is_one_node);
   };
   if (!questions.master.empty() && (!is_one_node || questions.is_users_option)) {
     const auto master = fill_address(questions.master, first);
     const auto found = look_up_in_time(master, deadline);
-    addresses.master_ip = found.address;
-    if (questions.is_users_option && is_unusable(found)) addresses.unusable_option = master;
+    answers.master_ip = found.address;
+    if (questions.is_users_option && is_unusable(found)) answers.unusable_option = master;
   }
   const auto& users = questions.users_master;
   if (!users.empty() && users != first && is_unusable(look_up_in_time(users, deadline)))
-    addresses.unusable_master = users;
-  return addresses;
+    answers.unusable_master = users;
 }
 
 Answers ask(const Questions& questions) {
   const auto& numbers = questions.numbers;
   Answers answers;
   if (questions.needs_record) {
-    answers.record = ask_step_record(numbers.job, numbers.step);
+    answers.record = ask_step_record(numbers);
     if (!answers.record) return answers;
     if (needs_job_nodes(answers.record->request, questions.nodes)) {
       answers.record->request.job_nodes = ask_job_nodes(numbers.job);
     }
   }
-  answers.components = ask_step_layout(numbers.tasks, numbers.job, numbers.leader, numbers.step);
+  answers.components = ask_step_layout(numbers);
   return answers;
 }
 
@@ -261,7 +241,7 @@ Questions questions_of(const StepNumbers& numbers, const Environment& environmen
 // The address of a step of several nodes is looked up where srun runs, as the user; nodes ask no name server.
 void hand_over(const StepNumbers& numbers, Decision decision, const Answers& answers) {
   decision.salt = random_bits().value_or(0);
-  decision.unusable_master = answers.addresses.unusable_master;
+  decision.unusable_master = answers.unusable_master;
   set_variable(kDecisionVariable, write_decision(numbers.id(), decision));
   if (decision.set_up == SetUp::kNothing) return;
   if (answers.components.empty()) {
@@ -270,7 +250,7 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
     return;
   }
   const auto text = write_layout(numbers.leader, numbers.step, answers.components,
-                                 {.master_ip = answers.addresses.master_ip, .with_nodes = false});
+                                 {.master_ip = answers.master_ip, .with_nodes = false});
   if (text) set_variable(kLayoutVariable, *text);
   if (!text) log_error(to_string(numbers.id()), text.error().message);
 }
@@ -296,9 +276,7 @@ Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Se
     activation = decide_activation(choice, settings, step, *answers.record);
   }
   // After the decision: a step that is left alone does not wait for a name server.
-  if (activation->decision.set_up != SetUp::kNothing) {
-    answers.addresses = ask_addresses(questions, answers.components, deadline);
-  }
+  if (activation->decision.set_up != SetUp::kNothing) ask_addresses(questions, answers, deadline);
   return std::move(*activation);
 }
 
@@ -306,7 +284,7 @@ void receive_failures(const StepNumbers& numbers, const Decision& decision, cons
                       const std::vector<std::string>& command, const std::vector<ComponentText>& components) {
   FailurePolicy policy;
   policy.id = numbers.id();
-  policy.tasks = numbers.tasks.in_step;
+  policy.tasks = numbers.tasks;
   policy.jobs = {numbers.job};
   for (const auto& component : components) {
     const bool is_known = std::find(policy.jobs.begin(), policy.jobs.end(), component.job) != policy.jobs.end();
@@ -321,8 +299,8 @@ void receive_failures(const StepNumbers& numbers, const Decision& decision, cons
 }  // namespace
 
 int decide_step(spank_t spank) {
-  if (current_context() != Context::kSrun) return kAccepted;
-  unset_launch_defaults();
+  if (!is_srun()) return kAccepted;
+  unset_launch_default();
   const auto environment = read_entries(environ, UnknownVariables::kSkip);
   const auto numbers = read_numbers(spank, environment);
   if (!numbers) return kAccepted;
@@ -338,13 +316,13 @@ int decide_step(spank_t spank) {
   // The nodes see our option, and need to know that srun ignored it and did not lose it.
   const bool is_passed_on = decision.is_observed || has_options() || collected.settings.log.value;
   const bool is_set_up = decision.set_up != SetUp::kNothing;
-  const bool is_announced = is_set_up && decision.asked == Asked::kUnasked && numbers->tasks.in_step > 1 &&
+  const bool is_announced = is_set_up && decision.asked == Asked::kUnasked && numbers->tasks > 1 &&
                             collected.settings.announce.value && !collected.settings.explain.value;
   if (is_announced && !answers.components.empty()) {
-    log_info(to_string(numbers->id()), announcement(decision, numbers->tasks.in_step, answers.components.front().nodes,
+    log_info(to_string(numbers->id()), announcement(decision, numbers->tasks, answers.components.front().nodes,
                                                     host_of_first_rank(answers.components)));
   }
-  if (const auto& name = answers.addresses.unusable_option; !name.empty()) {
+  if (const auto& name = answers.unusable_option; !name.empty()) {
     const auto& address = collected.settings.address;
     log_warning(to_string(numbers->id()),
                 cat({setting_text("master_addr", address.source, address.value), ": ", name,

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <string>
 
-#include "core/step/rank_layout_text.h"
+#include "core/step/srun_messages.h"
 #include "property.h"
 
 namespace {

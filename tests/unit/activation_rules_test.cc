@@ -321,56 +321,5 @@ TEST(Activation, WithoutAnAnswerOnlyAStepThatAskedIsSetUp) {
   EXPECT_EQ(decide_without_answers(kJob, "").decision.asked, Asked::kWeakly);
 }
 
-TEST(Decision, IsReadAsItWasWritten) {
-  const StepId id{.job = 12, .step = 3};
-  for (const auto set_up : {SetUp::kNothing, SetUp::kTorchrun, SetUp::kWorld, SetUp::kAllSettings}) {
-    for (const auto asked : {Asked::kUnasked, Asked::kWeakly, Asked::kStrongly}) {
-      const Decision decision{.set_up = set_up,
-                              .asked = asked,
-                              .is_verbose = true,
-                              .is_observed = false,
-                              .salt = 0xfedcba9876543210U,
-                              .unusable_master = "nowhere.example",
-                              .reason = "a; b; c"};
-      EXPECT_EQ(read_decision(write_decision(id, decision), id), decision);
-      EXPECT_EQ(asks_strongly(write_decision(id, decision)), asked == Asked::kStrongly);
-      EXPECT_EQ(read_set_up(cat({write_set_up(set_up), " option:port=2000"})), set_up);
-    }
-  }
-  Decision observed;
-  observed.is_observed = true;
-  EXPECT_EQ(read_decision(write_decision(id, observed), id), observed);
-}
-
-// The reason goes into slurmd's log and to the user's terminal.
-TEST(Decision, HoldsPrintableTextAlone) {
-  const StepId id{.job = 12, .step = 3};
-  Decision decision;
-  decision.reason = "\xc3\xa9.py is\na Python script";
-  const auto read = read_decision(write_decision(id, decision), id);
-  ASSERT_TRUE(read);
-  EXPECT_EQ(read->reason, "\"\\xc3\\xa9.py is\\x0aa Python script\"");
-  decision.reason = std::string(5000, 'x');
-  EXPECT_TRUE(read_decision(write_decision(id, decision), id));
-  for (const auto* text :
-       {"3;12.3;observe;unasked;0;;;a\nb", "3;12.3;observe;unasked;0;;;\x1b[31m", "3;12.3;world;unasked;0;a b;;"}) {
-    EXPECT_FALSE(read_decision(text, id)) << text;
-  }
-  EXPECT_FALSE(read_decision("3;12.3;observe;unasked;0;;;" + std::string(5000, 'x'), id));
-}
-
-TEST(Decision, OfAnotherStepOrVersionIsNone) {
-  const auto text = write_decision({.job = 12, .step = 3}, Decision{});
-  EXPECT_FALSE(read_decision(text, {.job = 12, .step = 4}));
-  EXPECT_FALSE(read_decision(text, {.job = 13, .step = 3}));
-  EXPECT_FALSE(read_decision("1" + text.substr(1), {.job = 12, .step = 3}));
-  for (const auto* other : {"", ";", "3;12.3;world;unasked;zz;;;", "3;12.3;planet;unasked;0;;;", "3;12.3;world"}) {
-    EXPECT_FALSE(read_decision(other, {.job = 12, .step = 3})) << other;
-    EXPECT_FALSE(asks_strongly(other)) << other;
-  }
-  EXPECT_EQ(read_set_up(""), SetUp::kAllSettings);
-  EXPECT_EQ(read_set_up("option:port=2000"), SetUp::kAllSettings);
-}
-
 }  // namespace
 }  // namespace bootstrap

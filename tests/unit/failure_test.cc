@@ -122,7 +122,10 @@ TEST(FailureKind, OurOwnCommandReportsForItself) {
   }
 }
 
-constexpr std::int32_t exit_status(int code) { return code << 8; }
+constexpr std::int32_t kExit1 = 1 << 8;
+constexpr std::int32_t kExit2 = 2 << 8;
+constexpr std::int32_t kExit3 = 3 << 8;
+constexpr std::int32_t kExit4 = 4 << 8;
 
 struct Event {
   Rank rank;
@@ -132,7 +135,7 @@ struct Event {
   bool is_outlived = false;
 };
 
-FailureHistory history(std::uint32_t tasks, std::initializer_list<Event> events) {
+FailureHistory history(std::uint32_t tasks, const std::vector<Event>& events) {
   FailureHistory history(tasks);
   for (const auto& event : events) {
     history.add({.rank = event.rank,
@@ -147,92 +150,89 @@ FailureHistory history(std::uint32_t tasks, std::initializer_list<Event> events)
   return history;
 }
 
-TEST(FailureHistory, NamesTheFirstToArrive) {
-  const auto step = history(4, {{3, exit_status(3), 3200}, {0, exit_status(1), 3300}, {1, SIGABRT, 3350}});
-  EXPECT_EQ(step.first_arrival(), 3200U);
-  EXPECT_EQ(step.sentence(false),
-            "task 3 (node002, local rank 1) failed first: exit code 3, 3.2 s after the step began");
-  EXPECT_EQ(step.sentence(true), step.sentence(false));
-  EXPECT_EQ(history(4, {}).sentence(false), "");
-  EXPECT_FALSE(history(4, {}).first_arrival());
+TEST(FailureHistory, NamesTheTaskThatFailedByItself) {
+  const std::string task0 = "task 0 (node001, local rank 0) failed first: ";
+  const std::string task1 = "task 1 (node001, local rank 1) failed first: ";
+  const std::string task2 = "task 2 (node002, local rank 0) failed first: ";
+  const std::string killed = "killed by signal 9 (SIGKILL)";
+  const std::string alike = "failed in the same way, task 2 (node002, local rank 0) first: exit code 2, 0.1 s after";
+  const struct {
+    const char* what;
+    std::uint32_t tasks;
+    std::vector<Event> events;
+    std::string sentence;  // its beginning; empty: there is none
+  } rows[] = {
+      {"the first to arrive",
+       4,
+       {{3, kExit3, 3200}, {0, kExit1, 3300}, {1, SIGABRT, 3350}},
+       "task 3 (node002, local rank 1) failed first: exit code 3, 3.2 s after the step began"},
+      {"none if all fail alike",
+       4,
+       {{2, kExit2, 100}, {0, kExit2, 120}, {1, kExit2, 190}, {3, kExit2, 260}},
+       "all 4 tasks " + alike},
+      {"none if most fail alike",
+       4,
+       {{2, kExit2, 100}, {0, kExit2, 120}, {3, SIGKILL, 150}, {1, kExit2, 190}},
+       "3 of 4 tasks " + alike},
+      // The controls of these two: each differs from them in one thing.
+      {"another code", 4, {{2, kExit2, 100}, {0, kExit1, 120}, {1, kExit2, 190}}, task2 + "exit code 2"},
+      {"ahead of the others", 4, {{2, kExit2, 100}, {0, kExit2, 220}, {1, kExit2, 230}}, task2 + "exit code 2"},
+      {"one is late", 4, {{2, kExit2, 100}, {0, kExit2, 120}, {1, kExit2, 1200}}, task2 + "exit code 2"},
+      {"not most of them", 4, {{2, kExit2, 100}, {0, kExit2, 120}}, task2 + "exit code 2"},
+      {"a task counts once", 2, {{0, kExit2, 10}, {0, kExit2, 11}}, task0},
+      {"a signal asked the others to end",
+       4,
+       {{0, SIGTERM, 10}, {1, (128 + SIGTERM) << 8, 11}, {2, kExit1, 20}},
+       task2},
+      {"a signal asked all to end", 4, {{0, SIGTERM, 10}, {1, SIGINT, 11}}, ""},
+      {"all were killed", 4, {{0, SIGKILL, 10}, {1, SIGKILL, 11}, {2, SIGKILL, 12}, {3, SIGKILL, 13}}, ""},
+      {"the other one had ended without an error", 2, {{1, SIGKILL, 10}}, ""},
+      {"the others outlived it", 4, {{1, SIGKILL, 10}, {0, kExit1, 400}, {2, kExit1, 410}}, task1 + killed + ", 0.0 s"},
+      {"Slurm's PMIx killed its neighbours a moment later",
+       4,
+       {{1, SIGKILL, 10, false, true}, {0, SIGKILL, 30}, {2, SIGKILL, 31}, {3, SIGKILL, 31}},
+       task1 + killed},
+      {"srun killed the others",
+       4,
+       {{1, kExit3, 10}, {0, SIGKILL, 30}, {2, SIGKILL, 31}, {3, SIGKILL, 31}},
+       task1 + "exit code 3"},
+      {"memory, and srun killed the others",
+       2,
+       {{1, SIGKILL, 10, true}, {0, SIGKILL, 30}},
+       task1 + killed + ", after the kernel killed a process there because it was out of memory"},
+      {"nothing failed", 4, {}, ""},
+  };
+  for (const auto& [what, tasks, events, sentence] : rows) {
+    const auto step = history(tasks, events);
+    EXPECT_EQ(step.sentence(false).substr(0, sentence.size()), sentence) << what;
+    EXPECT_EQ(step.sentence(false).empty(), sentence.empty()) << what << step.sentence(false);
+    if (sentence.empty()) continue;
+    EXPECT_EQ(step.sentence(true), step.sentence(false)) << what;
+  }
 }
 
-TEST(FailureHistory, NamesNoCulpritIfAllFailAlike) {
-  const auto all = history(
-      4, {{2, exit_status(2), 100}, {0, exit_status(2), 120}, {1, exit_status(2), 190}, {3, exit_status(2), 260}});
-  EXPECT_EQ(all.sentence(false),
-            "all 4 tasks failed in the same way, task 2 (node002, local rank 0) first: exit code 2, 0.1 s after the "
-            "step began");
-  const auto most =
-      history(4, {{2, exit_status(2), 100}, {0, exit_status(2), 120}, {3, SIGKILL, 150}, {1, exit_status(2), 190}});
-  EXPECT_EQ(most.sentence(false),
-            "3 of 4 tasks failed in the same way, task 2 (node002, local rank 0) first: exit code 2, 0.1 s after the "
-            "step began");
+TEST(FailureHistory, NamesAKilledTaskIfOthersStillRun) {
+  EXPECT_TRUE(
+      history(2, {{1, SIGKILL, 10}}).sentence(true).starts_with("task 1 (node001, local rank 1) failed first: "));
 }
 
-// The controls of the test above: each differs from it in one thing.
-TEST(FailureHistory, NamesTheOneThatIsNotLikeTheOthers) {
-  const std::string named = "task 2 (node002, local rank 0) failed first: exit code 2";
-  const auto other_code = history(4, {{2, exit_status(2), 100}, {0, exit_status(1), 120}, {1, exit_status(2), 190}});
-  EXPECT_TRUE(other_code.sentence(false).starts_with(named)) << other_code.sentence(false);
-  const auto ahead = history(4, {{2, exit_status(2), 100}, {0, exit_status(2), 220}, {1, exit_status(2), 230}});
-  EXPECT_TRUE(ahead.sentence(false).starts_with(named)) << ahead.sentence(false);
-  const auto late = history(4, {{2, exit_status(2), 100}, {0, exit_status(2), 120}, {1, exit_status(2), 1200}});
-  EXPECT_TRUE(late.sentence(false).starts_with(named)) << late.sentence(false);
-  const auto few = history(4, {{2, exit_status(2), 100}, {0, exit_status(2), 120}});
-  EXPECT_TRUE(few.sentence(false).starts_with(named)) << few.sentence(false);
-}
-
-TEST(FailureHistory, ATaskThatASignalAskedToEndIsNoFailure) {
-  const auto step = history(4, {{0, SIGTERM, 10}, {1, exit_status(128 + SIGTERM), 11}, {2, exit_status(1), 20}});
-  EXPECT_TRUE(step.sentence(false).starts_with("task 2 ")) << step.sentence(false);
+TEST(FailureHistory, KnowsWhenTheFirstFailureArrived) {
+  EXPECT_EQ(history(4, {{0, SIGTERM, 10}, {3, kExit3, 3200}, {0, kExit1, 3300}}).first_arrival(), 3200U);
   EXPECT_FALSE(history(4, {{0, SIGTERM, 10}, {1, SIGINT, 11}}).first_arrival());
-}
-
-TEST(FailureHistory, IsEmptyIfAllWereKilled) {
-  EXPECT_EQ(history(4, {{0, SIGKILL, 10}, {1, SIGKILL, 11}, {2, SIGKILL, 12}, {3, SIGKILL, 13}}).sentence(false), "");
-  // One rank of two had ended without an error before the step was killed.
-  EXPECT_EQ(history(2, {{1, SIGKILL, 10}}).sentence(false), "");
-}
-
-TEST(FailureHistory, NamesAKilledTaskThatTheOthersOutlived) {
-  const std::string named = "task 1 (node001, local rank 1) failed first: killed by signal 9 (SIGKILL), 0.0 s";
-  const auto outlived = history(4, {{1, SIGKILL, 10}, {0, exit_status(1), 400}, {2, exit_status(1), 410}});
-  EXPECT_TRUE(outlived.sentence(false).starts_with(named)) << outlived.sentence(false);
-  EXPECT_TRUE(history(2, {{1, SIGKILL, 10}}).sentence(true).starts_with(named));
-}
-
-// Slurm's PMIx kills the other tasks after one was killed.
-TEST(FailureHistory, NamesAKilledTaskWhoseNeighboursWentOnAMoment) {
-  const auto step = history(4, {{1, SIGKILL, 10, false, true}, {0, SIGKILL, 30}, {2, SIGKILL, 31}, {3, SIGKILL, 31}});
-  EXPECT_TRUE(step.sentence(false).starts_with("task 1 (node001, local rank 1) failed first: killed by signal 9 "))
-      << step.sentence(false);
-}
-
-TEST(FailureHistory, NamesTheFailureBehindWhichSrunKilledTheOthers) {
-  const auto step = history(4, {{1, exit_status(3), 10}, {0, SIGKILL, 30}, {2, SIGKILL, 31}, {3, SIGKILL, 31}});
-  EXPECT_TRUE(step.sentence(false).starts_with("task 1 ")) << step.sentence(false);
-  const auto memory = history(2, {{1, SIGKILL, 10, true}, {0, SIGKILL, 30}});
-  EXPECT_NE(memory.sentence(false).find("out of memory"), std::string::npos) << memory.sentence(false);
-}
-
-TEST(FailureHistory, ATaskCountsOnce) {
-  const auto step = history(2, {{0, exit_status(2), 10}, {0, exit_status(2), 11}});
-  EXPECT_TRUE(step.sentence(false).starts_with("task 0 ")) << step.sentence(false);
 }
 
 TEST(FailureHistory, NamesTasksThatEndedBeforeAndForWhichOthersMayHaveWaited) {
   constexpr std::string_view kFirst =
       "task 3 (node002, local rank 1) failed first: exit code 4, 2.1 s after the step began";
-  const auto one = history(4, {{1, 0, 100}, {3, exit_status(4), 2100}, {0, 0, 2200}});
+  const auto one = history(4, {{1, 0, 100}, {3, kExit4, 2100}, {0, 0, 2200}});
   EXPECT_EQ(one.sentence(false),
             std::string(kFirst) + "; task 1 (node001, local rank 1) ended before that with exit code 0");
   EXPECT_EQ(one.first_arrival(), 2100U);
-  const auto two = history(4, {{1, 0, 100}, {2, 0, 200}, {3, exit_status(4), 2100}});
+  const auto two = history(4, {{1, 0, 100}, {2, 0, 200}, {3, kExit4, 2100}});
   EXPECT_EQ(two.sentence(false), std::string(kFirst) + "; tasks 1, 2 ended before that with exit code 0");
   FailureHistory many(32);
   for (Rank rank = 0; rank < 11; ++rank) many.add({.rank = rank, .host = "node001"}, rank);
-  many.add({.rank = 12, .host = "node001", .wait_status = exit_status(4)}, 100);
+  many.add({.rank = 12, .host = "node001", .wait_status = kExit4}, 100);
   EXPECT_TRUE(
       many.sentence(false).ends_with("; tasks 0, 1, 2, 3, 4, 5, 6, 7 and 3 more ended before that with exit code 0"))
       << many.sentence(false);
@@ -241,9 +241,9 @@ TEST(FailureHistory, NamesTasksThatEndedBeforeAndForWhichOthersMayHaveWaited) {
 }
 
 TEST(FailureHistory, ATaskThatAnotherProcessEndedHasNotFailed) {
-  auto step = history(4, {{2, exit_status(1), 10}});
+  auto step = history(4, {{2, kExit1, 10}});
   step.drop_all();
-  step.add({.rank = 3, .host = "node002", .wait_status = exit_status(1)}, 20);
+  step.add({.rank = 3, .host = "node002", .wait_status = kExit1}, 20);
   EXPECT_FALSE(step.first_arrival());
   EXPECT_EQ(step.sentence(true), "");
 }

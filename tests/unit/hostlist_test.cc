@@ -178,13 +178,5 @@ TEST(HostListProperties, NoPieceOfAListCrashesOrLies) {
   }
 }
 
-TEST(HostListProperties, ACopyIsIndependent) {
-  auto original = *HostList::parse("node[1-3]-x");
-  const auto copy = original;
-  original = *HostList::parse("other");
-  EXPECT_EQ(copy.expand(), (Names{"node1-x", "node2-x", "node3-x"}));
-  EXPECT_EQ(original.at(0), "other");
-}
-
 }  // namespace
 }  // namespace bootstrap

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <new>
 
 #include "plugin_scenario.h"
@@ -11,160 +10,144 @@ namespace bootstrap {
 namespace {
 
 constexpr std::uint32_t kBatchStep = 0xfffffffbU;
+const std::string kReasonIsElsewhere = "the log of slurmd has the reason";
+
+std::string item_call(spank_item_t item) { return "item " + std::to_string(static_cast<int>(item)); }
 
 // Slurm answers this with an error.
 void deny(const std::string& call) {
   spank_double().fails = [call](const std::string& asked) { return asked == call; };
 }
 
-void deny_item(spank_item_t item) { deny("item " + std::to_string(static_cast<int>(item))); }
+void run_out_of_memory_in(const std::string& call) {
+  spank_double().fails = [call](const std::string& asked) -> bool {
+    if (asked == call) throw std::bad_alloc();
+    return false;
+  };
+}
 
-Outcome run_step(const std::function<void()>& arrange) {
+Outcome run_step(const Decision& decision, const std::function<void()>& arrange) {
   return in_child([&] {
-    enter_step(job_environment());
+    enter_step(job_environment(decision));
     arrange();
-    return run_hooks() == 0 ? 77 : 78;  // task_init ends the child before that, or the task starts
+    run_hooks();
   });
 }
 
-std::size_t count_lines(const std::string& text) {
-  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+void be_second_node() {
+  ::setenv("SLURMD_NODENAME", "node002", 1);
+  spank_double().node_id = 1;
+  spank_double().local_to_global = {2, 3};
 }
 
-// The step would be set up as if the user had not given the option.
-TEST(PluginFailures, AnOptionThatSlurmstepdDoesNotKnowEndsTheStep) {
-  const auto outcome = run_step([] { deny("register bootstrap-port"); });
-  EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.printed.find("the log of slurmd has the reason"), std::string::npos) << outcome.printed;
+TEST(PluginFailures, AStepThatAskedEndsWithOneLineAndElseStarts) {
+  const struct {
+    const char* what;
+    std::function<void()> arrange;
+    int status;
+    std::string words;
+  } rows[] = {
+      {"slurmstepd does not know an option: the step would be set up as if it had not been given",
+       [] { deny("register bootstrap-port"); }, kEnded, kReasonIsElsewhere},
+      {"Slurm gives the option to the first plugin that has it, and ours continues without it",
+       [] { spank_double().options["bootstrap-port"] = {}; }, kDone,
+       "cannot register the option --bootstrap-port with Slurm: another plugin has it"},
+      {"no failure ends a batch script",
+       [] {
+         spank_double().step = kBatchStep;
+         deny("register bootstrap-port");
+       },
+       kDone, ""},
+      {"no number of the step", [] { deny(item_call(S_JOB_STEPID)); }, kEnded, kReasonIsElsewhere},
+      {"no number of the job", [] { deny(item_call(S_JOB_ID)); }, kEnded, kReasonIsElsewhere},
+      {"no environment", [] { deny(item_call(S_JOB_ENV)); }, kEnded, kReasonIsElsewhere},
+      {"no number of the task", [] { deny(item_call(S_TASK_ID)); }, kEnded,
+       "bootstrap: StepId=12.0: Slurm did not provide the number of a task on node001"},
+  };
+  for (const auto& [what, arrange, status, words] : rows) {
+    const auto outcome = run_step(StepFacts().decision, arrange);
+    EXPECT_EQ(outcome.status, status) << what << ": " << outcome.printed;
+    EXPECT_NE(outcome.printed.find(words), std::string::npos) << what << ": " << outcome.printed;
+  }
 }
 
-// Slurm gives it to the first plugin; ours continues without it.
-TEST(PluginFailures, AnOptionThatAnotherPluginHasEndsNothing) {
-  const auto outcome = run_step([] { spank_double().options["bootstrap-port"] = {}; });
-  EXPECT_EQ(outcome.status, 77) << outcome.printed;
-  EXPECT_NE(outcome.printed.find("cannot register the option --bootstrap-port with Slurm: another plugin has it"),
-            std::string::npos);
+// The tasks of another node ask another slurmstepd, which may succeed.
+TEST(PluginFailures, ANodeReportsWhatItsOwnSlurmstepdDoesNotProvide) {
+  for (const auto item : {S_JOB_LOCAL_TASK_COUNT, S_JOB_LOCAL_TO_GLOBAL_ID}) {
+    const auto outcome = run_step(StepFacts().decision, [item] {
+      be_second_node();
+      deny(item_call(item));
+    });
+    EXPECT_EQ(outcome.status, kEnded);
+    expect_words(outcome.printed, "Slurm did not provide");
+    EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
+  }
 }
 
 TEST(PluginFailures, UnknownOptionsAreOneSentence) {
   const auto outcome = in_child([] {
-    spank_double().context = S_CTX_REMOTE;
     spank_double().fails = [](const std::string& call) { return call.starts_with("register "); };
-    return slurm_spank_init(the_spank_handle(), 0, nullptr);
+    EXPECT_EQ(call(slurm_spank_init), 0);
   });
-  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.status, kDone);
   EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
 }
 
 // Memory runs out in user_init after some variables are set and srun's decision is removed.
-int run_step_without_memory(Asked asked) {
-  return in_child([asked] {
-           auto decision = StepFacts().decision;
-           decision.asked = asked;
-           enter_step(job_environment(decision));
-           auto* const handle = the_spank_handle();
-           slurm_spank_init(handle, 0, nullptr);
-           auto& task = spank_double().task_environment;
-           spank_double().fails = [](const std::string& call) -> bool {
-             if (call == "setenv MASTER_PORT") throw std::bad_alloc();
-             return false;
-           };
-           FAIL_IF(slurm_spank_user_init(handle, 0, nullptr) != 0 || task.count("SLURM_BOOTSTRAP_DECISION") != 0);
-           FAIL_IF(task.count("WORLD_SIZE") + task.count("MASTER_ADDR") == 0);
-           spank_double().fails = [](const std::string&) { return false; };
-           FAIL_IF(start_task(0, 0) != 0);
-           return task.count("WORLD_SIZE") + task.count("MASTER_ADDR") == 0 ? 77 : 6;
-         })
-      .status;
-}
-
 TEST(PluginFailures, AnErrorHalfWayEndsAStepThatAskedAndElseRemovesAll) {
-  EXPECT_EQ(run_step_without_memory(Asked::kStrongly), 1);
-  EXPECT_EQ(run_step_without_memory(Asked::kWeakly), 77);
-  EXPECT_EQ(run_step_without_memory(Asked::kUnasked), 77);
+  for (const auto asked : {Asked::kStrongly, Asked::kWeakly, Asked::kUnasked}) {
+    auto decision = StepFacts().decision;
+    decision.asked = asked;
+    const auto outcome = in_child([&decision] {
+      enter_step(job_environment(decision));
+      auto& task = spank_double().task_environment;
+      run_out_of_memory_in("setenv MASTER_PORT");
+      start_node();
+      EXPECT_EQ(task.count("SLURM_BOOTSTRAP_DECISION"), 0U);
+      EXPECT_NE(task.count("WORLD_SIZE") + task.count("MASTER_ADDR"), 0U);
+      deny("nothing");
+      start_task(0, 0);
+      EXPECT_EQ(task.count("WORLD_SIZE") + task.count("MASTER_ADDR"), 0U);
+    });
+    EXPECT_EQ(outcome.status, asked == Asked::kStrongly ? kEnded : kDone) << outcome.printed;
+  }
 }
 
 // plugstack.conf may be wrong on this node alone, which is not that of rank 0.
 TEST(PluginFailures, EachNodeReportsItsOwnWrongArgument) {
   const auto outcome = in_child([] {
     enter_step(job_environment());
-    ::setenv("SLURMD_NODENAME", "node002", 1);
-    spank_double().node_id = 1;
-    std::string wrong = "prot=25000";
-    char* arguments[] = {wrong.data()};
-    auto* const handle = the_spank_handle();
-    slurm_spank_init(handle, 1, arguments);
-    slurm_spank_user_init(handle, 1, arguments);
-    return start_task(0, 2) == 0 ? 77 : 78;
+    be_second_node();
+    start_node("prot=25000");
+    start_task(0, 2);
   });
-  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.status, kEnded);
   EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
-  EXPECT_NE(outcome.printed.find("argument \"prot=25000\" in plugstack.conf is unknown"), std::string::npos)
-      << outcome.printed;
+  expect_words(outcome.printed, "argument \"prot=25000\" in plugstack.conf is unknown");
 }
 
-TEST(PluginFailures, NoFailureEndsABatchScript) {
-  const auto outcome = run_step([] {
-    spank_double().step = kBatchStep;
-    deny("register bootstrap-port");
-  });
-  EXPECT_EQ(outcome.status, 77) << outcome.printed;
-}
-
-TEST(PluginFailures, AStepWithoutANumberIsRefused) {
-  const auto outcome = run_step([] { deny_item(S_JOB_STEPID); });
-  EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.printed.find("the log of slurmd has the reason"), std::string::npos) << outcome.printed;
-}
-
-// The tasks of another node ask another slurmstepd, which may succeed.
-TEST(PluginFailures, ANodeReportsWhatItsOwnSlurmstepdDoesNotProvide) {
-  for (const auto item : {S_JOB_LOCAL_TASK_COUNT, S_JOB_LOCAL_TO_GLOBAL_ID}) {
-    const auto outcome = run_step([item] {
-      ::setenv("SLURMD_NODENAME", "node002", 1);
-      spank_double().node_id = 1;
-      spank_double().local_to_global = {2, 3};
-      deny_item(item);
-    });
-    EXPECT_EQ(outcome.status, 1);
-    EXPECT_NE(outcome.printed.find("Slurm did not provide"), std::string::npos) << item;
-    EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
-  }
-}
-
-TEST(PluginFailures, AnUnknownStepEndsOnlyIfItAsked) {
-  for (const auto item : {S_JOB_ID, S_JOB_ENV}) {
-    const auto asked = run_step([item] { deny_item(item); });
-    EXPECT_EQ(asked.status, 1) << item;
-    EXPECT_NE(asked.printed.find("the log of slurmd has the reason"), std::string::npos) << asked.printed;
-    const auto unasked = in_child([item] {
-      enter_step(
-          job_environment({.set_up = SetUp::kWorld, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}}));
-      deny_item(item);
-      return run_hooks() == 0 && spank_double().task_environment.count("RANK") == 0 ? 77 : 78;
-    });
-    EXPECT_EQ(unasked.status, 77) << item << unasked.printed;
-    EXPECT_EQ(unasked.printed.find("bootstrap: Slurm did not provide"), 0U)
-        << "the log of slurmd alone: " << unasked.printed;
-    EXPECT_EQ(count_lines(unasked.printed), 1U) << unasked.printed;
-  }
-}
-
-// The tasks start whatever fails.
+// The tasks start whatever fails, with all variables or none.
 TEST(PluginFailures, NothingEndsAStepThatDidNotAsk) {
-  for (const auto& call : std::vector<std::string>{"register bootstrap-port", "setenv MASTER_PORT", "setenv RANK",
-                                                   "item " + std::to_string(S_TASK_ID),
-                                                   "item " + std::to_string(S_JOB_LOCAL_TASK_COUNT)}) {
-    const auto outcome = in_child([&call] {
-      enter_step(
-          job_environment({.set_up = SetUp::kWorld, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}}));
+  const std::pair<std::string, bool> calls[] = {{"register bootstrap-port", false},
+                                                {"setenv MASTER_PORT", false},
+                                                {"setenv RANK", false},
+                                                {item_call(S_TASK_ID), false},
+                                                {item_call(S_JOB_LOCAL_TASK_COUNT), false},
+                                                {item_call(S_JOB_ID), true},
+                                                {item_call(S_JOB_ENV), true}};
+  for (const auto& [call, is_for_the_log_alone] : calls) {
+    const auto outcome = in_child([&call = call] {
+      enter_step(job_environment(world(Asked::kUnasked)));
       deny(call);
-      FAIL_IF(run_hooks() != 0);
-      const auto& task = spank_double().task_environment;
-      // All variables or none.
-      return task.count("WORLD_SIZE") == 0 && task.count("MASTER_ADDR") == 0 ? 77 : 2;
+      run_hooks();
+      for (const auto* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR"}) {
+        EXPECT_EQ(spank_double().task_environment.count(name), 0U) << name;
+      }
     });
-    EXPECT_EQ(outcome.status, 77) << call << ": " << outcome.printed;
+    EXPECT_EQ(outcome.status, kDone) << call << ": " << outcome.printed;
+    if (!is_for_the_log_alone) continue;
+    EXPECT_EQ(outcome.printed.find("bootstrap: Slurm did not provide"), 0U) << outcome.printed;
+    EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
   }
 }
 
@@ -172,25 +155,15 @@ TEST(PluginFailures, NothingEndsAStepThatDidNotAsk) {
 TEST(PluginFailures, AnExceptionInATaskEndsOnlyAStepThatAsked) {
   for (const auto asked : {Asked::kUnasked, Asked::kStrongly}) {
     const auto outcome = in_child([asked] {
-      enter_step(job_environment({.set_up = SetUp::kWorld, .asked = asked, .unusable_master = {}, .reason = {}}));
-      spank_double().fails = [](const std::string& call) -> bool {
-        if (call == "setenv LOCAL_RANK") throw std::bad_alloc();
-        return false;
-      };
-      FAIL_IF(run_hooks() != 0);
+      enter_step(job_environment(world(asked)));
+      run_out_of_memory_in("setenv LOCAL_RANK");
+      run_hooks();
       const auto& task = spank_double().task_environment;
-      return task.count("RANK") + task.count("WORLD_SIZE") + task.count("MASTER_ADDR") == 0 ? 77 : 3;
+      EXPECT_EQ(task.count("RANK") + task.count("WORLD_SIZE") + task.count("MASTER_ADDR"), 0U);
     });
-    EXPECT_EQ(outcome.status, asked == Asked::kUnasked ? 77 : 1) << outcome.printed;
-    EXPECT_NE(outcome.printed.find("the plugin failed in task_init"), std::string::npos) << outcome.printed;
+    EXPECT_EQ(outcome.status, asked == Asked::kUnasked ? kDone : kEnded) << outcome.printed;
+    expect_words(outcome.printed, "the plugin failed in task_init");
   }
-}
-
-TEST(PluginFailures, ATaskWithoutItsNumberReportsIt) {
-  const auto outcome = run_step([] { deny_item(S_TASK_ID); });
-  EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.printed.find("bootstrap: StepId=12.0: Slurm did not provide the number of a task on node001"),
-            std::string::npos);
 }
 
 }  // namespace

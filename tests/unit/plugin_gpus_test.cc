@@ -1,4 +1,5 @@
-// The plugin's hooks around GPUs, with Slurm played by a double: binding, order, and what Slurm took from a task.
+// The plugin's hooks around GPUs and beside other plugins, which change the environment between user_init and
+// task_init: Slurm's own binding, a plugin that starts containers (pyxis), one that binds tasks (mpibind).
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -7,7 +8,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "plugin_scenario.h"
@@ -43,34 +46,26 @@ class Sleeper {
   pid_t process_ = -1;
 };
 
-constexpr int kTooFewCpus = 66;
+constexpr auto* kTooFewCpus = "needs CPUs 0 and 1";
 
-// What task 1 of two gets as its list when they have CPUs 0 and 1, with these arguments in plugstack.conf.
-Outcome list_of_second_task(const std::string& arguments, const std::string& expected) {
+// The lists of task 1 of two when they have CPUs 0 and 1, with this argument in plugstack.conf.
+Outcome lists_of_second_task(const std::string& argument) {
   return in_child([&] {
-    auto environment = job_environment();
-    environment.set("SLURM_STEP_GPUS", "0,1,2,3");
-    environment.set("CUDA_VISIBLE_DEVICES", "0,1,2,3");
-    enter_step(environment);
-    const Sleeper first(0);
-    const Sleeper second(1);
-    if (!first.is_ready() || !second.is_ready()) return kTooFewCpus;
-    auto* const handle = the_spank_handle();
-    auto argument = arguments;
-    char* list[] = {argument.data()};
-    FAIL_IF(slurm_spank_init(handle, 1, list) != 0 || slurm_spank_user_init(handle, 1, list) != 0);
-    for (const auto* task : {&first, &second}) {
-      for (int round = 0; round < 2; ++round) {  // as if listed twice in plugstack.conf
-        spank_double().task = task == &first ? 0 : 1;
-        spank_double().task_pid = task->process();
-        FAIL_IF(slurm_spank_task_post_fork(handle, 1, list) != 0);
-      }
+    enter_step(with(job_environment(), {{"SLURM_STEP_GPUS", "0,1,2,3"}, {"CUDA_VISIBLE_DEVICES", "0,1,2,3"}}));
+    const Sleeper tasks[] = {Sleeper(0), Sleeper(1)};
+    if (!tasks[0].is_ready() || !tasks[1].is_ready()) {
+      (void)std::fputs(kTooFewCpus, stderr);
+      return;
     }
-    FAIL_IF(start_task(1, 1) != 0);  // one alone: slurmstepd forks a process for each
+    start_node(argument);
+    for (int task : {0, 0, 1, 1}) {  // as if listed twice in plugstack.conf
+      spank_double().task = task;
+      spank_double().task_pid = tasks[task].process();
+      EXPECT_EQ(call(slurm_spank_task_post_fork), 0);
+    }
+    start_task(1, 1);  // one alone: slurmstepd forks a process for each
     const auto& task = spank_double().task_environment;
     (void)std::fprintf(stderr, "%s %s", task.at("CUDA_VISIBLE_DEVICES").c_str(), task.at("BOOTSTRAP_GPUS").c_str());
-    FAIL_IF(!(task.at("CUDA_VISIBLE_DEVICES") == expected));
-    return 0;
   });
 }
 
@@ -92,43 +87,90 @@ class TopologyCopy {
 
 TEST(PluginGpus, TheOrderOfGpusFollowsTheCoresOfTheTasks) {
   const TopologyCopy topology;
-  const auto outcome = list_of_second_task("topology=" + topology.path(), "2,0,3,1");
-  if (outcome.status == kTooFewCpus) GTEST_SKIP() << "needs CPUs 0 and 1";
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
-  EXPECT_EQ(outcome.printed, "2,0,3,1 1,3");
+  const std::pair<std::string, std::string> cases[] = {{"topology=" + topology.path(), "2,0,3,1 1,3"},
+                                                       {"topology=/nowhere/to/be/found.txt", "0,2,1,3 1,3"}};
+  for (const auto& [argument, lists] : cases) {
+    const auto outcome = lists_of_second_task(argument);
+    if (outcome.printed == kTooFewCpus) GTEST_SKIP() << kTooFewCpus;
+    EXPECT_EQ(outcome.status, kDone) << outcome.printed;
+    EXPECT_EQ(outcome.printed, lists);
+  }
+}
+
+using Variables = std::map<std::string, std::string>;
+
+// Task 1 of a node with two of them has the values `expected`, if the other plugins, or Slurm, have set these since
+// user_init; in task_init the variables of Slurm are there again. The empty value stands for a variable that is not
+// set.
+void expect_values(const Variables& job, const Variables& since, const Variables& expected) {
+  expect_success([&] {
+    auto environment = job_environment();
+    for (const auto& [name, value] : job) environment.set(name, value);
+    enter_step(environment);
+    start_node();
+    auto& task = spank_double().task_environment;
+    for (const auto* name : {"SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES"})
+      task[name] = environment.get(name).value_or("");
+    for (const auto& [name, value] : since) {
+      task[name] = value;
+      if (value.empty()) task.erase(name);
+    }
+    start_task(1, 1);
+    for (const auto& [name, value] : expected) EXPECT_EQ(task[name], value) << name;
+  });
 }
 
 TEST(PluginGpus, WhatSlurmTookFromATaskIsGivenBack) {
+  const Variables lists{{"SLURM_STEP_GPUS", "0,1"}, {"ROCR_VISIBLE_DEVICES", "0,1"}};
+  expect_values(lists, {{"SLURM_STEP_GPUS", ""}, {"CUDA_VISIBLE_DEVICES", ""}}, lists);
+  // HIP reads CUDA_VISIBLE_DEVICES on top of Slurm's list, and it does not show that Slurm took that.
+  expect_values({{"ROCR_VISIBLE_DEVICES", "0,1"}, {"CUDA_VISIBLE_DEVICES", "1,0"}}, {{"SLURM_STEP_GPUS", ""}}, lists);
+  // Slurm narrows all of its variables.
+  expect_values({}, {{"CUDA_VISIBLE_DEVICES", "1"}, {"SLURM_STEP_GPUS", "1"}},
+                {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"LOCAL_RANK", "1"}, {"SLURM_STEP_GPUS", "0,1"}});
+}
+
+TEST(PluginGpus, ATaskThatSlurmBindsToOneGpuPassesForANodeOfItsOwn) {
+  expect_values({{"SLURM_STEP_GPUS", "0,1,2,3"},
+                 {"CUDA_VISIBLE_DEVICES", "0,1,2,3"},
+                 {"SLURM_BOOTSTRAP_GPU_BIND", "narrow:--gpu-bind"}},
+                {{"CUDA_VISIBLE_DEVICES", "3"}},
+                {{"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"BOOTSTRAP_GPUS", ""}});
+}
+
+TEST(PluginNeighbours, TheRankAndTheMasterOfATaskAreOurs) {
+  expect_values(
+      {{"SLURM_BOOTSTRAP_PORT", "23456"}},
+      {{"RANK", "7"}, {"LOCAL_RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", "53333"}, {"MASTER_ADDR", "c"}},
+      {{"RANK", "1"}, {"LOCAL_RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "23456"}, {"MASTER_ADDR", "node001"}});
+}
+
+TEST(PluginNeighbours, ATaskWithItsOwnGpuFirstStaysAtDeviceZero) {
+  expect_values({{"SLURM_BOOTSTRAP_GPU", "first"}}, {{"LOCAL_RANK", "1"}, {"RANK", "1"}},
+                {{"LOCAL_RANK", "0"}, {"CUDA_VISIBLE_DEVICES", "1,0"}});
+}
+
+// The control: what was there in user_init is the user's.
+TEST(PluginNeighbours, WhatTheUserHadSetBeforeStays) {
+  const Variables users{{"MASTER_PORT", "23457"}};
+  expect_values(users, users, users);
+}
+
+TEST(PluginNeighbours, ThreadsAreTheOtherPluginsOrSetInTheTask) {
+  const Variables job{{"SLURM_BOOTSTRAP_FRAMEWORKS", "openmp"}};
+  expect_values(job, {{"OMP_NUM_THREADS", "93"}}, {{"OMP_NUM_THREADS", "93"}});
+  expect_values(job, {{"SLURM_CPUS_PER_TASK", "1"}}, {{"OMP_NUM_THREADS", "1"}});
   expect_success([] {
-    auto environment = job_environment();
-    environment.set("ROCR_VISIBLE_DEVICES", "0,1");
-    enter_step(environment);
-    FAIL_IF(run_hooks(1, 1) != 0);
-    const auto& task = spank_double().task_environment;
-    FAIL_IF(!(task.at("SLURM_STEP_GPUS") == "0,1" && task.at("ROCR_VISIBLE_DEVICES") == "0,1"));
-    return 0;
+    enter_step(with(job_environment(), {{"SLURM_BOOTSTRAP_FRAMEWORKS", "openmp"}, {"SLURM_CPUS_PER_TASK", "1"}}));
+    start_node();
+    EXPECT_EQ(spank_double().task_environment.count("OMP_NUM_THREADS"), 0U) << "other plugins have not looked yet";
   });
 }
 
-// HIP reads CUDA_VISIBLE_DEVICES on top of Slurm's list, and it does not show that Slurm took that.
-TEST(PluginGpus, BelowAUsersListItIsGivenBackToo) {
-  expect_success([] {
-    auto environment = job_environment();
-    environment.set("ROCR_VISIBLE_DEVICES", "0,1");
-    environment.set("CUDA_VISIBLE_DEVICES", "1,0");
-    enter_step(environment);
-    spank_double().task_environment["CUDA_VISIBLE_DEVICES"] = "1,0";
-    FAIL_IF(run_hooks(1, 1) != 0);
-    auto& task = spank_double().task_environment;
-    FAIL_IF(!(task["SLURM_STEP_GPUS"] == "0,1" && task["ROCR_VISIBLE_DEVICES"] == "0,1"));
-    return 0;
-  });
-}
-
-TEST(PluginGpus, WithoutATopologyTheOrderIsSlurms) {
-  const auto outcome = list_of_second_task("topology=/nowhere/to/be/found.txt", "0,2,1,3");
-  if (outcome.status == kTooFewCpus) GTEST_SKIP() << "needs CPUs 0 and 1";
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
+TEST(PluginNeighbours, AListOfAnotherPluginStaysUnlessTheUserAskedUs) {
+  const Variables bound{{"CUDA_VISIBLE_DEVICES", "1"}};
+  expect_values({}, bound, {{"CUDA_VISIBLE_DEVICES", "1"}, {"LOCAL_RANK", "0"}, {"BOOTSTRAP_GPU", "0"}});
+  expect_values({{"SLURM_BOOTSTRAP_GPU", "index"}}, bound, {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"LOCAL_RANK", "1"}});
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <functional>
 #include <string>
 
@@ -16,13 +16,17 @@
 
 namespace bootstrap {
 
+constexpr int kDone = 0;         // the scenario ran to its end
+constexpr int kEnded = 1;        // task_init ended the task
+constexpr int kUnexpected = 99;  // an expectation failed in the scenario; gtest prints which
+
 struct Outcome {
-  int status = -1;      // exit status, or 128 + signal
+  int status = -1;      // one of these, or 128 + signal
   std::string printed;  // standard error
 };
 
 // The plugin's state lives as long as its process, and task_init may end it: each scenario has a process of its own.
-inline Outcome in_child(const std::function<int()>& scenario) {
+inline Outcome in_child(const std::function<void()>& scenario) {
   int ends[2];
   if (::pipe(ends) != 0) return {};
   const auto child = ::fork();
@@ -30,7 +34,8 @@ inline Outcome in_child(const std::function<int()>& scenario) {
     ::dup2(ends[1], STDERR_FILENO);
     ::close(ends[0]);
     ::close(ends[1]);
-    ::_exit(scenario());
+    scenario();
+    ::_exit(testing::Test::HasFailure() ? kUnexpected : kDone);
   }
   ::close(ends[1]);
   Outcome outcome;
@@ -45,18 +50,17 @@ inline Outcome in_child(const std::function<int()>& scenario) {
   return outcome;
 }
 
-// In a scenario: ends it, and prints what was wrong.
-#define FAIL_IF(condition)                                         \
-  do {                                                             \
-    if (condition) {                                               \
-      std::fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
-      return 99;                                                   \
-    }                                                              \
-  } while (false)
-
-inline void expect_success(const std::function<int()>& scenario) {
+inline void expect_success(const std::function<void()>& scenario) {
   const auto outcome = in_child(scenario);
-  EXPECT_EQ(outcome.status, 0) << outcome.printed;
+  EXPECT_EQ(outcome.status, kDone) << outcome.printed;
+}
+
+inline void expect_words(const std::string& text, const std::string& words) {
+  EXPECT_NE(text.find(words), std::string::npos) << text;
+}
+
+inline std::size_t count_lines(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
 inline void enter_step(const Environment& environment) {
@@ -77,20 +81,34 @@ inline Environment job_environment(const Decision& decision = StepFacts().decisi
   return environment;
 }
 
-inline int start_task(int local, int rank) {
+inline Decision world(Asked asked) {
+  return {.set_up = SetUp::kWorld, .asked = asked, .unusable_master = {}, .reason = {}};
+}
+
+// Calls a hook, with this argument in plugstack.conf.
+inline int call(int (*hook)(spank_t, int, char**), std::string argument = {}) {
+  char* arguments[] = {argument.data()};
+  return hook(the_spank_handle(), argument.empty() ? 0 : 1, arguments);
+}
+
+inline void start_node(const std::string& argument = {}) {
+  EXPECT_EQ(call(slurm_spank_init, argument), 0);
+  EXPECT_EQ(call(slurm_spank_init_post_opt, argument), 0);
+  EXPECT_EQ(call(slurm_spank_user_init, argument), 0);
+}
+
+// Returns to a task that starts.
+inline void start_task(int local, int rank) {
   auto& slurm = spank_double();
   slurm.task = local;
   slurm.task_environment["SLURM_PROCID"] = std::to_string(rank);
-  return slurm_spank_task_init(the_spank_handle(), 0, nullptr);
+  EXPECT_EQ(call(slurm_spank_task_init), 0);
 }
 
-inline int run_hooks(int local = 0, int rank = 0) {
-  auto* const handle = the_spank_handle();
-  FAIL_IF(slurm_spank_init(handle, 0, nullptr) != 0 || slurm_spank_init_post_opt(handle, 0, nullptr) != 0);
-  FAIL_IF(slurm_spank_user_init(handle, 0, nullptr) != 0);
-  const auto started = start_task(local, rank);
-  FAIL_IF(slurm_spank_exit(handle, 0, nullptr) != 0);
-  return started;
+inline void run_hooks(int local = 0, int rank = 0) {
+  start_node();
+  start_task(local, rank);
+  EXPECT_EQ(call(slurm_spank_exit), 0);
 }
 
 }  // namespace bootstrap

@@ -49,9 +49,13 @@ TEST(Settings, WrongValuesAreRefusedAndChangeNothing) {
       "launchers=, launchers=/opt/farm launchers=a,,b launchers=-x trainers=train;x "
       "when=GPU port= port=0 port=1023 port=65536 port=99999999999999999999 port=-1 port=0x800 port_range= "
       "port_range=2000 port_range=3000-2000 port_range=80-2000 port_range=2000-70000 port_range=1-2-3 "
-      "master_addr= master_addr=% master_addr=%x master_addr=a;b master_addr=a% claim= claim=yes bogus=1 port =",
+      "master_addr= master_addr=% master_addr=%x master_addr=a;b master_addr=a% claim= claim=yes bogus=1 port = "
+      "topology=relative.txt preload_library=/a:b gpu=all gpu_share=2 cpu=on ports=9 grace=0 interface=/8 log=on",
       ' ');
-  for (const auto* argument : {"port= 2000", "trainers=a b", "master_addr=a b", ""}) arguments.emplace_back(argument);
+  for (const auto* argument :
+       {"port= 2000", "trainers=a b", "master_addr=a b", "topology=/a b", "topology=/a\nb", "shared_dir=/a b", ""}) {
+    arguments.emplace_back(argument);
+  }
   for (const auto argument : arguments) {
     Settings settings;
     const auto applied = apply_site_argument(settings, argument);
@@ -90,34 +94,23 @@ TEST(Settings, AreReadFromTheirTextUnchanged) {
   ASSERT_TRUE(apply_site_argument(settings, "launchers=farm,our.farm"));
   ASSERT_TRUE(apply_site_argument(settings, "trainers=train_it.sh"));
   ASSERT_TRUE(apply_site_argument(settings, "port_range=5000-6000"));
-  ASSERT_TRUE(apply_environment(
-      settings, environment_of({{"SLURM_BOOTSTRAP_ADDR", "%h-ib0"}, {"SLURM_BOOTSTRAP_CLAIM", "off"}})));
+  ASSERT_TRUE(apply_site_argument(settings, "topology=/etc/slurm/%h.txt"));
+  ASSERT_TRUE(apply_site_argument(settings, "gpu=narrow"));
+  ASSERT_TRUE(apply_environment(settings, environment_of({{"SLURM_BOOTSTRAP_ADDR", "%h-ib0"},
+                                                          {"SLURM_BOOTSTRAP_CLAIM", "off"},
+                                                          {"SLURM_BOOTSTRAP_GPU", "first"},
+                                                          {"SLURM_BOOTSTRAP_GPU_SHARE", "on"},
+                                                          {"SLURM_BOOTSTRAP_CPU", "near"}})));
   ASSERT_TRUE(apply_setting(settings, spec("port"), "2000", Source::kOption));
   const auto text = write_settings(settings);
   EXPECT_EQ(text,
             "site:when=always site:partitions=gpu,debug site:launchers=farm,our.farm site:trainers=train_it.sh "
             "option:port=2000 site:port_range=5000-6000 "
-            "environment:master_addr=%h-ib0 environment:claim=off");
+            "environment:master_addr=%h-ib0 environment:claim=off environment:gpu=first environment:gpu_share=on "
+            "environment:cpu=near site:topology=/etc/slurm/%h.txt");
   const auto read = read_settings(text);
   ASSERT_TRUE(read);
   EXPECT_EQ(*read, settings);
-}
-
-TEST(Settings, GpusAndCores) {
-  Settings settings;
-  ASSERT_TRUE(apply_site_argument(settings, "topology=/etc/slurm/%h.txt"));
-  ASSERT_TRUE(apply_site_argument(settings, "gpu=narrow"));
-  ASSERT_TRUE(apply_environment(settings, environment_of({{"SLURM_BOOTSTRAP_GPU", "first"},
-                                                          {"SLURM_BOOTSTRAP_GPU_SHARE", "on"},
-                                                          {"SLURM_BOOTSTRAP_CPU", "near"}})));
-  EXPECT_EQ(settings.gpu.value, GpuMode::kFirst);
-  EXPECT_TRUE(settings.gpu_share.value && settings.cpu_near.value);
-  EXPECT_EQ(settings.topology.value, "/etc/slurm/%h.txt");
-  EXPECT_EQ(*read_settings(write_settings(settings)), settings);
-  for (const auto* argument :
-       {"topology=relative.txt", "topology=/a b", "topology=/a\nb", "gpu=all", "gpu_share=2", "cpu=on"}) {
-    EXPECT_FALSE(apply_site_argument(settings, argument)) << argument;
-  }
 }
 
 TEST(Settings, OtherTextIsRefused) {
@@ -126,12 +119,6 @@ TEST(Settings, OtherTextIsRefused) {
     EXPECT_FALSE(read_settings(text)) << text;
   }
   EXPECT_EQ(read_settings("site:of_a_newer_plugin=1 site:port=2000")->port.value, 2000);
-}
-
-TEST(Settings, EmptyVariableCountsAsNotSet) {
-  Settings settings;
-  EXPECT_TRUE(apply_environment(settings, environment_of({{"SLURM_BOOTSTRAP_PORT", ""}})));
-  EXPECT_EQ(settings, Settings{});
 }
 
 TEST(Settings, OfAProcessAreReadFromItsEnvironment) {

@@ -26,7 +26,6 @@ TEST(SrunArguments, WhetherAStepAsksForItself) {
   EXPECT_FALSE(asks({"-l", "./prog.sh", "--bootstrap=on"})) << "-l takes no value";
   EXPECT_FALSE(asks({"--", "./a", "--bootstrap=on"}));
   EXPECT_FALSE(asks({}));
-  EXPECT_FALSE(asks({"--bootstrap=explain", "./a"})) << "a question changes nothing";
   EXPECT_TRUE(asks({"--bootstrap=on,explain", "./a"}));
   EXPECT_TRUE(asks({"--bootstrap=explain", "--bootstrap-gpu=first", "./a"}));
   EXPECT_FALSE(asks({"--bootstrap-gpu=first", "--bootstrap=off", "./a"}));

@@ -7,27 +7,10 @@
 #include <algorithm>
 
 #include "core/util/text.h"
-#include "step_environment.h"
+#include "plan_values.h"
 
 namespace bootstrap {
 namespace {
-
-StepPlan plan_of(const Environment& environment, const Settings& settings = {}) {
-  return *make_step_plan(*read_task_facts(environment), settings);
-}
-
-const PlannedVariable& variable(const StepPlan& plan, std::string_view name) {
-  return plan.variables[*plan.find(name)];
-}
-
-// The environment of a task, which a nested step could inherit.
-Environment applied(const StepPlan& plan, Environment environment) {
-  for (const auto& name : plan.removals) environment.unset(name);
-  for (const auto& planned : plan.variables) {
-    if (planned.action != Action::kKept) environment.set(planned.name, planned.value(0));
-  }
-  return environment;
-}
 
 TEST(StepPlan, GivesEachTaskItsValues) {
   Settings settings;
@@ -112,7 +95,7 @@ TEST(StepPlan, AMasterAddressWhereAServerOfTheUsersMayBeStaysInAStepThatDidNotAs
   const auto plan_with = [](const std::string& value) {
     auto environment = with(two_by_two(), {{"MASTER_ADDR", value}});
     auto facts = *read_task_facts(environment);
-    facts.decision = {.set_up = SetUp::kWorld, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}};
+    facts.decision = unasked(SetUp::kWorld);
     return *make_step_plan(facts, {});
   };
   const auto other = plan_with("node002");
@@ -124,20 +107,12 @@ TEST(StepPlan, AMasterAddressWhereAServerOfTheUsersMayBeStaysInAStepThatDidNotAs
   EXPECT_EQ(effective_value(plan_with("localhost"), "MASTER_ADDR"), "node001") << "each node would meet itself";
 }
 
-TEST(StepPlan, PortsAreSaltedAndKeepAwayFromThoseOfOthers) {
+TEST(StepPlan, PortsAreSalted) {
   auto facts = *read_task_facts(two_by_two());
   facts.decision.salt = 0x1234567890abcdefU;
   const auto salted = make_step_plan(facts, {})->master.port;
   facts.decision.salt = 0xfedcba0987654321U;
   EXPECT_NE(make_step_plan(facts, {})->master.port, salted);
-  auto cray = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12000-12002"}, {"PMI_CONTROL_PORT", "12000"}});
-  EXPECT_EQ(plan_of(cray).master.port, 12001);
-  cray.unset("PMI_CONTROL_PORT");
-  EXPECT_EQ(plan_of(cray).master.port, 12000);
-  cray.set("SLURM_MPI_TYPE", "cray_shasta");
-  EXPECT_EQ(plan_of(cray).master.port, 12001);
-  cray.set("SLURM_STEP_RESV_PORTS", "12000");
-  EXPECT_EQ(plan_of(cray).master.port, 20444) << "the only one is taken";
 }
 
 TEST(StepPlan, AnOptionWinsOverAVariable) {
@@ -272,6 +247,58 @@ TEST(TaskPlan, SeesWhatThePluginSet) {
   task = read_task_plan(before);
   ASSERT_TRUE(task);
   EXPECT_FALSE(task->is_set);
+}
+
+// A task's list of GPUs is still the plan's, or was changed.
+
+TEST(OwnGpuList, AListOfTheProgramIsNotOurs) {
+  auto environment = two_by_two(1);
+  const auto planned = read_task_plan(environment);
+  ASSERT_TRUE(planned);
+  environment = applied(planned->plan, environment);
+  const auto untouched = read_task_plan(environment);
+  ASSERT_TRUE(untouched);
+  EXPECT_TRUE(has_our_gpu_list(*untouched));
+  for (const char* const list : {"1", "1,0"}) {
+    environment.set("CUDA_VISIBLE_DEVICES", list);
+    const auto changed = read_task_plan(environment);
+    ASSERT_TRUE(changed);
+    EXPECT_FALSE(changed->plan.gpus && has_our_gpu_list(*changed)) << list;
+  }
+}
+
+// In a world that was not asked for, the list of GPUs stays Slurm's and is in no record of ours.
+TEST(OwnGpuList, InAWorldItStaysSlurms) {
+  auto environment = two_by_two(1);
+  const auto step = read_task_plan(environment);
+  ASSERT_TRUE(step);
+  environment.set("SLURM_BOOTSTRAP_STEP", step_tag(step->facts.id));
+  environment.set("SLURM_BOOTSTRAP_SETTINGS", "set_up:world");
+  const auto planned = read_task_plan(environment);
+  ASSERT_TRUE(planned);
+  const auto set_up = applied(planned->plan, environment);
+  EXPECT_EQ(set_up.get("CUDA_VISIBLE_DEVICES"), environment.get("CUDA_VISIBLE_DEVICES"));
+  const auto untouched = read_task_plan(set_up);
+  ASSERT_TRUE(untouched);
+  EXPECT_TRUE(has_our_gpu_list(*untouched));
+  EXPECT_EQ(effective_value(untouched->plan, "BOOTSTRAP_GPU"), "1");
+  // A list of one, from a program or another plugin.
+  const auto own = read_task_plan(with(set_up, {{"CUDA_VISIBLE_DEVICES", "1"}}));
+  ASSERT_TRUE(own);
+  EXPECT_FALSE(own->plan.gpus && has_our_gpu_list(*own));
+}
+
+TEST(OwnGpuList, AListThatSlurmNarrowedIsTheTasks) {
+  auto environment = with(two_by_two(1), {{"SLURM_GPUS_ON_NODE", "2"}, {"CUDA_VISIBLE_DEVICES", "1"}});
+  const auto task = read_task_plan(environment);
+  ASSERT_TRUE(task);
+  EXPECT_EQ(effective_value(task->plan, "BOOTSTRAP_GPU"), "0");
+  EXPECT_EQ(effective_value(task->plan, "LOCAL_RANK"), "0");
+  environment.set("SLURM_GPUS_ON_NODE", "1");  // control: one GPU for two tasks
+  const auto shared = read_task_plan(environment);
+  ASSERT_TRUE(shared);
+  EXPECT_EQ(effective_value(shared->plan, "BOOTSTRAP_GPU"), "");
+  EXPECT_EQ(effective_value(shared->plan, "LOCAL_RANK"), "1");
 }
 
 TEST(ExportRecord, ForgedRecordsDoNoHarm) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/util/records.h"
-#include "core/util/string_list.h"
 
 namespace bootstrap {
 namespace {

@@ -41,49 +41,41 @@ TEST(Topology, NumbersAreInOrderAndNodesKnowTheirPackage) {
   EXPECT_EQ(topology.numa_nodes[2].package, 1U);
 }
 
-TEST(Topology, AGpuIsNearItsNumaNode) {
-  const auto gpu = machine({found("0000:01:00.0", "2-3")}).gpus.at(0);
-  EXPECT_EQ(gpu.near, cpus("2-3"));
-  EXPECT_EQ(gpu.numa, 1U);
-  EXPECT_EQ(gpu.package, 0U);
-}
-
-TEST(Topology, APartOfANodeMeansTheNode) {
-  EXPECT_EQ(machine({found("0000:01:00.0", "3")}).gpus.at(0).near, cpus("2-3"));
-}
-
-TEST(Topology, APackageMayBeAllThatIsKnown) {
-  const auto gpu = machine({found("0000:01:00.0", "4-7")}).gpus.at(0);
-  EXPECT_EQ(gpu.near, cpus("4-7"));
-  EXPECT_EQ(gpu.numa, std::nullopt);
-  EXPECT_EQ(gpu.package, 1U);
-}
-
-TEST(Topology, TheWholeMachineIsNoPlace) {
-  for (const auto* const local : {"0-7", "", "0-100", "50"}) {
+TEST(Topology, AGpuIsNearItsNumaNodeOrItsPackage) {
+  const struct {
+    const char* what;
+    const char* local;
+    const char* near;  // empty: not known
+    TopologyIndex numa, package;
+  } rows[] = {
+      {"a node", "2-3", "2-3", 1, 0},
+      {"a part of a node means the node", "3", "2-3", 1, 0},
+      {"a package may be all that is known", "4-7", "4-7", {}, 1},
+      {"parts of two packages", "2-5", "2-5", {}, {}},
+      {"the whole machine is no place", "0-7", "", {}, {}},
+      {"not known", "", "", {}, {}},
+      {"more than the machine has", "0-100", "", {}, {}},
+      {"CPUs of another machine", "50", "", {}, {}},
+  };
+  for (const auto& [what, local, near, numa, package] : rows) {
     const auto gpu = machine({found("0000:01:00.0", local)}).gpus.at(0);
-    EXPECT_TRUE(gpu.near.empty()) << local;
-    EXPECT_EQ(gpu.package, std::nullopt);
+    EXPECT_EQ(gpu.near, cpus(near)) << what;
+    EXPECT_EQ(gpu.numa, numa) << what;
+    EXPECT_EQ(gpu.package, package) << what;
   }
-  const auto across = machine({found("0000:01:00.0", "2-5")}).gpus.at(0);
-  EXPECT_EQ(across.near, cpus("2-5"));
-  EXPECT_EQ(across.package, std::nullopt);
 }
 
 TEST(Topology, AMachineOfOneNodeIsAPlace) {
-  const auto topology =
-      make_topology(cpus("0-3"), {{0, cpus("0-3")}}, {{0, {}, cpus("0-3")}}, {found("0000:01:00.0", "0-3")});
-  EXPECT_EQ(topology.gpus.at(0).near, cpus("0-3"));
-  EXPECT_EQ(topology.gpus.at(0).numa, 0U);
-  EXPECT_EQ(topology.gpus.at(0).package, 0U);
-}
-
-// A node over two packages, as EPYC processors with "NPS0" make one.
-TEST(Topology, ANodeMayBeInNoPackage) {
-  const auto topology = make_topology(cpus("0-3"), {{0, cpus("0-1")}, {1, cpus("2-3")}}, {{0, {}, cpus("0-3")}},
-                                      {found("0000:01:00.0", "0-3")});
-  EXPECT_EQ(topology.gpus.at(0).near, cpus("0-3"));
-  EXPECT_EQ(topology.gpus.at(0).package, std::nullopt);
+  const std::vector<NumaNode> whole{{0, {}, cpus("0-3")}};
+  const auto one = make_topology(cpus("0-3"), {{0, cpus("0-3")}}, whole, {found("0000:01:00.0", "0-3")}).gpus.at(0);
+  EXPECT_EQ(one.near, cpus("0-3"));
+  EXPECT_EQ(one.numa, 0U);
+  EXPECT_EQ(one.package, 0U);
+  // A node over two packages, as EPYC processors with "NPS0" make one.
+  const std::vector<Package> packages{{0, cpus("0-1")}, {1, cpus("2-3")}};
+  const auto both = make_topology(cpus("0-3"), packages, whole, {found("0000:01:00.0", "0-3")}).gpus.at(0);
+  EXPECT_EQ(both.near, cpus("0-3"));
+  EXPECT_EQ(both.package, std::nullopt);
 }
 
 TEST(Topology, MemoryWithoutCpusIsLeftOut) {

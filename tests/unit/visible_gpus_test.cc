@@ -9,9 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/step_plan.h"
 #include "core/util/text.h"
-#include "step_environment.h"
+#include "plan_values.h"
 
 namespace bootstrap {
 namespace {
@@ -286,12 +285,10 @@ TEST(SetGpuView, RewritesTheTasksPlanAndItsRecord) {
 // The environment of a task as slurmstepd leaves it.
 Environment started(const StepFacts& facts, StepPlan plan, std::size_t task, const GpuView* view = nullptr) {
   if (view != nullptr) set_gpu_view(plan, task, facts.local_ranks[task], *view);
-  auto environment = with(facts.environment, {{"SLURM_PROCID", std::to_string(facts.local_ranks[task])},
-                                              {"SLURM_LOCALID", std::to_string(task)}});
-  for (const auto& variable : plan.variables) {
-    if (variable.action != Action::kKept) environment.set(variable.name, variable.value(task));
-  }
-  return environment;
+  return applied(plan,
+                 with(facts.environment, {{"SLURM_PROCID", std::to_string(facts.local_ranks[task])},
+                                          {"SLURM_LOCALID", std::to_string(task)}}),
+                 task);
 }
 
 TEST(AdoptGpuView, ATaskSeesWhatItWasGiven) {

@@ -28,7 +28,6 @@
 #include <string_view>
 #include <utility>
 
-#include "core/util/string_list.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
 #include "probe/files.h"

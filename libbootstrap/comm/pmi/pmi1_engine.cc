@@ -8,7 +8,6 @@
 #include "comm/pmi/helper_process.h"
 #include "comm/pmi/pmi1_helper.h"
 #include "core/step/rank_layout.h"
-#include "core/util/string_list.h"
 #include "core/util/text.h"
 #include "probe/secrets.h"
 

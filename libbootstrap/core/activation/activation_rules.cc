@@ -13,15 +13,17 @@ namespace bootstrap {
 namespace {
 
 constexpr std::string_view kAskForIt = "use --bootstrap=on to set it up";
+constexpr std::string_view kAskOrNot = "use --bootstrap=on to set it up, or --bootstrap=off";
 constexpr std::string_view kAskForJob =
     "use --bootstrap=on to set it up, or #SBATCH --bootstrap=on for all steps of a job";
 constexpr std::string_view kMoreTasks =
     "use --ntasks-per-node=N to start a task for each of N GPUs, or --bootstrap=on to set up one task";
 
-Activation nothing(std::string reason, std::string_view hint = {}) {
+Activation nothing(std::string reason, std::string_view hint = {}, bool needs_warning = false) {
   Activation activation;
   activation.decision.reason = std::move(reason);
   activation.hint = hint;
+  activation.needs_warning = needs_warning;
   return activation;
 }
 
@@ -35,11 +37,9 @@ Activation set_up(SetUp what, Asked asked, std::string reason) {
 }
 
 // A job asked for all its steps, and this one is better left alone. The user may have meant it, and reads a warning.
-Activation leave_alone(const UserChoice& choice, const std::string& reason,
+Activation leave_alone(const UserChoice& choice, std::string_view reason,
                        std::string_view hint = "use --bootstrap=on on the line of srun to set it up all the same") {
-  auto activation = nothing(cat({reason, ", although ", choice.origin, " asks for it"}), hint);
-  activation.needs_warning = true;
-  return activation;
+  return nothing(cat({reason, ", although ", choice.origin, " asks for it"}), hint, true);
 }
 
 bool is_torchrun_shape(const SrunFacts& step) { return step.nodes > 1 && step.tasks == step.nodes; }
@@ -133,19 +133,17 @@ std::optional<Activation> decide_shape(const Settings& settings, const SrunFacts
 
 Activation other_partition() { return nothing("its partition is not in partitions= of plugstack.conf", kAskForIt); }
 
-Activation uneven(const SrunFacts& step, std::uint32_t least, std::uint32_t most) {
-  return nothing(describe_spread(step.tasks, least, most),
-                 cat({"use --ntasks-per-node=", std::to_string(step.tasks / std::max(1U, step.nodes)),
-                      " for an even spread, or --bootstrap=on to set it up"}));
-}
-
 // The tasks of this step that are not one for each GPU of their node.
 std::optional<Activation> decide_gpus(const GpuRequest& gpus, const SrunFacts& step, const SlurmctldAnswers& answers) {
   if (!gpus.per_node) return nothing(gpus.reason, gpus.hint.empty() ? kAskForIt : gpus.hint);
   const auto& tasks = answers.tasks_per_node;
   const auto [least, most] = std::minmax_element(tasks.begin(), tasks.end());
   if (tasks.empty()) return nothing("slurmctld did not say how many tasks each node has", kAskForIt);
-  if (*least != *most) return uneven(step, *least, *most);
+  if (*least != *most) {
+    return nothing(describe_spread(step.tasks, *least, *most),
+                   cat({"use --ntasks-per-node=", std::to_string(step.tasks / std::max(1U, step.nodes)),
+                        " for an even spread, or --bootstrap=on to set it up"}));
+  }
   const auto of_node = *gpus.per_node;
   if (*most == of_node) return std::nullopt;
   auto reason = cat({"each node has ", counted(*most, "task"), " and ", counted(of_node, "GPU")});
@@ -173,11 +171,7 @@ Activation decide_unasked(const Settings& settings, const SrunFacts& step, const
     activation->needs_warning = settings.hints.value && gpus.has_gpus && step.program.kind == ProgramKind::kTraining;
     return std::move(*activation);
   }
-  if (step.program.kind == ProgramKind::kUnseen) {
-    auto activation = nothing(step.program.reason, "use --bootstrap=on to set it up, or --bootstrap=off");
-    activation.needs_warning = true;
-    return activation;
-  }
+  if (step.program.kind == ProgramKind::kUnseen) return nothing(step.program.reason, kAskOrNot, true);
   return set_up(SetUp::kWorld, Asked::kUnasked, cat({"a GPU for each task, and ", step.program.reason}));
 }
 
@@ -197,13 +191,9 @@ Activation unreachable(const UserChoice& choice) {
   const auto remedy = cat({"begin the list of --export with ", kExportValue});
   constexpr std::string_view kWhy =
       "the step has several components, and --export keeps the decision of srun from all but the first";
-  if (choice.asked == Asked::kStrongly) {
-    auto activation = nothing(std::string(kWhy), remedy);
-    activation.decision.asked = choice.asked;
-    return activation;
-  }
-  auto activation = nothing(cat({kWhy, ", although ", choice.origin, " asks for it"}), remedy);
-  activation.needs_warning = true;
+  if (choice.asked == Asked::kWeakly) return leave_alone(choice, kWhy, remedy);
+  auto activation = nothing(std::string(kWhy), remedy);
+  activation.decision.asked = choice.asked;
   return activation;
 }
 
@@ -259,9 +249,7 @@ std::string announcement(const Decision& decision, std::uint32_t tasks, std::str
 
 Activation decide_without_answers(const UserChoice& choice, const std::string& why) {
   if (choice.asked != Asked::kUnasked && !choice.is_off) return asked_for(choice);
-  auto activation = nothing(why, "use --bootstrap=on to set it up, or --bootstrap=off");
-  activation.needs_warning = true;
-  return activation;
+  return nothing(why, kAskOrNot, true);
 }
 
 }  // namespace bootstrap

@@ -11,7 +11,7 @@
 #include "core/activation/gpu_request.h"
 #include "core/program/program.h"
 #include "core/settings/settings.h"
-#include "core/step/decision_text.h"
+#include "core/step/srun_messages.h"
 
 namespace bootstrap {
 

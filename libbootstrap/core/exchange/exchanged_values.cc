@@ -19,12 +19,11 @@ std::optional<StepId> parse_stamp(std::string_view text) {
   if (from_mpirun) text.remove_prefix(kMpirunPrefix.size());
   const auto parts = split(text, '.');
   if (parts.size() != 3) return {};
-  const auto job = parse_unsigned(parts[0], UINT32_MAX);
-  const auto step = parse_unsigned(parts[1], UINT32_MAX);
-  const auto restart = parse_unsigned(parts[2], UINT32_MAX);
+  const auto job = parse_unsigned<std::uint32_t>(parts[0]);
+  const auto step = parse_unsigned<std::uint32_t>(parts[1]);
+  const auto restart = parse_unsigned<std::uint32_t>(parts[2]);
   if (!job || !step || !restart) return {};
-  return StepId{static_cast<std::uint32_t>(*job), static_cast<std::uint32_t>(*step),
-                static_cast<std::uint32_t>(*restart), from_mpirun ? Launcher::kMpirun : Launcher::kSlurm};
+  return StepId{*job, *step, *restart, from_mpirun ? Launcher::kMpirun : Launcher::kSlurm};
 }
 
 }  // namespace

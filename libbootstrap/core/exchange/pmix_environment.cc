@@ -45,9 +45,8 @@ std::optional<std::uint16_t> port_of_server(std::string_view address) {
   const auto protocol = address.find(";tcp");
   const auto colon = address.rfind(':');
   if (protocol == std::string_view::npos || colon == std::string_view::npos) return {};
-  const auto port = parse_unsigned(address.substr(colon + 1), 65535);
-  if (!port || *port == 0) return {};
-  return static_cast<std::uint16_t>(*port);
+  const auto port = parse_unsigned<std::uint16_t>(address.substr(colon + 1));
+  return port == 0 ? std::nullopt : port;
 }
 
 Result<PmixServer> check_pmix_environment(const Environment& environment, const StepId& id, Rank rank) {

@@ -44,15 +44,14 @@ std::optional<std::vector<std::string>> read_entries(std::string_view text) {
 std::vector<std::uint32_t> read_ids(const Environment& environment, const std::vector<std::string>& entries) {
   std::vector<std::uint32_t> step;
   for (const auto text : split(environment.get("SLURM_STEP_GPUS").value_or(""), ',')) {
-    const auto id = parse_unsigned(text, kMaxGpus - 1);
+    const auto id = parse_unsigned<std::uint32_t>(text, kMaxGpus - 1);
     if (!id || step.size() == kMaxGpus) return {};
-    step.push_back(static_cast<std::uint32_t>(*id));
+    step.push_back(*id);
   }
   std::vector<std::uint32_t> values;
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    // UUIDs are in the order of SLURM_STEP_GPUS unless they were reordered; a UUID
-    // names its GPU then.
-    values.push_back(static_cast<std::uint32_t>(parse_unsigned(entries[i], kMaxGpus - 1).value_or(i)));
+  for (std::uint32_t i = 0; i < entries.size(); ++i) {
+    // UUIDs are in the order of SLURM_STEP_GPUS unless they were reordered; a UUID names its GPU then.
+    values.push_back(parse_unsigned<std::uint32_t>(entries[i], kMaxGpus - 1).value_or(i));
   }
   const bool is_of_node = is_index(entries.front()) && std::all_of(values.begin(), values.end(), [&](auto value) {
                             return std::find(step.begin(), step.end(), value) != step.end();
@@ -208,22 +207,6 @@ std::vector<std::uint32_t> preferred_order(std::size_t tasks, const std::vector<
   return order;
 }
 
-// Tasks whose own or group GPU stands at `position`.
-template <class Visit>
-void for_each_task_at(std::size_t position, std::size_t tasks, std::size_t gpus, Visit visit) {
-  if (tasks <= gpus) {
-    if (position < gpus / tasks * tasks) visit(position % tasks);
-    return;
-  }
-  for (auto task = position; task < tasks; task += gpus) visit(task);
-}
-
-// Positions that stay with a task for as long as they have the same owner.
-std::size_t owner_of(std::size_t position, std::size_t tasks, std::size_t gpus) {
-  if (tasks >= gpus) return position;
-  return position < gpus / tasks * tasks ? position % tasks : tasks;
-}
-
 CostMatrix cost_matrix(const Distances& distances, const std::vector<std::uint32_t>& preferred) {
   const auto tasks = distances.size();
   const auto gpus = preferred.size();
@@ -231,6 +214,10 @@ CostMatrix cost_matrix(const Distances& distances, const std::vector<std::uint32
   // move do so without overtaking each other.
   const auto per_move = static_cast<Cost>(gpus * gpus * gpus + 1);
   const auto per_distance = per_move * static_cast<Cost>(gpus + 1);
+  std::vector<std::vector<std::uint32_t>> tasks_at(gpus);  // whose own or group GPU stands at each position
+  for (std::uint32_t task = 0; task < tasks; ++task) {
+    for (const auto position : positions_of(task, tasks, gpus)) tasks_at[position].push_back(task);
+  }
   std::vector<std::size_t> home(gpus);  // where each GPU would stand if all were equal
   for (std::size_t position = 0; position < gpus; ++position) home[preferred[position]] = position;
 
@@ -238,9 +225,8 @@ CostMatrix cost_matrix(const Distances& distances, const std::vector<std::uint32
   for (std::size_t position = 0; position < gpus; ++position) {
     for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
       auto& entry = cost[position][gpu];
-      for_each_task_at(position, tasks, gpus,
-                       [&](std::size_t task) { entry += per_distance * static_cast<Cost>(distances[task][gpu]); });
-      const bool stays = owner_of(home[gpu], tasks, gpus) == owner_of(position, tasks, gpus);
+      for (const auto task : tasks_at[position]) entry += per_distance * static_cast<Cost>(distances[task][gpu]);
+      const bool stays = tasks_at[home[gpu]] == tasks_at[position];
       if (!stays) entry += per_move;
       const auto moved = static_cast<Cost>(home[gpu]) - static_cast<Cost>(position);
       entry += moved * moved;

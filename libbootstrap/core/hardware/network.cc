@@ -17,11 +17,6 @@ constexpr std::uint32_t kRouteReject = 0x200;  // RTF_REJECT
 constexpr std::size_t kMaxRoutes = 4096;       // a router's full table is no compute node's
 constexpr std::size_t kMaxInterfaceName = 15;  // IFNAMSIZ - 1
 
-std::optional<std::uint32_t> hexadecimal(std::string_view text) {
-  const auto value = parse_hex(text, UINT32_MAX);
-  return value ? std::optional(static_cast<std::uint32_t>(*value)) : std::nullopt;
-}
-
 std::vector<std::string_view> words(std::string_view line) {
   std::vector<std::string_view> found;
   for (auto word : split(line, ' ')) {
@@ -43,9 +38,9 @@ std::optional<IpAddress> address_of_digits(std::string_view digits) {
   IpAddress address{.bytes = {}, .bits = 128};
   if (digits.size() != 2 * address.bytes.size()) return std::nullopt;
   for (std::size_t i = 0; i < address.bytes.size(); ++i) {
-    const auto byte = parse_hex(digits.substr(2 * i, 2));
+    const auto byte = parse_hex<std::uint8_t>(digits.substr(2 * i, 2));
     if (!byte) return std::nullopt;
-    address.bytes[i] = static_cast<std::uint8_t>(*byte);
+    address.bytes[i] = *byte;
   }
   return address;
 }
@@ -67,25 +62,22 @@ std::vector<Route> parse_lines(std::string_view table, Parse parse) {
 // Iface Destination Gateway Flags RefCnt Use Metric Mask ...
 std::optional<Route> parse_ipv4_line(const std::vector<std::string_view>& fields) {
   if (fields.size() < 8) return std::nullopt;
-  const auto to = hexadecimal(fields[1]);
-  const auto flags = hexadecimal(fields[3]);
-  const auto metric = parse_unsigned(fields[6], UINT32_MAX);
-  const auto mask = hexadecimal(fields[7]);
+  const auto to = parse_hex<std::uint32_t>(fields[1]);
+  const auto flags = parse_hex<std::uint32_t>(fields[3]);
+  const auto metric = parse_unsigned<std::uint32_t>(fields[6]);
+  const auto mask = parse_hex<std::uint32_t>(fields[7]);
   if (!to || !flags || !metric || !mask || !is_usable(*flags, fields[0])) return std::nullopt;
   const auto length = static_cast<std::uint8_t>(__builtin_popcount(*mask));
-  return Route{std::string(fields[0]),
-               {address_of_number(*to), length},
-               static_cast<std::uint32_t>(*metric),
-               (*flags & kGateway) == 0};
+  return Route{std::string(fields[0]), {address_of_number(*to), length}, *metric, (*flags & kGateway) == 0};
 }
 
 // Destination and its length, source and its length, next hop, metric, reference count, use count, flags, interface.
 std::optional<Route> parse_ipv6_line(const std::vector<std::string_view>& fields) {
   if (fields.size() < 10) return std::nullopt;
   const auto to = address_of_digits(fields[0]);
-  const auto length = hexadecimal(fields[1]);
-  const auto metric = hexadecimal(fields[5]);
-  const auto flags = hexadecimal(fields[8]);
+  const auto length = parse_hex<std::uint32_t>(fields[1]);
+  const auto metric = parse_hex<std::uint32_t>(fields[5]);
+  const auto flags = parse_hex<std::uint32_t>(fields[8]);
   if (!to || !length || *length > 128 || !metric || !flags || !is_usable(*flags, fields[9])) return std::nullopt;
   return Route{std::string(fields[9]), {*to, static_cast<std::uint8_t>(*length)}, *metric, (*flags & kGateway) == 0};
 }
@@ -132,9 +124,9 @@ std::optional<IpPrefix> parse_ip_prefix(std::string_view text) {
   if (slash == std::string_view::npos) return std::nullopt;
   const auto address = parse_ip_address(text.substr(0, slash));
   if (!address) return std::nullopt;
-  const auto length = parse_unsigned(text.substr(slash + 1), address->bits);
+  const auto length = parse_unsigned<std::uint8_t>(text.substr(slash + 1), address->bits);
   if (!length) return std::nullopt;
-  return IpPrefix{*address, static_cast<std::uint8_t>(*length)};
+  return IpPrefix{*address, *length};
 }
 
 bool is_loopback_name(std::string_view name) {
@@ -161,8 +153,7 @@ std::optional<std::string> interface_to(const std::vector<Route>& routes, const 
                            (route.to.length == best->to.length && route.metric < best->metric);
     if (is_better) best = &route;
   }
-  if (best == nullptr) return std::nullopt;
-  return best->interface;
+  return best == nullptr ? std::nullopt : std::optional(best->interface);
 }
 
 std::optional<std::string> interface_in(const std::vector<Route>& routes, const IpPrefix& network) {
@@ -174,8 +165,7 @@ std::optional<std::string> interface_in(const std::vector<Route>& routes, const 
     const bool fits = route.is_direct && route.to.length > 0 && (network.contains(route.to) || is_around);
     if (fits && (best == nullptr || route.to.length > best->to.length)) best = &route;
   }
-  if (best == nullptr) return std::nullopt;
-  return best->interface;
+  return best == nullptr ? std::nullopt : std::optional(best->interface);
 }
 
 std::optional<InterfaceChoice> parse_interface(std::string_view text) {

@@ -28,77 +28,52 @@ std::optional<PciAddress> parse_pci(std::string_view text) {
   if (colons.size() != 3) return std::nullopt;
   const auto dot = colons[2].find('.');
   if (dot == std::string_view::npos) return std::nullopt;
-  const auto domain = parse_hex(colons[0], UINT32_MAX);  // above 16 bits for devices behind Intel VMD and on Hyper-V
-  const auto bus = parse_hex(colons[1], 0xff);
-  const auto device = parse_hex(colons[2].substr(0, dot), 0x1f);
-  const auto function = parse_hex(colons[2].substr(dot + 1), 7);
+  const auto domain = parse_hex<std::uint32_t>(colons[0]);  // above 16 bits behind Intel VMD and on Hyper-V
+  const auto bus = parse_hex<std::uint32_t>(colons[1], 0xff);
+  const auto device = parse_hex<std::uint32_t>(colons[2].substr(0, dot), 0x1f);
+  const auto function = parse_hex<std::uint32_t>(colons[2].substr(dot + 1), 7);
   if (!domain || !bus || !device || !function) return std::nullopt;
-  return PciAddress{static_cast<std::uint32_t>(*domain), static_cast<std::uint32_t>(*bus),
-                    static_cast<std::uint32_t>(*device), static_cast<std::uint32_t>(*function)};
+  return PciAddress{*domain, *bus, *device, *function};
 }
 
-// Finds the one set that holds other CPUs, in a few steps however many sets there are.
-class Owners {
- public:
-  // Answers false, and does nothing, when one of the CPUs has an owner already.
-  bool add(const CpuSet& cpus, std::uint32_t owner) {
-    if (!(taken_ & cpus).empty()) return false;
-    taken_ = taken_ | cpus;
-    for (const auto cpu : cpus.members()) {
-      if (cpu >= owner_.size()) owner_.resize(cpu + 1);
-      owner_[cpu] = owner;
-    }
-    return true;
-  }
-
-  template <class Part>
-  TopologyIndex holder_of(const CpuSet& cpus, const std::vector<Part>& parts) const {
-    if (cpus.empty() || !cpus.is_within(taken_)) return std::nullopt;
-    const auto owner = owner_[cpus.members().front()];
-    return cpus.is_within(parts[owner].cpus) ? TopologyIndex(owner) : std::nullopt;
-  }
-
- private:
-  CpuSet taken_;
-  std::vector<std::uint32_t> owner_;
-};
-
+// The one part that holds all of these CPUs; the parts are disjoint.
 template <class Part>
-Owners owners_of(const std::vector<Part>& parts) {
-  Owners owners;
-  for (std::uint32_t i = 0; i < parts.size(); ++i) owners.add(parts[i].cpus, i);
-  return owners;
+TopologyIndex holder_of(const CpuSet& cpus, const std::vector<Part>& parts) {
+  if (cpus.empty()) return std::nullopt;
+  const auto first = cpus.members().front();
+  for (std::uint32_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].cpus.has(first)) return cpus.is_within(parts[i].cpus) ? TopologyIndex(i) : std::nullopt;
+  }
+  return std::nullopt;
 }
 
 // Linux counts each CPU to one NUMA node, but hwloc gives memory without CPUs (of a GPU, HBM, CXL) the CPUs around it.
 // Such a node has a higher number than that of those CPUs, or more CPUs.
 template <class Part>
 void keep_disjoint(std::vector<Part>& parts, const CpuSet& machine) {
-  std::vector<std::pair<std::size_t, Part>> sized;
+  for (auto& part : parts) part.cpus = part.cpus & machine;
+  std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    return std::pair(a.cpus.count(), a.number) < std::pair(b.cpus.count(), b.number);
+  });
+  CpuSet taken;
+  std::vector<Part> disjoint;
   for (auto& part : parts) {
-    part.cpus = part.cpus & machine;
-    if (!part.cpus.empty()) sized.emplace_back(part.cpus.count(), std::move(part));
+    if (part.cpus.empty() || !(taken & part.cpus).empty()) continue;
+    taken = taken | part.cpus;
+    disjoint.push_back(std::move(part));
   }
-  const auto is_smaller = [](const auto& a, const auto& b) {
-    return std::pair(a.first, a.second.number) < std::pair(b.first, b.second.number);
-  };
-  std::stable_sort(sized.begin(), sized.end(), is_smaller);
-  parts.clear();
-  Owners owners;
-  for (auto& [size, part] : sized) {
-    if (owners.add(part.cpus, 0)) parts.push_back(std::move(part));
-  }
+  parts = std::move(disjoint);
   std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.number < b.number; });
 }
 
-void place(Gpu& gpu, const CpuSet& local, const Topology& topology, const Owners& packages, const Owners& numa_nodes) {
-  gpu.numa = numa_nodes.holder_of(local, topology.numa_nodes);
+void place(Gpu& gpu, const CpuSet& local, const Topology& topology) {
+  gpu.numa = holder_of(local, topology.numa_nodes);
   if (gpu.numa) {
     gpu.near = topology.numa_nodes[*gpu.numa].cpus;
     gpu.package = topology.numa_nodes[*gpu.numa].package;
   } else if (local != topology.cpus) {
     gpu.near = local;
-    gpu.package = packages.holder_of(local, topology.packages);
+    gpu.package = holder_of(local, topology.packages);
   }
 }
 
@@ -126,11 +101,9 @@ Topology make_topology(CpuSet cpus, std::vector<Package> packages, std::vector<N
   Topology topology{std::move(cpus), std::move(packages), std::move(numa_nodes), {}};
   keep_disjoint(topology.packages, topology.cpus);
   keep_disjoint(topology.numa_nodes, topology.cpus);
-  const auto package_owners = owners_of(topology.packages);
-  const auto numa_owners = owners_of(topology.numa_nodes);
-  for (auto& node : topology.numa_nodes) node.package = package_owners.holder_of(node.cpus, topology.packages);
+  for (auto& node : topology.numa_nodes) node.package = holder_of(node.cpus, topology.packages);
   for (auto& found : in_order(std::move(gpus))) {
-    place(found.gpu, found.local & topology.cpus, topology, package_owners, numa_owners);
+    place(found.gpu, found.local & topology.cpus, topology);
     topology.gpus.push_back(std::move(found.gpu));
   }
   return topology;
@@ -228,10 +201,10 @@ class TopologyReader {
   Status read_part(std::string_view fields, std::vector<Part>& parts) {
     if (parts.size() == kMaxParts) return refuse("there are too many lines of this kind", ErrorCode::kLimit);
     const auto word = take(fields, ' ');
-    const auto number = parse_unsigned(word, UINT32_MAX);
+    const auto number = parse_unsigned<std::uint32_t>(word);
     if (!number) return refuse(cat({quoted(word), " is not a number"}));
     auto& part = parts.emplace_back();
-    part.number = static_cast<std::uint32_t>(*number);
+    part.number = *number;
     return read_cpus(fields, part.cpus);
   }
 

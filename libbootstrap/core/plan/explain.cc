@@ -7,7 +7,8 @@
 
 #include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
-#include "core/step/rank_layout_text.h"
+#include "core/program/program_names.h"
+#include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 
@@ -27,16 +28,6 @@ std::string decision_line(const PlannedVariable& variable, std::string_view from
   return cat({variable.name, "=", ours, " (", from, ")"});
 }
 
-enum class Meeting : std::uint8_t { kNone, kAddress, kPort };
-
-// Where torchrun is the program, it alone knows them, by other names.
-Meeting meeting_of(const StepPlan& plan, std::string_view name) {
-  const bool is_torchruns = !plan.find("MASTER_ADDR");
-  if (name == (is_torchruns ? "PET_MASTER_ADDR" : "MASTER_ADDR")) return Meeting::kAddress;
-  if (name == (is_torchruns ? "PET_MASTER_PORT" : "MASTER_PORT")) return Meeting::kPort;
-  return Meeting::kNone;
-}
-
 std::string note_unused_gpus(const StepFacts& facts, const StepPlan& plan) {
   if (!plan.gpus || plan.gpus->is_own_list || facts.decision.set_up == SetUp::kTorchrun) return {};
   const auto& place = facts.layout.place(facts.local_ranks.front());
@@ -52,11 +43,12 @@ std::string note_unused_gpus(const StepFacts& facts, const StepPlan& plan) {
 
 std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& plan) {
   std::vector<std::string> lines;
+  // Where torchrun is the program, it alone knows them, by other names.
+  const bool is_torchruns = !plan.find("MASTER_ADDR");
   for (const auto& variable : plan.variables) {
-    const auto meeting = meeting_of(plan, variable.name);
-    if (meeting == Meeting::kNone && variable.action == Action::kSet) continue;
-    const bool is_port = meeting == Meeting::kPort;
-    const bool is_address = meeting == Meeting::kAddress;
+    const bool is_address = variable.name == (is_torchruns ? "PET_MASTER_ADDR" : "MASTER_ADDR");
+    const bool is_port = variable.name == (is_torchruns ? "PET_MASTER_PORT" : "MASTER_PORT");
+    if (!is_address && !is_port && variable.action == Action::kSet) continue;
     lines.push_back(decision_line(variable, is_port      ? plan.master.port_from
                                             : is_address ? plan.master.address_from
                                                          : variable.from));
@@ -171,13 +163,11 @@ void append_nodes(std::string& out, const Layout& layout) {
 
 // The rows that a user acts on. --verbose shows all.
 bool is_for_users(const PlannedVariable& variable) {
-  constexpr std::array<std::string_view, 12> kNames{
-      "RANK",        "WORLD_SIZE", "LOCAL_RANK",   "LOCAL_WORLD_SIZE",   "NODE_RANK",       "MASTER_ADDR",
-      "MASTER_PORT", kGpuVariable, kGroupVariable, "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS", "BOOTSTRAP_INIT_FILE"};
-  const auto is_name = [&](std::string_view name) { return variable.name == name; };
+  constexpr std::string_view kNames =
+      "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK MASTER_ADDR MASTER_PORT BOOTSTRAP_GPU BOOTSTRAP_GPUS "
+      "BOOTSTRAP_PORTS BOOTSTRAP_INIT_FILE GLOO_SOCKET_IFNAME OMP_NUM_THREADS";
   const auto is_list = [&](const GpuListKind& kind) { return variable.name == kind.variable; };
-  return variable.action != Action::kSet || variable.name == kPortsVariable ||
-         std::any_of(kNames.begin(), kNames.end(), is_name) ||
+  return variable.action != Action::kSet || has_word(kNames, variable.name) ||
          std::any_of(kGpuListKinds.begin(), kGpuListKinds.end(), is_list);
 }
 
@@ -224,9 +214,7 @@ void append_variables(std::string& out, const StepFacts& facts, const StepPlan& 
     }
   }
   append_gpu_lists(out, facts, plan, context.shows_all);
-  std::string line("also set");
-  pad_to(line, kNameWidth);
-  if (!others.empty()) append_wrapped(out, std::move(line), kNameWidth, join(others, ", "));
+  if (!others.empty()) append_wrapped(out, "also set", kNameWidth, join(others, ", "));
   if (!context.shows_all) return;
   for (const auto& name : plan.removals) {
     append_row(out, name, "(removed)", is_message(name) ? "used up" : "left over from an outer step");

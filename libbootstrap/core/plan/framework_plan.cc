@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <utility>
 
 #include "core/step/planned_variables.h"
@@ -13,20 +12,17 @@
 namespace bootstrap {
 namespace {
 
-// further_port() gives so many different ones, and none of them MASTER_PORT. It is asked with 1 for the first task of a
-// node, and so on, for TensorFlow. Frameworks that were not named refuse no step.
-std::uint32_t ports_needed(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
-  constexpr auto kTensorflow = Framework::kTensorflow;
-  if (!sets[static_cast<std::size_t>(kTensorflow)] || !settings.frameworks.value.asks_for(kTensorflow)) return 1;
-  return 1 + facts.layout.most_on_a_node();
-}
+bool has(const FrameworkFlags& sets, Framework framework) { return sets[static_cast<std::size_t>(framework)]; }
 
-// In a smaller range further_port() would return ports that it has returned already. The same on all nodes. `sets`: the
-// frameworks whose variables are set.
+// In a smaller range further_port() would return ports that it has returned already: TensorFlow needs one for each task
+// of a node. The same on all nodes. Frameworks that were not named refuse no step. `sets`: the frameworks whose
+// variables are set.
 Status check_port_range(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
+  constexpr auto kTensorflow = Framework::kTensorflow;
   const auto& range = settings.port_range.value;
   const auto size = std::uint32_t{range.high} - range.low + 1U;
-  const auto needed = ports_needed(facts, settings, sets);
+  const bool has_servers = has(sets, kTensorflow) && settings.frameworks.value.asks_for(kTensorflow);
+  const auto needed = has_servers ? 1 + facts.layout.most_on_a_node() : 1U;
   if (size >= needed || facts.reserved_ports) return {};
   return fail(ErrorCode::kInvalid,
               cat({setting_name("port_range", settings.port_range.source), ": ", std::to_string(range.low), "-",
@@ -36,8 +32,6 @@ Status check_port_range(const StepFacts& facts, const Settings& settings, const 
 }
 
 constexpr std::string_view kInitFileVariable = "BOOTSTRAP_INIT_FILE";
-
-bool has_one_task_on_each_node(const Layout& layout) { return layout.node_count() == layout.size(); }
 
 // The tasks of this node, as far as they are known before they start.
 class TaskContexts {
@@ -73,21 +67,6 @@ class TaskContexts {
   std::vector<TaskContext> tasks_;
 };
 
-FrameworkFlags sets_in_effect(const StepFacts& facts, const Settings& settings) {
-  FrameworkFlags sets{};
-  for (std::size_t i = 0; i < sets.size(); ++i) {
-    sets[i] = framework_state(static_cast<Framework>(i), facts, settings).is_set;
-  }
-  return sets;
-}
-
-bool has(const FrameworkFlags& sets, Framework framework) { return sets[static_cast<std::size_t>(framework)]; }
-
-std::string warn_of_size(const FrameworkVariable& row) {
-  return cat({row.name, " is not set: for this many tasks it would be longer than ", std::to_string(kMaxFrameworkValue),
-              " bytes, the limit of a variable"});
-}
-
 void add_rows(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings,
               const FrameworkFlags& sets) {
   const TaskContexts tasks(plan, facts, settings);
@@ -96,7 +75,8 @@ void add_rows(VariableList& variables, StepPlan& plan, const StepFacts& facts, c
     auto values = tasks.values_of(row);
     if (values.empty()) continue;
     if (values.back().size() > kMaxFrameworkValue) {
-      plan.warnings.push_back(warn_of_size(row));
+      plan.warnings.push_back(cat({row.name, " is not set: for this many tasks it would be longer than ",
+                                   std::to_string(kMaxFrameworkValue), " bytes, the limit of a variable"}));
       continue;
     }
     if (row.name == kTasksPerNodeVariable) {
@@ -107,12 +87,6 @@ void add_rows(VariableList& variables, StepPlan& plan, const StepFacts& facts, c
     }
     variables.set_framework(row.framework);
   }
-}
-
-void add_ports(StepPlan& plan, const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
-  const auto& ranks = facts.local_ranks;
-  if (!has(sets, Framework::kTensorflow)) return;
-  for (const auto rank : ranks) plan.worker_ports.push_back(worker_port(facts, settings, rank));
 }
 
 std::string ucx_devices(const StepFacts& facts, const std::string& interface) {
@@ -240,7 +214,7 @@ FrameworkState framework_state(Framework framework, const StepFacts& facts, cons
   }
   const bool is_asked = is_named(framework, facts, settings);
   if (!set.is_auto && !is_asked) return {false, cat({"frameworks=", write_frameworks(set)})};
-  if (framework == Framework::kTorchrun && !has_one_task_on_each_node(facts.layout)) {
+  if (framework == Framework::kTorchrun && facts.layout.node_count() != facts.layout.size()) {
     return {false, "torchrun needs one task on each node, and this step has more"};
   }
   if (is_asked) return {true, "asked for"};
@@ -258,8 +232,10 @@ FrameworkState framework_state(Framework framework, const StepFacts& facts, cons
 Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   VariableList variables(facts);
   add_init_file(variables, plan, facts, settings);
-  plan.frameworks = sets_in_effect(facts, settings);
-  const auto& sets = plan.frameworks;
+  auto& sets = plan.frameworks;
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    sets[i] = framework_state(static_cast<Framework>(i), facts, settings).is_set;
+  }
   auto has_ports = check_port_range(facts, settings, sets);
   if (!has_ports) return has_ports;
   add_rows(variables, plan, facts, settings, sets);
@@ -267,7 +243,9 @@ Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& se
     if (!added && facts.decision.asked == Asked::kStrongly) return added;
     if (!added) plan.warnings.push_back(added.error().message);
   }
-  add_ports(plan, facts, settings, sets);
+  if (has(sets, Framework::kTensorflow)) {
+    for (const auto rank : facts.local_ranks) plan.worker_ports.push_back(worker_port(facts, settings, rank));
+  }
   for (auto& variable : std::move(variables).take()) plan.variables.push_back(std::move(variable));
   return {};
 }
@@ -295,26 +273,7 @@ void refine_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& s
     variables.set_framework(row->framework);
   }
   for (auto& variable : std::move(variables).take()) put(plan, std::move(variable));
-  renew_exports(plan.variables, {local_task});
-}
-
-void adopt_frameworks(StepPlan& plan, const Environment& environment) {
-  const ExportRecord ours(environment);
-  std::erase_if(plan.variables, [&](const PlannedVariable& variable) {
-    return variable.framework && variable.action != Action::kKept && !ours.has_set(variable.name);
-  });
-  for (auto& variable : plan.variables) {
-    const auto value = environment.get(variable.name);
-    const bool is_found_out = variable.framework || variable.name == kPortsVariable;
-    if (is_found_out && value && ours.is_ours(variable.name, *value)) variable.values = {std::string(*value)};
-  }
-  for (const auto& name : ours.unchanged(environment)) {
-    const bool is_mark = name == kStepTagVariable || name == kExportsVariable || name == kSettingsVariable;
-    if (is_mark || plan.find(name)) continue;
-    put(plan, variable_of(name, {std::string(*environment.get(name))}, "as set when this task started"));
-  }
-  std::erase_if(plan.removals, [&](const std::string& name) { return plan.find(name).has_value(); });
-  renew_exports(plan.variables, {0});
+  renew_exports(plan.variables, local_task, 1);
 }
 
 std::uint32_t thread_count(const TaskObservation& observed, std::uint32_t local_size) {

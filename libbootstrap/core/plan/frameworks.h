@@ -83,9 +83,6 @@ struct TaskObservation {
 void refine_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& settings, std::size_t local_task,
                        const TaskObservation& observed);
 
-// In the task itself: the variables as slurmstepd wrote them into this environment, which knew more.
-void adopt_frameworks(StepPlan& plan, const Environment& environment);
-
 // The threads that are a task's share of the cores; 0: not known.
 std::uint32_t thread_count(const TaskObservation& observed, std::uint32_t local_size);
 

@@ -80,26 +80,11 @@ void erase(StepPlan& plan, std::string_view name) {
   if (const auto at = plan.find(name)) plan.variables.erase(plan.variables.begin() + static_cast<std::ptrdiff_t>(*at));
 }
 
-void refresh_exports(StepPlan& plan, std::size_t local_tasks) {
-  std::vector<std::size_t> tasks(local_tasks);
-  std::iota(tasks.begin(), tasks.end(), std::size_t{0});
-  renew_exports(plan.variables, tasks);
-}
-
 void set_alone(StepPlan& plan, Rank rank) {
   const auto at = plan.find("WORLD_SIZE");
   const auto size = at ? parse_unsigned(plan.variables[*at].value(0), kMaxRanks) : std::nullopt;
   const auto alone = alone_place({.rank = rank}, static_cast<std::uint32_t>(size.value_or(1)));
   for (const auto& [name, part, from] : kAloneVariables) replace(plan, name, std::to_string(alone.*part), from);
-}
-
-std::vector<std::uint32_t> read_ordinals(std::string_view text) {
-  std::vector<std::uint32_t> ordinals;
-  for (const auto word : split(text, ',')) {
-    if (const auto ordinal = parse_unsigned(word, kMaxGpus - 1))
-      ordinals.push_back(static_cast<std::uint32_t>(*ordinal));
-  }
-  return ordinals;
 }
 
 // An unasked step keeps Slurm's list. The site's gpu= applies to steps that ask.
@@ -224,7 +209,7 @@ void refresh_gpu_variables(StepPlan& plan, const StepFacts& facts) {
   for (auto& fresh : gpu_variables(*plan.gpus, facts)) {
     if (const auto at = plan.find(fresh.name)) plan.variables[*at] = std::move(fresh);
   }
-  refresh_exports(plan, facts.local_ranks.size());
+  renew_exports(plan.variables, 0, facts.local_ranks.size());
 }
 
 void set_gpu_view(StepPlan& plan, std::size_t local_task, Rank rank, const GpuView& view) {
@@ -237,38 +222,12 @@ void set_gpu_view(StepPlan& plan, std::size_t local_task, Rank rank, const GpuVi
   if (view.group.size() < 2) erase(plan, kGroupVariable);
   if (view.uuids.empty()) erase(plan, kUuidsVariable);
   if (view.is_alone) set_alone(plan, rank);
-  renew_exports(plan.variables, {local_task});
+  renew_exports(plan.variables, local_task, 1);
 }
 
 void forget_own_gpu(StepPlan& plan, std::size_t local_task) {
   erase(plan, kGpuVariable);
-  renew_exports(plan.variables, {local_task});
-}
-
-void adopt_gpu_view(StepPlan& plan, const Place& place, const Environment& environment) {
-  if (!plan.gpus) return;
-  const ExportRecord ours(environment);
-  const auto set_by_us = [&](std::string_view name) -> std::optional<std::string_view> {
-    const auto value = environment.get(name);
-    return value && ours.is_ours(name, *value) ? value : std::nullopt;
-  };
-  // What the user has changed since stays as planned, and is reported as a difference.
-  auto view = view_of(*plan.gpus, place.local_rank);
-  if (const auto list = set_by_us(plan.gpus->kind().variable)) view.list = *list;
-  if (const auto own = set_by_us(kGpuVariable))
-    view.own = read_ordinals(*own).empty() ? 0 : read_ordinals(*own).front();
-  view.group = read_ordinals(set_by_us(kGroupVariable).value_or(""));
-  view.uuids.clear();
-  if (const auto uuids = set_by_us(kUuidsVariable)) {
-    for (const auto uuid : split(*uuids, ',')) view.uuids.emplace_back(uuid);
-  }
-  const auto group = set_by_us("GROUP_WORLD_SIZE");
-  const auto world = set_by_us("WORLD_SIZE");
-  const bool has_node_alone = set_by_us("LOCAL_WORLD_SIZE") == "1" && place.local_size > 1;
-  view.is_alone = group && world ? group == world : has_node_alone;  // then each task is a node to itself
-  set_gpu_view(plan, 0, place.rank, view);
-  const auto at = plan.find(plan.gpus->kind().variable);
-  if (at) plan.variables[*at].from = "as slurmstepd set it for this task";
+  renew_exports(plan.variables, local_task, 1);
 }
 
 }  // namespace bootstrap

@@ -159,9 +159,8 @@ std::optional<std::uint16_t> port_to_hold(const StepPlan& plan, const StepFacts&
   if (!settings.claim.value || std::find(ranks.begin(), ranks.end(), Rank{0}) == ranks.end()) return std::nullopt;
   if (plan.is_kept("MASTER_ADDR")) return std::nullopt;  // a server of the user's may listen there
   if (!plan.is_kept("MASTER_PORT")) return plan.master.port;
-  const auto port = parse_unsigned(plan.variables[*plan.find("MASTER_PORT")].previous, kMaxPort);
-  if (!port || *port == 0) return std::nullopt;
-  return static_cast<std::uint16_t>(*port);
+  const auto port = parse_unsigned<std::uint16_t>(plan.variables[*plan.find("MASTER_PORT")].previous);
+  return port == 0 ? std::nullopt : port;
 }
 
 std::string_view master_to_look_up(const Environment& environment) {

@@ -131,7 +131,4 @@ void set_gpu_view(StepPlan& plan, std::size_t local_task, Rank rank, const GpuVi
 // Another plugin of Slurm has changed the list of one task, which keeps it: its own GPU is not known.
 void forget_own_gpu(StepPlan& plan, std::size_t local_task);
 
-// In the task itself: its view as slurmstepd wrote it into this environment, which knew the cores of all tasks.
-void adopt_gpu_view(StepPlan& plan, const Place& place, const Environment& environment);
-
 }  // namespace bootstrap

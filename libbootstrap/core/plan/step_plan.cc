@@ -3,13 +3,12 @@
 #include "core/plan/step_plan.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
 #include "core/settings/variables.h"
 #include "core/step/planned_variables.h"
-#include "core/step/rank_layout_text.h"
+#include "core/step/srun_messages.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -180,12 +179,10 @@ Result<StepPlan> make_step_plan(const StepFacts& facts, const Settings& settings
   if (!record.empty()) marks.own(kSettingsVariable, record, "settings that are not the default");
   marks.own(kStepTagVariable, step_tag(facts.id), "job.step.restart: marks our values");
   for (auto& variable : std::move(marks).take()) plan.variables.push_back(std::move(variable));
-  std::vector<std::size_t> tasks(facts.local_ranks.size());
-  std::iota(tasks.begin(), tasks.end(), std::size_t{0});
   // Room for what a task finds out: in the forked child to move all of them would be to copy their memory.
   constexpr std::size_t kOfTasks = 4;
   plan.variables.reserve(plan.variables.size() + kOfTasks);
-  renew_exports(plan.variables, tasks);
+  renew_exports(plan.variables, 0, facts.local_ranks.size());
   plan.removals = removals(plan, facts);
   for (auto& warning :
        {describe_refused(facts.environment), warn_of_unsuitable(plan, facts.id.launcher), warn_of_master(plan, facts),

@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 2> kSwitch{"off", "on"};
 constexpr std::array<std::string_view, 2> kLog{"off", "decisions"};
 constexpr std::array<std::string_view, 2> kCpu{"off", "near"};
 constexpr std::string_view kMode = "mode";
-constexpr std::uint64_t kMaxSeconds = 86400;
+constexpr std::uint32_t kMaxSeconds = 86400;
 
 std::vector<std::string_view> names_of(std::uint32_t mask) {
   std::vector<std::string_view> names;
@@ -58,35 +58,44 @@ Result<bool> read_cpu(std::string_view text) {
 Result<bool> read_debug(std::string_view text) { return text != "0"; }
 Result<bool> read_timing(std::string_view text) { return text == "1"; }
 
+// Nothing for 0, too.
+std::optional<std::uint32_t> number_up_to(std::uint32_t most, std::string_view text) {
+  const auto number = parse_unsigned<std::uint32_t>(text, most);
+  return number == 0 ? std::nullopt : number;
+}
+
 Result<std::uint32_t> read_grace(std::string_view text) {
   if (text == "off") return 0U;
-  const auto seconds = parse_unsigned(text, kMaxSeconds);
-  if (!seconds || *seconds == 0) return refuse_value("use off or a number of seconds from 1 to 86400");
-  return static_cast<std::uint32_t>(*seconds);
+  if (const auto seconds = number_up_to(kMaxSeconds, text)) return *seconds;
+  return refuse_value("use off or a number of seconds from 1 to 86400");
 }
 
 Result<std::uint32_t> read_timeout(std::string_view text) {
-  const auto seconds = parse_unsigned(text, kMaxSeconds);
-  if (!seconds || *seconds == 0) return refuse_value("use whole seconds, 1 to 86400");
-  return static_cast<std::uint32_t>(*seconds);
+  if (const auto seconds = number_up_to(kMaxSeconds, text)) return *seconds;
+  return refuse_value("use whole seconds, 1 to 86400");
 }
 
 Result<std::uint32_t> read_ports(std::string_view text) {
   if (text == "off") return 0U;
-  const auto ports = parse_unsigned(text, kMaxTaskPorts);
-  if (!ports || *ports == 0) return refuse_value("use off or a number of ports from 1 to 8");
-  return static_cast<std::uint32_t>(*ports);
+  if (const auto ports = number_up_to(kMaxTaskPorts, text)) return *ports;
+  return refuse_value("use off or a number of ports from 1 to 8");
 }
 
-Result<std::string> read_partitions(std::string_view text) {
-  const auto is_name = [](std::string_view name) {
-    return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c != 0x7f; });
-  };
+// A list with commas; the empty text is the empty list.
+bool is_list_of(bool (*is_name)(std::string_view), std::string_view text) {
   const auto names = split(text, ',');
-  if (!text.empty() && !std::all_of(names.begin(), names.end(), is_name)) {
-    return refuse_value("use names of partitions, separated by commas");
-  }
-  return std::string(text);
+  return text.empty() || std::all_of(names.begin(), names.end(), is_name);
+}
+
+bool has_no_space(std::string_view text) {
+  return std::none_of(text.begin(), text.end(), [](char c) { return c <= ' ' || c == 0x7f; });
+}
+
+bool is_partition(std::string_view name) { return !name.empty() && has_no_space(name); }
+
+Result<std::string> read_partitions(std::string_view text) {
+  if (is_list_of(is_partition, text)) return std::string(text);
+  return refuse_value("use names of partitions, separated by commas");
 }
 
 // Of files without their folders, and of modules.
@@ -97,28 +106,25 @@ bool is_program_name(std::string_view name) {
 }
 
 Result<std::string> read_programs(std::string_view text) {
-  const auto names = split(text, ',');
-  if (!text.empty() && !std::all_of(names.begin(), names.end(), is_program_name)) {
-    return refuse_value("use names of programs without folders, separated by commas");
-  }
-  return std::string(text);
+  if (is_list_of(is_program_name, text)) return std::string(text);
+  return refuse_value("use names of programs without folders, separated by commas");
 }
 
 Result<std::uint16_t> read_port(std::string_view text) {
   if (text == "auto") return std::uint16_t{0};
-  const auto port = parse_unsigned(text, kMaxPort);
+  const auto port = parse_unsigned<std::uint16_t>(text);
   if (!port || *port < kMinPort) return refuse_value("use auto or a port from 1024 to 65535");
-  return static_cast<std::uint16_t>(*port);
+  return *port;
 }
 
 Result<PortRange> read_port_range(std::string_view text) {
   const auto ends = split(text, '-');
-  const auto low = parse_unsigned(ends[0], kMaxPort);
-  const auto high = parse_unsigned(ends.back(), kMaxPort);
+  const auto low = parse_unsigned<std::uint16_t>(ends[0]);
+  const auto high = parse_unsigned<std::uint16_t>(ends.back());
   if (ends.size() != 2 || !low || !high || *low < kMinPort || *high < *low) {
     return refuse_value("use two ports from 1024 to 65535 in ascending order, such as 20000-29999");
   }
-  return PortRange{static_cast<std::uint16_t>(*low), static_cast<std::uint16_t>(*high)};
+  return PortRange{*low, *high};
 }
 
 bool is_host_character(char character) {
@@ -130,23 +136,21 @@ Result<std::string> read_address(std::string_view text) {
   return refuse_value("use a host name or address, or a template such as %h-ib0, where %h is the host of rank 0");
 }
 
-bool is_path(std::string_view text) {
-  return text.starts_with('/') && std::none_of(text.begin(), text.end(), [](char c) { return c <= ' ' || c == 0x7f; });
-}
+bool is_path_or_empty(std::string_view text) { return text.empty() || (text.starts_with('/') && has_no_space(text)); }
 
 Result<std::string> read_topology(std::string_view text) {
-  if (text.empty() || is_path(text)) return std::string(text);
+  if (is_path_or_empty(text)) return std::string(text);
   return refuse_value("use the absolute path of a file, without spaces; %h stands for the NodeName");
 }
 
 // Space and colon separate the entries of LD_PRELOAD and cannot be quoted there.
 Result<std::string> read_preload_library(std::string_view text) {
-  if (text.empty() || (is_path(text) && text.find(':') == std::string_view::npos)) return std::string(text);
+  if (is_path_or_empty(text) && text.find(':') == std::string_view::npos) return std::string(text);
   return refuse_value("use the absolute path of libbootstrap.so on the nodes, without spaces and colons");
 }
 
 Result<std::string> read_shared_dir(std::string_view text) {
-  if (text.empty() || is_path(text)) return std::string(text);
+  if (is_path_or_empty(text)) return std::string(text);
   return refuse_value("use the absolute path of a folder that all nodes share; %u stands for the user");
 }
 
@@ -185,18 +189,9 @@ std::string write_port_range(const PortRange& range) {
   return cat({std::to_string(range.low), "-", std::to_string(range.high)});
 }
 
-struct Names {
-  std::string_view name, variable, option, values, alone, help;
-};
-
 template <auto kMember, auto kRead, auto kWrite>
-constexpr SettingSpec row(const Names& names, AppliesTo applies_to = AppliesTo::kStep) {
-  return {names.name,
-          names.variable,
-          names.option,
-          names.values,
-          names.alone,
-          names.help,
+constexpr SettingSpec row(const SettingNames& names, AppliesTo applies_to = AppliesTo::kStep) {
+  return {names,
           [](Settings& settings, std::string_view text, Source source) -> Status {
             auto value = kRead(text);
             if (!value) return fail(std::move(value).error());
@@ -205,8 +200,7 @@ constexpr SettingSpec row(const Names& names, AppliesTo applies_to = AppliesTo::
             return {};
           },
           [](const Settings& settings) { return kWrite((settings.*kMember).value); },
-          [](const Settings& settings) { return (settings.*kMember).source; },
-          applies_to};
+          [](const Settings& settings) { return (settings.*kMember).source; }, applies_to};
 }
 
 // One option sets two settings: the mode, and whether to explain. "explain" alone does not change the mode, so
@@ -230,11 +224,13 @@ Status apply_mode(Settings& settings, std::string_view value, Source source) {
 }
 
 constexpr std::array kSpecs{
-    SettingSpec{kMode, "SLURM_BOOTSTRAP", "bootstrap", "on|off|auto|explain", "",
-                "set the variables of this step, or do not; auto: as the site's when= says; explain: also print a "
-                "table of them",
-                apply_mode, [](const Settings& settings) { return write_word<Mode, kModes>(settings.mode.value); },
-                [](const Settings& settings) { return settings.mode.source; }, AppliesTo::kStep},
+    SettingSpec{{kMode, "SLURM_BOOTSTRAP", "bootstrap", "on|off|auto|explain", "",
+                 "set the variables of this step, or do not; auto: as the site's when= says; explain: also print a "
+                 "table of them"},
+                apply_mode,
+                [](const Settings& settings) { return write_word<Mode, kModes>(settings.mode.value); },
+                [](const Settings& settings) { return settings.mode.source; },
+                AppliesTo::kStep},
     row<&Settings::when, read_word<When, kWhens>, write_word<When, kWhens>>(
         {"when", "", "", "world|observe|gpu|always|asked", "",
          "which steps are set up without being asked: those with a task for each GPU, none but say which would be, "

@@ -104,9 +104,7 @@ struct Settings {
   Setting<bool> preload{false};       // LD_PRELOAD of the tasks ends with libbootstrap.so
   Setting<std::string> preload_library{""};  // its path on the nodes; empty: where it was installed
   Setting<FrameworkChoice> frameworks{FrameworkChoice{}};
-  Setting<InterfaceChoice> interface {
-    InterfaceChoice {}
-  };
+  Setting<InterfaceChoice> interface = {InterfaceChoice{}};
   Setting<std::uint32_t> grace{30};     // seconds from the first failure to the end of a step that asked; 0: no end
   Setting<std::string> shared_dir{""};  // folder that all nodes see, %u: the user; empty: no BOOTSTRAP_INIT_FILE
 
@@ -135,14 +133,18 @@ enum class AppliesTo : std::uint8_t {
   kProcess,  // to the process that has the variable in its environment
 };
 
-// One row of the table. An empty `variable` or `option` means: cannot be set this way.
-struct SettingSpec {
+// An empty `variable` or `option` means: cannot be set this way.
+struct SettingNames {
   std::string_view name;      // "port"; in plugstack.conf port=..., for settings of a step but the mode
   std::string_view variable;  // SLURM_BOOTSTRAP_PORT
   std::string_view option;    // "bootstrap-port" for --bootstrap-port=...
   std::string_view values;    // what it takes, for usage texts
   std::string_view alone;     // the value of an option that is given without one; empty: it needs a value
   std::string_view help;
+};
+
+// One row of the table.
+struct SettingSpec : SettingNames {
   Status (*apply)(Settings&, std::string_view value, Source source);
   std::string (*write)(const Settings&);  // as `apply` reads it
   Source (*source)(const Settings&);

@@ -52,10 +52,10 @@ std::string write_failure_address(const FailureAddress& address) {
 std::optional<FailureAddress> read_failure_address(std::string_view text) {
   const auto dot = text.find('.');
   if (dot == std::string_view::npos) return std::nullopt;
-  const auto port = parse_unsigned(text.substr(0, dot), 65535);
+  const auto port = parse_unsigned<std::uint16_t>(text.substr(0, dot));
   const auto token = parse_hex(text.substr(dot + 1));
   if (!port || *port < kMinPort || !token) return std::nullopt;  // slurmstepd sends as root
-  return FailureAddress{static_cast<std::uint16_t>(*port), *token};
+  return FailureAddress{*port, *token};
 }
 
 std::string failure_prefix(std::uint64_t token) {
@@ -77,17 +77,17 @@ std::optional<Failure> read_failure(std::string_view text, std::uint64_t token) 
   if (text.size() > kMaxFailureText) return std::nullopt;
   const auto fields = split(text, ' ');
   if (fields.size() != 8 || fields[0] != kMagic || parse_hex(fields[1]) != token) return std::nullopt;
-  const auto rank = parse_unsigned(fields[2], kMaxRanks);
-  const auto local_rank = parse_unsigned(fields[3], kMaxRanks);
-  const auto status = parse_unsigned(fields[5], UINT32_MAX);
+  const auto rank = parse_unsigned<Rank>(fields[2], kMaxRanks);
+  const auto local_rank = parse_unsigned<std::uint32_t>(fields[3], kMaxRanks);
+  const auto status = parse_unsigned<std::uint32_t>(fields[5]);
   const auto milliseconds = parse_unsigned(fields[6]);
   const auto is_out_of_memory = fields[7] == kOutOfMemory;
   const auto is_outlived = fields[7] == kOutlived;
   const auto is_refused = fields[7] == kRefused;
   if (!rank || !local_rank || !is_word(fields[4]) || !status || !milliseconds) return std::nullopt;
   if (!is_out_of_memory && !is_outlived && !is_refused && fields[7] != kNoMore) return std::nullopt;
-  return Failure{.rank = static_cast<Rank>(*rank),
-                 .local_rank = static_cast<std::uint32_t>(*local_rank),
+  return Failure{.rank = *rank,
+                 .local_rank = *local_rank,
                  .host = std::string(fields[4]),
                  .wait_status = static_cast<std::int32_t>(*status),
                  .milliseconds = *milliseconds,

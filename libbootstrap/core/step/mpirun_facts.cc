@@ -19,9 +19,9 @@ constexpr std::array<std::string_view, 5> kOwnNames{kRankName, "OMPI_COMM_WORLD_
 Result<std::uint32_t> number(const Environment& environment, std::string_view name) {
   const auto text = environment.get(name);
   if (!text) return fail(ErrorCode::kMissing, cat({name, " is not set: this process is not a rank of mpirun"}));
-  const auto value = parse_unsigned(*text, kMaxRanks);
+  const auto value = parse_unsigned<std::uint32_t>(*text, kMaxRanks);
   if (!value) return fail(ErrorCode::kInvalid, cat({name, "=", quoted(*text), " is not a number"}));
-  return static_cast<std::uint32_t>(*value);
+  return *value;
 }
 
 struct Identity {
@@ -91,15 +91,16 @@ bool is_mpirun_name_space(std::string_view name_space) noexcept {
 StepId mpirun_id(std::string_view name_space) noexcept {
   StepId id;
   id.launcher = Launcher::kMpirun;
-  if (const auto number = parse_unsigned(name_space, UINT32_MAX)) {
-    id.job = static_cast<std::uint32_t>(*number >> 16U);
-    id.step = static_cast<std::uint32_t>(*number & 0xffffU);
+  if (const auto number = parse_unsigned<std::uint32_t>(name_space)) {
+    id.job = *number >> 16U;
+    id.step = *number & 0xffffU;
     return id;
   }
   const auto at = name_space.rfind('@');
-  const auto step = at == std::string_view::npos ? std::nullopt : parse_unsigned(name_space.substr(at + 1), UINT32_MAX);
+  const auto text = at == std::string_view::npos ? std::string_view() : name_space.substr(at + 1);
+  const auto step = parse_unsigned<std::uint32_t>(text);
   id.job = fingerprint(step ? name_space.substr(0, at) : name_space);
-  id.step = static_cast<std::uint32_t>(step.value_or(0));
+  id.step = step.value_or(0);
   return id;
 }
 
@@ -107,6 +108,9 @@ bool is_mpirun_rank(const Environment& environment) {
   return environment.has(kRankName) && is_mpirun_name_space(environment.get("PMIX_NAMESPACE").value_or(""));
 }
 
+namespace {
+
+// The environment without Slurm's variables of the step around mpirun, which differ from node to node.
 Environment without_outer_step(const Environment& environment) {
   auto inner = environment;
   for (const auto& [name, value] : environment.all()) {
@@ -114,6 +118,8 @@ Environment without_outer_step(const Environment& environment) {
   }
   return inner;
 }
+
+}  // namespace
 
 std::vector<std::string> stale_mpirun_names(const Environment& environment) {
   std::vector<std::string> names;

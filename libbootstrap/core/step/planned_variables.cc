@@ -36,8 +36,8 @@ ExportRecord::ExportRecord(const Environment& environment) {
   for (const auto item : split(*exports, ',')) {
     const auto colon = item.find(':');
     if (colon == std::string_view::npos || exports_.size() == kMaxExports) continue;
-    const auto mark = parse_hex(item.substr(colon + 1), UINT32_MAX);
-    if (mark) exports_.emplace_back(item.substr(0, colon), static_cast<std::uint32_t>(*mark));
+    const auto mark = parse_hex<std::uint32_t>(item.substr(colon + 1));
+    if (mark) exports_.emplace_back(item.substr(0, colon), *mark);
   }
 }
 
@@ -70,10 +70,10 @@ std::vector<std::string> ExportRecord::unchanged(const Environment& environment)
   return names;
 }
 
-void renew_exports(std::vector<PlannedVariable>& variables, const std::vector<std::size_t>& tasks) {
+void renew_exports(std::vector<PlannedVariable>& variables, std::size_t first, std::size_t count) {
   std::vector<std::string> values;
-  values.reserve(tasks.size());
-  for (const auto task : tasks) values.push_back(write_exports(variables, task));
+  values.reserve(count);
+  for (auto task = first; task < first + count; ++task) values.push_back(write_exports(variables, task));
   auto at = std::find_if(variables.begin(), variables.end(),
                          [](const PlannedVariable& variable) { return variable.name == kExportsVariable; });
   if (at == variables.end()) {

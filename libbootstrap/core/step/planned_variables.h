@@ -61,9 +61,9 @@ class ExportRecord {
   std::vector<std::pair<std::string, std::uint32_t>> exports_;
 };
 
-// Writes SLURM_BOOTSTRAP_EXPORTS for these local tasks: the record of all others in `variables`, added as the last
-// where there is none.
-void renew_exports(std::vector<PlannedVariable>& variables, const std::vector<std::size_t>& tasks);
+// Writes SLURM_BOOTSTRAP_EXPORTS for `count` local tasks from `first` on: the record of all others in `variables`,
+// added as the last where there is none.
+void renew_exports(std::vector<PlannedVariable>& variables, std::size_t first, std::size_t count);
 
 class VariableList {
  public:

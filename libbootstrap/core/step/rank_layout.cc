@@ -15,39 +15,37 @@ Error too_large() {
                                   std::to_string(kMaxNodes), " nodes is not supported"})};
 }
 
-// "2(x3)" or "2"; appends and answers false when it is neither or too large.
-bool append_counts(std::string_view item, std::vector<std::uint32_t>& counts) {
-  std::uint64_t repeat = 1;
-  const auto bracket = item.find("(x");
-  if (bracket != std::string_view::npos) {
-    if (item.back() != ')') return false;
-    const auto times = parse_unsigned(item.substr(bracket + 2, item.size() - bracket - 3), kMaxRanks);
-    if (!times || *times == 0) return false;
-    repeat = *times;
-    item = item.substr(0, bracket);
-  }
-  const auto count = parse_unsigned(item, kMaxRanks);
-  if (!count || counts.size() + repeat > kMaxNodes) return false;
-  counts.insert(counts.end(), repeat, static_cast<std::uint32_t>(*count));
-  return true;
-}
-
 std::size_t total(const std::vector<std::uint32_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
 }  // namespace
 
-Result<std::vector<std::uint32_t>> parse_tasks_per_node(std::string_view text) {
-  std::vector<std::uint32_t> counts;
-  for (const auto item : split(text, ',')) {
-    if (!append_counts(item, counts)) {
-      return fail(ErrorCode::kInvalid,
-                  cat({"the tasks per node, ", quoted(text), ", are not a list such as \"2(x3),1\""}));
+std::optional<std::vector<std::uint32_t>> read_runs(std::string_view text, std::string_view times, std::string_view end,
+                                                    std::size_t most) {
+  std::vector<std::uint32_t> values;
+  for (auto item : split(text, ',')) {
+    std::optional<std::size_t> count = 1;
+    const auto value = parse_unsigned<std::uint32_t>(item.substr(0, item.find(times)), kMaxRanks);
+    if (const auto at = item.find(times); at != std::string_view::npos) {
+      if (!item.ends_with(end)) return std::nullopt;
+      item.remove_suffix(end.size());
+      count = parse_unsigned(item.substr(at + times.size()), kMaxRanks);
     }
+    if (!value || !count || *count == 0 || values.size() + *count > most) return std::nullopt;
+    values.insert(values.end(), *count, *value);
   }
-  if (total(counts) > kMaxRanks) return fail(too_large());
-  return counts;
+  return values;
+}
+
+Result<std::vector<std::uint32_t>> parse_tasks_per_node(std::string_view text) {
+  auto counts = read_runs(text, "(x", ")", kMaxNodes);
+  if (!counts) {
+    return fail(ErrorCode::kInvalid,
+                cat({"the tasks per node, ", quoted(text), ", are not a list such as \"2(x3),1\""}));
+  }
+  if (total(*counts) > kMaxRanks) return fail(too_large());
+  return std::move(*counts);
 }
 
 std::vector<NodeIndex> deal_block(const std::vector<std::uint32_t>& tasks_per_node) {

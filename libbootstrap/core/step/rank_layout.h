@@ -22,6 +22,11 @@ inline constexpr std::size_t kMaxRanks = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxNodes = 65536;     // Slurm's own limit
 inline constexpr std::size_t kMaxComponents = 128;  // Slurm's MAX_HET_JOB_COMPONENTS
 
+// "2x3,1" is {2, 2, 2, 1}, `times` being "x" and `end` empty. Nothing for another text, and for more than `most`
+// values.
+std::optional<std::vector<std::uint32_t>> read_runs(std::string_view text, std::string_view times, std::string_view end,
+                                                    std::size_t most);
+
 // SLURM_STEP_TASKS_PER_NODE: "2(x3),1" is {2, 2, 2, 1}.
 Result<std::vector<std::uint32_t>> parse_tasks_per_node(std::string_view text);
 
@@ -98,11 +103,9 @@ std::string note_spread(const Layout& layout);
 std::string describe_rank(const Layout& layout, Rank rank);
 
 // The same for several, ascending and not empty: "ranks 8-11 (all of node003), rank 13 (node004, local rank 1)",
-// "all 32 ranks"; at most 8 items.
+// "all 32 ranks"; after eight items "and 40 more".
 std::string name_ranks(const Layout& layout, const std::vector<Rank>& ranks);
 
-// "missing: rank 5 (node002, local rank 1)", "missing: ranks 8-11 (all of node003), rank 13 (node004, local rank 1)";
-// after eight items "and 40 more". `ranks` ascending, not empty.
-std::string missing_ranks(const Layout& layout, const std::vector<Rank>& ranks);
+std::string missing_ranks(const Layout& layout, const std::vector<Rank>& ranks);  // "missing: " and these
 
 }  // namespace bootstrap

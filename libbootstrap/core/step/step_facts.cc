@@ -10,7 +10,7 @@
 
 #include "core/settings/settings.h"
 #include "core/settings/variables.h"
-#include "core/step/rank_layout_text.h"
+#include "core/step/srun_messages.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -147,22 +147,23 @@ Status check_size(std::size_t tasks, std::string_view layout, const LocalTasks& 
                                       " tasks is not supported"}));
 }
 
-}  // namespace
-
-Result<FoundLayout> find_layout(const Environment& environment, const StepId& id, const LocalTasks& local) {
+// The layout in `facts`, and what comes with it.
+Status find_layout(StepFacts& facts, const Environment& environment, const LocalTasks& local) {
   const auto sizes = read_sizes(environment);
   if (!sizes) return fail(sizes.error());
   const auto text = environment.get(kLayoutVariable);
-  if (!text || !layout_is_for(*text, id.job, id.step)) {
-    const auto known = check_order_is_known(environment, id, local);
-    if (!known) return fail(known.error());
+  if (!text || !layout_is_for(*text, facts.id.job, facts.id.step)) {
+    const auto known = check_order_is_known(environment, facts.id, local);
+    if (!known) return known;
     auto layout = deal(environment, sizes->nodes, sizes->counts, local);
     if (!layout) return fail(layout.error());
-    return FoundLayout{std::move(*layout), LayoutSource::kDistribution, local.ranks, {}};
+    facts.layout = std::move(*layout);
+    facts.local_ranks = local.ranks;
+    return {};
   }
   const auto tasks = std::accumulate(sizes->counts.begin(), sizes->counts.end(), std::size_t{0});
   const auto fits_step = check_size(tasks, *text, local);
-  if (!fits_step) return fail(fits_step.error());
+  if (!fits_step) return fits_step;
   const auto read = read_layout(*text, sizes->nodes, sizes->counts, tasks);
   if (!read) return fail(read.error());
   auto layout = Layout::make(read->components);
@@ -175,9 +176,15 @@ Result<FoundLayout> find_layout(const Environment& environment, const StepId& id
   const auto here = in_step(local, *read, *layout);
   if (!here) return fail(here.error());
   const auto agrees = check_places(*layout, *here);
-  if (!agrees) return fail(agrees.error());
-  return FoundLayout{std::move(*layout), LayoutSource::kStepLayout, here->ranks, read->master_ip};
+  if (!agrees) return agrees;
+  facts.layout = std::move(*layout);
+  facts.layout_source = LayoutSource::kStepLayout;
+  facts.local_ranks = here->ranks;
+  facts.master_ip = read->master_ip;
+  return {};
 }
+
+}  // namespace
 
 bool has_gpus(const Environment& environment) { return environment.has("SLURM_STEP_GPUS"); }
 
@@ -232,18 +239,14 @@ std::optional<std::vector<std::uint16_t>> read_reserved_ports(const Environment&
 }
 
 Result<StepFacts> read_facts(const Environment& environment, const StepId& id, const LocalTasks& local) {
-  auto found = find_layout(environment, id, local);
-  if (!found) return fail(found.error());
   StepFacts facts;
   facts.id = id;
-  facts.layout = std::move(found->layout);
-  facts.layout_source = found->source;
-  facts.local_ranks = std::move(found->local_ranks);
+  const auto found = find_layout(facts, environment, local);
+  if (!found) return fail(found.error());
   facts.has_gpus = has_gpus(environment);
   facts.gpu_list = read_gpu_list(environment);
   facts.reserved_ports = read_reserved_ports(environment);
   facts.environment = environment;
-  facts.master_ip = std::move(found->master_ip);
   return facts;
 }
 

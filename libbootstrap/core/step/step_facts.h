@@ -11,8 +11,8 @@
 #include "core/hardware/gpu_list.h"
 #include "core/hardware/network.h"
 #include "core/hardware/topology.h"
-#include "core/step/decision_text.h"
 #include "core/step/rank_layout.h"
+#include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
@@ -34,17 +34,6 @@ struct LocalTasks {
   std::optional<std::uint32_t> component_job;  // set: `ranks` count from 0 within the component with this job id
   std::optional<std::size_t> component_size;   // tasks of the component; of a plain step, all tasks
 };
-
-struct FoundLayout {
-  Layout layout;
-  LayoutSource source = LayoutSource::kDistribution;
-  std::vector<Rank> local_ranks;  // within the step, whatever `LocalTasks::ranks` counted
-  std::string master_ip;          // the address of MASTER_ADDR, looked up by srun; empty: not known
-};
-
-// Fails if the sources disagree: a task that is not where the layout puts it, a size that is not the sum of its parts.
-// The step's true number of tasks and nodes bounds the cost, whatever the environment has.
-Result<FoundLayout> find_layout(const Environment& environment, const StepId& id, const LocalTasks& local);
 
 // The facts that a rank of mpirun does not find in its environment. Slurm's ranks do not need them.
 struct MpirunContext {
@@ -90,6 +79,8 @@ Result<StepId> read_step_id(const Environment& environment);
 // As in StepFacts::reserved_ports.
 std::optional<std::vector<std::uint16_t>> read_reserved_ports(const Environment& environment);
 
+// Fails if the sources disagree: a task that is not where the layout puts it, a size that is not the sum of its parts.
+// The step's true number of tasks and nodes bounds the cost, whatever the environment has.
 Result<StepFacts> read_facts(const Environment& environment, const StepId& id, const LocalTasks& local);
 
 // The facts as one task sees them in its own environment (SLURM_PROCID and the rest, or OMPI_COMM_WORLD_RANK and the
@@ -105,9 +96,6 @@ StepId mpirun_id(std::string_view name_space) noexcept;
 // True if OMPI_COMM_WORLD_RANK and PMIX_NAMESPACE show that mpirun started the ranks. SLURM_PROCID may be there as
 // well: of the step in which mpirun started its daemon, or of the batch script.
 bool is_mpirun_rank(const Environment& environment);
-
-// The environment without Slurm's variables of the step around mpirun, which differ from node to node.
-Environment without_outer_step(const Environment& environment);
 
 // Variables of another launcher's ranks: leftovers if srun started the step inside one of them.
 std::vector<std::string> stale_mpirun_names(const Environment& environment);

@@ -15,32 +15,24 @@ std::optional<std::string_view> Environment::get(std::string_view name) const {
 }
 
 std::optional<std::uint32_t> Environment::number(std::string_view name) const {
-  const auto value = parse_unsigned(get(name).value_or(""), UINT32_MAX);
-  return value ? std::optional(static_cast<std::uint32_t>(*value)) : std::nullopt;
+  return parse_unsigned<std::uint32_t>(get(name).value_or(""));
 }
 
 Result<std::string_view> Environment::require(std::string_view name) const {
   if (is_refused(name)) return fail(ErrorCode::kLimit, cat({name, " is longer than the plugin accepts"}));
   const auto value = get(name);
-  if (!value) {
-    const auto is_batch = get("SLURM_JOB_ID").has_value();
-    return fail(ErrorCode::kMissing,
-                is_batch ? cat({name,
-                                " is not set: a batch script, like the shell of salloc, is one process and no "
-                                "step; start the program with srun"})
-                         : cat({name,
-                                " is not set: this process is not a task of a Slurm step; start the program "
-                                "with srun"}));
-  }
-  return *value;
+  if (value) return *value;
+  const auto where = has("SLURM_JOB_ID") ? "a batch script, like the shell of salloc, is one process and no step"
+                                         : "this process is not a task of a Slurm step";
+  return fail(ErrorCode::kMissing, cat({name, " is not set: ", where, "; start the program with srun"}));
 }
 
 Result<std::uint32_t> Environment::require_number(std::string_view name) const {
   const auto text = require(name);
   if (!text) return fail(text.error());
-  const auto value = parse_unsigned(*text, UINT32_MAX);
+  const auto value = number(name);
   if (!value) return fail(ErrorCode::kInvalid, cat({name, "=", quoted(*text), " is not a number"}));
-  return static_cast<std::uint32_t>(*value);
+  return *value;
 }
 
 void Environment::set(std::string_view name, std::string_view value) {

@@ -1,9 +1,10 @@
-// Small pure functions on text: joining, splitting, numbers, tables of 80 columns, JSON.
+// Small pure functions on text: joining, splitting, numbers, tables of 80 columns, lists, JSON.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/util/text.h"
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <iterator>
 
 namespace bootstrap {
@@ -32,9 +33,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-namespace {
-
-std::optional<std::uint64_t> parse_number(std::string_view text, std::uint64_t max, int base) {
+std::optional<std::uint64_t> parse_digits(std::string_view text, std::uint64_t max, int base) {
   // from_chars accepts no leading space or '+', and a '-' only for signed types.
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
@@ -42,19 +41,8 @@ std::optional<std::uint64_t> parse_number(std::string_view text, std::uint64_t m
   return value;
 }
 
-constexpr int kHexadecimal = 16;
-
-}  // namespace
-
-std::optional<std::uint64_t> parse_unsigned(std::string_view text, std::uint64_t max) {
-  return parse_number(text, max, 10);
-}
-
-std::optional<std::uint64_t> parse_hex(std::string_view text, std::uint64_t max) {
-  return parse_number(text, max, kHexadecimal);
-}
-
 std::string to_hex(std::uint64_t value, std::size_t width) {
+  constexpr int kHexadecimal = 16;
   char digits[kHexadecimal];
   const auto size = static_cast<std::size_t>(std::to_chars(digits, std::end(digits), value, kHexadecimal).ptr - digits);
   std::string text(width > size ? width - size : 0, '0');
@@ -133,6 +121,32 @@ void append_wrapped(std::string& out, std::string line, std::size_t column, std:
     line += cat({word, " "});
   }
   end_line(out, line);
+}
+
+std::string encode_strings(const std::vector<std::string>& strings) {
+  std::size_t size = 0;
+  for (const auto& string : strings) size += sizeof(std::uint32_t) + string.size();
+  std::string text;
+  text.reserve(size);  // so that no copy of a secret stays behind in memory that was too small
+  for (const auto& string : strings) {
+    const auto length = static_cast<std::uint32_t>(string.size());
+    text.append(reinterpret_cast<const char*>(&length), sizeof length).append(string);
+  }
+  return text;
+}
+
+std::optional<std::vector<std::string>> decode_strings(std::string_view text) {
+  std::vector<std::string> strings;
+  while (!text.empty()) {
+    std::uint32_t length = 0;
+    if (text.size() < sizeof length) return {};
+    std::memcpy(&length, text.data(), sizeof length);
+    text.remove_prefix(sizeof length);
+    if (text.size() < length) return {};
+    strings.emplace_back(text.substr(0, length));
+    text.remove_prefix(length);
+  }
+  return strings;
 }
 
 std::string json_string(std::string_view text) {

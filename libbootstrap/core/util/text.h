@@ -1,4 +1,4 @@
-// Small pure functions on text: joining, splitting, numbers, tables of 80 columns, JSON.
+// Small pure functions on text: joining, splitting, numbers, tables of 80 columns, lists, JSON.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,12 +37,23 @@ std::string join(const Parts& parts, std::string_view separator) {
 // "a,,b" split at ',' gives {"a", "", "b"}; an empty text gives {""}.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-// Decimal digits only: no sign, no space, no prefix; nothing when the value is above `max`.
-std::optional<std::uint64_t> parse_unsigned(std::string_view text, std::uint64_t max = UINT64_MAX);
+// Digits only: no sign, no space, no prefix; nothing when the value is above `max`.
+std::optional<std::uint64_t> parse_digits(std::string_view text, std::uint64_t max, int base);
 
-// Hexadecimal digits in lower case, at least `width` of them; and back, likewise without a prefix.
+template <class Number = std::uint64_t>
+std::optional<Number> parse_unsigned(std::string_view text, std::uint64_t max = std::numeric_limits<Number>::max()) {
+  const auto value = parse_digits(text, max, 10);
+  return value ? std::optional(static_cast<Number>(*value)) : std::nullopt;
+}
+
+template <class Number = std::uint64_t>
+std::optional<Number> parse_hex(std::string_view text, std::uint64_t max = std::numeric_limits<Number>::max()) {
+  const auto value = parse_digits(text, max, 16);
+  return value ? std::optional(static_cast<Number>(*value)) : std::nullopt;
+}
+
+// Hexadecimal digits in lower case, at least `width` of them.
 std::string to_hex(std::uint64_t value, std::size_t width = 1);
-std::optional<std::uint64_t> parse_hex(std::string_view text, std::uint64_t max = UINT64_MAX);
 
 // `text` with each `from` replaced.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to);
@@ -94,6 +106,11 @@ std::string write_ranges(const std::vector<Number>& ascending) {
   }
   return text;
 }
+
+// A list of byte strings as one text, between two processes of one file on one machine: sizes are written as the
+// machine has them. Nothing unless a text is a whole list and nothing else.
+std::string encode_strings(const std::vector<std::string>& strings);
+std::optional<std::vector<std::string>> decode_strings(std::string_view text);
 
 // JSON (RFC 8259) as text, always ASCII.
 

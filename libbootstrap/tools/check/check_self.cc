@@ -18,7 +18,7 @@
 #include "core/plan/master_endpoint.h"
 #include "core/plan/node_gpus.h"
 #include "core/settings/settings.h"
-#include "core/step/rank_layout_text.h"
+#include "core/step/srun_messages.h"
 #include "core/util/text.h"
 #include "probe/machine.h"
 #include "probe/node_topology.h"

@@ -1,12 +1,19 @@
-// What ranks exchange: values with their tags, in pieces for PMI-1, and NCCL's rule which rank makes which unique id.
+// What ranks exchange: values with their tags, in pieces for PMI-1, and NCCL's rule which rank makes which unique id;
+// the sentence about ranks that did not call; the owner of the PMIx variables.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/exchanged_values.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <string>
+
+#include "core/exchange/missing_ranks.h"
+#include "core/exchange/pmix_environment.h"
+#include "known_layout.h"
+#include "step_environment.h"
 
 namespace bootstrap {
 namespace {
@@ -169,6 +176,131 @@ TEST(Roots, HaveAtMost256RanksEach) {
       const auto end = root + 1 < roots ? rank_of_root(root + 1, ranks, roots) : ranks;
       ASSERT_LE(end - rank_of_root(root, ranks, roots), kRanksPerRoot) << ranks << " ranks, root " << root;
     }
+  }
+}
+
+// A rank whose state is unknown is not called missing.
+
+TEST(MissingRanks, IsAFactWhereTheServerAnswers) {
+  EXPECT_EQ(describe_missing_ranks(block_layout(4, 4), {{5, 8, 9, 10, 11}, {}, {}, ServerState::kAnswers}),
+            "missing: rank 5 (node002, local rank 1), ranks 8-11 (all of node003)");
+}
+
+TEST(MissingRanks, AreOnTheNodeThatTheServerWasQueryingWhenItFellSilent) {
+  const auto layout = block_layout(4, 4);
+  EXPECT_EQ(describe_missing_ranks(layout, {{}, {8, 9, 10, 11}, {12, 13, 14, 15}, ServerState::kSilent}),
+            "missing: ranks 8-11 (all of node003), and perhaps others; slurmstepd on this node stopped answering after "
+            "it queried node003, as happens when all ranks of a node have ended");
+  // The ranks of the own node were queried before.
+  EXPECT_EQ(
+      describe_missing_ranks(layout, {{1, 13}, {8, 9, 10, 11}, {}, ServerState::kSilent}),
+      "missing: rank 1 (node001, local rank 1), ranks 8-11 (all of node003), rank 13 (node004, local rank 1), and "
+      "perhaps others; slurmstepd on this node stopped answering after it queried node003, as happens when all ranks "
+      "of a node have ended");
+}
+
+TEST(MissingRanks, AreOnOneOfTheNodesThatWereQueriedAtOnce) {
+  const auto layout = block_layout(4, 2);
+  EXPECT_EQ(
+      describe_missing_ranks(layout, {{}, {2, 3, 4, 5}, {}, ServerState::kSilent}),
+      "missing: some of ranks 2-3 (all of node002), ranks 4-5 (all of node003), and perhaps others; slurmstepd on this "
+      "node stopped answering after it queried their nodes, as happens when all ranks of a node have ended");
+  EXPECT_EQ(describe_missing_ranks(layout, {{1}, {2, 3, 4, 5}, {}, ServerState::kSilent}),
+            "missing: rank 1 (node001, local rank 1), and some of ranks 2-3 (all of node002), ranks 4-5 (all of "
+            "node003), and perhaps others; slurmstepd on this node stopped answering after it queried their nodes, as "
+            "happens when all ranks of a node have ended");
+}
+
+TEST(MissingRanks, ARankIsUnknownIfTheServerDidNotAnswer) {
+  const auto layout = block_layout(2, 2);
+  EXPECT_EQ(describe_missing_ranks(layout, {{}, {}, {1, 2, 3}, ServerState::kSilent}),
+            "missing or state unknown: rank 1 (node001, local rank 1), ranks 2-3 (all of node002); slurmstepd on this "
+            "node no longer answers, as happens after it queries a node where all ranks have ended");
+  EXPECT_EQ(describe_missing_ranks(layout, {{1}, {}, {2, 3}, ServerState::kSilent}),
+            "missing: rank 1 (node001, local rank 1); missing or state unknown: ranks 2-3 (all of node002); slurmstepd "
+            "on this node no longer answers, as happens after it queries a node where all ranks have ended");
+  EXPECT_EQ(
+      describe_missing_ranks(layout, {{}, {}, {1, 2, 3}, ServerState::kEnded}),
+      "missing or state unknown: rank 1 (node001, local rank 1), ranks 2-3 (all of node002); slurmstepd on this node "
+      "has ended");
+  // A step on one node has no other node to query.
+  EXPECT_EQ(describe_missing_ranks(block_layout(1, 2), {{}, {}, {1}, ServerState::kSilent}),
+            "missing or state unknown: rank 1 (node001, local rank 1); slurmstepd on this node no longer answers");
+}
+
+TEST(MissingRanks, AsksEveryNodeOnceInTurnsThatDifferByOne) {
+  for (const std::size_t count : {0U, 1U, 63U, 64U, 65U, 128U, 129U, 65536U}) {
+    std::vector<NodeIndex> nodes(count);
+    std::iota(nodes.begin(), nodes.end(), NodeIndex{7});
+    const auto turns = deal_turns(nodes, 64);
+    EXPECT_EQ(turns.size(), std::min<std::size_t>(count, 64));
+    std::vector<NodeIndex> asked;
+    for (const auto& turn : turns) {
+      EXPECT_GE(turn.size(), count / 64);
+      EXPECT_LE(turn.size(), (count + 63) / 64);
+      asked.insert(asked.end(), turn.begin(), turn.end());
+    }
+    EXPECT_EQ(asked, nodes) << count;
+  }
+}
+
+constexpr StepId kStep{12, 3, 0};
+
+Environment slurms() {
+  return environment_of({{"PMIX_NAMESPACE", "slurm.pmix.12.3"},
+                         {"PMIX_RANK", "7"},
+                         {"PMIX_SERVER_URI41", "pmix-server.17549;tcp4://127.0.0.1:46173"},
+                         {"PMIX_SERVER_URI2", "pmix-server.17549;tcp4://127.0.0.1:1"}});
+}
+
+ErrorCode refusal(const Environment& environment) {
+  const auto server = check_pmix_environment(environment, kStep, 7);
+  EXPECT_FALSE(server);
+  if (server) return ErrorCode::kLimit;
+  EXPECT_NE(server.error().message.find("srun --mpi=pmix"), std::string::npos) << server.error().message;
+  return server.error().code;
+}
+
+TEST(PmixGate, AcceptsTheOwnServer) {
+  const auto server = check_pmix_environment(slurms(), kStep, 7);
+  ASSERT_TRUE(server) << server.error().message;
+  EXPECT_EQ(server->name_space, "slurm.pmix.12.3");
+  EXPECT_EQ(server->port, 46173);
+  EXPECT_TRUE(server->loses_early_messages);
+}
+
+TEST(PmixGate, JobStartTimeShowsAReleaseThatLosesNoMessages) {
+  const auto server = check_pmix_environment(with(slurms(), {{"SLURM_JOB_START_TIME", "1795616689"}}), kStep, 7);
+  ASSERT_TRUE(server) << server.error().message;
+  EXPECT_FALSE(server->loses_early_messages);
+}
+
+TEST(PmixGate, ReportsMissingVariables) {
+  EXPECT_EQ(refusal({}), ErrorCode::kMissing);
+  auto environment = slurms();
+  environment.unset("PMIX_NAMESPACE");
+  EXPECT_EQ(refusal(environment), ErrorCode::kMissing);
+  environment = slurms();
+  environment.unset("PMIX_SERVER_URI41");
+  environment.unset("PMIX_SERVER_URI2");
+  EXPECT_EQ(refusal(environment), ErrorCode::kMissing);
+}
+
+TEST(PmixGate, RefusesLeftoversOfAnotherStepOrLauncher) {
+  for (const auto* name_space : {"slurm.pmix.12.2", "slurm.pmix.11.3", "slurm.pmix.12.33", "prterun-node001-1@1"}) {
+    EXPECT_EQ(refusal(with(slurms(), {{"PMIX_NAMESPACE", name_space}})), ErrorCode::kMissing) << name_space;
+  }
+  for (const auto* rank : {"8", "", "-7", "7 ", "four"}) {
+    EXPECT_EQ(refusal(with(slurms(), {{"PMIX_RANK", rank}})), ErrorCode::kDisagreement) << rank;
+  }
+}
+
+TEST(PmixGate, ReadsThePortOfAnAddress) {
+  EXPECT_EQ(port_of_server("pmix-server.1;tcp4://127.0.0.1:46173"), 46173);
+  EXPECT_EQ(port_of_server("pmix-server.1;tcp6://[::1]:9"), 9);
+  for (const auto* text : {"", "tcp4", "a;tcp4://127.0.0.1:", "a;tcp4://127.0.0.1:0", "a;tcp4://127.0.0.1:65536",
+                           "a;usock:/tmp/x:80", "a;tcp4://127.0.0.1:12x"}) {
+    EXPECT_FALSE(port_of_server(text)) << text;
   }
 }
 

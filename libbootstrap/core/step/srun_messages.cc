@@ -1,16 +1,99 @@
-// The layout as one short environment value, SLURM_BOOTSTRAP_LAYOUT.
+// What srun hands to the nodes, each as one line of text: its decision, and the layout of ranks.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/step/rank_layout_text.h"
+#include "core/step/srun_messages.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
-#include <optional>
 
 #include "core/hardware/network.h"
-#include "core/step/step_id.h"
+#include "core/settings/settings.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
+namespace {
+
+constexpr std::string_view kFormat = "3";
+constexpr char kSeparator = ';';
+constexpr std::size_t kFields = 7;
+constexpr std::size_t kMaxReason = 512;                        // bytes
+constexpr std::size_t kMaxWrittenReason = 4 * kMaxReason + 8;  // a byte that is not printable is written as \xNN
+// By SetUp and Asked. "observe" stands for kNothing with is_observed.
+constexpr std::array<std::string_view, 4> kSetUps{"nothing", "torchrun", "world", "all"};
+constexpr std::array<std::string_view, 3> kAskeds{"unasked", "weakly", "strongly"};
+constexpr std::string_view kObserve = "observe";
+constexpr std::string_view kVerbose = "v";
+constexpr std::string_view kSetUpPrefix = "set_up:";
+
+template <std::size_t N>
+std::optional<std::size_t> index_of(const std::array<std::string_view, N>& names, std::string_view name) {
+  const auto* const found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+}  // namespace
+
+std::string verdict(const Decision& decision, std::string_view hint) {
+  const auto* what = "SET UP: ";
+  if (decision.set_up == SetUp::kNothing) what = "NOT SET UP: ";
+  if (decision.set_up == SetUp::kTorchrun) what = "SET UP for torchrun: ";
+  return cat({what, decision.reason, hint.empty() ? "" : "; ", hint});
+}
+
+std::string_view hint_of(const Decision& decision) {
+  if (decision.set_up == SetUp::kNothing || decision.asked != Asked::kUnasked) return {};
+  return "use --bootstrap=off to run it without the plugin";
+}
+
+std::string write_set_up(SetUp set_up) { return cat({kSetUpPrefix, kSetUps[static_cast<std::size_t>(set_up)]}); }
+
+SetUp read_set_up(std::string_view settings) {
+  if (!settings.starts_with(kSetUpPrefix)) return SetUp::kAllSettings;
+  const auto word = settings.substr(0, settings.find(' ')).substr(kSetUpPrefix.size());
+  return static_cast<SetUp>(index_of(kSetUps, word).value_or(static_cast<std::size_t>(SetUp::kAllSettings)));
+}
+
+// "3;12.0;world;unasked;SALT;localhost;v;4 tasks, each with ...": the reason may hold any separator, so it is the last.
+std::string write_decision(const StepId& id, const Decision& decision) {
+  const auto what = decision.is_observed ? kObserve : kSetUps[static_cast<std::size_t>(decision.set_up)];
+  return cat({kFormat, ";", to_string(id), ";", what, ";", kAskeds[static_cast<std::size_t>(decision.asked)], ";",
+              to_hex(decision.salt), ";", decision.unusable_master, ";", decision.is_verbose ? kVerbose : "", ";",
+              printable(std::string_view(decision.reason).substr(0, kMaxReason))});
+}
+
+bool asks_strongly(std::string_view decision) {
+  const auto fields = split(decision, kSeparator);
+  return fields.size() >= kFields && fields[3] == kAskeds[static_cast<std::size_t>(Asked::kStrongly)];
+}
+
+std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
+  std::array<std::string_view, kFields> fields;
+  for (auto& field : fields) {
+    const auto end = text.find(kSeparator);
+    if (end == std::string_view::npos) return std::nullopt;
+    field = text.substr(0, end);
+    text.remove_prefix(end + 1);
+  }
+  if (fields[0] != kFormat || fields[1] != to_string(id)) return std::nullopt;
+  Decision decision;
+  decision.is_observed = fields[2] == kObserve;
+  const auto what = decision.is_observed ? std::optional(std::size_t{0}) : index_of(kSetUps, fields[2]);
+  const auto asked = index_of(kAskeds, fields[3]);
+  const auto salt = parse_hex(fields[4]);
+  if (!what || !asked || !salt) return std::nullopt;
+  decision.set_up = static_cast<SetUp>(*what);
+  decision.asked = static_cast<Asked>(*asked);
+  // The text may come from a user, and goes into slurmd's log and to the user's terminal.
+  if (!fields[5].empty() && !is_host_name(fields[5])) return std::nullopt;
+  if (!is_printable_text(text, kMaxWrittenReason)) return std::nullopt;
+  decision.salt = *salt;
+  decision.unusable_master = fields[5];
+  decision.is_verbose = fields[6] == kVerbose;
+  decision.reason = text;
+  return decision;
+}
+
 namespace {
 
 std::string step_prefix(std::uint32_t job, std::uint32_t step) {
@@ -36,18 +119,6 @@ std::string write_runs(const std::vector<T>& values) {
   return text;
 }
 
-std::optional<std::vector<NodeIndex>> read_runs(std::string_view text, std::size_t most) {
-  std::vector<NodeIndex> values;
-  for (const auto item : split(text, ',')) {
-    const auto cross = item.find('x');
-    const auto value = parse_unsigned(item.substr(0, cross), kMaxRanks);
-    const auto times = cross == std::string_view::npos ? 1 : parse_unsigned(item.substr(cross + 1), kMaxRanks);
-    if (!value || !times || *times == 0 || values.size() + *times > most) return std::nullopt;
-    values.insert(values.end(), *times, static_cast<NodeIndex>(*value));
-  }
-  return values;
-}
-
 // A plane size can only be the length of the first run.
 std::string write_map(const ComponentText& component) {
   const auto& map = component.node_of_rank;
@@ -63,12 +134,12 @@ std::optional<std::vector<NodeIndex>> read_map(std::string_view text, const std:
   if (text == "block") return deal_block(counts);
   if (text == "cyclic") return deal_cyclic(counts);
   if (text.starts_with("plane:")) {
-    const auto plane = parse_unsigned(text.substr(6), kMaxRanks);
+    const auto plane = parse_unsigned<std::uint32_t>(text.substr(6), kMaxRanks);
     if (!plane || *plane == 0) return std::nullopt;
-    return deal_plane(counts, static_cast<std::uint32_t>(*plane));
+    return deal_plane(counts, *plane);
   }
   if (!text.starts_with("map:")) return std::nullopt;
-  auto map = read_runs(text.substr(4), std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+  auto map = read_runs(text.substr(4), "x", "", std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
   if (!map) return std::nullopt;
   std::vector<std::uint32_t> seen(counts.size());
   for (const auto node : *map) {
@@ -81,7 +152,7 @@ std::optional<std::vector<NodeIndex>> read_map(std::string_view text, const std:
 
 // The counts in our run form, "2x3,1". A node without a task is no node of the step.
 std::optional<std::vector<std::uint32_t>> read_counts(std::string_view text) {
-  auto counts = read_runs(text, kMaxNodes);
+  auto counts = read_runs(text, "x", "", kMaxNodes);
   if (!counts || std::find(counts->begin(), counts->end(), 0U) != counts->end()) return std::nullopt;
   return counts;
 }
@@ -104,32 +175,15 @@ struct ComponentFields {
 };
 
 Result<ComponentFields> read_fields(const std::vector<std::string_view>& fields, std::string_view whole) {
-  const auto job = parse_unsigned(fields[0], UINT32_MAX);
+  const auto job = parse_unsigned<std::uint32_t>(fields[0]);
   if (!job) return fail(unreadable(whole));
   auto nodes = HostList::parse(fields[1]);
   if (!nodes) return fail(nodes.error());
   if (nodes->size() > kMaxNodes) return fail(too_large(whole));
   auto counts = read_counts(fields[2]);
   if (!counts || counts->size() != nodes->size()) return fail(unreadable(whole));
-  return ComponentFields{static_cast<std::uint32_t>(*job), std::move(*nodes), std::move(*counts)};
+  return ComponentFields{*job, std::move(*nodes), std::move(*counts)};
 }
-
-// Keeps the sizes of all components together below what a step can have.
-class Budget {
- public:
-  explicit Budget(std::size_t max_ranks) : max_ranks_(max_ranks) {}
-
-  bool take(const std::vector<std::uint32_t>& counts) {
-    nodes_ += counts.size();
-    ranks_ += std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-    return nodes_ <= kMaxNodes && ranks_ <= max_ranks_;
-  }
-
- private:
-  std::size_t max_ranks_;
-  std::size_t nodes_ = 0;
-  std::size_t ranks_ = 0;
-};
 
 }  // namespace
 
@@ -163,13 +217,13 @@ Result<LayoutText> read_layout(std::string_view text, const HostList& nodes,
   const auto slash = text.find('/');
   const auto dot = text.find('.');
   if (slash == std::string_view::npos || dot > slash) return fail(unreadable(text));
-  const auto job = parse_unsigned(text.substr(0, dot), UINT32_MAX);
-  const auto step = parse_unsigned(text.substr(dot + 1, slash - dot - 1), UINT32_MAX);
+  const auto job = parse_unsigned<std::uint32_t>(text.substr(0, dot));
+  const auto step = parse_unsigned<std::uint32_t>(text.substr(dot + 1, slash - dot - 1));
   if (!job || !step) return fail(unreadable(text));
 
   LayoutText layout;
-  layout.job = static_cast<std::uint32_t>(*job);
-  layout.step = static_cast<std::uint32_t>(*step);
+  layout.job = *job;
+  layout.step = *step;
   const auto at = text.find('@');
   if (at != std::string_view::npos) {
     layout.master_ip = text.substr(at + 1);
@@ -177,7 +231,8 @@ Result<LayoutText> read_layout(std::string_view text, const HostList& nodes,
   }
   const auto parts = split(text.substr(slash + 1, at == std::string_view::npos ? at : at - slash - 1), '/');
   if (parts.size() > kMaxComponents) return fail(too_large(text));
-  Budget budget(max_ranks);
+  std::size_t node_count = 0;
+  std::size_t rank_count = 0;
   for (const auto part : parts) {
     const auto fields = split(part, ';');
     const bool is_whole = parts.size() == 1 && fields.size() == 1;
@@ -185,7 +240,9 @@ Result<LayoutText> read_layout(std::string_view text, const HostList& nodes,
     auto own = is_whole ? Result<ComponentFields>(ComponentFields{layout.job, nodes, tasks_per_node})
                         : read_fields(fields, text);
     if (!own) return fail(own.error());
-    if (!budget.take(own->counts)) return fail(too_large(text));
+    node_count += own->counts.size();
+    rank_count += std::accumulate(own->counts.begin(), own->counts.end(), std::size_t{0});
+    if (node_count > kMaxNodes || rank_count > max_ranks) return fail(too_large(text));
     auto map = read_map(fields.back(), own->counts);
     if (!map) return fail(unreadable(text));
     if (!is_whole) layout.component_jobs.push_back(own->job);
