@@ -16,18 +16,12 @@ import submitit
 def train():
     import torch.distributed as dist
 
-    from torch_train import end_group, of_all, train_with_ddp
-    from training import finish, show_rank
+    from torch_train import train_in_group
 
     environment = submitit.helpers.TorchDistributedEnvironment().export()
     dist.init_process_group("gloo")
-    rank, size = dist.get_rank(), dist.get_world_size()
-    assert (rank, size) == (environment.rank, environment.world_size)
-    show_rank(rank, size, environment.local_rank)
-    first, final, mine = train_with_ddp("env")
-    sums = of_all(mine)
-    end_group()
-    finish(rank, size, first, final, sums)
+    assert (dist.get_rank(), dist.get_world_size()) == (environment.rank, environment.world_size)
+    train_in_group(environment.local_rank)
 
 
 def main():

@@ -8,8 +8,7 @@ import numpy as np
 import torch.distributed as dist
 from jax.experimental import multihost_utils
 
-from torch_train import end_group, of_all, train_with_ddp
-from training import finish, show_rank
+from torch_train import train_in_group
 
 
 def main():
@@ -18,14 +17,9 @@ def main():
     jax.distributed.initialize()
     rank, size = jax.process_index(), jax.process_count()
     assert (rank, size) == (dist.get_rank(), dist.get_world_size()), "the two worlds differ"
-    show_rank(rank, size, "of both")
     ranks = multihost_utils.process_allgather(np.array(rank))
     assert sorted(ranks.tolist()) == list(range(size)), ranks
-
-    first, final, mine = train_with_ddp("env")
-    sums = of_all(mine)
-    end_group()
-    finish(rank, size, first, final, sums)
+    train_in_group("of both")
 
 
 if __name__ == "__main__":

@@ -111,11 +111,10 @@ def train_with_fsdp():
     return first, torch_loss(network, inputs, targets), whole
 
 
-def main():
-    how = sys.argv[1]
-    join(how)
+def train_in_group(local_rank, how="env"):
+    """In the group that is there, which it ends."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    show_rank(rank, size, os.environ["LOCAL_RANK"])
+    show_rank(rank, size, local_rank)
     if how == "groups":
         check_groups()
     first, final, mine = train_with_fsdp() if how == "fsdp" else train_with_ddp(how)
@@ -125,4 +124,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    join(sys.argv[1])
+    train_in_group(os.environ["LOCAL_RANK"], sys.argv[1])
