@@ -28,7 +28,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -177,11 +176,8 @@ FAULT(int, faccessat, (int folder, const char* path, int mode, int flags), (fold
       WITH(EACCES, -1))
 FAULT(int, bind, (int socket, const struct sockaddr* name, socklen_t size), (socket, name, size), WITH(EADDRINUSE, -1))
 FAULT(int, clock_gettime, (clockid_t clock, struct timespec* time), (clock, time), WITH(EINVAL, -1))
-FAULT(int, dup2, (int from, int to), (from, to), WITH(EMFILE, -1))
 FAULT(int, eventfd, (unsigned count, int flags), (count, flags), WITH(EMFILE, -1))
 FAULT(int, eventfd_write, (int file, eventfd_t count), (file, count), WITH(EAGAIN, -1))
-FAULT(int, fexecve, (int file, char* const words[], char* const entries[]), (file, words, entries), WITH(ENOENT, -1))
-FAULT(pid_t, fork, (void), (), WITH(EAGAIN, -1))
 FAULT(int, fstat, (int file, struct stat* facts), (file, facts), WITH(EIO, -1))
 FAULT(int, stat, (const char* path, struct stat* facts), (path, facts), WITH(EIO, -1))
 FAULT(int, getaddrinfo, (const char* name, const char* service, const struct addrinfo* hints, struct addrinfo** found),
@@ -192,13 +188,9 @@ FAULT(int, getnameinfo,
       (address, size, host, host_size, service, service_size, flags), return EAI_MEMORY)
 FAULT(ssize_t, getrandom, (void* bytes, size_t size, unsigned flags), (bytes, size, flags), WITH(ENOSYS, -1))
 FAULT(int, getsockname, (int socket, struct sockaddr* name, socklen_t* size), (socket, name, size), WITH(ENOBUFS, -1))
-FAULT(int, listen, (int socket, int backlog), (socket, backlog), WITH(EADDRINUSE, -1))
-FAULT(off_t, lseek, (int file, off_t offset, int from), (file, offset, from), WITH(EINVAL, -1))
-FAULT(int, memfd_create, (const char* name, unsigned flags), (name, flags), WITH(EMFILE, -1))
 FAULT(void*, mmap, (void* at, size_t size, int protection, int flags, int file, off_t offset),
       (at, size, protection, flags, file, offset), WITH(ENOMEM, MAP_FAILED))
 FAULT(DIR*, opendir, (const char* path), (path), WITH(EMFILE, NULL))
-FAULT(int, pipe2, (int ends[2], int flags), (ends, flags), WITH(EMFILE, -1))
 FAULT(int, poll, (struct pollfd * files, nfds_t count, int wait), (files, count, wait), WITH(EINTR, -1))
 FAULT(int, pthread_cond_clockwait,
       (pthread_cond_t * condition, pthread_mutex_t* mutex, clockid_t clock, const struct timespec* until),
@@ -220,35 +212,21 @@ FAULT(ssize_t, sendto,
 FAULT(int, setenv, (const char* name, const char* text, int over), (name, text, over), WITH(ENOMEM, -1))
 FAULT(int, setsockopt, (int socket, int level, int name, const void* value, socklen_t size),
       (socket, level, name, value, size), WITH(ENOBUFS, -1))
-FAULT(int, sigprocmask, (int how, const sigset_t* set, sigset_t* old), (how, set, old), WITH(EINVAL, -1))
 FAULT(int, socket, (int domain, int type, int protocol), (domain, type, protocol), WITH(EMFILE, -1))
 FAULT(int, unsetenv, (const char* name), (name), WITH(EINVAL, -1))
-FAULT(pid_t, waitpid, (pid_t process, int* status, int options), (process, status, options), WITH(ECHILD, -1))
 FAULT(ssize_t, write, (int file, const void* bytes, size_t size), (file, bytes, size), WITH(EIO, -1))
 
 // Those with more arguments than their type has. All that could be there are passed on, as the kernel takes them.
-#define ONE_MORE(last, type, name)      \
-  va_list rest;                         \
-  va_start(rest, last);                 \
-  const type name = va_arg(rest, type); \
-  va_end(rest)
-
 int open(const char* path, int flags, ...) {
   static int place;
   static int (*real)(const char*, int, ...);
-  ONE_MORE(flags, unsigned, mode);
+  va_list rest;
+  va_start(rest, flags);
+  const unsigned mode = va_arg(rest, unsigned);
+  va_end(rest);
   if (is_to_fail(&place, "open", __builtin_return_address(0))) WITH(EMFILE, -1);
   if (real == NULL) *(void**)&real = next("open");
   return real(path, flags, mode);
-}
-
-int fcntl(int file, int command, ...) {
-  static int place;
-  static int (*real)(int, int, ...);
-  ONE_MORE(command, long, value);
-  if (is_to_fail(&place, "fcntl", __builtin_return_address(0))) WITH(EMFILE, -1);
-  if (real == NULL) *(void**)&real = next("fcntl");
-  return real(file, command, value);
 }
 
 long syscall(long number, ...) {
