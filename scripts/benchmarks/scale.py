@@ -1,18 +1,22 @@
-"""Clusters of many nodes on this machine: srun with the plugin and without, the memory of slurmstepd, and exchanges of many ranks."""
+"""Clusters of many nodes on this machine: srun with the plugin off, on and asked, the memory of slurmstepd, exchanges of many ranks,
+many tasks, many worlds, and what slurmctld is asked."""
 
 # SPDX-License-Identifier: Apache-2.0
 
+import re
+import shutil
 import time
 from statistics import median
 
 from benchmarks.plugin import stopwatch
-from benchmarks.steps import StepFailed, clocked, run_step, shape
+from benchmarks.steps import StepFailed, built, clocked, run_step, shape
 from benchmarks.table import Group
 from local_cluster import running
 
 RATIO, ADDED_KIB = 1.03, 2048  # at JUDGED nodes; of slurmstepd at any size
 JUDGED = 128
 GPUS = 2  # and tasks, of each node
+MANY_TASKS, MANY_WORLDS, QUEUED = 2000, 20, 40
 SLEEP = ("python3", "-I", "-S", "-c", "import time; time.sleep(600)")
 
 
@@ -36,12 +40,36 @@ def stepd_memory(cluster, plugstack, nodes, text):
         cluster.write_plugstack(plugstack)
 
 
+def user_init_times(cluster, plugstack, nodes):
+    """Microseconds on each node of one step, from two plugins that note the time."""
+    etc, times = cluster.state / "etc", cluster.state / "log" / "times"
+    lines = []
+    for clock in ("before", "after"):
+        shutil.copy(built("tests/doubles/clock_spank.so"), etc / f"clock_{clock}.so")  # the same file loaded twice is one plugin
+        lines.append(f"optional {etc}/clock_{clock}.so clock={clock} out={times}\n")
+    cluster.write_plugstack(f"{lines[0]}{plugstack}{lines[1]}")
+    done = cluster.run(["srun", "-Q", f"-N{nodes}", f"--ntasks-per-node={GPUS}", f"--gres=gpu:{GPUS}", "true"], timeout=120)
+    cluster.write_plugstack(plugstack)
+    assert done.returncode == 0, done.stderr
+    deadline = time.monotonic() + 20
+    while True:
+        words = [line.split() for line in times.read_text().splitlines()] if times.exists() else []
+        noted = {(clock, node): int(word) for clock, hook, node, *_, word in words if hook == "user_init"}
+        if len(noted) == 2 * nodes:
+            return [(noted["after", node] - noted["before", node]) / 1000 for clock, node in noted if clock == "after"]
+        assert time.monotonic() < deadline, f"{len(noted)} of {2 * nodes} times of user_init are there"
+        time.sleep(0.2)
+
+
 def add_launches(group, cluster, plugstack, nodes, count):
     options = f"-N{nodes} --ntasks-per-node={GPUS} --gres=gpu:{GPUS}"
     with stopwatch(cluster, options) as pairs:
         step = f"timeout 120 srun -Q {options} true"
-        group.add(f"srun, {shape(nodes * GPUS, nodes)}", "ms", *pairs(step, step, count), "no plugin",
-                  ratio_limit=RATIO if nodes >= JUDGED else None)
+        for what, option, limit in (("on", "", RATIO if nodes >= JUDGED else None), ("requested", "--bootstrap=on ", None),
+                                    ("--bootstrap=off", "--bootstrap=off ", None)):
+            times = pairs(step.replace("srun ", f"srun {option}"), step, count)
+            group.add(f"srun, {what}, {shape(nodes * GPUS, nodes)}", "ms", *times, "no plugin", ratio_limit=limit)
+    group.add(f"user_init, {nodes} nodes at once", "us", user_init_times(cluster, plugstack, nodes))
     memory = [stepd_memory(cluster, plugstack, nodes, text) for text in (plugstack, "\n")]
     group.add(f"memory of slurmstepd, {nodes} nodes", "KiB", *memory, "no plugin", added_limit=ADDED_KIB)
 
@@ -64,12 +92,52 @@ def add_exchanges(group, cluster, nodes, count):
                   why_not=failures[-1] if failures else "")
 
 
+def add_crowds(group, cluster, nodes):
+    """Many tasks in a step, and many steps at once."""
+    each = -(-MANY_TASKS // nodes)
+    step = ["srun", "-Q", "-O", f"-N{nodes}", f"--ntasks-per-node={each}", "--bootstrap=on", "--bootstrap-gpu=off", "sh", "-c", "echo $RANK"]
+    done = cluster.run(["timeout", "280", *step], timeout=300)
+    missing = set(map(str, range(each * nodes))) - set(done.stdout.split())
+    group.add(f"of {each * nodes} tasks of one step, without a rank", "", len(missing), limit=0,
+              why_not=next(iter(done.stderr.splitlines()), ""))
+    worlds = [cluster.start(["srun", "-Q", "-N2", f"--ntasks-per-node={GPUS}", f"--gres=gpu:{GPUS}", "python3", "-I", "-S", "-c",
+                             "import os; print(os.environ['RANK'])"]) for _ in range(min(MANY_WORLDS, nodes // 2))]
+    ended = [(world.communicate(timeout=180)[0], world.returncode) for world in worlds]
+    failed = [end for end in ended if end[1] != 0 or sorted(end[0].split()) != [str(rank) for rank in range(2 * GPUS)]]
+    group.add(f"of {len(worlds)} worlds at once, that failed", "", len(failed), limit=0, why_not=str(failed[:1]))
+
+
+def answered(cluster):
+    """Messages that slurmctld has answered so far."""
+    counts = re.findall(r"^\s*REQUEST_\w+\s.*count:(\d+)", cluster.run(["sdiag"], user="root").stdout, re.MULTILINE)
+    return sum(map(int, counts))
+
+
+def add_queue(group, cluster, plugstack):
+    """Jobs of one srun each, one after the other: how many in a second, and messages to slurmctld for each."""
+    rates, messages = [], []
+    for text in (plugstack, "\n"):
+        cluster.write_plugstack(text)
+        before, began = answered(cluster), time.monotonic()
+        done = cluster.run(["bash", "-c", f"for ((i = 0; i < {QUEUED}; i++)); do srun -Q -N2 --ntasks-per-node={GPUS} --gres=gpu:{GPUS} "
+                            "true || exit; done"], timeout=300)
+        assert done.returncode == 0, done.stderr
+        rates.append(QUEUED / (time.monotonic() - began))
+        messages.append((answered(cluster) - before) / QUEUED)
+    cluster.write_plugstack(plugstack)
+    group.add("srun in a second, one after the other", "/s", *rates, "no plugin")
+    group.add("messages to slurmctld for each", "", *messages, "no plugin")
+
+
 def measure_scale(_, size):
     group = Group(f"Clusters of many nodes on this machine, {GPUS} tasks with a GPU each on a node")
     for nodes in size.scale_nodes:
-        with running("scale", "--nodes", str(nodes), "--gpus", str(GPUS), "--plugin-args", "announce=off") as cluster:
+        with running("scale", "--nodes", str(nodes), "--gpus", str(GPUS), "--cpus", str(max(4, -(-MANY_TASKS // nodes))), "--plugin-args",
+                     "announce=off") as cluster:
             plugstack = (cluster.state / "etc" / "plugstack.conf").read_text()
             add_launches(group, cluster, plugstack, nodes, size.scale_pairs)
             if nodes == min(size.scale_nodes, key=lambda count: abs(count - JUDGED)):
                 add_exchanges(group, cluster, nodes, size.scale_worlds)
+                add_crowds(group, cluster, nodes)
+                add_queue(group, cluster, plugstack)
     return group
