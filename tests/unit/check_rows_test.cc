@@ -11,20 +11,20 @@
 namespace bootstrap {
 namespace {
 
-using Change = std::function<void(CheckFindings&)>;
+using ChangeFindings = std::function<void(CheckFindings&)>;
 
 // The same change to the reports of these ranks.
-Change on(std::vector<Rank> ranks, const std::function<void(CheckReport&)>& change) {
+ChangeFindings on(std::vector<Rank> ranks, const std::function<void(CheckReport&)>& change) {
   return [=](CheckFindings& findings) {
     for (const auto rank : ranks) change(*findings.reports[rank]);
   };
 }
-Change on_all(const std::function<void(CheckReport&)>& change) {
+ChangeFindings on_all(const std::function<void(CheckReport&)>& change) {
   return [=](CheckFindings& findings) {
     for (auto& report : findings.reports) change(*report);
   };
 }
-Change both(const Change& one, const Change& other) {
+ChangeFindings both(const ChangeFindings& one, const ChangeFindings& other) {
   return [=](CheckFindings& findings) {
     one(findings);
     other(findings);
@@ -39,7 +39,7 @@ constexpr auto kFailed = CheckResult::kFailed;
 
 // A change to a good step of four ranks on two nodes, and the row that shows it. An empty text, no ranks: any.
 // `hint` is a part of the row's. With `is_only` no other row is worse than in a good step.
-void expect_row(const Change& change, const char* name, CheckResult result, const std::string& text = {},
+void expect_row(const ChangeFindings& change, const char* name, CheckResult result, const std::string& text = {},
                 const std::vector<Rank>& ranks = {}, const char* hint = "", bool is_only = true) {
   auto findings = good_step();
   change(findings);

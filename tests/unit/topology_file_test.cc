@@ -13,12 +13,12 @@
 namespace bootstrap {
 namespace {
 
-constexpr const char* kSmall = "slurm-bootstrap-topology 1\ncpus 0-1\nnuma 0 0-1\nend\n";
+constexpr const char* kMinimal = "slurm-bootstrap-topology 1\ncpus 0-1\nnuma 0 0-1\nend\n";
 
 class TopologyFile : public testing::Test {
  protected:
   // Written anew with these permissions; the answer is what went wrong.
-  std::string refusal(mode_t mode, std::string_view text = kSmall) const {
+  std::string refusal(mode_t mode, std::string_view text = kMinimal) const {
     folder_.write("/topology.txt", text);
     EXPECT_EQ(::chmod(path().c_str(), mode), 0);
     const auto topology = read_topology_file(path());
