@@ -10,7 +10,7 @@ from pathlib import Path
 BUSY = ("real_frameworks", "examples", "ends_at_random", "plugin_faults", "packages", "bench", "simulation", "load", "mpi_layouts",
         "layouts", "harm", "sanitizers", "horovod", "documents")
 # They wait for the longest: begun first, so that none of them is left to one pytest at the end.
-LONGEST = ("scaling_report", "mpirun", "gpus", "exchange_faults", "exchange_daemons")
+LONGEST = ("python_package", "scaling_report", "mpirun", "gpus", "exchange_faults", "exchange_daemons")
 
 
 def by_file(items, is_busy):
