@@ -12,7 +12,13 @@
  * Opening a handle and reading from it sends, opens and changes nothing. Calls to other ranks are "collective": all
  * ranks of the step make these calls in the same order, one at a time in a process, and each comes back within its
  * deadline and two seconds. Over PMIx (srun --mpi=pmix) an error names the missing ranks; in other steps the calls go
- * over PMI-1, which cannot. bootstrap(3) has the rules for threads, signal handlers, forked children, MPI and mpirun.
+ * over PMI-1, which cannot. bootstrap(3) has what MPI and mpirun need.
+ *
+ * Threads: collective calls are made one at a time in a process, also on different handles, since all ranks need one
+ * order; a second one waits for the first. All other calls may be made by any thread at any time, also on a handle
+ * whose collective call still runs, but bootstrap_close is the last on its handle, and no thread may change the
+ * environment during bootstrap_open. A signal handler may call bootstrap_version and what takes a const handle. A
+ * forked child may call all but what is collective: that fails there at once if its parent has made such a call.
  *
  * Environment read: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK and _LOCAL_SIZE, PMIX_HOSTNAME; SLURM_JOB_ID,
  * SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS, SLURM_STEP_NUM_TASKS,
