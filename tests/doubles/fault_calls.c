@@ -229,6 +229,21 @@ int open(const char* path, int flags, ...) {
   return real(path, flags, mode);
 }
 
+int fcntl(int file, int command, ...) {
+  static int place;
+  static int (*real)(int, int, ...);
+  va_list rest;
+  va_start(rest, command);
+  const long value = va_arg(rest, long);
+  va_end(rest);
+  if (is_to_fail(&place, "fcntl", __builtin_return_address(0))) {
+    errno = EMFILE;
+    return -1;
+  }
+  if (real == NULL) *(void**)&real = next("fcntl");
+  return real(file, command, value);
+}
+
 long syscall(long number, ...) {
   static int place;
   static long (*real)(long, ...);
