@@ -236,6 +236,14 @@ fail_with_logs() {
   fail "$@"
 }
 
+# All hosts may talk to all others, and the kernel has one limit for the neighbours of all network namespaces. Above it no new
+# connection is made, and Slurm drains the nodes.
+raise_neighbour_limit() {
+  local limit=/proc/sys/net/ipv4/neigh/default/gc_thresh3 needed=$((2 * (node_count + 1) * (node_count + 1)))
+  (($(<"$limit") >= needed)) || printf '%d\n' "$needed" >"$limit" ||
+    fail "cannot raise net.ipv4.neigh.default.gc_thresh3 to $needed, which $node_count nodes need; raise it on the machine"
+}
+
 # The number of idle nodes; 0 while slurmctld does not answer. What runs meanwhile must not keep the pipe of init or
 # the lock, should we be killed.
 count_idle_nodes() {
@@ -274,6 +282,7 @@ run_up() {
   trap 'exit 130' INT
   trap 'exit 143' TERM
   trap 'exit 141' PIPE
+  raise_neighbour_limit
   say "starting $cluster_name: Slurm $slurm_version, $node_count nodes with $cpu_count CPUs; GPUs of each: ${gpu_counts// /, }"
   write_configuration
   start_init
