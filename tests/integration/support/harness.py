@@ -205,7 +205,7 @@ def everything_below(folder):
             yield Path(place, name)
 
 
-def wait_for(condition, seconds=60, what="waited too long"):
+def wait_for(condition, seconds=300, what="waited too long"):
     """Asks again until it is so; `what` is the message of a failure. The bound is for what never happens."""
     deadline = time.monotonic() + seconds
     while not condition():
