@@ -21,6 +21,9 @@ def test_up_and_down_leave_nothing(cluster_factory, options):
     before = machine_traces()
     cluster = cluster_factory("gone" + "".join(options)[-3:].replace("=", "-")).up("--no-plugin", *options)
     namespaces = cluster.namespaces()
+    # They stay open, so that no other cluster gets the number of one that is gone.
+    pids = [path.read_text().strip() for path in (cluster.state / "pids").iterdir() if path.name != "init.new"]
+    held = [open(f"/proc/{pid}/ns/{kind}", "rb") for pid in pids for kind in ("mnt", "net", "pid", "uts", "ipc")]
     assert cluster.run(["srun", "-N2", "--gres=gpu:1", "--mpi=pmix", "true"]).returncode == 0
     job = cluster.start(["srun", "-N2", "sleep", "600"])
     wait_for(lambda: "sleep" in cluster.run(["ps", "-eo", "comm"]).stdout)
@@ -34,6 +37,8 @@ def test_up_and_down_leave_nothing(cluster_factory, options):
     job.communicate(timeout=60)
     assert cluster.traces(namespaces) == []
     assert machine_traces() - before == set()
+    for file in held:
+        file.close()
 
 
 # How far it has come: a file of its state folder.
