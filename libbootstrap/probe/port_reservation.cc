@@ -91,8 +91,9 @@ Result<Descriptor> bind_beside_time_wait(std::uint16_t port, const std::string& 
 
 // A program that was started without standard input, output or error does not get the socket in its place.
 PortReservation::PortReservation(Descriptor socket) : socket_(std::move(socket)) {
-  const int number = socket_.get();
-  if (number <= STDERR_FILENO) socket_ = Descriptor(::fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (socket_.get() > STDERR_FILENO) return;
+  Descriptor higher(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (higher.is_open()) socket_ = std::move(higher);  // without a free descriptor the port stays reserved all the same
 }
 
 Result<PortReservation> PortReservation::take(std::uint16_t port, const std::string& name) {
