@@ -20,7 +20,7 @@ readonly tests=(
   exchange/{exchange{,_daemons,_faults,_pmi1,_refusals,_rounds,_side_effects},communicators}
   failures/{first_failure,plugin_faults} frameworks/{framework_variables,examples,train} gpus/{gpus,near_gpus}
   layouts/{layouts,mpi_layouts,heterogeneous_steps} load/{load,ends_at_random} mpirun/mpirun ports/{ports,port_conflicts}
-  preload/{preload,preload_other_processes} scripts/{cluster,cluster_cgroups,cluster_slurm}
+  preload/{preload,preload_other_processes} scripts/{cluster,cluster_cgroups,cluster_slurm,packages}
   security/{malformed_environment,other_users,rogue_peers,root_system_calls,secret,writable_files}
 )
 

@@ -4,6 +4,7 @@ an emergency, upgraded and removed while steps run. The lines of the README them
 import re
 import shutil
 import subprocess
+import tarfile
 
 import pytest
 
@@ -14,20 +15,40 @@ LINK = "/etc/slurm/plugstack.conf.d/zz-bootstrap.conf"
 STEP = ["srun", "-N2", "--ntasks-per-node=2", "--gres=gpu:2"]
 SHOW = ["sh", "-c", "echo task $SLURM_PROCID ${RANK:-none}"]
 SWITCH_ON = f"ln -s /usr/share/slurm-bootstrap/bootstrap.conf {LINK}"
-PACKAGES = REPOSITORY / "build" / "package" / "packages"
+RELEASE = REPOSITORY / "build" / "dist"
 NAMES = ["libbootstrap-dev", "libbootstrap0", "slurm-bootstrap", "slurm-bootstrap-plugin"]
 
 
-@pytest.fixture(scope="module")
-def deb_packages(request):
-    """Made by the workflow with --full; else from what is built already, which takes seconds."""
-    shutil.rmtree(PACKAGES, ignore_errors=True)
-    line = ["cmake", "--workflow", "--preset", "package"]
-    if not request.config.getoption("--full"):
-        line = ["cpack", "--config", "build/release/CPackConfig.cmake", "-G", "DEB", "-B", str(PACKAGES)]
+def make_packages(generator, folder):
+    """From what is built already, which takes seconds."""
+    line = ["cpack", "--config", "build/release/CPackConfig.cmake", "-G", generator, "-B", str(folder)]
     done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    found = {path.name.split("_")[0]: path for path in PACKAGES.glob("*.deb")}
+
+
+@pytest.fixture(scope="module")
+def packages(request, tmp_path_factory):
+    """The folder of all packages; with --full those that `scripts/release` makes of what is committed."""
+    if not request.config.getoption("--full"):
+        folder = tmp_path_factory.mktemp("packages")
+        make_packages("DEB", folder)
+        if shutil.which("rpmbuild"):
+            make_packages("RPM", folder)
+        return folder
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
+    # `git archive` writes there what it was made of.
+    made_of = [tarfile.open(path).pax_headers["comment"] for path in RELEASE.glob("*.tar.gz")]
+    if made_of != [head]:
+        clone = tmp_path_factory.mktemp("release") / "clone"
+        subprocess.run(["git", "clone", "--quiet", REPOSITORY, clone], check=True)
+        subprocess.run(["scripts/release", "--dry-run", "--out", RELEASE], cwd=clone, check=True)
+    subprocess.run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=RELEASE, check=True)
+    return RELEASE
+
+
+@pytest.fixture(scope="module")
+def deb_packages(packages):
+    found = {path.name.split("_")[0]: path for path in packages.glob("*.deb")}
     assert sorted(found) == NAMES
     return found
 
@@ -215,15 +236,12 @@ def test_the_plugin_needs_its_release_of_slurm(deb_packages):
 
 
 @pytest.mark.skipif(not shutil.which("rpmbuild"), reason="needs rpmbuild")
-def test_rpm_packages_work_and_leave_nothing(cluster, machine, tmp_path):
-    line = ["cpack", "--config", "build/release/CPackConfig.cmake", "-G", "RPM", "-B", str(tmp_path)]
-    done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    files = sorted(map(str, tmp_path.glob("*.rpm")))
+def test_rpm_packages_work_and_leave_nothing(cluster, machine, packages):
+    files = sorted(map(str, packages.glob("*.rpm")))
     assert len(files) == 4
     told = succeed(machine, ["rpm", "-qp", "--qf", "%{PACKAGER}|%{URL}\\n", *files]).splitlines()
     assert all(re.fullmatch(r"slurm-bootstrap.*\|https://.*", line) for line in told) and len(told) == 4
-    command = next(file for file in files if "/slurm-bootstrap-0" in file)
+    command = next(file for file in files if "/slurm-bootstrap-1" in file)
     assert {"README.md", "CHANGELOG.md", "SECURITY.md"} <= {path.split("/")[-1] for path in
                                                              succeed(machine, ["rpm", "-qlp", command]).split()}
     needs = succeed(machine, ["rpm", "-qp", "--requires", *[file for file in files if "plugin" in file]])
