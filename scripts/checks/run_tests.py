@@ -29,7 +29,7 @@ PYTEST = ["setpriv", "--pdeathsig", "TERM", "--", "/usr/bin/python3", "-m", "pyt
           "-o", "console_output_style=classic"]  # fmt: skip
 SLOWEST = 10
 # In the name of a cluster: the process that started it.
-STARTED_BY = re.compile(r"(?:t|bench-|scaling-|calibrate)(\d+)(?:-.*)?")
+STARTED_BY = re.compile(r"(?:t|bench-|scaling-)(\d+)(?:-.*)?")
 
 
 def remove_left_clusters():

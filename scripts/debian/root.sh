@@ -30,8 +30,7 @@ RELEASE is 13, whose Slurm is 24.11, or 14, the coming one, whose Slurm was 26.0
   make            make the root folder, or install in it what it has not: 2 GB, some minutes, once
   run COMMAND...  run a command in it as root, in the checkout (there: /srv/slurm-bootstrap); its build folders are in
                   build/debianRELEASE of the checkout. Its mounts, processes and clusters are gone when it ends.
-  path            print where the root folder is; exit 1 when it is not made
-  remove          remove it
+  path            print where the root folder is, which you may remove; exit 1 when it is not made
 TEXT
 }
 
@@ -41,7 +40,7 @@ mirror() {
   apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | sed -n 1p
 }
 
-# Holds the root folder for as long as this shell lives: any number of commands run in it, or one makes or removes it.
+# Holds the root folder for as long as this shell lives: any number of commands run in it, or one makes it.
 # $1 is --shared or --exclusive.
 hold_root() {
   mkdir -p "$cache"
@@ -112,13 +111,6 @@ make_root() {
   say "made $root"
 }
 
-remove_root() {
-  require_root "$name remove"
-  hold_root --exclusive
-  rm -rf --one-file-system "$root" "$root.new" "$root.log"
-  say "removed $root"
-}
-
 run_command() {
   (($#)) || misused "run: no command"
   require_root "$name run"
@@ -144,7 +136,6 @@ main() {
     make) make_root ;;
     run) run_command "$@" ;;
     path) [[ -d $root ]] && printf '%s\n' "$root" ;;
-    remove) remove_root ;;
     '') misused "no command" ;;
     *) misused "command $command is not known" ;;
   esac

@@ -11,7 +11,7 @@ import datetime
 import platform
 import sys
 import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass
+from collections import namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -23,11 +23,8 @@ MOST_WORDS = 24  # of a cell
 PYTHON_PACKAGES = ("torch", "jax", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 
 
-@dataclass
-class Row:
-    what: str
-    outcome: str  # passed, failed or skipped
-    text: str  # the measurement, or why it was not run
+# The outcome is passed, failed or skipped; the text the measurement, or why there is none.
+Row = namedtuple("Row", "what outcome text")
 
 
 def of_library(name, read):
@@ -62,14 +59,10 @@ def versions():
 def rows(path):
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         properties = {entry.get("name"): entry.get("value") for entry in case.iter("property")}
-        skipped, failed = case.find("skipped"), next((found for found in map(case.find, ("failure", "error")) if found is not None), None)
-        what = properties.get("says", case.get("name"))
-        if skipped is not None:
-            yield Row(what, "skipped", skipped.get("message"))
-        elif failed is not None:
-            yield Row(what, "failed", (failed.get("message") or "").splitlines()[0])
-        else:
-            yield Row(what, "passed", properties.get("measured", ""))
+        trouble = next((found for found in case if found.tag in ("skipped", "failure", "error")), None)
+        outcome = "passed" if trouble is None else "skipped" if trouble.tag == "skipped" else "failed"
+        text = properties.get("measured", "") if trouble is None else trouble.get("message") or ""
+        yield Row(properties.get("says", case.get("name")), outcome, next(iter(text.splitlines()), ""))
 
 
 def cell(text):

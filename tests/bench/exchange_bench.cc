@@ -10,6 +10,7 @@
 //
 // Every rank prints lines of JSON. Times are CLOCK_MONOTONIC in nanoseconds: the same clock for all processes of a
 // machine, also in the network namespaces of scripts/cluster.
+#include <pmix.h>
 #include <time.h>
 
 #include <atomic>
@@ -18,11 +19,11 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "bare_pmix.h"
 #include "comm/exchange.h"
 #include "comm/pmi/pmi1_helper.h"
 #include "core/plan/step_plan.h"
@@ -45,6 +46,83 @@ std::int64_t now() {
   (void)std::fprintf(stderr, "exchange_bench: %s\n", why.c_str());
   std::exit(1);
 }
+
+// The peer: one session of PMIx, open for the life of the object, by its own calls. No deadline, no check, no query for
+// missing ranks: what the example programs of PMIx do. Each call ends the process with a message when PMIx refuses.
+class BarePmix {
+ public:
+  BarePmix() { check(PMIx_Init(&self_, nullptr, 0), "PMIx_Init"); }
+  ~BarePmix() { check(PMIx_Finalize(nullptr, 0), "PMIx_Finalize"); }
+  BarePmix(const BarePmix&) = delete;
+  BarePmix& operator=(const BarePmix&) = delete;
+
+  // A fence that carries nothing: after it all ranks start about at the same time, those of other nodes only in steps
+  // of at least TreeWidth nodes (etc/doc/pmix-facts.md).
+  void barrier() const { check(PMIx_Fence(nullptr, 0, nullptr, 0), "PMIx_Fence"); }
+
+  void put(const std::string& key, const std::string& value) const {
+    pmix_value_t packed{};
+    packed.type = PMIX_BYTE_OBJECT;
+    packed.data.bo.bytes = const_cast<char*>(value.data());
+    packed.data.bo.size = value.size();
+    check(PMIx_Put(PMIX_GLOBAL, key.c_str(), &packed), "PMIx_Put");
+  }
+
+  // A fence that carries all values to all nodes.
+  void collect() const {
+    check(PMIx_Commit(), "PMIx_Commit");
+    pmix_info_t with_data{};
+    (void)std::strncpy(with_data.key, PMIX_COLLECT_DATA, PMIX_MAX_KEYLEN);
+    with_data.value.type = PMIX_BOOL;
+    with_data.value.data.flag = true;
+    check(PMIx_Fence(nullptr, 0, &with_data, 1), "PMIx_Fence with data");
+  }
+
+  // Returns the sum of the value's bytes.
+  unsigned get(std::uint32_t rank, const std::string& key) {
+    pmix_proc_t owner = self_;
+    owner.rank = rank;
+    pmix_value_t* value = nullptr;
+    check(PMIx_Get(&owner, key.c_str(), nullptr, 0, &value), "PMIx_Get");
+    ++gets_;
+    const auto* const bytes = reinterpret_cast<const unsigned char*>(value->data.bo.bytes);
+    const auto sum = std::accumulate(bytes, bytes + value->data.bo.size, 0U);
+    PMIX_VALUE_RELEASE(value);
+    return sum;
+  }
+
+  // The value of rank 0 to all: one put, and a collecting fence and one get on each rank.
+  unsigned broadcast(const std::string& value) {
+    const auto key = next_key();
+    if (self_.rank == 0) put(key, value);
+    collect();
+    return get(0, key);
+  }
+
+  // The values of all `ranks` to all: a put, a collecting fence and `ranks` gets on each.
+  unsigned gather(std::uint32_t ranks, const std::string& value) {
+    const auto key = next_key();
+    put(key, value);
+    collect();
+    unsigned sum = 0;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) sum += get(rank, key);
+    return sum;
+  }
+
+  std::uint64_t gets() const { return gets_; }  // so far
+
+ private:
+  static void check(pmix_status_t status, const char* call) {
+    if (status != PMIX_SUCCESS) stop(std::string(call) + ": " + PMIx_Error_string(status));
+  }
+
+  // A key is not used twice: libpmix keeps what it has read for as long as the session is open.
+  std::string next_key() { return "bench." + std::to_string(rounds_++); }
+
+  pmix_proc_t self_{};
+  int rounds_ = 0;
+  std::uint64_t gets_ = 0;
+};
 
 // Ours, as the library does it: over PMIx, or over PMI-1 as in a step without PMIx.
 class Ours {
@@ -111,18 +189,18 @@ void print_times(std::uint32_t rank, const Way& way) {
 }
 
 // Ours counts no gets of its own: its session is closed to us. "wire" mode and strace count its messages.
-std::vector<Way> all_ways(Ours& ours, Ours& pmi1, bench::BarePmix& bare) {
+std::vector<Way> all_ways(Ours& ours, Ours& pmi1, BarePmix& bare) {
   const auto size = ours.size();
   return {{"id", "ours", [&] { ours.broadcast(); }, {}, false},
           {"id", "pmi1", [&] { pmi1.broadcast(); }, {}, false},
-          {"id", "bare", [&] { check_sum(bare.broadcast(0, kValue), 1); }},
+          {"id", "bare", [&] { check_sum(bare.broadcast(kValue), 1); }},
           {"gather", "ours", [&] { ours.gather(); }, {}, false},
           {"gather", "pmi1", [&] { pmi1.gather(); }, {}, false},
           {"gather", "bare", [&, size] { check_sum(bare.gather(size, kValue), size); }}};
 }
 
 // All ways take turns, each with a barrier before it; another one is the first in each round.
-void measure_rounds(Ours& ours, bench::BarePmix& bare, int count) {
+void measure_rounds(Ours& ours, BarePmix& bare, int count) {
   Ours pmi1(true);
   auto ways = all_ways(ours, pmi1, bare);
   for (std::size_t round = 0; round < static_cast<std::size_t>(count); ++round) {
@@ -148,9 +226,9 @@ long private_memory() {
   stop("/proc/self/smaps_rollup says nothing of Private_Dirty");
 }
 
-void measure_memory(Ours& ours, bench::BarePmix& bare, int count) {
+void measure_memory(Ours& ours, BarePmix& bare, int count) {
   // Everything that libpmix takes for itself at the first round is there before the first look.
-  for (int round = 0; round < 3; ++round) check_sum(bare.broadcast(0, kValue), 1);
+  for (int round = 0; round < 3; ++round) check_sum(bare.broadcast(kValue), 1);
   std::atomic<bool> is_over{false};
   std::atomic<long> most{0};
   std::thread sampler([&] {
@@ -179,8 +257,8 @@ void measure_start() {
   const char* const started = std::getenv("BENCH_STARTED");
   const char* const rank = std::getenv("SLURM_PROCID");
   if (started == nullptr || rank == nullptr) stop("start it with srun and exchange_clock");
-  bench::BarePmix bare;
-  check_sum(bare.broadcast(0, kValue), 1);
+  BarePmix bare;
+  check_sum(bare.broadcast(kValue), 1);
   std::printf("{\"rank\": %s, \"started\": %s, \"ended\": %jd}\n", rank, started, static_cast<std::intmax_t>(now()));
 }
 
@@ -196,7 +274,7 @@ int main(int count, char** words) {
     return 0;
   }
   Ours ours;
-  bench::BarePmix bare;
+  BarePmix bare;
   // Slurm before 23.02 loses messages of bare fences while a node has yet to start its tasks. Ours waits for them.
   ours.gather();
   if (mode == "rounds") {
@@ -207,7 +285,7 @@ int main(int count, char** words) {
     const std::string who = words[2];
     if (who == "pmi1") ours = Ours(true);
     for (int round = 0; round < rounds; ++round) {
-      who == "bare" ? check_sum(bare.broadcast(0, kValue), 1) : ours.broadcast();
+      who == "bare" ? check_sum(bare.broadcast(kValue), 1) : ours.broadcast();
     }
   }
   return 0;

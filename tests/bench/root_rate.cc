@@ -10,7 +10,6 @@
 // SLURM_BOOTSTRAP_NCCL chooses the libnccl.so.2; NCCL_SOCKET_IFNAME is lo.
 #include <netinet/in.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,12 +23,12 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "comm/nccl/nccl_library.h"
 #include "core/exchange/exchanged_values.h"
 #include "core/util/text.h"
+#include "probe/files.h"
 
 namespace {
 
@@ -46,10 +45,20 @@ struct RootHandle {
   sockaddr_in address;
 };
 
-// NCCL 2.28's own: what a rank sends its root (extInfo in src/bootstrap.cc: 172 bytes; 2.29 has a number more).
+// In front of what goes over each connection: the magic of the root, the kind of socket, and the size of what follows.
+struct Greeting {
+  std::uint64_t magic;
+  std::uint32_t kind = kBootstrapKind;
+  std::uint32_t size;
+
+  bool operator==(const Greeting&) const = default;
+};
+
+// NCCL 2.28's own: what a rank sends its root (extInfo in src/bootstrap.cc; 2.29 has a number more), and the answer.
 using Address = std::array<char, 28>;       // ncclSocketAddress: room for IPv6
 using ConnectInfo = std::array<char, 128>;  // ringConnectInfo: an address, or a handle of a network plugin
 struct CheckIn {
+  Greeting greeting;
   std::int32_t rank;
   std::int32_t ranks;
   std::int32_t root;
@@ -57,29 +66,11 @@ struct CheckIn {
   Address answer_to;
   ConnectInfo ring;
 };
-static_assert(sizeof(CheckIn) == 172);
-
-// In front of what goes over each connection: the magic of the root, the kind of socket (1: bootstrap), and a size.
-struct Greeting {
-  std::array<char, 8> magic;
-  std::uint32_t kind;
-  std::uint32_t size;
+struct Answer {
+  Greeting greeting;
+  ConnectInfo ring;
 };
-static_assert(sizeof(Greeting) == 16);
-
-class Socket {
- public:
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  Socket& operator=(Socket&&) = delete;
-  ~Socket() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
+constexpr std::size_t kCheckInSize = sizeof(Greeting) + 172;  // without what aligns it
 
 template <class To, class From>
 void put(To& to, const From& from) {
@@ -104,14 +95,14 @@ std::uint32_t root_of_rank(std::uint32_t rank, std::uint32_t ranks, std::uint32_
 }
 
 struct Rank {
-  Socket answers;  // where its root connects to
+  bootstrap::Descriptor answers;  // where its root connects to
   sockaddr_in address;
   std::uint32_t root;
 };
 
 class Step {
  public:
-  Step(const std::vector<RootHandle>& roots, std::uint32_t ranks) : roots_(roots), epoll_(::epoll_create1(0)) {
+  Step(const std::vector<RootHandle>& roots, std::uint32_t ranks) : roots_(roots) {
     const auto count = static_cast<std::uint32_t>(roots.size());
     for (std::uint32_t rank = 0; rank < ranks && trouble_.empty(); ++rank) {
       listen(root_of_rank(rank, ranks, count));
@@ -126,31 +117,26 @@ class Step {
   void listen(std::uint32_t root);
   bool check_in(std::uint32_t rank, std::uint32_t rank_there, std::uint32_t root) const;
   void check_in_ranks_of(std::uint32_t root);
-  void wait_for_answers();
-  bool take_answer(std::uint32_t rank) const;
+  bool take_answer(std::uint32_t rank);
 
   const std::vector<RootHandle>& roots_;
-  Socket epoll_;
   std::vector<Rank> ranks_;
   std::atomic<bool> may_begin_{false};
   std::atomic<std::uint32_t> refused_{0};
   Clock::time_point begin_;
-  std::size_t answers_ = 0;
   std::string trouble_;
 };
 
 void Step::listen(std::uint32_t root) {
-  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  bootstrap::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   auto address = roots_[root].address;  // the interface that NCCL chose
   address.sin_port = 0;
   socklen_t size = sizeof address;
   auto* const place = reinterpret_cast<sockaddr*>(&address);
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u32 = static_cast<std::uint32_t>(ranks_.size());
+  const timeval patience{.tv_sec = kPatience.count(), .tv_usec = 0};
   if (::bind(socket.get(), place, size) != 0 || ::listen(socket.get(), 4) != 0 ||
       ::getsockname(socket.get(), place, &size) != 0 ||
-      ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0) {
     trouble_ = std::string("no socket for a rank: ") + std::strerror(errno);
     return;
   }
@@ -159,22 +145,18 @@ void Step::listen(std::uint32_t root) {
 
 // `rank_there`: its number to this root. One message, closed at once, as NCCL does it.
 bool Step::check_in(std::uint32_t rank, std::uint32_t rank_there, std::uint32_t root) const {
-  CheckIn info{};
-  info.rank = static_cast<std::int32_t>(rank_there);
-  info.ranks = static_cast<std::int32_t>(ranks_.size());
-  info.root = static_cast<std::int32_t>(root);
-  info.roots = static_cast<std::int32_t>(roots_.size());
-  put(info.answer_to, ranks_[rank].address);
-  put(info.ring, ring_address(rank));
-  Greeting greeting{.magic = {}, .kind = kBootstrapKind, .size = sizeof info};
-  put(greeting.magic, roots_[root].magic);
-  std::array<char, sizeof greeting + sizeof info> message{};
-  std::memcpy(message.data(), &greeting, sizeof greeting);
-  std::memcpy(message.data() + sizeof greeting, &info, sizeof info);
-  const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CheckIn message{};
+  message.greeting = {.magic = roots_[root].magic, .size = kCheckInSize - sizeof message.greeting};
+  message.rank = static_cast<std::int32_t>(rank_there);
+  message.ranks = static_cast<std::int32_t>(ranks_.size());
+  message.root = static_cast<std::int32_t>(root);
+  message.roots = static_cast<std::int32_t>(roots_.size());
+  put(message.answer_to, ranks_[rank].address);
+  put(message.ring, ring_address(rank));
+  const bootstrap::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto& address = roots_[root].address;
   return ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-         ::send(socket.get(), message.data(), message.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(message.size());
+         ::send(socket.get(), &message, kCheckInSize, MSG_NOSIGNAL) == static_cast<ssize_t>(kCheckInSize);
 }
 
 // The first rank of a root also checks in with the root before it, whose last rank it follows in the ring. There it has
@@ -192,43 +174,20 @@ void Step::check_in_ranks_of(std::uint32_t root) {
   }
 }
 
-bool Step::take_answer(std::uint32_t rank) const {
-  const Socket socket(::accept4(ranks_[rank].answers.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  const timeval patience{.tv_sec = kPatience.count(), .tv_usec = 0};
-  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  std::array<char, sizeof(Greeting) + sizeof(ConnectInfo)> message{};
-  if (::recv(socket.get(), message.data(), message.size(), MSG_WAITALL) != static_cast<ssize_t>(message.size())) {
+// Accepted one after the other, in the order of the ranks: the kernel keeps the answers of the others.
+bool Step::take_answer(std::uint32_t rank) {
+  const bootstrap::Descriptor socket(::accept4(ranks_[rank].answers.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  Answer answer{};
+  if (::recv(socket.get(), &answer, sizeof answer, MSG_WAITALL) != static_cast<ssize_t>(sizeof answer)) {
+    trouble_ = "rank " + std::to_string(rank) + " has no answer of its root after " +
+               std::to_string(kPatience.count()) + " s; NCCL_DEBUG=WARN shows what it says";
     return false;
   }
-  Greeting greeting{};
-  std::memcpy(&greeting, message.data(), sizeof greeting);
   const auto next = ring_address((rank + 1) % static_cast<std::uint32_t>(ranks_.size()));
-  return std::memcmp(greeting.magic.data(), &roots_[ranks_[rank].root].magic, sizeof greeting.magic) == 0 &&
-         greeting.kind == kBootstrapKind && greeting.size == sizeof(ConnectInfo) &&
-         std::memcmp(message.data() + sizeof greeting, &next, sizeof next) == 0;
-}
-
-void Step::wait_for_answers() {
-  std::array<epoll_event, 64> events{};
-  while (answers_ < ranks_.size()) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(begin_ + kPatience - Clock::now());
-    const int ready = left.count() <= 0 ? 0
-                                        : ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                                       static_cast<int>(left.count()));
-    if (ready <= 0) {
-      trouble_ = std::to_string(ranks_.size() - answers_) + " of " + std::to_string(ranks_.size()) +
-                 " ranks have no answer of their root after " + std::to_string(kPatience.count()) +
-                 " s; NCCL_DEBUG=WARN shows what it says";
-      return;
-    }
-    for (int i = 0; i < ready; ++i) {
-      if (!take_answer(events[static_cast<std::size_t>(i)].data.u32)) {
-        trouble_ = "a root gave another answer than the address of the next rank";
-        return;
-      }
-      ++answers_;
-    }
-  }
+  const Greeting greeting{.magic = roots_[ranks_[rank].root].magic, .size = sizeof answer.ring};
+  const bool is_right = answer.greeting == greeting && std::memcmp(answer.ring.data(), &next, sizeof next) == 0;
+  if (!is_right) trouble_ = "a root gave another answer than the address of the next rank";
+  return is_right;
 }
 
 double Step::run() {
@@ -238,7 +197,7 @@ double Step::run() {
   }
   begin_ = Clock::now();
   may_begin_ = true;
-  if (trouble_.empty()) wait_for_answers();
+  for (std::uint32_t rank = 0; rank < ranks_.size() && trouble_.empty() && take_answer(rank);) ++rank;
   const std::chrono::duration<double, std::milli> took = Clock::now() - begin_;
   for (auto& thread : threads) thread.join();
   if (refused_ > 0 && trouble_.empty()) trouble_ = std::to_string(refused_) + " ranks could not connect to their root";

@@ -83,12 +83,6 @@ def test_init_of_a_library_that_ours_needs_is_refused(checks, make, tmp_path):
     assert any("libneeded.so exports init or fini" in problem for problem in checks.check_loader_names(path))
 
 
-def test_a_name_of_slurms_is_refused(checks, make):
-    host = make("int fd; int wanted(void) { return fd; }\n", name="host")
-    assert list(checks.check_clash(make(SOUND, name="ours"), [host])) == [f"shares names with {host}: ['wanted']"]
-    assert list(checks.check_clash(make("int own(void) { return 1; }\n", name="own"), [host])) == []
-
-
 def test_a_constructor_of_ours_is_refused(checks, make):
     source = SOUND + "__attribute__((constructor)) static void begin(void) { wanted(); }\n"
     assert any("begin" in problem for problem in checks.check_constructors(make(source), {"frame_dummy"}))

@@ -72,10 +72,12 @@ def test_an_upgrade_below_the_same_prefix_is_seen(configure, old):
     assert configure().found[0] == "24.11.5"
 
 
-def test_a_prefix_without_headers_is_refused_and_not_replaced_by_another(configure, old, tmp_path):
+def test_a_prefix_without_headers_or_their_version_is_refused_and_not_replaced_by_another(configure, old, new, tmp_path):
     assert configure(SLURM_ROOT=str(old)).returncode == 0
-    refused = configure(SLURM_ROOT=str(tmp_path))
-    assert refused.returncode != 0 and "set SLURM_ROOT to the prefix" in " ".join(refused.stderr.split())
+    (new / "include/slurm/slurm_version.h").unlink()
+    for prefix in (tmp_path, new):
+        refused = configure(SLURM_ROOT=str(prefix))
+        assert refused.returncode != 0 and "set SLURM_ROOT to the prefix" in " ".join(refused.stderr.split())
 
 
 def test_headers_of_another_release_than_the_slurm_of_this_machine_are_reported(configure, old, new):

@@ -118,7 +118,6 @@ ROWS: dict[str, int | str] = {
     "test_packages": 0,
     "test_packages::test_the_plugin_needs_its_release_of_slurm": 1,
     "test_scaling_report": 0,
-    "test_simulation": 0,
     "test_slurm_headers": 0,
     "test_the_check::test_it_leaves_nothing_when_it_is_ended": 1,
 }
