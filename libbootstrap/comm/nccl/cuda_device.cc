@@ -66,12 +66,12 @@ GpuRuntime open_gpu_runtime(int flags) {
 
 namespace {
 
-// From cuda.h and cuda_runtime_api.h; unchanged since CUDA 4.
+// From cuda.h, cuda_runtime_api.h and hip_runtime_api.h; unchanged since CUDA 4.
 using Code = int;
 using Device = int;
 using Context = void*;
 using Uuid = std::array<unsigned char, 16>;
-constexpr Code kNoDevice = 100;
+constexpr Code kGpuSuccess = 0;
 
 struct Driver {
   Code (*init)(unsigned flags) = nullptr;
@@ -88,7 +88,6 @@ struct Driver {
 
 // From hip_runtime_api.h, with CUDA's codes. No hipDeviceGet and no contexts: the device of a thread is an ordinal.
 struct Hip {
-  Code (*device_count)(int* count) = nullptr;
   Code (*set_device)(int ordinal) = nullptr;
   Code (*get_device)(int* ordinal) = nullptr;
   Code (*bus_id)(char* text, int size, int ordinal) = nullptr;
@@ -117,8 +116,7 @@ std::optional<Driver> open_driver(int flags) {
 std::optional<Hip> hip_of(const GpuRuntime& runtime) {
   if (runtime.handle == nullptr || runtime.of->vendor != GpuVendor::kAmd) return std::nullopt;
   Hip hip;
-  const bool is_whole = find_symbol(runtime.handle, "hipGetDeviceCount", hip.device_count) &&
-                        find_symbol(runtime.handle, "hipSetDevice", hip.set_device) &&
+  const bool is_whole = find_symbol(runtime.handle, "hipSetDevice", hip.set_device) &&
                         find_symbol(runtime.handle, "hipGetDevice", hip.get_device) &&
                         find_symbol(runtime.handle, "hipDeviceGetPCIBusId", hip.bus_id) &&
                         find_symbol(runtime.handle, "hipGetErrorString", hip.error_string);
@@ -234,30 +232,6 @@ std::optional<int> driver_version() {
   int version = 0;
   if (!driver || driver->driver_version(&version) != kGpuSuccess) return std::nullopt;
   return version;
-}
-
-std::optional<std::string> why_no_gpu() {
-  if (const auto hip = hip_of(open_gpu_runtime(RTLD_NOW))) {
-    int count = 0;
-    const Code code = hip->device_count(&count);
-    return code == kNoDevice ? std::optional(reason_of(*hip, code)) : std::nullopt;
-  }
-  const auto driver = open_driver(0);
-  if (!driver) return no_driver();
-  const Code code = driver->init(0);
-  return code == kNoDevice ? std::optional(reason_of(*driver, code)) : std::nullopt;
-}
-
-void* find_gpu_function(const GpuCall& call) {
-  const auto runtime = open_gpu_runtime(RTLD_NOW);
-  if (runtime.handle == nullptr) return nullptr;
-  return ::dlsym(runtime.handle, runtime.of->vendor == GpuVendor::kAmd ? call.hip : call.cuda);
-}
-
-std::string gpu_reason(int code) {
-  if (const auto hip = hip_of(open_gpu_runtime(RTLD_NOW | RTLD_NOLOAD))) return reason_of(*hip, code);
-  const auto driver = open_driver(RTLD_NOLOAD);
-  return reason_of(driver.value_or(Driver()), code);
 }
 
 }  // namespace bootstrap

@@ -36,12 +36,6 @@ inline constexpr std::array<GpuLibraries, 2> kGpuLibraries{{
      "libamdhip64.so"},
 }};
 
-// A function of CUDA's driver and of HIP with the same arguments.
-struct GpuCall {
-  const char* cuda;
-  const char* hip;
-};
-
 // First the vendor whose libraries this process has loaded, else that of the step's GPUs. Loads nothing.
 std::array<const GpuLibraries*, 2> likely_gpu_libraries();
 inline const GpuLibraries& used_gpu_libraries() { return *likely_gpu_libraries().front(); }
@@ -72,14 +66,5 @@ std::optional<CurrentGpu> current_gpu();
 
 // Version of NVIDIA's driver as CUDA numbers it (13000 for 13.0); nothing without a driver. Loads libcuda.so.1.
 std::optional<int> driver_version();
-
-// Why CUDA or HIP has no device for this process: no driver, or no visible GPU. Nothing if there is one, usable or not.
-// Loads libcuda.so.1 or libamdhip64.so.
-std::optional<std::string> why_no_gpu();
-
-// Null if there is no such function. Loads CUDA's driver or HIP.
-void* find_gpu_function(const GpuCall& call);
-inline constexpr int kGpuSuccess = 0;  // of CUDA's driver and runtime, and of HIP
-std::string gpu_reason(int code);      // "out of memory (2)"
 
 }  // namespace bootstrap
