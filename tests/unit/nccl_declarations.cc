@@ -66,7 +66,6 @@ static_assert(kSame<decltype(ncclGetUniqueId), decltype(Functions::get_unique_id
 static_assert(kSame<decltype(ncclCommInitRank), decltype(Functions::init_rank)>);
 static_assert(kSame<decltype(ncclCommInitRankConfig), decltype(Functions::init_rank_config)>);
 static_assert(kSame<decltype(ncclCommAbort), decltype(Functions::abort)>);
-static_assert(kSame<decltype(ncclCommDestroy), decltype(Functions::destroy)>);
 static_assert(kSame<decltype(ncclCommGetAsyncError), decltype(Functions::get_async_error)>);
 static_assert(kSame<decltype(ncclGetErrorString), decltype(Functions::get_error_string)>);
 static_assert(kSame<decltype(ncclGetLastError), decltype(Functions::get_last_error)>);

@@ -19,7 +19,6 @@ struct GpuLibraries {
   GpuVendor vendor;
   std::string_view nccl;
   std::array<const char*, 2> nccl_files;
-  std::string_view runtime;
   std::array<const char*, 4> runtime_files;
   std::string_view runtime_file;  // for people
 
@@ -27,11 +26,10 @@ struct GpuLibraries {
 };
 
 inline constexpr std::array<GpuLibraries, 2> kGpuLibraries{{
-    {GpuVendor::kNvidia, "NCCL", {"libnccl.so.2"}, "CUDA", {"libcuda.so.1"}, "libcuda.so.1"},
+    {GpuVendor::kNvidia, "NCCL", {"libnccl.so.2"}, {"libcuda.so.1"}, "libcuda.so.1"},
     {GpuVendor::kAmd,
      "RCCL",
      {"librccl.so.1", "librccl.so"},
-     "HIP",
      {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
      "libamdhip64.so"},
 }};
@@ -42,14 +40,6 @@ inline const GpuLibraries& used_gpu_libraries() { return *likely_gpu_libraries()
 
 // The handle of the first of these files that exists, or null; `flags` are dlopen's.
 void* open_first(std::span<const char* const> files, int flags);
-
-struct GpuRuntime {
-  const GpuLibraries* of = nullptr;
-  void* handle = nullptr;  // null: none
-};
-
-// CUDA's driver or HIP, the likely one first. It stays open, since the process may use it.
-GpuRuntime open_gpu_runtime(int flags);
 
 // Makes the GPU with this ordinal current in the calling thread, for every CUDA runtime in the process: through the
 // driver, by its primary context. For AMD it is hipSetDevice. kUnavailable with the reason of CUDA or HIP.

@@ -46,7 +46,6 @@ struct Functions {
   ResultCode (*init_rank_config)(Comm* comm, int ranks, UniqueId id, int rank, void* config) = nullptr;
   ResultCode (*init_rank_scalable)(Comm* comm, int ranks, int rank, int ids, UniqueId* id, void* config) = nullptr;
   ResultCode (*abort)(Comm comm) = nullptr;
-  ResultCode (*destroy)(Comm comm) = nullptr;
   ResultCode (*get_async_error)(Comm comm, ResultCode* error) = nullptr;
   const char* (*get_error_string)(ResultCode code) = nullptr;
   const char* (*get_last_error)(Comm comm) = nullptr;
