@@ -24,13 +24,13 @@ Deadline deadline_of(const bootstrap_t& job, int timeout_ms) {
 Status exchange(bootstrap_t& job, const void* mine, std::size_t bytes, void* all) {
   Allgather round;
   round.purpose = cat({"exchange of ", std::to_string(bytes), " bytes"});
-  round.shared.emplace(static_cast<const char*>(mine), bytes);
-  round.read_shared = world_group(job.layout, job.place.rank).ranks;
+  if (bytes > 0) round.value.assign(static_cast<const char*>(mine), bytes);
+  round.read = world_group(job.layout, job.place.rank).ranks;
   round.deadline = deadline_of(job, 0);
   const auto result = job.exchange->run(round);
   if (!result) return fail(result.error());
   auto* to = static_cast<char*>(all);
-  for (const auto& value : result->shared) {
+  for (const auto& value : *result) {
     if (value.size() != bytes) return fail(ErrorCode::kDisagreement, "a rank passed another number of bytes");
     to = std::copy(value.begin(), value.end(), to);
   }
@@ -41,12 +41,13 @@ Status broadcast(bootstrap_t& job, void* data, std::size_t bytes, int root) {
   Allgather round;
   const auto from = static_cast<Rank>(root);
   round.purpose = cat({"broadcast of ", std::to_string(bytes), " bytes from rank ", std::to_string(root)});
-  if (job.place.rank == from) round.shared.emplace(static_cast<const char*>(data), bytes);
-  round.read_shared = {from};
+  round.is_for_step = job.place.rank == from;
+  if (round.is_for_step && bytes > 0) round.value.assign(static_cast<const char*>(data), bytes);
+  round.read = {from};
   round.deadline = deadline_of(job, 0);
   const auto result = job.exchange->run(round);
   if (!result) return fail(result.error());
-  const auto& value = result->shared.front();
+  const auto& value = result->front();
   std::copy_n(value.begin(), std::min(bytes, value.size()), static_cast<char*>(data));
   return {};
 }
@@ -56,10 +57,10 @@ Status broadcast(bootstrap_t& job, void* data, std::size_t bytes, int root) {
 Status barrier(bootstrap_t& job) {
   Allgather round;
   round.purpose = "barrier";
-  round.shared.emplace();
+  round.is_for_step = job.place.local_rank == 0;
   for (Rank rank = 0; rank < job.layout.size(); ++rank) {
     const Place& place = job.layout.place(rank);
-    if (place.local_rank == 0 || place.node == job.place.node) round.read_shared.push_back(rank);
+    if (place.local_rank == 0 || place.node == job.place.node) round.read.push_back(rank);
   }
   round.deadline = deadline_of(job, 0);
   const auto result = job.exchange->run(round);

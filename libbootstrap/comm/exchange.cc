@@ -45,11 +45,11 @@ class StepExchange final : public Exchange {
  public:
   explicit StepExchange(StepRank self) : self_(std::move(self)) {}
 
-  Result<AllgatherResult> run(const Allgather& round) override {
+  Result<RankValues> run(const Allgather& round) override {
     const auto begin = steady_clock::now();
     const auto checked = check(round);
-    auto result = !checked                   ? Result<AllgatherResult>(fail(checked.error()))
-                  : self_.layout.size() == 1 ? run_alone(round)
+    auto result = !checked                   ? Result<RankValues>(fail(checked.error()))
+                  : self_.layout.size() == 1 ? RankValues(round.read.size(), round.value)
                                              : run_with_others(round);
     // "StepId=12.0 rank 3: barrier: "
     const auto prefix = cat({about_rank(self_.id, self_.rank), round.purpose, ": "});
@@ -69,25 +69,18 @@ class StepExchange final : public Exchange {
 
  private:
   Status check(const Allgather& round) const {
-    if (round.local.size() > kMaxContribution || round.shared.value_or("").size() > kMaxContribution) {
+    if (round.value.size() > kMaxContribution) {
       return fail(ErrorCode::kLimit, cat({"a rank passes more than ", std::to_string(kMaxContribution),
                                           " bytes; this call is for ids and addresses, use NCCL or MPI for data"}));
     }
-    for (const Rank rank : round.read_shared) {
+    for (const Rank rank : round.read) {
       if (rank >= self_.layout.size())
         return fail(ErrorCode::kInvalid, cat({"rank ", std::to_string(rank), " does not exist in this step"}));
     }
     return {};
   }
 
-  static Result<AllgatherResult> run_alone(const Allgather& round) {
-    AllgatherResult result;
-    result.shared.assign(round.read_shared.size(), round.shared.value_or(""));
-    if (round.read_local) result.local.push_back(round.local);
-    return result;
-  }
-
-  Result<AllgatherResult> run_with_others(const Allgather& round) {
+  Result<RankValues> run_with_others(const Allgather& round) {
     ProcessState& process = process_state();
     // Before the lock: a child that was forked during a round finds the mutex locked forever.
     pid_t owner = 0;

@@ -20,18 +20,14 @@ namespace bootstrap {
 // One round. All ranks of the step take part in every round, in the same order: Slurm's PMIx server ends a step in
 // which only some ranks fence (measured with 22.05.8 and PMIx 4.2.2).
 struct Allgather {
-  std::string purpose;                // equal on all ranks, for messages: "exchange", "barrier", "communicator world"
-  std::optional<std::string> shared;  // readable in the whole step
-  std::string local;                  // readable on this node; may be empty
-  std::vector<Rank> read_shared;      // ranks whose `shared` is wanted; each of them must give one in this round
-  bool read_local = false;            // the `local` of all ranks of this node is wanted
+  std::string purpose;      // equal on all ranks, for messages: "exchange", "barrier", "communicator world"
+  std::string value;        // of this rank; may be empty
+  bool is_for_step = true;  // false: only ranks of this node read the value
+  std::vector<Rank> read;   // ranks whose value is wanted
   Deadline deadline;
 };
 
-struct AllgatherResult {
-  std::vector<std::string> shared;  // in the order of Allgather::read_shared
-  std::vector<std::string> local;   // in order of local rank, with this rank's own; empty if not wanted
-};
+using RankValues = std::vector<std::string>;  // in the order of Allgather::read
 
 // What a rank reports after a round, while the ranks do something outside of the exchange, such as make a communicator.
 struct RankReport {
@@ -47,7 +43,7 @@ struct RankReports {
   std::string missing;               // "missing: rank 5 (...)": ranks without a report; empty: none
 };
 
-// The limit of `shared` and of `local`: every node stores all of it until the step ends.
+// The limit of a value: every node may store all values until the step ends.
 inline constexpr std::size_t kMaxContribution = 65536;
 
 class Exchange {
@@ -57,7 +53,7 @@ class Exchange {
   // Returns within the deadline and two seconds, whatever the server and the other ranks do. Errors: kMissing (neither
   // PMIx nor PMI-1 in this step), kDisagreement (ranks that make different calls), kTimeout (with the missing ranks, if
   // the engine can find them), kUnavailable, kUnsupported, kLimit.
-  virtual Result<AllgatherResult> run(const Allgather& round) = 0;
+  virtual Result<RankValues> run(const Allgather& round) = 0;
 
   // After a round that succeeded; not collective. Stores this rank's report and reads those of `asked` (ascending).
   // Either may be empty. Returns within two seconds. kUnsupported over PMI-1.

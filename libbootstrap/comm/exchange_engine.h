@@ -29,7 +29,7 @@ class ExchangeEngine {
 
   // One round of a step of several ranks; rounds never overlap. Returns within the deadline and two seconds. Values
   // with another tag do not count.
-  virtual Result<AllgatherResult> run(const CallTag& tag, const Allgather& round) = 0;
+  virtual Result<RankValues> run(const CallTag& tag, const Allgather& round) = 0;
 
   // Exchange::share_reports() after the round with this tag.
   virtual Result<RankReports> share_reports(const CallTag& tag, const std::optional<RankReport>& own,

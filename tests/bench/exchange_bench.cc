@@ -151,12 +151,13 @@ class Ours {
   void run(const std::vector<bootstrap::Rank>& wanted, bool is_mine_wanted) {
     bootstrap::Allgather round;
     round.purpose = "bench";
-    if (is_mine_wanted) round.shared = kValue;
-    round.read_shared = wanted;
+    round.is_for_step = is_mine_wanted;
+    if (is_mine_wanted) round.value = kValue;
+    round.read = wanted;
     round.deadline = std::chrono::steady_clock::now() + 30s;
     const auto result = exchange_->run(round);
     if (!result) stop(result.error().message);
-    for (const auto& value : result->shared) {
+    for (const auto& value : *result) {
       if (value != kValue) stop("another value came than was sent");
     }
   }

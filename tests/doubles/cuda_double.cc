@@ -3,9 +3,7 @@
 //
 // CUDA_DOUBLE_DEVICES is the number of GPUs of the machine (none without it), CUDA_VISIBLE_DEVICES which of them count,
 // in which order, as CUDA reads it: numbers up to the first that is none, or the UUID of a MIG instance, of GPU 0 here.
-// With CUDA_DOUBLE_STALL cuInit does not return. CUDA_DOUBLE_VERSION is the driver's version (13000). Memory of a
-// GPU is the process' own, up to CUDA_DOUBLE_MEMORY bytes (1 GiB), and work in a stream is done when the call
-// returns, as the NCCL double does its own.
+// With CUDA_DOUBLE_STALL cuInit does not return. CUDA_DOUBLE_VERSION is the driver's version (13000).
 #include <unistd.h>
 
 #include <array>
@@ -24,7 +22,6 @@ namespace {
 
 constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
-constexpr int kOutOfMemory = 2;
 constexpr int kNotInitialized = 3;
 constexpr int kNoDevice = 100;
 constexpr int kInvalidDevice = 101;
@@ -36,9 +33,6 @@ struct Device {
   int index = 0;    // in the machine
   std::string mig;  // "MIG-..." of an instance
 };
-
-using Address = unsigned long long;  // CUdeviceptr
-constexpr std::size_t kMemory = std::size_t{1} << 30;
 
 std::atomic<bool> is_initialized{false};
 // Without a block of its own for each thread: ThreadSanitizer takes the next use of such a block for a race.
@@ -99,11 +93,6 @@ int print(char* text, int size, const char* format, int value = 0) {
   return length < size ? kSuccess : kInvalidValue;
 }
 
-int copy(void* to, const void* from, std::size_t bytes) {
-  if (current != kNone) std::memcpy(to, from, bytes);
-  return check_context();
-}
-
 const Device& found(int device) { return devices()[static_cast<std::size_t>(device)]; }
 
 }  // namespace
@@ -150,11 +139,6 @@ CUDA_DOUBLE_API cuDeviceGetPCIBusId(char* text, int size, int device) {
   return print(text, size, "0000:%02X:00.0", 0x1a + 0x10 * found(device).index);
 }
 
-CUDA_DOUBLE_API cuDeviceGetName(char* name, int size, int device) {
-  const int code = check(device);
-  return code != kSuccess ? code : print(name, size, "CUDA double");
-}
-
 CUDA_DOUBLE_API cuDeviceGetUuid(unsigned char* uuid, int device) {
   if (const int code = check(device); code != kSuccess) return code;
   std::memcpy(uuid, uuid_of_gpu(found(device).index).data(), kUuidSize);
@@ -168,47 +152,8 @@ CUDA_DOUBLE_API cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
   return kSuccess;
 }
 
-CUDA_DOUBLE_API cuStreamCreate(void** stream, unsigned) {
-  *stream = &current;
-  return check_context();
-}
-
-CUDA_DOUBLE_API cuStreamDestroy_v2(void*) { return kSuccess; }
-CUDA_DOUBLE_API cuStreamQuery(void*) { return check_context(); }
-CUDA_DOUBLE_API cuStreamSynchronize(void*) { return check_context(); }
-
-CUDA_DOUBLE_API cuMemAlloc_v2(Address* address, std::size_t bytes) {
-  if (current == kNone) return kInvalidContext;
-  const char* const most = std::getenv("CUDA_DOUBLE_MEMORY");
-  if (bytes > (most == nullptr ? kMemory : std::strtoull(most, nullptr, 10))) return kOutOfMemory;
-  void* const memory = std::malloc(bytes);
-  *address = reinterpret_cast<Address>(memory);
-  return memory == nullptr ? kOutOfMemory : kSuccess;
-}
-
-CUDA_DOUBLE_API cuMemFree_v2(Address address) {
-  if (current != kNone) std::free(reinterpret_cast<void*>(address));
-  return check_context();
-}
-
-CUDA_DOUBLE_API cuMemcpyHtoD_v2(Address to, const void* from, std::size_t bytes) {
-  return copy(reinterpret_cast<void*>(to), from, bytes);
-}
-CUDA_DOUBLE_API cuMemcpyDtoH_v2(void* to, Address from, std::size_t bytes) {
-  return copy(to, reinterpret_cast<const void*>(from), bytes);
-}
-CUDA_DOUBLE_API cuMemcpyDtoD_v2(Address to, Address from, std::size_t bytes) {
-  return copy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
-}
-
-CUDA_DOUBLE_API cuMemsetD8_v2(Address to, unsigned char byte, std::size_t bytes) {
-  if (current != kNone) std::memset(reinterpret_cast<void*>(to), byte, bytes);
-  return check_context();
-}
-
 CUDA_DOUBLE_API cuGetErrorString(int code, const char** text) {
   static const std::map<int, const char*> texts = {{kNotInitialized, "initialization error"},
-                                                   {kOutOfMemory, "out of memory"},
                                                    {kNoDevice, "no CUDA-capable device is detected"},
                                                    {kInvalidDevice, "invalid device ordinal"}};
   const auto known = texts.find(code);

@@ -3,11 +3,9 @@
 //
 // HIP_DOUBLE_DEVICES is the number of GPUs of the machine (none without it). ROCR_VISIBLE_DEVICES leaves some of them,
 // in its order; HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES where that is empty, counts from 0 in what is left. Both
-// end at the first entry that is none. Memory of a GPU is the process' own, and work in a stream is done when the call
-// returns, as the RCCL double does its own.
+// end at the first entry that is none.
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -17,7 +15,6 @@ namespace {
 
 constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
-constexpr int kNoDevice = 100;
 constexpr int kInvalidDevice = 101;
 
 __attribute__((tls_model("initial-exec"))) thread_local int current = 0;
@@ -53,18 +50,7 @@ const std::vector<int>& devices() {
 
 bool is_device(int device) { return device >= 0 && static_cast<std::size_t>(device) < devices().size(); }
 
-int copy(void* to, const void* from, std::size_t bytes) {
-  if (devices().empty()) return kNoDevice;
-  std::memcpy(to, from, bytes);
-  return kSuccess;
-}
-
 }  // namespace
-
-HIP_DOUBLE_API int hipGetDeviceCount(int* count) {
-  *count = static_cast<int>(devices().size());
-  return devices().empty() ? kNoDevice : kSuccess;
-}
 
 HIP_DOUBLE_API int hipDeviceGet(int* device, int ordinal) {
   if (!is_device(ordinal)) return kInvalidDevice;
@@ -91,47 +77,9 @@ HIP_DOUBLE_API int hipDeviceGetPCIBusId(char* text, int size, int device) {
   return length < size ? kSuccess : kInvalidValue;
 }
 
-HIP_DOUBLE_API int hipDeviceGetName(char* name, int size, int device) {
-  if (!is_device(device)) return kInvalidDevice;
-  const int length = std::snprintf(name, static_cast<std::size_t>(size), "HIP double");
-  return length < size ? kSuccess : kInvalidValue;
-}
-
-HIP_DOUBLE_API int hipStreamCreateWithFlags(void** stream, unsigned) {
-  if (devices().empty()) return kNoDevice;
-  *stream = &current;
-  return kSuccess;
-}
-
-HIP_DOUBLE_API int hipStreamDestroy(void*) { return kSuccess; }
-HIP_DOUBLE_API int hipStreamQuery(void*) { return kSuccess; }
-HIP_DOUBLE_API int hipStreamSynchronize(void*) { return kSuccess; }
-
-HIP_DOUBLE_API int hipMalloc(void** address, std::size_t bytes) {
-  if (devices().empty()) return kNoDevice;
-  *address = std::malloc(bytes);
-  return kSuccess;
-}
-
-HIP_DOUBLE_API int hipFree(void* address) {
-  std::free(address);
-  return kSuccess;
-}
-
-HIP_DOUBLE_API int hipMemcpyHtoD(void* to, void* from, std::size_t bytes) { return copy(to, from, bytes); }
-HIP_DOUBLE_API int hipMemcpyDtoH(void* to, void* from, std::size_t bytes) { return copy(to, from, bytes); }
-HIP_DOUBLE_API int hipMemcpyDtoD(void* to, void* from, std::size_t bytes) { return copy(to, from, bytes); }
-
-HIP_DOUBLE_API int hipMemsetD8(void* to, unsigned char byte, std::size_t bytes) {
-  if (devices().empty()) return kNoDevice;
-  std::memset(to, byte, bytes);
-  return kSuccess;
-}
-
 // HIP answers with the names of its codes, up to 5.2 at least.
 HIP_DOUBLE_API const char* hipGetErrorString(int code) {
-  return code == kNoDevice        ? "hipErrorNoDevice"
-         : code == kInvalidDevice ? "hipErrorInvalidDevice"
-         : code == kInvalidValue  ? "hipErrorInvalidValue"
-                                  : "hipErrorUnknown";
+  return code == kInvalidDevice  ? "hipErrorInvalidDevice"
+         : code == kInvalidValue ? "hipErrorInvalidValue"
+                                 : "hipErrorUnknown";
 }

@@ -150,8 +150,9 @@ NCCL_DOUBLE_API ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) 
 
 NCCL_DOUBLE_API ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
                                            ncclRedOp_t operation, ncclComm_t comm, cudaStream_t) {
-  if (comm == nullptr || operation != ncclSum) return ncclInvalidArgument;
-  return comm->start([=](ncclComm& self) { self.all_reduce(from, to, count, type); });
+  if (comm == nullptr || operation != ncclSum || type != ncclFloat32) return ncclInvalidArgument;
+  return comm->start(
+      [=](const ncclComm& self) { self.all_reduce(static_cast<const float*>(from), static_cast<float*>(to), count); });
 }
 
 NCCL_DOUBLE_API const char* ncclGetErrorString(ncclResult_t result) {

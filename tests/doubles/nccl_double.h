@@ -17,10 +17,7 @@
  * NCCL_DOUBLE_LOG names a file that gets one line for each call. NCCL_DOUBLE_INIT is what a rank does in
  * ncclCommInitRank, or "fail:2" of rank 2 of the communicator alone: "stall" (never checks in), and once it is
  * connected: "fail" (alone, for want of memory), "late-fail" (three seconds later), "stop" (the process stands
- * still), "kill" (it is killed), "slow" (half a second before it connects to the proxies). From the all-reduce number
- * NCCL_DOUBLE_FAULT_AT (0) on, NCCL_DOUBLE_FAULT is what a rank does wrong: "sum" (the last number is one too much),
- * "lazy" (the result is left as it was), "stop" (the process stands still), "stall" (the call does not come back),
- * "error" (it comes back with an error).
+ * still), "kill" (it is killed), "slow" (half a second before it connects to the proxies).
  */
 #ifndef TESTS_DOUBLES_NCCL_DOUBLE_H
 #define TESTS_DOUBLES_NCCL_DOUBLE_H
@@ -48,7 +45,7 @@ typedef enum {
   ncclInProgress = 7
 } ncclResult_t;
 
-typedef enum { ncclFloat32 = 7, ncclFloat64 = 8 } ncclDataType_t;
+typedef enum { ncclFloat32 = 7 } ncclDataType_t;
 typedef enum { ncclSum = 0 } ncclRedOp_t;
 typedef struct CUstream_st* cudaStream_t;
 

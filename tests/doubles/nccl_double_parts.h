@@ -84,8 +84,6 @@ class Ring {
   // Checks in with the roots and comes back when both neighbours are connected.
   Ring(const std::vector<ncclUniqueId>& ids, int rank, int ranks, const AbortFlag& abort);
 
-  int rank() const { return rank_; }
-  int ranks() const { return ranks_; }
   Magic magic() const { return magic_; }
 
   // `all` has room for `size` bytes of each rank; this one's are at their place already.
@@ -123,7 +121,7 @@ struct ncclComm {
 
   // Makes the ring, compares the ranks and connects them to their proxies.
   void build(const std::vector<ncclUniqueId>& ids);
-  void all_reduce(const void* from, void* to, std::size_t count, ncclDataType_t type);
+  void all_reduce(const float* from, float* to, std::size_t count) const;
 
   // On a blocking communicator at once; else in a thread, and ncclInProgress meanwhile.
   ncclResult_t start(std::function<void(ncclComm&)> work);
@@ -132,7 +130,6 @@ struct ncclComm {
   int ranks;
   bool blocking;
   std::int64_t bus;
-  int all_reduces = 0;  // so far
   nccl_double::AbortFlag abort{false};
   std::atomic<ncclResult_t> state{ncclSuccess};
   std::atomic<bool> is_built{false};

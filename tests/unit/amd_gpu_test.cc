@@ -3,12 +3,10 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include <array>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "comm/nccl/cuda_buffers.h"
 #include "comm/nccl/cuda_device.h"
 #include "communicator_step.h"
 #include "in_child.h"
@@ -104,7 +102,6 @@ TEST(AmdGpu, TheDeviceOfHipIsCurrent) {
     ASSERT_TRUE(use_gpu(2));
     EXPECT_EQ(id_of_current(), "2 0000:c3:00.0");
     std::thread([] { EXPECT_EQ(id_of_current(), "0 0000:c1:00.0") << "a choice is of one thread"; }).join();
-    EXPECT_FALSE(why_no_gpu());
   });
   in_child([] {
     load_hip("4", "3,1", "1,0");
@@ -117,36 +114,13 @@ TEST(AmdGpu, RefusalsCarryHipsReason) {
   in_child([] {
     load_hip("2");
     EXPECT_EQ(use_gpu(2).error().message, "GPU 2 cannot be used: hipErrorInvalidDevice (101)");
-    EXPECT_EQ(name_of_gpu(3).error().message,
-              "the HIP call for the name of device 3 failed: hipErrorInvalidDevice (101)");
-  });
-  in_child([] {
-    load_hip("0");
-    EXPECT_EQ(why_no_gpu(), "hipErrorNoDevice (100)");
   });
   in_child([] {
     set_list("ROCR_VISIBLE_DEVICES");
-    if (open_gpu_runtime(RTLD_NOW).handle != nullptr) GTEST_SKIP() << "there is a driver";
-    EXPECT_EQ(use_gpu(0).error().message,
+    const auto status = use_gpu(0);
+    if (current_gpu() || status) GTEST_SKIP() << "there is a driver";
+    EXPECT_EQ(status.error().message,
               "GPU 0 cannot be used: there is no libamdhip64.so; install the driver, or pass it to the container");
-  });
-}
-
-TEST(AmdGpu, BuffersAreHips) {
-  in_child([] {
-    load_hip("1");
-    ASSERT_TRUE(use_gpu(0));
-    EXPECT_EQ(name_of_gpu(0), "HIP double");
-    const auto buffers = CudaBuffers::open(8);
-    ASSERT_TRUE(buffers) << buffers.error().message;
-    const auto& both = **buffers;
-    std::array<char, 8> text{"rccl"};
-    ASSERT_TRUE(both.write(both.from(), text.data(), text.size()));
-    ASSERT_TRUE(both.copy(both.to(), both.from(), text.size()));
-    ASSERT_TRUE(both.fill(both.to(), 'h', 1));
-    ASSERT_TRUE(both.read(text.data(), both.to(), text.size()));
-    EXPECT_STREQ(text.data(), "hccl");
-    EXPECT_TRUE(*both.is_idle());
   });
 }
 

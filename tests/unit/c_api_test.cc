@@ -219,10 +219,10 @@ TEST(Broadcast, BringsTheBytesOfTheRoot) {
 class SlowExchange : public Exchange {
  public:
   explicit SlowExchange(std::atomic<bool>& is_inside) : is_inside_(is_inside) {}
-  Result<AllgatherResult> run(const Allgather& /*round*/) override {
+  Result<RankValues> run(const Allgather& /*round*/) override {
     is_inside_ = true;
     sleep_for(std::chrono::milliseconds(300));
-    return AllgatherResult();
+    return RankValues();
   }
   Result<RankReports> share_reports(const std::optional<RankReport>& /*own*/,
                                     const std::vector<Rank>& /*asked*/) override {

@@ -25,7 +25,7 @@ class ExchangeHall {
   const Layout& layout() const { return layout_; }
   std::unique_ptr<Exchange> exchange_of(Rank rank) { return std::make_unique<Seat>(this, rank); }
 
-  // Bytes that ranks have asked for in `shared`, and how many values: what costs at scale.
+  // How many values ranks have asked for: what costs at scale.
   std::size_t values_read() const { return values_read_; }
 
  private:
@@ -38,7 +38,7 @@ class ExchangeHall {
   class Seat : public Exchange {
    public:
     Seat(ExchangeHall* hall, Rank rank) : hall_(hall), rank_(rank) {}
-    Result<AllgatherResult> run(const Allgather& round) override { return hall_->run(rank_, round); }
+    Result<RankValues> run(const Allgather& round) override { return hall_->run(rank_, round); }
     Result<RankReports> share_reports(const std::optional<RankReport>& own, const std::vector<Rank>& asked) override {
       if (own) hall_->leave({rank_, own->failure, own->has_lost_peer});
       return hall_->ask(rank_, asked);
@@ -55,7 +55,7 @@ class ExchangeHall {
     return meeting;
   }
 
-  Result<AllgatherResult> run(Rank rank, const Allgather& round) {
+  Result<RankValues> run(Rank rank, const Allgather& round) {
     std::unique_lock lock(mutex_);
     const auto meeting = current_;
     meeting->came[rank] = round;
@@ -100,21 +100,20 @@ class ExchangeHall {
     return ranks;
   }
 
-  Result<AllgatherResult> read(Rank rank, const Allgather& round, const Meeting& meeting) {
+  Result<RankValues> read(Rank rank, const Allgather& round, const Meeting& meeting) {
     for (Rank other = 0; other < layout_.size(); ++other) {
       if (meeting.came[other]->purpose == round.purpose) continue;
       return fail(ErrorCode::kDisagreement,
                   cat({describe_rank(layout_, other), " makes '", meeting.came[other]->purpose, "', this one makes '",
                        round.purpose, "'"}));
     }
-    AllgatherResult result;
-    for (const Rank other : round.read_shared) result.shared.push_back(meeting.came[other]->shared.value_or(""));
-    values_read_ += round.read_shared.size();
-    if (!round.read_local) return result;
-    for (const Rank other : layout_.ranks_on(layout_.place(rank).node)) {
-      result.local.push_back(meeting.came[other]->local);
+    RankValues values;
+    for (const Rank other : round.read) {
+      const bool may_read = meeting.came[other]->is_for_step || layout_.place(other).node == layout_.place(rank).node;
+      values.push_back(may_read ? meeting.came[other]->value : "");
     }
-    return result;
+    values_read_ += values.size();
+    return values;
   }
 
   const Layout layout_;

@@ -29,14 +29,6 @@ struct Ours<ncclResult_t> {
   using Type = ResultCode;
 };
 template <>
-struct Ours<ncclDataType_t> {
-  using Type = DataType;
-};
-template <>
-struct Ours<ncclRedOp_t> {
-  using Type = Operation;
-};
-template <>
 struct Ours<ncclUniqueId> {
   using Type = UniqueId;
 };
@@ -56,9 +48,6 @@ static_assert(sizeof(ncclResult_t) == sizeof(ResultCode));
 static_assert(ncclSuccess == kSuccess && ncclSystemError == kSystemError);
 static_assert(ncclRemoteError == kRemoteError && ncclInProgress == kInProgress);
 
-static_assert(sizeof(ncclDataType_t) == sizeof(DataType) && ncclFloat32 == kFloat32);
-static_assert(sizeof(ncclRedOp_t) == sizeof(Operation) && ncclSum == kSum);
-
 static_assert(sizeof(ncclUniqueId) == sizeof(UniqueId));
 static_assert(alignof(ncclUniqueId) == alignof(UniqueId));
 static_assert(std::is_trivially_copyable_v<UniqueId>, "it is handed over by value, as a C structure is");
@@ -77,9 +66,7 @@ static_assert(kSame<decltype(ncclGetUniqueId), decltype(Functions::get_unique_id
 static_assert(kSame<decltype(ncclCommInitRank), decltype(Functions::init_rank)>);
 static_assert(kSame<decltype(ncclCommInitRankConfig), decltype(Functions::init_rank_config)>);
 static_assert(kSame<decltype(ncclCommAbort), decltype(Functions::abort)>);
-static_assert(kSame<decltype(ncclCommDestroy), decltype(Functions::destroy)>);
 static_assert(kSame<decltype(ncclCommGetAsyncError), decltype(Functions::get_async_error)>);
-static_assert(kSame<decltype(ncclAllReduce), decltype(Functions::all_reduce)>);
 static_assert(kSame<decltype(ncclGetErrorString), decltype(Functions::get_error_string)>);
 static_assert(kSame<decltype(ncclGetLastError), decltype(Functions::get_last_error)>);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 4)

@@ -3,10 +3,12 @@
 #include "comm/nccl/communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -47,6 +49,11 @@ Result<std::shared_ptr<const MadeId>> make_unique_id(const nccl::Functions& nccl
   return call_with_deadline<Id>("ncclGetUniqueId", work, deadline);
 }
 
+const char* to_string(GroupKind kind) {
+  constexpr std::array<const char*, 4> kNames = {"world", "node", "cross", "list"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
 // The round in which the ranks of a step agree on a communicator and get its unique ids. Each rank compares itself with
 // the ranks of its node and with the roots of its group, and reads no others.
 class IdRound {
@@ -55,14 +62,18 @@ class IdRound {
   // empty: unknown, and not compared.
   IdRound(const Layout& layout, const Group& group, const nccl::Functions& nccl, const CommunicatorOptions& options,
           const std::string& call, const std::string& gpu)
-      : layout_(layout), group_(group), nccl_(nccl), refusal_(options.refusal), deadline_(options.deadline) {
-    spec_.call = call;
+      : layout_(layout),
+        group_(group),
+        nccl_(nccl),
+        refusal_(options.refusal),
+        deadline_(options.deadline),
+        call_(call) {
     spec_.gpu = gpu;
     if (is_outside()) return;
-    spec_.size = static_cast<std::uint32_t>(group_.ranks.size());
     spec_.roots = options.roots;
+    const auto size = static_cast<std::uint32_t>(group_.ranks.size());
     for (std::uint32_t root = 0; root < spec_.roots; ++root) {
-      roots_.push_back(group_.ranks[rank_of_root(root, spec_.size, spec_.roots)]);
+      roots_.push_back(group_.ranks[rank_of_root(root, size, spec_.roots)]);
     }
   }
 
@@ -74,11 +85,11 @@ class IdRound {
     auto round = make_round();
     wipe(id_);
     auto result = exchange.run(round);
-    if (round.shared) wipe(*round.shared);
+    wipe(round.value);
     // A rank that refuses may have had no time for the round: its own reason is the better one.
     if (!result) return fail(refusal_.value_or(result.error()));
     auto ids = judge(*result);
-    for (auto& text : result->shared) wipe(text);
+    for (auto& text : *result) wipe(text);
     return ids;
   }
 
@@ -111,92 +122,88 @@ class IdRound {
   }
 
   void complete_spec() {
-    spec_.kind = group_.kind;
     spec_.nccl_version = nccl_.version;
     if (refusal_) spec_.refusal = refusal_->message;
     if (is_outside()) return;
     spec_.members =
         fingerprint({reinterpret_cast<const char*>(group_.ranks.data()), group_.ranks.size() * sizeof(Rank)});
-    // NCCL refuses two ranks on one GPU, unless it is allowed (2.30.3), or the ranks are on different hosts. These
-    // variables of NCCL are read here, so that no call is refused that NCCL would accept.
-    constexpr int kFirstThatShares = 23003;
-    const char* const may_share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-    if (nccl_.version >= kFirstThatShares && may_share != nullptr && std::string_view(may_share) == "1") {
+    // With these variables NCCL may accept two ranks on one GPU. It compares them itself.
+    if (std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") != nullptr || std::getenv("NCCL_HOSTID") != nullptr) {
       spec_.gpu.clear();
     }
-    const char* const host = std::getenv("NCCL_HOSTID");
-    spec_.gpu_host = host == nullptr ? 0 : fingerprint(host);
   }
 
+  // The value of a rank is its spec, and of a root a line break and the id behind it.
   Allgather make_round() const {
     Allgather round;
-    round.purpose = cat({spec_.call, " ", to_string(group_.kind)});
-    round.local = write_record(spec_);
+    round.purpose = cat({call_, " ", to_string(group_.kind)});
+    round.value = write_record(spec_);
     round.deadline = deadline_;
+    round.is_for_step = !is_outside() && is_root();
     if (is_outside()) return round;
     if (is_root()) {
-      std::string shared;
-      shared.reserve(kIdSize + round.local.size());  // appending must leave no copy of the id in freed memory
-      shared.append(id_.internal.data(), kIdSize).append(round.local);
-      round.shared = std::move(shared);
+      round.value.reserve(round.value.size() + 1 + kIdSize);  // appending must leave no copy of the id in freed memory
+      round.value.append("\n").append(id_.internal.data(), kIdSize);
     }
-    round.read_shared = roots_;
-    round.read_local = true;
+    round.read = roots_;
+    const auto local = layout_.ranks_on(layout_.place(self()).node);
+    round.read.insert(round.read.end(), local.begin(), local.end());
     return round;
   }
 
-  Ids judge(const AllgatherResult& result) const {
+  static std::optional<RankSpec> spec_in(std::string_view value) {
+    return read_record<RankSpec>(value.substr(0, value.find('\n')));
+  }
+
+  Ids judge(const RankValues& values) const {
     if (refusal_) return fail(*refusal_);
     if (is_outside()) return std::vector<nccl::UniqueId>();
-    if (const auto status = check_node(result.local); !status) return fail(status.error());
-    return take_ids(result.shared);
+    const auto status = check_node(std::span(values).subspan(roots_.size()));
+    if (!status) return fail(status.error());
+    return take_ids(values);
   }
 
   // All pairs of the node, also those without this rank: if two other ranks have one GPU, no rank may wait in NCCL.
-  Status check_node(const std::vector<std::string>& local) const {
-    std::vector<bool> is_member(layout_.size());
-    for (const Rank rank : group_.ranks) is_member[rank] = true;
+  Status check_node(std::span<const std::string> values) const {
     const auto ranks = layout_.ranks_on(layout_.place(self()).node);
     std::vector<MemberSpec> members;
-    for (std::size_t i = 0; i < ranks.size() && i < local.size(); ++i) {
-      const auto spec = read_record<RankSpec>(local[i]);
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (std::find(group_.ranks.begin(), group_.ranks.end(), ranks[i]) == group_.ranks.end()) continue;
+      const auto spec = spec_in(values[i]);
       if (!spec) {
         return fail(ErrorCode::kDisagreement,
                     cat({describe_rank(layout_, ranks[i]), " uses another version of libbootstrap than ",
                          describe_rank(layout_, self()), "; install the same version on all nodes"}));
       }
       const MemberSpec other{ranks[i], *spec};
-      if (!is_member[other.rank]) {
-        if (auto status = compare(layout_, {self(), spec_}, other, false); !status) return status;
-        continue;
-      }
       for (const auto& member : members) {
-        if (auto status = compare(layout_, member, other, true); !status) return status;
+        if (auto status = compare(layout_, member, other); !status) return status;
       }
       members.push_back(other);
     }
     return {};
   }
 
-  Ids take_ids(const std::vector<std::string>& shared) const {
+  Ids take_ids(const RankValues& values) const {
     std::vector<nccl::UniqueId> ids(roots_.size());
     for (std::size_t i = 0; i < roots_.size(); ++i) {
-      const std::string_view text = i < shared.size() ? std::string_view(shared[i]) : std::string_view();
-      const auto spec = text.size() < kIdSize ? std::nullopt : read_record<RankSpec>(text.substr(kIdSize));
+      const std::string_view text = values[i];
+      const auto at = std::min(text.find('\n'), text.size());
+      const auto spec = spec_in(text);
       Status status;
-      if (!spec) {
+      if (!spec || text.size() != at + 1 + kIdSize) {
         status =
             fail(ErrorCode::kDisagreement,
                  cat({describe_rank(layout_, roots_[i]), " provided no unique id, and ", describe_rank(layout_, self()),
                       " expects one from it: all members of a communicator must pass the same ranks and roots"}));
       } else if (roots_[i] != self()) {
-        status = compare(layout_, {self(), spec_}, {roots_[i], *spec}, true);
+        status = compare(layout_, {self(), spec_}, {roots_[i], *spec});
       }
       if (!status) {
         wipe(ids);
         return fail(status.error());
       }
-      std::memcpy(ids[i].internal.data(), text.data(), kIdSize);
+      std::memcpy(ids[i].internal.data(), text.data() + at + 1, kIdSize);
     }
     return ids;
   }
@@ -206,6 +213,7 @@ class IdRound {
   const nccl::Functions& nccl_;
   std::optional<Error> refusal_;
   Deadline deadline_;
+  std::string call_;
   std::vector<Rank> roots_;  // of the step, in order of root
   nccl::UniqueId id_{};
   RankSpec spec_;
@@ -308,7 +316,6 @@ Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, c
     }
     return fail(ids.error());
   }
-  if (options.agreed != nullptr) *options.agreed = Deadline::clock::now();
   if (group.ranks.empty()) return nullptr;
   return init_communicator({.nccl = nccl,
                             .ids = std::move(*ids),

@@ -14,7 +14,7 @@
 
 namespace bootstrap {
 
-enum class GroupKind : std::uint8_t { kWorld, kNode, kCross, kList, kLast = kList };
+enum class GroupKind : std::uint8_t { kWorld, kNode, kCross, kList };
 
 // The ranks that share a communicator with this one. Every rank of the step takes part in making it, each with its own
 // group, or with none.
@@ -38,7 +38,6 @@ struct CommunicatorOptions {
   // there and not at the deadline; then it fails with this.
   std::optional<Error> refusal;
   Deadline deadline;
-  Deadline* agreed = nullptr;  // gets the time when this rank has the unique ids, for measurements
 };
 
 // The default number of roots: one for each 256 ranks, if this NCCL can use several.

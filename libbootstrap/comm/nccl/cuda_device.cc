@@ -56,22 +56,14 @@ void* open_first(std::span<const char* const> files, int flags) {
   return nullptr;
 }
 
-GpuRuntime open_gpu_runtime(int flags) {
-  const auto likely = likely_gpu_libraries();
-  for (const auto* const one : likely) {
-    if (void* const handle = open_first(one->runtime_files, flags); handle != nullptr) return {one, handle};
-  }
-  return {likely.front(), nullptr};
-}
-
 namespace {
 
-// From cuda.h and cuda_runtime_api.h; unchanged since CUDA 4.
+// From cuda.h, cuda_runtime_api.h and hip_runtime_api.h; unchanged since CUDA 4.
 using Code = int;
 using Device = int;
 using Context = void*;
 using Uuid = std::array<unsigned char, 16>;
-constexpr Code kNoDevice = 100;
+constexpr Code kGpuSuccess = 0;
 
 struct Driver {
   Code (*init)(unsigned flags) = nullptr;
@@ -88,7 +80,6 @@ struct Driver {
 
 // From hip_runtime_api.h, with CUDA's codes. No hipDeviceGet and no contexts: the device of a thread is an ordinal.
 struct Hip {
-  Code (*device_count)(int* count) = nullptr;
   Code (*set_device)(int ordinal) = nullptr;
   Code (*get_device)(int* ordinal) = nullptr;
   Code (*bus_id)(char* text, int size, int ordinal) = nullptr;
@@ -114,14 +105,20 @@ std::optional<Driver> open_driver(int flags) {
   return driver;
 }
 
-std::optional<Hip> hip_of(const GpuRuntime& runtime) {
-  if (runtime.handle == nullptr || runtime.of->vendor != GpuVendor::kAmd) return std::nullopt;
+// HIP, unless CUDA's driver is there and more likely. It stays open, since the process may use it.
+std::optional<Hip> open_hip(int flags) {
+  void* library = nullptr;
+  for (const auto* const one : likely_gpu_libraries()) {
+    library = open_first(one->runtime_files, flags);
+    if (library == nullptr) continue;
+    if (one->vendor == GpuVendor::kAmd) break;
+    return std::nullopt;
+  }
   Hip hip;
-  const bool is_whole = find_symbol(runtime.handle, "hipGetDeviceCount", hip.device_count) &&
-                        find_symbol(runtime.handle, "hipSetDevice", hip.set_device) &&
-                        find_symbol(runtime.handle, "hipGetDevice", hip.get_device) &&
-                        find_symbol(runtime.handle, "hipDeviceGetPCIBusId", hip.bus_id) &&
-                        find_symbol(runtime.handle, "hipGetErrorString", hip.error_string);
+  const bool is_whole = library != nullptr && find_symbol(library, "hipSetDevice", hip.set_device) &&
+                        find_symbol(library, "hipGetDevice", hip.get_device) &&
+                        find_symbol(library, "hipDeviceGetPCIBusId", hip.bus_id) &&
+                        find_symbol(library, "hipGetErrorString", hip.error_string);
   return is_whole ? std::optional(hip) : std::nullopt;
 }
 
@@ -206,7 +203,7 @@ std::optional<CurrentGpu> ask_hip(const Hip& hip) {
 }  // namespace
 
 Status use_gpu(int ordinal) {
-  if (const auto hip = hip_of(open_gpu_runtime(RTLD_NOW))) {
+  if (const auto hip = open_hip(RTLD_NOW)) {
     const Code code = hip->set_device(ordinal);
     if (code != kGpuSuccess) return refused(ordinal, reason_of(*hip, code));
     return {};
@@ -225,7 +222,7 @@ Status use_gpu(int ordinal) {
 }
 
 std::optional<CurrentGpu> current_gpu() {
-  if (const auto hip = hip_of(open_gpu_runtime(RTLD_NOW | RTLD_NOLOAD))) return ask_hip(*hip);
+  if (const auto hip = open_hip(RTLD_NOW | RTLD_NOLOAD)) return ask_hip(*hip);
   return ask_cuda();
 }
 
@@ -234,30 +231,6 @@ std::optional<int> driver_version() {
   int version = 0;
   if (!driver || driver->driver_version(&version) != kGpuSuccess) return std::nullopt;
   return version;
-}
-
-std::optional<std::string> why_no_gpu() {
-  if (const auto hip = hip_of(open_gpu_runtime(RTLD_NOW))) {
-    int count = 0;
-    const Code code = hip->device_count(&count);
-    return code == kNoDevice ? std::optional(reason_of(*hip, code)) : std::nullopt;
-  }
-  const auto driver = open_driver(0);
-  if (!driver) return no_driver();
-  const Code code = driver->init(0);
-  return code == kNoDevice ? std::optional(reason_of(*driver, code)) : std::nullopt;
-}
-
-void* find_gpu_function(const GpuCall& call) {
-  const auto runtime = open_gpu_runtime(RTLD_NOW);
-  if (runtime.handle == nullptr) return nullptr;
-  return ::dlsym(runtime.handle, runtime.of->vendor == GpuVendor::kAmd ? call.hip : call.cuda);
-}
-
-std::string gpu_reason(int code) {
-  if (const auto hip = hip_of(open_gpu_runtime(RTLD_NOW | RTLD_NOLOAD))) return reason_of(*hip, code);
-  const auto driver = open_driver(RTLD_NOLOAD);
-  return reason_of(driver.value_or(Driver()), code);
 }
 
 }  // namespace bootstrap

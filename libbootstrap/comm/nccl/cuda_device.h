@@ -19,7 +19,6 @@ struct GpuLibraries {
   GpuVendor vendor;
   std::string_view nccl;
   std::array<const char*, 2> nccl_files;
-  std::string_view runtime;
   std::array<const char*, 4> runtime_files;
   std::string_view runtime_file;  // for people
 
@@ -27,20 +26,13 @@ struct GpuLibraries {
 };
 
 inline constexpr std::array<GpuLibraries, 2> kGpuLibraries{{
-    {GpuVendor::kNvidia, "NCCL", {"libnccl.so.2"}, "CUDA", {"libcuda.so.1"}, "libcuda.so.1"},
+    {GpuVendor::kNvidia, "NCCL", {"libnccl.so.2"}, {"libcuda.so.1"}, "libcuda.so.1"},
     {GpuVendor::kAmd,
      "RCCL",
      {"librccl.so.1", "librccl.so"},
-     "HIP",
      {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
      "libamdhip64.so"},
 }};
-
-// A function of CUDA's driver and of HIP with the same arguments.
-struct GpuCall {
-  const char* cuda;
-  const char* hip;
-};
 
 // First the vendor whose libraries this process has loaded, else that of the step's GPUs. Loads nothing.
 std::array<const GpuLibraries*, 2> likely_gpu_libraries();
@@ -48,14 +40,6 @@ inline const GpuLibraries& used_gpu_libraries() { return *likely_gpu_libraries()
 
 // The handle of the first of these files that exists, or null; `flags` are dlopen's.
 void* open_first(std::span<const char* const> files, int flags);
-
-struct GpuRuntime {
-  const GpuLibraries* of = nullptr;
-  void* handle = nullptr;  // null: none
-};
-
-// CUDA's driver or HIP, the likely one first. It stays open, since the process may use it.
-GpuRuntime open_gpu_runtime(int flags);
 
 // Makes the GPU with this ordinal current in the calling thread, for every CUDA runtime in the process: through the
 // driver, by its primary context. For AMD it is hipSetDevice. kUnavailable with the reason of CUDA or HIP.
@@ -72,14 +56,5 @@ std::optional<CurrentGpu> current_gpu();
 
 // Version of NVIDIA's driver as CUDA numbers it (13000 for 13.0); nothing without a driver. Loads libcuda.so.1.
 std::optional<int> driver_version();
-
-// Why CUDA or HIP has no device for this process: no driver, or no visible GPU. Nothing if there is one, usable or not.
-// Loads libcuda.so.1 or libamdhip64.so.
-std::optional<std::string> why_no_gpu();
-
-// Null if there is no such function. Loads CUDA's driver or HIP.
-void* find_gpu_function(const GpuCall& call);
-inline constexpr int kGpuSuccess = 0;  // of CUDA's driver and runtime, and of HIP
-std::string gpu_reason(int code);      // "out of memory (2)"
 
 }  // namespace bootstrap

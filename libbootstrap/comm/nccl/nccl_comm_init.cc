@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -76,17 +75,8 @@ class Init {
                  std::to_string(rank()), " of ", std::to_string(ranks()), " in the communicator"})};
   }
 
-  // Adds variables of the environment that may be the cause. NCCL prefers them to the arguments of a call.
   Error with_hint(Error error) const {
-    const bool is_late = error.code == ErrorCode::kTimeout;
-    const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
-    const bool is_overruled = call_.nonblocking && blocking != nullptr && std::string_view(blocking) == "1";
-    if (is_late && is_overruled) {
-      error.message +=
-          "; NCCL_COMM_BLOCKING=1 is in the environment, and with it NCCL does not make the non-blocking communicator "
-          "that was requested; unset it";
-    }
-    if (is_late || is_without_root(error)) error.message += nccl::fixed_root_hint();
+    if (error.code == ErrorCode::kTimeout || is_without_root(error)) error.message += nccl::fixed_root_hint();
     return error;
   }
 

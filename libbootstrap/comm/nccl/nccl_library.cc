@@ -94,9 +94,7 @@ Functions functions_in(void* library) {
   (void)find_symbol(library, "ncclCommInitRankConfig", found.init_rank_config);
   (void)find_symbol(library, "ncclCommInitRankScalable", found.init_rank_scalable);
   (void)find_symbol(library, "ncclCommAbort", found.abort);
-  (void)find_symbol(library, "ncclCommDestroy", found.destroy);
   (void)find_symbol(library, "ncclCommGetAsyncError", found.get_async_error);
-  (void)find_symbol(library, "ncclAllReduce", found.all_reduce);
   (void)find_symbol(library, "ncclGetErrorString", found.get_error_string);
   (void)find_symbol(library, "ncclGetLastError", found.get_last_error);
   if (found.init_rank == nullptr) return {};

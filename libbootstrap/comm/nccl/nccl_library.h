@@ -13,7 +13,6 @@
 #include "probe/secrets.h"
 
 struct ncclComm;
-struct CUstream_st;  // cudaStream_t is a pointer to it
 
 namespace bootstrap::nccl {
 
@@ -24,12 +23,6 @@ inline constexpr ResultCode kSuccess = 0;
 inline constexpr ResultCode kSystemError = 2;
 inline constexpr ResultCode kRemoteError = 6;
 inline constexpr ResultCode kInProgress = 7;
-
-using Stream = ::CUstream_st*;
-using DataType = int;
-inline constexpr DataType kFloat32 = 7;
-using Operation = int;
-inline constexpr Operation kSum = 0;
 
 inline constexpr int kOldestVersion = 21400;  // older ones have no ncclCommInitRankConfig and no ncclConfig_t
 
@@ -53,10 +46,7 @@ struct Functions {
   ResultCode (*init_rank_config)(Comm* comm, int ranks, UniqueId id, int rank, void* config) = nullptr;
   ResultCode (*init_rank_scalable)(Comm* comm, int ranks, int rank, int ids, UniqueId* id, void* config) = nullptr;
   ResultCode (*abort)(Comm comm) = nullptr;
-  ResultCode (*destroy)(Comm comm) = nullptr;
   ResultCode (*get_async_error)(Comm comm, ResultCode* error) = nullptr;
-  ResultCode (*all_reduce)(const void* from, void* to, std::size_t count, DataType type, Operation operation, Comm comm,
-                           Stream stream) = nullptr;
   const char* (*get_error_string)(ResultCode code) = nullptr;
   const char* (*get_last_error)(Comm comm) = nullptr;
   int version = 0;   // 22809 for 2.28.9; 0 when unknown

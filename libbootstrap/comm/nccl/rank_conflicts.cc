@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/rank_conflicts.h"
 
-#include <array>
 #include <utility>
 
 #include "comm/nccl/cuda_device.h"
+#include "comm/nccl/nccl_library.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
 
@@ -16,28 +16,18 @@ std::string both(const Layout& layout, const MemberSpec& one, const MemberSpec& 
   return cat({describe_rank(layout, one.rank), " and ", describe_rank(layout, other.rank)});
 }
 
-// "'communicator world' (32 ranks, 3 roots)".
-std::string describe_call(const RankSpec& spec) {
-  return cat({"'", spec.call, " ", to_string(spec.kind), "' (", counted(spec.size, "rank"), ", ",
-              counted(spec.roots, "root"), ")"});
-}
-
 tl::unexpected<Error> disagree(std::string sentence) { return fail(ErrorCode::kDisagreement, std::move(sentence)); }
 
-Status compare_calls(const Layout& layout, const MemberSpec& one, const MemberSpec& other, bool is_member) {
-  const RankSpec& a = one.spec;
-  const RankSpec& b = other.spec;
-  const bool is_same = a.call == b.call && a.kind == b.kind && (!is_member || (a.size == b.size && a.roots == b.roots));
-  if (!is_same) {
-    return disagree(
-        cat({describe_rank(layout, one.rank), " calls ", describe_call(a), ", ", describe_rank(layout, other.rank),
-             " calls ", describe_call(b), ": all ranks must make the same calls in the same order"}));
+Status compare_groups(const Layout& layout, const MemberSpec& one, const MemberSpec& other) {
+  if (one.spec.members != other.spec.members) {
+    return disagree(cat({both(layout, one, other),
+                         " pass different lists of ranks: all members of a communicator must pass the same list in the "
+                         "same order"}));
   }
-  if (is_member && a.members != b.members) {
-    return disagree(cat({both(layout, one, other), " pass different lists of ", std::to_string(a.size),
-                         " ranks: all members of a communicator must pass the same list in the same order"}));
-  }
-  return {};
+  if (one.spec.roots == other.spec.roots) return {};
+  return disagree(cat({describe_rank(layout, one.rank), " asks for ", counted(one.spec.roots, "root"), ", ",
+                       describe_rank(layout, other.rank), " for ", std::to_string(other.spec.roots),
+                       ": all members of a communicator must pass the same number"}));
 }
 
 Status compare_versions(const Layout& layout, const MemberSpec& one, const MemberSpec& other) {
@@ -55,7 +45,6 @@ Status compare_gpus(const Layout& layout, const MemberSpec& one, const MemberSpe
       ": each rank of a communicator needs its own; request a GPU for each task (srun --gpus-per-node), and use the "
       "device of bootstrap_device() in each rank";
   const bool is_same = !one.spec.gpu.empty() && one.spec.gpu == other.spec.gpu &&
-                       one.spec.gpu_host == other.spec.gpu_host &&
                        layout.place(one.rank).node == layout.place(other.rank).node;
   if (!is_same) return {};
   return disagree(cat({both(layout, one, other), " are both on GPU ", one.spec.gpu, kOneGpu}));
@@ -63,24 +52,17 @@ Status compare_gpus(const Layout& layout, const MemberSpec& one, const MemberSpe
 
 }  // namespace
 
-const char* to_string(GroupKind kind) {
-  constexpr std::array<const char*, 4> kNames = {"world", "node", "cross", "list"};
-  return kNames[static_cast<std::size_t>(kind)];
-}
-
-Status compare(const Layout& layout, const MemberSpec& one, const MemberSpec& other, bool is_member) {
-  if (other.rank < one.rank) return compare(layout, other, one, is_member);  // the same message on both
-  if (is_member) {
-    for (const auto* const side : {&one, &other}) {
-      if (side->spec.refusal.empty()) continue;
-      return fail(ErrorCode::kUnavailable,
-                  cat({describe_rank(layout, side->rank), " cannot take part: ", side->spec.refusal}));
-    }
-    // Before the roots, whose default number depends on the version.
-    if (auto status = compare_versions(layout, one, other); !status) return status;
+Status compare(const Layout& layout, const MemberSpec& one, const MemberSpec& other) {
+  if (other.rank < one.rank) return compare(layout, other, one);  // the same message on both
+  for (const auto* const side : {&one, &other}) {
+    if (side->spec.refusal.empty()) continue;
+    return fail(ErrorCode::kUnavailable,
+                cat({describe_rank(layout, side->rank), " cannot take part: ", side->spec.refusal}));
   }
-  if (auto status = compare_calls(layout, one, other, is_member); !status) return status;
-  return is_member ? compare_gpus(layout, one, other) : Status();
+  // Versions come first: the default number of roots depends on them.
+  auto status = compare_versions(layout, one, other);
+  if (status) status = compare_groups(layout, one, other);
+  return status ? compare_gpus(layout, one, other) : status;
 }
 
 }  // namespace bootstrap

@@ -9,9 +9,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,10 +39,6 @@ using std::chrono::steady_clock;
 constexpr std::size_t kMaxMessage = std::size_t{256} << 20;
 constexpr std::chrono::milliseconds kTimeToEnd{500};  // of a helper after its socket was shut down
 
-constexpr int kHelperImage = kHelperSocket + 1;  // the descriptor of OwnProgram::image in the helper
-constexpr const char* kImagePath = "/proc/self/fd/4";
-static_assert(kHelperImage == 4);
-
 // The first string of the first message: the helper has begun, and may reach a server.
 constexpr const char* kBegun = "begun";
 
@@ -53,21 +47,7 @@ constexpr const char* kBegun = "begun";
 struct OwnProgram {
   std::string program;
   std::vector<std::string> arguments;
-  Descriptor image;  // a copy of the library, if its file was deleted or replaced; else not open
 };
-
-// The path of this process's loader.
-std::string path_of_loader() {
-  std::string path;
-  const auto look = [](dl_phdr_info* file, std::size_t /*size*/, void* found) {
-    const std::string_view name = file->dlpi_name;
-    const auto base = name.substr(name.rfind('/') + 1);
-    if (base.starts_with("ld-") || base.starts_with("ld64.")) *static_cast<std::string*>(found) = name;
-    return 0;
-  };
-  (void)::dl_iterate_phdr(look, &path);
-  return path;
-}
 
 // The loader names each file but that of the program.
 bool is_in_programs_file(const void* code) {
@@ -77,7 +57,7 @@ bool is_in_programs_file(const void* code) {
 }
 
 // From the kernel: the loader has the name that a library was loaded with, which may be relative to a folder that the
-// program has left.
+// program has left. After an upgrade of the library it is the new file: its helper understands the same request.
 std::string file_of(std::uintptr_t code) {
   const Descriptor maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   const auto text = read_whole(maps.get(), std::size_t{64} << 20).value_or("");
@@ -86,54 +66,29 @@ std::string file_of(std::uintptr_t code) {
     std::uintptr_t end = 0;
     const auto first = std::from_chars(line.begin(), line.end(), begin, 16);
     if (first.ptr == line.end() || std::from_chars(first.ptr + 1, line.end(), end, 16).ec != std::errc{}) continue;
-    if (code >= begin && code < end) return std::string(line.substr(std::min(line.find('/'), line.size())));
+    if (code < begin || code >= end) continue;
+    auto path = line.substr(std::min(line.find('/'), line.size()));
+    constexpr std::string_view kGone = " (deleted)";
+    if (path.ends_with(kGone)) path.remove_suffix(kGone.size());
+    return std::string(path);
   }
   return {};
 }
 
-// The file of the library. A mapping keeps the contents after the name is gone, without a descriptor.
-std::string_view map_file(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat facts {};
-  if (!file.is_open() || ::fstat(file.get(), &facts) != 0 || facts.st_size <= 0) return {};
-  const auto size = static_cast<std::size_t>(facts.st_size);
-  void* const bytes = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  return bytes == MAP_FAILED ? std::string_view() : std::string_view(static_cast<const char*>(bytes), size);
-}
-
-std::optional<Descriptor> copy_to_memory(std::string_view bytes) {
-  Descriptor copy(::memfd_create("libbootstrap", MFD_CLOEXEC));
-  while (copy.is_open() && !bytes.empty()) {
-    const auto written = ::write(copy.get(), bytes.data(), bytes.size());
-    if (written <= 0 && errno != EINTR) return std::nullopt;
-    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return copy.is_open() ? std::optional(std::move(copy)) : std::nullopt;
-}
-
-// After the first call the file may be deleted or replaced.
 Result<OwnProgram> own_program() {
   const auto* const own_code = reinterpret_cast<const void*>(&own_program);
-  if (is_in_programs_file(own_code)) return OwnProgram{"/proc/self/exe", {"slurm-bootstrap", kHelperArgument}, {}};
+  if (is_in_programs_file(own_code)) return OwnProgram{"/proc/self/exe", {"slurm-bootstrap", kHelperArgument}};
   auto library = file_of(reinterpret_cast<std::uintptr_t>(own_code));
-  auto loader = path_of_loader();
+  // Without a base the loader itself was started, as a program.
+  const auto base_of_loader = ::getauxval(AT_BASE);
+  auto loader = base_of_loader == 0 ? "/proc/self/exe" : file_of(base_of_loader);
   if (library.empty() || loader.empty()) {
     return fail(ErrorCode::kUnavailable, "the file of this library, or of its loader, is not known");
   }
-  static std::mutex mutex;
-  static std::string_view image;  // until the process ends
-  const std::lock_guard lock(mutex);
-  const bool is_gone = library.ends_with(" (deleted)");
-  if (!is_gone && image.empty()) image = map_file(library);
-  OwnProgram own{std::move(loader), {"slurm-bootstrap-helper", is_gone ? kImagePath : library}, {}};
-  if (!is_gone) return own;
-  auto copy = image.empty() ? std::nullopt : copy_to_memory(image);
-  if (!copy) {
-    return fail(ErrorCode::kUnavailable,
-                "the file of libbootstrap was deleted or replaced after the program had loaded it");
+  if (!may_access(library, R_OK)) {
+    return fail(ErrorCode::kUnavailable, "the file of libbootstrap was deleted after the program had loaded it");
   }
-  own.image = std::move(*copy);
-  return own;
+  return OwnProgram{std::move(loader), {"slurm-bootstrap-helper", std::move(library)}};
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -156,7 +111,7 @@ constexpr std::size_t kStackSize = 32768;
 constexpr int kShared = CLONE_VM | CLONE_VFORK;
 
 // Duplicates a descriptor to a number above those that the helper opens anew: the program may have no standard output.
-Descriptor lift(const Descriptor& low) { return Descriptor(::fcntl(low.get(), F_DUPFD_CLOEXEC, kHelperImage + 1)); }
+Descriptor lift(const Descriptor& low) { return Descriptor(::fcntl(low.get(), F_DUPFD_CLOEXEC, kHelperSocket + 1)); }
 
 // What the two new processes use: they share this process's memory until the helper runs its program.
 struct Start {
@@ -197,8 +152,7 @@ int guard_helper(void* start_of_it) {
     (void)::open("/dev/null", O_RDWR);  // gets the lowest number, which is free now
   }
   (void)::dup2(start.socket, kHelperSocket);
-  if (start.own.image.is_open()) (void)::dup2(start.own.image.get(), kHelperImage);
-  ::closefrom(start.own.image.is_open() ? kHelperImage + 1 : kHelperSocket + 1);
+  ::closefrom(kHelperSocket + 1);
   const pid_t helper = ::clone(become_helper, start.second_stack.end(), kShared | SIGCHLD, &start);
   if (helper < 0) start.error = errno;
   ::closefrom(0);
@@ -297,7 +251,6 @@ Result<std::vector<std::string>> ask_helper(const std::vector<std::string>& requ
   }
   const Descriptor ours(ends[0]);
   auto theirs = lift(Descriptor(ends[1]));
-  if (own->image.is_open()) own->image = lift(own->image);
   if (!theirs.is_open()) {
     return fail(ErrorCode::kUnavailable, cat({"cannot duplicate a descriptor: ", std::strerror(errno)}));
   }

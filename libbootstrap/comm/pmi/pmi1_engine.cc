@@ -26,25 +26,22 @@ class Pmi1Engine final : public ExchangeEngine {
 
   std::string name() const override { return "PMI-1"; }
 
-  Result<AllgatherResult> run(const CallTag& tag, const Allgather& round) override {
+  Result<RankValues> run(const CallTag& tag, const Allgather& round) override {
     if (is_count_spoiled) {
       return fail(ErrorCode::kUnavailable,
                   cat({"an earlier call did not finish, and srun still counts this rank in it: PMI-1 cannot be used "
                        "again in this step; ",
                        kRemedy}));
     }
-    const auto ranks = ranks_to_read(round);
-    auto both = encode_strings({round.shared.value_or(""), round.local});
-    std::vector<std::string> request{encode_tagged_value(tag, both)};
-    wipe(both);
-    for (const Rank rank : ranks) request.push_back(std::to_string(rank));
+    std::vector<std::string> request{encode_tagged_value(tag, round.value)};
+    for (const Rank rank : round.read) request.push_back(std::to_string(rank));
     auto answer = ask_helper(request, environment_of_helper(), round.deadline);
     wipe(request.front());
     if (!answer) {
       is_count_spoiled = answer.error().code == ErrorCode::kTimeout || answer.error().code == ErrorCode::kMissing;
       return fail(explain(answer.error()));
     }
-    auto result = read_all(tag, round, ranks, *answer);
+    auto result = read_all(tag, round.read, *answer);
     for (auto& text : *answer) wipe(text);
     return result;
   }
@@ -55,15 +52,6 @@ class Pmi1Engine final : public ExchangeEngine {
   }
 
  private:
-  std::vector<Rank> ranks_to_read(const Allgather& round) const {
-    auto ranks = round.read_shared;
-    if (round.read_local) {
-      const auto local = self_.layout.ranks_on(self_.layout.place(self_.rank).node);
-      ranks.insert(ranks.end(), local.begin(), local.end());
-    }
-    return ranks;
-  }
-
   // Slurm's libpmi reads all from the environment. Components of a heterogeneous step have their own job ids, but one
   // srun serves them all: the first component's id counts.
   Environment environment_of_helper() const {
@@ -79,7 +67,7 @@ class Pmi1Engine final : public ExchangeEngine {
     return changed;
   }
 
-  Result<std::string> read(const CallTag& tag, Rank rank, const std::string& text, bool is_local) const {
+  Result<std::string> read(const CallTag& tag, Rank rank, const std::string& text) const {
     const auto value = decode_tagged_value(text);
     if (!value) {
       return fail(ErrorCode::kDisagreement, cat({describe_rank(self_.layout, rank),
@@ -87,16 +75,11 @@ class Pmi1Engine final : public ExchangeEngine {
                                                  "call; all ranks must make the same calls in the same order"}));
     }
     if (value->tag != tag) return fail(disagreement(self_.layout, rank, value->tag, tag));
-    auto both = decode_strings(value->bytes);
-    if (!both || both->size() != 2)
-      return fail(ErrorCode::kDisagreement,
-                  "a rank uses another version of libbootstrap; install the same version on all nodes");
-    wipe((*both)[is_local ? 0 : 1]);
-    return std::move((*both)[is_local ? 1 : 0]);
+    return std::string(value->bytes);
   }
 
-  Result<AllgatherResult> read_all(const CallTag& tag, const Allgather& round, const std::vector<Rank>& ranks,
-                                   const std::vector<std::string>& answer) const {
+  Result<RankValues> read_all(const CallTag& tag, const std::vector<Rank>& ranks,
+                              const std::vector<std::string>& answer) const {
     const std::string_view state = answer.empty() ? std::string_view() : answer.front();
     is_count_spoiled = state != kPmi1Done && state != kPmi1NotBegun;
     if (state != kPmi1Done && answer.size() == 2) {
@@ -106,17 +89,16 @@ class Pmi1Engine final : public ExchangeEngine {
       return fail(ErrorCode::kUnavailable,
                   cat({"the helper process for PMI-1 returned an incomplete answer; ", kRemedy}));
     }
-    AllgatherResult result;
+    RankValues values;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      const bool is_local = i >= round.read_shared.size();
-      auto value = read(tag, ranks[i], answer[i + 1], is_local);
+      auto value = read(tag, ranks[i], answer[i + 1]);
       if (!value) {
-        for (auto& text : result.shared) wipe(text);
+        for (auto& text : values) wipe(text);
         return fail(value.error());
       }
-      (is_local ? result.local : result.shared).push_back(std::move(*value));
+      values.push_back(std::move(*value));
     }
-    return result;
+    return values;
   }
 
   static Error explain(const Error& error) {

@@ -17,8 +17,8 @@
 //
 //   open        a session with the server of this node
 //     |
-//   put         [step.S] tag and value for all ranks, [node.S] the value for this node and the name of the socket at
-//     |         which its ranks wait at the end, [come.N] the tag, where libpmix remembers what it has read
+//   put         [step.S] tag and value, [node.S] the name of the socket at which the ranks of this node wait at the
+//     |         end, [come.N] the tag, where libpmix remembers what it has read
 //     |
 //   meet        the ranks of this node, if MPI may have closed a session a moment ago: each looks for [come.N], or
 //     |         [step.S], of the others
@@ -27,7 +27,7 @@
 //     |
 //   fence       brings [step.S] to all nodes. A rank that still waits after kAnnounceTime puts [here.N]
 //     |
-//   read        [step.S] of the ranks that are wanted, [node.S] of this node; the tag shows another call
+//   read        [node.S] of this node, [step.S] of the ranks that are wanted; the tag shows another call
 //     |
 //   leave       close the session; the ranks of the node wait for each other at that socket
 //
@@ -57,7 +57,7 @@ class AllgatherRunner {
   }
 
  private:
-  Result<AllgatherResult> exchange() {
+  Result<RankValues> exchange() {
     auto status = put_all();
     if (status) status = meet_before_fence();
     if (status) status = meet_nodes();
@@ -97,20 +97,13 @@ class AllgatherRunner {
   std::string key(const char* kind) const { return cat({"bootstrap.", kind, ".", slot_}); }
 
   Status put_all() {
-    const bool is_for_all = job_.round.shared || job_.layout.size() <= kMaxCalledRanks || here_.local_rank == 0;
-    auto status = put(is_for_all ? pmix::Scope::kStep : pmix::Scope::kNode, key("step"),
-                      job_.round.shared ? std::string_view(*job_.round.shared) : "");
-    if (!status) return status;
-    const bool is_host = here_.local_rank == 0 && here_.local_size > 1 && !session_.is_shared();
-    if (is_host) {
+    const bool is_for_all = job_.round.is_for_step || job_.layout.size() <= kMaxCalledRanks || here_.local_rank == 0;
+    auto status = put(is_for_all ? pmix::Scope::kStep : pmix::Scope::kNode, key("step"), job_.round.value);
+    if (status && here_.local_rank == 0 && here_.local_size > 1 && !session_.is_shared()) {
       meeting_ = NodeBarrier::open();
-      meeting_name_ = meeting_.name();
+      status = put(pmix::Scope::kNode, key("node"), meeting_.name());
     }
-    if (is_host || !job_.round.local.empty() || job_.round.read_local) {
-      status = put(pmix::Scope::kNode, key("node"), cat({meeting_name_, "\n", job_.round.local}));
-      if (!status) return status;
-    }
-    if (has_come_key()) status = put(pmix::Scope::kNode, job_.key_of("come"), "");
+    if (status && has_come_key()) status = put(pmix::Scope::kNode, job_.key_of("come"), "");
     return status ? session_.client().commit() : status;
   }
 
@@ -184,19 +177,17 @@ class AllgatherRunner {
 
   // A fence also succeeds without a rank that dies in it, and then lacks the data of its node. So each value is
   // checked.
-  Result<std::vector<std::string>> read_from(const std::vector<Rank>& ranks, const std::string& of_key) {
+  Result<RankValues> read_from(const std::vector<Rank>& ranks, const std::string& of_key) {
     std::vector<Wanted> wanted;
     wanted.reserve(ranks.size());
     for (const Rank rank : ranks) wanted.push_back({rank, of_key, is_remote(rank)});
     auto texts = read(wanted, std::min(job_.round.deadline, steady_clock::now() + kReadTime), false);
-    std::vector<std::string> values;
+    RankValues values;
     values.reserve(texts.size());
     std::optional<Error> failure;
     for (std::size_t i = 0; i < texts.size() && !failure; ++i) {
       const auto value = texts[i] ? decode_tagged_value(*texts[i]) : std::nullopt;
-      if (value && ranks[i] == local_ranks_.front() && of_key == key("node")) {
-        meeting_name_ = value->bytes.substr(0, value->bytes.find('\n'));
-      }
+      if (value && of_key == key("node")) meeting_name_ = value->bytes;  // also for ranks that make different calls
       if (!value) {
         failure = explain_absence(ErrorCode::kUnavailable, "a rank ended or became unreachable during the call");
       } else if (value->tag != job_.tag) {
@@ -213,24 +204,12 @@ class AllgatherRunner {
     return fail(*failure);
   }
 
-  Result<AllgatherResult> read_all() {
-    AllgatherResult result;
+  Result<RankValues> read_all() {
     if (here_.local_size > 1 && here_.local_rank != 0 && !session_.is_shared()) {
       const auto host = read_from({local_ranks_.front()}, key("node"));
-      if (!host) return fail(host.error());
+      if (!host) return host;
     }
-    if (job_.round.read_local) {
-      auto tags = read_from(local_ranks_, key("step"));  // another call may have no value for the node
-      if (!tags) return fail(tags.error());
-      for (auto& value : *tags) wipe(value);
-      const auto local = read_from(local_ranks_, key("node"));
-      if (!local) return fail(local.error());
-      for (const auto& text : *local) result.local.push_back(text.substr(text.find('\n') + 1));
-    }
-    auto shared = read_from(job_.round.read_shared, key("step"));
-    if (!shared) return fail(shared.error());
-    result.shared = std::move(*shared);
-    return result;
+    return read_from(job_.round.read, key("step"));
   }
 
   // The keys that prove that a rank has joined: [step.S], but for a remote rank [here.N] if the server has [step.S] of
@@ -266,7 +245,7 @@ class AllgatherRunner {
   Place here_;
   std::vector<Rank> local_ranks_;
   NodeBarrier meeting_;       // open in the node's first rank
-  std::string meeting_name_;  // of its socket
+  std::string meeting_name_;  // of its socket, in the other ranks
   std::string slot_;
   bool is_announced_ = false;
 };
@@ -274,9 +253,9 @@ class AllgatherRunner {
 }  // namespace
 
 AllgatherTask::~AllgatherTask() {
-  if (round.shared) wipe(*round.shared);
+  wipe(round.value);
   if (!result) return;
-  for (auto& value : result->shared) wipe(value);
+  for (auto& value : *result) wipe(value);
 }
 
 void run_allgather(AllgatherTask& job) {

@@ -56,7 +56,7 @@ struct AllgatherTask : RoundTask {
   Allgather round;
 
   // The worker writes it before has_result, and not later: closing the session may take longer.
-  Result<AllgatherResult> result = fail(ErrorCode::kUnavailable, "the call did not run");
+  Result<RankValues> result = fail(ErrorCode::kUnavailable, "the call did not run");
 };
 
 void run_allgather(AllgatherTask& job);

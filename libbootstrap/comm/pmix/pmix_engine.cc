@@ -119,7 +119,7 @@ class PmixEngine final : public ExchangeEngine {
     return cat({"PMIx", client ? cat({" ", (*client)->version()}) : ""});
   }
 
-  Result<AllgatherResult> run(const CallTag& tag, const Allgather& round) override {
+  Result<RankValues> run(const CallTag& tag, const Allgather& round) override {
     const auto job = std::make_shared<AllgatherTask>(self_.layout, self_.rank, server_, tag);
     job->round = round;
     const auto done = work(

@@ -22,12 +22,10 @@ inline constexpr std::size_t kMaxFieldItems = 64;  // of a list
 // Texts travel as printable ASCII: other bytes become '?', and what is too long is cut. Items of lists hold no blank.
 std::string write_field(const std::string& value);
 std::string write_field(const std::vector<std::string>& items);
-std::string write_field(double value);  // all digits: what is read is what was written
 
 // False for what write_field() does not write. The text may come from anybody.
 bool read_field(std::string_view text, std::string& value);
 bool read_field(std::string_view text, std::vector<std::string>& items);
-bool read_field(std::string_view text, double& value);
 
 // Of numbers that are not negative, bool, and enums that name their last value kLast.
 template <class Value>

@@ -49,8 +49,8 @@ void try_exchange(CheckSelf& self) {
   const auto exchange = make_exchange(self.facts.id, layout, report.rank, process_environment());
   Allgather round;
   round.purpose = "check";
-  round.shared = word_of(report.rank);
-  round.read_shared = {neighbour};
+  round.value = word_of(report.rank);
+  round.read = {neighbour};
   round.deadline = in(kExchange);
   const auto result = exchange->run(round);
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Deadline::clock::now() - begin);
@@ -59,7 +59,7 @@ void try_exchange(CheckSelf& self) {
   report.lacks_exchange = !result && result.error().code == ErrorCode::kMissing;
   if (!result) {
     report.exchange_trouble = result.error().message;
-  } else if (result->shared.size() != 1 || result->shared.front() != word_of(neighbour)) {
+  } else if (result->front() != word_of(neighbour)) {
     report.exchange_trouble = "the received value is not the one that was sent";
   }
 }

@@ -18,7 +18,6 @@ inline constexpr int kUsageError = 2;
 void add_explain(CLI::App& app, int& status);
 void add_check(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
-void add_bench(CLI::App& app, int& status);
 void add_status(CLI::App& app, int& status);
 void add_topology(CLI::App& app, int& status);
 

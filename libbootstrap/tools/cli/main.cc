@@ -30,7 +30,6 @@ void add_commands(CLI::App& app, int& status) {
   add_explain(app, status);
   add_check(app, status);
   add_run(app, status);
-  add_bench(app, status);
   add_status(app, status);
   add_topology(app, status);
 }
@@ -50,7 +49,7 @@ std::vector<std::string> words_without_mark(const CLI::App& app, std::vector<std
 }
 
 int run(int count, char** arguments) {
-  CLI::App app("Shows, checks and times how the tasks of a Slurm step are set up.", "slurm-bootstrap");
+  CLI::App app("Shows and checks how the tasks of a Slurm step are set up.", "slurm-bootstrap");
   int status = 0;
   add_commands(app, status);
   auto words = words_without_mark(app, {arguments + 1, arguments + count});
@@ -65,7 +64,7 @@ int run(int count, char** arguments) {
                     kUsageError);
   }
   if (!app.get_subcommands().empty()) return status;
-  return complain("name a subcommand: explain, check, run, bench, status or topology; see slurm-bootstrap --help",
+  return complain("name a subcommand: explain, check, run, status or topology; see slurm-bootstrap --help",
                   kUsageError);
 }
 

@@ -136,12 +136,13 @@ Result<std::string> start_rendezvous_server(const std::string& program, const st
 Result<std::string> learn_port(Exchange& exchange, const std::optional<std::string>& mine, Deadline deadline) {
   Allgather round;
   round.purpose = "Horovod's rendezvous";
-  round.shared = mine;
-  round.read_shared = {0};
+  round.is_for_step = mine.has_value();
+  round.value = mine.value_or("");
+  round.read = {0};
   round.deadline = deadline;
   auto result = exchange.run(round);
   if (!result) return fail(result.error());
-  return std::move(result->shared.front());
+  return std::move(result->front());
 }
 
 void set(const char* name, const std::string& value) { (void)::setenv(name, value.c_str(), 1); }

@@ -12,7 +12,7 @@ import pytest
 from built_files import built
 from harness import REPOSITORY
 
-SUBCOMMANDS = ["explain", "check", "run", "bench", "status", "topology"]
+SUBCOMMANDS = ["explain", "check", "run", "status", "topology"]
 COMPLETION = REPOSITORY / "etc/completions/slurm-bootstrap"
 USAGE = 2
 
@@ -43,7 +43,7 @@ def test_the_help_names_every_subcommand():
 
 
 @pytest.mark.parametrize("words, sentence", [
-    ([], "name a subcommand: explain, check, run, bench, status or topology; see slurm-bootstrap --help"),
+    ([], "name a subcommand: explain, check, run, status or topology; see slurm-bootstrap --help"),
     (["foo"], "The following argument was not expected: foo; see slurm-bootstrap --help"),
     (["--jason"], "The following argument was not expected: --jason; see slurm-bootstrap --help"),
     (["check", "--jason"], "The following argument was not expected: --jason; see slurm-bootstrap check --help"),
@@ -54,8 +54,6 @@ def test_the_help_names_every_subcommand():
     (["check", "--timeout=1h"], '--timeout: "1h" is not a whole number from 1 to 3600; see slurm-bootstrap check --help'),
     (["run"], "run needs a program: slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help"),
     (["run", "--keep", "echo"], 'run has no option "--keep": slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help'),
-    (["bench", "--communicator", "row"], '--communicator: "row" is not world, node or cross; see slurm-bootstrap bench --help'),
-    (["bench", "--min-bytes", "x"], '--min-bytes is "x"; it takes bytes, such as 8, 64K, 128M or 4G, 1024G at most'),
     (["explain", "--rank", "-1"], '--rank: "-1" is not a whole number from 0 to 1048575; see slurm-bootstrap explain --help'),
 ])  # fmt: skip
 def test_usage_errors_are_named_and_end_with_2(words, sentence):
@@ -117,7 +115,6 @@ def test_bash_completes_what_the_command_knows():
         known = re.findall(r"^  (?:-h, )?(--[a-z-]+)", call(subcommand, "--help").stdout, re.MULTILINE)
         assert {"--help", "--version"} < set(known) and complete(subcommand, "--") == sorted(known)
     assert complete("check", "--ti") == ["--timeout"]
-    assert complete("bench", "--communicator", "") == ["cross", "node", "world"]
     assert complete("check", "--timeout", "") == [] and complete("check", "") == []
 
 

@@ -173,15 +173,6 @@ def test_ranks_that_wait_in_nccl_until_the_deadline(comm_cluster, roots, nonbloc
     assert len(aborts) == (8 if nonblocking else 0)
 
 
-def test_an_environment_that_overrules_nonblocking_is_named(comm_cluster):
-    """NCCL's call blocks then and cannot be aborted: the deadline holds all the same."""
-    command = (program("comm_probe"), "--stall", "5", "--timeout-ms", "3000", "--nonblocking")
-    said = failures(run(comm_cluster, 2, 4, *command, env={"NCCL_COMM_BLOCKING": "1"}))
-    assert set(said) == set(range(8))
-    assert all("; NCCL_COMM_BLOCKING=1 is in the environment, and with it" in text for text, _ in said.values()), said
-    assert all(after < 3000 + GRACE_MS for _, after in said.values()), said
-
-
 @pytest.mark.parametrize("variable, value, said_of_all", [
     ("NCCL_COMM_ID", "192.0.2.1:4321", "NCCL_COMM_ID=192.0.2.1:4321 is in the environment, so that NCCL starts at this address and"),
     ("NCCL_COMM_ID", "127.0.0.1:4321", "NCCL_COMM_ID=127.0.0.1:4321 is in the environment, so that NCCL starts at this address and"),

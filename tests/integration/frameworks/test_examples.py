@@ -1,4 +1,4 @@
-"""Every example trains, started with the line at its head, word for word, with the framework itself."""
+"""Every example trains, or measures, started with the line at its head, word for word, with the framework itself."""
 
 import ast
 import re
@@ -10,6 +10,7 @@ from built_files import TRAIN, inside
 from harness import ASKS_FOR_LIBUV, HAS_PMIX, INSIDE, REPOSITORY, Cluster, needs_torchrun, wait_for
 
 EXAMPLES = REPOSITORY / "etc/examples"
+ALL_REDUCE = "all_reduce.py"
 PROGRAMS = sorted(path.name for path in [*EXAMPLES.glob("*.py"), EXAMPLES / "train.cc"])
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.sbatch"))
 ENVIRONMENTS = {"horovod": "horovod", "tf": "tensorflow", "jax": "jax"}
@@ -82,7 +83,7 @@ def check_end(done):
     assert done.stdout.strip().endswith(ended[0])
 
 
-@pytest.mark.parametrize("name", map(with_framework, PROGRAMS))
+@pytest.mark.parametrize("name", [with_framework(name) for name in PROGRAMS if name != ALL_REDUCE])
 def test_a_program_trains_with_the_line_at_its_head(cluster, environments, name):
     line = start_line(name)
     assert line.startswith("srun ") and line.split()[-1] == ("./train" if name == "train.cc" else name)
@@ -106,6 +107,20 @@ def test_the_rate_of_all_ranks_is_that_of_one_times_their_number(cluster):
     # The ranks are in lock-step, so that rank 0's iterations are about those of all.
     rates = [float(rate) for rate in re.findall(r"^iteration +\d+: ([\d.]+) img/sec", done.stdout, re.M)]
     assert len(rates) == 4 and sum(rates) / 4 == pytest.approx(float(each[1]), rel=0.2)
+
+
+@pytest.mark.parametrize("fault, status", [("", 0), ("message[-1] += rank == 3", 1)], ids=["right", "a rank sends another number"])
+def test_all_reduce_is_timed_and_its_sums_are_verified(cluster, fault, status):
+    text = (EXAMPLES / ALL_REDUCE).read_text()
+    call = "dist.all_reduce(message.fill_(rank % 8 + 1))"
+    assert text.count(call) == 1
+    cluster.write_home("timed.py", text.replace(call, f"message.fill_(rank % 8 + 1); {fault}; dist.all_reduce(message)") if fault else text)
+    done = start(cluster, start_line(ALL_REDUCE).replace(ALL_REDUCE, "timed.py 4096"))
+    rows = [[float(word) for word in line.split()] for line in done.stdout.splitlines()[1:]]
+    assert done.returncode == status and [row[0] for row in rows] == [8 << power for power in range(10)], done
+    for size, microseconds, algbw, busbw, wrong in rows:
+        assert size / microseconds / 1e3 == pytest.approx(algbw, abs=2e-3) and busbw == pytest.approx(algbw * 1.5, abs=2e-3)
+        assert wrong == 4 * status  # on each rank the last number
 
 
 @pytest.mark.parametrize("name", map(with_framework, SCRIPTS))

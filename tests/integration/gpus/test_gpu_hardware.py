@@ -98,33 +98,3 @@ def test_two_ranks_on_one_gpu_are_shared_only_if_asked(gpu_cluster, gpus):
     assert len({own_uuid(task) for task in tasks}) == 1
     refused = gpu_cluster.run(["srun", "--bootstrap=on", "-N1", "-n2", "--gres=gpu:1", "true"])
     assert refused.returncode != 0 and "--bootstrap-gpu-share" in refused.stderr
-
-
-def run_bench(cluster, *options, script=""):
-    """`slurm-bootstrap bench --json` of a step of two ranks; skips where this machine has no NCCL."""
-    words = ["sh", "-c", f'{script} exec "$@"', "sh", COMMAND, "bench", "--max-bytes", "16M", "--factor", "8", "--json"]
-    done = cluster.run(["timeout", "100", "srun", "--mpi=pmix", "-N1", *options, *words], timeout=120)
-    if "cannot load NCCL" in done.stderr:
-        pytest.skip("needs libnccl.so.2 where the loader finds it, or SLURM_BOOTSTRAP_NCCL")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_bench_between_two_ranks_on_one_gpu(gpu_cluster, gpus):
-    """`slurm-bootstrap bench` between two ranks on one GPU, which NCCL takes for two hosts"""
-    found = run_bench(gpu_cluster, "-n2", "--gres=gpu:1", "--bootstrap-gpu-share", script="NCCL_HOSTID=$SLURM_PROCID")
-    assert found["ranks"] == 2 and len(found["gpus"]) == 2 and found["gpus"][0] == found["gpus"][1]
-    assert "double" not in found["gpus"][0]
-    assert [row["bytes"] for row in found["sizes"]] == [8 * 8**power for power in range(8)]
-    assert all(row["wrong"] == 0 and row["time_us"] > 0 for row in found["sizes"])
-    # The largest message is not all latency, and no socket is faster than the memory that it goes through.
-    assert 0 < found["sizes"][0]["busbw_gbs"] < found["sizes"][-1]["busbw_gbs"] < 500
-
-
-def test_bench_with_a_gpu_for_each_rank(gpu_cluster, gpus):
-    """`slurm-bootstrap bench` with a GPU for each rank of a node"""
-    count = len(gpus)
-    found = run_bench(gpu_cluster, "-n", str(count), f"--gres=gpu:{count}")
-    assert found["ranks"] == len(found["gpus"]) == count
-    assert all(row["wrong"] == 0 for row in found["sizes"])
-    assert (found["average_busbw_gbs"] > 0) == (count > 1)  # one rank moves nothing

@@ -15,38 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from built_files import COMMAND, TRAIN, inside
+from built_files import BUILT_INSIDE, COMMAND, TRAIN, inside
 from harness import INSIDE
 from preload_steps import preloading, sentences
 
 pytestmark = pytest.mark.gpu
 
 EXAMPLES = f"{INSIDE}/etc/examples"
+COMM_PROBE = f"{BUILT_INSIDE}/tests/integration/comm_probe"  # makes a communicator, or unique ids
 ENDED = re.compile(r"final loss (\S+) \(it was (\S+)\).* on (?:all )?(\d+) ranks")
-SIZES = (1 << 20, 1 << 26)  # bytes
-
-# nccl-tests' definition: the mean time of an all_reduce, and the bytes that cross each rank's link in it.
-ALL_REDUCE = """
-import json, os, sys, time
-import torch, torch.distributed as dist
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
-ranks, found = dist.get_world_size(), []
-for size in map(int, sys.argv[1:]):
-    values = torch.ones(size // 4, device="cuda")
-    for count in (5, 20):
-        dist.barrier()
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for _ in range(count):
-            dist.all_reduce(values)
-        torch.cuda.synchronize()
-        seconds = (time.perf_counter() - began) / count
-    found.append({"bytes": size, "busbw_gbs": size / seconds * 2 * (ranks - 1) / ranks / 1e9})
-if dist.get_rank() == 0:
-    print(json.dumps(found))
-dist.destroy_process_group()
-"""
 
 # One task that did not ask: what CUDA and the environment look like to it.
 ONE_TASK = """
@@ -162,26 +139,18 @@ def test_train_cc(nodes, gpus, record_property, mpi):
     assert done.stdout.startswith("on GPUs, gradients over NCCL")
 
 
-def test_bench_beside_pytorch(nodes, torch, gpus, record_property):
-    """`slurm-bootstrap bench` beside PyTorch's all_reduce, both by nccl-tests' definition"""
-    count, (least, most) = len(gpus), SIZES
-    options = f"-N2 --ntasks-per-node {count} --gres gpu:{count}"
-    words = f"--min-bytes {least} --max-bytes {most} --factor {most // least} --json"
-    ours = run(nodes, f"srun {options} {COMMAND} bench {words}")
-    assert ours.returncode == 0, ours.stderr
-    sizes = json.loads(ours.stdout)["sizes"]
-    assert [row["bytes"] for row in sizes] == list(SIZES) and all(row["wrong"] == 0 for row in sizes)
-    program = nodes.write_home("all_reduce.py", ALL_REDUCE)
-    theirs = run(nodes, f"srun {options} {torch} {program} {least} {most}")
-    assert theirs.returncode == 0, theirs.stderr
-    rows = zip(sizes, json.loads(theirs.stdout))
-    record_property("measured", "; ".join(
-        f"{one['bytes'] >> 20} MiB: {one['busbw_gbs']:.2f} GB/s, PyTorch {other['busbw_gbs']:.2f} GB/s" for one, other in rows))
+def test_all_reduce(nodes, torch, gpus, record_property):
+    """PyTorch's all_reduce by message size, by `srun -N2 --ntasks-per-node N --gres gpu:N python3 all_reduce.py`"""
+    count = len(gpus)
+    done = run(nodes, f"srun -N2 --ntasks-per-node {count} --gres gpu:{count} {torch} {EXAMPLES}/all_reduce.py {1 << 26}")
+    assert done.returncode == 0, done.stderr
+    busbw = {int(row[0]) >> 20: row[3] for row in map(str.split, done.stdout.splitlines()[1:])}
+    record_property("measured", f"1 MiB: {busbw[1]} GB/s; 64 MiB: {busbw[64]} GB/s")
 
 
 def test_two_ranks_of_one_node_on_one_gpu_are_named(nodes, gpus, record_property):
     """Two ranks of a node on one GPU, by the library: one sentence that names both"""
-    done = run(nodes, f"srun -N1 -n2 --gres=gpu:1 --bootstrap-gpu-share {COMMAND} bench --max-bytes 1M")
+    done = run(nodes, f"srun -N1 -n2 --gres=gpu:1 --bootstrap-gpu-share {COMM_PROBE}")
     assert done.returncode != 0 and (said := re.search(r"rank 0 \([^)]*\) and rank 1 .* are both on GPU [^ ]*\d", done.stderr)), done.stderr
     record_property("measured", said.group())
 
@@ -189,7 +158,7 @@ def test_two_ranks_of_one_node_on_one_gpu_are_named(nodes, gpus, record_property
 def test_a_rank_whose_nccl_fails_is_named(nodes, record_property):
     """A rank that fails alone inside NCCL, by the library: all ranks end with that rank's sentence"""
     # NCCL finds no such interface.
-    script = f"((SLURM_PROCID == 1)) && export NCCL_SOCKET_IFNAME==none0; exec {COMMAND} bench --max-bytes 1M --timeout 10"
+    script = f"((SLURM_PROCID == 1)) && export NCCL_SOCKET_IFNAME==none0; exec {COMM_PROBE} --timeout-ms 10000"
     done = run(nodes, f"srun -N2 --ntasks-per-node 1 --gres gpu:1 --bootstrap=on bash -c '{script}'")
     assert done.returncode not in (0, 124) and (said := re.search(r"rank 1 \([^)]*\)[^\n]*NCCL[^\n]*", done.stderr)), done.stderr
     record_property("measured", said.group())
@@ -200,7 +169,7 @@ def test_two_releases_of_nccl_are_named(nodes, torch, record_property):
     find = ("import importlib.util as u, pathlib; print(pathlib.Path(u.find_spec('nvidia.nccl').submodule_search_locations[0], "
             "'lib/libnccl.so.2'))")
     other = subprocess.run([torch, "-c", find], capture_output=True, text=True).stdout.strip()
-    script = f"((SLURM_PROCID == 1)) && export SLURM_BOOTSTRAP_NCCL={other}; exec {COMMAND} bench --max-bytes 1M --timeout 10"
+    script = f"((SLURM_PROCID == 1)) && export SLURM_BOOTSTRAP_NCCL={other}; exec {COMM_PROBE} --ids 1"
     done = run(nodes, f"srun -N2 --ntasks-per-node 1 --gres gpu:1 --bootstrap=on bash -c '{script}'")
     if done.returncode == 0:
         pytest.skip("this machine's NCCL is of the release that PyTorch brings")
@@ -240,10 +209,9 @@ def test_a_narrow_list_keeps_peers(nodes, torch, gpus, record_property):
     """NCCL's peer-to-peer transport where each task sees its own GPU alone"""
     if len(gpus) < 2:
         pytest.skip("needs two GPUs")
-    program, count = nodes.write_home("all_reduce.py", ALL_REDUCE), len(gpus)
-    found = {}
+    count, found = len(gpus), {}
     for mode in ("index", "narrow"):
-        done = run(nodes, f"srun -N1 -n{count} --gres=gpu:{count} --bootstrap-gpu={mode} {torch} {program} 1048576",
+        done = run(nodes, f"srun -N1 -n{count} --gres=gpu:{count} --bootstrap-gpu={mode} {torch} {EXAMPLES}/all_reduce.py 1048576",
                    NCCL_DEBUG="INFO")
         assert done.returncode == 0, done.stderr
         found[mode] = len(re.findall(r" via P2P", done.stdout + done.stderr))

@@ -90,7 +90,6 @@ ROWS: dict[str, int | str] = {
     "test_hook_instructions::test_hooks_are_bounded": 4,
     "test_rogue_peers": 1,
     # The command.
-    "test_bench_command": 1,
     "test_command_line::test_usage_errors_are_named_and_end_with_2": 4,
     "test_explain::test_table_is_what_the_tasks_have": 5,
     "test_status::test_a_jax_world": 0,
