@@ -237,8 +237,7 @@ def place_of(tokens):
 
 def is_message(text):
     words = re.findall(r"[A-Za-z][a-z]+", re.sub(r"\b[A-Z]{2,}\b", "", text))
-    return (len(words) >= FEWEST_WORDS and " " in text and not text.startswith(("[bootstrap]", "/", "{"))
-            and "slurm-bootstrap-topology" not in text)
+    return len(words) >= FEWEST_WORDS and " " in text and not text.startswith(("[bootstrap]", "/", "{"))
 
 
 def tidy(text):
