@@ -147,7 +147,7 @@ void add_explain(CLI::App& app, int& status) {
                   "Prints each variable of this step, its values, and where they come from. Start it inside a task.",
                   "Examples:\n"
                   "  srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap explain --rank 0\n"
-                  "  srun -N2 --ntasks-per-node 4 --gres gpu:4 slurm-bootstrap explain --gpus | sort -V\n"
+                  "  srun --ntasks-per-node 4 --gres gpu:4 slurm-bootstrap explain --gpus | sort -V\n"
                   "\n"
                   "Exit status:\n"
                   "  0  the table is printed\n"

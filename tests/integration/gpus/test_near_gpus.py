@@ -106,9 +106,9 @@ def test_a_task_whose_cores_are_all_far_keeps_them(node):
 @pytest.mark.parametrize("options, lines", [
     ("-n2", [f"{{}} on node001: {OWN[1]}; runs on cores 0; can use GPUs 0-3", f"{{}} on node001: {OWN[0]}; runs on cores 1; can use GPUs 0-3"]),
     ("-n2 --cpu-bind=map_cpu:0,0 --bootstrap-gpu=narrow",
-     [f"{{}} on node001: {OWN[1]}; runs on cores 0; can use GPUs 2-3",
-      f"{{}} on node001: {OWN[0]}; runs on cores 0, far from it; can use GPUs 0-1"]),
-    ("-n2 --gpus-per-task=1 --gpu-bind=map_gpu:3,1 --cpu-bind=none",
+     [f"{{}} on node001: {OWN[0]}; runs on cores 0, far from it; can use GPUs 0-1",
+      f"{{}} on node001: {OWN[1]}; runs on cores 0; can use GPUs 2-3"]),
+    ("-n2 --gpu-bind=map_gpu:3,1 --cpu-bind=none",
      ["{} on node001: GPU 3 (0000:13:00.0, /dev/nvidia3, NVIDIA H100, NUMA node 0); runs on cores 0-1, far from it; can use GPUs 3",
       "{} on node001: GPU 1 (0000:11:00.0, /dev/nvidia1, NVIDIA H100, NUMA node 1); runs on cores 0-1, far from it; can use GPUs 1"]),
     ("-n2 --bootstrap=off", [f"{{}} on node001: no GPU of its own; runs on cores {cpu}; can use GPUs 0-3" for cpu in "01"]),
