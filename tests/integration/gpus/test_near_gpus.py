@@ -104,7 +104,7 @@ def test_a_task_whose_cores_are_all_far_keeps_them(node):
 
 
 @pytest.mark.parametrize("options, lines", [
-    ("-n2", [f"{{}} on node001: {OWN[1]}; runs on cores 0; can use GPUs 0-3", f"{{}} on node001: {OWN[0]}; runs on cores 1; can use GPUs 0-3"]),
+    ("-n2", [f"{{}} on node001: {OWN[1 - cpu]}; runs on cores {cpu}; can use GPUs 0-3" for cpu in range(2)]),
     ("-n2 --cpu-bind=map_cpu:0,0 --bootstrap-gpu=narrow",
      [f"{{}} on node001: {OWN[0]}; runs on cores 0, far from it; can use GPUs 0-1",
       f"{{}} on node001: {OWN[1]}; runs on cores 0; can use GPUs 2-3"]),
