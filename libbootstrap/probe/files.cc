@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -28,17 +29,14 @@ Result<std::string> read_whole(int descriptor, std::size_t max) {
   return text;
 }
 
-std::string distrust_of_writers(const struct stat& status) {
+std::string distrust_of_writers(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return "";
   if (status.st_uid != 0 && status.st_uid != ::geteuid()) {
     return cat({"it belongs to uid ", std::to_string(status.st_uid), "; change its owner to root with chown"});
   }
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return "";
   return "users other than its owner can write to it; forbid that with chmod go-w";
-}
-
-std::string distrust_of_writers(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 ? distrust_of_writers(status) : "";
 }
 
 bool may_access(const std::string& path, int how) { return ::faccessat(AT_FDCWD, path.c_str(), how, AT_EACCESS) == 0; }

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <string>
@@ -42,10 +41,8 @@ class Descriptor {
 Result<std::string> read_whole(int descriptor, std::size_t max);
 
 // Why a file cannot be trusted, as the end of a sentence, with a remedy. Empty if only root or the user of this process
-// owns it and can write to it. Does not look at the folders above.
-std::string distrust_of_writers(const struct stat& status);
-
-// The same by path. Also empty if the file cannot be examined: the caller's open then gives the better error.
+// owns it and can write to it, or if it cannot be examined: the caller's open then gives the better error. Does not
+// look at the folders above.
 std::string distrust_of_writers(const std::string& path);
 
 // access(2) with the effective user id (R_OK, W_OK, X_OK): in some hooks of slurmstepd that is the step's user, while

@@ -7,29 +7,10 @@
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 
-#include <algorithm>
-#include <string_view>
-
 #include "core/util/text.h"
 #include "probe/files.h"
 
 namespace bootstrap {
-namespace {
-
-// "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (...)": the first word of
-// numbers with dots between them.
-std::string module_version(std::string_view line) {
-  for (const auto word : split(line, ' ')) {
-    const auto parts = split(word, '.');
-    const bool is_version = parts.size() >= 2 && std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
-                              return parse_unsigned(part).has_value();
-                            });
-    if (is_version) return std::string(word);
-  }
-  return {};
-}
-
-}  // namespace
 
 Machine read_machine(const std::string& root) {
   Machine machine;
@@ -40,8 +21,7 @@ Machine read_machine(const std::string& root) {
   }
   machine.libc = cat({"glibc ", ::gnu_get_libc_version()});
   const FileTree tree(root);
-  const auto nvidia = tree.read("/proc/driver/nvidia/version");
-  machine.nvidia_module = module_version(split(nvidia, '\n').front());
+  machine.nvidia_module = tree.read("/sys/module/nvidia/version");
   struct statvfs memory {};
   if (::statvfs((root + "/dev/shm").c_str(), &memory) == 0) {
     machine.shm_free = static_cast<std::uint64_t>(memory.f_bavail) * memory.f_frsize;

@@ -18,12 +18,11 @@ struct GpuOrder::Page {
   std::array<std::uint16_t, kMaxGpus> order{};
 };
 
-void GpuOrder::prepare(const NodeGpus& plan, const Topology& topology) {
+void GpuOrder::prepare(const NodeGpus& plan) {
   if (page_ != nullptr || !plan.order_matters()) return;
   void* const memory = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return;
   page_ = new (memory) Page;
-  topology_ = topology;
   cores_.resize(plan.tasks);
   is_noted_.resize(plan.tasks);
 }
@@ -34,7 +33,7 @@ void GpuOrder::note_task(const NodeGpus& plan, std::uint32_t local_rank, pid_t p
   cores_[local_rank] = cores_of(process);
   if (std::find(is_noted_.begin(), is_noted_.end(), false) != is_noted_.end()) return;
   auto ordered = plan;
-  order_gpus(ordered, cores_, topology_);
+  order_gpus(ordered, cores_);
   for (std::size_t i = 0; i < ordered.order.size(); ++i) page_->order[i] = static_cast<std::uint16_t>(ordered.order[i]);
   page_->count.store(static_cast<std::uint32_t>(ordered.order.size()), std::memory_order_release);
 }

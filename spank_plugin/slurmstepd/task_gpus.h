@@ -15,7 +15,7 @@ namespace bootstrap {
 class GpuOrder {
  public:
   // In user_init. Nothing is to be decided, and no memory shared, where all GPUs are in one place.
-  void prepare(const NodeGpus& plan, const Topology& topology);
+  void prepare(const NodeGpus& plan);
 
   // In task_post_fork: task `local_rank` runs as `process`. With the last one the order is decided and shared.
   void note_task(const NodeGpus& plan, std::uint32_t local_rank, pid_t process);
@@ -29,7 +29,6 @@ class GpuOrder {
   // Lives as long as the process. A plain pointer, since the hooks may run in several processes that share all memory
   // (contain_spank of Slurm 24.05).
   Page* page_ = nullptr;
-  Topology topology_;
   std::vector<CpuSet> cores_;  // by local rank
   std::vector<bool> is_noted_;
 };

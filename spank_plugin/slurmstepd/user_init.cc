@@ -5,8 +5,8 @@
 
 #include "core/settings/variables.h"
 #include "core/util/text.h"
-#include "probe/node_topology.h"
 #include "probe/own_process.h"
+#include "probe/read_gpus.h"
 #include "probe/read_network.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/task_environment.h"
@@ -64,16 +64,6 @@ Result<StepFacts> gather_facts(spank_t spank, const Environment& environment, co
   facts->gpu_bind_cure = gpu_bind_default_of(spank).option;
   facts->cores_of_node = item<std::uint16_t>(spank, S_JOB_NCPUS).value_or(0);
   return facts;
-}
-
-// Adds where the GPUs of this node are.
-void gather_topology(StepFacts& facts, const Settings& settings) {
-  auto found = read_node_topology(settings.topology.value, own_host());
-  facts.topology = std::move(found.topology);
-  facts.topology_from = std::move(found.from);
-  const auto& gpus = facts.topology.gpus;
-  const auto knows_files = [](const Gpu& gpu) { return !gpu.device.empty(); };
-  if (!std::any_of(gpus.begin(), gpus.end(), knows_files)) facts.device_files = nvidia_device_files();
 }
 
 // In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
@@ -208,7 +198,10 @@ Status StepOnNode::plan_step(spank_t spank, const Environment& environment, cons
   facts->decision = decision_;
   const auto& ranks = facts->local_ranks;
   holds_first_node_ = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
-  if (needs_topology(*facts, settings)) gather_topology(*facts, settings);
+  if (needs_gpu_places(*facts, settings)) {
+    facts->gpus_of_node = read_gpus();
+    facts->device_files = device_files_of(gpus_of(facts->gpus_of_node, facts->gpu_list->kind->vendor));
+  }
   gather_network(*facts, settings);
   auto plan = make_step_plan(*facts, settings);
   if (!plan) {
@@ -231,7 +224,7 @@ Status StepOnNode::plan_step(spank_t spank, const Environment& environment, cons
   } else {
     plan->port_to_reserve.reset();
   }
-  if (plan->gpus) gpu_order_.prepare(*plan->gpus, facts->topology);
+  if (plan->gpus) gpu_order_.prepare(*plan->gpus);
   facts_ = std::move(*facts);
   settings_ = settings;
   if (settings.preload.value) preload_ = check_preload(settings);

@@ -1,4 +1,4 @@
-// The files of /sys and /proc that describe a machine's topology, in a folder that is removed when the test ends.
+// The files of /sys and /proc that describe a node's GPUs, in a folder that is removed when the test ends.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,8 +10,8 @@
 #include <fstream>
 #include <string>
 
-#include "core/hardware/topology.h"
 #include "core/util/text.h"
+#include "known_node.h"
 
 namespace bootstrap {
 
@@ -21,11 +21,10 @@ class FakeMachine {
     root_ = (std::filesystem::temp_directory_path() / "machine-XXXXXX").string();
     if (::mkdtemp(root_.data()) == nullptr) std::abort();
   }
-  // What Linux shows of a machine with this topology.
-  explicit FakeMachine(const Topology& topology) : FakeMachine() {
-    add_cpus(topology);
-    for (const auto& node : topology.numa_nodes) add_numa_node(node);
-    for (const auto& gpu : topology.gpus) add_gpu(gpu, topology);
+  // What Linux shows of this node.
+  explicit FakeMachine(const KnownNode& node) : FakeMachine() {
+    add_cpus(node);
+    for (const auto& gpu : node.gpus) add_gpu(gpu, node);
   }
   FakeMachine(const FakeMachine&) = delete;
   FakeMachine& operator=(const FakeMachine&) = delete;
@@ -50,45 +49,38 @@ class FakeMachine {
   }
   void remove(const std::string& path) const { std::filesystem::remove_all(root_ + path); }
 
-  void add_cpus(const Topology& topology) const {
-    write(kCpus + std::string("online"), topology.cpus.to_list() + "\n");
-    std::string nodes;
-    for (const auto& node : topology.numa_nodes) nodes += (nodes.empty() ? "" : ",") + std::to_string(node.number);
-    write("/sys/devices/system/node/online", nodes + "\n");
-    write("/sys/devices/system/node/has_cpu", nodes + "\n");
-    for (const auto& package : topology.packages) {
-      for (const auto cpu : package.cpus.members()) {
-        const auto folder = kCpus + ("cpu" + std::to_string(cpu)) + "/topology/";
-        write(folder + "physical_package_id", std::to_string(package.number) + "\n");
-        write(folder + "package_cpus_list", package.cpus.to_list() + "\n");
+  void add_cpus(const KnownNode& node) const {
+    const std::string folder = "/sys/devices/system/cpu/";
+    write(folder + "online", node.cpus.to_list() + "\n");
+    for (const auto& [number, cpus] : node.packages) {
+      for (const auto cpu : cpus.members()) {
+        write(cat({folder, "cpu", std::to_string(cpu), "/topology/package_cpus_list"}), cpus.to_list() + "\n");
       }
+    }
+    for (const auto& [number, cpus] : node.numa_nodes) {
+      write(cat({"/sys/devices/system/node/node", std::to_string(number), "/cpulist"}), cpus.to_list() + "\n");
     }
   }
 
-  void add_numa_node(const NumaNode& node) const {
-    const auto folder = "/sys/devices/system/node/node" + std::to_string(node.number);
-    write(folder + "/cpulist", node.cpus.to_list() + "\n");
-  }
-
-  void add_gpu(const Gpu& gpu, const Topology& topology) const {
-    constexpr const char* kIds[][2] = {{"0x10de", "0x030200"}, {"0x1002", "0x038000"}, {"0x8086", "0x038000"}};
-    const auto& ids = kIds[static_cast<int>(gpu.vendor)];
-    add_pci_device(gpu.pci, ids[0], ids[1], gpu.numa ? std::to_string(topology.numa_nodes[*gpu.numa].number) : "-1",
-                   gpu.near.empty() ? topology.cpus : gpu.near);
-    if (gpu.vendor == GpuVendor::kNvidia) {
+  void add_gpu(const Gpu& gpu, const KnownNode& node) const {
+    const auto is_nvidia = gpu.vendor == GpuVendor::kNvidia;
+    add_pci_device(gpu.pci, is_nvidia ? "0x10de" : "0x1002", is_nvidia ? "0x030200" : "0x038000",
+                   gpu.numa ? std::to_string(*gpu.numa) : "-1");
+    const auto local = gpu.near.empty() ? node.cpus : gpu.near;  // for hwloc
+    write("/sys/bus/pci/devices/" + gpu.pci + "/local_cpulist", local.to_list() + "\n");
+    if (is_nvidia) {
       add_information(gpu);
-    } else if (!gpu.device.empty()) {
+    } else {
       link("/sys/class/drm/" + gpu.device.substr(9) + "/device", "../../../" + gpu.pci);
     }
   }
 
   void add_pci_device(const std::string& pci, std::string_view vendor, std::string_view device_class,
-                      std::string_view numa_node, const CpuSet& local) const {
+                      std::string_view numa_node) const {
     const auto folder = "/sys/bus/pci/devices/" + pci + "/";
     write(folder + "vendor", cat({vendor, "\n"}));
     write(folder + "class", cat({device_class, "\n"}));
     write(folder + "numa_node", cat({numa_node, "\n"}));
-    write(folder + "local_cpulist", local.to_list() + "\n");
   }
 
   // As the driver of NVIDIA writes it, with a tab and spaces in odd places.
@@ -103,8 +95,6 @@ class FakeMachine {
   }
 
  private:
-  static constexpr const char* kCpus = "/sys/devices/system/cpu/";
-
   std::string root_;
 };
 

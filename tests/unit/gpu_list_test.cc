@@ -81,22 +81,22 @@ TEST(GpuList, IdsThatDoNotFitAreNotKnown) {
 }
 
 // Four GPUs of NVIDIA and one of AMD, in PCI order; the device nodes are numbered otherwise.
-Topology machine() {
-  Topology topology;
+std::vector<Gpu> gpus_of_node() {
+  std::vector<Gpu> gpus;
   for (int i = 0; i < 5; ++i) {
     Gpu gpu;
     gpu.pci = "0000:0" + std::to_string(i) + ":00.0";
     gpu.vendor = i == 1 ? GpuVendor::kAmd : GpuVendor::kNvidia;
     gpu.uuid = "GPU-" + std::to_string(i);
     gpu.device = i == 1 ? "/dev/dri/renderD128" : "/dev/nvidia" + std::to_string(4 - i);
-    topology.gpus.push_back(gpu);
+    gpus.push_back(gpu);
   }
-  return topology;
+  return gpus;
 }
 
 std::vector<std::string> addresses(const GpuList& list) {
   std::vector<std::string> found;
-  for (const auto& gpu : find_gpus(list, machine())) found.push_back(gpu.pci.substr(0, 7));
+  for (const auto& gpu : find_gpus(list, gpus_of_node())) found.push_back(gpu.pci.substr(0, 7));
   return found;
 }
 
@@ -114,12 +114,22 @@ TEST(FindGpus, FindsGpusByTheirUuids) {
             (std::vector<std::string>{"0000:03", ""}));
 }
 
-TEST(DeviceOf, IsFromTheTopologyOrGuessed) {
+TEST(DeviceOf, IsFromTheDriverOrGuessed) {
   const auto list = *list_of("CUDA_VISIBLE_DEVICES", "0,1", "2,3");
-  EXPECT_EQ(device_of(list, find_gpus(list, machine())[0], 0), "/dev/nvidia1");
+  EXPECT_EQ(device_of(list, find_gpus(list, gpus_of_node())[0], 0), "/dev/nvidia1");
   EXPECT_EQ(device_of(list, Gpu(), 0), "/dev/nvidia2");
   EXPECT_EQ(device_of(*list_of("ROCR_VISIBLE_DEVICES", "0"), Gpu(), 0), "");
-  EXPECT_EQ(device_of(*list_of("CUDA_VISIBLE_DEVICES", "MIG-1,MIG-2"), machine().gpus[0], 0), "");
+  EXPECT_EQ(device_of(*list_of("CUDA_VISIBLE_DEVICES", "MIG-1,MIG-2"), gpus_of_node()[0], 0), "");
+}
+
+TEST(NormalPci, HasOneForm) {
+  EXPECT_EQ(normal_pci("0000:1b:00.0"), "0000:1b:00.0");
+  EXPECT_EQ(normal_pci("00000000:1B:00.0"), "0000:1b:00.0");
+  EXPECT_EQ(normal_pci("10000:e1:1f.7"), "10000:e1:1f.7");
+  for (const auto* const text : {"", "1b:00.0", "0000:1b:00", "0000:1b:20.0", "0000:1b:00.8", "0000:100:00.0", "::.",
+                                 "0000:1b:00.0 ", "x:1b:00.0", "0000:1b:00.0:0", "0000:1b:.0"}) {
+    EXPECT_EQ(normal_pci(text), std::nullopt) << text;
+  }
 }
 
 }  // namespace

@@ -24,20 +24,13 @@ TEST(Machine, DriverAndRdmaDevicesAreFoundWhereTheyAre) {
   const FakeMachine fake;
   EXPECT_EQ(read_machine(fake.root()).nvidia_module, "");
   EXPECT_EQ(read_machine(fake.root()).rdma_devices, 0U);
-  fake.write("/proc/driver/nvidia/version",
-             "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder@U22)\n"
-             "GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n");
+  fake.write("/sys/module/nvidia/version", "580.65.06\n");
   fake.write("/sys/class/infiniband/mlx5_0/node_type", "1: CA\n");
   fake.write("/sys/class/infiniband/mlx5_1/node_type", "1: CA\n");
   const auto machine = read_machine(fake.root());
   EXPECT_EQ(machine.nvidia_module, "580.65.06");
   EXPECT_EQ(machine.rdma_devices, 2U);
   EXPECT_EQ(machine.shm_free, 0U);  // there is no /dev/shm in it
-
-  fake.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May\n");
-  EXPECT_EQ(read_machine(fake.root()).nvidia_module, "535.183.01");
-  fake.write("/proc/driver/nvidia/version", "NVRM version: 1..2 .5 6. a.b\n");
-  EXPECT_EQ(read_machine(fake.root()).nvidia_module, "");
 }
 
 TEST(Machine, TheLimitOfLockedMemoryIsThatOfTheProcess) {

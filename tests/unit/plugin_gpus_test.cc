@@ -3,17 +3,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
-#include <fstream>
 #include <map>
 #include <string>
 
+#include "known_node.h"
 #include "plugin_scenario.h"
+#include "slurmstepd/task_gpus.h"
 
 namespace bootstrap {
 namespace {
@@ -46,54 +45,25 @@ class Sleeper {
   pid_t process_ = -1;
 };
 
-constexpr auto* kTooFewCpus = "needs CPUs 0 and 1";
-
-// The lists of task 1 of two when they have CPUs 0 and 1, with this argument in plugstack.conf.
-Outcome lists_of_second_task(const std::string& argument) {
-  return in_child([&] {
-    enter_step(with(job_environment(), {{"SLURM_STEP_GPUS", "0,1,2,3"}, {"CUDA_VISIBLE_DEVICES", "0,1,2,3"}}));
-    const Sleeper tasks[] = {Sleeper(0), Sleeper(1)};
-    if (!tasks[0].is_ready() || !tasks[1].is_ready()) {
-      (void)std::fputs(kTooFewCpus, stderr);
-      return;
-    }
-    start_node(argument);
-    for (int task : {0, 0, 1, 1}) {  // as if listed twice in plugstack.conf
-      spank_double().task = task;
-      spank_double().task_pid = tasks[task].process();
-      EXPECT_EQ(call(slurm_spank_task_post_fork), 0);
-    }
-    start_task(1, 1);  // one alone: slurmstepd forks a process for each
-    const auto& task = spank_double().task_environment;
-    (void)std::fprintf(stderr, "%s %s", task.at("CUDA_VISIBLE_DEVICES").c_str(), task.at("BOOTSTRAP_GPUS").c_str());
-  });
-}
-
-// A checkout may be writable for a group, and such a file would be refused.
-class TopologyCopy {
- public:
-  TopologyCopy() {
-    std::ofstream(path_) << std::ifstream(TEST_DATA_DIR "/topologies/two-cpus.txt").rdbuf();
-    ::chmod(path_.c_str(), 0644);
-  }
-  TopologyCopy(const TopologyCopy&) = delete;
-  TopologyCopy& operator=(const TopologyCopy&) = delete;
-  ~TopologyCopy() { ::unlink(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_ = ::testing::TempDir() + "two-cpus." + std::to_string(::getpid()) + ".txt";
-};
-
 TEST(PluginGpus, TheOrderOfGpusFollowsTheCoresOfTheTasks) {
-  const TopologyCopy topology;
-  const std::pair<std::string, std::string> cases[] = {{"topology=" + topology.path(), "2,0,3,1 1,3"},
-                                                       {"topology=/nowhere/to/be/found.txt", "0,2,1,3 1,3"}};
-  for (const auto& [argument, lists] : cases) {
-    const auto outcome = lists_of_second_task(argument);
-    if (outcome.printed == kTooFewCpus) GTEST_SKIP() << kTooFewCpus;
-    EXPECT_EQ(outcome.status, kDone) << outcome.printed;
-    EXPECT_EQ(outcome.printed, lists);
+  const Sleeper tasks[] = {Sleeper(0), Sleeper(1)};
+  if (!tasks[0].is_ready() || !tasks[1].is_ready()) GTEST_SKIP() << "needs CPUs 0 and 1";
+  NodeGpus plan;
+  plan.list = all_gpus(4);
+  plan.tasks = 2;
+  plan.gpus = known_node("two-cpus").gpus;
+  plan.order = {0, 1, 2, 3};
+  for (const bool is_known : {true, false}) {
+    if (!is_known) plan.gpus.assign(4, Gpu());
+    auto of_task = plan;
+    GpuOrder order;
+    order.prepare(plan);
+    for (const std::uint32_t task : {0, 0, 1}) {  // as if listed twice in plugstack.conf
+      EXPECT_FALSE(order.apply_to(of_task)) << "the cores of some tasks are not known yet";
+      order.note_task(plan, task, tasks[task].process());
+    }
+    EXPECT_EQ(order.apply_to(of_task), is_known);
+    EXPECT_EQ(of_task.ordered_list(), is_known ? "2,0,3,1" : "0,1,2,3");
   }
 }
 

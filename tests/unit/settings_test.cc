@@ -50,10 +50,10 @@ TEST(Settings, WrongValuesAreRefusedAndChangeNothing) {
       "when=GPU port= port=0 port=1023 port=65536 port=99999999999999999999 port=-1 port=0x800 port_range= "
       "port_range=2000 port_range=3000-2000 port_range=80-2000 port_range=2000-70000 port_range=1-2-3 "
       "master_addr= master_addr=% master_addr=%x master_addr=a;b master_addr=a% claim= claim=yes bogus=1 port = "
-      "topology=relative.txt preload_library=/a:b gpu=all gpu_share=2 cpu=on ports=9 grace=0 interface=/8 log=on",
+      "preload_library=relative.so preload_library=/a:b gpu=all gpu_share=2 cpu=on ports=9 grace=0 interface=/8 log=on",
       ' ');
   for (const auto* argument :
-       {"port= 2000", "trainers=a b", "master_addr=a b", "topology=/a b", "topology=/a\nb", "shared_dir=/a b", ""}) {
+       {"port= 2000", "trainers=a b", "master_addr=a b", "preload_library=/a b", "preload_library=/a\nb", "shared_dir=/a b", ""}) {
     arguments.emplace_back(argument);
   }
   for (const auto argument : arguments) {
@@ -94,7 +94,6 @@ TEST(Settings, AreReadFromTheirTextUnchanged) {
   ASSERT_TRUE(apply_site_argument(settings, "launchers=farm,our.farm"));
   ASSERT_TRUE(apply_site_argument(settings, "trainers=train_it.sh"));
   ASSERT_TRUE(apply_site_argument(settings, "port_range=5000-6000"));
-  ASSERT_TRUE(apply_site_argument(settings, "topology=/etc/slurm/%h.txt"));
   ASSERT_TRUE(apply_site_argument(settings, "gpu=narrow"));
   ASSERT_TRUE(apply_environment(settings, environment_of({{"SLURM_BOOTSTRAP_ADDR", "%h-ib0"},
                                                           {"SLURM_BOOTSTRAP_CLAIM", "off"},
@@ -107,7 +106,7 @@ TEST(Settings, AreReadFromTheirTextUnchanged) {
             "site:when=always site:partitions=gpu,debug site:launchers=farm,our.farm site:trainers=train_it.sh "
             "option:port=2000 site:port_range=5000-6000 "
             "environment:master_addr=%h-ib0 environment:claim=off environment:gpu=first environment:gpu_share=on "
-            "environment:cpu=near site:topology=/etc/slurm/%h.txt");
+            "environment:cpu=near");
   const auto read = read_settings(text);
   ASSERT_TRUE(read);
   EXPECT_EQ(*read, settings);
@@ -148,7 +147,7 @@ TEST(SettingName, IsThePlaceWhereItWasSet) {
   EXPECT_EQ(setting_name("port", Source::kEnvironment), "SLURM_BOOTSTRAP_PORT");
   EXPECT_EQ(setting_name("port", Source::kSite), "port= in plugstack.conf");
   EXPECT_EQ(setting_name("port", Source::kDefault), "--bootstrap-port");
-  EXPECT_EQ(setting_name("topology", Source::kDefault), "topology= in plugstack.conf");
+  EXPECT_EQ(setting_name("when", Source::kDefault), "when= in plugstack.conf");
   EXPECT_EQ(setting_text("gpu", Source::kOption, "first"), "--bootstrap-gpu=first");
   EXPECT_EQ(setting_text("gpu", Source::kEnvironment, "first"), "SLURM_BOOTSTRAP_GPU=first");
   EXPECT_EQ(setting_text("gpu", Source::kSite, "first"), "gpu=first in plugstack.conf");

@@ -260,9 +260,9 @@ TEST(GpuVisibility, GuessedFilesAreCountedAmongAllThatAreThere) {
 
 TEST(GpuVisibility, CoresAreNearToWhatTheTaskReallyHas) {
   auto facts = one_node(2, "0,1", "0,1");
-  facts.topology.gpus.resize(2);
-  facts.topology.gpus[0].near = *CpuSet::parse_list("0-3");
-  facts.topology.gpus[1].near = *CpuSet::parse_list("4-7");
+  facts.gpus_of_node.resize(2);
+  facts.gpus_of_node[0].near = *CpuSet::parse_list("0-3");
+  facts.gpus_of_node[1].near = *CpuSet::parse_list("4-7");
   const auto plan = *make_step_plan(facts, {});
   EXPECT_EQ(cores_near(*plan.gpus, view_of(*plan.gpus, 0)).to_list(), "0-3");
   EXPECT_EQ(cores_near(*plan.gpus, view_of(*plan.gpus, 0, {{kNo, kYes}, "0"})).to_list(), "4-7");
@@ -346,13 +346,13 @@ TEST(ExportRecord, SlurmsListsAreNeverOurs) {
   for (const auto& name : inherited_to_unset(environment)) EXPECT_NE(name, "CUDA_VISIBLE_DEVICES");
 }
 
-TEST(NeedsTopology, OnlyIfItCanMatter) {
-  EXPECT_TRUE(needs_topology(one_node(2, 2), {}));
-  EXPECT_FALSE(needs_topology(one_node(1, 1), {}));
-  EXPECT_FALSE(needs_topology(one_node(2, 2), with_mode(GpuMode::kOff)));
+TEST(NeedsGpuPlaces, OnlyIfItCanMatter) {
+  EXPECT_TRUE(needs_gpu_places(one_node(2, 2), {}));
+  EXPECT_FALSE(needs_gpu_places(one_node(1, 1), {}));
+  EXPECT_FALSE(needs_gpu_places(one_node(2, 2), with_mode(GpuMode::kOff)));
   Settings settings;
   settings.cpu_near = {true, Source::kOption};
-  EXPECT_TRUE(needs_topology(one_node(1, 1), settings));
+  EXPECT_TRUE(needs_gpu_places(one_node(1, 1), settings));
 }
 
 TEST(GpuBindDefault, DependsOnTheRelease) {

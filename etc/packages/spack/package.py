@@ -12,13 +12,11 @@ class SlurmBootstrap(CMakePackage):
     version("1.0.0")
 
     variant("spank", default=True, description="Build the SPANK plugin, which serves the Slurm that it is built with alone")
-    variant("hwloc", default=True, description="Build slurm-bootstrap topology")
 
     for needed in ("c", "cxx", "cmake@3.25:", "ninja", "pkgconfig", "tl-expected", "cli11", "nlohmann-json"):
         depends_on(needed, type="build")
     depends_on("pmix@4:5")
     depends_on("slurm@22.05:", when="+spank")
-    depends_on("hwloc@2.8:", when="+hwloc")
 
     generator("ninja")
 
@@ -26,7 +24,6 @@ class SlurmBootstrap(CMakePackage):
         return [
             self.define("BUILD_TESTING", False),
             self.define_from_variant("BOOTSTRAP_SPANK", "spank"),
-            self.define_from_variant("BOOTSTRAP_HWLOC", "hwloc"),
         ]
 
     def setup_build_environment(self, env):

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/hardware/topology.h"
+#include "core/hardware/gpu_list.h"
 #include "core/util/result.h"
 
 namespace bootstrap {

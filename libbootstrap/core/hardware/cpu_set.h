@@ -1,46 +1,43 @@
-// A set of CPUs by the numbers that Linux gives them, and the two ways in which it is written.
+// A set of CPUs by the numbers that Linux gives them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bitset>
 #include <cstddef>
-#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "core/util/result.h"
 
 namespace bootstrap {
 
 class CpuSet {
  public:
-  // Above what Linux can be built for (CONFIG_NR_CPUS is at most 8192 on x86): a larger number is garbage.
-  static constexpr std::size_t kMaxCpus = 16384;
+  static constexpr std::size_t kMaxCpus = 8192;  // the most that Linux can be built for (CONFIG_NR_CPUS)
 
+  CpuSet() = default;
   // "0-3,8", as sysfs and taskset write it; the empty text is the empty set.
-  static Result<CpuSet> parse_list(std::string_view text);
-  // Hexadecimal, the lowest CPU last: "0xff" or "ff", as Slurm writes it.
-  static Result<CpuSet> parse_mask(std::string_view text);
+  static std::optional<CpuSet> parse_list(std::string_view text);
 
-  void add(std::size_t cpu);  // precondition: cpu < kMaxCpus
-  bool has(std::size_t cpu) const;
-  bool empty() const { return words_.empty(); }
-  std::size_t count() const;
-  std::vector<std::size_t> members() const;  // ascending
+  void add(std::size_t cpu) { cpus_.set(cpu); }  // precondition: cpu < kMaxCpus
+  bool empty() const { return cpus_.none(); }
+  std::size_t count() const { return cpus_.count(); }
+  std::size_t first() const { return cpus_._Find_first(); }  // precondition: not empty
+  std::vector<std::size_t> members() const;                  // ascending
 
-  CpuSet operator&(const CpuSet& other) const;
-  CpuSet operator|(const CpuSet& other) const;
-  CpuSet operator-(const CpuSet& other) const;
+  CpuSet operator&(const CpuSet& other) const { return CpuSet(cpus_ & other.cpus_); }
+  CpuSet operator|(const CpuSet& other) const { return CpuSet(cpus_ | other.cpus_); }
   bool is_within(const CpuSet& other) const { return (*this & other) == *this; }
   bool operator==(const CpuSet&) const = default;
 
   std::string to_list() const;  // what parse_list reads
 
  private:
-  void add_range(std::size_t first, std::size_t last);
-  void trim();
+  using Bits = std::bitset<kMaxCpus>;
 
-  std::vector<std::uint64_t> words_;  // no zero word at the end, so that equal sets are equal
+  explicit CpuSet(const Bits& cpus) : cpus_(cpus) {}
+
+  Bits cpus_;
 };
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// The GPUs that Slurm gave to a step on this node, as the environment lists them, and which task gets which.
+// The GPUs of a node, those that Slurm gave to a step as the environment lists them, and which task gets which.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/gpu_list.h"
 
@@ -78,6 +78,25 @@ std::string_view gpu_uuid(std::string_view entry) {
 
 }  // namespace
 
+std::vector<Gpu> gpus_of(const std::vector<Gpu>& gpus, GpuVendor vendor) {
+  std::vector<Gpu> found;
+  std::copy_if(gpus.begin(), gpus.end(), std::back_inserter(found), [&](auto& gpu) { return gpu.vendor == vendor; });
+  return found;
+}
+
+std::optional<std::string> normal_pci(std::string_view address) {
+  const auto colons = split(address.substr(0, 32), ':');
+  if (colons.size() != 3) return std::nullopt;
+  const auto dot = colons[2].find('.');
+  if (dot == std::string_view::npos) return std::nullopt;
+  const auto domain = parse_hex<std::uint32_t>(colons[0]);  // above 16 bits behind Intel VMD and on Hyper-V
+  const auto bus = parse_hex(colons[1], 0xff);
+  const auto device = parse_hex(colons[2].substr(0, dot), 0x1f);
+  const auto function = parse_hex(colons[2].substr(dot + 1), 7);
+  if (!domain || !bus || !device || !function) return std::nullopt;
+  return cat({to_hex(*domain, 4), ":", to_hex(*bus, 2), ":", to_hex(*device, 2), ".", to_hex(*function)});
+}
+
 std::string GpuList::text() const { return join(entries, ","); }
 
 bool has_users_hip_list(const Environment& environment) {
@@ -121,8 +140,8 @@ std::optional<GpuList> read_visible_gpus(const Environment& environment) {
   return list;
 }
 
-std::vector<Gpu> find_gpus(const GpuList& list, const Topology& topology) {
-  const auto all = gpus_of(topology, list.kind->vendor);
+std::vector<Gpu> find_gpus(const GpuList& list, const std::vector<Gpu>& of_node) {
+  const auto all = gpus_of(of_node, list.kind->vendor);
   std::vector<Gpu> found;
   for (std::size_t i = 0; i < list.entries.size(); ++i) {
     Gpu gpu;
@@ -144,201 +163,115 @@ std::vector<Gpu> find_gpus(const GpuList& list, const Topology& topology) {
 std::string device_of(const GpuList& list, const Gpu& gpu, std::size_t entry) {
   if (list.has_mig) return {};  // opened through files of its own
   if (!gpu.device.empty()) return gpu.device;
-  // Without a topology: NVIDIA's device nodes are numbered in this order on all but a few machines, and a guessed file
-  // that does not exist has no effect.
+  // Without a driver's answer: NVIDIA's device nodes are numbered in this order on all but a few machines, and a
+  // guessed file that does not exist has no effect.
   if (list.kind->vendor != GpuVendor::kNvidia || entry >= list.ids.size()) return {};
   return cat({"/dev/nvidia", std::to_string(list.ids[entry])});
 }
 
-namespace {
-
-using Cost = std::int64_t;
-using CostMatrix = std::vector<std::vector<Cost>>;
-
-// The cheapest way to give each row a column of its own, O(n^3): the Hungarian method with potentials (Kuhn and
-// Munkres, in the form of Jonker and Volgenant). Returns the column of each row. In here rows and columns count from 1.
-std::vector<std::uint32_t> cheapest_columns(const CostMatrix& cost) {
-  constexpr auto kUnreached = std::numeric_limits<Cost>::max() / 4;
-  const auto size = cost.size();
-  std::vector<Cost> row_potential(size + 1);
-  std::vector<Cost> column_potential(size + 1);
-  std::vector<std::size_t> row_of(size + 1);  // of each column; 0: none
-  std::vector<std::size_t> before(size + 1);  // the column from which each one is reached
-  for (std::size_t row = 1; row <= size; ++row) {
-    std::vector<Cost> distance(size + 1, kUnreached);
-    std::vector<bool> is_done(size + 1);
-    std::size_t column = 0;
-    for (row_of[0] = row; row_of[column] != 0;) {
-      const auto from = row_of[column];
-      is_done[column] = true;
-      std::size_t nearest = 0;
-      for (std::size_t to = 1; to <= size; ++to) {
-        if (is_done[to]) continue;
-        const auto reduced = cost[from - 1][to - 1] - row_potential[from] - column_potential[to];
-        if (reduced < distance[to]) distance[to] = reduced, before[to] = column;
-        if (nearest == 0 || distance[to] < distance[nearest]) nearest = to;
-      }
-      const auto change = distance[nearest];
-      for (std::size_t to = 0; to <= size; ++to) {
-        if (is_done[to]) row_potential[row_of[to]] += change, column_potential[to] -= change;
-        if (!is_done[to]) distance[to] -= change;
-      }
-      column = nearest;
-    }
-    for (; column != 0; column = before[column]) row_of[column] = row_of[before[column]];
-  }
-  std::vector<std::uint32_t> columns(size);
-  for (std::size_t column = 1; column <= size; ++column) {
-    columns[row_of[column] - 1] = static_cast<std::uint32_t>(column - 1);
-  }
-  return columns;
-}
-
-// The order in which ties are broken: position p gets the GPU that this names.
-std::vector<std::uint32_t> preferred_order(std::size_t tasks, const std::vector<std::uint32_t>& neighbours) {
-  const auto gpus = neighbours.size();
-  std::vector<std::uint32_t> order(gpus);
-  std::iota(order.begin(), order.end(), 0U);
-  if (tasks >= gpus) return order;
-  const auto group = gpus / tasks;
-  for (std::size_t at = 0; at < group * tasks; ++at) order[(at % group) * tasks + at / group] = neighbours[at];
-  std::copy(neighbours.begin() + static_cast<std::ptrdiff_t>(group * tasks), neighbours.end(),
-            order.begin() + static_cast<std::ptrdiff_t>(group * tasks));
-  return order;
-}
-
-CostMatrix cost_matrix(const Distances& distances, const std::vector<std::uint32_t>& preferred) {
-  const auto tasks = distances.size();
-  const auto gpus = preferred.size();
-  // Each weight is above all that the terms after it can add up to. The last one is a square, so that GPUs that must
-  // move do so without overtaking each other.
-  const auto per_move = static_cast<Cost>(gpus * gpus * gpus + 1);
-  const auto per_distance = per_move * static_cast<Cost>(gpus + 1);
-  std::vector<std::vector<std::uint32_t>> tasks_at(gpus);  // whose own or group GPU stands at each position
-  for (std::uint32_t task = 0; task < tasks; ++task) {
-    for (const auto position : positions_of(task, tasks, gpus)) tasks_at[position].push_back(task);
-  }
-  std::vector<std::size_t> home(gpus);  // where each GPU would stand if all were equal
-  for (std::size_t position = 0; position < gpus; ++position) home[preferred[position]] = position;
-
-  CostMatrix cost(gpus, std::vector<Cost>(gpus, 0));
-  for (std::size_t position = 0; position < gpus; ++position) {
-    for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
-      auto& entry = cost[position][gpu];
-      for (const auto task : tasks_at[position]) entry += per_distance * static_cast<Cost>(distances[task][gpu]);
-      const bool stays = tasks_at[home[gpu]] == tasks_at[position];
-      if (!stays) entry += per_move;
-      const auto moved = static_cast<Cost>(home[gpu]) - static_cast<Cost>(position);
-      entry += moved * moved;
-    }
-  }
-  return cost;
-}
-
-using Group = std::vector<std::uint32_t>;  // GPUs of one task
-
-std::vector<Group> groups_of(const std::vector<std::uint32_t>& order, std::size_t tasks) {
-  std::vector<Group> groups(tasks);
-  for (std::uint32_t task = 0; task < tasks; ++task) {
-    for (const auto position : positions_of(task, tasks, order.size())) groups[task].push_back(order[position]);
-  }
-  return groups;
-}
-
-// How far apart the GPUs of a group stand among the neighbours.
-std::uint32_t spread(const Group& group, const std::vector<std::uint32_t>& rank) {
-  std::uint32_t least = UINT32_MAX;
-  std::uint32_t most = 0;
-  for (const auto gpu : group) {
-    least = std::min(least, rank[gpu]);
-    most = std::max(most, rank[gpu]);
-  }
-  return most - least;
-}
-
-// Whether the two groups, at the same distances in all, are closer together with one GPU of each exchanged; they are
-// exchanged then.
-bool exchange(std::vector<Group>& groups, std::size_t one, std::size_t other, const Distances& distances,
-              const std::vector<std::uint32_t>& rank) {
-  const auto before = spread(groups[one], rank) + spread(groups[other], rank);
-  for (auto& mine : groups[one]) {
-    for (auto& theirs : groups[other]) {
-      if (distances[one][mine] + distances[other][theirs] != distances[one][theirs] + distances[other][mine]) continue;
-      std::swap(mine, theirs);
-      if (spread(groups[one], rank) + spread(groups[other], rank) < before) return true;
-      std::swap(mine, theirs);
-    }
-  }
-  return false;
-}
-
-// A task that is not bound, or is bound to cores of several places, may get any GPUs: it gets neighbours.
-// Ends, since the sum of the spreads falls with every exchange.
-void compact(std::vector<Group>& groups, const Distances& distances, const std::vector<std::uint32_t>& rank) {
-  for (bool is_better = true; is_better;) {
-    is_better = false;
-    for (std::size_t one = 0; one < groups.size(); ++one) {
-      for (auto other = one + 1; other < groups.size(); ++other) {
-        is_better = exchange(groups, one, other, distances, rank) || is_better;
-      }
-    }
-  }
-}
-
-}  // namespace
-
-std::uint32_t distance(const CpuSet& task, const Gpu& gpu, const Topology& topology) {
+std::uint32_t distance(const CpuSet& task, const Gpu& gpu) {
   const auto cores = task.count();
   if (cores == 0) return kNear;
   if (gpu.near.empty()) return kFar;
   const auto near = (task & gpu.near).count();
-  const auto in_package = gpu.package && *gpu.package < topology.packages.size()
-                              ? (task & (topology.packages[*gpu.package].cpus | gpu.near)).count()
-                              : near;
+  const auto in_package = (task & (gpu.package | gpu.near)).count();
   const auto sum = (in_package - near) * kSamePackage + (cores - in_package) * kFar;
   return static_cast<std::uint32_t>(sum / cores);
 }
+
+namespace {
+
+using Order = std::vector<std::uint32_t>;
+
+// Where the search begins, and where a GPU stays if nothing is gained: position p has the GPU that this names.
+Order preferred_order(std::size_t tasks, const Order& neighbours) {
+  const auto gpus = neighbours.size();
+  Order order(gpus);
+  std::iota(order.begin(), order.end(), 0U);
+  if (tasks >= gpus) return order;
+  const auto group = gpus / tasks;
+  const auto used = static_cast<std::ptrdiff_t>(group * tasks);
+  for (std::size_t at = 0; at < group * tasks; ++at) order[(at % group) * tasks + at / group] = neighbours[at];
+  std::copy(neighbours.begin() + used, neighbours.end(), order.begin() + used);
+  return order;
+}
+
+using Cost = std::pair<std::int64_t, std::int64_t>;
+
+// What two positions add to the cost of an order: the distances of the tasks that use them, and then how far apart
+// their groups stand among the neighbours; `place` is that of each GPU among them.
+Cost cost_of(const Order& order, std::array<std::size_t, 2> positions, const Distances& distances, const Order& place) {
+  const auto tasks = distances.size();
+  const auto gpus = order.size();
+  const auto used = tasks > gpus ? gpus : gpus / tasks * tasks;
+  Cost cost;
+  for (const auto position : positions) {
+    if (position >= used) continue;
+    for (auto task = position % tasks; task < tasks; task += gpus) cost.first += distances[task][order[position]];
+    auto least = place[order[position]];
+    auto most = least;
+    for (auto other = position % tasks; other < used; other += tasks) {
+      least = std::min(least, place[order[other]]);
+      most = std::max(most, place[order[other]]);
+    }
+    cost.second += most - least;
+  }
+  return cost;
+}
+
+// Exchanges the two GPUs with which the order gains most. False: it gains with none.
+bool exchange_best(Order& order, const Distances& distances, const Order& place) {
+  Cost best;
+  std::array<std::size_t, 2> pair{};
+  for (std::size_t one = 0; one < order.size(); ++one) {
+    for (auto other = one + 1; other < order.size(); ++other) {
+      const auto before = cost_of(order, {one, other}, distances, place);
+      std::swap(order[one], order[other]);
+      const auto after = cost_of(order, {one, other}, distances, place);
+      std::swap(order[one], order[other]);
+      const Cost gain(before.first - after.first, before.second - after.second);
+      if (gain > best) best = gain, pair = {one, other};
+    }
+  }
+  std::swap(order[pair[0]], order[pair[1]]);
+  return best > Cost();
+}
+
+}  // namespace
 
 std::vector<std::uint32_t> assign_gpus(const Distances& distances, const std::vector<std::uint32_t>& neighbours) {
   const auto tasks = distances.size();
   const auto gpus = neighbours.size();
   if (tasks == 0 || gpus == 0) return neighbours;
-  const auto preferred = preferred_order(tasks, neighbours);
-  auto order = cheapest_columns(cost_matrix(distances, preferred));
-  if (tasks >= gpus) return order;
-
-  std::vector<std::uint32_t> rank(gpus);
-  for (std::uint32_t at = 0; at < gpus; ++at) rank[neighbours[at]] = at;
-  auto groups = groups_of(order, tasks);
-  compact(groups, distances, rank);
-  for (std::uint32_t task = 0; task < tasks; ++task) {
-    // Within a group all orders cost the same: the nearest first, then as the neighbours stand.
-    std::sort(groups[task].begin(), groups[task].end(), [&](std::uint32_t one, std::uint32_t other) {
-      return std::pair(distances[task][one], rank[one]) < std::pair(distances[task][other], rank[other]);
-    });
+  Order place(gpus);
+  for (std::uint32_t at = 0; at < gpus; ++at) place[neighbours[at]] = at;
+  auto order = preferred_order(tasks, neighbours);
+  // As a rule, each GPU moves once or never; the limit is for slurmstepd, which must not wait.
+  for (std::size_t round = 0; round < 2 * gpus && exchange_best(order, distances, place);) ++round;
+  for (std::uint32_t task = 0; task < tasks && tasks < gpus; ++task) {
     const auto positions = positions_of(task, tasks, gpus);
-    for (std::size_t i = 0; i < positions.size(); ++i) order[positions[i]] = groups[task][i];
+    Order group;
+    for (const auto position : positions) group.push_back(order[position]);
+    // Within a group all orders cost the same: the nearest first, then as the neighbours stand.
+    std::sort(group.begin(), group.end(), [&](std::uint32_t one, std::uint32_t other) {
+      return std::pair(distances[task][one], place[one]) < std::pair(distances[task][other], place[other]);
+    });
+    for (std::size_t i = 0; i < positions.size(); ++i) order[positions[i]] = group[i];
   }
   return order;
 }
 
 std::vector<std::uint32_t> by_locality(const std::vector<Gpu>& gpus) {
   // Packages and NUMA nodes count in the order in which they are first met.
-  std::vector<TopologyIndex> packages;
-  std::vector<TopologyIndex> numa_nodes;
-  const auto place_in = [](std::vector<TopologyIndex>& met, TopologyIndex index) {
-    const auto found = std::find(met.begin(), met.end(), index);
-    if (found != met.end()) return static_cast<std::size_t>(found - met.begin());
-    met.push_back(index);
-    return met.size() - 1;
+  const auto first_in = [&](CpuSet Gpu::*part, std::uint32_t gpu) {
+    return std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& one) { return one.*part == gpus[gpu].*part; });
   };
-  std::vector<std::pair<std::size_t, std::size_t>> keys;
-  keys.reserve(gpus.size());
-  for (const auto& gpu : gpus) keys.emplace_back(place_in(packages, gpu.package), place_in(numa_nodes, gpu.numa));
-  std::vector<std::uint32_t> order(gpus.size());
+  const auto key = [&](std::uint32_t gpu) {
+    return std::pair(first_in(&Gpu::package, gpu), first_in(&Gpu::near, gpu));
+  };
+  Order order(gpus.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t one, std::uint32_t other) { return keys[one] < keys[other]; });
+  std::stable_sort(order.begin(), order.end(), [&](auto one, auto other) { return key(one) < key(other); });
   return order;
 }
 

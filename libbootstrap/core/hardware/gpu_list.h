@@ -1,4 +1,4 @@
-// The GPUs that Slurm gave to a step on this node, as the environment lists them, and which task gets which.
+// The GPUs of a node, those that Slurm gave to a step as the environment lists them, and which task gets which.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,10 +10,31 @@
 #include <vector>
 
 #include "core/hardware/cpu_set.h"
-#include "core/hardware/topology.h"
 #include "core/util/environment.h"
 
 namespace bootstrap {
+
+enum class GpuVendor : std::uint8_t { kNvidia, kAmd, kIntel };
+
+inline constexpr std::size_t kMaxGpus = 256;  // MIG instances count, too: 16 GPUs with 7 each
+
+struct Gpu {
+  std::string pci = {};  // "0000:1b:00.0", as normal_pci writes it
+  GpuVendor vendor = GpuVendor::kNvidia;
+  std::string device = {};                 // the file that a process opens to use it, "/dev/nvidia0"; empty: not known
+  std::string uuid = {};                   // "GPU-1234...", empty: not known
+  std::string name = {};                   // model, for people; may be empty
+  std::optional<std::uint32_t> numa = {};  // its NUMA node, as Linux counts them
+  CpuSet near = {};                        // the CPUs of that node; empty: not known
+  CpuSet package = {};                     // those of the processor that holds them; empty: several do, or not known
+
+  bool operator==(const Gpu&) const = default;
+};
+
+std::vector<Gpu> gpus_of(const std::vector<Gpu>& gpus, GpuVendor vendor);
+
+// "00000000:1B:00.0", as NVIDIA's tools write it, as "0000:1b:00.0"; nothing when it is no address.
+std::optional<std::string> normal_pci(std::string_view address);
 
 // How a vendor's runtime reads the list that Slurm sets for it.
 struct GpuListKind {
@@ -61,8 +82,9 @@ std::optional<GpuList> read_visible_gpus(const Environment& environment);
 // "0,1,2" for three: without a list each process sees all NVIDIA GPUs of its node.
 GpuList all_gpus(std::size_t count);
 
-// For each entry the GPU of the machine that it means; a GPU without a place where that is not known.
-std::vector<Gpu> find_gpus(const GpuList& list, const Topology& topology);
+// For each entry the GPU of the node that it means, of those in PCI order; a GPU without a place where that is not
+// known.
+std::vector<Gpu> find_gpus(const GpuList& list, const std::vector<Gpu>& of_node);
 
 // The file that a process opens to use a GPU of this list; empty when not known.
 std::string device_of(const GpuList& list, const Gpu& gpu, std::size_t entry);
@@ -73,7 +95,7 @@ inline constexpr std::uint32_t kFar = 2000;          // all are in other package
 
 // How far the cores of a task are from a GPU, in between for a task on several kinds of cores. A task whose cores are
 // not known is as near to every GPU.
-std::uint32_t distance(const CpuSet& task, const Gpu& gpu, const Topology& topology);
+std::uint32_t distance(const CpuSet& task, const Gpu& gpu);
 
 // By task, then by GPU.
 using Distances = std::vector<std::vector<std::uint32_t>>;
@@ -85,10 +107,10 @@ using Distances = std::vector<std::vector<std::uint32_t>>;
 //   tasks >  GPUs   (shared) task t uses t modulo GPUs
 // so that set_device(LOCAL_RANK) is right wherever there is a GPU for each task.
 //
-// The sum of the distances of all pairs of a task and a GPU of its own is the least there is. Among equal sums the
-// groups of tasks with several GPUs are of such as stand near to each other in `neighbours`, which names all GPUs; and
-// else as many GPUs as possible stay with the task that Slurm's order gives them. The same input gives the same order
-// everywhere.
+// No exchange of two GPUs makes the sum of the distances of all pairs of a task and a GPU of its own smaller. With no
+// more tasks than GPUs, and tasks that are each bound within one NUMA node, it is the least sum there is. Among equal
+// sums the groups of tasks with several GPUs are of such as stand near to each other in `neighbours`, which names all
+// GPUs. Where nothing is gained, Slurm's order stays. The same input gives the same order everywhere.
 std::vector<std::uint32_t> assign_gpus(const Distances& distances, const std::vector<std::uint32_t>& neighbours);
 
 // Indices of `gpus`, those of one package and NUMA node side by side, else in the order given.

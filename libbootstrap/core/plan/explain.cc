@@ -283,7 +283,6 @@ std::string explain_text(const StepFacts& facts, const Settings& settings, const
   // The setting that loading it stands for.
   if (context.is_preloaded) changed = replaced(changed, "SLURM_BOOTSTRAP_PRELOAD=on", "LD_PRELOAD");
   paragraph(cat({"Settings: ", changed.empty() ? "none" : printable(changed)}));
-  if (!facts.topology_from.empty()) paragraph(cat({"Places of the GPUs: ", facts.topology_from}));
   paragraph(describe_port(facts, plan, context));
   if (facts.layout.size() > 1) paragraph("While a step runs, slurm-bootstrap status shows which rank is out of step.");
   if (!context.versions.empty()) paragraph(cat({"Versions: ", printable(context.versions)}));

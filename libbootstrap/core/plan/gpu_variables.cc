@@ -44,15 +44,12 @@ bool is_narrowed(const StepFacts& facts, const GpuList& list) {
 // can be opened is right then, whichever file belongs to whom.
 std::vector<std::string> devices_to_try(const NodeGpus& plan, const StepFacts& facts) {
   std::vector<std::string> devices;
-  auto others = facts.device_files;
   for (std::size_t entry = 0; entry < plan.gpus.size(); ++entry) {
     devices.push_back(device_of(plan.list, plan.gpus[entry], entry));
     if (devices.back().empty()) return {};
   }
-  for (const auto& gpu : gpus_of(facts.topology, plan.kind().vendor)) others.push_back(gpu.device);
-  for (const auto& device : others) {
-    if (device.empty() || std::find(devices.begin(), devices.end(), device) != devices.end()) continue;
-    devices.push_back(device);
+  for (const auto& device : facts.device_files) {
+    if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
   }
   return devices;
 }
@@ -107,7 +104,7 @@ GpuBindDefault gpu_bind_default(std::uint32_t major, std::uint32_t minor, std::u
   return {"SLURM_GPU_BIND", "none", "--gpu-bind=none", false};
 }
 
-bool needs_topology(const StepFacts& facts, const Settings& settings) {
+bool needs_gpu_places(const StepFacts& facts, const Settings& settings) {
   if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || is_untouched(facts, settings)) return false;
   const auto& list = facts.gpu_list;
   return list && (list->entries.size() > 1 || settings.cpu_near.value);
@@ -156,7 +153,7 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
                      ", which selects GPUs and does not order them; use index or narrow"}));
   }
   plan.tasks = place.local_size;
-  plan.gpus = find_gpus(*list, facts.topology);
+  plan.gpus = find_gpus(*list, facts.gpus_of_node);
   plan.list = *list;
   plan.devices = devices_to_try(plan, facts);
   for (const auto name : kSlurmGpuVariables) {
@@ -168,7 +165,7 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   plan.remedy = facts.gpu_bind_cure;
   plan.order.resize(plan.gpus.size());
   std::iota(plan.order.begin(), plan.order.end(), 0U);
-  if (plan.may_reorder()) order_gpus(plan, std::vector<CpuSet>(plan.tasks), facts.topology);
+  if (plan.may_reorder()) order_gpus(plan, std::vector<CpuSet>(plan.tasks));
   return plan;
 }
 

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "core/hardware/gpu_list.h"
-#include "core/hardware/topology.h"
 #include "core/program/srun_arguments.h"
 #include "core/settings/settings.h"
 #include "core/settings/variables.h"
@@ -66,7 +65,7 @@ struct GpuView {
 };
 
 // Puts the GPUs into the order that is nearest to the tasks' cores; by local rank, an empty set where not known.
-void order_gpus(NodeGpus& plan, const std::vector<CpuSet>& cores, const Topology& topology);
+void order_gpus(NodeGpus& plan, const std::vector<CpuSet>& cores);
 
 // What a task sees if nothing is hidden from it.
 GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank);
@@ -110,7 +109,7 @@ struct GpuBindDefault {
 GpuBindDefault gpu_bind_default(std::uint32_t major, std::uint32_t minor, std::uint32_t micro);
 
 // True if the places of the GPUs matter.
-bool needs_topology(const StepFacts& facts, const Settings& settings);
+bool needs_gpu_places(const StepFacts& facts, const Settings& settings);
 
 // True if this node has more tasks than GPUs and the user did not allow sharing.
 bool is_oversubscribed(const StepFacts& facts, const Settings& settings);

@@ -156,11 +156,11 @@ bool NodeGpus::order_matters() const {
 
 std::string NodeGpus::ordered_list() const { return list_text(list, order); }
 
-void order_gpus(NodeGpus& plan, const std::vector<CpuSet>& cores, const Topology& topology) {
+void order_gpus(NodeGpus& plan, const std::vector<CpuSet>& cores) {
   Distances distances;
   for (const auto& task : cores) {
     auto& row = distances.emplace_back();
-    for (const auto& gpu : plan.gpus) row.push_back(distance(task, gpu, topology));
+    for (const auto& gpu : plan.gpus) row.push_back(distance(task, gpu));
   }
   plan.order = assign_gpus(distances, by_locality(plan.gpus));
 }

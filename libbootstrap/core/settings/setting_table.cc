@@ -138,11 +138,6 @@ Result<std::string> read_address(std::string_view text) {
 
 bool is_path_or_empty(std::string_view text) { return text.empty() || (text.starts_with('/') && has_no_space(text)); }
 
-Result<std::string> read_topology(std::string_view text) {
-  if (is_path_or_empty(text)) return std::string(text);
-  return refuse_value("use the absolute path of a file, without spaces; %h stands for the NodeName");
-}
-
 // Space and colon separate the entries of LD_PRELOAD and cannot be quoted there.
 Result<std::string> read_preload_library(std::string_view text) {
   if (is_path_or_empty(text) && text.find(':') == std::string_view::npos) return std::string(text);
@@ -275,8 +270,6 @@ constexpr std::array kSpecs{
     row<&Settings::cpu_near, read_cpu, write_word<bool, kCpu>>(
         {"cpu", "SLURM_BOOTSTRAP_CPU", "bootstrap-cpu", "near|off", "",
          "bind each task to those of its cores that are near its GPU"}),
-    row<&Settings::topology, read_topology, write_text>(
-        {"topology", "", "", "PATH", "", "which cores each GPU is near to, written by slurm-bootstrap topology"}),
     row<&Settings::preload, read_switch, write_word<bool, kSwitch>>(
         {"preload", "SLURM_BOOTSTRAP_PRELOAD", "bootstrap-preload", "on|off", "on",
          "add libbootstrap.so to LD_PRELOAD of the tasks, so that a rank that does not come to NCCL is named"}),

@@ -100,7 +100,6 @@ struct Settings {
   Setting<GpuMode> gpu{GpuMode::kIndex};
   Setting<bool> gpu_share{false};     // allow more tasks than GPUs on a node
   Setting<bool> cpu_near{false};      // bind each task to those of its cores that are near its GPU
-  Setting<std::string> topology{""};  // file with the topology of the node, %h: its NodeName; empty: ask the kernel
   Setting<bool> preload{false};       // LD_PRELOAD of the tasks ends with libbootstrap.so
   Setting<std::string> preload_library{""};  // its path on the nodes; empty: where it was installed
   Setting<FrameworkChoice> frameworks{FrameworkChoice{}};

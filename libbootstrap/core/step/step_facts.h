@@ -10,7 +10,6 @@
 
 #include "core/hardware/gpu_list.h"
 #include "core/hardware/network.h"
-#include "core/hardware/topology.h"
 #include "core/step/rank_layout.h"
 #include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
@@ -58,9 +57,8 @@ struct StepFacts {
   // is no port that a user's program may listen on. Nothing: Slurm reserved none.
   std::optional<std::vector<std::uint16_t>> reserved_ports;
   Environment environment;                // of the job
-  Topology topology;                      // of this node; empty when not known
-  std::vector<std::string> device_files;  // NVIDIA's on this node; where the topology has none
-  std::string topology_from;              // where it comes from, or why it is not known; for people
+  std::vector<Gpu> gpus_of_node;          // in PCI order; empty when not known
+  std::vector<std::string> device_files;  // of this node's GPUs of the list's vendor; empty when not known
   std::string master_ip;                  // the address of MASTER_ADDR, looked up by srun; empty: not known
   std::vector<Route> routes;              // of this node, where an interface is to be chosen
   std::vector<RdmaPort> rdma;             // of this node, for UCX

@@ -21,7 +21,7 @@
 #include "core/step/srun_messages.h"
 #include "core/util/text.h"
 #include "probe/machine.h"
-#include "probe/node_topology.h"
+#include "probe/read_gpus.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
 #include "tools/check/frameworks_script.h"
@@ -132,14 +132,13 @@ void add_gpus(CheckReport& report, const StepFacts& facts, const Settings& setti
   const auto list = read_gpu_list(environment);
   const auto vendor = list ? list->kind->vendor : GpuVendor::kNvidia;
   const auto& place = facts.layout.place(facts.local_ranks.front());
-  const auto topology = read_node_topology(settings.topology.value, facts.layout.hosts()[place.node]).topology;
   report.is_nvidia = vendor == GpuVendor::kNvidia;
   report.leaves_gpus = settings.gpu.value == GpuMode::kOff;
   report.may_share_gpus = settings.gpu_share.value || environment.has("SLURM_SHARDS_ON_NODE") ||
                           environment.has("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
   report.gpus_on_node = number_of(environment, "SLURM_GPUS_ON_NODE");
   report.gpu_hint = facts.gpu_bind_cure;
-  try_devices(report, gpus_of(topology, vendor));
+  try_devices(report, gpus_of(read_gpus(), vendor));
   if (!list) return;
   for (const auto& entry : list->entries) report.gpu_list.push_back(meaning_of(entry, report));
   const auto own = own_position(plan, place, environment, is_set, report.gpu_list.size());
@@ -273,7 +272,7 @@ MachineFindings look_at_machine(const Environment& environment) {
   add_library(report);
   add_libraries(report, environment);
   add_machine(report);
-  try_devices(report, gpus_of(read_node_topology("", report.host).topology, GpuVendor::kNvidia));
+  try_devices(report, gpus_of(read_gpus(), GpuVendor::kNvidia));
   add_answers(report, programs, Deadline::clock::now() + kTimeOfPrograms);
   return findings;
 }

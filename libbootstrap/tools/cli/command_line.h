@@ -19,7 +19,6 @@ void add_explain(CLI::App& app, int& status);
 void add_check(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
 void add_status(CLI::App& app, int& status);
-void add_topology(CLI::App& app, int& status);
 
 // Prints it on standard error, and returns the status.
 int complain(std::string_view sentence, int status = 1);

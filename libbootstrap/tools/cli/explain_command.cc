@@ -1,19 +1,21 @@
 // slurm-bootstrap explain: what this task was given and why.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/plan/explain.h"
 #include "core/plan/step_plan.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
-#include "probe/node_topology.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
+#include "probe/read_gpus.h"
 #include "tools/cli/command_line.h"
-#include "tools/explain_gpus/node_view.h"
 
 namespace bootstrap {
 namespace {
@@ -22,40 +24,78 @@ struct ExplainOptions {
   bool json = false;
   bool verbose = false;
   bool gpus = false;
-  std::string topology;               // empty: as slurmstepd finds it
   std::string environment;            // empty: this process's
   std::optional<std::uint32_t> rank;  // empty: all
 };
 
 const Place& place_of(const TaskPlan& task) { return task.facts.layout.place(task.facts.local_ranks.front()); }
 
-// A file of the user's choice, else what slurmstepd goes by.
-Result<Topology> topology_for(const TaskPlan& task, const ExplainOptions& options) {
-  if (!options.topology.empty()) return read_topology_file(options.topology);
-  return read_node_topology(task.settings.topology.value, task.facts.layout.hosts()[place_of(task).node]).topology;
-}
+// The GPUs of the node and what this task has of them, as indices. The vendor's library counts the GPUs that the task
+// can open, and shows those of the list.
+struct OwnGpus {
+  std::vector<Gpu> of_node;
+  std::vector<std::uint32_t> usable;
+  std::vector<std::uint32_t> own;
+};
 
-std::vector<OwnAccess::Device> own_devices(const Topology& topology) {
-  std::vector<OwnAccess::Device> devices;
-  for (const auto& path : device_files_of(topology.gpus)) {
-    devices.push_back({path, try_device(path) == GpuVisibility::Access::kOpen});
+OwnGpus find_own_gpus(const Environment& environment) {
+  const auto list = read_visible_gpus(environment);
+  OwnGpus gpus{gpus_of(read_gpus(), list ? list->kind->vendor : GpuVendor::kNvidia), {}, {}};
+  const auto& of_node = gpus.of_node;
+  if (of_node.empty()) {
+    for (auto& file : nvidia_device_files()) gpus.of_node.push_back({.device = std::move(file)});
   }
-  return devices;
+  std::vector<std::uint32_t> open;
+  for (std::uint32_t i = 0; i < of_node.size(); ++i) {
+    if (try_device(of_node[i].device) == GpuVisibility::Access::kOpen) open.push_back(i);
+  }
+  if (!list) gpus.usable = open;
+  for (const auto& entry : list ? list->entries : std::vector<std::string>()) {
+    const auto index = parse_unsigned(entry, kMaxGpus);
+    const auto named = std::find_if(of_node.begin(), of_node.end(), [&](auto& gpu) { return gpu.uuid == entry; });
+    if (index && *index < open.size()) gpus.usable.push_back(open[*index]);
+    if (named != of_node.end()) gpus.usable.push_back(static_cast<std::uint32_t>(named - of_node.begin()));
+  }
+  const auto own = environment.get(environment.has(kGroupVariable) ? kGroupVariable : kGpuVariable);
+  for (const auto word : split(own.value_or(""), ',')) {
+    const auto ordinal = parse_unsigned(word);
+    if (ordinal && *ordinal < gpus.usable.size()) gpus.own.push_back(gpus.usable[*ordinal]);
+  }
+  return gpus;
 }
 
-NodeView own_view(const TaskPlan& task, const Topology& topology, const ExplainOptions& options) {
-  const auto access = options.environment.empty() ? OwnAccess{cores_of(0), own_devices(topology)} : OwnAccess();
-  return node_view_of(task, topology, access);
-}
-
-std::string note_own_gpu(const TaskPlan& task, const NodeView& view) {
-  const auto& own = view.ranks[place_of(task).local_rank];
+CpuSet cores_near(const OwnGpus& gpus) {
   CpuSet near;
-  for (const auto index : own.gpus) near = near | view.topology.gpus[index].near;
-  return note_far_gpu(task.facts, own.rank, own.cpus, near);
+  for (const auto index : gpus.own) near = near | gpus.of_node[index].near;
+  return near;
 }
 
-void print_table(const TaskPlan& task, const NodeView& view, const ExplainOptions& options) {
+// "GPU 0 (0000:1b:00.0, /dev/nvidia0, NVIDIA H100 80GB HBM3, NUMA node 0)".
+std::string describe(const OwnGpus& gpus, std::uint32_t index) {
+  const auto& gpu = gpus.of_node[index];
+  std::vector<std::string> parts{gpu.pci, gpu.device, printable(gpu.name)};
+  if (gpu.numa) parts.push_back(cat({"NUMA node ", std::to_string(*gpu.numa)}));
+  std::erase(parts, "");
+  return cat({"GPU ", std::to_string(index), " (", join(parts, ", "), ")"});
+}
+
+void print_gpus(const TaskPlan& task) {
+  auto gpus = find_own_gpus(task.facts.environment);
+  std::vector<std::string> own;
+  for (const auto index : gpus.own) own.push_back(describe(gpus, index));
+  const auto cores = cores_of(0);
+  const auto near = cores_near(gpus);
+  std::sort(gpus.usable.begin(), gpus.usable.end());
+  const auto& place = place_of(task);
+  const auto line = cat({"rank ", std::to_string(place.rank), " (local rank ", std::to_string(place.local_rank),
+                         ") on ", printable(task.facts.layout.hosts()[place.node]), ": ",
+                         own.empty() ? "no GPU of its own" : join(own, " and "), "; runs on cores ", cores.to_list(),
+                         near.empty() || cores.is_within(near) ? "" : ", far from it", "; can use ",
+                         gpus.usable.empty() ? "no GPU" : cat({"GPUs ", write_ranges(gpus.usable)}), "\n"});
+  (void)std::fputs(line.c_str(), stdout);
+}
+
+void print_table(const TaskPlan& task, const ExplainOptions& options) {
   ExplainContext context{.verdict = task.verdict,
                          .is_set_up = task.is_set,
                          .is_preloaded = task.facts.is_preloaded,
@@ -63,10 +103,12 @@ void print_table(const TaskPlan& task, const NodeView& view, const ExplainOption
                          .notes = task.differences,
                          .versions = cat({"slurm-bootstrap ", kVersion})};
   for (auto& note : step_notes(task.facts, task.plan)) context.notes.push_back(std::move(note));
-  if (task.is_set) context.notes.push_back(note_own_gpu(task, view));
-  const bool is_own = options.environment.empty();
-  if (is_own && is_one_core(cores_of(0))) {
-    context.notes.push_back(note_one_core(task.facts, task.plan, task.facts.local_ranks.front()));
+  if (options.environment.empty()) {
+    const auto rank = task.facts.local_ranks.front();
+    const auto cores = cores_of(0);
+    const auto near = task.is_set ? cores_near(find_own_gpus(task.facts.environment)) : CpuSet();
+    context.notes.push_back(note_far_gpu(task.facts, rank, cores, near));
+    if (is_one_core(cores)) context.notes.push_back(note_one_core(task.facts, task.plan, rank));
   }
   std::erase(context.notes, "");
   const auto text = options.json ? explain_json(task.facts, task.settings, task.plan, context)
@@ -90,14 +132,9 @@ int explain_command(const ExplainOptions& options) {
   if (!task) return complain(task.error().message);
   const auto size = task->facts.layout.size();
   if (options.rank && *options.rank >= size) return complain(no_such_rank(*options.rank, size));
-  const auto topology = topology_for(*task, options);
-  if (!topology) return complain(topology.error().message);
-  const auto& place = place_of(*task);
-  // A view is of a node, so that one task of each is enough.
-  if (options.rank ? *options.rank != place.rank : options.gpus && is_own && place.local_rank != 0) return 0;
-  const auto view = own_view(*task, *topology, options);
-  if (options.gpus) (void)std::fputs(node_table(view).c_str(), stdout);
-  if (!options.gpus) print_table(*task, view, options);
+  if (options.rank && *options.rank != place_of(*task).rank) return 0;
+  if (options.gpus) print_gpus(*task);
+  if (!options.gpus) print_table(*task, options);
   return 0;
 }
 
@@ -110,7 +147,7 @@ void add_explain(CLI::App& app, int& status) {
                   "Prints each variable of this step, its values, and where they come from. Start it inside a task.",
                   "Examples:\n"
                   "  srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap explain --rank 0\n"
-                  "  srun -N2 --ntasks-per-node 4 --gres gpu:4 slurm-bootstrap explain --gpus\n"
+                  "  srun --ntasks-per-node 4 --gres gpu:4 slurm-bootstrap explain --gpus | sort -V\n"
                   "\n"
                   "Exit status:\n"
                   "  0  the table is printed\n"
@@ -118,16 +155,17 @@ void add_explain(CLI::App& app, int& status) {
                   "  2  the command line is wrong\n");
   command->add_flag("--json", options->json, "Print JSON instead of the table");
   command->add_flag("--verbose", options->verbose, "Print internal variables too, and why a framework gets nothing");
-  command
-      ->add_option("--env", options->environment, "Explain an environment captured with `env -0`; - is standard input")
-      ->type_name("FILE");
+  auto* const captured = command
+                             ->add_option("--env", options->environment,
+                                          "Explain an environment captured with `env -0`; - is standard input")
+                             ->type_name("FILE");
   command->add_option("--rank", options->rank, "Print in the task of this rank only")
       ->type_name("RANK")
       ->check(whole_number(0, kMaxRanks - 1));
-  command->add_flag("--gpus", options->gpus,
-                    "Print a table of the node instead: which rank has which GPU, and which it can use");
-  command->add_option("--topology", options->topology, "Read the topology from this file of `slurm-bootstrap topology`")
-      ->type_name("FILE");
+  command
+      ->add_flag("--gpus", options->gpus,
+                 "Print a line instead: the rank's GPU, its cores, and the GPUs that it can use")
+      ->excludes(captured);
   command->callback([options, &status] { status = explain_command(*options); });
 }
 

@@ -12,7 +12,7 @@ import pytest
 from built_files import built
 from harness import REPOSITORY
 
-SUBCOMMANDS = ["explain", "check", "run", "status", "topology"]
+SUBCOMMANDS = ["explain", "check", "run", "status"]
 COMPLETION = REPOSITORY / "etc/completions/slurm-bootstrap"
 USAGE = 2
 
@@ -43,7 +43,7 @@ def test_the_help_names_every_subcommand():
 
 
 @pytest.mark.parametrize("words, sentence", [
-    ([], "name a subcommand: explain, check, run, status or topology; see slurm-bootstrap --help"),
+    ([], "name a subcommand: explain, check, run or status; see slurm-bootstrap --help"),
     (["foo"], "The following argument was not expected: foo; see slurm-bootstrap --help"),
     (["--jason"], "The following argument was not expected: --jason; see slurm-bootstrap --help"),
     (["check", "--jason"], "The following argument was not expected: --jason; see slurm-bootstrap check --help"),
@@ -119,7 +119,7 @@ def test_bash_completes_what_the_command_knows():
 
 
 def test_bash_completes_files_and_programs():
-    assert complete("topology", "--from", "/et") == ["/etc"]
+    assert complete("explain", "--env", "/et") == ["/etc"]
     assert "/etc/passwd" in complete("explain", "--env", "/etc/pass")
     assert "env" in complete("run", "en") and "env" in complete("run", "--timeout", "5", "en")
     assert complete("run", "--keep-going", "--hor") == ["--horovod"]

@@ -69,7 +69,6 @@ def test_the_debug_variable_shows_what_the_preload_decides(cluster):
 
 @pytest.mark.parametrize("arguments, sentence", [
     (["--rank", "9"], "slurm-bootstrap: --rank 9: the step has ranks 0 to 1\n"),
-    (["--topology", "/nowhere/topology.txt"], "/nowhere/topology.txt"),
     (["--env", "/etc/passwd"], "cannot read an environment from /etc/passwd: it does not hold NAME=VALUE entries"),
     (["--env", "/bin/true"], "cannot read an environment from /bin/true: it does not hold NAME=VALUE entries"),
 ])  # fmt: skip

@@ -4,6 +4,8 @@ Run on a machine with NVIDIA's driver: scripts/check --only integration -- -m gp
 """
 
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -82,14 +84,15 @@ def test_a_uuid_list_names_the_tasks_own(gpu_cluster, gpus):
     assert sorted(map(own_uuid, tasks)) == sorted(gpus)
 
 
-def test_the_topology_knows_the_gpus(gpu_cluster, gpus):
-    """`slurm-bootstrap topology` names the GPUs of nvidia-smi"""
-    done = gpu_cluster.run([COMMAND, "topology"], node="node001")
-    assert done.returncode == 0, done.stderr
-    found = [line.split() for line in done.stdout.splitlines() if line.startswith("gpu ")]
-    assert [uuid for _, _, _, _, _, uuid, *_ in found] == gpus
-    for _, _, _, _, device, *_ in found:
-        assert Path(device).is_char_device()
+def test_explain_knows_the_gpus(gpu_cluster, gpus):
+    """`slurm-bootstrap explain --gpus` names the GPUs of nvidia-smi, and their files"""
+    asked = ["nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"]
+    addresses = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.lower().split()
+    done = gpu_cluster.run(["srun", "--bootstrap=on", "-N1", f"--gres=gpu:{len(gpus)}", COMMAND, "explain", "--gpus"])
+    found = re.findall(r"GPU (\d+) \([0-9a-f]+:([0-9a-f:.]+), (/dev/nvidia\d+), ", done.stdout)
+    assert [(int(number), address) for number, address, _ in found] == [
+        (number, address.partition(":")[2]) for number, address in enumerate(addresses)], done  # fmt: skip
+    assert all(Path(device).is_char_device() for _, _, device in found)
 
 
 def test_two_ranks_on_one_gpu_are_shared_only_if_asked(gpu_cluster, gpus):

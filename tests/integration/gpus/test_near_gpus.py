@@ -1,29 +1,41 @@
-"""Near GPUs on a real cluster: two sockets of one CPU each, which this machine's CPUs 0 and 1 stand in for, and a topology
-file in which the first two GPUs are near to CPU 1 and the last two near to CPU 0."""
+"""Near GPUs on a real cluster: two NUMA nodes of one CPU each, which this machine's CPUs 0 and 1 stand in for. The first two
+GPUs are near to CPU 1 and the last two near to CPU 0, by files of /sys and /proc that the node sees in place of its own."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 from built_files import COMMAND, PROBE
-from harness import REPOSITORY
 from layout_oracle import read_reports
 
 NEAR = {"0": {2, 3}, "1": {0, 1}}  # GPUs by CPU
-TOPOLOGY = REPOSITORY / "tests/data/topologies/two-cpus.txt"
+FILES = """
+mount -t tmpfs driver /proc/driver && mount -t tmpfs devices /sys/bus/pci/devices && mount -t tmpfs nodes /sys/devices/system/node
+for cpu in 0 1; do
+  mkdir /sys/devices/system/node/node$cpu && echo $cpu >/sys/devices/system/node/node$cpu/cpulist
+done
+for gpu in 0 1 2 3; do
+  pci=0000:1$gpu:00.0
+  mkdir -p /proc/driver/nvidia/gpus/$pci /sys/bus/pci/devices/$pci
+  printf 'Model: \t\t NVIDIA H100\nDevice Minor: \t %s\n' $gpu >/proc/driver/nvidia/gpus/$pci/information
+  echo $((gpu < 2)) >/sys/bus/pci/devices/$pci/numa_node
+done
+"""
+
+OWN = [" and ".join(f"GPU {gpu} (0000:1{gpu}:00.0, /dev/nvidia{gpu}, NVIDIA H100, NUMA node {int(gpu < 2)})" for gpu in pair)
+       for pair in ((0, 1), (2, 3))]  # fmt: skip
 
 
 class Node:
     """One node with four GPUs; `run` answers with the reports of a step's tasks, in order of rank."""
 
-    def __init__(self, cluster, file):
-        self.cluster, self.file, self.count = cluster, Path(file), 0
+    def __init__(self, cluster):
+        self.cluster, self.count = cluster, 0
 
-    def place_topology(self):
-        shutil.copyfile(TOPOLOGY, self.file)
-        self.file.chmod(0o644)
+    def change(self, script):
+        done = self.cluster.run(["sh", "-ec", script], user="root", node="node001")
+        assert done.returncode == 0, done
 
     def run(self, *options, program=()):
         self.count += 1
@@ -40,10 +52,11 @@ def node(cluster_factory):
     if not {0, 1} <= os.sched_getaffinity(0):
         pytest.skip("needs CPUs 0 and 1")
     cluster = cluster_factory("near")
-    file = f"{cluster.state}/etc/topology.txt"
     cluster.up("--nodes", "1", "--gpus", "4", "--cpus", "2", "--sockets", "2", "--constrain-devices",
-               "--set", "TaskPlugin=task/cgroup,task/affinity", "--plugin-args", f"topology={file}")
-    return Node(cluster, file)
+               "--set", "TaskPlugin=task/cgroup,task/affinity")
+    node = Node(cluster)
+    node.change(FILES)
+    return node
 
 
 def own_gpus(report):
@@ -57,29 +70,26 @@ def own_gpus(report):
                                      ["--bootstrap-gpu=first"], ["--bootstrap-gpu=narrow"],
                                      ["--bootstrap-gpu=first", "--gpus-per-task=2"]])
 def test_each_task_gets_the_gpus_near_its_cores(node, options):
-    node.place_topology()
     reports, _ = node.run("-n2", *options)
     assert {report["@cpus"] for report in reports} == {"0", "1"}
     for report in reports:
         assert own_gpus(report) == NEAR[report["@cpus"]]
 
 
-def test_control_without_the_file_they_are_far(node):
-    node.file.unlink(missing_ok=True)
+def test_control_without_the_driver_they_are_far(node):
+    node.change("mv /proc/driver/nvidia /proc/driver/none")
     reports, _ = node.run("-n2")
     assert any(own_gpus(report) != NEAR[report["@cpus"]] for report in reports)
-    node.place_topology()
+    node.change("mv /proc/driver/none /proc/driver/nvidia")
 
 
 def test_one_task_has_the_nearest_gpu_first(node):
-    node.place_topology()
     for cpu in "01":
         (report,), _ = node.run("-n1", "-c2", f"--cpu-bind=map_cpu:{cpu}")
         assert int(report["CUDA_VISIBLE_DEVICES"].split(",")[0]) in NEAR[cpu]
 
 
 def test_unbound_tasks_get_groups_of_neighbours_and_are_bound_only_if_asked(node):
-    node.place_topology()
     reports, _ = node.run("-n2", "--cpu-bind=none")
     assert {report["@cpus"] for report in reports} == {"0,1"}
     assert all(own_gpus(report) in NEAR.values() for report in reports)
@@ -89,29 +99,24 @@ def test_unbound_tasks_get_groups_of_neighbours_and_are_bound_only_if_asked(node
 
 
 def test_a_task_whose_cores_are_all_far_keeps_them(node):
-    node.place_topology()
     reports, _ = node.run("-n2", "--cpu-bind=map_cpu:0,0", "--bootstrap-cpu=near")
     assert [report["@cpus"] for report in reports] == ["0", "0"]
 
 
-def test_a_file_that_cannot_be_used_costs_the_order_alone(node):
-    node.place_topology()
-    node.file.chmod(0o666)
-    _, done = node.run("-n2", "--bootstrap=explain", program=("true",))
-    assert "Places of the GPUs: the kernel (/sys, /proc), because" in done.stderr.replace("\n", " ")
-    node.place_topology()
-    _, done = node.run("-n2", "--bootstrap=explain", program=("true",))
-    assert f"Places of the GPUs: {node.file}" in done.stderr.replace("\n", " ")
-
-
-def test_the_table_of_the_node_shows_who_has_which_gpu(node):
-    node.place_topology()
-    _, done = node.run("-n2", program=(COMMAND, "explain", "--gpus"))
-    lines = done.stdout.splitlines()
-    columns = lines[2].index("RANK"), lines[2].index("GPUS IT CAN USE")
-    for gpu, rank in ((0, 1), (1, 1), (2, 0), (3, 0)):
-        [line] = [line for line in lines if line.startswith(f"{gpu} ")]
-        assert (line[columns[0]], line[columns[1]:]) == (str(rank), "0-3") and "far" not in line, done.stdout
+@pytest.mark.parametrize("options, lines", [
+    ("-n2", [f"{{}} on node001: {OWN[1 - cpu]}; runs on cores {cpu}; can use GPUs 0-3" for cpu in range(2)]),
+    ("-n2 --cpu-bind=map_cpu:0,0 --bootstrap-gpu=narrow",
+     [f"{{}} on node001: {OWN[0]}; runs on cores 0, far from it; can use GPUs 0-1",
+      f"{{}} on node001: {OWN[1]}; runs on cores 0; can use GPUs 2-3"]),
+    ("-n2 --gpu-bind=map_gpu:3,1 --cpu-bind=none",
+     ["{} on node001: GPU 3 (0000:13:00.0, /dev/nvidia3, NVIDIA H100, NUMA node 0); runs on cores 0-1, far from it; can use GPUs 3",
+      "{} on node001: GPU 1 (0000:11:00.0, /dev/nvidia1, NVIDIA H100, NUMA node 1); runs on cores 0-1, far from it; can use GPUs 1"]),
+    ("-n2 --bootstrap=off", [f"{{}} on node001: no GPU of its own; runs on cores {cpu}; can use GPUs 0-3" for cpu in "01"]),
+])  # fmt: skip
+def test_explain_shows_the_gpu_of_each_rank(node, options, lines):
+    _, done = node.run(*options.split(), program=(COMMAND, "explain", "--gpus"))
+    ranks = (f"rank {rank} (local rank {rank})" for rank in range(2))
+    assert sorted(done.stdout.splitlines()) == [line.format(rank) for line, rank in zip(lines, ranks)], done
 
 
 def test_explain_names_a_task_with_gpus_and_one_core(node):

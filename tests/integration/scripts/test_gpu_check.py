@@ -45,7 +45,7 @@ def test_a_wrong_command_line_is_one_sentence(words, reason):
 
 
 @pytest.mark.parametrize("chosen, said", [
-    ("topology_knows", "1 not run"),
+    ("explain_knows", "1 not run"),
     ("no_such_test", "ended with status 5"),  # of pytest, where there is no test
 ])
 def test_nothing_run_is_no_success(tmp_path, chosen, said):
