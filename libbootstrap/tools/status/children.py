@@ -34,18 +34,12 @@ class Child:
     def read_some(self):
         part = os.read(self.output, min(65536, self.left))
         self.parts.append(part)
-        if not part or len(part) == self.left:
-            self.close()
-        self.left = max(0, self.left - len(part))
-
-    def close(self):
-        if self.pid and self.left:
-            os.close(self.output)
-        self.left = 0
+        self.left = self.left - len(part) if part else 0
 
     def end(self, seconds=0):
         """Its exit status. None where a signal ended it, or it has not ended in time: then it is killed."""
-        self.close()
+        if self.pid:
+            os.close(self.output)
         deadline = time.monotonic() + seconds
         while self.pid:
             ended, status = os.waitpid(self.pid, os.WNOHANG)

@@ -1,8 +1,12 @@
 """What the looks at all ranks show together: the phase of each rank, and where the ranks meet."""
 # SPDX-License-Identifier: Apache-2.0
+from operator import attrgetter
+
 from findings import find_out_of_step, notes_on
 from plain_text import number_in
 from records import MAX_RANKS, make_rank, rank_in
+
+BY_RANK = attrgetter("rank", "task")
 
 
 class MeetingPoint:
@@ -42,13 +46,9 @@ class Judgement:
         self.also += ["\n".join(node.ras) for node in state.nodes if node.ras]  # the answer of the RAS has several lines
 
 
-def sort_by_rank(ranks):
-    ranks.sort(key=lambda one: (one.rank, one.task))
-
-
 def make_numbers_unique(ranks, also):
     """Numbers that launchers gave are kept where they are unique: each task of a farm may have a rank 0."""
-    sort_by_rank(ranks)
+    ranks.sort(key=BY_RANK)
     if len({rank.rank for rank in ranks}) == len(ranks):
         return
     also.append("several processes have the same rank, as those of several worlds; here they are counted in order of Slurm's "
@@ -84,7 +84,7 @@ def add_absent(state, tasks, ranks):
         elif not state.silent_nodes and len(empty_nodes) == 1:
             absent.node = empty_nodes[0]
         ranks.append(absent)
-    sort_by_rank(ranks)
+    ranks.sort(key=BY_RANK)
 
 
 def own_phase(rank):

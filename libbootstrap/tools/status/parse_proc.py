@@ -84,7 +84,7 @@ def version_in(path):
     """"2.24.3" of libnccl.so.2.24.3 or nccl-2.24.3/lib/libnccl.so.2; empty: it names none."""
     words = "".join(one if one in "0123456789." else " " for one in path).split()
     numbers = (word[word.find("2."):].split(".") for word in words if "2." in word)
-    return next((".".join(parts) for parts in numbers if len(parts) == 3 and all(parts)), "")
+    return ([""] + [".".join(parts) for parts in numbers if len(parts) == 3 and all(parts)])[-1]
 
 
 def nccl_in(maps):

@@ -92,7 +92,7 @@ def read_process(pid, stat):
     """Leaves Slurm's own variables out: all processes below a task have those of the task."""
     words, variables, framework = [], {}, ""
     if stat.state != "Z" and not stays_in_disk_wait(pid, stat.state):
-        words = read_proc(pid, "cmdline").split("\0")[:-1]
+        words = read_proc(pid, "cmdline").rstrip("\0").split("\0")
         variables = read_environ(pid)
         framework = framework_in(read_proc(pid, "maps"))
     return SimpleNamespace(pid=pid, parent=stat.parent, name=stat.name, words=words, framework=framework,

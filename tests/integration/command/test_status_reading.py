@@ -35,7 +35,7 @@ def test_variables():
 
 
 @pytest.mark.parametrize("path, version", [("/opt/nccl-2.26.5/lib/libnccl.so.2", "2.26.5"), ("/usr/lib/libnccl.so.2.24.3", "2.24.3"),
-                                           ("/usr/lib/libnccl.so.2", ""), ("/opt/cuda-12.8/lib/libnccl.so.2.24.3", "2.24.3")])
+                                           ("/usr/lib/libnccl.so.2", ""), ("/opt/cuda-12.8/nccl-2.2.9/libnccl.so.2.24.3", "2.24.3")])
 def test_the_release_in_a_path(path, version):
     assert version_in(path) == version
 
