@@ -49,7 +49,7 @@ class Finder:
     def __init__(self, ranks, meeting):
         self.ranks, self.meeting, self.found = ranks, meeting, []
 
-    def run(self, silent_nodes):
+    def find_out_of_step(self, silent_nodes):
         """Never empty: the last finding is that the ranks run alike, or that none stands out."""
         if silent_nodes:
             self.add_silent(silent_nodes)
@@ -175,10 +175,6 @@ class Finder:
             self.found.append(Finding("alike", [], f"all {count} ranks run alike"))
         else:
             self.found.append(Finding("none", [], f"none of the {count} ranks stands out"))
-
-
-def find_out_of_step(ranks, meeting, silent_nodes):
-    return Finder(ranks, meeting).run(silent_nodes)
 
 
 def notes_on(ranks):

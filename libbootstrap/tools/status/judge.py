@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from operator import attrgetter
 
-from findings import find_out_of_step, notes_on
+from findings import Finder, notes_on
 from plain_text import number_in
 from records import MAX_RANKS, make_rank, rank_in
 
@@ -41,7 +41,7 @@ class Judgement:
         self.nodes = len(state.nodes) + len(state.silent_nodes)
         meeting = find_meeting_point(self.ranks)
         place_at_meeting(self.ranks, meeting)
-        self.findings = find_out_of_step(self.ranks, meeting, state.silent_nodes)
+        self.findings = Finder(self.ranks, meeting).find_out_of_step(state.silent_nodes)
         self.also += notes_on(self.ranks)
         self.also += ["\n".join(node.ras) for node in state.nodes if node.ras]  # the answer of the RAS has several lines
 

@@ -12,7 +12,7 @@ from records import NODE, StepState, make_record, rank_in, record_lines
 
 MAX_TASKS = 1024  # of a node
 MAX_TASK_OUTPUT = 1 << 20
-LIFETIME = 9  # seconds, also where the command does not end the step
+LIFETIME = 9  # seconds, of a child; this process has the same alarm from its start
 LIST_LIMIT = 2  # seconds
 LOOK_LIMIT = 4.5  # seconds
 END_OF_LOOK = "\f\n"
@@ -85,7 +85,6 @@ def look_at_task_in_steps(task, py_spy, launchers, output):
 def main(programs, modules, job, step, first_rank, ras, scontrol, py_spy):
     """`programs`, `modules`: of Launchers. The job and its first rank are those of the component, in a heterogeneous job.
     "-" for py-spy: no stacks are wanted."""
-    alarm(LIFETIME)
     node, launchers = os.environ["SLURMD_NODENAME"], Launchers(programs, modules)
     tasks = find_tasks(scontrol, job, step, int(first_rank), node)
     children = [start_look(lambda output, task=task: look_at_task_in_steps(task, py_spy, launchers, output)) for task in tasks]
