@@ -67,23 +67,18 @@ std::optional<ProcessStat> parse_process_stat(std::string_view text) noexcept {
   if (open == std::string_view::npos || close == std::string_view::npos || close < open) return std::nullopt;
   if (text.size() < close + 4 || text[close + 1] != ' ') return std::nullopt;
   ProcessStat stat{.name = text.substr(open + 1, close - open - 1), .state = text[close + 2]};
-  // The fields behind the state, from parent on; CPU times are the 11th and 12th.
-  enum : std::size_t { kParent, kTerminal = 3, kFlags = 5, kUserTicks = 10, kSystemTicks, kCount };
+  enum : std::size_t { kParent, kTerminal = 3, kFlags = 5, kCount };  // behind the state
   std::int64_t fields[kCount] = {};
   const char* at = text.data() + close + 3;
   for (auto& field : fields) {
     const auto* const end = text.data() + text.size();
     if (at != end) ++at;  // the blank
     const auto read = std::from_chars(at, end, field);
-    if (read.ec != std::errc()) {
-      if (&field <= &fields[kFlags]) return std::nullopt;
-      break;
-    }
+    if (read.ec != std::errc()) return std::nullopt;
     at = read.ptr;
   }
   constexpr std::int64_t kExiting = 0x4;  // PF_EXITING in the kernel's include/linux/sched.h
   stat.parent = static_cast<pid_t>(fields[kParent]);
-  stat.ticks = static_cast<std::uint64_t>(fields[kUserTicks] + fields[kSystemTicks]);
   stat.has_terminal = fields[kTerminal] != 0;
   stat.is_exiting = stat.state == 'Z' || stat.state == 'X' || (fields[kFlags] & kExiting) != 0;
   return stat;

@@ -19,7 +19,6 @@ struct ProcessStat {
   std::string_view name;  // at most 15 characters, any of them
   char state = '?';
   pid_t parent = 0;
-  std::uint64_t ticks = 0;  // of CPU, user and system
   bool has_terminal = false;
   bool is_exiting = false;
 };

@@ -124,7 +124,7 @@ MAP = "etc/doc/architecture.md"
 
 def check_map(text):
     """Each `path.cc:function` of the map is there."""
-    for path, function in re.findall(r"`([\w/.]+\.(?:cc|h))(?::(\w+))?`", text):
+    for path, function in re.findall(r"`([\w/.]+\.(?:cc|h)|tools/[\w/.]+\.py)(?::(\w+))?`", text):
         file = TOP / (path if path.startswith("spank_plugin/") else f"libbootstrap/{path}")
         if not file.is_file():
             yield f"{MAP}: there is no {path}"

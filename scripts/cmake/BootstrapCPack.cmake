@@ -69,6 +69,9 @@ set(CPACK_RPM_LIBRARY_POST_INSTALL_SCRIPT_FILE ${PROJECT_SOURCE_DIR}/etc/package
 set(CPACK_RPM_LIBRARY_POST_UNINSTALL_SCRIPT_FILE ${PROJECT_SOURCE_DIR}/etc/packages/find-library.sh)
 # What exchanges are carried by. Not more than suggested: Slurm's own packages have another libpmi, and sites another PMIx.
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "libpmi0 | slurm-smd-libpmi0, libpmix2")
+# slurm-bootstrap status: all else of the command works without it.
+set(CPACK_DEBIAN_COMMAND_PACKAGE_RECOMMENDS python3)
+set(CPACK_RPM_COMMAND_PACKAGE_SUGGESTS python3)
 set(_same "libbootstrap0 (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ${_same})
 set(CPACK_RPM_DEVELOPMENT_PACKAGE_REQUIRES "libbootstrap0 = ${PROJECT_VERSION}")

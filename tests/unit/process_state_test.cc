@@ -31,6 +31,16 @@ pid_t start_sleeper() {
   return child;
 }
 
+TEST(ProcessState, OfANameWithParentheses) {
+  const auto stat = parse_process_stat("12 (a) T (b) S 7 12 12 34816 -1 4194304 1 2 3 4 150 50 0 0 20 0 1");
+  ASSERT_TRUE(stat);
+  EXPECT_EQ(stat->name, "a) T (b");
+  EXPECT_EQ(stat->state, 'S');
+  EXPECT_EQ(stat->parent, 7);
+  EXPECT_TRUE(stat->has_terminal);
+  for (const auto* const text : {"", "12", "12 (a", "12 (a) S 1", ")("}) EXPECT_FALSE(parse_process_stat(text)) << text;
+}
+
 TEST(ProcessState, RunsUntilItIsKilled) {
   const auto child = start_sleeper();
   EXPECT_TRUE(runs_on(kMachine, child));

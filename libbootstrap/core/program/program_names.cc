@@ -133,6 +133,10 @@ Meaning find_name(const std::array<Named<Meaning>, N>& table, std::string_view n
   return row == table.end() ? Meaning() : row->meaning;
 }
 
+void append_names(std::string& all, const auto& table) {
+  for (const auto& row : table) all.append(row.names).append(" ");
+}
+
 // mpirun.openmpi
 std::string_view stem_of(std::string_view name) noexcept { return name.substr(0, name.find_first_of(".-_")); }
 
@@ -159,6 +163,19 @@ std::string_view launcher_reason(std::string_view name) noexcept {
 }
 
 std::string_view launcher_module_reason(std::string_view module) noexcept { return find_name(kModules, module); }
+
+std::string names_of_launchers() {
+  std::string all;
+  append_names(all, kLaunchers);
+  append_names(all, kTools);
+  return all.append(kShells);
+}
+
+std::string names_of_launcher_modules() {
+  std::string all;
+  append_names(all, kModules);
+  return all;
+}
 
 bool is_shell(std::string_view name) noexcept {
   const auto stem = name.substr(0, name.find('-'));  // bash-5.2, zsh-5.9

@@ -208,10 +208,9 @@ void add_frameworks(CheckReport& report, std::string_view text) {
 
 void add_answers(CheckReport& report, std::deque<ChildOutput>& programs, Deadline deadline) {
   if (programs.empty()) return;
-  (void)read_all(programs, deadline);
-  add_frameworks(report, programs.front().text());
+  add_frameworks(report, programs.front().read(deadline));
   // "slurm-wlm 22.05.8"
-  const auto& version = programs.back().text();
+  const auto& version = programs.back().read(deadline);
   report.slurm = version.substr(version.rfind(' ') + 1);
   report.slurm = report.slurm.substr(0, report.slurm.find('\n'));
   programs.clear();

@@ -21,7 +21,6 @@
 #include "tools/check/command_time_limit.h"
 #include "tools/cli/command_line.h"
 #include "tools/horovod/horovod_world.h"
-#include "tools/status/step_choice.h"
 
 namespace bootstrap {
 namespace {
@@ -98,10 +97,7 @@ void preload_library_beside_us() {
 
 int become(std::vector<std::string> words) {
   preload_library_beside_us();
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (auto& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
+  const auto arguments = pointers_to(words);
   (void)execvp(arguments.front(), arguments.data());
   const int status = errno == ENOENT ? kNotFound : kCannotRun;
   return complain(cat({"cannot run ", arguments.front(), ": ", std::strerror(errno)}), status);

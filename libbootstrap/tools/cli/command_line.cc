@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/command_line.h"
 
+#include <unistd.h>
+
+#include <array>
+#include <climits>
 #include <cstdio>
-#include <vector>
 
 #include "core/util/text.h"
 
@@ -60,6 +63,20 @@ int complain_of_rank(const Error& error, std::string_view start) {
   const auto* const before =
       error.message.ends_with("with srun") ? ": srun " : "; start it as the tasks of a step: srun ";
   return complain(cat({error.message, before, start}), kUsageError);
+}
+
+std::string own_path() {
+  std::array<char, PATH_MAX> target;
+  const auto size = ::readlink("/proc/self/exe", target.data(), target.size());
+  return std::string(target.data(), size < 0 ? 0 : static_cast<std::size_t>(size));
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
+  for (auto& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 std::string own_version() { return cat({"slurm-bootstrap ", kVersion}); }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/util/result.h"
 
@@ -20,6 +21,10 @@ void add_check(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
 void add_status(CLI::App& app, int& status);
 
+// The looking step's process on a node, which `status` starts.
+bool is_node_look(int count, const char* const* words);
+int become_node_look(int count, const char* const* words);
+
 // Prints it on standard error, and returns the status.
 int complain(std::string_view sentence, int status = 1);
 // The same in a process that is no rank. Outside a step it adds how to `start` the command, and returns kUsageError.
@@ -31,6 +36,9 @@ void add_seconds(CLI::App& command, const char* name, std::chrono::seconds& valu
 // A whole number in this range. The sentence of CLI11's own validator is of no help.
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
 
+std::string own_path();
+// For execvp(3): as long as the words are there.
+std::vector<char*> pointers_to(std::vector<std::string>& words);
 std::string own_version();                       // "slurm-bootstrap 0.1.0"
 std::string full_name(const CLI::App& command);  // "slurm-bootstrap check"
 

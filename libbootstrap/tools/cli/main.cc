@@ -9,7 +9,6 @@
 #include "comm/pmi/pmi1_helper.h"
 #include "core/util/text.h"
 #include "tools/cli/command_line.h"
-#include "tools/status/node_look.h"
 
 namespace bootstrap {
 namespace {
@@ -71,8 +70,8 @@ int run(int count, char** arguments) {
 
 int main(int count, char** arguments) {
   if (bootstrap::is_helper(count, arguments)) bootstrap::serve_as_helper();
-  if (bootstrap::is_node_look(count, arguments)) bootstrap::serve_as_node_look(count, arguments);
   try {
+    if (bootstrap::is_node_look(count, arguments)) return bootstrap::become_node_look(count, arguments);
     return bootstrap::run(count, arguments);
   } catch (const std::exception& exception) {
     return bootstrap::complain(exception.what());

@@ -1,18 +1,25 @@
-// slurm-bootstrap status: which rank of a running step is out of step, looked at from outside.
+// slurm-bootstrap status: which rank of a running step is out of step, looked at from outside, by the scripts of
+// tools/status. The command carries them, and a Python of this host runs them.
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdio>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "core/program/program_names.h"
 #include "core/util/text.h"
 #include "tools/cli/command_line.h"
-#include "tools/status/judgement.h"
-#include "tools/status/step_choice.h"
+#include "tools/status/node_script.h"
+#include "tools/status/status_script.h"
 
 namespace bootstrap {
 namespace {
-
-constexpr std::chrono::seconds kLookLimit(8);
 
 struct StatusOptions {
   std::string step;  // JOBID or JOBID.STEP; empty: the user's only one
@@ -22,57 +29,44 @@ struct StatusOptions {
   std::chrono::seconds watch{0};  // 0: look once
 };
 
-// Why the look shows nothing; empty: it does.
-std::string explain_no_answer(const StepState& state, const ChosenStep& step) {
-  if (state.nodes.empty() && state.complaint.find("execve") != std::string::npos) {
-    return cat({"started ", own_path(), " with srun on the nodes of step ", step.name(),
-                ", which do not have it; install it there, or start one from a folder that all nodes share"});
+// The system's own Python first: it lies on no file system of the network, which a rank may wait for, too. Neither
+// variables nor folders of the user count (-I), nor installed packages (-S).
+int become_python(const char* script, const std::vector<std::string>& words) {
+  std::vector<std::string> line{"python3", "-I", "-S", "-c", script};
+  line.insert(line.end(), words.begin(), words.end());
+  (void)::unsetenv("LD_PRELOAD");  // our library would take it for a rank
+  const auto arguments = pointers_to(line);
+  for (const auto* const python : {"/usr/bin/python3", "python3", "/usr/libexec/platform-python"}) {
+    (void)::execvp(python, arguments.data());
   }
-  if (state.nodes.empty() && !state.complaint.empty()) {
-    return cat({"started the looking step with srun, which failed: ", state.complaint});
-  }
-  if (step.tasks() > 1 || state.ranks.size() > 1) return "";
-  std::string who;
-  for (const auto& rank : state.ranks) {
-    who = cat({" (", rank.program, ", pid ", std::to_string(rank.pid), " on ", rank.node, ")"});
-  }
-  return cat({"step ", step.name(), " has one task", who, ", so there is no other rank to compare it with"});
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  return complain(cat({"looked for python3 on ", host.data(), ", which has none; status needs Python 3.6 or newer"}));
 }
 
 int status_command(const StatusOptions& options) {
   if (options.nccl && options.watch.count() != 0) {
     return complain("--nccl asks NCCL once, and --watch looks again and again; use one of them", kUsageError);
   }
-  auto argument = options.step.empty() ? StepArgument() : parse_step_argument(options.step);
-  if (!argument) return complain(argument.error().message, kUsageError);
-  const auto slurm = find_slurm_commands();
-  if (!slurm) return complain(slurm.error().message);
-  const LookOptions look{options.nccl, options.stacks ? find_program("py-spy") : ""};
-  if (options.stacks && look.py_spy.empty()) {
-    return complain(
-        "looked for py-spy in PATH, which has none; install it with: pip install 'slurm-bootstrap[status]'");
-  }
-  SeenSince since;
-  for (bool is_first = true;; is_first = false) {
-    const auto step = find_step(*slurm, *argument);
-    if (!step) return complain(step.error().message, is_first ? 1 : 0);
-    // Later looks are at the same step.
-    *argument = {step->leader, step->step};
-    const auto state = look_at_step(*slurm, *step, look, Deadline::clock::now() + kLookLimit);
-    const auto why = explain_no_answer(state, *step);
-    if (!why.empty()) return complain(why);
-    auto judgement = judge(state, step->tasks());
-    since.note(judgement, Deadline::clock::now());
-    const auto text = options.json ? status_json(judgement, step->name())
-                                   : cat({is_first ? "" : "\n", status_text(judgement, step->name(), options.stacks)});
-    (void)std::fputs(text.c_str(), stdout);
-    (void)std::fflush(stdout);
-    if (options.watch.count() == 0) return 0;
-    sleep_for(options.watch);
-  }
+  return become_python(kStatusScript,
+                       {own_path(), options.step, options.json ? "json" : "text", options.stacks ? "stacks" : "-",
+                        options.nccl ? "ras" : "-", std::to_string(options.watch.count())});
 }
 
 }  // namespace
+
+bool is_node_look(int count, const char* const* words) {
+  constexpr int kWords = 8;
+  return count == kWords && std::string_view(words[1]) == "look-at-node";
+}
+
+int become_node_look(int count, const char* const* words) {
+  constexpr unsigned kLifetime = 9;  // seconds, also where `status` does not end the step
+  (void)::alarm(kLifetime);
+  std::vector<std::string> line{names_of_launchers(), names_of_launcher_modules()};
+  line.insert(line.end(), words + 2, words + count);
+  return become_python(kNodeScript, line);
+}
 
 void add_status(CLI::App& app, int& status) {
   const auto options = std::make_shared<StatusOptions>();

@@ -1,0 +1,101 @@
+"""Processes beside this one, and their output within a limit of time."""
+# SPDX-License-Identifier: Apache-2.0
+import os
+import select
+import time
+
+SIGKILL = 9
+
+
+class Child:
+    """A copy of this process that calls `work` with the descriptor of its output. It may wait in the kernel for ever:
+    this process goes on. It has a process group of its own, so that what it starts ends with it."""
+
+    def __init__(self, work, most):
+        self.pid, self.parts, self.left = 0, [], most
+        try:
+            self.output, output = os.pipe()
+            self.pid = os.fork()
+        except OSError:
+            return  # no process, no output
+        if self.pid == 0:
+            try:
+                os.setpgid(0, 0)
+                work(output)
+                os._exit(0)
+            finally:
+                os._exit(127)  # as in shells
+        os.close(output)
+
+    def text(self):
+        """What it has written. Each byte is one character: names of files and variables need not be UTF-8."""
+        return b"".join(self.parts).decode("latin-1")
+
+    def read_some(self):
+        part = os.read(self.output, min(65536, self.left))
+        self.parts.append(part)
+        self.left = self.left - len(part) if part else 0
+
+    def end(self, seconds=0):
+        """Its exit status. None where a signal ended it, or it has not ended in time: then it is killed."""
+        if self.pid:
+            os.close(self.output)
+        deadline = time.monotonic() + seconds
+        while self.pid:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            if ended:
+                return os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+            if time.monotonic() >= deadline:
+                self.kill()
+                break
+            time.sleep(0.005)
+        return None
+
+    def kill(self):
+        for pid in (-self.pid, self.pid):  # it may have no group yet
+            try:
+                os.kill(pid, SIGKILL)
+            except ProcessLookupError:
+                pass
+        # A process that waits for a dead file system does not end, and is left to init.
+        os.waitpid(self.pid, os.WNOHANG)
+
+
+def start_program(words, joins_errors=False, most=65536, environment=None):
+    """A program that is found in PATH; its standard error is a part of the output, or goes nowhere."""
+
+    def become(output):
+        nothing = os.open("/dev/null", os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(output, 1)
+        os.dup2(output if joins_errors else nothing, 2)
+        os.execvpe(words[0], words, os.environ if environment is None else environment)
+
+    return Child(become, most)
+
+
+def read_all(children, seconds):
+    """Reads from all until each has ended; False where one has not in time."""
+    deadline = time.monotonic() + seconds
+    reading = {child.output: child for child in children if child.pid and child.left}
+    poll = select.poll()
+    for descriptor in reading:
+        poll.register(descriptor, select.POLLIN)
+    while reading:
+        ready = poll.poll(max(0, deadline - time.monotonic()) * 1000)
+        if not ready:
+            return False
+        for descriptor, _ in ready:
+            reading[descriptor].read_some()
+            if not reading[descriptor].left:
+                poll.unregister(descriptor)
+                del reading[descriptor]
+    return True
+
+
+def output_of(words, seconds, **more):
+    """What a program prints within this time, and its exit status or None."""
+    child = start_program(words, **more)
+    has_closed = read_all([child], seconds)
+    status = child.end(seconds if has_closed else 0)
+    return child.text(), status

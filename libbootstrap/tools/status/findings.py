@@ -1,0 +1,204 @@
+"""The ranks that are out of step, in sentences that claim no more than was seen."""
+# SPDX-License-Identifier: Apache-2.0
+from other_tools import OWN_CODE
+from plain_text import counted
+from rank_groups import cpu_of, cpu_range, far_apart, group_ranks, list_ranks, name_group
+
+MAYBE = "; it may be slow, in a checkpoint, or stuck"
+MUCH_WRITTEN = 10240  # KiB in a second
+IDLE = 20  # percent of a core
+MAX_NAMES = 4
+MAX_NOTES = 8
+
+
+class Finding:
+    def __init__(self, kind, group, sentence):
+        self.kind, self.ranks, self.sentence = kind, [rank.rank for rank in group], sentence
+
+
+def plural(sentence):
+    """A sentence about one rank, without its name, as one about several."""
+    verb = sentence.replace(":", " ").partition(" ")[0]
+    text = {"is": "are", "has": "have"}.get(verb, verb[:-1]) + sentence[len(verb):]
+    for one, several in (("; it ", "; they "), (" its parent has", " their parents have"), ("(zombie)", "(zombies)"),
+                         (": waits ", ": wait ")):
+        text = text.replace(one, several)
+    return text
+
+
+def group_by(ranks, text_of):
+    """Ranks with the same text, in the order of the texts; ranks without one are left out."""
+    groups = {}
+    for rank in ranks:
+        text = text_of(rank)
+        if text:
+            groups.setdefault(text, []).append(rank)
+    return sorted(groups.items())
+
+
+def describe_stack(stack):
+    """"all_reduce, called by main (train.py:12)": the innermost function, and the place in the user's own code."""
+    own = next((frame for frame in stack if frame.startswith(OWN_CODE)), "")
+    place = own[len(OWN_CODE):]
+    if not own or own == stack[0]:
+        return place or stack[0]
+    return f"{stack[0].partition(' (')[0]}, called by {place}"
+
+
+class Finder:
+    def __init__(self, ranks, meeting):
+        self.ranks, self.meeting, self.found = ranks, meeting, []
+
+    def find_out_of_step(self, silent_nodes):
+        """Never empty: the last finding is that the ranks run alike, or that none stands out."""
+        if silent_nodes:
+            self.add_silent(silent_nodes)
+        self.add_each("stopped", lambda rank: rank.state == "T" and "is stopped (SIGSTOP)")
+        self.add_each("traced", lambda rank: rank.state == "t" and "is stopped by a debugger")
+        self.add_each("disk_wait", lambda rank: rank.phase == "disk_wait" and (
+            "waits for a " + ("disk or file system (D state)" if rank.state == "D" else rank.waits_in)))
+        self.add_each("zombie", lambda rank: rank.state == "Z" and "has ended, and its parent has not noticed (zombie)")
+        self.add_ended()
+        self.add_each("child", lambda rank: rank.child and f"has a child process that is held up: {rank.child}")
+        self.add_launchers()
+        self.add_no_framework()
+        if self.meeting:
+            self.add_unconnected()
+        waiting = [rank for rank in self.ranks if rank.is_still and rank.waits_in == "read of standard input"]
+        if len(waiting) < len(self.ranks):
+            self.add("input", waiting, "waits for input (read of standard input)")
+        self.add_each("unknown", lambda rank: rank.phase == "unknown" and rank.unread and f"is unknown: {rank.unread}")
+        if not self.found:
+            self.add_differences()
+        if not self.found:
+            self.add_nothing()
+        return self.found
+
+    def in_phase(self, phase):
+        return [rank for rank in self.ranks if rank.phase == phase]
+
+    def add(self, kind, group, sentence):
+        if group:
+            words = sentence if len(group) == 1 else plural(sentence)
+            self.found.append(Finding(kind, group, f"{name_group(self.ranks, group)} {words}"))
+
+    def add_each(self, kind, sentence_of):
+        for sentence, group in group_by(self.ranks, sentence_of):
+            self.add(kind, group, sentence)
+
+    def add_silent(self, nodes):
+        more = len(nodes) - MAX_NAMES
+        text = ", ".join(nodes[:MAX_NAMES]) + (f" and {more} more nodes" if more > 0 else "")
+        group = [rank for rank in self.in_phase("unknown") if rank.pid == 0]
+        if group:
+            text += f" ({'rank' if len(group) == 1 else 'ranks'} {list_ranks(group)})"
+        self.found.append(Finding("no_answer", group, f"{text} did not answer"))
+
+    def add_ended(self):
+        ended = self.in_phase("ended")
+        left = len(self.ranks) - len(ended)
+        self.add("ended", ended, f"has ended; {counted(left, 'rank')} {'is' if left == 1 else 'are'} there")
+
+    def add_launchers(self):
+        launchers = self.in_phase("launcher_only")
+        if launchers and len(launchers) < len(self.ranks):
+            self.add("launcher_only", launchers, f"runs only {launchers[0].chain}; no program runs below")
+
+    def add_no_framework(self):
+        before = self.in_phase("no_framework")
+        loaded = [rank for rank in self.ranks if rank.framework]
+        if not before or not loaded:
+            return
+        rank = before[0]
+        above = rank.chain.rpartition(", ")[0]
+        below = f" (below {above})" if above else ""
+        count = len(self.ranks) - len(before)
+        rest = "the other rank has" if count == 1 else f"the other {count} ranks have"
+        waits = len(before) == 1 and rank.waits_in and rank.waits_in != rank.program
+        wait = f"; it waits in {rank.waits_in}" if waits else ""
+        self.add("no_framework", before, f"runs {rank.program}{below} without {loaded[0].framework}, which {rest} loaded{wait}")
+
+    def add_unconnected(self):
+        group, count = self.in_phase("before_rendezvous"), self.meeting.size
+        who = f"the other {count}" if count + len(group) == len(self.ranks) else counted(count, "rank")
+        others = "a rank listens" if self.meeting.is_listened else f"{who} {'is' if count == 1 else 'are'} connected"
+        other_port = self.other_port(group[0]) if len(group) == 1 else ""
+        self.add("not_connected", group,
+                 f"has no connection to {self.meeting.name} of {self.meeting.node}, where {others}{other_port}")
+
+    def other_port(self, rank):
+        """A rank that was started with another MASTER_PORT, or tries another port now."""
+        for name in rank.meetings:
+            if name.split(" ")[0] == self.meeting.name.split(" ")[0] and name != self.meeting.name:
+                return f"; it was started with {name}"
+        tried = [port for port in rank.tries if port != self.meeting.port]
+        return f"; it tries port {tried[0]}" if tried else ""
+
+    def add_differences(self):
+        if self.add_minority(lambda rank: "\n".join(rank.stack), lambda rank: f"in {describe_stack(rank.stack)}", "; "):
+            return
+        cpu = cpu_of(self.ranks)
+        apart = far_apart(cpu)
+        if apart:
+            self.add_by_cpu(apart)
+        elif all(percent <= IDLE for percent in cpu):
+            self.add_minority(lambda rank: rank.is_still and rank.waits_in, lambda rank: f"in {rank.waits_in}", ", ")
+
+    def differ(self, group, what, separator, of_others):
+        others = "the other" if len(self.ranks) - len(group) == 1 else "the others"
+        self.add("differs", group, f"differs: {what}{separator}{others} {of_others}{MAYBE}")
+
+    def add_minority(self, key_of, describe, separator):
+        """Ranks outside the largest group, where that has more than half of all ranks and each rank is in a group."""
+        groups = [group for _, group in group_by(self.ranks, key_of)]
+        largest = max(groups, key=len, default=[])
+        odd = [rank for rank in self.ranks if rank not in largest]
+        if 2 * len(largest) <= len(self.ranks) or not odd or not all(key_of(rank) for rank in odd):
+            return False
+        verb = "waits " if separator == ", " else ""
+        self.differ(odd, verb + describe(odd[0]), separator, describe(largest[0]))
+        return True
+
+    def add_by_cpu(self, apart):
+        group = [rank for rank, is_apart in zip(self.ranks, apart) if is_apart]
+        others = [rank for rank, is_apart in zip(self.ranks, apart) if not is_apart]
+        rank, what = group[0], f"{cpu_range(group)} CPU"
+        if len(group) == 1:
+            what += ", waits for a core" if rank.cpu_wait_percent > rank.cpu_percent else ""
+            what += f", waits in {rank.waits_in}" if rank.is_still and rank.waits_in else ""
+            what += f", wrote {rank.written_kib >> 10} MiB in a second" if rank.written_kib >= MUCH_WRITTEN else ""
+        self.differ(group, what, "; ", cpu_range(others))
+
+    def add_nothing(self):
+        count = len(self.ranks)
+        if len(group_ranks(self.ranks)) == 1:
+            self.found.append(Finding("alike", [], f"all {count} ranks run alike"))
+        else:
+            self.found.append(Finding("none", [], f"none of the {count} ranks stands out"))
+
+
+def notes_on(ranks):
+    """What else may be wrong: two ranks on one GPU, different libraries of NCCL, several ranks on one core."""
+    notes = []
+    # A process that uses several GPUs may open them all at its start.
+    gpus = group_by(ranks, lambda rank: len(rank.gpu_ids) == 1 and (rank.node, rank.gpu_ids[0]))
+    cores = group_by(ranks, lambda rank: rank.cores.isdigit() and (rank.node, rank.cores))
+    for what, groups in (("use one GPU", gpus), ("may run on one core only, core", cores)):
+        joint = "" if what.endswith("core") else ","
+        notes += [f"ranks {list_ranks(group)} of {node} {what}{joint} {value}" for (node, value), group in groups if len(group) > 1]
+    files = {}
+    for (node, _), group in group_by(ranks, lambda rank: rank.nccl_file and (rank.node, rank.nccl_file)):
+        files.setdefault(node, []).append(group)
+    notes += [f"ranks of {node} have loaded {len(groups)} different files of libnccl: ranks {list_ranks(groups[0])} one, the "
+              "others another" for node, groups in files.items() if len(groups) > 1]
+    builds = group_by(ranks, lambda rank: rank.nccl_build)
+    if len(builds) > 1:
+        build, group = min(builds, key=lambda one: len(one[1]))
+        notes.append(f"ranks have loaded {len(builds)} different builds of libnccl; {name_group(ranks, group)} "
+                     f"{'has' if len(group) == 1 else 'have'} build {build}")
+    last = ""
+    for rank in ranks:
+        if rank.stack_trouble not in ("", last) and len(notes) <= MAX_NOTES:
+            last = rank.stack_trouble
+            notes.append(last)
+    return notes

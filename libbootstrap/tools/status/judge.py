@@ -1,0 +1,148 @@
+"""What the looks at all ranks show together: the phase of each rank, and where the ranks meet."""
+# SPDX-License-Identifier: Apache-2.0
+from operator import attrgetter
+
+from findings import Finder, notes_on
+from plain_text import number_in
+from records import MAX_RANKS, make_rank, rank_in
+
+BY_RANK = attrgetter("rank", "task")
+
+
+class MeetingPoint:
+    """Where ranks meet: "MASTER_PORT 26571" of the rank that listens there."""
+
+    def __init__(self, ranks, name, port):
+        self.name, self.port, self.node = name, port, ""
+        self.connected = []  # of each rank, in their order
+        has_guests = False
+        for rank in ranks:
+            listens = port in rank.listens
+            if (listens or port in rank.task_listens) and not self.node:
+                self.node = rank.node
+            is_guest = not listens and any(link.endswith(f":{port}") for link in rank.links)
+            has_guests = has_guests or is_guest
+            self.connected.append(is_guest or listens or any(link.startswith(f"{port}:") for link in rank.links))
+        self.size = sum(self.connected)
+        self.is_listened = bool(self.node) and not has_guests  # a rank listens, and none but that rank is connected
+        self.node = self.node or ranks[0].node
+
+
+class Judgement:
+    """The findings, of which the first one is the first line, and what else was seen."""
+
+    def __init__(self, state, tasks):
+        """`tasks`: of the step."""
+        self.ranks, self.also = list(state.ranks), []
+        make_numbers_unique(self.ranks, self.also)
+        for rank in self.ranks:
+            rank.phase = own_phase(rank)
+        add_absent(state, tasks, self.ranks)
+        self.nodes = len(state.nodes) + len(state.silent_nodes)
+        meeting = find_meeting_point(self.ranks)
+        place_at_meeting(self.ranks, meeting)
+        self.findings = Finder(self.ranks, meeting).find_out_of_step(state.silent_nodes)
+        self.also += notes_on(self.ranks)
+        self.also += ["\n".join(node.ras) for node in state.nodes if node.ras]  # the answer of the RAS has several lines
+
+
+def make_numbers_unique(ranks, also):
+    """Numbers that launchers gave are kept where they are unique: each task of a farm may have a rank 0."""
+    ranks.sort(key=BY_RANK)
+    if len({rank.rank for rank in ranks}) == len(ranks):
+        return
+    also.append("several processes have the same rank, as those of several worlds; here they are counted in order of Slurm's "
+                "tasks")
+    ranks.sort(key=lambda one: one.task)
+    for number, rank in enumerate(ranks):
+        rank.rank, rank.world_size = number, 0
+
+
+def add_absent(state, tasks, ranks):
+    """The ranks of which no process is left, and those of nodes that did not answer."""
+    places = {}  # node and local rank of each task
+    for rank in ranks:
+        numbers = (rank_in(word) for word in rank.node_tasks.split(","))
+        for local_rank, task in enumerate(number for number in numbers if number is not None):
+            places[task] = (rank.node, local_rank)
+    has_workers = any(rank.rank != rank.task or rank.world_size > tasks for rank in ranks)
+    size = max([tasks] + [rank.world_size for rank in ranks if has_workers])
+    seen = {rank.rank for rank in ranks}
+    used = {rank.node for rank in ranks}
+    empty_nodes = [node.node for node in state.nodes if node.node not in used]
+    for number in range(min(size, MAX_RANKS)):
+        if number in seen:
+            continue
+        absent = make_rank(rank=number, task=number, phase="unknown")
+        has_place = number in places and not has_workers
+        if has_place or not state.silent_nodes:
+            absent.phase = "ended"
+        if has_place:
+            absent.node, absent.local_rank = places[number]
+        elif len(state.silent_nodes) == 1:
+            absent.node = state.silent_nodes[0]
+        elif not state.silent_nodes and len(empty_nodes) == 1:
+            absent.node = empty_nodes[0]
+        ranks.append(absent)
+    ranks.sort(key=BY_RANK)
+
+
+def own_phase(rank):
+    """What one look shows without the other ranks."""
+    if rank.state in ("T", "t"):
+        return "stopped"
+    if rank.state == "Z":
+        return "zombie"
+    is_file_wait = rank.is_still and (rank.state == "D" or rank.waits_in.startswith("file system"))
+    if is_file_wait or (rank.state == "D" and rank.unread):
+        return "disk_wait"
+    if rank.unread:
+        return "unknown"
+    if rank.is_launcher:
+        return "launcher_only"
+    return "communicating_or_computing" if rank.framework else "no_framework"
+
+
+def find_meeting_point(ranks):
+    """None where no rank listens or is connected at such a port. A port that the environment names comes first, then one
+    at which the first rank listens and most others are connected."""
+    names = sorted({name for rank in ranks for name in rank.meetings})
+    points = [MeetingPoint(ranks, name, number_in(name.rpartition(" ")[2]) or 0) for name in names]
+    best = max(points, key=lambda one: one.size, default=None)
+    # Ranks of MPI connect when they first have something to send, and ports of one number are on several nodes.
+    if best and best.size or not ranks or ranks[0].framework not in ("PyTorch", "JAX"):
+        return best if best and best.size else None
+    points = []
+    for port in ranks[0].listens:
+        point = MeetingPoint(ranks, f"port {port}", port)
+        listeners = sum(port in rank.listens for rank in ranks)
+        if listeners == 1 and 2 * point.size > len(ranks) and not point.is_listened:
+            points.append(point)
+    return max(points, key=lambda one: one.size, default=None)
+
+
+def linked_ranks(ranks, port):
+    """For each rank whether it has a connection with another rank, but for those at this port: both ends are seen."""
+    owners = {}  # of each end
+    for number, rank in enumerate(ranks):
+        for link in rank.links:
+            owners.setdefault(link, number)
+    linked = [False] * len(ranks)
+    for link, number in owners.items():
+        own, _, remote = link.partition(":")
+        other = owners.get(f"{remote}:{own}")
+        if str(port) not in (own, remote) and other not in (None, number):
+            linked[number] = True
+    return linked
+
+
+def place_at_meeting(ranks, meeting):
+    """A rank without a connection is before the rendezvous only where there is one, or where PyTorch cannot do without."""
+    linked = linked_ranks(ranks, meeting.port if meeting else 0)
+    for number, rank in enumerate(ranks):
+        if rank.phase != "communicating_or_computing" or linked[number]:
+            continue
+        if meeting:
+            rank.phase = "connected" if meeting.connected[number] else "before_rendezvous"
+        elif not any(linked) and rank.framework == "PyTorch" and rank.meetings:
+            rank.phase = "before_rendezvous"

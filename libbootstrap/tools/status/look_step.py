@@ -1,0 +1,80 @@
+"""Starts the looking step with srun, reads what its processes print, and leaves nothing of it behind."""
+# SPDX-License-Identifier: Apache-2.0
+import os
+import signal
+
+from children import read_all, start_program
+from plain_text import printable
+from records import StepState
+from step_choice import LOOK_NAME, Refusal, ask_slurm, environment_for_slurm
+
+LOOK_LIMIT = 8  # seconds
+END_OF_SRUN = 0.7
+CANCEL_LIMIT = 1
+MAX_OUTPUT = 512 << 20
+MAX_COMPLAINT = 400
+
+
+def srun_words(slurm, step, part, nodes, asks_ras, py_spy):
+    words = [slurm.srun, "--quiet", f"--jobid={step.leader}", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}",
+             f"--nodelist={part.nodes}", "--ntasks-per-node=1", "--cpus-per-task=1", "--mem=0", "--mpi=none",
+             "--cpu-bind=none", "--input=none", "--export=NONE", "--chdir=/", "--time=1", "--kill-on-bad-exit=0",
+             f"--job-name={LOOK_NAME}"]
+    if step.is_heterogeneous:
+        words.append(f"--het-group={part.component}")
+    if part.gpus:
+        # Without it device cgroups hide the GPUs of the job from nvidia-smi.
+        words.append(f"--gres=gpu:{part.gpus}")
+    ras = "ras" if asks_ras and part.first_rank == 0 else "-"
+    return words + [slurm.own, "look-at-node", part.job, step.step, str(part.first_rank), ras, slurm.scontrol,
+                    py_spy or "-"]
+
+
+def cancel(slurm, step, sruns):
+    """srun cancels its step when it gets SIGTERM, and then waits for nodes that do not answer. scancel needs no node."""
+    for srun in sruns:
+        if srun.pid:
+            os.kill(srun.pid, signal.SIGTERM)
+    if read_all(sruns, END_OF_SRUN):
+        return
+    try:
+        jobs = ",".join(part.job for part in step.parts)
+        for line in ask_slurm(slurm.squeue, "-h", "-s", "-j", jobs, "-o", "%j %i", seconds=CANCEL_LIMIT).split("\n"):
+            if line.startswith(LOOK_NAME + " "):
+                ask_slurm(slurm.scancel, line.split()[1], seconds=CANCEL_LIMIT)
+    except Refusal:
+        pass  # each process of the look ends by itself
+
+
+def add_gpus(state):
+    """A process of a rank has an id of this node only."""
+    ranks = {(rank.node, str(rank.pid)): rank for rank in state.ranks}
+    for node in state.nodes:
+        for line in node.gpus:
+            words = line.split(" ")
+            rank = ranks.get((node.node, words[0]))
+            if rank and len(words) == 4:
+                rank.gpus += f"{', ' if rank.gpus else ''}{words[1]} ({words[2]} %)"
+                rank.gpu_ids.append(words[3])
+
+
+def look_at_step(slurm, step, asks_ras, py_spy):
+    """`py_spy`: its path; empty: no stacks."""
+    state, sruns, wanted = StepState(), [], []
+    for part in step.parts:
+        nodes = ask_slurm(slurm.scontrol, "show", "hostnames", part.nodes).split()
+        wanted += nodes
+        words = srun_words(slurm, step, part, len(nodes), asks_ras, py_spy)
+        sruns.append(start_program(words, joins_errors=True, most=MAX_OUTPUT, environment=environment_for_slurm()))
+    if not read_all(sruns, LOOK_LIMIT):
+        cancel(slurm, step, sruns)
+    for srun in sruns:
+        srun.end(END_OF_SRUN)
+        for line in state.add_lines(srun.text()):
+            # "cluster configuration lacks support for cpu binding" is no reason, and comes in spite of --quiet.
+            if (not state.complaint or "execve" in line) and "cpu binding" not in line:
+                state.complaint = printable(line[:MAX_COMPLAINT])
+    answered = {node.node for node in state.nodes}
+    state.silent_nodes = [node for node in wanted if node not in answered]
+    add_gpus(state)
+    return state

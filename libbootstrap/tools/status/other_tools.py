@@ -1,0 +1,118 @@
+"""What other tools report on a node: the stacks of py-spy, the GPUs of nvidia-smi, and the answer of NCCL's RAS."""
+# SPDX-License-Identifier: Apache-2.0
+import os
+import time
+
+from children import output_of
+from find_ranks import is_python
+from plain_text import number_in, printable
+
+OWN_CODE = "* "  # in front of a frame of the user's own code
+STACK_LIMIT = 2  # seconds
+MAX_FRAMES = 24
+MAX_FRAME = 400
+RAS_LIMIT = 4  # seconds
+MAX_RAS = 64 << 10  # bytes
+FIRST_WITH_RAS = (2, 24, 0)
+# Each release before this one may end the program that is asked, by reports of NVIDIA/nccl on GitHub. 1762: fixed in
+# 2.29.2. 2346: seen with 2.29.7, open; a fix in 2.29 is not known.
+CRASHES = (((2, 29, 2), "NVIDIA/nccl issue 1762"), ((2, 30, 0), "NVIDIA/nccl issue 2346"))
+
+
+def parse_gpu_use(gpus, processes):
+    """"PID INDEX PERCENT UUID" for each process on each GPU. `gpus`: lines of UUID, INDEX, PERCENT; `processes`: of PID,
+    UUID."""
+
+    def rows(text, width):
+        cells = ([cell.strip() for cell in line.split(",")] for line in text.split("\n"))
+        return [row for row in cells if len(row) == width]
+
+    return [f"{pid} {index} {percent} {uuid}" for pid, used in rows(processes, 2) for uuid, index, percent in rows(gpus, 3)
+            if uuid == used]
+
+
+def short_frame(frame):
+    """"all_reduce (/usr/lib/python3/dist-packages/torch/x.py:12)" is "all_reduce (torch/x.py:12)", and own code has its
+    file name alone, behind the mark of own code."""
+    function, begin, path = frame.partition(" (")
+    before, mark, rest = path.rpartition("-packages/")
+    if not mark:
+        before, mark, rest = path.rpartition("/lib/python3")
+        rest = rest.partition("/")[2]
+    if mark or not begin:
+        return printable(f"{function}{begin}{rest}")
+    return printable(f"{'' if path.startswith('<') else OWN_CODE}{function} ({path.rpartition('/')[2]}")
+
+
+def parse_stack(output):
+    """The frames of the main thread in the output of `py-spy dump --full-filenames`, innermost first: "all_reduce
+    (torch/x.py:12)", "* main (train.py:12)". Empty where the output has no stack."""
+    threads = output.split("\nThread ")[1:]
+    lines = next((one for one in threads if "MainThread" in one.partition("\n")[0]), "".join(threads[:1])).split("\n")
+    frames = [line.strip()[:MAX_FRAME] for line in lines if line.startswith("    ")]
+    return [short_frame(frame) for frame in frames[:MAX_FRAMES]]
+
+
+def explain_stack_failure(output, node):
+    """Why py-spy shows no stack, in one sentence; how an administrator can allow it, where that is the reason."""
+    if "permission denied" in output.lower() or "Operation not permitted" in output:
+        return (f"the kernel of {node} does not let py-spy read the process; an administrator can allow it with: sysctl "
+                "kernel.yama.ptrace_scope=0")
+    reason = printable(output.partition("\n")[0].strip())
+    return f"py-spy shows no stack on {node}: {reason or 'it did not answer within 2 s'}"
+
+
+def add_stack(rank, py_spy):
+    """Runs `py-spy dump --nonblocking`, which reads the memory of the process and does not stop it. For processes whose
+    program is a Python."""
+    if not (is_python(rank.program) or rank.program.endswith(".py") or rank.framework):
+        return
+    if not os.access(py_spy, os.X_OK):
+        rank.stack_trouble = f"{printable(py_spy)} is not on {rank.node}; install py-spy in a folder that all nodes share"
+        return
+    words = [py_spy, "dump", "--nonblocking", "--full-filenames", "--pid", str(rank.pid)]
+    output, _ = output_of(words, STACK_LIMIT, joins_errors=True)
+    rank.stack = parse_stack(output)
+    if not rank.stack:
+        rank.stack_trouble = explain_stack_failure(output, rank.node)
+
+
+def refuse_ras(version, port):
+    """Why this release of NCCL is not asked; empty: it is. `version`: "2.24.3", "2.24.3+cuda12"; empty: unknown."""
+    by_hand = f"ask by hand on that node: ncclras --port {port} --verbose"
+    release = tuple(number_in(part, 99) for part in version.partition("+")[0].split("."))
+    if len(release) != 3 or None in release:
+        return f"NCCL's RAS is not asked, because the release of NCCL is unknown and some releases end when asked; {by_hand}"
+    if release < FIRST_WITH_RAS:
+        return f"NCCL {version} has no RAS; it came with 2.24"
+    report = next((report for fixed, report in CRASHES if release < fixed), "")
+    return report and f"NCCL's RAS is not asked, because NCCL {version} may end the program when asked ({report}); {by_hand}"
+
+
+def ask_ras(ranks, node):
+    """The lines that the RAS of the first of these ranks that has one answers to "verbose status"; else one sentence."""
+    rank = next((one for one in ranks if one.ras_port), None)
+    if rank is None:
+        return [f"no rank of {node} listens for NCCL's RAS; NCCL 2.24 and later do once a communicator exists"]
+    refusal = refuse_ras(rank.nccl_version, rank.ras_port)
+    if refusal:
+        return [refusal]
+    import socket  # takes time, and few looks need it
+    deadline = time.monotonic() + RAS_LIMIT
+    answer = b""
+    try:
+        # The host name has an address of IPv6, too, and NCCL listens on one of them.
+        with socket.create_connection(("localhost", rank.ras_port), RAS_LIMIT) as connection:
+            connection.sendall(b"verbose status\n")
+            while len(answer) < MAX_RAS:
+                connection.settimeout(max(0.001, deadline - time.monotonic()))
+                part = connection.recv(MAX_RAS - len(answer))
+                if not part:
+                    break
+                answer += part
+    except socket.timeout:
+        pass  # what has come counts
+    except OSError:
+        return [f"NCCL's RAS of {node} does not accept a connection at port {rank.ras_port}"]
+    lines = answer.decode("latin-1").split("\n")[:-1]  # whole lines
+    return lines or [f"NCCL's RAS of {node} did not answer within 4 s"]

@@ -1,0 +1,120 @@
+"""Reads the texts of /proc: pure functions, for tests."""
+# SPDX-License-Identifier: Apache-2.0
+from types import SimpleNamespace
+
+from plain_text import number_in, printable
+
+# Files that only a program of this framework maps. The first framework that is found counts: PyTorch may map MPI, too.
+FRAMEWORKS = (
+    ("PyTorch", ("libtorch_cpu.so", "libtorch.so")),
+    ("JAX", ("xla_extension.so", "libjax", "_jax.")),
+    ("TensorFlow", ("libtensorflow",)),
+    ("Paddle", ("libpaddle",)),
+    ("MPI", ("libmpi.so", "libmpi_", "libmpich.so")),
+    ("NCCL", ("libnccl.so",)),
+    ("RCCL", ("librccl.so",)),
+    ("NVSHMEM", ("libnvshmem",)),
+)
+
+# Kernel functions in which a thread waits, by their beginnings. Names differ between kernels: poll_schedule_timeout
+# until 5.x, do_sys_poll or do_poll with inlining. The file systems are FUSE, NFS, SunRPC, Lustre, BeeGFS, GPFS, Ceph,
+# page cache and block layer.
+FILE_SYSTEM = "file system"
+WAITS = (
+    (FILE_SYSTEM, "request_wait_answer fuse_ nfs rpc_ ptlrpc ldlm cl_sync ll_ osc_ obd_ lustre beegfs FhgfsOps cxiWait mmfs "
+     "ceph folio_wait wait_on_page wait_on_buffer io_schedule blk_ jbd2 xfs_ ext4_ btrfs_ autofs"),
+    ("futex", "futex do_futex"),
+    ("poll", "poll_schedule do_poll do_sys_poll do_select core_sys_select ep_poll do_epoll"),
+    ("sleep", "hrtimer_nanosleep do_nanosleep common_nsleep clock_nanosleep"),
+    ("read of a pipe", "pipe_read anon_pipe_read pipe_wait"),
+    ("write to a pipe", "pipe_write anon_pipe_write"),
+    ("read of a terminal", "n_tty_read tty_read"),
+    ("wait for a child", "do_wait"),
+    ("accept", "inet_csk_accept inet_csk_wait_for_connect"),
+    ("socket", "sk_wait_data sk_stream_wait"),
+    ("connect", "inet_stream_connect inet_wait_for_connect"),
+    ("local socket", "unix_stream skb_wait"),
+    ("file lock", "flock posix_lock"),
+    ("signal", "do_sigtimedwait sigsuspend"),
+    ("stop", "do_signal_stop"),
+    ("message queue", "do_msgrcv"),
+    ("semaphore", "do_semtimedop"),
+)
+
+
+def parse_stat(text):
+    """/proc/PID/stat, see proc(5). A process that has ended has the state X."""
+    begin, end = text.find("("), text.rfind(")")
+    fields = text[end + 2:].split()
+    if not 0 <= begin < end or len(fields) < 13:
+        return SimpleNamespace(name="", state="X", parent=0, ticks=0)
+    name = printable(text[begin + 1:end])  # at most 15 characters, any of them
+    ticks = int(fields[11]) + int(fields[12])  # of CPU, user and system
+    return SimpleNamespace(name=name, state=fields[0], parent=int(fields[1]), ticks=ticks)
+
+
+def parse_status(text):
+    """/proc/PID/status and io: the first word behind each name."""
+    lines = (line.partition(":") for line in text.split("\n"))
+    return {name: (rest.split() or [""])[0] for name, colon, rest in lines if colon}
+
+
+def parse_environ(text):
+    """The first entry of a name counts, as for getenv(3)."""
+    entries = (entry.partition("=") for entry in reversed(text.split("\0")))
+    return {name: value for name, _, value in entries}
+
+
+def value_of(variables, *names):
+    """Of the first of these names that has a value."""
+    return next((variables[name] for name in names if variables.get(name)), "")
+
+
+def port_behind_colon(address):
+    return number_in(address.rpartition(":")[2], 0xffff) if ":" in address else None
+
+
+def framework_in(maps):
+    """By the files that /proc/PID/maps shows; empty: none that is known."""
+    names = {line.rpartition("/")[2] for line in maps.split("\n") if "/" in line}
+    return next((framework for framework, prefixes in FRAMEWORKS if any(name.startswith(prefixes) for name in names)), "")
+
+
+def version_in(path):
+    """"2.24.3" of libnccl.so.2.24.3 or nccl-2.24.3/lib/libnccl.so.2; empty: it names none."""
+    words = "".join(one if one in "0123456789." else " " for one in path).split()
+    numbers = (word[word.find("2."):].split(".") for word in words if "2." in word)
+    return ([""] + [".".join(parts) for parts in numbers if len(parts) == 3 and all(parts)])[-1]
+
+
+def nccl_in(maps):
+    """The first libnccl of /proc/PID/maps: its device and inode, the release in its path, and its address; None: there is
+    none."""
+    for line in maps.split("\n"):
+        words = line.split(None, 5)
+        if len(words) == 6 and words[5].rpartition("/")[2].startswith("libnccl.so"):
+            address = int(words[0].partition("-")[0], 16)
+            return SimpleNamespace(file=f"{words[3]} {words[4]}", version=version_in(words[5]), address=address)
+    return None
+
+
+def parse_tcp(text, inodes):
+    """Of /proc/PID/net/tcp or tcp6, the sockets with one of these inodes: state, own port and remote port."""
+    sockets = []
+    for words in map(str.split, text.split("\n")):
+        if len(words) > 9 and words[9] in inodes:
+            # "0100007F:1F90" has the port in hexadecimal behind its colon.
+            own, remote = (int(address.rpartition(":")[2], 16) for address in words[1:3])
+            sockets.append((words[3], own, remote))
+    return sockets
+
+
+def describe_wchan(wchan):
+    """"futex", "file system (request_wait_answer)"; the kernel's own name where it is not known; empty for "0"."""
+    if wchan in ("", "0"):
+        return ""
+    name = wchan[2:] if wchan.startswith("__") else wchan
+    for wait, prefixes in WAITS:
+        if name.startswith(tuple(prefixes.split())):
+            return f"{wait} ({wchan})" if wait == FILE_SYSTEM else wait
+    return wchan[:40]

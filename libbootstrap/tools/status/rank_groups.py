@@ -1,0 +1,87 @@
+"""Groups of ranks that are alike, and how sentences and tables name them."""
+# SPDX-License-Identifier: Apache-2.0
+from plain_text import counted
+
+IDLE_PERCENT = 2  # of a core
+BUSY = 15  # on a node with more work than cores
+MOST_ARE_BUSY = 8  # the same where few ranks are idle
+GAP = 50
+MAX_NAMES = 3
+
+
+def far_apart(cpu):
+    """True for ranks in the smaller of two groups that are far apart in their use of CPU; empty: there are no such
+    groups."""
+    ascending = sorted(cpu)
+    idle = sum(percent <= IDLE_PERCENT for percent in cpu)
+    least_busy = MOST_ARE_BUSY if 2 * idle < len(cpu) else BUSY
+    if 0 < idle < len(cpu) and ascending[idle] >= least_busy:
+        split = idle
+    else:
+        split = next((i for i in range(1, len(cpu)) if ascending[i] - ascending[i - 1] >= GAP), 0)
+    if split == 0:
+        return []
+    high, highs = ascending[split], len(cpu) - split
+    # Of two groups of one size, the one without the first rank.
+    marks_high = highs < split if highs != split else cpu[0] < high
+    return [(percent >= high) == marks_high for percent in cpu]
+
+
+def cpu_of(ranks):
+    """Percent of a core that each rank used or, up to one core, would have used on a node with less work."""
+    return [max(rank.cpu_percent, min(100, rank.cpu_percent + rank.cpu_wait_percent)) for rank in ranks]
+
+
+def group_ranks(ranks):
+    """The smallest group first, and in it the lowest rank."""
+    apart = far_apart(cpu_of(ranks)) or [False] * len(ranks)
+    groups = {}
+    for rank, is_apart in zip(ranks, apart):
+        # A rank that runs and waits in turn is somewhere else at each look.
+        waits_in = rank.waits_in if rank.is_still else ""
+        key = (rank.phase, is_apart, waits_in, rank.child, rank.unread, tuple(rank.stack))
+        groups.setdefault(key, []).append(rank)
+    return sorted(groups.values(), key=lambda group: (len(group), group[0].rank))
+
+
+def list_ranks(group):
+    """"0-4,6-7"."""
+    runs = []
+    for rank in group:
+        if runs and runs[-1][1] == rank.rank - 1:
+            runs[-1][1] = rank.rank
+        else:
+            runs.append([rank.rank, rank.rank])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def nodes_of(group):
+    return sorted({rank.node for rank in group} - {""})
+
+
+def range_of(group, member, write):
+    values = [getattr(rank, member) for rank in group]
+    low, high = write(min(values)), write(max(values))
+    return low if low == high else f"{low.partition(' ')[0]}-{high}"
+
+
+def cpu_range(group):
+    """"97 %", "0-98 %"."""
+    return range_of(group, "cpu_percent", "{} %".format)
+
+
+def name_group(ranks, group):
+    """"rank 5 (node002, local rank 1, pid 4711)", "ranks 8-15 (all of node003)", "all 8 ranks"."""
+    first, nodes = group[0], nodes_of(group)
+    if len(group) == 1:
+        pid = f", pid {first.pid}" if first.pid else ""
+        return f"rank {first.rank}" + (f" ({first.node}, local rank {first.local_rank}{pid})" if nodes else "")
+    if len(group) == len(ranks):
+        return f"all {len(group)} ranks"
+    text = f"ranks {list_ranks(group)}"
+    if not nodes:
+        return text
+    on_these = sum(rank.node in nodes for rank in ranks)
+    is_whole = on_these == len(group) > len(nodes)
+    names = ", ".join(nodes) if len(nodes) <= MAX_NAMES else counted(len(nodes), "node")
+    return f"{text} ({'all of ' if is_whole else ''}{names})"

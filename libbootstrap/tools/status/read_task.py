@@ -1,0 +1,302 @@
+"""Reads the processes of one task in /proc. A call may wait in the kernel: call it in a process that can be abandoned."""
+# SPDX-License-Identifier: Apache-2.0
+import itertools
+import os
+import time
+import zlib
+from types import SimpleNamespace
+
+from find_ranks import find_ranks
+from parse_proc import (FILE_SYSTEM, describe_wchan, framework_in, nccl_in, parse_environ, parse_stat, parse_status,
+                        parse_tcp, port_behind_colon, value_of)
+from plain_text import number_in
+from records import MAX_RANKS, make_rank, rank_in
+
+MAX_TEXT = 4 << 20  # bytes; environments, maps and lists of sockets are the largest
+MAX_PROCESSES = 256  # of a task
+MAX_THREADS = 4096  # of a process
+MAX_DESCRIPTORS = 16384  # of a task
+MAX_PIDS = 65536
+MAX_PORTS = 64  # of each kind that are reported
+MAX_LINKS = 512  # the same
+BETWEEN_LOOKS = 1  # seconds
+DEFAULT_RAS_PORT = 28028  # NCCL's user guide, NCCL_RAS_ADDR
+PAGE = 4096
+ESTABLISHED, SYN_SENT, LISTEN = "01", "02", "0A"  # the kernel's include/net/tcp_states.h
+# The kernel's arch/x86/entry/syscalls/syscall_64.tbl.
+READS = (0, 17, 19, 45, 47)  # read, pread64, readv, recvfrom, recvmsg
+WRITES = (1, 18, 20, 44, 46)  # write, pwrite64, writev, sendto, sendmsg
+
+
+def read_proc(pid, name, limit=MAX_TEXT, offset=0):
+    """What can be read."""
+    text = b""
+    try:
+        descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return ""
+    try:
+        if offset:
+            os.lseek(descriptor, offset, os.SEEK_SET)
+        part = b"-"
+        while part and len(text) < limit:
+            part = os.read(descriptor, min(limit - len(text), 65536))
+            text += part
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+    return text.decode("latin-1")
+
+
+def read_stat(pid):
+    return parse_stat(read_proc(pid, "stat"))
+
+
+def read_environ(pid):
+    return parse_environ(read_proc(pid, "environ"))
+
+
+def numbers_in(folder, limit):
+    """The entries of a folder that are numbers."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in itertools.islice(entries, limit) if entry.name.isdigit()]
+    except OSError:
+        return []
+
+
+def link_target(path):
+    """Of a symbolic link; empty: there is none."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def of_each_thread(pid, name):
+    return [read_proc(pid, f"task/{thread}/{name}").split() for thread in numbers_in(f"/proc/{pid}/task", MAX_THREADS)]
+
+
+def stays_in_disk_wait(pid, state):
+    """A process that writes a file is in this state for moments, and one on a dead file system for ever."""
+    for _ in range(20):
+        if state != "D":
+            break
+        time.sleep(0.01)
+        state = read_stat(pid).state
+    return state == "D"
+
+
+def read_process(pid, stat):
+    """Leaves Slurm's own variables out: all processes below a task have those of the task."""
+    words, variables, framework = [], {}, ""
+    if stat.state != "Z" and not stays_in_disk_wait(pid, stat.state):
+        words = read_proc(pid, "cmdline").rstrip("\0").split("\0")
+        variables = read_environ(pid)
+        framework = framework_in(read_proc(pid, "maps"))
+    return SimpleNamespace(pid=pid, parent=stat.parent, name=stat.name, words=words, framework=framework,
+                           # Of torchrun, mpirun and others; empty: none.
+                           rank=value_of(variables, "RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"),
+                           local_rank=value_of(variables, "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+                           world_size=value_of(variables, "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"))
+
+
+def read_process_tree(root):
+    """The process and all below it, each behind its parent."""
+    tree, pids = [], [root]
+    for pid in pids:  # which grows
+        stat = read_stat(pid)
+        if stat.state != "X":
+            tree.append(read_process(pid, stat))
+            children = itertools.chain(*of_each_thread(pid, "children"))
+            pids += map(int, itertools.islice(children, MAX_PROCESSES - len(pids)))
+    return tree
+
+
+def read_sockets(pids):
+    """TCP sockets of these processes, which share a network namespace."""
+    inodes, left = set(), MAX_DESCRIPTORS
+    for pid in pids:
+        for number in numbers_in(f"/proc/{pid}/fd", left):
+            left -= 1
+            target = link_target(f"/proc/{pid}/fd/{number}")
+            if target.startswith("socket:["):
+                inodes.add(target[len("socket:["):-1])
+    names = ("net/tcp", "net/tcp6") if inodes else ()
+    return [socket for name in names for socket in parse_tcp(read_proc(pids[0], name), inodes)]
+
+
+def ports_in(sockets, wanted):
+    """Remote ports of connections that have no answer yet, and own ports of others."""
+    ports = {remote if state == SYN_SENT else own for state, own, remote in sockets if state == wanted}
+    return sorted(ports)[:MAX_PORTS]
+
+
+def read_moment(pid):
+    """What changes from one look to the next."""
+    status = parse_status(read_proc(pid, "status"))
+    return SimpleNamespace(
+        when=time.monotonic(),
+        stat=read_stat(pid),
+        status=status,
+        switches=[status.get(name) for name in ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")],
+        written=int(parse_status(read_proc(pid, "io")).get("wchar", 0)),
+        # Nanoseconds in which threads were ready to run and had no core.
+        core_wait=sum(int(words[1]) for words in of_each_thread(pid, "schedstat") if len(words) > 1))
+
+
+def is_still(before, after):
+    return before.stat.state == after.stat.state != "R" and before.switches == after.switches
+
+
+def describe_call(pid):
+    """The descriptor of a blocked read or write, which is clearer than the kernel function."""
+    words = read_proc(pid, "syscall").split()
+    call = number_in(words[0]) if len(words) > 1 else None
+    if call not in READS + WRITES:
+        return ""
+    descriptor = int(words[1], 16)
+    if call in READS and descriptor == 0:
+        return "read of standard input"
+    kind = link_target(f"/proc/{pid}/fd/{descriptor}").partition(":")[0]
+    if kind not in ("pipe", "socket"):
+        return ""
+    return f"read of a {kind}" if call in READS else f"write to a {kind}"
+
+
+def add_wait(rank):
+    rank.wchan = read_proc(rank.pid, "wchan")
+    if rank.state == "R" or rank.wchan == "0":
+        return
+    rank.waits_in = describe_wchan(rank.wchan)
+    if not rank.waits_in.startswith(FILE_SYSTEM):
+        rank.waits_in = describe_call(rank.pid) or rank.waits_in
+
+
+def add_libraries(rank):
+    maps = read_proc(rank.pid, "maps")
+    rank.framework, nccl = framework_in(maps), nccl_in(maps)
+    if nccl:
+        rank.nccl_file, rank.nccl_version = nccl.file, nccl.version
+        # `map_files` would open a file of the task. Its memory has the same bytes, with the build id in the first page.
+        head = read_proc(rank.pid, "mem", PAGE, nccl.address)
+        rank.nccl_build = "%08x" % zlib.crc32(head.encode("latin-1")) if head else ""
+
+
+def add_environment(rank):
+    variables = read_environ(rank.pid)
+    ports = [(name, number_in(variables.get(name, ""), 0xffff)) for name in ("MASTER_PORT", "JAX_COORDINATOR_PORT")]
+    name = "JAX_COORDINATOR_ADDRESS"
+    ports.append((name, port_behind_colon(variables.get(name, ""))))
+    rank.meetings = [f"{name} {port}" for name, port in ports if port is not None]
+    ras = variables.get("NCCL_RAS_ADDR")
+    ras_port = port_behind_colon(ras) if ras else DEFAULT_RAS_PORT
+    rank.ras_port = ras_port if ras_port in rank.listens else 0
+    if rank.nccl_file and not rank.nccl_version:
+        rank.nccl_version = variables.get("NCCL_VERSION", "")
+    rank.node_tasks = variables.get("SLURM_GTIDS", "")
+
+
+def why_unread(pid, name):
+    """Users may not read a process of slurmstepd before it has become the user's program."""
+    try:
+        os.close(os.open(f"/proc/{pid}/fd", os.O_RDONLY | os.O_DIRECTORY))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if name == "slurmstepd":
+            return "Slurm has not started its program yet"
+        return f"the kernel does not allow to look at it: {error.strerror}"
+    return ""
+
+
+def describe_child(child, before, after):
+    """A child that has ended, and that its parent has not waited for, is common and harmless."""
+    if before.stat.state == after.stat.state == "T":
+        return f"{child.name} (pid {child.pid}) is stopped (SIGSTOP)"
+    if after.stat.state == "D" and is_still(before, after):
+        return f"{child.name} (pid {child.pid}) waits for a disk or file system"
+    return ""
+
+
+def add_activity(rank, before, after):
+    seconds = after.when - before.when
+    rank.state = after.stat.state
+    rank.is_still = is_still(before, after)
+    ticks = max(0, after.stat.ticks - before.stat.ticks)
+    rank.cpu_percent = int(ticks * 100 / os.sysconf("SC_CLK_TCK") / seconds)
+    nanoseconds_in_percent = 1e7
+    rank.cpu_wait_percent = int(max(0, after.core_wait - before.core_wait) / nanoseconds_in_percent / seconds)
+    rank.written_kib = max(0, after.written - before.written) >> 10
+    rank.memory_kib = int(after.status.get("VmRSS", 0))
+    rank.cores = after.status.get("Cpus_allowed_list", "")
+
+
+def has_memory(rank):
+    """A process that waits for a disk may have locked its memory."""
+    return not (rank.state == "D" and rank.is_still) and rank.state not in ("Z", "X") and not rank.unread
+
+
+def look_at_rank(task, processes, tree, before, task_sockets):
+    main = tree[processes.main]
+    rank = make_rank(**{**vars(task), "pid": main.pid, "program": main.name, "chain": processes.chain,
+                        "is_launcher": processes.is_launcher})
+    if processes.is_worker:
+        number, local_rank = rank_in(main.rank), rank_in(main.local_rank)
+        rank.rank = task.rank if number is None else number
+        rank.local_rank = task.local_rank if local_rank is None else local_rank
+        rank.world_size = number_in(main.world_size, MAX_RANKS) or 0
+    add_activity(rank, before[processes.main], read_moment(main.pid))
+    add_wait(rank)
+    others = (place for place in processes.members if place != processes.main)
+    troubles = (describe_child(tree[place], before[place], read_moment(tree[place].pid)) for place in others)
+    rank.child = next(filter(None, troubles), "")
+    sockets = read_sockets([tree[place].pid for place in processes.members])
+    links = [f"{own}:{remote}" for state, own, remote in sockets if state == ESTABLISHED]
+    rank.links, rank.listens, rank.tries = links[:MAX_LINKS], ports_in(sockets, LISTEN), ports_in(sockets, SYN_SENT)
+    rank.task_listens = ports_in(task_sockets, LISTEN)
+    if rank.state != "Z":
+        rank.unread = why_unread(main.pid, main.name)
+    if has_memory(rank):
+        add_libraries(rank)
+        add_environment(rank)
+    return rank
+
+
+def look_at_main_process(task):
+    """What is known without the memory of the process, which a process that waits for a disk may have locked."""
+    stat = read_stat(task.pid)
+    rank = make_rank(**{**vars(task), "program": stat.name, "state": stat.state})
+    add_wait(rank)
+    return rank
+
+
+def look_at_task(task, launchers):
+    """Looks twice, a second apart, at the task's ranks."""
+    for _ in range(2):
+        tree = read_process_tree(task.pid)
+        before = [read_moment(process.pid) for process in tree]
+        time.sleep(BETWEEN_LOOKS)
+        sockets = read_sockets([process.pid for process in tree])
+        ranks = [look_at_rank(task, processes, tree, before, sockets) for processes in find_ranks(tree, launchers)]
+        if all(rank.state != "X" for rank in ranks):
+            break  # else a shell continues after its program has ended: look again
+    return [rank for rank in ranks if rank.state != "X"]
+
+
+def task_at(node, pid, rank, local_rank):
+    """A task as Slurm's record has it."""
+    return make_rank(rank=rank, task=rank, local_rank=local_rank, node=node, pid=pid)
+
+
+def find_tasks_by_environment(job, step, node):
+    """The tasks of a step on this node by their environment, where Slurm has no list."""
+    tasks = []
+    for pid in numbers_in("/proc", MAX_PIDS):
+        variables = read_environ(pid)
+        names = ("SLURM_TASK_PID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURMD_NODENAME")
+        if [variables.get(name) for name in names] == [pid, job, step, node]:
+            rank, local_rank = (rank_in(variables.get(name, "")) or 0 for name in ("SLURM_PROCID", "SLURM_LOCALID"))
+            tasks.append(task_at(node, int(pid), rank, local_rank))
+    return tasks

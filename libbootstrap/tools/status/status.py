@@ -1,0 +1,65 @@
+"""`slurm-bootstrap status`: which rank of a running step is out of step, looked at from outside."""
+# SPDX-License-Identifier: Apache-2.0
+import signal
+import sys
+import time
+
+from judge import Judgement
+from look_step import look_at_step
+from report import add_durations, status_json, status_text
+from step_choice import Refusal, find_commands, find_program, find_step, parse_step_argument
+
+
+def explain_no_answer(state, step, own_path):
+    """Why the look shows nothing; empty: it does."""
+    if not state.nodes and "execve" in state.complaint:
+        return (f"started {own_path} with srun on the nodes of step {step.name}, which do not have it; install it there, or "
+                "start one from a folder that all nodes share")
+    if not state.nodes and state.complaint.startswith("slurm-bootstrap: "):  # a node without Python
+        return state.complaint.partition(": ")[2]
+    if not state.nodes and state.complaint:
+        return f"started the looking step with srun, which failed: {state.complaint}"
+    if step.tasks > 1 or len(state.ranks) > 1:
+        return ""
+    who = "".join(f" ({rank.program}, pid {rank.pid} on {rank.node})" for rank in state.ranks)
+    return f"step {step.name} has one task{who}, so there is no other rank to compare it with"
+
+
+def show_status(own_path, name, has_json, has_stacks, asks_ras, seconds):
+    """Looks again after so many seconds, until the step ends; 0: looks once."""
+    job, number = parse_step_argument(name)
+    slurm = find_commands(own_path)
+    py_spy = find_program("py-spy", own_path) if has_stacks else ""
+    if has_stacks and not py_spy:
+        raise Refusal("looked for py-spy in PATH, which has none; install it with: pip install 'slurm-bootstrap[status]'")
+    since, is_first = {}, True
+    while is_first or seconds:
+        try:
+            step = find_step(slurm, job, number)
+        except Refusal as refusal:
+            refusal.status = 1 if is_first else 0
+            raise
+        job, number = step.leader, step.step  # later looks are at the same step
+        state = look_at_step(slurm, step, asks_ras, py_spy)
+        why = explain_no_answer(state, step, own_path)
+        if why:
+            raise Refusal(why)
+        judgement = Judgement(state, step.tasks)
+        since = add_durations(judgement, since, time.monotonic())
+        text = status_json(judgement, step.name) if has_json else status_text(judgement, step.name, has_stacks)
+        print(text if is_first or has_json else "\n" + text, end="", flush=True)
+        is_first = False
+        time.sleep(seconds)
+
+
+def main(own_path, name, output, stacks, ras, seconds):
+    """The words of the command, which has read the command line."""
+    # As in other commands, without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        name = name.encode("utf-8", "surrogateescape").decode("latin-1")
+        show_status(own_path, name, output == "json", stacks == "stacks", ras == "ras", int(seconds))
+    except Refusal as refusal:
+        sys.stderr.write(f"slurm-bootstrap: {refusal}\n")
+        sys.exit(refusal.status)

@@ -1,0 +1,189 @@
+"""Which step is looked at, by what Slurm's own commands print about jobs and steps."""
+# SPDX-License-Identifier: Apache-2.0
+import os
+import re
+from collections import namedtuple
+from types import SimpleNamespace
+
+from children import output_of
+from plain_text import counted, number_in, printable, quoted
+
+ASK_LIMIT = 4  # seconds
+MAX_LISTED = 8
+STEP_FORMAT = "%i|%A|%N|%j"  # of squeue -s
+LOOK_NAME = "slurm-bootstrap-status"  # of the looking step, which is no step to look at
+
+# Absolute paths on this host, that of this command first.
+Commands = namedtuple("Commands", "own srun scontrol squeue scancel")
+# One line of squeue. Its job is as squeue writes it: "12", of an array "12_3".
+StepLine = namedtuple("StepLine", "job step tasks nodes name")
+# The part of a step that one job has; a heterogeneous step has several.
+StepPart = namedtuple("StepPart", "job component tasks first_rank nodes gpus")
+
+
+class Refusal(Exception):
+    """Why there is nothing to look at, in one sentence; and the exit status."""
+
+    def __init__(self, sentence, status=1):
+        super().__init__(sentence)
+        self.status = status
+
+
+def find_program(name, own_path):
+    """The absolute path of a program in PATH, or beside this command; empty: there is none."""
+    folders = os.environ.get("PATH", "").split(":") + [os.path.dirname(own_path)]
+    paths = (f"{folder}/{name}" for folder in folders if folder.startswith("/"))
+    return next((path for path in paths if os.access(path, os.X_OK)), "")
+
+
+def find_commands(own_path):
+    paths = [own_path]
+    for name in Commands._fields[1:]:
+        paths.append(find_program(name, own_path))
+        if not paths[-1]:
+            raise Refusal(f"looked for {name} in PATH, which has none; run this command on a host with Slurm's commands, "
+                          "such as a login node")
+    return Commands(*paths)
+
+
+def environment_for_slurm():
+    """Without variables of Slurm, PMIx and our own, which are of another step."""
+    dropped = ("SLURM", "PMI", "SQUEUE_", "SCONTROL_", "SCANCEL_")
+    kept = {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(dropped)}
+    return {**kept, "SLURM_BOOTSTRAP": "off"}
+
+
+def ask_slurm(*words, seconds=ASK_LIMIT):
+    """What a command of Slurm prints."""
+    text, status = output_of(words, seconds, joins_errors=True, most=16 << 20, environment=environment_for_slurm())
+    asked = f"asked Slurm with {os.path.basename(words[0])}"
+    if status is None:
+        raise Refusal(f"{asked}, which did not answer within {seconds} s; slurmctld may be down")
+    if status:
+        first_line = text.partition("\n")[0]
+        raise Refusal(f"{asked}, which failed: {printable(first_line)}")
+    return text
+
+
+def gpus_in(gres):
+    """"gpu:a100:2(IDX:0-1),gpu:t4:1(IDX:2)" is 3. Indexes in the parentheses may have commas of their own."""
+    return sum(number_in(count, 1024) or 0 for count in re.findall(r"(?:^|,)gpu[^,(]*:(\d+)(?=[,(]|$)", gres))
+
+
+def parse_jobs(text):
+    """The lines of `scontrol show job -d -o`."""
+    jobs = []
+    for line in text.split("\n"):
+        fields = dict(reversed(re.findall(r"(?:^| )(\w+)=([^ ]*)", line)))  # the first one of a name counts
+        if not line.startswith("JobId="):
+            continue
+        user = fields.get("UserId", "")  # "alice(10001)"
+        jobs.append(SimpleNamespace(
+            id=fields["JobId"],
+            leader=fields.get("HetJobId", ""),  # of a heterogeneous job
+            component=number_in(fields.get("HetJobOffset", "")) or 0,
+            user=user,
+            user_id=number_in(user.rpartition("(")[2].rstrip(")")),
+            state=fields.get("JobState", ""),
+            gpus=min(map(gpus_in, re.findall(r" GRES=([^ ]*)", line)), default=0)))  # that each node has at least
+    return jobs
+
+
+def parse_steps(text):
+    """The lines of squeue, but for those of steps that are none to look at."""
+    found = re.findall(r"^([^|.\n]*)\.([^|\n]*)\|(\d{1,9})\|([^|\n]*)\|(.*)$", text, re.M)
+    steps = [StepLine(job, step, int(tasks), nodes, name) for job, step, tasks, nodes, name in found]
+    return [one for one in steps if one.step != "extern" and one.name != LOOK_NAME]
+
+
+def parse_step_argument(text):
+    """JOBID or JOBID.STEP as a pair; empty: the user's only one."""
+    found = re.match(r"([0-9][0-9_+]{0,30})(?:\.(batch|interactive|[0-9]{1,10}))?\Z", text)
+    if text and not found:
+        raise Refusal(f"{quoted(text)} is no JOBID or JOBID.STEP, such as 12 or 12.0; squeue -s --me lists your steps", 2)
+    return found.groups("") if found else ("", "")
+
+
+def refuse_job(jobs, wanted, user_id):
+    """Why this job cannot be looked at; empty: it can."""
+    if not jobs:
+        return f"Slurm knows no job {wanted}; it has ended, or the number is wrong; squeue --me lists your jobs"
+    job = jobs[0]
+    if job.user_id != user_id:
+        return f"job {wanted} belongs to {printable(job.user)}; only this user can look at it"
+    if job.state == "SUSPENDED":
+        return (f"job {wanted} is suspended, so that no step can look at it; its processes are stopped until: "
+                f"scontrol resume {wanted}")
+    if job.state == "PENDING":
+        return f"job {wanted} has not started; squeue -j {wanted} shows why"
+    return "" if job.state == "RUNNING" else f"job {wanted} does not run; its state is {printable(job.state)}"
+
+
+def list_of(steps):
+    shown = [f"{one.job}.{one.step} ({printable(one.name)}, {counted(one.tasks, 'task')} on {one.nodes})" for one in steps]
+    more = len(shown) - MAX_LISTED
+    return ", ".join(shown[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def choose_step(steps, job, step):
+    """Among the user's steps of all jobs, or of one: the only one of several tasks, else the only one."""
+    whose = f"job {job} has" if job else "you have"
+    if not steps:
+        raise Refusal(f"{whose} no running step" + ("" if job else "; squeue --me lists your jobs"))
+    if step:
+        choice = [one for one in steps if one.step == step][:1]
+        if not choice:
+            raise Refusal(f"{whose} no running step {step}; running: {list_of(steps)}")
+        return choice[0]
+    choice = [one for one in steps if one.tasks > 1] or steps
+    # The step of a batch script is there beside the steps that the script starts.
+    if len(choice) == 2 and choice[0].job == choice[1].job and choice[0].tasks == choice[1].tasks == 1:
+        choice = [one for one in choice if one.step != "batch"]
+    if len(choice) > 1:
+        raise Refusal(f"{whose} several running steps; name one of them: {list_of(choice)}")
+    return choice[0]
+
+
+class ChosenStep:
+    """The chosen step in all components of its job. `lines`: of all components."""
+
+    def __init__(self, jobs, lines, step):
+        self.step, self.parts, self.tasks = step, [], 0
+        self.is_heterogeneous = bool(jobs[0].leader)
+        self.leader = jobs[0].leader or jobs[0].id  # the job that srun is given
+        self.name = f"{self.leader}.{step}"
+        for job in sorted(jobs, key=lambda one: one.component):
+            # squeue writes a task of an array with two numbers, and that job has no components.
+            for line in lines:
+                if line.step == step and (line.job == job.id or not self.is_heterogeneous):
+                    self.parts.append(StepPart(job.id, job.component, line.tasks, self.tasks, line.nodes, job.gpus))
+                    self.tasks += line.tasks
+                    break
+
+
+def ask_job(slurm, job):
+    try:
+        return parse_jobs(ask_slurm(slurm.scontrol, "show", "job", "-d", "-o", job))
+    except Refusal as refusal:
+        if "nvalid job id" in str(refusal):
+            return []
+        raise
+
+
+def find_step(slurm, job, step):
+    """All of this, by asking Slurm."""
+
+    def ask_steps(option, value):
+        return parse_steps(ask_slurm(slurm.squeue, "-h", "-s", "-o", STEP_FORMAT, option, value))
+
+    if not job:
+        job, step = choose_step(ask_steps("-u", str(os.getuid())), job, step)[:2]
+    # Of a heterogeneous job all components, whichever of them was named.
+    jobs = ask_job(slurm, job)
+    if jobs and jobs[0].leader:
+        jobs = ask_job(slurm, jobs[0].leader)
+    refusal = refuse_job(jobs, job, os.getuid())
+    if refusal:
+        raise Refusal(refusal)
+    lines = ask_steps("-j", ",".join(one.id for one in jobs))
+    return ChosenStep(jobs, lines, choose_step(lines, job, step).step)

@@ -1,0 +1,143 @@
+"""Which ranks `status` names as out of step, and which it does not; no cluster."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import sys
+
+import pytest
+
+from harness import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "libbootstrap" / "tools" / "status"))
+from judge import Judgement  # noqa: E402
+from rank_groups import far_apart, group_ranks, list_ranks  # noqa: E402
+from records import NODE, StepState, make_rank, make_record  # noqa: E402
+from report import add_durations, status_text  # noqa: E402
+
+RANKS = 8
+ODD = "rank 5 (node002, local rank 1, pid 105) "
+
+
+def healthy(changes=None):
+    """Eight ranks of PyTorch on two nodes that wait for each other in a collective, but for changes of some."""
+    state = StepState()
+    state.nodes = [make_record(NODE, {"node": node}) for node in ("node001", "node002")]
+    for i in range(RANKS):
+        known = {"rank": i, "task": i, "local_rank": i % 4, "node": f"node00{1 + i // 4}", "pid": 100 + i, "program": "python3",
+                 "node_tasks": "0,1,2,3" if i < 4 else "4,5,6,7", "chain": "python3", "state": "S", "is_still": True,
+                 "waits_in": "futex", "framework": "PyTorch", "meetings": ["MASTER_PORT 29500"],
+                 "links": [f"{40000 + i}:29500"], "listens": [] if i else [29500]}
+        state.ranks.append(make_rank(**{**known, **(changes or {}).get(i, {})}))
+    return state
+
+
+def judge(state):
+    return Judgement(state, RANKS)
+
+
+def first_line(state):
+    return judge(state).findings[0].sentence
+
+
+def maybe(who, what):
+    return f"{what}; {who} may be slow, in a checkpoint, or stuck"
+
+
+@pytest.mark.parametrize("change, one, several", [
+    ({"state": "T"}, "is stopped (SIGSTOP)", "are stopped (SIGSTOP)"),
+    ({"state": "t"}, "is stopped by a debugger", None),
+    ({"state": "D"}, "waits for a disk or file system (D state)", "wait for a disk or file system (D state)"),
+    ({"waits_in": "file system (fuse_x)"}, "waits for a file system (fuse_x)", None),
+    ({"state": "Z"}, "has ended, and its parent has not noticed (zombie)", "have ended, and their parents have not noticed (zombies)"),
+    ({"links": []}, "has no connection to MASTER_PORT 29500 of node001, where the other 7 are connected", None),
+    ({"links": [], "tries": [29500, 29501]}, "has no connection to MASTER_PORT 29500 of node001, where the other 7 are connected; "
+     "it tries port 29501", None),
+    ({"unread": "no"}, "is unknown: no", None),
+    ({"waits_in": "poll"}, maybe("it", "differs: waits in poll, the others in futex"),
+     maybe("they", "differ: wait in poll, the others in futex")),
+    ({"cpu_percent": 99}, maybe("it", "differs: 99 % CPU, waits in futex; the others 0 %"),
+     maybe("they", "differ: 99 % CPU; the others 0 %")),
+    ({"cpu_wait_percent": 99, "is_still": False}, maybe("it", "differs: 0 % CPU, waits for a core; the others 0 %"), None),
+    ({"child": "python3 (pid 9) is stopped (SIGSTOP)"}, "has a child process that is held up: python3 (pid 9) is stopped (SIGSTOP)", None),
+], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")  # fmt: skip
+def test_ranks_are_out_of_step(change, one, several):
+    assert first_line(healthy({5: change})) == ODD + one
+    if several:
+        assert first_line(healthy({4: change, 5: change})) == f"ranks 4-5 (node002) {several}"
+
+
+NO_FRAMEWORK = {"framework": "", "program": "sleep", "chain": "bash, sleep"}
+STACK = ["all_reduce (torch/x.py:7)", "* main (train.py:20)"]
+
+
+@pytest.mark.parametrize("changes, line", [
+    ({}, "all 8 ranks run alike"),
+    ({5: {"state": "D", "is_still": False}}, "none of the 8 ranks stands out"),  # a moment in a disk wait
+    ({number: {"links": []} for number in range(4, 8)},
+     "ranks 4-7 (all of node002) have no connection to MASTER_PORT 29500 of node001, where the other 4 are connected"),
+    # A rank that talks to others is not before the rendezvous.
+    ({5: {"links": ["50000:60000"]}, 6: {"links": ["40006:29500", "60000:50000"]}}, "none of the 8 ranks stands out"),
+    # A port of MPI is no rendezvous.
+    ({number: {"framework": "MPI", "meetings": [], "links": ["40000:1024"] if number != 5 else [], "listens": [1024]}
+      for number in range(8)}, "all 8 ranks run alike"),
+    ({2: NO_FRAMEWORK}, "rank 2 (node001, local rank 2, pid 102) runs sleep (below bash) without PyTorch, which the other 7 ranks have "
+     "loaded; it waits in futex"),
+    ({2: {**NO_FRAMEWORK, "is_launcher": True}}, "rank 2 (node001, local rank 2, pid 102) runs only bash, sleep; no program runs below"),
+    ({number: {"stack": STACK} for number in range(8)}, "all 8 ranks run alike"),
+    ({number: {"stack": STACK if number != 5 else ["barrier (torch/x.py:9)", "* main (train.py:14)"]} for number in range(8)},
+     ODD + maybe("it", "differs: in barrier, called by main (train.py:14); the others in all_reduce, called by main (train.py:20)")),
+])  # fmt: skip
+def test_what_several_ranks_show_together(changes, line):
+    assert first_line(healthy(changes)) == line
+
+
+def test_an_ended_rank():
+    state = healthy()
+    del state.ranks[3]
+    assert first_line(state) == "rank 3 (node001, local rank 3) has ended; 7 ranks are there"
+    del state.ranks[3:]
+    assert first_line(state) == "ranks 3-7 (node001, node002) have ended; 3 ranks are there"
+
+
+def test_numbers_of_several_worlds():
+    judgement = judge(healthy({number: {"rank": number - 4} for number in range(4, 8)}))
+    assert [rank.rank for rank in judgement.ranks] == list(range(RANKS)) and judgement.also
+
+
+def test_what_is_seen_as_well():
+    changes = {number: {"nccl_build": "aa"} for number in range(RANKS)}
+    changes[0]["gpu_ids"] = changes[1]["gpu_ids"] = changes[4]["gpu_ids"] = ["GPU-1"]
+    changes[2]["cores"] = changes[3]["cores"] = "7"
+    changes[1]["cores"] = "0-7"
+    changes[6]["nccl_build"] = "bb"
+    assert judge(healthy(changes)).also == [
+        "ranks 0-1 of node001 use one GPU, GPU-1", "ranks 2-3 of node001 may run on one core only, core 7",
+        "ranks have loaded 2 different builds of libnccl; rank 6 (node002, local rank 2, pid 106) has build bb"]
+
+
+@pytest.mark.parametrize("cpu, apart", [
+    ([], ""), ([100], ""), ([0, 1, 2, 12], ""),
+    ([30, 45, 60, 75, 90], ""),  # a busy node
+    ([100, 0, 98, 99], ".x.."),
+    ([8, 14, 0, 9], "..x."),  # a machine with much other work
+    ([2, 25, 30, 28], "x..."),  # many ranks on few cores
+    ([42, 20, 0, 30], "..x."),  # the widest gap is between others
+    ([100, 0], ".x"),  # not rank 0 of two
+])  # fmt: skip
+def test_ranks_far_apart_in_their_use_of_cpu(cpu, apart):
+    assert "".join("x" if is_apart else "." for is_apart in far_apart(cpu)) == apart
+
+
+def test_the_smallest_group_comes_first():
+    judgement = judge(healthy({5: {"state": "T"}}))
+    assert [list_ranks(group) for group in group_ranks(judgement.ranks)] == ["5", "0-4,6-7"]
+    assert "\n0-4,6-7  2 nodes  -    connected" in status_text(judgement, "12.0", False)
+
+
+def test_for_how_long_only_where_two_looks_agree():
+    stopped, since, sentences = {5: {"state": "T"}}, {}, []
+    for changes, now in ((stopped, 0), (stopped, 12), ({}, 20), (stopped, 30)):
+        judgement = judge(healthy(changes))
+        since = add_durations(judgement, since, now)
+        sentences.append(judgement.findings[0].sentence.removeprefix(ODD))
+    assert sentences == ["is stopped (SIGSTOP)", "is stopped (SIGSTOP), for at least 12 s", "all 8 ranks run alike", "is stopped (SIGSTOP)"]

@@ -1,0 +1,204 @@
+"""What `status` reads from texts of /proc, of other tools, of Slurm's commands and of its looking step; no cluster."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from harness import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "libbootstrap" / "tools" / "status"))
+from find_ranks import Launchers, find_ranks  # noqa: E402
+from findings import describe_stack  # noqa: E402
+from node_look import parse_task_list  # noqa: E402
+from other_tools import explain_stack_failure, parse_gpu_use, parse_stack, refuse_ras  # noqa: E402
+from parse_proc import describe_wchan, framework_in, nccl_in, parse_environ, parse_stat, parse_tcp, value_of, version_in  # noqa: E402
+from records import NODE, StepState, make_rank, make_record, record_lines  # noqa: E402
+from step_choice import ChosenStep, Refusal, choose_step, parse_jobs, parse_step_argument, parse_steps, refuse_job  # noqa: E402
+
+
+# -- /proc
+
+
+def test_stat_of_a_name_with_parentheses():
+    stat = parse_stat("12 (a) T (b) S 7 12 12 0 -1 4194304 1 2 3 4 150 50 0 0 20 0 1")
+    assert (stat.name, stat.state, stat.parent, stat.ticks) == ("a) T (b", "S", 7, 200)
+    assert [parse_stat(text).state for text in ("", "12", "12 (a", "12 (a) S 1", ")(")] == ["X"] * 5
+
+
+def test_variables():
+    variables = parse_environ("A=1\0AB=2\0A=3\0EMPTY=\0")
+    assert [value_of(variables, *names) for names in (["A"], ["EMPTY", "AB"], ["B"])] == ["1", "2", ""]
+
+
+@pytest.mark.parametrize("path, version", [("/opt/nccl-2.26.5/lib/libnccl.so.2", "2.26.5"), ("/usr/lib/libnccl.so.2.24.3", "2.24.3"),
+                                           ("/usr/lib/libnccl.so.2", ""), ("/opt/cuda-12.8/nccl-2.2.9/libnccl.so.2.24.3", "2.24.3")])
+def test_the_release_in_a_path(path, version):
+    assert version_in(path) == version
+
+
+def test_libraries():
+    maps = ("7f00-7f01 r--p 00000000 fe:00 42 /opt/nccl-2.26.5/lib/libnccl.so.2\n"
+            "7f01-7f02 r-xp 00000000 fe:00 42 /opt/nccl-2.26.5/lib/libnccl.so.2\n"
+            "7f02-7f03 r-xp 00000000 fe:00 43 /usr/lib/libmpi.so.40\n"
+            "7f03-7f04 r-xp 00000000 fe:00 44 /usr/lib/python3/dist-packages/torch/lib/libtorch_cpu.so\n"
+            "7ffe-7fff rw-p 00000000 00:00 0 [stack]\n")
+    assert framework_in(maps) == "PyTorch"
+    assert nccl_in(maps) == SimpleNamespace(file="fe:00 42", version="2.26.5", address=0x7f00)
+    assert framework_in("x /usr/lib/libc.so.6\n") == "" and nccl_in("x /usr/lib/libc.so.6\n") is None
+
+
+def test_tcp_sockets():
+    text = ("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+            "   0: 00000000:733C 00000000:0000 0A 00000000:00000000 00:00000000 00000000 10001        0 11 1 0\n"
+            "   1: 0101140A:733C 0201140A:9C40 01 00000000:00000000 00:00000000 00000000 10001        0 12 1 0\n"
+            "   2: 0101140A:9C42 0201140A:733C 01 00000000:00000000 00:00000000 00000000 10002        0 99 1 0\n"
+            "broken line\n")
+    assert parse_tcp(text, {"11", "12", "13"}) == [("0A", 29500, 0), ("01", 29500, 40000)]
+
+
+def test_waits():
+    waits = {"futex_do_wait": "futex", "__futex_wait": "futex", "request_wait_answer": "file system (request_wait_answer)",
+             "hrtimer_nanosleep": "sleep", "something_new": "something_new", "0": ""}
+    assert {wchan: describe_wchan(wchan) for wchan in waits} == waits
+
+
+# -- processes of a task
+
+
+LAUNCHERS = Launchers("bash numactl torchrun", "torch.distributed.run")
+
+
+def process(pid, parent, words, framework="", rank=""):
+    words = words.split()
+    return SimpleNamespace(pid=pid, parent=parent, name=words[0], words=words, framework=framework, rank=rank)
+
+
+def test_the_program_below_shells():
+    rank, = find_ranks([process(1, 0, "bash"), process(2, 1, "numactl"), process(3, 2, "python3", "PyTorch"),
+                        process(4, 3, "python3", "PyTorch")], LAUNCHERS)
+    assert (rank.main, len(rank.members), rank.chain, rank.is_launcher) == (2, 4, "bash, numactl, python3", False)
+
+
+def test_only_a_shell():
+    assert find_ranks([process(1, 0, "bash-5.2")], LAUNCHERS)[0].is_launcher
+    asleep, = find_ranks([process(1, 0, "bash"), process(2, 1, "sleep")], LAUNCHERS)
+    assert (asleep.main, asleep.is_launcher) == (1, False) and not find_ranks([], LAUNCHERS)
+
+
+@pytest.mark.parametrize("agent", ["python3 -m torch.distributed.run train.py", "python3 -X dev -u /usr/bin/torchrun train.py"])
+def test_workers_of_torchrun_are_the_ranks(agent):
+    ranks = find_ranks([process(1, 0, agent, "PyTorch"), process(2, 1, "python3 train.py", "PyTorch", "4"),
+                        process(3, 1, "python3 train.py", "PyTorch", "5"), process(4, 2, "python3", "", "4")], LAUNCHERS)
+    assert [(rank.main, rank.members, rank.is_worker) for rank in ranks] == [(1, [1, 3], True), (2, [2], True)]
+    assert find_ranks([process(1, 0, agent, "PyTorch")], LAUNCHERS)[0].is_launcher
+
+
+# -- other tools
+
+
+def test_frames_of_the_main_thread():
+    stack = parse_stack("Process 12: python3 train.py\nPython v3.11.2 (/usr/bin/python3.11)\n\n"
+                        "Thread 13 (idle): \"worker\"\n    wait (/usr/lib/python3.11/threading.py:1)\n"
+                        "Thread 12 (active): \"MainThread\"\n    all_reduce (/usr/lib/python3/dist-packages/torch/x.py:7)\n    main "
+                        "(/home/a/train.py:9)\n"
+                        "Thread 14 (idle): \"other\"\n    poll (/usr/lib/python3.11/selectors.py:2)\n")
+    assert stack == ["all_reduce (torch/x.py:7)", "* main (train.py:9)"]
+    assert describe_stack(stack) == "all_reduce, called by main (train.py:9)"
+    assert describe_stack(["* main (train.py:9)"]) == "main (train.py:9)"
+    assert parse_stack("Error: Permission Denied") == []
+    assert "kernel.yama.ptrace_scope=0" in explain_stack_failure("Error: Permission Denied: Try again", "node001")
+
+
+def test_processes_of_nvidia_smi():
+    assert parse_gpu_use("GPU-1, 0, 87\nGPU-2, 1, [N/A]\n", "4711, GPU-2\n12, GPU-1\n13, GPU-9\n") == ["4711 1 [N/A] GPU-2", "12 0 87 GPU-1"]
+    assert parse_gpu_use("NVIDIA-SMI has failed, a, b\n", "No devices were found\n") == []
+
+
+@pytest.mark.parametrize("version, says", [("2.26.5", "NVIDIA/nccl issue 1762"), ("2.29.7", "NVIDIA/nccl issue 2346"),
+                                           ("2.23.4", "has no RAS"), ("", "ncclras --port 28028"), ("2.30.3", "")])
+def test_releases_that_crash_are_not_asked(version, says):
+    refusal = refuse_ras(version, 28028)
+    assert says in refusal and bool(refusal) == bool(says)
+
+
+# -- the step
+
+
+def test_arguments():
+    assert parse_step_argument("12.3") == ("12", "3") and parse_step_argument("12_3.batch") == ("12_3", "batch")
+    assert parse_step_argument("") == ("", "")
+    for text in ("x", ".0", "12.", "12.x", "12 3", "-1", "12.3.4", "12;id"):
+        with pytest.raises(Refusal, match=re.escape(f'"{text}" is no JOBID')):
+            parse_step_argument(text)
+
+
+def test_jobs():
+    job, = jobs = parse_jobs("JobId=3 HetJobId=2 HetJobOffset=1 JobName=a b UserId=alice(10001) JobState=RUNNING JOB_GRES=gpu:4   "
+                             "Nodes=node001 GRES=gpu:a100:2(IDX:0,3),gpu:t4:1(IDX:1) "
+                             "Nodes=node002 GRES=gpu:2(IDX:0-1)\nslurm_load_jobs error\n")
+    assert (job.leader, job.user_id, job.gpus) == ("2", 10001, 2)
+    assert refuse_job(jobs, "3", 10001) == "" and "belongs to alice(10001)" in refuse_job(jobs, "3", 10002)
+
+
+def test_the_only_world():
+    steps = parse_steps("12.extern|1|n1|extern\n12.batch|1|n1|batch\n12.0|4|n[1-2]|a|b\n12.1|2|n[1-2]|slurm-bootstrap-status\nbroken\n")
+    assert [one.name for one in steps] == ["batch", "a|b"] and choose_step(steps, "12", "").step == "0"
+    with pytest.raises(Refusal, match=r"^job 12 has no running step 7; running: 12\.batch \(batch, 1 task on n1\), "
+                                      r"12\.0 \(a\|b, 4 tasks on n\[1-2\]\)$"):
+        choose_step(steps, "12", "7")
+    with pytest.raises(Refusal, match="^you have no running step; squeue --me lists your jobs$"):
+        choose_step([], "", "")
+
+
+def test_components_are_one_step():
+    jobs = parse_jobs("JobId=3 HetJobId=2 HetJobOffset=1\nJobId=2 HetJobId=2 HetJobOffset=0\n")
+    step = ChosenStep(jobs, parse_steps("3.0|1|n2|a\n2.0|2|n1|a\n"), "0")
+    assert (step.name, step.tasks, step.parts[1].job, step.parts[1].first_rank) == ("2.0", 3, "3", 2)
+
+
+# -- lines of the looking step
+
+
+def full(pid=4711, **more):
+    return make_rank(rank=5, task=5, local_rank=1, node="node002", pid=pid, program='a "b" \\', is_launcher=True, state="S",
+                     links=["40000:29500", "40001:29500"], listens=[29500, 1], stack=["* main (train.py:12)"] * 40, **more)
+
+
+def state_of(lines):
+    state = StepState()
+    for line in lines:
+        assert not state.add_lines(line), line
+    return state
+
+
+def test_records_come_back_as_they_were_in_any_order():
+    node = make_record(NODE, {"node": "node001", "ras": ["line 1", "line 2"], "gpus": ["4711 0 99 GPU-1"]})
+    ones, others = (record_lines("rank", full(pid), pid).splitlines() for pid in (4711, 12))
+    assert len(ones) > 1 and max(map(len, ones)) < 1000, "srun may mix longer lines"
+    mixed = [line for pair in zip(ones, others) for line in pair]
+    state = state_of(mixed + record_lines("node", node, 77).splitlines())
+    assert state.ranks == [full(), full(12)] and state.nodes == [node]
+    assert not state_of(ones[:-1]).ranks, "a rank counts when it is whole"
+
+
+def test_what_others_write_is_harmless():
+    assert all(StepState().add_lines(line) for line in ("srun: error: x", "status", "status rank", "status rank a 1", "status step a 1 . {}"))
+    broken = ["status rank n 1 . {", "status rank n 1 . [1]", "status rank n 1 . 7", 'status rank n 1 . {"rank": 4294967295}',
+              "status rank n 1 . " + "[" * 100000, *["status rank n 1 + 1"] * 5000]
+    assert not state_of(broken).ranks
+    rank, = state_of(['status rank n 1 . {"program": "\\u001b[2J\\u0007", "rank": "x", "listens": [1, "x"], "is_still": 1, "none": 1}']).ranks
+    assert (rank.program, rank.rank, rank.listens, rank.is_still) == (r'"\x1b[2J\x07"', 0, [1, 0], False)
+
+
+def test_list_of_tasks():
+    tasks = parse_task_list("PID      JOBID    STEPID   LOCALID GLOBALID\n"
+                            "314      12       0        0       2\n"
+                            "316      12       0        1       3\n"
+                            "319      12       0        -       -\n"
+                            "320      13       0        0       0\n"
+                            "x        12       0        0       0\n", "12", "0", 8, "node001")
+    assert [(task.pid, task.rank, task.task, task.local_rank) for task in tasks] == [(314, 10, 10, 0), (316, 11, 11, 1)]
