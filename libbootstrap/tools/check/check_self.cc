@@ -3,9 +3,14 @@
 #include "tools/check/check_session.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -178,10 +183,49 @@ std::string python_of(const Environment& environment) {
   return "python3";
 }
 
+// Starts a program of PATH, whose answer can be read from the descriptor, and which ends with this process. Never with
+// our LD_PRELOAD, which would take it for a rank.
+Descriptor start_program(const std::vector<std::string>& words) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+  Descriptor answer(ends[0]);
+  const Descriptor output(ends[1]);
+  std::vector<char*> arguments;
+  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  if (::fork() == 0) {
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    (void)::dup2(nothing, STDIN_FILENO);
+    (void)::dup2(output.get(), STDOUT_FILENO);
+    (void)::dup2(nothing, STDERR_FILENO);
+    (void)::unsetenv("LD_PRELOAD");
+    (void)::execvp(arguments.front(), arguments.data());
+    ::_exit(127);  // as in shells
+  }
+  return answer;
+}
+
+// What the program has written when it ends, or until the deadline. It may hang on a dead file system, and is not
+// waited for.
+std::string answer_of(const Descriptor& program, Deadline deadline) {
+  constexpr std::size_t kMost = 65536;
+  std::string text;
+  std::array<char, 4096> part;
+  while (text.size() < kMost && program.is_open() && poll_until(program.get(), POLLIN, deadline)) {
+    const auto count = ::read(program.get(), part.data(), part.size());
+    if (count <= 0) break;
+    text.append(part.data(), static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
 // They run while this process looks at other things.
-void start_programs(std::deque<ChildOutput>& programs, const Environment& environment) {
-  programs.emplace_back(std::vector<std::string>{python_of(environment), "-c", kFrameworksScript});
-  programs.emplace_back(std::vector<std::string>{"scontrol", "--version"});
+std::vector<Descriptor> start_programs(const Environment& environment) {
+  std::vector<Descriptor> programs;
+  programs.push_back(start_program({python_of(environment), "-c", kFrameworksScript}));
+  programs.push_back(start_program({"scontrol", "--version"}));
+  return programs;
 }
 
 }  // namespace
@@ -196,15 +240,13 @@ void add_frameworks(CheckReport& report, std::string_view text) {
   report.python_nccl_path = begin[3];
 }
 
-void add_answers(CheckReport& report, std::deque<ChildOutput>& programs, Deadline deadline) {
+void add_answers(CheckReport& report, const std::vector<Descriptor>& programs, Deadline deadline) {
   if (programs.empty()) return;
-  (void)read_all(programs, deadline);
-  add_frameworks(report, programs.front().text());
+  add_frameworks(report, answer_of(programs.front(), deadline));
   // "slurm-wlm 22.05.8"
-  const auto& version = programs.back().text();
+  const auto version = answer_of(programs.back(), deadline);
   report.slurm = version.substr(version.rfind(' ') + 1);
   report.slurm = report.slurm.substr(0, report.slurm.find('\n'));
-  programs.clear();
 }
 
 Result<CheckSelf> look_at_self(const Environment& environment, bool asks_programs) {
@@ -218,7 +260,7 @@ Result<CheckSelf> look_at_self(const Environment& environment, bool asks_program
   add_gpus(report, *task);
   const bool is_first_of_node = self.facts.layout.place(report.rank).local_rank == 0;
   if (is_first_of_node) {
-    if (asks_programs) start_programs(self.programs, environment);
+    if (asks_programs) self.programs = start_programs(environment);
     add_plugin(report, look_at_plugin(find_slurm_files(environment)));
     add_library(report);
   }
@@ -235,12 +277,11 @@ Result<CheckSelf> look_at_self(const Environment& environment, bool asks_program
 MachineFindings look_at_machine(const Environment& environment) {
   MachineFindings findings;
   auto& report = findings.report;
-  std::deque<ChildOutput> programs;
-  start_programs(programs, environment);
+  const auto programs = start_programs(environment);
   auto files = find_slurm_files(environment);
   if (files.plugstack.empty()) {
-    ChildOutput config({"scontrol", "show", "config"});
-    files = read_slurm_config(config.read(Deadline::clock::now() + kTimeOfPrograms));
+    const auto config = start_program({"scontrol", "show", "config"});
+    files = read_slurm_config(answer_of(config, Deadline::clock::now() + kTimeOfPrograms));
   }
   findings.plugin = look_at_plugin(files);
   add_library(report);

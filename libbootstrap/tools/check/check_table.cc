@@ -95,16 +95,8 @@ std::string milliseconds(std::uint64_t microseconds) {
 }
 
 std::string amount(std::uint64_t bytes) {
-  constexpr std::array<std::string_view, 5> kUnits{" KiB", " MiB", " GiB", " TiB", " PiB"};
-  std::size_t unit = 0;
-  auto kibibytes = bytes / 1024;
-  auto in_tenths = kibibytes * 10;
-  while (in_tenths >= 10240 && unit + 1 < kUnits.size()) {
-    in_tenths = kibibytes * 10 / 1024;
-    kibibytes /= 1024;
-    ++unit;
-  }
-  return cat({tenths(in_tenths), kUnits[unit]});
+  const auto mebibytes = bytes >> 20;
+  return mebibytes < 10240 ? cat({std::to_string(mebibytes), " MiB"}) : cat({std::to_string(mebibytes >> 10), " GiB"});
 }
 
 }  // namespace check
