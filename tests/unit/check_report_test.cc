@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "core/util/text.h"
+#include "tools/check/check_socket.h"
 
 namespace bootstrap {
 namespace {
@@ -63,10 +64,10 @@ TEST(CheckReport, TheLargestOneFitsIntoALine) {
   };
   CheckReport report;
   fill(report, Longest());
-  const auto text = write_line({"4294967295.4294967295.4294967295", kMaxRanks - 1, "report", write_record(report)});
-  EXPECT_LE(text.size(), kMaxLine);
+  const auto text = write_record(report);
+  EXPECT_LE(text.size() + std::string_view("report ").size(), kMaxLine);
   EXPECT_GT(text.size(), kMaxLine / 2);  // the test would notice if the texts were not long
-  EXPECT_TRUE(read_record<CheckReport>(read_line(text.substr(0, text.size() - 1))->body));
+  EXPECT_TRUE(read_record<CheckReport>(text));
 }
 
 TEST(CheckReport, OtherTextsAreRefused) {
@@ -89,30 +90,6 @@ TEST(CheckReport, OtherTextsAreRefused) {
   EXPECT_FALSE(with("\ttext 1\t", "\ttext\n1\t"));
   EXPECT_FALSE(with(" more\t", "  more\t"));
   EXPECT_FALSE(with("\t1\t", "\t2\t")) << "a bool";
-}
-
-TEST(CheckLine, ComesBackFromItsText) {
-  const CheckLine line{"12.0.0", 3, "report", "with blanks in it "};
-  auto text = write_line(line);
-  EXPECT_EQ(text, "12.0.0 3 report with blanks in it \n");
-  text.pop_back();
-  EXPECT_EQ(read_line(text), line);
-  const auto most = std::to_string(kMaxRanks);
-  for (const auto& other : {std::string(), std::string("GET / HTTP/1.1"), std::string("12.0.0 3 clock"),
-                            std::string("12.0.0 -1 clock "), "12.0.0 " + most + " clock "}) {
-    EXPECT_FALSE(read_line(other)) << other;
-  }
-}
-
-TEST(CheckLine, IsTakenWholeHoweverItArrives) {
-  std::string received;
-  std::vector<std::string> lines;
-  for (const char byte : std::string("one\n\ntwo and\nthree")) {
-    received += byte;
-    while (const auto line = take_line(received)) lines.push_back(*line);
-  }
-  EXPECT_EQ(lines, (std::vector<std::string>{"one", "", "two and"}));
-  EXPECT_EQ(received, "three");
 }
 
 }  // namespace

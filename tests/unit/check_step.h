@@ -35,7 +35,6 @@ inline CheckFindings good_step(std::uint32_t nodes = 2, std::uint32_t tasks = 2)
     report.address = "node001";
     report.port = 20444;
     report.size = static_cast<std::uint32_t>(findings.layout.size());
-    report.has_plan = true;
     report.set_by = SetBy::kPlugin;
     report.target = "10.1.0.1";
     report.interface = "ib0";
@@ -49,8 +48,7 @@ inline CheckFindings good_step(std::uint32_t nodes = 2, std::uint32_t tasks = 2)
     report.pmix_server = "4.2.2";
     report.nccl_version = "2.28.9";
     report.nccl_path = "/usr/lib/libnccl.so.2";
-    report.cuda_version = "13.0";
-    report.cuda_module = "580.65.06";
+    report.cuda = "13.0 (driver 580.65.06)";
     report.has_gpus = report.is_nvidia = true;
     report.gpus_on_node = tasks;
     for (std::uint32_t gpu = 0; gpu < tasks; ++gpu) {
@@ -59,7 +57,6 @@ inline CheckFindings good_step(std::uint32_t nodes = 2, std::uint32_t tasks = 2)
     report.open_gpus = report.gpu_list;
     report.own_gpu = report.gpu_list[place.local_rank];
     report.gpu_hint = "--gpu-bind=none";
-    report.version = "0.1.0";
     if (place.local_rank == 0) {
       report.library = report.plugin = "0.1.0";
       report.sees_plugstack = true;
@@ -73,8 +70,7 @@ inline CheckFindings good_step(std::uint32_t nodes = 2, std::uint32_t tasks = 2)
     report.shm_free = std::uint64_t{12} << 30;
     report.locked_memory = UINT64_MAX;
     report.rdma_devices = 1;
-    report.kernel = "Linux 6.1.0-18-amd64";
-    report.libc = "glibc 2.36";
+    report.system = "Linux 6.1.0-18-amd64, glibc 2.36";
     findings.reports.emplace_back(std::move(report));
   }
   return findings;

@@ -11,7 +11,7 @@ namespace bootstrap {
 namespace {
 
 TEST(CheckTable, OfAGoodStepReadsLikeThis) {
-  EXPECT_EQ(table_text(judge_step(good_step())),
+  EXPECT_EQ(replaced(table_text(judge_step(good_step())), kVersion, "0.1.0"),
             R"(bootstrap: StepId=12.0: 4 ranks on 2 nodes, rendezvous at node001:20444
 
 CHECK          RESULT     DETAILS
@@ -40,7 +40,7 @@ All checks passed.
 TEST(CheckTable, LinesAreOfEightyCharacters) {
   auto findings = good_step(4, 8);
   for (auto& report : findings.reports) {
-    report->kernel = std::string(50, 'k') + " " + std::string(50, 'k');
+    report->system = std::string(50, 'k') + " " + std::string(50, 'k');
     report->reach_trouble = "Connection refused";
     report->reach = report->rank % 3 == 1 ? Reach::kRefused : Reach::kReached;
     if (report->rank == 7) report->nccl_version = "2.27.3";
@@ -71,7 +71,7 @@ TEST(CheckTable, RowsForGpusAreAbsentInAStepWithoutGpus) {
   findings.has_exchanged = false;
   for (auto& report : findings.reports) {
     report->has_gpus = report->is_nvidia = report->has_pmix = false;
-    report->nccl_version = report->nccl_path = report->cuda_version = report->cuda_module = {};
+    report->nccl_version = report->nccl_path = report->cuda = {};
     report->gpu_list = report->open_gpus = {};
     report->own_gpu = {};
   }

@@ -1,18 +1,14 @@
-// The report of one rank of a check, and the lines in which it sends it to rank 0 over TCP.
+// The report of one rank of a check, which it sends to rank 0.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "core/step/rank_layout.h"
 #include "core/util/records.h"
-#include "core/util/text.h"
 
 namespace bootstrap {
 
@@ -35,13 +31,12 @@ struct CheckReport {
   std::string host;  // as the kernel calls it
 
   // The plan, as the program sees it.
-  std::string address;  // MASTER_ADDR
-  std::uint16_t port = 0;
+  std::string address;     // MASTER_ADDR
+  std::uint16_t port = 0;  // MASTER_PORT; 0: it is no port
   std::uint32_t size = 0;
   std::uint32_t layout = 0;  // fingerprint of which rank is on which host
   SetBy set_by = SetBy::kNothing;
-  bool has_plan = false;
-  std::string plan_trouble;  // why there is none, or what became of it
+  std::string plan_trouble;  // what is wrong with it
 
   // The way to rank 0.
   Reach reach = Reach::kReached;
@@ -66,8 +61,7 @@ struct CheckReport {
   std::string nccl_version;  // "2.28.9"; empty: not there
   std::string nccl_path;
   std::string nccl_trouble;    // there is one that cannot be used
-  std::string cuda_version;    // of the driver, "13.0"; empty: not there
-  std::string cuda_module;     // "580.65.06"
+  std::string cuda;            // of the driver and its module, "13.0 (driver 580.65.06)"; empty: not there
   std::string openmp_threads;  // OMP_NUM_THREADS
 
   // GPUs.
@@ -83,7 +77,6 @@ struct CheckReport {
   std::string gpu_hint;                  // the option of srun that ends the hiding
 
   // Versions. The rank with local rank 0 examines its node.
-  std::string version;          // of this command: "0.1.0"
   std::string library;          // of the libbootstrap.so.0 that the loader finds; empty: none
   bool sees_plugstack = false;  // Slurm's configuration is here; in a container it may not be
   std::string plugin;           // of the plugin in plugstack.conf; empty: none
@@ -104,70 +97,23 @@ struct CheckReport {
   std::uint64_t shm_free = 0;       // bytes in /dev/shm
   std::uint64_t locked_memory = 0;  // bytes, UINT64_MAX: no limit
   std::uint32_t rdma_devices = 0;
-  std::string kernel;  // "Linux 6.1.0-18-amd64"
-  std::string libc;    // "glibc 2.36"
+  std::string system;  // "Linux 6.1.0-18-amd64, glibc 2.36"
 
   bool operator==(const CheckReport&) const = default;
 };
 
 inline auto fields_of(CheckReport& report) {
   return std::tie(report.rank, report.host, report.address, report.port, report.size, report.layout, report.set_by,
-                  report.has_plan, report.plan_trouble, report.reach, report.reach_trouble, report.target,
-                  report.interface, report.round_trip_us, report.clock_skew_us, report.clock_error_us,
-                  report.has_exchanged, report.exchange_us, report.exchange_trouble, report.lacks_exchange,
-                  report.has_pmix, report.pmix_client, report.pmix_server, report.pmix_trouble, report.nccl_version,
-                  report.nccl_path, report.nccl_trouble, report.cuda_version, report.cuda_module, report.openmp_threads,
-                  report.has_gpus, report.is_nvidia, report.may_share_gpus, report.leaves_gpus, report.gpus_on_node,
-                  report.gpu_list, report.own_gpu, report.open_gpus, report.closed_gpus, report.gpu_hint,
-                  report.version, report.library, report.sees_plugstack, report.plugin, report.plugin_slurm,
-                  report.plugin_trouble, report.slurm, report.python, report.frameworks, report.python_nccl,
-                  report.python_nccl_path, report.cpus, report.cpu_count, report.cpus_on_node, report.shm_free,
-                  report.locked_memory, report.rdma_devices, report.kernel, report.libc);
-}
-
-// One line between a rank and rank 0. Any process can connect, so each line has the tag of the step and the rank. A
-// rank sends
-//   clock VERSION    several times; rank 0 answers "clock MICROSECONDS"
-//   report RECORD    what it found, and again after the exchange
-// and rank 0 sends to all that have reported
-//   exchange         all ranks are here: now exchange
-//   verdict 0        the exit status for all
-struct CheckLine {
-  std::string step_tag;  // step_tag() in step_id.h
-  Rank rank = 0;         // of the sender
-  std::string word;
-  std::string body;  // no line feed
-
-  bool operator==(const CheckLine&) const = default;
-};
-
-inline constexpr std::size_t kMaxLine = 20480;
-
-inline std::string write_line(const CheckLine& line) {
-  return cat({line.step_tag, " ", std::to_string(line.rank), " ", line.word, " ", line.body, "\n"});
-}
-
-// Without the line feed; nothing when it is no such line.
-inline std::optional<CheckLine> read_line(std::string_view received) {
-  std::array<std::string_view, 3> words;
-  for (auto& word : words) {
-    const auto blank = received.find(' ');
-    if (blank == std::string_view::npos) return std::nullopt;
-    word = received.substr(0, blank);
-    received.remove_prefix(blank + 1);
-  }
-  const auto rank = parse_unsigned(words[1], kMaxRanks - 1);
-  if (!rank) return std::nullopt;
-  return CheckLine{std::string(words[0]), static_cast<Rank>(*rank), std::string(words[2]), std::string(received)};
-}
-
-// Takes the first whole line out of what has arrived, without its line feed. Nothing: there is none yet.
-inline std::optional<std::string> take_line(std::string& received) {
-  const auto end = received.find('\n');
-  if (end == std::string::npos) return std::nullopt;
-  auto line = received.substr(0, end);
-  received.erase(0, end + 1);
-  return line;
+                  report.plan_trouble, report.reach, report.reach_trouble, report.target, report.interface,
+                  report.round_trip_us, report.clock_skew_us, report.clock_error_us, report.has_exchanged,
+                  report.exchange_us, report.exchange_trouble, report.lacks_exchange, report.has_pmix,
+                  report.pmix_client, report.pmix_server, report.pmix_trouble, report.nccl_version, report.nccl_path,
+                  report.nccl_trouble, report.cuda, report.openmp_threads, report.has_gpus, report.is_nvidia,
+                  report.may_share_gpus, report.leaves_gpus, report.gpus_on_node, report.gpu_list, report.own_gpu,
+                  report.open_gpus, report.closed_gpus, report.gpu_hint, report.library, report.sees_plugstack,
+                  report.plugin, report.plugin_slurm, report.plugin_trouble, report.slurm, report.python,
+                  report.frameworks, report.python_nccl, report.python_nccl_path, report.cpus, report.cpu_count,
+                  report.cpus_on_node, report.shm_free, report.locked_memory, report.rdma_devices, report.system);
 }
 
 }  // namespace bootstrap

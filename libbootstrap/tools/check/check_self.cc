@@ -3,9 +3,14 @@
 #include "tools/check/check_session.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -61,7 +66,6 @@ void add_plan(CheckReport& report, const TaskPlan& task, const Environment& envi
   report.address = seen("MASTER_ADDR");
   const auto port = parse_unsigned(seen("MASTER_PORT"), 65535);
   report.port = static_cast<std::uint16_t>(port.value_or(0));
-  report.has_plan = port.has_value();
   report.set_by = setter_of(task, environment);
   if (!task.differences.empty()) report.plan_trouble = task.differences.front();
   if (!port) report.plan_trouble = cat({"MASTER_PORT is ", quoted(seen("MASTER_PORT"), 20), ", which is no port"});
@@ -79,18 +83,17 @@ void add_libraries(CheckReport& report, const Environment& environment) {
   } else if (environment.has("SLURM_BOOTSTRAP_NCCL") || nccl.error().code == ErrorCode::kUnsupported) {
     report.nccl_trouble = nccl.error().message;  // else there is none, and the user named none
   }
-  if (const auto cuda = driver_version()) {
-    report.cuda_version = cat({std::to_string(*cuda / 1000), ".", std::to_string(*cuda % 1000 / 10)});
-  }
   report.openmp_threads = text_of(environment, "OMP_NUM_THREADS");
 }
 
 void add_machine(CheckReport& report) {
   auto machine = read_machine();
   report.host = std::move(machine.host);
-  report.kernel = std::move(machine.kernel);
-  report.libc = std::move(machine.libc);
-  report.cuda_module = std::move(machine.nvidia_module);
+  report.system = cat({machine.kernel, ", ", machine.libc});
+  if (const auto cuda = driver_version()) {
+    report.cuda = cat({std::to_string(*cuda / 1000), ".", std::to_string(*cuda % 1000 / 10)});
+    if (!machine.nvidia_module.empty()) report.cuda += cat({" (driver ", machine.nvidia_module, ")"});
+  }
   report.shm_free = machine.shm_free;
   report.locked_memory = machine.locked_memory;
   report.rdma_devices = machine.rdma_devices;
@@ -117,44 +120,42 @@ std::string meaning_of(const std::string& entry, const CheckReport& report) {
 }
 
 // Position of the task's own GPU in its list: from its variable, or by the rule that programs follow without one.
-std::optional<std::uint64_t> own_position(const StepPlan* plan, const Place& place, const Environment& environment,
-                                          bool is_set, std::size_t listed) {
-  if (is_set) return parse_unsigned(environment.get(kGpuVariable).value_or(""), kMaxGpus - 1);
-  if (plan != nullptr && plan->gpus) return parse_unsigned(effective_value(*plan, kGpuVariable), kMaxGpus - 1);
+std::optional<std::uint64_t> own_position(const TaskPlan& task, const Place& place, std::size_t listed) {
+  if (task.is_set) return parse_unsigned(task.facts.environment.get(kGpuVariable).value_or(""), kMaxGpus - 1);
+  if (task.plan.gpus) return parse_unsigned(effective_value(task.plan, kGpuVariable), kMaxGpus - 1);
   return listed == 1 ? 0 : place.local_rank;
 }
 
-void add_gpus(CheckReport& report, const StepFacts& facts, const Settings& settings, const StepPlan* plan,
-              bool is_set) {
-  const auto& environment = facts.environment;
+void add_gpus(CheckReport& report, const TaskPlan& task) {
+  const auto& environment = task.facts.environment;
+  const auto& settings = task.settings;
   report.has_gpus = has_gpus(environment);
   if (!report.has_gpus) return;
   const auto list = read_gpu_list(environment);
   const auto vendor = list ? list->kind->vendor : GpuVendor::kNvidia;
-  const auto& place = facts.layout.place(facts.local_ranks.front());
+  const auto& place = task.facts.layout.place(report.rank);
   report.is_nvidia = vendor == GpuVendor::kNvidia;
   report.leaves_gpus = settings.gpu.value == GpuMode::kOff;
   report.may_share_gpus = settings.gpu_share.value || environment.has("SLURM_SHARDS_ON_NODE") ||
                           environment.has("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
   report.gpus_on_node = number_of(environment, "SLURM_GPUS_ON_NODE");
-  report.gpu_hint = facts.gpu_bind_cure;
+  report.gpu_hint = task.facts.gpu_bind_cure;
   try_devices(report, gpus_of(read_gpus(), vendor));
   if (!list) return;
   for (const auto& entry : list->entries) report.gpu_list.push_back(meaning_of(entry, report));
-  const auto own = own_position(plan, place, environment, is_set, report.gpu_list.size());
+  const auto own = own_position(task, place, report.gpu_list.size());
   if (own && !report.leaves_gpus && *own < report.gpu_list.size()) {
     report.own_gpu = report.gpu_list[static_cast<std::size_t>(*own)];
   }
 }
 
 void add_plugin(CheckReport& report, const LocalPlugin& found) {
-  report.sees_plugstack = !found.files.plugstack.empty();
-  if (!report.sees_plugstack) return;
-  report.plugin = found.plugin.version;
-  report.plugin_slurm = found.plugin.slurm;
-  report.plugin_trouble = found.plugstack.lines.empty()
-                              ? cat({"no line of ", found.files.plugstack, " loads spank_bootstrap.so"})
-                              : found.plugin.trouble;
+  report.sees_plugstack = !found.plugstack.empty();
+  report.plugin = found.version;
+  report.plugin_slurm = found.slurm;
+  if (!report.sees_plugstack || !found.version.empty()) return;
+  report.plugin_trouble =
+      found.path.empty() ? cat({"no line of ", found.plugstack, " loads spank_bootstrap.so"}) : found.trouble;
 }
 
 // As bootstrap_version() answers it: 100 is "0.1.0".
@@ -181,75 +182,91 @@ std::string python_of(const Environment& environment) {
   return "python3";
 }
 
+// Starts a program of PATH, whose answer can be read from the descriptor, and which ends with this process. Never with
+// our LD_PRELOAD, which would take it for a rank.
+Descriptor start_program(const std::vector<std::string>& words) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+  Descriptor answer(ends[0]);
+  const Descriptor output(ends[1]);
+  std::vector<char*> arguments;
+  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  if (::fork() == 0) {
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    (void)::dup2(nothing, STDIN_FILENO);
+    (void)::dup2(output.get(), STDOUT_FILENO);
+    (void)::dup2(nothing, STDERR_FILENO);
+    (void)::unsetenv("LD_PRELOAD");
+    (void)::execvp(arguments.front(), arguments.data());
+    ::_exit(127);  // as in shells
+  }
+  return answer;
+}
+
+// What the program has written when it ends, or until the deadline. It may hang on a dead file system, and is not
+// waited for.
+std::string answer_of(const Descriptor& program, Deadline deadline) {
+  constexpr std::size_t kMost = 65536;
+  std::string text;
+  std::array<char, 4096> part;
+  while (text.size() < kMost && program.is_open() && poll_until(program.get(), POLLIN, deadline)) {
+    const auto count = ::read(program.get(), part.data(), part.size());
+    if (count <= 0) break;
+    text.append(part.data(), static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
 // They run while this process looks at other things.
-void start_programs(std::deque<ChildOutput>& programs, const Environment& environment) {
-  programs.emplace_back(std::vector<std::string>{python_of(environment), "-c", kFrameworksScript});
-  programs.emplace_back(std::vector<std::string>{"scontrol", "--version"});
+std::vector<Descriptor> start_programs(const Environment& environment) {
+  std::vector<Descriptor> programs;
+  programs.push_back(start_program({python_of(environment), "-c", kFrameworksScript}));
+  programs.push_back(start_program({"scontrol", "--version"}));
+  return programs;
 }
 
 }  // namespace
 
 void add_frameworks(CheckReport& report, std::string_view text) {
-  std::vector<std::string> frameworks;
-  for (const auto line : split(text, '\n')) {
-    const auto words = split(line, '\t');
-    if (words.size() < 2) continue;
-    if (words[0] == "python" && words.size() == 3) {
-      report.python = cat({words[1], " (", words[2], ")"});
-    } else if (words[0] == "nccl" && words.size() == 3) {
-      report.python_nccl = words[1];
-      report.python_nccl_path = words[2];
-    } else {
-      frameworks.push_back(cat({words[0], " ", words[1]}));
-    }
-  }
-  report.frameworks = join(frameworks, ", ");
+  const auto lines = split(text, '\n');  // the last one is empty, and others may have printed before
+  if (lines.size() < 5) return;
+  const auto* const begin = &lines[lines.size() - 5];
+  report.python = begin[0];
+  report.frameworks = begin[1];
+  report.python_nccl = begin[2];
+  report.python_nccl_path = begin[3];
 }
 
-void add_answers(CheckReport& report, std::deque<ChildOutput>& programs, Deadline deadline) {
+void add_answers(CheckReport& report, const std::vector<Descriptor>& programs, Deadline deadline) {
   if (programs.empty()) return;
-  add_frameworks(report, programs.front().read(deadline));
+  add_frameworks(report, answer_of(programs.front(), deadline));
   // "slurm-wlm 22.05.8"
-  const auto& version = programs.back().read(deadline);
+  const auto version = answer_of(programs.back(), deadline);
   report.slurm = version.substr(version.rfind(' ') + 1);
   report.slurm = report.slurm.substr(0, report.slurm.find('\n'));
-  programs.clear();
 }
 
 Result<CheckSelf> look_at_self(const Environment& environment, bool asks_programs) {
   auto task = read_own_task(environment);
+  if (!task) return fail(task.error());
   CheckSelf self;
   auto& report = self.report;
-  if (task) {
-    self.facts = std::move(task->facts);
-    task->facts = self.facts;
-    add_plan(report, *task, environment);
-    add_gpus(report, self.facts, task->settings, &task->plan, task->is_set);
-  } else {
-    // The step may be understood all the same: then rank 0 reports what is wrong.
-    auto facts = read_task_facts(environment);
-    if (!facts) return fail(facts.error());
-    if (!facts->knows_hosts) return fail(task.error());
-    self.facts = std::move(*facts);
-    report.plan_trouble = task.error().message;
-    if (const auto rendezvous = choose_master_endpoint(self.facts, Settings())) {
-      report.address = rendezvous->address;
-      report.port = rendezvous->port;
-    }
-    add_gpus(report, self.facts, Settings(), nullptr, false);
-  }
+  self.facts = task->facts;
   report.rank = self.facts.local_ranks.front();
+  add_plan(report, *task, environment);
+  add_gpus(report, *task);
   const bool is_first_of_node = self.facts.layout.place(report.rank).local_rank == 0;
-  if (is_first_of_node && asks_programs) start_programs(self.programs, environment);
-  report.version = std::string(kVersion);
   if (is_first_of_node) {
+    if (asks_programs) self.programs = start_programs(environment);
     add_plugin(report, look_at_plugin(find_slurm_files(environment)));
     add_library(report);
   }
   report.size = static_cast<std::uint32_t>(self.facts.layout.size());
   report.layout = fingerprint_of(self.facts.layout);
   report.cpus_on_node = number_of(environment, "SLURM_CPUS_ON_NODE");
-  report.has_pmix = check_pmix_environment(environment, self.facts.id, self.facts.local_ranks.front()).has_value();
+  report.has_pmix = check_pmix_environment(environment, self.facts.id, report.rank).has_value();
   if (report.has_pmix) report.pmix_server = text_of(environment, "PMIX_VERSION");
   add_libraries(report, environment);
   add_machine(report);
@@ -259,15 +276,13 @@ Result<CheckSelf> look_at_self(const Environment& environment, bool asks_program
 MachineFindings look_at_machine(const Environment& environment) {
   MachineFindings findings;
   auto& report = findings.report;
-  std::deque<ChildOutput> programs;
-  start_programs(programs, environment);
-  report.version = std::string(kVersion);
+  const auto programs = start_programs(environment);
   auto files = find_slurm_files(environment);
   if (files.plugstack.empty()) {
-    ChildOutput config({"scontrol", "show", "config"});
-    files = read_slurm_config(config.read(Deadline::clock::now() + kTimeOfPrograms));
+    const auto config = start_program({"scontrol", "show", "config"});
+    files = read_slurm_config(answer_of(config, Deadline::clock::now() + kTimeOfPrograms));
   }
-  findings.plugin = look_at_plugin(std::move(files));
+  findings.plugin = look_at_plugin(files);
   add_library(report);
   add_libraries(report, environment);
   add_machine(report);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <optional>
 
 #include "comm/exchange.h"
 #include "core/step/rank_layout.h"
@@ -16,7 +15,7 @@
 #include "probe/deadline.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
-#include "tools/check/check_connection.h"
+#include "tools/check/check_meeting.h"
 #include "tools/check/command_time_limit.h"
 
 namespace bootstrap {
@@ -31,6 +30,7 @@ constexpr seconds kTravel(2);  // for a small message on its way
 constexpr milliseconds kParting(500);
 // srun may end the step on the first exit status that is not 0, and drops what it has not read by then.
 constexpr milliseconds kTravelTimeOfTable(300);
+constexpr const char* kWell = "verdict 0";
 
 Deadline in(milliseconds time) { return Deadline::clock::now() + time; }
 
@@ -44,12 +44,11 @@ void try_exchange(CheckSelf& self) {
   auto& report = self.report;
   const auto& layout = self.facts.layout;
   const auto neighbour = static_cast<Rank>((report.rank + 1) % layout.size());
-  const auto word_of = [](Rank speaker) { return cat({"check of rank ", std::to_string(speaker)}); };
   const auto begin = Deadline::clock::now();
   const auto exchange = make_exchange(self.facts.id, layout, report.rank, process_environment());
   Allgather round;
   round.purpose = "check";
-  round.value = word_of(report.rank);
+  round.value = std::to_string(report.rank);
   round.read = {neighbour};
   round.deadline = in(kExchange);
   const auto result = exchange->run(round);
@@ -59,7 +58,7 @@ void try_exchange(CheckSelf& self) {
   report.lacks_exchange = !result && result.error().code == ErrorCode::kMissing;
   if (!result) {
     report.exchange_trouble = result.error().message;
-  } else if (result->front() != word_of(neighbour)) {
+  } else if (result->front() != std::to_string(neighbour)) {
     report.exchange_trouble = "the received value is not the one that was sent";
   }
 }
@@ -75,24 +74,19 @@ bool can_exchange(const std::vector<std::optional<CheckReport>>& reports) {
 void judge(CheckServer& server, CheckFindings& findings, const CheckReport& own, const CheckSession& session) {
   const auto begin = Deadline::clock::now();
   server.gather_reports(begin + session.timeout);
-  const auto waited = std::chrono::duration_cast<milliseconds>(Deadline::clock::now() - begin);
-  findings.waited_ms = static_cast<std::uint64_t>(std::max<std::int64_t>(waited.count(), 1));
-  if (!session.leaves_exchange && can_exchange(server.reports())) {
+  const auto waited = std::chrono::ceil<milliseconds>(Deadline::clock::now() - begin);
+  findings.waited_ms = static_cast<std::uint64_t>(waited.count());
+  findings.leaves_exchange = session.leaves_exchange;
+  if (!session.leaves_exchange && can_exchange(findings.reports)) {
     findings.has_exchanged = true;
-    server.send_to_all("exchange", "");
     server.gather_exchanges(in(kExchange + kExchangeExcess + kTravel));
   }
-  findings.other_versions = server.other_versions();
-  findings.reports = server.reports();
   if (!findings.reports[0]) (findings.reports[0] = own)->reach = Reach::kUnreachable;
   const auto table = judge_step(findings);
   const bool is_well = table.worst() != CheckResult::kFailed;
   if (session.show) session.show(table);
   if (!is_well) sleep_for(kTravelTimeOfTable);
-  // Before any rank receives the verdict: a rank that then becomes its program must not find us on rank 0's port.
-  server.stop_listening();
-  server.send_to_all("verdict", is_well ? "0" : "1");
-  server.disconnect(in(kParting));
+  server.send_verdict(is_well ? kWell : "verdict 1", in(kParting));
 }
 
 bool report_to_rank_zero(CheckSelf& self, const CheckSession& session) {
@@ -100,52 +94,46 @@ bool report_to_rank_zero(CheckSelf& self, const CheckSession& session) {
   // Rank 0 need not know the name of its host.
   const auto host = report.rank == 0 ? std::string("127.0.0.1") : self.facts.layout.host_of(0);
   CommandTimeLimit::now("connecting to rank 0");
-  auto client = find_rank_zero(report, self.facts.id, host, in(session.timeout));
-  if (!client) {
+  auto rank_zero = find_rank_zero(report, self.facts.id, host, in(session.timeout));
+  if (!rank_zero) {
     complain(self, cat({"this rank, on ", report.host, ", cannot reach rank 0 at ", report.address, ":",
                         std::to_string(report.port), " within ", std::to_string(session.timeout.count()),
-                        " s: ", client.error().message}));
+                        " s: ", rank_zero.error().message}));
     // Rank 0 may be about to print what it knows, which srun would drop if this rank ended the step now.
     sleep_for(kTravel);
     return false;
   }
+  const auto ask = [&](seconds wait) {
+    (void)rank_zero->send(cat({"report ", write_record(report)}), in(kTravel));
+    return rank_zero->receive(in(wait));
+  };
   // Half of the time: the report has to arrive before rank 0 ends its wait.
   add_answers(report, self.programs, in(std::min(milliseconds(session.timeout) / 2, kTimeOfPrograms)));
   CommandTimeLimit::now("waiting for rank 0");
-  (void)client->send("report", write_record(report), in(kTravel));
-  auto answer = client->receive(in(session.timeout + kTravel));
-  if (answer && answer->word == "exchange") {
+  auto answer = ask(session.timeout + kTravel);
+  if (answer == "exchange") {
     CommandTimeLimit::now("the exchange");
     try_exchange(self);
     CommandTimeLimit::now("waiting for the verdict of rank 0");
-    (void)client->send("report", write_record(report), in(kTravel));
-    answer = client->receive(in(kExchange + kExchangeExcess + kTravel));
+    answer = ask(kExchange + kExchangeExcess + kTravel);
   }
-  if (answer && answer->word == "verdict") return answer->body == "0";
-  complain(self, "rank 0 ended before it sent the result of the check");
-  return false;
+  if (!answer) complain(self, "rank 0 ended before it sent the result of the check");
+  return answer == kWell;
 }
 
 }  // namespace
 
 bool run_check(CheckSelf self, const CheckSession& session) {
   if (self.report.rank != 0) return report_to_rank_zero(self, session);
-  CheckServer server(step_tag(self.facts.id), self.facts.layout.size());
-  if (const auto raised = server.raise_file_limit(); !raised) {
-    complain(self, raised.error().message);
-    return false;
-  }
-  const auto listening = server.listen(self.report.port);
   CheckFindings findings;
   findings.id = self.facts.id;
   findings.layout = self.facts.layout;
-  findings.leaves_exchange = session.leaves_exchange;
-  if (!listening) findings.port_trouble = listening.error().message;
-  server.listen_aside(side_port(self.facts.id));
+  CheckServer server(findings);
   AbandonableThread judging;
-  const auto started = judging.start([&, own = self.report] { judge(server, findings, own, session); });
-  if (!started) {
-    complain(self, started.error().message);
+  auto begun = server.listen(self.report.port);
+  if (begun) begun = judging.start([&, own = self.report] { judge(server, findings, own, session); });
+  if (!begun) {
+    complain(self, begun.error().message);
     return false;
   }
   const bool is_well = report_to_rank_zero(self, session);

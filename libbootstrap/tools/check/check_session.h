@@ -4,24 +4,24 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <string_view>
+#include <vector>
 
 #include "core/step/step_facts.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
 #include "probe/deadline.h"
+#include "probe/files.h"
 #include "tools/check/check_report.h"
 #include "tools/check/check_table.h"
-#include "tools/check/child_output.h"
 
 namespace bootstrap {
 
 struct CheckSelf {
   StepFacts facts;
   CheckReport report;                // all but the way to rank 0
-  std::deque<ChildOutput> programs;  // that are asked: see add_answers()
+  std::vector<Descriptor> programs;  // that are asked: see add_answers()
 };
 
 // Errors: kMissing when this process is no task of a step. With `asks_programs`: starts python3, for its frameworks,
@@ -32,7 +32,7 @@ Result<CheckSelf> look_at_self(const Environment& environment, bool asks_program
 inline constexpr std::chrono::milliseconds kTimeOfPrograms(4000);
 
 // What the programs, if any, have answered by then.
-void add_answers(CheckReport& report, std::deque<ChildOutput>& programs, Deadline deadline);
+void add_answers(CheckReport& report, const std::vector<Descriptor>& programs, Deadline deadline);
 
 // From what frameworks.py prints.
 void add_frameworks(CheckReport& report, std::string_view text);

@@ -14,7 +14,6 @@
 #include <memory>
 
 #include "probe/deadline.h"
-#include "tools/check/check_report.h"
 
 namespace bootstrap {
 namespace {
@@ -122,6 +121,14 @@ bool send_all(const Descriptor& socket, std::string_view text, Deadline deadline
     text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
   }
   return true;
+}
+
+std::optional<std::string> take_line(std::string& received) {
+  const auto end = received.find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  auto line = received.substr(0, end);
+  received.erase(0, end + 1);
+  return line;
 }
 
 std::optional<std::string> receive_line(const Descriptor& socket, std::string& received, Deadline deadline) {

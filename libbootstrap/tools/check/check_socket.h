@@ -41,6 +41,11 @@ std::string interface_of(const Descriptor& socket);
 
 bool send_all(const Descriptor& socket, std::string_view text, Deadline deadline);
 
+inline constexpr std::size_t kMaxLine = 20480;
+
+// Takes the first whole line out of what has arrived, without its line feed. Nothing: there is none yet.
+std::optional<std::string> take_line(std::string& received);
+
 // Returns the next line; `received` keeps the bytes after it. Nothing if the other side has ended the connection, the
 // line is too long, or the deadline has passed.
 std::optional<std::string> receive_line(const Descriptor& socket, std::string& received, Deadline deadline);

@@ -1,14 +1,144 @@
-// The table of a check as text and as JSON.
+// The table of a check: its rows, as text and as JSON.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_table.h"
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "core/step/rank_layout.h"
+#include "core/step/step_id.h"
 #include "core/util/text.h"
+#include "tools/check/rows/rows.h"
 
 namespace bootstrap {
+namespace check {
+namespace {
+
+constexpr std::size_t kMaxVariantsShown = 3;
+
+// `value` in tenths of a unit: "11.7", and "12" without the tenths from 10 on.
+std::string tenths(std::uint64_t value) {
+  if (value >= 100 || value % 10 == 0) return std::to_string((value + 5) / 10);
+  return cat({std::to_string(value / 10), ".", std::to_string(value % 10)});
+}
+
+}  // namespace
+
+Survey::Survey(const CheckFindings& findings) : findings_(findings) {
+  for (const auto& report : findings.reports) {
+    if (report) reports_.push_back(&*report);
+  }
+}
+
+std::vector<Variant> Survey::tally(const std::vector<std::string>& values) const {
+  std::vector<Variant> found;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i].empty()) continue;
+    auto same = std::find_if(found.begin(), found.end(), [&](const Variant& one) { return one.value == values[i]; });
+    if (same == found.end()) same = found.insert(found.end(), {values[i], {}});
+    same->ranks.push_back(reports_[i]->rank);
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Variant& one, const Variant& other) { return one.ranks.size() > other.ranks.size(); });
+  return found;
+}
+
+std::string describe_variants(const std::vector<Variant>& variants, std::string_view noun) {
+  std::string text;
+  const auto shown = std::min(variants.size(), kMaxVariantsShown);
+  for (std::size_t i = 1; i < shown; ++i) {
+    text += cat({variants[i].value, " on ", counted(variants[i].ranks.size(), noun), ", "});
+  }
+  if (shown < variants.size()) text += cat({std::to_string(variants.size() - shown), " more, "});
+  return cat({text, variants.front().value, " on the ", variants.front().ranks.size() == 1 ? "other" : "others"});
+}
+
+std::vector<Rank> on_same_nodes(const Survey& survey, const std::vector<Rank>& ranks) {
+  std::set<std::uint32_t> nodes;
+  for (const auto rank : ranks) nodes.insert(survey.layout().place(rank).node);
+  return survey.where(
+      [&](const CheckReport& report) { return nodes.contains(survey.layout().place(report.rank).node); });
+}
+
+std::vector<Rank> odd_ranks(const std::vector<Variant>& variants) {
+  std::vector<Rank> ranks;
+  for (std::size_t i = 1; i < variants.size(); ++i) {
+    ranks.insert(ranks.end(), variants[i].ranks.begin(), variants[i].ranks.end());
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+CheckRow ok(std::string text) { return {{}, CheckResult::kOk, std::move(text), {}, {}}; }
+CheckRow absent(std::string text) { return {{}, CheckResult::kAbsent, std::move(text), {}, {}}; }
+CheckRow skipped(std::string text) { return {{}, CheckResult::kSkipped, std::move(text), {}, {}}; }
+
+CheckRow warning(std::string text, std::vector<Rank> ranks, std::string hint) {
+  return {{}, CheckResult::kWarning, std::move(text), std::move(ranks), std::move(hint)};
+}
+
+CheckRow failed(std::string text, std::vector<Rank> ranks, std::string hint) {
+  return {{}, CheckResult::kFailed, std::move(text), std::move(ranks), std::move(hint)};
+}
+
+void append_row(CheckTable& table, std::string_view name, CheckRow row) {
+  row.name = name;
+  if (!row.text.empty()) table.rows.push_back(std::move(row));
+}
+
+std::string milliseconds(std::uint64_t microseconds) {
+  if (microseconds >= 1'000'000) return tenths(microseconds / 100'000) + " s";
+  if (microseconds >= 1000) return tenths(microseconds / 100) + " ms";
+  const auto hundredths = std::max<std::uint64_t>(microseconds / 10, 1);
+  return cat({"0.", hundredths < 10 ? "0" : "", std::to_string(hundredths), " ms"});
+}
+
+std::string amount(std::uint64_t bytes) {
+  const auto mebibytes = bytes >> 20;
+  return mebibytes < 10240 ? cat({std::to_string(mebibytes), " MiB"}) : cat({std::to_string(mebibytes >> 10), " GiB"});
+}
+
+}  // namespace check
+
+std::vector<Rank> missing_ranks(const CheckFindings& findings) {
+  std::vector<Rank> ranks;
+  for (Rank rank = 0; rank < findings.reports.size(); ++rank) {
+    if (!findings.reports[rank] && !findings.other_versions.contains(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+CheckTable judge_step(const CheckFindings& findings) {
+  using check::append_row;
+  const check::Survey survey(findings);
+  CheckTable table;
+  table.id = findings.id;
+  table.layout = findings.layout;
+  table.title = cat({step_name(findings.id), ": ", counted(findings.layout.size(), "rank"), " on ",
+                     counted(findings.layout.node_count(), "node")});
+  if (!survey.first().address.empty()) {
+    table.title += cat({", rendezvous at ", survey.first().address, ":", std::to_string(survey.first().port)});
+  }
+  append_row(table, "versions", version_row(survey));
+  append_row(table, "plan", plan_row(survey));
+  append_row(table, "ranks", ranks_row(survey));
+  append_row(table, "network", network_row(survey));
+  append_row(table, "port", port_row(survey));
+  append_row(table, "clocks", clock_row(survey));
+  append_row(table, "exchange", exchange_row(survey));
+  append_row(table, "frameworks", framework_row(survey));
+  append_row(table, "NCCL", nccl_row(survey));
+  append_row(table, "CUDA", driver_row(survey));
+  append_row(table, "GPUs", gpu_row(survey));
+  append_row(table, "GPU peers", peer_row(survey));
+  append_row(table, "CPUs", cpu_row(survey));
+  append_row(table, "/dev/shm", shm_row(survey));
+  append_row(table, "locked memory", locked_memory_row(survey));
+  append_row(table, "system", system_row(survey));
+  return table;
+}
+
 namespace {
 
 constexpr std::size_t kNameWidth = 15;

@@ -29,6 +29,9 @@ struct CheckFindings {
   bool leaves_exchange = false;  // an MPI program may follow, whose MPI_Init fails after a PMIx session of its rank
 };
 
+// Ranks that sent no report, ascending.
+std::vector<Rank> missing_ranks(const CheckFindings& findings);
+
 enum class CheckResult : std::uint8_t {
   kOk,
   kAbsent,   // not there, and nothing in this step needs it

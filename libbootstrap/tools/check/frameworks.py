@@ -1,4 +1,7 @@
-"""Prints which frameworks this Python finds, from the names of installed packages. It imports none of them."""
+"""Prints which frameworks this Python finds, from the names of installed packages. It imports none of them.
+
+Four lines: the Python, the frameworks, and the version and the library of the NCCL among its packages.
+"""
 import glob
 import mmap
 import os
@@ -22,8 +25,8 @@ def built_parts(folder):
     return ""
 
 
-print("python", sys.version.split()[0], sys.executable, sep="\t")
-found = set()
+found = {}
+nccl = ("", "")
 for folder in filter(os.path.isdir, sys.path):
     for entry in sorted(os.listdir(folder)):
         match = re.fullmatch(r"(.+?)-([^-]+)(-py[\d.]+)?\.(dist|egg)-info", entry)
@@ -32,11 +35,9 @@ for folder in filter(os.path.isdir, sys.path):
         name = match[1].lower().replace("_", "-")
         name = ALIASES.get(name, name)
         library = os.path.join(folder, "nvidia", "nccl", "lib", "libnccl.so.2")
-        is_nccl = re.fullmatch(r"nvidia-nccl-cu\d+", name) and os.path.exists(library)
-        if name in found or not (is_nccl or name in NAMES):
-            continue
-        found.add(name)
-        if is_nccl:
-            print("nccl", match[2], library, sep="\t")
-        else:
-            print(name, match[2] + (built_parts(folder) if name == "horovod" else ""), sep="\t")
+        if re.fullmatch(r"nvidia-nccl-cu\d+", name) and not nccl[0] and os.path.exists(library):
+            nccl = (match[2], library)
+        elif name in NAMES and name not in found:
+            found[name] = match[2] + (built_parts(folder) if name == "horovod" else "")
+frameworks = ", ".join(" ".join(one) for one in found.items())
+print(f"{sys.version.split()[0]} ({sys.executable})", frameworks, *nccl, sep="\n")

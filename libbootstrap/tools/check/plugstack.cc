@@ -1,4 +1,4 @@
-// The lines of plugstack.conf that load the plugin, read as Slurm reads them, and what is wrong with them.
+// The line of plugstack.conf that loads the plugin, read as Slurm reads it, and what is wrong with it.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Slurm's own reader is src/common/spank.c (plugstack.c before 23.11): _spank_stack_load, _plugin_stack_parse_line.
@@ -9,13 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <sstream>
 #include <utility>
 
+#include "core/settings/settings.h"
 #include "core/util/text.h"
 #include "probe/files.h"
 
@@ -51,7 +52,7 @@ std::string in_folders(const std::string& plugin, const std::string& folders) {
 
 class Reader {
  public:
-  Reader(Plugstack& found, std::string folders) : found_(found), folders_(std::move(folders)) {}
+  Reader(LocalPlugin& found, std::string folders) : found_(found), folders_(std::move(folders)) {}
 
   void read(const std::string& path, int depth) {
     std::ifstream file(path);
@@ -60,13 +61,13 @@ class Reader {
       if (errno != ENOENT) found_.troubles.push_back(cat({path, ": ", std::strerror(errno)}));
       return;
     }
-    const auto before = found_.lines.size();
+    const auto before = lines_;
     std::string line;
     for (unsigned number = 1; std::getline(file, line); ++number) {
-      take(path, cat({path, ":", std::to_string(number)}), words_of(line), depth);
+      take(path, cat({path, ":", std::to_string(number), ": "}), words_of(line), depth);
     }
     const auto distrust = distrust_of_writers(path);
-    if (found_.lines.size() > before && !distrust.empty()) found_.troubles.push_back(cat({path, ": ", distrust}));
+    if (lines_ > before && !distrust.empty()) found_.troubles.push_back(cat({path, ": ", distrust}));
   }
 
  private:
@@ -74,29 +75,63 @@ class Reader {
     if (words.empty()) return;
     const auto& type = words.front();
     if (type != "required" && type != "optional" && type != "include") {
-      found_.troubles.push_back(
-          cat({place, ": ", quoted(type), " is not optional, required or include; Slurm ignores the line"}));
+      complain(place, cat({quoted(type), " is not optional, required or include; Slurm ignores the line"}));
     } else if (words.size() < 2) {
-      found_.troubles.push_back(cat({place, ": ", type, " names no file; Slurm ignores the line"}));
+      complain(place, cat({type, " names no file; Slurm ignores the line"}));
     } else if (type == "include") {
       include(path, place, words[1], depth);
     } else if (cat({"/", words[1]}).ends_with(cat({"/", kFile}))) {
-      found_.lines.push_back({.place = place,
-                              .is_required = type == "required",
-                              .plugin = in_folders(words[1], folders_),
-                              .arguments = {words.begin() + 2, words.end()}});
+      load(place, words);
     }
+  }
+
+  void load(const std::string& place, std::vector<std::string> words) {
+    if (++lines_ > 1) {
+      complain(place, "loads the plugin again, and its arguments are ignored; remove this line");
+      return;
+    }
+    found_.path = in_folders(words[1], folders_);
+    words.erase(words.begin() + 1);
+    found_.line = cat({place, join(words, " ")});
+    Settings settings;
+    for (const auto& argument : std::span(words).subspan(1)) {
+      const auto applied = apply_site_argument(settings, argument);
+      if (!applied) complain(place, applied.error().message);
+    }
+    read_plugin(place);
+  }
+
+  void read_plugin(const std::string& place) {
+    std::ifstream file(found_.path, std::ios::binary | std::ios::ate);
+    if (!file) {
+      found_.trouble = cat({place, found_.path, ": ", std::strerror(errno)});
+      return;
+    }
+    std::string content(static_cast<std::size_t>(std::clamp<std::streamoff>(file.tellg(), 0, kMostOfPlugin)), '\0');
+    file.seekg(0).read(content.data(), std::ssize(content));
+    const auto at = content.find(kMark);
+    const auto text = at == std::string::npos ? std::string() : content.substr(at + kMark.size(), 64);
+    const auto middle = text.find(kMarkOfSlurm);
+    if (middle == std::string::npos) {
+      found_.trouble = cat({place, found_.path, " is not a plugin of slurm-bootstrap"});
+      return;
+    }
+    found_.version = text.substr(0, middle);
+    found_.slurm = text.substr(middle + kMarkOfSlurm.size());
+    found_.slurm.resize(std::min(found_.slurm.size(), found_.slurm.find('\0')));
+    const auto distrust = distrust_of_writers(found_.path);
+    if (!distrust.empty()) found_.trouble = cat({place, found_.path, ": ", distrust});
   }
 
   void include(const std::string& path, const std::string& place, const std::string& pattern, int depth) {
     const auto absolute = pattern.starts_with('/') ? pattern : cat({folder_of(path), "/", pattern});
     if (depth == kMostIncludes) {
-      found_.troubles.push_back(cat({place, ": the files include each other; Slurm does not stop reading them"}));
+      complain(place, "the files include each other; Slurm does not stop reading them");
       return;
     }
     glob_t files{};
     if (::glob(absolute.c_str(), 0, nullptr, &files) != 0) {
-      found_.unmatched.push_back(cat({place, ": include ", pattern, " finds no file"}));
+      found_.unmatched.push_back(cat({place, "include ", pattern, " finds no file"}));
     }
     for (std::size_t i = 0; i < files.gl_pathc && found_.troubles.size() < kMostTroubles; ++i) {
       read(files.gl_pathv[i], depth + 1);
@@ -104,9 +139,12 @@ class Reader {
     ::globfree(&files);
   }
 
+  void complain(const std::string& place, std::string_view what) { found_.troubles.push_back(cat({place, what})); }
+
   static constexpr std::size_t kMostTroubles = 8;
-  Plugstack& found_;
+  LocalPlugin& found_;
   std::string folders_;
+  unsigned lines_ = 0;  // that load the plugin
 };
 
 // The value of `Key=value` or `Key = value` in a text of such lines, with any case of the key.
@@ -147,34 +185,10 @@ SlurmFiles find_slurm_files(const Environment& environment, const std::string& r
 
 SlurmFiles read_slurm_config(const std::string& text) { return files_of(text, value_of(text, "SLURM_CONF")); }
 
-Plugstack read_plugstack(const SlurmFiles& files) {
-  Plugstack found;
+LocalPlugin look_at_plugin(const SlurmFiles& files) {
+  LocalPlugin found;
+  found.plugstack = files.plugstack;
   if (!files.plugstack.empty()) Reader(found, files.plugin_dir).read(files.plugstack, 0);
-  return found;
-}
-
-InstalledPlugin read_plugin(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return {.version = {}, .slurm = {}, .trouble = cat({path, ": ", std::strerror(errno)})};
-  std::string content(static_cast<std::size_t>(std::clamp<std::streamoff>(file.tellg(), 0, kMostOfPlugin)), '\0');
-  file.seekg(0).read(content.data(), std::ssize(content));
-  const auto at = content.find(kMark);
-  const auto text = at == std::string::npos ? std::string() : content.substr(at + kMark.size(), 64);
-  const auto middle = text.find(kMarkOfSlurm);
-  if (middle == std::string::npos) {
-    return {.version = {}, .slurm = {}, .trouble = cat({path, " is not a plugin of slurm-bootstrap"})};
-  }
-  auto slurm = text.substr(middle + kMarkOfSlurm.size());
-  return {.version = text.substr(0, middle), .slurm = slurm.substr(0, slurm.find('\0')), .trouble = {}};
-}
-
-LocalPlugin look_at_plugin(SlurmFiles files) {
-  LocalPlugin found{.files = std::move(files), .plugstack = {}, .plugin = {}, .distrust = {}};
-  found.plugstack = read_plugstack(found.files);
-  if (found.plugstack.lines.empty()) return found;
-  const auto& path = found.plugstack.lines.front().plugin;
-  found.plugin = read_plugin(path);
-  found.distrust = distrust_of_writers(path);
   return found;
 }
 

@@ -30,14 +30,11 @@ constexpr int kFailed = 1;
 constexpr int kCannotRun = 126;  // as in shells
 constexpr int kNotFound = 127;
 
+// Of both commands.
 struct CheckOptions {
   bool json = false;
   bool local = false;
   bool no_plugin = false;
-  std::chrono::seconds timeout{10};
-};
-
-struct RunOptions {
   bool keep_going = false;
   bool horovod = false;
   std::chrono::seconds timeout{10};
@@ -69,22 +66,14 @@ int check_step(const CheckSession& session, const char* start, bool keep_going =
   return run_check(std::move(*self), session) || keep_going ? 0 : kFailed;
 }
 
-bool is_set_up(const Environment& environment) {
-  const auto id = read_step_id(environment);
-  return id && environment.get(kStepTagVariable) == step_tag(*id);
-}
-
 // In pip's wheel the library is beside this program, and `run` preloads it in place of the plugin.
-std::string library_beside_us() {
-  const auto path = own_path();
-  auto library = cat({path.substr(0, path.rfind('/') + 1), "libbootstrap.so.0"});
-  return ::access(library.c_str(), R_OK) == 0 ? library : std::string();
-}
-
 void preload_library_beside_us() {
   const auto environment = process_environment();
-  const auto library = library_beside_us();
-  if (library.empty() || is_set_up(environment)) return;
+  const auto id = read_step_id(environment);
+  const bool is_set_up = id && environment.get(kStepTagVariable) == step_tag(*id);
+  const auto path = own_path();
+  const auto library = cat({path.substr(0, path.rfind('/') + 1), "libbootstrap.so.0"});
+  if (is_set_up || ::access(library.c_str(), R_OK) != 0) return;
   if (library.find_first_of(" :") != std::string::npos) {
     (void)complain(cat({"cannot preload ", library,
                         ": LD_PRELOAD does not accept a path with a space or a colon; install the package in another "
@@ -103,7 +92,7 @@ int become(std::vector<std::string> words) {
   return complain(cat({"cannot run ", arguments.front(), ": ", std::strerror(errno)}), status);
 }
 
-int join_horovod(const RunOptions& options) {
+int join_horovod(const CheckOptions& options) {
   // Python and Horovod are loaded first.
   const auto timeout = std::max(options.timeout, std::chrono::seconds(60));
   const CommandTimeLimit time_limit("the start of Horovod", timeout + std::chrono::seconds(5));
@@ -126,7 +115,7 @@ int check_command(const CheckOptions& options) {
   return table.worst() == CheckResult::kFailed ? kFailed : 0;
 }
 
-int run_command(const RunOptions& options) {
+int run_command(const CheckOptions& options) {
   // The words behind the options that CLI11 knows.
   if (options.program.empty() || options.program.front().starts_with('-')) {
     const auto what = options.program.empty() ? "run needs a program"
@@ -169,7 +158,7 @@ void add_check(CLI::App& app, int& status) {
 }
 
 void add_run(CLI::App& app, int& status) {
-  const auto options = std::make_shared<RunOptions>();
+  const auto options = std::make_shared<CheckOptions>();
   auto* const command = add_command(
       app, "run",
       "Checks the step, then starts the program in place of this process. If the check fails, it prints the table and "

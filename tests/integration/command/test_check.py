@@ -23,7 +23,7 @@ time.sleep(60)
 
 # Connects to rank 0 before this rank does, and sends what no rank would.
 INTRUDE = """import os, socket, sys, time
-words = [b"GET / HTTP/1.0\\r\\n\\r\\n", bytes(range(256)), b"99.0.0 1 clock \\n", b"report\\n"]
+words = [b"GET / HTTP/1.0\\r\\n\\r\\n", bytes(range(256)), b"hello 99.0.0 1 1.0.0\\n", b"report\\n"]
 for i in range(20):
     while True:
         try:

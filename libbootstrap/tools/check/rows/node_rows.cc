@@ -27,18 +27,7 @@ bool has_too_many_threads(const CheckReport& report) {
   return threads && report.cpu_count > 0 && *threads > report.cpu_count;
 }
 
-template <class Number>
-Number least_of(const Survey& survey, Number CheckReport::*member) {
-  auto least = survey.first().*member;
-  for (const auto* const report : survey.reports()) least = std::min(least, report->*member);
-  return least;
-}
-
 constexpr std::string_view kOneEach = "use a GPU for each rank: srun --gres=gpu:N with N tasks per node";
-
-std::uint32_t node_of(const Survey& survey, const CheckReport& report) {
-  return survey.layout().place(report.rank).node;
-}
 
 bool has_nvidia(const Survey& survey) {
   return survey.any([](const CheckReport& report) { return report.has_gpus && report.is_nvidia; });
@@ -49,11 +38,10 @@ bool has(const std::vector<std::string>& list, const std::string& item) {
 }
 
 // The row of a library that only some ranks have.
-CheckRow partly(std::string_view name, const std::vector<Variant>& versions, std::vector<Rank> without,
-                bool is_needed) {
-  auto text = cat({versions.front().value, " on some ranks, missing on ", counted(without.size(), "rank")});
-  return is_needed ? failed(name, std::move(text), std::move(without))
-                   : warning(name, std::move(text), std::move(without));
+CheckRow partly(const Survey& survey, const Variant& version, std::vector<Rank> without) {
+  auto text = cat({version.value, " on some ranks, missing on ", counted(without.size(), "rank")});
+  return has_nvidia(survey) ? failed(std::move(text), std::move(without))
+                            : warning(std::move(text), std::move(without));
 }
 
 bool is_mig(const CheckReport& report) {
@@ -65,7 +53,7 @@ bool is_mig(const CheckReport& report) {
 std::vector<Rank> sharing(const Survey& survey, std::string& example) {
   std::map<std::pair<std::uint32_t, std::string_view>, std::vector<Rank>> users;
   for (const auto* const report : survey.reports()) {
-    if (!report->own_gpu.empty()) users[{node_of(survey, *report), report->own_gpu}].push_back(report->rank);
+    if (!report->own_gpu.empty()) users[{survey.node_of(*report), report->own_gpu}].push_back(report->rank);
   }
   std::vector<Rank> ranks;
   for (const auto& [gpu, of_gpu] : users) {
@@ -83,13 +71,13 @@ std::vector<Rank> sharing(const Survey& survey, std::string& example) {
 CheckRow gpus_in_order(const Survey& survey) {
   std::set<std::pair<std::uint32_t, std::string_view>> all;
   for (const auto* const report : survey.reports()) {
-    for (const auto& name : report->gpu_list) all.emplace(node_of(survey, *report), name);
+    for (const auto& name : report->gpu_list) all.emplace(survey.node_of(*report), name);
   }
   const auto nodes = survey.layout().node_count();
   const auto where = nodes == 1 ? std::string() : cat({" on ", counted(nodes, "node")});
   const bool is_untried = survey.any([](const CheckReport& report) { return report.open_gpus.empty(); });
-  return ok("GPUs", cat({counted(all.size(), "GPU"), where,
-                         is_untried ? "; each rank has its own" : "; each rank can open its own"}));
+  return ok(cat(
+      {counted(all.size(), "GPU"), where, is_untried ? "; each rank has its own" : "; each rank can open its own"}));
 }
 
 constexpr const char* kRefuses =
@@ -107,74 +95,69 @@ CheckRow cpu_row(const Survey& survey) {
   if (!alone.empty()) {
     const auto share = share_of_cpus(survey, survey.report(alone.front()));
     return warning(
-        "CPUs", cat({"bound to one CPU each; the step has ", std::to_string(share), " for each rank"}),
-        std::move(alone),
+        cat({"bound to one CPU each; the step has ", std::to_string(share), " for each rank"}), std::move(alone),
         "use srun --cpus-per-task=N (since Slurm 22.05 srun does not take it from sbatch), or --cpu-bind=none");
   }
-  const auto least = least_of(survey, &CheckReport::cpu_count);
-  auto most = least;
-  for (const auto* const report : survey.reports()) most = std::max(most, report->cpu_count);
+  const auto [least, most] = survey.range(&CheckReport::cpu_count);
   auto text = least == most ? cat({counted(least, "CPU"), " for each rank"})
                             : cat({std::to_string(least), " to ", std::to_string(most), " CPUs for a rank"});
   auto crowded = survey.where(has_too_many_threads);
-  if (crowded.empty()) return ok("CPUs", std::move(text));
+  if (crowded.empty()) return ok(std::move(text));
   text += cat({", but OMP_NUM_THREADS is ", survey.report(crowded.front()).openmp_threads});
-  return warning("CPUs", std::move(text), std::move(crowded), "set OMP_NUM_THREADS to at most the CPUs of a rank");
+  return warning(std::move(text), std::move(crowded), "set OMP_NUM_THREADS to at most the CPUs of a rank");
 }
 
 CheckRow shm_row(const Survey& survey) {
-  const auto text = cat(
-      {survey.layout().node_count() > 1 ? "at least " : "", amount(least_of(survey, &CheckReport::shm_free)), " free"});
+  const auto text = cat({survey.layout().node_count() > 1 ? "at least " : "",
+                         amount(survey.range(&CheckReport::shm_free).first), " free"});
   auto tight = survey.where([&](const CheckReport& report) {
     return report.shm_free < kSharedMemoryForRank * survey.layout().place(report.rank).local_size;
   });
-  if (tight.empty()) return ok("/dev/shm", text);
-  return warning("/dev/shm",
-                 cat({text, "; NCCL and data loaders need ", amount(kSharedMemoryForRank), " for each rank"}),
+  if (tight.empty()) return ok(text);
+  return warning(cat({text, "; NCCL and data loaders need ", amount(kSharedMemoryForRank), " for each rank"}),
                  std::move(tight), "remove old files from it; in a container use --shm-size=1g or --ipc=host");
 }
 
 CheckRow locked_memory_row(const Survey& survey) {
-  const auto least = least_of(survey, &CheckReport::locked_memory);
+  const auto least = survey.range(&CheckReport::locked_memory).first;
   const auto text = least == UINT64_MAX ? std::string("no limit") : cat({"limit ", amount(least)});
   const auto with_rdma = survey.where([](const CheckReport& report) { return report.rdma_devices > 0; });
-  if (with_rdma.empty()) return ok("locked memory", cat({text, "; there is no RDMA device"}));
+  if (with_rdma.empty()) return ok(cat({text, "; there is no RDMA device"}));
   auto limited = survey.where(
       [](const CheckReport& report) { return report.rdma_devices > 0 && report.locked_memory != UINT64_MAX; });
-  if (limited.empty()) return ok("locked memory", text);
-  return warning("locked memory", cat({text, "; RDMA needs to lock more"}), std::move(limited),
+  if (limited.empty()) return ok(text);
+  return warning(cat({text, "; RDMA needs to lock more"}), std::move(limited),
                  "set LimitMEMLOCK=infinity for slurmd, and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf");
 }
 
 CheckRow system_row(const Survey& survey) {
-  const auto systems = survey.variants([](const CheckReport& report) {
-    return cat({report.kernel, ", ", report.libc});
-  });
-  if (systems.size() == 1) return ok("system", systems.front().value);
-  return warning("system", describe_variants(systems), odd_ranks(systems),
+  const auto systems = survey.variants(&CheckReport::system);
+  if (systems.empty()) return absent("unknown");
+  if (systems.size() == 1) return ok(systems.front().value);
+  return warning(describe_variants(systems), odd_ranks(systems),
                  "programs built on one node may not start on the other");
 }
 
 CheckRow nccl_row(const Survey& survey) {
   const auto troubles = survey.variants(&CheckReport::nccl_trouble);
   if (!troubles.empty()) {
-    return failed("NCCL", troubles.front().value,
+    return failed(troubles.front().value,
                   survey.where([](const CheckReport& report) { return !report.nccl_trouble.empty(); }));
   }
   const auto versions = survey.variants(&CheckReport::nccl_version);
   const auto of_python = survey.variants(&CheckReport::python_nccl);
   if (of_python.size() > 1) {
-    return failed("NCCL", cat({"Python loads ", describe_variants(of_python, "node"), kRefuses}),
+    return failed(cat({"Python loads ", describe_variants(of_python, "node"), kRefuses}),
                   on_same_nodes(survey, odd_ranks(of_python)), "use the same Python environment on all nodes");
   }
-  if (versions.empty() && !of_python.empty()) return ok("NCCL", nccl_of_python(survey, of_python.front()));
-  if (versions.empty()) return absent("NCCL", "no libnccl.so.2 or librccl.so.1 that the loader finds");
+  if (versions.empty() && !of_python.empty()) return ok(nccl_of_python(survey, of_python.front()));
+  if (versions.empty()) return absent("no libnccl.so.2 or librccl.so.1 that the loader finds");
   if (versions.size() > 1) {
-    return failed("NCCL", cat({describe_variants(versions), kRefuses}), odd_ranks(versions),
+    return failed(cat({describe_variants(versions), kRefuses}), odd_ranks(versions),
                   "install one version on all nodes, or name the file to load: SLURM_BOOTSTRAP_NCCL=PATH");
   }
   auto without = survey.where([](const CheckReport& report) { return report.nccl_version.empty(); });
-  if (!without.empty()) return partly("NCCL", versions, std::move(without), has_nvidia(survey));
+  if (!without.empty()) return partly(survey, versions.front(), std::move(without));
   const auto paths = survey.variants(&CheckReport::nccl_path);
   auto text = versions.front().value;
   if (paths.size() == 1) text += cat({" (", paths.front().value, ")"});
@@ -182,87 +165,80 @@ CheckRow nccl_row(const Survey& survey) {
   if (!of_python.empty() && of_python.front().value != versions.front().value) {
     text += cat({"; ", nccl_of_python(survey, of_python.front())});
   }
-  return ok("NCCL", std::move(text));
+  return ok(std::move(text));
 }
 
 CheckRow driver_row(const Survey& survey) {
-  const auto drivers = survey.variants([](const CheckReport& report) {
-    if (report.cuda_version.empty()) return std::string();
-    return report.cuda_module.empty() ? report.cuda_version
-                                      : cat({report.cuda_version, " (driver ", report.cuda_module, ")"});
-  });
-  const bool is_needed = has_nvidia(survey);
+  const auto drivers = survey.variants(&CheckReport::cuda);
   if (drivers.empty()) {
-    if (!is_needed) return absent("CUDA", "no driver; no GPU of this step needs one");
-    return warning("CUDA", "the step has GPUs, but libcuda.so.1 is missing", {},
+    if (!has_nvidia(survey)) return absent("no driver; no GPU of this step needs one");
+    return warning("the step has GPUs, but libcuda.so.1 is missing", {},
                    "install the driver on the nodes; in a container use its option for GPUs (--nv, --gpus)");
   }
   if (drivers.size() > 1) {
-    return warning("CUDA", describe_variants(drivers), odd_ranks(drivers),
+    return warning(describe_variants(drivers), odd_ranks(drivers),
                    "install one driver on all nodes: NCCL may choose different paths on different drivers");
   }
-  auto without = survey.where([](const CheckReport& report) { return report.cuda_version.empty(); });
-  if (!without.empty()) return partly("CUDA", drivers, std::move(without), is_needed);
-  return ok("CUDA", drivers.front().value);
+  auto without = survey.where([](const CheckReport& report) { return report.cuda.empty(); });
+  if (!without.empty()) return partly(survey, drivers.front(), std::move(without));
+  return ok(drivers.front().value);
 }
 
 CheckRow gpu_row(const Survey& survey) {
   const auto with = survey.where(&CheckReport::has_gpus);
-  if (with.empty()) return absent("GPUs", "the step has none");
+  if (with.empty()) return absent("the step has none");
   if (with.size() < survey.reports().size()) {
-    return failed("GPUs", "some ranks have GPUs and these have none",
-                  survey.where(std::not_fn(&CheckReport::has_gpus)));
+    return failed("some ranks have GPUs and these have none", survey.where(std::not_fn(&CheckReport::has_gpus)));
   }
   const auto lost = survey.where([](const CheckReport& report) { return has(report.gpu_list, "?"); });
   if (!lost.empty()) {
-    return failed("GPUs", "the list names a GPU that does not exist or cannot be opened", lost,
+    return failed("the list names a GPU that does not exist or cannot be opened", lost,
                   "the list is for other nodes, or was changed after Slurm set it; see slurm-bootstrap explain --gpus");
   }
   const auto closed = survey.where([](const CheckReport& report) { return has(report.closed_gpus, report.own_gpu); });
   if (!closed.empty()) {
-    return failed("GPUs", "these ranks cannot open their own GPU", closed, cat({"srun ", survey.first().gpu_hint}));
+    return failed("these ranks cannot open their own GPU", closed, cat({"srun ", survey.first().gpu_hint}));
   }
   std::string example;
   const auto shared = sharing(survey, example);
   const bool is_meant = survey.first().may_share_gpus;
   if (!shared.empty() && is_meant) {
-    return warning("GPUs", cat({example, ", as requested; NCCL needs a GPU for each rank"}), shared);
+    return warning(cat({example, ", as requested; NCCL needs a GPU for each rank"}), shared);
   }
   if (!shared.empty()) {
-    return failed("GPUs", cat({example, "; NCCL needs a GPU for each rank"}), shared, std::string(kOneEach));
+    return failed(cat({example, "; NCCL needs a GPU for each rank"}), shared, std::string(kOneEach));
   }
-  if (survey.first().leaves_gpus) return ok("GPUs", "the program chooses them (--bootstrap-gpu=off)");
+  if (survey.first().leaves_gpus) return ok("the program chooses them (--bootstrap-gpu=off)");
   const auto none = survey.where([](const CheckReport& report) { return report.own_gpu.empty(); });
   if (!none.empty()) {
-    return failed("GPUs", "fewer GPUs than ranks on a node; these ranks have none", none, std::string(kOneEach));
+    return failed("fewer GPUs than ranks on a node; these ranks have none", none, std::string(kOneEach));
   }
   return gpus_in_order(survey);
 }
 
 CheckRow peer_row(const Survey& survey) {
-  if (!survey.any(&CheckReport::has_gpus)) return absent("GPU peers", "the step has no GPUs");
-  if (survey.any(is_mig)) return absent("GPU peers", "MIG instances have no peers");
+  if (!survey.any(&CheckReport::has_gpus)) return absent("the step has no GPUs");
+  if (survey.any(is_mig)) return absent("MIG instances have no peers");
   std::map<std::uint32_t, std::set<std::string_view>> open;  // by node: what any of its ranks can open
   for (const auto* const report : survey.reports()) {
-    open[node_of(survey, *report)].insert(report->open_gpus.begin(), report->open_gpus.end());
+    open[survey.node_of(*report)].insert(report->open_gpus.begin(), report->open_gpus.end());
   }
-  if (open.begin()->second.empty()) return absent("GPU peers", "unknown: there are no device nodes of GPUs");
+  if (open.begin()->second.empty()) return absent("unknown: there are no device nodes of GPUs");
 
   std::size_t least_open = SIZE_MAX;
   std::size_t most = 0;
   auto hidden = survey.where([&](const CheckReport& report) {
-    const auto there = std::max<std::size_t>(open[node_of(survey, report)].size(), report.gpus_on_node);
+    const auto there = std::max<std::size_t>(open[survey.node_of(report)].size(), report.gpus_on_node);
     most = std::max(most, there);
     if (report.open_gpus.size() < there) least_open = std::min(least_open, report.open_gpus.size());
     return report.open_gpus.size() < there;
   });
   if (!hidden.empty()) {
-    return warning("GPU peers",
-                   cat({"Slurm hides all but ", std::to_string(least_open), " of the ", std::to_string(most),
+    return warning(cat({"Slurm hides all but ", std::to_string(least_open), " of the ", std::to_string(most),
                         " GPUs of a node from each task: no NVLink and no CUDA IPC between them"}),
                    std::move(hidden), cat({"srun ", survey.first().gpu_hint}));
   }
-  return ok("GPU peers", most == 1 ? "one GPU on each node" : "every rank can open all GPUs of the step on its node");
+  return ok(most == 1 ? "one GPU on each node" : "every rank can open all GPUs of the step on its node");
 }
 
 }  // namespace bootstrap::check

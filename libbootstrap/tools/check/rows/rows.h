@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/check/check_table.h"
@@ -28,6 +30,7 @@ class Survey {
   const std::vector<const CheckReport*>& reports() const { return reports_; }  // in order of rank
   const CheckReport& first() const { return *reports_.front(); }
   const CheckReport& report(Rank rank) const { return *findings_.reports[rank]; }  // precondition: received
+  std::uint32_t node_of(const CheckReport& report) const { return layout().place(report.rank).node; }
 
   template <class Predicate>
   std::vector<Rank> where(Predicate holds) const {
@@ -52,6 +55,17 @@ class Survey {
     return tally(values);
   }
 
+  // The least and the greatest of a number of the reports.
+  template <class ValueOf>
+  std::pair<std::uint64_t, std::uint64_t> range(ValueOf value_of) const {
+    std::pair<std::uint64_t, std::uint64_t> found{UINT64_MAX, 0};
+    for (const auto* const report : reports_) {
+      const std::uint64_t value = std::invoke(value_of, *report);
+      found = {std::min(found.first, value), std::max(found.second, value)};
+    }
+    return found;
+  }
+
  private:
   std::vector<Variant> tally(const std::vector<std::string>& values) const;
 
@@ -61,17 +75,20 @@ class Survey {
 
 // "A on 2 ranks, B on the others", and the ranks that do not have the most frequent value. Precondition: at least two.
 std::string describe_variants(const std::vector<Variant>& variants, std::string_view noun = "rank");
+std::vector<Rank> odd_ranks(const std::vector<Variant>& variants);
 // Returns all ranks on the nodes of these ranks.
 std::vector<Rank> on_same_nodes(const Survey& survey, const std::vector<Rank>& ranks);
-std::vector<Rank> odd_ranks(const std::vector<Variant>& variants);
 
-CheckRow ok(std::string_view name, std::string text);
-CheckRow absent(std::string_view name, std::string text);
-CheckRow warning(std::string_view name, std::string text, std::vector<Rank> ranks = {}, std::string hint = {});
-CheckRow failed(std::string_view name, std::string text, std::vector<Rank> ranks = {}, std::string hint = {});
+// Rows without their names.
+CheckRow ok(std::string text);
+CheckRow absent(std::string text);
+CheckRow skipped(std::string text);
+CheckRow warning(std::string text, std::vector<Rank> ranks = {}, std::string hint = {});
+CheckRow failed(std::string text, std::vector<Rank> ranks = {}, std::string hint = {});
+void append_row(CheckTable& table, std::string_view name, CheckRow row);  // none without a text
 
 std::string milliseconds(std::uint64_t microseconds);  // "0.31 ms", "12 ms", "1.5 s"
-std::string amount(std::uint64_t bytes);               // "8 MiB", "11.7 GiB"
+std::string amount(std::uint64_t bytes);               // "8 MiB", "11 GiB"
 
 // Returns the ranks on nodes without the plugin, if other nodes have it.
 std::vector<Rank> ranks_without_plugin(const Survey& survey);

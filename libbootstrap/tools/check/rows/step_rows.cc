@@ -1,7 +1,6 @@
 // The rows about the step as a whole: which ranks answer, whether their plans agree, how they reach rank 0 and each
 // other.
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <array>
 
 #include "core/util/text.h"
@@ -32,11 +31,9 @@ CheckRow disagreement(const Survey& survey, std::vector<Rank> ranks) {
                                    " here, ", std::to_string(first.size), " on rank 0"})
                             : cat({"MASTER_ADDR:MASTER_PORT is ", meeting_point(other), " here and ",
                                    meeting_point(first), " on rank 0"});
-  return failed("plan", std::move(text), std::move(ranks),
+  return failed(std::move(text), std::move(ranks),
                 "give all ranks the same MASTER_ADDR, MASTER_PORT and SLURM_*; see slurm-bootstrap explain");
 }
-
-constexpr const char* kExchange = "exchange";
 
 bool has_pmix(const Survey& survey) { return survey.first().has_pmix; }
 
@@ -50,18 +47,16 @@ std::string engine_text(const Survey& survey) {
 }
 
 CheckRow exchanged_row(const Survey& survey) {
-  std::uint64_t slowest = 0;
-  for (const auto* const report : survey.reports()) slowest = std::max(slowest, report->exchange_us);
   auto without =
       survey.where([](const CheckReport& report) { return !report.has_exchanged || !report.exchange_trouble.empty(); });
   const auto engine = engine_text(survey);
-  if (without.empty()) return ok(kExchange, cat({engine, ": ", milliseconds(slowest)}));
+  if (without.empty()) return ok(cat({engine, ": ", milliseconds(survey.range(&CheckReport::exchange_us).second)}));
   const auto troubles = survey.variants(&CheckReport::exchange_trouble);
   auto trouble = troubles.empty() ? std::string("no report of the result") : troubles.front().value;
   if (survey.where(&CheckReport::lacks_exchange).size() == survey.reports().size()) {
-    return absent(kExchange, std::move(trouble));
+    return absent(std::move(trouble));
   }
-  return failed(kExchange, cat({engine, ", failed: ", trouble}), std::move(without));
+  return failed(cat({engine, ", failed: ", trouble}), std::move(without));
 }
 
 // A smaller difference does not affect timestamps in logs or timeouts in seconds.
@@ -114,69 +109,62 @@ CheckRow network_in_order(const Survey& survey) {
   const auto& first = survey.first();
   auto text = cat({first.address, " is ", first.target});
   if (layout.node_count() > 1 && is_loopback(first)) {
-    return warning("network", cat({text, " on its own node; Gloo would send that address to other nodes"}), {},
+    return warning(cat({text, " on its own node; Gloo would send that address to other nodes"}), {},
                    "remove the name from that line of /etc/hosts, or set GLOO_SOCKET_IFNAME");
   }
   const auto home = layout.place(0).node;
   const auto interfaces = survey.variants([&](const CheckReport& report) {
     return layout.place(report.rank).node == home ? std::string() : report.interface;
   });
-  std::uint64_t slowest = 0;
-  for (const auto* const report : survey.reports()) slowest = std::max(slowest, report->round_trip_us);
   std::vector<std::string> names;
   names.reserve(interfaces.size());
   for (const auto& variant : interfaces) names.push_back(variant.value);
   if (!names.empty()) text += cat({" (", join(names, " and "), ")"});
-  if (layout.size() > 1) text += cat({", round trip ", milliseconds(slowest)});
-  return ok("network", std::move(text));
+  if (layout.size() > 1) text += cat({", round trip ", milliseconds(survey.range(&CheckReport::round_trip_us).second)});
+  return ok(std::move(text));
 }
 
 }  // namespace
 
 CheckRow plan_row(const Survey& survey) {
   const auto& first = survey.first();
-  if (!ranks_without_plugin(survey).empty()) {
-    return {"plan", CheckResult::kSkipped, "it differs where the plugin is missing", {}, {}};
+  if (!ranks_without_plugin(survey).empty()) return skipped("it differs where the plugin is missing");
+  auto portless = survey.where([](const CheckReport& report) { return report.port == 0; });
+  if (!portless.empty()) {
+    const auto& trouble = survey.report(portless.front()).plan_trouble;
+    return failed(trouble, std::move(portless));
   }
   auto others = survey.where([&](const CheckReport& report) { return !plans_as(report, first); });
   if (!others.empty()) return disagreement(survey, std::move(others));
-  auto without = survey.where(std::not_fn(&CheckReport::has_plan));
   const auto troubles = survey.variants(&CheckReport::plan_trouble);
-  if (!without.empty()) {
-    const auto& trouble = survey.report(without.front()).plan_trouble;
-    return failed("plan", trouble, std::move(without));
-  }
   if (!troubles.empty()) {
-    return warning("plan", troubles.front().value,
+    return warning(troubles.front().value,
                    survey.where([](const CheckReport& report) { return !report.plan_trouble.empty(); }));
   }
   const auto setters =
       survey.variants([](const CheckReport& report) { return std::string(set_by_text(report.set_by)); });
   const auto all = survey.layout().size() == 1 ? std::string("one rank") : std::string("the same for all ranks");
   if (setters.size() > 1) {
-    return warning("plan", cat({all, "; ", describe_variants(setters)}), odd_ranks(setters));
+    return warning(cat({all, "; ", describe_variants(setters)}), odd_ranks(setters));
   }
-  if (first.set_by != SetBy::kNothing) return ok("plan", cat({all, ", ", set_by_text(first.set_by)}));
-  return warning("plan", cat({all, ", but not set: programs find no RANK and no MASTER_ADDR"}), {},
+  if (first.set_by != SetBy::kNothing) return ok(cat({all, ", ", set_by_text(first.set_by)}));
+  return warning(cat({all, ", but not set: programs find no RANK and no MASTER_ADDR"}), {},
                  "use srun --bootstrap=on, or LD_PRELOAD=libbootstrap.so without the plugin; programs that call the "
                  "library need neither");
 }
 
 CheckRow ranks_row(const Survey& survey) {
   const auto& findings = survey.findings();
-  std::vector<Rank> missing;
-  for (Rank rank = 0; rank < findings.reports.size(); ++rank) {
-    if (!findings.reports[rank] && !findings.other_versions.contains(rank)) missing.push_back(rank);
-  }
+  auto missing = missing_ranks(findings);
   const auto waited = milliseconds(findings.waited_ms * 1000);
   if (missing.empty()) {
     const auto all = findings.reports.size() == 1 ? std::string("one rank")
                                                   : cat({"all ", counted(findings.reports.size(), "rank")});
-    return ok("ranks", cat({all, " answered within ", waited}));
+    return ok(cat({all, " answered within ", waited}));
   }
   auto text = cat({std::to_string(missing.size()), " of ", counted(findings.reports.size(), "rank"),
                    " did not answer within ", waited});
-  return failed("ranks", std::move(text), std::move(missing),
+  return failed(std::move(text), std::move(missing),
                 "they have not started, hang, or cannot reach rank 0; a rank that cannot reach it prints an error");
 }
 
@@ -184,18 +172,18 @@ CheckRow exchange_row(const Survey& survey) {
   auto without = survey.where(std::not_fn(&CheckReport::has_pmix));
   const bool has_some = without.size() != survey.reports().size();
   if (has_some && !without.empty()) {
-    return failed(kExchange, "only some ranks of this step have PMIx", std::move(without),
+    return failed("only some ranks of this step have PMIx", std::move(without),
                   "keep PMIX_NAMESPACE and PMIX_RANK in the environment of these ranks");
   }
   auto unusable = survey.where([](const CheckReport& report) { return report.pmix_client.empty(); });
   if (has_some && !unusable.empty()) {
     const auto reason = survey.report(unusable.front()).pmix_trouble;
-    return warning(kExchange, cat({"the step has PMIx, but ", reason}), std::move(unusable));
+    return warning(cat({"the step has PMIx, but ", reason}), std::move(unusable));
   }
   if (survey.findings().has_exchanged) return exchanged_row(survey);
-  if (survey.layout().size() == 1) return ok(kExchange, "one rank needs none");
+  if (survey.layout().size() == 1) return ok("one rank needs none");
   const char* const why = survey.findings().leaves_exchange ? "; the program may use it" : "; it needs all ranks";
-  return {kExchange, CheckResult::kSkipped, cat({engine_text(survey), why}), {}, {}};
+  return skipped(cat({engine_text(survey), why}));
 }
 
 CheckRow network_row(const Survey& survey) {
@@ -204,7 +192,7 @@ CheckRow network_row(const Survey& survey) {
   const auto reasons = survey.variants(
       [&](const CheckReport& report) { return is_cut_off(survey, report) ? describe_reach(report) : std::string(); });
   const auto& most_frequent = reasons.front();
-  return failed("network", most_frequent.value, std::move(cut_off),
+  return failed(most_frequent.value, std::move(cut_off),
                 std::string(hint_of(survey.report(most_frequent.ranks.front()))));
 }
 
@@ -212,22 +200,21 @@ CheckRow port_row(const Survey& survey) {
   const auto number = std::to_string(survey.first().port);
   const auto port = cat({number, " on ", survey.layout().host_of(0)});
   const auto& trouble = survey.findings().port_trouble;
-  if (trouble.empty()) return ok("port", cat({port, " is free for rank 0"}));
-  return failed("port", cat({port, " is not free for rank 0: ", trouble}), {},
+  if (trouble.empty()) return ok(cat({port, " is free for rank 0"}));
+  return failed(cat({port, " is not free for rank 0: ", trouble}), {},
                 cat({"find the program there with: ss -ltnp \"sport = :", number,
                      "\"; or choose another port: srun --bootstrap-port=N"}));
 }
 
 CheckRow clock_row(const Survey& survey) {
-  if (survey.layout().node_count() == 1) return ok("clocks", "one node, one clock");
-  std::uint64_t most = 0;
-  for (const auto* const report : survey.reports())
-    most = std::max(most, report->clock_skew_us + report->clock_error_us);
+  if (survey.layout().node_count() == 1) return ok("one node, one clock");
+  const auto most =
+      survey.range([](const CheckReport& report) { return report.clock_skew_us + report.clock_error_us; }).second;
   // A difference within the error of the measurement is no fault of the clock.
   auto wrong =
       survey.where([](const CheckReport& report) { return report.clock_skew_us > kMaxSkew + report.clock_error_us; });
-  if (wrong.empty()) return ok("clocks", cat({"within ", milliseconds(most), " of rank 0's"}));
-  return warning("clocks", cat({"up to ", milliseconds(most), " from rank 0's"}), std::move(wrong),
+  if (wrong.empty()) return ok(cat({"within ", milliseconds(most), " of rank 0's"}));
+  return warning(cat({"up to ", milliseconds(most), " from rank 0's"}), std::move(wrong),
                  "synchronize the clocks, since timestamps of these nodes do not match; see chronyc tracking");
 }
 

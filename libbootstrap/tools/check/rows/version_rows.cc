@@ -1,7 +1,6 @@
 // The rows about what is installed: versions of this project and of Slurm, and Python's frameworks; and the table of
 // one machine without a step.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/settings/settings.h"
 #include "core/util/text.h"
 #include "tools/check/rows/rows.h"
 
@@ -9,35 +8,29 @@ namespace bootstrap {
 namespace check {
 namespace {
 
-constexpr const char* kVersions = "versions";
 constexpr const char* kSamePackage = "install the same packages of slurm-bootstrap on all nodes";
-
-CheckRow failed_on_nodes(const Survey& survey, std::string text, const std::vector<Rank>& ranks, std::string hint) {
-  return failed(kVersions, std::move(text), on_same_nodes(survey, ranks), std::move(hint));
-}
 
 CheckRow other_versions(const Survey& survey) {
   const auto& others = survey.findings().other_versions;
   std::vector<Rank> ranks;
   ranks.reserve(others.size());
   for (const auto& [rank, version] : others) ranks.push_back(rank);
-  return failed(kVersions,
-                cat({"slurm-bootstrap is ", others.begin()->second, " on these ranks and ", survey.first().version,
-                     " on rank 0"}),
+  return failed(cat({"slurm-bootstrap is ", others.begin()->second, " on these ranks and ", kVersion, " on rank 0"}),
                 std::move(ranks), kSamePackage);
 }
 
 bool lacks_plugin(const CheckReport& report) { return report.sees_plugstack && report.plugin.empty(); }
 
-// "22.05.8" and "22.05.3" are one release: a plugin of one works with the other.
-bool is_same_release(const std::string& one, const std::string& other) {
+// Why a Slurm does not load a plugin for another one, as the end of a sentence. Empty where it does, or one of them is
+// not known.
+std::string misfit(const std::string& built_for, const std::string& slurm) {
+  // "22.05.8" and "22.05.3" are one release: a plugin of one works with the other.
   const auto release = [](const std::string& text) { return text.substr(0, text.find('.', text.find('.') + 1)); };
-  return release(one) == release(other);
+  if (slurm.empty() || built_for.empty() || release(slurm) == release(built_for)) return {};
+  return cat({"is for Slurm ", built_for, " and this is Slurm ", slurm, ", which does not load it"});
 }
 
-bool fits_slurm(const CheckReport& report) {
-  return report.slurm.empty() || report.plugin_slurm.empty() || is_same_release(report.slurm, report.plugin_slurm);
-}
+std::string misfit_of(const CheckReport& report) { return misfit(report.plugin_slurm, report.slurm); }
 
 std::string named(std::string_view name, const std::vector<Variant>& variants) {
   return variants.empty() ? std::string() : cat({name, " ", variants.front().value, ", "});
@@ -46,75 +39,41 @@ std::string named(std::string_view name, const std::vector<Variant>& variants) {
 std::string versions_in_order(const Survey& survey) {
   const auto plugins = survey.variants(&CheckReport::plugin);
   const auto slurms = survey.variants(&CheckReport::slurm);
-  auto text = cat({named("plugin", plugins), named("library", survey.variants(&CheckReport::library)), "command ",
-                   survey.first().version});
+  auto text =
+      cat({named("plugin", plugins), named("library", survey.variants(&CheckReport::library)), "command ", kVersion});
   if (slurms.size() == 1) text += cat({", Slurm ", slurms.front().value});
   if (slurms.size() > 1) text += cat({", Slurm ", describe_variants(slurms, "node")});
   if (plugins.empty() && lacks_plugin(survey.first())) text += cat({"; no plugin: ", survey.first().plugin_trouble});
   return text;
 }
 
-// Each with the line that it is about.
-std::vector<std::string> troubles_of(const Plugstack& plugstack) {
-  auto troubles = plugstack.troubles;
-  for (const auto& line : plugstack.lines) {
-    Settings settings;
-    if (&line != &plugstack.lines.front()) {
-      troubles.push_back(
-          cat({line.place, ": loads the plugin again, and its arguments are ignored; remove this line"}));
-      continue;
-    }
-    for (const auto& argument : line.arguments) {
-      const auto applied = apply_site_argument(settings, argument);
-      if (!applied) troubles.push_back(cat({line.place, ": ", applied.error().message}));
-    }
-  }
-  return troubles;
-}
-
 CheckRow plugstack_row(const LocalPlugin& found) {
-  constexpr const char* kName = "plugstack.conf";
-  const auto& plugstack = found.plugstack;
-  if (found.files.plugstack.empty()) return absent(kName, "no slurm.conf on this machine");
-  const auto troubles = troubles_of(plugstack);
-  if (!troubles.empty()) return failed(kName, join(troubles, "; "));
-  if (plugstack.lines.empty()) {
-    auto text = cat({"no line of ", found.files.plugstack, " loads spank_bootstrap.so"});
-    if (!plugstack.unmatched.empty()) text += cat({"; ", join(plugstack.unmatched, "; ")});
-    if (!found.is_expected) return absent(kName, std::move(text));
-    return failed(kName, std::move(text), {},
-                  "add the line: optional spank_bootstrap.so; spank_bootstrap(8) has its arguments. Where this host is "
-                  "not meant to load the plugin, use: slurm-bootstrap check --local --no-plugin");
-  }
-  const auto& line = plugstack.lines.front();
-  auto text = cat({line.place, ": ", line.is_required ? "required" : "optional"});
-  for (const auto& argument : line.arguments) text += cat({" ", argument});
-  return ok(kName, std::move(text));
+  if (found.plugstack.empty()) return absent("no slurm.conf on this machine");
+  if (!found.troubles.empty()) return failed(join(found.troubles, "; "));
+  if (!found.line.empty()) return ok(found.line);
+  auto text = cat({"no line of ", found.plugstack, " loads spank_bootstrap.so"});
+  if (!found.unmatched.empty()) text += cat({"; ", join(found.unmatched, "; ")});
+  if (!found.is_expected) return absent(std::move(text));
+  return failed(std::move(text), {},
+                "add the line: optional spank_bootstrap.so; spank_bootstrap(8) has its arguments. Where this host is "
+                "not meant to load the plugin, use: slurm-bootstrap check --local --no-plugin");
 }
 
 CheckRow plugin_row(const LocalPlugin& found, const std::string& slurm) {
-  constexpr const char* kName = "plugin";
-  if (found.plugstack.lines.empty()) return absent(kName, "");
-  const auto& line = found.plugstack.lines.front();
-  const auto& plugin = found.plugin;
-  if (!plugin.trouble.empty()) return failed(kName, cat({line.place, ": ", plugin.trouble}));
-  if (!found.distrust.empty()) return failed(kName, cat({line.place, ": ", line.plugin, ": ", found.distrust}));
-  if (!slurm.empty() && !is_same_release(slurm, plugin.slurm)) {
-    return failed(kName,
-                  cat({line.place, ": ", line.plugin, " is for Slurm ", plugin.slurm, " and this is Slurm ", slurm,
-                       ", which does not load it"}),
-                  {}, cat({"install the plugin for Slurm ", slurm}));
-  }
-  return ok(kName, cat({plugin.version, " for Slurm ", plugin.slurm, " (", line.plugin, ")"}));
+  if (found.path.empty()) return absent("");
+  if (!found.trouble.empty()) return failed(found.trouble);
+  const auto unfit = misfit(found.slurm, slurm);
+  if (unfit.empty()) return ok(cat({found.version, " for Slurm ", found.slurm, " (", found.path, ")"}));
+  return failed(cat({found.path, " ", unfit}), {}, cat({"install the plugin for Slurm ", slurm}));
 }
 
 CheckRow device_row(const CheckReport& report) {
   const auto closed = report.closed_gpus.size();
   const auto all = std::to_string(report.open_gpus.size() + closed);
-  if (all == "0") return absent("GPUs", "no device node of a GPU");
-  if (closed == 0) return ok("GPUs", cat({all, ", all can be opened"}));
-  return warning("GPUs", cat({std::to_string(closed), " of ", all, " cannot be opened: ", report.closed_gpus.front(),
-                              closed > 1 ? ", ..." : ""}));
+  if (all == "0") return absent("no device node of a GPU");
+  if (closed == 0) return ok(cat({all, ", all can be opened"}));
+  return warning(cat({std::to_string(closed), " of ", all, " cannot be opened: ", report.closed_gpus.front(),
+                      closed > 1 ? ", ..." : ""}));
 }
 
 }  // namespace
@@ -130,47 +89,37 @@ CheckRow version_row(const Survey& survey) {
   const auto without = ranks_without_plugin(survey);
   if (!without.empty()) {
     const auto reasons = survey.variants(&CheckReport::plugin_trouble);
-    return failed(kVersions,
-                  cat({"no plugin on these nodes, but plugin ", plugins.front().value,
+    return failed(cat({"no plugin on these nodes, but plugin ", plugins.front().value,
                        " on other nodes: ", reasons.front().value}),
                   without, "install and switch on the plugin on all nodes");
   }
-  const auto misfits = survey.where(std::not_fn(fits_slurm));
+  const auto misfits = survey.where([](const CheckReport& report) { return !misfit_of(report).empty(); });
   if (!misfits.empty()) {
     const auto& report = survey.report(misfits.front());
-    return failed_on_nodes(survey,
-                           cat({"the plugin is for Slurm ", report.plugin_slurm, " and this is Slurm ", report.slurm,
-                                ", which does not load it"}),
-                           misfits, cat({"install the plugin for Slurm ", report.slurm}));
+    return failed(cat({"the plugin ", misfit_of(report)}), on_same_nodes(survey, misfits),
+                  cat({"install the plugin for Slurm ", report.slurm}));
   }
-  struct Part {
-    std::string_view name;
-    std::vector<Variant> variants;
-  };
-  for (const auto& [name, variants] : {Part{"command", survey.variants(&CheckReport::version)}, Part{"plugin", plugins},
-                                       Part{"library", survey.variants(&CheckReport::library)}}) {
-    if (variants.size() < 2) continue;
-    const auto noun = name == "command" ? "rank" : "node";
-    return failed_on_nodes(survey, cat({"the ", name, " is ", describe_variants(variants, noun)}), odd_ranks(variants),
-                           kSamePackage);
+  const auto libraries = survey.variants(&CheckReport::library);
+  for (const auto& [name, variants] : {std::pair("plugin", &plugins), std::pair("library", &libraries)}) {
+    if (variants->size() < 2) continue;
+    return failed(cat({"the ", name, " is ", describe_variants(*variants, "node")}),
+                  on_same_nodes(survey, odd_ranks(*variants)), kSamePackage);
   }
-  return ok(kVersions, versions_in_order(survey));
+  return ok(versions_in_order(survey));
 }
 
 CheckRow framework_row(const Survey& survey) {
-  constexpr const char* kFrameworks = "frameworks";
   const auto variants = survey.variants([](const CheckReport& report) {
     return report.frameworks.empty() ? std::string() : cat({"Python ", report.python, ": ", report.frameworks});
   });
-  if (variants.empty()) return {kFrameworks, CheckResult::kAbsent, {}, {}, {}};
+  if (variants.empty()) return absent({});
   const auto without =
       survey.where([](const CheckReport& report) { return !report.python.empty() && report.frameworks.empty(); });
-  if (variants.size() == 1 && without.empty()) return ok(kFrameworks, variants.front().value);
+  if (variants.size() == 1 && without.empty()) return ok(variants.front().value);
   if (variants.size() == 1) {
-    return warning(kFrameworks, cat({variants.front().value, "; these nodes have none of them"}),
-                   on_same_nodes(survey, without));
+    return warning(cat({variants.front().value, "; these nodes have none of them"}), on_same_nodes(survey, without));
   }
-  return warning(kFrameworks, describe_variants(variants, "node"), on_same_nodes(survey, odd_ranks(variants)),
+  return warning(describe_variants(variants, "node"), on_same_nodes(survey, odd_ranks(variants)),
                  "use the same Python environment on all nodes");
 }
 
@@ -189,18 +138,21 @@ CheckTable judge_machine(const MachineFindings& machine) {
   table.title = cat({"this machine only (", report.host, "); for a step: srun slurm-bootstrap check"});
   table.layout = findings.layout;
   using check::absent;
+  using check::append_row;
   using check::ok;
-  for (auto row :
-       {check::version_row(survey), check::plugstack_row(machine.plugin),
-        check::plugin_row(machine.plugin, report.slurm),
-        report.pmix_client.empty() ? absent("PMIx", report.pmix_trouble) : ok("PMIx", report.pmix_client),
-        check::framework_row(survey), check::nccl_row(survey),
-        report.cuda_version.empty() ? absent("CUDA", "no driver: libcuda.so.1 is missing") : check::driver_row(survey),
-        check::device_row(report), ok("CPUs", cat({report.cpus, " for this process"})), check::shm_row(survey),
-        check::locked_memory_row(survey), check::system_row(survey)}) {
-    row.ranks.clear();
-    if (!row.text.empty()) table.rows.push_back(std::move(row));
-  }
+  append_row(table, "versions", version_row(survey));
+  append_row(table, "plugstack.conf", check::plugstack_row(machine.plugin));
+  append_row(table, "plugin", check::plugin_row(machine.plugin, report.slurm));
+  append_row(table, "PMIx", report.pmix_client.empty() ? absent(report.pmix_trouble) : ok(report.pmix_client));
+  append_row(table, "frameworks", framework_row(survey));
+  append_row(table, "NCCL", nccl_row(survey));
+  append_row(table, "CUDA", report.cuda.empty() ? absent("no driver: libcuda.so.1 is missing") : ok(report.cuda));
+  append_row(table, "GPUs", check::device_row(report));
+  append_row(table, "CPUs", ok(cat({report.cpus, " for this process"})));
+  append_row(table, "/dev/shm", shm_row(survey));
+  append_row(table, "locked memory", locked_memory_row(survey));
+  append_row(table, "system", system_row(survey));
+  for (auto& row : table.rows) row.ranks.clear();
   return table;
 }
 
