@@ -23,8 +23,7 @@ constexpr std::size_t kMaxOutput = std::size_t{512} << 20;
 constexpr std::size_t kMaxComplaint = 400;
 
 std::vector<std::string> nodes_of(const StepPart& part) {
-  const auto list = HostList::parse(part.nodes);
-  return list ? list->expand() : std::vector<std::string>();
+  return parse_host_list(part.nodes).value_or(std::vector<std::string>());
 }
 
 std::vector<std::string> srun_words(const SlurmCommands& slurm, const ChosenStep& step, const StepPart& part,
