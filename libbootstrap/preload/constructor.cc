@@ -1,6 +1,5 @@
 // The entry points of the preloaded library: before `main`, and as the program of a helper process.
 // SPDX-License-Identifier: Apache-2.0
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,23 +7,10 @@
 #include <cstring>
 
 #include "comm/pmi/pmi1_helper.h"
-#include "preload/rank_detection.h"
-#include "preload/rank_setup.h"
+#include "preload/preload.h"
 
 namespace bootstrap {
 namespace {
-
-const void* file_of(const void* address) noexcept {
-  Dl_info info{};
-  return ::dladdr(address, &info) == 0 ? nullptr : info.dli_fbase;
-}
-
-// LD_PRELOAD can name two copies of this library, or one beside a linked one. Only the copy whose functions the program
-// finds acts: else one copy would hold the port against the other.
-bool is_active_copy() noexcept {
-  const void* const found = ::dlsym(RTLD_DEFAULT, "bootstrap_open");  // a name that every release has
-  return found == nullptr || file_of(found) == file_of(reinterpret_cast<const void*>(&is_active_copy));
-}
 
 // A program that is only linked with the library does not want variables before `main`.
 bool is_preloaded(const char* const* environment) noexcept {
@@ -54,14 +40,15 @@ const char* set_up_process(const DetectedRank& detected, int count, char** words
 
 // glibc passes the arguments of `main` to constructors. Every dynamic program of a user who exports LD_PRELOAD runs
 // this, so a process that is not the first of a rank starts no thread, opens no file and allocates no memory. The
-// environment comes from `environ`, not from the third argument: earlier constructors may have changed it.
+// environment comes from `environ`, not from the third argument: an earlier constructor may have changed it, also that
+// of a second copy of this library, which has set this rank up then.
 __attribute__((constructor)) void enter(int count, char** words) {
   if (!is_preloaded(environ)) return;
   const auto detected = detect_rank(environ, ::getpid());
   const bool is_first = detected.role == Role::kFirst || detected.role == Role::kFirstOfMpirun;
   const bool has_leftovers = detected.role == Role::kOutside && detected.has_leftovers;
   const bool is_printed = detected.is_debug && detected.why_not != nullptr;
-  if ((!is_first && !has_leftovers && !is_printed) || !is_active_copy()) return;
+  if (!is_first && !has_leftovers && !is_printed) return;
   const auto* const why_not = is_first ? set_up_process(detected, count, words) : detected.why_not;
   if (detected.is_debug && why_not != nullptr) print_why_not(why_not, count > 0 ? words[0] : "");
   const bool is_outside = is_first ? why_not != nullptr : detected.role == Role::kOutside;

@@ -1,6 +1,6 @@
 // Which rank a preloaded process is by its environment alone, in microseconds.
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/rank_detection.h"
+#include "preload/preload.h"
 
 #include <charconv>
 #include <cstring>

@@ -1,6 +1,6 @@
 // Sets the variables of a rank in its own process before `main`, on a cluster without the plugin.
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/rank_setup.h"
+#include "preload/preload.h"
 
 #include <sys/uio.h>
 #include <unistd.h>

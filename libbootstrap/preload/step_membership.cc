@@ -1,6 +1,6 @@
 // Whether a process belongs to the step of its environment: by its ancestors, its cgroup and its files in /proc.
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/rank_detection.h"
+#include "preload/preload.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -107,20 +107,10 @@ struct ProcessWords {
       at += std::strlen(words[count]) + 1;
     }
   }
-
-  // slurmd stores the script of a job under this name in its spool folder.
-  bool is_batch_script() const noexcept {
-    for (int i = 0; i < count && i < 2; ++i) {
-      const char* const slash = std::strrchr(words[i], '/');
-      if (slash != nullptr && std::strcmp(slash, "/slurm_script") == 0) return true;
-    }
-    return false;
-  }
 };
 
 struct Ancestry {
   Verdict verdict = Verdict::kUnknown;
-  bool is_below_task = false;   // SLURM_TASK_PID is the process or an ancestor, and its parent is hidden
   bool is_on_terminal = false;  // the process that slurmstepd started is
 };
 
@@ -140,25 +130,19 @@ Verdict judge_ancestor(const DetectedRank& detected, const Ancestor& ancestor, c
   }
   if (is_mpirun && is_mpiruns_daemon(ancestor)) return Verdict::kOwn;
   const ProcessWords line(proc, id);
-  if (ancestor.is_any_of("salloc", "srun", "sbatch") || is_launcher_process(line.count, line.words)) {
-    return Verdict::kForeign;
-  }
-  return id == detected.task && line.is_batch_script() ? Verdict::kForeign : Verdict::kUnknown;
+  const bool starts_others =
+      ancestor.is_any_of("salloc", "srun", "sbatch") || is_launcher_process(line.count, line.words);
+  return starts_others ? Verdict::kForeign : Verdict::kUnknown;
 }
 
 Ancestry look_up(const DetectedRank& detected, pid_t process, const char* proc) noexcept {
   Ancestry found;
   pid_t id = process;
-  pid_t child = 0;
   for (int level = 0; level < kMaxAncestors && id > 0; ++level) {
     Ancestor ancestor;
-    if (!ancestor.read(proc, id)) {
-      found.is_below_task = child == detected.task;
-      return found;
-    }
+    if (!ancestor.read(proc, id)) return found;
     if (level > 0) found.verdict = judge_ancestor(detected, ancestor, proc, id);
     if (found.verdict != Verdict::kUnknown || ancestor.is_any_of("slurmstepd")) return found;
-    child = id;
     found.is_on_terminal = ancestor.stat.has_terminal;
     id = ancestor.stat.parent;
   }
@@ -192,11 +176,6 @@ bool belongs_to_step(const DetectedRank& detected, pid_t process, const char* pr
   auto verdict = found.verdict;
   ProcText cgroup;
   if (verdict == Verdict::kUnknown && cgroup.read(proc, process, "cgroup")) verdict = judge_cgroup(detected, cgroup);
-  if (verdict == Verdict::kUnknown && found.is_below_task) {
-    // The process itself may be a batch script.
-    verdict =
-        process == detected.task && ProcessWords(proc, process).is_batch_script() ? Verdict::kForeign : Verdict::kOwn;
-  }
   return verdict == Verdict::kOwn && !is_pty(detected, found, proc);
 }
 

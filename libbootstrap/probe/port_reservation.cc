@@ -18,56 +18,41 @@
 #include "core/util/text.h"
 
 namespace bootstrap {
+
+Descriptor open_socket(int type) {
+  Descriptor socket(::socket(AF_INET6, type | SOCK_CLOEXEC, 0));
+  if (!socket.is_open()) return Descriptor(::socket(AF_INET, type | SOCK_CLOEXEC, 0));
+  const int off = 0;
+  (void)::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  return socket;
+}
+
+std::uint16_t bind_everywhere(const Descriptor& socket, std::uint16_t port) {
+  sockaddr_in6 address{};
+  socklen_t size = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if (::getsockname(socket.get(), any, &size) != 0) return 0;
+  address.sin6_port = htons(port);  // at the same place in sockaddr_in
+  if (::bind(socket.get(), any, size) != 0 || ::getsockname(socket.get(), any, &size) != 0) return 0;
+  return ntohs(address.sin6_port);
+}
+
 namespace {
 
-// ::ffff:127.83.66.1
-constexpr in6_addr kQuietIpv6 = {{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, kQuietAddress >> 24,
-                                   kQuietAddress >> 16 & 0xff, kQuietAddress >> 8 & 0xff, kQuietAddress & 0xff}}};
+bool allow_reuse(const Descriptor& socket) {
+  const int on = 1;
+  return ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
+}
 
-// A TCP socket for IPv6 and IPv4, or for IPv4 alone on hosts without IPv6.
-class Socket {
- public:
-  Socket() {
-    descriptor_ = Descriptor(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (descriptor_.is_open()) {
-      const int off = 0;  // dual-stack, like the servers that will bind the port
-      (void)::setsockopt(descriptor_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    } else {
-      is_ipv6_ = false;
-      descriptor_ = Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    }
-  }
-
-  bool is_open() const { return descriptor_.is_open(); }
-  Descriptor take() && { return std::move(descriptor_); }
-
-  bool allow_reuse() const {
-    const int on = 1;
-    return ::setsockopt(descriptor_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
-  }
-
-  bool bind_everywhere(std::uint16_t port) const { return bind(port, in6addr_any, INADDR_ANY); }
-  bool bind_quiet_address(std::uint16_t port) const { return bind(port, kQuietIpv6, kQuietAddress); }
-
- private:
-  bool bind(std::uint16_t port, const in6_addr& ipv6, std::uint32_t ipv4) const {
-    if (is_ipv6_) {
-      sockaddr_in6 address{};
-      address.sin6_family = AF_INET6;
-      address.sin6_addr = ipv6;
-      address.sin6_port = htons(port);
-      return ::bind(descriptor_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-    }
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(ipv4);
-    address.sin_port = htons(port);
-    return ::bind(descriptor_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-  }
-
-  Descriptor descriptor_;
-  bool is_ipv6_ = true;
-};
+// Binds to 127.83.66.1. No server listens there and no connection ends there, so that only a wildcard socket, also one
+// of IPv6 and IPv4, can make this fail.
+bool bind_quiet_address(const Descriptor& socket, std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl((127U << 24) | (83U << 16) | (66U << 8) | 1U);
+  address.sin_port = htons(port);
+  return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
 
 tl::unexpected<Error> refused(const std::string& name, int error) {
   if (error == EADDRINUSE) {
@@ -80,39 +65,34 @@ tl::unexpected<Error> refused(const std::string& name, int error) {
 // SO_REUSEADDR. That one would also succeed beside another reservation, so this first looks for one: on an address
 // without traffic, an exclusive bind fails only because of wildcard sockets.
 Result<Descriptor> bind_beside_time_wait(std::uint16_t port, const std::string& name) {
-  const Socket probe;
-  if (!probe.is_open() || !probe.bind_quiet_address(port) || !probe.allow_reuse()) return refused(name, errno);
-  Socket holder;
-  if (!holder.is_open() || !holder.allow_reuse() || !holder.bind_everywhere(port)) return refused(name, errno);
-  return std::move(holder).take();
+  const Descriptor probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!probe.is_open() || !bind_quiet_address(probe, port) || !allow_reuse(probe)) return refused(name, errno);
+  auto holder = open_socket(SOCK_STREAM);
+  if (!holder.is_open() || !allow_reuse(holder) || bind_everywhere(holder, port) == 0) return refused(name, errno);
+  return holder;
+}
+
+// A program that was started without standard input, output or error does not get the socket in its place.
+Descriptor above_standard_error(Descriptor socket) {
+  if (socket.get() > STDERR_FILENO) return socket;
+  Descriptor higher(::fcntl(socket.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  return higher.is_open() ? std::move(higher) : std::move(socket);  // without one the port stays reserved all the same
 }
 
 }  // namespace
 
-// A program that was started without standard input, output or error does not get the socket in its place.
-PortReservation::PortReservation(Descriptor socket) : socket_(std::move(socket)) {
-  if (socket_.get() > STDERR_FILENO) return;
-  Descriptor higher(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  if (higher.is_open()) socket_ = std::move(higher);  // without a free descriptor the port stays reserved all the same
-}
-
-Result<PortReservation> PortReservation::take(std::uint16_t port, const std::string& name) {
-  Socket holder;
+Result<Descriptor> reserve_port(std::uint16_t port, const std::string& name) {
+  auto holder = open_socket(SOCK_STREAM);
   if (!holder.is_open()) return refused(name, errno);
-  if (holder.bind_everywhere(port)) {
-    // Not before the bind, where it would permit a second reservation.
-    if (!holder.allow_reuse()) return refused(name, errno);
-    return PortReservation(std::move(holder).take());
+  if (bind_everywhere(holder, port) == 0) {
+    if (errno != EADDRINUSE) return refused(name, errno);
+    auto beside = bind_beside_time_wait(port, name);
+    if (!beside) return beside;
+    holder = std::move(*beside);
+  } else if (!allow_reuse(holder)) {  // not before the bind, where it would permit a second reservation
+    return refused(name, errno);
   }
-  if (errno != EADDRINUSE) return refused(name, errno);
-  auto descriptor = bind_beside_time_wait(port, name);
-  if (!descriptor) return fail(descriptor.error());
-  return PortReservation(std::move(*descriptor));
-}
-
-void PortReservation::release() noexcept {
-  if (::getpid() != owner_) (void)socket_.release();
-  socket_.reset();
+  return above_standard_error(std::move(holder));
 }
 
 namespace {
@@ -140,7 +120,7 @@ std::string name_of(std::string_view what, std::uint16_t port, const std::string
 std::vector<RefusedPort> StepPorts::reserve(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   std::vector<RefusedPort> refused;
   const auto take = [&](std::uint16_t port, const std::string& name) -> Status {
-    auto reservation = PortReservation::take(port, name);
+    auto reservation = reserve_port(port, name);
     if (!reservation) return fail(reservation.error());
     reservations_.push_back(std::move(*reservation));
     return {};
@@ -175,13 +155,13 @@ namespace {
 
 // Of one task. Ports in use are passed over, since no other task has to know which it has. Empty: too few are free.
 std::string take_ports_of_task(const StepFacts& facts, const Settings& settings, Rank rank,
-                               std::vector<PortReservation>& taken) {
+                               std::vector<Descriptor>& taken) {
   constexpr std::uint32_t kMostInUse = 16;
   std::vector<std::string> ports;
   for (std::uint32_t i = 0; i < settings.ports.value + kMostInUse; ++i) {
     const auto port = task_port(facts, settings, rank, i);
     if (port == 0) break;
-    auto reservation = PortReservation::take(port);
+    auto reservation = reserve_port(port);
     if (!reservation) continue;
     taken.push_back(std::move(*reservation));
     ports.push_back(std::to_string(port));
@@ -197,7 +177,7 @@ Status StepPorts::take_task_ports(StepPlan& plan, const StepFacts& facts, const 
   if (!at) return {};
   Status outcome;
   std::vector<std::string> values;
-  std::vector<PortReservation> taken;
+  std::vector<Descriptor> taken;
   for (const auto rank : facts.local_ranks) {
     values.push_back(take_ports_of_task(facts, settings, rank, taken));
     if (!values.back().empty() || !outcome) continue;

@@ -2,12 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/plan/step_plan.h"
@@ -18,35 +14,18 @@
 
 namespace bootstrap {
 
-// 127.83.66.1. No server listens there and no connection ends there, so that only a wildcard socket can make an
-// exclusive bind to it fail.
-inline constexpr std::uint32_t kQuietAddress = (127U << 24) | (83U << 16) | (66U << 8) | 1U;
+// Of both families where there are two, like the servers that will bind the port. `type`: SOCK_STREAM, SOCK_DGRAM.
+Descriptor open_socket(int type);
+
+// Binds to all interfaces. Returns the port, which for 0 is one of the system's choice; 0: it failed, and errno is set.
+std::uint16_t bind_everywhere(const Descriptor& socket, std::uint16_t port);
 
 // A bound socket that does not listen. While it is open, bind(0) and connect() never pick the port, a second
 // reservation and a bind without SO_REUSEADDR fail, and PyTorch's TCPStore, NCCL, gRPC and Python's servers can bind
 // and listen. Another user's program that sets SO_REUSEADDR can, too: Linux compares users for SO_REUSEPORT only.
-class PortReservation {
- public:
-  PortReservation() = default;
-  PortReservation(PortReservation&&) noexcept = default;
-  PortReservation& operator=(PortReservation&&) noexcept = default;
-  ~PortReservation() { release(); }
-
-  // Never blocks, opens no file, sends nothing. Fails with kUnavailable and the system's reason; `name` begins the
-  // message, such as "MASTER_PORT 25000 on node001".
-  static Result<PortReservation> take(std::uint16_t port, const std::string& name = "the port");
-
-  void release() noexcept;
-  bool is_held() const { return socket_.is_open(); }
-
- private:
-  explicit PortReservation(Descriptor socket);
-
-  Descriptor socket_;
-  // A process that shares this memory may have other descriptors (clone with CLONE_VM alone, as Slurm's contain_spank
-  // does): there the number may be another file.
-  pid_t owner_ = ::getpid();
-};
+// Never blocks, opens no file, sends nothing. Fails with kUnavailable and the system's reason; `name` begins the
+// message, such as "MASTER_PORT 25000 on node001".
+Result<Descriptor> reserve_port(std::uint16_t port, const std::string& name = "the port");
 
 struct RefusedPort {
   std::string sentence;   // the port, its host, the reason and a remedy
@@ -64,7 +43,7 @@ class StepPorts {
  private:
   Status take_task_ports(StepPlan& plan, const StepFacts& facts, const Settings& settings);
 
-  std::vector<PortReservation> reservations_;
+  std::vector<Descriptor> reservations_;
 };
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-"""Without a cluster: the preload constructor, host lists beside scontrol, and NCCL's root."""
+"""Without a cluster: the preload constructor, and NCCL's root."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -18,7 +18,6 @@ from benchmarks.table import Group
 # A child of a rank that has been set up: stamp and identity agree.
 RANK = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_BOOTSTRAP_STEP": "12.0.0"}
 ROLES = {"no step": {}, "child of a rank": RANK | {"RANK": "1", "WORLD_SIZE": "2"}}
-HOSTS = 100_000
 ROOT_NOT_MEASURED = 77  # exit status
 ROOT_SHAPES = ((1, 64), (1, 256), (1, 1024), (4, 1024))  # roots, ranks
 ROOT_LIMIT, RANKS_OF_A_ROOT = 50, 256  # milliseconds for the ranks of one root, and how many they are at most
@@ -46,39 +45,6 @@ def measure_preload(_, size):
         row = group.add(f"start and end, {role}", "us", ours, empty, "an empty library", added_limit=60)
         row.why_not = f"the library has more pages to map than the empty one; the whole start took {median(row.peer):.0f} us"
         group.add(f"start and end, {role}", "us", ours, none, "no preload")
-    return group
-
-
-def google_benchmark(name, pattern, seconds):
-    """Nanoseconds of each case of a Google Benchmark program."""
-    text = output_of(built(f"tests/bench/{name}_bench"), f"--benchmark_filter={pattern}", "--benchmark_format=json",
-                     f"--benchmark_min_time={seconds}", timeout=300)
-    unit = {"ns": 1, "us": 1e3, "ms": 1e6}
-    return {case["name"]: case["cpu_time"] * unit[case["time_unit"]] for case in json.loads(text)["benchmarks"]}
-
-
-def measure_host_lists(_, size):
-    group = Group(f"Host lists of {HOSTS:,} names")
-    cases = google_benchmark("hostlist", f"(expand|copy)/.*/{HOSTS}$", size.seconds)
-    for form in ("one_range", "every_second", "racks", "long_names"):
-        ours, floor = (cases[f"{what}/{form}/{HOSTS}"] / HOSTS for what in ("expand", "copy"))
-        row = group.add(f"expansion of a host, {form.replace('_', ' ')}", "ns", ours, floor, "a copy of one name", limit=50)
-        if form == "long_names":  # each takes memory of its own
-            row.ratio_limit = 1.25
-    if not shutil.which("scontrol"):
-        group.notes.append("scontrol is not there to be compared with")
-        return group
-    with tempfile.TemporaryDirectory() as folder:
-        conf, times = Path(folder, "slurm.conf"), []  # scontrol needs a configuration, and no daemon
-        conf.write_text("ClusterName=bench\nSlurmctldHost=localhost\nNodeName=localhost\n")
-        for _ in range(size.pairs):
-            began = time.monotonic()
-            # Slurm takes no more than 65,536 hosts in a bracket.
-            text = output_of("scontrol", "show", "hostnames", "node[00001-50000],rack[00001-50000]", env={"SLURM_CONF": str(conf)})
-            times.append((time.monotonic() - began) * 1000)
-    assert len(text.split()) == HOSTS
-    ours = cases[f"expand/racks/{HOSTS}"] / 1e6
-    group.add(f"{HOSTS:,} names", "ms", ours, times, "scontrol show hostnames, with its start", ratio_limit=1)
     return group
 
 

@@ -11,9 +11,9 @@
 #include "core/plan/explain.h"
 #include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
+#include "core/settings/variables.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "explain.h"
 #include "probe/own_process.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/task_environment.h"
@@ -37,6 +37,29 @@ void report_earlier_failure(spank_t spank) noexcept {
   const auto step = item(spank, S_JOB_STEPID);
   if (job && step) return slurm_error("bootstrap: StepId=%u.%u: %s", *job, *step, text.data());
   slurm_error("bootstrap: %s", text.data());
+}
+
+// What explain, srun -v and SLURM_BOOTSTRAP_DEBUG=1 print of a step that is set up: the table, or one line for each
+// decision. `notes`: of this task.
+bool is_explained(const StepFacts& facts, const Settings& settings) {
+  return settings.explain.value || facts.decision.is_verbose || process_settings(facts.environment).debug.value;
+}
+
+void explain_plan(spank_t spank, const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+                  const std::vector<std::string>& notes) {
+  if (!settings.explain.value) {
+    auto lines = decision_lines(facts, plan);
+    lines.insert(lines.end(), notes.begin(), notes.end());
+    for (const auto& line : lines) print_to_stderr(cat({step_prefix(facts.id), line, "\n"}));
+    return;
+  }
+  const auto slurm = text_item(spank, S_SLURM_VERSION);
+  ExplainContext context{.verdict = verdict(facts.decision, hint_of(facts.decision)),
+                         .shows_all = process_settings(facts.environment).debug.value,
+                         .notes = step_notes(facts, plan),
+                         .versions = cat({"plugin ", kVersion, slurm.empty() ? "" : ", Slurm ", slurm})};
+  context.notes.insert(context.notes.end(), notes.begin(), notes.end());
+  print_to_stderr(explain_text(facts, settings, plan, context));
 }
 
 }  // namespace

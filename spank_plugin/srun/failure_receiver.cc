@@ -25,6 +25,7 @@
 #include "core/step/failure.h"
 #include "core/util/text.h"
 #include "probe/files.h"
+#include "probe/port_reservation.h"
 #include "probe/process_state.h"
 #include "probe/secrets.h"
 #include "spank_api.h"
@@ -32,26 +33,6 @@
 
 namespace bootstrap {
 namespace {
-
-// Both families, where there are two: it is not for us to know which one the nodes use.
-int open_socket() {
-  const int both = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (both < 0) return ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const int off = 0;
-  (void)::setsockopt(both, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  return both;
-}
-
-// bind(2) of the any-address of the socket's family with port 0; the port that it got, or 0.
-std::uint16_t bind_anywhere(int socket) {
-  sockaddr_in6 address{};
-  socklen_t size = sizeof address;
-  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), size) != 0) return 0;
-  size = sizeof address;
-  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  return ntohs(address.sin6_port);  // at the same place in sockaddr_in
-}
 
 std::uint32_t word_at(const std::string& text, std::size_t place) {
   std::uint32_t word = 0;
@@ -83,10 +64,10 @@ FailureSocket FailureSocket::open() {
   FailureSocket opened;
   const auto token = random_bits();
   if (!token) return opened;
-  Descriptor socket(open_socket());
+  auto socket = open_socket(SOCK_DGRAM | SOCK_NONBLOCK);
   if (!socket.is_open()) return opened;
   accept_only(socket.get(), failure_prefix(*token));  // before there is a port to send to
-  const auto port = bind_anywhere(socket.get());
+  const auto port = bind_everywhere(socket, 0);
   if (port == 0) return opened;
   opened.socket_ = std::move(socket);
   opened.address_ = {port, *token};

@@ -32,8 +32,6 @@ struct WholeJob {
 };
 
 static_assert(kMaxNormalStepId == SLURM_MAX_NORMAL_STEP_ID);
-static_assert(kInteractiveStepId == SLURM_INTERACTIVE_STEP && kBatchStepId == SLURM_BATCH_SCRIPT);
-static_assert(kExternStepId == SLURM_EXTERN_CONT);
 
 using GetSteps = decltype(&slurm_get_job_steps);
 
@@ -60,83 +58,34 @@ Function slurm_function(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, name));
 }
 
-class SlurmApi {
- public:
-  std::optional<SlurmctldAnswers> record(const slurm_step_id_t& id) const {
-    job_step_info_response_msg_t* message = nullptr;
-    if (get_steps_ == nullptr || free_steps_ == nullptr || get_steps(get_steps_, id, &message) != 0)
-      return std::nullopt;
-    const std::unique_ptr<job_step_info_response_msg_t, decltype(free_steps_)> steps(message, free_steps_);
-    for (std::uint32_t i = 0; steps != nullptr && i < steps->job_step_count; ++i) {
-      const auto& step = steps->job_steps[i];
-      if (step.step_id.job_id != id.job_id || step.step_id.step_id != id.step_id) continue;
-      return SlurmctldAnswers{.request = {.per_node = text_of(step.tres_per_node),
-                                          .per_step = text_of(step.tres_per_step),
-                                          .per_socket = text_of(step.tres_per_socket),
-                                          .per_task = text_of(step.tres_per_task),
-                                          .bind = text_of(step.tres_bind)},
-                              .partition = text_of(step.partition),
-                              .tasks_per_node = {}};
+std::optional<ComponentText> ask_layout(slurm_step_id_t id) {
+  const auto get = slurm_function<decltype(&slurm_job_step_layout_get)>("slurm_job_step_layout_get");
+  const auto free = slurm_function<decltype(&slurm_job_step_layout_free)>("slurm_job_step_layout_free");
+  if (get == nullptr || free == nullptr) return std::nullopt;
+  const std::unique_ptr<slurm_step_layout_t, decltype(free)> layout(get(&id), free);
+  if (layout == nullptr || layout->node_list == nullptr || layout->task_cnt > kMaxRanks) return std::nullopt;
+  ComponentText component;
+  component.job = id.job_id;
+  component.nodes = layout->node_list;
+  component.node_of_rank.resize(layout->task_cnt);
+  for (std::uint32_t node = 0; node < layout->node_cnt; ++node) {
+    component.tasks_per_node.push_back(layout->tasks[node]);
+    for (std::uint32_t task = 0; task < layout->tasks[node]; ++task) {
+      const auto rank = layout->tids[node][task];
+      if (rank >= layout->task_cnt) return std::nullopt;
+      component.node_of_rank[rank] = node;
     }
-    return std::nullopt;
   }
-
-  std::vector<std::string> job_nodes(std::uint32_t job) const {
-    job_info_msg_t* message = nullptr;
-    if (load_job_ == nullptr || free_job_ == nullptr || load_job_(&message, WholeJob{job}, kFlags | SHOW_DETAIL) != 0)
-      return {};
-    const std::unique_ptr<job_info_msg_t, decltype(free_job_)> jobs(message, free_job_);
-    for (std::uint32_t i = 0; jobs != nullptr && i < jobs->record_count; ++i) {
-      const auto& record = jobs->job_array[i];
-      if (record.job_id != job || record.gres_detail_cnt > kMaxRanks || record.gres_detail_str == nullptr) continue;
-      std::vector<std::string> nodes;
-      for (std::uint32_t node = 0; node < record.gres_detail_cnt; ++node) {
-        nodes.push_back(text_of(record.gres_detail_str[node]));
-      }
-      return nodes;
-    }
-    return {};
-  }
-
-  std::optional<ComponentText> layout(slurm_step_id_t id) const {
-    if (get_ == nullptr || free_ == nullptr) return std::nullopt;
-    const std::unique_ptr<slurm_step_layout_t, decltype(free_)> layout(get_(&id), free_);
-    if (layout == nullptr || layout->node_list == nullptr || layout->task_cnt > kMaxRanks) return std::nullopt;
-    ComponentText component;
-    component.job = id.job_id;
-    component.nodes = layout->node_list;
-    component.node_of_rank.resize(layout->task_cnt);
-    for (std::uint32_t node = 0; node < layout->node_cnt; ++node) {
-      component.tasks_per_node.push_back(layout->tasks[node]);
-      for (std::uint32_t task = 0; task < layout->tasks[node]; ++task) {
-        const auto rank = layout->tids[node][task];
-        if (rank >= layout->task_cnt) return std::nullopt;
-        component.node_of_rank[rank] = node;
-      }
-    }
-    return component;
-  }
-
- private:
-  decltype(&slurm_job_step_layout_get) get_ =
-      slurm_function<decltype(&slurm_job_step_layout_get)>("slurm_job_step_layout_get");
-  decltype(&slurm_job_step_layout_free) free_ =
-      slurm_function<decltype(&slurm_job_step_layout_free)>("slurm_job_step_layout_free");
-  GetSteps get_steps_ = slurm_function<GetSteps>("slurm_get_job_steps");
-  decltype(&slurm_free_job_step_info_response_msg) free_steps_ =
-      slurm_function<decltype(&slurm_free_job_step_info_response_msg)>("slurm_free_job_step_info_response_msg");
-  decltype(&slurm_load_job) load_job_ = slurm_function<decltype(&slurm_load_job)>("slurm_load_job");
-  decltype(&slurm_free_job_info_msg) free_job_ =
-      slurm_function<decltype(&slurm_free_job_info_msg)>("slurm_free_job_info_msg");
-};
+  return component;
+}
 
 // Collects components until they make up the step; `next` gives the id of the n-th.
 template <class Next>
-std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, bool has_gaps, Next next) {
+std::vector<ComponentText> collect(std::uint32_t tasks, bool has_gaps, Next next) {
   std::vector<ComponentText> components;
   std::size_t found = 0;
   for (std::uint32_t i = 0; i < kMaxComponents && found < tasks; ++i) {
-    auto component = slurm.layout(next(i));
+    auto component = ask_layout(next(i));
     if (!component && !has_gaps) break;
     if (!component) continue;
     found += component->node_of_rank.size();
@@ -149,24 +98,56 @@ std::vector<ComponentText> collect(const SlurmApi& slurm, std::uint32_t tasks, b
 }  // namespace
 
 std::optional<SlurmctldAnswers> ask_step_record(const StepNumbers& numbers) {
-  return SlurmApi().record(step_id(numbers.job, NO_VAL, numbers.step));
+  const auto get = slurm_function<GetSteps>("slurm_get_job_steps");
+  const auto free =
+      slurm_function<decltype(&slurm_free_job_step_info_response_msg)>("slurm_free_job_step_info_response_msg");
+  const auto id = step_id(numbers.job, NO_VAL, numbers.step);
+  job_step_info_response_msg_t* message = nullptr;
+  if (get == nullptr || free == nullptr || get_steps(get, id, &message) != 0) return std::nullopt;
+  const std::unique_ptr<job_step_info_response_msg_t, decltype(free)> steps(message, free);
+  for (std::uint32_t i = 0; steps != nullptr && i < steps->job_step_count; ++i) {
+    const auto& step = steps->job_steps[i];
+    if (step.step_id.job_id != id.job_id || step.step_id.step_id != id.step_id) continue;
+    return SlurmctldAnswers{.request = {.per_node = text_of(step.tres_per_node),
+                                        .per_step = text_of(step.tres_per_step),
+                                        .per_socket = text_of(step.tres_per_socket),
+                                        .per_task = text_of(step.tres_per_task),
+                                        .bind = text_of(step.tres_bind)},
+                            .partition = text_of(step.partition),
+                            .tasks_per_node = {}};
+  }
+  return std::nullopt;
 }
 
-std::vector<std::string> ask_job_nodes(std::uint32_t job) { return SlurmApi().job_nodes(job); }
+std::vector<std::string> ask_job_nodes(std::uint32_t job) {
+  const auto load = slurm_function<decltype(&slurm_load_job)>("slurm_load_job");
+  const auto free = slurm_function<decltype(&slurm_free_job_info_msg)>("slurm_free_job_info_msg");
+  job_info_msg_t* message = nullptr;
+  if (load == nullptr || free == nullptr || load(&message, WholeJob{job}, kFlags | SHOW_DETAIL) != 0) return {};
+  const std::unique_ptr<job_info_msg_t, decltype(free)> jobs(message, free);
+  std::vector<std::string> nodes;
+  for (std::uint32_t i = 0; jobs != nullptr && i < jobs->record_count && nodes.empty(); ++i) {
+    const auto& record = jobs->job_array[i];
+    if (record.job_id != job || record.gres_detail_cnt > kMaxRanks || record.gres_detail_str == nullptr) continue;
+    for (std::uint32_t node = 0; node < record.gres_detail_cnt; ++node) {
+      nodes.push_back(text_of(record.gres_detail_str[node]));
+    }
+  }
+  return nodes;
+}
 
 std::vector<ComponentText> ask_step_layout(const StepNumbers& numbers) {
-  const SlurmApi slurm;
   if (numbers.tasks_in_component == numbers.tasks) {
-    auto whole = slurm.layout(step_id(numbers.job, NO_VAL, numbers.step));
+    auto whole = ask_layout(step_id(numbers.job, NO_VAL, numbers.step));
     if (whole && whole->node_of_rank.size() == numbers.tasks) return {std::move(*whole)};
   }
   // A heterogeneous step of a plain job has one component number for each component, and none is left out. Asked for
   // without a number, slurmctld 22.05 merges them, the last one first, and ranks end up on the wrong nodes.
   auto components =
-      collect(slurm, numbers.tasks, false, [&](std::uint32_t i) { return step_id(numbers.job, i, numbers.step); });
+      collect(numbers.tasks, false, [&](std::uint32_t i) { return step_id(numbers.job, i, numbers.step); });
   if (!components.empty()) return components;
   // A heterogeneous job has one job id for each component; --het-group may leave components out.
-  return collect(slurm, numbers.tasks, true,
+  return collect(numbers.tasks, true,
                  [&](std::uint32_t i) { return step_id(numbers.leader + i, NO_VAL, numbers.step); });
 }
 

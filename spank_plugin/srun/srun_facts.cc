@@ -117,14 +117,10 @@ Program find_program(std::span<const std::string> srun_options, const std::vecto
 }  // namespace
 
 std::vector<std::string> own_command_line() {
-  std::string text;
-  const Descriptor file(::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) return {};
-  std::array<char, 4096> buffer;
   constexpr std::size_t kMost = 4 << 20;  // more than Linux takes
-  for (ssize_t count = 0; (count = ::read(file.get(), buffer.data(), buffer.size())) > 0 && text.size() < kMost;) {
-    text.append(buffer.data(), static_cast<std::size_t>(count));
-  }
+  const Descriptor file(::open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
+  auto text = file.is_open() ? read_whole(file.get(), kMost).value_or("") : std::string();
+  if (text.empty()) return {};
   if (text.ends_with('\0')) text.pop_back();
   std::vector<std::string> words;
   for (const auto word : split(text, '\0')) words.emplace_back(word);

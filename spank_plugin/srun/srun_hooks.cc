@@ -24,7 +24,6 @@
 #include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "explain.h"
 #include "probe/deadline.h"
 #include "probe/secrets.h"
 #include "slurmstepd/step_on_node.h"
@@ -179,8 +178,9 @@ std::size_t node_count(const std::vector<ComponentText>& components) {
 
 std::string host_of_first_rank(const std::vector<ComponentText>& components) {
   if (components.empty() || components.front().node_of_rank.empty()) return {};
-  const auto hosts = HostList::parse(components.front().nodes);
-  return hosts ? hosts->at(components.front().node_of_rank.front()) : std::string();
+  const auto hosts = parse_host_list(components.front().nodes);
+  const auto first = components.front().node_of_rank.front();
+  return hosts && first < hosts->size() ? (*hosts)[first] : std::string();
 }
 
 ResolvedName look_up_in_time(const std::string& name, Deadline deadline) {
@@ -249,8 +249,7 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
     log_debug(to_string(numbers.id()), "slurmctld did not provide the layout of ranks");
     return;
   }
-  const auto text = write_layout(numbers.leader, numbers.step, answers.components,
-                                 {.master_ip = answers.master_ip, .with_nodes = false});
+  const auto text = write_layout(numbers.leader, numbers.step, answers.components, answers.master_ip);
   if (text) set_variable(kLayoutVariable, *text);
   if (!text) log_error(to_string(numbers.id()), text.error().message);
 }
@@ -294,6 +293,23 @@ void receive_failures(const StepNumbers& numbers, const Decision& decision, cons
   if (settings.grace.value != 0) policy.grace = settings.grace.value;
   policy.reports_for_itself = reports_for_itself(command);
   start_failure_receiver(policy);
+}
+
+// The decision in one line. A step that is set up and explained gets this line with its table, in the task of rank 0.
+void report_decision(const StepId& id, const Activation& activation, const Settings& settings) {
+  const auto step = to_string(id);
+  const auto line = activation.line();
+  const bool is_set_up = activation.decision.set_up != SetUp::kNothing;
+  const bool is_debug = process_settings(read_entries(environ, UnknownVariables::kSkip)).debug.value;
+  if (!is_set_up && activation.decision.asked == Asked::kStrongly) {
+    log_error(step, line);  // the nodes refuse the step, and are silent
+  } else if (settings.explain.value ? !is_set_up : is_debug) {
+    print_to_stderr(cat({step_prefix(id), line, "\n"}));
+  } else if (activation.needs_warning) {
+    log_warning(step, line);
+  } else {
+    log_verbose(step, line);
+  }
 }
 
 }  // namespace

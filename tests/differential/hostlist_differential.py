@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares HostList with the real `scontrol show hostnames` on generated host lists.
+"""Compares parse_host_list with the real `scontrol show hostnames` on generated host lists.
 
 Prints one line: lists, hosts, differences, documented differences, seed, seconds. Exits 0 when every list that Slurm
 accepts gives the same names in the same order, every list that it refuses is refused, and each exception is one of those
-in the comment on HostList and was seen at least once; 2 where that is not so; 77 (skipped) where there is no scontrol;
+in the comment on parse_host_list and was seen at least once; 2 where that is not so; 77 (skipped) where there is no scontrol;
 1 where the comparison itself failed.
 """
 import argparse
@@ -135,15 +135,6 @@ def brackets(text):
     return [part for inside in re.findall(r"\[([^\[\]]*)\]", text) for part in inside.split(",")]
 
 
-def numbers_in(bracket):
-    ends = (re.fullmatch(r"(\d+)(?:-(\d+))?", part) for part in bracket.split(","))
-    return sum(int(end[2] or end[1]) - int(end[1]) + 1 for end in ends if end)
-
-
-def has_long_range(text):
-    return any(numbers_in(bracket) > 65536 for bracket in re.findall(r"\[([^\[\]]*)\]", text))
-
-
 def is_unbalanced(text):
     depth = 0
     for character in text:
@@ -153,11 +144,10 @@ def is_unbalanced(text):
     return depth != 0
 
 
-# The differences listed in the comment on HostList: what we do where Slurm does something else, and in which texts.
+# The differences listed in the comment on parse_host_list: what we do where Slurm does something else, and in which texts.
 ACCEPT, REFUSE = "we accept, Slurm refuses", "we refuse, Slurm answers"
 KEEP, MORE = "we keep the name, Slurm changes it", "we answer, Slurm leaves hosts out"
 DOCUMENTED = {
-    "long-range": ([ACCEPT], has_long_range),
     "suffix": ([ACCEPT], lambda text: re.search(r"\][\w.-]+(,|\s|$)", text, re.ASCII)),
     "unclosed": ([REFUSE], is_unbalanced),
     "open-range": ([REFUSE], lambda text: any(re.fullmatch(r".*\d-", part) for part in brackets(text))),
@@ -169,7 +159,7 @@ DOCUMENTED = {
     "dropped": ([REFUSE, MORE], lambda text: any(item.count("[") > 2 for item in split_items(text))),
     "character": ([REFUSE], lambda text: re.search(r"[^\w.,\[\] \t-]", text, re.ASCII)),
     "long-name": ([REFUSE], lambda text: re.search(r"[^,]{256}", text)),
-    "too-many": ([REFUSE], lambda text: approximate_hosts(text) > 1 << 20),
+    "too-many": ([REFUSE], lambda text: approximate_hosts(text) > 65536),
 }
 
 # At least one text for each of them, and the texts that the interactive scontrol cannot be given (spaces, quotes).

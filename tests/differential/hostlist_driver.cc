@@ -1,4 +1,4 @@
-// Reads host lists, each ended by a NUL, and prints what HostList makes of them for hostlist_differential.py.
+// Reads host lists, each ended by a NUL, and prints what parse_host_list makes of them for hostlist_differential.py.
 // SPDX-License-Identifier: Apache-2.0
 //
 // For each list: a NUL, then ">" and one host a line, or "!" and the reason where the list is refused.
@@ -27,13 +27,13 @@ int main() {
   std::string text;
   while (read_list(text)) {
     write(std::string_view("\0", 1));
-    const auto list = bootstrap::HostList::parse(text);
+    const auto list = bootstrap::parse_host_list(text);
     if (!list) {
       write("!" + list.error().message);
       continue;
     }
     write(">");
-    for (const auto& name : list->expand()) write(name + "\n");
+    for (const auto& name : *list) write(name + "\n");
   }
   return 0;
 }

@@ -11,7 +11,7 @@ using namespace bootstrap;  // NOLINT(google-build-using-namespace): a test prog
 
 void check_rows(const CheckReport& report) {
   CheckFindings findings;
-  const auto layout = Layout::make({{*HostList::parse("n[1-2]"), {1, 1}, {0, 1}}});
+  const auto layout = Layout::make({{*parse_host_list("n[1-2]"), {1, 1}, {0, 1}}});
   findings.layout = *layout;
   findings.reports = {report, report};
   for (Rank rank = 0; rank < 2; ++rank) findings.reports[rank]->rank = rank;

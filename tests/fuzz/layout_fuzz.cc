@@ -41,9 +41,9 @@ void check_round_trip(const bootstrap::LayoutText& layout) {
                           component.node_of_rank});
   }
   if (ranks > kMaxRanksHere) return;
-  const auto text = bootstrap::write_layout(layout.job, layout.step, components, {});
+  const auto text = bootstrap::write_layout(layout.job, layout.step, components);
   if (!text || components.empty() || components[0].tasks_per_node.empty()) return;
-  const auto nodes = bootstrap::HostList::parse(components[0].nodes);
+  const auto nodes = bootstrap::parse_host_list(components[0].nodes);
   check(nodes.has_value(), "a list of numbered nodes is a list");
   const auto again = bootstrap::read_layout(*text, *nodes, components[0].tasks_per_node);
   check(again.has_value(), "what is written can be read");
@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto second = first == std::string_view::npos ? first : text.find('\0', first + 1);
   const auto layout_text = text.substr(0, first);
   check_counts(layout_text);
-  const auto nodes = bootstrap::HostList::parse(
+  const auto nodes = bootstrap::parse_host_list(
       first == std::string_view::npos ? "n[1-2]" : text.substr(first + 1, second - first - 1));
   const auto counts =
       bootstrap::parse_tasks_per_node(second == std::string_view::npos ? "2(x2)" : text.substr(second + 1));

@@ -16,7 +16,7 @@ namespace bootstrap {
 
 inline Layout layout_of(std::uint32_t nodes, std::uint32_t tasks) {
   const std::vector<std::uint32_t> counts(nodes, tasks);
-  const auto hosts = HostList::parse(cat({"node[001-", nodes < 10 ? "00" : "0", std::to_string(nodes), "]"}));
+  const auto hosts = parse_host_list(cat({"node[001-", nodes < 10 ? "00" : "0", std::to_string(nodes), "]"}));
   return *Layout::make({{*hosts, counts, deal_block(counts)}});
 }
 

@@ -32,7 +32,7 @@ TEST(Groups, AreThoseOfThePlaces) {
   EXPECT_EQ(cross_group(layout, 5).own, 2U);
   EXPECT_EQ(cross_group(layout, 4).ranks, (std::vector<Rank>{4}));
   // With --distribution=cyclic or arbitrary the order of nodes is that of their lowest ranks.
-  const LayoutComponent component{*HostList::parse("node[001-003]"), {1, 2, 1}, {2, 1, 0, 1}};
+  const LayoutComponent component{*parse_host_list("node[001-003]"), {1, 2, 1}, {2, 1, 0, 1}};
   const auto mixed = *Layout::make({component});
   EXPECT_EQ(cross_group(mixed, 2).ranks, (std::vector<Rank>{0, 1, 2}));
   EXPECT_EQ(node_group(mixed, 3).ranks, (std::vector<Rank>{1, 3}));

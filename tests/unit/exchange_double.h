@@ -127,7 +127,7 @@ class ExchangeHall {
 // A step with these numbers of ranks on node001, node002 and so on; block distribution.
 inline Layout layout_of(const std::vector<std::uint32_t>& ranks_per_node) {
   const auto last = std::to_string(1000 + ranks_per_node.size()).substr(1);
-  LayoutComponent component{*HostList::parse(cat({"node[001-", last, "]"})), ranks_per_node,
+  LayoutComponent component{*parse_host_list(cat({"node[001-", last, "]"})), ranks_per_node,
                             deal_block(ranks_per_node)};
   return *Layout::make({component});
 }

@@ -44,8 +44,8 @@ TEST(TaggedValue, RefusesOtherText) {
   for (std::size_t length = 0; length <= text.find('\n'); ++length) {
     EXPECT_FALSE(decode_tagged_value(text.substr(0, length))) << length;
   }
-  for (const auto* other : {"bootstrap2 1.2.3 4 x\n", "bootstrap1 1.2 4 x\n", "bootstrap1 1.2.3.4 4 x\n",
-                            "bootstrap1 1.2.3 -4 x\n", "bootstrap1 4294967296.2.3 4 x\n", "\n", "   \n"}) {
+  for (const auto* other : {"1\t2\t3\t0\t-4\tx\t\n", "1\t2\t3\t0\tx\t\n", "1\t2\t3\t2\t4\tx\t\n",
+                            "4294967296\t2\t3\t0\t4\tx\t\n", "\n", "   \n"}) {
     EXPECT_FALSE(decode_tagged_value(other)) << other;
   }
 }
@@ -61,7 +61,7 @@ bool fits(const std::string& piece) {
 
 TEST(PmiPieces, CarryBytesOfEachLength) {
   std::mt19937 random(11);
-  for (std::size_t size : {0U, 1U, 2U, 3U, 4U, 128U, 749U, 750U, 751U, 1499U, 1500U, 1501U, 65536U}) {
+  for (std::size_t size : {0U, 1U, 2U, 3U, 4U, 128U, 499U, 500U, 501U, 999U, 1000U, 1001U, 65536U}) {
     std::string bytes(size, '\0');
     for (auto& byte : bytes) byte = static_cast<char>(random());
     const auto pieces = to_pmi_pieces(bytes);
@@ -78,7 +78,7 @@ TEST(PmiPieces, AreRefusedWhereTheyAreNot) {
     EXPECT_FALSE(count_pmi_pieces(text)) << text;
   }
   EXPECT_FALSE(from_pmi_pieces({}));
-  EXPECT_FALSE(from_pmi_pieces({"1:A A"}));
+  for (const auto* text : {"1:A A", "1:AAA", "1:AG"}) EXPECT_FALSE(from_pmi_pieces({text})) << text;
   EXPECT_FALSE(from_pmi_pieces({"2:AA"}));
 }
 

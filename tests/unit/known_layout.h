@@ -19,7 +19,7 @@ inline Layout block_layout(std::uint32_t nodes, std::uint32_t ranks_per_node) {
   } else {
     names += "001";
   }
-  return *Layout::make({{*HostList::parse(names), counts, deal_block(counts)}});
+  return *Layout::make({{*parse_host_list(names), counts, deal_block(counts)}});
 }
 
 }  // namespace bootstrap

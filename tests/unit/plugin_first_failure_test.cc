@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "plugin_scenario.h"
-#include "slurmstepd/failure_sender.h"
+#include "slurmstepd/step_on_node.h"
 #include "srun/failure_receiver.h"
 
 namespace bootstrap {

@@ -134,8 +134,8 @@ TEST(PluginHooks, RefuseATaskWithADifferentNumberInSlurm) {
 }
 
 TEST(PluginHooks, RefuseATakenPortUnlessTheUserSetIt) {
-  const auto computed = PortReservation::take(20444);
-  const auto users = PortReservation::take(23999);
+  const auto computed = reserve_port(20444);
+  const auto users = reserve_port(23999);
   ASSERT_TRUE(computed && users);
   expect_refusal([] {}, "bootstrap: StepId=12.0: MASTER_PORT 20444 on node001 is already in use by another program");
   const auto outcome = in_child([] {

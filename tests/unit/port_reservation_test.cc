@@ -1,4 +1,4 @@
-// PortReservation on real sockets: which servers a reserved port keeps out and lets in, and what must not refuse one;
+// Reserved ports on real sockets: which servers a reserved port keeps out and lets in, and what must not refuse one;
 // also with few ephemeral ports, as another user and without IPv6.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/port_reservation.h"
@@ -25,7 +25,7 @@ namespace {
 constexpr const char* kInUse = "the port is already in use by another program";
 
 std::string port_refusal(std::uint16_t port) {
-  const auto reservation = PortReservation::take(port);
+  const auto reservation = reserve_port(port);
   return reservation ? "" : reservation.error().message;
 }
 
@@ -65,7 +65,7 @@ std::string describe(const Server& server, bool reuses) {
 TEST(PortReservation, LetsServersInThatReuseAddresses) {
   for (const auto& server : kServers) {
     const auto port = unused_port();
-    const auto reservation = PortReservation::take(port);
+    const auto reservation = reserve_port(port);
     ASSERT_TRUE(reservation);
     const bool is_ipv4 = std::string_view(server.address).find('.') != std::string_view::npos;
     const auto* const address = is_ipv4 ? "127.0.0.1" : "::1";
@@ -85,7 +85,7 @@ TEST(PortReservation, LetsServersInThatReuseAddresses) {
 TEST(PortReservation, KeepsServersOutThatDoNotReuseAddresses) {
   for (const auto& server : kServers) {
     const auto port = unused_port();
-    const auto reservation = PortReservation::take(port);
+    const auto reservation = reserve_port(port);
     ASSERT_TRUE(reservation);
     EXPECT_EQ(TestSocket(server.family).bind(server.address, port), EADDRINUSE) << describe(server, false);
   }
@@ -115,7 +115,7 @@ TEST(PortReservation, PassesAHolderOfOneAddressThatReusesIt) {
     TestSocket other(server.family);
     other.reuse_address();
     ASSERT_EQ(other.bind(server.address, port), 0);
-    const auto reservation = PortReservation::take(port);
+    const auto reservation = reserve_port(port);
     ASSERT_TRUE(reservation) << describe(server, true);
     TestSocket listener(Family::kDual);
     listener.reuse_address();
@@ -143,7 +143,7 @@ TEST(PortReservation, PassesTimeWaitOfAnEarlierServer) {
     leave_time_wait(port, family, address);
     // Control: a plain exclusive bind fails.
     ASSERT_EQ(TestSocket(Family::kDual).bind("::", port), EADDRINUSE);
-    const auto reservation = PortReservation::take(port);
+    const auto reservation = reserve_port(port);
     ASSERT_TRUE(reservation) << address << ": " << reservation.error().message;
     ASSERT_EQ(TestSocket(Family::kDual).bind("::", port), EADDRINUSE);
 
@@ -168,25 +168,15 @@ TEST(PortReservation, RefusesAListenerBesideTimeWait) {
   EXPECT_EQ(port_refusal(port), kInUse) << "listening";
 }
 
-TEST(PortReservation, MovesWithItsPortAndGivesItBack) {
+TEST(PortReservation, EndsWithItsDescriptor) {
   const auto port = unused_port();
-  PortReservation kept;
-  EXPECT_FALSE(kept.is_held());
   {
-    auto taken = PortReservation::take(port);
+    const auto taken = reserve_port(port);
     ASSERT_TRUE(taken) << taken.error().message;
-    kept = std::move(*taken);
-    taken->release();
+    EXPECT_EQ(port_refusal(port), kInUse);
+    EXPECT_EQ(port_refusal(port), kInUse) << "the refused reservation weakened the first";
   }
-  EXPECT_TRUE(kept.is_held());
-  EXPECT_EQ(port_refusal(port), kInUse) << "the moved-from reservation gave the port away";
-  EXPECT_EQ(port_refusal(port), kInUse) << "the refused reservation weakened the first";
-  kept.release();
-  EXPECT_FALSE(kept.is_held());
   EXPECT_EQ(TestSocket(Family::kDual).bind("::", port), 0);
-  kept.release();  // once more does nothing
-  { ASSERT_TRUE(PortReservation::take(port)); }
-  EXPECT_EQ(TestSocket(Family::kDual).bind("::", port), 0) << "the end of its life gives it back, too";
 }
 
 std::set<int> open_descriptors() {
@@ -202,7 +192,7 @@ TEST(PortReservation, IsOneDescriptorThatNoProgramInherits) {
     const auto port = unused_port();
     if (after_time_wait) leave_time_wait(port, Family::kIpv4, "127.0.0.1");
     const auto before = open_descriptors();
-    const auto reservation = PortReservation::take(port);
+    const auto reservation = reserve_port(port);
     ASSERT_TRUE(reservation);
     std::vector<int> added;
     for (const auto descriptor : open_descriptors()) {
@@ -210,7 +200,7 @@ TEST(PortReservation, IsOneDescriptorThatNoProgramInherits) {
     }
     ASSERT_EQ(added.size(), 1U);
     EXPECT_TRUE(::fcntl(added[0], F_GETFD) & FD_CLOEXEC);
-    EXPECT_FALSE(PortReservation::take(port));
+    EXPECT_FALSE(reserve_port(port));
     EXPECT_EQ(open_descriptors().size(), before.size() + 1) << "a refused reservation left a descriptor";
   }
 }
@@ -259,14 +249,14 @@ TEST(PortReservationNetwork, IsNeverWhatTheSystemChooses) {
     ASSERT_EQ(server.listen(), 0);
     // Control: without a reservation a storm gets every port.
     for (const auto& storm : kStorms) EXPECT_EQ(chosen_ports(storm).size(), 20U) << storm.what;
-    std::vector<PortReservation> reservations;
+    std::vector<Descriptor> reservations;
     std::set<std::uint16_t> others;
     for (std::uint16_t port = 30000; port < 30020; ++port) {
       if (port % 3 != 0) {
         others.insert(port);
         continue;
       }
-      auto reservation = PortReservation::take(port);
+      auto reservation = reserve_port(port);
       ASSERT_TRUE(reservation) << reservation.error().message;
       reservations.push_back(std::move(*reservation));
     }
@@ -290,7 +280,7 @@ TEST(PortReservationNetwork, PassesOverPortsOfATaskThatAreInUse) {
     settings.port_range.value = {20000, 20099};
     auto plan = *make_step_plan(facts, settings);
     const auto planned = ports_of(plan);
-    const auto taken = PortReservation::take(static_cast<std::uint16_t>(*parse_unsigned(planned[0], kMaxPort)));
+    const auto taken = reserve_port(static_cast<std::uint16_t>(*parse_unsigned(planned[0], kMaxPort)));
     StepPorts ports;
     EXPECT_TRUE(ports.reserve(plan, facts, settings).empty());
     ASSERT_EQ(ports_of(plan).size(), 2U);
@@ -299,9 +289,9 @@ TEST(PortReservationNetwork, PassesOverPortsOfATaskThatAreInUse) {
       EXPECT_EQ(port_refusal(static_cast<std::uint16_t>(*parse_unsigned(port, kMaxPort))), kInUse) << port;
     }
     // With all others in use.
-    std::vector<PortReservation> all;
+    std::vector<Descriptor> all;
     for (std::uint16_t port = 20000; port < 20100; ++port) {
-      if (auto one = PortReservation::take(port)) all.push_back(std::move(*one));
+      if (auto one = reserve_port(port)) all.push_back(std::move(*one));
     }
     const auto refused = ports.reserve(plan, facts, settings);
     ASSERT_FALSE(refused.empty());
@@ -316,7 +306,7 @@ TEST(PortReservationNetwork, PassesOverPortsOfATaskThatAreInUse) {
 TEST(PortReservationNetwork, ReportsTheReasonOfTheSystem) {
   const auto skipped = in_own_network([] {
     become_nobody();
-    const auto reservation = PortReservation::take(80);
+    const auto reservation = reserve_port(80);
     ASSERT_FALSE(reservation);
     EXPECT_EQ(reservation.error().code, ErrorCode::kUnavailable);
     EXPECT_EQ(reservation.error().message, "the port cannot be reserved: Permission denied");
@@ -328,7 +318,7 @@ TEST(PortReservationNetwork, ReportsTheReasonOfTheSystem) {
 void hold_among_ipv4_servers() {
   constexpr std::uint16_t kPort = 20000;
   {
-    const auto reservation = PortReservation::take(kPort);
+    const auto reservation = reserve_port(kPort);
     ASSERT_TRUE(reservation) << reservation.error().message;
     EXPECT_EQ(port_refusal(kPort), kInUse);
     EXPECT_EQ(TestSocket(Family::kIpv4).bind("0.0.0.0", kPort), EADDRINUSE);
@@ -343,7 +333,7 @@ void hold_among_ipv4_servers() {
     EXPECT_TRUE(client.at_end());
   }
   ASSERT_EQ(TestSocket(Family::kIpv4).bind("0.0.0.0", kPort), EADDRINUSE) << "there is no TIME_WAIT";
-  const auto reservation = PortReservation::take(kPort);
+  const auto reservation = reserve_port(kPort);
   ASSERT_TRUE(reservation) << reservation.error().message;
   EXPECT_EQ(port_refusal(kPort), kInUse);
 }

@@ -1,6 +1,6 @@
 // Which processes the preloaded library sets up, by their environment and their ancestors; its LD_PRELOAD list.
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/rank_detection.h"
+#include "preload/preload.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -15,7 +15,6 @@
 
 #include "core/step/planned_variables.h"
 #include "core/util/text.h"
-#include "preload/rank_setup.h"
 
 namespace bootstrap {
 namespace {
@@ -194,10 +193,7 @@ TEST(PreloadRank, BelongsToTheStepByItsAncestors) {
        false,
        395,
        "0::/user.slice/user-1000.slice\n"},
-      {"hidepid hides slurmstepd", {task}, true},
-      {"a batch script below a hidden parent", {batch}, false},
-      {"its child", {batch, grandchild}, false},
-      {"the child of a task below a hidden parent", {{kSelf, kStepd, "bash"}, grandchild}, true},
+      {"hidepid hides slurmstepd, and there is no cgroup", {task}, false},
       {"a shell of salloc has another job", {{kSelf, kStepd, "salloc"}, grandchild}, false},
       {"not below SLURM_TASK_PID", {{kSelf, kStepd, "bash"}, grandchild}, false, 77'000},
       {"a visible parent that is no slurmstepd",

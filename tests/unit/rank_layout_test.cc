@@ -16,7 +16,7 @@ namespace bootstrap {
 namespace {
 
 LayoutComponent component(const std::string& nodes, std::vector<std::uint32_t> counts, std::vector<NodeIndex> map) {
-  return {*HostList::parse(nodes), std::move(counts), std::move(map)};
+  return {*parse_host_list(nodes), std::move(counts), std::move(map)};
 }
 
 TEST(TasksPerNode, ReadsSlurmsForm) {
@@ -126,7 +126,7 @@ TEST(RankNames, NamesAWholeNodeOnce) {
 
 TEST(RankNames, DoesNotTakeScatteredRanksForANode) {
   const std::vector<std::uint32_t> counts = {2, 2};
-  const auto cyclic = *Layout::make({{*HostList::parse("node[001-002]"), counts, deal_cyclic(counts)}});
+  const auto cyclic = *Layout::make({{*parse_host_list("node[001-002]"), counts, deal_cyclic(counts)}});
   EXPECT_EQ(missing_ranks(cyclic, {0, 2}), "missing: rank 0 (node001, local rank 0), rank 2 (node001, local rank 1)");
 }
 

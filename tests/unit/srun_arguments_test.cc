@@ -109,7 +109,7 @@ TEST(SrunArguments, TheUsersBindingReachesTheNodes) {
     EXPECT_EQ(read.kind, kind);
     EXPECT_EQ(read.option, "--tres-bind");
   }
-  for (const auto* text : {"", "narrow", "narrow:", "narrow:--no-bind", "wide:--gpu-bind"}) {
+  for (const auto* text : {"", "2", "2\t", "narrow:--gpu-bind", "3\t--gpu-bind\t"}) {
     EXPECT_EQ(read_users_bind(text).kind, GpuBind::kNone) << text;
   }
 }

@@ -171,7 +171,7 @@ constexpr auto kNo = Access::kDenied;
 GpuView seen(int tasks, std::uint32_t task, std::string_view devices, const std::string& list,
              const std::string& option, const std::string& all = "0,1,2,3", GpuMode mode = GpuMode::kIndex) {
   auto facts = one_node(tasks, all, "0,1,2,3");
-  if (!option.empty()) facts.environment.set("SLURM_BOOTSTRAP_GPU_BIND", "narrow:" + option);
+  if (!option.empty()) facts.environment.set(kUsersBindVariable, write_users_bind({GpuBind::kNarrow, option}));
   GpuVisibility visibility;
   for (const char c : devices) visibility.devices.push_back(c == 'Y' ? kYes : c == 'N' ? kNo : Access::kUnknown);
   visibility.list = list;
@@ -209,7 +209,6 @@ const Seen kSeen[] = {
     {4, 3, "YYYY", "2,3", "--accel-bind", "3,2", false, "your --accel-bind leaves a task 2 of 4 GPUs"},
     {4, 3, "YYYY", "7", "--gpu-bind", "7", false, "your --gpu-bind leaves"},  // not one of the step's: it stays
     {4, 3, "YYYY", "", "--gpu-bind", "0,1,2,3", true, ""},                    // --gpu-bind=none
-    {4, 2, "NNYN", "0", "word", "0", false, "Slurm hides"},                   // the variable is not srun's
     // A task that is alone on its node is treated like the tasks of other nodes.
     {1, 0, "YYYY", "0,1,2,3", "--gpu-bind", "0,1,2,3", false, ""},
     {1, 0, "YYYY", "0,1,2,3", "", "0,1,2,3", true, ""},

@@ -1,6 +1,6 @@
 // How many GPUs each node of a step has, by what was asked of Slurm.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/activation/gpu_request.h"
+#include "core/activation/activation_rules.h"
 
 #include <algorithm>
 #include <map>

@@ -3,50 +3,28 @@
 #include "core/exchange/exchanged_values.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <utility>
 
 #include "core/step/rank_layout.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
-namespace {
-
-constexpr std::string_view kMark = "bootstrap1";
-
-std::optional<StepId> parse_stamp(std::string_view text) {
-  const bool from_mpirun = text.starts_with(kMpirunPrefix);
-  if (from_mpirun) text.remove_prefix(kMpirunPrefix.size());
-  const auto parts = split(text, '.');
-  if (parts.size() != 3) return {};
-  const auto job = parse_unsigned<std::uint32_t>(parts[0]);
-  const auto step = parse_unsigned<std::uint32_t>(parts[1]);
-  const auto restart = parse_unsigned<std::uint32_t>(parts[2]);
-  if (!job || !step || !restart) return {};
-  return StepId{*job, *step, *restart, from_mpirun ? Launcher::kMpirun : Launcher::kSlurm};
+static auto fields_of(CallTag& tag) {
+  return std::tie(tag.id.job, tag.id.step, tag.id.restart, tag.id.launcher, tag.sequence, tag.purpose);
 }
 
-}  // namespace
-
 std::string encode_tagged_value(const CallTag& tag, std::string_view bytes) {
-  return cat({kMark, " ", step_tag(tag.id), " ", std::to_string(tag.sequence), " ", tag.purpose, "\n", bytes});
+  return cat({write_record(tag), "\n", bytes});
 }
 
 std::optional<TaggedValue> decode_tagged_value(std::string_view text) {
   const auto end = text.find('\n');
   if (end == std::string_view::npos) return {};
-  std::string_view head = text.substr(0, end);
-  std::string_view words[3];
-  for (auto& word : words) {
-    const auto space = head.find(' ');
-    if (space == std::string_view::npos) return {};
-    word = head.substr(0, space);
-    head.remove_prefix(space + 1);
-  }
-  const auto id = parse_stamp(words[1]);
-  const auto sequence = parse_unsigned(words[2]);
-  if (words[0] != kMark || !id || !sequence) return {};
-  return TaggedValue{{*id, *sequence, std::string(head)}, text.substr(end + 1)};
+  auto tag = read_record<CallTag>(text.substr(0, end));
+  if (!tag) return {};
+  return TaggedValue{std::move(*tag), text.substr(end + 1)};
 }
 
 std::string describe(const CallTag& tag) {
@@ -60,41 +38,15 @@ Error disagreement(const Layout& layout, Rank rank, const CallTag& others, const
 
 namespace {
 
-constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-constexpr std::size_t kPieceSize = 1000;  // the rest of kMaxPmiValue is for the count in front of the first one
+constexpr std::size_t kPieceSize = 1000;  // even; the rest of kMaxPmiValue is for the count in front of the first one
 constexpr std::size_t kMaxPieces = 4096;
-
-// Six bits a character, the last ones padded with zero bits. (RFC 4648, section 5, without its padding characters.)
-std::string encode(std::string_view bytes) {
-  std::string text;
-  text.reserve((bytes.size() * 8 + 5) / 6);
-  std::uint32_t bits = 0;
-  unsigned count = 0;
-  for (const char byte : bytes) {
-    bits = bits << 8 | static_cast<unsigned char>(byte);
-    for (count += 8; count >= 6; count -= 6) text.push_back(kAlphabet[bits >> (count - 6) & 63]);
-  }
-  if (count > 0) text.push_back(kAlphabet[bits << (6 - count) & 63]);
-  return text;
-}
-
-bool decode_into(std::string_view text, std::uint32_t& bits, unsigned& count, std::string& bytes) {
-  for (const char letter : text) {
-    const auto value = kAlphabet.find(letter);
-    if (value == std::string_view::npos) return false;
-    bits = bits << 6 | static_cast<std::uint32_t>(value);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes.push_back(static_cast<char>(bits >> count & 255));
-  }
-  return true;
-}
 
 }  // namespace
 
 std::vector<std::string> to_pmi_pieces(std::string_view bytes) {
-  const std::string text = encode(bytes);
+  std::string text;
+  text.reserve(2 * bytes.size());
+  for (const char byte : bytes) text += to_hex(static_cast<unsigned char>(byte), 2);
   const std::size_t count = std::max<std::size_t>(1, (text.size() + kPieceSize - 1) / kPieceSize);
   std::vector<std::string> pieces;
   pieces.reserve(count);
@@ -117,12 +69,14 @@ std::optional<std::string> from_pmi_pieces(const std::vector<std::string>& piece
   if (pieces.empty() || count_pmi_pieces(pieces.front()) != pieces.size()) return {};
   std::string bytes;
   bytes.reserve(pieces.size() * kPieceSize);
-  std::uint32_t bits = 0;
-  unsigned count = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     std::string_view piece = pieces[i];
     if (i == 0) piece.remove_prefix(piece.find(':') + 1);
-    if (!decode_into(piece, bits, count, bytes)) return {};
+    for (; !piece.empty(); piece.remove_prefix(std::min<std::size_t>(2, piece.size()))) {
+      const auto byte = parse_hex<unsigned char>(piece.substr(0, 2));
+      if (!byte || piece.size() < 2) return {};
+      bytes.push_back(static_cast<char>(*byte));
+    }
   }
   return bytes;
 }

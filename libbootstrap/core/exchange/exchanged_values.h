@@ -20,7 +20,7 @@ namespace bootstrap {
 struct CallTag {
   StepId id;
   std::uint64_t sequence = 0;  // of this process; equal on all ranks since all make the same calls
-  std::string purpose;         // without line breaks
+  std::string purpose;         // printable
 
   bool operator==(const CallTag&) const = default;
 };
@@ -42,7 +42,7 @@ Error disagreement(const Layout& layout, Rank rank, const CallTag& others, const
 
 inline constexpr std::size_t kMaxPmiValue = 1024;  // PMI_MAX_VAL_LEN of Slurm, with the terminating NUL
 
-// The first piece begins with the number of pieces: "2:aGVsbG8...". Never empty.
+// In hexadecimal digits; the first piece begins with the number of pieces: "2:68656c...". Never empty.
 std::vector<std::string> to_pmi_pieces(std::string_view bytes);
 
 // How many pieces there are, by the first one.

@@ -54,8 +54,8 @@ std::string coordinator_port(const TaskContext& task) {
 
 std::string coordinator_address(const TaskContext& task) {
   const auto& layout = task.facts.layout;
-  const auto hosts = HostList::parse(task.facts.environment.get("SLURM_STEP_NODELIST").value_or(""));
-  const bool is_first = hosts && hosts->size() > 0 && hosts->at(0) == layout.host_of(0);
+  const auto hosts = parse_host_list(task.facts.environment.get("SLURM_STEP_NODELIST").value_or(""));
+  const bool is_first = hosts && hosts->size() > 0 && hosts->front() == layout.host_of(0);
   if (!is_all_settings(task) && is_first) return {};
   const auto port = coordinator_port(task);
   return port.empty() ? std::string() : endpoint(master_addr(task), port);

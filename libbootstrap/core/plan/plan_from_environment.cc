@@ -25,52 +25,28 @@ void adopt_decision(StepFacts& facts, std::string_view record) {
   if (facts.decision.set_up == SetUp::kWorld) facts.decision.asked = Asked::kUnasked;
 }
 
-// True if each task passes for a node of its own.
-bool has_node_alone(const Environment& environment, const ExportRecord& ours, const Place& place) {
-  const auto set_by_us = [&](std::string_view name) {
-    const auto value = environment.get(name);
-    return value && ours.is_ours(name, *value) ? value : std::nullopt;
-  };
-  const auto group = set_by_us("GROUP_WORLD_SIZE");
-  const auto world = set_by_us("WORLD_SIZE");
-  return group && world ? group == world : set_by_us("LOCAL_WORLD_SIZE") == "1" && place.local_size > 1;
-}
-
 // slurmstepd knew more than a task: the cores of all tasks, what Slurm left of the GPUs, the port that srun chose. What
 // the user has changed since stays as planned, and is reported as a difference.
-void adopt_values(StepPlan& plan, const Place& place, const Environment& environment) {
+void adopt_values(StepPlan& plan, const Environment& environment) {
+  constexpr std::string_view kAsSet = "as set when this task started";
   const ExportRecord ours(environment);
-  const auto adopt = [&](std::string_view name, std::string_view from = {}) {
-    const auto at = plan.find(name);
-    const auto value = environment.get(name);
-    if (!at || !value || !ours.is_ours(name, *value)) return;
-    auto& variable = plan.variables[*at];
-    if (!from.empty() && variable.value(0) != *value) variable.from = from;
-    variable.values = {std::string(*value)};
-    variable.of_place = nullptr;
-  };
   std::erase_if(plan.variables, [&](const PlannedVariable& variable) {
     const auto& name = variable.name;
     const bool is_of_some = variable.framework || (plan.gpus && (name == kGroupVariable || name == kUuidsVariable));
     return is_of_some && variable.action != Action::kKept && !ours.has_set(name);
   });
-  for (const auto& row : framework_variables()) adopt(row.name);
-  for (const auto name : {kPortsVariable, kGpuVariable, kGroupVariable, kUuidsVariable}) adopt(name);
-  for (const auto name : {"MASTER_ADDR", "MASTER_PORT"}) adopt(name, "chosen by srun");
-  if (plan.gpus) {
-    const auto list = plan.gpus->kind().variable;
-    adopt(list);
-    if (const auto at = plan.find(list)) plan.variables[*at].from = "as slurmstepd set it for this task";
-    const bool is_alone = has_node_alone(environment, ours, place);
-    for (const auto& alone : kAloneVariables) {
-      if (is_alone) adopt(alone.name, alone.from);
-    }
+  for (auto& variable : plan.variables) {
+    const auto value = environment.get(variable.name);
+    if (!value || variable.value(0) == *value || !ours.is_ours(variable.name, *value)) continue;
+    variable.values = {std::string(*value)};
+    variable.of_place = nullptr;
+    if (!variable.framework) variable.from = variable.name.starts_with("MASTER_") ? "chosen by srun" : kAsSet;
   }
   std::erase_if(plan.variables, [](const PlannedVariable& variable) { return variable.name == kExportsVariable; });
   for (const auto& name : ours.unchanged(environment)) {
     const bool is_mark = name == kStepTagVariable || name == kExportsVariable || name == kSettingsVariable;
     if (is_mark || plan.find(name)) continue;
-    plan.variables.push_back(variable_of(name, {std::string(*environment.get(name))}, "as set when this task started"));
+    plan.variables.push_back(variable_of(name, {std::string(*environment.get(name))}, std::string(kAsSet)));
   }
   std::erase_if(plan.removals, [&](const std::string& name) { return plan.find(name).has_value(); });
   renew_exports(plan.variables, 0, 1);
@@ -137,7 +113,7 @@ Result<TaskPlan> read_task_plan(const Environment& environment, const MpirunCont
   if (is_set) adopt_decision(*facts, environment.get(kSettingsVariable).value_or(""));
   auto plan = make_step_plan(*facts, *settings);
   if (!plan) return fail(plan.error());
-  if (is_set) adopt_values(*plan, facts->layout.place(facts->local_ranks.front()), environment);
+  if (is_set) adopt_values(*plan, environment);
   if (!is_set) plan->port_to_reserve.reset();  // no process holds it
   auto verdict = verdict_of(*facts, *settings, is_set);
   auto differences = is_set ? find_differences(environment, *plan) : std::vector<std::string>();

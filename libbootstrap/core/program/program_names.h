@@ -1,9 +1,13 @@
-// Programs that are known by their names. Nothing here allocates but what gives all names.
+// Programs that are known by their names, and the options of torchrun.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+
+#include "core/util/environment.h"
 
 namespace bootstrap {
 
@@ -33,5 +37,14 @@ Tool tool_of(std::string_view name) noexcept;
 bool is_subcommand(std::string_view word) noexcept;  // of a tool: exec, run, record
 
 bool has_word(std::string_view list, std::string_view word, char separator = ' ') noexcept;
+
+bool is_torchrun_module(std::string_view module) noexcept;
+bool is_torchrun_script(std::string_view path) noexcept;  // where Debian and pip put it
+
+// Returns the option among `arguments` (those behind torchrun itself) that sets nodes, rendezvous or master, as it is
+// written there; one that torchrun does not have; or such a variable PET_* of the user's; else an empty string.
+// Arguments behind the training script belong to the script. `nodes`: of the step; the same number changes nothing.
+std::string find_torchrun_decision(std::span<const std::string> arguments, const Environment& environment,
+                                   std::uint32_t nodes);
 
 }  // namespace bootstrap

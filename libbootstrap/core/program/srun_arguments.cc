@@ -9,6 +9,7 @@
 
 #include "core/program/program_files.h"
 #include "core/program/program_names.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -110,9 +111,6 @@ std::string_view users_tres_bind(const Environment& environment) {
 constexpr std::string_view kGpuBind = "--gpu-bind";
 constexpr std::string_view kTresBind = "--tres-bind";
 constexpr std::string_view kAccelBind = "--accel-bind";
-constexpr std::array kBindOptions{kGpuBind, kTresBind, kAccelBind};
-constexpr std::string_view kNarrowText = "narrow";
-constexpr std::string_view kClosestText = "closest";
 
 bool is_binding(std::string_view value) { return !value.empty() && !value.ends_with("none"); }
 
@@ -126,6 +124,8 @@ bool any_component(const Environment& environment, std::string_view name, auto c
 }
 
 }  // namespace
+
+static auto fields_of(UsersBind& bind) { return std::tie(bind.kind, bind.option); }
 
 Settings with_arguments(std::span<const std::string> arguments, const Settings& settings) {
   auto with = settings;
@@ -180,23 +180,13 @@ UsersBind asked_gpu_binding(const Environment& environment, std::span<const std:
   }
   // --accel-bind=g is an older word for closest.
   const auto accelerators = last_word(environment, arguments, kAccelBind, "SLURM_ACCEL_BIND");
-  if (found.kind == GpuBind::kNone && is_binding(accelerators)) return {GpuBind::kClosest, kAccelBind};
+  if (found.kind == GpuBind::kNone && is_binding(accelerators)) return {GpuBind::kClosest, std::string(kAccelBind)};
   return found;
 }
 
-std::string write_users_bind(const UsersBind& bind) {
-  return cat({bind.kind == GpuBind::kNarrow ? kNarrowText : kClosestText, ":", bind.option});
-}
+std::string write_users_bind(const UsersBind& bind) { return write_record(bind); }
 
-UsersBind read_users_bind(std::string_view text) {
-  const auto colon = text.find(':');
-  if (colon == std::string_view::npos) return {};
-  const auto option = std::find(kBindOptions.begin(), kBindOptions.end(), text.substr(colon + 1));
-  if (option == kBindOptions.end()) return {};
-  const auto kind = text.substr(0, colon);
-  if (kind == kNarrowText) return {GpuBind::kNarrow, *option};
-  return kind == kClosestText ? UsersBind{GpuBind::kClosest, *option} : UsersBind{};
-}
+UsersBind read_users_bind(std::string_view text) { return read_record<UsersBind>(text).value_or(UsersBind()); }
 
 bool may_be_no_world(std::span<const std::string> arguments, std::string_view launchers) {
   return std::any_of(arguments.begin(), arguments.end(), [&](std::string_view word) {

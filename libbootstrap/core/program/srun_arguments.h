@@ -27,14 +27,14 @@ bool implies_gpu_binding(const Environment& environment, std::span<const std::st
 
 // What the user asked for with --gpu-bind and similar options: kNone also for the word none. With kNarrow a task gets
 // some of the GPUs; with kClosest that depends on its cores.
-enum class GpuBind : std::uint8_t { kNone, kClosest, kNarrow };
+enum class GpuBind : std::uint8_t { kNone, kClosest, kNarrow, kLast = kNarrow };
 struct UsersBind {
   GpuBind kind = GpuBind::kNone;
-  std::string_view option;  // for messages: "--gpu-bind"
+  std::string option;  // for messages: "--gpu-bind"
 };
 UsersBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
 
-// From srun to the nodes, as "narrow:--gpu-bind". Not seen by tasks.
+// From srun to the nodes. Not seen by tasks.
 std::string write_users_bind(const UsersBind& bind);
 UsersBind read_users_bind(std::string_view text);
 

@@ -1,4 +1,4 @@
-// A task that failed: one line of text from its node to srun, and the parts of a sentence about it.
+// A task that failed: its text from the node to srun, which failure of a step is the first, and the sentence about it.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/failure.h"
 
@@ -7,17 +7,14 @@
 
 #include "core/settings/settings.h"
 #include "core/step/step_id.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
 
-constexpr std::string_view kMagic = "bootstrap-failure-3";
+constexpr std::string_view kMagic = "bootstrap-failure-4";
 constexpr std::size_t kTokenDigits = 16;
-constexpr std::string_view kOutOfMemory = "out-of-memory";
-constexpr std::string_view kOutlived = "outlived";
-constexpr std::string_view kRefused = "refused";
-constexpr std::string_view kNoMore = "-";
 
 // wait(2): the low seven bits are the signal, the byte above is the exit code. <sys/wait.h> has it as macros.
 constexpr std::int32_t signal_of(std::int32_t status) { return status & 0x7f; }
@@ -37,25 +34,21 @@ constexpr std::array<std::string_view, 32> kSignals{
     "SIGSTKFLT", "SIGCHLD", "SIGCONT",   "SIGSTOP", "SIGTSTP",  "SIGTTIN", "SIGTTOU", "SIGURG",
     "SIGXCPU",   "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO",   "SIGPWR",  "SIGSYS"};  // by number on Linux
 
-// What is printed in the user's terminal: no spaces and nothing that a terminal would act on.
-bool is_word(std::string_view text) {
-  return !text.empty() && text.size() <= 255 &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
-}
-
 }  // namespace
 
-std::string write_failure_address(const FailureAddress& address) {
-  return cat({std::to_string(address.port), ".", to_hex(address.token, kTokenDigits)});
+static auto fields_of(FailureAddress& address) { return std::tie(address.port, address.token); }
+
+static auto fields_of(Failure& failure) {
+  return std::tie(failure.rank, failure.local_rank, failure.host, failure.wait_status, failure.milliseconds,
+                  failure.is_out_of_memory, failure.is_outlived, failure.is_refused);
 }
 
+std::string write_failure_address(const FailureAddress& address) { return write_record(address); }
+
 std::optional<FailureAddress> read_failure_address(std::string_view text) {
-  const auto dot = text.find('.');
-  if (dot == std::string_view::npos) return std::nullopt;
-  const auto port = parse_unsigned<std::uint16_t>(text.substr(0, dot));
-  const auto token = parse_hex(text.substr(dot + 1));
-  if (!port || *port < kMinPort || !token) return std::nullopt;  // slurmstepd sends as root
-  return FailureAddress{*port, *token};
+  auto address = read_record<FailureAddress>(text);
+  if (address && address->port < kMinPort) address.reset();  // slurmstepd sends as root
+  return address;
 }
 
 std::string failure_prefix(std::uint64_t token) {
@@ -64,36 +57,13 @@ std::string failure_prefix(std::uint64_t token) {
 }
 
 std::string write_failure(const Failure& failure, std::uint64_t token) {
-  return cat({failure_prefix(token), " ", std::to_string(failure.rank), " ", std::to_string(failure.local_rank), " ",
-              failure.host, " ", std::to_string(static_cast<std::uint32_t>(failure.wait_status)), " ",
-              std::to_string(failure.milliseconds), " ",
-              failure.is_refused         ? kRefused
-              : failure.is_out_of_memory ? kOutOfMemory
-              : failure.is_outlived      ? kOutlived
-                                         : kNoMore});
+  return cat({failure_prefix(token), write_record(failure)});
 }
 
 std::optional<Failure> read_failure(std::string_view text, std::uint64_t token) {
-  if (text.size() > kMaxFailureText) return std::nullopt;
-  const auto fields = split(text, ' ');
-  if (fields.size() != 8 || fields[0] != kMagic || parse_hex(fields[1]) != token) return std::nullopt;
-  const auto rank = parse_unsigned<Rank>(fields[2], kMaxRanks);
-  const auto local_rank = parse_unsigned<std::uint32_t>(fields[3], kMaxRanks);
-  const auto status = parse_unsigned<std::uint32_t>(fields[5]);
-  const auto milliseconds = parse_unsigned(fields[6]);
-  const auto is_out_of_memory = fields[7] == kOutOfMemory;
-  const auto is_outlived = fields[7] == kOutlived;
-  const auto is_refused = fields[7] == kRefused;
-  if (!rank || !local_rank || !is_word(fields[4]) || !status || !milliseconds) return std::nullopt;
-  if (!is_out_of_memory && !is_outlived && !is_refused && fields[7] != kNoMore) return std::nullopt;
-  return Failure{.rank = *rank,
-                 .local_rank = *local_rank,
-                 .host = std::string(fields[4]),
-                 .wait_status = static_cast<std::int32_t>(*status),
-                 .milliseconds = *milliseconds,
-                 .is_out_of_memory = is_out_of_memory,
-                 .is_outlived = is_outlived,
-                 .is_refused = is_refused};
+  const auto prefix = failure_prefix(token);
+  if (text.size() > kMaxFailureText || !text.starts_with(prefix)) return std::nullopt;
+  return read_record<Failure>(text.substr(prefix.size()));
 }
 
 bool is_ended_on_request(const Failure& failure) {
@@ -131,6 +101,78 @@ std::string failing_task(const Failure& failure) {
 std::string failure_time(const Failure& failure) {
   const auto tenths = failure.milliseconds / 100;
   return cat({std::to_string(tenths / 10), ".", std::to_string(tenths % 10), " s after the step began"});
+}
+
+namespace {
+
+// Ranks that fail for the same reason fail at once. A rank whose failure makes the others fail is ahead of them: they
+// need time to notice it, and to end.
+constexpr std::uint64_t kAheadOfOthers = 100;    // ms
+constexpr std::uint64_t kTimeOfAllAlike = 1000;  // ms, on nodes that are not equally busy
+
+constexpr std::size_t kMostNamed = 8;
+constexpr std::size_t kMostArrivals = 10000;  // enough to find the first, and whether most are alike
+
+}  // namespace
+
+void FailureHistory::add(const Failure& failure, std::uint64_t now) {
+  if (is_dropped_ || is_ended_on_request(failure) || arrivals_.size() == kMostArrivals) return;
+  if (is_success(failure)) {
+    if (arrivals_.empty() && finished_.size() < kMostArrivals) finished_.push_back(failure);
+    return;
+  }
+  const auto is_same = [&](const Arrival& arrival) { return arrival.failure.rank == failure.rank; };
+  if (std::any_of(arrivals_.begin(), arrivals_.end(), is_same)) return;
+  arrivals_.push_back({failure, now});
+}
+
+std::optional<std::uint64_t> FailureHistory::first_arrival() const {
+  if (is_dropped_ || arrivals_.empty()) return std::nullopt;
+  return arrivals_.front().at;
+}
+
+// How many tasks ended as the first one did, at the same time; 0 where one of them is to be named. Those that were
+// killed meanwhile do not count: with --kill-on-bad-exit srun kills all tasks that have not ended yet.
+std::uint32_t FailureHistory::count_alike() const {
+  const auto& first = arrivals_.front();
+  std::uint32_t alike = 0;
+  for (const auto& [failure, at] : arrivals_) {
+    if (is_killed(failure)) continue;
+    if (failure.wait_status != first.failure.wait_status || at - first.at > kTimeOfAllAlike) return 0;
+    if (++alike == 2 && at - first.at > kAheadOfOthers) return 0;
+  }
+  return alike > 1 && 2 * alike > tasks_ ? alike : 0;
+}
+
+// The others may have failed since they waited for these.
+std::string FailureHistory::describe_finished() const {
+  if (finished_.empty()) return {};
+  constexpr std::string_view kHow = " ended before that with exit code 0";
+  if (finished_.size() == 1) return cat({"; ", failing_task(finished_.front()), kHow});
+  std::vector<Rank> named;
+  for (std::size_t i = 0; i < std::min(finished_.size(), kMostNamed); ++i) named.push_back(finished_[i].rank);
+  const auto more = finished_.size() - named.size();
+  return cat({"; tasks ", join(named, ", "), more == 0 ? "" : cat({" and ", std::to_string(more), " more"}), kHow});
+}
+
+std::string FailureHistory::sentence(bool others_run) const {
+  if (is_dropped_ || arrivals_.empty()) return {};
+  const auto& first = arrivals_.front().failure;
+  if (is_killed(first) && !first.is_outlived && !others_run) {
+    // Slurm kills all tasks: a task that alone was killed was killed by another process.
+    const auto is_also_killed = [](const Arrival& arrival) { return is_killed(arrival.failure); };
+    const auto killed = std::count_if(arrivals_.begin(), arrivals_.end(), is_also_killed);
+    if (killed > 1 || arrivals_.size() == 1) return {};
+  }
+  if (const auto alike = is_killed(first) ? 0 : count_alike(); alike != 0) {
+    const auto who = alike == tasks_ ? cat({"all ", std::to_string(tasks_), " tasks"})
+                                     : cat({std::to_string(alike), " of ", std::to_string(tasks_), " tasks"});
+    // Perhaps it let the others down within that time: its last words are worth reading.
+    return cat({who, " failed in the same way, ", failing_task(first), " first: ", exit_cause(first), ", ",
+                failure_time(first), describe_finished()});
+  }
+  return cat(
+      {failing_task(first), " failed first: ", exit_cause(first), ", ", failure_time(first), describe_finished()});
 }
 
 }  // namespace bootstrap

@@ -15,8 +15,8 @@
 
 namespace bootstrap {
 
-// From srun to the nodes: "PORT.TOKEN", the UDP port where it receives failures and the token that they carry. Not seen
-// by tasks. Like all that srun adds it starts with SLURM_, which carries it through --export=NONE.
+// From srun to the nodes: the UDP port where it receives failures, and the token that they carry. Not seen by tasks.
+// Like all that srun adds it starts with SLURM_, which carries it through --export=NONE.
 inline constexpr std::size_t kMaxFailureText = 400;  // one datagram, far below any network's limit
 
 struct FailureAddress {

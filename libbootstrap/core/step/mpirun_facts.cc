@@ -70,11 +70,12 @@ constexpr std::string_view kOtherHosts = "other-hosts";
 
 Result<Layout> layout_of_mpirun(const Identity& self, const std::string& host) {
   LayoutComponent component;
-  auto nodes = HostList::parse(is_one_node(self) ? host : cat({host, ",", kOtherHosts}));
-  if (!nodes) return fail(nodes.error());
-  component.nodes = std::move(*nodes);
+  component.nodes = {host};
   component.tasks_per_node = {self.local_size};
-  if (!is_one_node(self)) component.tasks_per_node.push_back(self.size - self.local_size);
+  if (!is_one_node(self)) {
+    component.nodes.emplace_back(kOtherHosts);
+    component.tasks_per_node.push_back(self.size - self.local_size);
+  }
   const Rank first = self.rank - self.local_rank;
   for (Rank rank = 0; rank < self.size; ++rank) {
     component.node_of_rank.push_back(rank >= first && rank - first < self.local_size ? 0 : 1);

@@ -91,10 +91,10 @@ Status Layout::add_component(const LayoutComponent& component,
   }
   std::vector<std::uint32_t> node_here;  // place in hosts_ of each node of the component
   node_here.reserve(count);
-  for (auto& host : component.nodes.expand()) {
+  for (const auto& host : component.nodes) {
     const auto next = static_cast<std::uint32_t>(hosts_.size());
     const auto [entry, is_new] = node_of_host.try_emplace(host, next);
-    if (is_new) hosts_.push_back(std::move(host));
+    if (is_new) hosts_.push_back(host);
     node_here.push_back(entry->second);
   }
   ranks_on_node_.resize(hosts_.size());

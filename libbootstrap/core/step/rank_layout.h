@@ -19,7 +19,6 @@ using NodeIndex = std::uint32_t;  // place of a node in a node list, not its nod
 
 // Sizes above which a text is garbage or an attack: environments are user input that slurmstepd reads.
 inline constexpr std::size_t kMaxRanks = std::size_t{1} << 20;
-inline constexpr std::size_t kMaxNodes = 65536;     // Slurm's own limit
 inline constexpr std::size_t kMaxComponents = 128;  // Slurm's MAX_HET_JOB_COMPONENTS
 
 // "2x3,1" is {2, 2, 2, 1}, `times` being "x" and `end` empty. Nothing for another text, and for more than `most`
@@ -39,7 +38,7 @@ inline std::vector<NodeIndex> deal_cyclic(const std::vector<std::uint32_t>& task
 
 // One component of a heterogeneous step, or the whole of any other step.
 struct LayoutComponent {
-  HostList nodes;
+  std::vector<std::string> nodes;
   std::vector<std::uint32_t> tasks_per_node;  // in the order of `nodes`
   std::vector<NodeIndex> node_of_rank;        // by rank within the component
 };

@@ -8,28 +8,27 @@
 
 #include "core/hardware/network.h"
 #include "core/settings/settings.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
 
-constexpr std::string_view kFormat = "3";
-constexpr char kSeparator = ';';
-constexpr std::size_t kFields = 7;
-constexpr std::size_t kMaxReason = 512;                        // bytes
-constexpr std::size_t kMaxWrittenReason = 4 * kMaxReason + 8;  // a byte that is not printable is written as \xNN
-// By SetUp and Asked. "observe" stands for kNothing with is_observed.
-constexpr std::array<std::string_view, 4> kSetUps{"nothing", "torchrun", "world", "all"};
-constexpr std::array<std::string_view, 3> kAskeds{"unasked", "weakly", "strongly"};
-constexpr std::string_view kObserve = "observe";
-constexpr std::string_view kVerbose = "v";
+// In front of a decision: a node reads that of its own version alone, and of its own step.
+constexpr std::uint32_t kFormat = 4;
+constexpr std::array<std::string_view, 4> kSetUps{"nothing", "torchrun", "world", "all"};  // by SetUp
 constexpr std::string_view kSetUpPrefix = "set_up:";
 
-template <std::size_t N>
-std::optional<std::size_t> index_of(const std::array<std::string_view, N>& names, std::string_view name) {
-  const auto* const found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - names.begin());
+struct DecisionRecord {
+  std::uint32_t format = kFormat;
+  std::string step;
+  Decision decision;
+};
+
+auto fields_of(DecisionRecord& record) {
+  auto& decision = record.decision;
+  return std::tie(record.format, record.step, decision.set_up, decision.asked, decision.is_observed, decision.salt,
+                  decision.unusable_master, decision.is_verbose, decision.reason);
 }
 
 }  // namespace
@@ -51,47 +50,27 @@ std::string write_set_up(SetUp set_up) { return cat({kSetUpPrefix, kSetUps[stati
 SetUp read_set_up(std::string_view settings) {
   if (!settings.starts_with(kSetUpPrefix)) return SetUp::kAllSettings;
   const auto word = settings.substr(0, settings.find(' ')).substr(kSetUpPrefix.size());
-  return static_cast<SetUp>(index_of(kSetUps, word).value_or(static_cast<std::size_t>(SetUp::kAllSettings)));
+  const auto* const found = std::find(kSetUps.begin(), kSetUps.end(), word);
+  return found == kSetUps.end() ? SetUp::kAllSettings : static_cast<SetUp>(found - kSetUps.begin());
 }
 
-// "3;12.0;world;unasked;SALT;localhost;v;4 tasks, each with ...": the reason may hold any separator, so it is the last.
 std::string write_decision(const StepId& id, const Decision& decision) {
-  const auto what = decision.is_observed ? kObserve : kSetUps[static_cast<std::size_t>(decision.set_up)];
-  return cat({kFormat, ";", to_string(id), ";", what, ";", kAskeds[static_cast<std::size_t>(decision.asked)], ";",
-              to_hex(decision.salt), ";", decision.unusable_master, ";", decision.is_verbose ? kVerbose : "", ";",
-              printable(std::string_view(decision.reason).substr(0, kMaxReason))});
+  return write_record(DecisionRecord{.step = to_string(id), .decision = decision});
 }
 
 bool asks_strongly(std::string_view decision) {
-  const auto fields = split(decision, kSeparator);
-  return fields.size() >= kFields && fields[3] == kAskeds[static_cast<std::size_t>(Asked::kStrongly)];
+  const auto read = read_record<DecisionRecord>(decision);
+  return read && read->decision.asked == Asked::kStrongly;
 }
 
+// The text may come from a user, and goes into slurmd's log and to the user's terminal: a record holds printable text
+// alone.
 std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
-  std::array<std::string_view, kFields> fields;
-  for (auto& field : fields) {
-    const auto end = text.find(kSeparator);
-    if (end == std::string_view::npos) return std::nullopt;
-    field = text.substr(0, end);
-    text.remove_prefix(end + 1);
-  }
-  if (fields[0] != kFormat || fields[1] != to_string(id)) return std::nullopt;
-  Decision decision;
-  decision.is_observed = fields[2] == kObserve;
-  const auto what = decision.is_observed ? std::optional(std::size_t{0}) : index_of(kSetUps, fields[2]);
-  const auto asked = index_of(kAskeds, fields[3]);
-  const auto salt = parse_hex(fields[4]);
-  if (!what || !asked || !salt) return std::nullopt;
-  decision.set_up = static_cast<SetUp>(*what);
-  decision.asked = static_cast<Asked>(*asked);
-  // The text may come from a user, and goes into slurmd's log and to the user's terminal.
-  if (!fields[5].empty() && !is_host_name(fields[5])) return std::nullopt;
-  if (!is_printable_text(text, kMaxWrittenReason)) return std::nullopt;
-  decision.salt = *salt;
-  decision.unusable_master = fields[5];
-  decision.is_verbose = fields[6] == kVerbose;
-  decision.reason = text;
-  return decision;
+  auto read = read_record<DecisionRecord>(text);
+  if (!read || read->format != kFormat || read->step != to_string(id)) return std::nullopt;
+  const auto& master = read->decision.unusable_master;
+  if (!master.empty() && !is_host_name(master)) return std::nullopt;
+  return std::move(read->decision);
 }
 
 namespace {
@@ -170,35 +149,35 @@ Error too_large(std::string_view text) {
 // "44;n[1-2];2x2;block": the job id, nodes, counts and map of one component.
 struct ComponentFields {
   std::uint32_t job = 0;
-  HostList nodes;
+  std::vector<std::string> nodes;
   std::vector<std::uint32_t> counts;
 };
 
 Result<ComponentFields> read_fields(const std::vector<std::string_view>& fields, std::string_view whole) {
   const auto job = parse_unsigned<std::uint32_t>(fields[0]);
   if (!job) return fail(unreadable(whole));
-  auto nodes = HostList::parse(fields[1]);
-  if (!nodes) return fail(nodes.error());
-  if (nodes->size() > kMaxNodes) return fail(too_large(whole));
   auto counts = read_counts(fields[2]);
-  if (!counts || counts->size() != nodes->size()) return fail(unreadable(whole));
+  if (!counts) return fail(unreadable(whole));
+  auto nodes = parse_host_list(fields[1], counts->size());
+  if (!nodes) return fail(nodes.error());
+  if (counts->size() != nodes->size()) return fail(unreadable(whole));
   return ComponentFields{*job, std::move(*nodes), std::move(*counts)};
 }
 
 }  // namespace
 
 Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
-                                 const LayoutNotes& notes) {
+                                 std::string_view master_ip) {
   auto text = step_prefix(job, step);
   for (const auto& component : components) {
-    if (components.size() > 1 || notes.with_nodes) {
+    if (components.size() > 1) {
       if (&component != &components.front()) text += '/';
       text +=
           cat({std::to_string(component.job), ";", component.nodes, ";", write_runs(component.tasks_per_node), ";"});
     }
     text += write_map(component);
   }
-  if (!notes.master_ip.empty()) text += cat({"@", notes.master_ip});
+  if (!master_ip.empty()) text += cat({"@", master_ip});
   if (text.size() > kMaxLayoutText) {
     return fail(ErrorCode::kLimit, cat({"the rank order of this step takes ", std::to_string(text.size()),
                                         " bytes to describe, more than the ", std::to_string(kMaxLayoutText),
@@ -211,7 +190,7 @@ bool layout_is_for(std::string_view text, std::uint32_t job, std::uint32_t step)
   return text.starts_with(step_prefix(job, step));
 }
 
-Result<LayoutText> read_layout(std::string_view text, const HostList& nodes,
+Result<LayoutText> read_layout(std::string_view text, const std::vector<std::string>& nodes,
                                const std::vector<std::uint32_t>& tasks_per_node, std::size_t max_ranks) {
   if (text.size() > kMaxLayoutText) return fail(too_large(text));
   const auto slash = text.find('/');

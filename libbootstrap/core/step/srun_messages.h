@@ -21,6 +21,7 @@ enum class Asked : std::uint8_t {
   kUnasked,   // no option or variable
   kWeakly,    // an option of the job (#SBATCH --bootstrap=on) or SLURM_BOOTSTRAP=on: all steps of it that can be
   kStrongly,  // an option on the step's own srun line: refused with a sentence where it cannot be
+  kLast = kStrongly,
 };
 
 // What the tasks get.
@@ -29,6 +30,7 @@ enum class SetUp : std::uint8_t {
   kTorchrun,     // PET_* for one world of all nodes, and nothing else
   kWorld,        // the ranks, where they meet, and little more
   kAllSettings,  // all that the settings name: the step was asked for
+  kLast = kAllSettings,
 };
 
 // From srun to the nodes, in SLURM_BOOTSTRAP_DECISION.
@@ -81,12 +83,8 @@ struct ComponentText {
 // For several components "43.0/43;n[1-2];2x2;block/44;n3;1;block": each carries its job id, nodes and counts, since
 // Slurm's variables hold only the sorted union. Behind "@" stands what srun found to be the address of MASTER_ADDR, if
 // it did: nodes ask no name server.
-struct LayoutNotes {
-  std::string_view master_ip;
-  bool with_nodes = false;  // a single component carries nodes and counts, too
-};
 Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
-                                 const LayoutNotes& notes);
+                                 std::string_view master_ip = {});
 
 struct LayoutText {
   std::uint32_t job = 0;
@@ -98,7 +96,7 @@ struct LayoutText {
 
 // `nodes` and `tasks_per_node` stand in where the text leaves them out. Refuses what is larger than `max_ranks`,
 // kMaxNodes or kMaxComponents before it makes anything of it.
-Result<LayoutText> read_layout(std::string_view text, const HostList& nodes,
+Result<LayoutText> read_layout(std::string_view text, const std::vector<std::string>& nodes,
                                const std::vector<std::uint32_t>& tasks_per_node, std::size_t max_ranks = kMaxRanks);
 
 // Which step a layout text is for, without reading the rest: a text that an outer step left behind is passed over.

@@ -48,9 +48,9 @@ Result<LocalTasks> in_step(const LocalTasks& local, const LayoutText& text, cons
 }
 
 // True if an order puts the known tasks in their places; makes no layout.
-bool fits(const std::vector<NodeIndex>& order, const HostList& nodes, const LocalTasks& local) {
+bool fits(const std::vector<NodeIndex>& order, const std::vector<std::string>& nodes, const LocalTasks& local) {
   for (const auto rank : local.ranks) {
-    if (rank >= order.size() || (!local.host.empty() && nodes.at(order[rank]) != local.host)) return false;
+    if (rank >= order.size() || (!local.host.empty() && nodes[order[rank]] != local.host)) return false;
   }
   if (!local.local_id) return true;
   const auto rank = local.ranks.front();
@@ -81,8 +81,8 @@ Status check_order_is_known(const Environment& environment, const StepId& id, co
 
 // Without srun's layout: in block, cyclic and plane order rank 0 is on the first node, and nodes are numbered in list
 // order. Returns the one of these three that puts the known tasks in their places; guesses no other order.
-Result<Layout> deal(const Environment& environment, const HostList& nodes, const std::vector<std::uint32_t>& counts,
-                    const LocalTasks& local) {
+Result<Layout> deal(const Environment& environment, const std::vector<std::string>& nodes,
+                    const std::vector<std::uint32_t>& counts, const LocalTasks& local) {
   const auto distribution = environment.get("SLURM_DISTRIBUTION").value_or("");
   const auto plane = parse_unsigned(environment.get("SLURM_DIST_PLANESIZE").value_or(""), kMaxRanks).value_or(1);
   std::array orders{deal_block(counts), deal_cyclic(counts), deal_plane(counts, static_cast<std::uint32_t>(plane))};
@@ -100,33 +100,27 @@ Result<Layout> deal(const Environment& environment, const HostList& nodes, const
 }
 
 struct Sizes {
-  HostList nodes;
+  std::vector<std::string> nodes;
   std::vector<std::uint32_t> counts;
 };
 
 // Reads SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE, and checks them against the number of tasks.
-Result<Sizes> read_sizes(const Environment& environment) {
+Result<Sizes> read_sizes(const Environment& environment, std::uint32_t tasks) {
   const auto list = environment.require("SLURM_STEP_NODELIST");
   if (!list) return fail(list.error());
   const auto text = environment.require("SLURM_STEP_TASKS_PER_NODE");
   if (!text) return fail(text.error());
-  const auto tasks = environment.require_number("SLURM_STEP_NUM_TASKS");
-  if (!tasks) return fail(tasks.error());
-  auto nodes = HostList::parse(*list);
-  if (!nodes) return fail(nodes.error());
   auto counts = parse_tasks_per_node(*text);
   if (!counts) return fail(counts.error());
+  auto nodes = parse_host_list(*list, tasks);
+  if (!nodes) return fail(nodes.error());
   if (nodes->size() != counts->size()) {
     return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NODELIST names ", std::to_string(nodes->size()),
                                                " nodes, SLURM_STEP_TASKS_PER_NODE ", std::to_string(counts->size())}));
   }
-  if (nodes->size() > *tasks) {
-    return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NODELIST names ", std::to_string(nodes->size()),
-                                               " nodes, but SLURM_STEP_NUM_TASKS is ", std::to_string(*tasks)}));
-  }
   const auto sum = std::accumulate(counts->begin(), counts->end(), std::size_t{0});
-  if (sum != *tasks) {
-    return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(*tasks),
+  if (sum != tasks) {
+    return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(tasks),
                                                ", but SLURM_STEP_TASKS_PER_NODE counts ", std::to_string(sum)}));
   }
   return Sizes{std::move(*nodes), std::move(*counts)};
@@ -149,28 +143,28 @@ Status check_size(std::size_t tasks, std::string_view layout, const LocalTasks& 
 
 // The layout in `facts`, and what comes with it.
 Status find_layout(StepFacts& facts, const Environment& environment, const LocalTasks& local) {
-  const auto sizes = read_sizes(environment);
-  if (!sizes) return fail(sizes.error());
+  const auto tasks = environment.require_number("SLURM_STEP_NUM_TASKS");
+  if (!tasks) return fail(tasks.error());
   const auto text = environment.get(kLayoutVariable);
-  if (!text || !layout_is_for(*text, facts.id.job, facts.id.step)) {
-    const auto known = check_order_is_known(environment, facts.id, local);
-    if (!known) return known;
+  const bool is_known = text && layout_is_for(*text, facts.id.job, facts.id.step);
+  auto checked = is_known ? check_size(*tasks, *text, local) : check_order_is_known(environment, facts.id, local);
+  if (!checked) return checked;
+  const auto sizes = read_sizes(environment, *tasks);
+  if (!sizes) return fail(sizes.error());
+  if (!is_known) {
     auto layout = deal(environment, sizes->nodes, sizes->counts, local);
     if (!layout) return fail(layout.error());
     facts.layout = std::move(*layout);
     facts.local_ranks = local.ranks;
     return {};
   }
-  const auto tasks = std::accumulate(sizes->counts.begin(), sizes->counts.end(), std::size_t{0});
-  const auto fits_step = check_size(tasks, *text, local);
-  if (!fits_step) return fits_step;
-  const auto read = read_layout(*text, sizes->nodes, sizes->counts, tasks);
+  const auto read = read_layout(*text, sizes->nodes, sizes->counts, *tasks);
   if (!read) return fail(read.error());
   auto layout = Layout::make(read->components);
   if (!layout) return fail(layout.error());
-  if (layout->size() != tasks) {
+  if (layout->size() != *tasks) {
     return fail(ErrorCode::kDisagreement,
-                cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(tasks), ", but the layout of the step has ",
+                cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(*tasks), ", but the layout of the step has ",
                      std::to_string(layout->size()), " tasks"}));
   }
   const auto here = in_step(local, *read, *layout);

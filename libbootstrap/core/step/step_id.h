@@ -10,12 +10,9 @@
 
 namespace bootstrap {
 
-// Step ids from slurm.h (SLURM_MAX_NORMAL_STEP_ID and above are no normal steps). Fixed in Slurm's protocol, and
-// written here so that the core needs no Slurm header; the plugin asserts that they are equal.
+// SLURM_MAX_NORMAL_STEP_ID of slurm.h: from here on they are batch, extern and interactive steps. Fixed in Slurm's
+// protocol, and written here so that the core needs no Slurm header; the plugin asserts that it is equal.
 inline constexpr std::uint32_t kMaxNormalStepId = 0xfffffff0U;
-inline constexpr std::uint32_t kInteractiveStepId = 0xfffffffaU;
-inline constexpr std::uint32_t kBatchStepId = 0xfffffffbU;
-inline constexpr std::uint32_t kExternStepId = 0xfffffffcU;
 
 // srun --no-allocate numbers its jobs from here on, and slurmctld has no record of them (MIN_NOALLOC_JOBID in its
 // sources).
@@ -25,7 +22,7 @@ inline bool is_known_job(std::uint32_t job) { return job < kMinUnknownJobId; }
 inline bool is_normal_step(std::uint32_t step) { return step < kMaxNormalStepId; }
 
 // The program that started and numbered the ranks.
-enum class Launcher : std::uint8_t { kSlurm, kMpirun };
+enum class Launcher : std::uint8_t { kSlurm, kMpirun, kLast = kMpirun };
 
 // In front of the ids of mpirun, which counts by itself: its 12.0 is not Slurm's.
 inline constexpr std::string_view kMpirunPrefix = "mpirun-";

@@ -124,9 +124,9 @@ def test_plugin_listed_twice_works_once(cluster, how, tally):
     tally("C4", "steps with the plugin listed twice", part="plugins that cannot be loaded")
 
 
-def decision(job, step, asked="strongly"):
+def decision(job, step, asked=2):
     """As if srun had decided, where it has no plugin: so the nodes have to see what is wrong with the rest."""
-    return {"SLURM_BOOTSTRAP_DECISION": f"3;{job}.{step};all;{asked};1f;;;a test asks for it"}
+    return {"SLURM_BOOTSTRAP_DECISION": f"4\t{job}.{step}\t3\t{asked}\t0\t31\t\t0\ta test asks for it\t"}
 
 
 def test_order_that_only_srun_knows(cluster, how):
@@ -137,7 +137,7 @@ def test_order_that_only_srun_knows(cluster, how):
         done = cluster.run([*arbitrary, "sleep", "600"], env=hosts | decision(job, 0), timeout=60)
         assert done.returncode != 0 and len(sentences(done)) == 1, done.stderr
         assert "order of ranks is arbitrary" in done.stderr and "load the plugin where srun runs" in done.stderr
-        done = cluster.run([*arbitrary, *SHOW], env=hosts | decision(job, 1, "weakly"))
+        done = cluster.run([*arbitrary, *SHOW], env=hosts | decision(job, 1, 1))
         assert done.returncode == 0 and len(done.stdout.split()) == 4, "as without the plugin: no variable of ours"
         assert len(sentences(done)) == 1 and "start as without the plugin" in done.stderr, done.stderr
         # What the nodes know by themselves is right without srun's help.

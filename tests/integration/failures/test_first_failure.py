@@ -237,7 +237,7 @@ import socket
 ports = [int(line.split()[1].split(':')[1], 16) for name in ('udp', 'udp6') for line in open('/proc/net/' + name).readlines()[1:]]
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for number in range(6000):
-    text = b'bootstrap-failure-3 %016x 1 1 node001 256 1 -' % number if number % 2 else b'junk'
+    text = b'bootstrap-failure-4 %016x1\t1\tnode001\t256\t1\t0\t0\t0\t' % number if number % 2 else b'junk'
     sender.sendto(text, ('127.0.0.1', ports[number % len(ports)]))
 print(len(ports))
 \""""

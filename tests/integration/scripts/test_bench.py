@@ -18,7 +18,7 @@ from benchmarks import exchange, steps
 from benchmarks.table import Group, Row
 
 SCRIPT = REPOSITORY / "scripts" / "bench"
-QUICK = ("preload", "hosts", "hooks", "environment", "memory")
+QUICK = ("preload", "hooks", "environment", "memory")
 COUNTS = {
     "variables added": 40,
     "bytes added": 4096,
@@ -115,11 +115,11 @@ def test_a_program_that_is_missing_is_named(tmp_path):
     """In a copy without a build: one sentence, the other groups go on, and the exit status is 1."""
     for folder in ("scripts", "tests/bench"):
         subprocess.run(["cp", "-r", "--parents", folder, tmp_path], cwd=REPOSITORY, check=True)
-    line = [sys.executable, tmp_path / "scripts/bench", "--quick", "--no-build", "--only", "hosts", "--only", "preload"]
+    line = [sys.executable, tmp_path / "scripts/bench", "--quick", "--no-build", "--only", "roots", "--only", "preload"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stdout.count("is not built; run cmake --preset release") == 2
-    assert "could not be measured: hosts, preload" in done.stderr
+    assert "could not be measured: roots, preload" in done.stderr
 
 
 def test_the_ratio_is_of_pairs():

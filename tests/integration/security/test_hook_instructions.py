@@ -24,7 +24,7 @@ ARGUMENTS = 2 << 20  # Linux accepts so many bytes of arguments and environment
 STEP = {
     "SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "node[001-002]", "SLURM_STEP_NUM_TASKS": "4",
     "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_DISTRIBUTION": "block",
-    "SLURM_BOOTSTRAP_DECISION": "3;12.0;world;unasked;1234;;;a GPU for each task",
+    "SLURM_BOOTSTRAP_DECISION": "4\t12.0\t2\t0\t0\t4660\t\t0\ta GPU for each task\t",
     "SLURM_STEP_GPUS": "0,1", "CUDA_VISIBLE_DEVICES": "0,1",
 }  # fmt: skip
 OWN = {"SLURM_JOB_ID", "SLURM_BOOTSTRAP_DECISION"}  # without them nothing is set up, and there is nothing to count

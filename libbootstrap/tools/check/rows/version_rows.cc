@@ -129,7 +129,7 @@ CheckTable judge_machine(const MachineFindings& machine) {
   const auto& report = machine.report;
   // One rank on one node, whose name is in the title.
   CheckFindings findings;
-  auto layout = Layout::make({{*HostList::parse("localhost"), {1}, {0}}});
+  auto layout = Layout::make({{{"localhost"}, {1}, {0}}});
   if (layout) findings.layout = std::move(*layout);
   findings.reports = {report};
   findings.reports.front()->rank = 0;

@@ -1,11 +1,10 @@
-// What Python runs, and whether a torchrun leaves it to others how many nodes there are and where they meet.
+// Whether a torchrun leaves it to others how many nodes there are and where they meet.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/program/python_command.h"
+#include "core/program/program_names.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "core/program/program_names.h"
 #include "core/step/planned_variables.h"
 #include "core/util/text.h"
 

@@ -1,10 +1,11 @@
-// Finds out if this process is the first of a rank: by its environment alone, then by its ancestors in /proc.
+// The preloaded library: finds out if this process is the first of a rank, and sets the variables of that rank.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string_view>
 
 #include "core/step/step_id.h"
 
@@ -42,8 +43,20 @@ DetectedRank detect_rank(const char* const* environment, pid_t process) noexcept
 //
 // The evidence, in this order: the nearest slurmstepd among the ancestors, whose title names its step, or for mpirun
 // its nearest daemon; the cgroup, which Slurm names after the step, if no slurmstepd is visible (a PID namespace,
-// another parent, /proc with hidepid); else SLURM_TASK_PID, if it is an ancestor with a hidden parent and no batch
-// script. SLURM_TASK_PID alone proves nothing: slurmstepd sets it for batch scripts, too.
+// another parent, /proc with hidepid). SLURM_TASK_PID proves nothing: slurmstepd sets it for batch scripts, too.
 bool belongs_to_step(const DetectedRank& detected, pid_t process, const char* proc = "/proc") noexcept;
+
+// For the first process of a rank, with its command line. Changes `environ` as the plugin would; rank 0 also holds
+// MASTER_PORT until the process ends. After an error it prints one sentence, and the program starts without the
+// variables. False: the process is a launcher, and nothing is set.
+bool set_up_rank(Launcher launcher, int count, const char* const* words) noexcept;
+
+// For a process outside the step that its variables come from: a batch script, salloc or a single task that a rank
+// started. Removes the variables that were set for that rank and that are unchanged since.
+void remove_outer_rank() noexcept;
+
+// Writes the line and a newline to standard error at once. Ignores a closed standard error and a broken pipe, without a
+// SIGPIPE to the program, and keeps errno.
+void print_line(std::string_view line) noexcept;
 
 }  // namespace bootstrap
