@@ -12,7 +12,6 @@
 #include "check_step.h"
 #include "core/util/text.h"
 #include "tools/check/check_table.h"
-#include "tools/check/child_output.h"
 
 namespace bootstrap {
 namespace {
@@ -152,16 +151,6 @@ TEST(CheckTable, OfOneMachineNeedsNoStep) {
   machine.report.rank = 3;
   EXPECT_EQ(judge_machine(machine).worst(), CheckResult::kWarning);
   EXPECT_EQ(judge_machine(MachineFindings()).worst(), CheckResult::kWarning);  // no /dev/shm
-}
-
-TEST(ChildOutput, IsReadToItsEndOrTheDeadline) {
-  const auto within = [](int time) { return Deadline::clock::now() + std::chrono::milliseconds(time); };
-  EXPECT_EQ(ChildOutput({"echo", "one", "two"}).read(within(5000)), "one two\n");
-  EXPECT_EQ(ChildOutput({"sh", "-c", "echo ${LD_PRELOAD-unset}"}).read(within(5000)), "unset\n");
-  EXPECT_EQ(ChildOutput({"/no/such/program"}).read(within(5000)), "");
-  const auto begin = Deadline::clock::now();
-  EXPECT_EQ(ChildOutput({"sh", "-c", "echo early; sleep 30; echo late"}).read(within(300)), "early\n");
-  EXPECT_LT(Deadline::clock::now() - begin, std::chrono::seconds(10));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ void run_out_of_memory_in(const std::string& call) {
 }
 
 Outcome run_step(const Decision& decision, const std::function<void()>& arrange) {
-  return in_child([&] {
+  return outcome_in_child([&] {
     enter_step(job_environment(decision));
     arrange();
     run_hooks();
@@ -85,7 +85,7 @@ TEST(PluginFailures, ANodeReportsWhatItsOwnSlurmstepdDoesNotProvide) {
 }
 
 TEST(PluginFailures, UnknownOptionsAreOneSentence) {
-  const auto outcome = in_child([] {
+  const auto outcome = outcome_in_child([] {
     spank_double().fails = [](const std::string& call) { return call.starts_with("register "); };
     EXPECT_EQ(call(slurm_spank_init), 0);
   });
@@ -98,7 +98,7 @@ TEST(PluginFailures, AnErrorHalfWayEndsAStepThatAskedAndElseRemovesAll) {
   for (const auto asked : {Asked::kStrongly, Asked::kWeakly, Asked::kUnasked}) {
     auto decision = StepFacts().decision;
     decision.asked = asked;
-    const auto outcome = in_child([&decision] {
+    const auto outcome = outcome_in_child([&decision] {
       enter_step(job_environment(decision));
       auto& task = spank_double().task_environment;
       run_out_of_memory_in("setenv MASTER_PORT");
@@ -115,7 +115,7 @@ TEST(PluginFailures, AnErrorHalfWayEndsAStepThatAskedAndElseRemovesAll) {
 
 // plugstack.conf may be wrong on this node alone, which is not that of rank 0.
 TEST(PluginFailures, EachNodeReportsItsOwnWrongArgument) {
-  const auto outcome = in_child([] {
+  const auto outcome = outcome_in_child([] {
     enter_step(job_environment());
     be_second_node();
     start_node("prot=25000");
@@ -136,7 +136,7 @@ TEST(PluginFailures, NothingEndsAStepThatDidNotAsk) {
                                                 {item_call(S_JOB_ID), true},
                                                 {item_call(S_JOB_ENV), true}};
   for (const auto& [call, is_for_the_log_alone] : calls) {
-    const auto outcome = in_child([&call = call] {
+    const auto outcome = outcome_in_child([&call = call] {
       enter_step(job_environment(world(Asked::kUnasked)));
       deny(call);
       run_hooks();
@@ -154,7 +154,7 @@ TEST(PluginFailures, NothingEndsAStepThatDidNotAsk) {
 // No memory in task_init, when some of its variables are set.
 TEST(PluginFailures, AnExceptionInATaskEndsOnlyAStepThatAsked) {
   for (const auto asked : {Asked::kUnasked, Asked::kStrongly}) {
-    const auto outcome = in_child([asked] {
+    const auto outcome = outcome_in_child([asked] {
       enter_step(job_environment(world(asked)));
       run_out_of_memory_in("setenv LOCAL_RANK");
       run_hooks();

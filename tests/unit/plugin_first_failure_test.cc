@@ -64,7 +64,7 @@ void flood(std::uint16_t port) {
 }
 
 Outcome receive(const FailurePolicy& policy, const std::function<void(FailureSender&)>& scenario) {
-  return in_child([&] {
+  return outcome_in_child([&] {
     spank_double().context = S_CTX_LOCAL;
     ::unsetenv("SLURM_BOOTSTRAP_FAILURE");
     start_failure_receiver(policy);

@@ -96,7 +96,7 @@ TEST(PluginHooks, ListedTwiceIsAsListedOnce) {
 
 // Refusals end the child with 1, print one line, and only from task_init.
 void expect_refusal(const std::function<void()>& arrange, const std::string& words) {
-  const auto outcome = in_child([&] {
+  const auto outcome = outcome_in_child([&] {
     enter_step(job_environment());
     arrange();
     run_hooks();
@@ -124,7 +124,7 @@ TEST(PluginHooks, RefuseContradictions) {
 }
 
 TEST(PluginHooks, RefuseATaskWithADifferentNumberInSlurm) {
-  const auto outcome = in_child([] {
+  const auto outcome = outcome_in_child([] {
     enter_step(job_environment());
     start_node();
     start_task(0, 3);
@@ -138,7 +138,7 @@ TEST(PluginHooks, RefuseATakenPortUnlessTheUserSetIt) {
   const auto users = reserve_port(23999);
   ASSERT_TRUE(computed && users);
   expect_refusal([] {}, "bootstrap: StepId=12.0: MASTER_PORT 20444 on node001 is already in use by another program");
-  const auto outcome = in_child([] {
+  const auto outcome = outcome_in_child([] {
     enter_step(with(job_environment(), {{"MASTER_PORT", "23999"}}));
     run_hooks();
   });
@@ -188,7 +188,7 @@ TEST(PluginHooks, AJobSubmittedFromATaskInheritsNothingOfItsStep) {
 
 TEST(PluginHooks, NeverFailOutsideTaskInit) {
   for (int denied = 0; denied < 40; ++denied) {
-    const auto outcome = in_child([denied] {
+    const auto outcome = outcome_in_child([denied] {
       enter_step(job_environment());
       spank_double().fails = [denied](const std::string& call) { return call == "item " + std::to_string(denied); };
       run_hooks();
@@ -211,7 +211,7 @@ TEST(PluginHooks, AWrongOptionStopsTheCommandAndIsIgnoredOnTheNode) {
 }
 
 TEST(PluginHooks, ExplainPrintsOnce) {
-  const auto outcome = in_child([] {
+  const auto outcome = outcome_in_child([] {
     enter_step(job_environment());
     call(slurm_spank_init);
     const auto& option = spank_double().options.at("bootstrap");

@@ -26,7 +26,7 @@ struct Outcome {
 };
 
 // The plugin's state lives as long as its process, and task_init may end it: each scenario has a process of its own.
-inline Outcome in_child(const std::function<void()>& scenario) {
+inline Outcome outcome_in_child(const std::function<void()>& scenario) {
   int ends[2];
   if (::pipe(ends) != 0) return {};
   const auto child = ::fork();
@@ -51,7 +51,7 @@ inline Outcome in_child(const std::function<void()>& scenario) {
 }
 
 inline void expect_success(const std::function<void()>& scenario) {
-  const auto outcome = in_child(scenario);
+  const auto outcome = outcome_in_child(scenario);
   EXPECT_EQ(outcome.status, kDone) << outcome.printed;
 }
 
