@@ -132,7 +132,8 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   const auto& id = *found;
   step_ = to_string(id);
   take_back_launch_default(spank, environment);
-  const auto decision = read_decision(environment.get(kDecisionVariable).value_or(""), id);
+  const auto decision_text = environment.get(kDecisionVariable).value_or("");
+  const auto decision = read_decision(decision_text, id);
   has_asked_ = decision && decision->asked == Asked::kStrongly;
   if (decision && !decision->is_observed && holds_first_node_ && site_settings().log.value) {
     log_info(step_, verdict(*decision, ""));
@@ -152,7 +153,14 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     if (choice.is_off && task_variable(spank, "LD_PRELOAD").value_or("").find("libbootstrap.so") != std::string::npos) {
       (void)set_task_variable(spank, "SLURM_BOOTSTRAP", "off");
     }
-    if (!decision && choice.asked != Asked::kUnasked) {
+    if (!decision && asks_strongly(decision_text)) {
+      has_asked_ = true;
+      decision_.asked = Asked::kStrongly;
+      failure_sender_.prepare(environment);
+      error_ = Error{ErrorCode::kUnsupported,
+                     "cannot set up the step: srun has another version of the plugin than the nodes; install one "
+                     "version on all hosts, or use --bootstrap=off"};
+    } else if (!decision && choice.asked != Asked::kUnasked) {
       warnings_.emplace_back(
           "NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
           "drops the variables that begin with SLURM_BOOTSTRAP_ for this component");
