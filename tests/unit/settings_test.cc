@@ -52,8 +52,8 @@ TEST(Settings, WrongValuesAreRefusedAndChangeNothing) {
       "master_addr= master_addr=% master_addr=%x master_addr=a;b master_addr=a% claim= claim=yes bogus=1 port = "
       "preload_library=relative.so preload_library=/a:b gpu=all gpu_share=2 cpu=on ports=9 grace=0 interface=/8 log=on",
       ' ');
-  for (const auto* argument :
-       {"port= 2000", "trainers=a b", "master_addr=a b", "preload_library=/a b", "preload_library=/a\nb", "shared_dir=/a b", ""}) {
+  for (const auto* argument : {"port= 2000", "trainers=a b", "master_addr=a b", "preload_library=/a b",
+                               "preload_library=/a\nb", "shared_dir=/a b", ""}) {
     arguments.emplace_back(argument);
   }
   for (const auto argument : arguments) {

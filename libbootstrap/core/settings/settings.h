@@ -98,9 +98,9 @@ struct Settings {
   Setting<std::string> address{"%h"};          // %h: the host of rank 0
   Setting<bool> claim{true};                   // hold the port on the host of rank 0 until the step ends
   Setting<GpuMode> gpu{GpuMode::kIndex};
-  Setting<bool> gpu_share{false};     // allow more tasks than GPUs on a node
-  Setting<bool> cpu_near{false};      // bind each task to those of its cores that are near its GPU
-  Setting<bool> preload{false};       // LD_PRELOAD of the tasks ends with libbootstrap.so
+  Setting<bool> gpu_share{false};            // allow more tasks than GPUs on a node
+  Setting<bool> cpu_near{false};             // bind each task to those of its cores that are near its GPU
+  Setting<bool> preload{false};              // LD_PRELOAD of the tasks ends with libbootstrap.so
   Setting<std::string> preload_library{""};  // its path on the nodes; empty: where it was installed
   Setting<FrameworkChoice> frameworks{FrameworkChoice{}};
   Setting<InterfaceChoice> interface = {InterfaceChoice{}};

@@ -26,9 +26,9 @@
 #include "core/step/srun_messages.h"
 #include "core/util/text.h"
 #include "probe/machine.h"
-#include "probe/read_gpus.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
+#include "probe/read_gpus.h"
 #include "tools/check/frameworks_script.h"
 #include "tools/check/plugstack.h"
 

@@ -73,8 +73,7 @@ void add_status(CLI::App& app, int& status) {
   auto* const command = add_command(
       app, "status",
       "Looks at a running step from outside and shows which rank is out of step. Start it on any host with srun, as "
-      "the "
-      "owner of the step; without JOBID it takes your only step of several tasks. It reads /proc on the nodes and "
+      "the owner of the step; without JOBID it takes your only step of several tasks. It reads /proc on the nodes and "
       "changes nothing.",
       "Examples:\n"
       "  slurm-bootstrap status\n"
