@@ -27,14 +27,15 @@ Descriptor open_socket(int type) {
   return socket;
 }
 
-std::uint16_t bind_everywhere(const Descriptor& socket, std::uint16_t port) {
+bool bind_everywhere(const Descriptor& socket, std::uint16_t port) {
   sockaddr_in6 address{};
-  socklen_t size = sizeof address;
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  if (::getsockname(socket.get(), any, &size) != 0) return 0;
+  address.sin6_family = AF_INET6;
   address.sin6_port = htons(port);  // at the same place in sockaddr_in
-  if (::bind(socket.get(), any, size) != 0 || ::getsockname(socket.get(), any, &size) != 0) return 0;
-  return ntohs(address.sin6_port);
+  const auto* const any = reinterpret_cast<const sockaddr*>(&address);
+  if (::bind(socket.get(), any, sizeof address) == 0) return true;
+  if (errno != EAFNOSUPPORT) return false;
+  address.sin6_family = AF_INET;
+  return ::bind(socket.get(), any, sizeof address) == 0;
 }
 
 namespace {
@@ -68,7 +69,7 @@ Result<Descriptor> bind_beside_time_wait(std::uint16_t port, const std::string& 
   const Descriptor probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!probe.is_open() || !bind_quiet_address(probe, port) || !allow_reuse(probe)) return refused(name, errno);
   auto holder = open_socket(SOCK_STREAM);
-  if (!holder.is_open() || !allow_reuse(holder) || bind_everywhere(holder, port) == 0) return refused(name, errno);
+  if (!holder.is_open() || !allow_reuse(holder) || !bind_everywhere(holder, port)) return refused(name, errno);
   return holder;
 }
 
@@ -84,7 +85,7 @@ Descriptor above_standard_error(Descriptor socket) {
 Result<Descriptor> reserve_port(std::uint16_t port, const std::string& name) {
   auto holder = open_socket(SOCK_STREAM);
   if (!holder.is_open()) return refused(name, errno);
-  if (bind_everywhere(holder, port) == 0) {
+  if (!bind_everywhere(holder, port)) {
     if (errno != EADDRINUSE) return refused(name, errno);
     auto beside = bind_beside_time_wait(port, name);
     if (!beside) return beside;

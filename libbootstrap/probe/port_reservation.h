@@ -17,8 +17,8 @@ namespace bootstrap {
 // Of both families where there are two, like the servers that will bind the port. `type`: SOCK_STREAM, SOCK_DGRAM.
 Descriptor open_socket(int type);
 
-// Binds to all interfaces. Returns the port, which for 0 is one of the system's choice; 0: it failed, and errno is set.
-std::uint16_t bind_everywhere(const Descriptor& socket, std::uint16_t port);
+// Binds to all interfaces; 0 is a port of the system's choice. False: it failed, and errno is set.
+bool bind_everywhere(const Descriptor& socket, std::uint16_t port);
 
 // A bound socket that does not listen. While it is open, bind(0) and connect() never pick the port, a second
 // reservation and a bind without SO_REUSEADDR fail, and PyTorch's TCPStore, NCCL, gRPC and Python's servers can bind

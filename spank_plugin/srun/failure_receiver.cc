@@ -67,10 +67,12 @@ FailureSocket FailureSocket::open() {
   auto socket = open_socket(SOCK_DGRAM | SOCK_NONBLOCK);
   if (!socket.is_open()) return opened;
   accept_only(socket.get(), failure_prefix(*token));  // before there is a port to send to
-  const auto port = bind_everywhere(socket, 0);
-  if (port == 0) return opened;
+  sockaddr_in6 bound{};
+  socklen_t size = sizeof bound;
+  if (!bind_everywhere(socket, 0)) return opened;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) return opened;
   opened.socket_ = std::move(socket);
-  opened.address_ = {port, *token};
+  opened.address_ = {ntohs(bound.sin6_port), *token};  // at the same place in sockaddr_in
   return opened;
 }
 

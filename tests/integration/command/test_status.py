@@ -9,7 +9,7 @@ import time
 import pytest
 
 from built_files import program
-from harness import needs_pmix, needs_torchrun, wait_for
+from harness import needs_pmix, needs_torchrun, stop, wait_for
 from status_steps import DEBIAN_PYTHON, FOUR, frozen_mount, give_program, look, look_json, rank, running
 
 WORLD = "status_world.py"
@@ -102,9 +102,11 @@ def test_a_stopped_rank_and_for_how_long(world):
     world.cluster.run(["kill", "-STOP", str(pid)], node="node002")
     stopped = rf"{rank(3, 'node002', 1)} is stopped \(SIGSTOP\)"
     seen("stopped", world.look(), stopped)
-    done = world.cluster.run(["timeout", "5", "slurm-bootstrap", "status", world.id, "--watch", "1"])
+    watch = world.cluster.start(["slurm-bootstrap", "status", world.id, "--watch", "1"])
+    reports = [line for _, line in zip(range(2), (line for line in watch.stdout if line.startswith("rank 3")))]
+    stop(watch)
     world.cluster.run(["kill", "-CONT", str(pid)], node="node002")
-    assert re.search(rf"{stopped}\n", done.stdout) and re.search(rf"{stopped}, for at least \d s\n", done.stdout), done
+    assert re.fullmatch(rf"{stopped}\n{stopped}, for at least \d+ s\n", "".join(reports)), reports
 
 
 def test_a_rank_that_waits_for_input(world):
