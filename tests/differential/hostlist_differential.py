@@ -156,6 +156,7 @@ DOCUMENTED = {
     "overflow": ([REFUSE], lambda text: has_huge_number(" ".join(brackets(text)))),
     "crash": ([ACCEPT], lambda text: re.search(r"\d-18446744073709551615[\],]", text)),
     "digits": ([KEEP], lambda text: re.search(r"\d{20}(,|$)", text)),
+    "brackets": ([REFUSE], lambda text: any(item.count("[") > 8 for item in split_items(text))),
     "dropped": ([REFUSE, MORE], lambda text: any(item.count("[") > 2 for item in split_items(text))),
     "character": ([REFUSE], lambda text: re.search(r"[^\w.,\[\] \t-]", text, re.ASCII)),
     "long-name": ([REFUSE], lambda text: re.search(r"[^,]{256}", text)),
@@ -166,7 +167,7 @@ DOCUMENTED = {
 SPECIMENS = [
     "n[1-2]-ib", "rack[1-2]n[3-4]x", "n[1-65537]", "n[1", "a[1-2],b[", "n1]", "n[1-]", "n[1, 2]", "n[ 1]", "n[1 -2]",
     "n[+1]", "n[1x-3]", "n[18446744073709551616]", "n[18446744073709551614-18446744073709551615]", "n123456789012345678901",
-    "a[x]b[1]c[1],d", "z[1-65536,70000]n[1]c[1]", "(null)", "a\nb", "n\u00e9", '"a"', "a" * 300,
+    "a[x]b[1]c[1],d", "n" + "[1]" * 9, "z[1-65536,70000]n[1]c[1]", "(null)", "a\nb", "n\u00e9", '"a"', "a" * 300,
     ",".join(f"n{i}[1-65536]" for i in range(17)),
     "", ",", " ", "\t", "a, b", " a", "a ", "a b", "a\tb", "n [1-2]", "n[1-2] m", "n[1 2]", "n[1-2 ]", "n[0-65535]",
     "n[1-65536,70000-80000]", "gpu[65533-131067,50-50,27][10]", "n[10-65545,5]x[1]", "a[1-300]n[1-300]", "n[18446744073709551615]",

@@ -94,6 +94,14 @@ TEST(AssignGpus, IsAsNearAsTheBestOfAllAssignments) {
   EXPECT_GT(greedy_is_worse, 50U);
 }
 
+// What a user writes may be long, and slurmstepd must not search for seconds.
+TEST(AssignGpus, KeepsSlurmsOrderOfALongList) {
+  std::mt19937 source(1);
+  for (const std::size_t gpus : {65U, 256U}) {
+    EXPECT_EQ(assign_gpus(random_distances(source, gpus, gpus), in_turn(gpus)), in_turn(gpus));
+  }
+}
+
 TEST(AssignGpus, KeepsSlurmsOrderIfAllIsEqual) {
   for (std::size_t gpus = 1; gpus <= 32; ++gpus) {
     for (const auto tasks : {gpus, gpus + 1, 2 * gpus + 3}) {

@@ -78,6 +78,7 @@ const Refused kRefused[] = {
     {"n[+1]", R"("+1" at character 3 is not a number or a range of numbers)"},
     {"n[0x10]", R"("0x10" at character 3 is not a number or a range of numbers)"},
     {"n[1, 2]", R"(" 2" at character 5 is not a number or a range of numbers)"},
+    {"n[1][1][1][1][1][1][1][1][1]", R"("n[1][1][1][1][1][1][1][1]" at character 1 has more than 8 brackets)"},
     {"n[1 ]", R"("1 " at character 3 is not a number or a range of numbers)"},
     {"n[[1]]", R"("[1" at character 3 is not a number or a range of numbers)"},
     {"a,n[5-3]", R"("5-3" at character 5 counts down)"},

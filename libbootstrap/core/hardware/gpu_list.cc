@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -246,8 +245,10 @@ std::vector<std::uint32_t> assign_gpus(const Distances& distances, const std::ve
   Order place(gpus);
   for (std::uint32_t at = 0; at < gpus; ++at) place[neighbours[at]] = at;
   auto order = preferred_order(tasks, neighbours);
-  // As a rule, each GPU moves once or never; the limit is for slurmstepd, which must not wait.
-  for (std::size_t round = 0; round < 2 * gpus && exchange_best(order, distances, place);) ++round;
+  // As a rule, each GPU moves once or never; the limits are for slurmstepd, which must not wait. Only a list that a
+  // user wrote is longer.
+  constexpr std::size_t kMostSearched = 64;
+  for (std::size_t round = 0; gpus <= kMostSearched && round < gpus && exchange_best(order, distances, place);) ++round;
   for (std::uint32_t task = 0; task < tasks && tasks < gpus; ++task) {
     const auto positions = positions_of(task, tasks, gpus);
     Order group;

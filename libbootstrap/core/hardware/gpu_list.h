@@ -107,10 +107,10 @@ using Distances = std::vector<std::vector<std::uint32_t>>;
 //   tasks >  GPUs   (shared) task t uses t modulo GPUs
 // so that set_device(LOCAL_RANK) is right wherever there is a GPU for each task.
 //
-// No exchange of two GPUs makes the sum of the distances of all pairs of a task and a GPU of its own smaller. With no
-// more tasks than GPUs, and tasks that are each bound within one NUMA node, it is the least sum there is. Among equal
-// sums the groups of tasks with several GPUs are of such as stand near to each other in `neighbours`, which names all
-// GPUs. Where nothing is gained, Slurm's order stays. The same input gives the same order everywhere.
+// Up to 64 GPUs, no exchange of two GPUs makes the sum of the distances of all pairs of a task and a GPU of its own
+// smaller. With no more tasks than GPUs, and tasks that are each bound within one NUMA node, it is the least sum there
+// is. Among equal sums the groups of tasks with several GPUs are of such as stand near to each other in `neighbours`,
+// which names all GPUs. Where nothing is gained, Slurm's order stays. The same input gives the same order everywhere.
 std::vector<std::uint32_t> assign_gpus(const Distances& distances, const std::vector<std::uint32_t>& neighbours);
 
 // Indices of `gpus`, those of one package and NUMA node side by side, else in the order given.

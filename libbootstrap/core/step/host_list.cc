@@ -22,6 +22,8 @@ std::string padded(std::uint64_t number, std::size_t width) {
   return std::string(width - std::min(width, digits.size()), '0') + digits;
 }
 
+constexpr std::size_t kMostBrackets = 8;  // of one name; each copies all names
+
 class HostListParser {
  public:
   HostListParser(std::string_view text, std::size_t most) : text_(text), most_(most) {}
@@ -66,6 +68,7 @@ class HostListParser {
     Names heads{""};    // up to the last bracket
     Names numbers{""};  // of the last bracket
     longest_ = 0;
+    std::size_t brackets = 0;
     for (;;) {
       const auto begin = position_;
       skip(is_name_character);
@@ -83,6 +86,7 @@ class HostListParser {
         return refuse(position_, position_ + 1,
                       text_[position_] == ']' ? "closes a bracket that is not open" : "cannot be part of a host name");
       }
+      if (++brackets > kMostBrackets) return refuse(item_begin_, position_, "has more than 8 brackets");
       Names longer;
       for (const auto& number : numbers) {
         for (const auto& head : heads) longer.push_back(cat({head, number, literal}));

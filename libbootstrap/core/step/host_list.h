@@ -32,6 +32,7 @@ inline constexpr std::size_t kMaxNodeName = 255;  // longer than any name DNS or
 //   dropped      an error in a bracket is refused wherever it is; Slurm silently leaves out the hosts that it concerns
 //                where two more brackets follow: "a[x]b[1]c[1],d" is "d".
 //   character    names hold letters, digits, '-', '.' and '_' only; Slurm takes any byte ("(null)" is a host to it).
+//   brackets     a name with more than 8 brackets is refused.
 //   long-name    names are at most kMaxNodeName bytes long; Slurm allows longer ones.
 //   too-many     a list of more than kMaxNodes is refused.
 Result<std::vector<std::string>> parse_host_list(std::string_view text, std::size_t most = kMaxNodes);

@@ -112,7 +112,7 @@ Result<Sizes> read_sizes(const Environment& environment, std::uint32_t tasks) {
   if (!text) return fail(text.error());
   auto counts = parse_tasks_per_node(*text);
   if (!counts) return fail(counts.error());
-  auto nodes = parse_host_list(*list, tasks);
+  auto nodes = parse_host_list(*list, std::min<std::size_t>(tasks, kMaxNodes));
   if (!nodes) return fail(nodes.error());
   if (nodes->size() != counts->size()) {
     return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NODELIST names ", std::to_string(nodes->size()),
