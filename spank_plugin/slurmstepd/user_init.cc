@@ -153,8 +153,9 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     if (choice.is_off && task_variable(spank, "LD_PRELOAD").value_or("").find("libbootstrap.so") != std::string::npos) {
       (void)set_task_variable(spank, "SLURM_BOOTSTRAP", "off");
     }
-    if (!decision && asks_strongly(decision_text)) {
+    if (!decision && asks_strongly(decision_text, step_)) {
       has_asked_ = true;
+      error_is_local_ = true;
       decision_.asked = Asked::kStrongly;
       failure_sender_.prepare(environment);
       error_ = Error{ErrorCode::kUnsupported,

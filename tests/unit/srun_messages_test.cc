@@ -148,6 +148,10 @@ TEST(Decision, OfAnotherStepOrVersionIsNone) {
     EXPECT_FALSE(read_decision(other, {.job = 12, .step = 3})) << other;
     EXPECT_FALSE(asks_strongly(other)) << other;
   }
+  // A later version may add fields behind these.
+  EXPECT_TRUE(asks_strongly("5\t12.3\tnew\t2\tmore", "12.3"));
+  EXPECT_FALSE(asks_strongly("5\t12.3\tnew\t2\tmore", "12.4"));
+  EXPECT_FALSE(asks_strongly("5\t12.3\tnew\t1\tmore", "12.3"));
   EXPECT_EQ(read_set_up(""), SetUp::kAllSettings);
   EXPECT_EQ(read_set_up("option:port=2000"), SetUp::kAllSettings);
 }

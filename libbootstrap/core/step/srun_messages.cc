@@ -14,7 +14,8 @@
 namespace bootstrap {
 namespace {
 
-// In front of a decision: a node reads that of its own version alone, and of its own step.
+// In front of a decision: a node reads that of its own version alone, and of its own step. In all versions the step is
+// the second field and `asked` the fourth.
 constexpr std::uint32_t kFormat = 4;
 constexpr std::array<std::string_view, 4> kSetUps{"nothing", "torchrun", "world", "all"};  // by SetUp
 constexpr std::string_view kSetUpPrefix = "set_up:";
@@ -58,9 +59,9 @@ std::string write_decision(const StepId& id, const Decision& decision) {
   return write_record(DecisionRecord{.step = to_string(id), .decision = decision});
 }
 
-bool asks_strongly(std::string_view decision) {
-  const auto read = read_record<DecisionRecord>(decision);
-  return read && read->decision.asked == Asked::kStrongly;
+bool asks_strongly(std::string_view decision, std::string_view step) {
+  const auto fields = split(decision, '\t');
+  return fields.size() > 3 && (step.empty() || fields[1] == step) && fields[3] == write_field(Asked::kStrongly);
 }
 
 // The text may come from a user, and goes into slurmd's log and to the user's terminal: a record holds printable text

@@ -62,8 +62,8 @@ inline constexpr std::string_view kSetByPreload = "set_by:preload";
 
 std::string write_decision(const StepId& id, const Decision& decision);
 
-// Whether a decision, of whichever step, is for one that asked strongly.
-bool asks_strongly(std::string_view decision);
+// Whether a decision of any version is for a step that asked strongly. `step`: of this step alone; empty: of any.
+bool asks_strongly(std::string_view decision, std::string_view step = {});
 
 // Nothing where the text is for another step, or of another version of this plugin.
 std::optional<Decision> read_decision(std::string_view text, const StepId& id);

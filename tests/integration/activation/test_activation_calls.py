@@ -192,6 +192,12 @@ def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
             else:
                 assert is_untouched(done, 4), (text, done)
             assert told(done) == []
+        # Of another version, for a step that asked on its own line: one left over from another step counts for nothing.
+        strong = "5\t{}.{}\tanything\t2\tmore"
+        done = cluster.run([*line, *PYTHON], env={"SLURM_BOOTSTRAP_DECISION": strong.format(job, 99)})
+        assert is_untouched(done, 4) and told(done) == [], done
+        done = cluster.run([*line, *PYTHON], env={"SLURM_BOOTSTRAP_DECISION": strong.format(job, len(texts) + 1)})
+        assert done.returncode != 0 and "cannot set up the step: srun has another version of the plugin" in done.stderr, done
         # An option of ours that reached the nodes without srun's decision: they report that it is lost.
         done = cluster.run([*line, *PYTHON], env={"_SLURM_SPANK_OPTION_bootstrap_bootstrap": "on"})
         assert is_untouched(done, 4) and len(told(done)) == 1, done

@@ -102,15 +102,15 @@ def test_versions_with_one_format_work_together(site, version, order):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("new", [("head",), ("node001", "node002")], ids=" ".join)
+@pytest.mark.parametrize("new", [("head",), ("node002",), ("node001", "node002")], ids=" ".join)
 def test_another_format_sets_up_nothing(site, new):
     """A major release: no step is half set up, an unasked step runs, and one that asks is refused on all nodes."""
     plugin = build_other("1.9.9", 5)
     try:
         for host in new:
             give(site, host, plugin)
-        done = world(site)
-        assert ranks(done) == NOTHING
+        if new != ("node002",):  # a world is set up on node001 alone
+            assert ranks(world(site)) == NOTHING
         refused = asked(site)
         assert refused.returncode != 0 and "another version of the plugin" in refused.stderr, refused
         assert ranks(site.run([*STEP, "--gres=gpu:2", *SHOW])) == NOTHING
