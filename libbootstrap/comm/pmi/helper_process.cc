@@ -21,7 +21,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -58,6 +57,7 @@ bool is_in_programs_file(const void* code) {
 
 // From the kernel: the loader has the name that a library was loaded with, which may be relative to a folder that the
 // program has left. After an upgrade of the library it is the new file: its helper understands the same request.
+// Nothing where another user could have put that file there.
 std::string file_of(std::uintptr_t code) {
   const Descriptor maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   const auto text = read_whole(maps.get(), std::size_t{64} << 20).value_or("");
@@ -67,10 +67,11 @@ std::string file_of(std::uintptr_t code) {
     const auto first = std::from_chars(line.begin(), line.end(), begin, 16);
     if (first.ptr == line.end() || std::from_chars(first.ptr + 1, line.end(), end, 16).ec != std::errc{}) continue;
     if (code < begin || code >= end) continue;
-    auto path = line.substr(std::min(line.find('/'), line.size()));
+    std::string path(line.substr(std::min(line.find('/'), line.size())));
     constexpr std::string_view kGone = " (deleted)";
-    if (path.ends_with(kGone)) path.remove_suffix(kGone.size());
-    return std::string(path);
+    if (!path.ends_with(kGone)) return path;
+    path.resize(path.size() - kGone.size());
+    return may_access(path, R_OK) && !distrust_of_writers(path).empty() ? "" : path;
   }
   return {};
 }
@@ -79,9 +80,11 @@ Result<OwnProgram> own_program() {
   const auto* const own_code = reinterpret_cast<const void*>(&own_program);
   if (is_in_programs_file(own_code)) return OwnProgram{"/proc/self/exe", {"slurm-bootstrap", kHelperArgument}};
   auto library = file_of(reinterpret_cast<std::uintptr_t>(own_code));
-  // Without a base the loader itself was started, as a program.
+  // Without a base the loader itself was started, as a program; or the program is static, and has no loader to name.
   const auto base_of_loader = ::getauxval(AT_BASE);
-  auto loader = base_of_loader == 0 ? "/proc/self/exe" : file_of(base_of_loader);
+  const auto own_name = FileTree("").link_name("/proc/self/exe");
+  const bool is_loader = own_name.starts_with("ld-") || own_name.starts_with("ld64.");
+  auto loader = base_of_loader != 0 ? file_of(base_of_loader) : is_loader ? "/proc/self/exe" : "";
   if (library.empty() || loader.empty()) {
     return fail(ErrorCode::kUnavailable, "the file of this library, or of its loader, is not known");
   }

@@ -142,7 +142,9 @@ bootstrap.bootstrap_last_error.restype = ctypes.c_char_p
 job = ctypes.c_void_p()
 assert bootstrap.bootstrap_open(ctypes.byref(job), None) == 0
 for when in sys.argv[2].split(","):
-    if when == "remove":
+    if when == "open":
+        os.chmod(sys.argv[1], 0o666)
+    elif when == "remove":
         os.unlink(sys.argv[1])
     elif when == "replace":
         shutil.copy(sys.argv[1], sys.argv[1] + ".new")
@@ -151,6 +153,9 @@ for when in sys.argv[2].split(","):
         print(bootstrap.bootstrap_barrier(job), bootstrap.bootstrap_last_error().decode())
 """
 GONE = "the file of libbootstrap was deleted after the program had loaded it; start the program with srun --mpi=pmix"
+
+
+UNKNOWN = "the file of this library, or of its loader, is not known"
 
 
 def upgraded(cluster, words):
@@ -169,6 +174,11 @@ def test_a_library_that_is_gone_is_named_each_time(pmi1_cluster):
     """srun was never reached, so no call reports that it still counts the rank."""
     lines = upgraded(pmi1_cluster, "remove,call,call")
     assert len(lines) == 8 and all(line.startswith("4 bootstrap: ") and line.endswith(GONE) for line in lines), lines
+
+
+def test_a_file_that_others_can_write_does_not_take_its_place(pmi1_cluster):
+    lines = upgraded(pmi1_cluster, "replace,open,call")
+    assert len(lines) == 4 and all(line.startswith("4 bootstrap: ") and UNKNOWN in line for line in lines), lines
 
 
 def test_no_process_of_ours_outlives_a_call_that_was_given_up(pmi1_cluster):
