@@ -28,6 +28,7 @@ using std::chrono::milliseconds;
 constexpr std::uint16_t kPort = 29500;
 constexpr StepId kStep{.job = 12, .step = 0, .restart = 0};
 const std::string kTag = step_tag(kStep);
+constexpr int kAnHour = 3600 * 1000;  // for what ends before
 
 Deadline in(int time) { return Deadline::clock::now() + milliseconds(time); }
 
@@ -149,8 +150,7 @@ TEST(CheckServer, WaitsForTheExchangeOfRanksThatAreStillConnected) {
     (void)ranks[1].receive(in(1000));  // the time
     EXPECT_EQ(ranks[1].receive(in(1000)), "exchange");
     ranks.pop_back();
-    zero.server.gather_exchanges(in(5000));
-    EXPECT_LT(Deadline::clock::now() - begin, milliseconds(3000)) << "no other rank is connected";
+    zero.server.gather_exchanges(in(kAnHour));  // ends, since no other rank is connected
   });
 }
 
@@ -193,9 +193,7 @@ TEST(CheckServer, ARankOfAnotherVersionIsNamedAndReceivesTheVerdict) {
     ListeningServer zero(2);
     const auto own = sent({hello(0), report_line(0)});
     auto other = sent({hello(1, kTag, "9.0.0"), "report what only 9.0.0 can read"});
-    const auto begin = Deadline::clock::now();
-    zero.server.gather_reports(in(5000));
-    EXPECT_LT(Deadline::clock::now() - begin, milliseconds(3000)) << "it is here, and not waited for";
+    zero.server.gather_reports(in(kAnHour));  // ends, since all ranks are here
     EXPECT_EQ(zero.findings.other_versions, (std::map<Rank, std::string>{{1, "9.0.0"}}));
     EXPECT_TRUE(zero.findings.reports[0] && !zero.findings.reports[1] && missing_ranks(zero.findings).empty());
     zero.server.send_verdict("verdict 1", in(100));
@@ -218,6 +216,15 @@ TEST(CheckServer, ManySilentConnectionsKeepNoRankOut) {
     rank.join();
     EXPECT_EQ(verdict, "verdict 0");
     EXPECT_GE(std::count_if(crowd.begin(), crowd.end(), is_closed), 300 - 66) << "no more than 66 were open at once";
+  });
+}
+
+TEST(CheckServer, TheSidePortMayBeTheStepsPort) {
+  with_own_network([] {
+    auto findings = ListeningServer::findings_of(2);
+    CheckServer server(findings);
+    EXPECT_TRUE(server.listen(side_port(kStep)));
+    EXPECT_EQ(findings.port_trouble, "");
   });
 }
 

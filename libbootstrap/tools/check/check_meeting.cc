@@ -152,6 +152,7 @@ Status CheckServer::listen(std::uint16_t port) {
   if (auto raised = raise_file_limit(); !raised) return raised;
   for (const auto number : {port, side_port(findings_.id)}) {
     const bool is_main = number == port;
+    if (is_main && !listeners_.empty()) continue;  // both are one
     auto socket = listen_on(number, is_main);
     if (socket.is_open()) {
       listeners_.push_back(std::move(socket));

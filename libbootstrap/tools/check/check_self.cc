@@ -20,7 +20,6 @@
 #include "comm/nccl/nccl_library.h"
 #include "core/exchange/pmix_environment.h"
 #include "core/hardware/gpu_list.h"
-#include "core/plan/master_endpoint.h"
 #include "core/plan/node_gpus.h"
 #include "core/settings/settings.h"
 #include "core/step/srun_messages.h"

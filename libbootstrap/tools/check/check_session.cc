@@ -13,7 +13,6 @@
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
-#include "probe/own_process.h"
 #include "probe/read_environment.h"
 #include "tools/check/check_meeting.h"
 #include "tools/check/command_time_limit.h"

@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "probe/deadline.h"
+#include "probe/port_reservation.h"
 
 namespace bootstrap {
 namespace {
@@ -80,19 +81,9 @@ Descriptor connect_to(const SocketAddress& address, Deadline deadline) {
 
 Descriptor listen_on(std::uint16_t port, bool like_servers) {
   const int on = 1;
-  const int off = 0;
-  int family = AF_INET6;
-  Descriptor socket(::socket(family, kTcp, 0));
-  if (!socket.is_open() && errno == EAFNOSUPPORT) socket = Descriptor(::socket(family = AF_INET, kTcp, 0));
-  if (!socket.is_open()) return socket;
-  if (family == AF_INET6) (void)::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  auto socket = open_socket(SOCK_STREAM | SOCK_NONBLOCK);
   if (like_servers) (void)::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  // All zeros are any address; the port of an IPv4 address is at the same place.
-  sockaddr_storage any{};
-  any.ss_family = static_cast<sa_family_t>(family);
-  reinterpret_cast<sockaddr_in*>(&any)->sin_port = htons(port);
-  const socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  if (::bind(socket.get(), pointer_to(any), size) == 0 && ::listen(socket.get(), SOMAXCONN) == 0) return socket;
+  if (bind_everywhere(socket, port) && ::listen(socket.get(), SOMAXCONN) == 0) return socket;
   const int error = errno;
   socket.reset();
   errno = error;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "core/util/text.h"
 #include "tools/check/rows/rows.h"
