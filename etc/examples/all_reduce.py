@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Start it with: srun -N2 --ntasks-per-node 2 --gres gpu:2 python3 all_reduce.py
 
-Times PyTorch's all_reduce by message size: the mean of 20 calls after 5 others, with algbw and busbw of nccl-tests.
-Needs the variables of env://, as srun with slurm-bootstrap or torchrun set them. Uses NCCL on GPUs, else gloo on CPUs.
-The largest message is 128 MiB (1 MiB on CPUs), or that many bytes: all_reduce.py BYTES. Exits with 1 if a sum is wrong.
+Times PyTorch's all_reduce by message size: the mean of 20 calls, after 5 that are not timed, with algbw and busbw of
+nccl-tests. Needs the variables of env://, as srun with slurm-bootstrap or torchrun set them. Uses NCCL on GPUs, else gloo.
+The largest message is BYTES (all_reduce.py BYTES), by default 128 MiB on GPUs and 1 MiB on CPUs. Exits with 1 if a sum is wrong.
 """
 # SPDX-License-Identifier: Apache-2.0
 
@@ -26,9 +26,11 @@ def seconds_of(message, calls):
 
 has_gpu = torch.cuda.is_available()
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if has_gpu else torch.device("cpu")
+if has_gpu:
+    torch.cuda.set_device(device)
 dist.init_process_group("nccl" if has_gpu else "gloo", init_method="env://")
 rank, ranks = dist.get_rank(), dist.get_world_size()
-most = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << (27 if has_gpu else 20)
+most = max(8, int(sys.argv[1])) if len(sys.argv) > 1 else 1 << (27 if has_gpu else 20)
 sizes = [8 << power for power in range(40) if 8 << power <= most]
 buffer = torch.empty(most // 4, device=device)
 messages = [buffer[: size // 4] for size in sizes]  # until the end: gloo's threads may still hold a tensor
@@ -39,7 +41,7 @@ if rank == 0:
 for size, message in zip(sizes, messages):
     dist.all_reduce(message.fill_(rank % 8 + 1))
     report[1] = (message != sum(each % 8 + 1 for each in range(ranks))).sum()
-    seconds_of(message.zero_(), 5)  # to warm up
+    seconds_of(message.zero_(), 5)  # to warm up; zeros, since repeated sums of other numbers overflow
     report[0] = seconds_of(message, 20)
     dist.all_reduce(report)
     seconds, wrong = report[0].item() / ranks, int(report[1].item())

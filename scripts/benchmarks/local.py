@@ -4,12 +4,9 @@
 
 import json
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 from collections import defaultdict
-from pathlib import Path
 from statistics import median
 
 from benchmarks.steps import built

@@ -24,7 +24,7 @@ FEWEST_WORDS = 2  # of a reason: below that it is a part of one
 
 # Words of no message and no comment: they are pictures, or have a plainer word.
 BANNED = re.compile(r"\b(told|tells?|hears?|heard|came|nobody|says?|held|cures?|kin)\b", re.IGNORECASE)
-# Whose texts are messages: elsewhere are the names of settings, and what the command prints for people.
+# Folders whose texts are checked. Those of core/ and preload/ are not: names of settings are among them.
 MESSAGES = ("spank_plugin/", "libbootstrap/comm/", "libbootstrap/probe/", "libbootstrap/api/")
 # Whose comments and names of tests are checked.
 FOLDERS = ("scripts/", "tests/", "libbootstrap/", "spank_plugin/", "etc/")

@@ -30,7 +30,7 @@ RELEASE is 13, whose Slurm is 24.11, or 14, the coming one, whose Slurm was 26.0
   make            make the root folder, or install in it what it has not: 2 GB, some minutes, once
   run COMMAND...  run a command in it as root, in the checkout (there: /srv/slurm-bootstrap); its build folders are in
                   build/debianRELEASE of the checkout. Its mounts, processes and clusters are gone when it ends.
-  path            print where the root folder is, which you may remove; exit 1 when it is not made
+  path            print the path of the root folder, which you may delete; exit 1 if there is none
 TEXT
 }
 

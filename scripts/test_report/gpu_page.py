@@ -23,7 +23,7 @@ MOST_WORDS = 24  # of a cell
 PYTHON_PACKAGES = ("torch", "jax", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 
 
-# The outcome is passed, failed or skipped; the text the measurement, or why there is none.
+# outcome: passed, failed or skipped. text: the measurement, or the reason.
 Row = namedtuple("Row", "what outcome text")
 
 

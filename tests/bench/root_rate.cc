@@ -45,7 +45,7 @@ struct RootHandle {
   sockaddr_in address;
 };
 
-// In front of what goes over each connection: the magic of the root, the kind of socket, and the size of what follows.
+// Comes before the data on each connection: the magic of the root, the kind of socket, and the size of what follows.
 struct Greeting {
   std::uint64_t magic;
   std::uint32_t kind = kBootstrapKind;

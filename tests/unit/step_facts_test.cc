@@ -8,11 +8,31 @@
 #include "core/exchange/exchanged_values.h"
 #include "core/exchange/pmix_environment.h"
 #include "core/util/text.h"
-#include "mpirun_environment.h"
 #include "plan_values.h"
 
 namespace bootstrap {
 namespace {
+
+// Ranks that mpirun of Open MPI 4.1 started, job [12141,1]: four on two nodes.
+Environment mpirun_rank(int rank) {
+  return environment_of({{"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
+                         {"OMPI_COMM_WORLD_SIZE", "4"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(rank % 2)},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                         {"OMPI_COMM_WORLD_NODE_RANK", std::to_string(rank % 2)},
+                         {"PMIX_NAMESPACE", "795672577"},
+                         {"PMIX_RANK", std::to_string(rank)},
+                         {"PMIX_HOSTNAME", rank < 2 ? "node001" : "node002"}});
+}
+
+// The same four ranks on node001.
+Environment mpirun_rank_on_one_node(int rank) {
+  auto environment = mpirun_rank(rank);
+  environment.set("OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(rank));
+  environment.set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
+  environment.set("PMIX_HOSTNAME", "node001");
+  return environment;
+}
 
 LocalTasks tasks_on_n1(std::vector<Rank> ranks, std::uint32_t job) {
   return {.host = "n1", .ranks = std::move(ranks), .local_id = {}, .component_job = job, .component_size = {}};

@@ -153,7 +153,7 @@ void add_explain(CLI::App& app, int& status) {
                   "  0  the table is printed\n"
                   "  1  the environment is not that of a task, or a file cannot be read\n"
                   "  2  the command line is wrong\n");
-  command->add_flag("--json", options->json, "Print JSON instead of the table");
+  auto* const json = command->add_flag("--json", options->json, "Print JSON instead of the table");
   command->add_flag("--verbose", options->verbose, "Print internal variables too, and why a framework gets nothing");
   auto* const captured = command
                              ->add_option("--env", options->environment,
@@ -165,7 +165,8 @@ void add_explain(CLI::App& app, int& status) {
   command
       ->add_flag("--gpus", options->gpus,
                  "Print a line instead: the rank's GPU, its cores, and the GPUs that it can use")
-      ->excludes(captured);
+      ->excludes(captured)
+      ->excludes(json);
   command->callback([options, &status] { status = explain_command(*options); });
 }
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from activation_steps import ONE, PYTHON, SHELL_RANK, TWO, WORLD, all_lines, cluster, is_untouched, site, srun, variables  # fixtures, too
+from activation_steps import ONE, PYTHON, SHELL_RANK, TWO, WORLD, all_lines, cluster, site, srun, variables  # fixtures, too
 from built_files import COMMAND, LIBRARY, inside
 from port_steps import background
 

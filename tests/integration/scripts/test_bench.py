@@ -48,7 +48,7 @@ def test_shows_the_table(bench, capsys, is_full):
     with capsys.disabled():
         print(f"\n{bench[0]}")
     groups = bench[1]["groups"]
-    assert len(groups) == (11 if is_full else len(QUICK)) and not any(group["failed"] for group in groups)
+    assert len(groups) == (10 if is_full else len(QUICK)) and not any(group["failed"] for group in groups)
     for group in groups:
         assert group["title"] in bench[0]
         assert group["rows"] or group["notes"], group["title"]

@@ -13,7 +13,7 @@ SCRIPT = REPOSITORY / "scripts/simulate"
 
 @pytest.fixture
 def simulate(monkeypatch):
-    """Where a child, a hop or a slot costs nothing but what a test sets."""
+    """A child, a hop and a slot cost nothing but what a test sets."""
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     loader = SourceFileLoader("simulate", str(SCRIPT))
     module = module_from_spec(spec_from_loader("simulate", loader))
